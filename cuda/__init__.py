@@ -1,0 +1,1 @@
+"""CUDA sources of deblur, read at run time by `deblur.kernels`."""

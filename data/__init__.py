@@ -1,0 +1,1 @@
+"""Sample images of deblur, read by `deblur.data`."""

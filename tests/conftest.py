@@ -1,0 +1,38 @@
+"""Fixtures that the whole suite shares."""
+
+import numpy as np
+import pytest
+
+
+def _cupy_or_reason():
+    try:
+        import cupy
+    except ImportError:
+        return None, "CuPy is not installed"
+    try:
+        if cupy.cuda.runtime.getDeviceCount() < 1:
+            return None, "no CUDA device"
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        return None, f"no usable CUDA device ({error})"
+    return cupy, ""
+
+
+@pytest.fixture
+def cupy():
+    """CuPy, or a skip that says what is missing."""
+    module, reason = _cupy_or_reason()
+    if module is None:
+        pytest.skip(reason)
+    return module
+
+
+@pytest.fixture(params=["numpy", pytest.param("cupy", marks=pytest.mark.gpu)])
+def xp(request):
+    """One test body, two array libraries: NumPy always, CuPy where there is a GPU."""
+    return np if request.param == "numpy" else request.getfixturevalue("cupy")
+
+
+@pytest.fixture
+def rng():
+    """A generator with a fixed seed, so that a failure can be seen again."""
+    return np.random.default_rng(20261121)
