@@ -392,6 +392,13 @@ class Blur:
             out.append(_convolution_matrix(h, scene, image, o, edge).toarray())
         return out[0], out[1]
 
+    @property
+    def normal(self) -> bool:
+        """Whether HHᵀ = HᵀH is known from the structure: the two formulas then give the same image."""
+        if self.boundary == "periodic":
+            return True
+        return self.boundary == "zero" and self.point_symmetric
+
     # -- products ----------------------------------------------------------------------------
 
     @property

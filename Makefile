@@ -1,0 +1,38 @@
+# Each target makes its own virtual environment; Python 3.11 and make are all that is needed.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test lint test-gpu docs wheel clean
+
+demo: $(VENV)/.installed
+	$(BIN)/deblur demo --output demo_output --force
+
+test: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -q
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+# Needs an NVIDIA GPU and CuPy in the Python that runs it.
+test-gpu:
+	$(PYTHON) benchmarks/record_gpu_tests.py
+
+wheel: $(VENV)/.installed-dev
+	$(BIN)/python -m build --wheel --outdir dist
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	touch $@
+
+$(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $@ $(VENV)/.installed
+
+clean:
+	rm -rf $(VENV) .venv-* build dist *.egg-info demo_output

@@ -1,0 +1,630 @@
+"""The one call: check, choose, solve, judge.
+
+`reconstruct` gives the image, `solve` the image with everything that was
+decided and measured on the way, `Deblurrer` keeps the factorisation for many
+images.
+"""
+
+from __future__ import annotations
+
+import enum
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .backend import Array, check_finite, get_xp
+from .blur import Blur
+from .errors import ConvergenceError, MethodError
+from .image import as_float
+from .methods import METHODS, Choice, check_formula, check_method, choose
+from .solvers.base import Factor, Info, Problem
+
+RULES = ("gcv", "discrepancy", "lcurve", "upre")
+
+
+class Status(enum.Enum):
+    """How a solve ended. The value says it to the user, with what to try."""
+
+    SOLVED = "solved directly"
+    CONVERGED = "converged to the tolerance asked for"
+    NOT_CONVERGED = (
+        "did not converge: use a larger λ or more iterations (max_iterations), "
+        'or a direct method (method="kronecker", "banded" or "cholesky")'
+    )
+    INACCURATE = (
+        "the measured residual is too large for the image to be trusted: the matrix is too ill conditioned "
+        "for this dtype; use a larger λ, or float64 images"
+    )
+
+    @property
+    def ok(self) -> bool:
+        """Whether the image solves the problem that was posed."""
+        return self in (Status.SOLVED, Status.CONVERGED)
+
+
+@dataclass(frozen=True)
+class Result:
+    """A restored image and everything that was decided and measured on the way.
+
+    Attributes
+    ----------
+    image : array
+        The restored image, shaped like the input.
+    method : str
+        The method that solved it.
+    reason : str
+        Why that method.
+    status : Status
+        How the solve ended; ``status.ok`` and ``status.value`` (in words).
+    residual : float
+        ‖b − A f‖ / ‖b‖ of the system solved, measured afterwards by this module with `Blur` and not by
+        the method: (HᵀH + λI) f = Hᵀ g for "tikhonov", (HHᵀ + λI) f = Hᵀ g for "hht".
+    misfit : float
+        ‖H f − g‖ / ‖g‖: how well the restored scene, blurred again, explains the data.
+    iterations : int
+        0 for a direct method.
+    seconds : float
+        Wall time of set-up, solve and judging together.
+    setup_seconds : float
+        The part of it that a `Deblurrer` spends once.
+    lam : float
+        The λ used.
+    lam_reason : str
+        Where λ came from.
+    lambda_choice : LambdaChoice or None
+        The whole curve, if λ was chosen automatically.
+    note : str
+        What the solver remarked, if anything.
+    blur : Blur
+        The linear map that was inverted.
+    formula : str
+    residual_image : array
+        g − H f, shaped like the input image (cropped by nothing: it has g's size).
+    """
+
+    image: Array
+    method: str
+    reason: str
+    status: Status
+    residual: float
+    misfit: float
+    iterations: int
+    seconds: float
+    setup_seconds: float
+    lam: float
+    lam_reason: str
+    lambda_choice: Any
+    note: str
+    blur: Blur
+    formula: str
+    residual_image: Array
+
+    def __str__(self) -> str:
+        lines = [
+            f"method      {self.method}: {self.reason}",
+            f"lambda      {self.lam:.4g}: {self.lam_reason}",
+            f"status      {self.status.name.lower()}: {self.status.value}",
+            f"residual    {self.residual:.2e} (measured), misfit {self.misfit:.3e}",
+            f"iterations  {self.iterations}",
+            f"seconds     {self.seconds:.3g} (of which set-up {self.setup_seconds:.3g})",
+        ]
+        if self.note:
+            lines.append(f"note        {self.note}")
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return (
+            f"Result(image {self.image.shape} {self.image.dtype}, method={self.method!r}, "
+            f"status={self.status.name}, residual={self.residual:.2e}, lam={self.lam:.4g})"
+        )
+
+
+# ---------------------------------------------------------------------------------------------
+# Input
+# ---------------------------------------------------------------------------------------------
+
+
+def check_lam(lam: Any) -> float | str:
+    """λ as a finite number >= 0 or the name of a rule; anything else is an error."""
+    if isinstance(lam, str):
+        if lam not in RULES:
+            raise ValueError(f"unknown rule {lam!r} for λ; give a number >= 0 or one of {', '.join(RULES)}")
+        return lam
+    try:
+        value = float(lam)
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"λ must be a number or one of the rules {', '.join(RULES)}, not {lam!r}"
+        ) from None
+    if not (np.isfinite(value) and value >= 0):
+        raise ValueError(f"λ must be finite and not negative, not {lam!r}")
+    return value
+
+
+def _axis(axis: int, ndim: int, name: str) -> int:
+    if not -ndim <= axis < ndim:
+        raise ValueError(f"{name} = {axis} is no axis of an image with {ndim} dimensions")
+    return axis % ndim
+
+
+class _Frames:
+    """An image taken apart into a stack of grey frames (k, M, N), and the way back."""
+
+    def __init__(self, img: Any, channel_axis: int | None, stack_axis: int | None) -> None:
+        xp = get_xp(img)
+        img = xp.asarray(img)
+        if img.size == 0:
+            raise ValueError(f"the image is empty (shape {img.shape})")
+        named = [
+            _axis(axis, img.ndim, name)
+            for axis, name in ((channel_axis, "channel_axis"), (stack_axis, "stack_axis"))
+            if axis is not None
+        ]
+        if len(set(named)) != len(named):
+            raise ValueError("channel_axis and stack_axis name the same axis")
+        if img.ndim - len(named) != 2:
+            hint = (
+                "for colour name the axis of the channels (channel_axis=-1), for a stack of frames the axis "
+                "they are counted along (stack_axis=0)"
+            )
+            raise ValueError(
+                f"the image has shape {img.shape}; with {len(named)} axis named there must be two left, rows "
+                f"and columns: {hint}"
+            )
+        image = as_float(img)
+        check_finite(image, "the image")
+        self._moved = named
+        front = xp.moveaxis(image, named, range(len(named)))
+        self._lead = front.shape[: len(named)]
+        self.stack = xp.ascontiguousarray(front.reshape(-1, *front.shape[-2:]))
+
+    def restore(self, stack: Array) -> Array:
+        xp = get_xp(stack)
+        front = stack.reshape(*self._lead, *stack.shape[-2:])
+        return xp.ascontiguousarray(xp.moveaxis(front, range(len(self._moved)), self._moved))
+
+
+# ---------------------------------------------------------------------------------------------
+# The calls
+# ---------------------------------------------------------------------------------------------
+
+
+class Deblurrer:
+    """A deblurring problem without the image: set up once, used on many frames.
+
+    Parameters
+    ----------
+    psf : (m, n) array
+        Point spread function; used as it is (not normalised).
+    shape : (int, int)
+        Rows and columns of the images to come.
+    lam : float or {"gcv", "discrepancy", "lcurve", "upre"}
+        The regularisation parameter λ >= 0, or the rule that chooses it from
+        the first image; it is kept for the images after it.
+    method : str
+        ``"auto"`` or a name in `METHODS`.
+    boundary : {"zero", "periodic", "reflect", "antireflect", "unknown"}
+        How the scene goes on beyond the frame; see `deblur.blur`.
+    formula : {"tikhonov", "hht"}
+        f = Hᵀ(HHᵀ + λI)⁻¹ g, the regularised least-squares solution, or
+        f = (HHᵀ + λI)⁻¹Hᵀ g as the thesis writes it. They are the same image
+        only if HHᵀ = HᵀH, as for a point-symmetric PSF with a zero boundary.
+    dtype : dtype
+        float64 or float32: what is computed in.
+    origin : (int, int), optional
+        Index of the PSF's centre; ``((m - 1) // 2, (n - 1) // 2)`` by default.
+    noise : float, optional
+        Standard deviation of the noise, for the rules that need it; estimated
+        from the image if not given.
+    rtol, max_iterations : optional
+        When an iterative method stops; its own defaults if not given.
+    inverse : bool
+        Form (HHᵀ + λI)⁻¹ and multiply by it, with the methods that can.
+    callback : callable, optional
+        Called after each iteration with (iteration, relative residual).
+    gpu : bool
+        True if the images will be CuPy arrays.
+
+    Attributes
+    ----------
+    lam : float or str
+        λ, or the rule until the first image has been seen.
+    choice : Choice or None
+        The method and why, once λ is known.
+
+    Examples
+    --------
+    >>> import deblur
+    >>> psf = deblur.psf.gaussian(5, 1.0)
+    >>> restore = deblur.Deblurrer(psf, (48, 48), lam=1e-3)
+    >>> frames = [deblur.data.load("camera")[:48, i : i + 48] for i in range(3)]
+    >>> restored = [restore(frame) for frame in frames]
+    """
+
+    def __init__(
+        self,
+        psf: Array,
+        shape: tuple[int, int],
+        lam: float | str,
+        *,
+        method: str = "auto",
+        boundary: str = "zero",
+        formula: str = "tikhonov",
+        dtype: Any = np.float64,
+        origin: tuple[int, int] | None = None,
+        noise: float | None = None,
+        rtol: float | None = None,
+        max_iterations: int | None = None,
+        inverse: bool = False,
+        callback: Callable[[int, float], None] | None = None,
+        gpu: bool = False,
+    ) -> None:
+        self.lam = check_lam(lam)
+        self._method = check_method(method)
+        self.formula = check_formula(formula)
+        self.dtype = np.dtype(dtype)
+        if self.dtype not in (np.float32, np.float64):
+            raise TypeError(f"dtype must be float32 or float64, not {self.dtype}")
+        if noise is not None and not (np.isfinite(noise) and noise >= 0):
+            raise ValueError(f"noise must be a standard deviation >= 0, not {noise!r}")
+        if rtol is not None and not 0 < rtol < 1:
+            raise ValueError(f"rtol must lie between 0 and 1, not {rtol!r}")
+        if max_iterations is not None and (int(max_iterations) != max_iterations or max_iterations < 1):
+            raise ValueError(f"max_iterations must be a positive whole number, not {max_iterations!r}")
+        self.blur = Blur(psf, shape, boundary, origin=origin)
+        if isinstance(self.lam, str) and formula == "hht" and not self.blur.normal:
+            raise ValueError(
+                f"the rule {lam!r} chooses λ for the least-squares formula; with formula='hht' and a blur "
+                "for which HHᵀ and HᵀH differ, give λ as a number"
+            )
+        self._noise = noise
+        self._options = {
+            "rtol": rtol,
+            "max_iterations": max_iterations,
+            "inverse": bool(inverse),
+            "callback": callback,
+        }
+        self._xp = np
+        if gpu:
+            self._xp = _cupy()
+        self.choice: Choice | None = None
+        self.lambda_choice: Any = None
+        self.lam_reason = "as given"
+        self._factor: Factor | None = None
+        self._setup_seconds = 0.0
+        if not isinstance(self.lam, str):
+            self._choose(frames=1)  # a method that cannot serve says so before the first image
+
+    def _problem(self, frames: int) -> Problem:
+        assert not isinstance(self.lam, str)
+        return Problem(self.blur, self.lam, self.formula, self.dtype, self._xp, frames, **self._options)
+
+    def _choose(self, frames: int) -> None:
+        problem = self._problem(frames)
+        if self._method == "auto":
+            self.choice = choose(problem)
+            return
+        reason = METHODS[self._method].refuses(problem)
+        if reason is not None:
+            raise MethodError(f"method {self._method!r} cannot serve here: {reason}")
+        self.choice = Choice(self._method, "as asked for")
+
+    def _prepare(self, g: Array) -> None:
+        """Fix λ, the method and the factorisation; all but the first call find them there."""
+        if isinstance(self.lam, str):
+            from .regularization import choose_lambda
+
+            self.lambda_choice = choose_lambda(self.blur, g, self.lam, noise=self._noise)
+            self.lam_reason = self.lambda_choice.reason
+            self.lam = float(self.lambda_choice.lam)
+        if self._factor is None:
+            self._choose(len(g))
+            assert self.choice is not None
+            self._factor = METHODS[self.choice.method].prepare(self._problem(len(g)))
+
+    def solve(
+        self,
+        img: Array,
+        *,
+        channel_axis: int | None = None,
+        stack_axis: int | None = None,
+        check: bool = True,
+    ) -> Result:
+        """Restore one image, or a colour image or stack together.
+
+        Parameters
+        ----------
+        img : array
+            As for `reconstruct`; its rows and columns must be `shape`.
+        channel_axis, stack_axis : int, optional
+            As for `reconstruct`.
+        check : bool
+            Raise if the solve failed (default); False returns the failed
+            Result, whose `status` says what happened.
+
+        Returns
+        -------
+        Result
+
+        Raises
+        ------
+        ConvergenceError
+            If the image does not solve the problem; it carries the Result.
+        """
+        start = time.perf_counter()
+        frames = _Frames(img, channel_axis, stack_axis)
+        xp = get_xp(frames.stack)
+        if xp is not self._xp:
+            here, there = ("CuPy", "NumPy") if xp is not np else ("NumPy", "CuPy")
+            raise TypeError(
+                f"the image is a {here} array and this Deblurrer was set up for {there}; convert the image "
+                f"or pass gpu={xp is not np} when setting up"
+            )
+        g = frames.stack.astype(self.dtype, copy=False)
+        if g.shape[1:] != self.blur.image_shape:
+            raise ValueError(
+                f"the image has {g.shape[1]} x {g.shape[2]} pixels and this Deblurrer was set up for "
+                f"{self.blur.image_shape[0]} x {self.blur.image_shape[1]}"
+            )
+        first = self._factor is None
+        self._prepare(g)
+        _synchronize(xp)
+        setup = time.perf_counter() - start if first else 0.0
+        assert self.choice is not None and self._factor is not None
+        scene, info = self._factor.solve(g)
+        residual, misfit, difference = _judge(self._problem(len(g)), g, scene)
+        status = _status(METHODS[self.choice.method].iterative, info, residual, self.dtype)
+        result = Result(
+            image=frames.restore(scene[(..., *self.blur.crop)]),
+            method=self.choice.method,
+            reason=self.choice.reason,
+            status=status,
+            residual=residual,
+            misfit=misfit,
+            iterations=info.iterations,
+            seconds=time.perf_counter() - start,
+            setup_seconds=setup,
+            lam=float(self.lam),
+            lam_reason=self.lam_reason,
+            lambda_choice=self.lambda_choice,
+            note=info.note,
+            blur=self.blur,
+            formula=self.formula,
+            residual_image=frames.restore(difference),
+        )
+        if check and not status.ok:
+            note = f" ({info.note})" if info.note else ""
+            raise ConvergenceError(
+                f"{result.method} with λ = {result.lam:g} {status.value}. Relative residual {residual:.1e} "
+                f"after {info.iterations} iterations{note}",
+                result,
+            )
+        return result
+
+    def __call__(
+        self, img: Array, *, channel_axis: int | None = None, stack_axis: int | None = None
+    ) -> Array:
+        """The restored image alone: ``solve(img, ...).image``."""
+        return self.solve(img, channel_axis=channel_axis, stack_axis=stack_axis).image
+
+
+def _cupy() -> Any:
+    from .errors import NoGPUError
+
+    try:
+        import cupy
+
+        cupy.cuda.runtime.getDeviceCount()
+    except ImportError as error:
+        raise NoGPUError(
+            "gpu=True needs CuPy: pip install deblur-toolkit[cuda12] or [cuda13], to match your driver"
+        ) from error
+    except Exception as error:
+        raise NoGPUError(f"gpu=True, but no CUDA device can be used: {error}") from error
+    return cupy
+
+
+def _synchronize(xp: Any) -> None:
+    if xp is not np:
+        xp.cuda.get_current_stream().synchronize()
+
+
+def _norm(x: Array) -> float:
+    # In double precision whatever the dtype; vdot needs no temporary.
+    xp = get_xp(x)
+    x = x.reshape(-1)
+    return float(xp.sqrt(xp.sum(xp.square(x, dtype=np.float64)))) if x.size else 0.0
+
+
+def _judge(problem: Problem, g: Array, f: Array) -> tuple[float, float, Array]:
+    """(relative residual, relative misfit, g − H f), measured with the blur alone."""
+    blur, lam = problem.blur, problem.lam
+    difference = g - blur.forward(f)
+    b = blur.adjoint(g)
+    if problem.formula == "tikhonov":
+        r = blur.adjoint(difference) - lam * f
+    else:
+        r = b - blur.forward(blur.adjoint(f)) - lam * f
+    scale, data = _norm(b), _norm(g)
+    residual = _norm(r) / scale if scale else _norm(r)
+    misfit = _norm(difference) / data if data else _norm(difference)
+    return residual, misfit, difference
+
+
+def _status(iterative: bool, info: Info, residual: float, dtype: np.dtype) -> Status:
+    if not info.converged:
+        return Status.NOT_CONVERGED
+    # A backward stable solver leaves eps times the condition number; past the cube root of eps the
+    # image has lost more digits than a display shows. NaN is caught here too.
+    if not (residual <= np.finfo(dtype).eps ** (1 / 3)):
+        return Status.INACCURATE
+    return Status.CONVERGED if iterative else Status.SOLVED
+
+
+def solve(
+    img: Array,
+    psf: Array,
+    lam: float | str = "gcv",
+    *,
+    method: str = "auto",
+    boundary: str = "zero",
+    formula: str = "tikhonov",
+    origin: tuple[int, int] | None = None,
+    channel_axis: int | None = None,
+    stack_axis: int | None = None,
+    noise: float | None = None,
+    rtol: float | None = None,
+    max_iterations: int | None = None,
+    inverse: bool = False,
+    callback: Callable[[int, float], None] | None = None,
+    check: bool = True,
+) -> Result:
+    """Restore a blurred image and say everything about it.
+
+    The parameters are those of `reconstruct`, and ``check``: False returns a
+    failed Result instead of raising `ConvergenceError`.
+
+    Returns
+    -------
+    Result
+        ``result.image``, the method and the reason for it, the status, the
+        measured residual, λ and how it was chosen, iterations and seconds.
+        ``print(result)`` shows them.
+    """
+    frames = _Frames(img, channel_axis, stack_axis)  # checked before anything is set up
+    dtype = frames.stack.dtype
+    deblurrer = Deblurrer(
+        psf,
+        frames.stack.shape[1:],
+        lam,
+        method=method,
+        boundary=boundary,
+        formula=formula,
+        dtype=dtype,
+        origin=origin,
+        noise=noise,
+        rtol=rtol,
+        max_iterations=max_iterations,
+        inverse=inverse,
+        callback=callback,
+        gpu=get_xp(img) is not np,
+    )
+    return deblurrer.solve(img, channel_axis=channel_axis, stack_axis=stack_axis, check=check)
+
+
+def reconstruct(
+    img: Array,
+    psf: Array,
+    lam: float | str = "gcv",
+    *,
+    method: str = "auto",
+    boundary: str = "zero",
+    formula: str = "tikhonov",
+    origin: tuple[int, int] | None = None,
+    channel_axis: int | None = None,
+    stack_axis: int | None = None,
+    noise: float | None = None,
+    rtol: float | None = None,
+    max_iterations: int | None = None,
+    inverse: bool = False,
+    callback: Callable[[int, float], None] | None = None,
+) -> Array:
+    """Restore a blurred image: the minimiser f of ‖H f − g‖² + λ ‖f‖².
+
+    Parameters
+    ----------
+    img : array
+        The blurred image g: grey (M, N), or with one or two further axes
+        named by `channel_axis` and `stack_axis`. Integers are scaled to
+        [0, 1] as ``skimage.img_as_float`` does (uint8 by 255, uint16 by
+        65535) and become float64; float32 stays float32; float64 is taken as
+        it is. A CuPy array is solved on its GPU.
+    psf : (m, n) array
+        Point spread function, odd or even, not larger than the image. Used as
+        it is; one that keeps the brightness sums to one.
+    lam : float or {"gcv", "discrepancy", "lcurve", "upre"}
+        The regularisation parameter λ >= 0, or the rule that chooses it.
+    method : str
+        ``"auto"`` takes the cheapest exact method (see `choose_method`); any
+        name in `METHODS` overrides it. A method that cannot serve says why.
+    boundary : {"zero", "periodic", "reflect", "antireflect", "unknown"}
+        How the scene goes on beyond the frame. For a photograph it is
+        ``"unknown"``: nothing is assumed.
+    formula : {"tikhonov", "hht"}
+        f = Hᵀ(HHᵀ + λI)⁻¹ g (default), or (HHᵀ + λI)⁻¹Hᵀ g as the thesis
+        writes it, which is the same image only if HHᵀ = HᵀH.
+    origin : (int, int), optional
+        Index of the PSF's centre; ``((m - 1) // 2, (n - 1) // 2)`` by default.
+    channel_axis : int, optional
+        The axis of the colour channels, as in scikit-image.
+    stack_axis : int, optional
+        The axis along which frames are stacked. Channels and frames are all
+        blurred by the same PSF and solved together.
+    noise : float, optional
+        Standard deviation of the noise on the scale of the (scaled) image,
+        for the rules that need it; estimated if not given.
+    rtol, max_iterations : optional
+        When an iterative method stops; its own defaults if not given.
+    inverse : bool
+        Form (HHᵀ + λI)⁻¹ and multiply by it, with the methods that can.
+    callback : callable, optional
+        Called after each iteration with (iteration, relative residual).
+
+    Returns
+    -------
+    image : array
+        Restored image, shaped like `img`, float32 or float64. Nothing is
+        clipped.
+
+    Raises
+    ------
+    ValueError, TypeError
+        For input that makes no sense, before any work starts.
+    MethodError
+        If the method asked for cannot serve the problem.
+    InsufficientMemoryError
+        If a matrix would not fit memory, with the figures.
+    SingularMatrixError
+        If λ is so small (or 0) that the matrix cannot be inverted.
+    ConvergenceError
+        If what was reached does not solve the problem; carries the `Result`.
+
+    See Also
+    --------
+    solve : the same with method, reason, status, residual, λ and timings.
+    Deblurrer : keeps the factorisation for many images.
+
+    References
+    ----------
+    .. [1] P. C. Hansen, J. G. Nagy, D. P. O'Leary, *Deblurring Images:
+       Matrices, Spectra, and Filtering*, SIAM 2006.
+
+    Examples
+    --------
+    >>> import deblur
+    >>> sharp = deblur.data.load("camera")[:64, :64]
+    >>> psf = deblur.psf.gaussian(7, 1.2)
+    >>> blurred = deblur.degrade(sharp, psf, noise=0.005, seed=0)
+    >>> restored = deblur.reconstruct(blurred, psf, 1e-3)
+    >>> deblur.metrics.psnr(sharp, restored) > deblur.metrics.psnr(sharp, blurred)
+    True
+    """
+    return solve(
+        img,
+        psf,
+        lam,
+        method=method,
+        boundary=boundary,
+        formula=formula,
+        origin=origin,
+        channel_axis=channel_axis,
+        stack_axis=stack_axis,
+        noise=noise,
+        rtol=rtol,
+        max_iterations=max_iterations,
+        inverse=inverse,
+        callback=callback,
+    ).image

@@ -1,0 +1,225 @@
+"""H, and Blur, against SciPy's convolution and against each other."""
+
+import itertools
+
+import numpy as np
+import pytest
+import scipy.ndimage
+import scipy.sparse.linalg
+from scipy.signal import convolve2d
+
+from deblur.blur import BOUNDARIES, Blur, filter2matrix
+from deblur.errors import InsufficientMemoryError
+
+PSF_SHAPES = [(1, 1), (3, 3), (4, 2), (5, 4), (2, 7), (1, 6), (6, 1)]
+SHAPES = [(9, 11), (17, 19), (7, 7), (8, 7)]
+EPS = np.finfo(np.float64).eps
+
+
+def close(a, b, factor=200):
+    return np.abs(np.asarray(a) - np.asarray(b)).max() <= factor * EPS * max(1, np.abs(b).max())
+
+
+@pytest.mark.parametrize("psf_shape", PSF_SHAPES)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_filter2matrix_is_scipys_convolution(rng, psf_shape, shape):
+    h, f = rng.standard_normal(psf_shape), rng.standard_normal(shape)
+    m, n = psf_shape
+    for mode, grow in (("same", (0, 0)), ("full", (m - 1, n - 1)), ("valid", (1 - m, 1 - n))):
+        size = (shape[0] + grow[0], shape[1] + grow[1])
+        for sparse in (False, True):
+            matrix = filter2matrix(h, *shape, *size, sparse=sparse)
+            assert matrix.shape == (size[0] * size[1], f.size)
+            assert close(matrix @ f.ravel(), convolve2d(f, h, mode).ravel())
+
+
+@pytest.mark.parametrize("psf_shape", PSF_SHAPES)
+def test_boundaries_are_scipys(rng, psf_shape):
+    h, f = rng.standard_normal(psf_shape), rng.standard_normal((9, 11))
+    for boundary, name in (("zero", "fill"), ("periodic", "wrap"), ("reflect", "symm")):
+        assert close(Blur(h, f.shape, boundary).forward(f), convolve2d(f, h, "same", name))
+
+
+def test_antireflect_continues_straight_lines(rng):
+    # f~[-i] = 2 f[0] - f[i] keeps a plane a plane: a PSF of sum one and mean zero leaves it unchanged.
+    i, j = np.mgrid[:12, :15]
+    plane = 2.0 + 0.3 * i - 0.7 * j
+    h = rng.random((5, 3))
+    h = h + h[::-1, ::-1]
+    h /= h.sum()
+    assert close(Blur(h, plane.shape, "antireflect").forward(plane), plane)
+
+
+def test_antireflect_by_hand():
+    # One axis, PSF [1, 2, 4] centred at its middle: g[0] = 4 f~[-1] + 2 f[0] + 1 f[1], f~[-1] = 2 f[0] - f[1].
+    f = np.array([[3.0, 5.0, 11.0, 2.0]])
+    g = Blur([[1, 2, 4]], f.shape, "antireflect").forward(f)
+    assert close(g[0, 0], 4 * (2 * 3 - 5) + 2 * 3 + 5)
+    assert close(g[0, 3], 4 * 11 + 2 * 2 + (2 * 2 - 11))
+
+
+def test_unknown_is_valid_convolution_of_the_larger_scene(rng):
+    h = rng.random((4, 5))
+    blur = Blur(h, (9, 11), "unknown")
+    assert blur.scene_shape == (12, 15)
+    f = rng.random(blur.scene_shape)
+    assert close(blur.forward(f), convolve2d(f, h, "valid"))
+    # The crop is where the image lies: a PSF of one point at its centre blurs nothing.
+    delta = np.zeros((4, 5))
+    delta[blur.origin] = 1
+    at = Blur(delta, (9, 11), "unknown")
+    assert close(at.forward(f), f[at.crop])
+
+
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+@pytest.mark.parametrize("psf_shape", PSF_SHAPES)
+def test_matrix_and_map_agree_and_the_dot_test_holds(rng, boundary, psf_shape):
+    h = rng.standard_normal(psf_shape)
+    for shape in SHAPES:
+        blur = Blur(h, shape, boundary)
+        matrix = blur.to_sparse()
+        f = rng.standard_normal((3, *blur.scene_shape))
+        g = rng.standard_normal((3, *blur.image_shape))
+        forward, adjoint = blur.forward(f), blur.adjoint(g)
+        assert matrix.shape == blur.shape
+        assert close(forward.reshape(3, -1).T, matrix @ f.reshape(3, -1).T)
+        assert close(adjoint.reshape(3, -1).T, matrix.T @ g.reshape(3, -1).T)
+        left, right = np.vdot(forward, g), np.vdot(f, adjoint)
+        assert abs(left - right) <= 100 * EPS * np.linalg.norm(forward) * np.linalg.norm(g)
+        assert np.array_equal(blur.to_dense(), matrix.toarray())
+        rows, cols = blur.scene_shape
+        other = filter2matrix(h, rows, cols, boundary=boundary, sparse=True)
+        assert abs(other - matrix).max() == 0
+
+
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+def test_every_origin(rng, boundary):
+    h = rng.standard_normal((3, 4))
+    f9 = rng.standard_normal((9, 10))
+    for origin in itertools.product(range(3), range(4)):
+        blur = Blur(h, (9, 10), boundary, origin=origin)
+        f = f9 if boundary != "unknown" else rng.standard_normal(blur.scene_shape)
+        g = rng.standard_normal((9, 10))
+        assert close(blur.forward(f).ravel(), blur.to_sparse() @ f.ravel())
+        assert close(blur.adjoint(g).ravel(), blur.to_sparse().T @ g.ravel())
+        if boundary in ("periodic", "reflect"):
+            # ndimage's origin counts from the middle, and it turns the kernel round before it shifts.
+            mode = {"periodic": "wrap", "reflect": "reflect"}[boundary]
+            shift = (origin[0] - 3 // 2, origin[1] - 4 // 2)
+            expected = scipy.ndimage.correlate(
+                f, h[::-1, ::-1], mode=mode, origin=(-(shift[0] + 0), -(shift[1] + 1))
+            )
+            assert close(blur.forward(f), expected)
+
+
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+def test_separable_blur_is_a_kronecker_product(rng, boundary):
+    h = np.outer(rng.random(4), rng.random(3))
+    blur = Blur(h, (9, 11), boundary)
+    column, row = blur.factors
+    assert close(np.outer(column, row), h)
+    c, r = blur.axis_matrices()
+    assert close(np.kron(c, r), blur.to_dense())
+    assert Blur(rng.random((4, 3)), (9, 11), boundary).factors is None
+
+
+def test_point_symmetry_is_judged_about_the_origin():
+    odd = np.array([[1, 2, 3], [4, 5, 4], [3, 2, 1.0]])
+    assert Blur(odd, (9, 9)).point_symmetric
+    assert not Blur(odd, (9, 9), origin=(0, 1)).point_symmetric
+    assert not Blur([[1, 2, 3.0]], (9, 9)).point_symmetric
+    assert not Blur(np.ones((2, 2)), (9, 9)).point_symmetric  # no centre pixel
+    padded = np.pad(odd, ((0, 1), (0, 1)))
+    assert Blur(padded, (9, 9), origin=(1, 1)).point_symmetric
+
+
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+def test_normal_is_never_claimed_wrongly(rng, boundary):
+    for h in (np.ones((3, 3)), rng.random((3, 2)), np.array([[1, 2, 3], [4, 5, 4], [3, 2, 1.0]])):
+        blur = Blur(h, (7, 8), boundary)
+        if blur.normal:
+            matrix = blur.to_dense()
+            assert close(matrix @ matrix.T, matrix.T @ matrix)
+
+
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+def test_it_is_a_scipy_linear_operator(rng, boundary):
+    blur = Blur(rng.random((3, 4)), (6, 7), boundary)
+    operator = scipy.sparse.linalg.aslinearoperator(blur)
+    x, y = rng.random(blur.shape[1]), rng.random(blur.shape[0])
+    dense = blur.to_dense()
+    assert close(operator.matvec(x), dense @ x)
+    assert close(operator.rmatvec(y), dense.T @ y)
+    assert close(operator.matmat(np.stack([x, 2 * x], 1)), dense @ np.stack([x, 2 * x], 1))
+    assert close(operator.H @ np.stack([y, -y], 1), dense.T @ np.stack([y, -y], 1))
+    assert close(blur @ x, dense @ x)
+    assert close(blur @ x[:, None], dense @ x[:, None])
+    solution = scipy.sparse.linalg.lsqr(blur, dense @ x, atol=1e-12, btol=1e-12, iter_lim=5000)[0]
+    assert np.linalg.norm(dense @ solution - dense @ x) <= 1e-6 * np.linalg.norm(dense @ x)
+
+
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+def test_float32_stays_float32(xp, rng, boundary):
+    blur = Blur(rng.random((5, 4)), (33, 17), boundary)
+    f = rng.random(blur.scene_shape)
+    single = blur.forward(xp.asarray(f.astype(np.float32)))
+    assert single.dtype == np.float32
+    double = blur.forward(xp.asarray(f))
+    assert double.dtype == np.float64
+    assert float(abs(single - double).max()) <= 50 * np.finfo(np.float32).eps * float(abs(double).max())
+    assert blur.adjoint(single).dtype == np.float32
+
+
+def test_transfer_holds_the_eigenvalues_of_the_periodic_blur(rng):
+    blur = Blur(rng.random((3, 4)), (6, 8), "periodic")
+    half = blur.transfer()
+    expected = np.linalg.eigvals(blur.to_dense())
+    full = np.fft.fft2(np.fft.irfft2(half, s=(6, 8)))
+    distance = np.abs(full.ravel()[:, None] - expected[None, :])
+    assert distance.min(axis=1).max() <= 1e-12
+    assert distance.min(axis=0).max() <= 1e-12
+
+
+@pytest.mark.parametrize(
+    ("psf", "message"),
+    [
+        (np.ones(3), "2-D"),
+        (np.ones((0, 3)), "non-empty"),
+        (np.array([[1, np.nan]]), "NaN"),
+        (np.array([[1, np.inf]]), "infinite"),
+        (np.zeros((3, 3)), "zero everywhere"),
+        (np.ones((9, 3)), "larger than the image"),
+    ],
+)
+def test_bad_psf(psf, message):
+    with pytest.raises(ValueError, match=message):
+        Blur(psf, (8, 8))
+
+
+def test_other_bad_input():
+    psf = np.ones((3, 3))
+    with pytest.raises(TypeError, match="real numbers"):
+        Blur(psf * 1j, (8, 8))
+    with pytest.raises(ValueError, match="unknown boundary 'mirror'.*reflect"):
+        Blur(psf, (8, 8), "mirror")
+    with pytest.raises(ValueError, match="positive whole number"):
+        Blur(psf, (8.5, 8))
+    with pytest.raises(ValueError, match="rows, columns"):
+        Blur(psf, (8, 8, 3))
+    with pytest.raises(ValueError, match="origin"):
+        Blur(psf, (8, 8), origin=(3, 0))
+    with pytest.raises(ValueError, match="shape"):
+        Blur(psf, (8, 8)).forward(np.ones((8, 9)))
+    with pytest.raises(ValueError, match="not separable"):
+        Blur(np.eye(3), (8, 8)).axis_matrices()
+    with pytest.raises(ValueError, match="antireflect"):
+        filter2matrix(np.ones((1, 9)), 1, 3, boundary="antireflect")
+
+
+def test_a_dense_matrix_that_cannot_fit_is_refused_with_figures():
+    with pytest.raises(InsufficientMemoryError, match=r"10485\d* x 10485\d*.*TiB.*free.*sparse") as caught:
+        filter2matrix(np.ones((3, 3)), 1024, 1024)
+    assert caught.value.needed == 8 * 2**40
+    assert caught.value.free < caught.value.needed
+    with pytest.raises(InsufficientMemoryError):
+        Blur(np.ones((3, 3)), (1024, 1024)).to_dense()
