@@ -1,0 +1,185 @@
+"""What every benchmark script shares: the record of the machine, fair timing, and the results file.
+
+A script under ``benchmarks/`` prints a table and writes ``benchmarks/results/<name>.json`` through
+`save`. Figures anywhere else in the project are read from those files, never typed.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
+sys.path.insert(0, str(ROOT))  # a benchmark measures this checkout, whatever else is installed
+
+PACKAGES = ("numpy", "scipy", "scikit-image", "cupy-cuda12x", "cupy-cuda13x", "torch", "jax", "jaxlib")
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+# ---------------------------------------------------------------- the record
+
+
+def environment() -> dict[str, Any]:
+    """Hardware, versions, threads and commit: what a reader needs to judge or repeat a figure."""
+    return {
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        **commit(),
+        "cpu": _cpu_name(),
+        "cpus_usable": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "thread_limits": {name: os.environ[name] for name in THREAD_VARIABLES if name in os.environ},
+        "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "packages": _versions(),
+        "blas": _blas(),
+        "gpu": _gpu(),
+    }
+
+
+def commit() -> dict[str, Any]:
+    """The commit measured: ``DEBLUR_COMMIT`` where set (a copy without .git), else git's HEAD."""
+    if "DEBLUR_COMMIT" in os.environ:
+        return {"commit": os.environ["DEBLUR_COMMIT"], "uncommitted_changes": None}
+    head = _output("git", "rev-parse", "HEAD")
+    changes = _output("git", "status", "--porcelain", "--", "deblur", "cuda")
+    return {"commit": head, "uncommitted_changes": None if changes is None else bool(changes)}
+
+
+def _output(*command: str) -> str | None:
+    try:
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return done.stdout.strip()
+
+
+def _cpu_name() -> str:
+    try:
+        with open("/proc/cpuinfo") as f:
+            return next(line.split(":", 1)[1].strip() for line in f if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or "unknown"
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for package in PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _blas() -> str:
+    import numpy as np
+
+    config: Any = np.show_config(mode="dicts")
+    blas = config["Build Dependencies"]["blas"]
+    return f"{blas.get('name', 'unknown')} {blas.get('version', '')}".strip()
+
+
+def _gpu() -> dict[str, Any] | None:
+    """The current CUDA device as CuPy sees it; None where there is none."""
+    try:
+        import cupy
+
+        properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.runtime.getDevice())
+    except Exception:  # no CuPy, no driver, no device: all mean no GPU here
+        return None
+    runtime = cupy.cuda.runtime
+    return {
+        "name": properties["name"].decode(),
+        "memory_bytes": int(properties["totalGlobalMem"]),
+        "compute_capability": f"{properties['major']}.{properties['minor']}",
+        "cuda_driver": runtime.driverGetVersion(),
+        "cuda_runtime": runtime.runtimeGetVersion(),
+        "driver": _output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"),
+        "cupy": cupy.__version__,
+    }
+
+
+# ---------------------------------------------------------------- timing
+
+
+def time_together(
+    contestants: Mapping[str, Callable[[], object]],
+    *,
+    repeats: int = 7,
+    warmup: int = 1,
+    synchronize: Callable[[], object] = lambda: None,
+) -> dict[str, dict[str, Any]]:
+    """Seconds of each contestant, measured in turns.
+
+    Taking turns lets a change of the machine's load fall on all alike, so that ratios mean
+    something on a shared machine.
+
+    Parameters
+    ----------
+    contestants : mapping of str to callable
+        Called without arguments. Anything not to be timed belongs outside.
+    repeats, warmup : int
+        Timed and untimed rounds.
+    synchronize : callable
+        Called before each clock reading; a GPU needs it.
+
+    Returns
+    -------
+    dict
+        Name to ``{"median_s", "min_s", "max_s", "all_s"}``.
+    """
+    seconds: dict[str, list[float]] = {name: [] for name in contestants}
+    for turn in range(warmup + repeats):
+        for name, call in contestants.items():
+            synchronize()
+            start = time.perf_counter()
+            call()
+            synchronize()
+            if turn >= warmup:
+                seconds[name].append(time.perf_counter() - start)
+    return {name: summary(all_s) for name, all_s in seconds.items()}
+
+
+def summary(seconds: Sequence[float]) -> dict[str, Any]:
+    """Median and spread of timings in seconds."""
+    return {
+        "median_s": statistics.median(seconds),
+        "min_s": min(seconds),
+        "max_s": max(seconds),
+        "all_s": list(seconds),
+    }
+
+
+# ---------------------------------------------------------------- output
+
+
+def print_table(rows: Sequence[Mapping[str, object]]) -> None:
+    """Print `rows` as aligned columns, with the keys of the first row as the header."""
+    header = list(rows[0])
+    cells = [header, *([_text(row[key]) for key in header] for row in rows)]
+    widths = [max(len(line[i]) for line in cells) for i in range(len(header))]
+    for line in cells:
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip())
+
+
+def _text(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def save(name: str, results: object, **settings: Any) -> Path:
+    """Write ``benchmarks/results/<name>.json``: environment, settings and results."""
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    record = {"environment": environment(), "settings": settings, "results": results}
+    path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    return path

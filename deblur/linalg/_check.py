@@ -1,0 +1,102 @@
+"""What every function of `deblur.linalg` asks of its arguments, said once.
+
+Each helper returns the array ready to compute with, or raises with the
+argument's name, the offending value and what to do about it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..backend import Array, check_finite, float_dtype, get_xp, is_cupy
+
+
+def as_array(a: Any, name: str) -> Array:
+    """`a` as a NumPy array, or unchanged if it is a CuPy array; TypeError for sparse and masked ones."""
+    if is_cupy(a):
+        return a
+    if hasattr(a, "toarray"):
+        raise TypeError(
+            f"{name} is sparse ({type(a).__name__}), a dense array is needed: pass {name}.toarray()"
+        )
+    if isinstance(a, np.ma.MaskedArray):
+        raise TypeError(f"{name} is a masked array, which these routines cannot honour: fill it first")
+    return np.asarray(a)
+
+
+def as_float(a: Any, name: str, *, dtype: np.dtype | None = None, finite: bool = True) -> Array:
+    """`a` in `dtype`, by default in `backend.float_dtype(a)`; checked for NaN and infinity if `finite`."""
+    a = as_array(a, name)
+    try:
+        own_dtype = float_dtype(a)
+    except TypeError as error:
+        raise TypeError(f"{name}: {error}") from None
+    a = a.astype(dtype or own_dtype, copy=False)
+    if finite:
+        check_finite(a, name)
+    return a
+
+
+def as_matrix(
+    a: Any, name: str = "a", *, square: bool = False, dtype: np.dtype | None = None, finite: bool = True
+) -> Array:
+    """`a` as a real floating-point matrix, shape (m, n); (n, n) if `square`. It may be `a` itself."""
+    a = as_array(a, name)
+    if a.ndim != 2:
+        raise ValueError(f"{name} must be a matrix (2-D), not an array of shape {a.shape}")
+    if square and a.shape[0] != a.shape[1]:
+        raise ValueError(f"{name} must be square, not of shape {a.shape}")
+    return as_float(a, name, dtype=dtype, finite=finite)
+
+
+def as_rhs(
+    b: Any, rows: int, name: str = "b", *, dtype: np.dtype | None = None, finite: bool = True
+) -> Array:
+    """`b` as right-hand side(s) of a system with `rows` equations: shape (rows,) or (rows, k)."""
+    b = as_array(b, name)
+    if b.ndim not in (1, 2) or b.shape[0] != rows:
+        raise ValueError(
+            f"{name} must have shape ({rows},) or ({rows}, k) to go with the matrix, not {b.shape}"
+        )
+    return as_float(b, name, dtype=dtype, finite=finite)
+
+
+def as_system(
+    a: Any, b: Any, names: tuple[str, str] = ("a", "b"), *, square: bool = True, finite: bool = True
+) -> tuple[Array, Array]:
+    """Matrix and right-hand side(s) of one system, of matching shapes and in their common dtype.
+
+    Raises
+    ------
+    TypeError
+        If one is complex, sparse, or on the GPU while the other is not.
+    ValueError
+        If the shapes do not fit, or if `finite` and something is NaN or infinite.
+    """
+    a = as_matrix(a, names[0], square=square, finite=finite)
+    b = as_rhs(b, a.shape[0], names[1], finite=finite)
+    get_xp(a, b)  # refuses a mixture of host and device
+    dtype = np.result_type(a.dtype, b.dtype)
+    return a.astype(dtype, copy=False), b.astype(dtype, copy=False)
+
+
+def scratch(a: Array, given: Any, overwrite: bool, name: str = "a") -> Array:
+    """An array with the values of `a` that may be destroyed.
+
+    `a` is what `as_matrix` or `as_rhs` made of the caller's `given`. It is
+    returned itself where the caller allows it (`overwrite`) or where it is
+    already a converted copy; otherwise a copy in the same memory order is.
+    """
+    if isinstance(given, np.ndarray) or is_cupy(given):
+        converted = given.dtype != a.dtype
+    else:
+        converted = isinstance(given, (list, tuple))  # anything else may lend its own memory
+    if converted:
+        return a
+    if not overwrite:
+        return a.copy(order="K")
+    if not getattr(a.flags, "writeable", True):
+        raise ValueError(f"{name} is read-only and cannot be overwritten: leave out overwrite_{name}=True")
+    return a
