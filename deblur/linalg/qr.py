@@ -1,0 +1,203 @@
+"""Householder QR of one matrix or of thousands.
+
+On the CPU LAPACK does the work (`geqrf`, `orgqr` through SciPy; batches
+through NumPy's compiled loop). `qr_blocked` states in NumPy what the CUDA
+kernels do: panels of columns, each panel's reflections gathered in compact WY
+form I − VTVᵀ, the rest of the matrix updated by products, and Q formed by
+applying the blocks backwards to the identity.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+
+from ..backend import Array, get_xp
+from ._check import as_array, as_float
+from .householder import compact_wy, householder
+
+__all__ = ["qr", "qr_blocked"]
+
+MODES = ("reduced", "complete", "r", "raw")
+SIGNS = ("householder", "positive", "haar")
+
+
+def qr(a: Array, mode: str = "reduced", *, signs: str = "householder", check_finite: bool = True) -> Any:
+    """The factorisation A = QR of a matrix or of every matrix of a stack.
+
+    Parameters
+    ----------
+    a : (..., M, N) array_like
+        Tall, wide, square or empty; any memory layout; not changed. float32 is
+        computed in float32, everything else in float64.
+    mode : {"reduced", "complete", "r", "raw"}
+        What to return, with K = min(M, N), as `numpy.linalg.qr` has it:
+
+        - "reduced": Q (..., M, K), R (..., K, N);
+        - "complete": Q (..., M, M), R (..., M, N);
+        - "r": R (..., K, N) alone;
+        - "raw": h (..., N, M) and tau (..., K), the reflections themselves:
+          the *transpose* of h holds R on and above its diagonal and the normals
+          v below it (v's leading 1 is not stored).
+    signs : {"householder", "positive", "haar"}
+        The factorisation is unique up to the signs of R's rows. "householder"
+        leaves them as the reflections give them; "positive" makes R's diagonal
+        non-negative, so that Q of a matrix of independent normal numbers is
+        uniformly distributed over the orthogonal matrices [1]_; "haar" asks in
+        addition for det(Q) = +1, a rotation, for which the last column of Q and
+        the last row of R change sign where necessary (so that R's last diagonal
+        entry may be negative). "haar" needs a square Q; "raw" takes only
+        "householder".
+    check_finite : bool
+        Whether to look for NaN and infinity first. Without it they spread
+        through the result.
+
+    Returns
+    -------
+    Q, R or R or (h, tau)
+        As `mode` says; in the array library of `a`.
+
+    Raises
+    ------
+    ValueError
+        For fewer than two dimensions, an unknown `mode` or `signs`, or
+        non-finite entries.
+    TypeError
+        For complex or non-numeric entries.
+
+    Notes
+    -----
+    ‖QᵀQ − I‖ and ‖QR − A‖/‖A‖ are of the order of eps·√N for any matrix, also
+    a rank-deficient one; the diagonal of R shows a deficiency only roughly
+    (`lstsq` pivots for that).
+
+    References
+    ----------
+    .. [1] F. Mezzadri, "How to generate random matrices from the classical
+       compact groups", Notices of the AMS 54 (2007) 592-604.
+    """
+    xp = get_xp(a)
+    a = _checked(a, mode, signs, check_finite)
+    if xp is not np:
+        from ._qr_gpu import qr_gpu
+
+        factors = qr_gpu(a, mode)
+    elif 0 in a.shape:
+        factors = _qr_empty(a, mode)
+    elif a.ndim == 2:
+        factors = _qr_lapack(a, mode)
+    else:
+        factors = np.linalg.qr(a, mode=mode)  # type: ignore[call-overload]
+    if mode == "r":
+        return _with_signs(None, factors, signs)[1]
+    if mode == "raw":
+        return tuple(factors)
+    q, r = factors
+    return _with_signs(q, r, signs)
+
+
+def _checked(a: Array, mode: str, signs: str, finite: bool) -> Array:
+    """`a` in its computing dtype, after every check that needs no work."""
+    a = as_array(a, "a")
+    if mode not in MODES:
+        raise ValueError(f"mode must be one of {', '.join(MODES)}, not {mode!r}")
+    if signs not in SIGNS:
+        raise ValueError(f"signs must be one of {', '.join(SIGNS)}, not {signs!r}")
+    if a.ndim < 2:
+        raise ValueError(f"a must be a matrix or a stack of matrices, not an array of shape {a.shape}")
+    if mode == "raw" and signs != "householder":
+        raise ValueError(f"raw reflections keep the signs they have; signs={signs!r} needs a formed R")
+    m, n = a.shape[-2:]
+    if signs == "haar" and (mode == "r" or (mode == "reduced" and m > n)):
+        raise ValueError(
+            f"signs='haar' asks for det(Q) = +1 and needs a square Q; mode={mode!r} of a {m} x {n} "
+            "matrix has none: use mode='complete', or signs='positive'"
+        )
+    return as_float(a, "a", finite=finite)
+
+
+def _qr_lapack(a: np.ndarray, mode: str) -> Any:
+    """One matrix on the CPU: geqrf and orgqr."""
+    if mode == "raw":
+        (h, tau), _ = scipy.linalg.qr(a, mode="raw", check_finite=False)
+        return h.T, tau
+    if mode == "r":
+        (r,) = scipy.linalg.qr(a, mode="r", check_finite=False)
+        return r[: min(a.shape)]
+    return scipy.linalg.qr(a, mode="economic" if mode == "reduced" else "full", check_finite=False)
+
+
+def _qr_empty(a: np.ndarray, mode: str) -> Any:
+    """No entries, or no matrices: identities and zeros of the right shapes."""
+    *batch, m, n = a.shape
+    k = m if mode == "complete" else min(m, n)
+    r = np.zeros((*batch, k, n), a.dtype)
+    if mode == "r":
+        return r
+    if mode == "raw":
+        return np.zeros((*batch, n, m), a.dtype), np.zeros((*batch, min(m, n)), a.dtype)
+    q = np.zeros((*batch, m, k), a.dtype)
+    q[...] = np.eye(m, k, dtype=a.dtype)
+    return q, r
+
+
+def _with_signs(q: Array | None, r: Array, signs: str) -> tuple[Array | None, Array]:
+    """Q and R with the rows of R, and the columns of Q beside them, turned as `signs` says."""
+    if signs == "householder":
+        return q, r
+    xp = get_xp(r)
+    turn = xp.ones(r.shape[:-1], r.dtype)
+    diagonal = xp.diagonal(r, axis1=-2, axis2=-1)
+    turn[..., : diagonal.shape[-1]] = xp.where(diagonal < 0, -1, 1)
+    if signs == "haar" and q is not None and q.shape[-1] > 0:
+        turn[..., -1] *= xp.linalg.slogdet(q * turn[..., None, :])[0]
+    return None if q is None else q * turn[..., None, :], r * turn[..., :, None]
+
+
+def qr_blocked(a: Array, panel: int = 16) -> tuple[Array, Array]:
+    """The reduced QR of one matrix by the kernels' algorithm, in readable NumPy: for study and for tests.
+
+    Parameters
+    ----------
+    a : (M, N) array_like
+    panel : int
+        Columns to a panel, b below.
+
+    Returns
+    -------
+    q : (M, K) array, r : (K, N) array
+        With K = min(M, N).
+
+    Notes
+    -----
+    Each panel is factored column by column, its reflections become I − VTVᵀ,
+    and the columns to its right are updated at once, A ← A − V(Tᵀ(VᵀA)): of
+    the 2MN² − ⅔N³ operations all but a b/N-th part are matrix products. Q is
+    formed from the *last* block to the first, so that block j touches only
+    rows and columns from its own on: as much work again and no more, and the
+    reflections are stored nowhere but below R's diagonal.
+    """
+    xp = get_xp(a)
+    a = _checked(a, "reduced", "householder", True).copy()
+    if panel < 1:
+        raise ValueError(f"panel must be at least 1, not {panel}")
+    m, n = a.shape
+    k = min(m, n)
+    blocks = []
+    for j in range(0, k, panel):
+        width = min(panel, k - j)
+        v, tau = xp.zeros((m - j, width), a.dtype), xp.zeros(width, a.dtype)
+        for c in range(width):
+            v[c:, c], tau[c], mu = householder(a[j + c :, j + c])
+            a[j + c, j + c], a[j + c + 1 :, j + c] = mu, 0
+            rest = a[j:, j + c + 1 : j + width]
+            rest -= xp.outer(v[:, c], tau[c] * (v[:, c] @ rest))
+        t = compact_wy(v, tau)
+        a[j:, j + width :] -= v @ (t.T @ (v.T @ a[j:, j + width :]))
+        blocks.append((j, v, t))
+    q = xp.eye(m, k, dtype=a.dtype)
+    for j, v, t in reversed(blocks):
+        q[j:, j:] -= v @ (t @ (v.T @ q[j:, j:]))
+    return q, a[:k]

@@ -1,0 +1,220 @@
+"""QR: shapes, invariants and hostile matrices, on the CPU and, where there is one, on the GPU."""
+
+import numpy as np
+import pytest
+import scipy.linalg
+
+from deblur.linalg import qr, qr_blocked
+
+SHAPES = [(1, 1), (1, 5), (5, 1), (17, 19), (19, 17), (31, 31), (64, 64), (130, 33), (33, 130), (257, 129)]
+HOSTILE = (
+    "graded rows",
+    "graded columns",
+    "scaled",
+    "nearly dependent",
+    "rank one",
+    "zero columns",
+    "zero",
+    "upper triangular",
+    "orthogonal",
+    "tiny",
+    "huge",
+)
+
+
+def hostile(kind, m, n, rng):
+    """An m × n matrix of the sort named, in float64 but within float32's range."""
+    a = rng.standard_normal((m, n))
+    match kind:
+        case "graded rows":
+            return a * np.logspace(0, -12, m)[:, None]
+        case "graded columns":
+            return a * np.logspace(-12, 12, n)
+        case "scaled":
+            return a * 10.0 ** rng.integers(-30, 31, n)
+        case "nearly dependent":
+            return a[:, :1] + 1e-7 * a
+        case "rank one":
+            return np.outer(a[:, 0], a[0])
+        case "zero columns":
+            a[:, ::3] = 0
+            return a
+        case "zero":
+            return np.zeros((m, n))
+        case "upper triangular":
+            return np.triu(a)
+        case "orthogonal":
+            return np.linalg.qr(rng.standard_normal((max(m, n),) * 2))[0][:m, :n]
+        case "tiny":
+            return a * 1e-30
+        case "huge":
+            return a * 1e30
+
+
+def errors(a, q, r):
+    """‖QᵀQ − I‖ and ‖QR − A‖/‖A‖ (Frobenius) in units of √n·eps: the worst of the stack, in float64."""
+    eps = float(np.finfo(np.dtype(str(a.dtype))).eps)
+    a, q, r = (np.asarray(x.get() if hasattr(x, "get") else x, np.float64) for x in (a, q, r))
+    scale = np.abs(a).max(axis=(-2, -1), keepdims=True)
+    scale[scale == 0] = 1
+    gram = np.swapaxes(q, -1, -2) @ q - np.eye(q.shape[-1])
+    orthogonality = np.linalg.norm(gram, axis=(-2, -1))
+    size = np.linalg.norm(a / scale, axis=(-2, -1))
+    backward = np.linalg.norm(q @ (r / scale) - a / scale, axis=(-2, -1)) / np.where(size == 0, 1, size)
+    unit = np.sqrt(max(min(a.shape[-2:]), 1)) * eps
+    return orthogonality.max() / unit, backward.max() / unit
+
+
+def check(a, q, r):
+    orthogonality, backward = errors(a, q, r)
+    assert orthogonality <= 10
+    assert backward <= 10
+    k = r.shape[-2]
+    rows = np.arange(k)[:, None] > np.arange(r.shape[-1])[None, :]
+    below = (r.get() if hasattr(r, "get") else r)[..., rows]
+    assert below.size == 0 or np.abs(below).max() == 0
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("batch", [(), (3,), (2, 2)])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_reduced_and_complete(xp, rng, shape, batch, dtype):
+    m, n = shape
+    k = min(m, n)
+    a = xp.asarray(rng.standard_normal((*batch, m, n)), dtype=dtype)
+    before = a.copy()
+    q, r = qr(a)
+    assert (q.shape, r.shape) == ((*batch, m, k), (*batch, k, n))
+    assert q.dtype == r.dtype == dtype
+    check(a, q, r)
+    assert bool((a == before).all())
+    only_r = qr(a, mode="r")
+    assert only_r.shape == r.shape
+    assert float(abs(only_r - r).max()) <= 100 * np.finfo(dtype).eps * float(abs(r).max())
+    q, r = qr(a, mode="complete")
+    assert (q.shape, r.shape) == ((*batch, m, m), (*batch, m, n))
+    check(a, q, r)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("kind", HOSTILE)
+@pytest.mark.parametrize(("m", "n", "batch"), [(70, 40, ()), (70, 40, (5,)), (40, 70, ()), (64, 64, (20,))])
+def test_hostile_matrices(xp, rng, kind, m, n, batch, dtype):
+    stack = [hostile(kind, m, n, rng) for _ in range(int(np.prod(batch)))]
+    a = xp.asarray(np.reshape(stack, (*batch, m, n)), dtype=dtype)
+    check(a, *qr(a))
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (9, 4), (4, 9), (33, 33), (70, 50)])
+@pytest.mark.parametrize("batch", [(), (4,)])
+def test_raw_is_numpys(xp, rng, shape, batch):
+    a = rng.standard_normal((*batch, *shape))
+    h, tau = qr(xp.asarray(a), mode="raw")
+    h_numpy, tau_numpy = np.linalg.qr(a, mode="raw")
+    for ours, theirs in ((h, h_numpy), (tau, tau_numpy)):
+        assert ours.shape == theirs.shape
+        assert float(abs(ours - xp.asarray(theirs)).max()) <= 1e-12
+
+
+@pytest.mark.parametrize("batch", [(), (7,)])
+@pytest.mark.parametrize(
+    ("m", "n", "mode"), [(9, 9, "reduced"), (9, 5, "complete"), (5, 9, "reduced"), (1, 1, "reduced")]
+)
+def test_signs(xp, rng, m, n, mode, batch):
+    a = xp.asarray(rng.standard_normal((*batch, m, n)))
+    q, r = qr(a, mode, signs="positive")
+    check(a, q, r)
+    assert bool((xp.diagonal(r, axis1=-2, axis2=-1) >= 0).all())
+    q, r = qr(a, mode, signs="haar")
+    check(a, q, r)
+    assert float(abs(xp.linalg.det(q) - 1).max()) <= 1e-12
+    k = min(m, n) - (1 if m <= n else 0)
+    assert bool((xp.diagonal(r, axis1=-2, axis2=-1)[..., :k] >= 0).all())
+    assert bool((xp.diagonal(qr(a, "r", signs="positive"), axis1=-2, axis2=-1) >= 0).all())
+
+
+def test_haar_columns_point_everywhere(rng):
+    # With the signs LAPACK leaves, Q[0, 0] has the sign opposite to A[0, 0] in every sample, and its
+    # mean over samples with A[0, 0] > 0 would be far from zero; the same test on positive diagonals
+    # pins the distribution of the first row: uniform on the sphere, second moment 1/n.
+    a = rng.standard_normal((4000, 3, 3))
+    q, _ = qr(a, signs="haar")
+    assert np.abs(q.mean(axis=0)).max() <= 5 / np.sqrt(3 * 4000)
+    assert np.abs((q**2).mean(axis=0) - 1 / 3).max() <= 5 * 0.3 / np.sqrt(4000)
+
+
+@pytest.mark.parametrize("mode", ["reduced", "complete", "r", "raw"])
+@pytest.mark.parametrize("shape", [(0, 0), (0, 3), (3, 0), (0, 4, 3), (2, 0, 3), (2, 3, 0)])
+def test_empty(xp, shape, mode):
+    *batch, m, n = shape
+    k = min(m, n)
+    out = qr(xp.ones(shape), mode)
+    shapes = {
+        "reduced": [(m, k), (k, n)],
+        "complete": [(m, m), (m, n)],
+        "r": [(k, n)],
+        "raw": [(n, m), (k,)],
+    }[mode]
+    parts = [out] if mode == "r" else out
+    assert [p.shape for p in parts] == [(*batch, *s) for s in shapes]
+    if mode == "complete":
+        assert bool((parts[0] == xp.eye(m)).all())
+
+
+def test_layouts_and_integers(xp, rng):
+    big = xp.asarray(rng.standard_normal((3, 40, 30)))
+    for view in (
+        big[:, ::2, ::-1],
+        big.swapaxes(-1, -2),
+        big[0].T,
+        xp.asarray(np.asfortranarray(np.eye(4, 3))),
+    ):
+        check(view, *qr(view))
+    _, r = qr(xp.asarray([[3, 1], [4, 1]]))
+    assert r.dtype == np.float64
+    assert abs(abs(float(r[0, 0])) - 5) <= 1e-14
+
+
+def test_bad_input_is_refused_before_work(xp):
+    with pytest.raises(ValueError, match="NaN"):
+        qr(xp.asarray([[1.0, np.nan]]))
+    with pytest.raises(ValueError, match="infinite"):
+        qr(xp.asarray([[1.0, np.inf]]))
+    with pytest.raises(TypeError, match="complex"):
+        qr(xp.asarray([[1.0 + 1j]]))
+    with pytest.raises(ValueError, match="shape"):
+        qr(xp.ones(3))
+    with pytest.raises(ValueError, match="economic"):
+        qr(xp.ones((3, 3)), "economic")
+    with pytest.raises(ValueError, match="signs"):
+        qr(xp.ones((3, 3)), signs="negative")
+    with pytest.raises(ValueError, match="raw"):
+        qr(xp.ones((3, 3)), "raw", signs="positive")
+    with pytest.raises(ValueError, match="complete"):
+        qr(xp.ones((5, 3)), signs="haar")
+
+
+def test_the_check_can_be_switched_off():
+    with np.errstate(invalid="ignore"):
+        _, r = qr(np.array([[np.nan, 1.0], [1.0, 1.0]]), check_finite=False)
+    assert np.isnan(r).any()
+
+
+@pytest.mark.parametrize("panel", [1, 3, 16, 64])
+@pytest.mark.parametrize("shape", SHAPES[:-1])
+def test_the_blocked_algorithm_gives_lapacks_numbers(rng, shape, panel):
+    # Householder QR has one answer, signs included: LAPACK's is an independent oracle for every entry.
+    a = rng.standard_normal(shape)
+    q, r = qr_blocked(a, panel)
+    check(a, q, r)
+    wanted_q, wanted_r = scipy.linalg.qr(a, mode="economic")
+    assert np.abs(q - wanted_q).max() <= 1e-11
+    assert np.abs(r - wanted_r).max() <= 1e-11
+
+
+def test_blocked_survives_hostile_matrices(rng):
+    for kind in HOSTILE:
+        a = hostile(kind, 50, 34, rng)
+        check(a, *qr_blocked(a, 8))
+    with pytest.raises(ValueError, match="panel"):
+        qr_blocked(np.eye(3), 0)
