@@ -1,0 +1,76 @@
+"""Method ``dct``: the reflect boundary, solved by one division after a cosine transform.
+
+With half-sample symmetric continuation and a PSF that is symmetric in each
+axis, h[k, l] = h[±k, ±l], the DCT-II diagonalises the blur: H = T diag(s) Tᵀ
+with T = C₁ᵀ ⊗ C₂ᵀ the inverse orthonormal DCT-II and
+
+    s[p, q] = sum over k, l of h[k, l] cos(π k p / M) cos(π l q / N) .
+
+Point symmetry, h[k, l] = h[-k, -l], is not enough in two dimensions: a
+diagonal motion blur has it and is not diagonalised.
+
+An operation of `work` is one multiply-add of a transform, 2.5 n log2 n for
+each of the two.
+
+References
+----------
+M. K. Ng, R. H. Chan, W.-C. Tang, "A fast algorithm for deblurring models with
+Neumann boundary conditions", SIAM J. Sci. Comput. 21 (1999), Theorem 3.2.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from ..backend import Array, get_fft
+from ..blur import Blur
+from .base import Factor, Problem, Work
+from .spectrum import OrthogonalSpectrum, SpectralFactor, Spectrum, cosine_symbol, kept, quadrant
+
+
+def refuses(problem: Problem) -> str | None:
+    """None if the cosine transform diagonalises this blur, else the reason in words."""
+    if problem.blur.boundary != "reflect":
+        return f"it serves boundary 'reflect', not {problem.blur.boundary!r}"
+    if quadrant(problem.blur) is None:
+        return (
+            "the cosine transform diagonalises the blur only if the PSF is symmetric in each axis about its "
+            "origin (Ng, Chan & Tang 1999); point symmetry alone is not enough"
+        )
+    return None
+
+
+def work(problem: Problem) -> Work:
+    """Two transforms a solve; three arrays of the image's size."""
+    n = problem.blur.shape[0]
+    transform = 2.5 * n * np.log2(n + 1)
+    return Work(n, 2 * transform, (2 + 3 * problem.frames) * n * problem.dtype.itemsize)
+
+
+def decompose(blur: Blur, dtype: Any, xp: ModuleType) -> Spectrum:
+    """The spectrum of a blur that `refuses` accepts."""
+
+    def build() -> Spectrum:
+        quarter = quadrant(blur)
+        assert quarter is not None
+        rows, cols = (np.pi * np.arange(n) / n for n in blur.image_shape)
+        values = xp.asarray(cosine_symbol(quarter, rows, cols).astype(dtype))
+        fft = get_fft(xp)
+
+        def forward(x: Array) -> Array:
+            return fft.dctn(x, type=2, axes=(-2, -1), norm="ortho")
+
+        def inverse(x: Array) -> Array:
+            return fft.idctn(x, type=2, axes=(-2, -1), norm="ortho")
+
+        return OrthogonalSpectrum(values, forward, inverse)
+
+    return kept("dct", blur, dtype, xp, build)
+
+
+def prepare(problem: Problem) -> Factor:
+    """The eigenvalues, kept; a solve costs two transforms."""
+    return SpectralFactor(decompose(problem.blur, problem.dtype, problem.xp), problem)

@@ -1,0 +1,189 @@
+"""The singular value decomposition of a structured blur, applied through fast transforms.
+
+For some blurs H = U S Vᵀ is known in closed form or from two small
+decompositions: periodic (Fourier, `deblur.solvers.fourier`), reflect (cosine,
+`deblur.solvers.cosine`), zero with a 3 x 3 PSF (sine, `deblur.solvers.sine`)
+and separable PSFs (`deblur.solvers.kronecker`). A `Spectrum` holds it; the
+direct solvers and the choice of λ both work on the same one.
+
+Every scene restored by a spectral filter is
+
+    f = sum over i of  w[i] (u_iᵀ g) v_i ,
+
+with w = σ/(σ² + λ) for Tikhonov, w = φ/σ for filter factors φ, and so on.
+
+H is square or wide, never tall, so the u_i are a complete orthonormal basis
+of the images: the squared coefficients of g sum to ‖g‖², nothing of g lies
+outside, and the residual of a filtered solution is
+‖g − H f‖² = sum of (1 − w[i] σ[i])² |u_iᵀ g|².
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import scipy.fft
+
+from ..backend import Array
+from ..blur import Blur
+from ..errors import SingularMatrixError
+from .base import Info, Problem
+
+
+class Spectrum(ABC):
+    """H = U S Vᵀ for one blur, dtype and array module.
+
+    Attributes
+    ----------
+    singular_values : (M, N) array
+        σ ≥ 0, one for each pixel of the image, in the transform's own layout
+        (not sorted). Its dtype and array module are those of the spectrum.
+    """
+
+    singular_values: Array
+
+    @abstractmethod
+    def coefficients(self, g: Array) -> Array:
+        """|u_iᵀ g|, laid out as `singular_values`.
+
+        Parameters
+        ----------
+        g : (..., M, N) array
+            Images.
+
+        Returns
+        -------
+        (..., M, N) array, real and not negative
+        """
+
+    @abstractmethod
+    def restore(self, g: Array, weights: Array) -> Array:
+        """The scenes sum_i weights[i] (u_iᵀ g) v_i.
+
+        Parameters
+        ----------
+        g : (..., M, N) array
+            Images.
+        weights : (M, N) array
+            Laid out as `singular_values`; equal singular values that belong to
+            one conjugate pair must have equal weights, as any function of σ does.
+
+        Returns
+        -------
+        f : (..., P, Q) array
+        """
+
+    def hht(self, g: Array, lam: float) -> Array:
+        """(HHᵀ + λI)⁻¹ Hᵀ g. For a normal H, which most spectra have, it is the Tikhonov solution."""
+        return self.restore(g, tikhonov_weights(self.singular_values, lam))
+
+
+class OrthogonalSpectrum(Spectrum):
+    """A symmetric H = T diag(values) Tᵀ with an orthogonal transform T.
+
+    Parameters
+    ----------
+    values : (M, N) array
+        Eigenvalues, of either sign.
+    forward, inverse : callable
+        Tᵀ and T on the last two axes.
+    """
+
+    def __init__(
+        self, values: Array, forward: Callable[[Array], Array], inverse: Callable[[Array], Array]
+    ) -> None:
+        self.singular_values = abs(values)
+        self._negative = values < 0
+        self._forward, self._inverse = forward, inverse
+
+    def coefficients(self, g: Array) -> Array:
+        return abs(self._forward(g))
+
+    def restore(self, g: Array, weights: Array) -> Array:
+        signed = weights * (1 - 2 * self._negative.astype(weights.dtype))
+        return self._inverse(self._forward(g) * signed)
+
+
+class SpectralFactor:
+    """The prepared solver of every method that has a `Spectrum`."""
+
+    def __init__(self, spectrum: Spectrum, problem: Problem) -> None:
+        self._spectrum, self._lam, self._hht = spectrum, problem.lam, problem.formula == "hht"
+        s = spectrum.singular_values
+        # λ = 0 is allowed where H has an inverse that the dtype can represent.
+        smallest, largest = float(s.min()) ** 2 + problem.lam, float(s.max()) ** 2 + problem.lam
+        if not smallest > float(np.finfo(s.dtype).eps) ** 2 * largest:
+            raise SingularMatrixError(
+                f"HHᵀ + λI is singular to {s.dtype} at λ = {problem.lam:g}: the smallest singular value of H "
+                f"is {float(s.min()):.2g}, the largest {float(s.max()):.2g}. Use a larger λ, such as 1e-4"
+            )
+        self._weights = tikhonov_weights(s, problem.lam)
+
+    def solve(self, g: Array) -> tuple[Array, Info]:
+        """Scenes (k, P, Q) for images (k, M, N)."""
+        with all_cores():
+            if self._hht:
+                return self._spectrum.hht(g, self._lam), Info()
+            return self._spectrum.restore(g, self._weights), Info()
+
+
+def tikhonov_weights(singular_values: Array, lam: float) -> Array:
+    """σ/(σ² + λ), zero where σ = λ = 0; not formed as 1/σ, which may overflow."""
+    s = singular_values
+    denominator = s * s + s.dtype.type(lam)
+    return s / (denominator + (denominator == 0))
+
+
+def kept(name: str, blur: Blur, dtype: Any, xp: ModuleType, build: Callable[[], Spectrum]) -> Spectrum:
+    """The spectrum of `blur`, built once and kept on it, so that solving and choosing λ share it."""
+    spectra: dict[tuple[str, str, str], Spectrum] = blur.__dict__.setdefault("_spectra", {})
+    key = (name, np.dtype(dtype).name, xp.__name__)
+    if key not in spectra:
+        spectra[key] = build()
+    return spectra[key]
+
+
+def quadrant(blur: Blur) -> np.ndarray | None:
+    """The quarter h[0..r, 0..s] of a PSF symmetric in each axis about its origin, or None if it is not.
+
+    Rows and columns of zeros at the rim are dropped: r and s are the true half-widths.
+    """
+    h, origin = blur.psf, blur.origin
+    reach = [max(o, m - 1 - o) for o, m in zip(origin, h.shape, strict=True)]
+    centred = np.zeros((2 * reach[0] + 1, 2 * reach[1] + 1))
+    top, left = reach[0] - origin[0], reach[1] - origin[1]
+    centred[top : top + h.shape[0], left : left + h.shape[1]] = h
+    rounding = 8 * np.finfo(np.float64).eps * np.abs(h).max()
+    if not max(np.abs(centred - centred[::-1]).max(), np.abs(centred - centred[:, ::-1]).max()) <= rounding:
+        return None
+    quarter = centred[reach[0] :, reach[1] :]
+    rows, cols = np.nonzero(quarter)
+    return quarter[: rows.max() + 1, : cols.max() + 1]
+
+
+def cosine_symbol(quarter: np.ndarray, rows: np.ndarray, cols: np.ndarray) -> np.ndarray:
+    """sum over (k, l) of h[k, l] cos(k θ) cos(l φ) for all angles θ in `rows`, φ in `cols`.
+
+    `quarter` is that of `quadrant`; entries off an axis stand for two or four of the PSF.
+    """
+    factors = []
+    for angles, size in zip((rows, cols), quarter.shape, strict=True):
+        c = 2 * np.cos(angles[:, None] * np.arange(size))
+        c[:, 0] = 1
+        factors.append(c)
+    return factors[0] @ quarter @ factors[1].T
+
+
+@contextmanager
+def all_cores() -> Iterator[None]:
+    """Let SciPy's transforms use every core; CuPy's do not look at this."""
+    if scipy.fft.get_workers() != 1:  # the caller has set a number: respect it
+        yield
+        return
+    with scipy.fft.set_workers(-1):
+        yield
