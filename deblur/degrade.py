@@ -1,0 +1,157 @@
+"""Make a blurred, noisy image from a sharp one: g = h * f + n."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from .backend import Array, asnumpy, check_finite, float_dtype, get_xp
+from .blur import Blur
+from .image import as_float
+
+#: The kinds of noise, and what `level` means for each.
+NOISES = {
+    "gaussian": "standard deviation on the unit scale",
+    "salt-pepper": "fraction of the values replaced by 0 or 1",
+    "poisson": "photons counted at value 1",
+}
+
+
+def degrade(
+    image: Array,
+    psf: Array,
+    *,
+    noise: float | str = 0.0,
+    level: float | None = None,
+    boundary: str = "zero",
+    origin: tuple[int, int] | None = None,
+    channel_axis: int | None = None,
+    seed: int | np.random.Generator | None = None,
+) -> Array:
+    """Blur an image and add noise.
+
+    Parameters
+    ----------
+    image : (M, N) array, or with a channel axis one dimension more
+        The sharp scene, NumPy or CuPy. Integers are scaled to [0, 1] as
+        `deblur.image.as_float` does.
+    psf : (m, n) array
+        The point spread function, for every channel; NumPy or CuPy, whatever `image` is.
+    noise : float or {"gaussian", "salt-pepper", "poisson"}
+        A number is the standard deviation of Gaussian noise; 0 (default) is none.
+        A name needs `level`.
+    level : float, optional
+        How much of the named noise. ``"gaussian"``: standard deviation on the
+        unit scale. ``"salt-pepper"``: the fraction of values, in [0, 1], that
+        become 0 or 1, each as likely. ``"poisson"``: the mean number of
+        photons counted where the blurred image is 1; fewer is noisier.
+    boundary : {"zero", "periodic", "reflect", "antireflect", "unknown"}
+        How the scene goes on outside `image` (see `deblur.blur`). With
+        ``"unknown"`` nothing is assumed: the result is the smaller frame that
+        the PSF can fill from `image` alone, the 'valid' convolution, which is
+        what a camera records of a larger scene.
+    origin : (int, int), optional
+        Index of the PSF's centre, as for `deblur.Blur`.
+    channel_axis : int, optional
+        The axis of colours or frames, each blurred by itself with noise of its own.
+    seed : int, numpy.random.Generator or None
+        The same seed gives the same noise, on the CPU and on the GPU: it is
+        drawn on the host. None draws anew each time.
+
+    Returns
+    -------
+    array
+        Shape of `image`, or (M - m + 1, N - n + 1) for ``"unknown"``; float32
+        for a float32 image, else float64. Values are not clipped to [0, 1].
+
+    Raises
+    ------
+    ValueError
+        For NaN or infinity, a wrong number of axes, a PSF larger than the
+        image, an unknown noise or boundary, a level out of its range, or
+        Poisson noise on a blurred image with negative values.
+
+    Notes
+    -----
+    Noise is added after the blur. Gaussian noise keeps its definition, so values
+    below 0 and above 1 occur; clip them to imitate a file of integers.
+    """
+    kind, amount = _check_noise(noise, level)
+    xp = get_xp(image)
+    psf = asnumpy(psf)  # Blur keeps it on the host and sends its spectrum to where the image is
+    image = as_float(xp.asarray(image))
+    image = image.astype(float_dtype(image), copy=False)
+    if image.ndim != 2 + (channel_axis is not None):
+        hint = (
+            "; give channel_axis=-1 for colour, 0 for a stack"
+            if channel_axis is None and image.ndim == 3
+            else ""
+        )
+        raise ValueError(
+            f"an image of {2 + (channel_axis is not None)} axes is needed, not shape {image.shape}{hint}"
+        )
+    if channel_axis is not None and not -3 <= channel_axis < 3:
+        raise ValueError(f"channel_axis={channel_axis} does not exist in an image of shape {image.shape}")
+    if image.size == 0:
+        raise ValueError(f"the image holds no pixels (shape {image.shape})")
+    check_finite(image, "image")
+    scene = image if channel_axis is None else xp.moveaxis(image, channel_axis, 0)
+    rng = np.random.default_rng(seed)
+    blurred = _blur(scene, psf, boundary, origin)
+    noisy = _add_noise(blurred, kind, amount, rng).astype(image.dtype, copy=False)
+    return noisy if channel_axis is None else xp.moveaxis(noisy, 0, channel_axis)
+
+
+def _check_noise(noise: float | str, level: float | None) -> tuple[str, float]:
+    """The kind of noise and its level, checked."""
+    if isinstance(noise, str):
+        if noise not in NOISES:
+            raise ValueError(f"unknown noise {noise!r}; choose one of {', '.join(NOISES)}")
+        if level is None:
+            raise ValueError(f"noise {noise!r} needs level, its {NOISES[noise]}")
+        kind, amount = noise, float(level)
+    else:
+        if level is not None:
+            raise ValueError(
+                f"level belongs to a noise given by name ({', '.join(NOISES)}), not to noise={noise!r}"
+            )
+        kind, amount = "gaussian", float(noise)
+    if not math.isfinite(amount) or amount < 0:
+        raise ValueError(f"the {NOISES[kind]} must be a finite number that is not negative, not {amount!r}")
+    if kind == "salt-pepper" and amount > 1:
+        raise ValueError(f"the {NOISES[kind]} must lie between 0 and 1, not {amount!r}")
+    if kind == "poisson" and amount == 0:
+        raise ValueError(
+            "at least some photons are needed for Poisson noise; a level of 0 would give a black image"
+        )
+    return kind, amount
+
+
+def _blur(scene: Array, psf: Array, boundary: str, origin: tuple[int, int] | None) -> Array:
+    shape = scene.shape[-2:]
+    if boundary == "unknown" and psf.ndim == 2:
+        shape = tuple(n - m + 1 for n, m in zip(shape, psf.shape, strict=True))
+        if min(shape) < 1:
+            raise ValueError(
+                f"the PSF {psf.shape} is larger than the image {scene.shape[-2:]}, so it reaches beyond it "
+                "everywhere; crop the PSF or use a larger image"
+            )
+    return Blur(psf, shape, boundary, origin=origin).forward(scene)
+
+
+def _add_noise(image: Array, kind: str, amount: float, rng: np.random.Generator) -> Array:
+    xp = get_xp(image)
+    if kind == "gaussian":
+        return image if amount == 0 else image + amount * xp.asarray(rng.standard_normal(image.shape))
+    if kind == "salt-pepper":
+        draw = xp.asarray(rng.random(image.shape))
+        return xp.where(draw < amount / 2, 0.0, xp.where(draw < amount, 1.0, image))
+    expected = asnumpy(image)
+    # The FFT leaves rounding below zero where the image is black; more than that is no light.
+    if expected.min() < -1e3 * np.finfo(expected.dtype).eps * abs(expected).max():
+        raise ValueError(
+            f"Poisson noise counts light, and the blurred image falls to {expected.min():.4g}; "
+            "use an image and a PSF without negative values"
+        )
+    return xp.asarray(rng.poisson(np.maximum(expected.astype(np.float64), 0.0) * amount) / amount)
