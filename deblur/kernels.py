@@ -1,0 +1,424 @@
+"""Find, compile, check and launch the CUDA kernels of ``cuda/*.cu``.
+
+The ``.cu`` file is the only statement of a kernel's signature. `launch` reads
+the parameters of ``extern "C" __global__`` functions from it, and checks every
+argument against them before anything runs:
+
+- a pointer takes a CuPy array of exactly that dtype, on the current device,
+  or None for a null pointer;
+- the array must be C-contiguous, unless the kernel has a parameter ``ld<name>``
+  (leading dimension) for the pointer ``<name>``: then rows may lie apart, their
+  elements must be adjacent, and the ``ld`` passed must be the array's own;
+- a scalar is cast to the parameter's type, which must be able to hold it.
+
+A file is compiled once per dtype, device architecture and text, with
+``using real = float;`` (or ``double``) and ``common.cuh`` in front of it. The
+machine code is kept in CuPy's cache folder.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import re
+import struct
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .errors import NoGPUError
+
+OPTIONS = ("-std=c++17", "--generate-line-info")
+
+_SCALARS = {  # C type -> format character of `struct`
+    "float": "f",
+    "double": "d",
+    "int": "i",
+    "unsigned": "I",
+    "unsigned int": "I",
+    "long long": "q",
+    "unsigned long long": "Q",
+}
+_POINTEES = {
+    "float": "f4",
+    "double": "f8",
+    "int": "i4",
+    "unsigned": "u4",
+    "unsigned int": "u4",
+    "long long": "i8",
+    "unsigned long long": "u8",
+    "unsigned char": "u1",
+}
+_KERNEL = re.compile(
+    r'extern\s+"C"\s+__global__\s+void\s+'
+    r"(?:__\w+__\s*\([^()]*\)\s*)*"  # __launch_bounds__(256, 1), __cluster_dims__(16, 1, 1)
+    r"(\w+)\s*\(([^()]*)\)"
+)
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+
+
+# ---------------------------------------------------------------- sources
+
+
+class Parameter(NamedTuple):
+    """One parameter of a kernel: its name, C type without qualifiers, and whether it is a pointer."""
+
+    name: str
+    ctype: str
+    pointer: bool
+
+
+def source_folder() -> Path:
+    """The folder of the ``.cu`` files: inside the installed package, or beside it in a checkout."""
+    here = Path(__file__).resolve().parent
+    for folder in (here / "cuda", here.parent / "cuda"):
+        if (folder / "common.cuh").is_file():
+            return folder
+    raise FileNotFoundError(f"no CUDA sources in {here / 'cuda'} or {here.parent / 'cuda'}: reinstall deblur")
+
+
+def stems() -> list[str]:
+    """Names of all kernel files, without ``.cu``."""
+    return sorted(path.stem for path in source_folder().glob("*.cu"))
+
+
+@functools.cache
+def source(stem: str, dtype: np.dtype) -> str:
+    """The text handed to the compiler for ``cuda/<stem>.cu`` with `dtype` as ``real``."""
+    folder = source_folder()
+    if stem not in stems():
+        raise ValueError(f"there is no kernel file {stem!r}; there are {', '.join(stems())}")
+    parts = [f"using real = {'float' if dtype == np.float32 else 'double'};\n"]
+    for name in ("common.cuh", f"{stem}.cu"):  # joined, not included: the cache key must see all of it
+        parts.append(f'#line 1 "{name}"\n' + (folder / name).read_text(encoding="utf-8"))
+    return "".join(parts)
+
+
+@functools.cache
+def signatures(stem: str) -> dict[str, tuple[Parameter, ...]]:
+    """The kernels of ``cuda/<stem>.cu`` and their parameters, as the file declares them."""
+    text = _COMMENT.sub(" ", (source_folder() / f"{stem}.cu").read_text(encoding="utf-8"))
+    return {
+        name: tuple(_parameter(stem, name, p) for p in parameters.split(",") if p.strip())
+        for name, parameters in _KERNEL.findall(text)
+    }
+
+
+def _parameter(stem: str, kernel: str, text: str) -> Parameter:
+    words = re.sub(r"\bconst\b|\b__restrict__\b|\b__grid_constant__\b", " ", text)
+    match = re.fullmatch(r"\s*([\w\s]+?)\s*(\*?)\s*(\w+)\s*", words)
+    if match is None:
+        raise ValueError(f"{stem}.cu: cannot read the parameter {text.strip()!r} of {kernel}")
+    ctype, star, name = " ".join(match[1].split()), match[2], match[3]
+    if ctype != "real" and ctype not in (_POINTEES if star else _SCALARS):
+        raise ValueError(
+            f"{stem}.cu: {kernel} has a parameter of a type that cannot be passed: {text.strip()!r}"
+        )
+    return Parameter(name, ctype, bool(star))
+
+
+# ---------------------------------------------------------------- compiling
+
+
+def architecture() -> str:
+    """What to compile for on the current device: ``sm_90a`` on Hopper, else the device's own."""
+    import cupy
+
+    capability = cupy.cuda.Device().compute_capability
+    newest = max(cupy.cuda.nvrtc.getSupportedArchs())
+    if int(capability) > newest:  # a device newer than the compiler: leave the last step to the driver
+        return f"compute_{newest}"
+    return "sm_90a" if capability == "90" else f"sm_{capability}"
+
+
+def compile_source(text: str, name: str, arch: str) -> tuple[bytes, str]:
+    """Compile `text` with NVRTC, which needs no GPU: the machine code and the compiler's log.
+
+    Raises
+    ------
+    RuntimeError
+        With the compiler's messages, if it refuses the text.
+    """
+    from cupy.cuda import nvrtc
+
+    program = nvrtc.createProgram(text, name, (), ())
+    try:
+        try:
+            nvrtc.compileProgram(program, (*OPTIONS, f"--gpu-architecture={arch}"))
+        except nvrtc.NVRTCError as error:
+            log = nvrtc.getProgramLog(program)
+            raise RuntimeError(f"{name} does not compile for {arch} ({error}):\n{log}") from None
+        get = nvrtc.getCUBIN if arch.startswith("sm_") else nvrtc.getPTX
+        return get(program), nvrtc.getProgramLog(program)
+    finally:
+        nvrtc.destroyProgram(program)
+
+
+def _machine_code(stem: str, dtype: np.dtype, arch: str) -> bytes:
+    """`compile_source`, or what an earlier process left in CuPy's cache folder."""
+    from cupy.cuda import nvrtc
+
+    text = source(stem, dtype)
+    key = hashlib.sha256(repr((text, OPTIONS, arch, nvrtc.getVersion())).encode()).hexdigest()
+    folder = Path(os.environ.get("CUPY_CACHE_DIR") or Path.home() / ".cupy" / "kernel_cache")
+    path = folder / f"deblur-{stem}-{key[:32]}.cubin"
+    try:
+        return path.read_bytes()
+    except OSError:
+        code, _ = compile_source(text, f"{stem}.cu", arch)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
+            file.write(code)
+        os.replace(file.name, path)  # another process never sees half a file
+    except OSError:  # a cache that cannot be written costs time, nothing else
+        pass
+    return code
+
+
+@functools.cache
+def _module(stem: str, dtype: np.dtype, device: int) -> Any:
+    from cupy.cuda.function import Module
+
+    module = Module()
+    module.load(_machine_code(stem, dtype, architecture()))
+    return module
+
+
+# ---------------------------------------------------------------- launching
+
+
+class Kernel:
+    """One compiled kernel for one dtype on one device; call it to launch it.
+
+    The arguments are packed into one buffer by one ``struct`` format, which is
+    what keeps a launch at a few microseconds of Python.
+    """
+
+    def __init__(self, stem: str, name: str, dtype: np.dtype, device: int) -> None:
+        import cupy
+
+        known = signatures(stem)
+        if name not in known:
+            raise ValueError(f"{stem}.cu has no kernel {name!r}; it has {', '.join(known)}")
+        self.label = f"{stem}.{name}"
+        self.parameters = known[name]
+        self.device = device
+        self._module = _module(stem, dtype, device)
+        self._function = self._module.get_function(name)
+        self._cupy = cupy
+        self._lock = threading.Lock()
+        self._shared_mem = 48 << 10  # the most a block gets without being asked
+
+        letter = {"real": dtype.char}
+        formats = ["P" if p.pointer else (letter | _SCALARS)[p.ctype] for p in self.parameters]
+        self._format = struct.Struct("@" + "".join(formats))
+        self._values = ctypes.create_string_buffer(max(self._format.size, 1))
+        start = ctypes.addressof(self._values)
+        ends = [struct.calcsize("@" + "".join(formats[: i + 1])) for i in range(len(formats))]
+        addresses = [start + e - struct.calcsize(f) for e, f in zip(ends, formats)]
+        self._address_array = (ctypes.c_void_p * max(len(addresses), 1))(*addresses)
+        self._addresses = ctypes.addressof(self._address_array)
+
+        pointees = {"real": dtype} | {c: np.dtype(t) for c, t in _POINTEES.items()}
+        position = {p.name: i for i, p in enumerate(self.parameters)}
+        # One row a parameter: dtype of the array (None for a scalar), and where its ld is (-1: contiguous).
+        self._checks = [
+            (pointees[p.ctype] if p.pointer else None, position.get(f"ld{p.name}", -1))
+            for p in self.parameters
+        ]
+
+    def __call__(
+        self,
+        grid: tuple[int, ...] | int,
+        block: tuple[int, ...] | int,
+        *args: Any,
+        shared_mem: int = 0,
+        stream: Any = None,
+        cooperative: bool = False,
+    ) -> None:
+        """Launch on `stream` (default: CuPy's current one). See `launch`."""
+        checks = self._checks
+        if len(args) != len(checks):
+            names = ", ".join(p.name for p in self.parameters)
+            raise TypeError(f"{self.label} takes {len(checks)} arguments ({names}), not {len(args)}")
+        ndarray = self._cupy.ndarray
+        values = list(args)
+        for i, (dtype, ld) in enumerate(checks):
+            if dtype is not None:
+                a = args[i]
+                if a is None:
+                    values[i] = 0
+                    continue
+                if not isinstance(a, ndarray) or a.dtype != dtype or a.data.device_id != self.device:
+                    self._refuse(i, a, dtype)
+                if ld < 0:
+                    if not a.flags.c_contiguous:
+                        self._refuse(i, a, dtype)
+                elif a.size and a.ndim >= 2:
+                    item, strides, shape = a.itemsize, a.strides, a.shape
+                    if (shape[-1] > 1 and strides[-1] != item) or (
+                        shape[-2] > 1 and strides[-2] != args[ld] * item
+                    ):
+                        self._refuse(i, a, dtype, args[ld])
+                values[i] = a.data.ptr
+        gx, gy, gz = grid if isinstance(grid, tuple) and len(grid) == 3 else _three(grid)
+        bx, by, bz = block if isinstance(block, tuple) and len(block) == 3 else _three(block)
+        cuda = self._cupy.cuda
+        if shared_mem > self._shared_mem:
+            cuda.driver.funcSetAttribute(
+                self._function.ptr, cuda.driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_mem
+            )
+            self._shared_mem = shared_mem
+        pointer = cuda.get_current_stream().ptr if stream is None else stream.ptr
+        with self._lock:  # the buffer is read by the driver before the launch returns
+            try:
+                self._format.pack_into(self._values, 0, *values)
+            except struct.error as error:
+                given = ", ".join(f"{p.name}={v!r}" for p, v in zip(self.parameters, values) if not p.pointer)
+                raise TypeError(f"{self.label}: a scalar does not fit its type ({given}): {error}") from None
+            if cooperative:
+                cuda.driver.launchCooperativeKernel(
+                    self._function.ptr, gx, gy, gz, bx, by, bz, shared_mem, pointer, self._addresses
+                )
+            else:
+                cuda.driver.launchKernel(
+                    self._function.ptr, gx, gy, gz, bx, by, bz, shared_mem, pointer, self._addresses, 0
+                )
+
+    def resident_blocks(self, threads: int, shared_mem: int = 0) -> int:
+        """How many blocks of `threads` threads the device holds at once: the most a grid barrier may span."""
+        cuda = self._cupy.cuda
+        if shared_mem > self._shared_mem:
+            cuda.driver.funcSetAttribute(
+                self._function.ptr, cuda.driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_mem
+            )
+            self._shared_mem = shared_mem
+        per_multiprocessor = cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(
+            self._function.ptr, threads, shared_mem
+        )
+        return per_multiprocessor * multiprocessors(self.device)
+
+    def allow_large_clusters(self) -> None:
+        """Let this kernel run in clusters of more than 8 blocks, which not every device can."""
+        non_portable_cluster_size_allowed = 14  # CUfunction_attribute
+        self._cupy.cuda.driver.funcSetAttribute(self._function.ptr, non_portable_cluster_size_allowed, 1)
+
+    def _refuse(self, i: int, a: Any, dtype: np.dtype, ld: int | None = None) -> None:
+        """Raise the error that says what is wrong with the array passed as parameter `i`."""
+        what = f"{self.label}: argument {self.parameters[i].name!r}"
+        if not isinstance(a, self._cupy.ndarray):
+            raise TypeError(f"{what} must be a CuPy array of {dtype}, not {type(a).__name__}")
+        if a.dtype != dtype:
+            raise TypeError(f"{what} must have dtype {dtype}, not {a.dtype}")
+        if a.data.device_id != self.device:
+            raise ValueError(f"{what} is on device {a.data.device_id}; the current device is {self.device}")
+        strides = tuple(s // a.itemsize for s in a.strides)
+        if ld is None:
+            raise ValueError(
+                f"{what} must be C-contiguous; it has shape {a.shape} and strides {strides} (in elements): "
+                "pass cupy.ascontiguousarray(...)"
+            )
+        raise ValueError(
+            f"{what} must have adjacent elements in a row and rows {ld} elements apart; "
+            f"it has shape {a.shape} and strides {strides} (in elements)"
+        )
+
+
+def _three(size: tuple[int, ...] | int) -> tuple[int, int, int]:
+    sizes = (size,) if isinstance(size, int) else size
+    x, y, z = (*sizes, 1, 1)[:3]
+    return x, y, z
+
+
+_kernels: dict[tuple[str, str, Any, int], Kernel] = {}
+
+
+def get(stem: str, name: str, dtype: Any) -> Kernel:
+    """The kernel `name` of ``cuda/<stem>.cu`` for `dtype` on the current device, compiled if need be.
+
+    Raises
+    ------
+    ValueError
+        If there is no such file or kernel.
+    TypeError
+        If `dtype` is neither float32 nor float64.
+    NoGPUError
+        If CuPy or a CUDA device is missing.
+    RuntimeError
+        If the source does not compile; the text carries the compiler's log.
+    """
+    try:
+        import cupy
+
+        device = cupy.cuda.runtime.getDevice()
+    except ImportError:
+        raise NoGPUError(
+            "the CUDA kernels need CuPy: pip install 'deblur-toolkit[cuda13]' (or cuda12)"
+        ) from None
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        raise NoGPUError(f"the CUDA kernels need a CUDA device, and none can be used: {error}") from None
+    key = (stem, name, dtype, device)
+    kernel = _kernels.get(key)
+    if kernel is None:
+        real = np.dtype(dtype)
+        if real not in (np.dtype(np.float32), np.dtype(np.float64)):
+            raise TypeError(f"the CUDA kernels compute in float32 or float64, not {real}")
+        kernel = _kernels[key] = Kernel(stem, name, real, device)
+    return kernel
+
+
+def launch(
+    stem: str,
+    name: str,
+    grid: tuple[int, ...] | int,
+    block: tuple[int, ...] | int,
+    *args: Any,
+    dtype: Any,
+    shared_mem: int = 0,
+    stream: Any = None,
+    cooperative: bool = False,
+) -> None:
+    """Launch the kernel `name` of ``cuda/<stem>.cu`` on the current device.
+
+    Parameters
+    ----------
+    stem, name : str
+        The file, and the kernel in it.
+    grid, block : int or tuple of up to three int
+        Blocks, and threads of a block.
+    *args
+        One for each parameter that the file declares, in its order: CuPy arrays
+        for pointers, numbers for scalars.
+    dtype : numpy.float32 or numpy.float64
+        What ``real`` stands for.
+    shared_mem : int, default: 0
+        Bytes of dynamic shared memory a block; more than 48 KiB is asked of the driver here.
+    stream : cupy.cuda.Stream, optional
+        Default: CuPy's current stream.
+    cooperative : bool, default: False
+        Refuse to start unless all blocks run at once, which a grid barrier needs.
+
+    Raises
+    ------
+    TypeError
+        Wrong number of arguments, a host array, a wrong dtype, a scalar out of its type's range.
+    ValueError
+        An array that is not contiguous, or whose rows do not lie as its ``ld`` says.
+    NoGPUError, RuntimeError
+        As `get` does.
+    """
+    get(stem, name, dtype)(grid, block, *args, shared_mem=shared_mem, stream=stream, cooperative=cooperative)
+
+
+@functools.cache
+def multiprocessors(device: int) -> int:
+    """Number of multiprocessors of `device`."""
+    import cupy
+
+    return int(cupy.cuda.runtime.getDeviceProperties(device)["multiProcessorCount"])
