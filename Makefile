@@ -21,6 +21,7 @@ test-gpu:
 	$(PYTHON) benchmarks/record_gpu_tests.py
 
 wheel: $(VENV)/.installed-dev
+	rm -rf dist build
 	$(BIN)/python -m build --wheel --outdir dist
 
 $(VENV)/bin/python:

@@ -1,0 +1,75 @@
+"""The table of methods and the choice among them."""
+
+import numpy as np
+import pytest
+
+import deblur
+from deblur.blur import Blur
+from deblur.methods import METHODS, choose_method
+from deblur.solvers.base import Problem
+from deblur.solvers.dense import normal_matrix
+
+
+@pytest.mark.parametrize("boundary", deblur.BOUNDARIES)
+@pytest.mark.parametrize("psf_shape", [(1, 1), (3, 3), (4, 3), (2, 5)])
+def test_normal_matrix_is_the_product(rng, boundary, psf_shape):
+    for shape in ((8, 7), (5, 13)):
+        blur = Blur(rng.standard_normal(psf_shape), shape, boundary)
+        h = blur.to_dense()
+        expected = h @ h.T + 0.3 * np.eye(len(h))
+        assert np.abs(normal_matrix(blur, 0.3) - expected).max() <= 1e-13 * np.abs(expected).max()
+        shifted = Blur(blur.psf, shape, boundary, origin=(psf_shape[0] - 1, 0))
+        h = shifted.to_dense()
+        assert np.abs(normal_matrix(shifted, 0.0) - h @ h.T).max() <= 1e-13 * np.abs(expected).max()
+
+
+def test_structure_decides():
+    gaussian, shake = deblur.psf.gaussian(9, 1.5), deblur.psf.camera_shake(17, 1)
+    assert choose_method(Blur(gaussian, (256, 256), "periodic"), 1e-3).method == "fft"
+    assert choose_method(Blur(gaussian, (256, 256), "reflect"), 1e-3).method == "dct"
+    choice = choose_method(Blur(shake, (256, 256)), 1e-2)
+    assert choice.method not in ("fft", "dct", "dst", "kronecker")
+    assert "separable" in choice.refused["kronecker"]
+    assert "periodic" in choice.refused["fft"]
+
+
+def test_a_method_that_does_not_fit_memory_is_not_chosen():
+    blur = Blur(deblur.psf.disk(5), (128, 128))
+    choice = choose_method(blur, 1e-3, memory=64 << 20)
+    for name in ("cholesky", "gauss-jordan", "lu", "gauss-seidel"):
+        assert "free" in choice.refused[name]
+    assert choice.method not in choice.refused
+    with pytest.raises(deblur.MethodError, match="no method can serve.*fft"):
+        choose_method(blur, 1e-3, memory=10)
+
+
+def test_smaller_lambda_never_makes_an_iteration_cheaper():
+    blur = Blur(deblur.psf.disk(7), (64, 64))
+    for name in ("pcg", "gauss-seidel", "hybrid-lsqr"):
+        seconds = [choose_method(blur, lam).seconds.get(name, np.inf) for lam in (1e-1, 1e-3, 1e-5)]
+        assert seconds == sorted(seconds)
+
+
+def test_choosing_allocates_nothing_large():
+    import tracemalloc
+
+    blur = Blur(deblur.psf.gaussian(15, 3), (2048, 2048), "zero")
+    tracemalloc.start()
+    choose_method(blur, 1e-3)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2048 * 2048 * 8
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_row_is_complete(name):
+    method = METHODS[name]
+    assert method.name == name
+    assert method.summary
+    problem = Problem(Blur(np.ones((3, 3)) / 9, (8, 8), "zero"), 1e-2)
+    reason = method.refuses(problem)
+    assert reason is None or (isinstance(reason, str) and reason)
+    if reason is None:
+        work = method.work(problem)
+        assert min(work.setup, work.solve, work.bytes) >= 0
+        assert work.solve > 0

@@ -1,0 +1,350 @@
+"""reconstruct, solve and Deblurrer against a float64 dense solve, and what bad input gets."""
+
+import numpy as np
+import pytest
+
+import deblur
+from deblur.blur import BOUNDARIES, Blur
+from deblur.methods import METHODS
+from deblur.solvers.base import Problem
+
+LAMBDAS = (1e-1, 1e-3, 1e-6)
+
+
+def psfs(rng):
+    symmetric = np.outer([1, 4, 6, 4, 1], [1, 2, 1]) / 64.0
+    separable = np.outer(rng.random(4), rng.random(3))
+    any_psf = rng.random((3, 4))
+    return {
+        "symmetric": symmetric,
+        "tiny": np.outer([1, 2, 1], [1, 2, 1]) / 16,
+        "separable": separable / separable.sum(),
+        "any": any_psf / any_psf.sum(),
+    }
+
+
+def dense_solution(g, blur, lam, formula):
+    """The formula, written out with NumPy's general solver on the dense matrix."""
+    h = blur.to_dense()
+    a = h @ h.T + lam * np.eye(len(h))
+    if formula == "tikhonov":
+        f = h.T @ np.linalg.solve(a, g.ravel())
+    else:
+        f = np.linalg.solve(a, h.T @ g.ravel())
+    return f.reshape(blur.scene_shape)[blur.crop]
+
+
+@pytest.mark.parametrize("formula", ["tikhonov", "hht"])
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_equals_the_dense_solution(rng, method, boundary, formula):
+    served = 0
+    for shape in ((13, 11), (1, 8), (16, 17)):
+        for name, psf in psfs(rng).items():
+            if shape[0] < psf.shape[0]:
+                psf = psf[:1] / psf[:1].sum()
+            blur = Blur(psf, shape, boundary)
+            g = rng.random(shape)
+            for lam in LAMBDAS:
+                refusal = METHODS[method].refuses(Problem(blur, lam, formula))
+                if refusal is not None:
+                    with pytest.raises(deblur.MethodError) as caught:
+                        deblur.reconstruct(g, psf, lam, method=method, boundary=boundary, formula=formula)
+                    assert refusal in str(caught.value)
+                    continue
+                served += 1
+                result = deblur.solve(
+                    g, psf, lam, method=method, boundary=boundary, formula=formula, rtol=tightest(method)
+                )
+                expected = dense_solution(g, blur, lam, formula)
+                error = np.linalg.norm(result.image - expected) / np.linalg.norm(expected)
+                assert error <= 1e-8, (method, boundary, formula, shape, name, lam)
+                assert result.status.ok
+    if boundary == "zero" and formula == "tikhonov" and method not in ("fft", "dct"):
+        assert served > 0
+
+
+def tightest(method):
+    return 1e-14 if METHODS[method].iterative else None
+
+
+@pytest.mark.parametrize("method", ["cholesky", "gauss-jordan", "gauss-seidel"])
+@pytest.mark.parametrize("formula", ["tikhonov", "hht"])
+def test_the_inverse_gives_the_same_image(rng, method, formula):
+    psf, g = psfs(rng)["any"], rng.random((9, 12))
+    plain = deblur.reconstruct(g, psf, 1e-2, method="lu", formula=formula)
+    inverted = deblur.reconstruct(g, psf, 1e-2, method=method, formula=formula, inverse=True)
+    assert np.linalg.norm(plain - inverted) <= 1e-8 * np.linalg.norm(plain)
+
+
+def test_the_two_formulas_differ_exactly_when_the_blur_is_not_normal(rng):
+    g = rng.random((12, 12))
+    same = [deblur.reconstruct(g, psfs(rng)["symmetric"], 1e-3, formula=f) for f in ("tikhonov", "hht")]
+    assert np.linalg.norm(same[0] - same[1]) <= 1e-9 * np.linalg.norm(same[0])
+    other = [deblur.reconstruct(g, psfs(rng)["any"], 1e-3, formula=f) for f in ("tikhonov", "hht")]
+    assert np.linalg.norm(other[0] - other[1]) >= 1e-2 * np.linalg.norm(other[0])
+
+
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+def test_auto_takes_a_method_that_serves_and_says_why(rng, boundary):
+    psf, g = psfs(rng)["any"], rng.random((20, 23))
+    result = deblur.solve(g, psf, 1e-3, boundary=boundary)
+    blur = Blur(psf, g.shape, boundary)
+    choice = deblur.choose_method(blur, 1e-3)
+    assert result.method == choice.method
+    assert result.reason == choice.reason
+    assert boundary in result.reason
+    assert set(choice.seconds) | set(choice.refused) == set(METHODS)
+    assert choice.method == min(choice.seconds, key=choice.seconds.get)
+    expected = dense_solution(g, blur, 1e-3, "tikhonov")
+    assert np.linalg.norm(result.image - expected) <= 1e-5 * np.linalg.norm(expected)
+
+
+def test_the_judge_measures_the_residual_itself(rng, monkeypatch):
+    psf, g = psfs(rng)["any"], rng.random((12, 9))
+    lam = 1e-2
+    result = deblur.solve(g, psf, lam, method="lu")
+    h, f = Blur(psf, g.shape).to_dense(), result.image.ravel()
+    b = h.T @ g.ravel()
+    system = h.T @ h + lam * np.eye(len(h))
+    # A worse image must be judged worse, whatever its method says: spoil one and compare.
+    from deblur.solvers import dense
+
+    honest = dense._DenseFactor.solve
+
+    def spoiled(self, images):
+        x, info = honest(self, images)
+        return 1.01 * x, info
+
+    monkeypatch.setattr(dense._DenseFactor, "solve", spoiled)
+    wrong = deblur.solve(g, psf, lam, method="lu", check=False)
+    expected = np.linalg.norm(b - system @ (1.01 * f)) / np.linalg.norm(b)
+    assert wrong.residual == pytest.approx(expected, rel=1e-8)
+    assert wrong.status is deblur.Status.INACCURATE
+    assert result.residual <= 1e-12
+    with pytest.raises(deblur.ConvergenceError, match="larger λ") as caught:
+        deblur.solve(g, psf, lam, method="lu")
+    assert caught.value.result.residual == wrong.residual
+    misfit = np.linalg.norm(g.ravel() - h @ f) / np.linalg.norm(g)
+    assert result.misfit == pytest.approx(misfit, rel=1e-8)
+    assert np.allclose(result.residual_image.ravel(), g.ravel() - h @ f, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_integers_are_scaled_as_img_as_float_does(rng, dtype):
+    from skimage.util import img_as_float
+
+    img = rng.integers(0, np.iinfo(dtype).max, (12, 10), endpoint=True).astype(dtype)
+    psf = psfs(rng)["symmetric"]
+    image = deblur.reconstruct(img, psf, 1e-2)
+    assert image.dtype == np.float64
+    assert np.allclose(image, deblur.reconstruct(img_as_float(img), psf, 1e-2), atol=1e-14)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_float32_stays_float32_and_is_as_good_as_float32_can_be(rng, method):
+    psf, lam = psfs(rng)["tiny"], 1e-2
+    boundary = {"fft": "periodic", "dct": "reflect"}.get(method, "zero")
+    g = rng.random((24, 21))
+    exact = dense_solution(g, Blur(psf, g.shape, boundary), lam, "tikhonov")
+    image = deblur.reconstruct(g.astype(np.float32), psf, lam, method=method, boundary=boundary)
+    assert image.dtype == np.float32
+    # The condition number of HHᵀ + λI is about 1/λ; ten times eps over λ leaves room for the norm of n.
+    bound = 10 * np.finfo(np.float32).eps / lam
+    assert np.linalg.norm(image - exact) <= bound * np.linalg.norm(exact)
+
+
+def test_colour_and_stacks_equal_their_parts(rng):
+    psf = psfs(rng)["any"]
+    stack = rng.random((3, 14, 11))
+    parts = np.stack([deblur.reconstruct(frame, psf, 1e-3, method="cholesky") for frame in stack])
+    together = deblur.reconstruct(stack, psf, 1e-3, method="cholesky", stack_axis=0)
+    assert np.allclose(together, parts, atol=1e-11)
+    colour = np.moveaxis(stack, 0, -1)
+    restored = deblur.reconstruct(colour, psf, 1e-3, method="cholesky", channel_axis=-1)
+    assert np.allclose(restored, np.moveaxis(parts, 0, -1), atol=1e-11)
+    movie = np.stack([colour, 2 * colour])
+    both = deblur.reconstruct(movie, psf, 1e-3, method="cholesky", channel_axis=3, stack_axis=0)
+    assert both.shape == movie.shape
+    assert np.allclose(both[1], 2 * np.moveaxis(parts, 0, -1), atol=1e-10)
+
+
+def test_non_contiguous_input_and_untouched_input(rng):
+    psf = psfs(rng)["any"]
+    wide = rng.random((20, 26))
+    view = wide[::2, ::-2].T
+    before = wide.copy()
+    assert np.allclose(
+        deblur.reconstruct(view, psf, 1e-2), deblur.reconstruct(view.copy(), psf, 1e-2), atol=1e-12
+    )
+    assert np.array_equal(wide, before)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_deblurrer_gives_what_the_call_gives_again_and_again(rng, method):
+    psf = psfs(rng)["tiny"]
+    boundary = {"fft": "periodic", "dct": "reflect"}.get(method, "zero")
+    frames = rng.random((3, 13, 14))
+    restore = deblur.Deblurrer(psf, (13, 14), 1e-2, method=method, boundary=boundary)
+    for frame in frames:
+        one = deblur.reconstruct(frame, psf, 1e-2, method=method, boundary=boundary)
+        assert np.allclose(restore(frame), one, atol=1e-7)
+
+
+def test_the_second_frame_is_spared_the_setup(rng, monkeypatch):
+    from deblur.solvers import dense
+
+    calls = []
+    honest = dense.normal_matrix
+    monkeypatch.setattr(dense, "normal_matrix", lambda *a, **k: calls.append(1) or honest(*a, **k))
+    restore = deblur.Deblurrer(psfs(rng)["any"], (16, 16), 1e-2, method="cholesky")
+    first, second = (restore.solve(rng.random((16, 16))) for _ in range(2))
+    assert len(calls) == 1
+    assert first.setup_seconds > 0
+    assert second.setup_seconds == 0
+
+
+@pytest.mark.parametrize("rule", ["gcv", "discrepancy", "lcurve", "upre"])
+def test_lambda_by_rule_is_reported_and_reproducible(rule):
+    sharp = deblur.data.load("camera")[:48, :48]
+    psf = deblur.psf.gaussian(7, 1.2)
+    blurred = deblur.degrade(sharp, psf, noise=0.01, seed=1)
+    result = deblur.solve(blurred, psf, rule)
+    assert result.lambda_choice is not None
+    assert result.lam > 0
+    assert result.lam_reason
+    again = deblur.solve(blurred, psf, result.lam)
+    assert np.allclose(result.image, again.image, atol=1e-10)
+    restore = deblur.Deblurrer(psf, (48, 48), rule)
+    restore(blurred)
+    assert restore.lam == pytest.approx(result.lam, rel=1e-12)
+
+
+def test_lambda_zero_with_a_regular_matrix_inverts_the_blur(rng):
+    psf = np.array([[0.0, 0.1, 0], [0.1, 1.0, 0.2], [0, 0.1, 0]])
+    f = rng.random((12, 13))
+    g = Blur(psf, f.shape).forward(f)
+    for method in ("cholesky", "gauss-jordan", "lu", "banded", "qr"):
+        image = deblur.reconstruct(g, psf, 0, method=method)
+        assert np.linalg.norm(image - f) <= 1e-10 * np.linalg.norm(f), method
+
+
+@pytest.mark.parametrize("method", [m for m in METHODS if m not in ("fft", "dct", "dst")])
+def test_lambda_zero_with_a_singular_matrix_is_an_error_not_an_image(method):
+    # [1, 1, 1] on 5 pixels with zeros outside: eigenvalue 1 + 2 cos(pi k / 6) is zero for k = 4.
+    psf = np.ones((1, 3)) / 3
+    g = np.random.default_rng(3).random((5, 5))
+    with pytest.raises((deblur.SingularMatrixError, deblur.ConvergenceError), match="λ"):
+        deblur.reconstruct(g, psf, 0.0, method=method)
+
+
+@pytest.mark.parametrize(("method", "boundary"), [("fft", "periodic"), ("dct", "reflect")])
+def test_lambda_zero_where_a_transform_has_zeros(method, boundary):
+    # 1 + 2 cos(w): zero at w = 2 pi / 3, a frequency of 6 pixels in both transforms.
+    psf = np.ones((1, 3)) / 3
+    g = np.random.default_rng(3).random((6, 6))
+    with pytest.raises(deblur.SingularMatrixError, match="λ"):
+        deblur.reconstruct(g, psf, 0.0, method=method, boundary=boundary)
+
+
+@pytest.mark.parametrize("method", ["pcg", "gauss-seidel", "hybrid-lsqr"])
+def test_an_iteration_cut_short_is_never_returned_as_success(rng, method):
+    psf, g = deblur.psf.disk(7), rng.random((40, 40))
+    with pytest.raises(deblur.ConvergenceError, match="max_iterations") as caught:
+        deblur.reconstruct(g, psf, 1e-6, method=method, max_iterations=2)
+    assert caught.value.result.status is deblur.Status.NOT_CONVERGED
+    assert caught.value.result.image.shape == g.shape
+    result = deblur.solve(g, psf, 1e-6, method=method, max_iterations=2, check=False)
+    assert not result.status.ok
+
+
+def test_callback_sees_every_iteration(rng):
+    for method in ("pcg", "gauss-seidel", "hybrid-lsqr"):
+        seen = []
+        result = deblur.solve(
+            rng.random((15, 15)),
+            psfs(rng)["any"],
+            1e-3,
+            method=method,
+            callback=lambda i, r, seen=seen: seen.append((i, r)),
+        )
+        assert [i for i, _ in seen] == list(range(1, result.iterations + 1)), method
+        assert seen[-1][1] < seen[0][1]
+
+
+G = np.full((8, 8), 0.5)
+PSF = np.ones((3, 3)) / 9
+
+
+@pytest.mark.parametrize(
+    ("img", "error", "message"),
+    [
+        (np.full((8, 8), np.nan), ValueError, "NaN"),
+        (np.full((8, 8), -np.inf), ValueError, "infinite"),
+        (np.zeros((0, 8)), ValueError, "empty"),
+        (np.zeros(8), ValueError, "rows"),
+        (np.zeros((2, 8, 8, 3)), ValueError, "channel_axis"),
+        (np.zeros((8, 8, 3)), ValueError, "channel_axis"),
+        (np.zeros((8, 8), complex), TypeError, "real|complex"),
+        (np.full((8, 8), "a"), TypeError, "dtype"),
+    ],
+)
+def test_bad_images(img, error, message):
+    with pytest.raises(error, match=message):
+        deblur.reconstruct(img, PSF, 1e-3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"lam": -1e-3}, ValueError, "not negative"),
+        ({"lam": np.nan}, ValueError, "finite"),
+        ({"lam": np.inf}, ValueError, "finite"),
+        ({"lam": "best"}, ValueError, "gcv"),
+        ({"lam": None}, TypeError, "number"),
+        ({"method": "magic"}, ValueError, "cholesky"),
+        ({"boundary": "mirror"}, ValueError, "reflect"),
+        ({"formula": "wiener"}, ValueError, "tikhonov"),
+        ({"psf": np.ones((9, 9))}, ValueError, "larger than the image"),
+        ({"psf": np.zeros((3, 3))}, ValueError, "zero everywhere"),
+        ({"psf": np.ones(3)}, ValueError, "2-D"),
+        ({"channel_axis": 5}, ValueError, "channel_axis"),
+        ({"rtol": 2.0}, ValueError, "rtol"),
+        ({"max_iterations": 0}, ValueError, "max_iterations"),
+        ({"noise": -1}, ValueError, "noise"),
+        ({"origin": (3, 3)}, ValueError, "origin"),
+        ({"formula": "hht", "psf": np.array([[1.0, 2, 4]]), "lam": "gcv"}, ValueError, "number"),
+    ],
+)
+def test_bad_options(changes, error, message):
+    arguments = {"psf": PSF, "lam": 1e-3} | changes
+    with pytest.raises(error, match=message):
+        deblur.reconstruct(G, **arguments)
+
+
+def test_unknown_keywords_are_not_swallowed():
+    with pytest.raises(TypeError, match="lambda_"):
+        deblur.reconstruct(G, PSF, 1e-3, lambda_=3)
+
+
+def test_a_matrix_that_will_not_fit_is_refused_before_it_is_allocated():
+    big = np.zeros((2000, 2000))
+    with pytest.raises(deblur.InsufficientMemoryError, match="free.*pcg"):
+        deblur.reconstruct(big, PSF, 1e-3, method="cholesky")
+
+
+def test_images_of_another_size_are_refused_by_a_deblurrer():
+    with pytest.raises(ValueError, match="8 x 8.*9 x 9|9 x 9.*8 x 8"):
+        deblur.Deblurrer(PSF, (9, 9), 1e-3)(G)
+
+
+def test_degenerate_images():
+    assert np.array_equal(deblur.reconstruct(np.zeros((8, 8)), PSF, 1e-3), np.zeros((8, 8)))
+    one = deblur.reconstruct(np.array([[3.0]]), np.array([[2.0]]), 1.0)
+    assert one == pytest.approx(np.array([[2 * 3 / (4 + 1)]]))
+
+
+def test_result_prints_what_was_done():
+    text = str(deblur.solve(G, PSF, 1e-3, method="cholesky"))
+    for word in ("cholesky", "lambda", "residual", "as asked for", "solved directly"):
+        assert word in text
