@@ -1,1 +1,0 @@
-"""CUDA sources of deblur, read at run time by `deblur.kernels`."""

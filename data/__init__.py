@@ -1,1 +1,0 @@
-"""Sample images of deblur, read by `deblur.data`."""
