@@ -7,27 +7,83 @@ only what would corrupt memory. The public, checked face is `deblur.linalg.matmu
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+import functools
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from .. import kernels
 from ..backend import Array
 
-ENGINES = ("auto", "cublas", "tf32", "tf32x3")
+ENGINES = {
+    "cublas": "cuBLAS in the dtype itself",
+    "tiled": "own kernel: shared-memory tiles, register blocking, no tensor cores",
+    "tensor": "own kernel on mma.sync: float64 DMMA, or float32 as `split` does it (sm_80)",
+    "split": "own kernel: float32 as three TF32 products on wgmma, summed outside the tensor cores (sm_90)",
+    "half": "own kernel: as `split`, of scaled float16 parts: twice as fast, accurate in norm (sm_90)",
+    "tf32x3": "cuBLAS, three TF32 products: rougher, for its sums stay in the tensor cores' accumulators",
+    "tf32": "cuBLAS, one TF32 product: about three decimal digits",
+}
+
+# Packed operands take 8 bytes an element; a product that would need more than this is cut along k.
+WORKSPACE = 1 << 30
+# With fewer multiplications cuBLAS is the faster; benchmarks/bench_gpu_matmul.py shows where they cross.
+SPLIT_FROM = 1 << 30
+
+_TILE = 128  # of the .cu file: rows of a packed block, and of a tile of C
+_SHARED = {"f": 3 * 2 * 128 * 20 * 4, "d": 2 * 2 * 128 * 20 * 8}  # stages of two tiles of 128 rows, pitch 20
+_SHARED_WGMMA = 1024 + 7 * 32768 + 2 * 7 * 8  # alignment, slots, barriers
 
 
-def _layout(x: Array, trans: bool, name: str) -> tuple[int, int, int, bool]:
-    """Rows and columns of op(x), its leading dimension, and whether memory holds op(x) transposed."""
+class _Operand(NamedTuple):
+    """op(x), rows by cols; row-major `array`, leading dimension `ld`, is it or (`across`) its transpose."""
+
+    array: Array
+    rows: int
+    cols: int
+    ld: int
+    across: bool
+
+
+def _operand(x: Array, trans: bool, name: str) -> _Operand:
     rows, cols = x.shape
+    down, across = x.strides
     size = x.itemsize
-    down, across = (s // size for s in x.strides)
-    if across == 1 or cols == 1:
-        ld = down if rows > 1 else max(cols, 1)
-    elif down == 1 or rows == 1:
-        ld, trans, rows, cols = across, not trans, cols, rows
-    else:
-        raise ValueError(f"{name} has strides {x.strides}: one of its two axes must be contiguous")
-    if ld < max(cols, 1):
+    if across != size and cols > 1:
+        if down != size and rows > 1:
+            raise ValueError(f"{name} has strides {x.strides}: one of its two axes must be contiguous")
+        x, trans, rows, cols, down = x.T, not trans, cols, rows, across
+    ld = down // size if rows > 1 else cols
+    if ld < cols:
         raise ValueError(f"{name} has strides {x.strides}: its rows overlap")
-    return (cols, rows, ld, True) if trans else (rows, cols, ld, False)
+    ld = max(ld, 1)
+    return _Operand(x, cols, rows, ld, True) if trans else _Operand(x, rows, cols, ld, False)
+
+
+@functools.cache
+def _capability(device: int) -> int:
+    import cupy
+
+    return int(cupy.cuda.Device(device).compute_capability)
+
+
+def choose_engine(m: int, n: int, k: int, dtype: Any, engine: str = "auto") -> str:
+    """The engine that `gemm` takes on the current device when asked for `engine`: a key of `ENGINES`."""
+    import cupy
+
+    if engine != "auto" and engine not in ENGINES:
+        raise ValueError(f"unknown engine {engine!r}: choose 'auto' or one of {', '.join(ENGINES)}")
+    double = np.dtype(dtype) == np.float64
+    capability = _capability(cupy.cuda.runtime.getDevice())
+    if engine == "auto":
+        if double or capability != 90 or m * n * k < SPLIT_FROM or min(m, n) < 512 or k < 128:
+            return "cublas"
+        return "split"
+    if double and engine in ("split", "half", "tf32", "tf32x3"):
+        raise ValueError(f"engine {engine!r} is for float32: choose 'auto', 'cublas', 'tensor' or 'tiled'")
+    if engine in ("split", "half") and capability != 90:
+        engine = "tensor"
+    return "tiled" if engine == "tensor" and capability < 80 else engine
 
 
 def gemm(
@@ -57,75 +113,129 @@ def gemm(
     lower_only : bool
         Compute only c[i, j] with i >= j; what lies above the diagonal keeps its values.
     engine : str
-        One of `ENGINES`.
+        'auto' or a key of `ENGINES`; `choose_engine` says which one runs.
     """
-    import cupy
-
-    m, k, lda, a_across = _layout(a, transa, "a")
-    k_b, n, ldb, b_across = _layout(b, transb, "b")
-    m_c, n_c, ldc, c_across = _layout(c, False, "c")
-    if k != k_b or (m, n) != (m_c, n_c):
-        raise ValueError(f"op(a) is {(m, k)}, op(b) is {(k_b, n)} and c is {c.shape}: they do not fit")
+    x, y, z = _operand(a, transa, "a"), _operand(b, transb, "b"), _operand(c, False, "c")
+    m, n, k = x.rows, y.cols, x.cols
+    if k != y.rows or c.shape != (m, n):
+        raise ValueError(f"op(a) is {(m, k)}, op(b) is {(y.rows, n)} and c is {c.shape}: they do not fit")
     if not (a.dtype == b.dtype == c.dtype) or c.dtype.char not in "fd":
         raise TypeError(f"a, b and c must all be float32 or all float64, not {a.dtype}, {b.dtype}, {c.dtype}")
-    if engine not in ENGINES:
-        raise ValueError(f"unknown engine {engine!r}: choose one of {', '.join(ENGINES)}")
+    if z.across:
+        raise ValueError(f"c has strides {c.strides}: it must be row-major")
+    engine = choose_engine(m, n, k, c.dtype, engine)
     if m == 0 or n == 0:
         return c
-    if c_across and c.shape[0] > 1 and c.shape[1] > 1:
-        raise ValueError(f"c has strides {c.strides}: it must be row-major")
-
-    if engine == "tf32x3" and c.dtype.char == "f":
-        return _tf32x3(a, b, c, alpha, beta, transa, transb, lower_only)
-    if not lower_only:
-        _cublas(a, lda, a_across, b, ldb, b_across, c, ldc, m, n, k, alpha, beta, engine == "tf32")
-        return c
-    block = 1024
-    for j in range(0, n, block):
-        end = min(j + block, n)
-        b_j = b[j:end] if transb else b[:, j:end]
-        a_j = a[:, j:end] if transa else a[j:end]
-        diagonal = cupy.empty((min(end, m) - j, end - j), c.dtype)
-        gemm(a_j, b_j, diagonal, alpha, 0.0, transa, transb, engine=engine)
-        keep = cupy.tri(*diagonal.shape, dtype=bool)
-        target = c[j:end, j:end]
-        if beta != 0.0:
-            diagonal += beta * target
-        cupy.copyto(target, diagonal, where=keep)
-        if end < m:
-            a_j = a[:, end:] if transa else a[end:]
-            gemm(a_j, b_j, c[end:, j:end], alpha, beta, transa, transb, engine=engine)
-        if end >= m:
-            break
+    if k == 0:
+        engine = "tiled"
+    if engine in ("tiled", "tensor"):
+        _portable(f"matmul_{engine}", x, y, z, alpha, beta, lower_only)
+    elif engine in ("split", "half"):
+        _wgmma(x, y, z, alpha, beta, lower_only, engine == "half")
+    elif engine == "tf32x3":
+        _tf32x3(a, b, c, alpha, beta, transa, transb, lower_only)
+    elif lower_only:
+        _by_columns(a, b, c, alpha, beta, transa, transb, engine)
+    else:
+        _cublas(x, y, z, alpha, beta, engine == "tf32")
     return c
 
 
-def _cublas(
-    a: Array, lda: int, a_across: bool, b: Array, ldb: int, b_across: bool, c: Array, ldc: int,
-    m: int, n: int, k: int, alpha: float, beta: float, tf32: bool = False,
-) -> None:  # fmt: skip
+def _portable(
+    name: str, x: _Operand, y: _Operand, z: _Operand, alpha: float, beta: float, lower_only: bool
+) -> None:
+    c = z.array
+    tiles = -(-z.rows // _TILE) * -(-z.cols // _TILE)
+    kernels.get("matmul", name, c.dtype)(
+        tiles, 256, z.rows, z.cols, x.cols, x.array, x.ld, x.across, y.array, y.ld, y.across,
+        c, z.ld, alpha, beta, lower_only, shared_mem=_SHARED[c.dtype.char],
+    )  # fmt: skip
+
+
+def _wgmma(
+    x: _Operand, y: _Operand, z: _Operand, alpha: float, beta: float, lower_only: bool, half: bool
+) -> None:
+    """Pack both operands, k by k where they are large, and multiply."""
+    m, n, k = z.rows, z.cols, x.cols
+    blocks_m, blocks_n = -(-m // _TILE), -(-n // _TILE)
+    depth = 64 if half else 32  # of a packed chunk, whose two parts take 32 KiB
+    chunks = -(-k // depth)
+    step = min(chunks, max(1024 // depth, WORKSPACE // (32768 * (blocks_m + blocks_n))))
+    step = -(-chunks // -(-chunks // step))  # slabs of one size
+    same = x.array.data.ptr == y.array.data.ptr and x.ld == y.ld and x.across != y.across and x.rows == y.cols
+    name = "matmul_wgmma_half" if half else "matmul_wgmma"
+    multiply = kernels.get("matmul", name, np.float32)
+    blocks = 2 * -(-blocks_m // 2) * -(-blocks_n // 2)
+    for first in range(0, chunks, step):
+        part = slice(first * depth, min((first + step) * depth, k))
+        count = -(-(part.stop - part.start) // depth)
+        a, a_max = _pack(x.array[part] if x.across else x.array[:, part], x.ld, not x.across, half)
+        if same:
+            b, b_max = a, a_max
+        else:
+            b, b_max = _pack(y.array[:, part] if y.across else y.array[part], y.ld, y.across, half)
+        scales = (a_max, b_max) if half else ()
+        multiply(
+            blocks, 384, a, b, m, n, count, z.array, z.ld, alpha, beta, lower_only, *scales,
+            shared_mem=_SHARED_WGMMA,
+        )  # fmt: skip
+        beta = 1.0
+
+
+def _pack(x: Array, ld: int, along_k: bool, half: bool) -> tuple[Array, Array | None]:
+    """High and low parts of an operand as matmul.cu lays them out, and the largest element of each row."""
+    import cupy
+
+    rows, k = x.shape if along_k else x.shape[::-1]
+    grid = (-(-k // (64 if half else 32)), -(-rows // _TILE))
+    packed = cupy.empty(grid[0] * grid[1] * 32768, np.uint8)
+    if not half:
+        kernels.get("matmul", "matmul_pack", np.float32)(grid, 256, x, ld, along_k, rows, k, packed)
+        return packed, None
+    row_max = cupy.zeros(rows, np.float32)
+    kernels.get("matmul", "matmul_row_max", np.float32)(
+        (-(-k // 1024), grid[1]), 256, x, ld, along_k, rows, k, row_max
+    )
+    kernels.get("matmul", "matmul_pack_half", np.float32)(grid, 256, x, ld, along_k, rows, k, row_max, packed)
+    return packed, row_max
+
+
+def _cublas(x: _Operand, y: _Operand, z: _Operand, alpha: float, beta: float, tf32: bool = False) -> None:
     """The product by cuBLAS. Row-major C is column-major C', and C' = op(B)' op(A)': so B goes first."""
     from cupy.cuda import device
     from cupy_backends.cuda.libs import cublas
 
     real: Any
-    if c.dtype.char == "f":
+    if z.array.dtype.char == "f":
         real, kind = ctypes.c_float, 0  # CUDA_R_32F
         compute = cublas.CUBLAS_COMPUTE_32F_FAST_TF32 if tf32 else cublas.CUBLAS_COMPUTE_32F
     else:
         real, kind, compute = ctypes.c_double, 1, cublas.CUBLAS_COMPUTE_64F  # CUDA_R_64F
     scale, keep = real(alpha), real(beta)
     cublas.gemmEx(
-        device.get_cublas_handle(), int(b_across), int(a_across), n, m, k,
-        ctypes.addressof(scale), b.data.ptr, kind, ldb, a.data.ptr, kind, lda,
-        ctypes.addressof(keep), c.data.ptr, kind, ldc, compute, cublas.CUBLAS_GEMM_DEFAULT,
+        device.get_cublas_handle(), int(y.across), int(x.across), z.cols, z.rows, x.cols,
+        ctypes.addressof(scale), y.array.data.ptr, kind, y.ld, x.array.data.ptr, kind, x.ld,
+        ctypes.addressof(keep), z.array.data.ptr, kind, z.ld, compute, cublas.CUBLAS_GEMM_DEFAULT,
     )  # fmt: skip
+
+
+def _by_columns(
+    a: Array, b: Array, c: Array, alpha: float, beta: float, transa: bool, transb: bool, engine: str
+) -> None:
+    """The lower triangle by cuBLAS, which has no such product: block columns, their heads by our kernel."""
+    m, n = c.shape
+    width = max(256, min(1024, n // 8))
+    for j in range(0, min(m, n), width):
+        end = min(j + width, n)
+        b_j = b[j:end] if transb else b[:, j:end]
+        for rows, lower, how in ((slice(j, end), True, "tensor"), (slice(end, m), False, engine)):
+            a_j = a[:, rows] if transa else a[rows]
+            gemm(a_j, b_j, c[rows, j:end], alpha, beta, transa, transb, lower, how)
 
 
 def _tf32x3(
     a: Array, b: Array, c: Array, alpha: float, beta: float, transa: bool, transb: bool, lower_only: bool
-) -> Array:
-    """Three TF32 products of split operands by cuBLAS: fast, but its accumulators truncate (error ~ k)."""
+) -> None:
     import cupy
 
     split = cupy.ElementwiseKernel(
@@ -139,4 +249,3 @@ def _tf32x3(
     for x, y in ((a_lo, b_hi), (a_hi, b_lo), (a_hi, b_hi)):
         gemm(x, y, c, alpha, beta, transa, transb, lower_only, engine="tf32")
         beta = 1.0
-    return c
