@@ -7,7 +7,7 @@ from pathlib import Path
 
 root = Path(sys.argv[1]).resolve()
 
-import deblur  # noqa: E402
+import deblur
 
 assert root / "deblur" not in Path(deblur.__file__).resolve().parents, deblur.__file__
 for suffix in (".cu", ".cuh"):
@@ -17,7 +17,10 @@ for name in deblur.data.names():
     assert deblur.data.load(name).size
 
 loaded = subprocess.run(
-    [sys.executable, "-c", "import sys, deblur; print(*sys.modules)"], check=True, capture_output=True, text=True
+    [sys.executable, "-c", "import sys, deblur; print(*sys.modules)"],
+    check=True,
+    capture_output=True,
+    text=True,
 ).stdout.split()
 heavy = {"cupy", "matplotlib", "imageio", "skimage", "tqdm", "dask", "pandas", "PIL"} & set(loaded)
 assert not heavy, heavy

@@ -87,7 +87,9 @@ def synchronize(xp) -> None:
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--gpu", action="store_true")
-parser.add_argument("--repeats", type=int, default=4, help="runs of each case, the first not counted; default 4")
+parser.add_argument(
+    "--repeats", type=int, default=4, help="runs of each case, the first not counted; default 4"
+)
 parser.add_argument("--output", default=TARGET, help="default deblur/costs.json")
 arguments = parser.parse_args()
 place, xp = "cpu", np
@@ -95,7 +97,9 @@ if arguments.gpu:
     import cupy as xp
 
     place = "gpu"
-stored = json.loads(TARGET.read_text()) if TARGET.exists() else {"measured": {}, "rates": {"cpu": {}, "gpu": {}}}
+stored = (
+    json.loads(TARGET.read_text()) if TARGET.exists() else {"measured": {}, "rates": {"cpu": {}, "gpu": {}}}
+)
 for name in METHODS:
     try:
         stored["rates"][place][name] = measure(name, xp, arguments.repeats)

@@ -35,7 +35,7 @@ from .backend import Array, asnumpy, check_finite, get_fft, get_xp, require_memo
 BOUNDARIES = ("zero", "periodic", "reflect", "antireflect", "unknown")
 
 _DENSE_INSTEAD = (
-    'use the sparse matrix (sparse=True or Blur.to_sparse), Blur itself, which is never assembled, '
+    "use the sparse matrix (sparse=True or Blur.to_sparse), Blur itself, which is never assembled, "
     'or a method that needs no matrix (method="auto" chooses one)'
 )
 

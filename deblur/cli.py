@@ -59,7 +59,9 @@ def _parser() -> argparse.ArgumentParser:
         epilog="PSF forms: " + "; ".join(psf.FORMS) + ". Sizes are in pixels, angles in degrees.",
     )
     rec.add_argument("input", metavar="IN", help="blurred image: PNG, JPEG or TIFF, grey, colour or a stack")
-    rec.add_argument("-o", "--output", metavar="OUT", required=True, help="restored image: .png, .jpg or .tif")
+    rec.add_argument(
+        "-o", "--output", metavar="OUT", required=True, help="restored image: .png, .jpg or .tif"
+    )
     rec.add_argument("--psf", metavar="PSF", required=True, type=_psf, help="for example gaussian:9,1.2")
     rec.add_argument(
         "--lam",
@@ -68,7 +70,9 @@ def _parser() -> argparse.ArgumentParser:
         default="gcv",
         help=f"regularisation parameter λ: a number, or a rule ({', '.join(RULES)}); default gcv",
     )
-    rec.add_argument("--noise", type=float, metavar="S", help="standard deviation of the noise, 1 being white")
+    rec.add_argument(
+        "--noise", type=float, metavar="S", help="standard deviation of the noise, 1 being white"
+    )
     rec.add_argument("--method", default="auto", choices=["auto", *METHODS], metavar="M", help=_method_help())
     rec.add_argument(
         "--boundary",
@@ -100,7 +104,9 @@ def _parser() -> argparse.ArgumentParser:
         "seconds, MSE, PSNR and residual, and write the pictures.",
     )
     demo.add_argument("--image", default="camera", choices=names(), help="which photograph; default camera")
-    demo.add_argument("--size", type=int, default=64, help="side of the crop in pixels; default 64 (H is 4096²)")
+    demo.add_argument(
+        "--size", type=int, default=64, help="side of the crop in pixels; default 64 (H is 4096²)"
+    )
     demo.add_argument("--psf", type=_psf, default="gaussian:7,1.2", help="default gaussian:7,1.2")
     demo.add_argument("--lam", type=_lam, default="gcv", help="default gcv")
     demo.add_argument("--noise", type=float, default=0.005, help="standard deviation; default 0.005")
@@ -185,7 +191,8 @@ def _reconstruct(args: argparse.Namespace) -> int:
         print(result)
         share = 100 * clipped / result.image.size
         print(
-            f"written     {args.output}" + (f" ({share:.2g} % of the values clipped to [0, 1])" if clipped else "")
+            f"written     {args.output}"
+            + (f" ({share:.2g} % of the values clipped to [0, 1])" if clipped else "")
         )
     return 0
 
@@ -211,7 +218,9 @@ def _demo(args: argparse.Namespace) -> int:
     margin = np.array(args.psf.shape) - 1
     if args.size < 8 or (args.size + margin > photograph.shape[:2]).any():
         most = int(min(np.array(photograph.shape[:2]) - margin))
-        raise ValueError(f"--size must lie between 8 and {most} for {args.image!r} and this PSF, not {args.size}")
+        raise ValueError(
+            f"--size must lie between 8 and {most} for {args.image!r} and this PSF, not {args.size}"
+        )
 
     # The same window of the photograph under every boundary. What lies beyond it is real in the case
     # "unknown"; for the others the scene is made to go on as the boundary assumes.
@@ -225,7 +234,9 @@ def _demo(args: argparse.Namespace) -> int:
         f"noise {args.noise:g}, λ {args.lam}"
     )
 
-    header = f"{'method':<14}{'boundary':<13}{'seconds':>9}{'lambda':>11}{'MSE':>11}{'PSNR dB':>9}{'residual':>11}"
+    header = (
+        f"{'method':<14}{'boundary':<13}{'seconds':>9}{'lambda':>11}{'MSE':>11}{'PSNR dB':>9}{'residual':>11}"
+    )
     print(header)
     print("-" * len(header))
     cases = [(name, _OWN_BOUNDARY.get(name, "zero")) for name in METHODS] + [("auto", "unknown")]

@@ -143,7 +143,9 @@ def predicted_seconds(name: str, work: Work, problem: Problem) -> float:
     rate = _rates()[place].get(name) or _rates()["cpu"][name]
     # float32 halves the bytes and doubles the lanes of a vector unit.
     speed = 0.5 if problem.dtype == np.float32 else 1.0
-    return rate["overhead"] + speed * (rate["setup"] * work.setup + rate["solve"] * work.solve * problem.frames)
+    return rate["overhead"] + speed * (
+        rate["setup"] * work.setup + rate["solve"] * work.solve * problem.frames
+    )
 
 
 def choose(problem: Problem, memory: int | None = None) -> Choice:
@@ -163,7 +165,8 @@ def choose(problem: Problem, memory: int | None = None) -> Choice:
             refused[name] = reason
     if not seconds:
         raise MethodError(
-            "no method can serve this problem: " + "; ".join(f"{name}: {why}" for name, why in refused.items())
+            "no method can serve this problem: "
+            + "; ".join(f"{name}: {why}" for name, why in refused.items())
         )
     seconds = dict(sorted(seconds.items(), key=lambda item: item[1]))
     best, *others = seconds

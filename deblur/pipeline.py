@@ -136,9 +136,7 @@ def check_lam(lam: Any) -> float | str:
     try:
         value = float(lam)
     except (TypeError, ValueError):
-        raise TypeError(
-            f"λ must be a number or one of the rules {', '.join(RULES)}, not {lam!r}"
-        ) from None
+        raise TypeError(f"λ must be a number or one of the rules {', '.join(RULES)}, not {lam!r}") from None
     if not (np.isfinite(value) and value >= 0):
         raise ValueError(f"λ must be finite and not negative, not {lam!r}")
     return value
@@ -373,7 +371,8 @@ class Deblurrer:
         self._prepare(g)
         _synchronize(xp)
         setup = time.perf_counter() - start if first else 0.0
-        assert self.choice is not None and self._factor is not None
+        assert self.choice is not None
+        assert self._factor is not None
         scene, info = self._factor.solve(g)
         residual, misfit, difference = _judge(self._problem(len(g)), g, scene)
         status = _status(METHODS[self.choice.method].iterative, info, residual, self.dtype)

@@ -26,7 +26,9 @@ print(result)
 
 # %%
 figure, axes = plt.subplots(1, 3, figsize=(10, 3.6), layout="constrained")
-for ax, title, image in zip(axes, ("blurred", "restored", "data - reblurred"), (blurred, result.image, result.residual_image)):
+for ax, title, image in zip(
+    axes, ("blurred", "restored", "data - reblurred"), (blurred, result.image, result.residual_image)
+):
     limits = {} if title.startswith("data") else {"vmin": 0, "vmax": 1}
     ax.imshow(image, cmap="gray", **limits)
     ax.set_title(title)
@@ -49,4 +51,6 @@ print(f"{clipped} of {result.image.size} values lay outside [0, 1] and were clip
 # %%
 restore = deblur.Deblurrer(psf, blurred.shape, result.lam, boundary="unknown")
 first, second = restore.solve(blurred), restore.solve(blurred[::-1])
-print(f"{first.method}: set-up {first.setup_seconds > 0} for the first frame, {second.setup_seconds > 0} for the second")
+print(
+    f"{first.method}: set-up {first.setup_seconds > 0} for the first frame, {second.setup_seconds > 0} for the second"
+)

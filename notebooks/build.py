@@ -1,7 +1,7 @@
 """Make the notebooks from the scripts beside them (percent format), executed from top to bottom.
 
-    python notebooks/build.py            writes NAME.ipynb for each NAME.py
-    python notebooks/build.py --check    executes them, and fails if a stored notebook is not made from its script
+python notebooks/build.py            writes NAME.ipynb for each NAME.py
+python notebooks/build.py --check    executes them, and fails if a stored notebook is not made from its script
 """
 
 import argparse

@@ -27,6 +27,7 @@ from ..backend import Array
 from ..blur import Blur
 
 FORMULAS = ("tikhonov", "hht")
+FLOAT64 = np.dtype(np.float64)
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Problem:
     blur: Blur
     lam: float
     formula: str = "tikhonov"
-    dtype: np.dtype = np.dtype(np.float64)
+    dtype: np.dtype = FLOAT64
     xp: ModuleType = np
     #: Images that will be solved for together; only the choice of method looks at it.
     frames: int = 1

@@ -38,7 +38,9 @@ def work(problem: Problem) -> Work:
         band = unknowns  # the first rows of H reach the last columns
     else:
         band = min(unknowns, (blur.psf.shape[0] - 1) * blur.scene_shape[1] + blur.psf.shape[1])
-    return Work(2.0 * unknowns * band * band, 8.0 * unknowns * band, 3 * unknowns * band * problem.dtype.itemsize)
+    return Work(
+        2.0 * unknowns * band * band, 8.0 * unknowns * band, 3 * unknowns * band * problem.dtype.itemsize
+    )
 
 
 def prepare(problem: Problem) -> Any:
