@@ -1,3 +1,42 @@
+"""Dense linear algebra that knows nothing of blur: NumPy arrays in, NumPy out; CuPy in, CuPy out."""
+
+# isort: off
+# Inverses, symmetric and triangular matrices, products, iteration.
+from .cholesky import cholesky, cholesky_inverse, cholesky_solve
+from .gauss_jordan import gauss_jordan_inverse, gauss_jordan_solve
+from .gauss_seidel import GaussSeidelInfo, gauss_seidel
+from .matmul import gram, matmul
+from .transpose import transpose
+from .triangular import gets, solve_triangular
+
+# Orthogonal factorisations and least squares.
 from .householder import apply_householder, compact_wy, householder, householder_matrix
 from .lstsq import DampedQR, LstsqResult, damped_lstsq, damped_qr, lstsq
 from .qr import qr, qr_blocked
+# isort: on
+
+__all__ = [
+    "DampedQR",
+    "GaussSeidelInfo",
+    "LstsqResult",
+    "apply_householder",
+    "cholesky",
+    "cholesky_inverse",
+    "cholesky_solve",
+    "compact_wy",
+    "damped_lstsq",
+    "damped_qr",
+    "gauss_jordan_inverse",
+    "gauss_jordan_solve",
+    "gauss_seidel",
+    "gets",
+    "gram",
+    "householder",
+    "householder_matrix",
+    "lstsq",
+    "matmul",
+    "qr",
+    "qr_blocked",
+    "solve_triangular",
+    "transpose",
+]

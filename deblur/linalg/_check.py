@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ..backend import Array, check_finite, float_dtype, get_xp, is_cupy
+from ..backend import Array, asnumpy, check_finite, float_dtype, get_xp, is_cupy
+from ..errors import SingularMatrixError
 
 
 def as_array(a: Any, name: str) -> Array:
@@ -82,21 +83,63 @@ def as_system(
     return a.astype(dtype, copy=False), b.astype(dtype, copy=False)
 
 
-def scratch(a: Array, given: Any, overwrite: bool, name: str = "a") -> Array:
-    """An array with the values of `a` that may be destroyed.
+def scratch(a: Array, given: Any, overwrite: bool, name: str = "a", *, order: str = "K") -> Array:
+    """A contiguous array with the values of `a` that may be destroyed.
 
-    `a` is what `as_matrix` or `as_rhs` made of the caller's `given`. It is
-    returned itself where the caller allows it (`overwrite`) or where it is
-    already a converted copy; otherwise a copy in the same memory order is.
+    `a` is what `as_matrix` or `as_rhs` made of the caller's `given`. It is returned itself where
+    the caller allows it (`overwrite`) or where it is already a converted copy; otherwise, and where
+    its memory order does not serve, a copy is. `order` is "F" where column-major order is needed,
+    or "K" where either order will do.
     """
     if isinstance(given, np.ndarray) or is_cupy(given):
         converted = given.dtype != a.dtype
     else:
         converted = isinstance(given, (list, tuple))  # anything else may lend its own memory
-    if converted:
-        return a
-    if not overwrite:
-        return a.copy(order="K")
-    if not getattr(a.flags, "writeable", True):
+    if overwrite and not converted and not getattr(a.flags, "writeable", True):
         raise ValueError(f"{name} is read-only and cannot be overwritten: leave out overwrite_{name}=True")
-    return a
+    in_order = a.flags.f_contiguous or (order == "K" and a.flags.c_contiguous)
+    return a if (converted or overwrite) and in_order else a.copy(order=order)
+
+
+def column_major(a: Array) -> tuple[Array, bool]:
+    """What LAPACK can work on without a copy: `a`, or its transpose (and True) if `a` is in C order.
+
+    Only a non-contiguous `a` is copied.
+    """
+    if a.flags.f_contiguous:
+        return a, False
+    if a.flags.c_contiguous:
+        return a.T, True
+    return a.copy(order="F"), False
+
+
+def check_pivots(
+    pivots: Array,
+    first: int = 0,
+    threshold: float = 0.0,
+    *,
+    what: str = "the matrix is singular: pivot",
+    advice: str = "regularise it (a larger lambda) or solve in the least-squares sense with lstsq",
+) -> None:
+    """Raise SingularMatrixError for the first pivot that cannot be divided by.
+
+    A pivot is refused that is not finite, of absolute value ≤ `threshold`, or too small for its
+    reciprocal to be represented. `first` is the position of ``pivots[0]`` in the matrix.
+    """
+    pivots = asnumpy(pivots)
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        usable = (abs(pivots) > threshold) & np.isfinite(1 / pivots) & np.isfinite(pivots)
+    if not usable.all():
+        i = int(np.argmin(usable))
+        raise SingularMatrixError(
+            f"{what} {first + i}, counted from 0, is {pivots[i]:.3g}; {advice}", index=first + i
+        )
+
+
+def check_overflow(x: Array, what: str) -> None:
+    """Raise SingularMatrixError if `x`, computed from finite data, is not finite."""
+    xp = get_xp(x)
+    if not bool(xp.isfinite(x).all()):
+        raise SingularMatrixError(
+            f"the matrix is singular to the range of {x.dtype}: {what} overflows; rescale or regularise it"
+        )

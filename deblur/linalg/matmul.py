@@ -1,0 +1,123 @@
+"""Matrix product, and the symmetric product of a matrix with its own transpose."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.linalg.blas import get_blas_funcs
+
+from ..backend import Array, get_xp
+from ._check import as_float, as_matrix, column_major
+from .transpose import mirror_lower
+
+PRECISIONS = ("highest", "tf32x3", "tf32")
+
+
+def matmul(
+    a: Any,
+    b: Any,
+    *,
+    out: Array | None = None,
+    precision: str = "highest",
+    check_finite: bool = True,
+) -> Array:
+    """Product of two matrices, or of a matrix and a vector.
+
+    Parameters
+    ----------
+    a : array_like, shape (m, k)
+        Real matrix.
+    b : array_like, shape (k, n) or (k,)
+        Real matrix or vector.
+    out : ndarray, shape (m, n) or (m,), optional
+        Where to write the product: of the dtype computed in, sharing no memory with `a` and `b`.
+    precision : {"highest", "tf32x3", "tf32"}
+        How accurately a float32 product has to be computed: to full float32 accuracy; by three
+        tensor-core products of operands split in two TF32 numbers each, whose sums the tensor cores
+        truncate [1]_; or by one product of operands rounded to TF32, which is good for 3 digits.
+        It permits the GPU to be faster. The CPU, and float64 everywhere, always use full precision.
+    check_finite : bool
+        Look for NaN and infinity in `a` and `b` first.
+
+    Returns
+    -------
+    ndarray, shape (m, n) or (m,)
+        float32 if `a` and `b` both are (or float16), else float64.
+
+    Raises
+    ------
+    ValueError
+        If shapes do not fit, `precision` is unknown, or something is not finite.
+    TypeError
+        If an argument is complex, sparse or masked.
+
+    References
+    ----------
+    .. [1] H. Ootomo, R. Yokota, "Recovering single precision accuracy from Tensor Cores while
+       surpassing the FP32 theoretical peak performance", Int. J. High Perform. Comput. Appl. 36
+       (2022) 475-491.
+    """
+    _check_precision(precision)
+    a = as_matrix(a, "a", finite=check_finite)
+    b = as_float(b, "b", finite=check_finite)
+    xp = get_xp(a, b)
+    if b.ndim not in (1, 2) or a.shape[1] != b.shape[0]:
+        raise ValueError(f"a of shape {a.shape} and b of shape {b.shape} cannot be multiplied")
+    dtype = np.result_type(a.dtype, b.dtype)
+    a, b = (_contiguous(x.astype(dtype, copy=False)) for x in (a, b))
+    if out is not None:
+        _check_out(out, (a.shape[0], *b.shape[1:]), dtype)
+        if xp.shares_memory(out, a) or xp.shares_memory(out, b):
+            raise ValueError("out shares memory with a or b: give it memory of its own")
+    return xp.matmul(a, b, out=out)
+
+
+def gram(a: Any, *, trans: bool = False, precision: str = "highest", check_finite: bool = True) -> Array:
+    """AᵀA, or AAᵀ with ``trans=True``: one half is computed and mirrored, so it is exactly symmetric.
+
+    Parameters
+    ----------
+    a : array_like, shape (m, n)
+        Real matrix.
+    trans : bool
+        Multiply the other way round.
+    precision, check_finite
+        As in `matmul`.
+
+    Returns
+    -------
+    ndarray, shape (n, n), or (m, m) with ``trans=True``
+        In Fortran or C order, which for a symmetric matrix are the same.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As `matmul`.
+    """
+    _check_precision(precision)
+    a = as_matrix(a, finite=check_finite)
+    if get_xp(a) is not np:
+        return a @ a.T if trans else a.T @ a
+    if a.size == 0:  # an empty sum is zero, but BLAS refuses to see the array
+        n = a.shape[0 if trans else 1]
+        return np.zeros((n, n), a.dtype)
+    a, flipped = column_major(a)
+    product = get_blas_funcs("syrk", (a,))(1.0, a, trans=trans == flipped, lower=True)
+    mirror_lower(product)
+    return product
+
+
+def _contiguous(x: Array) -> Array:
+    """`x`, copied if its strides are such that BLAS could not take it."""
+    return x if x.flags.c_contiguous or x.flags.f_contiguous else x.copy()
+
+
+def _check_precision(precision: str) -> None:
+    if precision not in PRECISIONS:
+        raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}, not {precision!r}")
+
+
+def _check_out(out: Array, shape: tuple[int, ...], dtype: np.dtype) -> None:
+    if out.shape != shape or out.dtype != dtype:
+        raise ValueError(f"out must have shape {shape} and dtype {dtype}, not {out.shape} and {out.dtype}")

@@ -1,0 +1,105 @@
+"""Matrix transposition by tiles: out of place for any shape, in place for a square matrix.
+
+A tile and its mirror tile across the diagonal fit into cache together; element by element, one of
+the two matrices would be walked with a stride of a whole row. In place, the tiles above the
+diagonal are swapped with those below, and those on it are transposed where they are.
+
+References
+----------
+.. [1] M. Scarpino, "OpenCL in Action", Manning 2012, sec. 12.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ..backend import Array, get_xp
+from ._check import as_array
+
+TILE = 128
+
+
+def transpose(a: Any, *, out: Array | None = None, overwrite_a: bool = False) -> Array:
+    """Transpose of a matrix, as a new contiguous array, into `out`, or in place.
+
+    Parameters
+    ----------
+    a : array_like, shape (m, n)
+        Real matrix of any dtype, of any memory order. Values are moved, not examined: NaN is no error.
+    out : ndarray, shape (n, m), optional
+        Where to write the result: same dtype as `a`, sharing no memory with it.
+    overwrite_a : bool
+        Transpose a square array in its own memory, whatever its strides, and return it.
+
+    Returns
+    -------
+    ndarray, shape (n, m)
+        The transpose: in C order if newly made, else `out` or `a`.
+
+    Raises
+    ------
+    ValueError
+        If `a` is not a matrix, is not square with ``overwrite_a=True``, or if `out` does not fit.
+    TypeError
+        If `a` is complex, where transposing and conjugating would have to be told apart, or not an
+        array with ``overwrite_a=True``.
+    """
+    given, a = a, as_array(a, "a")
+    if a.ndim != 2:
+        raise ValueError(f"a must be a matrix (2-D), not an array of shape {a.shape}")
+    if a.dtype.kind not in "biuf":
+        raise TypeError(f"a: real numbers are needed, not dtype {a.dtype}")
+    if overwrite_a:
+        if out is not None:
+            raise ValueError("out and overwrite_a=True exclude each other: choose where the result goes")
+        if a is not given:
+            raise TypeError(f"overwrite_a=True needs an array to write to, not {type(given).__name__}")
+        if a.shape[0] != a.shape[1]:
+            raise ValueError(f"only a square matrix is transposed in place, not one of shape {a.shape}")
+        if not getattr(a.flags, "writeable", True):
+            raise ValueError("a is read-only and cannot be overwritten: leave out overwrite_a=True")
+        for rows, columns in _tile_pairs(len(a)):
+            below = a[columns, rows].copy()
+            a[columns, rows] = a[rows, columns].T
+            a[rows, columns] = below.T
+        return a
+    xp = get_xp(a)
+    if out is None:
+        out = xp.empty(a.shape[::-1], a.dtype)
+    else:
+        get_xp(a, out)  # refuses a mixture of host and device
+        if out.shape != a.shape[::-1] or out.dtype != a.dtype:
+            raise ValueError(
+                f"out must have shape {a.shape[::-1]} and dtype {a.dtype}, not {out.shape} and {out.dtype}"
+            )
+        if xp.shares_memory(a, out):
+            raise ValueError(
+                "out shares memory with a; a square matrix is transposed in place by overwrite_a=True"
+            )
+    if xp is not np:
+        out[...] = a.T
+        return out
+    for i in range(0, a.shape[0], TILE):
+        for j in range(0, a.shape[1], TILE):
+            out[j : j + TILE, i : i + TILE] = a[i : i + TILE, j : j + TILE].T
+    return out
+
+
+def mirror_lower(a: Array) -> None:
+    """Copy the lower triangle of a square matrix over the upper one, in place."""
+    for rows, columns in _tile_pairs(len(a)):
+        if rows == columns:
+            xp = get_xp(a)
+            a[rows, rows] = xp.tril(a[rows, rows]) + xp.tril(a[rows, rows], -1).T
+        else:
+            a[rows, columns] = a[columns, rows].T
+
+
+def _tile_pairs(n: int) -> Iterator[tuple[slice, slice]]:
+    """Row and column ranges of the tiles on and above the diagonal of an n × n matrix."""
+    for i in range(0, n, TILE):
+        for j in range(i, n, TILE):
+            yield slice(i, i + TILE), slice(j, j + TILE)
