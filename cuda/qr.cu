@@ -1,0 +1,620 @@
+// Householder QR: the kernels behind deblur/linalg/_qr_gpu.py.
+//
+// What is computed. A panel of NB columns is reduced by reflections I - tau v v', gathered as I - V T V' (compact
+// WY; Schreiber & Van Loan 1989), applied to the columns on the right with T', and, from the last panel to the
+// first, to the identity with T: that is Q. The columns come scaled by powers of two to a largest entry in
+// [1/2, 1), which changes no bit of V, T or Q, and keeps every square within range.
+//
+//   qr_batched_*   one matrix to a block, everything in one launch, panels of 16. `shared` variants hold the matrix
+//                  in shared memory, `global` ones in the output Q (which the L2 cache holds). grid = matrices,
+//                  block = 64, 128 or 256 threads; rows <= block * ROWS.
+//   qr_panel_*     the panel of the large matrices: one launch a panel, in a cluster of CLUSTER blocks of 256;
+//                  grid = (CLUSTER, 1, matrices); rows <= 256 * CLUSTER * ROWS.
+//   qr_update_*    C <- (I - V T V') C or with T'. grid = (CLUSTER, columns / 16, matrices), block = 256.
+//   qr_merge_t     the T of several neighbouring panels from theirs and V'V. grid = (1, 1, matrices), block = 1024.
+//
+// Cost: factoring takes 2mn^2 - 2n^3/3 operations for m >= n and forming Q as much again. The panel is held in
+// registers, whole rows to a thread, so that a column costs one pass over the registers for all inner products
+// (those with finished columns are what T needs), one reduction with one barrier, and one pass for the update.
+// Each pass over a trailing matrix moves it twice from, and once to, where it lives.
+
+constexpr real NEGLIGIBLE = REAL_IS_FLOAT ? 1e-30 : 1e-290;  // a tail's squared norm, against columns of size 1
+constexpr int MAX_WARPS = 8;
+constexpr int SMALL = 16;                      // panel width of the batched kernel
+constexpr int WIDE = REAL_IS_FLOAT ? 32 : 16;  // of the streaming kernels: what the registers hold
+constexpr int NARROW = WIDE / 2;               // and for the tallest panels
+
+__device__ __forceinline__ float scale_by_power(float x, int e) { return scalbnf(x, e); }
+__device__ __forceinline__ double scale_by_power(double x, int e) { return scalbn(x, e); }
+// e with x / 2^e in [1/2, 1); 0 for zero and for what is no number.
+__device__ __forceinline__ int exponent_of(float x) { return x > 0 && isfinite(x) ? ilogbf(x) + 1 : 0; }
+__device__ __forceinline__ int exponent_of(double x) { return x > 0 && isfinite(x) ? ilogb(x) + 1 : 0; }
+
+// ---------------------------------------------------------------- clusters of blocks (Hopper and later)
+
+__device__ __forceinline__ unsigned cluster_rank() {
+    unsigned rank = 0;
+#if __CUDA_ARCH__ >= 900
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+#endif
+    return rank;
+}
+
+// Barrier over the cluster; what was written before it, also to other blocks' shared memory, is seen after it.
+__device__ __forceinline__ void cluster_barrier() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+#endif
+}
+
+__device__ __forceinline__ unsigned remote_address(const real* here, unsigned rank) {
+    unsigned there = 0;
+#if __CUDA_ARCH__ >= 900
+    const unsigned local = static_cast<unsigned>(__cvta_generic_to_shared(here));
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(local), "r"(rank));
+#endif
+    return there;
+}
+
+// Write x to where `here` lies, in the shared memory of the cluster's block `rank`.
+__device__ __forceinline__ void remote_store(real* here, unsigned rank, real x) {
+#if __CUDA_ARCH__ >= 900
+    const unsigned there = remote_address(here, rank);
+    if constexpr (REAL_IS_FLOAT) {
+        asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(there), "f"(static_cast<float>(x)) : "memory");
+    } else {
+        asm volatile("st.shared::cluster.f64 [%0], %1;" ::"r"(there), "d"(static_cast<double>(x)) : "memory");
+    }
+#endif
+}
+
+__device__ __forceinline__ real remote_load(const real* here, unsigned rank) {
+#if __CUDA_ARCH__ >= 900
+    const unsigned there = remote_address(here, rank);
+    if constexpr (REAL_IS_FLOAT) {
+        float x;
+        asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(x) : "r"(there) : "memory");
+        return static_cast<real>(x);
+    } else {
+        double x;
+        asm volatile("ld.shared::cluster.f64 %0, [%1];" : "=d"(x) : "r"(there) : "memory");
+        return static_cast<real>(x);
+    }
+#else
+    return *here;
+#endif
+}
+
+// ---------------------------------------------------------------- the panel
+
+template <int NB, int CLUSTER> struct PanelScratch {
+    alignas(16) real partial[2][MAX_WARPS][NB];  // sums of each warp; two sets, so that one barrier a column is enough
+    alignas(16) real total[2][CLUSTER][NB];      // sums of each block of the cluster
+    alignas(16) real pivot_row[2][NB];
+    alignas(16) real weight[MAX_WARPS][NB];  // what each warp multiplies v by, column by column
+    alignas(16) real gram[NB][NB];           // gram[k][j] = v_j'v_k for j < k
+    real tau[NB];
+};
+
+// Sum s[j] over the warp for all j at once: at each step a lane hands over the half that it does not keep.
+// On return s[0] is the sum of s[lane / (32 / NB)].
+template <int NB, int HALF = NB / 2> __device__ __forceinline__ void reduce_scatter(real (&s)[NB], int lane) {
+    constexpr int DISTANCE = HALF * 32 / NB;
+    const bool keeps_upper = lane & DISTANCE;
+#pragma unroll
+    for (int i = 0; i < HALF; ++i) {
+        const real give = keeps_upper ? s[i] : s[i + HALF];
+        const real keep = keeps_upper ? s[i + HALF] : s[i];
+        s[i] = keep + __shfl_xor_sync(FULL_WARP, give, DISTANCE);
+    }
+    if constexpr (HALF > 1) {
+        reduce_scatter<NB, HALF / 2>(s, lane);
+    } else {
+#pragma unroll
+        for (int rest = DISTANCE / 2; rest >= 1; rest /= 2) s[0] += __shfl_xor_sync(FULL_WARP, s[0], rest);
+    }
+}
+
+// Factor the panel whose row `first_row` + r * (all threads of the cluster) is x[r][:] of this thread; rows past the
+// end are zero. On return x holds R on and above the diagonal and V below, and `t` (row distance ldt) holds T.
+//
+// The column in work is always x[:][0]: the update writes column p to place p - 1 and the finished column to the
+// end, so that the loop need not be unrolled for its registers to have fixed names. Finished columns go round with
+// weight zero; after NB steps everything is where it was.
+template <int NB, int ROWS, int CLUSTER>
+__device__ __forceinline__ void factor_panel(real (&x)[ROWS][NB], int first_row, int columns,
+                                             PanelScratch<NB, CLUSTER>& scratch, real* t, index_t ldt) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    const unsigned rank = CLUSTER == 1 ? 0 : cluster_rank();
+    const int own = lane % NB;
+    if (CLUSTER > 1) cluster_barrier();  // every block of the cluster must have begun before one writes to it
+#pragma unroll 1
+    for (int k = 0; k < NB; ++k) {
+        const int set = k & 1;
+        const bool below_first = first_row > k;
+        real s[NB];
+#pragma unroll
+        for (int p = 0; p < NB; ++p) s[p] = 0;
+#pragma unroll
+        for (int r = 0; r < ROWS; ++r) {
+            const real factor = r > 0 || below_first ? x[r][0] : real(0);
+#pragma unroll
+            for (int p = 0; p < NB; ++p) s[p] = multiply_add(factor, x[r][p], s[p]);
+        }
+        reduce_scatter<NB>(s, lane);
+        if (lane % (32 / NB) == 0) scratch.partial[set][warp][lane / (32 / NB)] = s[0];
+        if (first_row == k) {
+#pragma unroll
+            for (int p = 0; p < NB; ++p) scratch.pivot_row[set][p] = x[0][p];
+        }
+        __syncthreads();
+        real sum = 0;
+        if (CLUSTER == 1) {
+            for (int i = lane / NB; i < warps; i += 32 / NB) sum += scratch.partial[set][i][own];
+        } else {
+            if (warp == 0) {
+                for (int i = lane / NB; i < warps; i += 32 / NB) sum += scratch.partial[set][i][own];
+#pragma unroll
+                for (int distance = NB; distance < 32; distance *= 2)
+                    sum += __shfl_xor_sync(FULL_WARP, sum, distance);
+                for (unsigned block = lane / NB; block < CLUSTER; block += 32 / NB) {
+                    remote_store(&scratch.total[set][rank][own], block, sum);
+                    if (rank == 0 && block > 0)
+                        remote_store(&scratch.pivot_row[set][own], block, scratch.pivot_row[set][own]);
+                }
+                sum = 0;
+            }
+            cluster_barrier();
+#pragma unroll
+            for (int i = lane / NB; i < CLUSTER; i += 32 / NB) sum += scratch.total[set][i][own];
+        }
+#pragma unroll
+        for (int distance = NB; distance < 32; distance *= 2) sum += __shfl_xor_sync(FULL_WARP, sum, distance);
+        const real tail = __shfl_sync(FULL_WARP, sum, 0);  // squared norm below the diagonal
+        const real alpha = scratch.pivot_row[set][0];
+        real mu = alpha, inverse = 0, tau = 0;
+        if (k < columns && !(tail <= NEGLIGIBLE)) {  // NaN goes on, and shows
+            const real norm = square_root(multiply_add(alpha, alpha, tail));
+            mu = alpha < 0 ? norm : -norm;
+            inverse = 1 / (alpha - mu);
+            tau = (mu - alpha) / mu;
+        }
+        const real product = multiply_add(sum, inverse, scratch.pivot_row[set][own]);  // v'(column `own`)
+        if (lane < NB) {
+            scratch.weight[warp][own] = own > 0 && k + own < NB ? tau * product : real(0);
+            if (warp == 0) {
+                if (k + own >= NB) scratch.gram[k][k + own - NB] = product;
+                if (own == 0) scratch.tau[k] = tau;
+            }
+        }
+        __syncwarp();
+        real weight[NB];
+#pragma unroll
+        for (int p = 0; p < NB; p += VECTOR) {
+            const vector_t part = *reinterpret_cast<const vector_t*>(&scratch.weight[warp][p]);
+#pragma unroll
+            for (int i = 0; i < VECTOR; ++i) weight[p + i] = part.x[i];
+        }
+#pragma unroll
+        for (int r = 0; r < ROWS; ++r) {
+            const real first = x[r][0];
+            real v = first * inverse, kept = v;
+            if (r == 0 && !below_first) {
+                v = first_row == k ? 1 : 0;
+                kept = first_row == k ? mu : first;
+            }
+#pragma unroll
+            for (int p = 1; p < NB; ++p) x[r][p - 1] = multiply_add(-v, weight[p], x[r][p]);
+            x[r][NB - 1] = kept;
+        }
+    }
+    // T, a row to a lane: T[i][k] = -tau_k sum_{j<k} T[i][j] v_j'v_k needs nothing but row i.
+    if (warp == 0 && rank == 0) {
+        __syncwarp();
+        real row[NB];
+#pragma unroll
+        for (int k = 0; k < NB; ++k) {
+            real sum[2] = {0, 0};  // two chains of additions hide each other's latency
+#pragma unroll
+            for (int j = 0; j < NB; ++j) {
+                if (j < k) sum[j % 2] = multiply_add(row[j], scratch.gram[k][j], sum[j % 2]);
+            }
+            row[k] = own == k ? scratch.tau[k] : own < k ? -scratch.tau[k] * (sum[0] + sum[1]) : real(0);
+        }
+        if (lane < NB) {
+#pragma unroll
+            for (int k = 0; k < NB; ++k) t[own * ldt + k] = row[k];
+        }
+    }
+}
+
+// ---------------------------------------------------------------- one matrix to a block
+
+constexpr int V_DISTANCE = SMALL + VECTOR;  // between rows of V in shared memory: aligned, and in other banks
+
+// C <- C - V T V'C, or with T' (TRANSPOSE), C of `rows` by `columns`. A warp takes eight columns at a time; lane c + 8g
+// has column c and the rows g, g + 4, g + 8, ...: it keeps the column's 16 products in registers, and no barrier is
+// needed inside.
+template <bool TRANSPOSE>
+__device__ __forceinline__ void apply_block(real* c, index_t ldc, int rows, int columns, const real* v, const real* t) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    for (int first = warp * 8; first < columns; first += warps * 8) {
+        const int column = first + lane % 8;
+        const bool inside = column < columns;
+        real* const mine = c + (inside ? column : first);
+        real w[SMALL];
+#pragma unroll
+        for (int q = 0; q < SMALL; ++q) w[q] = 0;
+#pragma unroll 4
+        for (int r = lane / 8; r < rows; r += 4) {
+            const real x = mine[r * ldc];
+            const vector_t* const v_row = reinterpret_cast<const vector_t*>(v + r * V_DISTANCE);
+#pragma unroll
+            for (int q = 0; q < SMALL / VECTOR; ++q) {
+                const vector_t part = v_row[q];
+#pragma unroll
+                for (int i = 0; i < VECTOR; ++i)
+                    w[q * VECTOR + i] = multiply_add(part.x[i], x, w[q * VECTOR + i]);
+            }
+        }
+#pragma unroll
+        for (int q = 0; q < SMALL; ++q) {
+            w[q] += __shfl_xor_sync(FULL_WARP, w[q], 8);
+            w[q] += __shfl_xor_sync(FULL_WARP, w[q], 16);
+        }
+        if (TRANSPOSE) {
+#pragma unroll
+            for (int i = SMALL - 1; i >= 0; --i) {
+                real sum = 0;
+#pragma unroll
+                for (int j = 0; j <= i; ++j) sum = multiply_add(t[j * SMALL + i], w[j], sum);
+                w[i] = sum;
+            }
+        } else {
+#pragma unroll
+            for (int i = 0; i < SMALL; ++i) {
+                real sum = 0;
+#pragma unroll
+                for (int j = i; j < SMALL; ++j) sum = multiply_add(t[i * SMALL + j], w[j], sum);
+                w[i] = sum;
+            }
+        }
+        if (inside) {
+#pragma unroll 4
+            for (int r = lane / 8; r < rows; r += 4) {
+                const vector_t* const v_row = reinterpret_cast<const vector_t*>(v + r * V_DISTANCE);
+                real sum = 0;  // by itself first: C is then rounded once a panel, not once a column
+#pragma unroll
+                for (int q = 0; q < SMALL / VECTOR; ++q) {
+                    const vector_t part = v_row[q];
+#pragma unroll
+                    for (int i = 0; i < VECTOR; ++i) sum = multiply_add(part.x[i], w[q * VECTOR + i], sum);
+                }
+                mine[r * ldc] -= sum;
+            }
+        }
+        __syncwarp();
+    }
+}
+
+// Bytes of shared memory: see shared_bytes in _qr_gpu.py, which must count the same.
+template <int ROWS, bool SHARED>
+__device__ __forceinline__ void factor_one(const real* a, real* q, real* r, int rows, int columns, int want_q) {
+    extern __shared__ __align__(16) unsigned char memory[];
+    const int k_all = minimum(rows, columns), panels = (k_all + SMALL - 1) / SMALL;
+    const int threads = blockDim.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = threads / 32;
+    auto& scratch = *reinterpret_cast<PanelScratch<SMALL, 1>*>(memory);
+    real* const t_all = reinterpret_cast<real*>(memory + sizeof(scratch));
+    real* const v = t_all + panels * SMALL * SMALL;
+    real* const product = v + maximum(rows, SMALL) * V_DISTANCE;
+    int* const exponent = reinterpret_cast<int*>(product + SMALL * SMALL);
+    real* const matrix_shared = reinterpret_cast<real*>(exponent + (columns + 3) / 4 * 4);
+
+    a += index_t(blockIdx.x) * rows * columns;
+    r += index_t(blockIdx.x) * k_all * columns;
+    if (q) q += index_t(blockIdx.x) * rows * k_all;
+    // Rows of the matrix eight banks apart: the 4 rows of 8 entries that a warp touches lie in 32 different banks.
+    constexpr int BANKS = REAL_IS_FLOAT ? 32 : 16;
+    const int ld = SHARED ? (columns + BANKS - 9) / BANKS * BANKS + 8 : columns;
+    real* const matrix = SHARED ? matrix_shared : q;
+
+    for (int c = threadIdx.x; c < columns; c += threads) {
+        real largest = 0;
+#pragma unroll 8
+        for (int i = 0; i < rows; ++i) largest = maximum(largest, absolute(a[index_t(i) * columns + c]));
+        exponent[c] = exponent_of(largest);
+    }
+    __syncthreads();
+    for (int i = warp; i < rows; i += warps) {
+        for (int c = lane; c < columns; c += 32)
+            matrix[i * ld + c] = scale_by_power(a[index_t(i) * columns + c], -exponent[c]);
+    }
+    __syncthreads();
+
+    for (int p = 0; p < panels; ++p) {
+        const int j = p * SMALL, height = rows - j, width = minimum(SMALL, k_all - j);
+        real* const corner = matrix + j * ld + j;
+        real x[ROWS][SMALL];
+#pragma unroll
+        for (int i = 0; i < ROWS; ++i) {
+            const int row = threadIdx.x + i * threads;
+#pragma unroll
+            for (int c = 0; c < SMALL; ++c) x[i][c] = row < height && c < width ? corner[row * ld + c] : real(0);
+        }
+        factor_panel<SMALL, ROWS, 1>(x, threadIdx.x, width, scratch, t_all + p * SMALL * SMALL, SMALL);
+#pragma unroll
+        for (int i = 0; i < ROWS; ++i) {
+            const int row = threadIdx.x + i * threads;
+            if (row < height) {
+#pragma unroll
+                for (int c = 0; c < SMALL; ++c) {
+                    if (c < width) corner[row * ld + c] = x[i][c];
+                    v[row * V_DISTANCE + c] = c >= width || row < c ? real(0) : row == c ? real(1) : x[i][c];
+                }
+            }
+        }
+        __syncthreads();
+        apply_block<true>(corner + width, ld, height, columns - j - width, v, t_all + p * SMALL * SMALL);
+        __syncthreads();
+    }
+
+    for (int i = warp; i < k_all; i += warps) {
+        for (int c = lane; c < columns; c += 32)
+            r[index_t(i) * columns + c] = c >= i ? scale_by_power(matrix[i * ld + c], exponent[c]) : real(0);
+    }
+    if (!want_q) return;
+    __syncthreads();
+
+    // Q in the place of V, from the last panel to the first: the columns to the right of a panel are Q's already.
+    for (int p = panels - 1; p >= 0; --p) {
+        const int j = p * SMALL, height = rows - j, width = minimum(SMALL, k_all - j);
+        const real* const t = t_all + p * SMALL * SMALL;
+        real* const corner = matrix + j * ld + j;
+        for (int i = threadIdx.x; i < height * SMALL; i += threads) {
+            const int row = i / SMALL, c = i % SMALL;
+            v[row * V_DISTANCE + c] =
+                c >= width || row < c ? real(0) : row == c ? real(1) : corner[row * ld + c];
+        }
+        __syncthreads();
+        for (int i = threadIdx.x; i < SMALL * SMALL; i += threads) {  // T V' of the panel's own columns
+            const int row = i / SMALL, c = i % SMALL;
+            real sum = 0;
+            if (c < width) {
+                for (int s = row; s <= c; ++s) sum = multiply_add(t[row * SMALL + s], v[c * V_DISTANCE + s], sum);
+            }
+            product[i] = sum;
+        }
+        apply_block<false>(corner + width, ld, height, k_all - j - width, v, t);
+        __syncthreads();
+        for (int i = threadIdx.x; i < rows * SMALL; i += threads) {
+            const int row = i / SMALL - j, c = i % SMALL;
+            if (c < width) {
+                real sum = 0;
+                if (row >= 0) {
+#pragma unroll
+                    for (int s = 0; s < SMALL; ++s)
+                        sum = multiply_add(v[row * V_DISTANCE + s], product[s * SMALL + c], sum);
+                }
+                corner[row * ld + c] = (row == c ? 1 : 0) - sum;
+            }
+        }
+        __syncthreads();
+    }
+    if (SHARED) {
+        for (int i = warp; i < rows; i += warps) {
+            for (int c = lane; c < k_all; c += 32) q[index_t(i) * k_all + c] = matrix[i * ld + c];
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(256, REAL_IS_FLOAT ? 2 : 1) qr_batched_shared_1(const real* a, real* q, real* r, int rows, int columns, int want_q) {
+    factor_one<1, true>(a, q, r, rows, columns, want_q);
+}
+extern "C" __global__ void __launch_bounds__(256) qr_batched_shared_4(const real* a, real* q, real* r, int rows, int columns, int want_q) {
+    factor_one<4, true>(a, q, r, rows, columns, want_q);
+}
+extern "C" __global__ void __launch_bounds__(256, REAL_IS_FLOAT ? 2 : 1) qr_batched_global_2(const real* a, real* q, real* r, int rows, int columns, int want_q) {
+    factor_one<2, false>(a, q, r, rows, columns, want_q);
+}
+extern "C" __global__ void __launch_bounds__(256) qr_batched_global_4(const real* a, real* q, real* r, int rows, int columns, int want_q) {
+    factor_one<4, false>(a, q, r, rows, columns, want_q);
+}
+
+// ---------------------------------------------------------------- large matrices, panel by panel
+
+template <int NB, int ROWS, int CLUSTER>
+__device__ __forceinline__ void panel(real* a, index_t lda, index_t stride_a, real* v, index_t ldv, index_t stride_v, real* t,
+                                      index_t ldt, index_t stride_t, int rows, int columns) {
+    __shared__ PanelScratch<NB, CLUSTER> scratch;
+    const int all = CLUSTER * 256, first = blockIdx.x * 256 + threadIdx.x;
+    a += blockIdx.z * stride_a;
+    v += blockIdx.z * stride_v;
+    t += blockIdx.z * stride_t;
+    real x[ROWS][NB];
+#pragma unroll
+    for (int i = 0; i < ROWS; ++i) {
+        const int row = first + i * all;
+#pragma unroll
+        for (int c = 0; c < NB; ++c) x[i][c] = row < rows && c < columns ? a[row * lda + c] : real(0);
+    }
+    factor_panel<NB, ROWS, CLUSTER>(x, first, columns, scratch, t, ldt);
+#pragma unroll
+    for (int i = 0; i < ROWS; ++i) {
+        const int row = first + i * all;
+        if (row < rows) {
+#pragma unroll
+            for (int c = 0; c < NB; ++c) {
+                if (c < columns) a[row * lda + c] = row <= c ? x[i][c] : real(0);
+                v[row * ldv + c] = c >= columns || row < c ? real(0) : row == c ? real(1) : x[i][c];
+            }
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(256) qr_panel_1_2(real* a, long long lda, long long stride_a, real* v, long long ldv, long long stride_v, real* t, long long ldt, long long stride_t, int rows, int columns) {
+    panel<WIDE, 2, 1>(a, lda, stride_a, v, ldv, stride_v, t, ldt, stride_t, rows, columns);
+}
+extern "C" __global__ void __launch_bounds__(256) qr_panel_1_4(real* a, long long lda, long long stride_a, real* v, long long ldv, long long stride_v, real* t, long long ldt, long long stride_t, int rows, int columns) {
+    panel<WIDE, 4, 1>(a, lda, stride_a, v, ldv, stride_v, t, ldt, stride_t, rows, columns);
+}
+
+// The inner products V'C of 16 columns: in registers by row groups, over the warp by exchange, over the block and the
+// cluster through shared memory. Lane c + 8g has columns c and c + 8 and every 4th row of its warp's.
+template <int NB, int CLUSTER>
+__device__ __forceinline__ void update(real* c, index_t ldc, index_t stride_c, const real* v, index_t ldv, index_t stride_v,
+                                       const real* t, index_t ldt, index_t stride_t, int rows, int columns, int transpose) {
+    constexpr int TILE = 16;
+    __shared__ real partial[MAX_WARPS][NB][TILE];
+    __shared__ real block_sum[NB][TILE];
+    __shared__ real sum[NB][TILE];
+    __shared__ real weight[NB][TILE];
+    __shared__ real factor[NB][NB + 1];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, group = lane / 8;
+    const int rank = CLUSTER == 1 ? 0 : cluster_rank();
+    c += blockIdx.z * stride_c;
+    v += blockIdx.z * stride_v;
+    t += blockIdx.z * stride_t;
+    const int column = blockIdx.y * TILE + lane % 8;
+    const bool has_first = column < columns, has_second = column + 8 < columns;
+    const int share = (rows + CLUSTER - 1) / CLUSTER;
+    const int begin = rank * share + warp * 4 + group, end = minimum(rows, (rank + 1) * share);
+
+    for (int i = threadIdx.x; i < NB * NB; i += 256) {
+        const int p = i / NB, q = i % NB;
+        factor[p][q] = transpose ? t[q * ldt + p] : t[p * ldt + q];
+    }
+    {
+        real w[2 * NB];
+#pragma unroll
+        for (int q = 0; q < 2 * NB; ++q) w[q] = 0;
+#pragma unroll 2
+        for (int row = begin; row < end; row += 4 * MAX_WARPS) {
+            const real first = has_first ? c[row * ldc + column] : real(0);
+            const real second = has_second ? c[row * ldc + column + 8] : real(0);
+            const vector_t* const v_row = reinterpret_cast<const vector_t*>(v + row * ldv);
+#pragma unroll
+            for (int q = 0; q < NB / VECTOR; ++q) {
+                const vector_t part = v_row[q];
+#pragma unroll
+                for (int i = 0; i < VECTOR; ++i) {
+                    w[q * VECTOR + i] = multiply_add(part.x[i], first, w[q * VECTOR + i]);
+                    w[NB + q * VECTOR + i] = multiply_add(part.x[i], second, w[NB + q * VECTOR + i]);
+                }
+            }
+        }
+        // Of the four groups, the odd ones keep the second column, the upper two the upper half of V's columns.
+        const bool keeps_second = group & 1, keeps_upper = group & 2;
+#pragma unroll
+        for (int q = 0; q < NB; ++q) {
+            const real give = keeps_second ? w[q] : w[NB + q];
+            w[q] = (keeps_second ? w[NB + q] : w[q]) + __shfl_xor_sync(FULL_WARP, give, 8);
+        }
+#pragma unroll
+        for (int q = 0; q < NB / 2; ++q) {
+            const real give = keeps_upper ? w[q] : w[q + NB / 2];
+            w[q] = (keeps_upper ? w[q + NB / 2] : w[q]) + __shfl_xor_sync(FULL_WARP, give, 16);
+            partial[warp][q + (keeps_upper ? NB / 2 : 0)][lane % 8 + (keeps_second ? 8 : 0)] = w[q];
+        }
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < NB * TILE; i += 256) {
+        real s = 0;
+#pragma unroll
+        for (int j = 0; j < MAX_WARPS; ++j) s += partial[j][i / TILE][i % TILE];
+        (CLUSTER == 1 ? sum : block_sum)[i / TILE][i % TILE] = s;
+    }
+    if (CLUSTER > 1) {
+        cluster_barrier();
+        for (int i = threadIdx.x; i < NB * TILE; i += 256) {
+            real s = 0;
+#pragma unroll
+            for (int j = 0; j < CLUSTER; ++j) s += remote_load(&block_sum[i / TILE][i % TILE], j);
+            sum[i / TILE][i % TILE] = s;
+        }
+        cluster_barrier();  // no block may end while another still reads its sums
+    } else {
+        __syncthreads();
+    }
+    for (int i = threadIdx.x; i < NB * TILE; i += 256) {
+        real s = 0;
+#pragma unroll
+        for (int q = 0; q < NB; ++q) s = multiply_add(factor[i / TILE][q], sum[q][i % TILE], s);
+        weight[i / TILE][i % TILE] = s;
+    }
+    __syncthreads();
+    real w[2 * NB];
+#pragma unroll
+    for (int q = 0; q < NB; ++q) {
+        w[q] = weight[q][lane % 8];
+        w[NB + q] = weight[q][lane % 8 + 8];
+    }
+#pragma unroll 2
+    for (int row = begin; row < end; row += 4 * MAX_WARPS) {
+        const vector_t* const v_row = reinterpret_cast<const vector_t*>(v + row * ldv);
+        real first = 0, second = 0;  // by themselves first: C is then rounded once a panel, not once a column
+#pragma unroll
+        for (int q = 0; q < NB / VECTOR; ++q) {
+            const vector_t part = v_row[q];
+#pragma unroll
+            for (int i = 0; i < VECTOR; ++i) {
+                first = multiply_add(part.x[i], w[q * VECTOR + i], first);
+                second = multiply_add(part.x[i], w[NB + q * VECTOR + i], second);
+            }
+        }
+        if (has_first) c[row * ldc + column] -= first;
+        if (has_second) c[row * ldc + column + 8] -= second;
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(256) qr_update_1(real* c, long long ldc, long long stride_c, const real* v, long long ldv, long long stride_v, const real* t, long long ldt, long long stride_t, int rows, int columns, int transpose) {
+    update<WIDE, 1>(c, ldc, stride_c, v, ldv, stride_v, t, ldt, stride_t, rows, columns, transpose);
+}
+
+#if __CUDA_ARCH__ >= 900
+
+extern "C" __global__ void __launch_bounds__(256) __cluster_dims__(8, 1, 1) qr_panel_8_2(real* a, long long lda, long long stride_a, real* v, long long ldv, long long stride_v, real* t, long long ldt, long long stride_t, int rows, int columns) {
+    panel<WIDE, 2, 8>(a, lda, stride_a, v, ldv, stride_v, t, ldt, stride_t, rows, columns);
+}
+extern "C" __global__ void __launch_bounds__(256) __cluster_dims__(8, 1, 1) qr_panel_8_4(real* a, long long lda, long long stride_a, real* v, long long ldv, long long stride_v, real* t, long long ldt, long long stride_t, int rows, int columns) {
+    panel<WIDE, 4, 8>(a, lda, stride_a, v, ldv, stride_v, t, ldt, stride_t, rows, columns);
+}
+extern "C" __global__ void __launch_bounds__(256) __cluster_dims__(16, 1, 1) qr_panel_16_4(real* a, long long lda, long long stride_a, real* v, long long ldv, long long stride_v, real* t, long long ldt, long long stride_t, int rows, int columns) {
+    panel<WIDE, 4, 16>(a, lda, stride_a, v, ldv, stride_v, t, ldt, stride_t, rows, columns);
+}
+extern "C" __global__ void __launch_bounds__(256) __cluster_dims__(16, 1, 1) qr_panel_16_8(real* a, long long lda, long long stride_a, real* v, long long ldv, long long stride_v, real* t, long long ldt, long long stride_t, int rows, int columns) {
+    panel<NARROW, 8, 16>(a, lda, stride_a, v, ldv, stride_v, t, ldt, stride_t, rows, columns);
+}
+extern "C" __global__ void __launch_bounds__(256) __cluster_dims__(8, 1, 1) qr_update_8(real* c, long long ldc, long long stride_c, const real* v, long long ldv, long long stride_v, const real* t, long long ldt, long long stride_t, int rows, int columns, int transpose) {
+    update<WIDE, 8>(c, ldc, stride_c, v, ldv, stride_v, t, ldt, stride_t, rows, columns, transpose);
+}
+extern "C" __global__ void __launch_bounds__(256) __cluster_dims__(8, 1, 1) qr_update_narrow_8(real* c, long long ldc, long long stride_c, const real* v, long long ldv, long long stride_v, const real* t, long long ldt, long long stride_t, int rows, int columns, int transpose) {
+    update<NARROW, 8>(c, ldc, stride_c, v, ldv, stride_v, t, ldt, stride_t, rows, columns, transpose);
+}
+
+#endif
+
+// T of `width` columns of V, whose panels of `inner` columns have theirs on the diagonal already, from the upper
+// triangle of V'V: with T11 and T22 known, T12 = -T11 (V1'V2) T22.
+extern "C" __global__ void __launch_bounds__(1024) qr_merge_t(real* t, const real* gram, int width, int inner) {
+    __shared__ real product[8192 * 4 / sizeof(real)];  // width <= 256, inner <= WIDE
+    t += index_t(blockIdx.z) * width * width;
+    gram += index_t(blockIdx.z) * width * width;
+    for (int done = inner; done < width; done += inner) {
+        for (int i = threadIdx.x; i < done * inner; i += blockDim.x) {
+            const int row = i / inner, c = i % inner;
+            real sum = 0;
+            for (int q = 0; q <= c; ++q)
+                sum = multiply_add(gram[row * width + done + q], t[(done + q) * width + done + c], sum);
+            product[i] = sum;
+        }
+        __syncthreads();
+        for (int i = threadIdx.x; i < done * inner; i += blockDim.x) {
+            const int row = i / inner, c = i % inner;
+            real sum = 0;
+#pragma unroll 4
+            for (int q = row; q < done; ++q) sum = multiply_add(t[row * width + q], product[q * inner + c], sum);
+            t[row * width + done + c] = -sum;
+        }
+        __syncthreads();
+    }
+}

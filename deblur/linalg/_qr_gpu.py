@@ -1,0 +1,338 @@
+"""Householder QR on the GPU: which kernels serve a shape, and the order in which they run.
+
+The kernels are those of ``cuda/qr.cu``; `deblur.linalg.qr_blocked` states the
+same algorithm in NumPy.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .. import kernels
+from ..backend import Array
+from ._gemm import gemm
+
+BATCHED_PANEL = 16  # SMALL in qr.cu
+SHARED_BYTES = (
+    227 * 1024
+)  # what a block of a Hopper multiprocessor can have; less elsewhere, and then `global`
+BATCHED_ROWS = 1024  # 256 threads of 4 rows
+CLUSTER_ROWS = 32768  # 16 blocks of 256 threads of 8 rows
+OUTER = 128  # columns whose reflections are applied in one product, for one large matrix
+
+
+class Plan(NamedTuple):
+    """Which way a shape goes, and why."""
+
+    kernel: str
+    """"single-launch", "streaming", "tall-skinny" or "cusolver"."""
+    reason: str
+
+
+def choose_qr(shape: tuple[int, ...], dtype: Any = np.float32, mode: str = "reduced") -> Plan:
+    """Say which kernels `qr` takes on the current GPU for a CuPy array of `shape`, and why.
+
+    Parameters
+    ----------
+    shape : (..., M, N)
+    dtype : float32 or float64
+    mode : str
+        As `qr` has it.
+
+    Returns
+    -------
+    Plan
+        ``kernel`` and ``reason``. "single-launch": one block a matrix;
+        "streaming": a launch a panel, updates over the whole grid;
+        "tall-skinny": blocks of rows first, then their triangles (TSQR);
+        "cusolver": cuSOLVER's, for what none of these serves.
+    """
+    *stack, m, n = shape
+    batch, k = int(np.prod(stack, dtype=np.int64)), min(m, n)
+    item = np.dtype(dtype).itemsize
+    if mode in ("reduced", "r") and m <= BATCHED_ROWS:
+        if _shared_bytes(m, n, item) <= _shared_limit():
+            return Plan("single-launch", f"a {m} x {n} matrix fits a block's shared memory")
+        elif n <= m and batch >= 2 * _multiprocessors():
+            return Plan("single-launch", f"{batch} matrices keep every multiprocessor busy, one each")
+    if mode in ("reduced", "r") and m > 8 * n and m > BATCHED_ROWS and (n <= 256 or m > CLUSTER_ROWS):
+        return Plan(
+            "tall-skinny", f"{m} rows of {n}: blocks of rows are independent until their triangles meet"
+        )
+    if m <= BATCHED_ROWS or (_has_clusters() and m <= CLUSTER_ROWS):
+        return Plan("streaming", "panels one after the other, their updates spread over the GPU")
+    return Plan("cusolver", f"a panel of {m} rows is more than the registers of a cluster hold on this GPU")
+
+
+def qr_gpu(a: Array, mode: str) -> Any:
+    """`qr` for a checked CuPy array, with the signs that the reflections give: see `qr` for `mode`."""
+    import cupy
+
+    *stack, m, n = a.shape
+    k = min(m, n)
+    plan = choose_qr(a.shape, a.dtype, mode) if a.size else None
+    a = cupy.ascontiguousarray(a).reshape(int(np.prod(stack, dtype=np.int64)), m, n)
+    if plan is None:
+        out = _empty(a, mode)
+    elif plan.kernel == "cusolver":
+        out = cupy.linalg.qr(a, mode)
+    elif plan.kernel == "single-launch":
+        out = _single_launch(a, mode == "reduced")
+    elif plan.kernel == "tall-skinny":
+        out = _tall_skinny(a, mode == "reduced")
+    else:
+        out = _streaming(a, mode)
+    if mode == "r":
+        r = out if plan is None or plan.kernel == "cusolver" else out[1]
+        return r.reshape(*stack, k, n)
+    first, second = out
+    return first.reshape(*stack, *first.shape[1:]), second.reshape(*stack, *second.shape[1:])
+
+
+def _empty(a: Array, mode: str) -> Any:
+    import cupy
+
+    from .qr import _qr_empty
+
+    out = _qr_empty(np.empty(a.shape, a.dtype), mode)
+    return cupy.asarray(out) if mode == "r" else tuple(cupy.asarray(x) for x in out)
+
+
+@functools.cache
+def _device_facts(device: int) -> tuple[int, int, int]:
+    import cupy
+
+    properties = cupy.cuda.runtime.getDeviceProperties(device)
+    return (
+        int(properties["multiProcessorCount"]),
+        int(properties["major"]),
+        int(properties["sharedMemPerBlockOptin"]),
+    )
+
+
+def _facts() -> tuple[int, int, int]:
+    import cupy
+
+    return _device_facts(cupy.cuda.runtime.getDevice())
+
+
+def _multiprocessors() -> int:
+    return _facts()[0]
+
+
+def _has_clusters() -> bool:
+    return _facts()[1] >= 9
+
+
+def _shared_limit() -> int:
+    return _facts()[2]
+
+
+# ---------------------------------------------------------------- one launch for the whole stack
+
+
+def _shared_bytes(m: int, n: int, item: int, matrix: bool = True) -> int:
+    """Shared memory of `factor_one` in qr.cu, counted as it counts."""
+    b, warps = BATCHED_PANEL, 8
+    scratch = b * (2 * warps + 2 + 2 + warps + b + 1) * item
+    scratch = -(-scratch // 16) * 16
+    panels = -(-min(m, n) // b)
+    reals = panels * b * b + max(m, b) * (b + 16 // item) + b * b
+    total = scratch + reals * item + -(-n // 4) * 16
+    if matrix:
+        banks = 128 // item
+        total += m * ((n + banks - 9) // banks * banks + 8) * item
+    return total
+
+
+def _single_launch(a: Array, want_q: bool) -> tuple[Array, Array]:
+    import cupy
+
+    batch, m, n = a.shape
+    k, item = min(m, n), a.dtype.itemsize
+    shared = _shared_bytes(m, n, item) <= _shared_limit()
+    threads = 64 if m <= 64 else 128 if m <= 128 else 256
+    if shared:
+        name = "qr_batched_shared_1" if m <= threads else "qr_batched_shared_4"
+    else:
+        name = "qr_batched_global_2" if m <= 512 else "qr_batched_global_4"
+    r = cupy.empty((batch, k, n), a.dtype)
+    q = cupy.empty((batch, m, k), a.dtype) if want_q or not shared else None
+    kernels.get("qr", name, a.dtype)(
+        batch, threads, a, q, r, m, n, int(want_q), shared_mem=_shared_bytes(m, n, item, shared)
+    )
+    return q, r
+
+
+# ---------------------------------------------------------------- panel by panel
+
+
+def _panel_kernel(rows: int, narrow: bool) -> tuple[str, int]:
+    """The panel kernel for so many rows, and the blocks of its cluster."""
+    if narrow:
+        return "qr_panel_16_8", 16
+    for name, cluster, most in (("1_2", 1, 512), ("1_4", 1, 1024), ("8_2", 8, 4096), ("8_4", 8, 8192)):
+        if rows <= most:
+            return f"qr_panel_{name}", cluster
+    return "qr_panel_16_4", 16
+
+
+class _Reflections(NamedTuple):
+    """A = (I − V₁T₁V₁ᵀ)(I − V₂T₂V₂ᵀ)⋯R, in blocks of `width` columns."""
+
+    v: Array  # (batch, m, blocks * width): unit lower trapezoidal, the zeros written out
+    t: Array  # (batch, blocks, width, width)
+    inner: int  # columns of a panel
+
+
+def _streaming(a: Array, mode: str) -> tuple[Any, Array]:
+    import cupy
+
+    _, m, n = a.shape
+    k = min(m, n)
+    exponent = cupy.frexp(abs(a).max(axis=1, keepdims=True))[1]
+    work = cupy.ldexp(a, -exponent)
+    h = _factor(work)
+    if mode == "raw":
+        below = cupy.zeros_like(work)
+        below[:, :, :k] = cupy.tril(h.v[:, :, :k], -1)
+        tau = cupy.diagonal(h.t, axis1=-2, axis2=-1).reshape(len(a), -1)[:, :k]
+        raw = cupy.ldexp(work, exponent) + below
+        return cupy.ascontiguousarray(raw.swapaxes(-1, -2)), cupy.ascontiguousarray(tau)
+    r = cupy.ldexp(work if mode == "complete" else work[:, :k], exponent)
+    if mode == "r":
+        return None, r
+    q = cupy.zeros((len(a), m, m if mode == "complete" else k), a.dtype)
+    columns = q.shape[2]
+    q.reshape(len(a), -1)[:, : columns * columns : columns + 1] = 1  # the identity
+    _apply_backwards(h, q)
+    return q, r
+
+
+def _factor(work: Array) -> _Reflections:
+    """Reduce each `work` (batch, m, n) to its triangle R in place."""
+    import cupy
+
+    batch, m, n = work.shape
+    k, dtype = min(m, n), work.dtype
+    narrow = m > CLUSTER_ROWS // 2
+    inner = (64 if narrow else 128) // dtype.itemsize  # NARROW and WIDE in qr.cu
+    width = OUTER if batch == 1 and min(m, n) >= 8 * OUTER else inner
+    blocks = -(-k // width)
+    v = cupy.zeros((batch, m, blocks * width), dtype)
+    t = cupy.zeros((batch, blocks, width, width), dtype)
+    h = _Reflections(v, t, inner)
+    gram = cupy.empty((width, width), dtype)
+    space = cupy.empty(2 * width * max(n, m), dtype) if width > inner else None
+    ldv = v.shape[2]
+    for i, start in enumerate(range(0, k, width)):
+        stop = min(start + width, k)
+        strip = stop if width > inner else n  # a panel updates its own block; a single panel, everything
+        for j in range(start, stop, inner):
+            columns, rows = min(inner, k - j), m - j
+            t_j = t[:, i, j - start :, j - start :]
+            v_j = v[:, j:, j:]
+            name, cluster = _panel_kernel(rows, narrow)
+            kernel = kernels.get("qr", name, dtype)
+            if cluster > 8:
+                kernel.allow_large_clusters()
+            kernel(
+                (cluster, 1, batch), 256,
+                work[:, j:, j:], n, m * n, v_j, ldv, m * ldv, t_j, width, blocks * width * width, rows, columns,
+            )  # fmt: skip
+            _update(work[:, j:, j + columns : strip], v_j, t_j, h, True)
+        if width > inner:
+            v_i = v[0, start:, start : start + width]
+            gemm(v_i, v_i, gram, transa=True)
+            kernels.get("qr", "qr_merge_t", dtype)(1, 1024, t[0, i], gram, width, inner)
+            _apply_product(work[0, start:, stop:], v_i, t[0, i], space, True)
+    return h
+
+
+def _apply_backwards(h: _Reflections, q: Array) -> None:
+    """Q ← (I − V₁T₁V₁ᵀ)(I − V₂T₂V₂ᵀ)⋯Q for a Q that starts as the identity: block i touches rows and columns
+    from its own on."""
+    import cupy
+
+    width, blocks = h.t.shape[-1], h.t.shape[1]
+    merged = width > h.inner
+    space = cupy.empty(2 * width * q.shape[2], q.dtype) if merged else None
+    for i in reversed(range(blocks)):
+        start = i * width
+        v_i = h.v[:, start:, start:]
+        if merged:
+            _apply_product(q[0, start:, start:], v_i[0, :, :width], h.t[0, i], space, False)
+        else:
+            _update(q[:, start:, start:], v_i, h.t[:, i], h, False)
+
+
+def _update(c: Array, v: Array, t: Array, h: _Reflections, transpose: bool) -> None:
+    """C ← (I − VTVᵀ)C, or with Tᵀ, for the `inner` first columns of `v`, by our kernel for narrow V."""
+    batch, rows, columns = c.shape
+    if columns == 0:
+        return
+    item = c.dtype.itemsize
+    strides = [x.strides for x in (c, v, t)]
+    if h.inner * item == 64:
+        name, cluster = "qr_update_narrow_8", 8
+    elif rows > 1024 and _has_clusters():
+        name, cluster = "qr_update_8", 8
+    else:
+        name, cluster = "qr_update_1", 1
+    kernels.get("qr", name, c.dtype)(
+        (cluster, -(-columns // 16), batch), 256,
+        c, strides[0][1] // item, strides[0][0] // item, v, strides[1][1] // item, strides[1][0] // item,
+        t, strides[2][1] // item, strides[2][0] // item, rows, columns, int(transpose),
+    )  # fmt: skip
+
+
+def _apply_product(c: Array, v: Array, t: Array, space: Array, transpose: bool) -> None:
+    """C ← (I − VTVᵀ)C, or with Tᵀ, as three products; `space` holds the two between them."""
+    width, columns = v.shape[1], c.shape[1]
+    if columns == 0:
+        return
+    first = space[: width * columns].reshape(width, columns)
+    second = space[width * columns : 2 * width * columns].reshape(width, columns)
+    gemm(v, c, first, transa=True)
+    gemm(t, first, second, transa=transpose)
+    gemm(v, second, c, -1.0, 1.0)
+
+
+# ---------------------------------------------------------------- many more rows than columns
+
+
+def _tall_skinny(a: Array, want_q: bool) -> tuple[Any, Array]:
+    """TSQR (Demmel, Grigori, Hoemmen, Langou 2012): Q and R of blocks of rows, then of their stacked R."""
+    import cupy
+
+    batch, m, n = a.shape
+    target = max(256, 2 * n) if n <= 256 else CLUSTER_ROWS // 2
+    blocks = max(2, m // target)
+    tall, many = (
+        -(-m // blocks),
+        m % blocks or blocks,
+    )  # `many` blocks of `tall` rows, the others one row less
+    parts = cupy.zeros((batch, blocks, tall, n), a.dtype)
+    edge = many * tall
+    parts[:, :many] = a[:, :edge].reshape(batch, many, tall, n)
+    if many < blocks:
+        parts[:, many:, : tall - 1] = a[:, edge:].reshape(batch, blocks - many, tall - 1, n)
+    parts = parts.reshape(batch * blocks, tall, n)
+    q_parts, r_parts = _any(parts, want_q)
+    q_top, r = _any(r_parts.reshape(batch, blocks * n, n), want_q)
+    if not want_q:
+        return None, r
+    product = cupy.matmul(q_parts, q_top.reshape(batch * blocks, n, n)).reshape(batch, blocks, tall, n)
+    q = cupy.empty((batch, m, n), a.dtype)
+    q[:, :edge] = product[:, :many].reshape(batch, edge, n)
+    if many < blocks:
+        q[:, edge:] = product[:, many:, : tall - 1].reshape(batch, m - edge, n)
+    return q, r
+
+
+def _any(a: Array, want_q: bool) -> tuple[Any, Array]:
+    out = qr_gpu(a, "reduced" if want_q else "r")
+    return out if want_q else (None, out)
