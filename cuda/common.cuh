@@ -49,3 +49,126 @@ __device__ __forceinline__ void grid_barrier(unsigned* counter, unsigned& round)
     }
     __syncthreads();
 }
+
+// ---------------------------------------------------------------- a diagonal block in shared memory
+// What cholesky.cu and triangular.cu share: a lower triangular block of up to LEAF x LEAF and its inverse, in one
+// square of shared memory, by one block of LEAF_THREADS threads. Below the diagonal lies L, above it the transpose
+// of L^-1, on it 1 / L[i][i]. A smaller block is filled up with the identity.
+
+constexpr int LEAF = 128;
+constexpr int LEAF_THREADS = 256;
+constexpr int LEAF_PITCH = LEAF + VECTOR;  // rows stay aligned, and 8 rows' vectors lie in different banks
+
+typedef real leaf_t[LEAF_PITCH];
+
+// y = L^-1 y for the 32 x 32 block of L at (o, o): one right-hand side a thread, in registers.
+__device__ __forceinline__ void leaf_forward(const leaf_t* s, int o, real (&y)[32]) {
+#pragma unroll
+    for (int i = 0; i < 32; ++i) {
+        real even = y[i], odd = 0;
+#pragma unroll
+        for (int k0 = 0; k0 < i; k0 += VECTOR) {
+            vector_t row;
+            if (k0 + VECTOR <= i) {
+                row = *(const vector_t*)&s[o + i][o + k0];
+            } else {  // not a whole vector: what lies on and above the diagonal may be changing
+#pragma unroll
+                for (int k = 0; k < VECTOR; ++k) row.x[k] = k0 + k < i ? s[o + i][o + k0 + k] : real(0);
+            }
+#pragma unroll
+            for (int k = 0; k < VECTOR; ++k)
+                if (k0 + k < i) {
+                    if (k % 2 == 0) even = multiply_add(-row.x[k], y[k0 + k], even);
+                    else odd = multiply_add(-row.x[k], y[k0 + k], odd);
+                }
+        }
+        y[i] = (even + odd) * s[o + i][o + i];
+    }
+}
+
+// Column c of the inverse of the 32 x 32 block at (o, o), by lane c, stored as row c above the diagonal.
+__device__ __forceinline__ void leaf_invert_32(leaf_t* s, int o) {
+    const int c = threadIdx.x & 31;
+    real y[32];
+#pragma unroll
+    for (int i = 0; i < 32; ++i) y[i] = i == c ? real(1) : real(0);
+    leaf_forward(s, o, y);
+#pragma unroll
+    for (int i = 1; i < 32; ++i)
+        if (i > c) s[o + c][o + i] = y[i];
+}
+
+// With the inverses of all SIZE x SIZE diagonal blocks known, those of 2 SIZE: X = -L22^-1 (L21 L11^-1), 4 x 4 results
+// a thread. All threads of the block.
+template <int SIZE> __device__ __forceinline__ void leaf_combine(leaf_t* s) {
+    constexpr int SIDE = SIZE / 4, TILES = LEAF / (2 * SIZE) * SIDE * SIDE;
+    const int t = threadIdx.x, pair = t / (SIDE * SIDE);
+    const int i0 = t % (SIDE * SIDE) / SIDE * 4, c0 = t % SIDE * 4;
+    const int o0 = 2 * SIZE * pair, o1 = o0 + SIZE;
+    real x[4][4] = {};
+    if (t < TILES) {
+        for (int k = c0; k < SIZE; k += VECTOR) {  // X' = L21 L11^-1, the inverse lower triangular: k >= c
+            vector_t left[4], right[4];
+#pragma unroll
+            for (int i = 0; i < 4; ++i) left[i] = *(const vector_t*)&s[o1 + i0 + i][o0 + k];
+#pragma unroll
+            for (int c = 0; c < 4; ++c) right[c] = *(const vector_t*)&s[o0 + c0 + c][o0 + k];
+#pragma unroll
+            for (int v = 0; v < VECTOR; ++v)
+#pragma unroll
+                for (int c = 0; c < 4; ++c) {
+                    const real r = k + v >= c0 + c ? right[c].x[v] : real(0);
+#pragma unroll
+                    for (int i = 0; i < 4; ++i) x[i][c] = multiply_add(left[i].x[v], r, x[i][c]);
+                }
+        }
+#pragma unroll
+        for (int c = 0; c < 4; ++c)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) s[o0 + c0 + c][o1 + i0 + i] = x[i][c];
+    }
+    __syncthreads();
+    if (t < TILES) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+#pragma unroll
+            for (int c = 0; c < 4; ++c) x[i][c] = 0;
+        for (int k = 0; k < i0 + 4; k += VECTOR) {  // X = -L22^-1 X': k <= i
+            vector_t right[4];
+#pragma unroll
+            for (int c = 0; c < 4; ++c) right[c] = *(const vector_t*)&s[o0 + c0 + c][o1 + k];
+#pragma unroll
+            for (int v = 0; v < VECTOR; ++v)
+#pragma unroll
+                for (int i = 0; i < 4; ++i) {
+                    const real l = k + v <= i0 + i ? s[o1 + k + v][o1 + i0 + i] : real(0);
+#pragma unroll
+                    for (int c = 0; c < 4; ++c) x[i][c] = multiply_add(-l, right[c].x[v], x[i][c]);
+                }
+        }
+    }
+    __syncthreads();
+    if (t < TILES) {
+#pragma unroll
+        for (int c = 0; c < 4; ++c)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) s[o0 + c0 + c][o1 + i0 + i] = x[i][c];
+    }
+    __syncthreads();
+}
+
+// The lower triangle of the m x m block at a; the identity where the block is smaller than LEAF.
+__device__ __forceinline__ void leaf_load(leaf_t* s, const real* a, index_t lda, int m) {
+    const int c = threadIdx.x % LEAF;
+#pragma unroll 8
+    for (int i = threadIdx.x / LEAF; i < LEAF; i += LEAF_THREADS / LEAF)
+        if (c <= i) s[i][c] = i < m && c < m ? a[i * lda + c] : i == c ? real(1) : real(0);
+}
+
+// L^-1 as a full m x m block with zeros above the diagonal.
+__device__ __forceinline__ void leaf_store_inverse(const leaf_t* s, real* x, index_t ldx, int m) {
+    const int c = threadIdx.x % LEAF;
+#pragma unroll 4
+    for (int i = threadIdx.x / LEAF; i < m; i += LEAF_THREADS / LEAF)
+        if (c < m) x[i * ldx + c] = c <= i ? s[c][i] : real(0);
+}

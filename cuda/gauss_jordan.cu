@@ -1,0 +1,398 @@
+// Gauss-Jordan elimination with partial pivoting, in place, a panel of nb columns at a time: the thesis's three
+// steps (row switch, normalisation, elimination above and below) for nb columns at once, the rest left to products.
+//
+// Kernels
+//   panel_cluster_1, _2   one cluster of 16 blocks (sm_90): the pivots and multipliers of a panel, in one launch
+//   panel_grid     the same by any number of resident blocks: cooperative launch, n beyond 16 * 512 * 2 rows
+//   gather                one block for 128 bytes of columns: row switches, pivot rows to a strip, zeros in their place
+//   restore_columns       one block a row: the row switches undone as column switches of the inverse
+// A thread of a panel kernel keeps 128 bytes of 1 or 2 rows in registers: WIDTH = 32 floats or 16 doubles, the
+// columns eliminated without touching global memory. All rows take part in every column, so the launch is bound by
+// the exchange of the pivot row: one barrier a column, about 0.4 us in a cluster, 2 us across the grid.
+//
+// Operations: 2 n nb (nb + 1) a panel of nb columns, 2 n^2 nb in its product. Bytes: the panel once in and once out
+// for each WIDTH columns of it; gather 4 n nb elements. Source: E. S. Quintana-Orti, G. Quintana-Orti, X. Sun,
+// R. van de Geijn, SIAM J. Sci. Comput. 22 (2001) 1762; pivots are kept in place until `gather` moves the rows.
+
+extern __shared__ vector_t memory[];
+
+constexpr int WIDTH = 128 / sizeof(real);
+constexpr int PANEL_THREADS = 512;
+constexpr int MAX_PANEL = 128;  // columns of a panel
+constexpr int CLUSTER = 16;
+constexpr int VECTORS = WIDTH / VECTOR;  // 16-byte vectors in a row of WIDTH columns: 8
+
+// A key orders pivot candidates: the bits of |x| grow with |x|, NaN is above all, so that it is found and reported.
+// 0 is "no candidate"; a candidate that is zero has key 1.
+__device__ __forceinline__ unsigned pivot_key(float x) { return (__float_as_uint(x) & 0x7fffffffu) + 1u; }
+__device__ __forceinline__ unsigned long long pivot_key(double x) {
+    return ((unsigned long long)__double_as_longlong(x) & 0x7fffffffffffffffull) + 1ull;
+}
+using pivot_key_t = decltype(pivot_key(real()));
+
+__device__ __forceinline__ unsigned warp_largest(unsigned x) { return __reduce_max_sync(FULL_WARP, x); }
+__device__ __forceinline__ unsigned long long warp_largest(unsigned long long x) {
+    const unsigned high = (unsigned)(x >> 32);
+    const unsigned top = __reduce_max_sync(FULL_WARP, high);
+    const unsigned low = __reduce_max_sync(FULL_WARP, high == top ? (unsigned)x : 0u);
+    return ((unsigned long long)top << 32) | low;
+}
+
+// A block's offer for the pivot, as the others see it.
+struct alignas(16) Offer {
+    unsigned long long key;
+    int row;
+    int unused;
+};
+
+// 16 blocks of one cluster: offers are written straight into the other blocks' shared memory.
+struct Cluster {
+    Offer offers[2][CLUSTER];
+    vector_t rows[2][CLUSTER][VECTORS];
+
+    __device__ static int blocks() { return CLUSTER; }
+#if __CUDA_ARCH__ >= 900
+    __device__ static unsigned remote(const void* p, int block) {
+        unsigned address;
+        asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"((unsigned)__cvta_generic_to_shared(p)), "r"(block));
+        return address;
+    }
+    __device__ static void put(unsigned address, const void* p) {
+        const uint4 v = *(const uint4*)p;
+        asm volatile("st.shared::cluster.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(v.x), "r"(v.y), "r"(v.z),
+                     "r"(v.w)
+                     : "memory");
+    }
+    // One warp: this block's offer and its row, to every block.
+    __device__ void post(int parity, const Offer& offer, const vector_t* row) {
+        const int lane = threadIdx.x & 31, v = lane % VECTORS;
+        const vector_t mine = row[v];
+#pragma unroll
+        for (int block = lane / VECTORS; block < CLUSTER; block += 32 / VECTORS)
+            put(remote(&rows[parity][blockIdx.x][v], block), &mine);
+        if (lane < CLUSTER) put(remote(&offers[parity][blockIdx.x], lane), &offer);
+    }
+    __device__ static void barrier() {
+        asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+    }
+#endif
+    __device__ Offer offer(int parity, int block) const { return offers[parity][block]; }
+    __device__ vector_t value(int parity, int block, int v) const { return rows[parity][block][v]; }
+};
+
+// All blocks of a grid: offers lie in global memory, past the first-level cache.
+struct Grid {
+    Offer* offers;   // [2][blocks]
+    vector_t* rows;  // [2][blocks][VECTORS]
+    unsigned* counter;
+    unsigned round;
+
+    __device__ static int blocks() { return gridDim.x; }
+    __device__ void post(int parity, const Offer& offer, const vector_t* row) {
+        const int lane = threadIdx.x & 31, slot = parity * gridDim.x + blockIdx.x;
+        if (lane < VECTORS) rows[slot * VECTORS + lane] = row[lane];
+        if (lane == 0) offers[slot] = offer;
+    }
+    __device__ void barrier() { grid_barrier(counter, round); }
+    __device__ Offer offer(int parity, int block) const {
+        const uint4 v = __ldcg((const uint4*)&offers[parity * gridDim.x + block]);
+        return *(const Offer*)&v;
+    }
+    __device__ vector_t value(int parity, int block, int v) const {
+        const uint4 x = __ldcg((const uint4*)&rows[(parity * gridDim.x + block) * VECTORS + v]);
+        return *(const vector_t*)&x;
+    }
+};
+
+// What a block of a panel kernel keeps in shared memory besides the mailboxes.
+struct PanelShared {
+    real tile[PANEL_THREADS / 32][32][WIDTH + 1];  // a warp's rows, to turn coalesced rows into a row a thread
+    vector_t pivot_rows[WIDTH][MAX_PANEL / VECTOR];
+    vector_t offered[VECTORS];
+    pivot_key_t warp_keys[32];
+    int pivots[MAX_PANEL];
+    int slot[MAX_PANEL];
+};
+
+// WIDTH columns of a warp's 32 rows from global memory to its tile, and back; `a` is at the first column.
+__device__ __forceinline__ void load_tile(real (*tile)[WIDTH + 1], const real* a, index_t lda, index_t row0, index_t n,
+                                          int w) {
+    const int lane = threadIdx.x & 31, column = lane % WIDTH;
+#pragma unroll 8
+    for (int i = lane / WIDTH; i < 32; i += 32 / WIDTH)
+        tile[i][column] = row0 + i < n && column < w ? __ldcg(a + (row0 + i) * lda + column) : real(0);
+    __syncwarp();
+}
+
+__device__ __forceinline__ void store_tile(const real (*tile)[WIDTH + 1], real* a, index_t lda, index_t row0, index_t n,
+                                           int w) {
+    const int lane = threadIdx.x & 31, column = lane % WIDTH;
+    __syncwarp();
+#pragma unroll 8
+    for (int i = lane / WIDTH; i < 32; i += 32 / WIDTH)
+        if (row0 + i < n && column < w) a[(row0 + i) * lda + column] = tile[i][column];
+    __syncwarp();
+}
+
+// The panel a[0..n)[k..k+nb) becomes what it is after Gauss-Jordan elimination of its columns, rows not yet switched:
+// D^-1 in the pivot rows and -P D^-1 elsewhere. pivots[k+s] is the row chosen for column k+s; place[s] is where row
+// k+s has to go. `failed` becomes the least index of a pivot that cannot be used.
+template <int ROWS, class Team>
+__device__ __forceinline__ void eliminate(Team& team, PanelShared& s, real* a, index_t lda, index_t n, index_t k, int nb,
+                                          real threshold, int* pivots, int* place, int* failed) {
+    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
+    const index_t stride = (index_t)gridDim.x * blockDim.x;
+    const index_t row0 = (index_t)blockIdx.x * blockDim.x + warp * 32;  // + r * stride: first row of this warp
+    real(*tile)[WIDTH + 1] = s.tile[warp];
+    real x[ROWS][WIDTH];
+    bool candidate[ROWS], pivotal[ROWS];
+#pragma unroll
+    for (int r = 0; r < ROWS; ++r) {
+        const index_t row = row0 + lane + r * stride;
+        candidate[r] = row >= k && row < n;
+    }
+
+    for (int q = 0; q < nb; q += WIDTH) {
+        const int w = minimum(WIDTH, nb - q);
+#pragma unroll
+        for (int r = 0; r < ROWS; ++r) {
+            load_tile(tile, a + k + q, lda, row0 + r * stride, n, w);
+#pragma unroll
+            for (int c = 0; c < WIDTH; ++c) x[r][c] = tile[lane][c];
+            __syncwarp();
+            pivotal[r] = false;
+        }
+
+        for (int j = 0; j < w; ++j) {
+            const int parity = (q + j) & 1;
+            // The column's largest element: of this thread, this warp, this block, and by the offers of all blocks.
+            pivot_key_t key = 0;
+            int which = 0;
+#pragma unroll
+            for (int r = 0; r < ROWS; ++r) {
+                const pivot_key_t other = candidate[r] ? pivot_key(x[r][0]) : pivot_key_t(0);
+                if (other > key) key = other, which = r;
+            }
+            const pivot_key_t warp_key = warp_largest(key);
+            if (lane == 0) s.warp_keys[warp] = warp_key;
+            __syncthreads();
+            const pivot_key_t other_key = lane < warps ? s.warp_keys[lane] : pivot_key_t(0);
+            const pivot_key_t block_key = warp_largest(other_key);
+            if (warp == __ffs(__ballot_sync(FULL_WARP, other_key == block_key)) - 1) {
+                const int owner = __ffs(__ballot_sync(FULL_WARP, key == block_key)) - 1;
+                if (lane == owner) {
+#pragma unroll
+                    for (int r = 0; r < ROWS; ++r)
+                        if (r == which)
+#pragma unroll
+                            for (int c = 0; c < WIDTH; ++c) s.offered[c / VECTOR].x[c % VECTOR] = x[r][c];
+                }
+                const int row = (int)(row0 + lane + which * stride);
+                Offer offer = {(unsigned long long)block_key, __shfl_sync(FULL_WARP, row, owner), 0};
+                __syncwarp();
+                team.post(parity, offer, s.offered);
+            }
+            team.barrier();
+
+            Offer best = {0, 0, 0};
+            int winner = 0;
+            for (int block0 = 0; block0 < team.blocks(); block0 += 32) {
+                Offer mine = {0, 0, 0};
+                if (block0 + lane < team.blocks()) mine = team.offer(parity, block0 + lane);
+                const pivot_key_t top = warp_largest((pivot_key_t)mine.key);
+                if (top > best.key) {
+                    const int from = __ffs(__ballot_sync(FULL_WARP, mine.key == top)) - 1;
+                    best.key = top;
+                    best.row = __shfl_sync(FULL_WARP, mine.row, from);
+                    winner = block0 + from;
+                }
+            }
+            vector_t p = team.value(parity, winner, 0);
+            const real pivot = p.x[0];
+            const real inverse = real(1) / pivot;
+            const bool usable = absolute(pivot) > threshold && isfinite(pivot) && isfinite(inverse);
+            if (threadIdx.x == 0) {
+                s.pivots[q + j] = best.row;
+                if (blockIdx.x == 0) {
+                    pivots[k + q + j] = best.row;
+                    if (!usable) atomicMin(failed, (int)(k + q + j));
+                }
+            }
+
+            // Each row less its multiple of the pivot row. The columns move on by one place, so that the next is
+            // always x[0]; the column just finished is free and takes the inverse's.
+            real multiple[ROWS];
+#pragma unroll
+            for (int r = 0; r < ROWS; ++r) {
+                multiple[r] = usable ? x[r][0] * inverse : real(0);
+                if (row0 + lane + r * stride == best.row) {
+                    candidate[r] = false;
+                    pivotal[r] = true;
+                    multiple[r] = usable ? -inverse : real(0);
+#pragma unroll
+                    for (int c = 0; c < WIDTH; ++c) x[r][c] = 0;
+                }
+            }
+#pragma unroll
+            for (int v = 0; v < VECTORS; ++v) {
+                if (v > 0) p = team.value(parity, winner, v);
+#pragma unroll
+                for (int i = 0; i < VECTOR; ++i) {
+                    const int c = v * VECTOR + i;
+                    if (c > 0)
+#pragma unroll
+                        for (int r = 0; r < ROWS; ++r) x[r][c - 1] = multiply_add(-multiple[r], p.x[i], x[r][c]);
+                }
+            }
+#pragma unroll
+            for (int r = 0; r < ROWS; ++r) x[r][WIDTH - 1] = -multiple[r];
+        }
+
+        if (nb > WIDTH) {
+            // The other columns of the panel, before and after: their pivot rows to shared memory, then every row
+            // but those gains its multiples of them, and those are replaced by theirs.
+            __syncthreads();
+            const int width = (nb + WIDTH - 1) / WIDTH * WIDTH;
+            for (int i = threadIdx.x; i < WIDTH * width; i += blockDim.x) {
+                const int c = i % width, j = (i / width + w) % WIDTH;
+                s.pivot_rows[i / width][c / VECTOR].x[c % VECTOR] =
+                    j < w && c < nb ? __ldcg(a + s.pivots[q + j] * lda + k + c) : real(0);
+            }
+        }
+        team.barrier();
+        for (int c0 = 0; c0 < nb; c0 += WIDTH) {
+            const int columns = minimum(WIDTH, nb - c0);
+#pragma unroll
+            for (int r = 0; r < ROWS; ++r) {
+                const index_t row = row0 + r * stride;
+                if (c0 == q) {  // x[c] belongs to column (c + w) % WIDTH by now
+#pragma unroll
+                    for (int c = 0; c < WIDTH; ++c) tile[lane][(c + w) % WIDTH] = x[r][c];
+                } else {
+                    load_tile(tile, a + k + c0, lda, row, n, columns);
+#pragma unroll 1
+                    for (int v = 0; v < VECTORS; ++v) {
+                        vector_t y;
+#pragma unroll
+                        for (int i = 0; i < VECTOR; ++i) y.x[i] = pivotal[r] ? real(0) : tile[lane][v * VECTOR + i];
+#pragma unroll
+                        for (int j = 0; j < WIDTH; ++j) {
+                            const vector_t p = s.pivot_rows[j][c0 / VECTOR + v];
+#pragma unroll
+                            for (int i = 0; i < VECTOR; ++i) y.x[i] = multiply_add(x[r][j], p.x[i], y.x[i]);
+                        }
+#pragma unroll
+                        for (int i = 0; i < VECTOR; ++i) tile[lane][v * VECTOR + i] = y.x[i];
+                    }
+                }
+                store_tile(tile, a + k + c0, lda, row, n, columns);
+            }
+        }
+        // The barriers of the next columns stand between these stores and the reads of other blocks' rows.
+    }
+
+    if (blockIdx.x == 0) {
+        // Row k+i goes to k+j if it is the j-th pivot; else to the row of one of the pivots from below, in order.
+        for (int i = threadIdx.x; i < nb; i += blockDim.x) s.slot[i] = -1;
+        __syncthreads();
+        for (int j = threadIdx.x; j < nb; j += blockDim.x)
+            if (s.pivots[j] < k + nb) s.slot[s.pivots[j] - k] = j;
+        __syncthreads();
+        for (int i = threadIdx.x; i < nb; i += blockDim.x) {
+            int to = (int)k + s.slot[i];
+            if (s.slot[i] < 0) {
+                int rank = 0;
+                for (int other = 0; other < i; ++other) rank += s.slot[other] < 0;
+                for (int j = 0; j < nb; ++j)
+                    if (s.pivots[j] >= k + nb && rank-- == 0) to = s.pivots[j];
+            }
+            place[i] = to;
+        }
+    }
+}
+
+constexpr int PANEL_SHARED = 96 * 1024;  // dynamic shared memory of a panel kernel
+static_assert(sizeof(Cluster) + sizeof(PanelShared) <= PANEL_SHARED, "the launch asks for PANEL_SHARED bytes");
+
+#if __CUDA_ARCH__ >= 900
+template <int ROWS>
+__device__ __forceinline__ void in_cluster(real* a, index_t lda, index_t n, index_t k, int nb, real threshold,
+                                           int* pivots, int* place, int* failed) {
+    Cluster& team = *(Cluster*)memory;
+    PanelShared& shared = *(PanelShared*)((char*)memory + sizeof(Cluster));
+    Cluster::barrier();  // no block writes to another before that one has started
+    eliminate<ROWS>(team, shared, a, lda, n, k, nb, threshold, pivots, place, failed);
+    Cluster::barrier();  // nor after it has ended
+}
+
+extern "C" __global__ void __cluster_dims__(16, 1, 1) __launch_bounds__(512, 1)
+panel_cluster_1(real* a, long long lda, long long n, long long k, int nb, real threshold, int* pivots, int* place,
+                int* failed) {
+    in_cluster<1>(a, lda, n, k, nb, threshold, pivots, place, failed);
+}
+
+extern "C" __global__ void __cluster_dims__(16, 1, 1) __launch_bounds__(512, 1)
+panel_cluster_2(real* a, long long lda, long long n, long long k, int nb, real threshold, int* pivots, int* place,
+                int* failed) {
+    in_cluster<2>(a, lda, n, k, nb, threshold, pivots, place, failed);
+}
+#endif
+
+// `boxes`: 2 * gridDim.x * (16 + 128) bytes; `counter`: one zero.
+extern "C" __global__ void __launch_bounds__(512, 1)
+panel_grid(real* a, long long lda, long long n, long long k, int nb, real threshold, int* pivots, int* place,
+             int* failed, unsigned char* boxes, unsigned* counter) {
+    Grid team = {(Offer*)boxes, (vector_t*)(boxes + 2 * gridDim.x * sizeof(Offer)), counter, 0};
+    eliminate<1>(team, *(PanelShared*)memory, a, lda, n, k, nb, threshold, pivots, place, failed);
+}
+
+// Row switches of one panel in `columns` columns of a, of which panel_start..panel_stop are the panel's own:
+// those only change places. Elsewhere the pivot rows go to `strip` and leave zeros. `order`, if not null, is switched
+// like the rows. Grid: ceil(columns / WIDTH) blocks of 256 threads.
+extern "C" __global__ void __launch_bounds__(256)
+gather(real* a, long long lda, long long columns, real* strip, long long ldstrip, long long k, int nb,
+       const int* pivots, const int* place, long long panel_start, long long panel_stop, int* order) {
+    real(*pivot_rows)[WIDTH] = (real(*)[WIDTH])memory;
+    real(*top_rows)[WIDTH] = pivot_rows + nb;
+    const int c = threadIdx.x % WIDTH;
+    const index_t column = (index_t)blockIdx.x * WIDTH + c;
+    const bool inside = column < columns;
+    for (int i = threadIdx.x / WIDTH; i < nb; i += 256 / WIDTH)
+        if (inside) {
+            pivot_rows[i][c] = a[pivots[k + i] * lda + column];
+            top_rows[i][c] = a[(k + i) * lda + column];
+        }
+    __syncthreads();
+    const bool own = column >= panel_start && column < panel_stop;
+    for (int i = threadIdx.x / WIDTH; i < nb; i += 256 / WIDTH)
+        if (inside) {
+            a[(k + i) * lda + column] = own ? pivot_rows[i][c] : real(0);
+            if (!own) strip[i * ldstrip + column] = pivot_rows[i][c];
+            if (place[i] >= k + nb) a[place[i] * lda + column] = top_rows[i][c];
+        }
+    if (blockIdx.x == 0 && order != nullptr) {
+        __syncthreads();
+        int* old = (int*)memory;
+        for (int i = threadIdx.x; i < nb; i += 256) old[i] = order[pivots[k + i]], old[nb + i] = order[k + i];
+        __syncthreads();
+        for (int i = threadIdx.x; i < nb; i += 256) {
+            order[k + i] = old[i];
+            if (place[i] >= k + nb) order[place[i]] = old[nb + i];
+        }
+    }
+}
+
+// a[row][order[j]] = a[row][j] in every row, in place through n elements of dynamic shared memory; `overflow` becomes 0
+// if one is not finite. Grid: n blocks of 512 threads.
+extern "C" __global__ void __launch_bounds__(512)
+restore_columns(real* a, long long lda, long long n, const int* order, int* overflow) {
+    real* old = (real*)memory;
+    real* row = a + blockIdx.x * lda;
+    for (int j = threadIdx.x; j < n; j += 512) {
+        const real x = row[j];
+        if (!isfinite(x)) *overflow = 0;
+        old[order[j]] = x;
+    }
+    __syncthreads();
+    for (int j = threadIdx.x; j < n; j += 512) row[j] = old[j];
+}

@@ -1,0 +1,208 @@
+"""Cholesky factorisation, solution and inverse on the GPU.
+
+The factorisation works by recursion on block columns: factor the left half of the columns, down to
+the last row; take its product off the right half, all rows at once; factor the right half. A single
+block column of LEAF is one launch of ``cuda/cholesky.cu``. So most operations happen in products
+with long inner dimensions, and there are three launches for each LEAF columns. The inverse goes on
+with GETS (`_triangular_gpu`) and with Qᵀ Q, by slabs of rows of Q from the top: a slab is last read
+before the sum takes its place, so that no second n × n matrix is needed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .. import kernels
+from ..backend import Array
+from ..errors import SingularMatrixError
+from ._gemm import choose_engine, gemm
+from ._gpu_status import PivotStatus
+from ._triangular_gpu import (
+    LEAF,
+    THREADS,
+    invert_blocks,
+    invert_lower,
+    leading,
+    leaf_shared,
+    put_blocks,
+    substitute_lower,
+)
+
+STRIP_ROWS = 32  # ROWS of cholesky.cu
+
+
+class Factor(NamedTuple):
+    """L in the lower triangle (what lies above is left over), and the inverses of its diagonal blocks."""
+
+    lower: Array
+    inverses: Array
+
+
+def factor(a: Array, status: PivotStatus) -> Factor:
+    """Factor `a` in place, reading the lower triangle only. `status` learns of a pivot that fails."""
+    import cupy
+
+    n = len(a)
+    count = -(-n // LEAF)
+    blocks = cupy.empty((count, LEAF, LEAF), a.dtype)
+    inverses = cupy.empty((count, LEAF, LEAF), a.dtype)
+    launch = kernels.get("cholesky", "factor_panel", a.dtype)
+    most = kernels.multiprocessors(a.device.id)
+    shared, ld = leaf_shared(a.dtype, LEAF + STRIP_ROWS), leading(a)
+
+    def columns(first: int, last: int) -> None:
+        if last - first == 1:
+            k = first * LEAF
+            grid = min(most, max(1, -(-(n - k - LEAF) // STRIP_ROWS)))
+            launch(grid, THREADS, a, ld, n, k, blocks, inverses, status.failed, shared_mem=shared)
+            return
+        half = 1 << (last - first - 1).bit_length() - 1
+        columns(first, first + half)
+        middle, stop = (first + half) * LEAF, min(last * LEAF, n)
+        _subtract_square(a[middle:, first * LEAF : middle], a[middle:, middle:stop])
+        columns(first + half, last)
+
+    columns(0, count)
+    put_blocks(a, blocks)
+    return Factor(a, inverses)
+
+
+def _subtract_square(x: Array, c: Array) -> None:
+    """The lower trapezoid of C less X X[:w]ᵀ; above the diagonal of C anything may come to be."""
+    width = c.shape[1]
+    head = x[:width]
+    if choose_engine(len(c), width, x.shape[1], c.dtype) == "split":
+        gemm(x, head, c, -1.0, 1.0, transb=True, lower_only=True)
+    elif width <= 4 * LEAF:
+        gemm(x, head, c, -1.0, 1.0, transb=True)
+    else:
+        _syrk(head, c[:width], -1.0, trans=False)
+        if width < len(c):
+            gemm(x[width:], head, c[width:], -1.0, 1.0, transb=True)
+
+
+def _syrk(x: Array, c: Array, alpha: float, trans: bool) -> None:
+    """The lower triangle of C += alpha X Xᵀ, or alpha Xᵀ X with `trans`, by cuBLAS."""
+    from cupy.cuda import device
+    from cupy_backends.cuda.libs import cublas
+
+    real: Any = ctypes.c_float if c.dtype.char == "f" else ctypes.c_double
+    scale, keep = real(alpha), real(1)
+    n, k = (x.shape[1], x.shape[0]) if trans else x.shape
+    # Row-major lower is column-major upper.
+    (cublas.ssyrk if c.dtype.char == "f" else cublas.dsyrk)(
+        device.get_cublas_handle(), cublas.CUBLAS_FILL_MODE_UPPER,
+        cublas.CUBLAS_OP_N if trans else cublas.CUBLAS_OP_T, n, k,
+        ctypes.addressof(scale), x.data.ptr, leading(x), ctypes.addressof(keep), c.data.ptr, leading(c),
+    )  # fmt: skip
+
+
+def inverse(a: Array, given: Array | None = None) -> Array:
+    """The inverse of the symmetric positive definite `a`, row-major, in its place."""
+    n = len(a)
+    if n == 0:
+        return a
+    status = PivotStatus()
+    invert_lower(*factor(a, status))
+    _square_in_place(a)
+    tiles = -(-n // 32)
+    kernels.get("cholesky", "mirror", a.dtype)((tiles, tiles), (32, 8), a, leading(a), n, status.overflow)
+    status.check("not positive definite", given)
+    return a
+
+
+def _square_in_place(q: Array) -> None:
+    """The lower triangle of Qᵀ Q in the place of a lower triangular Q (with zeros above)."""
+    n = len(q)
+    step = 512 if n <= 6400 else 1024
+    for start in range(0, n, step):
+        stop = min(start + step, n)
+        slab = q[start:stop, :stop].copy()
+        q[start:stop, :stop] = 0
+        square = q[:stop, :stop]
+        if choose_engine(stop, stop, stop - start, q.dtype) == "split":
+            gemm(slab, slab, square, 1.0, 1.0, transa=True, lower_only=True)
+        else:
+            _syrk(slab, square, 1.0, trans=True)
+
+
+class MixedInfo(NamedTuple):
+    """How a mixed-precision solution went.
+
+    ``iterations``: of conjugate gradients preconditioned with the float32 factor. ``residual``: the
+    largest ‖b - A x‖ / ‖b‖ over the right-hand sides. ``fallback``: None, or why everything was
+    done again in float64.
+    """
+
+    iterations: int
+    residual: float
+    fallback: str | None
+
+
+def solve(f: Factor, b: Array) -> None:
+    """Solve L Lᵀ X = B in the place of B, shape (n, k), row-major."""
+    substitute_lower(f.lower, f.inverses, b)
+    substitute_lower(f.lower, f.inverses, b, trans=True)
+
+
+def solve_mixed(a: Array, b: Array, rtol: float, maxiter: int) -> tuple[Array, MixedInfo]:
+    """Solution of A X = B, float64, shape (n, k), from a float32 factor of A.
+
+    Conjugate gradients, one for each column, with the float32 solve as the preconditioner: where
+    refinement would converge they do so faster, and they go on where it would not.
+    """
+    import cupy
+
+    norm_b = cupy.linalg.norm(b, axis=0)
+    norm_b = cupy.where(norm_b > 0, norm_b, 1)
+    # The scaling to a unit diagonal keeps the float32 copy in range and lowers its condition.
+    scale = 1 / cupy.sqrt(a.diagonal())
+    status = PivotStatus()
+    f = factor((a * scale[:, None] * scale).astype(np.float32), status)
+    reason = None
+    x, residual, iterations = cupy.zeros_like(b), float("inf"), 0
+    try:
+        status.check("not positive definite in float32")
+    except SingularMatrixError as error:
+        reason = str(error).split(";")[0]
+    if reason is None:
+
+        def precondition(r: Array) -> Array:
+            size = cupy.abs(r).max(axis=0)
+            size = cupy.where(size > 0, size, 1)
+            z = cupy.ascontiguousarray((r / size * scale[:, None]).astype(np.float32))
+            solve(f, z)
+            return z.astype(np.float64) * scale[:, None] * size
+
+        r = b.copy()
+        z = precondition(r)
+        p, rz = z, (r * z).sum(axis=0)
+        while iterations < maxiter:
+            iterations += 1
+            ap = a @ p
+            curvature = (p * ap).sum(axis=0)
+            alpha = cupy.where(curvature > 0, rz / cupy.where(curvature > 0, curvature, 1), 0)
+            x += alpha * p
+            r = b - a @ x  # the true one: the recursion would drift below what x can reach
+            residual = float((cupy.linalg.norm(r, axis=0) / norm_b).max())
+            if not residual > rtol:
+                break
+            z_new = precondition(r)
+            rz_new = (r * z_new).sum(axis=0)
+            beta = cupy.where(rz > 0, rz_new / cupy.where(rz > 0, rz, 1), 0)
+            p, rz = z_new + beta * p, rz_new
+        if not residual <= rtol:
+            reason = f"a residual of {residual:.1e} after {iterations} iterations"
+    if reason is not None:
+        status = PivotStatus()
+        x = b.copy()
+        solve(factor(a.copy(), status), x)
+        status.check("not positive definite", a)
+        residual = float((cupy.linalg.norm(b - a @ x, axis=0) / norm_b).max())
+    return x, MixedInfo(iterations, residual, reason)
+
+
+__all__ = ["Factor", "MixedInfo", "factor", "inverse", "invert_blocks", "solve", "solve_mixed"]

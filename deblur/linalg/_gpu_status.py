@@ -1,0 +1,56 @@
+"""What GPU factorisations found out about their pivots, read by the host once, when the work is done."""
+
+from __future__ import annotations
+
+from ..backend import Array, check_finite
+from ..errors import SingularMatrixError
+
+_NONE = 2**31 - 1
+
+
+class PivotStatus:
+    """The least index of a pivot that could not be used, and whether the result overflowed.
+
+    Attributes
+    ----------
+    failed, overflow : cupy.ndarray of int32, shape (1,)
+        For the kernels: ``atomicMin(failed, index)``; ``*overflow = 0``.
+    """
+
+    def __init__(self) -> None:
+        import cupy
+
+        self._values = cupy.full(2, _NONE, cupy.int32)
+        self.failed, self.overflow = self._values[:1], self._values[1:]
+
+    def check(self, what: str, matrix: Array | None = None) -> None:
+        """Wait for the device and raise if a pivot failed or the result is not finite.
+
+        Parameters
+        ----------
+        what : str
+            The condition that a failed pivot breaks: "singular", "not positive definite".
+        matrix : cupy.ndarray, optional
+            The matrix as it was given, if it still is: NaN or infinity in it is then named as the cause.
+
+        Raises
+        ------
+        SingularMatrixError
+            With the pivot's index, or None where the result overflowed.
+        ValueError
+            If `matrix` holds NaN or infinity.
+        """
+        failed, overflow = (int(i) for i in self._values.get())
+        if failed == overflow == _NONE:
+            return
+        if matrix is not None:
+            check_finite(matrix, "a")
+        if failed != _NONE:
+            raise SingularMatrixError(
+                f"the matrix is {what}: pivot {failed} cannot be used (counted from 0); regularise it "
+                "(a larger lambda) or solve in the least-squares sense with lstsq",
+                index=failed,
+            )
+        raise SingularMatrixError(
+            "the matrix is singular to the range of its dtype: the result overflows; rescale it"
+        )

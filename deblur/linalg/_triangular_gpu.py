@@ -1,0 +1,165 @@
+"""Triangular matrices on the GPU: GETS level by level, and substitution with inverted diagonal blocks.
+
+The inverses of the LEAF x LEAF diagonal blocks come from one launch. From there on everything is a
+product: with L₁₁⁻¹ and L₂₂⁻¹ known, the block below them is -L₂₂⁻¹ (L₂₁ L₁₁⁻¹), and a level of equal
+pairs of blocks is one batched product each way. All matrices are row-major and lower triangular.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from .. import kernels
+from ..backend import Array
+from ._gemm import choose_engine, gemm
+from ._gpu_status import PivotStatus
+
+LEAF = 128  # as in common.cuh
+THREADS = 256  # LEAF_THREADS
+_BATCHED = 1024  # pairs of blocks up to this size are multiplied by one batched call
+
+
+def leaf_shared(dtype: Any, rows: int = LEAF) -> int:
+    """Bytes of shared memory for `rows` rows of LEAF_PITCH elements."""
+    return rows * (LEAF + 16 // dtype.itemsize) * dtype.itemsize
+
+
+def leading(a: Array) -> int:
+    """Distance between rows of a row-major matrix, in elements."""
+    return a.strides[0] // a.itemsize if len(a) > 1 else a.shape[1]
+
+
+def invert_blocks(l: Array, status: PivotStatus) -> Array:  # noqa: E741
+    """Inverses of the diagonal blocks, shape (ceil(n / LEAF), LEAF, LEAF)."""
+    import cupy
+
+    n = len(l)
+    blocks = cupy.empty((-(-n // LEAF), LEAF, LEAF), l.dtype)
+    kernels.get("triangular", "invert_blocks", l.dtype)(
+        len(blocks), THREADS, l, leading(l), n, blocks, status.failed, shared_mem=leaf_shared(l.dtype)
+    )
+    return blocks
+
+
+def put_blocks(a: Array, blocks: Array) -> None:
+    """Set the diagonal blocks of `a`."""
+    kernels.get("triangular", "put_blocks", a.dtype)(len(blocks), THREADS, a, leading(a), len(a), blocks)
+
+
+def clear_upper(a: Array) -> None:
+    """Zeros above the diagonal."""
+    kernels.get("triangular", "clear_upper", a.dtype)(len(a), THREADS, a, leading(a), len(a))
+
+
+def check_lower(a: Array, status: PivotStatus) -> None:
+    """Record whether the lower triangle is finite."""
+    kernels.get("triangular", "check_lower", a.dtype)(len(a), THREADS, a, leading(a), status.overflow)
+
+
+def invert_lower(a: Array, inverses: Array) -> None:
+    """L⁻¹ with zeros above, in the place of L; `inverses` are those of its diagonal blocks."""
+    import cupy
+
+    n = len(a)
+    clear_upper(a)
+    put_blocks(a, inverses)
+    work = None
+    size = LEAF
+    while size < n:
+        pairs = n // (2 * size)
+        ragged = n - pairs * 2 * size - size  # rows of a last, incomplete pair's lower block
+        if work is None:
+            work = cupy.empty(_work_size(n), a.dtype)
+        if pairs and _batches(size, pairs, a):
+            _combine_batch(a, size, pairs, work)
+            pairs_done = pairs
+        else:
+            pairs_done = 0
+        for pair in range(pairs_done, pairs):
+            _combine(a, 2 * size * pair, size, size, work)
+        if ragged > 0:
+            _combine(a, 2 * size * pairs, size, ragged, work)
+        size *= 2
+
+
+def _work_size(n: int) -> int:
+    """Elements that the products L₂₁ L₁₁⁻¹ of one level need at most."""
+    most, size = 0, LEAF
+    while size < n:
+        pairs = n // (2 * size)
+        ragged = n - pairs * 2 * size - size
+        batch = pairs if size <= _BATCHED else min(pairs, 1)
+        most = max(most, batch * size * size, ragged * size)
+        size *= 2
+    return most
+
+
+def _batches(size: int, pairs: int, a: Array) -> bool:
+    return size <= _BATCHED and (pairs > 1 or choose_engine(size, size, size, a.dtype) == "cublas")
+
+
+def _parts(size: int) -> int:
+    """Into how many strips to cut a product with a triangular factor, so as to leave out its zeros."""
+    return 1 if size < 512 else 2 if size < 2048 else 4 if size < 8192 else 8
+
+
+def _combine(a: Array, start: int, size: int, rows: int, work: Array) -> None:
+    """The block below the diagonal of one pair: `size` rows, then `rows`."""
+    middle, stop = start + size, start + size + rows
+    below = a[middle:stop, start:middle]
+    product = work[: rows * size].reshape(rows, size)
+    step = -(-size // _parts(size))
+    for j in range(0, size, step):
+        strip = slice(start + j, min(start + j + step, middle))
+        gemm(below[:, j:], a[start + j : middle, strip], product[:, j : j + step])
+    step = -(-rows // _parts(rows))
+    for i in range(0, rows, step):
+        end = min(i + step, rows)
+        gemm(a[middle + i : middle + end, middle : middle + end], product[:end], below[i:end], -1.0)
+
+
+def _combine_batch(a: Array, size: int, pairs: int, work: Array) -> None:
+    """`_combine` of all pairs of equal blocks at once, by cuBLAS's batched product."""
+    from cupy.cuda import device
+    from cupy_backends.cuda.libs import cublas
+
+    real: Any = ctypes.c_float if a.dtype.char == "f" else ctypes.c_double
+    multiply = cublas.sgemmStridedBatched if a.dtype.char == "f" else cublas.dgemmStridedBatched
+    plus, minus, zero = real(1), real(-1), real(0)
+    one, negative, none = ctypes.addressof(plus), ctypes.addressof(minus), ctypes.addressof(zero)
+    handle = device.get_cublas_handle()
+    item, ld = a.itemsize, leading(a)
+    apart = 2 * size * (ld + 1)  # from one pair to the next
+    first, base = a.data.ptr, work.data.ptr
+    below = first + size * ld * item
+    last = first + size * (ld + 1) * item
+    step = -(-size // _parts(size))
+    # Row-major products are column-major ones of the transposes: the right factor goes first.
+    for j in range(0, size, step):
+        multiply(
+            handle, 0, 0, step, size, size - j,
+            one, first + j * (ld + 1) * item, ld, apart, below + j * item, ld, apart,
+            none, base + j * item, size, size * size, pairs,
+        )  # fmt: skip
+    for i in range(0, size, step):
+        multiply(
+            handle, 0, 0, size, step, i + step,
+            negative, base, size, size * size, last + i * ld * item, ld, apart,
+            none, below + i * ld * item, ld, apart, pairs,
+        )  # fmt: skip
+
+
+def substitute_lower(l: Array, inverses: Array, x: Array, trans: bool = False) -> None:  # noqa: E741
+    """Solve L X = B or Lᵀ X = B in the place of B, shape (n, k), row-major."""
+    n = len(l)
+    starts = range(0, n, LEAF)
+    for b in reversed(range(len(starts))) if trans else range(len(starts)):
+        rows = slice(starts[b], min(starts[b] + LEAF, n))
+        count = rows.stop - rows.start
+        x_b = x[rows].copy()
+        gemm(inverses[b, :count, :count], x_b, x[rows], transa=trans)
+        if trans and rows.start:
+            gemm(l[rows, : rows.start], x[rows], x[: rows.start], -1.0, 1.0, transa=True)
+        elif not trans and rows.stop < n:
+            gemm(l[rows.stop :, rows], x[rows], x[rows.stop :], -1.0, 1.0)
