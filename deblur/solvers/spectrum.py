@@ -98,15 +98,17 @@ class OrthogonalSpectrum(Spectrum):
         self, values: Array, forward: Callable[[Array], Array], inverse: Callable[[Array], Array]
     ) -> None:
         self.singular_values = abs(values)
-        self._negative = values < 0
+        self._sign = 1 - 2 * (values < 0).astype(values.dtype)
         self._forward, self._inverse = forward, inverse
 
     def coefficients(self, g: Array) -> Array:
         return abs(self._forward(g))
 
     def restore(self, g: Array, weights: Array) -> Array:
-        signed = weights * (1 - 2 * self._negative.astype(weights.dtype))
-        return self._inverse(self._forward(g) * signed)
+        c = self._forward(g)
+        c *= weights
+        c *= self._sign
+        return self._inverse(c)
 
 
 class SpectralFactor:
