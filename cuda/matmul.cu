@@ -40,7 +40,7 @@ constexpr int STAGES = REAL_IS_FLOAT ? 3 : 2;
 constexpr int BLOCKS = REAL_IS_FLOAT ? 2 : 1;  // a multiprocessor; float64 sums fill the registers of one
 constexpr int STAGE = 2 * TILE * PITCH;  // in reals: both operands
 
-// One element, global to shared memory, without passing through registers; zero where it is outside.
+// One element, global to shared memory, without passing through registers; zero unless `inside`.
 __device__ inline void copy_async(real* to, const real* from, bool inside)
 {
     const unsigned address = (unsigned)__cvta_generic_to_shared(to);
@@ -49,22 +49,51 @@ __device__ inline void copy_async(real* to, const real* from, bool inside)
                  : "memory");
 }
 
-// Rows row0.. and terms k0.. of an operand to a tile. `along_k`: memory runs along k, else along the rows.
-__device__ inline void load_tile(real* tile, const real* x, index_t ld, bool along_k, index_t row0,
-                                 index_t rows, index_t k0, index_t k)
-{
-    const int t = threadIdx.x;
-    const int row = along_k ? t / DEPTH : t % TILE, term = along_k ? t % DEPTH : t / TILE;
-    const int row_step = along_k ? 256 / DEPTH : 0, term_step = along_k ? 0 : 256 / TILE;
-    const real* from = along_k ? x + (row0 + row) * ld + k0 + term : x + (k0 + term) * ld + row0 + row;
-    const index_t step = along_k ? row_step * ld : term_step * ld;
-#pragma unroll 2  // more would cost registers that the sums need
-    for (int i = 0; i < TILE * DEPTH / 256; ++i) {
-        const int r = row + i * row_step, q = term + i * term_step;
-        const bool inside = row0 + r < rows && k0 + q < k;
-        copy_async(tile + r * PITCH + q, inside ? from + i * step : x, inside);
+// Brings one operand's tiles, of rows row0.., step after step along k. Threads follow the direction in which
+// memory runs: along k if `along_k`, else along the rows.
+struct Loader {
+    const real* const start;
+    const real* next;  // this thread's first element of the next tile
+    index_t row_stride, term_stride, k_left;
+    int rows_left, row, term;
+    bool along_k;
+
+    __device__ Loader(const real* x, index_t ld, bool along_k, index_t row0, index_t rows, index_t k)
+        : start(x), row_stride(along_k ? ld : 1), term_stride(along_k ? 1 : ld), k_left(k),
+          rows_left((int)minimum(rows - row0, (index_t)TILE)), row(along_k ? threadIdx.x / DEPTH : threadIdx.x % TILE),
+          term(along_k ? threadIdx.x % DEPTH : threadIdx.x / TILE), along_k(along_k)
+    {
+        next = x + (row0 + row) * row_stride + term * term_stride;
     }
-}
+
+    template <int ROWS, int TERMS> __device__ void copy(real* tile, bool whole) const
+    {
+        const index_t stride = ROWS * row_stride + TERMS * term_stride;
+        const real* from = next;
+        real* to = tile + row * PITCH + term;
+        if (whole) {
+#pragma unroll
+            for (int i = 0; i < TILE * DEPTH / 256; ++i, from += stride) copy_async(to + i * (ROWS * PITCH + TERMS), from, true);
+        } else {
+#pragma unroll 1
+            for (int i = 0; i < TILE * DEPTH / 256; ++i, from += stride) {
+                const bool inside = row + i * ROWS < rows_left && term + i * TERMS < k_left;
+                copy_async(to + i * (ROWS * PITCH + TERMS), inside ? from : start, inside);
+            }
+        }
+    }
+
+    __device__ void load(real* tile)
+    {
+        const bool whole = rows_left == TILE && k_left >= DEPTH;
+        if (along_k)
+            copy<256 / DEPTH, 0>(tile, whole);
+        else
+            copy<0, 256 / TILE>(tile, whole);
+        next += DEPTH * term_stride;
+        k_left -= DEPTH;
+    }
+};
 
 // 8 x 8 results a thread, 16 rows and 16 columns apart; shared memory is read 16 bytes at a time along k.
 struct Simt {
@@ -89,13 +118,15 @@ struct Simt {
         }
     }
 
-    template <class Store> __device__ void store(Store put) const
+    template <class Visit> __device__ void each(Visit visit)
     {
         const int ty = threadIdx.x / 16, tx = threadIdx.x % 16;
 #pragma unroll
-        for (int i = 0; i < 8; ++i)
+        for (int i = 0; i < 8; ++i) {
 #pragma unroll
-            for (int j = 0; j < 8; ++j) put(ty + 16 * i, tx + 16 * j, sum[i][j]);
+            for (int j = 0; j < 8; ++j) visit(ty + 16 * i, tx + 16 * j, sum[i][j]);
+            asm volatile("" ::: "memory");  // not all reads at once: registers
+        }
     }
 };
 
@@ -198,7 +229,7 @@ struct Tensor {
         }
     }
 
-    template <class Store> __device__ void store(Store put) const
+    template <class Visit> __device__ void each(Visit visit)
     {
         const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
 #pragma unroll
@@ -207,7 +238,7 @@ struct Tensor {
             for (int j = 0; j < 4; ++j)
 #pragma unroll
                 for (int e = 0; e < 4; ++e)
-                    put(warp / 4 * 64 + 16 * i + g + e / 2 * 8, warp % 4 * 32 + 8 * j + 2 * t + e % 2, sum[i][j][e]);
+                    visit(warp / 4 * 64 + 16 * i + g + e / 2 * 8, warp % 4 * 32 + 8 * j + 2 * t + e % 2, sum[i][j][e]);
     }
 };
 #endif
@@ -224,31 +255,39 @@ __device__ inline void product(index_t m, index_t n, index_t k, const real* a, i
     const index_t row0 = i * TILE, col0 = j * TILE;
     if (lower_only && col0 > row0 + TILE - 1) return;
 
+    Loader load_a(a, lda, !a_across, row0, m, k), load_b(b, ldb, b_across, col0, n, k);
+    int fill = 0, use = 0;  // the stages to fill and to use next
     // One commit group a step even where nothing is left to load, so that the waits can count them.
-    const index_t steps = (k + DEPTH - 1) / DEPTH;
-    auto load = [&](index_t step) {
-        if (step < steps) {
-            real* stage = stages + step % STAGES * STAGE;
-            load_tile(stage, a, lda, !a_across, row0, m, step * DEPTH, k);
-            load_tile(stage + TILE * PITCH, b, ldb, b_across, col0, n, step * DEPTH, k);
+    auto load = [&]() {
+        if (load_a.k_left > 0) {
+            load_a.load(stages + fill * STAGE);
+            load_b.load(stages + fill * STAGE + TILE * PITCH);
+            fill = fill + 1 == STAGES ? 0 : fill + 1;
         }
         asm volatile("cp.async.commit_group;" ::: "memory");
     };
     Engine engine;
-    for (int step = 0; step < STAGES - 1; ++step) load(step);
-    for (index_t step = 0; step < steps; ++step) {
+    for (int stage = 0; stage < STAGES - 1; ++stage) load();
+    for (index_t left = k; left > 0; left -= DEPTH) {
         asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
         __syncthreads();  // this stage has arrived for all, and all have left the one that is filled next
-        load(step + STAGES - 1);
-        const real* stage = stages + step % STAGES * STAGE;
-        engine.add(stage, stage + TILE * PITCH);
+        load();
+        engine.add(stages + use * STAGE, stages + use * STAGE + TILE * PITCH);
+        use = use + 1 == STAGES ? 0 : use + 1;
     }
-    engine.store([&](int r, int q, real value) {
+    const bool whole = row0 + TILE <= m && col0 + TILE <= n && !(lower_only && col0 + TILE - 1 > row0);
+    auto inside = [&](int r, int q) {
         const index_t row = row0 + r, col = col0 + q;
-        if (row < m && col < n && (!lower_only || col <= row)) {
-            real* to = c + row * ldc + col;
-            *to = beta == 0 ? alpha * value : alpha * value + beta * *to;
-        }
+        return whole || (row < m && col < n && (!lower_only || col <= row));
+    };
+    real* corner = c + row0 * ldc + col0;
+    // All reads before the first write, so that none has to wait for one.
+    engine.each([&](int r, int q, real& value) {
+        value *= alpha;
+        if (beta != 0 && inside(r, q)) value += beta * corner[r * ldc + q];
+    });
+    engine.each([&](int r, int q, real& value) {
+        if (inside(r, q)) corner[r * ldc + q] = value;
     });
 }
 
@@ -281,7 +320,7 @@ matmul_tensor(long long m, long long n, long long k, const real* a, long long ld
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
 constexpr int CHUNK = 16384;         // bytes of one part of a chunk
-constexpr int PANEL = 1024;          // terms of k that one block of matmul_row_max looks at
+constexpr int PANEL = 256;           // terms of k that one block of matmul_row_max looks at
 
 // The power of two that a row is scaled by: 14 less the exponent of its largest element.
 __device__ inline int scale_exponent(const float* row_max, index_t row)
@@ -289,6 +328,8 @@ __device__ inline int scale_exponent(const float* row_max, index_t row)
     const int biased = (int)(__float_as_uint(row_max[row]) >> 23);
     return biased == 255 ? 0 : minimum(14 - (biased - 127), 126);  // infinity and NaN stay what they are
 }
+
+__device__ inline float power_of_two(int exponent) { return __int_as_float((127 + exponent) << 23); }
 
 extern "C" __global__ void __launch_bounds__(256)
 matmul_row_max(const float* x, long long ldx, int along_k, long long rows, long long k, float* row_max)
@@ -372,7 +413,7 @@ __device__ inline void pack(const float* x, index_t ld, bool along_k, index_t ro
             const bool inside = row0 + r < rows && k0 + q < k;
             const float value = !along_k ? tile[q][r] : inside ? x[(row0 + r) * ld + k0 + q] : 0.0f;
             const float scale =
-                row_max && row0 + r < rows ? __int_as_float((127 + scale_exponent(row_max, row0 + r)) << 23) : 1.0f;
+                row_max && row0 + r < rows ? power_of_two(scale_exponent(row_max, row0 + r)) : 1.0f;
             // The swizzle: 16-byte unit u of row r lies where unit u ^ (r % 8) would.
             const int byte = (slice + q) * (int)sizeof(part);
             const int at = (r * 128 + (byte ^ (r % 8 * 16))) / (int)sizeof(part);
@@ -480,6 +521,7 @@ __device__ inline void wgmma_product(const unsigned char* a, const unsigned char
                                      const float* a_max, const float* b_max)
 {
     extern __shared__ unsigned char raw[];
+    __shared__ int col_exponents[HALF ? 2 * TILE : 1];
     const unsigned base = (shared_address(raw) + 1023) & ~1023u;
     const unsigned full_a = base + BARRIERS, empty_a = full_a + 8 * A_SLOTS;
     const unsigned full_b = empty_a + 8 * A_SLOTS, empty_b = full_b + 8 * B_SLOTS;
@@ -562,25 +604,64 @@ __device__ inline void wgmma_product(const unsigned char* a, const unsigned char
             if (++slot_a == A_SLOTS) slot_a = 0, phase_a ^= 1;
         }
 
-        const index_t row = row0 + group * 64 + lane / 32 * 16 + lane % 32 / 4;
-        int row_exponent[2] = {};
-        if (HALF)
-            for (int r = 0; r < 2; ++r)
-                if (row + 8 * r < m) row_exponent[r] = scale_exponent(a_max, row + 8 * r);
+        // Results e and e + 1 of a thread lie side by side in a row, e and e + 2 eight rows apart.
+        const index_t row = row0 + group * 64 + lane / 32 * 16 + lane % 32 / 4, col = col0 + lane % 4 * 2;
+        auto row_of = [&](int e) { return row + e / 2 % 2 * 8; };
+        auto col_of = [&](int half, int e) { return col + half * TILE + e / 4 * 8 + e % 2; };
+        auto inside = [&](int half, int e) {
+            return row_of(e) < m && col_of(half, e) < n && (!lower_only || col_of(half, e) <= row_of(e));
+        };
+        if (HALF) {  // undo the scaling
+            const index_t own = col0 + threadIdx.x - 128;
+            col_exponents[threadIdx.x - 128] = scale_exponent(b_max, minimum(own, n - 1));
+            asm volatile("bar.sync 1, 256;" ::: "memory");  // the two warpgroups
+            const int row_exponents[2] = {scale_exponent(a_max, minimum(row, m - 1)),
+                                          scale_exponent(a_max, minimum(row + 8, m - 1))};
 #pragma unroll
-        for (int e = 0; e < 64; ++e) {
-            const index_t col = col0 + e / 32 * 128 + e % 32 / 2 * 8 + lane % 4 * 2 + e % 2;
-            if (col >= n) continue;
-            const int exponent = HALF ? scale_exponent(b_max, col) : 0;
+            for (int half = 0; half < 2; ++half)
 #pragma unroll
-            for (int r = 0; r < 2; ++r) {
-                if (row + 8 * r >= m || (lower_only && col > row + 8 * r)) continue;
-                float value = sum[e / 32][e % 32 / 2 * 4 + 2 * r + e % 2];
-                if (HALF) value = ldexpf(value, -exponent - row_exponent[r]);
-                float* to = c + (row + 8 * r) * ldc + col;
-                *to = beta == 0 ? alpha * value : alpha * value + beta * *to;
-            }
+                for (int e = 0; e < 64; ++e) {
+                    const int exponent = -row_exponents[e / 2 % 2] - col_exponents[half * TILE + e / 4 * 8 + lane % 4 * 2 + e % 2];
+                    // In two factors: one could leave the range of float32 although the result does not.
+                    sum[half][e] *= power_of_two(exponent / 2);
+                    sum[half][e] *= power_of_two(exponent - exponent / 2);
+                }
         }
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+#pragma unroll
+            for (int e = 0; e < 64; ++e) sum[half][e] *= alpha;
+        float* corner = c + row * ldc + col;
+        auto at = [&](int half, int e) { return e / 2 % 2 * 8 * ldc + half * TILE + e / 4 * 8 + e % 2; };
+        const bool pairs = row0 + TILE <= m && col0 + 2 * TILE <= n && !(lower_only && col0 + 2 * TILE - 1 > row0)
+                           && ldc % 2 == 0 && (unsigned long long)c % 8 == 0;
+        // All reads before the first write, so that none has to wait for one.
+        if (beta != 0)
+#pragma unroll
+            for (int half = 0; half < 2; ++half)
+#pragma unroll
+                for (int e = 0; e < 64; e += 2) {
+                    float2 old = {};
+                    if (pairs) {
+                        old = *(const float2*)(corner + at(half, e));
+                    } else {
+                        if (inside(half, e)) old.x = corner[at(half, e)];
+                        if (inside(half, e + 1)) old.y = corner[at(half, e + 1)];
+                    }
+                    sum[half][e] += beta * old.x;
+                    sum[half][e + 1] += beta * old.y;
+                }
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+#pragma unroll
+            for (int e = 0; e < 64; e += 2) {
+                if (pairs) {
+                    *(float2*)(corner + at(half, e)) = {sum[half][e], sum[half][e + 1]};
+                } else {
+                    if (inside(half, e)) corner[at(half, e)] = sum[half][e];
+                    if (inside(half, e + 1)) corner[at(half, e + 1)] = sum[half][e + 1];
+                }
+            }
     }
     cluster_sync();  // no block leaves while the other may still write to its shared memory
 }

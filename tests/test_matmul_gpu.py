@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from deblur.linalg import _gemm
+from deblur.linalg import _gemm, gram, matmul, transpose
+from deblur.linalg.matmul import PRECISIONS, matmul_engine
 
 pytestmark = pytest.mark.gpu
 
@@ -96,7 +97,7 @@ def test_sums_do_not_truncate(cupy, rng, engine):
     _gemm.gemm(a, b, c, engine=engine)
     exact = a.astype(np.float64) @ b.astype(np.float64)
     error = (c - exact) / exact
-    # Truncation shifts all elements alike; plain float32 sums, which `tensor` makes of every 8 terms, scatter.
+    # Truncation shifts all elements alike; the plain float32 sums that `tensor` makes of 8 terms scatter.
     assert abs(float(error.mean())) <= 5e-7
     assert float(abs(error).max()) <= (6e-6 if engine == "tensor" else 1.5e-6)
 
@@ -163,3 +164,69 @@ def test_wrong_arguments_are_refused(cupy):
         _gemm.gemm(a, a, a.copy(), engine="fast")
     with pytest.raises(ValueError, match="float32"):
         _gemm.gemm(a, a, a.copy(), engine="split")
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("dtype", ["f", "d"])
+def test_public_product(cupy, rng, precision, dtype):
+    tolerance = {"tf32": 2e-3}.get(precision, 2e-6) if dtype == "f" else 1e-14
+    for m, n, k in [*SIZES, (700, 600, 1030), (0, 3, 2), (3, 2, 0)]:
+        a, b = uniform(rng, cupy, (m, k), dtype), uniform(rng, cupy, (k, n), dtype)
+        exact = a.astype(np.float64) @ b.astype(np.float64)
+        scale = max(float(cupy.linalg.norm(exact)), 1e-3)
+        wide = cupy.full((m, 2 * n), np.nan, dtype)
+        for x, y, out in (
+            (a, b, None),
+            (cupy.asfortranarray(a), cupy.asfortranarray(b), cupy.full((m, n), np.nan, dtype)),
+            (cupy.repeat(a, 2, axis=1)[:, ::2], b, wide[:, ::2]),
+        ):
+            product = matmul(x, y, out=out, precision=precision)
+            assert out is None or product is out
+            assert product.dtype == np.dtype(dtype)
+            assert product.shape == (m, n)
+            assert float(cupy.linalg.norm(product - exact)) <= tolerance * scale, (m, n, k)
+    assert matmul(a.astype("f"), uniform(rng, cupy, (a.shape[1],), "d")).dtype == np.float64
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("dtype", ["f", "d"])
+@pytest.mark.parametrize("trans", [False, True])
+def test_gram_is_exactly_symmetric(cupy, rng, precision, dtype, trans):
+    tolerance = {"tf32": 2e-3}.get(precision, 2e-6) if dtype == "f" else 1e-14
+    for shape in [(1, 1), (17, 129), (700, 301)]:
+        a = uniform(rng, cupy, shape, dtype)
+        product = gram(a, trans=trans, precision=precision)
+        op = a.T if not trans else a
+        exact = op.astype(np.float64) @ op.T.astype(np.float64)
+        assert bool((product == product.T).all())
+        assert float(cupy.linalg.norm(product - exact)) <= tolerance * float(cupy.linalg.norm(exact))
+
+
+def test_the_engine_is_named(cupy):
+    on_hopper = cupy.cuda.Device().compute_capability == "90"
+    assert matmul_engine(4096, 4096, 4096, np.float32).startswith("split" if on_hopper else "cublas")
+    assert matmul_engine(4096, 4096, 4096, np.float32, "fp16x3").startswith("half" if on_hopper else "cublas")
+    assert matmul_engine(64, 64, 64, np.float32).startswith("cublas")
+    assert matmul_engine(64, 64, 64, np.float32, "tf32x3").startswith("tf32x3")
+    assert matmul_engine(4096, 4096, 4096, np.float64, "tf32").startswith("cublas")
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "u1", "f2", "i8"])
+def test_transpose_moves_every_bit(cupy, rng, dtype):
+    for m, n in [(1, 1), (1, 40), (33, 1), (17, 19), (32, 64), (127, 129), (1000, 333), (333, 333)]:
+        host = np.frombuffer(rng.bytes(m * n * np.dtype(dtype).itemsize), dtype).reshape(m, n)
+        a = cupy.asarray(host)
+        turned = transpose(a)
+        assert turned.flags.c_contiguous
+        assert turned.get().tobytes() == np.ascontiguousarray(host.T).tobytes()
+        out = cupy.zeros((n, m), dtype)
+        assert transpose(cupy.asarray(np.ascontiguousarray(host.T)).T, out=out) is out
+        assert out.get().tobytes() == np.ascontiguousarray(host.T).tobytes()
+        side = min(m, n)
+        frame = cupy.zeros((side + 4, side + 5), dtype)
+        view = frame[2 : 2 + side, 3 : 3 + side]
+        view[...] = a[:side, :side]
+        assert transpose(view, overwrite_a=True) is view
+        assert view.get().tobytes() == np.ascontiguousarray(host[:side, :side].T).tobytes()
+        view[...] = 0
+        assert not bool(frame.view(f"u{np.dtype(dtype).itemsize}").any()), "something was written outside"

@@ -28,7 +28,7 @@ ENGINES = {
 # Packed operands take 8 bytes an element; a product that would need more than this is cut along k.
 WORKSPACE = 1 << 30
 # With fewer multiplications cuBLAS is the faster; benchmarks/bench_gpu_matmul.py shows where they cross.
-SPLIT_FROM = 1 << 30
+SPLIT_FROM = 1 << 32
 
 _TILE = 128  # of the .cu file: rows of a packed block, and of a tile of C
 _SHARED = {"f": 3 * 2 * 128 * 20 * 4, "d": 2 * 2 * 128 * 20 * 8}  # stages of two tiles of 128 rows, pitch 20
@@ -60,6 +60,11 @@ def _operand(x: Array, trans: bool, name: str) -> _Operand:
     return _Operand(x, cols, rows, ld, True) if trans else _Operand(x, rows, cols, ld, False)
 
 
+def _same(x: _Operand, y: _Operand) -> bool:
+    """Whether op(B) is op(A)' because both are read from the same memory."""
+    return x.array.data.ptr == y.array.data.ptr and x.ld == y.ld and x.across != y.across and x.rows == y.cols
+
+
 @functools.cache
 def _capability(device: int) -> int:
     import cupy
@@ -68,17 +73,23 @@ def _capability(device: int) -> int:
 
 
 def choose_engine(m: int, n: int, k: int, dtype: Any, engine: str = "auto") -> str:
-    """The engine that `gemm` takes on the current device when asked for `engine`: a key of `ENGINES`."""
+    """The engine that `gemm` takes on the current device when asked for `engine`: a key of `ENGINES`.
+
+    Asked for "auto", it is the fastest whose every element is as accurate as the dtype's own arithmetic;
+    asked for "fastest", `half` may serve too, which is as accurate in norm.
+    """
     import cupy
 
-    if engine != "auto" and engine not in ENGINES:
-        raise ValueError(f"unknown engine {engine!r}: choose 'auto' or one of {', '.join(ENGINES)}")
+    if engine not in ("auto", "fastest", *ENGINES):
+        raise ValueError(
+            f"unknown engine {engine!r}: choose 'auto', 'fastest' or one of {', '.join(ENGINES)}"
+        )
     double = np.dtype(dtype) == np.float64
     capability = _capability(cupy.cuda.runtime.getDevice())
-    if engine == "auto":
-        if double or capability != 90 or m * n * k < SPLIT_FROM or min(m, n) < 512 or k < 128:
+    if engine in ("auto", "fastest"):
+        if double or capability != 90 or m * n * k < SPLIT_FROM or min(m, n) < 512 or k < 256:
             return "cublas"
-        return "split"
+        return "split" if engine == "auto" else "half"
     if double and engine in ("split", "half", "tf32", "tf32x3"):
         raise ValueError(f"engine {engine!r} is for float32: choose 'auto', 'cublas', 'tensor' or 'tiled'")
     if engine in ("split", "half") and capability != 90:
@@ -113,29 +124,39 @@ def gemm(
     lower_only : bool
         Compute only c[i, j] with i >= j; what lies above the diagonal keeps its values.
     engine : str
-        'auto' or a key of `ENGINES`; `choose_engine` says which one runs.
+        'auto', 'fastest' or a key of `ENGINES`; `choose_engine` says which one runs. cuBLAS has a lower half only
+        for op(B) = op(A)'; elsewhere `tensor` takes its place.
     """
+    import cupy
+
     x, y, z = _operand(a, transa, "a"), _operand(b, transb, "b"), _operand(c, False, "c")
     m, n, k = x.rows, y.cols, x.cols
     if k != y.rows or c.shape != (m, n):
         raise ValueError(f"op(a) is {(m, k)}, op(b) is {(y.rows, n)} and c is {c.shape}: they do not fit")
     if not (a.dtype == b.dtype == c.dtype) or c.dtype.char not in "fd":
         raise TypeError(f"a, b and c must all be float32 or all float64, not {a.dtype}, {b.dtype}, {c.dtype}")
-    if z.across:
-        raise ValueError(f"c has strides {c.strides}: it must be row-major")
     engine = choose_engine(m, n, k, c.dtype, engine)
     if m == 0 or n == 0:
         return c
+    if z.across:
+        raise ValueError(f"c has strides {c.strides}: it must be row-major")
+    same = _same(x, y)
     if k == 0:
         engine = "tiled"
+    elif lower_only and engine == "cublas" and not same:
+        engine = choose_engine(m, n, k, c.dtype, "tensor")
     if engine in ("tiled", "tensor"):
         _portable(f"matmul_{engine}", x, y, z, alpha, beta, lower_only)
     elif engine in ("split", "half"):
-        _wgmma(x, y, z, alpha, beta, lower_only, engine == "half")
-    elif engine == "tf32x3":
-        _tf32x3(a, b, c, alpha, beta, transa, transb, lower_only)
+        _wgmma(x, y, z, alpha, beta, lower_only, engine == "half", same)
+    elif lower_only and engine == "cublas":
+        _syrk(x, z, alpha, beta)
     elif lower_only:
-        _by_columns(a, b, c, alpha, beta, transa, transb, engine)
+        whole = cupy.empty_like(c)
+        gemm(a, b, whole, alpha, 0.0, transa, transb, engine=engine)
+        cupy.copyto(c, whole + beta * c if beta else whole, where=cupy.tri(m, n, dtype=bool))
+    elif engine == "tf32x3":
+        _tf32x3(a, b, c, alpha, beta, transa, transb)
     else:
         _cublas(x, y, z, alpha, beta, engine == "tf32")
     return c
@@ -153,7 +174,14 @@ def _portable(
 
 
 def _wgmma(
-    x: _Operand, y: _Operand, z: _Operand, alpha: float, beta: float, lower_only: bool, half: bool
+    x: _Operand,
+    y: _Operand,
+    z: _Operand,
+    alpha: float,
+    beta: float,
+    lower_only: bool,
+    half: bool,
+    same: bool,
 ) -> None:
     """Pack both operands, k by k where they are large, and multiply."""
     m, n, k = z.rows, z.cols, x.cols
@@ -162,7 +190,6 @@ def _wgmma(
     chunks = -(-k // depth)
     step = min(chunks, max(1024 // depth, WORKSPACE // (32768 * (blocks_m + blocks_n))))
     step = -(-chunks // -(-chunks // step))  # slabs of one size
-    same = x.array.data.ptr == y.array.data.ptr and x.ld == y.ld and x.across != y.across and x.rows == y.cols
     name = "matmul_wgmma_half" if half else "matmul_wgmma"
     multiply = kernels.get("matmul", name, np.float32)
     blocks = 2 * -(-blocks_m // 2) * -(-blocks_n // 2)
@@ -194,7 +221,7 @@ def _pack(x: Array, ld: int, along_k: bool, half: bool) -> tuple[Array, Array | 
         return packed, None
     row_max = cupy.zeros(rows, np.float32)
     kernels.get("matmul", "matmul_row_max", np.float32)(
-        (-(-k // 1024), grid[1]), 256, x, ld, along_k, rows, k, row_max
+        (-(-k // 256), grid[1]), 256, x, ld, along_k, rows, k, row_max
     )
     kernels.get("matmul", "matmul_pack_half", np.float32)(grid, 256, x, ld, along_k, rows, k, row_max, packed)
     return packed, row_max
@@ -219,23 +246,20 @@ def _cublas(x: _Operand, y: _Operand, z: _Operand, alpha: float, beta: float, tf
     )  # fmt: skip
 
 
-def _by_columns(
-    a: Array, b: Array, c: Array, alpha: float, beta: float, transa: bool, transb: bool, engine: str
-) -> None:
-    """The lower triangle by cuBLAS, which has no such product: block columns, their heads by our kernel."""
-    m, n = c.shape
-    width = max(256, min(1024, n // 8))
-    for j in range(0, min(m, n), width):
-        end = min(j + width, n)
-        b_j = b[j:end] if transb else b[:, j:end]
-        for rows, lower, how in ((slice(j, end), True, "tensor"), (slice(end, m), False, engine)):
-            a_j = a[:, rows] if transa else a[rows]
-            gemm(a_j, b_j, c[rows, j:end], alpha, beta, transa, transb, lower, how)
+def _syrk(x: _Operand, z: _Operand, alpha: float, beta: float) -> None:
+    """The lower half of alpha op(A) op(A)' + beta C by cuBLAS, to which it is the upper half of C'."""
+    from cupy.cuda import device
+    from cupy_backends.cuda.libs import cublas
+
+    real: Any = ctypes.c_float if z.array.dtype.char == "f" else ctypes.c_double
+    scale, keep = real(alpha), real(beta)
+    (cublas.ssyrk if real is ctypes.c_float else cublas.dsyrk)(
+        device.get_cublas_handle(), cublas.CUBLAS_FILL_MODE_UPPER, int(not x.across), z.rows, x.cols,
+        ctypes.addressof(scale), x.array.data.ptr, x.ld, ctypes.addressof(keep), z.array.data.ptr, z.ld,
+    )  # fmt: skip
 
 
-def _tf32x3(
-    a: Array, b: Array, c: Array, alpha: float, beta: float, transa: bool, transb: bool, lower_only: bool
-) -> None:
+def _tf32x3(a: Array, b: Array, c: Array, alpha: float, beta: float, transa: bool, transb: bool) -> None:
     import cupy
 
     split = cupy.ElementwiseKernel(
@@ -247,5 +271,5 @@ def _tf32x3(
     a_hi, a_lo = split(a)
     b_hi, b_lo = (a_hi, a_lo) if b is a else split(b)
     for x, y in ((a_lo, b_hi), (a_hi, b_lo), (a_hi, b_hi)):
-        gemm(x, y, c, alpha, beta, transa, transb, lower_only, engine="tf32")
+        gemm(x, y, c, alpha, beta, transa, transb, engine="tf32")
         beta = 1.0

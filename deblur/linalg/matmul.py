@@ -8,10 +8,14 @@ import numpy as np
 from scipy.linalg.blas import get_blas_funcs
 
 from ..backend import Array, get_xp
+from ..errors import NoGPUError
+from . import _gemm
 from ._check import as_float, as_matrix, column_major
-from .transpose import mirror_lower
+from .transpose import mirror_lower, overlap
 
-PRECISIONS = ("highest", "tf32x3", "tf32")
+# What a float32 product on the GPU may be computed by: precision -> engine.
+_ENGINES = {"highest": "auto", "fp16x3": "fastest", "tf32x3": "tf32x3", "tf32": "tf32"}
+PRECISIONS = tuple(_ENGINES)
 
 
 def matmul(
@@ -32,11 +36,15 @@ def matmul(
         Real matrix or vector.
     out : ndarray, shape (m, n) or (m,), optional
         Where to write the product: of the dtype computed in, sharing no memory with `a` and `b`.
-    precision : {"highest", "tf32x3", "tf32"}
-        How accurately a float32 product has to be computed: to full float32 accuracy; by three
-        tensor-core products of operands split in two TF32 numbers each, whose sums the tensor cores
-        truncate [1]_; or by one product of operands rounded to TF32, which is good for 3 digits.
-        It permits the GPU to be faster. The CPU, and float64 everywhere, always use full precision.
+    precision : {"highest", "fp16x3", "tf32x3", "tf32"}
+        How accurately the GPU has to compute a float32 product. "highest": each element as accurately
+        as float32 arithmetic does, by whatever is fastest, which for large matrices on Hopper is
+        three tensor-core products of operands split in two TF32 numbers each, summed outside the
+        tensor cores [1]_. "fp16x3": the same with scaled float16 parts, faster for large matrices;
+        accurate relative to the largest elements in `a`'s row and `b`'s column (Notes). "tf32x3":
+        three TF32 products summed by the tensor cores, which truncate: the error grows with k.
+        "tf32": one TF32 product, good for 3 digits. `matmul_engine` names what is used.
+        The CPU, and float64 everywhere, always use full precision.
     check_finite : bool
         Look for NaN and infinity in `a` and `b` first.
 
@@ -51,6 +59,15 @@ def matmul(
         If shapes do not fit, `precision` is unknown, or something is not finite.
     TypeError
         If an argument is complex, sparse or masked.
+
+    Notes
+    -----
+    "fp16x3" scales each row of `a` and column of `b` by a power of two and represents an element x by
+    two float16 numbers, to within max(2⁻²³ |x|, 2⁻⁴⁰ times the largest in its row or column). An element
+    of the product is thus less accurate than float32's only where cancellation, or a row's large elements
+    meeting a column's tiny ones, makes it smaller than 2⁻¹⁶ of the product of those maxima.
+
+    On a GPU, elements that are not finite make NaN of some results that would be infinite.
 
     References
     ----------
@@ -68,9 +85,50 @@ def matmul(
     a, b = (_contiguous(x.astype(dtype, copy=False)) for x in (a, b))
     if out is not None:
         _check_out(out, (a.shape[0], *b.shape[1:]), dtype)
-        if xp.shares_memory(out, a) or xp.shares_memory(out, b):
+        if overlap(out, a) or overlap(out, b):
             raise ValueError("out shares memory with a or b: give it memory of its own")
-    return xp.matmul(a, b, out=out)
+    if xp is np or b.ndim == 1:
+        return xp.matmul(a, b, out=out)
+    product = out if out is not None and out.flags.c_contiguous else xp.empty((len(a), b.shape[1]), dtype)
+    _gemm.gemm(a, b, product, engine=_engine(dtype, precision))
+    if out is None or out is product:
+        return product
+    out[...] = product
+    return out
+
+
+def matmul_engine(m: int, n: int, k: int, dtype: Any = np.float64, precision: str = "highest") -> str:
+    """What computes a product of an (m, k) and a (k, n) matrix on the current GPU: a key and its meaning.
+
+    Parameters
+    ----------
+    m, n, k : int
+        Sizes.
+    dtype : dtype
+        float32 or float64.
+    precision : str
+        As in `matmul`.
+
+    Returns
+    -------
+    str
+        Such as ``"cublas: cuBLAS in the dtype itself"``. cuBLAS is used wherever it is the faster.
+
+    Raises
+    ------
+    ValueError
+        If `precision` is unknown.
+    NoGPUError
+        If there is no CUDA device.
+    """
+    _check_precision(precision)
+    try:
+        engine = _gemm.choose_engine(m, n, k, dtype, _engine(dtype, precision))
+    except ImportError:
+        raise NoGPUError(
+            "the GPU engines need CuPy: pip install 'deblur-toolkit[cuda13]' (or cuda12)"
+        ) from None
+    return f"{engine}: {_gemm.ENGINES[engine]}"
 
 
 def gram(a: Any, *, trans: bool = False, precision: str = "highest", check_finite: bool = True) -> Array:
@@ -97,8 +155,16 @@ def gram(a: Any, *, trans: bool = False, precision: str = "highest", check_finit
     """
     _check_precision(precision)
     a = as_matrix(a, finite=check_finite)
-    if get_xp(a) is not np:
-        return a @ a.T if trans else a.T @ a
+    xp = get_xp(a)
+    if xp is not np:
+        n = a.shape[0 if trans else 1]
+        product = xp.empty((n, n), a.dtype)
+        a = _contiguous(a)
+        _gemm.gemm(
+            a, a, product, transa=not trans, transb=trans, lower_only=True, engine=_engine(a.dtype, precision)
+        )
+        mirror_lower(product)
+        return product
     if a.size == 0:  # an empty sum is zero, but BLAS refuses to see the array
         n = a.shape[0 if trans else 1]
         return np.zeros((n, n), a.dtype)
@@ -111,6 +177,10 @@ def gram(a: Any, *, trans: bool = False, precision: str = "highest", check_finit
 def _contiguous(x: Array) -> Array:
     """`x`, copied if its strides are such that BLAS could not take it."""
     return x if x.flags.c_contiguous or x.flags.f_contiguous else x.copy()
+
+
+def _engine(dtype: Any, precision: str) -> str:
+    return _ENGINES[precision] if np.dtype(dtype) == np.float32 else "auto"
 
 
 def _check_precision(precision: str) -> None:

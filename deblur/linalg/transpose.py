@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import kernels
 from ..backend import Array, get_xp
 from ._check import as_array
 
@@ -61,6 +62,8 @@ def transpose(a: Any, *, out: Array | None = None, overwrite_a: bool = False) ->
             raise ValueError(f"only a square matrix is transposed in place, not one of shape {a.shape}")
         if not getattr(a.flags, "writeable", True):
             raise ValueError("a is read-only and cannot be overwritten: leave out overwrite_a=True")
+        if get_xp(a) is not np and _launch("transpose_in_place", a):
+            return a
         for rows, columns in _tile_pairs(len(a)):
             below = a[columns, rows].copy()
             a[columns, rows] = a[rows, columns].T
@@ -75,12 +78,13 @@ def transpose(a: Any, *, out: Array | None = None, overwrite_a: bool = False) ->
             raise ValueError(
                 f"out must have shape {a.shape[::-1]} and dtype {a.dtype}, not {out.shape} and {out.dtype}"
             )
-        if xp.shares_memory(a, out):
+        if overlap(a, out):
             raise ValueError(
                 "out shares memory with a; a square matrix is transposed in place by overwrite_a=True"
             )
     if xp is not np:
-        out[...] = a.T
+        if not (a.flags.c_contiguous and out.flags.c_contiguous and _launch("transpose", a, out)):
+            out[...] = a.T
         return out
     for i in range(0, a.shape[0], TILE):
         for j in range(0, a.shape[1], TILE):
@@ -88,8 +92,16 @@ def transpose(a: Any, *, out: Array | None = None, overwrite_a: bool = False) ->
     return out
 
 
+def overlap(a: Array, b: Array) -> bool:
+    """Whether two arrays share memory; on a GPU, where the exact answer is slow, whether their ranges meet."""
+    xp = get_xp(a, b)
+    return bool(np.shares_memory(a, b) if xp is np else xp.may_share_memory(a, b))
+
+
 def mirror_lower(a: Array) -> None:
     """Copy the lower triangle of a square matrix over the upper one, in place."""
+    if get_xp(a) is not np and _launch("transpose_mirror", a):
+        return
     for rows, columns in _tile_pairs(len(a)):
         if rows == columns:
             xp = get_xp(a)
@@ -103,3 +115,25 @@ def _tile_pairs(n: int) -> Iterator[tuple[slice, slice]]:
     for i in range(0, n, TILE):
         for j in range(i, n, TILE):
             yield slice(i, i + TILE), slice(j, j + TILE)
+
+
+def _launch(kernel: str, a: Array, out: Array | None = None) -> bool:
+    """Run a kernel of cuda/transpose.cu on a GPU matrix, or return False if it is not one for it.
+
+    The kernels only move bits, so that a dtype of 4 or 8 bytes passes as float32 or float64.
+    """
+    rows, cols = a.shape
+    if a.itemsize not in (4, 8) or (cols > 1 and a.strides[1] != a.itemsize):
+        return False
+    real = np.float32 if a.itemsize == 4 else np.float64
+    ld = a.strides[0] // a.itemsize if rows > 1 else cols
+    if ld < cols:
+        return False
+    tiles = -(-rows // 32) * -(-cols // 32)
+    sizes = (rows,) if out is None else (rows, cols)
+    arrays: tuple[Any, ...] = (a.view(real), ld)
+    if out is not None:
+        arrays += (out.view(real), rows)
+    if tiles:
+        kernels.launch("transpose", kernel, tiles, (32, 8), *sizes, *arrays, dtype=real)
+    return True
