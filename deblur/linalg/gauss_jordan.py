@@ -36,7 +36,7 @@ from ..backend import Array
 from ._check import as_matrix, as_system, check_overflow, check_pivots, scratch
 
 BLOCK = 128  # much below, the update is bound by memory; much above, by the panel
-STRIP = 256  # rows handled at a time where an expression needs a temporary
+STRIP = 64  # rows handled at a time where an expression needs a temporary
 
 
 def gauss_jordan_inverse(

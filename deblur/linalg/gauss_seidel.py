@@ -156,15 +156,25 @@ def gauss_seidel(
     if not (a.flags.c_contiguous or a.flags.f_contiguous):
         a = a.copy()
 
-    system = _System(a, b)
-    x[..., system.zero] = 0  # its own solution, of which no relative residual can be asked
+    if b.size == 0:
+        return x, GaussSeidelInfo(0, 0.0, "converged", "there is nothing to solve")
+    scale = _column_scale(b)
+    x = x / scale * (b != 0).any(axis=0)  # where b is zero so is x, and no relative residual can be asked
+    system = _System(a, b / scale)
     run = _sweep if acceleration is None else _conjugate_gradients
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         status, sweeps = run(system, x, rtol, max_sweeps, block, callback or (lambda sweep, residual: None))
         relative = system.relative_residual(x)
     if status == "max_sweeps" and relative <= rtol:
         status = "converged"
-    return x, GaussSeidelInfo(sweeps, relative, status, _reason(status, sweeps, relative, rtol))
+    return x * scale, GaussSeidelInfo(sweeps, relative, status, _reason(status, sweeps, relative, rtol))
+
+
+def _column_scale(b: Array) -> Array:
+    """A power of two for each column, near its largest entry: dividing by it keeps squares in range."""
+    xp = get_xp(b)
+    _, exponent = xp.frexp(xp.abs(b).max(axis=0))
+    return xp.ldexp(xp.ones_like(exponent, dtype=b.dtype), exponent - 1)
 
 
 class _System:
@@ -173,15 +183,12 @@ class _System:
     def __init__(self, a: Array, b: Array) -> None:
         xp = get_xp(a)
         self.a, self.b = a, b
-        largest = xp.abs(b).max(axis=0, initial=0).astype(np.float64)
-        self.zero = largest == 0
-        self._scale = xp.where(self.zero, 1.0, largest)  # keeps squares within range
-        self._norm = xp.where(self.zero, 1.0, xp.linalg.norm(b / self._scale, axis=0))
+        norm = xp.linalg.norm(b.astype(np.float64), axis=0)
+        self._norm = xp.where(norm == 0, 1.0, norm)
 
     def relative(self, residual: Array) -> Array:
         """‖r‖/‖b‖ of each column."""
-        xp = get_xp(residual)
-        return xp.linalg.norm(residual / self._scale, axis=0) / self._norm
+        return get_xp(residual).linalg.norm(residual.astype(np.float64, copy=False), axis=0) / self._norm
 
     def residual(self, x: Array) -> Array:
         """b - A x in float64, with no second n × n matrix for float32."""
@@ -194,7 +201,7 @@ class _System:
 
     def relative_residual(self, x: Array) -> float:
         """The largest ‖b - A x‖/‖b‖ of all columns."""
-        return float(self.relative(self.residual(x)).max(initial=0))
+        return float(self.relative(self.residual(x)).max())
 
 
 def _sweep(
@@ -221,7 +228,7 @@ def _sweep(
             step = rest - left[i]
             substitute(corners[i], step)
             x[rows] += step
-        relative = float(system.relative(residual).max(initial=0))  # of x before this sweep
+        relative = float(system.relative(residual).max())  # of x before this sweep
         if sweep == 0:
             first = relative
         else:
@@ -262,7 +269,7 @@ def _conjugate_gradients(
 
     residual = system.residual(x)
     relative = system.relative(residual)
-    lowest_computed = lowest = float(relative.max(initial=0))
+    lowest_computed = lowest = float(relative.max())
     if lowest <= rtol:
         return "converged", 0
     r = transformed(residual)
@@ -287,26 +294,28 @@ def _conjugate_gradients(
         r -= alpha * image
         z = diagonal * r
         rho_before, rho = rho, (r * z).sum(axis=0)
-        estimate = float((ratio * xp.sqrt(rho)).max(initial=0))
+        estimate = float((ratio * xp.sqrt(rho)).max())
         if not estimate < np.inf:
             return "diverged", sweep
         if estimate <= rtol:
             residual = system.residual(x)
             relative = system.relative(residual)
-            estimate = float(relative.max(initial=0))
+            estimate = float(relative.max())
             if estimate <= rtol:
                 callback(sweep, estimate)
                 return "converged", sweep
-            # Rounding has parted r from the true residual, or the estimate was off: put the true
-            # one in its place and go on in the same direction [3].
-            failed_checks = 0 if estimate < 0.5 * lowest_computed else failed_checks + 1
+            failed_checks = 0 if estimate < 0.1 * lowest_computed else failed_checks + 1
             if failed_checks >= 3:
                 return "stagnated", sweep
             lowest_computed = min(lowest_computed, estimate)
             lowest, last_gain, patience = estimate, sweep, STALL
-            r = transformed(residual)
+            # The true residual takes the place of the recurrence's [3]; where rounding had parted the
+            # two, the old direction is not conjugate to what is left, and the column starts anew.
+            drift = r - transformed(residual)
+            r -= drift
             z = diagonal * r
             rho = (r * z).sum(axis=0)
+            rho_before = xp.where((drift * diagonal * drift).sum(axis=0) > 0.01 * rho, 0, rho_before)
             ratio = xp.where(rho > 0, relative / xp.sqrt(rho), 0)
         callback(sweep, estimate)
         p = z + xp.where(rho_before > 0, rho / rho_before, 0).astype(a.dtype) * p
@@ -326,7 +335,7 @@ def _check_symmetric(a: Array, rtol: float) -> None:
             f"acceleration='cg' needs a positive definite matrix, but diagonal entry {int(negative[0])} is "
             f"{float(a[negative[0], negative[0]]):.3g}; use acceleration=None or gauss_jordan_solve"
         )
-    bound = rtol * float(xp.abs(a).max(initial=0))
+    bound = rtol * float(xp.abs(a).max())
     for start in range(0, len(a), BLOCK):
         rows = slice(start, start + BLOCK)
         difference = float(xp.abs(a[rows] - a[:, rows].T).max())
