@@ -440,7 +440,7 @@ def check_format(path: FilePath, image: Array, bits: int | None = None) -> int:
         raise ValueError(f"{path}: {suffix} holds one picture, not a stack of {image.shape[0]}; write a .tif")
     if bits is None:
         own = 8 * image.dtype.itemsize if image.dtype.kind in "bu" else 0
-        bits = own if own in FORMATS[suffix] and own < 32 else (32 if is_tiff else 8)
+        bits = own if own in FORMATS[suffix] else (32 if is_tiff else 8)
     if bits not in FORMATS[suffix]:
         raise ValueError(f"{path}: {suffix} holds {FORMATS[suffix]} bits a sample, not {bits!r}")
     if bits == 16 and suffix == ".png" and is_colour(image):

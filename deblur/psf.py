@@ -196,7 +196,7 @@ def motion(length: float, angle: float = 0.0) -> np.ndarray:
     ]
     psf = np.zeros((2 * half[0] + 1, 2 * half[1] + 1))
     np.add.at(psf, tuple(pixel), weight[real])
-    return _unit_sum(psf + psf[::-1, ::-1])  # exactly symmetric, whatever was rounded
+    return _unit_sum(psf)
 
 
 def moffat(size: Size, fwhm: float, beta: float = 4.765) -> np.ndarray:
@@ -282,8 +282,8 @@ def camera_shake(size: Size, seed: int | np.random.Generator) -> np.ndarray:
     rng = np.random.default_rng(seed)
     k = np.arange(1, 13)
     t = (np.arange(4096) + 0.5) / 4096
+    # Each cosine's mean over t is zero, and so is the path's.
     path = (rng.standard_normal((2, len(k))) * k**-1.5) @ np.cos(np.pi * k[:, None] * t)
-    path -= path.mean(axis=1, keepdims=True)
     room = [((n - 1) // 2, n // 2) for n in (rows, cols)]  # pixels before and after the centre
     fits = [
         reach / extent

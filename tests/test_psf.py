@@ -181,6 +181,7 @@ def test_disk_is_the_area_of_the_disc_in_each_pixel(size, radius):
     rows, cols = centre(h)
     area = np.array([[overlap(i - rows, j - cols, r) for j in range(h.shape[1])] for i in range(h.shape[0])])
     np.testing.assert_allclose(h, area / area.sum(), rtol=1e-9, atol=1e-12)
+    assert not h[area == 0].any()
 
 
 def test_disk_by_default_has_the_size_as_its_diameter():
@@ -201,6 +202,7 @@ def test_level_motion_of_even_length_ends_in_half_pixels():
 def test_diagonal_motion_takes_the_diagonal_alone():
     h = psf.motion(5 * math.sqrt(2), 45)
     np.testing.assert_allclose(h, np.eye(5)[::-1] / 5, atol=1e-15)
+    assert np.count_nonzero(h) == 5
 
 
 @pytest.mark.parametrize(
@@ -389,7 +391,7 @@ def test_load_keeps_the_values_when_asked(saved):
         ("h.csv", "1,2\n3\n", "cannot use"),
         ("h.csv", "a,b\n", "cannot use"),
         pytest.param("h.txt", "\n\n", "no numbers", id="blank lines"),
-        ("h.txt", "", "empty"),
+        ("h.txt", "", "0 bytes"),
         ("h.png", np.stack([TABLE.astype(np.uint8)] * 2 + [TABLE.astype(np.uint8) + 1], axis=-1), "colours"),
         ("h.png", b"no image at all", "cannot read"),
         ("h.tif", np.full((3, 3), np.nan, np.float32), "NaN"),
@@ -410,7 +412,7 @@ def test_load_of_a_sum_that_is_zero_but_for_rounding(saved):
 def test_load_of_nothing(tmp_path):
     with pytest.raises(FileNotFoundError, match="no such file"):
         psf.load(tmp_path / "none.npy")
-    with pytest.raises(IsADirectoryError, match="folder"):
+    with pytest.raises(IsADirectoryError, match="is a folder; name"):
         psf.load(tmp_path)
 
 

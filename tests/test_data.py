@@ -1,0 +1,89 @@
+"""The sample images: whole, as described, and made of what the table says."""
+
+import hashlib
+import importlib.util
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import deblur
+from deblur import data
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.mark.parametrize("name", data.names())
+def test_each_image_is_as_described(name):
+    image, about = data.load(name), data.info(name)
+    assert image.dtype == np.float64
+    assert image.shape == about.shape
+    assert image.min() >= 0
+    assert image.max() <= 1
+    assert np.ptp(image) > 0.5
+    np.testing.assert_allclose(image * 255, np.rint(image * 255), atol=1e-12)
+    assert about.licence in ("CC0 1.0", "public domain")
+    assert all((about.name == name, about.title, about.author, about.source, about.made))
+
+
+def test_the_script_makes_these_pixels_from_scikit_images_photographs():
+    spec = importlib.util.spec_from_file_location("make_images", ROOT / "data" / "make_images.py")
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    made = script.make()
+    assert tuple(made) == data.names()
+    for name, pixels in made.items():
+        assert pixels.dtype == np.uint8
+        np.testing.assert_allclose(data.load(name), pixels / 255, atol=1e-15)
+
+
+def test_nothing_lies_in_the_folder_that_is_not_described():
+    files = {path.name for path in (ROOT / "data").glob("*.png")}
+    assert files == {f"{name}.png" for name in data.names()}
+    assert sum((ROOT / "data" / file).stat().st_size for file in files) < 600_000
+    for line in (ROOT / "data" / "SHA256SUMS").read_text().splitlines():
+        digest, file = line.split("  ")
+        assert hashlib.sha256((ROOT / "data" / file).read_bytes()).hexdigest() == digest
+    page = (ROOT / "data" / "README.md").read_text(encoding="utf-8")
+    for about in map(data.info, data.names()):
+        for text in (about.name, about.title, about.author, about.licence, about.source, about.made):
+            assert f"| {text} |" in page
+
+
+@pytest.mark.parametrize("call", [data.load, data.info])
+def test_an_unknown_name_lists_those_there_are(call):
+    with pytest.raises(ValueError, match="camera, camera64, cat"):
+        call("lena")
+
+
+def test_a_changed_or_missing_file_is_noticed(tmp_path, monkeypatch):
+    folder = tmp_path / "data"
+    shutil.copytree(ROOT / "data", folder)
+    monkeypatch.setattr(data, "_folder", lambda: folder)
+    path = folder / "text.png"
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + b"\0")
+    with pytest.raises(ValueError, match="damaged or was changed"):
+        data.load("text")
+    path.unlink()
+    with pytest.raises(FileNotFoundError, match="missing"):
+        data.load("text")
+    (folder / "SHA256SUMS").unlink()
+    with pytest.raises(FileNotFoundError, match="SHA256SUMS is missing"):
+        data.info("cat")
+
+
+def test_the_folder_is_found_beside_the_package_or_inside_it(tmp_path, monkeypatch):
+    assert (data._folder() / "camera.png").samefile(ROOT / "data" / "camera.png")
+    # As a wheel has it: the files in a package of their own, deblur.images.
+    installed = tmp_path / "images"
+    shutil.copytree(ROOT / "data", installed)
+    monkeypatch.setattr(deblur, "__path__", [str(tmp_path), *deblur.__path__])
+    try:
+        assert data._folder() == installed
+        assert data.load("camera64").shape == (64, 64)
+    finally:
+        sys.modules.pop("deblur.images", None)
+        vars(deblur).pop("images", None)

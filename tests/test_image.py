@@ -1,0 +1,633 @@
+"""Vectors, scaling against scikit-image, and image files of every kind that a user may bring."""
+
+import io
+import os
+import struct
+import zlib
+
+import numpy as np
+import pytest
+import skimage.util
+import tifffile
+from hypothesis import given
+from hypothesis.extra import numpy as hnp
+from PIL import Image
+
+from deblur import image
+from deblur.backend import asnumpy
+
+INTEGERS = [np.uint8, np.uint16, np.uint32, np.uint64, np.int8, np.int16, np.int32, np.int64]
+
+# -- vectors ---------------------------------------------------------------------------------
+
+
+def test_im2vector_takes_the_pixels_row_by_row(xp):
+    f = xp.asarray([[1, 2, 3], [4, 5, 6]])
+    assert type(image.im2vector(f)) is xp.ndarray
+    assert asnumpy(image.im2vector(f)).tolist() == [1, 2, 3, 4, 5, 6]
+    assert asnumpy(image.im2vector(f.T)).tolist() == [1, 4, 2, 5, 3, 6]
+
+
+@given(f=hnp.arrays(np.float32, hnp.array_shapes(min_dims=2, max_dims=2, max_side=9)))
+def test_vector2im_undoes_im2vector(f):
+    v = image.im2vector(f)
+    np.testing.assert_array_equal(image.vector2im(v, f.shape), f)
+    np.testing.assert_array_equal(image.vector2im(v[:, None], f.shape), f)
+    assert image.vector2im(v, f.shape).dtype == f.dtype
+
+
+def test_vector2im_on_either_side(xp):
+    v = xp.arange(6.0)
+    f = image.vector2im(v, (2, 3))
+    assert type(f) is xp.ndarray
+    assert asnumpy(f).tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 2, 3), (0, 3), ()])
+def test_im2vector_wants_one_grey_image(shape):
+    with pytest.raises(ValueError, match="2-D"):
+        image.im2vector(np.ones(shape))
+
+
+@pytest.mark.parametrize("v", [np.ones(5), np.ones((2, 3)), np.ones((1, 6)), np.ones((6, 1, 1))])
+def test_vector2im_wants_as_many_pixels_as_the_shape_has(v):
+    with pytest.raises(ValueError, match="6 pixels"):
+        image.vector2im(v, (2, 3))
+
+
+@pytest.mark.parametrize("shape", [(6,), (2, 3, 1), (-2, -3), (1.5, 4), (0, 6)])
+def test_vector2im_wants_a_shape(shape):
+    with pytest.raises(ValueError, match=r"\(rows, columns\)"):
+        image.vector2im(np.ones(6), shape)
+
+
+# -- scaling ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [*INTEGERS, np.bool_, np.float16, np.float32, np.float64])
+def test_as_float_is_img_as_float(dtype, rng):
+    if np.dtype(dtype).kind in "iu":
+        limits = np.iinfo(dtype)
+        a = rng.integers(limits.min, limits.max, size=(13, 17), dtype=dtype, endpoint=True)
+        a[0, :2] = limits.min, limits.max
+    else:
+        a = (rng.standard_normal((13, 17)) * 3).astype(dtype)
+    ours, theirs = image.as_float(a), skimage.util.img_as_float(a)
+    assert ours.dtype == theirs.dtype
+    np.testing.assert_array_equal(ours, theirs)
+
+
+def test_as_float_takes_every_8_bit_value_as_scikit_image_does(xp):
+    a = np.arange(256, dtype=np.uint8)
+    np.testing.assert_array_equal(asnumpy(image.as_float(xp.asarray(a))), skimage.util.img_as_float(a))
+
+
+def test_as_float_leaves_floats_alone():
+    a = np.array([[-3.0, 7.0]], np.float32)
+    assert image.as_float(a) is a
+
+
+@pytest.mark.parametrize("a", [np.ones((2, 2), complex), np.array([["a"]]), np.array([[None]])])
+def test_as_float_wants_numbers(a):
+    with pytest.raises(TypeError, match="real numbers"):
+        image.as_float(a)
+
+
+# -- round trips -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "shape"),
+    [
+        ("a.png", np.uint8, (17, 19)),
+        ("a.png", np.uint8, (17, 19, 3)),
+        ("a.png", np.uint16, (17, 19)),
+        ("a.PNG", np.uint8, (1, 1)),
+        ("a.tif", np.uint8, (17, 19)),
+        ("a.tif", np.uint16, (17, 19)),
+        ("a.tif", np.float32, (17, 19)),
+        ("a.tiff", np.uint8, (17, 19, 3)),
+        ("a.tif", np.uint16, (17, 19, 3)),
+        ("a.tif", np.float32, (17, 19, 3)),
+        ("a.tif", np.uint8, (5, 17, 19)),
+        ("a.tif", np.uint16, (5, 17, 19, 3)),
+        ("a.tif", np.float32, (5, 17, 19)),
+        ("a.tif", np.float32, (1, 17, 19)),
+        ("a.tif", np.float32, (1, 17, 19, 3)),
+        ("a.tif", np.float32, (4, 17, 19)),
+        ("a.tif", np.uint8, (1, 1)),
+    ],
+)
+def test_what_is_written_is_read_again(tmp_path, rng, name, dtype, shape):
+    if dtype == np.float32:
+        a = (rng.standard_normal(shape) * 5).astype(dtype)
+    else:
+        a = rng.integers(0, np.iinfo(dtype).max, size=shape, dtype=dtype, endpoint=True)
+    assert image.write(tmp_path / name, a) == 0
+    b = image.read(tmp_path / name, as_float=False)
+    assert b.dtype == dtype
+    np.testing.assert_array_equal(a, b)
+    np.testing.assert_array_equal(image.read(tmp_path / name), skimage.util.img_as_float(a))
+    assert os.listdir(tmp_path) == [name]  # no temporary file is left
+
+
+@pytest.mark.parametrize(("name", "bits"), [("a.png", 8), ("a.png", 16), ("a.tif", 8), ("a.tif", 16)])
+def test_floats_are_rounded_to_the_nearest_level(tmp_path, rng, name, bits):
+    a = rng.random((17, 19))
+    image.write(tmp_path / name, a, bits=bits)
+    assert np.abs(image.read(tmp_path / name) - a).max() <= 0.5 / (2**bits - 1) + 1e-15
+
+
+def test_jpeg_is_near_and_keeps_its_colours(tmp_path):
+    y, x = np.mgrid[:32, :40] / 40
+    a = np.stack([y, x, 0.5 * np.ones_like(x)], axis=-1)
+    image.write(tmp_path / "a.jpg", a)
+    b = image.read(tmp_path / "a.jpg")
+    assert b.shape == a.shape
+    assert np.abs(a - b).max() <= 0.03
+    stripes = np.zeros((32, 40, 3))  # of red and blue, one pixel wide: halving the colours would mix them
+    stripes[:, ::2, 0] = stripes[:, 1::2, 2] = 0.6
+    image.write(tmp_path / "s.jpg", stripes)
+    assert np.abs(image.read(tmp_path / "s.jpg") - stripes).max() <= 0.1
+    image.write(tmp_path / "g.jpeg", y)
+    assert np.abs(image.read(tmp_path / "g.jpeg") - y).max() <= 0.02
+
+
+def test_default_depths():
+    wide = np.zeros((4, 5))
+    for name, dtype, bits in [
+        ("a.png", np.float32, 8),
+        ("a.tif", np.float64, 32),
+        ("a.tif", np.uint8, 8),
+        ("a.tif", np.bool_, 8),
+        ("a.tif", np.uint16, 16),
+        ("a.png", np.uint16, 16),
+        ("a.jpg", np.uint16, 8),
+        ("a.tif", np.int32, 32),
+        ("a.tif", np.int16, 32),
+        ("a.png", np.int32, 8),
+    ]:
+        assert image.check_format(name, wide.astype(dtype)) == bits, (name, dtype)
+
+
+def test_clipped_values_are_counted_and_rounding_is_not(tmp_path):
+    a = np.array([[-0.2, 0.0, 0.5, 1.0, 1.3, 1 + 1e-9, -1e-9]])
+    assert image.write(tmp_path / "a.png", a) == 2
+    assert image.read(tmp_path / "a.png", as_float=False).tolist() == [[0, 0, 128, 255, 255, 255, 0]]
+    assert image.write(tmp_path / "a.tif", a) == 0
+    np.testing.assert_array_equal(image.read(tmp_path / "a.tif"), a.astype(np.float32))
+
+
+def test_write_takes_what_lives_on_a_gpu(tmp_path, xp):
+    image.write(tmp_path / "a.png", xp.asarray([[0.0, 1.0]]))
+    assert image.read(tmp_path / "a.png", as_float=False).tolist() == [[0, 255]]
+
+
+# -- files made by others --------------------------------------------------------------------
+
+GREY = np.arange(20, dtype=np.uint8).reshape(4, 5) * 12
+RGB = np.stack([GREY, GREY[::-1], GREY[:, ::-1]], axis=-1)
+
+
+def pillow(path, mode_or_image, **options):
+    picture = mode_or_image if isinstance(mode_or_image, Image.Image) else Image.fromarray(mode_or_image)
+    picture.save(path, **options)
+    return path
+
+
+def test_palettes_become_their_colours(tmp_path):
+    colour = Image.fromarray(RGB).quantize(256)
+    expected = np.asarray(colour.convert("RGB"))
+    for name in ("p.png", "p.gif", "p.tif"):
+        np.testing.assert_array_equal(image.read(pillow(tmp_path / name, colour), as_float=False), expected)
+    # A palette of greys is a grey image.
+    for name in ("g.png", "g.gif", "g.tif"):
+        grey = Image.fromarray(GREY).convert("P")
+        np.testing.assert_array_equal(image.read(pillow(tmp_path / name, grey), as_float=False), GREY)
+
+
+@pytest.mark.parametrize("name", ["b.png", "b.tif", "b.gif"])
+def test_one_bit_is_black_and_white(tmp_path, name):
+    bits = GREY > 100
+    np.testing.assert_array_equal(image.read(pillow(tmp_path / name, bits)), bits.astype(float))
+
+
+@pytest.mark.parametrize("compression", [None, "group4", "tiff_lzw", "packbits", "tiff_deflate"])
+def test_one_bit_tiff_whatever_its_compression(tmp_path, compression):
+    bits = GREY > 100
+    path = pillow(tmp_path / "b.tif", bits, compression=compression)
+    np.testing.assert_array_equal(image.read(path), bits.astype(float))
+
+
+@pytest.mark.parametrize("compression", ["tiff_lzw", "packbits", "tiff_deflate", "tiff_adobe_deflate"])
+@pytest.mark.parametrize("a", [GREY, RGB, GREY.astype(np.uint16) * 200, GREY / np.float32(255)])
+def test_compressed_tiff(tmp_path, a, compression):
+    path = pillow(tmp_path / "a.tif", a, compression=compression)
+    b = image.read(path, as_float=False)
+    assert b.dtype == a.dtype
+    np.testing.assert_array_equal(b, a)
+
+
+def test_jpeg_inside_tiff(tmp_path):
+    flat = np.full((16, 16, 3), (200, 90, 30), np.uint8)
+    path = pillow(tmp_path / "a.tif", flat, compression="jpeg")
+    assert np.abs(image.read(path, as_float=False).astype(int) - flat).max() <= 3
+
+
+def test_compressed_integers_that_pillow_might_change_are_refused(tmp_path):
+    path = pillow(tmp_path / "a.tif", GREY.astype(np.int32), compression="tiff_lzw")
+    with pytest.raises(ValueError, match="LZW.*imagecodecs"):
+        image.read(path)
+
+
+def test_compressions_that_neither_reader_knows_are_named(tmp_path):
+    # 16-bit colour in LZW: Pillow would cut it to 8 bits. Written by hand, for want of an encoder.
+    path = tmp_path / "a.tif"
+    tifffile.imwrite(path, RGB.astype(np.uint16), photometric="rgb")
+    with tifffile.TiffFile(path) as tiff:
+        where = tiff.pages[0].tags["Compression"].valueoffset
+    content = bytearray(path.read_bytes())
+    content[where : where + 2] = struct.pack("<H", 5)
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"LZW.*imagecodecs"):
+        image.read(path)
+
+
+def test_opaque_alpha_is_dropped_and_transparency_refused(tmp_path):
+    alpha = np.full_like(GREY, 255)
+    for name in ("a.png", "a.tif"):
+        path = pillow(tmp_path / name, np.dstack([RGB, alpha]))
+        np.testing.assert_array_equal(image.read(path, as_float=False), RGB)
+        path = pillow(tmp_path / f"grey_{name}", Image.fromarray(np.dstack([GREY, alpha]), "LA"))
+        np.testing.assert_array_equal(image.read(path, as_float=False), GREY)
+        alpha2 = alpha.copy()
+        alpha2[1, 1] = 254
+        with pytest.raises(ValueError, match=r"transparent.*flatten"):
+            image.read(pillow(tmp_path / f"t_{name}", np.dstack([RGB, alpha2])))
+    deep = np.dstack([RGB, alpha]).astype(np.uint16) * 257
+    tifffile.imwrite(tmp_path / "deep.tif", deep, photometric="rgb", extrasamples=["unassalpha"])
+    np.testing.assert_array_equal(image.read(tmp_path / "deep.tif", as_float=False), deep[..., :3])
+
+
+def test_transparent_palette_entries_count_as_transparency(tmp_path):
+    colour = Image.fromarray(RGB).quantize(8)
+    used, unused = int(np.asarray(colour)[0, 0]), 255
+    path = pillow(tmp_path / "t.png", colour, transparency=used)
+    with pytest.raises(ValueError, match="transparent"):
+        image.read(path)
+    full = Image.fromarray(RGB).quantize(8)
+    full.putpalette(full.getpalette()[:24] + [0] * (768 - 24))
+    path = pillow(tmp_path / "o.png", full, transparency=unused)
+    np.testing.assert_array_equal(image.read(path, as_float=False), np.asarray(full.convert("RGB")))
+    path = pillow(tmp_path / "k.png", GREY, transparency=12)
+    with pytest.raises(ValueError, match="transparent"):
+        image.read(path)
+    path = pillow(tmp_path / "n.png", GREY, transparency=13)  # no pixel has this value
+    np.testing.assert_array_equal(image.read(path, as_float=False), GREY)
+    path = pillow(tmp_path / "d.png", GREY.astype(np.uint16) * 9, transparency=13)
+    with pytest.raises(ValueError, match="transparent"):
+        image.read(path)
+
+
+@pytest.mark.parametrize("name", ["c.jpg", "c.tif"])
+def test_cmyk_is_refused_in_words(tmp_path, name):
+    with pytest.raises(ValueError, match=r"CMYK.*convert it to RGB"):
+        image.read(pillow(tmp_path / name, Image.new("CMYK", (5, 4), (1, 2, 3, 4))))
+
+
+def test_deep_cmyk_and_lab_are_refused_in_words(tmp_path):
+    tifffile.imwrite(tmp_path / "c.tif", np.zeros((4, 5, 4), np.uint16), photometric="separated")
+    with pytest.raises(ValueError, match="CMYK"):
+        image.read(tmp_path / "c.tif")
+    with pytest.raises(ValueError, match="LAB"):
+        image.read(pillow(tmp_path / "l.tif", Image.new("LAB", (5, 4), (1, 2, 3))))
+
+
+def png(rows, width, depth, colour_type):
+    """A PNG written by hand: `rows` are the packed bytes of each line."""
+
+    def chunk(name, content):
+        return (
+            struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+        )
+
+    head = struct.pack(">IIBBBBB", width, len(rows), depth, colour_type, 0, 0, 0)
+    body = zlib.compress(b"".join(b"\0" + row for row in rows))
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", body) + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize(("colour_type", "samples"), [(2, 3), (4, 2), (6, 4)])
+def test_deep_colour_png_is_refused_and_not_cut_to_8_bits(tmp_path, colour_type, samples):
+    path = tmp_path / "a.png"
+    path.write_bytes(png([bytes(range(2 * samples * 5))] * 4, 5, 16, colour_type))
+    with pytest.raises(ValueError, match=r"16 bits.*TIFF"):
+        image.read(path)
+
+
+def test_16_bit_grey_png_keeps_every_bit(tmp_path):
+    a = np.array([[0, 1, 257], [32768, 65534, 65535]], np.uint16)
+    path = tmp_path / "a.png"
+    path.write_bytes(png([row.astype(">u2").tobytes() for row in a], 3, 16, 0))
+    np.testing.assert_array_equal(image.read(path, as_float=False), a)
+
+
+def test_two_and_four_bit_greys_span_black_to_white(tmp_path):
+    path = tmp_path / "a.png"
+    path.write_bytes(png([bytes([0b00011011])], 4, 2, 0))
+    np.testing.assert_allclose(image.read(path), [[0, 1 / 3, 2 / 3, 1]], atol=1e-15)
+    tiff = io.BytesIO()
+    tifffile.imwrite(tiff, np.array([[0x0F, 0x80]], np.uint8), photometric="minisblack", metadata=None)
+    tiff.seek(0)
+    with tifffile.TiffFile(tiff) as t:
+        tags = t.pages[0].tags
+        patches = [(tags["BitsPerSample"].valueoffset, 4), (tags["ImageWidth"].valueoffset, 4)]
+    content = bytearray(tiff.getvalue())
+    for where, value in patches:
+        content[where : where + 2] = struct.pack("<H", value)
+    (tmp_path / "a.tif").write_bytes(content)
+    np.testing.assert_allclose(image.read(tmp_path / "a.tif"), [[0, 1, 8 / 15, 0]], atol=1e-15)
+
+
+def test_16_bit_pgm(tmp_path):
+    a = np.array([[0, 1, 257], [32768, 65534, 65535]])
+    (tmp_path / "a.pgm").write_bytes(b"P5 3 2 65535\n" + a.astype(">u2").tobytes())
+    np.testing.assert_array_equal(
+        image.read(tmp_path / "a.pgm"), skimage.util.img_as_float(a.astype(np.uint16))
+    )
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.uint32])
+def test_tiff_with_zero_as_white(tmp_path, dtype):
+    stored = (np.iinfo(dtype).max - GREY.astype(np.int64)).astype(dtype)
+    tifffile.imwrite(tmp_path / "w.tif", stored, photometric="miniswhite")
+    np.testing.assert_array_equal(image.read(tmp_path / "w.tif", as_float=False), GREY.astype(dtype))
+    tifffile.imwrite(tmp_path / "f.tif", GREY.astype(np.float32), photometric="miniswhite")
+    with pytest.raises(ValueError, match="zero is white"):
+        image.read(tmp_path / "f.tif")
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.float32])
+def test_tiff_stored_colour_by_colour(tmp_path, dtype):
+    a = RGB.astype(dtype)
+    tifffile.imwrite(tmp_path / "p.tif", a.transpose(2, 0, 1), photometric="rgb", planarconfig="separate")
+    np.testing.assert_array_equal(image.read(tmp_path / "p.tif", as_float=False), a)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int16, np.int32, np.uint32, np.float16, np.float64])
+def test_tiff_of_the_rarer_numbers(tmp_path, dtype):
+    a = GREY.astype(dtype)
+    tifffile.imwrite(tmp_path / "a.tif", a)
+    assert image.read(tmp_path / "a.tif", as_float=False).dtype == dtype
+    np.testing.assert_array_equal(image.read(tmp_path / "a.tif"), skimage.util.img_as_float(a))
+
+
+def test_tiff_pages_however_they_were_written(tmp_path):
+    pages = np.stack([GREY, GREY + 1, GREY + 2])
+    with tifffile.TiffWriter(tmp_path / "a.tif") as tiff:
+        for page in pages:
+            tiff.write(page)
+    pictures = [Image.fromarray(page) for page in pages]
+    pictures[0].save(tmp_path / "b.tif", save_all=True, append_images=pictures[1:])
+    tifffile.imwrite(tmp_path / "c.tif", pages, imagej=True)
+    tifffile.imwrite(tmp_path / "d.tif", pages, bigtiff=True, byteorder=">", photometric="minisblack")
+    for name in "abcd":
+        np.testing.assert_array_equal(image.read(tmp_path / f"{name}.tif", as_float=False), pages)
+
+
+def test_tiff_that_is_no_plain_stack(tmp_path):
+    with tifffile.TiffWriter(tmp_path / "sizes.tif") as tiff:
+        tiff.write(GREY)
+        tiff.write(GREY[:2])
+    with pytest.raises(ValueError, match="different sizes"):
+        image.read(tmp_path / "sizes.tif")
+    tifffile.imwrite(tmp_path / "hyper.tif", np.zeros((2, 3, 4, 5), np.uint8), imagej=True)
+    with pytest.raises(ValueError, match="several axes"):
+        image.read(tmp_path / "hyper.tif")
+    tifffile.imwrite(
+        tmp_path / "bands.tif", np.zeros((4, 5, 4), np.uint8), photometric="rgb", extrasamples=[0]
+    )
+    with pytest.raises(ValueError, match=r"^[^:]*bands.tif has 4 samples a pixel, some of unknown meaning"):
+        image.read(tmp_path / "bands.tif")
+    tifffile.imwrite(tmp_path / "complex.tif", np.zeros((4, 5), np.complex64))
+    with pytest.raises(ValueError, match="not real numbers"):
+        image.read(tmp_path / "complex.tif")
+
+
+def test_a_turned_jpeg_is_turned_upright(tmp_path):
+    y = np.mgrid[:16, :32][0] * 8
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be shown turned by 90 degrees clockwise
+    path = pillow(tmp_path / "a.jpg", y.astype(np.uint8), exif=exif, quality=100)
+    assert np.abs(image.read(path, as_float=False).astype(int) - np.rot90(y, -1)).max() <= 3
+
+
+def test_gif_of_several_frames_is_a_stack(tmp_path):
+    frames = [Image.fromarray(RGB), Image.fromarray(RGB[::-1].copy())]
+    frames[0].save(tmp_path / "a.gif", save_all=True, append_images=frames[1:])
+    assert image.read(tmp_path / "a.gif").shape == (2, 4, 5, 3)
+
+
+def test_the_content_counts_and_not_the_name(tmp_path):
+    pillow(tmp_path / "really_tiff.png", GREY, format="TIFF")
+    pillow(tmp_path / "really_png.tif", GREY, format="PNG")
+    pillow(tmp_path / "no_suffix", GREY, format="PNG")
+    for name in ("really_tiff.png", "really_png.tif", "no_suffix"):
+        np.testing.assert_array_equal(image.read(tmp_path / name, as_float=False), GREY)
+
+
+# -- files that cannot be read ---------------------------------------------------------------
+
+
+def test_missing_folder_and_empty(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no such file"):
+        image.read(tmp_path / "a.png")
+    with pytest.raises(FileNotFoundError):
+        image.read("https://example.org/a.png")
+    with pytest.raises(IsADirectoryError, match="is a folder; name"):
+        image.read(tmp_path)
+    (tmp_path / "e.png").touch()
+    with pytest.raises(ValueError, match="0 bytes"):
+        image.read(tmp_path / "e.png")
+
+
+def test_unreadable(tmp_path, monkeypatch):
+    path = pillow(tmp_path / "a.png", GREY)
+
+    def refuse(*args, **kwargs):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("pathlib.Path.open", refuse)  # root may read everything, so chmod would not do
+    with pytest.raises(PermissionError, match="may not read"):
+        image.read(path)
+
+
+def test_what_is_no_image(tmp_path):
+    path = tmp_path / "a.png"
+    for content in (
+        b"hello",
+        b"\x89PNG\r\n\x1a\n",
+        b"II*\0",
+        b"\xff\xd8\xff\xe0",
+        os.urandom(1000),
+        b"GIF89a",
+    ):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match="cannot read") as caught:
+            image.read(path)
+        assert str(path) in str(caught.value)
+
+
+@pytest.mark.filterwarnings("ignore:Truncated File Read:UserWarning")
+@pytest.mark.parametrize("name", ["a.png", "a.jpg", "a.gif", "a.tif", "deep.tif", "a.bmp"])
+def test_a_file_cut_short_is_an_error_at_every_length(tmp_path, rng, name):
+    pixels = rng.integers(0, 255, (24, 24), np.uint8)
+    whole = pillow(tmp_path / name, pixels.astype(np.uint16) if name == "deep.tif" else pixels).read_bytes()
+    for length in range(1, int(0.9 * len(whole)), 29):
+        (tmp_path / name).write_bytes(whole[:length])
+        with pytest.raises(ValueError, match="cannot read"):
+            image.read(tmp_path / name)
+
+
+def test_nan_in_a_tiff(tmp_path):
+    a = np.ones((4, 5), np.float32)
+    a[1, 2], a[3, 3] = np.nan, np.inf
+    tifffile.imwrite(tmp_path / "n.tif", a)
+    with pytest.raises(ValueError, match=r"n.tif holds 2 value\(s\) that are NaN or infinite.*\(1, 2\)"):
+        image.read(tmp_path / "n.tif")
+
+
+def test_a_picture_too_large_for_pillow_is_refused_in_words(tmp_path, monkeypatch):
+    path = pillow(tmp_path / "a.png", GREY)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 15)  # warns above 15 pixels, refuses above 30
+    assert image.read(path).shape == (4, 5)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 9)
+    with pytest.raises(ValueError, match="cannot read"):
+        image.read(path)
+
+
+# -- writing ---------------------------------------------------------------------------------
+
+
+def test_nothing_is_overwritten_unasked(tmp_path):
+    path = tmp_path / "a.png"
+    image.write(path, GREY)
+    with pytest.raises(FileExistsError, match="overwrite=True"):
+        image.write(path, RGB)
+    np.testing.assert_array_equal(image.read(path, as_float=False), GREY)
+    image.write(path, RGB, overwrite=True)
+    np.testing.assert_array_equal(image.read(path, as_float=False), RGB)
+
+
+def test_a_file_that_appears_meanwhile_is_not_overwritten(tmp_path, monkeypatch):
+    path = tmp_path / "a.png"
+    encode = image._encode
+
+    def slow(*args):
+        path.write_bytes(b"mine")
+        return encode(*args)
+
+    monkeypatch.setattr(image, "_encode", slow)
+    with pytest.raises(FileExistsError):
+        image.write(path, GREY)
+    assert path.read_bytes() == b"mine"
+    assert os.listdir(tmp_path) == ["a.png"]
+
+
+def test_a_failed_write_leaves_nothing_and_keeps_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "a.png"
+    path.write_bytes(b"old")
+
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(OSError, match="No space"):
+        image.write(path, GREY, overwrite=True)
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["a.png"]
+
+
+def test_a_link_stays_a_link(tmp_path):
+    target, link = tmp_path / "target.png", tmp_path / "link.png"
+    image.write(target, GREY)
+    link.symlink_to(target)
+    with pytest.raises(FileExistsError):
+        image.write(link, RGB)
+    image.write(link, RGB, overwrite=True)
+    assert link.is_symlink()
+    np.testing.assert_array_equal(image.read(target, as_float=False), RGB)
+
+
+def test_new_files_have_the_usual_permissions(tmp_path):
+    image.write(tmp_path / "a.png", GREY)
+    (tmp_path / "plain").touch()
+    assert (tmp_path / "a.png").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_check_writable(tmp_path, monkeypatch):
+    assert image.check_writable(tmp_path / "new.json") == tmp_path / "new.json"
+    with pytest.raises(IsADirectoryError, match="add a file name"):
+        image.check_writable(tmp_path)
+    with pytest.raises(FileNotFoundError, match="make it first"):
+        image.check_writable(tmp_path / "none" / "a.png")
+    with pytest.raises(OSError, match="not a regular file"):
+        image.check_writable("/dev/null", overwrite=True)
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="folder"):
+        image.check_writable(tmp_path / "file" / "a.png")
+    monkeypatch.setattr(os, "access", lambda *a: False)
+    with pytest.raises(PermissionError, match="not writable"):
+        image.check_writable(tmp_path / "new.png")
+
+
+def test_an_input_is_never_written_over(tmp_path, monkeypatch):
+    path = tmp_path / "in.png"
+    image.write(path, GREY)
+    (tmp_path / "soft.png").symlink_to(path)
+    os.link(path, tmp_path / "hard.png")
+    monkeypatch.chdir(tmp_path)
+    for name in (path, "in.png", "./in.png", "soft.png", "hard.png"):
+        with pytest.raises(ValueError, match="inputs are never overwritten"):
+            image.check_writable(name, overwrite=True, inputs=["gaussian:9,1.2", path])
+    assert image.check_writable("out.png", inputs=[path]).name == "out.png"
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "bits", "words"),
+    [
+        ("a.bmp", (4, 5), None, "use one of .png"),
+        ("a", (4, 5), None, "without a suffix"),
+        ("a.png", (5,), None, "not shape"),
+        ("a.png", (0, 5), None, "not shape"),
+        ("a.tif", (2, 2, 4, 5), None, "not shape"),
+        ("a.tif", (2, 2, 4, 5, 3), None, "not shape"),
+        ("a.png", (2, 4, 5), None, "not a stack"),
+        ("a.jpg", (2, 4, 5, 3), None, "not a stack"),
+        ("a.png", (4, 5), 32, "8, 16"),
+        ("a.jpg", (4, 5), 16, "8"),
+        ("a.tif", (4, 5), 12, "8, 16, 32"),
+        ("a.png", (4, 5, 3), 16, "colour PNGs of 16 bits"),
+    ],
+)
+def test_write_refuses_before_it_touches_the_disk(tmp_path, name, shape, bits, words):
+    with pytest.raises(ValueError, match=words):
+        image.write(tmp_path / name, np.zeros(shape), bits=bits)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", ["a.png", "a.tif"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_write_refuses_what_is_not_finite(tmp_path, name, value):
+    with pytest.raises(ValueError, match="NaN or infinite"):
+        image.write(tmp_path / name, np.array([[0.0, value]]))
+    assert os.listdir(tmp_path) == []
+
+
+def test_write_refuses_what_float32_cannot_hold(tmp_path):
+    with pytest.raises(ValueError, match="32-bit"):
+        image.write(tmp_path / "a.tif", np.array([[1e300]]))
+
+
+@pytest.mark.parametrize("shape", [(4, 5), (4, 5, 3), (2, 4, 5), (2, 4, 5, 3), (4, 3)])
+def test_is_colour_goes_by_the_last_of_three_axes(shape):
+    assert image.is_colour(np.zeros(shape)) == (shape in [(4, 5, 3), (2, 4, 5, 3)])
