@@ -151,13 +151,13 @@ def gauss_seidel(
         x = as_rhs(x0, n, "x0", dtype=a.dtype, finite=check_finite).copy()
         if x.shape != b.shape:
             raise ValueError(f"x0 must have the shape of b, {b.shape}, not {x.shape}")
+    if b.size == 0:
+        return x, GaussSeidelInfo(0, 0.0, "converged", "there is nothing to solve")
     if acceleration == "cg":
         _check_symmetric(a, eps**0.5)
     if not (a.flags.c_contiguous or a.flags.f_contiguous):
         a = a.copy()
 
-    if b.size == 0:
-        return x, GaussSeidelInfo(0, 0.0, "converged", "there is nothing to solve")
     scale = _column_scale(b)
     x = x / scale * (b != 0).any(axis=0)  # where b is zero so is x, and no relative residual can be asked
     system = _System(a, b / scale)
