@@ -1,11 +1,12 @@
-// C = alpha op(A) op(B) + beta C on row-major views; float32 and float64, any m, n, k, any leading dimension.
+// C = alpha op(A) op(B) + beta C on row-major views; float32 and float64, any m, n, k and leading
+// dimension; compute capability 8.0 on.
 //
 // Kernels (grid: one block a tile of C, numbered in one dimension by `tile_of`)
 //   matmul_tiled    256 threads, tile 128 x 128 x 16    shared-memory tiles, 8 x 8 results a thread in registers
 //   matmul_tensor   256 threads, tile 128 x 128 x 16    the same on the tensor cores through mma.sync (sm_80 on):
 //                                                       float64 DMMA; float32 as three TF32 products of operands
 //                                                       split into hi + lo, summed outside the tensor cores
-//   matmul_row_max  256 threads a 128 x 1024 panel      largest |x| of each row of an operand (half variant only)
+//   matmul_row_max  256 threads a 128 x 256 panel       largest |x| of each row of an operand (half variant only)
 //   matmul_pack     256 threads a 128-row chunk         hi and lo parts of an operand, laid out as wgmma reads them
 //   matmul_wgmma    384 threads, tile 128 x 256,        the product of two packed operands (sm_90a), blocks in
 //                   clusters of 2                       pairs that share the columns of B
@@ -60,7 +61,8 @@ struct Loader {
 
     __device__ Loader(const real* x, index_t ld, bool along_k, index_t row0, index_t rows, index_t k)
         : start(x), row_stride(along_k ? ld : 1), term_stride(along_k ? 1 : ld), k_left(k),
-          rows_left((int)minimum(rows - row0, (index_t)TILE)), row(along_k ? threadIdx.x / DEPTH : threadIdx.x % TILE),
+          rows_left((int)minimum(rows - row0, (index_t)TILE)),
+          row(along_k ? threadIdx.x / DEPTH : threadIdx.x % TILE),
           term(along_k ? threadIdx.x % DEPTH : threadIdx.x / TILE), along_k(along_k)
     {
         next = x + (row0 + row) * row_stride + term * term_stride;
@@ -73,7 +75,8 @@ struct Loader {
         real* to = tile + row * PITCH + term;
         if (whole) {
 #pragma unroll
-            for (int i = 0; i < TILE * DEPTH / 256; ++i, from += stride) copy_async(to + i * (ROWS * PITCH + TERMS), from, true);
+            for (int i = 0; i < TILE * DEPTH / 256; ++i, from += stride)
+                copy_async(to + i * (ROWS * PITCH + TERMS), from, true);
         } else {
 #pragma unroll 1
             for (int i = 0; i < TILE * DEPTH / 256; ++i, from += stride) {
@@ -621,7 +624,8 @@ __device__ inline void wgmma_product(const unsigned char* a, const unsigned char
             for (int half = 0; half < 2; ++half)
 #pragma unroll
                 for (int e = 0; e < 64; ++e) {
-                    const int exponent = -row_exponents[e / 2 % 2] - col_exponents[half * TILE + e / 4 * 8 + lane % 4 * 2 + e % 2];
+                    const int q = half * TILE + e / 4 * 8 + lane % 4 * 2 + e % 2;
+                    const int exponent = -row_exponents[e / 2 % 2] - col_exponents[q];
                     // In two factors: one could leave the range of float32 although the result does not.
                     sum[half][e] *= power_of_two(exponent / 2);
                     sum[half][e] *= power_of_two(exponent - exponent / 2);

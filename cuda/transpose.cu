@@ -1,14 +1,15 @@
 // Transpose of a row-major matrix, and the mirror of its lower triangle; any size and leading dimension.
 //
-// Kernels (256 threads, 32 x 8; one block a tile of 32 x 32, numbered in one dimension by rows of tiles)
+// Kernels (256 threads; one block a square tile of 256 bytes a side, numbered in one dimension by rows of tiles:
+//          float32 64 x 64 elements by 64 x 4 threads, float64 32 x 32 by 32 x 8)
 //   transpose            b = a', out of place, one block a tile of a
 //   transpose_in_place   a = a', square: the block of an upper tile swaps it with its mirror image
 //   transpose_mirror     the strictly upper triangle becomes the transpose of the lower one
-// Operations: none. Bytes: read every element once, write it once (mirror: half of that), in rows of 32
-//   elements on both sides, because a tile turns in shared memory.
+// Operations: none. Bytes: read every element once, write it once (mirror: half of that), in rows of
+//   256 bytes on both sides, because a tile turns in shared memory.
 // Source: M. Scarpino, "OpenCL in Action", Manning 2012, chapter 12 (tile pairs over the upper triangle).
 
-constexpr int SIDE = 32, ROWS = 8;
+constexpr int SIDE = 256 / sizeof(real), ROWS = 256 / SIDE;
 
 // The tile with the given corner, to shared memory and back; what lies outside the matrix is left alone.
 __device__ inline void read_tile(real (&tile)[SIDE][SIDE + 1], const real* x, index_t ld, index_t row0, index_t col0,
@@ -27,7 +28,8 @@ __device__ inline void write_turned(const real (&tile)[SIDE][SIDE + 1], real* x,
     const index_t col = col0 + threadIdx.x;
 #pragma unroll
     for (int i = threadIdx.y; i < SIDE; i += ROWS)
-        if (row0 + i < rows && col < cols && (!above || col > row0 + i)) x[(row0 + i) * ld + col] = tile[threadIdx.x][i];
+        if (row0 + i < rows && col < cols && (!above || col > row0 + i))
+            x[(row0 + i) * ld + col] = tile[threadIdx.x][i];
 }
 
 extern "C" __global__ void __launch_bounds__(256)

@@ -10,8 +10,16 @@ pytestmark = pytest.mark.gpu
 
 EPS = {"f": 2.0**-23, "d": 2.0**-52}
 OWN = [("split", "f"), ("half", "f"), ("tensor", "f"), ("tiled", "f"), ("tensor", "d"), ("tiled", "d")]
-ENGINES = [*OWN, ("cublas", "f"), ("cublas", "d")]
-SIZES = [(1, 1, 1), (17, 5, 3), (127, 129, 33), (129, 257, 128), (300, 1000, 65), (513, 385, 1000)]
+ENGINES = [*OWN, ("tf32x3", "f"), ("cublas", "f"), ("cublas", "d")]
+SIZES = [
+    (1, 1, 1),
+    (17, 5, 3),
+    (127, 129, 33),
+    (129, 257, 128),
+    (300, 1000, 65),
+    (513, 385, 1000),
+    (1, 4097, 9),
+]
 
 
 def uniform(rng, cupy, shape, dtype, low=-1.0):
@@ -33,8 +41,8 @@ def allowed(a, b, k, dtype, factor):
 
 
 def factor_of(engine, k):
-    # Sums outside the tensor cores are short; the others add k terms one after the other.
-    return 8 if engine in ("split", "half") else 4 + 0.5 * np.sqrt(k)
+    # Sums outside the tensor cores are short; the others add k terms one after the other, tf32x3 with truncation.
+    return 8 if engine in ("split", "half") else 8 + 0.25 * k if engine == "tf32x3" else 4 + 0.5 * np.sqrt(k)
 
 
 @pytest.mark.parametrize(("engine", "dtype"), ENGINES)
@@ -87,6 +95,22 @@ def test_symmetric_product_of_one_array(cupy, rng, engine, dtype, trans):
     exact = op.astype(np.float64) @ op.T.astype(np.float64)
     bound = allowed(op, op.T, a.shape[1 - trans], dtype, factor_of(engine, 301))
     assert bool((cupy.tril(abs(c - exact)) <= bound)[cupy.tri(m, dtype=bool)].all())
+
+
+@pytest.mark.parametrize(("engine", "dtype"), ENGINES)
+@pytest.mark.parametrize("lower_only", [False, True])
+def test_products_of_one_memory_with_itself(cupy, rng, engine, dtype, lower_only):
+    """Not only A A': also A A, and A times the transpose of its first rows."""
+    a = uniform(rng, cupy, (300, 300), dtype)
+    for rows, cols, transb in ((300, 300, False), (300, 170, True), (170, 300, True)):
+        x, y = a[:rows], a[:cols] if transb else a
+        c = cupy.zeros((rows, cols), dtype)
+        _gemm.gemm(x, y, c, transb=transb, lower_only=lower_only, engine=engine)
+        op = y.T if transb else y
+        exact = x.astype(np.float64) @ op.astype(np.float64)
+        if lower_only:
+            exact = cupy.tril(exact)
+        assert bool((abs(c - exact) <= allowed(x, op, 300, dtype, factor_of(engine, 300))).all())
 
 
 @pytest.mark.parametrize("engine", ["split", "half", "tensor"])
@@ -142,11 +166,28 @@ def test_non_finite_elements_are_not_lost(cupy, rng, engine):
     assert int(spoilt.sum()) == 2 * 140 + 138
 
 
-def test_a_product_over_nothing_scales_c(cupy):
-    c = cupy.ones((5, 6))
-    _gemm.gemm(cupy.empty((5, 0)), cupy.empty((0, 6)), c, beta=2.0)
+@pytest.mark.parametrize("engine", ["split", "half", "tensor", "tiled"])
+def test_positions_beyond_two_to_the_31(cupy, rng, engine):
+    n, k = 46400, 40  # n * n does not fit an int
+    if cupy.cuda.runtime.memGetInfo()[0] < 12 << 30:
+        pytest.skip("needs 12 GiB of GPU memory")
+    a, b = uniform(rng, cupy, (n, k), "f"), uniform(rng, cupy, (k, n), "f")
+    c = cupy.full((n, n), np.nan, np.float32)
+    _gemm.gemm(a, b, c, engine=engine)
+    exact = a[-130:].astype(np.float64) @ b.astype(np.float64)
+    assert bool((abs(c[-130:] - exact) <= allowed(a[-130:], b, k, "f", 8)).all())
+    assert transpose(c, overwrite_a=True) is c
+    assert bool((abs(c[:, -130:] - exact.T) <= allowed(a[-130:], b, k, "f", 8).T).all())
+    del c
+    cupy.get_default_memory_pool().free_all_blocks()
+
+
+@pytest.mark.parametrize(("engine", "dtype"), ENGINES)
+def test_a_product_over_nothing_scales_c(cupy, engine, dtype):
+    a, b, c = cupy.empty((5, 0), dtype), cupy.empty((0, 6), dtype), cupy.ones((5, 6), dtype)
+    _gemm.gemm(a, b, c, beta=2.0, engine=engine)
     assert bool((c == 2).all())
-    _gemm.gemm(cupy.empty((5, 0)), cupy.empty((0, 6)), c)
+    _gemm.gemm(a, b, c, engine=engine)
     assert bool((c == 0).all())
 
 

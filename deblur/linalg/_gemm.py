@@ -14,13 +14,14 @@ import numpy as np
 
 from .. import kernels
 from ..backend import Array
+from ..errors import NoGPUError
 
 ENGINES = {
     "cublas": "cuBLAS in the dtype itself",
     "tiled": "own kernel: shared-memory tiles, register blocking, no tensor cores",
     "tensor": "own kernel on mma.sync: float64 DMMA, or float32 as `split` does it (sm_80)",
     "split": "own kernel: float32 as three TF32 products on wgmma, summed outside the tensor cores (sm_90)",
-    "half": "own kernel: as `split`, of scaled float16 parts: twice as fast, accurate in norm (sm_90)",
+    "half": "own kernel: as `split`, of scaled float16 parts: faster, accurate in norm (sm_90)",
     "tf32x3": "cuBLAS, three TF32 products: rougher, for its sums stay in the tensor cores' accumulators",
     "tf32": "cuBLAS, one TF32 product: about three decimal digits",
 }
@@ -60,9 +61,9 @@ def _operand(x: Array, trans: bool, name: str) -> _Operand:
     return _Operand(x, cols, rows, ld, True) if trans else _Operand(x, rows, cols, ld, False)
 
 
-def _same(x: _Operand, y: _Operand) -> bool:
-    """Whether op(B) is op(A)' because both are read from the same memory."""
-    return x.array.data.ptr == y.array.data.ptr and x.ld == y.ld and x.across != y.across and x.rows == y.cols
+def _twins(x: _Operand, y: _Operand) -> bool:
+    """Whether op(B)' is op(A), or its first rows, or the other way round: both read the same memory."""
+    return x.array.data.ptr == y.array.data.ptr and x.ld == y.ld and x.across != y.across
 
 
 @functools.cache
@@ -94,7 +95,9 @@ def choose_engine(m: int, n: int, k: int, dtype: Any, engine: str = "auto") -> s
         raise ValueError(f"engine {engine!r} is for float32: choose 'auto', 'cublas', 'tensor' or 'tiled'")
     if engine in ("split", "half") and capability != 90:
         engine = "tensor"
-    return "tiled" if engine == "tensor" and capability < 80 else engine
+    if engine in ("tiled", "tensor") and capability < 80:
+        raise NoGPUError(f"engine {engine!r} needs compute capability 8.0 or newer, not {capability / 10}")
+    return engine
 
 
 def gemm(
@@ -125,7 +128,7 @@ def gemm(
         Compute only c[i, j] with i >= j; what lies above the diagonal keeps its values.
     engine : str
         'auto', 'fastest' or a key of `ENGINES`; `choose_engine` says which one runs. cuBLAS has a lower half only
-        for op(B) = op(A)'; elsewhere `tensor` takes its place.
+        for op(B) = op(A)' read from the same memory; elsewhere `tensor` takes its place.
     """
     import cupy
 
@@ -140,15 +143,20 @@ def gemm(
         return c
     if z.across:
         raise ValueError(f"c has strides {c.strides}: it must be row-major")
-    same = _same(x, y)
     if k == 0:
         engine = "tiled"
-    elif lower_only and engine == "cublas" and not same:
-        engine = choose_engine(m, n, k, c.dtype, "tensor")
+    elif lower_only and engine == "cublas":
+        if m > n:  # the rows below the square are full
+            top, bottom = (a[:, :n], a[:, n:]) if transa else (a[:n], a[n:])
+            gemm(top, b, c[:n], alpha, beta, transa, transb, True, engine)
+            gemm(bottom, b, c[n:], alpha, beta, transa, transb, False, engine)
+            return c
+        if m < n or not _twins(x, y):
+            engine = choose_engine(m, n, k, c.dtype, "tensor")
     if engine in ("tiled", "tensor"):
         _portable(f"matmul_{engine}", x, y, z, alpha, beta, lower_only)
     elif engine in ("split", "half"):
-        _wgmma(x, y, z, alpha, beta, lower_only, engine == "half", same)
+        _wgmma(x, y, z, alpha, beta, lower_only, engine == "half")
     elif lower_only and engine == "cublas":
         _syrk(x, z, alpha, beta)
     elif lower_only:
@@ -181,7 +189,6 @@ def _wgmma(
     beta: float,
     lower_only: bool,
     half: bool,
-    same: bool,
 ) -> None:
     """Pack both operands, k by k where they are large, and multiply."""
     m, n, k = z.rows, z.cols, x.cols
@@ -196,11 +203,13 @@ def _wgmma(
     for first in range(0, chunks, step):
         part = slice(first * depth, min((first + step) * depth, k))
         count = -(-(part.stop - part.start) // depth)
-        a, a_max = _pack(x.array[part] if x.across else x.array[:, part], x.ld, not x.across, half)
-        if same:
-            b, b_max = a, a_max
+        of_a = x.array[part] if x.across else x.array[:, part]
+        of_b = y.array[:, part] if y.across else y.array[part]
+        if not _twins(x, y):
+            a, a_max = _pack(of_a, x.ld, not x.across, half)
+            b, b_max = _pack(of_b, y.ld, y.across, half)
         else:
-            b, b_max = _pack(y.array[:, part] if y.across else y.array[part], y.ld, y.across, half)
+            a, a_max = b, b_max = _pack(of_a if m >= n else of_b, x.ld, y.across, half)
         scales = (a_max, b_max) if half else ()
         multiply(
             blocks, 384, a, b, m, n, count, z.array, z.ld, alpha, beta, lower_only, *scales,

@@ -129,11 +129,12 @@ def _launch(kernel: str, a: Array, out: Array | None = None) -> bool:
     ld = a.strides[0] // a.itemsize if rows > 1 else cols
     if ld < cols:
         return False
-    tiles = -(-rows // 32) * -(-cols // 32)
+    side = 256 // a.itemsize
+    tiles = -(-rows // side) * -(-cols // side)
     sizes = (rows,) if out is None else (rows, cols)
     arrays: tuple[Any, ...] = (a.view(real), ld)
     if out is not None:
         arrays += (out.view(real), rows)
     if tiles:
-        kernels.launch("transpose", kernel, tiles, (32, 8), *sizes, *arrays, dtype=real)
+        kernels.launch("transpose", kernel, tiles, (side, 256 // side), *sizes, *arrays, dtype=real)
     return True
