@@ -84,7 +84,7 @@ class _Banded:
         h = blur.to_sparse()
         a = scipy.sparse.tril(h @ h.T, format="coo")
         below = a.row - a.col
-        band = np.zeros((int(below.max()) + 1, blur.shape[0]), problem.dtype)
+        band = np.zeros((int(below.max()) + 1, blur.shape[0]), problem.dtype, order="F")  # as LAPACK has it
         band[below, a.col] = a.data
         band[0] += problem.dtype.type(problem.lam)
         del a, below

@@ -29,8 +29,9 @@ Schwarz preconditioner). It is not symmetric, so the iteration is GMRES, which
 minimises the residual itself, and the residual of G s is that of A z.
 
 The residual ‖b − A z‖/‖b‖ is computed through the blur at the end, and the
-solve goes on from there if it is not what was asked for: 1e-8 by default in
-float64 and 1e-6 in float32. Failure is reported, never hidden. Iterations do
+solve goes on from there if it is not what was asked for. The default is 1e-8
+in float64 and 1e-6 in float32, and more where a small λ would let a residual
+of that size show in f. Failure is reported, never hidden. Iterations do
 not grow with the image. They grow as λ falls; with a PSF whose transform has
 many zeros (motion, camera shake) and λ below about 1e-6 times the squared sum
 of the PSF no iteration is worth it, and `banded` or a dense method is.
@@ -354,8 +355,18 @@ class _Iteration:
             self._m = _Embedding(problem)
             self._rim = _Rim(problem.blur, problem.lam, problem.xp)
             self._schwarz = _Schwarz(self._rim, self._m, problem)
-        default = 1e-8 if problem.dtype == np.float64 else 1e-6
-        self._rtol = default if problem.rtol is None else problem.rtol
+        # What must be reached, and what is aimed at: unless the caller says otherwise, so much that f itself
+        # is right to about ten times that. The error of f is at most the residual's norm over 2 √λ for
+        # "tikhonov", over λ for "hht" (for a PSF that sums to one).
+        self._enough = (
+            (1e-8 if problem.dtype == np.float64 else 1e-6) if problem.rtol is None else problem.rtol
+        )
+        self._rtol = self._enough
+        if problem.rtol is None:
+            relative = problem.lam / float(np.abs(problem.blur.psf).sum()) ** 2
+            amplification = 1 / relative if problem.formula == "hht" else 0.5 / np.sqrt(relative)
+            finest = 200 * float(np.finfo(problem.dtype).eps)
+            self._rtol = min(self._enough, max(10 * self._enough / amplification, finest))
         self._limit = _MAX_ITERATIONS if problem.max_iterations is None else problem.max_iterations
 
     def solve(self, g: Array) -> tuple[Array, Info]:
@@ -379,19 +390,19 @@ class _Iteration:
             before, reached = reached, float((_norms(r.reshape(r.shape[0], -1)) / scale).max())
             if self._problem.callback is not None:
                 self._problem.callback(iterations, reached)
-            if reached <= self._rtol:
-                note = f"GMRES on the rim, relative residual {reached:.1e}"
-                return z if hht else f, Info(iterations, True, note)
             # `not <` so that NaN stops too.
-            if iterations >= self._limit or not reached < 0.5 * before:
+            if reached <= self._rtol or iterations >= self._limit or not reached < 0.5 * before:
                 break
+        if reached <= self._enough:
+            note = f"relative residual {reached:.1e} of (HHᵀ + λI) z"
+            return z if hht else f, Info(iterations, True, note)
         why = (
             f"stopped after {iterations} iterations"
             if iterations >= self._limit
             else f"stagnated after {iterations} iterations"
         )
         note = (
-            f"{why} at relative residual {reached:.1e} ({self._rtol:.1e} was asked for): use a larger λ than "
+            f"{why} at relative residual {reached:.1e} ({self._enough:.1e} was asked for): use a larger λ than "
             f"{lam:g}, method 'kronecker' if the PSF is separable, 'banded' or 'cholesky' for a small image"
             + (", or float64" if b.dtype == np.float32 else "")
         )

@@ -1,0 +1,121 @@
+"""What the tests of the structured solvers share: PSFs with and without symmetry, and the dense answer."""
+
+import numpy as np
+
+from deblur.backend import asnumpy
+from deblur.blur import Blur
+from deblur.solvers.base import Problem
+
+_rng = np.random.default_rng(7)
+
+
+def _symmetric(rows, cols):
+    """Random, symmetric in each axis, not separable."""
+    h = _rng.random((rows, cols)) + 0.1
+    h = h + h[::-1]
+    h = h + h[:, ::-1]
+    return h / h.sum()
+
+
+def _unit(h):
+    return h / h.sum()
+
+
+PSFS = {
+    "symmetric": _symmetric(5, 3),
+    "symmetric3": _symmetric(3, 3),
+    "column": _symmetric(3, 1),
+    "row": _symmetric(1, 5),
+    "separable": _unit(np.outer([1.0, 3, 2, 1], [2.0, 1, 0.5])),
+    "binomial": _unit(np.outer([1.0, 4, 6, 4, 1], [1.0, 2, 1])),
+    "point-symmetric": _unit(np.array([[3.0, 1, 0], [1, 4, 1], [0, 1, 3]])),
+    "asymmetric": _unit(_rng.random((5, 3))),
+    "even": _unit(_rng.random((4, 2))),
+    "pixel": np.array([[0.7]]),
+}
+
+
+def blurs(boundary, shapes, names=PSFS):
+    """Every PSF on every image size it fits."""
+    for name in names:
+        h = PSFS[name]
+        for shape in shapes:
+            if all(m <= n for m, n in zip(h.shape, shape, strict=True)):
+                try:
+                    yield name, Blur(h, shape, boundary)
+                except ValueError:  # antireflect cannot continue an image by more than its size
+                    continue
+
+
+def dense_answer(blur, lam, formula, g):
+    """The formula written out: H from `Blur.to_dense`, NumPy's general solver, float64."""
+    g = asnumpy(g).astype(np.float64)
+    h = blur.to_dense()
+    a = h @ h.T + lam * np.eye(h.shape[0])
+    columns = g.reshape(len(g), -1).T
+    f = h.T @ np.linalg.solve(a, columns) if formula == "tikhonov" else np.linalg.solve(a, h.T @ columns)
+    return f.T.reshape(len(g), *blur.scene_shape)
+
+
+def relative_error(f, reference):
+    return float(np.linalg.norm(asnumpy(f) - reference) / np.linalg.norm(reference))
+
+
+def problems(solver, blur, lam, **options):
+    """The problem by both formulas, as far as the solver serves it."""
+    for formula in ("tikhonov", "hht"):
+        problem = Problem(blur, lam, formula, **options)
+        if solver.refuses(problem) is None:
+            yield problem
+
+
+def check_against_dense(solver, rng, boundary, shapes, names=PSFS, lam=1e-6, tolerance=1e-8, xp=np):
+    """A stack of two by both formulas, against the dense answer; returns how many problems were served."""
+    served = 0
+    for name, blur in blurs(boundary, shapes, names):
+        g = rng.standard_normal((2, *blur.image_shape))
+        for problem in problems(solver, blur, lam, xp=xp):
+            f, info = solver.prepare(problem).solve(xp.asarray(g))
+            assert isinstance(f, xp.ndarray)
+            assert f.dtype == np.float64
+            assert info.converged, (name, blur, problem.formula, info)
+            error = relative_error(f, dense_answer(blur, lam, problem.formula, g))
+            assert error <= tolerance, (name, blur, problem.formula, error, info)
+            served += 1
+    return served
+
+
+def check_stack_is_frames(solver, problem, rng, tolerance=1e-12):
+    """A stack is solved as its frames are; a zero frame among them gives zero."""
+    g = rng.standard_normal((3, *problem.blur.image_shape)).astype(problem.dtype)
+    g[1] = 0
+    factor = solver.prepare(problem)
+    together, _ = factor.solve(g)
+    assert np.all(together[1] == 0)
+    for k in (0, 2):
+        alone, _ = factor.solve(g[k : k + 1])
+        assert relative_error(together[k : k + 1], alone) <= tolerance
+
+
+def check_spectrum(solver, blur, rng):
+    """Singular values, coefficients and synthesis against NumPy's SVD of the dense matrix."""
+    spectrum = solver.decompose(blur, np.dtype(np.float64), np)
+    h = blur.to_dense()
+    u, s, _ = np.linalg.svd(h, full_matrices=False)
+    values = spectrum.singular_values
+    assert values.shape == blur.image_shape
+    assert np.abs(np.sort(values.ravel())[::-1] - s).max() <= 1e-13 * s[0]
+    g = rng.standard_normal((2, *blur.image_shape))
+    power = spectrum.coefficients(g) ** 2
+    # Where singular values coincide only the power that falls on the group is defined: compare a smooth
+    # function of both, the residual and the trace that choose λ.
+    columns = g.reshape(2, -1).T
+    for lam in (1e-3, 1e-1):
+        filtered = ((lam / (values**2 + lam)) ** 2 * power).sum(axis=(1, 2))
+        expected = ((lam / (s**2 + lam))[:, None] ** 2 * (u.T @ columns) ** 2).sum(axis=0)
+        assert np.abs(filtered - expected).max() <= 1e-12 * expected.max()
+    # H applied to the synthesis with weights 1/(1 + σ) against the same through U.
+    scene = spectrum.restore(g, 1 / (1 + values))
+    again = u @ ((s / (1 + s))[:, None] * (u.T @ columns))
+    assert np.abs(blur.forward(scene).reshape(2, -1).T - again).max() <= 1e-12 * np.abs(again).max()
+    assert solver.decompose(blur, np.dtype(np.float64), np) is spectrum  # kept on the blur

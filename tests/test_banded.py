@@ -1,0 +1,64 @@
+"""Method banded against the dense answer."""
+
+import numpy as np
+import pytest
+from structured import PSFS, check_against_dense, check_stack_is_frames, dense_answer, relative_error
+
+import deblur.backend
+from deblur.blur import Blur
+from deblur.errors import InsufficientMemoryError, SingularMatrixError
+from deblur.solvers import banded
+from deblur.solvers.base import Problem
+
+SHAPES = [(7, 8), (8, 7), (11, 13), (12, 5), (1, 6), (5, 1), (1, 1)]
+
+
+@pytest.mark.parametrize("boundary", ["zero", "reflect", "antireflect", "unknown"])
+def test_equals_the_dense_answer(rng, boundary):
+    assert check_against_dense(banded, rng, boundary, SHAPES) >= 40
+
+
+@pytest.mark.parametrize("boundary", ["zero", "reflect", "antireflect", "unknown"])
+@pytest.mark.parametrize("shape", [(12, 9), (9, 12)])
+@pytest.mark.parametrize("name", PSFS)
+def test_the_band_is_as_announced(boundary, shape, name):
+    blur = Blur(PSFS[name], shape, boundary)
+    problem = Problem(blur, 1e-3)
+    work = banded.work(problem)
+    factor = banded.prepare(problem)._factor
+    assert factor.nbytes <= work.bytes
+    assert work.solve == 4 * blur.shape[0] * banded._bandwidth(blur)
+    assert len(factor) - 1 <= banded._bandwidth(blur)
+
+
+def test_stack_is_its_frames(rng):
+    check_stack_is_frames(banded, Problem(Blur(PSFS["even"], (9, 12)), 1e-3, "hht"), rng)
+
+
+def test_float32(rng):
+    blur = Blur(PSFS["asymmetric"], (16, 15))
+    g = rng.standard_normal((1, 16, 15)).astype(np.float32)
+    f, _ = banded.prepare(Problem(blur, 1e-2, dtype=np.dtype(np.float32))).solve(g)
+    assert f.dtype == np.float32
+    assert relative_error(f, dense_answer(blur, 1e-2, "tikhonov", g)) <= 2e-5
+
+
+def test_refusals():
+    reason = banded.refuses(Problem(Blur(PSFS["even"], (9, 8), "periodic"), 1e-3))
+    assert reason is not None
+    assert "fft" in reason
+    reason = banded.refuses(Problem(Blur(PSFS["even"], (9, 8), "unknown"), 1e-3, "hht"))
+    assert reason is not None
+    assert "square" in reason
+
+
+def test_too_large_is_refused_before_anything_is_allocated(monkeypatch):
+    monkeypatch.setattr(deblur.backend, "free_memory", lambda xp: 1 << 20)
+    with pytest.raises(InsufficientMemoryError, match="pcg"):
+        banded.prepare(Problem(Blur(PSFS["even"], (100, 100)), 1e-3))
+
+
+def test_singular_at_lambda_zero():
+    flat = np.array([[1.0, -1.0]])
+    with pytest.raises(SingularMatrixError, match="larger λ"):
+        banded.prepare(Problem(Blur(flat, (6, 6), "reflect"), 0.0))

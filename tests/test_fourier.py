@@ -1,0 +1,64 @@
+"""Method fft against the dense answer, and its spectrum against NumPy's SVD."""
+
+import numpy as np
+import pytest
+from structured import (
+    PSFS,
+    check_against_dense,
+    check_spectrum,
+    check_stack_is_frames,
+    dense_answer,
+    relative_error,
+)
+
+from deblur.blur import Blur
+from deblur.errors import SingularMatrixError
+from deblur.solvers import fourier
+from deblur.solvers.base import Problem
+
+SHAPES = [(7, 8), (8, 7), (11, 13), (1, 6), (5, 1), (1, 1)]
+
+
+def test_equals_the_dense_answer(rng, xp):
+    assert check_against_dense(fourier, rng, "periodic", SHAPES, xp=xp) >= 50
+
+
+@pytest.mark.parametrize("name", ["asymmetric", "even", "symmetric"])
+@pytest.mark.parametrize("shape", [(7, 8), (8, 7)])
+def test_spectrum(rng, name, shape):
+    check_spectrum(fourier, Blur(PSFS[name], shape, "periodic"), rng)
+
+
+def test_stack_is_its_frames(rng):
+    check_stack_is_frames(fourier, Problem(Blur(PSFS["even"], (9, 8), "periodic"), 1e-3), rng)
+
+
+def test_float32(rng):
+    blur = Blur(PSFS["asymmetric"], (16, 15), "periodic")
+    g = rng.standard_normal((1, 16, 15)).astype(np.float32)
+    f, _ = fourier.prepare(Problem(blur, 1e-2, dtype=np.dtype(np.float32))).solve(g)
+    assert f.dtype == np.float32
+    assert relative_error(f, dense_answer(blur, 1e-2, "tikhonov", g)) <= 1e-5
+
+
+def test_refuses_other_boundaries():
+    reason = fourier.refuses(Problem(Blur(PSFS["even"], (9, 8), "reflect"), 1e-3))
+    assert reason is not None
+    assert "reflect" in reason
+
+
+def test_lambda_zero(rng):
+    sharp = np.zeros((3, 3))
+    sharp[1, 1], sharp[0, 1] = 1, 0.25  # its transform stays away from zero
+    blur = Blur(sharp, (8, 9), "periodic")
+    f = rng.standard_normal((1, 8, 9))
+    restored, _ = fourier.prepare(Problem(blur, 0.0)).solve(blur.forward(f))
+    assert relative_error(restored, f) <= 1e-12
+    with pytest.raises(SingularMatrixError, match="larger λ"):
+        fourier.prepare(Problem(Blur(np.full((2, 2), 0.25), (8, 8), "periodic"), 0.0))
+
+
+def test_work_counts_the_memory_that_is_kept():
+    work = fourier.work(Problem(Blur(PSFS["even"], (64, 64), "periodic"), 1e-3))
+    assert work.bytes >= 64 * 64 * 8 * 3
+    assert work.solve > 0

@@ -1,0 +1,172 @@
+"""Method pcg against the dense answer, its parts against the products they replace, and its honesty."""
+
+import numpy as np
+import pytest
+import scipy.linalg
+from structured import (
+    PSFS,
+    check_against_dense,
+    check_stack_is_frames,
+    dense_answer,
+    problems,
+    relative_error,
+)
+
+from deblur import psf
+from deblur.blur import BOUNDARIES, Blur
+from deblur.solvers import banded, cosine, fourier, kronecker, pcg, sine
+from deblur.solvers.base import Problem
+
+SMALL = [(7, 8), (11, 13), (1, 6), (5, 1), (1, 1)]
+NAMES = ["symmetric", "row", "asymmetric", "even", "pixel"]
+
+
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+def test_equals_the_dense_answer_where_edges_meet(rng, xp, boundary):
+    least = 8 if boundary == "unknown" else 20
+    assert check_against_dense(pcg, rng, boundary, SMALL, NAMES, lam=1e-3, xp=xp) >= least
+
+
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+def test_equals_the_dense_answer_with_bands_and_corners(rng, xp, boundary):
+    names = ["asymmetric", "even", "row"]
+    assert check_against_dense(pcg, rng, boundary, [(31, 37)], names, lam=1e-2, xp=xp) >= 3
+
+
+@pytest.mark.parametrize("boundary", [b for b in BOUNDARIES if b != "periodic"])
+@pytest.mark.parametrize("name", ["asymmetric", "even", "symmetric", "column"])
+def test_all_that_differs_lies_on_the_rim(rng, boundary, name):
+    blur = Blur(PSFS[name], (37, 41), boundary)
+    problem = Problem(blur, 1e-2)
+    embedding, rim = pcg._Embedding(problem), pcg._Rim(blur, 1e-2, np)
+    assert rim.banded
+    x = rng.standard_normal((2, 37, 41))
+    difference = pcg.normal_product(blur, 1e-2, embedding(x)) - x
+    off_rim = difference - rim.put(rim.take(difference))
+    assert np.abs(off_rim).max() <= 1e-12
+    # The bands give what the whole product gives.
+    whole = rim.take(pcg.normal_product(blur, 1e-2, x))
+    assert np.abs(rim.product(x) - whole).max() <= 1e-13
+
+
+def test_few_iterations_whatever_the_size(rng):
+    iterations = []
+    for n in (64, 160):
+        blur = Blur(psf.gaussian(9, 1.5), (n, n))
+        g = blur.forward(rng.random((1, n, n)))
+        iterations.append(pcg.prepare(Problem(blur, 1e-3)).solve(g)[1].iterations)
+    assert max(iterations) <= 8  # preconditioned conjugate gradients take some 14 to 28
+
+
+def test_stack_is_its_frames(rng):
+    problem = Problem(Blur(PSFS["asymmetric"], (31, 37), "reflect"), 1e-2, rtol=1e-12)
+    check_stack_is_frames(pcg, problem, rng, tolerance=1e-9)
+
+
+@pytest.mark.parametrize("boundary", ["zero", "unknown"])
+def test_float32(rng, boundary):
+    blur = Blur(psf.gaussian(5, 1.0), (40, 33), boundary)
+    g = blur.forward(rng.random((1, *blur.scene_shape))).astype(np.float32)
+    f, info = pcg.prepare(Problem(blur, 1e-2, dtype=np.dtype(np.float32))).solve(g)
+    assert f.dtype == np.float32
+    assert info.converged
+    assert relative_error(f, dense_answer(blur, 1e-2, "tikhonov", g)) <= 2e-5
+
+
+def test_residual_is_what_it_says(rng):
+    blur = Blur(PSFS["asymmetric"], (31, 37))
+    g = rng.standard_normal((1, 31, 37))
+    for rtol in (1e-3, 1e-10):
+        f, info = pcg.prepare(Problem(blur, 1e-2, "hht", rtol=rtol)).solve(g)
+        b = blur.adjoint(g)
+        residual = np.linalg.norm(b - pcg.normal_product(blur, 1e-2, f)) / np.linalg.norm(b)
+        assert info.converged
+        assert residual <= rtol
+
+
+def test_callback_hears_every_iteration(rng):
+    heard = []
+    problem = Problem(Blur(PSFS["even"], (31, 37)), 1e-3, callback=lambda i, r: heard.append((i, r)))
+    _, info = pcg.prepare(problem).solve(rng.standard_normal((1, 31, 37)))
+    assert {i for i, _ in heard} == set(range(info.iterations + 1))
+    assert heard[-1][1] <= 1e-8
+
+
+def test_too_few_iterations_are_reported(rng):
+    problem = Problem(Blur(psf.camera_shake(9, 0), (40, 40)), 1e-4, max_iterations=3)
+    _, info = pcg.prepare(problem).solve(rng.standard_normal((1, 40, 40)))
+    assert not info.converged
+    assert info.iterations == 3
+    assert "banded" in info.note
+
+
+def test_stagnation_is_reported(rng):
+    # No solution in float32 has so small a residual.
+    problem = Problem(Blur(psf.gaussian(5, 1.0), (40, 40)), 1e-3, dtype=np.dtype(np.float32), rtol=1e-12)
+    _, info = pcg.prepare(problem).solve(rng.standard_normal((1, 40, 40)).astype(np.float32))
+    assert not info.converged
+    assert "stagnated" in info.note
+    assert "float64" in info.note
+
+
+def test_restarts_go_on(rng, monkeypatch):
+    blur = Blur(PSFS["asymmetric"], (31, 37))
+    g = rng.standard_normal((1, 31, 37))
+    monkeypatch.setattr(pcg, "_RESTART", 3)
+    f, info = pcg.prepare(Problem(blur, 1e-2)).solve(g)
+    assert info.converged
+    assert info.iterations > 3
+    assert relative_error(f, dense_answer(blur, 1e-2, "tikhonov", g)) <= 1e-7
+
+
+def test_a_zero_image_gives_a_zero_scene():
+    f, info = pcg.prepare(Problem(Blur(PSFS["even"], (31, 37)), 1e-3)).solve(np.zeros((1, 31, 37)))
+    assert info.converged
+    assert not f.any()
+
+
+def test_refusals():
+    reason = pcg.refuses(Problem(Blur(PSFS["even"], (9, 8), "unknown"), 1e-3, "hht"))
+    assert reason is not None
+    assert "square" in reason
+    reason = pcg.refuses(Problem(Blur(PSFS["even"], (9, 8)), 0.0))
+    assert reason is not None
+    assert "λ > 0" in reason
+
+
+def test_work_grows_as_lambda_falls():
+    blur = Blur(PSFS["asymmetric"], (100, 100))
+    solve = [pcg.work(Problem(blur, lam)).solve for lam in (1e-2, 1e-4, 1e-6)]
+    assert solve == sorted(solve)
+    assert solve[0] < solve[-1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+def test_every_structured_method_at_64x64(rng, boundary):
+    """One dense factorisation a boundary, all methods and both formulas against it."""
+    served = set()
+    for h, lams in ((PSFS["binomial"], (1e-3, 1e-6)), (PSFS["even"], (1e-6,))):
+        blur = Blur(h, (64, 64), boundary)
+        g = rng.standard_normal((1, 64, 64))
+        sparse = blur.to_sparse()
+        a = (sparse @ sparse.T).toarray()
+        for lam in lams:
+            a[np.diag_indices_from(a)] += lam
+            factor = scipy.linalg.cho_factor(a, lower=True, check_finite=False)
+            a[np.diag_indices_from(a)] -= lam
+            for solver in (kronecker, fourier, cosine, sine, banded, pcg):
+                if solver is pcg and lam < 1e-4 and boundary == "antireflect":
+                    continue  # needs more iterations than it is worth; see its docstring
+                for problem in problems(solver, blur, lam):
+                    if problem.formula == "tikhonov":
+                        reference = sparse.T @ scipy.linalg.cho_solve(factor, g.ravel())
+                    else:
+                        reference = scipy.linalg.cho_solve(factor, sparse.T @ g.ravel())
+                    f, info = solver.prepare(problem).solve(g)
+                    error = relative_error(f, reference.reshape(1, *blur.scene_shape))
+                    assert info.converged, (solver.__name__, lam, problem.formula, info)
+                    assert error <= 1e-7, (solver.__name__, lam, problem.formula, error)
+                    served.add(solver)
+    own = {"periodic": {fourier}, "reflect": {cosine, banded}, "antireflect": {sine, banded}}
+    assert served == {kronecker, pcg} | own.get(boundary, {banded})

@@ -1,0 +1,89 @@
+"""Method dst against the dense answer: the zero boundary with a 3 x 3 PSF, and antireflect."""
+
+import numpy as np
+import pytest
+import scipy.fft
+from structured import (
+    PSFS,
+    check_against_dense,
+    check_spectrum,
+    check_stack_is_frames,
+    dense_answer,
+    relative_error,
+)
+
+from deblur.blur import Blur
+from deblur.solvers import sine
+from deblur.solvers.base import Problem
+
+SHAPES = [(7, 8), (8, 7), (11, 13), (6, 6), (1, 6), (5, 1), (4, 2), (3, 3), (1, 1)]
+SERVED = ["symmetric", "symmetric3", "column", "row", "binomial", "pixel"]
+
+
+@pytest.mark.parametrize(("boundary", "least"), [("zero", 40), ("antireflect", 60)])
+def test_equals_the_dense_answer(rng, xp, boundary, least):
+    assert check_against_dense(sine, rng, boundary, SHAPES, SERVED, xp=xp) >= least
+
+
+@pytest.mark.parametrize("name", ["symmetric3", "column", "pixel"])
+def test_spectrum(rng, name):
+    check_spectrum(sine, Blur(PSFS[name], (7, 10)), rng)
+
+
+def test_antireflect_has_no_spectrum():
+    with pytest.raises(ValueError, match="antireflect"):
+        sine.decompose(Blur(PSFS["symmetric"], (7, 10), "antireflect"), np.dtype(np.float64), np)
+
+
+@pytest.mark.parametrize(("boundary", "formula"), [("zero", "tikhonov"), ("antireflect", "hht")])
+def test_stack_is_its_frames(rng, boundary, formula):
+    problem = Problem(Blur(PSFS["symmetric3"], (9, 8), boundary), 1e-3, formula)
+    check_stack_is_frames(sine, problem, rng)
+
+
+@pytest.mark.parametrize("boundary", ["zero", "antireflect"])
+def test_float32(rng, boundary):
+    blur = Blur(PSFS["symmetric3"], (16, 15), boundary)
+    g = rng.standard_normal((1, 16, 15)).astype(np.float32)
+    f, _ = sine.prepare(Problem(blur, 1e-2, dtype=np.dtype(np.float32))).solve(g)
+    assert f.dtype == np.float32
+    assert relative_error(f, dense_answer(blur, 1e-2, "tikhonov", g)) <= 2e-5
+
+
+@pytest.mark.parametrize("n", [2, 3, 30, 126, 256])  # 126 and 256: n + 1 is a prime above 100
+def test_transform_is_scipys(rng, xp, n):
+    x = rng.standard_normal((3, n, n))
+    transform = sine.sine_transform(n, np.float64, xp)
+    expected = scipy.fft.dst(x, type=1, axis=1, norm="ortho")
+    assert np.abs(np.asarray(_host(transform(xp.asarray(x), -2))) - expected).max() <= 1e-12
+    expected = scipy.fft.dst(x, type=1, axis=2, norm="ortho")
+    assert np.abs(np.asarray(_host(transform(xp.asarray(x), -1))) - expected).max() <= 1e-12
+
+
+def _host(a):
+    return a if isinstance(a, np.ndarray) else a.get()
+
+
+def test_structure_decides_not_the_array_size():
+    framed = np.pad(PSFS["symmetric3"], 2)
+    assert sine.refuses(Problem(Blur(framed, (9, 9)), 1e-3)) is None
+    reason = sine.refuses(Problem(Blur(PSFS["symmetric"], (9, 9)), 1e-3))
+    assert reason is not None
+    assert "one pixel" in reason
+
+
+@pytest.mark.parametrize("name", ["point-symmetric", "asymmetric", "even", "separable"])
+@pytest.mark.parametrize("boundary", ["zero", "antireflect"])
+def test_refuses_less_symmetry(name, boundary):
+    reason = sine.refuses(Problem(Blur(PSFS[name], (9, 8), boundary), 1e-3))
+    assert reason is not None
+    assert "each axis" in reason
+
+
+def test_refuses_other_boundaries_and_a_singular_problem():
+    reason = sine.refuses(Problem(Blur(PSFS["symmetric3"], (9, 8), "reflect"), 1e-3))
+    assert reason is not None
+    assert "'reflect'" in reason
+    reason = sine.refuses(Problem(Blur(PSFS["symmetric3"], (9, 8), "antireflect"), 0.0))
+    assert reason is not None
+    assert "λ > 0" in reason
