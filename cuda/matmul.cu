@@ -524,7 +524,7 @@ __device__ inline void wgmma_product(const unsigned char* a, const unsigned char
                                      const float* a_max, const float* b_max)
 {
     extern __shared__ unsigned char raw[];
-    __shared__ int col_exponents[HALF ? 2 * TILE : 1];
+    __shared__ int row_exponents[HALF ? TILE : 1];
     const unsigned base = (shared_address(raw) + 1023) & ~1023u;
     const unsigned full_a = base + BARRIERS, empty_a = full_a + 8 * A_SLOTS;
     const unsigned full_b = empty_a + 8 * A_SLOTS, empty_b = full_b + 8 * B_SLOTS;
@@ -552,6 +552,12 @@ __device__ inline void wgmma_product(const unsigned char* a, const unsigned char
 
     if (threadIdx.x < 128) {  // one thread fetches; what lies outside the matrix is fetched again from inside
         asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+        if (beta != 0 && chunks <= 64 && threadIdx.x >= 32)  // C to the L2 cache, where it is wanted soon
+            for (int line = threadIdx.x - 32; line < TILE * 8; line += 96) {
+                const index_t row = row0 + line / 8, col = col0 + line % 8 * 32;
+                if (row < m && col < n && (!lower_only || col <= row))
+                    asm volatile("prefetch.global.L2 [%0];" ::"l"(c + row * ldc + col));
+            }
         if (threadIdx.x == 0) {
             const index_t last_m = blocks_m - 1, last_n = blocks_n - 1;
             const unsigned char* from_a = a + minimum(block_m, last_m) * chunks * SLOT;
@@ -607,65 +613,48 @@ __device__ inline void wgmma_product(const unsigned char* a, const unsigned char
             if (++slot_a == A_SLOTS) slot_a = 0, phase_a ^= 1;
         }
 
-        // Results e and e + 1 of a thread lie side by side in a row, e and e + 2 eight rows apart.
-        const index_t row = row0 + group * 64 + lane / 32 * 16 + lane % 32 / 4, col = col0 + lane % 4 * 2;
-        auto row_of = [&](int e) { return row + e / 2 % 2 * 8; };
-        auto col_of = [&](int half, int e) { return col + half * TILE + e / 4 * 8 + e % 2; };
-        auto inside = [&](int half, int e) {
-            return row_of(e) < m && col_of(half, e) < n && (!lower_only || col_of(half, e) <= row_of(e));
-        };
-        if (HALF) {  // undo the scaling
-            const index_t own = col0 + threadIdx.x - 128;
-            col_exponents[threadIdx.x - 128] = scale_exponent(b_max, minimum(own, n - 1));
-            asm volatile("bar.sync 1, 256;" ::: "memory");  // the two warpgroups
-            const int row_exponents[2] = {scale_exponent(a_max, minimum(row, m - 1)),
-                                          scale_exponent(a_max, minimum(row + 8, m - 1))};
-#pragma unroll
-            for (int half = 0; half < 2; ++half)
-#pragma unroll
-                for (int e = 0; e < 64; ++e) {
-                    const int q = half * TILE + e / 4 * 8 + lane % 4 * 2 + e % 2;
-                    const int exponent = -row_exponents[e / 2 % 2] - col_exponents[q];
-                    // In two factors: one could leave the range of float32 although the result does not.
-                    sum[half][e] *= power_of_two(exponent / 2);
-                    sum[half][e] *= power_of_two(exponent - exponent / 2);
-                }
-        }
+        // Through shared memory, whose slots are free once both warpgroups are here, so that rows of C are read
+        // and written whole. Results e and e + 1 of a thread lie side by side, e and e + 2 eight rows apart.
+        constexpr int STRIDE = 2 * TILE + 8;  // neighbouring rows in different banks
+        float* staged = (float*)(raw + (base - shared_address(raw))) + group * 64 * STRIDE;
+        const int own = group * 64 + lane % 64;
+        if (HALF) row_exponents[own] = scale_exponent(a_max, minimum(row0 + own, m - 1));
+        asm volatile("bar.sync 1, 256;" ::: "memory");
 #pragma unroll
         for (int half = 0; half < 2; ++half)
 #pragma unroll
-            for (int e = 0; e < 64; ++e) sum[half][e] *= alpha;
-        float* corner = c + row * ldc + col;
-        auto at = [&](int half, int e) { return e / 2 % 2 * 8 * ldc + half * TILE + e / 4 * 8 + e % 2; };
-        const bool pairs = row0 + TILE <= m && col0 + 2 * TILE <= n && !(lower_only && col0 + 2 * TILE - 1 > row0)
-                           && ldc % 2 == 0 && (unsigned long long)c % 8 == 0;
-        // All reads before the first write, so that none has to wait for one.
-        if (beta != 0)
+            for (int e = 0; e < 64; e += 2)
+                *(float2*)(staged + (lane / 32 * 16 + lane % 32 / 4 + e / 2 % 2 * 8) * STRIDE + half * TILE + e / 4 * 8
+                           + lane % 4 * 2) = {sum[half][e], sum[half][e + 1]};
+        asm volatile("bar.sync %0, 128;" ::"r"(2 + group) : "memory");  // this warpgroup's half is its own
+        const index_t top = row0 + group * 64;
+        const int rows = (int)minimum(m - top, (index_t)64);
+        for (int half = 0; half < 2; ++half) {
+            const index_t col = col0 + half * TILE + lane;
+            if (col >= n) break;
+            const int first = lower_only && col > top ? (int)minimum(col - top, (index_t)64) : 0;
+            const int col_exponent = HALF ? scale_exponent(b_max, col) : 0;
+            const float* from = staged + half * TILE + lane;
+            float* to = c + top * ldc + col;
+            constexpr int BATCH = 16;  // read before the first of them is written: none waits for a write
+#pragma unroll 1
+            for (int r = 0; r < rows; r += BATCH) {
+                float old[BATCH];
 #pragma unroll
-            for (int half = 0; half < 2; ++half)
+                for (int i = 0; i < BATCH; ++i)
+                    old[i] = beta != 0 && r + i >= first && r + i < rows ? to[(r + i) * ldc] : 0.0f;
 #pragma unroll
-                for (int e = 0; e < 64; e += 2) {
-                    float2 old = {};
-                    if (pairs) {
-                        old = *(const float2*)(corner + at(half, e));
-                    } else {
-                        if (inside(half, e)) old.x = corner[at(half, e)];
-                        if (inside(half, e + 1)) old.y = corner[at(half, e + 1)];
+                for (int i = 0; i < BATCH; ++i) {
+                    float value = from[(r + i) * STRIDE];
+                    if (HALF) {
+                        const int exponent = -row_exponents[group * 64 + r + i] - col_exponent;
+                        // In two factors: one could leave the range of float32 although the result does not.
+                        value = value * power_of_two(exponent / 2) * power_of_two(exponent - exponent / 2);
                     }
-                    sum[half][e] += beta * old.x;
-                    sum[half][e + 1] += beta * old.y;
-                }
-#pragma unroll
-        for (int half = 0; half < 2; ++half)
-#pragma unroll
-            for (int e = 0; e < 64; e += 2) {
-                if (pairs) {
-                    *(float2*)(corner + at(half, e)) = {sum[half][e], sum[half][e + 1]};
-                } else {
-                    if (inside(half, e)) corner[at(half, e)] = sum[half][e];
-                    if (inside(half, e + 1)) corner[at(half, e + 1)] = sum[half][e + 1];
+                    if (r + i >= first && r + i < rows) to[(r + i) * ldc] = alpha * value + beta * old[i];
                 }
             }
+        }
     }
     cluster_sync();  // no block leaves while the other may still write to its shared memory
 }
