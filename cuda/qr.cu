@@ -10,7 +10,7 @@
 //                  block = 64, 128 or 256 threads; rows <= block * ROWS.
 //   qr_panel_*     the panel of the large matrices: one launch a panel, in a cluster of CLUSTER blocks of 256;
 //                  grid = (CLUSTER, 1, matrices); rows <= 256 * CLUSTER * ROWS.
-//   qr_update_*    C <- (I - V T V') C or with T'. grid = (CLUSTER, columns / 16, matrices), block = 256.
+//   qr_update_*    C <- (I - V T V') C or with T'. grid = (CLUSTER, columns / 16, matrices), block = UPDATE_THREADS.
 //   qr_merge_t     the T of several neighbouring panels from theirs and V'V. grid = (1, 1, matrices), block = 1024.
 //
 // Cost: factoring takes 2mn^2 - 2n^3/3 operations for m >= n and forming Q as much again. The panel is held in
@@ -23,6 +23,7 @@ constexpr int MAX_WARPS = 8;
 constexpr int SMALL = 16;                      // panel width of the batched kernel
 constexpr int WIDE = REAL_IS_FLOAT ? 32 : 16;  // of the streaming kernels: what the registers hold
 constexpr int NARROW = WIDE / 2;               // and for the tallest panels
+constexpr int UPDATE_THREADS = REAL_IS_FLOAT ? 512 : 256;
 
 __device__ __forceinline__ float scale_by_power(float x, int e) { return scalbnf(x, e); }
 __device__ __forceinline__ double scale_by_power(double x, int e) { return scalbn(x, e); }
@@ -122,9 +123,9 @@ template <int NB, int HALF = NB / 2> __device__ __forceinline__ void reduce_scat
 // end, so that the loop need not be unrolled for its registers to have fixed names. Finished columns go round with
 // weight zero; after NB steps everything is where it was.
 template <int NB, int ROWS, int CLUSTER>
-__device__ __forceinline__ void factor_panel(real (&x)[ROWS][NB], int first_row, int columns,
+__device__ __forceinline__ void factor_panel(real (&x)[ROWS][NB], int first_row, int columns, int warps,
                                              PanelScratch<NB, CLUSTER>& scratch, real* t, index_t ldt) {
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const unsigned rank = CLUSTER == 1 ? 0 : cluster_rank();
     const int own = lane % NB;
     if (CLUSTER > 1) cluster_barrier();  // every block of the cluster must have begun before one writes to it
@@ -341,7 +342,7 @@ __device__ __forceinline__ void factor_one(const real* a, real* q, real* r, int 
 #pragma unroll
             for (int c = 0; c < SMALL; ++c) x[i][c] = row < height && c < width ? corner[row * ld + c] : real(0);
         }
-        factor_panel<SMALL, ROWS, 1>(x, threadIdx.x, width, scratch, t_all + p * SMALL * SMALL, SMALL);
+        factor_panel<SMALL, ROWS, 1>(x, threadIdx.x, width, warps, scratch, t_all + p * SMALL * SMALL, SMALL);
 #pragma unroll
         for (int i = 0; i < ROWS; ++i) {
             const int row = threadIdx.x + i * threads;
@@ -426,35 +427,50 @@ template <int NB, int ROWS, int CLUSTER>
 __device__ __forceinline__ void panel(real* a, index_t lda, index_t stride_a, real* v, index_t ldv, index_t stride_v, real* t,
                                       index_t ldt, index_t stride_t, int rows, int columns) {
     __shared__ PanelScratch<NB, CLUSTER> scratch;
+    // A thread works on whole rows, memory is read along them: each warp turns its rows round in a tile of its own.
+    __shared__ real tiles[MAX_WARPS][32][NB + 1];
+    real (&tile)[32][NB + 1] = tiles[threadIdx.x / 32];
     const int all = CLUSTER * 256, first = blockIdx.x * 256 + threadIdx.x;
+    const int lane = threadIdx.x % 32, c = lane % NB;
     a += blockIdx.z * stride_a;
     v += blockIdx.z * stride_v;
     t += blockIdx.z * stride_t;
     real x[ROWS][NB];
 #pragma unroll
     for (int i = 0; i < ROWS; ++i) {
-        const int row = first + i * all;
+#pragma unroll 8
+        for (int r = lane / NB; r < 32; r += 32 / NB) {
+            const int row = first - lane + r + i * all;
+            tile[r][c] = row < rows && c < columns ? a[row * lda + c] : real(0);
+        }
+        __syncwarp();
 #pragma unroll
-        for (int c = 0; c < NB; ++c) x[i][c] = row < rows && c < columns ? a[row * lda + c] : real(0);
+        for (int p = 0; p < NB; ++p) x[i][p] = tile[lane][p];
+        __syncwarp();
     }
-    factor_panel<NB, ROWS, CLUSTER>(x, first, columns, scratch, t, ldt);
+    factor_panel<NB, ROWS, CLUSTER>(x, first, columns, MAX_WARPS, scratch, t, ldt);
 #pragma unroll
     for (int i = 0; i < ROWS; ++i) {
-        const int row = first + i * all;
-        if (row < rows) {
 #pragma unroll
-            for (int c = 0; c < NB; ++c) {
-                if (c < columns) a[row * lda + c] = row <= c ? x[i][c] : real(0);
-                v[row * ldv + c] = c >= columns || row < c ? real(0) : row == c ? real(1) : x[i][c];
+        for (int p = 0; p < NB; ++p) tile[lane][p] = x[i][p];
+        __syncwarp();
+#pragma unroll 8
+        for (int r = lane / NB; r < 32; r += 32 / NB) {
+            const int row = first - lane + r + i * all;
+            if (row < rows) {
+                const real entry = tile[r][c];
+                if (c < columns) a[row * lda + c] = row <= c ? entry : real(0);
+                v[row * ldv + c] = c >= columns || row < c ? real(0) : row == c ? real(1) : entry;
             }
         }
+        __syncwarp();
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256) qr_panel_1_2(real* a, long long lda, long long stride_a, real* v, long long ldv, long long stride_v, real* t, long long ldt, long long stride_t, int rows, int columns) {
+extern "C" __global__ void __launch_bounds__(256, 1) qr_panel_1_2(real* a, long long lda, long long stride_a, real* v, long long ldv, long long stride_v, real* t, long long ldt, long long stride_t, int rows, int columns) {
     panel<WIDE, 2, 1>(a, lda, stride_a, v, ldv, stride_v, t, ldt, stride_t, rows, columns);
 }
-extern "C" __global__ void __launch_bounds__(256) qr_panel_1_4(real* a, long long lda, long long stride_a, real* v, long long ldv, long long stride_v, real* t, long long ldt, long long stride_t, int rows, int columns) {
+extern "C" __global__ void __launch_bounds__(256, 1) qr_panel_1_4(real* a, long long lda, long long stride_a, real* v, long long ldv, long long stride_v, real* t, long long ldt, long long stride_t, int rows, int columns) {
     panel<WIDE, 4, 1>(a, lda, stride_a, v, ldv, stride_v, t, ldt, stride_t, rows, columns);
 }
 
@@ -463,8 +479,8 @@ extern "C" __global__ void __launch_bounds__(256) qr_panel_1_4(real* a, long lon
 template <int NB, int CLUSTER>
 __device__ __forceinline__ void update(real* c, index_t ldc, index_t stride_c, const real* v, index_t ldv, index_t stride_v,
                                        const real* t, index_t ldt, index_t stride_t, int rows, int columns, int transpose) {
-    constexpr int TILE = 16;
-    __shared__ real partial[MAX_WARPS][NB][TILE];
+    constexpr int TILE = 16, THREADS = UPDATE_THREADS, WARPS = THREADS / 32;
+    __shared__ real partial[WARPS][NB][TILE];
     __shared__ real block_sum[NB][TILE];
     __shared__ real sum[NB][TILE];
     __shared__ real weight[NB][TILE];
@@ -479,7 +495,7 @@ __device__ __forceinline__ void update(real* c, index_t ldc, index_t stride_c, c
     const int share = (rows + CLUSTER - 1) / CLUSTER;
     const int begin = rank * share + warp * 4 + group, end = minimum(rows, (rank + 1) * share);
 
-    for (int i = threadIdx.x; i < NB * NB; i += 256) {
+    for (int i = threadIdx.x; i < NB * NB; i += THREADS) {
         const int p = i / NB, q = i % NB;
         factor[p][q] = transpose ? t[q * ldt + p] : t[p * ldt + q];
     }
@@ -488,7 +504,7 @@ __device__ __forceinline__ void update(real* c, index_t ldc, index_t stride_c, c
 #pragma unroll
         for (int q = 0; q < 2 * NB; ++q) w[q] = 0;
 #pragma unroll 2
-        for (int row = begin; row < end; row += 4 * MAX_WARPS) {
+        for (int row = begin; row < end; row += 4 * WARPS) {
             const real first = has_first ? c[row * ldc + column] : real(0);
             const real second = has_second ? c[row * ldc + column + 8] : real(0);
             const vector_t* const v_row = reinterpret_cast<const vector_t*>(v + row * ldv);
@@ -517,15 +533,15 @@ __device__ __forceinline__ void update(real* c, index_t ldc, index_t stride_c, c
         }
     }
     __syncthreads();
-    for (int i = threadIdx.x; i < NB * TILE; i += 256) {
+    for (int i = threadIdx.x; i < NB * TILE; i += THREADS) {
         real s = 0;
 #pragma unroll
-        for (int j = 0; j < MAX_WARPS; ++j) s += partial[j][i / TILE][i % TILE];
+        for (int j = 0; j < WARPS; ++j) s += partial[j][i / TILE][i % TILE];
         (CLUSTER == 1 ? sum : block_sum)[i / TILE][i % TILE] = s;
     }
     if (CLUSTER > 1) {
         cluster_barrier();
-        for (int i = threadIdx.x; i < NB * TILE; i += 256) {
+        for (int i = threadIdx.x; i < NB * TILE; i += THREADS) {
             real s = 0;
 #pragma unroll
             for (int j = 0; j < CLUSTER; ++j) s += remote_load(&block_sum[i / TILE][i % TILE], j);
@@ -535,7 +551,7 @@ __device__ __forceinline__ void update(real* c, index_t ldc, index_t stride_c, c
     } else {
         __syncthreads();
     }
-    for (int i = threadIdx.x; i < NB * TILE; i += 256) {
+    for (int i = threadIdx.x; i < NB * TILE; i += THREADS) {
         real s = 0;
 #pragma unroll
         for (int q = 0; q < NB; ++q) s = multiply_add(factor[i / TILE][q], sum[q][i % TILE], s);
@@ -549,7 +565,7 @@ __device__ __forceinline__ void update(real* c, index_t ldc, index_t stride_c, c
         w[NB + q] = weight[q][lane % 8 + 8];
     }
 #pragma unroll 2
-    for (int row = begin; row < end; row += 4 * MAX_WARPS) {
+    for (int row = begin; row < end; row += 4 * WARPS) {
         const vector_t* const v_row = reinterpret_cast<const vector_t*>(v + row * ldv);
         real first = 0, second = 0;  // by themselves first: C is then rounded once a panel, not once a column
 #pragma unroll
@@ -566,32 +582,71 @@ __device__ __forceinline__ void update(real* c, index_t ldc, index_t stride_c, c
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256) qr_update_1(real* c, long long ldc, long long stride_c, const real* v, long long ldv, long long stride_v, const real* t, long long ldt, long long stride_t, int rows, int columns, int transpose) {
+extern "C" __global__ void __launch_bounds__(UPDATE_THREADS) qr_update_1(real* c, long long ldc, long long stride_c, const real* v, long long ldv, long long stride_v, const real* t, long long ldt, long long stride_t, int rows, int columns, int transpose) {
     update<WIDE, 1>(c, ldc, stride_c, v, ldv, stride_v, t, ldt, stride_t, rows, columns, transpose);
 }
 
 #if __CUDA_ARCH__ >= 900
 
-extern "C" __global__ void __launch_bounds__(256) __cluster_dims__(8, 1, 1) qr_panel_8_2(real* a, long long lda, long long stride_a, real* v, long long ldv, long long stride_v, real* t, long long ldt, long long stride_t, int rows, int columns) {
+extern "C" __global__ void __launch_bounds__(256, 1) __cluster_dims__(8, 1, 1) qr_panel_8_2(real* a, long long lda, long long stride_a, real* v, long long ldv, long long stride_v, real* t, long long ldt, long long stride_t, int rows, int columns) {
     panel<WIDE, 2, 8>(a, lda, stride_a, v, ldv, stride_v, t, ldt, stride_t, rows, columns);
 }
-extern "C" __global__ void __launch_bounds__(256) __cluster_dims__(8, 1, 1) qr_panel_8_4(real* a, long long lda, long long stride_a, real* v, long long ldv, long long stride_v, real* t, long long ldt, long long stride_t, int rows, int columns) {
-    panel<WIDE, 4, 8>(a, lda, stride_a, v, ldv, stride_v, t, ldt, stride_t, rows, columns);
+extern "C" __global__ void __launch_bounds__(256, 1) __cluster_dims__(16, 1, 1) qr_panel_16_2(real* a, long long lda, long long stride_a, real* v, long long ldv, long long stride_v, real* t, long long ldt, long long stride_t, int rows, int columns) {
+    panel<WIDE, 2, 16>(a, lda, stride_a, v, ldv, stride_v, t, ldt, stride_t, rows, columns);
 }
-extern "C" __global__ void __launch_bounds__(256) __cluster_dims__(16, 1, 1) qr_panel_16_4(real* a, long long lda, long long stride_a, real* v, long long ldv, long long stride_v, real* t, long long ldt, long long stride_t, int rows, int columns) {
+extern "C" __global__ void __launch_bounds__(256, 1) __cluster_dims__(16, 1, 1) qr_panel_16_5(real* a, long long lda, long long stride_a, real* v, long long ldv, long long stride_v, real* t, long long ldt, long long stride_t, int rows, int columns) {
+    panel<WIDE, 5, 16>(a, lda, stride_a, v, ldv, stride_v, t, ldt, stride_t, rows, columns);
+}
+extern "C" __global__ void __launch_bounds__(256, 1) __cluster_dims__(16, 1, 1) qr_panel_16_4(real* a, long long lda, long long stride_a, real* v, long long ldv, long long stride_v, real* t, long long ldt, long long stride_t, int rows, int columns) {
     panel<WIDE, 4, 16>(a, lda, stride_a, v, ldv, stride_v, t, ldt, stride_t, rows, columns);
 }
-extern "C" __global__ void __launch_bounds__(256) __cluster_dims__(16, 1, 1) qr_panel_16_8(real* a, long long lda, long long stride_a, real* v, long long ldv, long long stride_v, real* t, long long ldt, long long stride_t, int rows, int columns) {
+extern "C" __global__ void __launch_bounds__(256, 1) __cluster_dims__(16, 1, 1) qr_panel_16_8(real* a, long long lda, long long stride_a, real* v, long long ldv, long long stride_v, real* t, long long ldt, long long stride_t, int rows, int columns) {
     panel<NARROW, 8, 16>(a, lda, stride_a, v, ldv, stride_v, t, ldt, stride_t, rows, columns);
 }
-extern "C" __global__ void __launch_bounds__(256) __cluster_dims__(8, 1, 1) qr_update_8(real* c, long long ldc, long long stride_c, const real* v, long long ldv, long long stride_v, const real* t, long long ldt, long long stride_t, int rows, int columns, int transpose) {
+extern "C" __global__ void __launch_bounds__(UPDATE_THREADS) __cluster_dims__(8, 1, 1) qr_update_8(real* c, long long ldc, long long stride_c, const real* v, long long ldv, long long stride_v, const real* t, long long ldt, long long stride_t, int rows, int columns, int transpose) {
     update<WIDE, 8>(c, ldc, stride_c, v, ldv, stride_v, t, ldt, stride_t, rows, columns, transpose);
 }
-extern "C" __global__ void __launch_bounds__(256) __cluster_dims__(8, 1, 1) qr_update_narrow_8(real* c, long long ldc, long long stride_c, const real* v, long long ldv, long long stride_v, const real* t, long long ldt, long long stride_t, int rows, int columns, int transpose) {
-    update<NARROW, 8>(c, ldc, stride_c, v, ldv, stride_v, t, ldt, stride_t, rows, columns, transpose);
+extern "C" __global__ void __launch_bounds__(UPDATE_THREADS) __cluster_dims__(16, 1, 1) qr_update_16(real* c, long long ldc, long long stride_c, const real* v, long long ldv, long long stride_v, const real* t, long long ldt, long long stride_t, int rows, int columns, int transpose) {
+    update<WIDE, 16>(c, ldc, stride_c, v, ldv, stride_v, t, ldt, stride_t, rows, columns, transpose);
+}
+extern "C" __global__ void __launch_bounds__(UPDATE_THREADS) __cluster_dims__(16, 1, 1) qr_update_narrow_16(real* c, long long ldc, long long stride_c, const real* v, long long ldv, long long stride_v, const real* t, long long ldt, long long stride_t, int rows, int columns, int transpose) {
+    update<NARROW, 16>(c, ldc, stride_c, v, ldv, stride_v, t, ldt, stride_t, rows, columns, transpose);
 }
 
 #endif
+
+// Of each column the exponent e with largest entry / 2^e in [1/2, 1), by atomic maximum over row chunks into
+// `exponent`, which starts at NO_EXPONENT. grid = (columns / 32, row chunks, matrices), block = (32, 8).
+constexpr int NO_EXPONENT = -1000000;
+extern "C" __global__ void __launch_bounds__(256) qr_exponents(const real* a, int* exponent, int rows, int columns) {
+    __shared__ real part[8][32];
+    const int c = blockIdx.x * 32 + threadIdx.x;
+    a += index_t(blockIdx.z) * rows * columns;
+    real largest = 0;
+    if (c < columns) {
+#pragma unroll 4
+        for (int i = blockIdx.y * 8 + threadIdx.y; i < rows; i += gridDim.y * 8)
+            largest = maximum(largest, absolute(a[index_t(i) * columns + c]));
+    }
+    part[threadIdx.y][threadIdx.x] = largest;
+    __syncthreads();
+    if (threadIdx.y == 0 && c < columns) {
+        for (int i = 1; i < 8; ++i) largest = maximum(largest, part[i][threadIdx.x]);
+        if (largest > 0) atomicMax(exponent + index_t(blockIdx.z) * columns + c, exponent_of(largest));
+    }
+}
+
+// y = x with column c multiplied by 2^(sign * exponent[c]); y is contiguous. Grid and block as above.
+extern "C" __global__ void __launch_bounds__(256) qr_scale(const real* x, long long ldx, long long stride_x, const int* exponent, real* y, int rows, int columns, int sign) {
+    const int c = blockIdx.x * 32 + threadIdx.x;
+    if (c >= columns) return;
+    x += blockIdx.z * stride_x;
+    y += index_t(blockIdx.z) * rows * columns;
+    const int found = exponent[index_t(blockIdx.z) * columns + c], e = found == NO_EXPONENT ? 0 : sign * found;
+#pragma unroll 4
+    for (int i = blockIdx.y * 8 + threadIdx.y; i < rows; i += gridDim.y * 8)
+        y[index_t(i) * columns + c] = scale_by_power(x[i * ldx + c], e);
+}
 
 // T of `width` columns of V, whose panels of `inner` columns have theirs on the diagonal already, from the upper
 // triangle of V'V: with T11 and T22 known, T12 = -T11 (V1'V2) T22.

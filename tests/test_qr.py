@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from deblur.linalg import qr, qr_blocked
+from deblur.linalg import choose_qr, qr, qr_blocked
 
 SHAPES = [(1, 1), (1, 5), (5, 1), (17, 19), (19, 17), (31, 31), (64, 64), (130, 33), (33, 130), (257, 129)]
 HOSTILE = (
@@ -218,3 +218,62 @@ def test_blocked_survives_hostile_matrices(rng):
         check(a, *qr_blocked(a, 8))
     with pytest.raises(ValueError, match="panel"):
         qr_blocked(np.eye(3), 0)
+
+
+LARGE = {
+    "single-launch": [(300, 64, 64), (3, 200, 70), (2, 1000, 30), (300, 500, 230), (270, 900, 200)],
+    "streaming": [
+        (600, 500),
+        (2, 1030, 200),
+        (33, 2000),
+        (1, 4200, 70),
+        (2, 9000, 330),
+        (4300, 1000),
+        (17000, 270),
+        (21000, 270),
+    ],
+    "tall-skinny": [(40000, 24), (100003, 8), (70001, 300)],
+}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("kernel", "shape"), [(k, s) for k, shapes in LARGE.items() for s in shapes])
+def test_every_kernel_on_the_gpu(cupy, kernel, shape, dtype):
+    plan = choose_qr(shape, dtype)
+    assert plan.kernel == kernel or dtype == np.float64
+    assert plan.reason
+    a = cupy.random.default_rng(5).standard_normal(shape, dtype=dtype)
+    a[..., 3] *= 1e-30  # a column of another size, and two that depend on each other
+    a[..., 5] = a[..., 4]
+    q, r = qr(a)
+    check(a, q, r)
+
+
+@pytest.mark.gpu
+def test_the_second_call_takes_no_new_memory(cupy):
+    a = cupy.random.default_rng(5).standard_normal((2100, 2100), dtype=np.float32)
+    stack = cupy.random.default_rng(5).standard_normal((50, 64, 64), dtype=np.float32)
+    pool = cupy.get_default_memory_pool()
+    for x in (a, stack):
+        qr(x)
+        held = pool.total_bytes()
+        qr(x)
+        assert pool.total_bytes() == held
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("shape", [(600, 500), (2100, 2100), (5, 64, 64)])
+def test_a_stream_of_the_callers_own(cupy, shape):
+    # Work is queued before and after in the caller's stream; the kernels must come between.
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with stream:
+        a = cupy.zeros(shape, np.float32)
+        for _ in range(50):
+            a += 1
+        a += cupy.random.default_rng(5).standard_normal(shape, dtype=np.float32)
+        q, r = qr(a, check_finite=False)
+        product = q @ r
+        a -= product
+        worst = float(abs(a).max())
+    assert worst <= 1e-2

@@ -13,6 +13,7 @@ from .triangular import gets, solve_triangular
 from .householder import apply_householder, compact_wy, householder, householder_matrix
 from .lstsq import DampedQR, LstsqResult, damped_lstsq, damped_qr, lstsq
 from .qr import qr, qr_blocked
+from ._qr_gpu import choose_qr
 # isort: on
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "cholesky",
     "cholesky_inverse",
     "cholesky_solve",
+    "choose_qr",
     "compact_wy",
     "damped_lstsq",
     "damped_qr",

@@ -13,6 +13,7 @@ import numpy as np
 
 from .. import kernels
 from ..backend import Array
+from ..errors import NoGPUError
 from ._gemm import gemm
 
 BATCHED_PANEL = 16  # SMALL in qr.cu
@@ -20,7 +21,10 @@ SHARED_BYTES = (
     227 * 1024
 )  # what a block of a Hopper multiprocessor can have; less elsewhere, and then `global`
 BATCHED_ROWS = 1024  # 256 threads of 4 rows
-CLUSTER_ROWS = 32768  # 16 blocks of 256 threads of 8 rows
+WIDE_ROWS = 20480  # 16 blocks of 256 threads of 5 rows of WIDE columns
+CLUSTER_ROWS = 32768  # the same with 8 rows of NARROW columns
+CHUNK = 1024  # rows whose inner products are summed in one go: longer sums round more
+NO_EXPONENT = -1000000  # as in qr.cu
 OUTER = 128  # columns whose reflections are applied in one product, for one large matrix
 
 
@@ -49,9 +53,14 @@ def choose_qr(shape: tuple[int, ...], dtype: Any = np.float32, mode: str = "redu
         "streaming": a launch a panel, updates over the whole grid;
         "tall-skinny": blocks of rows first, then their triangles (TSQR);
         "cusolver": cuSOLVER's, for what none of these serves.
+
+    Raises
+    ------
+    NoGPUError
+        Without CuPy.
     """
     *stack, m, n = shape
-    batch, k = int(np.prod(stack, dtype=np.int64)), min(m, n)
+    batch = int(np.prod(stack, dtype=np.int64))
     item = np.dtype(dtype).itemsize
     if mode in ("reduced", "r") and m <= BATCHED_ROWS:
         if _shared_bytes(m, n, item) <= _shared_limit():
@@ -83,6 +92,9 @@ def qr_gpu(a: Array, mode: str) -> Any:
         out = _single_launch(a, mode == "reduced")
     elif plan.kernel == "tall-skinny":
         out = _tall_skinny(a, mode == "reduced")
+    elif len(a) > 1 and _merges(1, m, n):  # each of them fills the GPU
+        parts = [_streaming(a[i : i + 1], mode) for i in range(len(a))]
+        out = tuple(None if x[0] is None else cupy.concatenate(x) for x in zip(*parts))
     else:
         out = _streaming(a, mode)
     if mode == "r":
@@ -114,8 +126,10 @@ def _device_facts(device: int) -> tuple[int, int, int]:
 
 
 def _facts() -> tuple[int, int, int]:
-    import cupy
-
+    try:
+        import cupy
+    except ImportError:
+        raise NoGPUError("the choice of QR kernels is about a GPU, and CuPy is not installed") from None
     return _device_facts(cupy.cuda.runtime.getDevice())
 
 
@@ -174,10 +188,23 @@ def _panel_kernel(rows: int, narrow: bool) -> tuple[str, int]:
     """The panel kernel for so many rows, and the blocks of its cluster."""
     if narrow:
         return "qr_panel_16_8", 16
-    for name, cluster, most in (("1_2", 1, 512), ("1_4", 1, 1024), ("8_2", 8, 4096), ("8_4", 8, 8192)):
-        if rows <= most:
-            return f"qr_panel_{name}", cluster
-    return "qr_panel_16_4", 16
+    for cluster, each in ((1, 2), (1, 4), (8, 2), (16, 2), (16, 4)):
+        if rows <= 256 * cluster * each:
+            return f"qr_panel_{cluster}_{each}", cluster
+    return "qr_panel_16_5", 16
+
+
+def _merges(batch: int, m: int, n: int) -> bool:
+    """Whether panels are gathered in blocks of `OUTER` columns, which are applied by matrix products."""
+    return batch == 1 and min(m, n) >= 2 * OUTER and m * n >= 1 << 22 and _has_clusters()
+
+
+@functools.cache
+def _streams(device: int) -> tuple[Any, Any]:
+    """For panels, which everything waits for, and for products."""
+    import cupy
+
+    return cupy.cuda.Stream(non_blocking=True, priority=-5), cupy.cuda.Stream(non_blocking=True)
 
 
 class _Reflections(NamedTuple):
@@ -193,16 +220,18 @@ def _streaming(a: Array, mode: str) -> tuple[Any, Array]:
 
     _, m, n = a.shape
     k = min(m, n)
-    exponent = cupy.frexp(abs(a).max(axis=1, keepdims=True))[1]
-    work = cupy.ldexp(a, -exponent)
+    exponent = cupy.full((len(a), n), NO_EXPONENT, np.int32)
+    chunks = min(-(-m // 64), 256)
+    kernels.get("qr", "qr_exponents", a.dtype)((-(-n // 32), chunks, len(a)), (32, 8), a, exponent, m, n)
+    work = _scale(a, exponent, -1)
     h = _factor(work)
     if mode == "raw":
         below = cupy.zeros_like(work)
         below[:, :, :k] = cupy.tril(h.v[:, :, :k], -1)
         tau = cupy.diagonal(h.t, axis1=-2, axis2=-1).reshape(len(a), -1)[:, :k]
-        raw = cupy.ldexp(work, exponent) + below
+        raw = _scale(work, exponent, 1) + below
         return cupy.ascontiguousarray(raw.swapaxes(-1, -2)), cupy.ascontiguousarray(tau)
-    r = cupy.ldexp(work if mode == "complete" else work[:, :k], exponent)
+    r = _scale(work if mode == "complete" else work[:, :k], exponent, 1)
     if mode == "r":
         return None, r
     q = cupy.zeros((len(a), m, m if mode == "complete" else k), a.dtype)
@@ -212,44 +241,78 @@ def _streaming(a: Array, mode: str) -> tuple[Any, Array]:
     return q, r
 
 
+def _scale(x: Array, exponent: Array, sign: int) -> Array:
+    """`x` with its columns multiplied by 2^(sign·exponent): exact, and it keeps every square within range."""
+    import cupy
+
+    batch, m, n = x.shape
+    y = cupy.empty(x.shape, x.dtype)
+    kernels.get("qr", "qr_scale", x.dtype)(
+        (-(-n // 32), min(-(-m // 64), 256), batch), (32, 8),
+        x, x.strides[1] // x.itemsize, x.strides[0] // x.itemsize, exponent, y, m, n, sign,
+    )  # fmt: skip
+    return y
+
+
 def _factor(work: Array) -> _Reflections:
     """Reduce each `work` (batch, m, n) to its triangle R in place."""
     import cupy
 
     batch, m, n = work.shape
     k, dtype = min(m, n), work.dtype
-    narrow = m > CLUSTER_ROWS // 2
+    narrow = m > WIDE_ROWS
     inner = (64 if narrow else 128) // dtype.itemsize  # NARROW and WIDE in qr.cu
-    width = OUTER if batch == 1 and min(m, n) >= 8 * OUTER else inner
+    width = OUTER if _merges(batch, m, n) else inner
     blocks = -(-k // width)
     v = cupy.zeros((batch, m, blocks * width), dtype)
-    t = cupy.zeros((batch, blocks, width, width), dtype)
-    h = _Reflections(v, t, inner)
-    gram = cupy.empty((width, width), dtype)
-    space = cupy.empty(2 * width * max(n, m), dtype) if width > inner else None
-    ldv = v.shape[2]
+    h = _Reflections(v, cupy.zeros((batch, blocks, width, width), dtype), inner)
+    if width == inner:
+        for i in range(blocks):
+            _factor_panel(work, i * width, h, n)
+        return h
+
+    # Panels keep a few multiprocessors busy, products all of them. So the columns of the next block are
+    # updated first, and its panels run, with priority, beside the products on what is left.
+    gram, near = cupy.empty((width, width), dtype), cupy.empty(2 * width * width, dtype)
+    far = cupy.empty(2 * width * n, dtype)
+    caller, (panels, products) = cupy.cuda.get_current_stream(), _streams(cupy.cuda.runtime.getDevice())
+    panels.wait_event(caller.record())
     for i, start in enumerate(range(0, k, width)):
         stop = min(start + width, k)
-        strip = stop if width > inner else n  # a panel updates its own block; a single panel, everything
-        for j in range(start, stop, inner):
-            columns, rows = min(inner, k - j), m - j
-            t_j = t[:, i, j - start :, j - start :]
-            v_j = v[:, j:, j:]
-            name, cluster = _panel_kernel(rows, narrow)
-            kernel = kernels.get("qr", name, dtype)
-            if cluster > 8:
-                kernel.allow_large_clusters()
-            kernel(
-                (cluster, 1, batch), 256,
-                work[:, j:, j:], n, m * n, v_j, ldv, m * ldv, t_j, width, blocks * width * width, rows, columns,
-            )  # fmt: skip
-            _update(work[:, j:, j + columns : strip], v_j, t_j, h, True)
-        if width > inner:
-            v_i = v[0, start:, start : start + width]
+        edge = min(stop + width, n)
+        v_i, t_i = v[0, start:, start : start + width], h.t[0, i]
+        with panels:
+            for j in range(start, stop, inner):
+                _factor_panel(work, j, h, stop)
             gemm(v_i, v_i, gram, transa=True)
-            kernels.get("qr", "qr_merge_t", dtype)(1, 1024, t[0, i], gram, width, inner)
-            _apply_product(work[0, start:, stop:], v_i, t[0, i], space, True)
+            kernels.get("qr", "qr_merge_t", dtype)(1, 1024, t_i, gram, width, inner)
+            factored = panels.record()
+            panels.wait_event(products.record())  # of the last block's far columns the next ones were part
+            _apply_product(work[0, start:, stop:edge], v_i, t_i, near, True)
+        with products:
+            products.wait_event(factored)
+            _apply_product(work[0, start:, edge:], v_i, t_i, far, True)
+    caller.wait_event(panels.record())
+    caller.wait_event(products.record())
     return h
+
+
+def _factor_panel(work: Array, j: int, h: _Reflections, stop: int) -> None:
+    """Factor the `inner` columns from j on, and update those from there to `stop`."""
+    batch, m, n = work.shape
+    width = h.t.shape[-1]
+    columns, rows, ldv = min(h.inner, min(m, n) - j), m - j, h.v.shape[2]
+    t_j = h.t[:, j // width, j % width :, j % width :]
+    v_j = h.v[:, j:, j:]
+    name, cluster = _panel_kernel(rows, h.inner * work.itemsize == 64)
+    kernel = kernels.get("qr", name, work.dtype)
+    if cluster > 8:
+        kernel.allow_large_clusters()
+    kernel(
+        (cluster, 1, batch), 256,
+        work[:, j:, j:], n, m * n, v_j, ldv, m * ldv, t_j, width, h.t[0].size, rows, columns,
+    )  # fmt: skip
+    _update(work[:, j:, j + columns : stop], v_j, t_j, h, True)
 
 
 def _apply_backwards(h: _Reflections, q: Array) -> None:
@@ -276,14 +339,19 @@ def _update(c: Array, v: Array, t: Array, h: _Reflections, transpose: bool) -> N
         return
     item = c.dtype.itemsize
     strides = [x.strides for x in (c, v, t)]
+    tiles = batch * -(-columns // 16)
+    # Blocks that share their rows finish sooner as long as there are too few tiles to fill the GPU.
+    cluster = 1
+    if _has_clusters() and tiles < _multiprocessors():
+        cluster = 16 if rows > 2048 and tiles <= 16 else 8 if rows > 1024 or tiles <= 24 else 1
+    name = f"qr_update_{cluster}"
     if h.inner * item == 64:
-        name, cluster = "qr_update_narrow_8", 8
-    elif rows > 1024 and _has_clusters():
-        name, cluster = "qr_update_8", 8
-    else:
-        name, cluster = "qr_update_1", 1
-    kernels.get("qr", name, c.dtype)(
-        (cluster, -(-columns // 16), batch), 256,
+        name, cluster = "qr_update_narrow_16", 16
+    kernel = kernels.get("qr", name, c.dtype)
+    if cluster > 8:
+        kernel.allow_large_clusters()
+    kernel(
+        (cluster, -(-columns // 16), batch), 512 if item == 4 else 256,
         c, strides[0][1] // item, strides[0][0] // item, v, strides[1][1] // item, strides[1][0] // item,
         t, strides[2][1] // item, strides[2][0] // item, rows, columns, int(transpose),
     )  # fmt: skip
@@ -296,9 +364,37 @@ def _apply_product(c: Array, v: Array, t: Array, space: Array, transpose: bool) 
         return
     first = space[: width * columns].reshape(width, columns)
     second = space[width * columns : 2 * width * columns].reshape(width, columns)
-    gemm(v, c, first, transa=True)
+    _inner_products(v, c, first)
     gemm(t, first, second, transa=transpose)
     gemm(v, second, c, -1.0, 1.0)
+
+
+def _inner_products(v: Array, c: Array, out: Array) -> None:
+    """out = VᵀC, summed by chunks of rows, all in one batched product, and then over the chunks."""
+    import cupy
+    from cupy.cuda import device
+    from cupy_backends.cuda.libs import cublas
+
+    rows, width = v.shape
+    columns, item = c.shape[1], c.itemsize
+    chunks = min(rows // CHUNK, 8)
+    if chunks < 2:
+        gemm(v, c, out, transa=True)
+        return
+    size = rows // chunks
+    parts = cupy.empty((chunks, width, columns), c.dtype)
+    one, zero = np.ones(1, c.dtype), np.zeros(1, c.dtype)
+    product = cublas.sgemmStridedBatched if item == 4 else cublas.dgemmStridedBatched
+    ldc, ldv = c.strides[0] // item, v.strides[0] // item
+    # Row-major matrices are cuBLAS's transposed: partsᵀ = Cᵀ V.
+    product(
+        device.get_cublas_handle(), cublas.CUBLAS_OP_N, cublas.CUBLAS_OP_T, columns, width, size,
+        one.ctypes.data, c.data.ptr, ldc, size * ldc, v.data.ptr, ldv, size * ldv,
+        zero.ctypes.data, parts.data.ptr, columns, width * columns, chunks,
+    )  # fmt: skip
+    if rows > size * chunks:
+        gemm(v[size * chunks :], c[size * chunks :], parts[0], 1.0, 1.0, transa=True)
+    parts.sum(axis=0, out=out)
 
 
 # ---------------------------------------------------------------- many more rows than columns
