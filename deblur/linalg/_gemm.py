@@ -28,8 +28,6 @@ ENGINES = {
 
 # Packed operands take 8 bytes an element; a product that would need more than this is cut along k.
 WORKSPACE = 1 << 30
-# With fewer multiplications cuBLAS is the faster; benchmarks/bench_gpu_matmul.py shows where they cross.
-SPLIT_FROM = 1 << 32
 
 _TILE = 128  # of the .cu file: rows of a packed block, and of a tile of C
 _SHARED = {"f": 3 * 2 * 128 * 20 * 4, "d": 2 * 2 * 128 * 20 * 8}  # stages of two tiles of 128 rows, pitch 20
@@ -88,7 +86,9 @@ def choose_engine(m: int, n: int, k: int, dtype: Any, engine: str = "auto") -> s
     double = np.dtype(dtype) == np.float64
     capability = _capability(cupy.cuda.runtime.getDevice())
     if engine in ("auto", "fastest"):
-        if double or capability != 90 or m * n * k < SPLIT_FROM or min(m, n) < 512 or k < 256:
+        # Where they cross is what benchmarks/bench_gpu_matmul.py measures.
+        worth_packing = min(m, n) >= 256 and m * n >= 1 << 21 and k >= 128 and m * n * k >= 1 << 31
+        if double or capability != 90 or not worth_packing:
             return "cublas"
         return "split" if engine == "auto" else "half"
     if double and engine in ("split", "half", "tf32", "tf32x3"):
