@@ -23,10 +23,11 @@ pairs and vectors of the image's size.
 went on periodically in that direction, Fourier transforms along the edge
 would split G into one small dense matrix a frequency; those are inverted once
 (the two opposite edges together). What this gets wrong, the four corners, is
-put right by the inverse of G restricted to a patch at each. Bands and patches
-overlap and each value is taken from one of them (a restricted additive
-Schwarz preconditioner). It is not symmetric, so the iteration is GMRES, which
-minimises the residual itself, and the residual of G s is that of A z.
+put right by the inverse of G restricted to a patch at each, where λ is not so
+small that a patch is too short-sighted. Bands and patches overlap, and a value
+is taken from one of them only (a restricted additive Schwarz preconditioner).
+It is not symmetric, so the iteration is GMRES, which minimises the residual
+itself, and the residual of G s is that of A z.
 
 The residual ‖b − A z‖/‖b‖ is computed through the blur at the end, and the
 solve goes on from there if it is not what was asked for. The default is 1e-8
@@ -67,7 +68,7 @@ from .spectrum import all_cores
 _RESTART = 300
 _BASIS_BYTES = 1 << 30  # what GMRES may keep before it restarts
 _MAX_ITERATIONS = 1000
-_SPREAD = 0.66  # patches at the corners help below this, hurt above: measured, see `_Corners.worth`
+_SPREAD = 0.66  # patches at the corners help below this, hurt above: measured, see `_concentrated`
 
 
 def refuses(problem: Problem) -> str | None:
@@ -241,9 +242,9 @@ class _Band:
             [Blur(u, (2 * e, 1), blur.boundary, origin=(origin, 0)).to_dense() for u in units]
         )  # (m, 2 e, scene): the blur of one dimension is linear in its taps
         h = np.tensordot(scipy.fft.rfft(psf, n=along, axis=1).T, taps, 1)
-        a = h @ h.conj().transpose(0, 2, 1)
+        a = h @ np.ascontiguousarray(h.conj().transpose(0, 2, 1))
         a[:, np.arange(2 * e), np.arange(2 * e)] += problem.lam
-        kernel = scipy.fft.ifft(1 / symbol, axis=0).T  # (frequency, lag)
+        kernel = np.ascontiguousarray(scipy.fft.ifft(1 / symbol, axis=0).T)  # (frequency, lag)
         rows, sources = np.r_[: 2 * e, n - 2 * e : n], np.r_[:e, n - e : n]
         m_rows = kernel[:, (rows[:, None] - sources) % across]
         g = np.concatenate([a[:, :e] @ m_rows[:, : 2 * e], a[:, e:] @ m_rows[:, 2 * e :]], axis=1)
@@ -262,53 +263,52 @@ class _Band:
         return x if self._axis == 0 else x.swapaxes(1, 2)
 
 
-class _Corners:
-    """G restricted to a patch of the rim at each corner, inverted."""
+def _concentrated(kernel: np.ndarray, psf: np.ndarray) -> bool:
+    """Whether M's kernel is so concentrated that a patch of the PSF's size sees most of it.
 
-    @staticmethod
-    def worth(kernel: np.ndarray, psf: np.ndarray) -> bool:
-        """Whether M's kernel is so concentrated that a patch of the PSF's size sees most of it.
+    A patch cuts the kernel off where it ends; if most of the kernel lies farther out, as it does for
+    small λ, the patch is a worse guess than the band.
+    """
+    y, x = (m // 2 for m in psf.shape)
+    near = kernel[np.ix_(np.r_[-y : y + 1], np.r_[-x : x + 1])]
+    return float(np.sum(near**2)) > (1 - _SPREAD**2) * float(np.sum(kernel**2))
 
-        A patch cuts the kernel off where it ends; if most of the kernel lies farther out, as it does
-        for small λ, the patch is a worse guess than the band.
-        """
-        y, x = (m // 2 for m in psf.shape)
-        near = kernel[np.ix_(np.r_[-y : y + 1], np.r_[-x : x + 1])]
-        return float(np.sum(near**2)) > (1 - _SPREAD**2) * float(np.sum(kernel**2))
 
-    def __init__(self, rim: _Rim, kernel: np.ndarray, problem: Problem) -> None:
-        xp, blur = problem.xp, rim.blur
-        reach = [e + (m + 3) // 4 for e, m in zip(rim.depth, blur.psf.shape, strict=True)]
-        cut = tuple(q + e for q, e in zip(reach, rim.depth, strict=True))
-        small = Blur(blur.psf, (cut[0], cut[1]), blur.boundary, origin=blur.origin)
-        kernel = xp.asarray(kernel.astype(np.float32))
-        y, x = np.mgrid[: cut[0], : cut[1]]
-        self.patches = []
-        #: Which rim values are taken from a patch: those nearer the corner than to the patch's cut.
-        self.owned = np.zeros(rim.size, dtype=bool)
-        for bottom in (False, True):
-            for right in (False, True):
-                dy, dx = (cut[0] - 1 - y if bottom else y), (cut[1] - 1 - x if right else x)
-                patch = (dy < reach[0]) & (dx < reach[1]) & ((dy < rim.depth[0]) | (dx < rim.depth[1]))
-                at_y, at_x = y[patch], x[patch]
-                lag_y, lag_x = y - at_y[:, None, None], x - at_x[:, None, None]
-                columns = normal_product(small, problem.lam, kernel[xp.asarray(lag_y), xp.asarray(lag_x)])
-                # float32 will do: patches serve where G is tame. They are applied in the problem's dtype,
-                # because GMRES relies on a preconditioner that is linear to rounding.
-                inverse = xp.linalg.inv(columns[:, xp.asarray(patch)].T).astype(problem.dtype)
-                top, left = (rim.shape[i] - cut[i] if far else 0 for i, far in enumerate((bottom, right)))
-                index = rim.position[at_y + top, at_x + left]
-                half = [(q + e) / 2 for q, e in zip(reach, rim.depth, strict=True)]
-                own = (dy[patch] < half[0]) & (dx[patch] < half[1])
-                self.owned[index[own]] = True
-                self.patches.append((xp.asarray(index), xp.asarray(index[own]), inverse[xp.asarray(own)]))
+def _corner_patches(rim: _Rim, kernel: np.ndarray, problem: Problem) -> list[tuple[Array, Array, Array]]:
+    """For a patch of the rim at each corner: its indices, those it answers for, and its rows of G⁻¹ for them."""
+    xp, blur = problem.xp, rim.blur
+    reach = [e + (m + 3) // 4 for e, m in zip(rim.depth, blur.psf.shape, strict=True)]
+    cut = tuple(q + e for q, e in zip(reach, rim.depth, strict=True))
+    small = Blur(blur.psf, (cut[0], cut[1]), blur.boundary, origin=blur.origin)
+    kernel = xp.asarray(kernel.astype(np.float32))
+    y, x = np.mgrid[: cut[0], : cut[1]]
+    # A patch answers for what is nearer the corner than to the patch's cut.
+    half = [(q + e) / 2 for q, e in zip(reach, rim.depth, strict=True)]
+    patches = []
+    for bottom in (False, True):
+        for right in (False, True):
+            dy, dx = (cut[0] - 1 - y if bottom else y), (cut[1] - 1 - x if right else x)
+            patch = (dy < reach[0]) & (dx < reach[1]) & ((dy < rim.depth[0]) | (dx < rim.depth[1]))
+            at_y, at_x = y[patch], x[patch]
+            lag_y, lag_x = y - at_y[:, None, None], x - at_x[:, None, None]
+            columns = normal_product(small, problem.lam, kernel[xp.asarray(lag_y), xp.asarray(lag_x)])
+            # float32 will do: patches serve where G is tame. They are applied in the problem's dtype,
+            # because GMRES relies on a preconditioner that is linear to rounding.
+            inverse = xp.linalg.inv(columns[:, xp.asarray(patch)].T).astype(problem.dtype)
+            top, left = (rim.shape[i] - cut[i] if far else 0 for i, far in enumerate((bottom, right)))
+            index = rim.position[at_y + top, at_x + left]
+            own = (dy[patch] < half[0]) & (dx[patch] < half[1])
+            patches.append((xp.asarray(index), xp.asarray(index[own]), inverse[xp.asarray(own)]))
+    return patches
 
 
 class _Schwarz:
-    """The preconditioner of G: bands along the edges, patches at the corners, one owner for each value."""
+    """The preconditioner of G: bands along the edges, patches at the corners, which overrule them."""
 
     def __init__(self, rim: _Rim, embedding: _Embedding, problem: Problem) -> None:
-        self._rim, self._bands, self._patches = rim, [], []
+        self._rim = rim
+        self._bands: list[tuple[Array, _Band]] = []
+        self._patches: list[tuple[Array, Array, Array]] = []
         if not rim.banded:
             return
         xp, psf = problem.xp, rim.blur.psf
@@ -319,10 +319,8 @@ class _Schwarz:
             share[rim.position[np.ix_(*ends)]] = 0.5
             room = all(n >= 2 * (2 * e + m) for n, e, m in zip(rim.shape, rim.depth, psf.shape, strict=True))
             kernel = scipy.fft.irfft2(1 / embedding.symbol, s=lengths)
-            if room and _Corners.worth(kernel, psf):
-                corners = _Corners(rim, kernel, problem)
-                share[corners.owned] = 0
-                self._patches = corners.patches
+            if room and _concentrated(kernel, psf):
+                self._patches = _corner_patches(rim, kernel, problem)
         self._share = xp.asarray(share.astype(problem.dtype))
         if rim.depth[0]:
             self._bands.append((rim.rows, _Band(rim, 0, embedding.symbol, problem)))
