@@ -64,8 +64,9 @@ def test_nothing_to_zero_is_the_identity(x):
     assert np.array_equal(householder_matrix(v, tau), np.eye(len(x)))
 
 
-def test_input_is_left_alone_and_may_be_integers_or_a_view():
-    x = np.arange(10)[::-2]
+@pytest.mark.parametrize("dtype", [int, float])
+def test_input_is_left_alone_and_may_be_integers_or_a_view(dtype):
+    x = np.arange(10, dtype=dtype)[::-2]
     before = x.copy()
     v, tau, _ = householder(x)
     assert v.dtype == np.float64
