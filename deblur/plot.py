@@ -1,0 +1,263 @@
+"""Pictures of a restoration: Picard plot, L-curve, the rule's curve, filter factors, residual.
+
+Each function draws into the Axes it is given, or into a new Figure of its
+own, and returns the Axes (`residual_image`: the Figure). Nothing is shown and
+pyplot is not touched: no global state is left behind; save with
+``ax.figure.savefig(...)``. Matplotlib is imported when first needed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.fft
+
+from .backend import Array, asnumpy
+from .regularization import LambdaChoice
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_POINTS = 4000  # more are not to be told apart
+
+
+def _choice(source: Any) -> LambdaChoice:
+    """The LambdaChoice of a Result, or `source` itself if it is one."""
+    choice = source if isinstance(source, LambdaChoice) else getattr(source, "lambda_choice", None)
+    if not isinstance(choice, LambdaChoice):
+        raise ValueError(
+            "there is no curve to draw: λ was given as a number. Let a rule choose it (lam='gcv'), or draw "
+            "from deblur.regularization.choose_lambda(blur, g)"
+        )
+    return choice
+
+
+def _axes(ax: Axes | None) -> Axes:
+    if ax is not None:
+        return ax
+    return _figure((5.5, 4.2)).add_subplot()
+
+
+def _figure(size: tuple[float, float]) -> Figure:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=size, layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def _thinned(n: int) -> np.ndarray:
+    return np.unique(np.linspace(0, n - 1, min(n, _POINTS)).astype(int))
+
+
+def picard(source: Any, ax: Axes | None = None) -> Axes:
+    """Picard plot: singular values σ_i, the image's coefficients |u_iᵀ g| and their quotients.
+
+    Where the coefficients level off, the noise begins; from there on the
+    quotient, which is the unregularised solution, grows without bound.
+
+    Parameters
+    ----------
+    source : LambdaChoice or Result
+    ax : Axes, optional
+
+    Returns
+    -------
+    Axes
+
+    Raises
+    ------
+    ValueError
+        If λ was not chosen by a rule, so that there is nothing to draw.
+    """
+    choice = _choice(source)
+    ax = _axes(ax)
+    at = _thinned(len(choice.singular_values))
+    s, c = choice.singular_values[at], choice.coefficients[at]
+    for values, label, where in (
+        (s, "σᵢ", s > 0),
+        (c, "|uᵢᵀg|", c > 0),
+        (c / np.where(s > 0, s, 1), "|uᵢᵀg| / σᵢ", (s > 0) & (c > 0)),
+    ):
+        ax.semilogy(at[where], values[where], "." if label != "σᵢ" else "-", markersize=2, label=label)
+    ax.axhline(
+        np.sqrt(choice.lam), color="0.4", linewidth=0.8, linestyle="--", label=f"√λ, λ = {choice.lam:.2g}"
+    )
+    ax.set_xlabel("i")
+    ax.set_title("Picard plot")
+    ax.legend()
+    return ax
+
+
+def l_curve(source: Any, ax: Axes | None = None) -> Axes:
+    """L-curve: ‖f_λ‖ against ‖g − Hf_λ‖, both logarithmic, with the chosen λ marked.
+
+    Parameters and errors are those of `picard`.
+    """
+    choice = _choice(source)
+    ax = _axes(ax)
+    some = (choice.residual_norms > 0) & (choice.solution_norms > 0)
+    ax.loglog(choice.residual_norms[some], choice.solution_norms[some])
+    x = np.exp(
+        np.interp(np.log(choice.lam), np.log(choice.lambdas[some]), np.log(choice.residual_norms[some]))
+    )
+    y = np.exp(
+        np.interp(np.log(choice.lam), np.log(choice.lambdas[some]), np.log(choice.solution_norms[some]))
+    )
+    ax.plot([x], [y], "o", label=f"λ = {choice.lam:.2g} ({choice.rule})")
+    ax.set_xlabel("‖g − Hf‖")
+    ax.set_ylabel("‖f‖")
+    ax.set_title("L-curve")
+    ax.legend()
+    return ax
+
+
+_CURVES = {
+    "gcv": "GCV function",
+    "upre": "estimated risk",
+    "discrepancy": "root mean square residual",
+    "lcurve": "curvature of the L-curve",
+}
+
+
+def gcv_curve(source: Any, ax: Axes | None = None) -> Axes:
+    """The function that the rule looked at (for "gcv" the GCV function) against λ, with the chosen λ marked.
+
+    Parameters and errors are those of `picard`.
+    """
+    choice = _choice(source)
+    ax = _axes(ax)
+    ax.plot(choice.lambdas, choice.values)
+    ax.set_xscale("log")
+    if choice.rule in ("gcv", "discrepancy") and choice.values.min() > 0:
+        ax.set_yscale("log")
+    ax.axvline(choice.lam, color="0.4", linewidth=0.8, linestyle="--", label=f"λ = {choice.lam:.2g}")
+    if choice.rule == "discrepancy" and choice.noise:
+        ax.axhline(
+            choice.noise, color="C1", linewidth=0.8, label=f"noise {choice.noise:.2g} ({choice.noise_source})"
+        )
+    ax.set_xlabel("λ")
+    ax.set_ylabel(_CURVES[choice.rule])
+    ax.set_title(choice.remark.split(":")[0] if choice.remark else _CURVES[choice.rule])
+    ax.legend()
+    return ax
+
+
+def filter_factors(singular_values: Array, lam: float, ax: Axes | None = None) -> Axes:
+    """Tikhonov's filter factors σ²/(σ² + λ) against σ: what of the image is let through.
+
+    Parameters
+    ----------
+    singular_values : array
+        Of any shape; those of a LambdaChoice or of a Spectrum.
+    lam : float
+    ax : Axes, optional
+
+    Returns
+    -------
+    Axes
+
+    Raises
+    ------
+    ValueError
+        If there is no positive singular value, or λ is negative or not finite.
+    """
+    s = np.sort(asnumpy(singular_values).ravel().astype(float))
+    s = s[s > 0]
+    if len(s) == 0:
+        raise ValueError("there is no positive singular value to draw filter factors for")
+    if not (np.isfinite(lam) and lam >= 0):
+        raise ValueError(f"λ must be finite and not negative, not {lam!r}")
+    ax = _axes(ax)
+    s = s[_thinned(len(s))]
+    ax.semilogx(s, s**2 / (s**2 + lam))
+    ax.axvline(
+        max(np.sqrt(lam), s[0]), color="0.4", linewidth=0.8, linestyle="--", label=f"√λ, λ = {lam:.2g}"
+    )
+    ax.set_xlabel("σ")
+    ax.set_ylabel("σ² / (σ² + λ)")
+    ax.set_title("Filter factors")
+    ax.legend()
+    return ax
+
+
+def cumulative_periodogram(residual: Array) -> tuple[np.ndarray, np.ndarray]:
+    """Normalised cumulative periodogram of an image: the share of its power below each frequency.
+
+    Parameters
+    ----------
+    residual : (..., M, N) array
+        Its mean is taken off; frames are averaged.
+
+    Returns
+    -------
+    frequency : (p,) array
+        Radial spatial frequency in cycles per pixel, increasing.
+    share : (p, 2) array
+        The share of the power at or below it, in the residual and in white noise.
+
+    Notes
+    -----
+    White noise gives a straight match of the two columns; what is left of the
+    picture makes the first rise early, noise that has been fitted makes it
+    late (Hansen, Kilmer, Kjeldsen, BIT 46 (2006) 41-59, in one dimension).
+    """
+    r = asnumpy(residual).astype(float)
+    if r.ndim < 2 or r.size == 0:
+        raise ValueError(f"the residual must be an image, not an array of shape {r.shape}")
+    r = r.reshape(-1, *r.shape[-2:])
+    r = r - r.mean(axis=(-2, -1), keepdims=True)
+    power = (np.abs(scipy.fft.fft2(r)) ** 2).sum(axis=0)
+    radius = np.hypot(scipy.fft.fftfreq(r.shape[-2])[:, None], scipy.fft.fftfreq(r.shape[-1])[None])
+    frequency, group = np.unique(radius.round(12).ravel(), return_inverse=True)
+    sums = np.bincount(group.ravel(), weights=power.ravel())
+    counts = np.bincount(group.ravel()).astype(float)
+    frequency, sums, counts = frequency[1:], sums[1:], counts[1:]  # the mean is no frequency
+    share = np.cumsum(np.stack([sums, counts], axis=1), axis=0)
+    return frequency, share / np.maximum(share[-1:], np.finfo(float).tiny)
+
+
+def residual_image(source: Any, figure: Figure | None = None) -> Figure:
+    """The residual g − Hf as a picture, beside its normalised cumulative periodogram.
+
+    Parameters
+    ----------
+    source : (M, N) or (M, N, c) array, or Result
+        The residual image.
+    figure : Figure, optional
+
+    Returns
+    -------
+    Figure
+        With two Axes.
+
+    Raises
+    ------
+    ValueError
+        If it is no image.
+    """
+    r = asnumpy(getattr(source, "residual_image", source)).astype(float)
+    if r.ndim not in (2, 3) or r.size == 0:
+        raise ValueError(f"the residual must be (M, N) or (M, N, channels), not of shape {r.shape}")
+    if r.ndim == 3:
+        r = np.moveaxis(r, -1, 0)
+    figure = _figure((9.5, 4.2)) if figure is None else figure
+    left, right = figure.subplots(1, 2)
+    shown = r if r.ndim == 2 else r.mean(axis=0)
+    limit = max(float(np.percentile(np.abs(shown), 99.5)), float(np.finfo(float).tiny))
+    drawn = left.imshow(shown, cmap="gray", vmin=-limit, vmax=limit, interpolation="nearest")
+    figure.colorbar(drawn, ax=left, shrink=0.8)
+    left.set_axis_off()
+    left.set_title(f"residual, standard deviation {r.std():.3g}")
+    if min(r.shape[-2:]) > 1:
+        frequency, share = cumulative_periodogram(r)
+        right.plot(frequency, share[:, 0], label="residual")
+        right.plot(frequency, share[:, 1], color="0.4", linestyle="--", label="white noise")
+        right.set_title(f"whiteness: largest distance {np.abs(share[:, 0] - share[:, 1]).max():.3f}")
+        right.legend()
+    right.set_xlabel("cycles per pixel")
+    right.set_ylabel("share of the power below")
+    return figure
