@@ -11,6 +11,7 @@ the operations that a method counts for the problem at hand. They rank methods; 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import statistics
 import time
@@ -22,13 +23,15 @@ from scipy.optimize import nnls
 import deblur
 from deblur.blur import Blur
 from deblur.methods import METHODS
-from deblur.solvers.base import Problem
+from deblur.solvers.base import Problem, Work
 
 TARGET = ROOT / "deblur" / "costs.json"
 DENSE = [(24, 24), (32, 40), (48, 48), (64, 64)]
 FAST = [(64, 64), (128, 128), (256, 256), (512, 512), (768, 1024)]
-MIDDLE = [(32, 32), (64, 64), (96, 128)]
+MIDDLE = [(32, 32), (48, 64), (64, 64)]
 SHAKE, GAUSS, TINY = deblur.psf.camera_shake(9, 3), deblur.psf.gaussian(9, 1.5), deblur.psf.gaussian(3, 0.6)
+
+LONG_ENOUGH = 8.0  # seconds spent on one case, after which its median must do
 
 #: method: (boundary, PSFs, image sizes)
 CASES = {
@@ -43,41 +46,38 @@ CASES = {
 }
 
 
-def fit(operations: list[float], seconds: list[float]) -> tuple[float, float]:
-    """(overhead, rate) >= 0 that fit ``overhead + rate * operations`` with small relative errors."""
-    t = np.array(seconds)
-    scale = max(operations)
-    matrix = np.stack([1 / t, np.array(operations) / scale / t], axis=1)
-    (overhead, rate), _ = nnls(matrix, np.ones(len(t)))
-    return float(overhead), float(rate / scale)
+def fit(works: list[Work], seconds: list[float]) -> dict[str, float]:
+    """Non-negative overhead and rates that fit the seconds with small relative errors."""
+    columns = np.array([[1.0, work.setup, work.solve] for work in works])
+    scales = columns.max(axis=0)
+    scales[scales == 0] = 1
+    coefficients, _ = nnls(columns / scales / np.array(seconds)[:, None], np.ones(len(seconds)))
+    return dict(zip(("overhead", "setup", "solve"), (coefficients / scales).tolist(), strict=True))
 
 
 def measure(name: str, xp, repeats: int) -> dict[str, float]:
     boundary, psfs, shapes = CASES.get(name, ("zero", [GAUSS], DENSE))
-    work_setup, work_solve, t_setup, t_solve = [], [], [], []
+    works, seconds = [], []
     rng = np.random.default_rng(0)
     for psf in psfs:
         for shape in shapes:
-            g = xp.asarray(rng.random((1, *shape)))
-            setups, solves = [], []
-            for _ in range(repeats):
-                problem = Problem(Blur(psf, shape, boundary), 1e-3, xp=xp)  # fresh: nothing is cached on it
-                start = time.perf_counter()
-                factor = METHODS[name].prepare(problem)
-                synchronize(xp)
-                middle = time.perf_counter()
-                factor.solve(g)
-                synchronize(xp)
-                setups.append(middle - start)
-                solves.append(time.perf_counter() - middle)
-            work = METHODS[name].work(problem)
-            work_setup.append(work.setup)
-            work_solve.append(work.solve)
-            t_setup.append(statistics.median(setups[1:]))
-            t_solve.append(statistics.median(solves[1:]))
-    setup_overhead, setup = fit(work_setup, t_setup) if any(work_setup) else (statistics.median(t_setup), 0.0)
-    solve_overhead, solve = fit(work_solve, t_solve)
-    return {"overhead": setup_overhead + solve_overhead, "setup": setup, "solve": solve}
+            for frames in (1, 4):
+                g = xp.asarray(rng.random((frames, *shape)))
+                taken = []
+                for _ in range(repeats):
+                    problem = Problem(
+                        Blur(psf, shape, boundary), 1e-3, xp=xp
+                    )  # fresh: nothing is cached on it
+                    start = time.perf_counter()
+                    METHODS[name].prepare(problem).solve(g)
+                    synchronize(xp)
+                    taken.append(time.perf_counter() - start)
+                    if sum(taken) > LONG_ENOUGH:
+                        break
+                work = METHODS[name].work(problem)
+                works.append(dataclasses.replace(work, solve=work.solve * frames))
+                seconds.append(statistics.median(taken[1:] or taken))
+    return fit(works, seconds)
 
 
 def synchronize(xp) -> None:

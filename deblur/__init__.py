@@ -5,3 +5,48 @@ solves (HHᵀ + λI). `reconstruct` is the one call; everything it decides can b
 seen (`solve`), asked for beforehand (`choose_method`) and overridden.
 """
 
+from . import data, linalg, matlab, metrics, psf
+from .blur import BOUNDARIES, Blur, filter2matrix
+from .degrade import degrade
+from .errors import (
+    ConvergenceError,
+    InsufficientMemoryError,
+    MethodError,
+    NoGPUError,
+    SingularMatrixError,
+)
+from .image import im2vector, vector2im
+from .methods import METHODS, Choice, choose_method
+from .pipeline import Deblurrer, Result, Status, reconstruct, solve
+from .regularization import LambdaChoice, choose_lambda
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BOUNDARIES",
+    "METHODS",
+    "Blur",
+    "Choice",
+    "ConvergenceError",
+    "Deblurrer",
+    "InsufficientMemoryError",
+    "LambdaChoice",
+    "MethodError",
+    "NoGPUError",
+    "Result",
+    "SingularMatrixError",
+    "Status",
+    "choose_lambda",
+    "choose_method",
+    "data",
+    "degrade",
+    "filter2matrix",
+    "im2vector",
+    "linalg",
+    "matlab",
+    "metrics",
+    "psf",
+    "reconstruct",
+    "solve",
+    "vector2im",
+]

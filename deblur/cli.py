@@ -103,9 +103,11 @@ def _parser() -> argparse.ArgumentParser:
         description="Blur a photograph that comes with deblur, restore it by every method, print a table of "
         "seconds, MSE, PSNR and residual, and write the pictures.",
     )
-    demo.add_argument("--image", default="camera", choices=names(), help="which photograph; default camera")
     demo.add_argument(
-        "--size", type=int, default=64, help="side of the crop in pixels; default 64 (H is 4096²)"
+        "--image", default="camera64", choices=names(), help="which photograph; default camera64"
+    )
+    demo.add_argument(
+        "--size", type=int, metavar="N", help="side of the crop in pixels; default 64, or as much as there is"
     )
     demo.add_argument("--psf", type=_psf, default="gaussian:7,1.2", help="default gaussian:7,1.2")
     demo.add_argument("--lam", type=_lam, default="gcv", help="default gcv")
@@ -157,14 +159,11 @@ def _progress(what: str, enabled: bool) -> Any:
 # ---------------------------------------------------------------------------------------------
 
 
-def _layout(img: np.ndarray) -> dict[str, int]:
-    """The axes of an image as `image.read` gives it."""
-    axes = {}
-    if image.is_colour(img):
-        axes["channel_axis"] = img.ndim - 1
-    if img.ndim - len(axes) == 3:
-        axes["stack_axis"] = 0
-    return axes
+def _layout(img: np.ndarray) -> tuple[int | None, int | None]:
+    """(channel_axis, stack_axis) of an image as `image.read` gives it."""
+    channel_axis = img.ndim - 1 if image.is_colour(img) else None
+    stack_axis = 0 if img.ndim - (channel_axis is not None) == 3 else None
+    return channel_axis, stack_axis
 
 
 def _reconstruct(args: argparse.Namespace) -> int:
@@ -172,6 +171,7 @@ def _reconstruct(args: argparse.Namespace) -> int:
     image.check_writable(args.output, args.force, inputs=[args.input])
     raw = image.read(args.input, as_float=False)
     bits = image.check_format(args.output, raw, args.bits)
+    channel_axis, stack_axis = _layout(raw)
     with _progress("deblur", not args.quiet) as callback:
         result = solve(
             raw,
@@ -184,7 +184,8 @@ def _reconstruct(args: argparse.Namespace) -> int:
             rtol=args.rtol,
             max_iterations=args.max_iterations,
             callback=callback,
-            **_layout(raw),
+            channel_axis=channel_axis,
+            stack_axis=stack_axis,
         )
     clipped = image.write(args.output, result.image, bits=bits, overwrite=args.force)
     if not args.quiet:
@@ -216,21 +217,22 @@ def _demo(args: argparse.Namespace) -> int:
     }
     photograph = load(args.image)
     margin = np.array(args.psf.shape) - 1
-    if args.size < 8 or (args.size + margin > photograph.shape[:2]).any():
-        most = int(min(np.array(photograph.shape[:2]) - margin))
+    most = int((np.array(photograph.shape[:2]) - margin).min())
+    size = min(64, most) if args.size is None else args.size
+    if not max(args.psf.shape) <= size <= most:
         raise ValueError(
-            f"--size must lie between 8 and {most} for {args.image!r} and this PSF, not {args.size}"
+            f"--size must lie between {max(args.psf.shape)}, the PSF's size, and {most} for {args.image!r}, not {size}"
         )
 
     # The same window of the photograph under every boundary. What lies beyond it is real in the case
     # "unknown"; for the others the scene is made to go on as the boundary assumes.
-    top, left = ((np.array(photograph.shape[:2]) - args.size - margin) // 2).tolist()
-    scene = photograph[top : top + args.size + margin[0], left : left + args.size + margin[1]]
+    top, left = ((np.array(photograph.shape[:2]) - size - margin) // 2).tolist()
+    scene = photograph[top : top + size + margin[0], left : left + size + margin[1]]
     origin = [(m - 1) // 2 for m in args.psf.shape]
     at = [int(m) - o for m, o in zip(margin, origin, strict=True)]
-    sharp = scene[at[0] : at[0] + args.size, at[1] : at[1] + args.size]
+    sharp = scene[at[0] : at[0] + size, at[1] : at[1] + size]
     print(
-        f"{args.image}, {args.size} x {args.size} pixels, PSF {args.psf.shape[0]} x {args.psf.shape[1]}, "
+        f"{args.image}, {size} x {size} pixels, PSF {args.psf.shape[0]} x {args.psf.shape[1]}, "
         f"noise {args.noise:g}, λ {args.lam}"
     )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -222,7 +222,7 @@ class Deblurrer:
     inverse : bool
         Form (HHᵀ + λI)⁻¹ and multiply by it, with the methods that can.
     callback : callable, optional
-        Called after each iteration with (iteration, relative residual).
+        Called with (iterations so far, relative residual) as an iterative method goes on.
     gpu : bool
         True if the images will be CuPy arrays.
 
@@ -279,15 +279,18 @@ class Deblurrer:
                 "for which HHᵀ and HᵀH differ, give λ as a number"
             )
         self._noise = noise
-        self._options = {
-            "rtol": rtol,
-            "max_iterations": max_iterations,
-            "inverse": bool(inverse),
-            "callback": callback,
-        }
-        self._xp = np
-        if gpu:
-            self._xp = _cupy()
+        self._xp = _cupy() if gpu else np
+        self._template = Problem(
+            self.blur,
+            0.0,  # λ and the number of frames are filled in by _problem
+            self.formula,
+            self.dtype,
+            self._xp,
+            rtol=rtol,
+            max_iterations=max_iterations,
+            inverse=bool(inverse),
+            callback=callback,
+        )
         self.choice: Choice | None = None
         self.lambda_choice: Any = None
         self.lam_reason = "as given"
@@ -298,7 +301,7 @@ class Deblurrer:
 
     def _problem(self, frames: int) -> Problem:
         assert not isinstance(self.lam, str)
-        return Problem(self.blur, self.lam, self.formula, self.dtype, self._xp, frames, **self._options)
+        return replace(self._template, lam=self.lam, frames=frames)
 
     def _choose(self, frames: int) -> None:
         problem = self._problem(frames)
@@ -570,7 +573,7 @@ def reconstruct(
     inverse : bool
         Form (HHᵀ + λI)⁻¹ and multiply by it, with the methods that can.
     callback : callable, optional
-        Called after each iteration with (iteration, relative residual).
+        Called with (iterations so far, relative residual) as an iterative method goes on.
 
     Returns
     -------

@@ -51,7 +51,7 @@ class Problem:
     max_iterations: int | None = None
     #: Form (HHᵀ + λI)⁻¹ and multiply by it, where a method can: slower, and only for those who want to see it.
     inverse: bool = False
-    #: Called after each iteration with (iteration, relative residual).
+    #: Called as it goes with (iterations so far, relative residual); what is so far 0 may be told too.
     callback: Callable[[int, float], None] | None = None
 
 
