@@ -124,11 +124,29 @@ def test_solving_in_place_returns_b(rng):
     assert not np.array_equal(spoilt, a)  # it was used, not copied
 
 
+def test_overwriting_what_does_not_serve_as_workspace_leaves_it_alone(rng):
+    """A matrix of other strides, or of the wrong order for solving, is copied all the same."""
+    a, b = rng.standard_normal((23, 23)), rng.standard_normal((23, 4))
+    wide, deep = np.zeros((46, 69)), np.zeros((46, 12))
+    wide[::2, ::3], deep[::2, ::3] = a, b
+    x = gauss_jordan_inverse(wide[::2, ::3], overwrite_a=True, block=5)
+    np.testing.assert_allclose(x, np.linalg.inv(a), rtol=1e-9, atol=1e-11)
+    np.testing.assert_array_equal(wide[::2, ::3], a)
+    for given in (a, wide[::2, ::3]):
+        y = gauss_jordan_solve(given, deep[::2, ::3], overwrite_a=True, overwrite_b=True, block=5)
+        np.testing.assert_allclose(y, np.linalg.solve(a, b), rtol=1e-9, atol=1e-11)
+        np.testing.assert_array_equal(deep[::2, ::3], b)
+
+
 def test_overwriting_a_read_only_array_is_refused():
-    a = np.eye(3)
-    a.flags.writeable = False
-    with pytest.raises(ValueError, match="read-only"):
+    a, b = np.eye(3), np.ones(3)
+    a.flags.writeable = b.flags.writeable = False
+    with pytest.raises(ValueError, match="leave out overwrite_a=True"):
         gauss_jordan_inverse(a, overwrite_a=True)
+    with pytest.raises(ValueError, match="leave out overwrite_a=True"):
+        gauss_jordan_solve(a, b, overwrite_a=True)
+    with pytest.raises(ValueError, match="leave out overwrite_b=True"):
+        gauss_jordan_solve(a, b, overwrite_b=True)
 
 
 def test_dtypes():
@@ -192,18 +210,19 @@ def test_not_finite(bad):
         gauss_jordan_solve(a, np.ones(3))
     with pytest.raises(ValueError, match="b holds 3"):
         gauss_jordan_solve(np.eye(3), a[1, 2] * np.ones(3))
-    with pytest.raises(SingularMatrixError):  # nothing but NaN could come out
-        gauss_jordan_inverse(np.full((3, 3), bad), check_finite=False)
+    with pytest.raises(SingularMatrixError) as caught:  # and not 1/inf = 0
+        gauss_jordan_inverse(np.diag([1.0, bad]), check_finite=False)
+    assert caught.value.index == 1
 
 
 @pytest.mark.parametrize(
     ("a", "error", "message"),
     [
-        (np.ones(4), ValueError, "2-D"),
-        (np.ones((2, 3, 3)), ValueError, "2-D"),
-        (np.ones((3, 4)), ValueError, "square"),
+        (np.ones(4), ValueError, "must be a matrix"),
+        (np.ones((2, 3, 3)), ValueError, "must be a matrix"),
+        (np.ones((3, 4)), ValueError, "must be square"),
         (np.eye(2) * 1j, TypeError, "complex"),
-        (scipy.sparse.eye_array(3), TypeError, "toarray"),
+        (scipy.sparse.eye(3), TypeError, "toarray"),
         (np.ma.masked_equal(np.eye(3), 0), TypeError, "masked"),
         (np.array([["a"]]), TypeError, "real numbers"),
     ],

@@ -123,7 +123,7 @@ def test_overflow_is_an_error():
 def test_bad_input_is_refused():
     for a in (np.ones(3), np.ones((3, 4))):
         for call in (gets, lambda l: solve_triangular(l, np.ones(3))):
-            with pytest.raises(ValueError, match="2-D|square"):
+            with pytest.raises(ValueError, match="must be a matrix|must be square"):
                 call(a)
     with pytest.raises(TypeError, match="complex"):
         gets(np.eye(2) * 1j)
