@@ -298,7 +298,8 @@ class _Antireflective:
             for col_index, col_angles, q in cols:
                 values = xp.asarray(cosine_symbol(quarter, row_angles, col_angles))
                 part = _Part(values, (xp.asarray(p), xp.asarray(q)), problem.lam, problem.dtype)
-                self._parts.append(((..., *np.ix_(row_index, col_index)), part))
+                index = (..., xp.asarray(row_index)[:, None], xp.asarray(col_index))
+                self._parts.append((index, part))
 
     def _coordinates(self, x: Array) -> Array:
         """Images to the coordinates W, and back: W is symmetric and orthogonal."""
