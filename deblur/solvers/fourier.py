@@ -28,8 +28,8 @@ import numpy as np
 
 from ..backend import Array, get_fft, get_xp
 from ..blur import Blur
-from .base import Factor, Problem, Work
-from .spectrum import SpectralFactor, Spectrum, kept
+from .base import Factor, Info, Problem, Work
+from .spectrum import Spectrum, all_cores, check_regular, kept
 
 
 class FourierSpectrum(Spectrum):
@@ -81,5 +81,26 @@ def decompose(blur: Blur, dtype: Any, xp: ModuleType) -> Spectrum:
 
 
 def prepare(problem: Problem) -> Factor:
-    """The eigenvalues, kept; a solve costs two transforms."""
-    return SpectralFactor(decompose(problem.blur, problem.dtype, problem.xp), problem)
+    """What the transform of an image is multiplied by, kept; a solve costs two transforms."""
+    return _Division(problem)
+
+
+class _Division:
+    """conj(ĥ) / (|ĥ|² + λ) on the half of the frequencies that a real transform keeps."""
+
+    def __init__(self, problem: Problem) -> None:
+        h = problem.blur.transfer(problem.dtype, problem.xp)
+        modulus = abs(h)
+        check_regular(modulus, problem.lam)
+        modulus *= modulus
+        modulus += modulus.dtype.type(problem.lam)
+        self._multiplier = h.conj()
+        self._multiplier /= modulus
+        self._shape, self._fft = problem.blur.image_shape, get_fft(problem.xp)
+
+    def solve(self, g: Array) -> tuple[Array, Info]:
+        """Scenes (k, M, N) for images (k, M, N)."""
+        with all_cores():
+            spectrum = self._fft.rfft2(g)
+            spectrum *= self._multiplier
+            return self._fft.irfft2(spectrum, s=self._shape, overwrite_x=True), Info()

@@ -116,15 +116,8 @@ class SpectralFactor:
 
     def __init__(self, spectrum: Spectrum, problem: Problem) -> None:
         self._spectrum, self._lam, self._hht = spectrum, problem.lam, problem.formula == "hht"
-        s = spectrum.singular_values
-        # λ = 0 is allowed where H has an inverse that the dtype can represent.
-        smallest, largest = float(s.min()) ** 2 + problem.lam, float(s.max()) ** 2 + problem.lam
-        if not smallest > float(np.finfo(s.dtype).eps) ** 2 * largest:
-            raise SingularMatrixError(
-                f"HHᵀ + λI is singular to {s.dtype} at λ = {problem.lam:g}: the smallest singular value of H "
-                f"is {float(s.min()):.2g}, the largest {float(s.max()):.2g}. Use a larger λ, such as 1e-4"
-            )
-        self._weights = tikhonov_weights(s, problem.lam)
+        check_regular(spectrum.singular_values, problem.lam)
+        self._weights = tikhonov_weights(spectrum.singular_values, problem.lam)
 
     def solve(self, g: Array) -> tuple[Array, Info]:
         """Scenes (k, P, Q) for images (k, M, N)."""
@@ -132,6 +125,16 @@ class SpectralFactor:
             if self._hht:
                 return self._spectrum.hht(g, self._lam), Info()
             return self._spectrum.restore(g, self._weights), Info()
+
+
+def check_regular(s: Array, lam: float) -> None:
+    """Raise SingularMatrixError unless σ² + λ has an inverse that the dtype can represent; λ = 0 may have."""
+    smallest, largest = float(s.min()), float(s.max())
+    if not smallest**2 + lam > float(np.finfo(s.dtype).eps) ** 2 * (largest**2 + lam):
+        raise SingularMatrixError(
+            f"HHᵀ + λI is singular to {s.dtype} at λ = {lam:g}: the smallest singular value of H is "
+            f"{smallest:.2g}, the largest {largest:.2g}. Use a larger λ, such as 1e-4"
+        )
 
 
 def tikhonov_weights(singular_values: Array, lam: float) -> Array:
