@@ -87,9 +87,8 @@ def work(problem: Problem) -> Work:
     transform = 2.5 * n1 * n2 * np.log2(n1 * n2)
     e1, e2 = _depth(blur)
     setup, memory = 8 * transform, (4.0 * 8 + 8 * problem.frames * size) * n1 * n2
-    for e, along in ((e1, n2), (e2, n1)):
-        setup += along * 40 * e**3
-        memory += along * 400 * e**2  # a dozen complex numbers of 2 e x 2 e a frequency while setting up
+    setup += 40 * (n2 * e1**3 + n1 * e2**3)
+    memory += 400 * max(n2 * e1**2, n1 * e2**2)  # the matrices of one pair of bands while they are set up
     rim = 2 * (e1 * n2 + e2 * n1)
     memory += min(problem.frames * _RESTART * rim * size, _BASIS_BYTES)
     # Counts at λ = 1e-2 ... 1e-6 for disks and camera shake follow this law; smooth PSFs take fewer.
