@@ -23,7 +23,7 @@ SHARED_BYTES = (
 BATCHED_ROWS = 1024  # 256 threads of 4 rows
 WIDE_ROWS = 20480  # 16 blocks of 256 threads of 5 rows of WIDE columns
 CLUSTER_ROWS = 32768  # the same with 8 rows of NARROW columns
-CHUNK = 1024  # rows whose inner products are summed in one go: longer sums round more
+CHUNK = 512  # rows whose inner products are summed in one go
 NO_EXPONENT = -1000000  # as in qr.cu
 OUTER = 128  # columns whose reflections are applied in one product, for one large matrix
 
@@ -284,7 +284,7 @@ def _factor(work: Array) -> _Reflections:
         with panels:
             for j in range(start, stop, inner):
                 _factor_panel(work, j, h, stop)
-            gemm(v_i, v_i, gram, transa=True)
+            _inner_products(v_i, v_i, gram, CHUNK // 2)
             kernels.get("qr", "qr_merge_t", dtype)(1, 1024, t_i, gram, width, inner)
             factored = panels.record()
             panels.wait_event(products.record())  # of the last block's far columns the next ones were part
@@ -369,15 +369,19 @@ def _apply_product(c: Array, v: Array, t: Array, space: Array, transpose: bool) 
     gemm(v, second, c, -1.0, 1.0)
 
 
-def _inner_products(v: Array, c: Array, out: Array) -> None:
-    """out = VᵀC, summed by chunks of rows, all in one batched product, and then over the chunks."""
+def _inner_products(v: Array, c: Array, out: Array, chunk: int = CHUNK) -> None:
+    """out = VᵀC, summed by chunks of rows, all in one batched product, and then over the chunks.
+
+    One long sum of float32 rounds at every step to the size it has reached; that error, in VᵀC and most of
+    all in the VᵀV behind T, is what would carry ‖QᵀQ − I‖ past the error of LAPACK for large matrices.
+    """
     import cupy
     from cupy.cuda import device
     from cupy_backends.cuda.libs import cublas
 
     rows, width = v.shape
     columns, item = c.shape[1], c.itemsize
-    chunks = min(rows // CHUNK, 8)
+    chunks = min(rows // chunk, 32)
     if chunks < 2:
         gemm(v, c, out, transa=True)
         return
