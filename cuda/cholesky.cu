@@ -3,10 +3,10 @@
 //
 // Kernels
 //   factor_panel    every block of LEAF_THREADS = 256 threads factors the LEAF x LEAF diagonal block for itself, which
-//                   costs less than waiting for one block to do it and another launch to begin; inverts it; and then
-//                   multiplies its own rows of the strip by the inverse, 32 at a time
+//                   costs less than waiting for one block to do it and another launch to begin; and then solves for
+//                   its own rows of the strip, 32 at a time, with the inverses of the 32 x 32 blocks on the diagonal
 //   mirror          the upper triangle as a copy of the lower, tile by tile through shared memory
-// Operations of factor_panel: 2 LEAF^3 / 3 once (a block) and LEAF^2 a row of the strip; n^3 / 3 in all with the
+// Operations of factor_panel: LEAF^3 / 3 once (a block) and LEAF^2 a row of the strip; n^3 / 3 in all with the
 // products. Bytes: the strip in and out. Dynamic shared memory: (LEAF + 32) * LEAF_PITCH elements.
 // Source: the four-step blocked Cholesky of the thesis; inverted diagonal blocks as in N. J. Higham, Accuracy and
 // Stability, 2nd ed., sec. 14.2.
@@ -15,162 +15,238 @@ extern __shared__ vector_t memory[];
 
 constexpr int ROWS = 32;  // of the strip, at a time
 
-// Column by column in the registers of one warp, lane i with row i of the 32 x 32 block at (o, o). Returns the first
-// column whose pivot is not positive and finite, or 32. The diagonal of s receives 1 / L[i][i].
-__device__ __forceinline__ int factor_32(leaf_t* s, int o, real* diagonal) {
+// Eight columns of factor_columns, from column `first` on; the ACTIVE columns not finished before are in x and y. The
+// registers move on by one place with each column, so that the code is a short loop and column j is always x[0]; the
+// columns finished here end up in the last eight places.
+template <int ACTIVE>
+__device__ __forceinline__ void factor_eight(real (&x)[32], real (&y)[32], int first, vector_t* column, real& own,
+                                             int& bad) {
     const int lane = threadIdx.x & 31;
-    real x[32];
+#pragma unroll 1
+    for (int j = first; j < first + 8; ++j) {
+        // Column j from row j on, then zeros, which leave the finished columns as they are. (So must a finished row's
+        // multiplier: above the diagonal there may be anything.)
+        vector_t* now = column + j % 2 * (32 / VECTOR);
+        const real first_x = lane < j ? real(0) : x[0], first_y = y[0];
+        ((real*)now)[(lane - j) & 31] = first_x;
+        __syncwarp();
+        real pivot = now[0].x[0], inverse;
+        if (in_range(pivot)) {
+            inverse = reciprocal(pivot);
+        } else {
+            if (!(pivot > real(0) && isfinite(pivot))) {
+                bad = minimum(bad, j);
+                pivot = 1;
+            }
+            inverse = real(1) / pivot;
+        }
+        if (lane == j) own = pivot;
+        const real of_x = -first_x * inverse, of_y = -first_y * inverse;
+#pragma unroll
+        for (int v = 0; v < ACTIVE / VECTOR; ++v) {
+            const vector_t other = now[v];
+#pragma unroll
+            for (int i = 0; i < VECTOR; ++i) {
+                const int c = v * VECTOR + i;
+                if (c > 0) {
+                    x[c - 1] = multiply_add(of_x, other.x[i], x[c]);
+                    y[c - 1] = multiply_add(of_y, other.x[i], y[c]);
+                }
+            }
+        }
+        x[ACTIVE - 1] = first_x;
+        y[ACTIVE - 1] = first_y;
+    }
+}
+
+// Columns o..o+32 of the block, by one warp for each 32 rows from o on, without waiting for one another: every warp
+// factors the 32 x 32 diagonal block in registers, lane i with its row i, and with the same columns solves for a
+// second row. That row y is one of the block below, and becomes y L'^-1; for the first warp it is a row of the
+// identity, and becomes a row of L'^-1, whose place is above the diagonal. The pivots' roots are left to the end, so
+// that from one pivot to the next there are a reciprocal and two multiplications. Returns the first column whose pivot
+// is not positive and finite, or 32. `column`: 2 x 32 elements for this warp.
+__device__ __forceinline__ int factor_columns(leaf_t* s, int o, real* diagonal, vector_t* column) {
+    const int lane = threadIdx.x & 31, row = o + (int)threadIdx.x;
+    real x[32], y[32];
 #pragma unroll
     for (int c = 0; c < 32; c += VECTOR) {
         const vector_t v = *(const vector_t*)&s[o + lane][o + c];  // above the diagonal: never used
+        const vector_t w = *(const vector_t*)&s[row][o + c];
 #pragma unroll
-        for (int i = 0; i < VECTOR; ++i) x[c + i] = v.x[i];
+        for (int i = 0; i < VECTOR; ++i) {
+            x[c + i] = v.x[i];
+            y[c + i] = threadIdx.x >= 32 ? w.x[i] : c + i == lane ? real(1) : real(0);
+        }
     }
     int bad = 32;
-    real own = 1, own_inverse = 1;
+    real own = 1;  // the pivot of this lane's row
+    factor_eight<32>(x, y, 0, column, own, bad);
+    factor_eight<24>(x, y, 8, column, own, bad);
+    factor_eight<16>(x, y, 16, column, own, bad);
+    factor_eight<8>(x, y, 24, column, own, bad);
+    // Eights of columns now lie from the last place to the first.
 #pragma unroll
-    for (int j = 0; j < 32; ++j) {
-        const real pivot = __shfl_sync(FULL_WARP, x[j], j);
-        const bool usable = pivot > real(0) && isfinite(pivot);
-        if (!usable && bad == 32) bad = j;
-        const real root = usable ? square_root(pivot) : real(1);
-        const real inverse = real(1) / root;
-        if (lane == j) own = root, own_inverse = inverse;
-        x[j] *= inverse;
-#pragma unroll
-        for (int c = j + 1; c < 32; ++c) x[c] = multiply_add(-x[j], __shfl_sync(FULL_WARP, x[j], c), x[c]);
+    for (int c = 0; c < 16; ++c) {
+        const int other = 24 - c / 8 * 8 + c % 8;
+        const real old_x = x[c], old_y = y[c];
+        x[c] = x[other], y[c] = y[other];
+        x[other] = old_x, y[other] = old_y;
     }
+    const real own_root = reciprocal_root(own);
+    __syncthreads();  // all have read the diagonal block
 #pragma unroll
-    for (int c = 0; c < 32; ++c)
-        if (c < lane) s[o + lane][o + c] = x[c];
-    s[o + lane][o + lane] = own_inverse;
-    diagonal[o + lane] = own;
+    for (int c = 0; c < 32; ++c) {
+        const real root = __shfl_sync(FULL_WARP, own_root, c);
+        x[c] *= root;
+        y[c] *= root;
+    }
+    if (threadIdx.x < 32) {
+#pragma unroll
+        for (int c = 0; c < 32; ++c) s[o + lane][o + c] = c < lane ? x[c] : c == lane ? own_root : y[c];
+        diagonal[o + lane] = own * own_root;
+    } else {
+#pragma unroll
+        for (int c = 0; c < 32; c += VECTOR) {
+            vector_t v;
+#pragma unroll
+            for (int i = 0; i < VECTOR; ++i) v.x[i] = y[c + i];
+            *(vector_t*)&s[row][o + c] = v;
+        }
+    }
     return bad;
 }
 
-// The trailing (LEAF - o) x (LEAF - o) lower triangle at (o, o) less the product of the 32 columns before it, by
-// 4 x 4 tiles.
-__device__ __forceinline__ void update_leaf(leaf_t* s, int o) {
-    const int side = (LEAF - o) / 4;
-    for (int t = threadIdx.x; t < side * (side + 1) / 2; t += LEAF_THREADS) {
-        int ti = (int)((sqrtf(8.0f * t + 1.0f) - 1.0f) * 0.5f);
-        while ((ti + 1) * (ti + 2) / 2 <= t) ++ti;
-        while (ti * (ti + 1) / 2 > t) --ti;
-        const int i0 = o + 4 * ti, c0 = o + 4 * (t - ti * (ti + 1) / 2);
+// The trailing SIZE x SIZE lower triangle less the product of the 32 columns before it: 4 x 4 results a thread, a
+// quarter of SIZE apart, so that neighbouring threads read neighbouring rows and half of the results need no work.
+template <int SIZE> __device__ __forceinline__ void update_leaf(leaf_t* s) {
+    constexpr int SIDE = SIZE / 4, o = LEAF - SIZE;
+    for (int t = threadIdx.x; t < SIDE * SIDE; t += LEAF_THREADS) {
+        const int i0 = o + t / SIDE, c0 = o + t % SIDE;
         real x[4][4] = {};
 #pragma unroll 2
         for (int k = o - 32; k < o; k += VECTOR) {
             vector_t left[4], right[4];
 #pragma unroll
-            for (int i = 0; i < 4; ++i) left[i] = *(const vector_t*)&s[i0 + i][k];
+            for (int i = 0; i < 4; ++i) left[i] = *(const vector_t*)&s[i0 + SIDE * i][k];
 #pragma unroll
-            for (int c = 0; c < 4; ++c) right[c] = *(const vector_t*)&s[c0 + c][k];
+            for (int c = 0; c < 4; ++c) right[c] = *(const vector_t*)&s[c0 + SIDE * c][k];
 #pragma unroll
             for (int v = 0; v < VECTOR; ++v)
 #pragma unroll
                 for (int i = 0; i < 4; ++i)
 #pragma unroll
-                    for (int c = 0; c < 4; ++c) x[i][c] = multiply_add(left[i].x[v], right[c].x[v], x[i][c]);
+                    for (int c = 0; c <= i; ++c) x[i][c] = multiply_add(left[i].x[v], right[c].x[v], x[i][c]);
         }
 #pragma unroll
         for (int i = 0; i < 4; ++i)
 #pragma unroll
-            for (int c = 0; c < 4; ++c)
-                if (i0 + i >= c0 + c) s[i0 + i][c0 + c] -= x[i][c];
+            for (int c = 0; c <= i; ++c)
+                if (i0 + SIDE * i >= c0 + SIDE * c) s[i0 + SIDE * i][c0 + SIDE * c] -= x[i][c];
+    }
+    __syncthreads();
+}
+
+// Four rows of the strip times L'^-1, by one warp: 32 columns at a time, each first less the product of those before.
+__device__ __forceinline__ void solve_rows(const leaf_t* s, leaf_t* rows) {
+    const int lane = threadIdx.x & 31;
+#pragma unroll
+    for (int o = 0; o < LEAF; o += 32) {
+        real x[4], y[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) x[i] = rows[i][o + lane], y[i] = 0;
+#pragma unroll 4
+        for (int k = 0; k < o; k += VECTOR) {
+            const vector_t right = *(const vector_t*)&s[o + lane][k];
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                const vector_t left = *(const vector_t*)&rows[i][k];
+#pragma unroll
+                for (int v = 0; v < VECTOR; ++v) x[i] = multiply_add(-left.x[v], right.x[v], x[i]);
+            }
+        }
+        __syncwarp();
+#pragma unroll
+        for (int i = 0; i < 4; ++i) rows[i][o + lane] = x[i];
+        __syncwarp();
+#pragma unroll 2
+        for (int k = 0; k < 32; k += VECTOR) {
+            vector_t left[4];
+#pragma unroll
+            for (int i = 0; i < 4; ++i) left[i] = *(const vector_t*)&rows[i][o + k];
+#pragma unroll
+            for (int v = 0; v < VECTOR; ++v) {
+                const real right = k + v <= lane ? s[o + k + v][o + lane] : real(0);
+#pragma unroll
+                for (int i = 0; i < 4; ++i) y[i] = multiply_add(left[i].x[v], right, y[i]);
+            }
+        }
+        __syncwarp();
+#pragma unroll
+        for (int i = 0; i < 4; ++i) rows[i][o + lane] = y[i];
+        __syncwarp();
     }
 }
 
-// rows[i][c] = sum over k <= c of rows[i][k] L^-1[c][k], which is s[k][c]: 4 rows by 4 columns (32 apart) a thread.
-template <int SEGMENT> __device__ __forceinline__ void add_segment(const leaf_t* s, const leaf_t* rows, real (&x)[4][4]) {
-    const int lane = threadIdx.x & 31, i0 = 4 * (threadIdx.x >> 5);
-#pragma unroll 2
-    for (int k = 32 * SEGMENT; k < 32 * (SEGMENT + 1); k += VECTOR) {
-        vector_t left[4];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) left[i] = *(const vector_t*)&rows[i0 + i][k];
-#pragma unroll
-        for (int v = 0; v < VECTOR; ++v)
-#pragma unroll
-            for (int q = SEGMENT; q < 4; ++q) {
-                const int c = lane + 32 * q;
-                const real right = q > SEGMENT || k + v <= c ? s[k + v][c] : real(0);
-#pragma unroll
-                for (int i = 0; i < 4; ++i) x[i][q] = multiply_add(left[i].x[v], right, x[i][q]);
-            }
-    }
+// ROWS rows of the strip from row0 on, into shared memory. For loads_done().
+__device__ __forceinline__ void load_strip(leaf_t* rows, const real* a, index_t lda, index_t n, index_t row0) {
+    const int t = threadIdx.x;
+#pragma unroll 8
+    for (int i = t / LEAF; i < ROWS; i += LEAF_THREADS / LEAF)
+        load_async(&rows[i][t % LEAF], row0 + i < n ? a + (row0 + i) * lda + t % LEAF : a, row0 + i < n);
 }
 
 // The diagonal block at (k, k) and the rows below it. A's diagonal block stays, for other blocks may still have to read
-// it: put_blocks of triangular.cu brings L's to its place in the end. `blocks` and `inverses` receive the b-th = (k / LEAF)-th
-// diagonal block of L and its inverse, LEAF x LEAF each. `failed` becomes the least index of a pivot that is not
-// positive and finite. Grid: up to one block for every ROWS rows below, at least one.
+// it: put_blocks of triangular.cu brings L's to its place in the end. `blocks` receives the diagonal blocks of L, LEAF x
+// LEAF each, this one as number k / LEAF. `failed` becomes the least index of a pivot that is not positive and finite.
+// Grid: up to one block for every ROWS rows below, at least one.
 extern "C" __global__ void __launch_bounds__(256, 1)
-factor_panel(real* a, long long lda, long long n, long long k, real* blocks, real* inverses, int* failed) {
+factor_panel(real* a, long long lda, long long n, long long k, real* blocks, int* failed) {
     leaf_t* s = (leaf_t*)memory;
     leaf_t* rows = s + LEAF;
     __shared__ real diagonal[LEAF];
-    const int t = threadIdx.x, m = (int)minimum<index_t>(LEAF, n - k);
-    leaf_load(s, a + k * lda + k, lda, m);
+    __shared__ vector_t columns[4][2 * 32 / VECTOR];
+    const int t = threadIdx.x;
+    const index_t first = k + LEAF + (index_t)blockIdx.x * ROWS;
+    leaf_load(s, a + k * lda + k, lda, (int)minimum<index_t>(LEAF, n - k));
+    load_strip(rows, a + k, lda, n, first);
+    loads_done();
     __syncthreads();
+    int bad = LEAF;
+#pragma unroll 1
     for (int o = 0; o < LEAF; o += 32) {
-        if (t < 32) {
-            const int bad = factor_32(s, o, diagonal);
-            if (bad < 32 && t == 0 && blockIdx.x == 0) atomicMin(failed, (int)k + o + bad);
+        if (t < LEAF - o) {
+            const int found = factor_columns(s, o, diagonal, columns[t >> 5]);
+            if (found < 32) bad = minimum(bad, o + found);
+        } else {
+            __syncthreads();  // the one in factor_columns
         }
         __syncthreads();
-        if (t < LEAF - o) {  // the first warp inverts the 32 x 32 block, the others have a row below each
-            if (t < 32) {
-                leaf_invert_32(s, o);
-            } else {
-                real y[32];
-#pragma unroll
-                for (int c = 0; c < 32; c += VECTOR) {
-                    const vector_t v = *(const vector_t*)&s[o + t][o + c];
-#pragma unroll
-                    for (int i = 0; i < VECTOR; ++i) y[c + i] = v.x[i];
-                }
-                leaf_forward(s, o, y);
-#pragma unroll
-                for (int c = 0; c < 32; c += VECTOR) {
-                    vector_t v;
-#pragma unroll
-                    for (int i = 0; i < VECTOR; ++i) v.x[i] = y[c + i];
-                    *(vector_t*)&s[o + t][o + c] = v;
-                }
-            }
-        }
-        __syncthreads();
-        if (o + 32 < LEAF) update_leaf(s, o + 32);
-        __syncthreads();
+        if (o == 0) update_leaf<96>(s);
+        if (o == 32) update_leaf<64>(s);
+        if (o == 64) update_leaf<32>(s);
     }
-    leaf_combine<32>(s);
-    leaf_combine<64>(s);
-
     if (blockIdx.x == 0) {
-        const index_t at = k / LEAF * LEAF * LEAF;
-        leaf_store_inverse(s, inverses + at, LEAF, LEAF);
+        if (t == 0 && bad < LEAF) atomicMin(failed, (int)k + bad);
         const int c = t % LEAF;
-#pragma unroll 4
-        for (int i = t / LEAF; i < LEAF; i += LEAF_THREADS / LEAF)
-            blocks[at + i * LEAF + c] = c < i ? s[i][c] : c == i ? diagonal[i] : real(0);
-    }
-    const int lane = t & 31, i0 = 4 * (t >> 5);
-    for (index_t row0 = k + LEAF + (index_t)blockIdx.x * ROWS; row0 < n; row0 += (index_t)gridDim.x * ROWS) {
 #pragma unroll 8
-        for (int i = t / LEAF; i < ROWS; i += LEAF_THREADS / LEAF)
-            rows[i][t % LEAF] = row0 + i < n ? a[(row0 + i) * lda + k + t % LEAF] : real(0);
-        __syncthreads();
-        real x[4][4] = {};
-        add_segment<0>(s, rows, x);
-        add_segment<1>(s, rows, x);
-        add_segment<2>(s, rows, x);
-        add_segment<3>(s, rows, x);
+        for (int i = t / LEAF; i < LEAF; i += LEAF_THREADS / LEAF)
+            blocks[(k + i) * LEAF + c] = c < i ? s[i][c] : c == i ? diagonal[i] : real(0);
+    }
+    for (index_t row0 = first; row0 < n; row0 += (index_t)gridDim.x * ROWS) {
+        if (row0 > first) {
+            __syncthreads();
+            load_strip(rows, a + k, lda, n, row0);
+            loads_done();
+            __syncthreads();
+        }
+        leaf_t* own = rows + 4 * (t >> 5);
+        solve_rows(s, own);
+        const index_t row = row0 + 4 * (t >> 5);
 #pragma unroll
         for (int i = 0; i < 4; ++i)
 #pragma unroll
-            for (int q = 0; q < 4; ++q)
-                if (row0 + i0 + i < n) a[(row0 + i0 + i) * lda + k + lane + 32 * q] = x[i][q];
-        __syncthreads();
+            for (int o = 0; o < LEAF; o += 32)
+                if (row + i < n) a[(row + i) * lda + k + o + (t & 31)] = own[i][o + (t & 31)];
     }
 }
 

@@ -20,6 +20,26 @@ __device__ __forceinline__ float absolute(float x) { return fabsf(x); }
 __device__ __forceinline__ double absolute(double x) { return fabs(x); }
 __device__ __forceinline__ float square_root(float x) { return sqrtf(x); }
 __device__ __forceinline__ double square_root(double x) { return sqrt(x); }
+__device__ __forceinline__ float reciprocal_root(float x) {  // rsqrtf errs by 2 ulp: one Newton step
+    const float y = rsqrtf(x);
+    return fmaf(0.5f * y, fmaf(-x * y, y, 1.0f), y);
+}
+__device__ __forceinline__ double reciprocal_root(double x) { return rsqrt(x); }
+// 1 / x for x > 0, far enough from the ends of the range: an estimate and Newton steps, without the branches of a
+// division.
+__device__ __forceinline__ float reciprocal(float x) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return fmaf(fmaf(-x, y, 1.0f), y, y);
+}
+__device__ __forceinline__ double reciprocal(double x) {
+    double y;
+    asm("rcp.approx.ftz.f64 %0, %1;" : "=d"(y) : "d"(x));
+    y = fma(fma(-x, y, 1.0), y, y);
+    return fma(fma(-x, y, 1.0), y, y);
+}
+__device__ __forceinline__ bool in_range(float x) { return x > 1e-30f && x < 1e30f; }
+__device__ __forceinline__ bool in_range(double x) { return x > 1e-300 && x < 1e300; }
 __device__ __forceinline__ float multiply_add(float x, float y, float z) { return fmaf(x, y, z); }
 __device__ __forceinline__ double multiply_add(double x, double y, double z) { return fma(x, y, z); }
 template <class T> __device__ __forceinline__ T minimum(T x, T y) { return x < y ? x : y; }
@@ -31,6 +51,15 @@ __device__ __forceinline__ real warp_sum(real x) {
     for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(FULL_WARP, x, offset);
     return x;
 }
+
+// One element from global to shared memory, past the registers, so that many can be under way; zero if not `inside`.
+// `from` must be a valid address in any case. Visible to this thread after loads_done(), to others after a barrier.
+__device__ __forceinline__ void load_async(real* to, const real* from, bool inside) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"((unsigned)__cvta_generic_to_shared(to)), "l"(from),
+                 "n"(sizeof(real)), "r"(inside ? (int)sizeof(real) : 0)
+                 : "memory");
+}
+__device__ __forceinline__ void loads_done() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 // Barrier over all blocks of a grid. All blocks must be resident: launch with cooperative=True. `counter` is one
 // zero before the first barrier and is never reset: the k-th barrier (k = 1, 2, ...) waits for k arrivals of every
@@ -99,25 +128,25 @@ __device__ __forceinline__ void leaf_invert_32(leaf_t* s, int o) {
 }
 
 // With the inverses of all SIZE x SIZE diagonal blocks known, those of 2 SIZE: X = -L22^-1 (L21 L11^-1), 4 x 4 results
-// a thread. All threads of the block.
+// a thread, SIZE / 4 rows and columns apart so that neighbouring threads read neighbouring rows. All threads of a block.
 template <int SIZE> __device__ __forceinline__ void leaf_combine(leaf_t* s) {
     constexpr int SIDE = SIZE / 4, TILES = LEAF / (2 * SIZE) * SIDE * SIDE;
     const int t = threadIdx.x, pair = t / (SIDE * SIDE);
-    const int i0 = t % (SIDE * SIDE) / SIDE * 4, c0 = t % SIDE * 4;
+    const int i0 = t % (SIDE * SIDE) / SIDE, c0 = t % SIDE;
     const int o0 = 2 * SIZE * pair, o1 = o0 + SIZE;
     real x[4][4] = {};
     if (t < TILES) {
-        for (int k = c0; k < SIZE; k += VECTOR) {  // X' = L21 L11^-1, the inverse lower triangular: k >= c
+        for (int k = c0 / VECTOR * VECTOR; k < SIZE; k += VECTOR) {  // X' = L21 L11^-1, L11^-1 lower triangular: k >= c
             vector_t left[4], right[4];
 #pragma unroll
-            for (int i = 0; i < 4; ++i) left[i] = *(const vector_t*)&s[o1 + i0 + i][o0 + k];
+            for (int i = 0; i < 4; ++i) left[i] = *(const vector_t*)&s[o1 + i0 + SIDE * i][o0 + k];
 #pragma unroll
-            for (int c = 0; c < 4; ++c) right[c] = *(const vector_t*)&s[o0 + c0 + c][o0 + k];
+            for (int c = 0; c < 4; ++c) right[c] = *(const vector_t*)&s[o0 + c0 + SIDE * c][o0 + k];
 #pragma unroll
             for (int v = 0; v < VECTOR; ++v)
 #pragma unroll
                 for (int c = 0; c < 4; ++c) {
-                    const real r = k + v >= c0 + c ? right[c].x[v] : real(0);
+                    const real r = k + v >= c0 + SIDE * c ? right[c].x[v] : real(0);
 #pragma unroll
                     for (int i = 0; i < 4; ++i) x[i][c] = multiply_add(left[i].x[v], r, x[i][c]);
                 }
@@ -125,7 +154,7 @@ template <int SIZE> __device__ __forceinline__ void leaf_combine(leaf_t* s) {
 #pragma unroll
         for (int c = 0; c < 4; ++c)
 #pragma unroll
-            for (int i = 0; i < 4; ++i) s[o0 + c0 + c][o1 + i0 + i] = x[i][c];
+            for (int i = 0; i < 4; ++i) s[o0 + c0 + SIDE * c][o1 + i0 + SIDE * i] = x[i][c];
     }
     __syncthreads();
     if (t < TILES) {
@@ -133,15 +162,15 @@ template <int SIZE> __device__ __forceinline__ void leaf_combine(leaf_t* s) {
         for (int i = 0; i < 4; ++i)
 #pragma unroll
             for (int c = 0; c < 4; ++c) x[i][c] = 0;
-        for (int k = 0; k < i0 + 4; k += VECTOR) {  // X = -L22^-1 X': k <= i
+        for (int k = 0; k <= i0 + 3 * SIDE; k += VECTOR) {  // X = -L22^-1 X': k <= i
             vector_t right[4];
 #pragma unroll
-            for (int c = 0; c < 4; ++c) right[c] = *(const vector_t*)&s[o0 + c0 + c][o1 + k];
+            for (int c = 0; c < 4; ++c) right[c] = *(const vector_t*)&s[o0 + c0 + SIDE * c][o1 + k];
 #pragma unroll
             for (int v = 0; v < VECTOR; ++v)
 #pragma unroll
                 for (int i = 0; i < 4; ++i) {
-                    const real l = k + v <= i0 + i ? s[o1 + k + v][o1 + i0 + i] : real(0);
+                    const real l = k + v <= i0 + SIDE * i ? s[o1 + k + v][o1 + i0 + SIDE * i] : real(0);
 #pragma unroll
                     for (int c = 0; c < 4; ++c) x[i][c] = multiply_add(-l, right[c].x[v], x[i][c]);
                 }
@@ -152,17 +181,18 @@ template <int SIZE> __device__ __forceinline__ void leaf_combine(leaf_t* s) {
 #pragma unroll
         for (int c = 0; c < 4; ++c)
 #pragma unroll
-            for (int i = 0; i < 4; ++i) s[o0 + c0 + c][o1 + i0 + i] = x[i][c];
+            for (int i = 0; i < 4; ++i) s[o0 + c0 + SIDE * c][o1 + i0 + SIDE * i] = x[i][c];
     }
     __syncthreads();
 }
 
-// The lower triangle of the m x m block at a; the identity where the block is smaller than LEAF.
+// The lower triangle of the m x m block at a; the identity where the block is smaller than LEAF. For loads_done().
 __device__ __forceinline__ void leaf_load(leaf_t* s, const real* a, index_t lda, int m) {
     const int c = threadIdx.x % LEAF;
 #pragma unroll 8
     for (int i = threadIdx.x / LEAF; i < LEAF; i += LEAF_THREADS / LEAF)
-        if (c <= i) s[i][c] = i < m && c < m ? a[i * lda + c] : i == c ? real(1) : real(0);
+        if (c <= i && i < m) load_async(&s[i][c], a + i * lda + c, true);
+        else if (c <= i) s[i][c] = i == c ? real(1) : real(0);
 }
 
 // L^-1 as a full m x m block with zeros above the diagonal.

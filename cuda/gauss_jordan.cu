@@ -8,7 +8,7 @@
 //   restore_columns       one block a row: the row switches undone as column switches of the inverse
 // A thread of a panel kernel keeps 128 bytes of 1 or 2 rows in registers: WIDTH = 32 floats or 16 doubles, the
 // columns eliminated without touching global memory. All rows take part in every column, so the launch is bound by
-// the exchange of the pivot row: one barrier a column, about 0.4 us in a cluster, 2 us across the grid.
+// the exchange of the pivot row with every column: by messages within a cluster, by a barrier across a grid.
 //
 // Operations: 2 n nb (nb + 1) a panel of nb columns, 2 n^2 nb in its product. Bytes: the panel once in and once out
 // for each WIDTH columns of it; gather 4 n nb elements. Source: E. S. Quintana-Orti, G. Quintana-Orti, X. Sun,
@@ -18,7 +18,7 @@ extern __shared__ vector_t memory[];
 
 constexpr int WIDTH = 128 / sizeof(real);
 constexpr int PANEL_THREADS = 512;
-constexpr int MAX_PANEL = 128;  // columns of a panel
+constexpr int MAX_PANEL = 64;  // columns of a panel
 constexpr int CLUSTER = 16;
 constexpr int VECTORS = WIDTH / VECTOR;  // 16-byte vectors in a row of WIDTH columns: 8
 
@@ -45,32 +45,57 @@ struct alignas(16) Offer {
     int unused;
 };
 
-// 16 blocks of one cluster: offers are written straight into the other blocks' shared memory.
+// 16 blocks of one cluster: offers are written straight into the other blocks' shared memory, where they count
+// themselves in at a barrier object of that block. Nobody waits for more than the 16 offers. A mailbox is written anew
+// two columns later, by a block that has the owner's next offer and so knows that the old ones have been read.
 struct Cluster {
     Offer offers[2][CLUSTER];
     vector_t rows[2][CLUSTER][VECTORS];
+    unsigned long long arrived[2];
 
     __device__ static int blocks() { return CLUSTER; }
 #if __CUDA_ARCH__ >= 900
+    __device__ static unsigned local(const void* p) { return (unsigned)__cvta_generic_to_shared(p); }
     __device__ static unsigned remote(const void* p, int block) {
         unsigned address;
-        asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"((unsigned)__cvta_generic_to_shared(p)), "r"(block));
+        asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(local(p)), "r"(block));
         return address;
     }
-    __device__ static void put(unsigned address, const void* p) {
+    __device__ static void put(unsigned address, const void* p, unsigned barrier) {
         const uint4 v = *(const uint4*)p;
-        asm volatile("st.shared::cluster.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(v.x), "r"(v.y), "r"(v.z),
-                     "r"(v.w)
+        asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(
+                         address),
+                     "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w), "r"(barrier)
                      : "memory");
+    }
+    __device__ void start() {
+        if (threadIdx.x < 2)
+            asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(local(&arrived[threadIdx.x])) : "memory");
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        barrier();  // no block writes to another before that one is ready
     }
     // One warp: this block's offer and its row, to every block.
     __device__ void post(int parity, const Offer& offer, const vector_t* row) {
         const int lane = threadIdx.x & 31, v = lane % VECTORS;
         const vector_t mine = row[v];
+        if (lane == 0)  // what this block is to receive
+            asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(local(&arrived[parity])),
+                         "r"((unsigned)(CLUSTER * (sizeof(Offer) + sizeof(rows[0][0]))))
+                         : "memory");
+        if (lane < CLUSTER) put(remote(&offers[parity][blockIdx.x], lane), &offer, remote(&arrived[parity], lane));
 #pragma unroll
         for (int block = lane / VECTORS; block < CLUSTER; block += 32 / VECTORS)
-            put(remote(&rows[parity][blockIdx.x][v], block), &mine);
-        if (lane < CLUSTER) put(remote(&offers[parity][blockIdx.x], lane), &offer);
+            put(remote(&rows[parity][blockIdx.x][v], block), &mine, remote(&arrived[parity], block));
+    }
+    // Wait for all offers of the `count`-th column, counted from 0.
+    __device__ void collect(int count) {
+        const unsigned phase = (unsigned)count / 2 % 2;
+        asm volatile(
+            "{\n\t.reg .pred done;\n\t"
+            "again: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n\t"
+            "@!done bra again;\n\t}" ::"r"(local(&arrived[count % 2])),
+            "r"(phase)
+            : "memory");
     }
     __device__ static void barrier() {
         asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::: "memory");
@@ -94,6 +119,7 @@ struct Grid {
         if (lane == 0) offers[slot] = offer;
     }
     __device__ void barrier() { grid_barrier(counter, round); }
+    __device__ void collect(int) { barrier(); }
     __device__ Offer offer(int parity, int block) const {
         const uint4 v = __ldcg((const uint4*)&offers[parity * gridDim.x + block]);
         return *(const Offer*)&v;
@@ -114,13 +140,17 @@ struct PanelShared {
     int slot[MAX_PANEL];
 };
 
-// WIDTH columns of a warp's 32 rows from global memory to its tile, and back; `a` is at the first column.
+// WIDTH columns of a warp's 32 rows from global memory to its tile, and back; `a` is at the first column. The copies
+// pass no registers, so that all are under way at once; outside the matrix they write zeros.
 __device__ __forceinline__ void load_tile(real (*tile)[WIDTH + 1], const real* a, index_t lda, index_t row0, index_t n,
                                           int w) {
     const int lane = threadIdx.x & 31, column = lane % WIDTH;
 #pragma unroll 8
-    for (int i = lane / WIDTH; i < 32; i += 32 / WIDTH)
-        tile[i][column] = row0 + i < n && column < w ? __ldcg(a + (row0 + i) * lda + column) : real(0);
+    for (int i = lane / WIDTH; i < 32; i += 32 / WIDTH) {
+        const bool inside = row0 + i < n && column < w;
+        load_async(&tile[i][column], inside ? a + (row0 + i) * lda + column : a, inside);
+    }
+    loads_done();
     __syncwarp();
 }
 
@@ -135,8 +165,8 @@ __device__ __forceinline__ void store_tile(const real (*tile)[WIDTH + 1], real* 
 }
 
 // The panel a[0..n)[k..k+nb) becomes what it is after Gauss-Jordan elimination of its columns, rows not yet switched:
-// D^-1 in the pivot rows and -P D^-1 elsewhere. pivots[k+s] is the row chosen for column k+s; place[s] is where row
-// k+s has to go. `failed` becomes the least index of a pivot that cannot be used.
+// D^-1 in the pivot rows and -P D^-1 elsewhere. pivots[k+s] is the row chosen for column k+s; place[k+s] is where
+// row k+s has to go. `failed` becomes the least index of a pivot that cannot be used.
 template <int ROWS, class Team>
 __device__ __forceinline__ void eliminate(Team& team, PanelShared& s, real* a, index_t lda, index_t n, index_t k, int nb,
                                           real threshold, int* pivots, int* place, int* failed) {
@@ -192,7 +222,7 @@ __device__ __forceinline__ void eliminate(Team& team, PanelShared& s, real* a, i
                 __syncwarp();
                 team.post(parity, offer, s.offered);
             }
-            team.barrier();
+            team.collect(q + j);
 
             Offer best = {0, 0, 0};
             int winner = 0;
@@ -253,11 +283,15 @@ __device__ __forceinline__ void eliminate(Team& team, PanelShared& s, real* a, i
             // but those gains its multiples of them, and those are replaced by theirs.
             __syncthreads();
             const int width = (nb + WIDTH - 1) / WIDTH * WIDTH;
-            for (int i = threadIdx.x; i < WIDTH * width; i += blockDim.x) {
-                const int c = i % width, j = (i / width + w) % WIDTH;
-                s.pivot_rows[i / width][c / VECTOR].x[c % VECTOR] =
-                    j < w && c < nb ? __ldcg(a + s.pivots[q + j] * lda + k + c) : real(0);
+            for (int i = warp; i < WIDTH; i += warps) {
+                const int j = (i + w) % WIDTH;
+                const real* row = a + (j < w ? s.pivots[q + j] : 0) * lda + k;
+                real* to = (real*)s.pivot_rows[i];
+#pragma unroll 4
+                for (int c = lane; c < width; c += 32)
+                    load_async(to + c, j < w && c < nb ? row + c : a, j < w && c < nb);
             }
+            loads_done();
         }
         team.barrier();
         for (int c0 = 0; c0 < nb; c0 += WIDTH) {
@@ -288,7 +322,7 @@ __device__ __forceinline__ void eliminate(Team& team, PanelShared& s, real* a, i
                 store_tile(tile, a + k + c0, lda, row, n, columns);
             }
         }
-        // The barriers of the next columns stand between these stores and the reads of other blocks' rows.
+        if (q + WIDTH < nb) team.barrier();  // the next step reads other blocks' rows
     }
 
     if (blockIdx.x == 0) {
@@ -306,7 +340,7 @@ __device__ __forceinline__ void eliminate(Team& team, PanelShared& s, real* a, i
                 for (int j = 0; j < nb; ++j)
                     if (s.pivots[j] >= k + nb && rank-- == 0) to = s.pivots[j];
             }
-            place[i] = to;
+            place[k + i] = to;
         }
     }
 }
@@ -320,9 +354,9 @@ __device__ __forceinline__ void in_cluster(real* a, index_t lda, index_t n, inde
                                            int* pivots, int* place, int* failed) {
     Cluster& team = *(Cluster*)memory;
     PanelShared& shared = *(PanelShared*)((char*)memory + sizeof(Cluster));
-    Cluster::barrier();  // no block writes to another before that one has started
+    team.start();
     eliminate<ROWS>(team, shared, a, lda, n, k, nb, threshold, pivots, place, failed);
-    Cluster::barrier();  // nor after it has ended
+    Cluster::barrier();  // no block ends while another may still write to it
 }
 
 extern "C" __global__ void __cluster_dims__(16, 1, 1) __launch_bounds__(512, 1)
@@ -346,38 +380,52 @@ panel_grid(real* a, long long lda, long long n, long long k, int nb, real thresh
     eliminate<1>(team, *(PanelShared*)memory, a, lda, n, k, nb, threshold, pivots, place, failed);
 }
 
-// Row switches of one panel in `columns` columns of a, of which panel_start..panel_stop are the panel's own:
-// those only change places. Elsewhere the pivot rows go to `strip` and leave zeros. `order`, if not null, is switched
-// like the rows. Grid: ceil(columns / WIDTH) blocks of 256 threads.
+// Row switches of the panels that make up the columns k..k+nb, one panel after another, in `columns` columns of a: their
+// pivot rows go to `strip` and leave zeros. Columns from own_start to own_stop are the panels' own: these are left
+// alone, or only change places if there is one panel and `move_own`. `order`, if not null, is switched like the rows.
+// Grid: ceil(columns / WIDTH) blocks of 256 threads; 2 * MAX_PANEL * WIDTH elements of dynamic shared memory.
 extern "C" __global__ void __launch_bounds__(256)
 gather(real* a, long long lda, long long columns, real* strip, long long ldstrip, long long k, int nb,
-       const int* pivots, const int* place, long long panel_start, long long panel_stop, int* order) {
+       const int* pivots, const int* place, long long own_start, long long own_stop, int move_own, int* order) {
     real(*pivot_rows)[WIDTH] = (real(*)[WIDTH])memory;
-    real(*top_rows)[WIDTH] = pivot_rows + nb;
+    real(*top_rows)[WIDTH] = pivot_rows + MAX_PANEL;
     const int c = threadIdx.x % WIDTH;
     const index_t column = (index_t)blockIdx.x * WIDTH + c;
-    const bool inside = column < columns;
-    for (int i = threadIdx.x / WIDTH; i < nb; i += 256 / WIDTH)
+    const bool own = column >= own_start && column < own_stop;
+    const bool inside = column < columns && (move_own || !own);
+    for (int done = 0; done < nb; done += MAX_PANEL) {
+        const index_t first = k + done;
+        const int count = minimum(MAX_PANEL, nb - done);
         if (inside) {
-            pivot_rows[i][c] = a[pivots[k + i] * lda + column];
-            top_rows[i][c] = a[(k + i) * lda + column];
+#pragma unroll 4
+            for (int i = threadIdx.x / WIDTH; i < count; i += 256 / WIDTH) {
+                load_async(&pivot_rows[i][c], a + pivots[first + i] * lda + column, true);
+                load_async(&top_rows[i][c], a + (first + i) * lda + column, true);
+            }
         }
-    __syncthreads();
-    const bool own = column >= panel_start && column < panel_stop;
-    for (int i = threadIdx.x / WIDTH; i < nb; i += 256 / WIDTH)
+        loads_done();
+        __syncthreads();
         if (inside) {
-            a[(k + i) * lda + column] = own ? pivot_rows[i][c] : real(0);
-            if (!own) strip[i * ldstrip + column] = pivot_rows[i][c];
-            if (place[i] >= k + nb) a[place[i] * lda + column] = top_rows[i][c];
+#pragma unroll 4
+            for (int i = threadIdx.x / WIDTH; i < count; i += 256 / WIDTH) {
+                a[(first + i) * lda + column] = own ? pivot_rows[i][c] : real(0);
+                if (!own) strip[(done + i) * ldstrip + column] = pivot_rows[i][c];
+                if (place[first + i] >= first + count) a[place[first + i] * lda + column] = top_rows[i][c];
+            }
         }
-    if (blockIdx.x == 0 && order != nullptr) {
         __syncthreads();
-        int* old = (int*)memory;
-        for (int i = threadIdx.x; i < nb; i += 256) old[i] = order[pivots[k + i]], old[nb + i] = order[k + i];
-        __syncthreads();
-        for (int i = threadIdx.x; i < nb; i += 256) {
-            order[k + i] = old[i];
-            if (place[i] >= k + nb) order[place[i]] = old[nb + i];
+        if (blockIdx.x == 0 && order != nullptr) {
+            int* old = (int*)memory;
+            for (int i = threadIdx.x; i < count; i += 256) {
+                old[i] = order[pivots[first + i]];
+                old[MAX_PANEL + i] = order[first + i];
+            }
+            __syncthreads();
+            for (int i = threadIdx.x; i < count; i += 256) {
+                order[first + i] = old[i];
+                if (place[first + i] >= first + count) order[place[first + i]] = old[MAX_PANEL + i];
+            }
+            __syncthreads();
         }
     }
 }

@@ -3,11 +3,12 @@
 //
 // Kernels
 //   invert_blocks   one block of LEAF_THREADS = 256 threads for each diagonal block of LEAF = 128: its inverse
+//   substitute      512 threads for each diagonal block and right-hand side: L x = b or L' x = b in one launch
 //   put_blocks      256 threads a diagonal block: from one after another to their places
 //   clear_upper     256 threads a row: zeros above the diagonal
 //   check_lower     256 threads a row: whether all on and below the diagonal is finite
 // Operations: LEAF^2 / 3 an element of the diagonal blocks; n^3 / 3 in all. Bytes: the lower halves of the blocks in,
-// the whole blocks out. Dynamic shared memory: LEAF * LEAF_PITCH elements.
+// the whole blocks out. Dynamic shared memory: LEAF * LEAF_PITCH elements. substitute: n^2 a right-hand side, L once.
 // Source: the GETS kernel of the thesis, by blocks; N. J. Higham, Accuracy and Stability, 2nd ed., sec. 14.2.
 
 extern __shared__ vector_t memory[];
@@ -16,16 +17,17 @@ extern __shared__ vector_t memory[];
 // zeros above the diagonal and with the identity beyond the end of l. `failed` becomes the least index of a diagonal
 // element that has no reciprocal.
 extern "C" __global__ void __launch_bounds__(256, 1)
-invert_blocks(const real* l, long long ldl, long long n, real* x, int* failed) {
+invert_blocks(const real* l, long long ldl, long long n, int unit_diagonal, real* x, int* failed) {
     leaf_t* s = (leaf_t*)memory;
     const index_t k = (index_t)blockIdx.x * LEAF;
     const int m = (int)minimum<index_t>(LEAF, n - k);
     leaf_load(s, l + k * ldl + k, ldl, m);
+    loads_done();
     __syncthreads();
     if (threadIdx.x < LEAF) {
         const int i = threadIdx.x;
-        const real inverse = real(1) / s[i][i];
-        if (!isfinite(s[i][i]) || !isfinite(inverse)) atomicMin(failed, (int)k + i);
+        const real diagonal = unit_diagonal ? real(1) : s[i][i], inverse = real(1) / diagonal;
+        if (!isfinite(diagonal) || !isfinite(inverse)) atomicMin(failed, (int)k + i);
         s[i][i] = inverse;
     }
     __syncthreads();
@@ -56,4 +58,110 @@ extern "C" __global__ void __launch_bounds__(256) check_lower(const real* a, lon
     const index_t i = blockIdx.x;
     for (index_t j = threadIdx.x; j <= i; j += 256)
         if (!isfinite(a[i * lda + j])) *overflow = 0;
+}
+
+// Wait until `done` exceeds `count`: until that many blocks of the solution, and one more, have been written.
+__device__ __forceinline__ void wait_for(const unsigned* done, unsigned count) {
+    if (threadIdx.x == 0) {
+        unsigned seen;
+        do {
+            asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(done) : "memory");
+        } while (seen <= count);
+    }
+    __syncthreads();
+}
+
+// x (n x columns, contiguous) from the right-hand sides in it, with the inverses of the diagonal blocks that
+// invert_blocks made. A block takes the next diagonal block of the next right-hand side by a ticket, so that those it
+// waits for have started; while it waits for one, its tile of L is on the way. `counters`: 1 + columns zeros.
+// Grid: ceil(n / LEAF) * columns blocks of 512 threads; LEAF * LEAF elements of dynamic shared memory.
+extern "C" __global__ void __launch_bounds__(512, 1)
+substitute(const real* l, long long ldl, long long n, const real* inverses, real* x, long long columns, int trans,
+           unsigned* counters) {
+    real(*inverse)[LEAF] = (real(*)[LEAF])memory;
+    __shared__ real part[4][LEAF];  // a block of the solution, or partial sums
+    __shared__ unsigned ticket;
+    const int t = threadIdx.x, lane = t & 31, warp = t >> 5, column = t % LEAF, group = t / LEAF;
+    if (t == 0) ticket = atomicAdd(counters, 1u);
+    __syncthreads();
+    const index_t blocks = (n + LEAF - 1) / LEAF, step = ticket / columns, side = ticket % columns;
+    const index_t i = trans ? blocks - 1 - step : step;
+    unsigned* done = counters + 1 + side;
+    for (int e = t; e < LEAF * LEAF; e += 512) load_async(&inverse[0][e], inverses + i * LEAF * LEAF + e, true);
+
+    real sum[8] = {};  // of rows 8 warp.., by lanes; or of one column, by groups of 32 rows, in sum[0]
+    for (index_t s = 0; s < step; ++s) {
+        const index_t j = trans ? blocks - 1 - s : s;
+        real tile[32];
+        const index_t row0 = trans ? j * LEAF + group * 32 : i * LEAF + warp * 8;
+        const real* from = l + row0 * ldl + (trans ? i * LEAF + column : j * LEAF + lane);
+        const int rows = (int)minimum<index_t>(trans ? 32 : 8, n - row0);  // may be negative
+        if (trans) {
+#pragma unroll
+            for (int q = 0; q < 32; ++q, from += ldl) tile[q] = q < rows ? *from : real(0);
+        } else {
+#pragma unroll
+            for (int q = 0; q < 32; q += 4, from += ldl)
+#pragma unroll
+                for (int c = 0; c < 4; ++c) tile[q + c] = q / 4 < rows ? from[32 * c] : real(0);
+        }
+        wait_for(done, (unsigned)s);
+        if (t < LEAF) part[0][t] = j * LEAF + t < n ? __ldcg(x + (j * LEAF + t) * columns + side) : real(0);
+        __syncthreads();
+        if (trans) {
+#pragma unroll
+            for (int q = 0; q < 32; ++q) sum[0] = multiply_add(tile[q], part[0][group * 32 + q], sum[0]);
+        } else {
+#pragma unroll
+            for (int q = 0; q < 32; ++q) sum[q / 4] = multiply_add(tile[q], part[0][lane + 32 * (q % 4)], sum[q / 4]);
+        }
+        __syncthreads();
+    }
+
+    // What is left of the right-hand side, in part[0]; then the inverse of the diagonal block times that.
+    loads_done();
+    if (trans) {
+        part[group][column] = sum[0];
+    } else {
+#pragma unroll
+        for (int r = 0; r < 8; ++r) {
+            const real total = warp_sum(sum[r]);
+            if (lane == 0) part[0][warp * 8 + r] = total;
+        }
+    }
+    __syncthreads();
+    if (t < LEAF) {
+        const index_t row = i * LEAF + t;
+        const real known = trans ? part[0][t] + part[1][t] + part[2][t] + part[3][t] : part[0][t];
+        part[0][t] = row < n ? x[row * columns + side] - known : real(0);
+    }
+    __syncthreads();
+    real y = 0;
+    if (trans) {
+#pragma unroll 8
+        for (int q = 0; q < 32; ++q)
+            y = multiply_add(inverse[group * 32 + q][column], part[0][group * 32 + q], y);
+        __syncthreads();
+        part[group][column] = y;
+    } else {
+        real out[8];
+#pragma unroll
+        for (int r = 0; r < 8; ++r) {
+            real dot = 0;
+#pragma unroll
+            for (int q = 0; q < 4; ++q)
+                dot = multiply_add(inverse[warp * 8 + r][lane + 32 * q], part[0][lane + 32 * q], dot);
+            out[r] = warp_sum(dot);
+        }
+        __syncthreads();
+        if (lane == 0)
+#pragma unroll
+            for (int r = 0; r < 8; ++r) part[0][warp * 8 + r] = out[r];
+    }
+    __syncthreads();
+    if (t < LEAF && i * LEAF + t < n)
+        x[(i * LEAF + t) * columns + side] = trans ? part[0][t] + part[1][t] + part[2][t] + part[3][t] : part[0][t];
+    __threadfence();
+    __syncthreads();
+    if (t == 0) asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(done), "r"((unsigned)step + 1) : "memory");
 }

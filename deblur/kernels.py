@@ -136,8 +136,10 @@ def architecture() -> str:
     return "sm_90a" if capability == "90" else f"sm_{capability}"
 
 
-def compile_source(text: str, name: str, arch: str) -> tuple[bytes, str]:
+def compile_source(text: str, name: str, arch: str, options: tuple[str, ...] = ()) -> tuple[bytes, str]:
     """Compile `text` with NVRTC, which needs no GPU: the machine code and the compiler's log.
+
+    `options` are NVRTC's, beyond those that all kernels are compiled with.
 
     Raises
     ------
@@ -149,7 +151,7 @@ def compile_source(text: str, name: str, arch: str) -> tuple[bytes, str]:
     program = nvrtc.createProgram(text, name, (), ())
     try:
         try:
-            nvrtc.compileProgram(program, (*OPTIONS, f"--gpu-architecture={arch}"))
+            nvrtc.compileProgram(program, (*OPTIONS, *options, f"--gpu-architecture={arch}"))
         except nvrtc.NVRTCError as error:
             log = nvrtc.getProgramLog(program)
             raise RuntimeError(f"{name} does not compile for {arch} ({error}):\n{log}") from None

@@ -23,6 +23,7 @@ from ._gpu_status import PivotStatus
 from ._triangular_gpu import (
     LEAF,
     THREADS,
+    clear_upper,
     invert_blocks,
     invert_lower,
     leading,
@@ -34,21 +35,16 @@ from ._triangular_gpu import (
 STRIP_ROWS = 32  # ROWS of cholesky.cu
 
 
-class Factor(NamedTuple):
-    """L in the lower triangle (what lies above is left over), and the inverses of its diagonal blocks."""
+def factor(a: Array, status: PivotStatus) -> Array:
+    """Put L into the lower triangle of `a`, reading that only; what lies above is left over.
 
-    lower: Array
-    inverses: Array
-
-
-def factor(a: Array, status: PivotStatus) -> Factor:
-    """Factor `a` in place, reading the lower triangle only. `status` learns of a pivot that fails."""
+    `status` learns of a pivot that fails.
+    """
     import cupy
 
     n = len(a)
     count = -(-n // LEAF)
     blocks = cupy.empty((count, LEAF, LEAF), a.dtype)
-    inverses = cupy.empty((count, LEAF, LEAF), a.dtype)
     launch = kernels.get("cholesky", "factor_panel", a.dtype)
     most = kernels.multiprocessors(a.device.id)
     shared, ld = leaf_shared(a.dtype, LEAF + STRIP_ROWS), leading(a)
@@ -57,7 +53,7 @@ def factor(a: Array, status: PivotStatus) -> Factor:
         if last - first == 1:
             k = first * LEAF
             grid = min(most, max(1, -(-(n - k - LEAF) // STRIP_ROWS)))
-            launch(grid, THREADS, a, ld, n, k, blocks, inverses, status.failed, shared_mem=shared)
+            launch(grid, THREADS, a, ld, n, k, blocks, status.failed, shared_mem=shared)
             return
         half = 1 << (last - first - 1).bit_length() - 1
         columns(first, first + half)
@@ -67,7 +63,7 @@ def factor(a: Array, status: PivotStatus) -> Factor:
 
     columns(0, count)
     put_blocks(a, blocks)
-    return Factor(a, inverses)
+    return a
 
 
 def _subtract_square(x: Array, c: Array) -> None:
@@ -100,24 +96,48 @@ def _syrk(x: Array, c: Array, alpha: float, trans: bool) -> None:
     )  # fmt: skip
 
 
+def cholesky(a: Array, given: Array | None = None) -> Array:
+    """L with zeros above, in the memory of `a` if that is row-major; `given` is what the caller passed."""
+    import cupy
+
+    l = cupy.ascontiguousarray(a)  # noqa: E741
+    if len(l):
+        status = PivotStatus()
+        factor(l, status)
+        clear_upper(l)
+        status.check("not positive definite", given)
+    return _in_order_of(a, l)
+
+
+def _in_order_of(a: Array, result: Array) -> Array:
+    """`result` in the memory of `a`, if it is not there already."""
+    if result.data.ptr != a.data.ptr:
+        a[...] = result
+    return a
+
+
 def inverse(a: Array, given: Array | None = None) -> Array:
-    """The inverse of the symmetric positive definite `a`, row-major, in its place."""
-    n = len(a)
+    """The inverse of the symmetric positive definite `a`, in its place; `given` is what the caller passed."""
+    import cupy
+
+    n, result = len(a), a
     if n == 0:
         return a
+    a = cupy.ascontiguousarray(a)
     status = PivotStatus()
-    invert_lower(*factor(a, status))
+    factor(a, status)
+    invert_lower(a, invert_blocks(a, status))
     _square_in_place(a)
     tiles = -(-n // 32)
     kernels.get("cholesky", "mirror", a.dtype)((tiles, tiles), (32, 8), a, leading(a), n, status.overflow)
     status.check("not positive definite", given)
-    return a
+    return _in_order_of(result, a)
 
 
 def _square_in_place(q: Array) -> None:
     """The lower triangle of Qᵀ Q in the place of a lower triangular Q (with zeros above)."""
     n = len(q)
-    step = 512 if n <= 6400 else 1024
+    step = 1024 if q.dtype.char == "f" or n > 6400 else 512
     for start in range(0, n, step):
         stop = min(start + step, n)
         slab = q[start:stop, :stop].copy()
@@ -132,23 +152,23 @@ def _square_in_place(q: Array) -> None:
 class MixedInfo(NamedTuple):
     """How a mixed-precision solution went.
 
-    ``iterations``: of conjugate gradients preconditioned with the float32 factor. ``residual``: the
-    largest ‖b - A x‖ / ‖b‖ over the right-hand sides. ``fallback``: None, or why everything was
-    done again in float64.
+    ``iterations``: of conjugate gradients preconditioned with the float32 factor. ``backward_error``:
+    ‖b - A x‖ / (‖A‖ ‖x‖ + ‖b‖) in the maximum norm, the largest over the right-hand sides.
+    ``fallback``: None, or why everything was done again in float64.
     """
 
     iterations: int
-    residual: float
+    backward_error: float
     fallback: str | None
 
 
-def solve(f: Factor, b: Array) -> None:
+def solve(l: Array, inverses: Array, b: Array) -> None:  # noqa: E741
     """Solve L Lᵀ X = B in the place of B, shape (n, k), row-major."""
-    substitute_lower(f.lower, f.inverses, b)
-    substitute_lower(f.lower, f.inverses, b, trans=True)
+    substitute_lower(l, inverses, b)
+    substitute_lower(l, inverses, b, trans=True)
 
 
-def solve_mixed(a: Array, b: Array, rtol: float, maxiter: int) -> tuple[Array, MixedInfo]:
+def solve_mixed(a: Array, b: Array, tolerance: float, max_iterations: int) -> tuple[Array, MixedInfo]:
     """Solution of A X = B, float64, shape (n, k), from a float32 factor of A.
 
     Conjugate gradients, one for each column, with the float32 solve as the preconditioner: where
@@ -156,53 +176,62 @@ def solve_mixed(a: Array, b: Array, rtol: float, maxiter: int) -> tuple[Array, M
     """
     import cupy
 
-    norm_b = cupy.linalg.norm(b, axis=0)
-    norm_b = cupy.where(norm_b > 0, norm_b, 1)
+    def largest(x: Array) -> Array:
+        return cupy.abs(x).max(axis=0)
+
+    rows = [slice(start, start + 1024) for start in range(0, len(a), 1024)]
+    norm_a = max(float(cupy.abs(a[part]).sum(axis=1).max()) for part in rows)
+
+    def backward_error(x: Array, r: Array) -> float:
+        return float((largest(r) / cupy.maximum(norm_a * largest(x) + largest(b), 1e-300)).max())
+
     # The scaling to a unit diagonal keeps the float32 copy in range and lowers its condition.
     scale = 1 / cupy.sqrt(a.diagonal())
+    single = cupy.empty(a.shape, np.float32)
+    for part in rows:
+        single[part] = a[part] * scale[part, None] * scale
     status = PivotStatus()
-    f = factor((a * scale[:, None] * scale).astype(np.float32), status)
-    reason = None
-    x, residual, iterations = cupy.zeros_like(b), float("inf"), 0
+    factor(single, status)
+    inverses = invert_blocks(single, status)
+    reason: str | None = None
     try:
         status.check("not positive definite in float32")
     except SingularMatrixError as error:
-        reason = str(error).split(";")[0]
+        reason = str(error).split(" cannot")[0]
+    x, iterations = cupy.zeros_like(b), 0
+    error_reached = float("inf")
+
+    def precondition(r: Array) -> Array:
+        size = largest(r)
+        size = cupy.where(size > 0, size, 1)
+        z = cupy.ascontiguousarray((r / size * scale[:, None]).astype(np.float32))
+        solve(single, inverses, z)
+        return z.astype(np.float64) * scale[:, None] * size
+
     if reason is None:
-
-        def precondition(r: Array) -> Array:
-            size = cupy.abs(r).max(axis=0)
-            size = cupy.where(size > 0, size, 1)
-            z = cupy.ascontiguousarray((r / size * scale[:, None]).astype(np.float32))
-            solve(f, z)
-            return z.astype(np.float64) * scale[:, None] * size
-
-        r = b.copy()
+        r = b
         z = precondition(r)
-        p, rz = z, (r * z).sum(axis=0)
-        while iterations < maxiter:
+        p, rz = z, (r * z).sum(axis=0)  # r: the residual, z: preconditioned, p: the direction
+        while iterations < max_iterations:
             iterations += 1
             ap = a @ p
             curvature = (p * ap).sum(axis=0)
-            alpha = cupy.where(curvature > 0, rz / cupy.where(curvature > 0, curvature, 1), 0)
-            x += alpha * p
-            r = b - a @ x  # the true one: the recursion would drift below what x can reach
-            residual = float((cupy.linalg.norm(r, axis=0) / norm_b).max())
-            if not residual > rtol:
+            x += cupy.where(curvature > 0, rz / cupy.where(curvature > 0, curvature, 1), 0) * p
+            r_before, r = r, b - a @ x  # the true one: the recursion would drift below what x can reach
+            error_reached = backward_error(x, r)
+            if not error_reached > tolerance:
                 break
-            z_new = precondition(r)
-            rz_new = (r * z_new).sum(axis=0)
-            beta = cupy.where(rz > 0, rz_new / cupy.where(rz > 0, rz, 1), 0)
-            p, rz = z_new + beta * p, rz_new
-        if not residual <= rtol:
-            reason = f"a residual of {residual:.1e} after {iterations} iterations"
+            z = precondition(r)
+            # The flexible form of beta: float32 rounding makes the preconditioner another one each time.
+            beta = cupy.where(rz > 0, ((r - r_before) * z).sum(axis=0) / cupy.where(rz > 0, rz, 1), 0)
+            p, rz = z + beta * p, (r * z).sum(axis=0)
+        if not error_reached <= tolerance:
+            reason = f"a backward error of {error_reached:.1e} after {iterations} iterations"
     if reason is not None:
         status = PivotStatus()
         x = b.copy()
-        solve(factor(a.copy(), status), x)
+        l = factor(a.copy(), status)  # noqa: E741
+        solve(l, invert_blocks(l, status), x)
         status.check("not positive definite", a)
-        residual = float((cupy.linalg.norm(b - a @ x, axis=0) / norm_b).max())
-    return x, MixedInfo(iterations, residual, reason)
-
-
-__all__ = ["Factor", "MixedInfo", "factor", "inverse", "invert_blocks", "solve", "solve_mixed"]
+        error_reached = backward_error(x, b - a @ x)
+    return x, MixedInfo(iterations, error_reached, reason)

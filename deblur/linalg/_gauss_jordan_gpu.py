@@ -1,7 +1,10 @@
 """Gauss-Jordan elimination on the GPU: the scheme of `gauss_jordan.py` with the kernels of ``cuda/gauss_jordan.cu``.
 
-A panel costs three launches and more: its elimination, pivots included; the row switches; and the
-rank-`block` update as a product. Nothing comes back to the host until the end.
+A panel of LEAF columns is one launch, pivots included. Two of them make one of twice the width by
+products within these columns, and so on up to the width whose rank-`width` update of all the other
+columns runs at full speed. While that update runs, the next columns, which get theirs first, are
+eliminated on a second stream: the panels' launches, bound by latency, hide behind the product.
+Nothing comes back to the host until the end.
 """
 
 from __future__ import annotations
@@ -16,71 +19,97 @@ from ..backend import Array
 from ._gemm import gemm
 from ._gpu_status import PivotStatus
 
-BLOCK = 128  # MAX_PANEL of the .cu file: columns of a panel
+LEAF = 64  # columns of a panel: MAX_PANEL of the .cu file
+WIDTHS = (256, 512)  # columns eliminated before all others are updated: of small and of large matrices
+LARGE = 12000
+SOLVE_WIDTH = (
+    128  # what wider ones do to the residual A X - B cannot be turned round, as it is for an inverse
+)
 THREADS = 512  # PANEL_THREADS
 SHARED = 96 << 10  # PANEL_SHARED
 CLUSTER = 16
 OFFERS = 2 * (16 + 128)  # bytes of mailboxes for each block of panel_grid
 
 
-class _Panels:
-    """Launches the elimination of panels of an n-row matrix; picks the kernel once."""
+class _Elimination:
+    """Eliminates columns of one n-row matrix `a`, in place; picks the kernel for its panels once."""
 
-    def __init__(self, n: int, dtype: np.dtype, threshold: float, status: PivotStatus) -> None:
+    def __init__(self, a: Array, threshold: float) -> None:
         import cupy
 
-        self.n, self.threshold, self.status = n, threshold, status
+        n = len(a)
+        self.a, self.n, self.threshold = a, n, threshold
+        self.status = PivotStatus()
         self.pivots = cupy.empty(n, np.int32)
-        self.place = cupy.empty(BLOCK, np.int32)
-        self.extra: tuple[Any, ...] = ()
-        device = cupy.cuda.runtime.getDevice()
+        self.place = cupy.empty(n, np.int32)
+        self.width = min(n, WIDTHS[n >= LARGE])  # of `inverse`, which is the widest
+        self.strip = cupy.empty((self.width, self.width), a.dtype)
+        self.grid_arguments: tuple[Any, ...] = ()
         per_block = -(-n // CLUSTER)
-        if per_block <= 2 * THREADS and _has_clusters(device):
+        if per_block <= 2 * THREADS and _has_clusters(a.device.id):
             rows = 1 if per_block <= THREADS else 2
-            self.kernel = kernels.get("gauss_jordan", f"panel_cluster_{rows}", dtype)
+            self.kernel = kernels.get("gauss_jordan", f"panel_cluster_{rows}", a.dtype)
             self.kernel.allow_large_clusters()
-            self.grid, self.threads = CLUSTER, -(-per_block // (32 * rows)) * 32
+            self.blocks, self.threads = CLUSTER, -(-per_block // (32 * rows)) * 32
         else:
-            self.kernel = kernels.get("gauss_jordan", "panel_grid", dtype)
+            self.kernel = kernels.get("gauss_jordan", "panel_grid", a.dtype)
             resident = self.kernel.resident_blocks(THREADS, SHARED)
-            # More than one warp's worth of blocks costs a barrier over more of them, fewer leave rows to wait.
-            self.grid = min(resident, max(-(-n // THREADS), min(32, -(-n // 32))))
-            self.threads = -(-n // (32 * self.grid)) * 32
+            # The barrier costs less among few blocks, and the rest less among many: 32, or what n asks for.
+            self.blocks = min(resident, max(-(-n // THREADS), min(32, -(-n // 32))))
+            self.threads = -(-n // (32 * self.blocks)) * 32
             if self.threads > THREADS:
                 raise ValueError(
                     f"Gauss-Jordan elimination on this GPU takes at most {resident * THREADS} rows, not {n}; "
                     "use cholesky_inverse, or a NumPy array"
                 )
-            self.boxes = cupy.empty(self.grid * OFFERS, np.uint8)
             self.counter = cupy.zeros(1, np.uint32)
-            self.extra = (self.boxes, self.counter)
+            self.grid_arguments = (cupy.empty(self.blocks * OFFERS, np.uint8), self.counter)
+        self.gather = kernels.get("gauss_jordan", "gather", a.dtype)
 
-    def eliminate(self, a: Array, k: int, nb: int) -> None:
-        if self.extra:
+    def columns(self, k: int, stop: int) -> None:
+        """Eliminate the columns from `k` to `stop`. A single panel's rows are not switched in it yet."""
+        if stop - k <= LEAF:
+            self._panel(k, stop)
+            return
+        middle = k + (1 << (-(-(stop - k) // LEAF) - 1).bit_length() - 1) * LEAF
+        self.columns(k, middle)
+        self._update(k, middle, middle, stop, k)
+        self.columns(middle, stop)
+        self._update(middle, stop, k, middle, k)
+
+    def _panel(self, k: int, stop: int) -> None:
+        a = self.a
+        if self.grid_arguments:
             self.counter.fill(0)
         self.kernel(
-            self.grid, self.threads, a, a.strides[0] // a.itemsize, self.n, k, nb, self.threshold,
-            self.pivots, self.place, self.status.failed, *self.extra,
-            shared_mem=SHARED, cooperative=bool(self.extra),
+            self.blocks, self.threads, a, a.strides[0] // a.itemsize, self.n, k, stop - k, self.threshold,
+            self.pivots, self.place, self.status.failed, *self.grid_arguments,
+            shared_mem=SHARED, cooperative=bool(self.grid_arguments),
         )  # fmt: skip
 
-    def gather(
+    def _update(self, k: int, stop: int, first: int, last: int, origin: int) -> None:
+        """Apply the elimination of the columns from `k` to `stop` to those from `first` to `last` beside them."""
+        left, right = min(k, first), max(stop, last)
+        strip = self.strip[: stop - k, : right - left]
+        self.switch(self.a[:, left:right], strip, k, stop, (k - left, stop - left))
+        gemm(self.a[:, k:stop], strip[:, first - left : last - left], self.a[:, first:last], 1.0, 1.0)
+
+    def switch(
         self,
-        a: Array,
+        target: Array,
         strip: Array,
         k: int,
-        nb: int,
+        stop: int,
         own: tuple[int, int] = (0, 0),
         order: Array | None = None,
     ) -> None:
-        """Switch the rows of `a`; of its columns, those from ``own[0]`` to ``own[1]`` are the panel's."""
-        columns, item = a.shape[1], a.itemsize
-        if columns:
-            width = 128 // item
-            kernels.get("gauss_jordan", "gather", a.dtype)(
-                -(-columns // width), 256, a, a.strides[0] // item, columns, strip, strip.strides[0] // item,
-                k, nb, self.pivots, self.place, own[0], own[1], order, shared_mem=2 * nb * 128,
-            )  # fmt: skip
+        """Switch the rows of `target`, of whose columns ``own`` are the eliminated ones; pivot rows to `strip`."""
+        columns, item = target.shape[1], target.itemsize
+        self.gather(
+            -(-columns * item // 128), 256, target, target.strides[0] // item, columns, strip,
+            strip.strides[0] // item, k, stop - k, self.pivots, self.place, own[0], own[1],
+            stop - k <= LEAF, order, shared_mem=2 * LEAF * 128,
+        )  # fmt: skip
 
 
 @functools.cache
@@ -97,48 +126,65 @@ def inverse(a: Array, threshold: float, given: Array | None = None) -> Array:
     n = len(a)
     if n == 0:
         return a
-    status = PivotStatus()
-    panels = _Panels(n, a.dtype, threshold, status)
+    work = _Elimination(a, threshold)
     order = cupy.arange(n, dtype=np.int32)
-    strip = cupy.empty((BLOCK, n), a.dtype)
-    for k in range(0, n, BLOCK):
-        stop = min(k + BLOCK, n)
-        nb = stop - k
-        panels.eliminate(a, k, nb)
-        panels.gather(a, strip, k, nb, (k, stop), order)
-        multipliers = a[:, k:stop]
-        for columns in (slice(0, k), slice(stop, n)):
-            if columns.start < columns.stop:
-                gemm(multipliers, strip[:nb, columns], a[:, columns], 1.0, 1.0)
-    _restore_columns(a, order, status)
-    status.check("singular", given)
+    width = work.width
+    strip = cupy.empty((width, n), a.dtype)
+    main, side = cupy.cuda.get_current_stream(), _side_stream(a.device.id)
+    work.columns(0, width)
+    for k in range(0, n, width):
+        stop, next_stop = min(k + width, n), min(k + 2 * width, n)
+        work.switch(a, strip, k, stop, (k, stop), order)
+
+        def update(first: int, last: int, k: int = k, stop: int = stop) -> None:
+            if first < last:
+                gemm(a[:, k:stop], strip[: stop - k, first:last], a[:, first:last], 1.0, 1.0)
+
+        update(stop, next_stop)
+        if stop < n:
+            side.wait_event(main.record())
+            with side:
+                work.columns(stop, next_stop)
+        update(0, k)
+        update(next_stop, n)
+        if stop < n:
+            main.wait_event(side.record())
+    _restore_columns(a, order, work.status)
+    work.status.check("singular", given)
     return a
 
 
-def solve(a: Array, b: Array, threshold: float, given: Array | None = None) -> Array:
-    """The solution of A X = B in the place of `b`, shape (n, k); `a` is destroyed."""
+@functools.cache
+def _side_stream(device: int) -> Any:
     import cupy
 
-    n = len(a)
-    if n == 0:
+    return cupy.cuda.Stream(non_blocking=True, priority=-1)
+
+
+def solve(a: Array, b: Array, threshold: float, given: Array | None = None) -> Array:
+    """The solution of A X = B in the place of `b`, shape (n, k); `a` may be destroyed."""
+    import cupy
+
+    n, result = len(a), b
+    if n == 0 or b.size == 0:
         return b
-    status = PivotStatus()
-    panels = _Panels(n, a.dtype, threshold, status)
-    strip = cupy.empty((BLOCK, max(n, b.shape[1])), a.dtype)
-    for k in range(0, n, BLOCK):
-        stop = min(k + BLOCK, n)
-        nb = stop - k
-        panels.eliminate(a, k, nb)
-        panels.gather(a[:, k:], strip, k, nb, (0, nb))
+    a, b = cupy.ascontiguousarray(a), cupy.ascontiguousarray(b)
+    work = _Elimination(a, threshold)
+    strip = cupy.empty((SOLVE_WIDTH, max(n, b.shape[1])), a.dtype)
+    for k in range(0, n, SOLVE_WIDTH):
+        stop = min(k + SOLVE_WIDTH, n)
+        work.columns(k, stop)
+        work.switch(a[:, k:], strip, k, stop, (0, stop - k))
         if stop < n:
-            gemm(a[:, k:stop], strip[:nb, nb : n - k], a[:, stop:], 1.0, 1.0)
-        panels.gather(b, strip, k, nb)
-        gemm(a[:, k:stop], strip[:nb, : b.shape[1]], b, 1.0, 1.0)
-    status.check("singular", given)
+            gemm(a[:, k:stop], strip[: stop - k, stop - k : n - k], a[:, stop:], 1.0, 1.0)
+        work.switch(b, strip, k, stop)
+        gemm(a[:, k:stop], strip[: stop - k, : b.shape[1]], b, 1.0, 1.0)
     if not bool(cupy.isfinite(b).all()):
-        status.overflow.fill(0)
-        status.check("singular", given)
-    return b
+        work.status.overflow.fill(0)
+    work.status.check("singular", given)
+    if b.data.ptr != result.data.ptr:
+        result[...] = b
+    return result
 
 
 def _restore_columns(a: Array, order: Array, status: PivotStatus) -> None:
@@ -153,8 +199,8 @@ def _restore_columns(a: Array, order: Array, status: PivotStatus) -> None:
         )
         return
     columns = cupy.argsort(order)
-    for start in range(0, n, BLOCK):
-        rows = slice(start, start + BLOCK)
+    for start in range(0, n, LEAF):
+        rows = slice(start, start + LEAF)
         a[rows] = a[rows][:, columns]
-    if not bool(cupy.isfinite(a[:, 0]).all()):
+    if not bool(cupy.isfinite(a).all()):
         status.overflow.fill(0)

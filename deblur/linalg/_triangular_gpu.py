@@ -10,6 +10,8 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
+import numpy as np
+
 from .. import kernels
 from ..backend import Array
 from ._gemm import choose_engine, gemm
@@ -17,6 +19,7 @@ from ._gpu_status import PivotStatus
 
 LEAF = 128  # as in common.cuh
 THREADS = 256  # LEAF_THREADS
+FEW = 8  # right-hand sides up to which each is solved for by itself, in one launch
 _BATCHED = 1024  # pairs of blocks up to this size are multiplied by one batched call
 
 
@@ -30,14 +33,22 @@ def leading(a: Array) -> int:
     return a.strides[0] // a.itemsize if len(a) > 1 else a.shape[1]
 
 
-def invert_blocks(l: Array, status: PivotStatus) -> Array:  # noqa: E741
+def invert_blocks(l: Array, status: PivotStatus, unit_diagonal: bool = False) -> Array:  # noqa: E741
     """Inverses of the diagonal blocks, shape (ceil(n / LEAF), LEAF, LEAF)."""
     import cupy
 
     n = len(l)
     blocks = cupy.empty((-(-n // LEAF), LEAF, LEAF), l.dtype)
     kernels.get("triangular", "invert_blocks", l.dtype)(
-        len(blocks), THREADS, l, leading(l), n, blocks, status.failed, shared_mem=leaf_shared(l.dtype)
+        len(blocks),
+        THREADS,
+        l,
+        leading(l),
+        n,
+        unit_diagonal,
+        blocks,
+        status.failed,
+        shared_mem=leaf_shared(l.dtype),
     )
     return blocks
 
@@ -100,8 +111,8 @@ def _batches(size: int, pairs: int, a: Array) -> bool:
 
 
 def _parts(size: int) -> int:
-    """Into how many strips to cut a product with a triangular factor, so as to leave out its zeros."""
-    return 1 if size < 512 else 2 if size < 2048 else 4 if size < 8192 else 8
+    """Into how many strips to cut a product with a triangular factor, to leave out its zeros: a power of 2."""
+    return 1 if size < 512 else 2 if size < 4096 else 4 if size < 8192 else 8
 
 
 def _combine(a: Array, start: int, size: int, rows: int, work: Array) -> None:
@@ -151,15 +162,54 @@ def _combine_batch(a: Array, size: int, pairs: int, work: Array) -> None:
 
 
 def substitute_lower(l: Array, inverses: Array, x: Array, trans: bool = False) -> None:  # noqa: E741
-    """Solve L X = B or Lᵀ X = B in the place of B, shape (n, k), row-major."""
-    n = len(l)
+    """Solve L X = B or Lᵀ X = B in the place of B, shape (n, k), contiguous; `inverses`: `invert_blocks`."""
+    import cupy
+
+    n, columns = x.shape
+    if columns <= FEW:
+        counters = cupy.zeros(1 + columns, np.uint32)
+        kernels.get("triangular", "substitute", x.dtype)(
+            len(inverses) * columns, 512, l, leading(l), n, inverses, x, columns, trans, counters,
+            shared_mem=LEAF * LEAF * x.itemsize,
+        )  # fmt: skip
+        return
     starts = range(0, n, LEAF)
     for b in reversed(range(len(starts))) if trans else range(len(starts)):
         rows = slice(starts[b], min(starts[b] + LEAF, n))
         count = rows.stop - rows.start
-        x_b = x[rows].copy()
-        gemm(inverses[b, :count, :count], x_b, x[rows], transa=trans)
+        gemm(inverses[b, :count, :count], x[rows].copy(), x[rows], transa=trans)
         if trans and rows.start:
             gemm(l[rows, : rows.start], x[rows], x[: rows.start], -1.0, 1.0, transa=True)
         elif not trans and rows.stop < n:
             gemm(l[rows.stop :, rows], x[rows], x[rows.stop :], -1.0, 1.0)
+
+
+def gets(l: Array, given: Array, lower: bool, unit_diagonal: bool) -> Array:  # noqa: E741
+    """The inverse of the triangular `l`, which is destroyed; `given` is what the caller passed."""
+    import cupy
+
+    if not lower:
+        return gets(l.T, given, True, unit_diagonal).T
+    l = cupy.ascontiguousarray(l)  # noqa: E741
+    if len(l):
+        status = PivotStatus()
+        invert_lower(l, invert_blocks(l, status, unit_diagonal))
+        check_lower(l, status)
+        status.check("singular", given)
+    return l
+
+
+def substitute(l: Array, x: Array, trans: bool, lower: bool, unit_diagonal: bool) -> None:  # noqa: E741
+    """Solve op(L) X = B in the place of B, shape (n,) or (n, k)."""
+    import cupy
+
+    if not lower:
+        substitute(l.T, x, not trans, True, unit_diagonal)
+        return
+    if len(l) > 1 and l.strides[1] != l.itemsize:
+        l = cupy.ascontiguousarray(l)  # noqa: E741
+    rows = x[:, None] if x.ndim == 1 else x
+    work = cupy.ascontiguousarray(rows)
+    substitute_lower(l, invert_blocks(l, PivotStatus(), unit_diagonal), work, trans)
+    if work.data.ptr != x.data.ptr:
+        rows[...] = work

@@ -4,7 +4,8 @@ A = L Lᵀ takes n³/3 operations. To solve, two triangular systems are enough, 
 formed. To invert, the thesis's three steps are taken: Cholesky, GETS (Q = L⁻¹, n³/3 operations),
 and A⁻¹ = L⁻ᵀ L⁻¹ = Qᵀ Q of which one half is computed (n³/3), in the one matrix's memory.
 
-On the CPU the steps are LAPACK's `potrf`, `trtri` and `lauum`, through SciPy.
+On the CPU the steps are LAPACK's `potrf`, `trtri` and `lauum`, through SciPy; on the GPU products,
+with the factors of small diagonal blocks from ``cuda/cholesky.cu`` (see `_cholesky_gpu`).
 
 References
 ----------
@@ -19,10 +20,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from scipy.linalg.lapack import get_lapack_funcs
 
-from ..backend import Array
+from ..backend import Array, is_cupy
 from ..errors import SingularMatrixError
+from . import _cholesky_gpu
 from ._check import as_matrix, as_system, check_overflow, check_pivots, column_major, scratch
 from .transpose import mirror_lower
 from .triangular import clear_triangle, invert_triangle, substitute
@@ -39,7 +42,8 @@ def cholesky(a: Any, *, overwrite_a: bool = False, check_finite: bool = True) ->
     overwrite_a : bool
         Let L take the place of `a`, if that is a contiguous array of the dtype computed in.
     check_finite : bool
-        Look for NaN and infinity in `a` first, in both triangles.
+        Look for NaN and infinity in `a` first, in both triangles. On the GPU they are found on the
+        way, in the lower one.
 
     Returns
     -------
@@ -56,8 +60,11 @@ def cholesky(a: Any, *, overwrite_a: bool = False, check_finite: bool = True) ->
     TypeError
         If `a` is complex, sparse or masked.
     """
-    given, a = a, as_matrix(a, square=True, finite=check_finite)
+    on_gpu = is_cupy(a)
+    given, a = a, as_matrix(a, square=True, finite=check_finite and not on_gpu)
     a = scratch(a, given, overwrite_a)
+    if on_gpu:
+        return _cholesky_gpu.cholesky(a, given)
     _factor(a)
     clear_triangle(a, lower=False)
     return a
@@ -127,8 +134,11 @@ def cholesky_inverse(a: Any, *, overwrite_a: bool = False, check_finite: bool = 
     n³ operations, half of what a general inverse takes. To apply the inverse to a few vectors, use
     `cholesky` and `cholesky_solve` instead: a third of the operations, and more accurate.
     """
-    given, a = a, as_matrix(a, square=True, finite=check_finite)
+    on_gpu = is_cupy(a)
+    given, a = a, as_matrix(a, square=True, finite=check_finite and not on_gpu)
     a = scratch(a, given, overwrite_a)
+    if on_gpu:
+        return _cholesky_gpu.inverse(a, given)
     _factor(a)
     if len(a):
         invert_triangle(a)
@@ -137,6 +147,62 @@ def cholesky_inverse(a: Any, *, overwrite_a: bool = False, check_finite: bool = 
         mirror_lower(a)
     check_overflow(a, "the inverse")
     return a
+
+
+def cholesky_solve_mixed(
+    a: Any, b: Any, *, tolerance: float | None = None, max_iterations: int = 30
+) -> tuple[Array, _cholesky_gpu.MixedInfo]:
+    """Solution of A X = B to float64 accuracy from a float32 factor of A, on the GPU.
+
+    The factor, in which most of the time goes, is computed in float32 with split-TF32 products; conjugate
+    gradients with that factor as their preconditioner take the solution on to float64 accuracy. Where
+    they do not get there, everything is done again in float64, and the information says so.
+
+    Parameters
+    ----------
+    a : cupy.ndarray, shape (n, n)
+        Symmetric positive definite, both triangles given.
+    b : cupy.ndarray, shape (n,) or (n, k)
+        One right-hand side, or k of them.
+    tolerance : float, optional
+        Backward error ‖b - A x‖ / (‖A‖ ‖x‖ + ‖b‖) to reach in every column; by default √n eps, which
+        is what LAPACK's mixed-precision solvers ask for.
+    max_iterations : int
+        Iterations after which to fall back.
+
+    Returns
+    -------
+    x : cupy.ndarray, shape of `b`
+        The solution, float64.
+    info : MixedInfo
+        ``iterations``, ``backward_error`` (of the x returned) and ``fallback`` (None, or the reason for it).
+
+    Raises
+    ------
+    SingularMatrixError
+        If `a` is not positive definite in float64 either.
+    TypeError
+        For NumPy arrays: on the CPU float32 gains too little.
+    ValueError
+        If shapes do not fit, or something is not finite.
+
+    References
+    ----------
+    .. [1] N. J. Higham, T. Mary, "Mixed precision algorithms in numerical linear algebra", Acta Numerica 31
+       (2022) 347-414, sec. 5.
+    """
+    if not is_cupy(a):
+        raise TypeError(
+            "cholesky_solve_mixed works on CuPy arrays; for NumPy use cholesky and cholesky_solve"
+        )
+    a, b = as_system(a, b)
+    a, b = a.astype(np.float64, copy=False), b.astype(np.float64, copy=False)
+    if b.size == 0:
+        return b.copy(), _cholesky_gpu.MixedInfo(0, 0.0, None)
+    if tolerance is None:
+        tolerance = float(len(a) ** 0.5 * np.finfo(np.float64).eps)
+    x, info = _cholesky_gpu.solve_mixed(a, b.reshape(len(b), -1), tolerance, max_iterations)
+    return x.reshape(b.shape), info
 
 
 def _factor(a: Array) -> None:

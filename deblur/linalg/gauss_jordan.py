@@ -32,8 +32,10 @@ import numpy as np
 from scipy.linalg.blas import get_blas_funcs
 from scipy.linalg.lapack import get_lapack_funcs
 
-from ..backend import Array
+from ..backend import Array, is_cupy
+from . import _gauss_jordan_gpu
 from ._check import as_matrix, as_system, check_overflow, check_pivots, scratch
+from .transpose import transpose
 
 BLOCK = 128  # much below, the update is bound by memory; much above, by the panel
 STRIP = 64  # rows handled at a time where an expression needs a temporary
@@ -57,13 +59,13 @@ def gauss_jordan_inverse(
         Let the inverse take the place of `a`, without any second n × n matrix. It then is `a` that
         is returned, if `a` is a contiguous float32 or float64 array; otherwise `a` is left alone.
     block : int, optional
-        Columns eliminated at a time; by default what measured fastest.
+        Columns eliminated at a time; by default what measured fastest. The GPU has its own blocks.
     pivot_rtol : float
         A pivot of absolute value ≤ ``pivot_rtol * max|a|`` counts as zero. The default refuses
         exact zeros only, since a small pivot may be due to mere scaling; ``n * eps`` refuses what
         is singular to rounding in a matrix whose rows and columns are of like size.
     check_finite : bool
-        Look for NaN and infinity in `a` first.
+        Look for NaN and infinity in `a` first. On the GPU they are found on the way.
 
     Returns
     -------
@@ -74,7 +76,8 @@ def gauss_jordan_inverse(
     ------
     SingularMatrixError
         If a pivot is zero, or too small for its reciprocal to be represented; ``index`` is its
-        position. Also, with ``index`` None, if the inverse overflows. `a` is then left half
+        position (on the GPU, where the transpose is eliminated, that of a row which depends on
+        those before it). Also, with ``index`` None, if the inverse overflows. `a` is then left half
         eliminated if `overwrite_a` was set.
     ValueError
         If `a` is not a square matrix, or not finite.
@@ -92,10 +95,21 @@ def gauss_jordan_inverse(
     .. [1] E. S. Quintana-Ortí et al., SIAM J. Sci. Comput. 22 (2001) 1762-1771.
     """
     block = _check_block(block)
-    given, a = a, as_matrix(a, square=True, finite=check_finite)
+    on_gpu = is_cupy(a)
+    given, a = a, as_matrix(a, square=True, finite=check_finite and not on_gpu)
     a = scratch(a, given, overwrite_a)
     n = len(a)
     threshold = _pivot_threshold(a, pivot_rtol)
+    if on_gpu:
+        # Row operations make X A - I small, whatever they are; done on the transpose, they do so for A X - I,
+        # which is what a solution needs. A column-major array is a transpose as it lies.
+        turn = a.flags.c_contiguous
+        if turn:
+            transpose(a, overwrite_a=True)
+        _gauss_jordan_gpu.inverse(a if turn else a.T, threshold, None if a is given else given)
+        if turn:
+            transpose(a, overwrite_a=True)
+        return a
     order = np.arange(n)  # order[i]: the row of `a` that was switched to row i
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         for k in range(0, n, block):
@@ -166,6 +180,9 @@ def gauss_jordan_solve(
     n = len(a)
     x = b[:, None] if b.ndim == 1 else b
     threshold = _pivot_threshold(a, pivot_rtol)
+    if is_cupy(a):
+        _gauss_jordan_gpu.solve(a, x, threshold, given_a)
+        return b
     order = np.arange(n)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         for k in range(0, n, block):

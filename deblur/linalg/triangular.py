@@ -4,7 +4,8 @@ The name GETS is the thesis's [1]_: Gaussian elimination of a triangular system,
 with the identity, so that what comes out is the inverse. Nothing needs to be searched for or
 normalised twice, and the zeros of the inverse are known: n³/3 operations instead of 2 n³.
 
-On the CPU the work is LAPACK's `trtri` and BLAS's `trsm` and `trsv`, through SciPy.
+On the CPU the work is LAPACK's `trtri` and BLAS's `trsm` and `trsv`, through SciPy; on the GPU
+products, with the inverses of small diagonal blocks from ``cuda/triangular.cu``.
 
 References
 ----------
@@ -21,7 +22,8 @@ import numpy as np
 from scipy.linalg.blas import get_blas_funcs
 from scipy.linalg.lapack import get_lapack_funcs
 
-from ..backend import Array, get_xp
+from ..backend import Array, get_xp, is_cupy
+from . import _triangular_gpu
 from ._check import as_matrix, as_system, check_overflow, check_pivots, column_major, scratch
 
 TILE = 256
@@ -48,7 +50,8 @@ def gets(
     overwrite_l : bool
         Let the inverse take the place of `l`, if that is a contiguous array of the dtype computed in.
     check_finite : bool
-        Look for NaN and infinity in `l` first, in both triangles.
+        Look for NaN and infinity in `l` first, in both triangles. On the GPU they are found on the
+        way, in the triangle that is read.
 
     Returns
     -------
@@ -65,7 +68,10 @@ def gets(
     TypeError
         If `l` is complex, sparse or masked.
     """
-    given, l = l, as_matrix(l, "l", square=True, finite=check_finite)
+    on_gpu = is_cupy(l)
+    given, l = l, as_matrix(l, "l", square=True, finite=check_finite and not on_gpu)
+    if on_gpu:
+        return _triangular_gpu.gets(scratch(l, given, overwrite_l, "l"), given, lower, unit_diagonal)
     if not unit_diagonal:
         check_pivots(l.diagonal())
     l = scratch(l, given, overwrite_l, "l")
@@ -148,6 +154,9 @@ def substitute(
 ) -> None:
     """`solve_triangular` in place on a contiguous `x`, without any check."""
     if x.size == 0:
+        return
+    if is_cupy(x):
+        _triangular_gpu.substitute(l, x, trans, lower, unit_diagonal)
         return
     a, flipped = column_major(l)
     lower, trans = lower != flipped, trans != flipped

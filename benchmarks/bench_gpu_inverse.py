@@ -1,0 +1,231 @@
+"""The dense inverses and solvers on one GPU against cuSOLVER through torch and CuPy, in one run.
+
+Seconds are wall-clock with the device synchronised before and after, through the public functions as a
+user calls them: checks, the copy of the input and the wait for the pivots' status included. The
+peers work out of place as well. Errors are ‖A X - I‖ / (n eps ‖A‖ ‖X‖) in Frobenius norms.
+"""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+from typing import Any
+
+import numpy as np
+from _common import print_table, save, time_together
+
+SIZES = (4096, 6400, 9216, 16384)
+# Seconds of the MATLAB inverse in table 5.1 of the thesis (Core 2 Duo; images of 64, 80, 96 and 128 pixels a side).
+THESIS_MATLAB = {4096: 24.29, 6400: 87.5, 9216: 259.0, 16384: 1497.0}
+# What is asked for: (ours, of how much of the peer's time).
+TARGETS = {
+    ("cholesky_inverse", "float32"): ("torch cholesky + cholesky_inverse", 1 / 3),
+    ("cholesky_inverse", "float64"): ("torch cholesky + cholesky_inverse", 1 / 2),
+    ("gauss_jordan_inverse", "float32"): ("cupy.linalg.inv", 1 / 2),
+    ("gauss_jordan_inverse", "float64"): ("cupy.linalg.inv", 1 / 2),
+    ("cholesky", "float32"): ("torch cholesky", 1.0),
+    ("cholesky", "float64"): ("torch cholesky", 1.0),
+    ("gets", "float32"): ("torch solve_triangular", 1 / 2),
+    ("gets", "float64"): ("torch solve_triangular", 1 / 2),
+}
+
+
+def well_conditioned(n: int, dtype: Any, cp: Any) -> tuple[Any, Any]:
+    """A general matrix and a symmetric positive definite one, from a fixed seed."""
+    rng = cp.random.default_rng(n)
+    general = rng.standard_normal((n, n), dtype=dtype)
+    definite = general @ general.T / n + cp.eye(n, dtype=dtype)
+    return general, (definite + definite.T) / 2
+
+
+def residual(a: Any, x: Any, cp: Any) -> float:
+    """‖A X - I‖ / (n eps ‖A‖ ‖X‖), the product in float64."""
+    n, eps = len(a), np.finfo(a.dtype).eps
+    a, x = a.astype(np.float64), x.astype(np.float64)
+    r = a @ x
+    r.reshape(-1)[:: n + 1] -= 1
+    return float(cp.linalg.norm(r) / (n * eps * cp.linalg.norm(a) * cp.linalg.norm(x)))
+
+
+def one_size(n: int, dtype: Any, repeats: int) -> dict[str, Any]:
+    """All contestants on one pair of matrices."""
+    import cupy as cp
+    import torch
+
+    from deblur import linalg
+
+    general, definite = well_conditioned(n, dtype, cp)
+    m, s = torch.as_tensor(general, device="cuda"), torch.as_tensor(definite, device="cuda")
+    t_factor = torch.linalg.cholesky(s)
+    factor = cp.asarray(t_factor)
+    identity = torch.eye(n, device="cuda", dtype=s.dtype)
+    calls: dict[str, Any] = {
+        "cholesky": lambda: linalg.cholesky(definite),
+        "torch cholesky": lambda: torch.linalg.cholesky(s),
+        "gets": lambda: linalg.gets(factor),
+        "torch solve_triangular": lambda: torch.linalg.solve_triangular(t_factor, identity, upper=False),
+        "cholesky_inverse": lambda: linalg.cholesky_inverse(definite),
+        "torch cholesky + cholesky_inverse": lambda: torch.cholesky_inverse(torch.linalg.cholesky(s)),
+        "gauss_jordan_inverse": lambda: linalg.gauss_jordan_inverse(general),
+        "cupy.linalg.inv": lambda: cp.linalg.inv(general),
+        "torch.linalg.inv": lambda: torch.linalg.inv(m),
+    }
+    if dtype == np.float64:
+        b = cp.random.default_rng(1).standard_normal(n)
+        t_b = torch.as_tensor(b, device="cuda")[:, None]
+        calls["cholesky + cholesky_solve"] = lambda: linalg.cholesky_solve(linalg.cholesky(definite), b)
+        calls["cholesky_solve_mixed"] = lambda: linalg.cholesky_solve_mixed(definite, b)
+        calls["torch cholesky + cholesky_solve"] = lambda: torch.cholesky_solve(t_b, torch.linalg.cholesky(s))
+    times = time_together(calls, repeats=repeats, warmup=2, synchronize=cp.cuda.Device().synchronize)
+    errors = {
+        "cholesky_inverse": residual(definite, linalg.cholesky_inverse(definite), cp),
+        "gauss_jordan_inverse": residual(general, linalg.gauss_jordan_inverse(general), cp),
+        "gets": residual(factor, linalg.gets(factor), cp),
+        "torch cholesky + cholesky_inverse": residual(
+            definite, cp.asarray(torch.cholesky_inverse(torch.linalg.cholesky(s))), cp
+        ),
+        "cupy.linalg.inv": residual(general, cp.linalg.inv(general), cp),
+    }
+    record = {"times": times, "errors": errors}
+    if dtype == np.float64:
+        record["mixed"] = linalg.cholesky_solve_mixed(definite, b)[1]._asdict()
+    return record
+
+
+def free_caches() -> None:
+    import cupy as cp
+    import torch
+
+    cp.get_default_memory_pool().free_all_blocks()
+    torch.cuda.empty_cache()
+
+
+def ill_conditioned(n: int = 2048) -> list[dict[str, Any]]:
+    """Residuals in float64 against the condition number; eigenvalues fall geometrically."""
+    import cupy as cp
+
+    from deblur import linalg
+
+    rng = cp.random.default_rng(7)
+    q, _ = cp.linalg.qr(rng.standard_normal((n, n)))
+    p, _ = cp.linalg.qr(rng.standard_normal((n, n)))
+    rows = []
+    for condition in (1e2, 1e4, 1e6, 1e8, 1e10):
+        d = cp.geomspace(1, 1 / condition, n)
+        definite, general = (q * d) @ q.T, (q * d) @ p
+        definite = (definite + definite.T) / 2
+        rows.append(
+            {
+                "condition": condition,
+                "cholesky_inverse": residual(definite, linalg.cholesky_inverse(definite), cp),
+                "gauss_jordan_inverse": residual(general, linalg.gauss_jordan_inverse(general), cp),
+                "cupy.linalg.inv": residual(general, cp.linalg.inv(general), cp),
+            }
+        )
+    return rows
+
+
+def pipeline(repeats: int) -> dict[str, Any]:
+    """`reconstruct` on a CuPy image, everything included, beside the times of the thesis."""
+    import cupy as cp
+
+    import deblur
+    from deblur.linalg import cholesky
+
+    x = np.arange(-4, 5)
+    psf = np.exp(-(x[:, None] ** 2 + x**2) / 8.0)
+    psf /= psf.sum()
+    out: dict[str, Any] = {}
+    for side in (64, 80, 96, 128):
+        for dtype in (np.float32, np.float64):
+            image = cp.random.default_rng(side).random((side, side)).astype(dtype)
+            matrix = deblur.solvers.dense.normal_matrix(deblur.Blur(psf, image.shape), 1e-3, dtype, cp)
+            calls = {
+                "reconstruct": lambda image=image: deblur.reconstruct(image, psf, 1e-3, method="cholesky"),
+                "normal_matrix": lambda image=image, dtype=dtype: deblur.solvers.dense.normal_matrix(
+                    deblur.Blur(psf, image.shape), 1e-3, dtype, cp
+                ),
+                "cholesky": lambda matrix=matrix: cholesky(matrix),
+            }
+            times = time_together(calls, repeats=repeats, warmup=2, synchronize=cp.cuda.Device().synchronize)
+            exact = deblur.reconstruct(image.get().astype(np.float64), psf, 1e-3, method="pcg", rtol=1e-12)
+            found = deblur.reconstruct(image, psf, 1e-3, method="cholesky").get()
+            out[f"{side} x {side} {np.dtype(dtype)}"] = {
+                "times": times,
+                "relative_difference_to_pcg": float(np.linalg.norm(found - exact) / np.linalg.norm(exact)),
+                "thesis_matlab_inverse_s": THESIS_MATLAB[side * side],
+            }
+    return out
+
+
+def launch_overhead() -> float:
+    """Seconds of Python for one launch through `kernels.launch`, the device not waited for."""
+    import time
+
+    import cupy as cp
+
+    from deblur import kernels
+
+    a = cp.zeros((8, 8), np.float32)
+    for count in (10, 1000):
+        cp.cuda.Device().synchronize()
+        start = time.perf_counter()
+        for _ in range(count):
+            kernels.launch("triangular", "clear_upper", 8, 256, a, 8, 8, dtype=np.float32)
+        seconds = (time.perf_counter() - start) / count
+    cp.cuda.Device().synchronize()
+    return seconds
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
+    parser.add_argument("--repeats", type=int, default=7)
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    results: dict[str, Any] = {"launch_overhead_s": launch_overhead(), "sizes": []}
+    rows = []
+    for name in ("float32", "float64"):
+        for n in options.sizes:
+            record = one_size(n, np.dtype(name).type, options.repeats)
+            free_caches()
+            verdicts = {}
+            for (ours, dtype), (peer, share) in TARGETS.items():
+                if dtype != name:
+                    continue
+                ratio = record["times"][ours]["median_s"] / record["times"][peer]["median_s"]
+                verdicts[ours] = {"peer": peer, "ratio": ratio, "asked": share, "reached": ratio <= share}
+            results["sizes"].append({"dtype": name, "n": n, **record, "verdicts": verdicts})
+            for ours, verdict in verdicts.items():
+                rows.append(
+                    {
+                        "dtype": name,
+                        "n": n,
+                        "ours": ours,
+                        "ms": 1e3 * record["times"][ours]["median_s"],
+                        "peer": verdict["peer"],
+                        "peer ms": 1e3 * record["times"][verdict["peer"]]["median_s"],
+                        "ratio": verdict["ratio"],
+                        "asked": verdict["asked"],
+                        "error": record["errors"].get(ours, ""),
+                    }
+                )
+            if "mixed" in record:
+                ms = {k: round(1e3 * v["median_s"], 2) for k, v in record["times"].items() if "solve" in k}
+                print(n, ms, record["mixed"])
+    print_table(rows)
+    results["ill_conditioned"] = ill_conditioned()
+    print_table(results["ill_conditioned"])
+    try:
+        results["reconstruct"] = pipeline(options.repeats)
+        for case, row in results["reconstruct"].items():
+            print(case, {k: round(1e3 * v["median_s"], 3) for k, v in row["times"].items()}, row)
+    except Exception as error:  # the figures above are worth keeping
+        results["reconstruct"] = {"failed": repr(error)}
+        print("reconstruct failed:", repr(error))
+    print("launch", results["launch_overhead_s"])
+    save("gpu_inverse", results, sizes=list(options.sizes), repeats=options.repeats)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+// The matrix of a blur, and H H' + lambda I, written straight from the PSF: nothing of size n^2 is ever read.
+//
+// Kernels (one block of 256 threads for each pixel of the image, that is, for each row of the result)
+//   dense_rows    H for any boundary: a row of zeros, then the PSF's entries, each at the one or two scene pixels that
+//                 the boundary continues from, per axis
+//   normal_rows   H H' + lambda I for a scene that ends at the frame or is seen whole: pixels p and p + d share the
+//                 scene pixels that both see, so their entry is the sum of h[k] h[k + d] over the k inside the scene
+// Operations: |PSF| a row; (2m - 1)(2n - 1) m n / 4 a row. Bytes: the result, once, and once more what is not zero.
+// Source: the definition in deblur/blur.py.
+
+__device__ __forceinline__ void fill_zero(real* row, index_t length) {
+    for (index_t q = threadIdx.x; q < length; q += 256) row[q] = 0;
+    __syncthreads();
+}
+
+// One axis: place e of the continued scene takes weight[2 e] times pixel pixel[2 e] plus weight[2 e + 1] times
+// pixel[2 e + 1]; weight 0 where there is none. Pixel i of the image meets entry k of the PSF (of length m) at place
+// i + m - 1 - k.
+extern "C" __global__ void __launch_bounds__(256)
+dense_rows(real* h, long long ldh, int image_cols, int scene_rows, int scene_cols, const real* psf, int m, int n,
+           const int* row_pixel, const real* row_weight, const int* column_pixel, const real* column_weight) {
+    real* row = h + (index_t)blockIdx.x * ldh;
+    fill_zero(row, (index_t)scene_rows * scene_cols);
+    const int i = blockIdx.x / image_cols, j = blockIdx.x % image_cols;
+    for (int t = threadIdx.x; t < m * n; t += 256) {
+        const int e = 2 * (i + m - 1 - t / n), f = 2 * (j + n - 1 - t % n);
+        for (int u = e; u < e + 2; ++u)
+            for (int v = f; v < f + 2; ++v) {
+                const real weight = row_weight[u] * column_weight[v];
+                if (weight != real(0))  // a reflected scene meets a pixel more than once: add
+                    atomicAdd(row + (index_t)row_pixel[u] * scene_cols + column_pixel[v], weight * psf[t]);
+            }
+    }
+}
+
+// `whole`: every scene pixel exists; else only those within the image's frame, of which pixel i sees number
+// i + origin - k through entry k. The PSF is kept in double: its products are rounded once, in the end.
+extern "C" __global__ void __launch_bounds__(256)
+normal_rows(real* a, long long lda, int rows, int columns, const double* psf, int m, int n, int origin_row,
+            int origin_column, int whole, real lambda) {
+    real* row = a + (index_t)blockIdx.x * lda;
+    fill_zero(row, (index_t)rows * columns);
+    const int i = blockIdx.x / columns, j = blockIdx.x % columns;
+    for (int t = threadIdx.x; t < (2 * m - 1) * (2 * n - 1); t += 256) {
+        const int d = t / (2 * n - 1) - (m - 1), e = t % (2 * n - 1) - (n - 1);
+        if (i + d < 0 || i + d >= rows || j + e < 0 || j + e >= columns) continue;
+        // Entry k of the PSF and k + d, both inside it and, unless `whole`, at a scene pixel inside the frame.
+        const int k_first = maximum(maximum(0, -d), whole ? 0 : i + origin_row - rows + 1);
+        const int k_last = minimum(minimum(m, m - d), whole ? m : i + origin_row + 1);
+        const int l_first = maximum(maximum(0, -e), whole ? 0 : j + origin_column - columns + 1);
+        const int l_last = minimum(minimum(n, n - e), whole ? n : j + origin_column + 1);
+        double sum = 0;
+        for (int k = k_first; k < k_last; ++k)
+            for (int l = l_first; l < l_last; ++l) sum = fma(psf[k * n + l], psf[(k + d) * n + l + e], sum);
+        if (d == 0 && e == 0) sum += (double)lambda;
+        row[(index_t)(i + d) * columns + j + e] = (real)sum;
+    }
+}

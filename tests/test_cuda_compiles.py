@@ -1,0 +1,77 @@
+"""Every kernel file compiles for both dtypes, for old and new devices, without a warning and without spills.
+
+No GPU is needed, but a compiler: nvcc, or NVRTC through CuPy.
+"""
+
+import concurrent.futures
+import os
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+from deblur import kernels
+
+ARCHITECTURES = ("80", "90a")
+
+
+def _nvcc(text, stem, arch, folder):
+    """The compiler's messages; raises with them if it refuses the text or warns."""
+    path = folder / f"{stem}.cu"
+    path.write_text(text)
+    command = [
+        "nvcc", "-std=c++17", f"-gencode=arch=compute_{arch},code=sm_{arch}", "-Werror", "all-warnings",
+        "-Xptxas", "-v", "-cubin", "-o", os.devnull, str(path),
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stderr
+
+
+def _nvrtc(text, stem, arch, folder):
+    _, log = kernels.compile_source(text, f"{stem}.cu", f"sm_{arch}", options=("--ptxas-options=-v",))
+    assert "warning" not in log, log
+    return log
+
+
+def _compiler():
+    if shutil.which("nvcc"):
+        return _nvcc, ""
+    try:
+        from cupy.cuda import nvrtc
+
+        nvrtc.getVersion()
+    except (ImportError, OSError, RuntimeError) as error:
+        return None, f"neither nvcc nor NVRTC is there ({error})"
+    return _nvrtc, ""
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory):
+    """One future for each file, dtype and architecture: all are compiled side by side."""
+    compiler, reason = _compiler()
+    if compiler is None:
+        pytest.skip(reason)
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        yield {
+            (stem, real, arch): pool.submit(
+                compiler, kernels.source(stem, np.dtype(real)), stem, arch, tmp_path_factory.mktemp(stem)
+            )
+            for arch in ARCHITECTURES
+            for real in ("float32", "float64")
+            for stem in kernels.stems()
+        }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("real", ["float32", "float64"])
+@pytest.mark.parametrize("stem", kernels.stems())
+def test_compiles_without_warning_or_spill(reports, stem, real, arch):
+    report = reports[stem, real, arch].result()
+    spills = [int(n) for n in re.findall(r"(\d+) bytes spill (?:stores|loads)", report)]
+    if "ptxas info" in report:  # NVRTC need not report
+        assert spills
+    assert not any(spills), report

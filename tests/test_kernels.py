@@ -1,0 +1,178 @@
+"""Signatures read from the sources, and launches checked against them."""
+
+import numpy as np
+import pytest
+
+from deblur import kernels
+
+FLOAT32 = np.dtype(np.float32)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """An own folder of sources; what was read from another is forgotten before and after."""
+
+    def forget():
+        kernels.source.cache_clear()
+        kernels.signatures.cache_clear()
+        kernels._module.cache_clear()
+        kernels._kernels.clear()
+
+    (tmp_path / "common.cuh").write_text("typedef long long index_t;\n")
+    monkeypatch.setattr(kernels, "source_folder", lambda: tmp_path)
+    monkeypatch.setenv("CUPY_CACHE_DIR", str(tmp_path / "cache"))
+    forget()
+    yield tmp_path
+    forget()
+
+
+SCALE = """
+// extern "C" __global__ void in_a_comment(int x) {}
+extern "C" __global__ void __launch_bounds__(256, 1)
+scale(const real* __restrict__ x, long long ldx, real* y, int rows, int columns, real factor, unsigned int* count)
+{
+    for (int i = threadIdx.x; i < rows * columns; i += blockDim.x)
+        y[i] = factor * x[i / columns * ldx + i % columns];
+    if (threadIdx.x == 0 && count) *count = rows;
+}
+extern "C" __global__ void nothing() {}
+"""
+
+
+def test_every_file_of_the_project_can_be_read():
+    assert {"cholesky", "gauss_jordan", "matmul", "triangular"} <= set(kernels.stems())
+    for stem in kernels.stems():
+        assert kernels.signatures(stem), stem
+
+
+def test_signature_is_the_one_declared(folder):
+    (folder / "demo.cu").write_text(SCALE)
+    signatures = kernels.signatures("demo")
+    assert set(signatures) == {"scale", "nothing"}
+    assert signatures["nothing"] == ()
+    assert [tuple(p) for p in signatures["scale"]] == [
+        ("x", "real", True),
+        ("ldx", "long long", False),
+        ("y", "real", True),
+        ("rows", "int", False),
+        ("columns", "int", False),
+        ("factor", "real", False),
+        ("count", "unsigned int", True),
+    ]
+
+
+@pytest.mark.parametrize("declaration", ["struct thing x", "real** x", "std::size_t x", "char x"])
+def test_type_that_cannot_be_passed_is_named(folder, declaration):
+    (folder / "demo.cu").write_text(f'extern "C" __global__ void f({declaration}) {{}}')
+    with pytest.raises(ValueError, match="demo.cu.*" + declaration.replace("*", r"\*").split()[0]):
+        kernels.signatures("demo")
+
+
+def test_source_has_the_dtype_the_header_and_the_lines_of_each_file(folder):
+    (folder / "demo.cu").write_text(SCALE)
+    text = kernels.source("demo", FLOAT32)
+    assert text.startswith("using real = float;\n")
+    assert kernels.source("demo", np.dtype(np.float64)).startswith("using real = double;\n")
+    header, body = text.index('#line 1 "common.cuh"'), text.index('#line 1 "demo.cu"')
+    assert header < text.index("typedef") < body < text.index("scale")
+
+
+def test_unknown_file_lists_the_known(folder):
+    (folder / "demo.cu").write_text(SCALE)
+    with pytest.raises(ValueError, match="no kernel file 'other'.*demo"):
+        kernels.source("other", FLOAT32)
+
+
+def test_without_cupy_the_error_says_how_to_get_it(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "cupy", None)
+    with pytest.raises(kernels.NoGPUError, match="pip install"):
+        kernels.launch("cholesky", "mirror", 1, 1, dtype=np.float32)
+
+
+# ---------------------------------------------------------------- on a GPU
+
+
+@pytest.fixture
+def scale(folder, cupy):
+    (folder / "demo.cu").write_text(SCALE)
+
+    def call(x, ldx, y, *args, dtype=np.float32):
+        kernels.launch("demo", "scale", 1, 64, x, ldx, y, *args, dtype=dtype)
+
+    return call
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_launch_computes(scale, cupy, dtype):
+    whole = cupy.random.standard_normal((7, 9)).astype(dtype)
+    y, count = cupy.full((5, 3), np.nan, dtype), cupy.zeros(1, np.uint32)
+    scale(whole[1:6, 2:5], 9, y, 5, 3, 2.5, count, dtype=dtype)
+    np.testing.assert_allclose(y.get(), 2.5 * whole[1:6, 2:5].get(), rtol=1e-6)
+    assert int(count[0]) == 5
+
+
+@pytest.mark.gpu
+def test_null_pointer_and_numpy_scalars_pass(scale, cupy):
+    x, y = cupy.ones((2, 2), np.float32), cupy.zeros((2, 2), np.float32)
+    scale(x, np.int32(2), y, np.int64(2), True + 1, np.float64(3), None)
+    assert (y == 3).all()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("change", "error", "text"),
+    [
+        (lambda a, cp: a[:-1], TypeError, "takes 7 arguments.*not 6"),
+        (lambda a, cp: [a[0].get(), *a[1:]], TypeError, "'x' must be a CuPy array.*ndarray"),
+        (lambda a, cp: [a[0].astype(np.float64), *a[1:]], TypeError, "'x' must have dtype float32"),
+        (lambda a, cp: [a[0].T, *a[1:]], ValueError, "'x' must have adjacent elements"),
+        (lambda a, cp: [a[0], 5, *a[2:]], ValueError, "'x'.*rows 5 elements apart"),
+        (lambda a, cp: [*a[:2], a[2][:, ::2], *a[3:]], ValueError, "'y' must be C-contiguous"),
+        (lambda a, cp: [*a[:3], 2**31, *a[4:]], TypeError, "rows=2147483648"),
+        (lambda a, cp: [*a[:3], 1.5, *a[4:]], TypeError, "rows=1.5"),
+    ],
+)  # fmt: skip
+def test_wrong_argument_is_refused(scale, cupy, change, error, text):
+    good = [cupy.ones((4, 6), np.float32), 6, cupy.zeros((4, 6), np.float32), 4, 6, 1.0, None]
+    with pytest.raises(error, match=text):
+        scale(*change(good, cupy))
+
+
+@pytest.mark.gpu
+def test_source_that_does_not_compile_shows_the_log(folder, cupy):
+    (folder / "demo.cu").write_text('extern "C" __global__ void f(real* x) { *x = undeclared; }')
+    with pytest.raises(RuntimeError, match=r'demo.cu\(1\).*"undeclared" is undefined'):
+        kernels.launch("demo", "f", 1, 1, None, dtype=np.float32)
+
+
+@pytest.mark.gpu
+def test_second_process_finds_the_machine_code(folder, cupy):
+    (folder / "demo.cu").write_text(SCALE)
+    kernels.get("demo", "nothing", np.float32)
+    (written,) = (folder / "cache").glob("deblur-demo-*.cubin")
+    code = kernels._machine_code("demo", FLOAT32, kernels.architecture())
+    assert code == written.read_bytes()
+
+
+@pytest.mark.gpu
+def test_resident_blocks_bound_a_cooperative_launch(folder, cupy):
+    (folder / "demo.cu").write_text(SCALE)
+    kernel = kernels.get("demo", "nothing", np.float32)
+    resident = kernel.resident_blocks(1024, 100 << 10)
+    kernel(resident, 1024, shared_mem=100 << 10, cooperative=True)
+    with pytest.raises(cupy.cuda.driver.CUDADriverError):
+        kernel(resident + 1, 1024, shared_mem=100 << 10, cooperative=True)
+
+
+@pytest.mark.gpu
+def test_dtype_other_than_the_two_is_refused(cupy):
+    with pytest.raises(TypeError, match="float32 or float64, not float16"):
+        kernels.get("cholesky", "mirror", np.float16)
+
+
+@pytest.mark.gpu
+def test_unknown_kernel_lists_the_known(folder, cupy):
+    (folder / "demo.cu").write_text(SCALE)
+    with pytest.raises(ValueError, match="no kernel 'other'.*scale"):
+        kernels.get("demo", "other", np.float32)
