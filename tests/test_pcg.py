@@ -55,7 +55,7 @@ def test_few_iterations_whatever_the_size(rng):
         blur = Blur(psf.gaussian(9, 1.5), (n, n))
         g = blur.forward(rng.random((1, n, n)))
         iterations.append(pcg.prepare(Problem(blur, 1e-3)).solve(g)[1].iterations)
-    assert max(iterations) <= 8  # preconditioned conjugate gradients take some 14 to 28
+    assert max(iterations) <= 8
 
 
 def test_stack_is_its_frames(rng):
