@@ -8,21 +8,24 @@
 //   qr_batched_*   one matrix to a block, everything in one launch, panels of 16. `shared` variants hold the matrix
 //                  in shared memory, `global` ones in the output Q (which the L2 cache holds). grid = matrices,
 //                  block = 64, 128 or 256 threads; rows <= block * ROWS.
-//   qr_panel_*     the panel of the large matrices: one launch a panel, in a cluster of CLUSTER blocks of 256;
-//                  grid = (CLUSTER, 1, matrices); rows <= 256 * CLUSTER * ROWS.
+//   qr_panel_C_R   the panel of the large matrices: one launch a panel, in a cluster of C blocks of 256 threads of
+//                  R rows; grid = (C, 1, matrices); rows <= 256 * C * R. 16_8 has panels of NARROW, the others of
+//                  WIDE columns.
 //   qr_update_*    C <- (I - V T V') C or with T'. grid = (CLUSTER, columns / 16, matrices), block = UPDATE_THREADS.
+//   qr_exponents   the largest exponent of each column, and
+//   qr_scale       columns times powers of two. grid = (columns / 32, row chunks, matrices), block = (32, 8).
 //   qr_merge_t     the T of several neighbouring panels from theirs and V'V. grid = (1, 1, matrices), block = 1024.
 //
 // Cost: factoring takes 2mn^2 - 2n^3/3 operations for m >= n and forming Q as much again. The panel is held in
 // registers, whole rows to a thread, so that a column costs one pass over the registers for all inner products
 // (those with finished columns are what T needs), one reduction with one barrier, and one pass for the update.
-// Each pass over a trailing matrix moves it twice from, and once to, where it lives.
+// Each pass over a trailing matrix moves it twice from, and once to, where it lives. The kernels with clusters need
+// compute capability 9.0; without them the rows of a panel are limited to those of one block.
 
 constexpr real NEGLIGIBLE = REAL_IS_FLOAT ? 1e-30 : 1e-290;  // a tail's squared norm, against columns of size 1
 constexpr int MAX_WARPS = 8;
 constexpr int SMALL = 16;                      // panel width of the batched kernel
 constexpr int WIDE = REAL_IS_FLOAT ? 32 : 16;  // of the streaming kernels: what the registers hold
-constexpr int NARROW = WIDE / 2;               // and for the tallest panels
 constexpr int UPDATE_THREADS = REAL_IS_FLOAT ? 512 : 256;
 
 __device__ __forceinline__ float scale_by_power(float x, int e) { return scalbnf(x, e); }
@@ -408,24 +411,33 @@ __device__ __forceinline__ void factor_one(const real* a, real* q, real* r, int 
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256, REAL_IS_FLOAT ? 2 : 1) qr_batched_shared_1(const real* a, real* q, real* r, int rows, int columns, int want_q) {
+extern "C" __global__ void __launch_bounds__(256, REAL_IS_FLOAT ? 2 : 1) qr_batched_shared_1(
+    const real* a, real* q, real* r, int rows, int columns, int want_q)
+{
     factor_one<1, true>(a, q, r, rows, columns, want_q);
 }
-extern "C" __global__ void __launch_bounds__(256) qr_batched_shared_4(const real* a, real* q, real* r, int rows, int columns, int want_q) {
+extern "C" __global__ void __launch_bounds__(256) qr_batched_shared_4(
+    const real* a, real* q, real* r, int rows, int columns, int want_q)
+{
     factor_one<4, true>(a, q, r, rows, columns, want_q);
 }
-extern "C" __global__ void __launch_bounds__(256, REAL_IS_FLOAT ? 2 : 1) qr_batched_global_2(const real* a, real* q, real* r, int rows, int columns, int want_q) {
+extern "C" __global__ void __launch_bounds__(256, REAL_IS_FLOAT ? 2 : 1) qr_batched_global_2(
+    const real* a, real* q, real* r, int rows, int columns, int want_q)
+{
     factor_one<2, false>(a, q, r, rows, columns, want_q);
 }
-extern "C" __global__ void __launch_bounds__(256) qr_batched_global_4(const real* a, real* q, real* r, int rows, int columns, int want_q) {
+extern "C" __global__ void __launch_bounds__(256) qr_batched_global_4(
+    const real* a, real* q, real* r, int rows, int columns, int want_q)
+{
     factor_one<4, false>(a, q, r, rows, columns, want_q);
 }
 
 // ---------------------------------------------------------------- large matrices, panel by panel
 
 template <int NB, int ROWS, int CLUSTER>
-__device__ __forceinline__ void panel(real* a, index_t lda, index_t stride_a, real* v, index_t ldv, index_t stride_v, real* t,
-                                      index_t ldt, index_t stride_t, int rows, int columns) {
+__device__ __forceinline__ void panel(real* a, index_t lda, index_t stride_a, real* v, index_t ldv,
+                                      index_t stride_v, real* t, index_t ldt, index_t stride_t, int rows,
+                                      int columns) {
     __shared__ PanelScratch<NB, CLUSTER> scratch;
     // A thread works on whole rows, memory is read along them: each warp turns its rows round in a tile of its own.
     __shared__ real tiles[MAX_WARPS][32][NB + 1];
@@ -467,18 +479,25 @@ __device__ __forceinline__ void panel(real* a, index_t lda, index_t stride_a, re
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256, 1) qr_panel_1_2(real* a, long long lda, long long stride_a, real* v, long long ldv, long long stride_v, real* t, long long ldt, long long stride_t, int rows, int columns) {
+extern "C" __global__ void __launch_bounds__(256, 1) qr_panel_1_2(
+    real* a, long long lda, long long stride_a, real* v, long long ldv, long long stride_v, real* t,
+    long long ldt, long long stride_t, int rows, int columns)
+{
     panel<WIDE, 2, 1>(a, lda, stride_a, v, ldv, stride_v, t, ldt, stride_t, rows, columns);
 }
-extern "C" __global__ void __launch_bounds__(256, 1) qr_panel_1_4(real* a, long long lda, long long stride_a, real* v, long long ldv, long long stride_v, real* t, long long ldt, long long stride_t, int rows, int columns) {
+extern "C" __global__ void __launch_bounds__(256, 1) qr_panel_1_4(
+    real* a, long long lda, long long stride_a, real* v, long long ldv, long long stride_v, real* t,
+    long long ldt, long long stride_t, int rows, int columns)
+{
     panel<WIDE, 4, 1>(a, lda, stride_a, v, ldv, stride_v, t, ldt, stride_t, rows, columns);
 }
 
 // The inner products V'C of 16 columns: in registers by row groups, over the warp by exchange, over the block and the
 // cluster through shared memory. Lane c + 8g has columns c and c + 8 and every 4th row of its warp's.
 template <int NB, int CLUSTER>
-__device__ __forceinline__ void update(real* c, index_t ldc, index_t stride_c, const real* v, index_t ldv, index_t stride_v,
-                                       const real* t, index_t ldt, index_t stride_t, int rows, int columns, int transpose) {
+__device__ __forceinline__ void update(real* c, index_t ldc, index_t stride_c, const real* v, index_t ldv,
+                                       index_t stride_v, const real* t, index_t ldt, index_t stride_t, int rows,
+                                       int columns, int transpose) {
     constexpr int TILE = 16, THREADS = UPDATE_THREADS, WARPS = THREADS / 32;
     __shared__ real partial[WARPS][NB][TILE];
     __shared__ real block_sum[NB][TILE];
@@ -582,34 +601,63 @@ __device__ __forceinline__ void update(real* c, index_t ldc, index_t stride_c, c
     }
 }
 
-extern "C" __global__ void __launch_bounds__(UPDATE_THREADS) qr_update_1(real* c, long long ldc, long long stride_c, const real* v, long long ldv, long long stride_v, const real* t, long long ldt, long long stride_t, int rows, int columns, int transpose) {
+extern "C" __global__ void __launch_bounds__(UPDATE_THREADS) qr_update_1(
+    real* c, long long ldc, long long stride_c, const real* v, long long ldv, long long stride_v,
+    const real* t, long long ldt, long long stride_t, int rows, int columns, int transpose)
+{
     update<WIDE, 1>(c, ldc, stride_c, v, ldv, stride_v, t, ldt, stride_t, rows, columns, transpose);
 }
 
 #if __CUDA_ARCH__ >= 900
 
-extern "C" __global__ void __launch_bounds__(256, 1) __cluster_dims__(8, 1, 1) qr_panel_8_2(real* a, long long lda, long long stride_a, real* v, long long ldv, long long stride_v, real* t, long long ldt, long long stride_t, int rows, int columns) {
+constexpr int NARROW = WIDE / 2;  // for the tallest panels
+
+extern "C" __global__ void __launch_bounds__(256, 1) __cluster_dims__(8, 1, 1) qr_panel_8_2(
+    real* a, long long lda, long long stride_a, real* v, long long ldv, long long stride_v, real* t,
+    long long ldt, long long stride_t, int rows, int columns)
+{
     panel<WIDE, 2, 8>(a, lda, stride_a, v, ldv, stride_v, t, ldt, stride_t, rows, columns);
 }
-extern "C" __global__ void __launch_bounds__(256, 1) __cluster_dims__(16, 1, 1) qr_panel_16_2(real* a, long long lda, long long stride_a, real* v, long long ldv, long long stride_v, real* t, long long ldt, long long stride_t, int rows, int columns) {
+extern "C" __global__ void __launch_bounds__(256, 1) __cluster_dims__(16, 1, 1) qr_panel_16_2(
+    real* a, long long lda, long long stride_a, real* v, long long ldv, long long stride_v, real* t,
+    long long ldt, long long stride_t, int rows, int columns)
+{
     panel<WIDE, 2, 16>(a, lda, stride_a, v, ldv, stride_v, t, ldt, stride_t, rows, columns);
 }
-extern "C" __global__ void __launch_bounds__(256, 1) __cluster_dims__(16, 1, 1) qr_panel_16_5(real* a, long long lda, long long stride_a, real* v, long long ldv, long long stride_v, real* t, long long ldt, long long stride_t, int rows, int columns) {
+extern "C" __global__ void __launch_bounds__(256, 1) __cluster_dims__(16, 1, 1) qr_panel_16_5(
+    real* a, long long lda, long long stride_a, real* v, long long ldv, long long stride_v, real* t,
+    long long ldt, long long stride_t, int rows, int columns)
+{
     panel<WIDE, 5, 16>(a, lda, stride_a, v, ldv, stride_v, t, ldt, stride_t, rows, columns);
 }
-extern "C" __global__ void __launch_bounds__(256, 1) __cluster_dims__(16, 1, 1) qr_panel_16_4(real* a, long long lda, long long stride_a, real* v, long long ldv, long long stride_v, real* t, long long ldt, long long stride_t, int rows, int columns) {
+extern "C" __global__ void __launch_bounds__(256, 1) __cluster_dims__(16, 1, 1) qr_panel_16_4(
+    real* a, long long lda, long long stride_a, real* v, long long ldv, long long stride_v, real* t,
+    long long ldt, long long stride_t, int rows, int columns)
+{
     panel<WIDE, 4, 16>(a, lda, stride_a, v, ldv, stride_v, t, ldt, stride_t, rows, columns);
 }
-extern "C" __global__ void __launch_bounds__(256, 1) __cluster_dims__(16, 1, 1) qr_panel_16_8(real* a, long long lda, long long stride_a, real* v, long long ldv, long long stride_v, real* t, long long ldt, long long stride_t, int rows, int columns) {
+extern "C" __global__ void __launch_bounds__(256, 1) __cluster_dims__(16, 1, 1) qr_panel_16_8(
+    real* a, long long lda, long long stride_a, real* v, long long ldv, long long stride_v, real* t,
+    long long ldt, long long stride_t, int rows, int columns)
+{
     panel<NARROW, 8, 16>(a, lda, stride_a, v, ldv, stride_v, t, ldt, stride_t, rows, columns);
 }
-extern "C" __global__ void __launch_bounds__(UPDATE_THREADS) __cluster_dims__(8, 1, 1) qr_update_8(real* c, long long ldc, long long stride_c, const real* v, long long ldv, long long stride_v, const real* t, long long ldt, long long stride_t, int rows, int columns, int transpose) {
+extern "C" __global__ void __launch_bounds__(UPDATE_THREADS) __cluster_dims__(8, 1, 1) qr_update_8(
+    real* c, long long ldc, long long stride_c, const real* v, long long ldv, long long stride_v,
+    const real* t, long long ldt, long long stride_t, int rows, int columns, int transpose)
+{
     update<WIDE, 8>(c, ldc, stride_c, v, ldv, stride_v, t, ldt, stride_t, rows, columns, transpose);
 }
-extern "C" __global__ void __launch_bounds__(UPDATE_THREADS) __cluster_dims__(16, 1, 1) qr_update_16(real* c, long long ldc, long long stride_c, const real* v, long long ldv, long long stride_v, const real* t, long long ldt, long long stride_t, int rows, int columns, int transpose) {
+extern "C" __global__ void __launch_bounds__(UPDATE_THREADS) __cluster_dims__(16, 1, 1) qr_update_16(
+    real* c, long long ldc, long long stride_c, const real* v, long long ldv, long long stride_v,
+    const real* t, long long ldt, long long stride_t, int rows, int columns, int transpose)
+{
     update<WIDE, 16>(c, ldc, stride_c, v, ldv, stride_v, t, ldt, stride_t, rows, columns, transpose);
 }
-extern "C" __global__ void __launch_bounds__(UPDATE_THREADS) __cluster_dims__(16, 1, 1) qr_update_narrow_16(real* c, long long ldc, long long stride_c, const real* v, long long ldv, long long stride_v, const real* t, long long ldt, long long stride_t, int rows, int columns, int transpose) {
+extern "C" __global__ void __launch_bounds__(UPDATE_THREADS) __cluster_dims__(16, 1, 1) qr_update_narrow_16(
+    real* c, long long ldc, long long stride_c, const real* v, long long ldv, long long stride_v,
+    const real* t, long long ldt, long long stride_t, int rows, int columns, int transpose)
+{
     update<NARROW, 16>(c, ldc, stride_c, v, ldv, stride_v, t, ldt, stride_t, rows, columns, transpose);
 }
 
@@ -637,7 +685,10 @@ extern "C" __global__ void __launch_bounds__(256) qr_exponents(const real* a, in
 }
 
 // y = x with column c multiplied by 2^(sign * exponent[c]); y is contiguous. Grid and block as above.
-extern "C" __global__ void __launch_bounds__(256) qr_scale(const real* x, long long ldx, long long stride_x, const int* exponent, real* y, int rows, int columns, int sign) {
+extern "C" __global__ void __launch_bounds__(256) qr_scale(
+    const real* x, long long ldx, long long stride_x, const int* exponent, real* y, int rows, int columns,
+    int sign)
+{
     const int c = blockIdx.x * 32 + threadIdx.x;
     if (c >= columns) return;
     x += blockIdx.z * stride_x;

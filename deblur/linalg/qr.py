@@ -73,6 +73,13 @@ def qr(a: Array, mode: str = "reduced", *, signs: str = "householder", check_fin
     a rank-deficient one; the diagonal of R shows a deficiency only roughly
     (`lstsq` pivots for that).
 
+    On the CPU a stack of float32 matrices is computed in float64 inside NumPy.
+    On the GPU `choose_qr` says which kernels serve a shape. Their signs are
+    LAPACK's, except for very tall matrices, which are factored in blocks of
+    rows. A column's tail that is below 1e-15 of the column's largest entry
+    (float32; 1e-145 in float64) counts there as zero, so that no square
+    underflows.
+
     References
     ----------
     .. [1] F. Mezzadri, "How to generate random matrices from the classical
