@@ -17,9 +17,6 @@ from ..errors import NoGPUError
 from ._gemm import gemm
 
 BATCHED_PANEL = 16  # SMALL in qr.cu
-SHARED_BYTES = (
-    227 * 1024
-)  # what a block of a Hopper multiprocessor can have; less elsewhere, and then `global`
 BATCHED_ROWS = 1024  # 256 threads of 4 rows
 WIDE_ROWS = 20480  # 16 blocks of 256 threads of 5 rows of WIDE columns
 CLUSTER_ROWS = 32768  # the same with 8 rows of NARROW columns
@@ -321,15 +318,32 @@ def _apply_backwards(h: _Reflections, q: Array) -> None:
     import cupy
 
     width, blocks = h.t.shape[-1], h.t.shape[1]
-    merged = width > h.inner
-    space = cupy.empty(2 * width * q.shape[2], q.dtype) if merged else None
-    for i in reversed(range(blocks)):
+    if width == h.inner:
+        for i in reversed(range(blocks)):
+            start = i * width
+            _update(q[:, start:, start:], h.v[:, start:, start:], h.t[:, i], h, False)
+        return
+    # Two blocks at a time: nothing waits for panels here, and wider products run faster.
+    space = cupy.empty(4 * width * q.shape[2], q.dtype)
+    for i in reversed(range(0, blocks, 2)):
         start = i * width
-        v_i = h.v[:, start:, start:]
-        if merged:
-            _apply_product(q[0, start:, start:], v_i[0, :, :width], h.t[0, i], space, False)
-        else:
-            _update(q[:, start:, start:], v_i, h.t[:, i], h, False)
+        v_i = h.v[0, start:, start : start + 2 * width]
+        t_i = h.t[0, i] if i + 1 == blocks else _join(v_i, h.t[0, i], h.t[0, i + 1])
+        _apply_product(q[0, start:, start:], v_i, t_i, space, False)
+
+
+def _join(v: Array, t_left: Array, t_right: Array) -> Array:
+    """T of two neighbouring blocks: [T₁, −T₁V₁ᵀV₂T₂; 0, T₂]."""
+    import cupy
+
+    width = len(t_left)
+    t = cupy.zeros((2 * width, 2 * width), v.dtype)
+    t[:width, :width], t[width:, width:] = t_left, t_right
+    gram, product = cupy.empty((2, width, width), v.dtype)
+    _inner_products(v[:, :width], v[:, width:], gram, CHUNK // 2)
+    gemm(gram, t_right, product)
+    gemm(t_left, product, t[:width, width:], -1.0)
+    return t
 
 
 def _update(c: Array, v: Array, t: Array, h: _Reflections, transpose: bool) -> None:
