@@ -88,6 +88,11 @@ def _parser() -> argparse.ArgumentParser:
         metavar="F",
         help="tikhonov (default), or hht as the thesis writes it (needs a boundary other than unknown)",
     )
+    rec.add_argument(
+        "--prior",
+        choices=("zero", "smooth"),
+        help="draw the scene towards zero, or towards the smoothed image (default with boundary unknown)",
+    )
     rec.add_argument("--rtol", type=float, metavar="R", help="relative residual at which an iteration stops")
     rec.add_argument("--max-iterations", type=int, metavar="N", help="most iterations")
     rec.add_argument(
@@ -180,6 +185,7 @@ def _reconstruct(args: argparse.Namespace) -> int:
             method=args.method,
             boundary=args.boundary,
             formula=args.formula,
+            prior=args.prior or ("smooth" if args.boundary == "unknown" else "zero"),
             noise=args.noise,
             rtol=args.rtol,
             max_iterations=args.max_iterations,

@@ -23,6 +23,7 @@ from .methods import METHODS, Choice, check_formula, check_method, choose
 from .solvers.base import Factor, Info, Problem
 
 RULES = ("gcv", "discrepancy", "lcurve", "upre")
+PRIORS = ("auto", "zero", "smooth")
 
 
 class Status(enum.Enum):
@@ -81,6 +82,8 @@ class Result:
     blur : Blur
         The linear map that was inverted.
     formula : str
+    prior : str
+        What the scene was drawn towards: "zero" or "smooth".
     residual_image : array
         g − H f, shaped like the input image (cropped by nothing: it has g's size).
     """
@@ -100,12 +103,14 @@ class Result:
     note: str
     blur: Blur
     formula: str
+    prior: str
     residual_image: Array
 
     def __str__(self) -> str:
         lines = [
             f"method      {self.method}: {self.reason}",
             f"lambda      {self.lam:.4g}: {self.lam_reason}",
+            f"boundary    {self.blur.boundary}; regularised towards {_PRIOR_IN_WORDS[self.prior]}",
             f"status      {self.status.name.lower()}: {self.status.value}",
             f"residual    {self.residual:.2e} (measured), misfit {self.misfit:.3e}",
             f"iterations  {self.iterations}",
@@ -120,6 +125,9 @@ class Result:
             f"Result(image {self.image.shape} {self.image.dtype}, method={self.method!r}, "
             f"status={self.status.name}, residual={self.residual:.2e}, lam={self.lam:.4g})"
         )
+
+
+_PRIOR_IN_WORDS = {"zero": "zero, by λ‖f‖²", "smooth": "the smoothed image f̄, by λ‖f − f̄‖²"}
 
 
 # ---------------------------------------------------------------------------------------------
@@ -210,6 +218,13 @@ class Deblurrer:
         f = Hᵀ(HHᵀ + λI)⁻¹ g, the regularised least-squares solution, or
         f = (HHᵀ + λI)⁻¹Hᵀ g as the thesis writes it. They are the same image
         only if HHᵀ = HᵀH, as for a point-symmetric PSF with a zero boundary.
+    prior : {"auto", "zero", "smooth"}
+        What λ draws the scene towards: ``"zero"`` is the formula as written,
+        λ‖f‖²; ``"smooth"`` puts λ‖f − f̄‖² in its place, with f̄ the smoothed
+        image (`deblur.regularization.prior_scene`), which keeps a photograph
+        from going dark beyond its frame and ringing there. ``"auto"`` is
+        ``"smooth"`` where both are left to deblur, the boundary
+        (``"unknown"``) and λ (a rule), and ``"zero"`` otherwise.
     dtype : dtype
         float64 or float32: what is computed in.
     origin : (int, int), optional
@@ -251,6 +266,7 @@ class Deblurrer:
         method: str = "auto",
         boundary: str = "zero",
         formula: str = "tikhonov",
+        prior: str = "auto",
         dtype: Any = np.float64,
         origin: tuple[int, int] | None = None,
         noise: float | None = None,
@@ -263,6 +279,10 @@ class Deblurrer:
         self.lam = check_lam(lam)
         self._method = check_method(method)
         self.formula = check_formula(formula)
+        if prior not in PRIORS:
+            raise ValueError(f"unknown prior {prior!r}; choose one of {', '.join(PRIORS)}")
+        automatic = boundary == "unknown" and isinstance(self.lam, str)
+        self.prior = prior if prior != "auto" else "smooth" if automatic else "zero"
         self.dtype = np.dtype(dtype)
         if self.dtype not in (np.float32, np.float64):
             raise TypeError(f"dtype must be float32 or float64, not {self.dtype}")
@@ -371,13 +391,22 @@ class Deblurrer:
                 f"{self.blur.image_shape[0]} x {self.blur.image_shape[1]}"
             )
         first = self._factor is None
+        data = g
+        if self.prior == "smooth":
+            from .regularization import prior_scene
+
+            prior = prior_scene(self.blur, g)
+            g = g - self.blur.forward(prior)  # the deviation from the prior is what is solved for
         self._prepare(g)
         _synchronize(xp)
         setup = time.perf_counter() - start if first else 0.0
         assert self.choice is not None
         assert self._factor is not None
         scene, info = self._factor.solve(g)
-        residual, misfit, difference = _judge(self._problem(len(g)), g, scene)
+        residual, difference = _judge(self._problem(len(g)), g, scene)
+        if self.prior == "smooth":
+            scene = scene + prior
+        size = _norm(data)
         status = _status(METHODS[self.choice.method].iterative, info, residual, self.dtype)
         result = Result(
             image=frames.restore(scene[(..., *self.blur.crop)]),
@@ -385,7 +414,7 @@ class Deblurrer:
             reason=self.choice.reason,
             status=status,
             residual=residual,
-            misfit=misfit,
+            misfit=_norm(difference) / size if size else _norm(difference),
             iterations=info.iterations,
             seconds=time.perf_counter() - start,
             setup_seconds=setup,
@@ -395,6 +424,7 @@ class Deblurrer:
             note=info.note,
             blur=self.blur,
             formula=self.formula,
+            prior=self.prior,
             residual_image=frames.restore(difference),
         )
         if check and not status.ok:
@@ -441,8 +471,8 @@ def _norm(x: Array) -> float:
     return float(xp.sqrt(xp.sum(xp.square(x, dtype=np.float64)))) if x.size else 0.0
 
 
-def _judge(problem: Problem, g: Array, f: Array) -> tuple[float, float, Array]:
-    """(relative residual, relative misfit, g − H f), measured with the blur alone."""
+def _judge(problem: Problem, g: Array, f: Array) -> tuple[float, Array]:
+    """(relative residual, g − H f), measured with the blur alone."""
     blur, lam = problem.blur, problem.lam
     difference = g - blur.forward(f)
     b = blur.adjoint(g)
@@ -450,10 +480,8 @@ def _judge(problem: Problem, g: Array, f: Array) -> tuple[float, float, Array]:
         r = blur.adjoint(difference) - lam * f
     else:
         r = b - blur.forward(blur.adjoint(f)) - lam * f
-    scale, data = _norm(b), _norm(g)
-    residual = _norm(r) / scale if scale else _norm(r)
-    misfit = _norm(difference) / data if data else _norm(difference)
-    return residual, misfit, difference
+    scale = _norm(b)
+    return _norm(r) / scale if scale else _norm(r), difference
 
 
 def _status(iterative: bool, info: Info, residual: float, dtype: np.dtype) -> Status:
@@ -474,6 +502,7 @@ def solve(
     method: str = "auto",
     boundary: str = "zero",
     formula: str = "tikhonov",
+    prior: str = "auto",
     origin: tuple[int, int] | None = None,
     channel_axis: int | None = None,
     stack_axis: int | None = None,
@@ -505,6 +534,7 @@ def solve(
         method=method,
         boundary=boundary,
         formula=formula,
+        prior=prior,
         dtype=dtype,
         origin=origin,
         noise=noise,
@@ -525,6 +555,7 @@ def reconstruct(
     method: str = "auto",
     boundary: str = "zero",
     formula: str = "tikhonov",
+    prior: str = "auto",
     origin: tuple[int, int] | None = None,
     channel_axis: int | None = None,
     stack_axis: int | None = None,
@@ -558,6 +589,13 @@ def reconstruct(
     formula : {"tikhonov", "hht"}
         f = Hᵀ(HHᵀ + λI)⁻¹ g (default), or (HHᵀ + λI)⁻¹Hᵀ g as the thesis
         writes it, which is the same image only if HHᵀ = HᵀH.
+    prior : {"auto", "zero", "smooth"}
+        What λ draws the scene towards: ``"zero"`` is the formula as written,
+        λ‖f‖²; ``"smooth"`` puts λ‖f − f̄‖² in its place, with f̄ the smoothed
+        image (`deblur.regularization.prior_scene`), which keeps a photograph
+        from going dark beyond its frame and ringing there. ``"auto"`` is
+        ``"smooth"`` where both are left to deblur, the boundary
+        (``"unknown"``) and λ (a rule), and ``"zero"`` otherwise.
     origin : (int, int), optional
         Index of the PSF's centre; ``((m - 1) // 2, (n - 1) // 2)`` by default.
     channel_axis : int, optional
@@ -621,6 +659,7 @@ def reconstruct(
         method=method,
         boundary=boundary,
         formula=formula,
+        prior=prior,
         origin=origin,
         channel_axis=channel_axis,
         stack_axis=stack_axis,

@@ -225,6 +225,41 @@ def test_lambda_by_rule_is_reported_and_reproducible(rule):
     assert restore.lam == pytest.approx(result.lam, rel=1e-12)
 
 
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+@pytest.mark.parametrize("formula", ["tikhonov", "hht"])
+def test_a_smooth_prior_minimises_what_it_says(rng, boundary, formula):
+    if formula == "hht" and boundary == "unknown":
+        return
+    psf, g, lam = psfs(rng)["any"], rng.random((12, 11)), 1e-2
+    result = deblur.solve(g, psf, lam, boundary=boundary, formula=formula, prior="smooth", method="cholesky")
+    blur = Blur(psf, g.shape, boundary)
+    from deblur.regularization import prior_scene
+
+    prior = prior_scene(blur, g)
+    deviation = dense_solution(g - blur.forward(prior), blur, lam, formula)
+    expected = prior[blur.crop] + deviation
+    assert np.linalg.norm(result.image - expected) <= 1e-9 * np.linalg.norm(expected)
+    assert result.prior == "smooth"
+    assert result.residual <= 1e-10
+    misfit = np.linalg.norm(result.residual_image) / np.linalg.norm(g)
+    assert result.misfit == pytest.approx(misfit, rel=1e-10)
+
+
+def test_the_prior_is_only_chosen_where_the_rest_is():
+    sharp = deblur.data.load("camera64")
+    psf = deblur.psf.disk(5)
+    blurred = deblur.degrade(sharp, psf, noise=0.005, boundary="unknown", seed=0)
+    chosen = deblur.solve(blurred, psf, "gcv", boundary="unknown")
+    assert chosen.prior == "smooth"
+    assert "smoothed" in str(chosen)
+    assert deblur.solve(blurred, psf, chosen.lam, boundary="unknown").prior == "zero"
+    assert deblur.solve(blurred, psf, "gcv").prior == "zero"
+    again = deblur.solve(blurred, psf, chosen.lam, boundary="unknown", prior="smooth")
+    assert np.allclose(again.image, chosen.image, atol=1e-6)
+    truth = sharp[2:-2, 2:-2]
+    assert deblur.metrics.psnr(truth, chosen.image) >= deblur.metrics.psnr(truth, blurred) + 1
+
+
 def test_lambda_zero_with_a_regular_matrix_inverts_the_blur(rng):
     psf = np.array([[0.0, 0.1, 0], [0.1, 1.0, 0.2], [0, 0.1, 0]])
     f = rng.random((12, 13))
@@ -313,6 +348,7 @@ def test_bad_images(img, error, message):
         ({"method": "magic"}, ValueError, "cholesky"),
         ({"boundary": "mirror"}, ValueError, "reflect"),
         ({"formula": "wiener"}, ValueError, "tikhonov"),
+        ({"prior": "flat"}, ValueError, "smooth"),
         ({"psf": np.ones((9, 9))}, ValueError, "larger than the image"),
         ({"psf": np.zeros((3, 3))}, ValueError, "zero everywhere"),
         ({"psf": np.ones(3)}, ValueError, "2-D"),
