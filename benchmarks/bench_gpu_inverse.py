@@ -111,7 +111,7 @@ def ill_conditioned(n: int = 2048) -> list[dict[str, Any]]:
     p, _ = cp.linalg.qr(rng.standard_normal((n, n)))
     rows = []
     for condition in (1e2, 1e4, 1e6, 1e8, 1e10):
-        d = cp.geomspace(1, 1 / condition, n)
+        d = cp.logspace(0, -np.log10(condition), n)
         definite, general = (q * d) @ q.T, (q * d) @ p
         definite = (definite + definite.T) / 2
         rows.append(

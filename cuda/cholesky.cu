@@ -30,17 +30,10 @@ __device__ __forceinline__ void factor_eight(real (&x)[32], real (&y)[32], int f
         const real first_x = lane < j ? real(0) : x[0], first_y = y[0];
         ((real*)now)[(lane - j) & 31] = first_x;
         __syncwarp();
-        real pivot = now[0].x[0], inverse;
-        if (in_range(pivot)) {
-            inverse = reciprocal(pivot);
-        } else {
-            if (!(pivot > real(0) && isfinite(pivot))) {
-                bad = minimum(bad, j);
-                pivot = 1;
-            }
-            inverse = real(1) / pivot;
-        }
-        if (lane == j) own = pivot;
+        const bool usable = has_reciprocal(now[0].x[0]);
+        const real pivot = usable ? now[0].x[0] : real(1), inverse = reciprocal(pivot);
+        bad = usable ? bad : minimum(bad, j);
+        own = lane == j ? pivot : own;
         const real of_x = -first_x * inverse, of_y = -first_y * inverse;
 #pragma unroll
         for (int v = 0; v < ACTIVE / VECTOR; ++v) {
@@ -64,7 +57,7 @@ __device__ __forceinline__ void factor_eight(real (&x)[32], real (&y)[32], int f
 // second row. That row y is one of the block below, and becomes y L'^-1; for the first warp it is a row of the
 // identity, and becomes a row of L'^-1, whose place is above the diagonal. The pivots' roots are left to the end, so
 // that from one pivot to the next there are a reciprocal and two multiplications. Returns the first column whose pivot
-// is not positive and finite, or 32. `column`: 2 x 32 elements for this warp.
+// is not positive, or has no reciprocal, or 32. `column`: 2 x 32 elements for this warp.
 __device__ __forceinline__ int factor_columns(leaf_t* s, int o, real* diagonal, vector_t* column) {
     const int lane = threadIdx.x & 31, row = o + (int)threadIdx.x;
     real x[32], y[32];
@@ -154,7 +147,7 @@ __device__ __forceinline__ void solve_rows(const leaf_t* s, leaf_t* rows) {
         real x[4], y[4];
 #pragma unroll
         for (int i = 0; i < 4; ++i) x[i] = rows[i][o + lane], y[i] = 0;
-#pragma unroll 4
+#pragma unroll 8
         for (int k = 0; k < o; k += VECTOR) {
             const vector_t right = *(const vector_t*)&s[o + lane][k];
 #pragma unroll
@@ -168,7 +161,7 @@ __device__ __forceinline__ void solve_rows(const leaf_t* s, leaf_t* rows) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) rows[i][o + lane] = x[i];
         __syncwarp();
-#pragma unroll 2
+#pragma unroll 8
         for (int k = 0; k < 32; k += VECTOR) {
             vector_t left[4];
 #pragma unroll
@@ -190,6 +183,13 @@ __device__ __forceinline__ void solve_rows(const leaf_t* s, leaf_t* rows) {
 // ROWS rows of the strip from row0 on, into shared memory. For loads_done().
 __device__ __forceinline__ void load_strip(leaf_t* rows, const real* a, index_t lda, index_t n, index_t row0) {
     const int t = threadIdx.x;
+    if (row0 + ROWS <= n && vectors_lie_aligned(a, lda)) {
+        const int c = t % (LEAF / VECTOR) * VECTOR;
+#pragma unroll
+        for (int i = t / (LEAF / VECTOR); i < ROWS; i += LEAF_THREADS / (LEAF / VECTOR))
+            load_vector_async(&rows[i][c], a + (row0 + i) * lda + c);
+        return;
+    }
 #pragma unroll 8
     for (int i = t / LEAF; i < ROWS; i += LEAF_THREADS / LEAF)
         load_async(&rows[i][t % LEAF], row0 + i < n ? a + (row0 + i) * lda + t % LEAF : a, row0 + i < n);
@@ -198,7 +198,7 @@ __device__ __forceinline__ void load_strip(leaf_t* rows, const real* a, index_t 
 // The diagonal block at (k, k) and the rows below it. A's diagonal block stays, for other blocks may still have to read
 // it: put_blocks of triangular.cu brings L's to its place in the end. `blocks` receives the diagonal blocks of L, LEAF x
 // LEAF each, this one as number k / LEAF. `failed` becomes the least index of a pivot that is not positive and finite.
-// Grid: up to one block for every ROWS rows below, at least one.
+// Grid: one block for L, and up to one for every ROWS rows below.
 extern "C" __global__ void __launch_bounds__(256, 1)
 factor_panel(real* a, long long lda, long long n, long long k, real* blocks, int* failed) {
     leaf_t* s = (leaf_t*)memory;
@@ -208,7 +208,7 @@ factor_panel(real* a, long long lda, long long n, long long k, real* blocks, int
     const int t = threadIdx.x;
     const index_t first = k + LEAF + (index_t)blockIdx.x * ROWS;
     leaf_load(s, a + k * lda + k, lda, (int)minimum<index_t>(LEAF, n - k));
-    load_strip(rows, a + k, lda, n, first);
+    if (first < n) load_strip(rows, a + k, lda, n, first);
     loads_done();
     __syncthreads();
     int bad = LEAF;
@@ -225,14 +225,15 @@ factor_panel(real* a, long long lda, long long n, long long k, real* blocks, int
         if (o == 32) update_leaf<64>(s);
         if (o == 64) update_leaf<32>(s);
     }
-    if (blockIdx.x == 0) {
+    if (blockIdx.x == gridDim.x - 1) {
         if (t == 0 && bad < LEAF) atomicMin(failed, (int)k + bad);
         const int c = t % LEAF;
 #pragma unroll 8
         for (int i = t / LEAF; i < LEAF; i += LEAF_THREADS / LEAF)
             blocks[(k + i) * LEAF + c] = c < i ? s[i][c] : c == i ? diagonal[i] : real(0);
+        return;
     }
-    for (index_t row0 = first; row0 < n; row0 += (index_t)gridDim.x * ROWS) {
+    for (index_t row0 = first; row0 < n; row0 += (index_t)(gridDim.x - 1) * ROWS) {
         if (row0 > first) {
             __syncthreads();
             load_strip(rows, a + k, lda, n, row0);

@@ -25,8 +25,8 @@ __device__ __forceinline__ float reciprocal_root(float x) {  // rsqrtf errs by 2
     return fmaf(0.5f * y, fmaf(-x * y, y, 1.0f), y);
 }
 __device__ __forceinline__ double reciprocal_root(double x) { return rsqrt(x); }
-// 1 / x for x > 0, far enough from the ends of the range: an estimate and Newton steps, without the branches of a
-// division.
+// 1 / x by an estimate and Newton steps, without the branches of a division, for an x > 0 that is normal and has a
+// normal reciprocal.
 __device__ __forceinline__ float reciprocal(float x) {
     float y;
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -38,8 +38,8 @@ __device__ __forceinline__ double reciprocal(double x) {
     y = fma(fma(-x, y, 1.0), y, y);
     return fma(fma(-x, y, 1.0), y, y);
 }
-__device__ __forceinline__ bool in_range(float x) { return x > 1e-30f && x < 1e30f; }
-__device__ __forceinline__ bool in_range(double x) { return x > 1e-300 && x < 1e300; }
+__device__ __forceinline__ bool has_reciprocal(float x) { return x > 1.2e-38f && x < 8e37f; }
+__device__ __forceinline__ bool has_reciprocal(double x) { return x > 2.3e-308 && x < 4e307; }
 __device__ __forceinline__ float multiply_add(float x, float y, float z) { return fmaf(x, y, z); }
 __device__ __forceinline__ double multiply_add(double x, double y, double z) { return fma(x, y, z); }
 template <class T> __device__ __forceinline__ T minimum(T x, T y) { return x < y ? x : y; }
@@ -58,6 +58,14 @@ __device__ __forceinline__ void load_async(real* to, const real* from, bool insi
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"((unsigned)__cvta_generic_to_shared(to)), "l"(from),
                  "n"(sizeof(real)), "r"(inside ? (int)sizeof(real) : 0)
                  : "memory");
+}
+// The same for VECTOR elements, both addresses being multiples of 16 bytes.
+__device__ __forceinline__ void load_vector_async(real* to, const real* from) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((unsigned)__cvta_generic_to_shared(to)), "l"(from)
+                 : "memory");
+}
+__device__ __forceinline__ bool vectors_lie_aligned(const real* a, index_t lda) {
+    return ((unsigned long long)a | (unsigned long long)(lda * sizeof(real))) % 16 == 0;
 }
 __device__ __forceinline__ void loads_done() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
@@ -187,7 +195,15 @@ template <int SIZE> __device__ __forceinline__ void leaf_combine(leaf_t* s) {
 }
 
 // The lower triangle of the m x m block at a; the identity where the block is smaller than LEAF. For loads_done().
+// Above the diagonal anything may come to be.
 __device__ __forceinline__ void leaf_load(leaf_t* s, const real* a, index_t lda, int m) {
+    if (m == LEAF && vectors_lie_aligned(a, lda)) {
+        const int c = threadIdx.x % (LEAF / VECTOR) * VECTOR;
+#pragma unroll 4
+        for (int i = threadIdx.x / (LEAF / VECTOR); i < LEAF; i += LEAF_THREADS / (LEAF / VECTOR))
+            if (c <= i) load_vector_async(&s[i][c], a + i * lda + c);
+        return;
+    }
     const int c = threadIdx.x % LEAF;
 #pragma unroll 8
     for (int i = threadIdx.x / LEAF; i < LEAF; i += LEAF_THREADS / LEAF)

@@ -52,7 +52,7 @@ def factor(a: Array, status: PivotStatus) -> Array:
     def columns(first: int, last: int) -> None:
         if last - first == 1:
             k = first * LEAF
-            grid = min(most, max(1, -(-(n - k - LEAF) // STRIP_ROWS)))
+            grid = min(most, 1 + max(0, -(-(n - k - LEAF) // STRIP_ROWS)))
             launch(grid, THREADS, a, ld, n, k, blocks, status.failed, shared_mem=shared)
             return
         half = 1 << (last - first - 1).bit_length() - 1

@@ -20,7 +20,7 @@ from ._gemm import gemm
 from ._gpu_status import PivotStatus
 
 LEAF = 64  # columns of a panel: MAX_PANEL of the .cu file
-WIDTHS = (256, 512)  # columns eliminated before all others are updated: of small and of large matrices
+WIDTHS = (256, 1024)  # columns eliminated before all others are updated: of small and of large matrices
 LARGE = 12000
 SOLVE_WIDTH = (
     128  # what wider ones do to the residual A X - B cannot be turned round, as it is for an inverse
