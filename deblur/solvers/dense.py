@@ -23,7 +23,7 @@ import numpy as np
 from ..backend import Array, require_memory
 from ..blur import Blur
 from ..errors import SingularMatrixError
-from .base import Info, Problem, Work
+from .base import Info, Problem, Work, backward_error
 
 _INSTEAD = 'use method="auto" or a structured method (pcg, fft, dct, kronecker), which never writes H down'
 
@@ -270,7 +270,6 @@ def _gauss_seidel(a: Array, problem: Problem) -> Any:
         scale = problem.lam if problem.formula == "hht" else problem.lam**0.5
         rtol = max(1e-9 * min(scale, 1.0), 4 * eps)
     sweeps = 20_000 if problem.max_iterations is None else problem.max_iterations
-    norm = _largest_eigenvalue(problem) + problem.lam
 
     def run(b: Array) -> tuple[Array, Info]:
         x, info = linalg.gauss_seidel(
@@ -278,11 +277,8 @@ def _gauss_seidel(a: Array, problem: Problem) -> Any:
         )
         if info.status != "stagnated" or problem.rtol is not None or _close_to_singular(problem):
             return x, Info(info.sweeps, info.converged, info.reason)
-        # Rounding may forbid the residual aimed at. What no solver can better is a small normwise
-        # backward error, ‖b − Ax‖ / (‖A‖ ‖x‖ + ‖b‖) (Rigal and Gaches 1967); it is asked for instead.
-        sizes = [problem.xp.linalg.norm(v.astype(np.float64, copy=False), axis=0) for v in (x, b)]
-        largest = sizes[1] + (sizes[1] == 0)
-        backward = float((info.relative_residual * sizes[1] / (norm * sizes[0] + largest)).max())
+        # Rounding may forbid the residual aimed at; then the backward error decides.
+        backward = backward_error(problem, info.relative_residual, x, b)
         reached = backward <= 4 * eps * n**0.5
         note = f"stopped at a backward error of {backward:.1e}, all that {problem.dtype} allows"
         return x, Info(info.sweeps, reached, note if reached else info.reason)

@@ -62,7 +62,7 @@ import scipy.linalg
 
 from ..backend import Array, asnumpy, get_fft, get_xp
 from ..blur import Blur
-from .base import Factor, Info, Problem, Work
+from .base import Factor, Info, Problem, Work, backward_error
 from .spectrum import all_cores
 
 _RESTART = 300
@@ -392,6 +392,12 @@ class _Iteration:
         if reached <= self._enough:
             note = f"relative residual {reached:.1e} of (HHᵀ + λI) z"
             return z if hht else f, Info(iterations, True, note)
+        if self._problem.rtol is None and iterations < self._limit:
+            columns = [v.reshape(len(v), -1).T for v in (z, b)]
+            backward = backward_error(self._problem, reached, *columns)
+            if backward <= 4 * float(np.finfo(b.dtype).eps):
+                note = f"stopped at a backward error of {backward:.1e}, all that {b.dtype} allows"
+                return z if hht else f, Info(iterations, True, note)
         why = (
             f"stopped after {iterations} iterations"
             if iterations >= self._limit
