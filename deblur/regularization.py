@@ -62,6 +62,7 @@ from .backend import Array, asnumpy, check_finite, float_dtype, get_xp
 from .blur import Blur
 from .solvers.base import Problem
 from .solvers.hybrid_lsqr import Bidiagonalization
+from .solvers.spectrum import all_cores
 
 RULES = ("gcv", "discrepancy", "lcurve", "upre")
 NEEDS_NOISE = ("discrepancy", "upre")
@@ -611,6 +612,7 @@ class Settling:
         self._frames = len(g)
         self._next = 12
         self._last: tuple[float, FilterSums] | None = None
+        self._quiet = 0  # checks in a row that found λ where it was
         self._choice: LambdaChoice | None = None
 
     def update(self, bases: Bidiagonalization, last: bool = False) -> LambdaChoice | None:
@@ -626,12 +628,13 @@ class Settling:
         choice = choose_from(
             sums, self._rule, self._noise, self._source, norm=self._norm, bounds=self._bounds
         )
-        settled = bases.exhausted
         if self._last is not None:
             lam_before, sums_before = self._last
             # A λ at the end of the range stands still although the residual there does not yet.
             moved = sums_before.residual(choice.lam) / max(sums.residual(choice.lam), np.finfo(float).tiny)
-            settled |= abs(math.log(choice.lam / lam_before)) <= _SETTLED and moved <= 1 + _SETTLED
+            still = abs(math.log(choice.lam / lam_before)) <= _SETTLED and moved <= 1 + _SETTLED
+            self._quiet = self._quiet + 1 if still else 0
+        settled = bases.exhausted or self._quiet >= 2
         self._last = choice.lam, sums
         if settled:
             self._choice = choice
@@ -701,6 +704,19 @@ def choose_lambda(
         )
     check_finite(g, "the image")
     g = g.reshape(-1, *blur.image_shape)
+    with all_cores():
+        return _choose(blur, g, rule, noise, norm, bounds, max_steps)
+
+
+def _choose(
+    blur: Blur,
+    g: Array,
+    rule: str,
+    noise: float | None,
+    norm: str,
+    bounds: tuple[float, float] | None,
+    max_steps: int,
+) -> LambdaChoice:
     sums = _exact_sums(blur, g)
     if sums is not None:
         level, source = _noise_level(g, rule, noise)

@@ -40,6 +40,7 @@ import scipy.linalg
 from ..backend import Array, asnumpy, check_finite, float_dtype, get_xp, require_memory
 from ..blur import Blur
 from .base import Factor, Info, Problem, Work
+from .spectrum import all_cores
 
 if TYPE_CHECKING:
     from ..regularization import LambdaChoice
@@ -360,7 +361,7 @@ def hybrid_lsqr(
     measured = float((error / (size + (size == 0))).max())
     # What the recurrence says can only be reached to rounding: eps ‖H‖²/λ of the scene, at worst.
     floor = 50 * float(np.finfo(g.dtype).eps)
-    converged = measured <= max(10 * rtol, floor)
+    converged = measured <= max(1.1 * rtol, floor)
     if converged:
         note = f"residual {measured:.1e} after {bases.steps} steps"
     else:
@@ -429,15 +430,16 @@ class HybridFactor:
     def solve(self, g: Array, start: Array | None = None) -> tuple[Array, Info]:
         """Scenes (k, P, Q) for images (k, M, N); `start` as for `hybrid_lsqr`."""
         p = self._problem
-        self.solution = s = hybrid_lsqr(
-            p.blur,
-            g,
-            p.lam,
-            rtol=_rtol(p),
-            max_iterations=p.max_iterations,
-            start=start,
-            callback=p.callback,
-        )
+        with all_cores():
+            self.solution = s = hybrid_lsqr(
+                p.blur,
+                g,
+                p.lam,
+                rtol=_rtol(p),
+                max_iterations=p.max_iterations,
+                start=start,
+                callback=p.callback,
+            )
         return s.scene, Info(s.iterations, s.converged, s.note)
 
 
