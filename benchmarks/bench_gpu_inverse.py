@@ -131,6 +131,7 @@ def pipeline(repeats: int) -> dict[str, Any]:
 
     import deblur
     from deblur.linalg import cholesky
+    from deblur.solvers.dense import normal_matrix
 
     x = np.arange(-4, 5)
     psf = np.exp(-(x[:, None] ** 2 + x**2) / 8.0)
@@ -139,10 +140,10 @@ def pipeline(repeats: int) -> dict[str, Any]:
     for side in (64, 80, 96, 128):
         for dtype in (np.float32, np.float64):
             image = cp.random.default_rng(side).random((side, side)).astype(dtype)
-            matrix = deblur.solvers.dense.normal_matrix(deblur.Blur(psf, image.shape), 1e-3, dtype, cp)
+            matrix = normal_matrix(deblur.Blur(psf, image.shape), 1e-3, dtype, cp)
             calls = {
                 "reconstruct": lambda image=image: deblur.reconstruct(image, psf, 1e-3, method="cholesky"),
-                "normal_matrix": lambda image=image, dtype=dtype: deblur.solvers.dense.normal_matrix(
+                "normal_matrix": lambda image=image, dtype=dtype: normal_matrix(
                     deblur.Blur(psf, image.shape), 1e-3, dtype, cp
                 ),
                 "cholesky": lambda matrix=matrix: cholesky(matrix),

@@ -109,33 +109,31 @@ __device__ __forceinline__ int factor_columns(leaf_t* s, int o, real* diagonal, 
     return bad;
 }
 
-// The trailing SIZE x SIZE lower triangle less the product of the 32 columns before it: 4 x 4 results a thread, a
-// quarter of SIZE apart, so that neighbouring threads read neighbouring rows and half of the results need no work.
+// The trailing SIZE x SIZE lower triangle less the product of the 32 columns before it: EDGE x EDGE results a thread,
+// 16 apart, so that neighbouring threads read neighbouring rows and almost half of the results need no work.
 template <int SIZE> __device__ __forceinline__ void update_leaf(leaf_t* s) {
-    constexpr int SIDE = SIZE / 4, o = LEAF - SIZE;
-    for (int t = threadIdx.x; t < SIDE * SIDE; t += LEAF_THREADS) {
-        const int i0 = o + t / SIDE, c0 = o + t % SIDE;
-        real x[4][4] = {};
+    constexpr int EDGE = SIZE / 16, o = LEAF - SIZE;
+    const int i0 = o + threadIdx.x / 16, c0 = o + threadIdx.x % 16;
+    real x[EDGE][EDGE] = {};
 #pragma unroll 2
-        for (int k = o - 32; k < o; k += VECTOR) {
-            vector_t left[4], right[4];
+    for (int k = o - 32; k < o; k += VECTOR) {
+        vector_t left[EDGE], right[EDGE];
 #pragma unroll
-            for (int i = 0; i < 4; ++i) left[i] = *(const vector_t*)&s[i0 + SIDE * i][k];
+        for (int i = 0; i < EDGE; ++i) left[i] = *(const vector_t*)&s[i0 + 16 * i][k];
 #pragma unroll
-            for (int c = 0; c < 4; ++c) right[c] = *(const vector_t*)&s[c0 + SIDE * c][k];
+        for (int c = 0; c < EDGE; ++c) right[c] = *(const vector_t*)&s[c0 + 16 * c][k];
 #pragma unroll
-            for (int v = 0; v < VECTOR; ++v)
+        for (int v = 0; v < VECTOR; ++v)
 #pragma unroll
-                for (int i = 0; i < 4; ++i)
+            for (int i = 0; i < EDGE; ++i)
 #pragma unroll
-                    for (int c = 0; c <= i; ++c) x[i][c] = multiply_add(left[i].x[v], right[c].x[v], x[i][c]);
-        }
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-#pragma unroll
-            for (int c = 0; c <= i; ++c)
-                if (i0 + SIDE * i >= c0 + SIDE * c) s[i0 + SIDE * i][c0 + SIDE * c] -= x[i][c];
+                for (int c = 0; c <= i; ++c) x[i][c] = multiply_add(left[i].x[v], right[c].x[v], x[i][c]);
     }
+#pragma unroll
+    for (int i = 0; i < EDGE; ++i)
+#pragma unroll
+        for (int c = 0; c <= i; ++c)
+            if (i0 + 16 * i >= c0 + 16 * c) s[i0 + 16 * i][c0 + 16 * c] -= x[i][c];
     __syncthreads();
 }
 
