@@ -5,7 +5,7 @@ solves (HHᵀ + λI). `reconstruct` is the one call; everything it decides can b
 seen (`solve`), asked for beforehand (`choose_method`) and overridden.
 """
 
-from . import data, linalg, matlab, metrics, psf
+from . import data, image, linalg, matlab, metrics, plot, psf, regularization
 from .blur import BOUNDARIES, Blur, filter2matrix
 from .degrade import degrade
 from .errors import (
@@ -42,11 +42,14 @@ __all__ = [
     "degrade",
     "filter2matrix",
     "im2vector",
+    "image",
     "linalg",
     "matlab",
     "metrics",
+    "plot",
     "psf",
     "reconstruct",
+    "regularization",
     "solve",
     "vector2im",
 ]

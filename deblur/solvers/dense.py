@@ -200,7 +200,7 @@ def _cholesky(a: Array, problem: Problem) -> Any:
         else:
             d = factor.diagonal()
             _refuse_singular(float((d.min() / d.max()) ** 2), problem.dtype)
-    return lambda b: (linalg.cholesky_solve(factor, b), Info())
+    return lambda b: (linalg.cholesky_solve(factor, b, check_finite=False), Info())
 
 
 def _close_to_singular(problem: Problem) -> bool:

@@ -1,0 +1,342 @@
+"""Copy the measured figures into README.md and docs/figures.md, between their markers.
+
+    python benchmarks/update_readme.py            rewrites both
+    python benchmarks/update_readme.py --check    fails if they are not what the results say
+
+Nothing is measured here: every figure comes from benchmarks/results/*.json, each written by the script named
+beside its table.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def load(name: str) -> dict[str, Any]:
+    return json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text())
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table; all columns but the first are set to the right."""
+    lines = [header, ["---"] + ["---:"] * (len(header) - 1), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def source(script: str, record: dict[str, Any]) -> str:
+    """Where the table comes from: script, machine, versions and commit."""
+    e = record["environment"]
+    machine = e["gpu"]["name"] if e.get("gpu") else f"{e['cpu']}, {e['cpus_usable']} cores"
+    packages = e["packages"]
+    named = ("numpy", "scipy", "scikit-image") if not e.get("gpu") else ("cupy-cuda13x", "torch", "jax")
+    versions = ", ".join(f"{name} {packages[name]}" for name in named if name in packages)
+    driver = f", driver {e['gpu']['driver']}" if e.get("gpu") else ""
+    changed = " with uncommitted changes" if e.get("uncommitted_changes") else ""
+    limits = "".join(f", {k}={v}" for k, v in sorted((e.get("thread_limits") or {}).items()))
+    return (
+        f"*`benchmarks/{script}`, {e['date']}, commit {str(e['commit'])[:7]}{changed}, {machine}{driver}, "
+        f"{versions}{limits}.*"
+    )
+
+
+def scientific(x: float | None) -> str:
+    return "–" if x is None else f"{x:.0e}".replace("e-0", "e-")
+
+
+def milliseconds(x: float) -> str:
+    ms = 1e3 * x
+    return f"{ms:.2f}" if ms < 10 else f"{ms:.1f}" if ms < 100 else f"{ms:.0f}"
+
+
+# ---------------------------------------------------------------------------------------------
+
+
+def core() -> str:
+    record = load("core")
+    r = record["results"]
+    lambdas = [key for key in r["agreement"][0] if key.startswith("lambda")]
+    rows = []
+    for row in r["agreement"]:
+        failed = row["refused or reported as failed"]
+        rows.append([row["method"], row["dtype"], *(scientific(row[k]) for k in lambdas), str(failed or "")])
+    head = ["method", "dtype", *(k.replace("lambda", "λ =") for k in lambdas), "reported as failed"]
+    cholesky, assembly = r["cholesky"], r["sparse"]
+    return (
+        "**Agreement.** The largest relative difference of each method from a dense float64 solve at 64 × 64 "
+        "pixels, over three PSFs, all boundaries and both formulas that it serves. A solve that the method or the "
+        "judge reports as failed is counted in the last column and gives no image.\n\n"
+        + table(head, rows)
+        + f"\n\nAt n = {cholesky['n']} `cholesky` takes {cholesky['ratio, same matrix']:.2f} times SciPy's "
+        f"`cho_factor` + `cho_solve` on the same matrix. `filter2matrix` with a 9 × 9 PSF builds the sparse H of "
+        f"64 × 64 pixels in {milliseconds(assembly['median_s'])} ms, and `import deblur` takes "
+        f"{r['import']['difference']:.2f} s more than `import scipy.linalg`.\n\n"
+        + source("bench_core.py", record)
+    )
+
+
+def linalg() -> str:
+    record = load("cpu_linalg")
+    rows = [
+        [row["what"], str(row["n"]), row["peer"], f"{row['ratio']:.2f}", scientific(row["difference"])]
+        for row in record["results"]
+    ]
+    return (
+        "**Dense linear algebra on the CPU.** Time over that of the peer, in one run.\n\n"
+        + table(["`deblur.linalg`", "n", "peer", "time ratio", "relative difference"], rows)
+        + "\n\n"
+        + source("bench_cpu_linalg.py", record)
+    )
+
+
+def structured() -> str:
+    record = load("structured")
+    r = record["results"]
+    rows = [
+        [
+            t["method"],
+            t["psf"],
+            t["boundary"],
+            f"{t['lambda']:g}",
+            f"{t['cold_ratio']:.1f}",
+            f"{t['kept_ratio']:.1f}",
+            str(t["iterations"]) if t["iterations"] else "direct",
+        ]
+        for t in r["times"]
+    ]
+    large = r["large"]
+    return (
+        "**Large images.** Time for 1024 × 1024 pixels in float64, to a relative residual of 1e-8, over that of one "
+        "call of scikit-image's `wiener` in the same run; *kept* is the second frame of a `Deblurrer`.\n\n"
+        + table(["method", "PSF", "boundary", "λ", "first frame", "kept", "iterations"], rows)
+        + f"\n\n{large['size']} × {large['size']} pixels in float32 with a {large['psf']} PSF: "
+        f"{large['seconds']:.0f} s and {large['peak_bytes'] / 2**30:.1f} GiB at the peak, {large['iterations']} "
+        "iterations.\n\n" + source("bench_structured.py", record)
+    )
+
+
+def lam() -> str:
+    record = load("lambda_choice")
+    rows = [
+        [
+            rule,
+            f"{s['median_loss_db']:.2f}",
+            f"{s['loss_db_95th_percentile']:.2f}",
+            f"{100 * s['share_within_2_db']:.0f} %",
+            f"{s['worst_loss_db']:.1f}",
+        ]
+        for rule, s in record["results"]["summary"]["all"].items()
+    ]
+    cases = next(iter(record["results"]["summary"]["all"].values()))["cases"]
+    return (
+        f"**λ chosen for you.** PSNR lost against the best λ, in dB, over {cases} cases of image, PSF, noise level "
+        "and boundary. *As published* is the rule for the error of the data instead of the scene's.\n\n"
+        + table(["rule", "median", "95th percentile", "within 2 dB", "worst"], rows)
+        + "\n\n"
+        + source("bench_lambda.py", record)
+    )
+
+
+def boundary() -> str:
+    record = load("boundary")
+    cases = len(record["results"]["cases"])
+    rows = [
+        [
+            s["method"],
+            f"{s['mean_psnr_db']:.2f}",
+            f"{s['worst_gain_over_input_db']:+.2f}",
+            f"{s['cases_below_input']} of {cases}",
+        ]
+        for s in record["results"]["summary"]
+    ]
+    return (
+        f"**Photographs whose scene goes on beyond the frame.** {cases} cases. *best* means the parameter was found "
+        'with the truth at hand; *towards zero* is `prior="zero"`, without it `prior="smooth"`.\n\n'
+        + table(["method", "mean PSNR, dB", "worst gain over the input, dB", "below the input"], rows)
+        + "\n\n"
+        + source("bench_boundary.py", record)
+    )
+
+
+def gpu() -> str:
+    inverse, qr, product = load("gpu_inverse"), load("gpu_qr"), load("gpu_matmul")
+    rows = []
+    for size in inverse["results"]["sizes"]:
+        for ours, verdict in size["verdicts"].items():
+            taken, peer = size["times"][ours]["median_s"], size["times"][verdict["peer"]]["median_s"]
+            rows.append(
+                [
+                    ours,
+                    size["dtype"],
+                    str(size["n"]),
+                    milliseconds(taken),
+                    f"{milliseconds(peer)} ({verdict['peer']})",
+                    f"{peer / taken:.1f}",
+                ]
+            )
+    inverses = table(["`deblur.linalg`", "dtype", "n", "ms", "peer, ms", "times faster"], rows)
+    rows = []
+    for name, case in inverse["results"]["reconstruct"].items():
+        rows.append(
+            [
+                name,
+                milliseconds(case["times"]["reconstruct"]["median_s"]),
+                f"{case['thesis_matlab_inverse_s']:g} s",
+                scientific(case["relative_difference_to_pcg"]),
+            ]
+        )
+    calls = table(
+        ["image", "`reconstruct`, ms", "MATLAB's inverse in the thesis", "relative difference from `pcg`"],
+        rows,
+    )
+    rows = []
+    for p in product["results"]["products"]:
+        if (
+            p["product"] == "general"
+            and p["dtype"] == "float32"
+            and p["engine"] in ("cublas", "split", "half")
+        ):
+            rows.append(
+                [
+                    p["engine"],
+                    str(p["n"]),
+                    f"{p['tflops']:.0f}",
+                    f"{p['times_cublas']:.2f}",
+                    scientific(p["relative_error"]),
+                ]
+            )
+    products = table(["engine", "n", "TFLOP/s", "times cuBLAS float32", "relative error"], rows)
+    rows = []
+    for c in qr["results"]["grid"]:
+        errors = c["errors_over_sqrt_n_eps"]
+        rows.append(
+            [
+                f"{c['rows']} × {c['columns']}",
+                str(c["batch"]),
+                c["kernel"],
+                milliseconds(c["times"]["ours"]["median_s"]),
+                f"{c['speedup_over_best']:.1f} ({c['best_peer']})",
+                f"{errors['orthogonality']:.1f}, {errors['backward']:.2f}",
+            ]
+        )
+    qrs = table(
+        [
+            "matrix",
+            "batch",
+            "kernel",
+            "ms",
+            "times faster than the best of torch, CuPy, JAX",
+            "errors / (√n eps)",
+        ],
+        rows,
+    )
+    return (
+        "**On a GPU: inverses and factorisations.**\n\n"
+        + inverses
+        + "\n\nThe whole call on a CuPy image, with the matrix built, factored and judged (method `cholesky`):\n\n"
+        + calls
+        + "\n\n"
+        + source("bench_gpu_inverse.py", inverse)
+        + "\n\n**On a GPU: float32 products.** `split` adds three TF32 products of split operands in float32 outside "
+        "the tensor cores; `half` does the same with float16 parts.\n\n"
+        + products
+        + "\n\n"
+        + source("bench_gpu_matmul.py", product)
+        + "\n\n**On a GPU: QR in float32, reduced Q and R.** Errors are of orthogonality and of QR − A.\n\n"
+        + qrs
+        + "\n\n"
+        + source("bench_gpu_qr.py", qr)
+    )
+
+
+def summary() -> str:
+    """The few lines of the README; the tables are in docs/figures.md."""
+    core_results, structured_results = load("core")["results"], load("structured")["results"]
+    rules, edges = load("lambda_choice")["results"]["summary"]["all"], load("boundary")["results"]
+    inverse, qr = load("gpu_inverse")["results"]["sizes"], load("gpu_qr")["results"]["grid"]
+    products = load("gpu_matmul")["results"]["products"]
+    worst = max(
+        row[key] or 0.0
+        for row in core_results["agreement"]
+        if row["dtype"] == "float64"
+        for key in row
+        if key.startswith("lambda")
+    )
+    pcg = [t["cold_ratio"] for t in structured_results["times"] if t["method"] == "pcg"]
+    by_method = {s["method"]: s for s in edges["summary"]}
+    ours, peer = by_method["unknown, gcv"], by_method["padded wiener, best"]
+
+    def faster(names: tuple[str, ...]) -> str:
+        ratios = [
+            size["times"][v["peer"]]["median_s"] / size["times"][name]["median_s"]
+            for size in inverse
+            for name, v in size["verdicts"].items()
+            if name in names
+        ]
+        return f"{min(ratios):.1f} to {max(ratios):.1f}"
+
+    split = [
+        p["times_cublas"]
+        for p in products
+        if p["product"] == "general" and p["dtype"] == "float32" and p["engine"] == "split"
+    ]
+    lone = [c["speedup_over_best"] for c in qr if c["batch"] == 1]
+    many = [c["speedup_over_best"] for c in qr if c["batch"] >= 100]
+    lines = [
+        f"In float64 every method agrees with a dense solve to a relative difference of {worst:.0e} or better "
+        "(64 × 64 pixels, λ from 1e-2 to 1e-6), or says that it failed.",
+        f"An exact solve of 1024 × 1024 pixels for any PSF takes {min(pcg):.0f} to {max(pcg):.0f} times one call of "
+        "scikit-image's `wiener`, which assumes a periodic scene.",
+        f"λ by `gcv` loses {rules['gcv']['median_loss_db']:.2f} dB in the median against the best λ, and "
+        f"{rules['gcv']['loss_db_95th_percentile']:.1f} dB at the 95th percentile.",
+        f'On {len(edges["cases"])} photographs whose scene goes on beyond the frame, `boundary="unknown"` with λ by '
+        f"`gcv` reaches {ours['mean_psnr_db']:.1f} dB in the mean; smoothly padded `wiener` at its best parameter "
+        f"{peer['mean_psnr_db']:.1f} dB. It was below the blurred input in {ours['cases_below_input']} of them.",
+        f"On an H200, against the libraries in the same run: symmetric inverses {faster(('cholesky_inverse',))} times "
+        f"faster, pivoted inverses {faster(('gauss_jordan_inverse',))}, float32 products {min(split):.1f} to "
+        f"{max(split):.1f}, QR of one matrix {min(lone):.1f} to {max(lone):.1f}, of batches of a hundred and more "
+        f"{min(many):.0f} to {max(many):.0f}.",
+    ]
+    return "\n".join(f"- {line}" for line in lines)
+
+
+#: Which file each section stands in.
+SECTIONS: dict[Path, dict[str, Callable[[], str]]] = {
+    ROOT / "README.md": {"summary": summary},
+    ROOT / "docs" / "figures.md": {
+        "core": core,
+        "linalg": linalg,
+        "structured": structured,
+        "lambda": lam,
+        "boundary": boundary,
+        "gpu": gpu,
+    },
+}
+
+
+def filled(path: Path) -> str:
+    """The text of `path` with every section between its markers."""
+    text = path.read_text()
+    for name, write in SECTIONS[path].items():
+        pattern = re.compile(rf"(<!-- begin {name} -->\n).*?(<!-- end {name} -->)", re.DOTALL)
+        if len(pattern.findall(text)) != 1:
+            raise SystemExit(f"{path.name} must have the markers of section {name!r} once")
+        body = write()
+        text = pattern.sub(lambda match, body=body: f"{match[1]}{body}\n{match[2]}", text)
+    return text
+
+
+if __name__ == "__main__":
+    for path in SECTIONS:
+        text = filled(path)
+        if "--check" not in sys.argv:
+            path.write_text(text)
+        elif text != path.read_text():
+            raise SystemExit(
+                f"{path.name} is not what the results say; run python benchmarks/update_readme.py"
+            )
