@@ -2,7 +2,7 @@
 
     python benchmarks/bench_core.py [--quick]
 
-Writes benchmarks/results/core.json. --quick uses a 24 x 24 image and writes nothing.
+Writes benchmarks/results/core.json. --quick uses smaller images and writes nothing.
 """
 
 from __future__ import annotations
@@ -145,8 +145,8 @@ if __name__ == "__main__":
     )
     parser.add_argument("--quick", action="store_true")
     quick = parser.parse_args().quick
-    size, repeats = (24, 3) if quick else (64, 7)
-    ratio = cholesky_ratio(size, repeats)
+    size, repeats = (16, 3) if quick else (32, 7)
+    ratio = cholesky_ratio(24 if quick else 64, repeats)
     imports = import_seconds(repeats)
     assembly = sparse_assembly(repeats)
     rows = agreement(size)
@@ -158,4 +158,9 @@ if __name__ == "__main__":
     print(f"import deblur: {imports['difference']:.3f} s more than import scipy.linalg")
     print(f"filter2matrix, sparse, 64 x 64, 9 x 9 PSF: {assembly['median_s']:.4f} s")
     if not quick:
-        print(save("core", {"agreement": rows, "cholesky": ratio, "import": imports, "sparse": assembly}))
+        print(
+            save(
+                "core",
+                {"size": size, "agreement": rows, "cholesky": ratio, "import": imports, "sparse": assembly},
+            )
+        )

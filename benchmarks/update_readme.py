@@ -68,8 +68,8 @@ def core() -> str:
     head = ["method", "dtype", *(k.replace("lambda", "λ =") for k in lambdas), "reported as failed"]
     cholesky, assembly = r["cholesky"], r["sparse"]
     return (
-        "**Agreement.** The largest relative difference of each method from a dense float64 solve at 64 × 64 "
-        "pixels, over three PSFs, all boundaries and both formulas that it serves. A solve that the method or the "
+        "**Agreement.** The largest relative difference of each method from a dense float64 solve at "
+        f"{r['size']} × {r['size']} pixels, over three PSFs, all boundaries and both formulas that it serves. A solve that the method or the "
         "judge reports as failed is counted in the last column and gives no image.\n\n"
         + table(head, rows)
         + f"\n\nAt n = {cholesky['n']} `cholesky` takes {cholesky['ratio, same matrix']:.2f} times SciPy's "
@@ -289,7 +289,7 @@ def summary() -> str:
     many = [c["speedup_over_best"] for c in qr if c["batch"] >= 100]
     lines = [
         f"In float64 every method agrees with a dense solve to a relative difference of {worst:.0e} or better "
-        "(64 × 64 pixels, λ from 1e-2 to 1e-6), or says that it failed.",
+        f"({core_results['size']} × {core_results['size']} pixels, λ from 1e-2 to 1e-6), or says that it failed.",
         f"An exact solve of 1024 × 1024 pixels for any PSF takes {min(pcg):.0f} to {max(pcg):.0f} times one call of "
         "scikit-image's `wiener`, which assumes a periodic scene.",
         f"λ by `gcv` loses {rules['gcv']['median_loss_db']:.2f} dB in the median against the best λ, and "

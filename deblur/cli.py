@@ -243,7 +243,7 @@ def _demo(args: argparse.Namespace) -> int:
     )
 
     header = (
-        f"{'method':<14}{'boundary':<13}{'seconds':>9}{'lambda':>11}{'MSE':>11}{'PSNR dB':>9}{'residual':>11}"
+        f"{'method':<17}{'boundary':<13}{'seconds':>9}{'lambda':>11}{'MSE':>11}{'PSNR dB':>9}{'residual':>11}"
     )
     print(header)
     print("-" * len(header))
@@ -271,10 +271,10 @@ def _demo(args: argparse.Namespace) -> int:
                     callback=callback,
                 )
         except MethodError as error:
-            print(f"{name:<14}{boundary:<13}not for this PSF: {str(error).partition(': ')[2]}")
+            print(f"{name:<17}{boundary:<13}not for this PSF: {str(error).partition(': ')[2]}")
             continue
         except ConvergenceError as error:
-            print(f"{name:<14}{boundary:<13}failed: {error}")
+            print(f"{name:<17}{boundary:<13}failed: {error}")
             failures += 1
             continue
         lam_by.setdefault(boundary, result.lam)
@@ -309,7 +309,7 @@ def _row(
         f"{metrics.mse(sharp, picture):11.2e}{metrics.psnr(sharp, picture):9.2f}",
         f"{residual:11.1e}" if residual is not None else "",
     ]
-    print(f"{name:<14}{boundary:<13}" + "".join(cells), flush=True)
+    print(f"{name:<17}{boundary:<13}" + "".join(cells), flush=True)
 
 
 def _demo_figure(path: Path, sharp: np.ndarray, blurred: np.ndarray, shown: dict[str, np.ndarray]) -> None:
