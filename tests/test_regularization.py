@@ -78,11 +78,11 @@ def test_sums_equal_the_dense_formulas(name, lam, rng):
 def test_the_risk_estimate_is_the_expected_error(name, rng):
     # UPRE by its meaning: averaged over noise it is the weighted error of H f_lam.
     blur, g = make(name, rng, noise=0.0)
-    noisy = g + 0.05 * rng.standard_normal((20000, *g.shape))
+    noisy = g + 0.05 * rng.standard_normal((10000, *g.shape))
     lam, floor = 0.05, 0.02
     _, free, hht = dense_parts(blur, g, lam)
     weight = np.linalg.inv(np.eye(len(hht)) + hht / floor)
-    error = (noisy.reshape(20000, -1) - noisy.reshape(20000, -1) @ free) - g.ravel()
+    error = (noisy.reshape(10000, -1) - noisy.reshape(10000, -1) @ free) - g.ravel()
     expected = np.vdot(error, error @ weight) / error.size
     estimate = _exact_sums(blur, noisy).upre(lam, 0.05, floor)
     assert abs(estimate - expected) <= 0.05 * expected
@@ -95,7 +95,7 @@ def test_the_choice_is_the_minimum_found_by_force(name, norm, rule, rng):
     blur, g = make(name, rng, noise=0.05)
     choice = choose_lambda(blur, g, rule, noise=0.05 if rule == "upre" else None, norm=norm)
     sums = _exact_sums(blur, g[None])
-    fine = np.geomspace(choice.lambdas[0], choice.lambdas[-1], 20001)
+    fine = np.geomspace(choice.lambdas[0], choice.lambdas[-1], 6001)
     # The fixed point, as it is documented: of the neighbours on the choice's own grid, one gives its weights.
     near = choice.lambdas[np.abs(np.log(choice.lambdas / choice.lam)) <= np.log(10) / 9]
     found = []
@@ -103,7 +103,7 @@ def test_the_choice_is_the_minimum_found_by_force(name, norm, rule, rng):
         floor = math.inf if norm == "data" else x / 4
         values = [sums.gcv(y, floor) if rule == "gcv" else sums.upre(y, 0.05, floor) for y in fine]
         found.append(fine[int(np.argmin(values))])
-    assert min(abs(math.log(x / choice.lam)) for x in found) <= 2e-3
+    assert min(abs(math.log(x / choice.lam)) for x in found) <= 4e-3
     assert choice.remark == ""
 
 
