@@ -69,7 +69,8 @@ def core() -> str:
     cholesky, assembly = r["cholesky"], r["sparse"]
     return (
         "**Agreement.** The largest relative difference of each method from a dense float64 solve at "
-        f"{r['size']} × {r['size']} pixels, over three PSFs, all boundaries and both formulas that it serves. A solve that the method or the "
+        f"{r['size']} × {r['size']} pixels, over three PSFs, all boundaries and both formulas that it serves. "
+        "A solve that the method or the "
         "judge reports as failed is counted in the last column and gives no image.\n\n"
         + table(head, rows)
         + f"\n\nAt n = {cholesky['n']} `cholesky` takes {cholesky['ratio, same matrix']:.2f} times SciPy's "

@@ -21,7 +21,8 @@ from .data import load, names
 from .degrade import degrade
 from .errors import ConvergenceError, MethodError, NoGPUError
 from .methods import METHODS, choose_method
-from .pipeline import RULES, check_lam, solve
+from .pipeline import check_lam, solve
+from .regularization import RULES
 from .solvers.base import FORMULAS
 
 

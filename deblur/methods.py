@@ -77,7 +77,9 @@ METHODS: dict[str, Method] = {
         Method("dct", "one division after a cosine transform; reflect boundary", "cosine"),
         Method("dst", "sine transform; zero boundary with a 3 x 3 PSF, or antireflect", "sine"),
         Method("kronecker", "two small decompositions; separable PSF, any boundary", "kronecker"),
-        Method("pcg", "preconditioned Krylov iteration with FFT products; any PSF and boundary", "pcg", "", True),
+        Method(
+            "pcg", "preconditioned Krylov iteration with FFT products; any PSF and boundary", "pcg", "", True
+        ),
         Method("hybrid-lsqr", "Golub-Kahan bidiagonalisation; any PSF and boundary", "hybrid_lsqr", "", True),
         Method("banded", "banded Cholesky; small images, or λ too small to iterate", "banded"),
         Method("cholesky", "dense Cholesky of HHᵀ + λI", "dense", "cholesky"),

@@ -20,9 +20,9 @@ from .blur import Blur
 from .errors import ConvergenceError, MethodError
 from .image import as_float
 from .methods import METHODS, Choice, check_formula, check_method, choose
+from .regularization import RULES, choose_lambda, prior_scene
 from .solvers.base import Factor, Info, Problem
 
-RULES = ("gcv", "discrepancy", "lcurve", "upre")
 PRIORS = ("auto", "zero", "smooth")
 
 
@@ -336,8 +336,6 @@ class Deblurrer:
     def _prepare(self, g: Array) -> None:
         """Fix λ, the method and the factorisation; all but the first call find them there."""
         if isinstance(self.lam, str):
-            from .regularization import choose_lambda
-
             self.lambda_choice = choose_lambda(self.blur, g, self.lam, noise=self._noise)
             self.lam_reason = self.lambda_choice.reason
             self.lam = float(self.lambda_choice.lam)
@@ -393,8 +391,6 @@ class Deblurrer:
         first = self._factor is None
         data = g
         if self.prior == "smooth":
-            from .regularization import prior_scene
-
             prior = prior_scene(self.blur, g)
             g = g - self.blur.forward(prior)  # the deviation from the prior is what is solved for
         self._prepare(g)

@@ -55,7 +55,6 @@ from typing import Any
 
 import numpy as np
 import scipy.fft
-import scipy.optimize
 import scipy.special
 
 from .backend import Array, asnumpy, check_finite, float_dtype, get_xp
@@ -421,7 +420,9 @@ def _noise_level(g: Array, rule: str, noise: float | None) -> tuple[float | None
 def _refine(function: Callable[[float], float], lambdas: np.ndarray, at: int) -> float:
     """The minimiser of `function` between the neighbours of grid point `at`, in log λ."""
     low, high = lambdas[max(at - 1, 0)], lambdas[min(at + 1, len(lambdas) - 1)]
-    found = scipy.optimize.minimize_scalar(
+    from scipy.optimize import minimize_scalar  # half of what importing this module would cost
+
+    found = minimize_scalar(
         lambda t: function(math.exp(t)),
         bounds=(math.log(low), math.log(high)),
         method="bounded",
@@ -470,7 +471,9 @@ def _discrepancy(
         )
     at = int(np.searchsorted(values, noise))
     bracket = (math.log(lambdas[max(at - 1, 0)]), math.log(lambdas[at]))
-    root = scipy.optimize.brentq(lambda t: sums.rms_residual(math.exp(t)) - noise, *bracket, xtol=1e-6)
+    from scipy.optimize import brentq
+
+    root = brentq(lambda t: sums.rms_residual(math.exp(t)) - noise, *bracket, xtol=1e-6)
     return math.exp(root), ""
 
 
