@@ -130,7 +130,8 @@ def test_usage_errors_exit_with_2_and_the_usage(arguments, capsys):
     assert "usage: deblur" in capsys.readouterr().err
 
 
-def test_help_names_every_method_boundary_and_psf(capsys):
+def test_help_names_every_method_boundary_and_psf(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "2000")  # argparse breaks lines at hyphens
     with pytest.raises(SystemExit) as caught:
         main(["reconstruct", "--help"])
     assert caught.value.code == 0
