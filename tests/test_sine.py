@@ -54,10 +54,13 @@ def test_float32(rng, boundary):
 def test_transform_is_scipys(rng, xp, n):
     x = rng.standard_normal((3, n, n))
     transform = sine.sine_transform(n, np.float64, xp)
-    expected = scipy.fft.dst(x, type=1, axis=1, norm="ortho")
-    assert np.abs(np.asarray(_host(transform(xp.asarray(x), -2))) - expected).max() <= 1e-12
-    expected = scipy.fft.dst(x, type=1, axis=2, norm="ortho")
-    assert np.abs(np.asarray(_host(transform(xp.asarray(x), -1))) - expected).max() <= 1e-12
+    for axis in (-2, -1):
+        expected = scipy.fft.dst(x, type=1, axis=axis, norm="ortho")
+        given = xp.asarray(x.copy())
+        kept = transform(given, axis, False)
+        assert np.abs(_host(kept) - expected).max() <= 1e-12
+        assert np.array_equal(_host(given), x)
+        assert np.abs(_host(transform(given, axis, True)) - expected).max() <= 1e-12
 
 
 def _host(a):

@@ -115,10 +115,13 @@ def decompose(blur: Blur, dtype: Any, xp: ModuleType) -> Spectrum:
         values = xp.asarray(cosine_symbol(quarter, rows, cols).astype(dtype))
         along = [sine_transform(n, dtype, xp) for n in blur.image_shape]
 
-        def transform(x: Array) -> Array:
-            return along[1](along[0](x, -2), -1)
+        def forward(x: Array) -> Array:
+            return along[1](along[0](x, -2, False), -1, True)
 
-        return OrthogonalSpectrum(values, transform, transform)
+        def inverse(x: Array) -> Array:  # of coefficients, which nobody else holds
+            return along[1](along[0](x, -2, True), -1, True)
+
+        return OrthogonalSpectrum(values, forward, inverse)
 
     return kept("dst", blur, dtype, xp, build)
 
@@ -134,26 +137,27 @@ def _angles(n: int) -> np.ndarray:
     return np.pi * np.arange(1, n + 1) / (n + 1)
 
 
-def sine_transform(n: int, dtype: Any, xp: ModuleType) -> Callable[[Array, int], Array]:
+def sine_transform(n: int, dtype: Any, xp: ModuleType) -> Callable[[Array, int, bool], Array]:
     """The orthonormal DST-I of n values along an axis (-1 or -2); it is its own inverse.
 
     Returns
     -------
     callable
-        (x, axis) to the transform of x along that axis.
+        (x, axis, overwrite) to the transform of x along that axis; with `overwrite` x may be destroyed, so that no
+        new memory is touched.
     """
     if n == 1 or (n <= _MATRIX_LIMIT and _largest_prime_factor(n + 1) > 100):
         k = np.arange(1, n + 1)
         angles = np.outer(k, k) % (2 * (n + 1)) * (np.pi / (n + 1))
         matrix = xp.asarray((np.sqrt(2 / (n + 1)) * np.sin(angles)).astype(dtype))
-        return lambda x, axis: matrix @ x if axis == -2 else x @ matrix
+        return lambda x, axis, overwrite: matrix @ x if axis == -2 else x @ matrix
     if n == 0:
-        return lambda x, axis: x
+        return lambda x, axis, overwrite: x
     fft = get_fft(xp)
     if xp is np:
-        return lambda x, axis: fft.dst(x, type=1, axis=axis, norm="ortho")
+        return lambda x, axis, overwrite: fft.dst(x, type=1, axis=axis, norm="ortho", overwrite_x=overwrite)
 
-    def by_fft(x: Array, axis: int) -> Array:  # cupyx has types 2 and 3 only
+    def by_fft(x: Array, axis: int, overwrite: bool) -> Array:  # cupyx has types 2 and 3 only
         x = xp.moveaxis(x, axis, -1)
         zero = xp.zeros_like(x[..., :1])
         odd = xp.concatenate([zero, x, zero, -x[..., ::-1]], axis=-1)
@@ -308,7 +312,8 @@ class _Antireflective:
         for axis, sine in ((-2, self._sine[0]), (-1, self._sine[1])):
             y = x.swapaxes(axis, -1)  # a view: x is changed through it
             if y.shape[-1] > 1:
-                y[..., 1:-1] = sine(x[..., 1:-1, :] if axis == -2 else x[..., 1:-1], axis).swapaxes(axis, -1)
+                inner = x[..., 1:-1, :] if axis == -2 else x[..., 1:-1]
+                y[..., 1:-1] = sine(inner, axis, False).swapaxes(axis, -1)
                 first, last = y[..., 0].copy(), y[..., -1].copy()
                 y[..., 0], y[..., -1] = (first + last) * half, (first - last) * half
         return x
