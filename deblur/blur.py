@@ -393,6 +393,11 @@ class Blur:
         return out[0], out[1]
 
     @property
+    def gain(self) -> float:
+        """The PSF's absolute sum: what ‖H‖ is at most, but for antireflect edges. One for a usual PSF."""
+        return float(np.abs(self.psf).sum())
+
+    @property
     def normal(self) -> bool:
         """Whether HHᵀ = HᵀH is known from the structure: the two formulas then give the same image."""
         if self.boundary == "periodic":

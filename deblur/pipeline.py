@@ -373,8 +373,10 @@ class Deblurrer:
         ConvergenceError
             If the image does not solve the problem; it carries the Result.
         """
+        return self._solve(_Frames(img, channel_axis, stack_axis), check)
+
+    def _solve(self, frames: _Frames, check: bool) -> Result:
         start = time.perf_counter()
-        frames = _Frames(img, channel_axis, stack_axis)
         xp = get_xp(frames.stack)
         if xp is not self._xp:
             here, there = ("CuPy", "NumPy") if xp is not np else ("NumPy", "CuPy")
@@ -522,7 +524,6 @@ def solve(
         ``print(result)`` shows them.
     """
     frames = _Frames(img, channel_axis, stack_axis)  # checked before anything is set up
-    dtype = frames.stack.dtype
     deblurrer = Deblurrer(
         psf,
         frames.stack.shape[1:],
@@ -531,16 +532,16 @@ def solve(
         boundary=boundary,
         formula=formula,
         prior=prior,
-        dtype=dtype,
+        dtype=frames.stack.dtype,
         origin=origin,
         noise=noise,
         rtol=rtol,
         max_iterations=max_iterations,
         inverse=inverse,
         callback=callback,
-        gpu=get_xp(img) is not np,
+        gpu=get_xp(frames.stack) is not np,
     )
-    return deblurrer.solve(img, channel_axis=channel_axis, stack_axis=stack_axis, check=check)
+    return deblurrer._solve(frames, check)
 
 
 def reconstruct(

@@ -261,7 +261,7 @@ def prior_scene(blur: Blur, g: Array, smoothing: float = 3.0) -> Array:
         g = gaussian_filter1d(g, smoothing, axis=axis, mode="nearest")
     around = [(c.start, n - c.stop) for c, n in zip(blur.crop, blur.scene_shape, strict=True)]
     total = float(blur.psf.sum())
-    bright = total if abs(total) > 1e-3 * float(np.abs(blur.psf).sum()) else 1.0  # an edge filter keeps none
+    bright = total if abs(total) > 1e-3 * blur.gain else 1.0  # an edge filter keeps none
     return xp.pad(g, [(0, 0)] * (g.ndim - 2) + around, mode="edge") / g.dtype.type(bright)
 
 

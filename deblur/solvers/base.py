@@ -81,7 +81,7 @@ def backward_error(problem: Problem, relative_residual: float, x: Array, b: Arra
     x, b : (n, k) arrays
         Right-hand sides as columns.
     """
-    norm = float(np.abs(problem.blur.psf).sum() ** 2) + problem.lam  # a bound on ‖A‖
+    norm = problem.blur.gain**2 + problem.lam  # a bound on ‖A‖
     sizes = [problem.xp.linalg.norm(v.astype(np.float64, copy=False), axis=0) for v in (x, b)]
     return float((relative_residual * sizes[1] / (norm * sizes[0] + sizes[1] + (sizes[1] == 0))).max())
 

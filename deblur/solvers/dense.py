@@ -143,7 +143,7 @@ class Dense:
         matrix = n * n * problem.dtype.itemsize
         if self.name == "gauss-seidel":
             # Two sweeps and a product an iteration; conjugate gradients need about sqrt(condition) of them.
-            iterations = min(n, 5 + np.sqrt(_largest_eigenvalue(problem) / max(problem.lam, 1e-16)))
+            iterations = min(n, 5 + np.sqrt(problem.blur.gain**2 / max(problem.lam, 1e-16)))
             return Work(0.0, 6 * n * n * float(iterations), 2 * matrix)
         factor = {"cholesky": n**3 / 3, "lu": 2 * n**3 / 3, "gauss-jordan": n**3}[self.name]
         if problem.inverse:
@@ -168,11 +168,6 @@ HHT_UNKNOWN = (
     'formula "hht" multiplies (HHᵀ + λI)⁻¹ with Hᵀ, and with boundary "unknown" H is wide so that their sizes '
     'differ; use formula="tikhonov"'
 )
-
-
-def _largest_eigenvalue(problem: Problem) -> float:
-    """A bound on the largest eigenvalue of HHᵀ: the PSF's absolute sum, squared."""
-    return float(np.abs(problem.blur.psf).sum() ** 2)
 
 
 def _refuse_singular(rcond: float, dtype: np.dtype) -> None:
@@ -206,7 +201,7 @@ def _cholesky(a: Array, problem: Problem) -> Any:
 def _close_to_singular(problem: Problem) -> bool:
     """Whether λ alone keeps the matrix clear of singular; a condition estimate is spent only where not."""
     n_eps = problem.blur.shape[0] * float(np.finfo(problem.dtype).eps)
-    return problem.lam < n_eps * _largest_eigenvalue(problem)
+    return problem.lam < n_eps * problem.blur.gain**2
 
 
 def _gauss_jordan(a: Array, problem: Problem) -> Any:

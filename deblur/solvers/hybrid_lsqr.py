@@ -395,7 +395,7 @@ def _rtol(problem: Problem) -> float:
 
 def _expected_steps(problem: Problem) -> int:
     """Steps to `rtol` by the bound of conjugate gradients, ‖H‖ taken as the PSF's absolute sum."""
-    condition = float(np.abs(problem.blur.psf).sum()) / np.sqrt(problem.lam)
+    condition = problem.blur.gain / np.sqrt(problem.lam)
     most = problem.max_iterations or DEFAULT_STEPS
     return int(np.clip(0.5 * condition * np.log(2 / _rtol(problem)), 1, min(most, *problem.blur.shape)))
 

@@ -92,7 +92,7 @@ def work(problem: Problem) -> Work:
     rim = 2 * (e1 * n2 + e2 * n1)
     memory += min(problem.frames * _RESTART * rim * size, _BASIS_BYTES)
     # Counts at λ = 1e-2 ... 1e-6 for disks and camera shake follow this law; smooth PSFs take fewer.
-    amplification = float(np.abs(blur.psf).sum()) ** 2 / max(problem.lam, 1e-300)
+    amplification = blur.gain**2 / max(problem.lam, 1e-300)
     iterations = min(amplification**0.42, 1e6) if rim else 0
     return Work(setup, (10 + 2 * iterations) * transform, memory)
 
@@ -358,7 +358,7 @@ class _Iteration:
         )
         self._rtol = self._enough
         if problem.rtol is None:
-            relative = problem.lam / float(np.abs(problem.blur.psf).sum()) ** 2
+            relative = problem.lam / problem.blur.gain**2
             amplification = 1 / relative if problem.formula == "hht" else 0.5 / np.sqrt(relative)
             finest = 200 * float(np.finfo(problem.dtype).eps)
             self._rtol = min(self._enough, max(10 * self._enough / amplification, finest))
