@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ..backend import Array
+from ..backend import Array, get_fft, get_xp
 from ..blur import Blur
+from .terms import DataTerm, penalty_value
 
 FLOAT64 = np.dtype(np.float64)
 
@@ -71,6 +72,11 @@ class VariationalProblem:
     max_iterations: int | None = None
     callback: Callable[[int, float], None] | None = None
 
+    @property
+    def wrap(self) -> bool:
+        """Whether differences of the scene go round its edges."""
+        return self.blur.boundary == "periodic"
+
 
 @dataclass(frozen=True)
 class History:
@@ -116,3 +122,75 @@ class Solution:
     history: History
     state: Any = None
     note: str = ""
+
+
+def weighted(problem: VariationalProblem) -> Array | float:
+    """W as it is, or 1."""
+    return 1.0 if problem.weights is None else problem.weights
+
+
+def objective(problem: VariationalProblem, g: Array, scene: Array) -> float:
+    """D(W; H f + b, g) + λ R(L f), computed from the scene with `Blur` alone.
+
+    Parameters
+    ----------
+    problem : VariationalProblem
+    g : (k, c, M, N) array
+    scene : (k, c, P, Q) array
+
+    Returns
+    -------
+    float
+        NaN for a prior without a value (a denoiser). The bounds are not looked at.
+    """
+    term = DataTerm(problem.data, problem.background, problem.delta)
+    value = term.value(problem.blur.forward(scene), g, weighted(problem))
+    if problem.method == "richardson-lucy":
+        return value + (problem.lam * penalty_value("tv", scene, problem.wrap) if problem.lam else 0.0)
+    return value + problem.lam * penalty_value(problem.method, scene, problem.wrap)
+
+
+def filled(g: Array, weights: Array | None) -> Array:
+    """`g` with the pixels of weight 0 taken from their neighbours, so that nothing hidden is seen by anyone.
+
+    They get the mean of what is visible under a Gaussian of growing width: the start of an iteration, never a
+    result.
+    """
+    if weights is None:
+        return g
+    xp = get_xp(g)
+    visible = xp.broadcast_to(weights > 0, g.shape)
+    if bool(visible.all()):
+        return g
+    fft = get_fft(xp)
+    shape = tuple(2 * n for n in g.shape[-2:])  # room for the Gaussian not to wrap round
+    spectra = [fft.rfft2(xp.where(visible, part, 0).astype(g.dtype), s=shape) for part in (g, 1)]
+    out, missing = xp.where(visible, g, 0), ~visible
+    squares = xp.fft.fftfreq(shape[0])[:, None] ** 2 + xp.fft.rfftfreq(shape[1]) ** 2
+    sigma = 1.0
+    while bool(missing.any()):
+        low = xp.exp(-2 * (np.pi * sigma) ** 2 * squares).astype(g.dtype)
+        total, count = (fft.irfft2(s * low, s=shape)[..., : g.shape[-2], : g.shape[-1]] for s in spectra)
+        reached = missing & (count > 1e-3)
+        out = xp.where(reached, total / xp.where(reached, count, 1), out)
+        missing &= ~reached
+        sigma *= 2
+        if sigma > sum(g.shape[-2:]):
+            # A frame with nothing visible at all (another of the stack has): its level is unknown.
+            out = xp.where(missing, 0, out)
+            break
+    return out.astype(g.dtype, copy=False)
+
+
+def first_scene(problem: VariationalProblem, g: Array) -> Array:
+    """Where an iteration begins: the image over the PSF's sum, its edges going on beyond the frame."""
+    xp, blur = problem.xp, problem.blur
+    seen = filled(g, problem.weights) - problem.background
+    total = float(blur.psf.sum())
+    if abs(total) > 1e-3 * blur.gain:  # else the PSF takes the mean away, and nothing is known of it
+        seen = seen / total
+    pads = [(at.start, size - at.stop) for at, size in zip(blur.crop, blur.scene_shape, strict=True)]
+    scene = xp.pad(seen, [(0, 0)] * (g.ndim - 2) + pads, mode="edge")
+    if problem.bounds is not None:
+        scene = xp.clip(scene, *problem.bounds)
+    return scene.astype(problem.dtype, copy=False)
