@@ -34,7 +34,7 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import scipy.fft
@@ -43,17 +43,17 @@ from ..backend import Array, get_fft, require_memory
 from ..blur import Blur
 from ..errors import ConvergenceError
 from ..solvers.spectrum import all_cores
-from .problem import History, Solution, VariationalProblem, first_scene, weighted
+from .problem import History, Solution, VariationalProblem, first_scene
 from .terms import DIFFERENCES, PENALTIES, DataTerm, Difference, Penalty, first_difference_power, inside
 
-RTOL = 1e-3
+RTOL = 2e-3
 MAX_ITERATIONS = 500
 _RELAXATION = 1.8
 
 # Penalties, in units that make them free of the image's scale. They decide how many iterations it takes, not
 # what is found; ``benchmarks/bench_variational.py`` measures both.
 _RHO_DATA = 0.1  # over the data term's curvature
-_RHO_PRIOR = 3.0  # over λ / (standard deviation of the image)
+_RHO_PRIOR = 2.0  # over λ / (standard deviation of the image)
 _RHO_BOX = 0.03
 _BALANCE_EVERY, _BALANCE_RATIO, _BALANCE_UNTIL = 10, 10.0, 200
 
@@ -61,6 +61,7 @@ _BALANCE_EVERY, _BALANCE_RATIO, _BALANCE_UNTIL = 10, 10.0, 200
 # calls of it the split of the data, which is cheap, takes some steps of its own.
 _PNP_FIRST, _PNP_FALL, _PNP_INNER, _PNP_ITERATIONS = 0.5, 16, 4, 40
 _PNP_STRENGTH = 2.0  # last strength over √λ
+_PNP_SETTLED = 0.05  # largest residual at which the end of the schedule is an end
 
 
 def refuses(problem: VariationalProblem) -> str | None:
@@ -119,6 +120,10 @@ class _FourierDomain:
         self._inverse = (1 / total).astype(self._dtype)
         self._data = (self.k.conj() * (rho_data * self._inverse)).astype(self.k.dtype)
 
+    def blurred(self, x: Array) -> Array:
+        """K x."""
+        return self._fft.irfft2(self._fft.rfft2(x) * self.k, s=self.shape)
+
     def step(self, t: Array, right: Array, _x: Array, run: _Runner) -> tuple[Array, Array]:
         """(x, K x) for the data split's t and the right-hand side of all others, which it may overwrite."""
         a = self._fft.rfft2(t)
@@ -175,6 +180,10 @@ class _CosineDomain:
 
     def _apply(self, x: Array) -> Array:
         return self._rho * self._blur.adjoint(self._blur.forward(x)) + self._filter(x, self._symbol)
+
+    def blurred(self, x: Array) -> Array:
+        """H x."""
+        return self._blur.forward(x)
 
     def step(self, t: Array, right: Array, x: Array, _run: _Runner) -> tuple[Array, Array]:
         """(x, H x), begun from the last x."""
@@ -284,7 +293,6 @@ class _Iteration:
         self.domain = domain = domain_of(problem)
         k, c = g.shape[:2]
         self.shape = (k, c, *domain.shape)
-        data_shape = (k, c, *domain.data_shape)
         self.penalties = PENALTIES.get(problem.method, ())
         self.pinned = problem.blur.boundary == "zero"
         boxed = problem.bounds is not None or self.pinned or not self.penalties
@@ -310,8 +318,7 @@ class _Iteration:
             self.state = start
             return
         x = self._on_scene(first_scene(problem, g))
-        kx = self.xp.zeros(data_shape, problem.dtype)
-        kx[(..., *domain.frame)] = problem.blur.forward(x[(..., *domain.scene)])
+        kx = domain.blurred(x)
         u = [self._differences(x, p) for p in self.penalties]
         self.state = _State(
             x,
@@ -433,14 +440,6 @@ class _Iteration:
             Relative primal and dual residual of each split, in the order of `splits`.
         """
         state, problem = self.state, self.problem
-        here: list[tuple[int, list]] = []
-
-        def data(i: int, rows: slice) -> list:
-            g, w = self.g[i, :, rows], self.w[i % len(self.w), :, rows]
-            a, u, t = kx[i, :, rows], state.data.u[0][i, :, rows], state.data.t[0][i, :, rows]
-            q = _relaxed(a, u, t)
-            new = self.term.prox(q, g, w, state.data.rho)
-            return [self.term.value(new, g, w), _store(a, u, t, q, new)]
 
         def priors(i: int, rows: slice) -> list:
             p = self._block(x[i], rows.start, rows.stop)
@@ -469,16 +468,32 @@ class _Iteration:
                 found.append([0.0, _store(a, u, t, q, new)])
             return found
 
-        blocks = [[b] for b in self.run(data, kx.shape[-2])]
-        totals = _total(blocks)
-        if self.penalties or state.box is not None:
-            totals += _total(self.run(priors, x.shape[-2]))
-        floor = (np.finfo(problem.dtype).eps * self.scale) ** 2 * x.size
-        residuals = []
-        for _, (primal, dual, seen, copy) in totals:
-            size = max(seen, copy, floor)
-            residuals.append((math.sqrt(max(primal, 0) / size), math.sqrt(max(dual, 0) / size)))
-        return sum(value for value, _ in totals), np.array(residuals)
+        value, residuals = self.copy_data(kx)
+        totals = _total(self.run(priors, x.shape[-2]))
+        return value + sum(v for v, _ in totals), np.array(
+            [residuals, *(self._relative(s) for _, s in totals)]
+        )
+
+    def copy_data(self, kx: Array) -> tuple[float, tuple[float, float]]:
+        """Update the copy of K x: (D, (relative primal and dual residual))."""
+        split = self.state.data
+
+        def data(i: int, rows: slice) -> list:
+            g, w = self.g[i, :, rows], self.w[i % len(self.w), :, rows]
+            a, u, t = kx[i, :, rows], split.u[0][i, :, rows], split.t[0][i, :, rows]
+            q = _relaxed(a, u, t)
+            new = self.term.prox(q, g, w, split.rho)
+            return [[self.term.value(new, g, w), _store(a, u, t, q, new)]]
+
+        [(value, sums)] = _total(self.run(data, kx.shape[-2]))
+        return value, self._relative(sums)
+
+    def _relative(self, sums: list[float]) -> tuple[float, float]:
+        """Relative primal and dual residual from ‖a − u‖², ‖u − u before‖², ‖a‖², ‖u‖²."""
+        primal, dual, seen, copy = sums
+        floor = (np.finfo(self.problem.dtype).eps * self.scale) ** 2 * math.prod(self.shape)
+        size = max(seen, copy, floor)
+        return math.sqrt(primal / size), math.sqrt(dual / size)
 
     def _uncounted(self, difference: Difference, rows: slice) -> Iterator[tuple[slice, slice, slice]]:
         """The parts of a block at which a difference would reach out of the scene."""
@@ -650,4 +665,89 @@ def _history(objective: list[float], worst: list[tuple[float, float]]) -> Histor
 
 
 def _plug_and_play(it: _Iteration) -> Solution:
-    raise NotImplementedError
+    """ADMM with a denoiser for the proximal map of the prior [4]_, its strength falling as in [5]_.
+
+    The denoiser of strength σ stands for a prior of weight λ where the penalty is ρ = λ/σ². σ falls from
+    `_PNP_FIRST` of the image's standard deviation to `_PNP_STRENGTH` √λ and stays there; then the penalty is the
+    same for every λ, and the fixed point is the one that the last denoiser has.
+    """
+    problem, state, xp = it.problem, it.state, it.xp
+    rtol = RTOL if problem.rtol is None else problem.rtol
+    most = _PNP_ITERATIONS if problem.max_iterations is None else problem.max_iterations
+    last = _PNP_STRENGTH * math.sqrt(problem.lam)
+    first = max(_PNP_FIRST * it.scale, last)
+    scene = (..., *it.domain.scene)
+    z, dual = state.x.copy(), xp.zeros_like(state.x)
+    box = _Split([z], [z.copy()], 1.0)
+    state.box = box
+    objective: list[float] = []
+    worst: list[tuple[float, float]] = []
+    right = xp.empty(it.shape, problem.dtype)
+    most_size = 1e6 * (float(xp.sum(z * z)) + it.scale**2 * z.size)
+    converged = False
+    for n in range(1, most + 1):
+        sigma = first * (last / first) ** min((n - 1) / _PNP_FALL, 1.0)
+        rho = problem.lam / sigma**2
+        dual *= box.rho / rho if n > 1 else 0.0
+        box.rho = rho
+        box.t[0] = z - dual
+        it.prepare()
+        for _ in range(_PNP_INNER):
+            x, kx = it.domain.step(state.data.t[0], it.right(right), state.x, it.run)
+            state.x = x
+            if not it.pinned:  # beyond the scene nothing is asked of x
+                box.t[0], inner = x.copy(), box.t[0][scene]
+                box.t[0][scene] = inner
+            value, residuals = it.copy_data(kx)
+        shown = x + dual
+        before = z[scene]
+        z = xp.zeros_like(shown) if it.pinned else shown.copy()
+        z[scene] = _denoised(problem, shown[scene], sigma)
+        dual = shown - z
+        seen = z[scene]
+        size = max(float(xp.sum(seen * seen)), np.finfo(problem.dtype).tiny)
+        primal = math.sqrt(float(xp.sum((x - z) ** 2)) / size)
+        change = math.sqrt(float(xp.sum((seen - before) ** 2)) / size)
+        objective.append(value)
+        worst.append((max(primal, float(residuals[0])), max(change, float(residuals[1]))))
+        if not (math.isfinite(value) and math.isfinite(primal)) or size > most_size:
+            raise ConvergenceError(
+                f"plug and play diverged at iteration {n}: the denoiser makes images grow; use a larger λ or "
+                "another denoiser"
+            )
+        if problem.callback is not None:
+            problem.callback(n, max(worst[-1]))
+        converged = n > _PNP_FALL and max(worst[-1]) <= rtol
+        if converged:
+            break
+    why = (
+        f"after {n} calls of the denoiser, the last of strength {sigma:.3g}, the relative residual is "
+        f"{worst[-1][0]:.1e} and the change {worst[-1][1]:.1e} (tolerance {rtol:.1e})"
+    )
+    if not converged and problem.max_iterations is None and n > _PNP_FALL and max(worst[-1]) <= _PNP_SETTLED:
+        # A denoiser need not have a fixed point that an iteration reaches; the schedule has run its course.
+        converged, why = True, f"the schedule has ended: {why}"
+    return Solution(xp.ascontiguousarray(z[scene]), n, converged, why, _history(objective, worst))
+
+
+def _denoised(problem: VariationalProblem, scene: Array, sigma: float) -> Array:
+    """The denoiser on each frame, and the bounds; what comes back is looked at before it is used."""
+    assert problem.denoiser is not None
+    xp = problem.xp
+    out = xp.empty_like(scene)
+    for i, frame in enumerate(scene):
+        image = xp.ascontiguousarray(frame[0] if len(frame) == 1 else xp.moveaxis(frame, 0, -1))
+        found = problem.denoiser(image.copy(), sigma)
+        name = getattr(problem.denoiser, "__name__", type(problem.denoiser).__name__)
+        if getattr(found, "shape", None) != image.shape:
+            raise ValueError(
+                f"the denoiser {name!r} was given an image of shape {image.shape} and returned "
+                f"{getattr(found, 'shape', type(found).__name__)}; it must keep the shape"
+            )
+        if not bool(xp.isfinite(found).all()):
+            raise ValueError(
+                f"the denoiser {name!r} returned NaN or infinity for an image with values from "
+                f"{float(image.min()):.3g} to {float(image.max()):.3g} and sigma {sigma:.3g}"
+            )
+        out[i] = found if len(frame) == 1 else xp.moveaxis(found, -1, 0)
+    return out if problem.bounds is None else out.clip(*problem.bounds)
