@@ -5,7 +5,7 @@ solves (HHᵀ + λI). `reconstruct` is the one call; everything it decides can b
 seen (`solve`), asked for beforehand (`choose_method`) and overridden.
 """
 
-from . import data, image, linalg, matlab, metrics, plot, psf, regularization
+from . import compare, data, image, linalg, matlab, metrics, plot, psf, regularization
 from .blur import BOUNDARIES, Blur, filter2matrix
 from .degrade import degrade
 from .errors import (
@@ -38,6 +38,7 @@ __all__ = [
     "Status",
     "choose_lambda",
     "choose_method",
+    "compare",
     "data",
     "degrade",
     "filter2matrix",

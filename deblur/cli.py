@@ -17,6 +17,7 @@ import numpy as np
 
 from . import __version__, image, metrics, psf
 from .blur import BOUNDARIES, Blur
+from .compare import command as compare
 from .data import load, names
 from .degrade import degrade
 from .errors import ConvergenceError, MethodError, NoGPUError
@@ -122,6 +123,8 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument("--output", default="demo_output", metavar="DIR", help="folder for the pictures")
     demo.add_argument("--force", action="store_true", help="replace pictures that are there")
     demo.set_defaults(run=_demo)
+
+    compare.add_parser(commands, _lam)
 
     choose = commands.add_parser(
         "choose",

@@ -1,0 +1,74 @@
+"""The machine, the versions and the commit: what a reader needs to judge or repeat a figure."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import subprocess
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+def environment(packages: Iterable[str] = ()) -> dict[str, Any]:
+    """Hardware, versions, threads, load and commit, as plain values for JSON.
+
+    Parameters
+    ----------
+    packages : iterable of str
+        Distributions whose versions matter beside NumPy's, SciPy's and scikit-image's, where installed.
+    """
+    from .. import __version__
+
+    return {
+        "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+        "deblur": __version__,
+        **_commit(),
+        "cpu": _cpu_name(),
+        "cpus_usable": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "load_average": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
+        "thread_limits": {name: os.environ[name] for name in _THREADS if name in os.environ},
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "packages": _versions(("numpy", "scipy", "scikit-image", *packages)),
+    }
+
+
+def _commit() -> dict[str, Any]:
+    """The commit of the checkout that deblur runs from; None where it is installed without one."""
+    root = Path(__file__).resolve().parents[2]
+    if not (root / ".git").exists():
+        return {"commit": None, "uncommitted_changes": None}
+    head = _output(root, "rev-parse", "HEAD")
+    changes = _output(root, "status", "--porcelain", "--", "deblur")
+    return {"commit": head, "uncommitted_changes": None if changes is None else bool(changes)}
+
+
+def _output(root: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return done.stdout.strip()
+
+
+def _cpu_name() -> str:
+    try:
+        with open("/proc/cpuinfo") as f:
+            return next(line.split(":", 1)[1].strip() for line in f if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or "unknown"
+
+
+def _versions(packages: Iterable[str]) -> dict[str, str]:
+    found = {}
+    for package in packages:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
