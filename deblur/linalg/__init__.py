@@ -13,6 +13,9 @@ from .triangular import gets, solve_triangular
 from .householder import apply_householder, compact_wy, householder, householder_matrix
 from .lstsq import DampedQR, LstsqResult, damped_lstsq, damped_qr, lstsq
 from .qr import qr, qr_blocked
+from .qr_model import QRModel
+from .qr_plan import UpdatePlan, plan_update
+from .qr_update import qr_delete, qr_insert
 from ._qr_gpu import choose_qr
 # isort: on
 
@@ -20,6 +23,8 @@ __all__ = [
     "DampedQR",
     "GaussSeidelInfo",
     "LstsqResult",
+    "QRModel",
+    "UpdatePlan",
     "apply_householder",
     "cholesky",
     "cholesky_inverse",
@@ -39,8 +44,11 @@ __all__ = [
     "lstsq",
     "matmul",
     "matmul_engine",
+    "plan_update",
     "qr",
     "qr_blocked",
+    "qr_delete",
+    "qr_insert",
     "solve_triangular",
     "transpose",
 ]

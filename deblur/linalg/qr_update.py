@@ -34,6 +34,8 @@ __all__ = ["qr_delete", "qr_insert"]
 
 BLOCK = 64  # columns (sweep_down) or rows (sweep_up) annihilated at a time
 PANEL = 32  # reflections to one T in sweep_up
+# Up to how many rows or columns SciPy's rotations are taken (benchmarks/bench_qr_update.py shows both).
+ROTATIONS = {"add_rows": 16, "remove_rows": 16, "add_columns": 16, "remove_columns": 32}
 
 
 def qr_insert(
@@ -131,7 +133,8 @@ def qr_insert(
         _check_finite(u, "u")
     if count == 0:
         return Q.copy(), R.copy()
-    if _scipy_is_faster(Q, which, count, insert=True, economic=economic):
+    name = "add_rows" if which == "row" else "add_columns"
+    if xp is np and rotations_are_faster(name, count, economic) and not _close_to_span(Q, u, which, economic):
         return scipy.linalg.qr_insert(Q, R, u, k, which, rcond, overwrite_qru, False)
     if which == "row":
         Q, R = add_rows(Q, R, n, k, u)
@@ -204,14 +207,16 @@ def qr_delete(
     k, p = _position(k, size, inclusive=False), operator.index(p)
     if not 0 < p <= size - k:
         raise ValueError(f"p = {p} is out of range: from position {k} on there are {size - k} {which}s")
-    if _scipy_is_faster(Q, which, p, insert=False, economic=economic):
+    xp, name = get_xp(Q), "remove_rows" if which == "row" else "remove_columns"
+    # SciPy's economic form fails, or leaves Q with a column of zeros, where e_k lies in the span of Q.
+    safe = which == "col" or not economic or (m - p >= n and float(np.square(Q[k : k + p]).sum()) < 0.9)
+    if xp is np and rotations_are_faster(name, p, economic) and safe:
         return scipy.linalg.qr_delete(Q, R, k, p, which, overwrite_qr, False)
     if which == "col":
         Q, R = remove_columns(Q, R, n, np.arange(k, k + p))
         return (Q[:, : n - p], R[: n - p]) if economic else (Q, R)
     if economic and m - p < n:
         Q, R, economic = *_completed(Q, R), False
-    xp = get_xp(Q)
     z = Q[k : k + p].T
     if economic:
         unit = xp.zeros((m, p), Q.dtype)
@@ -278,6 +283,14 @@ def _check_independent(c: Array, u: Array, rcond: float) -> None:
         )
 
 
+def _close_to_span(q: np.ndarray, u: np.ndarray, which: str, economic: bool) -> bool:
+    """Whether columns lie so near the span of Q that SciPy may leave Q with a column of zeros."""
+    if which == "row" or not economic:
+        return False
+    size = np.square(u).sum(axis=0)
+    return not bool((size - np.square(q.T @ u).sum(axis=0) > 1e-2 * size).all())
+
+
 def _completed(q: Array, r: Array) -> tuple[Array, Array]:
     """The full form of an economic factorisation."""
     xp = get_xp(q)
@@ -286,9 +299,14 @@ def _completed(q: Array, r: Array) -> tuple[Array, Array]:
     return xp.hstack([q, every[:, n:]]), xp.vstack([r, xp.zeros((m - n, r.shape[1]), r.dtype)])
 
 
-def _scipy_is_faster(q: Array, which: str, p: int, *, insert: bool, economic: bool) -> bool:
-    """Whether SciPy's rotations, compiled but one at a time, are taken: for very few rows or columns."""
-    return False
+def rotations_are_faster(which: str, p: int, economic: bool = True) -> bool:
+    """Whether SciPy's rotations, compiled but one at a time, serve an update of NumPy arrays by p rows or columns.
+
+    SciPy puts blocks of rows into the full form by reflections of Q's whole length: never faster.
+    """
+    if which == "add_rows" and not economic:
+        return p == 1
+    return p <= ROTATIONS[which]
 
 
 # ---------------------------------------------------------------- the two sweeps
@@ -452,6 +470,11 @@ def complement(
     -------
     s : (n, p), w : (m, p), c : (p, p) arrays
 
+    Raises
+    ------
+    LinAlgError
+        If W does not become orthogonal to Q.
+
     Notes
     -----
     Gram-Schmidt by blocks, repeated. "Twice is enough" (Kahan) for U itself; but
@@ -480,8 +503,11 @@ def complement(
         w, again = qr(w - forward(inside), check_finite=False)
         c = again @ c
         if float(xp.linalg.norm(inside)) <= enough:
-            break
-    return s, w, xp.triu(c)
+            return s, w, xp.triu(c)
+    raise np.linalg.LinAlgError(
+        "orthogonalising against Q, or A R⁻¹ in its place, does not converge: it is far from orthonormal, "
+        "as for an ill-conditioned A"
+    )
 
 
 # ---------------------------------------------------------------- the four updates

@@ -1,0 +1,530 @@
+"""A least-squares problem that changes: rows and columns come and go, the triangle is kept up to date."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..backend import Array, get_xp, is_cupy
+from ..errors import SingularMatrixError
+from ._check import as_matrix, as_rhs
+from .qr import qr
+from .qr_plan import UpdatePlan, plan_update
+from .qr_update import (
+    add_columns,
+    add_rows,
+    complement,
+    qr_delete,
+    qr_insert,
+    remove_columns,
+    remove_rows,
+    rotations_are_faster,
+)
+from .triangular import solve_triangular
+
+__all__ = ["QRModel"]
+
+METHODS = ("auto", "update", "refactor")
+
+
+class QRModel:
+    """min ‖A x − b‖₂ for an A that gains and loses rows and columns.
+
+    R and d = Qᵀb of the economic factorisation A = QR are kept, A and b
+    themselves, and Q if wanted. Each change updates them or factors anew, whichever
+    `plan_update` predicts to be the faster. A change that fails leaves the model as it was.
+
+    Parameters
+    ----------
+    a : (M, N) array_like
+        With M ≥ N; NumPy or CuPy. float32 stays float32, all else becomes float64.
+    b : (M,) or (M, S) array_like
+        One right-hand side or S of them.
+    keep_q : bool
+        Keep Q. Added rows and removed columns need no Q; removed rows and added
+        columns without one go through A R⁻¹ in its place, see Notes.
+    method : {"auto", "update", "refactor"}
+        What a change does unless it is told otherwise; "auto" follows the plan.
+    check_finite : bool
+        Whether to look for NaN and infinity, here and in what is added later.
+
+    Attributes
+    ----------
+    shape : (int, int)
+    a, b, q, r, d : arrays
+        The present matrix (M, N), right-hand sides, Q (M, N) or None, R (N, N), Qᵀb.
+    plan : UpdatePlan or None
+        That of the last change.
+    note : str
+        What the last change remarked, if anything.
+
+    Raises
+    ------
+    ValueError
+        For M < N, shapes that do not fit, or non-finite entries.
+    TypeError
+        For complex entries, or NumPy and CuPy arrays mixed.
+
+    Notes
+    -----
+    Without Q, the rows of Q to be removed are rows of A R⁻¹, and their part
+    outside the range of A comes from Gram-Schmidt against A R⁻¹, repeated: the corrected
+    semi-normal equations [1]_. That is as accurate as with Q while cond(A)·eps is
+    well below 1; where the repetition does not converge, or what it gives does not satisfy
+    SᵀS + CᵀC = UᵀU to rounding, the model factors anew and says so in `note`.
+
+    References
+    ----------
+    .. [1] Å. Björck, H. Park, L. Eldén, "Accurate downdating of least squares
+       solutions", SIAM J. Matrix Anal. Appl. 15 (1994) 549-568.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from deblur.linalg import QRModel
+    >>> x = np.arange(6.0)
+    >>> model = QRModel(np.stack([np.ones(6), x], axis=1), 1 + 2 * x)
+    >>> model.add_rows([[1.0, 9.0]], [100.0])
+    >>> model.remove_rows(6)
+    >>> model.solve().round(9).tolist()
+    [1.0, 2.0]
+    """
+
+    def __init__(
+        self,
+        a: Any,
+        b: Any,
+        *,
+        keep_q: bool = True,
+        method: str = "auto",
+        check_finite: bool = True,
+    ) -> None:
+        self._method = _check_method(method)
+        self._finite = bool(check_finite)
+        a = as_matrix(a, "a", finite=self._finite)
+        get_xp(a, b)
+        b = as_rhs(b, len(a), finite=self._finite)
+        if len(a) < a.shape[1]:
+            raise ValueError(
+                f"a least-squares model needs at least as many rows as columns, not {a.shape}; "
+                "lstsq gives the minimum-norm solution of a wide system"
+            )
+        dtype = np.result_type(a.dtype, b.dtype)
+        self._is_vector = b.ndim == 1
+        # Copies: what the caller does to the arrays afterwards must not reach the model.
+        a, b = a.astype(dtype), b.astype(dtype)
+        b = b[:, None] if self._is_vector else b
+        self.keep_q = bool(keep_q)
+        self.plan: UpdatePlan | None = None
+        self.note = ""
+        self._state = self._factored(_Rows((a,)), b)
+
+    # -- what there is ------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self._state.b), len(self._state.rd)
+
+    @property
+    def a(self) -> Array:
+        return self._state.a.matrix()
+
+    @property
+    def b(self) -> Array:
+        return self._outward(self._state.b)
+
+    @property
+    def q(self) -> Array | None:
+        return self._state.q
+
+    @property
+    def r(self) -> Array:
+        return self._state.rd[:, : self.shape[1]]
+
+    @property
+    def d(self) -> Array:
+        return self._outward(self._state.rd[:, self.shape[1] :])
+
+    def solve(self) -> Array:
+        """The least-squares solution, (N,) or (N, S).
+
+        Raises
+        ------
+        SingularMatrixError
+            If R is singular to rounding: A has dependent columns.
+        """
+        r = self.r
+        xp, n = get_xp(r), len(r)
+        if n:
+            diagonal = abs(xp.diagonal(r))
+            smallest, largest = int(diagonal.argmin()), float(diagonal.max())
+            if not float(diagonal[smallest]) > max(self.shape) * float(np.finfo(r.dtype).eps) * largest:
+                raise SingularMatrixError(
+                    f"column {smallest} of A depends on the others to rounding, so that the solution is not unique; "
+                    "remove that column, or use lstsq for the solution of minimum norm",
+                    smallest,
+                )
+        return self._outward(_substitute(r, self._state.rd[:, n:]))
+
+    def residual(self) -> Array:
+        """b − A x for the x of `solve`, (M,) or (M, S), computed from A itself."""
+        x = self.solve().reshape(self.shape[1], self._state.b.shape[1])
+        return self._outward(self._state.b - self.a @ x)
+
+    # -- what changes it ----------------------------------------------------------------------
+
+    def add_rows(self, u: Any, b: Any, k: int | None = None, *, method: str | None = None) -> None:
+        """Put equations in.
+
+        Parameters
+        ----------
+        u : (N,) or (P, N) array_like
+        b : scalar or (P,) for one right-hand side, (S,) or (P, S) for S of them
+        k : int, optional
+            Before which row; at the end if not given.
+        method : {"auto", "update", "refactor"}, optional
+            In place of the model's own.
+        """
+        s, (m, n) = self._state, self.shape
+        u = self._as_block(u, "u", 0, n)
+        xp = get_xp(u, self._state.rd)
+        b = xp.asarray(b)
+        try:
+            b = b.reshape(len(u), s.b.shape[1])
+        except ValueError:
+            raise ValueError(
+                f"b of shape {b.shape} does not fit: {len(u)} rows and {s.b.shape[1]} right-hand side(s)"
+            ) from None
+        b = self._as_block(b, "b", 0, s.b.shape[1])
+        k = _position(k, m)
+        p = len(u)
+
+        def update() -> _State:
+            a, new_b = s.a.with_rows(k, u), _insert(s.b, k, b, 0)
+            if s.q is not None and self._rotates("add_rows", p):
+                return _with_fresh_d(a, new_b, qr_insert(s.q, self.r, u, k, check_finite=False))
+            q, rd = add_rows(s.q, s.rd, n, k, xp.concatenate([u, b], axis=1))
+            return _State(a, new_b, None if q is None else q[:, :n], rd[:n])
+
+        self._change("add_rows", p, k, method, update, lambda: (s.a.with_rows(k, u), _insert(s.b, k, b, 0)))
+
+    def remove_rows(self, rows: Any, *, method: str | None = None) -> None:
+        """Take equations out.
+
+        Parameters
+        ----------
+        rows : int, slice or sequence of int
+            Which, as `numpy.delete` takes them.
+        method : {"auto", "update", "refactor"}, optional
+            In place of the model's own.
+
+        Raises
+        ------
+        ValueError
+            If fewer rows than columns would be left.
+        """
+        s, (m, n) = self._state, self.shape
+        gone = _indices(rows, m, "rows")
+        p = len(gone)
+        if m - p < n:
+            raise ValueError(
+                f"{m - p} rows would be left for {n} columns; remove columns first, or at most {m - n} rows"
+            )
+
+        def data() -> tuple[_Rows, Array]:
+            return s.a.without_rows(gone), _delete(s.b, gone, 0)
+
+        def update() -> _State:
+            xp = get_xp(s.rd)
+            a, b = data()
+            if s.q is not None and self._rotates("remove_rows", p, gone):
+                return _with_fresh_d(a, b, qr_delete(s.q, self.r, int(gone[0]), p, check_finite=False))
+            where = xp.asarray(gone)
+            unit = xp.zeros((m, p), s.rd.dtype)
+            unit[where, xp.arange(p)] = 1
+            z, w, c = self._complement(unit)
+            q = None if s.q is None else _delete(xp.concatenate([s.q, w], axis=1), gone, 0)
+            q, rd = remove_rows(q, self._extended(w), n, xp.concatenate([z, c]), triangular=True)
+            return _State(a, b, q, rd)
+
+        self._change("remove_rows", p, 0, method, update, data)
+
+    def add_columns(self, u: Any, k: int | None = None, *, method: str | None = None) -> None:
+        """Put unknowns in.
+
+        Parameters
+        ----------
+        u : (M,) or (M, P) array_like
+        k : int, optional
+            Before which column; at the end if not given.
+        method : {"auto", "update", "refactor"}, optional
+            In place of the model's own.
+
+        Raises
+        ------
+        ValueError
+            If there would be more columns than rows.
+        """
+        s, (m, n) = self._state, self.shape
+        u = self._as_block(u, "u", 1, m)
+        k = _position(k, n)
+        p = u.shape[1]
+        if n + p > m:
+            raise ValueError(
+                f"{n + p} columns would stand against {m} rows; add rows first, or at most {m - n} columns"
+            )
+
+        def data() -> tuple[_Rows, Array]:
+            return _Rows((_insert(s.a.matrix(), k, u, 1),)), s.b
+
+        def update() -> _State:
+            xp = get_xp(s.rd)
+            if s.q is not None and self._rotates("add_columns", p):
+                factors = qr_insert(s.q, self.r, u, k, "col", rcond=0.0, check_finite=False)
+                return _with_fresh_d(*data(), factors)
+            z, w, c = self._complement(u)
+            q = None if s.q is None else xp.concatenate([s.q, w], axis=1)
+            q, rd = add_columns(q, self._extended(w), n, k, xp.concatenate([z, c]), triangular=True)
+            return _State(*data(), q, rd)
+
+        self._change("add_columns", p, k, method, update, data)
+
+    def remove_columns(self, columns: Any, *, method: str | None = None) -> None:
+        """Take unknowns out.
+
+        Parameters
+        ----------
+        columns : int, slice or sequence of int
+            Which, as `numpy.delete` takes them.
+        method : {"auto", "update", "refactor"}, optional
+            In place of the model's own.
+        """
+        s, (_, n) = self._state, self.shape
+        gone = _indices(columns, n, "columns")
+        p = len(gone)
+
+        def data() -> tuple[_Rows, Array]:
+            return s.a.without_columns(gone), s.b
+
+        def update() -> _State:
+            if s.q is not None and self._rotates("remove_columns", p, gone):
+                return _with_fresh_d(
+                    *data(), qr_delete(s.q, self.r, int(gone[0]), p, "col", check_finite=False)
+                )
+            q, rd = remove_columns(s.q, s.rd, n, gone)
+            return _State(*data(), None if q is None else q[:, : n - p], rd[: n - p])
+
+        self._change("remove_columns", p, int(gone[0]) if p else 0, method, update, data)
+
+    # -- how ----------------------------------------------------------------------------------
+
+    def _change(
+        self,
+        which: str,
+        p: int,
+        k: int,
+        method: str | None,
+        update: Callable[[], _State],
+        data: Callable[[], tuple[_Rows, Array]],
+    ) -> None:
+        """Go by the plan; nothing of the model is touched until the new state is complete."""
+        method = self._method if method is None else _check_method(method)
+        if p == 0:
+            return
+        s, (m, n) = self._state, self.shape
+        device = "gpu" if is_cupy(s.rd) else "cpu"
+        plan = plan_update(
+            which, m, n, p, k, keep_q=self.keep_q, rhs=s.b.shape[1], dtype=s.rd.dtype, device=device
+        )
+        note = ""
+        if (plan.choice if method == "auto" else method) == "update":
+            try:
+                state = update()
+            except np.linalg.LinAlgError as error:
+                note = f"factored anew, as the update could not be trusted: {error}"
+                state = self._factored(*data())
+        else:
+            state = self._factored(*data())
+        self._state, self.plan, self.note = state, plan, note
+
+    def _factored(self, a: _Rows, b: Array) -> _State:
+        """From scratch."""
+        xp, matrix = get_xp(b), a.matrix()
+        if self.keep_q:
+            q, r = qr(matrix, check_finite=False)
+            return _State(a, b, q, xp.concatenate([r, q.T @ b], axis=1))
+        # R of [A b] holds Qᵀb beside the R of A; there is no Q to form.
+        rd = qr(xp.concatenate([matrix, b], axis=1), "r", check_finite=False)[: matrix.shape[1]]
+        return _State(a, b, None, rd)
+
+    def _complement(self, u: Array) -> tuple[Array, Array, Array]:
+        """`complement` of u against Q, or against A R⁻¹ in its place; LinAlgError if that cannot be trusted."""
+        s = self._state
+        if s.q is not None:
+            return complement(u, s.q.__matmul__, s.q.T.__matmul__)
+        a, r = s.a.matrix(), self.r
+        parts = complement(
+            u,
+            lambda y: a @ _substitute(r, y),
+            lambda x: _substitute(r, a.T @ x, trans=True),
+            exact=False,
+        )
+        xp = get_xp(u)
+        z, _, c = parts
+        defect = float(xp.linalg.norm(z.T @ z + c.T @ c - u.T @ u))
+        size = float(xp.linalg.norm(u)) ** 2
+        if not defect <= 100 * np.sqrt(len(u)) * float(np.finfo(u.dtype).eps) * size:
+            raise np.linalg.LinAlgError(
+                f"AR⁻¹ is orthonormal only to {defect / size:.1g}: A is too ill-conditioned to be updated without Q"
+            )
+        return parts
+
+    def _extended(self, w: Array) -> Array:
+        """[R d] with the rows that belong to further columns `w` of Q."""
+        s = self._state
+        xp = get_xp(w)
+        below = xp.zeros((w.shape[1], s.rd.shape[1]), s.rd.dtype)
+        below[:, len(s.rd) :] = w.T @ s.b
+        return xp.concatenate([s.rd, below])
+
+    def _rotates(self, which: str, p: int, gone: np.ndarray | None = None) -> bool:
+        """Whether SciPy's rotations are taken: they know one block of neighbours, and NumPy."""
+        adjacent = gone is None or int(gone[-1] - gone[0]) == p - 1
+        return not is_cupy(self._state.rd) and adjacent and rotations_are_faster(which, p)
+
+    def _as_block(self, u: Any, name: str, axis: int, length: int) -> Array:
+        """`u` as a matrix of rows (axis 0) or columns (axis 1) of the `length` needed, in the model's dtype."""
+        xp = get_xp(self._state.rd, u)
+        u = xp.asarray(u)
+        if u.ndim == 1:
+            u = u[None] if axis == 0 else u[:, None]
+        if u.ndim != 2 or u.shape[1 - axis] != length:
+            needed = f"(P, {length})" if axis == 0 else f"({length}, P)"
+            raise ValueError(f"{name} of shape {u.shape} does not fit: {needed} is needed")
+        # A copy: the model keeps it.
+        return as_matrix(u, name, finite=self._finite).astype(self._state.rd.dtype)
+
+    def _outward(self, x: Array) -> Array:
+        return x[:, 0] if self._is_vector else x
+
+
+@dataclass(frozen=True)
+class _State:
+    """A, b, Q and [R d] that belong together. Never changed: an update makes another one."""
+
+    a: _Rows
+    b: Array
+    q: Array | None
+    rd: Array
+
+
+def _with_fresh_d(a: _Rows, b: Array, factors: tuple[Array, Array]) -> _State:
+    # A square Q is taken, and given back, as that of a full factorisation.
+    q, r = factors
+    n = r.shape[1]
+    return _State(a, b, q[:, :n], np.concatenate([r[:n], q[:, :n].T @ b], axis=1))
+
+
+class _Rows:
+    """A matrix as views of blocks of rows and a list of columns, put together when somebody asks for it.
+
+    An update without Q may touch far less than A has entries; copying A at every change would cost more than the
+    update itself.
+    """
+
+    def __init__(self, blocks: tuple[Array, ...], columns: np.ndarray | None = None) -> None:
+        self._blocks, self._columns = blocks, columns
+
+    def matrix(self) -> Array:
+        if len(self._blocks) > 1 or self._columns is not None:
+            xp = get_xp(self._blocks[0])
+            whole = xp.concatenate(self._blocks)
+            self._blocks = (whole if self._columns is None else whole[:, xp.asarray(self._columns)],)
+            self._columns = None
+        return self._blocks[0]
+
+    def with_rows(self, k: int, u: Array) -> _Rows:
+        if self._columns is not None:
+            full = get_xp(u).zeros((len(u), self._blocks[0].shape[1]), u.dtype)
+            full[:, self._columns] = u
+            u = full
+        before, after = self._split(k)
+        return _Rows((*before, u, *after), self._columns)
+
+    def without_rows(self, gone: np.ndarray) -> _Rows:
+        kept = []
+        start = 0
+        for block in self._blocks:
+            inside = gone[(gone >= start) & (gone < start + len(block))] - start
+            edges = [-1, *inside.tolist(), len(block)]
+            kept += [block[a + 1 : b] for a, b in itertools.pairwise(edges) if b > a + 1]
+            start += len(block)
+        return _Rows(tuple(kept) or (self._blocks[0][:0],), self._columns)
+
+    def without_columns(self, gone: np.ndarray) -> _Rows:
+        columns = np.arange(self._blocks[0].shape[1]) if self._columns is None else self._columns
+        return _Rows(self._blocks, np.delete(columns, gone))
+
+    def _split(self, k: int) -> tuple[list[Array], list[Array]]:
+        before: list[Array] = []
+        after: list[Array] = []
+        start = 0
+        for block in self._blocks:
+            cut = min(max(k - start, 0), len(block))
+            if cut:
+                before.append(block[:cut])
+            if cut < len(block):
+                after.append(block[cut:])
+            start += len(block)
+        return before, after
+
+
+def _substitute(r: Array, x: Array, trans: bool = False) -> Array:
+    """R⁻¹x or R⁻ᵀx."""
+    return solve_triangular(r, x, trans=trans, lower=False, check_finite=False)
+
+
+def _insert(a: Array, k: int, u: Array, axis: int) -> Array:
+    parts = [a[:k], u, a[k:]] if axis == 0 else [a[:, :k], u, a[:, k:]]
+    return get_xp(a).concatenate(parts, axis=axis)
+
+
+def _delete(a: Array, gone: np.ndarray, axis: int) -> Array:
+    xp = get_xp(a)
+    kept = xp.asarray(np.delete(np.arange(a.shape[axis]), gone))
+    return a[kept] if axis == 0 else a[:, kept]
+
+
+def _indices(which: Any, size: int, name: str) -> np.ndarray:
+    """`which` as ascending indices without repetition."""
+    if isinstance(which, slice):
+        return np.sort(np.arange(size)[which])
+    index = np.atleast_1d(np.asarray(which.get() if is_cupy(which) else which))
+    if index.size == 0:
+        return np.zeros(0, dtype=int)
+    if index.dtype.kind not in "iu" or index.ndim != 1:
+        raise TypeError(f"{name} must be an integer, a slice or a list of integers, not {which!r}")
+    if index.min() < -size or index.max() >= size:
+        raise ValueError(f"{name} reach from {index.min()} to {index.max()}, and there are {size}")
+    unique = np.unique(index % size)
+    if len(unique) != len(index):
+        raise ValueError(f"{name} names something twice: {which!r}")
+    return unique
+
+
+def _position(k: int | None, size: int) -> int:
+    if k is None:
+        return size
+    if not -size <= k <= size:
+        raise ValueError(f"k = {k} is out of bounds: {-size} to {size} are possible")
+    return k + size if k < 0 else int(k)
+
+
+def _check_method(method: str) -> str:
+    if method not in METHODS:
+        raise ValueError(f"method must be one of {', '.join(METHODS)}, not {method!r}")
+    return method

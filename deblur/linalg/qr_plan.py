@@ -1,0 +1,193 @@
+"""Whether an update of A = QR pays, told beforehand from (m, n, p, k).
+
+Operations and steps of an update and of a new factorisation are counted;
+seconds for each are fitted once per device by ``benchmarks/fit_update_costs.py``
+and kept in ``deblur/costs.json``.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .qr_update import BLOCK, rotations_are_faster
+
+__all__ = ["UPDATES", "UpdatePlan", "plan_update"]
+
+UPDATES = ("add_rows", "remove_rows", "add_columns", "remove_columns")
+
+
+@dataclass(frozen=True)
+class UpdatePlan:
+    """What `plan_update` decided, and on what grounds.
+
+    Attributes
+    ----------
+    choice : {"update", "refactor"}
+    reason : str
+        One sentence.
+    update_seconds, refactor_seconds : float
+        Predicted.
+    update_operations, refactor_operations : float
+        Floating-point operations counted.
+    """
+
+    choice: str
+    reason: str
+    update_seconds: float
+    refactor_seconds: float
+    update_operations: float
+    refactor_operations: float
+
+    def __str__(self) -> str:
+        return f"{self.choice}: {self.reason}"
+
+
+def plan_update(
+    which: str,
+    m: int,
+    n: int,
+    p: int = 1,
+    k: int = 0,
+    *,
+    keep_q: bool = True,
+    rhs: int = 1,
+    dtype: Any = np.float64,
+    device: str = "cpu",
+) -> UpdatePlan:
+    """Whether to update the economic factorisation of an m × n matrix or to compute a new one.
+
+    Parameters
+    ----------
+    which : {"add_rows", "remove_rows", "add_columns", "remove_columns"}
+    m, n : int
+        Rows and columns before the update.
+    p : int
+        Rows or columns that come or go.
+    k : int
+        Position of the first one. The work depends on it for columns only: those on the
+        left of them are not touched.
+    keep_q : bool
+        Whether Q is updated as well, or R and d alone.
+    rhs : int
+        Right-hand sides.
+    dtype : float32 or float64
+    device : {"cpu", "gpu"}
+        Whose constants. Without measured ones for the GPU, operations are compared.
+
+    Returns
+    -------
+    UpdatePlan
+
+    Raises
+    ------
+    ValueError
+        For an unknown `which` or `device`, or sizes that are no such update.
+
+    Notes
+    -----
+    The times are those of one machine. They rank two ways to the same result; they
+    are no promise.
+
+    Examples
+    --------
+    >>> from deblur.linalg import plan_update
+    >>> plan_update("remove_columns", 20000, 500, p=50, k=400, keep_q=False).choice
+    'update'
+    >>> plan_update("remove_rows", 1100, 500, p=550).choice
+    'refactor'
+    """
+    if which not in UPDATES:
+        raise ValueError(f"unknown update {which!r}; choose one of {', '.join(UPDATES)}")
+    if device not in ("cpu", "gpu"):
+        raise ValueError(f"device must be 'cpu' or 'gpu', not {device!r}")
+    last = (m if which.endswith("rows") else n) - (p if which.startswith("remove") else 0)
+    if min(m, n, p, k) < 0 or k > last:
+        raise ValueError(f"no update {which} of {p} at {k} exists for a {m} x {n} matrix")
+    item = np.dtype(dtype).itemsize
+    update = features(which, m, n, p, k, keep_q, rhs, item)
+    rows, columns = _size_afterwards(which, m, n, p)
+    refactor = refactor_features(rows, columns, keep_q, rhs, item)
+    rates = _rates().get(device, {})
+    name = rate_name(which, m, n, p, keep_q, device)
+    fitted = name in rates and rate_name("refactor", m, n, p, keep_q, device) in rates
+    if fitted:
+        update_s = predict(rates[name], update)
+        refactor_s = predict(rates[rate_name("refactor", m, n, p, keep_q, device)], refactor)
+        grounds = f"{_milliseconds(update_s)} predicted against {_milliseconds(refactor_s)}"
+    else:
+        update_s, refactor_s = update[1] / 1e10, refactor[1] / 1e10
+        grounds = (
+            f"{update[1]:.2g} operations against {refactor[1]:.2g} (no times were measured on a {device})"
+        )
+    choice = "update" if update_s <= refactor_s else "refactor"
+    words = {"update": "updating is the faster", "refactor": "a new factorisation is the faster"}[choice]
+    what = f"{which.replace('_', ' ')}, p = {p} at k = {k} of a {m} x {n} matrix, {'with' if keep_q else 'without'} Q"
+    return UpdatePlan(choice, f"{what}: {words}, {grounds}", update_s, refactor_s, update[1], refactor[1])
+
+
+def features(
+    which: str, m: int, n: int, p: int, k: int, keep_q: bool, rhs: int, item: int
+) -> tuple[float, float, float, float]:
+    """What the time of an update is made of: one call, operations, bytes moved, blocks one after the other.
+
+    Operations and bytes are those of float64; an item of 4 bytes counts half.
+    """
+    if which == "remove_columns":
+        t, width = n - k - p, n - k - p + 2 * rhs
+    elif which == "add_columns":
+        t, width = n - k, n - k + 2 * rhs
+    else:
+        t, width = n, n + 2 * rhs
+    downwards = which in ("add_rows", "remove_columns")
+    operations = 2.0 * p * t * width + BLOCK * t * width + float(t) * p * p
+    moved = 2.0 * n * n
+    if keep_q:
+        operations += (4.0 * p + 2 * BLOCK) * m * t
+        moved += 2.0 * m * n + 2.0 * m * p
+    if not downwards:  # the complement of Q: products with all of it, or with A and R
+        operations += (4.0 if keep_q else 12.0) * m * n * p + 4.0 * m * p * p
+        moved += (2.0 if keep_q else 6.0) * m * (n + p)
+    scale = item / 8
+    return 1.0, scale * operations, scale * 8 * moved, float(-(-t // BLOCK))
+
+
+def refactor_features(m: int, n: int, keep_q: bool, rhs: int, item: int) -> tuple[float, float, float, float]:
+    """The same of a new factorisation of an m × n matrix."""
+    operations = 2.0 * m * n * (n + 2 * rhs) - 2.0 / 3 * n**3
+    if keep_q:
+        operations += 2.0 * m * n * n - 2.0 / 3 * n**3
+    scale = item / 8
+    return 1.0, scale * operations, scale * 16.0 * m * n, float(-(-n // BLOCK))
+
+
+def rate_name(which: str, m: int, n: int, p: int, keep_q: bool, device: str) -> str:
+    """Under what name the constants of this work are kept."""
+    rotations = which != "refactor" and keep_q and device == "cpu" and rotations_are_faster(which, p)
+    return f"{which}, {'Q and R' if keep_q else 'R alone'}{', rotations' if rotations else ''}"
+
+
+def predict(rate: dict[str, float], feature: tuple[float, float, float, float]) -> float:
+    """Seconds."""
+    return sum(rate[name] * x for name, x in zip(("call", "operation", "byte", "block"), feature))
+
+
+@functools.cache
+def _rates() -> dict[str, dict[str, dict[str, float]]]:
+    """{"cpu" | "gpu": {name: seconds for a call, an operation, a byte, a block}}."""
+    stored = json.loads((Path(__file__).parent.parent / "costs.json").read_text())
+    return stored.get("qr_update", {})
+
+
+def _size_afterwards(which: str, m: int, n: int, p: int) -> tuple[int, int]:
+    sign = 1 if which.startswith("add") else -1
+    return (m + sign * p, n) if which.endswith("rows") else (m, n + sign * p)
+
+
+def _milliseconds(s: float) -> str:
+    return f"{s:.2g} s" if s >= 1 else f"{s * 1e3:.2g} ms"
