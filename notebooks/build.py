@@ -1,6 +1,7 @@
 """Make the notebooks from the scripts beside them (percent format), executed from top to bottom.
 
 python notebooks/build.py            writes NAME.ipynb for each NAME.py
+python notebooks/build.py 2 5        only those whose names begin so
 python notebooks/build.py --check    executes them, and fails if a stored notebook is not made from its script
 """
 
@@ -19,9 +20,14 @@ def cells(notebook):
 
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument(
+    "numbers", nargs="*", help="which notebooks, by the beginning of their names; all of them if none"
+)
 parser.add_argument("--check", action="store_true", help="write nothing")
 arguments = parser.parse_args()
 for script in sorted(HERE.glob("[0-9]*.py")):
+    if arguments.numbers and not script.name.startswith(tuple(arguments.numbers)):
+        continue
     notebook = jupytext.read(script)
     notebook.metadata["kernelspec"] = {"display_name": "Python 3", "language": "python", "name": "python3"}
     NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(HERE)}}).execute()

@@ -1,0 +1,135 @@
+# %% [markdown]
+# # Choosing λ
+#
+# One number decides how a restoration looks: λ in f = Hᵀ(HHᵀ + λI)⁻¹ g. Too small, and the noise is blown up; too
+# large, and the picture stays blurred. Four rules choose it from the blurred picture alone. Here they are, beside
+# the λ that is best, which only somebody who has the sharp picture can know.
+
+# %%
+import json
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+import deblur
+
+plt.rcParams.update({"figure.dpi": 60, "image.cmap": "gray"})
+
+scene = deblur.data.load("camera")[60:188, 160:288]
+psf = deblur.psf.gaussian(9, 1.4)
+noise = 0.01
+blurred = deblur.degrade(scene, psf, noise=noise, seed=3)
+
+# %% [markdown]
+# ## The curve that nobody has
+#
+# The error of the restored picture against λ, with the sharp picture at hand:
+
+# %%
+lams = np.geomspace(1e-6, 1, 49)
+restore = {lam: deblur.reconstruct(blurred, psf, lam) for lam in lams}
+errors = np.array([deblur.metrics.mse(scene, image) for image in restore.values()])
+best = lams[errors.argmin()]
+
+figure, ax = plt.subplots(figsize=(6, 3.4), layout="constrained")
+ax.loglog(lams, errors)
+ax.axvline(best, color="0.5", linestyle="--", label=f"best λ = {best:.1e}")
+ax.axhline(deblur.metrics.mse(scene, blurred), color="C1", label="blurred picture")
+ax.set(xlabel="λ", ylabel="mean square error")
+_ = ax.legend()
+
+# %% [markdown]
+# ## Four rules
+#
+# | rule | what it looks for | what it must know |
+# | --- | --- | --- |
+# | `gcv` | the λ at which each pixel is best predicted from the others | nothing |
+# | `discrepancy` | a residual as large as the noise | the noise level |
+# | `upre` | the least estimated error | the noise level |
+# | `lcurve` | the corner between fitting the data and keeping the picture small | nothing |
+#
+# A noise level that is not given is estimated from the picture.
+
+# %%
+print(f"best λ {best:.1e}: {deblur.metrics.psnr(scene, restore[best]):.2f} dB")
+print(f"noise {noise} in truth, estimated {deblur.regularization.estimate_noise(blurred):.4f}\n")
+results = {}
+for rule in ("gcv", "discrepancy", "upre", "lcurve"):
+    for given in (None, noise) if rule in ("discrepancy", "upre") else (None,):
+        result = deblur.solve(blurred, psf, rule, noise=given)
+        name = rule + (", noise given" if given else "")
+        results[name] = result
+        print(f"{name:24} λ = {result.lam:.1e}: {deblur.metrics.psnr(scene, result.image):.2f} dB")
+
+# %% [markdown]
+# What the rules looked at. The GCV function has its minimum near the best λ. The L-curve's corner is where the
+# *noise* begins to be fitted, which on photographs comes long before the picture is best.
+
+# %%
+figure, axes = plt.subplots(1, 3, figsize=(12, 3.4), layout="constrained")
+deblur.plot.gcv_curve(results["gcv"], axes[0])
+deblur.plot.gcv_curve(results["discrepancy, noise given"], axes[1])
+deblur.plot.l_curve(results["lcurve"], axes[2])
+for ax in axes[:2]:
+    ax.axvline(best, color="C2", linewidth=1, label="best λ")
+    ax.legend()
+
+# %% [markdown]
+# ## Ask the residual
+#
+# Blur the restored scene again and take it from the data. What is left should be noise and nothing else: no
+# picture in it, and as much of it as there is noise. This can be looked at without knowing the scene. Below, λ is
+# a hundredth of the one chosen, the one chosen, and ten times that.
+
+# %%
+figure, axes = plt.subplots(2, 3, figsize=(7, 5), layout="constrained")
+for column, lam in zip(axes.T, (results["gcv"].lam / 100, results["gcv"].lam, results["gcv"].lam * 10)):
+    result = deblur.solve(blurred, psf, lam)
+    column[0].imshow(result.image, vmin=0, vmax=1)
+    column[0].set_title(f"λ = {lam:.0e}: {deblur.metrics.psnr(scene, result.image):.1f} dB")
+    column[1].imshow(result.residual_image, vmin=-0.05, vmax=0.05)
+    column[1].set_title(f"residual {result.residual_image.std():.4f}")
+for ax in axes.flat:
+    ax.axis("off")
+
+# %% [markdown]
+# On the left the residual is smaller than the noise: some of the noise has gone into the picture. On the right the
+# picture stands in it. In the middle there is a faint trace of it, which is the price of holding the noise back.
+# `deblur.plot.residual_image` draws the residual with its periodogram, which would lie on the dashed line if it were
+# white noise:
+
+# %%
+figure = deblur.plot.residual_image(results["gcv"], plt.figure(figsize=(8, 3.4), layout="constrained"))
+
+# %% [markdown]
+# ## When a rule fails, it says so
+#
+# `remark` is empty where all is well. Given the wrong PSF, no λ explains the data:
+
+# %%
+wrong = deblur.solve(blurred, deblur.psf.gaussian(15, 3.0), "discrepancy", noise=noise / 4)
+print(wrong.lambda_choice.remark)
+
+# %% [markdown]
+# ## More than one picture
+#
+# One picture proves nothing. The figures below were recorded by `benchmarks/bench_lambda.py`: the PSNR that each
+# rule loses against the best λ.
+
+# %%
+record = json.loads(Path("../benchmarks/results/lambda_choice.json").read_text())
+summary = record["results"]["summary"]["all"]
+print(f"{next(iter(summary.values()))['cases']} cases, recorded {record['environment']['date']}\n")
+print(f"{'rule':32}{'median loss':>12}{'95 %':>8}{'worst':>8}   dB")
+for rule, s in summary.items():
+    print(f"{rule:32}{s['median_loss_db']:12.2f}{s['loss_db_95th_percentile']:8.2f}{s['worst_loss_db']:8.1f}")
+
+# %% [markdown]
+# ## What to take away
+#
+# - Begin with `lam="gcv"`, the default. It needs nothing and is seldom far from the best.
+# - If you know the noise level, say so: `lam="upre", noise=...` is the best rule there is here.
+# - Do not trust the L-curve on photographs; look at it to understand a problem.
+# - Look at the residual: noise and nothing else is what it should be.
+# - `result.lam_reason` says where λ came from, and what was odd about it.
