@@ -20,8 +20,13 @@ from .blur import Blur
 from .errors import ConvergenceError, MethodError
 from .image import as_float
 from .methods import METHODS, Choice, check_formula, check_method, choose
-from .regularization import RULES, choose_lambda, prior_scene
+from .regularization import RULES, choose_lambda, estimate_noise, prior_scene
 from .solvers.base import Factor, Info, Problem
+from .variational import METHODS as VARIATIONAL
+from .variational import RULES as TUNING_RULES
+from .variational import quadratic
+from .variational.problem import Denoiser, History, Solution, VariationalProblem, objective
+from .variational.request import HUBER, Request, check_counts, frame_weights
 
 PRIORS = ("auto", "zero", "smooth")
 
@@ -33,7 +38,7 @@ class Status(enum.Enum):
     CONVERGED = "converged to the tolerance asked for"
     NOT_CONVERGED = (
         "did not converge: use a larger λ or more iterations (max_iterations), "
-        'or a direct method (method="kronecker", "banded" or "cholesky")'
+        'or for the linear formula a direct method (method="kronecker", "banded" or "cholesky")'
     )
     INACCURATE = (
         "the measured residual is too large for the image to be trusted: the matrix is too ill conditioned "
@@ -62,9 +67,11 @@ class Result:
         How the solve ended; ``status.ok`` and ``status.value`` (in words).
     residual : float
         ‖b − A f‖ / ‖b‖ of the system solved, measured afterwards by this module with `Blur` and not by
-        the method: (HᵀH + λI) f = Hᵀ g for "tikhonov", (HHᵀ + λI) f = Hᵀ g for "hht".
+        the method: (HᵀH + λI) f = Hᵀ g for "tikhonov", (HHᵀ + λI) f = Hᵀ g for "hht", the normal equations
+        for a quadratic penalty. Where the minimiser solves no linear system: the larger of the iteration's
+        last relative primal and dual residuals, and `objective` is what is measured.
     misfit : float
-        ‖H f − g‖ / ‖g‖: how well the restored scene, blurred again, explains the data.
+        ‖H f − g‖ / ‖g‖: how well the restored scene, blurred again, explains the data (those not hidden).
     iterations : int
         0 for a direct method.
     seconds : float
@@ -82,10 +89,22 @@ class Result:
     blur : Blur
         The linear map that was inverted.
     formula : str
+        "tikhonov" or "hht"; "variational" for the methods of `deblur.variational`.
     prior : str
-        What the scene was drawn towards: "zero" or "smooth".
+        What the scene was drawn towards: "zero" or "smooth"; "variational" likewise.
     residual_image : array
         g − H f, shaped like the input image (cropped by nothing: it has g's size).
+    objective : float or None
+        D(W; H f + b, g) + λ R(L f) of a variational method, measured here with `Blur`; NaN for a prior without
+        a value (a denoiser). None for the linear formula, as all that follows.
+    problem : VariationalProblem or None
+        What was minimised: data term, weights, bounds and so on.
+    history : History or None
+        Objective, primal and dual residual at each iteration.
+    mask : array of bool or None
+        The pixels that were hidden, given or detected, shaped like the input image.
+    why : str
+        Why the iteration stopped.
     """
 
     image: Array
@@ -105,20 +124,48 @@ class Result:
     formula: str
     prior: str
     residual_image: Array
+    objective: float | None = None
+    problem: VariationalProblem | None = None
+    history: History | None = None
+    mask: Array | None = None
+    why: str = ""
+
+    @property
+    def primal_residual(self) -> float | None:
+        """The iteration's last relative primal residual."""
+        return None if self.history is None else float(self.history.primal[-1])
+
+    @property
+    def dual_residual(self) -> float | None:
+        """The iteration's last relative dual residual."""
+        return None if self.history is None else float(self.history.dual[-1])
 
     def __str__(self) -> str:
         lines = [
             f"method      {self.method}: {self.reason}",
             f"lambda      {self.lam:.4g}: {self.lam_reason}",
-            f"boundary    {self.blur.boundary}; regularised towards {_PRIOR_IN_WORDS[self.prior]}",
+            f"boundary    {self.blur.boundary}; {self._prior_in_words()}",
             f"status      {self.status.name.lower()}: {self.status.value}",
             f"residual    {self.residual:.2e} (measured), misfit {self.misfit:.3e}",
             f"iterations  {self.iterations}",
             f"seconds     {self.seconds:.3g} (of which set-up {self.setup_seconds:.3g})",
         ]
+        if self.objective is not None:
+            lines.insert(4, f"objective   {self.objective:.6g} (measured); stopped because {self.why}")
+        if self.mask is not None:
+            share = 100 * float(self.mask.mean())
+            lines.insert(3, f"hidden      {int(self.mask.sum())} pixels ({share:.2g} %)")
         if self.note:
             lines.append(f"note        {self.note}")
         return "\n".join(lines)
+
+    def _prior_in_words(self) -> str:
+        if self.problem is None:
+            return f"regularised towards {_PRIOR_IN_WORDS[self.prior]}"
+        words = f"{VARIATIONAL[self.method].summary}; data term {self.problem.data}"
+        if self.problem.bounds is not None:
+            words += " with {:g} ≤ f ≤ {:g}".format(*self.problem.bounds)
+        return words
 
     def __repr__(self) -> str:
         return (
@@ -136,10 +183,13 @@ _PRIOR_IN_WORDS = {"zero": "zero, by λ‖f‖²", "smooth": "the smoothed image
 
 
 def check_lam(lam: Any) -> float | str:
-    """λ as a finite number >= 0 or the name of a rule; anything else is an error."""
+    """λ as a finite number >= 0, "auto" or the name of a rule; anything else is an error."""
     if isinstance(lam, str):
-        if lam not in RULES:
-            raise ValueError(f"unknown rule {lam!r} for λ; give a number >= 0 or one of {', '.join(RULES)}")
+        if lam not in ("auto", *RULES, *TUNING_RULES):
+            raise ValueError(
+                f"unknown rule {lam!r} for λ; give a number >= 0, 'auto', for the linear formula one of "
+                f"{', '.join(RULES)}, for the variational methods one of {', '.join(TUNING_RULES)}"
+            )
         return lam
     try:
         value = float(lam)
@@ -159,7 +209,7 @@ def _axis(axis: int, ndim: int, name: str) -> int:
 class _Frames:
     """An image taken apart into a stack of grey frames (k, M, N), and the way back."""
 
-    def __init__(self, img: Any, channel_axis: int | None, stack_axis: int | None) -> None:
+    def __init__(self, img: Any, channel_axis: int | None, stack_axis: int | None, mask: Any = None) -> None:
         xp = get_xp(img)
         img = xp.asarray(img)
         if img.size == 0:
@@ -181,11 +231,57 @@ class _Frames:
                 f"and columns: {hint}"
             )
         image = as_float(img)
+        self._shape, self._moved = img.shape, named
+        self._coloured, self._stacked = channel_axis is not None, stack_axis is not None
+        if mask is not None and not isinstance(mask, str):
+            # A dead pixel may hold anything: what is hidden is not even looked at.
+            image = xp.where(self._like_image(xp.asarray(mask), "mask"), image.dtype.type(0), image)
         check_finite(image, "the image")
-        self._moved = named
         front = xp.moveaxis(image, named, range(len(named)))
         self._lead = front.shape[: len(named)]
         self.stack = xp.ascontiguousarray(front.reshape(-1, *front.shape[-2:]))
+
+    def _like_image(self, part: Array, name: str) -> Array:
+        """`part`, of the image's shape or of its rows and columns alone, as it broadcasts to the image."""
+        rows, cols = self._rows_cols()
+        if part.shape == (rows, cols):
+            xp = get_xp(part)
+            for axis in sorted(self._moved):
+                part = xp.expand_dims(part, axis)
+        elif part.shape != self._shape:
+            raise ValueError(
+                f"{name} has shape {part.shape}; it must be that of the image, {self._shape}, or its rows and "
+                f"columns, {(rows, cols)}"
+            )
+        return part
+
+    def _rows_cols(self) -> tuple[int, int]:
+        rows, cols = (n for axis, n in enumerate(self._shape) if axis not in self._moved)
+        return rows, cols
+
+    def grid(self) -> Array:
+        """The frames as (k, c, M, N): k frames of c colours."""
+        return self._as_grid(self.stack.reshape(*self._lead, *self.stack.shape[1:]))
+
+    def _as_grid(self, front: Array) -> Array:
+        xp = get_xp(front)
+        if self._coloured and self._stacked:
+            return xp.ascontiguousarray(front.swapaxes(0, 1))
+        if self._coloured:
+            return front[None]
+        return front[:, None] if self._stacked else front[None, None]
+
+    def spread(self, part: Array, name: str) -> Array:
+        """An array of the image's shape, or of its rows and columns, as it broadcasts to `grid`."""
+        xp = get_xp(part)
+        part = self._like_image(part, name)
+        return self._as_grid(xp.moveaxis(part, self._moved, range(len(self._moved))))
+
+    def from_grid(self, grid: Array) -> Array:
+        """The way back from `grid`, to the image's own shape."""
+        if self._coloured and self._stacked:
+            grid = grid.swapaxes(0, 1)
+        return self.restore(grid.reshape(-1, *grid.shape[-2:]))
 
     def restore(self, stack: Array) -> Array:
         xp = get_xp(stack)
@@ -207,11 +303,11 @@ class Deblurrer:
         Point spread function; used as it is (not normalised).
     shape : (int, int)
         Rows and columns of the images to come.
-    lam : float or {"gcv", "discrepancy", "lcurve", "upre"}
-        The regularisation parameter λ >= 0, or the rule that chooses it from
-        the first image; it is kept for the images after it.
+    lam : float or str
+        As for `reconstruct`. A rule chooses it from the first image; it is
+        kept for the images after it.
     method : str
-        ``"auto"`` or a name in `METHODS`.
+        ``"auto"`` or a name in `METHODS` or `deblur.variational.METHODS`.
     boundary : {"zero", "periodic", "reflect", "antireflect", "unknown"}
         How the scene goes on beyond the frame; see `deblur.blur`.
     formula : {"tikhonov", "hht"}
@@ -238,6 +334,8 @@ class Deblurrer:
         Form (HHᵀ + λI)⁻¹ and multiply by it, with the methods that can.
     callback : callable, optional
         Called with (iterations so far, relative residual) as an iterative method goes on.
+    mask, weights, bounds, data, background, delta, denoiser : optional
+        As for `reconstruct`; with ``mask="auto"`` each image gets its own.
     gpu : bool
         True if the images will be CuPy arrays.
 
@@ -261,7 +359,7 @@ class Deblurrer:
         self,
         psf: Array,
         shape: tuple[int, int],
-        lam: float | str,
+        lam: float | str = "auto",
         *,
         method: str = "auto",
         boundary: str = "zero",
@@ -274,13 +372,41 @@ class Deblurrer:
         max_iterations: int | None = None,
         inverse: bool = False,
         callback: Callable[[int, float], None] | None = None,
+        mask: Array | str | None = None,
+        weights: Array | None = None,
+        bounds: tuple[float, float] | str | None = None,
+        data: str | None = None,
+        background: float = 0.0,
+        delta: float | None = None,
+        denoiser: Denoiser | str | None = None,
         gpu: bool = False,
     ) -> None:
-        self.lam = check_lam(lam)
-        self._method = check_method(method)
+        lam = check_lam(lam)
+        self._method = method if method in VARIATIONAL else check_method(method)
         self.formula = check_formula(formula)
         if prior not in PRIORS:
             raise ValueError(f"unknown prior {prior!r}; choose one of {', '.join(PRIORS)}")
+        self._request = Request.checked(
+            mask=mask,
+            weights=weights,
+            bounds=bounds,
+            data=data,
+            background=background,
+            delta=delta,
+            denoiser=denoiser,
+        )
+        self._variational = self._request.choose(method)
+        self.lam = _rule_for(lam, self._variational)
+        if self._variational is not None:
+            for given, name in (
+                (formula != "tikhonov", "formula"),
+                (prior == "smooth", "prior"),
+                (inverse, "inverse"),
+            ):
+                if given:
+                    raise MethodError(
+                        f"method {self._variational[0]!r} cannot serve here: {name} belongs to the linear formula"
+                    )
         automatic = boundary == "unknown" and isinstance(self.lam, str)
         self.prior = prior if prior != "auto" else "smooth" if automatic else "zero"
         self.dtype = np.dtype(dtype)
@@ -316,7 +442,9 @@ class Deblurrer:
         self.lam_reason = "as given"
         self._factor: Factor | None = None
         self._setup_seconds = 0.0
-        if not isinstance(self.lam, str):
+        if self._variational is not None:
+            self.choice = Choice(*self._variational)
+        elif not isinstance(self.lam, str):
             self._choose(frames=1)  # a method that cannot serve says so before the first image
 
     def _problem(self, frames: int) -> Problem:
@@ -373,7 +501,7 @@ class Deblurrer:
         ConvergenceError
             If the image does not solve the problem; it carries the Result.
         """
-        return self._solve(_Frames(img, channel_axis, stack_axis), check)
+        return self._solve(_Frames(img, channel_axis, stack_axis, self._request.mask), check)
 
     def _solve(self, frames: _Frames, check: bool) -> Result:
         start = time.perf_counter()
@@ -390,6 +518,8 @@ class Deblurrer:
                 f"the image has {g.shape[1]} x {g.shape[2]} pixels and this Deblurrer was set up for "
                 f"{self.blur.image_shape[0]} x {self.blur.image_shape[1]}"
             )
+        if self._variational is not None:
+            return self._solve_variational(frames, check, start)
         first = self._factor is None
         data = g
         if self.prior == "smooth":
@@ -430,6 +560,94 @@ class Deblurrer:
             raise ConvergenceError(
                 f"{result.method} with λ = {result.lam:g} {status.value}. Relative residual {residual:.1e} "
                 f"after {info.iterations} iterations{note}",
+                result,
+            )
+        return result
+
+    def _variational_problem(self, g: Array, weights: Array | None) -> VariationalProblem:
+        """The problem of the frames `g`, (k, c, M, N), without λ."""
+        assert self._variational is not None
+        request, method = self._request, self._variational[0]
+        data = request.data or ("poisson" if method == "richardson-lucy" else "gaussian")
+        if data == "poisson":
+            check_counts(g, weights)
+        delta = request.delta
+        if data == "huber" and delta is None:
+            noise = estimate_noise(g) if self._noise is None else self._noise
+            delta = HUBER * max(noise, 1e-4 * float(abs(g).max()), np.finfo(self.dtype).tiny)
+        template = self._template
+        problem = VariationalProblem(
+            self.blur,
+            method,
+            data=data,
+            weights=weights,
+            bounds=request.bounds,
+            background=request.background,
+            delta=delta or 1.0,
+            denoiser=request.denoiser,
+            dtype=self.dtype,
+            xp=self._xp,
+            rtol=template.rtol,
+            max_iterations=template.max_iterations,
+            callback=template.callback,
+        )
+        # What a rule would choose is above zero, so that one stands for it here.
+        refusal = VARIATIONAL[method].refuses(
+            replace(problem, lam=1.0 if isinstance(self.lam, str) else self.lam)
+        )
+        if refusal is not None:
+            raise MethodError(f"method {method!r} cannot serve here: {refusal}")
+        return problem
+
+    def _solve_variational(self, frames: _Frames, check: bool, start: float) -> Result:
+        xp, choice = self._xp, self.choice
+        assert choice is not None
+        g = frames.grid().astype(self.dtype, copy=False)
+        weights, mask = frame_weights(self._request, g, frames.spread, self.dtype, xp)
+        problem = self._variational_problem(g, weights)
+        if isinstance(self.lam, str):
+            from .variational.tuning import choose_lambda as tune
+
+            self.lambda_choice = tune(problem, g, self.lam, noise=self._noise)
+            self.lam, self.lam_reason = float(self.lambda_choice.lam), self.lambda_choice.reason
+        problem = replace(problem, lam=self.lam)
+        _synchronize(xp)
+        setup = time.perf_counter() - start
+        solution = VARIATIONAL[choice.method].solve(problem, g)
+        status = Status.CONVERGED if solution.converged else Status.NOT_CONVERGED
+        value, residual, difference = _judge_variational(problem, g, solution)
+        if not np.isfinite(residual):
+            status = Status.INACCURATE
+        seen = 1 if weights is None else weights > 0
+        size = _norm(seen * g)
+        misfit = _norm(seen * difference)
+        result = Result(
+            image=frames.from_grid(solution.scene[(..., *self.blur.crop)]),
+            method=choice.method,
+            reason=choice.reason,
+            status=status,
+            residual=residual,
+            misfit=misfit / size if size else misfit,
+            iterations=solution.iterations,
+            seconds=time.perf_counter() - start,
+            setup_seconds=setup,
+            lam=float(problem.lam),
+            lam_reason=self.lam_reason,
+            lambda_choice=self.lambda_choice,
+            note=solution.note,
+            blur=self.blur,
+            formula="variational",
+            prior="variational",
+            residual_image=frames.from_grid(difference),
+            objective=value,
+            problem=problem,
+            history=solution.history,
+            mask=None if mask is None else frames.from_grid(xp.broadcast_to(mask, g.shape)),
+            why=solution.why,
+        )
+        if check and not status.ok:
+            raise ConvergenceError(
+                f"{result.method} with λ = {result.lam:g} {status.value}. It stopped because {solution.why}",
                 result,
             )
         return result
@@ -482,6 +700,40 @@ def _judge(problem: Problem, g: Array, f: Array) -> tuple[float, Array]:
     return _norm(r) / scale if scale else _norm(r), difference
 
 
+def _judge_variational(
+    problem: VariationalProblem, g: Array, solution: Solution
+) -> tuple[float, float, Array]:
+    """(objective, residual, g − H f − b), measured with the blur; see `Result` for which residual."""
+    scene = solution.scene
+    difference = g - problem.blur.forward(scene) - problem.background
+    value = objective(problem, g, scene)
+    if quadratic.linear(problem):
+        right = _norm(quadratic.gradient(problem, g, 0 * scene))
+        residual = _norm(quadratic.gradient(problem, g, scene)) / (right or 1.0)
+    else:
+        residual = max(float(solution.history.primal[-1]), float(solution.history.dual[-1]))
+    return value, residual, difference
+
+
+def _rule_for(lam: float | str, variational: tuple[str, str] | None) -> float | str:
+    """λ, or the rule in place of "auto"; a rule of the other family is an error."""
+    if not isinstance(lam, str):
+        return lam
+    if variational is None:
+        if lam not in ("auto", *RULES):
+            raise ValueError(
+                f"the rule {lam!r} is for the variational methods; here use one of {', '.join(RULES)}"
+            )
+        return "gcv" if lam == "auto" else lam
+    method = variational[0]
+    if lam not in ("auto", *TUNING_RULES):
+        raise ValueError(
+            f"the rule {lam!r} is for the linear formula; with method {method!r} use 'auto' or one of "
+            f"{', '.join(TUNING_RULES)}"
+        )
+    return VARIATIONAL[method].default_lam if lam == "auto" else lam
+
+
 def _status(iterative: bool, info: Info, residual: float, dtype: np.dtype) -> Status:
     if not info.converged:
         return Status.NOT_CONVERGED
@@ -495,7 +747,7 @@ def _status(iterative: bool, info: Info, residual: float, dtype: np.dtype) -> St
 def solve(
     img: Array,
     psf: Array,
-    lam: float | str = "gcv",
+    lam: float | str = "auto",
     *,
     method: str = "auto",
     boundary: str = "zero",
@@ -509,6 +761,13 @@ def solve(
     max_iterations: int | None = None,
     inverse: bool = False,
     callback: Callable[[int, float], None] | None = None,
+    mask: Array | str | None = None,
+    weights: Array | None = None,
+    bounds: tuple[float, float] | str | None = None,
+    data: str | None = None,
+    background: float = 0.0,
+    delta: float | None = None,
+    denoiser: Denoiser | str | None = None,
     check: bool = True,
 ) -> Result:
     """Restore a blurred image and say everything about it.
@@ -523,7 +782,7 @@ def solve(
         measured residual, λ and how it was chosen, iterations and seconds.
         ``print(result)`` shows them.
     """
-    frames = _Frames(img, channel_axis, stack_axis)  # checked before anything is set up
+    frames = _Frames(img, channel_axis, stack_axis, mask)  # checked before anything is set up
     deblurrer = Deblurrer(
         psf,
         frames.stack.shape[1:],
@@ -539,6 +798,13 @@ def solve(
         max_iterations=max_iterations,
         inverse=inverse,
         callback=callback,
+        mask=mask,
+        weights=weights,
+        bounds=bounds,
+        data=data,
+        background=background,
+        delta=delta,
+        denoiser=denoiser,
         gpu=get_xp(frames.stack) is not np,
     )
     return deblurrer._solve(frames, check)
@@ -547,7 +813,7 @@ def solve(
 def reconstruct(
     img: Array,
     psf: Array,
-    lam: float | str = "gcv",
+    lam: float | str = "auto",
     *,
     method: str = "auto",
     boundary: str = "zero",
@@ -561,8 +827,20 @@ def reconstruct(
     max_iterations: int | None = None,
     inverse: bool = False,
     callback: Callable[[int, float], None] | None = None,
+    mask: Array | str | None = None,
+    weights: Array | None = None,
+    bounds: tuple[float, float] | str | None = None,
+    data: str | None = None,
+    background: float = 0.0,
+    delta: float | None = None,
+    denoiser: Denoiser | str | None = None,
 ) -> Array:
-    """Restore a blurred image: the minimiser f of ‖H f − g‖² + λ ‖f‖².
+    """Restore a blurred image: the minimiser f of ‖H f − g‖² + λ ‖f‖², or of another fit and another penalty.
+
+    The linear formula is what is solved unless a variational method is named or a mask, weights, bounds, a noise
+    model, a background or a denoiser is given; nothing is changed silently (``solve(...).reason`` says what was
+    taken and why). The variational methods minimise D(W; H f + b, g) + λ R(L f) subject to bounds; see
+    `deblur.variational`.
 
     Parameters
     ----------
@@ -575,11 +853,17 @@ def reconstruct(
     psf : (m, n) array
         Point spread function, odd or even, not larger than the image. Used as
         it is; one that keeps the brightness sums to one.
-    lam : float or {"gcv", "discrepancy", "lcurve", "upre"}
-        The regularisation parameter λ >= 0, or the rule that chooses it.
+    lam : float or str
+        The regularisation parameter λ >= 0, or the rule that chooses it: for
+        the linear formula one of `deblur.regularization.RULES` (``"auto"`` is
+        ``"gcv"``), for a variational method one of `deblur.variational.RULES`
+        (``"auto"`` takes the one that is sound for the data term).
     method : str
-        ``"auto"`` takes the cheapest exact method (see `choose_method`); any
-        name in `METHODS` overrides it. A method that cannot serve says why.
+        ``"auto"`` takes the cheapest exact method for the linear formula (see
+        `choose_method`), or ``"gradient"`` if a mask, weights, bounds, noise
+        model or background is given, ``"pnp"`` if a denoiser is; any name in
+        `METHODS` or `deblur.variational.METHODS` overrides it. A method that
+        cannot serve says why.
     boundary : {"zero", "periodic", "reflect", "antireflect", "unknown"}
         How the scene goes on beyond the frame. For a photograph it is
         ``"unknown"``: nothing is assumed.
@@ -609,6 +893,30 @@ def reconstruct(
         Form (HHᵀ + λI)⁻¹ and multiply by it, with the methods that can.
     callback : callable, optional
         Called with (iterations so far, relative residual) as an iterative method goes on.
+    mask : array of bool or "auto", optional
+        True at the pixels to hide (dead, saturated, hit by an impulse), for
+        the image's rows and columns or its full shape. What a hidden pixel
+        holds, NaN included, has no effect. ``"auto"`` detects impulses
+        (`deblur.variational.impulses.detect`).
+    weights : array, optional
+        A weight >= 0 for each pixel, shaped like `mask`; the inverse variance
+        of the noise, if that is known. 0 hides a pixel.
+    bounds : (float, float) or "nonnegative", optional
+        Least and largest value that the scene may have; either may be infinite.
+    data : {"gaussian", "poisson", "l1", "huber"}, optional
+        The noise model: least squares (default); Kullback-Leibler, for photon
+        counts (default for ``"richardson-lucy"``); absolute deviation, for
+        impulses that no mask names; Huber's mixture of the first and the third.
+    background : float
+        Light on the sensor that was not blurred, on the scale of the image:
+        g = H f + background + noise.
+    delta : float, optional
+        Where Huber's term turns from squares to absolute values; by default
+        1.345 standard deviations of the noise, given or estimated.
+    denoiser : callable or str, optional
+        For ``"pnp"``: ``denoiser(image, sigma)`` returns `image` without noise
+        of standard deviation `sigma`; (P, Q), or (P, Q, C) for colour. Or a
+        name in `deblur.variational.denoisers`.
 
     Returns
     -------
@@ -621,7 +929,7 @@ def reconstruct(
     ValueError, TypeError
         For input that makes no sense, before any work starts.
     MethodError
-        If the method asked for cannot serve the problem.
+        If the method asked for cannot serve the problem, or the linear formula what was asked of it.
     InsufficientMemoryError
         If a matrix would not fit memory, with the figures.
     SingularMatrixError
@@ -665,4 +973,11 @@ def reconstruct(
         max_iterations=max_iterations,
         inverse=inverse,
         callback=callback,
+        mask=mask,
+        weights=weights,
+        bounds=bounds,
+        data=data,
+        background=background,
+        delta=delta,
+        denoiser=denoiser,
     ).image

@@ -42,11 +42,14 @@ class VariationalMethod:
         One line for help texts.
     module : str
         Where it is solved, below `deblur.variational`.
+    default_lam : float or "auto"
+        λ where none is given; "auto" tunes it (`deblur.variational.tuning`).
     """
 
     name: str
     summary: str
     module: str
+    default_lam: float | str = "auto"
 
     @property
     def _solver(self) -> Any:
@@ -71,8 +74,13 @@ METHODS: dict[str, VariationalMethod] = {
         VariationalMethod("tv-aniso", "λ Σ|∂₁f| + |∂₂f|, total variation along the axes", "admm"),
         VariationalMethod("tv2", "λ Σ(|∇f| + |∇²f|), edges without staircases", "admm"),
         VariationalMethod("pnp", "any denoiser as the prior (plug and play)", "admm"),
-        VariationalMethod("richardson-lucy", "multiplicative steps for photon counts", "richardson_lucy"),
+        VariationalMethod(
+            "richardson-lucy", "multiplicative steps for photon counts", "richardson_lucy", 0.0
+        ),
     )
 }
 
-__all__ = ["METHODS", "VariationalMethod"]
+#: The rules of `deblur.variational.tuning` that choose λ.
+RULES = ("whiteness", "discrepancy", "sure")
+
+__all__ = ["METHODS", "RULES", "VariationalMethod"]
