@@ -361,6 +361,7 @@ class _Store:
                     self.sessions.append(entry["session"])
                 else:
                     row = Row(**entry["row"])
+                    row.history = [(i, r) for i, r in row.history]
                     # What a session could not run may run now; what it measured stands.
                     if row.status not in ("not installed", "refused"):
                         self._rows[row.key] = row

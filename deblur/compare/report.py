@@ -380,8 +380,30 @@ class _Panel:
             "traces of the picture.</figcaption></figure>",
             f'<figure><img alt="Point spread function" src="{uris[f"{self.id}-psf"]}"><figcaption>PSF, '
             f"{self.case.psf.shape[0]} × {self.case.psf.shape[1]} pixels, enlarged</figcaption></figure>",
-            "</div></div></div>",
+            '</div><div class="facts" hidden></div></div></div>',
         ]
+
+    def _facts(self, group: _Group) -> str:
+        """What the viewer says of the picture at the right of its line."""
+        row = group.rows[0]
+        quality = [
+            f"{cell(row, name)}{unit}"
+            for name, unit in (
+                ("psnr", " dB"),
+                ("gain", " dB against the blurred picture"),
+                ("ssim", " SSIM"),
+            )
+            if cell(row, name)
+        ]
+        facts = [("Methods" if len(group.rows) > 1 else "Method", ", ".join(r.label for r in group.rows))]
+        if quality:
+            facts.append(("Quality", ", ".join(quality)))
+        beyond = row.assumes + ("" if row.assumes == self.case.boundary else f", not {self.case.boundary}")
+        facts.append(("Assumes beyond the frame", beyond))
+        facts.append((cell(row, "value") or "Parameter", row.setting))
+        facts += [(f"Note on {r.label}", r.note) for r in group.rows if r.note]
+        inner = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in facts)
+        return f'<div id="{group.id}-facts" hidden><dl>{inner}</dl></div>'
 
     def _gallery(self, uris: dict[str, str]) -> list[str]:
         groups = [group for group in self.groups if group.id in uris]
@@ -410,6 +432,7 @@ class _Panel:
                 pair += (
                     f'<img id="{group.id}-residual" alt="Its residual" src="{uris[f"{group.id}-residual"]}">'
                 )
+            out.append(self._facts(group))
             out.append(
                 f'<figure class="card"><div class="pair">{pair}</div><figcaption><b>{names}</b>'
                 f'{", " + figure if figure else ""}<br><button type="button" data-viewer="{self.viewer}" '

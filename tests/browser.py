@@ -1,0 +1,194 @@
+"""A headless Chromium, driven through its debugging pipe with the standard library alone.
+
+Only what the tests of the HTML report need: load a page, evaluate, click, press keys, take a picture, and hear
+of every message on the console, every exception and every request.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import select
+import shutil
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+
+def find() -> str | None:
+    """The path of a Chromium, or None."""
+    return next((path for name in NAMES if (path := shutil.which(name))), None)
+
+
+class Browser:
+    """One headless Chromium with one page."""
+
+    def __init__(self, width: int = 1280, height: int = 900) -> None:
+        path = find()
+        assert path is not None
+        self._folder = tempfile.TemporaryDirectory(prefix="deblur-browser-", ignore_cleanup_errors=True)
+        read_commands, self._out = os.pipe()
+        self._in, write_events = os.pipe()
+
+        def hand_over() -> None:  # the pipe's ends are file descriptors 3 and 4 in the browser
+            a, b = os.dup(read_commands), os.dup(write_events)
+            os.dup2(a, 3)
+            os.dup2(b, 4)
+
+        command = [
+            path, "--headless=new", "--remote-debugging-pipe", f"--user-data-dir={self._folder.name}", "--disable-gpu",
+            "--no-first-run", "--hide-scrollbars", "--disable-dev-shm-usage", "--disable-extensions",
+            "--disable-background-networking", "--disable-component-update",
+        ]  # fmt: skip
+        if os.geteuid() == 0:
+            command.append("--no-sandbox")  # Chromium refuses to sandbox root
+        self._process = subprocess.Popen(
+            [*command, "about:blank"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            close_fds=False,
+            pass_fds=(),
+            preexec_fn=hand_over,
+        )
+        os.close(read_commands)
+        os.close(write_events)
+        self._buffer = b""
+        self._number = 0
+        self.events: list[dict[str, Any]] = []
+        target = self._send("Target.createTarget", {"url": "about:blank"})["targetId"]
+        self._session = self._send("Target.attachToTarget", {"targetId": target, "flatten": True})[
+            "sessionId"
+        ]
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self.call(f"{domain}.enable")
+        self.resize(width, height)
+
+    def __enter__(self) -> Browser:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the browser that was started here."""
+        os.close(self._out)
+        try:
+            self._process.wait(timeout=5)  # it ends when its pipe does
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        os.close(self._in)
+        self._folder.cleanup()
+
+    # -- the pipe ----------------------------------------------------------------------------
+
+    def _send(
+        self, method: str, parameters: dict[str, Any] | None = None, session: str | None = None
+    ) -> dict[str, Any]:
+        self._number += 1
+        message = {"id": self._number, "method": method, "params": parameters or {}}
+        if session:
+            message["sessionId"] = session
+        os.write(self._out, json.dumps(message).encode() + b"\0")
+        deadline = time.monotonic() + 60
+        while True:
+            reply = self._receive(deadline)
+            if reply.get("id") == self._number:
+                if "error" in reply:
+                    raise RuntimeError(f"{method}: {reply['error']}")
+                return reply["result"]
+
+    def _receive(self, deadline: float) -> dict[str, Any]:
+        while b"\0" not in self._buffer:
+            ready, _, _ = select.select([self._in], [], [], max(0.0, deadline - time.monotonic()))
+            if not ready:
+                raise TimeoutError("the browser does not answer")
+            chunk = os.read(self._in, 1 << 20)
+            if not chunk:
+                raise RuntimeError("the browser has ended")
+            self._buffer += chunk
+        line, _, self._buffer = self._buffer.partition(b"\0")
+        message = json.loads(line)
+        if "id" not in message:
+            self.events.append(message)
+        return message
+
+    def call(self, method: str, **parameters: Any) -> dict[str, Any]:
+        """A command of the DevTools protocol to the page."""
+        return self._send(method, parameters, self._session)
+
+    # -- what tests do -----------------------------------------------------------------------
+
+    def open(self, path: Path) -> None:
+        """Load a file, and wait until its scripts have run."""
+        self.events.clear()
+        self.call("Page.navigate", url=path.resolve().as_uri())
+        deadline = time.monotonic() + 30
+        while (
+            self.evaluate("document.readyState + (document.documentElement?.dataset.ready || '')")
+            != "completeyes"
+        ):
+            assert time.monotonic() < deadline, "the page's scripts did not come to their end"
+            time.sleep(0.05)
+
+    def evaluate(self, expression: str) -> Any:
+        """The value of a JavaScript expression."""
+        reply = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        if "exceptionDetails" in reply:
+            raise RuntimeError(reply["exceptionDetails"])
+        return reply["result"].get("value")
+
+    def click(self, expression: str, *, at: tuple[float, float] = (0.5, 0.5)) -> None:
+        """Press and release the mouse on an element, at a fraction of its width and height."""
+        box = self.evaluate(
+            f"(() => {{ const e = {expression}; e.scrollIntoView({{block: 'center', inline: 'center'}});"
+            "const r = e.getBoundingClientRect(); return [r.x, r.y, r.width, r.height]; })()"
+        )
+        x, y = box[0] + at[0] * box[2], box[1] + at[1] * box[3]
+        for kind in ("mousePressed", "mouseReleased"):
+            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+
+    def key(self, name: str, code: int) -> None:
+        """Press and release a key."""
+        for kind in ("rawKeyDown", "keyUp"):
+            self.call("Input.dispatchKeyEvent", type=kind, key=name, code=name, windowsVirtualKeyCode=code)
+
+    def resize(self, width: int, height: int, mobile: bool = False) -> None:
+        """Set the size of the window in CSS pixels."""
+        self.call(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=mobile
+        )  # fmt: skip
+
+    def scheme(self, name: str) -> None:
+        """Light or dark, as the system would say."""
+        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": name}])
+
+    def screenshot(self, path: Path, whole: bool = True) -> None:
+        """A PNG of the page."""
+        reply = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
+        path.write_bytes(base64.b64decode(reply["data"]))
+
+    def complaints(self) -> list[str]:
+        """Errors and warnings of the console and uncaught exceptions since the page was opened."""
+        found = []
+        for event in self.events:
+            kind, details = event["method"], event["params"]
+            if kind == "Runtime.exceptionThrown":
+                found.append(details["exceptionDetails"]["text"])
+            elif kind == "Runtime.consoleAPICalled" and details["type"] in ("error", "warning", "assert"):
+                found.append(str(details["args"]))
+            elif kind == "Log.entryAdded" and details["entry"]["level"] in ("error", "warning"):
+                found.append(details["entry"]["text"])
+        return found
+
+    def requests(self) -> list[str]:
+        """Addresses that the page asked for, but for itself and what it carries inside."""
+        asked = [
+            e["params"]["request"]["url"] for e in self.events if e["method"] == "Network.requestWillBeSent"
+        ]
+        return [url for url in asked if not url.startswith(("file:", "data:"))]

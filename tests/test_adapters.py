@@ -1,0 +1,178 @@
+"""The contestants of `deblur.compare`: all of them there, each given the blur as it understands it."""
+
+import importlib.util
+import sys
+import types
+
+import numpy as np
+import pytest
+import scipy.ndimage
+
+import deblur
+from deblur import compare
+from deblur.compare import adapters
+from deblur.compare.adapters import base
+from deblur.compare.cases import Task
+
+CONTESTANTS = adapters.contestants()
+OUTSIDE = [name for name, c in CONTESTANTS.items() if c.module]
+
+
+# Other people's packages warn as they like.
+outside = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(scope="module")
+def scene():
+    """Blobs that end well inside the frame, so that every boundary is the same."""
+    rng = np.random.default_rng(5)
+    inside = scipy.ndimage.gaussian_filter(rng.random((28, 24)) > 0.8, 1.0, output=float)
+    return np.pad(inside / inside.max(), 16)
+
+
+def test_every_method_of_deblur_takes_part():
+    assert set(deblur.METHODS) | {"auto"} <= set(CONTESTANTS)
+    variational = pytest.importorskip("deblur.variational")
+    assert set(variational.METHODS) <= set(CONTESTANTS)
+
+
+def test_what_a_contestant_says_of_itself():
+    for name, contestant in CONTESTANTS.items():
+        assert contestant.name == name
+        assert contestant.summary
+        assert contestant.family
+        assert bool(contestant.module) == bool(contestant.install)
+        if contestant.search:
+            assert contestant.parameter
+            assert 0 < contestant.search[0] < contestant.search[1]
+        assert contestant.own_boundary in (None, *deblur.BOUNDARIES)
+
+
+def test_a_package_that_is_absent_says_how_to_install_it():
+    absent = base.Contestant("x", "X", "x", module="no_such_package", install="pip install x")
+    assert absent.missing() == "not installed: pip install x"
+    assert CONTESTANTS["auto"].missing() is None
+    for name in OUTSIDE:
+        missing = CONTESTANTS[name].missing()
+        installed = importlib.util.find_spec(CONTESTANTS[name].module) is not None
+        assert (missing is None) == installed
+        assert installed or "pip install" in missing
+
+
+def test_centred_psf_blurs_as_the_even_one(rng):
+    for shape in ((4, 4), (3, 6), (1, 2), (5, 5)):
+        psf = rng.random(shape)
+        centred = base.centred(psf)
+        assert all(n % 2 == 1 for n in centred.shape)
+        picture = rng.random((12, 13))
+        same = deblur.Blur(centred, picture.shape).forward(picture)
+        assert np.abs(deblur.Blur(psf, picture.shape).forward(picture) - same).max() <= 1e-12
+
+
+@outside
+@pytest.mark.parametrize("name", OUTSIDE)
+@pytest.mark.parametrize("shape", [(5, 5), (4, 6)])
+def test_outside_methods_are_given_the_blur_the_right_way_round(name, shape, scene, rng):
+    """An asymmetric, even PSF: a flipped or shifted one would restore another picture or displace it."""
+    contestant = CONTESTANTS[name]
+    if contestant.missing():
+        pytest.skip(contestant.missing())
+    psf = rng.random(shape) ** 3
+    psf /= psf.sum()
+    boundary = contestant.own_boundary or "zero"
+    blurred = deblur.Blur(psf, scene.shape, "zero").forward(scene)
+    task = Task(blurred, psf, boundary)
+    assert contestant.refuses(task) is None
+    value = {"skimage-wiener": 1e-3, "scico-tv": 1e-4}.get(name, contestant.choose(task).value)
+    restored = np.asarray(contestant.prepare(task, value)(blurred.copy()).image)
+    assert restored.shape == scene.shape
+    error = np.linalg.norm(restored - scene)
+    assert error <= 0.7 * np.linalg.norm(blurred - scene)
+    again = deblur.Blur(psf, scene.shape, "zero").forward(restored)
+    assert np.linalg.norm(again - blurred) <= 0.05 * np.linalg.norm(blurred)
+
+
+@outside
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_outside_methods_take_colour(name, scene):
+    contestant = CONTESTANTS[name]
+    if contestant.missing():
+        pytest.skip(contestant.missing())
+    colour = np.stack([scene, scene[::-1], 0.5 * scene], axis=-1)
+    task = Task(colour, deblur.psf.gaussian(3, 1), contestant.own_boundary or "zero")
+    setting = contestant.choose(task)
+    restored = np.asarray(contestant.prepare(task, setting.value)(colour.copy()).image)
+    grey = Task(scene, task.psf, task.boundary)
+    alone = np.asarray(contestant.prepare(grey, setting.value)(scene.copy()).image)
+    assert np.abs(restored[..., 0] - alone).max() <= 1e-6
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_outside_methods_refuse_what_they_cannot_assume(name, scene):
+    contestant = CONTESTANTS[name]
+    psf = deblur.psf.gaussian(3, 1)
+    served = [b for b in deblur.BOUNDARIES if contestant.refuses(Task(scene, psf, b)) is None]
+    assert served == ([contestant.own_boundary] if contestant.own_boundary else list(deblur.BOUNDARIES))
+
+
+def test_ours_are_what_deblur_solve_gives(scene):
+    psf = np.random.default_rng(2).random((4, 3))
+    psf /= psf.sum()
+    for boundary, lam in (("zero", 1e-2), ("unknown", 1e-2), ("unknown", "gcv"), ("reflect", "upre")):
+        g = deblur.degrade(scene, psf, noise=0.01, seed=1)
+        task = Task(g, psf, boundary, lam)
+        for name in ("auto", "pcg"):
+            contestant = CONTESTANTS[name]
+            setting = contestant.choose(task)
+            answer = contestant.prepare(task, setting.value)(g)
+            expected = deblur.solve(g, psf, lam, method=name, boundary=boundary)
+            assert setting.value == pytest.approx(expected.lam, rel=1e-6)
+            assert np.abs(answer.image - expected.image).max() <= 1e-6
+            assert answer.residual <= 1e-6
+        assert (setting.curve is None) == (lam == 1e-2)
+
+
+def test_a_dense_method_is_refused_by_the_cost_model(scene):
+    task = Task(np.zeros((256, 256)), deblur.psf.gaussian(9, 1.5), "zero", 1e-2)
+    try:
+        seconds = CONTESTANTS["gauss-seidel"].predicted(task, 1e-2)
+    except MemoryError as error:
+        assert "free" in str(error)
+    else:
+        assert seconds > 20
+    assert CONTESTANTS["auto"].predicted(task, 1e-2) is None
+    assert CONTESTANTS["kronecker"].predicted(task, 1e-2) < 20
+
+
+def test_trips_is_called_as_its_source_says(scene, monkeypatch):
+    """TRIPs-Py is on no package index; a stand-in with its signature, solving by SciPy, is called instead."""
+
+    def hybrid_lsqr(A, b, n_iter, regparam="gcv", x_true=None, **kwargs):
+        assert x_true is None
+        assert b.shape == (A.shape[0], 1)
+        x = scipy.sparse.linalg.lsqr(A, b.ravel(), iter_lim=n_iter)[0]
+        return x.reshape(-1, 1), {"its": n_iter}
+
+    module = types.ModuleType("trips.solvers.Hybrid_LSQR")
+    module.hybrid_lsqr = hybrid_lsqr
+    for name in ("trips", "trips.solvers"):
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    psf = deblur.psf.gaussian(5, 1)
+    for boundary in ("zero", "unknown"):
+        g = deblur.Blur(psf, scene.shape, "zero").forward(scene)
+        task = Task(g, psf, boundary)
+        contestant = CONTESTANTS["trips-hybrid-lsqr"]
+        restored = contestant.prepare(task, contestant.choose(task).value)(g).image
+        assert restored.shape == g.shape
+        assert np.linalg.norm(restored - scene) < 0.7 * np.linalg.norm(g - scene)
+
+
+def test_variational_methods_run_or_say_why():
+    variational = pytest.importorskip("deblur.variational")
+    names = [*variational.METHODS, "tv, mask auto"]
+    found = compare.run("camera64", "gaussian:5,1", 0.01, "unknown", names, size=32, repeats=1, memory=False)
+    for row in found.rows[1:]:
+        assert row.status in ("ok", "refused", "failed"), row
+        assert (row.status == "ok") == (row.mse is not None)
+        assert row.status == "ok" or row.reason
