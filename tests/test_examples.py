@@ -1,0 +1,295 @@
+"""The scripts under examples/ run, and their tables say what they claim."""
+
+import importlib
+import json
+import math
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+import deblur
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+# As printed in the thesis.
+TABLE_6_3 = {
+    "Blurred, no noise": (0.0032, 6.6104e-5),
+    "Blurred, salt & pepper": (0.0087, 0.0112),
+    "Blurred, Gaussian": (0.0047, 0.0044),
+    "Sharpened, no noise": (0.2469, 1.0408e-11),
+    "Sharpened, salt & pepper": (0.2469, 0.03),
+    "Sharpened, Gaussian": (0.2459, 0.0034),
+}
+TABLE_5_1 = {4096: 24.29, 6400: 60 + 27.46, 9216: 4 * 60 + 19.31, 16384: 24 * 60 + 56.89}
+
+
+@pytest.fixture
+def example(monkeypatch):
+    """The module of a script of that name."""
+    monkeypatch.syspath_prepend(EXAMPLES)
+    yield importlib.import_module
+    for name in [name for name in sys.modules if name.startswith(("table_", "_recorded"))]:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def results(example, monkeypatch, tmp_path):
+    """A folder in the place of benchmarks/results; `results(name, record)` writes a file there."""
+    recorded = example("_recorded")
+    monkeypatch.setattr(recorded, "RESULTS", tmp_path)
+    monkeypatch.setattr(recorded, "find_gpu", lambda: None)
+
+    def write(name, record, **environment):
+        gpu = {"name": "Testcard 9"}
+        environment = {"date": "2020-02-02", "commit": "abcdef1234", "gpu": gpu, **environment}
+        (tmp_path / f"{name}.json").write_text(json.dumps({"environment": environment, "results": record}))
+
+    return write
+
+
+def test_formulas_prints_its_table(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["formulas.py", "--check"])
+    runpy.run_path(str(EXAMPLES / "formulas.py"), run_name="__main__")
+    rows = capsys.readouterr().out.splitlines()[-2:]
+    symmetric, shaken = ([float(x) for x in row.split()[-2:]] for row in rows)
+    assert symmetric[0] == symmetric[1]
+    assert shaken[0] > shaken[1] + 3
+
+
+# ---------------------------------------------------------------- table 6.3
+
+
+@pytest.fixture(scope="module")
+def mse():
+    sys.path.insert(0, str(EXAMPLES))
+    try:
+        module = importlib.import_module("table_mse")
+    finally:
+        sys.path.remove(str(EXAMPLES))
+    return {row.name: (row, module.measure(row)) for row in module.PUBLISHED}, module
+
+
+@pytest.fixture
+def mse_rows(mse):
+    return mse[0]
+
+
+def test_mse_published_columns_are_the_thesis(mse_rows):
+    assert {name: (row.degraded, row.recovered) for name, (row, _) in mse_rows.items()} == TABLE_6_3
+
+
+def test_mse_of_every_degraded_image_is_within_a_tenth_of_the_published(mse_rows):
+    for name, (_, found) in mse_rows.items():
+        assert abs(found["degraded"] / TABLE_6_3[name][0] - 1) <= 0.1, name
+
+
+def test_mse_plain_formula_reproduces_the_blurred_noisy_rows(mse_rows):
+    for name in ("Blurred, salt & pepper", "Blurred, Gaussian"):
+        assert abs(math.log(mse_rows[name][1]["at best λ"] / TABLE_6_3[name][1])) <= math.log(1.4), name
+
+
+@pytest.mark.parametrize("name", ["Blurred, no noise", "Sharpened, no noise"])
+def test_mse_rows_without_noise_mirror_the_lambda(mse, name):
+    rows, module = mse
+    row, found = rows[name]
+    assert found["at best λ"] <= 1e-20  # the best λ is none
+    image, psf = module.degrade(row, module.scene())
+    restored = deblur.reconstruct(image, psf, found["λ of the published error"])
+    assert abs(deblur.metrics.mse(module.scene(), restored) / TABLE_6_3[name][1] - 1) <= 1e-4
+
+
+def test_mse_no_row_of_the_plain_formula_is_better_than_its_best(mse_rows):
+    for name, (_, found) in mse_rows.items():
+        assert found["at best λ"] <= found["at chosen λ"], name
+
+
+# ---------------------------------------------------------------- table 5.1
+
+
+@pytest.fixture
+def inversion(example, monkeypatch):
+    module = example("table_inversion")
+    monkeypatch.setattr(module, "FIRST", 49)  # quicker than the real one
+    return module
+
+
+def test_inversion_published_column_is_the_thesis(inversion):
+    assert pytest.approx(TABLE_5_1) == inversion.PUBLISHED
+    assert [inversion.line(n, {})[2] for n in (4096, 4225)] == ["24.29", "–"]
+
+
+def test_inversion_measures_every_method_and_draws(results, inversion, capsys, tmp_path):
+    picture = tmp_path / "times.png"
+    inversion.main(["--sizes", "64", "144", "--picture", str(picture)])
+    out = capsys.readouterr().out
+    rows = [line.split() for line in out.splitlines() if line.startswith(("64 ", "144 "))]
+    assert [len(row) for row in rows] == [9, 9, 4, 4]
+    assert all(float(x) > 0 for row in rows for x in row[-3:])
+    assert "not recorded yet" in out
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_inversion_shows_the_recorded_gpu_and_says_so(results, inversion, capsys):
+    times = {"cupy.linalg.inv": {"median_s": 0.5}, "cholesky_inverse": {"median_s": 0.125}}
+    results("gpu_inverse", {"sizes": [{"n": 64, "dtype": "float64", "times": times}]})
+    inversion.main(["--sizes", "64"])
+    gpu = capsys.readouterr().out.split("GPU, float64, ")[1]
+    assert gpu.startswith("recorded on 2020-02-02 on Testcard 9, commit abcdef1: seconds")
+    assert gpu.splitlines()[3].split() == ["64", "8", "x", "8", "–", "0.5", "–", "0.125", "–"]
+
+
+def test_inversion_recorded_ratios_are_those_of_the_seconds(results, inversion, capsys):
+    times = {"cupy.linalg.inv": {"median_s": 0.5}, "cholesky_inverse": {"median_s": 0.125}}
+    results("gpu_inverse", {"sizes": [{"n": 64, "dtype": "float64", "times": times}]})
+    inversion.main(["--sizes", "64"])
+    assert capsys.readouterr().out.splitlines()[-1].split() == ["64", "–", "4.00", "–"]
+
+
+def test_inversion_refuses_with_figures_what_does_not_fit(results, inversion, capsys, monkeypatch):
+    monkeypatch.setattr(inversion, "free_memory", lambda xp: 1 << 20)
+    inversion.main(["--sizes", "64", "784"])
+    out = capsys.readouterr().out
+    assert "n = 784 was not run: 4 matrices take 18.76 MiB, and 1 MiB are free" in out
+    assert "n = 64 was not run" not in out
+
+
+def test_inversion_leaves_out_what_would_take_longer_than_the_limit(results, inversion, capsys):
+    inversion.main(["--sizes", "784", "--limit", "1e-9"])
+    assert capsys.readouterr().out.count("was not run at n = 784: it would take about") == 4
+
+
+def test_inversion_of_something_else_than_a_square_image_is_refused(inversion):
+    with pytest.raises(SystemExit, match="1000 is not the number of pixels of a square image"):
+        inversion.main(["--sizes", "1000"])
+
+
+def test_inversion_believes_no_wrong_inverse(results, inversion, monkeypatch):
+    monkeypatch.setitem(inversion.METHODS, "Gauss-Jordan", lambda xp, a: xp.linalg.inv(a) * 1.01)
+    with pytest.raises(SystemExit, match="wrong inverse"):
+        inversion.main(["--sizes", "64"])
+
+
+# ---------------------------------------------------------------- QR
+
+
+def test_qr_measures_here_and_prints_what_was_recorded(results, example, capsys, monkeypatch):
+    cell = {
+        "rows": 8,
+        "columns": 4,
+        "batch": 7,
+        "kernel": "single-launch",
+        "times": {"ours": {"median_s": 0.001}, "jax": {"median_s": 0.004}},
+        "best_peer": "jax",
+        "speedup_over_best": 4.0,
+        "speedup_over": {"jax": 4.0},
+        "errors_over_sqrt_n_eps": {"orthogonality": 1.5, "backward": 0.25},
+    }
+    results("gpu_qr", {"grid": [cell]})
+    module = example("table_qr")
+    monkeypatch.setattr(module, "GRID", {(6, 6): (1,), (9, 5): (3,), (4000, 4000): (1,)})
+    module.main([])
+    out = capsys.readouterr().out
+    measured = [line.split() for line in out.splitlines() if "LAPACK " in line]
+    assert [row[:4] for row in measured] == [["6", "x", "6", "1"], ["9", "x", "5", "3"]]
+    assert all(0 < float(row[-1]) <= 10 and 0 <= float(row[-2]) <= 10 for row in measured)
+    assert "left out (1 larger cells)" in out
+    assert "No GPU here. QR on a GPU, float32, recorded on 2020-02-02 on Testcard 9" in out
+    assert out.splitlines()[-1].split() == [
+        *"8x4",
+        "7",
+        "single-launch",
+        "1",
+        "4",
+        "4.0",
+        "(jax)",
+        "1.5",
+        "0.25",
+    ]
+
+
+def test_qr_says_when_nothing_was_recorded(results, example, capsys, monkeypatch):
+    module = example("table_qr")
+    monkeypatch.setattr(module, "GRID", {(6, 6): (1,)})
+    module.main([])
+    assert "has not been recorded yet" in capsys.readouterr().out
+
+
+def test_qr_of_the_repository_is_what_was_recorded(example, capsys, monkeypatch):
+    module = example("table_qr")
+    monkeypatch.setattr(module, "GRID", {(6, 6): (1,)})
+    monkeypatch.setattr(module, "find_gpu", lambda: None)
+    module.main([])
+    record = module.recorded("gpu_qr")
+    last = record["results"]["grid"][-1]
+    assert record["environment"]["gpu"]["name"] in capsys.readouterr().out
+    assert last["speedup_over_best"] == pytest.approx(
+        last["times"][last["best_peer"]]["median_s"] / last["times"]["ours"]["median_s"]
+    )
+
+
+SWEEPS = {
+    "sweeps": [
+        {
+            "figure": 9,
+            "action": "delete",
+            "which": "col",
+            "m": 100,
+            "n": 50,
+            "p": 10,
+            "k": k,
+            "update_s": 0.001,
+            "refactor_s": {"scipy.linalg.qr": 0.02, "ours": full},
+            "planned": "update",
+            "keep_q": True,
+        }
+        for k, full in ((0, 0.002), (40, 0.006))
+    ]
+}
+
+
+def test_qr_update_measures_four_updates_that_agree_with_factoring_anew(example):
+    rows = example("table_qr_update").here(40, 12, 3, repeats=1)
+    assert [row[0] for row in rows] == ["columns added", "columns removed", "rows added", "rows removed"]
+    assert all(float(row[-1]) <= 1e-12 and row[-2] in ("update", "refactor") for row in rows)
+    assert all(float(row[1]) > 0 and float(row[2]) > 0 for row in rows)
+
+
+def test_qr_update_prints_the_best_cell_against_the_fastest_rival(results, example, capsys, tmp_path):
+    results("qr_update_gpu", SWEEPS)
+    picture = tmp_path / "updating.png"
+    example("table_qr_update").main(["--shape", "40", "12", "3", "--picture", str(picture)])
+    out = capsys.readouterr().out
+    assert "Sweeps on a GPU: no GPU here; recorded on 2020-02-02 on Testcard 9, commit abcdef1" in out
+    assert "columns removed      6.00       13.5" in out
+    assert "qr_update_cpu.json has not been recorded yet" in out
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("shape", ["40 12 29", "40 12 0", "12 12 1", "40 12 12"])
+def test_qr_update_refuses_a_shape_that_has_no_update(example, shape):
+    with pytest.raises(SystemExit, match="needs 0 < P < N <= M - P"):
+        example("table_qr_update").main(["--shape", *shape.split()])
+
+
+# ---------------------------------------------------------------- figures that were recorded
+
+
+def test_origin_names_a_cpu_where_there_was_no_gpu(example):
+    environment = {
+        "date": "2020-02-02",
+        "commit": "abcdef1234",
+        "gpu": None,
+        "cpu": "Abacus",
+        "cpus_usable": 2,
+    }
+    origin = example("_recorded").origin({"environment": environment})
+    assert origin == "recorded on 2020-02-02 on Abacus, 2 cores, commit abcdef1"
+
+
+def test_table_columns_are_aligned(example, capsys):
+    example("_recorded").show(["name", "x"], [["a", "10.5"], ["longer", "1"]])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == ["name       x", "a       10.5", "longer     1"]
+    assert len({len(line) for line in lines}) == 1
