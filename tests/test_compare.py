@@ -196,7 +196,7 @@ def test_whatever_a_method_does_the_others_still_run(picture, monkeypatch, capsy
         return g
 
     def chatter(g):
-        print("hello")
+        print("hello")  # noqa: T201
         warnings.warn("beware", stacklevel=1)
         return g
 
@@ -531,8 +531,10 @@ def test_command_writes_tables_and_a_page(tmp_path, capsys, picture):
     deblur.image.write(kernel, deblur.psf.parse(PSF))
     before = path.read_bytes(), kernel.read_bytes()
     out = tmp_path / "out"
-    arguments = ["compare", "--image", str(path), "--psf", str(kernel), "--noise", "gaussian:0.01", "--boundary", "zero",
-                 "--method", "auto", "fft", "skimage-wiener", "--repeats", "1", "--output", str(out)]  # fmt: skip
+    arguments = [
+        "compare", "--image", str(path), "--psf", str(kernel), "--noise", "gaussian:0.01", "--boundary", "zero",
+        "--method", "auto", "fft", "skimage-wiener", "--repeats", "1", "--output", str(out),
+    ]  # fmt: skip
     assert main(arguments) == 0
     said = capsys.readouterr()
     assert said.err == ""  # no bar in a pipe

@@ -30,7 +30,7 @@ import numpy as np
 from .. import metrics
 from ..backend import Array
 from ..blur import Blur
-from ..errors import ConvergenceError
+from ..errors import ConvergenceError, MethodError
 from ..plot import cumulative_periodogram
 from .adapters.base import Answer, Contestant, Setting
 from .cases import Case, Task
@@ -341,6 +341,12 @@ def judge(
             "or take a smaller picture (--size)"
         )
         judged = Judged(row)
+    except MethodError as error:
+        row.status, row.reason = (
+            "refused",
+            _one_line(str(error).partition("cannot serve here: ")[2] or str(error)),
+        )
+        judged = Judged(row)
     except (Exception, SystemExit) as error:  # whatever other people's code raises
         row.status, row.reason = "failed", _in_words(error)
         judged = Judged(row)
@@ -398,7 +404,7 @@ def _run(
         row.value = answer.value
     residual = measure(row, case, picture)
     _timed(row, contestant, task, setting.value, settings, first)
-    if settings.memory and first[0] + first[1] <= settings.time_limit / 2:
+    if settings.memory and sum(first) <= settings.time_limit / 4:
         with Peak() as peak:
             contestant.prepare(task, setting.value)(task.blurred.copy())
         row.peak_bytes = peak.bytes
@@ -471,10 +477,10 @@ def _timed(
     settings: Settings,
     first: tuple[float, float],
 ) -> None:
-    """Medians of set-up and solve over the timed runs; as many as the time limit leaves room for."""
+    """Medians of set-up and solve over the timed runs, which may take half the time limit together."""
     spent = 0.0
     runs: list[tuple[float, float]] = []
-    while len(runs) < settings.repeats and spent + sum(first) <= settings.time_limit:
+    while len(runs) < settings.repeats and spent + sum(first) <= settings.time_limit / 2:
         g = task.blurred.copy()
         start = time.perf_counter()
         solver = contestant.prepare(task, value)
@@ -484,6 +490,8 @@ def _timed(
         runs.append((middle - start, end - middle))
         spent += end - start
     row.runs = len(runs)
+    if not runs:
+        row.note = "; ".join(filter(None, [row.note, "timed once, without a warm-up, as it takes long"]))
     setup, solve = zip(*(runs or [first]), strict=True)
     row.setup_s, row.solve_s = statistics.median(setup), statistics.median(solve)
     row.solve_min_s, row.solve_max_s = min(solve), max(solve)
