@@ -110,29 +110,34 @@ def plan_update(
     if min(m, n, p, k) < 0 or k > last:
         raise ValueError(f"no update {which} of {p} at {k} exists for a {m} x {n} matrix")
     item = np.dtype(dtype).itemsize
-    update = features(which, m, n, p, k, keep_q, rhs, item)
+    update = features(which, m, n, p, k, keep_q, rhs, item, rotations(which, p, keep_q, device))
     rows, columns = _size_afterwards(which, m, n, p)
     refactor = refactor_features(rows, columns, keep_q, rhs, item)
     rates = _rates().get(device, {})
-    name = rate_name(which, m, n, p, keep_q, device)
-    fitted = name in rates and rate_name("refactor", m, n, p, keep_q, device) in rates
+    name = rate_name(which, p, keep_q, device)
+    fitted = name in rates and rate_name("refactor", p, keep_q, device) in rates
     if fitted:
         update_s = predict(rates[name], update)
-        refactor_s = predict(rates[rate_name("refactor", m, n, p, keep_q, device)], refactor)
+        refactor_s = predict(rates[rate_name("refactor", p, keep_q, device)], refactor)
         grounds = f"{_milliseconds(update_s)} predicted against {_milliseconds(refactor_s)}"
     else:
         update_s, refactor_s = update[1] / 1e10, refactor[1] / 1e10
         grounds = (
             f"{update[1]:.2g} operations against {refactor[1]:.2g} (no times were measured on a {device})"
         )
-    choice = "update" if update_s <= refactor_s else "refactor"
+    choice = choose(update_s, refactor_s)
     words = {"update": "updating is the faster", "refactor": "a new factorisation is the faster"}[choice]
     what = f"{which.replace('_', ' ')}, p = {p} at k = {k} of a {m} x {n} matrix, {'with' if keep_q else 'without'} Q"
     return UpdatePlan(choice, f"{what}: {words}, {grounds}", update_s, refactor_s, update[1], refactor[1])
 
 
+def choose(update_seconds: float, refactor_seconds: float) -> str:
+    """The choice. An update must promise a fifth: predictions are off by as much, and a new factorisation is fresh."""
+    return "update" if update_seconds <= 0.8 * refactor_seconds else "refactor"
+
+
 def features(
-    which: str, m: int, n: int, p: int, k: int, keep_q: bool, rhs: int, item: int
+    which: str, m: int, n: int, p: int, k: int, keep_q: bool, rhs: int, item: int, rotations: bool
 ) -> tuple[float, float, float, float]:
     """What the time of an update is made of: one call, operations, bytes moved, blocks one after the other.
 
@@ -144,13 +149,19 @@ def features(
         t, width = n - k, n - k + 2 * rhs
     else:
         t, width = n, n + 2 * rhs
-    downwards = which in ("add_rows", "remove_columns")
-    operations = 2.0 * p * t * width + BLOCK * t * width + float(t) * p * p
     moved = 2.0 * n * n
+    if rotations:
+        operations = 6.0 * p * t * (m + n / 2)
+    else:
+        operations = 2.0 * p * t * width + BLOCK * t * width + float(t) * p * p
+        if keep_q:
+            operations += (4.0 * p + 2 * BLOCK) * m * t
     if keep_q:
-        operations += (4.0 * p + 2 * BLOCK) * m * t
         moved += 2.0 * m * n + 2.0 * m * p
-    if not downwards:  # the complement of Q: products with all of it, or with A and R
+    if which in (
+        "remove_rows",
+        "add_columns",
+    ):  # the complement of Q: products with all of it, or with A and R
         operations += (4.0 if keep_q else 12.0) * m * n * p + 4.0 * m * p * p
         moved += (2.0 if keep_q else 6.0) * m * (n + p)
     scale = item / 8
@@ -166,10 +177,15 @@ def refactor_features(m: int, n: int, keep_q: bool, rhs: int, item: int) -> tupl
     return 1.0, scale * operations, scale * 16.0 * m * n, float(-(-n // BLOCK))
 
 
-def rate_name(which: str, m: int, n: int, p: int, keep_q: bool, device: str) -> str:
+def rate_name(which: str, p: int, keep_q: bool, device: str) -> str:
     """Under what name the constants of this work are kept."""
-    rotations = which != "refactor" and keep_q and device == "cpu" and rotations_are_faster(which, p)
-    return f"{which}, {'Q and R' if keep_q else 'R alone'}{', rotations' if rotations else ''}"
+    rotates = which != "refactor" and rotations(which, p, keep_q, device)
+    return f"{which}, {'Q and R' if keep_q else 'R alone'}{', rotations' if rotates else ''}"
+
+
+def rotations(which: str, p: int, keep_q: bool, device: str) -> bool:
+    """Whether SciPy's rotations do the update."""
+    return keep_q and device == "cpu" and rotations_are_faster(which, p)
 
 
 def predict(rate: dict[str, float], feature: tuple[float, float, float, float]) -> float:

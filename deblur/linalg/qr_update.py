@@ -208,9 +208,8 @@ def qr_delete(
     if not 0 < p <= size - k:
         raise ValueError(f"p = {p} is out of range: from position {k} on there are {size - k} {which}s")
     xp, name = get_xp(Q), "remove_rows" if which == "row" else "remove_columns"
-    # SciPy's economic form fails, or leaves Q with a column of zeros, where e_k lies in the span of Q.
-    safe = which == "col" or not economic or (m - p >= n and float(np.square(Q[k : k + p]).sum()) < 0.9)
-    if xp is np and rotations_are_faster(name, p, economic) and safe:
+    downdates = economic and which == "row"  # the one form whose vectors may lie in the span of Q
+    if xp is np and rotations_are_faster(name, p, economic) and not (downdates and _near_span(Q, k, p, n)):
         return scipy.linalg.qr_delete(Q, R, k, p, which, overwrite_qr, False)
     if which == "col":
         Q, R = remove_columns(Q, R, n, np.arange(k, k + p))
@@ -289,6 +288,11 @@ def _close_to_span(q: np.ndarray, u: np.ndarray, which: str, economic: bool) -> 
         return False
     size = np.square(u).sum(axis=0)
     return not bool((size - np.square(q.T @ u).sum(axis=0) > 1e-2 * size).all())
+
+
+def _near_span(q: np.ndarray, k: int, p: int, n: int) -> bool:
+    """Whether unit vectors k to k + p lie near the span of Q: SciPy then fails, or leaves Q with a column of zeros."""
+    return len(q) - p < n or not np.linalg.norm(q[k : k + p], 2) < 0.995
 
 
 def _completed(q: Array, r: Array) -> tuple[Array, Array]:
@@ -421,12 +425,9 @@ def sweep_up(c: Array, z: Array, w: Array, r: Array, e: Array | None = None, q: 
 def _tpqrt(a: np.ndarray, b: np.ndarray, panel: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """QR of a triangle `a` above a rectangle `b`: the new triangle, v of V = [I; v], and T by panels."""
     tpqrt = get_lapack_funcs("tpqrt", (a, b))
-    panel = min(panel, len(a))
-    triangle, v, t, info = tpqrt(0, panel, a, b)
+    triangle, v, t, info = tpqrt(0, min(panel, len(a)), a, b)
     assert info == 0  # only a wrong argument makes it anything else
-    for i in range(0, len(a), panel):
-        t[:, i : i + panel] = np.triu(t[:, i : i + panel])
-    return np.triu(triangle), v, t
+    return triangle, v, t
 
 
 # ---------------------------------------------------------------- what the sweeps need around them
