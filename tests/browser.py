@@ -126,8 +126,7 @@ class Browser:
 
     def open(self, path: Path) -> None:
         """Load a file, and wait until its scripts have run."""
-        self.events.clear()
-        self.call("Page.navigate", url=path.resolve().as_uri())
+        self.load(path)
         deadline = time.monotonic() + 30
         while (
             self.evaluate("document.readyState + (document.documentElement?.dataset.ready || '')")
@@ -135,6 +134,14 @@ class Browser:
         ):
             assert time.monotonic() < deadline, "the page's scripts did not come to their end"
             time.sleep(0.05)
+
+    def load(self, path: Path) -> None:
+        """Load a file, scripts or not."""
+        self.events.clear()
+        self.call("Page.navigate", url=path.resolve().as_uri())
+        deadline = time.monotonic() + 30
+        while not any(event["method"] == "Page.loadEventFired" for event in self.events):
+            self._receive(deadline)
 
     def evaluate(self, expression: str) -> Any:
         """The value of a JavaScript expression."""

@@ -117,7 +117,7 @@ def _overview(comparison: Comparison) -> list[str]:
         ("Method", "text", "ascending"), ("Cases", "number", "descending"), ("Mean gain dB", "number", "descending"),
         ("Worst gain dB", "number", "descending"), ("Median solve s", "number", "ascending"),
     ]  # fmt: skip
-    out = ["<h3>All cases together</h3>", _scroll_open("All cases together"), '<table class="sortable">']
+    out = ["<h2>All cases together</h2>", _scroll_open("All cases together"), '<table class="sortable">']
     out.append(
         '<caption class="visually-hidden">Each method over all cases</caption>' + _head(heads) + "<tbody>"
     )
@@ -529,7 +529,10 @@ def _encode(pictures: dict[str, np.ndarray]) -> tuple[dict[str, str], str]:
         for name, picture in pictures.items():
             uris[name] = _data_uri(picture, form, quality, 1 if name.endswith("-psf") else shrink)
             total += len(uris[name])
-            if total > _PICTURE_BYTES:
+            # Hopeless after a few pictures is hopeless; the next level is tried.
+            if total > _PICTURE_BYTES or (
+                len(uris) >= 4 and total / len(uris) * len(pictures) > 2 * _PICTURE_BYTES
+            ):
                 break
         else:
             how = "without loss" if form == "PNG" else f"as {form} of quality {quality}"
@@ -538,10 +541,12 @@ def _encode(pictures: dict[str, np.ndarray]) -> tuple[dict[str, str], str]:
                 f"The pictures in this page are rounded to 8 bits and stored {how}{small}; the figures come from the "
                 "unrounded ones."
             )
-    names = list(pictures)
-    while sum(len(uris[name]) for name in names if name in uris) > _PICTURE_BYTES:
-        names.pop()
-    kept = {name: uris[name] for name in names if name in uris}
+    kept: dict[str, str] = {}
+    for name, picture in pictures.items():
+        uri = _data_uri(picture, form, quality, shrink)
+        if sum(map(len, kept.values())) + len(uri) > _PICTURE_BYTES:
+            break
+        kept[name] = uri
     return kept, (
         f"There are more pictures than this page can hold: {len(pictures) - len(kept)} of the last ones are left out; "
         "the figures come from the unrounded ones."
@@ -555,7 +560,7 @@ def _data_uri(picture: np.ndarray, form: str, quality: int, shrink: int) -> str:
     if shrink > 1:
         shown = shown.resize([max(1, n // shrink) for n in shown.size], Image.Resampling.LANCZOS)
     out = io.BytesIO()
-    options: dict[str, Any] = {"optimize": True} if form == "PNG" else {"quality": quality}
+    options: dict[str, Any] = {} if form == "PNG" else {"quality": quality}
     shown.save(out, form, **options)
     return f"data:image/{form.lower()};base64,{base64.b64encode(out.getvalue()).decode()}"
 

@@ -1,0 +1,447 @@
+"""The HTML page of a comparison: by its text, and looked at in a real browser."""
+
+import itertools
+import json
+import re
+from html import escape
+from html.parser import HTMLParser
+
+import browser
+import numpy as np
+import pytest
+import scipy.ndimage
+
+from deblur import compare
+from deblur.compare import Row, Settings, comparison, make_cases, report
+
+VOID = {"meta", "img", "input", "br", "circle", "path"}
+
+
+class Page(HTMLParser):
+    """Checks that tags nest, and gathers attributes."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.tags, self.ids = [], [], []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        self.ids += [value for name, value in attrs if name == "id"]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+@pytest.fixture(scope="module")
+def found():
+    """Two cases: grey with a truth, and one row of every kind."""
+    rng = np.random.default_rng(11)
+    picture = scipy.ndimage.gaussian_filter(rng.random((60, 52)), 1.5)
+    picture = (picture - picture.min()) / np.ptp(picture)
+    names = [
+        "auto",
+        "pcg",
+        "kronecker",
+        "fft",
+        "skimage-wiener",
+        "skimage-richardson-lucy",
+        "trips-hybrid-lsqr",
+    ]
+    return compare.run(
+        {"<b>mine</b>.png": picture}, "gaussian:5,1", 0.01, ["unknown", "periodic"], names, repeats=1, memory=False,
+        lam=1e-2, oracle=True, other_boundary="own",
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def page(found, tmp_path_factory):
+    path = tmp_path_factory.mktemp("page") / "page.html"
+    found.to_html(path)
+    return path
+
+
+# ------------------------------------------------------------------------------------- the text
+
+
+def test_page_is_whole_and_needs_nothing(found):
+    text = found.to_html()
+    parsed = Page(text)
+    assert len(parsed.ids) == len(set(parsed.ids))
+    for tag, attributes in parsed.tags:
+        assert tag not in ("link", "iframe", "object", "embed")
+        assert not (tag == "script" and "src" in attributes)
+        for name in ("src", "href"):
+            value = attributes.get(name)
+            assert value is None or value.startswith(("data:image/", "#"))
+            if value and value.startswith("#"):
+                assert value[1:] in parsed.ids
+        for name in ("data-view", "data-viewer", "aria-labelledby"):
+            assert name not in attributes or attributes[name] in parsed.ids
+    assert "url(" not in text
+    assert "@import" not in text
+    assert "default-src 'none'" in text
+
+
+def test_what_users_write_is_text_and_never_markup(found, monkeypatch):
+    evil = '<script>alert("1")</script>'
+    (case,) = make_cases({evil: np.ones((20, 20))}, "box:3")
+    rows = [
+        Row("k1", case.name, case.key, evil, evil, "zero", status="failed", reason=evil),
+        Row("k2", case.name, case.key, evil + "2", "", evil, parameter=evil, how="rule", setting=evil, value=1.0,
+            mse=1.0, note=evil, history=[(1, 1.0), (2, 0.5)]),
+    ]  # fmt: skip
+    sessions = [{**found.sessions[0], "cpu": evil}]
+    pictures = {"k2-restored": np.zeros((20, 20), np.uint8)}
+    made = comparison.Comparison(rows, [case], Settings(), sessions, pictures=pictures)
+    text = made.to_html()
+    assert "alert" in text
+    assert "<script>alert" not in text
+    assert sum(tag == "script" for tag, _ in Page(text).tags) == 1
+    assert "<script>alert" not in made._repr_html_()
+
+
+def test_every_row_is_on_the_page_with_its_reason(found):
+    text = found.to_html()
+    for row in found.rows:
+        assert row.label in text
+        if row.status != "ok":
+            assert escape(row.reason.removeprefix("not installed: ")) in text
+    assert "gaussian noise 0.01, boundary periodic" in text
+    for _, heading, meaning in comparison.COLUMNS:
+        assert heading in text
+        assert escape(meaning) in text
+    for session in found.sessions:
+        assert session["packages"]["numpy"] in text
+    assert "&lt;b&gt;mine&lt;/b&gt;.png" in text
+
+
+def test_page_stays_below_5_mb(rng):
+    noise = rng.random((400, 400))
+    cases = make_cases({str(i): np.roll(noise, i) for i in range(4)}, "box:3", ["none", 0.1])
+    rows, pictures = [], {}
+    for case in cases:
+        for n in range(3):
+            key = f"{case.key}{n}"
+            rows.append(Row(key, case.name, case.key, f"m{n}", "", "zero", mse=0.1 * n, psnr=1.0))
+            for kind in ("restored", "residual"):
+                pictures[f"{key}-{kind}"] = rng.integers(0, 256, case.truth.shape).astype(np.uint8)
+    made = comparison.Comparison(rows, cases, Settings(), [], pictures=pictures)
+    text = made.to_html()
+    assert 1e6 < len(text.encode()) < 5e6
+    assert re.search(r"stored as WEBP of quality \d+", text)
+    kept = dict(list(pictures.items())[:1])
+    uris, remark = report._encode(kept)
+    assert "without loss" in remark
+    assert uris.keys() == kept.keys()
+    many = {f"{i}": np.zeros((8, 8), np.uint8) for i in range(30)}
+    uris, remark = report._encode(many)
+    assert len(uris) == 30
+
+
+def test_more_pictures_than_fit_are_left_out_and_it_is_said(monkeypatch, rng):
+    monkeypatch.setattr(report, "_PICTURE_BYTES", 1500)
+    pictures = {f"p{i}": rng.integers(0, 256, (64, 64)).astype(np.uint8) for i in range(30)}
+    uris, remark = report._encode(pictures)
+    assert 5 < len(uris) < 30
+    assert sum(map(len, uris.values())) <= 1500
+    assert f"{30 - len(uris)} of the last ones are left out" in remark
+
+
+def test_pictures_of_the_page_are_the_pictures(found):
+    import base64
+    import io
+
+    import imageio.v3 as iio
+
+    text = found.to_html()
+    uri = re.search(r'id="case1-sharp" alt="" src="data:image/png;base64,([^"]+)"', text).group(1)
+    shown = iio.imread(io.BytesIO(base64.b64decode(uri)))
+    assert np.array_equal(shown, comparison.as_8_bit(found.cases[0].truth))
+
+
+def test_plot_puts_points_where_they_belong():
+    svg = report.plot([("a", [1, 2, 3], [1.0, 10.0, 100.0])], "x", "y", mark=(2, 10.0, "here"))
+    Page(svg)
+    points = [
+        tuple(map(float, p.split())) for p in re.search(r'class="series" d="M([^"]+)"', svg)[1].split("L")
+    ]
+    (x0, y0), (x1, y1), (x2, y2) = points
+    assert x0 < x1 < x2
+    assert y0 > y1 > y2  # upwards on the screen
+    assert x1 - x0 == pytest.approx(x2 - x1, abs=0.11)
+    assert y0 - y1 == pytest.approx(y1 - y2, abs=0.11)
+    mark = re.search(r'cx="([\d.]+)" cy="([\d.]+)"', svg)
+    assert (float(mark[1]), float(mark[2])) == points[1]
+    one = report.plot([("a", [1], [1.0])], "x", "y")  # one point makes no axis of zero length
+    assert "nan" not in one
+    assert "inf" not in one
+    for log in (False, True):
+        texts = [t for _, t in report._Axis([0.013, 0.21], 0, 100, log).ticks()]
+        assert 2 <= len(texts) <= 6
+
+
+def test_ticks_are_round_and_inside():
+    for low, high in ((0, 73), (1e-3, 2e-3), (5, 5), (0.1, 1e6), (1e-12, 1)):
+        for log in (False, True):
+            if log and low == 0:
+                continue
+            axis = report._Axis([low, high], 10, 200, log)
+            ticks = axis.ticks()
+            assert 1 <= len(ticks) <= 7
+            for value, _ in ticks:
+                assert 10 - 1e-6 <= axis(value) <= 200 + 1e-6
+
+
+# ------------------------------------------------------------------------------------- a real browser
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    if browser.find() is None:
+        pytest.skip("no Chromium is installed (on Debian: apt-get install chromium)")
+    with browser.Browser() as b:
+        yield b
+
+
+@pytest.fixture
+def shown(chromium, page):
+    chromium.resize(1280, 900)
+    chromium.scheme("light")
+    chromium.open(page)
+    return chromium
+
+
+def test_page_loads_without_complaint_or_request(shown):
+    shown.resize(390, 800, mobile=True)
+    assert shown.complaints() == []
+    assert shown.requests() == []
+    broken = (
+        "[...document.images].filter(i => i.getAttribute('src') && !(i.complete && i.naturalWidth)).length"
+    )
+    assert shown.evaluate(broken) == 0
+    assert shown.evaluate("document.images.length") > 10
+
+
+def test_the_page_cannot_reach_the_network(shown):
+    """Its own policy forbids it, whatever a script might try."""
+    tried = (
+        "fetch('http://127.0.0.1:9/').then(() => 'reached', e => e.name)",
+        "new Promise(r => { const i = new Image(); i.onload = () => r('reached'); i.onerror = () => r('TypeError');"
+        "i.src = 'http://127.0.0.1:9/x.png'; })",
+    )
+    for script in tried:
+        assert shown.evaluate(script) == "TypeError"
+    assert any("Content Security Policy" in text for text in shown.complaints())
+
+
+def column(shown, table, heading):
+    return shown.evaluate(
+        f"(() => {{ const t = document.querySelectorAll('section table')[{table}];"
+        f"const n = [...t.tHead.rows[0].cells].findIndex(c => c.textContent.trim() === {json.dumps(heading)});"
+        "return [...t.tBodies[0].rows].map(r => r.cells[n].dataset.value); })()"
+    )
+
+
+def heading(table, text):
+    return (
+        f"[...document.querySelectorAll('section table')[{table}].tHead.querySelectorAll('button')]"
+        f".find(b => b.textContent.trim() === {json.dumps(text)})"
+    )
+
+
+def test_a_click_on_a_heading_sorts_and_another_turns_round(shown):
+    table = 0
+    for text, best_first in (("Solve s", 1), ("PSNR dB", -1), ("SSIM", -1), ("MSE", 1)):
+        for turn in (1, -1):
+            shown.click(heading(table, text))
+            values = column(shown, table, text)
+            numbers = [float(v) for v in values if v]
+            assert len(numbers) > 4
+            assert numbers == sorted(numbers, reverse=best_first * turn < 0)
+            assert all(not v for v in values[len(numbers) :])  # what has no figure is last, both ways
+            state = shown.evaluate(f"{heading(table, text)}.closest('th').getAttribute('aria-sort')")
+            assert state == ("ascending" if best_first * turn > 0 else "descending")
+            assert shown.evaluate("document.querySelectorAll('[aria-sort]').length") == 1
+            assert text in shown.evaluate("document.getElementById('said').textContent")
+    shown.click(heading(table, "Method"))
+    names = column(shown, table, "Method")
+    assert names == sorted(names, key=str.lower)
+    assert len(set(column(shown, 1, "Method"))) == len(names)  # the other table is as it was
+
+
+def test_headings_sort_by_keyboard(shown):
+    shown.evaluate(f"{heading(0, 'PSNR dB')}.focus()")
+    shown.key("Enter", 13)
+    shown.call("Input.dispatchKeyEvent", type="char", text="\r")
+    values = [float(v) for v in column(shown, 0, "PSNR dB") if v]
+    state = shown.evaluate(f"{heading(0, 'PSNR dB')}.closest('th').getAttribute('aria-sort')")
+    assert state in ("ascending", "descending")
+    assert values == sorted(values, reverse=state == "descending")
+
+
+STAGE = "document.querySelector('.stage')"
+SLIDER = "document.querySelector('.stage input')"
+
+
+def stage_pixels(shown, tmp_path):
+    import imageio.v3 as iio
+
+    shown.evaluate(f"{STAGE}.scrollIntoView({{block: 'center'}})")
+    shown.evaluate("document.activeElement.blur()")
+    path = tmp_path / "shot.png"
+    shown.screenshot(path, whole=False)
+    x, y, w, h = (
+        round(v)
+        for v in shown.evaluate(
+            f"(() => {{ const r = {STAGE}.getBoundingClientRect(); return [r.x, r.y, r.width, r.height]; }})()"
+        )
+    )
+    return iio.imread(path)[y + 2 : y + h - 2, x + 2 : x + w - 2, :3].astype(int)
+
+
+def set_slider(shown, value):
+    shown.evaluate(f"(() => {{ {SLIDER}.value = {value}; {SLIDER}.dispatchEvent(new Event('input')); }})()")
+
+
+def test_the_slider_divides_the_two_pictures(shown, tmp_path):
+    """By what is on the screen: left of the line one picture, right of it the other."""
+    set_slider(shown, 100)
+    left = stage_pixels(shown, tmp_path)
+    set_slider(shown, 0)
+    right = stage_pixels(shown, tmp_path)
+    width = left.shape[1]
+    assert np.abs(left - right).mean() > 1
+    shown.click(STAGE, at=(0.25, 0.8))  # a real click a quarter of the way
+    value = float(shown.evaluate(f"{SLIDER}.value"))
+    assert abs(value - 25) <= 2
+    mixed = stage_pixels(shown, tmp_path)
+    edge = round(width * value / 100)
+    assert np.array_equal(mixed[:, : edge - 20], left[:, : edge - 20])
+    assert np.array_equal(mixed[:, edge + 20 :], right[:, edge + 20 :])
+
+
+def test_the_slider_moves_by_keyboard_and_says_where_it_is(shown):
+    shown.evaluate(f"{SLIDER}.focus()")
+    cut = f"getComputedStyle({STAGE}).getPropertyValue('--cut')"
+    where = f"[{SLIDER}.value, {cut}, {SLIDER}.getAttribute('aria-valuetext')]"
+    assert shown.evaluate(where)[:2] == ["50", "50%"]
+    shown.key("ArrowRight", 39)
+    value, cut, text = shown.evaluate(where)
+    assert (value, cut) == ("51", "51%")
+    assert text.startswith("51 % blurred, the rest ")
+    shown.key("Home", 36)
+    assert shown.evaluate(where)[:2] == ["0", "0%"]
+    shown.key("End", 35)
+    assert shown.evaluate(where)[:2] == ["100", "100%"]
+
+
+def test_the_pictures_that_are_picked_are_shown(shown):
+    parts = (
+        "(() => { const v = document.querySelector('.viewer'), s = v.querySelectorAll('select');"
+        "return {over: v.querySelector('.over').src, under: v.querySelector('.under').src,"
+        "rest: v.querySelector('.rest img').src, facts: v.querySelector('.facts').textContent,"
+        "name: s[1].selectedOptions[0].textContent, id: s[1].value}; })()"
+    )
+    first = shown.evaluate(parts)
+    assert first["under"] == shown.evaluate(f"document.getElementById('{first['id']}').src")
+    assert first["over"] == shown.evaluate("document.getElementById('case1-blurred').src")
+    shown.evaluate(
+        "(() => { const s = document.querySelectorAll('.viewer select')[0]; s.value = 'case1-sharp';"
+        "s.dispatchEvent(new Event('change')); })()"
+    )
+    assert shown.evaluate(parts)["over"] == shown.evaluate("document.getElementById('case1-sharp').src")
+    link = "[...document.querySelectorAll('tbody button')].find(b => b.textContent === 'skimage-wiener')"
+    shown.click(link)  # a method of the table, with the mouse
+    second = shown.evaluate(parts)
+    assert second["under"] != first["under"]
+    assert second["rest"] != first["rest"]
+    assert second["name"] == "skimage-wiener"
+    assert "balance" in second["facts"]
+    card = "[...document.querySelectorAll('.card button')].at(-1)"
+    viewer = shown.evaluate(f"{card}.dataset.viewer")
+    shown.click(card)
+    chosen = f"document.querySelectorAll('#{viewer} select')[1].value"
+    assert shown.evaluate(chosen) == shown.evaluate(f"{card}.dataset.view")
+    assert shown.complaints() == []
+
+
+CONTRASTS = """
+(() => {
+  const parse = c => { const m = c.match(/[\\d.]+/g).map(Number); return m.length < 4 ? [...m, 1] : m; };
+  const linear = v => v / 255 <= .04045 ? v / 255 / 12.92 : ((v / 255 + .055) / 1.055) ** 2.4;
+  const light = c => { const [r, g, b] = c.map(linear);
+    return .2126 * r + .7152 * g + .0722 * b; };
+  const bad = [];
+  for (const e of document.querySelectorAll('body *')) {
+    if (!(e.checkVisibility && e.checkVisibility()) || e.closest('.stage')) continue;
+    if (![...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim())) continue;
+    const style = getComputedStyle(e);
+    let back = null;
+    for (let p = e; p && !back; p = p.parentElement) {
+      const c = parse(getComputedStyle(p).backgroundColor);
+      if (c[3] > 0) back = c;
+    }
+    const front = parse(e.namespaceURI.endsWith('svg') ? style.fill : style.color);
+    const [a, b] = [light(front.slice(0, 3)), light((back || [255, 255, 255]).slice(0, 3))].sort((x, y) => y - x);
+    const ratio = (a + .05) / (b + .05);
+    if (!(ratio >= 4.5)) bad.push([e.tagName, e.textContent.trim().slice(0, 30), ratio]);
+  }
+  return bad;
+})()
+"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_can_be_read_in_light_and_dark(shown, scheme):
+    shown.scheme(scheme)
+    assert shown.evaluate("matchMedia('(prefers-color-scheme: dark)').matches") == (scheme == "dark")
+    assert shown.evaluate(CONTRASTS) == []
+
+
+@pytest.mark.parametrize("width", [320, 390, 768, 1280])
+def test_nothing_is_cut_off_at_any_width(shown, width):
+    shown.resize(width, 800, mobile=width < 500)
+    assert shown.evaluate("innerWidth") == width
+    assert shown.evaluate("document.documentElement.scrollWidth") <= width
+    # What is wider than the window scrolls inside its own frame.
+    assert shown.evaluate("[...document.querySelectorAll('table')].every(t => t.closest('.scroll'))")
+
+
+def test_everything_has_a_name_for_those_who_listen(shown):
+    nodes = shown.call("Accessibility.getFullAXTree")["nodes"]
+    roles = {"button", "link", "slider", "combobox", "image", "region", "table", "heading"}
+    seen = set()
+    for node in nodes:
+        role = node.get("role", {}).get("value")
+        if role in roles and not node.get("ignored"):
+            seen.add(role)
+            assert node.get("name", {}).get("value", "").strip(), node
+    assert {"button", "link", "slider", "combobox", "image", "table", "heading"} <= seen
+    levels = shown.evaluate(
+        "[...document.querySelectorAll('h1,h2,h3')].filter(h => h.checkVisibility()).map(h => +h.tagName[1])"
+    )
+    assert levels[0] == 1
+    assert all(b - a <= 1 for a, b in itertools.pairwise(levels))
+    assert shown.evaluate("document.documentElement.lang") == "en"
+
+
+def test_page_reads_without_scripts(chromium, page, found):
+    chromium.resize(1280, 900)
+    chromium.call("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        chromium.load(page)
+        root = chromium.call("DOM.getDocument", depth=-1)["root"]["nodeId"]
+        rows = chromium.call("DOM.querySelectorAll", nodeId=root, selector="section tbody tr")["nodeIds"]
+        assert len(rows) == sum(row.status == "ok" for row in found.rows)
+        pictures = chromium.call("DOM.querySelectorAll", nodeId=root, selector=".card img[src]")["nodeIds"]
+        assert len(pictures) >= 6
+    finally:
+        chromium.call("Emulation.setScriptExecutionDisabled", value=False)
