@@ -5,7 +5,11 @@
 //                 the boundary continues from, per axis
 //   normal_rows   H H' + lambda I for a scene that ends at the frame or is seen whole: pixels p and p + d share the
 //                 scene pixels that both see, so their entry is the sum of h[k] h[k + d] over the k inside the scene
-// Operations: |PSF| a row; (2m - 1)(2n - 1) m n / 4 a row. Bytes: the result, once, and once more what is not zero.
+//   normal_rows_continued
+//                 the same for a scene that goes on beyond the frame: a row of H, written by dense_rows, is a scene,
+//                 and blurred it is a row of H H'; only pixels that can see what is not zero in it are looked at
+// Operations a row: |PSF|; (2m - 1)(2n - 1) m n / 4; (4m - 3)(4n - 3) 4 m n. Bytes: the result, once, and once more
+// what is not zero.
 // Source: the definition in deblur/blur.py.
 
 __device__ __forceinline__ void fill_zero(real* row, index_t length) {
@@ -13,15 +17,16 @@ __device__ __forceinline__ void fill_zero(real* row, index_t length) {
     __syncthreads();
 }
 
-// One axis: place e of the continued scene takes weight[2 e] times pixel pixel[2 e] plus weight[2 e + 1] times
-// pixel[2 e + 1]; weight 0 where there is none. Pixel i of the image meets entry k of the PSF (of length m) at place
-// i + m - 1 - k.
+// Rows `first` on of H. One axis: place e of the continued scene takes weight[2 e] times pixel pixel[2 e] plus
+// weight[2 e + 1] times pixel[2 e + 1]; weight 0 where there is none. Pixel i of the image meets entry k of the PSF (of
+// length m) at place i + m - 1 - k.
 extern "C" __global__ void __launch_bounds__(256)
-dense_rows(real* h, long long ldh, int image_cols, int scene_rows, int scene_cols, const real* psf, int m, int n,
-           const int* row_pixel, const real* row_weight, const int* column_pixel, const real* column_weight) {
+dense_rows(real* h, long long ldh, long long first, int image_cols, int scene_rows, int scene_cols, const real* psf,
+           int m, int n, const int* row_pixel, const real* row_weight, const int* column_pixel,
+           const real* column_weight) {
     real* row = h + (index_t)blockIdx.x * ldh;
     fill_zero(row, (index_t)scene_rows * scene_cols);
-    const int i = blockIdx.x / image_cols, j = blockIdx.x % image_cols;
+    const int i = (int)((first + blockIdx.x) / image_cols), j = (int)((first + blockIdx.x) % image_cols);
     for (int t = threadIdx.x; t < m * n; t += 256) {
         const int e = 2 * (i + m - 1 - t / n), f = 2 * (j + n - 1 - t % n);
         for (int u = e; u < e + 2; ++u)
@@ -54,5 +59,33 @@ normal_rows(real* a, long long lda, int rows, int columns, const double* psf, in
             for (int l = l_first; l < l_last; ++l) sum = fma(psf[k * n + l], psf[(k + d) * n + l + e], sum);
         if (d == 0 && e == 0) sum += (double)lambda;
         row[(index_t)(i + d) * columns + j + e] = (real)sum;
+    }
+}
+
+// Rows `first` on of H H' + lambda I, one for each block, from the same rows of H. The tables are those of dense_rows,
+// in double. A pixel sees scene pixels at most m - 1 rows away, round the edges if it must, and two pixels that share
+// one are at most twice as far apart; and so with columns.
+extern "C" __global__ void __launch_bounds__(256)
+normal_rows_continued(real* a, long long lda, const real* h, long long ldh, long long first, int rows, int columns,
+                      const double* psf, int m, int n, const int* row_pixel, const double* row_weight,
+                      const int* column_pixel, const double* column_weight, real lambda) {
+    const index_t p = first + blockIdx.x;
+    real* row = a + p * lda;
+    const real* seen = h + (index_t)blockIdx.x * ldh;
+    const int i = (int)(p / columns), j = (int)(p % columns);
+    for (int q = threadIdx.x; q < rows * columns; q += 256) {
+        const int k = q / columns, l = q % columns;
+        const int down = k < i ? i - k : k - i, across = l < j ? j - l : l - j;
+        double sum = 0;
+        if (minimum(down, rows - down) <= 2 * (m - 1) && minimum(across, columns - across) <= 2 * (n - 1))
+            for (int t = 0; t < m * n; ++t) {
+                const int e = 2 * (k + m - 1 - t / n), f = 2 * (l + n - 1 - t % n);
+                double met = 0;
+                for (int u = e; u < e + 2; ++u)
+                    for (int v = f; v < f + 2; ++v)
+                        met += row_weight[u] * column_weight[v] * seen[(index_t)row_pixel[u] * columns + column_pixel[v]];
+                sum = fma(psf[t], met, sum);
+            }
+        row[q] = (real)(q == p ? sum + (double)lambda : sum);
     }
 }

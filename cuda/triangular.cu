@@ -49,6 +49,7 @@ extern "C" __global__ void __launch_bounds__(256)
 put_blocks(real* a, long long lda, long long n, const real* blocks) {
     const index_t k = (index_t)blockIdx.x * LEAF;
     const int c = threadIdx.x % LEAF;
+#pragma unroll 16
     for (int i = threadIdx.x / LEAF; i < LEAF; i += 256 / LEAF)
         if (k + i < n && k + c < n) a[(k + i) * lda + k + c] = blocks[(k + i) * LEAF + c];
 }

@@ -33,17 +33,27 @@ def dense_matrix(blur: Blur, dtype: Any = np.float64) -> Array:
     """
     import cupy
 
-    dtype = np.dtype(dtype)
-    h = cupy.empty(blur.shape, dtype)
-    tables: list[Array] = []
-    for axis in (0, 1):
-        pixel, weight = _two_a_place(blur._extension(axis))
-        tables += [cupy.asarray(pixel), cupy.asarray(weight.astype(dtype))]
-    kernels.launch(
-        "blur", "dense_rows", blur.shape[0], 256, h, blur.shape[1], blur.image_shape[1], *blur.scene_shape,
-        cupy.asarray(blur.psf.astype(dtype)), *blur.psf.shape, *tables, dtype=dtype,
-    )  # fmt: skip
+    h = cupy.empty(blur.shape, np.dtype(dtype))
+    _dense_rows(blur, h, 0, _tables(blur))
     return h
+
+
+def _tables(blur: Blur) -> list[Array]:
+    """The boundary as `dense_rows` of blur.cu takes it, in float64: pixels and weights by axis."""
+    import cupy
+
+    return [cupy.asarray(table) for axis in (0, 1) for table in _two_a_place(blur._extension(axis))]
+
+
+def _dense_rows(blur: Blur, h: Array, first: int, tables: list[Array]) -> None:
+    """Rows `first` on of H, as many as `h` has."""
+    import cupy
+
+    kernels.launch(
+        "blur", "dense_rows", len(h), 256, h, blur.shape[1], first, blur.image_shape[1], *blur.scene_shape,
+        cupy.asarray(blur.psf.astype(h.dtype)), *blur.psf.shape,
+        *(table if table.dtype.kind == "i" else table.astype(h.dtype) for table in tables), dtype=h.dtype,
+    )  # fmt: skip
 
 
 def normal_matrix(blur: Blur, lam: float, dtype: Any = np.float64) -> Array:
@@ -53,7 +63,7 @@ def normal_matrix(blur: Blur, lam: float, dtype: Any = np.float64) -> Array:
     ----------
     blur : Blur
         Any boundary. For ``zero`` and ``unknown`` each entry is a sum over the overlap of two
-        PSFs; for the others H is multiplied with its transpose as a sparse matrix.
+        PSFs; for the others it is a row of H, blurred.
     lam : float
         Added to the diagonal.
     dtype : dtype
@@ -67,18 +77,22 @@ def normal_matrix(blur: Blur, lam: float, dtype: Any = np.float64) -> Array:
 
     dtype = np.dtype(dtype)
     size = blur.shape[0]
+    a = cupy.empty((size, size), dtype)
     if blur.boundary in ("zero", "unknown"):
-        a = cupy.empty((size, size), dtype)
         kernels.launch(
             "blur", "normal_rows", size, 256, a, size, *blur.image_shape, cupy.asarray(blur.psf),
             *blur.psf.shape, *blur.origin, blur.boundary == "unknown", lam, dtype=dtype,
         )  # fmt: skip
         return a
-    from cupyx.scipy.sparse import csr_matrix
-
-    h = csr_matrix(scipy.sparse.csr_matrix(blur.to_sparse()))
-    a = (h @ h.T.tocsr()).toarray().astype(dtype)
-    a.reshape(-1)[:: size + 1] += dtype.type(lam)
+    tables, psf = _tables(blur), cupy.asarray(blur.psf)
+    some = cupy.empty((min(size, 512), size), dtype)  # rows of H: at most a small part of what HHᵀ takes
+    for first in range(0, size, len(some)):
+        h = some[: size - first]
+        _dense_rows(blur, h, first, tables)
+        kernels.launch(
+            "blur", "normal_rows_continued", len(h), 256, a, size, h, size, first, *blur.image_shape, psf,
+            *psf.shape, *tables, lam, dtype=dtype,
+        )  # fmt: skip
     return a
 
 

@@ -1,24 +1,28 @@
 """Cholesky factorisation, solution and inverse on the GPU.
 
-The factorisation works by recursion on block columns: factor the left half of the columns, down to
-the last row; take its product off the right half, all rows at once; factor the right half. A single
-block column of LEAF is one launch of ``cuda/cholesky.cu``. So most operations happen in products
-with long inner dimensions, and there are three launches for each LEAF columns. The inverse goes on
-with GETS (`_triangular_gpu`) and with Qᵀ Q, by slabs of rows of Q from the top: a slab is last read
-before the sum takes its place, so that no second n × n matrix is needed.
+The matrix is gone through by units of UNIT block columns. A unit is factored by recursion: the left half
+of its columns, down to the last row; their product off the right half, all rows at once; the right half.
+A single block column of LEAF is one launch of ``cuda/cholesky.cu``. This is a chain of short launches,
+and it runs on an urgent stream: the finished unit is taken off the next one's columns there, so that the
+chain can go on, and off all others by one product beside it.
+
+The inverse is finished in the same sweep, in the one matrix's memory. With Q the inverse of the factor,
+the rows of Q that belong to a unit are known as soon as the unit is factored; they go into the rows of Q
+below, as far as these are known, and into the sum Qᵀ Q, and then their place is free. All that needs
+beside the matrix is two slabs of a unit's width.
 """
 
 from __future__ import annotations
 
-import ctypes
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
 from .. import kernels
-from ..backend import Array
+from ..backend import Array, require_memory
 from ..errors import SingularMatrixError
-from ._gemm import choose_engine, gemm
+from ._gemm import WORKSPACE, gemm
 from ._gpu_status import PivotStatus
 from ._triangular_gpu import (
     LEAF,
@@ -33,6 +37,82 @@ from ._triangular_gpu import (
 )
 
 STRIP_ROWS = 32  # ROWS of cholesky.cu
+UNIT = 8  # block columns that are factored in one go
+# Scaled row by row, the float16 parts of `half` are accurate in the norm of each row and column: an element of A - X Xᵀ
+# to rounding of √(aᵢᵢ aⱼⱼ), which is all that Cholesky's factorisation promises.
+ENGINE = "fastest"
+
+
+class _Columns:
+    """The factorisation of `a` by block columns, in its lower triangle; a place for what its launches share."""
+
+    def __init__(self, a: Array, status: PivotStatus) -> None:
+        import cupy
+
+        self.a, self.n, self.status = a, len(a), status
+        self.count = -(-self.n // LEAF)
+        self.blocks = cupy.empty((self.count, LEAF, LEAF), a.dtype)
+        self._launch = kernels.get("cholesky", "factor_panel", a.dtype)
+        self._most = kernels.multiprocessors(a.device.id)
+        self._shared = leaf_shared(a.dtype, LEAF + STRIP_ROWS)
+
+    def factor(self, first: int, last: int) -> None:
+        """Factor block columns `first` to `last`, from which all columns before them are already taken off."""
+        if last - first == 1:
+            k = first * LEAF
+            grid = min(self._most, 1 + max(0, -(-(self.n - k - LEAF) // STRIP_ROWS)))
+            self._launch(
+                grid, THREADS, self.a, leading(self.a), self.n, k, self.blocks, self.status.failed,
+                shared_mem=self._shared,
+            )  # fmt: skip
+            return
+        middle = first + (1 << (last - first - 1).bit_length() - 1)
+        self.factor(first, middle)
+        self.take_off(first, middle, middle, last)
+        self.factor(middle, last)
+
+    def take_off(self, first: int, last: int, begin: int, end: int) -> None:
+        """Take the product of the finished columns `first` to `last` off those from `begin` to `end`."""
+        row = begin * LEAF
+        x, c = self.a[row:, first * LEAF : last * LEAF], self.a[row:, row : end * LEAF]
+        width = c.shape[1]
+        # A small square is done whole, which is one launch with the rows below it: above the diagonal
+        # anything may come to be.
+        gemm(x, x[:width], c, -1.0, 1.0, transb=True, lower_only=width > 4 * LEAF, engine=ENGINE)
+
+
+def _sweep(columns: _Columns, finish: Callable[[int, int], None] | None = None) -> None:
+    """Factor all columns, unit by unit; call `finish` for the block columns of each when it has been taken off.
+
+    What `finish` launches runs beside the factorisation of the next unit, and may change the unit's columns.
+    """
+    import cupy
+
+    main, urgent = cupy.cuda.get_current_stream(), kernels.urgent_stream(columns.a.device.id)
+    count, rest, unfinished = columns.count, None, None
+    urgent.wait_event(main.record())
+    for first in range(0, count, UNIT):
+        last, after = min(first + UNIT, count), min(first + 2 * UNIT, count)
+        with urgent:
+            columns.factor(first, last)
+            factored = urgent.record()
+            if rest is not None:
+                urgent.wait_event(rest)
+            if last < count:
+                columns.take_off(first, last, last, after)
+            taken = urgent.record()
+        # The host is hardly faster than the device: the chain of launches comes first here, too.
+        if unfinished and finish:
+            main.wait_event(unfinished[2])
+            finish(*unfinished[:2])
+        if after < count:
+            main.wait_event(factored)
+            columns.take_off(first, last, after, count)
+            rest = main.record()
+        unfinished = (first, last, taken)
+    main.wait_event(taken)
+    if finish:
+        finish(first, last)
 
 
 def factor(a: Array, status: PivotStatus) -> Array:
@@ -40,60 +120,10 @@ def factor(a: Array, status: PivotStatus) -> Array:
 
     `status` learns of a pivot that fails.
     """
-    import cupy
-
-    n = len(a)
-    count = -(-n // LEAF)
-    blocks = cupy.empty((count, LEAF, LEAF), a.dtype)
-    launch = kernels.get("cholesky", "factor_panel", a.dtype)
-    most = kernels.multiprocessors(a.device.id)
-    shared, ld = leaf_shared(a.dtype, LEAF + STRIP_ROWS), leading(a)
-
-    def columns(first: int, last: int) -> None:
-        if last - first == 1:
-            k = first * LEAF
-            grid = min(most, 1 + max(0, -(-(n - k - LEAF) // STRIP_ROWS)))
-            launch(grid, THREADS, a, ld, n, k, blocks, status.failed, shared_mem=shared)
-            return
-        half = 1 << (last - first - 1).bit_length() - 1
-        columns(first, first + half)
-        middle, stop = (first + half) * LEAF, min(last * LEAF, n)
-        _subtract_square(a[middle:, first * LEAF : middle], a[middle:, middle:stop])
-        columns(first + half, last)
-
-    columns(0, count)
-    put_blocks(a, blocks)
+    columns = _Columns(a, status)
+    _sweep(columns)
+    put_blocks(a, columns.blocks)
     return a
-
-
-def _subtract_square(x: Array, c: Array) -> None:
-    """The lower trapezoid of C less X X[:w]ᵀ; above the diagonal of C anything may come to be."""
-    width = c.shape[1]
-    head = x[:width]
-    if choose_engine(len(c), width, x.shape[1], c.dtype) == "split":
-        gemm(x, head, c, -1.0, 1.0, transb=True, lower_only=True)
-    elif width <= 4 * LEAF:
-        gemm(x, head, c, -1.0, 1.0, transb=True)
-    else:
-        _syrk(head, c[:width], -1.0, trans=False)
-        if width < len(c):
-            gemm(x[width:], head, c[width:], -1.0, 1.0, transb=True)
-
-
-def _syrk(x: Array, c: Array, alpha: float, trans: bool) -> None:
-    """The lower triangle of C += alpha X Xᵀ, or alpha Xᵀ X with `trans`, by cuBLAS."""
-    from cupy.cuda import device
-    from cupy_backends.cuda.libs import cublas
-
-    real: Any = ctypes.c_float if c.dtype.char == "f" else ctypes.c_double
-    scale, keep = real(alpha), real(1)
-    n, k = (x.shape[1], x.shape[0]) if trans else x.shape
-    # Row-major lower is column-major upper.
-    (cublas.ssyrk if c.dtype.char == "f" else cublas.dsyrk)(
-        device.get_cublas_handle(), cublas.CUBLAS_FILL_MODE_UPPER,
-        cublas.CUBLAS_OP_N if trans else cublas.CUBLAS_OP_T, n, k,
-        ctypes.addressof(scale), x.data.ptr, leading(x), ctypes.addressof(keep), c.data.ptr, leading(c),
-    )  # fmt: skip
 
 
 def cholesky(a: Array, given: Array | None = None) -> Array:
@@ -123,30 +153,45 @@ def inverse(a: Array, given: Array | None = None) -> Array:
     n, result = len(a), a
     if n == 0:
         return a
+    # Two slabs of a unit's width, and what the products pack.
+    require_memory(
+        2 * UNIT * LEAF * n * a.itemsize + WORKSPACE,
+        cupy,
+        f"Beside the matrix, the inverse of one of {n} x {n} in {a.dtype}",
+        "use cholesky and cholesky_solve, which need the matrix alone, or a smaller matrix",
+    )
     a = cupy.ascontiguousarray(a)
     status = PivotStatus()
-    factor(a, status)
-    invert_lower(a, invert_blocks(a, status))
-    _square_in_place(a)
+    columns = _Columns(a, status)
+    _sweep(columns, lambda first, last: _invert_unit(columns, first, last))
     tiles = -(-n // 32)
     kernels.get("cholesky", "mirror", a.dtype)((tiles, tiles), (32, 8), a, leading(a), n, status.overflow)
     status.check("not positive definite", given)
     return _in_order_of(result, a)
 
 
-def _square_in_place(q: Array) -> None:
-    """The lower triangle of Qᵀ Q in the place of a lower triangular Q (with zeros above)."""
-    n = len(q)
-    step = 1024 if q.dtype.char == "f" or n > 6400 else 512
-    for start in range(0, n, step):
-        stop = min(start + step, n)
-        slab = q[start:stop, :stop].copy()
-        q[start:stop, :stop] = 0
-        square = q[:stop, :stop]
-        if choose_engine(stop, stop, stop - start, q.dtype) == "split":
-            gemm(slab, slab, square, 1.0, 1.0, transa=True, lower_only=True)
-        else:
-            _syrk(slab, square, 1.0, trans=True)
+def _invert_unit(columns: _Columns, first: int, last: int) -> None:
+    """The rows of Q = L⁻¹ of one unit, and Qᵀ Q of these rows in their place.
+
+    Left of the unit's columns and from its rows down, `a` holds the product of L's finished columns with
+    their part of Q; above its rows, the lower triangle of the sum Qᵀ Q so far.
+    """
+    import cupy
+
+    a, start, stop = columns.a, first * LEAF, min(last * LEAF, columns.n)
+    square = a[start:stop, start:stop]
+    put_blocks(square, columns.blocks[first:last])
+    invert_lower(square, invert_blocks(square, columns.status))
+    q = cupy.empty((stop - start, stop), a.dtype)
+    q[:, start:] = square
+    if start:
+        gemm(square, a[start:stop, :start], q[:, :start], -1.0, engine=ENGINE)
+    if stop < columns.n:
+        below = a[stop:, start:stop].copy()
+        a[stop:, start:stop] = 0
+        gemm(below, q, a[stop:, :stop], 1.0, 1.0, engine=ENGINE)
+    a[start:stop, :stop] = 0
+    gemm(q, q, a[:stop, :stop], 1.0, 1.0, transa=True, lower_only=True, engine=ENGINE)
 
 
 class MixedInfo(NamedTuple):

@@ -130,7 +130,7 @@ def inverse(a: Array, threshold: float, given: Array | None = None) -> Array:
     order = cupy.arange(n, dtype=np.int32)
     width = work.width
     strip = cupy.empty((width, n), a.dtype)
-    main, side = cupy.cuda.get_current_stream(), _side_stream(a.device.id)
+    main, side = cupy.cuda.get_current_stream(), kernels.urgent_stream(a.device.id)
     work.columns(0, width)
     for k in range(0, n, width):
         stop, next_stop = min(k + width, n), min(k + 2 * width, n)
@@ -152,13 +152,6 @@ def inverse(a: Array, threshold: float, given: Array | None = None) -> Array:
     _restore_columns(a, order, work.status)
     work.status.check("singular", given)
     return a
-
-
-@functools.cache
-def _side_stream(device: int) -> Any:
-    import cupy
-
-    return cupy.cuda.Stream(non_blocking=True, priority=-1)
 
 
 def solve(a: Array, b: Array, threshold: float, given: Array | None = None) -> Array:

@@ -325,11 +325,13 @@ def _apply_backwards(h: _Reflections, q: Array) -> None:
         return
     # Two blocks at a time: nothing waits for panels here, and wider products run faster.
     space = cupy.empty(4 * width * q.shape[2], q.dtype)
+    # A tall Q is some way from the error at which chunks are needed.
+    chunk = q.shape[1] if q.shape[1] >= 2 * q.shape[2] else CHUNK
     for i in reversed(range(0, blocks, 2)):
         start = i * width
         v_i = h.v[0, start:, start : start + 2 * width]
         t_i = h.t[0, i] if i + 1 == blocks else _join(v_i, h.t[0, i], h.t[0, i + 1])
-        _apply_product(q[0, start:, start:], v_i, t_i, space, False)
+        _apply_product(q[0, start:, start:], v_i, t_i, space, False, chunk)
 
 
 def _join(v: Array, t_left: Array, t_right: Array) -> Array:
@@ -371,14 +373,14 @@ def _update(c: Array, v: Array, t: Array, h: _Reflections, transpose: bool) -> N
     )  # fmt: skip
 
 
-def _apply_product(c: Array, v: Array, t: Array, space: Array, transpose: bool) -> None:
+def _apply_product(c: Array, v: Array, t: Array, space: Array, transpose: bool, chunk: int = CHUNK) -> None:
     """C ← (I − VTVᵀ)C, or with Tᵀ, as three products; `space` holds the two between them."""
     width, columns = v.shape[1], c.shape[1]
     if columns == 0:
         return
     first = space[: width * columns].reshape(width, columns)
     second = space[width * columns : 2 * width * columns].reshape(width, columns)
-    _inner_products(v, c, first)
+    _inner_products(v, c, first, chunk)
     gemm(t, first, second, transa=transpose)
     gemm(v, second, c, -1.0, 1.0)
 

@@ -82,7 +82,8 @@ def cholesky_solve(l: Any, b: Any, *, overwrite_b: bool = False, check_finite: b
     overwrite_b : bool
         Let the solution take the place of `b`, if that is a contiguous array of the dtype computed in.
     check_finite : bool
-        Look for NaN and infinity in `l` and `b` first.
+        Look for NaN, infinity and zero pivots first, and for an overflow afterwards. Leave it out for a
+        factor that is known to be good and where the solution is looked at anyway.
 
     Returns
     -------
@@ -101,11 +102,13 @@ def cholesky_solve(l: Any, b: Any, *, overwrite_b: bool = False, check_finite: b
     """
     given = b
     l, b = as_system(l, b, ("l", "b"), finite=check_finite)
-    check_pivots(l.diagonal())
+    if check_finite:
+        check_pivots(l.diagonal())
     b = scratch(b, given, overwrite_b, "b")
     substitute(l, b)
     substitute(l, b, trans=True)
-    check_overflow(b, "the solution")
+    if check_finite:
+        check_overflow(b, "the solution")
     return b
 
 

@@ -97,15 +97,20 @@ def gauss_jordan_inverse(
     block = _check_block(block)
     on_gpu = is_cupy(a)
     given, a = a, as_matrix(a, square=True, finite=check_finite and not on_gpu)
-    a = scratch(a, given, overwrite_a)
     n = len(a)
     threshold = _pivot_threshold(a, pivot_rtol)
-    if on_gpu:
+    if not on_gpu:
+        a = scratch(a, given, overwrite_a)
+    else:
         # Row operations make X A - I small, whatever they are; done on the transpose, they do so for A X - I,
         # which is what a solution needs. A column-major array is a transpose as it lies.
         turn = a.flags.c_contiguous
-        if turn:
-            transpose(a, overwrite_a=True)
+        if turn and a is given and not overwrite_a:
+            a = transpose(a)
+        else:
+            a = scratch(a, given, overwrite_a)
+            if turn:
+                transpose(a, overwrite_a=True)
         _gauss_jordan_gpu.inverse(a if turn else a.T, threshold, None if a is given else given)
         if turn:
             transpose(a, overwrite_a=True)
