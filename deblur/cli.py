@@ -25,6 +25,9 @@ from .methods import METHODS, choose_method
 from .pipeline import check_lam, solve
 from .regularization import RULES
 from .solvers.base import FORMULAS
+from .variational import METHODS as VARIATIONAL
+from .variational import RULES as TUNING_RULES
+from .variational.terms import DATA_TERMS
 
 
 def _lam(text: str) -> float | str:
@@ -43,6 +46,26 @@ def _psf(text: str) -> np.ndarray:
         return psf.parse(text)
     except (ValueError, OSError) as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _mask(text: str) -> np.ndarray | str:
+    if text == "auto":
+        return text
+    try:
+        mask = image.read(text, as_float=False) > 0
+    except (ValueError, OSError) as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return np.any(mask, axis=-1) if image.is_colour(mask) else mask
+
+
+def _bounds(text: str) -> tuple[float, float] | str:
+    if text == "nonnegative":
+        return text
+    try:
+        lo, hi = (float(part) for part in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"two numbers such as 0,1 are needed, not {text!r}") from None
+    return lo, hi
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -69,13 +92,16 @@ def _parser() -> argparse.ArgumentParser:
         "--lam",
         metavar="L",
         type=_lam,
-        default="gcv",
-        help=f"regularisation parameter λ: a number, or a rule ({', '.join(RULES)}); default gcv",
+        default="auto",
+        help=f"regularisation parameter λ: a number or a rule ({', '.join(RULES)}; for the variational methods "
+        f"{', '.join(TUNING_RULES)}); default auto, which is gcv, or the rule that is sound for the data term",
     )
     rec.add_argument(
         "--noise", type=float, metavar="S", help="standard deviation of the noise, 1 being white"
     )
-    rec.add_argument("--method", default="auto", choices=["auto", *METHODS], metavar="M", help=_method_help())
+    rec.add_argument(
+        "--method", default="auto", choices=["auto", *METHODS, *VARIATIONAL], metavar="M", help=_method_help()
+    )
     rec.add_argument(
         "--boundary",
         default="unknown",
@@ -95,6 +121,28 @@ def _parser() -> argparse.ArgumentParser:
         choices=("zero", "smooth"),
         help="draw the scene towards zero, or towards the smoothed image (default with boundary unknown)",
     )
+    rec.add_argument(
+        "--mask",
+        type=_mask,
+        metavar="auto|FILE",
+        help="pixels to hide: auto detects impulses, or an image of IN's rows and columns, not black where to hide",
+    )
+    rec.add_argument(
+        "--data",
+        choices=DATA_TERMS,
+        metavar="D",
+        help=f"noise model: {', '.join(DATA_TERMS)}; default gaussian",
+    )
+    rec.add_argument(
+        "--bounds",
+        type=_bounds,
+        metavar="LO,HI|nonnegative",
+        help="least and largest value of the scene, such as 0,1",
+    )
+    rec.add_argument(
+        "--background", type=float, default=0.0, metavar="B", help="light that was not blurred; default 0"
+    )
+    rec.add_argument("--denoiser", metavar="NAME", help="for method pnp, such as nlm")
     rec.add_argument("--rtol", type=float, metavar="R", help="relative residual at which an iteration stops")
     rec.add_argument("--max-iterations", type=int, metavar="N", help="most iterations")
     rec.add_argument(
@@ -143,7 +191,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _method_help() -> str:
-    return "auto (default) or " + "; ".join(f"{m.name}: {m.summary}" for m in METHODS.values())
+    rows = [f"{m.name}: {m.summary}" for table in (METHODS, VARIATIONAL) for m in table.values()]
+    return "auto (default) or " + "; ".join(rows)
 
 
 @contextmanager
@@ -175,12 +224,26 @@ def _layout(img: np.ndarray) -> tuple[int | None, int | None]:
     return channel_axis, stack_axis
 
 
+def _variational(args: argparse.Namespace) -> bool:
+    """Whether the linear formula is not what is asked for."""
+    asked = (
+        args.mask is not None,
+        args.bounds is not None,
+        args.data not in (None, "gaussian"),
+        args.denoiser,
+    )
+    return args.method in VARIATIONAL or args.background != 0 or any(asked)
+
+
 def _reconstruct(args: argparse.Namespace) -> int:
     image.check_readable(args.input)
     image.check_writable(args.output, args.force, inputs=[args.input])
     raw = image.read(args.input, as_float=False)
     bits = image.check_format(args.output, raw, args.bits)
     channel_axis, stack_axis = _layout(raw)
+    prior = args.prior or "auto"
+    if args.prior is None and args.boundary == "unknown" and not _variational(args):
+        prior = "smooth"
     with _progress("deblur", not args.quiet) as callback:
         result = solve(
             raw,
@@ -189,11 +252,16 @@ def _reconstruct(args: argparse.Namespace) -> int:
             method=args.method,
             boundary=args.boundary,
             formula=args.formula,
-            prior=args.prior or ("smooth" if args.boundary == "unknown" else "zero"),
+            prior=prior,
             noise=args.noise,
             rtol=args.rtol,
             max_iterations=args.max_iterations,
             callback=callback,
+            mask=args.mask,
+            data=args.data,
+            bounds=args.bounds,
+            background=args.background,
+            denoiser=args.denoiser,
             channel_axis=channel_axis,
             stack_axis=stack_axis,
         )

@@ -1,0 +1,103 @@
+"""Which pixels are impulses: dead, saturated, or hit by salt and pepper."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..backend import Array, asnumpy, check_finite, get_xp
+
+_NEIGHBOURS = [(i, j) for i in (0, 1, 2) for j in (0, 1, 2) if (i, j) != (1, 1)]
+_FAR, _FAR_EXTREME = 10.0, 4.0  # times the local scatter that a pixel must stand off; at the frame's ends
+_FLOOR, _FLOOR_EXTREME = 0.08, 0.02  # least distance, as a part of the frame's range
+_SPIKE = 5  # times as often as the values next to it that a set value occurs
+_NEAR = 50  # how many values next to it are looked at, on either side
+_SCATTERED = 0.8  # share of the pixels with a set value that stand alone with it
+
+
+def detect(g: Array) -> Array:
+    """Impulses of a blurred image: pixels that neither blur nor noise explains.
+
+    Parameters
+    ----------
+    g : (..., M, N) array
+        Frames, each looked at by itself; NumPy or CuPy.
+
+    Returns
+    -------
+    mask : (..., M, N) array of bool
+        True at an impulse.
+
+    Raises
+    ------
+    ValueError
+        If `g` is not finite.
+
+    Notes
+    -----
+    A blurred pixel does not stand out alone: some of its eight neighbours are as bright, and some as dark. A pixel
+    is an impulse if it exceeds the second brightest of them, or falls below the second darkest, by 10 times the
+    scatter of the image about its neighbours' medians (the local one or the frame's typical one, whichever is
+    larger) and by 8 % of the frame's range; by 4 times and 2 % if it has the least or largest value of the frame,
+    as salt, pepper, dead and saturated pixels have. Two impulses may touch.
+
+    Besides, a value inside the frame's range that occurs far oftener than the values next to it, and nearly
+    always at pixels that are alone with it, was not measured but set: all its lone pixels are impulses. This finds
+    impulses in sharpened pictures, whose detail overshoots them.
+
+    *False alarms*: true detail of one pixel, such as stars, specks and dots of small print in a picture that is hardly
+    blurred. Areas that are truly black or white are no impulses, whatever their shape from three pixels on.
+    *Missed*: impulses that differ from their surroundings by less than the distances named, as pepper in a black coat,
+    and those of which three or more touch. ``benchmarks/bench_impulses.py`` measures both.
+    """
+    xp = get_xp(g)
+    g = xp.asarray(g)
+    check_finite(g, "the image")
+    frames = g.reshape(-1, *g.shape[-2:])
+    if frames.dtype not in (np.float32, np.float64):
+        frames = frames.astype(np.float64)
+    return xp.stack([_detect(frame) for frame in frames]).reshape(g.shape)
+
+
+def _detect(g: Array) -> Array:
+    xp = get_xp(g)
+    low, high = float(g.min()), float(g.max())
+    size = high - low
+    if min(g.shape) < 3 or not size > 0:
+        return xp.zeros(g.shape, bool)
+    p = xp.pad(g, 1, mode="reflect")
+    around = xp.stack([p[i : i + g.shape[0], j : j + g.shape[1]] for i, j in _NEIGHBOURS])
+    alike = (abs(around - g) <= 1e-6 * size).sum(axis=0)
+    around.sort(axis=0)
+    distance = xp.maximum(g - around[-2], around[1] - g)
+    scatter = _median(abs(g - 0.5 * (around[3] + around[4])), 7) / 0.6745
+    # Where the frame is clipped there is no scatter to be seen, and noise at the edge of the clipped area.
+    scatter = xp.maximum(scatter, xp.median(scatter))
+    found = distance > xp.maximum(_FAR * scatter, _FLOOR * size)
+    extreme = (g == low) | (g == high)
+    found |= extreme & (distance > xp.maximum(_FAR_EXTREME * scatter, _FLOOR_EXTREME * size))
+    return found | _set_values(g, alike <= 1)
+
+
+def _set_values(g: Array, alone: Array) -> Array:
+    """Lone pixels whose value the frame takes again and again where the blur could not have repeated it."""
+    xp = get_xp(g)
+    values, counts = (asnumpy(a) for a in xp.unique(g, return_counts=True))
+    found = xp.zeros(g.shape, bool)
+    often = counts >= max(_SPIKE, 1e-4 * g.size)
+    often[[0, -1]] = False  # where the frame is clipped, noise heaps up lone pixels too
+    for at in np.nonzero(often)[0]:
+        near = np.concatenate([counts[max(at - _NEAR, 0) : at], counts[at + 1 : at + 1 + _NEAR]])
+        if counts[at] >= _SPIKE * np.quantile(near, 0.95):
+            here = g == values[at]
+            lone = here & alone
+            if float(lone.sum()) >= _SCATTERED * counts[at]:
+                found |= lone
+    return found
+
+
+def _median(x: Array, size: int) -> Array:
+    if get_xp(x) is np:
+        from scipy.ndimage import median_filter
+    else:
+        from cupyx.scipy.ndimage import median_filter
+    return median_filter(x, size=size, mode="reflect")
