@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+import signal
+import subprocess
 import sys
 import time
 import warnings
@@ -481,6 +483,58 @@ def test_bad_settings_are_refused_before_any_work(picture, tmp_path):
     with pytest.raises(ValueError, match="larger than|too few"):
         compare.run(picture, np.ones((50, 50)), folder=tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_ctrl_c_in_the_middle_of_a_run_and_resume(tmp_path):
+    """The real signal to a real process: what is done is written, and the next call goes on from there."""
+    out = tmp_path / "out"
+    command = [
+        sys.executable, "-m", "deblur", "compare", "--image", "camera64", "--psf", "gaussian:5,1", "--size", "44",
+        "--method", "auto", "kronecker", "gauss-seidel", "fft", "--repeats", "20", "--output", str(out),
+    ]  # fmt: skip
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while not (out / "rows.jsonl").exists() or (out / "rows.jsonl").read_text().count('"row"') < 3:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    time.sleep(0.1)  # now gauss-seidel is at work
+    process.send_signal(signal.SIGINT)
+    said, complained = process.communicate(timeout=60)
+    assert process.returncode == 130, complained
+    assert "Traceback" not in complained
+    assert "--resume" in complained
+    assert "interrupted" in said
+    first = json.loads((out / "compare.json").read_text())
+    assert not first["complete"]
+    assert [row["method"] for row in first["rows"]] == ["blurred", "auto", "kronecker"]
+    done = subprocess.run([*command, "--resume"], capture_output=True, text=True, check=True)
+    assert "fft" in done.stdout
+    second = json.loads((out / "compare.json").read_text())
+    assert second["complete"]
+    assert second["rows"][:3] == first["rows"]
+    assert [row["session"] for row in second["rows"]] == [0, 0, 0, 1, 1]
+
+
+def test_progress_on_a_terminal_only(monkeypatch, capsys, tmp_path):
+    enter(monkeypatch, first={})
+    arguments = [
+        "compare",
+        "--image",
+        "camera64",
+        "--size",
+        "32",
+        "--repeats",
+        "1",
+        "--force",
+        "--output",
+        str(tmp_path),
+    ]
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    assert main(arguments) == 0
+    assert "compare:" in capsys.readouterr().err
+    assert main([*arguments, "-q"]) == 0
+    assert capsys.readouterr().err == ""
 
 
 # ------------------------------------------------------------------------------------- tables

@@ -503,15 +503,19 @@ def _oracle(contestant: Contestant, case: Case, task: Task, settings: Settings) 
     assert case.truth is not None
     truth = case.truth
     tried: dict[float, float] = {}
+    failures: list[Exception] = []
     start = time.perf_counter()
 
     def error(log: float) -> float:
         value = float(np.exp(log))
         value = float(round(value)) if contestant.whole else value
         if value not in tried:
-            with contextlib.suppress(Exception), time_limit(settings.time_limit):
-                picture = np.asarray(contestant.prepare(task, value)(task.blurred.copy()).image)
+            try:
+                with time_limit(settings.time_limit):
+                    picture = np.asarray(contestant.prepare(task, value)(task.blurred.copy()).image)
                 tried[value] = float(((picture - truth) ** 2).mean())
+            except Exception as failure:  # another value may do
+                failures.append(failure)
         return tried.get(value, math.inf)
 
     low, high = (math.log(end) for end in contestant.search)
@@ -519,7 +523,9 @@ def _oracle(contestant: Contestant, case: Case, task: Task, settings: Settings) 
     _search(error, list(grid), budget=lambda: time.perf_counter() - start < 2 * settings.time_limit)
     finite = {value: e for value, e in tried.items() if math.isfinite(e)}
     if not finite:
-        raise ValueError("no value of its parameter gave a picture")
+        raise ValueError(
+            "no value of its parameter gave a picture" + (f": {failures[0]}" if failures else "")
+        )
     best = min(finite, key=finite.__getitem__)
     return Setting(
         best, "oracle", f"the best of {len(tried)} values, found with the truth: no one could know it",

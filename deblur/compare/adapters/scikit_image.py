@@ -1,7 +1,8 @@
-"""scikit-image: `wiener`, `unsupervised_wiener` and `richardson_lucy`, as its documentation uses them."""
+"""scikit-image: `wiener`, `unsupervised_wiener`, `richardson_lucy`: with its defaults, and padded as the careful do."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,23 +17,40 @@ def contestants() -> list[Contestant]:
         "module": "skimage",
         "install": "pip install scikit-image",
     }
+    wiener: dict[str, Any] = {**package, "parameter": "balance", "search": (1e-5, 1e2)}
+    lucy: dict[str, Any] = {**package, "parameter": "iterations", "search": (1, 300), "whole": True}
+    mirrored: dict[str, Any] = {"own_boundary": "reflect", "extra": {"pad": True}}
     return [
         Wiener(
             "skimage-wiener", summary="Wiener-Hunt filter with a Laplacian; the scene repeats itself",
-            parameter="balance", search=(1e-5, 1e2), own_boundary="periodic", **package,
+            own_boundary="periodic", **wiener,
         ),
+        Wiener("skimage-wiener, padded", summary="the same on a picture mirrored at its edges", **wiener, **mirrored),
         UnsupervisedWiener(
             "skimage-unsupervised-wiener", summary="Wiener-Hunt filter that draws its parameters (Gibbs sampler)",
             own_boundary="periodic", **package,
         ),
         RichardsonLucy(
             "skimage-richardson-lucy", summary="Richardson-Lucy iteration; black beyond the frame",
-            parameter="iterations", search=(1, 300), whole=True, own_boundary="zero", **package,
+            own_boundary="zero", **lucy,
+        ),
+        RichardsonLucy(
+            "skimage-richardson-lucy, padded", summary="the same on a picture mirrored at its edges", **lucy, **mirrored
         ),
     ]  # fmt: skip
 
 
-class Wiener(Contestant):
+class _Padded(Contestant):
+    def _run(self, task: Task, g: np.ndarray, restore: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+        """`restore` on each channel, mirrored at its edges for two PSF widths where that was asked for."""
+        if not self.extra.get("pad"):
+            return by_channel(restore, g)
+        widths = [2 * n for n in task.psf.shape]
+        inside = tuple(slice(w, w + n) for w, n in zip(widths, task.shape, strict=True))
+        return by_channel(lambda c: restore(np.pad(c, [(w, w) for w in widths], mode="symmetric"))[inside], g)
+
+
+class Wiener(_Padded):
     def choose(self, task: Task) -> Setting:
         return Setting(
             0.1, "default", "the value in the example of scikit-image's documentation; it has no rule"
@@ -42,7 +60,7 @@ class Wiener(Contestant):
         from skimage.restoration import wiener
 
         psf = centred(task.psf)
-        return lambda g: Answer(by_channel(lambda c: wiener(c, psf, value, clip=False), g))
+        return lambda g: Answer(self._run(task, g, lambda c: wiener(c, psf, value)))
 
 
 class UnsupervisedWiener(Contestant):
@@ -53,10 +71,10 @@ class UnsupervisedWiener(Contestant):
         from skimage.restoration import unsupervised_wiener
 
         psf = centred(task.psf)
-        return lambda g: Answer(by_channel(lambda c: unsupervised_wiener(c, psf, clip=False, rng=0)[0], g))
+        return lambda g: Answer(by_channel(lambda c: unsupervised_wiener(c, psf, rng=0)[0], g))
 
 
-class RichardsonLucy(Contestant):
+class RichardsonLucy(_Padded):
     def choose(self, task: Task) -> Setting:
         return Setting(50, "default", "scikit-image's own number of iterations")
 
@@ -68,8 +86,6 @@ class RichardsonLucy(Contestant):
         def solver(g: np.ndarray) -> Answer:
             # It is defined for light; noise below zero would make it diverge.
             light = np.maximum(g, 0)
-            return Answer(
-                by_channel(lambda c: richardson_lucy(c, psf, num_iter=count, clip=False), light), count
-            )
+            return Answer(self._run(task, light, lambda c: richardson_lucy(c, psf, num_iter=count)), count)
 
         return solver
