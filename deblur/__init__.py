@@ -19,6 +19,7 @@ from .image import im2vector, vector2im
 from .methods import METHODS, Choice, choose_method
 from .pipeline import Deblurrer, Result, Status, reconstruct, solve
 from .regularization import LambdaChoice, choose_lambda
+from .uncertainty import PosteriorStd, posterior_std
 
 __version__ = "0.1.0"
 
@@ -33,6 +34,7 @@ __all__ = [
     "LambdaChoice",
     "MethodError",
     "NoGPUError",
+    "PosteriorStd",
     "Result",
     "SingularMatrixError",
     "Status",
@@ -48,6 +50,7 @@ __all__ = [
     "matlab",
     "metrics",
     "plot",
+    "posterior_std",
     "psf",
     "reconstruct",
     "regularization",

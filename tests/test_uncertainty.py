@@ -60,10 +60,10 @@ def test_nothing_cancels_for_a_small_lambda(boundary):
     assert np.abs(result.scene_std / expected - 1).max() <= 1e-2
 
 
-@pytest.mark.parametrize("lam", [1e-1, 1e-3])
+@pytest.mark.parametrize(("lam", "typical"), [(1e-1, 0.02), (1e-3, 0.1), (1e-5, 0.25)])
 @pytest.mark.parametrize("boundary", [b for b in BOUNDARIES if b != "periodic"])
 @pytest.mark.parametrize("name", ["shake", "even"])
-def test_the_estimate_keeps_its_stated_error(name, boundary, lam, xp):
+def test_the_estimate_keeps_its_stated_error(name, boundary, lam, typical, xp):
     psf = {"shake": deblur.psf.camera_shake(7, seed=1), "even": PSFS["even"]}[name]
     blur = Blur(psf, (32, 29), boundary)
     expected = dense_std(blur, lam, 0.5)[blur.crop]
@@ -75,9 +75,9 @@ def test_the_estimate_keeps_its_stated_error(name, boundary, lam, xp):
     # The stated error is one standard deviation: the root mean square of error / stated is about one.
     assert np.sqrt(np.mean((error / stated) ** 2)) <= 1.2
     assert np.sqrt(np.mean(error**2)) >= 0.6 * np.sqrt(np.mean(stated**2))
-    # It is small, and no bias is hidden in it.
-    assert np.mean(np.abs(error) / expected) <= 0.1
-    assert abs(np.mean(error / stated)) <= 0.3
+    # It is small, and so is the bias that comes with weights taken from the estimates.
+    assert np.mean(np.abs(error) / expected) <= typical
+    assert abs(np.mean(error / stated)) <= 0.4
 
 
 def test_more_probes_make_a_smaller_error():
