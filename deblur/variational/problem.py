@@ -115,12 +115,12 @@ class Solution:
         A remark for the user; may be empty.
     """
 
-    scene: Array
+    scene: Array = field(repr=False)
     iterations: int
     converged: bool
     why: str
-    history: History
-    state: Any = None
+    history: History = field(repr=False)
+    state: Any = field(default=None, repr=False)
     note: str = ""
 
 
