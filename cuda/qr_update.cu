@@ -30,10 +30,8 @@ constexpr real NEGLIGIBLE = REAL_IS_FLOAT ? 1e-30 : 1e-290;  // a tail's squared
 constexpr int NB = 32;                // columns of a panel, and of a tile
 constexpr int PITCH = NB + VECTOR;    // rows in shared memory stay aligned, neighbouring rows lie in other banks
 constexpr int WARPS = 8;              // that hold rows
-constexpr int WORKERS = 32 * WARPS;
-constexpr int THREADS = WORKERS + 32;  // one more warp builds T beside them
-constexpr int FETCHER = WARPS + 1;     // and, in `down`, one more fetches what comes next
-constexpr int DOWN_THREADS = THREADS + 32;
+constexpr int THREADS = 32 * WARPS;
+constexpr int DOWN_THREADS = THREADS + 32;  // in `down` one more warp fetches what comes next
 constexpr int STEP = 64;               // rows of Z to a step of `up`
 constexpr int SIDE = NB + STEP;
 
@@ -69,58 +67,99 @@ template <int COUNT> __device__ __forceinline__ void store_row(real* to, const r
 // ---------------------------------------------------------------- one panel
 
 template <int ROWS> struct Panel {
-    alignas(16) real corner[NB][PITCH];  // the triangle; below its diagonal anything may lie
+    alignas(16) real corner[NB][PITCH];    // the triangle; below its diagonal anything may lie
     alignas(16) real turned_t[NB][PITCH];  // T transposed: row k is T's column k
-    alignas(16) real gram[NB];             // inner products of the column in work with those before it
-    alignas(16) real sums[2][WARPS][NB];   // of each warp; two sets, so that one barrier a column is enough
+    alignas(16) real gram[NB][PITCH];      // [k][j] = v_j'v_k for j < k
+    alignas(16) real product[NB / 2][NB / 2 + VECTOR];
+    alignas(16) real sums[2][WARPS][NB];     // of each warp; two sets, so that one barrier a column is enough
     alignas(16) real pivot[2][WARPS][ROWS];  // the column in work
+    real tau[NB];
 };
 
 // Barrier of the first THREADS threads of a block.
 __device__ __forceinline__ void factor_barrier() { asm volatile("bar.sync 1, %0;" ::"n"(THREADS) : "memory"); }
 
-// Reduce [corner; x] to a triangle. Thread (warp, lane) has the rows warp * ROWS + i of column `lane` in x, and gets
-// those of V; the corner becomes R's, T arises. Columns from `columns` on are zero. All THREADS threads; a barrier is needed before and follows.
-template <int ROWS> __device__ __forceinline__ void factor(real (&x)[ROWS], int columns, Panel<ROWS>& s) {
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const bool works = warp < WARPS;
-
-    // Columns are scaled by powers of two, which changes no bit of V and T and keeps every square within range.
-    if (works) {
-        real largest = 0;
+// T from the taus and inner products: for 8 columns by recursion, a row to a lane; then, with T11 and T22 known,
+// T12 = -T11 (V1'V2) T22 for 8 + 8 and 16 + 16 columns.
+template <int ROWS> __device__ __forceinline__ void build_t(Panel<ROWS>& s) {
+    const int thread = threadIdx.x;
+    if (thread < NB) {
+        const int first = thread & ~7, i = thread & 7;
+        real row[8];
 #pragma unroll
-        for (int i = 0; i < NB / WARPS; ++i) {
-            const int row = warp * (NB / WARPS) + i;
-            if (row <= lane) largest = maximum(largest, absolute(s.corner[row][lane]));
+        for (int k = 0; k < 8; ++k) {
+            real gram[8], sum[2] = {0, 0};
+            load_row(gram, &s.gram[first + k][first]);
+            const real tau = s.tau[first + k];
+#pragma unroll
+            for (int j = 0; j < k; ++j) sum[j % 2] = multiply_add(row[j], gram[j], sum[j % 2]);
+            row[k] = i == k ? tau : i < k ? -tau * (sum[0] + sum[1]) : real(0);
+            s.turned_t[first + k][thread] = row[k];
         }
-#pragma unroll
-        for (int i = 0; i < ROWS; ++i) largest = maximum(largest, absolute(x[i]));
-        s.sums[0][warp][lane] = largest;
-    } else {
-#pragma unroll
-        for (int i = 0; i < NB; ++i) s.turned_t[i][lane] = 0;
     }
     factor_barrier();
+#pragma unroll
+    for (int size = 8; size < NB; size *= 2) {
+        const int pair = thread / (size * size), i = thread / size % size, c = thread % size;
+        const int first = 2 * size * pair, second = first + size;
+        const bool works = second < NB;
+        if (works) {
+            real sum[2] = {0, 0};
+#pragma unroll 8
+            for (int k = 0; k < size; ++k)
+                sum[k % 2] = multiply_add(s.gram[second + k][first + i], s.turned_t[second + c][second + k], sum[k % 2]);
+            s.product[(NB / 2 - size) * pair + i][c] = sum[0] + sum[1];
+        }
+        factor_barrier();
+        if (works) {
+            real sum[2] = {0, 0};
+#pragma unroll 8
+            for (int k = 0; k < size; ++k)
+                sum[k % 2] = multiply_add(s.turned_t[first + k][first + i], s.product[(NB / 2 - size) * pair + k][c], sum[k % 2]);
+            s.turned_t[second + c][first + i] = -(sum[0] + sum[1]);
+        }
+        factor_barrier();
+    }
+}
+
+// Reduce [corner; x] to a triangle. Thread (warp, lane) has the rows warp * ROWS + i of column `lane` in x, and gets
+// those of V; the corner becomes R's, T arises (what lies below its diagonal must be zero already). Columns from
+// `columns` on are zero. By THREADS threads; a barrier is needed before and has been met after.
+template <int ROWS> __device__ __forceinline__ void factor(real (&x)[ROWS], int columns, Panel<ROWS>& s) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+
+    // Columns are scaled by powers of two, which changes no bit of V and T and keeps every square within range.
     real largest = 0;
+#pragma unroll
+    for (int i = 0; i < NB / WARPS; ++i) {
+        const int row = warp * (NB / WARPS) + i;
+        if (row <= lane) largest = maximum(largest, absolute(s.corner[row][lane]));
+    }
+#pragma unroll
+    for (int i = 0; i < ROWS; ++i) largest = maximum(largest, absolute(x[i]));
+    s.sums[0][warp][lane] = largest;
+    factor_barrier();
 #pragma unroll
     for (int i = 0; i < WARPS; ++i) largest = maximum(largest, s.sums[0][i][lane]);
     const real size = power_below(largest), inverse_size = 1 / size;
-    if (works) {
 #pragma unroll
-        for (int i = 0; i < NB / WARPS; ++i) {
-            const int row = warp * (NB / WARPS) + i;
-            s.corner[row][lane] = row <= lane ? s.corner[row][lane] * inverse_size : real(0);
+    for (int i = 0; i < NB / WARPS; ++i) {
+        const int row = warp * (NB / WARPS) + i;
+        s.corner[row][lane] = row <= lane ? s.corner[row][lane] * inverse_size : real(0);
+        if (row >= columns) {
+            s.gram[row][lane] = 0;
+            s.tau[row] = 0;
         }
-#pragma unroll
-        for (int i = 0; i < ROWS; ++i) x[i] *= inverse_size;
-        if (lane == 0) store_row(s.pivot[0][warp], x);
     }
+#pragma unroll
+    for (int i = 0; i < ROWS; ++i) x[i] *= inverse_size;
+    if (lane == 0) store_row(s.pivot[0][warp], x);
     factor_barrier();
 
 #pragma unroll 1
     for (int k = 0; k < columns; ++k) {
         const int set = k & 1;
-        if (works) {
+        {
             real pivot[ROWS];
             load_row(pivot, s.pivot[set][warp]);
             real dot[4] = {0, 0, 0, 0};  // four chains of additions hide each other's latency
@@ -145,34 +184,24 @@ template <int ROWS> __device__ __forceinline__ void factor(real (&x)[ROWS], int 
             tau = multiply_add(absolute(alpha), root, real(1));
         }
         const real weight = lane > k ? tau * multiply_add(inverse, sum, entry) : real(0);
-        if (works) {
-            real pivot[ROWS];
-            load_row(pivot, s.pivot[set][warp]);
+        real pivot[ROWS];
+        load_row(pivot, s.pivot[set][warp]);
 #pragma unroll
-            for (int i = 0; i < ROWS; ++i) {
-                const real v = pivot[i] * inverse;
-                x[i] = lane == k ? v : multiply_add(-v, weight, x[i]);
-            }
-            if (lane == k + 1) store_row(s.pivot[set ^ 1][warp], x);
-            __syncwarp();
-        } else {
-            s.corner[k][lane] = (lane > k ? entry - weight : lane == k ? mu : real(0)) * size;
-            // T[i][k] = -tau sum_{j<k} T[i][j] v_j'v_k, and `inverse * sum` of lane j is that inner product.
-            s.gram[lane] = lane < k ? inverse * sum : real(0);
-            __syncwarp();
-            real acc[4] = {0, 0, 0, 0};
-            for (int j = 0; j < k; j += 8) {
-                real gram[8];
-                load_row(gram, &s.gram[j]);
-#pragma unroll
-                for (int i = 0; i < 8; ++i) acc[i % 4] = multiply_add(s.turned_t[j + i][lane], gram[i], acc[i % 4]);
-            }
-            s.turned_t[k][lane] =
-                lane < k ? -tau * ((acc[0] + acc[1]) + (acc[2] + acc[3])) : lane == k ? tau : real(0);
-            __syncwarp();
+        for (int i = 0; i < ROWS; ++i) {
+            const real v = pivot[i] * inverse;
+            x[i] = lane == k ? v : multiply_add(-v, weight, x[i]);
         }
+        if (lane == k + 1) store_row(s.pivot[set ^ 1][warp], x);
+        if (warp == 0) {
+            s.gram[k][lane] = inverse * sum;  // lanes beyond k - 1 write what is not read
+            if (lane == 0) s.tau[k] = tau;
+        } else if (warp == 1) {
+            s.corner[k][lane] = (lane > k ? entry - weight : lane == k ? mu : real(0)) * size;
+        }
+        __syncwarp();
     }
     factor_barrier();
+    build_t(s);
 }
 
 // ---------------------------------------------------------------- down
@@ -206,7 +235,7 @@ template <int ROWS> __device__ __forceinline__ void apply(real (&mine)[4], Down<
 #pragma unroll 1
         for (int go = 0; go < 8; go += GO) {
             real acc[GO][4] = {};
-#pragma unroll 4
+#pragma unroll(REAL_IS_FLOAT ? 4 : 2)
             for (int k = 0; k < ROWS; ++k) {
                 const int row = warp * ROWS + k;
                 real left[GO], right[4];
@@ -332,7 +361,8 @@ template <int ROWS> __device__ __forceinline__ void chain(const Sweep<ROWS>& g, 
         }
         loads_done();
     };
-    if (warp == FETCHER) fetch(0);
+    for (int k = thread; k < NB * PITCH; k += DOWN_THREADS) s.panel.turned_t[0][k] = 0;
+    if (!works) fetch(0);
     __syncthreads();
     for (int c = 0; c < panels; ++c) {
         const int first = c * NB, width = minimum(NB, g.n - first);
@@ -356,7 +386,7 @@ template <int ROWS> __device__ __forceinline__ void chain(const Sweep<ROWS>& g, 
             for (int k = 0; k < ROWS; ++k) x[k] = s.u[warp * ROWS + k][lane];
         }
         __syncthreads();
-        if (warp == FETCHER) {
+        if (!works) {
             if (c + 1 < panels) {
                 while (seen(g.progress + 2 + c + 1) == 0) {
                 }
@@ -369,17 +399,14 @@ template <int ROWS> __device__ __forceinline__ void chain(const Sweep<ROWS>& g, 
             }
         } else {
             factor(x, width, s.panel);
-            if (works) {
 #pragma unroll
-                for (int k = 0; k < ROWS; ++k) {
-                    const int row = warp * ROWS + k;
-                    g.v[(index_t(c) * P + row) * NB + lane] = x[k];
-                    s.v[row][lane] = x[k];
-                }
-            } else {
-#pragma unroll 8
-                for (int k = 0; k < NB; ++k) g.t[(index_t(c) * NB + k) * NB + lane] = s.panel.turned_t[k][lane];
+            for (int k = 0; k < ROWS; ++k) {
+                const int row = warp * ROWS + k;
+                g.v[(index_t(c) * P + row) * NB + lane] = x[k];
+                s.v[row][lane] = x[k];
             }
+            for (int row = warp; row < NB; row += WARPS)
+                g.t[(index_t(c) * NB + row) * NB + lane] = s.panel.turned_t[row][lane];
             __threadfence();
         }
         __syncthreads();
@@ -400,7 +427,7 @@ template <int ROWS> __device__ __forceinline__ void chain(const Sweep<ROWS>& g, 
 template <int ROWS> __device__ __forceinline__ void follow(const Sweep<ROWS>& g, int ticket, Down<ROWS>& s) {
     constexpr int P = WARPS * ROWS;
     const int thread = threadIdx.x, i = thread / 8, quad = thread % 8 * 4;
-    const bool works = thread < WORKERS;
+    const bool works = thread < THREADS;
     const int panels = (g.n + NB - 1) / NB, d_tiles = (g.rest + NB - 1) / NB;
     const bool of_r = ticket < panels, across = ticket >= panels + d_tiles;
     const int tile = of_r ? ticket : across ? ticket - panels - d_tiles : ticket - panels;
@@ -522,17 +549,17 @@ extern "C" __global__ void __launch_bounds__(THREADS) qr_up_chain(
     constexpr int ROWS = STEP / WARPS;
     __shared__ Panel<ROWS> s;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const bool works = warp < WARPS;
     for (int k = threadIdx.x; k < NB * NB; k += THREADS) {
         const int row = k / NB, c = k % NB;
         s.corner[row][c] = row <= c && c < p ? l[row * ldl + c] : real(0);
+        s.turned_t[row][c] = 0;
     }
     const int steps = (n + STEP - 1) / STEP;
     real next[ROWS];
 #pragma unroll
     for (int k = 0; k < ROWS; ++k) {
         const int row = (steps - 1) * STEP + warp * ROWS + k;
-        next[k] = works && row < n && lane < p ? z[row * ldz + lane] : real(0);
+        next[k] = row < n && lane < p ? z[row * ldz + lane] : real(0);
     }
     __syncthreads();
     for (int j = steps - 1; j >= 0; --j) {
@@ -541,16 +568,12 @@ extern "C" __global__ void __launch_bounds__(THREADS) qr_up_chain(
         for (int k = 0; k < ROWS; ++k) {
             x[k] = next[k];
             const int row = (j - 1) * STEP + warp * ROWS + k;
-            next[k] = works && j > 0 && lane < p ? z[row * ldz + lane] : real(0);
+            next[k] = j > 0 && lane < p ? z[row * ldz + lane] : real(0);
         }
         factor(x, p, s);
-        if (works) {
 #pragma unroll
-            for (int k = 0; k < ROWS; ++k) v[(index_t(j) * STEP + warp * ROWS + k) * NB + lane] = x[k];
-        } else {
-#pragma unroll 8
-            for (int k = 0; k < NB; ++k) t[(index_t(j) * NB + k) * NB + lane] = s.turned_t[k][lane];
-        }
+        for (int k = 0; k < ROWS; ++k) v[(index_t(j) * STEP + warp * ROWS + k) * NB + lane] = x[k];
+        for (int row = warp; row < NB; row += WARPS) t[(index_t(j) * NB + row) * NB + lane] = s.turned_t[row][lane];
         __syncthreads();
     }
     for (int k = threadIdx.x; k < p * NB; k += THREADS) {

@@ -20,7 +20,7 @@ NB = 32  # columns of a panel or tile, as in qr_update.cu
 STEP = 64  # rows of z to a step of `sweep_up`
 SIDE = NB + STEP
 WARPS = 8
-THREADS = 32 * (WARPS + 1)
+THREADS = 32 * WARPS
 DOWN_THREADS = THREADS + 32
 
 
@@ -131,5 +131,5 @@ def _most_rows(item: int) -> int:
 def _down_bytes(each: int, item: int) -> int:
     """Shared memory of `qr_down`, counted as struct Down counts."""
     vector = 16 // item
-    pitch = NB + vector
-    return (pitch * (6 * NB + WARPS * NB + 2 * WARPS * each) + NB + 2 * WARPS * NB + 2 * WARPS * each) * item
+    squares = (7 + WARPS) * NB * (NB + vector) + NB // 2 * (NB // 2 + vector)
+    return (squares + 2 * WARPS * each * (NB + vector + 1) + (2 * WARPS + 1) * NB) * item
