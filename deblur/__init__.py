@@ -20,6 +20,7 @@ from .methods import METHODS, Choice, choose_method
 from .pipeline import Deblurrer, Result, Status, reconstruct, solve
 from .regularization import LambdaChoice, choose_lambda
 from .uncertainty import PosteriorStd, posterior_std
+from .updating import QRDeblurrer
 
 __version__ = "0.1.0"
 
@@ -35,6 +36,7 @@ __all__ = [
     "MethodError",
     "NoGPUError",
     "PosteriorStd",
+    "QRDeblurrer",
     "Result",
     "SingularMatrixError",
     "Status",

@@ -1,0 +1,234 @@
+"""A banded triangle R that rows are rotated into and out of: RᵀR ± uᵀu without leaving the band.
+
+The matrices of blur touch few columns a row, in a band, and so do the triangles of their QR factorisations. This
+is `sweep_down` and `sweep_up` of `qr_update` on windows that slide along the band, without a Q.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse
+from numpy.lib.stride_tricks import as_strided
+from scipy.linalg.lapack import get_lapack_funcs
+
+from ..errors import SingularMatrixError
+
+__all__ = ["BandTriangle"]
+
+BLOCK = 64  # rows of R taken together
+
+
+class BandTriangle:
+    """The upper triangular R with RᵀR = diag(d)² + Σ uᵀu over all rows u rotated in and not out again.
+
+    Parameters
+    ----------
+    diagonal : (N,) array
+        d, what R starts with: √λ of a damped least-squares problem. float32 or float64.
+
+    Attributes
+    ----------
+    rows : (N, B + 1) array
+        ``rows[i, t]`` is R[i, i + t]; zero beyond the last column. B grows as it must.
+
+    Notes
+    -----
+    On NumPy arrays alone. An instance is never changed: each method returns another one.
+    """
+
+    def __init__(self, diagonal: np.ndarray) -> None:
+        self.rows = np.array(diagonal)[:, None]
+        self._lapack: np.ndarray | None = None
+
+    @property
+    def size(self) -> int:
+        return len(self.rows)
+
+    @property
+    def bandwidth(self) -> int:
+        """B, the number of superdiagonals kept."""
+        return self.rows.shape[1] - 1
+
+    def with_rows(self, u: Any) -> BandTriangle:
+        """R after rows have been added to the matrix: RᵀR + UᵀU.
+
+        Parameters
+        ----------
+        u : (P, N) sparse matrix
+            Fast where each row's nonzeros lie close together and the rows come in the order of their columns.
+
+        Notes
+        -----
+        One sweep down the blocks of R. The rows that begin in a block join those carried on from the blocks
+        above; what they hold in the block's columns is annihilated against its triangle, and what is left of
+        them is carried on, compressed to a triangle where they have become more than the columns they reach. About
+        4NB² operations for as many rows as columns [1]_, and 4NB for a single row.
+
+        References
+        ----------
+        .. [1] C. L. Lawson, R. J. Hanson, *Solving Least Squares Problems*, 1974, chapter 27.
+        """
+        u, first, last = _ordered(u, 1)
+        n = self.size
+        # (RᵀR)[i, k] is not zero only where one row has both columns, and R has the band of RᵀR.
+        new = self._copy(max(self.bandwidth, int((last - first).max(initial=1)) - 1))
+        tpqrt = get_lapack_funcs("tpqrt", (self.rows,))
+        carried = np.zeros((0, 0), self.rows.dtype)
+        begun = 0
+        for j in range(0, n, BLOCK):
+            stop = min(j + BLOCK, n)
+            reach = min(stop + new.bandwidth, n)
+            begin = int(np.searchsorted(first, stop))
+            entering = u[begun:begin, j:reach].toarray().astype(carried.dtype)
+            carried = np.pad(carried, ((0, 0), (0, reach - j - carried.shape[1])))
+            carried, begun = np.concatenate([carried, entering]), begin
+            if len(carried) > reach - j:
+                (carried,) = scipy.linalg.qr(carried, mode="r", check_finite=False)
+                carried = carried[: reach - j]
+            if len(carried) == 0:
+                carried = carried[:, stop - j :]
+                continue
+            rows, size = new._window(j, stop, reach), stop - j
+            rows[:, :size], v, t, _ = tpqrt(0, size, rows[:, :size], carried[:, :size])
+            carried = carried[:, size:]
+            x = t.T @ (rows[:, size:] + v.T @ carried)
+            rows[:, size:] -= x
+            carried = carried - v @ x
+            carried = carried[np.any(carried != 0, axis=1)]
+            new._put(j, rows)
+        return new
+
+    def without_rows(self, u: Any) -> BandTriangle:
+        """R after rows have been taken out of the matrix: RᵀR − UᵀU.
+
+        Parameters
+        ----------
+        u : (P, N) sparse matrix
+            Rows that were added before.
+
+        Raises
+        ------
+        SingularMatrixError
+            If what is left would be singular to rounding, so that the difference cannot be trusted.
+
+        Notes
+        -----
+        The blocked form of LINPACK's downdating [1]_: Z = R⁻ᵀUᵀ are the rows of Q, CᵀC = I − ZᵀZ their part outside
+        the range, and one sweep up the rows of R turns [C; Z] into [I; 0]. The result is that of a matrix
+        whose entries were changed by rounding; RᵀR is as good as eps·‖R‖² allows, whatever C is. R̃ is banded again in
+        exact arithmetic; the rows are ordered so that those already done with, whose entries lie
+        further right, are never touched again. About 4PNB + 2·64·NB operations.
+
+        References
+        ----------
+        .. [1] G. W. Stewart, "The effects of rounding error on an algorithm for downdating a
+           Cholesky factorization", J. Inst. Maths. Applics. 23 (1979) 203-213.
+        """
+        u, first, _ = _ordered(u, -1)
+        p, n, width = u.shape[0], self.size, self.bandwidth
+        if p == 0:
+            return self
+        z = self._substitute(u.T.toarray(), trans=True)
+        try:
+            c = scipy.linalg.cholesky(np.eye(p, dtype=z.dtype) - z.T @ z, check_finite=False)
+        except np.linalg.LinAlgError:
+            raise SingularMatrixError(
+                f"without these {p} rows the matrix is singular to rounding; take a larger damping"
+            ) from None
+        new = self._copy(width)
+        w = np.zeros((p, n), z.dtype)
+        tpqrt = get_lapack_funcs("tpqrt", (z,))
+        for j in reversed(range(0, n, BLOCK)):
+            stop = min(j + BLOCK, n)
+            reach = min(stop + width, n)
+            done = int(np.searchsorted(-first, -stop, side="right"))  # rows that begin at `stop` or later
+            if done == p:
+                continue
+            triangle, v, t, _ = tpqrt(0, min(32, p - done), c[done:, done:], z[j:stop, done:])
+            c[done:, done:] = triangle
+            rows = new._window(j, stop, reach)
+            for i in range(0, p - done, 32):
+                pivots = slice(done + i, min(done + i + 32, p))
+                v_i = v[:, i : i + 32]
+                t_i = t[: v_i.shape[1], i : i + 32]
+                x = t_i.T @ (w[pivots, j:reach] + v_i.T @ rows)
+                w[pivots, j:reach] -= x
+                rows -= v_i @ x
+            turn, square = scipy.linalg.qr(rows[:, : stop - j], check_finite=False)
+            rows[:, : stop - j], rows[:, stop - j :] = square, turn.T @ rows[:, stop - j :]
+            new._put(j, rows)
+        return new
+
+    def solve(self, y: np.ndarray) -> np.ndarray:
+        """(RᵀR)⁻¹ y for y (N,) or (N, K).
+
+        Raises
+        ------
+        SingularMatrixError
+            If a diagonal entry of R vanishes to rounding.
+        """
+        diagonal = abs(self.rows[:, 0])
+        smallest = int(diagonal.argmin())
+        if not diagonal[smallest] > self.size * np.finfo(self.rows.dtype).eps * diagonal.max():
+            raise SingularMatrixError(
+                f"the triangle is singular to rounding at column {smallest}; a larger damping is needed",
+                smallest,
+            )
+        return self._substitute(self._substitute(y, trans=True))
+
+    # -- windows ------------------------------------------------------------------------------
+
+    def _copy(self, bandwidth: int) -> BandTriangle:
+        new = BandTriangle(self.rows[:, 0])
+        new.rows = np.zeros((self.size, min(bandwidth, self.size - 1) + 1), self.rows.dtype)
+        new.rows[:, : self.rows.shape[1]] = self.rows
+        return new
+
+    def _window(self, lo: int, hi: int, reach: int) -> np.ndarray:
+        """R[lo:hi, lo:reach] as a dense array, with reach = min(hi + bandwidth, N)."""
+        dense = np.zeros((hi - lo, hi - lo + self.bandwidth), self.rows.dtype)
+        _sheared(dense, self.rows.shape[1])[...] = self.rows[lo:hi]
+        return dense[:, : reach - lo]
+
+    def _put(self, lo: int, dense: np.ndarray) -> None:
+        """Write what `_window` gave, changed. What lies beyond the band is rounding and is dropped."""
+        size, columns = dense.shape
+        wide = np.zeros((size, size + self.bandwidth), dense.dtype)
+        wide[:, :columns] = dense
+        self.rows[lo : lo + size] = _sheared(wide, self.rows.shape[1])
+
+    def _substitute(self, y: np.ndarray, trans: bool = False) -> np.ndarray:
+        """R⁻¹y, or R⁻ᵀy."""
+        if self._lapack is None:
+            n, width = self.size, self.bandwidth
+            self._lapack = np.zeros((width + 1, n), self.rows.dtype, order="F")
+            for t in range(width + 1):
+                self._lapack[width - t, t:] = self.rows[: n - t, t]
+        tbtrs = get_lapack_funcs("tbtrs", (self._lapack,))
+        columns = y.reshape(len(y), -1).astype(self.rows.dtype)
+        x, info = tbtrs(self._lapack, columns, uplo="U", trans="T" if trans else "N")
+        if info:
+            raise SingularMatrixError(
+                f"the triangle is singular: its diagonal entry {info - 1} is zero", info - 1
+            )
+        return x.reshape(y.shape)
+
+
+def _sheared(dense: np.ndarray, width: int) -> np.ndarray:
+    """The view with [i, t] = dense[i, i + t]."""
+    down, across = dense.strides
+    return as_strided(dense, (len(dense), width), (down + across, across))
+
+
+def _ordered(u: Any, direction: int) -> tuple[Any, np.ndarray, np.ndarray]:
+    """The rows that are not zero, by their first column up (1) or down (-1); that column, and one past the last."""
+    u = scipy.sparse.csr_array(u)
+    u.sum_duplicates()
+    u.eliminate_zeros()
+    u = u[np.flatnonzero(np.diff(u.indptr))]
+    first, last = u.indices[u.indptr[:-1]], u.indices[u.indptr[1:] - 1] + 1
+    order = np.argsort(direction * first, kind="stable")
+    return u[order], first[order], last[order]

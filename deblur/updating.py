@@ -1,0 +1,412 @@
+"""Deblurring that changes its mind: bad pixels found late, a second exposure, without starting over.
+
+`QRDeblurrer` keeps the triangle R of the least-squares problem
+
+    minimise  Σ_k ‖W_k^½ (H_k f − g_k)‖² + λ‖f‖²
+
+over exposures k, with a weight for each pixel, zero for the hidden ones. A pixel that is hidden is a row of the
+matrix that is taken out, an exposure that is added is a block of rows put in; both are updates of R.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from .backend import check_finite, is_cupy, require_memory
+from .blur import Blur
+from .errors import ConvergenceError
+from .image import as_float
+from .linalg.band_triangle import BandTriangle
+
+__all__ = ["QRDeblurrer"]
+
+REFINEMENTS = 3
+
+
+class QRDeblurrer:
+    """A deblurring problem with pixel weights and any number of exposures, kept up to date by QR updating.
+
+    Parameters
+    ----------
+    psf : (m, n) array
+        Point spread function of the first exposure; used as it is.
+    shape : (int, int)
+        Rows and columns of the images.
+    lam : float
+        The regularisation parameter λ > 0.
+    boundary : {"zero", "periodic", "reflect", "antireflect", "unknown"}
+        How the scene goes on beyond the frame; see `deblur.blur`.
+    origin : (int, int), optional
+        Index of the PSF's centre.
+    mask : (M, N) bool array, optional
+        True where a pixel of the first exposure is bad and is to be ignored.
+    weights : (M, N) array, optional
+        Weights ≥ 0 of the first exposure's pixels, 1 / variance up to a factor; all one by default.
+    dtype : float32 or float64
+        What is computed in.
+
+    Attributes
+    ----------
+    blurs : tuple of Blur
+        One for each exposure.
+    weights : tuple of (M, N) arrays
+        The weights now, zero at hidden pixels.
+    residual : float or None
+        ‖Hᵀ W (g − H f) − λ f‖ / ‖Hᵀ W g‖ of the last restoration, measured with `Blur`.
+    note : str
+        What the last call remarked, if anything.
+
+    Raises
+    ------
+    ValueError, TypeError
+        For input that makes no sense, before any work starts.
+    InsufficientMemoryError
+        If the band would not fit memory.
+
+    Notes
+    -----
+    Pixels are taken row by row, so that H, HᵀH and R lie in a band whose width is about the PSF's height times the
+    image's width: this is for small images, some 100 pixels a side (a periodic boundary fills the band). Neither H
+    nor Q is kept; the image comes from the semi-normal equations RᵀR f = HᵀWg with iterative refinement
+    [1]_, which also mends what rounding does to R in an update. The residual is measured every time, and should R have
+    lost too much, it is computed anew and `note` says so.
+
+    References
+    ----------
+    .. [1] Å. Björck, "Stability analysis of the method of seminormal equations for linear least squares
+       problems", Linear Algebra Appl. 88/89 (1987) 31-48.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import deblur
+    >>> sharp = deblur.data.load("camera")[96:128, 96:128]
+    >>> psf = deblur.psf.gaussian(5, 1.0)
+    >>> g = deblur.degrade(sharp, psf)
+    >>> g[3, 4] = np.nan  # a dead pixel
+    >>> restore = deblur.QRDeblurrer(psf, g.shape, 1e-3)
+    >>> restore.hide(np.isnan(g))
+    >>> bool(np.isfinite(restore(g)).all())
+    True
+    """
+
+    def __init__(
+        self,
+        psf: Any,
+        shape: tuple[int, int],
+        lam: float,
+        *,
+        boundary: str = "zero",
+        origin: tuple[int, int] | None = None,
+        mask: Any = None,
+        weights: Any = None,
+        dtype: Any = np.float64,
+    ) -> None:
+        self.lam = float(lam)
+        if not (np.isfinite(self.lam) and self.lam > 0):
+            raise ValueError(
+                f"λ must be finite and positive, not {lam!r}: without it hidden pixels leave parts of the scene "
+                "undetermined"
+            )
+        self.dtype = np.dtype(dtype)
+        if self.dtype not in (np.float32, np.float64):
+            raise TypeError(f"dtype must be float32 or float64, not {self.dtype}")
+        self.boundary = boundary
+        self.residual: float | None = None
+        self.note = ""
+        exposure = self._exposure(Blur(psf, shape, boundary, origin=origin), mask, weights)
+        if not exposure.weights.any():
+            raise ValueError("the mask hides every pixel: nothing of the scene is left to be seen")
+        pixels = exposure.blur.shape[1]
+        require_memory(
+            5 * pixels * _band(exposure.blur) * self.dtype.itemsize,
+            np,
+            f"the triangle of a scene of {pixels} pixels in its band",
+            "use a smaller image or PSF, or deblur.solve(..., mask=...), which iterates",
+        )
+        self._state = _State((exposure,), self._factored((exposure,)))
+
+    @property
+    def blurs(self) -> tuple[Blur, ...]:
+        return tuple(e.blur for e in self._state.exposures)
+
+    @property
+    def weights(self) -> tuple[np.ndarray, ...]:
+        return tuple(e.weights.copy() for e in self._state.exposures)
+
+    # -- what changes it ----------------------------------------------------------------------
+
+    def hide(self, mask: Any, exposure: int = 0, *, method: str = "auto") -> None:
+        """Ignore pixels from now on: take their rows out.
+
+        Parameters
+        ----------
+        mask : (M, N) bool array
+            True where a pixel is bad. Those hidden already may be among them.
+        exposure : int
+            Of which exposure, counted from 0.
+        method : {"auto", "update", "refactor"}
+            Update R, or compute it anew; "auto" does what takes fewer operations.
+
+        Raises
+        ------
+        ValueError
+            If no pixel of any exposure would be left. The problem stays as it was.
+        """
+        mask = self._mask(mask)
+        old = self._one(exposure)
+        new = replace(old, weights=np.where(mask, 0, old.weights))
+        self._reweight(exposure, new, mask & (old.weights > 0), False, method)
+
+    def show(self, mask: Any, exposure: int = 0, *, method: str = "auto") -> None:
+        """Use pixels again: put their rows back, with the weight they had.
+
+        Parameters
+        ----------
+        mask : (M, N) bool array
+            True where a pixel is good after all.
+        exposure, method
+            As for `hide`.
+        """
+        mask = self._mask(mask)
+        old = self._one(exposure)
+        new = replace(old, weights=np.where(mask, old.given, old.weights))
+        self._reweight(exposure, new, mask & (old.weights == 0) & (old.given > 0), True, method)
+
+    def add_exposure(
+        self,
+        psf: Any = None,
+        *,
+        origin: tuple[int, int] | None = None,
+        mask: Any = None,
+        weights: Any = None,
+        method: str = "auto",
+    ) -> int:
+        """Another image of the same scene: put its rows in.
+
+        Parameters
+        ----------
+        psf : (m, n) array, optional
+            Its PSF; that of the first exposure if not given. With boundary ``"unknown"`` the scene's size is the
+            first one's, and so must be the PSF's.
+        origin, mask, weights
+            As for the first exposure.
+        method : {"auto", "update", "refactor"}
+            As for `hide`.
+
+        Returns
+        -------
+        int
+            The number of exposures now. `__call__` takes as many images.
+        """
+        _check_method(method)
+        s = self._state
+        first = s.exposures[0].blur
+        if psf is None:
+            blur = (
+                first if origin is None else Blur(first.psf, first.image_shape, self.boundary, origin=origin)
+            )
+        else:
+            blur = Blur(psf, first.image_shape, self.boundary, origin=origin)
+        if blur.scene_shape != first.scene_shape or blur.crop != first.crop:
+            raise ValueError(
+                f"with boundary {self.boundary!r} a {blur.psf.shape} PSF sees another scene than the first exposure's "
+                f"{first.psf.shape} one: pad both PSFs with zeros to one size and origin"
+            )
+        new = self._exposure(blur, mask, weights)
+        exposures = (*s.exposures, new)
+        rows = new.rows(self.dtype)
+        r = self._factored(exposures) if method == "refactor" else s.r.with_rows(rows)
+        self._state, self.note = _State(exposures, r), ""
+        return len(exposures)
+
+    def _reweight(self, number: int, new: _Exposure, changed: np.ndarray, back: bool, method: str) -> None:
+        _check_method(method)
+        s = self._state
+        at = range(len(s.exposures))[number]
+        exposures = (*s.exposures[:at], new, *s.exposures[at + 1 :])
+        if not any(e.weights.any() for e in exposures):
+            raise ValueError(
+                "no pixel of any exposure would be left: nothing of the scene is left to be seen"
+            )
+        count = int(changed.sum())
+        note = ""
+        if count == 0:
+            return
+        if method == "auto":
+            # Rows out: 4 p N B and 2 N B of 64 rows each; all of R: 4 N B² for each exposure's N rows.
+            update = 4.0 * count + 2 * 64
+            method = "update" if update < 4.0 * s.r.bandwidth * len(exposures) else "refactor"
+        if method == "update":
+            # The rows as they were, or as they will be again.
+            rows = (new if back else s.exposures[at]).rows(self.dtype)[np.flatnonzero(changed)]
+            try:
+                r = s.r.with_rows(rows) if back else s.r.without_rows(rows)
+            except np.linalg.LinAlgError as error:
+                note, r = f"factored anew: {error}", self._factored(exposures)
+        else:
+            r = self._factored(exposures)
+        self._state, self.note = _State(exposures, r), note
+
+    # -- restoring ----------------------------------------------------------------------------
+
+    def __call__(self, *images: Any) -> np.ndarray:
+        """The restored scene, cropped to the images' size.
+
+        Parameters
+        ----------
+        *images : (M, N) arrays
+            One for each exposure, in their order. What hidden pixels hold is not looked at: it may be NaN.
+
+        Returns
+        -------
+        (M, N) array
+
+        Raises
+        ------
+        ValueError
+            For another number of images than exposures, another shape, or a pixel in use that is not finite.
+        ConvergenceError
+            If the normal equations cannot be satisfied in this dtype: λ is too small. Carries the scene reached.
+        """
+        s = self._state
+        data = self._data(images)
+        scene, residual = self._solve(s, data)
+        note = ""
+        enough = float(np.finfo(self.dtype).eps) ** (2 / 3)
+        if not residual <= enough:
+            s = _State(s.exposures, self._factored(s.exposures))
+            again, once_more = self._solve(s, data)
+            if once_more < residual:  # what updates had done to R is what was in the way
+                self._state, scene, residual = s, again, once_more
+                note = "R was computed anew, as updates had made it inaccurate"
+        self.residual, self.note = residual, note
+        if not residual <= np.finfo(self.dtype).eps ** (1 / 3):
+            raise ConvergenceError(
+                f"refinement stops at a relative residual of {residual:.1e}: take a larger λ than {self.lam:g}"
+                + ("" if self.dtype == np.float64 else ", or dtype=numpy.float64"),
+                scene,
+            )
+        return scene[s.exposures[0].blur.crop].copy()
+
+    def _data(self, images: tuple[Any, ...]) -> list[np.ndarray]:
+        exposures = self._state.exposures
+        if len(images) != len(exposures):
+            raise ValueError(
+                f"{len(exposures)} image(s) are needed, one for each exposure, not {len(images)}"
+            )
+        data = []
+        for number, (image, exposure) in enumerate(zip(images, exposures, strict=True)):
+            if is_cupy(image):
+                raise TypeError("QRDeblurrer works on NumPy arrays: pass cupy.asnumpy(image)")
+            g = as_float(image).astype(self.dtype)
+            if g.shape != exposure.weights.shape:
+                raise ValueError(
+                    f"image {number} has shape {g.shape}, and {exposure.weights.shape} is needed"
+                )
+            g = np.where(exposure.weights > 0, g, 0)
+            check_finite(g, f"image {number}, at pixels that are not hidden,")
+            data.append(g)
+        return data
+
+    def _solve(self, s: _State, data: list[np.ndarray]) -> tuple[np.ndarray, float]:
+        """The scene, and ‖HᵀW(g − Hf) − λf‖ / ‖HᵀWg‖ measured with the blurs alone."""
+        shape = s.exposures[0].blur.scene_shape
+
+        def gradient(f: np.ndarray) -> np.ndarray:
+            total = -self.dtype.type(self.lam) * f
+            for g, e in zip(data, s.exposures, strict=True):
+                total += e.blur.adjoint(e.weights.astype(self.dtype) * (g - e.blur.forward(f)))
+            return total
+
+        f = np.zeros(shape, self.dtype)
+        right = gradient(f)
+        scale = float(np.linalg.norm(right))
+        best, left = f, right
+        for _ in range(1 + REFINEMENTS):
+            f = best + s.r.solve(left.reshape(-1)).reshape(shape)
+            rest = gradient(f)
+            if not np.linalg.norm(rest) < 0.5 * np.linalg.norm(left):
+                if np.linalg.norm(rest) < np.linalg.norm(left):
+                    best, left = f, rest
+                break
+            best, left = f, rest
+        return best, float(np.linalg.norm(left)) / scale if scale else 0.0
+
+    # -- parts --------------------------------------------------------------------------------
+
+    def refactor(self) -> None:
+        """Compute R anew from all exposures, as from scratch."""
+        self._state = _State(self._state.exposures, self._factored(self._state.exposures))
+        self.note = ""
+
+    def _factored(self, exposures: tuple[_Exposure, ...]) -> BandTriangle:
+        rows = scipy.sparse.vstack([e.rows(self.dtype) for e in exposures], format="csr")
+        return BandTriangle(np.full(rows.shape[1], np.sqrt(self.lam), self.dtype)).with_rows(rows)
+
+    def _one(self, number: int) -> _Exposure:
+        exposures = self._state.exposures
+        if not -len(exposures) <= number < len(exposures):
+            raise ValueError(f"there is no exposure {number}: there are {len(exposures)}, counted from 0")
+        return exposures[number]
+
+    def _exposure(self, blur: Blur, mask: Any, weights: Any) -> _Exposure:
+        if weights is None:
+            given = np.ones(blur.image_shape)
+        else:
+            given = np.asarray(weights, dtype=np.float64).copy()
+            if given.shape != blur.image_shape:
+                raise ValueError(f"weights have shape {given.shape}, and {blur.image_shape} is needed")
+            check_finite(given, "weights")
+            if (given < 0).any():
+                raise ValueError(f"weights must not be negative; the smallest is {given.min():g}")
+        hidden = np.zeros(blur.image_shape, bool) if mask is None else self._mask(mask, blur.image_shape)
+        return _Exposure(blur, given, np.where(hidden, 0, given))
+
+    def _mask(self, mask: Any, shape: tuple[int, int] | None = None) -> np.ndarray:
+        shape = self._state.exposures[0].blur.image_shape if shape is None else shape
+        mask = np.asarray(mask)
+        if mask.shape != shape:
+            raise ValueError(f"the mask has shape {mask.shape}, and {shape} is needed")
+        if mask.dtype != bool:
+            raise TypeError(f"the mask must be boolean, True for bad pixels, not {mask.dtype}")
+        return mask
+
+
+@dataclass(frozen=True)
+class _Exposure:
+    """One image to come: its blur, the weights given, and those in use (zero at hidden pixels)."""
+
+    blur: Blur
+    given: np.ndarray
+    weights: np.ndarray
+
+    def rows(self, dtype: np.dtype) -> Any:
+        """W^½ H, sparse."""
+        root = scipy.sparse.diags_array(np.sqrt(self.weights).reshape(-1))
+        return scipy.sparse.csr_array(root @ self.blur.to_sparse()).astype(dtype)
+
+
+@dataclass(frozen=True)
+class _State:
+    """Exposures and the triangle that belongs to them."""
+
+    exposures: tuple[_Exposure, ...]
+    r: BandTriangle
+
+
+def _band(blur: Blur) -> int:
+    """About how many superdiagonals R has."""
+    if blur.boundary == "periodic":
+        return blur.shape[1]
+    reach = (blur.psf.shape[0] - 1) * blur.scene_shape[1] + blur.psf.shape[1]
+    return min(blur.shape[1], reach * (2 if blur.boundary == "antireflect" else 1))
+
+
+def _check_method(method: str) -> None:
+    if method not in ("auto", "update", "refactor"):
+        raise ValueError(f"method must be 'auto', 'update' or 'refactor', not {method!r}")
