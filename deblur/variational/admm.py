@@ -42,7 +42,7 @@ import scipy.fft
 from ..backend import Array, get_fft, require_memory
 from ..blur import Blur
 from ..errors import ConvergenceError
-from ..solvers.spectrum import all_cores
+from ..solvers.spectrum import all_cores, quadrant
 from .problem import History, Solution, VariationalProblem, first_scene
 from .terms import DIFFERENCES, PENALTIES, DataTerm, Difference, Penalty, first_difference_power, inside
 
@@ -55,6 +55,7 @@ _RELAXATION = 1.8
 _RHO_DATA = 0.1  # over the data term's curvature
 _RHO_PRIOR = 2.0  # over λ / (standard deviation of the image)
 _RHO_BOX = 0.03
+_INNER = 1e-2  # residual of the conjugate gradients inside, over the tolerance
 _BALANCE_EVERY, _BALANCE_RATIO, _BALANCE_UNTIL = 10, 10.0, 200
 
 # Plug and play: the denoiser's strength falls from the first to the last in this many iterations; between two
@@ -165,8 +166,9 @@ class _CosineDomain:
         self.rows = first_difference_power(self.shape[0], False, xp)[:, None]
         self.cols = first_difference_power(self.shape[1], False, xp)
         self._dtype = problem.dtype
+        self._diagonal = blur.boundary == "reflect" and quadrant(blur) is not None
         # Errors of the step add to the residuals that the iteration is judged by.
-        self._tolerance = 1e-3 * (RTOL if problem.rtol is None else problem.rtol)
+        self._tolerance = _INNER * (RTOL if problem.rtol is None else problem.rtol)
 
     def prepare(self, rho_data: float, symbol: Array) -> None:
         """Set the operator ρ HᵀH + (the differences' part, given in frequency)."""
@@ -191,6 +193,9 @@ class _CosineDomain:
         """(x, H x), begun from the last x."""
         xp = self._xp
         right = right + self._rho * self._blur.adjoint(t)
+        if self._diagonal:
+            x = self._filter(right, self._inverse)
+            return x, self._blur.forward(x)
         x = x.copy()
         r = right - self._apply(x)
         z = self._filter(r, self._inverse)
