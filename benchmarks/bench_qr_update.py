@@ -208,22 +208,28 @@ def accuracy(scale: float, count: int) -> list[dict[str, Any]]:
             case.model._method = "update"
             _apply(case.model, which, np.random.default_rng(5), p, n // 3)
             rows.append(judged(f"{which}, once", case.model))
-        rng = np.random.default_rng(9)
-        model = QRModel(
-            rng.uniform(-1, 1, (m, n)).astype(dtype), rng.uniform(-1, 1, m).astype(dtype), method="update"
-        )
-        for _ in range(count):  # towards the size it began with, so that it wanders about it
-            rows_now, columns = model.shape
-            which = str(rng.choice(list(WORDS)))
-            if which.endswith("rows"):
-                which = "remove_rows" if rows_now > m + rng.integers(-p, p) else "add_rows"
-            else:
-                which = "remove_columns" if columns > n + rng.integers(-p, p) else "add_columns"
-            size = int(rng.integers(1, max(2, p)))
-            end = rows_now if which.endswith("rows") else columns
-            _apply(model, which, rng, size, int(rng.integers(0, end - size)))
-        rows.append(judged(f"{count} random updates", model))
+        for method in ("auto", "update"):
+            model = _wandered(m, n, p, dtype, method, count)
+            rows.append(judged(f"{count} random updates, method={method!r}", model))
     return rows
+
+
+def _wandered(m: int, n: int, p: int, dtype: Any, method: str, count: int) -> QRModel:
+    """A model after `count` random updates that keep it near m x n."""
+    rng = np.random.default_rng(9)
+    a, b = rng.uniform(-1, 1, (m, n)).astype(dtype), rng.uniform(-1, 1, m).astype(dtype)
+    model = QRModel(a, b, method=method)
+    for _ in range(count):
+        rows, columns = model.shape
+        which = str(rng.choice(list(WORDS)))
+        if which.endswith("rows"):
+            which = "remove_rows" if rows > m + rng.integers(-p, p) else "add_rows"
+        else:
+            which = "remove_columns" if columns > n + rng.integers(-p, p) else "add_columns"
+        size = int(rng.integers(1, max(2, p)))
+        end = rows if which.endswith("rows") else columns
+        _apply(model, which, rng, size, int(rng.integers(0, end - size)))
+    return model
 
 
 def _apply(model: QRModel, which: str, rng: np.random.Generator, p: int, k: int) -> None:

@@ -103,6 +103,42 @@ def test_a_thousand_changes_in_a_row(rng, keep_q):
 
 
 @pytest.mark.parametrize("keep_q", [True, False])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_left_to_itself_it_stays_as_accurate_as_a_fresh_factorisation(monkeypatch, rng, keep_q, dtype):
+    # The plan is made to update always: what is tested is that errors do not add up.
+    plan = qr_plan.UpdatePlan("update", "so", 1.0, 1.0, 1.0, 1.0)
+    monkeypatch.setattr(qr_model, "plan_update", lambda *_, **__: plan)
+    a, b = rng.standard_normal((50, 15)).astype(dtype), rng.standard_normal(50).astype(dtype)
+    model = QRModel(a, b, keep_q=keep_q)
+    ages, ratios = set(), []
+    for i in range(250):
+        u, e, c = rng.standard_normal((5, 15)), rng.standard_normal(5), rng.standard_normal((50, 3))
+        k = int(rng.integers(0, 12))
+        model.add_rows(u, e, 4 * k)
+        ages.add(model.age)
+        model.remove_rows(rng.choice(55, 5, replace=False))
+        model.add_columns(c, k)
+        model.remove_columns(slice(k + 1, k + 4))
+        if i % 5 == 0:
+            fresh = QRModel(model.a, model.b, keep_q=keep_q)
+            ratios.append(factor_error(model) / factor_error(fresh))
+    assert max(ages) <= qr_model.FRESH_FOR
+    assert max(ratios) <= 10
+    model.add_rows(u, e, method="update")
+    assert model.age >= 1
+
+
+def factor_error(model):
+    """How far RᵀR is from AᵀA, and Q from orthonormal columns, in float64."""
+    r, a = model.r.astype(np.float64), model.a.astype(np.float64)
+    error = np.linalg.norm(r.T @ r - a.T @ a, 2) / np.linalg.norm(a, 2) ** 2
+    if model.q is None:
+        return error
+    q = model.q.astype(np.float64)
+    return max(error, np.linalg.norm(q.T @ q - np.eye(q.shape[1]), 2))
+
+
+@pytest.mark.parametrize("keep_q", [True, False])
 @pytest.mark.parametrize("method", ["update", "refactor"])
 def test_edges(xp, rng, keep_q, method):
     def fresh(m, n):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,9 @@ from .triangular import solve_triangular
 __all__ = ["QRModel"]
 
 METHODS = ("auto", "update", "refactor")
+# Each update adds its rounding errors to those before. After so many in a row "auto" factors anew, while the errors
+# are still within a small multiple of a fresh factorisation's (benchmarks/bench_qr_update.py measures them).
+FRESH_FOR = 20
 
 
 class QRModel:
@@ -48,7 +51,8 @@ class QRModel:
         Keep Q. Added rows and removed columns need no Q; removed rows and added
         columns without one go through A R⁻¹ in its place, see Notes.
     method : {"auto", "update", "refactor"}
-        What a change does unless it is told otherwise; "auto" follows the plan.
+        What a change does unless it is told otherwise; "auto" follows the plan, and factors anew after 20 updates
+        in a row, lest their rounding errors add up.
     check_finite : bool
         Whether to look for NaN and infinity, here and in what is added later.
 
@@ -61,6 +65,8 @@ class QRModel:
         That of the last change.
     note : str
         What the last change remarked, if anything.
+    age : int
+        Updates since the last factorisation.
 
     Raises
     ------
@@ -128,6 +134,10 @@ class QRModel:
     @property
     def shape(self) -> tuple[int, int]:
         return len(self._state.b), len(self._state.rd)
+
+    @property
+    def age(self) -> int:
+        return self._state.age
 
     @property
     def a(self) -> Array:
@@ -341,9 +351,16 @@ class QRModel:
             which, m, n, p, k, keep_q=self.keep_q, rhs=s.b.shape[1], dtype=s.rd.dtype, device=device
         )
         note = ""
-        if (plan.choice if method == "auto" else method) == "update":
+        if method == "auto":
+            method = plan.choice
+            if method == "update" and s.age >= FRESH_FOR:
+                method, note = (
+                    "refactor",
+                    f"factored anew after {s.age} updates, lest their rounding errors add up",
+                )
+        if method == "update":
             try:
-                state = update()
+                state = replace(update(), age=s.age + 1)
             except np.linalg.LinAlgError as error:
                 note = f"factored anew, as the update could not be trusted: {error}"
                 state = self._factored(*data())
@@ -420,6 +437,7 @@ class _State:
     b: Array
     q: Array | None
     rd: Array
+    age: int = 0
 
 
 def _with_fresh_d(a: _Rows, b: Array, factors: tuple[Array, Array]) -> _State:
