@@ -40,6 +40,7 @@ def test_what_a_contestant_says_of_itself():
     for name, contestant in CONTESTANTS.items():
         assert contestant.name == name
         assert contestant.summary
+        assert " " not in name  # it is typed on a command line
         assert contestant.family
         assert bool(contestant.module) == bool(contestant.install)
         if contestant.search:
@@ -83,7 +84,7 @@ def test_outside_methods_are_given_the_blur_the_right_way_round(name, shape, sce
     blurred = deblur.Blur(psf, scene.shape, "zero").forward(scene)
     task = Task(blurred, psf, boundary)
     assert contestant.refuses(task) is None
-    value = {"skimage-wiener": 1e-3, "skimage-wiener, padded": 1e-3, "scico-tv": 1e-4}.get(
+    value = {"skimage-wiener": 1e-3, "skimage-wiener-padded": 1e-3, "scico-tv": 1e-4}.get(
         name, contestant.choose(task).value
     )
     restored = np.asarray(contestant.prepare(task, value)(blurred.copy()).image)
@@ -170,7 +171,7 @@ def test_trips_is_called_as_its_source_says(scene, monkeypatch):
 
 
 def test_variational_methods_run_or_say_why():
-    names = [*deblur.variational.METHODS, "tv, mask auto"]
+    names = [*deblur.variational.METHODS, "tv-masked"]
     found = compare.run("camera64", "gaussian:5,1", 0.01, "unknown", names, size=32, repeats=1, memory=False)
     for row in found.rows[1:]:
         assert row.status in ("ok", "refused", "failed"), row

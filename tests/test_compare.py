@@ -550,7 +550,13 @@ def test_tables_hold_every_row(picture, monkeypatch, tmp_path):
     parsed = json.loads(found.to_json(tmp_path / "a.json"))
     assert [row["method"] for row in parsed["rows"]] == ["blurred", "=cmd|x", "broken", "exact"]
     assert parsed["sessions"][0]["packages"]["numpy"] == np.__version__
+    session = parsed["sessions"][0]
+    assert session["deblur"] == deblur.__version__
+    assert session["cpus_usable"] >= 1
+    assert session["memory_bytes"] > 1 << 28
+    assert session["blas"] != "unknown"
     assert parsed["settings"]["repeats"] == 1
+    assert parsed["settings"]["seed"] == 0
     lines = list(csv.DictReader(io.StringIO(found.to_csv())))
     assert [line["method"] for line in lines] == ["blurred", "'=cmd|x", "broken", "exact"]
     assert float(lines[0]["mse"]) == found.rows[0].mse

@@ -243,7 +243,7 @@ def run(
     >>> [row.method for row in found.rows]
     ['blurred', 'kronecker', 'pcg']
     """
-    settings = check_settings(Settings(lam, other_boundary, oracle, time_limit, repeats, memory))
+    settings = check_settings(Settings(lam, other_boundary, oracle, time_limit, repeats, memory, seed))
     entered = check_methods(methods)
     cases = make_cases(images, psfs, noises, boundaries, size=size, seed=seed, blurred=blurred)
     store = _Store(folder, resume, overwrite) if folder is not None else None

@@ -150,6 +150,8 @@ class Settings:
         Timed runs after the warm-up.
     memory : bool
         Run once more to measure memory.
+    seed : int
+        Of the noise in the pictures; for the record.
     """
 
     lam: float | str = "gcv"
@@ -158,6 +160,7 @@ class Settings:
     time_limit: float = 20.0
     repeats: int = 3
     memory: bool = True
+    seed: int = 0
 
 
 class TooSlow(BaseException):

@@ -504,8 +504,8 @@ def _record(comparison: Comparison) -> list[str]:
         out.append(
             f"<p>{_count(count, 'row')} measured {escape(session['date'])} on {escape(session['cpu'])}, "
             f"{session['cpus_usable']} CPUs usable, load average {session['load_average']} at the start"
-            f"{escape(f', {threads}' if threads else '')}; {escape(session['system'])}, Python "
-            f"{escape(session['python'])}, deblur {escape(session['deblur'])}"
+            f"{escape(f', {threads}' if threads else '')}; {escape(session['system'])}, "
+            f"BLAS {escape(session['blas'])}, Python {escape(session['python'])}, deblur {escape(session['deblur'])}"
             f"{f' (commit {escape(commit[:12])}{changed})' if commit else ''}, {escape(packages)}.</p>"
         )
     settings = ", ".join(f"{name} {value}" for name, value in vars(comparison.settings).items())

@@ -25,7 +25,7 @@ def contestants() -> list[Contestant]:
             "skimage-wiener", summary="Wiener-Hunt filter with a Laplacian; the scene repeats itself",
             own_boundary="periodic", **wiener,
         ),
-        Wiener("skimage-wiener, padded", summary="the same on a picture mirrored at its edges", **wiener, **mirrored),
+        Wiener("skimage-wiener-padded", summary="the same on a picture mirrored at its edges", **wiener, **mirrored),
         UnsupervisedWiener(
             "skimage-unsupervised-wiener", summary="Wiener-Hunt filter that draws its parameters (Gibbs sampler)",
             own_boundary="periodic", **package,
@@ -35,7 +35,7 @@ def contestants() -> list[Contestant]:
             own_boundary="zero", **lucy,
         ),
         RichardsonLucy(
-            "skimage-richardson-lucy, padded", summary="the same on a picture mirrored at its edges", **lucy, **mirrored
+            "skimage-richardson-lucy-padded", summary="the same on a picture mirrored at its edges", **lucy, **mirrored
         ),
     ]  # fmt: skip
 

@@ -26,7 +26,7 @@ def contestants() -> list[Contestant]:
             rows.append(Variational(name, "deblur", "non-local means as the prior", "λ", _SEARCH, extra=nlm))
             rows.append(
                 Variational(
-                    "pnp, bm3d", "deblur", "BM3D as the prior", "λ", _SEARCH, module="bm3d", install="pip install bm3d",
+                    "pnp-bm3d", "deblur", "BM3D as the prior", "λ", _SEARCH, module="bm3d", install="pip install bm3d",
                     extra=bm3d,
                 )
             )  # fmt: skip
@@ -34,7 +34,7 @@ def contestants() -> list[Contestant]:
             rows.append(Variational(name, "deblur", method.summary, "λ", _SEARCH))
     masked = {"method": "tv", "mask": "auto"}
     what = "total variation without the pixels that a detector calls bad"
-    return [*rows, Variational("tv, mask auto", "deblur", what, "λ", _SEARCH, extra=masked)]
+    return [*rows, Variational("tv-masked", "deblur", what, "λ", _SEARCH, extra=masked)]
 
 
 class Variational(Contestant):
@@ -65,3 +65,7 @@ class RichardsonLucy(Variational):
 
     def choose(self, task: Task) -> Setting:
         return Setting(None, "automatic", "stopped when its residual looks like noise")
+
+    def prepare(self, task: Task, value: float | None, watch: Watch | None = None) -> Solver:
+        solver = super().prepare(task, value, watch)
+        return lambda g: solver(np.maximum(g, 0))  # it counts photons, and noise may fall below none
