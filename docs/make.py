@@ -7,6 +7,9 @@ A warning fails the build.
 
 from __future__ import annotations
 
+import importlib
+import inspect
+import pkgutil
 import re
 import shutil
 import sys
@@ -17,6 +20,7 @@ from pathlib import Path
 import pdoc
 
 HERE = Path(__file__).resolve().parent
+MODULES = ("deblur", "deblur.blur", "deblur.variational")  # with all that `deblur` names as public
 PAGES = ("mathematics", "thesis", "figures")  # Markdown; each becomes a page of its own
 
 
@@ -26,6 +30,24 @@ def page(text: str) -> str:
     return f"__docformat__ = 'markdown'\n__doc__ = {links!r}\n__all__ = []\n"
 
 
+def with_tables(text: str) -> str:
+    """A docstring with its tables (two columns between lines of equals signs) in Markdown, which pdoc reads."""
+    table = re.compile(r"^(=+ +)=+\n(.*?)^=+ +=+$", re.MULTILINE | re.DOTALL)
+
+    def markdown(match: re.Match[str]) -> str:
+        at, rows = len(match[1]), []
+        for line in match[2].rstrip().split("\n"):
+            end = line.find(" ", max(at - 1, 0))  # a word may reach beyond its column
+            left, right = (cell.strip().replace("|", r"\|") for cell in (line[:end], line[end:]))
+            if left:
+                rows.append([left, right])
+            else:
+                rows[-1][1] += f" {right}"
+        return "\n".join(f"| {' | '.join(row)} |" for row in ([" ", " "], ["---", "---"], *rows))
+
+    return table.sub(markdown, inspect.cleandoc(text))
+
+
 def main() -> None:
     target = HERE / "build"
     shutil.rmtree(target, ignore_errors=True)
@@ -33,12 +55,17 @@ def main() -> None:
         for name in PAGES:
             (Path(folder) / f"{name}.py").write_text(page((HERE / f"{name}.md").read_text()))
         sys.path[:0] = [folder, str(HERE.parent)]
+        package = importlib.import_module("deblur")
+        for found in pkgutil.walk_packages(package.__path__, "deblur."):
+            if not found.name.endswith("__main__"):
+                module = importlib.import_module(found.name)
+                module.__doc__ = with_tables(module.__doc__ or "")
         pdoc.render.configure(docformat="numpy", show_source=False)
         with warnings.catch_warnings():
             warnings.filterwarnings("error", category=UserWarning, module="pdoc")
             # pdoc looks for a NamedTuple's annotations in the module that collections made up for it.
             warnings.filterwarnings("ignore", r"Error parsing type annotation ForwardRef.*\.__init__")
-            pdoc.pdoc("deblur", *PAGES, output_directory=target)
+            pdoc.pdoc(*MODULES, *PAGES, output_directory=target)
 
 
 if __name__ == "__main__":
