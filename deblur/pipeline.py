@@ -605,15 +605,17 @@ class Deblurrer:
         g = frames.grid().astype(self.dtype, copy=False)
         weights, mask = frame_weights(self._request, g, frames.spread, self.dtype, xp)
         problem = self._variational_problem(g, weights)
+        near = None
         if isinstance(self.lam, str):
             from .variational.tuning import choose_lambda as tune
 
             self.lambda_choice = tune(problem, g, self.lam, noise=self._noise)
             self.lam, self.lam_reason = float(self.lambda_choice.lam), self.lambda_choice.reason
+            near = self.lambda_choice.solution
         problem = replace(problem, lam=self.lam)
         _synchronize(xp)
         setup = time.perf_counter() - start
-        solution = VARIATIONAL[choice.method].solve(problem, g)
+        solution = VARIATIONAL[choice.method].solve(problem, g, near)
         status = Status.CONVERGED if solution.converged else Status.NOT_CONVERGED
         value, residual, difference = _judge_variational(problem, g, solution)
         if not np.isfinite(residual):

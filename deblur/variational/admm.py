@@ -34,7 +34,7 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.fft
@@ -659,6 +659,20 @@ def _solve(it: _Iteration) -> Solution:
         f"are {'within' if converged else 'not yet within'} the tolerance {rtol:.1e}"
     )
     return Solution(_scene(it), n, converged, why, _history(objective, worst), state)
+
+
+def first_frames(solution: Solution, count: int) -> Solution:
+    """The solution of the first `count` frames, to begin from where they are solved alone."""
+
+    def cut(split: _Split) -> _Split:
+        return _Split([u[:count].copy() for u in split.u], [t[:count].copy() for t in split.t], split.rho)
+
+    state = solution.state
+    if isinstance(state, _State):
+        box = None if state.box is None else cut(state.box)
+        penalties = [cut(split) for split in state.penalties]
+        state = _State(state.x[:count].copy(), cut(state.data), penalties, box, state.lam)
+    return replace(solution, scene=solution.scene[:count].copy(), state=state)
 
 
 def _scene(it: _Iteration) -> Array:

@@ -9,6 +9,8 @@ from ..backend import Array, asnumpy, check_finite, get_xp
 _NEIGHBOURS = [(i, j) for i in (0, 1, 2) for j in (0, 1, 2) if (i, j) != (1, 1)]
 _FAR, _FAR_EXTREME = 10.0, 4.0  # times the local scatter that a pixel must stand off; at the frame's ends
 _FLOOR, _FLOOR_EXTREME = 0.08, 0.02  # least distance, as a part of the frame's range
+_REPEATED = 3  # pixels at an end of the range that are not the picture's own
+_STRICTER = 3.0  # how many times further, where set values were found
 _SPIKE = 5  # times as often as the values next to it that a set value occurs
 _NEAR = 50  # how many values next to it are looked at, on either side
 _SCATTERED = 0.8  # share of the pixels with a set value that stand alone with it
@@ -37,12 +39,13 @@ def detect(g: Array) -> Array:
     A blurred pixel does not stand out alone: some of its eight neighbours are as bright, and some as dark. A pixel
     is an impulse if it exceeds the second brightest of them, or falls below the second darkest, by 10 times the
     scatter of the image about its neighbours' medians (the local one or the frame's typical one, whichever is
-    larger) and by 8 % of the frame's range; by 4 times and 2 % if it has the least or largest value of the frame,
-    as salt, pepper, dead and saturated pixels have. Two impulses may touch.
+    larger) and by 8 % of the frame's range; by 4 times and 2 % if it shares the least or largest value of the
+    frame with two others, as salt, pepper, dead and saturated pixels do. Two impulses may touch.
 
-    Besides, a value inside the frame's range that occurs far oftener than the values next to it, and nearly
-    always at pixels that are alone with it, was not measured but set: all its lone pixels are impulses. This finds
-    impulses in sharpened pictures, whose detail overshoots them.
+    Besides, a value that occurs far oftener than the values next to it, and nearly always at pixels that are alone
+    with it, was not measured but set: all its lone pixels are impulses, and pixels of other values must then stand
+    off three times as far. At an end of the range, where clipping heaps up values too, this counts only if the next
+    value is far. It finds impulses in sharpened pictures, whose detail overshoots them.
 
     *False alarms*: true detail of one pixel, such as stars, specks and dots of small print in a picture that is hardly
     blurred. Areas that are truly black or white are no impulses, whatever their shape from three pixels on.
@@ -72,10 +75,16 @@ def _detect(g: Array) -> Array:
     scatter = _median(abs(g - 0.5 * (around[3] + around[4])), 7) / 0.6745
     # Where the frame is clipped there is no scatter to be seen, and noise at the edge of the clipped area.
     scatter = xp.maximum(scatter, xp.median(scatter))
-    found = distance > xp.maximum(_FAR * scatter, _FLOOR * size)
-    extreme = (g == low) | (g == high)
+    found = _set_values(g, alike <= 1)
+    # Once set values have been found, impulses of another kind are unlikely: they have to stand out more clearly.
+    far = _FAR * (_STRICTER if bool(found.any()) else 1.0)
+    found |= distance > xp.maximum(far * scatter, far / _FAR * _FLOOR * size)
+    extreme = xp.zeros(g.shape, bool)
+    for end in (g == low, g == high):
+        if int(end.sum()) >= _REPEATED:  # the one brightest pixel of a picture is its highlight
+            extreme |= end
     found |= extreme & (distance > xp.maximum(_FAR_EXTREME * scatter, _FLOOR_EXTREME * size))
-    return found | _set_values(g, alike <= 1)
+    return found
 
 
 def _set_values(g: Array, alone: Array) -> Array:
@@ -84,7 +93,8 @@ def _set_values(g: Array, alone: Array) -> Array:
     values, counts = (asnumpy(a) for a in xp.unique(g, return_counts=True))
     found = xp.zeros(g.shape, bool)
     often = counts >= max(_SPIKE, 1e-4 * g.size)
-    often[[0, -1]] = False  # where the frame is clipped, noise heaps up lone pixels too
+    # Where a frame is clipped, noise heaps up lone pixels at its end; there the next value is close by.
+    often[[0, -1]] &= [_apart(values), _apart(values[::-1])]
     for at in np.nonzero(often)[0]:
         near = np.concatenate([counts[max(at - _NEAR, 0) : at], counts[at + 1 : at + 1 + _NEAR]])
         if counts[at] >= _SPIKE * np.quantile(near, 0.95):
@@ -93,6 +103,14 @@ def _set_values(g: Array, alone: Array) -> Array:
             if float(lone.sum()) >= _SCATTERED * counts[at]:
                 found |= lone
     return found
+
+
+def _apart(values: np.ndarray) -> bool:
+    """Whether the first of a frame's values, in order, lies away from the rest."""
+    if len(values) < 4:
+        return False
+    gaps = np.abs(np.diff(values[: _NEAR + 2]))
+    return bool(gaps[0] > max(0.01 * abs(values[-1] - values[0]), 2 * gaps[1:].max()))
 
 
 def _median(x: Array, size: int) -> Array:

@@ -63,7 +63,10 @@ def solve(problem: VariationalProblem, g: Array, start: Solution | None = None) 
 def _pcg(problem: VariationalProblem, g: Array, start: Solution | None) -> Solution:
     xp = problem.xp
     eps = float(np.finfo(problem.dtype).eps)
-    rtol = max(1e-6, 30 * eps) if problem.rtol is None else problem.rtol
+    rtol = problem.rtol
+    if rtol is None:
+        # What is hidden is held by λ alone: an error there is that much smaller in the residual.
+        rtol = max(min(1e-6, 0.01 * problem.lam / (problem.lam + problem.blur.gain**2)), 30 * eps)
     most = MAX_ITERATIONS if problem.max_iterations is None else problem.max_iterations
     zero = problem.xp.zeros((*g.shape[:2], *problem.blur.scene_shape), problem.dtype)
     right = -gradient(problem, g, zero)
