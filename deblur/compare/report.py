@@ -38,6 +38,7 @@ _LEVELS: tuple[tuple[str, int, int], ...] = (
     ("PNG", 100, 1), ("WEBP", 90, 1), ("WEBP", 75, 1), ("WEBP", 50, 1), ("WEBP", 75, 2), ("WEBP", 50, 2),
     ("WEBP", 50, 4), ("WEBP", 30, 8),
 )  # fmt: skip
+_REDUCED = {2: "half", 4: "a quarter", 8: "an eighth"}
 _TEXT = ("method", "assumes", "value")
 _HIGHER_IS_BETTER = ("psnr", "gain", "ssim")
 
@@ -536,7 +537,7 @@ def _encode(pictures: dict[str, np.ndarray]) -> tuple[dict[str, str], str]:
                 break
         else:
             how = "without loss" if form == "PNG" else f"as {form} of quality {quality}"
-            small = f", reduced to one {shrink}th of their size" if shrink > 1 else ""
+            small = f", {_REDUCED[shrink]} as wide and high" if shrink > 1 else ""
             return uris, (
                 f"The pictures in this page are rounded to 8 bits and stored {how}{small}; the figures come from the "
                 "unrounded ones."
