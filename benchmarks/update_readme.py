@@ -255,6 +255,70 @@ def gpu() -> str:
     )
 
 
+_UPDATES = {
+    ("delete", "col"): "columns removed",
+    ("insert", "col"): "columns added",
+    ("insert", "row"): "rows added",
+    ("delete", "row"): "rows removed",
+}
+
+
+def _update_rows(record: dict[str, Any], place: str) -> list[list[str]]:
+    """For each kind of update: how much faster it is than the best full factorisation, best cell and range."""
+    rows = []
+    for (action, which), words in _UPDATES.items():
+        for keep_q in (False, True):
+            cells = [
+                s
+                for s in record["results"]["sweeps"]
+                if (s["action"], s["which"], s["keep_q"]) == (action, which, keep_q)
+            ]
+            if not cells:
+                continue
+            gains = [min(s["refactor_s"].values()) / s["update_s"] for s in cells]
+            best = cells[gains.index(max(gains))]
+            rows.append(
+                [
+                    words,
+                    place,
+                    "Q and R" if keep_q else "R alone",
+                    str(len(cells)),
+                    f"{min(gains):.1f} to {max(gains):.1f}",
+                    f"{best['m']} × {best['n']}, p = {best['p']}, k = {best['k']}",
+                    f"{max(s['taken_over_best'] for s in cells):.2f}",
+                ]
+            )
+    return rows
+
+
+def updating() -> str:
+    records = {"CPU": ("bench_qr_update.py", load("qr_update_cpu"))}
+    if (ROOT / "benchmarks" / "results" / "qr_update_gpu.json").exists():
+        records["GPU"] = ("bench_gpu_qr_update.py", load("qr_update_gpu"))
+    rows = [row for place, (_, record) in records.items() for row in _update_rows(record, place)]
+    ratios: dict[str, dict[str, float]] = {}
+    for _, record in records.values():
+        for a in record["results"]["accuracy"]:
+            case = a["what"] if "random" in a["what"] else "one update"
+            for what, ratio in a["ratio"].items():
+                ratios.setdefault(case, {})[what] = max(ratio, ratios.get(case, {}).get(what, 0.0))
+    accuracy = table(
+        ["error over that of a full factorisation, the largest", *ratios["one update"]],
+        [[case, *(f"{ratio:.1f}" for ratio in errors.values())] for case, errors in ratios.items()],
+    )
+    head = ["update", "on", "kept", "cells", "times faster", "best cell", "as planned / best"]
+    return (
+        "**QR updating.** The least-squares solution after rows or columns have come or gone, by an update, against "
+        "the fastest full factorisation of any library in the same run, over the sweeps of Andrew & Dingle (2014). "
+        "*As planned / best* is the worst cell's time of what `plan_update` chose over the faster of the two.\n\n"
+        + table(head, rows)
+        + "\n\nA `QRModel` left to itself (`method='auto'`) factors anew before errors add up:\n\n"
+        + accuracy
+        + "\n\n"
+        + "\n\n".join(source(script, record) for script, record in records.values())
+    )
+
+
 def summary() -> str:
     """The few lines of the README; the tables are in docs/figures.md."""
     core_results, structured_results = load("core")["results"], load("structured")["results"]
@@ -315,6 +379,7 @@ SECTIONS: dict[Path, dict[str, Callable[[], str]]] = {
         "structured": structured,
         "lambda": lam,
         "boundary": boundary,
+        "updating": updating,
         "gpu": gpu,
     },
 }
