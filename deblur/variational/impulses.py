@@ -11,6 +11,7 @@ _FAR, _FAR_EXTREME = 10.0, 4.0  # times the local scatter that a pixel must stan
 _FLOOR, _FLOOR_EXTREME = 0.08, 0.02  # least distance, as a part of the frame's range
 _REPEATED = 3  # pixels at an end of the range that are not the picture's own
 _STRICTER = 3.0  # how many times further, where set values were found
+_OFTEN, _SHARE = 8, 1e-3  # pixels, and their share of the frame, that a set value holds at least
 _SPIKE = 5  # times as often as the values next to it that a set value occurs
 _NEAR = 50  # how many values next to it are looked at, on either side
 _SCATTERED = 0.8  # share of the pixels with a set value that stand alone with it
@@ -92,7 +93,7 @@ def _set_values(g: Array, alone: Array) -> Array:
     xp = get_xp(g)
     values, counts = (asnumpy(a) for a in xp.unique(g, return_counts=True))
     found = xp.zeros(g.shape, bool)
-    often = counts >= max(_SPIKE, 1e-4 * g.size)
+    often = counts >= max(_OFTEN, _SHARE * g.size)
     # Where a frame is clipped, noise heaps up lone pixels at its end; there the next value is close by.
     often[[0, -1]] &= [_apart(values), _apart(values[::-1])]
     for at in np.nonzero(often)[0]:
