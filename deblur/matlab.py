@@ -30,6 +30,9 @@ from .pipeline import reconstruct
 from .psf import disk as disk_psf
 
 __all__ = [
+    "deconvlucy",
+    "deconvreg",
+    "deconvwnr",
     "edgetaper",
     "filter2matrix",
     "fspecial",
@@ -912,3 +915,7 @@ def psnr(a: Array, ref: Array, peakval: float | None = None) -> float:
         peak = float(np.iinfo(a.dtype).max) - np.iinfo(a.dtype).min
     error = immse(a, ref)
     return 10 * math.log10(peak**2 / error) if error else math.inf
+
+
+# Deconvolution lives in a file of its own, which builds on the functions above: hence down here.
+from ._matlab_deconv import deconvlucy, deconvreg, deconvwnr  # noqa: E402

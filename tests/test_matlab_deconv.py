@@ -1,0 +1,367 @@
+"""MATLAB's deconvolution functions against Octave, dense circulant matrices and loops written out."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import deblur
+from deblur import matlab
+from deblur.backend import asnumpy
+from deblur.blur import Blur
+from deblur.matlab import deconvlucy, deconvreg, deconvwnr
+
+OCTAVE = np.load(Path(__file__).parent / "data" / "octave_deconv.npz")
+
+
+def circulant(psf, shape):
+    """The dense matrix of the circular convolution with MATLAB's centre."""
+    psf = np.atleast_2d(psf)
+    return Blur(psf, shape, "periodic", origin=tuple(m // 2 for m in psf.shape)).to_dense()
+
+
+def covariance(acf, shape):
+    """The dense covariance matrix of a periodic process with this autocorrelation, its zero lag in the middle."""
+    out = np.zeros((shape[0] * shape[1],) * 2)
+    for i in range(shape[0]):
+        for j in range(shape[1]):
+            turned = np.roll(acf, (i - acf.shape[0] // 2, j - acf.shape[1] // 2), (0, 1))
+            out[i * shape[1] + j] = turned.ravel()
+    return out
+
+
+@pytest.fixture
+def case(rng):
+    """An image, an even and asymmetric PSF, and the image blurred circularly."""
+    img = rng.random((9, 10)) + 0.1
+    psf = rng.random((4, 3)) + 0.05
+    psf /= psf.sum()
+    return img, psf, (circulant(psf, img.shape) @ img.ravel()).reshape(img.shape)
+
+
+# ---------------------------------------------------------------------------------------------
+# deconvwnr
+# ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", range(1, 7))
+def test_deconvwnr_is_octaves(n, xp):
+    img, psf, nsr, expected = (OCTAVE[f"wiener_{n}_{what}"] for what in ("img", "psf", "nsr", "out"))
+    ours = deconvwnr(xp.asarray(img), psf, nsr if nsr.size > 1 else float(nsr.item()))
+    assert isinstance(ours, xp.ndarray)
+    np.testing.assert_allclose(asnumpy(ours), expected, rtol=0, atol=1e-12 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("name", ["uint8", "uint16", "int16", "single"])
+def test_deconvwnr_of_every_class(name):
+    ours = deconvwnr(OCTAVE[f"wiener_{name}_img"], OCTAVE["wiener_4_psf"], 0.05)
+    expected = OCTAVE[f"wiener_{name}_out"]
+    assert ours.dtype == expected.dtype
+    if name == "single":
+        np.testing.assert_allclose(ours, expected, atol=1e-6)
+    else:
+        np.testing.assert_array_equal(ours, expected)
+
+
+def test_deconvwnr_without_noise_is_the_inverse(case):
+    img, psf, blurred = case
+    np.testing.assert_allclose(deconvwnr(blurred, psf), img, atol=1e-10)
+    np.testing.assert_array_equal(deconvwnr(blurred, psf), deconvwnr(blurred, psf, 0))
+
+
+def test_deconvwnr_where_the_psf_has_zeros():
+    # A PSF that sums to zero: the mean of the image is lost, and division by zero must not show.
+    img = np.arange(12.0).reshape(3, 4)
+    out = deconvwnr(img, [[1.0, -1.0]])
+    assert np.isfinite(out).all()
+    assert abs(out.mean()) <= 1e-12
+
+
+def test_deconvwnr_is_tikhonovs(case):
+    _, psf, blurred = case
+    h = circulant(psf, blurred.shape)
+    expected = np.linalg.solve(h.T @ h + 0.03 * np.eye(90), h.T @ blurred.ravel())
+    np.testing.assert_allclose(deconvwnr(blurred, psf, 0.03).ravel(), expected, atol=1e-12)
+
+
+def test_deconvwnr_with_autocorrelations_is_the_linear_minimum_mean_square_estimate(case, rng):
+    img, psf, blurred = case
+    g = blurred + 0.1 * rng.standard_normal(img.shape)
+
+    def acf(x):
+        return np.fft.fftshift(np.fft.ifft2(np.abs(np.fft.fft2(x)) ** 2).real)
+
+    ncorr, icorr = acf(g - blurred), acf(img)
+    h, s, n = circulant(psf, img.shape), covariance(icorr, img.shape), covariance(ncorr, img.shape)
+    expected = s @ h.T @ np.linalg.solve(h @ s @ h.T + n, g.ravel())
+    np.testing.assert_allclose(deconvwnr(g, psf, ncorr, icorr).ravel(), expected, atol=1e-10)
+
+
+def test_deconvwnr_with_a_cut_autocorrelation(case):
+    _, psf, blurred = case
+    small = np.array([[0.1, 0.2, 0.1], [0.3, 2.0, 0.3], [0.1, 0.2, 0.1]])
+    large = np.zeros(blurred.shape)
+    large[9 // 2 - 1 : 9 // 2 + 2, 10 // 2 - 1 : 10 // 2 + 2] = small
+    h, s = circulant(psf, blurred.shape), covariance(large, blurred.shape)
+    expected = s @ h.T @ np.linalg.solve(h @ s @ h.T + 0.02 * np.eye(90), blurred.ravel())
+    np.testing.assert_allclose(deconvwnr(blurred, psf, 0.02, small).ravel(), expected, atol=1e-10)
+
+
+def test_deconvwnr_with_powers_alone_is_the_ratio(case):
+    _, psf, blurred = case
+    np.testing.assert_allclose(deconvwnr(blurred, psf, 0.3, 6), deconvwnr(blurred, psf, 0.05), atol=1e-13)
+
+
+def test_deconvwnr_turns_a_vector_to_every_direction(case):
+    _, psf, blurred = case
+    half = np.array([4.0, 2.0, 1.0, 0.25])
+    vector = np.concatenate([half[:0:-1], half])  # seven values about the middle
+    radial = np.zeros(blurred.shape)
+    for i in range(9):
+        for j in range(10):
+            r = np.hypot(i - 4, j - 5)
+            k = int(r)
+            if k < 3:
+                radial[i, j] = half[k] + (r - k) * (half[k + 1] - half[k])
+            elif r == 3:
+                radial[i, j] = half[3]
+    expected = deconvwnr(blurred, psf, 0.1, radial)
+    np.testing.assert_allclose(deconvwnr(blurred, psf, 0.1, vector), expected, atol=1e-12)
+    np.testing.assert_allclose(deconvwnr(blurred, psf, 0.1, vector[:, None]), expected, atol=1e-12)
+
+
+def test_colours_are_deblurred_by_themselves(rng):
+    img = rng.random((8, 7, 3))
+    psf = matlab.fspecial("gaussian", 3, 0.8)
+    for one in (
+        lambda x: deconvwnr(x, psf, 0.01),
+        lambda x: deconvreg(x, psf, 0, 0.01)[0],
+        lambda x: deconvlucy(x, psf, 2),
+        lambda x: deconvlucy(x, psf, 2, None, None, None, 2),
+    ):
+        together = one(img)
+        for c in range(3):
+            np.testing.assert_allclose(together[..., c], one(img[..., c]), atol=1e-7)
+
+
+# ---------------------------------------------------------------------------------------------
+# deconvreg
+# ---------------------------------------------------------------------------------------------
+
+LAPLACIAN = np.array([[0.0, 1, 0], [1, -4, 1], [0, 1, 0]])
+
+
+@pytest.mark.parametrize("regop", [None, np.array([[1.0, -1.0]]), np.array([[0.0, 1], [2, -3], [1, 0]])])
+def test_deconvreg_is_the_dense_solution(case, rng, regop, xp):
+    img, psf, blurred = case
+    g = blurred + 0.05 * rng.standard_normal(img.shape)
+    h = circulant(psf, img.shape)
+    r = circulant(LAPLACIAN if regop is None else regop, img.shape)
+    ours, lam = deconvreg(xp.asarray(g), psf, 90 * 0.05**2, (1e-6, 1e3), regop)
+    expected = np.linalg.solve(h.T @ h + lam * r.T @ r, h.T @ g.ravel())
+    np.testing.assert_allclose(asnumpy(ours).ravel(), expected, atol=1e-9)
+    residual = ((h @ expected - g.ravel()) ** 2).sum()
+    assert abs(residual - 90 * 0.05**2) <= 1e-8
+    # The same λ, given.
+    again, same = deconvreg(xp.asarray(g), psf, 0, lam, regop)
+    assert same == lam
+    np.testing.assert_array_equal(asnumpy(again), asnumpy(ours))
+
+
+def test_deconvreg_at_the_ends_of_its_range(case):
+    _, psf, blurred = case
+    assert deconvreg(blurred, psf)[1] == 1e-9
+    assert deconvreg(blurred, psf, 1e6)[1] == 1e9
+    assert deconvreg(blurred, psf, 0, (0.5, 2))[1] == 0.5
+
+
+def test_deconvreg_of_one_dimension(rng):
+    # A PSF with one dimension brings a Laplacian with one.
+    g = rng.random((6, 12))
+    psf = np.array([[0.2, 0.5, 0.3]])
+    ours, _ = deconvreg(g, psf, 0, 0.1)
+    h, r = circulant(psf, g.shape), circulant([[1.0, -2, 1]], g.shape)
+    expected = np.linalg.solve(h.T @ h + 0.1 * r.T @ r, h.T @ g.ravel())
+    np.testing.assert_allclose(ours.ravel(), expected, atol=1e-12)
+
+
+def test_deconvreg_of_bytes(rng):
+    g = rng.integers(0, 256, (12, 11), dtype=np.uint8)
+    psf = matlab.fspecial("gaussian", 3, 0.7)
+    ours, lam = deconvreg(g, psf, 0.1)
+    double, same = deconvreg(g / 255, psf, 0.1)
+    assert ours.dtype == np.uint8
+    assert lam == same
+    np.testing.assert_array_equal(ours, np.floor(255 * np.clip(double, 0, 1) + 0.5))
+
+
+# ---------------------------------------------------------------------------------------------
+# deconvlucy
+# ---------------------------------------------------------------------------------------------
+
+
+def by_hand(img, psf, iterations, dampar=0.0, weight=None, readout=0.0, fine=1):
+    """The published algorithm with dense matrices: binning B, blur H, on vectors."""
+    m, n = img.shape
+    h = circulant(psf, (fine * m, fine * n))
+    b = np.kron(np.kron(np.eye(m), np.ones(fine)), np.kron(np.eye(n), np.ones(fine)))
+    w = np.ones(m * n) if weight is None else weight.ravel()
+    data = w * (img.ravel() + readout)
+    s = h.T @ b.T @ w
+    f = before = b.T @ img.ravel()
+    steps = []
+    for k in range(iterations):
+        a = 0.0
+        if k >= 2:
+            a = min(max(steps[-1] @ steps[-2] / (steps[-2] @ steps[-2]), 0), 1)
+        y = np.maximum(f + a * (f - before), 0)
+        model = b @ h @ y / fine**2 + readout
+        ratio = data / model
+        if dampar > 0:
+            u = np.minimum(2 / dampar**2 * (data * np.log(data / model) + model - data), 1)
+            ratio = 1 + u**9 * (10 - 9 * u) * (ratio - 1)
+        before, f = f, y * (h.T @ b.T @ ratio) / s
+        steps.append(f - y)
+    return f.reshape(fine * m, fine * n)
+
+
+@pytest.mark.parametrize("numit", [1, 2, 3, 12])
+def test_deconvlucy_is_the_published_iteration(case, numit, xp):
+    _, psf, blurred = case
+    ours = deconvlucy(xp.asarray(blurred), psf, numit)
+    assert isinstance(ours, xp.ndarray)
+    np.testing.assert_allclose(asnumpy(ours), by_hand(blurred, psf, numit), rtol=3e-6)
+
+
+def test_deconvlucy_takes_ten_iterations(case):
+    _, psf, blurred = case
+    np.testing.assert_array_equal(
+        deconvlucy(blurred, psf), deconvlucy(blurred, psf, 10, None, None, None, None)
+    )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"dampar": 0.1},
+        {"readout": 0.3},
+        {"weight": True},
+        {"fine": 2},
+        {"weight": True, "readout": 0.2, "fine": 3},
+    ],
+    ids=str,
+)
+def test_deconvlucy_with_options(case, rng, options):
+    _, psf, blurred = case
+    g = blurred + 0.05 * rng.random(blurred.shape)
+    if "weight" in options:
+        options = {**options, "weight": 0.1 + 0.9 * rng.random(g.shape)}
+    ours = deconvlucy(
+        g,
+        psf,
+        6,
+        options.get("dampar"),
+        options.get("weight"),
+        options.get("readout"),
+        options.get("fine"),
+    )
+    np.testing.assert_allclose(ours, by_hand(g, psf, 6, **options), rtol=1e-5)
+
+
+def test_deconvlucy_does_not_look_at_bad_pixels(case):
+    _, psf, blurred = case
+    weight = np.ones(blurred.shape)
+    weight[3, 4] = weight[7, 0] = 0
+    spoilt = np.where(weight > 0, blurred, 5.0)
+    # The first scene is the image, bad pixels and all; iterations forget them.
+    a, b = (deconvlucy(x, psf, 200, None, weight) for x in (blurred, spoilt))
+    h = circulant(psf, blurred.shape)
+    for f in (a, b):
+        residual = (h @ f.ravel()).reshape(f.shape) - blurred
+        assert np.abs(residual * weight).max() <= 0.02
+    assert np.abs((h @ deconvlucy(spoilt, psf, 200).ravel()).reshape(a.shape) - blurred).max() >= 1
+
+
+def test_deconvlucy_keeps_the_light(case):
+    _, psf, blurred = case
+    ours = deconvlucy(blurred, psf, 1)
+    assert abs(ours.sum() / blurred.sum() - 1) <= 1e-6
+
+
+def test_deconvlucy_goes_on_where_it_ended(case):
+    _, psf, blurred = case
+    whole = deconvlucy([blurred], psf, 9)
+    assert len(whole) == 4
+    parts = deconvlucy([blurred], psf, 4)
+    parts = deconvlucy(parts, psf, 5)
+    for a, b in zip(whole, parts, strict=True):
+        np.testing.assert_array_equal(a, b)
+    np.testing.assert_array_equal(whole[0], blurred)
+    np.testing.assert_array_equal(whole[1], deconvlucy(blurred, psf, 9))
+    np.testing.assert_array_equal(whole[2], deconvlucy(blurred, psf, 8))
+
+
+def test_deconvlucy_of_bytes_has_its_numbers_in_grey_levels(rng):
+    g = rng.integers(20, 200, (10, 9), dtype=np.uint8)
+    psf = matlab.fspecial("gaussian", 3, 0.8)
+    ours = deconvlucy(g, psf, 5, np.uint8(4), None, np.uint8(10))
+    double = deconvlucy(g / 255, psf, 5, 4 / 255, None, 10 / 255)
+    assert ours.dtype == np.uint8
+    np.testing.assert_array_equal(ours, np.floor(255 * np.clip(double, 0, 1) + 0.5))
+
+
+def test_deconvlucy_of_float32(case):
+    _, psf, blurred = case
+    ours = deconvlucy(blurred.astype(np.float32), psf)
+    assert ours.dtype == np.float32
+    np.testing.assert_allclose(ours, deconvlucy(blurred, psf), rtol=1e-4)
+
+
+def test_deconvlucy_sharpens_a_photograph():
+    scene = deblur.data.load("camera")[100:180, 100:180]
+    psf = matlab.fspecial("gaussian", 7, 1.5)
+    g = matlab.imfilter(scene, psf, "circular")
+    assert deblur.metrics.psnr(scene, deconvlucy(g, psf, 30)) >= deblur.metrics.psnr(scene, g) + 4
+
+
+# ---------------------------------------------------------------------------------------------
+# Bad input
+# ---------------------------------------------------------------------------------------------
+
+IMG, PSF = np.full((6, 5), 0.5), np.full((3, 3), 1 / 9)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: deconvwnr(IMG, np.ones((7, 2))), "psf .* is larger than the image"),
+        (lambda: deconvwnr(IMG, np.zeros((3, 3))), "psf is zero everywhere"),
+        (lambda: deconvwnr(IMG, np.ones((3, 3, 2))), "more dimensions"),
+        (lambda: deconvwnr(IMG, PSF, -1), "nsr must be a number >= 0"),
+        (lambda: deconvwnr(IMG, PSF, np.ones((2, 2))), "nsr must be a number >= 0"),
+        (lambda: deconvwnr(IMG, PSF, 1, np.ones((7, 6))), "icorr .* is larger"),
+        (lambda: deconvwnr(IMG * np.nan, PSF), "NaN"),
+        (lambda: deconvreg(IMG, PSF, -1), "noisepower"),
+        (lambda: deconvreg(IMG, PSF, 1, (2, 1)), "lrange must be"),
+        (lambda: deconvreg(IMG, PSF, 1, (1, 2, 3)), "lrange must be"),
+        (lambda: deconvreg(IMG, PSF, 1, (1e-9, 1), np.ones((7, 2))), "regop .* is larger"),
+        (lambda: deconvlucy(IMG, PSF, 0), "numit"),
+        (lambda: deconvlucy(IMG, PSF, 2.5), "numit must be a positive whole number"),
+        (lambda: deconvlucy(IMG, PSF, 1, -1), "dampar must be"),
+        (lambda: deconvlucy(IMG, PSF, 1, 0, np.ones((2, 2))), "weight must be"),
+        (lambda: deconvlucy(IMG, PSF, 1, 0, np.zeros((6, 5))), "weight is zero everywhere"),
+        (lambda: deconvlucy(IMG, PSF, 1, 0, None, -1), "readout must be"),
+        (lambda: deconvlucy(IMG, PSF, 1, 0, None, 0, 1.5), "subsmpl"),
+        (lambda: deconvlucy([IMG, IMG], PSF), "four arrays"),
+        (lambda: deconvlucy(deconvlucy([IMG], PSF), PSF, subsmpl=2), "other sizes"),
+    ],
+)
+def test_bad_input(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+@pytest.mark.parametrize("function", [deconvwnr, deconvreg, deconvlucy])
+def test_classes_are_matlabs(function):
+    with pytest.raises(TypeError, match="int32"):
+        function(IMG.astype(np.int32), PSF)
