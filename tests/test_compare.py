@@ -3,11 +3,14 @@
 import csv
 import io
 import json
+import re
+import shlex
 import signal
 import subprocess
 import sys
 import time
 import warnings
+from pathlib import Path
 
 import imageio.v3 as iio
 import numpy as np
@@ -15,7 +18,7 @@ import pytest
 import scipy.signal
 
 import deblur
-from deblur import compare
+from deblur import cli, compare
 from deblur.cli import main
 from deblur.compare import cases, comparison, judge
 from deblur.compare.adapters import Answer, Contestant, Setting
@@ -515,6 +518,21 @@ def test_ctrl_c_in_the_middle_of_a_run_and_resume(tmp_path):
     assert second["complete"]
     assert second["rows"][:3] == first["rows"]
     assert [row["session"] for row in second["rows"]] == [0, 0, 0, 1, 1]
+
+
+def test_the_documentation_can_be_typed(tmp_path, monkeypatch):
+    """The commands and the Python of docs/compare.md, parsed and run."""
+    page = (Path(__file__).parent.parent / "docs" / "compare.md").read_text(encoding="utf-8")
+    shell, python = re.findall(r"```(?:python)?\n(.*?)```", page, re.DOTALL)
+    commands = [shlex.split(line, comments=True)[1:] for line in shell.strip().splitlines()]
+    assert len(commands) == 5
+    for arguments in commands:
+        assert cli._parser().parse_args(arguments).command == "compare"
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    exec(python, names)
+    assert (tmp_path / "compare.html").exists()
+    assert names["found"].complete
 
 
 def test_progress_on_a_terminal_only(monkeypatch, capsys, tmp_path):
