@@ -31,7 +31,6 @@ constexpr int NB = 32;                // columns of a panel, and of a tile
 constexpr int PITCH = NB + VECTOR;    // rows in shared memory stay aligned, neighbouring rows lie in other banks
 constexpr int WARPS = 8;              // that hold rows
 constexpr int THREADS = 32 * WARPS;
-constexpr int DOWN_THREADS = THREADS + 32;  // in `down` one more warp fetches what comes next
 constexpr int STEP = 64;               // rows of Z to a step of `up`
 constexpr int SIDE = NB + STEP;
 
@@ -66,18 +65,22 @@ template <int COUNT> __device__ __forceinline__ void store_row(real* to, const r
 
 // ---------------------------------------------------------------- one panel
 
+// A panel of WARPS * ROWS rows is held in registers by half of the warps: each inner product is then a sum of four parts.
+// The next warp takes the notes: what becomes of the triangle, and what T needs.
+constexpr int HOLDERS = 4;
+constexpr int NOTER = HOLDERS;
+template <int ROWS> constexpr int HELD = WARPS * ROWS / HOLDERS;  // rows to a thread
+
 template <int ROWS> struct Panel {
     alignas(16) real corner[NB][PITCH];    // the triangle; below its diagonal anything may lie
     alignas(16) real turned_t[NB][PITCH];  // T transposed: row k is T's column k
     alignas(16) real gram[NB][PITCH];      // [k][j] = v_j'v_k for j < k
     alignas(16) real product[NB / 2][NB / 2 + VECTOR];
-    alignas(16) real sums[2][WARPS][NB];     // of each warp; two sets, so that one barrier a column is enough
-    alignas(16) real pivot[2][WARPS][ROWS];  // the column in work
+    alignas(16) real sums[2][HOLDERS][NB];  // of each warp; two sets, so that one barrier a column is enough
+    alignas(16) real largest[WARPS][NB];
+    alignas(16) real pivot[HOLDERS][HELD<ROWS>];  // the column in work
     real tau[NB];
 };
-
-// Barrier of the first THREADS threads of a block.
-__device__ __forceinline__ void factor_barrier() { asm volatile("bar.sync 1, %0;" ::"n"(THREADS) : "memory"); }
 
 // T from the taus and inner products: for 8 columns by recursion, a row to a lane; then, with T11 and T22 known,
 // T12 = -T11 (V1'V2) T22 for 8 + 8 and 16 + 16 columns.
@@ -97,7 +100,7 @@ template <int ROWS> __device__ __forceinline__ void build_t(Panel<ROWS>& s) {
             s.turned_t[first + k][thread] = row[k];
         }
     }
-    factor_barrier();
+    __syncthreads();
 #pragma unroll
     for (int size = 8; size < NB; size *= 2) {
         const int pair = thread / (size * size), i = thread / size % size, c = thread % size;
@@ -110,7 +113,7 @@ template <int ROWS> __device__ __forceinline__ void build_t(Panel<ROWS>& s) {
                 sum[k % 2] = multiply_add(s.gram[second + k][first + i], s.turned_t[second + c][second + k], sum[k % 2]);
             s.product[(NB / 2 - size) * pair + i][c] = sum[0] + sum[1];
         }
-        factor_barrier();
+        __syncthreads();
         if (works) {
             real sum[2] = {0, 0};
 #pragma unroll 8
@@ -118,15 +121,18 @@ template <int ROWS> __device__ __forceinline__ void build_t(Panel<ROWS>& s) {
                 sum[k % 2] = multiply_add(s.turned_t[first + k][first + i], s.product[(NB / 2 - size) * pair + k][c], sum[k % 2]);
             s.turned_t[second + c][first + i] = -(sum[0] + sum[1]);
         }
-        factor_barrier();
+        __syncthreads();
     }
 }
 
-// Reduce [corner; x] to a triangle. Thread (warp, lane) has the rows warp * ROWS + i of column `lane` in x, and gets
-// those of V; the corner becomes R's, T arises (what lies below its diagonal must be zero already). Columns from
-// `columns` on are zero. By THREADS threads; a barrier is needed before and has been met after.
-template <int ROWS> __device__ __forceinline__ void factor(real (&x)[ROWS], int columns, Panel<ROWS>& s) {
+// Reduce [corner; x] to a triangle. Lane q of the first HOLDERS warps has HELD rows of column q in x, and gets those of
+// V; the corner becomes R's, T arises (what lies below its diagonal must be zero already). Columns from `columns` on are
+// zero. The last warp does `meanwhile` beside it. A barrier is needed before and has been met after.
+template <int ROWS, class Meanwhile>
+__device__ __forceinline__ void factor(real (&x)[HELD<ROWS>], int columns, Panel<ROWS>& s, Meanwhile meanwhile) {
+    constexpr int COUNT = HELD<ROWS>;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const bool holds = warp < HOLDERS;
 
     // Columns are scaled by powers of two, which changes no bit of V and T and keeps every square within range.
     real largest = 0;
@@ -135,12 +141,14 @@ template <int ROWS> __device__ __forceinline__ void factor(real (&x)[ROWS], int 
         const int row = warp * (NB / WARPS) + i;
         if (row <= lane) largest = maximum(largest, absolute(s.corner[row][lane]));
     }
+    if (holds) {
 #pragma unroll
-    for (int i = 0; i < ROWS; ++i) largest = maximum(largest, absolute(x[i]));
-    s.sums[0][warp][lane] = largest;
-    factor_barrier();
+        for (int i = 0; i < COUNT; ++i) largest = maximum(largest, absolute(x[i]));
+    }
+    s.largest[warp][lane] = largest;
+    __syncthreads();
 #pragma unroll
-    for (int i = 0; i < WARPS; ++i) largest = maximum(largest, s.sums[0][i][lane]);
+    for (int i = 0; i < WARPS; ++i) largest = maximum(largest, s.largest[i][lane]);
     const real size = power_below(largest), inverse_size = 1 / size;
 #pragma unroll
     for (int i = 0; i < NB / WARPS; ++i) {
@@ -151,56 +159,68 @@ template <int ROWS> __device__ __forceinline__ void factor(real (&x)[ROWS], int 
             s.tau[row] = 0;
         }
     }
+    if (holds) {
 #pragma unroll
-    for (int i = 0; i < ROWS; ++i) x[i] *= inverse_size;
-    if (lane == 0) store_row(s.pivot[0][warp], x);
-    factor_barrier();
-
-#pragma unroll 1
-    for (int k = 0; k < columns; ++k) {
-        const int set = k & 1;
-        {
-            real pivot[ROWS];
-            load_row(pivot, s.pivot[set][warp]);
-            real dot[4] = {0, 0, 0, 0};  // four chains of additions hide each other's latency
-#pragma unroll
-            for (int i = 0; i < ROWS; ++i) dot[i % 4] = multiply_add(pivot[i], x[i], dot[i % 4]);
-            s.sums[set][warp][lane] = (dot[0] + dot[1]) + (dot[2] + dot[3]);
-        }
-        const real entry = s.corner[k][lane], alpha = __shfl_sync(FULL_WARP, entry, k);
-        factor_barrier();
-        real part[WARPS];
-#pragma unroll
-        for (int i = 0; i < WARPS; ++i) part[i] = s.sums[set][i][lane];
-        const real sum = ((part[0] + part[1]) + (part[2] + part[3])) + ((part[4] + part[5]) + (part[6] + part[7]));
-        const real tail = __shfl_sync(FULL_WARP, sum, k);
-        real mu = alpha, inverse = 0, tau = 0;
-        if (!(tail <= NEGLIGIBLE)) {  // NaN goes on, and shows
-            const real square = multiply_add(alpha, alpha, tail), root = reciprocal_root(square);
-            const real norm = square * root;
-            mu = alpha < 0 ? norm : -norm;
-            inverse = reciprocal(absolute(alpha) + norm);
-            if (alpha < 0) inverse = -inverse;
-            tau = multiply_add(absolute(alpha), root, real(1));
-        }
-        const real weight = lane > k ? tau * multiply_add(inverse, sum, entry) : real(0);
-        real pivot[ROWS];
-        load_row(pivot, s.pivot[set][warp]);
-#pragma unroll
-        for (int i = 0; i < ROWS; ++i) {
-            const real v = pivot[i] * inverse;
-            x[i] = lane == k ? v : multiply_add(-v, weight, x[i]);
-        }
-        if (lane == k + 1) store_row(s.pivot[set ^ 1][warp], x);
-        if (warp == 0) {
-            s.gram[k][lane] = inverse * sum;  // lanes beyond k - 1 write what is not read
-            if (lane == 0) s.tau[k] = tau;
-        } else if (warp == 1) {
-            s.corner[k][lane] = (lane > k ? entry - weight : lane == k ? mu : real(0)) * size;
-        }
-        __syncwarp();
+        for (int i = 0; i < COUNT; ++i) x[i] *= inverse_size;
+        if (lane == 0) store_row(s.pivot[warp], x);
     }
-    factor_barrier();
+    __syncthreads();
+
+    if (warp <= NOTER) {
+        real own = 0;  // what makes v of this lane's column, once it is finished
+#pragma unroll 1
+        for (int k = 0; k < columns; ++k) {
+            const int set = k & 1;
+            const real entry = s.corner[k][lane], alpha = __shfl_sync(FULL_WARP, entry, k);
+            if (holds) {
+                real dot[4] = {0, 0, 0, 0};  // four chains of additions hide each other's latency
+#pragma unroll
+                for (int i = 0; i < COUNT; i += VECTOR) {
+                    real pivot[VECTOR];
+                    load_row(pivot, &s.pivot[warp][i]);
+#pragma unroll
+                    for (int j = 0; j < VECTOR; ++j) dot[(i + j) % 4] = multiply_add(pivot[j], x[i + j], dot[(i + j) % 4]);
+                }
+                s.sums[set][warp][lane] = (dot[0] + dot[1]) + (dot[2] + dot[3]);
+            }
+            asm volatile("bar.sync 1, %0;" ::"n"(32 * (HOLDERS + 1)) : "memory");
+            const real sum = (s.sums[set][0][lane] + s.sums[set][1][lane]) + (s.sums[set][2][lane] + s.sums[set][3][lane]);
+            const real tail = __shfl_sync(FULL_WARP, sum, k);
+            real mu = alpha, inverse = 0, tau = 0;
+            if (!(tail <= NEGLIGIBLE)) {  // NaN goes on, and shows
+                const real square = multiply_add(alpha, alpha, tail), root = reciprocal_root(square);
+                const real norm = square * root;
+                mu = alpha < 0 ? norm : -norm;
+                inverse = reciprocal(absolute(alpha) + norm);
+                if (alpha < 0) inverse = -inverse;
+                tau = multiply_add(absolute(alpha), root, real(1));
+            }
+            const real weight = lane > k ? tau * multiply_add(inverse, sum, entry) : real(0);
+            if (lane == k) own = inverse;
+            if (holds) {
+                const real factor = -weight * inverse;
+#pragma unroll
+                for (int i = 0; i < COUNT; i += VECTOR) {
+                    real pivot[VECTOR];
+                    load_row(pivot, &s.pivot[warp][i]);
+#pragma unroll
+                    for (int j = 0; j < VECTOR; ++j) x[i + j] = multiply_add(pivot[j], factor, x[i + j]);
+                }
+                __syncwarp();
+                if (lane == k + 1) store_row(s.pivot[warp], x);
+                __syncwarp();
+            } else {
+                s.gram[k][lane] = inverse * own * sum;  // of lanes from k on it is not read
+                s.tau[k] = tau;
+                s.corner[k][lane] = (lane > k ? entry - weight : lane == k ? mu : real(0)) * size;
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < COUNT; ++i) x[i] *= own;
+    } else if (warp == WARPS - 1) {
+        meanwhile();
+    }
+    __syncthreads();
     build_t(s);
 }
 
@@ -229,13 +249,12 @@ __device__ __forceinline__ unsigned seen(const unsigned* counter) {
 template <int ROWS> __device__ __forceinline__ void apply(real (&mine)[4], Down<ROWS>& s) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, group = lane / 8, quad = lane % 8 * 4;
     const int i = threadIdx.x / 8;
-    const bool works = warp < WARPS;
-    if (works) {  // V'u: each warp sums over its rows; in float64 in two goes, for the registers' sake
+    {  // V'u: each warp sums over its rows; in float64 in two goes, for the registers' sake
         constexpr int GO = REAL_IS_FLOAT ? 8 : 4;
 #pragma unroll 1
         for (int go = 0; go < 8; go += GO) {
             real acc[GO][4] = {};
-#pragma unroll(REAL_IS_FLOAT ? 4 : 2)
+#pragma unroll 2
             for (int k = 0; k < ROWS; ++k) {
                 const int row = warp * ROWS + k;
                 real left[GO], right[4];
@@ -251,7 +270,7 @@ template <int ROWS> __device__ __forceinline__ void apply(real (&mine)[4], Down<
         }
     }
     __syncthreads();
-    if (works) {
+    {
         real sum[4];
 #pragma unroll
         for (int b = 0; b < 4; ++b) sum[b] = mine[b];
@@ -265,7 +284,7 @@ template <int ROWS> __device__ __forceinline__ void apply(real (&mine)[4], Down<
         store_row(&s.x[i][quad], sum);
     }
     __syncthreads();
-    if (works) {
+    {
         real w[4] = {0, 0, 0, 0};
         for (int k = 0; k < 4 * (warp + 1); k += VECTOR) {  // T' is lower triangular, a warp has four of its rows
             real t[VECTOR];
@@ -284,7 +303,7 @@ template <int ROWS> __device__ __forceinline__ void apply(real (&mine)[4], Down<
         store_row(&s.partial[0][i][quad], mine);  // for those who turn the tile round
     }
     __syncthreads();
-    if (works) {
+    {
         real acc[ROWS / 4][4] = {};
 #pragma unroll 2
         for (int k = 0; k < NB; k += VECTOR) {
@@ -339,11 +358,11 @@ template <int ROWS> struct Sweep {
 // The panels one after the other, all by one block: a hand-over from block to block takes as long as a dozen columns.
 // Each panel comes with all reflections applied but those of the panel before it.
 template <int ROWS> __device__ __forceinline__ void chain(const Sweep<ROWS>& g, Down<ROWS>& s) {
-    constexpr int P = WARPS * ROWS;
+    constexpr int P = WARPS * ROWS, COUNT = HELD<ROWS>;
     const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32, i = thread / 8, quad = thread % 8 * 4;
-    const bool works = warp < WARPS;
+    const bool holds = warp < HOLDERS;
     const int panels = (g.n + NB - 1) / NB;
-    for (int k = thread; k < P * NB; k += DOWN_THREADS) {
+    for (int k = thread; k < P * NB; k += THREADS) {
         const int row = k / NB, c = k % NB;
         const bool inside = row < g.p && c < g.n;
         s.u[row][c] = inside ? g.u[row * g.ldu + c] : real(0);
@@ -361,58 +380,57 @@ template <int ROWS> __device__ __forceinline__ void chain(const Sweep<ROWS>& g, 
         }
         loads_done();
     };
-    for (int k = thread; k < NB * PITCH; k += DOWN_THREADS) s.panel.turned_t[0][k] = 0;
-    if (!works) fetch(0);
+    for (int k = thread; k < NB * PITCH; k += THREADS) s.panel.turned_t[0][k] = 0;
+    if (warp == WARPS - 1) fetch(0);
     __syncthreads();
     for (int c = 0; c < panels; ++c) {
         const int first = c * NB, width = minimum(NB, g.n - first);
         if (c > 0) {
             real above[4];
-            if (works) load_row(above, &s.above[i][quad]);
+            load_row(above, &s.above[i][quad]);
             apply(above, s);
-            if (works) {
+            {
 #pragma unroll
                 for (int b = 0; b < 4; ++b)
                     if (quad + b < width) g.r[(index_t(first) - NB + i) * g.ldr + first + quad + b] = above[b];
             }
         }
-        real x[ROWS];
-        if (works) {
+        {
             real corner[4];
             load_row(corner, &s.corner[i][quad]);
             store_row(&s.panel.corner[i][quad], corner);
-            __syncwarp();
-#pragma unroll
-            for (int k = 0; k < ROWS; ++k) x[k] = s.u[warp * ROWS + k][lane];
         }
         __syncthreads();
-        if (!works) {
-            if (c + 1 < panels) {
-                while (seen(g.progress + 2 + c + 1) == 0) {
-                }
-                __syncwarp();
-                for (int k = lane; k < P * NB / VECTOR; k += 32) {
-                    const int row = k / (NB / VECTOR), column = k % (NB / VECTOR) * VECTOR;
-                    load_vector_async(&s.u[row][column], g.v + (index_t(c + 1) * P + row) * NB + column);
-                }
-                fetch(c + 1);
-            }
-        } else {
-            factor(x, width, s.panel);
+        real x[COUNT];
+        if (holds) {
 #pragma unroll
-            for (int k = 0; k < ROWS; ++k) {
-                const int row = warp * ROWS + k;
-                g.v[(index_t(c) * P + row) * NB + lane] = x[k];
-                s.v[row][lane] = x[k];
-            }
-            for (int row = warp; row < NB; row += WARPS)
-                g.t[(index_t(c) * NB + row) * NB + lane] = s.panel.turned_t[row][lane];
-            __threadfence();
+            for (int k = 0; k < COUNT; ++k) x[k] = s.u[warp * COUNT + k][lane];
         }
+        factor(x, width, s.panel, [&] {
+            if (c + 1 == panels) return;
+            while (seen(g.progress + 2 + c + 1) == 0) {
+            }
+            __syncwarp();
+            for (int k = lane; k < P * NB / VECTOR; k += 32) {
+                const int row = k / (NB / VECTOR), column = k % (NB / VECTOR) * VECTOR;
+                load_vector_async(&s.u[row][column], g.v + (index_t(c + 1) * P + row) * NB + column);
+            }
+            fetch(c + 1);
+        });
+        if (holds) {
+#pragma unroll
+            for (int k = 0; k < COUNT; ++k) s.v[warp * COUNT + k][lane] = x[k];
+        }
+        __syncthreads();
+#pragma unroll
+        for (int row = warp; row < P; row += WARPS) g.v[(index_t(c) * P + row) * NB + lane] = s.v[row][lane];
+        for (int row = warp; row < NB; row += WARPS)
+            g.t[(index_t(c) * NB + row) * NB + lane] = s.panel.turned_t[row][lane];
+        __threadfence();
         __syncthreads();
         if (thread == 0)
             asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(g.progress + 1), "r"(unsigned(c) + 1) : "memory");
-        if (works) {
+        {
             real entry[4];
             load_row(entry, &s.panel.corner[i][quad]);
 #pragma unroll
@@ -427,7 +445,6 @@ template <int ROWS> __device__ __forceinline__ void chain(const Sweep<ROWS>& g, 
 template <int ROWS> __device__ __forceinline__ void follow(const Sweep<ROWS>& g, int ticket, Down<ROWS>& s) {
     constexpr int P = WARPS * ROWS;
     const int thread = threadIdx.x, i = thread / 8, quad = thread % 8 * 4;
-    const bool works = thread < THREADS;
     const int panels = (g.n + NB - 1) / NB, d_tiles = (g.rest + NB - 1) / NB;
     const bool of_r = ticket < panels, across = ticket >= panels + d_tiles;
     const int tile = of_r ? ticket : across ? ticket - panels - d_tiles : ticket - panels;
@@ -438,7 +455,7 @@ template <int ROWS> __device__ __forceinline__ void follow(const Sweep<ROWS>& g,
     real* const state = of_r ? g.u + first : across ? g.e + first * g.lde : g.f + first;
     const index_t ld_state = of_r ? g.ldu : across ? g.lde : g.ldf;
 
-    for (int k = thread; k < P * NB; k += DOWN_THREADS) {
+    for (int k = thread; k < P * NB; k += THREADS) {
         const int row = across ? k % P : k / NB, c = across ? k / P : k % NB;
         const bool inside = row < g.p && c < width;
         real* const at = state + (across ? c * ld_state + row : row * ld_state + c);
@@ -449,7 +466,7 @@ template <int ROWS> __device__ __forceinline__ void follow(const Sweep<ROWS>& g,
     for (int j = 0; j < steps; ++j) {
         real mine[4] = {0, 0, 0, 0};
         real* const at = matrix + (across ? i * ld + j * NB + quad : (index_t(j) * NB + i) * ld + quad);
-        const bool row_inside = works && (across ? i < width : j * NB + i < g.n);
+        const bool row_inside = (across ? i < width : j * NB + i < g.n);
         const int limit = across ? g.n - j * NB : width;
         if (row_inside) {
 #pragma unroll
@@ -460,23 +477,23 @@ template <int ROWS> __device__ __forceinline__ void follow(const Sweep<ROWS>& g,
             while (finished <= unsigned(j)) finished = seen(g.progress + 1);
         }
         __syncthreads();  // also: what the last step read in shared memory is free
-        for (int k = thread; k < P * NB / VECTOR; k += DOWN_THREADS) {
+        for (int k = thread; k < P * NB / VECTOR; k += THREADS) {
             const int row = k / (NB / VECTOR), column = k % (NB / VECTOR) * VECTOR;
             load_vector_async(&s.v[row][column], g.v + (index_t(j) * P + row) * NB + column);
         }
-        for (int k = thread; k < NB * NB / VECTOR; k += DOWN_THREADS) {
+        for (int k = thread; k < NB * NB / VECTOR; k += THREADS) {
             const int row = k / (NB / VECTOR), column = k % (NB / VECTOR) * VECTOR;
             load_vector_async(&s.panel.turned_t[row][column], g.t + (index_t(j) * NB + row) * NB + column);
         }
-        if (across && works) {
+        if (across) {
 #pragma unroll
             for (int b = 0; b < 4; ++b) s.w[quad + b][i] = mine[b];
         }
         loads_done();
         __syncthreads();
-        if (across && works) load_row(mine, &s.w[i][quad]);
+        if (across) load_row(mine, &s.w[i][quad]);
         apply(mine, s);
-        if (across && works) {
+        if (across) {
 #pragma unroll
             for (int b = 0; b < 4; ++b) mine[b] = s.partial[0][quad + b][i];
         }
@@ -488,13 +505,13 @@ template <int ROWS> __device__ __forceinline__ void follow(const Sweep<ROWS>& g,
     }
     __syncthreads();
     if (!of_r) {
-        for (int k = thread; k < P * NB; k += DOWN_THREADS) {
+        for (int k = thread; k < P * NB; k += THREADS) {
             const int row = across ? k % P : k / NB, c = across ? k / P : k % NB;
             if (row < g.p && c < width) state[across ? c * ld_state + row : row * ld_state + c] = s.u[row][c];
         }
         return;
     }
-    for (int k = thread; k < P * NB; k += DOWN_THREADS) g.v[index_t(tile) * P * NB + k] = s.u[k / NB][k % NB];
+    for (int k = thread; k < P * NB; k += THREADS) g.v[index_t(tile) * P * NB + k] = s.u[k / NB][k % NB];
     __threadfence();
     __syncthreads();
     if (thread == 0)
@@ -510,28 +527,28 @@ template <int ROWS> __device__ __forceinline__ void down(const Sweep<ROWS>& g) {
     else follow(g, ticket, s);
 }
 
-extern "C" __global__ void __launch_bounds__(DOWN_THREADS, 1) qr_down_4(
+extern "C" __global__ void __launch_bounds__(THREADS, REAL_IS_FLOAT ? 2 : 1) qr_down_4(
     real* r, long long ldr, int n, real* u, long long ldu, int p, real* d, long long ldd, real* f,
     long long ldf, int rest, real* q, long long ldq, real* e, long long lde, int rows_q, real* v, real* t,
     unsigned* progress)
 {
     down<4>({r, ldr, n, u, ldu, p, d, ldd, f, ldf, rest, q, ldq, e, lde, rows_q, v, t, progress});
 }
-extern "C" __global__ void __launch_bounds__(DOWN_THREADS, 1) qr_down_8(
+extern "C" __global__ void __launch_bounds__(THREADS, REAL_IS_FLOAT ? 2 : 1) qr_down_8(
     real* r, long long ldr, int n, real* u, long long ldu, int p, real* d, long long ldd, real* f,
     long long ldf, int rest, real* q, long long ldq, real* e, long long lde, int rows_q, real* v, real* t,
     unsigned* progress)
 {
     down<8>({r, ldr, n, u, ldu, p, d, ldd, f, ldf, rest, q, ldq, e, lde, rows_q, v, t, progress});
 }
-extern "C" __global__ void __launch_bounds__(DOWN_THREADS, 1) qr_down_16(
+extern "C" __global__ void __launch_bounds__(THREADS, 1) qr_down_16(
     real* r, long long ldr, int n, real* u, long long ldu, int p, real* d, long long ldd, real* f,
     long long ldf, int rest, real* q, long long ldq, real* e, long long lde, int rows_q, real* v, real* t,
     unsigned* progress)
 {
     down<16>({r, ldr, n, u, ldu, p, d, ldd, f, ldf, rest, q, ldq, e, lde, rows_q, v, t, progress});
 }
-extern "C" __global__ void __launch_bounds__(DOWN_THREADS, 1) qr_down_32(  // float only: double needs more shared memory
+extern "C" __global__ void __launch_bounds__(THREADS, 1) qr_down_32(  // float only: double needs more shared memory
     real* r, long long ldr, int n, real* u, long long ldu, int p, real* d, long long ldd, real* f,
     long long ldf, int rest, real* q, long long ldq, real* e, long long lde, int rows_q, real* v, real* t,
     unsigned* progress)
@@ -542,43 +559,59 @@ extern "C" __global__ void __launch_bounds__(DOWN_THREADS, 1) qr_down_32(  // fl
 
 // ---------------------------------------------------------------- up
 
+struct Chain {
+    Panel<STEP / WARPS> panel;
+    alignas(16) real z[2][STEP][PITCH];  // of this step, and of the next
+};
+
 // [l; z] -> [l; 0] from the last step to the first: v (steps, STEP, NB), t (steps, NB, NB) transposed; l (p, p) in place.
 extern "C" __global__ void __launch_bounds__(THREADS) qr_up_chain(
     const real* z, long long ldz, int n, int p, real* l, long long ldl, real* v, real* t)
 {
-    constexpr int ROWS = STEP / WARPS;
-    __shared__ Panel<ROWS> s;
+    constexpr int ROWS = STEP / WARPS, COUNT = HELD<ROWS>;
+    auto& s = *reinterpret_cast<Chain*>(memory);
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const bool holds = warp < HOLDERS;
+    const auto fetch = [&](int step) {
+#pragma unroll
+        for (int k = warp; k < STEP; k += WARPS) {
+            const int row = step * STEP + k;
+            const bool inside = row < n && lane < p;
+            load_async(&s.z[step % 2][k][lane], inside ? z + row * ldz + lane : z, inside);
+        }
+    };
     for (int k = threadIdx.x; k < NB * NB; k += THREADS) {
         const int row = k / NB, c = k % NB;
-        s.corner[row][c] = row <= c && c < p ? l[row * ldl + c] : real(0);
-        s.turned_t[row][c] = 0;
+        s.panel.corner[row][c] = row <= c && c < p ? l[row * ldl + c] : real(0);
+        s.panel.turned_t[row][c] = 0;
     }
     const int steps = (n + STEP - 1) / STEP;
-    real next[ROWS];
+    fetch(steps - 1);
+    for (int j = steps - 1; j >= 0; --j) {
+        real (&rows)[STEP][PITCH] = s.z[j % 2];
+        loads_done();
+        __syncthreads();
+        if (j > 0) fetch(j - 1);
+        real x[COUNT];
+        if (holds) {
 #pragma unroll
-    for (int k = 0; k < ROWS; ++k) {
-        const int row = (steps - 1) * STEP + warp * ROWS + k;
-        next[k] = row < n && lane < p ? z[row * ldz + lane] : real(0);
+            for (int k = 0; k < COUNT; ++k) x[k] = rows[warp * COUNT + k][lane];
+        }
+        factor(x, p, s.panel, [] {});
+        if (holds) {
+#pragma unroll
+            for (int k = 0; k < COUNT; ++k) rows[warp * COUNT + k][lane] = x[k];
+        }
+        __syncthreads();
+#pragma unroll
+        for (int row = warp; row < STEP; row += WARPS) v[(index_t(j) * STEP + row) * NB + lane] = rows[row][lane];
+        for (int row = warp; row < NB; row += WARPS)
+            t[(index_t(j) * NB + row) * NB + lane] = s.panel.turned_t[row][lane];
     }
     __syncthreads();
-    for (int j = steps - 1; j >= 0; --j) {
-        real x[ROWS];
-#pragma unroll
-        for (int k = 0; k < ROWS; ++k) {
-            x[k] = next[k];
-            const int row = (j - 1) * STEP + warp * ROWS + k;
-            next[k] = j > 0 && lane < p ? z[row * ldz + lane] : real(0);
-        }
-        factor(x, p, s);
-#pragma unroll
-        for (int k = 0; k < ROWS; ++k) v[(index_t(j) * STEP + warp * ROWS + k) * NB + lane] = x[k];
-        for (int row = warp; row < NB; row += WARPS) t[(index_t(j) * NB + row) * NB + lane] = s.turned_t[row][lane];
-        __syncthreads();
-    }
     for (int k = threadIdx.x; k < p * NB; k += THREADS) {
         const int row = k / NB, c = k % NB;
-        if (c < p) l[row * ldl + c] = row <= c ? s.corner[row][c] : real(0);
+        if (c < p) l[row * ldl + c] = row <= c ? s.panel.corner[row][c] : real(0);
     }
 }
 

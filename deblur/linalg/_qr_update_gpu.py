@@ -20,8 +20,8 @@ NB = 32  # columns of a panel or tile, as in qr_update.cu
 STEP = 64  # rows of z to a step of `sweep_up`
 SIDE = NB + STEP
 WARPS = 8
+HOLDERS = 4
 THREADS = 32 * WARPS
-DOWN_THREADS = THREADS + 32
 
 
 def launches(which: str, p: int, dtype: Any = np.float32) -> int:
@@ -66,7 +66,7 @@ def sweep_down(r: Array, u: Array, q: Array | None, e: Array | None) -> None:
         rows, own = u[first : first + step], e[:, first : first + step]
         d, f = r[:, t:], rows[:, t:]
         kernel(
-            tiles, DOWN_THREADS, r, leading(r), t, rows, leading(rows), len(rows), d, leading(d), f, leading(f),
+            tiles, THREADS, r, leading(r), t, rows, leading(rows), len(rows), d, leading(d), f, leading(f),
             d.shape[1], q, leading(q), own, leading(own), len(q), v, t_all, cupy.zeros(2 + panels, np.uint32),
             shared_mem=_down_bytes(each, item),
         )  # fmt: skip
@@ -99,7 +99,10 @@ def sweep_up(c: Array, z: Array, w: Array, r: Array, e: Array | None, q: Array |
         here, later = slice(first, min(first + NB, p)), slice(first + NB, p)
         corner, column, over, own = c[here, here], z[:, here], w[here], e[:, here]
         d, f = z[:, later], c[here, later]
-        chain(1, THREADS, column, leading(column), t, len(over), corner, leading(corner), v, t_all)
+        chain(
+            1, THREADS, column, leading(column), t, len(over), corner, leading(corner), v, t_all,
+            shared_mem=_panel_bytes(STEP // WARPS, item) + 2 * STEP * pitch * item,
+        )  # fmt: skip
         begin(
             steps, 256, v, t_all, r, leading(r), t, products, squares,
             shared_mem=((2 * STEP + NB) * pitch + 2 * STEP * wide) * item,
@@ -129,7 +132,13 @@ def _most_rows(item: int) -> int:
 
 
 def _down_bytes(each: int, item: int) -> int:
-    """Shared memory of `qr_down`, counted as struct Down counts."""
+    """Shared memory of `qr_down`: struct Down."""
+    pitch = NB + 16 // item
+    return _panel_bytes(each, item) + ((4 + WARPS) * NB + 2 * WARPS * each) * pitch * item
+
+
+def _panel_bytes(each: int, item: int) -> int:
+    """Struct Panel."""
     vector = 16 // item
-    squares = (7 + WARPS) * NB * (NB + vector) + NB // 2 * (NB // 2 + vector)
-    return (squares + 2 * WARPS * each * (NB + vector + 1) + (2 * WARPS + 1) * NB) * item
+    squares = 3 * NB * (NB + vector) + NB // 2 * (NB // 2 + vector)
+    return (squares + (2 * HOLDERS + WARPS + 1) * NB + WARPS * each) * item
