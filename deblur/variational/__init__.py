@@ -81,6 +81,6 @@ METHODS: dict[str, VariationalMethod] = {
 }
 
 #: The rules of `deblur.variational.tuning` that choose λ.
-RULES = ("whiteness", "discrepancy", "sure")
+RULES = ("gcv", "sure", "discrepancy", "whiteness")
 
 __all__ = ["METHODS", "RULES", "VariationalMethod"]
