@@ -118,6 +118,34 @@ def test_cases_multiply_and_keys_know_the_pixels(picture):
     assert compare.make_cases({"a": picture}, PSF, 0.01, "zero", seed=1)[0].key != again.key
 
 
+def test_what_is_named_twice_is_one_case_and_arrays_are_told_apart(picture):
+    assert len(compare.make_cases([picture, picture], PSF, [0.01, "0.01"], ["zero", "zero"])) == 2
+    first, second = compare.make_cases([picture, 0.5 * picture], PSF)
+    assert (first.image, second.image) == ("array 1", "array 2")
+
+
+def test_flat_and_black_pictures(picture):
+    for level in (0.0, 0.5):
+        found = run(
+            np.full((30, 30), level), "none", "zero", ["auto", "skimage-wiener", "skimage-richardson-lucy"]
+        )
+        for row in found.rows:
+            assert (row.status == "ok") == (row.mse is not None)
+            assert row.status == "ok" or row.reason
+        json.loads(found.to_json())
+        assert found.to_html()
+
+
+def test_a_psf_that_is_none(picture):
+    for bad, word in (
+        (np.ones(5), "2-D"),
+        (np.full((3, 3), np.nan), "NaN"),
+        (np.zeros((3, 0)), "empty|pixels"),
+    ):
+        with pytest.raises(ValueError, match=word):
+            compare.make_cases(picture, bad)
+
+
 def test_default_is_the_middle_of_camera():
     (case,) = compare.make_cases()
     assert case.truth.shape == (256, 256)
@@ -465,10 +493,16 @@ def test_folders_that_cannot_be_used(picture, tmp_path):
     (tmp_path / "file").write_text("precious")
     with pytest.raises(NotADirectoryError, match="is a file"):
         run(picture, folder=tmp_path / "file")
-    (tmp_path / "rows.jsonl").write_text("precious")
-    with pytest.raises(ValueError, match="no comparison"):
-        run(picture, folder=tmp_path, resume=True)
-    assert (tmp_path / "rows.jsonl").read_text() == "precious"
+    rows = tmp_path / "rows.jsonl"
+    for text in (
+        "precious",
+        '{"session": {}}\n{"row": {"another": "version"}}\n',
+        '{"session": {}}\nbroken\n{"row": {}}\n',
+    ):
+        rows.write_text(text)
+        with pytest.raises(ValueError, match="is no row of this version"):
+            run(picture, folder=tmp_path, resume=True)
+        assert rows.read_text() == text
 
 
 def test_bad_settings_are_refused_before_any_work(picture, tmp_path):
@@ -650,6 +684,20 @@ def test_command_says_mistakes_in_one_line(tmp_path, capsys):
         assert said.err.startswith("deblur: ")
         assert said.err.count("\n") == 1
     assert not out.exists()
+
+
+def test_command_replaces_nothing_unasked_and_no_input_ever(tmp_path, capsys):
+    (tmp_path / "compare.csv").write_text("0,1,0\n1,2,1\n0,1,0\n")
+    before = (tmp_path / "compare.csv").read_bytes()
+    arguments = ["compare", "--image", "camera64", "--method", "auto", "--output", str(tmp_path)]
+    for more, word in (
+        ([], "there already"),
+        (["--psf", str(tmp_path / "compare.csv"), "--force"], "inputs are never overwritten"),
+    ):
+        assert main([*arguments, *more]) == 2
+        assert word in capsys.readouterr().err
+        assert (tmp_path / "compare.csv").read_bytes() == before
+        assert [p.name for p in tmp_path.iterdir()] == ["compare.csv"]
 
 
 def test_command_interrupted_keeps_what_is_done(tmp_path, capsys, monkeypatch):

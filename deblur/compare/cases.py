@@ -6,6 +6,7 @@ import hashlib
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from .. import data, image, psf
 from ..backend import asnumpy, check_finite, require_memory
-from ..blur import BOUNDARIES, Blur, check_boundary
+from ..blur import BOUNDARIES, Blur, check_boundary, check_psf
 from ..degrade import NOISES, degrade
 from ..regularization import estimate_noise
 
@@ -57,7 +58,7 @@ class Case:
         rows, columns = self.blurred.shape[:2]
         return f"{self.image} {rows} × {columns}, {self.psf_name}, {self.noise}, boundary {self.boundary}"
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Twelve hexadecimal digits that change with every pixel and every word."""
         digest = hashlib.sha256(f"{self.name}\n{self.blurred.shape}".encode())
@@ -248,10 +249,15 @@ def make_cases(
     for edge in edges:
         check_boundary(edge)
     pictures = [(name, *load_picture(source)) for name, source in _named(images)]
+    if sum(own == "array" for _, own, *_ in pictures) > 1:
+        pictures = [
+            (name or (f"array {n}" if own == "array" else own), own, pixels, notes)
+            for n, (name, own, pixels, notes) in enumerate(pictures, 1)
+        ]
     kernels = []
     for name, source in _named(psfs):
         text = isinstance(source, str | Path)
-        kernel = psf.parse(str(source)) if text else np.asarray(source, dtype=np.float64)
+        kernel = psf.parse(str(source)) if text else check_psf(np.asarray(source, dtype=np.float64))
         kernels.append(
             (name or (f"PSF {source}" if text else f"PSF {kernel.shape[0]} × {kernel.shape[1]}"), kernel)
         )
@@ -278,7 +284,7 @@ def make_cases(
                 continue
             for kind, level in levels:
                 cases.append(_blur(name, psf_name, scene, kernel, kind, level, edge, seed, notes))
-    return cases
+    return list({case.key: case for case in cases}.values())  # what was named twice is one case
 
 
 def _blur(

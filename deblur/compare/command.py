@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from .. import data, psf
+from .. import data, image, psf
 from ..degrade import NOISES
 from ..regularization import RULES
 from .adapters import contestants
@@ -114,9 +114,12 @@ def add_parser(commands: Any, read_lam: Callable[[str], float | str]) -> None:
 def command(args: argparse.Namespace) -> int:
     """Run ``deblur compare``; returns the exit code: 0, or 130 if it was interrupted."""
     folder = Path(args.output)
-    for path in [*args.psf, *(args.image or [])]:
-        if Path(path).exists() and folder.exists() and Path(path).samefile(folder):
-            raise ValueError(f"--output {folder} is also an input; name another folder")
+    if folder.is_dir():
+        inputs = [path for path in [*args.psf, *(args.image or [])] if Path(path).is_file()]
+        # A folder that holds a comparison is refused by `run`, which says what to do about it.
+        ours = args.force or args.resume or (folder / "rows.jsonl").exists()
+        for name, _ in _FILES:
+            image.check_writable(folder / name, overwrite=ours, inputs=inputs)
     with _bar(not args.quiet) as progress:
         found = run(
             args.image,

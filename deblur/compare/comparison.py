@@ -353,8 +353,8 @@ class _Store:
         self._pictures.mkdir(parents=True, exist_ok=True)
 
     def _load(self) -> None:
-        whole = []
-        for number, line in enumerate(self._file.read_text(encoding="utf-8").splitlines(), 1):
+        lines = self._file.read_text(encoding="utf-8").splitlines()
+        for number, line in enumerate(lines, 1):
             try:
                 entry = json.loads(line)
                 if "session" in entry:
@@ -365,15 +365,15 @@ class _Store:
                     # What a session could not run may run now; what it measured stands.
                     if row.status not in ("not installed", "refused"):
                         self._rows[row.key] = row
-            except (json.JSONDecodeError, KeyError, TypeError) as error:
-                if number == 1:
-                    raise ValueError(
-                        f"{self._file} holds no comparison of this version ({error}); begin afresh (--force) or "
-                        "name another folder"
-                    ) from error
-                continue  # cut off
-            whole.append(line)
-        self._file.write_text("".join(f"{line}\n" for line in whole), encoding="utf-8")
+            except (ValueError, KeyError, TypeError) as error:
+                if isinstance(error, json.JSONDecodeError) and number == len(lines) > 1:
+                    lines.pop()  # cut off by a crash
+                    break
+                raise ValueError(
+                    f"line {number} of {self._file} is no row of this version ({error}); begin afresh (--force) or "
+                    "name another folder"
+                ) from error
+        self._file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
     def _append(self, entry: dict[str, Any]) -> None:
         with self._file.open("a", encoding="utf-8") as f:
