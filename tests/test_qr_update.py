@@ -249,6 +249,10 @@ def test_nearly_dependent_columns_stay_orthonormal(xp, rng):
         check(qr_insert(q, r, xp.asarray(u), 7, "col", rcond=0.0), np.insert(a, [7] * 19, u, 1))
     u = np.hstack([a[:, :18], a[:, :1]])  # exactly dependent
     check(qr_insert(q, r, xp.asarray(u), 7, "col", rcond=0.0), np.insert(a, [7] * 19, u, 1))
+    # The same for few columns, where SciPy would leave Q with a column of zeros.
+    for u in (a[:, 3:4], a[:, :2] @ np.ones((2, 1)), np.zeros((40, 1)), a[:, 2:5]):
+        p = u.shape[1]
+        check(qr_insert(q, r, xp.asarray(u), 7, "col", rcond=0.0), np.insert(a, [7] * p, u, 1))
 
 
 def test_layouts(xp, route, rng):
@@ -315,3 +319,7 @@ def test_complement_of_what_lies_inside(xp, rng):
     broken = xp.asarray(q * 1.5)
     with pytest.raises(LinAlgError, match="orthonormal"):
         qr_update.complement(ux, broken.__matmul__, broken.T.__matmul__, exact=False)
+    # With products that are only nearly those of one orthonormal Q, what each round finds is added to S.
+    near = xp.asarray((q + 1e-7 * rng.standard_normal(q.shape)).T)
+    s, w, c = (host(x) for x in qr_update.complement(ux, qx.__matmul__, near.__matmul__, exact=False))
+    assert np.abs(q @ s + w @ c - u).max() <= 1e-13

@@ -175,6 +175,15 @@ def test_a_spoilt_triangle_is_noticed_and_replaced(rng):
     assert restore.residual <= 1e-10
 
 
+def test_a_slightly_spoilt_triangle_is_mended_by_refinement(rng):
+    g = rng.random((9, 9))
+    restore = deblur.QRDeblurrer(rng.random((3, 3)), g.shape, LAM)
+    restore._state.r.rows[40, 0] *= 1 + 1e-4
+    assert close(restore(g), dense(restore, [g]))
+    assert restore.note == ""
+    assert restore.residual <= 1e-10
+
+
 def test_a_residual_that_stays_is_an_error_that_carries_the_scene(monkeypatch, rng):
     restore = deblur.QRDeblurrer(rng.random((3, 3)), (9, 9), LAM)
     monkeypatch.setattr(BandTriangle, "solve", lambda self, y: 1e-3 * y)
@@ -255,6 +264,15 @@ def check_band(r, gram):
     for t in range(r.bandwidth + 1):
         full[np.arange(n - t), np.arange(t, n)] = r.rows[: n - t, t]
     assert np.abs(full.T @ full - gram).max() <= 1e-13 * n * max(1, np.abs(gram).max())
+
+
+def test_stored_zeros_do_not_widen_the_band():
+    u = sp.csr_array(np.eye(50)[10:20])
+    u.data[3] = 0
+    wide = sp.csr_array((np.array([1.0, 2.0, 0.0]), (np.zeros(3, int), np.array([4, 5, 49]))), shape=(1, 50))
+    r = BandTriangle(np.ones(50)).with_rows(sp.vstack([u, wide]))
+    assert r.bandwidth == 1
+    check_band(r, np.eye(50) + (u.T @ u + wide.T @ wide).toarray())
 
 
 def test_a_row_that_was_never_there_is_refused():
