@@ -14,7 +14,7 @@ import scipy.ndimage
 from deblur import compare
 from deblur.compare import Row, Settings, comparison, make_cases, report
 
-VOID = {"meta", "img", "input", "br", "circle", "path"}
+VOID = {"meta", "img", "input", "br"}
 
 
 class Page(HTMLParser):
@@ -186,6 +186,24 @@ def test_plot_puts_points_where_they_belong():
     for log in (False, True):
         texts = [t for _, t in report._Axis([0.013, 0.21], 0, 100, log).ticks()]
         assert 2 <= len(texts) <= 6
+
+
+def test_quality_against_time_names_the_unbeaten():
+    def row(name, psnr, seconds):
+        return Row(name, "", "", name, "", "zero", psnr=psnr, setup_s=0.0, solve_s=seconds)
+
+    rows = [row("fast", 20.0, 0.01), row("poor", 19.0, 0.1), row("best", 30.0, 1.0), row("same", 30.0, 2.0)]
+    svg, left_out = report.quality_against_time([*rows, row("awful", -5.0, 0.02)], 18.0)
+    Page(svg)
+    assert left_out == 1
+    assert "awful" not in svg
+    assert re.findall(r">([a-z]+)</text>", svg) == ["blurred", "fast", "best"]
+    assert re.findall(r"<title>(\w+):", svg) == ["fast", "poor", "best", "same"]
+    at = [tuple(map(float, c)) for c in re.findall(r'cx="([\d.]+)" cy="([\d.]+)"', svg)]
+    assert [x for x, _ in at] == sorted(x for x, _ in at)
+    assert at[2][1] == at[3][1] < at[0][1] < at[1][1]
+    assert report.quality_against_time(rows[:1], 18.0) == ("", 0)
+    assert report.quality_against_time([], -np.inf) == ("", 0)
 
 
 def test_ticks_are_round_and_inside():

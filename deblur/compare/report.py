@@ -447,6 +447,22 @@ class _Panel:
             if row.curve:
                 curves.setdefault(row.assumes, row)
         out = []
+        if self.case.truth is not None:
+            blurred = next((row.psnr for row in self.ran if row.method == "blurred"), None)
+            methods = [row for row in self.ran if row.method != "blurred" and row.how != "oracle"]
+            svg, left_out = quality_against_time(methods, -math.inf if blurred is None else blurred)
+            if svg:
+                out.append(
+                    f"<figure>{svg}<figcaption>Quality against time (choosing the parameter apart). Named are "
+                    "the methods that no faster one equals; the others are the small dots (point at one to see "
+                    "its name)."
+                    + (
+                        f" {_count(left_out, 'method')} far below the blurred picture left out."
+                        if left_out
+                        else ""
+                    )
+                    + "</figcaption></figure>"
+                )
         for assumed, row in curves.items():
             curve = row.curve
             assert curve is not None
@@ -601,10 +617,32 @@ def plot(
     x_axis = _Axis([x for _, points in shown for x, _ in points], _LEFT, _WIDTH - _RIGHT, log_x)
     y_axis = _Axis([y for _, points in shown for _, y in points], _HEIGHT - _BOTTOM, _TOP, True)
     names = ", ".join(name for name, _ in shown)
-    out = [
-        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT + 16 * len(shown)}" role="img" '
-        f'aria-label="{escape(f"{y_label} against {x_label}: {names}")}">'
-    ]
+    out = _frame_svg(
+        x_axis, y_axis, x_label, y_label, f"{y_label} against {x_label}: {names}", 16 * len(shown)
+    )
+    for n, (name, points) in enumerate(shown):
+        path = "M" + "L".join(f"{x_axis(x):.1f} {y_axis(y):.1f}" for x, y in points)
+        dash = f' stroke-dasharray="{_DASHES[n % 6]}"' if _DASHES[n % 6] else ""
+        out.append(f'<g class="s{n % 6}"><path class="series"{dash} d="{path}"/>')
+        if len(shown) > 1:
+            line = _HEIGHT + 16 * n + 8
+            out.append(f'<path class="series"{dash} d="M{_LEFT} {line - 4}h34"/>')
+            out.append(f'<text class="name" x="{_LEFT + 42}" y="{line}">{escape(name)}</text>')
+        out.append("</g>")
+    if mark is not None:
+        x, y = x_axis(mark[0]), y_axis(mark[1])
+        right = x > 0.7 * _WIDTH  # the text goes where there is room
+        at = f'x="{x + (-9 if right else 9):.1f}" y="{max(y - 7, _TOP + 12):.1f}"'
+        out.append(f'<g class="s1"><circle class="dot" cx="{x:.1f}" cy="{y:.1f}" r="5"/></g>')
+        out.append(f'<text {at} text-anchor="{"end" if right else "start"}">{escape(mark[2])}</text>')
+    return "".join(out) + "</svg>"
+
+
+def _frame_svg(
+    x_axis: _Axis, y_axis: _Axis, x_label: str, y_label: str, label: str, below: int = 0
+) -> list[str]:
+    """The opening of a plot: its axes, ticks and their labels, with so many pixels left below them."""
+    out = [f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT + below}" role="img" aria-label="{escape(label)}">']
     for value, text in x_axis.ticks():
         x = x_axis(value)
         out.append(f'<path class="grid" d="M{x:.1f} {_TOP}V{_HEIGHT - _BOTTOM}"/>')
@@ -614,29 +652,66 @@ def plot(
         out.append(f'<path class="grid" d="M{_LEFT} {y:.1f}H{_WIDTH - _RIGHT}"/>')
         out.append(f'<text x="{_LEFT - 5}" y="{y + 4:.1f}" text-anchor="end">{text}</text>')
     out.append(f'<path class="axis" d="M{_LEFT} {_TOP}V{_HEIGHT - _BOTTOM}H{_WIDTH - _RIGHT}"/>')
-    middle = (_TOP + _HEIGHT - _BOTTOM) / 2
-    out.append(
-        f'<text x="{(_LEFT + _WIDTH - _RIGHT) / 2}" y="{_HEIGHT - 8}" text-anchor="middle">{escape(x_label)}</text>'
+    centre, middle = (_LEFT + _WIDTH - _RIGHT) / 2, (_TOP + _HEIGHT - _BOTTOM) / 2
+    out.append(f'<text x="{centre}" y="{_HEIGHT - 8}" text-anchor="middle">{escape(x_label)}</text>')
+    turned = f'transform="rotate(-90 13 {middle})"'
+    out.append(f'<text x="13" y="{middle}" text-anchor="middle" {turned}>{escape(y_label)}</text>')
+    return out
+
+
+def quality_against_time(rows: Sequence[Row], blurred: float) -> tuple[str, int]:
+    """Every method as a point, PSNR over seconds; those that no other beats in both are named.
+
+    Parameters
+    ----------
+    rows : sequence of Row
+        Rows with a PSNR and times.
+    blurred : float
+        PSNR of the blurred picture; what lies more than 3 dB below it is left out.
+
+    Returns
+    -------
+    svg : str
+        Empty if fewer than two points remain.
+    left_out : int
+    """
+    points = sorted(
+        ((row.setup_s or 0) + row.solve_s, row.psnr, row.label)
+        for row in rows
+        if row.psnr is not None and math.isfinite(row.psnr) and row.solve_s
     )
-    out.append(
-        f'<text x="13" y="{middle}" text-anchor="middle" transform="rotate(-90 13 {middle})">{escape(y_label)}</text>'
+    shown = [point for point in points if point[1] >= blurred - 3]
+    if len(shown) < 2:
+        return "", len(points) - len(shown)
+    x_axis = _Axis([0.7 * shown[0][0], *(1.4 * x for x, _, _ in shown)], _LEFT, _WIDTH - _RIGHT, True)
+    values = [blurred, *(y for _, y, _ in shown)]
+    room = 0.06 * (max(values) - min(values))
+    y_axis = _Axis([min(values) - room, max(values) + 2 * room], _HEIGHT - _BOTTOM, _TOP, False)
+    out = _frame_svg(
+        x_axis, y_axis, "seconds, set-up and solve", "PSNR dB", "PSNR against seconds of each method"
     )
-    for n, (name, points) in enumerate(shown):
-        path = "M" + "L".join(f"{x_axis(x):.1f} {y_axis(y):.1f}" for x, y in points)
-        dash = f' stroke-dasharray="{_DASHES[n % 6]}"' if _DASHES[n % 6] else ""
-        out.append(f'<g class="s{n % 6}"><path class="series"{dash} d="{path}"/>')
-        if len(shown) > 1:
-            y = _HEIGHT + 16 * n + 8
-            out.append(f'<path class="series"{dash} d="M{_LEFT} {y - 4}h34"/>')
-            out.append(f'<text class="name" x="{_LEFT + 42}" y="{y}">{escape(name)}</text>')
-        out.append("</g>")
-    if mark is not None:
-        x, y = x_axis(mark[0]), y_axis(mark[1])
-        right = x > 0.7 * _WIDTH  # the text goes where there is room
-        at = f'x="{x + (-9 if right else 9):.1f}" y="{max(y - 7, _TOP + 12):.1f}"'
-        out.append(f'<g class="s1"><circle class="dot" cx="{x:.1f}" cy="{y:.1f}" r="5"/></g>')
-        out.append(f'<text {at} text-anchor="{"end" if right else "start"}">{escape(mark[2])}</text>')
-    return "".join(out) + "</svg>"
+    level = y_axis(blurred)
+    out.append(f'<path class="axis" stroke-dasharray="4 3" d="M{_LEFT} {level:.1f}H{_WIDTH - _RIGHT}"/>')
+    out.append(f'<text x="{_WIDTH - _RIGHT - 4}" y="{level - 4:.1f}" text-anchor="end">blurred</text>')
+    best, lowest = -math.inf, math.inf
+    for seconds, psnr, label in shown:
+        x, y = x_axis(seconds), y_axis(psnr)
+        unbeaten = psnr > best + 0.005  # all that came before were faster
+        colour, radius = ("s0", 5) if unbeaten else ("s1", 3.5)
+        out.append(
+            f'<g class="{colour}"><circle class="dot" cx="{x:.1f}" cy="{y:.1f}" r="{radius}">'
+            f"<title>{escape(label)}: {psnr:.2f} dB, {seconds:.3g} s</title></circle></g>"
+        )
+        if unbeaten:
+            best = psnr
+            right = x > 0.6 * _WIDTH
+            height = min(y - 8, lowest - 13)  # above the name before it
+            lowest = height
+            out.append(
+                f'<text x="{x + (4 if right else -4):.1f}" y="{max(height, _TOP + 9):.1f}" '
+                f'text-anchor="{"end" if right else "start"}">{escape(label)}</text>'
+            )
+    return "".join(out) + "</svg>", len(points) - len(shown)
 
 
 class _Axis:
