@@ -73,7 +73,8 @@ class QRDeblurrer:
     image's width: this is for small images, some 100 pixels a side (a periodic boundary fills the band). Neither H
     nor Q is kept; the image comes from the semi-normal equations RᵀR f = HᵀWg with iterative refinement
     [1]_, which also mends what rounding does to R in an update. The residual is measured every time, and should R have
-    lost too much, it is computed anew and `note` says so.
+    lost too much, it is computed anew and `note` says so. Hiding or showing a few pixels costs far less than starting
+    over; an exposure has as many rows as there are pixels, and taking it in saves little.
 
     References
     ----------
