@@ -55,6 +55,9 @@ _RELAXATION = 1.8
 _RHO_DATA = 0.1  # over the data term's curvature
 _RHO_PRIOR = 2.0  # over λ / (standard deviation of the image)
 _RHO_BOX = 0.03
+# A small λ is approached from a large one: until λ/scale comes under the first figure nothing is done; then it
+# starts at the second and falls by the third every so many iterations.
+_SMALL, _FIRST, _FALL, _FALL_EVERY = 1e-3, 1e-2, 4.0, 8
 _INNER = 1e-2  # residual of the conjugate gradients inside, over the tolerance
 _BALANCE_EVERY, _BALANCE_RATIO, _BALANCE_UNTIL = 10, 10.0, 200
 
@@ -291,6 +294,17 @@ class _State:
     box: _Split | None
     lam: float
 
+    def copy(self, frames: int) -> _State:
+        """A state of its own, of the first so many frames."""
+
+        def cut(split: _Split) -> _Split:
+            return _Split(
+                [u[:frames].copy() for u in split.u], [t[:frames].copy() for t in split.t], split.rho
+            )
+
+        box = None if self.box is None else cut(self.box)
+        return _State(self.x[:frames].copy(), cut(self.data), [cut(s) for s in self.penalties], box, self.lam)
+
 
 class _Iteration:
     """The arrays of one solve and the steps on them."""
@@ -321,9 +335,14 @@ class _Iteration:
         self.w = self._on_domain(w, w.shape[:2])
         self.scale = _scale(problem, g, w)
         self.rho = self._first_penalties(g, w)
+        self.lam = problem.lam
         if start is not None and self._fits(start):
-            self.state = start
+            self.state = start.copy(k)
+            self.move_to(problem.lam)
             return
+        norms = {p.norm for p in self.penalties}
+        if 0 < problem.lam < _SMALL * self.unit and "square" not in norms and problem.data != "l1":
+            self.lam = _FIRST * self.unit
         x = self._on_scene(first_scene(problem, g))
         kx = domain.blurred(x)
         u = [self._differences(x, p) for p in self.penalties]
@@ -334,6 +353,7 @@ class _Iteration:
             _Split([x.copy()], [x.copy()], self.rho["box"]) if boxed else None,
             problem.lam,
         )
+        self.move_to(self.lam)
 
     # -- setting up --------------------------------------------------------------------------
 
@@ -367,6 +387,7 @@ class _Iteration:
             "l1": mean / (0.05 * self.scale),
         }[problem.data]
         gain = problem.blur.gain
+        self.unit = curvature * self.scale / gain  # the λ that counts as large
         prior = _RHO_PRIOR * problem.lam * gain / self.scale
         squares = any(p.norm == "square" for p in self.penalties)
         return {
@@ -383,6 +404,13 @@ class _Iteration:
             and (start.box is not None)
             == (self.problem.bounds is not None or self.pinned or not self.penalties)
         )
+
+    def move_to(self, lam: float) -> None:
+        """Go on with another λ: the prior's penalties and duals are of its size, and scale with it."""
+        if self.state.lam > 0 and lam > 0:
+            for split in self.state.penalties:
+                split.rho *= lam / self.state.lam
+        self.lam = self.state.lam = lam
 
     # -- one iteration -----------------------------------------------------------------------
 
@@ -446,7 +474,7 @@ class _Iteration:
         residuals : (splits, 2) array
             Relative primal and dual residual of each split, in the order of `splits`.
         """
-        state, problem = self.state, self.problem
+        state = self.state
 
         def priors(i: int, rows: slice) -> list:
             p = self._block(x[i], rows.start, rows.stop)
@@ -461,8 +489,8 @@ class _Iteration:
                 kept = [q[n][e].copy() for n, e in free]
                 for n, e in free:
                     q[n][e] = 0
-                new = penalty.prox([v[None] for v in q], problem.lam / split.rho)
-                value = problem.lam * penalty.value(new)
+                new = penalty.prox([v[None] for v in q], self.lam / split.rho)
+                value = self.lam * penalty.value(new)
                 new = [v[0] for v in new]
                 for (n, e), v in zip(free, kept, strict=True):
                     q[n][e] = new[n][e] = v
@@ -649,6 +677,11 @@ def _solve(it: _Iteration) -> Solution:
             )
         if problem.callback is not None:
             problem.callback(n, max(worst[-1]))
+        if it.lam > problem.lam:
+            if n % _FALL_EVERY == 0:
+                it.move_to(max(it.lam / _FALL, problem.lam))
+                it.prepare()
+            continue
         converged = bool(residuals.max() <= rtol)
         if converged:
             break
@@ -664,14 +697,7 @@ def _solve(it: _Iteration) -> Solution:
 def first_frames(solution: Solution, count: int) -> Solution:
     """The solution of the first `count` frames, to begin from where they are solved alone."""
 
-    def cut(split: _Split) -> _Split:
-        return _Split([u[:count].copy() for u in split.u], [t[:count].copy() for t in split.t], split.rho)
-
-    state = solution.state
-    if isinstance(state, _State):
-        box = None if state.box is None else cut(state.box)
-        penalties = [cut(split) for split in state.penalties]
-        state = _State(state.x[:count].copy(), cut(state.data), penalties, box, state.lam)
+    state = solution.state.copy(count) if isinstance(solution.state, _State) else None
     return replace(solution, scene=solution.scene[:count].copy(), state=state)
 
 
