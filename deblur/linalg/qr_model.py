@@ -256,7 +256,7 @@ class QRModel:
             where = xp.asarray(gone)
             unit = xp.zeros((m, p), s.rd.dtype)
             unit[where, xp.arange(p)] = 1
-            z, w, c = self._complement(unit)
+            z, w, c = self._complement(unit, where)
             q = None if s.q is None else _delete(xp.concatenate([s.q, w], axis=1), gone, 0)
             q, rd = remove_rows(q, self._extended(w), n, xp.concatenate([z, c]), triangular=True)
             return _State(a, b, q, rd)
@@ -378,16 +378,21 @@ class QRModel:
         rd = qr(xp.concatenate([matrix, b], axis=1), "r", check_finite=False)[: matrix.shape[1]]
         return _State(a, b, None, rd)
 
-    def _complement(self, u: Array) -> tuple[Array, Array, Array]:
-        """`complement` of u against Q, or against A R⁻¹ in its place; LinAlgError if that cannot be trusted."""
+    def _complement(self, u: Array, units: Array | None = None) -> tuple[Array, Array, Array]:
+        """`complement` of u against Q, or against A R⁻¹ in its place; of the unit vectors `units` if u is those.
+
+        LinAlgError if A R⁻¹ cannot be trusted.
+        """
         s = self._state
         if s.q is not None:
-            return complement(u, s.q.__matmul__, s.q.T.__matmul__)
+            inside = None if units is None else s.q[units].T
+            return complement(u, s.q.__matmul__, s.q.T.__matmul__, s=inside)
         a, r = s.a.matrix(), self.r
         parts = complement(
             u,
             lambda y: a @ _substitute(r, y),
             lambda x: _substitute(r, a.T @ x, trans=True),
+            s=None if units is None else _substitute(r, a[units].T, trans=True),
             exact=False,
         )
         xp = get_xp(u)

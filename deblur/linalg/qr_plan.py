@@ -158,11 +158,10 @@ def features(
             operations += (4.0 * p + 2 * BLOCK) * m * t
     if keep_q:
         moved += 2.0 * m * n + 2.0 * m * p
-    if which in (
-        "remove_rows",
-        "add_columns",
-    ):  # the complement of Q: products with all of it, or with A and R
-        operations += (4.0 if keep_q else 12.0) * m * n * p + 4.0 * m * p * p
+    if which in ("remove_rows", "add_columns"):
+        # The complement of Q takes products with all of it, or with A and R in its place.
+        products = (2 if keep_q else 10) if which == "remove_rows" else (4 if keep_q else 12)
+        operations += float(products) * m * n * p + 4.0 * m * p * p
         moved += (2.0 if keep_q else 6.0) * m * (n + p)
     scale = item / 8
     return 1.0, scale * operations, scale * 8 * moved, float(-(-t // BLOCK))

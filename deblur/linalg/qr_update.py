@@ -220,7 +220,7 @@ def qr_delete(
     if economic:
         unit = xp.zeros((m, p), Q.dtype)
         unit[k : k + p] = xp.eye(p, dtype=Q.dtype)
-        _, w, c = complement(unit, Q.__matmul__, Q.T.__matmul__)
+        z, w, c = complement(unit, Q.__matmul__, Q.T.__matmul__, s=z)
         Q, R, z = xp.hstack([Q, w]), xp.vstack([R, xp.zeros((p, n), R.dtype)]), xp.vstack([z, c])
     Q = xp.concatenate([Q[:k], Q[k + p :]])
     return remove_rows(Q, R, n, z, triangular=economic)
@@ -453,7 +453,12 @@ def triangularise(columns: Array, rest: Array, q: Array | None) -> None:
 
 
 def complement(
-    u: Array, forward: Callable[[Array], Array], adjoint: Callable[[Array], Array], *, exact: bool = True
+    u: Array,
+    forward: Callable[[Array], Array],
+    adjoint: Callable[[Array], Array],
+    *,
+    s: Array | None = None,
+    exact: bool = True,
 ) -> tuple[Array, Array, Array]:
     """Split U = QS + WC with QᵀW = 0, WᵀW = I and C upper triangular.
 
@@ -464,6 +469,8 @@ def complement(
     forward, adjoint : callable
         y ↦ Qy and x ↦ Qᵀx for an m × n Q with orthonormal columns, which need
         not exist: x ↦ A R⁻¹ x will do.
+    s : (n, p) array, optional
+        QᵀU, where it is known: for unit vectors it is rows of Q.
     exact : bool
         Whether that Q is orthonormal to rounding, as a stored one is.
 
@@ -491,7 +498,7 @@ def complement(
        Comput. 30 (1976) 772-795.
     """
     xp = get_xp(u)
-    s = adjoint(u)
+    s = adjoint(u) if s is None else s
     w, c = qr(u - forward(s), check_finite=False)
     if exact and bool((xp.diagonal(c) != 0).all()):
         spread = xp.linalg.norm(u) * xp.linalg.norm(gets(c, lower=False, check_finite=False))
