@@ -531,10 +531,11 @@ class Deblurrer:
         assert self.choice is not None
         assert self._factor is not None
         scene, info = self._factor.solve(g)
-        residual, difference = _judge(self._problem(len(g)), g, scene)
+        b, r, difference = _judge(self._problem(len(g)), g, scene)
+        scale, residual, misfit, size = _norms(b, r, difference, data)
+        residual /= scale or 1.0
         if self.prior == "smooth":
             scene = scene + prior
-        size = _norm(data)
         status = _status(METHODS[self.choice.method].iterative, info, residual, self.dtype)
         result = Result(
             image=frames.restore(scene[(..., *self.blur.crop)]),
@@ -542,7 +543,7 @@ class Deblurrer:
             reason=self.choice.reason,
             status=status,
             residual=residual,
-            misfit=_norm(difference) / size if size else _norm(difference),
+            misfit=misfit / (size or 1.0),
             iterations=info.iterations,
             seconds=time.perf_counter() - start,
             setup_seconds=setup,
@@ -621,8 +622,7 @@ class Deblurrer:
         if not np.isfinite(residual):
             status = Status.INACCURATE
         seen = 1 if weights is None else weights > 0
-        size = _norm(seen * g)
-        misfit = _norm(seen * difference)
+        size, misfit = _norms(seen * g, seen * difference)
         result = Result(
             image=frames.from_grid(solution.scene[(..., *self.blur.crop)]),
             method=choice.method,
@@ -682,15 +682,14 @@ def _synchronize(xp: Any) -> None:
         xp.cuda.get_current_stream().synchronize()
 
 
-def _norm(x: Array) -> float:
-    # In double precision whatever the dtype; vdot needs no temporary.
-    xp = get_xp(x)
-    x = x.reshape(-1)
-    return float(xp.sqrt(xp.sum(xp.square(x, dtype=np.float64)))) if x.size else 0.0
+def _norms(*arrays: Array) -> list[float]:
+    # In double precision whatever the dtype, and on a GPU with one wait for them all.
+    xp = get_xp(*arrays)
+    return xp.sqrt(xp.stack([xp.sum(xp.square(x, dtype=np.float64)) for x in arrays])).tolist()
 
 
-def _judge(problem: Problem, g: Array, f: Array) -> tuple[float, Array]:
-    """(relative residual, g − H f), measured with the blur alone."""
+def _judge(problem: Problem, g: Array, f: Array) -> tuple[Array, Array, Array]:
+    """b and b − A f of the system solved, and g − H f, computed with the blur alone."""
     blur, lam = problem.blur, problem.lam
     difference = g - blur.forward(f)
     b = blur.adjoint(g)
@@ -698,8 +697,7 @@ def _judge(problem: Problem, g: Array, f: Array) -> tuple[float, Array]:
         r = blur.adjoint(difference) - lam * f
     else:
         r = b - blur.forward(blur.adjoint(f)) - lam * f
-    scale = _norm(b)
-    return _norm(r) / scale if scale else _norm(r), difference
+    return b, r, difference
 
 
 def _judge_variational(
@@ -710,8 +708,8 @@ def _judge_variational(
     difference = g - problem.blur.forward(scene) - problem.background
     value = objective(problem, g, scene)
     if quadratic.linear(problem):
-        right = _norm(quadratic.gradient(problem, g, 0 * scene))
-        residual = _norm(quadratic.gradient(problem, g, scene)) / (right or 1.0)
+        left, right = _norms(*(quadratic.gradient(problem, g, at) for at in (scene, 0 * scene)))
+        residual = left / (right or 1.0)
     else:
         residual = max(float(solution.history.primal[-1]), float(solution.history.dual[-1]))
     return value, residual, difference
