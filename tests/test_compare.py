@@ -622,6 +622,20 @@ def test_tables_hold_every_row(picture, monkeypatch, tmp_path):
     assert "broken" in str(found)
 
 
+def test_a_narrow_terminal_gets_fewer_columns(picture, monkeypatch):
+    enter(monkeypatch, first={}, second={"act": lambda g: 0.9 * g})
+    found = run(picture)
+    heads = []
+    for width in (None, 200, 70, 10):
+        lines = comparison.terminal_table(found, width).splitlines()
+        heads.append(re.split(r"  +", lines[2].strip()))
+        if width and width > 10:
+            assert max(len(line) for line in lines[2:]) <= width
+    assert heads[0] == heads[1]
+    assert len(heads[1]) > len(heads[2]) > len(heads[3])
+    assert heads[3] == ["Method", "PSNR dB", "Solve s"]
+
+
 def test_an_exact_answer_is_no_error_in_the_tables(picture, monkeypatch):
     made = compare.make_cases(picture, PSF, "none", "zero")
     monkeypatch.setattr(comparison, "make_cases", lambda *a, **k: made)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from ..degrade import NOISES
 from ..regularization import RULES
 from .adapters import contestants
 from .cases import BOUNDARIES
-from .comparison import Comparison, Progress, run
+from .comparison import Comparison, Progress, run, terminal_table
 
 #: What the folder gets beside the rows: file, and the method of Comparison that writes it.
 _FILES = (
@@ -143,7 +144,7 @@ def command(args: argparse.Namespace) -> int:
         )
     write(found, folder)
     if not args.quiet:
-        print(found)
+        print(terminal_table(found, shutil.get_terminal_size().columns if sys.stdout.isatty() else None))
         print(f"\nwritten: {', '.join(str(folder / name) for name, _ in _FILES)}")
     if not found.complete:
         print("deblur: interrupted; go on with the same command and --resume", file=sys.stderr)

@@ -459,39 +459,45 @@ def shown_columns(rows: Iterable[Row]) -> list[tuple[str, str, str]]:
     return [column for column in COLUMNS if any(cell(row, column[0]) for row in rows)]
 
 
-def terminal_table(comparison: Comparison) -> str:
-    """The tables as they are printed on a terminal."""
+#: Columns that a terminal shows; where it is too narrow, those after the first three go, the last first.
+_ON_TERMINAL = (
+    "method", "psnr", "solve_s", "gain", "value", "setup_s", "assumes", "ssim", "misfit", "whiteness", "peak_bytes",
+)  # fmt: skip
+
+
+def terminal_table(comparison: Comparison, width: int | None = None) -> str:
+    """The tables as they are printed on a terminal.
+
+    Parameters
+    ----------
+    comparison : Comparison
+    width : int, optional
+        Columns of the terminal: what does not fit is left out, the least important first.
+    """
     out = []
     for case in comparison.cases:
         ran, rest = ranked(comparison, case)
-        names = (
-            "method",
-            "assumes",
-            "value",
-            "psnr",
-            "gain",
-            "ssim",
-            "misfit",
-            "setup_s",
-            "solve_s",
-            "peak_bytes",
-        )
-        columns = [c for c in shown_columns(ran) if c[0] in names]
-        lines = [[heading for _, heading, _ in columns]]
-        lines += [[cell(row, name) for name, _, _ in columns] for row in ran]
-        widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
+        kept = list(_ON_TERMINAL)
+        while True:
+            columns = [c for c in shown_columns(ran) if c[0] in kept]
+            lines = [[heading for _, heading, _ in columns]]
+            lines += [[cell(row, name) for name, _, _ in columns] for row in ran]
+            widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
+            if width is None or sum(widths) + 2 * (len(widths) - 1) <= width or len(kept) <= 3:
+                break
+            kept.pop()
         left = ("method", "assumes", "value")
         out.append(case.name)
         out.append("-" * len(case.name))
         for line in lines:
             out.append(
                 "  ".join(
-                    text.ljust(width) if name in left else text.rjust(width)
-                    for text, width, (name, _, _) in zip(line, widths, columns, strict=True)
+                    text.ljust(room) if name in left else text.rjust(room)
+                    for text, room, (name, _, _) in zip(line, widths, columns, strict=True)
                 ).rstrip()
             )
-        width = max((len(row.label) for row in rest), default=0)
-        out += [f"{row.label.ljust(width)}  {row.status}: {_short(row)}" for row in rest]
+        longest = max((len(row.label) for row in rest), default=0)
+        out += [f"{row.label.ljust(longest)}  {row.status}: {_short(row)}" for row in rest]
         out.append("")
     if not comparison.complete:
         out.append("interrupted: these are the rows that were done")
