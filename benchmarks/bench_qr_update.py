@@ -1,6 +1,6 @@
 """QR updating on the CPU, beside new factorisations and SciPy's qr_insert/qr_delete: the sweeps of the literature.
 
-    python benchmarks/bench_qr_update.py            about 4 minutes on 2 cores; writes results/qr_update_cpu.json
+    python benchmarks/bench_qr_update.py            about 5 minutes on 2 cores; writes results/qr_update_cpu.json
     python benchmarks/bench_qr_update.py --quick    small sizes, writes nothing
 
 The sweeps are those of figures 6-14 of Andrew & Dingle (Parallel Computing 40, 2014), at sizes for a CPU, and the
@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 import scipy.linalg
 from _common import print_table, save, time_together
 
-from deblur.linalg import QRModel, plan_update
+from deblur.linalg import QRModel, plan_update, qr_update
 
 WORDS = {
     "add_rows": ("insert", "row"),
@@ -166,6 +167,42 @@ def measure(figure: int, case: Case, repeats: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
+# ---------------------------------------------------------------- where SciPy's rotations and our blocks cross
+
+
+def crossing(scale: float, repeats: int, measured: Callable[..., bool]) -> list[dict[str, Any]]:
+    """qr_insert and qr_delete by SciPy and by our sweeps alone, for growing p."""
+    rng, rows = np.random.default_rng(3), []
+    for (m, n), mode in (((2000, 400), "economic"), ((900, 600), "economic"), ((900, 600), "full")):
+        m, n = round(m * scale), round(n * scale)
+        q, r = scipy.linalg.qr(rng.uniform(-1, 1, (m, n)), mode=mode)
+        ours = np.ascontiguousarray(q), np.ascontiguousarray(r)
+        for p in (1, 4, 8, 16, 32, 64, 128):
+            u, v = rng.uniform(-1, 1, (p, n)), rng.uniform(-1, 1, (m, p))
+            calls = {
+                "add_rows": ("qr_insert", (u, m // 2)),
+                "remove_rows": ("qr_delete", (m // 2, p)),
+                "add_columns": ("qr_insert", (v, n // 3, "col")),
+                "remove_columns": ("qr_delete", (n // 3, p, "col")),
+            }
+            for which, (name, rest) in calls.items():
+                if "remove" in which and p > n // 3:
+                    continue
+                times = time_together(
+                    {
+                        "scipy": partial(getattr(scipy.linalg, name), q, r, *rest, check_finite=False),
+                        "ours": partial(getattr(qr_update, name), *ours, *rest, check_finite=False),
+                    },
+                    repeats=repeats,
+                )
+                taken = measured(which, p, mode == "economic")
+                median = {x: t["median_s"] for x, t in times.items()}
+                rows.append(
+                    {"which": which, "mode": mode, "m": m, "n": n, "p": p, "rotations_taken": taken} | median
+                )
+    return rows
+
+
 # ---------------------------------------------------------------- accuracy
 
 
@@ -270,6 +307,25 @@ def main() -> None:
         f"(figure {worst['figure']}, p = {worst['p']}), and the right one in "
         f"{sum(row['taken_over_best'] == 1 for row in results)} of {len(results)} cells\n"
     )
+    qr_update.rotations_are_faster, kept = lambda *_: False, qr_update.rotations_are_faster
+    try:
+        blocks = crossing(scale, repeats, kept)
+    finally:
+        qr_update.rotations_are_faster = kept
+    print(
+        "qr_insert/qr_delete: SciPy's time over that of our sweeps; * where SciPy's routine is the one taken"
+    )
+    print_table(
+        [
+            {"which": which, "mode": mode, "size": f"{m} x {n}"}
+            | {
+                f"p = {row['p']}": f"{row['scipy'] / row['ours']:.2f}{'*' * row['rotations_taken']}"
+                for row in blocks
+                if (row["which"], row["mode"], row["m"], row["n"]) == (which, mode, m, n)
+            }
+            for which, mode, m, n in dict.fromkeys((x["which"], x["mode"], x["m"], x["n"]) for x in blocks)
+        ]
+    )
     exact = accuracy(scale, 50 if arguments.quick else 1000)
     print_table(
         [
@@ -280,7 +336,9 @@ def main() -> None:
         ]
     )
     if not arguments.quick:
-        print(save("qr_update_cpu", {"sweeps": results, "accuracy": exact}, repeats=repeats))
+        print(
+            save("qr_update_cpu", {"sweeps": results, "crossing": blocks, "accuracy": exact}, repeats=repeats)
+        )
 
 
 if __name__ == "__main__":
