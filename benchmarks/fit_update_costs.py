@@ -3,7 +3,7 @@
     python benchmarks/fit_update_costs.py          on the CPU, about 2 minutes
     python benchmarks/fit_update_costs.py --gpu    on the GPU
 
-Seconds are fitted as a sum of calls, operations, bytes and blocks, each times a non-negative constant, by least
+Seconds are fitted as a sum of calls, operations, bytes, blocks and passes, each times a non-negative constant, by least
 squares on relative errors; `deblur.linalg.plan_update` predicts with them. The grid lies off the one of
 ``bench_qr_update.py``, which tests the plan.
 """
@@ -34,8 +34,7 @@ SIZES = {
         (12000, 8000),
     ],
 }
-COUNTS = {"cpu": [1, 7, 30, 130], "gpu": [1, 16, 70, 300, 1000]}
-NAMES = ("call", "operation", "byte", "block")
+COUNTS = {"cpu": [1, 7, 30, 130], "gpu": [1, 16, 64, 200]}
 
 
 def cases(place: str):
@@ -47,16 +46,18 @@ def cases(place: str):
         if which in ("remove_rows", "add_columns") and n + p > m:
             continue
         last = n - p if which == "remove_columns" else n
-        for k in sorted({0, last // 2, (9 * last) // 10}) if which.endswith("columns") else [0]:
+        places = {0, (9 * last) // 10} | ({last // 2} if place == "cpu" else set())
+        for k in sorted(places) if which.endswith("columns") else [0]:
             yield which, m, n, p, k, keep_q
 
 
-def fit(features: list[tuple[float, ...]], seconds: list[float]) -> dict[str, float]:
-    columns, seconds_ = np.array(features), np.array(seconds)
+def fit(features: list[dict[str, float]], seconds: list[float]) -> dict[str, float]:
+    names = list(features[0])
+    columns, seconds_ = np.array([[f[name] for name in names] for f in features]), np.array(seconds)
     scales = columns.max(axis=0)
     scales[scales == 0] = 1
     coefficients, _ = nnls(columns / scales / seconds_[:, None], np.ones(len(seconds_)))
-    return dict(zip(NAMES, (coefficients / scales).tolist(), strict=True))
+    return dict(zip(names, (coefficients / scales).tolist(), strict=True))
 
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -84,11 +85,11 @@ for dtype, what in itertools.product(dtypes, cases(place)):
     item = np.dtype(dtype).itemsize
     rows, columns = qr_plan._size_afterwards(which, m, n, p)
     counted = {
-        qr_plan.rate_name(which, p, keep_q, place): (
-            qr_plan.features(which, m, n, p, k, keep_q, 1, item, qr_plan.rotations(which, p, keep_q, place)),
+        qr_plan.rate_name(which, p, keep_q, item, place): (
+            qr_plan.features(which, m, n, p, k, keep_q, 1, item, place),
             seconds["update"]["min_s"],
         ),
-        qr_plan.rate_name("refactor", p, keep_q, place): (
+        qr_plan.rate_name("refactor", p, keep_q, item, place): (
             qr_plan.refactor_features(rows, columns, keep_q, 1, item),
             seconds["refactor"]["min_s"],
         ),

@@ -110,25 +110,31 @@ def plan_update(
     if min(m, n, p, k) < 0 or k > last:
         raise ValueError(f"no update {which} of {p} at {k} exists for a {m} x {n} matrix")
     item = np.dtype(dtype).itemsize
-    update = features(which, m, n, p, k, keep_q, rhs, item, rotations(which, p, keep_q, device))
     rows, columns = _size_afterwards(which, m, n, p)
+    update = features(which, m, n, p, k, keep_q, rhs, item, device)
     refactor = refactor_features(rows, columns, keep_q, rhs, item)
     rates = _rates().get(device, {})
-    name = rate_name(which, p, keep_q, device)
-    fitted = name in rates and rate_name("refactor", p, keep_q, device) in rates
-    if fitted:
-        update_s = predict(rates[name], update)
-        refactor_s = predict(rates[rate_name("refactor", p, keep_q, device)], refactor)
+    names = [rate_name(name, p, keep_q, item, device) for name in (which, "refactor")]
+    if all(name in rates for name in names):
+        update_s, refactor_s = predict(rates[names[0]], update), predict(rates[names[1]], refactor)
         grounds = f"{_milliseconds(update_s)} predicted against {_milliseconds(refactor_s)}"
     else:
-        update_s, refactor_s = update[1] / 1e10, refactor[1] / 1e10
+        update_s, refactor_s = update["operation"] / 1e10, refactor["operation"] / 1e10
         grounds = (
-            f"{update[1]:.2g} operations against {refactor[1]:.2g} (no times were measured on a {device})"
+            f"{update['operation']:.2g} operations against {refactor['operation']:.2g} "
+            f"(no times were measured on a {device})"
         )
     choice = choose(update_s, refactor_s)
     words = {"update": "updating is the faster", "refactor": "a new factorisation is the faster"}[choice]
     what = f"{which.replace('_', ' ')}, p = {p} at k = {k} of a {m} x {n} matrix, {'with' if keep_q else 'without'} Q"
-    return UpdatePlan(choice, f"{what}: {words}, {grounds}", update_s, refactor_s, update[1], refactor[1])
+    return UpdatePlan(
+        choice,
+        f"{what}: {words}, {grounds}",
+        update_s,
+        refactor_s,
+        update["operation"],
+        refactor["operation"],
+    )
 
 
 def choose(update_seconds: float, refactor_seconds: float) -> str:
@@ -137,9 +143,9 @@ def choose(update_seconds: float, refactor_seconds: float) -> str:
 
 
 def features(
-    which: str, m: int, n: int, p: int, k: int, keep_q: bool, rhs: int, item: int, rotations: bool
-) -> tuple[float, float, float, float]:
-    """What the time of an update is made of: one call, operations, bytes moved, blocks one after the other.
+    which: str, m: int, n: int, p: int, k: int, keep_q: bool, rhs: int, item: int, device: str
+) -> dict[str, float]:
+    """What the time of an update is made of: a call, operations, bytes moved, blocks and passes one after the other.
 
     Operations and bytes are those of float64; an item of 4 bytes counts half.
     """
@@ -150,7 +156,7 @@ def features(
     else:
         t, width = n, n + 2 * rhs
     moved = 2.0 * n * n
-    if rotations:
+    if rotations(which, p, keep_q, device):
         operations = 6.0 * p * t * (m + n / 2)
     else:
         operations = 2.0 * p * t * width + BLOCK * t * width + float(t) * p * p
@@ -158,28 +164,43 @@ def features(
             operations += (4.0 * p + 2 * BLOCK) * m * t
     if keep_q:
         moved += 2.0 * m * n + 2.0 * m * p
-    if which in ("remove_rows", "add_columns"):
-        # The complement of Q takes products with all of it, or with A and R in its place.
+    upwards = which in ("remove_rows", "add_columns")
+    if upwards:  # the complement of Q takes products with all of it, or with A and R in its place
         products = (2 if keep_q else 10) if which == "remove_rows" else (4 if keep_q else 12)
         operations += float(products) * m * n * p + 4.0 * m * p * p
         moved += (2.0 if keep_q else 6.0) * m * (n + p)
-    scale = item / 8
-    return 1.0, scale * operations, scale * 8 * moved, float(-(-t // BLOCK))
+    # The kernels take so many rows or columns at a time, and a pass waits for the one before.
+    passes = 1 if device == "cpu" else -(-p // (32 if upwards else 1024 // item))
+    return _features(item, operations, 8 * moved, passes * -(-t // BLOCK), passes)
 
 
-def refactor_features(m: int, n: int, keep_q: bool, rhs: int, item: int) -> tuple[float, float, float, float]:
+def refactor_features(m: int, n: int, keep_q: bool, rhs: int, item: int) -> dict[str, float]:
     """The same of a new factorisation of an m × n matrix."""
     operations = 2.0 * m * n * (n + 2 * rhs) - 2.0 / 3 * n**3
     if keep_q:
         operations += 2.0 * m * n * n - 2.0 / 3 * n**3
+    return _features(item, operations, 16.0 * m * n, -(-n // BLOCK), 1)
+
+
+def _features(item: int, operations: float, moved: float, blocks: int, passes: int) -> dict[str, float]:
     scale = item / 8
-    return 1.0, scale * operations, scale * 16.0 * m * n, float(-(-n // BLOCK))
+    return {
+        "call": 1.0,
+        "operation": scale * operations,
+        "byte": scale * moved,
+        "block": float(blocks),
+        "pass": float(passes - 1),
+    }
 
 
-def rate_name(which: str, p: int, keep_q: bool, device: str) -> str:
+def rate_name(which: str, p: int, keep_q: bool, item: int, device: str) -> str:
     """Under what name the constants of this work are kept."""
-    rotates = which != "refactor" and rotations(which, p, keep_q, device)
-    return f"{which}, {'Q and R' if keep_q else 'R alone'}{', rotations' if rotates else ''}"
+    parts = [which, "Q and R" if keep_q else "R alone"]
+    if which != "refactor" and rotations(which, p, keep_q, device):
+        parts.append("rotations")
+    if device == "gpu":  # a chain of dependent steps does not run twice as fast in float32
+        parts.append("float32" if item == 4 else "float64")
+    return ", ".join(parts)
 
 
 def rotations(which: str, p: int, keep_q: bool, device: str) -> bool:
@@ -187,9 +208,9 @@ def rotations(which: str, p: int, keep_q: bool, device: str) -> bool:
     return keep_q and device == "cpu" and rotations_are_faster(which, p)
 
 
-def predict(rate: dict[str, float], feature: tuple[float, float, float, float]) -> float:
+def predict(rate: dict[str, float], feature: dict[str, float]) -> float:
     """Seconds."""
-    return sum(rate[name] * x for name, x in zip(("call", "operation", "byte", "block"), feature))
+    return sum(rate.get(name, 0.0) * x for name, x in feature.items())
 
 
 @functools.cache
