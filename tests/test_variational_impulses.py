@@ -102,3 +102,17 @@ def test_frames_dtypes_and_degenerate_images(xp, rng):
         assert not bool(detect(xp.full(shape, 0.5)).any())
     with pytest.raises(ValueError, match="NaN"):
         detect(xp.asarray([[np.nan, 1.0], [0.0, 1.0]]))
+
+
+def test_impulses_that_touch(rng):
+    g = blurred("camera", PSFS["gaussian"], 0.005)
+    hit = np.zeros(g.shape, bool)
+    hit[20:180:16, 20:180:16] = True  # lone ones, so that the value is seen to be set
+    for rows, cols in (([40, 40, 41], [45, 46, 45]), ([60, 61, 62], [77, 77, 77]), ([90, 91], [93, 94])):
+        hit[rows, cols] = True
+    for value in (0.0, 1.0):
+        for picture in (np.where(hit, value, g), as_8_bit(np.where(hit, value, g))):
+            found = detect(picture)
+            visible = hit & (abs(picture - g) > 0.1)
+            assert not (visible & ~found).any()
+            assert not (found & ~hit).any()

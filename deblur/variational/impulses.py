@@ -9,6 +9,7 @@ from ..backend import Array, asnumpy, check_finite, get_xp
 _NEIGHBOURS = [(i, j) for i in (0, 1, 2) for j in (0, 1, 2) if (i, j) != (1, 1)]
 _FAR, _FAR_EXTREME = 10.0, 4.0  # times the local scatter that a pixel must stand off; at the frame's ends
 _FLOOR, _FLOOR_EXTREME = 0.08, 0.02  # least distance, as a part of the frame's range
+_CLUSTER = 3  # so many others of its value an impulse may have about it
 _REPEATED = 3  # pixels at an end of the range that are not the picture's own
 _STRICTER = 3.0  # how many times further, where set values were found
 _OFTEN, _SHARE = 8, 1e-3  # pixels, and their share of the frame, that a set value holds at least
@@ -41,17 +42,18 @@ def detect(g: Array) -> Array:
     is an impulse if it exceeds the second brightest of them, or falls below the second darkest, by 10 times the
     scatter of the image about its neighbours' medians (the local one or the frame's typical one, whichever is
     larger) and by 8 % of the frame's range; by 4 times and 2 % if it shares the least or largest value of the
-    frame with two others, as salt, pepper, dead and saturated pixels do. Two impulses may touch.
+    frame with two others, as salt, pepper, dead and saturated pixels do. Two impulses may touch, and up to four of
+    one such value.
 
     Besides, a value that occurs far oftener than the values next to it, and nearly always at pixels that are alone
-    with it, was not measured but set: all its lone pixels are impulses, and pixels of other values must then stand
+    with it, was not measured but set: its pixels are impulses, and pixels of other values must then stand
     off three times as far. At an end of the range, where clipping heaps up values too, this counts only if the next
     value is far. It finds impulses in sharpened pictures, whose detail overshoots them.
 
     *False alarms*: true detail of one pixel, such as stars, specks and dots of small print in a picture that is hardly
-    blurred. Areas that are truly black or white are no impulses, whatever their shape from three pixels on.
+    blurred. Areas that are truly black or white are no impulses, unless they are blots of four pixels or fewer.
     *Missed*: impulses that differ from their surroundings by less than the distances named, as pepper in a black coat,
-    and those of which three or more touch. ``benchmarks/bench_impulses.py`` measures both.
+    and those of which more touch. ``benchmarks/bench_impulses.py`` measures both.
     """
     xp = get_xp(g)
     g = xp.asarray(g)
@@ -76,20 +78,48 @@ def _detect(g: Array) -> Array:
     scatter = _median(abs(g - 0.5 * (around[3] + around[4])), 7) / 0.6745
     # Where the frame is clipped there is no scatter to be seen, and noise at the edge of the clipped area.
     scatter = xp.maximum(scatter, xp.median(scatter))
-    found = _set_values(g, alike <= 1)
+    found = _set_values(g, alike)
     # Once set values have been found, impulses of another kind are unlikely: they have to stand out more clearly.
     far = _FAR * (_STRICTER if bool(found.any()) else 1.0)
     found |= distance > xp.maximum(far * scatter, far / _FAR * _FLOOR * size)
-    extreme = xp.zeros(g.shape, bool)
-    for end in (g == low, g == high):
-        if int(end.sum()) >= _REPEATED:  # the one brightest pixel of a picture is its highlight
-            extreme |= end
-    found |= extreme & (distance > xp.maximum(_FAR_EXTREME * scatter, _FLOOR_EXTREME * size))
+    need = xp.maximum(_FAR_EXTREME * scatter, _FLOOR_EXTREME * size)
+    for end, sign in ((low, -1), (high, 1)):
+        here = g == end
+        if int(here.sum()) >= _REPEATED:  # the one brightest pixel of a picture is its highlight
+            found |= _stands_out(g, here & (alike <= _CLUSTER), sign * need)
     return found
 
 
-def _set_values(g: Array, alone: Array) -> Array:
-    """Lone pixels whose value the frame takes again and again where the blur could not have repeated it."""
+def _stands_out(g: Array, here: Array, need: Array | None) -> Array:
+    """Which of the pixels `here`, all of one value, are not of a blot of more pixels than chance would put together.
+
+    With `need`, only those that exceed the second brightest of their neighbours of other values by it (if it is
+    negative: fall below the second darkest); by twice as much where they touch more than one of their value.
+    """
+    xp = get_xp(g)
+    rows, cols = xp.nonzero(here)
+    p = xp.pad(g, 2, mode="reflect")
+    i, j = (xp.arange(25) // 5)[None], (xp.arange(25) % 5)[None]
+    window = p[rows[:, None] + i, cols[:, None] + j]
+    value = window[:, 12:13]
+    good = (window == value).sum(axis=1) <= _CLUSTER + 1
+    if need is not None:
+        asked = need[rows, cols]
+        up = xp.where(asked > 0, 1.0, -1.0).astype(g.dtype)
+        inner = window.reshape(-1, 5, 5)[:, 1:4, 1:4].reshape(-1, 9)
+        others = xp.sort(xp.where(inner == value, -np.inf, inner * up[:, None]), axis=1)
+        crowded = (inner == value).sum(axis=1) > 2
+        good &= value[:, 0] * up - others[:, -2] > abs(asked) * xp.where(crowded, 2.0, 1.0)
+    found = xp.zeros_like(here)
+    found[rows, cols] = good
+    return found
+
+
+def _set_values(g: Array, alike: Array) -> Array:
+    """Pixels whose value the frame takes again and again where the blur could not have repeated it.
+
+    `alike` counts the neighbours of a pixel that have its value.
+    """
     xp = get_xp(g)
     values, counts = (asnumpy(a) for a in xp.unique(g, return_counts=True))
     found = xp.zeros(g.shape, bool)
@@ -100,9 +130,8 @@ def _set_values(g: Array, alone: Array) -> Array:
         near = np.concatenate([counts[max(at - _NEAR, 0) : at], counts[at + 1 : at + 1 + _NEAR]])
         if counts[at] >= _SPIKE * np.quantile(near, 0.95):
             here = g == values[at]
-            lone = here & alone
-            if float(lone.sum()) >= _SCATTERED * counts[at]:
-                found |= lone
+            if float((here & (alike <= 1)).sum()) >= _SCATTERED * counts[at]:
+                found |= _stands_out(g, here & (alike <= _CLUSTER), None)
     return found
 
 
