@@ -46,6 +46,7 @@ class Fake(Contestant):
         return self.extra["predicted"]() if "predicted" in self.extra else None
 
     def choose(self, task):
+        self.extra.get("choose", lambda: None)()
         return Setting(self.extra.get("value", 1.0), "default", "as it is")
 
     def prepare(self, task, value, watch=None):
@@ -249,6 +250,7 @@ def test_whatever_a_method_does_the_others_still_run(picture, monkeypatch, capsy
         die={"act": die},
         leave={"act": lambda g: sys.exit(3)},
         sleep={"act": sleep},
+        ponder={"choose": lambda: time.sleep(5)},
         big={"predicted": huge},
         slow={"predicted": lambda: 1e5},
         absent={"missing": "not installed: pip install absent"},
@@ -265,7 +267,8 @@ def test_whatever_a_method_does_the_others_still_run(picture, monkeypatch, capsy
         ("spoil", "failed", "changed the picture"),
         ("die", "failed", "RuntimeError: a b"),
         ("leave", "failed", "SystemExit"),
-        ("sleep", "too slow", "stopped after 0.5 s"),
+        ("sleep", "too slow", "restoring was stopped after 0.5 s"),
+        ("ponder", "too slow", "choosing its parameter was stopped after 1.5 s"),
         ("big", "refused", "9 TiB"),
         ("slow", "too slow", "1e+05 s"),
         ("absent", "not installed", "pip install absent"),

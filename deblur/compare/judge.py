@@ -145,7 +145,8 @@ class Settings:
     oracle : bool
         Add rows whose parameter is the best in hindsight, found with the truth.
     time_limit : float
-        Seconds that one restoration may take, set-up included.
+        Seconds that one restoration may take, set-up included; choosing the parameter, which takes several, may
+        take three times that.
     repeats : int
         Timed runs after the warm-up.
     memory : bool
@@ -163,12 +164,16 @@ class Settings:
     seed: int = 0
 
 
+#: How many restorations' time choosing a parameter may take.
+_CHOOSING = 3
+
+
 class TooSlow(BaseException):
     """The time limit has passed. No `Exception`, so that no method can swallow it."""
 
 
 @contextlib.contextmanager
-def time_limit(seconds: float) -> Iterator[None]:
+def time_limit(seconds: float, what: str) -> Iterator[None]:
     """Raise `TooSlow` after so many seconds, where the system can: on Unix, in the main thread.
 
     A call into compiled code is not torn out of it; it ends first.
@@ -179,7 +184,7 @@ def time_limit(seconds: float) -> Iterator[None]:
         return
 
     def alarm(number: int, frame: Any) -> None:
-        raise TooSlow
+        raise TooSlow(f"{what} was stopped after {seconds:g} s")
 
     before = signal.signal(signal.SIGALRM, alarm)
     signal.setitimer(signal.ITIMER_REAL, seconds)
@@ -337,12 +342,9 @@ def judge(
     except _Refused as end:
         row.status, row.reason = end.args
         judged = Judged(row)
-    except TooSlow:
+    except TooSlow as stopped:
         row.status = "too slow"
-        row.reason = (
-            f"stopped after {settings.time_limit:g} s, the time limit of one restoration; allow more (--time-limit) "
-            "or take a smaller picture (--size)"
-        )
+        row.reason = f"{stopped}; allow more (--time-limit) or take a smaller picture (--size)"
         judged = Judged(row)
     except MethodError as error:
         row.status, row.reason = (
@@ -394,7 +396,7 @@ def _run(
     if oracle:
         setting = _oracle(contestant, case, task, settings)
     else:
-        with time_limit(settings.time_limit):
+        with time_limit(_CHOOSING * settings.time_limit, "choosing its parameter"):
             setting = contestant.choose(task)
     row.value, row.how, row.setting = setting.value, setting.how, setting.reason
     row.choose_s, row.curve = setting.seconds, setting.curve
@@ -446,7 +448,7 @@ def _verified(
 ) -> tuple[Answer, tuple[float, float]]:
     """The first answer, checked, and the (set-up, solve) seconds it took: the warm-up."""
     g = task.blurred.copy()
-    with time_limit(settings.time_limit):
+    with time_limit(settings.time_limit, "restoring"):
         start = time.perf_counter()
         solver = contestant.prepare(task, value, lambda i, r: row.history.append((int(i), float(r))))
         middle = time.perf_counter()
@@ -514,7 +516,7 @@ def _oracle(contestant: Contestant, case: Case, task: Task, settings: Settings) 
         value = float(round(value)) if contestant.whole else value
         if value not in tried:
             try:
-                with time_limit(settings.time_limit):
+                with time_limit(settings.time_limit, "restoring"):
                     picture = np.asarray(contestant.prepare(task, value)(task.blurred.copy()).image)
                 tried[value] = float(((picture - truth) ** 2).mean())
             except Exception as failure:  # another value may do

@@ -287,7 +287,8 @@ class _Panel:
         if self.case.truth is not None:
             self.pictures[f"{self.id}-sharp"] = as_8_bit(self.case.truth)
         psf = self.case.psf
-        self.pictures[f"{self.id}-psf"] = as_8_bit(psf / max(float(np.abs(psf).max()), 1e-300))
+        framed = np.pad(psf / max(float(np.abs(psf).max()), 1e-300), 2)  # an even blur is white all over
+        self.pictures[f"{self.id}-psf"] = as_8_bit(framed)
         for group in self.groups:
             self.pictures[group.id] = group.picture
             if group.residual is not None:
@@ -380,7 +381,8 @@ class _Panel:
             f"restored one blurred again. Grey is zero; black and white are ∓{limit:.3g}. Good is noise without "
             "traces of the picture.</figcaption></figure>",
             f'<figure><img alt="Point spread function" src="{uris[f"{self.id}-psf"]}"><figcaption>PSF, '
-            f"{self.case.psf.shape[0]} × {self.case.psf.shape[1]} pixels, enlarged</figcaption></figure>",
+            f"{self.case.psf.shape[0]} × {self.case.psf.shape[1]} pixels, enlarged, in a "
+            "black frame</figcaption></figure>",
             '</div><div class="facts" hidden></div></div></div>',
         ]
 
