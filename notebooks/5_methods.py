@@ -125,6 +125,22 @@ for lam in (1e-1, 1e-2, 1e-3):
     print(f"{lam:8.0e}{row[0]:20.0e}{row[1]:14.0e}")
 
 # %% [markdown]
+# ## Judged alike, with the outside ones
+#
+# So far every method solved the same equations. Methods that assume something else, or come from another library,
+# can only be compared by what they make of a picture. `deblur.compare` does that: the truth is kept from all of
+# them, and one judge measures. On the command line it is `deblur compare`, which also writes a page with pictures.
+
+# %%
+names = ["pcg", "fft", "tv2", "skimage-wiener", "skimage-wiener-padded"]
+found = deblur.compare.run("camera", "disk:7", 0.005, "unknown", names, size=96, repeats=1, memory=False)
+print(found)
+
+# %% [markdown]
+# The boundary that a method assumes decides more than its algebra: `fft` and `pcg` solve the same formula. What is
+# assumed of the scene comes next, which is the subject of notebook 8.
+
+# %% [markdown]
 # ## What to take away
 #
 # - All methods solve the same equations; take the cheapest that serves. `auto` does that.
