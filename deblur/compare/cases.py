@@ -14,7 +14,7 @@ import numpy as np
 
 from .. import data, image, psf
 from ..backend import asnumpy, check_finite, require_memory
-from ..blur import BOUNDARIES, Blur, check_boundary, check_psf
+from ..blur import Blur, check_boundary, check_psf
 from ..degrade import NOISES, degrade
 from ..regularization import estimate_noise
 
@@ -308,6 +308,3 @@ def _blur(
     g = degrade(source, kernel, noise=kind, level=level, seed=seed, **arguments)
     words = f"{kind} noise {level:g}" if level > 0 else "no noise"
     return Case(name, psf_name, words, boundary, g, kernel, sharp, float((g - clean).std()), notes)
-
-
-__all__ = ["BOUNDARIES", "Case", "Task", "load_picture", "make_cases", "parse_noise"]

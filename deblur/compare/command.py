@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from .. import data, image, psf
+from ..blur import BOUNDARIES
 from ..degrade import NOISES
 from ..regularization import RULES
 from .adapters import contestants
-from .cases import BOUNDARIES
 from .comparison import Comparison, Progress, run, terminal_table
 
 #: What the folder gets beside the rows: file, and the method of Comparison that writes it.

@@ -405,8 +405,6 @@ def _run(
     answer, first = _verified(row, contestant, task, setting.value, settings)
     picture = np.asarray(answer.image, dtype=np.float64)
     row.iterations, row.residual, row.note = answer.iterations, answer.residual, answer.note
-    if answer.value is not None:
-        row.value = answer.value
     residual = measure(row, case, picture)
     _timed(row, contestant, task, setting.value, settings, first)
     if settings.memory and sum(first) <= settings.time_limit / 4:

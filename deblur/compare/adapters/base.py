@@ -57,15 +57,12 @@ class Answer:
     iterations : int or None
     residual : float or None
         Relative residual of the linear system solved, where deblur's own judge has measured it.
-    value : float or None
-        The parameter, if it was found while solving.
     note : str
     """
 
     image: Any
     iterations: int | None = None
     residual: float | None = None
-    value: float | None = None
     note: str = ""
 
 
