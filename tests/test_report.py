@@ -155,6 +155,20 @@ def test_more_pictures_than_fit_are_left_out_and_it_is_said(monkeypatch, rng):
     assert f"{30 - len(uris)} of the last ones are left out" in remark
 
 
+def test_a_page_with_pictures_left_out_is_whole(found, monkeypatch):
+    monkeypatch.setattr(report, "_LEVELS", report._LEVELS[-1:])
+    counts = set()
+    for budget in range(0, 4000, 150):
+        monkeypatch.setattr(report, "_PICTURE_BYTES", budget)
+        parsed = Page(found.to_html())
+        counts.add(sum(tag == "img" for tag, _ in parsed.tags))
+        for _, attributes in parsed.tags:
+            for name in ("data-view", "data-viewer"):
+                assert name not in attributes or attributes[name] in parsed.ids
+            assert attributes.get("value", "1").isdigit() or attributes["value"] in parsed.ids
+    assert len(counts) > 5
+
+
 def test_pictures_of_the_page_are_the_pictures(found):
     import base64
     import io

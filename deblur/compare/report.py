@@ -340,8 +340,8 @@ class _Panel:
         return words
 
     def _viewer_html(self, uris: dict[str, str]) -> list[str]:
-        if f"{self.id}-blurred" not in uris:
-            return []
+        if f"{self.id}-blurred" not in uris or f"{self.id}-psf" not in uris:
+            return ['<p class="note">The pictures of this case did not fit into the page.</p>']
         groups = [group for group in self.groups if group.id in uris]
         options = [(f"{self.id}-blurred", "blurred")]
         if f"{self.id}-sharp" in uris:
@@ -411,7 +411,7 @@ class _Panel:
     def _gallery(self, uris: dict[str, str]) -> list[str]:
         groups = [group for group in self.groups if group.id in uris]
         if not groups:
-            return []
+            return []  # a group's picture comes after the blurred one and the PSF
         out = [
             "<h3>Every picture</h3>",
             '<p class="hint">Restored at the left, residual at the right. Methods whose pictures differ by no more '
