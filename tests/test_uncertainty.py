@@ -11,9 +11,36 @@ from deblur.errors import InsufficientMemoryError
 from deblur.uncertainty import UNCERTAINTY_METHODS, posterior_std
 
 
-def dense_std(blur, lam, noise):
+def penalty_matrix(penalty, shape, wrap):
+    """LᵀL written out, from Kronecker products of differences of one dimension."""
+    if penalty == "identity":
+        return np.eye(shape[0] * shape[1])
+
+    def first(n):
+        d = np.roll(np.eye(n), 1, axis=1) - np.eye(n)
+        return d if wrap else d[: n - 1]
+
+    def second(n):
+        d = np.roll(np.eye(n), 1, axis=1) - 2 * np.eye(n) + np.roll(np.eye(n), -1, axis=1)
+        return d if wrap else d[1 : n - 1]
+
+    m, n = shape
+    if penalty == "gradient":
+        parts = [np.kron(first(m), np.eye(n)), np.kron(np.eye(m), first(n))]
+    else:
+        parts = [
+            np.kron(second(m), np.eye(n)),
+            np.kron(np.eye(m), second(n)),
+            np.sqrt(2) * np.kron(first(m), first(n)),
+        ]
+    return sum(d.T @ d for d in parts)
+
+
+def dense_std(blur, lam, noise, penalty="identity", weights=None):
     h = blur.to_dense()
-    covariance = noise**2 * np.linalg.inv(h.T @ h + lam * np.eye(h.shape[1]))
+    w = np.ones(h.shape[0]) if weights is None else weights.ravel()
+    prior = penalty_matrix(penalty, blur.scene_shape, blur.boundary == "periodic")
+    covariance = noise**2 * np.linalg.inv(h.T @ (w[:, None] * h) + lam * prior)
     return np.sqrt(np.diag(covariance)).reshape(blur.scene_shape)
 
 
@@ -43,6 +70,69 @@ def test_exact_methods_against_the_dense_inverse(boundary, method, xp):
     else:
         serves = {"fft": ("periodic",), "dct": ("reflect",), "dst": ("zero",)}.get(method, BOUNDARIES)
         assert (served > 0) == (boundary in serves)
+
+
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+@pytest.mark.parametrize("penalty", ["identity", "gradient", "laplacian"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_other_quadratic_problems_against_the_dense_inverse(rng, boundary, penalty, weighted, xp):
+    used = set()
+    for name, blur in blurs(boundary, [(9, 8)], ["symmetric", "asymmetric", "even", "binomial"]):
+        w = rng.random(blur.image_shape) * (rng.random(blur.image_shape) > 0.2) if weighted else None
+        result = posterior_std(
+            blur, 0.02, noise=0.3, penalty=penalty, weights=None if w is None else xp.asarray(w), xp=xp
+        )
+        expected = dense_std(blur, 0.02, 0.3, penalty, w)
+        assert np.abs(asnumpy(result.scene_std) / expected - 1).max() <= 1e-9, (name, result)
+        assert result.penalty == penalty
+        used.add(result.method)
+    if not weighted and boundary == "periodic":
+        assert used == {"fft"}
+    if weighted:
+        assert used == {"cholesky"}
+    if not weighted and boundary == "reflect":
+        assert ("dct" in used) == (penalty != "laplacian")
+
+
+@pytest.mark.parametrize(
+    ("boundary", "penalty", "weighted"),
+    [
+        ("periodic", "gradient", False),
+        ("periodic", "laplacian", True),
+        ("reflect", "identity", True),
+        ("zero", "gradient", True),
+        ("unknown", "gradient", False),
+        ("unknown", "gradient", True),
+        ("unknown", "laplacian", False),
+    ],
+)
+def test_the_estimate_of_other_problems_keeps_its_stated_error(rng, boundary, penalty, weighted, xp):
+    blur = Blur(deblur.psf.camera_shake(7, seed=1), (28, 27), boundary)
+    w = None
+    if weighted:
+        w = np.ones(blur.image_shape)
+        w[rng.random(w.shape) < 0.05] = 0
+        w[10:16, 12:17] = 0
+        w[20:] = 3
+    expected = dense_std(blur, 1e-2, 0.5, penalty, w)[blur.crop]
+    result = posterior_std(
+        blur,
+        1e-2,
+        noise=0.5,
+        penalty=penalty,
+        weights=None if w is None else xp.asarray(w),
+        method="probing",
+        probes=64,
+        xp=xp,
+    )
+    error, stated = asnumpy(result.std) - expected, asnumpy(result.standard_error)
+    if boundary == "periodic" and not weighted:
+        assert np.abs(error).max() <= 1e-4 * expected.max()
+        return
+    assert np.sqrt(np.mean((error / stated) ** 2)) <= 1.2
+    assert np.sqrt(np.mean(error**2)) >= 0.6 * np.sqrt(np.mean(stated**2))
+    assert np.mean(np.abs(error) / expected) <= 0.12
+    assert abs(np.mean(error / stated)) <= 0.4
 
 
 @pytest.mark.parametrize("boundary", ["reflect", "unknown"])
@@ -170,6 +260,13 @@ def test_too_large_for_the_dense_way():
         ({"noise": -1}, "noise must be"),
         ({"method": "magic"}, "unknown method 'magic'"),
         ({"method": "fft"}, "method 'fft' cannot serve here"),
+        ({"penalty": "tv"}, "unknown penalty 'tv'"),
+        ({"weights": np.ones((3, 3))}, "weights must have the image's shape"),
+        ({"weights": -np.ones((8, 8))}, "not be negative"),
+        ({"weights": np.zeros((8, 8))}, "no pixel would be left"),
+        ({"weights": np.full((8, 8), np.nan)}, "weights holds"),
+        ({"weights": np.ones((8, 8)), "method": "kronecker"}, "without a decomposition"),
+        ({"penalty": "gradient", "method": "kronecker"}, "does not diagonalise"),
         ({"probes": 2}, "even whole number"),
         ({"probes": 7}, "even whole number"),
     ],
