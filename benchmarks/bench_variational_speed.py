@@ -1,0 +1,102 @@
+"""Seconds of total variation with unknown boundary, and what the stopping tolerance costs; about three minutes.
+
+Camera (512 x 512; mirrored side by side for 1024), a Gaussian PSF, a camera shake and noise of 0.01. For each size and
+dtype: seconds by median, iterations, and the PSNR's distance from its limit, which a run to a 100 times smaller
+tolerance gives. Writes ``results/variational_speed.json`` (with ``--gpu``: ``variational_speed_gpu.json``).
+
+    python benchmarks/bench_variational_speed.py [--gpu]
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from dataclasses import replace
+from typing import Any
+
+import _common
+import numpy as np
+
+import deblur
+from deblur.backend import asnumpy
+from deblur.blur import Blur
+from deblur.variational import METHODS, admm
+from deblur.variational.problem import VariationalProblem
+
+SIZES = (256, 512, 1024)
+PSFS = {"gaussian 13, 2": deblur.psf.gaussian(13, 2.0), "camera shake 17": deblur.psf.camera_shake(17, 1)}
+LAMS = {"tv": 4e-4, "tv2": 4e-4}
+NOISE, REPEATS = 0.01, 5
+
+
+def scene(side: int) -> np.ndarray:
+    """A photograph of `side` pixels a side: camera, mirrored where it is too small."""
+    photo = deblur.data.load("camera")
+    while len(photo) < side:
+        photo = np.block([[photo, photo[:, ::-1]], [photo[::-1], photo[::-1, ::-1]]])
+    at = (len(photo) - side) // 2
+    return photo[at : at + side, at : at + side]
+
+
+def main() -> None:
+    """Measure, print and save."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--gpu", action="store_true", help="on CuPy arrays")
+    xp: Any = np
+    synchronize = lambda: None  # noqa: E731
+    if parser.parse_args().gpu:
+        import cupy as xp
+
+        synchronize = xp.cuda.Device().synchronize
+    rows = []
+    for side in SIZES:
+        for kernel, psf in PSFS.items():
+            sharp = scene(side + len(psf) - 1)
+            g = deblur.degrade(sharp, psf, noise=NOISE, boundary="unknown", seed=0)
+            blur = Blur(psf, g.shape, "unknown")
+            truth = sharp[blur.crop]
+            for method, lam in LAMS.items():
+                limit = None
+                for dtype in (np.float64, np.float32):
+                    problem = VariationalProblem(blur, method, lam, dtype=np.dtype(dtype), xp=xp)
+                    frames = xp.asarray(g[None, None].astype(dtype))
+
+                    def psnr(solution: Any, truth: np.ndarray = truth, blur: Blur = blur) -> float:
+                        return deblur.metrics.psnr(
+                            truth, asnumpy(solution.scene)[0, 0][blur.crop].astype(float)
+                        )
+
+                    if limit is None:
+                        tight = replace(problem, rtol=admm.RTOL / 100, max_iterations=2000)
+                        limit = psnr(METHODS[method].solve(tight, frames))
+                    seconds = []
+                    for _ in range(REPEATS + 1):
+                        synchronize()
+                        start = time.perf_counter()
+                        solution = METHODS[method].solve(problem, frames)
+                        synchronize()
+                        seconds.append(time.perf_counter() - start)
+                    timing = _common.summary(seconds[1:])
+                    rows.append(
+                        {
+                            "side": side,
+                            "psf": kernel,
+                            "method": method,
+                            "dtype": np.dtype(dtype).name,
+                            "seconds": timing["median_s"],
+                            "min_s": timing["min_s"],
+                            "max_s": timing["max_s"],
+                            "iterations": solution.iterations,
+                            "psnr_blurred": deblur.metrics.psnr(truth, g),
+                            "psnr": psnr(solution),
+                            "psnr_from_limit": psnr(solution) - limit,
+                        }
+                    )
+                    _common.print_table(rows[-1:])
+    name = "variational_speed_gpu" if xp is not np else "variational_speed"
+    path = _common.save(name, rows, rtol=admm.RTOL, noise=NOISE, lam=LAMS, repeats=REPEATS)
+    print(f"\nwritten: {path.relative_to(_common.ROOT)}")
+
+
+if __name__ == "__main__":
+    main()
