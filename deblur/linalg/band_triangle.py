@@ -64,8 +64,7 @@ class BandTriangle:
         -----
         One sweep down the blocks of R. The rows that begin in a block join those carried on from the blocks
         above; what they hold in the block's columns is annihilated against its triangle, and what is left of
-        them is carried on, compressed to a triangle where they have become more than the columns they reach. About
-        4NB² operations for as many rows as columns [1]_, and 4NB for a single row.
+        them is carried on. About 4NB² operations for as many rows as columns [1]_, and 4NB for a single row.
 
         References
         ----------
@@ -77,6 +76,7 @@ class BandTriangle:
         new = self._copy(max(self.bandwidth, int((last - first).max(initial=1)) - 1))
         tpqrt = get_lapack_funcs("tpqrt", (self.rows,))
         carried = np.zeros((0, 0), self.rows.dtype)
+        triangle: np.ndarray | None = None
         begun = 0
         for j in range(0, n, BLOCK):
             stop = min(j + BLOCK, n)
@@ -85,9 +85,15 @@ class BandTriangle:
             entering = u[begun:begin, j:reach].toarray().astype(carried.dtype)
             carried = np.pad(carried, ((0, 0), (0, reach - j - carried.shape[1])))
             carried, begun = np.concatenate([carried, entering]), begin
-            if len(carried) > reach - j:
-                (carried,) = scipy.linalg.qr(carried, mode="r", check_finite=False)
-                carried = carried[: reach - j]
+            if len(carried) > reach - j and triangle is None:
+                triangle = np.zeros((0, 0), carried.dtype)
+            if triangle is not None:
+                # Too many to be carried as they are: they are gathered in a triangle of their own, of which only
+                # the first rows have anything in this block's columns.
+                triangle = np.pad(triangle, (0, reach - j - len(triangle)))
+                if len(carried):
+                    triangle = tpqrt(0, min(32, len(triangle)), triangle, carried)[0]
+                carried, triangle = triangle[: stop - j], triangle[stop - j :, stop - j :]
             if len(carried) == 0:
                 carried = carried[:, stop - j :]
                 continue
