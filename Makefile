@@ -20,6 +20,9 @@ lint: $(VENV)/.installed-dev
 test-gpu:
 	$(PYTHON) benchmarks/record_gpu_tests.py
 
+docs: $(VENV)/.installed-dev
+	$(BIN)/python docs/make.py
+
 wheel: $(VENV)/.installed-dev
 	rm -rf dist build
 	$(BIN)/python -m build --wheel --outdir dist
