@@ -45,9 +45,10 @@ import numpy as np
 
 from ..backend import Array, get_fft, get_xp
 from ..regularization import estimate_noise, prior_scene
-from . import METHODS, RULES
+from . import METHODS, RULES, collaborative
 from .admm import first_frames
 from .problem import Solution, VariationalProblem, filled
+from .quadratic import linear
 from .terms import PENALTIES, penalty_value
 
 _KAPPA = (
@@ -57,7 +58,7 @@ _STEP = math.log(2.0)
 _FLOOR, _CEILING = 1e-6, 1e2  # the range of λ, over the standard deviation of the image where R is a norm
 _MOST = 14  # values of λ looked at
 _RTOL = 1e-2  # of the solutions on the way: where a rule's minimum lies they tell as well as exact ones
-_SCENE = 0.8  # the best λ for the scene over the best for the blurred scene, which "gcv" and "sure" look for
+_SCENE = 0.8  # the best λ for the scene over that for the blurred scene, which "gcv" and "sure" look for; for norms
 _CLIP = 3.0  # median absolute residuals of a standard deviation beyond which an outlier is cut off
 
 
@@ -180,8 +181,10 @@ class _Observer:
 
     def __init__(self, problem: VariationalProblem, g: Array, rule: str, nu: float) -> None:
         xp = problem.xp
-        rtol = _RTOL if problem.rtol is None else max(problem.rtol, _RTOL)
-        self.problem = replace(problem, callback=None, rtol=rtol, max_iterations=None)
+        self.problem = replace(problem, callback=None, max_iterations=None)
+        if not linear(problem):  # conjugate gradients stopped early are a regularisation of their own
+            rtol = _RTOL if problem.rtol is None else max(problem.rtol, _RTOL)
+            self.problem = replace(self.problem, rtol=rtol)
         self.rule, self.nu = rule, nu
         self.frames = len(g)
         w = xp.ones((1, 1, 1, 1), g.dtype) if problem.weights is None else xp.asarray(problem.weights)
@@ -395,6 +398,10 @@ def choose_lambda(
         )
     else:
         nu, source = (noise if problem.data == "poisson" else noise**2), "given"
+    # The pilot of the collaborative filter may be smoother than the best picture, and judges by the data alone.
+    factor = _SCENE if rule in ("gcv", "sure") and not _quadratic(problem) else 1.0
+    if problem.method == "collaborative":
+        problem, factor = collaborative.pilot_problem(problem), 1.0
     size = float(abs(g).max()) or 1.0
     floor = (1e-4 if problem.data != "poisson" else 1e-8) * size
     observer = _Observer(problem, g, rule, max(nu, floor**2 if problem.data != "poisson" else floor))
@@ -404,7 +411,7 @@ def choose_lambda(
     low, high = _FLOOR * scale, _CEILING * scale
     search = _root if rule == "discrepancy" else _minimise
     lam, remark = search(observer, start, low, high)
-    lam = min(max(lam * (_SCENE if rule in ("gcv", "sure") else 1.0), low), high)
+    lam = min(max(lam * factor, low), high)
     looks = sorted(observer.seen.values(), key=lambda look: look.lam)
     used = None if source == "not used" else nu if problem.data == "poisson" else math.sqrt(nu)
     reason = f"λ = {lam:.3g} {_WORDS[rule]}"
