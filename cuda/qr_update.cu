@@ -45,6 +45,36 @@ __device__ __forceinline__ double power_below(double x) {
     return x > 0 && isfinite(x) ? scalbn(1.0, maximum(ilogb(x), -1022)) : 1.0;
 }
 
+// 1 / sqrt(x) and 1 / x roughly, in one instruction, for x and a result that are normal; and made exact to rounding.
+__device__ __forceinline__ float rough_root(float x) {
+    float y;
+    asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+__device__ __forceinline__ double rough_root(double x) {
+    double y;
+    asm("rsqrt.approx.ftz.f64 %0, %1;" : "=d"(y) : "d"(x));
+    return y;
+}
+__device__ __forceinline__ float rough_reciprocal(float x) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+__device__ __forceinline__ double rough_reciprocal(double x) {
+    double y;
+    asm("rcp.approx.ftz.f64 %0, %1;" : "=d"(y) : "d"(x));
+    return y;
+}
+__device__ __forceinline__ real better_root(real x, real y) {
+    const real error = multiply_add(-x * y, y, real(1));
+    return multiply_add(y * error, multiply_add(real(0.375), error, real(0.5)), y);
+}
+__device__ __forceinline__ real better_reciprocal(real x, real y) {
+    const real error = multiply_add(-x, y, real(1));
+    return REAL_IS_FLOAT ? multiply_add(y, error, y) : multiply_add(y * error, multiply_add(error, error, 1 + error), y);
+}
+
 template <int COUNT> __device__ __forceinline__ void load_row(real (&x)[COUNT], const real* from) {
 #pragma unroll
     for (int i = 0; i < COUNT; i += VECTOR) {
@@ -63,6 +93,26 @@ template <int COUNT> __device__ __forceinline__ void store_row(real* to, const r
     }
 }
 
+// The same by those threads alone that `chosen` is true of, without a branch.
+template <int COUNT> __device__ __forceinline__ void store_row_if(bool chosen, real* to, const real (&x)[COUNT]) {
+    const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(to));
+#pragma unroll
+    for (int i = 0; i < COUNT; i += VECTOR) {
+        if constexpr (REAL_IS_FLOAT) {
+            asm volatile("{ .reg .pred p; setp.ne.u32 p, %5, 0; @p st.shared.v4.f32 [%0], {%1, %2, %3, %4}; }" ::"r"(
+                             address + i * 4),
+                         "f"(float(x[i])), "f"(float(x[i + 1])), "f"(float(x[i + VECTOR - 2])),
+                         "f"(float(x[i + VECTOR - 1])), "r"(unsigned(chosen))
+                         : "memory");
+        } else {
+            asm volatile("{ .reg .pred p; setp.ne.u32 p, %3, 0; @p st.shared.v2.f64 [%0], {%1, %2}; }" ::"r"(
+                             address + i * 8),
+                         "d"(double(x[i])), "d"(double(x[i + 1])), "r"(unsigned(chosen))
+                         : "memory");
+        }
+    }
+}
+
 // ---------------------------------------------------------------- one panel
 
 // A panel of WARPS * ROWS rows is held in registers by half of the warps: each inner product is then a sum of four parts.
@@ -78,13 +128,13 @@ template <int ROWS> struct Panel {
     alignas(16) real product[NB / 2][NB / 2 + VECTOR];
     alignas(16) real sums[2][HOLDERS][NB];  // of each warp; two sets, so that one barrier a column is enough
     alignas(16) real largest[WARPS][NB];
-    alignas(16) real pivot[HOLDERS][HELD<ROWS>];  // the column in work
+    alignas(16) real pivot[2][HOLDERS][HELD<ROWS>];  // the column in work, and the next one
     real tau[NB];
 };
 
 // T from the taus and inner products: for 8 columns by recursion, a row to a lane; then, with T11 and T22 known,
 // T12 = -T11 (V1'V2) T22 for 8 + 8 and 16 + 16 columns.
-template <int ROWS> __device__ __forceinline__ void build_t(Panel<ROWS>& s) {
+template <int ROWS> __device__ __forceinline__ void build_t(int columns, Panel<ROWS>& s) {
     const int thread = threadIdx.x;
     if (thread < NB) {
         const int first = thread & ~7, i = thread & 7;
@@ -103,6 +153,7 @@ template <int ROWS> __device__ __forceinline__ void build_t(Panel<ROWS>& s) {
     __syncthreads();
 #pragma unroll
     for (int size = 8; size < NB; size *= 2) {
+        if (size >= columns) break;
         const int pair = thread / (size * size), i = thread / size % size, c = thread % size;
         const int first = 2 * size * pair, second = first + size;
         const bool works = second < NB;
@@ -162,58 +213,71 @@ __device__ __forceinline__ void factor(real (&x)[HELD<ROWS>], int columns, Panel
     if (holds) {
 #pragma unroll
         for (int i = 0; i < COUNT; ++i) x[i] *= inverse_size;
-        if (lane == 0) store_row(s.pivot[warp], x);
+        if (lane == 0) store_row(s.pivot[0][warp], x);
     }
     __syncthreads();
 
     if (warp <= NOTER) {
-        real own = 0;  // what makes v of this lane's column, once it is finished
+        constexpr bool KEEPS = COUNT * sizeof(real) <= 128;  // the pivot, in registers, from its first use to its second
+        real own = 0;                                        // what makes v of this lane's column, once it is finished
+        real entry = s.corner[0][lane], alpha = s.corner[0][0];
 #pragma unroll 1
         for (int k = 0; k < columns; ++k) {
             const int set = k & 1;
-            const real entry = s.corner[k][lane], alpha = __shfl_sync(FULL_WARP, entry, k);
+            real pivot[KEEPS ? COUNT : VECTOR];
             if (holds) {
                 real dot[4] = {0, 0, 0, 0};  // four chains of additions hide each other's latency
 #pragma unroll
                 for (int i = 0; i < COUNT; i += VECTOR) {
-                    real pivot[VECTOR];
-                    load_row(pivot, &s.pivot[warp][i]);
+                    real part[VECTOR];
+                    load_row(part, &s.pivot[set][warp][i]);
 #pragma unroll
-                    for (int j = 0; j < VECTOR; ++j) dot[(i + j) % 4] = multiply_add(pivot[j], x[i + j], dot[(i + j) % 4]);
+                    for (int j = 0; j < VECTOR; ++j) {
+                        dot[(i + j) % 4] = multiply_add(part[j], x[i + j], dot[(i + j) % 4]);
+                        if (KEEPS) pivot[i + j] = part[j];
+                    }
                 }
                 s.sums[set][warp][lane] = (dot[0] + dot[1]) + (dot[2] + dot[3]);
             }
             asm volatile("bar.sync 1, %0;" ::"n"(32 * (HOLDERS + 1)) : "memory");
-            const real sum = (s.sums[set][0][lane] + s.sums[set][1][lane]) + (s.sums[set][2][lane] + s.sums[set][3][lane]);
-            const real tail = __shfl_sync(FULL_WARP, sum, k);
-            real mu = alpha, inverse = 0, tau = 0;
-            if (!(tail <= NEGLIGIBLE)) {  // NaN goes on, and shows
-                const real square = multiply_add(alpha, alpha, tail), root = reciprocal_root(square);
-                const real norm = square * root;
-                mu = alpha < 0 ? norm : -norm;
-                inverse = reciprocal(absolute(alpha) + norm);
-                if (alpha < 0) inverse = -inverse;
-                tau = multiply_add(absolute(alpha), root, real(1));
+            const real(&sums)[HOLDERS][NB] = s.sums[set];
+            const real tail = (sums[0][k] + sums[1][k]) + (sums[2][k] + sums[3][k]);
+            const real sum = (sums[0][lane] + sums[1][lane]) + (sums[2][lane] + sums[3][lane]);
+            const int next = minimum(k + 1, NB - 1);
+            const real next_entry = s.corner[next][lane], next_alpha = s.corner[next][next];
+            // The reciprocal starts from the rough root, and is made exact with the exact one.
+            const real square = multiply_add(alpha, alpha, tail), size_of_alpha = absolute(alpha), rough = rough_root(square);
+            real inverse = rough_reciprocal(multiply_add(square, rough, size_of_alpha));
+            real root = better_root(square, rough);
+            const real norm = square * root;
+            inverse = better_reciprocal(size_of_alpha + norm, inverse);
+            if (alpha < 0) inverse = -inverse;
+            real mu = alpha < 0 ? norm : -norm, tau = multiply_add(size_of_alpha, root, real(1));
+            if (tail <= NEGLIGIBLE) {  // never of NaN, which goes on, and shows
+                mu = alpha;
+                inverse = tau = 0;
             }
-            const real weight = lane > k ? tau * multiply_add(inverse, sum, entry) : real(0);
+            const real along = multiply_add(inverse, sum, entry);  // v'(column of this lane)
             if (lane == k) own = inverse;
             if (holds) {
-                const real factor = -weight * inverse;
+                const real factor = lane > k ? -(tau * inverse) * along : real(0);
 #pragma unroll
                 for (int i = 0; i < COUNT; i += VECTOR) {
-                    real pivot[VECTOR];
-                    load_row(pivot, &s.pivot[warp][i]);
+                    real part[VECTOR];
+                    if (!KEEPS) load_row(part, &s.pivot[set][warp][i]);
 #pragma unroll
-                    for (int j = 0; j < VECTOR; ++j) x[i + j] = multiply_add(pivot[j], factor, x[i + j]);
+                    for (int j = 0; j < VECTOR; ++j)
+                        x[i + j] = multiply_add(KEEPS ? pivot[i + j] : part[j], factor, x[i + j]);
                 }
-                __syncwarp();
-                if (lane == k + 1) store_row(s.pivot[warp], x);
+                store_row_if(lane == k + 1, s.pivot[set ^ 1][warp], x);
                 __syncwarp();
             } else {
                 s.gram[k][lane] = inverse * own * sum;  // of lanes from k on it is not read
                 s.tau[k] = tau;
-                s.corner[k][lane] = (lane > k ? entry - weight : lane == k ? mu : real(0)) * size;
+                s.corner[k][lane] = (lane > k ? entry - tau * along : lane == k ? mu : real(0)) * size;
             }
+            entry = next_entry;
+            alpha = next_alpha;
         }
 #pragma unroll
         for (int i = 0; i < COUNT; ++i) x[i] *= own;
@@ -221,7 +285,7 @@ __device__ __forceinline__ void factor(real (&x)[HELD<ROWS>], int columns, Panel
         meanwhile();
     }
     __syncthreads();
-    build_t(s);
+    build_t(columns, s);
 }
 
 // ---------------------------------------------------------------- down
@@ -527,14 +591,20 @@ template <int ROWS> __device__ __forceinline__ void down(const Sweep<ROWS>& g) {
     else follow(g, ticket, s);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, REAL_IS_FLOAT ? 2 : 1) qr_down_4(
+#if __CUDA_ARCH__ >= 900
+constexpr int AT_ONCE = REAL_IS_FLOAT ? 2 : 1;  // blocks of the small variants on a multiprocessor
+#else
+constexpr int AT_ONCE = 1;
+#endif
+
+extern "C" __global__ void __launch_bounds__(THREADS, AT_ONCE) qr_down_4(
     real* r, long long ldr, int n, real* u, long long ldu, int p, real* d, long long ldd, real* f,
     long long ldf, int rest, real* q, long long ldq, real* e, long long lde, int rows_q, real* v, real* t,
     unsigned* progress)
 {
     down<4>({r, ldr, n, u, ldu, p, d, ldd, f, ldf, rest, q, ldq, e, lde, rows_q, v, t, progress});
 }
-extern "C" __global__ void __launch_bounds__(THREADS, REAL_IS_FLOAT ? 2 : 1) qr_down_8(
+extern "C" __global__ void __launch_bounds__(THREADS, AT_ONCE) qr_down_8(
     real* r, long long ldr, int n, real* u, long long ldu, int p, real* d, long long ldd, real* f,
     long long ldf, int rest, real* q, long long ldq, real* e, long long lde, int rows_q, real* v, real* t,
     unsigned* progress)

@@ -141,4 +141,4 @@ def _panel_bytes(each: int, item: int) -> int:
     """Struct Panel."""
     vector = 16 // item
     squares = 3 * NB * (NB + vector) + NB // 2 * (NB // 2 + vector)
-    return (squares + (2 * HOLDERS + WARPS + 1) * NB + WARPS * each) * item
+    return (squares + (2 * HOLDERS + WARPS + 1) * NB + 2 * WARPS * each) * item
