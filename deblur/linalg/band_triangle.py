@@ -41,7 +41,6 @@ class BandTriangle:
 
     def __init__(self, diagonal: np.ndarray) -> None:
         self.rows = np.array(diagonal)[:, None]
-        self._lapack: np.ndarray | None = None
 
     @property
     def size(self) -> int:
@@ -207,19 +206,24 @@ class BandTriangle:
         self.rows[lo : lo + size] = _sheared(wide, self.rows.shape[1])
 
     def _substitute(self, y: np.ndarray, trans: bool = False) -> np.ndarray:
-        """R⁻¹y, or R⁻ᵀy."""
-        if self._lapack is None:
-            n, width = self.size, self.bandwidth
-            self._lapack = np.zeros((width + 1, n), self.rows.dtype, order="F")
-            for t in range(width + 1):
-                self._lapack[width - t, t:] = self.rows[: n - t, t]
-        tbtrs = get_lapack_funcs("tbtrs", (self._lapack,))
-        columns = y.reshape(len(y), -1).astype(self.rows.dtype)
-        x, info = tbtrs(self._lapack, columns, uplo="U", trans="T" if trans else "N")
-        if info:
+        """R⁻¹y, or R⁻ᵀy, by blocks, so that many columns cost products."""
+        zero = np.flatnonzero(self.rows[:, 0] == 0)
+        if zero.size:
             raise SingularMatrixError(
-                f"the triangle is singular: its diagonal entry {info - 1} is zero", info - 1
+                f"the triangle is singular: its diagonal entry {zero[0]} is zero", int(zero[0])
             )
+        n, x = self.size, y.reshape(len(y), -1).astype(self.rows.dtype)
+        starts = range(0, n, BLOCK)
+        for j in starts if trans else reversed(starts):
+            stop = min(j + BLOCK, n)
+            reach = min(stop + self.bandwidth, n)
+            rows = self._window(j, stop, reach)
+            square, right = rows[:, : stop - j], rows[:, stop - j :]
+            if not trans:
+                x[j:stop] -= right @ x[stop:reach]
+            x[j:stop] = scipy.linalg.solve_triangular(square, x[j:stop], trans=int(trans), check_finite=False)
+            if trans:
+                x[stop:reach] -= right.T @ x[j:stop]
         return x.reshape(y.shape)
 
 
