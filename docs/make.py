@@ -21,7 +21,7 @@ import pdoc
 
 HERE = Path(__file__).resolve().parent
 MODULES = ("deblur", "deblur.blur", "deblur.variational")  # with all that `deblur` names as public
-PAGES = ("mathematics", "thesis", "figures")  # Markdown; each becomes a page of its own
+PAGES = ("mathematics", "thesis", "figures", "compare")  # Markdown; each becomes a page of its own
 
 
 def page(text: str) -> str:
