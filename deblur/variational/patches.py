@@ -155,8 +155,8 @@ class Groups:
         scale = None if level is None else level.astype(np.float32).reshape(-1)
         total, weight = (xp.zeros(noisy.size, np.float64) for _ in range(2))
         # Without noise nothing is shrunk; the floor keeps 0/0 out.
-        tiny = np.float32(1e-12) * max(float((flat * flat).mean()), float(np.finfo(np.float32).tiny))
-        v = xp.maximum(variances, tiny).astype(np.float32)
+        v = xp.maximum(variances, max(1e-12 * float((flat * flat).mean()), 1e-30)).astype(np.float32)
+        usual = float(v.mean())
         for at in range(0, len(self.first), _CHUNK):
             pixels = self.first[at : at + _CHUNK, :, None] + self._pixels
             a = self._transformed(flat, pixels)
@@ -164,7 +164,7 @@ class Groups:
             local = v if scale is None else v * scale[pixels].mean(axis=(1, 2))[:, None, None]
             a, power = shrink(a, b, local)
             a = xp.matmul(self._across.T, a) @ self._within
-            w = (1 / xp.maximum(power, tiny))[:, None] * self._window
+            w = (usual / xp.maximum(power, 1e-3 * usual))[:, None] * self._window
             w = xp.broadcast_to(w[:, None, :], a.shape)
             a *= w
             total += xp.bincount(pixels.reshape(-1), a.reshape(-1), noisy.size)
