@@ -14,10 +14,9 @@ def find_gpu() -> Any:
     try:
         import cupy
 
-        cupy.cuda.runtime.getDeviceCount()
+        return cupy if cupy.cuda.runtime.getDeviceCount() else None
     except Exception:  # not installed, no driver, no device: all mean that there is none
         return None
-    return cupy
 
 
 def recorded(name: str) -> dict[str, Any] | None:

@@ -5,6 +5,7 @@ import json
 import math
 import runpy
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -314,6 +315,16 @@ def test_qr_update_refuses_a_shape_that_has_no_update(example, shape):
 
 
 # ---------------------------------------------------------------- figures that were recorded
+
+
+@pytest.mark.parametrize(
+    ("devices", "found"), [(lambda: 2, True), (lambda: 0, False), (lambda: 1 / 0, False)]
+)
+def test_a_gpu_is_found_where_there_is_a_device(example, monkeypatch, devices, found):
+    runtime = types.SimpleNamespace(getDeviceCount=devices)
+    cupy = types.SimpleNamespace(cuda=types.SimpleNamespace(runtime=runtime))
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    assert example("_recorded").find_gpu() is (cupy if found else None)
 
 
 def test_origin_names_a_cpu_where_there_was_no_gpu(example):
