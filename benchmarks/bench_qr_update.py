@@ -21,6 +21,7 @@ import numpy as np
 import scipy.linalg
 from _common import print_table, save, time_together
 
+import deblur
 from deblur.linalg import QRModel, plan_update, qr_update
 
 WORDS = {
@@ -170,14 +171,22 @@ def measure(figure: int, case: Case, repeats: int) -> dict[str, Any]:
 # ---------------------------------------------------------------- where SciPy's rotations and our blocks cross
 
 
+PS = (1, 4, 8, 16, 32, 64, 128)
+
+
 def crossing(scale: float, repeats: int, measured: Callable[..., bool]) -> list[dict[str, Any]]:
     """qr_insert and qr_delete by SciPy and by our sweeps alone, for growing p."""
     rng, rows = np.random.default_rng(3), []
-    for (m, n), mode in (((2000, 400), "economic"), ((900, 600), "economic"), ((900, 600), "full")):
+    for (m, n), mode in (
+        ((250, 200), "economic"),
+        ((2000, 400), "economic"),
+        ((900, 600), "economic"),
+        ((900, 600), "full"),
+    ):
         m, n = round(m * scale), round(n * scale)
         q, r = scipy.linalg.qr(rng.uniform(-1, 1, (m, n)), mode=mode)
         ours = np.ascontiguousarray(q), np.ascontiguousarray(r)
-        for p in (1, 4, 8, 16, 32, 64, 128):
+        for p in PS:
             u, v = rng.uniform(-1, 1, (p, n)), rng.uniform(-1, 1, (m, p))
             calls = {
                 "add_rows": ("qr_insert", (u, m // 2)),
@@ -195,12 +204,52 @@ def crossing(scale: float, repeats: int, measured: Callable[..., bool]) -> list[
                     },
                     repeats=repeats,
                 )
-                taken = measured(which, p, mode == "economic")
+                taken = measured(which, m, n, p, mode == "economic")
                 median = {x: t["median_s"] for x, t in times.items()}
                 rows.append(
                     {"which": which, "mode": mode, "m": m, "n": n, "p": p, "rotations_taken": taken} | median
                 )
     return rows
+
+
+# ---------------------------------------------------------------- deblurring
+
+
+def deblurring(side: int, repeats: int) -> list[dict[str, Any]]:
+    """Bad pixels hidden and an exposure added by `QRDeblurrer`, beside the same from scratch."""
+    rng = np.random.default_rng(7)
+    psfs = deblur.psf.camera_shake(7, 3), deblur.psf.camera_shake(7, 11)
+    images = rng.random((2, side, side))
+    rows = []
+    for boundary in ("zero", "unknown"):
+        problem = deblur.QRDeblurrer(psfs[0], (side, side), 1e-2, boundary=boundary)
+        for share in (0.005, 0.02, 0.1, None):
+            if share is None:
+                what, arguments = "exposure added", (psfs[1],)
+                call, given = problem.add_exposure, images
+            else:
+                mask = rng.random((side, side)) < share
+                what, arguments = f"{mask.sum()} pixels hidden", (mask,)
+                call, given = problem.hide, images[:1]
+            state, results = problem._state, {}
+            again = partial(_changed_again, problem, state, call, arguments, given, results)
+            times = time_together({x: partial(again, x) for x in ("update", "refactor")}, repeats=repeats)
+            problem._state = state
+            rows.append(
+                {"boundary": boundary, "side": side, "what": what}
+                | {f"{x}_s": t["median_s"] for x, t in times.items()}
+                | {"speedup": times["refactor"]["median_s"] / times["update"]["median_s"]}
+                | {"largest_difference": float(abs(results["update"] - results["refactor"]).max())}
+            )
+    return rows
+
+
+def _changed_again(
+    problem: Any, state: Any, call: Any, arguments: Any, images: Any, results: dict, method: str
+) -> None:
+    problem._state = state
+    call(*arguments, method=method)
+    results[method] = problem(*images)
 
 
 # ---------------------------------------------------------------- accuracy
@@ -318,6 +367,7 @@ def main() -> None:
     print_table(
         [
             {"which": which, "mode": mode, "size": f"{m} x {n}"}
+            | {f"p = {p}": "--" for p in PS}
             | {
                 f"p = {row['p']}": f"{row['scipy'] / row['ours']:.2f}{'*' * row['rotations_taken']}"
                 for row in blocks
@@ -326,6 +376,9 @@ def main() -> None:
             for which, mode, m, n in dict.fromkeys((x["which"], x["mode"], x["m"], x["n"]) for x in blocks)
         ]
     )
+    restored = deblurring(round(64 * max(scale, 0.25)), repeats)
+    print("\nQRDeblurrer: a change and the picture restored after it")
+    print_table(restored)
     exact = accuracy(scale, 50 if arguments.quick else 1000)
     print_table(
         [
@@ -337,7 +390,11 @@ def main() -> None:
     )
     if not arguments.quick:
         print(
-            save("qr_update_cpu", {"sweeps": results, "crossing": blocks, "accuracy": exact}, repeats=repeats)
+            save(
+                "qr_update_cpu",
+                {"sweeps": results, "crossing": blocks, "deblurring": restored, "accuracy": exact},
+                repeats=repeats,
+            )
         )
 
 

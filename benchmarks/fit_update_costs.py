@@ -85,11 +85,11 @@ for dtype, what in itertools.product(dtypes, cases(place)):
     item = np.dtype(dtype).itemsize
     rows, columns = qr_plan._size_afterwards(which, m, n, p)
     counted = {
-        qr_plan.rate_name(which, p, keep_q, item, place): (
+        qr_plan.rate_name(which, m, n, p, keep_q, item, place): (
             qr_plan.features(which, m, n, p, k, keep_q, 1, item, place),
             seconds["update"]["min_s"],
         ),
-        qr_plan.rate_name("refactor", p, keep_q, item, place): (
+        qr_plan.rate_name("refactor", m, n, p, keep_q, item, place): (
             qr_plan.refactor_features(rows, columns, keep_q, 1, item),
             seconds["refactor"]["min_s"],
         ),

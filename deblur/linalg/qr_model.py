@@ -416,7 +416,7 @@ class QRModel:
     def _rotates(self, which: str, p: int, gone: np.ndarray | None = None) -> bool:
         """Whether SciPy's rotations are taken: they know one block of neighbours, and NumPy."""
         adjacent = gone is None or int(gone[-1] - gone[0]) == p - 1
-        return not is_cupy(self._state.rd) and adjacent and rotations_are_faster(which, p)
+        return not is_cupy(self._state.rd) and adjacent and rotations_are_faster(which, *self.shape, p)
 
     def _as_block(self, u: Any, name: str, axis: int, length: int) -> Array:
         """`u` as a matrix of rows (axis 0) or columns (axis 1) of the `length` needed, in the model's dtype."""

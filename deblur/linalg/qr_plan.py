@@ -114,7 +114,7 @@ def plan_update(
     update = features(which, m, n, p, k, keep_q, rhs, item, device)
     refactor = refactor_features(rows, columns, keep_q, rhs, item)
     rates = _rates().get(device, {})
-    names = [rate_name(name, p, keep_q, item, device) for name in (which, "refactor")]
+    names = [rate_name(name, m, n, p, keep_q, item, device) for name in (which, "refactor")]
     if all(name in rates for name in names):
         update_s, refactor_s = predict(rates[names[0]], update), predict(rates[names[1]], refactor)
         grounds = f"{_milliseconds(update_s)} predicted against {_milliseconds(refactor_s)}"
@@ -156,7 +156,7 @@ def features(
     else:
         t, width = n, n + 2 * rhs
     moved = 2.0 * n * n
-    if rotations(which, p, keep_q, device):
+    if rotations(which, m, n, p, keep_q, device):
         operations = 6.0 * p * t * (m + n / 2)
     else:
         operations = 2.0 * p * t * width + BLOCK * t * width + float(t) * p * p
@@ -193,19 +193,19 @@ def _features(item: int, operations: float, moved: float, blocks: int, passes: i
     }
 
 
-def rate_name(which: str, p: int, keep_q: bool, item: int, device: str) -> str:
+def rate_name(which: str, m: int, n: int, p: int, keep_q: bool, item: int, device: str) -> str:
     """Under what name the constants of this work are kept."""
     parts = [which, "Q and R" if keep_q else "R alone"]
-    if which != "refactor" and rotations(which, p, keep_q, device):
+    if which != "refactor" and rotations(which, m, n, p, keep_q, device):
         parts.append("rotations")
     if device == "gpu":  # a chain of dependent steps does not run twice as fast in float32
         parts.append("float32" if item == 4 else "float64")
     return ", ".join(parts)
 
 
-def rotations(which: str, p: int, keep_q: bool, device: str) -> bool:
+def rotations(which: str, m: int, n: int, p: int, keep_q: bool, device: str) -> bool:
     """Whether SciPy's rotations do the update."""
-    return keep_q and device == "cpu" and rotations_are_faster(which, p)
+    return keep_q and device == "cpu" and rotations_are_faster(which, m, n, p)
 
 
 def predict(rate: dict[str, float], feature: dict[str, float]) -> float:

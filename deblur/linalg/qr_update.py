@@ -36,6 +36,7 @@ BLOCK = 64  # columns (sweep_down) or rows (sweep_up) annihilated at a time
 PANEL = 32  # reflections to one T in sweep_up
 # Up to how many rows or columns SciPy's rotations are taken (benchmarks/bench_qr_update.py shows both).
 ROTATIONS = {"add_rows": 16, "remove_rows": 16, "add_columns": 16, "remove_columns": 32}
+CACHED = 1 << 16  # entries of Q up to which it is four times as many
 
 
 def qr_insert(
@@ -134,7 +135,11 @@ def qr_insert(
     if count == 0:
         return Q.copy(), R.copy()
     name = "add_rows" if which == "row" else "add_columns"
-    if xp is np and rotations_are_faster(name, count, economic) and not _close_to_span(Q, u, which, economic):
+    if (
+        xp is np
+        and rotations_are_faster(name, m, n, count, economic)
+        and not _close_to_span(Q, u, which, economic)
+    ):
         return scipy.linalg.qr_insert(Q, R, u, k, which, rcond, overwrite_qru, False)
     if which == "row":
         Q, R = add_rows(Q, R, n, k, u)
@@ -209,7 +214,11 @@ def qr_delete(
         raise ValueError(f"p = {p} is out of range: from position {k} on there are {size - k} {which}s")
     xp, name = get_xp(Q), "remove_rows" if which == "row" else "remove_columns"
     downdates = economic and which == "row"  # the one form whose vectors may lie in the span of Q
-    if xp is np and rotations_are_faster(name, p, economic) and not (downdates and _near_span(Q, k, p, n)):
+    if (
+        xp is np
+        and rotations_are_faster(name, m, n, p, economic)
+        and not (downdates and _near_span(Q, k, p, n))
+    ):
         return scipy.linalg.qr_delete(Q, R, k, p, which, overwrite_qr, False)
     if which == "col":
         Q, R = remove_columns(Q, R, n, np.arange(k, k + p))
@@ -303,14 +312,15 @@ def _completed(q: Array, r: Array) -> tuple[Array, Array]:
     return xp.hstack([q, every[:, n:]]), xp.vstack([r, xp.zeros((m - n, r.shape[1]), r.dtype)])
 
 
-def rotations_are_faster(which: str, p: int, economic: bool = True) -> bool:
+def rotations_are_faster(which: str, m: int, n: int, p: int, economic: bool = True) -> bool:
     """Whether SciPy's rotations, compiled but one at a time, serve an update of NumPy arrays by p rows or columns.
 
-    SciPy puts blocks of rows into the full form by reflections of Q's whole length: never faster.
+    They lose their advantage when Q no longer fits the cache. SciPy puts blocks of rows into the full form by
+    reflections of Q's whole length: never faster.
     """
     if which == "add_rows" and not economic:
         return p == 1
-    return p <= ROTATIONS[which]
+    return p <= ROTATIONS[which] * (4 if m * n <= CACHED else 1)
 
 
 # ---------------------------------------------------------------- the two sweeps
