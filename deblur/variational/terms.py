@@ -247,8 +247,8 @@ def _power(u: Sequence[Array]) -> Array:
     return total.sum(axis=1, keepdims=True) if total.shape[1] > 1 else total
 
 
-#: R∘L of each method as a sum of penalties. The second-order part of "tv2" is set so that ramps are restored
-#: as ramps while edges stay; ``benchmarks`` measures it.
+#: R∘L of each method as a sum of penalties. "tv2" takes first and second order in equal parts (K. Papafitsoros,
+#: C.-B. Schönlieb, J. Math. Imaging Vis. 48 (2014) 308-338): ramps stay ramps and edges stay edges.
 PENALTIES: dict[str, tuple[Penalty, ...]] = {
     "identity": (Penalty("identity", "square"),),
     "gradient": (Penalty("gradient", "square"),),
