@@ -20,7 +20,18 @@ from pathlib import Path
 import pdoc
 
 HERE = Path(__file__).resolve().parent
-MODULES = ("deblur", "deblur.blur", "deblur.variational")  # with all that `deblur` names as public
+#: Besides all that `deblur` names as public, the modules whose docstrings hold the mathematics.
+MODULES = (
+    "deblur",
+    "deblur.blur",
+    "deblur.uncertainty",
+    "deblur.variational",
+    "deblur.variational.admm",
+    "deblur.variational.quadratic",
+    "deblur.variational.richardson_lucy",
+    "deblur.variational.impulses",
+    "deblur.variational.tuning",
+)
 PAGES = ("mathematics", "thesis", "figures", "compare")  # Markdown; each becomes a page of its own
 
 
