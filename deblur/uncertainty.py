@@ -164,6 +164,7 @@ def posterior_std(
     seed: int | None = 0,
     dtype: Any = np.float64,
     xp: ModuleType = np,
+    callback: Callable[[int], None] | None = None,
 ) -> PosteriorStd:
     """Posterior standard deviation of each pixel of the Tikhonov solution; see `deblur.uncertainty` for the model.
 
@@ -194,6 +195,8 @@ def posterior_std(
         float64 (default) or float32: what is computed in.
     xp : module
         numpy (default) or cupy, if there is no `image` to read it off.
+    callback : callable, optional
+        Called with the number of probes done as "probing" goes on.
 
     Returns
     -------
@@ -237,7 +240,7 @@ def posterior_std(
     error = None
     with all_cores():
         if name == "probing":
-            diagonal, deviation = _probe(problem, int(probes), seed)
+            diagonal, deviation = _probe(problem, int(probes), seed, callback)
             std = sigma * xp.sqrt(diagonal)
             # To first order: the error of a root is the error over twice the root.
             error = (sigma * deviation / (2 * xp.sqrt(diagonal)))[blur.crop].astype(dtype)
@@ -415,7 +418,9 @@ _DIAGONALS = {"fft": _fourier, "dct": _cosine, "dst": _sine, "kronecker": _krone
 # ---------------------------------------------------------------------------------------------
 
 
-def _probe(problem: _Problem, probes: int, seed: int | None) -> tuple[Array, Array]:
+def _probe(
+    problem: _Problem, probes: int, seed: int | None, callback: Callable[[int], None] | None
+) -> tuple[Array, Array]:
     """Estimates of diag (HᵀWH + λLᵀL)⁻¹ and of their standard deviation, of the scene's shape, in float64."""
     xp, (p, q) = problem.xp, problem.blur.scene_shape
     torus = _Torus(problem)
@@ -433,6 +438,8 @@ def _probe(problem: _Problem, probes: int, seed: int | None) -> tuple[Array, Arr
         signs_sum += estimate.sum(axis=0)
         signs_square += (estimate * estimate).sum(axis=0)
         sample_sum += (sample.astype(np.float64) ** 2).sum(axis=0)
+        if callback is not None:
+            callback(probes - 2 * left)
     first, second = signs_sum / count, sample_sum / count
     v1 = _pooled((signs_square - count * first * first).clip(0, None) / ((count - 1) * count))
     v2 = 2 * second * second / count  # of the mean of `count` squares of normal numbers

@@ -195,6 +195,13 @@ def test_the_same_seed_gives_the_same(xp):
     assert not bool((a == c).all())
 
 
+def test_callback_counts_the_probes():
+    seen = []
+    blur = Blur(PSFS["asymmetric"], (9, 8), "unknown")
+    posterior_std(blur, 1e-2, noise=1, method="probing", probes=18, callback=seen.append)
+    assert seen == [8, 16, 18]
+
+
 def test_the_deviation_of_samples_is_this():
     # The model itself: scenes and noise drawn from it, restored by `reconstruct`, err by what is claimed.
     rng = np.random.default_rng(5)
