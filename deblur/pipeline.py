@@ -26,7 +26,7 @@ from .variational import METHODS as VARIATIONAL
 from .variational import RULES as TUNING_RULES
 from .variational import quadratic
 from .variational.problem import Denoiser, History, Solution, VariationalProblem, objective
-from .variational.request import HUBER, Request, check_counts, frame_weights
+from .variational.request import DEFAULT_DENOISER, HUBER, Request, check_counts, frame_weights
 
 PRIORS = ("auto", "zero", "smooth")
 
@@ -396,6 +396,12 @@ class Deblurrer:
             denoiser=denoiser,
         )
         self._variational = self._request.choose(method)
+        if method == "pnp" and denoiser is None:
+            self._request = replace(self._request, denoiser=Request.default_denoiser())
+            self._variational = (
+                method,
+                f"as asked for; with the denoiser {DEFAULT_DENOISER!r}, as none was named",
+            )
         self.lam = _rule_for(lam, self._variational)
         if self._variational is not None:
             for given, name in (
@@ -916,7 +922,7 @@ def reconstruct(
     denoiser : callable or str, optional
         For ``"pnp"``: ``denoiser(image, sigma)`` returns `image` without noise
         of standard deviation `sigma`; (P, Q), or (P, Q, C) for colour. Or a
-        name in `deblur.variational.denoisers`.
+        name in `deblur.variational.denoisers`; by default ``"collaborative"``.
 
     Returns
     -------

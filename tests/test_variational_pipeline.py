@@ -98,8 +98,11 @@ def test_auto_stays_linear_unless_more_is_asked_for(photograph):
         solve(g, method="tv", prior="smooth")
     with pytest.raises(deblur.MethodError, match="inverse"):
         solve(g, method="tv", inverse=True)
-    with pytest.raises(deblur.MethodError, match="denoiser"):
-        solve(g, method="pnp")
+    named = solve(g, method="pnp")
+    assert "'collaborative', as none was named" in named.reason
+    assert np.array_equal(named.image, solve(g, denoiser="collaborative").image)
+    with pytest.raises(ValueError, match="collaborative"):
+        solve(g, denoiser="magic")
 
 
 def test_hidden_pixels_may_hold_anything_and_are_told(photograph):
@@ -327,7 +330,7 @@ def test_the_command_line_is_the_python_call(photograph, tmp_path, capsys):
     [
         (["--method", "fft", "--mask", "auto"], "a mask"),
         (["--bounds", "1,0"], "cross"),
-        (["--method", "pnp"], "denoiser"),
+        (["--denoiser", "magic"], "collaborative"),
         (["--method", "tv", "--prior", "smooth"], "prior"),
     ],
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
 from types import ModuleType
 from typing import Any
 
@@ -20,6 +19,7 @@ from .terms import DATA_TERMS
 #: δ of the Huber term over the noise's standard deviation: 95 % as sharp as least squares where the noise is
 #: Gaussian after all (P. J. Huber, Robust Statistics, 1981).
 HUBER = 1.345
+DEFAULT_DENOISER = "collaborative"
 
 
 @dataclass(frozen=True)
@@ -76,12 +76,17 @@ class Request:
         if delta is not None and data != "huber":
             raise ValueError("delta belongs to data='huber'")
         if isinstance(denoiser, str):
-            denoiser = import_module("deblur.variational.denoisers").get(denoiser)
+            denoiser = _named(denoiser)
         if denoiser is not None and not callable(denoiser):
             raise TypeError(
                 f"denoiser must be a function denoiser(image, sigma) or the name of one, not {type(denoiser).__name__}"
             )
         return cls(mask, weights, _bounds(bounds), data, float(background), delta, denoiser)
+
+    @staticmethod
+    def default_denoiser() -> Denoiser:
+        """What "pnp" takes where no denoiser is given."""
+        return _named(DEFAULT_DENOISER)
 
     @property
     def asked(self) -> list[str]:
@@ -125,6 +130,12 @@ class Request:
             f"the linear formula has no place for {words}; the gradient penalty is the closest to it that does "
             "not fail where pixels are hidden (method='tv' or 'tv2' keep edges better)"
         )
+
+
+def _named(name: str) -> Denoiser:
+    from .denoisers import get
+
+    return get(name)
 
 
 def _bounds(bounds: Any) -> tuple[float, float] | None:
