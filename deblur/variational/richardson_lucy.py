@@ -27,6 +27,7 @@ the extrapolation starts anew.
                    expected variance Hf + b, is whitest: least Σ|R|⁴/(Σ|R|²)², R its Fourier transform. This
                    is 2 for white noise, larger as long as picture is left in the residual, and larger again
                    once coarse noise has been fitted. It needs no noise level and no photon count [6]_.
+                   A scene of stars on black bears many more iterations than it takes: there f ≥ 0 is prior enough.
 ``"discrepancy"``  stops when 2/N times the divergence, in photons, falls to one [7]_. The photons that a
                    value of 1 stands for are given, or estimated from √g, whose noise does not depend on g.
 ``"change"``       (default for λ > 0, where there is a minimiser to go to) stops when an iteration changes
