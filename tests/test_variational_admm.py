@@ -10,7 +10,7 @@ from test_variational_quadratic import dense_differences
 import deblur
 from deblur.blur import BOUNDARIES, Blur
 from deblur.variational import METHODS
-from deblur.variational.admm import solve
+from deblur.variational.admm import first_frames, solve
 from deblur.variational.problem import VariationalProblem, filled, objective
 
 
@@ -376,3 +376,36 @@ def test_hostile_sizes(rng, boundary, shape):
         assert np.abs(inner - 0.5).max() <= 2e-3
     empty = solve(VariationalProblem(blur, "tv", 1e-3), np.zeros_like(g))
     assert np.abs(empty.scene).max() <= 1e-12
+
+
+def test_an_earlier_solution_stays_as_it_was(rng):
+    blur = Blur(PSF, (16, 15), "periodic")
+    g = blur.forward(scene_like(rng, (16, 15)))[None, None]
+    problem = VariationalProblem(blur, "tv", 3e-3)
+    first = solve(problem, g)
+    scene, second = first.scene.copy(), solve(replace(problem, lam=1e-2), g, first)
+    assert np.array_equal(first.scene, scene)
+    assert np.array_equal(solve(replace(problem, lam=1e-2), g, first).scene, second.scene)
+
+
+def test_a_solution_of_a_stack_serves_its_first_frames(rng):
+    blur = Blur(PSF, (16, 15), "zero")
+    g = np.stack([blur.forward(scene_like(rng, (16, 15))) for _ in range(2)])[:, None]
+    problem = VariationalProblem(blur, "tv", 3e-3, rtol=1e-4, max_iterations=2000)
+    both = solve(problem, g)
+    one = solve(problem, g[:1], first_frames(both, 1))
+    assert one.iterations <= 3
+    assert np.abs(one.scene - both.scene[:1]).max() <= 1e-3
+
+
+@pytest.mark.parametrize("boundary", ["zero", "unknown", "reflect"])
+def test_a_small_lambda_is_no_trap(rng, boundary):
+    """Without noise and with λ next to nothing, a tolerance met early must not mean an image far from the minimiser."""
+    psf = deblur.psf.camera_shake(7, 1)
+    sharp = deblur.data.load("camera64")
+    g = deblur.degrade(sharp, psf, boundary=boundary)[None, None]
+    blur = Blur(psf, g.shape[2:], boundary)
+    problem = VariationalProblem(blur, "tv", 1e-5, max_iterations=3000)
+    found, tight = solve(problem, g), solve(replace(problem, rtol=1e-5), g)
+    least = objective(problem, g, tight.scene)
+    assert objective(problem, g, found.scene) <= 1.05 * least

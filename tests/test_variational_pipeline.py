@@ -354,3 +354,26 @@ def test_mistakes_on_the_command_line_get_one_line(photograph, tmp_path, capsys,
     for bad in (["--bounds", "low"], ["--mask", str(tmp_path / "none.png")]):
         with pytest.raises(SystemExit):
             main([*run, *bad])
+
+
+def test_what_is_hidden_does_not_count_in_the_misfit(photograph):
+    _, g = photograph
+    mask = np.zeros(g.shape, bool)
+    mask[10:12, 20] = True
+    honest = solve(g, method="tv", mask=mask)
+    spoiled = solve(np.where(mask, 100.0, g), method="tv", mask=mask)
+    assert spoiled.misfit == pytest.approx(honest.misfit, rel=1e-12)
+    assert spoiled.objective == pytest.approx(honest.objective, rel=1e-12)
+    blur = Blur(PSF, g.shape, "unknown")
+    scene = _scene(honest.problem, g)[0, 0]
+    seen = (g - blur.forward(scene))[~mask]
+    assert honest.misfit == pytest.approx(np.linalg.norm(seen) / np.linalg.norm(g[~mask]), rel=1e-9)
+
+
+def test_the_huber_terms_delta_is_the_noises(photograph):
+    _, g = photograph
+    given = solve(g, method="tv", data="huber", noise=0.02)
+    assert given.problem.delta == pytest.approx(1.345 * 0.02)
+    estimated = solve(g, method="tv", data="huber")
+    assert estimated.problem.delta == pytest.approx(1.345 * 0.01, rel=0.3)
+    assert solve(g, method="tv", data="huber", delta=0.5).problem.delta == 0.5
