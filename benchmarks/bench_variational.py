@@ -1,0 +1,364 @@
+"""The variational methods beside the peers, on 24 photographs made worse in six ways; see variational_cases.py.
+
+    python benchmarks/bench_variational.py [--quick] [--peers] [--scico FILE] [--workers N]
+
+For each case, in dB: the blurred image; every peer at its own best parameter, found with the truth at hand
+(`unsupervised_wiener`, which has none, as it is); ours with no number given (the noise's kind is named where it is
+impulses or photons: mask="auto", data="poisson"); ours at the best λ. Writes benchmarks/results/variational.json.
+
+The peers' figures are kept in benchmarks/results/variational_peers.json, so that ours can be run again without them:
+--peers measures them anew, --scico takes in what peer_scico.py wrote. Ours take about 20 minutes on one core, the
+peers 5. Speed, impulses and the thesis's table have scripts of their own: bench_variational_speed.py,
+bench_impulses.py, bench_table_mse.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import math
+import multiprocessing
+import os
+import time
+import warnings
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import _common
+import numpy as np
+from bench_boundary import centred, padded
+from variational_cases import Case, cases, score
+
+import deblur
+from deblur.blur import Blur
+from deblur.variational import METHODS
+from deblur.variational.problem import VariationalProblem
+
+NAME, PEERS = "variational", "variational_peers"
+OURS = ("tv", "tv2", "collaborative")
+AUTOMATIC = ("tv", "collaborative")
+FACTORS = 2.0 ** np.arange(2, -2.1, -0.5)  # of the tuned λ, where the best is looked for first
+SMALLEST = 1e-7
+
+
+def hints(case: Case) -> dict[str, Any]:
+    """What a user says about the noise: its kind, no number."""
+    if case.noise.startswith("salt"):
+        return {"mask": "auto"}
+    return {"data": "poisson"} if case.noise.startswith("poisson") else {}
+
+
+# ---------------------------------------------------------------- the peers
+
+
+def peers_of(at: int, size: int) -> dict[str, Any]:
+    """Every peer's best PSNR on one case, and the parameter it took."""
+    from skimage.restoration import richardson_lucy, unsupervised_wiener, wiener
+
+    case = cases(size)[at]
+    blur, g, truth = case.make()
+    rows, cols = truth.shape
+    h = centred(blur.psf, blur.origin)
+    wide = padded(g, (2 * h.shape[0], 2 * h.shape[1]))
+    out: dict[str, Any] = {"case": str(case)}
+
+    def best(name: str, tried: dict[float, float]) -> None:
+        parameter = max(tried, key=tried.__getitem__)
+        out[name] = {"psnr": tried[parameter], "parameter": parameter}
+
+    balances = 10.0 ** np.arange(-7, 1.1, 0.25)
+    best("wiener", {float(b): score(truth, wiener(g, h, b, clip=False)) for b in balances})
+    best(
+        "wiener, padded",
+        {float(b): score(truth, wiener(wide, h, b, clip=False)[:rows, :cols]) for b in balances},
+    )
+    pad = [(n, n) for n in h.shape]
+    mirrored = np.pad(np.maximum(g, 0), pad, mode="symmetric")
+    inner = tuple(slice(n, n + m) for (n, _), m in zip(pad, truth.shape))
+    tried, last = {}, -math.inf
+    for steps in np.unique(np.rint(2.0 ** np.arange(0, 8.1, 0.5)).astype(int)):
+        value = score(truth, richardson_lucy(mirrored, h, int(steps), clip=False)[inner])
+        tried[int(steps)] = value
+        if value < last - 1:
+            break
+        last = value
+    best("richardson_lucy, mirrored", tried)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = unsupervised_wiener(g, h, clip=False, rng=0)[0]
+    out["unsupervised_wiener"] = {"psnr": score(truth, found), "parameter": None}
+    cgls = _cgls(blur, g, truth)
+    if cgls:
+        best("pylops cgls", cgls)
+    return out
+
+
+def _cgls(blur: Blur, g: np.ndarray, truth: np.ndarray) -> dict[float, float]:
+    """PSNR after each of PyLops's CGLS steps, with the case's own boundary; empty if PyLops is missing."""
+    try:
+        import pylops
+    except ImportError:
+        return {}
+
+    class Operator(pylops.LinearOperator):
+        def __init__(self) -> None:
+            super().__init__(dtype=np.float64, shape=blur.shape)
+
+        def _matvec(self, x: np.ndarray) -> np.ndarray:
+            return blur.matvec(x)
+
+        def _rmatvec(self, x: np.ndarray) -> np.ndarray:
+            return blur.rmatvec(x)
+
+    tried: dict[float, float] = {}
+
+    def look(x: np.ndarray) -> None:
+        tried[len(tried) + 1] = score(truth, x.reshape(blur.scene_shape)[blur.crop])
+
+    pads = [(c.start, n - c.stop) for c, n in zip(blur.crop, blur.scene_shape)]
+    pylops.optimization.basic.cgls(
+        Operator(), g.ravel(), np.pad(g, pads, mode="edge").ravel(), niter=150, tol=0, callback=look
+    )
+    return tried
+
+
+def measure_peers(options: argparse.Namespace, count: int) -> None:
+    rows = _each(peers_of, count, options, "peers")
+    versions = {}
+    for package in ("scikit-image", "pylops"):
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    record = _read(PEERS) or {"results": {}}
+    results = record["results"]
+    results |= {"cases": {row.pop("case"): row for row in rows}, "versions": versions}
+    _common.save(PEERS, results)
+
+
+def take_in_scico(path: Path) -> None:
+    found = json.loads(path.read_text(encoding="utf-8"))
+    results = (_read(PEERS) or {"results": {"cases": {}}})["results"]
+    results["scico"] = found
+    _common.save(PEERS, results)
+
+
+def peer_table() -> dict[str, dict[str, float]]:
+    """case: {peer: dB}, from the recorded file."""
+    record = _read(PEERS)
+    if record is None:
+        return {}
+    table = {
+        name: {peer: row[peer]["psnr"] for peer in row}
+        for name, row in record["results"].get("cases", {}).items()
+    }
+    for row in record["results"].get("scico", {}).get("cases", []):
+        table.setdefault(row["case"], {})["scico admm-tv"] = row["psnr"]
+    return table
+
+
+# ---------------------------------------------------------------- ours
+
+
+def ours_of(at: int, size: int) -> dict[str, Any]:
+    """One case: with no number given, and at the best λ."""
+    case = cases(size)[at]
+    blur, g, truth = case.make()
+    said = hints(case)
+    if "data" in said:
+        g = np.maximum(g, 0)
+    row: dict[str, Any] = {"case": str(case), "noise": case.noise, "boundary": case.boundary}
+    row["input"] = score(truth, g)
+    for method in AUTOMATIC:
+        start = time.perf_counter()
+        result = deblur.solve(g, blur.psf, method=method, boundary=case.boundary, check=False, **said)
+        took = time.perf_counter() - start
+        start = time.perf_counter()
+        deblur.solve(g, blur.psf, result.lam, method=method, boundary=case.boundary, check=False, **said)
+        row[f"{method}, automatic"] = {
+            "psnr": score(truth, result.image),
+            "lam": result.lam,
+            "why": result.lam_reason,
+            "seconds": took,
+            "seconds_given_lam": time.perf_counter() - start,
+        }
+    tuned = row["tv, automatic"]["lam"]
+    problem = VariationalProblem(blur, **{k: v for k, v in said.items() if k == "data"})
+    if "mask" in said:
+        from deblur.variational.impulses import detect
+
+        mask = detect(g)
+        clean = case.unharmed(g)
+        row["mask"] = {
+            "impulses": int((~clean).sum()),
+            "missed": int((~clean & ~mask).sum()),
+            "false_alarms": int((clean & mask).sum()),
+        }
+        problem = replace(problem, weights=(~mask).astype(float)[None, None])
+    frames = g[None, None]
+    for pilot, methods in (("tv", ("tv", "collaborative")), ("tv2", ("tv2",))):
+        seen: dict[str, dict[float, float]] = {method: {} for method in methods}
+        solution = None
+        lams = list(tuned * FACTORS)
+        while lams:
+            lam = lams.pop(0)
+            there = replace(problem, lam=lam)
+            solution = METHODS[pilot].solve(replace(there, method=pilot), frames, solution)
+            for method in methods:
+                final = (
+                    solution
+                    if method == pilot
+                    else METHODS[method].solve(replace(there, method=method), frames, solution)
+                )
+                seen[method][lam] = score(truth, final.scene[0, 0][blur.crop])
+            # Downwards for as long as it gets better; the walk begins above.
+            if (
+                not lams
+                and lam / 2 >= SMALLEST
+                and any(max(s, key=s.__getitem__) == lam for s in seen.values())
+            ):
+                lams.append(lam / 2)
+        for method in methods:
+            lam = max(seen[method], key=seen[method].__getitem__)
+            automatic = row.get(f"{method}, automatic")
+            if automatic is not None and automatic["psnr"] > seen[method][lam]:
+                seen[method][automatic["lam"]] = automatic["psnr"]  # it, too, is a λ that was tried
+                lam = automatic["lam"]
+            row[f"{method}, best λ"] = {
+                "psnr": seen[method][lam],
+                "lam": lam,
+                "tried": {f"{k:.3g}": v for k, v in seen[method].items()},
+            }
+    return row
+
+
+def quality(options: argparse.Namespace, count: int) -> dict[str, Any]:
+    rows = _each(ours_of, count, options, "ours")
+    peers = peer_table()
+    for row in rows:
+        row["peers"] = peers.get(row["case"], {})
+    return {"summary": summary(rows), "cases": rows}
+
+
+def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The issue's figures, from the rows."""
+    known = [row for row in rows if row["peers"]]
+    names = sorted({peer for row in known for peer in row["peers"]})
+    labels = [key for key in rows[0] if key.endswith((", automatic", ", best λ"))]
+
+    def mean(values: list[float]) -> float:
+        return float(np.mean(values)) if values else math.nan
+
+    def means(chosen: list[dict[str, Any]]) -> dict[str, float]:
+        table = {"input": mean([row["input"] for row in chosen])}
+        for name in names:
+            values = [row["peers"].get(name, math.nan) for row in chosen]
+            if not np.isnan(values).any():
+                table[name] = mean(values)
+        return table | {label: mean([row[label]["psnr"] for row in chosen]) for label in labels}
+
+    out: dict[str, Any] = {"mean_psnr_db": {"all": means(rows)}}
+    for noise in dict.fromkeys(row["noise"] for row in rows):
+        out["mean_psnr_db"][noise] = means([row for row in rows if row["noise"] == noise])
+    spared = [row for row in rows if not row["noise"].startswith("salt")]
+    out["mean_psnr_db"]["all but salt & pepper"] = means(spared) if spared else {}
+    for method in AUTOMATIC:
+        loss = np.array(
+            [row[f"{method}, best λ"]["psnr"] - row[f"{method}, automatic"]["psnr"] for row in rows]
+        )
+        gain = np.array([row[f"{method}, automatic"]["psnr"] - row["input"] for row in rows])
+        ratio = [
+            row[f"{method}, automatic"]["seconds"] / row[f"{method}, automatic"]["seconds_given_lam"]
+            for row in rows
+        ]
+        out[f"{method}, automatic"] = {
+            "median_loss_db": float(np.median(loss)),
+            "loss_db_95th_percentile": float(np.percentile(loss, 95)),
+            "worst_loss_db": float(loss.max()),
+            "worst_gain_over_input_db": float(gain.min()),
+            "median_time_over_one_solve": float(np.median(ratio)),
+        }
+    if known:
+        for label in [f"{method}, best λ" for method in OURS]:
+            behind = {row["case"]: max(row["peers"].values()) - row[label]["psnr"] for row in known}
+            worst = max(behind, key=behind.__getitem__)
+            out[f"{label}: behind the best peer"] = {
+                "worst_db": behind[worst],
+                "worst_case": worst,
+                "cases_over_0.5_db": sum(b > 0.5 for b in behind.values()),
+            }
+    masks = [row["mask"] for row in rows if "mask" in row]
+    if masks:
+        out["detector"] = {key: sum(m[key] for m in masks) for key in masks[0]}
+    return out
+
+
+# ---------------------------------------------------------------- running
+
+
+def _each(function: Any, count: int, options: argparse.Namespace, what: str) -> list[dict[str, Any]]:
+    """`function(case, size)` for every case, side by side."""
+    from tqdm import tqdm
+
+    sizes = [options.size] * count
+    if options.workers == 1:
+        return [function(*work) for work in tqdm(list(zip(range(count), sizes)), desc=what, disable=None)]
+    with ProcessPoolExecutor(options.workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return list(tqdm(pool.map(function, range(count), sizes), total=count, desc=what, disable=None))
+
+
+def _read(name: str) -> dict[str, Any] | None:
+    path = _common.RESULTS / f"{name}.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+
+def show(found: dict[str, Any]) -> None:
+    table = found["mean_psnr_db"]
+    print("Mean PSNR in dB\n")
+    _common.print_table(
+        [
+            {"": name, **{group: float(values.get(name, math.nan)) for group, values in table.items()}}
+            for name in table["all"]
+        ]
+    )
+    for key, value in found.items():
+        if key != "mean_psnr_db":
+            print(f"\n{key}: {value}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="6 cases of 96 pixels a side; writes nothing")
+    parser.add_argument("--peers", action="store_true", help="measure the peers anew, before the rest")
+    parser.add_argument("--peers-only", action="store_true", help="stop after the peers")
+    parser.add_argument("--scico", type=Path, help="take in a file of peer_scico.py")
+    parser.add_argument("--workers", type=int, default=1)
+    options = parser.parse_args()
+    options.size = 96 if options.quick else 256
+    count = 6 if options.quick else len(cases())
+    if options.workers > 1:
+        for variable in _common.THREAD_VARIABLES:  # the cases run side by side
+            os.environ.setdefault(variable, "1")
+    start = time.perf_counter()
+    if options.scico:
+        take_in_scico(options.scico)
+    if options.peers:
+        measure_peers(options, len(cases()))
+    if options.peers_only:
+        return
+    begun = time.perf_counter()
+    results = quality(options, count)
+    results["seconds"] = time.perf_counter() - begun
+    if not options.quick:
+        _common.save(NAME, results, size=options.size, psnr="clipped to [0, 1], inside the frame")
+    show(results["summary"])
+    print(f"\n{time.perf_counter() - start:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,221 @@
+"""λ of the variational methods: what the rules look at against formulas and truth, and what they choose."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.ndimage
+
+import deblur
+from deblur.backend import asnumpy
+from deblur.blur import Blur
+from deblur.metrics import psnr
+from deblur.variational import METHODS, tuning
+from deblur.variational.problem import VariationalProblem
+
+PSF = deblur.psf.gaussian(7, 1.2)
+
+
+def scene(n=64):
+    return deblur.data.load("camera")[100 : 100 + n, 200 : 200 + n]
+
+
+def blurred(noise, boundary="unknown", n=70, seed=0):
+    truth = scene(n)
+    g = deblur.degrade(truth, PSF, noise=noise, boundary=boundary, seed=seed)
+    blur = Blur(PSF, g.shape, boundary)
+    return blur, g, truth[blur.crop]
+
+
+def best_and_tuned(problem, g, truth, xp=np, **options):
+    """(best PSNR over a grid of λ, PSNR at the tuned λ, the choice)."""
+    frames = xp.asarray(g)[None, None]
+    choice = tuning.choose_lambda(problem, frames, **options)
+    crop = problem.blur.crop
+
+    def quality(lam):
+        solution = METHODS[problem.method].solve(replace(problem, lam=float(lam)), frames)
+        return psnr(truth, asnumpy(solution.scene[0, 0])[crop])
+
+    grid = choice.lam * 2.0 ** np.arange(-4, 4.5)
+    return max(quality(lam) for lam in grid), quality(choice.lam), choice
+
+
+# ---------------------------------------------------------------- what the rules look at
+
+
+@pytest.mark.parametrize("lam", [1e-3, 3e-2])
+def test_degrees_of_freedom_are_those_of_the_linear_formula(lam):
+    blur, g, _ = blurred(0.01, "periodic", 64)
+    observer = tuning._Observer(VariationalProblem(blur, "identity"), g[None, None], "gcv", 1e-4)
+    power = abs(np.fft.fft2(blur.psf, s=g.shape)) ** 2
+    assert abs(observer.look(lam).degrees - (power / (power + lam)).mean()) <= 0.02
+
+
+@pytest.mark.parametrize(("method", "lam"), [("tv", 3e-4), ("tv", 3e-3), ("gradient", 1e-3)])
+def test_stein_estimates_the_true_risk(method, lam):
+    noise = 0.02
+    blur, g, _ = blurred(noise, n=134)
+    clean = blur.forward(scene(134))
+    problem = VariationalProblem(blur, method)
+    observer = tuning._Observer(problem, g[None, None], "sure", noise**2)
+    estimate = observer.value(lam)
+    f = METHODS[method].solve(replace(problem, lam=lam), g[None, None]).scene[0, 0]
+    risk = ((blur.forward(f) - clean) ** 2).mean()
+    # The estimate's own scatter is that of the noise's power: 2σ⁴/N and a little more.
+    assert abs(estimate - risk) <= 5 * noise**2 * math.sqrt(2 / g.size)
+
+
+def test_hidden_pixels_have_no_degrees_of_freedom():
+    blur, g, _ = blurred(0.01)
+    weights = np.ones((1, 1, *g.shape))
+    weights[..., ::2] = 0
+    problem = VariationalProblem(blur, "tv", weights=weights)
+    spoiled = np.where(weights[0, 0] > 0, g, 0.5)
+    looks = [tuning._Observer(problem, x[None, None], "gcv", 1e-4).look(1e-3) for x in (g, spoiled)]
+    assert abs(looks[0].degrees - looks[1].degrees) <= 1e-3
+    assert abs(looks[0].mean_square - looks[1].mean_square) <= 1e-3 * looks[0].mean_square
+
+
+def test_white_noise_is_white_and_blurred_noise_is_not():
+    noise = np.random.default_rng(0).standard_normal((3, 61, 47))
+    white = tuning.whiteness(noise)
+    assert abs(white - 1) <= 0.1
+    assert abs(tuning.whiteness(noise + 5) - white) <= 1e-9
+    assert abs(tuning.whiteness(7 * noise) - white) <= 1e-9
+    coloured = scipy.ndimage.gaussian_filter(noise, (0, 0.7, 0.7))
+    assert tuning.whiteness(coloured) >= 1.5
+    assert tuning.whiteness(np.diff(noise, axis=-1)) >= 1.3  # neither is what goes up and down
+
+
+def test_whiteness_looks_at_visible_pixels_alone():
+    rng = np.random.default_rng(1)
+    noise = rng.standard_normal((64, 64))
+    visible = (rng.random((64, 64)) > 0.3).astype(float)
+    spoiled = np.where(visible > 0, noise, 100.0)
+    assert abs(tuning.whiteness(spoiled, visible) - tuning.whiteness(noise, visible)) <= 1e-9
+    assert abs(tuning.whiteness(noise, visible) - 1) <= 0.1
+
+
+def test_the_gain_of_photon_counts_is_found():
+    truth = deblur.data.load("camera")[:200, :200]
+    g = deblur.degrade(truth, PSF, noise="poisson", level=200, boundary="unknown", seed=3)
+    problem = VariationalProblem(Blur(PSF, g.shape, "unknown"), "tv", data="poisson")
+    # Counts of almost nothing are not normal: the darkest parts pull it down.
+    assert abs(math.log(tuning.noise_variance(problem, g[None, None]) * 200)) <= math.log(1.5)
+
+
+# ---------------------------------------------------------------- what they choose
+
+
+@pytest.mark.parametrize(
+    ("method", "noise", "boundary"),
+    [("tv", 0.01, "unknown"), ("tv", 0.05, "zero"), ("gradient", 0.02, "reflect"), ("tv2", 0.02, "periodic")],
+)
+def test_the_tuned_lambda_is_nearly_the_best(method, noise, boundary):
+    blur, g, truth = blurred(noise, boundary)
+    best, tuned, choice = best_and_tuned(VariationalProblem(blur, method), g, truth)
+    assert choice.rule == "gcv"
+    assert best - tuned <= 0.7
+    assert tuned > psnr(truth, g)
+
+
+@pytest.mark.gpu
+def test_the_gpu_chooses_as_the_cpu_does(cupy):
+    blur, g, _ = blurred(0.02)
+    here = tuning.choose_lambda(VariationalProblem(blur, "tv"), g[None, None])
+    there = tuning.choose_lambda(VariationalProblem(blur, "tv", xp=cupy), cupy.asarray(g)[None, None])
+    assert abs(math.log(here.lam / there.lam)) <= 0.05
+
+
+def test_stein_with_the_noise_given():
+    blur, g, truth = blurred(0.03)
+    best, tuned, choice = best_and_tuned(VariationalProblem(blur, "tv"), g, truth, noise=0.03)
+    assert (choice.rule, choice.noise, choice.noise_source) == ("sure", 0.03, "given")
+    assert best - tuned <= 0.7
+
+
+def test_photon_counts():
+    truth = scene(96)
+    g = deblur.degrade(truth, PSF, noise="poisson", level=300, boundary="unknown", seed=0)
+    blur = Blur(PSF, g.shape, "unknown")
+    best, tuned, _ = best_and_tuned(VariationalProblem(blur, "tv", data="poisson"), g, truth[blur.crop])
+    assert best - tuned <= 0.7
+
+
+def test_impulses_without_a_mask():
+    blur, g, truth = blurred(0.005)
+    g = deblur.degrade(g, deblur.psf.delta(1), noise="salt-pepper", level=0.02, seed=1)
+    problem = VariationalProblem(blur, "tv", data="huber", delta=0.02)
+    best, tuned, choice = best_and_tuned(problem, g, truth)
+    assert choice.rule == "whiteness"
+    assert best - tuned <= 2.0  # the whitest residual is that of a λ somewhat too large
+
+
+def test_discrepancy_makes_the_residual_as_large_as_the_noise():
+    blur, g, _ = blurred(0.02)
+    problem = VariationalProblem(blur, "tv")
+    choice = tuning.choose_lambda(problem, g[None, None], "discrepancy", noise=0.02)
+    f = METHODS["tv"].solve(replace(problem, lam=choice.lam), g[None, None]).scene[0, 0]
+    rms = math.sqrt(((g - blur.forward(f)) ** 2).mean())
+    assert abs(rms / 0.02 - 1) <= 0.02
+
+
+def test_a_noise_level_that_nothing_reaches_is_remarked():
+    blur, g, _ = blurred(0.02)
+    choice = tuning.choose_lambda(VariationalProblem(blur, "tv"), g[None, None], "discrepancy", noise=10.0)
+    assert "below the noise level" in choice.remark
+    assert choice.remark in choice.reason
+
+
+def test_without_noise_the_data_ask_for_no_regularisation():
+    blur, g, _ = blurred(0.0)
+    choice = tuning.choose_lambda(VariationalProblem(blur, "tv"), g[None, None])
+    assert choice.lam <= 1e-5
+
+
+def test_frames_share_one_lambda_and_the_solution_is_theirs():
+    blur, g, _ = blurred(0.02)
+    stack = np.stack([g, g[::-1], g[:, ::-1]])[:, None]
+    choice = tuning.choose_lambda(VariationalProblem(blur, "tv"), stack)
+    assert choice.solution.scene.shape == (3, 1, *blur.scene_shape)
+    again = METHODS["tv"].solve(VariationalProblem(blur, "tv", choice.lam), stack, choice.solution)
+    cold = METHODS["tv"].solve(VariationalProblem(blur, "tv", choice.lam), stack)
+    assert math.sqrt(((again.scene - cold.scene) ** 2).mean()) <= 5e-3
+    assert again.iterations < cold.iterations
+
+
+def test_a_constant_image_gets_a_finite_lambda():
+    blur = Blur(PSF, (32, 32), "unknown")
+    choice = tuning.choose_lambda(VariationalProblem(blur, "tv"), np.full((1, 1, 32, 32), 0.4))
+    assert math.isfinite(choice.lam)
+    assert choice.lam > 0
+
+
+def test_the_collaborative_filter_is_tuned_by_its_pilot():
+    blur, g, _ = blurred(0.02)
+    ours = tuning.choose_lambda(VariationalProblem(blur, "collaborative"), g[None, None])
+    pilot = tuning.choose_lambda(VariationalProblem(blur, "tv"), g[None, None])
+    np.testing.assert_array_equal(ours.lambdas, pilot.lambdas)
+
+
+# ---------------------------------------------------------------- bad input
+
+
+@pytest.mark.parametrize(
+    ("data", "rule", "noise", "words"),
+    [
+        ("gaussian", "lcurve", None, "unknown rule 'lcurve'"),
+        ("gaussian", "sure", -1.0, "noise must be"),
+        ("gaussian", "sure", math.nan, "noise must be"),
+        ("l1", "gcv", None, "impulses"),
+        ("huber", "discrepancy", 0.1, "impulses"),
+    ],
+)
+def test_what_cannot_be_is_refused(data, rule, noise, words):
+    blur = Blur(PSF, (32, 32), "zero")
+    with pytest.raises(ValueError, match=words):
+        tuning.choose_lambda(
+            VariationalProblem(blur, "tv", data=data), np.zeros((1, 1, 32, 32)), rule, noise=noise
+        )
