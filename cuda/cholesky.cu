@@ -5,6 +5,7 @@
 //   factor_panel    every block of LEAF_THREADS = 256 threads factors the LEAF x LEAF diagonal block for itself, which
 //                   costs less than waiting for one block to do it and another launch to begin; and then solves for
 //                   its own rows of the strip, 32 at a time, with the inverses of the 32 x 32 blocks on the diagonal
+//   take_unit       the columns of a unit, moved out of the matrix: they leave zeros, into which products are added
 //   mirror          the upper triangle as a copy of the lower, tile by tile through shared memory
 // Operations of factor_panel: LEAF^3 / 3 once (a block) and LEAF^2 a row of the strip; n^3 / 3 in all with the
 // products. Bytes: the strip in and out. Dynamic shared memory: (LEAF + 32) * LEAF_PITCH elements.
@@ -246,6 +247,20 @@ factor_panel(real* a, long long lda, long long n, long long k, real* blocks, int
 #pragma unroll
             for (int o = 0; o < LEAF; o += 32)
                 if (row + i < n) a[(row + i) * lda + k + o + (t & 31)] = own[i][o + (t & 31)];
+    }
+}
+
+// Columns start..stop of a, from row `start` down: the square on the diagonal goes into q, from its column `start` on,
+// and the rows below it into `below`. Zeros take their place. Grid: one block for each of these rows.
+extern "C" __global__ void __launch_bounds__(256)
+take_unit(real* a, long long lda, long long start, long long stop, real* q, long long ldq, real* below,
+          long long ldbelow) {
+    const index_t width = stop - start, i = blockIdx.x;
+    real* from = a + (start + i) * lda + start;
+    real* to = i < width ? q + i * ldq + start : below + (i - width) * ldbelow;
+    for (index_t j = threadIdx.x; j < width; j += 256) {
+        to[j] = from[j];
+        from[j] = 0;
     }
 }
 

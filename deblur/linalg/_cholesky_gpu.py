@@ -22,7 +22,7 @@ import numpy as np
 from .. import kernels
 from ..backend import Array, require_memory
 from ..errors import SingularMatrixError
-from ._gemm import WORKSPACE, gemm
+from ._gemm import WORKSPACE, cublas_at, gemm
 from ._gpu_status import PivotStatus
 from ._triangular_gpu import (
     LEAF,
@@ -50,7 +50,7 @@ class _Columns:
         import cupy
 
         self.a, self.n, self.status = a, len(a), status
-        self.count = -(-self.n // LEAF)
+        self.count, self._ld = -(-self.n // LEAF), leading(a)
         self.blocks = cupy.empty((self.count, LEAF, LEAF), a.dtype)
         self._launch = kernels.get("cholesky", "factor_panel", a.dtype)
         self._most = kernels.multiprocessors(a.device.id)
@@ -62,7 +62,7 @@ class _Columns:
             k = first * LEAF
             grid = min(self._most, 1 + max(0, -(-(self.n - k - LEAF) // STRIP_ROWS)))
             self._launch(
-                grid, THREADS, self.a, leading(self.a), self.n, k, self.blocks, self.status.failed,
+                grid, THREADS, self.a, self._ld, self.n, k, self.blocks, self.status.failed,
                 shared_mem=self._shared,
             )  # fmt: skip
             return
@@ -73,12 +73,18 @@ class _Columns:
 
     def take_off(self, first: int, last: int, begin: int, end: int) -> None:
         """Take the product of the finished columns `first` to `last` off those from `begin` to `end`."""
-        row = begin * LEAF
-        x, c = self.a[row:, first * LEAF : last * LEAF], self.a[row:, row : end * LEAF]
-        width = c.shape[1]
-        # A small square is done whole, which is one launch with the rows below it: above the diagonal
-        # anything may come to be.
-        gemm(x, x[:width], c, -1.0, 1.0, transb=True, lower_only=width > 4 * LEAF, engine=ENGINE)
+        row, left = begin * LEAF, first * LEAF
+        m, n, k = self.n - row, min(end * LEAF, self.n) - row, last * LEAF - left
+        char, item, ld = self.a.dtype.char, self.a.itemsize, self._ld
+        if n <= 4 * LEAF and (char == "d" or m * n * k < 1 << 31):
+            # So small a square is done whole, which is one launch with the rows below it: above the diagonal
+            # anything may come to be.
+            x = (self.a.data.ptr + (row * ld + left) * item, ld)
+            c = (self.a.data.ptr + row * (ld + 1) * item, ld)
+            cublas_at(char, (m, n, k), -1.0, 1.0, x, False, x, True, c)
+            return
+        x, c = self.a[row:, left : left + k], self.a[row:, row : row + n]
+        gemm(x, x[:n], c, -1.0, 1.0, transb=True, lower_only=True, engine=ENGINE)
 
 
 def _sweep(columns: _Columns, finish: Callable[[int, int], None] | None = None) -> None:
@@ -183,14 +189,15 @@ def _invert_unit(columns: _Columns, first: int, last: int) -> None:
     put_blocks(square, columns.blocks[first:last])
     invert_lower(square, invert_blocks(square, columns.status))
     q = cupy.empty((stop - start, stop), a.dtype)
-    q[:, start:] = square
+    below = cupy.empty((columns.n - stop, stop - start), a.dtype)
+    kernels.get("cholesky", "take_unit", a.dtype)(
+        columns.n - start, THREADS, a, leading(a), start, stop, q, leading(q), below, leading(below)
+    )
     if start:
-        gemm(square, a[start:stop, :start], q[:, :start], -1.0, engine=ENGINE)
+        gemm(q[:, start:], a[start:stop, :start], q[:, :start], -1.0, engine=ENGINE)
+        a[start:stop, :start] = 0
     if stop < columns.n:
-        below = a[stop:, start:stop].copy()
-        a[stop:, start:stop] = 0
         gemm(below, q, a[stop:, :stop], 1.0, 1.0, engine=ENGINE)
-    a[start:stop, :stop] = 0
     gemm(q, q, a[:stop, :stop], 1.0, 1.0, transa=True, lower_only=True, engine=ENGINE)
 
 

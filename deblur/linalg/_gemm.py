@@ -236,22 +236,49 @@ def _pack(x: Array, ld: int, along_k: bool, half: bool) -> tuple[Array, Array | 
     return packed, row_max
 
 
+@functools.cache
+def _scalar(char: str, value: float) -> Any:
+    """`value` where cuBLAS can read it."""
+    return (ctypes.c_float if char == "f" else ctypes.c_double)(value)
+
+
 def _cublas(x: _Operand, y: _Operand, z: _Operand, alpha: float, beta: float, tf32: bool = False) -> None:
-    """The product by cuBLAS. Row-major C is column-major C', and C' = op(B)' op(A)': so B goes first."""
+    char = z.array.dtype.char
+    a, b, c = ((v.array.data.ptr, v.ld) for v in (x, y, z))
+    cublas_at(char, (z.rows, z.cols, x.cols), alpha, beta, a, x.across, b, y.across, c, tf32)
+
+
+def cublas_at(
+    char: str,
+    size: tuple[int, int, int],
+    alpha: float,
+    beta: float,
+    a: tuple[int, int],
+    transa: bool,
+    b: tuple[int, int],
+    transb: bool,
+    c: tuple[int, int],
+    tf32: bool = False,
+) -> None:
+    """`gemm` by cuBLAS for row-major matrices given as (address, leading dimension), with no check at all.
+
+    For chains of products so small that making views of them takes the host longer than the products the
+    device. `char` is the dtype's, `size` is (m, n, k).
+    """
     from cupy.cuda import device
     from cupy_backends.cuda.libs import cublas
 
-    real: Any
-    if z.array.dtype.char == "f":
-        real, kind = ctypes.c_float, 0  # CUDA_R_32F
+    if char == "f":
+        kind = 0  # CUDA_R_32F
         compute = cublas.CUBLAS_COMPUTE_32F_FAST_TF32 if tf32 else cublas.CUBLAS_COMPUTE_32F
     else:
-        real, kind, compute = ctypes.c_double, 1, cublas.CUBLAS_COMPUTE_64F  # CUDA_R_64F
-    scale, keep = real(alpha), real(beta)
+        kind, compute = 1, cublas.CUBLAS_COMPUTE_64F  # CUDA_R_64F
+    m, n, k = size
+    # Row-major C is column-major C', and C' = op(B)' op(A)': so B goes first.
     cublas.gemmEx(
-        device.get_cublas_handle(), int(y.across), int(x.across), z.cols, z.rows, x.cols,
-        ctypes.addressof(scale), y.array.data.ptr, kind, y.ld, x.array.data.ptr, kind, x.ld,
-        ctypes.addressof(keep), z.array.data.ptr, kind, z.ld, compute, cublas.CUBLAS_GEMM_DEFAULT,
+        device.get_cublas_handle(), int(transb), int(transa), n, m, k,
+        ctypes.addressof(_scalar(char, alpha)), b[0], kind, b[1], a[0], kind, a[1],
+        ctypes.addressof(_scalar(char, beta)), c[0], kind, c[1], compute, cublas.CUBLAS_GEMM_DEFAULT,
     )  # fmt: skip
 
 
