@@ -268,7 +268,7 @@ def test_whatever_a_method_does_the_others_still_run(picture, monkeypatch, capsy
         ("die", "failed", "RuntimeError: a b"),
         ("leave", "failed", "SystemExit"),
         ("sleep", "too slow", "restoring was stopped after 0.5 s"),
-        ("ponder", "too slow", "choosing its parameter was stopped after 1.5 s"),
+        ("ponder", "too slow", "choosing its parameter was stopped after 1 s"),
         ("big", "refused", "9 TiB"),
         ("slow", "too slow", "1e+05 s"),
         ("absent", "not installed", "pip install absent"),

@@ -92,7 +92,7 @@ def add_parser(commands: Any, read_lam: Callable[[str], float | str]) -> None:
         type=float,
         default=20.0,
         metavar="S",
-        help="seconds one restoration may take, and a third of what choosing its parameter may; default 20",
+        help="seconds one restoration may take, and half of what choosing its parameter may; default 20",
     )
     parser.add_argument(
         "--repeats", type=int, default=3, metavar="N", help="timed runs after a warm-up; default 3"

@@ -211,7 +211,7 @@ def run(
     oracle : bool
         Add rows with each method's best parameter, found with the truth and marked "oracle".
     time_limit : float
-        Seconds that one restoration may take, and a third of what choosing its parameter may. A method that would
+        Seconds that one restoration may take, and half of what choosing its parameter may. A method that would
         take more by the cost model is not run; one that does is stopped.
     repeats : int
         Timed runs after the warm-up; fewer for a method that takes a good part of the time limit.

@@ -146,7 +146,7 @@ class Settings:
         Add rows whose parameter is the best in hindsight, found with the truth.
     time_limit : float
         Seconds that one restoration may take, set-up included; choosing the parameter, which takes several, may
-        take three times that.
+        take twice that.
     repeats : int
         Timed runs after the warm-up.
     memory : bool
@@ -165,7 +165,7 @@ class Settings:
 
 
 #: How many restorations' time choosing a parameter may take.
-_CHOOSING = 3
+_CHOOSING = 2
 
 
 class TooSlow(BaseException):
