@@ -87,13 +87,13 @@ def _bilateral(image: np.ndarray, sigma: float) -> np.ndarray:
     """The bilateral filter (Tomasi & Manduchi 1998), by scikit-image."""
     from skimage.restoration import denoise_bilateral
 
-    # It takes images from 0 to 1 alone.
+    # It takes images from 0 to 1 alone; colours it mixes too freely to be given together.
     low, high = float(image.min()), float(image.max())
     size = (high - low) or 1.0
-    found = denoise_bilateral(
-        (image - low) / size, sigma_color=2 * sigma / size, sigma_spatial=1.5, **_channels(image)
-    )
-    return low + size * found
+    options = {"sigma_color": 2 * sigma / size, "sigma_spatial": 1.5, "mode": "edge"}
+    planes = np.moveaxis(np.atleast_3d(image), -1, 0)
+    found = [low + size * denoise_bilateral((plane - low) / size, **options) for plane in planes]
+    return np.stack(found, axis=-1).reshape(image.shape)
 
 
 def _bm3d(image: np.ndarray, sigma: float) -> np.ndarray:

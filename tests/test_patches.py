@@ -1,0 +1,85 @@
+"""Groups of similar patches against a search by brute force, and the transform against statistics."""
+
+import numpy as np
+import pytest
+import scipy.signal
+
+from deblur.backend import asnumpy
+from deblur.variational.patches import Groups, opponent
+
+
+@pytest.mark.parametrize(("shape", "radius"), [((17, 19), 4), ((23, 11), 30), ((9, 40), 6)])
+def test_the_groups_are_those_of_a_search_by_brute_force(xp, shape, radius, rng):
+    image = rng.random(shape)
+    side, count = 6, 8
+    groups = Groups(xp.asarray(image), side=side, step=3, radius=radius, stack=count)
+    first = asnumpy(groups.first)
+    places = [(r, c) for r in range(shape[0] - side + 1) for c in range(shape[1] - side + 1)]
+
+    def patch(r, c):
+        return image[r : r + side, c : c + side]
+
+    for group in first:
+        r, c = divmod(int(group[0]), shape[1])
+        near = [
+            ((patch(r, c) - patch(*p)) ** 2).sum()
+            for p in places
+            if abs(p[0] - r) <= radius and abs(p[1] - c) <= radius
+        ]
+        found = [((patch(r, c) - patch(*divmod(int(i), shape[1]))) ** 2).sum() for i in group]
+        # Places nearby may be fewer than a group: the reference patch then stands in.
+        wanted = sorted(near)[:count]
+        wanted = [0.0] * (count - len(wanted)) + wanted
+        np.testing.assert_allclose(sorted(found), wanted, atol=1e-4)
+    covered = np.zeros(shape, int)
+    for i in first[:, 0]:
+        r, c = divmod(int(i), shape[1])
+        covered[r : r + side, c : c + side] += 1
+    assert covered.min() >= 1
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (5, 3), (17, 19), (40, 64)])
+def test_without_noise_nothing_changes(xp, shape, rng):
+    image = xp.asarray(rng.random(shape) + 3)
+    groups = Groups(image)
+    nothing = xp.zeros(groups.side**2)
+    for found in (groups.threshold(image, nothing), groups.wiener(image, image, nothing)):
+        assert found.dtype == image.dtype
+        assert float(abs(found - image).max()) <= 1e-5  # single precision of numbers about 3
+
+
+def test_a_constant_plane_stays_itself():
+    zero = np.zeros((20, 20))
+    groups = Groups(zero)
+    np.testing.assert_array_equal(groups.wiener(zero, zero, np.full(64, 0.1)), zero)
+
+
+def test_the_variances_of_coloured_noise_are_those_that_it_has(rng):
+    kernel = np.array([[0.1, 0.3, 0.0], [0.2, -0.5, 0.4]])
+    noise = scipy.signal.convolve2d(rng.standard_normal((700, 700)), kernel, mode="valid")
+    spectrum = abs(np.fft.fft2(kernel, s=(64, 64))) ** 2
+    groups = Groups(np.zeros((8, 8)))
+    expected = groups.variances(np.fft.ifft2(spectrum).real)
+    rows, cols = (n // 8 * 8 for n in noise.shape)
+    patches = noise[:rows, :cols].reshape(rows // 8, 8, cols // 8, 8).swapaxes(1, 2).reshape(-1, 64)
+    measured = ((patches @ groups._within.T) ** 2).mean(axis=0)
+    # 7500 patches: a variance is known to √(2/7500) = 1.6 %.
+    np.testing.assert_allclose(measured, expected, rtol=0.08)
+
+
+def test_more_noise_is_filtered_more(rng):
+    image = np.outer(np.sin(np.arange(48) / 3), np.cos(np.arange(48) / 5))
+    noisy = image + 0.2 * rng.standard_normal(image.shape)
+    groups = Groups(image)
+    level = np.ones(image.shape)
+    level[:, 24:] = 100.0
+    found = groups.threshold(noisy, np.full(64, 1e-4), level)
+    moved = (found - noisy) ** 2
+    assert moved[:, 32:].mean() > 4 * moved[:, :16].mean()
+
+
+@pytest.mark.parametrize("c", [1, 3, 4])
+def test_colours_are_taken_apart_by_an_orthonormal_matrix(c):
+    matrix = opponent(c)
+    np.testing.assert_allclose(matrix @ matrix.T, np.eye(c), atol=1e-14)
+    np.testing.assert_allclose(matrix[0], 1 / np.sqrt(c), atol=1e-14)
