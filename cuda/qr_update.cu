@@ -307,6 +307,11 @@ __device__ __forceinline__ unsigned seen(const unsigned* counter) {
     return value;
 }
 
+// What the block has written before its last barrier is seen by whoever has seen this.
+__device__ __forceinline__ void publish(unsigned* counter, unsigned value) {
+    asm volatile("fence.acq_rel.gpu;\n\tst.release.gpu.global.u32 [%0], %1;" ::"l"(counter), "r"(value) : "memory");
+}
+
 // [a; u] <- (I - V T' V') [a; u] for the tile's NB rows `a` of the matrix, whose entry (i, q) of this thread's four is
 // given and returned, i = thread / 8, q = thread % 8 * 4 + 0..3. V and T' lie in shared memory. Workers only meet at
 // barriers of all threads, four of them.
@@ -471,6 +476,7 @@ template <int ROWS> __device__ __forceinline__ void chain(const Sweep<ROWS>& g, 
             for (int k = 0; k < COUNT; ++k) x[k] = s.u[warp * COUNT + k][lane];
         }
         factor(x, width, s.panel, [&] {
+            if (lane == 0 && c > 0) publish(g.progress + 1, c);  // here nobody waits for what that waits for
             if (c + 1 == panels) return;
             while (seen(g.progress + 2 + c + 1) == 0) {
             }
@@ -486,14 +492,10 @@ template <int ROWS> __device__ __forceinline__ void chain(const Sweep<ROWS>& g, 
             for (int k = 0; k < COUNT; ++k) s.v[warp * COUNT + k][lane] = x[k];
         }
         __syncthreads();
-#pragma unroll
+#pragma unroll 4
         for (int row = warp; row < P; row += WARPS) g.v[(index_t(c) * P + row) * NB + lane] = s.v[row][lane];
         for (int row = warp; row < NB; row += WARPS)
             g.t[(index_t(c) * NB + row) * NB + lane] = s.panel.turned_t[row][lane];
-        __threadfence();
-        __syncthreads();
-        if (thread == 0)
-            asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(g.progress + 1), "r"(unsigned(c) + 1) : "memory");
         {
             real entry[4];
             load_row(entry, &s.panel.corner[i][quad]);
@@ -502,6 +504,8 @@ template <int ROWS> __device__ __forceinline__ void chain(const Sweep<ROWS>& g, 
                 if (i <= quad + b && quad + b < width) g.r[(index_t(first) + i) * g.ldr + first + quad + b] = entry[b];
         }
     }
+    __syncthreads();
+    if (thread == 0) publish(g.progress + 1, panels);
 }
 
 // What is not on the chain: a tile's columns of R, which are handed over when only the last reflections are missing;
@@ -576,10 +580,8 @@ template <int ROWS> __device__ __forceinline__ void follow(const Sweep<ROWS>& g,
         return;
     }
     for (int k = thread; k < P * NB; k += THREADS) g.v[index_t(tile) * P * NB + k] = s.u[k / NB][k % NB];
-    __threadfence();
     __syncthreads();
-    if (thread == 0)
-        asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(g.progress + 2 + tile), "r"(1u) : "memory");
+    if (thread == 0) publish(g.progress + 2 + tile, 1);
 }
 
 template <int ROWS> __device__ __forceinline__ void down(const Sweep<ROWS>& g) {
@@ -592,7 +594,7 @@ template <int ROWS> __device__ __forceinline__ void down(const Sweep<ROWS>& g) {
 }
 
 #if __CUDA_ARCH__ >= 900
-constexpr int AT_ONCE = REAL_IS_FLOAT ? 2 : 1;  // blocks of the small variants on a multiprocessor
+constexpr int AT_ONCE = REAL_IS_FLOAT ? 2 : 1;  // blocks of the smallest variant on a multiprocessor
 #else
 constexpr int AT_ONCE = 1;
 #endif
@@ -604,7 +606,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, AT_ONCE) qr_down_4(
 {
     down<4>({r, ldr, n, u, ldu, p, d, ldd, f, ldf, rest, q, ldq, e, lde, rows_q, v, t, progress});
 }
-extern "C" __global__ void __launch_bounds__(THREADS, AT_ONCE) qr_down_8(
+extern "C" __global__ void __launch_bounds__(THREADS, 1) qr_down_8(
     real* r, long long ldr, int n, real* u, long long ldu, int p, real* d, long long ldd, real* f,
     long long ldf, int rest, real* q, long long ldq, real* e, long long lde, int rows_q, real* v, real* t,
     unsigned* progress)
@@ -713,7 +715,7 @@ __device__ __forceinline__ void small_product(real (&x)[4][4], int depth, Left l
 
 // o (steps, SIDE, SIDE): I - V T' V' with V = [I; v]; block (steps, STEP, STEP): what it makes of R's diagonal blocks.
 extern "C" __global__ void __launch_bounds__(256) qr_up_open(
-    const real* v, const real* t, const real* r, long long ldr, int n, real* o, real* block)
+    const real* v, const real* t, const real* r, long long ldr, int n, int squares_in, real* o, real* block)
 {
     typedef real row_t[PITCH];
     typedef real wide_t[WIDE_PITCH];
@@ -731,7 +733,8 @@ extern "C" __global__ void __launch_bounds__(256) qr_up_open(
     for (int k = threadIdx.x; k < NB * NB; k += 256) s_t[k / NB][k % NB] = t[k];
     for (int k = threadIdx.x; k < STEP * STEP; k += 256) {
         const int row = k / STEP, c = k % STEP;
-        s_r[row][c] = row <= c && first + c < n ? r[(index_t(first) + row) * ldr + first + c] : real(0);
+        const bool inside = first + maximum(row, c) < n && (squares_in || row <= c);
+        s_r[row][c] = inside ? r[(index_t(first) + row) * ldr + first + c] : real(0);
     }
     __syncthreads();
     // v T' and, beside it, v T: columns 0..31 and 32..63 of one product.
@@ -795,10 +798,11 @@ extern "C" __global__ void __launch_bounds__(256) qr_up_close(const real* q, rea
 
 // [s; a] <- o_j [s; a] for the steps j from the last to the first, `a` being STEP rows of a tile of NB columns. Tiles:
 // the columns of r (n, columns), upper trapezoidal, with w (p, columns); those of d (n, rest) with f (p, rest); the rows
-// of q (rows_q, n) with e (rows_q, p).
+// of q (rows_q, n) with e (rows_q, p). Between two sweeps r has full squares on its diagonal, `squares_in` and _out.
 extern "C" __global__ void __launch_bounds__(256) qr_up_sweep(
     const real* o, real* r, long long ldr, int n, int columns, real* w, long long ldw, int p, real* d, long long ldd,
-    real* f, long long ldf, int rest, real* q, long long ldq, real* e, long long lde, int rows_q)
+    real* f, long long ldf, int rest, real* q, long long ldq, real* e, long long lde, int rows_q, int squares_in,
+    int squares_out)
 {
     typedef real row_t[PITCH];
     typedef real side_t[SIDE_PITCH];
@@ -836,7 +840,7 @@ extern "C" __global__ void __launch_bounds__(256) qr_up_sweep(
 #pragma unroll
             for (int b = 0; b < 4; ++b) {
                 const int row = half * NB + (across ? quad + b : i), c = across ? i : quad + b;
-                const bool inside = top + row < n && c < width && !(of_r && top + row > first + c);
+                const bool inside = top + row < n && c < width && (squares_in || !of_r || top + row <= first + c);
                 y[NB + row][c] = inside ? matrix[across ? c * ld + top + row : (index_t(top) + row) * ld + c] : real(0);
             }
         }
@@ -873,7 +877,7 @@ extern "C" __global__ void __launch_bounds__(256) qr_up_sweep(
                 const int row = half * NB + (across ? quad + b : i), c = across ? i : quad + b;
                 if (top + row < n && c < width)
                     matrix[across ? c * ld + top + row : (index_t(top) + row) * ld + c] =
-                        of_r && top + row > first + c ? real(0) : y[NB + row][c];
+                        squares_out || !of_r || top + row <= first + c ? y[NB + row][c] : real(0);
             }
         }
     }

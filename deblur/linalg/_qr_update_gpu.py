@@ -40,7 +40,7 @@ def launches(which: str, p: int, dtype: Any = np.float32) -> int:
     """
     if which == "down":
         return 2 * -(-p // _most_rows(np.dtype(dtype).itemsize))
-    return 5 * -(-p // NB)
+    return 3 * -(-p // NB) + 2
 
 
 def sweep_down(r: Array, u: Array, q: Array | None, e: Array | None) -> None:
@@ -75,9 +75,9 @@ def sweep_down(r: Array, u: Array, q: Array | None, e: Array | None) -> None:
 def sweep_up(c: Array, z: Array, w: Array, r: Array, e: Array | None, q: Array | None) -> None:
     """`deblur.linalg.qr_update.sweep_up` for CuPy arrays whose rows have adjacent elements.
 
-    Five launches for each `NB` columns of `z`, whatever their length: the chain of reflections, the
-    products they amount to, the factorisation of the diagonal blocks, its part of the products, and
-    their application to everything.
+    Three launches for each `NB` columns of `z`, whatever their length: the chain of reflections, the
+    products they amount to, and their application to everything. Two more at the end for the diagonal
+    blocks, which then are full: their factorisation, and its part of the last products.
     """
     import cupy
 
@@ -103,17 +103,19 @@ def sweep_up(c: Array, z: Array, w: Array, r: Array, e: Array | None, q: Array |
             1, THREADS, column, leading(column), t, len(over), corner, leading(corner), v, t_all,
             shared_mem=_panel_bytes(STEP // WARPS, item) + 2 * STEP * pitch * item,
         )  # fmt: skip
+        squares_in, squares_out = first > 0, first + NB < p
         begin(
-            steps, 256, v, t_all, r, leading(r), t, products, squares,
+            steps, 256, v, t_all, r, leading(r), t, squares_in, products, squares,
             shared_mem=((2 * STEP + NB) * pitch + 2 * STEP * wide) * item,
         )  # fmt: skip
-        turns, _ = qr_gpu(squares, "reduced")
-        end(steps, 256, turns, products, shared_mem=STEP * (wide + side) * item)
+        if not squares_out:
+            turns, _ = qr_gpu(squares, "reduced")
+            end(steps, 256, turns, products, shared_mem=STEP * (wide + side) * item)
         tiles = -(-r.shape[1] // NB) + -(-d.shape[1] // NB) + -(-len(q) // NB)
         apply(
             tiles, 256, products, r, leading(r), t, r.shape[1], over, leading(over), len(over), d, leading(d),
-            f, leading(f), d.shape[1], q, leading(q), own, leading(own), len(q),
-            shared_mem=(SIDE * pitch + buffers * SIDE * side) * item,
+            f, leading(f), d.shape[1], q, leading(q), own, leading(own), len(q), squares_in,
+            squares_out, shared_mem=(SIDE * pitch + buffers * SIDE * side) * item,
         )  # fmt: skip
 
 
