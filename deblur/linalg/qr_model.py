@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backend import Array, get_xp, is_cupy
+from ..backend import Array, asnumpy, get_xp, is_cupy
 from ..errors import SingularMatrixError
 from ._check import as_matrix, as_rhs
 from .qr import qr
@@ -24,7 +24,7 @@ from .qr_update import (
     remove_rows,
     rotations_are_faster,
 )
-from .triangular import solve_triangular
+from .triangular import solve_triangular, substitute
 
 __all__ = ["QRModel"]
 
@@ -167,10 +167,9 @@ class QRModel:
         SingularMatrixError
             If R is singular to rounding: A has dependent columns.
         """
-        r = self.r
-        xp, n = get_xp(r), len(r)
+        r, n = self.r, self.shape[1]
         if n:
-            diagonal = abs(xp.diagonal(r))
+            diagonal = abs(asnumpy(r.diagonal()))
             smallest, largest = int(diagonal.argmin()), float(diagonal.max())
             if not float(diagonal[smallest]) > max(self.shape) * float(np.finfo(r.dtype).eps) * largest:
                 raise SingularMatrixError(
@@ -178,7 +177,11 @@ class QRModel:
                     "remove that column, or use lstsq for the solution of minimum norm",
                     smallest,
                 )
-        return self._outward(_substitute(r, self._state.rd[:, n:]))
+        x = self._state.rd[:, n:].copy()
+        substitute(
+            r, x, lower=False
+        )  # the diagonal has been looked at: no second check, which a GPU would wait for
+        return self._outward(x)
 
     def residual(self) -> Array:
         """b − A x for the x of `solve`, (M,) or (M, S), computed from A itself."""
