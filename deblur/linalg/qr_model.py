@@ -23,6 +23,7 @@ from .qr_update import (
     remove_columns,
     remove_rows,
     rotations_are_faster,
+    unit_complement,
 )
 from .triangular import solve_triangular, substitute
 
@@ -257,9 +258,12 @@ class QRModel:
             if s.q is not None and self._rotates("remove_rows", p, gone):
                 return _with_fresh_d(a, b, qr_delete(s.q, self.r, int(gone[0]), p, check_finite=False))
             where = xp.asarray(gone)
-            unit = xp.zeros((m, p), s.rd.dtype)
-            unit[where, xp.arange(p)] = 1
-            z, w, c = self._complement(unit, where)
+            if s.q is not None:
+                z, w, c = unit_complement(s.q, where)
+            else:
+                unit = xp.zeros((m, p), s.rd.dtype)
+                unit[where, xp.arange(p)] = 1
+                z, w, c = self._complement(unit, where)
             q = None if s.q is None else _delete(xp.concatenate([s.q, w], axis=1), gone, 0)
             q, rd = remove_rows(q, self._extended(w), n, xp.concatenate([z, c]), triangular=True)
             return _State(a, b, q, rd)
@@ -388,8 +392,7 @@ class QRModel:
         """
         s = self._state
         if s.q is not None:
-            inside = None if units is None else s.q[units].T
-            return complement(u, s.q.__matmul__, s.q.T.__matmul__, s=inside)
+            return complement(u, s.q.__matmul__, s.q.T.__matmul__)
         a, r = s.a.matrix(), self.r
         parts = complement(
             u,

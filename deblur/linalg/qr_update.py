@@ -26,7 +26,7 @@ import numpy as np
 import scipy.linalg
 from scipy.linalg.lapack import get_lapack_funcs
 
-from ..backend import Array, get_xp, is_cupy
+from ..backend import Array, asnumpy, get_xp, is_cupy
 from .qr import qr
 from .triangular import gets
 
@@ -225,12 +225,11 @@ def qr_delete(
         return (Q[:, : n - p], R[: n - p]) if economic else (Q, R)
     if economic and m - p < n:
         Q, R, economic = *_completed(Q, R), False
-    z = Q[k : k + p].T
     if economic:
-        unit = xp.zeros((m, p), Q.dtype)
-        unit[k : k + p] = xp.eye(p, dtype=Q.dtype)
-        z, w, c = complement(unit, Q.__matmul__, Q.T.__matmul__, s=z)
+        z, w, c = unit_complement(Q, slice(k, k + p))
         Q, R, z = xp.hstack([Q, w]), xp.vstack([R, xp.zeros((p, n), R.dtype)]), xp.vstack([z, c])
+    else:
+        z = Q[k : k + p].T
     Q = xp.concatenate([Q[:k], Q[k + p :]])
     return remove_rows(Q, R, n, z, triangular=economic)
 
@@ -526,6 +525,32 @@ def complement(
         "orthogonalising against Q, or A R⁻¹ in its place, does not converge: it is far from orthonormal, "
         "as for an ill-conditioned A"
     )
+
+
+def unit_complement(q: Array, where: Any) -> tuple[Array, Array, Array]:
+    """`complement` of the unit vectors E of the rows `where` (a slice or indices) of Q.
+
+    E − QZᵀ, with Z those rows of Q, has the Gram matrix I − ZZᵀ. Where its Cholesky factor CᵀC is well
+    conditioned, W = (E − QZᵀ)C⁻¹ is orthonormal without a QR factorisation: one product, and on a GPU one wait.
+    """
+    xp = get_xp(q)
+    z = q[where]
+    p = len(z)
+    wide = z.astype(np.float64)
+    try:
+        lower = np.linalg.cholesky(np.eye(p) - asnumpy(wide @ wide.T))
+        inverse = np.linalg.inv(lower)
+        spread = float(np.linalg.norm(inverse, 1) * np.linalg.norm(inverse, np.inf))  # a bound of ‖C⁻¹‖₂²
+    except np.linalg.LinAlgError:
+        spread = np.inf
+    if spread <= 100:
+        turn = xp.asarray(inverse.T.astype(q.dtype))
+        w = q @ (z.T @ -turn)
+        w[where] += turn
+        return z.T, w, xp.asarray(lower.T.astype(q.dtype))
+    unit = xp.zeros((len(q), p), q.dtype)
+    unit[where] = xp.eye(p, dtype=q.dtype)
+    return complement(unit, q.__matmul__, q.T.__matmul__, s=z.T)
 
 
 # ---------------------------------------------------------------- the four updates
