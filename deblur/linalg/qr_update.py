@@ -585,9 +585,9 @@ def remove_columns(q: Array | None, r: Array, n: int, gone: np.ndarray) -> tuple
     kept, alive = _runs(gone, n), _runs(gone[gone < t], t)
     dead = _runs(np.setdiff1d(np.arange(t), gone), t)
     order = [*alive, *dead, slice(t, rows)]
-    r = _gather(_gather(r, order, 0), [*kept, slice(n, r.shape[1])], 1)
+    r = _gather(r, order, [*kept, slice(n, r.shape[1])])
     if q is not None:
-        q = _gather(q, order, 1)
+        q = _gather(q, [slice(0, len(q))], order)
     stop, n = sum(s.stop - s.start for s in alive), n - len(gone)
     up = slice(stop, t)
     sweep_down(r[k:stop, k:], r[up, k:], _columns(q, slice(k, stop)), _columns(q, up))
@@ -648,6 +648,19 @@ def _runs(gone: np.ndarray, n: int) -> list[slice]:
     return [slice(a + 1, b) for a, b in itertools.pairwise(edges) if b > a + 1]
 
 
-def _gather(a: Array, parts: list[slice], axis: int) -> Array:
-    """Slices of `a` along `axis`, put together in a new array."""
-    return get_xp(a).concatenate([a[part] if axis == 0 else a[:, part] for part in parts], axis=axis)
+def _gather(a: Array, rows: list[slice], columns: list[slice]) -> Array:
+    """A new array of these rows and columns of `a`, in this order, copied once."""
+    xp = get_xp(a)
+    if len(rows) * len(columns) > 16:
+        index = [np.concatenate([np.arange(s.start, s.stop) for s in parts]) for parts in (rows, columns)]
+        return xp.ascontiguousarray(a[xp.asarray(index[0])[:, None], xp.asarray(index[1])])
+    new = xp.empty([sum(s.stop - s.start for s in parts) for parts in (rows, columns)], a.dtype)
+    i = 0
+    for row in rows:
+        j, below = 0, i + row.stop - row.start
+        for column in columns:
+            right = j + column.stop - column.start
+            new[i:below, j:right] = a[row, column]
+            j = right
+        i = below
+    return new
