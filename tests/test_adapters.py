@@ -16,7 +16,7 @@ from deblur.compare.adapters import base
 from deblur.compare.cases import Task
 
 CONTESTANTS = adapters.contestants()
-OUTSIDE = [name for name, c in CONTESTANTS.items() if c.module]
+OUTSIDE = [name for name, c in CONTESTANTS.items() if c.module and c.family != "deblur"]
 
 
 # Other people's packages warn as they like.
