@@ -68,14 +68,16 @@ def test_stein_estimates_the_true_risk(method, lam):
 
 
 def test_hidden_pixels_have_no_degrees_of_freedom():
-    blur, g, _ = blurred(0.01)
-    weights = np.ones((1, 1, *g.shape))
-    weights[..., ::2] = 0
-    problem = VariationalProblem(blur, "tv", weights=weights)
-    spoiled = np.where(weights[0, 0] > 0, g, 0.5)
-    looks = [tuning._Observer(problem, x[None, None], "gcv", 1e-4).look(1e-3) for x in (g, spoiled)]
-    assert abs(looks[0].degrees - looks[1].degrees) <= 1e-3
-    assert abs(looks[0].mean_square - looks[1].mean_square) <= 1e-3 * looks[0].mean_square
+    blur, g, _ = blurred(0.01, "zero", 24)
+    lam = 0.01
+    visible = np.ones(g.shape)
+    visible[::2] = 0
+    problem = VariationalProblem(blur, "identity", weights=visible[None, None])
+    spoiled = np.where(visible > 0, g, 0.5)
+    found = tuning._Observer(problem, spoiled[None, None], "gcv", 1e-4).look(lam).degrees
+    h = blur.to_dense()[visible.reshape(-1) > 0]
+    influence = h @ np.linalg.solve(h.T @ h + lam * np.eye(h.shape[1]), h.T)
+    assert abs(found - np.trace(influence) / len(h)) <= 0.06  # three times its scatter for so few pixels
 
 
 def test_white_noise_is_white_and_blurred_noise_is_not():
