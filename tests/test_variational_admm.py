@@ -398,14 +398,21 @@ def test_a_solution_of_a_stack_serves_its_first_frames(rng):
     assert np.abs(one.scene - both.scene[:1]).max() <= 1e-3
 
 
-@pytest.mark.parametrize("boundary", ["zero", "unknown", "reflect"])
-def test_a_small_lambda_is_no_trap(rng, boundary):
+@pytest.mark.parametrize("boundary", ["zero", "unknown"])
+def test_a_small_lambda_is_no_trap(boundary):
     """Without noise and with λ next to nothing, a tolerance met early must not mean an image far from the minimiser."""
-    psf = deblur.psf.camera_shake(7, 1)
-    sharp = deblur.data.load("camera64")
-    g = deblur.degrade(sharp, psf, boundary=boundary)[None, None]
-    blur = Blur(psf, g.shape[2:], boundary)
-    problem = VariationalProblem(blur, "tv", 1e-5, max_iterations=3000)
-    found, tight = solve(problem, g), solve(replace(problem, rtol=1e-5), g)
-    least = objective(problem, g, tight.scene)
-    assert objective(problem, g, found.scene) <= 1.05 * least
+    psf = deblur.psf.camera_shake(9, 1)
+    g = deblur.degrade(deblur.data.load("camera64"), psf, boundary=boundary)[None, None]
+    problem = VariationalProblem(Blur(psf, g.shape[2:], boundary), "tv", 1e-6, max_iterations=1000)
+    found, tight = solve(problem, g), solve(replace(problem, rtol=1e-4), g)
+    assert objective(problem, g, found.scene) <= 1.02 * objective(problem, g, tight.scene)
+
+
+def test_penalties_of_the_prior_move_with_lambda(rng):
+    blur = Blur(PSF, (16, 15), "unknown")
+    g = blur.forward(scene_like(rng, blur.scene_shape))[None, None]
+    problem = VariationalProblem(blur, "tv", 1e-2, max_iterations=5)
+    first = solve(problem, g)
+    second = solve(replace(problem, lam=2e-3), g, first)
+    assert second.state.penalties[0].rho == pytest.approx(first.state.penalties[0].rho / 5)
+    assert second.state.data.rho == first.state.data.rho

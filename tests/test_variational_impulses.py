@@ -64,6 +64,14 @@ def test_true_black_and_white_areas_are_no_impulses(rng):
         assert detect(as_8_bit(g)).sum() == 0
 
 
+@pytest.mark.parametrize("name", ["camera", "cat"])
+def test_clipping_and_noise_together_are_no_impulses(name):
+    for low, high in ((0.0, 1.0), (0.2, 0.8), (0.1, 0.6)):
+        g = np.clip(blurred(name, PSFS["gaussian"], 0.04), low, high)
+        assert detect(g).sum() == 0
+        assert detect(as_8_bit(g)).sum() == 0
+
+
 def test_dead_pixels_of_any_value_and_pairs(rng):
     g = blurred("camera", PSFS["gaussian"], 0.005)
     dead = np.zeros(g.shape, bool)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from types import ModuleType
+
 import numpy as np
 
 from ..backend import Array, asnumpy, check_finite, get_xp
 
 _NEIGHBOURS = [(i, j) for i in (0, 1, 2) for j in (0, 1, 2) if (i, j) != (1, 1)]
+_WINDOW = 7  # pixels a side in which the scatter is taken
+_CLIPPED = 0.3  # share of clipped pixels in it from which on it shows none
 _FAR, _FAR_EXTREME = 10.0, 4.0  # times the local scatter that a pixel must stand off; at the frame's ends
 _FLOOR, _FLOOR_EXTREME = 0.08, 0.02  # least distance, as a part of the frame's range
 _CLUSTER = 3  # so many others of its value an impulse may have about it
@@ -75,9 +80,10 @@ def _detect(g: Array) -> Array:
     alike = (abs(around - g) <= 1e-6 * size).sum(axis=0)
     around.sort(axis=0)
     distance = xp.maximum(g - around[-2], around[1] - g)
-    scatter = _median(abs(g - 0.5 * (around[3] + around[4])), 7) / 0.6745
+    scatter = _median(abs(g - 0.5 * (around[3] + around[4])), _WINDOW) / 0.6745
     # Where the frame is clipped there is no scatter to be seen, and noise at the edge of the clipped area.
-    scatter = xp.maximum(scatter, xp.median(scatter))
+    measured = scatter[_mean(((g == low) | (g == high)).astype(g.dtype), _WINDOW) < _CLIPPED]
+    scatter = xp.maximum(scatter, xp.median(measured) if measured.size else scatter.max())
     found = _set_values(g, alike)
     # Once set values have been found, impulses of another kind are unlikely: they have to stand out more clearly.
     far = _FAR * (_STRICTER if bool(found.any()) else 1.0)
@@ -144,8 +150,12 @@ def _apart(values: np.ndarray) -> bool:
 
 
 def _median(x: Array, size: int) -> Array:
-    if get_xp(x) is np:
-        from scipy.ndimage import median_filter
-    else:
-        from cupyx.scipy.ndimage import median_filter
-    return median_filter(x, size=size, mode="reflect")
+    return _filters(x).median_filter(x, size=size, mode="reflect")
+
+
+def _mean(x: Array, size: int) -> Array:
+    return _filters(x).uniform_filter(x, size=size, mode="reflect")
+
+
+def _filters(x: Array) -> ModuleType:
+    return import_module("scipy.ndimage" if get_xp(x) is np else "cupyx.scipy.ndimage")
