@@ -39,7 +39,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import scipy.fft
 
-from ..backend import Array, get_fft, require_memory
+from ..backend import Array, get_fft, get_xp, require_memory
 from ..blur import Blur
 from ..errors import ConvergenceError
 from ..solvers.spectrum import all_cores, quadrant
@@ -593,8 +593,8 @@ def _store(a: Array, u: Array, t: Array, q: Array, new: Array) -> list:
 
 
 def _square(x: Array) -> Array:
-    # vdot on what is contiguous needs no temporary.
-    return (x.reshape(-1) @ x.reshape(-1)) if x.flags.c_contiguous else (x * x).sum()
+    # Not BLAS's dot: from 10000 elements on it starts threads of its own, which wait for ours and ours for them.
+    return get_xp(x).einsum("cij,cij->", x, x)
 
 
 def _total(blocks: list) -> list:
