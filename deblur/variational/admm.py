@@ -238,7 +238,7 @@ def domain_of(problem: VariationalProblem) -> _FourierDomain | _CosineDomain:
 class _Runner:
     """Runs a pixelwise step on blocks of rows that stay in a core's cache, on all cores; on a GPU at once."""
 
-    _BLOCK = 1 << 16  # bytes of one array in one block
+    _BLOCK = 1 << 19  # bytes of one array in one block
 
     def __init__(self, problem: VariationalProblem, shape: tuple[int, ...]) -> None:
         frames, channels, _, cols = shape
