@@ -58,7 +58,9 @@ _STEP = math.log(2.0)
 _FLOOR, _CEILING = 1e-6, 1e2  # the range of λ, over the standard deviation of the image where R is a norm
 _MOST = 14  # values of λ looked at
 _RTOL = 1e-2  # of the solutions on the way: where a rule's minimum lies they tell as well as exact ones
-_SCENE = 0.8  # the best λ for the scene over that for the blurred scene, which "gcv" and "sure" look for; for norms
+# The best λ for the scene over that for the blurred scene, which "gcv" and "sure" look for, where R is a norm; and
+# for the collaborative filter, whose pilot may be smoother than the best picture.
+_SCENE, _SCENE_OF_PILOT = 0.65, 0.8
 _CLIP = 3.0  # median absolute residuals of a standard deviation beyond which an outlier is cut off
 
 
@@ -398,10 +400,11 @@ def choose_lambda(
         )
     else:
         nu, source = (noise if problem.data == "poisson" else noise**2), "given"
-    # The pilot of the collaborative filter may be smoother than the best picture, and judges by the data alone.
-    factor = _SCENE if rule in ("gcv", "sure") and not _quadratic(problem) else 1.0
+    predictive = rule in ("gcv", "sure") and not _quadratic(problem)
+    factor = _SCENE if predictive else 1.0
     if problem.method == "collaborative":
-        problem, factor = collaborative.pilot_problem(problem), 1.0
+        problem = collaborative.pilot_problem(problem)
+        factor = _SCENE_OF_PILOT if predictive else 1.0
     size = float(abs(g).max()) or 1.0
     floor = (1e-4 if problem.data != "poisson" else 1e-8) * size
     observer = _Observer(problem, g, rule, max(nu, floor**2 if problem.data != "poisson" else floor))
