@@ -11,20 +11,21 @@
 //         up, and the same reflections on [S; R], S starting with zeros. Each leaves a full block on R's diagonal,
 //         which a small QR makes triangular again. Z is Q'u of added columns, or the removed rows of Q, transposed.
 //
-//   qr_down_ROWS   the whole of `down` in one launch, for p <= 8 * ROWS. grid = panels + right-hand sides / NB +
-//                  rows of Q / NB, block = THREADS. A block keeps the U-part of its NB columns in shared memory and
-//                  applies the panels to them as they are finished, in order; a block that owns a panel then factors
-//                  it and publishes V and T. Blocks take their tiles by ticket, and wait for lower tickets only, so
-//                  that it does not matter how many run at once.
+//   qr_down_ROWS   the whole of `down` in one launch, for p <= 8 * ROWS. grid = tiles of NB columns of R and of the
+//                  right-hand sides and of NB rows of Q, block = THREADS. One block factors all panels, one after the
+//                  other; the others keep the U-part of their tile in shared memory and apply the panels to it as they
+//                  are published, and a tile of R is handed over to the first block when only the last panel before it
+//                  is missing. Tiles are given out by ticket, and wait for lower tickets only, so that it does not
+//                  matter how many blocks run at once.
 //   qr_up_chain    V and T of every step of `up`. grid = 1, block = THREADS.
-//   qr_up_open     I - V T' V' written out, SIDE x SIDE, and its effect on the diagonal block. grid = steps, block = 256.
+//   qr_up_open     I - V T' V' written out, and what it makes of the diagonal block. grid = steps, block = 256.
 //   qr_up_close    the same with the diagonal block's own reflections behind it. grid = steps, block = 256.
 //   qr_up_sweep    products with these, every tile of NB columns (or rows of Q) by itself. grid = tiles, block = 256.
 //
 // Cost. `down` takes 2 p n^2 operations on R and 4 p n m on Q and moves R (and Q) once in and once out of memory, but
-// its n reflections follow one another: what counts is the time of one. Lane q of every warp has column q of the
-// panel, a few rows a warp, so that inner products need no exchange inside a warp, and one barrier between warps.
-// `up` has a chain of p reflections for each STEP rows, and takes 2 SIDE^2 operations a column and step otherwise.
+// its n reflections follow one another: what counts is the time of one. Lane q of a warp has column q of the panel,
+// so that inner products need no exchange inside a warp, and one barrier between warps. `up` has a chain of p
+// reflections for each STEP rows, and takes 2 SIDE^2 operations a column and step otherwise.
 
 constexpr real NEGLIGIBLE = REAL_IS_FLOAT ? 1e-30 : 1e-290;  // a tail's squared norm, against columns of size 1
 constexpr int NB = 32;                // columns of a panel, and of a tile
@@ -72,7 +73,8 @@ __device__ __forceinline__ real better_root(real x, real y) {
 }
 __device__ __forceinline__ real better_reciprocal(real x, real y) {
     const real error = multiply_add(-x, y, real(1));
-    return REAL_IS_FLOAT ? multiply_add(y, error, y) : multiply_add(y * error, multiply_add(error, error, 1 + error), y);
+    if (REAL_IS_FLOAT) return multiply_add(y, error, y);
+    return multiply_add(y * error, multiply_add(error, error, 1 + error), y);
 }
 
 template <int COUNT> __device__ __forceinline__ void load_row(real (&x)[COUNT], const real* from) {
@@ -115,8 +117,8 @@ template <int COUNT> __device__ __forceinline__ void store_row_if(bool chosen, r
 
 // ---------------------------------------------------------------- one panel
 
-// A panel of WARPS * ROWS rows is held in registers by half of the warps: each inner product is then a sum of four parts.
-// The next warp takes the notes: what becomes of the triangle, and what T needs.
+// A panel of WARPS * ROWS rows is held in registers by half of the warps: each inner product is then a sum of four
+// parts. The next warp takes the notes: what becomes of the triangle, and what T needs.
 constexpr int HOLDERS = 4;
 constexpr int NOTER = HOLDERS;
 template <int ROWS> constexpr int HELD = WARPS * ROWS / HOLDERS;  // rows to a thread
@@ -126,7 +128,7 @@ template <int ROWS> struct Panel {
     alignas(16) real turned_t[NB][PITCH];  // T transposed: row k is T's column k
     alignas(16) real gram[NB][PITCH];      // [k][j] = v_j'v_k for j < k
     alignas(16) real product[NB / 2][NB / 2 + VECTOR];
-    alignas(16) real sums[2][HOLDERS][NB];  // of each warp; two sets, so that one barrier a column is enough
+    alignas(16) real sums[2][NB][HOLDERS];  // of each warp; two sets, so that one barrier a column is enough
     alignas(16) real largest[WARPS][NB];
     alignas(16) real pivot[2][HOLDERS][HELD<ROWS>];  // the column in work, and the next one
     real tau[NB];
@@ -169,7 +171,8 @@ template <int ROWS> __device__ __forceinline__ void build_t(int columns, Panel<R
             real sum[2] = {0, 0};
 #pragma unroll 8
             for (int k = 0; k < size; ++k)
-                sum[k % 2] = multiply_add(s.turned_t[first + k][first + i], s.product[(NB / 2 - size) * pair + k][c], sum[k % 2]);
+                sum[k % 2] = multiply_add(s.turned_t[first + k][first + i],
+                                          s.product[(NB / 2 - size) * pair + k][c], sum[k % 2]);
             s.turned_t[second + c][first + i] = -(sum[0] + sum[1]);
         }
         __syncthreads();
@@ -218,35 +221,40 @@ __device__ __forceinline__ void factor(real (&x)[HELD<ROWS>], int columns, Panel
     __syncthreads();
 
     if (warp <= NOTER) {
-        constexpr bool KEEPS = COUNT * sizeof(real) <= 128;  // the pivot, in registers, from its first use to its second
-        real own = 0;                                        // what makes v of this lane's column, once it is finished
+        // The column in work comes from its lane: few rows by exchange, more through shared memory.
+        constexpr bool EXCHANGES = COUNT * sizeof(real) <= 64, KEEPS = COUNT * sizeof(real) <= 128;
+        real own = 0;  // what makes v of this lane's column, once it is finished
         real entry = s.corner[0][lane], alpha = s.corner[0][0];
 #pragma unroll 1
         for (int k = 0; k < columns; ++k) {
             const int set = k & 1;
+            const int next = minimum(k + 1, NB - 1);
+            const real next_entry = s.corner[next][lane], next_alpha = s.corner[next][next];
             real pivot[KEEPS ? COUNT : VECTOR];
             if (holds) {
                 real dot[4] = {0, 0, 0, 0};  // four chains of additions hide each other's latency
 #pragma unroll
                 for (int i = 0; i < COUNT; i += VECTOR) {
                     real part[VECTOR];
-                    load_row(part, &s.pivot[set][warp][i]);
+                    if (!EXCHANGES) load_row(part, &s.pivot[set][warp][i]);
 #pragma unroll
                     for (int j = 0; j < VECTOR; ++j) {
+                        if (EXCHANGES) part[j] = __shfl_sync(FULL_WARP, x[i + j], k);
                         dot[(i + j) % 4] = multiply_add(part[j], x[i + j], dot[(i + j) % 4]);
                         if (KEEPS) pivot[i + j] = part[j];
                     }
                 }
-                s.sums[set][warp][lane] = (dot[0] + dot[1]) + (dot[2] + dot[3]);
+                s.sums[set][lane][warp] = (dot[0] + dot[1]) + (dot[2] + dot[3]);
             }
             asm volatile("bar.sync 1, %0;" ::"n"(32 * (HOLDERS + 1)) : "memory");
-            const real(&sums)[HOLDERS][NB] = s.sums[set];
-            const real tail = (sums[0][k] + sums[1][k]) + (sums[2][k] + sums[3][k]);
-            const real sum = (sums[0][lane] + sums[1][lane]) + (sums[2][lane] + sums[3][lane]);
-            const int next = minimum(k + 1, NB - 1);
-            const real next_entry = s.corner[next][lane], next_alpha = s.corner[next][next];
+            real theirs[HOLDERS], mine[HOLDERS];
+            load_row(theirs, s.sums[set][k]);
+            load_row(mine, s.sums[set][lane]);
+            const real tail = (theirs[0] + theirs[1]) + (theirs[2] + theirs[3]);
+            const real sum = (mine[0] + mine[1]) + (mine[2] + mine[3]);
             // The reciprocal starts from the rough root, and is made exact with the exact one.
-            const real square = multiply_add(alpha, alpha, tail), size_of_alpha = absolute(alpha), rough = rough_root(square);
+            const real square = multiply_add(alpha, alpha, tail), size_of_alpha = absolute(alpha);
+            const real rough = rough_root(square);
             real inverse = rough_reciprocal(multiply_add(square, rough, size_of_alpha));
             real root = better_root(square, rough);
             const real norm = square * root;
@@ -269,8 +277,10 @@ __device__ __forceinline__ void factor(real (&x)[HELD<ROWS>], int columns, Panel
                     for (int j = 0; j < VECTOR; ++j)
                         x[i + j] = multiply_add(KEEPS ? pivot[i + j] : part[j], factor, x[i + j]);
                 }
-                store_row_if(lane == k + 1, s.pivot[set ^ 1][warp], x);
-                __syncwarp();
+                if (!EXCHANGES) {
+                    store_row_if(lane == k + 1, s.pivot[set ^ 1][warp], x);
+                    __syncwarp();
+                }
             } else {
                 s.gram[k][lane] = inverse * own * sum;  // of lanes from k on it is not read
                 s.tau[k] = tau;
