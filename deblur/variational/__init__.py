@@ -74,7 +74,9 @@ METHODS: dict[str, VariationalMethod] = {
         VariationalMethod("tv-aniso", "λ Σ|∂₁f| + |∂₂f|, total variation along the axes", "admm"),
         VariationalMethod("tv2", "λ Σ(|∇f| + |∇²f|), edges without staircases", "admm"),
         VariationalMethod(
-            "collaborative", "tv, then groups of similar patches: the best pictures, for longer", "collaborative"
+            "collaborative",
+            "tv, then groups of similar patches: the best pictures, for longer",
+            "collaborative",
         ),
         VariationalMethod("pnp", "any denoiser as the prior (plug and play)", "admm"),
         VariationalMethod(

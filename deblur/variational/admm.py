@@ -9,7 +9,7 @@ there. The frame, the mask and the weights are part of the pixelwise step for v:
 K x in the frame is H f exactly [1]_, [2]_. So nothing is assumed of the scene beyond the frame (boundary "unknown").
 For "zero", z is held at 0 there. Differences that would reach out of the scene are free likewise. With a mirrored
 boundary ("reflect", "antireflect") x is the scene itself, the transform is the cosine's, and H enters by conjugate
-gradients that it preconditions; for a PSF symmetric along both axes and "reflect" the first of them is exact.
+gradients that it preconditions; for "reflect" and a PSF symmetric along both axes it is one division there too.
 
 One iteration, in scaled form with penalties ρ [3]_: x solves the normal equations of all splits; each copy is the
 proximal map of what x shows it, over-relaxed, plus its running sum of residuals.
@@ -51,7 +51,7 @@ MAX_ITERATIONS = 500
 _RELAXATION = 1.8
 
 # Penalties, in units that make them free of the image's scale. They decide how many iterations it takes, not
-# what is found; ``benchmarks/bench_variational.py`` measures both.
+# what is found; ``benchmarks/bench_variational_speed.py`` measures both.
 _RHO_DATA = 0.1  # over the data term's curvature
 _RHO_PRIOR = 2.0  # over λ / (standard deviation of the image)
 _RHO_BOX = 0.03

@@ -84,11 +84,6 @@ class DataTerm:
         step = w / (w + rho)
         return q - xp.clip(e * step, -(w / rho) * self.delta, (w / rho) * self.delta)
 
-    def gradient(self, v: Array, g: Array, w: Array | float = 1.0) -> Array:
-        """∂D/∂v of the smooth terms, "gaussian" and "huber"."""
-        e = v + self.background - g
-        return w * (e if self.name == "gaussian" else get_xp(v).clip(e, -self.delta, self.delta))
-
 
 DATA_TERMS = ("gaussian", "poisson", "l1", "huber")
 
