@@ -282,7 +282,8 @@ def _check_independent(c: Array, u: Array, rcond: float) -> None:
     size = xp.linalg.norm(u[:, : c.shape[1]], axis=0)
     sine = abs(xp.diagonal(c)) / xp.where(size == 0, 1, size)
     # [Q, u/‖u‖] has the singular values √(1 ± cos), and 1.
-    reciprocal = float((sine / (1 + xp.sqrt(1 - xp.minimum(sine, 1) ** 2))).min(initial=1))
+    found = sine / (1 + xp.sqrt(1 - xp.minimum(sine, 1) ** 2))
+    reciprocal = float(found.min()) if found.size else 1.0
     if not reciprocal >= rcond:
         raise np.linalg.LinAlgError(
             f"a column of u lies in the span of Q: [Q, u/‖u‖] has the reciprocal condition number "
