@@ -40,6 +40,8 @@ def sweeps(scale: float) -> Iterator[tuple[int, str, int, int, int, int]]:
         yield 8, "add_columns", size(10000), size(2000), size(p), size(2000)
     for m in (2000, 4000, 8000, 16000):
         yield 9, "remove_columns", size(m), size(2000), size(200), size(1000)
+    for m in (8000, 16000, 32000):
+        yield 9, "remove_columns", size(m), size(4000), size(200), size(3600)
     for k, p in itertools.product((0, 0.5, 0.9, 1), (1, 100, 400, 1000)):
         n = size(4000)
         if n * k <= n - size(p) or k == 1:  # 1: the last ones
