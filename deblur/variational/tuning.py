@@ -55,9 +55,11 @@ _KAPPA = (
     0.5  # λ R/(ν N) at the start of the search, a little above what is usual: solutions start best from above
 )
 _STEP = math.log(2.0)
-_FLOOR, _CEILING = 1e-6, 1e2  # the range of λ, over the standard deviation of the image where R is a norm
+_FLOOR, _CEILING = 1e-7, 1e2  # the range of λ, over the standard deviation of the image where R is a norm
 _MOST = 14  # values of λ looked at
-_RTOL = 1e-2  # of the solutions on the way: where a rule's minimum lies they tell as well as exact ones
+# Relative residual of the solutions on the way: where a rule's minimum lies a loose one tells as well as an exact one,
+# if only what is left unsolved is small beside the noise.
+_RTOL, _RTOL_LEAST, _RTOL_OF_NOISE = 1e-2, 5e-4, 0.2
 # The best λ for the scene over that for the blurred scene, which "gcv" and "sure" look for, where R is a norm; and
 # for the collaborative filter, whose pilot may be smoother than the best picture.
 _SCENE, _SCENE_OF_PILOT = 0.65, 0.8
@@ -184,9 +186,6 @@ class _Observer:
     def __init__(self, problem: VariationalProblem, g: Array, rule: str, nu: float) -> None:
         xp = problem.xp
         self.problem = replace(problem, callback=None, max_iterations=None)
-        if not linear(problem):  # conjugate gradients stopped early are a regularisation of their own
-            rtol = _RTOL if problem.rtol is None else max(problem.rtol, _RTOL)
-            self.problem = replace(self.problem, rtol=rtol)
         self.rule, self.nu = rule, nu
         self.frames = len(g)
         w = xp.ones((1, 1, 1, 1), g.dtype) if problem.weights is None else xp.asarray(problem.weights)
@@ -212,21 +211,28 @@ class _Observer:
                 self.problem = replace(self.problem, weights=weights)
         self.seen: dict[float, _Look] = {}
         self.last: Solution | None = None
+        self._last_lam, self._level = 0.0, nu
 
     def look(self, lam: float) -> _Look:
         """Solve for λ, from the solution before."""
         if lam in self.seen:
             return self.seen[lam]
         problem, k, xp = self.problem, self.frames, self.problem.xp
-        solution = METHODS[problem.method].solve(replace(problem, lam=lam), self.stack, self.last)
-        self.last = solution
+        # A solution from above is a start; one from below solves the larger λ's problem to a loose tolerance as it is.
+        start = self.last if lam < self._last_lam else None
+        if not linear(problem):  # conjugate gradients stopped early are a regularisation of their own
+            noise = math.sqrt(self._level * (float(abs(self.g).mean()) if problem.data == "poisson" else 1.0))
+            rtol = min(max(_RTOL_OF_NOISE * noise / self.scale, _RTOL_LEAST), _RTOL)
+            problem = replace(problem, rtol=rtol)
+        solution = METHODS[problem.method].solve(replace(problem, lam=lam), self.stack, start)
+        self.last, self._last_lam = solution, lam
         seen = problem.blur.forward(solution.scene) + problem.background
         difference = self.g - seen[:k]
         variance = (
             xp.maximum(seen[:k], 1e-3 * float(abs(self.g).mean())) if problem.data == "poisson" else 1.0
         )
         e = difference * xp.sqrt(self.w / variance)
-        mean_square = float(xp.sum(e * e, dtype=np.float64)) / self.pixels
+        mean_square = self._level = float(xp.sum(e * e, dtype=np.float64)) / self.pixels
         degrees = white = math.nan
         if self.needs_degrees:
             # Σ b (Hf(g + b) − Hf(g)) with b's own size divided out pixel by pixel
