@@ -11,7 +11,7 @@ import deblur
 from deblur.backend import asnumpy
 from deblur.blur import Blur
 from deblur.metrics import psnr
-from deblur.variational import METHODS, tuning
+from deblur.variational import METHODS, denoisers, tuning
 from deblur.variational.problem import VariationalProblem
 
 PSF = deblur.psf.gaussian(7, 1.2)
@@ -200,6 +200,16 @@ def test_the_collaborative_filter_is_tuned_by_its_pilot():
     ours = tuning.choose_lambda(VariationalProblem(blur, "collaborative"), g[None, None])
     pilot = tuning.choose_lambda(VariationalProblem(blur, "tv"), g[None, None])
     np.testing.assert_array_equal(ours.lambdas, pilot.lambdas)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.03])
+def test_plug_and_play_is_tuned_without_a_solution(noise):
+    blur, g, truth = blurred(noise)
+    problem = VariationalProblem(blur, "pnp", denoiser=denoisers.get("collaborative"))
+    choice = tuning.choose_lambda(problem, g[None, None])
+    assert choice.solution is None
+    f = METHODS["pnp"].solve(replace(problem, lam=choice.lam), g[None, None]).scene[0, 0]
+    assert psnr(truth, f[blur.crop]) > psnr(truth, g) + 1
 
 
 # ---------------------------------------------------------------- bad input

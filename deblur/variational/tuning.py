@@ -17,7 +17,8 @@ freedom A = Σ ∂(Hf_λ)_i/∂g_i that f_λ spends on following the data,
 A is measured, for no formula gives it for every term: the data are shaken by a random sign pattern small beside
 the noise, and A is how far the solution follows [7]_; both are solved together, as one stack. ``auto`` is
 ``sure`` where the noise is given, ``whiteness`` for the data terms "l1" and "huber", whose residual has no
-variance to speak of (outliers are clipped before it is judged), and ``gcv`` otherwise.
+variance to speak of (outliers are clipped before it is judged), and ``gcv`` otherwise. For "pnp" λ follows the
+noise's variance, whatever the rule: solutions take too long to look at several.
 ``benchmarks/bench_variational.py`` measures what each loses against the best λ.
 
 The search begins at λ = κν N/R(f), where a prior exp(−λR/ν) of so large a penalty would put it [8]_, walks in
@@ -63,6 +64,10 @@ _RTOL, _RTOL_LEAST, _RTOL_OF_NOISE = 1e-2, 5e-4, 0.2
 # The best λ for the scene over that for the blurred scene, which "gcv" and "sure" look for, where R is a norm; and
 # for the collaborative filter, whose pilot may be smoother than the best picture.
 _SCENE, _SCENE_OF_PILOT = 0.65, 0.8
+_OF_NOISE, _LEAST_NOISE = (
+    0.5,
+    2e-3,
+)  # λ of plug and play over the variance of the noise, which is at least this
 _CLIP = 3.0  # median absolute residuals of a standard deviation beyond which an outlier is cut off
 
 
@@ -411,6 +416,8 @@ def choose_lambda(
     if problem.method == "collaborative":
         problem = collaborative.pilot_problem(problem)
         factor = _SCENE_OF_PILOT if predictive else 1.0
+    if problem.method == "pnp":
+        return _strength(problem, g, nu, noise)
     size = float(abs(g).max()) or 1.0
     floor = (1e-4 if problem.data != "poisson" else 1e-8) * size
     observer = _Observer(problem, g, rule, max(nu, floor**2 if problem.data != "poisson" else floor))
@@ -441,6 +448,33 @@ def choose_lambda(
         values=np.array([observer.value(look.lam) for look in looks]),
         degrees=np.array([look.degrees for look in looks]),
         solution=None if observer.last is None else first_frames(observer.last, len(g)),
+    )
+
+
+def _strength(problem: VariationalProblem, g: Array, nu: float, noise: float | None) -> TunedChoice:
+    """λ for plug and play, whose solutions take too long to look at many: the denoiser's strength follows the noise."""
+    size = float(abs(g).max()) or 1.0
+    # With less noise than this the schedule would end before the data have been followed.
+    lam = _OF_NOISE * max(
+        nu, _LEAST_NOISE * size if problem.data == "poisson" else (_LEAST_NOISE * size) ** 2
+    )
+    used, source = (
+        nu if problem.data == "poisson" else math.sqrt(nu),
+        "estimated" if noise is None else "given",
+    )
+    what = "gain" if problem.data == "poisson" else "standard deviation"
+    return TunedChoice(
+        lam=lam,
+        rule="discrepancy",
+        reason=(
+            f"λ = {lam:.3g} lets the denoiser end at the strength of the noise ({what} {used:.3g}, {source})"
+        ),
+        remark="",
+        noise=used,
+        noise_source=source,
+        lambdas=np.array([lam]),
+        values=np.array([math.nan]),
+        degrees=np.array([math.nan]),
     )
 
 
