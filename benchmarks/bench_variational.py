@@ -1,15 +1,15 @@
 """The variational methods beside the peers, on 24 photographs made worse in six ways; see variational_cases.py.
 
-    python benchmarks/bench_variational.py [--quick] [--peers] [--scico FILE] [--workers N]
+    python benchmarks/bench_variational.py [--quick] [--pnp] [--peers] [--scico FILE] [--workers N]
 
 For each case, in dB: the blurred image; every peer at its own best parameter, found with the truth at hand
 (`unsupervised_wiener`, which has none, as it is); ours with no number given (the noise's kind is named where it is
 impulses or photons: mask="auto", data="poisson"); ours at the best λ. Writes benchmarks/results/variational.json.
 
 The peers' figures are kept in benchmarks/results/variational_peers.json, so that ours can be run again without them:
---peers measures them anew, --scico takes in what peer_scico.py wrote. Ours take about 20 minutes on one core, the
-peers 5. Speed, impulses and the thesis's table have scripts of their own: bench_variational_speed.py,
-bench_impulses.py, bench_table_mse.py.
+--peers measures them anew, --scico takes in what peer_scico.py wrote. Ours take about 15 minutes on one core, the
+peers 5, and plug and play (--pnp) 30 more. Speed, impulses and the thesis's table have scripts of their own:
+bench_variational_speed.py, bench_impulses.py, bench_table_mse.py.
 """
 
 from __future__ import annotations
@@ -235,6 +235,42 @@ def ours_of(at: int, size: int) -> dict[str, Any]:
     return row
 
 
+def plug_and_play_of(at: int, size: int) -> dict[str, Any]:
+    """One case with the collaborative filter as a denoiser, with no number given and at λ half and twice as large."""
+    case = cases(size)[at]
+    blur, g, truth = case.make()
+    said = hints(case) | {
+        "method": "pnp",
+        "denoiser": "collaborative",
+        "boundary": case.boundary,
+        "check": False,
+    }
+    if "data" in said:
+        g = np.maximum(g, 0)
+    start = time.perf_counter()
+    result = deblur.solve(g, blur.psf, **said)
+    took = time.perf_counter() - start
+    tried = {1.0: score(truth, result.image)}
+    for factor in (0.5, 2.0):
+        tried[factor] = score(truth, deblur.solve(g, blur.psf, factor * result.lam, **said).image)
+    best = max(tried, key=tried.__getitem__)
+    return {
+        "case": str(case),
+        "noise": case.noise,
+        "input": score(truth, g),
+        "automatic": {"psnr": tried[1.0], "lam": result.lam, "seconds": took},
+        "best λ": {"psnr": tried[best], "lam": best * result.lam},
+    }
+
+
+def plug_and_play(options: argparse.Namespace, count: int) -> dict[str, Any]:
+    rows = _each(plug_and_play_of, count, options, "pnp")
+    means = {label: float(np.mean([row[label]["psnr"] for row in rows])) for label in ("automatic", "best λ")}
+    gain = min(row["automatic"]["psnr"] - row["input"] for row in rows)
+    seconds = float(np.median([row["automatic"]["seconds"] for row in rows]))
+    return {"mean_psnr_db": means, "worst_gain_over_input_db": gain, "median_s": seconds, "cases": rows}
+
+
 def quality(options: argparse.Namespace, count: int) -> dict[str, Any]:
     rows = _each(ours_of, count, options, "ours")
     peers = peer_table()
@@ -337,6 +373,7 @@ def main() -> None:
     parser.add_argument("--peers", action="store_true", help="measure the peers anew, before the rest")
     parser.add_argument("--peers-only", action="store_true", help="stop after the peers")
     parser.add_argument("--scico", type=Path, help="take in a file of peer_scico.py")
+    parser.add_argument("--pnp", action="store_true", help="plug and play alone; the rest stays as recorded")
     parser.add_argument("--workers", type=int, default=1)
     options = parser.parse_args()
     options.size = 96 if options.quick else 256
@@ -352,11 +389,17 @@ def main() -> None:
     if options.peers_only:
         return
     begun = time.perf_counter()
-    results = quality(options, count)
-    results["seconds"] = time.perf_counter() - begun
+    recorded = {} if options.quick else (_read(NAME) or {"results": {}})["results"]
+    if options.pnp:
+        results = recorded | {"plug and play": plug_and_play(options, count)}
+        print({k: v for k, v in results["plug and play"].items() if k != "cases"})
+    else:
+        results = recorded | quality(options, count)
+        results["seconds"] = time.perf_counter() - begun
     if not options.quick:
         _common.save(NAME, results, size=options.size, psnr="clipped to [0, 1], inside the frame")
-    show(results["summary"])
+    if "summary" in results:
+        show(results["summary"])
     print(f"\n{time.perf_counter() - start:.0f} s")
 
 

@@ -64,10 +64,8 @@ _RTOL, _RTOL_LEAST, _RTOL_OF_NOISE = 1e-2, 5e-4, 0.2
 # The best λ for the scene over that for the blurred scene, which "gcv" and "sure" look for, where R is a norm; and
 # for the collaborative filter, whose pilot may be smoother than the best picture.
 _SCENE, _SCENE_OF_PILOT = 0.65, 0.8
-_OF_NOISE, _LEAST_NOISE = (
-    0.5,
-    2e-3,
-)  # λ of plug and play over the variance of the noise, which is at least this
+# λ of plug and play over the variance of the noise, and the least noise over the image's size that is reckoned with.
+_OF_NOISE, _LEAST_NOISE = 0.5, 2e-3
 _CLIP = 3.0  # median absolute residuals of a standard deviation beyond which an outlier is cut off
 
 
