@@ -6,12 +6,9 @@ A script under ``benchmarks/`` prints a table and writes ``benchmarks/results/<n
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import os
-import platform
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,75 +19,29 @@ ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 sys.path.insert(0, str(ROOT))  # a benchmark measures this checkout, whatever else is installed
 
-PACKAGES = ("numpy", "scipy", "scikit-image", "cupy-cuda12x", "cupy-cuda13x", "torch", "jax", "jaxlib")
-THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+PACKAGES = ("cupy-cuda12x", "cupy-cuda13x", "torch", "jax", "jaxlib")
 
 
 # ---------------------------------------------------------------- the record
 
 
 def environment() -> dict[str, Any]:
-    """Hardware, versions, threads and commit: what a reader needs to judge or repeat a figure."""
-    return {
-        "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        **commit(),
-        "cpu": _cpu_name(),
-        "cpus_usable": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "thread_limits": {name: os.environ[name] for name in THREAD_VARIABLES if name in os.environ},
-        "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
-        "system": f"{platform.system()} {platform.machine()}",
-        "python": platform.python_version(),
-        "packages": _versions(),
-        "blas": _blas(),
-        "gpu": _gpu(),
-    }
+    """Hardware, versions, threads and commit: what a reader needs to judge or repeat a figure.
 
+    The commit measured is ``DEBLUR_COMMIT`` where set (a copy without .git), else git's HEAD.
+    """
+    from deblur.compare import record
 
-def commit() -> dict[str, Any]:
-    """The commit measured: ``DEBLUR_COMMIT`` where set (a copy without .git), else git's HEAD."""
+    found = record.environment(PACKAGES) | {"gpu": _gpu()}
     if "DEBLUR_COMMIT" in os.environ:
-        return {"commit": os.environ["DEBLUR_COMMIT"], "uncommitted_changes": None}
-    head = _output("git", "rev-parse", "HEAD")
-    changes = _output("git", "status", "--porcelain", "--", "deblur", "cuda")
-    return {"commit": head, "uncommitted_changes": None if changes is None else bool(changes)}
-
-
-def _output(*command: str) -> str | None:
-    try:
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return done.stdout.strip()
-
-
-def _cpu_name() -> str:
-    try:
-        with open("/proc/cpuinfo") as f:
-            return next(line.split(":", 1)[1].strip() for line in f if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or "unknown"
-
-
-def _versions() -> dict[str, str]:
-    found = {}
-    for package in PACKAGES:
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
+        found |= {"commit": os.environ["DEBLUR_COMMIT"], "uncommitted_changes": None}
     return found
-
-
-def _blas() -> str:
-    import numpy as np
-
-    config: Any = np.show_config(mode="dicts")
-    blas = config["Build Dependencies"]["blas"]
-    return f"{blas.get('name', 'unknown')} {blas.get('version', '')}".strip()
 
 
 def _gpu() -> dict[str, Any] | None:
     """The current CUDA device as CuPy sees it; None where there is none."""
+    from deblur.compare.record import output
+
     try:
         import cupy
 
@@ -104,7 +55,7 @@ def _gpu() -> dict[str, Any] | None:
         "compute_capability": f"{properties['major']}.{properties['minor']}",
         "cuda_driver": runtime.driverGetVersion(),
         "cuda_runtime": runtime.runtimeGetVersion(),
-        "driver": _output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"),
+        "driver": output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"),
         "cupy": cupy.__version__,
     }
 

@@ -49,14 +49,15 @@ def _commit() -> dict[str, Any]:
     root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():
         return {"commit": None, "uncommitted_changes": None}
-    head = _output(root, "rev-parse", "HEAD")
-    changes = _output(root, "status", "--porcelain", "--", "deblur")
+    head = output("git", "rev-parse", "HEAD", cwd=root)
+    changes = output("git", "status", "--porcelain", "--", "deblur", "cuda", cwd=root)
     return {"commit": head, "uncommitted_changes": None if changes is None else bool(changes)}
 
 
-def _output(root: Path, *arguments: str) -> str | None:
+def output(*command: str, cwd: Path | None = None) -> str | None:
+    """What a command says; None where it fails or is not there."""
     try:
-        done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=True)
+        done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return None
     return done.stdout.strip()
