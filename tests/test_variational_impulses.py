@@ -124,3 +124,15 @@ def test_impulses_that_touch(rng):
             visible = hit & (abs(picture - g) > 0.1)
             assert not (visible & ~found).any()
             assert not (found & ~hit).any()
+
+
+@pytest.mark.parametrize("turn", range(4))
+def test_impulses_near_the_edge_are_not_met_twice(rng, turn):
+    """Three within a window at the edge: with their mirror images they would pass for a blot."""
+    g = deblur.degrade(deblur.data.load("camera")[:90, :90], deblur.psf.gaussian(9, 2.0), noise=0.005, seed=0)
+    hit = np.zeros(g.shape, bool)
+    hit[[0, 1, 2, 60, 70], [40, 40, 38, 20, 50]] = True
+    hit = np.rot90(hit, turn)
+    g = np.clip(g, 0.05, 0.9)
+    g[hit] = 1.0
+    assert (detect(g) == hit).all()

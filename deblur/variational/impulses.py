@@ -104,17 +104,18 @@ def _stands_out(g: Array, here: Array, need: Array | None) -> Array:
     """
     xp = get_xp(g)
     rows, cols = xp.nonzero(here)
-    p = xp.pad(g, 2, mode="reflect")
-    i, j = (xp.arange(25) // 5)[None], (xp.arange(25) % 5)[None]
-    window = p[rows[:, None] + i, cols[:, None] + j]
+    at = rows[:, None] + (xp.arange(25) // 5)[None], cols[:, None] + (xp.arange(25) % 5)[None]
+    window = xp.pad(g, 2, mode="reflect")[at]
     value = window[:, 12:13]
-    good = (window == value).sum(axis=1) <= _CLUSTER + 1
+    # Counted in the frame alone: in its mirror image an impulse near the edge would be met twice.
+    same = (window == value) & xp.pad(xp.ones(g.shape, bool), 2)[at]
+    good = same.sum(axis=1) <= _CLUSTER + 1
     if need is not None:
         asked = need[rows, cols]
         up = xp.where(asked > 0, 1.0, -1.0).astype(g.dtype)
         inner = window.reshape(-1, 5, 5)[:, 1:4, 1:4].reshape(-1, 9)
         others = xp.sort(xp.where(inner == value, -np.inf, inner * up[:, None]), axis=1)
-        crowded = (inner == value).sum(axis=1) > 2
+        crowded = same.reshape(-1, 5, 5)[:, 1:4, 1:4].sum(axis=(1, 2)) > 2
         good &= value[:, 0] * up - others[:, -2] > abs(asked) * xp.where(crowded, 2.0, 1.0)
     found = xp.zeros_like(here)
     found[rows, cols] = good
