@@ -19,6 +19,8 @@ ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 sys.path.insert(0, str(ROOT))  # a benchmark measures this checkout, whatever else is installed
 
+from deblur.compare import record  # noqa: E402
+
 PACKAGES = ("cupy-cuda12x", "cupy-cuda13x", "torch", "jax", "jaxlib")
 
 
@@ -30,8 +32,6 @@ def environment() -> dict[str, Any]:
 
     The commit measured is ``DEBLUR_COMMIT`` where set (a copy without .git), else git's HEAD.
     """
-    from deblur.compare import record
-
     found = record.environment(PACKAGES) | {"gpu": _gpu()}
     if "DEBLUR_COMMIT" in os.environ:
         found |= {"commit": os.environ["DEBLUR_COMMIT"], "uncommitted_changes": None}
@@ -40,8 +40,6 @@ def environment() -> dict[str, Any]:
 
 def _gpu() -> dict[str, Any] | None:
     """The current CUDA device as CuPy sees it; None where there is none."""
-    from deblur.compare.record import output
-
     try:
         import cupy
 
@@ -55,7 +53,7 @@ def _gpu() -> dict[str, Any] | None:
         "compute_capability": f"{properties['major']}.{properties['minor']}",
         "cuda_driver": runtime.driverGetVersion(),
         "cuda_runtime": runtime.runtimeGetVersion(),
-        "driver": output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"),
+        "driver": record.output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"),
         "cupy": cupy.__version__,
     }
 

@@ -121,7 +121,7 @@ def main() -> None:
     options = parser.parse_args()
     from tqdm import tqdm
 
-    for variable in _common.THREAD_VARIABLES:  # the cases run side by side
+    for variable in THREAD_VARIABLES:  # the cases run side by side
         os.environ.setdefault(variable, "1")
     product = itertools.product(IMAGES, PSFS, NOISE)
     cases = [(*case, options.size, 2000 + i) for i, case in enumerate(product)]

@@ -169,7 +169,7 @@ def main() -> None:
     from tqdm import tqdm
 
     cases = all_cases(options.cases, options.size)
-    for variable in _common.THREAD_VARIABLES:  # the cases run side by side
+    for variable in THREAD_VARIABLES:  # the cases run side by side
         os.environ.setdefault(variable, "1")
     with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
         rows = list(tqdm(pool.map(one_case, cases), total=len(cases), disable=None))

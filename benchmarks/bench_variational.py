@@ -34,6 +34,7 @@ from variational_cases import Case, cases, score
 
 import deblur
 from deblur.blur import Blur
+from deblur.compare.record import THREAD_VARIABLES
 from deblur.variational import METHODS
 from deblur.variational.problem import VariationalProblem
 
@@ -379,7 +380,7 @@ def main() -> None:
     options.size = 96 if options.quick else 256
     count = 6 if options.quick else len(cases())
     if options.workers > 1:
-        for variable in _common.THREAD_VARIABLES:  # the cases run side by side
+        for variable in THREAD_VARIABLES:  # the cases run side by side
             os.environ.setdefault(variable, "1")
     start = time.perf_counter()
     if options.scico:

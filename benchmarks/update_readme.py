@@ -500,7 +500,35 @@ def summary() -> str:
         f"{max(split):.1f}, QR of one matrix {min(lone):.1f} to {max(lone):.1f}, of batches of a hundred and more "
         f"{min(many):.0f} to {max(many):.0f}.",
     ]
-    return "\n".join(f"- {line}" for line in lines)
+    return _compared() + "\n\n" + "\n".join(f"- {line}" for line in lines)
+
+
+def _compared() -> str:
+    """A few methods on one picture, as `deblur compare` found them."""
+    record = load("compare")
+    shown = ("auto", "tv", "tv2", "collaborative", "pnp", "richardson-lucy")
+    found = [
+        r
+        for r in record["results"]["rows"]
+        if r["psnr"] is not None and (r["method"] in ("blurred", *shown) or r["method"].startswith("skimage"))
+    ]
+    rows = [
+        [
+            f"`{r['method']}`" if r["method"] != "blurred" else "blurred",
+            f"{r['psnr']:.1f}",
+            f"{r['ssim']:.2f}",
+            f"{sum(r[k] or 0.0 for k in ('choose_s', 'setup_s', 'solve_s')):.2f}" if r["solve_s"] else "",
+        ]
+        for r in sorted(found, key=lambda r: -r["psnr"])
+    ]
+    return (
+        "`deblur compare`: one picture, no method knew the sharp one "
+        f"({record['settings']['case']}; seconds include choosing λ; scikit-image's as its users call it, and "
+        "padded).\n\n"
+        + table(["method", "PSNR, dB", "SSIM", "seconds"], rows)
+        + "\n\n"
+        + source("bench_compare.py", record)
+    )
 
 
 #: Which file each section stands in.

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+THREAD_VARIABLES = ("OMP_NUMTHREAD_VARIABLES", "OPENBLAS_NUMTHREAD_VARIABLES", "MKL_NUMTHREAD_VARIABLES")
 
 
 def environment(packages: Iterable[str] = ()) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def environment(packages: Iterable[str] = ()) -> dict[str, Any]:
         "cpu": _cpu_name(),
         "cpus_usable": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "load_average": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
-        "thread_limits": {name: os.environ[name] for name in _THREADS if name in os.environ},
+        "thread_limits": {name: os.environ[name] for name in THREAD_VARIABLES if name in os.environ},
         "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         if hasattr(os, "sysconf")
         else None,
