@@ -29,6 +29,7 @@ from bench_lambda import crop, photograph, restore
 
 from deblur import metrics, psf
 from deblur.blur import Blur
+from deblur.compare.record import THREAD_VARIABLES
 from deblur.regularization import choose_lambda, prior_scene
 
 IMAGES = ("camera", "astronaut", "coffee", "cat")

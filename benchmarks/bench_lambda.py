@@ -23,6 +23,7 @@ import numpy as np
 
 from deblur import metrics, psf
 from deblur.blur import Blur
+from deblur.compare.record import THREAD_VARIABLES
 from deblur.methods import METHODS
 from deblur.regularization import choose_lambda, estimate_noise, prior_scene
 from deblur.solvers.base import Problem
