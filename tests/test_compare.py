@@ -20,7 +20,7 @@ import scipy.signal
 import deblur
 from deblur import cli, compare
 from deblur.cli import main
-from deblur.compare import cases, comparison, judge
+from deblur.compare import cases, comparison, judge, record
 from deblur.compare.adapters import Answer, Contestant, Setting
 from deblur.errors import InsufficientMemoryError
 
@@ -624,6 +624,25 @@ def test_tables_hold_every_row(picture, monkeypatch, tmp_path):
     with pytest.raises(FileExistsError):
         found.to_json(tmp_path / "a.json")
     assert "broken" in str(found)
+
+
+def test_the_record_holds_the_limits_of_threads_that_libraries_read(monkeypatch):
+    """The names are those in the manuals of OpenMP, OpenBLAS, MKL, BLIS, Accelerate and NumExpr."""
+    known = {
+        "OMP_NUM_THREADS",
+        "OPENBLAS_NUM_THREADS",
+        "MKL_NUM_THREADS",
+        "BLIS_NUM_THREADS",
+        "VECLIB_MAXIMUM_THREADS",
+        "NUMEXPR_NUM_THREADS",
+    }
+    assert set(record.THREAD_VARIABLES) <= known
+    assert {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"} <= set(record.THREAD_VARIABLES)
+    for name in known:
+        monkeypatch.delenv(name, raising=False)
+    assert record.environment()["thread_limits"] == {}
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "3")
+    assert record.environment()["thread_limits"] == {"OPENBLAS_NUM_THREADS": "3"}
 
 
 def test_a_narrow_terminal_gets_fewer_columns(picture, monkeypatch):

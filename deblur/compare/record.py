@@ -13,7 +13,11 @@ from typing import Any
 
 import numpy as np
 
-THREAD_VARIABLES = ("OMP_NUMTHREAD_VARIABLES", "OPENBLAS_NUMTHREAD_VARIABLES", "MKL_NUMTHREAD_VARIABLES")
+#: What OpenMP, the BLAS libraries and NumExpr read to limit their threads.
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+)  # fmt: skip
 
 
 def environment(packages: Iterable[str] = ()) -> dict[str, Any]:
