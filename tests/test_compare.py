@@ -1,5 +1,6 @@
 """`deblur.compare`: what is measured, what is refused, and that one method cannot spoil a run."""
 
+import ast
 import csv
 import io
 import json
@@ -20,7 +21,7 @@ import scipy.signal
 import deblur
 from deblur import cli, compare
 from deblur.cli import main
-from deblur.compare import cases, comparison, judge, record
+from deblur.compare import cases, findings, judge, limits, record, running, tables
 from deblur.compare.adapters import Answer, Contestant, Setting
 from deblur.errors import InsufficientMemoryError
 
@@ -65,12 +66,30 @@ class Fake(Contestant):
 def enter(monkeypatch, **acts):
     """Make contestants of these names the only ones."""
     fakes = {name: Fake(name, "test", "", **({"extra": extra})) for name, extra in acts.items()}
-    monkeypatch.setattr(comparison, "contestants", lambda: fakes)
+    monkeypatch.setattr(running, "contestants", lambda: fakes)
     return fakes
 
 
 def run(images, *arguments, **options):
     return compare.run(images, PSF, *arguments, **({"repeats": 1, "memory": False} | options))
+
+
+def test_imports_point_down_the_list_in_the_package():
+    """The order is that of the table in the docstring of `deblur.compare`; the package itself stands above it."""
+    order = re.findall(r"^``(\w+)/?``", compare.__doc__, re.MULTILINE)
+    package = Path(compare.__file__).parent
+    assert set(order) == {path.stem for path in package.glob("[a-z]*.py")} | {"adapters"}
+    seen = 0
+    for path in [*package.glob("[a-z]*.py"), *package.glob("adapters/*.py")]:
+        inside = len(path.relative_to(package).parts) - 1  # 1 for a file of adapters/
+        own = "adapters" if inside else path.stem
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.level == 1 + inside:
+                seen += 1
+                assert order.index(own) < order.index(node.module.split(".")[0]), (path.name, node.module)
+            if isinstance(node, ast.ImportFrom) and node.level:
+                assert not [alias.name for alias in node.names if re.match("_(?!_)", alias.name)], path.name
+    assert seen > 30
 
 
 # ------------------------------------------------------------------------------------- cases
@@ -280,7 +299,7 @@ def test_whatever_a_method_does_the_others_still_run(picture, monkeypatch, capsy
         assert row.solve_s is None
         assert word in str(found)
     assert rows["chatter"].status == rows["good"].status == "ok"
-    assert {row.status for row in found.rows} == set(judge.STATUSES)
+    assert {row.status for row in found.rows} == set(findings.STATUSES)
     assert "beware" in rows["chatter"].note
     said = capsys.readouterr()
     assert said.out == said.err == ""
@@ -344,7 +363,7 @@ def test_measures_against_their_definitions(picture, rng, monkeypatch):
 
 def test_whiteness_tells_noise_from_structure(picture, rng, monkeypatch):
     (case,) = compare.make_cases(picture, "delta:1", 0.05, "zero")
-    row = judge.Row("k", "", "", "m", "", "zero")
+    row = findings.Row("k", "", "", "m", "", "zero")
     judge.measure(row, case, case.truth)
     white = row.whiteness
     judge.measure(row, case, case.blurred - picture)
@@ -365,7 +384,7 @@ def test_warm_up_timed_runs_and_a_run_for_memory(picture, monkeypatch):
 
 
 def test_peak_memory_is_what_was_held():
-    with judge.Peak() as peak:
+    with limits.Peak() as peak:
         a = np.ones(5_000_000)
         b = a + 1
         del a, b
@@ -650,7 +669,7 @@ def test_a_narrow_terminal_gets_fewer_columns(picture, monkeypatch):
     found = run(picture)
     heads = []
     for width in (None, 200, 70, 10):
-        lines = comparison.terminal_table(found, width).splitlines()
+        lines = tables.terminal_table(found, width).splitlines()
         heads.append(re.split(r"  +", lines[2].strip()))
         if width and width > 10:
             assert max(len(line) for line in lines[2:]) <= width
@@ -661,7 +680,7 @@ def test_a_narrow_terminal_gets_fewer_columns(picture, monkeypatch):
 
 def test_an_exact_answer_is_no_error_in_the_tables(picture, monkeypatch):
     made = compare.make_cases(picture, PSF, "none", "zero")
-    monkeypatch.setattr(comparison, "make_cases", lambda *a, **k: made)
+    monkeypatch.setattr(running, "make_cases", lambda *a, **k: made)
     enter(monkeypatch, exact={"act": lambda g: made[0].truth})
     perfect = run(picture)
     perfect.rows.reverse()

@@ -15,7 +15,8 @@ from ..blur import BOUNDARIES
 from ..degrade import NOISES
 from ..regularization import RULES
 from .adapters import contestants
-from .comparison import Comparison, Progress, run, terminal_table
+from .running import Comparison, Progress, run
+from .tables import terminal_table
 
 #: What the folder gets beside the rows: file, and the method of Comparison that writes it.
 _FILES = (
@@ -92,7 +93,7 @@ def add_parser(commands: Any, read_lam: Callable[[str], float | str]) -> None:
         type=float,
         default=20.0,
         metavar="S",
-        help="seconds one restoration may take, and half of what choosing its parameter may; default 20",
+        help="time limit in seconds for one restoration; choosing its parameter may take twice as long; default 20",
     )
     parser.add_argument(
         "--repeats", type=int, default=3, metavar="N", help="timed runs after a warm-up; default 3"

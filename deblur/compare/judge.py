@@ -11,19 +11,13 @@ sees the truth; where its eyes were used to set a parameter the row says
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import gc
 import io
 import math
-import signal
 import statistics
-import threading
 import time
-import tracemalloc
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -32,167 +26,13 @@ from ..backend import Array
 from ..blur import Blur
 from ..errors import ConvergenceError, MethodError
 from ..plot import cumulative_periodogram
-from .adapters.base import Answer, Contestant, Setting
+from .adapters.base import Answer, Contestant, Setting, reason_alone
 from .cases import Case, Task
-
-#: What a row can end as. Only "ok" rows have figures.
-STATUSES = ("ok", "refused", "not installed", "failed", "too slow")
-
-
-@dataclass
-class Row:
-    """One method on one case: what it was asked, how it ended and what was measured.
-
-    Attributes
-    ----------
-    key : str
-        Changes with everything that can change the result.
-    case, case_key : str
-        The case, in words and by its key.
-    method, family : str
-    assumes : str
-        The boundary that the method assumed; it may be another than the case's.
-    status : str
-        One of `STATUSES`.
-    reason : str
-        Why it did not run or failed, and what to try; empty for "ok".
-    parameter, how, setting : str
-        What its parameter is called; how its value was found ("rule", "given", "default", "automatic" or
-        "oracle", which alone has seen the truth); the sentence that says it.
-    value : float or None
-    mse, psnr, ssim, gain : float or None
-        Against the truth, unclipped; `gain` is the PSNR less that of the blurred picture, in dB. None without a truth.
-    misfit : float or None
-        ‖g − h * f‖ / ‖g‖ where the blur needs nothing beyond the frame: the same for every method and boundary.
-    whiteness : float or None
-        Largest distance between the cumulative periodograms of that residual and of white noise; 0 is white.
-    residual : float or None
-        Relative residual of the linear system solved, for deblur's linear methods.
-    iterations : int or None
-    choose_s, setup_s, solve_s : float or None
-        Seconds to choose the parameter (once), to set up, and to solve: medians over `runs`.
-    solve_min_s, solve_max_s : float or None
-        Their spread.
-    runs : int
-        Timed runs after the warm-up; 0 if the first run alone reached the time limit.
-    peak_bytes : int or None
-        Most memory held at once, of what NumPy counts and what the system saw the process grow by.
-    note : str
-    history : list of (int, float)
-        What an iterative method reported as it went: iterations, residual.
-    curve : dict or None
-        L-curve of the rule that chose λ.
-    session : int
-        Which of the record's machines and times measured it.
-    """
-
-    key: str
-    case: str
-    case_key: str
-    method: str
-    family: str
-    assumes: str
-    status: str = "ok"
-    reason: str = ""
-    parameter: str = ""
-    how: str = ""
-    setting: str = ""
-    value: float | None = None
-    mse: float | None = None
-    psnr: float | None = None
-    ssim: float | None = None
-    gain: float | None = None
-    misfit: float | None = None
-    whiteness: float | None = None
-    residual: float | None = None
-    iterations: int | None = None
-    choose_s: float | None = None
-    setup_s: float | None = None
-    solve_s: float | None = None
-    solve_min_s: float | None = None
-    solve_max_s: float | None = None
-    runs: int = 0
-    peak_bytes: int | None = None
-    note: str = ""
-    history: list[tuple[int, float]] = field(default_factory=list)
-    curve: dict[str, Any] | None = None
-    session: int = 0
-
-    @property
-    def label(self) -> str:
-        """The method, and whether the truth has set its parameter."""
-        return f"{self.method} (oracle {self.parameter})" if self.how == "oracle" else self.method
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; what is not finite is None."""
-        return {
-            name: None if isinstance(value, float) and not math.isfinite(value) else value
-            for name, value in asdict(self).items()
-        }
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How a comparison is run.
-
-    Attributes
-    ----------
-    lam : float or str
-        λ, or the rule for it, of the methods that take one.
-    other_boundary : {"own", "refuse"}
-        What happens to a method that cannot assume the case's boundary: it is run on the same picture with
-        the one it has, and the row says so, or it is shown as refused.
-    oracle : bool
-        Add rows whose parameter is the best in hindsight, found with the truth.
-    time_limit : float
-        Seconds that one restoration may take, set-up included; choosing the parameter, which takes several, may
-        take twice that.
-    repeats : int
-        Timed runs after the warm-up.
-    memory : bool
-        Run once more to measure memory.
-    seed : int
-        Of the noise in the pictures; for the record.
-    """
-
-    lam: float | str = "gcv"
-    other_boundary: str = "own"
-    oracle: bool = False
-    time_limit: float = 20.0
-    repeats: int = 3
-    memory: bool = True
-    seed: int = 0
-
+from .findings import Row, Settings
+from .limits import Peak, TooSlow, time_limit
 
 #: How many restorations' time choosing a parameter may take.
 _CHOOSING = 2
-
-
-class TooSlow(BaseException):
-    """The time limit has passed. No `Exception`, so that no method can swallow it."""
-
-
-@contextlib.contextmanager
-def time_limit(seconds: float, what: str) -> Iterator[None]:
-    """Raise `TooSlow` after so many seconds, where the system can: on Unix, in the main thread.
-
-    A call into compiled code is not torn out of it; it ends first.
-    """
-    usable = hasattr(signal, "SIGALRM") and threading.current_thread() is threading.main_thread()
-    if not usable:
-        yield
-        return
-
-    def alarm(number: int, frame: Any) -> None:
-        raise TooSlow(f"{what} was stopped after {seconds:g} s")
-
-    before = signal.signal(signal.SIGALRM, alarm)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -200,8 +40,8 @@ def time_limit(seconds: float, what: str) -> Iterator[None]:
 # ---------------------------------------------------------------------------------------------
 
 
-def inner_residual(case: Case, picture: np.ndarray) -> np.ndarray | None:
-    """g − h * f on the pixels whose blur lies wholly inside the frame; None where there is none.
+def inner_residual(case: Case, picture: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """g and g − h * f on the pixels whose blur lies wholly inside the frame; None where there is none.
 
     It needs no assumption about what lies beyond the frame, so it judges every method alike.
     """
@@ -209,13 +49,11 @@ def inner_residual(case: Case, picture: np.ndarray) -> np.ndarray | None:
     if rows < case.psf.shape[0] or columns < case.psf.shape[1]:
         return None
     inner = Blur(case.psf, (rows, columns), "unknown")
-
-    def one(g: np.ndarray, f: np.ndarray) -> np.ndarray:
-        return g[inner.crop] - inner.forward(f)
-
+    g = case.blurred[inner.crop]
     if picture.ndim == 2:
-        return one(case.blurred, picture)
-    return np.stack([one(case.blurred[..., c], picture[..., c]) for c in range(picture.shape[-1])], axis=-1)
+        return g, g - inner.forward(picture)
+    channels = [inner.forward(picture[..., c]) for c in range(picture.shape[-1])]
+    return g, g - np.stack(channels, axis=-1)
 
 
 def measure(row: Row, case: Case, picture: np.ndarray) -> np.ndarray | None:
@@ -229,61 +67,17 @@ def measure(row: Row, case: Case, picture: np.ndarray) -> np.ndarray | None:
         row.ssim = (
             metrics.ssim(case.truth, picture, channel_axis=colour) if min(picture.shape[:2]) >= 11 else None
         )
-    residual = inner_residual(case, picture)
-    if residual is not None:
-        data = float(np.linalg.norm(case.blurred[_inside(case, residual)]))
-        row.misfit = float(np.linalg.norm(residual)) / data if data else float(np.linalg.norm(residual))
-        frames = residual if residual.ndim == 2 else np.moveaxis(residual, -1, 0)
-        if min(frames.shape[-2:]) > 1 and float(np.ptp(residual)) > 0:
-            _, share = cumulative_periodogram(frames)
-            row.whiteness = float(np.abs(share[:, 0] - share[:, 1]).max())
+    inner = inner_residual(case, picture)
+    if inner is None:
+        return None
+    g, residual = inner
+    data = float(np.linalg.norm(g))
+    row.misfit = float(np.linalg.norm(residual)) / (data or 1.0)
+    frames = residual if residual.ndim == 2 else np.moveaxis(residual, -1, 0)
+    if min(frames.shape[-2:]) > 1 and float(np.ptp(residual)) > 0:
+        _, share = cumulative_periodogram(frames)
+        row.whiteness = float(np.abs(share[:, 0] - share[:, 1]).max())
     return residual
-
-
-def _inside(case: Case, residual: np.ndarray) -> tuple[slice, slice]:
-    return Blur(case.psf, residual.shape[:2], "unknown").crop
-
-
-class Peak:
-    """The most memory held at once inside the block, in bytes, above what was held when it began."""
-
-    def __enter__(self) -> Peak:
-        gc.collect()
-        _give_back()
-        self._reset = _reset_peak()
-        self._before = _status_bytes("VmRSS")
-        tracemalloc.start()
-        self.bytes = 0
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.bytes = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        if self._reset:
-            self.bytes = max(self.bytes, _status_bytes("VmHWM") - self._before)
-
-
-def _give_back() -> None:
-    """Return freed pages to the system, so that what is used anew is seen; glibc only."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL("libc.so.6").malloc_trim(0)
-
-
-def _reset_peak() -> bool:
-    try:
-        with open("/proc/self/clear_refs", "w") as f:
-            f.write("5")
-    except OSError:
-        return False
-    return True
-
-
-def _status_bytes(name: str) -> int:
-    with contextlib.suppress(OSError), open("/proc/self/status") as f:
-        for line in f:
-            if line.startswith(name + ":"):
-                return int(line.split()[1]) * 1024
-    return 0
 
 
 # ---------------------------------------------------------------------------------------------
@@ -313,23 +107,9 @@ def baseline(case: Case, key: str) -> Judged:
 def judge(
     contestant: Contestant, case: Case, task: Task, key: str, settings: Settings, oracle: bool = False
 ) -> Judged:
-    """Run one method on one case. Whatever the method does, a row comes back.
+    """Run one method on one case; whatever it does, a row comes back.
 
-    Parameters
-    ----------
-    contestant : Contestant
-    case : Case
-    task : Task
-        What the method is shown of it.
-    key : str
-        The row's key.
-    settings : Settings
-    oracle : bool
-        Look for the best parameter with the truth, and say so.
-
-    Returns
-    -------
-    Judged
+    `task` is what the method is shown of the case. With `oracle` its parameter is looked for with the truth.
     """
     row = Row(
         key, case.name, case.key, contestant.name, contestant.family, case.boundary,
@@ -347,10 +127,7 @@ def judge(
         row.reason = f"{stopped}; allow more (--time-limit) or take a smaller picture (--size)"
         judged = Judged(row)
     except MethodError as error:
-        row.status, row.reason = (
-            "refused",
-            _one_line(str(error).partition("cannot serve here: ")[2] or str(error)),
-        )
+        row.status, row.reason = "refused", _one_line(reason_alone(error))
         judged = Judged(row)
     except (Exception, SystemExit) as error:  # whatever other people's code raises
         row.status, row.reason = "failed", _in_words(error)

@@ -7,7 +7,7 @@ from importlib import import_module
 from .base import Answer, Contestant, Setting, Solver, Watch
 
 #: One row a file; the order is that of the tables.
-ADAPTERS = ("own", "variational", "scikit_image", "pylops", "trips", "scico")
+ADAPTERS = ("own", "scikit_image", "pylops", "trips", "scico")
 
 #: Distributions whose versions a record names beside those deblur needs.
 PACKAGES = ("pylops", "trips-py", "scico", "jax", "bm3d")

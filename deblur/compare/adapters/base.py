@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from ...errors import MethodError
 from ..cases import Task
 
 #: Called with (iterations so far, what the method minimises or its residual).
@@ -133,6 +134,11 @@ _BEYOND = {
     "antireflect": "continued by point reflection",
     "unknown": "unknown",
 }
+
+
+def reason_alone(error: MethodError) -> str:
+    """Why a method of deblur cannot serve, without its name, which stands in the row already."""
+    return str(error).partition("cannot serve here: ")[2] or str(error)
 
 
 def centred(psf: np.ndarray) -> np.ndarray:

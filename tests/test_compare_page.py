@@ -12,7 +12,9 @@ import pytest
 import scipy.ndimage
 
 from deblur import compare
-from deblur.compare import Row, Settings, comparison, make_cases, report
+from deblur.compare import Comparison, Row, Settings, make_cases, tables
+from deblur.compare.pictures import LEVELS, as_8_bit, encode
+from deblur.compare.svg import Axis, plot, quality_against_time
 
 VOID = {"meta", "img", "input", "br"}
 
@@ -100,7 +102,7 @@ def test_what_users_write_is_text_and_never_markup(found, monkeypatch):
     ]  # fmt: skip
     sessions = [{**found.sessions[0], "cpu": evil}]
     pictures = {"k2-restored": np.zeros((20, 20), np.uint8)}
-    made = comparison.Comparison(rows, [case], Settings(), sessions, pictures=pictures)
+    made = Comparison(rows, [case], Settings(), sessions, pictures=pictures)
     text = made.to_html()
     assert "alert" in text
     assert "<script>alert" not in text
@@ -115,7 +117,7 @@ def test_every_row_is_on_the_page_with_its_reason(found):
         if row.status != "ok":
             assert escape(row.reason.removeprefix("not installed: ")) in text
     assert "gaussian noise 0.01, boundary periodic" in text
-    for _, heading, meaning in comparison.COLUMNS:
+    for _, heading, meaning in tables.COLUMNS:
         assert heading in text
         assert escape(meaning) in text
     for session in found.sessions:
@@ -133,33 +135,33 @@ def test_page_stays_below_5_mb(rng):
             rows.append(Row(key, case.name, case.key, f"m{n}", "", "zero", mse=0.1 * n, psnr=1.0))
             for kind in ("restored", "residual"):
                 pictures[f"{key}-{kind}"] = rng.integers(0, 256, case.truth.shape).astype(np.uint8)
-    made = comparison.Comparison(rows, cases, Settings(), [], pictures=pictures)
+    made = Comparison(rows, cases, Settings(), [], pictures=pictures)
     text = made.to_html()
     assert 1e6 < len(text.encode()) < 5e6
     assert re.search(r"stored as WEBP of quality \d+", text)
     kept = dict(list(pictures.items())[:1])
-    uris, remark = report._encode(kept)
+    uris, remark = encode(kept)
     assert "without loss" in remark
     assert uris.keys() == kept.keys()
     many = {f"{i}": np.zeros((8, 8), np.uint8) for i in range(30)}
-    uris, remark = report._encode(many)
+    uris, remark = encode(many)
     assert len(uris) == 30
 
 
 def test_more_pictures_than_fit_are_left_out_and_it_is_said(monkeypatch, rng):
-    monkeypatch.setattr(report, "_PICTURE_BYTES", 1500)
+    monkeypatch.setattr("deblur.compare.pictures.PAGE_BYTES", 1500)
     pictures = {f"p{i}": rng.integers(0, 256, (64, 64)).astype(np.uint8) for i in range(30)}
-    uris, remark = report._encode(pictures)
+    uris, remark = encode(pictures)
     assert 5 < len(uris) < 30
     assert sum(map(len, uris.values())) <= 1500
     assert f"{30 - len(uris)} of the last ones are left out" in remark
 
 
 def test_a_page_with_pictures_left_out_is_whole(found, monkeypatch):
-    monkeypatch.setattr(report, "_LEVELS", report._LEVELS[-1:])
+    monkeypatch.setattr("deblur.compare.pictures.LEVELS", LEVELS[-1:])
     counts = set()
     for budget in range(0, 4000, 150):
-        monkeypatch.setattr(report, "_PICTURE_BYTES", budget)
+        monkeypatch.setattr("deblur.compare.pictures.PAGE_BYTES", budget)
         parsed = Page(found.to_html())
         counts.add(sum(tag == "img" for tag, _ in parsed.tags))
         for _, attributes in parsed.tags:
@@ -178,11 +180,11 @@ def test_pictures_of_the_page_are_the_pictures(found):
     text = found.to_html()
     uri = re.search(r'id="case1-sharp" alt="" src="data:image/png;base64,([^"]+)"', text).group(1)
     shown = iio.imread(io.BytesIO(base64.b64decode(uri)))
-    assert np.array_equal(shown, comparison.as_8_bit(found.cases[0].truth))
+    assert np.array_equal(shown, as_8_bit(found.cases[0].truth))
 
 
 def test_plot_puts_points_where_they_belong():
-    svg = report.plot([("a", [1, 2, 3], [1.0, 10.0, 100.0])], "x", "y", mark=(2, 10.0, "here"))
+    svg = plot([("a", [1, 2, 3], [1.0, 10.0, 100.0])], "x", "y", mark=(2, 10.0, "here"))
     Page(svg)
     points = [
         tuple(map(float, p.split())) for p in re.search(r'class="series" d="M([^"]+)"', svg)[1].split("L")
@@ -194,11 +196,11 @@ def test_plot_puts_points_where_they_belong():
     assert y0 - y1 == pytest.approx(y1 - y2, abs=0.11)
     mark = re.search(r'cx="([\d.]+)" cy="([\d.]+)"', svg)
     assert (float(mark[1]), float(mark[2])) == points[1]
-    one = report.plot([("a", [1], [1.0])], "x", "y")  # one point makes no axis of zero length
+    one = plot([("a", [1], [1.0])], "x", "y")  # one point makes no axis of zero length
     assert "nan" not in one
     assert "inf" not in one
     for log in (False, True):
-        texts = [t for _, t in report._Axis([0.013, 0.21], 0, 100, log).ticks()]
+        texts = [t for _, t in Axis([0.013, 0.21], 0, 100, log).ticks()]
         assert 2 <= len(texts) <= 6
 
 
@@ -207,7 +209,7 @@ def test_quality_against_time_names_the_unbeaten():
         return Row(name, "", "", name, "", "zero", psnr=psnr, setup_s=0.0, solve_s=seconds)
 
     rows = [row("fast", 20.0, 0.01), row("poor", 19.0, 0.1), row("best", 30.0, 1.0), row("same", 30.0, 2.0)]
-    svg, left_out = report.quality_against_time([*rows, row("awful", -5.0, 0.02)], 18.0)
+    svg, left_out = quality_against_time([*rows, row("awful", -5.0, 0.02)], 18.0)
     Page(svg)
     assert left_out == 1
     assert "awful" not in svg
@@ -216,8 +218,8 @@ def test_quality_against_time_names_the_unbeaten():
     at = [tuple(map(float, c)) for c in re.findall(r'cx="([\d.]+)" cy="([\d.]+)"', svg)]
     assert [x for x, _ in at] == sorted(x for x, _ in at)
     assert at[2][1] == at[3][1] < at[0][1] < at[1][1]
-    assert report.quality_against_time(rows[:1], 18.0) == ("", 0)
-    assert report.quality_against_time([], -np.inf) == ("", 0)
+    assert quality_against_time(rows[:1], 18.0) == ("", 0)
+    assert quality_against_time([], -np.inf) == ("", 0)
 
 
 def test_ticks_are_round_and_inside():
@@ -225,7 +227,7 @@ def test_ticks_are_round_and_inside():
         for log in (False, True):
             if log and low == 0:
                 continue
-            axis = report._Axis([low, high], 10, 200, log)
+            axis = Axis([low, high], 10, 200, log)
             ticks = axis.ticks()
             assert 1 <= len(ticks) <= 7
             for value, _ in ticks:
