@@ -1,8 +1,8 @@
-"""MATLAB's deconvolution functions, part of `deblur.matlab`, which names them: import them from there.
+"""Deconvolution on the periodic model: `deconvwnr`, `deconvreg` and `deconvlucy`.
 
-All three work on the periodic model: the image is its own continuation, and
-the blur one product of Fourier transforms. `deblur.matlab.edgetaper` makes an
-image fit that model; `deblur.reconstruct` does without it.
+The image is its own continuation, and the blur one product of Fourier
+transforms. `deblur.matlab.edgetaper` makes an image fit that model;
+`deblur.reconstruct` does without it.
 """
 
 from __future__ import annotations
@@ -14,34 +14,23 @@ from typing import Any
 
 import numpy as np
 
-from .backend import Array, asnumpy, check_finite, get_fft
-from .matlab import (
-    _EPS,
-    _IMAGE_CLASSES,
-    _array,
-    _check_class,
-    _from_double,
-    _im2double,
-    _real,
-    _scalar,
-    psf2otf,
-)
-from .variational.richardson_lucy import extrapolation
-
-__all__ = ["deconvlucy", "deconvreg", "deconvwnr"]
+from ..backend import Array, asnumpy, check_finite, get_fft
+from ..variational.richardson_lucy import extrapolation
+from .arguments import EPS, IMAGE_CLASSES, as_array, as_real, as_scalar, check_class, from_double, im2double
+from .transfer import psf2otf
 
 
 def _image(img: Any) -> tuple[Array, Array, ModuleType]:
     """The image as it came, the same as doubles in [0, 1] if it holds integers, and its array module."""
-    img, xp = _array(img, "img")
-    _check_class(img, "img", _IMAGE_CLASSES)
+    img, xp = as_array(img, "img")
+    check_class(img, "img", IMAGE_CLASSES)
     check_finite(img, "img")
-    return img, _im2double(img), xp
+    return img, im2double(img), xp
 
 
 def _psf(psf: Any, shape: tuple[int, ...], xp: ModuleType) -> Array:
     """The PSF in float64 with as many dimensions as the image, on its device."""
-    psf = xp.asarray(asnumpy(_real(psf, "psf")[0]))
+    psf = xp.asarray(asnumpy(as_real(psf, "psf")[0]))
     if psf.ndim > len(shape):
         raise ValueError(f"psf has more dimensions {psf.shape} than the image {shape}")
     psf = psf.reshape(psf.shape + (1,) * (len(shape) - psf.ndim))
@@ -114,7 +103,7 @@ def deconvwnr(img: Array, psf: Array, nsr: Any = 0.0, icorr: Any = None) -> Arra
     noise: Any
     signal: Any
     if icorr is None:
-        noise, _ = _real(nsr, "nsr")
+        noise, _ = as_real(nsr, "nsr")
         if bool((noise < 0).any()) or not (noise.size == 1 or noise.shape == x.shape):
             raise ValueError(
                 f"nsr must be a number >= 0 or an array of the image's shape {x.shape} of them, not {nsr!r}"
@@ -125,13 +114,13 @@ def deconvwnr(img: Array, psf: Array, nsr: Any = 0.0, icorr: Any = None) -> Arra
             _power(c, n, kernel.shape, x.shape, xp) for c, n in ((nsr, "ncorr"), (icorr, "icorr"))
         )
     top = xp.conj(otf) * signal
-    below = xp.maximum(abs(otf) ** 2 * signal + noise, math.sqrt(_EPS))
-    return _from_double(_product(top / below, x, xp), img.dtype)
+    below = xp.maximum(abs(otf) ** 2 * signal + noise, math.sqrt(EPS))
+    return from_double(_product(top / below, x, xp), img.dtype)
 
 
 def _power(corr: Any, name: str, psf: tuple[int, ...], shape: tuple[int, ...], xp: ModuleType) -> Array:
     """The power at each frequency of an autocorrelation function given in one of the three ways."""
-    c = xp.asarray(asnumpy(_real(corr, name)[0]))
+    c = xp.asarray(asnumpy(as_real(corr, name)[0]))
     axes = [axis for axis, m in enumerate(psf) if m > 1]
     if c.size > 1 and max(c.shape) == c.size and max(shape) < math.prod(shape):
         half = asnumpy(c).ravel()[c.size // 2 :]
@@ -200,8 +189,8 @@ def deconvreg(
 
     img, x, xp = _image(img)
     kernel = _psf(psf, x.shape, xp)
-    power = _scalar(noisepower, "noisepower", 0)
-    ends = [_scalar(v, "lrange", 0) for v in np.ravel(asnumpy(lrange))]
+    power = as_scalar(noisepower, "noisepower", 0)
+    ends = [as_scalar(v, "lrange", 0) for v in np.ravel(asnumpy(lrange))]
     if len(ends) not in (1, 2) or (len(ends) == 2 and not 0 < ends[0] < ends[1]):
         raise ValueError(f"lrange must be a number or two increasing positive numbers, not {lrange!r}")
     otf = psf2otf(kernel, x.shape)
@@ -228,7 +217,7 @@ def deconvreg(
         else:
             lam = math.exp(brentq(residual, low, high, xtol=1e-12, rtol=1e-12))
     out = get_fft(xp).ifftn(xp.conj(otf) * spectrum / below(lam)).real
-    return _from_double(out, img.dtype), lam
+    return from_double(out, img.dtype), lam
 
 
 def _laplacian(psf: tuple[int, ...]) -> np.ndarray:
@@ -245,7 +234,7 @@ def _laplacian(psf: tuple[int, ...]) -> np.ndarray:
 
 
 def _regop(regop: Any, shape: tuple[int, ...]) -> np.ndarray:
-    operator = asnumpy(_real(regop, "regop")[0])
+    operator = asnumpy(as_real(regop, "regop")[0])
     if operator.ndim > len(shape) or any(m > n for m, n in zip(operator.shape, shape, strict=False)):
         raise ValueError(f"regop {operator.shape} is larger than the image {shape}")
     return operator
@@ -327,7 +316,7 @@ def deconvlucy(
     given, x, xp = _image(img[0] if cell else img)
     iterations = _whole(numit, "numit", 10)
     finer = _whole(subsmpl, "subsmpl", 1)
-    kernel = xp.asarray(asnumpy(_real(psf, "psf")[0]))
+    kernel = xp.asarray(asnumpy(as_real(psf, "psf")[0]))
     axes = [axis for axis, m in enumerate(kernel.shape) if m > 1]
     shape = tuple(n * finer if axis in axes else n for axis, n in enumerate(x.shape))
     otf = psf2otf(_psf(kernel, shape, xp), shape)
@@ -344,7 +333,7 @@ def deconvlucy(
         return a
 
     data = xp.maximum(w * (x + background), 0)
-    sensitivity = _product(xp.conj(otf), spread(w), xp) + math.sqrt(_EPS)
+    sensitivity = _product(xp.conj(otf), spread(w), xp) + math.sqrt(EPS)
     if cell and len(img) == 4:
         f, before = (xp.asarray(a) for a in img[1:3])
         steps = list(xp.moveaxis(xp.asarray(img[3]), -1, 0))  # the last, and the one before it
@@ -357,18 +346,18 @@ def deconvlucy(
         a = extrapolation(steps[0], steps[1])  # 0 before there are two
         point = xp.maximum(f + a * (f - before), 0)
         model = _binned(_product(otf, point, xp), axes, finer) + background
-        model = xp.where(model == 0, _EPS, model)
+        model = xp.where(model == 0, EPS, model)
         ratio = _damped(data, model, damping, xp)
         new = xp.maximum(point * _product(xp.conj(otf), spread(ratio), xp) / sensitivity, 0)
         before, f = f, new
         steps = [new - point, steps[0]]
     if cell:
         return [given, f, before, xp.stack(steps, axis=-1)]
-    return _from_double(f, given.dtype)
+    return from_double(f, given.dtype)
 
 
 def _whole(value: Any, name: str, default: int) -> int:
-    number = default if value is None else _scalar(value, name, 1)
+    number = default if value is None else as_scalar(value, name, 1)
     if number != int(number):
         raise ValueError(f"{name} must be a positive whole number, not {value!r}")
     return int(number)
@@ -376,7 +365,7 @@ def _whole(value: Any, name: str, default: int) -> int:
 
 def _like_image(value: Any, name: str, default: float, x: Array, xp: ModuleType) -> Array:
     """A number or an array of the image's shape, not negative."""
-    a = xp.asarray(asnumpy(_real(default if value is None else value, name)[0]))
+    a = xp.asarray(asnumpy(as_real(default if value is None else value, name)[0]))
     if a.size == 1:
         a = xp.full(x.shape, float(a.item()))
     if a.shape != x.shape or bool((a < 0).any()):

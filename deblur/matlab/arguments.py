@@ -1,0 +1,115 @@
+"""Arguments as MATLAB reads them, and values in the class that MATLAB returns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from ..backend import Array, asnumpy, check_finite, get_xp, is_cupy
+
+EPS = float(np.finfo(np.float64).eps)
+IMAGE_CLASSES = ("uint8", "uint16", "int16", "float32", "float64")
+
+
+def as_array(a: Any, name: str) -> tuple[Array, ModuleType]:
+    """`a` as a non-empty array of two or more dimensions, and its array module."""
+    if not isinstance(a, np.ndarray | np.generic) and not is_cupy(a):
+        a = np.asarray(a)
+        if a.dtype.kind in "iu":
+            a = a.astype(np.float64)
+    xp = get_xp(a)
+    a = xp.atleast_2d(a)
+    if a.size == 0:
+        raise ValueError(f"{name} is empty (shape {a.shape})")
+    if a.dtype.kind not in "biufc":
+        raise TypeError(f"{name} must hold numbers, not dtype {a.dtype}")
+    return a, xp
+
+
+def as_real(a: Any, name: str) -> tuple[Array, ModuleType]:
+    """As `as_array`, for real and finite numbers, in float64."""
+    a, xp = as_array(a, name)
+    if a.dtype.kind == "c":
+        raise TypeError(f"{name} must hold real numbers, not dtype {a.dtype}")
+    a = a.astype(np.float64)
+    check_finite(a, name)
+    return a, xp
+
+
+def check_class(a: Array, name: str, classes: Sequence[str]) -> None:
+    if a.dtype.name not in classes:
+        raise TypeError(
+            f"{name} must be of dtype {', '.join(classes)}, not {a.dtype}: convert it with .astype"
+        )
+
+
+def match_word(word: Any, choices: Sequence[str], what: str) -> str:
+    """The one of `choices` that `word` names: any case, any beginning that no other shares."""
+    hits = [c for c in choices if c.startswith(word.lower())] if isinstance(word, str) else []
+    if len(hits) != 1:
+        raise ValueError(f"{what} must be one of {', '.join(map(repr, choices))}, not {word!r}")
+    return hits[0]
+
+
+def as_scalar(
+    value: Any, name: str, low: float = -math.inf, high: float = math.inf, *, above: bool = False
+) -> float:
+    """`value` as a finite float between `low` (exclusive if `above`) and `high`."""
+    single = asnumpy(value) if is_cupy(value) else np.asarray(value)
+    number = float(single.item()) if single.size == 1 and single.dtype.kind in "biuf" else math.nan
+    if not (math.isfinite(number) and low <= number <= high) or (above and number == low):
+        span = "" if low == -math.inf else f" {'above' if above else 'of at least'} {low:g}"
+        span += "" if high == math.inf else f" and at most {high:g}"
+        raise ValueError(f"{name} must be a finite number{span}, not {value!r}")
+    return number
+
+
+def as_hsize(value: Any) -> tuple[int, int]:
+    size = np.atleast_1d(np.asarray(value))
+    size = np.repeat(size, 2) if size.size == 1 else size
+    if size.shape != (2,) or size.dtype.kind not in "iuf" or not (size >= 1).all() or (size % 1 != 0).any():
+        raise ValueError(
+            f"hsize must be a positive whole number or a pair (rows, columns) of them, not {value!r}"
+        )
+    return int(size[0]), int(size[1])
+
+
+def check_count(function: str, kind: str, parameters: Sequence[Any], names: Sequence[str]) -> None:
+    if len(parameters) > len(names):
+        takes = f"takes {', '.join(names)}" if names else "takes no parameters"
+        raise ValueError(f"{function} {kind!r} {takes}; {len(parameters)} were given: {tuple(parameters)!r}")
+
+
+def _round(x: Array) -> Array:
+    """To the nearest whole number, halves away from zero: MATLAB's rounding, which is not NumPy's."""
+    xp = get_xp(x)
+    whole = xp.trunc(x)
+    return whole + xp.sign(x) * (xp.abs(x - whole) >= 0.5)
+
+
+def saturate(x: Array, dtype: np.dtype) -> Array:
+    """float64 values in class `dtype`: integers and logicals are rounded and held within their range."""
+    if dtype.kind == "f":
+        return x.astype(dtype)
+    low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    return _round(x).clip(low, high).astype(dtype)
+
+
+def im2double(a: Array) -> Array:
+    """Integers scaled from their class's range to [0, 1]; floating-point and logical values as they are."""
+    if a.dtype.kind not in "iu":
+        return a.astype(np.float64)
+    limits = np.iinfo(a.dtype)
+    return (a.astype(np.float64) - limits.min) / (float(limits.max) - limits.min)
+
+
+def from_double(x: Array, dtype: np.dtype) -> Array:
+    """The way back from `im2double`."""
+    if dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        x = x * (float(limits.max) - limits.min) + limits.min
+    return saturate(x, dtype)

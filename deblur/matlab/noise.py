@@ -1,0 +1,136 @@
+"""Noise by name: `imnoise`."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ..backend import Array, asnumpy, check_finite
+from .arguments import (
+    IMAGE_CLASSES,
+    as_array,
+    as_real,
+    as_scalar,
+    check_class,
+    check_count,
+    from_double,
+    im2double,
+    match_word,
+)
+
+_NOISE: dict[str, dict[str, Any]] = {  # parameters and their defaults
+    "gaussian": {"m": 0, "var_gauss": 0.01},
+    "localvar": {"intensity_map": None, "var_local": None},
+    "poisson": {},
+    "salt & pepper": {"d": 0.05},
+    "speckle": {"var_speckle": 0.05},
+}
+# Counts for a value of 1: an integer is a count itself.
+_POISSON_SCALE = {"uint8": 255.0, "uint16": 65535.0, "float32": 1e6, "float64": 1e12}
+
+
+def imnoise(
+    img: Array, type: str = "gaussian", *parameters: Any, seed: int | np.random.Generator | None = None
+) -> Array:
+    """Add noise to an image.
+
+    - ``"gaussian", m=0, var_gauss=0.01``: white noise of this mean and variance;
+    - ``"localvar", var_local``: white noise of mean 0 with a variance for each
+      pixel, an array of the image's shape;
+    - ``"localvar", intensity_map, var_local``: the same, the variance
+      interpolated linearly from the pixel's value; two vectors of one length;
+    - ``"poisson"``: a Poisson count in place of each value;
+    - ``"salt & pepper", d=0.05``: about a part d of the pixels, one half of
+      them set to the lowest value of the class and one half to the highest;
+    - ``"speckle", var_speckle=0.05``: img + n img, n *uniform* of mean 0.
+
+    Parameters
+    ----------
+    img : array of uint8, uint16, int16, float32 or float64
+        Any shape. Integers are scaled from their class's range to [0, 1], and
+        all parameters refer to that; floating-point values are clipped to [0, 1].
+    type : str
+        One of the above.
+    *parameters
+        Its parameters in this order.
+    seed : int or numpy.random.Generator, optional
+        Where the random numbers come from; the same seed gives the same noise
+        (not MATLAB's: its random stream is another). A CuPy image gets the
+        same noise as the NumPy image of its values.
+
+    Returns
+    -------
+    noisy : array of img's class and shape, clipped to [0, 1] or the class's range
+
+    Raises
+    ------
+    TypeError
+        For another class. Poisson noise is not defined for int16.
+    ValueError
+        For NaN or infinity, an unknown type, or a parameter out of range.
+
+    Notes
+    -----
+    Poisson noise takes an integer value as the mean count of its pixel, a
+    float64 value times 1e12 and a float32 value times 1e6. Every count is drawn
+    from the Poisson distribution, also the large ones that MATLAB draws from
+    its normal limit.
+
+    Octave's package has a speckle variance of 0.04 by default and draws n from
+    a normal distribution, and it does not know ``"localvar"``; MATLAB's
+    documentation is followed.
+
+    References
+    ----------
+    MATLAB Image Processing Toolbox, documentation of ``imnoise``.
+    """
+    kind = match_word(type, tuple(_NOISE), "the noise type")
+    defaults = _NOISE[kind]
+    check_count("imnoise", kind, parameters, tuple(defaults))
+    if kind == "localvar" and not parameters:
+        raise ValueError("imnoise 'localvar' needs var_local, or intensity_map and var_local")
+    values = [*parameters, *list(defaults.values())[len(parameters) :]]
+    a, xp = as_array(img, "img")
+    # A signed value is no count, so MATLAB has no Poisson noise for int16.
+    check_class(a, "img", [c for c in IMAGE_CLASSES if c != "int16" or kind != "poisson"])
+    check_finite(a, "img")
+    dtype = a.dtype
+    rng = np.random.default_rng(seed)
+    x = im2double(asnumpy(a)).clip(0, 1)
+    if kind == "gaussian":
+        mean, variance = as_scalar(values[0], "m"), as_scalar(values[1], "var_gauss", 0)
+        x = x + mean + math.sqrt(variance) * rng.standard_normal(x.shape)
+    elif kind == "localvar":
+        x = x + np.sqrt(_local_variance(x, *parameters)) * rng.standard_normal(x.shape)
+    elif kind == "poisson":
+        scale = _POISSON_SCALE[dtype.name]
+        x = rng.poisson(x * scale) / scale
+    elif kind == "salt & pepper":
+        d = as_scalar(values[0], "d", 0, 1)
+        chance = rng.random(x.shape)
+        x = np.where(chance < d / 2, 0.0, np.where(chance < d, 1.0, x))
+    else:
+        # A uniform number of width w has the variance w² / 12.
+        width = math.sqrt(12 * as_scalar(values[0], "var_speckle", 0))
+        x = x + width * (rng.random(x.shape) - 0.5) * x
+    return xp.asarray(from_double(x.clip(0, 1), dtype))
+
+
+def _local_variance(x: np.ndarray, *parameters: Any) -> np.ndarray:
+    variance = asnumpy(as_real(parameters[-1], "var_local")[0])
+    if not (variance >= 0).all():
+        raise ValueError(f"var_local must not be negative; the smallest is {variance.min():g}")
+    if len(parameters) == 1:
+        if variance.shape != x.shape:
+            raise ValueError(f"var_local must have the image's shape {x.shape}, not {variance.shape}")
+        return variance
+    intensity = asnumpy(as_real(parameters[0], "intensity_map")[0]).ravel()
+    variance = variance.ravel()
+    if intensity.size != variance.size or not (np.diff(intensity) > 0).all():
+        raise ValueError(
+            f"intensity_map must increase and be as long as var_local; their lengths are "
+            f"{intensity.size} and {variance.size}"
+        )
+    return np.interp(x, intensity, variance)

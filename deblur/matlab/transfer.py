@@ -1,0 +1,177 @@
+"""Transfer functions, and images made fit for them: `psf2otf`, `otf2psf` and `edgetaper`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..backend import Array, asnumpy, check_finite, get_fft, get_xp
+from .arguments import EPS, IMAGE_CLASSES, as_array, as_real, check_class, from_double, im2double
+
+
+def _sizes(a: Array, outsize: Sequence[int] | None) -> tuple[Array, tuple[int, ...]]:
+    """`a` and `outsize` with as many dimensions as each other: what is missing has length 1."""
+    size = a.shape if outsize is None else tuple(int(n) for n in np.ravel(np.asarray(outsize)))
+    dims = max(a.ndim, len(size))
+    return a.reshape(a.shape + (1,) * (dims - a.ndim)), size + (1,) * (dims - len(size))
+
+
+def _real_if_rounding(x: Array, like: Array) -> Array:
+    """`x` without its imaginary part, if that is no larger than the rounding of an FFT of `like`."""
+    xp = get_xp(x)
+    noise = EPS * like.size * math.log2(like.size)
+    if float(xp.abs(x.imag).max()) <= noise * float(xp.abs(x).max()):
+        return x.real.copy()
+    return x
+
+
+def psf2otf(psf: Array, outsize: Sequence[int] | None = None) -> Array:
+    """The optical transfer function of a point spread function.
+
+    The PSF is padded with zeros at its end to `outsize`, turned circularly
+    until its centre, element floor(size/2) counted from zero, is the first
+    element, and transformed.
+
+    Parameters
+    ----------
+    psf : array, N-D, real or complex
+    outsize : sequence of int, optional
+        Shape of the result, at least that of the PSF in every dimension; by default that of the PSF.
+
+    Returns
+    -------
+    otf : array of shape `outsize`, complex128
+        float64 if the imaginary part is nothing but rounding, as for a
+        point-symmetric PSF.
+
+    Raises
+    ------
+    ValueError
+        If the PSF is larger than `outsize`, or holds NaN or infinity.
+
+    References
+    ----------
+    MATLAB Image Processing Toolbox, documentation of ``psf2otf``.
+    """
+    psf, xp = as_array(psf, "psf")
+    check_finite(psf, "psf")
+    psf = psf.astype(np.complex128 if psf.dtype.kind == "c" else np.float64)
+    psf, size = _sizes(psf, outsize)
+    if any(m > n for m, n in zip(psf.shape, size, strict=True)):
+        raise ValueError(
+            f"outsize {size} is smaller than the PSF {psf.shape}; crop the PSF or enlarge outsize"
+        )
+    padded = xp.pad(psf, [(0, n - m) for m, n in zip(psf.shape, size, strict=True)])
+    axes = tuple(range(padded.ndim))
+    centred = xp.roll(padded, tuple(-(m // 2) for m in psf.shape), axes)
+    return _real_if_rounding(get_fft(xp).fftn(centred), psf)
+
+
+def otf2psf(otf: Array, outsize: Sequence[int] | None = None) -> Array:
+    """The point spread function of an optical transfer function: the way back from `psf2otf`.
+
+    Parameters
+    ----------
+    otf : array, N-D, real or complex
+    outsize : sequence of int, optional
+        Shape of the PSF, at most that of the OTF in every dimension; by default that of the OTF.
+
+    Returns
+    -------
+    psf : array of shape `outsize`, float64
+        complex128 if the imaginary part is more than rounding.
+
+    Raises
+    ------
+    ValueError
+        If `outsize` is larger than the OTF or not positive, or the OTF holds NaN or infinity.
+
+    Notes
+    -----
+    The origin is moved to the centre first and the PSF cut out then, as
+    documented; Octave's package does it the other way round.
+
+    References
+    ----------
+    MATLAB Image Processing Toolbox, documentation of ``otf2psf``.
+    """
+    otf, xp = as_array(otf, "otf")
+    check_finite(otf, "otf")
+    otf = otf.astype(np.complex128)
+    otf, size = _sizes(otf, outsize)
+    if not all(1 <= m <= n for m, n in zip(size, otf.shape, strict=True)):
+        raise ValueError(f"outsize {size} must be positive and not larger than the OTF {otf.shape}")
+    psf = _real_if_rounding(get_fft(xp).ifftn(otf), otf)
+    psf = xp.roll(psf, tuple(m // 2 for m in size), tuple(range(otf.ndim)))
+    return psf[tuple(slice(m) for m in size)]
+
+
+def edgetaper(img: Array, psf: Array) -> Array:
+    """Blur an image towards its edges, so that its periodic continuation has no steps.
+
+    The result is w img + (1 - w) b, with b the image blurred circularly by the
+    PSF. The weight w is 0 on the edges and 1 further inside than the PSF's
+    size: the product over the dimensions of 1 less the normalised
+    autocorrelation of the PSF's projection onto that dimension. The result
+    keeps within the image's own smallest and largest value.
+
+    Parameters
+    ----------
+    img : array of uint8, uint16, int16, float32 or float64
+        N-D.
+    psf : array
+        Smaller than half the image in every dimension in which it has more
+        than one element. Divided by its sum unless it has negative elements.
+
+    Returns
+    -------
+    tapered : array of img's class and shape
+
+    Raises
+    ------
+    TypeError
+        For another class of image.
+    ValueError
+        If the PSF is too large, zero everywhere or a single element, or if either holds NaN or infinity.
+
+    Notes
+    -----
+    Octave's package says of its own function that it is not MATLAB's, and its
+    values are others.
+
+    References
+    ----------
+    MATLAB Image Processing Toolbox, documentation of ``edgetaper``; the weight
+    as in U. Schmidt, S. Roth, "Shrinkage Fields for Effective Image
+    Restoration", CVPR 2014, supplement.
+    """
+    img, xp = as_array(img, "img")
+    check_class(img, "img", IMAGE_CLASSES)
+    check_finite(img, "img")
+    x = im2double(img)
+    kernel, _ = as_real(psf, "psf")
+    kernel, shape = _sizes(xp.asarray(asnumpy(kernel)), img.shape)
+    if not bool(kernel.any()):
+        raise ValueError("psf is zero everywhere")
+    axes = [axis for axis, m in enumerate(kernel.shape) if m > 1]
+    if not axes or any(shape[axis] <= 2 * kernel.shape[axis] for axis in axes):
+        raise ValueError(
+            f"psf {kernel.shape} must have more than one element and be smaller than half the image {shape}"
+        )
+    if bool((kernel >= 0).all()):
+        kernel = kernel / kernel.sum()
+    fft = get_fft(xp)
+    x = x.reshape(shape)
+    weight = xp.ones((1,) * x.ndim)
+    for axis in axes:
+        n = shape[axis]
+        projection = kernel.sum(axis=tuple(d for d in range(kernel.ndim) if d != axis))
+        # A period of n - 1, closed by its own first element, is symmetric about the image's middle.
+        correlation = fft.ifft(xp.abs(fft.fft(projection, n - 1)) ** 2).real
+        correlation = xp.concatenate([correlation, correlation[:1]]) / correlation.max()
+        weight = weight * (1 - correlation).reshape([n if d == axis else 1 for d in range(x.ndim)])
+    blurred = fft.ifftn(fft.fftn(x) * psf2otf(kernel, shape)).real
+    tapered = (weight * x + (1 - weight) * blurred).clip(x.min(), x.max())
+    return from_double(tapered.reshape(img.shape), img.dtype)
