@@ -210,6 +210,63 @@ def test_fspecial_motion_is_its_construction(length, theta):
     np.testing.assert_allclose(h, h[::-1, ::-1], atol=1e-15)
 
 
+@pytest.mark.parametrize("length", [1, 5, 9, 13])
+def test_fspecial_motion_keeps_matlabs_column_of_zeros_at_120_degrees(length):
+    h = matlab.fspecial("motion", length, 120)
+    assert h.shape[1] == (length - 1) // 2 + 3
+    assert h[:, [0, -1]].max() <= 1e-15
+    np.testing.assert_allclose(h[:, 1:-1], matlab.fspecial("motion", length, 60)[:, ::-1], atol=1e-15)
+
+
+SIZES = {
+    "tuple": (3, 5),
+    "floats": [3.0, 5.0],
+    "array": np.array([3, 5]),
+    "row": np.array([[3, 5]]),
+    "column": [[3], [5]],
+    "uint8": np.array([[3], [5]], np.uint8),
+}
+
+
+@pytest.mark.parametrize("size", SIZES.values(), ids=SIZES)
+def test_a_size_may_be_a_row_or_a_column_of_any_class(rng, size):
+    for name in ("average", "gaussian", "log"):
+        h = matlab.fspecial(name, size)
+        assert h.shape == (3, 5)
+        np.testing.assert_array_equal(h, matlab.fspecial(name, (3, 5)))
+    v = rng.random(15)
+    np.testing.assert_array_equal(matlab.vector2im(v, size), v.reshape(3, 5))
+    psf, otf = rng.random((2, 3)), np.fft.fft2(rng.random((4, 6)))
+    np.testing.assert_array_equal(matlab.psf2otf(psf, size), matlab.psf2otf(psf, (3, 5)))
+    np.testing.assert_array_equal(matlab.otf2psf(otf, size), matlab.otf2psf(otf, (3, 5)))
+
+
+def test_a_number_may_be_a_one_by_one_array():
+    one = np.array([[3]], np.uint8)
+    np.testing.assert_array_equal(matlab.fspecial("average", one), np.full((3, 3), 1 / 9))
+    np.testing.assert_array_equal(matlab.fspecial("log", one, [[0.5]]), matlab.fspecial("log", 3, 0.5))
+    listing = matlab.filter2matrix([[1, 2]], one, [[4]], 3.0, np.float32(4))
+    np.testing.assert_array_equal(listing, matlab.filter2matrix([[1, 2]], 3, 4, 3, 4))
+
+
+@pytest.mark.parametrize(
+    "size", [[[3, 5], [5, 3]], [], [3, math.nan], [3, math.inf], [2.5, 3], [-1, 3], "3", True]
+)
+def test_what_is_no_size(size):
+    for call in (
+        lambda: matlab.fspecial("average", size),
+        lambda: matlab.psf2otf([[1]], size),
+        lambda: matlab.otf2psf(np.ones((9, 9)), size),
+        lambda: matlab.vector2im(np.ones(15), size),
+    ):
+        with pytest.raises(ValueError, match="must be a .*whole number.*, or a row or a column of them"):
+            call()
+    with pytest.raises(ValueError, match=r"shape \(15,\); give \(rows, columns\)"):
+        matlab.vector2im(np.ones(15), 15)
+    with pytest.raises(ValueError, match="colsf must be"):
+        matlab.filter2matrix([[1]], 3, size, 3, 3)
+
+
 def test_fspecial_names_may_be_short_and_bad_calls_say_why():
     np.testing.assert_array_equal(matlab.fspecial("GAUSS", 5, 1), matlab.fspecial("gaussian", [5, 5], 1.0))
     np.testing.assert_array_equal(matlab.fspecial("lo"), matlab.fspecial("log"))
@@ -359,6 +416,33 @@ def test_imfilter_full_continues_the_image_as_far_as_the_kernel_reaches(rng, siz
         scipy.signal.convolve2d(padded, h, "valid"),
         atol=1e-13,
     )
+
+
+@pytest.mark.parametrize(
+    ("dtype", "pad", "cast"),
+    [
+        ("uint8", 300, 255),
+        ("uint8", -7, 0),
+        ("uint8", 2.5, 3),
+        ("int16", -1e6, -32768),
+        ("int8", -2.5, -3),
+        ("uint32", 1e12, 4294967295),
+        ("bool", 0.2, 1),
+        ("bool", -3, 1),
+        ("float32", 0.1, np.float32(0.1)),
+        ("float64", 0.1, 0.1),
+    ],
+)
+def test_imfilter_takes_what_lies_outside_in_the_images_class(rng, dtype, pad, cast):
+    a = (100 * rng.random((5, 6))).astype(dtype)
+    h = np.array([[0.25, 0.125], [0.25, 0.375]])
+    expected = scipy.signal.correlate2d(np.pad(a.astype(float), 1, constant_values=cast), h, "valid")
+    ours = matlab.imfilter(a, h, pad, "full")
+    assert ours.dtype == a.dtype
+    if a.dtype.kind == "f":
+        np.testing.assert_allclose(ours, expected.astype(dtype), rtol=1e-7 if dtype == "float32" else 1e-15)
+    else:
+        np.testing.assert_array_equal(ours, np.trunc(expected + np.copysign(0.5, expected)).astype(dtype))
 
 
 def test_imfilter_in_three_dimensions(rng):
@@ -735,6 +819,22 @@ def test_measures_at_their_ends():
     for peak in (0, -1, math.nan, "255"):
         with pytest.raises(ValueError, match="peakval must be a finite number above 0"):
             matlab.psnr(a, a, peak)
+
+
+def test_measures_of_single_are_single(rng):
+    a, b = rng.random((2, 7, 8)).astype(np.float32)
+    for measure in (matlab.immse, matlab.psnr):
+        ours, double = measure(a, b), measure(a.astype(float), b.astype(float))
+        assert isinstance(ours, np.float32)
+        assert type(double) is float
+        assert ours == np.float32(double)
+    assert isinstance(matlab.psnr(a, b, 255), np.float32)
+    assert matlab.psnr(a, a) == np.inf
+    huge = np.full((2, 2), 1e30, np.float32)
+    assert matlab.immse(huge, -huge) == np.inf  # 4e60 is beyond single
+    assert matlab.psnr(huge, -huge) == np.float32(-606.0206)
+    for dtype in (np.uint8, np.int16, float):
+        assert type(matlab.immse(np.ones((2, 2), dtype), np.zeros((2, 2), dtype))) is float
 
 
 # ---------------------------------------------------------------------------------------------

@@ -68,14 +68,22 @@ def as_scalar(
     return number
 
 
-def as_hsize(value: Any) -> tuple[int, int]:
-    size = np.atleast_1d(np.asarray(value))
-    size = np.repeat(size, 2) if size.size == 1 else size
-    if size.shape != (2,) or size.dtype.kind not in "iuf" or not (size >= 1).all() or (size % 1 != 0).any():
-        raise ValueError(
-            f"hsize must be a positive whole number or a pair (rows, columns) of them, not {value!r}"
-        )
-    return int(size[0]), int(size[1])
+def as_whole(value: Any, name: str) -> int:
+    """`value` as a positive whole number, of whatever class."""
+    size = as_size(value, name)
+    if len(size) != 1:
+        raise ValueError(f"{name} must be a positive whole number, not {value!r}")
+    return size[0]
+
+
+def as_size(value: Any, name: str, low: int = 1) -> tuple[int, ...]:
+    """Whole numbers of at least `low`: one, or a row or a column of them, of whatever class."""
+    size = asnumpy(value) if is_cupy(value) else np.asarray(value)
+    whole = size.dtype.kind in "iuf" and np.all(np.isfinite(size) & (size >= low) & (size == np.floor(size)))
+    if not whole or size.size == 0 or max(size.shape, default=1) != size.size:
+        one = "a positive whole number" if low else "a whole number >= 0"
+        raise ValueError(f"{name} must be {one}, or a row or a column of them, not {value!r}")
+    return tuple(int(n) for n in size.ravel())
 
 
 def check_count(function: str, kind: str, parameters: Sequence[Any], names: Sequence[str]) -> None:
@@ -97,6 +105,11 @@ def saturate(x: Array, dtype: np.dtype) -> Array:
         return x.astype(dtype)
     low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
     return _round(x).clip(low, high).astype(dtype)
+
+
+def as_class(value: float, dtype: np.dtype) -> np.ndarray:
+    """A number in class `dtype` as MATLAB converts it: for a logical every number but 0 is true."""
+    return saturate(np.asarray(float(value != 0) if dtype.kind == "b" else value), dtype)
 
 
 def im2double(a: Array) -> Array:

@@ -16,7 +16,17 @@ import numpy as np
 
 from ..backend import Array, asnumpy, check_finite, get_fft
 from ..variational.richardson_lucy import extrapolation
-from .arguments import EPS, IMAGE_CLASSES, as_array, as_real, as_scalar, check_class, from_double, im2double
+from .arguments import (
+    EPS,
+    IMAGE_CLASSES,
+    as_array,
+    as_real,
+    as_scalar,
+    as_whole,
+    check_class,
+    from_double,
+    im2double,
+)
 from .transfer import psf2otf
 
 
@@ -314,8 +324,8 @@ def deconvlucy(
             f"a list must hold the image alone, or the four arrays of an earlier call, not {len(img)}"
         )
     given, x, xp = _image(img[0] if cell else img)
-    iterations = _whole(numit, "numit", 10)
-    finer = _whole(subsmpl, "subsmpl", 1)
+    iterations = as_whole(10 if numit is None else numit, "numit")
+    finer = as_whole(1 if subsmpl is None else subsmpl, "subsmpl")
     kernel = xp.asarray(asnumpy(as_real(psf, "psf")[0]))
     axes = [axis for axis, m in enumerate(kernel.shape) if m > 1]
     shape = tuple(n * finer if axis in axes else n for axis, n in enumerate(x.shape))
@@ -354,13 +364,6 @@ def deconvlucy(
     if cell:
         return [given, f, before, xp.stack(steps, axis=-1)]
     return from_double(f, given.dtype)
-
-
-def _whole(value: Any, name: str, default: int) -> int:
-    number = default if value is None else as_scalar(value, name, 1)
-    if number != int(number):
-        raise ValueError(f"{name} must be a positive whole number, not {value!r}")
-    return int(number)
 
 
 def _like_image(value: Any, name: str, default: float, x: Array, xp: ModuleType) -> Array:

@@ -13,9 +13,10 @@ from ..psf import disk as disk_psf
 from .arguments import (
     EPS,
     as_array,
-    as_hsize,
+    as_class,
     as_real,
     as_scalar,
+    as_size,
     check_class,
     check_count,
     match_word,
@@ -29,13 +30,20 @@ def _grid(size: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
     return y[:, None], x[None, :]
 
 
+def _hsize(value: Any) -> tuple[int, int]:
+    size = as_size(value, "hsize")
+    if len(size) > 2:
+        raise ValueError(f"hsize must be one number or two (rows, columns), not {value!r}")
+    return size[0], size[-1]
+
+
 def _average(hsize: Any = 3) -> np.ndarray:
-    size = as_hsize(hsize)
+    size = _hsize(hsize)
     return np.full(size, 1 / math.prod(size))
 
 
 def _gaussian(hsize: Any = 3, sigma: Any = 0.5) -> np.ndarray:
-    y, x = _grid(as_hsize(hsize))
+    y, x = _grid(_hsize(hsize))
     h = np.exp(-(x * x + y * y) / (2 * as_scalar(sigma, "sigma", 0, above=True) ** 2))
     h[h < EPS * h.max()] = 0
     total = h.sum()
@@ -45,7 +53,7 @@ def _gaussian(hsize: Any = 3, sigma: Any = 0.5) -> np.ndarray:
 def _log(hsize: Any = 5, sigma: Any = 0.5) -> np.ndarray:
     h = _gaussian(hsize, sigma)
     y, x = _grid(h.shape)
-    s2 = float(sigma) ** 2
+    s2 = as_scalar(sigma, "sigma") ** 2
     h = h * (x * x + y * y - 2 * s2) / s2**2
     return h - h.mean()  # the cut-off tails must not leave a response to a flat image
 
@@ -69,10 +77,11 @@ def _disk(radius: Any = 5) -> np.ndarray:
 
 def _motion(length: Any = 9, theta: Any = 0) -> np.ndarray:
     length = max(1.0, as_scalar(length, "len"))
-    phi = math.radians(as_scalar(theta, "theta") % 180)
+    phi = as_scalar(theta, "theta") % 180 / 180 * math.pi
     c, s, half = math.cos(phi), math.sin(phi), (length - 1) / 2
-    # Pixels nearer than 1 to the line's bounding box; the slack keeps a horizontal line one row high.
-    reach = [math.floor(half * abs(t) + 1 - length * EPS) for t in (s, c)]
+    # Pixels nearer than 1 to the line's bounding box. The slack keeps a horizontal line one row high; MATLAB
+    # subtracts it from the signed reach, so that for an obtuse angle a column of zeros may stay on either side.
+    reach = [abs(math.trunc(half * t + math.copysign(1, t) - length * EPS)) for t in (s, c)]
     y, x = np.ogrid[reach[0] : -reach[0] - 1 : -1, -reach[1] : reach[1] + 1]
     along, across = x * c + y * s, abs(y * c - x * s)
     beyond = np.hypot(x, y) >= half
@@ -123,7 +132,8 @@ def fspecial(type: str, *parameters: Any) -> np.ndarray:
         One of the above.
     *parameters
         Its parameters in this order. `hsize` is a whole number for a square
-        filter or a pair (rows, columns); all lengths are in pixels.
+        filter, or rows and columns as a row or a column of two; all lengths
+        are in pixels.
 
     Returns
     -------
@@ -144,7 +154,10 @@ def fspecial(type: str, *parameters: Any) -> np.ndarray:
     instance 0.0754, 0.1883 and 0.3215 for a length of 3 at 45 degrees) show
     one refinement, which is followed here: a pixel farther from the middle
     than the line's half length has its distance taken from the line's end
-    point, even where the foot of the perpendicular lies on the line.
+    point, even where the foot of the perpendicular lies on the line. MATLAB's
+    size is followed, too, with the column of zeros that it keeps on each side
+    where an obtuse angle puts the line's ends on whole columns: length 9 at 120
+    degrees is 9 by 7 (MATLAB Answers 307822 explains both).
 
     References
     ----------
@@ -174,7 +187,8 @@ def imfilter(a: Array, h: Array, *options: str | float) -> Array:
     *options
         In any order; of two that exclude each other the last one counts.
 
-        - boundary: a number (what lies outside, default 0), ``"symmetric"``
+        - boundary: a number (what lies outside, default 0; in a's class, so
+          rounded and held within its range as its pixels are), ``"symmetric"``
           (mirrored, edge pixel repeated), ``"replicate"`` (nearest edge pixel)
           or ``"circular"``;
         - size: ``"same"`` (default) or ``"full"``;
@@ -235,9 +249,11 @@ def imfilter(a: Array, h: Array, *options: str | float) -> Array:
     if conv:
         weights = np.flip(weights)
         before, after = after, before
-    mode: dict[str, Any] = {"mode": "constant", "constant_values": boundary}
+    mode: dict[str, Any]
     if isinstance(boundary, str):
         mode = {"mode": _PAD_MODES[boundary]}
+    else:
+        mode = {"mode": "constant", "constant_values": float(as_class(boundary, a.dtype))}
     padded = xp.pad(a.astype(np.float64), list(zip(before, after, strict=True)), **mode)
     # One shifted sum for each element, in double as documented: faster than SciPy's direct correlation,
     # and unlike scipy.ndimage it leaves no small weight out.

@@ -10,7 +10,7 @@ import numpy as np
 from ..backend import Array, asnumpy
 from ..blur import filter2matrix as convolution_matrix
 from ..pipeline import reconstruct
-from .arguments import as_array, as_real, as_scalar
+from .arguments import as_array, as_real, as_scalar, as_size, as_whole
 
 
 def filter2matrix(h: Array, rowsf: int, colsf: int, rowsg: int, colsg: int) -> np.ndarray:
@@ -57,7 +57,8 @@ def filter2matrix(h: Array, rowsf: int, colsf: int, rowsg: int, colsg: int) -> n
     restoration by inverting the system matrix with CUDA, called from MATLAB).
     """
     psf, origin = _as_psf(h)
-    return convolution_matrix(psf, rowsf, colsf, rowsg, colsg, origin=origin)
+    sizes = {"rowsf": rowsf, "colsf": colsf, "rowsg": rowsg, "colsg": colsg}
+    return convolution_matrix(psf, *(as_whole(n, name) for name, n in sizes.items()), origin=origin)
 
 
 def _as_psf(h: Any) -> tuple[np.ndarray, tuple[int, int]]:
@@ -92,7 +93,7 @@ def vector2im(vector: Array, shape: tuple[int, int] | None = None) -> Array:
     ----------
     vector : (M * N, 1), (1, M * N) or (M * N,) array
     shape : (int, int), optional
-        Rows and columns of the image. Without it the image is square, which
+        Rows and columns of the image, in a row or a column. Without it the image is square, which
         is all that the published listing (table 6.2) can do.
 
     Returns
@@ -113,9 +114,10 @@ def vector2im(vector: Array, shape: tuple[int, int] | None = None) -> Array:
         if side * side != n:
             raise ValueError(f"{n} pixels make no square image; give shape=(rows, columns)")
         shape = (side, side)
-    if math.prod(shape) != n:
-        raise ValueError(f"{n} pixels do not fill an image of shape {tuple(shape)}")
-    return vector.reshape(shape)
+    size = as_size(shape, "shape")
+    if len(size) != 2 or math.prod(size) != n:
+        raise ValueError(f"{n} pixels do not fill an image of shape {size}; give (rows, columns)")
+    return vector.reshape(size)
 
 
 def reconstruction(g: Array, h: Array, lambda_: float) -> Array:

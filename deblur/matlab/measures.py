@@ -25,11 +25,26 @@ def _pair(x: Any, y: Any, names: tuple[str, str]) -> tuple[Array, Array]:
     return a, b
 
 
+def _error(a: Array, b: Array) -> float:
+    return float(((a.astype(np.float64) - b.astype(np.float64)) ** 2).mean())
+
+
+def _measure(value: float, dtype: np.dtype) -> float:
+    """The number as MATLAB returns it: single for images in single, infinite beyond single's range."""
+    with np.errstate(over="ignore"):
+        return dtype.type(value) if dtype == np.float32 else value
+
+
 def immse(x: Array, y: Array) -> float:
     """The mean squared error of two arrays of the same class and shape.
 
     Integers are not scaled: the error is in squared grey levels. Computed in
     float64 for every class.
+
+    Returns
+    -------
+    float
+        For images in single a numpy.float32, as MATLAB's is single then.
 
     Raises
     ------
@@ -41,7 +56,7 @@ def immse(x: Array, y: Array) -> float:
     MATLAB Image Processing Toolbox, documentation of ``immse``.
     """
     a, b = _pair(x, y, ("x", "y"))
-    return float(((a.astype(np.float64) - b.astype(np.float64)) ** 2).mean())
+    return _measure(_error(a, b), a.dtype)
 
 
 def psnr(a: Array, ref: Array, peakval: float | None = None) -> float:
@@ -57,6 +72,11 @@ def psnr(a: Array, ref: Array, peakval: float | None = None) -> float:
     peakval : float, optional
         The signal's peak. By default 1 for floating-point images and the span
         of the class for integers: 255 for uint8, 65535 for uint16 and for int16.
+
+    Returns
+    -------
+    float
+        For images in single a numpy.float32, as MATLAB's is single then.
 
     Raises
     ------
@@ -81,5 +101,5 @@ def psnr(a: Array, ref: Array, peakval: float | None = None) -> float:
         peak = 1.0
     else:
         peak = float(np.iinfo(a.dtype).max) - np.iinfo(a.dtype).min
-    error = immse(a, ref)
-    return 10 * math.log10(peak**2 / error) if error else math.inf
+    error = _error(a, ref)
+    return _measure(10 * math.log10(peak**2 / error) if error else math.inf, a.dtype)

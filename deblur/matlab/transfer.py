@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..backend import Array, asnumpy, check_finite, get_fft, get_xp
-from .arguments import EPS, IMAGE_CLASSES, as_array, as_real, check_class, from_double, im2double
+from .arguments import EPS, IMAGE_CLASSES, as_array, as_real, as_size, check_class, from_double, im2double
 
 
 def _sizes(a: Array, outsize: Sequence[int] | None) -> tuple[Array, tuple[int, ...]]:
     """`a` and `outsize` with as many dimensions as each other: what is missing has length 1."""
-    size = a.shape if outsize is None else tuple(int(n) for n in np.ravel(np.asarray(outsize)))
+    size = a.shape if outsize is None else as_size(outsize, "outsize", 0)
     dims = max(a.ndim, len(size))
     return a.reshape(a.shape + (1,) * (dims - a.ndim)), size + (1,) * (dims - len(size))
 
