@@ -9,7 +9,7 @@ import deblur
 from deblur import matlab
 from deblur.backend import asnumpy
 from deblur.blur import Blur
-from deblur.matlab import deconvlucy, deconvreg, deconvwnr
+from deblur.matlab import deconvblind, deconvlucy, deconvreg, deconvwnr
 
 OCTAVE = np.load(Path(__file__).parent / "data" / "octave_deconv.npz")
 
@@ -324,6 +324,203 @@ def test_deconvlucy_sharpens_a_photograph():
     assert deblur.metrics.psnr(scene, deconvlucy(g, psf, 30)) >= deblur.metrics.psnr(scene, g) + 4
 
 
+@pytest.mark.parametrize("kind", [tuple, list])
+def test_a_cell_array_comes_back_as_it_was_given(case, kind):
+    _, psf, blurred = case
+    once = deconvlucy(kind([blurred]), psf, 2)
+    assert type(once) is type(deconvlucy(once, psf, 2)) is kind
+    assert all(type(c) is kind for c in deconvblind(kind([blurred]), kind([psf]), 2))
+
+
+# ---------------------------------------------------------------------------------------------
+# Lucy and Richardson with an unknown PSF
+# ---------------------------------------------------------------------------------------------
+
+
+def shifted(f, size):
+    """The dense matrix that takes a PSF of this size to the image f blurred by it."""
+    at = [(i - size[0] // 2, j - size[1] // 2) for i in range(size[0]) for j in range(size[1])]
+    return np.stack([np.roll(f, by, (0, 1)).ravel() for by in at], axis=1)
+
+
+def ahead(history, steps):
+    a = 0.0
+    if len(steps) >= 2:
+        a = min(max(steps[-1] @ steps[-2] / (steps[-2] @ steps[-2]), 0), 1)
+    return np.maximum(history[-1] + a * (history[-1] - history[-2]), 0)
+
+
+def blind_by_hand(img, psf, iterations, dampar=0.0, weight=None, readout=0.0):
+    """Both multiplicative steps with dense matrices, on vectors."""
+    w = np.ones(img.size) if weight is None else weight.ravel()
+    data = w * (img.ravel() + readout)
+    images, psfs = [img.ravel()] * 2, [psf.ravel() / psf.sum()] * 2
+    image_steps, psf_steps = [], []
+    for _ in range(iterations):
+        y, b = ahead(images, image_steps), ahead(psfs, psf_steps)
+        b = b / b.sum()
+        h, f = circulant(b.reshape(psf.shape), img.shape), shifted(y.reshape(img.shape), psf.shape)
+        np.testing.assert_allclose(h @ y, f @ b, rtol=1e-12)  # one model, seen from either side
+        model = h @ y + readout
+        ratio = data / model
+        if dampar > 0:
+            u = np.minimum(2 / dampar**2 * (data * np.log(data / model) + model - data), 1)
+            ratio = 1 + u**9 * (10 - 9 * u) * (ratio - 1)
+        images.append(y * (h.T @ ratio) / (h.T @ w))
+        new = b * (f.T @ ratio) / (f.T @ w)
+        psfs.append(new / new.sum())
+        image_steps.append(images[-1] - y)
+        psf_steps.append(psfs[-1] - b)
+    return images[-1].reshape(img.shape), psfs[-1].reshape(psf.shape)
+
+
+@pytest.mark.parametrize("numit", [1, 2, 3, 12])
+@pytest.mark.parametrize("size", [(3, 3), (4, 3), (1, 4)])
+def test_deconvblind_is_both_steps_written_out(case, numit, size, xp):
+    _, _, blurred = case
+    ours = deconvblind(xp.asarray(blurred), 3 * np.ones(size), numit)
+    for a, b in zip(ours, blind_by_hand(blurred, np.ones(size), numit), strict=True):
+        assert isinstance(a, xp.ndarray)
+        np.testing.assert_allclose(asnumpy(a), b, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"dampar": 0.1}, {"readout": 0.3}, {"weight": True}, {"weight": True, "readout": 0.2}],
+    ids=str,
+)
+def test_deconvblind_with_options(case, rng, options):
+    _, psf, blurred = case
+    g = blurred + 0.05 * rng.random(blurred.shape)
+    if "weight" in options:
+        options = {**options, "weight": 0.1 + 0.9 * rng.random(g.shape)}
+    ours = deconvblind(g, psf, 6, options.get("dampar"), options.get("weight"), options.get("readout"))
+    for a, b in zip(ours, blind_by_hand(g, psf, 6, **options), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5)
+
+
+def test_deconvblind_keeps_the_sum_where_the_extrapolation_is_cut_off_at_zero():
+    g = np.full((7, 8), 0.01)
+    g[3, 2:6] = 0.25, 0.5, 0.25, 0.9
+    start = np.ones((3, 5))
+    _, kernel = deconvblind((g,), (start,), 3)
+    assert (kernel[1] + 0.5 * (kernel[1] - kernel[2])).min() < 0
+    for ours, hand in zip(deconvblind(g, start, 6), blind_by_hand(g, start, 6), strict=True):
+        np.testing.assert_allclose(ours, hand, rtol=1e-5, atol=1e-12)
+
+
+def test_deconvblind_takes_ten_iterations_and_keeps_what_it_must(rng):
+    g = rng.random((12, 11)) - 0.1  # the noise of a dark image goes below zero
+    psf = rng.random((3, 5))
+    image, kernel = deconvblind(g, psf)
+    assert image.min() >= 0
+    assert kernel.min() >= 0
+    assert kernel.shape == psf.shape
+    assert abs(kernel.sum() - 1) <= 1e-14
+    for a, b in zip((image, kernel), deconvblind(g, 5 * psf, 10, None, None, None, None), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
+
+
+def test_deconvblind_goes_on_where_it_ended(case):
+    _, psf, blurred = case
+    start = np.ones(psf.shape)
+    whole = deconvblind((blurred,), (start,), 9)
+    parts = deconvblind(*deconvblind((blurred,), (start,), 4), 5)
+    for ours, theirs, first in zip(whole, parts, (blurred, start), strict=True):
+        assert len(ours) == len(theirs) == 4
+        for a, b in zip(ours, theirs, strict=True):
+            np.testing.assert_array_equal(a, b)
+        np.testing.assert_array_equal(ours[0], first)
+    for n, at in ((9, 1), (8, 2)):
+        for cell, plain in zip(whole, deconvblind(blurred, start, n), strict=True):
+            np.testing.assert_array_equal(cell[at], plain)
+
+
+def test_a_pixel_of_weight_zero_has_no_say_in_an_iteration(case):
+    _, psf, blurred = case
+    weight = np.ones(blurred.shape)
+    weight[3, 4] = weight[7, 0] = 0
+    spoilt = np.where(weight > 0, blurred, 5.0)
+    # The first scene is the image with its bad pixels; from the same scene, all that follows is the same.
+    for options in ({}, {"dampar": 0.05}, {"readout": 0.1}):
+        image, kernel = deconvblind((blurred,), (psf,), 2, weight=weight, **options)
+        ours = deconvblind((spoilt, *image[1:]), kernel, 6, weight=weight, **options)
+        theirs = deconvblind(image, kernel, 6, weight=weight, **options)
+        for a, b in zip(ours[0][1:] + ours[1][1:], theirs[0][1:] + theirs[1][1:], strict=True):
+            np.testing.assert_array_equal(a, b)
+        assert not np.array_equal(ours[0][1], deconvblind((spoilt, *image[1:]), kernel, 6, **options)[0][1])
+
+
+def test_deconvblind_leaves_what_damping_covers(case):
+    _, psf, blurred = case
+    image, kernel = deconvblind(blurred, psf, 5, 10.0)
+    np.testing.assert_allclose(image, blurred, atol=1e-6)
+    np.testing.assert_allclose(kernel, psf, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("sigma", "scene"), [(1.0, "camera"), (1.5, "camera"), (2.0, "camera"), (1.0, "stars")]
+)
+def test_deconvblind_comes_nearer_to_the_psf(rng, sigma, scene):
+    if scene == "camera":
+        sharp = deblur.data.load("camera")[100:180, 100:180]
+    else:
+        sharp = np.where(rng.random((64, 64)) < 0.01, rng.random((64, 64)), 0.001)
+    psf = matlab.fspecial("gaussian", 7, sigma)
+    g = matlab.imfilter(sharp, psf, "circular")
+    state = (g,), (np.ones((7, 7)),)
+    errors = [np.linalg.norm(1 / 49 - psf)]
+    for _ in range(4):
+        state = deconvblind(*state, 8)
+        errors.append(np.linalg.norm(state[1][1] - psf))
+    assert (np.diff(errors) < 0).all()
+    assert errors[-1] <= (0.3 if scene == "stars" else 0.9) * errors[0]
+
+
+def test_deconvblind_of_bytes_has_its_numbers_in_grey_levels(rng):
+    g = rng.integers(20, 200, (10, 9), dtype=np.uint8)
+    ours, psf = deconvblind(g, np.ones((3, 3)), 5, np.uint8(4), None, np.uint8(10))
+    double, same = deconvblind(g / 255, np.ones((3, 3)), 5, 4 / 255, None, 10 / 255)
+    assert ours.dtype == np.uint8
+    assert psf.dtype == np.float64
+    np.testing.assert_array_equal(ours, np.floor(255 * np.clip(double, 0, 1) + 0.5))
+    np.testing.assert_array_equal(psf, same)
+    assert deconvblind(g.astype(np.float32), np.ones((3, 3), np.float32))[0].dtype == np.float32
+
+
+def test_deconvblind_has_one_psf_for_all_channels(case):
+    _, psf, blurred = case
+    image, kernel = deconvblind(np.stack([blurred] * 3, axis=-1), psf, 6)
+    one, same = deconvblind(blurred, psf, 6)
+    assert kernel.shape == psf.shape
+    np.testing.assert_allclose(kernel, same, rtol=1e-6)
+    np.testing.assert_allclose(image, np.stack([one] * 3, axis=-1), rtol=1e-6)
+    cells = deconvblind(*deconvblind((np.stack([blurred] * 3, axis=-1),), (psf,), 3), 3)
+    np.testing.assert_array_equal(cells[1][1], kernel)
+    row, kernel = deconvblind(blurred[0], [1, 1, 1], 3)
+    assert (row.shape, kernel.shape) == ((1, 10), (1, 3))
+
+
+def test_deconvblind_asks_fun_after_each_iteration(case):
+    _, psf, blurred = case
+    seen = []
+
+    def symmetric(psf):
+        seen.append(psf.copy())
+        return psf + psf[::-1, ::-1]  # of sum two
+
+    _, kernel = deconvblind(blurred, psf[:3], 4, fun=symmetric)
+    assert len(seen) == 4
+    np.testing.assert_allclose(kernel, (seen[-1] + seen[-1][::-1, ::-1]) / 2, rtol=1e-14)
+    np.testing.assert_array_equal(seen[0], deconvblind(blurred, psf[:3], 1)[1])
+
+
+def test_deconvblind_of_a_black_image():
+    image, kernel = deconvblind(np.zeros((6, 6)), np.ones((3, 3)))
+    assert not image.any()
+    np.testing.assert_allclose(kernel, np.full((3, 3), 1 / 9), rtol=1e-14)
+
+
 # ---------------------------------------------------------------------------------------------
 # Bad input
 # ---------------------------------------------------------------------------------------------
@@ -354,6 +551,28 @@ IMG, PSF = np.full((6, 5), 0.5), np.full((3, 3), 1 / 9)
         (lambda: deconvlucy(IMG, PSF, 1, 0, None, 0, 1.5), "subsmpl"),
         (lambda: deconvlucy([IMG, IMG], PSF), "four arrays"),
         (lambda: deconvlucy(deconvlucy([IMG], PSF), PSF, subsmpl=2), "other sizes"),
+        (lambda: deconvblind(IMG, np.ones((7, 2))), "psfi .* is larger than the image"),
+        (lambda: deconvblind(IMG, np.zeros((3, 3))), "psfi is zero everywhere"),
+        (lambda: deconvblind(IMG, -PSF), "psfi must not be negative, and falls to -0.1111: clip it"),
+        (lambda: deconvblind(IMG, PSF, [1, 2]), "numit must be a positive whole number"),
+        (lambda: deconvblind(IMG, PSF, 1, -1), "dampar must be"),
+        (lambda: deconvblind(IMG, PSF, 1, 0, np.zeros((6, 5))), "weight is zero everywhere"),
+        (lambda: deconvblind((IMG,), PSF), "img is a cell array of 1 and psfi an array: give two arrays"),
+        (
+            lambda: deconvblind(deconvblind((IMG,), (PSF,))[0], (PSF,)),
+            "cell array of 4 and psfi a cell array of 1",
+        ),
+        (lambda: deconvblind((IMG, IMG), (PSF,)), "four arrays of an earlier call, not of 2"),
+        (
+            lambda: deconvblind((IMG,) * 4, deconvblind((IMG,), (PSF,))[1]),
+            r"the cell array is of a call with other sizes",
+        ),
+        (
+            lambda: deconvblind(IMG, PSF, fun=lambda p: p[1:]),
+            r"fun\(psf\) must have psfi's shape \(3, 3\), not",
+        ),
+        (lambda: deconvblind(IMG, PSF, fun=lambda p: p - 1), r"fun\(psf\) must not be negative"),
+        (lambda: deconvblind(IMG, PSF, fun=lambda p: p * np.nan), r"fun\(psf\) holds"),
     ],
 )
 def test_bad_input(call, message):
@@ -361,7 +580,12 @@ def test_bad_input(call, message):
         call()
 
 
-@pytest.mark.parametrize("function", [deconvwnr, deconvreg, deconvlucy])
+def test_fun_must_be_a_function():
+    with pytest.raises(TypeError, match="fun must be a function of the PSF, not 7"):
+        deconvblind(IMG, PSF, 1, None, None, None, 7)
+
+
+@pytest.mark.parametrize("function", [deconvwnr, deconvreg, deconvlucy, deconvblind])
 def test_classes_are_matlabs(function):
     with pytest.raises(TypeError, match="int32"):
         function(IMG.astype(np.int32), PSF)

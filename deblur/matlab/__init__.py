@@ -15,14 +15,16 @@ GNU Octave's image package differs in places from what MATLAB documents; each
 function says where, and which side is taken.
 """
 
-from .deconvolution import deconvlucy, deconvreg, deconvwnr
+from .deconvolution import deconvreg, deconvwnr
 from .filters import fspecial, imfilter
 from .listings import filter2matrix, im2vector, reconstruction, vector2im
+from .lucy import deconvblind, deconvlucy
 from .measures import immse, psnr
 from .noise import imnoise
 from .transfer import edgetaper, otf2psf, psf2otf
 
 __all__ = [
+    "deconvblind",
     "deconvlucy",
     "deconvreg",
     "deconvwnr",

@@ -126,3 +126,24 @@ def from_double(x: Array, dtype: np.dtype) -> Array:
         limits = np.iinfo(dtype)
         x = x * (float(limits.max) - limits.min) + limits.min
     return saturate(x, dtype)
+
+
+def as_image(img: Any, name: str) -> tuple[Array, Array, ModuleType]:
+    """The image as it came, the same as doubles in [0, 1] if it holds integers, and its array module."""
+    img, xp = as_array(img, name)
+    check_class(img, name, IMAGE_CLASSES)
+    check_finite(img, name)
+    return img, im2double(img), xp
+
+
+def as_psf(psf: Any, shape: tuple[int, ...], xp: ModuleType, name: str = "psf") -> Array:
+    """The PSF in float64 with as many dimensions as the image, on its device."""
+    psf = xp.asarray(asnumpy(as_real(psf, name)[0]))
+    if psf.ndim > len(shape):
+        raise ValueError(f"{name} has more dimensions {psf.shape} than the image {shape}")
+    psf = psf.reshape(psf.shape + (1,) * (len(shape) - psf.ndim))
+    if not bool(psf.any()):
+        raise ValueError(f"{name} is zero everywhere")
+    if any(m > n for m, n in zip(psf.shape, shape, strict=True)):
+        raise ValueError(f"{name} {psf.shape} is larger than the image {shape}; crop it")
+    return psf

@@ -1,4 +1,4 @@
-"""Deconvolution on the periodic model: `deconvwnr`, `deconvreg` and `deconvlucy`.
+"""Deconvolution by a filter, on the periodic model: `deconvwnr` and `deconvreg`.
 
 The image is its own continuation, and the blur one product of Fourier
 transforms. `deblur.matlab.edgetaper` makes an image fit that model;
@@ -8,53 +8,14 @@ transforms. `deblur.matlab.edgetaper` makes an image fit that model;
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from ..backend import Array, asnumpy, check_finite, get_fft
-from ..variational.richardson_lucy import extrapolation
-from .arguments import (
-    EPS,
-    IMAGE_CLASSES,
-    as_array,
-    as_real,
-    as_scalar,
-    as_whole,
-    check_class,
-    from_double,
-    im2double,
-)
-from .transfer import psf2otf
-
-
-def _image(img: Any) -> tuple[Array, Array, ModuleType]:
-    """The image as it came, the same as doubles in [0, 1] if it holds integers, and its array module."""
-    img, xp = as_array(img, "img")
-    check_class(img, "img", IMAGE_CLASSES)
-    check_finite(img, "img")
-    return img, im2double(img), xp
-
-
-def _psf(psf: Any, shape: tuple[int, ...], xp: ModuleType) -> Array:
-    """The PSF in float64 with as many dimensions as the image, on its device."""
-    psf = xp.asarray(asnumpy(as_real(psf, "psf")[0]))
-    if psf.ndim > len(shape):
-        raise ValueError(f"psf has more dimensions {psf.shape} than the image {shape}")
-    psf = psf.reshape(psf.shape + (1,) * (len(shape) - psf.ndim))
-    if not bool(psf.any()):
-        raise ValueError("psf is zero everywhere")
-    if any(m > n for m, n in zip(psf.shape, shape, strict=True)):
-        raise ValueError(f"psf {psf.shape} is larger than the image {shape}; crop it")
-    return psf
-
-
-def _product(otf: Array, x: Array, xp: ModuleType) -> Array:
-    fft = get_fft(xp)
-    return fft.ifftn(otf * fft.fftn(x)).real
-
+from ..backend import Array, asnumpy, get_fft
+from .arguments import EPS, as_image, as_psf, as_real, as_scalar, from_double
+from .transfer import filtered, psf2otf
 
 # ---------------------------------------------------------------------------------------------
 # Wiener
@@ -107,8 +68,8 @@ def deconvwnr(img: Array, psf: Array, nsr: Any = 0.0, icorr: Any = None) -> Arra
     MATLAB Image Processing Toolbox, documentation of ``deconvwnr``. R. C. Gonzalez, R. E. Woods, *Digital
     Image Processing*, 3rd ed., 2007, section 5.8.
     """
-    img, x, xp = _image(img)
-    kernel = _psf(psf, x.shape, xp)
+    img, x, xp = as_image(img, "img")
+    kernel = as_psf(psf, x.shape, xp)
     otf = psf2otf(kernel, x.shape)
     noise: Any
     signal: Any
@@ -125,7 +86,7 @@ def deconvwnr(img: Array, psf: Array, nsr: Any = 0.0, icorr: Any = None) -> Arra
         )
     top = xp.conj(otf) * signal
     below = xp.maximum(abs(otf) ** 2 * signal + noise, math.sqrt(EPS))
-    return from_double(_product(top / below, x, xp), img.dtype)
+    return from_double(filtered(top / below, x), img.dtype)
 
 
 def _power(corr: Any, name: str, psf: tuple[int, ...], shape: tuple[int, ...], xp: ModuleType) -> Array:
@@ -197,8 +158,8 @@ def deconvreg(
     """
     from scipy.optimize import brentq
 
-    img, x, xp = _image(img)
-    kernel = _psf(psf, x.shape, xp)
+    img, x, xp = as_image(img, "img")
+    kernel = as_psf(psf, x.shape, xp)
     power = as_scalar(noisepower, "noisepower", 0)
     ends = [as_scalar(v, "lrange", 0) for v in np.ravel(asnumpy(lrange))]
     if len(ends) not in (1, 2) or (len(ends) == 2 and not 0 < ends[0] < ends[1]):
@@ -248,146 +209,3 @@ def _regop(regop: Any, shape: tuple[int, ...]) -> np.ndarray:
     if operator.ndim > len(shape) or any(m > n for m, n in zip(operator.shape, shape, strict=False)):
         raise ValueError(f"regop {operator.shape} is larger than the image {shape}")
     return operator
-
-
-# ---------------------------------------------------------------------------------------------
-# Lucy and Richardson
-# ---------------------------------------------------------------------------------------------
-
-
-def deconvlucy(
-    img: Any,
-    psf: Array,
-    numit: int | None = None,
-    dampar: Any = None,
-    weight: Any = None,
-    readout: Any = None,
-    subsmpl: int | None = None,
-) -> Any:
-    """Deblur an image by the damped, accelerated Lucy-Richardson method.
-
-    None stands for MATLAB's ``[]``: the default. Beginning from the image
-    itself, and with H circular, each iteration takes the step of
-    `deblur.variational.richardson_lucy` from a point extrapolated by Biggs and
-    Andrews's rule, with the ratio of image and model
-
-        ratio = weight (img + readout) / (H f + readout) ,
-
-    which damping draws towards 1 where they agree within dampar.
-
-    Parameters
-    ----------
-    img : array of uint8, uint16, int16, float32 or float64, or a list of such arrays
-        N-D. Integers are scaled to [0, 1] while it works. A list is MATLAB's cell array: ``[img]`` asks for a
-        list back, and that list goes on where it ended: [img, result, the result before it, internal], all
-        but the first in float64 (integers scaled to [0, 1]).
-    psf : array
-        Not larger than the (finer) image in any dimension; used as it is.
-    numit : int
-        Iterations, 10 by default.
-    dampar : float or array
-        Deviation, in the units of the image, below which a pixel is damped [1]_: with the half squared
-        deviation u = (D log(D/M) − D + M)/(dampar²/2) of model M and data D, limited to 1, the ratio minus 1 is
-        multiplied by u⁹ (10 − 9 u). 0 by default: none.
-    weight : array
-        The quality of each pixel, 0 for a bad one; ones by default.
-    readout : float or array
-        Additive noise (background) and the variance of the camera's read-out noise, in the units of the image; 0 by
-        default.
-    subsmpl : int
-        How many times finer than the image the PSF's grid is, 1 by default. The result is on the finer grid.
-
-    Returns
-    -------
-    J : array of img's class
-        Of img's shape, times `subsmpl` in the PSF's dimensions; or the list described above.
-
-    Raises
-    ------
-    TypeError
-        For another class of image.
-    ValueError
-        For a PSF that is larger than the image, numbers out of range, arrays of another shape than the image's,
-        weights that are zero everywhere, NaN or infinity.
-
-    References
-    ----------
-    MATLAB Image Processing Toolbox, documentation of ``deconvlucy``.
-
-    .. [1] R. J. Hanisch, R. L. White, R. L. Gilliland, "Deconvolution of Hubble Space Telescope images and
-       spectra", in *Deconvolution of Images and Spectra*, ed. P. A. Jansson, 2nd ed., Academic Press 1997.
-    .. [2] D. S. C. Biggs, M. Andrews, Appl. Opt. 36 (1997) 1766-1775.
-    """
-    cell = isinstance(img, list | tuple) and len(img) > 0 and all(getattr(a, "ndim", 0) >= 2 for a in img)
-    if cell and len(img) not in (1, 4):
-        raise ValueError(
-            f"a list must hold the image alone, or the four arrays of an earlier call, not {len(img)}"
-        )
-    given, x, xp = _image(img[0] if cell else img)
-    iterations = as_whole(10 if numit is None else numit, "numit")
-    finer = as_whole(1 if subsmpl is None else subsmpl, "subsmpl")
-    kernel = xp.asarray(asnumpy(as_real(psf, "psf")[0]))
-    axes = [axis for axis, m in enumerate(kernel.shape) if m > 1]
-    shape = tuple(n * finer if axis in axes else n for axis, n in enumerate(x.shape))
-    otf = psf2otf(_psf(kernel, shape, xp), shape)
-    scale = float(np.iinfo(given.dtype).max) - np.iinfo(given.dtype).min if given.dtype.kind in "iu" else 1.0
-    w = _like_image(weight, "weight", 1.0, x, xp)
-    damping = _like_image(dampar, "dampar", 0.0, x, xp) / scale
-    background = _like_image(readout, "readout", 0.0, x, xp) / scale
-    if not bool((w > 0).any()):
-        raise ValueError("weight is zero everywhere: no pixel is left to restore the image from")
-
-    def spread(a: Array) -> Array:
-        for axis in axes:
-            a = xp.repeat(a, finer, axis=axis)
-        return a
-
-    data = xp.maximum(w * (x + background), 0)
-    sensitivity = _product(xp.conj(otf), spread(w), xp) + math.sqrt(EPS)
-    if cell and len(img) == 4:
-        f, before = (xp.asarray(a) for a in img[1:3])
-        steps = list(xp.moveaxis(xp.asarray(img[3]), -1, 0))  # the last, and the one before it
-        if f.shape != shape or before.shape != shape or any(s.shape != shape for s in steps):
-            raise ValueError(f"the list is of a call with other sizes: {f.shape} is not {shape}")
-    else:
-        f = before = spread(x)
-        steps = [xp.zeros(shape), xp.zeros(shape)]
-    for _ in range(iterations):
-        a = extrapolation(steps[0], steps[1])  # 0 before there are two
-        point = xp.maximum(f + a * (f - before), 0)
-        model = _binned(_product(otf, point, xp), axes, finer) + background
-        model = xp.where(model == 0, EPS, model)
-        ratio = _damped(data, model, damping, xp)
-        new = xp.maximum(point * _product(xp.conj(otf), spread(ratio), xp) / sensitivity, 0)
-        before, f = f, new
-        steps = [new - point, steps[0]]
-    if cell:
-        return [given, f, before, xp.stack(steps, axis=-1)]
-    return from_double(f, given.dtype)
-
-
-def _like_image(value: Any, name: str, default: float, x: Array, xp: ModuleType) -> Array:
-    """A number or an array of the image's shape, not negative."""
-    a = xp.asarray(asnumpy(as_real(default if value is None else value, name)[0]))
-    if a.size == 1:
-        a = xp.full(x.shape, float(a.item()))
-    if a.shape != x.shape or bool((a < 0).any()):
-        raise ValueError(f"{name} must be a number >= 0, or an array of the image's shape {x.shape} of them")
-    return a
-
-
-def _binned(x: Array, axes: Sequence[int], by: int) -> Array:
-    """The mean of each `by` neighbours along `axes`."""
-    for axis in axes:
-        shape = [*x.shape[:axis], x.shape[axis] // by, by, *x.shape[axis + 1 :]]
-        x = x.reshape(shape).mean(axis=axis + 1)
-    return x
-
-
-def _damped(data: Array, model: Array, damping: Array, xp: ModuleType) -> Array:
-    """data/model, drawn towards 1 where the two agree within the damping."""
-    ratio = data / model
-    safe = xp.where(ratio > 0, ratio, 1)
-    deviation = xp.where(data > 0, data * xp.log(safe) + model - data, model)
-    u = xp.minimum(deviation / xp.where(damping > 0, damping**2 / 2, 1), 1)
-    return xp.where(damping > 0, 1 + u**9 * (10 - 9 * u) * (ratio - 1), ratio)

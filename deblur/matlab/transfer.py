@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..backend import Array, asnumpy, check_finite, get_fft, get_xp
-from .arguments import EPS, IMAGE_CLASSES, as_array, as_real, as_size, check_class, from_double, im2double
+from .arguments import EPS, as_array, as_image, as_real, as_size, from_double
 
 
 def _sizes(a: Array, outsize: Sequence[int] | None) -> tuple[Array, tuple[int, ...]]:
@@ -104,8 +104,19 @@ def otf2psf(otf: Array, outsize: Sequence[int] | None = None) -> Array:
     if not all(1 <= m <= n for m, n in zip(size, otf.shape, strict=True)):
         raise ValueError(f"outsize {size} must be positive and not larger than the OTF {otf.shape}")
     psf = _real_if_rounding(get_fft(xp).ifftn(otf), otf)
-    psf = xp.roll(psf, tuple(m // 2 for m in size), tuple(range(otf.ndim)))
-    return psf[tuple(slice(m) for m in size)]
+    return window(psf, size)
+
+
+def window(x: Array, size: tuple[int, ...]) -> Array:
+    """The elements of `x` about its first one, which comes to lie in the middle of an array of `size`."""
+    x = get_xp(x).roll(x, tuple(m // 2 for m in size), tuple(range(x.ndim)))
+    return x[tuple(slice(m) for m in size)]
+
+
+def filtered(otf: Array, x: Array) -> Array:
+    """The real array `x` filtered circularly."""
+    fft = get_fft(get_xp(x))
+    return fft.ifftn(otf * fft.fftn(x)).real
 
 
 def edgetaper(img: Array, psf: Array) -> Array:
@@ -147,10 +158,7 @@ def edgetaper(img: Array, psf: Array) -> Array:
     as in U. Schmidt, S. Roth, "Shrinkage Fields for Effective Image
     Restoration", CVPR 2014, supplement.
     """
-    img, xp = as_array(img, "img")
-    check_class(img, "img", IMAGE_CLASSES)
-    check_finite(img, "img")
-    x = im2double(img)
+    img, x, xp = as_image(img, "img")
     kernel, _ = as_real(psf, "psf")
     kernel, shape = _sizes(xp.asarray(asnumpy(kernel)), img.shape)
     if not bool(kernel.any()):
@@ -172,6 +180,6 @@ def edgetaper(img: Array, psf: Array) -> Array:
         correlation = fft.ifft(xp.abs(fft.fft(projection, n - 1)) ** 2).real
         correlation = xp.concatenate([correlation, correlation[:1]]) / correlation.max()
         weight = weight * (1 - correlation).reshape([n if d == axis else 1 for d in range(x.ndim)])
-    blurred = fft.ifftn(fft.fftn(x) * psf2otf(kernel, shape)).real
+    blurred = filtered(psf2otf(kernel, shape), x)
     tapered = (weight * x + (1 - weight) * blurred).clip(x.min(), x.max())
     return from_double(tapered.reshape(img.shape), img.dtype)
