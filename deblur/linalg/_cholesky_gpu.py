@@ -35,6 +35,7 @@ from ._triangular_gpu import (
     put_blocks,
     substitute_lower,
 )
+from .krylov import cg
 
 STRIP_ROWS = 32  # ROWS of cholesky.cu
 UNIT = 8  # block columns that are factored in one go
@@ -250,8 +251,6 @@ def solve_mixed(a: Array, b: Array, tolerance: float, max_iterations: int) -> tu
         status.check("not positive definite in float32")
     except SingularMatrixError as error:
         reason = str(error).split(" cannot")[0]
-    x, iterations = cupy.zeros_like(b), 0
-    error_reached = float("inf")
 
     def precondition(r: Array) -> Array:
         size = largest(r)
@@ -260,23 +259,12 @@ def solve_mixed(a: Array, b: Array, tolerance: float, max_iterations: int) -> tu
         solve(single, inverses, z)
         return z.astype(np.float64) * scale[:, None] * size
 
+    iterations = 0
     if reason is None:
-        r = b
-        z = precondition(r)
-        p, rz = z, (r * z).sum(axis=0)  # r: the residual, z: preconditioned, p: the direction
-        while iterations < max_iterations:
-            iterations += 1
-            ap = a @ p
-            curvature = (p * ap).sum(axis=0)
-            x += cupy.where(curvature > 0, rz / cupy.where(curvature > 0, curvature, 1), 0) * p
-            r_before, r = r, b - a @ x  # the true one: the recursion would drift below what x can reach
-            error_reached = backward_error(x, r)
-            if not error_reached > tolerance:
-                break
-            z = precondition(r)
-            # The flexible form of beta: float32 rounding makes the preconditioner another one each time.
-            beta = cupy.where(rz > 0, ((r - r_before) * z).sum(axis=0) / cupy.where(rz > 0, rz, 1), 0)
-            p, rz = z + beta * p, (r * z).sum(axis=0)
+        x, iterations, error_reached = cg(
+            a.__matmul__, b, dot=lambda x, y: (x * y).sum(axis=0), rtol=tolerance, max_iterations=max_iterations,
+            precondition=precondition, measure=lambda step: backward_error(step.x, step.r), flexible=True,
+        )  # fmt: skip
         if not error_reached <= tolerance:
             reason = f"a backward error of {error_reached:.1e} after {iterations} iterations"
     if reason is not None:
