@@ -17,7 +17,7 @@ import _common
 import cupy
 import numpy as np
 
-from deblur.linalg import _gemm, transpose
+from deblur.linalg import matmul_gpu, transpose
 from deblur.linalg.transpose import mirror_lower
 
 FLOAT32 = ("cublas", "split", "half", "tf32x3", "tensor", "tiled")
@@ -49,7 +49,7 @@ def product(n: int, dtype: Any, repeats: int, torch: Any) -> list[dict[str, Any]
     outputs, contestants = {}, {}
     for engine in FLOAT32 if dtype == np.float32 else FLOAT64:
         c = outputs[engine] = cupy.full((n, n), np.nan, dtype)
-        contestants[engine] = lambda engine=engine, c=c: _gemm.gemm(a, b, c, engine=engine)
+        contestants[engine] = lambda engine=engine, c=c: matmul_gpu.gemm(a, b, c, engine=engine)
     if torch is not None:
         ta, tb = torch.from_dlpack(a), torch.from_dlpack(b)
         tc = torch.full((n, n), float("nan"), dtype=ta.dtype, device="cuda")
@@ -84,14 +84,15 @@ def symmetric(a: Any, repeats: int, general: list[dict[str, Any]]) -> list[dict[
     engines = ("cublas", "split", "half") if a.dtype == np.float32 else ("cublas", "tensor")
     c = cupy.empty_like(a)
     timings = seconds(
-        {e: lambda e=e: _gemm.gemm(a, a, c, transa=True, lower_only=True, engine=e) for e in engines}, repeats
+        {e: lambda e=e: matmul_gpu.gemm(a, a, c, transa=True, lower_only=True, engine=e) for e in engines},
+        repeats,
     )
     part, exact = reference(a.T, a)
     exact = cupy.tril(exact)
     rows = []
     for engine, timing in timings.items():
         c[...] = np.nan
-        _gemm.gemm(a, a, c, transa=True, lower_only=True, engine=engine)
+        matmul_gpu.gemm(a, a, c, transa=True, lower_only=True, engine=engine)
         error = float(cupy.linalg.norm(cupy.tril(c[part]) - exact) / cupy.linalg.norm(exact))
         rows.append(
             {
@@ -121,10 +122,12 @@ def update(m: int, n: int, k: int, dtype: Any, repeats: int) -> dict[str, Any]:
     a, b = cupy.random.standard_normal((m, k), dtype), cupy.random.standard_normal((k, n), dtype)
     c = cupy.zeros((m, n), dtype)
     engines = ("cublas", "split", "half", "tensor") if dtype == np.float32 else ("cublas", "tensor")
-    timings = seconds({e: lambda e=e: _gemm.gemm(a, b, c, -1.0, 1.0, engine=e) for e in engines}, repeats)
+    timings = seconds(
+        {e: lambda e=e: matmul_gpu.gemm(a, b, c, -1.0, 1.0, engine=e) for e in engines}, repeats
+    )
     row: dict[str, Any] = {"m": m, "n": n, "k": k, "dtype": np.dtype(dtype).name}
     row |= {e: t["median_s"] * 1e3 for e, t in timings.items()}
-    return row | {"auto": _gemm.choose_engine(m, n, k, dtype), "timing": timings}
+    return row | {"auto": matmul_gpu.choose_engine(m, n, k, dtype), "timing": timings}
 
 
 def transposes(n: int, dtype: Any, repeats: int) -> list[dict[str, Any]]:

@@ -23,7 +23,7 @@ from _common import print_table, save, time_together
 from bench_qr_update import WORDS, Case
 
 from deblur.linalg import QRModel, plan_update, qr, solve_triangular
-from deblur.linalg import _qr_update_gpu as gpu
+from deblur.linalg import sweeps_gpu as gpu
 from deblur.linalg.qr_update import add_rows, remove_columns
 
 

@@ -8,13 +8,15 @@
 //   take_unit       the columns of a unit, moved out of the matrix: they leave zeros, into which products are added
 //   mirror          the upper triangle as a copy of the lower, tile by tile through shared memory
 // Operations of factor_panel: LEAF^3 / 3 once (a block) and LEAF^2 a row of the strip; n^3 / 3 in all with the
-// products. Bytes: the strip in and out. Dynamic shared memory: (LEAF + 32) * LEAF_PITCH elements.
+// products. Bytes: the strip in and out. Dynamic shared memory: PANEL_BYTES.
 // Source: the four-step blocked Cholesky of the thesis; inverted diagonal blocks as in N. J. Higham, Accuracy and
 // Stability, 2nd ed., sec. 14.2.
 
 extern __shared__ vector_t memory[];
 
 constexpr int ROWS = 32;  // of the strip, at a time
+constexpr int PANEL_BYTES = LEAF_BYTES + ROWS * LEAF_PITCH * sizeof(real);  // shared memory of factor_panel
+constexpr int TILE = 32;  // of mirror
 
 // Eight columns of factor_columns, from column `first` on; the ACTIVE columns not finished before are in x and y. The
 // registers move on by one place with each column, so that the code is a short loop and column j is always x[0]; the
@@ -264,20 +266,20 @@ take_unit(real* a, long long lda, long long start, long long stop, real* q, long
     }
 }
 
-// a[j][i] = a[i][j] for i > j; `overflow` becomes 0 if one of them is not finite. Grid: (t, t) for t = ceil(n / 32)
-// tiles a side, blocks of (32, 8) threads.
+// a[j][i] = a[i][j] for i > j; `overflow` becomes 0 if one of them is not finite. Grid: (t, t) for t = ceil(n / TILE)
+// tiles a side, blocks of (TILE, 8) threads.
 extern "C" __global__ void __launch_bounds__(256) mirror(real* a, long long lda, long long n, int* overflow) {
     if (blockIdx.x > blockIdx.y) return;
-    __shared__ real tile[32][33];
-    const index_t i0 = (index_t)blockIdx.y * 32, j0 = (index_t)blockIdx.x * 32;
-    for (int i = threadIdx.y; i < 32; i += 8)
+    __shared__ real tile[TILE][TILE + 1];
+    const index_t i0 = (index_t)blockIdx.y * TILE, j0 = (index_t)blockIdx.x * TILE;
+    for (int i = threadIdx.y; i < TILE; i += 8)
         if (i0 + i < n && j0 + threadIdx.x <= i0 + i) {
             const real x = a[(i0 + i) * lda + j0 + threadIdx.x];
             if (!isfinite(x)) *overflow = 0;
             tile[i][threadIdx.x] = x;
         }
     __syncthreads();
-    for (int i = threadIdx.y; i < 32; i += 8) {
+    for (int i = threadIdx.y; i < TILE; i += 8) {
         const index_t row = j0 + i, column = i0 + threadIdx.x;
         if (column < n && row < column) a[row * lda + column] = tile[threadIdx.x][i];
     }

@@ -9,6 +9,7 @@ typedef long long index_t;
 
 constexpr unsigned FULL_WARP = 0xffffffffu;
 constexpr bool REAL_IS_FLOAT = sizeof(real) == 4;
+constexpr real NEGLIGIBLE = REAL_IS_FLOAT ? 1e-30 : 1e-290;  // a tail's squared norm in QR, against columns of size 1
 
 // The 16 bytes that one load moves: 4 floats or 2 doubles.
 constexpr int VECTOR = 16 / sizeof(real);
@@ -95,6 +96,7 @@ __device__ __forceinline__ void grid_barrier(unsigned* counter, unsigned& round)
 constexpr int LEAF = 128;
 constexpr int LEAF_THREADS = 256;
 constexpr int LEAF_PITCH = LEAF + VECTOR;  // rows stay aligned, and 8 rows' vectors lie in different banks
+constexpr int LEAF_BYTES = LEAF * LEAF_PITCH * sizeof(real);
 
 typedef real leaf_t[LEAF_PITCH];
 

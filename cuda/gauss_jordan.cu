@@ -21,6 +21,7 @@ constexpr int PANEL_THREADS = 512;
 constexpr int MAX_PANEL = 64;  // columns of a panel
 constexpr int CLUSTER = 16;
 constexpr int VECTORS = WIDTH / VECTOR;  // 16-byte vectors in a row of WIDTH columns: 8
+constexpr int GATHER_BYTES = 2 * MAX_PANEL * WIDTH * sizeof(real);
 
 // A key orders pivot candidates: the bits of |x| grow with |x|, NaN is above all, so that it is found and reported.
 // 0 is "no candidate"; a candidate that is zero has key 1.
@@ -345,8 +346,8 @@ __device__ __forceinline__ void eliminate(Team& team, PanelShared& s, real* a, i
     }
 }
 
-constexpr int PANEL_SHARED = 96 * 1024;  // dynamic shared memory of a panel kernel
-static_assert(sizeof(Cluster) + sizeof(PanelShared) <= PANEL_SHARED, "the launch asks for PANEL_SHARED bytes");
+constexpr int PANEL_BYTES = 96 * 1024;  // dynamic shared memory of a panel kernel
+static_assert(sizeof(Cluster) + sizeof(PanelShared) <= PANEL_BYTES, "the launch asks for PANEL_BYTES");
 
 #if __CUDA_ARCH__ >= 900
 template <int ROWS>
@@ -372,7 +373,10 @@ panel_cluster_2(real* a, long long lda, long long n, long long k, int nb, real t
 }
 #endif
 
-// `boxes`: 2 * gridDim.x * (16 + 128) bytes; `counter`: one zero.
+constexpr int BOXES = 2 * (16 + 128);  // bytes of mailboxes for each block of panel_grid
+static_assert(BOXES == 2 * (sizeof(Offer) + VECTORS * sizeof(vector_t)), "an offer and a row, twice");
+
+// `boxes`: BOXES bytes a block; `counter`: one zero.
 extern "C" __global__ void __launch_bounds__(512, 1)
 panel_grid(real* a, long long lda, long long n, long long k, int nb, real threshold, int* pivots, int* place,
              int* failed, unsigned char* boxes, unsigned* counter) {
@@ -383,7 +387,7 @@ panel_grid(real* a, long long lda, long long n, long long k, int nb, real thresh
 // Row switches of the panels that make up the columns k..k+nb, one panel after another, in `columns` columns of a: their
 // pivot rows go to `strip` and leave zeros. Columns from own_start to own_stop are the panels' own: these are left
 // alone, or only change places if there is one panel and `move_own`. `order`, if not null, is switched like the rows.
-// Grid: ceil(columns / WIDTH) blocks of 256 threads; 2 * MAX_PANEL * WIDTH elements of dynamic shared memory.
+// Grid: ceil(columns / WIDTH) blocks of 256 threads; GATHER_BYTES of dynamic shared memory.
 extern "C" __global__ void __launch_bounds__(256)
 gather(real* a, long long lda, long long columns, real* strip, long long ldstrip, long long k, int nb,
        const int* pivots, const int* place, long long own_start, long long own_stop, int move_own, int* order) {

@@ -40,6 +40,7 @@ constexpr int PITCH = DEPTH + 4;  // neither the reads by rows nor those by frag
 constexpr int STAGES = REAL_IS_FLOAT ? 3 : 2;
 constexpr int BLOCKS = REAL_IS_FLOAT ? 2 : 1;  // a multiprocessor; float64 sums fill the registers of one
 constexpr int STAGE = 2 * TILE * PITCH;  // in reals: both operands
+constexpr int STAGES_BYTES = STAGES * STAGE * sizeof(real);  // shared memory of these kernels
 
 // One element, global to shared memory, without passing through registers; zero unless `inside`.
 __device__ inline void copy_async(real* to, const real* from, bool inside)
@@ -322,8 +323,9 @@ matmul_tensor(long long m, long long n, long long k, const real* a, long long ld
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-constexpr int CHUNK = 16384;         // bytes of one part of a chunk
-constexpr int PANEL = 256;           // terms of k that one block of matmul_row_max looks at
+constexpr int SPAN = 128;           // bytes of k in a chunk: its TERMS
+constexpr int CHUNK = TILE * SPAN;  // bytes of one part of a chunk
+constexpr int PANEL = 256;          // terms of k that one block of matmul_row_max looks at
 
 // The power of two that a row is scaled by: 14 less the exponent of its largest element.
 __device__ inline int scale_exponent(const float* row_max, index_t row)
@@ -395,7 +397,7 @@ __device__ inline void pack(const float* x, index_t ld, bool along_k, index_t ro
                             const float* row_max, unsigned char* packed)
 {
     using part = typename Parts::part;
-    constexpr int TERMS = 128 / sizeof(part), SLICE = 32;  // terms of k in a chunk; in shared memory at a time
+    constexpr int TERMS = SPAN / sizeof(part), SLICE = 32;  // terms of k in a chunk; in shared memory at a time
     __shared__ float tile[SLICE][TILE + 1];
     const index_t row0 = (index_t)blockIdx.y * TILE;
     part* hi = (part*)(packed + ((index_t)blockIdx.y * gridDim.x + blockIdx.x) * 2 * CHUNK);
@@ -517,6 +519,7 @@ __device__ inline void wgmma(float (&d)[64], unsigned long long a, unsigned long
 
 constexpr int A_SLOTS = 2, B_SLOTS = 5, SLOT = 2 * CHUNK;  // a slot: 128 rows, both parts
 constexpr int BARRIERS = (A_SLOTS + B_SLOTS) * SLOT;       // where they lie in shared memory
+constexpr int WGMMA_BYTES = 1024 + BARRIERS + 2 * 8 * (A_SLOTS + B_SLOTS);  // with room to align the slots
 
 template <bool HALF>
 __device__ inline void wgmma_product(const unsigned char* a, const unsigned char* b, index_t m, index_t n,

@@ -1,4 +1,4 @@
-// Householder QR: the kernels behind deblur/linalg/_qr_gpu.py.
+// Householder QR: the kernels behind deblur/linalg/qr_gpu.py.
 //
 // What is computed. A panel of NB columns is reduced by reflections I - tau v v', gathered as I - V T V' (compact
 // WY; Schreiber & Van Loan 1989), applied to the columns on the right with T', and, from the last panel to the
@@ -11,7 +11,7 @@
 //   qr_panel_C_R   the panel of the large matrices: one launch a panel, in a cluster of C blocks of 256 threads of
 //                  R rows; grid = (C, 1, matrices); rows <= 256 * C * R. 16_8 has panels of NARROW, the others of
 //                  WIDE columns.
-//   qr_update_*    C <- (I - V T V') C or with T'. grid = (CLUSTER, columns / 16, matrices), block = UPDATE_THREADS.
+//   qr_update_*    C <- (I - V T V') C or with T'. grid = (CLUSTER, columns / TILE, matrices), block = UPDATE_THREADS.
 //   qr_exponents   the largest exponent of each column, and
 //   qr_scale       columns times powers of two. grid = (columns / 32, row chunks, matrices), block = (32, 8).
 //   qr_merge_t     the T of several neighbouring panels from theirs and V'V. grid = (1, 1, matrices), block = 1024.
@@ -22,11 +22,12 @@
 // Each pass over a trailing matrix moves it twice from, and once to, where it lives. The kernels with clusters need
 // compute capability 9.0; without them the rows of a panel are limited to those of one block.
 
-constexpr real NEGLIGIBLE = REAL_IS_FLOAT ? 1e-30 : 1e-290;  // a tail's squared norm, against columns of size 1
 constexpr int MAX_WARPS = 8;
 constexpr int SMALL = 16;                      // panel width of the batched kernel
 constexpr int WIDE = REAL_IS_FLOAT ? 32 : 16;  // of the streaming kernels: what the registers hold
+constexpr int NARROW = WIDE / 2;               // for the tallest panels
 constexpr int UPDATE_THREADS = REAL_IS_FLOAT ? 512 : 256;
+constexpr int TILE = 16;  // columns that one cluster of qr_update_* works on
 
 __device__ __forceinline__ float scale_by_power(float x, int e) { return scalbnf(x, e); }
 __device__ __forceinline__ double scale_by_power(double x, int e) { return scalbn(x, e); }
@@ -235,6 +236,16 @@ __device__ __forceinline__ void factor_panel(real (&x)[ROWS][NB], int first_row,
 // ---------------------------------------------------------------- one matrix to a block
 
 constexpr int V_DISTANCE = SMALL + VECTOR;  // between rows of V in shared memory: aligned, and in other banks
+constexpr int BANKS = REAL_IS_FLOAT ? 32 : 16;
+
+// Bytes of shared memory that `factor_one` takes, in the order in which it takes them; `WHOLE`: with the matrix.
+constexpr int SCRATCH_BYTES = SMALL * (3 * MAX_WARPS + 4 + SMALL + 1) * sizeof(real);
+static_assert(sizeof(PanelScratch<SMALL, 1>) == SCRATCH_BYTES, "no gaps in PanelScratch");
+template <int ROWS, int COLUMNS, bool WHOLE> constexpr int FACTOR_BYTES = SCRATCH_BYTES
+    + (((ROWS < COLUMNS ? ROWS : COLUMNS) + SMALL - 1) / SMALL * SMALL * SMALL
+       + (ROWS > SMALL ? ROWS : SMALL) * V_DISTANCE + SMALL * SMALL) * sizeof(real)
+    + (COLUMNS + 3) / 4 * 4 * 4
+    + (WHOLE ? ROWS * ((COLUMNS + BANKS - 9) / BANKS * BANKS + 8) * sizeof(real) : 0);
 
 // C <- C - V T V'C, or with T' (TRANSPOSE), C of `rows` by `columns`. A warp takes eight columns at a time; lane c + 8g
 // has column c and the rows g, g + 4, g + 8, ...: it keeps the column's 16 products in registers, and no barrier is
@@ -301,7 +312,6 @@ __device__ __forceinline__ void apply_block(real* c, index_t ldc, int rows, int 
     }
 }
 
-// Bytes of shared memory: see shared_bytes in _qr_gpu.py, which must count the same.
 template <int ROWS, bool SHARED>
 __device__ __forceinline__ void factor_one(const real* a, real* q, real* r, int rows, int columns, int want_q) {
     extern __shared__ __align__(16) unsigned char memory[];
@@ -318,7 +328,6 @@ __device__ __forceinline__ void factor_one(const real* a, real* q, real* r, int 
     r += index_t(blockIdx.x) * k_all * columns;
     if (q) q += index_t(blockIdx.x) * rows * k_all;
     // Rows of the matrix eight banks apart: the 4 rows of 8 entries that a warp touches lie in 32 different banks.
-    constexpr int BANKS = REAL_IS_FLOAT ? 32 : 16;
     const int ld = SHARED ? (columns + BANKS - 9) / BANKS * BANKS + 8 : columns;
     real* const matrix = SHARED ? matrix_shared : q;
 
@@ -498,7 +507,7 @@ template <int NB, int CLUSTER>
 __device__ __forceinline__ void update(real* c, index_t ldc, index_t stride_c, const real* v, index_t ldv,
                                        index_t stride_v, const real* t, index_t ldt, index_t stride_t, int rows,
                                        int columns, int transpose) {
-    constexpr int TILE = 16, THREADS = UPDATE_THREADS, WARPS = THREADS / 32;
+    constexpr int THREADS = UPDATE_THREADS, WARPS = THREADS / 32;
     __shared__ real partial[WARPS][NB][TILE];
     __shared__ real block_sum[NB][TILE];
     __shared__ real sum[NB][TILE];
@@ -609,8 +618,6 @@ extern "C" __global__ void __launch_bounds__(UPDATE_THREADS) qr_update_1(
 }
 
 #if __CUDA_ARCH__ >= 900
-
-constexpr int NARROW = WIDE / 2;  // for the tallest panels
 
 extern "C" __global__ void __launch_bounds__(256, 1) __cluster_dims__(8, 1, 1) qr_panel_8_2(
     real* a, long long lda, long long stride_a, real* v, long long ldv, long long stride_v, real* t,

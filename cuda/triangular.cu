@@ -13,6 +13,9 @@
 
 extern __shared__ vector_t memory[];
 
+constexpr int SUBSTITUTE_THREADS = 512;
+constexpr int SUBSTITUTE_BYTES = LEAF * LEAF * sizeof(real);
+
 // x[b] = inverse of the b-th diagonal block of l; x holds LEAF x LEAF blocks one after another, each filled up with
 // zeros above the diagonal and with the identity beyond the end of l. `failed` becomes the least index of a diagonal
 // element that has no reciprocal.
@@ -75,8 +78,8 @@ __device__ __forceinline__ void wait_for(const unsigned* done, unsigned count) {
 // x (n x columns, contiguous) from the right-hand sides in it, with the inverses of the diagonal blocks that
 // invert_blocks made. A block takes the next diagonal block of the next right-hand side by a ticket, so that those it
 // waits for have started; while it waits for one, its tile of L is on the way. `counters`: 1 + columns zeros.
-// Grid: ceil(n / LEAF) * columns blocks of 512 threads; LEAF * LEAF elements of dynamic shared memory.
-extern "C" __global__ void __launch_bounds__(512, 1)
+// Grid: ceil(n / LEAF) * columns blocks of SUBSTITUTE_THREADS; SUBSTITUTE_BYTES of dynamic shared memory.
+extern "C" __global__ void __launch_bounds__(SUBSTITUTE_THREADS, 1)
 substitute(const real* l, long long ldl, long long n, const real* inverses, real* x, long long columns, int trans,
            unsigned* counters) {
     real(*inverse)[LEAF] = (real(*)[LEAF])memory;
@@ -88,7 +91,7 @@ substitute(const real* l, long long ldl, long long n, const real* inverses, real
     const index_t blocks = (n + LEAF - 1) / LEAF, step = ticket / columns, side = ticket % columns;
     const index_t i = trans ? blocks - 1 - step : step;
     unsigned* done = counters + 1 + side;
-    for (int e = t; e < LEAF * LEAF; e += 512) load_async(&inverse[0][e], inverses + i * LEAF * LEAF + e, true);
+    for (int e = t; e < LEAF * LEAF; e += SUBSTITUTE_THREADS) load_async(&inverse[0][e], inverses + i * LEAF * LEAF + e, true);
 
     real sum[8] = {};  // of rows 8 warp.., by lanes; or of one column, by groups of 32 rows, in sum[0]
     for (index_t s = 0; s < step; ++s) {

@@ -11,9 +11,12 @@ argument against them before anything runs:
   elements must be adjacent, and the ``ld`` passed must be the array's own;
 - a scalar is cast to the parameter's type, which must be able to hold it.
 
+So are its constants: `Constants` reads tile sizes, threads and bytes of shared
+memory from the text, and a launch uses those.
+
 A file is compiled once per dtype, device architecture and text, with
-``using real = float;`` (or ``double``) and ``common.cuh`` in front of it. The
-machine code is kept in CuPy's cache folder.
+``using real = float;`` (or ``double``), ``common.cuh`` and the headers that it
+includes in front of it. The machine code is kept in CuPy's cache folder.
 """
 
 from __future__ import annotations
@@ -60,6 +63,8 @@ _KERNEL = re.compile(
     r"(\w+)\s*\(([^()]*)\)"
 )
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_INCLUDE = re.compile(r'^#include "(\w+\.cuh)"', re.MULTILINE)
+_CONSTANT = re.compile(r"^(?:template <([^>]*)>\s*)?constexpr (?:int|bool) ([^;{]*);", re.MULTILINE)
 
 
 # ---------------------------------------------------------------- sources
@@ -88,21 +93,86 @@ def stems() -> list[str]:
 
 
 @functools.cache
+def _files(stem: str) -> dict[str, str]:
+    """Names and texts of what makes up ``cuda/<stem>.cu``: common.cuh, the headers it includes, itself."""
+    folder = source_folder()
+    try:
+        own = (folder / f"{stem}.cu").read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ValueError(f"there is no kernel file {stem!r}; there are {', '.join(stems())}") from None
+    headers = {
+        name: (folder / name).read_text(encoding="utf-8") for name in ("common.cuh", *_INCLUDE.findall(own))
+    }
+    return headers | {f"{stem}.cu": _INCLUDE.sub("", own)}
+
+
+@functools.cache
 def source(stem: str, dtype: np.dtype) -> str:
     """The text handed to the compiler for ``cuda/<stem>.cu`` with `dtype` as ``real``."""
-    folder = source_folder()
-    if stem not in stems():
-        raise ValueError(f"there is no kernel file {stem!r}; there are {', '.join(stems())}")
-    parts = [f"using real = {'float' if dtype == np.float32 else 'double'};\n"]
-    for name in ("common.cuh", f"{stem}.cu"):  # joined, not included: the cache key must see all of it
-        parts.append(f'#line 1 "{name}"\n' + (folder / name).read_text(encoding="utf-8"))
-    return "".join(parts)
+    real = f"using real = {'float' if dtype == np.float32 else 'double'};\n"
+    # Joined, not included by the compiler: the cache key must see all of it.
+    return real + "".join(f'#line 1 "{name}"\n{text}' for name, text in _files(stem).items())
+
+
+class Constants:
+    """The constants of ``cuda/<stem>.cu`` and its headers, as attributes that are read when first asked for.
+
+    They are the declarations ``constexpr int NAME = ...;`` (or ``bool``) that begin a line. A template,
+    ``template <int X> constexpr int NAME = ...;``, is a function. Without `dtype` those that depend on
+    ``real`` are missing, and in any case those declared twice, under an ``#if``.
+    """
+
+    def __init__(self, stem: str, dtype: Any = None) -> None:
+        self._stem, self._dtype = stem, None if dtype is None else np.dtype(dtype)
+
+    def __getattr__(self, name: str) -> Any:
+        known = _constants(self._stem, self._dtype)
+        if name not in known:
+            raise AttributeError(f"{self._stem}.cu has no constant {name!r}; it has {', '.join(known)}")
+        vars(self).update(known)  # found without this method from now on
+        return known[name]
+
+
+@functools.cache
+def _constants(stem: str, dtype: np.dtype | None) -> dict[str, Any]:
+    known: dict[str, Any] = {"__builtins__": {}}
+    if dtype is not None:
+        known["SIZE_OF_REAL"] = dtype.itemsize
+    names: list[str] = []
+    text = _COMMENT.sub(" ", "\n".join(_files(stem).values()))
+    for parameters, declarations in _CONSTANT.findall(text):
+        lead = f"lambda {', '.join(p.split()[-1] for p in parameters.split(','))}: " if parameters else ""
+        for declaration in [declarations] if parameters else declarations.split(","):
+            name, expression = (part.strip() for part in declaration.split("=", 1))
+            names.append(name)
+            try:
+                known[name] = eval(lead + _in_python(expression), known)
+            except NameError:  # depends on `real`
+                continue
+            except SyntaxError:
+                raise ValueError(f"{stem}.cu: cannot read the constant {name} = {expression}") from None
+    return {name: known[name] for name in names if name in known and names.count(name) == 1}
+
+
+def _in_python(expression: str) -> str:
+    """An integer expression of C++ in Python's words, innermost parentheses first."""
+    e = " ".join(expression.split()).replace("sizeof(real)", "SIZE_OF_REAL").replace("/", "//")
+    e = re.sub(r"(\w)<([^<>]*)>", r"\1(\2)", e)  # NAME<8>: a template
+    while found := re.search(r"\(([^()]*)\)", e):
+        e = e[: found.start()] + f"\0{_choice(found[1])}\1" + e[found.end() :]
+    return _choice(e).replace("\0", "(").replace("\1", ")")
+
+
+def _choice(expression: str) -> str:
+    """``a ? b : c`` as ``b if a else c``."""
+    parts = re.fullmatch(r"(.+?)\?(.+?):(.+)", expression)
+    return expression if parts is None else f"{parts[2]} if {parts[1].strip()} else {_choice(parts[3])}"
 
 
 @functools.cache
 def signatures(stem: str) -> dict[str, tuple[Parameter, ...]]:
     """The kernels of ``cuda/<stem>.cu`` and their parameters, as the file declares them."""
-    text = _COMMENT.sub(" ", (source_folder() / f"{stem}.cu").read_text(encoding="utf-8"))
+    text = _COMMENT.sub(" ", _files(stem)[f"{stem}.cu"])
     return {
         name: tuple(_parameter(stem, name, p) for p in parameters.split(",") if p.strip())
         for name, parameters in _KERNEL.findall(text)
@@ -304,7 +374,7 @@ class Kernel:
         per_multiprocessor = cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(
             self._function.ptr, threads, shared_mem
         )
-        return per_multiprocessor * multiprocessors(self.device)
+        return per_multiprocessor * properties(self.device).multiprocessors
 
     def allow_large_clusters(self) -> None:
         """Let this kernel run in clusters of more than 8 blocks, which not every device can."""
@@ -418,12 +488,25 @@ def launch(
     get(stem, name, dtype)(grid, block, *args, shared_mem=shared_mem, stream=stream, cooperative=cooperative)
 
 
+class Properties(NamedTuple):
+    """What a choice of kernels looks at."""
+
+    multiprocessors: int
+    capability: int  # 90 for 9.0
+    shared_memory: int  # the most bytes that a block gets
+
+
 @functools.cache
-def multiprocessors(device: int) -> int:
-    """Number of multiprocessors of `device`."""
+def properties(device: int) -> Properties:
+    """Those of `device`."""
     import cupy
 
-    return int(cupy.cuda.runtime.getDeviceProperties(device)["multiProcessorCount"])
+    p = cupy.cuda.runtime.getDeviceProperties(device)
+    return Properties(
+        int(p["multiProcessorCount"]),
+        10 * int(p["major"]) + int(p["minor"]),
+        int(p["sharedMemPerBlockOptin"]),
+    )
 
 
 @functools.cache

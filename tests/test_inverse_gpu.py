@@ -9,17 +9,17 @@ import scipy.linalg
 from deblur import Blur, filter2matrix
 from deblur.errors import SingularMatrixError
 from deblur.linalg import (
-    _gauss_jordan_gpu,
-    _triangular_gpu,
     cholesky,
     cholesky_inverse,
     cholesky_solve,
     cholesky_solve_mixed,
+    gauss_jordan_gpu,
     gauss_jordan_inverse,
     gauss_jordan_solve,
     gauss_seidel,
     gets,
     solve_triangular,
+    triangular_gpu,
 )
 
 pytestmark = pytest.mark.gpu
@@ -212,8 +212,8 @@ def test_substitution_in_every_layout(rng, cupy):
 
 def test_products_of_a_level_are_cut_where_zeros_are(rng, cupy, monkeypatch):
     l = np.linalg.cholesky(spd(1100, rng))
-    monkeypatch.setattr(_triangular_gpu, "_parts", lambda size: 4)
-    monkeypatch.setattr(_triangular_gpu, "_BATCHED", 128)
+    monkeypatch.setattr(triangular_gpu, "_parts", lambda size: 4)
+    monkeypatch.setattr(triangular_gpu, "_BATCHED", 128)
     assert error(l, gets(cupy.asarray(l)), np.eye(1100), float) <= 1
 
 
@@ -225,7 +225,7 @@ def test_products_of_a_level_are_cut_where_zeros_are(rng, cupy, monkeypatch):
 @pytest.mark.parametrize("n", SIZES)
 def test_gauss_jordan_inverse(n, dtype, clusters, rng, cupy, monkeypatch):
     if not clusters:
-        monkeypatch.setattr(_gauss_jordan_gpu, "_has_clusters", lambda device: False)
+        monkeypatch.setattr(gauss_jordan_gpu, "_has_clusters", lambda device: False)
     a = general(n, rng, dtype=dtype)
     given = cupy.asarray(a)
     for form in (given, cupy.asfortranarray(given)):
@@ -235,14 +235,14 @@ def test_gauss_jordan_inverse(n, dtype, clusters, rng, cupy, monkeypatch):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_two_rows_a_thread(dtype, rng, cupy, monkeypatch):
-    monkeypatch.setattr(_gauss_jordan_gpu, "THREADS", 32)
+    monkeypatch.setattr(gauss_jordan_gpu._SIZES, "PANEL_THREADS", 32)
     a = general(900, rng, dtype=dtype)
     assert error(a, gauss_jordan_inverse(cupy.asarray(a)), np.eye(900), dtype) <= 1
 
 
 @pytest.mark.parametrize("width", [64, 128, 384])
 def test_every_width(width, rng, cupy, monkeypatch):
-    monkeypatch.setattr(_gauss_jordan_gpu, "WIDTHS", (width, width))
+    monkeypatch.setattr(gauss_jordan_gpu, "WIDTHS", (width, width))
     a = general(1000, rng)
     assert error(a, gauss_jordan_inverse(cupy.asarray(a)), np.eye(1000), float) <= 1
 

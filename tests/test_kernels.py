@@ -1,5 +1,9 @@
 """Signatures read from the sources, and launches checked against them."""
 
+import ast
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -13,9 +17,8 @@ def folder(tmp_path, monkeypatch):
     """An own folder of sources; what was read from another is forgotten before and after."""
 
     def forget():
-        kernels.source.cache_clear()
-        kernels.signatures.cache_clear()
-        kernels._module.cache_clear()
+        for read in (kernels._files, kernels.source, kernels.signatures, kernels._constants, kernels._module):
+            read.cache_clear()
         kernels._kernels.clear()
 
     (tmp_path / "common.cuh").write_text("typedef long long index_t;\n")
@@ -81,6 +84,78 @@ def test_unknown_file_lists_the_known(folder):
     (folder / "demo.cu").write_text(SCALE)
     with pytest.raises(ValueError, match="no kernel file 'other'.*demo"):
         kernels.source("other", FLOAT32)
+
+
+def test_header_that_a_file_includes_is_joined_and_read(folder):
+    (folder / "part.cuh").write_text("constexpr int PART = 3;\n")
+    (folder / "demo.cu").write_text(
+        '// A file.\n#include "part.cuh"\nconstexpr int WHOLE = 2 * PART;\n' + SCALE
+    )
+    text = kernels.source("demo", FLOAT32)
+    assert text.index('#line 1 "part.cuh"') < text.index("PART = 3") < text.index('#line 1 "demo.cu"')
+    assert "#include" not in text
+    lines = text[text.index('#line 1 "demo.cu"') :].splitlines()
+    assert lines[3] == "constexpr int WHOLE = 2 * PART;"  # the third line, as in the file
+    assert kernels.Constants("demo").WHOLE == 6
+
+
+def test_constants_are_the_ones_declared(folder):
+    (folder / "common.cuh").write_text(
+        "constexpr bool IS_FLOAT = sizeof(real) == 4;\nconstexpr int V = 16 / sizeof(real);\n"
+    )
+    (folder / "demo.cu").write_text(
+        """
+/*
+constexpr int COMMENTED = 1;
+*/
+constexpr int NB = 32;  // columns
+constexpr int PITCH = NB + V, STEPS = IS_FLOAT ? 3 : NB > 16 ? 2 : 1;
+constexpr real TINY = 1e-30;
+constexpr int NEGATIVE = -7, UP = (NB + V - 1) / V * V;
+template <int ROWS> constexpr int HELD = NB * ROWS / 4;
+template <int M, int N, bool BOTH> constexpr int BYTES =
+    ((M < N ? M : N) + HELD<8>) * sizeof(real)
+    + (BOTH ? PITCH : 0);
+#if __CUDA_ARCH__ >= 900
+constexpr int UNSURE = 2;
+#else
+constexpr int UNSURE = V;
+#endif
+extern "C" __global__ void f() { constexpr int INSIDE = 5; }
+    constexpr int INDENTED = 6;
+"""
+    )
+    single, double = kernels.Constants("demo", np.float32), kernels.Constants("demo", "float64")
+    assert (single.PITCH, single.STEPS, single.UP) == (36, 3, 32)
+    assert (double.PITCH, double.STEPS, double.NEGATIVE) == (34, 2, -7)
+    assert single.HELD(10) == 80
+    assert single.BYTES(3, 5, True) == (3 + 64) * 4 + 36
+    assert double.BYTES(9, 5, False) == (5 + 64) * 8
+    assert kernels.Constants("demo").NB == 32
+    with pytest.raises(AttributeError, match="demo.cu has no constant 'PITCH'; it has NB, NEGATIVE, HELD"):
+        _ = kernels.Constants("demo").PITCH  # depends on the dtype
+    for name in ("COMMENTED", "TINY", "UNSURE", "INSIDE", "INDENTED"):
+        assert not hasattr(single, name)
+
+
+def test_constant_that_cannot_be_read_is_named(folder):
+    (folder / "demo.cu").write_text("constexpr int ODD = sizeof(struct thing);\n")
+    with pytest.raises(ValueError, match="demo.cu: cannot read the constant ODD = sizeof"):
+        _ = kernels.Constants("demo").ODD
+
+
+def test_no_python_file_gives_a_number_to_a_constant_of_a_kernel():
+    looked_at = 0
+    for path in Path(kernels.__file__).parent.rglob("*.py"):
+        text = path.read_text()
+        used = set(re.findall(r'kernels\.(?:get|launch|Constants)\(\s*"(\w+)"', text))
+        names = {name for stem in used for name in kernels._constants(stem, FLOAT32)}
+        for node in ast.parse(text).body if used else ():
+            if isinstance(node, ast.Assign):
+                mirrored = names & {target.id for target in node.targets if isinstance(target, ast.Name)}
+                assert not mirrored, f"{path.name} states {mirrored} by hand"
+        looked_at += len(used)
+    assert looked_at >= 9
 
 
 def test_without_cupy_the_error_says_how_to_get_it(monkeypatch):

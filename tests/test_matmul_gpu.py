@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from deblur.linalg import _gemm, gram, matmul, transpose
+from deblur.linalg import gram, matmul, matmul_gpu, transpose
 from deblur.linalg.matmul import PRECISIONS, matmul_engine
 
 pytestmark = pytest.mark.gpu
@@ -58,7 +58,7 @@ def test_product_of_views(cupy, rng, engine, dtype, transa, transb):
         bound = allowed(a, b, k, dtype, factor_of(engine, k))
         for alpha, beta in ((1.0, 0.0), (-0.5, 1.0), (2.0, -0.25)):
             frame, c = in_a_frame(cupy, old if beta else cupy.full_like(old, np.nan))
-            returned = _gemm.gemm(a_view, b_view, c, alpha, beta, transa, transb, engine=engine)
+            returned = matmul_gpu.gemm(a_view, b_view, c, alpha, beta, transa, transb, engine=engine)
             assert returned is c
             want = alpha * exact + (beta * old.astype(np.float64) if beta else 0)
             slack = abs(alpha) * bound + 2 * EPS[dtype] * abs(beta * old.astype(np.float64))
@@ -72,7 +72,7 @@ def test_lower_only_leaves_the_rest(cupy, rng, engine, dtype):
     for m, n, k in [*SIZES, (1500, 1500, 40)]:
         a, b = uniform(rng, cupy, (m, k), dtype), uniform(rng, cupy, (k, n), dtype)
         c = cupy.full((m, n), 7.0, dtype)
-        _gemm.gemm(a, b, c, alpha=-1.0, beta=2.0, lower_only=True, engine=engine)
+        matmul_gpu.gemm(a, b, c, alpha=-1.0, beta=2.0, lower_only=True, engine=engine)
         exact = 14.0 - a.astype(np.float64) @ b.astype(np.float64)
         lower = cupy.tri(m, n, dtype=bool)
         error = cupy.where(lower, abs(c - exact), 0)
@@ -90,7 +90,7 @@ def test_symmetric_product_of_one_array(cupy, rng, engine, dtype, trans):
     a = uniform(rng, cupy, (301, 277), dtype)
     m = a.shape[trans]
     c = cupy.full((m, m), np.nan, dtype)
-    _gemm.gemm(a, a, c, transa=trans, transb=not trans, lower_only=True, engine=engine)
+    matmul_gpu.gemm(a, a, c, transa=trans, transb=not trans, lower_only=True, engine=engine)
     op = a.T if trans else a
     exact = op.astype(np.float64) @ op.T.astype(np.float64)
     bound = allowed(op, op.T, a.shape[1 - trans], dtype, factor_of(engine, 301))
@@ -105,7 +105,7 @@ def test_products_of_one_memory_with_itself(cupy, rng, engine, dtype, lower_only
     for rows, cols, transb in ((300, 300, False), (300, 170, True), (170, 300, True)):
         x, y = a[:rows], a[:cols] if transb else a
         c = cupy.zeros((rows, cols), dtype)
-        _gemm.gemm(x, y, c, transb=transb, lower_only=lower_only, engine=engine)
+        matmul_gpu.gemm(x, y, c, transb=transb, lower_only=lower_only, engine=engine)
         op = y.T if transb else y
         exact = x.astype(np.float64) @ op.astype(np.float64)
         if lower_only:
@@ -118,7 +118,7 @@ def test_sums_do_not_truncate(cupy, rng, engine):
     """With positive elements a truncating accumulator loses in proportion to k; ours must not."""
     a, b = uniform(rng, cupy, (256, 16384), "f", low=0.0), uniform(rng, cupy, (16384, 256), "f", low=0.0)
     c = cupy.full((256, 256), np.nan, np.float32)
-    _gemm.gemm(a, b, c, engine=engine)
+    matmul_gpu.gemm(a, b, c, engine=engine)
     exact = a.astype(np.float64) @ b.astype(np.float64)
     error = (c - exact) / exact
     # Truncation shifts all elements alike; the plain float32 sums that `tensor` makes of 8 terms scatter.
@@ -135,7 +135,7 @@ def test_rows_and_columns_of_very_different_size(cupy, rng, engine):
     a[3] = 0
     b[:, 5] = 0
     c = cupy.full((m, n), np.nan, np.float32)
-    _gemm.gemm(a, b, c, engine=engine)
+    matmul_gpu.gemm(a, b, c, engine=engine)
     exact = a.astype(np.float64) @ b.astype(np.float64)
     assert bool((abs(c - exact) <= allowed(a, b, k, "f", 8) + 1e-36).all())
     assert bool((c[3] == 0).all())
@@ -148,8 +148,8 @@ def test_slabs_of_k(cupy, rng, monkeypatch, engine):
     a, b = uniform(rng, cupy, (130, 4500), "f"), uniform(rng, cupy, (4500, 270), "f")
     old = uniform(rng, cupy, (130, 270), "f")
     c = old.copy()
-    monkeypatch.setattr(_gemm, "WORKSPACE", 1)
-    _gemm.gemm(a, b, c, beta=3.0, engine=engine)
+    monkeypatch.setattr(matmul_gpu, "WORKSPACE", 1)
+    matmul_gpu.gemm(a, b, c, beta=3.0, engine=engine)
     exact = a.astype(np.float64) @ b.astype(np.float64) + 3.0 * old
     assert bool((abs(c - exact) <= allowed(a, b, 4500, "f", 8)).all())
 
@@ -159,7 +159,7 @@ def test_non_finite_elements_are_not_lost(cupy, rng, engine):
     a, b = uniform(rng, cupy, (140, 70), "f"), uniform(rng, cupy, (70, 140), "f")
     a[7, 3], a[9, 0], b[2, 11] = np.nan, np.inf, -np.inf
     c = cupy.zeros((140, 140), np.float32)
-    _gemm.gemm(a, b, c, engine=engine)
+    matmul_gpu.gemm(a, b, c, engine=engine)
     spoilt = ~cupy.isfinite(c)
     assert bool(spoilt[[7, 9]].all())
     assert bool(spoilt[:, 11].all())
@@ -173,7 +173,7 @@ def test_positions_beyond_two_to_the_31(cupy, rng, engine):
         pytest.skip("needs 12 GiB of GPU memory")
     a, b = uniform(rng, cupy, (n, k), "f"), uniform(rng, cupy, (k, n), "f")
     c = cupy.full((n, n), np.nan, np.float32)
-    _gemm.gemm(a, b, c, engine=engine)
+    matmul_gpu.gemm(a, b, c, engine=engine)
     exact = a[-130:].astype(np.float64) @ b.astype(np.float64)
     assert bool((abs(c[-130:] - exact) <= allowed(a[-130:], b, k, "f", 8)).all())
     assert transpose(c, overwrite_a=True) is c
@@ -185,26 +185,26 @@ def test_positions_beyond_two_to_the_31(cupy, rng, engine):
 @pytest.mark.parametrize(("engine", "dtype"), ENGINES)
 def test_a_product_over_nothing_scales_c(cupy, engine, dtype):
     a, b, c = cupy.empty((5, 0), dtype), cupy.empty((0, 6), dtype), cupy.ones((5, 6), dtype)
-    _gemm.gemm(a, b, c, beta=2.0, engine=engine)
+    matmul_gpu.gemm(a, b, c, beta=2.0, engine=engine)
     assert bool((c == 2).all())
-    _gemm.gemm(a, b, c, engine=engine)
+    matmul_gpu.gemm(a, b, c, engine=engine)
     assert bool((c == 0).all())
 
 
 def test_wrong_arguments_are_refused(cupy):
     a = cupy.ones((4, 4))
     with pytest.raises(ValueError, match="do not fit"):
-        _gemm.gemm(a, cupy.ones((3, 4)), a.copy())
+        matmul_gpu.gemm(a, cupy.ones((3, 4)), a.copy())
     with pytest.raises(TypeError, match="float32"):
-        _gemm.gemm(a, a.astype("f"), a.copy())
+        matmul_gpu.gemm(a, a.astype("f"), a.copy())
     with pytest.raises(ValueError, match="row-major"):
-        _gemm.gemm(a, a, cupy.ones((4, 4), order="F"))
+        matmul_gpu.gemm(a, a, cupy.ones((4, 4), order="F"))
     with pytest.raises(ValueError, match="contiguous"):
-        _gemm.gemm(cupy.ones((8, 8))[::2, ::2], a, a.copy())
+        matmul_gpu.gemm(cupy.ones((8, 8))[::2, ::2], a, a.copy())
     with pytest.raises(ValueError, match="unknown engine"):
-        _gemm.gemm(a, a, a.copy(), engine="fast")
+        matmul_gpu.gemm(a, a, a.copy(), engine="fast")
     with pytest.raises(ValueError, match="float32"):
-        _gemm.gemm(a, a, a.copy(), engine="split")
+        matmul_gpu.gemm(a, a, a.copy(), engine="split")
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)

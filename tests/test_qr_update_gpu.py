@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from deblur.linalg import _qr_update_gpu as gpu
+from deblur.linalg import sweeps_gpu as gpu
 
 pytestmark = pytest.mark.gpu
 

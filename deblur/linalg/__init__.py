@@ -16,7 +16,7 @@ from .qr import qr, qr_blocked
 from .qr_model import QRModel
 from .qr_plan import UpdatePlan, plan_update
 from .qr_update import qr_delete, qr_insert
-from ._qr_gpu import choose_qr
+from .qr_gpu import choose_qr
 # isort: on
 
 __all__ = [

@@ -5,7 +5,7 @@ formed. To invert, the thesis's three steps are taken: Cholesky, GETS (Q = L⁻�
 and A⁻¹ = L⁻ᵀ L⁻¹ = Qᵀ Q of which one half is computed (n³/3), in the one matrix's memory.
 
 On the CPU the steps are LAPACK's `potrf`, `trtri` and `lauum`, through SciPy; on the GPU products,
-with the factors of small diagonal blocks from ``cuda/cholesky.cu`` (see `_cholesky_gpu`).
+with the factors of small diagonal blocks from ``cuda/cholesky.cu`` (see `cholesky_gpu`).
 
 References
 ----------
@@ -25,10 +25,10 @@ from scipy.linalg.lapack import get_lapack_funcs
 
 from ..backend import Array, is_cupy
 from ..errors import SingularMatrixError
-from . import _cholesky_gpu
-from ._check import as_matrix, as_system, check_overflow, check_pivots, column_major, scratch
+from . import cholesky_gpu
+from .checks import as_matrix, as_system, check_overflow, check_pivots, column_major, scratch
 from .transpose import mirror_lower
-from .triangular import clear_triangle, invert_triangle, substitute
+from .triangular import clear_triangle, inverse, substitute
 
 
 def cholesky(a: Any, *, overwrite_a: bool = False, check_finite: bool = True) -> Array:
@@ -64,7 +64,7 @@ def cholesky(a: Any, *, overwrite_a: bool = False, check_finite: bool = True) ->
     given, a = a, as_matrix(a, square=True, finite=check_finite and not on_gpu)
     a = scratch(a, given, overwrite_a)
     if on_gpu:
-        return _cholesky_gpu.cholesky(a, given)
+        return cholesky_gpu.cholesky(a, given)
     _factor(a)
     clear_triangle(a, lower=False)
     return a
@@ -141,10 +141,10 @@ def cholesky_inverse(a: Any, *, overwrite_a: bool = False, check_finite: bool = 
     given, a = a, as_matrix(a, square=True, finite=check_finite and not on_gpu)
     a = scratch(a, given, overwrite_a)
     if on_gpu:
-        return _cholesky_gpu.inverse(a, given)
+        return cholesky_gpu.inverse(a, given)
     _factor(a)
     if len(a):
-        invert_triangle(a)
+        inverse(a)
         c, flipped = column_major(a)
         get_lapack_funcs("lauum", (c,))(c, lower=not flipped, overwrite_c=True)
         mirror_lower(a)
@@ -154,7 +154,7 @@ def cholesky_inverse(a: Any, *, overwrite_a: bool = False, check_finite: bool = 
 
 def cholesky_solve_mixed(
     a: Any, b: Any, *, tolerance: float | None = None, max_iterations: int = 30
-) -> tuple[Array, _cholesky_gpu.MixedInfo]:
+) -> tuple[Array, cholesky_gpu.MixedInfo]:
     """Solution of A X = B to float64 accuracy from a float32 factor of A, on the GPU.
 
     The factor, in which most of the time goes, is computed in float32 with split-TF32 products; conjugate
@@ -201,10 +201,10 @@ def cholesky_solve_mixed(
     a, b = as_system(a, b)
     a, b = a.astype(np.float64, copy=False), b.astype(np.float64, copy=False)
     if b.size == 0:
-        return b.copy(), _cholesky_gpu.MixedInfo(0, 0.0, None)
+        return b.copy(), cholesky_gpu.MixedInfo(0, 0.0, None)
     if tolerance is None:
         tolerance = float(len(a) ** 0.5 * np.finfo(np.float64).eps)
-    x, info = _cholesky_gpu.solve_mixed(a, b.reshape(len(b), -1), tolerance, max_iterations)
+    x, info = cholesky_gpu.solve_mixed(a, b.reshape(len(b), -1), tolerance, max_iterations)
     return x.reshape(b.shape), info
 
 

@@ -33,9 +33,9 @@ from scipy.linalg.blas import get_blas_funcs
 from scipy.linalg.lapack import get_lapack_funcs
 
 from ..backend import Array, is_cupy
-from . import _gauss_jordan_gpu
-from ._check import as_matrix, as_system, check_overflow, check_pivots, scratch
-from .transpose import transpose
+from . import gauss_jordan_gpu
+from .checks import as_matrix, as_system, check_overflow, check_pivots, scratch
+from .transpose import turn, turned
 
 BLOCK = 128  # much below, the update is bound by memory; much above, by the panel
 STRIP = 64  # rows handled at a time where an expression needs a temporary
@@ -104,16 +104,16 @@ def gauss_jordan_inverse(
     else:
         # Row operations make X A - I small, whatever they are; done on the transpose, they do so for A X - I,
         # which is what a solution needs. A column-major array is a transpose as it lies.
-        turn = a.flags.c_contiguous
-        if turn and a is given and not overwrite_a:
-            a = transpose(a)
+        by_rows = a.flags.c_contiguous
+        if by_rows and a is given and not overwrite_a:
+            a = turned(a)
         else:
             a = scratch(a, given, overwrite_a)
-            if turn:
-                transpose(a, overwrite_a=True)
-        _gauss_jordan_gpu.inverse(a if turn else a.T, threshold, None if a is given else given)
-        if turn:
-            transpose(a, overwrite_a=True)
+            if by_rows:
+                turn(a)
+        gauss_jordan_gpu.inverse(a if by_rows else a.T, threshold, None if a is given else given)
+        if by_rows:
+            turn(a)
         return a
     order = np.arange(n)  # order[i]: the row of `a` that was switched to row i
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
@@ -186,7 +186,7 @@ def gauss_jordan_solve(
     x = b[:, None] if b.ndim == 1 else b
     threshold = _pivot_threshold(a, pivot_rtol)
     if is_cupy(a):
-        _gauss_jordan_gpu.solve(a, x, threshold, given_a)
+        gauss_jordan_gpu.solve(a, x, threshold, given_a)
         return b
     order = np.arange(n)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):

@@ -34,7 +34,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..backend import Array, get_xp
-from ._check import as_rhs, as_system, check_pivots
+from .checks import as_rhs, as_system, check_pivots
 from .triangular import substitute
 
 BLOCK = 256  # rows of a block: the product is long, the triangular solve within the block still small

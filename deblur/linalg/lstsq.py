@@ -16,8 +16,8 @@ import scipy.sparse
 
 from ..backend import Array, check_finite, float_dtype, get_xp, is_cupy
 from ..errors import SingularMatrixError
-from ._check import as_array, as_float, as_rhs
-from .qr import qr
+from .checks import as_array, as_float, as_rhs
+from .qr import factor
 
 __all__ = ["DampedQR", "LstsqResult", "damped_lstsq", "damped_qr", "lstsq"]
 
@@ -160,7 +160,7 @@ def _lstsq_gpu(a: Array, b: Array, rcond: float) -> tuple[Array, Array]:
     xp = get_xp(a)
     m, n = a.shape[-2:]
     is_tall = m >= n
-    q, r = qr(a if is_tall else a.swapaxes(-1, -2), check_finite=False)
+    q, r = factor(a if is_tall else a.swapaxes(-1, -2))
     batch, k = a.shape[:-2], min(m, n)
     r = r.reshape(-1, k, k)
     # A = QR is tall: x = R⁻¹Qᵀb. A = RᵀQᵀ is wide: x = QR⁻ᵀb, which is the minimum norm already.
@@ -359,7 +359,7 @@ class _FullTriangle:
 
     def rotate_in(self, lo: int, hi: int, block: Array) -> None:
         xp = get_xp(self.r)
-        self.r[lo:hi, lo:hi] = qr(xp.vstack([self.r[lo:hi, lo:hi], block]), "r", check_finite=False)
+        self.r[lo:hi, lo:hi] = factor(xp.vstack([self.r[lo:hi, lo:hi], block]), "r")
 
     def diagonal(self) -> Array:
         return self.r.diagonal()

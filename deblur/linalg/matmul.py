@@ -9,8 +9,8 @@ from scipy.linalg.blas import get_blas_funcs
 
 from ..backend import Array, get_xp
 from ..errors import NoGPUError
-from . import _gemm
-from ._check import as_float, as_matrix, column_major
+from . import matmul_gpu
+from .checks import as_float, as_matrix, column_major
 from .transpose import mirror_lower, overlap
 
 # What a float32 product on the GPU may be computed by: precision -> engine.
@@ -90,7 +90,7 @@ def matmul(
     if xp is np or b.ndim == 1:
         return xp.matmul(a, b, out=out)
     product = out if out is not None and out.flags.c_contiguous else xp.empty((len(a), b.shape[1]), dtype)
-    _gemm.gemm(a, b, product, engine=_engine(dtype, precision))
+    matmul_gpu.gemm(a, b, product, engine=_engine(dtype, precision))
     if out is None or out is product:
         return product
     out[...] = product
@@ -123,12 +123,12 @@ def matmul_engine(m: int, n: int, k: int, dtype: Any = np.float64, precision: st
     """
     _check_precision(precision)
     try:
-        engine = _gemm.choose_engine(m, n, k, dtype, _engine(dtype, precision))
+        engine = matmul_gpu.choose_engine(m, n, k, dtype, _engine(dtype, precision))
     except ImportError:
         raise NoGPUError(
             "the GPU engines need CuPy: pip install 'deblur-toolkit[cuda13]' (or cuda12)"
         ) from None
-    return f"{engine}: {_gemm.ENGINES[engine]}"
+    return f"{engine}: {matmul_gpu.ENGINES[engine]}"
 
 
 def gram(a: Any, *, trans: bool = False, precision: str = "highest", check_finite: bool = True) -> Array:
@@ -160,7 +160,7 @@ def gram(a: Any, *, trans: bool = False, precision: str = "highest", check_finit
         n = a.shape[0 if trans else 1]
         product = xp.empty((n, n), a.dtype)
         a = _contiguous(a)
-        _gemm.gemm(
+        matmul_gpu.gemm(
             a, a, product, transa=not trans, transb=trans, lower_only=True, engine=_engine(a.dtype, precision)
         )
         mirror_lower(product)

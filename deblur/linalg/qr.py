@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from ..backend import Array, get_xp
-from ._check import as_array, as_float
+from ..backend import Array, get_xp, is_cupy
+from . import qr_gpu
+from .checks import as_array, as_float
 from .householder import compact_wy, householder
 
 __all__ = ["qr", "qr_blocked"]
@@ -85,24 +86,30 @@ def qr(a: Array, mode: str = "reduced", *, signs: str = "householder", check_fin
     .. [1] F. Mezzadri, "How to generate random matrices from the classical
        compact groups", Notices of the AMS 54 (2007) 592-604.
     """
-    xp = get_xp(a)
-    a = _checked(a, mode, signs, check_finite)
-    if xp is not np:
-        from ._qr_gpu import qr_gpu
-
-        factors = qr_gpu(a, mode)
-    elif 0 in a.shape:
-        factors = _qr_empty(a, mode)
-    elif a.ndim == 2:
-        factors = _qr_lapack(a, mode)
-    else:
-        factors = np.linalg.qr(a, mode=mode)  # type: ignore[call-overload]
+    factors = factor(_checked(a, mode, signs, check_finite), mode)
     if mode == "r":
         return _with_signs(None, factors, signs)[1]
     if mode == "raw":
         return tuple(factors)
     q, r = factors
     return _with_signs(q, r, signs)
+
+
+def factor(a: Array, mode: str = "reduced") -> Any:
+    """`qr` of a float32 or float64 array without any check, with the signs that the reflections give."""
+    if 0 in a.shape:
+        return _empty(a, mode)
+    if is_cupy(a):
+        return qr_gpu.factor(a, mode)
+    if a.ndim > 2:
+        return np.linalg.qr(a, mode=mode)  # type: ignore[call-overload]
+    if mode == "raw":
+        (h, tau), _ = scipy.linalg.qr(a, mode="raw", check_finite=False)
+        return h.T, tau
+    if mode == "r":
+        (r,) = scipy.linalg.qr(a, mode="r", check_finite=False)
+        return r[: min(a.shape)]
+    return scipy.linalg.qr(a, mode="economic" if mode == "reduced" else "full", check_finite=False)
 
 
 def _checked(a: Array, mode: str, signs: str, finite: bool) -> Array:
@@ -125,28 +132,18 @@ def _checked(a: Array, mode: str, signs: str, finite: bool) -> Array:
     return as_float(a, "a", finite=finite)
 
 
-def _qr_lapack(a: np.ndarray, mode: str) -> Any:
-    """One matrix on the CPU: geqrf and orgqr."""
-    if mode == "raw":
-        (h, tau), _ = scipy.linalg.qr(a, mode="raw", check_finite=False)
-        return h.T, tau
-    if mode == "r":
-        (r,) = scipy.linalg.qr(a, mode="r", check_finite=False)
-        return r[: min(a.shape)]
-    return scipy.linalg.qr(a, mode="economic" if mode == "reduced" else "full", check_finite=False)
-
-
-def _qr_empty(a: np.ndarray, mode: str) -> Any:
+def _empty(a: Array, mode: str) -> Any:
     """No entries, or no matrices: identities and zeros of the right shapes."""
+    xp = get_xp(a)
     *batch, m, n = a.shape
     k = m if mode == "complete" else min(m, n)
-    r = np.zeros((*batch, k, n), a.dtype)
+    r = xp.zeros((*batch, k, n), a.dtype)
     if mode == "r":
         return r
     if mode == "raw":
-        return np.zeros((*batch, n, m), a.dtype), np.zeros((*batch, min(m, n)), a.dtype)
-    q = np.zeros((*batch, m, k), a.dtype)
-    q[...] = np.eye(m, k, dtype=a.dtype)
+        return xp.zeros((*batch, n, m), a.dtype), xp.zeros((*batch, min(m, n)), a.dtype)
+    q = xp.zeros((*batch, m, k), a.dtype)
+    q[...] = xp.eye(m, k, dtype=a.dtype)
     return q, r
 
 

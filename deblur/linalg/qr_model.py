@@ -11,7 +11,7 @@ import numpy as np
 
 from ..backend import Array, asnumpy, get_xp, is_cupy
 from ..errors import SingularMatrixError
-from ._check import as_matrix, as_rhs
+from .checks import as_matrix, as_rhs
 from .qr import qr
 from .qr_plan import UpdatePlan, plan_update
 from .qr_update import (

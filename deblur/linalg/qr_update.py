@@ -345,7 +345,7 @@ def sweep_down(r: Array, u: Array, q: Array | None = None, e: Array | None = Non
     A block J of columns of [r; u] has the structure of LAPACK's `tpqrt`: its
     reflections are V = [I; v] in the rows of J and of u alone, and the zeros of r
     are neither read nor written. The rest is products: 2pt(t + 2s) operations for
-    r, 4mpt for Q. On CuPy arrays `_qr_update_gpu` does it.
+    r, 4mpt for Q. On CuPy arrays `sweeps_gpu` does it.
 
     References
     ----------
@@ -355,9 +355,9 @@ def sweep_down(r: Array, u: Array, q: Array | None = None, e: Array | None = Non
     if 0 in (r.shape[0], u.shape[0]):
         return
     if is_cupy(r):
-        from . import _qr_update_gpu
+        from . import sweeps_gpu
 
-        _qr_update_gpu.sweep_down(r, u, q, e)
+        sweeps_gpu.sweep_down(r, u, q, e)
         return
     t = len(r)
     for j in range(0, t, BLOCK):
@@ -407,9 +407,9 @@ def sweep_up(c: Array, z: Array, w: Array, r: Array, e: Array | None = None, q: 
     if 0 in z.shape:
         return
     if is_cupy(r):
-        from . import _qr_update_gpu
+        from . import sweeps_gpu
 
-        _qr_update_gpu.sweep_up(c, z, w, r, e, q)
+        sweeps_gpu.sweep_up(c, z, w, r, e, q)
         return
     t, p = z.shape
     for j in reversed(range(0, t, BLOCK)):

@@ -18,7 +18,7 @@ import numpy as np
 
 from .. import kernels
 from ..backend import Array, get_xp
-from ._check import as_array
+from .checks import as_array
 
 TILE = 128
 
@@ -62,17 +62,9 @@ def transpose(a: Any, *, out: Array | None = None, overwrite_a: bool = False) ->
             raise ValueError(f"only a square matrix is transposed in place, not one of shape {a.shape}")
         if not getattr(a.flags, "writeable", True):
             raise ValueError("a is read-only and cannot be overwritten: leave out overwrite_a=True")
-        if get_xp(a) is not np and _launch("transpose_in_place", a):
-            return a
-        for rows, columns in _tile_pairs(len(a)):
-            below = a[columns, rows].copy()
-            a[columns, rows] = a[rows, columns].T
-            a[rows, columns] = below.T
+        turn(a)
         return a
-    xp = get_xp(a)
-    if out is None:
-        out = xp.empty(a.shape[::-1], a.dtype)
-    else:
+    if out is not None:
         get_xp(a, out)  # refuses a mixture of host and device
         if out.shape != a.shape[::-1] or out.dtype != a.dtype:
             raise ValueError(
@@ -82,6 +74,14 @@ def transpose(a: Any, *, out: Array | None = None, overwrite_a: bool = False) ->
             raise ValueError(
                 "out shares memory with a; a square matrix is transposed in place by overwrite_a=True"
             )
+    return turned(a, out)
+
+
+def turned(a: Array, out: Array | None = None) -> Array:
+    """`transpose` out of place, without any check."""
+    xp = get_xp(a)
+    if out is None:
+        out = xp.empty(a.shape[::-1], a.dtype)
     if xp is not np:
         if not (a.flags.c_contiguous and out.flags.c_contiguous and _launch("transpose", a, out)):
             out[...] = a.T
@@ -90,6 +90,16 @@ def transpose(a: Any, *, out: Array | None = None, overwrite_a: bool = False) ->
         for j in range(0, a.shape[1], TILE):
             out[j : j + TILE, i : i + TILE] = a[i : i + TILE, j : j + TILE].T
     return out
+
+
+def turn(a: Array) -> None:
+    """`transpose` of a square matrix in place, without any check."""
+    if get_xp(a) is not np and _launch("transpose_in_place", a):
+        return
+    for rows, columns in _tile_pairs(len(a)):
+        below = a[columns, rows].copy()
+        a[columns, rows] = a[rows, columns].T
+        a[rows, columns] = below.T
 
 
 def overlap(a: Array, b: Array) -> bool:
@@ -129,12 +139,13 @@ def _launch(kernel: str, a: Array, out: Array | None = None) -> bool:
     ld = a.strides[0] // a.itemsize if rows > 1 else cols
     if ld < cols:
         return False
-    side = 256 // a.itemsize
+    sizes = kernels.Constants("transpose", real)
+    side = sizes.SIDE
     tiles = -(-rows // side) * -(-cols // side)
-    sizes = (rows,) if out is None else (rows, cols)
+    extent = (rows,) if out is None else (rows, cols)
     arrays: tuple[Any, ...] = (a.view(real), ld)
     if out is not None:
         arrays += (out.view(real), rows)
     if tiles:
-        kernels.launch("transpose", kernel, tiles, (side, 256 // side), *sizes, *arrays, dtype=real)
+        kernels.launch("transpose", kernel, tiles, (side, sizes.ROWS), *extent, *arrays, dtype=real)
     return True

@@ -23,8 +23,9 @@ from scipy.linalg.blas import get_blas_funcs
 from scipy.linalg.lapack import get_lapack_funcs
 
 from ..backend import Array, get_xp, is_cupy
-from . import _triangular_gpu
-from ._check import as_matrix, as_system, check_overflow, check_pivots, column_major, scratch
+from . import triangular_gpu
+from .checks import as_matrix, as_system, check_overflow, check_pivots, column_major, scratch
+from .pivots_gpu import PivotStatus
 
 TILE = 256
 
@@ -71,11 +72,13 @@ def gets(
     on_gpu = is_cupy(l)
     given, l = l, as_matrix(l, "l", square=True, finite=check_finite and not on_gpu)
     if on_gpu:
-        return _triangular_gpu.gets(scratch(l, given, overwrite_l, "l"), given, lower, unit_diagonal)
+        status = PivotStatus()
+        l = triangular_gpu.inverse(scratch(l, given, overwrite_l, "l"), lower, unit_diagonal, status)
+        status.check("singular", given)
+        return l
     if not unit_diagonal:
         check_pivots(l.diagonal())
-    l = scratch(l, given, overwrite_l, "l")
-    invert_triangle(l, lower=lower, unit_diagonal=unit_diagonal)
+    l = inverse(scratch(l, given, overwrite_l, "l"), lower=lower, unit_diagonal=unit_diagonal)
     check_overflow(l, "the inverse")
     return l
 
@@ -132,16 +135,19 @@ def solve_triangular(
     return b
 
 
-def invert_triangle(l: Array, *, lower: bool = True, unit_diagonal: bool = False) -> None:
-    """`gets` in place on a contiguous array, without any check."""
+def inverse(l: Array, *, lower: bool = True, unit_diagonal: bool = False) -> Array:
+    """`gets` in place on a contiguous array, which is returned, without any check."""
+    if is_cupy(l):
+        return triangular_gpu.inverse(l, lower, unit_diagonal)
     if len(l) == 0:  # LAPACK refuses to see it
-        return
+        return l
     a, flipped = column_major(l)
     trtri = get_lapack_funcs("trtri", (a,))
     trtri(a, lower=lower != flipped, unitdiag=unit_diagonal, overwrite_c=True)
     clear_triangle(l, lower=not lower)
     if unit_diagonal:
         l[np.diag_indices(len(l))] = 1
+    return l
 
 
 def substitute(
@@ -156,7 +162,7 @@ def substitute(
     if x.size == 0:
         return
     if is_cupy(x):
-        _triangular_gpu.substitute(l, x, trans, lower, unit_diagonal)
+        triangular_gpu.substitute(l, x, trans, lower, unit_diagonal)
         return
     a, flipped = column_major(l)
     lower, trans = lower != flipped, trans != flipped

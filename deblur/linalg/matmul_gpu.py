@@ -1,7 +1,7 @@
 """C = alpha op(A) op(B) + beta C on the GPU: the engine under every blocked algorithm of this package.
 
-Private, and lean: it works in place on row-major views (any leading dimension, any offset) and checks
-only what would corrupt memory. The public, checked face is `deblur.linalg.matmul`.
+Lean: it works in place on row-major views (any leading dimension, any offset) and checks only what would
+corrupt memory. The checked face is `deblur.linalg.matmul`.
 """
 
 from __future__ import annotations
@@ -29,9 +29,7 @@ ENGINES = {
 # Packed operands take 8 bytes an element; a product that would need more than this is cut along k.
 WORKSPACE = 1 << 30
 
-_TILE = 128  # of the .cu file: rows of a packed block, and of a tile of C
-_SHARED = {"f": 3 * 2 * 128 * 20 * 4, "d": 2 * 2 * 128 * 20 * 8}  # stages of two tiles of 128 rows, pitch 20
-_SHARED_WGMMA = 1024 + 7 * 32768 + 2 * 7 * 8  # alignment, slots, barriers
+_SIZES = kernels.Constants("matmul")
 
 
 class _Operand(NamedTuple):
@@ -64,13 +62,6 @@ def _twins(x: _Operand, y: _Operand) -> bool:
     return x.array.data.ptr == y.array.data.ptr and x.ld == y.ld and x.across != y.across
 
 
-@functools.cache
-def _capability(device: int) -> int:
-    import cupy
-
-    return int(cupy.cuda.Device(device).compute_capability)
-
-
 def choose_engine(m: int, n: int, k: int, dtype: Any, engine: str = "auto") -> str:
     """The engine that `gemm` takes on the current device when asked for `engine`: a key of `ENGINES`.
 
@@ -84,7 +75,7 @@ def choose_engine(m: int, n: int, k: int, dtype: Any, engine: str = "auto") -> s
             f"unknown engine {engine!r}: choose 'auto', 'fastest' or one of {', '.join(ENGINES)}"
         )
     double = np.dtype(dtype) == np.float64
-    capability = _capability(cupy.cuda.runtime.getDevice())
+    capability = kernels.properties(cupy.cuda.runtime.getDevice()).capability
     if engine in ("auto", "fastest"):
         # Where they cross is what benchmarks/bench_gpu_matmul.py measures.
         worth_packing = min(m, n) >= 256 and m * n >= 1 << 21 and k >= 128 and m * n * k >= 1 << 31
@@ -174,10 +165,10 @@ def _portable(
     name: str, x: _Operand, y: _Operand, z: _Operand, alpha: float, beta: float, lower_only: bool
 ) -> None:
     c = z.array
-    tiles = -(-z.rows // _TILE) * -(-z.cols // _TILE)
+    tiles = -(-z.rows // _SIZES.TILE) * -(-z.cols // _SIZES.TILE)
     kernels.get("matmul", name, c.dtype)(
         tiles, 256, z.rows, z.cols, x.cols, x.array, x.ld, x.across, y.array, y.ld, y.across,
-        c, z.ld, alpha, beta, lower_only, shared_mem=_SHARED[c.dtype.char],
+        c, z.ld, alpha, beta, lower_only, shared_mem=kernels.Constants("matmul", c.dtype).STAGES_BYTES,
     )  # fmt: skip
 
 
@@ -192,10 +183,10 @@ def _wgmma(
 ) -> None:
     """Pack both operands, k by k where they are large, and multiply."""
     m, n, k = z.rows, z.cols, x.cols
-    blocks_m, blocks_n = -(-m // _TILE), -(-n // _TILE)
-    depth = 64 if half else 32  # of a packed chunk, whose two parts take 32 KiB
+    blocks_m, blocks_n = -(-m // _SIZES.TILE), -(-n // _SIZES.TILE)
+    depth = _depth(half)
     chunks = -(-k // depth)
-    step = min(chunks, max(1024 // depth, WORKSPACE // (32768 * (blocks_m + blocks_n))))
+    step = min(chunks, max(1024 // depth, WORKSPACE // (_SIZES.SLOT * (blocks_m + blocks_n))))
     step = -(-chunks // -(-chunks // step))  # slabs of one size
     name = "matmul_wgmma_half" if half else "matmul_wgmma"
     multiply = kernels.get("matmul", name, np.float32)
@@ -213,9 +204,14 @@ def _wgmma(
         scales = (a_max, b_max) if half else ()
         multiply(
             blocks, 384, a, b, m, n, count, z.array, z.ld, alpha, beta, lower_only, *scales,
-            shared_mem=_SHARED_WGMMA,
+            shared_mem=_SIZES.WGMMA_BYTES,
         )  # fmt: skip
         beta = 1.0
+
+
+def _depth(half: bool) -> int:
+    """Terms of k in a packed chunk."""
+    return _SIZES.SPAN // (2 if half else 4)
 
 
 def _pack(x: Array, ld: int, along_k: bool, half: bool) -> tuple[Array, Array | None]:
@@ -223,14 +219,14 @@ def _pack(x: Array, ld: int, along_k: bool, half: bool) -> tuple[Array, Array | 
     import cupy
 
     rows, k = x.shape if along_k else x.shape[::-1]
-    grid = (-(-k // (64 if half else 32)), -(-rows // _TILE))
-    packed = cupy.empty(grid[0] * grid[1] * 32768, np.uint8)
+    grid = (-(-k // _depth(half)), -(-rows // _SIZES.TILE))
+    packed = cupy.empty(grid[0] * grid[1] * _SIZES.SLOT, np.uint8)
     if not half:
         kernels.get("matmul", "matmul_pack", np.float32)(grid, 256, x, ld, along_k, rows, k, packed)
         return packed, None
     row_max = cupy.zeros(rows, np.float32)
     kernels.get("matmul", "matmul_row_max", np.float32)(
-        (-(-k // 256), grid[1]), 256, x, ld, along_k, rows, k, row_max
+        (-(-k // _SIZES.PANEL), grid[1]), 256, x, ld, along_k, rows, k, row_max
     )
     kernels.get("matmul", "matmul_pack_half", np.float32)(grid, 256, x, ld, along_k, rows, k, row_max, packed)
     return packed, row_max
@@ -238,8 +234,12 @@ def _pack(x: Array, ld: int, along_k: bool, half: bool) -> tuple[Array, Array | 
 
 @functools.cache
 def _scalar(char: str, value: float) -> Any:
-    """`value` where cuBLAS can read it."""
     return (ctypes.c_float if char == "f" else ctypes.c_double)(value)
+
+
+def _scalar_at(char: str, value: float) -> int:
+    """Where cuBLAS can read `value`, for good."""
+    return ctypes.addressof(_scalar(char, value))
 
 
 def _cublas(x: _Operand, y: _Operand, z: _Operand, alpha: float, beta: float, tf32: bool = False) -> None:
@@ -277,8 +277,33 @@ def cublas_at(
     # Row-major C is column-major C', and C' = op(B)' op(A)': so B goes first.
     cublas.gemmEx(
         device.get_cublas_handle(), int(transb), int(transa), n, m, k,
-        ctypes.addressof(_scalar(char, alpha)), b[0], kind, b[1], a[0], kind, a[1],
-        ctypes.addressof(_scalar(char, beta)), c[0], kind, c[1], compute, cublas.CUBLAS_GEMM_DEFAULT,
+        _scalar_at(char, alpha), b[0], kind, b[1], a[0], kind, a[1],
+        _scalar_at(char, beta), c[0], kind, c[1], compute, cublas.CUBLAS_GEMM_DEFAULT,
+    )  # fmt: skip
+
+
+def cublas_batch_at(
+    char: str,
+    size: tuple[int, int, int],
+    alpha: float,
+    a: tuple[int, int, int],
+    transa: bool,
+    b: tuple[int, int, int],
+    transb: bool,
+    c: tuple[int, int, int],
+    count: int,
+) -> None:
+    """C = alpha op(A) op(B) for `count` products of one shape, as `cublas_at`.
+
+    Each matrix is given as (address of the first, leading dimension, distance from one to the next).
+    """
+    from cupy.cuda import device
+    from cupy_backends.cuda.libs import cublas
+
+    m, n, k = size
+    (cublas.sgemmStridedBatched if char == "f" else cublas.dgemmStridedBatched)(
+        device.get_cublas_handle(), int(transb), int(transa), n, m, k,
+        _scalar_at(char, alpha), *b, *a, _scalar_at(char, 0.0), *c, count,
     )  # fmt: skip
 
 
@@ -287,11 +312,10 @@ def _syrk(x: _Operand, z: _Operand, alpha: float, beta: float) -> None:
     from cupy.cuda import device
     from cupy_backends.cuda.libs import cublas
 
-    real: Any = ctypes.c_float if z.array.dtype.char == "f" else ctypes.c_double
-    scale, keep = real(alpha), real(beta)
-    (cublas.ssyrk if real is ctypes.c_float else cublas.dsyrk)(
+    char = z.array.dtype.char
+    (cublas.ssyrk if char == "f" else cublas.dsyrk)(
         device.get_cublas_handle(), cublas.CUBLAS_FILL_MODE_UPPER, int(not x.across), z.rows, x.cols,
-        ctypes.addressof(scale), x.array.data.ptr, x.ld, ctypes.addressof(keep), z.array.data.ptr, z.ld,
+        _scalar_at(char, alpha), x.array.data.ptr, x.ld, _scalar_at(char, beta), z.array.data.ptr, z.ld,
     )  # fmt: skip
 
 

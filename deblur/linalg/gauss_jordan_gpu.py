@@ -1,6 +1,6 @@
 """Gauss-Jordan elimination on the GPU: the scheme of `gauss_jordan.py` with the kernels of ``cuda/gauss_jordan.cu``.
 
-A panel of LEAF columns is one launch, pivots included. Two of them make one of twice the width by
+A panel of MAX_PANEL columns is one launch, pivots included. Two of them make one of twice the width by
 products within these columns, and so on up to the width whose rank-`width` update of all the other
 columns runs at full speed. While that update runs, the next columns, which get theirs first, are
 eliminated on a second stream: the panels' launches, bound by latency, hide behind the product.
@@ -9,26 +9,21 @@ Nothing comes back to the host until the end.
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import numpy as np
 
 from .. import kernels
 from ..backend import Array
-from ._gemm import gemm
-from ._gpu_status import PivotStatus
+from .matmul_gpu import gemm
+from .pivots_gpu import PivotStatus
 
-LEAF = 64  # columns of a panel: MAX_PANEL of the .cu file
+_SIZES = kernels.Constants("gauss_jordan")
 WIDTHS = (256, 1024)  # columns eliminated before all others are updated: of small and of large matrices
 LARGE = 12000
-SOLVE_WIDTH = (
-    128  # what wider ones do to the residual A X - B cannot be turned round, as it is for an inverse
-)
-THREADS = 512  # PANEL_THREADS
-SHARED = 96 << 10  # PANEL_SHARED
-CLUSTER = 16
-OFFERS = 2 * (16 + 128)  # bytes of mailboxes for each block of panel_grid
+# What wider ones do to the residual A X - B cannot be turned round, as it is for an inverse.
+SOLVE_WIDTH = 128
+STRIP = 64  # rows whose columns are put in order at a time
 
 
 class _Elimination:
@@ -45,33 +40,35 @@ class _Elimination:
         self.width = min(n, WIDTHS[n >= LARGE])  # of `inverse`, which is the widest
         self.strip = cupy.empty((self.width, self.width), a.dtype)
         self.grid_arguments: tuple[Any, ...] = ()
-        per_block = -(-n // CLUSTER)
-        if per_block <= 2 * THREADS and _has_clusters(a.device.id):
-            rows = 1 if per_block <= THREADS else 2
+        threads, per_block = _SIZES.PANEL_THREADS, -(-n // _SIZES.CLUSTER)
+        if per_block <= 2 * threads and _has_clusters(a.device.id):
+            rows = 1 if per_block <= threads else 2
             self.kernel = kernels.get("gauss_jordan", f"panel_cluster_{rows}", a.dtype)
             self.kernel.allow_large_clusters()
-            self.blocks, self.threads = CLUSTER, -(-per_block // (32 * rows)) * 32
+            self.blocks, self.threads = _SIZES.CLUSTER, -(-per_block // (32 * rows)) * 32
         else:
             self.kernel = kernels.get("gauss_jordan", "panel_grid", a.dtype)
-            resident = self.kernel.resident_blocks(THREADS, SHARED)
+            resident = self.kernel.resident_blocks(threads, _SIZES.PANEL_BYTES)
             # The barrier costs less among few blocks, and the rest less among many: 32, or what n asks for.
-            self.blocks = min(resident, max(-(-n // THREADS), min(32, -(-n // 32))))
+            self.blocks = min(resident, max(-(-n // threads), min(32, -(-n // 32))))
             self.threads = -(-n // (32 * self.blocks)) * 32
-            if self.threads > THREADS:
+            if self.threads > threads:
                 raise ValueError(
-                    f"Gauss-Jordan elimination on this GPU takes at most {resident * THREADS} rows, not {n}; "
+                    f"Gauss-Jordan elimination on this GPU takes at most {resident * threads} rows, not {n}; "
                     "use cholesky_inverse, or a NumPy array"
                 )
             self.counter = cupy.zeros(1, np.uint32)
-            self.grid_arguments = (cupy.empty(self.blocks * OFFERS, np.uint8), self.counter)
+            self.grid_arguments = (cupy.empty(self.blocks * _SIZES.BOXES, np.uint8), self.counter)
         self.gather = kernels.get("gauss_jordan", "gather", a.dtype)
+        self.of_dtype = kernels.Constants("gauss_jordan", a.dtype)
 
     def columns(self, k: int, stop: int) -> None:
         """Eliminate the columns from `k` to `stop`. A single panel's rows are not switched in it yet."""
-        if stop - k <= LEAF:
+        if stop - k <= _SIZES.MAX_PANEL:
             self._panel(k, stop)
             return
-        middle = k + (1 << (-(-(stop - k) // LEAF) - 1).bit_length() - 1) * LEAF
+        panels = -(-(stop - k) // _SIZES.MAX_PANEL)
+        middle = k + (1 << (panels - 1).bit_length() - 1) * _SIZES.MAX_PANEL
         self.columns(k, middle)
         self._update(k, middle, middle, stop, k)
         self.columns(middle, stop)
@@ -84,7 +81,7 @@ class _Elimination:
         self.kernel(
             self.blocks, self.threads, a, a.strides[0] // a.itemsize, self.n, k, stop - k, self.threshold,
             self.pivots, self.place, self.status.failed, *self.grid_arguments,
-            shared_mem=SHARED, cooperative=bool(self.grid_arguments),
+            shared_mem=_SIZES.PANEL_BYTES, cooperative=bool(self.grid_arguments),
         )  # fmt: skip
 
     def _update(self, k: int, stop: int, first: int, last: int, origin: int) -> None:
@@ -106,17 +103,14 @@ class _Elimination:
         """Switch the rows of `target`, of whose columns ``own`` are the eliminated ones; pivot rows to `strip`."""
         columns, item = target.shape[1], target.itemsize
         self.gather(
-            -(-columns * item // 128), 256, target, target.strides[0] // item, columns, strip,
+            -(-columns // self.of_dtype.WIDTH), 256, target, target.strides[0] // item, columns, strip,
             strip.strides[0] // item, k, stop - k, self.pivots, self.place, own[0], own[1],
-            stop - k <= LEAF, order, shared_mem=2 * LEAF * 128,
+            stop - k <= _SIZES.MAX_PANEL, order, shared_mem=self.of_dtype.GATHER_BYTES,
         )  # fmt: skip
 
 
-@functools.cache
 def _has_clusters(device: int) -> bool:
-    import cupy
-
-    return cupy.cuda.Device(device).compute_capability == "90"
+    return kernels.properties(device).capability == 90
 
 
 def inverse(a: Array, threshold: float, given: Array | None = None) -> Array:
@@ -185,15 +179,14 @@ def _restore_columns(a: Array, order: Array, status: PivotStatus) -> None:
     import cupy
 
     n, bytes_of_row = len(a), len(a) * a.itemsize
-    properties = cupy.cuda.runtime.getDeviceProperties(a.device.id)
-    if bytes_of_row <= properties["sharedMemPerBlockOptin"]:
+    if bytes_of_row <= kernels.properties(a.device.id).shared_memory:
         kernels.get("gauss_jordan", "restore_columns", a.dtype)(
             n, 512, a, a.strides[0] // a.itemsize, n, order, status.overflow, shared_mem=bytes_of_row
         )
         return
     columns = cupy.argsort(order)
-    for start in range(0, n, LEAF):
-        rows = slice(start, start + LEAF)
+    for start in range(0, n, STRIP):
+        rows = slice(start, start + STRIP)
         a[rows] = a[rows][:, columns]
     if not bool(cupy.isfinite(a).all()):
         status.overflow.fill(0)

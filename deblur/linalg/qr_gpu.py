@@ -14,14 +14,13 @@ import numpy as np
 from .. import kernels
 from ..backend import Array
 from ..errors import NoGPUError
-from ._gemm import gemm
+from .matmul_gpu import cublas_batch_at, gemm
 
-BATCHED_PANEL = 16  # SMALL in qr.cu
-BATCHED_ROWS = 1024  # 256 threads of 4 rows
-WIDE_ROWS = 20480  # 16 blocks of 256 threads of 5 rows of WIDE columns
-CLUSTER_ROWS = 32768  # the same with 8 rows of NARROW columns
+# Rows that the largest variants of the kernels hold: 256 threads of so many rows each, and 16 blocks of them.
+BATCHED_ROWS = 256 * 4
+WIDE_ROWS = 16 * 256 * 5
+CLUSTER_ROWS = 16 * 256 * 8
 CHUNK = 512  # rows whose inner products are summed in one go
-NO_EXPONENT = -1000000  # as in qr.cu
 OUTER = 128  # columns whose reflections are applied in one product, for one large matrix
 
 
@@ -58,11 +57,10 @@ def choose_qr(shape: tuple[int, ...], dtype: Any = np.float32, mode: str = "redu
     """
     *stack, m, n = shape
     batch = int(np.prod(stack, dtype=np.int64))
-    item = np.dtype(dtype).itemsize
     if mode in ("reduced", "r") and m <= BATCHED_ROWS:
-        if _shared_bytes(m, n, item) <= _shared_limit():
+        if kernels.Constants("qr", dtype).FACTOR_BYTES(m, n, True) <= _properties().shared_memory:
             return Plan("single-launch", f"a {m} x {n} matrix fits a block's shared memory")
-        elif n <= m and batch >= 2 * _multiprocessors():
+        elif n <= m and batch >= 2 * _properties().multiprocessors:
             return Plan("single-launch", f"{batch} matrices keep every multiprocessor busy, one each")
     if mode in ("reduced", "r") and m > 8 * n and m > BATCHED_ROWS and (n <= 256 or m > CLUSTER_ROWS):
         return Plan(
@@ -73,17 +71,15 @@ def choose_qr(shape: tuple[int, ...], dtype: Any = np.float32, mode: str = "redu
     return Plan("cusolver", f"a panel of {m} rows is more than the registers of a cluster hold on this GPU")
 
 
-def qr_gpu(a: Array, mode: str) -> Any:
-    """`qr` for a checked CuPy array, with the signs that the reflections give: see `qr` for `mode`."""
+def factor(a: Array, mode: str) -> Any:
+    """`deblur.linalg.qr.factor` for CuPy arrays that are not empty."""
     import cupy
 
     *stack, m, n = a.shape
     k = min(m, n)
-    plan = choose_qr(a.shape, a.dtype, mode) if a.size else None
+    plan = choose_qr(a.shape, a.dtype, mode)
     a = cupy.ascontiguousarray(a).reshape(int(np.prod(stack, dtype=np.int64)), m, n)
-    if plan is None:
-        out = _empty(a, mode)
-    elif plan.kernel == "cusolver":
+    if plan.kernel == "cusolver":
         out = cupy.linalg.qr(a, mode)
     elif plan.kernel == "single-launch":
         out = _single_launch(a, mode == "reduced")
@@ -95,76 +91,33 @@ def qr_gpu(a: Array, mode: str) -> Any:
     else:
         out = _streaming(a, mode)
     if mode == "r":
-        r = out if plan is None or plan.kernel == "cusolver" else out[1]
+        r = out if plan.kernel == "cusolver" else out[1]
         return r.reshape(*stack, k, n)
     first, second = out
     return first.reshape(*stack, *first.shape[1:]), second.reshape(*stack, *second.shape[1:])
 
 
-def _empty(a: Array, mode: str) -> Any:
-    import cupy
-
-    from .qr import _qr_empty
-
-    out = _qr_empty(np.empty(a.shape, a.dtype), mode)
-    return cupy.asarray(out) if mode == "r" else tuple(cupy.asarray(x) for x in out)
-
-
-@functools.cache
-def _device_facts(device: int) -> tuple[int, int, int]:
-    import cupy
-
-    properties = cupy.cuda.runtime.getDeviceProperties(device)
-    return (
-        int(properties["multiProcessorCount"]),
-        int(properties["major"]),
-        int(properties["sharedMemPerBlockOptin"]),
-    )
-
-
-def _facts() -> tuple[int, int, int]:
+def _properties() -> kernels.Properties:
     try:
         import cupy
     except ImportError:
         raise NoGPUError("the choice of QR kernels is about a GPU, and CuPy is not installed") from None
-    return _device_facts(cupy.cuda.runtime.getDevice())
-
-
-def _multiprocessors() -> int:
-    return _facts()[0]
+    return kernels.properties(cupy.cuda.runtime.getDevice())
 
 
 def _has_clusters() -> bool:
-    return _facts()[1] >= 9
-
-
-def _shared_limit() -> int:
-    return _facts()[2]
+    return _properties().capability >= 90
 
 
 # ---------------------------------------------------------------- one launch for the whole stack
-
-
-def _shared_bytes(m: int, n: int, item: int, matrix: bool = True) -> int:
-    """Shared memory of `factor_one` in qr.cu, counted as it counts."""
-    b, warps = BATCHED_PANEL, 8
-    scratch = b * (2 * warps + 2 + 2 + warps + b + 1) * item
-    scratch = -(-scratch // 16) * 16
-    panels = -(-min(m, n) // b)
-    reals = panels * b * b + max(m, b) * (b + 16 // item) + b * b
-    total = scratch + reals * item + -(-n // 4) * 16
-    if matrix:
-        banks = 128 // item
-        total += m * ((n + banks - 9) // banks * banks + 8) * item
-    return total
 
 
 def _single_launch(a: Array, want_q: bool) -> tuple[Array, Array]:
     import cupy
 
     batch, m, n = a.shape
-    k, item = min(m, n), a.dtype.itemsize
-    shared = _shared_bytes(m, n, item) <= _shared_limit()
+    k, bytes_of = min(m, n), kernels.Constants("qr", a.dtype).FACTOR_BYTES
+    shared = bytes_of(m, n, True) <= _properties().shared_memory
     threads = 64 if m <= 64 else 128 if m <= 128 else 256
     if shared:
         name = "qr_batched_shared_1" if m <= threads else "qr_batched_shared_4"
@@ -173,7 +126,7 @@ def _single_launch(a: Array, want_q: bool) -> tuple[Array, Array]:
     r = cupy.empty((batch, k, n), a.dtype)
     q = cupy.empty((batch, m, k), a.dtype) if want_q or not shared else None
     kernels.get("qr", name, a.dtype)(
-        batch, threads, a, q, r, m, n, int(want_q), shared_mem=_shared_bytes(m, n, item, shared)
+        batch, threads, a, q, r, m, n, int(want_q), shared_mem=bytes_of(m, n, shared)
     )
     return q, r
 
@@ -217,7 +170,7 @@ def _streaming(a: Array, mode: str) -> tuple[Any, Array]:
 
     _, m, n = a.shape
     k = min(m, n)
-    exponent = cupy.full((len(a), n), NO_EXPONENT, np.int32)
+    exponent = cupy.full((len(a), n), kernels.Constants("qr").NO_EXPONENT, np.int32)
     chunks = min(-(-m // 64), 256)
     kernels.get("qr", "qr_exponents", a.dtype)((-(-n // 32), chunks, len(a)), (32, 8), a, exponent, m, n)
     work = _scale(a, exponent, -1)
@@ -257,8 +210,8 @@ def _factor(work: Array) -> _Reflections:
 
     batch, m, n = work.shape
     k, dtype = min(m, n), work.dtype
-    narrow = m > WIDE_ROWS
-    inner = (64 if narrow else 128) // dtype.itemsize  # NARROW and WIDE in qr.cu
+    sizes = kernels.Constants("qr", dtype)
+    inner = sizes.NARROW if m > WIDE_ROWS else sizes.WIDE
     width = OUTER if _merges(batch, m, n) else inner
     blocks = -(-k // width)
     v = cupy.zeros((batch, m, blocks * width), dtype)
@@ -301,7 +254,7 @@ def _factor_panel(work: Array, j: int, h: _Reflections, stop: int) -> None:
     columns, rows, ldv = min(h.inner, min(m, n) - j), m - j, h.v.shape[2]
     t_j = h.t[:, j // width, j % width :, j % width :]
     v_j = h.v[:, j:, j:]
-    name, cluster = _panel_kernel(rows, h.inner * work.itemsize == 64)
+    name, cluster = _panel_kernel(rows, h.inner == kernels.Constants("qr", work.dtype).NARROW)
     kernel = kernels.get("qr", name, work.dtype)
     if cluster > 8:
         kernel.allow_large_clusters()
@@ -353,21 +306,21 @@ def _update(c: Array, v: Array, t: Array, h: _Reflections, transpose: bool) -> N
     batch, rows, columns = c.shape
     if columns == 0:
         return
-    item = c.dtype.itemsize
+    item, sizes = c.dtype.itemsize, kernels.Constants("qr", c.dtype)
     strides = [x.strides for x in (c, v, t)]
-    tiles = batch * -(-columns // 16)
+    tiles = batch * -(-columns // sizes.TILE)
     # Blocks that share their rows finish sooner as long as there are too few tiles to fill the GPU.
     cluster = 1
-    if _has_clusters() and tiles < _multiprocessors():
+    if _has_clusters() and tiles < _properties().multiprocessors:
         cluster = 16 if rows > 2048 and tiles <= 16 else 8 if rows > 1024 or tiles <= 24 else 1
     name = f"qr_update_{cluster}"
-    if h.inner * item == 64:
+    if h.inner == sizes.NARROW:
         name, cluster = "qr_update_narrow_16", 16
     kernel = kernels.get("qr", name, c.dtype)
     if cluster > 8:
         kernel.allow_large_clusters()
     kernel(
-        (cluster, -(-columns // 16), batch), 512 if item == 4 else 256,
+        (cluster, -(-columns // sizes.TILE), batch), sizes.UPDATE_THREADS,
         c, strides[0][1] // item, strides[0][0] // item, v, strides[1][1] // item, strides[1][0] // item,
         t, strides[2][1] // item, strides[2][0] // item, rows, columns, int(transpose),
     )  # fmt: skip
@@ -392,8 +345,6 @@ def _inner_products(v: Array, c: Array, out: Array, chunk: int = CHUNK) -> None:
     all in the VᵀV behind T, is what would carry ‖QᵀQ − I‖ past the error of LAPACK for large matrices.
     """
     import cupy
-    from cupy.cuda import device
-    from cupy_backends.cuda.libs import cublas
 
     rows, width = v.shape
     columns, item = c.shape[1], c.itemsize
@@ -403,14 +354,10 @@ def _inner_products(v: Array, c: Array, out: Array, chunk: int = CHUNK) -> None:
         return
     size = rows // chunks
     parts = cupy.empty((chunks, width, columns), c.dtype)
-    one, zero = np.ones(1, c.dtype), np.zeros(1, c.dtype)
-    product = cublas.sgemmStridedBatched if item == 4 else cublas.dgemmStridedBatched
     ldc, ldv = c.strides[0] // item, v.strides[0] // item
-    # Row-major matrices are cuBLAS's transposed: partsᵀ = Cᵀ V.
-    product(
-        device.get_cublas_handle(), cublas.CUBLAS_OP_N, cublas.CUBLAS_OP_T, columns, width, size,
-        one.ctypes.data, c.data.ptr, ldc, size * ldc, v.data.ptr, ldv, size * ldv,
-        zero.ctypes.data, parts.data.ptr, columns, width * columns, chunks,
+    cublas_batch_at(
+        c.dtype.char, (width, columns, size), 1.0, (v.data.ptr, ldv, size * ldv), True,
+        (c.data.ptr, ldc, size * ldc), False, (parts.data.ptr, columns, width * columns), chunks,
     )  # fmt: skip
     if rows > size * chunks:
         gemm(v[size * chunks :], c[size * chunks :], parts[0], 1.0, 1.0, transa=True)
@@ -450,5 +397,5 @@ def _tall_skinny(a: Array, want_q: bool) -> tuple[Any, Array]:
 
 
 def _any(a: Array, want_q: bool) -> tuple[Any, Array]:
-    out = qr_gpu(a, "reduced" if want_q else "r")
+    out = factor(a, "reduced" if want_q else "r")
     return out if want_q else (None, out)

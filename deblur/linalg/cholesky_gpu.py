@@ -2,7 +2,7 @@
 
 The matrix is gone through by units of UNIT block columns. A unit is factored by recursion: the left half
 of its columns, down to the last row; their product off the right half, all rows at once; the right half.
-A single block column of LEAF is one launch of ``cuda/cholesky.cu``. This is a chain of short launches,
+A single block column is one launch of ``cuda/cholesky.cu``. This is a chain of short launches,
 and it runs on an urgent stream: the finished unit is taken off the next one's columns there, so that the
 chain can go on, and off all others by one product beside it.
 
@@ -22,22 +22,19 @@ import numpy as np
 from .. import kernels
 from ..backend import Array, require_memory
 from ..errors import SingularMatrixError
-from ._gemm import WORKSPACE, cublas_at, gemm
-from ._gpu_status import PivotStatus
-from ._triangular_gpu import (
-    LEAF,
-    THREADS,
+from .krylov import cg
+from .matmul_gpu import WORKSPACE, cublas_at, gemm
+from .pivots_gpu import PivotStatus
+from .triangular_gpu import (
     clear_upper,
     invert_blocks,
     invert_lower,
     leading,
-    leaf_shared,
     put_blocks,
     substitute_lower,
 )
-from .krylov import cg
 
-STRIP_ROWS = 32  # ROWS of cholesky.cu
+_SIZES = kernels.Constants("cholesky")
 UNIT = 8  # block columns that are factored in one go
 # Scaled row by row, the float16 parts of `half` are accurate in the norm of each row and column: an element of A - X Xᵀ
 # to rounding of √(aᵢᵢ aⱼⱼ), which is all that Cholesky's factorisation promises.
@@ -51,19 +48,20 @@ class _Columns:
         import cupy
 
         self.a, self.n, self.status = a, len(a), status
-        self.count, self._ld = -(-self.n // LEAF), leading(a)
-        self.blocks = cupy.empty((self.count, LEAF, LEAF), a.dtype)
+        self.leaf = _SIZES.LEAF
+        self.count, self._ld = -(-self.n // self.leaf), leading(a)
+        self.blocks = cupy.empty((self.count, self.leaf, self.leaf), a.dtype)
         self._launch = kernels.get("cholesky", "factor_panel", a.dtype)
-        self._most = kernels.multiprocessors(a.device.id)
-        self._shared = leaf_shared(a.dtype, LEAF + STRIP_ROWS)
+        self._most = kernels.properties(a.device.id).multiprocessors
+        self._shared = kernels.Constants("cholesky", a.dtype).PANEL_BYTES
 
     def factor(self, first: int, last: int) -> None:
         """Factor block columns `first` to `last`, from which all columns before them are already taken off."""
         if last - first == 1:
-            k = first * LEAF
-            grid = min(self._most, 1 + max(0, -(-(self.n - k - LEAF) // STRIP_ROWS)))
+            k = first * self.leaf
+            grid = min(self._most, 1 + max(0, -(-(self.n - k - self.leaf) // _SIZES.ROWS)))
             self._launch(
-                grid, THREADS, self.a, self._ld, self.n, k, self.blocks, self.status.failed,
+                grid, _SIZES.LEAF_THREADS, self.a, self._ld, self.n, k, self.blocks, self.status.failed,
                 shared_mem=self._shared,
             )  # fmt: skip
             return
@@ -74,10 +72,10 @@ class _Columns:
 
     def take_off(self, first: int, last: int, begin: int, end: int) -> None:
         """Take the product of the finished columns `first` to `last` off those from `begin` to `end`."""
-        row, left = begin * LEAF, first * LEAF
-        m, n, k = self.n - row, min(end * LEAF, self.n) - row, last * LEAF - left
+        row, left = begin * self.leaf, first * self.leaf
+        m, n, k = self.n - row, min(end * self.leaf, self.n) - row, last * self.leaf - left
         char, item, ld = self.a.dtype.char, self.a.itemsize, self._ld
-        if n <= 4 * LEAF and (char == "d" or m * n * k < 1 << 31):
+        if n <= 4 * self.leaf and (char == "d" or m * n * k < 1 << 31):
             # So small a square is done whole, which is one launch with the rows below it: above the diagonal
             # anything may come to be.
             x = (self.a.data.ptr + (row * ld + left) * item, ld)
@@ -162,7 +160,7 @@ def inverse(a: Array, given: Array | None = None) -> Array:
         return a
     # Two slabs of a unit's width, and what the products pack.
     require_memory(
-        2 * UNIT * LEAF * n * a.itemsize + WORKSPACE,
+        2 * UNIT * _SIZES.LEAF * n * a.itemsize + WORKSPACE,
         cupy,
         f"Beside the matrix, the inverse of one of {n} x {n} in {a.dtype}",
         "use cholesky and cholesky_solve, which need the matrix alone, or a smaller matrix",
@@ -171,8 +169,10 @@ def inverse(a: Array, given: Array | None = None) -> Array:
     status = PivotStatus()
     columns = _Columns(a, status)
     _sweep(columns, lambda first, last: _invert_unit(columns, first, last))
-    tiles = -(-n // 32)
-    kernels.get("cholesky", "mirror", a.dtype)((tiles, tiles), (32, 8), a, leading(a), n, status.overflow)
+    tiles = -(-n // _SIZES.TILE)
+    kernels.get("cholesky", "mirror", a.dtype)(
+        (tiles, tiles), (_SIZES.TILE, 8), a, leading(a), n, status.overflow
+    )
     status.check("not positive definite", given)
     return _in_order_of(result, a)
 
@@ -185,14 +185,14 @@ def _invert_unit(columns: _Columns, first: int, last: int) -> None:
     """
     import cupy
 
-    a, start, stop = columns.a, first * LEAF, min(last * LEAF, columns.n)
+    a, start, stop = columns.a, first * columns.leaf, min(last * columns.leaf, columns.n)
     square = a[start:stop, start:stop]
     put_blocks(square, columns.blocks[first:last])
     invert_lower(square, invert_blocks(square, columns.status))
     q = cupy.empty((stop - start, stop), a.dtype)
     below = cupy.empty((columns.n - stop, stop - start), a.dtype)
     kernels.get("cholesky", "take_unit", a.dtype)(
-        columns.n - start, THREADS, a, leading(a), start, stop, q, leading(q), below, leading(below)
+        columns.n - start, 256, a, leading(a), start, stop, q, leading(q), below, leading(below)
     )
     if start:
         gemm(q[:, start:], a[start:stop, :start], q[:, :start], -1.0, engine=ENGINE)

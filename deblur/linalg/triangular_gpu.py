@@ -7,25 +7,16 @@ pairs of blocks is one batched product each way. All matrices are row-major and 
 
 from __future__ import annotations
 
-import ctypes
-from typing import Any
-
 import numpy as np
 
 from .. import kernels
 from ..backend import Array
-from ._gemm import choose_engine, gemm
-from ._gpu_status import PivotStatus
+from .matmul_gpu import choose_engine, cublas_batch_at, gemm
+from .pivots_gpu import PivotStatus
 
-LEAF = 128  # as in common.cuh
-THREADS = 256  # LEAF_THREADS
+_SIZES = kernels.Constants("triangular")
 FEW = 8  # right-hand sides up to which each is solved for by itself, in one launch
 _BATCHED = 1024  # pairs of blocks up to this size are multiplied by one batched call
-
-
-def leaf_shared(dtype: Any, rows: int = LEAF) -> int:
-    """Bytes of shared memory for `rows` rows of LEAF_PITCH elements."""
-    return rows * (LEAF + 16 // dtype.itemsize) * dtype.itemsize
 
 
 def leading(a: Array) -> int:
@@ -37,35 +28,28 @@ def invert_blocks(l: Array, status: PivotStatus, unit_diagonal: bool = False) ->
     """Inverses of the diagonal blocks, shape (ceil(n / LEAF), LEAF, LEAF)."""
     import cupy
 
-    n = len(l)
-    blocks = cupy.empty((-(-n // LEAF), LEAF, LEAF), l.dtype)
+    n, leaf = len(l), _SIZES.LEAF
+    blocks = cupy.empty((-(-n // leaf), leaf, leaf), l.dtype)
     kernels.get("triangular", "invert_blocks", l.dtype)(
-        len(blocks),
-        THREADS,
-        l,
-        leading(l),
-        n,
-        unit_diagonal,
-        blocks,
-        status.failed,
-        shared_mem=leaf_shared(l.dtype),
-    )
+        len(blocks), _SIZES.LEAF_THREADS, l, leading(l), n, unit_diagonal, blocks, status.failed,
+        shared_mem=kernels.Constants("triangular", l.dtype).LEAF_BYTES,
+    )  # fmt: skip
     return blocks
 
 
 def put_blocks(a: Array, blocks: Array) -> None:
     """Set the diagonal blocks of `a`."""
-    kernels.get("triangular", "put_blocks", a.dtype)(len(blocks), THREADS, a, leading(a), len(a), blocks)
+    kernels.get("triangular", "put_blocks", a.dtype)(len(blocks), 256, a, leading(a), len(a), blocks)
 
 
 def clear_upper(a: Array) -> None:
     """Zeros above the diagonal."""
-    kernels.get("triangular", "clear_upper", a.dtype)(len(a), THREADS, a, leading(a), len(a))
+    kernels.get("triangular", "clear_upper", a.dtype)(len(a), 256, a, leading(a), len(a))
 
 
 def check_lower(a: Array, status: PivotStatus) -> None:
     """Record whether the lower triangle is finite."""
-    kernels.get("triangular", "check_lower", a.dtype)(len(a), THREADS, a, leading(a), status.overflow)
+    kernels.get("triangular", "check_lower", a.dtype)(len(a), 256, a, leading(a), status.overflow)
 
 
 def invert_lower(a: Array, inverses: Array) -> None:
@@ -76,7 +60,7 @@ def invert_lower(a: Array, inverses: Array) -> None:
     clear_upper(a)
     put_blocks(a, inverses)
     work = None
-    size = LEAF
+    size = _SIZES.LEAF
     while size < n:
         pairs = n // (2 * size)
         ragged = n - pairs * 2 * size - size  # rows of a last, incomplete pair's lower block
@@ -96,7 +80,7 @@ def invert_lower(a: Array, inverses: Array) -> None:
 
 def _work_size(n: int) -> int:
     """Elements that the products L₂₁ L₁₁⁻¹ of one level need at most."""
-    most, size = 0, LEAF
+    most, size = 0, _SIZES.LEAF
     while size < n:
         pairs = n // (2 * size)
         ragged = n - pairs * 2 * size - size
@@ -132,32 +116,21 @@ def _combine(a: Array, start: int, size: int, rows: int, work: Array) -> None:
 
 def _combine_batch(a: Array, size: int, pairs: int, work: Array) -> None:
     """`_combine` of all pairs of equal blocks at once, by cuBLAS's batched product."""
-    from cupy.cuda import device
-    from cupy_backends.cuda.libs import cublas
-
-    real: Any = ctypes.c_float if a.dtype.char == "f" else ctypes.c_double
-    multiply = cublas.sgemmStridedBatched if a.dtype.char == "f" else cublas.dgemmStridedBatched
-    plus, minus, zero = real(1), real(-1), real(0)
-    one, negative, none = ctypes.addressof(plus), ctypes.addressof(minus), ctypes.addressof(zero)
-    handle = device.get_cublas_handle()
-    item, ld = a.itemsize, leading(a)
-    apart = 2 * size * (ld + 1)  # from one pair to the next
+    char, item, ld = a.dtype.char, a.itemsize, leading(a)
+    apart, square = 2 * size * (ld + 1), size * size  # from one pair, and one product, to the next
     first, base = a.data.ptr, work.data.ptr
     below = first + size * ld * item
     last = first + size * (ld + 1) * item
     step = -(-size // _parts(size))
-    # Row-major products are column-major ones of the transposes: the right factor goes first.
     for j in range(0, size, step):
-        multiply(
-            handle, 0, 0, step, size, size - j,
-            one, first + j * (ld + 1) * item, ld, apart, below + j * item, ld, apart,
-            none, base + j * item, size, size * size, pairs,
+        cublas_batch_at(
+            char, (size, step, size - j), 1.0, (below + j * item, ld, apart), False,
+            (first + j * (ld + 1) * item, ld, apart), False, (base + j * item, size, square), pairs,
         )  # fmt: skip
     for i in range(0, size, step):
-        multiply(
-            handle, 0, 0, size, step, i + step,
-            negative, base, size, size * size, last + i * ld * item, ld, apart,
-            none, below + i * ld * item, ld, apart, pairs,
+        cublas_batch_at(
+            char, (step, size, i + step), -1.0, (last + i * ld * item, ld, apart), False,
+            (base, size, square), False, (below + i * ld * item, ld, apart), pairs,
         )  # fmt: skip
 
 
@@ -165,17 +138,17 @@ def substitute_lower(l: Array, inverses: Array, x: Array, trans: bool = False) -
     """Solve L X = B or Lᵀ X = B in the place of B, shape (n, k), contiguous; `inverses`: `invert_blocks`."""
     import cupy
 
-    n, columns = x.shape
+    (n, columns), leaf = x.shape, _SIZES.LEAF
     if columns <= FEW:
         counters = cupy.zeros(1 + columns, np.uint32)
         kernels.get("triangular", "substitute", x.dtype)(
-            len(inverses) * columns, 512, l, leading(l), n, inverses, x, columns, trans, counters,
-            shared_mem=LEAF * LEAF * x.itemsize,
+            len(inverses) * columns, _SIZES.SUBSTITUTE_THREADS, l, leading(l), n, inverses, x, columns, trans,
+            counters, shared_mem=kernels.Constants("triangular", x.dtype).SUBSTITUTE_BYTES,
         )  # fmt: skip
         return
-    starts = range(0, n, LEAF)
+    starts = range(0, n, leaf)
     for b in reversed(range(len(starts))) if trans else range(len(starts)):
-        rows = slice(starts[b], min(starts[b] + LEAF, n))
+        rows = slice(starts[b], min(starts[b] + leaf, n))
         count = rows.stop - rows.start
         gemm(inverses[b, :count, :count], x[rows].copy(), x[rows], transa=trans)
         if trans and rows.start:
@@ -184,18 +157,22 @@ def substitute_lower(l: Array, inverses: Array, x: Array, trans: bool = False) -
             gemm(l[rows.stop :, rows], x[rows], x[rows.stop :], -1.0, 1.0)
 
 
-def gets(l: Array, given: Array, lower: bool, unit_diagonal: bool) -> Array:  # noqa: E741
-    """The inverse of the triangular `l`, which is destroyed; `given` is what the caller passed."""
+def inverse(
+    l: Array,  # noqa: E741
+    lower: bool = True,
+    unit_diagonal: bool = False,
+    status: PivotStatus | None = None,
+) -> Array:
+    """The inverse of the triangular `l`, which is destroyed; `status` learns whether it can be trusted."""
     import cupy
 
     if not lower:
-        return gets(l.T, given, True, unit_diagonal).T
+        return inverse(l.T, True, unit_diagonal, status).T
     l = cupy.ascontiguousarray(l)  # noqa: E741
     if len(l):
-        status = PivotStatus()
-        invert_lower(l, invert_blocks(l, status, unit_diagonal))
-        check_lower(l, status)
-        status.check("singular", given)
+        invert_lower(l, invert_blocks(l, status or PivotStatus(), unit_diagonal))
+        if status is not None:
+            check_lower(l, status)
     return l
 
 
