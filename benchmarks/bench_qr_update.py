@@ -22,7 +22,7 @@ import scipy.linalg
 from _common import print_table, save, time_together
 
 import deblur
-from deblur.linalg import QRModel, plan_update, qr_update
+from deblur.linalg import QRModel, plan_update, qr_insert_delete
 
 WORDS = {
     "add_rows": ("insert", "row"),
@@ -200,7 +200,7 @@ def crossing(scale: float, repeats: int, measured: Callable[..., bool]) -> list[
                 times = time_together(
                     {
                         "scipy": partial(getattr(scipy.linalg, name), q, r, *rest, check_finite=False),
-                        "ours": partial(getattr(qr_update, name), *ours, *rest, check_finite=False),
+                        "ours": partial(getattr(qr_insert_delete, name), *ours, *rest, check_finite=False),
                     },
                     repeats=repeats,
                 )
@@ -356,11 +356,11 @@ def main() -> None:
         f"(figure {worst['figure']}, p = {worst['p']}), and the right one in "
         f"{sum(row['taken_over_best'] == 1 for row in results)} of {len(results)} cells\n"
     )
-    qr_update.rotations_are_faster, kept = lambda *_: False, qr_update.rotations_are_faster
+    qr_insert_delete.rotations_are_faster, kept = lambda *_: False, qr_insert_delete.rotations_are_faster
     try:
         blocks = crossing(scale, repeats, kept)
     finally:
-        qr_update.rotations_are_faster = kept
+        qr_insert_delete.rotations_are_faster = kept
     print(
         "qr_insert/qr_delete: SciPy's time over that of our sweeps; * where SciPy's routine is the one taken"
     )

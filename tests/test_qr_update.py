@@ -5,7 +5,7 @@ import pytest
 import scipy.linalg
 from scipy.linalg import LinAlgError
 
-from deblur.linalg import qr_delete, qr_insert, qr_update
+from deblur.linalg import qr_delete, qr_insert, qr_insert_delete, qr_update, sweeps
 
 SHAPES = [(1, 1), (3, 1), (1, 3), (5, 5), (9, 4), (4, 9), (20, 7), (7, 6), (13, 11)]
 
@@ -14,10 +14,10 @@ SHAPES = [(1, 1), (3, 1), (1, 3), (5, 5), (9, 4), (4, 9), (20, 7), (7, 6), (13, 
 def route(request, monkeypatch):
     """Our sweeps at every p, also with blocks so small that there are many; and the mixture with SciPy's."""
     if request.param != "as measured":
-        monkeypatch.setattr(qr_update, "rotations_are_faster", lambda *_: False)
+        monkeypatch.setattr(qr_insert_delete, "rotations_are_faster", lambda *_: False)
     if request.param == "small blocks":
-        monkeypatch.setattr(qr_update, "BLOCK", 3)
-        monkeypatch.setattr(qr_update, "PANEL", 2)
+        monkeypatch.setattr(sweeps, "BLOCK", 3)
+        monkeypatch.setattr(sweeps, "PANEL", 2)
 
 
 def host(a):
@@ -287,13 +287,13 @@ def test_sweeps_are_orthogonal_and_annihilate(xp, rng, t, p, s):
         if sweep == "down":
             top, low = r, rng.standard_normal((p, t + s))
             a, b, q, e = (xp.asarray(x.copy()) for x in (top, low, basis[:, :t], basis[:, t:]))
-            qr_update.sweep_down(a, b, q, e)
+            sweeps.sweep_down(a, b, q, e)
             assert float(abs(b[:, :t]).max()) == 0
         else:
             top, low = r, np.hstack([np.zeros((p, t)), rng.standard_normal((p, s))])
             c, z = np.triu(rng.standard_normal((p, p))), rng.standard_normal((t, p))
             a, b, q, e, c1 = (xp.asarray(x.copy()) for x in (top, low, basis[:, :t], basis[:, t:], c))
-            qr_update.sweep_up(c1, xp.asarray(z.copy()), b, a, e, q)
+            sweeps.sweep_up(c1, xp.asarray(z.copy()), b, a, e, q)
             c1 = host(c1)
             assert np.abs(np.tril(c1, -1)).max(initial=0) == 0
             # Hᵀ [c; z] = [c̃; 0] and the basis went the same way: [e q] [c̃; 0] is [e q] [c; z] of before.

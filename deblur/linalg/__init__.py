@@ -15,7 +15,7 @@ from .lstsq import DampedQR, LstsqResult, damped_lstsq, damped_qr, lstsq
 from .qr import qr, qr_blocked
 from .qr_model import QRModel
 from .qr_plan import UpdatePlan, plan_update
-from .qr_update import qr_delete, qr_insert
+from .qr_insert_delete import qr_delete, qr_insert
 from .qr_gpu import choose_qr
 # isort: on
 

@@ -6,6 +6,7 @@ argument's name, the offending value and what to do about it.
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -99,6 +100,31 @@ def scratch(a: Array, given: Any, overwrite: bool, name: str = "a", *, order: st
         raise ValueError(f"{name} is read-only and cannot be overwritten: leave out overwrite_{name}=True")
     in_order = a.flags.f_contiguous or (order == "K" and a.flags.c_contiguous)
     return a if (converted or overwrite) and in_order else a.copy(order=order)
+
+
+def position(k: int, last: int, size: int | None = None) -> int:
+    """`k` counted from the front, of −size to `last`; size is `last` if not given."""
+    size = last if size is None else size
+    if not -size <= operator.index(k) <= last:
+        raise ValueError(f"k = {k} is out of bounds: {-size} to {last} are possible")
+    return k + size if k < 0 else k
+
+
+def indices(which: Any, size: int, name: str) -> np.ndarray:
+    """`which` (an integer, a slice or integers) as ascending indices without repetition."""
+    if isinstance(which, slice):
+        return np.sort(np.arange(size)[which])
+    index = np.atleast_1d(np.asarray(which.get() if is_cupy(which) else which))
+    if index.size == 0:
+        return np.zeros(0, dtype=int)
+    if index.dtype.kind not in "iu" or index.ndim != 1:
+        raise TypeError(f"{name} must be an integer, a slice or a list of integers, not {which!r}")
+    if index.min() < -size or index.max() >= size:
+        raise ValueError(f"{name} reach from {index.min()} to {index.max()}, and there are {size}")
+    unique = np.unique(index % size)
+    if len(unique) != len(index):
+        raise ValueError(f"{name} names something twice: {which!r}")
+    return unique
 
 
 def column_major(a: Array) -> tuple[Array, bool]:

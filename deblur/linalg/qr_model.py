@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,21 +10,13 @@ import numpy as np
 
 from ..backend import Array, asnumpy, get_xp, is_cupy
 from ..errors import SingularMatrixError
-from .checks import as_matrix, as_rhs
-from .qr import qr
-from .qr_plan import UpdatePlan, plan_update
-from .qr_update import (
-    add_columns,
-    add_rows,
-    complement,
-    qr_delete,
-    qr_insert,
-    remove_columns,
-    remove_rows,
-    rotations_are_faster,
-    unit_complement,
-)
-from .triangular import solve_triangular, substitute
+from .checks import as_matrix, as_rhs, check_pivots, indices, position
+from .qr import factor
+from .qr_insert_delete import delete, insert
+from .qr_plan import UpdatePlan, plan_update, rotations_are_faster
+from .qr_update import add_columns, add_rows, complement, remove_columns, remove_rows, unit_complement
+from .row_blocks import RowBlocks
+from .triangular import substitute
 
 __all__ = ["QRModel"]
 
@@ -128,7 +119,7 @@ class QRModel:
         self.keep_q = bool(keep_q)
         self.plan: UpdatePlan | None = None
         self.note = ""
-        self._state = self._factored(_Rows((a,)), b)
+        self._state = self._factored(RowBlocks((a,)), b)
 
     # -- what there is ------------------------------------------------------------------------
 
@@ -179,9 +170,7 @@ class QRModel:
                     smallest,
                 )
         x = self._state.rd[:, n:].copy()
-        substitute(
-            r, x, lower=False
-        )  # the diagonal has been looked at: no second check, which a GPU would wait for
+        substitute(r, x, lower=False)
         return self._outward(x)
 
     def residual(self) -> Array:
@@ -214,13 +203,13 @@ class QRModel:
                 f"b of shape {b.shape} does not fit: {len(u)} rows and {s.b.shape[1]} right-hand side(s)"
             ) from None
         b = self._as_block(b, "b", 0, s.b.shape[1])
-        k = _position(k, m)
+        k = m if k is None else position(k, m)
         p = len(u)
 
         def update() -> _State:
             a, new_b = s.a.with_rows(k, u), _insert(s.b, k, b, 0)
             if s.q is not None and self._rotates("add_rows", p):
-                return _with_fresh_d(a, new_b, qr_insert(s.q, self.r, u, k, check_finite=False))
+                return _with_fresh_d(a, new_b, insert(s.q, self.r, u, k))
             q, rd = add_rows(s.q, s.rd, n, k, xp.concatenate([u, b], axis=1))
             return _State(a, new_b, None if q is None else q[:, :n], rd[:n])
 
@@ -242,21 +231,21 @@ class QRModel:
             If fewer rows than columns would be left.
         """
         s, (m, n) = self._state, self.shape
-        gone = _indices(rows, m, "rows")
+        gone = indices(rows, m, "rows")
         p = len(gone)
         if m - p < n:
             raise ValueError(
                 f"{m - p} rows would be left for {n} columns; remove columns first, or at most {m - n} rows"
             )
 
-        def data() -> tuple[_Rows, Array]:
+        def data() -> tuple[RowBlocks, Array]:
             return s.a.without_rows(gone), _delete(s.b, gone, 0)
 
         def update() -> _State:
             xp = get_xp(s.rd)
             a, b = data()
             if s.q is not None and self._rotates("remove_rows", p, gone):
-                return _with_fresh_d(a, b, qr_delete(s.q, self.r, int(gone[0]), p, check_finite=False))
+                return _with_fresh_d(a, b, delete(s.q, self.r, int(gone[0]), p))
             where = xp.asarray(gone)
             if s.q is not None:
                 z, w, c = unit_complement(s.q, where)
@@ -288,20 +277,20 @@ class QRModel:
         """
         s, (m, n) = self._state, self.shape
         u = self._as_block(u, "u", 1, m)
-        k = _position(k, n)
+        k = n if k is None else position(k, n)
         p = u.shape[1]
         if n + p > m:
             raise ValueError(
                 f"{n + p} columns would stand against {m} rows; add rows first, or at most {m - n} columns"
             )
 
-        def data() -> tuple[_Rows, Array]:
-            return _Rows((_insert(s.a.matrix(), k, u, 1),)), s.b
+        def data() -> tuple[RowBlocks, Array]:
+            return RowBlocks((_insert(s.a.matrix(), k, u, 1),)), s.b
 
         def update() -> _State:
             xp = get_xp(s.rd)
             if s.q is not None and self._rotates("add_columns", p):
-                factors = qr_insert(s.q, self.r, u, k, "col", rcond=0.0, check_finite=False)
+                factors = insert(s.q, self.r, u, k, "col", rcond=0.0)
                 return _with_fresh_d(*data(), factors)
             z, w, c = self._complement(u)
             q = None if s.q is None else xp.concatenate([s.q, w], axis=1)
@@ -321,17 +310,15 @@ class QRModel:
             In place of the model's own.
         """
         s, (_, n) = self._state, self.shape
-        gone = _indices(columns, n, "columns")
+        gone = indices(columns, n, "columns")
         p = len(gone)
 
-        def data() -> tuple[_Rows, Array]:
+        def data() -> tuple[RowBlocks, Array]:
             return s.a.without_columns(gone), s.b
 
         def update() -> _State:
             if s.q is not None and self._rotates("remove_columns", p, gone):
-                return _with_fresh_d(
-                    *data(), qr_delete(s.q, self.r, int(gone[0]), p, "col", check_finite=False)
-                )
+                return _with_fresh_d(*data(), delete(s.q, self.r, int(gone[0]), p, "col"))
             q, rd = remove_columns(s.q, s.rd, n, gone)
             return _State(*data(), None if q is None else q[:, : n - p], rd[: n - p])
 
@@ -346,7 +333,7 @@ class QRModel:
         k: int,
         method: str | None,
         update: Callable[[], _State],
-        data: Callable[[], tuple[_Rows, Array]],
+        data: Callable[[], tuple[RowBlocks, Array]],
     ) -> None:
         """Go by the plan; nothing of the model is touched until the new state is complete."""
         method = self._method if method is None else _check_method(method)
@@ -375,14 +362,14 @@ class QRModel:
             state = self._factored(*data())
         self._state, self.plan, self.note = state, plan, note
 
-    def _factored(self, a: _Rows, b: Array) -> _State:
+    def _factored(self, a: RowBlocks, b: Array) -> _State:
         """From scratch."""
         xp, matrix = get_xp(b), a.matrix()
         if self.keep_q:
-            q, r = qr(matrix, check_finite=False)
+            q, r = factor(matrix)
             return _State(a, b, q, xp.concatenate([r, q.T @ b], axis=1))
         # R of [A b] holds Qᵀb beside the R of A; there is no Q to form.
-        rd = qr(xp.concatenate([matrix, b], axis=1), "r", check_finite=False)[: matrix.shape[1]]
+        rd = factor(xp.concatenate([matrix, b], axis=1), "r")[: matrix.shape[1]]
         return _State(a, b, None, rd)
 
     def _complement(self, u: Array, units: Array | None = None) -> tuple[Array, Array, Array]:
@@ -394,6 +381,7 @@ class QRModel:
         if s.q is not None:
             return complement(u, s.q.__matmul__, s.q.T.__matmul__)
         a, r = s.a.matrix(), self.r
+        check_pivots(r.diagonal())
         parts = complement(
             u,
             lambda y: a @ _substitute(r, y),
@@ -444,77 +432,25 @@ class QRModel:
 class _State:
     """A, b, Q and [R d] that belong together. Never changed: an update makes another one."""
 
-    a: _Rows
+    a: RowBlocks
     b: Array
     q: Array | None
     rd: Array
     age: int = 0
 
 
-def _with_fresh_d(a: _Rows, b: Array, factors: tuple[Array, Array]) -> _State:
+def _with_fresh_d(a: RowBlocks, b: Array, factors: tuple[Array, Array]) -> _State:
     # A square Q is taken, and given back, as that of a full factorisation.
     q, r = factors
     n = r.shape[1]
     return _State(a, b, q[:, :n], np.concatenate([r[:n], q[:, :n].T @ b], axis=1))
 
 
-class _Rows:
-    """A matrix as views of blocks of rows and a list of columns, put together when somebody asks for it.
-
-    An update without Q may touch far less than A has entries; copying A at every change would cost more than the
-    update itself.
-    """
-
-    def __init__(self, blocks: tuple[Array, ...], columns: np.ndarray | None = None) -> None:
-        self._blocks, self._columns = blocks, columns
-
-    def matrix(self) -> Array:
-        if len(self._blocks) > 1 or self._columns is not None:
-            xp = get_xp(self._blocks[0])
-            whole = xp.concatenate(self._blocks)
-            self._blocks = (whole if self._columns is None else whole[:, xp.asarray(self._columns)],)
-            self._columns = None
-        return self._blocks[0]
-
-    def with_rows(self, k: int, u: Array) -> _Rows:
-        if self._columns is not None:
-            full = get_xp(u).zeros((len(u), self._blocks[0].shape[1]), u.dtype)
-            full[:, self._columns] = u
-            u = full
-        before, after = self._split(k)
-        return _Rows((*before, u, *after), self._columns)
-
-    def without_rows(self, gone: np.ndarray) -> _Rows:
-        kept = []
-        start = 0
-        for block in self._blocks:
-            inside = gone[(gone >= start) & (gone < start + len(block))] - start
-            edges = [-1, *inside.tolist(), len(block)]
-            kept += [block[a + 1 : b] for a, b in itertools.pairwise(edges) if b > a + 1]
-            start += len(block)
-        return _Rows(tuple(kept) or (self._blocks[0][:0],), self._columns)
-
-    def without_columns(self, gone: np.ndarray) -> _Rows:
-        columns = np.arange(self._blocks[0].shape[1]) if self._columns is None else self._columns
-        return _Rows(self._blocks, np.delete(columns, gone))
-
-    def _split(self, k: int) -> tuple[list[Array], list[Array]]:
-        before: list[Array] = []
-        after: list[Array] = []
-        start = 0
-        for block in self._blocks:
-            cut = min(max(k - start, 0), len(block))
-            if cut:
-                before.append(block[:cut])
-            if cut < len(block):
-                after.append(block[cut:])
-            start += len(block)
-        return before, after
-
-
 def _substitute(r: Array, x: Array, trans: bool = False) -> Array:
     """R⁻¹x or R⁻ᵀx."""
-    return solve_triangular(r, x, trans=trans, lower=False, check_finite=False)
+    x = x.copy(order="K")
+    substitute(r, x, trans=trans, lower=False)
+    return x
 
 
 def _insert(a: Array, k: int, u: Array, axis: int) -> Array:
@@ -526,31 +462,6 @@ def _delete(a: Array, gone: np.ndarray, axis: int) -> Array:
     xp = get_xp(a)
     kept = xp.asarray(np.delete(np.arange(a.shape[axis]), gone))
     return a[kept] if axis == 0 else a[:, kept]
-
-
-def _indices(which: Any, size: int, name: str) -> np.ndarray:
-    """`which` as ascending indices without repetition."""
-    if isinstance(which, slice):
-        return np.sort(np.arange(size)[which])
-    index = np.atleast_1d(np.asarray(which.get() if is_cupy(which) else which))
-    if index.size == 0:
-        return np.zeros(0, dtype=int)
-    if index.dtype.kind not in "iu" or index.ndim != 1:
-        raise TypeError(f"{name} must be an integer, a slice or a list of integers, not {which!r}")
-    if index.min() < -size or index.max() >= size:
-        raise ValueError(f"{name} reach from {index.min()} to {index.max()}, and there are {size}")
-    unique = np.unique(index % size)
-    if len(unique) != len(index):
-        raise ValueError(f"{name} names something twice: {which!r}")
-    return unique
-
-
-def _position(k: int | None, size: int) -> int:
-    if k is None:
-        return size
-    if not -size <= k <= size:
-        raise ValueError(f"k = {k} is out of bounds: {-size} to {size} are possible")
-    return k + size if k < 0 else int(k)
 
 
 def _check_method(method: str) -> str:

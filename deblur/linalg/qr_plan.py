@@ -15,10 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from .qr_update import BLOCK, rotations_are_faster
+from .sweeps import BLOCK
 
 __all__ = ["UPDATES", "UpdatePlan", "plan_update"]
 
+# Up to how many rows or columns SciPy's rotations are taken (benchmarks/bench_qr_update.py shows both).
+ROTATIONS = {"add_rows": 16, "remove_rows": 16, "add_columns": 16, "remove_columns": 32}
+CACHED = 1 << 16  # entries of Q up to which it is four times as many
 UPDATES = ("add_rows", "remove_rows", "add_columns", "remove_columns")
 
 
@@ -206,6 +209,17 @@ def rate_name(which: str, m: int, n: int, p: int, keep_q: bool, item: int, devic
     if device == "gpu":  # a chain of dependent steps does not run twice as fast in float32
         parts.append("float32" if item == 4 else "float64")
     return ", ".join(parts)
+
+
+def rotations_are_faster(which: str, m: int, n: int, p: int, economic: bool = True) -> bool:
+    """Whether SciPy's rotations, compiled but one at a time, serve an update of NumPy arrays by p rows or columns.
+
+    They lose their advantage when Q no longer fits the cache. SciPy puts blocks of rows into the full form by
+    reflections of Q's whole length: never faster.
+    """
+    if which == "add_rows" and not economic:
+        return p == 1
+    return p <= ROTATIONS[which] * (4 if m * n <= CACHED else 1)
 
 
 def rotations(which: str, m: int, n: int, p: int, keep_q: bool, device: str) -> bool:

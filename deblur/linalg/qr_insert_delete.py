@@ -1,0 +1,301 @@
+"""Rows and columns put into a factorisation A = QR, or taken out: the counterparts of SciPy's two functions."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+
+from ..backend import Array, get_xp, is_cupy
+from ..backend import check_finite as refuse_nonfinite
+from .checks import position
+from .qr import factor
+from .qr_plan import rotations_are_faster
+from .qr_update import add_columns, add_rows, complement, remove_columns, remove_rows, unit_complement
+
+__all__ = ["qr_delete", "qr_insert"]
+
+
+def qr_insert(
+    Q: Array,
+    R: Array,
+    u: Array,
+    k: int,
+    which: str = "row",
+    rcond: float | None = None,
+    overwrite_qru: bool = False,
+    check_finite: bool = True,
+    *,
+    p: int | None = None,
+) -> tuple[Array, Array]:
+    """The factorisation of A with rows or columns put in, from that of A = QR.
+
+    The counterpart of `scipy.linalg.qr_insert`, for NumPy and CuPy.
+
+    Parameters
+    ----------
+    Q : (M, M) or (M, N) array
+        From the full or the economic factorisation; float32 or float64.
+    R : (M, N) or (N, N) array
+        Of Q's dtype.
+    u : (N,) or (p, N) array for rows, (M,) or (M, p) array for columns
+        What is put in, of Q's dtype.
+    k : int
+        The row or column before which; from −M to M for rows, −N to N for columns.
+    which : {"row", "col"}
+    rcond : float, optional
+        Only for columns into an economic factorisation: a lower bound on the
+        reciprocal condition number of Q with a column u/‖u‖ beside it. Default
+        is eps of the dtype.
+    overwrite_qru : bool
+        Q, R and u need not be kept. Only SciPy's routines make use of it.
+    check_finite : bool
+        Whether to look for NaN and infinity first.
+    p : int, optional
+        The number of rows or columns in `u`, if it is to be checked.
+
+    Returns
+    -------
+    Q1, R1 : arrays
+        Full stays full. Economic stays economic, (M + p, N) (N, N) or
+        (M, N + p) (N + p, N + p), unless there are then more columns than rows: that
+        gives (M, M) (M, N + p).
+
+    Raises
+    ------
+    ValueError
+        For shapes or dtypes that do not fit, a `k` out of range, an unknown
+        `which`, an `rcond` where it has no meaning, non-finite entries.
+    LinAlgError
+        If a column of u lies in the span of Q, as `rcond` says it.
+
+    See Also
+    --------
+    plan_update : whether an update or a new factorisation is the faster.
+
+    Notes
+    -----
+    The signs of R's rows are free. On the CPU one row or column goes to SciPy's
+    compiled rotations where those are the faster; blocks, and the GPU, go to the
+    sweeps of this module.
+
+    References
+    ----------
+    .. [1] S. Hammarling, C. Lucas, "Updating the QR factorization and the least
+       squares problem", MIMS EPrint 2008.111, University of Manchester.
+    .. [2] R. Andrew, N. Dingle, "Implementing QR factorization updating algorithms
+       on GPUs", Parallel Computing 40 (2014).
+    """
+    if _is_scipys(Q, R, u):
+        return scipy.linalg.qr_insert(Q, R, u, k, which, rcond, overwrite_qru, check_finite)
+    Q, R = _checked(Q, R, which, check_finite)
+    xp = get_xp(Q, R, u)
+    m, n = len(Q), R.shape[1]
+    u = xp.asarray(u)
+    if u.dtype != Q.dtype:
+        raise ValueError(f"u must have the dtype of Q and R, {Q.dtype}, not {u.dtype}: convert it")
+    length, other = (n, "(N,) or (p, N)") if which == "row" else (m, "(M,) or (M, p)")
+    if u.ndim not in (1, 2):
+        raise ValueError(f"u must have 1 or 2 dimensions, not {u.ndim}")
+    if u.shape[-1 if which == "row" else 0] != length:
+        raise ValueError(f"u of shape {u.shape} does not fit: {other} is needed, with M = {m} and N = {n}")
+    if u.ndim == 1:
+        u = u[None] if which == "row" else u[:, None]
+    count = u.shape[0 if which == "row" else 1]
+    if p is not None and operator.index(p) != count:
+        raise ValueError(f"p = {p}, but u of shape {u.shape} holds {count}")
+    if rcond is not None and not (which == "col" and _is_economic(Q)):
+        raise ValueError("rcond has a meaning only where columns go into an economic factorisation")
+    k = position(k, m if which == "row" else n)
+    if check_finite:
+        refuse_nonfinite(u, "u")
+    return insert(Q, R, u, k, which, rcond, overwrite_qru) if count else (Q.copy(), R.copy())
+
+
+def insert(
+    Q: Array,
+    R: Array,
+    u: Array,
+    k: int,
+    which: str = "row",
+    rcond: float | None = None,
+    overwrite: bool = False,
+) -> tuple[Array, Array]:
+    """`qr_insert` of a matrix `u` at 0 ≤ k, without any check."""
+    xp, m, n, economic = get_xp(Q), len(Q), R.shape[1], _is_economic(Q)
+    name, count = ("add_rows", len(u)) if which == "row" else ("add_columns", u.shape[1])
+    if (
+        xp is np
+        and rotations_are_faster(name, m, n, count, economic)
+        and not _close_to_span(Q, u, which, economic)
+    ):
+        return scipy.linalg.qr_insert(Q, R, u, k, which, rcond, overwrite, False)
+    if which == "row":
+        Q, R = add_rows(Q, R, n, k, u)
+        return (Q[:, :n], R[:n]) if economic else (Q, R)
+    if not economic:
+        return add_columns(Q, R, n, k, Q.T @ u)
+    if n + count > m:
+        if rcond is not None:
+            _, _, c = complement(u[:, : m - n], Q.__matmul__, Q.T.__matmul__)
+            _check_independent(c, u, rcond)
+        Q, R = _completed(Q, R)
+        return add_columns(Q, R, n, k, Q.T @ u)
+    s, w, c = complement(u, Q.__matmul__, Q.T.__matmul__)
+    _check_independent(c, u, float(np.finfo(Q.dtype).eps) if rcond is None else rcond)
+    Q, R = xp.hstack([Q, w]), xp.vstack([R, xp.zeros((count, n), R.dtype)])
+    return add_columns(Q, R, n, k, xp.vstack([s, c]), triangular=True)
+
+
+def qr_delete(
+    Q: Array,
+    R: Array,
+    k: int,
+    p: int = 1,
+    which: str = "row",
+    overwrite_qr: bool = False,
+    check_finite: bool = True,
+) -> tuple[Array, Array]:
+    """The factorisation of A with rows or columns taken out, from that of A = QR.
+
+    The counterpart of `scipy.linalg.qr_delete`, for NumPy and CuPy.
+
+    Parameters
+    ----------
+    Q : (M, M) or (M, N) array
+        From the full or the economic factorisation; float32 or float64.
+    R : (M, N) or (N, N) array
+        Of Q's dtype.
+    k : int
+        The first row or column to go; from −M to M − 1 for rows, −N to N − 1 for columns.
+    p : int
+        How many.
+    which : {"row", "col"}
+    overwrite_qr : bool
+        Q and R need not be kept. Only SciPy's routines make use of it.
+    check_finite : bool
+        Whether to look for NaN and infinity first.
+
+    Returns
+    -------
+    Q1, R1 : arrays
+        Full stays full. Economic stays economic, (M − p, N) (N, N) or (M, N − p)
+        (N − p, N − p), unless there are then more columns than rows: that gives
+        (M − p, M − p) (M − p, N).
+
+    Raises
+    ------
+    ValueError
+        For shapes or dtypes that do not fit, `k` or `p` out of range, an
+        unknown `which`, non-finite entries.
+
+    Notes
+    -----
+    See `qr_insert`.
+    """
+    if _is_scipys(Q, R):
+        return scipy.linalg.qr_delete(Q, R, k, p, which, overwrite_qr, check_finite)
+    Q, R = _checked(Q, R, which, check_finite)
+    size = len(Q) if which == "row" else R.shape[1]
+    k, p = position(k, size - 1, size), operator.index(p)
+    if not 0 < p <= size - k:
+        raise ValueError(f"p = {p} is out of range: from position {k} on there are {size - k} {which}s")
+    return delete(Q, R, k, p, which, overwrite_qr)
+
+
+def delete(
+    Q: Array, R: Array, k: int, p: int, which: str = "row", overwrite: bool = False
+) -> tuple[Array, Array]:
+    """`qr_delete` at 0 ≤ k, without any check."""
+    xp, m, n, economic = get_xp(Q), len(Q), R.shape[1], _is_economic(Q)
+    name = "remove_rows" if which == "row" else "remove_columns"
+    downdates = economic and which == "row"  # the one form whose vectors may lie in the span of Q
+    if (
+        xp is np
+        and rotations_are_faster(name, m, n, p, economic)
+        and not (downdates and _near_span(Q, k, p, n))
+    ):
+        return scipy.linalg.qr_delete(Q, R, k, p, which, overwrite, False)
+    if which == "col":
+        Q, R = remove_columns(Q, R, n, np.arange(k, k + p))
+        return (Q[:, : n - p], R[: n - p]) if economic else (Q, R)
+    if economic and m - p < n:
+        Q, R, economic = *_completed(Q, R), False
+    if economic:
+        z, w, c = unit_complement(Q, slice(k, k + p))
+        Q, R, z = xp.hstack([Q, w]), xp.vstack([R, xp.zeros((p, n), R.dtype)]), xp.vstack([z, c])
+    else:
+        z = Q[k : k + p].T
+    Q = xp.concatenate([Q[:k], Q[k + p :]])
+    return remove_rows(Q, R, n, z, triangular=economic)
+
+
+def _is_economic(q: Array) -> bool:
+    return q.shape[0] != q.shape[1]
+
+
+def _is_scipys(*arrays: Any) -> bool:
+    """Whether only SciPy serves these, so that it may also judge them: complex numbers, stacks of matrices."""
+    if any(is_cupy(a) for a in arrays):
+        return False
+    return any(np.iscomplexobj(a) or np.ndim(a) > 2 for a in arrays)
+
+
+def _checked(q: Any, r: Any, which: str, finite: bool) -> tuple[Array, Array]:
+    """Q and R as arrays; ValueError for all that SciPy refuses."""
+    if which not in ("row", "col"):
+        raise ValueError(f"which must be 'row' or 'col', not {which!r}")
+    xp = get_xp(q, r)
+    q, r = xp.asarray(q), xp.asarray(r)
+    if q.ndim != 2 or r.ndim != 2:
+        raise ValueError(f"Q and R must be matrices, not of shapes {q.shape} and {r.shape}")
+    if q.dtype != r.dtype or q.dtype not in (np.float32, np.float64):
+        raise ValueError(f"Q and R must both be float32 or both float64, not {q.dtype} and {r.dtype}")
+    economic = _is_economic(q)
+    if q.shape[1] != r.shape[0] or (economic and (r.shape[0] != r.shape[1] or q.shape[0] < q.shape[1])):
+        raise ValueError(
+            f"Q {q.shape} and R {r.shape} do not belong together: (M, M) and (M, N), or, with M > N, (M, N) and "
+            "(N, N) are needed"
+        )
+    if finite:
+        refuse_nonfinite(q, "Q")
+        refuse_nonfinite(r, "R")
+    return q, r
+
+
+def _check_independent(c: Array, u: Array, rcond: float) -> None:
+    """LinAlgError if a column of u is nearly in the span of Q and the columns before it; see `complement`."""
+    xp = get_xp(c)
+    size = xp.linalg.norm(u[:, : c.shape[1]], axis=0)
+    sine = abs(xp.diagonal(c)) / xp.where(size == 0, 1, size)
+    # [Q, u/‖u‖] has the singular values √(1 ± cos), and 1.
+    found = sine / (1 + xp.sqrt(1 - xp.minimum(sine, 1) ** 2))
+    reciprocal = float(found.min()) if found.size else 1.0
+    if not reciprocal >= rcond:
+        raise np.linalg.LinAlgError(
+            f"a column of u lies in the span of Q: [Q, u/‖u‖] has the reciprocal condition number "
+            f"{reciprocal:.2g} < rcond = {rcond:.2g}; use the full factorisation, or leave that column out"
+        )
+
+
+def _close_to_span(q: np.ndarray, u: np.ndarray, which: str, economic: bool) -> bool:
+    """Whether columns lie so near the span of Q that SciPy may leave Q with a column of zeros."""
+    if which == "row" or not economic:
+        return False
+    size = np.square(u).sum(axis=0)
+    return not bool((size - np.square(q.T @ u).sum(axis=0) > 1e-2 * size).all())
+
+
+def _near_span(q: np.ndarray, k: int, p: int, n: int) -> bool:
+    """Whether unit vectors k to k + p lie near the span of Q: SciPy then fails, or leaves Q with a column of zeros."""
+    return len(q) - p < n or not np.linalg.norm(q[k : k + p], 2) < 0.995
+
+
+def _completed(q: Array, r: Array) -> tuple[Array, Array]:
+    """The full form of an economic factorisation."""
+    xp = get_xp(q)
+    m, n = q.shape
+    every, _ = factor(q, "complete")
+    return xp.hstack([q, every[:, n:]]), xp.vstack([r, xp.zeros((m - n, r.shape[1]), r.dtype)])

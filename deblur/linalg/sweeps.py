@@ -1,0 +1,152 @@
+"""The two sweeps that QR updating is made of: p rows, or columns, annihilated against a triangle R.
+
+- `sweep_down` annihilates p full rows below a triangle, from the first block
+  of columns to the last.
+- `sweep_up` annihilates p full columns beside a triangle, from the last block
+  of rows to the first, and so collects them in p rows at the top.
+
+Right-hand sides ride along as further columns of R: [R d] with d = Q'b. On CuPy arrays `sweeps_gpu` does the work.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.linalg
+from scipy.linalg.lapack import get_lapack_funcs
+
+from ..backend import Array, get_xp, is_cupy
+from . import sweeps_gpu
+from .qr import factor
+from .triangular import inverse
+
+BLOCK = 64  # columns (sweep_down) or rows (sweep_up) annihilated at a time
+PANEL = 32  # reflections to one T in sweep_up
+
+
+def sweep_down(r: Array, u: Array, q: Array | None = None, e: Array | None = None) -> None:
+    """Annihilate the rows `u` below the triangle `r`: Hᵀ [r; u] = [r̃; 0], and [q e] ← [q e] H. In place.
+
+    Parameters
+    ----------
+    r : (t, t + s) array
+        Upper trapezoidal: a triangle and s further columns.
+    u : (p, t + s) array
+        Full. Its first t columns become zero; the others go through the same H.
+    q : (m, t) array, optional
+        The columns of Q that belong to the rows of `r`.
+    e : (m, p) array, optional
+        Those that belong to the rows of `u`.
+
+    Notes
+    -----
+    A block J of columns of [r; u] has the structure of LAPACK's `tpqrt`: its
+    reflections are V = [I; v] in the rows of J and of u alone, and the zeros of r
+    are neither read nor written. The rest is products: 2pt(t + 2s) operations for
+    r, 4mpt for Q.
+
+    References
+    ----------
+    .. [1] R. Andrew, N. Dingle, "Implementing QR factorization updating algorithms
+       on GPUs", Parallel Computing 40 (2014), section 3.3.
+    """
+    if 0 in (r.shape[0], u.shape[0]):
+        return
+    if is_cupy(r):
+        sweeps_gpu.sweep_down(r, u, q, e)
+        return
+    t = len(r)
+    for j in range(0, t, BLOCK):
+        here, rest = slice(j, min(j + BLOCK, t)), slice(min(j + BLOCK, t), None)
+        r[here, here], v, tau = _tpqrt(r[here, here], u[:, here], BLOCK)
+        u[:, here] = 0
+        x = tau.T @ (r[here, rest] + v.T @ u[:, rest])
+        r[here, rest] -= x
+        u[:, rest] -= v @ x
+        if q is not None and e is not None:
+            x = (q[:, here] + e @ v) @ tau
+            q[:, here] -= x
+            e -= x @ v.T
+
+
+def sweep_up(c: Array, z: Array, w: Array, r: Array, e: Array | None = None, q: Array | None = None) -> None:
+    """Annihilate the columns `z` by the triangle `c`: Hᵀ [c; z] = [c̃; 0], the triangle `r` kept one. In place.
+
+    Hᵀ [w; r] = [w̃; r̃] and [e q] ← [e q] H, with r̃ upper trapezoidal again.
+
+    Parameters
+    ----------
+    c : (p, p) array
+        Upper triangular, and so it stays.
+    z : (t, p) array
+        Full. It is used up: nothing of use is left in it.
+    w : (p, t + s) array
+        The rows that belong to `c`. The first t columns must be zero.
+    r : (t, t + s) array
+        The rows that belong to `z`: a triangle and s further columns.
+    e : (m, p) array, optional
+        The columns of Q that belong to the rows of `c`.
+    q : (m, t) array, optional
+        Those that belong to the rows of `z`.
+
+    Notes
+    -----
+    Rotations in the planes of one row of r, from the last to the first, and the
+    rows of c would keep r a triangle by themselves (this is the classical
+    algorithm, in one launch or one loop a rotation). A block J of rows taken
+    together, again with V = [I; v] of `tpqrt`, fills the square r[J, J] and
+    nothing else; the QR factorisation of that square mends it. The reflections
+    depend on c and z alone, the squares not on each other: on the GPU the sweep is a
+    handful of launches whatever t is. With blocks of b rows, 2pt(t + 2s) + bt(t + 2s)
+    operations for r and (4p + 2b)mt for Q.
+    """
+    if 0 in z.shape:
+        return
+    if is_cupy(r):
+        sweeps_gpu.sweep_up(c, z, w, r, e, q)
+        return
+    t, p = z.shape
+    for j in reversed(range(0, t, BLOCK)):
+        here, rest = slice(j, min(j + BLOCK, t)), slice(min(j + BLOCK, t), None)
+        c[...], v, tau = _tpqrt(c, z[here], PANEL)
+        rows = r[here, j:]
+        for i in range(0, p, PANEL):
+            pivots = slice(i, min(i + PANEL, p))
+            v_i, t_i = v[:, pivots], tau[: pivots.stop - i, pivots]
+            x = t_i.T @ (w[pivots, j:] + v_i.T @ rows)
+            w[pivots, j:] -= x
+            rows -= v_i @ x
+            if q is not None and e is not None:
+                x = (e[:, pivots] + q[:, here] @ v_i) @ t_i
+                e[:, pivots] -= x
+                q[:, here] -= x @ v_i.T
+        turn, r[here, here] = scipy.linalg.qr(r[here, here], check_finite=False)
+        r[here, rest] = turn.T @ r[here, rest]
+        if q is not None:
+            q[:, here] = q[:, here] @ turn
+
+
+def _tpqrt(a: np.ndarray, b: np.ndarray, panel: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """QR of a triangle `a` above a rectangle `b`: the new triangle, v of V = [I; v], and T by panels."""
+    tpqrt = get_lapack_funcs("tpqrt", (a, b))
+    triangle, v, t, info = tpqrt(0, min(panel, len(a)), a, b)
+    assert info == 0  # only a wrong argument makes it anything else
+    return triangle, v, t
+
+
+def triangularise(columns: Array, rest: Array, q: Array | None) -> None:
+    """Make `columns` (g, p) upper trapezoidal by reflections; apply them to `rest` (g, s) and q (m, g). In place."""
+    if 0 in columns.shape:
+        return
+    xp = get_xp(columns)
+    k = min(columns.shape)
+    h, tau = factor(columns, "raw")
+    h = h.T
+    v = xp.tril(h[:, :k], -1) + xp.eye(len(h), k, dtype=h.dtype)
+    v *= tau != 0  # a column that was zero below its diagonal is not reflected
+    # T⁻¹ = strict upper triangle of VᵀV + diag(1/tau): Puglisi, SIAM J. Sci. Stat. Comput. 13 (1992).
+    t = inverse(xp.triu(v.T @ v, 1) + xp.diag(1 / xp.where(tau == 0, 1, tau)), lower=False)
+    columns[...] = xp.triu(h)
+    if rest.shape[1]:
+        rest -= v @ (t.T @ (v.T @ rest))
+    if q is not None:
+        q -= ((q @ v) @ t) @ v.T
