@@ -1,7 +1,7 @@
 """A banded triangle R that rows are rotated into and out of: RᵀR ± uᵀu without leaving the band.
 
 The matrices of blur touch few columns a row, in a band, and so do the triangles of their QR factorisations. This
-is `sweep_down` and `sweep_up` of `qr_update` on windows that slide along the band, without a Q.
+is `sweep_down` and `sweep_up` of `sweeps` on windows that slide along the band, without a Q.
 """
 
 from __future__ import annotations
@@ -184,6 +184,14 @@ class BandTriangle:
             )
         return self._substitute(self._substitute(y, trans=True))
 
+    def upper_band(self) -> np.ndarray:
+        """R as LAPACK keeps a band, (B + 1, N): row B − t holds the t-th superdiagonal, from its column on."""
+        n, width = self.rows.shape
+        band = np.zeros((width, n), self.rows.dtype)
+        for t in range(width):
+            band[width - 1 - t, t:] = self.rows[: n - t, t]
+        return band
+
     # -- windows ------------------------------------------------------------------------------
 
     def _copy(self, bandwidth: int) -> BandTriangle:
@@ -235,7 +243,7 @@ def _sheared(dense: np.ndarray, width: int) -> np.ndarray:
 
 def _ordered(u: Any, direction: int) -> tuple[Any, np.ndarray, np.ndarray]:
     """The rows that are not zero, by their first column up (1) or down (-1); that column, and one past the last."""
-    u = scipy.sparse.csr_array(u)
+    u = scipy.sparse.csr_array(u, copy=True)
     u.sum_duplicates()
     u.eliminate_zeros()
     u = u[np.flatnonzero(np.diff(u.indptr))]

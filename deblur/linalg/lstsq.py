@@ -16,6 +16,7 @@ import scipy.sparse
 
 from ..backend import Array, check_finite, float_dtype, get_xp, is_cupy
 from ..errors import SingularMatrixError
+from .band_triangle import BandTriangle
 from .checks import as_array, as_float, as_rhs
 from .qr import factor
 
@@ -279,10 +280,9 @@ def damped_qr(h: Any, lam: float) -> DampedQR:
     Notes
     -----
     √λ I is triangular already, so R starts as √λ I and the rows of H are
-    rotated into it, a block at a time [1]_. A block of rows touches the columns
-    from its first nonzero to the last one met so far, and nothing else: for
-    a blur of half-bandwidth p this takes about 8Np² operations and
-    stores 2p numbers for each pixel, where the dense factorisation takes
+    rotated into it, a block at a time [1]_. On the CPU only R's band is touched
+    (`BandTriangle`): for a blur of half-bandwidth p that is 16Np² operations and
+    2p numbers for each pixel, where the dense factorisation takes
     10/3 N³ and N². No matrix of 2N rows is formed.
 
     References
@@ -295,30 +295,19 @@ def damped_qr(h: Any, lam: float) -> DampedQR:
         )
     if not 0 <= lam < np.inf:
         raise ValueError(f"lam must be a finite number >= 0, not {lam}")
-    is_sparse = hasattr(h, "tocsr")
-    h = h.tocsr(copy=True) if is_sparse else h
-    values = h.data if is_sparse else h
+    h = h.tocsr(copy=True) if hasattr(h, "tocsr") else h
+    values = h.data if hasattr(h, "tocsr") else h
     check_finite(values, "H")
     dtype = float_dtype(values)
     h = h.astype(dtype, copy=False)
-    first, last = _envelope(h)
-    xp = get_xp(values)
-    m, n = h.shape
-    start = xp.sqrt(xp.asarray(lam, dtype))
-    r = _BandTriangle(n, start, dtype) if xp is np else _FullTriangle(xp.eye(n, dtype=dtype) * start)
-    i = 0
-    while i < m:
-        # Rows in number about half the columns they touch: fewer would send R's window round the
-        # cache more often, more would widen it.
-        rows = max(32, int(last[i] - first[i]) // 2)
-        j = min(i + rows, m)
-        lo, hi = int(first[i:j].min()), int(last[:j].max())
-        if hi > lo:
-            block = h[i:j, lo:hi]
-            block = block.toarray() if is_sparse else block
-            r.rotate_in(lo, hi, block)
-        i = j
-    diagonal = abs(r.diagonal())
+    n = h.shape[1]
+    start = np.full(n, np.sqrt(lam), dtype)
+    if get_xp(values) is np:
+        triangle = BandTriangle(start).with_rows(h)
+        r, diagonal = triangle.upper_band(), abs(triangle.rows[:, 0])
+    else:
+        r = _full_triangle(h, start)
+        diagonal = abs(r.diagonal())
     smallest = int(diagonal.argmin())
     if not float(diagonal[smallest]) > n * float(np.finfo(dtype).eps) * float(diagonal.max()):
         raise SingularMatrixError(
@@ -326,7 +315,7 @@ def damped_qr(h: Any, lam: float) -> DampedQR:
             f"with lam = {lam:.3g}; take a larger lam",
             smallest,
         )
-    return DampedQR(h, float(lam), r.stored())
+    return DampedQR(h, float(lam), r)
 
 
 def damped_lstsq(h: Any, b: Array, lam: float) -> Array:
@@ -334,12 +323,32 @@ def damped_lstsq(h: Any, b: Array, lam: float) -> Array:
     return damped_qr(h, lam).solve(b)
 
 
+def _full_triangle(h: Any, start: np.ndarray) -> Array:
+    """R of [H; diag(start)] as a full matrix: on a GPU large products matter more than what they multiply."""
+    import cupy
+
+    r = cupy.diag(cupy.asarray(start))
+    first, last = _envelope(h)
+    i = 0
+    while i < len(first):
+        # Rows in number about half the columns they touch: fewer would send R's window round the
+        # cache more often, more would widen it.
+        j = min(i + max(32, int(last[i] - first[i]) // 2), len(first))
+        lo, hi = int(first[i:j].min()), int(last[:j].max())
+        if hi > lo:
+            block = h[i:j, lo:hi]
+            block = block.toarray() if hasattr(block, "toarray") else block
+            r[lo:hi, lo:hi] = factor(cupy.vstack([r[lo:hi, lo:hi], block]), "r")
+        i = j
+    return r
+
+
 def _envelope(h: Any) -> tuple[np.ndarray, np.ndarray]:
     """Of each row of H, on the host: the first column with a nonzero, and one past the last (0, 0: none)."""
     m, n = h.shape
     if hasattr(h, "tocsr"):
         h.sum_duplicates()
-        indptr, indices = (a.get() if is_cupy(a) else a for a in (h.indptr, h.indices))
+        indptr, indices = h.indptr.get(), h.indices.get()
         full = np.diff(indptr) > 0
         first, last = np.zeros(m, dtype=np.int64), np.zeros(m, dtype=np.int64)
         first[full], last[full] = indices[indptr[:-1][full]], indices[indptr[1:][full] - 1] + 1
@@ -348,49 +357,4 @@ def _envelope(h: Any) -> tuple[np.ndarray, np.ndarray]:
     full = nonzero.any(axis=1)
     first = nonzero.argmax(axis=1) * full
     last = (n - nonzero[:, ::-1].argmax(axis=1)) * full
-    return (first.get(), last.get()) if is_cupy(h) else (first, last)
-
-
-class _FullTriangle:
-    """R as a full matrix: on the GPU, where large products matter more than what they multiply."""
-
-    def __init__(self, r: Array) -> None:
-        self.r = r
-
-    def rotate_in(self, lo: int, hi: int, block: Array) -> None:
-        xp = get_xp(self.r)
-        self.r[lo:hi, lo:hi] = factor(xp.vstack([self.r[lo:hi, lo:hi], block]), "r")
-
-    def diagonal(self) -> Array:
-        return self.r.diagonal()
-
-    def stored(self) -> Array:
-        return self.r
-
-
-class _BandTriangle:
-    """R by superdiagonals, as many as have been needed so far."""
-
-    def __init__(self, n: int, start: np.ndarray, dtype: np.dtype) -> None:
-        self.n = n
-        self.band = np.full((1, n), start, dtype)  # band[d, c] = R[c - d, c]: main diagonal first
-
-    def rotate_in(self, lo: int, hi: int, block: np.ndarray) -> None:
-        """Replace R's rows and columns lo to hi by the triangle of themselves above `block`."""
-        width = hi - lo
-        stack = np.zeros((width + len(block), width), block.dtype)
-        for d in range(min(width, len(self.band))):
-            np.fill_diagonal(stack[: width - d, d:], self.band[d, lo + d : hi])
-        stack[width:] = block
-        (r,) = scipy.linalg.qr(stack, mode="r", overwrite_a=True, check_finite=False)
-        used = max((d for d in range(width) if r[: width - d, d:].diagonal().any()), default=0) + 1
-        if used > len(self.band):
-            self.band = np.vstack([self.band, np.zeros((used - len(self.band), self.n), self.band.dtype)])
-        for d in range(used):
-            self.band[d, lo + d : hi] = r[: width - d, d:].diagonal()
-
-    def diagonal(self) -> np.ndarray:
-        return self.band[0]
-
-    def stored(self) -> np.ndarray:
-        return np.ascontiguousarray(self.band[::-1])
+    return first.get(), last.get()
