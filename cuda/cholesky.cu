@@ -1,6 +1,13 @@
 // Cholesky factorisation A = L L', lower triangle: a diagonal block and the strip below it in one launch. The thesis's
 // third and fourth steps, the updates of the diagonal and of everything below, are one product over all tiles.
 //
+// The simple version: column by column, a root, a division of what is below, and a rank-one update of all that is on
+// the right. What each step buys:
+//   - Blocks of LEAF columns: all but LEAF / n of the operations become products.
+//   - The diagonal block in shared memory, 32 columns of it at a time in registers, without barriers between columns.
+//   - The inverses of its 32 x 32 blocks on the way: the rows below are then multiplied, not substituted.
+//   - Block and strip in one launch: every block of threads factors the same LEAF x LEAF block for itself.
+//
 // Kernels
 //   factor_panel    every block of LEAF_THREADS = 256 threads factors the LEAF x LEAF diagonal block for itself, which
 //                   costs less than waiting for one block to do it and another launch to begin; and then solves for

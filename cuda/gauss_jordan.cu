@@ -1,6 +1,15 @@
 // Gauss-Jordan elimination with partial pivoting, in place, a panel of nb columns at a time: the thesis's three
 // steps (row switch, normalisation, elimination above and below) for nb columns at once, the rest left to products.
 //
+// The simple version: for each column a launch that looks for the pivot, one that switches rows, one that normalises
+// and one that eliminates: the whole matrix through memory n times. What each step buys:
+//   - A panel at a time: pivots and multipliers need the panel alone, and all other columns get one product.
+//   - The panel in registers, in one launch: what is exchanged for a column is one offer (the largest element of each
+//     block, and its row), not the column.
+//   - A cluster in place of a grid: offers go straight into the other blocks' shared memory, without a barrier.
+//   - Rows stay where they are until the panel is done: `gather` switches all of them at once, with zeros left in
+//     their place, so that the product that follows adds into them.
+//
 // Kernels
 //   panel_cluster_1, _2   one cluster of 16 blocks (sm_90): the pivots and multipliers of a panel, in one launch
 //   panel_grid     the same by any number of resident blocks: cooperative launch, n beyond 16 * 512 * 2 rows

@@ -1,6 +1,16 @@
 // C = alpha op(A) op(B) + beta C on row-major views; float32 and float64, any m, n, k and leading
 // dimension; compute capability 8.0 on.
 //
+// The simple version: a thread for each element of C walks a row of op(A) and a column of op(B), 2 loads from memory
+// for every multiplication. What each step buys:
+//   - Tiles in shared memory: what a block of threads loads serves TILE rows or columns of C.
+//   - 8 x 8 results a thread: 16 reads of shared memory serve 64 multiplications in registers.
+//   - STAGES of tiles: the next ones travel, past the registers, while this one is multiplied.
+//   - An order of tiles that lets neighbours in time share panels of A and B in the L2 cache.
+//   - Tensor cores. For float32 an operand is split in two parts, and three products restore its accuracy.
+//   - Hopper's wgmma reads shared memory itself: operands are packed once in its order, one thread fetches whole chunks
+//     for all others, and two blocks of a cluster share what they both need of B.
+//
 // Kernels (grid: one block a tile of C, numbered in one dimension by `tile_of`)
 //   matmul_tiled    256 threads, tile 128 x 128 x 16    shared-memory tiles, 8 x 8 results a thread in registers
 //   matmul_tensor   256 threads, tile 128 x 128 x 16    the same on the tensor cores through mma.sync (sm_80 on):

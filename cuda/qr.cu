@@ -5,6 +5,16 @@
 // first, to the identity with T: that is Q. The columns come scaled by powers of two to a largest entry in
 // [1/2, 1), which changes no bit of V, T or Q, and keeps every square within range.
 //
+// The simple version: for each column its norm, its inner products with all columns on its right, and their update: the
+// whole matrix through memory twice a column, in two launches. What each step buys:
+//   - Panels: the columns on the right are touched once a panel, by products.
+//   - The panel in registers, whole rows to a thread, so that a column costs one pass over the registers for all inner
+//     products (those with finished columns are what T needs), one reduction with one barrier, and one pass for the
+//     update.
+//   - A small matrix in one block's shared memory, everything in one launch: a stack of them fills the GPU.
+//   - A cluster of up to 16 blocks for a tall panel: sums go straight into the other blocks' shared memory.
+//   - Several panels gathered before the far columns are touched (qr_merge_t): wider products run faster.
+//
 //   qr_batched_*   one matrix to a block, everything in one launch, panels of 16. `shared` variants hold the matrix
 //                  in shared memory, `global` ones in the output Q (which the L2 cache holds). grid = matrices,
 //                  block = 64, 128 or 256 threads; rows <= block * ROWS.
@@ -16,11 +26,10 @@
 //   qr_scale       columns times powers of two. grid = (columns / 32, row chunks, matrices), block = (32, 8).
 //   qr_merge_t     the T of several neighbouring panels from theirs and V'V. grid = (1, 1, matrices), block = 1024.
 //
-// Cost: factoring takes 2mn^2 - 2n^3/3 operations for m >= n and forming Q as much again. The panel is held in
-// registers, whole rows to a thread, so that a column costs one pass over the registers for all inner products
-// (those with finished columns are what T needs), one reduction with one barrier, and one pass for the update.
-// Each pass over a trailing matrix moves it twice from, and once to, where it lives. The kernels with clusters need
-// compute capability 9.0; without them the rows of a panel are limited to those of one block.
+// Operations: 2mn^2 - 2n^3/3 for m >= n, and as much again to form Q. Bytes: each pass over a trailing matrix moves it
+// twice from, and once to, where it lives. The kernels with clusters need compute capability 9.0; without them the rows
+// of a panel are limited to those of one block.
+// Source: R. Schreiber, C. Van Loan, SIAM J. Sci. Stat. Comput. 10 (1989) 53; LAPACK's geqrt and orgqr.
 
 constexpr int MAX_WARPS = 8;
 constexpr int SMALL = 16;                      // panel width of the batched kernel

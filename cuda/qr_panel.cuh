@@ -4,8 +4,8 @@
 // reflections, [corner; x] -> [corner~; 0], gathered as I - V T V' with V = [I; v] (LAPACK's tpqrt): a reflection
 // touches one row of the triangle and the full rows, and skips the triangle's zeros.
 //
-// The simple version: for each column the norm of x's column, a barrier, the inner products with all columns, a barrier,
-// the update, a barrier; and T at the end, column by column. What each step buys:
+// The simple version: for each column the norm of x's column, a barrier, the inner products with all columns, a
+// barrier, the update, a barrier; and T at the end, column by column. What each step buys:
 //   - The reflections follow one another, so what counts is the time of one. Lane q of a warp holds column q of x in
 //     registers: an inner product needs no exchange inside a warp.
 //   - The inner products with the column *before* its norm is known, scaled afterwards: norm and products are one sum,

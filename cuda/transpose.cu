@@ -6,7 +6,9 @@
 //   transpose_in_place   a = a', square: the block of an upper tile swaps it with its mirror image
 //   transpose_mirror     the strictly upper triangle becomes the transpose of the lower one
 // Operations: none. Bytes: read every element once, write it once (mirror: half of that), in rows of
-//   256 bytes on both sides, because a tile turns in shared memory.
+//   256 bytes on both sides, because a tile turns in shared memory. The simple version, b[j][i] = a[i][j], walks one
+//   of the two with a stride of a row, and moves 32 bytes for each element there. A tile's rows are one element longer
+//   than needed, so that a column of it lies in different banks; swapping two tiles at once needs no second matrix.
 // Source: M. Scarpino, "OpenCL in Action", Manning 2012, chapter 12 (tile pairs over the upper triangle).
 
 constexpr int SIDE = 256 / sizeof(real), ROWS = 256 / SIDE;

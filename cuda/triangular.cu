@@ -1,6 +1,11 @@
 // GETS, the inverse of a lower triangular matrix: its diagonal blocks. The rest is products, level by level:
 // with L11^-1 and L22^-1 known, the block below them becomes -L22^-1 (L21 L11^-1).
 //
+// The simple version: a thread for each column of the inverse substitutes down it, row after row. What each step buys:
+//   - All diagonal blocks at once, each in shared memory, 32 x 32 of it in registers; from there on only products.
+//   - A solution for few right-hand sides in one launch: blocks of threads wait for each other's part by counters, with
+//     their next tile of L already on the way, and multiply by inverted diagonal blocks instead of dividing.
+//
 // Kernels
 //   invert_blocks   one block of LEAF_THREADS = 256 threads for each diagonal block of LEAF = 128: its inverse
 //   substitute      512 threads for each diagonal block and right-hand side: L x = b or L' x = b in one launch
