@@ -311,10 +311,28 @@ class Kernel:
         block: tuple[int, ...] | int,
         *args: Any,
         shared_mem: int = 0,
-        stream: Any = None,
         cooperative: bool = False,
     ) -> None:
-        """Launch on `stream` (default: CuPy's current one). See `launch`."""
+        """Launch on CuPy's current stream.
+
+        Parameters
+        ----------
+        grid, block : int or tuple of up to three int
+            Blocks, and threads of a block.
+        *args
+            One for each parameter that the file declares: CuPy arrays for pointers, numbers for scalars.
+        shared_mem : int
+            Bytes of dynamic shared memory a block; more than 48 KiB is asked of the driver here.
+        cooperative : bool
+            Refuse to start unless all blocks run at once, which a grid barrier needs.
+
+        Raises
+        ------
+        TypeError
+            Wrong number of arguments, a host array, a wrong dtype, a scalar out of its type's range.
+        ValueError
+            An array that is not contiguous, or whose rows do not lie as its ``ld`` says.
+        """
         checks = self._checks
         if len(args) != len(checks):
             names = ", ".join(p.name for p in self.parameters)
@@ -343,11 +361,8 @@ class Kernel:
         bx, by, bz = block if isinstance(block, tuple) and len(block) == 3 else _three(block)
         cuda = self._cupy.cuda
         if shared_mem > self._shared_mem:
-            cuda.driver.funcSetAttribute(
-                self._function.ptr, cuda.driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_mem
-            )
-            self._shared_mem = shared_mem
-        pointer = cuda.get_current_stream().ptr if stream is None else stream.ptr
+            self._allow(shared_mem)
+        stream = cuda.get_current_stream().ptr
         with self._lock:  # the buffer is read by the driver before the launch returns
             try:
                 self._format.pack_into(self._values, 0, *values)
@@ -356,22 +371,18 @@ class Kernel:
                 raise TypeError(f"{self.label}: a scalar does not fit its type ({given}): {error}") from None
             if cooperative:
                 cuda.driver.launchCooperativeKernel(
-                    self._function.ptr, gx, gy, gz, bx, by, bz, shared_mem, pointer, self._addresses
+                    self._function.ptr, gx, gy, gz, bx, by, bz, shared_mem, stream, self._addresses
                 )
             else:
                 cuda.driver.launchKernel(
-                    self._function.ptr, gx, gy, gz, bx, by, bz, shared_mem, pointer, self._addresses, 0
+                    self._function.ptr, gx, gy, gz, bx, by, bz, shared_mem, stream, self._addresses, 0
                 )
 
     def resident_blocks(self, threads: int, shared_mem: int = 0) -> int:
         """How many blocks of `threads` threads the device holds at once: the most a grid barrier may span."""
-        cuda = self._cupy.cuda
         if shared_mem > self._shared_mem:
-            cuda.driver.funcSetAttribute(
-                self._function.ptr, cuda.driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_mem
-            )
-            self._shared_mem = shared_mem
-        per_multiprocessor = cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(
+            self._allow(shared_mem)
+        per_multiprocessor = self._cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(
             self._function.ptr, threads, shared_mem
         )
         return per_multiprocessor * properties(self.device).multiprocessors
@@ -380,6 +391,13 @@ class Kernel:
         """Let this kernel run in clusters of more than 8 blocks, which not every device can."""
         non_portable_cluster_size_allowed = 14  # CUfunction_attribute
         self._cupy.cuda.driver.funcSetAttribute(self._function.ptr, non_portable_cluster_size_allowed, 1)
+
+    def _allow(self, shared_mem: int) -> None:
+        driver = self._cupy.cuda.driver
+        driver.funcSetAttribute(
+            self._function.ptr, driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_mem
+        )
+        self._shared_mem = shared_mem
 
     def _refuse(self, i: int, a: Any, dtype: np.dtype, ld: int | None = None) -> None:
         """Raise the error that says what is wrong with the array passed as parameter `i`."""
@@ -446,46 +464,10 @@ def get(stem: str, name: str, dtype: Any) -> Kernel:
 
 
 def launch(
-    stem: str,
-    name: str,
-    grid: tuple[int, ...] | int,
-    block: tuple[int, ...] | int,
-    *args: Any,
-    dtype: Any,
-    shared_mem: int = 0,
-    stream: Any = None,
-    cooperative: bool = False,
+    stem: str, name: str, grid: tuple[int, ...] | int, block: tuple[int, ...] | int, *args: Any, dtype: Any
 ) -> None:
-    """Launch the kernel `name` of ``cuda/<stem>.cu`` on the current device.
-
-    Parameters
-    ----------
-    stem, name : str
-        The file, and the kernel in it.
-    grid, block : int or tuple of up to three int
-        Blocks, and threads of a block.
-    *args
-        One for each parameter that the file declares, in its order: CuPy arrays
-        for pointers, numbers for scalars.
-    dtype : numpy.float32 or numpy.float64
-        What ``real`` stands for.
-    shared_mem : int, default: 0
-        Bytes of dynamic shared memory a block; more than 48 KiB is asked of the driver here.
-    stream : cupy.cuda.Stream, optional
-        Default: CuPy's current stream.
-    cooperative : bool, default: False
-        Refuse to start unless all blocks run at once, which a grid barrier needs.
-
-    Raises
-    ------
-    TypeError
-        Wrong number of arguments, a host array, a wrong dtype, a scalar out of its type's range.
-    ValueError
-        An array that is not contiguous, or whose rows do not lie as its ``ld`` says.
-    NoGPUError, RuntimeError
-        As `get` does.
-    """
-    get(stem, name, dtype)(grid, block, *args, shared_mem=shared_mem, stream=stream, cooperative=cooperative)
+    """`get` and call: launch the kernel `name` of ``cuda/<stem>.cu``, with `dtype` for ``real``."""
+    get(stem, name, dtype)(grid, block, *args)
 
 
 class Properties(NamedTuple):
