@@ -164,10 +164,8 @@ def qr_delete(
 
     Parameters
     ----------
-    Q : (M, M) or (M, N) array
-        From the full or the economic factorisation; float32 or float64.
-    R : (M, N) or (N, N) array
-        Of Q's dtype.
+    Q, R : arrays
+        As in `qr_insert`.
     k : int
         The first row or column to go; from −M to M − 1 for rows, −N to N − 1 for columns.
     p : int
