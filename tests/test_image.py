@@ -520,13 +520,13 @@ def test_nothing_is_overwritten_unasked(tmp_path):
 
 def test_a_file_that_appears_meanwhile_is_not_overwritten(tmp_path, monkeypatch):
     path = tmp_path / "a.png"
-    encode = image._encode
+    encode = image.writing._encode
 
     def slow(*args):
         path.write_bytes(b"mine")
         return encode(*args)
 
-    monkeypatch.setattr(image, "_encode", slow)
+    monkeypatch.setattr(image.writing, "_encode", slow)
     with pytest.raises(FileExistsError):
         image.write(path, GREY)
     assert path.read_bytes() == b"mine"

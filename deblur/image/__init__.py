@@ -1,0 +1,33 @@
+"""Images as vectors, as numbers in [0, 1], and as files.
+
+Grey images are (M, N), colour images (M, N, 3), stacks (K, M, N) or
+(K, M, N, 3): an array of three or more axes whose last one has length 3 is
+colour, everywhere in this package.
+
+`arrays.py` has what needs no file, `reading.py` and `writing.py` the files,
+`metadata.py` what a file says beside its pixels and which of it is kept.
+"""
+
+from .arrays import as_float, im2vector, is_colour, vector2im
+from .metadata import Metadata
+from .reading import check_readable, opened, read, read_with_metadata
+from .writing import FORMATS, check_format, check_writable, fit_to_levels, left_out, write, write_whole
+
+__all__ = [
+    "FORMATS",
+    "Metadata",
+    "as_float",
+    "check_format",
+    "check_readable",
+    "check_writable",
+    "fit_to_levels",
+    "im2vector",
+    "is_colour",
+    "left_out",
+    "opened",
+    "read",
+    "read_with_metadata",
+    "vector2im",
+    "write",
+    "write_whole",
+]

@@ -1,0 +1,467 @@
+"""Reading picture files.
+
+A file is known by its content. TIFF goes through tifffile, because only there
+can be seen whether zero means white, whether the numbers are a palette's, and
+whether a fourth sample is transparency; FITS goes through astropy, which knows
+its header; PNG, JPEG and the like go through Pillow. Their words and warnings
+do not reach the caller: what is wrong is said here, with the path.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import math
+import os
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from ..backend import check_finite, format_bytes, free_memory, require_memory
+from ..errors import InsufficientMemoryError
+from . import arrays, metadata
+from .arrays import is_colour
+from .metadata import Metadata
+
+FilePath = str | PathLike[str]
+
+
+def check_readable(path: FilePath) -> Path:
+    """`path` as a Path, or an error that says why it cannot be read.
+
+    A pipe, such as ``/dev/stdin`` behind ``|``, is taken as it is: it can be read only once.
+
+    Raises
+    ------
+    OSError
+        FileNotFoundError, IsADirectoryError, PermissionError: each with the path and what to try.
+    ValueError
+        If the file is empty.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: there is no such file; check the name and the folder")
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder; name one file in it")
+    if path.is_fifo():
+        return path
+    if not path.is_file():
+        raise OSError(f"{path} is a terminal or another device; name a file, or send one through a pipe")
+    try:
+        with path.open("rb") as f:
+            empty = not f.read(1)
+    except PermissionError as error:
+        raise PermissionError(f"{path}: you may not read this file; check its permissions") from error
+    if empty:
+        raise ValueError(_EMPTY.format(path))
+    return path
+
+
+_EMPTY = "{} is empty (0 bytes); it may not have been written completely"
+
+
+@contextmanager
+def opened(path: FilePath) -> Iterator[BinaryIO]:
+    """The file, checked and open at its beginning; what comes through a pipe is held in memory first."""
+    path = check_readable(path)
+    with path.open("rb") as f:
+        if path.is_file():
+            yield f
+            return
+        content, most = bytearray(), free_memory(np) // 4
+        while chunk := f.read(1 << 20):
+            content += chunk
+            if len(content) > most:
+                raise InsufficientMemoryError(
+                    f"{path} has sent {format_bytes(len(content))} and goes on, more than a quarter of the free "
+                    "memory; save it as a file first",
+                    len(content),
+                    most,
+                )
+    if not content:
+        raise ValueError(_EMPTY.format(path))
+    yield io.BytesIO(content)
+
+
+def read(path: FilePath, *, as_float: bool = True) -> np.ndarray:
+    """Read an image file: PNG, JPEG, TIFF (8, 16, 32 bit, several pages), FITS and what else Pillow knows.
+
+    The file is known by its content, not its name. Palettes are turned into
+    the colours they stand for, black-on-white TIFFs into the usual sense, and
+    what a camera has marked as turned is turned upright. An alpha channel that
+    is opaque everywhere is dropped. FITS needs astropy; its header's scale is
+    applied, and its rows are in the file's order, as astropy gives them.
+
+    Parameters
+    ----------
+    path : path
+        A file on this machine, or a pipe; an address on the web is not fetched.
+    as_float : bool
+        True (default): float64, integers scaled to [0, 1] as
+        `deblur.image.as_float` does; floating point keeps its dtype and values.
+        False: the file's own dtype.
+
+    Returns
+    -------
+    image : (M, N), (M, N, 3), (K, M, N) or (K, M, N, 3) ndarray
+
+    Raises
+    ------
+    OSError
+        If the file is missing or unreadable.
+    ValueError
+        If it holds no image, a damaged one, or one that cannot be taken
+        without loss: transparency, CMYK and other print colours, 16-bit
+        colour PNG, pages of different sizes, NaN or infinity. The message says
+        how to convert it.
+    InsufficientMemoryError
+        If the picture would not fit the free memory; the limit that Pillow
+        sets to the number of pixels is replaced by this one, unless the
+        program has set its own ``PIL.Image.MAX_IMAGE_PIXELS``.
+    """
+    image, _ = read_with_metadata(path)
+    return arrays.as_float(image) if as_float else image
+
+
+def read_with_metadata(path: FilePath) -> tuple[np.ndarray, Metadata]:
+    """The image in the file's own dtype, as from ``read(path, as_float=False)``, and the file's metadata.
+
+    Parameters
+    ----------
+    path : path
+        As for `read`.
+
+    Returns
+    -------
+    image : ndarray
+    metadata : Metadata
+        What `write` can carry over to another file, and what it cannot.
+
+    Raises
+    ------
+    OSError, ValueError, InsufficientMemoryError
+        As for `read`.
+    """
+    path = Path(path)
+    with opened(path) as f, _silenced():
+        head = f.read(512)
+        f.seek(0)
+        try:
+            if head[:4] in (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"):
+                image, found = _read_tiff(f, path)
+            elif head.startswith(b"SIMPLE  ="):
+                image, found = _read_fits(f, path)
+            else:
+                if head[4:8] == b"ftyp" and head[8:12] in _HEIC and b"avif" not in head[:64]:
+                    _register_heic(path)
+                image, found = _read_with_pillow(f, path, head)
+        except (_Refusal, InsufficientMemoryError):
+            raise
+        except MemoryError as error:
+            raise MemoryError(f"{path} does not fit this machine's free memory; read a part of it") from error
+        except Exception as error:
+            # Decoders meet damaged files with a dozen kinds of exception (SyntaxError among them).
+            raise ValueError(
+                f"cannot read {path} as an image: {_what_is_wrong(head, error)}. Known formats are PNG, JPEG, TIFF, "
+                "FITS and others that Pillow reads; if a viewer opens the file, save it again as PNG or TIFF"
+            ) from error
+    if image.dtype.kind not in "biuf":
+        raise ValueError(
+            f"{path} holds {image.dtype} values, not real numbers; save their real part or magnitude"
+        )
+    check_finite(image, str(path))
+    return image, found.fitted(image)
+
+
+class _Refusal(ValueError):
+    """A file that is whole but cannot be taken as it is; the text is complete."""
+
+
+@contextmanager
+def _silenced() -> Iterator[None]:
+    """The decoders' remarks go to those who have set up logging for them, and to nobody else."""
+    log = logging.getLogger("tifffile")
+    if not log.handlers:
+        log.addHandler(logging.NullHandler())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+# How a file begins, and what that makes it.
+_PICTURES = (
+    b"\x89PNG",
+    b"\xff\xd8\xff",
+    b"GIF8",
+    b"BM",
+    b"II*\0",
+    b"MM\0*",
+    b"II+\0",
+    b"MM\0+",
+    b"SIMPLE  =",
+)
+_STRANGERS = {
+    b"MATLAB 5": "it is a MATLAB file; save the picture with imwrite, or the PSF as .csv",
+    b"\x89HDF": "it is an HDF5 file (or MATLAB 7.3); save the picture it holds as TIFF",
+    b"\x93NUMPY": "it is a NumPy array, which only --psf takes; save a picture as TIFF (deblur.image.write)",
+    b"PK\x03\x04": "it is a zip archive; unpack it first",
+    b"\x1f\x8b": "it is compressed with gzip; unpack it first",
+    b"%PDF": "it is a PDF; export the picture from it",
+    b"%!PS": "it is PostScript; export it as a picture",
+}
+_HEIC = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
+
+
+def _what_is_wrong(head: bytes, error: Exception) -> str:
+    """Why a file that begins with `head` could not be read, in our own words."""
+    if isinstance(error, OSError) and error.errno:
+        return f"the system says: {os.strerror(error.errno)}"
+    for start, words in _STRANGERS.items():
+        if head.startswith(start):
+            return words
+    if head.startswith(_PICTURES) or head[:4] == b"RIFF":
+        return "it is damaged or was cut short"
+    try:
+        text = head.decode("utf-8-sig", errors="strict" if len(head) < 512 else "ignore")
+    except UnicodeDecodeError:
+        text = "\0"
+    if all(c.isprintable() or c.isspace() for c in text):
+        return "it holds text"
+    return "it is damaged, or of a kind that is not known"
+
+
+def _check_memory(path: Path, shape: tuple[int, ...], itemsize: int) -> None:
+    # The decoder's copy, the array, and the same as float64 for what follows.
+    needed = math.prod(shape) * (2 * itemsize + 8)
+    size = " x ".join(str(n) for n in shape)
+    require_memory(needed, np, f"{path}: an image of {size} numbers", "cut it into parts, or free memory")
+
+
+# ---------------------------------------------------------------------------------------------
+# Pillow
+# ---------------------------------------------------------------------------------------------
+
+_PILLOW_LIMIT = 1024**3 // 12  # the value that Pillow sets MAX_IMAGE_PIXELS to
+_limit_lock = threading.Lock()
+
+
+def _open_with_pillow(f: BinaryIO, path: Path) -> Any:
+    """Pillow's image of the file, of which no more than the header has been read; it fits the memory."""
+    from PIL import Image
+
+    # Pillow refuses 179 million pixels for fear of forged headers. Those are met by the free memory here.
+    with _limit_lock:
+        limit = Image.MAX_IMAGE_PIXELS
+        if limit == _PILLOW_LIMIT:
+            Image.MAX_IMAGE_PIXELS = None
+        try:
+            picture = Image.open(f)
+        except Image.DecompressionBombError as error:
+            raise _Refusal(
+                f"cannot read {path} as an image: it has more than twice as many pixels as this program's own limit, "
+                f"PIL.Image.MAX_IMAGE_PIXELS = {limit}, allows"
+            ) from error
+        finally:
+            Image.MAX_IMAGE_PIXELS = limit
+    wide = picture.mode[:1] in ("I", "F")
+    _check_memory(path, (*picture.size[::-1], len(picture.getbands())), 4 if wide else 1)
+    return picture
+
+
+def _read_with_pillow(f: BinaryIO, path: Path, head: bytes = b"") -> tuple[np.ndarray, Metadata]:
+    from PIL import ExifTags, ImageOps, ImageSequence
+
+    if head[:8] == b"\x89PNG\r\n\x1a\n" and head[24:25] == b"\x10" and head[25:26] != b"\0":
+        raise _Refusal(
+            f"{path} is a colour PNG of 16 bits, of which Pillow reads only 8; save it as a 16-bit TIFF"
+        )
+    with _open_with_pillow(f, path) as picture:
+        mode, frames = picture.mode, getattr(picture, "n_frames", 1)
+        if mode not in ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "I", "F") and not mode.startswith("I;16"):
+            raise _Refusal(
+                f"{path} has the colours {mode}, which become RGB only with a colour profile; "
+                "convert it to RGB in an image editor first"
+            )
+        transparent = "transparency" in picture.info
+        if transparent and mode.startswith("I"):
+            raise _Refusal(f"{path} has 16 bits and a transparent colour; save it without transparency")
+        film = frames > 1 and (picture.format == "GIF" or picture.custom_mimetype == "image/apng")
+        if film:
+            _check_memory(path, (frames, *picture.size[::-1], 4), 1)
+            # The frames of a film differ in mode; this one holds them all.
+            shots = [np.asarray(frame.convert("RGBA")) for frame in ImageSequence.Iterator(picture)]
+            image, found = np.stack(shots), metadata.of_pillow(picture, 1)
+        else:
+            # The palette's or the key colour's transparency is only seen when asked for.
+            orientation = picture.getexif().get(ExifTags.Base.Orientation, 1)
+            picture.load()
+            upright = ImageOps.exif_transpose(picture)
+            found = metadata.of_pillow(upright, orientation)
+            if transparent or mode == "PA":
+                upright = upright.convert("RGBA")
+            elif mode == "P":
+                upright = upright.convert(upright.palette.mode if upright.palette else "RGB")
+            image = np.array(upright)
+            if frames > 1:
+                found = replace(found, others=(*found.others, f"{frames - 1} further pictures"))
+    image = image.astype(image.dtype.newbyteorder("="), copy=False)
+    if mode == "I" and image.dtype == np.int32 and image.min() >= 0 and image.max() <= 65535:
+        image = image.astype(np.uint16)  # Pillow hands 16-bit PGM over as 32-bit integers
+    if film or transparent or mode in ("LA", "P", "PA", "RGB", "RGBA"):
+        image = _without_alpha(image, path)
+    if mode not in ("RGB", "RGBA") and is_colour(image) and not np.ptp(image, axis=-1).any():
+        image = image[..., 0]  # a palette of greys
+    return image, found
+
+
+# ---------------------------------------------------------------------------------------------
+# FITS
+# ---------------------------------------------------------------------------------------------
+
+
+def _read_fits(f: BinaryIO, path: Path) -> tuple[np.ndarray, Metadata]:
+    try:
+        from astropy.io import fits
+    except ImportError as error:
+        raise _Refusal(f"{path} is a FITS file; install astropy to read it (pip install astropy)") from error
+    with fits.open(f, memmap=False, lazy_load_hdus=False) as units:
+        found = [unit for unit in units if unit.is_image and unit.header.get("NAXIS", 0) > 0]
+        if len(found) != 1:
+            names = ", ".join(repr(unit.name) for unit in found)
+            raise _Refusal(
+                f"{path} holds {len(found)} images{f' ({names})' if names else ''}; "
+                "save the one you mean as its own file"
+            )
+        header = found[0].header
+        shape = tuple(int(header[f"NAXIS{axis}"]) for axis in range(int(header["NAXIS"]), 0, -1))
+        _check_memory(path, shape, abs(int(header["BITPIX"])) // 8)
+        image = found[0].data
+    image = image.astype(image.dtype.newbyteorder("="))
+    while image.ndim > 2 and image.shape[0] == 1:
+        image = image[0]
+    if image.ndim not in (2, 3) or image.size == 0:
+        raise _Refusal(f"{path} holds an array of shape {shape}; save an image or a stack of images from it")
+    return image, Metadata(others=("FITS header",))
+
+
+def _register_heic(path: Path) -> None:
+    try:
+        import pillow_heif
+    except ImportError as error:
+        raise _Refusal(
+            f"{path} is an HEIC picture; install pillow-heif to read it (pip install pillow-heif), or save it as JPEG"
+        ) from error
+    pillow_heif.register_heif_opener()
+
+
+# ---------------------------------------------------------------------------------------------
+# TIFF
+# ---------------------------------------------------------------------------------------------
+
+
+def _read_tiff(f: BinaryIO, path: Path) -> tuple[np.ndarray, Metadata]:
+    import tifffile
+
+    with tifffile.TiffFile(f) as tiff:
+        series = list(tiff.series)
+        page = series[0].keyframe
+        bits, one_page, unsigned = page.bitspersample, len(tiff.pages) == 1, page.sampleformat == 1
+        if any(s.shape != series[0].shape or s.dtype != series[0].dtype for s in series):
+            shapes = ", ".join(str(s.shape) for s in series[:4])
+            raise _Refusal(
+                f"{path} holds images of different sizes or types ({shapes}); "
+                "save the one you mean as its own file"
+            )
+        if any(int(extra) not in (1, 2) for extra in page.extrasamples):
+            raise _Refusal(
+                f"{path} has {page.samplesperpixel} samples a pixel, some of unknown meaning; "
+                "save the channels you mean as a grey or RGB file"
+            )
+        if one_page and unsigned and bits <= 8:
+            # Pillow knows all colours and compressions, at this depth.
+            return _through_pillow(f, path), metadata.of_tiff(tiff, f, "")
+        colours = tifffile.PHOTOMETRIC(1 if page.photometric is None else page.photometric).name
+        if colours not in ("MINISBLACK", "MINISWHITE", "RGB"):
+            name = "CMYK (print colours)" if colours == "SEPARATED" else colours
+            raise _Refusal(
+                f"{path} has the colours {name}; convert it to grey or RGB in an image editor first"
+            )
+        if bits not in (1, 8, 16, 32, 64):
+            raise _Refusal(f"{path} has {bits} bits a sample; save it with 8, 16 or 32")
+        _check_memory(path, (len(series), *series[0].shape), -(-bits // 8))
+        try:
+            image = np.stack([s.asarray() for s in series]) if len(series) > 1 else series[0].asarray()
+        except ValueError as error:
+            if "imagecodecs" not in str(error):  # tifffile without that package knows few compressions
+                raise
+            is_float = page.sampleformat == 3
+            if one_page and page.samplesperpixel == 1 and (is_float or (unsigned and bits == 16)):
+                # These are the deeper images that Pillow does not shorten.
+                return _through_pillow(f, path), metadata.of_tiff(tiff, f, "")
+            name = tifffile.COMPRESSION(page.compression).name
+            raise _Refusal(
+                f"{path} is compressed with {name}; install imagecodecs (pip install imagecodecs) "
+                "or save the file without compression"
+            ) from error
+        axes = ("I" if len(series) > 1 else "") + series[0].axes
+        found = metadata.of_tiff(tiff, f, axes[: axes.index("Y")].replace("I", "")[-1:])
+    if "S" in axes and not axes.endswith("S"):  # colours stored plane by plane
+        image, axes = np.moveaxis(image, axes.index("S"), -1), axes.replace("S", "") + "S"
+    if colours == "MINISWHITE":
+        if image.dtype.kind not in "bu":
+            raise _Refusal(
+                f"{path} says that zero is white, but not what is black; save it with zero as black"
+            )
+        image = ~image
+    if axes.endswith("S"):
+        image = _without_alpha(image, path)
+    image = _upright(image, metadata.orientation_of(page), axes.index("Y"))
+    pictures = image.shape[: axes.index("Y")]
+    if sum(n > 1 for n in pictures) > 1:
+        raise _Refusal(
+            f"{path} is a stack along several axes, {axes} = {image.shape}; save one axis as pages"
+        )
+    if len(pictures) > 1:
+        image = image.reshape(-1, *image.shape[len(pictures) :])
+    return image.astype(image.dtype.newbyteorder("="), copy=False), found
+
+
+def _through_pillow(f: BinaryIO, path: Path) -> np.ndarray:
+    f.seek(0)
+    return _read_with_pillow(f, path)[0]
+
+
+def _upright(image: np.ndarray, orientation: int, row_axis: int) -> np.ndarray:
+    """The image turned and mirrored as a TIFF's or camera's tag Orientation (1 to 8) asks for."""
+    if metadata.turned(orientation):
+        image = image.swapaxes(row_axis, row_axis + 1)
+    if orientation in (3, 4, 7, 8):
+        image = np.flip(image, row_axis)
+    if orientation in (2, 3, 6, 7):
+        image = np.flip(image, row_axis + 1)
+    return np.ascontiguousarray(image)
+
+
+def _without_alpha(image: np.ndarray, path: Path) -> np.ndarray:
+    """An image whose last axis is its samples, less an opaque alpha channel; grey loses the axis."""
+    samples = image.shape[-1]
+    if samples in (2, 4):
+        opaque = 1.0 if image.dtype.kind == "f" else np.iinfo(image.dtype).max
+        if not (image[..., -1] == opaque).all():
+            raise _Refusal(
+                f"{path} is transparent in places, and what lies behind it is not known; "
+                "put it on a background (flatten it) in an image editor first"
+            )
+        image = image[..., :-1]
+    elif samples not in (1, 3):
+        raise _Refusal(
+            f"{path} has {samples} samples a pixel; save the channels you mean as a grey or RGB file"
+        )
+    return image[..., 0] if image.shape[-1] == 1 else image

@@ -1,0 +1,365 @@
+"""Writing picture files: whole or not at all, never over an input, and saying what a format cannot hold."""
+
+from __future__ import annotations
+
+import io
+import os
+import secrets
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..backend import Array, asnumpy, check_finite
+from .arrays import as_float, is_colour
+from .metadata import Metadata
+from .reading import FilePath
+
+#: Suffixes that `write` knows, with the bits per sample each can hold (32 is floating point).
+FORMATS = {
+    ".png": (8, 16),
+    ".jpg": (8,),
+    ".jpeg": (8,),
+    ".tif": (8, 16, 32),
+    ".tiff": (8, 16, 32),
+}
+
+
+def check_writable(path: FilePath, overwrite: bool = False, *, inputs: Iterable[FilePath] = ()) -> Path:
+    """`path` as a Path that a file of any kind can be written to, or an error before work starts.
+
+    Parameters
+    ----------
+    path : path
+        The file to be written.
+    overwrite : bool
+        Whether a file that is there may be replaced.
+    inputs : iterable of paths
+        Files that are read in the same run: they are never written over, not
+        even with `overwrite`, under whatever name or link.
+
+    Raises
+    ------
+    FileExistsError
+        If the file is there and `overwrite` is False.
+    OSError
+        If the folder is missing or not writable, or `path` is itself a folder or a device.
+    ValueError
+        If `path` is one of `inputs`.
+    """
+    path = Path(path)
+    target = Path(os.path.realpath(path))
+    if target.is_dir():
+        raise IsADirectoryError(f"{path} is a folder; add a file name")
+    if target.exists():
+        for source in inputs:
+            if Path(source).exists() and target.samefile(source):
+                raise ValueError(
+                    f"{path} is also an input ({source}), and inputs are never overwritten; use another name"
+                )
+        if not target.is_file():
+            raise OSError(f"{path} is not a regular file, so it cannot be replaced; use another name")
+        if not overwrite:
+            raise FileExistsError(
+                f"{path} is there already; use another name, or allow it to be replaced "
+                "(overwrite=True, --force)"
+            )
+    folder = target.parent
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{path}: the folder {folder} does not exist; make it first")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise PermissionError(
+            f"{path}: the folder {folder} is not writable; use another folder or its permissions"
+        )
+    return path
+
+
+def check_format(path: FilePath, image: Array, bits: int | None = None) -> int:
+    """The bits per sample with which `write` would save this image, or an error if it cannot.
+
+    Parameters
+    ----------
+    path : path
+        Its suffix names the format; see `FORMATS`.
+    image : array
+        Only its shape and dtype are looked at.
+    bits : {8, 16, 32}, optional
+        What was asked for. By default an 8- or 16-bit image keeps its depth
+        where the format holds it; all else gets 8 bits in PNG and JPEG and
+        32 (floating point) in TIFF.
+
+    Raises
+    ------
+    ValueError
+        For an unknown suffix, a shape that is no image, a depth or a stack that the format does not hold.
+    """
+    suffix = Path(path).suffix.lower()
+    if suffix not in FORMATS:
+        raise ValueError(
+            f"{path}: cannot write {suffix or 'a file without a suffix'}; use one of {', '.join(FORMATS)}"
+        )
+    is_tiff = suffix.startswith(".tif")
+    pages = image.ndim - is_colour(image)
+    if pages not in (2, 3) or image.size == 0:
+        raise ValueError(
+            "an image is a non-empty (M, N), (M, N, 3), (K, M, N) or (K, M, N, 3) array, "
+            f"not shape {image.shape}"
+        )
+    if pages == 3 and not is_tiff:
+        raise ValueError(f"{path}: {suffix} holds one picture, not a stack of {image.shape[0]}; write a .tif")
+    if bits is None:
+        own = 8 * image.dtype.itemsize if image.dtype.kind in "bu" else 0
+        bits = own if own in FORMATS[suffix] else (32 if is_tiff else 8)
+    if bits not in FORMATS[suffix]:
+        raise ValueError(f"{path}: {suffix} holds {FORMATS[suffix]} bits a sample, not {bits!r}")
+    if bits == 16 and suffix == ".png" and is_colour(image):
+        raise ValueError(f"{path}: colour PNGs of 16 bits cannot be written here; use 8 bits, or a .tif")
+    return bits
+
+
+def write_whole(path: FilePath, content: bytes, overwrite: bool = False) -> None:
+    """Write a file of any kind so that it appears whole or not at all.
+
+    It is written under a temporary name in the same folder and then renamed,
+    so a full disk or Ctrl-C leaves what was there before.
+
+    Parameters
+    ----------
+    path : path
+    content : bytes
+    overwrite : bool
+        Replace a file that is there.
+
+    Raises
+    ------
+    OSError
+        As from `check_writable`, or if the disk does not take it; with the path.
+    """
+    path = check_writable(path, overwrite)
+    target = Path(os.path.realpath(path))  # a link stays a link
+    partial = target.with_name(f".{secrets.token_hex(8)}.tmp")
+    try:
+        try:
+            with partial.open("xb") as f:
+                f.write(content)
+            check_writable(path, overwrite)  # it may have appeared while we worked
+            os.replace(partial, target)
+        finally:
+            partial.unlink(missing_ok=True)
+    except OSError as error:
+        if error.errno is None:  # ours
+            raise
+        raise type(error)(
+            f"{path} could not be written: {os.strerror(error.errno)}; nothing was changed there"
+        ) from error
+
+
+def write(
+    path: FilePath,
+    image: Array,
+    *,
+    bits: int | None = None,
+    overwrite: bool = False,
+    metadata: Metadata | None = None,
+) -> int:
+    """Write an image file: PNG, JPEG or TIFF, by the suffix.
+
+    The file appears whole or not at all, as with `write_whole`.
+
+    Parameters
+    ----------
+    path : path
+        Ends in ``.png``, ``.jpg``, ``.jpeg``, ``.tif`` or ``.tiff``.
+    image : (M, N), (M, N, 3), (K, M, N) or (K, M, N, 3) array
+        NumPy or CuPy. Integers are scaled from their dtype's range, floating
+        point from [0, 1]. Stacks need TIFF, which gets one page a picture.
+    bits : {8, 16, 32}, optional
+        Bits per sample; 32 is floating point (TIFF only), which keeps the
+        values as they are. See `check_format` for the default.
+    overwrite : bool
+        Replace a file that is there.
+    metadata : Metadata, optional
+        EXIF, colour profile and resolution to write with it, from
+        `deblur.image.read_with_metadata`; `left_out` names what is not written.
+
+    Returns
+    -------
+    clipped : int
+        How many values lay outside [0, 1] and were set to its end by rounding
+        to 8 or 16 bits; 0 for 32 bits.
+
+    Raises
+    ------
+    OSError
+        If the file is there (without `overwrite`), or the folder is missing or not writable.
+    ValueError
+        If the image holds NaN or infinity, or does not fit the format.
+    """
+    path = check_writable(path, overwrite)
+    bits = check_format(path, image, bits)
+    image = asnumpy(image)
+    check_finite(image, "the image")
+    samples, clipped = _quantize(as_float(image), bits)
+    write_whole(path, _encode(samples, path.suffix.lower(), metadata or Metadata()), overwrite)
+    return clipped
+
+
+#: The share of a picture's pixels that may be clipped without being asked.
+MOST_CLIPPED = 0.1
+#: Levels that a picture must span, if it spans any.
+LEAST_LEVELS = 8
+
+
+def measured(source: Array) -> bool:
+    """Whether an image's numbers are counts, heights or the like, which mean something, and not levels.
+
+    8 and 16 bits without a sign are levels, of which the last is white.
+    """
+    return source.dtype.kind in "iu" and source.dtype not in (np.uint8, np.uint16)
+
+
+def fit_to_levels(
+    path: FilePath, image: Array, source: Array, bits: int, *, clip: bool = False, rescale: bool = False
+) -> tuple[np.ndarray, str]:
+    """A restored image as it is to be written, and what was done to its numbers, in words.
+
+    Levels hold black to white alone: an image that they do not hold is refused,
+    or changed as asked. Measured integers (see `measured`) keep their unit: a
+    float file holds them all, levels of 16 bits those from 0 to 65535.
+
+    Parameters
+    ----------
+    path : path
+        Where it is to be written, for the messages.
+    image : array
+        The restored image, in the unit of ``as_float(source)``.
+    source : array
+        The image that was restored, as it was read.
+    bits : {8, 16, 32}
+        Of the file; see `check_format`.
+    clip : bool
+        Accept that any number of pixels are clipped.
+    rescale : bool
+        Make the least value black and the largest white.
+
+    Returns
+    -------
+    image : ndarray
+    words : str
+        Empty if nothing was done.
+
+    Raises
+    ------
+    ValueError
+        If more than a tenth of the pixels would be clipped that were not black
+        or white in `source` already, or if floats would be rounded to a few levels.
+    """
+    image, source = asnumpy(image), asnumpy(source)
+    top = 2.0**bits - 1
+    white = top if measured(source) else 1.0  # the number that becomes white
+    words = ""
+    if measured(source):
+        image = image * np.iinfo(source.dtype).max  # the unit that `as_float` took away
+        words = f"the numbers are in the unit of the {source.dtype} input"
+    if bits == 32:
+        return image, words
+    least, largest = float(image.min()), float(image.max())
+    span = f"{least:.4g} to {largest:.4g}"
+    if rescale:
+        return (image - least) / ((largest - least) or 1.0), f"rescaled: {span} became black to white"
+    instead = "write a .tif with --bits 32, which keeps the numbers, or use --rescale"
+    ends = np.iinfo(source.dtype) if source.dtype.kind in "iu" else None
+    saturated = (source == (ends.min if ends else 0)) | (source == (ends.max if ends else 1))
+    half = 0.5 * white / top
+    lost = ((image < -half) | (image > white + half)) & ~saturated
+    share = float((lost.any(axis=-1) if is_colour(lost) else lost).mean())
+    if share > MOST_CLIPPED and not clip:
+        raise ValueError(
+            f"{path}: {100 * share:.3g} % of the pixels lie outside 0 (black) to {white:g} (white) and would be "
+            f"clipped, and the input is not black or white there; the values are {span}; {instead}, or --clip to "
+            "accept it"
+        )
+    if source.dtype.kind == "f" and 0 < (largest - least) * top < LEAST_LEVELS:
+        raise ValueError(
+            f"{path}: the values, {span}, would be rounded to fewer than {LEAST_LEVELS} of {2**bits} levels, since "
+            f"white is 1; {instead}"
+        )
+    return image / white, words
+
+
+def _quantize(image: np.ndarray, bits: int) -> tuple[np.ndarray, int]:
+    """`image` in the dtype of the file, and the number of values that had to be clipped."""
+    if bits == 32:
+        with np.errstate(over="ignore"):
+            samples = image.astype(np.float32)
+        check_finite(samples, "the image as 32-bit floating point")
+        return samples, 0
+    top = 2**bits - 1
+    levels = np.rint(image.astype(np.float64) * top)
+    clipped = int(np.count_nonzero((levels < 0) | (levels > top)))
+    return np.clip(levels, 0, top).astype(np.uint8 if bits == 8 else np.uint16), clipped
+
+
+def _carried(suffix: str, image: Array, bits: int, metadata: Metadata) -> Metadata:
+    """The part of the metadata that goes into the file."""
+    exif, dpi = metadata.exif, metadata.dpi
+    if suffix in (".jpg", ".jpeg"):
+        exif = exif if len(exif) <= 65533 else b""  # a JPEG has one segment of 64 KiB for it
+        dpi = dpi if dpi and max(dpi) < 65535 else None
+    elif suffix != ".png" and not (image.ndim == 2 or (image.ndim == 3 and is_colour(image) and bits == 8)):
+        exif = b""  # it is Pillow that writes EXIF, and it does not write these without loss
+    return replace(metadata, exif=exif, dpi=dpi)
+
+
+def left_out(path: FilePath, image: Array, bits: int, metadata: Metadata) -> list[str]:
+    """What of the metadata `write` would not write into this file, in words.
+
+    Parameters
+    ----------
+    path : path
+        Its suffix names the format.
+    image : array
+        What is to be written; only its shape is looked at.
+    bits : {8, 16, 32}
+        As `check_format` gives them.
+    metadata : Metadata
+
+    Returns
+    -------
+    words : list of str
+    """
+    kept = _carried(Path(path).suffix.lower(), image, bits, metadata)
+    lost = {"EXIF": metadata.exif and not kept.exif, "resolution": metadata.dpi and not kept.dpi}
+    return [*metadata.others, *(word for word, is_lost in lost.items() if is_lost)]
+
+
+def _encode(samples: np.ndarray, suffix: str, metadata: Metadata) -> bytes:
+    from PIL import Image
+
+    metadata = _carried(suffix, samples, 8 * samples.dtype.itemsize, metadata)
+    buffer = io.BytesIO()
+    if suffix.startswith(".tif") and not metadata.exif:
+        import tifffile
+
+        colour = is_colour(samples)
+        stack = samples.ndim - colour == 3
+        tifffile.imwrite(
+            buffer,
+            samples,
+            photometric="rgb" if colour else "minisblack",
+            iccprofile=metadata.icc or None,
+            resolution=metadata.dpi,
+            resolutionunit="INCH" if metadata.dpi else None,
+            metadata={"axes": metadata.axis + ("YXS" if colour else "YX")} if stack and metadata.axis else {},
+        )
+        return buffer.getvalue()
+    options: dict[str, Any] = {"exif": metadata.exif, "icc_profile": metadata.icc, "dpi": metadata.dpi}
+    options = {name: value for name, value in options.items() if value}
+    if suffix in (".jpg", ".jpeg"):
+        # All of the colour is kept in a JPEG: a deblurred image is looked at for its detail.
+        options |= {"quality": 95, "subsampling": 0}
+    kind = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG"}.get(suffix, "TIFF")
+    Image.fromarray(samples).save(buffer, format=kind, **options)
+    return buffer.getvalue()

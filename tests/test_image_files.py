@@ -1,0 +1,426 @@
+"""Picture files beyond the pixels: FITS, metadata, orientation, pipes, forged headers, and our own words."""
+
+import builtins
+import io
+import os
+import struct
+import subprocess
+import sys
+import threading
+import zlib
+
+import numpy as np
+import pytest
+import tifffile
+from PIL import Image, ImageCms
+
+from deblur import image
+from deblur.errors import InsufficientMemoryError
+
+GREY = np.arange(20, dtype=np.uint8).reshape(4, 5) * 12
+RGB = np.stack([GREY, GREY[::-1], GREY[:, ::-1]], axis=-1)
+
+
+# -- FITS ------------------------------------------------------------------------------------
+
+
+def fits_card(key, value):
+    return f"{key:<8}= {value:>20}".ljust(80).encode()
+
+
+def fits_file(a, bitpix, **keys):
+    """A FITS file written by hand, big-endian, first row first."""
+    axes = {f"NAXIS{i + 1}": n for i, n in enumerate(reversed(a.shape))}
+    cards = {"SIMPLE": "T", "BITPIX": bitpix, "NAXIS": a.ndim} | axes | keys
+    head = b"".join(fits_card(k, v) for k, v in cards.items()) + b"END".ljust(80)
+    body = a.tobytes()
+    return head.ljust(-(-len(head) // 2880) * 2880) + body.ljust(-(-len(body) // 2880) * 2880, b"\0")
+
+
+@pytest.mark.parametrize(
+    ("stored", "bitpix", "keys", "expected"),
+    [
+        # Counts above 32767, as every camera writes them: signed, with an offset in the header.
+        (
+            np.array([[-31768, 682], [0, 1]], ">i2"),
+            16,
+            {"BZERO": 32768, "BSCALE": 1},
+            np.array([[1000, 33450], [32768, 32769]], np.uint16),
+        ),
+        (np.array([[1, 2], [3, 4]], ">i2"), 16, {"BZERO": 10, "BSCALE": 0.5}, [[10.5, 11], [11.5, 12]]),
+        (np.array([[1 + 2**-40, -3.0]], ">f8"), -64, {}, np.array([[1 + 2**-40, -3.0]])),
+        (np.arange(6, dtype=">f4").reshape(2, 3), -32, {}, np.arange(6, dtype=np.float32).reshape(2, 3)),
+        (np.arange(8, dtype=">i4").reshape(1, 2, 2, 2), 32, {}, np.arange(8, dtype=np.int32).reshape(2, 2, 2)),
+    ],
+)  # fmt: skip
+def test_fits_has_its_headers_scale_its_rows_and_its_precision(tmp_path, stored, bitpix, keys, expected):
+    pytest.importorskip("astropy")
+    path = tmp_path / "a.fits"
+    path.write_bytes(fits_file(stored, bitpix, **keys))
+    found = image.read(path, as_float=False)
+    np.testing.assert_array_equal(found, expected)
+    assert found.dtype.isnative
+    if isinstance(expected, np.ndarray):
+        assert found.dtype == expected.dtype
+
+
+def test_fits_in_an_extension_is_found_and_two_images_are_named(tmp_path):
+    fits = pytest.importorskip("astropy.io.fits")
+    sci = fits.ImageHDU(GREY.astype(np.int16), name="SCI")
+    fits.HDUList([fits.PrimaryHDU(), sci]).writeto(tmp_path / "one.fits")
+    np.testing.assert_array_equal(image.read(tmp_path / "one.fits", as_float=False), GREY)
+    err = fits.ImageHDU(GREY.astype(np.int16), name="ERR")
+    fits.HDUList([fits.PrimaryHDU(), sci.copy(), err]).writeto(tmp_path / "two.fits")
+    with pytest.raises(ValueError, match=r"two.fits holds 2 images \('SCI', 'ERR'\)"):
+        image.read(tmp_path / "two.fits")
+
+
+def test_fits_cut_short_is_damaged(tmp_path):
+    pytest.importorskip("astropy")
+    whole = fits_file(np.zeros((100, 100), ">i2"), 16)
+    (tmp_path / "a.fits").write_bytes(whole[:6000])
+    with pytest.raises(ValueError, match=r"cannot read .*a.fits .* damaged or was cut short"):
+        image.read(tmp_path / "a.fits")
+
+
+def test_fits_without_astropy_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "astropy.io", None)
+    (tmp_path / "a.fits").write_bytes(fits_file(GREY.astype(">i2"), 16))
+    with pytest.raises(ValueError, match=r"a.fits is a FITS file.*pip install astropy"):
+        image.read(tmp_path / "a.fits")
+
+
+# -- metadata --------------------------------------------------------------------------------
+
+
+def camera_exif(orientation=1):
+    exif = Image.Exif()
+    exif[271], exif[272], exif[306] = "Maker", "Model 5", "2024:05:06 07:08:09"
+    exif[274] = orientation
+    exif[0x8769] = {33434: 0.25, 37386: 50.0, 40962: 999, 40963: 888}
+    exif[0x8825] = {1: "N", 2: (47.0, 22.0, 0.0)}
+    return exif
+
+
+PROFILE = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+
+
+@pytest.mark.parametrize("source", ["a.jpg", "a.png", "a.tif"])
+@pytest.mark.parametrize("target", ["b.jpg", "b.png", "b.tif"])
+def test_exif_profile_and_resolution_go_from_file_to_file(tmp_path, source, target):
+    picture = Image.fromarray(np.repeat(np.repeat(RGB, 4, 0), 4, 1))  # 20 wide, 16 high
+    picture.save(tmp_path / source, exif=camera_exif(6).tobytes(), icc_profile=PROFILE, dpi=(300, 150))
+    pixels, metadata = image.read_with_metadata(tmp_path / source)
+    assert pixels.shape == (20, 16, 3)  # turned upright
+    assert metadata.others == ()
+    image.write(tmp_path / target, pixels, metadata=metadata)
+    assert image.left_out(tmp_path / target, pixels, 8, metadata) == []
+    with Image.open(tmp_path / target) as written:
+        exif = written.getexif()
+        assert exif.get(274, 1) == 1  # the pixels stand upright already
+        assert (exif[271], exif[272], exif[306]) == ("Maker", "Model 5", "2024:05:06 07:08:09")
+        shot = exif.get_ifd(0x8769)
+        assert (float(shot[33434]), float(shot[37386])) == (0.25, 50.0)
+        assert (shot[40962], shot[40963]) == (16, 20)
+        assert tuple(float(x) for x in exif.get_ifd(0x8825)[2]) == (47.0, 22.0, 0.0)
+        assert written.info["icc_profile"] == PROFILE
+        assert tuple(round(float(x)) for x in written.info["dpi"]) == (150, 300)  # turned with the pixels
+        assert written.size == (16, 20)
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.float32])
+def test_a_tiff_is_turned_as_a_jpeg_is(tmp_path, orientation, dtype):
+    """Against Pillow's own turning of the same pixels."""
+    exif = Image.Exif()
+    exif[274] = orientation
+    buffer = io.BytesIO()
+    Image.fromarray(GREY).save(buffer, "PNG", exif=exif)
+    from PIL import ImageOps
+
+    expected = np.asarray(ImageOps.exif_transpose(Image.open(buffer)))
+    path = tmp_path / "a.tif"
+    tifffile.imwrite(path, GREY.astype(dtype), extratags=[(274, "H", 1, orientation, True)])
+    np.testing.assert_array_equal(image.read(path, as_float=False), expected.astype(dtype))
+    colour = tmp_path / "c.tif"
+    tifffile.imwrite(
+        colour, RGB.astype(dtype), photometric="rgb", extratags=[(274, "H", 1, orientation, True)]
+    )
+    np.testing.assert_array_equal(image.read(colour, as_float=False)[..., 0], expected.astype(dtype))
+
+
+def test_a_stack_keeps_profile_resolution_and_the_letter_of_its_axis_and_names_the_rest(tmp_path):
+    grey_profile = PROFILE[:16] + b"GRAY" + PROFILE[20:]
+    tifffile.imwrite(
+        tmp_path / "a.ome.tif",
+        np.stack([GREY.astype(np.uint16)] * 3),
+        photometric="minisblack",
+        metadata={"axes": "CYX", "Channel": {"Name": ["a", "b", "c"]}, "PhysicalSizeX": 0.1},
+        iccprofile=grey_profile,
+        resolution=(300, 300),
+        resolutionunit="INCH",
+    )
+    stack, metadata = image.read_with_metadata(tmp_path / "a.ome.tif")
+    assert metadata.others == ("OME's pixel size and channel names",)
+    image.write(tmp_path / "b.tif", stack, metadata=metadata)
+    with tifffile.TiffFile(tmp_path / "b.tif") as tiff:
+        assert tiff.series[0].axes == "CYX"
+        assert tiff.pages[0].tags["ResolutionUnit"].value == 2
+        assert tiff.pages[0].tags["XResolution"].value == (300, 1)
+        assert tiff.pages[0].iccprofile == grey_profile
+    tifffile.imwrite(tmp_path / "j.tif", stack, imagej=True, resolution=(9, 9), metadata={"unit": "um"})
+    assert image.read_with_metadata(tmp_path / "j.tif")[1].others == ("ImageJ's scale and settings",)
+
+
+def test_what_no_file_can_hold_is_named(tmp_path):
+    picture = Image.fromarray(RGB)
+    picture.save(tmp_path / "a.jpg", exif=camera_exif().tobytes(), comment=b"by hand", icc_profile=PROFILE)
+    pixels, metadata = image.read_with_metadata(tmp_path / "a.jpg")
+    assert metadata.others == ("comment",)
+    assert image.left_out("b.tif", pixels, 16, metadata) == ["comment", "EXIF"]
+    picture.save(tmp_path / "fine.png", dpi=(99999, 99999))  # a microscope's, which no JPEG can say
+    _, metadata = image.read_with_metadata(tmp_path / "fine.png")
+    assert image.left_out("b.jpg", pixels, 8, metadata) == ["resolution"]
+    image.write(tmp_path / "fine.jpg", pixels, metadata=metadata)
+    assert image.left_out("b.tif", pixels, 8, metadata) == []
+    grey = Image.fromarray(GREY)
+    grey.save(tmp_path / "g.png", icc_profile=PROFILE)
+    _, metadata = image.read_with_metadata(tmp_path / "g.png")
+    assert metadata.icc == b""
+    assert metadata.others == ("ICC profile (not for these colours)",)
+    pages = [picture, picture.transpose(Image.Transpose.ROTATE_180)]
+    pages[0].save(tmp_path / "m.mpo", save_all=True, append_images=pages[1:])
+    assert "1 further pictures" in image.read_with_metadata(tmp_path / "m.mpo")[1].others
+
+
+def test_a_file_without_metadata_has_none(tmp_path):
+    for name in ("a.png", "a.jpg", "a.tif"):
+        image.write(tmp_path / name, RGB)
+        pixels, metadata = image.read_with_metadata(tmp_path / name)
+        assert metadata == image.Metadata(), name
+        assert image.left_out("b.png", pixels, 8, metadata) == []
+
+
+# -- pipes -----------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+@pytest.mark.parametrize("suffix", [".png", ".tif", ".jpg"])
+def test_a_pipe_is_read_whole(tmp_path, suffix):
+    image.write(tmp_path / f"a{suffix}", RGB)
+    content = (tmp_path / f"a{suffix}").read_bytes()
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=(content,))
+    writer.start()
+    np.testing.assert_array_equal(image.read(pipe), image.read(tmp_path / f"a{suffix}"))
+    writer.join()
+    writer = threading.Thread(target=pipe.write_bytes, args=(b"",))
+    writer.start()
+    with pytest.raises(ValueError, match=r"pipe is empty \(0 bytes\)"):
+        image.read(pipe)
+    writer.join()
+
+
+def test_a_device_is_refused():
+    with pytest.raises(OSError, match="/dev/zero is a terminal or another device"):
+        image.read("/dev/zero")
+
+
+# -- headers that promise much ---------------------------------------------------------------
+
+
+def forged_png(width, height):
+    def chunk(name, content):
+        return (
+            struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+        )
+
+    head = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", head)
+        + chunk(b"IDAT", zlib.compress(b"\0" * 50))
+        + chunk(b"IEND", b"")
+    )
+
+
+def test_a_forged_header_is_damaged_or_too_large_and_never_a_riddle(tmp_path):
+    path = tmp_path / "a.png"
+    path.write_bytes(forged_png(15000, 14000))
+    with pytest.raises(ValueError, match=r"cannot read .*a.png.*damaged or was cut short"):
+        image.read(path)
+    path.write_bytes(forged_png(2**31 - 1, 2**31 - 1))
+    with pytest.raises(
+        InsufficientMemoryError, match=r"a.png: an image of 2147483647 x 2147483647.*free"
+    ) as caught:
+        image.read(path)
+    assert caught.value.needed > 2**61
+    tifffile.imwrite(tmp_path / "a.tif", np.zeros((4, 5), np.uint16))
+    content = bytearray((tmp_path / "a.tif").read_bytes())
+    with tifffile.TiffFile(tmp_path / "a.tif") as tiff:
+        for name in ("ImageWidth", "ImageLength"):
+            at = tiff.pages[0].tags[name].valueoffset
+            content[at : at + 4] = (
+                struct.pack("<I", 2**31 - 1) if tiff.pages[0].tags[name].dtype == 4 else b"\xff\xff"
+            )
+        description = tiff.pages[0].tags["ImageDescription"]
+        content[description.valueoffset] = ord(" ")  # the shape that tifffile notes there
+    (tmp_path / "a.tif").write_bytes(content)
+    with pytest.raises((ValueError, MemoryError), match="a.tif"):
+        image.read(tmp_path / "a.tif")
+
+
+@pytest.mark.slow
+def test_a_scan_of_two_hundred_million_pixels_opens(tmp_path):
+    Image.new("1", (14000, 14000), 1).save(tmp_path / "scan.png")
+    limit = Image.MAX_IMAGE_PIXELS
+    assert image.read(tmp_path / "scan.png", as_float=False).shape == (14000, 14000)
+    assert limit == Image.MAX_IMAGE_PIXELS
+
+
+def test_the_limit_that_is_lifted_is_pillows_own():
+    code = "from PIL import Image; import deblur.image.reading as r; print(Image.MAX_IMAGE_PIXELS, r._PILLOW_LIMIT)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert len(set(done.stdout.split())) == 1
+
+
+# -- our own words ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(100), r"an HEIC picture; install pillow-heif"),
+        (b"a shopping list\n\xc3\xa9", "it holds text"),
+        (b"MATLAB 5.0 MAT-file, Platform: GLNXA64" + bytes(200), "a MATLAB file"),
+        (b"\x89HDF\r\n\x1a\n" + bytes(200), "HDF5"),
+        (b"\x93NUMPY\x01\0" + bytes(200), "NumPy array"),
+        (b"PK\x03\x04" + bytes(100), "zip"),
+        (b"\x1f\x8b\x08" + bytes(100), "gzip"),
+        (b"%PDF-1.7\n\xff\xff", "PDF"),
+        (b"\x00\x01\x02\x03" * 100, "of a kind that is not known"),
+        (b"\x89PNG\r\n\x1a\n" + bytes(100), "damaged or was cut short"),
+        (b"II*\0\xff\xff\xff\xff", "damaged or was cut short"),
+    ],
+)
+def test_a_file_that_is_no_picture_is_named_in_our_own_words(tmp_path, monkeypatch, content, words):
+    real_import = builtins.__import__
+
+    def without_heif(name, *args, **kwargs):
+        if name == "pillow_heif":
+            raise ImportError(name)
+        return real_import(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without_heif)
+    path = tmp_path / "a.dat"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=words) as caught:
+        image.read(path)
+    said = str(caught.value)
+    assert str(path) in said
+    for leak in ("plugin", "BytesIO", "identify", "TiffFile", "imageio", "Backend", "initializ", "EOF"):
+        assert leak not in said, said
+
+
+def test_tifffiles_remarks_do_not_reach_stderr(tmp_path):
+    tifffile.imwrite(tmp_path / "a.tif", GREY)
+    content = (tmp_path / "a.tif").read_bytes().replace(b"[4, 5]", b"[4, 6]")
+    (tmp_path / "a.tif").write_bytes(content)
+    loud = "import tifffile, sys; tifffile.TiffFile(sys.argv[1]).series"
+    ours = "import deblur, sys; deblur.image.read(sys.argv[1])"
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", code, str(tmp_path / "a.tif")], capture_output=True, text=True
+        ).stderr
+        for code in (loud, ours)
+    ]
+    assert said[0] != ""  # it does remark on something
+    assert said[1] == ""
+
+
+# -- writing ---------------------------------------------------------------------------------
+
+
+def test_a_full_disk_is_named_with_the_path(tmp_path, monkeypatch):
+    path = tmp_path / "a.png"
+
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(OSError, match=r"a.png could not be written: No space left on device"):
+        image.write(path, GREY)
+    assert os.listdir(tmp_path) == []
+
+
+def test_write_whole_writes_any_bytes(tmp_path):
+    image.write_whole(tmp_path / "a.txt", b"words")
+    assert (tmp_path / "a.txt").read_bytes() == b"words"
+    with pytest.raises(FileExistsError, match="use another name"):
+        image.write_whole(tmp_path / "a.txt", b"others")
+    image.write_whole(tmp_path / "a.txt", b"others", overwrite=True)
+    assert (tmp_path / "a.txt").read_bytes() == b"others"
+    assert os.listdir(tmp_path) == ["a.txt"]
+
+
+# -- what levels hold ------------------------------------------------------------------------
+
+
+def test_a_picture_mostly_outside_black_and_white_is_refused_clipped_or_rescaled():
+    source = np.full((10, 10), 0.5)
+    restored = np.linspace(0, 1, 100).reshape(10, 10)
+    restored.flat[:11] = 1.5  # and the next is 1/9
+    with pytest.raises(ValueError, match=r"o.png: 11 % of the pixels.*0.1111 to 1.5;.*--rescale.*--clip"):
+        image.fit_to_levels("o.png", restored, source, 8)
+    np.testing.assert_array_equal(image.fit_to_levels("o.png", restored, source, 8, clip=True)[0], restored)
+    scaled, words = image.fit_to_levels("o.png", restored - 1, source, 8, rescale=True)
+    np.testing.assert_allclose(scaled, np.interp(restored, [1 / 9, 1.5], [0, 1]), atol=1e-14)
+    assert words == "rescaled: -0.8889 to 0.5 became black to white"
+    restored.flat[0] = 0.5  # a tenth is allowed
+    assert image.fit_to_levels("o.png", restored, source, 8) == (pytest.approx(restored), "")
+    assert image.fit_to_levels("o.tif", restored * 99, source, 32)[1] == ""
+
+
+def test_pixels_that_the_input_clipped_already_do_not_count():
+    source = np.full((10, 10, 3), 200, np.uint8)
+    source[:5] = 255
+    restored = np.where(source == 255, 1.4, 0.8)
+    assert image.fit_to_levels("o.png", restored, source, 8)[1] == ""
+    source[0] = 254
+    restored = np.where(source == 254, 1.4, restored)
+    assert image.fit_to_levels("o.png", restored, source, 8)[1] == ""  # a tenth
+    source[1, 0, 0] = 254  # and one channel of one pixel
+    with pytest.raises(ValueError, match=r"11 % of the pixels"):
+        image.fit_to_levels("o.png", restored, source, 8)
+
+
+@pytest.mark.parametrize("dtype", [np.int16, np.uint32, np.int32])
+def test_counts_keep_their_unit(dtype):
+    counts = np.arange(100, dtype=dtype).reshape(10, 10)
+    restored = image.as_float(counts)
+    for bits, white in ((32, 1), (16, 65535), (8, 255)):
+        kept, words = image.fit_to_levels("o.tif", restored, counts, bits)
+        np.testing.assert_allclose(kept * white, counts, rtol=1e-12)
+        assert np.dtype(dtype).name in words
+    many = counts * 300  # more than 8 bits hold
+    with pytest.raises(
+        ValueError, match=r"o.png: 99 % of the pixels lie outside 0 \(black\) to 255 .*0 to 2.97e\+04"
+    ):
+        image.fit_to_levels("o.png", image.as_float(many), many, 8)
+    scaled, words = image.fit_to_levels("o.png", image.as_float(many), many, 8, rescale=True)
+    np.testing.assert_allclose(scaled, counts / 99, rtol=1e-12)
+    assert words == "rescaled: 0 to 2.97e+04 became black to white"
+    kept, _ = image.fit_to_levels("o.png", image.as_float(many), many, 16)
+    np.testing.assert_allclose(kept * 65535, many, rtol=1e-12)
+
+
+def test_floats_are_not_rounded_to_a_few_levels_unasked():
+    faint = np.linspace(0, 0.02, 100, dtype=np.float32).reshape(10, 10)
+    with pytest.raises(ValueError, match=r"o.png: the values, 0 to 0.02, .* fewer than 8 of 256.*--rescale"):
+        image.fit_to_levels("o.png", faint, faint, 8)
+    assert image.fit_to_levels("o.png", faint, faint, 16)[1] == ""
+    levels = np.array([[7, 9]], np.uint8)  # a faint picture of levels is one all the same
+    assert image.fit_to_levels("o.png", image.as_float(levels), levels, 8)[1] == ""
+    flat = np.full((3, 3), 0.5)
+    assert image.fit_to_levels("o.png", flat, flat, 8)[1] == ""
