@@ -14,17 +14,19 @@ pixels exactly, so they change smoothly with radius, length and angle.
 from __future__ import annotations
 
 import math
+import os
 import zipfile
 from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import scipy.special
 
 from . import image as image_file
-from .backend import check_finite
+from .backend import check_finite, format_bytes, require_memory
+from .errors import InsufficientMemoryError
 
 Size = int | tuple[int, int]
 
@@ -33,7 +35,14 @@ def _shape(size: Size) -> tuple[int, int]:
     pair = tuple(size) if isinstance(size, tuple | list) else (size, size)
     if len(pair) != 2 or any(isinstance(n, bool) or not (n >= 1 and n == n // 1) for n in pair):
         raise ValueError(f"size must be a positive whole number of pixels or (rows, columns), not {size!r}")
-    return int(pair[0]), int(pair[1])
+    rows, cols = int(pair[0]), int(pair[1])
+    _check_memory(rows, cols)
+    return rows, cols
+
+
+def _check_memory(rows: int, cols: int) -> None:
+    # The builders hold up to ten arrays of the PSF's size at a time.
+    require_memory(80 * rows * cols, np, f"a PSF of {rows} x {cols} pixels", "use a smaller size")
 
 
 def _positive(value: float, name: str) -> float:
@@ -185,6 +194,7 @@ def motion(length: float, angle: float = 0.0) -> np.ndarray:
     step = np.array([-math.sin(turn), math.cos(turn)]) * length  # (rows, columns), end to end
     step[np.abs(step) < 1e-12 * length] = 0.0  # so that 90 and 180 degrees are exactly upright and level
     half = [max(math.ceil(abs(s) / 2 - 0.5 - 1e-9), 0) for s in step]
+    _check_memory(2 * half[0] + 1, 2 * half[1] + 1)
     # The path is p(t) = t * step for -1/2 <= t <= 1/2; it is cut wherever it crosses a pixel edge.
     cuts = [np.array([-0.5, 0.5])]
     cuts += [(np.arange(-h, h + 2) - 0.5) / s for h, s in zip(half, step, strict=True) if s != 0]
@@ -318,14 +328,38 @@ def _read_table(path: Path) -> np.ndarray:
         if not any(line.strip() for line in lines):
             raise ValueError("it holds no numbers")
         return np.loadtxt(lines, ndmin=2)
-    with path.open("rb") as f:  # np.load itself leaves a broken archive open
-        loaded = np.load(f, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            return loaded
-        names = loaded.files
-        if "psf" not in names and len(names) != 1:
-            raise ValueError(f"it holds {len(names)} arrays {names}; name one of them 'psf' or keep only one")
-        return np.asarray(loaded["psf" if "psf" in names else names[0]])
+    with image_file.opened(path) as f:
+        if not zipfile.is_zipfile(f):
+            return _read_npy(f, f.seek(0, os.SEEK_END))
+        with zipfile.ZipFile(f) as archive:
+            members = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
+            names = list(members)
+            if "psf" not in names and len(names) != 1:
+                raise ValueError(
+                    f"it holds {len(names)} arrays {names}; name one of them 'psf' or keep only one"
+                )
+            member = members["psf" if "psf" in names else names[0]]
+            with archive.open(member) as stream:
+                return _read_npy(stream, member.file_size)
+
+
+def _read_npy(f: IO[bytes], size: int) -> np.ndarray:
+    """The array in a .npy of `size` bytes, if it holds what its header promises and memory does too."""
+    f.seek(0)
+    version = np.lib.format.read_magic(f)
+    if version > (2, 0):
+        raise ValueError("it holds named fields, not real numbers")
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read(f)
+    promised = math.prod(shape) * dtype.itemsize
+    if promised > size and not dtype.hasobject:
+        raise ValueError(
+            f"its header promises {format_bytes(promised)} and it holds {format_bytes(size)}; it is damaged or was "
+            "cut short"
+        )
+    require_memory(2 * promised, np, f"a PSF of shape {shape}", "use a smaller one")
+    f.seek(0)
+    return np.lib.format.read_array(f, allow_pickle=False)
 
 
 def load(path: str | PathLike[str], *, normalize: bool = True, allow_negative: bool = False) -> np.ndarray:
@@ -459,3 +493,5 @@ def parse(text: str) -> np.ndarray:
         return build(*arguments)
     except ValueError as error:
         raise ValueError(f"psf {text!r}: {error}") from None
+    except InsufficientMemoryError as error:
+        raise InsufficientMemoryError(f"psf {text!r}: {error}", error.needed, error.free) from None

@@ -1,7 +1,10 @@
 """PSF builders against integrals, moments and definitions written down anew; files and short forms."""
 
+import io
 import itertools
 import math
+import tracemalloc
+import zipfile
 
 import numpy as np
 import pytest
@@ -14,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deblur import image, psf
+from deblur.errors import InsufficientMemoryError
 
 SIZES = [1, 2, 3, 4, 7, 8, 13, (5, 9), (6, 3), (1, 8), (17, 19)]
 
@@ -465,3 +469,45 @@ def test_parse_repeats_what_the_builder_says(text):
     with pytest.raises(ValueError, match="must be") as caught:
         psf.parse(text)
     assert text in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "gaussian:9999999,1",
+        "box:1000000",
+        "motion:1e9,30",
+        "motion:1e300",
+        "disk:99999999",
+        "shake:9999999x9999999,1",
+    ],
+)
+def test_parse_bounds_the_size_before_it_takes_memory(text):
+    tracemalloc.start()
+    try:
+        with pytest.raises(InsufficientMemoryError, match="takes .* free; use a smaller size") as caught:
+            psf.parse(text)
+        assert tracemalloc.get_traced_memory()[1] < 10 << 20
+    finally:
+        tracemalloc.stop()
+    assert text in str(caught.value)
+
+
+@pytest.mark.parametrize("shape", [(10**6, 10**6), (2**40, 2**40), (30000, 30000)])
+@pytest.mark.parametrize("suffix", [".npy", ".npz"])
+def test_load_of_a_header_that_promises_more_than_the_file_holds(tmp_path, suffix, shape):
+    buffer = io.BytesIO()
+    np.lib.format.write_array_header_1_0(buffer, {"descr": "<f8", "fortran_order": False, "shape": shape})
+    path = tmp_path / f"h{suffix}"
+    if suffix == ".npy":
+        path.write_bytes(buffer.getvalue() + bytes(80))
+    else:
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("psf.npy", buffer.getvalue() + bytes(80))
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match=r"h.np.* its header promises .* and it holds 208 bytes"):
+            psf.load(path)
+        assert tracemalloc.get_traced_memory()[1] < 10 << 20
+    finally:
+        tracemalloc.stop()
