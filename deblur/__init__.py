@@ -5,6 +5,9 @@ solves (HHᵀ + λI). `reconstruct` is the one call; everything it decides can b
 seen (`solve`), asked for beforehand (`choose_method`) and overridden.
 """
 
+from . import terminal  # noqa: F401  first, so that Ctrl-C during the other imports is met
+
+# isort: split
 from . import compare, data, image, linalg, matlab, metrics, plot, psf, regularization
 from .blur import BOUNDARIES, Blur, filter2matrix
 from .degrade import degrade

@@ -1,0 +1,368 @@
+"""The command line and its files: inputs are safe, nothing is lost without a word, and every end has its code."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import tifffile
+from PIL import Image
+
+import deblur
+from deblur import image
+from deblur.cli import main
+
+
+@pytest.fixture
+def photograph(tmp_path):
+    """A blurred photograph of 40 x 44 pixels in a file, and its PSF in another."""
+    picture = deblur.degrade(
+        deblur.data.load("camera")[100:144, 100:148], deblur.psf.gaussian(5, 1), boundary="unknown"
+    )
+    image.write(tmp_path / "in.png", picture, bits=8)
+    image.write(tmp_path / "psf.tif", deblur.psf.gaussian(5, 1), bits=32)
+    return tmp_path / "in.png", tmp_path / "psf.tif"
+
+
+def fails(capsys, arguments, *words, code=2):
+    """The command's one line on stderr, which holds all of `words`."""
+    try:
+        ended = main([str(a) for a in arguments])
+    except SystemExit as end:  # argparse's way
+        ended = end.code
+    assert ended == code
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("deblur: ")
+    assert said.err.count("\n") == 1, said.err
+    for word in words:
+        assert word in said.err, said.err
+
+
+def command(*arguments, encoding=None, **options):
+    """The command in a process of its own."""
+    environment = {**os.environ, "PYTHONIOENCODING": encoding} if encoding else None
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": environment} | options
+    return subprocess.run([sys.executable, "-m", "deblur", *map(str, arguments)], **options)
+
+
+# -- what is read is never written over --------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", ["name", "symbolic link", "hard link", "other spelling"])
+@pytest.mark.parametrize("which", ["psf", "mask", "input"])
+def test_no_input_is_written_over_even_with_force(photograph, capsys, which, way):
+    path, psf = photograph
+    mask = path.with_name("mask.tif")
+    image.write(mask, np.eye(40, 44), bits=8)
+    target = {"psf": psf, "mask": mask, "input": path}[which]
+    out = path.with_name(f"link{target.suffix}")
+    if way == "name":
+        out = target
+    elif way == "symbolic link":
+        out.symlink_to(target)
+    elif way == "hard link":
+        os.link(target, out)
+    else:
+        out = target.parent / "." / ".." / target.parent.name / target.name
+    before = target.read_bytes()
+    run = ["reconstruct", path, "--psf", psf, "--mask", mask, "-o", out, "--force"]
+    fails(capsys, run, "inputs are never overwritten", str(target))
+    assert target.read_bytes() == before
+
+
+def test_the_demo_does_not_write_over_its_psf(tmp_path, capsys):
+    image.write(tmp_path / "blurred.png", deblur.psf.gaussian(5, 1) * 5)
+    before = (tmp_path / "blurred.png").read_bytes()
+    run = ["demo", "--size", "20", "--psf", tmp_path / "blurred.png", "--output", tmp_path, "--force"]
+    fails(capsys, run, "inputs are never overwritten")
+    assert (tmp_path / "blurred.png").read_bytes() == before
+
+
+def test_a_folder_as_output_is_refused(photograph, tmp_path, capsys):
+    path, psf = photograph
+    (tmp_path / "folder.png").mkdir()
+    fails(
+        capsys, ["reconstruct", path, "--psf", psf, "-o", tmp_path / "folder.png", "--force"], "is a folder"
+    )
+
+
+def test_the_blurred_picture_is_no_psf(photograph, capsys):
+    path, _ = photograph
+    copy = path.with_name("copy.png")
+    copy.write_bytes(path.read_bytes())
+    for psf in (path, copy):
+        run = ["reconstruct", path, "--psf", psf, "-o", path.with_name("out.png")]
+        fails(capsys, run, "the blurred picture itself", "gaussian:9,1.2")
+    assert not path.with_name("out.png").exists()
+
+
+# -- what levels cannot hold -------------------------------------------------------------------
+
+
+def test_float_counts_in_a_png_are_refused_rescaled_or_clipped(photograph, tmp_path, capsys):
+    path, psf = photograph
+    counts = (100 * image.read(path) + 50).astype(np.float32)
+    tifffile.imwrite(tmp_path / "counts.tif", counts)
+    out = tmp_path / "out.png"
+    run = ["reconstruct", tmp_path / "counts.tif", "--psf", psf, "--lam", "1e-2", "-o", out]
+    fails(capsys, run, "out.png", "100 % of the pixels", "--rescale", "--clip")
+    fails(capsys, [*run, "-q"], "100 % of the pixels")
+    assert not out.exists()
+    assert main([str(a) for a in [*run, "--rescale"]]) == 0
+    assert "became black to white" in capsys.readouterr().out
+    levels = image.read(out, as_float=False)
+    assert (levels.min(), levels.max()) == (0, 255)
+    assert main([str(a) for a in [*run, "--clip", "--force"]]) == 0
+    assert "100 % of the values clipped" in capsys.readouterr().out
+    assert (image.read(out) == 1).all()
+    fails(capsys, [*run, "--clip", "--rescale", "--force"], "not allowed with")
+    float_out = ["reconstruct", tmp_path / "counts.tif", "--psf", psf, "-o", tmp_path / "out.tif"]
+    for option in ("--clip", "--rescale"):
+        fails(capsys, [*float_out, option], option, "does nothing")
+
+
+def test_bounds_outside_black_and_white_are_seen(photograph, capsys):
+    path, psf = photograph
+    out = path.with_name("out.png")
+    run = ["reconstruct", path, "--psf", psf, "--lam", "1e-2", "--bounds", "5,6", "-o", out]
+    fails(capsys, run, "100 % of the pixels", "5 to ")
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("dtype", [np.int16, np.uint32, np.int32])
+def test_counts_in_an_integer_tiff_keep_their_unit(photograph, tmp_path, capsys, dtype):
+    path, psf = photograph
+    counts = np.rint(1000 * image.read(path) + 200)
+    tifffile.imwrite(tmp_path / "counts.tif", counts.astype(dtype))
+    run = ["reconstruct", tmp_path / "counts.tif", "--psf", psf, "--lam", "1e-2", "-o"]
+    assert main([str(a) for a in [*run, tmp_path / "out.tif"]]) == 0
+    assert np.dtype(dtype).name in capsys.readouterr().out
+    # The formula is linear, so the counts themselves give the same as floating point.
+    expected = deblur.reconstruct(counts, deblur.psf.load(psf), 1e-2, boundary="unknown", prior="smooth")
+    found = image.read(tmp_path / "out.tif")
+    assert np.abs(found - expected).max() <= 1e-3
+    fails(capsys, [*run, tmp_path / "out.png"], "0 (black) to 255 (white)", "--rescale")
+    assert main([str(a) for a in [*run, tmp_path / "out.png", "--bits", "16", "-q"]]) == 0
+    assert np.abs(image.read(tmp_path / "out.png", as_float=False) - expected).max() <= 0.501
+
+
+# -- options that do nothing -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--denoiser", "nlm", "--method", "tv"], ["--denoiser", "pnp", "tv"]),
+        (["--noise", "0.1", "--lam", "0.01"], ["--noise", "0.01"]),
+        (["--noise", "0.1", "--lam", "lcurve"], ["--noise", "lcurve"]),
+        (["--prior", "zero", "--method", "tv"], ["--prior", "linear"]),
+        (["--rtol", "1e-3", "--method", "cholesky"], ["--rtol", "cholesky"]),
+        (["--max-iterations", "9", "--method", "banded"], ["--max-iterations", "banded"]),
+    ],
+)
+def test_an_option_that_does_nothing_is_an_error(photograph, capsys, arguments, words):
+    path, psf = photograph
+    out = path.with_name("out.png")
+    fails(capsys, ["reconstruct", path, "--psf", psf, "-o", out, *arguments], "does nothing", *words)
+    assert not out.exists()
+
+
+# -- metadata ----------------------------------------------------------------------------------
+
+
+def test_metadata_goes_along_and_what_does_not_is_said(photograph, tmp_path, capsys):
+    path, psf = photograph
+    exif = Image.Exif()
+    exif[271], exif[274] = "Maker", 6
+    with Image.open(path) as picture:
+        picture.save(tmp_path / "in.jpg", exif=exif, dpi=(300, 300), comment=b"by hand")
+    out = tmp_path / "out.jpg"
+    run = ["reconstruct", tmp_path / "in.jpg", "--psf", psf, "--lam", "1e-2", "-o", out]
+    assert main([str(a) for a in run]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("left out")]
+    assert lines == [f"left out    comment: not kept in {out}"]
+    with Image.open(out) as written:
+        assert written.getexif()[271] == "Maker"
+        assert written.getexif().get(274, 1) == 1
+        assert written.info["dpi"] == (300, 300)
+    assert main(["reconstruct", str(path), "--psf", str(psf), "-o", str(tmp_path / "b.png")]) == 0
+    assert "left out" not in capsys.readouterr().out
+
+
+# -- one line ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["reconstruct", "x.png"], ["required"]),
+        (["reconstruct", "x.png", "-o", "y.png", "--psf", "box:3", "--lam", "best"], ["--lam", "best"]),
+        (["reconstruct", "x.png", "-o", "y.png", "--psf", "nonsense"], ["--psf", "nonsense"]),
+        (["magic"], ["magic"]),
+        (["reconstruct", "x.png", "-o", "y.png", "--psf", "box:1000000"], ["box:1000000", "free"]),
+        (["choose", "--shape", "9x9", "--psf", "motion:1e9,45"], ["motion:1e9,45", "free"]),
+    ],
+)
+def test_an_argument_error_is_one_line(capsys, arguments, words):
+    fails(capsys, arguments, *words)
+
+
+def test_an_unknown_method_is_answered_with_all_of_them(capsys):
+    run = ["reconstruct", "x.png", "-o", "y.png", "--psf", "box:3", "--method", "magic"]
+    fails(capsys, run, "magic", *deblur.METHODS, *deblur.variational.METHODS)
+
+
+def test_help_says_the_units(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "2000")
+    with pytest.raises(SystemExit):
+        main(["reconstruct", "--help"])
+    _, *entries = " ".join(capsys.readouterr().out.split()).split(" --")  # an option each, with its help
+    said = {entry.split()[0]: entry for entry in entries}
+    for option in ("background", "noise"):
+        assert "in the unit of" in said[option]
+    assert "1 the largest number of an integer IN (255 of 8 bits)" in said["bounds"]
+
+
+# -- pipes and encodings -------------------------------------------------------------------------
+
+
+def test_a_picture_through_a_pipe(photograph, tmp_path):
+    path, psf = photograph
+    arguments = ["--psf", psf, "--lam", "1e-2", "-q", "-o"]
+    for name, source in (("a.png", path), ("b.png", "/dev/stdin")):
+        done = command("reconstruct", source, *arguments, tmp_path / name, input=path.read_bytes())
+        assert (done.returncode, done.stderr) == (0, b"")
+    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
+    done = command("reconstruct", "/dev/stdin", *arguments, tmp_path / "c.png", input=b"")
+    assert done.returncode == 2
+    assert b"/dev/stdin is empty" in done.stderr
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "ascii"])
+def test_stdout_without_greek_letters_is_no_failure(photograph, tmp_path, encoding):
+    path, psf = photograph
+    done = command("reconstruct", "--help", encoding=encoding)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"regularisation parameter ?" in done.stdout
+    run = ["reconstruct", path, "--psf", psf, "--method", "tv", "--lam", "1e-3", "-o", tmp_path / "a.png"]
+    done = command(*run, encoding=encoding)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"written" in done.stdout
+    done = command(*run, encoding=encoding)
+    assert done.returncode == 2
+    assert done.stderr.count(b"\n") == 1
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_a_report_that_nobody_can_read_does_not_undo_the_picture(photograph, tmp_path):
+    path, psf = photograph
+    run = ["reconstruct", path, "--psf", psf, "--lam", "1e-2", "-o"]
+    with open("/dev/full", "wb") as full:
+        done = command(*run, tmp_path / "a.png", stdout=full)
+    assert done.returncode == 0
+    assert done.stderr.decode().startswith("deblur: done, but stdout cannot be written: No space left")
+    assert done.stderr.count(b"\n") == 1
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = command(*run, tmp_path / "b.png", stdout=writing)
+    assert (done.returncode, done.stderr) == (0, b"")
+    done = command("choose", "--shape", "40x44", "--psf", psf, stdout=writing)
+    assert (done.returncode, done.stderr) == (141, b"")
+    os.close(writing)
+    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
+
+
+# -- Ctrl-C --------------------------------------------------------------------------------------
+
+
+def interrupted_after(arguments, marker, **options):
+    """The command with SIGINT sent as soon as `marker` stands in its trace of imports; (code, stderr)."""
+    lines = []
+    sent = False
+    with subprocess.Popen(
+        [sys.executable, "-v", "-m", "deblur", *map(str, arguments)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        **options,
+    ) as process:
+        for line in process.stderr:
+            lines.append(line)
+            if not sent and marker in line:
+                process.send_signal(signal.SIGINT)
+                sent = True
+    assert sent, marker
+    return process.returncode, b"".join(lines)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="sends a signal")
+@pytest.mark.parametrize(
+    "module",
+    [b"import 'deblur.terminal'", b"import 'numpy._core'", b"import 'scipy.linalg'", b"import 'deblur.cli'"],
+)
+def test_interrupted_while_it_is_imported_it_says_one_line(photograph, module):
+    path, psf = photograph
+    out = path.with_name("out.png")
+    code, said = interrupted_after(["reconstruct", path, "--psf", psf, "-o", out], module)
+    assert code == 130
+    assert b"Traceback" not in said
+    assert said.count(b"deblur: interrupted") == 1
+    assert not out.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name != "posix", reason="sends a signal")
+def test_interrupted_at_any_moment_it_leaves_nothing_half_done(photograph):
+    path, psf = photograph
+    before = sorted(os.listdir(path.parent))
+    codes = set()
+    run = ["--psf", psf, "--method", "tv", "--rtol", "1e-9", "--max-iterations", "3000", "--lam", "1e-3"]
+    for delay in np.linspace(0.2, 3.0, 8):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "deblur", "reconstruct", path, *run, "-o", path.with_name("out.png")],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
+        time.sleep(delay)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate()
+        codes.add(process.returncode)
+        whole = path.with_name("out.png")
+        if whole.exists():
+            assert image.read(whole).shape == (40, 44)
+            whole.unlink()
+        if process.returncode == 130:
+            assert said == b"deblur: interrupted; no file is left half written\n"
+        assert sorted(os.listdir(path.parent)) == before
+    assert 130 in codes
+    # Before Python has come to our first line the signal ends it as it ends any program.
+    assert codes <= {130, 0, 1, -signal.SIGINT}
+
+
+def test_a_program_that_imports_deblur_keeps_its_own_ctrl_c():
+    code = "import deblur, signal; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    assert done.stdout == "True\n"
+
+
+def test_main_interrupted_clears_away_what_it_began(photograph, monkeypatch, capsys):
+    path, psf = photograph
+    before = sorted(os.listdir(path.parent))
+
+    def late(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", late)
+    run = ["reconstruct", path, "--psf", psf, "--lam", "1e-2", "-o", path.with_name("out.png")]
+    fails(capsys, run, "interrupted", code=130)
+    assert sorted(os.listdir(path.parent)) == before
