@@ -27,10 +27,9 @@ import _common
 import numpy as np
 from bench_lambda import crop, photograph, restore
 
-from deblur import metrics, psf
-from deblur.blur import Blur
+from deblur import Blur, metrics, psf
 from deblur.compare.record import THREAD_VARIABLES
-from deblur.regularization import choose_lambda, prior_scene
+from deblur.tuning import choose_lambda, prior_scene
 
 IMAGES = ("camera", "astronaut", "coffee", "cat")
 NOISE = (0.002, 0.01, 0.04)

@@ -133,21 +133,23 @@ def pipeline(repeats: int) -> dict[str, Any]:
     import cupy as cp
 
     import deblur
+    from deblur.device import Device
     from deblur.linalg import cholesky
-    from deblur.solvers.dense import normal_matrix
+    from deblur.operators.normal import normal_matrix
 
     x = np.arange(-4, 5)
     psf = np.exp(-(x[:, None] ** 2 + x**2) / 8.0)
     psf /= psf.sum()
+    device = Device.named("gpu")
     out: dict[str, Any] = {}
     for side in (64, 80, 96, 128):
         for dtype in (np.float32, np.float64):
             image = cp.random.default_rng(side).random((side, side)).astype(dtype)
-            matrix = normal_matrix(deblur.Blur(psf, image.shape), 1e-3, dtype, cp)
+            matrix = normal_matrix(deblur.Blur(psf, image.shape), 1e-3, dtype, device)
             calls = {
                 "reconstruct": lambda image=image: deblur.reconstruct(image, psf, 1e-3, method="cholesky"),
                 "normal_matrix": lambda image=image, dtype=dtype: normal_matrix(
-                    deblur.Blur(psf, image.shape), 1e-3, dtype, cp
+                    deblur.Blur(psf, image.shape), 1e-3, dtype, device
                 ),
                 "cholesky": lambda matrix=matrix: cholesky(matrix),
             }

@@ -15,7 +15,7 @@ import numpy as np
 from bench_lambda import photograph
 
 import deblur
-from deblur.variational.impulses import detect
+from deblur.denoise.impulses import detect
 
 PHOTOGRAPHS = ("camera", "astronaut", "coffee", "cat", "coins", "rocket", "moon", "brick")
 PSFS = {

@@ -21,12 +21,11 @@ from typing import Any
 import _common
 import numpy as np
 
-from deblur import metrics, psf
-from deblur.blur import Blur
+from deblur import Blur, metrics, psf
 from deblur.compare.record import THREAD_VARIABLES
 from deblur.methods import METHODS
-from deblur.regularization import choose_lambda, estimate_noise, prior_scene
-from deblur.solvers.base import Problem
+from deblur.problem import Problem, Stop
+from deblur.tuning import choose_lambda, estimate_noise, prior_scene
 
 IMAGES = ("camera", "astronaut", "coffee", "cat", "coins", "brick", "grass", "page", "rocket", "moon")
 BOUNDARIES = ("zero", "periodic", "reflect", "unknown")
@@ -91,11 +90,11 @@ def make_case(name: str, kernel: str, boundary: str, noise: float, size: int, se
 
 def restore(blur: Blur, g: np.ndarray, prior: np.ndarray, lam: float) -> np.ndarray | None:
     """The Tikhonov solution inside the frame; None where λ is too small for the iteration."""
-    problem = Problem(blur, float(lam), rtol=1e-6)
+    problem = Problem(blur, float(lam), stop=Stop(rtol=1e-6))
     method = next(name for name in EXACT if METHODS[name].refuses(problem) is None)
     factor = METHODS[method].prepare(problem)
-    scene, info = factor.solve((g - blur.forward(prior))[None])
-    return (prior + scene[0])[blur.crop] if info.converged else None
+    solution = factor.solve((g - blur.forward(prior))[None, None])
+    return (prior + solution.scene[0, 0])[blur.crop] if solution.converged else None
 
 
 def one_case(arguments: tuple[Any, ...]) -> dict[str, Any]:

@@ -23,9 +23,9 @@ import numpy as np
 from _common import ROOT, print_table, save, time_together
 
 import deblur
-from deblur.blur import Blur
+from deblur import Blur
 from deblur.methods import METHODS
-from deblur.solvers.base import Problem
+from deblur.problem import Problem, Stop
 
 GAUSSIAN, DISK = deblur.psf.gaussian(9, 1.5), deblur.psf.disk(7)
 SHAKE, SMALL = deblur.psf.camera_shake(17, 0), deblur.psf.gaussian(3, 0.5)
@@ -57,9 +57,9 @@ def scene(shape: tuple[int, int]) -> np.ndarray:
 
 
 def blurred(blur: Blur, dtype: type = np.float64) -> np.ndarray:
-    """A stack of one noisy image."""
+    """One noisy image as frames (1, 1, M, N)."""
     noise = 0.01 * np.random.default_rng(0).standard_normal(blur.image_shape)
-    return (blur.forward(scene(blur.scene_shape)) + noise)[None].astype(dtype)
+    return (blur.forward(scene(blur.scene_shape)) + noise)[None, None].astype(dtype)
 
 
 def residual(blur: Blur, lam: float, f: np.ndarray, g: np.ndarray) -> float:
@@ -81,12 +81,12 @@ def times(size: int, rounds: int) -> list[dict[str, object]]:
 
         factor = method.prepare(Problem(blur, lam))
         contestants: dict[str, Callable[[], object]] = {
-            "wiener": lambda g=g, psf=psf, lam=lam: wiener(g[0], psf, lam, clip=False),
+            "wiener": lambda g=g, psf=psf, lam=lam: wiener(g[0, 0], psf, lam, clip=False),
             "cold": cold,
             "kept": lambda factor=factor, g=g: factor.solve(g),
         }
         seconds = time_together(contestants, repeats=rounds)
-        f, info = factor.solve(g)
+        found = factor.solve(g)
         # Ratios round by round: what disturbs a round disturbs all three.
         ratio = {
             k: float(np.median(np.divide(seconds[k]["all_s"], seconds["wiener"]["all_s"])))
@@ -105,10 +105,10 @@ def times(size: int, rounds: int) -> list[dict[str, object]]:
                 "kept_ratio": ratio["kept"],
                 "most_cold": most_cold,
                 "most_kept": most_kept,
-                "iterations": info.iterations,
-                "converged": info.converged,
-                "residual": residual(blur, lam, f, g),
-                "note": info.note,
+                "iterations": found.iterations,
+                "converged": found.converged,
+                "residual": residual(blur, lam, found.scene, g),
+                "note": found.why,
                 "spread": seconds,
             }
         )
@@ -130,9 +130,9 @@ def iterations(size: int) -> list[dict[str, object]]:
             for lam in (1e-2, 1e-3, 1e-4, 1e-5, 1e-6):
                 blur = Blur(psf, (size, size), boundary)
                 # 1e-8 by name, for comparison with published counts; the default asks for more at small λ.
-                problem = Problem(blur, lam, rtol=1e-8, max_iterations=400)
-                _, info = METHODS["pcg"].prepare(problem).solve(blurred(blur))
-                row[f"{lam:g}"] = info.iterations if info.converged else None
+                problem = Problem(blur, lam, stop=Stop(1e-8, 400))
+                found = METHODS["pcg"].prepare(problem).solve(blurred(blur))
+                row[f"{lam:g}"] = found.iterations if found.converged else None
             rows.append(row)
     return rows
 
@@ -149,12 +149,13 @@ g = b.blurred(blur, np.float32)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 start = time.perf_counter()
 problem = b.Problem(blur, 1e-3, dtype=np.dtype(np.float32))
-f, info = b.METHODS["pcg"].prepare(problem).solve(g)
+found = b.METHODS["pcg"].prepare(problem).solve(g)
 seconds = time.perf_counter() - start
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 print(json.dumps(dict(size={size}, psf="camera shake 31x31", dtype="float32", seconds=seconds, peak_bytes=peak,
-    bytes_before=before, announced_bytes=b.METHODS["pcg"].work(problem).bytes, iterations=info.iterations,
-    converged=info.converged, note=info.note, residual=b.residual(blur, 1e-3, f.astype(float), g.astype(float)))))
+    bytes_before=before, announced_bytes=b.METHODS["pcg"].work(problem).bytes, iterations=found.iterations,
+    converged=found.converged, note=found.why,
+    residual=b.residual(blur, 1e-3, found.scene.astype(float), g.astype(float)))))
 """
     import json
 

@@ -33,10 +33,11 @@ from bench_boundary import centred, padded
 from variational_cases import Case, cases, score
 
 import deblur
-from deblur.blur import Blur
+from deblur import Blur
 from deblur.compare.record import THREAD_VARIABLES
-from deblur.variational import METHODS
-from deblur.variational.problem import VariationalProblem
+from deblur.methods import METHODS
+from deblur.problem import Problem
+from deblur.terms import Fit
 
 NAME, PEERS = "variational", "variational_peers"
 OURS = ("tv", "tv2", "collaborative")
@@ -187,9 +188,9 @@ def ours_of(at: int, size: int) -> dict[str, Any]:
             "seconds_given_lam": time.perf_counter() - start,
         }
     tuned = row["tv, automatic"]["lam"]
-    problem = VariationalProblem(blur, **{k: v for k, v in said.items() if k == "data"})
+    fit = Fit(said.get("data", "gaussian"))
     if "mask" in said:
-        from deblur.variational.impulses import detect
+        from deblur.denoise.impulses import detect
 
         mask = detect(g)
         clean = case.unharmed(g)
@@ -198,7 +199,7 @@ def ours_of(at: int, size: int) -> dict[str, Any]:
             "missed": int((~clean & ~mask).sum()),
             "false_alarms": int((clean & mask).sum()),
         }
-        problem = replace(problem, weights=(~mask).astype(float)[None, None])
+        fit = replace(fit, weights=(~mask).astype(float)[None, None])
     frames = g[None, None]
     for pilot, methods in (("tv", ("tv", "collaborative")), ("tv2", ("tv2",))):
         seen: dict[str, dict[float, float]] = {method: {} for method in methods}
@@ -206,14 +207,14 @@ def ours_of(at: int, size: int) -> dict[str, Any]:
         lams = list(tuned * FACTORS)
         while lams:
             lam = lams.pop(0)
-            there = replace(problem, lam=lam)
-            solution = METHODS[pilot].solve(replace(there, method=pilot), frames, solution)
+
+            def solved(method: str, start: Any, lam: float = lam) -> Any:
+                problem = Problem(blur, lam, METHODS[method].penalty, fit)
+                return METHODS[method].prepare(problem).solve(frames, start)
+
+            solution = solved(pilot, solution)
             for method in methods:
-                final = (
-                    solution
-                    if method == pilot
-                    else METHODS[method].solve(replace(there, method=method), frames, solution)
-                )
+                final = solution if method == pilot else solved(method, solution)
                 seen[method][lam] = score(truth, final.scene[0, 0][blur.crop])
             # Downwards for as long as it gets better; the walk begins above.
             if (

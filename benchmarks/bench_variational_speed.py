@@ -18,10 +18,11 @@ import _common
 import numpy as np
 
 import deblur
-from deblur.backend import asnumpy
-from deblur.blur import Blur
-from deblur.variational import METHODS, admm
-from deblur.variational.problem import VariationalProblem
+from deblur import Blur
+from deblur.device import CPU, Device, asnumpy
+from deblur.methods import METHODS
+from deblur.problem import Problem, Stop
+from deblur.solvers import admm
 
 SIZES = (256, 512, 1024)
 PSFS = {"gaussian 13, 2": deblur.psf.gaussian(13, 2.0), "camera shake 17": deblur.psf.camera_shake(17, 1)}
@@ -42,12 +43,7 @@ def main() -> None:
     """Measure, print and save."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--gpu", action="store_true", help="on CuPy arrays")
-    xp: Any = np
-    synchronize = lambda: None  # noqa: E731
-    if parser.parse_args().gpu:
-        import cupy as xp
-
-        synchronize = xp.cuda.Device().synchronize
+    device = Device.named("gpu") if parser.parse_args().gpu else CPU
     rows = []
     for side in SIZES:
         for kernel, psf in PSFS.items():
@@ -58,8 +54,8 @@ def main() -> None:
             for method, lam in LAMS.items():
                 limit = None
                 for dtype in (np.float64, np.float32):
-                    problem = VariationalProblem(blur, method, lam, dtype=np.dtype(dtype), xp=xp)
-                    frames = xp.asarray(g[None, None].astype(dtype))
+                    problem = Problem(blur, lam, method, dtype=np.dtype(dtype), device=device)
+                    frames = device.xp.asarray(g[None, None].astype(dtype))
 
                     def psnr(solution: Any, truth: np.ndarray = truth, blur: Blur = blur) -> float:
                         return deblur.metrics.psnr(
@@ -67,14 +63,14 @@ def main() -> None:
                         )
 
                     if limit is None:
-                        tight = replace(problem, rtol=admm.RTOL / 20, max_iterations=400)
-                        limit = psnr(METHODS[method].solve(tight, frames))
+                        tight = replace(problem, stop=Stop(admm.RTOL / 20, 400))
+                        limit = psnr(METHODS[method].prepare(tight).solve(frames))
                     seconds = []
                     for _ in range(REPEATS + 1):
-                        synchronize()
+                        device.synchronize()
                         start = time.perf_counter()
-                        solution = METHODS[method].solve(problem, frames)
-                        synchronize()
+                        solution = METHODS[method].prepare(problem).solve(frames)
+                        device.synchronize()
                         seconds.append(time.perf_counter() - start)
                     timing = _common.summary(seconds[1:])
                     rows.append(
@@ -93,7 +89,7 @@ def main() -> None:
                         }
                     )
                     _common.print_table(rows[-1:])
-    name = "variational_speed_gpu" if xp is not np else "variational_speed"
+    name = "variational_speed_gpu" if device != CPU else "variational_speed"
     path = _common.save(name, rows, rtol=admm.RTOL, noise=NOISE, lam=LAMS, repeats=REPEATS)
     print(f"\nwritten: {path.relative_to(_common.ROOT)}")
 

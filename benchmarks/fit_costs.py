@@ -1,7 +1,8 @@
 """Measure what an operation of every method costs here, and write deblur/costs.json.
 
-    python benchmarks/fit_costs.py          on the CPU
-    python benchmarks/fit_costs.py --gpu    on the GPU
+    python benchmarks/fit_costs.py                    on the CPU
+    python benchmarks/fit_costs.py --gpu              on the GPU
+    python benchmarks/fit_costs.py --methods tv pnp   only these; the others stay as they are stored
 
 Each method is run at a few sizes that it serves; seconds are fitted as overhead + rate x operations, by least
 squares on relative errors with no negative coefficient. `deblur.methods.choose_method` multiplies the rates with
@@ -18,12 +19,16 @@ import time
 
 import numpy as np
 from _common import ROOT, environment
+from bench_structured import blurred
 from scipy.optimize import nnls
 
 import deblur
-from deblur.blur import Blur
+from deblur import Blur
+from deblur.denoise import denoisers
+from deblur.device import CPU, Device
 from deblur.methods import METHODS
-from deblur.solvers.base import Problem, Work
+from deblur.problem import Problem, Work
+from deblur.terms import Fit
 
 TARGET = ROOT / "deblur" / "costs.json"
 DENSE = [(24, 24), (32, 40), (48, 48), (64, 64)]
@@ -32,6 +37,9 @@ MIDDLE = [(32, 32), (48, 64), (64, 64)]
 SHAKE, GAUSS, TINY = deblur.psf.camera_shake(9, 3), deblur.psf.gaussian(9, 1.5), deblur.psf.gaussian(3, 0.6)
 
 LONG_ENOUGH = 8.0  # seconds spent on one case, after which its median must do
+FRAMES = (1, 4)
+LAM = 1e-3  # but for a method that has one of its own
+DENOISER = "collaborative"  # what "pnp" takes where none is named
 
 #: method: (boundary, PSFs, image sizes)
 CASES = {
@@ -43,6 +51,10 @@ CASES = {
     "hybrid-lsqr": ("zero", [SHAKE, GAUSS], FAST[:2]),
     "banded": ("zero", [SHAKE, TINY], MIDDLE),
     "qr": ("zero", [SHAKE, TINY], MIDDLE),
+    **{name: ("unknown", [SHAKE, GAUSS], FAST[:3]) for name in ("identity", "gradient", "laplacian")},
+    **{name: ("unknown", [SHAKE, GAUSS], FAST[:2]) for name in ("tv", "tv-aniso", "tv2", "richardson-lucy")},
+    "collaborative": ("unknown", [SHAKE], MIDDLE),
+    "pnp": ("unknown", [SHAKE], MIDDLE[:1]),
 }
 
 
@@ -55,60 +67,64 @@ def fit(works: list[Work], seconds: list[float]) -> dict[str, float]:
     return dict(zip(("overhead", "setup", "solve"), (coefficients / scales).tolist(), strict=True))
 
 
-def measure(name: str, xp, repeats: int) -> dict[str, float]:
+def measure(name: str, device: Device, repeats: int) -> dict[str, float]:
+    """The rates of one method."""
+    method = METHODS[name]
     boundary, psfs, shapes = CASES.get(name, ("zero", [GAUSS], DENSE))
     works, seconds = [], []
-    rng = np.random.default_rng(0)
     for psf in psfs:
         for shape in shapes:
-            for frames in (1, 4):
-                g = xp.asarray(rng.random((frames, *shape)))
-                taken = []
-                for _ in range(repeats):
+            one = np.maximum(blurred(Blur(psf, shape, boundary)), 0)
+            for frames in FRAMES:
+                g = device.xp.asarray(np.repeat(one, frames, axis=0))
+                taken: list[float] = []
+                while len(taken) < repeats and sum(taken) <= LONG_ENOUGH:
                     problem = Problem(
-                        Blur(psf, shape, boundary), 1e-3, xp=xp
-                    )  # fresh: nothing is cached on it
+                        Blur(psf, shape, boundary),  # fresh: nothing is kept on it
+                        LAM if method.lam is None else method.lam,
+                        method.penalty,
+                        Fit(method.fit),
+                        denoiser=denoisers.get(DENOISER) if method.penalty == "denoiser" else None,
+                        device=device,
+                    )
+                    device.synchronize()
                     start = time.perf_counter()
-                    METHODS[name].prepare(problem).solve(g)
-                    synchronize(xp)
+                    method.prepare(problem).solve(g)
+                    device.synchronize()
                     taken.append(time.perf_counter() - start)
-                    if sum(taken) > LONG_ENOUGH:
-                        break
-                work = METHODS[name].work(problem)
+                work = method.work(problem)
                 works.append(dataclasses.replace(work, solve=work.solve * frames))
                 seconds.append(statistics.median(taken[1:] or taken))
     return fit(works, seconds)
 
 
-def synchronize(xp) -> None:
-    if xp is not np:
-        xp.cuda.get_current_stream().synchronize()
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--gpu", action="store_true")
+    parser.add_argument(
+        "--repeats", type=int, default=4, help="runs of each case, the first not counted; default 4"
+    )
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS), metavar="NAME")
+    parser.add_argument("--output", default=TARGET, help="default deblur/costs.json")
+    arguments = parser.parse_args()
+    device = Device.named("gpu") if arguments.gpu else CPU
+    place = "gpu" if arguments.gpu else "cpu"
+    stored = json.loads(TARGET.read_text())
+    for name in arguments.methods:
+        try:
+            row = measure(name, device, arguments.repeats)
+        except Exception as error:
+            print(f"{name:<16}not measured: {type(error).__name__}: {error}")
+            continue
+        stored["rates"][place][name] = row
+        print(f"{name:<16}" + "".join(f"{key} {value:.3g} s  " for key, value in row.items()), flush=True)
+    stored["measured"][place] = environment()
+    with open(arguments.output, "w") as f:
+        json.dump(stored, f, indent=1, sort_keys=True)
+        f.write("\n")
 
 
-parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-parser.add_argument("--gpu", action="store_true")
-parser.add_argument(
-    "--repeats", type=int, default=4, help="runs of each case, the first not counted; default 4"
-)
-parser.add_argument("--output", default=TARGET, help="default deblur/costs.json")
-arguments = parser.parse_args()
-place, xp = "cpu", np
-if arguments.gpu:
-    import cupy as xp
-
-    place = "gpu"
-stored = (
-    json.loads(TARGET.read_text()) if TARGET.exists() else {"measured": {}, "rates": {"cpu": {}, "gpu": {}}}
-)
-for name in METHODS:
-    try:
-        stored["rates"][place][name] = measure(name, xp, arguments.repeats)
-    except Exception as error:
-        print(f"{name:<14}not measured: {type(error).__name__}: {error}")
-        continue
-    row = stored["rates"][place][name]
-    print(f"{name:<14}" + "".join(f"{key} {value:.3g} s  " for key, value in row.items()), flush=True)
-stored["measured"][place] = environment()
-with open(arguments.output, "w") as f:
-    json.dump(stored, f, indent=1, sort_keys=True)
-    f.write("\n")
+if __name__ == "__main__":
+    main()

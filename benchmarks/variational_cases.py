@@ -13,8 +13,7 @@ import _common  # noqa: F401  (puts this checkout first on the path)
 import numpy as np
 from bench_lambda import PSFS, photograph
 
-from deblur import metrics
-from deblur.blur import Blur
+from deblur import Blur, metrics
 from deblur.degrade import degrade
 
 #: What each noise is to `degrade`; "8 bit" rounds to 256 levels.

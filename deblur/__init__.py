@@ -5,11 +5,12 @@ solves (HHᵀ + λI). `reconstruct` is the one call; everything it decides can b
 seen (`solve`), asked for beforehand (`choose_method`) and overridden.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from . import terminal  # noqa: F401  first, so that Ctrl-C during the other imports is met
 
 # isort: split
-from . import compare, data, image, linalg, matlab, metrics, plot, psf, regularization
-from .blur import BOUNDARIES, Blur, filter2matrix
+from . import data, image, linalg, metrics, psf, tuning
 from .degrade import degrade
 from .errors import (
     ConvergenceError,
@@ -20,17 +21,24 @@ from .errors import (
 )
 from .image import im2vector, vector2im
 from .methods import METHODS, Choice, choose_method
-from .pipeline import Deblurrer, Result, Status, reconstruct, solve
-from .regularization import LambdaChoice, choose_lambda
-from .uncertainty import PosteriorStd, posterior_std
+from .operators.blur import Blur
+from .operators.boundary import BOUNDARIES, Boundary
+from .operators.matrix import filter2matrix
+from .pipeline import Deblurrer, reconstruct, solve
+from .posterior import PosteriorStd, posterior_std
+from .result import Result, Status
+from .tuning import LambdaChoice, choose_lambda
 from .updating import QRDeblurrer
+from .version import __version__ as __version__
 
-__version__ = "0.1.0"
+if TYPE_CHECKING:
+    from . import compare, matlab, plot
 
 __all__ = [
     "BOUNDARIES",
     "METHODS",
     "Blur",
+    "Boundary",
     "Choice",
     "ConvergenceError",
     "Deblurrer",
@@ -58,7 +66,20 @@ __all__ = [
     "posterior_std",
     "psf",
     "reconstruct",
-    "regularization",
     "solve",
+    "tuning",
     "vector2im",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """The modules that not every program needs, loaded when first used."""
+    if name in ("compare", "matlab", "plot"):
+        from importlib import import_module
+
+        return import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -16,17 +16,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import __version__, demo, image, psf, terminal
-from .blur import BOUNDARIES, Blur
+from . import demo, image, psf, terminal
 from .compare import command as compare
 from .errors import ConvergenceError, NoGPUError
 from .methods import METHODS, choose_method
-from .pipeline import check_lam, solve
-from .regularization import RULES
-from .solvers.base import FORMULAS
-from .variational import METHODS as VARIATIONAL
-from .variational import RULES as TUNING_RULES
-from .variational.terms import DATA_TERMS
+from .operators.blur import Blur
+from .operators.boundary import BOUNDARIES
+from .options import PRIORS, Options, check_lam, defaults
+from .pipeline import solve
+from .problem import FORMULAS
+from .terms import FITS
+from .tuning import RULES
+from .version import __version__
 
 
 class _Given(NamedTuple):
@@ -103,8 +104,8 @@ def _parser() -> argparse.ArgumentParser:
         metavar="L",
         type=_lam,
         default="auto",
-        help=f"regularisation parameter λ: a number or a rule ({', '.join(RULES)}; for the variational methods "
-        f"{', '.join(TUNING_RULES)}); default auto, which is gcv, or the rule that is sound for the data term",
+        help=f"regularisation parameter λ: a number or a rule ({', '.join(RULES)}); default auto, which is gcv, or the "
+        "rule that is sound for the data term",
     )
     rec.add_argument(
         "--noise",
@@ -112,9 +113,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="S",
         help="standard deviation of the noise, in the unit of --bounds: 1 is white",
     )
-    rec.add_argument(
-        "--method", default="auto", choices=["auto", *METHODS, *VARIATIONAL], metavar="M", help=_method_help()
-    )
+    rec.add_argument("--method", default="auto", choices=["auto", *METHODS], metavar="M", help=_method_help())
     rec.add_argument(
         "--boundary",
         default="unknown",
@@ -131,7 +130,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     rec.add_argument(
         "--prior",
-        choices=("zero", "smooth"),
+        default="auto",
+        choices=PRIORS,
         help="draw the scene towards zero, or towards the smoothed image (default with boundary unknown)",
     )
     rec.add_argument(
@@ -142,9 +142,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     rec.add_argument(
         "--data",
-        choices=DATA_TERMS,
+        choices=FITS,
         metavar="D",
-        help=f"noise model: {', '.join(DATA_TERMS)}; default gaussian",
+        help=f"noise model: {', '.join(FITS)}; default gaussian",
     )
     rec.add_argument(
         "--bounds",
@@ -167,8 +167,8 @@ def _parser() -> argparse.ArgumentParser:
         "--bits",
         type=int,
         choices=(8, 16, 32),
-        help="bits of OUT, 32 being a float TIFF, in which white is 1; default as IN has. Integers other than 8 or "
-        "16 bits without a sign keep their unit",
+        help="bits of OUT, 32 being a float TIFF; default as IN has. In a float TIFF white is 1, "
+        "but of integers other than 8 or 16 bits without a sign it keeps the unit",
     )
     beyond = rec.add_mutually_exclusive_group()
     beyond.add_argument(
@@ -203,8 +203,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _method_help() -> str:
-    rows = [f"{m.name}: {m.summary}" for table in (METHODS, VARIATIONAL) for m in table.values()]
-    return "auto (default) or " + "; ".join(rows)
+    return "auto (default) or " + "; ".join(f"{m.name}: {m.summary}" for m in METHODS.values())
 
 
 # ---------------------------------------------------------------------------------------------
@@ -219,34 +218,31 @@ def _layout(img: np.ndarray) -> tuple[int | None, int | None]:
     return channel_axis, stack_axis
 
 
-def _variational(args: argparse.Namespace) -> bool:
-    """Whether the linear formula is not what is asked for."""
-    asked = (
-        args.mask is not None,
-        args.bounds is not None,
-        args.data not in (None, "gaussian"),
-        args.denoiser,
-    )
-    return args.method in VARIATIONAL or args.background != 0 or any(asked)
+def _options(args: argparse.Namespace) -> Options:
+    """What the command line says of the library's options: each row has its option's name."""
+    given: Any = {name: getattr(args, name) for name in defaults() if hasattr(args, name)}
+    return {name: value.value if isinstance(value, _Given) else value for name, value in given.items()}  # type: ignore[return-value]
 
 
 def _check_used(args: argparse.Namespace, bits: int) -> None:
-    """Refuse options that would do nothing."""
-    variational = _variational(args)
-    direct = args.method in METHODS and not METHODS[args.method].iterative
-    known_lam = not isinstance(args.lam, str) or (args.lam in ("gcv", "lcurve") and not variational)
+    """Refuse options that would do nothing, and that the library does not refuse itself."""
+    direct = args.method != "auto" and not METHODS[args.method].iterative
     for idle, option, why in (
         (
-            args.denoiser is not None and args.method not in ("auto", "pnp", *METHODS),
+            args.denoiser is not None and args.method not in ("auto", "pnp"),
             "--denoiser",
             f"it belongs to --method pnp, not to {args.method}",
         ),
         (
-            args.noise is not None and known_lam and args.data != "huber",
+            args.prior != "auto" and args.method != "auto" and not METHODS[args.method].linear,
+            "--prior",
+            "it belongs to the linear formula",
+        ),
+        (
+            args.noise is not None and not _looks_at_noise(args),
             "--noise",
             f"--lam {args.lam} does not look at it",
         ),
-        (args.prior is not None and variational, "--prior", "it belongs to the linear formula"),
         (args.rtol is not None and direct, "--rtol", f"{args.method} does not iterate"),
         (args.max_iterations is not None and direct, "--max-iterations", f"{args.method} does not iterate"),
         (args.clip and bits == 32, "--clip", "a float TIFF holds every number"),
@@ -254,6 +250,15 @@ def _check_used(args: argparse.Namespace, bits: int) -> None:
     ):
         if idle:
             raise ValueError(f"{option} does nothing here: {why}; leave it out")
+
+
+def _looks_at_noise(args: argparse.Namespace) -> bool:
+    if args.data == "huber":
+        return True
+    linear = args.method == "auto" or METHODS[args.method].linear
+    if args.lam == "auto":
+        return not linear or any((args.mask, args.bounds, args.background, args.denoiser, args.data))
+    return isinstance(args.lam, str) and (RULES[args.lam].noise or not linear)
 
 
 def _check_is_psf(given: _Given, source: str, picture: np.ndarray) -> None:
@@ -278,29 +283,10 @@ def _reconstruct(args: argparse.Namespace) -> int:
     _check_used(args, bits)
     _check_is_psf(args.psf, args.input, raw)
     channel_axis, stack_axis = _layout(raw)
-    prior = args.prior or "auto"
-    if args.prior is None and args.boundary == "unknown" and not _variational(args):
-        prior = "smooth"
     with terminal.progress("deblur", not args.quiet) as callback:
+        options: Options = {**_options(args), "callback": callback}
         result = solve(
-            raw,
-            args.psf.value,
-            args.lam,
-            method=args.method,
-            boundary=args.boundary,
-            formula=args.formula,
-            prior=prior,
-            noise=args.noise,
-            rtol=args.rtol,
-            max_iterations=args.max_iterations,
-            callback=callback,
-            mask=args.mask and args.mask.value,
-            data=args.data,
-            bounds=args.bounds,
-            background=args.background,
-            denoiser=args.denoiser,
-            channel_axis=channel_axis,
-            stack_axis=stack_axis,
+            raw, args.psf.value, args.lam, channel_axis=channel_axis, stack_axis=stack_axis, **options
         )
     picture, remark = image.fit_to_levels(
         args.output, result.image, raw, bits, clip=args.clip, rescale=args.rescale

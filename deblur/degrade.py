@@ -6,9 +6,10 @@ import math
 
 import numpy as np
 
-from .backend import Array, asnumpy, check_finite, float_dtype, get_xp
-from .blur import Blur
+from .device import Array, asnumpy, check_finite, float_dtype, get_xp
 from .image import as_float
+from .operators.blur import Blur
+from .operators.boundary import get_boundary
 
 #: The kinds of noise, and what `level` means for each.
 NOISES = {
@@ -47,7 +48,7 @@ def degrade(
         become 0 or 1, each as likely. ``"poisson"``: the mean number of
         photons counted where the blurred image is 1; fewer is noisier.
     boundary : {"zero", "periodic", "reflect", "antireflect", "unknown"}
-        How the scene goes on outside `image` (see `deblur.blur`). With
+        How the scene goes on outside `image` (see `deblur.operators.matrix`). With
         ``"unknown"`` nothing is assumed: the result is the smaller frame that
         the PSF can fill from `image` alone, the 'valid' convolution, which is
         what a camera records of a larger scene.
@@ -130,14 +131,15 @@ def _check_noise(noise: float | str, level: float | None) -> tuple[str, float]:
 
 def _blur(scene: Array, psf: Array, boundary: str, origin: tuple[int, int] | None) -> Array:
     shape = scene.shape[-2:]
-    if boundary == "unknown" and psf.ndim == 2:
-        shape = tuple(n - m + 1 for n, m in zip(shape, psf.shape, strict=True))
+    edge = get_boundary(boundary)
+    if edge.open and psf.ndim == 2:
+        shape = tuple(n - edge.extra(m) for n, m in zip(shape, psf.shape, strict=True))
         if min(shape) < 1:
             raise ValueError(
                 f"the PSF {psf.shape} is larger than the image {scene.shape[-2:]}, so it reaches beyond it "
                 "everywhere; crop the PSF or use a larger image"
             )
-    return Blur(psf, shape, boundary, origin=origin).forward(scene)
+    return Blur(psf, shape, edge, origin=origin).forward(scene)
 
 
 def _add_noise(image: Array, kind: str, amount: float, rng: np.random.Generator) -> Array:

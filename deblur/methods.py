@@ -1,8 +1,9 @@
 """The table of methods, and the choice among them.
 
 `METHODS` is the one list of what deblur can solve with: the tests, the
-command line and the printed tables iterate over it. `choose_method` is what
-``method="auto"`` does, open to anyone who wants to see it.
+command line, the comparison and the printed tables iterate over it.
+`choose_method` is what ``method="auto"`` does, open to anyone who wants to see
+it. A new method is one file below `deblur.solvers` and one row here.
 """
 
 from __future__ import annotations
@@ -12,15 +13,15 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from .backend import format_bytes, free_memory
-from .blur import Blur
+from .device import CPU, Device, format_bytes, free_memory
 from .errors import MethodError
-from .solvers.base import FORMULAS, Factor, Problem, Work
+from .operators.blur import Blur
+from .operators.operator import Operator
+from .problem import FORMULAS, Factor, Problem, Work
 
 
 @dataclass(frozen=True)
@@ -35,10 +36,21 @@ class Method:
     module : str
         Where it is implemented, below `deblur.solvers`.
     attribute : str
-        The object in that module that offers `refuses`, `work` and `prepare`;
-        empty for the module itself.
+        The object in that module that offers `refuses`, `work` and `prepare`; empty for the module itself.
     iterative : bool
         Whether it stops at a tolerance.
+    linear : bool
+        It inverts the linear formula: least squares with ‖f‖² and nothing else.
+    stationary : bool
+        It needs a blur by one PSF.
+    automatic : bool
+        ``method="auto"`` may take it.
+    penalty : str
+        R∘L, see `deblur.problem`.
+    fit : str
+        The data term where none is named.
+    lam : float or None
+        λ where none is given; None leaves it to a rule.
     """
 
     name: str
@@ -46,13 +58,36 @@ class Method:
     module: str
     attribute: str = ""
     iterative: bool = False
+    linear: bool = False
+    stationary: bool = False
+    automatic: bool = False
+    penalty: str = "identity"
+    fit: str = "gaussian"
+    lam: float | None = None
 
     @property
     def _solver(self) -> Any:
         return _solver(self.module, self.attribute)
 
     def refuses(self, problem: Problem) -> str | None:
-        """None if the method serves the problem exactly, else the reason in words."""
+        """None if the method serves the problem, else the reason in words."""
+        operator = problem.operator
+        if self.linear and problem.asked:
+            return f"it inverts the linear formula, which has no place for {' and '.join(problem.asked)}"
+        if problem.penalty != self.penalty:
+            return f"its penalty is {self.penalty!r}, not {problem.penalty!r}"
+        if problem.formula == "hht":
+            if not self.linear:
+                return 'formula "hht" belongs to the linear formula'
+            if operator.scene_shape != operator.image_shape:
+                return (
+                    f'formula "hht" multiplies (HHᵀ + λI)⁻¹ with Hᵀ, and with boundary {str(operator.boundary)!r} H is '
+                    'wide so that their sizes differ; use formula="tikhonov"'
+                )
+        if problem.inverse and not self.linear:
+            return "inverse belongs to the linear formula"
+        if self.stationary and operator.stationary is None:
+            return "it needs one PSF for the whole picture, and this operator has none"
         return self._solver.refuses(problem)
 
     def work(self, problem: Problem) -> Work:
@@ -70,23 +105,89 @@ def _solver(module: str, attribute: str) -> Any:
     return loaded.Dense(attribute) if module == "dense" else loaded
 
 
+def _linear(name: str, summary: str, module: str, attribute: str = "", **more: Any) -> Method:
+    return Method(
+        name, summary, module, attribute, linear=True, automatic=True, **{"stationary": True, **more}
+    )
+
+
 METHODS: dict[str, Method] = {
     m.name: m
     for m in (
-        Method("fft", "one division in frequency; periodic boundary", "fourier"),
-        Method("dct", "one division after a cosine transform; reflect boundary", "cosine"),
-        Method("dst", "sine transform; zero boundary with a 3 x 3 PSF, or antireflect", "sine"),
-        Method("kronecker", "two small decompositions; separable PSF, any boundary", "kronecker"),
-        Method(
-            "pcg", "preconditioned Krylov iteration with FFT products; any PSF and boundary", "pcg", "", True
+        _linear("fft", "one division in frequency; periodic boundary", "fourier"),
+        _linear("dct", "one division after a cosine transform; reflect boundary", "cosine"),
+        _linear("dst", "sine transform; zero boundary with a 3 x 3 PSF, or antireflect", "sine"),
+        _linear("kronecker", "two small decompositions; separable PSF, any boundary", "kronecker"),
+        _linear(
+            "pcg",
+            "preconditioned Krylov iteration with FFT products; any PSF and boundary",
+            "pcg",
+            iterative=True,
         ),
-        Method("hybrid-lsqr", "Golub-Kahan bidiagonalisation; any PSF and boundary", "hybrid_lsqr", "", True),
-        Method("banded", "banded Cholesky; small images, or λ too small to iterate", "banded"),
-        Method("cholesky", "dense Cholesky of HHᵀ + λI", "dense", "cholesky"),
-        Method("gauss-jordan", "dense Gauss-Jordan elimination of HHᵀ + λI", "dense", "gauss-jordan"),
-        Method("gauss-seidel", "accelerated sweeps over dense HHᵀ + λI", "dense", "gauss-seidel", True),
-        Method("lu", "SciPy's general dense solver, the yardstick", "dense", "lu"),
-        Method("qr", "Householder least squares on [H; √λ I]", "qr"),
+        _linear(
+            "hybrid-lsqr",
+            "Golub-Kahan bidiagonalisation; any PSF and boundary",
+            "hybrid_lsqr",
+            iterative=True,
+            stationary=False,
+        ),
+        _linear("banded", "banded Cholesky; small images, or λ too small to iterate", "banded"),
+        _linear("cholesky", "dense Cholesky of HHᵀ + λI", "dense", "cholesky"),
+        _linear("gauss-jordan", "dense Gauss-Jordan elimination of HHᵀ + λI", "dense", "gauss-jordan"),
+        _linear(
+            "gauss-seidel", "accelerated sweeps over dense HHᵀ + λI", "dense", "gauss-seidel", iterative=True
+        ),
+        _linear("lu", "SciPy's general dense solver, the yardstick", "dense", "lu"),
+        _linear("qr", "Householder least squares on [H; √λ I]", "qr"),
+        Method("identity", "λ/2 ‖f‖², with weights, bounds or a noise model", "quadratic", iterative=True),
+        Method(
+            "gradient",
+            "λ/2 ‖∇f‖², smooth; the default with a mask or weights",
+            "quadratic",
+            iterative=True,
+            automatic=True,
+            penalty="gradient",
+        ),
+        Method("laplacian", "λ/2 ‖∇²f‖², smoother still", "quadratic", iterative=True, penalty="laplacian"),
+        Method(
+            "tv",
+            "λ Σ|∇f|, total variation: keeps edges; colours share theirs",
+            "admm",
+            iterative=True,
+            penalty="tv",
+        ),
+        Method(
+            "tv-aniso",
+            "λ Σ|∂₁f| + |∂₂f|, total variation along the axes",
+            "admm",
+            iterative=True,
+            penalty="tv-aniso",
+        ),
+        Method("tv2", "λ Σ(|∇f| + |∇²f|), edges without staircases", "admm", iterative=True, penalty="tv2"),
+        Method(
+            "collaborative",
+            "tv, then groups of similar patches: the best pictures, for longer",
+            "collaborative",
+            iterative=True,
+            penalty="patches",
+        ),
+        Method(
+            "pnp",
+            "any denoiser as the prior (plug and play)",
+            "plug_and_play",
+            iterative=True,
+            automatic=True,
+            penalty="denoiser",
+        ),
+        Method(
+            "richardson-lucy",
+            "multiplicative steps for photon counts",
+            "richardson_lucy",
+            iterative=True,
+            penalty="tv",
+            fit="poisson",
+            lam=0.0,
+        ),
     )
 }
 
@@ -141,7 +242,7 @@ def predicted_seconds(name: str, work: Work, problem: Problem) -> float:
 
     The rates are figures of one machine. They rank methods; they are no promise.
     """
-    place = "cpu" if problem.xp is np else "gpu"
+    place = "cpu" if problem.device.gpu is None else "gpu"
     rate = _rates()[place].get(name) or _rates()["cpu"][name]
     # float32 halves the bytes and doubles the lanes of a vector unit.
     speed = 0.5 if problem.dtype == np.float32 else 1.0
@@ -150,21 +251,32 @@ def predicted_seconds(name: str, work: Work, problem: Problem) -> float:
     )
 
 
+def named(method: str, problem: Problem, reason: str = "as asked for") -> Choice:
+    """The choice of a method asked for by name, or MethodError if it cannot serve."""
+    refusal = METHODS[method].refuses(problem)
+    if refusal is not None:
+        raise MethodError(f"method {method!r} cannot serve here: {refusal}")
+    return Choice(method, reason)
+
+
 def choose(problem: Problem, memory: int | None = None) -> Choice:
-    """`choose_method` for a problem already put together."""
+    """`choose_method` for a problem already put together: among the rows that have its penalty."""
     free = free_memory(problem.xp) if memory is None else memory
     seconds: dict[str, float] = {}
     refused: dict[str, str] = {}
-    for name, method in METHODS.items():
+    rows = [m for m in METHODS.values() if m.automatic and m.penalty == problem.penalty]
+    for method in rows:
         reason = method.refuses(problem)
-        if reason is None:
+        if reason is None and len(rows) > 1:
             work = method.work(problem)
             if work.bytes > free:
                 reason = f"it takes {format_bytes(work.bytes)} and {format_bytes(free)} are free"
             else:
-                seconds[name] = predicted_seconds(name, work, problem)
+                seconds[method.name] = predicted_seconds(method.name, work, problem)
+        elif reason is None:
+            return Choice(method.name, f"the method for the penalty {problem.penalty!r}")
         if reason is not None:
-            refused[name] = reason
+            refused[method.name] = reason
     if not seconds:
         raise MethodError(
             "no method can serve this problem: "
@@ -172,22 +284,25 @@ def choose(problem: Problem, memory: int | None = None) -> Choice:
         )
     seconds = dict(sorted(seconds.items(), key=lambda item: item[1]))
     best, *others = seconds
-    blur = problem.blur
+    operator = problem.operator
     reason = (
-        f"the cheapest exact method for a {blur.image_shape[0]} x {blur.image_shape[1]} image with boundary "
-        f"{blur.boundary!r}, {_psf_in_words(blur)}, λ = {problem.lam:g} and {problem.dtype.name}: "
-        f"predicted {_seconds_in_words(seconds[best])}"
+        f"the cheapest exact method for a {' x '.join(map(str, operator.image_shape))} image with boundary "
+        f"{str(operator.boundary)!r}, {_psf_in_words(operator)}, λ = {problem.lam:g} and {problem.dtype.name}: "
+        f"predicted {seconds_in_words(seconds[best])}"
     )
     if others:
-        reason += f"; next would be {others[0]} with {_seconds_in_words(seconds[others[0]])}"
+        reason += f"; next would be {others[0]} with {seconds_in_words(seconds[others[0]])}"
     return Choice(best, reason, seconds, refused)
 
 
-def _seconds_in_words(s: float) -> str:
+def seconds_in_words(s: float) -> str:
     return f"{s:.2g} s" if s >= 1 else f"{s * 1e3:.2g} ms"
 
 
-def _psf_in_words(blur: Blur) -> str:
+def _psf_in_words(operator: Operator) -> str:
+    blur = operator.stationary
+    if blur is None:
+        return "a PSF that varies"
     m, n = blur.psf.shape
     kind = "a separable" if blur.factors is not None else "a non-separable"
     symmetry = "point-symmetric" if blur.point_symmetric else "asymmetric"
@@ -201,12 +316,12 @@ def choose_method(
     formula: str = "tikhonov",
     dtype: Any = np.float64,
     frames: int = 1,
-    xp: ModuleType = np,
+    device: str | int | Device = CPU,
     memory: int | None = None,
 ) -> Choice:
     """Which method ``method="auto"`` would take, and why.
 
-    It asks every row of `METHODS` whether it serves the problem exactly,
+    It asks every linear row of `METHODS` whether it serves the problem exactly,
     counts the operations and bytes of those that do, and takes the one with
     the smallest predicted time. Nothing is computed.
 
@@ -221,8 +336,8 @@ def choose_method(
         float32 or float64.
     frames : int
         Images to be solved for together.
-    xp : module
-        numpy (default) or cupy.
+    device : str, int or Device
+        "cpu" (default), "gpu" or a GPU's number.
     memory : int, optional
         Bytes that may be used; by default what is free.
 
@@ -244,5 +359,12 @@ def choose_method(
     >>> deblur.choose_method(blur, 1e-3).method
     'fft'
     """
-    problem = Problem(blur, lam, check_formula(formula), np.dtype(dtype), xp, frames)
+    problem = Problem(
+        blur,
+        lam,
+        formula=check_formula(formula),
+        dtype=np.dtype(dtype),
+        device=Device.named(device),
+        frames=frames,
+    )
     return choose(problem, memory)

@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from .backend import Array, asnumpy, check_finite, get_xp
+from .device import Array, asnumpy, check_finite, get_xp
 from .image import as_float
 
 

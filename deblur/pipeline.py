@@ -1,301 +1,64 @@
-"""The one call: check, choose, solve, judge.
+"""The road: frames, options, problem, method, λ, solve, judge, result.
 
 `reconstruct` gives the image, `solve` the image with everything that was
-decided and measured on the way, `Deblurrer` keeps the factorisation for many
-images.
+decided and measured on the way, `Deblurrer` keeps what does not depend on the
+image for many of them.
 """
 
 from __future__ import annotations
 
-import enum
+import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
-from .backend import Array, check_finite, get_xp
-from .blur import Blur
-from .errors import ConvergenceError, MethodError
-from .image import as_float
-from .methods import METHODS, Choice, check_formula, check_method, choose
-from .regularization import RULES, choose_lambda, estimate_noise, prior_scene
-from .solvers.base import Factor, Info, Problem
-from .variational import METHODS as VARIATIONAL
-from .variational import RULES as TUNING_RULES
-from .variational import quadratic
-from .variational.problem import Denoiser, History, Solution, VariationalProblem, objective
-from .variational.request import DEFAULT_DENOISER, HUBER, Request, check_counts, frame_weights
-
-PRIORS = ("auto", "zero", "smooth")
-
-
-class Status(enum.Enum):
-    """How a solve ended. The value says it to the user, with what to try."""
-
-    SOLVED = "solved directly"
-    CONVERGED = "converged to the tolerance asked for"
-    NOT_CONVERGED = (
-        "did not converge: use a larger λ or more iterations (max_iterations), "
-        'or for the linear formula a direct method (method="kronecker", "banded" or "cholesky")'
-    )
-    INACCURATE = (
-        "the measured residual is too large for the image to be trusted: the matrix is too ill conditioned "
-        "for this dtype; use a larger λ, or float64 images"
-    )
-
-    @property
-    def ok(self) -> bool:
-        """Whether the image solves the problem that was posed."""
-        return self in (Status.SOLVED, Status.CONVERGED)
+from .device import CPU, Array, Device
+from .errors import ConvergenceError, InsufficientMemoryError, SingularMatrixError
+from .frames import Frames
+from .judge import judge
+from .methods import METHODS, Choice, choose, named
+from .operators.operator import Operator
+from .options import Options, Request, checked, takes_options
+from .problem import Factor, Problem, Solution
+from .result import Result, build
+from .solvers.start import prior_scene
+from .tuning import LambdaChoice
+from .tuning import choose as tune
 
 
 @dataclass(frozen=True)
-class Result:
-    """A restored image and everything that was decided and measured on the way.
+class _Prepared:
+    """What is kept between images. Never changed, only replaced, so that threads see all of it or nothing."""
 
-    Attributes
-    ----------
-    image : array
-        The restored image, shaped like the input.
-    method : str
-        The method that solved it.
-    reason : str
-        Why that method.
-    status : Status
-        How the solve ended; ``status.ok`` and ``status.value`` (in words).
-    residual : float
-        ‖b − A f‖ / ‖b‖ of the system solved, measured afterwards by this module with `Blur` and not by
-        the method: (HᵀH + λI) f = Hᵀ g for "tikhonov", (HHᵀ + λI) f = Hᵀ g for "hht", the normal equations
-        for a quadratic penalty. Where the minimiser solves no linear system: the larger of the iteration's
-        last relative primal and dual residuals, and `objective` is what is measured.
-    misfit : float
-        ‖H f − g‖ / ‖g‖: how well the restored scene, blurred again, explains the data (those not hidden).
-    iterations : int
-        0 for a direct method.
-    seconds : float
-        Wall time of set-up, solve and judging together.
-    setup_seconds : float
-        The part of it that a `Deblurrer` spends once.
-    lam : float
-        The λ used.
-    lam_reason : str
-        Where λ came from.
-    lambda_choice : LambdaChoice or None
-        The whole curve, if λ was chosen automatically.
-    note : str
-        What the solver remarked, if anything.
-    blur : Blur
-        The linear map that was inverted.
-    formula : str
-        "tikhonov" or "hht"; "variational" for the methods of `deblur.variational`.
-    prior : str
-        What the scene was drawn towards: "zero" or "smooth"; "variational" likewise.
-    residual_image : array
-        g − H f, shaped like the input image (cropped by nothing: it has g's size).
-    objective : float or None
-        D(W; H f + b, g) + λ R(L f) of a variational method, measured here with `Blur`; NaN for a prior without
-        a value (a denoiser). None for the linear formula, as all that follows.
-    problem : VariationalProblem or None
-        What was minimised: data term, weights, bounds and so on.
-    history : History or None
-        Objective, primal and dual residual at each iteration.
-    mask : array of bool or None
-        The pixels that were hidden, given or detected, shaped like the input image.
-    why : str
-        Why the iteration stopped.
-    """
-
-    image: Array
-    method: str
-    reason: str
-    status: Status
-    residual: float
-    misfit: float
-    iterations: int
-    seconds: float
-    setup_seconds: float
-    lam: float
+    problem: Problem
+    choice: Choice
     lam_reason: str
-    lambda_choice: Any
-    note: str
-    blur: Blur
-    formula: str
-    prior: str
-    residual_image: Array
-    objective: float | None = None
-    problem: VariationalProblem | None = None
-    history: History | None = None
-    mask: Array | None = None
-    why: str = ""
-
-    @property
-    def primal_residual(self) -> float | None:
-        """The iteration's last relative primal residual."""
-        return None if self.history is None else float(self.history.primal[-1])
-
-    @property
-    def dual_residual(self) -> float | None:
-        """The iteration's last relative dual residual."""
-        return None if self.history is None else float(self.history.dual[-1])
-
-    def __str__(self) -> str:
-        lines = [
-            f"method      {self.method}: {self.reason}",
-            f"lambda      {self.lam:.4g}: {self.lam_reason}",
-            f"boundary    {self.blur.boundary}; {self._prior_in_words()}",
-            f"status      {self.status.name.lower()}: {self.status.value}",
-            f"residual    {self.residual:.2e} (measured), misfit {self.misfit:.3e}",
-            f"iterations  {self.iterations}",
-            f"seconds     {self.seconds:.3g} (of which set-up {self.setup_seconds:.3g})",
-        ]
-        if self.objective is not None:
-            lines.insert(4, f"objective   {self.objective:.6g} (measured); stopped because {self.why}")
-        if self.mask is not None:
-            share = 100 * float(self.mask.mean())
-            lines.insert(3, f"hidden      {int(self.mask.sum())} pixels ({share:.2g} %)")
-        if self.note:
-            lines.append(f"note        {self.note}")
-        return "\n".join(lines)
-
-    def _prior_in_words(self) -> str:
-        if self.problem is None:
-            return f"regularised towards {_PRIOR_IN_WORDS[self.prior]}"
-        words = f"{VARIATIONAL[self.method].summary}; data term {self.problem.data}"
-        if self.problem.bounds is not None:
-            words += " with {:g} ≤ f ≤ {:g}".format(*self.problem.bounds)
-        return words
-
-    def __repr__(self) -> str:
-        return (
-            f"Result(image {self.image.shape} {self.image.dtype}, method={self.method!r}, "
-            f"status={self.status.name}, residual={self.residual:.2e}, lam={self.lam:.4g})"
-        )
+    lambda_choice: LambdaChoice | None
+    factor: Factor
 
 
-_PRIOR_IN_WORDS = {"zero": "zero, by λ‖f‖²", "smooth": "the smoothed image f̄, by λ‖f − f̄‖²"}
+@dataclass(frozen=True)
+class _Image:
+    """One image on the road: its frames, the data that are solved for, what the scene is drawn towards, the mask."""
+
+    frames: Frames
+    g: Array
+    problem: Problem
+    data: Array
+    prior: Array | None
+    mask: Array | None
+    start: float
 
 
-# ---------------------------------------------------------------------------------------------
-# Input
-# ---------------------------------------------------------------------------------------------
-
-
-def check_lam(lam: Any) -> float | str:
-    """λ as a finite number >= 0, "auto" or the name of a rule; anything else is an error."""
-    if isinstance(lam, str):
-        if lam not in ("auto", *RULES, *TUNING_RULES):
-            raise ValueError(
-                f"unknown rule {lam!r} for λ; give a number >= 0, 'auto', for the linear formula one of "
-                f"{', '.join(RULES)}, for the variational methods one of {', '.join(TUNING_RULES)}"
-            )
-        return lam
-    try:
-        value = float(lam)
-    except (TypeError, ValueError):
-        raise TypeError(f"λ must be a number or one of the rules {', '.join(RULES)}, not {lam!r}") from None
-    if not (np.isfinite(value) and value >= 0):
-        raise ValueError(f"λ must be finite and not negative, not {lam!r}")
-    return value
-
-
-def _axis(axis: int, ndim: int, name: str) -> int:
-    if not -ndim <= axis < ndim:
-        raise ValueError(f"{name} = {axis} is no axis of an image with {ndim} dimensions")
-    return axis % ndim
-
-
-class _Frames:
-    """An image taken apart into a stack of grey frames (k, M, N), and the way back."""
-
-    def __init__(self, img: Any, channel_axis: int | None, stack_axis: int | None, mask: Any = None) -> None:
-        xp = get_xp(img)
-        img = xp.asarray(img)
-        if img.size == 0:
-            raise ValueError(f"the image is empty (shape {img.shape})")
-        named = [
-            _axis(axis, img.ndim, name)
-            for axis, name in ((channel_axis, "channel_axis"), (stack_axis, "stack_axis"))
-            if axis is not None
-        ]
-        if len(set(named)) != len(named):
-            raise ValueError("channel_axis and stack_axis name the same axis")
-        if img.ndim - len(named) != 2:
-            hint = (
-                "for colour name the axis of the channels (channel_axis=-1), for a stack of frames the axis "
-                "they are counted along (stack_axis=0)"
-            )
-            raise ValueError(
-                f"the image has shape {img.shape}; with {len(named)} axis named there must be two left, rows "
-                f"and columns: {hint}"
-            )
-        image = as_float(img)
-        self._shape, self._moved = img.shape, named
-        self._coloured, self._stacked = channel_axis is not None, stack_axis is not None
-        if mask is not None and not isinstance(mask, str):
-            # A dead pixel may hold anything: what is hidden is not even looked at.
-            image = xp.where(self._like_image(xp.asarray(mask), "mask"), image.dtype.type(0), image)
-        check_finite(image, "the image")
-        front = xp.moveaxis(image, named, range(len(named)))
-        self._lead = front.shape[: len(named)]
-        self.stack = xp.ascontiguousarray(front.reshape(-1, *front.shape[-2:]))
-
-    def _like_image(self, part: Array, name: str) -> Array:
-        """`part`, of the image's shape or of its rows and columns alone, as it broadcasts to the image."""
-        rows, cols = self._rows_cols()
-        if part.shape == (rows, cols):
-            xp = get_xp(part)
-            for axis in sorted(self._moved):
-                part = xp.expand_dims(part, axis)
-        elif part.shape != self._shape:
-            raise ValueError(
-                f"{name} has shape {part.shape}; it must be that of the image, {self._shape}, or its rows and "
-                f"columns, {(rows, cols)}"
-            )
-        return part
-
-    def _rows_cols(self) -> tuple[int, int]:
-        rows, cols = (n for axis, n in enumerate(self._shape) if axis not in self._moved)
-        return rows, cols
-
-    def grid(self) -> Array:
-        """The frames as (k, c, M, N): k frames of c colours."""
-        return self._as_grid(self.stack.reshape(*self._lead, *self.stack.shape[1:]))
-
-    def _as_grid(self, front: Array) -> Array:
-        xp = get_xp(front)
-        if self._coloured and self._stacked:
-            return xp.ascontiguousarray(front.swapaxes(0, 1))
-        if self._coloured:
-            return front[None]
-        return front[:, None] if self._stacked else front[None, None]
-
-    def spread(self, part: Array, name: str) -> Array:
-        """An array of the image's shape, or of its rows and columns, as it broadcasts to `grid`."""
-        xp = get_xp(part)
-        part = self._like_image(part, name)
-        return self._as_grid(xp.moveaxis(part, self._moved, range(len(self._moved))))
-
-    def from_grid(self, grid: Array) -> Array:
-        """The way back from `grid`, to the image's own shape."""
-        if self._coloured and self._stacked:
-            grid = grid.swapaxes(0, 1)
-        return self.restore(grid.reshape(-1, *grid.shape[-2:]))
-
-    def restore(self, stack: Array) -> Array:
-        xp = get_xp(stack)
-        front = stack.reshape(*self._lead, *stack.shape[-2:])
-        return xp.ascontiguousarray(xp.moveaxis(front, range(len(self._moved)), self._moved))
-
-
-# ---------------------------------------------------------------------------------------------
-# The calls
-# ---------------------------------------------------------------------------------------------
-
-
+@takes_options
 class Deblurrer:
     """A deblurring problem without the image: set up once, used on many frames.
+
+    The method, λ where a rule chooses it, and all that they need (factors, spectra, the domain of an iteration) are
+    made for the first image and kept. Several threads may use one Deblurrer, and it pickles. `tune` chooses λ from an
+    image of your choice, where it must not depend on which one comes first.
 
     Parameters
     ----------
@@ -306,38 +69,14 @@ class Deblurrer:
     lam : float or str
         As for `reconstruct`. A rule chooses it from the first image; it is
         kept for the images after it.
-    method : str
-        ``"auto"`` or a name in `METHODS` or `deblur.variational.METHODS`.
-    boundary : {"zero", "periodic", "reflect", "antireflect", "unknown"}
-        How the scene goes on beyond the frame; see `deblur.blur`.
-    formula : {"tikhonov", "hht"}
-        f = Hᵀ(HHᵀ + λI)⁻¹ g, the regularised least-squares solution, or
-        f = (HHᵀ + λI)⁻¹Hᵀ g as the thesis writes it. They are the same image
-        only if HHᵀ = HᵀH, as for a point-symmetric PSF with a zero boundary.
-    prior : {"auto", "zero", "smooth"}
-        What λ draws the scene towards: ``"zero"`` is the formula as written,
-        λ‖f‖²; ``"smooth"`` puts λ‖f − f̄‖² in its place, with f̄ the smoothed
-        image (`deblur.regularization.prior_scene`), which keeps a photograph
-        from going dark beyond its frame and ringing there. ``"auto"`` is
-        ``"smooth"`` where both are left to deblur, the boundary
-        (``"unknown"``) and λ (a rule), and ``"zero"`` otherwise.
     dtype : dtype
         float64 or float32: what is computed in.
-    origin : (int, int), optional
-        Index of the PSF's centre; ``((m - 1) // 2, (n - 1) // 2)`` by default.
-    noise : float, optional
-        Standard deviation of the noise, for the rules that need it; estimated
-        from the image if not given.
-    rtol, max_iterations : optional
-        When an iterative method stops; its own defaults if not given.
-    inverse : bool
-        Form (HHᵀ + λI)⁻¹ and multiply by it, with the methods that can.
-    callback : callable, optional
-        Called with (iterations so far, relative residual) as an iterative method goes on.
-    mask, weights, bounds, data, background, delta, denoiser : optional
-        As for `reconstruct`; with ``mask="auto"`` each image gets its own.
-    gpu : bool
-        True if the images will be CuPy arrays.
+    gpu : bool or int
+        True if the images will be CuPy arrays on the current GPU; a number names the GPU.
+    warm_start : bool
+        Begin each solve where the last image's ended. That saves iterations where frames are alike, and makes an
+        answer depend, within the tolerance, on the images before it.
+    {options}
 
     Attributes
     ----------
@@ -361,122 +100,67 @@ class Deblurrer:
         shape: tuple[int, int],
         lam: float | str = "auto",
         *,
-        method: str = "auto",
-        boundary: str = "zero",
-        formula: str = "tikhonov",
-        prior: str = "auto",
         dtype: Any = np.float64,
-        origin: tuple[int, int] | None = None,
-        noise: float | None = None,
-        rtol: float | None = None,
-        max_iterations: int | None = None,
-        inverse: bool = False,
-        callback: Callable[[int, float], None] | None = None,
-        mask: Array | str | None = None,
-        weights: Array | None = None,
-        bounds: tuple[float, float] | str | None = None,
-        data: str | None = None,
-        background: float = 0.0,
-        delta: float | None = None,
-        denoiser: Denoiser | str | None = None,
-        gpu: bool = False,
+        gpu: bool | int = False,
+        warm_start: bool = False,
+        **options: Unpack[Options],
     ) -> None:
-        lam = check_lam(lam)
-        self._method = method if method in VARIATIONAL else check_method(method)
-        self.formula = check_formula(formula)
-        if prior not in PRIORS:
-            raise ValueError(f"unknown prior {prior!r}; choose one of {', '.join(PRIORS)}")
-        self._request = Request.checked(
-            mask=mask,
-            weights=weights,
-            bounds=bounds,
-            data=data,
-            background=background,
-            delta=delta,
-            denoiser=denoiser,
+        device = CPU if gpu is False else Device.named("gpu" if gpu is True else gpu)
+        self._begin(checked(psf, shape, lam, options, dtype=dtype, device=device, reuse=True), warm_start)
+
+    @classmethod
+    def _of(cls, request: Request) -> Deblurrer:
+        self = cls.__new__(cls)
+        self._begin(request, False)
+        return self
+
+    def _begin(self, request: Request, warm_start: bool) -> None:
+        self._request, self._warm = request, warm_start
+        self._prepared: _Prepared | None = None
+        self._last: Solution | None = None
+        self._lock = threading.Lock()
+        # A method that cannot serve says so before the first image. What a rule would choose is above zero.
+        problem = request.problem
+        self._first_choice = self._chosen(
+            problem if not isinstance(request.lam, str) else replace(problem, lam=1.0)
         )
-        self._variational = self._request.choose(method)
-        if method == "pnp" and denoiser is None:
-            self._request = replace(self._request, denoiser=Request.default_denoiser())
-            self._variational = (
-                method,
-                f"as asked for; with the denoiser {DEFAULT_DENOISER!r}, as none was named",
-            )
-        self.lam = _rule_for(lam, self._variational)
-        if self._variational is not None:
-            for given, name in (
-                (formula != "tikhonov", "formula"),
-                (prior == "smooth", "prior"),
-                (inverse, "inverse"),
-            ):
-                if given:
-                    raise MethodError(
-                        f"method {self._variational[0]!r} cannot serve here: {name} belongs to the linear formula"
-                    )
-        automatic = boundary == "unknown" and isinstance(self.lam, str)
-        self.prior = prior if prior != "auto" else "smooth" if automatic else "zero"
-        self.dtype = np.dtype(dtype)
-        if self.dtype not in (np.float32, np.float64):
-            raise TypeError(f"dtype must be float32 or float64, not {self.dtype}")
-        if noise is not None and not (np.isfinite(noise) and noise >= 0):
-            raise ValueError(f"noise must be a standard deviation >= 0, not {noise!r}")
-        if rtol is not None and not 0 < rtol < 1:
-            raise ValueError(f"rtol must lie between 0 and 1, not {rtol!r}")
-        if max_iterations is not None and (int(max_iterations) != max_iterations or max_iterations < 1):
-            raise ValueError(f"max_iterations must be a positive whole number, not {max_iterations!r}")
-        self.blur = Blur(psf, shape, boundary, origin=origin)
-        if isinstance(self.lam, str) and formula == "hht" and not self.blur.normal:
-            raise ValueError(
-                f"the rule {lam!r} chooses λ for the least-squares formula; with formula='hht' and a blur "
-                "for which HHᵀ and HᵀH differ, give λ as a number"
-            )
-        self._noise = noise
-        self._xp = _cupy() if gpu else np
-        self._template = Problem(
-            self.blur,
-            0.0,  # λ and the number of frames are filled in by _problem
-            self.formula,
-            self.dtype,
-            self._xp,
-            rtol=rtol,
-            max_iterations=max_iterations,
-            inverse=bool(inverse),
-            callback=callback,
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock = threading.Lock()
+
+    @property
+    def lam(self) -> float | str:
+        """λ, or the rule until the first image has been seen."""
+        return self._request.lam if self._prepared is None else self._prepared.problem.lam
+
+    @property
+    def choice(self) -> Choice | None:
+        """The method and why, once λ is known."""
+        if self._prepared is not None:
+            return self._prepared.choice
+        return (
+            None
+            if isinstance(self._request.lam, str) and self._request.method == "auto"
+            else self._first_choice
         )
-        self.choice: Choice | None = None
-        self.lambda_choice: Any = None
-        self.lam_reason = "as given"
-        self._factor: Factor | None = None
-        self._setup_seconds = 0.0
-        if self._variational is not None:
-            self.choice = Choice(*self._variational)
-        elif not isinstance(self.lam, str):
-            self._choose(frames=1)  # a method that cannot serve says so before the first image
 
-    def _problem(self, frames: int) -> Problem:
-        assert not isinstance(self.lam, str)
-        return replace(self._template, lam=self.lam, frames=frames)
+    @property
+    def blur(self) -> Operator:
+        """The linear map that is inverted."""
+        return self._request.problem.operator
 
-    def _choose(self, frames: int) -> None:
-        problem = self._problem(frames)
-        if self._method == "auto":
-            self.choice = choose(problem)
-            return
-        reason = METHODS[self._method].refuses(problem)
-        if reason is not None:
-            raise MethodError(f"method {self._method!r} cannot serve here: {reason}")
-        self.choice = Choice(self._method, "as asked for")
+    def _chosen(self, problem: Problem) -> Choice:
+        request = self._request
+        if request.method != "auto":
+            return named(request.method, problem, request.reason)
+        choice = choose(problem)
+        return replace(choice, reason=request.reason) if request.reason else choice
 
-    def _prepare(self, g: Array) -> None:
-        """Fix λ, the method and the factorisation; all but the first call find them there."""
-        if isinstance(self.lam, str):
-            self.lambda_choice = choose_lambda(self.blur, g, self.lam, noise=self._noise)
-            self.lam_reason = self.lambda_choice.reason
-            self.lam = float(self.lambda_choice.lam)
-        if self._factor is None:
-            self._choose(len(g))
-            assert self.choice is not None
-            self._factor = METHODS[self.choice.method].prepare(self._problem(len(g)))
+    # -- the road ------------------------------------------------------------------------------
 
     def solve(
         self,
@@ -507,158 +191,24 @@ class Deblurrer:
         ConvergenceError
             If the image does not solve the problem; it carries the Result.
         """
-        return self._solve(_Frames(img, channel_axis, stack_axis, self._request.mask), check)
+        return self._solve(Frames(img, channel_axis, stack_axis, self._request.mask), check)
 
-    def _solve(self, frames: _Frames, check: bool) -> Result:
-        start = time.perf_counter()
-        xp = get_xp(frames.stack)
-        if xp is not self._xp:
-            here, there = ("CuPy", "NumPy") if xp is not np else ("NumPy", "CuPy")
-            raise TypeError(
-                f"the image is a {here} array and this Deblurrer was set up for {there}; convert the image "
-                f"or pass gpu={xp is not np} when setting up"
-            )
-        g = frames.stack.astype(self.dtype, copy=False)
-        if g.shape[1:] != self.blur.image_shape:
-            raise ValueError(
-                f"the image has {g.shape[1]} x {g.shape[2]} pixels and this Deblurrer was set up for "
-                f"{self.blur.image_shape[0]} x {self.blur.image_shape[1]}"
-            )
-        if self._variational is not None:
-            return self._solve_variational(frames, check, start)
-        first = self._factor is None
-        data = g
-        if self.prior == "smooth":
-            prior = prior_scene(self.blur, g)
-            g = g - self.blur.forward(prior)  # the deviation from the prior is what is solved for
-        self._prepare(g)
-        _synchronize(xp)
-        setup = time.perf_counter() - start if first else 0.0
-        assert self.choice is not None
-        assert self._factor is not None
-        scene, info = self._factor.solve(g)
-        b, r, difference = _judge(self._problem(len(g)), g, scene)
-        scale, residual, misfit, size = _norms(b, r, difference, data)
-        residual /= scale or 1.0
-        if self.prior == "smooth":
-            scene = scene + prior
-        status = _status(METHODS[self.choice.method].iterative, info, residual, self.dtype)
-        result = Result(
-            image=frames.restore(scene[(..., *self.blur.crop)]),
-            method=self.choice.method,
-            reason=self.choice.reason,
-            status=status,
-            residual=residual,
-            misfit=misfit / (size or 1.0),
-            iterations=info.iterations,
-            seconds=time.perf_counter() - start,
-            setup_seconds=setup,
-            lam=float(self.lam),
-            lam_reason=self.lam_reason,
-            lambda_choice=self.lambda_choice,
-            note=info.note,
-            blur=self.blur,
-            formula=self.formula,
-            prior=self.prior,
-            residual_image=frames.restore(difference),
-        )
-        if check and not status.ok:
-            note = f" ({info.note})" if info.note else ""
-            raise ConvergenceError(
-                f"{result.method} with λ = {result.lam:g} {status.value}. Relative residual {residual:.1e} "
-                f"after {info.iterations} iterations{note}",
-                result,
-            )
-        return result
+    def tune(
+        self, img: Array, *, channel_axis: int | None = None, stack_axis: int | None = None
+    ) -> LambdaChoice | None:
+        """Choose λ and the method, and prepare it, from this image; the parameters are those of `solve`.
 
-    def _variational_problem(self, g: Array, weights: Array | None) -> VariationalProblem:
-        """The problem of the frames `g`, (k, c, M, N), without λ."""
-        assert self._variational is not None
-        request, method = self._request, self._variational[0]
-        data = request.data or ("poisson" if method == "richardson-lucy" else "gaussian")
-        if data == "poisson":
-            check_counts(g, weights)
-        delta = request.delta
-        if data == "huber" and delta is None:
-            noise = estimate_noise(g) if self._noise is None else self._noise
-            delta = HUBER * max(noise, 1e-4 * float(abs(g).max()), np.finfo(self.dtype).tiny)
-        template = self._template
-        problem = VariationalProblem(
-            self.blur,
-            method,
-            data=data,
-            weights=weights,
-            bounds=request.bounds,
-            background=request.background,
-            delta=delta or 1.0,
-            denoiser=request.denoiser,
-            dtype=self.dtype,
-            xp=self._xp,
-            rtol=template.rtol,
-            max_iterations=template.max_iterations,
-            callback=template.callback,
-        )
-        # What a rule would choose is above zero, so that one stands for it here.
-        refusal = VARIATIONAL[method].refuses(
-            replace(problem, lam=1.0 if isinstance(self.lam, str) else self.lam)
-        )
-        if refusal is not None:
-            raise MethodError(f"method {method!r} cannot serve here: {refusal}")
-        return problem
-
-    def _solve_variational(self, frames: _Frames, check: bool, start: float) -> Result:
-        xp, choice = self._xp, self.choice
-        assert choice is not None
-        g = frames.grid().astype(self.dtype, copy=False)
-        weights, mask = frame_weights(self._request, g, frames.spread, self.dtype, xp)
-        problem = self._variational_problem(g, weights)
-        near = None
-        if isinstance(self.lam, str):
-            from .variational.tuning import choose_lambda as tune
-
-            self.lambda_choice = tune(problem, g, self.lam, noise=self._noise)
-            self.lam, self.lam_reason = float(self.lambda_choice.lam), self.lambda_choice.reason
-            near = self.lambda_choice.solution
-        problem = replace(problem, lam=self.lam)
-        _synchronize(xp)
-        setup = time.perf_counter() - start
-        solution = VARIATIONAL[choice.method].solve(problem, g, near)
-        status = Status.CONVERGED if solution.converged else Status.NOT_CONVERGED
-        value, residual, difference = _judge_variational(problem, g, solution)
-        if not np.isfinite(residual):
-            status = Status.INACCURATE
-        seen = 1 if weights is None else weights > 0
-        size, misfit = _norms(seen * g, seen * difference)
-        result = Result(
-            image=frames.from_grid(solution.scene[(..., *self.blur.crop)]),
-            method=choice.method,
-            reason=choice.reason,
-            status=status,
-            residual=residual,
-            misfit=misfit / size if size else misfit,
-            iterations=solution.iterations,
-            seconds=time.perf_counter() - start,
-            setup_seconds=setup,
-            lam=float(problem.lam),
-            lam_reason=self.lam_reason,
-            lambda_choice=self.lambda_choice,
-            note=solution.note,
-            blur=self.blur,
-            formula="variational",
-            prior="variational",
-            residual_image=frames.from_grid(difference),
-            objective=value,
-            problem=problem,
-            history=solution.history,
-            mask=None if mask is None else frames.from_grid(xp.broadcast_to(mask, g.shape)),
-            why=solution.why,
-        )
-        if check and not status.ok:
-            raise ConvergenceError(
-                f"{result.method} with λ = {result.lam:g} {status.value}. It stopped because {solution.why}",
-                result,
-            )
-        return result
+        Returns
+        -------
+        LambdaChoice or None
+            None if λ was given as a number.
+        """
+        with self._request.problem.device.current():
+            image = self._stated(Frames(img, channel_axis, stack_axis, self._request.mask))
+            with self._lock:
+                prepared, _ = self._prepare(image)
+                self._prepared = prepared
+        return prepared.lambda_choice
 
     def __call__(
         self, img: Array, *, channel_axis: int | None = None, stack_axis: int | None = None
@@ -666,115 +216,149 @@ class Deblurrer:
         """The restored image alone: ``solve(img, ...).image``."""
         return self.solve(img, channel_axis=channel_axis, stack_axis=stack_axis).image
 
-
-def _cupy() -> Any:
-    from .errors import NoGPUError
-
-    try:
-        import cupy
-
-        cupy.cuda.runtime.getDeviceCount()
-    except ImportError as error:
-        raise NoGPUError(
-            "gpu=True needs CuPy: pip install deblur-toolkit[cuda12] or [cuda13], to match your driver"
-        ) from error
-    except Exception as error:
-        raise NoGPUError(f"gpu=True, but no CUDA device can be used: {error}") from error
-    return cupy
-
-
-def _synchronize(xp: Any) -> None:
-    if xp is not np:
-        xp.cuda.get_current_stream().synchronize()
-
-
-def _norms(*arrays: Array) -> list[float]:
-    # In double precision whatever the dtype, and on a GPU with one wait for them all.
-    xp = get_xp(*arrays)
-    return xp.sqrt(xp.stack([xp.sum(xp.square(x, dtype=np.float64)) for x in arrays])).tolist()
-
-
-def _judge(problem: Problem, g: Array, f: Array) -> tuple[Array, Array, Array]:
-    """b and b − A f of the system solved, and g − H f, computed with the blur alone."""
-    blur, lam = problem.blur, problem.lam
-    difference = g - blur.forward(f)
-    b = blur.adjoint(g)
-    if problem.formula == "tikhonov":
-        r = blur.adjoint(difference) - lam * f
-    else:
-        r = b - blur.forward(blur.adjoint(f)) - lam * f
-    return b, r, difference
-
-
-def _judge_variational(
-    problem: VariationalProblem, g: Array, solution: Solution
-) -> tuple[float, float, Array]:
-    """(objective, residual, g − H f − b), measured with the blur; see `Result` for which residual."""
-    scene = solution.scene
-    difference = g - problem.blur.forward(scene) - problem.background
-    value = objective(problem, g, scene)
-    if quadratic.linear(problem):
-        left, right = _norms(*(quadratic.gradient(problem, g, at) for at in (scene, 0 * scene)))
-        residual = left / (right or 1.0)
-    else:
-        residual = max(float(solution.history.primal[-1]), float(solution.history.dual[-1]))
-    return value, residual, difference
-
-
-def _rule_for(lam: float | str, variational: tuple[str, str] | None) -> float | str:
-    """λ, or the rule in place of "auto"; a rule of the other family is an error."""
-    if not isinstance(lam, str):
-        return lam
-    if variational is None:
-        if lam not in ("auto", *RULES):
-            raise ValueError(
-                f"the rule {lam!r} is for the variational methods; here use one of {', '.join(RULES)}"
+    def _data(self, frames: Frames) -> Array:
+        """The frames in the problem's dtype, if they are what this Deblurrer was set up for."""
+        problem = self._request.problem
+        device = Device.of(frames.data)
+        if device != problem.device:
+            raise TypeError(
+                f"the image lies on the {device} and this Deblurrer was set up for the {problem.device}; convert the "
+                f"image or pass gpu={device.gpu is not None} when setting up"
             )
-        return "gcv" if lam == "auto" else lam
-    method = variational[0]
-    if lam not in ("auto", *TUNING_RULES):
-        raise ValueError(
-            f"the rule {lam!r} is for the linear formula; with method {method!r} use 'auto' or one of "
-            f"{', '.join(TUNING_RULES)}"
+        if frames.space != problem.operator.image_shape:
+            here, there = (" x ".join(map(str, s)) for s in (frames.space, problem.operator.image_shape))
+            raise ValueError(f"the image has {here} pixels and this Deblurrer was set up for {there}")
+        if frames.masked is not None and METHODS[self._first_choice.method].linear:
+            raise TypeError(
+                "the image is a masked array, and this Deblurrer was set up for the linear formula, which has no place "
+                "for a mask: give mask=... or a method such as 'tv' when setting up, or fill the image"
+            )
+        return frames.data.astype(problem.dtype, copy=False)
+
+    def _stated(self, frames: Frames) -> _Image:
+        """The image with all that is decided about it before λ."""
+        start, request = time.perf_counter(), self._request
+        g = self._data(frames)
+        problem, mask = request.stated(frames, g)
+        if request.prior == "zero":
+            return _Image(frames, g, problem, g, None, mask, start)
+        prior = prior_scene(problem.operator, g)  # its deviation from this is what is solved for
+        return _Image(frames, g, problem, g - problem.operator.forward(prior), prior, mask, start)
+
+    def _prepare(self, image: _Image) -> tuple[_Prepared, Solution | None]:
+        """Fix λ, the method and its factor, for this image; and where λ's search ended."""
+        request, kept, problem = self._request, self._prepared, image.problem
+        lam_reason, lambda_choice, near = request.lam_reason, None, None
+        if kept is not None:
+            lam_reason, lambda_choice = kept.lam_reason, kept.lambda_choice
+            problem = replace(problem, lam=kept.problem.lam)
+        elif isinstance(request.lam, str):
+            prepare = METHODS[self._first_choice.method].prepare
+            found = tune(problem, image.data, request.lam, noise=request.noise, prepare=prepare)
+            problem, lam_reason, near = replace(problem, lam=float(found.lam)), found.reason, found.solution
+            lambda_choice = replace(found, solution=None)
+        choice = self._chosen(problem) if kept is None else kept.choice
+        failures: list[str] = []
+        for name in dict.fromkeys([choice.method, *choice.seconds]):
+            try:
+                factor = METHODS[name].prepare(problem)
+            except (SingularMatrixError, InsufficientMemoryError) as error:
+                failures.append(f"{name} failed ({error})")
+                last = error
+                continue
+            return _Prepared(problem, _after(choice, name, failures), lam_reason, lambda_choice, factor), near
+        raise last
+
+    def _ready(self, image: _Image) -> tuple[_Prepared, Solution | None, bool]:
+        """What is kept, made now if it is not there or was made for other weights; and whether it is the first."""
+        with self._lock:
+            kept = self._prepared
+            if kept is not None and kept.problem.fit == image.problem.fit:
+                return kept, None, False
+            self._prepared, near = self._prepare(image)
+            return self._prepared, near, kept is None
+
+    def _solve(self, frames: Frames, check: bool) -> Result:
+        device = self._request.problem.device
+        with device.current():
+            image = self._stated(frames)
+            prepared, near, first = self._ready(image)
+            device.synchronize()
+            setup = time.perf_counter() - image.start if first else 0.0
+            result = self._judged(image, prepared, near, setup)
+            if not result.status.ok and self._request.method == "auto":
+                result = self._fallen_back(result, image, prepared, setup)
+        if check and not result.status.ok:
+            why = f" ({result.why})" if result.why else ""
+            raise ConvergenceError(
+                f"{result.method} with λ = {result.lam:g} {result.status.value}. Relative residual "
+                f"{result.residual:.1e} after {result.iterations} iterations{why}",
+                result,
+            )
+        return result
+
+    def _judged(self, image: _Image, prepared: _Prepared, near: Solution | None, setup: float) -> Result:
+        """Solve with what is prepared, and judge."""
+        problem = replace(prepared.problem, frames=image.problem.frames)
+        last = self._last if self._warm else None
+        solution = prepared.factor.solve(image.data, near if last is None else last)
+        if self._warm:
+            self._last = solution
+        verdict = judge(problem, image.data, solution, image.g)
+        return build(
+            image.frames,
+            problem,
+            prepared.choice,
+            solution,
+            verdict,
+            prior=self._request.prior,
+            scene=solution.scene if image.prior is None else solution.scene + image.prior,
+            mask=image.mask,
+            lam_reason=prepared.lam_reason,
+            lambda_choice=prepared.lambda_choice,
+            seconds=time.perf_counter() - image.start,
+            setup_seconds=setup,
         )
-    return VARIATIONAL[method].default_lam if lam == "auto" else lam
+
+    def _fallen_back(self, failed: Result, image: _Image, prepared: _Prepared, setup: float) -> Result:
+        """The result of the next method that serves and succeeds, or the failed one if none does."""
+        choice = prepared.choice
+        failures = [f"{failed.method}: {failed.why or failed.status.name.lower()}"]
+        for name in choice.seconds:
+            if name == failed.method:
+                continue
+            try:
+                factor = METHODS[name].prepare(prepared.problem)
+                other = replace(prepared, choice=_after(choice, name, failures), factor=factor)
+                result = self._judged(image, other, None, setup)
+            except (SingularMatrixError, InsufficientMemoryError, ConvergenceError) as error:
+                failures.append(f"{name}: {error}")
+                continue
+            if result.status.ok:
+                with self._lock:
+                    self._prepared = other
+                return result
+            failures.append(f"{name}: {result.why or result.status.name.lower()}")
+        return failed
 
 
-def _status(iterative: bool, info: Info, residual: float, dtype: np.dtype) -> Status:
-    if not info.converged:
-        return Status.NOT_CONVERGED
-    # A backward stable solver leaves eps times the condition number; past the cube root of eps the
-    # image has lost more digits than a display shows. NaN is caught here too.
-    if not (residual <= np.finfo(dtype).eps ** (1 / 3)):
-        return Status.INACCURATE
-    return Status.CONVERGED if iterative else Status.SOLVED
+def _after(choice: Choice, name: str, failures: list[str]) -> Choice:
+    """The choice of `name` after others had failed."""
+    if not failures:
+        return choice
+    return replace(choice, method=name, reason=f"the next that serves, since {'; '.join(failures)}")
 
 
+@takes_options
 def solve(
     img: Array,
     psf: Array,
     lam: float | str = "auto",
     *,
-    method: str = "auto",
-    boundary: str = "zero",
-    formula: str = "tikhonov",
-    prior: str = "auto",
-    origin: tuple[int, int] | None = None,
     channel_axis: int | None = None,
     stack_axis: int | None = None,
-    noise: float | None = None,
-    rtol: float | None = None,
-    max_iterations: int | None = None,
-    inverse: bool = False,
-    callback: Callable[[int, float], None] | None = None,
-    mask: Array | str | None = None,
-    weights: Array | None = None,
-    bounds: tuple[float, float] | str | None = None,
-    data: str | None = None,
-    background: float = 0.0,
-    delta: float | None = None,
-    denoiser: Denoiser | str | None = None,
     check: bool = True,
+    **options: Unpack[Options],
 ) -> Result:
     """Restore a blurred image and say everything about it.
 
@@ -788,65 +372,35 @@ def solve(
         measured residual, λ and how it was chosen, iterations and seconds.
         ``print(result)`` shows them.
     """
-    frames = _Frames(img, channel_axis, stack_axis, mask)  # checked before anything is set up
-    deblurrer = Deblurrer(
+    # Everything is checked before anything is set up.
+    frames = Frames(img, channel_axis, stack_axis, options.get("mask"))
+    request = checked(
         psf,
-        frames.stack.shape[1:],
+        frames.space,  # type: ignore[arg-type]
         lam,
-        method=method,
-        boundary=boundary,
-        formula=formula,
-        prior=prior,
-        dtype=frames.stack.dtype,
-        origin=origin,
-        noise=noise,
-        rtol=rtol,
-        max_iterations=max_iterations,
-        inverse=inverse,
-        callback=callback,
-        mask=mask,
-        weights=weights,
-        bounds=bounds,
-        data=data,
-        background=background,
-        delta=delta,
-        denoiser=denoiser,
-        gpu=get_xp(frames.stack) is not np,
+        options,
+        dtype=frames.data.dtype,
+        device=Device.of(frames.data),
+        masked=frames.masked is not None,
     )
-    return deblurrer._solve(frames, check)
+    return Deblurrer._of(request)._solve(frames, check)
 
 
+@takes_options
 def reconstruct(
     img: Array,
     psf: Array,
     lam: float | str = "auto",
     *,
-    method: str = "auto",
-    boundary: str = "zero",
-    formula: str = "tikhonov",
-    prior: str = "auto",
-    origin: tuple[int, int] | None = None,
     channel_axis: int | None = None,
     stack_axis: int | None = None,
-    noise: float | None = None,
-    rtol: float | None = None,
-    max_iterations: int | None = None,
-    inverse: bool = False,
-    callback: Callable[[int, float], None] | None = None,
-    mask: Array | str | None = None,
-    weights: Array | None = None,
-    bounds: tuple[float, float] | str | None = None,
-    data: str | None = None,
-    background: float = 0.0,
-    delta: float | None = None,
-    denoiser: Denoiser | str | None = None,
+    **options: Unpack[Options],
 ) -> Array:
     """Restore a blurred image: the minimiser f of ‖H f − g‖² + λ ‖f‖², or of another fit and another penalty.
 
-    The linear formula is what is solved unless a variational method is named or a mask, weights, bounds, a noise
+    The linear formula is what is solved unless another method is named or a mask, weights, bounds, a noise
     model, a background or a denoiser is given; nothing is changed silently (``solve(...).reason`` says what was
-    taken and why). The variational methods minimise D(W; H f + b, g) + λ R(L f) subject to bounds; see
-    `deblur.variational`.
+    taken and why). All methods minimise D(W; H f + b, g) + λ R(L f) subject to bounds; see `deblur.problem`.
 
     Parameters
     ----------
@@ -860,69 +414,15 @@ def reconstruct(
         Point spread function, odd or even, not larger than the image. Used as
         it is; one that keeps the brightness sums to one.
     lam : float or str
-        The regularisation parameter λ >= 0, or the rule that chooses it: for
-        the linear formula one of `deblur.regularization.RULES` (``"auto"`` is
-        ``"gcv"``), for a variational method one of `deblur.variational.RULES`
-        (``"auto"`` takes the one that is sound for the data term).
-    method : str
-        ``"auto"`` takes the cheapest exact method for the linear formula (see
-        `choose_method`), or ``"gradient"`` if a mask, weights, bounds, noise
-        model or background is given, ``"pnp"`` if a denoiser is; any name in
-        `METHODS` or `deblur.variational.METHODS` overrides it. A method that
-        cannot serve says why.
-    boundary : {"zero", "periodic", "reflect", "antireflect", "unknown"}
-        How the scene goes on beyond the frame. For a photograph it is
-        ``"unknown"``: nothing is assumed.
-    formula : {"tikhonov", "hht"}
-        f = Hᵀ(HHᵀ + λI)⁻¹ g (default), or (HHᵀ + λI)⁻¹Hᵀ g as the thesis
-        writes it, which is the same image only if HHᵀ = HᵀH.
-    prior : {"auto", "zero", "smooth"}
-        What λ draws the scene towards: ``"zero"`` is the formula as written,
-        λ‖f‖²; ``"smooth"`` puts λ‖f − f̄‖² in its place, with f̄ the smoothed
-        image (`deblur.regularization.prior_scene`), which keeps a photograph
-        from going dark beyond its frame and ringing there. ``"auto"`` is
-        ``"smooth"`` where both are left to deblur, the boundary
-        (``"unknown"``) and λ (a rule), and ``"zero"`` otherwise.
-    origin : (int, int), optional
-        Index of the PSF's centre; ``((m - 1) // 2, (n - 1) // 2)`` by default.
+        The regularisation parameter λ >= 0, or the rule that chooses it, one of
+        `deblur.tuning.RULES`: ``"auto"`` is ``"gcv"`` for the linear formula and
+        else the one that is sound for the data term.
     channel_axis : int, optional
         The axis of the colour channels, as in scikit-image.
     stack_axis : int, optional
         The axis along which frames are stacked. Channels and frames are all
         blurred by the same PSF and solved together.
-    noise : float, optional
-        Standard deviation of the noise on the scale of the (scaled) image,
-        for the rules that need it; estimated if not given.
-    rtol, max_iterations : optional
-        When an iterative method stops; its own defaults if not given.
-    inverse : bool
-        Form (HHᵀ + λI)⁻¹ and multiply by it, with the methods that can.
-    callback : callable, optional
-        Called with (iterations so far, relative residual) as an iterative method goes on.
-    mask : array of bool or "auto", optional
-        True at the pixels to hide (dead, saturated, hit by an impulse), for
-        the image's rows and columns or its full shape. What a hidden pixel
-        holds, NaN included, has no effect. ``"auto"`` detects impulses
-        (`deblur.variational.impulses.detect`).
-    weights : array, optional
-        A weight >= 0 for each pixel, shaped like `mask`; the inverse variance
-        of the noise, if that is known. 0 hides a pixel.
-    bounds : (float, float) or "nonnegative", optional
-        Least and largest value that the scene may have; either may be infinite.
-    data : {"gaussian", "poisson", "l1", "huber"}, optional
-        The noise model: least squares (default); Kullback-Leibler, for photon
-        counts (default for ``"richardson-lucy"``); absolute deviation, for
-        impulses that no mask names; Huber's mixture of the first and the third.
-    background : float
-        Light on the sensor that was not blurred, on the scale of the image:
-        g = H f + background + noise.
-    delta : float, optional
-        Where Huber's term turns from squares to absolute values; by default
-        1.345 standard deviations of the noise, given or estimated.
-    denoiser : callable or str, optional
-        For ``"pnp"``: ``denoiser(image, sigma)`` returns `image` without noise
-        of standard deviation `sigma`; (P, Q), or (P, Q, C) for colour. Or a
-        name in `deblur.variational.denoisers`; by default ``"collaborative"``.
+    {options}
 
     Returns
     -------
@@ -963,27 +463,4 @@ def reconstruct(
     >>> deblur.metrics.psnr(sharp, restored) > deblur.metrics.psnr(sharp, blurred)
     True
     """
-    return solve(
-        img,
-        psf,
-        lam,
-        method=method,
-        boundary=boundary,
-        formula=formula,
-        prior=prior,
-        origin=origin,
-        channel_axis=channel_axis,
-        stack_axis=stack_axis,
-        noise=noise,
-        rtol=rtol,
-        max_iterations=max_iterations,
-        inverse=inverse,
-        callback=callback,
-        mask=mask,
-        weights=weights,
-        bounds=bounds,
-        data=data,
-        background=background,
-        delta=delta,
-        denoiser=denoiser,
-    ).image
+    return solve(img, psf, lam, channel_axis=channel_axis, stack_axis=stack_axis, **options).image

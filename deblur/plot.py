@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.fft
 
-from .backend import Array, asnumpy
-from .regularization import LambdaChoice
+from .device import Array, asnumpy
+from .tuning import LambdaChoice
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,13 +23,18 @@ if TYPE_CHECKING:
 _POINTS = 4000  # more are not to be told apart
 
 
-def _choice(source: Any) -> LambdaChoice:
-    """The LambdaChoice of a Result, or `source` itself if it is one."""
+def _choice(source: Any, spectrum: bool = False) -> LambdaChoice:
+    """The LambdaChoice of a Result, or `source` itself if it is one; with singular values if they are needed."""
     choice = source if isinstance(source, LambdaChoice) else getattr(source, "lambda_choice", None)
     if not isinstance(choice, LambdaChoice):
         raise ValueError(
             "there is no curve to draw: λ was given as a number. Let a rule choose it (lam='gcv'), or draw "
-            "from deblur.regularization.choose_lambda(blur, g)"
+            "from deblur.choose_lambda(blur, g)"
+        )
+    if spectrum and not choice.singular_values.size:
+        raise ValueError(
+            f"λ was chosen by {choice.rule!r} from {len(choice.lambdas)} solutions, without singular values: there is "
+            "no Picard plot and no L-curve of it; gcv_curve draws what the rule looked at"
         )
     return choice
 
@@ -71,9 +76,9 @@ def picard(source: Any, ax: Axes | None = None) -> Axes:
     Raises
     ------
     ValueError
-        If λ was not chosen by a rule, so that there is nothing to draw.
+        If λ was not chosen by a rule, or by one that knows no singular values, so that there is nothing to draw.
     """
-    choice = _choice(source)
+    choice = _choice(source, spectrum=True)
     ax = _axes(ax)
     at = _thinned(len(choice.singular_values))
     s, c = choice.singular_values[at], choice.coefficients[at]
@@ -97,7 +102,7 @@ def l_curve(source: Any, ax: Axes | None = None) -> Axes:
 
     Parameters and errors are those of `picard`.
     """
-    choice = _choice(source)
+    choice = _choice(source, spectrum=True)
     ax = _axes(ax)
     some = (choice.residual_norms > 0) & (choice.solution_norms > 0)
     ax.loglog(choice.residual_norms[some], choice.solution_norms[some])
@@ -120,6 +125,8 @@ _CURVES = {
     "upre": "estimated risk",
     "discrepancy": "root mean square residual",
     "lcurve": "curvature of the L-curve",
+    "sure": "estimated risk",
+    "whiteness": "autocorrelation of the residual",
 }
 
 
@@ -132,10 +139,10 @@ def gcv_curve(source: Any, ax: Axes | None = None) -> Axes:
     ax = _axes(ax)
     ax.plot(choice.lambdas, choice.values)
     ax.set_xscale("log")
-    if choice.rule in ("gcv", "discrepancy") and choice.values.min() > 0:
+    if choice.rule in ("gcv", "discrepancy", "whiteness") and choice.values.min() > 0:
         ax.set_yscale("log")
     ax.axvline(choice.lam, color="0.4", linewidth=0.8, linestyle="--", label=f"λ = {choice.lam:.2g}")
-    if choice.rule == "discrepancy" and choice.noise:
+    if choice.rule == "discrepancy" and choice.noise and choice.singular_values.size:
         ax.axhline(
             choice.noise, color="C1", linewidth=0.8, label=f"noise {choice.noise:.2g} ({choice.noise_source})"
         )

@@ -25,7 +25,7 @@ import numpy as np
 import scipy.special
 
 from . import image as image_file
-from .backend import check_finite, format_bytes, require_memory
+from .device import check_finite, format_bytes, require_memory
 from .errors import InsufficientMemoryError
 
 Size = int | tuple[int, int]

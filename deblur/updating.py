@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from .backend import check_finite, is_cupy, require_memory
-from .blur import Blur
+from .device import asnumpy, check_finite, is_cupy, require_memory
 from .errors import ConvergenceError
 from .image import as_float
 from .linalg.band_triangle import BandTriangle
+from .masks import check_mask, check_weights, plain
+from .operators.blur import Blur
 
 __all__ = ["QRDeblurrer"]
 
@@ -39,7 +40,7 @@ class QRDeblurrer:
     lam : float
         The regularisation parameter λ > 0.
     boundary : {"zero", "periodic", "reflect", "antireflect", "unknown"}
-        How the scene goes on beyond the frame; see `deblur.blur`.
+        How the scene goes on beyond the frame; see `deblur.Blur`.
     origin : (int, int), optional
         Index of the PSF's centre.
     mask : (M, N) bool array, optional
@@ -305,7 +306,7 @@ class QRDeblurrer:
         for number, (image, exposure) in enumerate(zip(images, exposures, strict=True)):
             if is_cupy(image):
                 raise TypeError("QRDeblurrer works on NumPy arrays: pass cupy.asnumpy(image)")
-            g = as_float(image).astype(self.dtype)
+            g = as_float(plain(image, f"image {number}")).astype(self.dtype)
             if g.shape != exposure.weights.shape:
                 raise ValueError(
                     f"image {number} has shape {g.shape}, and {exposure.weights.shape} is needed"
@@ -357,26 +358,15 @@ class QRDeblurrer:
         return exposures[number]
 
     def _exposure(self, blur: Blur, mask: Any, weights: Any) -> _Exposure:
-        if weights is None:
-            given = np.ones(blur.image_shape)
-        else:
-            given = np.asarray(weights, dtype=np.float64).copy()
-            if given.shape != blur.image_shape:
-                raise ValueError(f"weights have shape {given.shape}, and {blur.image_shape} is needed")
-            check_finite(given, "weights")
-            if (given < 0).any():
-                raise ValueError(f"weights must not be negative; the smallest is {given.min():g}")
-        hidden = np.zeros(blur.image_shape, bool) if mask is None else self._mask(mask, blur.image_shape)
+        shape = blur.image_shape
+        given = (
+            np.ones(shape) if weights is None else asnumpy(check_weights(weights, shape)).astype(np.float64)
+        )
+        hidden = np.zeros(shape, bool) if mask is None else asnumpy(check_mask(mask, shape))
         return _Exposure(blur, given, np.where(hidden, 0, given))
 
-    def _mask(self, mask: Any, shape: tuple[int, int] | None = None) -> np.ndarray:
-        shape = self._state.exposures[0].blur.image_shape if shape is None else shape
-        mask = np.asarray(mask)
-        if mask.shape != shape:
-            raise ValueError(f"the mask has shape {mask.shape}, and {shape} is needed")
-        if mask.dtype != bool:
-            raise TypeError(f"the mask must be boolean, True for bad pixels, not {mask.dtype}")
-        return mask
+    def _mask(self, mask: Any) -> np.ndarray:
+        return asnumpy(check_mask(mask, self._state.exposures[0].blur.image_shape))
 
 
 @dataclass(frozen=True)
@@ -403,10 +393,11 @@ class _State:
 
 def _band(blur: Blur) -> int:
     """About how many superdiagonals R has."""
-    if blur.boundary == "periodic":
+    if blur.boundary.wraps:
         return blur.shape[1]
     reach = (blur.psf.shape[0] - 1) * blur.scene_shape[1] + blur.psf.shape[1]
-    return min(blur.shape[1], reach * (2 if blur.boundary == "antireflect" else 1))
+    # Where a pixel beyond the edge is made of more than one, rows of H reach twice as far.
+    return min(blur.shape[1], reach * (2 if blur.boundary.weight > 1 else 1))
 
 
 def _check_method(method: str) -> None:

@@ -23,14 +23,22 @@ HERE = Path(__file__).resolve().parent
 #: Besides all that `deblur` names as public, the modules whose docstrings hold the mathematics.
 MODULES = (
     "deblur",
-    "deblur.blur",
-    "deblur.uncertainty",
-    "deblur.variational",
-    "deblur.variational.admm",
-    "deblur.variational.quadratic",
-    "deblur.variational.richardson_lucy",
-    "deblur.variational.impulses",
-    "deblur.variational.tuning",
+    "deblur.operators.blur",
+    "deblur.operators.boundary",
+    "deblur.operators.matrix",
+    "deblur.operators.operator",
+    "deblur.problem",
+    "deblur.terms",
+    "deblur.methods",
+    "deblur.solvers.admm",
+    "deblur.solvers.pcg",
+    "deblur.solvers.quadratic",
+    "deblur.solvers.richardson_lucy",
+    "deblur.denoise.denoisers",
+    "deblur.denoise.impulses",
+    "deblur.tuning.sampled",
+    "deblur.tuning.spectral",
+    "deblur.posterior",
 )
 PAGES = ("mathematics", "thesis", "figures", "compare")  # Markdown; each becomes a page of its own
 

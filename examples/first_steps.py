@@ -6,6 +6,7 @@ python examples/first_steps.py --picture    also writes docs/first_steps.png
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import deblur
 
@@ -24,12 +25,11 @@ if "--picture" in sys.argv:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 3.3), layout="constrained")
-    residual = ("data minus reblurred scene", result.residual_image, {})
-    grey = {"vmin": 0, "vmax": 1}
-    panels = [
+    grey: dict[str, float] = {"vmin": 0, "vmax": 1}
+    panels: list[tuple[str, Any, dict[str, float]]] = [
         (f"blurred, {before:.1f} dB", blurred, grey),
         (f"restored, {after:.1f} dB", result.image, grey),
-        residual,
+        ("data minus reblurred scene", result.residual_image, {}),
     ]
     for ax, (title, picture, limits) in zip(figure.subplots(1, 3), panels, strict=True):
         ax.imshow(picture, cmap="gray", **limits)

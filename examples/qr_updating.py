@@ -44,7 +44,7 @@ def timed(call):
 
 
 panels = [("first exposure", first)]
-rows = []
+rows: list[tuple[str, float, float, float, float]] = []
 
 
 def row(what, update, scratch, image, reference):

@@ -22,7 +22,7 @@ from _recorded import show
 
 import deblur
 
-FILTERS = {
+FILTERS: dict[str, tuple[Any, ...]] = {
     "Blurred": ("gaussian", 3, 0.5),  # MATLAB's defaults of fspecial
     "Sharpened": ("unsharp", 0.2),
 }

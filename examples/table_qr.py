@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from _recorded import find_gpu, origin, recorded, show
 
-from deblur.backend import format_bytes, free_memory
+from deblur.device import format_bytes, free_memory
 from deblur.linalg import choose_qr, qr
 
 GRID: dict[tuple[int, int], tuple[int, ...]] = {

@@ -67,6 +67,7 @@ def here(m: int, n: int, p: int, xp: Any = np, repeats: int = 3) -> list[list[st
         difference = float(xp.linalg.norm(solutions[0] - solutions[1]) / xp.linalg.norm(solutions[1]))
         planned = copy.deepcopy(model)
         change(planned, "auto")
+        assert planned.plan is not None
         ms = [f"{1e3 * times[how]:.2f}" for how in ("update", "refactor")]
         speed = f"{times['refactor'] / times['update']:.2f}"
         table.append([WORDS[kind], *ms, speed, PUBLISHED[kind], planned.plan.choice, f"{difference:.0e}"])

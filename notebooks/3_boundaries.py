@@ -56,10 +56,8 @@ lams = np.geomspace(1e-4, 1e-1, 10)
 
 
 def best(name):
-    prior = "smooth" if name == "unknown" else "zero"
     return max(
-        deblur.metrics.psnr(scene, deblur.reconstruct(blurred, psf, lam, boundary=name, prior=prior))
-        for lam in lams
+        deblur.metrics.psnr(scene, deblur.reconstruct(blurred, psf, lam, boundary=name)) for lam in lams
     )
 
 
@@ -88,7 +86,7 @@ _ = ax.legend()
 #
 # With `unknown`, what lies beyond the frame is hardly seen by the data. The formula's λ‖f‖² draws it to zero, and the
 # edge of that darkness rings. `prior="smooth"` draws towards the smoothed image instead, λ‖f − f̄‖²; it is what
-# `"auto"` takes when both the boundary and λ are left to deblur.
+# `"auto"` takes wherever the boundary is `unknown`.
 
 # %%
 figure, axes = plt.subplots(1, 2, figsize=(7, 3.6), layout="constrained")
@@ -121,4 +119,6 @@ for name in ("zero", "unknown"):
 # - `periodic` is what plain FFT deconvolution assumes. On a photograph it is wrong unless the edges have been
 #   smoothed into each other first.
 # - For a bright object on black take `zero`.
+# - Each name stands for an object, `deblur.BOUNDARIES["reflect"]`, which knows how a line of pixels goes on
+#   (`extend`, `fold`, `matrix`). A `Boundary` of your own may be passed in a name's place.
 # - `benchmarks/bench_boundary.py` measures this on sixty photographs; the table is in docs/figures.md.

@@ -53,7 +53,7 @@ _ = ax.legend()
 
 # %%
 print(f"best λ {best:.1e}: {deblur.metrics.psnr(scene, restore[best]):.2f} dB")
-print(f"noise {noise} in truth, estimated {deblur.regularization.estimate_noise(blurred):.4f}\n")
+print(f"noise {noise} in truth, estimated {deblur.tuning.estimate_noise(blurred):.4f}\n")
 results = {}
 for rule in ("gcv", "discrepancy", "upre", "lcurve"):
     for given in (None, noise) if rule in ("discrepancy", "upre") else (None,):

@@ -2,7 +2,8 @@
 # # Methods compared, from dense to structured
 #
 # One problem, (HHᵀ + λI) x = g, and a dozen ways to solve it. They give the same picture. What differs is what they
-# cost, and which problems they serve.
+# cost, and which problems they serve. `deblur.METHODS` is the one table of all methods; its rows say of themselves
+# which are for this linear formula. The others, which minimise something else, are the subject of notebook 8.
 
 # %%
 import time
@@ -28,7 +29,9 @@ blurred = deblur.degrade(scene, psf, noise=0.003, seed=0)
 reference = deblur.reconstruct(blurred, psf, LAM, method="lu")
 
 print(f"{'method':14}{'ms':>9}{'residual':>11}{'from lu':>10}")
-for name in deblur.METHODS:
+for name, row in deblur.METHODS.items():
+    if not row.linear:
+        continue
     try:
         result = deblur.solve(blurred, psf, LAM, method=name)
     except deblur.MethodError as error:
@@ -98,7 +101,9 @@ for words, psf_here, boundary in (
 # %% [markdown]
 # ## Many pictures through the same optics
 #
-# A `Deblurrer` keeps what does not depend on the picture: the factor, the spectrum, the preconditioner.
+# A `Deblurrer` keeps what does not depend on the picture: the method, λ where a rule chose it, and the factor, the
+# spectrum or the preconditioner. Several threads may share one, and it pickles. λ is chosen from the first picture, or
+# from the one given to `restore.tune(picture)`; `warm_start=True` begins each iteration where the last picture's ended.
 
 # %%
 image = deblur.degrade(whole[:64, :64], psf)

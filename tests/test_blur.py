@@ -1,6 +1,8 @@
 """H, and Blur, against SciPy's convolution and against each other."""
 
+import copy
 import itertools
+import pickle
 
 import numpy as np
 import pytest
@@ -8,8 +10,10 @@ import scipy.ndimage
 import scipy.sparse.linalg
 from scipy.signal import convolve2d
 
-from deblur.blur import BOUNDARIES, Blur, filter2matrix
 from deblur.errors import InsufficientMemoryError
+from deblur.operators.blur import Blur
+from deblur.operators.boundary import BOUNDARIES
+from deblur.operators.matrix import filter2matrix
 
 PSF_SHAPES = [(1, 1), (3, 3), (4, 2), (5, 4), (2, 7), (1, 6), (6, 1)]
 SHAPES = [(9, 11), (17, 19), (7, 7), (8, 7)]
@@ -159,6 +163,94 @@ def test_it_is_a_scipy_linear_operator(rng, boundary):
 
 
 @pytest.mark.parametrize("boundary", BOUNDARIES)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_transposes_and_products_from_the_left(rng, boundary, dtype):
+    blur = Blur(rng.standard_normal((3, 4)), (6, 7), boundary)
+    dense = blur.to_dense()
+    x, y = rng.random(blur.shape[1]).astype(dtype), rng.random(blur.shape[0]).astype(dtype)
+    rows, columns = np.stack([y, -2 * y]), np.stack([y, -2 * y], 1)
+    factor = 200 if dtype == np.float64 else 2e11
+    for turned in (blur.T, blur.H):
+        assert turned.shape == blur.shape[::-1]
+        assert close(turned @ y, dense.T @ y, factor)
+        assert close(turned @ columns, dense.T @ columns, factor)
+        assert close(x @ turned, x @ dense.T, factor)
+        assert turned.T is blur
+        assert (turned @ y).dtype == dtype
+    assert close(y @ blur, y @ dense, factor)
+    assert close(rows @ blur, rows @ dense, factor)
+    # The dot test, as SciPy and PyLops make it.
+    left, right = np.vdot(y, blur.matvec(x)), np.vdot(blur.rmatvec(y), x)
+    assert abs(left - right) <= 100 * np.finfo(dtype).eps * np.linalg.norm(dense) * np.linalg.norm(
+        x
+    ) * np.linalg.norm(y)
+    normal = blur.T @ (blur @ x)
+    assert close(normal, dense.T @ (dense @ x), factor)
+
+
+def test_solvers_of_scipy_take_the_transpose(rng):
+    blur = Blur(rng.random((3, 3)) + 3 * np.eye(3), (5, 6), "reflect")
+    y = rng.random(blur.shape[1])
+    solution = scipy.sparse.linalg.lsqr(blur.T, y, atol=1e-12, btol=1e-12, iter_lim=5000)[0]
+    assert np.linalg.norm(blur.to_dense().T @ solution - y) <= 1e-6 * np.linalg.norm(y)
+
+
+def test_products_refuse_what_is_not_theirs(rng):
+    blur = Blur(np.ones((3, 3)), (6, 7))
+    for bad in (np.ones(41), np.ones((6, 7)), np.ones((2, 42, 3)), np.float64(1.0)):
+        for product in (blur.__matmul__, blur.matvec, blur.rmatvec, blur.T.matvec):
+            with pytest.raises(ValueError, match=r"42 x 42.*\(42,\).*forward"):
+                product(bad)
+    with pytest.raises(ValueError, match="42"):
+        np.ones(41) @ blur
+    for call, shape in (
+        (blur.matvec, 42),
+        (blur.rmatvec, 42),
+        (blur.forward, (6, 7)),
+        (blur.adjoint, (6, 7)),
+    ):
+        with pytest.raises(TypeError, match="real numbers"):
+            call(np.ones(shape) * 1j)
+    hidden = np.ma.masked_less(rng.random((6, 7)), 0.5)
+    with pytest.raises(TypeError, match="masked"):
+        blur.forward(hidden)
+    with pytest.raises(TypeError, match="masked"):
+        Blur(np.ma.masked_less(rng.random((3, 3)), 0.5), (6, 7))
+
+
+def test_dtypes_as_they_come(rng):
+    blur = Blur(rng.random((3, 3)), (6, 7), "reflect")
+    f = rng.integers(0, 200, (6, 7))
+    expected = blur.forward(f.astype(np.float64))
+    for given in (f, f.astype(np.uint8), f.astype(">f8"), f.astype(np.longdouble), np.asfortranarray(f)):
+        assert blur.forward(given).dtype == np.float64
+        assert close(blur.forward(given), expected)
+    assert blur.forward(f.astype(">f4")).dtype == np.float32
+    assert close(blur.forward(f > 100), blur.forward((f > 100).astype(float)))
+
+
+def test_blurs_compare_by_value_and_pickle(rng):
+    h = rng.random((3, 4))
+    blur = Blur(h, (6, 7), "reflect")
+    f = rng.random((6, 7))
+    before = blur.forward(f)
+    assert blur == Blur(h.copy(), (6, 7), "reflect")
+    assert len({blur, Blur(h, (6, 7), "reflect")}) == 1
+    others = (
+        Blur(h, (6, 7), "zero"), Blur(h, (6, 8), "reflect"), Blur(h, (6, 7), "reflect", origin=(0, 0)),
+        Blur(h.reshape(4, 3), (6, 7), "reflect"), Blur(h + 1e-16, (6, 7), "reflect"), "blur",
+    )  # fmt: skip
+    for other in others:
+        assert blur != other
+    for again in (pickle.loads(pickle.dumps(blur)), copy.deepcopy(blur)):
+        assert again == blur
+        assert again.boundary.continued
+        assert np.array_equal(again.forward(f), before)
+    with pytest.raises(ValueError, match="read-only"):
+        blur.psf[0, 0] = 2.0
+
+
+@pytest.mark.parametrize("boundary", BOUNDARIES)
 def test_float32_stays_float32(xp, rng, boundary):
     blur = Blur(rng.random((5, 4)), (33, 17), boundary)
     f = rng.random(blur.scene_shape)
@@ -214,6 +306,14 @@ def test_other_bad_input():
         Blur(np.eye(3), (8, 8)).axis_matrices()
     with pytest.raises(ValueError, match="antireflect"):
         filter2matrix(np.ones((1, 9)), 1, 3, boundary="antireflect")
+    for origin in ((10, 10), (-1, 0), (0, 3), (0,)):
+        with pytest.raises(ValueError, match=r"origin must be an index into the 3 x 3 PSF"):
+            filter2matrix(psf, 8, 8, origin=origin)
+        with pytest.raises(ValueError, match=r"origin must be an index into the 3 x 3 PSF"):
+            Blur(psf, (8, 8), origin=origin)
+    for origin in ((1.7, 1), 1, "ab"):
+        with pytest.raises(TypeError, match="two whole numbers"):
+            filter2matrix(psf, 8, 8, origin=origin)
 
 
 def test_a_dense_matrix_that_cannot_fit_is_refused_with_figures():

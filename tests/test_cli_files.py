@@ -213,7 +213,7 @@ def test_an_argument_error_is_one_line(capsys, arguments, words):
 
 def test_an_unknown_method_is_answered_with_all_of_them(capsys):
     run = ["reconstruct", "x.png", "-o", "y.png", "--psf", "box:3", "--method", "magic"]
-    fails(capsys, run, "magic", *deblur.METHODS, *deblur.variational.METHODS)
+    fails(capsys, run, "magic", *deblur.METHODS)
 
 
 def test_help_says_the_units(capsys, monkeypatch):

@@ -1,16 +1,16 @@
 """The collaborative filter: better than its pilot, and true to weights, bounds, frames and colours."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from problems import changed, problem_of, solve
 
-import deblur
-from deblur.backend import asnumpy
-from deblur.blur import Blur
+import deblur.data
+import deblur.psf
+from deblur.degrade import degrade
+from deblur.device import asnumpy
 from deblur.metrics import psnr
-from deblur.variational import METHODS, collaborative
-from deblur.variational.problem import VariationalProblem
+from deblur.operators.blur import Blur
+from deblur.solvers import collaborative
 
 PSF = deblur.psf.gaussian(7, 1.3)
 
@@ -18,13 +18,13 @@ PSF = deblur.psf.gaussian(7, 1.3)
 def blurred(noise=0.02, boundary="unknown", data="gaussian"):
     truth = deblur.data.load("brick")[:102, :99]
     level = {"noise": noise} if data == "gaussian" else {"noise": "poisson", "level": 400}
-    g = deblur.degrade(truth, PSF, boundary=boundary, seed=0, **level)
+    g = degrade(truth, PSF, boundary=boundary, seed=0, **level)
     blur = Blur(PSF, g.shape, boundary)
-    return VariationalProblem(blur, "collaborative", 2e-3, data=data), g[None, None], truth[blur.crop]
+    return problem_of(blur, "patches", 2e-3, data=data), g[None, None], truth[blur.crop]
 
 
 def restored(problem, g):
-    return asnumpy(METHODS[problem.method].solve(problem, g).scene[0, 0])[problem.blur.crop]
+    return asnumpy(solve(problem, g).scene[0, 0])[problem.operator.crop]
 
 
 @pytest.mark.parametrize("boundary", ["unknown", "zero", "reflect"])
@@ -36,25 +36,25 @@ def test_better_than_the_pilot(boundary):
 
 def test_photon_counts():
     problem, g, truth = blurred(data="poisson")
-    problem = replace(problem, lam=0.01)
+    problem = changed(problem, lam=0.01)
     pilot = psnr(truth, restored(collaborative.pilot_problem(problem), g))
     assert psnr(truth, restored(problem, g)) >= pilot + 0.2
 
 
 def test_the_noise_of_photon_counts_follows_the_picture():
     problem, g, _ = blurred(data="poisson")
-    problem = replace(problem, lam=0.01)
-    scene = METHODS["tv"].solve(collaborative.pilot_problem(problem), g).scene
+    problem = changed(problem, lam=0.01)
+    scene = solve(collaborative.pilot_problem(problem), g).scene
     level, variation = collaborative._noise(problem, g, scene)
     assert abs(level / (g.mean() / 400) - 1) <= 0.15
     assert variation.shape == scene.shape
-    assert abs(variation[(..., *problem.blur.crop)].mean() - 1) <= 1e-9
+    assert abs(variation[(..., *problem.operator.crop)].mean() - 1) <= 1e-9
 
 
 def test_on_the_gpu_as_on_the_cpu(xp):
     problem, g, _ = blurred()
     here = restored(problem, g)
-    there = restored(replace(problem, xp=xp), xp.asarray(g))
+    there = restored(changed(problem, xp=xp), xp.asarray(g))
     assert psnr(here, there) >= 60  # a few groups differ by rounding
 
 
@@ -62,55 +62,55 @@ def test_hidden_pixels_are_not_looked_at():
     problem, g, _ = blurred()
     weights = np.ones(g.shape)
     weights[..., 10:14, 20:23] = 0
-    problem = replace(problem, weights=weights)
+    problem = changed(problem, weights=weights)
     spoiled = np.where(weights > 0, g, 100.0)
     np.testing.assert_allclose(restored(problem, spoiled), restored(problem, g), atol=1e-3)
 
 
 def test_bounds_are_kept():
     problem, g, _ = blurred()
-    image = restored(replace(problem, bounds=(0.4, 0.6)), g)
+    image = restored(changed(problem, bounds=(0.4, 0.6)), g)
     assert image.min() >= 0.4
     assert image.max() <= 0.6
 
 
 def test_the_background_is_taken_off():
     problem, g, _ = blurred()
-    raised = restored(replace(problem, background=0.5), g + 0.5)
+    raised = restored(changed(problem, background=0.5), g + 0.5)
     assert psnr(restored(problem, g), raised) >= 50
 
 
 def test_frames_and_colours():
     problem, g, _ = blurred()
     grey = np.repeat(g, 3, axis=1)
-    image = METHODS["collaborative"].solve(problem, np.concatenate([grey, grey[..., ::-1, :]])).scene
-    assert image.shape == (2, 3, *problem.blur.scene_shape)
+    image = solve(problem, np.concatenate([grey, grey[..., ::-1, :]])).scene
+    assert image.shape == (2, 3, *problem.operator.scene_shape)
     assert abs(image[:, 0] - image[:, 2]).max() <= 1e-3  # grey stays grey
 
 
 def test_it_says_what_it_did():
     problem, g, _ = blurred()
-    solution = METHODS["collaborative"].solve(problem, g)
+    solution = solve(problem, g)
     assert "passes over groups of similar patches" in solution.why
     assert solution.converged
 
 
 def test_a_start_is_taken():
     problem, g, _ = blurred()
-    pilot = METHODS["tv"].solve(collaborative.pilot_problem(problem), g)
-    again = METHODS["collaborative"].solve(problem, g, pilot)
+    pilot = solve(collaborative.pilot_problem(problem), g)
+    again = solve(problem, g, pilot)
     assert again.iterations < pilot.iterations
 
 
 @pytest.mark.parametrize("data", ["l1", "huber"])
 def test_impulses_are_refused_in_words(data):
     problem, _, _ = blurred()
-    assert 'mask="auto"' in collaborative.refuses(replace(problem, data=data))
+    assert 'mask="auto"' in collaborative.refuses(changed(problem, data=data))
     assert collaborative.refuses(problem) is None
 
 
 def test_smaller_than_a_patch():
     blur = Blur(deblur.psf.gaussian(3, 0.7), (5, 9), "zero")
     g = np.random.default_rng(0).random((1, 1, 5, 9))
-    image = METHODS["collaborative"].solve(VariationalProblem(blur, "collaborative", 1e-3), g).scene
+    image = solve(problem_of(blur, "patches", 1e-3), g).scene
     assert np.isfinite(image).all()

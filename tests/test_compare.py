@@ -226,7 +226,7 @@ def test_tiny_and_huge_pictures_are_refused_before_any_work(picture, monkeypatch
         run(picture, size=39)
     with pytest.raises(ValueError, match="positive whole number"):
         run(picture, size=0)
-    monkeypatch.setattr("deblur.backend.free_memory", lambda xp: 100_000)
+    monkeypatch.setattr("deblur.device.free_memory", lambda xp: 100_000)
     with pytest.raises(InsufficientMemoryError, match="take a part of it"):
         run(picture)
 

@@ -9,7 +9,6 @@ import pytest
 import scipy.ndimage
 
 import deblur
-import deblur.variational
 from deblur import compare
 from deblur.compare import adapters
 from deblur.compare.adapters import base
@@ -33,7 +32,7 @@ def scene():
 
 def test_every_method_of_deblur_takes_part():
     assert set(deblur.METHODS) | {"auto"} <= set(CONTESTANTS)
-    assert set(deblur.variational.METHODS) <= set(CONTESTANTS)
+    assert set(deblur.METHODS) <= set(CONTESTANTS)
 
 
 def test_what_a_contestant_says_of_itself():
@@ -171,7 +170,7 @@ def test_trips_is_called_as_its_source_says(scene, monkeypatch):
 
 
 def test_variational_methods_run_or_say_why():
-    names = [*deblur.variational.METHODS, "tv-masked"]
+    names = [*(m.name for m in deblur.METHODS.values() if not m.linear), "tv-masked"]
     found = compare.run("camera64", "gaussian:5,1", 0.01, "unknown", names, size=32, repeats=1, memory=False)
     for row in found.rows[1:]:
         assert row.status in ("ok", "refused", "failed"), row

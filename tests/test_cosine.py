@@ -9,11 +9,12 @@ from structured import (
     check_stack_is_frames,
     dense_answer,
     relative_error,
+    solved,
 )
 
-from deblur.blur import Blur
+from deblur.operators.blur import Blur
+from deblur.problem import Problem
 from deblur.solvers import cosine
-from deblur.solvers.base import Problem
 from deblur.solvers.spectrum import quadrant
 
 SHAPES = [(7, 8), (8, 7), (11, 13), (1, 6), (5, 1), (1, 1)]
@@ -41,7 +42,7 @@ def test_stack_is_its_frames(rng):
 def test_float32(rng):
     blur = Blur(PSFS["symmetric"], (16, 15), "reflect")
     g = rng.standard_normal((1, 16, 15)).astype(np.float32)
-    f, _ = cosine.prepare(Problem(blur, 1e-2, dtype=np.dtype(np.float32))).solve(g)
+    f, _ = solved(cosine, Problem(blur, 1e-2, dtype=np.dtype(np.float32)), g)
     assert f.dtype == np.float32
     assert relative_error(f, dense_answer(blur, 1e-2, "tikhonov", g)) <= 1e-5
 

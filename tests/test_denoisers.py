@@ -1,12 +1,17 @@
 """The denoisers by name: what they keep, what they take away, and what is refused."""
 
+import pickle
+
 import numpy as np
 import pytest
+from problems import problem_of, solve
 
 import deblur
-from deblur.backend import asnumpy
-from deblur.variational import denoisers
-from deblur.variational.problem import VariationalProblem
+import deblur.data
+import deblur.psf
+from deblur.denoise import denoisers
+from deblur.device import asnumpy
+from deblur.operators.blur import Blur
 
 NOISE = 0.05
 PRESENT = [name for name in denoisers.DENOISERS if denoisers.installed(name)]
@@ -95,6 +100,12 @@ def test_an_unknown_name_lists_those_known():
         denoisers.get("median")
 
 
+@pytest.mark.parametrize("name", denoisers.DENOISERS)
+def test_denoisers_travel_to_workers(name):
+    if denoisers.installed(name):
+        assert pickle.loads(pickle.dumps(denoisers.get(name))) == denoisers.get(name)
+
+
 @pytest.mark.gpu
 def test_a_denoiser_of_the_host_serves_the_gpu(cupy, rng):
     noisy = rng.standard_normal((24, 25))
@@ -104,8 +115,6 @@ def test_a_denoiser_of_the_host_serves_the_gpu(cupy, rng):
 
 
 def test_the_problem_takes_them(rng):
-    blur = deblur.Blur(deblur.psf.gaussian(5, 1.0), (20, 21), "zero")
-    problem = VariationalProblem(blur, "pnp", 1e-3, denoiser=denoisers.get("tv"), max_iterations=3)
-    from deblur.variational import METHODS
-
-    assert METHODS["pnp"].solve(problem, rng.random((1, 1, 20, 21))).scene.shape == (1, 1, 20, 21)
+    blur = Blur(deblur.psf.gaussian(5, 1.0), (20, 21), "zero")
+    problem = problem_of(blur, "denoiser", 1e-3, denoiser=denoisers.get("tv"), max_iterations=3)
+    assert solve(problem, rng.random((1, 1, 20, 21))).scene.shape == (1, 1, 20, 21)

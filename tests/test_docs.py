@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 import deblur
-from deblur import regularization, variational
+from deblur import compare, posterior
+from deblur.operators import matrix
+from deblur.tuning import RULES
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -28,14 +30,16 @@ def first_cells(title):
 
 
 def test_the_mathematics_lists_every_boundary_rule_and_method():
-    assert first_cells("Boundaries") == deblur.BOUNDARIES
-    assert sorted(first_cells("Choosing λ")) == sorted(regularization.RULES)
-    assert first_cells("The methods") == tuple(deblur.METHODS)
+    assert first_cells("Boundaries") == tuple(deblur.BOUNDARIES)
+    assert sorted(first_cells("Choosing λ")) == sorted(rule.name for rule in RULES.values() if rule.linear)
+    methods = deblur.METHODS.values()
+    assert first_cells("The methods") == tuple(method.name for method in methods if method.linear)
+    assert first_cells("Beyond the linear formula") == tuple(m.name for m in methods if not m.linear)
     text = (DOCS / "mathematics.md").read_text().split("## Beyond the linear formula")[1]
-    assert all(f"`{rule}`" in text for rule in variational.RULES)
+    assert all(f"`{rule.name}`" in text for rule in RULES.values() if rule.others)
 
 
-@pytest.mark.parametrize("name", ["mathematics.md", "thesis.md"])
+@pytest.mark.parametrize("name", ["mathematics.md", "thesis.md", "compare.md"])
 def test_what_the_pages_point_to_exists(name):
     text = (DOCS / name).read_text()
     for target in re.findall(r"\]\(([\w./]+)\)", text):
@@ -72,7 +76,7 @@ def test_tables_of_docstrings_become_markdown(make):
 
 
 def test_every_table_of_the_package_is_understood(make):
-    for module in (deblur.blur, variational):
+    for module in (matrix, posterior, compare):
         assert "\n====" in module.__doc__
         assert "====" not in make.with_tables(module.__doc__)
 

@@ -9,12 +9,13 @@ from structured import (
     check_stack_is_frames,
     dense_answer,
     relative_error,
+    solved,
 )
 
-from deblur.blur import Blur
 from deblur.errors import SingularMatrixError
+from deblur.operators.blur import Blur
+from deblur.problem import Problem
 from deblur.solvers import fourier
-from deblur.solvers.base import Problem
 
 SHAPES = [(7, 8), (8, 7), (11, 13), (1, 6), (5, 1), (1, 1)]
 
@@ -36,7 +37,7 @@ def test_stack_is_its_frames(rng):
 def test_float32(rng):
     blur = Blur(PSFS["asymmetric"], (16, 15), "periodic")
     g = rng.standard_normal((1, 16, 15)).astype(np.float32)
-    f, _ = fourier.prepare(Problem(blur, 1e-2, dtype=np.dtype(np.float32))).solve(g)
+    f, _ = solved(fourier, Problem(blur, 1e-2, dtype=np.dtype(np.float32)), g)
     assert f.dtype == np.float32
     assert relative_error(f, dense_answer(blur, 1e-2, "tikhonov", g)) <= 1e-5
 
@@ -52,7 +53,7 @@ def test_lambda_zero(rng):
     sharp[1, 1], sharp[0, 1] = 1, 0.25  # its transform stays away from zero
     blur = Blur(sharp, (8, 9), "periodic")
     f = rng.standard_normal((1, 8, 9))
-    restored, _ = fourier.prepare(Problem(blur, 0.0)).solve(blur.forward(f))
+    restored, _ = solved(fourier, Problem(blur, 0.0), blur.forward(f))
     assert relative_error(restored, f) <= 1e-12
     with pytest.raises(SingularMatrixError, match="larger λ"):
         fourier.prepare(Problem(Blur(np.full((2, 2), 0.25), (8, 8), "periodic"), 0.0))

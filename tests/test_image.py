@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as hnp
 from PIL import Image
 
 from deblur import image
-from deblur.backend import asnumpy
+from deblur.device import asnumpy
 
 INTEGERS = [np.uint8, np.uint16, np.uint32, np.uint64, np.int8, np.int16, np.int32, np.int64]
 

@@ -7,6 +7,7 @@ import pytest
 import scipy.linalg
 
 from deblur import Blur, filter2matrix
+from deblur.device import Device
 from deblur.errors import SingularMatrixError
 from deblur.linalg import (
     cholesky,
@@ -305,23 +306,23 @@ def test_gauss_seidel(k, acceleration, rng, cupy):
 @pytest.mark.parametrize("psf_shape", [(1, 1), (3, 3), (4, 5), (7, 2)])
 @pytest.mark.parametrize("boundary", ["zero", "periodic", "reflect", "antireflect", "unknown"])
 def test_matrices_of_a_blur(boundary, psf_shape, dtype, rng, cupy):
-    from deblur import _gpu_blur
+    from deblur.operators import normal
 
     psf = rng.standard_normal(psf_shape)
     for origin in (None, (0, psf_shape[1] - 1)):
         blur = Blur(psf, (11, 17), boundary, origin=origin)
         h = blur.to_sparse().toarray()
         tolerance = 1e-12 if dtype == np.float64 else 1e-5
-        np.testing.assert_allclose(_gpu_blur.dense_matrix(blur, dtype).get(), h, atol=tolerance)
-        a = _gpu_blur.normal_matrix(blur, 0.25, dtype)
+        np.testing.assert_allclose(normal.dense_matrix(blur, dtype).get(), h, atol=tolerance)
+        a = normal.normal_matrix(blur, 0.25, dtype, Device.named("gpu"))
         assert a.dtype == dtype
         np.testing.assert_allclose(a.get(), h @ h.T + 0.25 * np.eye(len(h)), atol=tolerance * len(h))
 
 
 def test_matrix_of_a_blur_is_filter2matrix(rng, cupy):
-    from deblur import _gpu_blur
+    from deblur.operators import normal
 
     psf = rng.random((3, 4))
     np.testing.assert_allclose(
-        _gpu_blur.dense_matrix(Blur(psf, (8, 9))).get(), filter2matrix(psf, 8, 9), atol=1e-15
+        normal.dense_matrix(Blur(psf, (8, 9))).get(), filter2matrix(psf, 8, 9), atol=1e-15
     )

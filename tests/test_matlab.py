@@ -12,7 +12,7 @@ import scipy.signal
 import scipy.stats
 
 from deblur import matlab
-from deblur.backend import asnumpy
+from deblur.device import asnumpy
 from deblur.errors import SingularMatrixError
 
 DATA = Path(__file__).parent / "data"

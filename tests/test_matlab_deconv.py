@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 import deblur
-from deblur import matlab
-from deblur.backend import asnumpy
-from deblur.blur import Blur
+from deblur import Blur, matlab
+from deblur.device import asnumpy
 from deblur.matlab import deconvblind, deconvlucy, deconvreg, deconvwnr
 
 OCTAVE = np.load(Path(__file__).parent / "data" / "octave_deconv.npz")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from deblur.backend import asnumpy
+from deblur.device import asnumpy
 from deblur.linalg import gram, matmul
 
 SHAPES = [(1, 1, 1), (17, 19, 23), (5, 1, 7), (1, 64, 1), (130, 33, 65)]

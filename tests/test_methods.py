@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import deblur
-from deblur.blur import Blur
+from deblur import Blur
 from deblur.methods import METHODS, choose_method
-from deblur.solvers.base import Problem
-from deblur.solvers.dense import normal_matrix
+from deblur.operators.normal import normal_matrix
+from deblur.problem import Problem
 
 
 @pytest.mark.parametrize("boundary", deblur.BOUNDARIES)
@@ -66,7 +66,7 @@ def test_every_row_is_complete(name):
     method = METHODS[name]
     assert method.name == name
     assert method.summary
-    problem = Problem(Blur(np.ones((3, 3)) / 9, (8, 8), "zero"), 1e-2)
+    problem = Problem(Blur(np.ones((3, 3)) / 9, (8, 8), "zero"), 1e-2, method.penalty)
     reason = method.refuses(problem)
     assert reason is None or (isinstance(reason, str) and reason)
     if reason is None:

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import scipy.signal
 
-from deblur.backend import asnumpy
-from deblur.variational.patches import Groups, opponent
+from deblur.denoise.patches import Groups, opponent
+from deblur.device import asnumpy
 
 
 @pytest.mark.parametrize(("shape", "radius"), [((17, 19), 4), ((23, 11), 30), ((9, 40), 6)])

@@ -10,12 +10,15 @@ from structured import (
     dense_answer,
     problems,
     relative_error,
+    solved,
 )
 
 from deblur import psf
-from deblur.blur import BOUNDARIES, Blur
+from deblur.device import CPU
+from deblur.operators.blur import Blur
+from deblur.operators.boundary import BOUNDARIES
+from deblur.problem import Problem, Stop
 from deblur.solvers import banded, cosine, fourier, kronecker, pcg, sine
-from deblur.solvers.base import Problem
 
 SMALL = [(7, 8), (11, 13), (1, 6), (5, 1), (1, 1)]
 NAMES = ["symmetric", "row", "asymmetric", "even", "pixel"]
@@ -38,7 +41,7 @@ def test_equals_the_dense_answer_with_bands_and_corners(rng, xp, boundary):
 def test_all_that_differs_lies_on_the_rim(rng, boundary, name):
     blur = Blur(PSFS[name], (37, 41), boundary)
     problem = Problem(blur, 1e-2)
-    embedding, rim = pcg._Embedding(problem), pcg._Rim(blur, 1e-2, np)
+    embedding, rim = pcg._Embedding(problem), pcg._Rim(blur, 1e-2, CPU)
     assert rim.banded
     x = rng.standard_normal((2, 37, 41))
     difference = pcg.normal_product(blur, 1e-2, embedding(x)) - x
@@ -54,12 +57,12 @@ def test_few_iterations_whatever_the_size(rng):
     for n in (64, 160):
         blur = Blur(psf.gaussian(9, 1.5), (n, n))
         g = blur.forward(rng.random((1, n, n)))
-        iterations.append(pcg.prepare(Problem(blur, 1e-3)).solve(g)[1].iterations)
+        iterations.append(solved(pcg, Problem(blur, 1e-3), g)[1].iterations)
     assert max(iterations) <= 8
 
 
 def test_stack_is_its_frames(rng):
-    problem = Problem(Blur(PSFS["asymmetric"], (31, 37), "reflect"), 1e-2, rtol=1e-12)
+    problem = Problem(Blur(PSFS["asymmetric"], (31, 37), "reflect"), 1e-2, stop=Stop(rtol=1e-12))
     check_stack_is_frames(pcg, problem, rng, tolerance=1e-9)
 
 
@@ -67,7 +70,7 @@ def test_stack_is_its_frames(rng):
 def test_float32(rng, boundary):
     blur = Blur(psf.gaussian(5, 1.0), (40, 33), boundary)
     g = blur.forward(rng.random((1, *blur.scene_shape))).astype(np.float32)
-    f, info = pcg.prepare(Problem(blur, 1e-2, dtype=np.dtype(np.float32))).solve(g)
+    f, info = solved(pcg, Problem(blur, 1e-2, dtype=np.dtype(np.float32)), g)
     assert f.dtype == np.float32
     assert info.converged
     assert relative_error(f, dense_answer(blur, 1e-2, "tikhonov", g)) <= 2e-5
@@ -77,7 +80,7 @@ def test_residual_is_what_it_says(rng):
     blur = Blur(PSFS["asymmetric"], (31, 37))
     g = rng.standard_normal((1, 31, 37))
     for rtol in (1e-3, 1e-10):
-        f, info = pcg.prepare(Problem(blur, 1e-2, "hht", rtol=rtol)).solve(g)
+        f, info = solved(pcg, Problem(blur, 1e-2, formula="hht", stop=Stop(rtol=rtol)), g)
         b = blur.adjoint(g)
         residual = np.linalg.norm(b - pcg.normal_product(blur, 1e-2, f)) / np.linalg.norm(b)
         assert info.converged
@@ -86,49 +89,50 @@ def test_residual_is_what_it_says(rng):
 
 def test_callback_hears_every_iteration(rng):
     heard = []
-    problem = Problem(Blur(PSFS["even"], (31, 37)), 1e-3, callback=lambda i, r: heard.append((i, r)))
-    _, info = pcg.prepare(problem).solve(rng.standard_normal((1, 31, 37)))
+    problem = Problem(
+        Blur(PSFS["even"], (31, 37)), 1e-3, stop=Stop(callback=lambda i, r: heard.append((i, r)))
+    )
+    _, info = solved(pcg, problem, rng.standard_normal((1, 31, 37)))
     assert {i for i, _ in heard} == set(range(info.iterations + 1))
     assert heard[-1][1] <= 1e-8
 
 
 def test_too_few_iterations_are_reported(rng):
-    problem = Problem(Blur(psf.camera_shake(9, 0), (40, 40)), 1e-4, max_iterations=3)
-    _, info = pcg.prepare(problem).solve(rng.standard_normal((1, 40, 40)))
+    problem = Problem(Blur(psf.camera_shake(9, 0), (40, 40)), 1e-4, stop=Stop(max_iterations=3))
+    _, info = solved(pcg, problem, rng.standard_normal((1, 40, 40)))
     assert not info.converged
     assert info.iterations == 3
-    assert "banded" in info.note
+    assert "banded" in info.why
 
 
 def test_stagnation_is_reported(rng):
     # No solution in float32 has so small a residual.
-    problem = Problem(Blur(psf.gaussian(5, 1.0), (40, 40)), 1e-3, dtype=np.dtype(np.float32), rtol=1e-12)
-    _, info = pcg.prepare(problem).solve(rng.standard_normal((1, 40, 40)).astype(np.float32))
+    problem = Problem(
+        Blur(psf.gaussian(5, 1.0), (40, 40)), 1e-3, dtype=np.dtype(np.float32), stop=Stop(rtol=1e-12)
+    )
+    _, info = solved(pcg, problem, rng.standard_normal((1, 40, 40)).astype(np.float32))
     assert not info.converged
-    assert "stagnated" in info.note
-    assert "float64" in info.note
+    assert "stagnated" in info.why
+    assert "float64" in info.why
 
 
 def test_restarts_go_on(rng, monkeypatch):
     blur = Blur(PSFS["asymmetric"], (31, 37))
     g = rng.standard_normal((1, 31, 37))
     monkeypatch.setattr(pcg, "_RESTART", 3)
-    f, info = pcg.prepare(Problem(blur, 1e-2)).solve(g)
+    f, info = solved(pcg, Problem(blur, 1e-2), g)
     assert info.converged
     assert info.iterations > 3
     assert relative_error(f, dense_answer(blur, 1e-2, "tikhonov", g)) <= 1e-7
 
 
 def test_a_zero_image_gives_a_zero_scene():
-    f, info = pcg.prepare(Problem(Blur(PSFS["even"], (31, 37)), 1e-3)).solve(np.zeros((1, 31, 37)))
+    f, info = solved(pcg, Problem(Blur(PSFS["even"], (31, 37)), 1e-3), np.zeros((1, 31, 37)))
     assert info.converged
     assert not f.any()
 
 
 def test_refusals():
-    reason = pcg.refuses(Problem(Blur(PSFS["even"], (9, 8), "unknown"), 1e-3, "hht"))
-    assert reason is not None
-    assert "square" in reason
     reason = pcg.refuses(Problem(Blur(PSFS["even"], (9, 8)), 0.0))
     assert reason is not None
     assert "λ > 0" in reason
@@ -163,7 +167,7 @@ def test_every_structured_method_at_64x64(rng, boundary):
                         reference = sparse.T @ scipy.linalg.cho_solve(factor, g.ravel())
                     else:
                         reference = scipy.linalg.cho_solve(factor, sparse.T @ g.ravel())
-                    f, info = solver.prepare(problem).solve(g)
+                    f, info = solved(solver, problem, g)
                     error = relative_error(f, reference.reshape(1, *blur.scene_shape))
                     assert info.converged, (solver.__name__, lam, problem.formula, info)
                     assert error <= 1e-7, (solver.__name__, lam, problem.formula, error)

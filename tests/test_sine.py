@@ -9,12 +9,15 @@ from structured import (
     check_spectrum,
     check_stack_is_frames,
     dense_answer,
+    device_of,
     relative_error,
+    solved,
 )
 
-from deblur.blur import Blur
+from deblur.device import CPU
+from deblur.operators.blur import Blur
+from deblur.problem import Problem
 from deblur.solvers import sine
-from deblur.solvers.base import Problem
 
 SHAPES = [(7, 8), (8, 7), (11, 13), (6, 6), (1, 6), (5, 1), (4, 2), (3, 3), (1, 1)]
 SERVED = ["symmetric", "symmetric3", "column", "row", "binomial", "pixel"]
@@ -32,12 +35,12 @@ def test_spectrum(rng, name):
 
 def test_antireflect_has_no_spectrum():
     with pytest.raises(ValueError, match="antireflect"):
-        sine.decompose(Blur(PSFS["symmetric"], (7, 10), "antireflect"), np.dtype(np.float64), np)
+        sine.decompose(Blur(PSFS["symmetric"], (7, 10), "antireflect"), np.dtype(np.float64), CPU)
 
 
 @pytest.mark.parametrize(("boundary", "formula"), [("zero", "tikhonov"), ("antireflect", "hht")])
 def test_stack_is_its_frames(rng, boundary, formula):
-    problem = Problem(Blur(PSFS["symmetric3"], (9, 8), boundary), 1e-3, formula)
+    problem = Problem(Blur(PSFS["symmetric3"], (9, 8), boundary), 1e-3, formula=formula)
     check_stack_is_frames(sine, problem, rng)
 
 
@@ -45,7 +48,7 @@ def test_stack_is_its_frames(rng, boundary, formula):
 def test_float32(rng, boundary):
     blur = Blur(PSFS["symmetric3"], (16, 15), boundary)
     g = rng.standard_normal((1, 16, 15)).astype(np.float32)
-    f, _ = sine.prepare(Problem(blur, 1e-2, dtype=np.dtype(np.float32))).solve(g)
+    f, _ = solved(sine, Problem(blur, 1e-2, dtype=np.dtype(np.float32)), g)
     assert f.dtype == np.float32
     assert relative_error(f, dense_answer(blur, 1e-2, "tikhonov", g)) <= 2e-5
 
@@ -53,7 +56,7 @@ def test_float32(rng, boundary):
 @pytest.mark.parametrize("n", [2, 3, 30, 126, 256])  # 126 and 256: n + 1 is a prime above 100
 def test_transform_is_scipys(rng, xp, n):
     x = rng.standard_normal((3, n, n))
-    transform = sine.sine_transform(n, np.float64, xp)
+    transform = sine.SineTransform(n, np.float64, device_of(xp))
     for axis in (-2, -1):
         expected = scipy.fft.dst(x, type=1, axis=axis, norm="ortho")
         given = xp.asarray(x.copy())

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from deblur.backend import asnumpy
+from deblur.device import asnumpy
 from deblur.linalg import transpose
 from deblur.linalg.transpose import mirror_lower
 

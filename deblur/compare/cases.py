@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 
 from .. import data, image, psf
-from ..backend import asnumpy, check_finite, require_memory
-from ..blur import Blur, check_boundary, check_psf
 from ..degrade import NOISES, degrade
-from ..regularization import estimate_noise
+from ..device import asnumpy, check_finite, require_memory
+from ..operators.blur import Blur
+from ..operators.boundary import get_boundary
+from ..operators.matrix import check_psf
+from ..tuning import estimate_noise
 
 _DEFAULT_IMAGE, _DEFAULT_SIZE = "camera", 256
 #: Arrays of a picture's size that a comparison holds at once, with room for the methods' own.
@@ -247,7 +249,7 @@ def make_cases(
         raise ValueError(f"size must be a positive whole number of pixels, not {size!r}")
     edges = [boundaries] if isinstance(boundaries, str) else list(boundaries)
     for edge in edges:
-        check_boundary(edge)
+        get_boundary(edge)
     pictures = [(name, *load_picture(source)) for name, source in _named(images)]
     if sum(own == "array" for _, own, *_ in pictures) > 1:
         pictures = [

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from .. import data, image, psf
-from ..blur import BOUNDARIES
 from ..degrade import NOISES
-from ..regularization import RULES
+from ..operators.boundary import BOUNDARIES
+from ..tuning import RULES
 from .adapters import contestants
 from .running import Comparison, Progress, run
 from .tables import terminal_table

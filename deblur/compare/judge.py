@@ -22,9 +22,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .. import metrics
-from ..backend import Array
-from ..blur import Blur
+from ..device import Array
 from ..errors import ConvergenceError, MethodError
+from ..operators.blur import Blur
 from ..plot import cumulative_periodogram
 from .adapters.base import Answer, Contestant, Setting, reason_alone
 from .cases import Case, Task

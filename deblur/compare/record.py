@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from ..version import __version__
+
 #: What OpenMP, the BLAS libraries and NumExpr read to limit their threads.
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS",
@@ -28,7 +30,6 @@ def environment(packages: Iterable[str] = ()) -> dict[str, Any]:
     packages : iterable of str
         Distributions whose versions matter beside NumPy's, SciPy's and scikit-image's, where installed.
     """
-    from .. import __version__
 
     return {
         "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),

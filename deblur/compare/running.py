@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .. import image
-from ..pipeline import check_lam
+from ..options import check_lam
 from .adapters import PACKAGES, Contestant, contestants
 from .cases import Case, Task, make_cases
 from .findings import Findings, Row, Settings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..backend import Array, get_xp
+from ..device import Array, get_xp
 
 
 def im2vector(image: Array) -> Array:

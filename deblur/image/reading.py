@@ -24,7 +24,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from ..backend import check_finite, format_bytes, free_memory, require_memory
+from ..device import check_finite, format_bytes, free_memory, require_memory
 from ..errors import InsufficientMemoryError
 from . import arrays, metadata
 from .arrays import is_colour

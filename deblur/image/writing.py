@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backend import Array, asnumpy, check_finite
+from ..device import Array, asnumpy, check_finite
 from .arrays import as_float, is_colour
 from .metadata import Metadata
 from .reading import FilePath

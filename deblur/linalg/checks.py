@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backend import Array, asnumpy, check_finite, float_dtype, get_xp, is_cupy
+from ..device import Array, asnumpy, check_finite, float_dtype, get_xp, is_cupy
 from ..errors import SingularMatrixError
 
 
@@ -29,7 +29,7 @@ def as_array(a: Any, name: str) -> Array:
 
 
 def as_float(a: Any, name: str, *, dtype: np.dtype | None = None, finite: bool = True) -> Array:
-    """`a` in `dtype`, by default in `backend.float_dtype(a)`; checked for NaN and infinity if `finite`."""
+    """`a` in `dtype`, by default in `device.float_dtype(a)`; checked for NaN and infinity if `finite`."""
     a = as_array(a, name)
     try:
         own_dtype = float_dtype(a)

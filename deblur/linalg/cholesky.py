@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg.lapack import get_lapack_funcs
 
-from ..backend import Array, is_cupy
+from ..device import Array, is_cupy
 from ..errors import SingularMatrixError
 from . import cholesky_gpu
 from .checks import as_matrix, as_system, check_overflow, check_pivots, column_major, scratch

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .. import kernels
-from ..backend import Array, require_memory
+from ..device import Array, require_memory
 from ..errors import SingularMatrixError
 from .krylov import cg
 from .matmul_gpu import WORKSPACE, cublas_at, gemm

@@ -32,7 +32,7 @@ import numpy as np
 from scipy.linalg.blas import get_blas_funcs
 from scipy.linalg.lapack import get_lapack_funcs
 
-from ..backend import Array, is_cupy
+from ..device import Array, is_cupy
 from . import gauss_jordan_gpu
 from .checks import as_matrix, as_system, check_overflow, check_pivots, scratch
 from .transpose import turn, turned

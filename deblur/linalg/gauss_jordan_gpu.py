@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .. import kernels
-from ..backend import Array
+from ..device import Array
 from .matmul_gpu import gemm
 from .pivots_gpu import PivotStatus
 

@@ -33,7 +33,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..backend import Array, get_xp
+from ..device import Array, get_xp
 from .checks import as_rhs, as_system, check_pivots
 from .triangular import substitute
 

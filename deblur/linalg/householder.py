@@ -13,7 +13,7 @@ import math
 
 import numpy as np
 
-from ..backend import Array, check_finite, float_dtype, get_xp
+from ..device import Array, check_finite, float_dtype, get_xp
 
 __all__ = ["apply_householder", "compact_wy", "householder", "householder_matrix"]
 

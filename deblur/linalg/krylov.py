@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ..backend import Array, get_xp
+from ..device import Array, get_xp
 
 __all__ = ["Conjugate", "Step", "cg"]
 

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse
 
-from ..backend import Array, check_finite, float_dtype, get_xp, is_cupy
+from ..device import Array, check_finite, float_dtype, get_xp, is_cupy
 from ..errors import SingularMatrixError
 from .band_triangle import BandTriangle
 from .checks import as_array, as_float, as_rhs

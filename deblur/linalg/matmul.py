@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg.blas import get_blas_funcs
 
-from ..backend import Array, get_xp
+from ..device import Array, get_xp
 from ..errors import NoGPUError
 from . import matmul_gpu
 from .checks import as_float, as_matrix, column_major

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import kernels
-from ..backend import Array
+from ..device import Array
 from ..errors import NoGPUError
 
 ENGINES = {

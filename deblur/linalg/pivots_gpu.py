@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..backend import Array, check_finite
+from ..device import Array, check_finite
 from ..errors import SingularMatrixError
 
 _NONE = 2**31 - 1

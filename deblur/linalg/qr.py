@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from ..backend import Array, get_xp, is_cupy
+from ..device import Array, get_xp, is_cupy
 from . import qr_gpu
 from .checks import as_array, as_float
 from .householder import compact_wy, householder

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import kernels
-from ..backend import Array
+from ..device import Array
 from ..errors import NoGPUError
 from .matmul_gpu import cublas_batch_at, gemm
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from ..backend import Array, get_xp, is_cupy
-from ..backend import check_finite as refuse_nonfinite
+from ..device import Array, get_xp, is_cupy
+from ..device import check_finite as refuse_nonfinite
 from .checks import position
 from .qr import factor
 from .qr_plan import rotations_are_faster

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backend import Array, asnumpy, get_xp, is_cupy
+from ..device import Array, asnumpy, get_xp, is_cupy
 from ..errors import SingularMatrixError
 from .checks import as_matrix, as_rhs, check_pivots, indices, position
 from .qr import factor

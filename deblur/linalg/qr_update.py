@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backend import Array, asnumpy, get_xp
+from ..device import Array, asnumpy, get_xp
 from .qr import factor
 from .sweeps import sweep_down, sweep_up, triangularise
 from .triangular import inverse

@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 
-from ..backend import Array, get_xp
+from ..device import Array, get_xp
 
 
 class RowBlocks:

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.linalg
 from scipy.linalg.lapack import get_lapack_funcs
 
-from ..backend import Array, get_xp, is_cupy
+from ..device import Array, get_xp, is_cupy
 from . import sweeps_gpu
 from .qr import factor
 from .triangular import inverse

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .. import kernels
-from ..backend import Array
+from ..device import Array
 from .qr_gpu import factor
 from .triangular_gpu import leading
 

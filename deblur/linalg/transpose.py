@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from .. import kernels
-from ..backend import Array, get_xp
+from ..device import Array, get_xp
 from .checks import as_array
 
 TILE = 128

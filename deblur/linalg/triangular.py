@@ -22,7 +22,7 @@ import numpy as np
 from scipy.linalg.blas import get_blas_funcs
 from scipy.linalg.lapack import get_lapack_funcs
 
-from ..backend import Array, get_xp, is_cupy
+from ..device import Array, get_xp, is_cupy
 from . import triangular_gpu
 from .checks import as_matrix, as_system, check_overflow, check_pivots, column_major, scratch
 from .pivots_gpu import PivotStatus

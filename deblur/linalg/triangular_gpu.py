@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from .. import kernels
-from ..backend import Array
+from ..device import Array
 from .matmul_gpu import choose_engine, cublas_batch_at, gemm
 from .pivots_gpu import PivotStatus
 

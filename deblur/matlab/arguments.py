@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backend import Array, asnumpy, check_finite, get_xp, is_cupy
+from ..device import Array, asnumpy, check_finite, get_xp, is_cupy
 
 EPS = float(np.finfo(np.float64).eps)
 IMAGE_CLASSES = ("uint8", "uint16", "int16", "float32", "float64")

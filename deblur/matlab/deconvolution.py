@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backend import Array, asnumpy, get_fft
+from ..device import Array, asnumpy, get_fft
 from .arguments import EPS, as_image, as_psf, as_real, as_scalar, from_double
 from .transfer import filtered, psf2otf
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backend import Array, asnumpy
+from ..device import Array, asnumpy
 from ..psf import disk as disk_psf
 from .arguments import (
     EPS,

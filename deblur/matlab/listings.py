@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ..backend import Array, asnumpy
-from ..blur import filter2matrix as convolution_matrix
+from ..device import Array, asnumpy
+from ..operators.matrix import filter2matrix as convolution_matrix
 from ..pipeline import reconstruct
 from .arguments import as_array, as_real, as_scalar, as_size, as_whole
 

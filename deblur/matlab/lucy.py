@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from ..backend import Array, asnumpy, get_fft, get_xp
-from ..variational.richardson_lucy import extrapolation
+from ..device import Array, asnumpy, get_fft, get_xp
+from ..solvers.richardson_lucy import extrapolation
 from .arguments import EPS, as_image, as_psf, as_real, as_whole, from_double
 from .transfer import filtered, psf2otf, window
 
@@ -40,7 +40,7 @@ def deconvlucy(
 
     None stands for MATLAB's ``[]``: the default. Beginning from the image
     itself, and with H circular, each iteration takes the step of
-    `deblur.variational.richardson_lucy` from a point extrapolated by Biggs and
+    `deblur.solvers.richardson_lucy` from a point extrapolated by Biggs and
     Andrews's rule, with the ratio of image and model
 
         ratio = weight (img + readout) / (H f + readout) ,

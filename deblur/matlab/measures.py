@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backend import Array, get_xp
+from ..device import Array, get_xp
 from .arguments import IMAGE_CLASSES, as_array, as_scalar, check_class
 
 

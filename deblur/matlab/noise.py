@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backend import Array, asnumpy, check_finite
+from ..device import Array, asnumpy, check_finite
 from .arguments import (
     IMAGE_CLASSES,
     as_array,

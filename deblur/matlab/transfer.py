@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..backend import Array, asnumpy, check_finite, get_fft, get_xp
+from ..device import Array, asnumpy, check_finite, get_fft, get_xp
 from .arguments import EPS, as_array, as_image, as_real, as_size, from_double
 
 

@@ -25,24 +25,22 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse
 
-from ..backend import Array, require_memory
-from ..blur import Blur
+from ..device import Array, require_memory
 from ..errors import SingularMatrixError
-from .base import Factor, Info, Problem, Work
+from ..operators.blur import Blur
+from ..problem import Direct, Factor, Problem, Work
 
 _INSTEAD = 'use method="pcg", which needs no matrix, or a larger λ with it'
 
 
 def refuses(problem: Problem) -> str | None:
     """None if the method serves this problem, else the reason in words."""
-    if problem.xp is not np:
+    if problem.device.gpu is not None:
         return (
             "CuPy has no banded Cholesky; move the image to the CPU with cupy.asnumpy, or use another method"
         )
-    if problem.blur.boundary == "periodic":
+    if problem.blur.boundary.wraps:
         return "boundary 'periodic' couples opposite edges, so HHᵀ has no narrow band; method 'fft' solves it"
-    if problem.formula == "hht" and problem.blur.boundary == "unknown":
-        return 'formula "hht" needs a square H, and boundary "unknown" makes it wide'
     return None
 
 
@@ -70,7 +68,7 @@ def _bandwidth(blur: Blur) -> int:
     return reach[0] * cols + reach[1] if cols <= rows else reach[1] * rows + reach[0]
 
 
-class _Banded:
+class _Banded(Direct):
     """The kept factor."""
 
     def __init__(self, problem: Problem) -> None:
@@ -98,8 +96,7 @@ class _Banded:
                 + (" or float64" if problem.dtype == np.float32 else "")
             ) from error
 
-    def solve(self, g: Array) -> tuple[Array, Info]:
-        """Scenes (k, P, Q) for images (k, M, N)."""
+    def scenes(self, g: Array) -> Array:
         b = self._blur.adjoint(g) if self._hht else g
         turned = b.swapaxes(1, 2) if self._turned else b
         columns = turned.reshape(len(b), -1).T
@@ -107,4 +104,4 @@ class _Banded:
         z = z.T.reshape(turned.shape)
         if self._turned:
             z = z.swapaxes(1, 2)
-        return (z if self._hht else self._blur.adjoint(z)), Info()
+        return z if self._hht else self._blur.adjoint(z)

@@ -20,20 +20,19 @@ Neumann boundary conditions", SIAM J. Sci. Comput. 21 (1999), Theorem 3.2.
 
 from __future__ import annotations
 
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from ..backend import Array, get_fft
-from ..blur import Blur
-from .base import Factor, Problem, Work
-from .spectrum import OrthogonalSpectrum, SpectralFactor, Spectrum, cosine_symbol, kept, quadrant
+from ..device import Array, Device
+from ..operators.blur import Blur
+from ..problem import Factor, Problem, Work
+from .spectrum import OrthogonalSpectrum, SpectralFactor, Spectrum, cosine_symbol, quadrant
 
 
 def refuses(problem: Problem) -> str | None:
     """None if the cosine transform diagonalises this blur, else the reason in words."""
-    if problem.blur.boundary != "reflect":
+    if problem.blur.boundary.transform != "cosine":
         return f"it serves boundary 'reflect', not {problem.blur.boundary!r}"
     if quadrant(problem.blur) is None:
         return (
@@ -50,27 +49,26 @@ def work(problem: Problem) -> Work:
     return Work(n, 2 * transform, (2 + 3 * problem.frames) * n * problem.dtype.itemsize)
 
 
-def decompose(blur: Blur, dtype: Any, xp: ModuleType) -> Spectrum:
+def decompose(blur: Blur, dtype: Any, device: Device) -> Spectrum:
     """The spectrum of a blur that `refuses` accepts."""
-
-    def build() -> Spectrum:
-        quarter = quadrant(blur)
-        assert quarter is not None
-        rows, cols = (np.pi * np.arange(n) / n for n in blur.image_shape)
-        values = xp.asarray(cosine_symbol(quarter, rows, cols).astype(dtype))
-        fft = get_fft(xp)
-
-        def forward(x: Array) -> Array:
-            return fft.dctn(x, type=2, axes=(-2, -1), norm="ortho")
-
-        def inverse(x: Array) -> Array:
-            return fft.idctn(x, type=2, axes=(-2, -1), norm="ortho")
-
-        return OrthogonalSpectrum(values, forward, inverse)
-
-    return kept("dct", blur, dtype, xp, build)
+    return blur.kept(("dct", np.dtype(dtype), device), lambda: CosineSpectrum(blur, dtype, device))
 
 
 def prepare(problem: Problem) -> Factor:
     """The eigenvalues, kept; a solve costs two transforms."""
-    return SpectralFactor(decompose(problem.blur, problem.dtype, problem.xp), problem)
+    return SpectralFactor(decompose(problem.blur, problem.dtype, problem.device), problem)
+
+
+class CosineSpectrum(OrthogonalSpectrum):
+    """The spectrum of a blur that is diagonal under the DCT-II."""
+
+    def __init__(self, blur: Blur, dtype: Any, device: Device) -> None:
+        rows, cols = (np.pi * np.arange(n) / n for n in blur.image_shape)
+        super().__init__(device.xp.asarray(cosine_symbol(blur, rows, cols).astype(dtype)))
+        self._device = device
+
+    def analyse(self, x: Array) -> Array:
+        return self._device.fft.dctn(x, type=2, axes=(-2, -1), norm="ortho")
+
+    def synthesise(self, x: Array) -> Array:
+        return self._device.fft.idctn(x, type=2, axes=(-2, -1), norm="ortho")

@@ -21,49 +21,45 @@ and Filtering*, SIAM 2006, section 4.2.
 
 from __future__ import annotations
 
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from ..backend import Array, get_fft, get_xp
-from ..blur import Blur
-from .base import Factor, Info, Problem, Work
-from .spectrum import Spectrum, all_cores, check_regular, kept
+from ..device import Array, Device, all_cores, get_xp
+from ..operators.blur import Blur
+from ..problem import Direct, Factor, Problem, Work
+from .spectrum import Spectrum, check_regular
 
 
 class FourierSpectrum(Spectrum):
     """The spectrum of a periodic blur; transforms of real data keep half of it."""
 
-    def __init__(self, blur: Blur, dtype: Any, xp: ModuleType) -> None:
-        self._shape = blur.image_shape
-        self._values = blur.transfer(dtype, xp)
-        modulus = abs(self._values)
+    def __init__(self, blur: Blur, dtype: Any, device: Device) -> None:
+        self._torus = blur.torus(device)
+        values = blur.transfer(dtype, device)
+        modulus = abs(values)
         self.singular_values = self._whole(modulus)
         safe = modulus + (modulus == 0)
-        self._phase = self._values.conj() / safe  # v_i = phase · u_i; any phase will do where σ = 0
-        self._scale = 1 / np.sqrt(self._shape[0] * self._shape[1])
+        self._phase = values.conj() / safe  # v_i = phase · u_i; any phase will do where σ = 0
+        self._scale = 1 / np.sqrt(blur.shape[0])
 
     def _whole(self, half: Array) -> Array:
         """The moduli of all frequencies from those of the half that a real transform keeps."""
         xp = get_xp(half)
-        rows, cols = self._shape
+        rows, cols = self._torus.lengths
         mirrored = half[..., 1 : (cols + 1) // 2][..., ::-1]
         return xp.concatenate([half, mirrored[..., -xp.arange(rows) % rows, :]], axis=-1)
 
     def coefficients(self, g: Array) -> Array:
-        return self._whole(abs(get_fft(get_xp(g)).rfft2(g)) * g.dtype.type(self._scale))
+        return self._whole(abs(self._torus.analyse(g)) * g.dtype.type(self._scale))
 
     def restore(self, g: Array, weights: Array) -> Array:
-        fft = get_fft(get_xp(g))
-        spectrum = fft.rfft2(g)
-        spectrum *= weights[:, : self._values.shape[1]] * self._phase
-        return fft.irfft2(spectrum, s=self._shape)
+        return self._torus.filter(g, weights[:, : self._phase.shape[1]] * self._phase)
 
 
 def refuses(problem: Problem) -> str | None:
     """None if the Fourier transform diagonalises this blur, else the reason in words."""
-    if problem.blur.boundary != "periodic":
+    if problem.blur.boundary.transform != "fourier":
         return f"it serves boundary 'periodic', not {problem.blur.boundary!r}"
     return None
 
@@ -75,9 +71,9 @@ def work(problem: Problem) -> Work:
     return Work(transform, 2 * transform, (4 + 3 * problem.frames) * n * problem.dtype.itemsize)
 
 
-def decompose(blur: Blur, dtype: Any, xp: ModuleType) -> Spectrum:
+def decompose(blur: Blur, dtype: Any, device: Device) -> Spectrum:
     """The spectrum of a blur that `refuses` accepts."""
-    return kept("fft", blur, dtype, xp, lambda: FourierSpectrum(blur, dtype, xp))
+    return blur.kept(("fft", np.dtype(dtype), device), lambda: FourierSpectrum(blur, dtype, device))
 
 
 def prepare(problem: Problem) -> Factor:
@@ -85,22 +81,19 @@ def prepare(problem: Problem) -> Factor:
     return _Division(problem)
 
 
-class _Division:
+class _Division(Direct):
     """conj(ĥ) / (|ĥ|² + λ) on the half of the frequencies that a real transform keeps."""
 
     def __init__(self, problem: Problem) -> None:
-        h = problem.blur.transfer(problem.dtype, problem.xp)
+        h = problem.blur.transfer(problem.dtype, problem.device)
         modulus = abs(h)
         check_regular(modulus, problem.lam)
         modulus *= modulus
         modulus += modulus.dtype.type(problem.lam)
         self._multiplier = h.conj()
         self._multiplier /= modulus
-        self._shape, self._fft = problem.blur.image_shape, get_fft(problem.xp)
+        self._torus = problem.blur.torus(problem.device)
 
-    def solve(self, g: Array) -> tuple[Array, Info]:
-        """Scenes (k, M, N) for images (k, M, N)."""
-        with all_cores():
-            spectrum = self._fft.rfft2(g)
-            spectrum *= self._multiplier
-            return self._fft.irfft2(spectrum, s=self._shape, overwrite_x=True), Info()
+    @all_cores()
+    def scenes(self, g: Array) -> Array:
+        return self._torus.filter(g, self._multiplier)

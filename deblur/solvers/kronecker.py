@@ -35,23 +35,20 @@ eigenvectors of symmetric centrosymmetric matrices", Linear Algebra Appl. 13
 
 from __future__ import annotations
 
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from ..backend import Array, get_xp
-from ..blur import Blur
-from .base import Factor, Problem, Work
-from .spectrum import SpectralFactor, Spectrum, kept
+from ..device import Array, Device, get_xp
+from ..operators.blur import Blur
+from ..problem import Factor, Problem, Work
+from .spectrum import SpectralFactor, Spectrum
 
 
 def refuses(problem: Problem) -> str | None:
     """None if the blur is a Kronecker product, else the reason in words."""
     if problem.blur.factors is None:
         return "the PSF is not separable (its matrix has a rank above one), so H is no Kronecker product"
-    if problem.formula == "hht" and problem.blur.boundary == "unknown":
-        return 'formula "hht" needs a square H, and boundary "unknown" makes it wide'
     return None
 
 
@@ -63,28 +60,31 @@ def work(problem: Problem) -> Work:
     setup, split = 0.0, []
     for factor, rows, cols in zip(blur.factors, (m, n), (p, q), strict=True):
         halves = 2 if np.array_equal(_reversible(factor), _reversible(factor)[::-1]) else 1
-        toeplitz = blur.boundary in ("zero", "periodic") or (halves == 2 and blur.boundary == "reflect")
-        setup += (9 if toeplitz else 22) * halves * (rows / halves) * (rows / halves) * (cols / halves)
+        # A cosine or a Toeplitz structure makes one symmetric eigenproblem of it.
+        symmetric = blur.boundary.toeplitz or (halves == 2 and blur.boundary.transform == "cosine")
+        setup += (9 if symmetric else 22) * halves * (rows / halves) * (rows / halves) * (cols / halves)
         split.append(halves)
     solve = (m * m * n + p * m * n) / split[0] + (n * n * m + q * n * p) / split[1]
     numbers = 6 * (p * p + q * q) + (2 + 4 * problem.frames) * p * q
     return Work(setup, solve, numbers * problem.dtype.itemsize)
 
 
-def decompose(blur: Blur, dtype: Any, xp: ModuleType) -> Spectrum:
+def decompose(blur: Blur, dtype: Any, device: Device) -> Spectrum:
     """The spectrum of a separable blur."""
-    return kept("kronecker", blur, dtype, xp, lambda: KroneckerSpectrum(blur, dtype, xp))
+    key = ("kronecker", np.dtype(dtype), device)
+    return blur.kept(key, lambda: KroneckerSpectrum(blur, dtype, device))
 
 
 def prepare(problem: Problem) -> Factor:
     """The two decompositions, kept; a solve costs four products."""
-    return SpectralFactor(decompose(problem.blur, problem.dtype, problem.xp), problem)
+    return SpectralFactor(decompose(problem.blur, problem.dtype, problem.device), problem)
 
 
 class KroneckerSpectrum(Spectrum):
     """The spectrum of H = C ⊗ R. Decomposed in float64, kept in `dtype`."""
 
-    def __init__(self, blur: Blur, dtype: Any, xp: ModuleType) -> None:
+    def __init__(self, blur: Blur, dtype: Any, device: Device) -> None:
+        xp = device.xp
         c, r = blur.axis_matrices()
         # A reversed factor is its own reversal to rounding only; exactly so, the parts decouple exactly.
         c, r = _snap(c), _snap(r)

@@ -29,11 +29,11 @@ is taken from one of them only (a restricted additive Schwarz preconditioner).
 It is not symmetric, so the iteration is GMRES, which minimises the residual
 itself, and the residual of G s is that of A z.
 
-The residual ‖b − A z‖/‖b‖ is computed through the blur at the end, and the
-solve goes on from there if it is not what was asked for. The default is 1e-8
-in float64 and 1e-6 in float32, and more where a small λ would let a residual
-of that size show in f. Failure is reported, never hidden. Iterations do
-not grow with the image. They grow as λ falls; with a PSF whose transform has
+The residual b − A z is computed through the blur at the end, and the solve
+goes on from there until the image is right (`deblur.solvers.refine`); what is
+aimed at is 1e-8 of ‖b‖ in float64 and 1e-6 in float32, and less where a small
+λ would let a residual of that size show in f. Failure is reported, never
+hidden. Iterations do not grow with the image. They grow as λ falls; with a PSF whose transform has
 many zeros (motion, camera shake) and λ below about 1e-6 times the squared sum
 of the PSF no iteration is worth it, and `banded` or a dense method is.
 
@@ -53,17 +53,15 @@ preconditioner for general sparse linear systems", SIAM J. Sci. Comput. 21
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from types import ModuleType
-
 import numpy as np
 import scipy.fft
-import scipy.linalg
 
-from ..backend import Array, asnumpy, get_fft, get_xp
-from ..blur import Blur
-from .base import Factor, Info, Problem, Work, backward_error
-from .spectrum import all_cores
+from ..device import Array, Device, all_cores
+from ..operators.blur import Blur
+from ..operators.torus import Torus
+from ..problem import Direct, Factor, Problem, Work
+from .krylov import gmres
+from .refine import refined
 
 _RESTART = 300
 _BASIS_BYTES = 1 << 30  # what GMRES may keep before it restarts
@@ -73,8 +71,6 @@ _SPREAD = 0.66  # patches at the corners help below this, hurt above: measured, 
 
 def refuses(problem: Problem) -> str | None:
     """None if the method serves this problem, else the reason in words."""
-    if problem.formula == "hht" and problem.blur.boundary == "unknown":
-        return 'formula "hht" needs a square H, and boundary "unknown" makes it wide'
     if not problem.lam > 0:
         return "it iterates, and at λ = 0 the iteration need not end; use a λ > 0 or a direct method"
     return None
@@ -109,13 +105,8 @@ def prepare(problem: Problem) -> Factor:
 
 def _depth(blur: Blur) -> tuple[int, int]:
     """How deep, along each axis, the rows of HHᵀ differ from those of the circulant."""
-    if blur.boundary == "periodic":
-        return 0, 0
-    depth = []
-    for m, o in zip(blur.psf.shape, blur.origin, strict=True):
-        reflected = 2 * max(o, m - 1 - o) + 1 if blur.boundary in ("reflect", "antireflect") else 0
-        depth.append(max(m - 1, reflected) if m > 1 else 0)
-    return depth[0], depth[1]
+    rows, cols = map(blur.boundary.depth, blur.psf.shape, blur.origin)
+    return rows, cols
 
 
 def _torus(blur: Blur) -> tuple[int, int]:
@@ -134,8 +125,9 @@ class _Rim:
     bands along the top and bottom, (2 e1, N), and left and right, (M, 2 e2), are.
     """
 
-    def __init__(self, blur: Blur, lam: float, xp: ModuleType) -> None:
-        self.blur, self.lam, self.xp = blur, lam, xp
+    def __init__(self, blur: Blur, lam: float, device: Device) -> None:
+        xp = device.xp
+        self.blur, self.lam, self.device = blur, lam, device
         self.shape = blur.image_shape
         self.depth = _depth(blur)
         #: Images too small to tell their edges apart take no bands: products with A are then whole.
@@ -176,7 +168,7 @@ class _Rim:
         """A z on the rim, for images z (k, M, N)."""
         if not self.banded:
             return self.take(normal_product(self.blur, self.lam, z))
-        xp, k = self.xp, z.shape[0]
+        xp, k = self.device.xp, z.shape[0]
         out = xp.empty((k, self.size), z.dtype)
         for axis, e, band in self._bands:
             # A band is cut out twice as deep as needed: what the cut spoils is its inner half.
@@ -204,21 +196,13 @@ class _Embedding:
 
     def __init__(self, problem: Problem) -> None:
         blur = problem.blur
-        self._shape, self.lengths = blur.image_shape, _torus(blur)
-        self._fft = get_fft(problem.xp)
-        self.symbol = _symbol(blur.psf, self.lengths, problem.lam)  # on the host, in float64
+        self._shape, self._torus = blur.image_shape, Torus(_torus(blur), problem.device)
+        self.lengths = self._torus.lengths
+        self.symbol = Torus(self.lengths).power(blur.psf) + problem.lam  # on the host, in float64
         self._inverse = problem.xp.asarray((1 / self.symbol).astype(problem.dtype))
 
     def __call__(self, x: Array) -> Array:
-        spectrum = self._fft.rfft2(x, s=self.lengths)
-        spectrum *= self._inverse
-        return self._fft.irfft2(spectrum, s=self.lengths)[..., : self._shape[0], : self._shape[1]]
-
-
-def _symbol(psf: np.ndarray, lengths: tuple[int, int], lam: float) -> np.ndarray:
-    """|c|² + λ on half of the torus's frequencies."""
-    c = scipy.fft.rfft2(psf, s=lengths)
-    return c.real**2 + c.imag**2 + lam
+        return self._torus.filter(x, self._inverse)[..., : self._shape[0], : self._shape[1]]
 
 
 class _Band:
@@ -248,15 +232,15 @@ class _Band:
         complex_dtype = np.result_type(problem.dtype, np.complex64)
         self._inverse = problem.xp.linalg.inv(problem.xp.asarray(g.astype(complex_dtype)))
         self._axis, self._along, self._length = axis, along, rim.shape[1 - axis]
-        self._fft = get_fft(problem.xp)
+        self._device = problem.device
 
     def __call__(self, x: Array) -> Array:
         """Bands (k, 2 e1, N) or (k, M, 2 e2) to bands of the same shape."""
         if self._axis == 1:
             x = x.swapaxes(1, 2)
-        spectrum = self._fft.rfft(x, n=self._along, axis=2).transpose(2, 1, 0)
+        spectrum = self._device.fft.rfft(x, n=self._along, axis=2).transpose(2, 1, 0)
         out = (self._inverse @ spectrum).transpose(2, 1, 0)
-        x = self._fft.irfft(out, n=self._along, axis=2)[..., : self._length]
+        x = self._device.fft.irfft(out, n=self._along, axis=2)[..., : self._length]
         return x if self._axis == 0 else x.swapaxes(1, 2)
 
 
@@ -322,13 +306,13 @@ class _Schwarz:
         if rim.depth[0]:
             self._bands.append((rim.rows, _Band(rim, 0, embedding.symbol, problem)))
         if rim.depth[1]:
-            symbol = _symbol(psf.T, lengths[::-1], problem.lam)
+            symbol = Torus(lengths[::-1]).power(psf.T) + problem.lam
             self._bands.append((rim.cols, _Band(rim, 1, symbol, problem)))
 
     def __call__(self, s: Array) -> Array:
         if not self._bands:
             return s
-        out = self._rim.xp.zeros_like(s)
+        out = self._rim.device.xp.zeros_like(s)
         for index, band in self._bands:
             out[:, index] += self._share[index] * band(s[:, index])
         for index, own, inverse in self._patches:
@@ -341,166 +325,59 @@ class _Schwarz:
 # ---------------------------------------------------------------------------------------------
 
 
-class _Iteration:
+def _aim(problem: Problem) -> float:
+    """The relative residual aimed at: unless the caller says otherwise, the image is right to about ten times 1e-8.
+
+    See `deblur.solvers.refine` for what λ amplifies.
+    """
+    if problem.stop.rtol is not None:
+        return problem.stop.rtol
+    enough = 1e-8 if problem.dtype == np.float64 else 1e-6
+    relative = problem.lam / problem.blur.gain**2
+    amplification = 1 / relative if problem.formula == "hht" else 0.5 / relative**0.5
+    return min(enough, max(10 * enough / amplification, 200 * float(np.finfo(problem.dtype).eps)))
+
+
+class _Iteration(Direct):
     """The prepared iteration."""
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
         with all_cores():
             self._m = _Embedding(problem)
-            self._rim = _Rim(problem.blur, problem.lam, problem.xp)
+            self._rim = _Rim(problem.blur, problem.lam, problem.device)
             self._schwarz = _Schwarz(self._rim, self._m, problem)
-        # What must be reached, and what is aimed at: unless the caller says otherwise, so much that f itself
-        # is right to about ten times that. The error of f is at most the residual's norm over 2 √λ for
-        # "tikhonov", over λ for "hht" (for a PSF that sums to one).
-        self._enough = (
-            (1e-8 if problem.dtype == np.float64 else 1e-6) if problem.rtol is None else problem.rtol
-        )
-        self._rtol = self._enough
-        if problem.rtol is None:
-            relative = problem.lam / problem.blur.gain**2
-            amplification = 1 / relative if problem.formula == "hht" else 0.5 / np.sqrt(relative)
-            finest = 200 * float(np.finfo(problem.dtype).eps)
-            self._rtol = min(self._enough, max(10 * self._enough / amplification, finest))
-        self._limit = _MAX_ITERATIONS if problem.max_iterations is None else problem.max_iterations
+        self._aim = _aim(problem)
+        most = problem.stop.max_iterations
+        self._limit = _MAX_ITERATIONS if most is None else most
 
-    def solve(self, g: Array) -> tuple[Array, Info]:
-        """Scenes (k, P, Q) for images (k, M, N)."""
-        with all_cores():
-            return self._solve(g)
+    @all_cores()
+    def scenes(self, g: Array) -> tuple[Array, int, bool, str]:
+        rtol = self._problem.stop.rtol
+        return refined(self._problem, g, self._correction, aim=self._aim, rtol=rtol, limit=self._limit)
 
-    def _solve(self, g: Array) -> tuple[Array, Info]:
-        blur, lam = self._problem.blur, self._problem.lam
-        hht = self._problem.formula == "hht"
-        b = blur.adjoint(g) if hht else g
-        norm = _norms(b.reshape(b.shape[0], -1))
-        scale = np.where(norm > 0, norm, 1.0)
-        z, r, iterations, reached = 0, b, 0, np.inf
-        while True:
-            step, used = self._correction(r, scale, iterations)
-            z = step + z
-            iterations += used
-            f = blur.adjoint(z)
-            r = b - blur.forward(f)
-            r -= b.dtype.type(lam) * z
-            before, reached = reached, float((_norms(r.reshape(r.shape[0], -1)) / scale).max())
-            if self._problem.callback is not None:
-                self._problem.callback(iterations, reached)
-            # `not <` so that NaN stops too.
-            if reached <= self._rtol or iterations >= self._limit or not reached < 0.5 * before:
-                break
-        if reached <= self._enough:
-            note = f"relative residual {reached:.1e} of (HHᵀ + λI) z"
-            return z if hht else f, Info(iterations, True, note)
-        if self._problem.rtol is None and iterations < self._limit:
-            columns = [v.reshape(len(v), -1).T for v in (z, b)]
-            backward = backward_error(self._problem, reached, *columns)
-            if backward <= 4 * float(np.finfo(b.dtype).eps):
-                note = f"stopped at a backward error of {backward:.1e}, all that {b.dtype} allows"
-                return z if hht else f, Info(iterations, True, note)
-        why = (
-            f"stopped after {iterations} iterations"
-            if iterations >= self._limit
-            else f"stagnated after {iterations} iterations"
-        )
-        note = (
-            f"{why} at relative residual {reached:.1e} ({self._enough:.1e} was asked for): use a larger λ than "
-            f"{lam:g}, method 'kronecker' if the PSF is separable, 'banded' or 'cholesky' for a small image"
-            + (", or float64" if b.dtype == np.float32 else "")
-        )
-        return z if hht else f, Info(iterations, False, note)
-
-    def _correction(self, r: Array, scale: np.ndarray, done: int) -> tuple[Array, int]:
-        """z with A z = r to the tolerance or to the next restart, and the iterations it took."""
+    def _correction(self, r: Array, scale: np.ndarray, target: float, done: int) -> tuple[Array, int, bool]:
+        """z with A z = r to half the target or to the next restart, the iterations it took, whether it got there."""
         rim, m = self._rim, self._m
         z = m(r)
         if rim.size == 0:
-            return z, 1
+            return z, 1, True
         c = rim.take(r) - rim.product(z)
         # One array on the torus, zero off the rim, for all products: nothing is padded or cleared again.
-        torus = rim.xp.zeros((len(r), *m.lengths), r.dtype)
+        torus = rim.device.xp.zeros((len(r), *m.lengths), r.dtype)
+        left = np.inf
 
         def g_times(s: Array) -> Array:
             return rim.product(m(rim.put(s, torus)))
 
-        def report(iteration: int, norms: np.ndarray) -> bool:
-            relative = float((norms / scale).max())
-            if self._problem.callback is not None:
-                self._problem.callback(done + iteration, relative)
-            return relative <= 0.5 * self._rtol
+        def finished(iteration: int, norms: np.ndarray) -> bool:
+            nonlocal left
+            left = float((norms / scale).max())
+            self._problem.stop.report(done + iteration, left)
+            return left <= 0.5 * target
 
         room = _BASIS_BYTES // (c.nbytes + 1)
         limit = max(1, min(_RESTART, max(room, 20), self._limit - done))
-        s, iterations = _gmres(g_times, self._schwarz, c, report, limit)
+        s, iterations = gmres(g_times, self._schwarz, c, finished, limit)
         z += m(rim.put(s, torus))
-        return z, iterations
-
-
-def _norms(x: Array) -> np.ndarray:
-    """Euclidean norms of the rows, on the host in float64."""
-    return np.sqrt(asnumpy((x * x).sum(axis=1, dtype=np.float64)))
-
-
-def _gmres(
-    product: Callable[[Array], Array],
-    precondition: Callable[[Array], Array],
-    c: Array,
-    finished: Callable[[int, np.ndarray], bool],
-    limit: int,
-) -> tuple[Array, int]:
-    """GMRES with right preconditioning for a stack of right-hand sides, one Krylov space each.
-
-    Parameters
-    ----------
-    product, precondition : callable
-        (k, n) to (k, n).
-    c : (k, n) array
-    finished : callable
-        Called with (iteration, residual norms (k,)); True ends the iteration.
-    limit : int
-        Most iterations.
-
-    Returns
-    -------
-    s : (k, n) array
-    iterations : int
-    """
-    xp = get_xp(c)
-    k, n = c.shape
-    basis = xp.empty((k, limit + 1, n), c.dtype)
-    # The small matrices live on the host in float64: a few numbers an iteration. Givens rotations keep
-    # the Hessenberg matrices triangular and rhs[:, j] the norm that is left.
-    triangle = np.zeros((k, limit + 1, limit))
-    rhs = np.zeros((k, limit + 1))
-    rotations: list[tuple[np.ndarray, np.ndarray]] = []
-    w, j = c, 0
-    norm = rhs[:, 0] = _norms(c)
-    while not finished(j, abs(rhs[:, j])) and j < limit:
-        # A frame whose space is exhausted (norm 0) goes on with zeros, which change nothing.
-        basis[:, j] = w * xp.asarray((1 / np.where(norm > 0, norm, np.inf)).astype(c.dtype))[:, None]
-        w = product(precondition(basis[:, j]))
-        column = triangle[:, :, j]
-        for _ in range(2):  # classical Gram-Schmidt, twice
-            v = basis[:, : j + 1]
-            h = v @ w[:, :, None]
-            w = w - (h.swapaxes(1, 2) @ v)[:, 0]
-            column[:, : j + 1] += asnumpy(h[:, :, 0])
-        norm = _norms(w)
-        column[:, j + 1] = norm
-        for i, (cos, sin) in enumerate(rotations):
-            upper = cos * column[:, i] + sin * column[:, i + 1]
-            column[:, i + 1] = cos * column[:, i + 1] - sin * column[:, i]
-            column[:, i] = upper
-        length = np.hypot(column[:, j], norm)
-        some = np.where(length > 0, length, 1)
-        cos, sin = np.where(length > 0, column[:, j] / some, 1.0), norm / some
-        rotations.append((cos, sin))
-        column[:, j], column[:, j + 1] = some, 0
-        rhs[:, j + 1], rhs[:, j] = -sin * rhs[:, j], cos * rhs[:, j]
-        j += 1
-    if j == 0:
-        return xp.zeros_like(c), 0
-    y = np.stack(
-        [scipy.linalg.solve_triangular(t[:j, :j], r[:j]) for t, r in zip(triangle, rhs, strict=True)]
-    )
-    return precondition((xp.asarray(y.astype(c.dtype))[:, None] @ basis[:, :j])[:, 0]), j
+        return z, iterations, left <= 0.5 * target

@@ -14,11 +14,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from ..backend import Array
+from ..device import Array
 from ..errors import SingularMatrixError
-from .base import Info, Problem, Work
+from ..problem import Direct, Factor, Problem, Work
 
 
 def refuses(problem: Problem) -> str | None:
@@ -34,7 +32,7 @@ def work(problem: Problem) -> Work:
     """Rotating the rows of H into a triangle of half-bandwidth p takes about 8 P Q p² operations."""
     blur = problem.blur
     unknowns = blur.shape[1]
-    if blur.boundary == "periodic" or problem.xp is not np:
+    if blur.boundary.wraps or problem.device.gpu is not None:
         band = unknowns  # the first rows of H reach the last columns
     else:
         band = min(unknowns, (blur.psf.shape[0] - 1) * blur.scene_shape[1] + blur.psf.shape[1])
@@ -43,13 +41,13 @@ def work(problem: Problem) -> Work:
     )
 
 
-def prepare(problem: Problem) -> Any:
+def prepare(problem: Problem) -> Factor:
     """Factor once; each image then costs products with H and triangular solves."""
     from ..linalg import damped_qr
 
     blur = problem.blur
     h = blur.to_sparse().astype(problem.dtype)
-    if problem.xp is not np:
+    if problem.device.gpu is not None:
         import cupyx.scipy.sparse
 
         h = cupyx.scipy.sparse.csr_matrix(h)
@@ -61,14 +59,14 @@ def prepare(problem: Problem) -> Any:
             "this blur loses some patterns altogether, so use a larger λ",
             error.index,
         ) from error
-    return _Factor(problem, factor)
+    return _Triangle(problem, factor)
 
 
-class _Factor:
+class _Triangle(Direct):
     def __init__(self, problem: Problem, factor: Any) -> None:
         self._shape = problem.blur.scene_shape
         self._factor = factor
 
-    def solve(self, g: Array) -> tuple[Array, Info]:
+    def scenes(self, g: Array) -> Array:
         f = self._factor.solve(g.reshape(len(g), -1).T)
-        return f.T.reshape(-1, *self._shape), Info()
+        return f.T.reshape(-1, *self._shape)

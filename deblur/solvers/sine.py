@@ -32,7 +32,10 @@ exactly all the same:
   splits it into four of a quarter of the size, each factored once by Cholesky.
 
 The cost of a solve is that of two sine transforms and of two triangular
-solves. For "hht", with (HHᵀ + λI)⁻¹ = (I − H (HᵀH + λI)⁻¹ Hᵀ)/λ, twice that.
+solves. "hht" takes (HHᵀ + λI)⁻¹ = (I − H (HᵀH + λI)⁻¹ Hᵀ)/λ, which cancels: what
+rounding leaves is eps ‖H‖²/λ of the image, whatever the condition. So it is
+computed in float64 and applied again to what is left of the right-hand side,
+until nothing is; where even that does not end the method refuses.
 
 SciPy's DST-I of n values is an FFT of 2 (n + 1) values, slow where n + 1 has a
 large prime factor (n = 256: 257). There, up to some size, S is multiplied out.
@@ -52,27 +55,26 @@ anti-reflective algebra", Linear Algebra Appl. 428 (2008), for T.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import scipy.linalg
 
-from ..backend import Array, get_fft, get_xp, require_memory
-from ..blur import Blur
+from ..device import Array, Device, all_cores, get_xp, require_memory
 from ..errors import SingularMatrixError
-from .base import Factor, Info, Problem, Work
-from .spectrum import OrthogonalSpectrum, SpectralFactor, Spectrum, all_cores, cosine_symbol, kept, quadrant
+from ..operators.blur import Blur
+from ..problem import Direct, Factor, Problem, Work
+from .spectrum import OrthogonalSpectrum, SpectralFactor, Spectrum, cosine_symbol, quadrant
 
 #: Above this size a Bluestein FFT beats the product with the sine matrix.
 _MATRIX_LIMIT = 1500
+_MOST_ROUNDS = 5
 
 
 def refuses(problem: Problem) -> str | None:
     """None if a sine transform solves this blur exactly, else the reason in words."""
     blur = problem.blur
-    if blur.boundary not in ("zero", "antireflect"):
+    if blur.boundary.transform not in ("sine", "antireflective"):
         return f"it serves boundaries 'zero' and 'antireflect', not {blur.boundary!r}"
     quarter = quadrant(blur)
     if quarter is None:
@@ -80,13 +82,18 @@ def refuses(problem: Problem) -> str | None:
             "the PSF is not symmetric in each axis about its origin; point symmetry alone is not enough "
             "(Serra-Capizzano 2003)"
         )
-    if blur.boundary == "zero" and max(quarter.shape) > 2:
+    if not _antireflective(blur) and max(quarter.shape) > 2:
         return (
             "with boundary 'zero' the sine transform diagonalises the blur only if the PSF reaches one pixel "
             f"from its origin (3 x 3), and this one reaches {max(quarter.shape) - 1}"
         )
-    if blur.boundary == "antireflect" and not problem.lam > 0:
+    if _antireflective(blur) and not problem.lam > 0:
         return "with boundary 'antireflect' it solves HᵀH + λI, which needs λ > 0"
+    if _antireflective(blur) and problem.formula == "hht" and not _rounds(problem) <= _MOST_ROUNDS:
+        return (
+            f"with boundary 'antireflect' and formula \"hht\" it divides by λ what float64 leaves of a difference, and "
+            f"λ = {problem.lam:g} is too small for that beside ‖H‖²"
+        )
     return None
 
 
@@ -96,75 +103,82 @@ def work(problem: Problem) -> Work:
     n, size = blur.shape[0], problem.dtype.itemsize
     transform = 2.5 * n * np.log2(n + 1)
     memory = (2 + 4 * problem.frames) * n * size
-    if blur.boundary == "zero":
+    if not _antireflective(blur):
         return Work(n, 2 * transform, memory)
     edge = sum(blur.image_shape) / 2  # unknowns of each of the four parts
-    rounds = 2 if problem.formula == "hht" else 1
+    rounds = _rounds(problem) if problem.formula == "hht" else 1
     return Work(4 * edge**3 / 3, rounds * (2 * transform + 8 * edge**2), memory + 10 * edge**2 * 8)
 
 
-def decompose(blur: Blur, dtype: Any, xp: ModuleType) -> Spectrum:
+def _antireflective(blur: Blur) -> bool:
+    return blur.boundary.transform == "antireflective"
+
+
+def _rounds(problem: Problem) -> float:
+    """How often "hht" is applied until 1e-10 is left, if each round leaves 100 eps ‖H‖²/λ of what it is given."""
+    lost = (
+        100
+        * float(np.finfo(np.float64).eps)
+        * (problem.blur.boundary.weight * problem.blur.gain) ** 2
+        / problem.lam
+    )
+    return max(1, np.ceil(np.log(1e-10) / np.log(lost))) if lost < 1 else np.inf
+
+
+def decompose(blur: Blur, dtype: Any, device: Device) -> Spectrum:
     """The spectrum for boundary "zero"; the antireflective transform is not orthogonal and has none."""
-    if blur.boundary != "zero":
+    if _antireflective(blur):
         raise ValueError(f"the sine transform gives no singular values for boundary {blur.boundary!r}")
-
-    def build() -> Spectrum:
-        quarter = quadrant(blur)
-        assert quarter is not None
-        rows, cols = (_angles(n) for n in blur.image_shape)
-        values = xp.asarray(cosine_symbol(quarter, rows, cols).astype(dtype))
-        along = [sine_transform(n, dtype, xp) for n in blur.image_shape]
-
-        def forward(x: Array) -> Array:
-            return along[1](along[0](x, -2, False), -1, True)
-
-        def inverse(x: Array) -> Array:  # of coefficients, which nobody else holds
-            return along[1](along[0](x, -2, True), -1, True)
-
-        return OrthogonalSpectrum(values, forward, inverse)
-
-    return kept("dst", blur, dtype, xp, build)
+    return blur.kept(("dst", np.dtype(dtype), device), lambda: SineSpectrum(blur, dtype, device))
 
 
 def prepare(problem: Problem) -> Factor:
     """The eigenvalues, and the edge pixels' Cholesky factors for antireflect."""
-    if problem.blur.boundary == "zero":
-        return SpectralFactor(decompose(problem.blur, problem.dtype, problem.xp), problem)
-    return _Antireflective(problem)
+    if _antireflective(problem.blur):
+        return _Antireflective(problem)
+    return SpectralFactor(decompose(problem.blur, problem.dtype, problem.device), problem)
 
 
-def _angles(n: int) -> np.ndarray:
-    return np.pi * np.arange(1, n + 1) / (n + 1)
+class SineSpectrum(OrthogonalSpectrum):
+    """The spectrum of a blur that is diagonal under the DST-I."""
+
+    def __init__(self, blur: Blur, dtype: Any, device: Device) -> None:
+        rows, cols = (np.pi * np.arange(1, n + 1) / (n + 1) for n in blur.image_shape)
+        super().__init__(device.xp.asarray(cosine_symbol(blur, rows, cols).astype(dtype)))
+        self._rows, self._cols = (SineTransform(n, dtype, device) for n in blur.image_shape)
+
+    def analyse(self, x: Array) -> Array:
+        return self._cols(self._rows(x, -2), -1, overwrite=True)
+
+    def synthesise(self, x: Array) -> Array:
+        return self._cols(self._rows(x, -2, overwrite=True), -1, overwrite=True)
 
 
-def sine_transform(n: int, dtype: Any, xp: ModuleType) -> Callable[[Array, int, bool], Array]:
-    """The orthonormal DST-I of n values along an axis (-1 or -2); it is its own inverse.
+class SineTransform:
+    """The orthonormal DST-I of n values along an axis (-1 or -2); it is its own inverse."""
 
-    Returns
-    -------
-    callable
-        (x, axis, overwrite) to the transform of x along that axis; with `overwrite` x may be destroyed, so that no
-        new memory is touched.
-    """
-    if n == 1 or (n <= _MATRIX_LIMIT and _largest_prime_factor(n + 1) > 100):
-        k = np.arange(1, n + 1)
-        angles = np.outer(k, k) % (2 * (n + 1)) * (np.pi / (n + 1))
-        matrix = xp.asarray((np.sqrt(2 / (n + 1)) * np.sin(angles)).astype(dtype))
-        return lambda x, axis, overwrite: matrix @ x if axis == -2 else x @ matrix
-    if n == 0:
-        return lambda x, axis, overwrite: x
-    fft = get_fft(xp)
-    if xp is np:
-        return lambda x, axis, overwrite: fft.dst(x, type=1, axis=axis, norm="ortho", overwrite_x=overwrite)
+    def __init__(self, n: int, dtype: Any, device: Device) -> None:
+        self._n, self._device = n, device
+        self._matrix = None
+        if n == 1 or (n <= _MATRIX_LIMIT and _largest_prime_factor(n + 1) > 100):
+            k = np.arange(1, n + 1)
+            angles = np.outer(k, k) % (2 * (n + 1)) * (np.pi / (n + 1))
+            self._matrix = device.xp.asarray((np.sqrt(2 / (n + 1)) * np.sin(angles)).astype(dtype))
 
-    def by_fft(x: Array, axis: int, overwrite: bool) -> Array:  # cupyx has types 2 and 3 only
-        x = xp.moveaxis(x, axis, -1)
+    def __call__(self, x: Array, axis: int, overwrite: bool = False) -> Array:
+        """The transform of `x` along `axis`; with `overwrite` x may be destroyed, so that no new memory is touched."""
+        n, fft, xp = self._n, self._device.fft, self._device.xp
+        if self._matrix is not None:
+            return self._matrix @ x if axis == -2 else x @ self._matrix
+        if n == 0:
+            return x
+        if self._device.gpu is None:
+            return fft.dst(x, type=1, axis=axis, norm="ortho", overwrite_x=overwrite)
+        x = xp.moveaxis(x, axis, -1)  # cupyx has types 2 and 3 only
         zero = xp.zeros_like(x[..., :1])
         odd = xp.concatenate([zero, x, zero, -x[..., ::-1]], axis=-1)
         out = fft.rfft(odd, axis=-1)[..., 1 : n + 1].imag * x.dtype.type(-np.sqrt(0.5 / (n + 1)))
         return xp.moveaxis(out, -1, axis)
-
-    return by_fft
 
 
 def _largest_prime_factor(n: int) -> int:
@@ -217,7 +231,7 @@ class _Part:
         edge = xp.arange(1, n)
         schur[edge, edge] += diagonal**2
         schur[xp.arange(n), xp.arange(n)] += lam
-        self._solve = _cholesky_solver(schur, dtype)
+        self._solve = _Cholesky(schur, dtype)
         self._values, self._p, self._q = (x.astype(dtype) for x in (values, p, q))
         self._inverse = self._inverse.astype(dtype)
 
@@ -263,72 +277,82 @@ def _transform_t(x: Array, p: Array, q: Array, sign: int) -> Array:
     return x
 
 
-def _cholesky_solver(a: Array, dtype: np.dtype) -> Callable[[Array], Array]:
-    """Solve with a symmetric matrix of which the upper triangle is given, for vectors (k, n)."""
-    if get_xp(a) is np:
-        try:
-            factor = scipy.linalg.cho_factor(a, lower=False, overwrite_a=True, check_finite=False)
-        except np.linalg.LinAlgError as error:
-            raise SingularMatrixError(f"HᵀH + λI is singular to float64 ({error}); use a larger λ") from error
-        triangle = factor[0].astype(dtype)
-        return lambda b: scipy.linalg.cho_solve((triangle, False), b.T, check_finite=False).T
-    import cupy
-    from cupyx.scipy.linalg import solve_triangular
+class _Cholesky:
+    """Solves with a symmetric matrix of which the upper triangle is given, for vectors (k, n)."""
 
-    upper = cupy.triu(a, 1)
-    lower = cupy.linalg.cholesky(upper + upper.T + cupy.diag(cupy.diag(a))).astype(dtype)
+    def __init__(self, a: Array, dtype: np.dtype) -> None:
+        xp = get_xp(a)
+        if xp is np:
+            try:
+                factor = scipy.linalg.cho_factor(a, lower=False, overwrite_a=True, check_finite=False)
+            except np.linalg.LinAlgError as error:
+                raise SingularMatrixError(
+                    f"HᵀH + λI is singular to float64 ({error}); use a larger λ"
+                ) from error
+            self._triangle = factor[0].astype(dtype)
+            return
+        upper = xp.triu(a, 1)
+        self._triangle = xp.linalg.cholesky(upper + upper.T + xp.diag(xp.diag(a))).astype(dtype)
 
-    def solve(b: Array) -> Array:
-        y = solve_triangular(lower, b.T, lower=True)
-        return solve_triangular(lower, y, lower=True, trans=1).T
+    def __call__(self, b: Array) -> Array:
+        if get_xp(b) is np:
+            return scipy.linalg.cho_solve((self._triangle, False), b.T, check_finite=False).T
+        from cupyx.scipy.linalg import solve_triangular
 
-    return solve
+        y = solve_triangular(self._triangle, b.T, lower=True)
+        return solve_triangular(self._triangle, y, lower=True, trans=1).T
 
 
-class _Antireflective:
+class _Antireflective(Direct):
     """The prepared solver for the antireflect boundary."""
 
     def __init__(self, problem: Problem) -> None:
         blur, xp = problem.blur, problem.xp
         needed = int(10 * (sum(blur.image_shape) / 2) ** 2 * 8)
         require_memory(needed, xp, "Factoring the equations of the edge pixels", 'use method="pcg" instead')
-        quarter = quadrant(blur)
-        assert quarter is not None
-        self._lam, self._hht = problem.dtype.type(problem.lam), problem.formula == "hht"
-        self._sine = [sine_transform(max(n - 2, 0), problem.dtype, xp) for n in blur.image_shape]
+        self._lam, self._rounds = problem.lam, 0
+        dtype = problem.dtype
+        if problem.formula == "hht":
+            dtype, self._rounds = np.dtype(np.float64), int(_rounds(problem))
+        self._dtype = dtype
+        self._sine = [SineTransform(max(n - 2, 0), dtype, problem.device) for n in blur.image_shape]
         rows, cols = (_parities(n) for n in blur.image_shape)
         self._parts = []
         for row_index, row_angles, p in rows:
             for col_index, col_angles, q in cols:
-                values = xp.asarray(cosine_symbol(quarter, row_angles, col_angles))
-                part = _Part(values, (xp.asarray(p), xp.asarray(q)), problem.lam, problem.dtype)
+                values = xp.asarray(cosine_symbol(blur, row_angles, col_angles))
+                part = _Part(values, (xp.asarray(p), xp.asarray(q)), problem.lam, dtype)
                 index = (..., xp.asarray(row_index)[:, None], xp.asarray(col_index))
                 self._parts.append((index, part))
 
     def _coordinates(self, x: Array) -> Array:
-        """Images to the coordinates W, and back: W is symmetric and orthogonal."""
-        x = x.copy()
+        """Images to the coordinates W, and back, in place: W is symmetric and orthogonal."""
         half = x.dtype.type(np.sqrt(0.5))
         for axis, sine in ((-2, self._sine[0]), (-1, self._sine[1])):
             y = x.swapaxes(axis, -1)  # a view: x is changed through it
             if y.shape[-1] > 1:
                 inner = x[..., 1:-1, :] if axis == -2 else x[..., 1:-1]
-                y[..., 1:-1] = sine(inner, axis, False).swapaxes(axis, -1)
+                y[..., 1:-1] = sine(inner, axis).swapaxes(axis, -1)
                 first, last = y[..., 0].copy(), y[..., -1].copy()
                 y[..., 0], y[..., -1] = (first + last) * half, (first - last) * half
         return x
 
-    def solve(self, g: Array) -> tuple[Array, Info]:
-        """Scenes (k, M, N) for images (k, M, N)."""
-        with all_cores():
-            x = self._coordinates(g)
-            for index, part in self._parts:
-                b = part.adjoint(x[index])
-                y = part.solve(b)
-                if self._hht:  # (HHᵀ + λI)⁻¹ b = (b − H (HᵀH + λI)⁻¹ Hᵀ b)/λ
-                    y = (b - part.forward(part.solve(part.adjoint(b)))) / self._lam
-                x[index] = y
-            return self._coordinates(x), Info()
+    @all_cores()
+    def scenes(self, g: Array) -> Array:
+        x = self._coordinates(g.astype(self._dtype))
+        for index, part in self._parts:
+            b = part.adjoint(x[index])
+            x[index] = self._hht(part, b) if self._rounds else part.solve(b)
+        return self._coordinates(x).astype(g.dtype, copy=False)
+
+    def _hht(self, part: _Part, b: Array) -> Array:
+        """(HHᵀ + λI)⁻¹ b = (b − H (HᵀH + λI)⁻¹ Hᵀ b)/λ, refined."""
+        y, left = 0.0, b
+        for again in range(self._rounds):
+            if again:
+                left = b - part.forward(part.adjoint(y)) - self._lam * y
+            y = y + (left - part.forward(part.solve(part.adjoint(left)))) / self._lam
+        return y
 
 
 def _parities(n: int) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:

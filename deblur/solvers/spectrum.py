@@ -21,28 +21,23 @@ outside, and the residual of a filtered solution is
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from types import ModuleType
-from typing import Any
 
 import numpy as np
-import scipy.fft
 
-from ..backend import Array
-from ..blur import Blur
+from ..device import Array, all_cores
 from ..errors import SingularMatrixError
-from .base import Info, Problem
+from ..operators.blur import Blur
+from ..problem import Direct, Problem
 
 
 class Spectrum(ABC):
-    """H = U S Vᵀ for one blur, dtype and array module.
+    """H = U S Vᵀ for one blur, dtype and device.
 
     Attributes
     ----------
     singular_values : (M, N) array
         σ ≥ 0, one for each pixel of the image, in the transform's own layout
-        (not sorted). Its dtype and array module are those of the spectrum.
+        (not sorted). Its dtype and device are those of the spectrum.
     """
 
     singular_values: Array
@@ -84,34 +79,31 @@ class Spectrum(ABC):
 
 
 class OrthogonalSpectrum(Spectrum):
-    """A symmetric H = T diag(values) Tᵀ with an orthogonal transform T.
+    """A symmetric H = T diag(values) Tᵀ with an orthogonal transform T; the values (M, N) are of either sign."""
 
-    Parameters
-    ----------
-    values : (M, N) array
-        Eigenvalues, of either sign.
-    forward, inverse : callable
-        Tᵀ and T on the last two axes.
-    """
-
-    def __init__(
-        self, values: Array, forward: Callable[[Array], Array], inverse: Callable[[Array], Array]
-    ) -> None:
+    def __init__(self, values: Array) -> None:
         self.singular_values = abs(values)
         self._sign = 1 - 2 * (values < 0).astype(values.dtype)
-        self._forward, self._inverse = forward, inverse
+
+    @abstractmethod
+    def analyse(self, x: Array) -> Array:
+        """Tᵀ of the last two axes."""
+
+    @abstractmethod
+    def synthesise(self, x: Array) -> Array:
+        """T of the last two axes; `x` may be destroyed."""
 
     def coefficients(self, g: Array) -> Array:
-        return abs(self._forward(g))
+        return abs(self.analyse(g))
 
     def restore(self, g: Array, weights: Array) -> Array:
-        c = self._forward(g)
+        c = self.analyse(g)
         c *= weights
         c *= self._sign
-        return self._inverse(c)
+        return self.synthesise(c)
 
 
-class SpectralFactor:
+class SpectralFactor(Direct):
     """The prepared solver of every method that has a `Spectrum`."""
 
     def __init__(self, spectrum: Spectrum, problem: Problem) -> None:
@@ -119,12 +111,9 @@ class SpectralFactor:
         check_regular(spectrum.singular_values, problem.lam)
         self._weights = tikhonov_weights(spectrum.singular_values, problem.lam)
 
-    def solve(self, g: Array) -> tuple[Array, Info]:
-        """Scenes (k, P, Q) for images (k, M, N)."""
-        with all_cores():
-            if self._hht:
-                return self._spectrum.hht(g, self._lam), Info()
-            return self._spectrum.restore(g, self._weights), Info()
+    @all_cores()
+    def scenes(self, g: Array) -> Array:
+        return self._spectrum.hht(g, self._lam) if self._hht else self._spectrum.restore(g, self._weights)
 
 
 def check_regular(s: Array, lam: float) -> None:
@@ -142,15 +131,6 @@ def tikhonov_weights(singular_values: Array, lam: float) -> Array:
     s = singular_values
     denominator = s * s + s.dtype.type(lam)
     return s / (denominator + (denominator == 0))
-
-
-def kept(name: str, blur: Blur, dtype: Any, xp: ModuleType, build: Callable[[], Spectrum]) -> Spectrum:
-    """The spectrum of `blur`, built once and kept on it, so that solving and choosing λ share it."""
-    spectra: dict[tuple[str, str, str], Spectrum] = blur.__dict__.setdefault("_spectra", {})
-    key = (name, np.dtype(dtype).name, xp.__name__)
-    if key not in spectra:
-        spectra[key] = build()
-    return spectra[key]
 
 
 def quadrant(blur: Blur) -> np.ndarray | None:
@@ -171,24 +151,13 @@ def quadrant(blur: Blur) -> np.ndarray | None:
     return quarter[: rows.max() + 1, : cols.max() + 1]
 
 
-def cosine_symbol(quarter: np.ndarray, rows: np.ndarray, cols: np.ndarray) -> np.ndarray:
-    """sum over (k, l) of h[k, l] cos(k θ) cos(l φ) for all angles θ in `rows`, φ in `cols`.
-
-    `quarter` is that of `quadrant`; entries off an axis stand for two or four of the PSF.
-    """
+def cosine_symbol(blur: Blur, rows: np.ndarray, cols: np.ndarray) -> np.ndarray:
+    """sum over (k, l) of h[k, l] cos(k θ) cos(l φ) for all angles θ in `rows`, φ in `cols`, of a symmetric PSF."""
+    quarter = quadrant(blur)  # whose entries off an axis stand for two or four of the PSF
+    assert quarter is not None
     factors = []
     for angles, size in zip((rows, cols), quarter.shape, strict=True):
         c = 2 * np.cos(angles[:, None] * np.arange(size))
         c[:, 0] = 1
         factors.append(c)
     return factors[0] @ quarter @ factors[1].T
-
-
-@contextmanager
-def all_cores() -> Iterator[None]:
-    """Let SciPy's transforms use every core; CuPy's do not look at this."""
-    if scipy.fft.get_workers() != 1:  # the caller has set a number: respect it
-        yield
-        return
-    with scipy.fft.set_workers(-1):
-        yield

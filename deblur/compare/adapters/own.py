@@ -1,4 +1,4 @@
-"""deblur's own methods: every row of its tables, called as anyone calls it, and what it takes by itself."""
+"""deblur's own methods: every row of its table, called as anyone calls it, and what it takes by itself."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from ...blur import Blur
 from ...errors import MethodError
 from ...methods import METHODS, choose_method
+from ...operators.blur import Blur
 from ...pipeline import Deblurrer
-from ...regularization import LambdaChoice, choose_lambda, prior_scene
-from ...variational import METHODS as VARIATIONAL
+from ...solvers.start import prior_scene
+from ...tuning import LambdaChoice, choose_lambda
 from ..cases import Task
 from .base import Answer, Contestant, Setting, Solver, Watch, reason_alone
 
@@ -28,16 +28,16 @@ def contestants() -> list[Contestant]:
     linear: dict[str, Any] = {"family": "deblur", "parameter": "λ", "linear": True}
     tuned: dict[str, Any] = {"family": "deblur", "parameter": "λ", "search": _SEARCH}
     rows = [Own("auto", summary="the cheapest exact method, as deblur chooses it", search=_LINEAR, **linear)]
-    for name, method in METHODS.items():
-        rows.append(Own(name, summary=method.summary, own_boundary=_OWN_BOUNDARY.get(name), **linear))
-    for name, row in VARIATIONAL.items():
+    for name, row in METHODS.items():
         if name == "pnp":
             nlm, bm3d = ({"method": name, "denoiser": denoiser} for denoiser in ("nlm", "bm3d"))
             package: dict[str, Any] = {"module": "bm3d", "install": "pip install bm3d"}
             rows.append(Own(name, summary="non-local means as the prior", extra=nlm, **tuned))
             rows.append(Own("pnp-bm3d", summary="BM3D as the prior", extra=bm3d, **package, **tuned))
-        elif name == "richardson-lucy":
-            rows.append(RichardsonLucy(name, "deblur", row.summary))
+        elif row.lam is not None:
+            rows.append(Untuned(name, "deblur", row.summary))
+        elif row.linear:
+            rows.append(Own(name, summary=row.summary, own_boundary=_OWN_BOUNDARY.get(name), **linear))
         else:
             rows.append(Own(name, summary=row.summary, **tuned))
     masked = {"method": "tv", "mask": "auto"}
@@ -89,12 +89,12 @@ class Own(Contestant):
     def prepare(self, task: Task, value: float | None, watch: Watch | None = None) -> Solver:
         deblurrer = self._deblurrer(task, value or 0.0, watch)
         if self.linear:
-            deblurrer._prepare(_frames(task.blurred))  # λ is a number, so only the number of frames is read
+            deblurrer.tune(task.blurred, channel_axis=_channel_axis(task))  # λ is a number: only the set-up
 
         def solver(g: np.ndarray) -> Answer:
             result = deblurrer.solve(g, channel_axis=_channel_axis(task))
             notes = [f"took {result.method}"] if self.name == "auto" else []
-            notes += [result.note] if result.note else []
+            notes += [result.why] if result.why else []
             # Only the equations of the linear formula have a residual that all methods share.
             residual = result.residual if self.linear else None
             return Answer(result.image, result.iterations, residual, note="; ".join(notes))
@@ -103,13 +103,11 @@ class Own(Contestant):
 
     def _deblurrer(self, task: Task, lam: float | str, watch: Watch | None = None) -> Deblurrer:
         arguments: dict[str, Any] = {"method": self.name, **self.extra}
-        if self.linear:
-            arguments["prior"] = _prior(task)
         return Deblurrer(task.psf, task.shape, lam, boundary=task.boundary, callback=watch, **arguments)
 
 
-class RichardsonLucy(Own):
-    """Without a penalty: stopping early is what regularises, and deblur decides when."""
+class Untuned(Own):
+    """Richardson-Lucy, without a penalty: stopping early is what regularises, and deblur decides when."""
 
     def choose(self, task: Task) -> Setting:
         return Setting(None, "automatic", "stopped when its residual looks like noise")
@@ -122,17 +120,12 @@ class RichardsonLucy(Own):
 def _shared_lambda(task: Task, rule: str) -> Setting:
     start = time.perf_counter()
     blur, g = _blur(task), _frames(task.blurred)
-    if _prior(task) == "smooth":
+    if blur.boundary.open:  # as the prior "auto" has it
         g = g - blur.forward(prior_scene(blur, g))
     choice = choose_lambda(blur, g, rule)
     seconds = time.perf_counter() - start
     reason = f"{choice.reason}; shared by deblur's linear methods"
     return Setting(float(choice.lam), "rule", reason, seconds, _l_curve(choice))
-
-
-def _prior(task: Task) -> str:
-    """What the prior "auto" is, which cannot tell once λ is a number."""
-    return "smooth" if task.boundary == "unknown" and isinstance(task.lam, str) else "zero"
 
 
 def _blur(task: Task) -> Blur:

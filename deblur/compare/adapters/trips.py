@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.sparse.linalg import aslinearoperator
 
-from ...blur import Blur
+from ...operators.blur import Blur
 from ..cases import Task
 from .base import Answer, Contestant, Setting, Solver, Watch, by_channel
 

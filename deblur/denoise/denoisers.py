@@ -1,0 +1,160 @@
+"""Denoisers for plug and play: this project's own, scikit-image's, and BM3D where it is installed.
+
+Each is a function of an image, (P, Q) or (P, Q, C), and the standard deviation of the noise in it, and returns an
+image of the same shape; values are not clipped, and may lie on any scale. Any function of that form may be given
+to ``method="pnp"``.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from ..device import Array, asnumpy, get_xp
+from . import patches
+
+
+def collaborative(image: Array, sigma: float) -> Array:
+    """Collaborative filtering of groups of similar patches; see `deblur.denoise.patches`.
+
+    NumPy or CuPy. Hard thresholding gives a first estimate; its groups and its spectrum serve a Wiener filter.
+    """
+    xp = get_xp(image)
+    if not sigma > 0:
+        return image.copy()
+    planes = image[..., None] if image.ndim == 2 else image
+    colours = xp.asarray(patches.opponent(planes.shape[-1]).astype(image.dtype))
+    planes = xp.einsum("ab,ijb->aij", colours, planes)
+    groups = patches.Groups(planes[0])
+    variances = xp.full(groups.side**2, sigma**2)
+    first = [groups.threshold(plane, variances) for plane in planes]
+    groups = patches.Groups(first[0])
+    found = xp.stack([groups.wiener(a, b, variances) for a, b in zip(planes, first, strict=True)])
+    return xp.einsum("ab,aij->ijb", colours, found).reshape(image.shape)
+
+
+@dataclass(frozen=True)
+class _OnHost:
+    """A denoiser that knows NumPy alone, for CuPy too: the image goes to the host and back."""
+
+    function: Callable[[np.ndarray, float], np.ndarray]
+
+    def __call__(self, image: Array, sigma: float) -> Array:
+        if not sigma > 0:
+            return image.copy()
+        found = self.function(asnumpy(image), float(sigma))
+        return get_xp(image).asarray(found.astype(image.dtype, copy=False))
+
+    @property
+    def __name__(self) -> str:
+        return self.function.__name__.lstrip("_")
+
+
+def _channels(image: np.ndarray) -> dict[str, Any]:
+    return {"channel_axis": -1} if image.ndim == 3 else {}
+
+
+def _nlm(image: np.ndarray, sigma: float) -> np.ndarray:
+    """Non-local means (Buades, Coll & Morel 2005), by scikit-image."""
+    from skimage.restoration import denoise_nl_means
+
+    return denoise_nl_means(
+        image, patch_size=5, patch_distance=9, h=0.8 * sigma, sigma=sigma, **_channels(image)
+    )
+
+
+def _wavelet(image: np.ndarray, sigma: float) -> np.ndarray:
+    """Wavelet thresholding (BayesShrink), averaged over shifts of the image, by scikit-image and PyWavelets."""
+    from skimage.restoration import denoise_wavelet
+
+    options = {"sigma": sigma, "wavelet": "db2", "method": "BayesShrink", "rescale_sigma": False}
+    total = np.zeros_like(image)
+    for shift in itertools.product(range(4), range(4)):
+        moved = np.roll(image, shift, (0, 1))
+        total += np.roll(denoise_wavelet(moved, **options, **_channels(image)), [-n for n in shift], (0, 1))
+    return total / 16
+
+
+def _tv(image: np.ndarray, sigma: float) -> np.ndarray:
+    """Total variation (Chambolle 2004), by scikit-image."""
+    from skimage.restoration import denoise_tv_chambolle
+
+    return denoise_tv_chambolle(image, weight=1.2 * sigma, **_channels(image))
+
+
+def _bilateral(image: np.ndarray, sigma: float) -> np.ndarray:
+    """The bilateral filter (Tomasi & Manduchi 1998), by scikit-image."""
+    from skimage.restoration import denoise_bilateral
+
+    # It takes images from 0 to 1 alone; colours it mixes too freely to be given together.
+    low, high = float(image.min()), float(image.max())
+    size = (high - low) or 1.0
+    options = {"sigma_color": 2 * sigma / size, "sigma_spatial": 1.5, "mode": "edge"}
+    planes = np.moveaxis(np.atleast_3d(image), -1, 0)
+    found = [low + size * denoise_bilateral((plane - low) / size, **options) for plane in planes]
+    return np.stack(found, axis=-1).reshape(image.shape)
+
+
+def _bm3d(image: np.ndarray, sigma: float) -> np.ndarray:
+    """BM3D, by the package of its authors (its licence is for non-commercial use)."""
+    import bm3d
+
+    return bm3d.bm3d(image, sigma) if image.ndim == 2 else bm3d.bm3d_rgb(image, sigma)
+
+
+#: name: (the denoiser, the module that it needs, how to install that)
+_TABLE: dict[str, tuple[Callable[[Array, float], Array], str | None, str]] = {
+    "collaborative": (collaborative, None, ""),
+    "nlm": (_OnHost(_nlm), "skimage", "scikit-image"),
+    "wavelet": (_OnHost(_wavelet), "pywt", "PyWavelets"),
+    "tv": (_OnHost(_tv), "skimage", "scikit-image"),
+    "bilateral": (_OnHost(_bilateral), "skimage", "scikit-image"),
+    "bm3d": (_OnHost(_bm3d), "bm3d", "bm3d"),
+}
+
+#: The names that `get` knows.
+DENOISERS = tuple(_TABLE)
+
+
+def installed(name: str) -> bool:
+    """Whether what the denoiser `name` needs is installed."""
+    module = _entry(name)[1]
+    return module is None or find_spec(module) is not None
+
+
+def get(name: str) -> Callable[[Array, float], Array]:
+    """The denoiser of that name.
+
+    Parameters
+    ----------
+    name : {"collaborative", "nlm", "wavelet", "tv", "bilateral", "bm3d"}
+
+    Returns
+    -------
+    callable
+        ``denoise(image, sigma)``: see `deblur.denoise.denoisers`.
+
+    Raises
+    ------
+    ValueError
+        For a name that is not known.
+    ImportError
+        If the package that it needs is not installed; the message says which.
+    """
+    function, _, package = _entry(name)
+    if not installed(name):
+        raise ImportError(f"the denoiser {name!r} needs the package {package}: pip install {package}")
+    return function
+
+
+def _entry(name: str) -> tuple[Callable[[Array, float], Array], str | None, str]:
+    if name not in _TABLE:
+        raise ValueError(
+            f"unknown denoiser {name!r}; there are {', '.join(_TABLE)}, or give a function of your own"
+        )
+    return _TABLE[name]

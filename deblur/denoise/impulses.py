@@ -1,0 +1,162 @@
+"""Which pixels are impulses: dead, saturated, or hit by salt and pepper."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
+
+import numpy as np
+
+from ..device import Array, asnumpy, check_finite, get_xp
+
+_NEIGHBOURS = [(i, j) for i in (0, 1, 2) for j in (0, 1, 2) if (i, j) != (1, 1)]
+_WINDOW = 7  # pixels a side in which the scatter is taken
+_CLIPPED = 0.3  # share of clipped pixels in it from which on it shows none
+_FAR, _FAR_EXTREME = 10.0, 4.0  # times the local scatter that a pixel must stand off; at the frame's ends
+_FLOOR, _FLOOR_EXTREME = 0.08, 0.02  # least distance, as a part of the frame's range
+_CLUSTER = 3  # so many others of its value an impulse may have about it
+_REPEATED = 3  # pixels at an end of the range that are not the picture's own
+_STRICTER = 3.0  # how many times further, where set values were found
+_OFTEN, _SHARE = 8, 1e-3  # pixels, and their share of the frame, that a set value holds at least
+_SPIKE = 5  # times as often as the values next to it that a set value occurs
+_NEAR = 50  # how many values next to it are looked at, on either side
+_SCATTERED = 0.8  # share of the pixels with a set value that stand alone with it
+
+
+def detect(g: Array) -> Array:
+    """Impulses of a blurred image: pixels that neither blur nor noise explains.
+
+    Parameters
+    ----------
+    g : (..., M, N) array
+        Frames, each looked at by itself; NumPy or CuPy.
+
+    Returns
+    -------
+    mask : (..., M, N) array of bool
+        True at an impulse.
+
+    Raises
+    ------
+    ValueError
+        If `g` is not finite.
+
+    Notes
+    -----
+    A blurred pixel does not stand out alone: some of its eight neighbours are as bright, and some as dark. A pixel
+    is an impulse if it exceeds the second brightest of them, or falls below the second darkest, by 10 times the
+    scatter of the image about its neighbours' medians (the local one or the frame's typical one, whichever is
+    larger) and by 8 % of the frame's range; by 4 times and 2 % if it shares the least or largest value of the
+    frame with two others, as salt, pepper, dead and saturated pixels do. Two impulses may touch, and up to four of
+    one such value.
+
+    Besides, a value that occurs far oftener than the values next to it, and nearly always at pixels that are alone
+    with it, was not measured but set: its pixels are impulses, and pixels of other values must then stand
+    off three times as far. At an end of the range, where clipping heaps up values too, this counts only if the next
+    value is far. It finds impulses in sharpened pictures, whose detail overshoots them.
+
+    *False alarms*: true detail of one pixel, such as stars, specks and dots of small print in a picture that is hardly
+    blurred. Areas that are truly black or white are no impulses, unless they are blots of four pixels or fewer.
+    *Missed*: impulses that differ from their surroundings by less than the distances named, as pepper in a black coat,
+    and those of which more touch. ``benchmarks/bench_impulses.py`` measures both.
+    """
+    xp = get_xp(g)
+    g = xp.asarray(g)
+    check_finite(g, "the image")
+    frames = g.reshape(-1, *g.shape[-2:])
+    if frames.dtype not in (np.float32, np.float64):
+        frames = frames.astype(np.float64)
+    return xp.stack([_detect(frame) for frame in frames]).reshape(g.shape)
+
+
+def _detect(g: Array) -> Array:
+    xp = get_xp(g)
+    low, high = float(g.min()), float(g.max())
+    size = high - low
+    if min(g.shape) < 3 or not size > 0:
+        return xp.zeros(g.shape, bool)
+    p = xp.pad(g, 1, mode="reflect")
+    around = xp.stack([p[i : i + g.shape[0], j : j + g.shape[1]] for i, j in _NEIGHBOURS])
+    alike = (abs(around - g) <= 1e-6 * size).sum(axis=0)
+    around.sort(axis=0)
+    distance = xp.maximum(g - around[-2], around[1] - g)
+    scatter = _median(abs(g - 0.5 * (around[3] + around[4])), _WINDOW) / 0.6745
+    # Where the frame is clipped there is no scatter to be seen, and noise at the edge of the clipped area.
+    measured = scatter[_mean(((g == low) | (g == high)).astype(g.dtype), _WINDOW) < _CLIPPED]
+    scatter = xp.maximum(scatter, xp.median(measured) if measured.size else scatter.max())
+    found = _set_values(g, alike)
+    # Once set values have been found, impulses of another kind are unlikely: they have to stand out more clearly.
+    far = _FAR * (_STRICTER if bool(found.any()) else 1.0)
+    found |= distance > xp.maximum(far * scatter, far / _FAR * _FLOOR * size)
+    need = xp.maximum(_FAR_EXTREME * scatter, _FLOOR_EXTREME * size)
+    for end, sign in ((low, -1), (high, 1)):
+        here = g == end
+        if int(here.sum()) >= _REPEATED:  # the one brightest pixel of a picture is its highlight
+            found |= _stands_out(g, here & (alike <= _CLUSTER), sign * need)
+    return found
+
+
+def _stands_out(g: Array, here: Array, need: Array | None) -> Array:
+    """Which of the pixels `here`, all of one value, are not of a blot of more pixels than chance would put together.
+
+    With `need`, only those that exceed the second brightest of their neighbours of other values by it (if it is
+    negative: fall below the second darkest); by twice as much where they touch more than one of their value.
+    """
+    xp = get_xp(g)
+    rows, cols = xp.nonzero(here)
+    at = rows[:, None] + (xp.arange(25) // 5)[None], cols[:, None] + (xp.arange(25) % 5)[None]
+    window = xp.pad(g, 2, mode="reflect")[at]
+    value = window[:, 12:13]
+    # Counted in the frame alone: in its mirror image an impulse near the edge would be met twice.
+    same = (window == value) & xp.pad(xp.ones(g.shape, bool), 2)[at]
+    good = same.sum(axis=1) <= _CLUSTER + 1
+    if need is not None:
+        asked = need[rows, cols]
+        up = xp.where(asked > 0, 1.0, -1.0).astype(g.dtype)
+        inner = window.reshape(-1, 5, 5)[:, 1:4, 1:4].reshape(-1, 9)
+        others = xp.sort(xp.where(inner == value, -np.inf, inner * up[:, None]), axis=1)
+        crowded = same.reshape(-1, 5, 5)[:, 1:4, 1:4].sum(axis=(1, 2)) > 2
+        good &= value[:, 0] * up - others[:, -2] > abs(asked) * xp.where(crowded, 2.0, 1.0)
+    found = xp.zeros_like(here)
+    found[rows, cols] = good
+    return found
+
+
+def _set_values(g: Array, alike: Array) -> Array:
+    """Pixels whose value the frame takes again and again where the blur could not have repeated it.
+
+    `alike` counts the neighbours of a pixel that have its value.
+    """
+    xp = get_xp(g)
+    values, counts = (asnumpy(a) for a in xp.unique(g, return_counts=True))
+    found = xp.zeros(g.shape, bool)
+    often = counts >= max(_OFTEN, _SHARE * g.size)
+    # Where a frame is clipped, noise heaps up lone pixels at its end; there the next value is close by.
+    often[[0, -1]] &= [_apart(values), _apart(values[::-1])]
+    for at in np.nonzero(often)[0]:
+        near = np.concatenate([counts[max(at - _NEAR, 0) : at], counts[at + 1 : at + 1 + _NEAR]])
+        if counts[at] >= _SPIKE * np.quantile(near, 0.95):
+            here = g == values[at]
+            if float((here & (alike <= 1)).sum()) >= _SCATTERED * counts[at]:
+                found |= _stands_out(g, here & (alike <= _CLUSTER), None)
+    return found
+
+
+def _apart(values: np.ndarray) -> bool:
+    """Whether the first of a frame's values, in order, lies away from the rest."""
+    if len(values) < 4:
+        return False
+    gaps = np.abs(np.diff(values[: _NEAR + 2]))
+    return bool(gaps[0] > max(0.01 * abs(values[-1] - values[0]), 2 * gaps[1:].max()))
+
+
+def _median(x: Array, size: int) -> Array:
+    return _filters(x).median_filter(x, size=size, mode="reflect")
+
+
+def _mean(x: Array, size: int) -> Array:
+    return _filters(x).uniform_filter(x, size=size, mode="reflect")
+
+
+def _filters(x: Array) -> ModuleType:
+    return import_module("scipy.ndimage" if get_xp(x) is np else "cupyx.scipy.ndimage")

@@ -1,0 +1,251 @@
+"""Which array library a call runs on, what dtype it computes in, and what memory is free.
+
+The library is always read off the arrays themselves: NumPy in, NumPy out;
+CuPy in, CuPy out. Nothing here imports CuPy unless a CuPy array is already in
+hand, so ``import deblur`` neither needs nor pays for it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import scipy.fft
+
+from .errors import InsufficientMemoryError, NoGPUError
+
+Array = Any  # numpy.ndarray or cupy.ndarray: the code is the same for both
+
+
+def is_cupy(a: object) -> bool:
+    """Whether `a` is a CuPy array, asked without importing CuPy."""
+    cupy = sys.modules.get("cupy")
+    return cupy is not None and isinstance(a, cupy.ndarray)
+
+
+def get_xp(*arrays: object) -> ModuleType:
+    """The array module of `arrays`: CuPy if any of them is a CuPy array, else NumPy.
+
+    Raises
+    ------
+    TypeError
+        If NumPy and CuPy arrays are mixed: a silent copy between host and
+        device would hide the cost.
+    """
+    on_gpu = [is_cupy(a) for a in arrays]
+    if not any(on_gpu):
+        return np
+    if any(isinstance(a, np.ndarray) and a.ndim > 0 for a in arrays):
+        raise TypeError(
+            "NumPy and CuPy arrays are mixed in one call; move them to one side first "
+            "with cupy.asarray(...) or cupy.asnumpy(...)"
+        )
+    import cupy
+
+    return cupy
+
+
+def get_fft(xp: ModuleType) -> ModuleType:
+    """`scipy.fft` or `cupyx.scipy.fft`, whichever works on arrays of `xp`."""
+    if xp is np:
+        return scipy.fft
+    import cupyx.scipy.fft
+
+    return cupyx.scipy.fft
+
+
+@dataclass(frozen=True)
+class Device:
+    """Where arrays live and are computed on: the CPU, or one GPU by its number. Compared by value; pickles.
+
+    Attributes
+    ----------
+    gpu : int or None
+        Number of the CUDA device; None is the CPU.
+    """
+
+    gpu: int | None = None
+
+    @classmethod
+    def of(cls, *arrays: Array) -> Device:
+        """The device that `arrays` lie on; TypeError if they lie on several."""
+        if get_xp(*arrays) is np:
+            return CPU
+        numbers = {int(a.device.id) for a in arrays if is_cupy(a)}
+        if len(numbers) > 1:
+            raise TypeError(f"the arrays lie on several GPUs ({sorted(numbers)}); move them to one first")
+        return cls(numbers.pop())
+
+    @classmethod
+    def named(cls, device: str | int | Device) -> Device:
+        """The device of that name: "cpu", "gpu" (the current one) or a GPU's number.
+
+        Raises
+        ------
+        NoGPUError
+            If a GPU is named and CuPy, a driver or that device is missing.
+        """
+        if isinstance(device, Device):
+            return device
+        if device == "cpu":
+            return CPU
+        if isinstance(device, str) and device != "gpu":
+            raise ValueError(f"unknown device {device!r}; use 'cpu', 'gpu' or a GPU's number")
+        try:
+            import cupy
+
+            count = cupy.cuda.runtime.getDeviceCount()
+        except ImportError as error:
+            raise NoGPUError(
+                "a GPU needs CuPy: pip install deblur-toolkit[cuda12] or [cuda13], to match your driver"
+            ) from error
+        except Exception as error:
+            raise NoGPUError(f"no CUDA device can be used: {error}") from error
+        number = int(cupy.cuda.Device().id) if device == "gpu" else int(device)
+        if not 0 <= number < count:
+            raise NoGPUError(f"there is no GPU {number}: this machine has {count}, counted from 0")
+        return cls(number)
+
+    @property
+    def xp(self) -> ModuleType:
+        """numpy or cupy."""
+        if self.gpu is None:
+            return np
+        import cupy
+
+        return cupy
+
+    @property
+    def fft(self) -> ModuleType:
+        """`scipy.fft` or `cupyx.scipy.fft`."""
+        return get_fft(self.xp)
+
+    def synchronize(self) -> None:
+        """Wait until everything submitted to a GPU is done."""
+        if self.gpu is not None:
+            self.xp.cuda.get_current_stream().synchronize()
+
+    @contextmanager
+    def current(self) -> Iterator[None]:
+        """Make this the GPU that new arrays are made on."""
+        if self.gpu is None:
+            yield
+            return
+        with self.xp.cuda.Device(self.gpu):
+            yield
+
+    def __str__(self) -> str:
+        return "cpu" if self.gpu is None else f"gpu {self.gpu}"
+
+
+CPU = Device()
+
+
+@contextmanager
+def all_cores() -> Iterator[None]:
+    """Let SciPy's transforms use every core; CuPy's do not look at this."""
+    if scipy.fft.get_workers() != 1:  # the caller has set a number: respect it
+        yield
+        return
+    with scipy.fft.set_workers(-1):
+        yield
+
+
+def asnumpy(a: Array) -> np.ndarray:
+    """`a` on the host, copied only if it lives on a GPU."""
+    return a.get() if is_cupy(a) else np.asarray(a)
+
+
+def float_dtype(*arrays: Array) -> np.dtype:
+    """The dtype to compute in: float32 if every array is float16/float32, else float64.
+
+    Raises
+    ------
+    TypeError
+        For complex, object and string arrays.
+    """
+    for a in arrays:
+        if np.dtype(a.dtype).kind not in "biuf":
+            raise TypeError(f"real numbers are needed, not dtype {a.dtype}")
+    small = all(a.dtype in (np.float16, np.float32) for a in arrays)
+    return np.dtype(np.float32 if small and arrays else np.float64)
+
+
+def check_finite(a: Array, name: str) -> None:
+    """Raise ValueError if `a` holds NaN or infinity, saying how many and where the first one is."""
+    xp = get_xp(a)
+    if bool(xp.isfinite(a).all()):
+        return
+    bad = asnumpy(~xp.isfinite(a))
+    first = tuple(int(i) for i in np.argwhere(bad)[0])
+    raise ValueError(
+        f"{name} holds {int(bad.sum())} value(s) that are NaN or infinite (the first at index {first}); "
+        "replace them before restoring, for instance with numpy.nan_to_num or a median of their neighbours"
+    )
+
+
+def free_memory(xp: ModuleType) -> int:
+    """Bytes that can still be allocated: on the GPU for CuPy, in this process's machine for NumPy.
+
+    For CuPy the blocks that its memory pool holds unused count as free. For
+    NumPy it is Linux's MemAvailable, lowered to a control group's limit where
+    one is set; where neither can be read, a cautious 4 GiB.
+    """
+    if xp is not np:
+        free, _total = xp.cuda.runtime.memGetInfo()
+        return int(free + xp.get_default_memory_pool().free_bytes())
+    free = 4 << 30
+    try:
+        with open("/proc/meminfo") as f:
+            for line in f:
+                if line.startswith("MemAvailable:"):
+                    free = int(line.split()[1]) * 1024
+                    break
+    except OSError:
+        if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+            free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    try:
+        with open("/sys/fs/cgroup/memory.max") as f, open("/sys/fs/cgroup/memory.current") as g:
+            free = min(free, int(f.read()) - int(g.read()))
+    except (OSError, ValueError):  # no control group, or "max"
+        pass
+    return max(free, 0)
+
+
+def format_bytes(n: float) -> str:
+    """`n` bytes in words, in binary units: ``format_bytes(134217728)`` is ``'128 MiB'``."""
+    for unit in ("bytes", "KiB", "MiB", "GiB", "TiB"):
+        if abs(n) < 1024 or unit == "TiB":
+            return f"{n:.4g} {unit}"
+        n /= 1024
+    raise AssertionError("unreachable")
+
+
+def require_memory(needed: int, xp: ModuleType, what: str, instead: str) -> None:
+    """Raise InsufficientMemoryError, before anything is allocated, if `needed` bytes are not free.
+
+    Parameters
+    ----------
+    needed : int
+        Peak bytes of the work.
+    xp : module
+        numpy or cupy: whose memory.
+    what : str
+        The work, as the subject of the sentence: ``"a dense H of 16384 x 16384"``.
+    instead : str
+        What to do instead, as a full clause.
+    """
+    free = free_memory(xp)
+    if needed > free:
+        where = "the GPU" if xp is not np else "this machine"
+        raise InsufficientMemoryError(
+            f"{what} takes {format_bytes(needed)}, and {where} has {format_bytes(free)} free; {instead}",
+            needed,
+            free,
+        )

@@ -1,0 +1,117 @@
+"""An image, with its mask and weights, as frames (k, c, *space), and the way back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .device import Array, check_finite, get_xp, is_cupy
+from .image import as_float
+
+
+def _axis(axis: int, ndim: int, name: str) -> int:
+    if not -ndim <= axis < ndim:
+        raise ValueError(f"{name} = {axis} is no axis of an image with {ndim} dimensions")
+    return axis % ndim
+
+
+class Frames:
+    """An image taken apart into k frames of c colours, and the way back.
+
+    Parameters
+    ----------
+    img : array
+        Whatever offers ``__array__`` will do. What a masked array hides becomes a part of the mask.
+    channel_axis, stack_axis : int or None
+        The axes of colours and frames.
+    mask : array, str or None
+        True at pixels that are hidden: they may hold anything and are not even looked at.
+
+    Attributes
+    ----------
+    data : (k, c, M, N) array
+        float32 or float64.
+    masked : array of bool or None
+        What the image's own mask hides, shaped like the image.
+    """
+
+    def __init__(
+        self, img: Any, channel_axis: int | None = None, stack_axis: int | None = None, mask: Any = None
+    ) -> None:
+        xp = get_xp(img)
+        hidden = np.ma.getmaskarray(img) if isinstance(img, np.ma.MaskedArray) else None
+        self.masked = hidden if hidden is not None and hidden.any() else None
+        img = xp.asarray(img)
+        if img.size == 0:
+            raise ValueError(f"the image is empty (shape {img.shape})")
+        named = [
+            _axis(axis, img.ndim, name)
+            for axis, name in ((channel_axis, "channel_axis"), (stack_axis, "stack_axis"))
+            if axis is not None
+        ]
+        if len(set(named)) != len(named):
+            raise ValueError("channel_axis and stack_axis name the same axis")
+        if img.ndim - len(named) != 2:
+            raise ValueError(
+                f"the image has shape {img.shape}; with {len(named)} axis named there must be two left, rows "
+                "and columns: for colour name the axis of the channels (channel_axis=-1), for a stack of frames the "
+                "axis they are counted along (stack_axis=0)"
+            )
+        image = _computable(as_float(img))
+        self.shape, self._moved = img.shape, named
+        self._coloured, self._stacked = channel_axis is not None, stack_axis is not None
+        if mask is not None and not isinstance(mask, str):
+            image = xp.where(self._like_image(xp.asarray(mask), "mask"), image.dtype.type(0), image)
+        if self.masked is not None:
+            image = xp.where(self.masked, image.dtype.type(0), image)
+        check_finite(image, "the image")
+        self.data = xp.ascontiguousarray(self._taken_apart(image))
+
+    @property
+    def space(self) -> tuple[int, ...]:
+        """Rows and columns."""
+        return self.data.shape[2:]
+
+    def spread(self, part: Array, name: str) -> Array:
+        """An array of the image's shape, or of its rows and columns, as it broadcasts to `data`."""
+        return self._taken_apart(self._like_image(part, name))
+
+    def restore(self, frames: Array) -> Array:
+        """The way back: (k, c, M, N) to the image's own shape."""
+        xp = get_xp(frames)
+        if self._coloured and self._stacked:
+            front = frames.swapaxes(0, 1)
+        else:
+            front = frames.reshape(-1, *frames.shape[2:]) if self._moved else frames[0, 0]
+        return xp.ascontiguousarray(xp.moveaxis(front, range(len(self._moved)), self._moved))
+
+    def _taken_apart(self, part: Array) -> Array:
+        front = get_xp(part).moveaxis(part, self._moved, range(len(self._moved)))
+        if self._coloured and self._stacked:
+            return front.swapaxes(0, 1)
+        if self._coloured:
+            return front[None]
+        return front[:, None] if self._stacked else front[None, None]
+
+    def _like_image(self, part: Array, name: str) -> Array:
+        """`part`, of the image's shape or of its rows and columns alone, as it broadcasts to the image."""
+        rows, cols = (n for axis, n in enumerate(self.shape) if axis not in self._moved)
+        if part.shape == (rows, cols):
+            xp = get_xp(part)
+            for axis in sorted(self._moved):
+                part = xp.expand_dims(part, axis)
+        elif part.shape != self.shape:
+            raise ValueError(
+                f"{name} has shape {part.shape}; it must be that of the image, {self.shape}, or its rows and "
+                f"columns, {(rows, cols)}"
+            )
+        return part
+
+
+def _computable(image: Array) -> Array:
+    """A float image in native float32 or float64: half precision is widened, extended precision narrowed."""
+    if image.dtype in (np.float32, np.float64) and (is_cupy(image) or image.dtype.isnative):
+        return image
+    small = image.dtype.itemsize <= 4
+    return image.astype(np.float32 if small else np.float64)

@@ -1,0 +1,81 @@
+"""The judge: residual, misfit and objective of a solution, measured with the operator alone and not by the method."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .device import Array, get_xp
+from .problem import Problem, Solution
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What was measured.
+
+    Attributes
+    ----------
+    residual : float
+        ‖b − A f‖ / ‖b‖ of the linear system that the scene is to solve; where it is to solve none, the larger of
+        the iteration's last relative primal and dual residuals.
+    misfit : float
+        ‖H f + b − g‖ / ‖g‖ over the pixels that are not hidden.
+    objective : float or None
+        D + λR; None where a method keeps no history of it: of a direct solution the residual says all.
+    difference : (k, c, M, N) array
+        g − H f − b.
+    """
+
+    residual: float
+    misfit: float
+    objective: float | None
+    difference: Array
+
+
+def judge(problem: Problem, g: Array, solution: Solution, image: Array) -> Verdict:
+    """Measure a solution.
+
+    Parameters
+    ----------
+    problem : Problem
+    g : (k, c, M, N) array
+        The frames that were solved for: g − H f̄ where the scene is drawn towards f̄.
+    solution : Solution
+    image : (k, c, M, N) array
+        The frames as they were given, which the misfit is relative to.
+    """
+    operator, fit, scene = problem.operator, problem.fit, solution.scene
+    difference = g - operator.forward(scene)
+    if fit.background:
+        difference -= g.dtype.type(fit.background)
+    visible = 1 if fit.weights is None else fit.weights > 0
+    lam = scene.dtype.type(problem.lam)
+    if not problem.quadratic:
+        size, misfit = _norms(visible * image, visible * difference)
+        history = solution.history
+        # A method that stopped before its first iteration, such as on a black image, has nothing left to do.
+        last = (
+            0.0 if history is None or not len(history.primal) else max(history.primal[-1], history.dual[-1])
+        )
+        return Verdict(float(last), misfit / (size or 1.0), problem.objective(g, scene), difference)
+    b = problem.right(g)
+    if problem.formula == "hht":
+        r = b - operator.forward(operator.adjoint(scene)) - lam * scene
+    elif problem.penalty == "identity":
+        weighted = difference if fit.weights is None else fit.weights * difference
+        r = operator.adjoint(weighted) - lam * scene
+    else:
+        r = b - problem.normal(scene)
+    if fit.weights is not None:
+        scale, residual, misfit, size = _norms(b, r, visible * difference, visible * image)
+    else:
+        scale, residual, misfit, size = _norms(b, r, difference, image)
+    objective = None if solution.history is None else problem.objective(g, scene)
+    return Verdict(residual / (scale or 1.0), misfit / (size or 1.0), objective, difference)
+
+
+def _norms(*arrays: Array) -> list[float]:
+    # In double precision whatever the dtype, and on a GPU with one wait for them all.
+    xp = get_xp(*arrays)
+    return xp.sqrt(xp.stack([xp.sum(xp.square(x, dtype=np.float64)) for x in arrays])).tolist()

@@ -1,0 +1,312 @@
+"""`Blur`: the blur of images of one size by one PSF, as a linear map that is never assembled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+import scipy.sparse
+
+from ..device import CPU, Array, Device, asnumpy, get_xp, require_memory
+from .boundary import get_boundary
+from .matrix import DENSE_INSTEAD, check_origin, check_psf, check_size, convolution_matrix
+from .operator import LinearMap
+from .torus import Torus
+
+_T = TypeVar("_T")
+
+
+class Blur(LinearMap):
+    """The blur of images of one size by one PSF, as a linear map that is never assembled.
+
+    Each product costs two FFTs and is exact to rounding. The object works as
+    an operator wherever SciPy or PyLops takes one (``scipy.sparse.linalg.lsqr(blur, g)``,
+    ``aslinearoperator(blur)``, ``blur @ f``, ``blur.T @ g``, ``g @ blur``). Blurs compare by value.
+
+    Parameters
+    ----------
+    psf : (m, n) array
+        The point spread function. It is used as it is; a PSF that keeps the
+        image's brightness sums to one.
+    shape : (int, int)
+        Size (M, N) of the blurred image in pixels.
+    boundary : {"zero", "periodic", "reflect", "antireflect", "unknown"}
+        How the scene goes on beyond the image (see `deblur.operators.matrix`).
+    origin : (int, int), optional
+        Index of the PSF's centre, by default ``((m - 1) // 2, (n - 1) // 2)``.
+
+    Attributes
+    ----------
+    image_shape : (int, int)
+        Size of the blurred image, (M, N).
+    scene_shape : (int, int)
+        Size of the scene: (M, N), or (M + m - 1, N + n - 1) for ``"unknown"``.
+    shape : (int, int)
+        Size of the matrix H: (pixels of the image, pixels of the scene).
+    psf : (m, n) ndarray
+        The PSF as float64, on the host.
+    factors : (column, row) or None
+        Vectors whose outer product is the PSF, if it is separable to rounding.
+    point_symmetric : bool
+        Whether the PSF equals itself turned by 180 degrees about its origin.
+
+    Raises
+    ------
+    ValueError
+        For a bad PSF, shape, origin or boundary, or a PSF larger than the image.
+    """
+
+    def __init__(
+        self,
+        psf: Array,
+        shape: tuple[int, int],
+        boundary: str = "zero",
+        *,
+        origin: tuple[int, int] | None = None,
+    ) -> None:
+        self.psf = asnumpy(check_psf(psf))
+        self.psf.flags.writeable = False
+        self.boundary = edge = get_boundary(boundary)
+        if len(tuple(shape)) != 2:
+            raise ValueError(f"shape must be (rows, columns) of the image, not {tuple(shape)!r}")
+        self.image_shape = (check_size(shape[0], "shape[0]"), check_size(shape[1], "shape[1]"))
+        m, n = self.psf.shape
+        if m > self.image_shape[0] or n > self.image_shape[1]:
+            raise ValueError(
+                f"the PSF ({m} x {n}) is larger than the image ({self.image_shape[0]} x "
+                f"{self.image_shape[1]}); crop the PSF to where it is not negligible or use a larger image"
+            )
+        self.origin = ((m - 1) // 2, (n - 1) // 2) if origin is None else check_origin(origin, (m, n))
+        self.scene_shape = (self.image_shape[0] + edge.extra(m), self.image_shape[1] + edge.extra(n))
+        if edge.continued:
+            for size, pads in zip(self.image_shape, self._pads, strict=True):
+                edge.check(size, *pads)
+        self.factors = _rank_one_factors(self.psf)
+        self.point_symmetric = _is_point_symmetric(self.psf, self.origin)
+        lengths, self._torus_origin = zip(
+            *map(edge.torus, self.image_shape, self.psf.shape, self.origin), strict=True
+        )
+        self._lengths = lengths
+        self._kept: dict[Any, Any] = {}
+
+    def __repr__(self) -> str:
+        m, n = self.psf.shape
+        return f"Blur({m}x{n} PSF, image {self.image_shape}, boundary={str(self.boundary)!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Blur) and self._identity() == other._identity()
+
+    def __hash__(self) -> int:
+        return hash(self._identity())
+
+    def _identity(self) -> tuple[Any, ...]:
+        return self.psf.shape, self.psf.tobytes(), self.origin, self.image_shape, self.boundary
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_kept": {}}  # spectra belong to a process and a device: they are made again
+
+    def kept(self, key: Any, build: Callable[[], _T]) -> _T:
+        """What `build` returns, made once for `key` (which names dtype and device) and kept with the blur."""
+        if key not in self._kept:
+            self._kept[key] = build()  # two threads may both build it; either copy serves
+        return self._kept[key]
+
+    # -- what solvers ask of any operator ---------------------------------------------------------
+
+    @property
+    def crop(self) -> tuple[slice, slice]:
+        """Where the image lies in the scene: ``scene[..., *blur.crop]`` has the image's size."""
+        first = map(self.boundary.offset, self.psf.shape, self.origin)
+        rows, cols = (slice(a, a + n) for a, n in zip(first, self.image_shape, strict=True))
+        return rows, cols
+
+    @property
+    def gain(self) -> float:
+        """The PSF's absolute sum: what ‖H‖ is at most, but for antireflect edges. One for a usual PSF."""
+        return float(np.abs(self.psf).sum())
+
+    @property
+    def brightness(self) -> float:
+        """The PSF's sum: what becomes of a constant scene's value. One for a PSF that keeps the brightness."""
+        return float(self.psf.sum())
+
+    @property
+    def nonnegative(self) -> bool:
+        """Whether no light is taken away: neither by the PSF nor by the boundary."""
+        return float(self.psf.min()) >= 0 and self.boundary.weight == 1
+
+    @property
+    def stationary(self) -> Blur:
+        """The operator as a blur by one PSF: itself."""
+        return self
+
+    surrogate = stationary
+
+    @property
+    def normal(self) -> bool:
+        """Whether HHᵀ = HᵀH is known from the structure: the two formulas then give the same image."""
+        return self.boundary.wraps or (self.boundary.toeplitz and self.point_symmetric)
+
+    # -- the parts of H ----------------------------------------------------------------------
+
+    def extension(self, axis: int) -> scipy.sparse.csr_array:
+        """The matrix that continues the scene along one axis as far as the PSF reaches."""
+        m, o = self.psf.shape[axis], self._matrix_origin[axis]
+        first = o - (m - 1)
+        return self.boundary.matrix(self.scene_shape[axis], first, first + self.image_shape[axis] + m - 1)
+
+    @property
+    def _matrix_origin(self) -> tuple[int, int]:
+        # Of an open scene the first pixel is the first that the PSF can reach.
+        rows, cols = (a + o for a, o in zip((c.start for c in self.crop), self.origin, strict=True))
+        return rows, cols
+
+    def axis_matrices(self) -> tuple[np.ndarray, np.ndarray]:
+        """The small dense matrices C, R of a separable blur: H = kron(C, R).
+
+        Returns
+        -------
+        C : (M, P) ndarray
+            What the blur does to each column.
+        R : (N, Q) ndarray
+            What the blur does to each row.
+
+        Raises
+        ------
+        ValueError
+            If the PSF is not separable.
+        """
+        if self.factors is None:
+            raise ValueError("the PSF is not separable (rank one), so H is no Kronecker product")
+        out = []
+        for axis, f in enumerate(self.factors):
+            h = f.reshape(-1, 1) if axis == 0 else f.reshape(1, -1)
+            scene = (self.scene_shape[0], 1) if axis == 0 else (1, self.scene_shape[1])
+            image = (self.image_shape[0], 1) if axis == 0 else (1, self.image_shape[1])
+            # The other axis has one pixel and a 1-wide PSF: any boundary leaves it alone.
+            o = (self._matrix_origin[0], 0) if axis == 0 else (0, self._matrix_origin[1])
+            out.append(convolution_matrix(h, scene, image, o, self.boundary).toarray())
+        return out[0], out[1]
+
+    # -- products ----------------------------------------------------------------------------
+
+    @property
+    def _pads(self) -> list[tuple[int, int]]:
+        return [(m - 1 - o, o) for m, o in zip(self.psf.shape, self.origin, strict=True)]
+
+    def torus(self, device: Device = CPU) -> Torus:
+        """The torus on which `forward` works."""
+        return self.kept(("torus", device), lambda: Torus(self._lengths, device))
+
+    def transfer(self, dtype: Any = np.float64, device: Device = CPU) -> Array:
+        """The PSF's half spectrum on the torus that `forward` uses, kept for dtype and device.
+
+        For a periodic boundary these are the eigenvalues of H (half of them;
+        the rest are their conjugates).
+
+        Returns
+        -------
+        (L1, L2 // 2 + 1) complex array
+        """
+        dtype = np.dtype(dtype)
+        return self.kept(
+            ("transfer", dtype, device),
+            lambda: self.torus(device).spectrum(self.psf, self._torus_origin, dtype),
+        )
+
+    def _checked(self, x: Array, shape: tuple[int, int], what: str) -> tuple[Array, Device]:
+        xp = get_xp(x)
+        if isinstance(x, np.ma.MaskedArray) and x.mask.any():
+            raise TypeError(f"{what} is a masked array with hidden values, which a product with H would use")
+        x = xp.asarray(x)
+        if x.ndim < 2 or x.shape[-2:] != shape:
+            raise ValueError(f"{what} must have shape (..., {shape[0]}, {shape[1]}), not {x.shape}")
+        if x.dtype.kind not in "biuf":
+            raise TypeError(
+                f"{what} must hold real numbers, not dtype {x.dtype}; H is real: treat parts alone"
+            )
+        if x.dtype not in (np.float32, np.float64):  # these are the native ones
+            x = x.astype(np.float32 if x.dtype.newbyteorder("=") == np.float32 else np.float64)
+        return x, Device.of(x)
+
+    def forward(self, f: Array) -> Array:
+        """Blur: H f, for one scene or a stack of them.
+
+        Parameters
+        ----------
+        f : (..., P, Q) array
+            Scenes of size `scene_shape`. NumPy or CuPy; float32 is kept, all
+            else becomes float64.
+
+        Returns
+        -------
+        g : (..., M, N) array
+        """
+        f, device = self._checked(f, self.scene_shape, "the scene")
+        if self.boundary.continued:
+            for axis, pads in enumerate(self._pads):
+                f = self.boundary.extend(f, axis - 2, *pads)
+        torus = self.torus(device)
+        g = torus.synthesise(torus.analyse(f) * self.transfer(f.dtype, device))
+        return g[..., : self.image_shape[0], : self.image_shape[1]]
+
+    def adjoint(self, g: Array) -> Array:
+        """The exact transpose of `forward`: Hᵀ g, for one image or a stack of them.
+
+        Parameters
+        ----------
+        g : (..., M, N) array
+
+        Returns
+        -------
+        f : (..., P, Q) array
+        """
+        g, device = self._checked(g, self.image_shape, "the image")
+        torus = self.torus(device)
+        f = torus.synthesise(torus.analyse(g) * self.transfer(g.dtype, device).conj())
+        if not self.boundary.continued:
+            return f[..., : self.scene_shape[0], : self.scene_shape[1]]
+        high, wide = (n + sum(p) for n, p in zip(self.image_shape, self._pads, strict=True))
+        f = f[..., :high, :wide]
+        for axis in (1, 0):
+            f = self.boundary.fold(f, axis - 2, *self._pads[axis])
+        return f
+
+    # -- matrices ----------------------------------------------------------------------------
+
+    def to_sparse(self) -> scipy.sparse.csr_array:
+        """H as a float64 ``scipy.sparse.csr_array``; kept, so that asking again costs nothing."""
+        return self.kept(
+            "sparse",
+            lambda: convolution_matrix(
+                self.psf, self.scene_shape, self.image_shape, self._matrix_origin, self.boundary
+            ),
+        )
+
+    def to_dense(self, dtype: Any = np.float64) -> np.ndarray:
+        """H as a dense array, refused with the figures if it would not fit memory."""
+        dtype = np.dtype(dtype)
+        rows, cols = self.shape
+        require_memory(rows * cols * dtype.itemsize, np, f"A dense H of {rows} x {cols}", DENSE_INSTEAD)
+        return self.to_sparse().astype(dtype).toarray()
+
+
+def _rank_one_factors(h: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    u, s, vt = np.linalg.svd(h)
+    if len(s) > 1 and s[1] > 4 * max(h.shape) * np.finfo(np.float64).eps * s[0]:
+        return None
+    # The sign that makes a non-negative PSF's factors non-negative.
+    sign = 1.0 if u[:, 0].sum() >= 0 else -1.0
+    scale = np.sqrt(s[0])
+    return sign * scale * u[:, 0], sign * scale * vt[0]
+
+
+def _is_point_symmetric(h: np.ndarray, origin: tuple[int, int]) -> bool:
+    """Whether h is its own 180 degree rotation about `origin`, to rounding."""
+    reach = [max(o, m - 1 - o) for o, m in zip(origin, h.shape, strict=True)]
+    centred = np.zeros((2 * reach[0] + 1, 2 * reach[1] + 1))
+    top, left = reach[0] - origin[0], reach[1] - origin[1]
+    centred[top : top + h.shape[0], left : left + h.shape[1]] = h
+    difference = np.abs(centred - centred[::-1, ::-1]).max()
+    return bool(difference <= 8 * np.finfo(np.float64).eps * np.abs(h).max())

@@ -1,0 +1,223 @@
+"""How a scene goes on beyond its frame: one object for each boundary condition.
+
+Everything in deblur that depends on the boundary asks one of these objects. A new boundary is a subclass with a
+`matrix` and its flags, and one entry in `BOUNDARIES`; `extend` and `fold` may be overridden where slices are faster
+than the matrix.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.fft
+import scipy.sparse
+
+from ..device import Array, get_xp
+
+
+class Boundary(str):
+    """A boundary condition: its name, and how one axis of a scene is continued.
+
+    Attributes
+    ----------
+    wraps : bool
+        The scene repeats: H is circulant along each axis.
+    continued : bool
+        The scene is continued by its own pixels before it is blurred. `extend` and `fold` do so.
+    open : bool
+        Nothing is assumed: the scene is larger than the image, and every pixel of it is an unknown.
+    transform : str
+        The fast transform that diagonalises H if the PSF is symmetric enough: "fourier", "cosine", "sine",
+        "antireflective", or empty.
+    toeplitz : bool
+        H of one axis is a square Toeplitz matrix, whatever the PSF.
+    weight : float
+        Sum of the absolute weights by which a continued pixel reads the scene's: ‖H‖² is at most its square times
+        the square of the PSF's absolute sum.
+    """
+
+    wraps = False
+    continued = False
+    open = False
+    transform = ""
+    toeplitz = False
+    weight = 1.0
+
+    @property
+    def dark(self) -> bool:
+        """Whether the scene is zero beyond its frame."""
+        return not (self.wraps or self.continued or self.open)
+
+    def matrix(self, n: int, first: int, last: int) -> scipy.sparse.csr_array:
+        """The matrix that takes a line f[0..n-1] to its continuation f~[first..last-1], (last - first, n)."""
+        i = np.arange(first, last)
+        keep = (i >= 0) & (i < n)
+        return _sparse(np.flatnonzero(keep), i[keep], np.ones(int(keep.sum())), (last - first, n))
+
+    def check(self, n: int, before: int, after: int) -> None:
+        """Raise ValueError if a line of `n` pixels cannot be continued so far."""
+
+    def extend(self, x: Array, axis: int, before: int, after: int) -> Array:
+        """Continue `x` along `axis` by `before` and `after` pixels."""
+        left, right = self._outside(x, x.shape[axis], before, after)
+        xp = get_xp(x)
+        x = xp.moveaxis(x, axis, -1)
+        return xp.moveaxis(xp.concatenate([x @ left.T, x, x @ right.T], axis=-1), -1, axis)
+
+    def fold(self, x: Array, axis: int, before: int, after: int) -> Array:
+        """The exact transpose of `extend`: what was continued from a pixel is added back to it."""
+        n = x.shape[axis] - before - after
+        left, right = self._outside(x, n, before, after)
+        xp = get_xp(x)
+        x = xp.moveaxis(x, axis, -1)
+        body = x[..., before : before + n] + x[..., :before] @ left + x[..., before + n :] @ right
+        return xp.moveaxis(body, -1, axis)
+
+    def _outside(self, x: Array, n: int, before: int, after: int) -> tuple[Array, Array]:
+        """The rows of `matrix` before and after the line itself, dense, like `x`."""
+        e = self.matrix(n, -before, n + after)
+        return tuple(
+            get_xp(x).asarray(part.toarray().astype(x.dtype)) for part in (e[:before], e[before + n :])
+        )
+
+    # -- what follows from the flags, for an axis of n pixels of the image, a PSF of m with its origin at o ---------
+
+    def extra(self, m: int) -> int:
+        """Pixels by which the scene is longer than the image."""
+        return m - 1 if self.open else 0
+
+    def offset(self, m: int, o: int) -> int:
+        """Where the image begins in the scene."""
+        return m - 1 - o if self.open else 0
+
+    def torus(self, n: int, m: int, o: int) -> tuple[int, int]:
+        """(length, position of the PSF's origin) of a circular convolution that is exact on the image."""
+        if self.wraps:
+            return n, o
+        if self.dark:
+            # What wraps round must only ever meet zeros on one side and discarded pixels on the other.
+            return scipy.fft.next_fast_len(n + max(o, m - 1 - o), real=True), o
+        return scipy.fft.next_fast_len(n + m - 1, real=True), m - 1
+
+    def depth(self, m: int, o: int) -> int:
+        """How deep from the edge the rows of HHᵀ differ from those of a circulant."""
+        if self.wraps or m == 1:
+            return 0
+        return max(m - 1, 2 * max(o, m - 1 - o) + 1) if self.continued else m - 1
+
+
+class _Zero(Boundary):
+    transform = "sine"
+    toeplitz = True
+
+
+class _Periodic(Boundary):
+    wraps = True
+    transform = "fourier"
+    toeplitz = True
+
+    def matrix(self, n: int, first: int, last: int) -> scipy.sparse.csr_array:
+        i = np.arange(first, last)
+        return _sparse(i - first, i % n, np.ones(len(i)), (last - first, n))
+
+
+class _Reflect(Boundary):
+    continued = True
+    transform = "cosine"
+
+    def matrix(self, n: int, first: int, last: int) -> scipy.sparse.csr_array:
+        i = np.arange(first, last)
+        j = i % (2 * n)
+        return _sparse(i - first, np.where(j < n, j, 2 * n - 1 - j), np.ones(len(i)), (last - first, n))
+
+    def extend(self, x: Array, axis: int, before: int, after: int) -> Array:
+        xp = get_xp(x)
+        x = xp.moveaxis(x, axis, -1)
+        n = x.shape[-1]
+        left, right = x[..., :before][..., ::-1], x[..., n - after :][..., ::-1]
+        return xp.moveaxis(xp.concatenate([left, x, right], axis=-1), -1, axis)
+
+    def fold(self, x: Array, axis: int, before: int, after: int) -> Array:
+        left, body, right = _parts(x, axis, before, after)
+        n = body.shape[-1]
+        body[..., :before] += left[..., ::-1]
+        body[..., n - after :] += right[..., ::-1]
+        return get_xp(x).moveaxis(body, -1, axis)
+
+
+class _Antireflect(Boundary):
+    continued = True
+    transform = "antireflective"
+    weight = 3.0
+
+    def check(self, n: int, before: int, after: int) -> None:
+        if max(before, after) > n - 1:
+            raise ValueError(
+                f"boundary 'antireflect' can continue {n} pixels by at most {n - 1} on either side; "
+                f"{max(before, after)} are needed. Use a smaller PSF or boundary 'reflect'"
+            )
+
+    def matrix(self, n: int, first: int, last: int) -> scipy.sparse.csr_array:
+        self.check(n, -first, last - n)
+        i, row = np.arange(first, last), np.arange(last - first)
+        edge = np.where(i < 0, 0, n - 1)
+        inside = (i >= 0) & (i < n)
+        out = ~inside
+        rows = np.concatenate([row, row[out]])
+        cols = np.concatenate([np.where(inside, i, 2 * edge - i), edge[out]])
+        data = np.concatenate([np.where(inside, 1.0, -1.0), np.full(int(out.sum()), 2.0)])
+        return _sparse(rows, cols, data, (last - first, n))
+
+    def extend(self, x: Array, axis: int, before: int, after: int) -> Array:
+        xp = get_xp(x)
+        x = xp.moveaxis(x, axis, -1)
+        n = x.shape[-1]
+        left = 2 * x[..., :1] - x[..., 1 : before + 1][..., ::-1]
+        right = 2 * x[..., -1:] - x[..., n - 1 - after : n - 1][..., ::-1]
+        return xp.moveaxis(xp.concatenate([left, x, right], axis=-1), -1, axis)
+
+    def fold(self, x: Array, axis: int, before: int, after: int) -> Array:
+        left, body, right = _parts(x, axis, before, after)
+        n = body.shape[-1]
+        body[..., 0] += 2 * left.sum(axis=-1)
+        body[..., 1 : before + 1] -= left[..., ::-1]
+        body[..., -1] += 2 * right.sum(axis=-1)
+        body[..., n - 1 - after : n - 1] -= right[..., ::-1]
+        return get_xp(x).moveaxis(body, -1, axis)
+
+
+class _Unknown(Boundary):
+    open = True
+
+
+BOUNDARIES: dict[str, Boundary] = {
+    b: b
+    for b in (
+        _Zero("zero"),
+        _Periodic("periodic"),
+        _Reflect("reflect"),
+        _Antireflect("antireflect"),
+        _Unknown("unknown"),
+    )
+}
+
+
+def get_boundary(boundary: str) -> Boundary:
+    """The boundary of that name (or the object itself), or ValueError listing the ones known."""
+    if isinstance(boundary, Boundary):
+        return boundary
+    if boundary not in BOUNDARIES:
+        raise ValueError(f"unknown boundary {boundary!r}; choose one of {', '.join(BOUNDARIES)}")
+    return BOUNDARIES[boundary]
+
+
+def _sparse(
+    rows: np.ndarray, cols: np.ndarray, data: np.ndarray, shape: tuple[int, int]
+) -> scipy.sparse.csr_array:
+    return scipy.sparse.csr_array((data, (rows, cols)), shape=shape)
+
+
+def _parts(x: Array, axis: int, before: int, after: int) -> tuple[Array, Array, Array]:
+    """What lies before the line, the line (a copy) and what lies after, with `axis` last."""
+    x = get_xp(x).moveaxis(x, axis, -1)
+    n = x.shape[-1] - before - after
+    return x[..., :before], x[..., before : before + n].copy(), x[..., before + n :]

@@ -1,0 +1,193 @@
+"""The system matrix of a blur: `filter2matrix`, and what it is made of.
+
+The model is g = H f + n. A pixel of the blurred image g is
+
+    g[i] = sum_k  h[k] f~[i + origin - k]
+
+where h is the PSF, `origin` the index of its centre, and f~ the scene f
+continued beyond its frame by the boundary condition:
+
+============= =================================================================
+``zero``      nothing outside
+``periodic``  the scene repeats
+``reflect``   half-sample symmetric: ... f1 f0 | f0 f1 ... (edge pixel repeated)
+``antireflect`` point reflection about the edge pixel: f~[-i] = 2 f[0] - f[i],
+              applied along columns and rows in turn (Serra-Capizzano 2003)
+``unknown``   nothing is assumed: the scene is larger than the image by the
+              PSF's support, every pixel of it is an unknown, and H is wide
+============= =================================================================
+
+Every boundary but ``unknown`` gives a square H. For ``zero`` with the default
+origin, g is ``scipy.signal.convolve2d(f, h, "same")``.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from ..device import Array, asnumpy, check_finite, get_xp, require_memory
+from .boundary import Boundary, get_boundary
+
+DENSE_INSTEAD = (
+    "use the sparse matrix (sparse=True or Blur.to_sparse), Blur itself, which is never assembled, "
+    'or a method that needs no matrix (method="auto" chooses one)'
+)
+
+
+def check_psf(psf: Array, name: str = "psf") -> Array:
+    """`psf` as a finite, non-empty, real 2-D float64 array, or an error that says what is wrong."""
+    xp = get_xp(psf)
+    if isinstance(psf, np.ma.MaskedArray) and psf.mask.any():
+        raise TypeError(
+            f"{name} is a masked array with hidden values; fill them first, as with psf.filled(0)"
+        )
+    a = xp.asarray(psf)
+    if a.ndim != 2 or a.size == 0:
+        raise ValueError(f"{name} must be a non-empty 2-D array, not shape {a.shape}")
+    if a.dtype.kind not in "biuf":
+        raise TypeError(f"{name} must hold real numbers, not dtype {a.dtype}")
+    a = a.astype(np.float64)
+    check_finite(a, name)
+    if not bool(xp.any(a)):
+        raise ValueError(f"{name} is zero everywhere, so the blurred image would hold nothing of the scene")
+    return a
+
+
+def check_size(value: Any, name: str) -> int:
+    """`value` as a whole number of pixels, at least 1."""
+    if isinstance(value, bool) or int(value) != value or value < 1:
+        raise ValueError(f"{name} must be a positive whole number, not {value!r}")
+    return int(value)
+
+
+def check_origin(origin: Any, shape: tuple[int, ...]) -> tuple[int, int]:
+    """`origin` as an index into a PSF of that shape, or an error."""
+    try:
+        o = tuple(operator.index(x) for x in origin)
+    except TypeError:
+        raise TypeError(f"origin must be two whole numbers, not {origin!r}") from None
+    if len(o) != 2 or not all(0 <= x < m for x, m in zip(o, shape, strict=True)):
+        raise ValueError(f"origin must be an index into the {shape[0]} x {shape[1]} PSF, not {origin!r}")
+    return o[0], o[1]
+
+
+def convolution_matrix(
+    h: np.ndarray,
+    scene: tuple[int, int],
+    image: tuple[int, int],
+    origin: tuple[int, int],
+    boundary: Boundary,
+) -> scipy.sparse.csr_array:
+    """H = T E: T convolves ('valid'), E continues the scene. Both are written down whole, no loop over pixels."""
+    rows, cols = np.nonzero(h)  # zeros of the PSF are no entries of H
+    wide = image[1] + h.shape[1] - 1  # width of the continued scene
+    high = image[0] + h.shape[0] - 1
+    index = np.int32 if max(image[0] * image[1] * len(rows), high * wide) < 2**31 else np.int64
+    # Pixel (i, j) of g reads pixel (i + m - 1 - k, j + n - 1 - l) of the continued scene for each
+    # PSF entry (k, l); taken from the last entry to the first, the columns come out in order.
+    shift = ((h.shape[0] - 1 - rows) * wide + (h.shape[1] - 1 - cols))[::-1].astype(index)
+    base = (np.arange(image[0])[:, None] * wide + np.arange(image[1])).astype(index)
+    indices = (base.reshape(-1, 1) + shift).reshape(-1)
+    data = np.tile(h[rows, cols][::-1], image[0] * image[1])
+    indptr = np.arange(0, len(indices) + 1, len(rows), dtype=index)
+    t = scipy.sparse.csr_array((data, indices, indptr), shape=(image[0] * image[1], high * wide))
+    first = [o - (m - 1) for o, m in zip(origin, h.shape, strict=True)]
+    e = [
+        boundary.matrix(p, a, a + size + m - 1)
+        for p, a, size, m in zip(scene, first, image, h.shape, strict=True)
+    ]
+    out = scipy.sparse.csr_array(t @ scipy.sparse.kron(e[0], e[1], format="csr"))
+    out.sort_indices()
+    return out
+
+
+def filter2matrix(
+    h: Array,
+    rowsf: int,
+    colsf: int,
+    rowsg: int | None = None,
+    colsg: int | None = None,
+    *,
+    boundary: str = "zero",
+    origin: tuple[int, int] | None = None,
+    sparse: bool = False,
+    dtype: Any = np.float64,
+) -> Any:
+    """The system matrix H of a blur: ``H @ im2vector(f)`` is ``im2vector(h * f)``.
+
+    Pixels are taken row by row. H is the matrix of the *convolution* g = h * f
+    (the published MATLAB listing of this name builds a correlation; that one
+    is `deblur.matlab.filter2matrix`).
+
+    Parameters
+    ----------
+    h : (m, n) array
+        The PSF. Odd or even, square or not.
+    rowsf, colsf : int
+        Size of the scene f in pixels.
+    rowsg, colsg : int, optional
+        Size of the image g in pixels; by default that of f. With g larger by
+        the PSF's size less one this is the 'full' convolution, with g smaller
+        by as much the 'valid' one.
+    boundary : {"zero", "periodic", "reflect", "antireflect", "unknown"}
+        How f goes on outside its frame (see `deblur.operators.matrix`). ``"unknown"``
+        reads f as the larger scene: rowsg and colsg then default to the
+        'valid' size.
+    origin : (int, int), optional
+        The index k of h that g[i] takes f[i] by. By default g is centred in
+        the full convolution as SciPy's 'same' and 'valid' have it; for g of
+        f's size that is ``((m - 1) // 2, (n - 1) // 2)``.
+    sparse : bool
+        True for a ``scipy.sparse.csr_array``, False for a dense array.
+    dtype : dtype
+        float64 (default) or float32.
+
+    Returns
+    -------
+    H : (rowsg * colsg, rowsf * colsf) ndarray or csr_array
+
+    Raises
+    ------
+    ValueError
+        For a PSF that is empty, not 2-D, not finite or zero everywhere, sizes
+        that are not positive, an unknown boundary, an origin outside the PSF.
+    InsufficientMemoryError
+        If the dense matrix would not fit, before it is allocated.
+
+    See Also
+    --------
+    Blur : the same map without the matrix.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from deblur import filter2matrix
+    >>> filter2matrix([[1, 2, 3]], 1, 4).astype(int)
+    array([[2, 1, 0, 0],
+           [3, 2, 1, 0],
+           [0, 3, 2, 1],
+           [0, 0, 3, 2]])
+    """
+    h = asnumpy(check_psf(h, "h"))
+    edge = get_boundary(boundary)
+    scene = (check_size(rowsf, "rowsf"), check_size(colsf, "colsf"))
+    smaller = [edge.extra(m) for m in h.shape]
+    image = (
+        check_size(scene[0] - smaller[0] if rowsg is None else rowsg, "rowsg"),
+        check_size(scene[1] - smaller[1] if colsg is None else colsg, "colsg"),
+    )
+    if origin is None:
+        centred = [(p + m - 1 - g) // 2 for p, m, g in zip(scene, h.shape, image, strict=True)]
+        origin = (centred[0], centred[1])
+    else:
+        origin = check_origin(origin, h.shape)
+    dtype = np.dtype(dtype)
+    rows, cols = image[0] * image[1], scene[0] * scene[1]
+    if not sparse:
+        require_memory(rows * cols * dtype.itemsize, np, f"A dense H of {rows} x {cols}", DENSE_INSTEAD)
+    matrix = convolution_matrix(h, scene, image, origin, edge).astype(dtype)
+    return matrix if sparse else matrix.toarray()

@@ -1,0 +1,163 @@
+"""Matrices of a blur written down whole: HHᵀ + λI on the CPU and the GPU, and H on the GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from .. import kernels
+from ..device import CPU, Array, Device, require_memory
+from .blur import Blur
+
+INSTEAD = 'use method="auto" or a structured method (pcg, fft, dct, kronecker), which never writes H down'
+
+
+def normal_matrix(blur: Blur, lam: float, dtype: Any = np.float64, device: Device = CPU) -> Array:
+    """The dense matrix HHᵀ + λI, formed from the PSF without an n³ product.
+
+    Parameters
+    ----------
+    blur : Blur
+    lam : float
+        Added to the diagonal.
+    dtype : dtype
+        float32 or float64.
+    device : Device
+        Where to build it.
+
+    Returns
+    -------
+    (M * N, M * N) array, symmetric
+
+    Raises
+    ------
+    InsufficientMemoryError
+        Before anything is allocated.
+    """
+    dtype = np.dtype(dtype)
+    n = blur.shape[0]
+    require_memory(n * n * dtype.itemsize, device.xp, f"A dense HHᵀ of {n} x {n} in {dtype}", INSTEAD)
+    if device.gpu is not None:
+        return _on_gpu(blur, lam, dtype)
+    if blur.boundary.dark or blur.boundary.open:
+        a = _almost_toeplitz(blur, dtype)
+    else:
+        h = blur.to_sparse()
+        a = (h @ h.T).astype(dtype).toarray()
+    a[np.diag_indices(n)] += dtype.type(lam)
+    return a
+
+
+def _almost_toeplitz(blur: Blur, dtype: np.dtype) -> np.ndarray:
+    """HHᵀ for scenes that end (zero) or are seen whole (unknown).
+
+    Pixels p and p + d share the scene pixels that both see, so
+    (HHᵀ)[p, p + d] = sum over k of h[k] h[k + d], restricted to the k that lie inside the scene as
+    seen from p. The restriction is one window for the rows and one for the columns: two thin products.
+    """
+    h, (rows, cols) = blur.psf, blur.image_shape
+    m, n = h.shape
+    size = rows * cols
+    inside = []
+    for count, length, origin in zip((rows, cols), h.shape, blur.origin, strict=True):
+        seen = np.arange(count)[:, None] + origin - np.arange(length)  # scene index of PSF entry k at pixel i
+        inside.append(np.where(blur.boundary.open | ((seen >= 0) & (seen < count)), 1.0, 0.0))
+    a = np.zeros((size, size), dtype)
+    # a4[i, j, i', j'] couples pixel (i, j) with pixel (i', j').
+    a4 = a.reshape(rows, cols, rows, cols)
+    for d1 in range(m):
+        for d2 in range(-(n - 1), n) if d1 else range(n):
+            left, right = max(0, -d2), min(n, n - d2)
+            w = h[: m - d1, left:right] * h[d1:, left + d2 : right + d2]
+            if not w.any():
+                continue
+            v = inside[0][:, : m - d1] @ w @ inside[1][:, left:right].T
+            i = np.arange(rows - d1)[:, None]
+            j = np.arange(max(0, -d2), min(cols, cols - d2))
+            a4[i, j, i + d1, j + d2] = v[i, j]
+            a4[i + d1, j + d2, i, j] = v[i, j]
+    return a
+
+
+def dense_matrix(blur: Blur, dtype: Any = np.float64) -> Array:
+    """The system matrix H as a dense CuPy array.
+
+    Parameters
+    ----------
+    blur : Blur
+        Any boundary.
+    dtype : dtype
+        float32 or float64.
+
+    Returns
+    -------
+    (pixels of the image, pixels of the scene) cupy.ndarray
+
+    Notes
+    -----
+    Where a reflected scene pixel is met three times or more, the order of the sum, and so its
+    last bit, may differ from call to call.
+    """
+    import cupy
+
+    h = cupy.empty(blur.shape, np.dtype(dtype))
+    _dense_rows(blur, h, 0, _tables(blur))
+    return h
+
+
+def _tables(blur: Blur) -> list[Array]:
+    """The boundary as `dense_rows` of blur.cu takes it, in float64: pixels and weights by axis."""
+    import cupy
+
+    return [cupy.asarray(table) for axis in (0, 1) for table in _two_a_place(blur.extension(axis))]
+
+
+def _dense_rows(blur: Blur, h: Array, first: int, tables: list[Array]) -> None:
+    """Rows `first` on of H, as many as `h` has."""
+    import cupy
+
+    kernels.launch(
+        "blur", "dense_rows", len(h), 256, h, blur.shape[1], first, blur.image_shape[1], *blur.scene_shape,
+        cupy.asarray(blur.psf.astype(h.dtype)), *blur.psf.shape,
+        *(table if table.dtype.kind == "i" else table.astype(h.dtype) for table in tables), dtype=h.dtype,
+    )  # fmt: skip
+
+
+def _on_gpu(blur: Blur, lam: float, dtype: np.dtype) -> Array:
+    """The same, written by kernels straight from the PSF: only the PSF crosses the bus.
+
+    For a scene that is dark beyond its frame, or seen whole, each entry is a sum over the overlap of two PSFs;
+    else it is a row of H, blurred.
+    """
+    import cupy
+
+    size = blur.shape[0]
+    a = cupy.empty((size, size), dtype)
+    if blur.boundary.dark or blur.boundary.open:
+        kernels.launch(
+            "blur", "normal_rows", size, 256, a, size, *blur.image_shape, cupy.asarray(blur.psf),
+            *blur.psf.shape, *blur.origin, blur.boundary.open, lam, dtype=dtype,
+        )  # fmt: skip
+        return a
+    tables, psf = _tables(blur), cupy.asarray(blur.psf)
+    some = cupy.empty((min(size, 512), size), dtype)  # rows of H: at most a small part of what HHᵀ takes
+    for first in range(0, size, len(some)):
+        h = some[: size - first]
+        _dense_rows(blur, h, first, tables)
+        kernels.launch(
+            "blur", "normal_rows_continued", len(h), 256, a, size, h, size, first, *blur.image_shape, psf,
+            *psf.shape, *tables, lam, dtype=dtype,
+        )  # fmt: skip
+    return a
+
+
+def _two_a_place(e: scipy.sparse.csr_array) -> tuple[np.ndarray, np.ndarray]:
+    """The entries of a matrix that has at most two a row: their columns and values, zero where there is none."""
+    pixel = np.zeros((e.shape[0], 2), np.int32)
+    weight = np.zeros((e.shape[0], 2))
+    row = np.repeat(np.arange(e.shape[0]), np.diff(e.indptr))
+    slot = np.arange(len(row)) - e.indptr[row]
+    pixel[row, slot], weight[row, slot] = e.indices, e.data
+    return pixel, weight

@@ -1,0 +1,156 @@
+"""What a solver asks of the map from scenes to images, and what SciPy asks of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from ..device import Array, get_xp
+from .boundary import Boundary
+
+if TYPE_CHECKING:
+    from .blur import Blur
+
+
+class Operator(Protocol):
+    """The linear map H from scenes (..., P, Q) to images (..., M, N). `Blur` is one.
+
+    Attributes
+    ----------
+    image_shape, scene_shape : (int, int)
+        (M, N) and (P, Q).
+    crop : (slice, slice)
+        Where the image lies in the scene.
+    boundary : Boundary
+        How the scene goes on beyond its frame.
+    gain : float
+        A bound on ‖H‖, but for the boundary's `weight`: for a blur the PSF's absolute sum.
+    brightness : float
+        What becomes of the value of a constant scene: for a blur the PSF's sum.
+    nonnegative : bool
+        Whether H has no negative entry.
+    stationary : Blur or None
+        The same map as a blur by one PSF, for the solvers that need one; None if it is none.
+    surrogate : Blur
+        The blur by one PSF that is nearest, for preconditioners: it has the same sizes and boundary.
+    """
+
+    @property
+    def image_shape(self) -> tuple[int, int]: ...
+    @property
+    def scene_shape(self) -> tuple[int, int]: ...
+    @property
+    def crop(self) -> tuple[slice, slice]: ...
+    @property
+    def boundary(self) -> Boundary: ...
+    @property
+    def gain(self) -> float: ...
+    @property
+    def brightness(self) -> float: ...
+    @property
+    def nonnegative(self) -> bool: ...
+    @property
+    def stationary(self) -> Blur | None: ...
+    @property
+    def surrogate(self) -> Blur: ...
+
+    def forward(self, f: Array) -> Array:
+        """H f."""
+        ...
+
+    def adjoint(self, g: Array) -> Array:
+        """The exact transpose: Hᵀ g."""
+        ...
+
+
+class LinearMap:
+    """What SciPy and PyLops ask of a linear operator, from `forward`, `adjoint` and the two shapes."""
+
+    dtype = np.dtype(np.float64)
+    ndim = 2
+    __array_ufunc__ = None  # so that `array @ blur` comes here
+
+    image_shape: tuple[int, int]
+    scene_shape: tuple[int, int]
+
+    def forward(self, f: Array) -> Array:
+        raise NotImplementedError
+
+    def adjoint(self, g: Array) -> Array:
+        raise NotImplementedError
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(pixels of the image, pixels of the scene)."""
+        return int(np.prod(self.image_shape)), int(np.prod(self.scene_shape))
+
+    @property
+    def T(self) -> LinearMap:
+        """The transpose, as an operator of the same kind."""
+        return _Transpose(self)
+
+    H = T
+
+    def matvec(self, x: Array) -> Array:
+        """H x for a scene as a vector, row by row: (P * Q,) or (P * Q, 1) in, the same form out."""
+        x = self._vectors(x, self.shape[1])
+        return self.forward(x.reshape(self.scene_shape)).reshape(-1, *x.shape[1:])
+
+    def rmatvec(self, x: Array) -> Array:
+        """Hᵀ x for an image as a vector, row by row: (M * N,) or (M * N, 1) in, the same form out."""
+        x = self._vectors(x, self.shape[0])
+        return self.adjoint(x.reshape(self.image_shape)).reshape(-1, *x.shape[1:])
+
+    def matmat(self, x: Array) -> Array:
+        """H X for scenes as the columns of X, (P * Q, k)."""
+        x = self._vectors(x, self.shape[1])
+        return self.forward(x.T.reshape(-1, *self.scene_shape)).reshape(x.shape[1], -1).T
+
+    def rmatmat(self, x: Array) -> Array:
+        """Hᵀ X for images as the columns of X, (M * N, k)."""
+        x = self._vectors(x, self.shape[0])
+        return self.adjoint(x.T.reshape(-1, *self.image_shape)).reshape(x.shape[1], -1).T
+
+    def __matmul__(self, x: Any) -> Array:
+        x = self._vectors(x, self.shape[1])
+        return self.matvec(x) if x.ndim == 1 else self.matmat(x)
+
+    def __rmatmul__(self, x: Any) -> Array:
+        x = get_xp(x).asarray(x)
+        return self.rmatvec(x) if x.ndim == 1 else self.rmatmat(x.T).T
+
+    dot = __matmul__
+    __mul__ = __matmul__
+
+    def _vectors(self, x: Any, length: int) -> Array:
+        x = get_xp(x).asarray(x)
+        if x.ndim not in (1, 2) or x.shape[0] != length:
+            raise ValueError(
+                f"{self!r} is a matrix of {self.shape[0]} x {self.shape[1]}: it takes vectors ({length},) or columns "
+                f"({length}, k), not shape {x.shape}; for images as they are use forward and adjoint"
+            )
+        return x
+
+
+class _Transpose(LinearMap):
+    """Hᵀ of a map."""
+
+    def __init__(self, of: LinearMap) -> None:
+        self._of = of
+        self.image_shape, self.scene_shape = of.scene_shape, of.image_shape
+
+    def forward(self, f: Array) -> Array:
+        return self._of.adjoint(f)
+
+    def adjoint(self, g: Array) -> Array:
+        return self._of.forward(g)
+
+    @property
+    def T(self) -> LinearMap:
+        return self._of
+
+    H = T
+
+    def __repr__(self) -> str:
+        return f"{self._of!r}.T"

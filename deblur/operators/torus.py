@@ -1,0 +1,54 @@
+"""A periodic domain: where a blur is one product in frequency, and how images get there and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..device import CPU, Array, Device
+
+
+class Torus:
+    """A periodic domain of given lengths, and the transforms of real images on it.
+
+    Parameters
+    ----------
+    lengths : sequence of int
+        Its size along each axis of space.
+    device : Device
+        Where its arrays live.
+    """
+
+    def __init__(self, lengths: Sequence[int], device: Device = CPU) -> None:
+        self.lengths, self.device = tuple(lengths), device
+        self._axes = tuple(range(-len(self.lengths), 0))
+
+    def analyse(self, x: Array, overwrite: bool = False) -> Array:
+        """Half spectra of images no larger than the torus, laid into its first corner."""
+        return self.device.fft.rfftn(x, s=self.lengths, axes=self._axes, overwrite_x=overwrite)
+
+    def synthesise(self, spectrum: Array, overwrite: bool = False) -> Array:
+        """The images of half spectra, of the torus's size."""
+        return self.device.fft.irfftn(spectrum, s=self.lengths, axes=self._axes, overwrite_x=overwrite)
+
+    def filter(self, x: Array, by: Array) -> Array:
+        """R F⁻¹ (by · F Rᵀ x), R the restriction to the size of `x`."""
+        spectrum = self.analyse(x)
+        spectrum *= by
+        space = x.shape[-len(self.lengths) :]
+        return self.synthesise(spectrum, overwrite=True)[(..., *(slice(n) for n in space))]
+
+    def spectrum(self, psf: np.ndarray, origin: Sequence[int], dtype: Any = np.float64) -> Array:
+        """The PSF's half spectrum with its origin at index 0: computed in float64, given in complex `dtype`."""
+        xp = self.device.xp
+        h = xp.zeros(self.lengths)
+        h[tuple(slice(m) for m in psf.shape)] = xp.asarray(psf)
+        spectrum = self.analyse(xp.roll(h, [-o for o in origin], range(h.ndim)))
+        return spectrum.astype(np.result_type(dtype, np.complex64), copy=False)
+
+    def power(self, psf: np.ndarray) -> Array:
+        """|c|² of the PSF on half of the frequencies, float64; where its origin lies does not matter."""
+        c = self.analyse(self.device.xp.asarray(psf))
+        return c.real**2 + c.imag**2

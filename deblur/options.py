@@ -1,0 +1,435 @@
+"""The one list of options: what may be asked of a restoration, checked once and made into a problem.
+
+An option is declared here, in `Options`, with its default; it is used where it takes effect; and it has a row in
+`deblur.cli`. The signatures of `deblur.reconstruct`, `solve` and `Deblurrer`, their documentation and the check for
+unknown names are made from this list.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, TypedDict, TypeVar, get_args, get_type_hints
+
+import numpy as np
+
+from .denoise.denoisers import get as get_denoiser
+from .device import Array, Device, asnumpy
+from .errors import MethodError
+from .frames import Frames
+from .masks import check_mask, check_weights
+from .methods import METHODS, check_formula, check_method
+from .operators.blur import Blur
+from .problem import Denoiser, Problem, Stop
+from .terms import FITS, Fit
+from .tuning import RULES, check_rule, estimate_noise
+
+PRIORS = ("auto", "zero", "smooth")
+#: δ of the Huber term over the noise's standard deviation: 95 % as sharp as least squares where the noise is
+#: Gaussian after all (P. J. Huber, Robust Statistics, 1981).
+HUBER = 1.345
+DEFAULT_DENOISER = "collaborative"
+
+
+class Options(TypedDict, total=False):
+    """method : str
+        ``"auto"`` takes the cheapest exact method for the linear formula (see
+        `choose_method`), or ``"gradient"`` if a mask, weights, bounds, noise
+        model or background is given, ``"pnp"`` if a denoiser is; any name in
+        `METHODS` overrides it. A method that cannot serve says why.
+    boundary : {"zero", "periodic", "reflect", "antireflect", "unknown"}
+        How the scene goes on beyond the frame. For a photograph it is
+        ``"unknown"``: nothing is assumed.
+    formula : {"tikhonov", "hht"}
+        f = Hᵀ(HHᵀ + λI)⁻¹ g (default), or (HHᵀ + λI)⁻¹Hᵀ g as the thesis
+        writes it, which is the same image only if HHᵀ = HᵀH, as for a
+        point-symmetric PSF with a zero boundary.
+    prior : {"auto", "zero", "smooth"}
+        What λ of the linear formula draws the scene towards: ``"zero"`` is the
+        formula as written, λ‖f‖²; ``"smooth"`` puts λ‖f − f̄‖² in its place,
+        with f̄ the smoothed image (`deblur.tuning.prior_scene`), which keeps a
+        photograph from going dark beyond its frame and ringing there.
+        ``"auto"`` is ``"smooth"`` where the boundary is ``"unknown"`` and
+        ``"zero"`` otherwise.
+    origin : (int, int), optional
+        Index of the PSF's centre; ``((m - 1) // 2, (n - 1) // 2)`` by default.
+    noise : float, optional
+        Standard deviation of the noise on the scale of the (scaled) image,
+        for the rules that need it; estimated if not given.
+    rtol, max_iterations : optional
+        When an iterative method stops; its own defaults if not given.
+    inverse : bool
+        Form (HHᵀ + λI)⁻¹ and multiply by it, with the methods that can.
+    callback : callable, optional
+        Called with (iterations so far, relative residual) as an iterative method goes on.
+    mask : array of bool or "auto", optional
+        True at the pixels to hide (dead, saturated, hit by an impulse), for
+        the image's rows and columns or its full shape. What a hidden pixel
+        holds, NaN included, has no effect. ``"auto"`` detects impulses
+        (`deblur.denoise.impulses.detect`), in each image anew. What a NumPy
+        masked array hides is hidden too.
+    weights : array, optional
+        A weight >= 0 for each pixel, shaped like `mask`; the inverse variance
+        of the noise, if that is known. 0 hides a pixel.
+    bounds : (float, float) or "nonnegative", optional
+        Least and largest value that the scene may have; either may be infinite.
+    data : {"gaussian", "poisson", "l1", "huber"}, optional
+        The noise model: least squares (default); Kullback-Leibler, for photon
+        counts (default for ``"richardson-lucy"``); absolute deviation, for
+        impulses that no mask names; Huber's mixture of the first and the third.
+    background : float
+        Light on the sensor that was not blurred, on the scale of the image:
+        g = H f + background + noise.
+    delta : float, optional
+        Where Huber's term turns from squares to absolute values; by default
+        1.345 standard deviations of the noise, given or estimated.
+    denoiser : callable or str, optional
+        For ``"pnp"``: ``denoiser(image, sigma)`` returns `image` without noise
+        of standard deviation `sigma`; (P, Q), or (P, Q, C) for colour. Or a
+        name in `deblur.denoise.denoisers`; by default ``"collaborative"``."""
+
+    method: Annotated[str, "auto"]
+    boundary: Annotated[str, "zero"]
+    formula: Annotated[str, "tikhonov"]
+    prior: Annotated[str, "auto"]
+    origin: Annotated[tuple[int, int] | None, None]
+    noise: Annotated[float | None, None]
+    rtol: Annotated[float | None, None]
+    max_iterations: Annotated[int | None, None]
+    inverse: Annotated[bool, False]
+    callback: Annotated[Callable[[int, float], None] | None, None]
+    mask: Annotated[Array | str | None, None]
+    weights: Annotated[Array | None, None]
+    bounds: Annotated[tuple[float, float] | str | None, None]
+    data: Annotated[str | None, None]
+    background: Annotated[float, 0.0]
+    delta: Annotated[float | None, None]
+    denoiser: Annotated[Denoiser | str | None, None]
+
+
+@functools.cache
+def defaults() -> dict[str, Any]:
+    """Every option and its default."""
+    hints = get_type_hints(Options, include_extras=True)
+    return {name: get_args(hint)[-1] for name, hint in hints.items()}
+
+
+_T = TypeVar("_T", bound=Callable[..., Any])
+
+
+def takes_options(target: _T) -> _T:
+    """Show the options in the signature of a function or class and, at "{options}", in its documentation; refuse
+    unknown names.
+
+    Static checkers read ``**options: Unpack[Options]``; `inspect.signature`, and with it a notebook's completion, reads
+    what is written here.
+    """
+    stated = inspect.cleandoc(Options.__doc__ or "").replace("\n", "\n    ")
+    if isinstance(target, type):
+        target.__init__ = _checked(target.__init__, target.__name__)  # type: ignore[misc]
+        made: Any = target
+    else:
+        made = _checked(target, target.__name__)
+    made.__doc__ = (made.__doc__ or "").replace("{options}", stated)
+    return made
+
+
+def _checked(function: Callable[..., Any], name: str) -> Any:
+    signature = inspect.signature(function)
+    own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    hints = get_type_hints(Options)
+    options = [
+        inspect.Parameter(option, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=hints[option])
+        for option, value in defaults().items()
+    ]
+    known = [*(p.name for p in own), *defaults()]
+
+    @functools.wraps(function)
+    def checked(*args: Any, **given: Any) -> Any:
+        for key in given:
+            if key not in known:
+                near = difflib.get_close_matches(key, known, 3)
+                hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(defaults())}"
+                raise TypeError(f"{name} has no option {key!r}; {hint}")
+        return function(*args, **given)
+
+    positional = [p for p in own if p.kind is not p.KEYWORD_ONLY]
+    keywords = [p for p in own if p.kind is p.KEYWORD_ONLY]
+    checked.__signature__ = signature.replace(parameters=[*positional, *options, *keywords])  # type: ignore[attr-defined]
+    return checked
+
+
+def check_lam(lam: Any) -> float | str:
+    """λ as a finite number >= 0, "auto" or the name of a rule; anything else is an error."""
+    if isinstance(lam, str):
+        return check_rule(lam)
+    try:
+        value = math.nan if isinstance(lam, (bool, np.bool_)) else float(lam)
+    except (TypeError, ValueError):
+        value = math.nan
+    if math.isnan(value) and not isinstance(lam, (float, np.floating)):
+        raise TypeError(f"λ must be a number or one of the rules {', '.join(RULES)}, not {lam!r}")
+    if not (math.isfinite(value) and value >= 0):
+        raise ValueError(f"λ must be finite and not negative, not {lam!r}")
+    return value
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked for, checked: a problem, and what can only be decided when the image is there.
+
+    Attributes
+    ----------
+    problem : Problem
+        Without the weights; λ is 0 where a rule is to choose it.
+    lam : float or str
+        λ, or the name of its rule.
+    lam_reason : str
+        Where λ came from.
+    method : str
+        "auto" or a row of `METHODS`.
+    reason : str
+        Why, where something else than the request itself decided.
+    prior : {"zero", "smooth"}
+    noise : float or None
+    mask, weights : array, str or None
+        As given, in the image's layout.
+    """
+
+    problem: Problem
+    lam: float | str
+    lam_reason: str
+    method: str
+    reason: str
+    prior: str
+    noise: float | None
+    mask: Array | str | None
+    weights: Array | None
+
+    def stated(self, frames: Frames, g: Array) -> tuple[Problem, Array | None]:
+        """(the problem with what depends on the image, the mask or None) for its frames `g`."""
+        fit = self.problem.fit
+        weights, mask = self._weights(frames, g)
+        if fit.name == "poisson":
+            _check_counts(g, weights)
+        delta = fit.delta
+        if fit.name == "huber" and not delta > 0:
+            noise = estimate_noise(g) if self.noise is None else self.noise
+            delta = HUBER * max(noise, 1e-4 * float(abs(g).max()), np.finfo(g.dtype).tiny)
+        fit = replace(fit, weights=weights, delta=delta)
+        return replace(self.problem, fit=fit, frames=len(g) * g.shape[1]), mask
+
+    def _weights(self, frames: Frames, g: Array) -> tuple[Array | None, Array | None]:
+        xp, dtype = self.problem.xp, self.problem.dtype
+        if isinstance(self.mask, str):
+            from .denoise.impulses import detect
+
+            mask = detect(g)
+        else:
+            mask = None if self.mask is None else frames.spread(xp.asarray(self.mask), "mask")
+        if frames.masked is not None:
+            own = frames.spread(xp.asarray(frames.masked), "mask")
+            mask = own if mask is None else mask | own
+        weights = None
+        if self.weights is not None:
+            weights = frames.spread(xp.asarray(self.weights), "weights").astype(dtype)
+        if mask is None and weights is None:
+            return None, None
+        hidden = (weights == 0) if mask is None else mask if weights is None else mask | (weights == 0)
+        if mask is not None:
+            weights = (1.0 if weights is None else weights) * (1 - mask.astype(dtype))
+        per_frame = xp.broadcast_to(hidden, g.shape).all(axis=(-2, -1))
+        if bool(per_frame.any()):
+            what = (
+                "the mask hides"
+                if self.weights is None
+                else "the weights hide"
+                if mask is None
+                else "mask and weights hide"
+            )
+            at = asnumpy(per_frame)
+            which = "" if at.size == 1 else f" of frame and channel {np.argwhere(at)[0].tolist()}"
+            raise ValueError(f"{what} every pixel{which}: nothing is left to restore from")
+        return weights, mask
+
+
+def checked(
+    psf: Any,
+    shape: tuple[int, int],
+    lam: Any,
+    options: Options,
+    *,
+    dtype: Any = np.float64,
+    device: Device,
+    reuse: bool = False,
+    masked: bool = False,
+) -> Request:
+    """The request that these options make, or the error that names the one that makes no sense.
+
+    Parameters
+    ----------
+    psf, shape
+        Of the blur.
+    lam : float or str
+    options : Options
+    dtype, device, reuse
+        Of the problem.
+    masked : bool
+        The image itself hides pixels.
+
+    Raises
+    ------
+    ValueError, TypeError
+        For a value out of its range.
+    MethodError
+        If a method is named together with what it does not have.
+    """
+    o: dict[str, Any] = defaults() | options
+    lam = check_lam(lam)
+    method = check_method(o["method"])
+    check_formula(o["formula"])
+    if o["prior"] not in PRIORS:
+        raise ValueError(f"unknown prior {o['prior']!r}; choose one of {', '.join(PRIORS)}")
+    mask, weights = o["mask"], o["weights"]
+    if isinstance(mask, str):
+        if mask != "auto":
+            raise ValueError(
+                f"mask must be 'auto' or an array that is True at the pixels to hide, not {mask!r}"
+            )
+    elif mask is not None:
+        mask = check_mask(mask)
+    if weights is not None:
+        weights = check_weights(weights)
+    _check_number(o["background"], "background", 0.0)
+    _check_number(o["noise"], "noise, a standard deviation,", 0.0)
+    if o["data"] is not None and o["data"] not in FITS:
+        raise ValueError(f"unknown data term {o['data']!r}; choose one of {', '.join(FITS)}")
+    _check_number(o["delta"], "delta, where the Huber term turns linear,", 0.0, above=True)
+    if o["delta"] is not None and o["data"] != "huber":
+        raise ValueError("delta belongs to data='huber'")
+    if o["rtol"] is not None and not 0 < o["rtol"] < 1:
+        raise ValueError(f"rtol must lie between 0 and 1, not {o['rtol']!r}")
+    steps = o["max_iterations"]
+    if steps is not None and (int(steps) != steps or steps < 1):
+        raise ValueError(f"max_iterations must be a positive whole number, not {steps!r}")
+    bounds, denoiser = _bounds(o["bounds"]), _denoiser(o["denoiser"])
+    dtype = np.dtype(dtype)
+    if dtype not in (np.float32, np.float64):
+        raise TypeError(f"dtype must be float32 or float64, not {dtype}")
+
+    asked = [
+        words
+        for words, given in (
+            ("a mask", mask is not None or masked),
+            ("weights", weights is not None),
+            ("bounds", bounds is not None),
+            (f"the data term {o['data']!r}", o["data"] not in (None, "gaussian")),
+            ("a background", o["background"] != 0),
+            ("a denoiser", denoiser is not None),
+        )
+        if given
+    ]
+    penalty, reason = _penalty(method, asked, denoiser)
+    if penalty == "denoiser" and denoiser is None:
+        denoiser = _denoiser(DEFAULT_DENOISER)
+        reason = f"as asked for; with the denoiser {DEFAULT_DENOISER!r}, as none was named"
+    row = METHODS.get(method)
+    linear = not asked and (row is None or row.linear)
+    if o["prior"] == "smooth" and not linear:
+        raise MethodError(f"method {method!r} cannot serve here: prior belongs to the linear formula")
+    problem = Problem(
+        Blur(psf, shape, o["boundary"], origin=o["origin"]),
+        0.0,
+        penalty,
+        # What is not known before the image is filled in by `Request.stated`.
+        Fit(o["data"] or (row.fit if row else "gaussian"), float(o["background"]), o["delta"] or 0.0),
+        bounds,
+        denoiser,
+        o["formula"],
+        bool(o["inverse"]),
+        dtype,
+        device,
+        reuse=reuse,
+        stop=Stop(o["rtol"], steps, o["callback"]),
+    )
+    lam_reason = "as given"
+    if lam == "auto" and row is not None and row.lam is not None:
+        lam, lam_reason = row.lam, f"the default of {row.name}"
+    if isinstance(lam, str):
+        lam = check_rule(lam, problem, o["noise"])
+    else:
+        problem = replace(problem, lam=lam)
+    smooth = o["prior"] == "smooth" or (o["prior"] == "auto" and problem.operator.boundary.open and linear)
+    return Request(
+        problem, lam, lam_reason, method, reason, "smooth" if smooth else "zero", o["noise"], mask, weights
+    )
+
+
+def _penalty(method: str, asked: list[str], denoiser: Any) -> tuple[str, str]:
+    """(the penalty, why), from the method named or from what else was asked for."""
+    if method != "auto":
+        row = METHODS[method]
+        if row.linear and asked:
+            others = [m.name for m in METHODS.values() if not m.linear]
+            raise MethodError(
+                f"method {method!r} cannot serve here: it inverts the linear formula, which has no place for "
+                f"{' and '.join(asked)}; use method='auto' or one of {', '.join(others)}"
+            )
+        if denoiser is not None and row.penalty != "denoiser":
+            raise MethodError(f"method {method!r} cannot serve here: it takes no denoiser; use method='pnp'")
+        return row.penalty, "as asked for"
+    if denoiser is not None:
+        return "denoiser", f"{' and '.join(asked)} was given: a denoiser is a prior of its own"
+    if asked:
+        return "gradient", (
+            f"the linear formula has no place for {' and '.join(asked)}; the gradient penalty is the closest to it "
+            "that does not fail where pixels are hidden (method='tv' or 'tv2' keep edges better)"
+        )
+    return "identity", ""
+
+
+def _check_number(value: Any, name: str, least: float, above: bool = False) -> None:
+    if value is not None and not (np.isfinite(value) and (value > least if above else value >= least)):
+        raise ValueError(f"{name} must be a finite number {'>' if above else '>='} {least:g}, not {value!r}")
+
+
+def _denoiser(denoiser: Any) -> Denoiser | None:
+    if isinstance(denoiser, str):
+        return get_denoiser(denoiser)
+    if denoiser is not None and not callable(denoiser):
+        raise TypeError(
+            f"denoiser must be a function denoiser(image, sigma) or the name of one, not {type(denoiser).__name__}"
+        )
+    return denoiser
+
+
+def _bounds(bounds: Any) -> tuple[float, float] | None:
+    if bounds is None:
+        return None
+    if isinstance(bounds, str):
+        if bounds != "nonnegative":
+            raise ValueError(f"bounds must be None, 'nonnegative' or a pair (lo, hi), not {bounds!r}")
+        return 0.0, math.inf
+    try:
+        lo, hi = (float(b) for b in bounds)
+    except (TypeError, ValueError):
+        raise TypeError(f"bounds must be None, 'nonnegative' or a pair (lo, hi), not {bounds!r}") from None
+    if not lo < hi:
+        raise ValueError(f"the bounds cross: lo = {lo:g} must be below hi = {hi:g}")
+    return (lo, hi) if math.isfinite(lo) or math.isfinite(hi) else None
+
+
+def _check_counts(g: Array, weights: Array | None) -> None:
+    """Raise ValueError if a visible value of Poisson data is below zero."""
+    visible = g if weights is None else g * (weights > 0)
+    lowest = float(visible.min())
+    if lowest < 0:
+        count = int((visible < 0).sum())
+        raise ValueError(
+            f"data='poisson' counts photons, and {count} visible value(s) are below zero (the least is {lowest:.4g}); "
+            "subtract less of a background (give it as background=...), hide those pixels, or use data='gaussian'"
+        )

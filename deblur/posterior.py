@@ -1,0 +1,500 @@
+"""How far each pixel of a restored image can be trusted: the posterior standard deviation.
+
+The model. The image is g = H f + n with white Gaussian noise n of standard
+deviation σ, and before it is seen the scene is white and Gaussian about its
+prior mean with precision λ/σ² (standard deviation σ/√λ). Given g, the scene is
+Gaussian about the Tikhonov solution f_λ, with the covariance
+
+    C = σ² (HᵀH + λI)⁻¹ .
+
+C depends on the blur, σ and λ, not on the picture. Its diagonal lies between
+σ²/(‖H‖² + λ) and σ²/λ; a pixel that the image says nothing about keeps the
+prior's σ/√λ. It is the error that the *model* expects: a λ that draws the
+scene too weakly or too strongly, or a wrong PSF, makes it wrong.
+
+The other quadratic penalties have it too, with weights
+or a mask W (precision w/σ² of a pixel) and L the gradient or the second
+derivatives, of which the prior then speaks instead of f itself:
+
+    C = σ² (HᵀWH + λLᵀL)⁻¹ .
+
+Exact, without weights, from the decomposition H = U S Vᵀ where the method has
+one; for another L the first two have λ|l|² for λ, l its symbol:
+
+=========== ==========================================================================================
+``fft``     V is the Fourier transform, whose entries have one modulus: every pixel has the mean of
+            σ²/(s² + λ)
+``dct``     V = C₁ᵀ ⊗ C₂ᵀ: the squares of the two cosine matrices applied to 1/(s² + λ) (not for second derivatives)
+``dst``     likewise with sine matrices (zero boundary)
+``kronecker`` likewise with the right singular vectors of both axes, all of them: those that H does not see
+            belong to 1/λ
+``cholesky`` HᵀWH + λLᵀL written down, and the squares of its Cholesky factor's inverse summed down the columns
+=========== ==========================================================================================
+
+Every sum has positive terms only, so that nothing cancels however small λ is.
+
+Elsewhere ``probing`` estimates the diagonal of D = (HᵀWH + λLᵀL)⁻¹ in two ways at
+once, each with half of the probes, and takes their mean weighted pixel by pixel
+by the inverse of their variances:
+
+*Random signs* z [1]_: z ∘ Dz has the mean diag D. Its variance is made small by
+what is known: let T be the same inverse on a torus around the scene, where it
+is diagonal in frequency and its diagonal constant, t. Then t + z ∘ (Dz − Tz)
+has the same mean, and D and T differ only near the scene's edges. With a large
+λ this is the better one by far.
+
+*Samples* of the posterior [2]_: f = D (Hᵀ√W n + √λ Lᵀm) with white noise n and
+m, whose square has the mean diag D. Whatever λ is, k of them give the deviation
+to 1/√(2k) of itself.
+
+Both take one solve. Without weights and for L = I that is one with HHᵀ + λI, by
+the cheapest exact method: Dz = (z − Hᵀ(HHᵀ + λI)⁻¹Hz)/λ, and a scene f₀ from the
+prior is a sample after f₀ + Hᵀ(HHᵀ + λI)⁻¹(n − Hf₀). Otherwise it is conjugate
+gradients, preconditioned by T. The variance of
+the first comes from its scatter, pooled over neighbouring pixels, that of the
+second is known; together they give the standard error. Weights that come from
+the estimates themselves, and the root, leave a bias towards small values of a
+fraction of that error.
+
+References
+----------
+.. [1] C. Bekas, E. Kokiopoulou, Y. Saad, "An estimator for the diagonal of a matrix", Appl. Numer. Math. 57
+       (2007) 1214-1229.
+.. [2] G. Papandreou, A. Yuille, "Gaussian sampling by local perturbations", NIPS 2010. For the model:
+       J. Kaipio, E. Somersalo, *Statistical and Computational Inverse Problems*, Springer 2005, section 3.4.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import scipy.fft
+
+from .device import Array, Device, all_cores, get_xp, require_memory
+from .errors import ConvergenceError
+from .linalg import cholesky, gets
+from .linalg.krylov import cg
+from .masks import check_weights
+from .methods import METHODS, choose
+from .operators.blur import Blur
+from .operators.torus import Torus
+from .problem import Problem, Stop
+from .solvers import cosine, fourier, kronecker, sine
+from .terms import (
+    DIFFERENCES,
+    PENALTIES,
+    Fit,
+    adjoint_differences,
+    first_difference_power,
+    inside,
+    is_quadratic,
+)
+from .tuning import check_noise, estimate_noise
+
+QUADRATIC = tuple(name for name in PENALTIES if is_quadratic(name))
+EXACT = ("fft", "dct", "dst", "kronecker", "cholesky")
+POSTERIOR_METHODS = ("auto", *EXACT, "probing")
+
+_PROBES = 64
+_BATCH = 8  # probes solved together
+_MAX_ITERATIONS = 1000
+_POOL = 2.0  # standard deviation in pixels of the neighbourhood over which the scatter is pooled
+_DENSE = 48 * 48  # unknowns up to which "auto" writes the matrix down
+_ROWS = 256  # of that matrix, made together
+_SPECTRA: dict[str, Any] = {"fft": fourier, "dct": cosine, "dst": sine, "kronecker": kronecker}
+
+
+@dataclass(frozen=True)
+class PosteriorStd:
+    """The posterior standard deviation of a scene, pixel by pixel; in the image's units.
+
+    Attributes
+    ----------
+    std : (M, N) array
+        Within the frame of the image.
+    scene_std : (P, Q) array
+        Of the whole scene (`Blur.scene_shape`): larger than the image for boundary "unknown".
+    method : str
+        How it was computed: one of "fft", "dct", "dst", "kronecker", "cholesky", "probing".
+    exact : bool
+        True unless it is an estimate.
+    standard_error : (M, N) array or None
+        One standard deviation of the estimate's own error; None if it is exact.
+    noise : float
+        The σ used.
+    noise_source : str
+        "given" or "estimated".
+    lam : float
+    penalty : str
+    probes : int
+        Random probes used; 0 if exact.
+    """
+
+    std: Array
+    scene_std: Array
+    method: str
+    exact: bool
+    standard_error: Array | None
+    noise: float
+    noise_source: str
+    lam: float
+    penalty: str
+    probes: int
+
+    def __repr__(self) -> str:
+        how = "exact" if self.exact else f"estimated from {self.probes} probes"
+        return (
+            f"PosteriorStd({self.std.shape}, {float(self.std.min()):.3g} to {float(self.std.max()):.3g}, "
+            f"method={self.method!r}, {how}, noise={self.noise:.3g} ({self.noise_source}), lam={self.lam:.3g})"
+        )
+
+
+def posterior_std(
+    blur: Blur,
+    lam: float,
+    *,
+    noise: float | None = None,
+    image: Array | None = None,
+    penalty: str = "identity",
+    weights: Array | None = None,
+    method: str = "auto",
+    probes: int = _PROBES,
+    seed: int | None = 0,
+    dtype: Any = np.float64,
+    device: str | int | Device = "cpu",
+    callback: Callable[[int], None] | None = None,
+) -> PosteriorStd:
+    """Posterior standard deviation of each pixel of the Tikhonov solution; see `deblur.posterior` for the model.
+
+    Parameters
+    ----------
+    blur : Blur
+        PSF, size and boundary, such as ``result.blur`` of `deblur.solve`.
+    lam : float
+        The λ > 0 that the image was restored with (``result.lam``).
+    noise : float, optional
+        Standard deviation σ of the noise, on the scale of the image.
+    image : (..., M, N) array, optional
+        The blurred image, from which σ is estimated if it is not given (`deblur.tuning.estimate_noise`).
+        If it is a CuPy array the work is done on its GPU.
+    penalty : {"identity", "gradient", "laplacian"}
+        What λ is the weight of: ‖f‖² (the linear formula), ‖∇f‖² or its second derivatives.
+    weights : (M, N) array, optional
+        One weight ≥ 0 for each pixel of the image; 0 for a hidden one (``~result.mask``). NumPy or CuPy.
+    method : {"auto", "fft", "dct", "dst", "kronecker", "cholesky", "probing"}
+        ``"auto"`` takes an exact one where there is one, the dense one for up to 48 x 48 unknowns, and
+        else the estimate.
+    probes : int
+        Random probes of "probing", an even number from 4: the error falls with the root of it.
+    seed : int or None
+        Of the probes; None draws anew each time.
+    dtype : dtype
+        float64 (default) or float32: what is computed in.
+    device : {"cpu", "gpu"} or int
+        Where to compute, if there is no `image` to read it off: a number is that of a GPU.
+    callback : callable, optional
+        Called with the number of probes done as "probing" goes on.
+
+    Returns
+    -------
+    PosteriorStd
+
+    Raises
+    ------
+    ValueError
+        For λ that is not above zero, neither σ nor an image, an unknown method or penalty, a method that
+        cannot serve, weights that are negative or zero everywhere, or a number of probes that is odd or below 4.
+    ConvergenceError
+        If a probe could not be solved for: λ is too small to iterate.
+    InsufficientMemoryError
+        If method "cholesky" was asked for and its matrix would not fit.
+    NoGPUError
+        If a GPU is named and none can be used.
+
+    Examples
+    --------
+    >>> import deblur
+    >>> blur = deblur.Blur(deblur.psf.gaussian(7, 1.2), (64, 64), "unknown")
+    >>> spread = deblur.posterior_std(blur, 1e-3, noise=0.01)
+    >>> spread.method, spread.exact
+    ('kronecker', True)
+    >>> bool(spread.std[0, 0] > spread.std[32, 32])
+    True
+    """
+    if not (np.isfinite(lam) and lam > 0):
+        raise ValueError(f"λ must be above zero, not {lam!r}: without a prior the deviation has no bound")
+    if method not in POSTERIOR_METHODS:
+        raise ValueError(f"unknown method {method!r}; choose one of {', '.join(POSTERIOR_METHODS)}")
+    if isinstance(probes, bool) or int(probes) != probes or probes < 4 or probes % 2:
+        raise ValueError(f"probes must be an even whole number of at least 4, not {probes!r}")
+    if penalty not in QUADRATIC:
+        raise ValueError(f"unknown penalty {penalty!r}; choose one of {', '.join(QUADRATIC)}")
+    dtype = np.dtype(dtype)
+    if dtype not in (np.float32, np.float64):
+        raise TypeError(f"dtype must be float32 or float64, not {dtype}")
+    sigma, source = _noise(noise, image)
+    place = Device.named(device) if image is None else Device.of(image)
+    fit = Fit(weights=_weights(weights, blur, dtype, place))
+    problem = Problem(blur, float(lam), penalty, fit, dtype=dtype, device=place)
+    xp = problem.xp
+    name = _choose(problem) if method == "auto" else method
+    error = None
+    with all_cores(), place.current():
+        if name == "probing":
+            diagonal, deviation = _probe(problem, int(probes), seed, callback)
+            std = sigma * xp.sqrt(diagonal)
+            # To first order: the error of a root is the error over twice the root.
+            error = (sigma * deviation / (2 * xp.sqrt(diagonal)))[blur.crop].astype(dtype)
+        else:
+            if (reason := _refuses(name, problem)) is not None:
+                raise ValueError(f"method {name!r} cannot serve here: {reason}")
+            std = sigma * xp.sqrt(_diagonal(problem, name))
+    std = std.astype(dtype)
+    return PosteriorStd(
+        std=std[blur.crop],
+        scene_std=std,
+        method=name,
+        exact=error is None,
+        standard_error=error,
+        noise=sigma,
+        noise_source=source,
+        lam=float(lam),
+        penalty=penalty,
+        probes=0 if error is None else int(probes),
+    )
+
+
+def _weights(weights: Array | None, blur: Blur, dtype: np.dtype, device: Device) -> Array | None:
+    if weights is None:
+        return None
+    weights = check_weights(weights, blur.image_shape)
+    if not bool((weights > 0).any()):
+        raise ValueError("weights must not be zero everywhere: no pixel would be left")
+    return device.xp.asarray(weights).astype(dtype)
+
+
+def _noise(noise: float | None, image: Array | None) -> tuple[float, str]:
+    check_noise(noise)
+    if noise is not None:
+        return float(noise), "given"
+    if image is None:
+        raise ValueError("the noise's standard deviation is needed: give noise=... or the blurred image=...")
+    return estimate_noise(image), "estimated"
+
+
+def _refuses(name: str, problem: Problem) -> str | None:
+    if name not in _SPECTRA:
+        return None
+    if problem.fit.weights is not None:
+        return "weights leave the blur without a decomposition; use 'cholesky' or 'probing'"
+    if name == "dst" and problem.operator.boundary.transform == "antireflective":
+        return "the antireflective transform is not orthogonal; use 'cholesky' or 'probing'"
+    diagonal = {"fft": QUADRATIC, "dct": ("identity", "gradient")}.get(name, ("identity",))
+    if problem.penalty not in diagonal:
+        return f"its transform does not diagonalise the penalty {problem.penalty!r}"
+    return METHODS[name].refuses(replace(problem, penalty="identity"))
+
+
+def _choose(problem: Problem) -> str:
+    """An exact method that serves, cheapest first, or "probing"."""
+    small = math.prod(problem.operator.scene_shape) <= _DENSE
+    exact = (name for name in _SPECTRA if _refuses(name, problem) is None)
+    return next(exact, "cholesky" if small else "probing")
+
+
+def _differences(problem: Problem) -> tuple[str, bool]:
+    """The differences that make up L, and whether they go round the scene's edges."""
+    return PENALTIES[problem.penalty][0].differences, problem.operator.boundary.wraps
+
+
+def _symbol(problem: Problem, rows: Array, cols: Array) -> Array:
+    """|l|² from the squared moduli of first differences along rows and columns."""
+    kind, _ = _differences(problem)
+    return sum(d.symbol(rows[:, None], cols[None, :]) for d in DIFFERENCES[kind])
+
+
+def _inverse(problem: Problem, values: Array, wrap: bool | None = None) -> Array:
+    """1/(s² + λ|l|²) in the layout of the transform, which is Fourier's if `wrap`."""
+    if wrap is None:
+        return 1 / (values * values + problem.lam)
+    power = (first_difference_power(n, wrap, problem.xp) for n in values.shape)
+    return 1 / (values * values + problem.lam * _symbol(problem, *power))
+
+
+def _diagonal(problem: Problem, name: str) -> Array:
+    """diag (HᵀWH + λLᵀL)⁻¹ by an exact method, of the scene's shape."""
+    if name == "cholesky":
+        return _cholesky(problem)
+    if name == "kronecker":
+        return _kronecker(problem)
+    s = _SPECTRA[name].decompose(problem.blur, np.dtype(np.float64), problem.device).singular_values
+    inverse = _inverse(problem, s, {"fft": True, "dct": False}.get(name))
+    if name == "fft":
+        return problem.xp.full(problem.operator.scene_shape, float(inverse.mean()))
+    transform, kind = (scipy.fft.idct, 2) if name == "dct" else (scipy.fft.dst, 1)
+    rows, cols = (transform(np.eye(n), type=kind, axis=0, norm="ortho") for n in problem.operator.image_shape)
+    return _separable(problem.xp, rows, cols, inverse)
+
+
+def _separable(xp: Any, rows: np.ndarray, cols: np.ndarray, inverse: Array) -> Array:
+    """Σ rows[y, a]² cols[x, b]² inverse[a, b]: the eigenvectors are outer products of the columns."""
+    return xp.asarray(rows**2) @ inverse @ xp.asarray(cols**2).T
+
+
+def _kronecker(problem: Problem) -> Array:
+    parts = []
+    for matrix in problem.blur.axis_matrices():
+        _, s, vt = np.linalg.svd(matrix, full_matrices=True)
+        parts.append((vt.T, np.pad(s, (0, len(vt) - len(s)))))  # what H does not see has singular value 0
+    (v1, s1), (v2, s2) = parts
+    return _separable(problem.xp, v1, v2, _inverse(problem, problem.xp.asarray(np.outer(s1, s2))))
+
+
+def _cholesky(problem: Problem) -> Array:
+    shape = problem.operator.scene_shape
+    n = math.prod(shape)
+    instead = 'use method="probing", which never writes the matrix down'
+    require_memory(3 * n * n * 8, problem.xp, f"The inverse factor of HᵀWH + λLᵀL, {n} x {n},", instead)
+    a = problem.xp.empty((n, n))
+    for i in range(0, n, _ROWS):
+        units = problem.xp.eye(min(_ROWS, n - i), n, i).reshape(-1, *shape)
+        a[i : i + _ROWS] = problem.normal(units).reshape(-1, n)
+    inverse = gets(cholesky(a, overwrite_a=True, check_finite=False))
+    return (inverse * inverse).sum(axis=0).reshape(shape)
+
+
+def _probe(
+    problem: Problem, probes: int, seed: int | None, callback: Callable[[int], None] | None
+) -> tuple[Array, Array]:
+    """Estimates of diag (HᵀWH + λLᵀL)⁻¹ and of their standard deviation, of the scene's shape, in float64."""
+    xp, (p, q) = problem.xp, problem.operator.scene_shape
+    torus = _Surrogate(problem)
+    rng = np.random.default_rng(seed)  # on the host: one seed, one result
+    draw = _quadratic_draws(problem, rng, torus) if problem.asked else _linear_draws(problem, rng)
+    signs_sum, signs_square, sample_sum = (xp.zeros((p, q)) for _ in range(3))
+    left = count = probes // 2  # of either kind
+    while left:
+        k = min(_BATCH // 2, left)
+        left -= k
+        z = xp.asarray((rng.integers(0, 2, (k, p, q)) * 2 - 1).astype(problem.dtype))
+        inverse, sample = draw(z)
+        estimate = torus.diagonal + (z * (inverse - torus(z))).astype(np.float64)
+        signs_sum += estimate.sum(axis=0)
+        signs_square += (estimate * estimate).sum(axis=0)
+        sample_sum += (sample.astype(np.float64) ** 2).sum(axis=0)
+        if callback is not None:
+            callback(probes - 2 * left)
+    first, second = signs_sum / count, sample_sum / count
+    v1 = _pooled((signs_square - count * first * first).clip(0, None) / ((count - 1) * count))
+    v2 = 2 * second * second / count  # of the mean of `count` squares of normal numbers
+    mean = (v2 * first + v1 * second) / (v1 + v2)
+    return mean.clip(*torus.bounds), xp.sqrt(v1 * v2 / (v1 + v2))
+
+
+class _Surrogate:
+    """T = R (w̄ |h|² + λ|l|²)⁻¹ Rᵀ, R the restriction of a torus to the scene, w̄ the mean weight."""
+
+    def __init__(self, problem: Problem) -> None:
+        operator, lam, psf = problem.operator, problem.lam, problem.operator.surrogate.psf
+        lengths = [
+            n if operator.boundary.wraps else scipy.fft.next_fast_len(n + m - 1, real=True)
+            for n, m in zip(operator.scene_shape, psf.shape, strict=True)
+        ]
+        w = problem.fit.weights
+        weight, most = (1.0, 1.0) if w is None else (float(w.mean()), float(w.max()))
+        powers = [first_difference_power(n, True, np) for n in lengths]
+        prior = _symbol(problem, powers[0], powers[1][: lengths[1] // 2 + 1])
+        total = weight * Torus(lengths).power(psf) + lam * prior
+        inverse = 1 / np.maximum(total, float(np.finfo(np.float64).eps) * total.max())
+        self._torus = Torus(lengths, problem.device)
+        self._inverse = problem.xp.asarray(inverse.astype(problem.dtype))
+        self.diagonal = float(Torus(lengths).synthesise(inverse)[0, 0])  # its one value there
+        # A diagonal value of the inverse lies between the inverses of the largest and smallest eigenvalue; chance
+        # does not respect that.
+        norm = (operator.boundary.weight * operator.gain) ** 2
+        self.bounds = 1 / (most * norm + lam * float(prior.max())), 1 / (lam * float(prior.min()) or 1e-300)
+
+    def __call__(self, z: Array) -> Array:
+        return self._torus.filter(z, self._inverse)
+
+
+_Draw = Callable[[Array], tuple[Array, Array]]
+
+
+def _linear_draws(problem: Problem, rng: np.random.Generator) -> _Draw:
+    """From signs z, (Dz, as many samples of the posterior), for D = (HᵀH + λI)⁻¹."""
+    operator, xp, dtype, lam = problem.operator, problem.xp, problem.dtype, problem.lam
+    # The residual amounts to an error of D of at most 1/(2 √λ) times itself, a thousandth here.
+    rtol = min(1e-4, max(1e-3 * math.sqrt(lam) / operator.gain, 20 * float(np.finfo(dtype).eps)))
+    problem = replace(problem, stop=Stop(rtol=rtol))
+    factor = METHODS[choose(problem).method].prepare(problem)
+
+    def draw(z: Array) -> tuple[Array, Array]:
+        k = len(z)
+        f = xp.asarray((rng.standard_normal(z.shape) / math.sqrt(lam)).astype(dtype))
+        n = xp.asarray(rng.standard_normal((k, *operator.image_shape)).astype(dtype))
+        # One solve for both: Hᵀ(HHᵀ + λI)⁻¹ of what the signs, and of what the drawn scene, leaves.
+        found = factor.solve(xp.concatenate([operator.forward(z), n - operator.forward(f)])[:, None])
+        if not found.converged:
+            raise ConvergenceError(f"a probe could not be solved for: {found.why}")
+        y = found.scene[:, 0]
+        return (z - y[:k]) / dtype.type(lam), f + y[k:]
+
+    return draw
+
+
+def _quadratic_draws(problem: Problem, rng: np.random.Generator, precondition: _Surrogate) -> _Draw:
+    """The same for D = (HᵀWH + λLᵀL)⁻¹, by conjugate gradients to a ten-thousandth in the energy norm."""
+    operator, weights, xp, dtype = problem.operator, problem.fit.weights, problem.xp, problem.dtype
+    root = 1.0 if weights is None else xp.sqrt(weights)
+    kind, wraps = _differences(problem)
+
+    def noise(*shape: int) -> Array:
+        return xp.asarray(rng.standard_normal(shape).astype(dtype))
+
+    def draw(z: Array) -> tuple[Array, Array]:
+        k = len(z)
+        right = operator.adjoint(root * noise(k, *operator.image_shape))
+        m = []
+        for difference in DIFFERENCES[kind]:
+            u = noise(*z.shape)
+            at = (..., *inside(difference, operator.scene_shape))
+            m.append(xp.zeros_like(u) if not wraps else u)  # zero where the difference is not counted
+            m[-1][at] = u[at]
+        right += dtype.type(math.sqrt(problem.lam)) * adjoint_differences(m, kind, wraps)
+        b = xp.concatenate([z, right])
+        start = _dot(b, precondition(b))
+        found = cg(
+            problem.normal,
+            b,
+            dot=_dot,
+            rtol=1e-8,
+            max_iterations=_MAX_ITERATIONS,
+            precondition=precondition,
+            measure=lambda step: float((step.rz / start).max()),
+        )
+        if not found.residual <= 1e-8:
+            raise ConvergenceError(
+                f"a probe could not be solved for in {_MAX_ITERATIONS} iterations: use a larger λ than "
+                f"{problem.lam:g}, or method 'cholesky' for a small image"
+            )
+        return found.x[:k], found.x[k:]
+
+    return draw
+
+
+def _dot(x: Array, y: Array) -> Array:
+    return get_xp(x).einsum("kij,kij->k", x, y)[:, None, None]
+
+
+def _pooled(x: Array) -> Array:
+    """A weighted mean over neighbouring pixels."""
+    if get_xp(x) is np:
+        from scipy.ndimage import gaussian_filter
+    else:
+        from cupyx.scipy.ndimage import gaussian_filter
+    return gaussian_filter(x, _POOL, mode="reflect")

@@ -1,0 +1,273 @@
+"""The problem, stated once: what every solver is given, and what it gives back.
+
+Every method minimises
+
+    D(W; H f + b, g) + λ R(L f)   subject to   lo ≤ f ≤ hi
+
+over the scene f. D with its weights and background is the `fit` (`deblur.terms.Fit`), R∘L the `penalty`. The linear
+formula f = Hᵀ(HHᵀ + λI)⁻¹ g is the case of least squares and the identity, with λ on the scale of
+‖Hf − g‖² + λ‖f‖²: the ½ of both terms cancel. Its other form, ``formula="hht"``, f = (HHᵀ + λI)⁻¹Hᵀ g, minimises
+nothing.
+
+A solver module offers three functions, and one row of `deblur.methods.METHODS` names it:
+
+``refuses(problem)``
+    None if the method serves this problem, else the reason in words.
+``work(problem)``
+    `Work`: the operations and bytes it would take, for the choice of method.
+``prepare(problem)``
+    A `Factor`: all that does not depend on the image, kept for reuse. Solving changes nothing in it, so that threads
+    may share it.
+
+A solver solves and counts; it does not judge. The residual that a user sees is measured by `deblur.judge` through the
+operator itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any, Protocol
+
+import numpy as np
+
+from .device import CPU, Array, Device
+from .operators.blur import Blur
+from .operators.operator import Operator
+from .terms import PENALTIES, Fit, adjoint_differences, differences, is_quadratic, penalty_value
+
+FORMULAS = ("tikhonov", "hht")
+FLOAT64 = np.dtype(np.float64)
+
+#: A denoiser: called with an image and the standard deviation of the noise in it, returns the image
+#: without the noise, of the same shape. Grey images come as (P, Q), colour as (P, Q, C).
+Denoiser = Callable[[Array, float], Array]
+
+
+@dataclass(frozen=True)
+class Stop:
+    """When an iteration stops."""
+
+    #: Relative residual at which it may stop; None is the method's own default.
+    rtol: float | None = None
+    #: Most iterations (sweeps); None is the method's own default.
+    max_iterations: int | None = None
+    #: Called as it goes with (iterations so far, relative residual).
+    callback: Callable[[int, float], None] | None = field(default=None, compare=False)
+
+    def report(self, iteration: int, residual: float) -> None:
+        """Tell the callback, if there is one."""
+        if self.callback is not None:
+            self.callback(iteration, residual)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One deblurring problem, without the image. Compared by value; pickles if its callback and denoiser do.
+
+    Attributes
+    ----------
+    operator : Operator
+        H.
+    lam : float
+        λ ≥ 0.
+    penalty : str
+        R∘L: a name in `deblur.terms.PENALTIES`, or one without a value ("denoiser", "patches").
+    fit : Fit
+        D, with weights and background.
+    bounds : (float, float) or None
+        lo and hi; either may be infinite.
+    denoiser : callable or None
+        For the penalty "denoiser": ``denoiser(image, sigma)``.
+    formula : {"tikhonov", "hht"}
+        Of the linear formula.
+    inverse : bool
+        Form (HHᵀ + λI)⁻¹ and multiply by it, where a method can: slower, and only for those who want to see it.
+    dtype : dtype
+        float32 or float64: what is computed in.
+    device : Device
+    frames : int
+        Images that will be solved for together; only the choice of method looks at it.
+    reuse : bool
+        More images are expected after the first ones, so that what is prepared will be used again.
+    stop : Stop
+    """
+
+    operator: Operator
+    lam: float = 0.0
+    penalty: str = "identity"
+    fit: Fit = field(default_factory=Fit)
+    bounds: tuple[float, float] | None = None
+    denoiser: Denoiser | None = None
+    formula: str = "tikhonov"
+    inverse: bool = False
+    dtype: np.dtype = FLOAT64
+    device: Device = CPU
+    frames: int = 1
+    reuse: bool = False
+    stop: Stop = field(default_factory=Stop)
+
+    @property
+    def xp(self) -> ModuleType:
+        """numpy or cupy: where arrays are made."""
+        return self.device.xp
+
+    @property
+    def blur(self) -> Blur:
+        """The operator as a blur by one PSF; only for solvers that refuse what is none."""
+        blur = self.operator.stationary
+        if blur is None:
+            raise TypeError(f"{self.operator!r} is no blur by one PSF")
+        return blur
+
+    @property
+    def quadratic(self) -> bool:
+        """Whether the minimiser solves one linear system."""
+        return self.fit.name == "gaussian" and self.bounds is None and is_quadratic(self.penalty)
+
+    @property
+    def asked(self) -> list[str]:
+        """What it has that the linear formula does not, in words."""
+        parts = {
+            "weights or a mask": self.fit.weights is not None,
+            f"the data term {self.fit.name!r}": self.fit.name != "gaussian",
+            "a background": self.fit.background != 0,
+            "bounds": self.bounds is not None,
+            f"the penalty {self.penalty!r}": self.penalty != "identity",
+        }
+        return [words for words, asked in parts.items() if asked]
+
+    def normal(self, f: Array) -> Array:
+        """(HᵀWH + λLᵀL) f for scenes (..., P, Q), of a quadratic penalty."""
+        seen = self.operator.forward(f)
+        if self.fit.weights is not None:
+            seen = self.fit.weights * seen
+        lam = f.dtype.type(self.lam)
+        if self.penalty == "identity":
+            return self.operator.adjoint(seen) + lam * f
+        kind, wraps = PENALTIES[self.penalty][0].differences, self.operator.boundary.wraps
+        return self.operator.adjoint(seen) + lam * adjoint_differences(
+            differences(f, kind, wraps), kind, wraps
+        )
+
+    def right(self, g: Array) -> Array:
+        """HᵀW(g − b) for images (..., M, N): with `normal`, the system that a quadratic problem's minimiser solves."""
+        seen = g - g.dtype.type(self.fit.background) if self.fit.background else g
+        return self.operator.adjoint(seen if self.fit.weights is None else self.fit.weights * seen)
+
+    def objective(self, g: Array, scene: Array) -> float:
+        """D + λR of a scene (k, c, P, Q) for frames (k, c, M, N), computed with the operator alone.
+
+        NaN for a penalty without a value (a denoiser). The bounds are not looked at.
+        """
+        value = self.fit.value(self.operator.forward(scene), g)
+        if not self.lam:
+            return value
+        return value + self.lam * penalty_value(self.penalty, scene, self.operator.boundary.wraps)
+
+
+@dataclass(frozen=True)
+class History:
+    """What an iteration did, one entry an iteration; float64 on the host.
+
+    Attributes
+    ----------
+    objective : (iterations,) array
+        D + λR at each iterate, as the solver saw it; NaN where a penalty has no value (a denoiser).
+    primal, dual : (iterations,) arrays
+        Relative primal and dual residuals (for a method without a dual, the relative change).
+    """
+
+    objective: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    primal: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    dual: np.ndarray = field(default_factory=lambda: np.zeros(0))
+
+
+@dataclass(frozen=True)
+class Solution:
+    """What every solver gives back.
+
+    Attributes
+    ----------
+    scene : (k, c, P, Q) array
+        Scenes of the operator's `scene_shape`.
+    iterations : int
+        Iterations or sweeps; 0 for a direct method.
+    converged : bool
+        Whether the method reached what it aims at; a direct method always does or raises.
+    why : str
+        Why it stopped, or a remark for the user, with the figures; may be empty.
+    history : History or None
+        None for a method that keeps none.
+    state : object
+        What a later solve needs to begin here; private to the solver.
+    """
+
+    scene: Array = field(repr=False)
+    iterations: int = 0
+    converged: bool = True
+    why: str = ""
+    history: History | None = field(default=None, repr=False)
+    state: Any = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a method would take for a problem: counted, not timed.
+
+    `setup` and `solve` are operation counts in the method's own unit (its docstring says which); the
+    cost model multiplies them with measured seconds per operation.
+    """
+
+    setup: float
+    solve: float
+    bytes: float
+
+
+class Factor(Protocol):
+    """A prepared solver: call it with images, get scenes."""
+
+    def solve(self, g: Array, start: Solution | None = None) -> Solution:
+        """Solve for frames and their colours, all together.
+
+        Parameters
+        ----------
+        g : (k, c, M, N) array of the problem's dtype and device
+        start : Solution, optional
+            Of a similar image or another λ: where to begin. A direct method does not look at it.
+        """
+        ...
+
+
+class Direct:
+    """A `Factor` of a linear method, whose `scenes` are solved for as one stack."""
+
+    def scenes(self, g: Array) -> Array | tuple[Array, int, bool, str]:
+        """Scenes (n, P, Q) for images (n, M, N); an iterative method adds iterations, converged and why."""
+        raise NotImplementedError
+
+    def solve(self, g: Array, start: Solution | None = None) -> Solution:
+        """See `Factor`."""
+        found = self.scenes(g.reshape(-1, *g.shape[2:]))
+        scene, *said = found if isinstance(found, tuple) else (found,)
+        return Solution(scene.reshape(*g.shape[:2], *scene.shape[1:]), *said)
+
+
+def backward_error(problem: Problem, relative_residual: float, x: Array, b: Array) -> float:
+    """The largest normwise backward error ‖b − Ax‖ / (‖A‖ ‖x‖ + ‖b‖) of A = HHᵀ + λI (Rigal & Gaches 1967).
+
+    Where rounding forbids the residual aimed at, this says whether any solver could have done better: at
+    the size of the dtype's eps, x is the exact solution of a system that rounding cannot tell from A x = b.
+
+    Parameters
+    ----------
+    problem : Problem
+    relative_residual : float
+        ‖b − Ax‖ / ‖b‖, the largest of all right-hand sides.
+    x, b : (n, k) arrays
+        Right-hand sides as columns.
+    """
+    norm = problem.operator.gain**2 + problem.lam  # a bound on ‖A‖
+    sizes = [problem.xp.linalg.norm(v.astype(np.float64, copy=False), axis=0) for v in (x, b)]
+    return float((relative_residual * sizes[1] / (norm * sizes[0] + sizes[1] + (sizes[1] == 0))).max())

@@ -1,0 +1,224 @@
+"""What a restoration gives back: the image, and everything that was decided and measured on the way."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from .device import Array
+from .frames import Frames
+from .judge import Verdict
+from .methods import METHODS, Choice
+from .operators.operator import Operator
+from .problem import History, Problem, Solution, Stop
+from .tuning import LambdaChoice
+
+
+class Status(enum.Enum):
+    """How a solve ended. The value says it to the user, with what to try."""
+
+    SOLVED = "solved directly"
+    CONVERGED = "converged to the tolerance asked for"
+    NOT_CONVERGED = (
+        "did not converge: use a larger λ or more iterations (max_iterations), "
+        'or for the linear formula a direct method (method="kronecker", "banded" or "cholesky")'
+    )
+    INACCURATE = (
+        "the measured residual is too large for the image to be trusted: the matrix is too ill conditioned "
+        "for this dtype; use a larger λ, or float64 images"
+    )
+
+    @property
+    def ok(self) -> bool:
+        """Whether the image solves the problem that was posed."""
+        return self in (Status.SOLVED, Status.CONVERGED)
+
+    @classmethod
+    def of(cls, method: str, problem: Problem, solution: Solution, residual: float) -> Status:
+        """The status of a solution whose residual was measured."""
+        if not np.isfinite(residual):
+            return cls.INACCURATE
+        if not solution.converged:
+            return cls.NOT_CONVERGED
+        # A backward stable solver leaves eps times the condition number; past the cube root of eps the
+        # image has lost more digits than a display shows.
+        enough = max(float(np.finfo(problem.dtype).eps) ** (1 / 3), 10 * (problem.stop.rtol or 0.0))
+        if problem.quadratic and not residual <= enough:
+            return cls.INACCURATE
+        return cls.CONVERGED if METHODS[method].iterative else cls.SOLVED
+
+
+@dataclass(frozen=True)
+class Result:
+    """A restored image and everything that was decided and measured on the way.
+
+    Attributes
+    ----------
+    image : array
+        The restored image, shaped like the input.
+    method : str
+        The method that solved it.
+    reason : str
+        Why that method.
+    status : Status
+        How the solve ended; ``status.ok`` and ``status.value`` (in words).
+    why : str
+        Why the solver stopped, or what it remarked, with the figures; may be empty.
+    residual : float
+        ‖b − A f‖ / ‖b‖ of the system solved, measured afterwards by `deblur.judge` with the operator and
+        not by the method: (HᵀH + λI) f = Hᵀ g for "tikhonov", (HHᵀ + λI) f = Hᵀ g for "hht", the normal equations
+        for a quadratic penalty. Where the minimiser solves no linear system: the larger of the iteration's
+        last relative primal and dual residuals, and `objective` is what is measured.
+    misfit : float
+        ‖H f − g‖ / ‖g‖: how well the restored scene, blurred again, explains the data (those not hidden).
+    iterations : int
+        0 for a direct method.
+    seconds : float
+        Wall time of set-up, solve and judging together.
+    setup_seconds : float
+        The part of it that a `Deblurrer` spends once.
+    lam : float
+        The λ used.
+    lam_reason : str
+        Where λ came from.
+    lambda_choice : LambdaChoice or None
+        The whole curve, if λ was chosen automatically.
+    problem : Problem
+        What was solved: operator, fit with its weights, penalty, bounds and so on.
+    prior : str
+        What the scene was drawn towards: "zero" or "smooth".
+    residual_image : array
+        g − H f, shaped like the input image (cropped by nothing: it has g's size).
+    objective : float or None
+        D(W; H f + b, g) + λ R(L f), measured with the operator; NaN for a prior without a value (a denoiser). None
+        for the linear formula.
+    history : History or None
+        Objective, primal and dual residual at each iteration, of the methods that keep them.
+    mask : array of bool or None
+        The pixels that were hidden, given or detected, shaped like the input image.
+    """
+
+    image: Array
+    method: str
+    reason: str
+    status: Status
+    why: str
+    residual: float
+    misfit: float
+    iterations: int
+    seconds: float
+    setup_seconds: float
+    lam: float
+    lam_reason: str
+    lambda_choice: LambdaChoice | None
+    problem: Problem
+    prior: str
+    residual_image: Array
+    objective: float | None = None
+    history: History | None = None
+    mask: Array | None = None
+
+    @property
+    def blur(self) -> Operator:
+        """The linear map that was inverted."""
+        return self.problem.operator
+
+    @property
+    def formula(self) -> str:
+        """ "tikhonov" or "hht"."""
+        return self.problem.formula
+
+    @property
+    def primal_residual(self) -> float | None:
+        """The iteration's last relative primal residual."""
+        return None if self.history is None else float(self.history.primal[-1])
+
+    @property
+    def dual_residual(self) -> float | None:
+        """The iteration's last relative dual residual."""
+        return None if self.history is None else float(self.history.dual[-1])
+
+    def __str__(self) -> str:
+        lines = [
+            f"method      {self.method}: {self.reason}",
+            f"lambda      {self.lam:.4g}: {self.lam_reason}",
+            f"boundary    {self.blur.boundary}; {self._penalty_in_words()}",
+        ]
+        if self.mask is not None:
+            share = 100 * float(self.mask.mean())
+            lines.append(f"hidden      {int(self.mask.sum())} pixels ({share:.2g} %)")
+        if self.objective is not None:
+            lines.append(f"objective   {self.objective:.6g} (measured)")
+        lines += [
+            f"status      {self.status.name.lower()}: {self.status.value}",
+            f"residual    {self.residual:.2e} (measured), misfit {self.misfit:.3e}",
+            f"iterations  {self.iterations}",
+            f"seconds     {self.seconds:.3g} (of which set-up {self.setup_seconds:.3g})",
+        ]
+        if self.why:
+            lines.append(f"why         {self.why}")
+        return "\n".join(lines)
+
+    def _penalty_in_words(self) -> str:
+        problem = self.problem
+        if METHODS[self.method].linear:
+            return f"regularised towards {_PRIOR_IN_WORDS[self.prior]}"
+        words = f"{METHODS[self.method].summary}; data term {problem.fit.name}"
+        if problem.bounds is not None:
+            words += " with {:g} ≤ f ≤ {:g}".format(*problem.bounds)
+        return words
+
+    def __repr__(self) -> str:
+        return (
+            f"Result(image {self.image.shape} {self.image.dtype}, method={self.method!r}, "
+            f"status={self.status.name}, residual={self.residual:.2e}, lam={self.lam:.4g})"
+        )
+
+
+_PRIOR_IN_WORDS = {"zero": "zero, by λ‖f‖²", "smooth": "the smoothed image f̄, by λ‖f − f̄‖²"}
+
+
+def build(
+    frames: Frames,
+    problem: Problem,
+    choice: Choice,
+    solution: Solution,
+    verdict: Verdict,
+    *,
+    prior: str,
+    scene: Array,
+    mask: Array | None,
+    lam_reason: str,
+    lambda_choice: LambdaChoice | None,
+    seconds: float,
+    setup_seconds: float,
+) -> Result:
+    """The one place where a Result is put together; `scene` is the solution's with its prior added."""
+    stop = Stop(problem.stop.rtol, problem.stop.max_iterations)  # a callback need not pickle
+    if lambda_choice is not None:
+        lambda_choice = replace(lambda_choice, solution=None)  # a whole iteration's memory
+    return Result(
+        image=frames.restore(scene[(..., *problem.operator.crop)]),
+        method=choice.method,
+        reason=choice.reason,
+        status=Status.of(choice.method, problem, solution, verdict.residual),
+        why=solution.why,
+        residual=verdict.residual,
+        misfit=verdict.misfit,
+        iterations=solution.iterations,
+        seconds=seconds,
+        setup_seconds=setup_seconds,
+        lam=float(problem.lam),
+        lam_reason=lam_reason,
+        lambda_choice=lambda_choice,
+        problem=replace(problem, stop=stop),
+        prior=prior,
+        residual_image=frames.restore(verdict.difference),
+        objective=verdict.objective,
+        history=solution.history,
+        mask=None
+        if mask is None
+        else frames.restore(problem.xp.broadcast_to(mask, verdict.difference.shape)),
+    )

@@ -1,0 +1,447 @@
+"""ADMM: every term gets a copy of what it looks at, and each step is pixelwise or diagonal in frequency.
+
+The problem is written with one split for each term,
+
+    minimise D(W; v + b, g) + λ Σ_p R_p(u_p) + ι(z)   subject to   v = K x,  u_p = L_p x,  z = x ,
+
+where x lives on a periodic domain around the scene, of lengths that the FFT likes, and K is the periodic blur
+there (`deblur.solvers.domain`). The frame, the mask and the weights are part of the pixelwise step for v: outside
+the frame v is free, and K x in the frame is H f exactly [1]_, [2]_. So nothing is assumed of the scene beyond the
+frame (boundary "unknown"). For a scene that is dark there, z is held at 0. Differences that would reach out of the
+scene are free likewise. Where the scene is continued by its own pixels, or H is no blur by one PSF, x is the scene
+itself, and H enters by conjugate gradients.
+
+One iteration, in scaled form with penalties ρ [3]_: x solves the normal equations of all splits; each copy is the
+proximal map of what x shows it, over-relaxed, plus its running sum of residuals.
+
+References
+----------
+.. [1] M. S. C. Almeida, M. A. T. Figueiredo, Deconvolving images with unknown boundaries using the alternating
+   direction method of multipliers, IEEE Trans. Image Process. 22 (2013) 3074-3086.
+.. [2] A. Matakos, S. Ramani, J. A. Fessler, Accelerated edge-preserving image restoration without boundary
+   artifacts, IEEE Trans. Image Process. 22 (2013) 2019-2029.
+.. [3] S. Boyd, N. Parikh, E. Chu, B. Peleato, J. Eckstein, Distributed optimization and statistical learning via
+   the alternating direction method of multipliers, Found. Trends Mach. Learn. 3 (2011) 1-122.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from ..device import Array, all_cores, get_xp, require_memory
+from ..errors import ConvergenceError
+from ..problem import History, Problem, Solution, Work
+from ..terms import DIFFERENCES, PENALTIES, Difference, Penalty, inside
+from .domain import Runner, domain_of
+from .splits import Split, State, relaxed, store, total
+from .start import all_weights, first_scene
+from .units import Units, in_units
+
+RTOL = 2e-3
+MAX_ITERATIONS = 500
+
+# Penalties, in units that make them free of the image's scale. They decide how many iterations it takes, not
+# what is found; ``benchmarks/bench_variational_speed.py`` measures both.
+_RHO_DATA = 0.1  # over the data term's curvature
+_RHO_PRIOR = 2.0  # over λ / (standard deviation of the image)
+_RHO_BOX = 0.03
+# A small λ is approached from a large one: until λ/scale comes under the first figure nothing is done; then it
+# starts at the second and falls by the third every so many iterations.
+_SMALL, _FIRST, _FALL, _FALL_EVERY = 1e-3, 1e-2, 4.0, 8
+_INNER = 1e-2  # residual of the conjugate gradients inside, over the tolerance
+_BALANCE_EVERY, _BALANCE_RATIO, _BALANCE_UNTIL = 10, 10.0, 200
+_FAR = 2.0**8  # a start whose values are so many times as large or small is none
+
+# What `work` reckons with: iterations, and transforms in each.
+_EXPECTED, _ON_TORUS, _ON_SCENE = 80, 4, 50
+
+
+def refuses(problem: Problem) -> str | None:
+    """None if the penalty has a proximal map, else the reason in words."""
+    return None if problem.penalty in PENALTIES else f"the penalty {problem.penalty!r} has no proximal map"
+
+
+def work(problem: Problem) -> Work:
+    """An operation is a multiply-add of a transform, 2.5 n log2 n for the n pixels of the scene."""
+    operator = problem.operator
+    n = math.prod(operator.scene_shape)
+    transform = 2.5 * n * math.log2(n + 1)
+    exact = operator.stationary is not None and not operator.boundary.continued
+    count = _ON_TORUS if exact else _ON_SCENE
+    penalties = PENALTIES.get(problem.penalty, ())
+    return Work(transform, _EXPECTED * count * transform, _bytes(problem, penalties, problem.frames * n))
+
+
+def prepare(problem: Problem) -> Admm:
+    """The domain, the symbols of the differences, and the weights on it."""
+    return Admm(problem)
+
+
+def _bytes(problem: Problem, penalties: tuple[Penalty, ...], pixels: int) -> int:
+    parts = sum(len(DIFFERENCES[p.differences]) for p in penalties)
+    boxed = problem.bounds is not None or problem.operator.boundary.dark or not penalties
+    return pixels * problem.dtype.itemsize * (12 + 2 * parts + 2 * boxed)
+
+
+class Admm:
+    """All of it that does not depend on the image."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.domain = domain = domain_of(problem)
+        self.penalties = PENALTIES.get(problem.penalty, ())
+        self.boxed = problem.bounds is not None or domain.pinned or not self.penalties
+        self.symbols = [
+            sum(d.symbol(domain.rows, domain.cols) for d in DIFFERENCES[p.differences])
+            for p in self.penalties
+        ]
+        self.weights = all_weights(problem)
+        self.w = self.on_domain(self.weights)
+
+    def on_domain(self, part: Array) -> Array:
+        """Images (k, c, M, N) laid into what K gives."""
+        out = self.problem.xp.zeros((*part.shape[:2], *self.domain.data_shape), self.problem.dtype)
+        out[(..., *self.domain.frame)] = part
+        return out
+
+    def solve(self, g: Array, start: Solution | None = None) -> Solution:
+        """Minimise for frames that share penalties and stop together; see `deblur.problem.Factor`.
+
+        Raises
+        ------
+        ConvergenceError
+            If the iteration diverged.
+        """
+        units = in_units(self.problem, g)
+        state = start.state if start is not None and isinstance(start.state, State) else None
+        if state is not None:
+            if 1 / _FAR <= state.unit / units.unit <= _FAR:
+                units = in_units(self.problem, g, state.unit)
+            else:
+                state = None
+        with all_cores():
+            iteration = Iteration(self, units, state)
+            try:
+                return _solve(iteration)
+            finally:
+                iteration.run.close()
+
+
+class Iteration:
+    """The arrays of one solve and the steps on them."""
+
+    def __init__(self, factor: Admm, units: Units, start: State | None = None) -> None:
+        self.factor, self.units, self.domain = factor, units, factor.domain
+        self.problem, self.xp, self.penalties = units.problem, units.problem.xp, factor.penalties
+        problem, domain, g, w = self.problem, self.domain, units.g, factor.weights
+        k, c = g.shape[:2]
+        self.shape = (k, c, *domain.shape)
+        require_memory(
+            _bytes(problem, self.penalties, math.prod(self.shape)),
+            problem.xp,
+            f"ADMM on {k * c} frame(s) of {domain.shape[0]} x {domain.shape[1]}",
+            "restore the frames one by one, or tiles of the image that overlap by the PSF's size",
+        )
+        self.run = Runner(problem, self.shape)
+        self.rtol = RTOL if problem.stop.rtol is None else problem.stop.rtol
+        self.free = not problem.operator.boundary.wraps  # differences that leave the scene are not counted
+        self.g, self.w = factor.on_domain(g), factor.w
+        self.scale = _scale(g, w)
+        self.rho = self._first_penalties(g, w)
+        self.lam = problem.lam
+        if start is not None and self._fits(start):
+            self.state = start.copy(k)
+            self.move_to(problem.lam)
+            return
+        norms = {p.norm for p in self.penalties}
+        if 0 < problem.lam < _SMALL * self.large and "square" not in norms and problem.fit.name != "l1":
+            self.lam = _FIRST * self.large
+        x = self._on_scene(first_scene(problem, g))
+        kx = domain.blurred(x)
+        u = [self._differences(x, p) for p in self.penalties]
+        self.state = State(
+            x,
+            Split([kx], [kx.copy()], self.rho["data"]),
+            [Split(v, [c.copy() for c in v], self.rho["prior"]) for v in u],
+            Split([x.copy()], [x.copy()], self.rho["box"]) if factor.boxed else None,
+            problem.lam,
+            units.unit,
+        )
+        self.move_to(self.lam)
+
+    # -- setting up --------------------------------------------------------------------------
+
+    def _on_scene(self, scene: Array) -> Array:
+        """The scene, continued over the rest of the domain: by zero where it is held there, else anyhow."""
+        pads = [(0, n - p) for n, p in zip(self.domain.shape, scene.shape[-2:], strict=True)]
+        return self.xp.pad(scene, [(0, 0), (0, 0), *pads], mode="constant" if self.domain.pinned else "edge")
+
+    def _differences(self, x: Array, penalty: Penalty) -> list[Array]:
+        p = self._block(x, 0, x.shape[-2])
+        return [d.forward(p) for d in DIFFERENCES[penalty.differences]]
+
+    def _first_penalties(self, g: Array, w: Array) -> dict[str, float]:
+        """ρ of each split before any balancing."""
+        problem = self.problem
+        mean = max(float(w.mean()), np.finfo(problem.dtype).tiny)
+        level = max(float(abs(g).mean()) + problem.fit.background, np.finfo(problem.dtype).tiny)
+        curvature = {
+            "gaussian": mean,
+            "huber": mean,
+            "poisson": mean / level,
+            "l1": mean / (0.05 * self.scale),
+        }[problem.fit.name]
+        gain = problem.operator.gain
+        self.large = curvature * self.scale / gain  # the λ that counts as large
+        prior = _RHO_PRIOR * problem.lam * gain / self.scale
+        squares = any(p.norm == "square" for p in self.penalties)
+        return {
+            "data": _RHO_DATA * curvature,
+            "prior": problem.lam if squares else prior or curvature * gain**2 * 1e-3,
+            "box": _RHO_BOX * curvature * gain**2,
+        }
+
+    def _fits(self, start: State) -> bool:
+        return (
+            start.x.shape == self.shape
+            and start.x.dtype == self.problem.dtype
+            and len(start.penalties) == len(self.penalties)
+            and (start.box is not None) == self.factor.boxed
+        )
+
+    def move_to(self, lam: float) -> None:
+        """Go on with another λ: the prior's penalties and duals are of its size, and scale with it."""
+        if self.state.lam > 0 and lam > 0:
+            for split in self.state.penalties:
+                split.rho *= lam / self.state.lam
+        self.lam = self.state.lam = lam
+
+    # -- one iteration -----------------------------------------------------------------------
+
+    def prepare(self) -> None:
+        """Set the domain's step for the penalties as they stand."""
+        state, symbol = self.state, 0 * (self.domain.rows + self.domain.cols)
+        for part, split in zip(self.factor.symbols, state.penalties, strict=True):
+            symbol = symbol + split.rho * part
+        if state.box is not None:
+            symbol = symbol + state.box.rho
+        # Errors of the step add to the residuals that the iteration is judged by.
+        self.step = self.domain.stepper(state.data.rho, symbol, _INNER * self.rtol, self.run)
+
+    def advance(self, right: Array) -> Array:
+        """The next x into the state, and K x; `right` is room to work in."""
+        self.state.x, kx = self.step(self.state.data.t[0], self._right(right), self.state.x)
+        return kx
+
+    def _block(self, x: Array, first: int, last: int, mode: str | None = None) -> Array:
+        """Rows first to last of `x` with a border of one pixel, continued as the domain has it."""
+        mode = mode or self.domain.border
+        rows = x.shape[-2]
+        out = self.xp.empty((*x.shape[:-2], last - first + 2, x.shape[-1] + 2), x.dtype)
+        out[..., 1:-1, 1:-1] = x[..., first:last, :]
+        for at, row, end in ((0, first - 1, first == 0), (-1, last, last == rows)):
+            if not end or mode == "wrap":
+                out[..., at, 1:-1] = x[..., row % rows, :]
+            elif mode == "edge":
+                out[..., at, 1:-1] = x[..., min(max(row, 0), rows - 1), :]
+            else:
+                out[..., at, 1:-1] = 0
+        if mode == "wrap":
+            out[..., 0], out[..., -1] = out[..., -2], out[..., 1]
+        elif mode == "edge":
+            out[..., 0], out[..., -1] = out[..., 1], out[..., -2]
+        else:
+            out[..., 0] = out[..., -1] = 0
+        return out
+
+    def _right(self, right: Array) -> Array:
+        """Σ ρ Lᵀ(u − d) of all splits but the data's, written into `right`."""
+        state = self.state
+
+        def gather(i: int, rows: slice) -> None:
+            out = right[i, :, rows]
+            if state.box is not None:
+                self.xp.multiply(state.box.t[0][i, :, rows], state.box.rho, out=out)
+            else:
+                out[...] = 0
+            for penalty, split in zip(self.penalties, state.penalties, strict=True):
+                for d, t in zip(DIFFERENCES[penalty.differences], split.t, strict=True):
+                    mode = self.domain.border if d.even else self.domain.adjoint_border
+                    out += split.rho * d.adjoint(self._block(t[i], rows.start, rows.stop, mode))
+
+        self.run(gather, right.shape[-2])
+        return right
+
+    def copies(self, x: Array, kx: Array) -> tuple[float, np.ndarray]:
+        """Update every copy and its dual.
+
+        Returns
+        -------
+        objective : float
+            D + λR at the copies.
+        residuals : (splits, 2) array
+            Relative primal and dual residual of each split, in the order of `splits`.
+        """
+        state = self.state
+
+        def priors(i: int, rows: slice) -> list:
+            p = self._block(x[i], rows.start, rows.stop)
+            found: list = []
+            for penalty, split in zip(self.penalties, state.penalties, strict=True):
+                kinds = DIFFERENCES[penalty.differences]
+                a = [d.forward(p) for d in kinds]
+                u = [v[i, :, rows] for v in split.u]
+                t = [v[i, :, rows] for v in split.t]
+                q = [relaxed(*parts) for parts in zip(a, u, t, strict=True)]
+                free = [(n, e) for n, d in enumerate(kinds) for e in self._uncounted(d, rows)]
+                kept = [q[n][e].copy() for n, e in free]
+                for n, e in free:
+                    q[n][e] = 0
+                new = penalty.prox([v[None] for v in q], self.lam / split.rho)
+                value = self.lam * penalty.value(new)
+                new = [v[0] for v in new]
+                for (n, e), v in zip(free, kept, strict=True):
+                    q[n][e] = new[n][e] = v
+                sums = [store(*parts) for parts in zip(a, u, t, q, new, strict=True)]
+                found.append([value, [sum(column) for column in zip(*sums, strict=True)]])
+            if state.box is not None:
+                a, u, t = x[i, :, rows], state.box.u[0][i, :, rows], state.box.t[0][i, :, rows]
+                q = relaxed(a, u, t)
+                new = self._boxed(q, rows)
+                found.append([0.0, store(a, u, t, q, new)])
+            return found
+
+        value, residuals = self.copy_data(kx)
+        totals = total(self.run(priors, x.shape[-2]))
+        return value + sum(v for v, _ in totals), np.array(
+            [residuals, *(self._relative(s) for _, s in totals)]
+        )
+
+    def copy_data(self, kx: Array) -> tuple[float, tuple[float, float]]:
+        """Update the copy of K x: (D, (relative primal and dual residual))."""
+        split = self.state.data
+
+        def data(i: int, rows: slice) -> list:
+            g, w = self.g[i, :, rows], self.w[i % len(self.w), :, rows]
+            a, u, t = kx[i, :, rows], split.u[0][i, :, rows], split.t[0][i, :, rows]
+            q = relaxed(a, u, t)
+            new = self.problem.fit.prox(q, g, w, split.rho)
+            return [[self.problem.fit.value(new, g, w), store(a, u, t, q, new)]]
+
+        [(value, sums)] = total(self.run(data, kx.shape[-2]))
+        return value, self._relative(sums)
+
+    def _relative(self, sums: list[float]) -> tuple[float, float]:
+        """Relative primal and dual residual from ‖a − u‖², ‖u − u before‖², ‖a‖², ‖u‖²."""
+        primal, dual, seen, copy = sums
+        floor = (np.finfo(self.problem.dtype).eps * self.scale) ** 2 * math.prod(self.shape)
+        size = max(seen, copy, floor)
+        return math.sqrt(primal / size), math.sqrt(dual / size)
+
+    def _uncounted(self, difference: Difference, rows: slice) -> Iterator[tuple[slice, slice, slice]]:
+        """The parts of a block at which a difference would reach out of the scene."""
+        if not self.free:
+            return
+        r, c = inside(difference, self.problem.operator.scene_shape)
+        every = slice(None)
+        height = rows.stop - rows.start
+        top, bottom = (min(max(n - rows.start, 0), height) for n in (r.start, r.stop))
+        if top:
+            yield every, slice(0, top), every
+        if bottom < height:
+            yield every, slice(bottom, height), every
+        if c.start:
+            yield every, every, slice(0, c.start)
+        if c.stop < self.shape[-1]:
+            yield every, every, slice(c.stop, self.shape[-1])
+
+    def _boxed(self, q: Array, rows: slice) -> Array:
+        """The nearest point of the bounds, in the scene; beyond it, 0 where it is held there and `q` else."""
+        r, c = self.domain.scene
+        height = min(max(r.stop - rows.start, 0), rows.stop - rows.start)
+        new = self.xp.zeros_like(q) if self.domain.pinned else q.copy()
+        part = q[..., :height, c]
+        new[..., :height, c] = part if self.problem.bounds is None else part.clip(*self.problem.bounds)
+        return new
+
+    def splits(self) -> list[Split]:
+        """All splits, in the order of the residuals."""
+        box = [self.state.box] if self.state.box is not None else []
+        return [self.state.data, *self.state.penalties, *box]
+
+    def balance(self, residuals: np.ndarray) -> None:
+        """Raise the penalty of a split whose primal residual lags behind its dual one, and the reverse."""
+        moved = False
+        for split, (primal, dual) in zip(self.splits(), residuals, strict=True):
+            if primal > _BALANCE_RATIO * dual or dual > _BALANCE_RATIO * primal:
+                split.rescale(2.0 if primal > dual else 0.5)
+                moved = True
+        if moved:
+            self.prepare()
+
+
+def _scale(g: Array, w: Array) -> float:
+    """The standard deviation of what is visible of the image, or its size if it is constant."""
+    w = get_xp(g).broadcast_to((w > 0).astype(g.dtype), g.shape)
+    count = float(w.sum(dtype=np.float64))
+    mean = float((w * g).sum(dtype=np.float64)) / count
+    deviation = math.sqrt(float((w * (g - mean) ** 2).sum(dtype=np.float64)) / count)
+    return deviation if deviation > 1e-6 * abs(mean) else abs(mean) or 1.0
+
+
+def _solve(it: Iteration) -> Solution:
+    problem, state = it.problem, it.state
+    most = MAX_ITERATIONS if problem.stop.max_iterations is None else problem.stop.max_iterations
+    it.prepare()
+    objective: list[float] = []
+    worst: list[tuple[float, float]] = []
+    right = it.xp.empty(it.shape, problem.dtype)
+    converged = False
+    for n in range(1, most + 1):
+        kx = it.advance(right)
+        value, residuals = it.copies(state.x, kx)
+        value = it.units.objective(value)
+        objective.append(value)
+        primal, dual = residuals.max(axis=0)
+        worst.append((float(primal), float(dual)))
+        if not (math.isfinite(value) and np.isfinite(residuals).all()):
+            raise ConvergenceError(
+                f"ADMM diverged: the objective became {value} at iteration {n}. Scale the image to about [0, 1], "
+                "use float64, or a larger λ"
+            )
+        problem.stop.report(n, max(worst[-1]))
+        if it.lam > problem.lam:
+            if n % _FALL_EVERY == 0:
+                it.move_to(max(it.lam / _FALL, problem.lam))
+                it.prepare()
+            continue
+        converged = bool(residuals.max() <= it.rtol)
+        if converged:
+            break
+        if n % _BALANCE_EVERY == 0 and n <= _BALANCE_UNTIL:
+            it.balance(residuals)
+    why = (
+        f"the relative primal residual {worst[-1][0]:.1e} and dual residual {worst[-1][1]:.1e} after {n} iterations "
+        f"are {'within' if converged else 'not yet within'} the tolerance {it.rtol:.1e}"
+    )
+    scene = state.x[(..., *it.domain.scene)]
+    scene = scene if problem.bounds is None else scene.clip(*problem.bounds)
+    return Solution(
+        scene * scene.dtype.type(it.units.unit), n, converged, why, history(objective, worst), state
+    )
+
+
+def first_frames(solution: Solution, count: int) -> Solution:
+    """The solution of the first `count` frames, to begin from where they are solved alone."""
+    state = solution.state.copy(count) if isinstance(solution.state, State) else None
+    return replace(solution, scene=solution.scene[:count].copy(), state=state)
+
+
+def history(objective: list[float], worst: list[tuple[float, float]]) -> History:
+    """The record of an iteration from its objectives and (primal, dual) residuals."""
+    residuals = np.array(worst).reshape(-1, 2)
+    return History(np.array(objective), residuals[:, 0].copy(), residuals[:, 1].copy())

@@ -1,0 +1,232 @@
+"""Where ADMM's scene lives: a domain on which differences are products in frequency.
+
+On a `TorusDomain`, a periodic domain around the scene of lengths that the FFT likes, a blur by one PSF is such a
+product, too, and outside the frame nobody looks. On a `SceneDomain`, the scene itself, any operator enters through
+its products, and one step takes a few conjugate gradients. Domains do not depend on the image, λ or ADMM's
+penalties, and nothing in them changes.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from ..device import Array, Device, get_xp
+from ..linalg.krylov import cg
+from ..operators.blur import Blur
+from ..operators.operator import Operator
+from ..operators.torus import Torus
+from ..problem import Problem
+from ..terms import first_difference_power
+from .spectrum import quadrant
+
+#: ADMM's one step that is not pixelwise: (x, K x) for the data split's t, the right-hand side of all other splits,
+#: which it may overwrite, and the last x.
+Step = Callable[[Array, Array, Array], tuple[Array, Array]]
+
+
+class Domain:
+    """What both have.
+
+    Attributes
+    ----------
+    shape, data_shape : (int, int)
+        Size of the domain, and of what K gives.
+    scene, frame : (slice, slice)
+        Where the scene lies in the domain, and the image in what K gives.
+    border, adjoint_border : str
+        How a block gets its border of one pixel for differences, and for their transposes.
+    pinned : bool
+        x must be held at zero beyond the scene.
+    power : array
+        |K|² in frequency; on a `SceneDomain` that of the operator's surrogate.
+    rows, cols : arrays
+        |1 − e^{iω}|² along each axis, which the symbols of differences are made of.
+    """
+
+    shape: tuple[int, int]
+    data_shape: tuple[int, int]
+    scene: tuple[slice, slice]
+    frame: tuple[slice, slice]
+    border = adjoint_border = "wrap"
+    pinned = False
+    power: Array
+    rows: Array
+    cols: Array
+    dtype: np.dtype
+
+    def filter(self, x: Array, by: Array) -> Array:
+        """Multiply images in the domain's first corner by a symbol."""
+        raise NotImplementedError
+
+    def blurred(self, x: Array) -> Array:
+        """K x."""
+        raise NotImplementedError
+
+    def stepper(self, rho: float, symbol: Array, tolerance: float, run: Runner) -> Step:
+        """The step with the operator ρ KᵀK + symbol; errors of `tolerance` do no harm."""
+        raise NotImplementedError
+
+    def inverse(self, rho: float, symbol: Array) -> Array:
+        """1/(ρ|K|² + symbol) in frequency."""
+        total = rho * self.power + symbol
+        floor = np.finfo(self.dtype).eps * float(total.max())
+        total = total + (total < floor) * floor  # what nothing determines is left where it is zero
+        return (1 / total).astype(self.dtype)
+
+    def _measure(self, shape: Sequence[int], wraps: bool, device: Device) -> None:
+        self.shape = (shape[0], shape[1])
+        self.rows = first_difference_power(shape[0], wraps, device.xp)[:, None]
+        self.cols = first_difference_power(shape[1], wraps, device.xp)[: shape[1] // 2 + 1 if wraps else None]
+
+
+class TorusDomain(Domain):
+    """A periodic domain around the scene, on which K, the blur, is one product in frequency."""
+
+    def __init__(self, blur: Blur, dtype: np.dtype, device: Device) -> None:
+        self.torus, self.dtype = blur.torus(device), dtype
+        self._measure(self.torus.lengths, True, device)
+        self.data_shape = self.shape
+        self.scene = (slice(blur.scene_shape[0]), slice(blur.scene_shape[1]))
+        self.frame = blur.crop
+        self.pinned = blur.boundary.dark
+        self.k = self.torus.spectrum(blur.psf, blur.origin, dtype)
+        self.power = abs(self.k) ** 2
+
+    def filter(self, x: Array, by: Array) -> Array:
+        return self.torus.filter(x, by)
+
+    def blurred(self, x: Array) -> Array:
+        return self.torus.filter(x, self.k)
+
+    def stepper(self, rho: float, symbol: Array, tolerance: float, run: Runner) -> Step:
+        inverse = self.inverse(rho, symbol)
+        data = (self.k.conj() * (rho * inverse)).astype(self.k.dtype)
+
+        def step(t: Array, right: Array, _x: Array) -> tuple[Array, Array]:
+            a, b = self.torus.analyse(t), self.torus.analyse(right, overwrite=True)
+
+            def multiply(i: int, rows: slice) -> None:
+                first, second = a[i, :, rows], b[i, :, rows]
+                first *= data[rows]
+                second *= inverse[rows]
+                first += second
+                second[...] = first * self.k[rows]
+
+            run(multiply, self.k.shape[0])
+            return self.torus.synthesise(a, overwrite=True), self.torus.synthesise(b, overwrite=True)
+
+        return step
+
+
+class SceneDomain(Domain):
+    """The scene itself, mirrored at its edges (repeated, where the operator's boundary wraps).
+
+    Differences are diagonal in the cosine (Fourier) transform. The operator enters through its products, by
+    conjugate gradients that the surrogate's |K|² preconditions: its mean over the frequencies that the mirror makes
+    one. Where the cosine transform diagonalises a blur itself, the step is one division.
+    """
+
+    _STEPS = 30
+
+    def __init__(self, operator: Operator, dtype: np.dtype, device: Device) -> None:
+        self.operator, self.dtype, self.device = operator, dtype, device
+        wraps, blur = operator.boundary.wraps, operator.surrogate
+        self._measure(operator.scene_shape, wraps, device)
+        self.data_shape = operator.image_shape
+        self.scene, self.frame = ((slice(m), slice(n)) for m, n in (self.shape, self.data_shape))
+        if wraps:
+            self._torus = Torus(self.shape, device)
+            power = self._torus.power(blur.psf)
+        else:
+            self.border, self.adjoint_border = "edge", "constant"
+            power = Torus([2 * n for n in self.shape], device).power(blur.psf)[:, : self.shape[1]]
+            power = 0.5 * (power + device.xp.roll(power[::-1], 1, 0))[: self.shape[0]]
+        self.power = power.astype(dtype)
+        self._diagonal = (
+            operator.stationary is not None
+            and operator.boundary.transform == "cosine"
+            and quadrant(blur) is not None
+        )
+
+    def filter(self, x: Array, by: Array) -> Array:
+        if self.operator.boundary.wraps:
+            return self._torus.filter(x, by)
+        fft = self.device.fft
+        return fft.idctn(fft.dctn(x, axes=(-2, -1), norm="ortho") * by, axes=(-2, -1), norm="ortho")
+
+    def blurred(self, x: Array) -> Array:
+        return self.operator.forward(x)
+
+    def stepper(self, rho: float, symbol: Array, tolerance: float, run: Runner) -> Step:
+        inverse, operator = self.inverse(rho, symbol), self.operator
+        symbol = (symbol + 0 * self.power).astype(self.dtype)
+
+        def apply(x: Array) -> Array:
+            return rho * operator.adjoint(operator.forward(x)) + self.filter(x, symbol)
+
+        def precondition(r: Array) -> Array:
+            return self.filter(r, inverse)
+
+        def step(t: Array, right: Array, x: Array) -> tuple[Array, Array]:
+            right = right + rho * operator.adjoint(t)
+            if self._diagonal:
+                x = precondition(right)
+            else:
+                dot = get_xp(x).vdot  # the frames share their steps
+                x = cg(
+                    apply,
+                    right,
+                    x,
+                    dot=dot,
+                    rtol=tolerance,
+                    max_iterations=self._STEPS,
+                    precondition=precondition,
+                ).x
+            return x, operator.forward(x)
+
+        return step
+
+
+def domain_of(problem: Problem) -> Domain:
+    """The domain that serves the problem's operator and boundary; a blur keeps it for other solves."""
+    operator = problem.operator
+    blur = operator.stationary
+    if blur is None:
+        return SceneDomain(operator, problem.dtype, problem.device)
+    kind: Any = SceneDomain if blur.boundary.continued else TorusDomain
+    return blur.kept(
+        ("domain", problem.dtype, problem.device), lambda: kind(blur, problem.dtype, problem.device)
+    )
+
+
+class Runner:
+    """Runs a pixelwise step on blocks of rows that stay in a core's cache, on all cores; on a GPU at once."""
+
+    _BLOCK = 1 << 19  # bytes of one array in one block
+
+    def __init__(self, problem: Problem, shape: tuple[int, ...]) -> None:
+        frames, channels, _, cols = shape
+        self._frames = frames
+        self._whole = problem.device.gpu is not None
+        self._rows = max(8, self._BLOCK // (channels * cols * problem.dtype.itemsize))
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        busy = not self._whole and cores > 1 and math.prod(shape) >= 1 << 14
+        self._pool = ThreadPoolExecutor(cores) if busy else None
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown()
+
+    def __call__(self, step: Callable[[int, slice], object], rows: int) -> list:
+        """`step(frame, rows)` for every block; what it returns, in order."""
+        size = rows if self._whole else self._rows
+        work = [(i, slice(a, min(a + size, rows))) for i in range(self._frames) for a in range(0, rows, size)]
+        if self._pool is None:
+            return [step(*w) for w in work]
+        return list(self._pool.map(step, *zip(*work, strict=True)))

@@ -1,0 +1,243 @@
+"""Krylov spaces: GMRES, and the Golub-Kahan bidiagonalisation, each for a stack of right-hand sides at once.
+
+Conjugate gradients are in `deblur.linalg.krylov`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+
+from ..device import Array, Device, asnumpy, get_xp, require_memory
+from ..operators.operator import Operator
+from .refine import norms
+
+_BLOCK = 16  # basis vectors are allocated in blocks of this many
+
+
+def gmres(
+    product: Callable[[Array], Array],
+    precondition: Callable[[Array], Array],
+    c: Array,
+    finished: Callable[[int, np.ndarray], bool],
+    limit: int,
+) -> tuple[Array, int]:
+    """GMRES with right preconditioning for a stack of right-hand sides, one Krylov space each.
+
+    Parameters
+    ----------
+    product, precondition : callable
+        (k, n) to (k, n).
+    c : (k, n) array
+    finished : callable
+        Called with (iteration, residual norms (k,)); True ends the iteration.
+    limit : int
+        Most iterations.
+
+    Returns
+    -------
+    s : (k, n) array
+    iterations : int
+    """
+    xp = get_xp(c)
+    k, n = c.shape
+    basis = xp.empty((k, limit + 1, n), c.dtype)
+    # The small matrices live on the host in float64: a few numbers an iteration. Givens rotations keep
+    # the Hessenberg matrices triangular and rhs[:, j] the norm that is left.
+    triangle = np.zeros((k, limit + 1, limit))
+    rhs = np.zeros((k, limit + 1))
+    rotations: list[tuple[np.ndarray, np.ndarray]] = []
+    w, j = c, 0
+    norm = rhs[:, 0] = norms(c)
+    while not finished(j, abs(rhs[:, j])) and j < limit:
+        # A frame whose space is exhausted (norm 0) goes on with zeros, which change nothing.
+        basis[:, j] = w * xp.asarray((1 / np.where(norm > 0, norm, np.inf)).astype(c.dtype))[:, None]
+        w = product(precondition(basis[:, j]))
+        column = triangle[:, :, j]
+        for _ in range(2):  # classical Gram-Schmidt, twice
+            v = basis[:, : j + 1]
+            h = v @ w[:, :, None]
+            w = w - (h.swapaxes(1, 2) @ v)[:, 0]
+            column[:, : j + 1] += asnumpy(h[:, :, 0])
+        norm = norms(w)
+        column[:, j + 1] = norm
+        for i, (cos, sin) in enumerate(rotations):
+            upper = cos * column[:, i] + sin * column[:, i + 1]
+            column[:, i + 1] = cos * column[:, i + 1] - sin * column[:, i]
+            column[:, i] = upper
+        length = np.hypot(column[:, j], norm)
+        some = np.where(length > 0, length, 1)
+        cos, sin = np.where(length > 0, column[:, j] / some, 1.0), norm / some
+        rotations.append((cos, sin))
+        column[:, j], column[:, j + 1] = some, 0
+        rhs[:, j + 1], rhs[:, j] = -sin * rhs[:, j], cos * rhs[:, j]
+        j += 1
+    if j == 0:
+        return xp.zeros_like(c), 0
+    y = np.stack(
+        [scipy.linalg.solve_triangular(t[:j, :j], r[:j]) for t, r in zip(triangle, rhs, strict=True)]
+    )
+    return precondition((xp.asarray(y.astype(c.dtype))[:, None] @ basis[:, :j])[:, 0]), j
+
+
+class Bidiagonalization:
+    """The Golub-Kahan bidiagonalisation of an operator, started from images and grown step by step.
+
+    Parameters
+    ----------
+    operator : Operator
+    g : (k, M, N) array
+        The images; each has a bidiagonalisation of its own, all advance together.
+    keep : bool
+        Keep both bases and orthogonalise against them. False keeps no basis:
+        B then comes from the short recurrences alone, which is enough for
+        quadrature (the spectral measure of g), not for solutions.
+
+    Attributes
+    ----------
+    steps : int
+        Steps taken.
+    norm : float
+        The largest of both so far; ‖H‖ is at least that.
+    alphas, betas : list of (k,) ndarray
+        α_1 … α_{steps + 1} and β_1 … β_{steps + 1}, zero from where a frame's Krylov space is exhausted.
+    """
+
+    def __init__(self, operator: Operator, g: Array, keep: bool = True) -> None:
+        self._operator, self._keep = operator, keep
+        self._v_blocks: list[Array] = []
+        self._u_blocks: list[Array] = []
+        self.steps = 0
+        self._tiny = 8 * float(np.finfo(g.dtype).eps)
+        self.norm = 0.0
+        beta, self._u = self._normalised(g, 0.0)
+        self.betas = [beta]
+        alpha, self._v = self._normalised(operator.adjoint(self._u), 0.0)
+        self.alphas = [alpha]
+        self.norm = float(alpha.max())
+        self._store()
+
+    def _normalised(self, x: Array, floor: float) -> tuple[np.ndarray, Array]:
+        """The norms of the frames of `x`, and `x` divided by them; both zero where the norm is rounding."""
+        norm = get_xp(x).sqrt((x * x).sum(axis=(-2, -1), dtype=np.float64))
+        norm = norm * (norm > floor)
+        inverse = 1 / (norm + (norm == 0)) * (norm > 0)
+        return asnumpy(norm), x * inverse[:, None, None].astype(x.dtype)
+
+    def _store(self) -> None:
+        if not self._keep:
+            return
+        for blocks, x in ((self._u_blocks, self._u), (self._v_blocks, self._v)):
+            at = self.steps % _BLOCK
+            if at == 0:
+                blocks.append(get_xp(x[0]).empty((len(x), _BLOCK, x[0].size), x.dtype))
+            blocks[-1][:, at] = x.reshape(len(x), -1)
+
+    def _orthogonalised(self, x: Array, blocks: list[Array], count: int) -> Array:
+        flat = x.reshape(len(x), -1, 1)
+        for i, block in enumerate(blocks):
+            basis = block[:, : count - i * _BLOCK]
+            flat = flat - basis.swapaxes(1, 2) @ (basis @ flat)
+        return flat.reshape(x.shape)
+
+    def step(self) -> None:
+        """One step: a product with H and one with Hᵀ."""
+        column = (slice(None), None, None)
+        xp, dtype, kept = get_xp(self._u), self._u.dtype, self.steps + 1
+        u = self._operator.forward(self._v) - xp.asarray(self.alphas[-1].astype(dtype))[column] * self._u
+        u = self._orthogonalised(u, self._u_blocks, kept)
+        beta, self._u = self._normalised(u, self._tiny * self.norm)
+        v = self._operator.adjoint(self._u) - xp.asarray(beta.astype(dtype))[column] * self._v
+        v = self._orthogonalised(v, self._v_blocks, kept)
+        self.norm = max(self.norm, float(beta.max()))
+        alpha, self._v = self._normalised(v, self._tiny * self.norm)
+        self.norm = max(self.norm, float(alpha.max()))
+        self.betas.append(beta)
+        self.alphas.append(alpha)
+        self.steps += 1
+        self._store()
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether every frame's Krylov space is used up: the small problem is then the whole problem."""
+        return bool(np.all((self.alphas[-1] == 0) | (self.betas[-1] == 0)))
+
+    def matrix(self, frame: int) -> np.ndarray:
+        """B of one frame, (steps + 1, steps), float64."""
+        k = self.steps
+        b = np.zeros((k + 1, k))
+        i = np.arange(k)
+        b[i, i] = [a[frame] for a in self.alphas[:k]]
+        b[i + 1, i] = [a[frame] for a in self.betas[1:]]
+        return b
+
+    def residuals(self, lam: float) -> tuple[np.ndarray, np.ndarray]:
+        """‖Hᵀ(g − Hf) − λf‖ and ‖f‖ of every frame for f = V y at this λ, known without a product."""
+        left, sizes = np.zeros((2, len(self.betas[0])))
+        for frame, scale in enumerate(self.alphas[0] * self.betas[0]):
+            if scale > 0:
+                # O(k): the tridiagonal BᵀB + λI; good enough to stop by, `coefficients` solves afresh.
+                a = np.array([x[frame] for x in self.alphas[: self.steps]])
+                b = np.array([x[frame] for x in self.betas[1:]])
+                band = np.zeros((2, self.steps))
+                band[1] = a * a + b * b + lam
+                band[0, 1:] = b[:-1] * a[1:]
+                band[1] += band[1] == 0  # what lies beyond an exhausted space
+                y = np.zeros(self.steps)
+                y[0] = scale
+                y = scipy.linalg.solveh_banded(band, y) if self.steps > 1 else y / band[1]
+                left[frame], sizes[frame] = self.alphas[-1][frame] * b[-1] * abs(y[-1]), np.linalg.norm(y)
+        return left, sizes
+
+    def residual(self, lam: float) -> float:
+        """The largest ‖Hᵀ(g − Hf) − λf‖ / ‖Hᵀg‖ of the frames."""
+        scale = self.alphas[0] * self.betas[0]
+        return float((self.residuals(lam)[0] / np.where(scale > 0, scale, 1.0)).max())
+
+    def coefficients(self, lam: float) -> np.ndarray:
+        """y of every frame, (k, steps), float64: the small least-squares problem through its SVD."""
+        out = []
+        for frame in range(len(self.betas[0])):
+            p, s, qt = np.linalg.svd(self.matrix(frame), full_matrices=False)
+            denominator = s * s + lam
+            weights = s / (denominator + (denominator == 0))
+            out.append((weights * p[0] * self.betas[0][frame]) @ qt)
+        return np.array(out)
+
+    def scene(self, lam: float) -> Array:
+        """f = V y, (k, P, Q): the Tikhonov solution at this λ in the space spanned so far."""
+        xp, y = get_xp(self._v), self.coefficients(lam)
+        f = xp.zeros((len(y), self._v[0].size), self._v.dtype)
+        for i, block in enumerate(self._v_blocks):
+            part = xp.asarray(y[:, i * _BLOCK : (i + 1) * _BLOCK].astype(f.dtype))
+            f += (part[:, None, :] @ block[:, : part.shape[1]])[:, 0]
+        return f.reshape(self._v.shape)
+
+    def measure(self) -> tuple[np.ndarray, np.ndarray]:
+        """The spectral measure of g that B knows: Ritz values of HHᵀ and the squared parts of g at them.
+
+        Sums of a function of HHᵀ over it, Σ weight · φ(value), are the Gauss quadrature of
+        gᵀ φ(HHᵀ) g (Golub & von Matt, J. Comput. Graph. Stat. 6 (1997) 1-34). All frames together.
+        """
+        values, weights = [], []
+        for frame in range(len(self.betas[0])):
+            p, s, _ = np.linalg.svd(self.matrix(frame))
+            values.append(np.append(s * s, 0.0))
+            weights.append((self.betas[0][frame] * p[0]) ** 2)
+        return np.concatenate(values), np.concatenate(weights)
+
+
+def require_bases(operator: Operator, steps: int, frames: int, dtype: Any, device: Device) -> None:
+    """Raise InsufficientMemoryError if `steps` pairs of basis vectors would not fit."""
+    numbers = math.prod(operator.image_shape) + math.prod(operator.scene_shape)
+    needed = (steps + 1 + _BLOCK) * numbers * frames * np.dtype(dtype).itemsize
+    require_memory(
+        needed,
+        device.xp,
+        f"A bidiagonalisation of {steps} steps, which keeps {steps} images and scenes a frame,",
+        "give a smaller max_iterations or a larger λ, or use method 'pcg', which keeps five",
+    )

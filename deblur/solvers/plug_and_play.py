@@ -1,0 +1,154 @@
+"""Method ``pnp``: ADMM with a denoiser for the proximal map of the prior [1]_, its strength falling as in [2]_.
+
+The denoiser of strength σ stands for a prior of weight λ where the penalty is ρ = λ/σ². σ falls from
+`_FIRST` of the image's standard deviation to `_STRENGTH` √λ and stays there; then the penalty is the
+same for every λ, and the fixed point is the one that the last denoiser has. Between two calls of it the split of the
+data, which is cheap, takes some steps of its own.
+
+A denoiser need not have a fixed point that an iteration reaches. Where no number of iterations was asked for, the
+method has also done what it aims at once the schedule has ended with a residual of at most `_SETTLED`.
+
+References
+----------
+.. [1] S. V. Venkatakrishnan, C. A. Bouman, B. Wohlberg, Plug-and-play priors for model based reconstruction,
+   GlobalSIP 2013, 945-948.
+.. [2] K. Zhang, Y. Li, W. Zuo, L. Zhang, L. Van Gool, R. Timofte, Plug-and-play image restoration with deep
+   denoiser prior, IEEE Trans. Pattern Anal. Mach. Intell. 44 (2022) 6360-6376.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ..device import Array, all_cores
+from ..errors import ConvergenceError
+from ..problem import Problem, Solution, Work
+from . import admm
+from .splits import Split
+from .units import Units
+
+_FIRST, _FALL, _INNER, _ITERATIONS = 0.5, 16, 4, 40
+_STRENGTH = 2.0  # last strength over √λ
+_SETTLED = 0.05
+
+
+def refuses(problem: Problem) -> str | None:
+    """None if there is a denoiser of some strength, else the reason in words."""
+    if problem.denoiser is None:
+        return "it needs a denoiser (denoiser=..., a function of an image and the noise's standard deviation)"
+    if not problem.lam > 0:
+        return "λ sets the denoiser's strength and must be above 0"
+    return None
+
+
+def work(problem: Problem) -> Work:
+    """As ADMM's, with a denoiser, of which nothing is known, for 100 transforms."""
+    its = admm.work(problem)
+    return Work(its.setup, 2 * its.solve + 100 * _ITERATIONS * its.setup, its.bytes)
+
+
+def prepare(problem: Problem) -> PlugAndPlay:
+    """What ADMM prepares."""
+    return PlugAndPlay(problem)
+
+
+class PlugAndPlay(admm.Admm):
+    """ADMM's domain and weights; the image stays in its own units, which the denoiser may count on."""
+
+    def solve(self, g: Array, start: Solution | None = None) -> Solution:
+        """Restore frames together, always from the beginning; see `deblur.problem.Factor`.
+
+        Raises
+        ------
+        ConvergenceError
+            If the iteration diverged.
+        ValueError
+            If the denoiser returns another shape, or NaN.
+        """
+        with all_cores():
+            iteration = admm.Iteration(self, Units(self.problem, g, 1.0, 1))
+            try:
+                return _solve(iteration)
+            finally:
+                iteration.run.close()
+
+
+def _solve(it: admm.Iteration) -> Solution:
+    problem, state, xp, pinned = it.problem, it.state, it.xp, it.domain.pinned
+    asked = problem.stop.max_iterations
+    last = _STRENGTH * math.sqrt(problem.lam)
+    first = max(_FIRST * it.scale, last)
+    scene = (..., *it.domain.scene)
+    z, dual = state.x.copy(), xp.zeros_like(state.x)
+    state.box = box = Split([z], [z.copy()], 1.0)
+    objective: list[float] = []
+    worst: list[tuple[float, float]] = []
+    right = xp.empty(it.shape, problem.dtype)
+    most_size = 1e6 * (float(xp.sum(z * z)) + it.scale**2 * z.size)
+    converged = False
+    for n in range(1, (_ITERATIONS if asked is None else asked) + 1):
+        sigma = first * (last / first) ** min((n - 1) / _FALL, 1.0)
+        rho = problem.lam / sigma**2
+        dual *= box.rho / rho if n > 1 else 0.0
+        box.rho = rho
+        box.t[0] = z - dual
+        it.prepare()
+        for _ in range(_INNER):
+            kx = it.advance(right)
+            if not pinned:  # beyond the scene nothing is asked of x
+                box.t[0], inner = state.x.copy(), box.t[0][scene]
+                box.t[0][scene] = inner
+            value, residuals = it.copy_data(kx)
+        shown = state.x + dual
+        before = z[scene]
+        z = xp.zeros_like(shown) if pinned else shown.copy()
+        z[scene] = _denoised(problem, shown[scene], sigma)
+        dual = shown - z
+        seen = z[scene]
+        size = max(float(xp.sum(seen * seen)), np.finfo(problem.dtype).tiny)
+        primal = math.sqrt(float(xp.sum((state.x - z) ** 2)) / size)
+        change = math.sqrt(float(xp.sum((seen - before) ** 2)) / size)
+        objective.append(value)
+        worst.append((max(primal, residuals[0]), max(change, residuals[1])))
+        if not (math.isfinite(value) and math.isfinite(primal)) or size > most_size:
+            raise ConvergenceError(
+                f"plug and play diverged at iteration {n}: the denoiser makes images grow; use a larger λ or "
+                "another denoiser"
+            )
+        problem.stop.report(n, max(worst[-1]))
+        converged = n > _FALL and max(worst[-1]) <= it.rtol
+        if converged:
+            break
+    why = (
+        f"after {n} calls of the denoiser, the last of strength {sigma:.3g}, the relative residual is "
+        f"{worst[-1][0]:.1e} and the change {worst[-1][1]:.1e} (tolerance {it.rtol:.1e})"
+    )
+    if not converged and asked is None and max(worst[-1]) <= _SETTLED:
+        converged = True
+        why = f"the schedule has ended, with residual and change within the {_SETTLED:g} of a settled one: {why}"
+    return Solution(xp.ascontiguousarray(z[scene]), n, converged, why, admm.history(objective, worst))
+
+
+def _denoised(problem: Problem, scene: Array, sigma: float) -> Array:
+    """The denoiser on each frame, and the bounds; what comes back is looked at before it is used."""
+    assert problem.denoiser is not None
+    xp = problem.xp
+    out = xp.empty_like(scene)
+    for i, frame in enumerate(scene):
+        image = xp.ascontiguousarray(frame[0] if len(frame) == 1 else xp.moveaxis(frame, 0, -1))
+        found = problem.denoiser(image.copy(), sigma)
+        name = getattr(problem.denoiser, "__name__", type(problem.denoiser).__name__)
+        if getattr(found, "shape", None) != image.shape:
+            raise ValueError(
+                f"the denoiser {name!r} was given an image of shape {image.shape} and returned "
+                f"{getattr(found, 'shape', type(found).__name__)}; it must keep the shape"
+            )
+        if not bool(xp.isfinite(found).all()):
+            raise ValueError(
+                f"the denoiser {name!r} returned NaN or infinity for an image with values from "
+                f"{float(image.min()):.3g} to {float(image.max()):.3g} and sigma {sigma:.3g}"
+            )
+        out[i] = found if len(frame) == 1 else xp.moveaxis(found, -1, 0)
+    return out if problem.bounds is None else out.clip(*problem.bounds)

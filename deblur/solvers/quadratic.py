@@ -1,0 +1,128 @@
+"""Quadratic penalties with weights: one linear system, solved by preconditioned conjugate gradients.
+
+With the fit "gaussian" and no bounds the problem is (HᵀWH + λLᵀL) f = HᵀW(g − b). The preconditioner is the
+same operator with W replaced by its mean and H by the surrogate on ADMM's domain, where it is diagonal in frequency.
+Without weights, with a boundary that wraps, or with "reflect", the gradient and a PSF symmetric along each axis, it
+is the operator itself, and the first step is the direct solution. With bounds or another fit the problem is ADMM's.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from ..device import Array, all_cores, get_xp
+from ..errors import ConvergenceError
+from ..linalg import krylov
+from ..problem import Factor, History, Problem, Solution, Work
+from ..terms import DIFFERENCES, PENALTIES, is_quadratic
+from . import admm
+from .domain import domain_of
+from .start import first_scene
+from .units import in_units
+
+MAX_ITERATIONS = 1000
+_EXPECTED, _TRANSFORMS = 30, 6  # iterations that `work` reckons with, and transforms in each
+
+
+def refuses(problem: Problem) -> str | None:
+    """None: every problem with a quadratic penalty is served."""
+    return None if is_quadratic(problem.penalty) else f"{problem.penalty!r} is no quadratic penalty"
+
+
+def work(problem: Problem) -> Work:
+    """An operation is a multiply-add of a transform, 2.5 n log2 n for the n pixels of the scene."""
+    if not problem.quadratic:
+        return admm.work(problem)
+    n = math.prod(problem.operator.scene_shape)
+    transform = 2.5 * n * math.log2(n + 1)
+    return Work(
+        transform, _EXPECTED * _TRANSFORMS * transform, 14.0 * n * problem.frames * problem.dtype.itemsize
+    )
+
+
+def prepare(problem: Problem) -> Factor:
+    """The preconditioner; what ADMM prepares where the minimiser solves no linear system."""
+    return Quadratic(problem) if problem.quadratic else admm.prepare(problem)
+
+
+class Quadratic:
+    """The system's preconditioner (w̄ KᵀK + λLᵀL)⁻¹ on the domain around the scene, w̄ the mean weight."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        eps = float(np.finfo(problem.dtype).eps)
+        # What is hidden is held by λ alone: an error there is that much smaller in the residual.
+        share = problem.lam / (problem.lam + problem.operator.gain**2)
+        self.rtol = max(min(1e-6, 0.01 * share), 30 * eps) if problem.stop.rtol is None else problem.stop.rtol
+        self.domain = domain = domain_of(replace(problem, operator=problem.operator.surrogate))
+        [penalty] = PENALTIES[problem.penalty]
+        symbol = sum(d.symbol(domain.rows, domain.cols) for d in DIFFERENCES[penalty.differences])
+        mean = 1.0 if problem.fit.weights is None else float(problem.xp.mean(problem.fit.weights))
+        self.inverse = domain.inverse(mean, problem.lam * symbol)
+
+    def solve(self, g: Array, start: Solution | None = None) -> Solution:
+        """Solve for each frame and channel by itself; see `deblur.problem.Factor`.
+
+        Raises
+        ------
+        ConvergenceError
+            If conjugate gradients broke down.
+        """
+        with all_cores():
+            return self._solve(g, start)
+
+    def _solve(self, g: Array, start: Solution | None) -> Solution:
+        units = in_units(self.problem, g)
+        problem, g, unit, xp = units.problem, units.g, units.unit, self.problem.xp
+        right = problem.right(g)
+        if start is not None and start.scene.shape == right.shape:
+            first = start.scene * start.scene.dtype.type(1 / unit)
+        else:
+            first = first_scene(problem, g)
+        size = xp.sqrt(_dot(right, right))
+        size = size + (size == 0)
+        constant = problem.fit.value(xp.zeros_like(g), g)
+        history: list[tuple[float, float, float]] = []
+
+        def measure(step: krylov.Step) -> float:
+            n, x = len(history), step.x
+            residual = float((xp.sqrt(_dot(step.r, step.r)) / size).max())
+            value = units.objective(constant - 0.5 * float(_dot(x, right + step.r).sum()))
+            moved, norm = _dot(step.p, step.p), _dot(x, x)
+            change = float((abs(step.alpha) * xp.sqrt(moved / (norm + (norm == 0)))).max())
+            history.append((value, residual, change))
+            if not math.isfinite(value + residual):
+                raise ConvergenceError(
+                    f"conjugate gradients broke down at iteration {n}: the residual became {residual}; use a larger "
+                    "λ or float64"
+                )
+            if n:
+                problem.stop.report(n, residual)
+            return residual
+
+        most = problem.stop.max_iterations
+        f, n, residual = krylov.cg(
+            problem.normal,
+            right,
+            first,
+            dot=_dot,
+            rtol=self.rtol,
+            max_iterations=MAX_ITERATIONS if most is None else most,
+            precondition=lambda r: self.domain.filter(r, self.inverse),
+            measure=measure,
+        )
+        converged = residual <= self.rtol
+        why = (
+            f"the relative residual {residual:.1e} of the linear system after {n} iterations of conjugate gradients "
+            f"is {'within' if converged else 'not within'} the tolerance {self.rtol:.1e}"
+        )
+        columns = np.array(history[1:] or history).T
+        return Solution(f * f.dtype.type(unit), n, converged, why, History(*columns))
+
+
+def _dot(a: Array, b: Array) -> Array:
+    """The inner product of each frame and channel, (k, c, 1, 1), in the arrays' dtype."""
+    return get_xp(a).einsum("kcij,kcij->kc", a, b)[:, :, None, None]

@@ -1,0 +1,126 @@
+"""When an image is right, and the iterative refinement that gets it there.
+
+With A = HHᵀ + λI, a residual r = b − A z leaves a relative error of the image f of at most
+
+    hht        ‖A⁻¹r‖ / ‖f‖    ≤  ‖r‖ / (λ ‖f‖) ,
+    tikhonov   ‖HᵀA⁻¹r‖ / ‖f‖  ≤  ‖r‖ / (2 √λ ‖f‖) ,
+
+so that no fixed residual says that the image is right: a small λ lets through what it amplifies. On the other
+hand no solver does better than rounding, which leaves eps cond(A). `converged` means that the relative error of the
+image is at most
+
+    2e-6 + 300 eps cond(A) in float64,   1e-4 + 300 eps cond(A) in float32 .
+
+Half of the first number, and a part of the second that leaves room for what is only bounded, are asked for here.
+Of cond(A) nothing is known but bounds from below, by which alone it may excuse an error: ‖A⁻¹‖ is at least ‖z‖/‖A z‖.
+Where neither bound decides, one more round does: what it moves the image by is the error that the image had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ..device import Array, asnumpy
+from ..problem import Problem
+
+#: How far the image may be off where rounding allows better, and the multiple of eps cond(A) where not.
+_TOLERANCE = {np.dtype(np.float64): 1e-6, np.dtype(np.float32): 5e-5}
+_ROUNDING = 20.0
+
+#: Takes (r, sizes, target, iterations so far): d with ‖r − A d‖ at most target times `sizes` for every image, how
+#: many iterations that took, and whether it got there.
+Correction = Callable[[Array, np.ndarray, float, int], tuple[Array, int, bool]]
+
+
+def tolerance(problem: Problem) -> tuple[float, float]:
+    """The relative error that the image may have, and what of eps cond(A) may be added to it: a multiple of cond."""
+    return _TOLERANCE[problem.dtype], _ROUNDING * float(np.finfo(problem.dtype).eps)
+
+
+def norms(x: Array) -> np.ndarray:
+    """Euclidean norms of the entries of a stack, on the host, with squares in float64, where they do not overflow."""
+    x = x.reshape(len(x), -1).astype(np.float64, copy=False)
+    return np.sqrt(asnumpy((x * x).sum(axis=1)))
+
+
+def refined(
+    problem: Problem,
+    g: Array,
+    correct: Correction,
+    *,
+    aim: float = np.inf,
+    rtol: float | None = None,
+    limit: float = np.inf,
+) -> tuple[Array, int, bool, str]:
+    """Scenes for images g (n, M, N), corrected until they are right: what `Direct.scenes` gives.
+
+    Parameters
+    ----------
+    correct : callable
+        The solver.
+    aim : float
+        Relative residual below which it is worth going on to, where rounding allows it.
+    rtol : float, optional
+        The user's own relative residual, which then decides in place of the image.
+    limit : float
+        Iterations after which to stop.
+    """
+    operator, lam, hht = problem.operator, problem.lam, problem.formula == "hht"
+    b = operator.adjoint(g) if hht else g
+    size = norms(b)
+    scale = np.where(size > 0, size, 1.0)
+    z, image, r, iterations, reached, solved = None, None, b, 0, np.inf, False
+    while True:
+        target = aim if not reached <= aim else 0.1 * reached
+        step, used, solved = correct(r, scale, target, iterations)
+        z = step if z is None else step + z
+        iterations += used
+        scene = operator.adjoint(z)
+        r = b - operator.forward(scene)
+        r -= b.dtype.type(lam) * z
+        before, reached = reached, float((norms(r) / scale).max())
+        image, old = (z if hht else scene), image
+        problem.stop.report(iterations, reached)
+        if rtol is not None:
+            right = reached <= rtol
+        else:
+            moved = norms(image - old) if solved and old is not None else np.inf
+            right = _right(problem, norms(r), norms(z), norms(image), size, moved)
+        # `not <` so that NaN stops too.
+        if (right and reached <= aim) or iterations >= limit or not reached < 0.5 * before:
+            break
+    if right:
+        return image, iterations, True, f"relative residual {reached:.1e} of (HHᵀ + λI) z"
+    why = "stopped" if iterations >= limit else "stagnated"
+    asked = f"{rtol:.1e} was asked for" if rtol is not None else "too much to say that the image is right"
+    return (
+        image,
+        iterations,
+        False,
+        (
+            f"{why} after {iterations} iterations at relative residual {reached:.1e} ({asked}): use a larger λ than "
+            f"{lam:g}, method 'kronecker' if the PSF is separable, 'banded' or 'cholesky' for a small image"
+            + (", or float64" if b.dtype == np.float32 else "")
+        ),
+    )
+
+
+def _right(
+    problem: Problem,
+    r: np.ndarray,
+    z: np.ndarray,
+    image: np.ndarray,
+    b: np.ndarray,
+    moved: np.ndarray | float,
+) -> bool:
+    """Whether every frame is within the tolerance, by the norms of r, z, image and b and by what moved the image."""
+    close, rounding = tolerance(problem)
+    norm, lam = problem.operator.gain**2 + problem.lam, problem.lam
+    inverse = z / np.maximum(b + r, np.finfo(np.float64).tiny)  # ‖A⁻¹‖ is at least ‖z‖/‖A z‖
+    if problem.formula == "hht":
+        bound = close * lam + rounding * norm
+    else:  # ‖HᵀA⁻¹‖ is also at most the root of ‖A⁻¹‖
+        bound = close * 2 * lam**0.5 + rounding * norm * np.sqrt(inverse)
+    return bool(((r <= bound * image) | (moved <= (close + rounding * norm * inverse) * image)).all())

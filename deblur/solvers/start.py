@@ -1,0 +1,108 @@
+"""Scenes to begin with: what is to be expected before anything is known."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..device import Array, float_dtype, get_fft, get_xp
+from ..operators.operator import Operator
+from ..problem import Problem
+
+#: An operator of less brightness, as a part of its gain, takes a picture's mean away.
+_DIM = 1e-3
+
+
+def prior_scene(operator: Operator, g: Array, smoothing: float = 3.0) -> Array:
+    """The scene to expect before anything is known: the image itself, smoothed and continued by its edge pixels.
+
+    λ‖f‖² draws the restored scene towards black, and beyond the frame, where nothing holds it, all the
+    way: with boundary "unknown" the edge of that darkness rings into the picture. Drawing it towards
+    this scene f̄ instead is the same formula, applied to g − H f̄:
+
+        f = f̄ + Hᵀ(HHᵀ + λI)⁻¹ (g − H f̄) ,   the minimiser of ‖Hf − g‖² + λ‖f − f̄‖² .
+
+    Parameters
+    ----------
+    operator : Operator
+    g : (..., M, N) array
+        The blurred image.
+    smoothing : float
+        Standard deviation of the Gaussian in pixels; it keeps the noise of g out of f̄.
+
+    Returns
+    -------
+    (..., P, Q) array
+        Of the operator's `scene_shape`, divided by its brightness.
+    """
+    xp = get_xp(g)
+    if xp is np:
+        from scipy.ndimage import gaussian_filter1d
+    else:
+        from cupyx.scipy.ndimage import gaussian_filter1d
+    g = xp.asarray(g)
+    g = g.astype(float_dtype(g), copy=False)
+    for axis in (-2, -1):
+        g = gaussian_filter1d(g, smoothing, axis=axis, mode="nearest")
+    level = operator.brightness
+    bright = level if abs(level) > _DIM * operator.gain else 1.0  # an edge filter keeps none
+    return continued(operator, g) / g.dtype.type(bright)
+
+
+def filled(g: Array, weights: Array | None) -> Array:
+    """`g` with the pixels of weight 0 taken from their neighbours, so that nothing hidden is seen by anyone.
+
+    They get the mean of what is visible under a Gaussian of growing width: the start of an iteration, never a
+    result.
+    """
+    if weights is None:
+        return g
+    xp = get_xp(g)
+    visible = xp.broadcast_to(weights > 0, g.shape)
+    if bool(visible.all()):
+        return g
+    fft = get_fft(xp)
+    shape = tuple(2 * n for n in g.shape[-2:])  # room for the Gaussian not to wrap round
+    spectra = [fft.rfft2(xp.where(visible, part, 0).astype(g.dtype), s=shape) for part in (g, 1)]
+    out, missing = xp.where(visible, g, 0), ~visible
+    squares = xp.fft.fftfreq(shape[0])[:, None] ** 2 + xp.fft.rfftfreq(shape[1]) ** 2
+    sigma = 1.0
+    while bool(missing.any()):
+        low = xp.exp(-2 * (np.pi * sigma) ** 2 * squares).astype(g.dtype)
+        total, count = (fft.irfft2(s * low, s=shape)[..., : g.shape[-2], : g.shape[-1]] for s in spectra)
+        reached = missing & (count > 1e-3)
+        out = xp.where(reached, total / xp.where(reached, count, 1), out)
+        missing &= ~reached
+        sigma *= 2
+        if sigma > sum(g.shape[-2:]):
+            # A frame with nothing visible at all (another of the stack has): its level is unknown.
+            out = xp.where(missing, 0, out)
+            break
+    return out.astype(g.dtype, copy=False)
+
+
+def first_scene(problem: Problem, g: Array) -> Array:
+    """Where an iteration begins: the image over the operator's brightness, its edges going on beyond the frame."""
+    xp, operator = problem.xp, problem.operator
+    seen = filled(g, problem.fit.weights) - problem.fit.background
+    level = operator.brightness
+    if abs(level) > _DIM * operator.gain:  # else it takes the mean away, and nothing is known of it
+        seen = seen / level
+    scene = continued(operator, seen)
+    if problem.bounds is not None:
+        scene = xp.clip(scene, *problem.bounds)
+    return scene.astype(problem.dtype, copy=False)
+
+
+def continued(operator: Operator, g: Array) -> Array:
+    """Images laid into the scene, continued by their edge pixels."""
+    space = len(operator.image_shape)
+    pads = [(at.start, n - at.stop) for at, n in zip(operator.crop, operator.scene_shape, strict=True)]
+    return get_xp(g).pad(g, [(0, 0)] * (g.ndim - space) + pads, mode="edge")
+
+
+def all_weights(problem: Problem) -> Array:
+    """W as (a, b, M, N), a and b being those of the frames or 1; ones where the fit has none."""
+    xp, shape, w = problem.xp, problem.operator.image_shape, problem.fit.weights
+    w = xp.ones((1, 1, *shape), problem.dtype) if w is None else w
+    w = w.reshape((1,) * (4 - w.ndim) + w.shape)
+    return xp.broadcast_to(w, (*w.shape[:2], *shape))

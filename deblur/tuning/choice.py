@@ -1,0 +1,185 @@
+"""The one list of rules that choose λ, and the one form of what they chose."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from ..problem import Problem, Solution
+
+_IMPULSES = ("l1", "huber")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One row of the table of rules.
+
+    Attributes
+    ----------
+    name : str
+    summary : str
+        What λ does, for help texts and reasons.
+    linear : bool
+        Whether it serves the linear formula (`deblur.tuning.spectral`).
+    others : bool
+        Whether it serves every other problem (`deblur.tuning.sampled`).
+    noise : bool
+        Whether it needs the level of the noise, given or estimated.
+    robust : bool
+        Whether it is sound for a residual that has no variance to speak of.
+    """
+
+    name: str
+    summary: str
+    linear: bool = True
+    others: bool = True
+    noise: bool = False
+    robust: bool = False
+
+    def refuses(self, problem: Problem) -> str | None:
+        """None if the rule serves the problem, else the reason in words."""
+        if not problem.asked:
+            return None if self.linear else "it is not for the linear formula"
+        if not self.others:
+            return f"it is for the linear formula, which has no place for {' and '.join(problem.asked)}"
+        if problem.fit.name in _IMPULSES and not self.robust:
+            return (
+                f"it judges the variance of the residual, and with data={problem.fit.name!r} impulses rule it "
+                "(or mask the impulses and keep data='gaussian')"
+            )
+        return None
+
+
+RULES: dict[str, Rule] = {
+    r.name: r
+    for r in (
+        Rule("gcv", "minimises generalised cross-validation"),
+        Rule("discrepancy", "makes the residual as large as the noise", noise=True),
+        Rule("lcurve", "is the corner of the L-curve", others=False),
+        Rule("upre", "minimises the unbiased risk estimate", others=False, noise=True),
+        Rule("sure", "minimises Stein's unbiased risk estimate", linear=False, noise=True),
+        Rule("whiteness", "makes the residual whitest", linear=False, robust=True),
+    )
+}
+
+
+def check_rule(rule: str, problem: Problem | None = None, noise: float | None = None) -> str:
+    """The rule that serves the problem, with "auto" resolved.
+
+    "auto" is "gcv" for the linear formula. Elsewhere it is "sure" if the noise is given, "whiteness" for the fits
+    "l1" and "huber", and else "gcv".
+
+    Parameters
+    ----------
+    rule : str
+        "auto" or a name in `RULES`.
+    problem : Problem, optional
+        Without it only the name is checked, and "auto" stays.
+    noise : float, optional
+        The noise's level, if it is given.
+
+    Raises
+    ------
+    ValueError
+        For an unknown rule, or one that does not serve; it lists those that do.
+    """
+    if rule != "auto" and rule not in RULES:
+        raise ValueError(
+            f"unknown rule {rule!r} for λ; give a number >= 0, 'auto' or one of {', '.join(RULES)}"
+        )
+    if problem is None:
+        return rule
+    blur = problem.operator.stationary
+    if problem.formula == "hht" and not (blur is not None and blur.normal):
+        raise ValueError(
+            f"the rule {rule!r} chooses λ for the least-squares formula; with formula='hht' and a blur "
+            "for which HHᵀ and HᵀH differ, give λ as a number"
+        )
+    if rule == "auto":
+        if not problem.asked:
+            return "gcv"
+        return "whiteness" if problem.fit.name in _IMPULSES else "gcv" if noise is None else "sure"
+    reason = RULES[rule].refuses(problem)
+    if reason is not None:
+        serve = [name for name, row in RULES.items() if row.refuses(problem) is None]
+        raise ValueError(
+            f"the rule {rule!r} cannot choose λ here: {reason}; use one of auto, {', '.join(serve)}"
+        )
+    return rule
+
+
+class Found(NamedTuple):
+    """Where a search ended."""
+
+    lam: float
+    remark: str = ""
+    settled: bool = True
+
+
+def _none() -> np.ndarray:
+    return np.zeros(0)
+
+
+@dataclass(frozen=True)
+class LambdaChoice:
+    """A chosen λ with everything that led to it. All arrays are NumPy float64, and empty where a rule has none.
+
+    Attributes
+    ----------
+    lam : float
+        The chosen λ.
+    rule : str
+        The rule that chose it: a name in `RULES`.
+    reason : str
+        Why, in one sentence.
+    remark : str
+        What is wrong with the curve ("monotone ...", "flat ..."); empty if nothing is.
+    settled : bool
+        False if λ cannot be trusted: error rules the scene there, or the search ended at an end of its range (the
+        smallest λ alone is right for data without noise, and is settled if the scene stands still there).
+    noise : float or None
+        Standard deviation of the noise that the rule used (for photon counts the gain: variance over value); None if
+        it used none.
+    noise_source : str
+        "given", "estimated" or "not used".
+    lambdas : (m,) array
+        The λ looked at, increasing.
+    values : (m,) array
+        The rule's function at them. Of "discrepancy" it is, for the linear formula, the root mean square residual
+        (to be compared with `noise`), else the logarithm of the mean square residual over the noise's variance.
+    residual_norms, solution_norms : (m,) array
+        ‖g − H f_λ‖ and ‖f_λ‖ at them, of all frames together. Linear formula alone.
+    singular_values : (p,) array
+        Singular values of H, decreasing; for large images gathered in narrow bins, and with a
+        bidiagonalisation its Ritz values. Linear formula alone.
+    coefficients : (p,) array
+        Root mean square of |u_iᵀ g| at them, over the frames and the bin.
+    decomposition : str
+        Where the singular values come from; empty but for the linear formula.
+    degrees : (m,) array
+        Degrees of freedom over pixels at `lambdas`; NaN for a rule that does not need them.
+    solution : Solution or None
+        The last on the way: where to begin.
+    """
+
+    lam: float
+    rule: str
+    reason: str
+    remark: str
+    settled: bool
+    noise: float | None
+    noise_source: str
+    lambdas: np.ndarray
+    values: np.ndarray
+    residual_norms: np.ndarray = field(default_factory=_none)
+    solution_norms: np.ndarray = field(default_factory=_none)
+    singular_values: np.ndarray = field(default_factory=_none)
+    coefficients: np.ndarray = field(default_factory=_none)
+    decomposition: str = ""
+    degrees: np.ndarray = field(default_factory=_none)
+    solution: Solution | None = None
+
+    def __repr__(self) -> str:
+        return f"LambdaChoice(lam={self.lam:.4g}, rule={self.rule!r}, {self.reason})"

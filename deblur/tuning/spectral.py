@@ -1,0 +1,392 @@
+"""Choosing λ of the linear formula: generalised cross-validation, discrepancy, L-curve and UPRE.
+
+Every rule is a function of two things only. With H = U S Vᵀ these are the
+spectrum σ_i² of HHᵀ and the power |u_iᵀ g|² of the image in it:
+
+    residual   ρ(λ) = ‖g − H f_λ‖² = Σ (λ/(σ_i² + λ))² |u_iᵀ g|²
+    solution   ξ(λ) = ‖f_λ‖²       = Σ σ_i²/(σ_i² + λ)² |u_iᵀ g|²
+    influence  A(λ)                = Σ σ_i²/(σ_i² + λ), the effective number of parameters
+
+The rules are, with N pixels and noise of standard deviation s,
+
+``gcv``
+    minimises ρ/(N − A)² [1]_.
+``upre``
+    minimises ρ + 2 s² A − N s², an unbiased estimate of the predictive risk ‖H f_λ − H f‖² [2]_.
+``discrepancy``
+    ρ(λ) = N s²: the residual is as large as the noise [3]_.
+``lcurve``
+    the corner, the point of largest curvature of (log √ρ, log √ξ) [4]_.
+
+*The norm.* Both `gcv` and `upre` as published look for the λ that predicts H f
+best, which is several times smaller than the one that restores f best: H
+hides the noise that f_λ has been given. With ``norm="scene"``, the default,
+every term i of ρ, A and N is weighted by
+
+    w_i = λ₀/(σ_i² + λ₀) ,   λ₀ = λ/4 ,
+
+which measures the same errors in the norm of (HHᵀ + λ₀I)^(−1/2): a wrong
+H f_λ counts as the wrong f_λ that it comes from, as far down the spectrum as λ
+lets anything through. The λ in λ₀ is that found before, until it repeats.
+``norm="data"`` is the published form, w = 1. The weighting is this project's
+own; ``benchmarks/bench_lambda.py`` measures both.
+
+*The sums.* Where the blur has a spectral decomposition they are exact. For
+other blurs ρ and ξ come from a Golub-Kahan bidiagonalisation started from g,
+as Gauss quadrature, and A from a second one started from random signs [5]_; both
+grow until the chosen λ settles.
+
+References
+----------
+.. [1] G. H. Golub, M. Heath, G. Wahba, Technometrics 21 (1979) 215-223.
+.. [2] C. R. Vogel, *Computational Methods for Inverse Problems*, SIAM 2002, section 7.1.
+.. [3] V. A. Morozov, Soviet Math. Doklady 7 (1966) 414-417.
+.. [4] P. C. Hansen, D. P. O'Leary, SIAM J. Sci. Comput. 14 (1993) 1487-1503.
+.. [5] G. H. Golub, U. von Matt, J. Comput. Graph. Stat. 6 (1997) 1-34.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from ..device import Array, Device, all_cores, check_finite, float_dtype, get_xp
+from ..operators.operator import Operator
+from ..problem import Problem
+from ..solvers.krylov import Bidiagonalization
+from .choice import RULES, Found, LambdaChoice, check_rule
+from .noise import check_noise, estimate_noise
+from .sums import FilterSums, exact_sums
+
+NORMS = ("scene", "data")
+
+# The search runs over these multiples of σ_max²; without a decomposition a smaller λ could neither
+# be judged by a bidiagonalisation of affordable length nor be solved for.
+_RANGE, _RANGE_ITERATIVE = (1e-8, 10.0), (1e-6, 10.0)
+_PER_DECADE = 10
+_STEPS = 400
+_FLOOR = 0.25  # λ₀/λ of the norm "scene"
+_NEAR = (
+    30.0  # how much larger the λ of another rule may be where that of cross-validation is sound but moving
+)
+_SETTLED = 0.03  # relative change of λ, and of the residual at it, over a quarter more steps
+
+
+def _noise_level(g: Array, rule: str, noise: float | None) -> tuple[float | None, str]:
+    if not RULES[rule].noise:
+        return None, "not used"
+    return (estimate_noise(g), "estimated") if noise is None else (float(noise), "given")
+
+
+def _refine(function: Callable[[float], float], lambdas: np.ndarray, at: int) -> float:
+    """The minimiser of `function` between the neighbours of grid point `at`, in log λ."""
+    low, high = lambdas[max(at - 1, 0)], lambdas[min(at + 1, len(lambdas) - 1)]
+    from scipy.optimize import minimize_scalar  # half of what importing this module would cost
+
+    found = minimize_scalar(
+        lambda t: function(math.exp(t)),
+        bounds=(math.log(low), math.log(high)),
+        method="bounded",
+        options={"xatol": 1e-4},
+    )
+    best = math.exp(found.x)
+    return best if function(best) <= function(lambdas[at]) else float(lambdas[at])
+
+
+def _minimum(function: Callable[[float], float], lambdas: np.ndarray, values: np.ndarray, what: str) -> Found:
+    """The minimiser of a curve and a remark on it."""
+    at = int(np.argmin(values))
+    lam = _refine(function, lambdas, at)
+    if at == 0:
+        return Found(
+            lam,
+            f"{what} is monotone down to the smallest λ looked at: the data ask for no regularisation, "
+            "or the model of the blur is wrong",
+        )
+    if at == len(lambdas) - 1:
+        return Found(
+            lam,
+            f"{what} is monotone up to the largest λ looked at: the image looks like noise alone, "
+            "or the model of the blur is wrong",
+            settled=False,
+        )
+    low = lambdas[values <= values[at] + 1e-3 * abs(values[at])]
+    if low[-1] / low[0] >= 100:
+        return Found(
+            lam,
+            f"{what} is flat: from λ = {low[0]:.2g} to {low[-1]:.2g} it stays within 0.1 % of its minimum",
+        )
+    return Found(lam)
+
+
+def _discrepancy(sums: FilterSums, lambdas: np.ndarray, values: np.ndarray, noise: float) -> Found:
+    if values[0] > noise:
+        return Found(
+            float(lambdas[0]),
+            f"the residual stays above the noise level {noise:.3g} down to the smallest λ looked at "
+            f"({values[0]:.3g} there): the noise level is too small, or the model of the blur is wrong",
+            settled=False,
+        )
+    if values[-1] < noise:
+        return Found(
+            float(lambdas[-1]),
+            f"the residual stays below the noise level {noise:.3g} up to the largest λ looked at "
+            f"({values[-1]:.3g} there): the image looks like noise alone, or the noise level is too large",
+            settled=False,
+        )
+    at = int(np.searchsorted(values, noise))
+    bracket = (math.log(lambdas[max(at - 1, 0)]), math.log(lambdas[at]))
+    from scipy.optimize import brentq
+
+    root = brentq(lambda t: sums.rms_residual(math.exp(t)) - noise, *bracket, xtol=1e-6)
+    return Found(math.exp(root))
+
+
+def _corner(sums: FilterSums, lambdas: np.ndarray, values: np.ndarray) -> Found:
+    """The L-curve's corner: the largest curvature that is a maximum of its own, not an end of the range."""
+    inner = np.arange(1, len(values) - 1)
+    peaks = inner[(values[1:-1] >= values[:-2]) & (values[1:-1] >= values[2:]) & (values[1:-1] > 0)]
+    if len(peaks) == 0:
+        return Found(
+            float(lambdas[int(np.argmax(values))]),
+            "the L-curve has no corner: its curvature has no positive maximum inside the range looked at",
+            settled=False,
+        )
+    at = int(peaks[np.argmax(values[peaks])])
+    lam = _refine(lambda x: -sums.curvature(x), lambdas, at)
+    rivals = [lambdas[p] for p in peaks if p != at and values[p] > 0.5 * values[at]]
+    others = ", ".join(f"{x:.2g}" for x in rivals)
+    return Found(lam, f"the L-curve has more than one corner: λ = {others} would be others" if rivals else "")
+
+
+def _in_norm(
+    function: Callable[[float, float], float], lambdas: np.ndarray, norm: str
+) -> Callable[[float], float]:
+    """`function(λ, λ₀)` with the λ₀ of the norm put in."""
+    if norm == "data":
+        return lambda x: function(x, math.inf)
+    at = len(lambdas) - 1  # from above: of two λ that repeat, the safer
+    floors: list[float] = []
+    while (floor := _FLOOR * float(lambdas[at])) not in floors:
+        floors.append(floor)
+        at = int(np.argmin([function(x, floor) for x in lambdas]))
+    return lambda x: function(x, floor)
+
+
+def _residual_noise(sums: FilterSums, lambdas: np.ndarray) -> float:
+    """The noise level that cross-validation implies: √(ρ/(N − A)) at its λ (Wahba, J. R. Stat. Soc. B 45 (1983)).
+
+    Like the wavelets' it is too large where picture is left in the residual, but it knows the blur: it sees
+    weak noise under texture. Infinite if cross-validation has no minimum.
+    """
+    function = _in_norm(sums.gcv, lambdas, "scene")
+    values = np.array([function(x) for x in lambdas])
+    lam, remark, _ = _minimum(function, lambdas, values, "")
+    return math.inf if remark else math.sqrt(sums.residual(lam) / (sums.pixels - sums.influence(lam)))
+
+
+def choose_from(
+    sums: FilterSums,
+    rule: str,
+    noise: float | None,
+    noise_source: str,
+    *,
+    norm: str = "scene",
+    bounds: tuple[float, float] = _RANGE,
+) -> LambdaChoice:
+    """Apply a rule to sums that are already there; see `choose_lambda`."""
+    low, high = bounds[0] * sums.top, bounds[1] * sums.top
+    lambdas = np.geomspace(low, high, 1 + math.ceil(_PER_DECADE * math.log10(high / low)))
+    residual = np.sqrt([sums.residual(x) for x in lambdas])
+    solution = np.sqrt([sums.solution(x) for x in lambdas])
+    values = np.zeros(len(lambdas))
+    if noise is not None and noise_source == "estimated" and solution.max() > 0:
+        noise = min(noise, _residual_noise(sums, lambdas))
+    if not solution.max() > 0:
+        # Nothing of the image lies in the range of H: every λ restores the same, empty scene.
+        remark = "the curve is flat: the image is zero, or nothing of it can come through this blur"
+        found = Found(math.sqrt(low * high), remark)
+    elif rule == "discrepancy":
+        values = residual / math.sqrt(sums.pixels)
+        found = _discrepancy(sums, lambdas, values, noise or 0.0)
+    elif rule == "lcurve":
+        values = np.array([sums.curvature(x) for x in lambdas])
+        found = _corner(sums, lambdas, values)
+    else:
+        if rule == "gcv":
+            function, what = _in_norm(sums.gcv, lambdas, norm), "the GCV curve"
+        else:
+            risk = lambda x, floor: sums.upre(x, noise or 0.0, floor)  # noqa: E731
+            function, what = _in_norm(risk, lambdas, norm), "the curve of the estimated risk"
+        values = np.array([function(x) for x in lambdas])
+        found = _minimum(function, lambdas, values, what)
+    lam, remark, settled = found
+    if settled and sums.amplified(lam, high):
+        settled, words = False, "the scene there is ruled by amplified error: the model of the blur is wrong"
+        remark = f"{remark}; {words}" if remark else words
+    reason = f"λ = {lam:.3g} {RULES[rule].summary}"
+    if noise is not None:
+        reason += f" (standard deviation {noise:.3g}, {noise_source})"
+    reason += f", by {sums.decomposition}"
+    if remark:
+        reason += f"; {remark}"
+    keep = sums.counts if sums.operator is sums.values else np.ones(len(sums.values))
+    order = np.argsort(-sums.values, kind="stable")
+    return LambdaChoice(
+        lam=float(lam),
+        rule=rule,
+        reason=reason,
+        remark=remark,
+        settled=settled,
+        noise=noise,
+        noise_source=noise_source,
+        lambdas=lambdas,
+        values=values,
+        residual_norms=residual,
+        solution_norms=solution,
+        singular_values=np.sqrt(sums.values[order]),
+        coefficients=np.sqrt(np.maximum(sums.power, 0) / (keep * sums.frames))[order],
+        decomposition=sums.decomposition,
+    )
+
+
+def choose_lambda(
+    blur: Operator,
+    g: Array,
+    rule: str = "gcv",
+    *,
+    noise: float | None = None,
+    norm: str = "scene",
+    bounds: tuple[float, float] | None = None,
+    max_steps: int = _STEPS,
+) -> LambdaChoice:
+    """λ for the Tikhonov formula, chosen from the image itself.
+
+    Parameters
+    ----------
+    blur : Blur or other Operator
+        Any PSF and boundary.
+    g : (..., M, N) array
+        The blurred image. Frames and colour channels share one λ. NumPy or CuPy.
+    rule : {"gcv", "discrepancy", "lcurve", "upre"}
+        See `deblur.tuning.spectral`.
+    noise : float, optional
+        Standard deviation of the noise in the units of `g`, for "discrepancy" and "upre"; by default
+        that of `estimate_noise`, or the one that cross-validation implies if that is smaller.
+    norm : {"scene", "data"}
+        Of the error that "gcv" and "upre" estimate; "data" is their published form.
+    bounds : (float, float), optional
+        Range of λ as multiples of σ_max²; by default (1e-8, 10), and (1e-6, 10) where there is no
+        decomposition.
+    max_steps : int
+        Most steps of the bidiagonalisation, where there is no decomposition.
+
+    Returns
+    -------
+    LambdaChoice
+        Where "gcv" finds no λ that can be trusted, that of another rule, and `reason` says so.
+
+    Raises
+    ------
+    ValueError
+        For an unknown rule or norm, noise or bounds out of range, images of another size than the
+        blur's or not finite, or too small for their noise to be estimated.
+    """
+    g = get_xp(g).asarray(g)
+    g = g.astype(float_dtype(g), copy=False)
+    rule = check_rule(rule, Problem(blur, dtype=g.dtype, device=Device.of(g)))
+    check_noise(noise)
+    if norm not in NORMS:
+        raise ValueError(f"unknown norm {norm!r}; choose one of {', '.join(NORMS)}")
+    if bounds is not None and not 0 < bounds[0] < bounds[1] < np.inf:
+        raise ValueError(f"bounds must be two increasing positive multiples of σ_max², not {bounds!r}")
+    if max_steps < 1:
+        raise ValueError(f"max_steps must be at least 1, not {max_steps!r}")
+    if g.ndim < 2 or g.shape[-2:] != blur.image_shape:
+        raise ValueError(
+            f"the image must have shape (..., {blur.image_shape[0]}, {blur.image_shape[1]}), not {g.shape}"
+        )
+    check_finite(g, "the image")
+    g = g.reshape(-1, *blur.image_shape)
+    level, source = _noise_level(g, rule, noise)
+    with all_cores():
+        sums = exact_sums(blur, g)
+        if sums is not None:
+            choice = choose_from(sums, rule, level, source, norm=norm, bounds=bounds or _RANGE)
+            return _trusted(choice, sums, g, norm, bounds or _RANGE)
+        return _settled(blur, g, rule, level, source, norm, bounds or _RANGE_ITERATIVE, max_steps)
+
+
+def _trusted(
+    choice: LambdaChoice,
+    sums: FilterSums,
+    g: Array,
+    norm: str,
+    bounds: tuple[float, float],
+    moving: bool = False,
+) -> LambdaChoice:
+    """`choice`, or the λ of a sounder rule where cross-validation ran down to where error rules, or was still moving.
+
+    (For data without noise the smallest λ is right, and the scene stands still there.) The sounder rule is the
+    discrepancy with the noise estimated: it needs no trace, and its larger λ is settled and solved for in fewer steps.
+    If λ only moves it must not be far away, for texture counts as noise. Where error rules even there it is the
+    L-curve's corner, the least harm, and not settled.
+    """
+    ran_down = not choice.settled and int(np.argmin(choice.values)) == 0
+    if choice.rule != "gcv" or not (moving or ran_down):
+        return choice
+    level = estimate_noise(g) if min(g.shape[-2:]) >= 4 else 0.0
+    for rule, noise, source in (("discrepancy", level, "estimated"), ("lcurve", None, "not used")):
+        other = choose_from(sums, rule, noise, source, norm=norm, bounds=bounds)
+        near = rule == "discrepancy" and other.lam <= _NEAR * choice.lam
+        if other.settled and other.lam > choice.lam and (near or not choice.settled):
+            reason = f"{other.reason}; cross-validation was not followed: {choice.remark}"
+            return replace(other, reason=reason, remark=choice.remark, settled=rule == "discrepancy")
+    return choice
+
+
+def _settled(
+    operator: Operator,
+    g: Array,
+    rule: str,
+    noise: float | None,
+    source: str,
+    norm: str,
+    bounds: tuple[float, float],
+    max_steps: int,
+) -> LambdaChoice:
+    """The choice by a bidiagonalisation that grows until λ no longer moves."""
+    if g[0].size > 1 << 17:
+        g = g.astype(np.float32)  # the sums are wanted to a thousandth: half the time, and it costs nothing
+    # A random image of ±1: its spectral measure is, on average, the number of eigenvalues. That it is
+    # known no better than the image's at small λ is what keeps their ratio, the GCV function, honest.
+    signs = np.random.default_rng(0).integers(0, 2, (1, *operator.image_shape)) * 2 - 1
+    probe = Bidiagonalization(operator, get_xp(g).asarray(signs.astype(g.dtype)), keep=False)
+    bases = Bidiagonalization(operator, g, keep=False)
+    most = min(max_steps, math.prod(operator.image_shape), math.prod(operator.scene_shape))
+    check, quiet, last = 12, 0, None  # when to look next; looks in a row that found λ where it was
+    while True:
+        bases.step()
+        probe.step()
+        if not (ended := bases.steps >= most or bases.exhausted) and bases.steps < check:
+            continue
+        check = math.ceil(1.25 * bases.steps)
+        words = f"a bidiagonalisation of {bases.steps} steps"
+        sums = FilterSums(*bases.measure(), *probe.measure(), len(g), words)
+        choice = choose_from(sums, rule, noise, source, norm=norm, bounds=bounds)
+        if last is not None:
+            # A λ at the end of the range stands still although the residual there does not yet.
+            moved = last[1].residual(choice.lam) / max(sums.residual(choice.lam), np.finfo(float).tiny)
+            still = abs(math.log(choice.lam / last[0])) <= _SETTLED and moved <= 1 + _SETTLED
+            quiet = quiet + 1 if still else 0
+        if bases.exhausted or quiet >= 2:
+            return _trusted(choice, sums, g, norm, bounds)
+        if ended:
+            words = f"λ was still moving after {bases.steps} steps of the bidiagonalisation"
+            remark = f"{choice.remark}; {words}" if choice.remark else words
+            choice = replace(choice, remark=remark, reason=f"{choice.reason}; {words}")
+            return _trusted(choice, sums, g, norm, bounds, moving=True)
+        last = choice.lam, sums

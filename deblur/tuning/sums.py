@@ -1,0 +1,167 @@
+"""The sums that every rule for the linear formula is made of: residual, solution and influence at any λ.
+
+Where the blur has a spectral decomposition they are exact; see `deblur.tuning.spectral` for what they mean.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..device import Array, Device, asnumpy, get_xp
+from ..operators.operator import Operator
+from ..problem import Problem
+from ..solvers import cosine, fourier, kronecker, sine
+from ..solvers.spectrum import Spectrum
+
+_EXACT = 1 << 15  # more singular values than this are gathered into bins
+_BIN = 2e-3  # relative width of a bin
+_DENSE = 24 * 24  # pixels up to which an SVD of the matrix itself is the cheapest decomposition
+_AMPLIFIED = 1.1  # growth of ‖f_λ‖ over a decade of λ, over its least at larger λ, that no true model shows
+
+
+@dataclass(frozen=True)
+class FilterSums:
+    """ρ, ξ and A as functions of λ: two discrete measures and the sums over them.
+
+    Attributes
+    ----------
+    values, power : (p,) arrays
+        σ_i² and the power of the image there, summed over frames.
+    operator, counts : (q,) arrays
+        σ_i² and how many there are, for one frame.
+    frames : int
+    decomposition : str
+        Where they come from, in words.
+    """
+
+    values: np.ndarray
+    power: np.ndarray
+    operator: np.ndarray
+    counts: np.ndarray
+    frames: int
+    decomposition: str
+
+    @property
+    def top(self) -> float:
+        """σ_max²."""
+        return float(self.operator.max())
+
+    @property
+    def pixels(self) -> float:
+        """N, the pixels of all frames."""
+        return float(self.counts.sum()) * self.frames
+
+    def residual(self, lam: float) -> float:
+        """ρ(λ)."""
+        return float(((lam / (self.values + lam)) ** 2) @ self.power)
+
+    def solution(self, lam: float) -> float:
+        """ξ(λ)."""
+        return float((self.values / (self.values + lam) ** 2) @ self.power)
+
+    def influence(self, lam: float) -> float:
+        """A(λ), all frames together."""
+        return self.frames * float((self.operator / (self.operator + lam)) @ self.counts)
+
+    def gcv(self, lam: float, floor: float = math.inf) -> float:
+        """The GCV function N ρ/(N − A)², its sums weighted by 1/(1 + σ²/floor)."""
+        data = 1 / (1 + self.values / floor)
+        blur = self.frames * self.counts / (1 + self.operator / floor)
+        residual = float((lam / (self.values + lam)) ** 2 @ (self.power * data))
+        free = float(lam / (self.operator + lam) @ blur)  # not N - A, which would cancel for small λ
+        return residual * float(blur.sum()) / free**2
+
+    def upre(self, lam: float, noise: float, floor: float = math.inf) -> float:
+        """The unbiased risk estimate (ρ + 2 s² A − N s²)/N, its sums weighted by 1/(1 + σ²/floor)."""
+        data = 1 / (1 + self.values / floor)
+        blur = self.frames * self.counts / (1 + self.operator / floor)
+        residual = float((lam / (self.values + lam)) ** 2 @ (self.power * data))
+        influence = float(self.operator / (self.operator + lam) @ blur)
+        return (residual + noise**2 * (2 * influence - float(blur.sum()))) / self.pixels
+
+    def amplified(self, lam: float, high: float) -> bool:
+        """Whether the scene at λ is ruled by error: its norm grows again as λ falls, after it had stood still.
+
+        A picture's own parts come in at large λ and decay with σ, so that ‖f_λ‖ grows more and more slowly. Where
+        something lies in the image that no scene could have put there, it is divided by ever smaller σ.
+        """
+        looks = np.geomspace(lam, max(high, lam), 1 + max(1, round(2 * math.log10(max(high / lam, 1)))))
+        growth = [self.solution(x) / (self.solution(10 * x) or 1.0) for x in looks]
+        return growth[0] > _AMPLIFIED**2 * min(growth)
+
+    def rms_residual(self, lam: float) -> float:
+        """√(ρ(λ)/N), which the discrepancy principle compares with the noise."""
+        return math.sqrt(self.residual(lam) / self.pixels)
+
+    def curvature(self, lam: float) -> float:
+        """Curvature of the L-curve (log √ρ, log √ξ) at λ, positive at a corner; all derivatives by log λ.
+
+        For Tikhonov's f_λ, ρ′ = −λ ξ′, so that ξ and its derivatives are enough.
+        """
+        d = self.values + lam
+        part = self.values * self.power
+        rho, xi = self.residual(lam), float(part @ d**-2)
+        slope = -2 * lam * float(part @ d**-3)
+        bend = slope + 6 * lam**2 * float(part @ d**-4)
+        x1, y1 = -lam * slope / rho / 2, slope / xi / 2
+        x2 = (-lam * (slope + bend) / rho) / 2 - 2 * x1 * x1
+        y2 = bend / xi / 2 - 2 * y1 * y1
+        return (x1 * y2 - x2 * y1) / (x1 * x1 + y1 * y1) ** 1.5
+
+
+def _gather(s2: Array, power: Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """σ², power and counts on the host; a long list in bins of relative width `_BIN`, by their means."""
+    xp = get_xp(s2)
+    s2, power = s2.ravel().astype(np.float64), power.ravel().astype(np.float64)
+    if s2.size <= _EXACT:
+        order = np.argsort(-asnumpy(s2), kind="stable")
+        return asnumpy(s2)[order], asnumpy(power)[order], np.ones(s2.size)
+    top = float(s2.max())
+    bins = int(math.log(1e24) / _BIN)
+    where = xp.log(xp.maximum(s2, top * 1e-24) * (1 / top)) * (-1 / _BIN)
+    where = xp.clip(where.astype(np.int64), 0, bins)
+    counts = asnumpy(xp.bincount(where, minlength=bins + 1)).astype(np.float64)
+    values = asnumpy(xp.bincount(where, weights=s2, minlength=bins + 1))
+    powers = asnumpy(xp.bincount(where, weights=power, minlength=bins + 1))
+    some = counts > 0
+    return values[some] / counts[some], powers[some], counts[some]
+
+
+def _decomposition(operator: Operator, dtype: np.dtype, device: Device) -> tuple[Spectrum, str] | None:
+    """The spectrum of the operator and its name, if there is one."""
+    blur = operator.stationary
+    if blur is None:
+        return None
+    problem = Problem(blur, 1.0, dtype=dtype, device=device)
+    for module, name in (
+        (fourier, "the Fourier transform"),
+        (cosine, "the cosine transform"),
+        (sine, "the sine transform"),
+        (kronecker, "the singular values of the separable blur"),
+    ):
+        if module is sine and blur.boundary.transform != "sine":
+            continue  # antireflective: diagonal in a basis that is not orthogonal, no singular values
+        if module.refuses(problem) is None:
+            return module.decompose(blur, dtype, device), name
+    return None
+
+
+def exact_sums(operator: Operator, g: Array) -> FilterSums | None:
+    """The sums of an operator whose decomposition is at hand, else None."""
+    found = _decomposition(operator, np.dtype(g.dtype), Device.of(g))
+    blur = operator.stationary
+    if found is not None:
+        spectrum, name = found
+        s2 = spectrum.singular_values.astype(np.float64) ** 2
+        power = (spectrum.coefficients(g).astype(np.float64) ** 2).sum(axis=0)
+    elif blur is not None and g[0].size <= _DENSE:
+        u, s, _ = np.linalg.svd(blur.to_dense(), full_matrices=False)
+        s2, name = s * s, "the singular values of the matrix"
+        power = ((u.T @ asnumpy(g).reshape(len(g), -1).T.astype(np.float64)) ** 2).sum(axis=1)
+    else:
+        return None
+    values, power, counts = _gather(s2, power)
+    return FilterSums(values, power, values, counts, len(g), name)

@@ -1,0 +1,411 @@
+"""ADMM against independent minimisers of the dense problem, and what it does when things go wrong."""
+
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from problems import changed, problem_of
+from problems import solve as solve_by_penalty
+from scipy.optimize import linprog
+from test_quadratic import dense_differences
+
+import deblur.data
+import deblur.psf
+from deblur.degrade import degrade
+from deblur.errors import ConvergenceError
+from deblur.operators.blur import Blur
+from deblur.operators.boundary import BOUNDARIES
+from deblur.solvers import admm, quadratic
+from deblur.solvers.admm import first_frames
+from deblur.solvers.start import filled
+
+
+def solve(problem, g, start=None):
+    return solve_by_penalty(problem, g, start, admm)
+
+
+def host(a):
+    return a.get() if hasattr(a, "get") else a
+
+
+def scene_like(rng, shape):
+    """A small picture with an edge, a ramp and texture."""
+    rows, cols = np.meshgrid(*(np.linspace(0, 1, n) for n in shape), indexing="ij")
+    return 0.2 + 0.5 * (rows + 0.3 * cols > 0.6) + 0.2 * cols + 0.03 * rng.standard_normal(shape)
+
+
+def reference(problem, g, steps):
+    """The least objective that a dense primal-dual iteration (Chambolle & Pock 2011) reaches: no FFT, no splitting.
+
+    Every term is in its dual: D* and R* by Moreau's identity from their textbook proximal maps, written here anew.
+    """
+    h = problem.operator.to_dense()
+    parts = {"tv": [("gradient", 2, 1.0)], "tv-aniso": [("gradient", 1, 1.0)]}
+    parts["tv2"] = [("gradient", 2, 0.5), ("laplacian", 3, 0.5)]
+    lam, shape = problem.lam, problem.operator.scene_shape
+    ells = [
+        _grouped(shape, kind, size, problem.operator.boundary.wraps)
+        for kind, size, _ in parts[problem.penalty]
+    ]
+    k = np.vstack([h, *(ell.reshape(-1, h.shape[1]) for ell in ells)])
+    norm = np.linalg.norm(k, 2)
+    tau = sigma = 0.99 / norm
+    tau, sigma = tau * 3, sigma / 3
+    w = np.ones(len(h)) if problem.fit.weights is None else np.asarray(problem.fit.weights).ravel()
+    b, x = problem.fit.background, np.full(h.shape[1], g.mean())
+    lo, hi = problem.bounds or (-np.inf, np.inf)
+    y, bar, data = np.zeros(len(k)), x.copy(), g.ravel()
+    for _ in range(steps):
+        y += sigma * (k @ bar)
+        v = y[: len(h)] / sigma  # prox of σD* by Moreau
+        s = 1 / sigma
+        if problem.fit.name == "gaussian":
+            p = (w * s * (data - b) + v) / (1 + w * s)
+        elif problem.fit.name == "l1":
+            p = v - np.clip(v - (data - b), -w * s, w * s)
+        elif problem.fit.name == "huber":
+            e = v - (data - b)
+            inner = e / (1 + w * s)
+            p = (data - b) + np.where(
+                abs(inner) <= problem.fit.delta, inner, e - w * s * problem.fit.delta * np.sign(e)
+            )
+        else:
+            c = v + b - w * s
+            p = np.where(w > 0, (c + np.sqrt(c**2 + 4 * w * s * data)) / 2 - b, v)
+        y[: len(h)] -= sigma * p
+        at = len(h)
+        for ell, (_, _, weight) in zip(ells, parts[problem.penalty], strict=True):
+            part = y[at : at + ell.shape[0] * ell.shape[1]].reshape(ell.shape[:2])
+            part /= np.maximum(1, np.sqrt((part**2).sum(axis=1, keepdims=True)) / (lam * weight))
+            at += part.size
+        new = np.clip(x - tau * (k.T @ y), lo, hi)
+        bar, x = 2 * new - x, new
+    return x.reshape(shape)
+
+
+def _grouped(shape, kind, size, wrap):
+    """Dense differences as (groups, size, pixels): the ones at one pixel share a norm; absent ones are zero rows."""
+    rows, cols = shape
+    if size == 1:
+        return dense_differences(shape, kind, wrap)[:, None, :]
+    out = np.zeros((rows * cols, 2 if kind == "gradient" else 3, rows * cols))
+    index = np.arange(rows * cols).reshape(shape)
+
+    def put(i, j, at, *entries):
+        if wrap or all(0 <= a < rows and 0 <= c < cols for (a, c), _ in entries):
+            for (a, c), value in entries:
+                out[index[i, j], at, index[a % rows, c % cols]] += value
+
+    for i in range(rows):
+        for j in range(cols):
+            if kind == "gradient":
+                put(i, j, 0, ((i + 1, j), 1.0), ((i, j), -1.0))
+                put(i, j, 1, ((i, j + 1), 1.0), ((i, j), -1.0))
+            else:
+                put(i, j, 0, ((i - 1, j), 1.0), ((i, j), -2.0), ((i + 1, j), 1.0))
+                put(i, j, 1, ((i, j - 1), 1.0), ((i, j), -2.0), ((i, j + 1), 1.0))
+                r = np.sqrt(2)
+                put(i, j, 2, ((i + 1, j + 1), r), ((i + 1, j), -r), ((i, j + 1), -r), ((i, j), r))
+    return out
+
+
+def check(problem, g, steps=8000):
+    ref = reference(problem, g, steps)[None, None]
+    solution = solve(changed(problem, rtol=1e-6, max_iterations=4000), g[None, None])
+    least, found = problem.objective(g[None, None], ref), problem.objective(g[None, None], solution.scene)
+    assert solution.converged, solution.why
+    assert found <= least + 2e-5 * abs(least), (found, least)
+    assert found >= least - 1e-4 * abs(least), (found, least)  # the reference, too, has only come so far
+    if problem.bounds is not None:
+        assert solution.scene.min() >= problem.bounds[0]
+        assert solution.scene.max() <= problem.bounds[1]
+    return ref, solution
+
+
+PSF = np.array([[0.0, 0.1, 0.05], [0.2, 0.3, 0.1], [0.15, 0.1, 0.0], [0.05, 0.0, 0.0]]) / 1.05
+
+
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+@pytest.mark.parametrize("method", ["tv", "tv-aniso", "tv2"])
+def test_total_variation_reaches_the_least_objective(rng, method, boundary):
+    shape = (8, 7)
+    blur = Blur(PSF, shape, boundary)
+    g = blur.forward(scene_like(rng, blur.scene_shape)) + 0.02 * rng.standard_normal(shape)
+    check(problem_of(blur, method, 5e-3), g)
+
+
+@pytest.mark.parametrize("boundary", ["unknown", "zero", "reflect"])
+@pytest.mark.parametrize("data", ["gaussian", "poisson", "l1", "huber"])
+def test_every_noise_model_with_weights_bounds_and_background(rng, data, boundary):
+    shape = (7, 8)
+    blur = Blur(PSF, shape, boundary)
+    clean = blur.forward(scene_like(rng, blur.scene_shape)) + 0.1
+    g = rng.poisson(50 * clean) / 50 if data == "poisson" else clean + 0.03 * rng.standard_normal(shape)
+    if data in ("l1", "huber"):
+        g[rng.random(shape) < 0.05] = 1.0
+    weights = np.where(rng.random(shape) < 0.1, 0.0, 1 + rng.random(shape))
+    lam = 0.2 if data == "l1" else 1e-2
+    problem = problem_of(
+        blur, "tv", lam, data=data, weights=weights, bounds=(0.15, 0.8), background=0.1, delta=0.03
+    )
+    check(problem, np.maximum(g, 0), 12000)
+
+
+def test_absolute_deviations_and_axis_variation_are_a_linear_programme(rng):
+    """An exact, entirely different solver: min Σ s + λ Σ t with |Hf − g| ≤ s, |Lf| ≤ t is an LP."""
+    shape, lam = (7, 6), 0.15
+    blur = Blur(PSF[:3], shape, "unknown")
+    g = blur.forward(scene_like(rng, blur.scene_shape))
+    g[2, 3], g[5, 1] = 1.0, 0.0
+    h, ell = blur.to_dense(), dense_differences(blur.scene_shape, "gradient", False)
+    n, m, p = h.shape[1], len(h), len(ell)
+    cost = np.concatenate([np.zeros(n), np.ones(m), np.full(p, lam)])
+    eye_m, eye_p = np.eye(m), np.eye(p)
+    rows = [
+        np.hstack([h, -eye_m, np.zeros((m, p))]),
+        np.hstack([-h, -eye_m, np.zeros((m, p))]),
+        np.hstack([ell, np.zeros((p, m)), -eye_p]),
+        np.hstack([-ell, np.zeros((p, m)), -eye_p]),
+    ]
+    right = np.concatenate([g.ravel(), -g.ravel(), np.zeros(2 * p)])
+    bounds = [(0, 1)] * n + [(0, None)] * (m + p)
+    exact = linprog(cost, np.vstack(rows), right, bounds=bounds)
+    problem = problem_of(blur, "tv-aniso", lam, data="l1", bounds=(0.0, 1.0), rtol=1e-4, max_iterations=5000)
+    solution = solve(problem, g[None, None])
+    assert solution.converged
+    assert problem.objective(g[None, None], solution.scene) == pytest.approx(exact.fun, rel=1e-3)
+
+
+def test_colours_share_their_edges(rng):
+    """Vectorial TV of three equal channels is grey TV at √3/3 of λ: |∇f| counts once with weight √3 for 3 misfits."""
+    blur = Blur(PSF, (9, 8), "unknown")
+    g = blur.forward(scene_like(rng, blur.scene_shape)) + 0.02 * rng.standard_normal((9, 8))
+    lam = 0.01
+    grey = solve(problem_of(blur, "tv", lam / np.sqrt(3), rtol=1e-7, max_iterations=4000), g[None, None])
+    colour = solve(
+        problem_of(blur, "tv", lam, rtol=1e-7, max_iterations=4000),
+        np.repeat(g[None, None], 3, axis=1),
+    )
+    for channel in colour.scene[0]:
+        assert np.abs(channel - grey.scene[0, 0])[blur.crop].max() <= 1e-3
+    # and an edge in one colour helps another: not the same as each colour alone
+    mixed = np.stack([g, np.full_like(g, 0.5) + 0.02 * rng.standard_normal(g.shape)])[None]
+    coupled = solve(problem_of(blur, "tv", lam, rtol=1e-6), mixed).scene[0, 1]
+    alone = solve(problem_of(blur, "tv", lam, rtol=1e-6), mixed[:, 1:]).scene[0, 0]
+    assert np.abs(coupled - alone).max() > 1e-3
+
+
+def test_frames_of_a_stack_are_their_own_problems(rng):
+    blur = Blur(PSF, (12, 10), "unknown")
+    g = np.stack([blur.forward(scene_like(rng, blur.scene_shape)) for _ in range(3)])[:, None]
+    problem = problem_of(blur, "tv", 2e-3, rtol=1e-6, max_iterations=3000, bounds=(0.0, 1.0))
+    together = solve(problem, g)
+    for i in range(3):
+        alone = solve(problem, g[i : i + 1])
+        assert np.abs(together.scene[i] - alone.scene[0])[(..., *blur.crop)].max() <= 1e-3
+
+
+@pytest.mark.parametrize("method", ["gradient", "tv", "tv2"])
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+def test_what_is_hidden_has_no_effect(rng, boundary, method):
+    blur = Blur(PSF, (11, 12), boundary)
+    g = blur.forward(scene_like(rng, blur.scene_shape))
+    hidden = rng.random(g.shape) < 0.1
+    problem = problem_of(blur, method, 1e-3, weights=1.0 - hidden)
+    spoiled = np.where(hidden, 1e3 * rng.standard_normal(g.shape), g)
+    one, two = (solve_by_penalty(problem, x[None, None]) for x in (g, spoiled))
+    assert one.iterations == two.iterations
+    assert np.abs(one.scene - two.scene).max() <= 1e-9
+
+
+def test_the_fill_uses_visible_neighbours_only(rng):
+    g = np.full((2, 1, 9, 9), 0.25)
+    weights = (rng.random(g.shape) > 0.5).astype(float)
+    weights[:, :, 0, 0] = 1
+    g[weights == 0] = np.inf
+    assert np.abs(filled(g, weights) - 0.25).max() <= 1e-12
+    assert filled(g, None) is g
+
+
+@pytest.mark.parametrize("factor", [1e-3, 255.0])
+@pytest.mark.parametrize(("data", "power"), [("gaussian", 1), ("l1", 0), ("poisson", 0)])
+def test_the_units_of_the_image_do_not_matter(rng, data, power, factor):
+    blur = Blur(PSF, (20, 21), "unknown")
+    g = np.maximum(blur.forward(scene_like(rng, blur.scene_shape)), 0)[None, None]
+    lam = 0.1 if data == "l1" else 3e-3
+    one = solve(problem_of(blur, "tv", lam, data=data), g)
+    other = solve(problem_of(blur, "tv", lam * factor**power, data=data), factor * g)
+    assert one.iterations == other.iterations
+    assert np.abs(other.scene / factor - one.scene).max() <= 1e-8
+
+
+@pytest.mark.parametrize("exponent", [-100, 100])
+@pytest.mark.parametrize("method", ["gradient", "tv", "tv2"])
+@pytest.mark.parametrize("boundary", ["unknown", "antireflect"])
+def test_single_precision_bears_any_units(rng, method, boundary, exponent):
+    """Squares of 2^±100 leave float32's range; with a factor that is a power of two not a bit may change."""
+    blur = Blur(PSF, (20, 21), boundary)
+    g = blur.forward(scene_like(rng, blur.scene_shape)).astype(np.float32)[None, None]
+    factor = 2.0**exponent
+    lam = 3e-3 * (1 if method == "gradient" else factor)
+    scenes = [
+        solve_by_penalty(problem_of(blur, method, at, dtype=np.dtype("f4")), s * g).scene / s
+        for at, s in ((3e-3, np.float32(1)), (lam, np.float32(factor)))
+    ]
+    np.testing.assert_array_equal(*scenes)
+
+
+@pytest.mark.parametrize("method", ["gradient", "tv"])
+@pytest.mark.parametrize("boundary", ["zero", "reflect"])
+def test_threads_share_a_factor(rng, method, boundary):
+    blur = Blur(PSF, (20, 21), boundary)
+    images = rng.random((8, 1, 1, 20, 21))
+    problem = problem_of(blur, method, 1e-2, weights=rng.random((20, 21)))
+    factor = (quadratic if method == "gradient" else admm).prepare(problem)
+    alone = [solve_by_penalty(problem, g).scene for g in images]
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(lambda g: factor.solve(g).scene, images))
+    np.testing.assert_array_equal(together, alone)
+
+
+@pytest.mark.parametrize("boundary", ["zero", "reflect"])
+def test_factors_and_solutions_travel(rng, boundary):
+    problem = problem_of(Blur(PSF, (20, 21), boundary), "tv", 1e-2, bounds=(0.0, 1.0))
+    g = rng.random((1, 1, 20, 21))
+    factor = admm.prepare(problem)
+    first = factor.solve(g)
+    other, start = pickle.loads(pickle.dumps((factor, first)))
+    np.testing.assert_array_equal(other.solve(g).scene, first.scene)
+    np.testing.assert_array_equal(other.solve(g, start).scene, factor.solve(g, first).scene)
+
+
+def test_a_start_of_other_units_is_left_aside(rng):
+    blur = Blur(PSF, (20, 21), "unknown")
+    g = rng.random((1, 1, 20, 21)).astype(np.float32)
+    small, large = (problem_of(blur, "tv", 1e-2 * s, dtype=np.dtype("f4")) for s in (1, 1e25))
+    g *= 0.9
+    found = solve(large, np.float32(1e25) * g, solve(small, g))
+    np.testing.assert_array_equal(found.scene, solve(large, np.float32(1e25) * g).scene)
+
+
+def test_a_warm_start_is_quicker_and_ends_at_the_same_place(rng):
+    blur = Blur(PSF, (32, 30), "unknown")
+    g = (blur.forward(scene_like(rng, blur.scene_shape)) + 0.02 * rng.standard_normal((32, 30)))[None, None]
+    problem = problem_of(blur, "tv", 3e-3, rtol=1e-5, max_iterations=2000)
+    cold = solve(problem, g)
+    again = solve(problem, g, cold)
+    assert again.iterations <= 2
+    near = solve(changed(problem, lam=3.3e-3), g, solve(problem, g))
+    fresh = solve(changed(problem, lam=3.3e-3), g)
+    assert near.iterations < fresh.iterations
+    assert changed(problem, lam=3.3e-3).objective(g, near.scene) == pytest.approx(
+        changed(problem, lam=3.3e-3).objective(g, fresh.scene), rel=1e-5
+    )
+
+
+def test_the_history_tells_what_happened(rng):
+    blur = Blur(PSF, (16, 17), "unknown")
+    g = blur.forward(scene_like(rng, blur.scene_shape))[None, None]
+    seen = []
+    problem = problem_of(blur, "tv", 2e-3, rtol=1e-4, callback=lambda i, r: seen.append((i, r)))
+    solution = solve(problem, g)
+    history = solution.history
+    assert len(history.objective) == len(history.primal) == len(history.dual) == solution.iterations
+    assert [i for i, _ in seen] == list(range(1, solution.iterations + 1))
+    assert max(history.primal[-1], history.dual[-1]) <= 1e-4
+    assert seen[-1][1] == max(history.primal[-1], history.dual[-1])
+    # the objective as the iteration saw it, at its copies, ends where the judge finds it
+    assert history.objective[-1] == pytest.approx(problem.objective(g, solution.scene), rel=1e-3)
+    assert "1.0e-04" in solution.why
+    short = solve(changed(problem, max_iterations=3), g)
+    assert not short.converged
+    assert short.iterations == 3
+
+
+def test_divergence_is_reported_and_never_returned(rng):
+    blur = Blur(PSF, (8, 8), "unknown")
+    g = np.full((1, 1, 8, 8), 1e300)
+    g[..., ::2] = -1e300
+    with pytest.raises(ConvergenceError, match="diverged"), np.errstate(all="ignore"):
+        solve(problem_of(blur, "tv", 1.0), g)
+
+
+# -- other arrays ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["tv", "tv2"])
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+def test_array_libraries_and_dtypes_agree(xp, rng, boundary, method):
+    blur = Blur(PSF, (23, 26), boundary)
+    g = np.maximum(blur.forward(scene_like(rng, blur.scene_shape)) + 0.01 * rng.standard_normal((23, 26)), 0)
+    g = np.stack([g, g[::-1]])[:, None]
+    problem = problem_of(blur, method, 2e-3, data="huber", bounds=(0.0, 1.0))
+    exact = solve(problem, g)
+    for dtype, bound in ((np.float64, 1e-9), (np.float32, 2e-3)):
+        here = changed(problem, dtype=np.dtype(dtype), xp=xp, weights=xp.ones((23, 26), dtype))
+        found = solve(here, xp.asarray(g.astype(dtype)))
+        assert isinstance(found.scene, xp.ndarray)
+        assert found.scene.dtype == dtype
+        assert np.abs(host(found.scene) - exact.scene)[(..., *blur.crop)].max() <= bound
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 9), (2, 2), (17, 19)])
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+def test_hostile_sizes(rng, boundary, shape):
+    psf = np.array([[1.0]]) if min(shape) < 2 else np.array([[0.5, 0.3], [0.2, 0.0]])
+    if shape == (1, 9):
+        psf = np.array([[0.2, 0.5, 0.2, 0.1]])
+    blur = Blur(psf, shape, boundary)
+    g = rng.random(shape)[None, None]
+    for method in ("tv", "tv2"):
+        solution = solve(problem_of(blur, method, 1e-3, max_iterations=3000), g)
+        assert solution.converged
+        assert solution.scene.shape == (1, 1, *blur.scene_shape)
+        assert np.isfinite(solution.scene).all()
+    constant = solve(problem_of(blur, "tv", 1e-3), np.full_like(g, 0.5))
+    inner = constant.scene[0, 0][blur.crop]
+    if boundary != "zero":
+        assert np.abs(inner - 0.5).max() <= 2e-3
+    empty = solve(problem_of(blur, "tv", 1e-3), np.zeros_like(g))
+    assert np.abs(empty.scene).max() <= 1e-12
+
+
+def test_an_earlier_solution_stays_as_it_was(rng):
+    blur = Blur(PSF, (16, 15), "periodic")
+    g = blur.forward(scene_like(rng, (16, 15)))[None, None]
+    problem = problem_of(blur, "tv", 3e-3)
+    first = solve(problem, g)
+    scene, second = first.scene.copy(), solve(changed(problem, lam=1e-2), g, first)
+    assert np.array_equal(first.scene, scene)
+    assert np.array_equal(solve(changed(problem, lam=1e-2), g, first).scene, second.scene)
+
+
+def test_a_solution_of_a_stack_serves_its_first_frames(rng):
+    blur = Blur(PSF, (16, 15), "zero")
+    g = np.stack([blur.forward(scene_like(rng, (16, 15))) for _ in range(2)])[:, None]
+    problem = problem_of(blur, "tv", 3e-3, rtol=1e-4, max_iterations=2000)
+    both = solve(problem, g)
+    one = solve(problem, g[:1], first_frames(both, 1))
+    assert one.iterations <= 3
+    assert np.abs(one.scene - both.scene[:1]).max() <= 1e-3
+
+
+@pytest.mark.parametrize("boundary", ["zero", "unknown"])
+def test_a_small_lambda_is_no_trap(boundary):
+    """Without noise and with λ next to nothing, a tolerance met early must not mean an image far from the minimiser."""
+    psf = deblur.psf.camera_shake(9, 1)
+    g = degrade(deblur.data.load("camera64"), psf, boundary=boundary)[None, None]
+    problem = problem_of(Blur(psf, g.shape[2:], boundary), "tv", 1e-6, max_iterations=1000)
+    found, tight = solve(problem, g), solve(changed(problem, rtol=1e-4), g)
+    assert problem.objective(g, found.scene) <= 1.02 * problem.objective(g, tight.scene)
+
+
+def test_penalties_of_the_prior_move_with_lambda(rng):
+    blur = Blur(PSF, (16, 15), "unknown")
+    g = blur.forward(scene_like(rng, blur.scene_shape))[None, None]
+    problem = problem_of(blur, "tv", 1e-2, max_iterations=5)
+    first = solve(problem, g)
+    second = solve(changed(problem, lam=2e-3), g, first)
+    assert second.state.penalties[0].rho == pytest.approx(first.state.penalties[0].rho / 5)
+    assert second.state.data.rho == first.state.data.rho

@@ -1,0 +1,107 @@
+"""Imports point down the list in CONTRIBUTING.md, go round in no circle, and take no private names."""
+
+import ast
+import graphlib
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "deblur"
+
+
+def layers():
+    """{module or subpackage of deblur: its row in CONTRIBUTING's table, counted from the top}."""
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    table = text.split("Imports only point down this list.")[1].split("\n\n")[1]
+    rows = [re.findall(r"`(\w+)(?:\.py|/)`", row.split("|")[1]) for row in table.splitlines()[2:]]
+    return {name: rank for rank, names in enumerate(rows) for name in names}
+
+
+def module_name(path):
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+def imports(name):
+    """(module imported, names taken from it) of every import in a module of deblur, also those inside functions."""
+    path = MODULES[name]
+    tree = ast.parse(path.read_text())
+    # What only a type checker sees is no import.
+    unseen = {
+        inner
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
+    package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
+    for node in ast.walk(tree):
+        if node in unseen:
+            continue
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, []) for alias in node.names if alias.name.split(".")[0] == "deblur")
+        elif isinstance(node, ast.ImportFrom):
+            if node.level:
+                base = package[: len(package) - node.level + 1]
+                target = ".".join([*base, *([node.module] if node.module else [])])
+            else:
+                target = node.module
+            if target.split(".")[0] != "deblur":
+                continue
+            plain = []
+            for alias in node.names:
+                if f"{target}.{alias.name}" in MODULES:
+                    yield f"{target}.{alias.name}", []
+                else:
+                    plain.append(alias.name)
+            if plain or not node.names:
+                yield target, plain
+
+
+def top(module):
+    """The module or subpackage of deblur that a module lies in."""
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else "__init__"
+
+
+def test_every_module_has_its_row():
+    have = {path.stem for path in PACKAGE.glob("*.py")} | {
+        p.parent.name for p in PACKAGE.glob("*/__init__.py")
+    }
+    assert set(layers()) == have
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_imports_point_down(name):
+    rank = layers()
+    here = top(name)
+    for target, _ in imports(name):
+        there = top(target)
+        assert there == here or rank[there] > rank[here], (
+            f"{name} imports {target}, which stands above or beside it"
+        )
+
+
+def test_there_is_no_circle():
+    graph = {name: {target for target, _ in imports(name) if target != name} for name in MODULES}
+    # A package's own face imports its modules; a module that imports a name from the face would go round.
+    graphlib.TopologicalSorter(graph).prepare()
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_no_private_name_is_taken_from_another_module(name):
+    for target, names in imports(name):
+        for taken in names:
+            assert not (taken.startswith("_") and not taken.startswith("__")), (
+                f"{name} takes {taken} from {target}"
+            )
+        private = [
+            part for part in target.split(".")[1:] if part.startswith("_") and not part.startswith("__")
+        ]
+        assert not private or target.split(".")[:-1] == name.split(".")[: target.count(".")], (
+            f"{name} imports {target}, which is private to its package"
+        )

@@ -1,0 +1,135 @@
+"""An operator that is no blur by one PSF, and a boundary that is none of the five: what solvers ask is enough."""
+
+import pickle
+
+import numpy as np
+import pytest
+from problems import problem_of, solve
+from test_admm import PSF, check, scene_like
+from test_quadratic import dense_solution
+from test_richardson_lucy import textbook
+
+from deblur.operators.blur import Blur
+from deblur.operators.boundary import BOUNDARIES, Boundary
+from deblur.operators.operator import LinearMap
+from deblur.solvers import admm, quadratic, richardson_lucy
+
+
+class Vignette(LinearMap):
+    """A blur by one PSF, and then a weight for each pixel of the image."""
+
+    stationary = None
+
+    def __init__(self, blur, weight):
+        self.surrogate, self.weight = blur, weight
+        self.image_shape, self.scene_shape, self.crop = blur.image_shape, blur.scene_shape, blur.crop
+        self.boundary, self.nonnegative = blur.boundary, blur.nonnegative
+        self.gain, self.brightness = blur.gain * weight.max(), blur.brightness * weight.mean()
+
+    def forward(self, f):
+        return self.surrogate.forward(f) * self.weight.astype(f.dtype)
+
+    def adjoint(self, g):
+        return self.surrogate.adjoint(g * self.weight.astype(g.dtype))
+
+    def to_dense(self):
+        return self.weight.reshape(-1, 1) * self.surrogate.to_dense()
+
+
+def vignette(rng, shape, boundary):
+    return Vignette(Blur(PSF, shape, boundary), 0.5 + rng.random(shape))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+@pytest.mark.parametrize("penalty", ["identity", "gradient", "laplacian"])
+def test_quadratic_penalties_reach_the_dense_solution(rng, penalty, boundary, weighted):
+    operator = vignette(rng, (11, 12), boundary)
+    weights = rng.random((11, 12)) * (rng.random((11, 12)) > 0.15) if weighted else None
+    g = rng.random((11, 12))
+    problem = problem_of(operator, penalty, 1e-2, weights=weights, background=0.2, rtol=1e-11)
+    solution = solve(problem, g[None, None])
+    expected, value = dense_solution(problem, g)
+    assert solution.converged
+    assert np.linalg.norm(solution.scene[0, 0] - expected) <= 1e-8 * np.linalg.norm(expected)
+    assert problem.objective(g[None, None], solution.scene) == pytest.approx(value, rel=1e-9)
+
+
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+@pytest.mark.parametrize("method", ["tv", "tv2"])
+def test_total_variation_reaches_the_least_objective(rng, method, boundary):
+    operator = vignette(rng, (8, 7), boundary)
+    g = operator.forward(scene_like(rng, operator.scene_shape)) + 0.02 * rng.standard_normal((8, 7))
+    check(problem_of(operator, method, 5e-3), g)
+
+
+@pytest.mark.parametrize("boundary", ["zero", "periodic", "unknown"])
+def test_counts_with_bounds_and_weights_reach_the_least_objective(rng, boundary):
+    operator = vignette(rng, (7, 8), boundary)
+    g = rng.poisson(50 * operator.forward(scene_like(rng, operator.scene_shape)).clip(0)) / 50 + 0.1
+    weights = np.where(rng.random(g.shape) < 0.1, 0.0, 1 + rng.random(g.shape))
+    options = {"weights": weights, "bounds": (0.15, 0.8), "background": 0.1}
+    check(problem_of(operator, "tv", 1e-2, data="poisson", **options), g, 12000)
+
+
+@pytest.mark.parametrize("boundary", ["zero", "periodic", "reflect", "unknown"])
+def test_richardson_lucy_takes_the_textbook_steps(rng, boundary):
+    operator = vignette(rng, (11, 8), boundary)
+    g = operator.forward(0.1 + rng.random(operator.scene_shape)) + 0.3
+    w, h = rng.random(g.shape), operator.to_dense()
+    _, objectives = textbook(h, g.ravel(), w.ravel(), 0.25, 8, True, operator.brightness)
+    problem = problem_of(
+        operator, "tv", data="poisson", weights=w, background=0.25, rtol=1e-300, max_iterations=8
+    )
+    run = solve(problem, g[None, None], solver=richardson_lucy)
+    np.testing.assert_allclose(run.history.objective[:7], objectives[1:], rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["denoiser", "patches"])
+def test_what_is_filtered_by_patches_or_a_denoiser_is_restored(rng, name):
+    operator = vignette(rng, (24, 25), "unknown")
+    truth = scene_like(rng, operator.scene_shape)
+    g = (operator.forward(truth) + 0.01 * rng.standard_normal((24, 25)))[None, None]
+    problem = problem_of(operator, name, 1e-3, denoiser=lambda image, sigma: image)
+    inner = truth[operator.crop]
+    error = np.linalg.norm(solve(problem, g).scene[0, 0][operator.crop] - inner)
+    assert error < 0.5 * np.linalg.norm(g[0, 0] - inner)
+
+
+class Replicated(Boundary):
+    """Edge pixels go on beyond the frame."""
+
+    continued = True
+
+    def matrix(self, n, first, last):
+        import scipy.sparse
+
+        at = np.clip(np.arange(first, last), 0, n - 1)
+        return scipy.sparse.csr_array((np.ones(len(at)), (np.arange(len(at)), at)), (len(at), n))
+
+
+@pytest.mark.parametrize("method", ["tv", "tv2"])
+def test_a_boundary_of_ones_own_is_solved_with_total_variation(rng, method):
+    blur = Blur(PSF, (8, 7), Replicated("replicate"))
+    g = blur.forward(scene_like(rng, blur.scene_shape)) + 0.02 * rng.standard_normal((8, 7))
+    check(problem_of(blur, method, 5e-3), g)
+
+
+def test_a_boundary_of_ones_own_is_solved_with_a_quadratic_penalty(rng):
+    g = rng.random((11, 12))
+    problem = problem_of(Blur(PSF, g.shape, Replicated("replicate")), "gradient", 1e-2, rtol=1e-11)
+    expected, _ = dense_solution(problem, g)
+    found = solve(problem, g[None, None]).scene[0, 0]
+    assert np.linalg.norm(found - expected) <= 1e-8 * np.linalg.norm(expected)
+
+
+@pytest.mark.parametrize("solver", [admm, quadratic])
+def test_factors_of_it_travel_and_count_their_work(rng, solver):
+    operator = vignette(rng, (9, 10), "unknown")
+    problem = problem_of(operator, "gradient" if solver is quadratic else "tv", 1e-2)
+    assert solver.refuses(problem) is None
+    assert solver.work(problem).solve > solver.work(problem).setup > 0
+    g = rng.random((1, 1, 9, 10))
+    factor = solver.prepare(problem)
+    again = pickle.loads(pickle.dumps(factor)).solve(g)
+    np.testing.assert_array_equal(again.scene, factor.solve(g).scene)

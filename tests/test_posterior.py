@@ -1,0 +1,300 @@
+"""Posterior deviations against the diagonal of the dense inverse, and the estimate against its own error."""
+
+import numpy as np
+import pytest
+from structured import PSFS, blurs
+
+import deblur
+from deblur.device import asnumpy
+from deblur.errors import InsufficientMemoryError
+from deblur.operators.blur import Blur
+from deblur.operators.boundary import BOUNDARIES
+from deblur.posterior import POSTERIOR_METHODS, posterior_std
+
+
+def place(xp):
+    return "cpu" if xp is np else "gpu"
+
+
+def penalty_matrix(penalty, shape, wrap):
+    """LᵀL written out, from Kronecker products of differences of one dimension."""
+    if penalty == "identity":
+        return np.eye(shape[0] * shape[1])
+
+    def first(n):
+        d = np.roll(np.eye(n), 1, axis=1) - np.eye(n)
+        return d if wrap else d[: n - 1]
+
+    def second(n):
+        d = np.roll(np.eye(n), 1, axis=1) - 2 * np.eye(n) + np.roll(np.eye(n), -1, axis=1)
+        return d if wrap else d[1 : n - 1]
+
+    m, n = shape
+    if penalty == "gradient":
+        parts = [np.kron(first(m), np.eye(n)), np.kron(np.eye(m), first(n))]
+    else:
+        parts = [
+            np.kron(second(m), np.eye(n)),
+            np.kron(np.eye(m), second(n)),
+            np.sqrt(2) * np.kron(first(m), first(n)),
+        ]
+    return sum(d.T @ d for d in parts)
+
+
+def dense_std(blur, lam, noise, penalty="identity", weights=None):
+    h = blur.to_dense()
+    w = np.ones(h.shape[0]) if weights is None else weights.ravel()
+    prior = penalty_matrix(penalty, blur.scene_shape, blur.boundary == "periodic")
+    covariance = noise**2 * np.linalg.inv(h.T @ (w[:, None] * h) + lam * prior)
+    return np.sqrt(np.diag(covariance)).reshape(blur.scene_shape)
+
+
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+@pytest.mark.parametrize("method", POSTERIOR_METHODS[:-1])
+def test_exact_methods_against_the_dense_inverse(boundary, method, xp):
+    served = 0
+    for name, blur in blurs(boundary, [(1, 1), (7, 5), (6, 9), (11, 8)]):
+        for lam in (1e-3, 0.3):
+            try:
+                result = posterior_std(blur, lam, noise=0.2, method=method, device=place(xp))
+            except ValueError:  # it cannot serve this blur
+                continue
+            served += 1
+            expected = dense_std(blur, lam, 0.2)
+            assert isinstance(result.std, xp.ndarray)
+            error = np.abs(asnumpy(result.scene_std) / expected - 1).max()
+            assert error <= 1e-10, (name, blur, lam, error)
+            np.testing.assert_array_equal(asnumpy(result.std), asnumpy(result.scene_std)[blur.crop])
+            assert result.std.shape == blur.image_shape
+            assert result.exact
+            assert result.standard_error is None
+            assert result.method == (method if method != "auto" else result.method)
+    everything = 2 * len(list(blurs(boundary, [(1, 1), (7, 5), (6, 9), (11, 8)])))
+    if method in ("auto", "cholesky"):
+        assert served == everything
+    else:
+        serves = {"fft": ("periodic",), "dct": ("reflect",), "dst": ("zero",)}.get(method, BOUNDARIES)
+        assert (served > 0) == (boundary in serves)
+
+
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+@pytest.mark.parametrize("penalty", ["identity", "gradient", "laplacian"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_other_quadratic_problems_against_the_dense_inverse(rng, boundary, penalty, weighted, xp):
+    used = set()
+    for name, blur in blurs(boundary, [(9, 8)], ["symmetric", "asymmetric", "even", "binomial"]):
+        w = rng.random(blur.image_shape) * (rng.random(blur.image_shape) > 0.2) if weighted else None
+        result = posterior_std(
+            blur,
+            0.02,
+            noise=0.3,
+            penalty=penalty,
+            weights=None if w is None else xp.asarray(w),
+            device=place(xp),
+        )
+        expected = dense_std(blur, 0.02, 0.3, penalty, w)
+        assert np.abs(asnumpy(result.scene_std) / expected - 1).max() <= 1e-9, (name, result)
+        assert result.penalty == penalty
+        used.add(result.method)
+    if not weighted and boundary == "periodic":
+        assert used == {"fft"}
+    if weighted:
+        assert used == {"cholesky"}
+    if not weighted and boundary == "reflect":
+        assert ("dct" in used) == (penalty != "laplacian")
+
+
+@pytest.mark.parametrize(
+    ("boundary", "penalty", "weighted"),
+    [
+        ("periodic", "gradient", False),
+        ("periodic", "laplacian", True),
+        ("reflect", "identity", True),
+        ("zero", "gradient", True),
+        ("unknown", "gradient", False),
+        ("unknown", "gradient", True),
+        ("unknown", "laplacian", False),
+    ],
+)
+def test_the_estimate_of_other_problems_keeps_its_stated_error(rng, boundary, penalty, weighted, xp):
+    blur = Blur(deblur.psf.camera_shake(7, seed=1), (28, 27), boundary)
+    w = None
+    if weighted:
+        w = np.ones(blur.image_shape)
+        w[rng.random(w.shape) < 0.05] = 0
+        w[10:16, 12:17] = 0
+        w[20:] = 3
+    expected = dense_std(blur, 1e-2, 0.5, penalty, w)[blur.crop]
+    result = posterior_std(
+        blur,
+        1e-2,
+        noise=0.5,
+        penalty=penalty,
+        weights=None if w is None else xp.asarray(w),
+        method="probing",
+        probes=64,
+        device=place(xp),
+    )
+    error, stated = asnumpy(result.std) - expected, asnumpy(result.standard_error)
+    if boundary == "periodic" and not weighted:
+        assert np.abs(error).max() <= 1e-4 * expected.max()
+        return
+    assert np.sqrt(np.mean((error / stated) ** 2)) <= 1.2
+    assert np.sqrt(np.mean(error**2)) >= 0.6 * np.sqrt(np.mean(stated**2))
+    assert np.mean(np.abs(error) / expected) <= 0.12
+    assert abs(np.mean(error / stated)) <= 0.4
+
+
+@pytest.mark.parametrize("boundary", ["reflect", "unknown"])
+def test_nothing_cancels_for_a_small_lambda(boundary):
+    # A diagonal of singular values that spans 14 decades; the answer for λ → 0 is known from the SVD in
+    # extended precision only through the sum of positive terms, here taken from eigenvectors.
+    blur = Blur(deblur.psf.gaussian(7, 2.0), (16, 17), boundary)
+    lam = 1e-14
+    h = blur.to_dense()
+    _, s, vt = np.linalg.svd(h, full_matrices=True)
+    s2 = np.zeros(len(vt))
+    s2[: len(s)] = s**2
+    expected = np.sqrt((vt**2 / (s2 + lam)[:, None]).sum(axis=0)).reshape(blur.scene_shape)
+    result = posterior_std(blur, lam, noise=1, method="kronecker")
+    assert np.abs(result.scene_std / expected - 1).max() <= 1e-2
+
+
+@pytest.mark.parametrize(("lam", "typical"), [(1e-1, 0.02), (1e-3, 0.1), (1e-5, 0.25)])
+@pytest.mark.parametrize("boundary", [b for b in BOUNDARIES if b != "periodic"])
+@pytest.mark.parametrize("name", ["shake", "even"])
+def test_the_estimate_keeps_its_stated_error(name, boundary, lam, typical, xp):
+    psf = {"shake": deblur.psf.camera_shake(7, seed=1), "even": PSFS["even"]}[name]
+    blur = Blur(psf, (32, 29), boundary)
+    expected = dense_std(blur, lam, 0.5)[blur.crop]
+    result = posterior_std(blur, lam, noise=0.5, method="probing", probes=64, device=place(xp))
+    assert not result.exact
+    assert result.probes == 64
+    error = asnumpy(result.std) - expected
+    stated = asnumpy(result.standard_error)
+    # The stated error is one standard deviation: the root mean square of error / stated is about one.
+    assert np.sqrt(np.mean((error / stated) ** 2)) <= 1.2
+    assert np.sqrt(np.mean(error**2)) >= 0.6 * np.sqrt(np.mean(stated**2))
+    # It is small, and so is the bias that comes with weights taken from the estimates.
+    assert np.mean(np.abs(error) / expected) <= typical
+    assert abs(np.mean(error / stated)) <= 0.4
+
+
+def test_more_probes_make_a_smaller_error():
+    blur = Blur(deblur.psf.camera_shake(7, seed=1), (32, 29), "unknown")
+    few, many = (posterior_std(blur, 1e-3, noise=1, method="probing", probes=n) for n in (16, 256))
+    expected = dense_std(blur, 1e-3, 1)[blur.crop]
+    for measured in (lambda r: np.abs(r.std - expected).mean(), lambda r: r.standard_error.mean()):
+        assert 2.5 <= measured(few) / measured(many) <= 6.5  # four times, by the root of 16
+
+
+def test_on_the_torus_the_signs_are_exact():
+    blur = Blur(deblur.psf.camera_shake(5, seed=1), (17, 19), "periodic")
+    exact = posterior_std(blur, 1e-2, noise=1)
+    estimate = posterior_std(blur, 1e-2, noise=1, method="probing", probes=4)
+    assert exact.method == "fft"
+    assert np.abs(estimate.std - exact.std).max() <= 1e-10
+
+
+def test_the_same_seed_gives_the_same(xp):
+    blur = Blur(PSFS["asymmetric"], (20, 21), "unknown")
+    a, b, c = (
+        posterior_std(blur, 1e-2, noise=1, method="probing", probes=8, seed=s, device=place(xp)).std
+        for s in (3, 3, 4)
+    )
+    assert bool((a == b).all())
+    assert not bool((a == c).all())
+
+
+def test_callback_counts_the_probes():
+    seen = []
+    blur = Blur(PSFS["asymmetric"], (9, 8), "unknown")
+    posterior_std(blur, 1e-2, noise=1, method="probing", probes=18, callback=seen.append)
+    assert seen == [8, 16, 18]
+
+
+def test_the_deviation_of_samples_is_this():
+    # The model itself: scenes and noise drawn from it, restored by `reconstruct`, err by what is claimed.
+    rng = np.random.default_rng(5)
+    blur = Blur(PSFS["asymmetric"], (14, 15), "reflect")
+    lam, noise = 0.04, 0.3
+    scenes = noise / np.sqrt(lam) * rng.standard_normal((4000, *blur.scene_shape))
+    g = blur.forward(scenes) + noise * rng.standard_normal((4000, *blur.image_shape))
+    restored = deblur.reconstruct(g, blur.psf, lam, boundary="reflect", stack_axis=0)
+    measured = np.sqrt(((restored - scenes) ** 2).mean(axis=0))
+    assert np.abs(measured / posterior_std(blur, lam, noise=noise).std - 1).max() <= 0.06
+
+
+def test_what_is_not_seen_keeps_the_prior():
+    # Two pixels of the PSF far apart: half the scene's rim is seen by one of them only, and the corner of the
+    # scene by a PSF entry that is zero.
+    psf = np.zeros((1, 3))
+    psf[0, 0], psf[0, 1] = 0.5, 0.5
+    blur = Blur(psf, (4, 6), "unknown")
+    result = posterior_std(blur, 0.01, noise=0.1)
+    assert np.abs(result.scene_std[:, 0] - 0.1 / 0.1).max() <= 1e-12
+
+
+def test_noise_is_estimated_from_the_image():
+    psf = deblur.psf.gaussian(7, 1.2)
+    g = deblur.degrade(deblur.data.load("camera64"), psf, noise=0.05, seed=0)
+    blur = Blur(psf, g.shape)
+    result = posterior_std(blur, 1e-2, image=g)
+    assert result.noise_source == "estimated"
+    assert abs(result.noise / 0.05 - 1) <= 0.2
+    given = posterior_std(blur, 1e-2, noise=result.noise)
+    np.testing.assert_array_equal(result.std, given.std)
+
+
+def test_auto_takes_the_estimate_where_there_is_no_other():
+    shake = deblur.psf.camera_shake(7, seed=1)
+    assert posterior_std(Blur(shake, (20, 20), "unknown"), 0.1, noise=1, probes=4).method == "cholesky"
+    assert posterior_std(Blur(shake, (60, 60), "unknown"), 0.1, noise=1, probes=4).method == "probing"
+
+
+def test_float32(xp):
+    blur = Blur(deblur.psf.camera_shake(7, seed=1), (32, 29), "unknown")
+    one, two = (
+        posterior_std(blur, 1e-2, noise=1, method="probing", probes=8, dtype=t, device=place(xp))
+        for t in (np.float32, np.float64)
+    )
+    assert one.std.dtype == np.float32
+    assert one.standard_error.dtype == np.float32
+    assert np.abs(asnumpy(one.std) - asnumpy(two.std)).max() <= 1e-3
+
+
+def test_too_large_for_the_dense_way():
+    blur = Blur(deblur.psf.camera_shake(7, seed=1), (2000, 2000), "unknown")
+    with pytest.raises(InsufficientMemoryError, match="probing"):
+        posterior_std(blur, 1e-2, noise=1, method="cholesky")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"lam": 0}, "λ must be above zero"),
+        ({"lam": np.nan}, "λ must be above zero"),
+        ({"noise": None}, "give noise=... or the blurred image"),
+        ({"noise": -1}, "noise must be"),
+        ({"method": "magic"}, "unknown method 'magic'"),
+        ({"method": "fft"}, "method 'fft' cannot serve here"),
+        ({"penalty": "tv"}, "unknown penalty 'tv'"),
+        ({"weights": np.ones((3, 3))}, "weights must have the image's shape"),
+        ({"weights": -np.ones((8, 8))}, "not be negative"),
+        ({"weights": np.zeros((8, 8))}, "no pixel would be left"),
+        ({"weights": np.full((8, 8), np.nan)}, "weights holds"),
+        ({"weights": np.ones((8, 8)), "method": "kronecker"}, "without a decomposition"),
+        ({"penalty": "gradient", "method": "kronecker"}, "does not diagonalise"),
+        ({"probes": 2}, "even whole number"),
+        ({"probes": 7}, "even whole number"),
+    ],
+)
+def test_bad_input(arguments, message):
+    arguments = {"lam": 0.1, "noise": 1.0, **arguments}
+    with pytest.raises(ValueError, match=message):
+        posterior_std(Blur(PSFS["asymmetric"], (8, 8)), arguments.pop("lam"), **arguments)
+
+
+def test_dtype_is_a_float():
+    with pytest.raises(TypeError, match="int"):
+        posterior_std(Blur(PSFS["asymmetric"], (8, 8)), 0.1, noise=1, dtype=int)

@@ -1,0 +1,146 @@
+"""Quadratic penalties against the dense normal equations, for every boundary, with and without weights."""
+
+import numpy as np
+import pytest
+from problems import changed, problem_of, solve
+
+from deblur.operators.blur import Blur
+from deblur.operators.boundary import BOUNDARIES
+from deblur.solvers import admm
+
+PENALTIES = ("identity", "gradient", "laplacian")
+
+
+def dense_differences(shape, kind, wrap):
+    """The rows of L, one counted difference each, written down from the definition."""
+    rows, cols = shape
+    index = np.arange(rows * cols).reshape(shape)
+    found = []
+
+    def add(*entries):
+        row = np.zeros(rows * cols)
+        for (i, j), value in entries:
+            if not wrap and not (0 <= i < rows and 0 <= j < cols):
+                return
+            row[index[i % rows, j % cols]] += value
+        found.append(row)
+
+    for i in range(rows):
+        for j in range(cols):
+            if kind == "identity":
+                add(((i, j), 1.0))
+            elif kind == "gradient":
+                add(((i + 1, j), 1.0), ((i, j), -1.0))
+                add(((i, j + 1), 1.0), ((i, j), -1.0))
+            else:
+                add(((i - 1, j), 1.0), ((i, j), -2.0), ((i + 1, j), 1.0))
+                add(((i, j - 1), 1.0), ((i, j), -2.0), ((i, j + 1), 1.0))
+                for _ in range(2):  # the mixed derivative, once for each order
+                    add(((i + 1, j + 1), 1.0), ((i + 1, j), -1.0), ((i, j + 1), -1.0), ((i, j), 1.0))
+    return np.array(found).reshape(-1, rows * cols)
+
+
+def dense_solution(problem, g):
+    h = problem.operator.to_dense()
+    ell = dense_differences(problem.operator.scene_shape, problem.penalty, problem.operator.boundary.wraps)
+    w = np.ones(len(h)) if problem.fit.weights is None else np.asarray(problem.fit.weights).ravel()
+    a = h.T @ (w[:, None] * h) + problem.lam * ell.T @ ell
+    f = np.linalg.solve(a, h.T @ (w * (g.ravel() - problem.fit.background)))
+    misfit = h @ f + problem.fit.background - g.ravel()
+    value = 0.5 * np.sum(w * misfit**2) + 0.5 * problem.lam * np.sum((ell @ f) ** 2)
+    return f.reshape(problem.operator.scene_shape), value
+
+
+def cases(rng):
+    asymmetric, symmetric, even = (
+        rng.random((4, 3)),
+        np.outer([1, 2, 1], [1, 4, 6, 4, 1.0]),
+        rng.random((2, 4)),
+    )
+    for psf in (asymmetric / asymmetric.sum(), symmetric / symmetric.sum(), even):
+        for shape in ((11, 13), (8, 8)):
+            yield psf, shape
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+@pytest.mark.parametrize("method", PENALTIES)
+def test_it_solves_the_masked_normal_equations(rng, method, boundary, weighted):
+    for psf, shape in cases(rng):
+        g = rng.random(shape)
+        weights = rng.random(shape) * (rng.random(shape) > 0.15) if weighted else None
+        problem = problem_of(
+            Blur(psf, shape, boundary), method, 1e-2, weights=weights, background=0.2, rtol=1e-11
+        )
+        solution = solve(problem, g[None, None])
+        expected, value = dense_solution(problem, g)
+        assert solution.converged
+        error = np.linalg.norm(solution.scene[0, 0] - expected) / np.linalg.norm(expected)
+        assert error <= 1e-8, (psf.shape, shape)
+        assert solution.history.objective[-1] == pytest.approx(value, rel=1e-9)
+        assert problem.objective(g[None, None], solution.scene) == pytest.approx(value, rel=1e-9)
+
+
+def test_where_the_frequency_domain_is_exact_one_step_is_the_solution(rng):
+    symmetric = np.outer([1, 2, 1], [1, 4, 6, 4, 1.0]) / 64
+    for psf, boundary in ((rng.random((4, 3)), "periodic"), (symmetric, "reflect")):
+        problem = problem_of(Blur(psf, (20, 17), boundary), "gradient", 1e-3, rtol=1e-10)
+        assert solve(problem, rng.random((1, 1, 20, 17))).iterations == 1
+
+
+@pytest.mark.parametrize("method", PENALTIES)
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+def test_admm_finds_the_same_minimiser(rng, boundary, method):
+    psf, shape = rng.random((3, 4)), (12, 9)
+    weights = rng.random(shape)
+    problem = problem_of(Blur(psf / psf.sum(), shape, boundary), method, 3e-2, weights=weights, rtol=1e-8)
+    g = rng.random((1, 1, *shape))
+    direct = solve(problem, g).scene
+    split = solve(changed(problem, rtol=1e-6, max_iterations=2000), g, solver=admm)
+    assert split.converged
+    assert np.linalg.norm(split.scene - direct) <= 3e-4 * np.linalg.norm(direct)
+
+
+def test_frames_are_solved_each_for_itself(rng):
+    problem = problem_of(Blur(np.full((3, 3), 1 / 9), (10, 11), "unknown"), "gradient", 1e-2, rtol=1e-10)
+    g = rng.random((2, 3, 10, 11))
+    g[1, 2] = 0  # a frame that is solved at once must not disturb the others
+    together = solve(problem, g)
+    for i in range(2):
+        for j in range(3):
+            alone = solve(problem, g[i : i + 1, j : j + 1]).scene[0, 0]
+            assert np.abs(together.scene[i, j] - alone).max() <= 1e-8
+    assert np.abs(together.scene[1, 2]).max() <= 1e-12
+
+
+def test_the_gradient_is_that_of_the_objective(rng):
+    problem = problem_of(
+        Blur(rng.random((3, 2)), (7, 9), "unknown"),
+        "laplacian",
+        0.3,
+        weights=rng.random((7, 9)),
+        background=0.1,
+    )
+    g = rng.random((1, 1, 7, 9))
+    f, d = (rng.standard_normal((1, 1, *problem.operator.scene_shape)) for _ in range(2))
+    h = 1e-5
+    slope = (problem.objective(g, f + h * d) - problem.objective(g, f - h * d)) / (2 * h)
+    assert slope == pytest.approx(float(np.vdot(problem.normal(f) - problem.right(g), d)), rel=1e-7)
+
+
+def test_float32_and_other_array_libraries(xp, rng):
+    g = rng.random((1, 1, 24, 21))
+    weights = (rng.random((24, 21)) > 0.1).astype(np.float32)
+    psf = rng.random((3, 4))
+    blur = Blur(psf / psf.sum(), (24, 21), "unknown")
+    exact = solve(problem_of(blur, "gradient", 1e-2, weights=weights, rtol=1e-10), g).scene
+    for dtype, bound in ((np.float64, 1e-4), (np.float32, 1e-3)):
+        problem = problem_of(
+            blur, "gradient", 1e-2, weights=xp.asarray(weights.astype(dtype)), dtype=np.dtype(dtype), xp=xp
+        )
+        scene = solve(problem, xp.asarray(g.astype(dtype))).scene
+        assert isinstance(scene, xp.ndarray)
+        assert scene.dtype == dtype
+        assert np.linalg.norm(
+            np.asarray(getattr(scene, "get", lambda s=scene: s)()) - exact
+        ) <= bound * np.linalg.norm(exact)

@@ -1,0 +1,122 @@
+"""Data terms, differences and penalties: proximal maps against numerical minimisation, transposes by dot tests."""
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize, minimize_scalar
+
+from deblur import terms
+from deblur.terms import FITS, Fit, Penalty
+
+SHAPES = [(1, 1), (1, 6), (2, 2), (5, 1), (3, 4), (17, 19)]
+
+
+@pytest.mark.parametrize("background", [0.0, 0.3])
+@pytest.mark.parametrize("name", FITS)
+def test_the_proximal_map_minimises_what_it_says(rng, name, background):
+    term = Fit(name, background, delta=0.2)
+    for _ in range(40):
+        g, w, rho = (
+            rng.choice([0.0, rng.random(), 3.0]),
+            rng.choice([0.0, rng.random(), 4.0]),
+            10 ** rng.uniform(-1, 2),
+        )
+        q = rng.uniform(-2, 3)
+
+        def value(v, g=g, w=w, q=q, rho=rho):
+            return term.value(np.array([v]), np.array([g]), w) + rho / 2 * (v - q) ** 2
+
+        found = float(term.prox(np.array([q]), np.array([g]), np.array([w]), rho)[0])
+        low = -background + 1e-12 if name == "poisson" and w > 0 else -20
+        best = minimize_scalar(value, bounds=(low, 20), method="bounded", options={"xatol": 1e-10})
+        assert value(found) <= best.fun + 1e-9, (g, w, rho, q)
+        assert abs(found - best.x) <= 1e-3, (g, w, rho, q)
+        if w == 0:
+            assert found == pytest.approx(q, rel=1e-15)
+
+
+def test_poisson_counts_and_their_floor():
+    term = Fit("poisson")
+    g = np.array([0.0, 1.0, 2.5])
+    assert term.value(g, g) == pytest.approx(0.0, abs=1e-15)
+    assert term.value(np.array([1.0, 1.0, 1.0]), g) == pytest.approx(1 + 2.5 * np.log(2.5) - 1.5)
+    assert np.isfinite(term.value(np.array([-1.0, 0.0, 1.0]), g))
+    # a step that is far below zero: the root without cancellation keeps its digits
+    v = term.prox(np.array([-1e9]), np.array([1.0]), 1.0, 1.0)
+    assert v[0] == pytest.approx(1e-9, rel=1e-6)
+
+
+@pytest.mark.parametrize("norm", ["square", "vector", "absolute"])
+def test_the_proximal_map_of_a_penalty_minimises_what_it_says(rng, norm):
+    penalty = Penalty("gradient", norm, 0.7)
+    for tau in (0.0, 0.05, 0.5):
+        q = [
+            rng.standard_normal((1, 2, 1, 1)) for _ in range(2)
+        ]  # two differences of two colours at one pixel
+        flat = np.concatenate([c.ravel() for c in q])
+
+        def value(u, flat=flat, tau=tau):
+            parts = [u[:2].reshape(1, 2, 1, 1), u[2:].reshape(1, 2, 1, 1)]
+            return tau * penalty.value(parts) + 0.5 * np.sum((u - flat) ** 2)
+
+        found = np.concatenate([c.ravel() for c in penalty.prox(q, tau)])
+        options = {"xatol": 1e-10, "fatol": 1e-14, "maxiter": 10000, "maxfev": 10000}
+        best = minimize(value, found + 0.1 * rng.standard_normal(4), method="Nelder-Mead", options=options)
+        # value is 1-strongly convex: no other point can be lower by 1e-10 unless `found` is off by 1e-5
+        assert value(found) <= best.fun + 1e-10
+
+
+@pytest.mark.parametrize("wrap", [True, False])
+@pytest.mark.parametrize("kind", terms.DIFFERENCES)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_transposed_differences_are_the_transpose(rng, shape, kind, wrap):
+    x = rng.standard_normal((2, 1, *shape))
+    forward = terms.differences(x, kind, wrap)
+    # any y that lives where the differences are counted
+    counted = [terms.differences(np.zeros((2, 1, *shape)), kind, wrap)] if wrap else None
+    y = []
+    for difference, u in zip(terms.DIFFERENCES[kind], forward, strict=True):
+        v = rng.standard_normal(u.shape)
+        if not wrap:
+            kept = np.zeros_like(v)
+            at = (..., *terms.inside(difference, shape))
+            kept[at] = v[at]
+            v = kept
+        y.append(v)
+    assert counted is None or len(counted[0]) == len(y)
+    left = sum(float(np.vdot(a, b)) for a, b in zip(forward, y, strict=True))
+    right = float(np.vdot(x, terms.adjoint_differences(y, kind, wrap)))
+    assert abs(left - right) <= 1e-12 * (1 + abs(left))
+
+
+def test_nothing_is_assumed_beyond_the_scene():
+    rows, cols = np.meshgrid(np.arange(6.0), np.arange(5.0), indexing="ij")
+    plane = (2 * rows - 3 * cols + 1)[None, None]
+    assert terms.penalty_value("laplacian", plane, wrap=False) == pytest.approx(0, abs=1e-20)
+    assert terms.penalty_value("laplacian", plane, wrap=True) > 1
+    # 5 rows of differences of 2, 4 columns of differences of 3; the last row and column have but one of them
+    value = sum(np.hypot(2 * (i < 5), 3 * (j < 4)) for i in range(6) for j in range(5))
+    assert terms.penalty_value("tv", plane, wrap=False) == pytest.approx(value)
+    assert terms.penalty_value("tv-aniso", plane, wrap=False) == pytest.approx(2 * 25 + 3 * 24)
+    assert terms.penalty_value("gradient", plane, wrap=False) == pytest.approx(0.5 * (4 * 25 + 9 * 24))
+
+
+def test_colours_share_their_edges(rng):
+    one = rng.random((1, 1, 7, 8))
+    three = np.repeat(one, 3, axis=1)
+    alone = terms.penalty_value("tv", one, wrap=False)
+    assert terms.penalty_value("tv", three, wrap=False) == pytest.approx(np.sqrt(3) * alone)
+    assert terms.penalty_value("tv-aniso", three, wrap=False) == pytest.approx(
+        3 * terms.penalty_value("tv-aniso", one, wrap=False)
+    )
+
+
+@pytest.mark.parametrize("shape", [(8, 6), (5, 7), (1, 4)])
+@pytest.mark.parametrize("kind", terms.DIFFERENCES)
+def test_the_symbols_are_the_eigenvalues_of_the_periodic_differences(rng, shape, kind):
+    x = rng.standard_normal(shape)[None, None]
+    rows = terms.first_difference_power(shape[0], True, np)[:, None]
+    cols = terms.first_difference_power(shape[1], True, np)
+    symbol = sum(d.symbol(rows, cols) for d in terms.DIFFERENCES[kind])
+    by_frequency = np.fft.ifft2(np.fft.fft2(x) * symbol).real
+    direct = terms.adjoint_differences(terms.differences(x, kind, True), kind, True)
+    assert np.abs(by_frequency - direct).max() <= 1e-12 * np.abs(x).max() * 64

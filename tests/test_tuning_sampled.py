@@ -1,0 +1,289 @@
+"""λ by solving for one after the other: what the rules look at against formulas and truth, and what they choose."""
+
+import math
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.ndimage
+
+import deblur
+from deblur.denoise import denoisers
+from deblur.device import Device
+from deblur.methods import METHODS
+from deblur.metrics import psnr
+from deblur.operators.blur import Blur
+from deblur.problem import Problem
+from deblur.solvers.whiteness import whiteness
+from deblur.terms import Fit
+from deblur.tuning import choose
+from deblur.tuning.noise import noise_variance
+from deblur.tuning.sampled import _Observer
+
+PSF = deblur.psf.gaussian(7, 1.2)
+
+
+def scene(n=64):
+    return deblur.data.load("camera")[100 : 100 + n, 200 : 200 + n]
+
+
+def blurred(noise, boundary="unknown", n=70, seed=0):
+    truth = scene(n)
+    g = deblur.degrade(truth, PSF, noise=noise, boundary=boundary, seed=seed)
+    blur = Blur(PSF, g.shape, boundary)
+    return blur, g, truth[blur.crop]
+
+
+def pose(blur, method, data="gaussian", weights=None, delta=0.01, **options):
+    """The problem of a method, without λ."""
+    fit = Fit(data, delta=delta, weights=weights)
+    return Problem(blur, penalty=METHODS[method].penalty, fit=fit, **options)
+
+
+def tune(method, problem, frames, rule="auto", noise=None):
+    return choose(problem, frames, rule, noise=noise, prepare=METHODS[method].prepare)
+
+
+def solve(method, problem, lam, frames, start=None):
+    return METHODS[method].prepare(replace(problem, lam=float(lam))).solve(frames, start)
+
+
+def best_and_tuned(method, problem, g, truth, **options):
+    """(best PSNR over a grid of λ, PSNR at the tuned λ, the choice)."""
+    frames = g[None, None]
+    choice = tune(method, problem, frames, **options)
+
+    def quality(lam):
+        return psnr(truth, solve(method, problem, lam, frames).scene[0, 0][problem.operator.crop])
+
+    grid = choice.lam * 2.0 ** np.arange(-4, 4.5)
+    return max(quality(lam) for lam in grid), quality(choice.lam), choice
+
+
+# ---------------------------------------------------------------- what the rules look at
+
+
+@pytest.mark.parametrize("lam", [1e-3, 3e-2])
+def test_degrees_of_freedom_are_those_of_the_linear_formula(lam):
+    blur, g, _ = blurred(0.01, "periodic", 64)
+    observer = _Observer(pose(blur, "identity"), g[None, None], "gcv", 1e-4, METHODS["identity"].prepare)
+    power = abs(np.fft.fft2(blur.psf, s=g.shape)) ** 2
+    assert abs(observer.look(lam).degrees - (power / (power + lam)).mean()) <= 0.02
+
+
+@pytest.mark.parametrize(("method", "lam"), [("tv", 3e-4), ("tv", 3e-3), ("gradient", 1e-3)])
+def test_stein_estimates_the_true_risk(method, lam):
+    noise = 0.02
+    blur, g, _ = blurred(noise, n=134)
+    clean = blur.forward(scene(134))
+    problem = pose(blur, method)
+    observer = _Observer(problem, g[None, None], "sure", noise**2, METHODS[method].prepare)
+    estimate = observer.value(lam)
+    f = solve(method, problem, lam, g[None, None]).scene[0, 0]
+    risk = ((blur.forward(f) - clean) ** 2).mean()
+    # The estimate's own scatter is that of the noise's power: 2σ⁴/N and a little more.
+    assert abs(estimate - risk) <= 5 * noise**2 * math.sqrt(2 / g.size)
+
+
+def test_hidden_pixels_have_no_degrees_of_freedom():
+    blur, g, _ = blurred(0.01, "zero", 24)
+    lam = 0.01
+    visible = np.ones(g.shape)
+    visible[::2] = 0
+    problem = pose(blur, "identity", weights=visible[None, None])
+    spoiled = np.where(visible > 0, g, 0.5)
+    observer = _Observer(problem, spoiled[None, None], "gcv", 1e-4, METHODS["identity"].prepare)
+    found = observer.look(lam).degrees
+    h = blur.to_dense()[visible.reshape(-1) > 0]
+    influence = h @ np.linalg.solve(h.T @ h + lam * np.eye(h.shape[1]), h.T)
+    assert abs(found - np.trace(influence) / len(h)) <= 0.06  # three times its scatter for so few pixels
+
+
+def test_white_noise_is_white_and_blurred_noise_is_not():
+    noise = np.random.default_rng(0).standard_normal((3, 61, 47))
+    white = whiteness(noise)
+    assert abs(white - 1) <= 0.1
+    assert abs(whiteness(noise + 5) - white) <= 1e-9
+    assert abs(whiteness(7 * noise) - white) <= 1e-9
+    coloured = scipy.ndimage.gaussian_filter(noise, (0, 0.7, 0.7))
+    assert whiteness(coloured) >= 1.5
+    assert whiteness(np.diff(noise, axis=-1)) >= 1.3  # neither is what goes up and down
+
+
+def test_whiteness_looks_at_visible_pixels_alone():
+    rng = np.random.default_rng(1)
+    noise = rng.standard_normal((64, 64))
+    visible = (rng.random((64, 64)) > 0.3).astype(float)
+    spoiled = np.where(visible > 0, noise, 100.0)
+    assert abs(whiteness(spoiled, visible) - whiteness(noise, visible)) <= 1e-9
+    assert abs(whiteness(noise, visible) - 1) <= 0.1
+
+
+def test_the_gain_of_photon_counts_is_found():
+    truth = deblur.data.load("camera")[:200, :200]
+    g = deblur.degrade(truth, PSF, noise="poisson", level=200, boundary="unknown", seed=3)
+    problem = pose(Blur(PSF, g.shape, "unknown"), "tv", data="poisson")
+    # Counts of almost nothing are not normal: the darkest parts pull it down.
+    assert abs(math.log(noise_variance(problem, g[None, None]) * 200)) <= math.log(1.5)
+
+
+# ---------------------------------------------------------------- what they choose
+
+
+@pytest.mark.parametrize(
+    ("method", "noise", "boundary"),
+    [("tv", 0.01, "unknown"), ("tv", 0.05, "zero"), ("gradient", 0.02, "reflect"), ("tv2", 0.02, "periodic")],
+)
+def test_the_tuned_lambda_is_nearly_the_best(method, noise, boundary):
+    blur, g, truth = blurred(noise, boundary)
+    best, tuned, choice = best_and_tuned(method, pose(blur, method), g, truth)
+    assert choice.rule == "gcv"
+    assert best - tuned <= 0.7
+    assert tuned > psnr(truth, g)
+
+
+@pytest.mark.gpu
+def test_the_gpu_chooses_as_the_cpu_does(cupy):
+    blur, g, _ = blurred(0.02)
+    there = cupy.asarray(g)[None, None]
+    here = tune("tv", pose(blur, "tv"), g[None, None])
+    there = tune("tv", pose(blur, "tv", device=Device.of(there)), there)
+    assert abs(math.log(here.lam / there.lam)) <= 0.05
+
+
+def test_stein_with_the_noise_given():
+    blur, g, truth = blurred(0.03)
+    best, tuned, choice = best_and_tuned("tv", pose(blur, "tv"), g, truth, noise=0.03)
+    assert (choice.rule, choice.noise, choice.noise_source) == ("sure", 0.03, "given")
+    assert best - tuned <= 0.7
+
+
+def test_photon_counts():
+    truth = scene(96)
+    g = deblur.degrade(truth, PSF, noise="poisson", level=300, boundary="unknown", seed=0)
+    blur = Blur(PSF, g.shape, "unknown")
+    best, tuned, _ = best_and_tuned("tv", pose(blur, "tv", data="poisson"), g, truth[blur.crop])
+    assert best - tuned <= 0.7
+
+
+def test_impulses_without_a_mask():
+    blur, g, truth = blurred(0.005)
+    g = deblur.degrade(g, deblur.psf.delta(1), noise="salt-pepper", level=0.02, seed=1)
+    problem = pose(blur, "tv", data="huber", delta=0.02)
+    best, tuned, choice = best_and_tuned("tv", problem, g, truth)
+    assert choice.rule == "whiteness"
+    assert best - tuned <= 2.0  # the whitest residual is that of a λ somewhat too large
+
+
+def test_discrepancy_makes_the_residual_as_large_as_the_noise():
+    blur, g, _ = blurred(0.02)
+    problem = pose(blur, "tv")
+    choice = tune("tv", problem, g[None, None], "discrepancy", noise=0.02)
+    f = solve("tv", problem, choice.lam, g[None, None]).scene[0, 0]
+    rms = math.sqrt(((g - blur.forward(f)) ** 2).mean())
+    assert abs(rms / 0.02 - 1) <= 0.02
+
+
+def test_a_noise_level_that_nothing_reaches_is_remarked():
+    blur, g, _ = blurred(0.02)
+    choice = tune("tv", pose(blur, "tv"), g[None, None], "discrepancy", noise=10.0)
+    assert "below the noise level" in choice.remark
+    assert not choice.settled
+    assert choice.remark in choice.reason
+
+
+def test_without_noise_the_data_ask_for_no_regularisation():
+    blur, g, _ = blurred(0.0)
+    choice = tune("tv", pose(blur, "tv"), g[None, None])
+    assert choice.lam <= 1e-5
+    assert choice.settled
+
+
+def test_edges_that_do_not_fit_the_model_do_not_pass_as_settled():
+    truth = scene(96)
+    psf = deblur.psf.gaussian(9, 1.5)
+    g = deblur.degrade(truth, psf, boundary="unknown")
+    choice = tune("gradient", pose(Blur(psf, g.shape, "periodic"), "gradient"), g[None, None])
+    assert not choice.settled
+    assert "the model of the blur is wrong" in choice.remark
+
+
+def test_frames_share_one_lambda_and_the_solution_is_theirs():
+    blur, g, _ = blurred(0.02)
+    stack = np.stack([g, g[::-1], g[:, ::-1]])[:, None]
+    choice = tune("tv", pose(blur, "tv"), stack)
+    assert choice.solution.scene.shape == (3, 1, *blur.scene_shape)
+    again = solve("tv", pose(blur, "tv"), choice.lam, stack, choice.solution)
+    cold = solve("tv", pose(blur, "tv"), choice.lam, stack)
+    assert math.sqrt(((again.scene - cold.scene) ** 2).mean()) <= 5e-3
+    assert again.iterations < cold.iterations
+
+
+def test_a_problem_beyond_the_linear_formula_needs_a_solver():
+    blur, g, _ = blurred(0.02)
+    with pytest.raises(ValueError, match="prepare"):
+        choose(pose(blur, "tv"), g[None, None])
+    assert choose(pose(blur, "identity"), g[None, None]).decomposition
+
+
+def test_a_choice_pickles():
+    blur, g, _ = blurred(0.02)
+    choice = tune("tv", pose(blur, "tv"), g[None, None])
+    again = pickle.loads(pickle.dumps(choice))
+    assert again.lam == choice.lam
+    np.testing.assert_array_equal(again.solution.scene, choice.solution.scene)
+
+
+def test_a_constant_image_gets_a_finite_lambda():
+    blur = Blur(PSF, (32, 32), "unknown")
+    choice = tune("tv", pose(blur, "tv"), np.full((1, 1, 32, 32), 0.4))
+    assert math.isfinite(choice.lam)
+    assert choice.lam > 0
+
+
+def test_the_collaborative_filter_is_tuned_by_its_pilot():
+    blur, g, _ = blurred(0.02)
+    ours = tune("collaborative", pose(blur, "collaborative"), g[None, None])
+    pilot = tune("tv", pose(blur, "tv"), g[None, None])
+    np.testing.assert_array_equal(ours.lambdas, pilot.lambdas)
+
+
+def test_plug_and_play_is_tuned_without_a_solution():
+    blur, g, truth = blurred(0.03, n=54)
+    problem = pose(blur, "pnp", denoiser=denoisers.get("tv"))
+    choice = tune("pnp", problem, g[None, None])
+    assert choice.solution is None
+
+    def quality(lam):
+        f = solve("pnp", problem, lam, g[None, None]).scene[0, 0]
+        return psnr(truth, f[blur.crop])
+
+    tuned = quality(choice.lam)
+    assert tuned > max(psnr(truth, g), quality(30 * choice.lam), quality(choice.lam / 30)) + 0.5
+
+
+def test_plug_and_play_without_noise_keeps_some_strength():
+    blur = Blur(PSF, (32, 32), "zero")
+    problem = pose(blur, "pnp", denoiser=denoisers.get("tv"))
+    choice = tune("pnp", problem, np.full((1, 1, 32, 32), 0.5))
+    assert 1e-7 <= choice.lam <= 1e-5
+
+
+# ---------------------------------------------------------------- bad input
+
+
+@pytest.mark.parametrize(
+    ("data", "rule", "noise", "words"),
+    [
+        ("gaussian", "lcurve", None, "for the linear formula"),
+        ("gaussian", "sure", -1.0, "noise must be"),
+        ("gaussian", "sure", math.nan, "noise must be"),
+        ("l1", "gcv", None, "impulses"),
+        ("huber", "discrepancy", 0.1, "impulses"),
+    ],
+)
+def test_what_cannot_be_is_refused(data, rule, noise, words):
+    blur = Blur(PSF, (32, 32), "zero")
+    with pytest.raises(ValueError, match=words):
+        tune("tv", pose(blur, "tv", data), np.zeros((1, 1, 32, 32)), rule, noise)
