@@ -203,6 +203,8 @@ class DampedQR:
     h: Any
     lam: float
     r: Array
+    #: Hᵀ: a matrix of its own on the GPU, where products with a transposed sparse matrix add in any order.
+    ht: Any
 
     def solve(self, b: Array) -> Array:
         """The minimiser for each right-hand side.
@@ -236,8 +238,8 @@ class DampedQR:
         """
         get_xp(self.r, b)  # refuses a mixture of host and device
         b = as_rhs(b, self.h.shape[0], dtype=self.r.dtype)
-        x = self._seminormal(self.h.T @ b)
-        return x + self._seminormal(self.h.T @ (b - self.h @ x) - self.r.dtype.type(self.lam) * x)
+        x = self._seminormal(self.ht @ b)
+        return x + self._seminormal(self.ht @ (b - self.h @ x) - self.r.dtype.type(self.lam) * x)
 
     def _seminormal(self, y: Array) -> Array:
         """(RᵀR)⁻¹ y."""
@@ -302,10 +304,12 @@ def damped_qr(h: Any, lam: float) -> DampedQR:
     h = h.astype(dtype, copy=False)
     n = h.shape[1]
     start = np.full(n, np.sqrt(lam), dtype)
+    ht = h.T
     if get_xp(values) is np:
         triangle = BandTriangle(start).with_rows(h)
         r, diagonal = triangle.upper_band(), abs(triangle.rows[:, 0])
     else:
+        ht = ht.tocsr() if hasattr(ht, "tocsr") else ht
         r = _full_triangle(h, start)
         diagonal = abs(r.diagonal())
     smallest = int(diagonal.argmin())
@@ -315,7 +319,7 @@ def damped_qr(h: Any, lam: float) -> DampedQR:
             f"with lam = {lam:.3g}; take a larger lam",
             smallest,
         )
-    return DampedQR(h, float(lam), r)
+    return DampedQR(h, float(lam), r, ht)
 
 
 def damped_lstsq(h: Any, b: Array, lam: float) -> Array:

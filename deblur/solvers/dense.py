@@ -195,7 +195,9 @@ class _LU(_Formula):
         return cupyx.scipy.linalg
 
     def columns(self, b: Array) -> tuple[Any, ...]:
-        return (self._lapack().lu_solve(self._factor, b, check_finite=False),)
+        # SciPy counts the pivots from one while it solves, in place: threads must not share them.
+        lu, pivots = self._factor
+        return (self._lapack().lu_solve((lu, pivots.copy()), b, check_finite=False),)
 
 
 def _aim(problem: Problem) -> float:

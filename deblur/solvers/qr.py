@@ -7,6 +7,12 @@ the condition number that matters is √(σ² + λ)'s and not its square (Björc
 
 The formula "hht" is no least-squares problem; it is refused.
 
+Q is not kept: solving goes through RᵀR, and one step of refinement takes back
+what that costs while eps cond(R)² is not far above one. Beyond, the problem
+counts as singular. A wide H has dependent columns, held apart by √λ alone, so
+that cond(R) is ‖H‖/√λ however good HHᵀ + λI is: where float32 cannot carry
+that, the factor is float64.
+
 An operation of `work` is one floating-point operation.
 """
 
@@ -14,9 +20,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ..device import Array
 from ..errors import SingularMatrixError
-from ..problem import Direct, Factor, Problem, Work
+from ..problem import FLOAT64, Direct, Factor, Problem, Work
 
 
 def refuses(problem: Problem) -> str | None:
@@ -36,9 +44,14 @@ def work(problem: Problem) -> Work:
         band = unknowns  # the first rows of H reach the last columns
     else:
         band = min(unknowns, (blur.psf.shape[0] - 1) * blur.scene_shape[1] + blur.psf.shape[1])
-    return Work(
-        2.0 * unknowns * band * band, 8.0 * unknowns * band, 3 * unknowns * band * problem.dtype.itemsize
-    )
+    size = _dtype(problem).itemsize
+    return Work(2.0 * unknowns * band * band, 8.0 * unknowns * band, 3 * unknowns * band * size)
+
+
+def _dtype(problem: Problem) -> np.dtype:
+    """That of the factor."""
+    wide, single = problem.blur.boundary.open, float(np.finfo(np.float32).eps)
+    return FLOAT64 if wide and single * problem.blur.gain**2 > 0.1 * problem.lam else problem.dtype
 
 
 def prepare(problem: Problem) -> Factor:
@@ -46,13 +59,20 @@ def prepare(problem: Problem) -> Factor:
     from ..linalg import damped_qr
 
     blur = problem.blur
-    h = blur.to_sparse().astype(problem.dtype)
+    dtype = _dtype(problem)
+    h = blur.to_sparse().astype(dtype)
     if problem.device.gpu is not None:
         import cupyx.scipy.sparse
 
         h = cupyx.scipy.sparse.csr_matrix(h)
     try:
         factor = damped_qr(h, problem.lam)
+        # The solution for white noise is about as large as the smallest singular value is small.
+        noise = np.random.default_rng(0).standard_normal(blur.shape[0])
+        answer = factor.solve(problem.xp.asarray(noise.astype(dtype)))
+        condition = blur.gain * float(problem.xp.linalg.norm(answer))
+        if not float(np.finfo(dtype).eps) * condition**2 < 100:
+            raise SingularMatrixError(f"its condition number is about {condition:.1e}")
     except SingularMatrixError as error:
         raise SingularMatrixError(
             f"[H; √λ I] with λ = {problem.lam:g} has dependent columns to {problem.dtype} rounding ({error}); "
@@ -69,4 +89,4 @@ class _Triangle(Direct):
 
     def scenes(self, g: Array) -> Array:
         f = self._factor.solve(g.reshape(len(g), -1).T)
-        return f.T.reshape(-1, *self._shape)
+        return f.T.reshape(-1, *self._shape).astype(g.dtype, copy=False)

@@ -123,4 +123,5 @@ def _right(
         bound = close * lam + rounding * norm
     else:  # ‖HᵀA⁻¹‖ is also at most the root of ‖A⁻¹‖
         bound = close * 2 * lam**0.5 + rounding * norm * np.sqrt(inverse)
-    return bool(((r <= bound * image) | (moved <= (close + rounding * norm * inverse) * image)).all())
+    still = moved <= np.minimum(close + rounding * norm * inverse, 0.5) * image
+    return bool(((r <= bound * image) | still).all())
