@@ -64,7 +64,7 @@ class CosineSpectrum(OrthogonalSpectrum):
 
     def __init__(self, blur: Blur, dtype: Any, device: Device) -> None:
         rows, cols = (np.pi * np.arange(n) / n for n in blur.image_shape)
-        super().__init__(device.xp.asarray(cosine_symbol(blur, rows, cols).astype(dtype)))
+        super().__init__(cosine_symbol(blur, rows, cols, device).astype(dtype))
         self._device = device
 
     def analyse(self, x: Array) -> Array:

@@ -85,11 +85,10 @@ class KroneckerSpectrum(Spectrum):
 
     def __init__(self, blur: Blur, dtype: Any, device: Device) -> None:
         xp = device.xp
-        c, r = blur.axis_matrices()
         # A reversed factor is its own reversal to rounding only; exactly so, the parts decouple exactly.
-        c, r = _snap(c), _snap(r)
-        self._c = _AxisSvd(xp.asarray(c), dtype)
-        self._r = self._c if np.array_equal(c, r) else _AxisSvd(xp.asarray(r), dtype)
+        c, r = (_snap(xp.asarray(matrix)) for matrix in blur.axis_matrices())
+        self._c = _AxisSvd(c, dtype)
+        self._r = self._c if bool(xp.array_equal(c, r)) else _AxisSvd(r, dtype)
         self.singular_values = self._c.values[:, None] * self._r.values
 
     def _analyse(self, g: Array) -> Array:
@@ -114,11 +113,11 @@ def _reversible(factor: np.ndarray) -> np.ndarray:
     return symmetric if np.abs(factor - symmetric).max() <= rounding else factor
 
 
-def _snap(a: np.ndarray) -> np.ndarray:
+def _snap(a: Array) -> Array:
     """`a`, exactly centrosymmetric if it is so to rounding."""
     symmetric = (a + a[::-1, ::-1]) / 2
-    rounding = 16 * np.finfo(np.float64).eps * np.abs(a).max()
-    return symmetric if np.abs(a - symmetric).max() <= rounding else a
+    rounding = 16 * float(np.finfo(np.float64).eps) * float(abs(a).max())
+    return symmetric if float(abs(a - symmetric).max()) <= rounding else a
 
 
 class _AxisSvd:

@@ -198,8 +198,8 @@ class _Embedding:
         blur = problem.blur
         self._shape, self._torus = blur.image_shape, Torus(_torus(blur), problem.device)
         self.lengths = self._torus.lengths
-        self.symbol = Torus(self.lengths).power(blur.psf) + problem.lam  # on the host, in float64
-        self._inverse = problem.xp.asarray((1 / self.symbol).astype(problem.dtype))
+        self.symbol = self._torus.power(blur.psf) + problem.lam  # in float64
+        self._inverse = (1 / self.symbol).astype(problem.dtype)
 
     def __call__(self, x: Array) -> Array:
         return self._torus.filter(x, self._inverse)[..., : self._shape[0], : self._shape[1]]
@@ -213,8 +213,8 @@ class _Band:
     times M (a Toeplitz matrix with the frequency's kernel).
     """
 
-    def __init__(self, rim: _Rim, axis: int, symbol: np.ndarray, problem: Problem) -> None:
-        blur, e = rim.blur, rim.depth[axis]
+    def __init__(self, rim: _Rim, axis: int, symbol: Array, problem: Problem) -> None:
+        blur, e, xp, fft = rim.blur, rim.depth[axis], problem.xp, problem.device.fft
         psf, origin = (blur.psf, blur.origin[0]) if axis == 0 else (blur.psf.T, blur.origin[1])
         across, along = _torus(blur) if axis == 0 else _torus(blur)[::-1]
         n, m = rim.shape[axis], psf.shape[0]
@@ -222,15 +222,14 @@ class _Band:
         taps = np.stack(
             [Blur(u, (2 * e, 1), blur.boundary, origin=(origin, 0)).to_dense() for u in units]
         )  # (m, 2 e, scene): the blur of one dimension is linear in its taps
-        h = np.tensordot(scipy.fft.rfft(psf, n=along, axis=1).T, taps, 1)
-        a = h @ np.ascontiguousarray(h.conj().transpose(0, 2, 1))
-        a[:, np.arange(2 * e), np.arange(2 * e)] += problem.lam
-        kernel = np.ascontiguousarray(scipy.fft.ifft(1 / symbol, axis=0).T)  # (frequency, lag)
+        h = xp.tensordot(fft.rfft(xp.asarray(psf), n=along, axis=1).T, xp.asarray(taps), 1)
+        a = h @ xp.ascontiguousarray(h.conj().transpose(0, 2, 1))
+        a[:, xp.arange(2 * e), xp.arange(2 * e)] += problem.lam
+        kernel = xp.ascontiguousarray(fft.ifft(1 / symbol, axis=0).T)  # (frequency, lag)
         rows, sources = np.r_[: 2 * e, n - 2 * e : n], np.r_[:e, n - e : n]
-        m_rows = kernel[:, (rows[:, None] - sources) % across]
-        g = np.concatenate([a[:, :e] @ m_rows[:, : 2 * e], a[:, e:] @ m_rows[:, 2 * e :]], axis=1)
-        complex_dtype = np.result_type(problem.dtype, np.complex64)
-        self._inverse = problem.xp.linalg.inv(problem.xp.asarray(g.astype(complex_dtype)))
+        m_rows = kernel[:, xp.asarray((rows[:, None] - sources) % across)]
+        g = xp.concatenate([a[:, :e] @ m_rows[:, : 2 * e], a[:, e:] @ m_rows[:, 2 * e :]], axis=1)
+        self._inverse = xp.linalg.inv(g.astype(np.result_type(problem.dtype, np.complex64)))
         self._axis, self._along, self._length = axis, along, rim.shape[1 - axis]
         self._device = problem.device
 
@@ -244,24 +243,24 @@ class _Band:
         return x if self._axis == 0 else x.swapaxes(1, 2)
 
 
-def _concentrated(kernel: np.ndarray, psf: np.ndarray) -> bool:
+def _concentrated(kernel: Array, psf: np.ndarray) -> bool:
     """Whether M's kernel is so concentrated that a patch of the PSF's size sees most of it.
 
     A patch cuts the kernel off where it ends; if most of the kernel lies farther out, as it does for
     small λ, the patch is a worse guess than the band.
     """
     y, x = (m // 2 for m in psf.shape)
-    near = kernel[np.ix_(np.r_[-y : y + 1], np.r_[-x : x + 1])]
-    return float(np.sum(near**2)) > (1 - _SPREAD**2) * float(np.sum(kernel**2))
+    near = kernel[np.r_[-y : y + 1]][:, np.r_[-x : x + 1]]
+    return float((near**2).sum()) > (1 - _SPREAD**2) * float((kernel**2).sum())
 
 
-def _corner_patches(rim: _Rim, kernel: np.ndarray, problem: Problem) -> list[tuple[Array, Array, Array]]:
+def _corner_patches(rim: _Rim, kernel: Array, problem: Problem) -> list[tuple[Array, Array, Array]]:
     """For a patch of the rim at each corner: its indices, those it answers for, and its rows of G⁻¹ for them."""
     xp, blur = problem.xp, rim.blur
     reach = [e + (m + 3) // 4 for e, m in zip(rim.depth, blur.psf.shape, strict=True)]
     cut = tuple(q + e for q, e in zip(reach, rim.depth, strict=True))
     small = Blur(blur.psf, (cut[0], cut[1]), blur.boundary, origin=blur.origin)
-    kernel = xp.asarray(kernel.astype(np.float32))
+    kernel = kernel.astype(np.float32)
     y, x = np.mgrid[: cut[0], : cut[1]]
     # A patch answers for what is nearer the corner than to the patch's cut.
     half = [(q + e) / 2 for q, e in zip(reach, rim.depth, strict=True)]
@@ -299,14 +298,14 @@ class _Schwarz:
             ends = [np.r_[:e, n - e : n] for e, n in zip(rim.depth, rim.shape, strict=True)]
             share[rim.position[np.ix_(*ends)]] = 0.5
             room = all(n >= 2 * (2 * e + m) for n, e, m in zip(rim.shape, rim.depth, psf.shape, strict=True))
-            kernel = scipy.fft.irfft2(1 / embedding.symbol, s=lengths)
+            kernel = problem.device.fft.irfft2(1 / embedding.symbol, s=lengths)
             if room and _concentrated(kernel, psf):
                 self._patches = _corner_patches(rim, kernel, problem)
         self._share = xp.asarray(share.astype(problem.dtype))
         if rim.depth[0]:
             self._bands.append((rim.rows, _Band(rim, 0, embedding.symbol, problem)))
         if rim.depth[1]:
-            symbol = Torus(lengths[::-1]).power(psf.T) + problem.lam
+            symbol = Torus(lengths[::-1], problem.device).power(psf.T) + problem.lam
             self._bands.append((rim.cols, _Band(rim, 1, symbol, problem)))
 
     def __call__(self, s: Array) -> Array:

@@ -144,7 +144,7 @@ class SineSpectrum(OrthogonalSpectrum):
 
     def __init__(self, blur: Blur, dtype: Any, device: Device) -> None:
         rows, cols = (np.pi * np.arange(1, n + 1) / (n + 1) for n in blur.image_shape)
-        super().__init__(device.xp.asarray(cosine_symbol(blur, rows, cols).astype(dtype)))
+        super().__init__(cosine_symbol(blur, rows, cols, device).astype(dtype))
         self._rows, self._cols = (SineTransform(n, dtype, device) for n in blur.image_shape)
 
     def analyse(self, x: Array) -> Array:
@@ -320,7 +320,7 @@ class _Antireflective(Direct):
         self._parts = []
         for row_index, row_angles, p in rows:
             for col_index, col_angles, q in cols:
-                values = xp.asarray(cosine_symbol(blur, row_angles, col_angles))
+                values = cosine_symbol(blur, row_angles, col_angles, problem.device)
                 part = _Part(values, (xp.asarray(p), xp.asarray(q)), problem.lam, dtype)
                 index = (..., xp.asarray(row_index)[:, None], xp.asarray(col_index))
                 self._parts.append((index, part))

@@ -24,7 +24,7 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 
-from ..device import Array, all_cores
+from ..device import Array, Device, all_cores
 from ..errors import SingularMatrixError
 from ..operators.blur import Blur
 from ..problem import Direct, Problem
@@ -151,7 +151,7 @@ def quadrant(blur: Blur) -> np.ndarray | None:
     return quarter[: rows.max() + 1, : cols.max() + 1]
 
 
-def cosine_symbol(blur: Blur, rows: np.ndarray, cols: np.ndarray) -> np.ndarray:
+def cosine_symbol(blur: Blur, rows: np.ndarray, cols: np.ndarray, device: Device) -> Array:
     """sum over (k, l) of h[k, l] cos(k θ) cos(l φ) for all angles θ in `rows`, φ in `cols`, of a symmetric PSF."""
     quarter = quadrant(blur)  # whose entries off an axis stand for two or four of the PSF
     assert quarter is not None
@@ -160,4 +160,5 @@ def cosine_symbol(blur: Blur, rows: np.ndarray, cols: np.ndarray) -> np.ndarray:
         c = 2 * np.cos(angles[:, None] * np.arange(size))
         c[:, 0] = 1
         factors.append(c)
-    return factors[0] @ quarter @ factors[1].T
+    thin = factors[0] @ quarter
+    return device.xp.asarray(thin) @ device.xp.asarray(factors[1].T)
