@@ -8,8 +8,10 @@ BIN := $(VENV)/bin
 demo: $(VENV)/.installed
 	$(BIN)/deblur demo --output demo_output --force
 
+# One process for each core, each with one thread; a core that runs out of tests takes over some of another's.
+test: export OMP_NUM_THREADS = 1
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q --numprocesses logical --dist worksteal
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -3,7 +3,6 @@
 No GPU is needed, but a compiler: nvcc, or NVRTC through CuPy.
 """
 
-import concurrent.futures
 import os
 import re
 import shutil
@@ -49,28 +48,19 @@ def _compiler():
 
 
 @pytest.fixture(scope="module")
-def reports(tmp_path_factory):
-    """One future for each file, dtype and architecture: all are compiled side by side."""
-    compiler, reason = _compiler()
-    if compiler is None:
+def compiler():
+    found, reason = _compiler()
+    if found is None:
         pytest.skip(reason)
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        yield {
-            (stem, real, arch): pool.submit(
-                compiler, kernels.source(stem, np.dtype(real)), stem, arch, tmp_path_factory.mktemp(stem)
-            )
-            for arch in ARCHITECTURES
-            for real in ("float32", "float64")
-            for stem in kernels.stems()
-        }
+    return found
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 @pytest.mark.parametrize("real", ["float32", "float64"])
 @pytest.mark.parametrize("stem", kernels.stems())
-def test_compiles_without_warning_or_spill(reports, stem, real, arch):
-    report = reports[stem, real, arch].result()
+def test_compiles_without_warning_or_spill(compiler, tmp_path, stem, real, arch):
+    report = compiler(kernels.source(stem, np.dtype(real)), stem, arch, tmp_path)
     spills = [int(n) for n in re.findall(r"(\d+) bytes spill (?:stores|loads)", report)]
     if "ptxas info" in report:  # NVRTC need not report
         assert spills
