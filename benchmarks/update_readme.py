@@ -121,6 +121,51 @@ def structured() -> str:
     )
 
 
+def house() -> str:
+    record = load("house")
+    rows = [
+        [
+            t["cell"],
+            milliseconds(t["before_s"]),
+            milliseconds(t["after_s"]),
+            f"{t['ratio']:.2f}",
+            f"{t['least']:.2f} to {t['most']:.2f}",
+        ]
+        for t in record["results"]["cells"]
+    ]
+    return (
+        "**Before and after the move into one house.** Milliseconds of the public calls, two checkouts in turns on one "
+        f"machine; *before* is commit {record['settings']['before'][:7]}. `hybrid-lsqr` takes more steps, because its "
+        "stop now follows the image's error.\n\n"
+        + table(["method, pixels a side, PSF, boundary", "before", "after", "ratio", "spread"], rows)
+        + "\n\n"
+        + source("bench_house.py", record)
+    )
+
+
+def everyday() -> str:
+    record = load("gpu_everyday")
+    rows = [
+        [
+            f"{t['method']} {t['side']}²",
+            str(t["iterations"]) if t["iterations"] else "direct",
+            f"{t['cold_median']:.1f}",
+            f"{t['kept_median']:.1f}",
+            f"{t['transforms']:.2f}",
+            "–" if t["cpu"] is None else f"{t['cpu']:.0f}",
+        ]
+        for t in record["results"]
+    ]
+    return (
+        "**On a GPU: everyday methods.** Milliseconds in float32: a whole call with a new PSF and a new image, "
+        "the same with the factor kept, and the transforms alone that the method cannot do without. The CPU is that of "
+        "the same machine.\n\n"
+        + table(["method", "iterations", "cold", "kept", "transforms", "CPU, cold"], rows)
+        + "\n\n"
+        + source("bench_gpu_everyday.py", record)
+    )
+
+
 def lam() -> str:
     record = load("lambda_choice")
     rows = [
@@ -538,11 +583,13 @@ SECTIONS: dict[Path, dict[str, Callable[[], str]]] = {
         "core": core,
         "linalg": linalg,
         "structured": structured,
+        "house": house,
         "lambda": lam,
         "boundary": boundary,
         "variational": variational,
         "updating": updating,
         "gpu": gpu,
+        "everyday": everyday,
     },
 }
 
