@@ -68,6 +68,10 @@ class Fit:
         w : array that broadcasts to it
             The weights of these pixels, where they are a part of the frames; by default W.
         """
+        return float(self.total(v, g, w))
+
+    def total(self, v: Array, g: Array, w: Array | float | None = None) -> Array:
+        """`value` as an array of no dimensions, which a GPU need not be waited for."""
         xp = get_xp(v)
         w = self.w if w is None else w
         t = v + self.background if self.background else v
@@ -85,7 +89,7 @@ class Fit:
                 terms = e
             else:
                 terms = xp.where(e <= self.delta, 0.5 * e**2, self.delta * (e - 0.5 * self.delta))
-        return float(xp.sum(w * terms, dtype=np.float64))
+        return xp.sum(w * terms, dtype=np.float64)
 
     def prox(self, q: Array, g: Array, w: Array | float, rho: float) -> Array:
         """The v that minimises D(w; v + b, g) + ρ/2 ‖v − q‖²; where w = 0 it is q itself."""
@@ -229,14 +233,18 @@ class Penalty:
         u : sequence of (k, c, rows, cols) arrays
             The differences; zero where they are not counted.
         """
+        return float(self.total(u))
+
+    def total(self, u: Sequence[Array]) -> Array:
+        """`value` as an array of no dimensions, which a GPU need not be waited for."""
         xp = get_xp(u[0])
         if self.norm == "square":
-            total = sum(0.5 * float(xp.sum(c**2, dtype=np.float64)) for c in u)
+            sums = [0.5 * xp.sum(c**2, dtype=np.float64) for c in u]
         elif self.norm == "absolute":
-            total = sum(float(xp.sum(abs(c), dtype=np.float64)) for c in u)
+            sums = [xp.sum(abs(c), dtype=np.float64) for c in u]
         else:
-            total = float(xp.sum(xp.sqrt(_power(u)), dtype=np.float64))
-        return self.weight * total
+            sums = [xp.sum(xp.sqrt(_power(u)), dtype=np.float64)]
+        return self.weight * sum(sums[1:], sums[0])
 
     def prox(self, q: Sequence[Array], tau: float) -> list[Array]:
         """The u that minimises τ·penalty(u) + ½‖u − q‖².

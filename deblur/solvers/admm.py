@@ -302,7 +302,7 @@ class Iteration:
                 for n, e in free:
                     q[n][e] = 0
                 new = penalty.prox([v[None] for v in q], self.lam / split.rho)
-                value = self.lam * penalty.value(new)
+                value = self.lam * penalty.total(new)
                 new = [v[0] for v in new]
                 for (n, e), v in zip(free, kept, strict=True):
                     q[n][e] = new[n][e] = v
@@ -330,7 +330,7 @@ class Iteration:
             a, u, t = kx[i, :, rows], split.u[0][i, :, rows], split.t[0][i, :, rows]
             q = relaxed(a, u, t)
             new = self.problem.fit.prox(q, g, w, split.rho)
-            return [[self.problem.fit.value(new, g, w), store(a, u, t, q, new)]]
+            return [[self.problem.fit.total(new, g, w), store(a, u, t, q, new)]]
 
         [(value, sums)] = total(self.run(data, kx.shape[-2]))
         return value, self._relative(sums)
