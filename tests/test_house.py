@@ -1,0 +1,130 @@
+"""A boundary, a solver, a penalty, a stencil and a PSF of one's own: each is one object or function and one row."""
+
+import sys
+import types
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+import deblur
+from deblur import psf, terms
+from deblur.methods import METHODS, Method
+from deblur.problem import Direct, Work
+from deblur.terms import DIFFERENCES, PENALTIES, Difference, Penalty
+
+PSF = np.outer([1, 3, 2], [2, 5, 1]) / 48
+
+
+class Nearest(deblur.Boundary):
+    """The edge pixel goes on for ever."""
+
+    continued = True
+
+    def matrix(self, n, first, last):
+        i = np.arange(first, last)
+        return scipy.sparse.csr_array(
+            (np.ones(len(i)), (i - first, i.clip(0, n - 1))), shape=(last - first, n)
+        )
+
+
+def dense(blur, lam, g):
+    h = blur.to_dense()
+    return np.linalg.solve(h.T @ h + lam * np.eye(h.shape[1]), h.T @ g.ravel()).reshape(g.shape)
+
+
+@pytest.mark.parametrize("method", ["auto", "pcg", "kronecker", "banded"])
+def test_a_boundary_is_one_object(rng, method):
+    nearest, g = Nearest("nearest"), rng.random((21, 18))
+    blur = deblur.Blur(PSF, g.shape, nearest)
+    # H itself, against NumPy's own padding.
+    f = rng.random(g.shape)
+    padded = np.pad(f, [(1, 1), (1, 1)], mode="edge")
+    expected = sum(
+        PSF[k, m] * padded[2 - k : 2 - k + 21, 2 - m : 2 - m + 18] for k in range(3) for m in range(3)
+    )
+    assert np.abs(blur.forward(f) - expected).max() <= 1e-14
+    result = deblur.solve(g, PSF, 1e-2, boundary=nearest, method=method)
+    assert np.abs(result.image - dense(blur, 1e-2, g)).max() <= 1e-7
+    assert "nearest" in str(result)
+
+
+def test_a_boundary_of_ones_own_is_served_by_tv(rng):
+    g = rng.random((21, 18))
+    result = deblur.solve(
+        g, PSF, 0.05, boundary=Nearest("nearest"), method="tv", rtol=1e-6, max_iterations=5000
+    )
+    # A minimiser: no small change of the scene lowers the objective.
+    scene = result.image[None, None]
+    least = result.problem.objective(g[None, None], scene)
+    for _ in range(20):
+        moved = scene + 1e-3 * rng.standard_normal(scene.shape)
+        assert result.problem.objective(g[None, None], moved) > least
+
+
+def test_a_solver_is_one_file_and_one_row(rng, monkeypatch):
+    """LSQR from SciPy, as a solver module of three functions."""
+    toy = types.ModuleType("deblur.solvers.toy")
+
+    class Toy(Direct):
+        def __init__(self, problem):
+            self.problem = problem
+
+        def scenes(self, g):
+            blur, lam = self.problem.blur, self.problem.lam
+            found = [
+                scipy.sparse.linalg.lsqr(blur, x.ravel(), np.sqrt(lam), atol=1e-13, btol=1e-13)[0] for x in g
+            ]
+            return np.reshape(found, (len(g), *blur.scene_shape))
+
+    toy.refuses = lambda problem: "it needs λ > 0" if not problem.lam > 0 else None
+    toy.work = lambda problem: Work(0.0, 1.0, 0.0)
+    toy.prepare = Toy
+    monkeypatch.setitem(sys.modules, "deblur.solvers.toy", toy)
+    monkeypatch.setitem(METHODS, "toy", Method("toy", "SciPy's LSQR", "toy", linear=True, stationary=True))
+    g = rng.random((12, 13))
+    result = deblur.solve(g, PSF, 1e-2, method="toy")
+    assert np.abs(result.image - dense(deblur.Blur(PSF, g.shape), 1e-2, g)).max() <= 1e-8
+    assert result.status is deblur.Status.SOLVED
+    with pytest.raises(deblur.MethodError, match="'toy' cannot serve here: it needs λ > 0"):
+        deblur.solve(g, PSF, 0, method="toy")
+    with pytest.raises(deblur.MethodError, match="'toy' cannot serve here.*a mask"):
+        deblur.solve(g, PSF, 1e-2, method="toy", mask=g > 2)
+    with pytest.raises(ValueError, match="toy"):
+        deblur.solve(g, PSF, 1e-2, method="no such method")
+
+
+def test_a_penalty_is_one_row_and_a_row_of_methods(rng, monkeypatch):
+    monkeypatch.setitem(PENALTIES, "sparse", (Penalty("identity", "absolute"),))
+    monkeypatch.setitem(
+        METHODS, "sparse", Method("sparse", "λ Σ|f|", "admm", iterative=True, penalty="sparse")
+    )
+    # Without blur the minimiser is the soft threshold.
+    g = rng.standard_normal((14, 11))
+    result = deblur.solve(g, [[1.0]], 0.3, method="sparse", rtol=1e-7, max_iterations=2000)
+    assert np.abs(result.image - np.sign(g) * np.maximum(abs(g) - 0.3, 0)).max() <= 1e-5
+
+
+def test_a_stencil_is_one_row(rng, monkeypatch):
+    rows = DIFFERENCES["gradient"][0]
+    doubled = Difference(
+        lambda p: 2 * rows.forward(p),
+        lambda p: 2 * rows.adjoint(p),
+        rows.reach,
+        lambda a, b: 4 * rows.symbol(a, b),
+    )
+    monkeypatch.setitem(DIFFERENCES, "doubled", (doubled,))
+    monkeypatch.setitem(PENALTIES, "down", (Penalty("doubled", "square"),))
+    monkeypatch.setitem(
+        METHODS, "down", Method("down", "λ/2 ‖2 ∂₁f‖²", "quadratic", iterative=True, penalty="down")
+    )
+    g = rng.random((9, 7))
+    result = deblur.solve(g, [[1.0]], 0.3, method="down", rtol=1e-12)
+    d = 2 * (np.eye(9)[1:] - np.eye(9)[:-1])
+    assert np.abs(result.image - np.linalg.solve(np.eye(9) + 0.3 * d.T @ d, g)).max() <= 1e-9
+    assert terms.is_quadratic("down")
+
+
+def test_a_psf_is_a_function_and_one_row(monkeypatch):
+    monkeypatch.setitem(psf._FORMS, "cross", ("cross:SIZE", np.eye, (psf._size,), 1))
+    assert np.array_equal(psf.parse("cross:5"), np.eye(5))
