@@ -31,7 +31,8 @@ def factor_of(name, **options):
         h = np.array([[1.0, 4.0, 2.0, 0.0], [0.0, 3.0, 1.0, 0.5]]) / 11.5
     if name == "kronecker":
         h = np.outer([1.0, 3.0, 1.0], [2.0, 1.0])
-    problem = Problem(Blur(h, (13, 12), boundary), 1e-3, formula=formula, **options)
+    lam = 0.1 if name == "hybrid_lsqr" else 1e-3  # as many steps as that takes, for each image
+    problem = Problem(Blur(h, (13, 12), boundary), lam, formula=formula, **options)
     module = solver(name)
     assert module.refuses(problem) is None
     return module.prepare(problem)
@@ -40,7 +41,7 @@ def factor_of(name, **options):
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 @pytest.mark.parametrize("name", DIRECT + ITERATIVE)
 def test_a_factor_gives_the_same_bits_alone_again_in_threads_and_after_a_journey(rng, name, dtype):
-    images = rng.random((8, 2, 1, 13, 12)).astype(dtype)
+    images = rng.random((5, 2, 1, 13, 12)).astype(dtype)
     factor = factor_of(name, dtype=np.dtype(dtype), reuse=True)
     alone = [factor.solve(g).scene for g in images]
     assert all(scene.shape[:2] == (2, 1) for scene in alone)

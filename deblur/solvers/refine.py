@@ -22,7 +22,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..device import Array, asnumpy
+from ..device import Array, asnumpy, get_xp
 from ..problem import Problem
 
 #: How far the image may be off where rounding allows better, and the multiple of eps cond(A) where not.
@@ -42,7 +42,7 @@ def tolerance(problem: Problem) -> tuple[float, float]:
 def norms(x: Array) -> np.ndarray:
     """Euclidean norms of the entries of a stack, on the host, with squares in float64, where they do not overflow."""
     x = x.reshape(len(x), -1).astype(np.float64, copy=False)
-    return np.sqrt(asnumpy((x * x).sum(axis=1)))
+    return np.sqrt(asnumpy(get_xp(x).einsum("ij,ij->i", x, x)))
 
 
 def refined(
