@@ -190,6 +190,8 @@ class Request:
         λ, or the name of its rule.
     lam_reason : str
         Where λ came from.
+    rule_named : bool
+        λ is to be that of this rule, or an error: nobody left it to "auto".
     method : str
         "auto" or a row of `METHODS`.
     reason : str
@@ -203,6 +205,7 @@ class Request:
     problem: Problem
     lam: float | str
     lam_reason: str
+    rule_named: bool
     method: str
     reason: str
     prior: str
@@ -359,13 +362,23 @@ def checked(
     lam_reason = "as given"
     if lam == "auto" and row is not None and row.lam is not None:
         lam, lam_reason = row.lam, f"the default of {row.name}"
+    rule_named = isinstance(lam, str) and lam != "auto"
     if isinstance(lam, str):
         lam = check_rule(lam, problem, o["noise"])
     else:
         problem = replace(problem, lam=lam)
     smooth = o["prior"] == "smooth" or (o["prior"] == "auto" and problem.operator.boundary.open and linear)
     return Request(
-        problem, lam, lam_reason, method, reason, "smooth" if smooth else "zero", o["noise"], mask, weights
+        problem,
+        lam,
+        lam_reason,
+        rule_named,
+        method,
+        reason,
+        "smooth" if smooth else "zero",
+        o["noise"],
+        mask,
+        weights,
     )
 
 

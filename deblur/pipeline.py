@@ -9,23 +9,29 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, Unpack
 
 import numpy as np
 
 from .device import CPU, Array, Device
-from .errors import ConvergenceError, InsufficientMemoryError, SingularMatrixError
+from .errors import ConvergenceError, InsufficientMemoryError, MethodError, SingularMatrixError
 from .frames import Frames
 from .judge import judge
 from .methods import METHODS, Choice, choose, named
 from .operators.operator import Operator
 from .options import Options, Request, checked, takes_options
 from .problem import Factor, Problem, Solution
-from .result import Result, build
+from .result import Result, Status, build
 from .solvers.start import prior_scene
 from .tuning import LambdaChoice
 from .tuning import choose as tune
+from .tuning.fallback import sounder
+
+_FAILED = (Status.NOT_CONVERGED, Status.INACCURATE)
+_RAISES = 8  # how often a rule's λ, with which no method succeeds, is made ten times larger
 
 
 @dataclass(frozen=True)
@@ -37,6 +43,7 @@ class _Prepared:
     lam_reason: str
     lambda_choice: LambdaChoice | None
     factor: Factor
+    guessed: bool = False  # a rule that was named found no λ that can be trusted
 
 
 @dataclass(frozen=True)
@@ -248,25 +255,52 @@ class Deblurrer:
     def _prepare(self, image: _Image) -> tuple[_Prepared, Solution | None]:
         """Fix λ, the method and its factor, for this image; and where λ's search ended."""
         request, kept, problem = self._request, self._prepared, image.problem
-        lam_reason, lambda_choice, near = request.lam_reason, None, None
+        lam_reason, lambda_choice, near, guessed = request.lam_reason, None, None, False
         if kept is not None:
-            lam_reason, lambda_choice = kept.lam_reason, kept.lambda_choice
+            lam_reason, lambda_choice, guessed = kept.lam_reason, kept.lambda_choice, kept.guessed
             problem = replace(problem, lam=kept.problem.lam)
         elif isinstance(request.lam, str):
             prepare = METHODS[self._first_choice.method].prepare
             found = tune(problem, image.data, request.lam, noise=request.noise, prepare=prepare)
+            found = sounder(problem, image.data, found, request.noise, prepare)
             problem, lam_reason, near = replace(problem, lam=float(found.lam)), found.reason, found.solution
             lambda_choice = replace(found, solution=None)
-        choice = self._chosen(problem) if kept is None else kept.choice
+            guessed = request.rule_named and not (found.settled or self._smooth_enough(found))
+        for stated, reason in self._larger(problem, lam_reason):
+            try:
+                choice, factor = self._factored(stated, None if kept is None else kept.choice)
+            except (SingularMatrixError, MethodError) as error:
+                last = error
+                continue
+            return _Prepared(stated, choice, reason, lambda_choice, factor, guessed), near
+        raise last
+
+    def _smooth_enough(self, found: LambdaChoice) -> bool:
+        """Whether λ is at the upper end of its range because noise hides all that the smoothest scene leaves."""
+        toward_black = METHODS[self._first_choice.method].linear and self._request.prior == "zero"
+        return not toward_black and found.lam >= 0.5 * found.lambdas[-1]
+
+    def _larger(self, problem: Problem, reason: str) -> Iterator[tuple[Problem, str]]:
+        """The problem and where its λ comes from; and where a rule chose a λ so small, the problem with larger ones."""
+        yield problem, reason
+        if isinstance(self._request.lam, str) and not problem.asked and problem.stop.max_iterations is None:
+            for _ in range(_RAISES):
+                problem = replace(problem, lam=10 * problem.lam)
+                yield (
+                    problem,
+                    f"{reason}; raised to {problem.lam:.3g}, since no method solves the problem with less",
+                )
+
+    def _factored(self, problem: Problem, choice: Choice | None = None) -> tuple[Choice, Factor]:
+        """The method chosen, or the next that can be prepared, and its factor."""
+        choice = self._chosen(problem) if choice is None else choice
         failures: list[str] = []
         for name in dict.fromkeys([choice.method, *choice.seconds]):
             try:
-                factor = METHODS[name].prepare(problem)
+                return _after(choice, name, failures), METHODS[name].prepare(problem)
             except (SingularMatrixError, InsufficientMemoryError) as error:
                 failures.append(f"{name} failed ({error})")
                 last = error
-                continue
-            return _Prepared(problem, _after(choice, name, failures), lam_reason, lambda_choice, factor), near
         raise last
 
     def _ready(self, image: _Image) -> tuple[_Prepared, Solution | None, bool]:
@@ -286,10 +320,13 @@ class Deblurrer:
             device.synchronize()
             setup = time.perf_counter() - image.start if first else 0.0
             result = self._judged(image, prepared, near, setup)
-            if not result.status.ok and self._request.method == "auto":
+            if result.status in _FAILED and self._request.method == "auto":
                 result = self._fallen_back(result, image, prepared, setup)
+            if result.status in _FAILED:
+                result = self._relaxed(result, image, prepared, setup)
         if check and not result.status.ok:
-            why = f" ({result.why})" if result.why else ""
+            why = result.lam_reason if result.status is Status.UNSETTLED else result.why
+            why = f" ({why})" if why else ""
             raise ConvergenceError(
                 f"{result.method} with λ = {result.lam:g} {result.status.value}. Relative residual "
                 f"{result.residual:.1e} after {result.iterations} iterations{why}",
@@ -316,6 +353,7 @@ class Deblurrer:
             mask=image.mask,
             lam_reason=prepared.lam_reason,
             lambda_choice=prepared.lambda_choice,
+            guessed=prepared.guessed,
             seconds=time.perf_counter() - image.start,
             setup_seconds=setup,
         )
@@ -339,6 +377,21 @@ class Deblurrer:
                     self._prepared = other
                 return result
             failures.append(f"{name}: {result.why or result.status.name.lower()}")
+        return failed
+
+    def _relaxed(self, failed: Result, image: _Image, prepared: _Prepared, setup: float) -> Result:
+        """The result with the least larger λ that succeeds, if a rule chose λ; or the failed one."""
+        for problem, reason in islice(self._larger(prepared.problem, prepared.lam_reason), 1, None):
+            try:
+                choice, factor = self._factored(problem)
+                other = replace(prepared, problem=problem, lam_reason=reason, choice=choice, factor=factor)
+                result = self._judged(image, other, None, setup)
+            except (SingularMatrixError, MethodError, ConvergenceError):
+                continue
+            if result.status not in _FAILED:
+                with self._lock:
+                    self._prepared = other
+                return result
         return failed
 
 

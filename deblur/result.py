@@ -29,6 +29,11 @@ class Status(enum.Enum):
         "the measured residual is too large for the image to be trusted: the matrix is too ill conditioned "
         "for this dtype; use a larger λ, or float64 images"
     )
+    UNSETTLED = (
+        "solved a problem whose λ is a guess: the rule that was named ran to the end of its range or to where error "
+        'rules the scene; give noise=... or λ as a number, or take another rule (lam="auto" falls back by itself) or '
+        "another boundary"
+    )
 
     @property
     def ok(self) -> bool:
@@ -36,8 +41,10 @@ class Status(enum.Enum):
         return self in (Status.SOLVED, Status.CONVERGED)
 
     @classmethod
-    def of(cls, method: str, problem: Problem, solution: Solution, residual: float) -> Status:
-        """The status of a solution whose residual was measured."""
+    def of(
+        cls, method: str, problem: Problem, solution: Solution, residual: float, guessed: bool = False
+    ) -> Status:
+        """The status of a solution whose residual was measured; `guessed` says that its λ cannot be trusted."""
         if not np.isfinite(residual):
             return cls.INACCURATE
         if not solution.converged:
@@ -47,6 +54,8 @@ class Status(enum.Enum):
         enough = max(float(np.finfo(problem.dtype).eps) ** (1 / 3), 10 * (problem.stop.rtol or 0.0))
         if problem.quadratic and not residual <= enough:
             return cls.INACCURATE
+        if guessed:
+            return cls.UNSETTLED
         return cls.CONVERGED if METHODS[method].iterative else cls.SOLVED
 
 
@@ -192,6 +201,7 @@ def build(
     mask: Array | None,
     lam_reason: str,
     lambda_choice: LambdaChoice | None,
+    guessed: bool,
     seconds: float,
     setup_seconds: float,
 ) -> Result:
@@ -203,7 +213,7 @@ def build(
         image=frames.restore(scene[(..., *problem.operator.crop)]),
         method=choice.method,
         reason=choice.reason,
-        status=Status.of(choice.method, problem, solution, verdict.residual),
+        status=Status.of(choice.method, problem, solution, verdict.residual, guessed),
         why=solution.why,
         residual=verdict.residual,
         misfit=verdict.misfit,

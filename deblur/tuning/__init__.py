@@ -1,7 +1,8 @@
 """Choosing λ from the image itself.
 
 `choose` is the one way in for any problem. The linear formula has every λ at once from a decomposition (`spectral`);
-any other problem is solved for one λ after the other (`sampled`). `choice` has the table of rules.
+any other problem is solved for one λ after the other (`sampled`). `choice` has the table of rules, `fallback` what is
+taken where a rule cannot be trusted.
 """
 
 from __future__ import annotations

@@ -72,6 +72,7 @@ _FLOOR = 0.25  # λ₀/λ of the norm "scene"
 _NEAR = (
     30.0  # how much larger the λ of another rule may be where that of cross-validation is sound but moving
 )
+_SAME = 1e-6  # relative height of a curve that tells one λ from another by rounding alone
 _SETTLED = 0.03  # relative change of λ, and of the residual at it, over a quarter more steps
 
 
@@ -114,6 +115,11 @@ def _minimum(function: Callable[[float], float], lambdas: np.ndarray, values: np
             settled=False,
         )
     low = lambdas[values <= values[at] + 1e-3 * abs(values[at])]
+    if np.ptp(values) <= _SAME * abs(values[at]):
+        return Found(
+            float(lambdas[0]),
+            f"{what} is flat over the whole range: hardly anything is blurred, and the least λ changes least",
+        )
     if low[-1] / low[0] >= 100:
         return Found(
             lam,

@@ -1,0 +1,153 @@
+"""The road on photographs: a solvable problem is solved, and a λ that nobody can trust does not pass as success."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import deblur
+from deblur import Blur, Status, pipeline
+from deblur.metrics import psnr
+from deblur.solvers import pcg
+from deblur.tuning.fallback import boundary_error
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
+import bench_status
+
+
+def photograph(psf, noise, size=128, name="camera", boundary="unknown"):
+    """A picture whose scene goes on beyond the frame, and the truth inside it."""
+    sharp = deblur.image.as_float(deblur.data.load(name))[100 : 100 + size, 200 : 200 + size]
+    axis = -1 if sharp.ndim == 3 else None
+    g = deblur.degrade(sharp, psf, noise=noise, boundary=boundary, channel_axis=axis, seed=0)
+    top, left = (n // 2 for n in psf.shape)
+    return g, sharp[top : top + g.shape[0], left : left + g.shape[1]]
+
+
+def test_realistic_draws_are_solved():
+    rng = np.random.default_rng(13)
+    outcomes = [bench_status.outcome(bench_status.draw(rng, largest=64)) for _ in range(60)]
+    failed = [o for o in outcomes if o["status"] not in ("SOLVED", "CONVERGED")]
+    assert not failed
+    assert len({o["method"] for o in outcomes}) >= 4
+
+
+# -- λ ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("method", "boundary"), [("fft", "periodic"), ("auto", "periodic")])
+@pytest.mark.parametrize("rule", ["auto", "discrepancy", "upre"])
+def test_a_rule_that_error_rules_falls_back_and_says_so(method, boundary, rule):
+    psf = deblur.psf.gaussian(9, 1.5)
+    g, truth = photograph(psf, 0.01, 256)
+    result = deblur.solve(g, psf, rule, method=method, boundary=boundary)
+    assert result.status.ok
+    assert "the sounder rule" in result.lam_reason
+    assert "what boundary 'periodic' gets wrong" in result.lam_reason
+    assert psnr(truth, result.image) >= psnr(truth, g) - 0.5  # and -15 dB where cross-validation ran to
+
+
+@pytest.mark.parametrize("method", ["gradient", "tv"])
+def test_a_rule_that_solves_on_the_way_falls_back_too(method):
+    psf = deblur.psf.gaussian(9, 1.5)
+    g, truth = photograph(psf, 0.0, 96)
+    result = deblur.solve(g, psf, method=method, boundary="periodic")
+    assert result.status.ok
+    assert result.lambda_choice.settled
+    assert psnr(truth, result.image) >= psnr(truth, g) - 1
+
+
+def test_a_rule_by_name_that_finds_nothing_sound_is_no_success():
+    psf = deblur.psf.gaussian(9, 1.5)
+    g, _ = photograph(psf, 0.01, 64)
+    with pytest.raises(
+        deblur.ConvergenceError, match="λ is a guess.*noise=.*stays above the noise level"
+    ) as caught:
+        deblur.reconstruct(g, psf, "discrepancy", noise=1e-7, boundary="unknown")
+    assert caught.value.result.status is Status.UNSETTLED
+    assert not Status.UNSETTLED.ok
+    restore = deblur.Deblurrer(psf, g.shape, "discrepancy", noise=1e-7, boundary="unknown")
+    for _ in range(2):  # what is kept remains a guess
+        assert restore.solve(g, check=False).status is Status.UNSETTLED
+    assert deblur.solve(
+        g, psf, caught.value.result.lam, boundary="unknown"
+    ).status.ok  # as a number it is an order
+
+
+def test_what_a_boundary_gets_wrong_is_measured_by_the_picture(rng):
+    psf = deblur.psf.gaussian(9, 1.5)
+    flat = np.full((1, 1, 40, 40), 0.5)
+    assert boundary_error(Blur(psf, (40, 40), "unknown"), flat) == 0
+    assert boundary_error(Blur(psf, (40, 40), "reflect"), flat) <= 1e-12
+    light = flat - Blur(psf, (40, 40), "zero").forward(flat)  # what comes from outside, which zero leaves out
+    assert boundary_error(Blur(psf, (40, 40), "zero"), flat) == pytest.approx(
+        np.sqrt((light**2).mean()), rel=1e-9
+    )
+
+
+@pytest.mark.parametrize("boundary", ["zero", "periodic", "reflect", "antireflect", "unknown"])
+def test_where_nothing_is_blurred_the_picture_comes_back(boundary):
+    g, _ = photograph(deblur.psf.delta(1), 0.0, 40)
+    result = deblur.solve(g, deblur.psf.delta(1), boundary=boundary)
+    assert np.abs(result.image - g).max() <= 1e-6
+
+
+# -- falling back -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("angle", [0, 30, 135])
+@pytest.mark.parametrize("name", ["camera", "brick", "text"])
+def test_a_photograph_without_noise_under_motion_blur_gives_a_picture(name, angle):
+    psf = deblur.psf.motion(15, angle)
+    sharp = deblur.image.as_float(deblur.data.load(name))[:120, :130]
+    g = deblur.degrade(sharp, psf, boundary="unknown")
+    top, left = (n // 2 for n in psf.shape)
+    truth = sharp[top : top + g.shape[0], left : left + g.shape[1]]
+    assert psnr(truth, deblur.reconstruct(g, psf, boundary="unknown")) >= psnr(truth, g) + 3
+
+
+class Stubborn:
+    """A factor whose answers converge only at a λ that is large enough."""
+
+    def __init__(self, factor, enough):
+        self.factor, self.enough = factor, enough
+
+    def solve(self, g, start=None):
+        return replace(self.factor.solve(g, start), converged=self.enough, why="stagnated")
+
+
+def test_a_lambda_of_a_rule_with_which_nothing_solves_is_raised_and_that_is_said(monkeypatch):
+    psf = deblur.psf.motion(5, 30)
+    g, _ = photograph(psf, 0.01, 48)
+    plain = deblur.solve(g, psf, method="pcg")
+    honest = pcg.prepare
+    monkeypatch.setattr(pcg, "prepare", lambda p: Stubborn(honest(p), p.lam > 50 * plain.lam))
+    result = deblur.solve(g, psf, method="pcg")
+    assert result.status.ok
+    assert result.lam == pytest.approx(100 * plain.lam)
+    assert "raised to" in result.lam_reason
+    restore = deblur.Deblurrer(psf, g.shape, method="pcg")
+    assert restore.solve(g).lam == restore.solve(g).lam == result.lam  # kept for the next image
+    for refused in ({"lam": plain.lam}, {"max_iterations": 500}):  # an order is not changed
+        with pytest.raises(deblur.ConvergenceError, match="stagnated"):
+            deblur.reconstruct(g, psf, method="pcg", **refused)
+
+
+def test_a_lambda_of_a_rule_with_which_nothing_can_be_prepared_is_raised(monkeypatch):
+    psf = deblur.psf.motion(5, 30)
+    g, _ = photograph(psf, 0.01, 48)
+    plain = deblur.solve(g, psf, method="cholesky")
+    honest = pipeline.Deblurrer._factored
+
+    def singular(self, problem, choice=None):
+        if problem.lam < 5 * plain.lam:
+            raise deblur.SingularMatrixError("the matrix is singular: use a larger λ")
+        return honest(self, problem, choice)
+
+    monkeypatch.setattr(pipeline.Deblurrer, "_factored", singular)
+    result = deblur.solve(g, psf, method="cholesky")
+    assert result.lam == pytest.approx(10 * plain.lam)
+    with pytest.raises(deblur.SingularMatrixError, match="larger λ"):
+        deblur.reconstruct(g, psf, plain.lam, method="cholesky")
