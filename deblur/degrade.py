@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from .device import Array, asnumpy, check_finite, float_dtype, get_xp
+from .device import Array, as_real, asnumpy, check_finite, get_xp, plain
 from .image import as_float
 from .operators.blur import Blur
 from .operators.boundary import get_boundary
@@ -80,9 +80,8 @@ def degrade(
     """
     kind, amount = _check_noise(noise, level)
     xp = get_xp(image)
-    psf = asnumpy(psf)  # Blur keeps it on the host and sends its spectrum to where the image is
-    image = as_float(xp.asarray(image))
-    image = image.astype(float_dtype(image), copy=False)
+    psf = asnumpy(plain(psf, "psf"))  # Blur keeps it on the host and sends its spectrum to where the image is
+    image = as_real(as_float(image), "the image")
     if image.ndim != 2 + (channel_axis is not None):
         hint = (
             "; give channel_axis=-1 for colour, 0 for a stack"

@@ -163,7 +163,7 @@ def asnumpy(a: Array) -> np.ndarray:
 
 
 def float_dtype(*arrays: Array) -> np.dtype:
-    """The dtype to compute in: float32 if every array is float16/float32, else float64.
+    """The dtype to compute in: float32 if every array is float16/float32 of any byte order, else float64.
 
     Raises
     ------
@@ -173,8 +173,50 @@ def float_dtype(*arrays: Array) -> np.dtype:
     for a in arrays:
         if np.dtype(a.dtype).kind not in "biuf":
             raise TypeError(f"real numbers are needed, not dtype {a.dtype}")
-    small = all(a.dtype in (np.float16, np.float32) for a in arrays)
+    small = all(a.dtype.kind == "f" and a.dtype.itemsize <= 4 for a in arrays)
     return np.dtype(np.float32 if small and arrays else np.float64)
+
+
+def plain(a: Any, name: str) -> Array:
+    """`a` as a NumPy array of native byte order, itself where it is one, or unchanged if it is a CuPy array.
+
+    Whatever offers ``__array__`` will do.
+
+    Raises
+    ------
+    TypeError
+        For sparse matrices, and for masked arrays with hidden values, which would be used as data.
+    """
+    if is_cupy(a):
+        return a
+    if hasattr(a, "toarray"):
+        raise TypeError(f"{name} is sparse ({type(a).__name__}), a dense array is needed: pass its toarray()")
+    parts = a if isinstance(a, list | tuple) else (a,)
+    hidden = sum(int(np.ma.count_masked(part)) for part in parts if isinstance(part, np.ma.MaskedArray))
+    if hidden:
+        raise TypeError(
+            f"{name} is a masked array with {hidden} hidden value(s), which would be used as data: fill them "
+            "(numpy.ma.filled), and give the mask as mask=... where it can be given"
+        )
+    a = np.asarray(a)
+    return a.astype(a.dtype.newbyteorder("="), copy=False)
+
+
+def as_real(a: Any, name: str, dtype: Any = None) -> Array:
+    """`a` as an array in `dtype`, by default in `float_dtype(a)`: native, whatever numbers it came as.
+
+    Raises
+    ------
+    TypeError
+        As `plain` and `float_dtype`.
+    """
+    a = plain(a, name)
+    try:
+        own = float_dtype(a)
+    except TypeError as error:
+        raise TypeError(f"{name}: {error}") from None
+    with np.errstate(over="ignore"):  # what the dtype cannot hold becomes infinite, and is found as that
+        return a.astype(own if dtype is None else dtype, copy=False)
 
 
 def check_finite(a: Array, name: str) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .device import Array, check_finite, get_xp, is_cupy
+from .device import Array, as_real, check_finite, get_xp
 from .image import as_float
 
 
@@ -58,7 +58,7 @@ class Frames:
                 "and columns: for colour name the axis of the channels (channel_axis=-1), for a stack of frames the "
                 "axis they are counted along (stack_axis=0)"
             )
-        image = _computable(as_float(img))
+        image = as_real(as_float(img), "the image")
         self.shape, self._moved = img.shape, named
         self._coloured, self._stacked = channel_axis is not None, stack_axis is not None
         if mask is not None and not isinstance(mask, str):
@@ -107,11 +107,3 @@ class Frames:
                 f"columns, {(rows, cols)}"
             )
         return part
-
-
-def _computable(image: Array) -> Array:
-    """A float image in native float32 or float64: half precision is widened, extended precision narrowed."""
-    if image.dtype in (np.float32, np.float64) and (is_cupy(image) or image.dtype.isnative):
-        return image
-    small = image.dtype.itemsize <= 4
-    return image.astype(np.float32 if small else np.float64)

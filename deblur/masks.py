@@ -4,18 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from .device import Array, check_finite, get_xp
-
-_HIDE = "give mask=..., True at the pixels to hide, and an array without a mask of its own (numpy.ma.filled)"
-
-
-def plain(a: Any, name: str) -> Array:
-    """`a` as a NumPy or CuPy array; TypeError for a masked array with hidden values, which would be used as data."""
-    if isinstance(a, np.ma.MaskedArray) and np.ma.is_masked(a):
-        raise TypeError(f"{name} is a masked array with {int(a.mask.sum())} hidden value(s): {_HIDE}")
-    return get_xp(a).asarray(a)
+from .device import Array, check_finite, plain
 
 
 def check_mask(mask: Any, shape: tuple[int, ...] | None = None) -> Array:

@@ -225,7 +225,7 @@ def posterior_std(
     >>> bool(spread.std[0, 0] > spread.std[32, 32])
     True
     """
-    if not (np.isfinite(lam) and lam > 0):
+    if isinstance(lam, (bool, np.bool_)) or not (np.isfinite(lam) and lam > 0):
         raise ValueError(f"λ must be above zero, not {lam!r}: without a prior the deviation has no bound")
     if method not in POSTERIOR_METHODS:
         raise ValueError(f"unknown method {method!r}; choose one of {', '.join(POSTERIOR_METHODS)}")

@@ -216,8 +216,8 @@ class Solution:
 class Work:
     """What a method would take for a problem: counted, not timed.
 
-    `setup` and `solve` are operation counts in the method's own unit (its docstring says which); the
-    cost model multiplies them with measured seconds per operation.
+    `setup` and `solve`, of one frame, are operation counts in the method's own unit (its docstring says which); the
+    cost model multiplies them with measured seconds per operation, and `solve` with the frames.
     """
 
     setup: float

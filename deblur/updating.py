@@ -109,7 +109,7 @@ class QRDeblurrer:
         dtype: Any = np.float64,
     ) -> None:
         self.lam = float(lam)
-        if not (np.isfinite(self.lam) and self.lam > 0):
+        if isinstance(lam, (bool, np.bool_)) or not (np.isfinite(self.lam) and self.lam > 0):
             raise ValueError(
                 f"λ must be finite and positive, not {lam!r}: without it hidden pixels leave parts of the scene "
                 "undetermined"

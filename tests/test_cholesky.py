@@ -3,6 +3,7 @@
 # ruff: noqa: E741
 
 import tracemalloc
+import warnings
 
 import numpy as np
 import pytest
@@ -191,3 +192,26 @@ def test_right_hand_side_that_does_not_fit():
     for b in (np.ones(2), np.ones((2, 3)), np.ones((3, 1, 1))):
         with pytest.raises(ValueError, match="b must have shape"):
             cholesky_solve(np.eye(3), b)
+
+
+@pytest.mark.parametrize("condition", [1e12, 1e19])
+def test_ill_conditioned_matrices_are_warned_of_as_scipy_does(condition):
+    a = np.diag(np.geomspace(1, 1 / condition, 5))
+    a[1, 0] = a[0, 1] = 0.001
+    factor, b = cholesky(a), np.ones(5)
+    calls = (
+        lambda: scipy.linalg.solve(a, b, assume_a="pos"),
+        lambda: scipy.linalg.inv(a, assume_a="pos"),
+        lambda: cholesky_solve(factor, b),
+        lambda: cholesky_solve(np.asfortranarray(factor), b),
+        lambda: cholesky_inverse(a),
+    )
+    for call in calls:
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            call()
+        assert [w.category for w in seen] == [scipy.linalg.LinAlgWarning] * (condition > 1e15)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        cholesky_solve(factor, b, check_finite=False)
+        cholesky_inverse(a, check_finite=False)

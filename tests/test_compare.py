@@ -756,6 +756,22 @@ def test_command_replaces_nothing_unasked_and_no_input_ever(tmp_path, capsys):
         assert [p.name for p in tmp_path.iterdir()] == ["compare.csv"]
 
 
+def test_a_full_disk_leaves_the_tables_as_they_were(picture, tmp_path, monkeypatch):
+    found = compare.run(picture, PSF, methods="fft", boundaries="periodic", repeats=1, memory=False)
+    path = tmp_path / "table.csv"
+    found.to_csv(path)
+    before = path.read_bytes()
+
+    def full(source, target):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(deblur.image.writing.os, "replace", full)
+    with pytest.raises(OSError, match="nothing was changed there"):
+        found.to_csv(path, overwrite=True)
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["table.csv"]
+
+
 def test_command_interrupted_keeps_what_is_done(tmp_path, capsys, monkeypatch):
     def interrupt(g):
         raise KeyboardInterrupt

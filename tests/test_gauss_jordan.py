@@ -1,10 +1,13 @@
 """Gauss-Jordan elimination against its defining equations, NumPy, and matrices that need care."""
 
 import tracemalloc
+import warnings
 
 import numpy as np
 import pytest
+import scipy.linalg
 import scipy.sparse
+from scipy.linalg import LinAlgWarning
 
 from deblur.errors import SingularMatrixError
 from deblur.linalg import gauss_jordan_inverse, gauss_jordan_solve
@@ -174,7 +177,9 @@ def test_singular_matrix_names_the_failing_pivot(column, block, rng):
 
 def test_pivot_rtol_counts_small_pivots_as_zero():
     a = np.diag([1.0, 3.0, 1e-20])
-    np.testing.assert_allclose(gauss_jordan_inverse(a), np.diag(1 / np.diag(a)), rtol=1e-15)
+    with pytest.warns(LinAlgWarning, match="ill-conditioned"):  # as scipy.linalg.inv does
+        inverse = gauss_jordan_inverse(a)
+    np.testing.assert_allclose(inverse, np.diag(1 / np.diag(a)), rtol=1e-15)
     for call in (
         lambda: gauss_jordan_inverse(a, pivot_rtol=1e-15),
         lambda: gauss_jordan_solve(-a, np.ones(3), pivot_rtol=1e-15),
@@ -247,3 +252,24 @@ def test_options_out_of_range():
         for pivot_rtol in (-1e-3, 1.0, np.nan):
             with pytest.raises(ValueError, match="pivot_rtol"):
                 call(np.eye(2), pivot_rtol=pivot_rtol)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_ill_conditioned_matrices_are_warned_of_as_scipy_does(rng, dtype):
+    q, p = (np.linalg.qr(rng.standard_normal((9, 9)))[0] for _ in range(2))
+    eps = float(np.finfo(dtype).eps)
+    for condition, warns in ((1e-3 / eps, False), (1e4 / eps, True)):
+        a = ((q * np.geomspace(1, 1 / condition, 9)) @ p.T).astype(dtype)
+        for call in (gauss_jordan_inverse, lambda a: gauss_jordan_solve(a, np.ones(9, dtype))):
+            for scale in (1e-20, 1, 1e15):
+                with warnings.catch_warnings(record=True) as seen:
+                    warnings.simplefilter("always")
+                    call(np.asfortranarray(a * dtype(scale)))
+                assert [w.category for w in seen] == [LinAlgWarning] * warns
+                if warns:
+                    assert "reciprocal condition number" in str(seen[0].message)
+                    assert seen[0].filename == __file__
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            scipy.linalg.inv(a)
+        assert [w.category for w in seen] == [LinAlgWarning] * warns

@@ -219,3 +219,56 @@ def test_damped_bad_input_is_refused():
         damped_qr(h, 1.0).solve(np.ones(4))
     with pytest.raises(ValueError, match="b holds"):
         damped_qr(h, 1.0).solve(np.full(3, np.nan))
+
+
+@pytest.mark.parametrize("what", ["a", "b"])
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize("shape", [(5, 3), (3, 5), (4, 4), (2, 5, 3)])
+def test_unchecked_infinities_make_no_finite_solution(xp, rng, shape, value, what):
+    a, b = rng.standard_normal(shape), rng.standard_normal((*shape[:-1], 2))
+    for trial in range(10):
+        bad = {"a": a.copy(), "b": b.copy()}
+        target = bad[what].reshape(-1, *bad[what].shape[-2:])[0]
+        target[rng.integers(target.shape[0]), (column := rng.integers(target.shape[1]))] = value
+        x, norm, _ = lstsq(xp.asarray(bad["a"]), xp.asarray(bad["b"]), check_finite=False)
+        x, norm = (host(v).reshape(-1, *v.shape[len(shape) - 2 :]) for v in (x, norm))
+        lost = [0, 1] if what == "a" else [column]
+        assert np.isnan(x[0][:, lost]).all(), trial
+        assert not np.isfinite(norm[0][lost]).any()
+        kept = [k for k in (0, 1) if k not in lost]
+        expected = lstsq(a, b).x.reshape(-1, *x.shape[1:])
+        np.testing.assert_allclose(x[0][:, kept], expected[0][:, kept], rtol=1e-10)
+        np.testing.assert_allclose(x[1:], expected[1:], rtol=1e-10)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_damped_solution_is_right_or_refused(xp, rng, dtype):
+    eps, refused, solved = np.finfo(dtype).eps, 0, 0
+    for _ in range(150):
+        m, n = (int(v) for v in rng.integers(1, 15, 2))
+        k = min(m, n)
+        u, v = np.linalg.qr(rng.standard_normal((m, k)))[0], np.linalg.qr(rng.standard_normal((n, k)))[0]
+        h = ((u * 10.0 ** -rng.uniform(0, 14, k)) @ v.T).astype(dtype)
+        lam = float(10.0 ** rng.uniform(-28, 0)) * float(np.linalg.norm(h, 2)) ** 2
+        b = rng.standard_normal(m).astype(dtype)
+        # The oracle works on the augmented matrix in float64, with columns as they are: singular values, no squares.
+        left, s, right = np.linalg.svd(h.astype(float), full_matrices=True)
+        every = np.r_[s, np.zeros(n - k)] ** 2 + float(dtype(lam))
+        exact = right[:k].T @ (s / (s**2 + lam) * (left[:, :k].T @ b))
+        condition = every.max() / every.min()
+        try:
+            x = host(damped_lstsq(xp.asarray(h), xp.asarray(b), lam))
+        except SingularMatrixError:
+            assert condition > 0.001 / eps
+            refused += 1
+            continue
+        assert condition < 100 / eps
+        assert np.linalg.norm(x - exact) <= (2e-6 + 300 * eps * condition) * np.linalg.norm(exact) + eps
+        solved += 1
+    assert min(refused, solved) > 20
+
+
+@pytest.mark.parametrize("lam", [True, np.True_])
+def test_a_truth_value_is_no_lambda(lam):
+    with pytest.raises(ValueError, match="True"):
+        damped_qr(np.eye(2), lam)

@@ -1,5 +1,7 @@
 """The table of methods and the choice among them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -73,3 +75,6 @@ def test_every_row_is_complete(name):
         work = method.work(problem)
         assert min(work.setup, work.solve, work.bytes) >= 0
         assert work.solve > 0
+        many = method.work(replace(problem, frames=7))  # the cost model multiplies by the frames
+        assert (many.setup, many.solve) == (work.setup, work.solve)
+        assert many.bytes >= work.bytes

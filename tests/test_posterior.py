@@ -298,3 +298,14 @@ def test_bad_input(arguments, message):
 def test_dtype_is_a_float():
     with pytest.raises(TypeError, match="int"):
         posterior_std(Blur(PSFS["asymmetric"], (8, 8)), 0.1, noise=1, dtype=int)
+
+
+@pytest.mark.parametrize("value", [True, np.True_])
+def test_a_truth_value_is_neither_lambda_nor_noise(value):
+    blur = Blur(np.ones((1, 1)), (5, 5))
+    with pytest.raises(ValueError, match="True"):
+        posterior_std(blur, value, noise=1.0)
+    with pytest.raises(ValueError, match="True"):
+        posterior_std(blur, 1.0, noise=value)
+    with pytest.raises(ValueError, match="True"):
+        deblur.QRDeblurrer(np.ones((1, 1)), (5, 5), value)

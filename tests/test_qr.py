@@ -277,3 +277,12 @@ def test_a_stream_of_the_callers_own(cupy, shape):
         a -= product
         worst = float(abs(a).max())
     assert worst <= 1e-2
+
+
+@pytest.mark.parametrize("shape", [(), (3,)])
+def test_what_is_no_matrix_is_an_error_of_linear_algebra_as_in_numpy(shape):
+    for function in (np.linalg.qr, qr, qr_blocked):
+        with pytest.raises(np.linalg.LinAlgError):
+            function(np.ones(shape))
+    with pytest.raises(np.linalg.LinAlgError, match="2-D"):
+        qr_blocked(np.ones((2, 3, 3)))

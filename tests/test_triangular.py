@@ -2,6 +2,8 @@
 
 # ruff: noqa: E741
 
+import warnings
+
 import numpy as np
 import pytest
 import scipy.linalg
@@ -135,3 +137,29 @@ def test_bad_input_is_refused():
         solve_triangular(np.eye(2), [1.0, np.inf])
     with pytest.raises(ValueError, match="b must have shape"):
         solve_triangular(np.eye(2), np.ones(3))
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("lower", [True, False])
+@pytest.mark.parametrize("small", [1e-10, 1e-19])
+def test_ill_conditioned_triangles_are_warned_of_as_scipy_does(small, lower, order):
+    l = np.diag([1.0, small, 2.0])
+    l[(1, 0) if lower else (0, 1)] = 0.5
+    l[(0, 2) if lower else (2, 0)] = 1e30  # is not read
+    l, b = np.asarray(l, order=order), np.ones(3)
+    kind = "lower triangular" if lower else "upper triangular"
+    calls = (
+        lambda: scipy.linalg.solve(l, b, assume_a=kind),
+        lambda: solve_triangular(l, b, lower=lower),
+        lambda: solve_triangular(l, b, lower=lower, trans=True),
+        lambda: gets(l, lower=lower),
+    )
+    for call in calls:
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            call()
+        assert [w.category for w in seen] == [scipy.linalg.LinAlgWarning] * (small < 1e-15)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        solve_triangular(l, b, lower=lower, check_finite=False)
+        solve_triangular(l, b, lower=lower, unit_diagonal=True)

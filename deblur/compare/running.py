@@ -81,7 +81,7 @@ class Comparison(Findings):
 
 def _deliver(text: str, path: str | Path | None, overwrite: bool) -> str:
     if path is not None:
-        image.check_writable(path, overwrite).write_text(text, encoding="utf-8")
+        image.write_whole(path, text.encode(), overwrite)
     return text
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..device import Array, get_xp
+from ..device import Array, get_xp, plain
 
 
 def im2vector(image: Array) -> Array:
@@ -25,7 +25,7 @@ def im2vector(image: Array) -> Array:
     ValueError
         If `image` is not 2-D or holds no pixels.
     """
-    image = get_xp(image).asarray(image)
+    image = plain(image, "the image")
     if image.ndim != 2 or image.size == 0:
         raise ValueError(
             f"image must be a non-empty 2-D array, not shape {image.shape}; take one colour at a time"
@@ -53,7 +53,7 @@ def vector2im(v: Array, shape: tuple[int, int]) -> Array:
     ValueError
         If `v` is no vector or does not hold M * N numbers.
     """
-    v = get_xp(v).asarray(v)
+    v = plain(v, "the vector")
     if len(tuple(shape)) != 2 or any(int(n) != n or n < 1 for n in shape):
         raise ValueError(f"shape must be (rows, columns), two positive whole numbers, not {shape!r}")
     rows, cols = (int(n) for n in shape)
@@ -83,10 +83,10 @@ def as_float(image: Array) -> Array:
     Raises
     ------
     TypeError
-        For complex, object and string arrays.
+        For complex, object and string arrays, and masked arrays with hidden values.
     """
+    image = plain(image, "the image")
     xp = get_xp(image)
-    image = xp.asarray(image)
     kind = image.dtype.kind
     if kind == "f":
         return image

@@ -7,35 +7,20 @@ argument's name, the offending value and what to do about it.
 from __future__ import annotations
 
 import operator
+import warnings
 from typing import Any
 
 import numpy as np
+import scipy.linalg
+from scipy.linalg.lapack import get_lapack_funcs
 
-from ..device import Array, asnumpy, check_finite, float_dtype, get_xp, is_cupy
+from ..device import Array, as_real, asnumpy, check_finite, get_xp, is_cupy, plain
 from ..errors import SingularMatrixError
 
 
-def as_array(a: Any, name: str) -> Array:
-    """`a` as a NumPy array, or unchanged if it is a CuPy array; TypeError for sparse and masked ones."""
-    if is_cupy(a):
-        return a
-    if hasattr(a, "toarray"):
-        raise TypeError(
-            f"{name} is sparse ({type(a).__name__}), a dense array is needed: pass {name}.toarray()"
-        )
-    if isinstance(a, np.ma.MaskedArray):
-        raise TypeError(f"{name} is a masked array, which these routines cannot honour: fill it first")
-    return np.asarray(a)
-
-
 def as_float(a: Any, name: str, *, dtype: np.dtype | None = None, finite: bool = True) -> Array:
-    """`a` in `dtype`, by default in `device.float_dtype(a)`; checked for NaN and infinity if `finite`."""
-    a = as_array(a, name)
-    try:
-        own_dtype = float_dtype(a)
-    except TypeError as error:
-        raise TypeError(f"{name}: {error}") from None
-    a = a.astype(dtype or own_dtype, copy=False)
+    """`device.as_real`, checked for NaN and infinity if `finite`."""
+    a = as_real(a, name, dtype)
     if finite:
         check_finite(a, name)
     return a
@@ -44,12 +29,15 @@ def as_float(a: Any, name: str, *, dtype: np.dtype | None = None, finite: bool =
 def as_matrix(
     a: Any, name: str = "a", *, square: bool = False, dtype: np.dtype | None = None, finite: bool = True
 ) -> Array:
-    """`a` as a real floating-point matrix, shape (m, n); (n, n) if `square`. It may be `a` itself."""
-    a = as_array(a, name)
+    """`a` as a real floating-point matrix, shape (m, n); (n, n) if `square`. It may be `a` itself.
+
+    Another shape is a LinAlgError, as in NumPy, which is a ValueError.
+    """
+    a = plain(a, name)
     if a.ndim != 2:
-        raise ValueError(f"{name} must be a matrix (2-D), not an array of shape {a.shape}")
+        raise np.linalg.LinAlgError(f"{name} must be a matrix (2-D), not an array of shape {a.shape}")
     if square and a.shape[0] != a.shape[1]:
-        raise ValueError(f"{name} must be square, not of shape {a.shape}")
+        raise np.linalg.LinAlgError(f"{name} must be square, not of shape {a.shape}")
     return as_float(a, name, dtype=dtype, finite=finite)
 
 
@@ -57,7 +45,7 @@ def as_rhs(
     b: Any, rows: int, name: str = "b", *, dtype: np.dtype | None = None, finite: bool = True
 ) -> Array:
     """`b` as right-hand side(s) of a system with `rows` equations: shape (rows,) or (rows, k)."""
-    b = as_array(b, name)
+    b = plain(b, name)
     if b.ndim not in (1, 2) or b.shape[0] != rows:
         raise ValueError(
             f"{name} must have shape ({rows},) or ({rows}, k) to go with the matrix, not {b.shape}"
@@ -160,6 +148,36 @@ def check_pivots(
         raise SingularMatrixError(
             f"{what} {first + i}, counted from 0, is {pivots[i]:.3g}; {advice}", index=first + i
         )
+
+
+def warn_ill_conditioned(rcond: float, dtype: np.dtype) -> None:
+    """Warn of a matrix whose reciprocal condition number is below eps, as SciPy does."""
+    if not rcond >= np.finfo(dtype).eps:
+        warnings.warn(
+            f"the matrix is ill-conditioned to {dtype} rounding (reciprocal condition number {rcond:.1e}): the result "
+            "may have no right digit; regularise it (a larger lambda), or use float64 or lstsq",
+            scipy.linalg.LinAlgWarning,
+            stacklevel=3,
+        )
+
+
+def one_norm(a: np.ndarray) -> float:
+    """‖A‖₁ of a contiguous matrix, without another of its size."""
+    if a.size == 0:
+        return 0.0
+    c, flipped = column_major(a)
+    return float(get_lapack_funcs("lange", (c,))("I" if flipped else "1", c))
+
+
+def triangle_rcond(a: np.ndarray, lower: bool, unit_diagonal: bool = False, norm: str = "1") -> float:
+    """LAPACK's estimate of a triangle's reciprocal condition number, in the 1-norm or the infinity norm "I"."""
+    if len(a) == 0:
+        return 1.0
+    a, flipped = column_major(a)
+    if flipped:
+        norm = "I" if norm == "1" else "1"
+    uplo, diag = "L" if lower != flipped else "U", "U" if unit_diagonal else "N"
+    return float(get_lapack_funcs("trcon", (a,))(a, norm=norm, uplo=uplo, diag=diag)[0])
 
 
 def check_overflow(x: Array, what: str) -> None:

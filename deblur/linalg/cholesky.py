@@ -26,7 +26,17 @@ from scipy.linalg.lapack import get_lapack_funcs
 from ..device import Array, is_cupy
 from ..errors import SingularMatrixError
 from . import cholesky_gpu
-from .checks import as_matrix, as_system, check_overflow, check_pivots, column_major, scratch
+from .checks import (
+    as_matrix,
+    as_system,
+    check_overflow,
+    check_pivots,
+    column_major,
+    one_norm,
+    scratch,
+    triangle_rcond,
+    warn_ill_conditioned,
+)
 from .transpose import mirror_lower
 from .triangular import clear_triangle, inverse, substitute
 
@@ -82,8 +92,8 @@ def cholesky_solve(l: Any, b: Any, *, overwrite_b: bool = False, check_finite: b
     overwrite_b : bool
         Let the solution take the place of `b`, if that is a contiguous array of the dtype computed in.
     check_finite : bool
-        Look for NaN, infinity and zero pivots first, and for an overflow afterwards. Leave it out for a
-        factor that is known to be good and where the solution is looked at anyway.
+        Look for NaN, infinity and zero pivots first, and for an overflow and the condition afterwards. Leave
+        it out for a factor that is known to be good and where the solution is looked at anyway.
 
     Returns
     -------
@@ -99,6 +109,11 @@ def cholesky_solve(l: Any, b: Any, *, overwrite_b: bool = False, check_finite: b
         If shapes do not fit, or something is not finite.
     TypeError
         If an argument is complex, sparse or masked.
+
+    Warns
+    -----
+    LinAlgWarning
+        If the reciprocal condition number is below eps (on the CPU, with `check_finite`).
     """
     given = b
     l, b = as_system(l, b, ("l", "b"), finite=check_finite)
@@ -109,6 +124,9 @@ def cholesky_solve(l: Any, b: Any, *, overwrite_b: bool = False, check_finite: b
     substitute(l, b, trans=True)
     if check_finite:
         check_overflow(b, "the solution")
+        if not is_cupy(b):
+            rcond = triangle_rcond(l, True) * triangle_rcond(l, True, norm="I")
+            warn_ill_conditioned(rcond, l.dtype)
     return b
 
 
@@ -132,6 +150,11 @@ def cholesky_inverse(a: Any, *, overwrite_a: bool = False, check_finite: bool = 
     ValueError, TypeError
         As `cholesky`.
 
+    Warns
+    -----
+    LinAlgWarning
+        If the reciprocal condition number is below eps (on the CPU, with `check_finite`).
+
     Notes
     -----
     n³ operations, half of what a general inverse takes. To apply the inverse to a few vectors, use
@@ -142,6 +165,7 @@ def cholesky_inverse(a: Any, *, overwrite_a: bool = False, check_finite: bool = 
     a = scratch(a, given, overwrite_a)
     if on_gpu:
         return cholesky_gpu.inverse(a, given)
+    norm = one_norm(a) if check_finite else 0.0
     _factor(a)
     if len(a):
         inverse(a)
@@ -149,6 +173,8 @@ def cholesky_inverse(a: Any, *, overwrite_a: bool = False, check_finite: bool = 
         get_lapack_funcs("lauum", (c,))(c, lower=not flipped, overwrite_c=True)
         mirror_lower(a)
     check_overflow(a, "the inverse")
+    if norm:
+        warn_ill_conditioned(1 / (norm * one_norm(a)), a.dtype)
     return a
 
 

@@ -34,10 +34,19 @@ from scipy.linalg.lapack import get_lapack_funcs
 
 from ..device import Array, is_cupy
 from . import gauss_jordan_gpu
-from .checks import as_matrix, as_system, check_overflow, check_pivots, scratch
+from .checks import (
+    as_matrix,
+    as_system,
+    check_overflow,
+    check_pivots,
+    one_norm,
+    scratch,
+    warn_ill_conditioned,
+)
 from .transpose import turn, turned
 
 BLOCK = 128  # much below, the update is bound by memory; much above, by the panel
+_PROBES = 4  # right-hand sides from which the condition is estimated
 STRIP = 64  # rows handled at a time where an expression needs a temporary
 
 
@@ -65,7 +74,8 @@ def gauss_jordan_inverse(
         exact zeros only, since a small pivot may be due to mere scaling; ``n * eps`` refuses what
         is singular to rounding in a matrix whose rows and columns are of like size.
     check_finite : bool
-        Look for NaN and infinity in `a` first. On the GPU they are found on the way.
+        Look for NaN and infinity in `a` first, and estimate the condition. On the GPU they are found on
+        the way.
 
     Returns
     -------
@@ -83,6 +93,11 @@ def gauss_jordan_inverse(
         If `a` is not a square matrix, or not finite.
     TypeError
         If `a` is complex, sparse or masked.
+
+    Warns
+    -----
+    LinAlgWarning
+        If the reciprocal condition number is below eps (on the CPU, with `check_finite`).
 
     Notes
     -----
@@ -115,6 +130,7 @@ def gauss_jordan_inverse(
         if by_rows:
             turn(a)
         return a
+    norm = one_norm(a) if check_finite else 0.0
     order = np.arange(n)  # order[i]: the row of `a` that was switched to row i
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         for k in range(0, n, block):
@@ -130,6 +146,8 @@ def gauss_jordan_inverse(
         rows = slice(start, start + STRIP)
         a[rows] = a[rows][:, columns]
     check_overflow(a, "the inverse")
+    if norm:
+        warn_ill_conditioned(1 / (norm * one_norm(a)), a.dtype)
     return a
 
 
@@ -172,6 +190,11 @@ def gauss_jordan_solve(
     TypeError
         If an argument is complex, sparse or masked.
 
+    Warns
+    -----
+    LinAlgWarning
+        If the reciprocal condition number is below eps (on the CPU, with `check_finite`).
+
     Notes
     -----
     n³ + 2 n² k operations, where an LU factorisation takes 2/3 n³ + 2 n² k: the zeros above the
@@ -189,17 +212,29 @@ def gauss_jordan_solve(
         gauss_jordan_gpu.solve(a, x, threshold, given_a)
         return b
     order = np.arange(n)
+    # Of white noise z, the mean of ‖A⁻¹z‖² is the square of A⁻¹'s Frobenius norm.
+    probes = np.asfortranarray(
+        np.random.default_rng(0).standard_normal((n, _PROBES if check_finite else 0)), a.dtype
+    )
+    norm = _frobenius(a) if check_finite else 0.0
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         for k in range(0, n, block):
             panel = slice(k, min(k + block, n))
-            targets = [a[:, panel.stop :], x]
+            targets = [a[:, panel.stop :], x, probes]
             multipliers, _ = _eliminate_panel(a, targets, order[k:], panel, threshold)
             for target in targets:
                 pivot_rows = target[panel].copy()
                 target[panel] = 0
                 _rank_update(target, multipliers, pivot_rows)
     check_overflow(x, "the solution")
+    if norm:
+        warn_ill_conditioned(_PROBES**0.5 / (norm * _frobenius(probes)), a.dtype)
     return b
+
+
+def _frobenius(a: Array) -> float:
+    """‖A‖ of an array in Fortran order, without overflow on the way."""
+    return float(get_lapack_funcs("lange", (a,))("F", a)) if a.size else 0.0
 
 
 def _eliminate_panel(

@@ -13,7 +13,7 @@ import math
 
 import numpy as np
 
-from ..device import Array, check_finite, float_dtype, get_xp
+from ..device import Array, as_real, check_finite, float_dtype, get_xp
 
 __all__ = ["apply_householder", "compact_wy", "householder", "householder_matrix"]
 
@@ -61,12 +61,11 @@ def householder(x: Array) -> tuple[Array, float, float]:
        section 5.1.
     """
     xp = get_xp(x)
-    x = xp.asarray(x)
-    if x.ndim != 1 or x.size == 0:
-        raise ValueError(f"x must be a non-empty vector, not an array of shape {x.shape}")
-    dtype = float_dtype(x)
-    check_finite(x, "x")
-    v = x.astype(dtype)  # always a copy
+    v = as_real(x, "x").copy()
+    if v.ndim != 1 or v.size == 0:
+        raise ValueError(f"x must be a non-empty vector, not an array of shape {v.shape}")
+    check_finite(v, "x")
+    dtype = v.dtype
     largest = float(abs(v[1:]).max()) if v.size > 1 else 0.0
     if largest == 0:
         mu = float(v[0])
@@ -106,7 +105,7 @@ def apply_householder(v: Array, tau: float, a: Array, side: str = "left") -> Arr
         If the lengths do not agree, or `side` is neither word.
     """
     xp = get_xp(v, a)
-    v, a = xp.asarray(v), xp.asarray(a)
+    v, a = as_real(v, "v"), as_real(a, "a")
     if side not in ("left", "right"):
         raise ValueError(f"side must be 'left' or 'right', not {side!r}")
     axis = 0 if side == "left" else a.ndim - 1
@@ -124,9 +123,8 @@ def apply_householder(v: Array, tau: float, a: Array, side: str = "left") -> Arr
 
 def householder_matrix(v: Array, tau: float) -> Array:
     """P = I − τvvᵀ written out, (m, m): for looking at and for tests; `apply_householder` never needs it."""
-    xp = get_xp(v)
-    v = xp.asarray(v)
-    return apply_householder(v, tau, xp.eye(v.size, dtype=float_dtype(v)))
+    v = as_real(v, "v")
+    return apply_householder(v, tau, get_xp(v).eye(v.size, dtype=v.dtype))
 
 
 def compact_wy(v: Array, tau: Array) -> Array:
@@ -156,7 +154,7 @@ def compact_wy(v: Array, tau: Array) -> Array:
        (1989) 53-57.
     """
     xp = get_xp(v, tau)
-    v, tau = xp.asarray(v), xp.asarray(tau)
+    v, tau = as_real(v, "v"), as_real(tau, "tau")
     if v.ndim != 2 or tau.shape != (v.shape[1],):
         raise ValueError(
             f"V of shape {v.shape} needs one tau for each column, not an array of shape {tau.shape}"

@@ -14,10 +14,10 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse
 
-from ..device import Array, check_finite, float_dtype, get_xp, is_cupy
+from ..device import Array, as_real, check_finite, float_dtype, get_xp, is_cupy, plain
 from ..errors import SingularMatrixError
 from .band_triangle import BandTriangle
-from .checks import as_array, as_float, as_rhs
+from .checks import as_float, as_rhs
 from .qr import factor
 
 __all__ = ["DampedQR", "LstsqResult", "damped_lstsq", "damped_qr", "lstsq"]
@@ -58,7 +58,7 @@ def lstsq(
         For a matrix of rank below min(M, N): the solution of minimum norm, or
         an error that gives the rank.
     check_finite : bool
-        Whether to look for NaN and infinity first.
+        Whether to look for NaN and infinity first. Without it they make NaN of the solution.
 
     Returns
     -------
@@ -90,8 +90,14 @@ def lstsq(
        factorization with column pivoting", SIAM J. Sci. Comput. 19 (1998).
     """
     xp = get_xp(a, b)
-    a, b, is_vector = _checked(as_array(a, "a"), as_array(b, "b"), rcond, on_deficient, check_finite)
+    a, b, is_vector = _checked(plain(a, "a"), plain(b, "b"), rcond, on_deficient, check_finite)
     m, n = a.shape[-2:]
+    lost = None
+    if not check_finite:  # LAPACK may answer all the same, with finite numbers
+        fine = xp.isfinite(a), xp.isfinite(b)
+        if not bool(fine[0].all() & fine[1].all()):
+            a, b = (xp.where(good, v, v.dtype.type(0)) for good, v in zip(fine, (a, b), strict=True))
+            lost = ~(fine[0].all(axis=(-2, -1), keepdims=True) & fine[1].all(axis=-2, keepdims=True))
     if rcond is None:
         rcond = max(m, n, 1) * float(np.finfo(a.dtype).eps)
     if 0 in a.shape or b.shape[-1] == 0:
@@ -115,6 +121,8 @@ def lstsq(
             "least-squares solution is not unique; on_deficient='min-norm' returns the smallest one",
             worst,
         )
+    if lost is not None:
+        x = xp.where(lost, x.dtype.type(np.nan), x)
     residual = b - a @ x
     norm = xp.linalg.norm(residual, axis=-2)
     if is_vector:
@@ -131,7 +139,9 @@ def _checked(
     if rcond is not None and not 0 <= rcond < np.inf:
         raise ValueError(f"rcond must be a finite number >= 0, not {rcond}")
     if a.ndim < 2:
-        raise ValueError(f"a must be a matrix or a stack of matrices, not an array of shape {a.shape}")
+        raise np.linalg.LinAlgError(
+            f"a must be a matrix or a stack of matrices, not an array of shape {a.shape}"
+        )
     is_vector = b.ndim == a.ndim - 1
     columns = b[..., None] if is_vector else b
     if columns.ndim != a.ndim or columns.shape[:-1] != a.shape[:-1]:
@@ -192,6 +202,9 @@ def _rank_by_svd(a: Array, rcond: float) -> Array:
     return (s > rcond * s[..., :1]).sum(axis=-1)
 
 
+_POWER_STEPS = 4
+
+
 @dataclass(frozen=True)
 class DampedQR:
     """The triangle R of [H; √λ I] = QR, kept to solve min ‖Hx − b‖² + λ‖x‖² again and again.
@@ -241,6 +254,23 @@ class DampedQR:
         x = self._seminormal(self.ht @ b)
         return x + self._seminormal(self.ht @ (b - self.h @ x) - self.r.dtype.type(self.lam) * x)
 
+    def rcond(self) -> float:
+        """An estimate of 1/(‖RᵀR‖ ‖(RᵀR)⁻¹‖): the inverse by power iteration, from white noise, the norm by a bound.
+
+        The corrected semi-normal equations are worth nothing below eps.
+        """
+        xp = get_xp(self.r)
+        size = abs(self.h)
+        norm = float(size.sum(axis=0).max()) * float(size.sum(axis=1).max()) + self.lam
+        z = xp.asarray(np.random.default_rng(0).standard_normal(self.h.shape[1]).astype(self.r.dtype))
+        largest = 0.0
+        for _ in range(_POWER_STEPS):
+            z = self._seminormal(z / abs(z).max())
+            largest = float(abs(z).max())
+            if not 0 < largest < np.inf:
+                return 0.0
+        return 1 / (norm * largest)
+
     def _seminormal(self, y: Array) -> Array:
         """(RᵀR)⁻¹ y."""
         if not is_cupy(y):
@@ -277,7 +307,8 @@ def damped_qr(h: Any, lam: float) -> DampedQR:
     TypeError
         For complex entries.
     SingularMatrixError
-        If a diagonal entry of R vanishes to rounding: λ is too small for this H.
+        If a diagonal entry of R vanishes to rounding, or by an estimate its condition number squared is above
+        1/eps: λ is too small for this H.
 
     Notes
     -----
@@ -291,14 +322,14 @@ def damped_qr(h: Any, lam: float) -> DampedQR:
     ----------
     .. [1] C. L. Lawson, R. J. Hanson, *Solving Least Squares Problems*, 1974, chapter 27.
     """
-    if getattr(h, "ndim", None) != 2 or 0 in h.shape:
-        raise ValueError(
-            f"H must be a non-empty matrix, not {type(h).__name__} of shape {getattr(h, 'shape', None)}"
-        )
-    if not 0 <= lam < np.inf:
+    sparse = hasattr(h, "tocsr")
+    h = h if sparse else as_real(h, "H")
+    if h.ndim != 2 or 0 in h.shape:
+        raise ValueError(f"H must be a non-empty matrix, not {type(h).__name__} of shape {h.shape}")
+    if isinstance(lam, (bool, np.bool_)) or not 0 <= lam < np.inf:
         raise ValueError(f"lam must be a finite number >= 0, not {lam}")
-    h = h.tocsr(copy=True) if hasattr(h, "tocsr") else h
-    values = h.data if hasattr(h, "tocsr") else h
+    h = h.tocsr(copy=True) if sparse else h
+    values = h.data if sparse else h
     check_finite(values, "H")
     dtype = float_dtype(values)
     h = h.astype(dtype, copy=False)
@@ -319,7 +350,15 @@ def damped_qr(h: Any, lam: float) -> DampedQR:
             f"with lam = {lam:.3g}; take a larger lam",
             smallest,
         )
-    return DampedQR(h, float(lam), r, ht)
+    factor = DampedQR(h, float(lam), r, ht)
+    rcond = factor.rcond()
+    if not rcond > float(np.finfo(dtype).eps):
+        raise SingularMatrixError(
+            f"[H; sqrt(lam) I] is singular to {dtype} rounding with lam = {lam:.3g}: the square of its reciprocal "
+            f"condition number is {rcond:.1e}; take a larger lam"
+            + (" or float64" if dtype == np.float32 else "")
+        )
+    return factor
 
 
 def damped_lstsq(h: Any, b: Array, lam: float) -> Array:

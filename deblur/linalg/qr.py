@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from ..device import Array, get_xp, is_cupy
+from ..device import Array, get_xp, is_cupy, plain
 from . import qr_gpu
-from .checks import as_array, as_float
+from .checks import as_float, as_matrix
 from .householder import compact_wy, householder
 
 __all__ = ["qr", "qr_blocked"]
@@ -114,13 +114,15 @@ def factor(a: Array, mode: str = "reduced") -> Any:
 
 def _checked(a: Array, mode: str, signs: str, finite: bool) -> Array:
     """`a` in its computing dtype, after every check that needs no work."""
-    a = as_array(a, "a")
+    a = plain(a, "a")
     if mode not in MODES:
         raise ValueError(f"mode must be one of {', '.join(MODES)}, not {mode!r}")
     if signs not in SIGNS:
         raise ValueError(f"signs must be one of {', '.join(SIGNS)}, not {signs!r}")
     if a.ndim < 2:
-        raise ValueError(f"a must be a matrix or a stack of matrices, not an array of shape {a.shape}")
+        raise np.linalg.LinAlgError(
+            f"a must be a matrix or a stack of matrices, not an array of shape {a.shape}"
+        )
     if mode == "raw" and signs != "householder":
         raise ValueError(f"raw reflections keep the signs they have; signs={signs!r} needs a formed R")
     m, n = a.shape[-2:]
@@ -183,8 +185,8 @@ def qr_blocked(a: Array, panel: int = 16) -> tuple[Array, Array]:
     rows and columns from its own on: as much work again and no more, and the
     reflections are stored nowhere but below R's diagonal.
     """
+    a = as_matrix(a).copy()
     xp = get_xp(a)
-    a = _checked(a, "reduced", "householder", True).copy()
     if panel < 1:
         raise ValueError(f"panel must be at least 1, not {panel}")
     m, n = a.shape

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from ..device import Array, get_xp, is_cupy
+from ..device import Array, get_xp, is_cupy, plain
 from ..device import check_finite as refuse_nonfinite
 from .checks import position
 from .qr import factor
@@ -37,7 +37,7 @@ def qr_insert(
     Parameters
     ----------
     Q : (M, M) or (M, N) array
-        From the full or the economic factorisation; float32 or float64.
+        From the full or the economic factorisation; float32 or float64, of any byte order.
     R : (M, N) or (N, N) array
         Of Q's dtype.
     u : (N,) or (p, N) array for rows, (M,) or (M, p) array for columns
@@ -68,6 +68,8 @@ def qr_insert(
     ValueError
         For shapes or dtypes that do not fit, a `k` out of range, an unknown
         `which`, an `rcond` where it has no meaning, non-finite entries.
+    TypeError
+        For complex, sparse and masked arrays, or NumPy and CuPy arrays mixed.
     LinAlgError
         If a column of u lies in the span of Q, as `rcond` says it.
 
@@ -88,12 +90,14 @@ def qr_insert(
     .. [2] R. Andrew, N. Dingle, "Implementing QR factorization updating algorithms
        on GPUs", Parallel Computing 40 (2014).
     """
-    if _is_scipys(Q, R, u):
+    get_xp(Q, R, u)  # refuses a mixture of host and device
+    Q, R, u = _real(Q, "Q"), _real(R, "R"), _real(u, "u")
+    if max(Q.ndim, R.ndim, u.ndim) > 2 and not is_cupy(
+        Q
+    ):  # stacks of matrices: SciPy's to serve or to refuse
         return scipy.linalg.qr_insert(Q, R, u, k, which, rcond, overwrite_qru, check_finite)
     Q, R = _checked(Q, R, which, check_finite)
-    xp = get_xp(Q, R, u)
     m, n = len(Q), R.shape[1]
-    u = xp.asarray(u)
     if u.dtype != Q.dtype:
         raise ValueError(f"u must have the dtype of Q and R, {Q.dtype}, not {u.dtype}: convert it")
     length, other = (n, "(N,) or (p, N)") if which == "row" else (m, "(M,) or (M, p)")
@@ -188,12 +192,16 @@ def qr_delete(
     ValueError
         For shapes or dtypes that do not fit, `k` or `p` out of range, an
         unknown `which`, non-finite entries.
+    TypeError
+        For complex, sparse and masked arrays, or NumPy and CuPy arrays mixed.
 
     Notes
     -----
     See `qr_insert`.
     """
-    if _is_scipys(Q, R):
+    get_xp(Q, R)
+    Q, R = _real(Q, "Q"), _real(R, "R")
+    if max(Q.ndim, R.ndim) > 2 and not is_cupy(Q):
         return scipy.linalg.qr_delete(Q, R, k, p, which, overwrite_qr, check_finite)
     Q, R = _checked(Q, R, which, check_finite)
     size = len(Q) if which == "row" else R.shape[1]
@@ -234,19 +242,20 @@ def _is_economic(q: Array) -> bool:
     return q.shape[0] != q.shape[1]
 
 
-def _is_scipys(*arrays: Any) -> bool:
-    """Whether only SciPy serves these, so that it may also judge them: complex numbers, stacks of matrices."""
-    if any(is_cupy(a) for a in arrays):
-        return False
-    return any(np.iscomplexobj(a) or np.ndim(a) > 2 for a in arrays)
+def _real(a: Any, name: str) -> Array:
+    """`a` as an array; other dtypes than SciPy's stay what they are, to be refused."""
+    a = plain(a, name)
+    if a.dtype.kind == "c":
+        raise TypeError(
+            f"{name}: real numbers are needed, not dtype {a.dtype}; scipy.linalg takes complex ones"
+        )
+    return a
 
 
-def _checked(q: Any, r: Any, which: str, finite: bool) -> tuple[Array, Array]:
-    """Q and R as arrays; ValueError for all that SciPy refuses."""
+def _checked(q: Array, r: Array, which: str, finite: bool) -> tuple[Array, Array]:
+    """Q and R themselves; ValueError for all that SciPy refuses."""
     if which not in ("row", "col"):
         raise ValueError(f"which must be 'row' or 'col', not {which!r}")
-    xp = get_xp(q, r)
-    q, r = xp.asarray(q), xp.asarray(r)
     if q.ndim != 2 or r.ndim != 2:
         raise ValueError(f"Q and R must be matrices, not of shapes {q.shape} and {r.shape}")
     if q.dtype != r.dtype or q.dtype not in (np.float32, np.float64):

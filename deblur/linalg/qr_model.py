@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..device import Array, asnumpy, get_xp, is_cupy
+from ..device import Array, asnumpy, get_xp, is_cupy, plain
 from ..errors import SingularMatrixError
 from .checks import as_matrix, as_rhs, check_pivots, indices, position
 from .qr import factor
@@ -194,8 +194,8 @@ class QRModel:
         """
         s, (m, n) = self._state, self.shape
         u = self._as_block(u, "u", 0, n)
-        xp = get_xp(u, self._state.rd)
-        b = xp.asarray(b)
+        get_xp(b, self._state.rd)
+        xp, b = get_xp(u), plain(b, "b")
         try:
             b = b.reshape(len(u), s.b.shape[1])
         except ValueError:
@@ -414,8 +414,8 @@ class QRModel:
 
     def _as_block(self, u: Any, name: str, axis: int, length: int) -> Array:
         """`u` as a matrix of rows (axis 0) or columns (axis 1) of the `length` needed, in the model's dtype."""
-        xp = get_xp(self._state.rd, u)
-        u = xp.asarray(u)
+        get_xp(self._state.rd, u)
+        u = plain(u, name)
         if u.ndim == 1:
             u = u[None] if axis == 0 else u[:, None]
         if u.ndim != 2 or u.shape[1 - axis] != length:

@@ -24,7 +24,16 @@ from scipy.linalg.lapack import get_lapack_funcs
 
 from ..device import Array, get_xp, is_cupy
 from . import triangular_gpu
-from .checks import as_matrix, as_system, check_overflow, check_pivots, column_major, scratch
+from .checks import (
+    as_matrix,
+    as_system,
+    check_overflow,
+    check_pivots,
+    column_major,
+    scratch,
+    triangle_rcond,
+    warn_ill_conditioned,
+)
 from .pivots_gpu import PivotStatus
 
 TILE = 256
@@ -51,8 +60,8 @@ def gets(
     overwrite_l : bool
         Let the inverse take the place of `l`, if that is a contiguous array of the dtype computed in.
     check_finite : bool
-        Look for NaN and infinity in `l` first, in both triangles. On the GPU they are found on the
-        way, in the triangle that is read.
+        Look for NaN and infinity in `l` first, in both triangles, and estimate the condition.
+        On the GPU they are found on the way, in the triangle that is read.
 
     Returns
     -------
@@ -68,6 +77,11 @@ def gets(
         If `l` is not a square matrix, or not finite.
     TypeError
         If `l` is complex, sparse or masked.
+
+    Warns
+    -----
+    LinAlgWarning
+        If the reciprocal condition number is below eps (on the CPU, with `check_finite`).
     """
     on_gpu = is_cupy(l)
     given, l = l, as_matrix(l, "l", square=True, finite=check_finite and not on_gpu)
@@ -78,8 +92,10 @@ def gets(
         return l
     if not unit_diagonal:
         check_pivots(l.diagonal())
+    rcond = triangle_rcond(l, lower, unit_diagonal) if check_finite else 1.0
     l = inverse(scratch(l, given, overwrite_l, "l"), lower=lower, unit_diagonal=unit_diagonal)
     check_overflow(l, "the inverse")
+    warn_ill_conditioned(rcond, l.dtype)
     return l
 
 
@@ -108,7 +124,7 @@ def solve_triangular(
     overwrite_b : bool
         Let the solution take the place of `b`, if that is a contiguous array of the dtype computed in.
     check_finite : bool
-        Look for NaN and infinity in `l` and `b` first.
+        Look for NaN and infinity in `l` and `b` first, and estimate the condition of `l`.
 
     Returns
     -------
@@ -124,6 +140,11 @@ def solve_triangular(
         If shapes do not fit, or something is not finite.
     TypeError
         If an argument is complex, sparse or masked.
+
+    Warns
+    -----
+    LinAlgWarning
+        If the reciprocal condition number is below eps (on the CPU, with `check_finite`).
     """
     given = b
     l, b = as_system(l, b, ("l", "b"), finite=check_finite)
@@ -132,6 +153,8 @@ def solve_triangular(
     b = scratch(b, given, overwrite_b, "b")
     substitute(l, b, trans=trans, lower=lower, unit_diagonal=unit_diagonal)
     check_overflow(b, "the solution")
+    if check_finite and not is_cupy(b):
+        warn_ill_conditioned(triangle_rcond(l, lower, unit_diagonal), l.dtype)
     return b
 
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 import scipy.sparse
 
-from ..device import CPU, Array, Device, asnumpy, get_xp, require_memory
+from ..device import CPU, Array, Device, as_real, asnumpy, require_memory
 from .boundary import get_boundary
 from .matrix import DENSE_INSTEAD, check_origin, check_psf, check_size, convolution_matrix
 from .operator import LinearMap
@@ -216,18 +216,9 @@ class Blur(LinearMap):
         )
 
     def _checked(self, x: Array, shape: tuple[int, int], what: str) -> tuple[Array, Device]:
-        xp = get_xp(x)
-        if isinstance(x, np.ma.MaskedArray) and x.mask.any():
-            raise TypeError(f"{what} is a masked array with hidden values, which a product with H would use")
-        x = xp.asarray(x)
+        x = as_real(x, what)
         if x.ndim < 2 or x.shape[-2:] != shape:
             raise ValueError(f"{what} must have shape (..., {shape[0]}, {shape[1]}), not {x.shape}")
-        if x.dtype.kind not in "biuf":
-            raise TypeError(
-                f"{what} must hold real numbers, not dtype {x.dtype}; H is real: treat parts alone"
-            )
-        if x.dtype not in (np.float32, np.float64):  # these are the native ones
-            x = x.astype(np.float32 if x.dtype.newbyteorder("=") == np.float32 else np.float64)
         return x, Device.of(x)
 
     def forward(self, f: Array) -> Array:

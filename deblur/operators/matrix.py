@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from ..device import Array, asnumpy, check_finite, get_xp, require_memory
+from ..device import Array, as_real, asnumpy, check_finite, plain, require_memory
 from .boundary import Boundary, get_boundary
 
 DENSE_INSTEAD = (
@@ -40,19 +40,12 @@ DENSE_INSTEAD = (
 
 def check_psf(psf: Array, name: str = "psf") -> Array:
     """`psf` as a finite, non-empty, real 2-D float64 array, or an error that says what is wrong."""
-    xp = get_xp(psf)
-    if isinstance(psf, np.ma.MaskedArray) and psf.mask.any():
-        raise TypeError(
-            f"{name} is a masked array with hidden values; fill them first, as with psf.filled(0)"
-        )
-    a = xp.asarray(psf)
+    a = plain(psf, name)
     if a.ndim != 2 or a.size == 0:
         raise ValueError(f"{name} must be a non-empty 2-D array, not shape {a.shape}")
-    if a.dtype.kind not in "biuf":
-        raise TypeError(f"{name} must hold real numbers, not dtype {a.dtype}")
-    a = a.astype(np.float64)
+    a = as_real(a, name, np.float64)
     check_finite(a, name)
-    if not bool(xp.any(a)):
+    if not bool(a.any()):
         raise ValueError(f"{name} is zero everywhere, so the blurred image would hold nothing of the scene")
     return a
 

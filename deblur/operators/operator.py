@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ..device import Array, get_xp
+from ..device import Array, plain
 from .boundary import Boundary
 
 if TYPE_CHECKING:
@@ -117,14 +117,14 @@ class LinearMap:
         return self.matvec(x) if x.ndim == 1 else self.matmat(x)
 
     def __rmatmul__(self, x: Any) -> Array:
-        x = get_xp(x).asarray(x)
+        x = plain(x, "the image")
         return self.rmatvec(x) if x.ndim == 1 else self.rmatmat(x.T).T
 
     dot = __matmul__
     __mul__ = __matmul__
 
     def _vectors(self, x: Any, length: int) -> Array:
-        x = get_xp(x).asarray(x)
+        x = plain(x, "the vector")
         if x.ndim not in (1, 2) or x.shape[0] != length:
             raise ValueError(
                 f"{self!r} is a matrix of {self.shape[0]} x {self.shape[1]}: it takes vectors ({length},) or columns "

@@ -124,7 +124,7 @@ def _close_to_singular(problem: Problem) -> bool:
 
 def _cholesky(problem: Problem, a: Array) -> Factor:
     if problem.inverse:
-        return _Inverse(problem, linalg.cholesky_inverse(a, overwrite_a=True))
+        return _Inverse(problem, linalg.cholesky_inverse(a, overwrite_a=True, check_finite=False))
     return _Cholesky(problem, a)
 
 
@@ -151,7 +151,7 @@ def _gauss_jordan(problem: Problem, a: Array) -> Factor:
     if not (problem.inverse or problem.reuse or _close_to_singular(problem)):
         return _Elimination(problem, a)
     norm = _norm1(a)
-    inverse = linalg.gauss_jordan_inverse(a, overwrite_a=True)
+    inverse = linalg.gauss_jordan_inverse(a, overwrite_a=True, check_finite=False)
     _refuse_singular(1.0 / (norm * _norm1(inverse)), problem.dtype)
     return _Inverse(problem, inverse)
 
@@ -163,7 +163,8 @@ class _Elimination(Direct):
         self._problem, self._a = problem, a
 
     def _correction(self, r: Array, scale: np.ndarray, target: float, done: int) -> tuple[Array, int, bool]:
-        return linalg.gauss_jordan_solve(self._a, r.reshape(len(r), -1).T).T.reshape(r.shape), 0, True
+        x = linalg.gauss_jordan_solve(self._a, r.reshape(len(r), -1).T, check_finite=False)
+        return x.T.reshape(r.shape), 0, True
 
     def scenes(self, g: Array) -> tuple[Array, int, bool, str]:
         image, _, right, why = refined(self._problem, g, self._correction)

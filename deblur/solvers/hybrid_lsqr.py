@@ -75,7 +75,7 @@ def work(problem: Problem) -> Work:
         * problem.frames
         * problem.dtype.itemsize
     )
-    return Work(0.0, steps * problem.frames, size)
+    return Work(0.0, steps, size)
 
 
 def prepare(problem: Problem) -> Factor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..device import Array, float_dtype, get_fft, get_xp
+from ..device import Array, as_real, get_fft, get_xp
 from ..operators.operator import Operator
 from ..problem import Problem
 
@@ -34,13 +34,11 @@ def prior_scene(operator: Operator, g: Array, smoothing: float = 3.0) -> Array:
     (..., P, Q) array
         Of the operator's `scene_shape`, divided by its brightness.
     """
-    xp = get_xp(g)
-    if xp is np:
+    g = as_real(g, "the image")
+    if get_xp(g) is np:
         from scipy.ndimage import gaussian_filter1d
     else:
         from cupyx.scipy.ndimage import gaussian_filter1d
-    g = xp.asarray(g)
-    g = g.astype(float_dtype(g), copy=False)
     for axis in (-2, -1):
         g = gaussian_filter1d(g, smoothing, axis=axis, mode="nearest")
     level = operator.brightness

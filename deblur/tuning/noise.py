@@ -7,7 +7,7 @@ import math
 import numpy as np
 import scipy.special
 
-from ..device import Array, check_finite, get_xp
+from ..device import Array, as_real, check_finite, get_xp
 from ..problem import Problem
 from ..solvers.start import filled
 
@@ -54,8 +54,7 @@ def estimate_noise(g: Array) -> float:
     .. [1] D. L. Donoho, I. M. Johnstone, Biometrika 81 (1994) 425-455.
     .. [2] S. I. Olsen, Estimation of noise in images: an evaluation, CVGIP 55 (1993) 319-323.
     """
-    xp = get_xp(g)
-    g = xp.asarray(g)
+    g = as_real(g, "the image")
     if g.ndim < 2 or min(g.shape[-2:]) < len(_DB2):
         raise ValueError(
             f"the noise of an image of shape {g.shape} cannot be estimated: at least 4 x 4 pixels are "
@@ -91,7 +90,7 @@ def _noise_power(x: Array, flat: float) -> float:
 
 def check_noise(noise: float | None) -> float | None:
     """`noise` itself, or ValueError if it is no level of noise."""
-    if noise is not None and not (np.isfinite(noise) and noise >= 0):
+    if noise is not None and (isinstance(noise, (bool, np.bool_)) or not (np.isfinite(noise) and noise >= 0)):
         raise ValueError(
             f"noise must be a standard deviation >= 0 (of photon counts the gain), not {noise!r}; leave it out to have "
             "it estimated"

@@ -53,7 +53,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..device import Array, Device, all_cores, check_finite, float_dtype, get_xp
+from ..device import Array, Device, all_cores, as_real, check_finite, get_xp
 from ..operators.operator import Operator
 from ..problem import Problem
 from ..solvers.krylov import Bidiagonalization
@@ -301,8 +301,7 @@ def choose_lambda(
         For an unknown rule or norm, noise or bounds out of range, images of another size than the
         blur's or not finite, or too small for their noise to be estimated.
     """
-    g = get_xp(g).asarray(g)
-    g = g.astype(float_dtype(g), copy=False)
+    g = as_real(g, "the image")
     rule = check_rule(rule, Problem(blur, dtype=g.dtype, device=Device.of(g)))
     check_noise(noise)
     if norm not in NORMS:

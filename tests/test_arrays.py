@@ -1,0 +1,233 @@
+"""Arrays as the ecosystem hands them over: one test for every public call that takes one."""
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+import deblur
+from deblur import image, linalg, matlab, metrics
+from deblur.device import as_real, plain
+
+SHAPE = (12, 12)
+IMAGE = np.arange(144.0).reshape(SHAPE) % 7 / 8  # exact in float16
+MATRIX = 4 * np.eye(4) + np.arange(16.0).reshape(4, 4).T @ np.arange(16.0).reshape(4, 4) / 1024
+VECTOR = np.array([1.0, 0.5, -2.0, 3.0])
+PSF = np.array([[0.0, 0.25, 0.0], [0.25, 0.5, 0.25], [0.0, 0.25, 0.0]])
+BLUR = deblur.Blur(PSF, SHAPE)
+
+#: Calls of one array, with an array that they take.
+CALLS = {
+    "linalg.cholesky": (linalg.cholesky, MATRIX),
+    "linalg.cholesky_inverse": (linalg.cholesky_inverse, MATRIX),
+    "linalg.cholesky_solve": (lambda a: linalg.cholesky_solve(a, VECTOR), MATRIX),
+    "linalg.cholesky_solve b": (lambda b: linalg.cholesky_solve(MATRIX, b), VECTOR),
+    "linalg.gauss_jordan_inverse": (linalg.gauss_jordan_inverse, MATRIX),
+    "linalg.gauss_jordan_solve": (lambda a: linalg.gauss_jordan_solve(a, VECTOR), MATRIX),
+    "linalg.gauss_jordan_solve b": (lambda b: linalg.gauss_jordan_solve(MATRIX, b), VECTOR),
+    "linalg.gauss_seidel": (lambda a: linalg.gauss_seidel(a, VECTOR)[0], MATRIX),
+    "linalg.gauss_seidel x0": (lambda x: linalg.gauss_seidel(MATRIX, VECTOR, x)[0], VECTOR),
+    "linalg.gets": (linalg.gets, MATRIX),
+    "linalg.solve_triangular": (lambda a: linalg.solve_triangular(a, VECTOR), MATRIX),
+    "linalg.solve_triangular b": (lambda b: linalg.solve_triangular(MATRIX, b), VECTOR),
+    "linalg.gram": (linalg.gram, MATRIX),
+    "linalg.matmul": (lambda a: linalg.matmul(a, VECTOR), MATRIX),
+    "linalg.matmul b": (lambda b: linalg.matmul(MATRIX, b), VECTOR),
+    "linalg.householder": (lambda x: linalg.householder(x)[0], VECTOR),
+    "linalg.householder_matrix": (lambda v: linalg.householder_matrix(v, 0.5), VECTOR),
+    "linalg.apply_householder": (lambda v: linalg.apply_householder(v, 0.5, MATRIX), VECTOR),
+    "linalg.apply_householder a": (lambda a: linalg.apply_householder(VECTOR, 0.5, a), MATRIX),
+    "linalg.compact_wy": (lambda v: linalg.compact_wy(v, VECTOR), MATRIX),
+    "linalg.compact_wy tau": (lambda tau: linalg.compact_wy(MATRIX, tau), VECTOR),
+    "linalg.lstsq": (lambda a: linalg.lstsq(a, VECTOR).x, MATRIX),
+    "linalg.lstsq b": (lambda b: linalg.lstsq(MATRIX, b).x, VECTOR),
+    "linalg.damped_lstsq": (lambda a: linalg.damped_lstsq(a, VECTOR, 0.1), MATRIX),
+    "linalg.damped_lstsq b": (lambda b: linalg.damped_lstsq(MATRIX, b, 0.1), VECTOR),
+    "linalg.qr": (lambda a: linalg.qr(a, "r"), MATRIX),
+    "linalg.qr_blocked": (lambda a: linalg.qr_blocked(a)[1], MATRIX),
+    "linalg.QRModel": (lambda a: linalg.QRModel(a, VECTOR).solve(), MATRIX),
+    "linalg.QRModel b": (lambda b: linalg.QRModel(MATRIX, b).solve(), VECTOR),
+    "linalg.QRModel.add_rows": (lambda u: _with_row(u, 1.0), VECTOR),
+    "linalg.QRModel.add_rows b": (lambda b: _with_row(MATRIX, b), VECTOR),
+    "Blur": (lambda h: deblur.Blur(h, SHAPE).forward(IMAGE), PSF),
+    "Blur.forward": (BLUR.forward, IMAGE),
+    "Blur.adjoint": (BLUR.adjoint, IMAGE),
+    "Blur.matvec": (BLUR.matvec, IMAGE.ravel()),
+    "Blur.rmatvec": (BLUR.rmatvec, IMAGE.ravel()),
+    "Blur.matmat": (BLUR.matmat, IMAGE.reshape(-1, 1)),
+    "Blur.rmatmat": (BLUR.rmatmat, IMAGE.reshape(-1, 1)),
+    "Blur @ x": (lambda x: BLUR @ x, IMAGE.ravel()),
+    "filter2matrix": (lambda h: deblur.filter2matrix(h, 5, 6), PSF),
+    "estimate_noise": (deblur.tuning.estimate_noise, IMAGE),
+    "prior_scene": (lambda g: deblur.tuning.prior_scene(BLUR, g), IMAGE),
+    "choose_lambda": (lambda g: deblur.tuning.choose_lambda(BLUR, g).lam, IMAGE),
+    "degrade": (lambda f: deblur.degrade(f, PSF), IMAGE),
+    "degrade psf": (lambda h: deblur.degrade(IMAGE, h), PSF),
+    "metrics.mse": (lambda f: metrics.mse(f, IMAGE / 2), IMAGE),
+    "metrics.psnr": (lambda f: metrics.psnr(IMAGE / 2, f), IMAGE),
+    "metrics.ssim": (lambda f: metrics.ssim(IMAGE / 2, f), IMAGE),
+    "posterior_std image": (lambda g: deblur.posterior_std(BLUR, 0.1, image=g).std, IMAGE),
+    "posterior_std weights": (lambda w: deblur.posterior_std(BLUR, 0.1, noise=1, weights=w).std, IMAGE),
+    "QRDeblurrer": (deblur.QRDeblurrer(PSF, SHAPE, 0.1), IMAGE),
+    "QRDeblurrer psf": (lambda h: deblur.QRDeblurrer(h, SHAPE, 0.1)(IMAGE), PSF),
+    "QRDeblurrer weights": (lambda w: deblur.QRDeblurrer(PSF, SHAPE, 0.1, weights=w)(IMAGE), IMAGE),
+    "reconstruct psf": (lambda h: deblur.reconstruct(IMAGE, h, 0.1), PSF),
+    "reconstruct weights": (lambda w: deblur.reconstruct(IMAGE, PSF, 0.1, weights=w), IMAGE),
+    "matlab.filter2matrix": (lambda h: matlab.filter2matrix(h, 5, 6, 5, 6), PSF),
+    "matlab.reconstruction": (lambda g: matlab.reconstruction(g, PSF, 0.1), IMAGE),
+    "matlab.imfilter h": (lambda h: matlab.imfilter(IMAGE, h), PSF),
+    "matlab.deconvwnr psf": (lambda h: matlab.deconvwnr(IMAGE, h, 0.1), PSF),
+    "matlab.deconvreg psf": (lambda h: matlab.deconvreg(IMAGE, h)[0], PSF),
+    "matlab.deconvlucy psf": (lambda h: matlab.deconvlucy(IMAGE, h), PSF),
+    "matlab.edgetaper psf": (lambda h: matlab.edgetaper(IMAGE, h), PSF),
+}
+
+#: Calls that keep the class of what they are given: of float32 and float64 in any byte order.
+KEEPS = {
+    "reconstruct": (lambda g: deblur.reconstruct(g, PSF, 0.1), IMAGE),
+    "linalg.transpose": (linalg.transpose, MATRIX),
+    "image.im2vector": (image.im2vector, IMAGE),
+    "image.vector2im": (lambda v: image.vector2im(v, SHAPE), IMAGE.ravel()),
+    "image.as_float": (image.as_float, IMAGE),
+    "matlab.im2vector": (matlab.im2vector, IMAGE),
+    "matlab.vector2im": (matlab.vector2im, IMAGE.ravel()),
+    "matlab.imfilter": (lambda a: matlab.imfilter(a, PSF), IMAGE),
+    "matlab.imnoise": (lambda a: matlab.imnoise(a, "gaussian", seed=0), IMAGE),
+    "matlab.immse": (lambda a: matlab.immse(a, np.array(a) * np.float32(0.5)), IMAGE),
+    "matlab.deconvwnr": (lambda g: matlab.deconvwnr(g, PSF, 0.1), IMAGE),
+    "matlab.deconvreg": (lambda g: matlab.deconvreg(g, PSF)[0], IMAGE),
+    "matlab.deconvlucy": (lambda g: matlab.deconvlucy(g, PSF), IMAGE),
+    "matlab.deconvblind": (lambda g: matlab.deconvblind(g, PSF)[0], IMAGE),
+    "matlab.edgetaper": (lambda g: matlab.edgetaper(g, PSF), IMAGE),
+    "matlab.psf2otf": (lambda h: matlab.psf2otf(h, SHAPE), PSF),
+}
+
+
+def _with_row(u, b):
+    model = linalg.QRModel(MATRIX, VECTOR)
+    model.add_rows(u, b)
+    return model.solve()
+
+
+class Offers:
+    """What pandas, xarray and PyTorch offer, and nothing more."""
+
+    def __init__(self, a):
+        self._a = a
+        self.shape, self.ndim, self.dtype = a.shape, a.ndim, a.dtype
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array(self._a, dtype=dtype)
+
+
+def strided(a):
+    wide = np.full([2 * n for n in a.shape], np.nan)
+    wide[tuple(slice(None, None, 2) for _ in a.shape)] = a
+    return wide[tuple(slice(None, None, 2) for _ in a.shape)]
+
+
+def read_only(a):
+    a = a.copy()
+    a.flags.writeable = False
+    return a
+
+
+SAME_VALUES = {
+    "big-endian": lambda a: a.astype(">f8"),
+    "longdouble": lambda a: a.astype(np.longdouble),
+    "read-only": read_only,
+    "strided": strided,
+    "backwards": lambda a: a[::-1].copy()[::-1],
+    "Fortran order": np.asfortranarray,
+    "__array__": Offers,
+    "masks nothing": np.ma.array,
+}
+
+
+@pytest.mark.parametrize("form", SAME_VALUES)
+@pytest.mark.parametrize("call", CALLS)
+def test_the_same_numbers_give_the_same_answer_in_whatever_form(call, form):
+    function, a = CALLS[call]
+    answer, expected = function(SAME_VALUES[form](a)), function(a)
+    assert np.asarray(answer).dtype == np.asarray(expected).dtype
+    assert np.asarray(answer).dtype.isnative
+    np.testing.assert_allclose(answer, expected, rtol=1e-12, atol=1e-12)  # BLAS sums by memory order
+
+
+@pytest.mark.parametrize("form", [form for form in SAME_VALUES if form != "longdouble"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("call", KEEPS)
+def test_the_class_is_kept_in_native_order(call, dtype, form):
+    function, a = KEEPS[call]
+    a = a.astype(dtype)
+    given = a.astype(np.dtype(dtype).newbyteorder(">")) if form == "big-endian" else SAME_VALUES[form](a)
+    given = given.astype(dtype) if form == "strided" else given
+    answer, expected = function(given), function(a)
+    assert np.asarray(answer).dtype == np.asarray(expected).dtype
+    assert np.asarray(answer).dtype.isnative
+    np.testing.assert_allclose(answer, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_small_floats_in_any_byte_order_and_integers_are_computed_with(call):
+    function, a = CALLS[call]
+    small = function(a.astype(np.float32))
+    for dtype in (np.float16, ">f2", ">f4"):
+        narrow = a.astype(dtype)
+        assert np.asarray(function(narrow)).dtype == np.asarray(small).dtype
+        np.testing.assert_allclose(function(narrow), function(narrow.astype("f4")), rtol=1e-4, atol=1e-4)
+    whole = (4 * a).round() + 64 * (a == a.max())
+    scales = "reconstruct" in call or any(
+        word in call for word in ("degrade", "mse", "psnr", "ssim", "QRDeblurrer")
+    )
+    if call in ("degrade psf", "QRDeblurrer psf", "reconstruct psf") or not scales or "weights" in call:
+        for dtype in (np.int8, ">i2", np.int64, ">u4" if whole.min() >= 0 else ">i4"):
+            np.testing.assert_allclose(function(whole.astype(dtype)), function(whole), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("call", [*CALLS, *(name for name in KEEPS if name != "reconstruct")])
+def test_hidden_values_are_never_data(call):
+    function, a = (CALLS | KEEPS)[call]
+    hidden = np.ma.array(a, mask=np.zeros(a.shape, bool))
+    hidden[(-1,) * a.ndim] = np.ma.masked
+    with pytest.raises(TypeError, match=r"masked array with 1 hidden value\(s\).*fill them"):
+        function(hidden)
+
+
+#: These move numbers or transform them, complex ones too.
+TAKE_COMPLEX = (
+    "image.im2vector",
+    "image.vector2im",
+    "matlab.im2vector",
+    "matlab.vector2im",
+    "matlab.psf2otf",
+)
+
+
+@pytest.mark.parametrize("call", [name for name in CALLS | KEEPS if name not in TAKE_COMPLEX])
+def test_complex_numbers_are_refused_with_a_word(call):
+    function, a = (CALLS | KEEPS)[call]
+    with pytest.raises(TypeError, match=r"real|complex"):
+        function(a + 0j)
+
+
+def test_sparse_matrices_are_refused_where_dense_ones_are_needed():
+    with pytest.raises(TypeError, match=r"psf is sparse \(csr_array\).*toarray"):
+        deblur.Blur(scipy.sparse.csr_array(PSF), SHAPE)
+
+
+def test_plain_gives_an_array_of_the_caller_itself():
+    assert plain(IMAGE, "the image") is IMAGE
+    assert as_real(IMAGE, "the image") is IMAGE
+
+
+def test_a_mask_in_a_list_of_frames_is_seen():
+    with pytest.raises(TypeError, match="2 hidden"):
+        plain([np.ma.array([1.0, 2.0], mask=[0, 1]), np.ma.array([1.0, 2.0], mask=[1, 0])], "the frames")
+
+
+def test_what_a_float_cannot_hold_is_said_to_be_infinite():
+    huge = np.full(4, np.finfo(np.longdouble).max)
+    if huge.dtype == np.float64:
+        pytest.skip("longdouble is float64 here")
+    with pytest.raises(ValueError, match="NaN or infinite"):
+        linalg.matmul(MATRIX, huge)
