@@ -20,7 +20,9 @@ def frames(cupy, count=4):
     return [cupy.asarray(deblur.degrade(part, PSF, noise=0.01, seed=i)) for i, part in enumerate(parts)]
 
 
-@pytest.mark.parametrize("method", ["auto", "cholesky", "gauss-jordan", "pcg", "kronecker", "qr", "tv", "gradient"])
+@pytest.mark.parametrize(
+    "method", ["auto", "cholesky", "gauss-jordan", "pcg", "kronecker", "qr", "tv", "gradient"]
+)
 def test_it_pickles_and_serves_threads(cupy, method):
     images = frames(cupy)
     restore = deblur.Deblurrer(PSF, (24, 24), 1e-3, method=method, gpu=True)
