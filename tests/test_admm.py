@@ -110,7 +110,9 @@ def _grouped(shape, kind, size, wrap):
     return out
 
 
-def check(problem, g, steps=8000):
+def check(problem, g):
+    # Within 1e-10 of the least; absolute deviations come there slowly, and to 1e-4.
+    steps = 12000 if problem.fit.name == "l1" else 2000
     ref = reference(problem, g, steps)[None, None]
     solution = solve(changed(problem, rtol=1e-6, max_iterations=4000), g[None, None])
     least, found = problem.objective(g[None, None], ref), problem.objective(g[None, None], solution.scene)
@@ -149,7 +151,7 @@ def test_every_noise_model_with_weights_bounds_and_background(rng, data, boundar
     problem = problem_of(
         blur, "tv", lam, data=data, weights=weights, bounds=(0.15, 0.8), background=0.1, delta=0.03
     )
-    check(problem, np.maximum(g, 0), 12000)
+    check(problem, np.maximum(g, 0))
 
 
 def test_absolute_deviations_and_axis_variation_are_a_linear_programme(rng):

@@ -142,7 +142,7 @@ def test_help_names_every_method_boundary_and_psf(capsys, monkeypatch):
 
 def test_demo_prints_every_method_and_writes_pictures(tmp_path, capsys):
     folder = tmp_path / "pictures"
-    arguments = ["demo", "--size", "20", "--output", str(folder)]
+    arguments = ["demo", "--size", "12", "--output", str(folder)]
     assert main(arguments) == 0
     said = capsys.readouterr().out
     lines = {line.split()[0]: line for line in said.splitlines() if line.strip()}
@@ -150,7 +150,7 @@ def test_demo_prints_every_method_and_writes_pictures(tmp_path, capsys):
         assert method in lines
     for name in ("demo.png", "blurred.png", "restored.png"):
         assert (folder / name).stat().st_size > 0
-    assert image.read(folder / "restored.png").shape == (20, 20)
+    assert image.read(folder / "restored.png").shape == (12, 12)
     assert main(arguments) == 2  # pictures are never overwritten unasked
     assert "force" in capsys.readouterr().err
     assert main([*arguments, "--force"]) == 0

@@ -36,8 +36,8 @@ def deblurrer(method, lam=1e-3, size=24):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_it_pickles_and_copies_before_and_after_use(method):
-    g = frames(1)[0]
-    restore = deblurrer(method)
+    g = frames(1, 16)[0]
+    restore = deblurrer(method, size=16)
     other = pickle.loads(pickle.dumps(restore))
     first = restore.solve(g, check=False)
     for again in (other, pickle.loads(pickle.dumps(restore)), copy.deepcopy(restore)):
@@ -68,11 +68,11 @@ def test_a_result_and_its_problem_pickle_and_compare(method):
     "method", ["auto", "cholesky", "gauss-jordan", "gauss-seidel", "pcg", "hybrid-lsqr", "tv", "gradient"]
 )
 def test_four_threads_give_what_one_gives(method, lam):
-    images = frames()
-    alone = deblurrer(method, lam)
+    images = frames(size=16)
+    alone = deblurrer(method, lam, size=16)
     alone.tune(images[0])  # threads come in any order, so the image that λ is chosen from is named
     expected = [alone(g) for g in images]
-    shared = deblurrer(method, lam)
+    shared = deblurrer(method, lam, size=16)
     shared.tune(images[0])
     with ThreadPoolExecutor(4) as pool:
         for _ in range(3):
