@@ -195,6 +195,46 @@ def test_solvers_of_scipy_take_the_transpose(rng):
     assert np.linalg.norm(blur.to_dense().T @ solution - y) <= 1e-6 * np.linalg.norm(y)
 
 
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+def test_solvers_sums_and_products_of_scipy(rng, boundary):
+    blur = Blur(rng.random((3, 4)), (6, 7), boundary)
+    dense, n = blur.to_dense(), blur.shape[1]
+    x, y = rng.random(n), rng.random(blur.shape[0])
+    h = scipy.sparse.linalg.aslinearoperator(blur)
+    normal = h.T @ h + 0.1 * scipy.sparse.linalg.aslinearoperator(np.eye(n))
+    assert close(h.T @ y, dense.T @ y)
+    assert close((2 * h - h) @ x, dense @ x)
+    assert close(blur * x, dense @ x)
+    assert close(normal @ x, dense.T @ (dense @ x) + 0.1 * x, 200)
+    solution, failed = scipy.sparse.linalg.cg(normal, normal @ x, rtol=1e-12)
+    assert not failed
+    assert np.linalg.norm(solution - x) <= 1e-8 * np.linalg.norm(x)
+    found = scipy.sparse.linalg.svds(blur, k=3, return_singular_vectors=False)
+    np.testing.assert_allclose(np.sort(found)[::-1], np.linalg.svd(dense)[1][:3], rtol=1e-9)
+
+
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_pylops_may_wrap_it(rng, boundary, dtype):
+    blur = Blur(rng.random((3, 4)), (6, 7), boundary)
+    x, y = rng.random(blur.shape[1]).astype(dtype), rng.random(blur.shape[0]).astype(dtype)
+    # What it calls of what it wraps.
+    assert (blur._matvec(x) == blur @ x).all()
+    assert (blur._rmatvec(y) == blur.T @ y).all()
+    assert (blur._matmat(x[:, None]) == blur @ x[:, None]).all()
+    assert (blur._rmatmat(y[:, None]) == blur.T @ y[:, None]).all()
+
+
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_dot_test_of_pylops(rng, boundary, dtype):
+    pylops = pytest.importorskip("pylops")
+    blur = Blur(rng.random((3, 4)), (6, 7), boundary)
+    wrapped = pylops.aslinearoperator(blur)
+    wrapped.dtype = np.dtype(dtype)
+    assert pylops.utils.dottest(wrapped, *blur.shape, rtol=1e-4 if dtype == np.float32 else 1e-10)
+
+
 def test_products_refuse_what_is_not_theirs(rng):
     blur = Blur(np.ones((3, 3)), (6, 7))
     for bad in (np.ones(41), np.ones((6, 7)), np.ones((2, 42, 3)), np.float64(1.0)):
@@ -311,7 +351,7 @@ def test_other_bad_input():
             filter2matrix(psf, 8, 8, origin=origin)
         with pytest.raises(ValueError, match=r"origin must be an index into the 3 x 3 PSF"):
             Blur(psf, (8, 8), origin=origin)
-    for origin in ((1.7, 1), 1, "ab"):
+    for origin in ((1.7, 1), 1, "ab", (True, 1)):
         with pytest.raises(TypeError, match="two whole numbers"):
             filter2matrix(psf, 8, 8, origin=origin)
 

@@ -61,6 +61,8 @@ def check_origin(origin: Any, shape: tuple[int, ...]) -> tuple[int, int]:
     """`origin` as an index into a PSF of that shape, or an error."""
     try:
         o = tuple(operator.index(x) for x in origin)
+        if any(isinstance(x, bool) for x in origin):
+            raise TypeError
     except TypeError:
         raise TypeError(f"origin must be two whole numbers, not {origin!r}") from None
     if len(o) != 2 or not all(0 <= x < m for x, m in zip(o, shape, strict=True)):

@@ -122,6 +122,7 @@ class LinearMap:
 
     dot = __matmul__
     __mul__ = __matmul__
+    _matvec, _rmatvec, _matmat, _rmatmat = matvec, rmatvec, matmat, rmatmat  # the names that PyLops calls
 
     def _vectors(self, x: Any, length: int) -> Array:
         x = plain(x, "the vector")
