@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .device import Array, as_real, check_finite, get_xp
+from .device import Array, as_real, check_finite, get_xp, plain
 from .image import as_float
 
 
@@ -42,7 +42,7 @@ class Frames:
         xp = get_xp(img)
         hidden = np.ma.getmaskarray(img) if isinstance(img, np.ma.MaskedArray) else None
         self.masked = hidden if hidden is not None and hidden.any() else None
-        img = xp.asarray(img)
+        img = np.ma.getdata(img) if hidden is not None else plain(img, "the image")
         if img.size == 0:
             raise ValueError(f"the image is empty (shape {img.shape})")
         named = [

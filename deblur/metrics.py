@@ -17,8 +17,8 @@ from .image import as_float
 
 def _pair(truth: Array, image: Array) -> tuple[Array, Array]:
     """Both images in float64 on the unit scale, or an error if they cannot be compared."""
-    get_xp(truth, image)  # refuses a mixture of host and device
-    a, b = (as_float(x) for x in (truth, image))
+    xp = get_xp(truth, image)
+    a, b = (xp.asarray(as_float(x)) for x in (truth, image))
     if a.shape != b.shape:
         raise ValueError(
             f"the images have different shapes, {a.shape} and {b.shape}; crop them to the same frame"

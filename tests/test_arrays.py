@@ -210,6 +210,19 @@ def test_complex_numbers_are_refused_with_a_word(call):
         function(a + 0j)
 
 
+def test_hidden_values_are_neither_written_nor_compared(tmp_path):
+    hidden = np.ma.masked_less(IMAGE, 0.2)
+    with pytest.raises(TypeError, match="hidden"):
+        image.write(tmp_path / "a.png", hidden)
+    with pytest.raises(TypeError, match="hidden"):
+        deblur.compare.make_cases(hidden)
+    with pytest.raises(TypeError, match="hidden"):
+        deblur.compare.make_cases("camera64", np.ma.masked_less(PSF, 0.1))
+    with pytest.raises(TypeError, match="hidden"):
+        deblur.reconstruct([np.ma.masked_less(IMAGE, 0.2)] * 2, PSF, 0.1, stack_axis=0)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_sparse_matrices_are_refused_where_dense_ones_are_needed():
     with pytest.raises(TypeError, match=r"psf is sparse \(csr_array\).*toarray"):
         deblur.Blur(scipy.sparse.csr_array(PSF), SHAPE)

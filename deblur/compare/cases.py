@@ -143,7 +143,7 @@ def load_picture(source: Any) -> tuple[str, np.ndarray, tuple[str, ...]]:
             )
         name, pixels = Path(source).name, image.read(source)
     else:
-        pixels = image.as_float(asnumpy(source))
+        pixels = asnumpy(image.as_float(source))
         name = "array"
     if pixels.ndim != 2 + image.is_colour(pixels) or pixels.size == 0:
         raise ValueError(
@@ -259,7 +259,7 @@ def make_cases(
     kernels = []
     for name, source in _named(psfs):
         text = isinstance(source, str | Path)
-        kernel = psf.parse(str(source)) if text else check_psf(np.asarray(source, dtype=np.float64))
+        kernel = psf.parse(str(source)) if text else asnumpy(check_psf(source))
         kernels.append(
             (name or (f"PSF {source}" if text else f"PSF {kernel.shape[0]} × {kernel.shape[1]}"), kernel)
         )

@@ -7,7 +7,7 @@ from types import ModuleType
 
 import numpy as np
 
-from ..device import Array, asnumpy, check_finite, get_xp
+from ..device import Array, asnumpy, check_finite, get_xp, plain
 
 _NEIGHBOURS = [(i, j) for i in (0, 1, 2) for j in (0, 1, 2) if (i, j) != (1, 1)]
 _WINDOW = 7  # pixels a side in which the scatter is taken
@@ -61,7 +61,7 @@ def detect(g: Array) -> Array:
     and those of which more touch. ``benchmarks/bench_impulses.py`` measures both.
     """
     xp = get_xp(g)
-    g = xp.asarray(g)
+    g = plain(g, "the image")
     check_finite(g, "the image")
     frames = g.reshape(-1, *g.shape[-2:])
     if frames.dtype not in (np.float32, np.float64):

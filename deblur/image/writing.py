@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..device import Array, asnumpy, check_finite
+from ..device import Array, asnumpy, check_finite, plain
 from .arrays import as_float, is_colour
 from .metadata import Metadata
 from .reading import FilePath
@@ -199,7 +199,7 @@ def write(
     """
     path = check_writable(path, overwrite)
     bits = check_format(path, image, bits)
-    image = asnumpy(image)
+    image = asnumpy(plain(image, "the image"))
     check_finite(image, "the image")
     samples, clipped = _quantize(as_float(image), bits)
     write_whole(path, _encode(samples, path.suffix.lower(), metadata or Metadata()), overwrite)

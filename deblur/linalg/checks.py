@@ -102,7 +102,7 @@ def indices(which: Any, size: int, name: str) -> np.ndarray:
     """`which` (an integer, a slice or integers) as ascending indices without repetition."""
     if isinstance(which, slice):
         return np.sort(np.arange(size)[which])
-    index = np.atleast_1d(np.asarray(which.get() if is_cupy(which) else which))
+    index = np.atleast_1d(asnumpy(plain(which, name)))
     if index.size == 0:
         return np.zeros(0, dtype=int)
     if index.dtype.kind not in "iu" or index.ndim != 1:

@@ -105,7 +105,7 @@ def apply_householder(v: Array, tau: float, a: Array, side: str = "left") -> Arr
         If the lengths do not agree, or `side` is neither word.
     """
     xp = get_xp(v, a)
-    v, a = as_real(v, "v"), as_real(a, "a")
+    v, a = xp.asarray(as_real(v, "v")), xp.asarray(as_real(a, "a"))
     if side not in ("left", "right"):
         raise ValueError(f"side must be 'left' or 'right', not {side!r}")
     axis = 0 if side == "left" else a.ndim - 1
@@ -154,7 +154,7 @@ def compact_wy(v: Array, tau: Array) -> Array:
        (1989) 53-57.
     """
     xp = get_xp(v, tau)
-    v, tau = as_real(v, "v"), as_real(tau, "tau")
+    v, tau = xp.asarray(as_real(v, "v")), xp.asarray(as_real(tau, "tau"))
     if v.ndim != 2 or tau.shape != (v.shape[1],):
         raise ValueError(
             f"V of shape {v.shape} needs one tau for each column, not an array of shape {tau.shape}"

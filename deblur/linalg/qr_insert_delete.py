@@ -90,8 +90,8 @@ def qr_insert(
     .. [2] R. Andrew, N. Dingle, "Implementing QR factorization updating algorithms
        on GPUs", Parallel Computing 40 (2014).
     """
-    get_xp(Q, R, u)  # refuses a mixture of host and device
-    Q, R, u = _real(Q, "Q"), _real(R, "R"), _real(u, "u")
+    xp = get_xp(Q, R, u)
+    Q, R, u = (xp.asarray(_real(a, name)) for a, name in ((Q, "Q"), (R, "R"), (u, "u")))
     if max(Q.ndim, R.ndim, u.ndim) > 2 and not is_cupy(
         Q
     ):  # stacks of matrices: SciPy's to serve or to refuse
@@ -199,8 +199,8 @@ def qr_delete(
     -----
     See `qr_insert`.
     """
-    get_xp(Q, R)
-    Q, R = _real(Q, "Q"), _real(R, "R")
+    xp = get_xp(Q, R)
+    Q, R = (xp.asarray(_real(a, name)) for a, name in ((Q, "Q"), (R, "R")))
     if max(Q.ndim, R.ndim) > 2 and not is_cupy(Q):
         return scipy.linalg.qr_delete(Q, R, k, p, which, overwrite_qr, check_finite)
     Q, R = _checked(Q, R, which, check_finite)

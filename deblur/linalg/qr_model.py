@@ -194,8 +194,8 @@ class QRModel:
         """
         s, (m, n) = self._state, self.shape
         u = self._as_block(u, "u", 0, n)
-        get_xp(b, self._state.rd)
-        xp, b = get_xp(u), plain(b, "b")
+        xp = get_xp(b, s.rd)
+        b = xp.asarray(plain(b, "b"))
         try:
             b = b.reshape(len(u), s.b.shape[1])
         except ValueError:
@@ -414,8 +414,7 @@ class QRModel:
 
     def _as_block(self, u: Any, name: str, axis: int, length: int) -> Array:
         """`u` as a matrix of rows (axis 0) or columns (axis 1) of the `length` needed, in the model's dtype."""
-        get_xp(self._state.rd, u)
-        u = plain(u, name)
+        u = get_xp(self._state.rd, u).asarray(plain(u, name))
         if u.ndim == 1:
             u = u[None] if axis == 0 else u[:, None]
         if u.ndim != 2 or u.shape[1 - axis] != length:
