@@ -109,6 +109,15 @@ def check_stack_is_frames(solver, problem, rng, tolerance=1e-12):
         assert relative_error(together[k : k + 1], alone) <= tolerance
 
 
+def check_float32(solver, blur, rng, tolerance=1e-5):
+    """In float32 the scene is float32, of its shape, and as near to the dense answer as that allows."""
+    g = rng.standard_normal((1, *blur.image_shape)).astype(np.float32)
+    f, _ = solved(solver, Problem(blur, 1e-2, dtype=np.dtype(np.float32)), g)
+    assert f.dtype == np.float32
+    assert f.shape == (1, *blur.scene_shape)
+    assert relative_error(f, dense_answer(blur, 1e-2, "tikhonov", g)) <= tolerance
+
+
 def check_spectrum(solver, blur, rng):
     """Singular values, coefficients and synthesis against NumPy's SVD of the dense matrix."""
     spectrum = solver.decompose(blur, np.dtype(np.float64), CPU)

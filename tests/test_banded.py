@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from structured import PSFS, check_against_dense, check_stack_is_frames, dense_answer, relative_error, solved
+from structured import PSFS, check_against_dense, check_float32, check_stack_is_frames
 
 import deblur.device
 from deblur.errors import InsufficientMemoryError, SingularMatrixError
@@ -36,11 +36,7 @@ def test_stack_is_its_frames(rng):
 
 
 def test_float32(rng):
-    blur = Blur(PSFS["asymmetric"], (16, 15))
-    g = rng.standard_normal((1, 16, 15)).astype(np.float32)
-    f, _ = solved(banded, Problem(blur, 1e-2, dtype=np.dtype(np.float32)), g)
-    assert f.dtype == np.float32
-    assert relative_error(f, dense_answer(blur, 1e-2, "tikhonov", g)) <= 2e-5
+    check_float32(banded, Blur(PSFS["asymmetric"], (16, 15)), rng, 2e-5)
 
 
 def test_refusals():

@@ -6,12 +6,10 @@ import scipy.fft
 from structured import (
     PSFS,
     check_against_dense,
+    check_float32,
     check_spectrum,
     check_stack_is_frames,
-    dense_answer,
     device_of,
-    relative_error,
-    solved,
 )
 
 from deblur.device import CPU
@@ -46,11 +44,7 @@ def test_stack_is_its_frames(rng, boundary, formula):
 
 @pytest.mark.parametrize("boundary", ["zero", "antireflect"])
 def test_float32(rng, boundary):
-    blur = Blur(PSFS["symmetric3"], (16, 15), boundary)
-    g = rng.standard_normal((1, 16, 15)).astype(np.float32)
-    f, _ = solved(sine, Problem(blur, 1e-2, dtype=np.dtype(np.float32)), g)
-    assert f.dtype == np.float32
-    assert relative_error(f, dense_answer(blur, 1e-2, "tikhonov", g)) <= 2e-5
+    check_float32(sine, Blur(PSFS["symmetric3"], (16, 15), boundary), rng, 2e-5)
 
 
 @pytest.mark.parametrize("n", [2, 3, 30, 126, 256])  # 126 and 256: n + 1 is a prime above 100
