@@ -149,11 +149,12 @@ CPU = Device()
 
 @contextmanager
 def all_cores() -> Iterator[None]:
-    """Let SciPy's transforms use every core; CuPy's do not look at this."""
+    """Let SciPy's transforms use every core, or as many as OMP_NUM_THREADS grants; CuPy's do not look at this."""
     if scipy.fft.get_workers() != 1:  # the caller has set a number: respect it
         yield
         return
-    with scipy.fft.set_workers(-1):
+    granted = os.environ.get("OMP_NUM_THREADS", "")
+    with scipy.fft.set_workers(int(granted) if granted.isdecimal() and int(granted) else -1):
         yield
 
 

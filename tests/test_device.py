@@ -1,0 +1,22 @@
+"""What a computation may use of the machine."""
+
+import pytest
+import scipy.fft
+
+from deblur.device import all_cores
+
+
+@pytest.mark.parametrize(("granted", "used"), [("1", 1), ("3", 3), ("", None), ("0", None), ("4,2", None)])
+def test_transforms_use_the_threads_that_the_environment_grants(monkeypatch, granted, used):
+    with scipy.fft.set_workers(-1):
+        every = scipy.fft.get_workers()
+    monkeypatch.setenv("OMP_NUM_THREADS", granted)
+    with all_cores():
+        assert scipy.fft.get_workers() == (used or every)
+    assert scipy.fft.get_workers() == 1
+
+
+def test_a_number_of_threads_that_the_caller_has_set_is_left_alone(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    with scipy.fft.set_workers(2), all_cores():
+        assert scipy.fft.get_workers() == 2
