@@ -252,22 +252,3 @@ class Direct:
         found = self.scenes(g.reshape(-1, *g.shape[2:]))
         scene, *said = found if isinstance(found, tuple) else (found,)
         return Solution(scene.reshape(*g.shape[:2], *scene.shape[1:]), *said)
-
-
-def backward_error(problem: Problem, relative_residual: float, x: Array, b: Array) -> float:
-    """The largest normwise backward error ‖b − Ax‖ / (‖A‖ ‖x‖ + ‖b‖) of A = HHᵀ + λI (Rigal & Gaches 1967).
-
-    Where rounding forbids the residual aimed at, this says whether any solver could have done better: at
-    the size of the dtype's eps, x is the exact solution of a system that rounding cannot tell from A x = b.
-
-    Parameters
-    ----------
-    problem : Problem
-    relative_residual : float
-        ‖b − Ax‖ / ‖b‖, the largest of all right-hand sides.
-    x, b : (n, k) arrays
-        Right-hand sides as columns.
-    """
-    norm = problem.operator.gain**2 + problem.lam  # a bound on ‖A‖
-    sizes = [problem.xp.linalg.norm(v.astype(np.float64, copy=False), axis=0) for v in (x, b)]
-    return float((relative_residual * sizes[1] / (norm * sizes[0] + sizes[1] + (sizes[1] == 0))).max())
