@@ -6,7 +6,7 @@ or as a number. Counted: errors, results that are not ok, and the pictures that 
 (b) The property of ``tests/test_status.py``, random problems by every linear method against a dense answer, with more
 draws than the suite has time for.
 
-    python benchmarks/bench_status.py [--draws N] [--seed S] [--property N] [--quick]
+    python benchmarks/bench_status.py [--draws N] [--seed S] [--property N] [--workers N] [--quick]
 
 Writes benchmarks/results/status.json; with --quick it is a small run that writes nothing.
 """
@@ -19,6 +19,7 @@ import sys
 import time
 import traceback
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -33,6 +34,7 @@ NAMES = deblur.data.names()
 NOISE = (0.0, 0.0, 1e-4, 1e-3, 5e-3, 0.01, 0.02, 0.05)
 RULES = ("auto", "auto", "auto", "auto", "gcv", "discrepancy", "lcurve", "upre")
 PERFECT = 60.0  # dB beyond which nobody sees a difference
+PART = 250  # random problems of one process at a time
 DTYPES = (np.float64, np.float64, np.float32, np.uint8)
 
 
@@ -144,14 +146,11 @@ def outcome(d: Draw) -> dict[str, Any]:
     }
 
 
-def realistic(draws: int, seed: int) -> dict[str, Any]:
+def realistic(draws: int, seed: int, workers: int) -> dict[str, Any]:
     """The counts over so many draws, and every one that failed."""
     rng = np.random.default_rng(seed)
-    found = []
-    for i in range(draws):
-        found.append(outcome(draw(rng)))
-        if (i + 1) % 100 == 0:
-            print(f"{i + 1} of {draws}: {dict(Counter(f['status'] for f in found))}", file=sys.stderr)
+    with ProcessPoolExecutor(workers) as pool:
+        found = list(pool.map(outcome, [draw(rng) for _ in range(draws)], chunksize=10))
     good = [f for f in found if f["status"] in ("SOLVED", "CONVERGED")]
     by_number = [f for f in good if f["lam_reason"] == "as given"]
     by_rule = sorted((f for f in good if f["lam_reason"] != "as given"), key=lambda f: f["gain_db"])
@@ -172,17 +171,24 @@ def _gains(found: list[dict[str, Any]]) -> dict[str, float]:
     return quantiles | {"below -3 dB": int((gains < -3).sum()), "of": len(found)}
 
 
-def property_of_status(draws: int, seed: int) -> dict[str, Any] | None:
+def property_of_status(draws: int, seed: int, workers: int) -> dict[str, Any]:
     """How many random answers call themselves right, and how many of these are not."""
+    parts = range(-(-draws // PART))
+    with ProcessPoolExecutor(workers) as pool:
+        found = list(pool.map(_part, [(seed, i, min(PART, draws - i * PART)) for i in parts]))
+    called = sum((Counter(f["called_right"]) for f in found), Counter())
+    wrong = [w for f in found for w in f["wrong"]]
+    return {"draws": draws, "seed": seed, "called_right": dict(called), "wrong": wrong}
+
+
+def _part(which: tuple[int, int, int]) -> dict[str, Any]:
+    """`property_of_status` for one part of the draws: (seed, number of the part, draws)."""
     sys.path.insert(0, str(_common.ROOT / "tests"))
-    try:
-        module = importlib.import_module("test_status")
-    except ImportError:
-        return None
-    rng = np.random.default_rng(seed)
+    module = importlib.import_module("test_status")
+    rng = np.random.default_rng(which[:2])
     answers: Counter[str] = Counter()
     wrong = []
-    for i in range(draws):
+    for i in range(which[2]):
         problem, g = module.draw_problem(rng)
         names = [*module.DIRECT, *(n for n in module.ITERATIVE if n != "gauss-seidel" or g.size <= 49)]
         for name in names:
@@ -192,10 +198,11 @@ def property_of_status(draws: int, seed: int) -> dict[str, Any] | None:
             answers[name] += 1
             excess = module.wrong(problem, solution, g)
             if not excess <= 1:
+                at = f"part {which[1]}, draw {i}"
                 wrong.append(
-                    {"draw": i, "method": name, "problem": repr(problem), "times_allowed": float(excess)}
+                    {"at": at, "method": name, "problem": repr(problem), "times_allowed": float(excess)}
                 )
-    return {"draws": draws, "seed": seed, "called_right": dict(answers), "wrong": wrong}
+    return {"called_right": dict(answers), "wrong": wrong}
 
 
 def main() -> None:
@@ -205,15 +212,14 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=2000)
     parser.add_argument("--property", type=int, default=10_000, metavar="N")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--workers", type=int, default=1, help="processes; default 1")
     parser.add_argument("--quick", action="store_true", help="60 and 100 draws, and nothing is written")
     args = parser.parse_args()
     if args.quick:
         args.draws, args.property = 60, 100
     start = time.perf_counter()
-    results = {"realistic": realistic(args.draws, args.seed)}
-    found = property_of_status(args.property, args.seed) if args.property else None
-    if found is not None:
-        results["property"] = found
+    results = {"realistic": realistic(args.draws, args.seed, args.workers)}
+    results["property"] = found = property_of_status(args.property, args.seed, args.workers)
     seconds = time.perf_counter() - start
     r = results["realistic"]
     print(f"{r['draws']} realistic draws: {r['statuses']}, {seconds:.0f} s")
@@ -222,9 +228,8 @@ def main() -> None:
     _common.print_table([{"λ by": kind, **row} for kind, row in r["gain_db"].items()])
     for f in r["worst"]:
         print("  ", f"{f['gain_db']:.1f} dB", f["method"], f["words"], f["lam_reason"])
-    if found is not None:
-        answers = sum(found["called_right"].values())
-        print(f"{found['draws']} random problems: {answers} answers, {len(found['wrong'])} wrong")
+    answers = sum(found["called_right"].values())
+    print(f"{found['draws']} random problems: {answers} answers, {len(found['wrong'])} wrong")
     if not args.quick:
         print(_common.save("status", results, draws=args.draws, property=args.property, seed=args.seed))
 
