@@ -553,7 +553,14 @@ def test_ctrl_c_in_the_middle_of_a_run_and_resume(tmp_path):
         sys.executable, "-m", "deblur", "compare", "--image", "camera64", "--psf", "gaussian:5,1", "--size", "44",
         "--method", "auto", "kronecker", "gauss-seidel", "fft", "--repeats", "20", "--output", str(out),
     ]  # fmt: skip
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # A shell that runs the tests in the background has them ignore the signal, and children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     deadline = time.monotonic() + 60
     while not (out / "rows.jsonl").exists() or (out / "rows.jsonl").read_text().count('"row"') < 3:
         assert process.poll() is None, process.communicate()
