@@ -24,7 +24,9 @@ from .frames import Frames
 from .masks import check_mask, check_weights
 from .methods import METHODS, check_formula, check_method
 from .operators.blur import Blur
+from .operators.operator import Operator
 from .problem import Denoiser, Problem, Stop
+from .solvers.scaling import Scale, shifted
 from .terms import FITS, Fit
 from .tuning import RULES, check_rule, estimate_noise
 
@@ -212,6 +214,13 @@ class Request:
     noise: float | None
     mask: Array | str | None
     weights: Array | None
+
+    def near(self, scale: Scale, operator: Operator) -> Request:
+        """The request near one; `operator` is its operator there."""
+        if not scale:
+            return self
+        noise = None if self.noise is None else shifted(float(self.noise), -scale.image)
+        return replace(self, problem=scale.near(self.problem, operator), noise=noise)
 
     def stated(self, frames: Frames, g: Array) -> tuple[Problem, Array | None]:
         """(the problem with what depends on the image, the mask or None) for its frames `g`."""

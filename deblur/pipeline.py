@@ -25,9 +25,11 @@ from .operators.operator import Operator
 from .options import Options, Request, checked, takes_options
 from .problem import Factor, Problem, Solution
 from .result import Result, Status, build
+from .solvers.scaling import Scale, shifted
 from .solvers.start import prior_scene
 from .tuning import LambdaChoice
 from .tuning import choose as tune
+from .tuning.choice import restated
 from .tuning.fallback import sounder
 
 _FAILED = (Status.NOT_CONVERGED, Status.INACCURATE)
@@ -43,14 +45,18 @@ class _Prepared:
     lam_reason: str
     lambda_choice: LambdaChoice | None
     factor: Factor
+    scale: Scale  # in which the problem is stated
     guessed: bool = False  # a rule that was named found no λ that can be trusted
 
 
 @dataclass(frozen=True)
 class _Image:
-    """One image on the road: its frames, the data that are solved for, what the scene is drawn towards, the mask."""
+    """One image on the road, near one: its frames, what is asked, the data that are solved for, what the scene is drawn
+    towards, the mask."""
 
     frames: Frames
+    scale: Scale
+    request: Request
     g: Array
     problem: Problem
     data: Array
@@ -125,9 +131,12 @@ class Deblurrer:
         self._request, self._warm = request, warm_start
         self._prepared: _Prepared | None = None
         self._last: Solution | None = None
+        self._last_scale = Scale()
         self._lock = threading.Lock()
+        self._scale = Scale.of(request.problem)
+        self._operator = self._scale.operator(request.problem.operator)
         # A method that cannot serve says so before the first image. What a rule would choose is above zero.
-        problem = request.problem
+        problem = self._scale.near(request.problem, self._operator)
         self._first_choice = self._chosen(
             problem if not isinstance(request.lam, str) else replace(problem, lam=1.0)
         )
@@ -142,7 +151,12 @@ class Deblurrer:
     @property
     def lam(self) -> float | str:
         """λ, or the rule until the first image has been seen."""
-        return self._request.lam if self._prepared is None else self._prepared.problem.lam
+        return self._request.lam if self._prepared is None else self._lam(self._prepared)
+
+    def _lam(self, prepared: _Prepared) -> float:
+        """λ in the units of the image; a number as it was given."""
+        given, problem, scale = self._request.lam, prepared.problem, prepared.scale
+        return shifted(problem.lam, scale.lam(problem)) if isinstance(given, str) else given
 
     @property
     def choice(self) -> Choice | None:
@@ -224,7 +238,7 @@ class Deblurrer:
         return self.solve(img, channel_axis=channel_axis, stack_axis=stack_axis).image
 
     def _data(self, frames: Frames) -> Array:
-        """The frames in the problem's dtype, if they are what this Deblurrer was set up for."""
+        """The frames, if they are what this Deblurrer was set up for."""
         problem = self._request.problem
         device = Device.of(frames.data)
         if device != problem.device:
@@ -240,39 +254,51 @@ class Deblurrer:
                 "the image is a masked array, and this Deblurrer was set up for the linear formula, which has no place "
                 "for a mask: give mask=... or a method such as 'tv' when setting up, or fill the image"
             )
-        return frames.data.astype(problem.dtype, copy=False)
+        return frames.data
 
     def _stated(self, frames: Frames) -> _Image:
         """The image with all that is decided about it before λ."""
-        start, request = time.perf_counter(), self._request
-        g = self._data(frames)
+        start = time.perf_counter()
+        g, asked = self._data(frames), self._request
+        scale = Scale.of(asked.problem, g)
+        if scale.image and asked.weights is not None:  # what weighs nothing may hold anything
+            g = asked.problem.xp.where(
+                frames.spread(asked.problem.xp.asarray(asked.weights), "weights") > 0, g, 0
+            )
+            scale = Scale.of(asked.problem, g)
+        request = asked.near(scale, self._operator)
+        g = shifted(g, -scale.image).astype(asked.problem.dtype, copy=False)
         problem, mask = request.stated(frames, g)
         if request.prior == "zero":
-            return _Image(frames, g, problem, g, None, mask, start)
+            return _Image(frames, scale, request, g, problem, g, None, mask, start)
         prior = prior_scene(problem.operator, g)  # its deviation from this is what is solved for
-        return _Image(frames, g, problem, g - problem.operator.forward(prior), prior, mask, start)
+        return _Image(
+            frames, scale, request, g, problem, g - problem.operator.forward(prior), prior, mask, start
+        )
 
     def _prepare(self, image: _Image) -> tuple[_Prepared, Solution | None]:
         """Fix λ, the method and its factor, for this image; and where λ's search ended."""
-        request, kept, problem = self._request, self._prepared, image.problem
+        request, kept, problem, scale = image.request, self._prepared, image.problem, image.scale
         lam_reason, lambda_choice, near, guessed = request.lam_reason, None, None, False
         if kept is not None:
             lam_reason, lambda_choice, guessed = kept.lam_reason, kept.lambda_choice, kept.guessed
-            problem = replace(problem, lam=kept.problem.lam)
+            if isinstance(request.lam, str):
+                problem = replace(problem, lam=shifted(self._lam(kept), -scale.lam(problem)))
         elif isinstance(request.lam, str):
             prepare = METHODS[self._first_choice.method].prepare
             found = tune(problem, image.data, request.lam, noise=request.noise, prepare=prepare)
             found = sounder(problem, image.data, found, request.noise, prepare)
-            problem, lam_reason, near = replace(problem, lam=float(found.lam)), found.reason, found.solution
-            lambda_choice = replace(found, solution=None)
+            problem, near = replace(problem, lam=float(found.lam)), found.solution
+            lambda_choice = restated(replace(found, solution=None), problem, scale)
+            lam_reason = lambda_choice.reason
             guessed = request.rule_named and not (found.settled or self._smooth_enough(found))
-        for stated, reason in self._larger(problem, lam_reason):
+        for stated, reason in self._larger(problem, scale, lam_reason):
             try:
                 choice, factor = self._factored(stated, None if kept is None else kept.choice)
             except (SingularMatrixError, MethodError) as error:
                 last = error
                 continue
-            return _Prepared(stated, choice, reason, lambda_choice, factor, guessed), near
+            return _Prepared(stated, choice, reason, lambda_choice, factor, scale, guessed), near
         raise last
 
     def _smooth_enough(self, found: LambdaChoice) -> bool:
@@ -280,16 +306,14 @@ class Deblurrer:
         toward_black = METHODS[self._first_choice.method].linear and self._request.prior == "zero"
         return not toward_black and found.lam >= 0.5 * found.lambdas[-1]
 
-    def _larger(self, problem: Problem, reason: str) -> Iterator[tuple[Problem, str]]:
+    def _larger(self, problem: Problem, scale: Scale, reason: str) -> Iterator[tuple[Problem, str]]:
         """The problem and where its λ comes from; and where a rule chose a λ so small, the problem with larger ones."""
         yield problem, reason
         if isinstance(self._request.lam, str) and not problem.asked and problem.stop.max_iterations is None:
             for _ in range(_RAISES):
                 problem = replace(problem, lam=10 * problem.lam)
-                yield (
-                    problem,
-                    f"{reason}; raised to {problem.lam:.3g}, since no method solves the problem with less",
-                )
+                lam = shifted(problem.lam, scale.lam(problem))
+                yield problem, f"{reason}; raised to {lam:.3g}, since no method solves the problem with less"
 
     def _factored(self, problem: Problem, choice: Choice | None = None) -> tuple[Choice, Factor]:
         """The method chosen, or the next that can be prepared, and its factor."""
@@ -307,7 +331,7 @@ class Deblurrer:
         """What is kept, made now if it is not there or was made for other weights; and whether it is the first."""
         with self._lock:
             kept = self._prepared
-            if kept is not None and kept.problem.fit == image.problem.fit:
+            if kept is not None and (kept.scale, kept.problem.fit) == (image.scale, image.problem.fit):
                 return kept, None, False
             self._prepared, near = self._prepare(image)
             return self._prepared, near, kept is None
@@ -337,18 +361,19 @@ class Deblurrer:
     def _judged(self, image: _Image, prepared: _Prepared, near: Solution | None, setup: float) -> Result:
         """Solve with what is prepared, and judge."""
         problem = replace(prepared.problem, frames=image.problem.frames)
-        last = self._last if self._warm else None
+        last = self._last if self._warm and prepared.scale == self._last_scale else None
         solution = prepared.factor.solve(image.data, near if last is None else last)
         if self._warm:
-            self._last = solution
+            self._last, self._last_scale = solution, prepared.scale
         verdict = judge(problem, image.data, solution, image.g)
         return build(
             image.frames,
-            problem,
+            self._as_asked(problem, prepared),
             prepared.choice,
             solution,
             verdict,
-            prior=self._request.prior,
+            prepared.scale,
+            prior=image.request.prior,
             scene=solution.scene if image.prior is None else solution.scene + image.prior,
             mask=image.mask,
             lam_reason=prepared.lam_reason,
@@ -357,6 +382,14 @@ class Deblurrer:
             seconds=time.perf_counter() - image.start,
             setup_seconds=setup,
         )
+
+    def _as_asked(self, problem: Problem, prepared: _Prepared) -> Problem:
+        """The problem in the units of image and PSF."""
+        if not prepared.scale:
+            return problem
+        asked, fit = self._request.problem, problem.fit
+        fit = replace(asked.fit, weights=fit.weights, delta=shifted(fit.delta, prepared.scale.image))
+        return replace(asked, lam=self._lam(prepared), fit=fit, frames=problem.frames)
 
     def _fallen_back(self, failed: Result, image: _Image, prepared: _Prepared, setup: float) -> Result:
         """The result of the next method that serves and succeeds, or the failed one if none does."""
@@ -381,7 +414,9 @@ class Deblurrer:
 
     def _relaxed(self, failed: Result, image: _Image, prepared: _Prepared, setup: float) -> Result:
         """The result with the least larger λ that succeeds, if a rule chose λ; or the failed one."""
-        for problem, reason in islice(self._larger(prepared.problem, prepared.lam_reason), 1, None):
+        for problem, reason in islice(
+            self._larger(prepared.problem, prepared.scale, prepared.lam_reason), 1, None
+        ):
             try:
                 choice, factor = self._factored(problem)
                 other = replace(prepared, problem=problem, lam_reason=reason, choice=choice, factor=factor)

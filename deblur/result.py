@@ -13,6 +13,7 @@ from .judge import Verdict
 from .methods import METHODS, Choice
 from .operators.operator import Operator
 from .problem import History, Problem, Solution, Stop
+from .solvers.scaling import Scale, shifted
 from .tuning import LambdaChoice
 
 
@@ -195,6 +196,7 @@ def build(
     choice: Choice,
     solution: Solution,
     verdict: Verdict,
+    scale: Scale,
     *,
     prior: str,
     scene: Array,
@@ -205,16 +207,26 @@ def build(
     seconds: float,
     setup_seconds: float,
 ) -> Result:
-    """The one place where a Result is put together; `scene` is the solution's with its prior added."""
+    """The one place where a Result is put together.
+
+    `scene` is the solution's with its prior added; `solution`, `verdict` and `scene` are on the `scale` that the
+    problem, in the units of the image, was solved on.
+    """
     stop = Stop(problem.stop.rtol, problem.stop.max_iterations)  # a callback need not pickle
     if lambda_choice is not None:
         lambda_choice = replace(lambda_choice, solution=None)  # a whole iteration's memory
+    image = scene[(..., *problem.operator.crop)]
+    _check_range(image, scale)
+    objective, history = verdict.objective, solution.history
+    power = scale.objective(problem)
+    if power and history is not None:
+        history = replace(history, objective=shifted(history.objective, power))
     return Result(
-        image=frames.restore(scene[(..., *problem.operator.crop)]),
+        image=frames.restore(shifted(image, scale.scene)),
         method=choice.method,
-        reason=choice.reason,
+        reason=scale.said(choice.reason),
         status=Status.of(choice.method, problem, solution, verdict.residual, guessed),
-        why=solution.why,
+        why=scale.said(solution.why),
         residual=verdict.residual,
         misfit=verdict.misfit,
         iterations=solution.iterations,
@@ -225,10 +237,24 @@ def build(
         lambda_choice=lambda_choice,
         problem=replace(problem, stop=stop),
         prior=prior,
-        residual_image=frames.restore(verdict.difference),
-        objective=verdict.objective,
-        history=solution.history,
+        residual_image=frames.restore(shifted(verdict.difference, scale.image)),
+        objective=None if objective is None else shifted(objective, power),
+        history=history,
         mask=None
         if mask is None
         else frames.restore(problem.xp.broadcast_to(mask, verdict.difference.shape)),
     )
+
+
+def _check_range(image: Array, scale: Scale) -> None:
+    """Raise OverflowError if an image has no place in its dtype once it is back on its own scale."""
+    top = float(abs(image).max())
+    if not scale or not (0 < top < np.inf):
+        return
+    exponent, holds = np.frexp(top)[1] + scale.scene, np.finfo(image.dtype)
+    if not holds.minexp < exponent <= holds.maxexp:
+        more = " or pass a float64 image" if image.dtype == np.float32 else ""
+        raise OverflowError(
+            f"{image.dtype} does not hold the restored image: it reaches {top:.2g} times 2^{scale.scene}, with an "
+            f"image of the size 2^{scale.image} and a PSF of 2^{scale.psf}: scale one of them{more}"
+        )

@@ -5,6 +5,7 @@ float32, relative to the exact image, cond being that of HHᵀ + λI. A method m
 converged; it may not return a wrong image as right.
 """
 
+from dataclasses import replace
 from importlib import import_module
 
 import numpy as np
@@ -17,7 +18,7 @@ from deblur.operators.boundary import BOUNDARIES
 from deblur.problem import Problem
 from deblur.solvers import hybrid_lsqr, pcg, qr, refine, sine
 from deblur.solvers.dense import Dense
-from deblur.solvers.scaling import Scaled, scaled
+from deblur.solvers.scaling import Scale, shifted
 
 FLOAT32 = np.dtype(np.float32)
 DIRECT = ("fourier", "cosine", "sine", "kronecker", "banded", "qr", "cholesky", "lu", "gauss-jordan")
@@ -93,12 +94,14 @@ def wrong(problem, solution, g, answer=None):
 
 def answer(name, problem, g):
     """The solution of a method that serves the problem and can solve it, else None."""
-    near, exponent = scaled(problem)
+    scale = Scale.of(problem, g)
+    near = scale.near(problem)
     module = solver(name)
     if module.refuses(near) is not None:
         return None
     try:
-        return Scaled(module.prepare(near), exponent).solve(g[None, None])
+        found = module.prepare(near).solve(shifted(g[None, None], -scale.image))
+        return replace(found, scene=shifted(found.scene, scale.scene))
     except SingularMatrixError:
         return None
 
@@ -230,21 +233,22 @@ def test_sweeps_are_counted_where_rounding_forbids_their_aim(n, dtype):
 def test_what_is_near_one_is_left_alone_and_what_is_not_changes_no_digit(rng):
     h, g = rng.random((3, 3)), rng.random((8, 9))
     problem = Problem(Blur(h, (8, 9), "reflect"), 1e-3)
-    assert scaled(problem) == (problem, 0)
+    scale = Scale.of(problem, g)
+    assert not scale
+    assert scale.near(problem) is problem
     reference = Dense("cholesky").prepare(problem).solve(g[None, None]).scene
     large = Problem(Blur(h * 2.0**60, (8, 9), "reflect"), 1e-3 * 2.0**120)
-    near, exponent = scaled(large)
+    scale = Scale.of(large, g)
+    near = scale.near(large)
     assert abs(np.log2(near.blur.gain)) <= 1
-    found = Scaled(Dense("cholesky").prepare(near), exponent).solve(g[None, None]).scene
-    assert np.array_equal(found * 2.0**60, reference)
+    found = Dense("cholesky").prepare(near).solve(g[None, None]).scene
+    assert np.array_equal(shifted(found, scale.scene + 60), reference)
     single = replace_dtype(problem)
+    bright = (g[None, None] * 2.0**100).astype(np.float32)
+    scale = Scale.of(single, bright)
     reference = Dense("cholesky").prepare(single).solve(g[None, None].astype(np.float32)).scene
-    found = (
-        Scaled(Dense("cholesky").prepare(single), 0)
-        .solve((g[None, None] * 2.0**100).astype(np.float32))
-        .scene
-    )
-    assert np.array_equal(found, reference * np.float32(2.0**100))
+    found = Dense("cholesky").prepare(scale.near(single)).solve(shifted(bright, -scale.image)).scene
+    assert np.array_equal(shifted(found, scale.scene), reference * np.float32(2.0**100))
 
 
 def replace_dtype(problem):

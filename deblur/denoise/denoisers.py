@@ -121,6 +121,11 @@ _TABLE: dict[str, tuple[Callable[[Array, float], Array], str | None, str]] = {
 DENOISERS = tuple(_TABLE)
 
 
+def is_named(denoiser: Any) -> bool:
+    """Whether a denoiser is one of the table, which all take images on any scale."""
+    return any(denoiser is function for function, _, _ in _TABLE.values())
+
+
 def installed(name: str) -> bool:
     """Whether what the denoiser `name` needs is installed."""
     module = _entry(name)[1]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from ..problem import Problem, Solution
+from ..solvers.scaling import Scale, shifted
 
 _IMPULSES = ("l1", "huber")
 
@@ -183,3 +184,27 @@ class LambdaChoice:
 
     def __repr__(self) -> str:
         return f"LambdaChoice(lam={self.lam:.4g}, rule={self.rule!r}, {self.reason})"
+
+
+def restated(choice: LambdaChoice, problem: Problem, scale: Scale) -> LambdaChoice:
+    """A choice for a problem near one as one for the problem itself, of which that is on a `scale`."""
+    if not scale:
+        return choice
+    linear, lam = not problem.asked, scale.lam(problem)
+    of_residual = {"gcv": 2, "upre": 2, "sure": 2, "discrepancy": 1 if linear else 0}.get(choice.rule, 0)
+    if problem.fit.name == "poisson":  # whose residuals are over the root of the counts
+        of_residual //= 2
+    value = shifted(choice.lam, lam)
+    return replace(
+        choice,
+        lam=value,
+        reason=f"λ = {value:.3g}; {scale.said(choice.reason)}",
+        remark=scale.said(choice.remark),
+        noise=None if choice.noise is None else shifted(choice.noise, scale.image),
+        lambdas=shifted(choice.lambdas, lam),
+        values=shifted(choice.values, of_residual * scale.image),
+        residual_norms=shifted(choice.residual_norms, scale.image),
+        solution_norms=shifted(choice.solution_norms, scale.scene),
+        singular_values=shifted(choice.singular_values, scale.psf),
+        coefficients=shifted(choice.coefficients, scale.image),
+    )

@@ -57,7 +57,8 @@ from ..device import Array, Device, all_cores, as_real, check_finite, get_xp
 from ..operators.operator import Operator
 from ..problem import Problem
 from ..solvers.krylov import Bidiagonalization
-from .choice import RULES, Found, LambdaChoice, check_rule
+from ..solvers.scaling import Scale, shifted
+from .choice import RULES, Found, LambdaChoice, check_rule, restated
 from .noise import check_noise, estimate_noise
 from .sums import FilterSums, exact_sums
 
@@ -316,6 +317,19 @@ def choose_lambda(
         )
     check_finite(g, "the image")
     g = g.reshape(-1, *blur.image_shape)
+    problem = Problem(blur, dtype=g.dtype, device=Device.of(g))
+    if scale := Scale.of(problem, g):
+        near, down = scale.operator(blur), -scale.image
+        found = choose_lambda(
+            near,
+            shifted(g, down),
+            rule,
+            noise=None if noise is None else shifted(float(noise), down),
+            norm=norm,
+            bounds=bounds,
+            max_steps=max_steps,
+        )
+        return restated(found, problem, scale)
     level, source = _noise_level(g, rule, noise)
     with all_cores():
         sums = exact_sums(blur, g)

@@ -1,0 +1,193 @@
+"""Images and PSFs of any size: each method's answer is the scaled one, digit by digit, and stated in their units."""
+
+import pickle
+from functools import cache
+
+import numpy as np
+import pytest
+
+import deblur
+from deblur.methods import METHODS
+from deblur.solvers.scaling import shifted
+from deblur.terms import is_quadratic
+from deblur.tuning import RULES, choose_lambda
+
+PSF = deblur.psf.gaussian(3, 0.8)
+BOUNDARY = {"fft": "periodic", "dst": "zero"}
+#: Powers of two of image and PSF: 1e30, 1e-30, 1e20, 1e-20, and both.
+SCALES = [(100, 0), (-100, 0), (0, 66), (0, -66), (60, -40)]
+
+
+def picture(dtype=np.float64):
+    sharp = deblur.image.as_float(deblur.data.load("camera64"))[:20, :18]
+    return np.maximum(deblur.degrade(sharp, PSF, noise=0.01, boundary="reflect", seed=0), 0).astype(dtype)
+
+
+def lam_power(method, image, psf):
+    """λ for H = 2^psf H', g = 2^image g' is 2^this times that for H' and g', by the homogeneity of D and R."""
+    row = METHODS[method]
+    of_fit = 1 if row.fit == "poisson" else 2
+    of_penalty = 2 if is_quadratic(row.penalty) else 0 if row.penalty == "denoiser" else 1
+    return of_fit * image - of_penalty * (image - psf)
+
+
+@cache
+def solved(method, dtype, lam, image=0, psf=0):
+    rule = isinstance(lam, str)
+    return deblur.solve(
+        shifted(picture(dtype), image),
+        shifted(PSF, psf),
+        lam if rule else shifted(lam, lam_power(method, image, psf)),
+        method=method,
+        boundary=BOUNDARY.get(method, "reflect"),
+        max_iterations=6 if METHODS[method].penalty in ("denoiser", "patches") else None,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("lam", ["auto", 1e-3])
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_gives_the_scaled_answer_in_the_units_of_the_image(method, lam, dtype):
+    reference = solved(method, dtype, lam)
+    some = SCALES if METHODS[method].linear else SCALES[::2]  # and the others are of one solver each
+    for image, psf in some:
+        found = solved(method, dtype, lam, image, psf)
+        tiny = np.finfo(dtype).eps ** 2  # what is no number at one end of the dtype's range is 0
+        expected = shifted(reference.image, image - psf)
+        assert np.abs(found.image - expected).max() <= tiny * np.abs(expected).max(), (image, psf)
+        assert found.status is reference.status
+        assert found.iterations == reference.iterations
+        assert found.image.dtype == dtype
+        assert found.residual == reference.residual
+        assert found.misfit == reference.misfit
+        power = lam_power(method, image, psf)
+        assert found.lam == pytest.approx(shifted(reference.lam, power), rel=1e-14, abs=0)
+        assert found.problem.lam == found.lam
+        assert np.array_equal(found.problem.operator.stationary.psf, shifted(PSF, psf))
+        left = shifted(reference.residual_image, image)
+        assert np.abs(found.residual_image - left).max() <= tiny * np.abs(expected).max()
+        of_fit = (1 if METHODS[method].fit == "poisson" else 2) * image
+        if reference.objective is not None and np.isfinite(reference.objective):
+            assert found.objective == pytest.approx(shifted(reference.objective, of_fit), rel=1e-12, abs=0)
+            history = shifted(reference.history.objective, of_fit)
+            assert np.allclose(found.history.objective, history, rtol=1e-12, atol=0)
+        if found.lambda_choice is not None:
+            assert found.lambda_choice.lam == found.lam
+            assert f"{found.lam:.3g}" in found.lam_reason
+            assert f"2^{image}" in found.lam_reason
+
+
+@pytest.mark.parametrize("rule", [name for name, rule in RULES.items() if rule.linear])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_choose_lambda_states_everything_in_the_units_of_the_image(rule, dtype):
+    blur, g = deblur.Blur(PSF, (20, 18), "reflect"), picture(dtype)
+    noise = 0.01 if RULES[rule].noise else None
+    one = choose_lambda(blur, g, rule, noise=noise)
+    for image, psf in SCALES:
+        large = deblur.Blur(shifted(PSF, psf), (20, 18), "reflect")
+        given = None if noise is None else shifted(noise, image)
+        found = choose_lambda(large, shifted(g, image), rule, noise=given)
+        assert found.lam == shifted(one.lam, 2 * psf)
+        assert found.noise == given
+        assert np.array_equal(found.lambdas, shifted(one.lambdas, 2 * psf))
+        assert np.array_equal(found.residual_norms, shifted(one.residual_norms, image))
+        assert np.array_equal(found.solution_norms, shifted(one.solution_norms, image - psf))
+        assert np.array_equal(found.singular_values, shifted(one.singular_values, psf))
+        assert np.array_equal(found.coefficients, shifted(one.coefficients, image))
+        power = {"discrepancy": 1, "lcurve": 0}.get(rule, 2) * image
+        assert np.array_equal(found.values, shifted(one.values, power))
+
+
+@pytest.mark.parametrize("data", ["gaussian", "poisson", "l1", "huber"])
+def test_bounds_background_noise_and_delta_are_in_the_units_of_the_image(data):
+    def of(image, psf):
+        return deblur.solve(
+            shifted(picture(), image),
+            shifted(PSF, psf),
+            shifted(0.01, (1 if data in ("poisson", "l1") else 2) * image - (image - psf)),
+            method="tv",
+            data=data,
+            boundary="reflect",
+            bounds=(0.0, shifted(0.9, image - psf)),
+            background=shifted(0.02, image),
+            **({"delta": shifted(0.05, image)} if data == "huber" else {}),
+        )
+
+    reference = of(0, 0)
+    for image, psf in SCALES:
+        found = of(image, psf)
+        assert np.array_equal(found.image, shifted(reference.image, image - psf))
+        assert found.problem.fit.background == shifted(0.02, image)
+        assert found.problem.bounds == (0.0, shifted(0.9, image - psf))
+        assert found.problem.fit.delta == shifted(reference.problem.fit.delta, image)
+
+
+class Seen:
+    """A denoiser that does nothing, and what it was given."""
+
+    def __init__(self):
+        self.most = 0.0
+
+    def __call__(self, image, sigma):
+        self.most = max(self.most, float(np.abs(image).max()), sigma)
+        return image
+
+
+def test_a_denoiser_of_the_user_sees_the_users_units():
+    one, large = Seen(), Seen()
+    for seen, image in ((one, 0), (large, 100)):
+        deblur.solve(
+            shifted(picture(), image),
+            PSF,
+            shifted(1e-3, 2 * image),
+            denoiser=seen,
+            max_iterations=3,
+            check=False,
+        )
+    assert large.most == shifted(one.most, 100)
+
+
+def test_a_deblurrer_takes_frames_of_any_size():
+    g = picture(np.float32)
+    for method in ("auto", "gradient"):
+        restore = deblur.Deblurrer(
+            PSF, g.shape, method=method, dtype=np.float32, boundary="reflect", warm_start=True
+        )
+        frames = [restore.solve(f) for f in (g, g * np.float32(2.0**100), g * np.float32(2.0**-100), 0 * g)]
+        assert len({f.lam for f in frames}) == 1  # λ is kept, in the units of the images
+        assert all(f.status.ok for f in frames)
+        assert restore.lam == frames[0].lam
+        assert not frames[3].image.any()
+    restore = deblur.Deblurrer(shifted(PSF, 66), g.shape, boundary="reflect")
+    again = pickle.loads(pickle.dumps(restore))
+    assert np.array_equal(again(g), restore(g))
+    assert np.abs(shifted(again(g), 66) - deblur.reconstruct(g, PSF, boundary="reflect")).max() <= 1e-5
+    assert restore.blur.brightness == pytest.approx(2.0**66)
+
+
+def test_an_answer_that_the_dtype_does_not_hold_is_no_answer():
+    for image, psf in ((100, -66), (-100, 66)):
+        with pytest.raises(OverflowError, match=r"float32 does not hold.*float64"):
+            deblur.reconstruct(shifted(picture(np.float32), image), shifted(PSF, psf), boundary="reflect")
+        assert np.isfinite(
+            deblur.reconstruct(shifted(picture(), image), shifted(PSF, psf), boundary="reflect")
+        ).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_what_is_hidden_does_not_set_the_scale(dtype):
+    g, weights = picture(dtype), np.ones((20, 18))
+    weights[3, 4] = 0
+    plain = deblur.solve(g, PSF, 1e-3, weights=weights)
+    g[3, 4] = np.finfo(dtype).max
+    found = deblur.solve(g, PSF, 1e-3, weights=weights)
+    assert np.abs(found.image - plain.image).max() <= 1e-6
+
+
+def test_lambda_beside_a_much_smaller_psf_is_what_is_near_one():
+    g = picture(np.float32)
+    found = deblur.reconstruct(g, 1e-20 * PSF, 1.0, boundary="reflect")
+    h = deblur.Blur(PSF, g.shape, "reflect")
+    expected = h.adjoint(g.astype(float)) * 1e-20  # (HHᵀ + λI)⁻¹ is 1/λ
+    assert np.linalg.norm(found - expected) <= 1e-5 * np.linalg.norm(expected)
