@@ -153,8 +153,8 @@ def footnotes(found: dict[str, dict[str, Any]]) -> list[str]:
         f"{1 / ratio('Sharpened', 'salt & pepper'):.0f} and {1 / ratio('Sharpened', 'Gaussian'):.0f} times *smaller* "
         "than published. The thesis must have defined that noise otherwise: these two rows are no comparison.",
         "λ of the plain formula: by 'upre', with the noise level estimated from the picture. The default rule 'gcv' "
-        f"presumes a filter that damps; on the sharpened rows it runs to the end of its range, λ = {wild:.0f}, and "
-        "says so.",
+        "presumes a filter that damps; on the sharpened rows it finds no λ, another rule takes its place, with λ up to "
+        f"{wild:.1g}, and the result says so.",
         "Suited method: told which noise it is and how strong, and λ by 'sure'. Salt and pepper: detected pixels "
         "masked, and a penalty on second differences. Gaussian: second-order total variation. Without noise it is "
         "the plain formula, told that there is none.",

@@ -96,6 +96,14 @@ class _Banded(Direct):
                 + (" or float64" if problem.dtype == np.float32 else "")
             ) from error
 
+        pivots = self._factor[0]  # of L, whose diagonal LAPACK keeps in the first row
+        if not float((pivots.min() / pivots.max()) ** 2) > float(np.finfo(problem.dtype).eps):
+            raise SingularMatrixError(
+                f"HHᵀ + λI is singular to {problem.dtype} at λ = {problem.lam:g}: the squares of its pivots fall to "
+                f"{float((pivots.min() / pivots.max()) ** 2):.1e} of the largest; use a larger λ"
+                + (" or float64" if problem.dtype == np.float32 else "")
+            )
+
     def scenes(self, g: Array) -> Array:
         b = self._blur.adjoint(g) if self._hht else g
         turned = b.swapaxes(1, 2) if self._turned else b
