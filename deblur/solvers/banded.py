@@ -86,6 +86,7 @@ class _Banded(Direct):
         band[below, a.col] = a.data
         band[0] += problem.dtype.type(problem.lam)
         del a, below
+        norm = float(abs(band).max())  # of a symmetric definite matrix the largest entry is on the diagonal
         try:
             self._factor = scipy.linalg.cholesky_banded(
                 band, lower=True, overwrite_ab=True, check_finite=False
@@ -96,12 +97,19 @@ class _Banded(Direct):
                 + (" or float64" if problem.dtype == np.float32 else "")
             ) from error
 
-        pivots = self._factor[0]  # of L, whose diagonal LAPACK keeps in the first row
-        if not float((pivots.min() / pivots.max()) ** 2) > float(np.finfo(problem.dtype).eps):
+        if problem.lam < blur.shape[0] * float(np.finfo(problem.dtype).eps) * blur.gain**2:
+            self._refuse_singular(problem, norm)
+
+    def _refuse_singular(self, problem: Problem, norm: float) -> None:
+        """Raise SingularMatrixError if what the factor makes of white noise is too large for its dtype to mean."""
+        z = np.random.default_rng(0).standard_normal(problem.blur.shape[0]).astype(problem.dtype)
+        with np.errstate(over="ignore", invalid="ignore"):
+            x = scipy.linalg.cho_solve_banded((self._factor, True), z, check_finite=False)
+            rcond = float(abs(z).max()) / (norm * float(abs(x).max()))
+        if not rcond > float(np.finfo(problem.dtype).eps):
             raise SingularMatrixError(
-                f"HHᵀ + λI is singular to {problem.dtype} at λ = {problem.lam:g}: the squares of its pivots fall to "
-                f"{float((pivots.min() / pivots.max()) ** 2):.1e} of the largest; use a larger λ"
-                + (" or float64" if problem.dtype == np.float32 else "")
+                f"HHᵀ + λI is singular to {problem.dtype} at λ = {problem.lam:g}: its reciprocal condition number is "
+                f"at most {rcond:.1e}; use a larger λ" + (" or float64" if problem.dtype == np.float32 else "")
             )
 
     def scenes(self, g: Array) -> Array:
