@@ -109,7 +109,8 @@ class _Banded(Direct):
         if not rcond > float(np.finfo(problem.dtype).eps):
             raise SingularMatrixError(
                 f"HHᵀ + λI is singular to {problem.dtype} at λ = {problem.lam:g}: its reciprocal condition number is "
-                f"at most {rcond:.1e}; use a larger λ" + (" or float64" if problem.dtype == np.float32 else "")
+                f"at most {rcond:.1e}; use a larger λ"
+                + (" or float64" if problem.dtype == np.float32 else "")
             )
 
     def scenes(self, g: Array) -> Array:
