@@ -63,7 +63,8 @@ class Options(TypedDict, total=False):
         Standard deviation of the noise on the scale of the (scaled) image,
         for the rules that need it; estimated if not given.
     rtol, max_iterations : optional
-        When an iterative method stops; its own defaults if not given.
+        When an iterative method stops; its own defaults if not given. A direct
+        method that is named takes neither.
     inverse : bool
         Form (HHᵀ + λI)⁻¹ and multiply by it, with the methods that can.
     callback : callable, optional
@@ -350,6 +351,12 @@ def checked(
         denoiser = _denoiser(DEFAULT_DENOISER)
         reason = f"as asked for; with the denoiser {DEFAULT_DENOISER!r}, as none was named"
     row = METHODS.get(method)
+    if row is not None and not row.iterative:
+        idle = [f"{name}={o[name]!r}" for name in ("rtol", "max_iterations") if o[name] is not None]
+        if idle:
+            raise MethodError(
+                f"method {method!r} does not iterate: {' and '.join(idle)} would do nothing; leave it out"
+            )
     linear = not asked and (row is None or row.linear)
     if o["prior"] == "smooth" and not linear:
         raise MethodError(f"method {method!r} cannot serve here: prior belongs to the linear formula")

@@ -7,6 +7,7 @@ import pytest
 
 import deblur
 from deblur import cli
+from deblur.methods import METHODS
 from deblur.options import Options, defaults
 
 G = np.full((8, 8), 0.5)
@@ -59,3 +60,14 @@ def test_the_command_line_takes_every_option_that_text_can_give():
 def test_the_list_is_what_a_type_checker_reads():
     assert set(Options.__annotations__) == set(defaults())
     assert Options.__total__ is False
+
+
+@pytest.mark.parametrize("method", [m.name for m in METHODS.values() if not m.iterative])
+def test_options_that_a_direct_method_would_not_look_at_are_errors(method):
+    boundary = {"fft": "periodic", "dct": "reflect"}.get(method, "zero")
+    for idle in ({"rtol": 1e-3}, {"max_iterations": 5}):
+        (name,) = idle
+        with pytest.raises(deblur.MethodError, match=f"{method}.*does not iterate: {name}=.*leave it out"):
+            deblur.reconstruct(G, PSF, 1e-3, method=method, boundary=boundary, **idle)
+        deblur.reconstruct(G, PSF, 0.1, **idle, boundary=boundary)  # auto may iterate
+        deblur.reconstruct(G, PSF, 1e-3, method=method, boundary=boundary, noise=0.1)  # a fact, not an order

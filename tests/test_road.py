@@ -9,6 +9,7 @@ import pytest
 
 import deblur
 from deblur import Blur, Status, pipeline
+from deblur.methods import METHODS
 from deblur.metrics import psnr
 from deblur.solvers import pcg
 from deblur.tuning.fallback import boundary_error
@@ -151,3 +152,91 @@ def test_a_lambda_of_a_rule_with_which_nothing_can_be_prepared_is_raised(monkeyp
     assert result.lam == pytest.approx(10 * plain.lam)
     with pytest.raises(deblur.SingularMatrixError, match="larger λ"):
         deblur.reconstruct(g, psf, plain.lam, method="cholesky")
+
+
+# -- what images may be -------------------------------------------------------------------------------------------
+
+
+class Offers:
+    """What pandas, xarray and PyTorch have in common."""
+
+    def __init__(self, a):
+        self.a = a
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array(self.a, dtype=dtype)
+
+
+SMALL = deblur.psf.gaussian(3, 0.8)
+IMAGE = np.round(127 * deblur.image.as_float(deblur.data.load("camera64"))[:16, :18])  # whole in every dtype
+FORMS = {
+    "big-endian": lambda a: (a / 256).astype(">f8"),
+    "big-endian float32": lambda a: (a / 256).astype(">f4"),
+    "float16": lambda a: (a / 256).astype(np.float16),
+    "longdouble": lambda a: (a / 256).astype(np.longdouble),
+    "uint8": lambda a: a.astype(np.uint8),
+    "big-endian uint16": lambda a: a.astype(">u2"),
+    "int32": lambda a: (a * 2**23).astype(np.int32),
+    "bool": lambda a: a > 60,
+    "read-only": lambda a: np.broadcast_to(a[:, :1] / 256, a.shape),
+    "strided": lambda a: np.repeat(a / 256, 2, axis=1)[:, ::2],
+    "backwards": lambda a: (a / 256)[::-1, ::-1],
+    "offers __array__": lambda a: Offers(a / 256),
+    "list": lambda a: (a / 256).tolist(),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("method", ["auto", "tv"])
+def test_an_image_may_have_any_form(form, method):
+    given = FORMS[form](IMAGE)
+    plain = deblur.image.as_float(np.asarray(given))
+    narrow = plain.dtype.itemsize <= 4
+    plain = plain.astype(np.float32 if narrow else np.float64)
+    expected = deblur.reconstruct(plain, SMALL, 0.01, method=method)
+    found = deblur.solve(given, SMALL, 0.01, method=method).image
+    assert found.dtype == plain.dtype
+    assert found.dtype.isnative
+    assert np.abs(found - expected).max() <= 1e-12
+    restore = deblur.Deblurrer(SMALL, plain.shape, 0.01, method=method, dtype=plain.dtype)
+    assert np.abs(restore(given) - expected).max() <= 1e-12
+    lam = deblur.tuning.choose_lambda(Blur(SMALL, plain.shape), given, "gcv").lam
+    assert lam == pytest.approx(
+        deblur.tuning.choose_lambda(Blur(SMALL, plain.shape), plain, "gcv").lam, rel=1e-9
+    )
+
+
+def test_what_a_masked_array_hides_is_hidden():
+    hidden = np.zeros(IMAGE.shape, bool)
+    hidden[4, 5] = True
+    given = np.ma.array(np.where(hidden, np.nan, IMAGE / 256), mask=hidden)
+    expected = deblur.reconstruct(IMAGE / 256, SMALL, 0.01, method="tv", mask=hidden)
+    assert np.array_equal(deblur.reconstruct(given, SMALL, 0.01, method="tv"), expected)
+    assert np.array_equal(deblur.Deblurrer(SMALL, IMAGE.shape, 0.01, method="tv")(given), expected)
+    with pytest.raises((TypeError, ValueError), match="mask"):
+        deblur.tuning.choose_lambda(Blur(SMALL, IMAGE.shape), given, "gcv")
+
+
+@pytest.mark.parametrize("lam", ["auto", 1e-3])
+@pytest.mark.parametrize("method", METHODS)
+def test_black_stays_black(method, lam):
+    boundary = {"fft": "periodic", "dst": "zero"}.get(method, "reflect")
+    result = deblur.solve(np.zeros((16, 18)), SMALL, lam, method=method, boundary=boundary)
+    assert result.status.ok
+    assert not result.image.any()
+
+
+@pytest.mark.parametrize("dim", [0.1, 0.3])
+@pytest.mark.parametrize("top", [0, 120])
+def test_richardson_lucy_makes_no_dark_picture_worse(dim, top):
+    psf = deblur.psf.motion(15, 30)
+    sharp = dim * deblur.image.as_float(deblur.data.load("cat"))[top : top + 80, 60:140]
+    g = deblur.degrade(sharp, psf, noise=0.005, boundary="unknown", channel_axis=-1, seed=0).clip(0)
+    top, left = (n // 2 for n in psf.shape)
+    truth = sharp[top : top + g.shape[0], left : left + g.shape[1]]
+    result = deblur.solve(g, psf, method="richardson-lucy", boundary="unknown", channel_axis=-1, check=False)
+    assert not result.status.ok or psnr(truth, result.image) >= psnr(truth, g)
+    short = deblur.solve(
+        g, psf, method="richardson-lucy", boundary="unknown", channel_axis=-1, check=False, max_iterations=2
+    )
+    assert short.status is Status.NOT_CONVERGED  # ran out, and says so

@@ -281,6 +281,8 @@ def search(problem: Problem, g: Array, rule: str, noise: float | None, prepare: 
     size = float(abs(g).max()) or 1.0
     if problem.penalty == "denoiser":
         return _strength(nu, size, counts, "estimated" if noise is None else "given")
+    if not bool(abs(g).any()):
+        return _any(rule)
     predictive = rule in ("gcv", "sure") and not is_quadratic(problem.penalty)
     factor = _SCENE if predictive else 1.0
     if problem.penalty == "patches":
@@ -338,6 +340,14 @@ def _strength(nu: float, size: float, counts: bool, source: str) -> LambdaChoice
         values=np.array([math.nan]),
         degrees=np.array([math.nan]),
     )
+
+
+def _any(rule: str) -> LambdaChoice:
+    """λ for a black image, which every λ restores alike."""
+    lam, remark = math.sqrt(_FLOOR * _CEILING), "the curve is flat: the image is zero"
+    reason = f"λ = {lam:.3g} {RULES[rule].summary}; {remark}"
+    nothing = np.array([lam]), np.array([math.nan])
+    return LambdaChoice(lam, rule, reason, remark, True, None, "not used", *nothing, degrees=nothing[1])
 
 
 def _level_in_words(level: float, counts: bool, source: str) -> str:
