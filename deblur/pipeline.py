@@ -287,7 +287,8 @@ class Deblurrer:
         elif isinstance(request.lam, str):
             prepare = METHODS[self._first_choice.method].prepare
             found = tune(problem, image.data, request.lam, noise=request.noise, prepare=prepare)
-            found = sounder(problem, image.data, found, request.noise, prepare)
+            if image.prior is None or not found.settled:
+                found = sounder(problem, image.data, found, request.noise, prepare)
             problem, near = replace(problem, lam=float(found.lam)), found.solution
             lambda_choice = restated(replace(found, solution=None), problem, scale)
             lam_reason = lambda_choice.reason

@@ -50,6 +50,35 @@ def test_a_rule_that_error_rules_falls_back_and_says_so(method, boundary, rule):
     assert psnr(truth, result.image) >= psnr(truth, g) - 0.5  # and -15 dB where cross-validation ran to
 
 
+@pytest.mark.parametrize("noise", [0.005, 0.02])
+def test_a_lambda_that_trusts_the_edges_too_much_is_not_followed(noise):
+    psf = deblur.psf.disk(8)
+    g, truth = photograph(psf, noise, 40)
+    result = deblur.solve(g, psf, boundary="zero")
+    assert "as one that allows for the boundary's error" in result.lam_reason
+    inner = (slice(8, -8), slice(8, -8))  # at the edge a wrong boundary is wrong whatever λ does
+    assert (
+        psnr(truth[inner], result.image[inner]) >= psnr(truth[inner], g[inner]) - 1
+    )  # and 13 dB below it before
+
+
+@pytest.mark.parametrize(
+    ("boundary", "psf"), [("zero", "disk"), ("periodic", "shake"), ("reflect", "motion")]
+)
+@pytest.mark.parametrize("noise", [0.0, 0.005, 0.02])
+def test_a_boundary_that_fits_is_trusted(boundary, psf, noise):
+    psf = {
+        "disk": deblur.psf.disk(8),
+        "motion": deblur.psf.motion(9, 0),
+        "shake": deblur.psf.camera_shake(9, 1),
+    }[psf]
+    truth = deblur.image.as_float(deblur.data.load("camera"))[100:172, 200:270]
+    g = deblur.degrade(truth, psf, noise=noise, boundary=boundary, seed=1)
+    result = deblur.solve(g, psf, boundary=boundary)
+    assert "the sounder rule" not in result.lam_reason
+    assert psnr(truth, result.image) >= psnr(truth, g)
+
+
 @pytest.mark.parametrize("method", ["gradient", "tv"])
 def test_a_rule_that_solves_on_the_way_falls_back_too(method):
     psf = deblur.psf.gaussian(9, 1.5)
