@@ -11,6 +11,7 @@ import deblur
 from deblur import psf, terms
 from deblur.methods import METHODS, Method
 from deblur.problem import Direct, Work
+from deblur.psf import forms
 from deblur.terms import DIFFERENCES, PENALTIES, Difference, Penalty
 
 PSF = np.outer([1, 3, 2], [2, 5, 1]) / 48
@@ -126,5 +127,5 @@ def test_a_stencil_is_one_row(rng, monkeypatch):
 
 
 def test_a_psf_is_a_function_and_one_row(monkeypatch):
-    monkeypatch.setitem(psf._FORMS, "cross", ("cross:SIZE", np.eye, (psf._size,), 1))
+    monkeypatch.setitem(forms.TABLE, "cross", ("cross:SIZE", np.eye, (forms.as_size,), 1))
     assert np.array_equal(psf.parse("cross:5"), np.eye(5))

@@ -1,0 +1,26 @@
+"""Point spread functions: by formula, from files, from the command line's short forms.
+
+Every builder returns a float64 array of shape (rows, columns), non-negative
+and summing to one, whose centre is the pixel ((rows - 1) // 2, (columns - 1) // 2).
+That is where `scipy.signal.convolve2d(..., "same")` and `deblur.Blur` take it
+to be, so an even size blurs without shifting by a whole pixel.
+"""
+
+from .files import load
+from .forms import FORMS, parse
+from .models import Size, airy, box, camera_shake, delta, disk, gaussian, moffat, motion
+
+__all__ = [
+    "FORMS",
+    "Size",
+    "airy",
+    "box",
+    "camera_shake",
+    "delta",
+    "disk",
+    "gaussian",
+    "load",
+    "moffat",
+    "motion",
+    "parse",
+]
