@@ -24,6 +24,7 @@ from .methods import METHODS, Choice, choose_method
 from .operators.blur import Blur
 from .operators.boundary import BOUNDARIES, Boundary
 from .operators.matrix import filter2matrix
+from .operators.varying import VaryingBlur
 from .pipeline import Deblurrer, reconstruct, solve
 from .posterior import PosteriorStd, posterior_std
 from .result import Result, Status
@@ -51,6 +52,7 @@ __all__ = [
     "Result",
     "SingularMatrixError",
     "Status",
+    "VaryingBlur",
     "choose_lambda",
     "choose_method",
     "compare",

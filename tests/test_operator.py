@@ -26,6 +26,9 @@ class Vignette(LinearMap):
         self.boundary, self.nonnegative = blur.boundary, blur.nonnegative
         self.gain, self.brightness = blur.gain * weight.max(), blur.brightness * weight.mean()
 
+    def power(self, torus):
+        return self.surrogate.power(torus)
+
     def forward(self, f):
         return self.surrogate.forward(f) * self.weight.astype(f.dtype)
 

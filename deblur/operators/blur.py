@@ -148,6 +148,10 @@ class Blur(LinearMap):
         """Whether HHᵀ = HᵀH is known from the structure: the two formulas then give the same image."""
         return self.boundary.wraps or (self.boundary.toeplitz and self.point_symmetric)
 
+    def power(self, torus: Torus) -> Array:
+        """|ĥ|² at the half frequencies of a torus, float64."""
+        return torus.power(self.psf)
+
     # -- the parts of H ----------------------------------------------------------------------
 
     def extension(self, axis: int) -> scipy.sparse.csr_array:
@@ -215,7 +219,8 @@ class Blur(LinearMap):
             lambda: self.torus(device).spectrum(self.psf, self._torus_origin, dtype),
         )
 
-    def _checked(self, x: Array, shape: tuple[int, int], what: str) -> tuple[Array, Device]:
+    def checked(self, x: Array, shape: tuple[int, int], what: str) -> tuple[Array, Device]:
+        """`x` as real images of that shape, and where they live; or an error."""
         x = as_real(x, what)
         if x.ndim < 2 or x.shape[-2:] != shape:
             raise ValueError(f"{what} must have shape (..., {shape[0]}, {shape[1]}), not {x.shape}")
@@ -234,13 +239,8 @@ class Blur(LinearMap):
         -------
         g : (..., M, N) array
         """
-        f, device = self._checked(f, self.scene_shape, "the scene")
-        if self.boundary.continued:
-            for axis, pads in enumerate(self._pads):
-                f = self.boundary.extend(f, axis - 2, *pads)
-        torus = self.torus(device)
-        g = torus.synthesise(torus.analyse(f) * self.transfer(f.dtype, device))
-        return g[..., : self.image_shape[0], : self.image_shape[1]]
+        f, device = self.checked(f, self.scene_shape, "the scene")
+        return self.seen(self.analysed(f, device) * self.transfer(f.dtype, device), device)
 
     def adjoint(self, g: Array) -> Array:
         """The exact transpose of `forward`: Hᵀ g, for one image or a stack of them.
@@ -253,9 +253,24 @@ class Blur(LinearMap):
         -------
         f : (..., P, Q) array
         """
-        g, device = self._checked(g, self.image_shape, "the image")
-        torus = self.torus(device)
-        f = torus.synthesise(torus.analyse(g) * self.transfer(g.dtype, device).conj())
+        g, device = self.checked(g, self.image_shape, "the image")
+        return self.folded(self.torus(device).analyse(g) * self.transfer(g.dtype, device).conj(), device)
+
+    def analysed(self, f: Array, device: Device = CPU) -> Array:
+        """Half spectra of scenes, continued as far as the PSF reaches, on the torus of `forward`."""
+        if self.boundary.continued:
+            for axis, pads in enumerate(self._pads):
+                f = self.boundary.extend(f, axis - 2, *pads)
+        return self.torus(device).analyse(f)
+
+    def seen(self, spectrum: Array, device: Device = CPU) -> Array:
+        """The images of half spectra on that torus: its first corner."""
+        g = self.torus(device).synthesise(spectrum)
+        return g[..., : self.image_shape[0], : self.image_shape[1]]
+
+    def folded(self, spectrum: Array, device: Device = CPU) -> Array:
+        """The scenes of half spectra on that torus, the transpose of `analysed`: what continued them is folded back."""
+        f = self.torus(device).synthesise(spectrum)
         if not self.boundary.continued:
             return f[..., : self.scene_shape[0], : self.scene_shape[1]]
         high, wide = (n + sum(p) for n, p in zip(self.image_shape, self._pads, strict=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -11,6 +12,7 @@ from .boundary import Boundary
 
 if TYPE_CHECKING:
     from .blur import Blur
+    from .torus import Torus
 
 
 class Operator(Protocol):
@@ -33,7 +35,7 @@ class Operator(Protocol):
     stationary : Blur or None
         The same map as a blur by one PSF, for the solvers that need one; None if it is none.
     surrogate : Blur
-        The blur by one PSF that is nearest, for preconditioners: it has the same sizes and boundary.
+        The blur by one PSF that is nearest: it has the same sizes and boundary.
     """
 
     @property
@@ -54,6 +56,10 @@ class Operator(Protocol):
     def stationary(self) -> Blur | None: ...
     @property
     def surrogate(self) -> Blur: ...
+
+    def power(self, torus: Torus) -> Array:
+        """What stands for |H|² at the half frequencies of a torus, float64, for preconditioners."""
+        ...
 
     def forward(self, f: Array) -> Array:
         """H f."""
@@ -83,7 +89,16 @@ class LinearMap:
     @property
     def shape(self) -> tuple[int, int]:
         """(pixels of the image, pixels of the scene)."""
-        return int(np.prod(self.image_shape)), int(np.prod(self.scene_shape))
+        return math.prod(self._image_axes), math.prod(self._scene_axes)
+
+    @property
+    def _image_axes(self) -> tuple[int, ...]:
+        """The image's shape, with its channels where the map joins them or treats each by itself."""
+        return self.image_shape
+
+    @property
+    def _scene_axes(self) -> tuple[int, ...]:
+        return self.scene_shape
 
     @property
     def T(self) -> LinearMap:
@@ -95,22 +110,22 @@ class LinearMap:
     def matvec(self, x: Array) -> Array:
         """H x for a scene as a vector, row by row: (P * Q,) or (P * Q, 1) in, the same form out."""
         x = self._vectors(x, self.shape[1])
-        return self.forward(x.reshape(self.scene_shape)).reshape(-1, *x.shape[1:])
+        return self.forward(x.reshape(self._scene_axes)).reshape(-1, *x.shape[1:])
 
     def rmatvec(self, x: Array) -> Array:
         """Hᵀ x for an image as a vector, row by row: (M * N,) or (M * N, 1) in, the same form out."""
         x = self._vectors(x, self.shape[0])
-        return self.adjoint(x.reshape(self.image_shape)).reshape(-1, *x.shape[1:])
+        return self.adjoint(x.reshape(self._image_axes)).reshape(-1, *x.shape[1:])
 
     def matmat(self, x: Array) -> Array:
         """H X for scenes as the columns of X, (P * Q, k)."""
         x = self._vectors(x, self.shape[1])
-        return self.forward(x.T.reshape(-1, *self.scene_shape)).reshape(x.shape[1], -1).T
+        return self.forward(x.T.reshape(-1, *self._scene_axes)).reshape(x.shape[1], -1).T
 
     def rmatmat(self, x: Array) -> Array:
         """Hᵀ X for images as the columns of X, (M * N, k)."""
         x = self._vectors(x, self.shape[0])
-        return self.adjoint(x.T.reshape(-1, *self.image_shape)).reshape(x.shape[1], -1).T
+        return self.adjoint(x.T.reshape(-1, *self._image_axes)).reshape(x.shape[1], -1).T
 
     def __matmul__(self, x: Any) -> Array:
         x = self._vectors(x, self.shape[1])
@@ -140,6 +155,14 @@ class _Transpose(LinearMap):
     def __init__(self, of: LinearMap) -> None:
         self._of = of
         self.image_shape, self.scene_shape = of.scene_shape, of.image_shape
+
+    @property
+    def _image_axes(self) -> tuple[int, ...]:
+        return self._of._scene_axes
+
+    @property
+    def _scene_axes(self) -> tuple[int, ...]:
+        return self._of._image_axes
 
     def forward(self, f: Array) -> Array:
         return self._of.adjoint(f)

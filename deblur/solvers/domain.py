@@ -44,7 +44,7 @@ class Domain:
     pinned : bool
         x must be held at zero beyond the scene.
     power : array
-        |K|² in frequency; on a `SceneDomain` that of the operator's surrogate.
+        |K|² in frequency; on a `SceneDomain` what stands for it, the operator's `power`.
     rows, cols : arrays
         |1 − e^{iω}|² along each axis, which the symbols of differences are made of.
     """
@@ -72,9 +72,13 @@ class Domain:
         """The step with the operator ρ KᵀK + symbol; errors of `tolerance` do no harm."""
         raise NotImplementedError
 
-    def inverse(self, rho: float, symbol: Array) -> Array:
-        """1/(ρ|K|² + symbol) in frequency."""
-        total = rho * self.power + symbol
+    def power_of(self, operator: Operator) -> Array:
+        """What stands for |K|² in frequency of any operator on this domain, float64."""
+        raise NotImplementedError
+
+    def inverse(self, rho: float, symbol: Array, power: Array | None = None) -> Array:
+        """1/(ρ|K|² + symbol) in frequency; with another `power` in place of |K|²."""
+        total = rho * (self.power if power is None else power) + symbol
         floor = np.finfo(self.dtype).eps * float(total.max())
         total = total + (total < floor) * floor  # what nothing determines is left where it is zero
         return (1 / total).astype(self.dtype)
@@ -97,6 +101,9 @@ class TorusDomain(Domain):
         self.pinned = blur.boundary.dark
         self.k = self.torus.spectrum(blur.psf, blur.origin, dtype)
         self.power = abs(self.k) ** 2
+
+    def power_of(self, operator: Operator) -> Array:
+        return operator.power(self.torus)
 
     def filter(self, x: Array, by: Array) -> Array:
         return self.torus.filter(x, by)
@@ -128,7 +135,7 @@ class SceneDomain(Domain):
     """The scene itself, mirrored at its edges (repeated, where the operator's boundary wraps).
 
     Differences are diagonal in the cosine (Fourier) transform. The operator enters through its products, by
-    conjugate gradients that the surrogate's |K|² preconditions: its mean over the frequencies that the mirror makes
+    conjugate gradients that the operator's `power` preconditions: its mean over the frequencies that the mirror makes
     one. Where the cosine transform diagonalises a blur itself, the step is one division.
     """
 
@@ -136,23 +143,26 @@ class SceneDomain(Domain):
 
     def __init__(self, operator: Operator, dtype: np.dtype, device: Device) -> None:
         self.operator, self.dtype, self.device = operator, dtype, device
-        wraps, blur = operator.boundary.wraps, operator.surrogate
+        wraps = operator.boundary.wraps
         self._measure(operator.scene_shape, wraps, device)
         self.data_shape = operator.image_shape
         self.scene, self.frame = ((slice(m), slice(n)) for m, n in (self.shape, self.data_shape))
         if wraps:
             self._torus = Torus(self.shape, device)
-            power = self._torus.power(blur.psf)
         else:
             self.border, self.adjoint_border = "edge", "constant"
-            power = Torus([2 * n for n in self.shape], device).power(blur.psf)[:, : self.shape[1]]
-            power = 0.5 * (power + device.xp.roll(power[::-1], 1, 0))[: self.shape[0]]
-        self.power = power.astype(dtype)
+        self.power = self.power_of(operator).astype(dtype)
         self._diagonal = (
             operator.stationary is not None
             and operator.boundary.transform == "cosine"
-            and quadrant(blur) is not None
+            and quadrant(operator.stationary) is not None
         )
+
+    def power_of(self, operator: Operator) -> Array:
+        if operator.boundary.wraps:
+            return operator.power(self._torus)
+        power = operator.power(Torus([2 * n for n in self.shape], self.device))[:, : self.shape[1]]
+        return 0.5 * (power + self.device.xp.roll(power[::-1], 1, 0))[: self.shape[0]]
 
     def filter(self, x: Array, by: Array) -> Array:
         if self.operator.boundary.wraps:

@@ -61,7 +61,8 @@ class Quadratic:
         [penalty] = PENALTIES[problem.penalty]
         symbol = sum(d.symbol(domain.rows, domain.cols) for d in DIFFERENCES[penalty.differences])
         mean = 1.0 if problem.fit.weights is None else float(problem.xp.mean(problem.fit.weights))
-        self.inverse = domain.inverse(mean, problem.lam * symbol)
+        power = domain.power_of(problem.operator) if problem.operator.stationary is None else None
+        self.inverse = domain.inverse(mean, problem.lam * symbol, power)
 
     def solve(self, g: Array, start: Solution | None = None) -> Solution:
         """Solve for each frame and channel by itself; see `deblur.problem.Factor`.

@@ -1,0 +1,358 @@
+"""`VaryingBlur`: a PSF that changes across the picture, as a few convolutions and maps of weights.
+
+A pixel x of the image sees the scene through the PSF h(x). Between the places where it is known the PSF is
+interpolated, h(x) = Σ_k w_k(x) h_k with Σ_k w_k = 1, so that
+
+    H = Σ_k diag(w_k) C_k ,        Hᵀ = Σ_k C_kᵀ diag(w_k) ,
+
+with C_k the blur by h_k: one transform of the scene and one inverse transform a term [1]_. Because the weights come
+after the blur, a constant scene stays constant. Where many PSFs are known their number is cut by
+h_k ≈ h̄ + Σ_j c_kj e_j, the mean PSF and the first singular vectors of the rest (eigen-PSFs) [2]_; without the mean
+taken out first the brightness would not be kept.
+
+References
+----------
+.. [1] J. G. Nagy, D. P. O'Leary, "Restoring images degraded by spatially variant blur", SIAM J. Sci. Comput. 19
+   (1998) 1063-1082.
+.. [2] L. Denis, E. Thiébaut, F. Soulez, J.-M. Becker, R. Mourya, "Fast approximations of shift-variant blur", Int. J.
+   Comput. Vis. 115 (2015) 253-278.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ..device import Array, Device, as_real, asnumpy, plain
+from .blur import Blur
+from .matrix import check_psf
+from .operator import LinearMap
+from .torus import Torus
+
+_T = TypeVar("_T")
+#: PSFs, spread over the frame, that preconditioners look at.
+_SAMPLE = 25
+#: Nodes along each axis of the lattice on which PSFs at scattered positions are interpolated.
+_LATTICE = 17
+
+
+class VaryingBlur(LinearMap):
+    """The blur of images of one size by a PSF that changes across the frame.
+
+    Works wherever a `Blur` does in SciPy and PyLops, and with every method of this package that does not need one PSF
+    for the whole picture.
+
+    Parameters
+    ----------
+    psfs : (R, S, m, n) or (K, m, n) array
+        The PSFs: on a grid of R x S places evenly spread over the frame (the centres of as many equal cells), or at
+        K `positions`. One more axis, before the last two, holds the colour channels: then channel c of an image
+        (..., C, M, N) is blurred by its own. Each is used as it is; centred where `origin` says.
+    shape : (int, int)
+        Size (M, N) of the blurred image in pixels.
+    boundary : {"zero", "periodic", "reflect", "antireflect", "unknown"}
+    positions : (K, 2) array, optional
+        Row and column in pixels of the place in the image where each PSF was measured. If they form a grid, PSFs
+        between them are interpolated bilinearly and beyond them the nearest hold; else a thin-plate spline goes
+        through them (`scipy.interpolate.RBFInterpolator`), held constant beyond their bounding box.
+    tolerance : float or None
+        The largest error of any pixel's PSF, as a sum of absolute values over the largest such sum of a PSF: so many
+        eigen-PSFs are taken as it needs. It bounds what H f is wrong by, over the largest value of f. None uses
+        every PSF as given on a grid, by regions, and every eigen-PSF elsewhere.
+    origin : (int, int), optional
+        Index of the PSFs' centre, by default ``((m - 1) // 2, (n - 1) // 2)``.
+
+    Attributes
+    ----------
+    terms : int
+        Convolutions in one product.
+    error : float
+        The error that `tolerance` bounds, as it is: 0 where every PSF is used.
+    surrogate : Blur
+        The blur by the mean PSF.
+
+    Raises
+    ------
+    ValueError, TypeError
+        For PSFs that are none, positions outside the frame, too few or repeated, or a tolerance out of its range.
+
+    Examples
+    --------
+    >>> import numpy as np, deblur
+    >>> sharper_above = np.array([[deblur.psf.gaussian(9, s)] for s in (0.8, 1.2)])  # a grid of 2 x 1
+    >>> blur = deblur.VaryingBlur(sharper_above, (64, 64), "reflect")
+    >>> blur
+    VaryingBlur(9x9 PSF, 2 terms, image (64, 64), boundary='reflect')
+    """
+
+    def __init__(
+        self,
+        psfs: Array,
+        shape: tuple[int, int],
+        boundary: str = "zero",
+        *,
+        positions: Array | None = None,
+        tolerance: float | None = None,
+        origin: tuple[int, int] | None = None,
+    ) -> None:
+        if tolerance is not None and not 0 < float(tolerance) < 1:
+            raise ValueError(
+                f"tolerance is a part of a PSF's sum and lies between 0 and 1, not {tolerance!r}; None uses every PSF"
+            )
+        psfs, self.positions, grid = _placed(psfs, positions, shape)
+        self._lattice, mix = _interpolation(self.positions, grid, shape)
+        nodes = _combined(mix, psfs)
+        terms, self._coefficients, self.error = _reduced(psfs, mix, nodes, tolerance)
+        if len(terms) > 1 and tolerance is not None:
+            nodes = _combined(self._coefficients, terms)
+        self.channels = psfs.shape[1] if psfs.ndim == 4 else None
+        colours = terms if terms.ndim == 4 else terms[:, None]
+        self._blurs = [[Blur(h, shape, boundary, origin=origin) for h in term] for term in colours]
+        mean = psfs.mean(axis=tuple(range(psfs.ndim - 2)))
+        every = psfs.reshape(-1, *mean.shape)
+        self._sample = every[np.unique(np.linspace(0, len(every) - 1, _SAMPLE).round().astype(int))]
+        self.surrogate = Blur(mean, shape, boundary, origin=origin)
+        self.image_shape, self.scene_shape = self.surrogate.image_shape, self.surrogate.scene_shape
+        self.crop, self.boundary = self.surrogate.crop, self.surrogate.boundary
+        sums = np.abs(nodes).sum(axis=(-2, -1))
+        # ‖H‖² is at most the largest sum of a row times that of a column.
+        self.gain = float(np.sqrt(sums.max() * np.abs(nodes).max(axis=0).sum(axis=(-2, -1)).max()))
+        self.brightness = float(mean.sum())
+        least = float(nodes.min(initial=0.0))
+        self.nonnegative = (
+            float(psfs.min()) >= 0 and least >= -self.error * sums.max() and self.boundary.weight == 1
+        )
+        self._kept: dict[Any, Any] = {}
+
+    def __repr__(self) -> str:
+        m, n = self.surrogate.psf.shape
+        return (
+            f"VaryingBlur({m}x{n} PSF, {self.terms} terms, image {self.image_shape}, "
+            f"boundary={str(self.boundary)!r})"
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, VaryingBlur) and self._identity() == other._identity()
+
+    def __hash__(self) -> int:
+        return hash(self._identity())
+
+    def _identity(self) -> tuple[Any, ...]:
+        return (
+            tuple(blur for term in self._blurs for blur in term),
+            self._coefficients.tobytes(),
+            *(a.tobytes() for a in self._lattice),
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_kept": {}}
+
+    def _keep(self, key: Any, build: Callable[[], _T]) -> _T:
+        if key not in self._kept:
+            self._kept[key] = build()
+        return self._kept[key]
+
+    @property
+    def terms(self) -> int:
+        """Convolutions in one product."""
+        return len(self._blurs)
+
+    @property
+    def stationary(self) -> Blur | None:
+        """The operator as a blur by one PSF: only if it has no more than one."""
+        return self._blurs[0][0] if self.terms == len(self._blurs[0]) == 1 else None
+
+    @property
+    def _image_axes(self) -> tuple[int, ...]:
+        return self.image_shape if self.channels is None else (self.channels, *self.image_shape)
+
+    @property
+    def _scene_axes(self) -> tuple[int, ...]:
+        return self.scene_shape if self.channels is None else (self.channels, *self.scene_shape)
+
+    def power(self, torus: Torus) -> Array:
+        """The largest |ĥ|² of any PSF at each frequency, float64.
+
+        Where the sharpest PSF passes a frequency, a preconditioner of the mean PSF would amplify it too much: this
+        one takes half to a third of its conjugate gradients.
+        """
+        power: Any = 0.0
+        for h in self._sample:
+            power = torus.device.xp.maximum(power, torus.power(h))
+        return power
+
+    def psf_at(self, row: float, column: float) -> np.ndarray:
+        """The PSF that a pixel of the image sees the scene through: (m, n), with colours (C, m, n)."""
+        at = [_hats(nodes, np.array([x])) for nodes, x in zip(self._lattice, (row, column), strict=True)]
+        weights = np.einsum("ir,js,rsk->k", *at, self._coefficients.reshape(*map(len, self._lattice), -1))
+        terms = np.array([[blur.psf for blur in term] for term in self._blurs])
+        h = np.tensordot(weights, terms, 1)
+        return h[0] if self.channels is None else h
+
+    # -- products ----------------------------------------------------------------------------
+
+    def _weights(self, dtype: Any, device: Device) -> list[Array]:
+        """The map of each term, (M, N)."""
+
+        def build() -> list[Array]:
+            high, wide = (
+                _hats(nodes, np.arange(n)) for nodes, n in zip(self._lattice, self.image_shape, strict=True)
+            )
+            maps = self._coefficients.reshape(high.shape[1], wide.shape[1], -1)
+            return [
+                device.xp.asarray((high @ maps[:, :, k] @ wide.T).astype(dtype)) for k in range(self.terms)
+            ]
+
+        return self._keep(("weights", np.dtype(dtype), device), build)
+
+    def _transfers(self, dtype: Any, device: Device) -> list[Array]:
+        """The half spectra of each term, with colours (C, ...)."""
+
+        def build() -> list[Array]:
+            return [
+                device.xp.stack([b.transfer(dtype, device) for b in term])
+                if self.channels is not None
+                else term[0].transfer(dtype, device)
+                for term in self._blurs
+            ]
+
+        return self._keep(("transfers", np.dtype(dtype), device), build)
+
+    def _checked(self, x: Array, shape: tuple[int, int], what: str) -> tuple[Array, Device]:
+        x, device = self.surrogate.checked(x, shape, what)
+        if self.channels is not None and (x.ndim < 3 or x.shape[-3] not in (1, self.channels)):
+            raise ValueError(
+                f"{what} must have {self.channels} channels before its rows and columns, as the PSFs have, not shape "
+                f"{x.shape}"
+            )
+        return x, device
+
+    def forward(self, f: Array) -> Array:
+        """Blur: H f, for one scene or a stack of them.
+
+        Parameters
+        ----------
+        f : (..., P, Q) array
+            Scenes of size `scene_shape`, (..., C, P, Q) if the PSFs have colours. NumPy or CuPy; float32 is kept, all
+            else becomes float64.
+
+        Returns
+        -------
+        g : (..., M, N) array
+        """
+        f, device = self._checked(f, self.scene_shape, "the scene")
+        blur, spectrum = self.surrogate, self.surrogate.analysed(f, device)
+        pairs = zip(self._weights(f.dtype, device), self._transfers(f.dtype, device), strict=True)
+        return sum(w * blur.seen(spectrum * t, device) for w, t in pairs)
+
+    def adjoint(self, g: Array) -> Array:
+        """The exact transpose of `forward`: Hᵀ g, for one image or a stack of them.
+
+        Parameters
+        ----------
+        g : (..., M, N) array
+
+        Returns
+        -------
+        f : (..., P, Q) array
+        """
+        g, device = self._checked(g, self.image_shape, "the image")
+        torus = self.surrogate.torus(device)
+        pairs = zip(self._weights(g.dtype, device), self._transfers(g.dtype, device), strict=True)
+        return self.surrogate.folded(sum(torus.analyse(w * g) * t.conj() for w, t in pairs), device)
+
+
+def _placed(psfs: Any, positions: Any, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray, bool]:
+    """PSFs (K, m, n) or (K, C, m, n) in float64, where they are (K, 2), and whether these places form a grid."""
+    h = asnumpy(as_real(plain(psfs, "psfs"), "psfs", np.float64))
+    if positions is None:
+        if h.ndim not in (4, 5) or h.size == 0:
+            raise ValueError(
+                f"psfs must be a grid (rows, columns, m, n), or (K, m, n) with their positions, not shape {h.shape}"
+            )
+        centres = [(np.arange(k) + 0.5) * n / k - 0.5 for k, n in zip(h.shape[:2], shape, strict=True)]
+        at = np.stack(np.meshgrid(*centres, indexing="ij"), -1).reshape(-1, 2)
+        h = h.reshape(-1, *h.shape[2:])
+    else:
+        if h.ndim not in (3, 4) or h.size == 0:
+            raise ValueError(f"with positions psfs must be (K, m, n) or (K, C, m, n), not shape {h.shape}")
+        at = asnumpy(as_real(plain(positions, "positions"), "positions", np.float64))
+        if at.shape != (len(h), 2):
+            raise ValueError(
+                f"positions must give the row and column of each of the {len(h)} PSFs, ({len(h)}, 2), not shape "
+                f"{at.shape}"
+            )
+        inside = (at >= -0.5) & (at <= np.subtract(shape, 0.5))
+        if not inside.all():
+            k = int(np.argmin(inside.all(axis=1)))
+            raise ValueError(
+                f"position {k}, {at[k].tolist()}, lies outside the image of {shape[0]} x {shape[1]} pixels; positions "
+                "are (row, column) in pixels, counted from 0"
+            )
+        order = np.lexsort(at.T[::-1])
+        at, h = at[order], h[order]
+        same = (np.diff(at, axis=0) == 0).all(axis=1)
+        if same.any():
+            raise ValueError(
+                f"two PSFs are said to be at {at[int(np.argmax(same))].tolist()}; average them first"
+            )
+    for k, place in enumerate(h):
+        for one in place if place.ndim == 3 else [place]:
+            check_psf(one, f"the PSF at {at[k].tolist()}")
+    if (h == h[0]).all():
+        return h[:1], at.mean(axis=0, keepdims=True), True
+    rows, columns = np.unique(at[:, 0]), np.unique(at[:, 1])
+    return h, at, len(rows) * len(columns) == len(at)
+
+
+def _interpolation(
+    at: np.ndarray, grid: bool, shape: tuple[int, int]
+) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
+    """The rows and columns of a lattice, and (nodes, K) what each PSF counts at its nodes."""
+    if grid:
+        return (np.unique(at[:, 0]), np.unique(at[:, 1])), np.eye(len(at))
+    from scipy.interpolate import RBFInterpolator
+
+    rows, columns = (np.linspace(0, n - 1, min(n, _LATTICE)) for n in shape)
+    nodes = np.stack(np.meshgrid(rows, columns, indexing="ij"), -1).reshape(-1, 2)
+    nodes = np.clip(nodes, at.min(axis=0), at.max(axis=0))
+    flat = (
+        np.linalg.matrix_rank(at - at.mean(axis=0), tol=1e-3) < 2
+    )  # a thin plate needs three places off a line
+    kernel = {"kernel": "linear", "degree": 0} if flat else {"kernel": "thin_plate_spline", "degree": 1}
+    return (rows, columns), RBFInterpolator(at, np.eye(len(at)), **kernel)(nodes)
+
+
+def _hats(nodes: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """(len(x), nodes): linear interpolation between the nodes, the nearest beyond them."""
+    return np.stack([np.interp(x, nodes, unit) for unit in np.eye(len(nodes))], axis=1)
+
+
+def _combined(coefficients: np.ndarray, terms: np.ndarray) -> np.ndarray:
+    """The PSF at every node of the lattice."""
+    return np.tensordot(coefficients, terms, 1)
+
+
+def _reduced(
+    psfs: np.ndarray, mix: np.ndarray, nodes: np.ndarray, tolerance: float | None
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """(the PSFs of the convolutions, (nodes, terms) what each counts at the nodes, the largest error).
+
+    Between nodes the error is no larger: weights there are those of the nodes, interpolated.
+    """
+    if tolerance is None or len(psfs) == 1:
+        return psfs, mix, 0.0
+    largest = np.abs(nodes).sum(axis=(-2, -1)).max()
+    mean = psfs.mean(axis=0)
+    u, s, vectors = np.linalg.svd((psfs - mean).reshape(len(psfs), -1), full_matrices=False)
+    shares = mix @ (u * s)
+    rest = nodes - mean
+    for j in range(len(psfs) - 1):
+        error = float(np.abs(rest).sum(axis=(-2, -1)).max() / largest)
+        if error <= tolerance:
+            terms = np.concatenate([mean[None], vectors[:j].reshape(j, *mean.shape)])
+            return terms, np.concatenate([np.ones((len(mix), 1)), shares[:, :j]], axis=1), error
+        rest = rest - np.multiply.outer(shares[:, j], vectors[j].reshape(mean.shape))
+    return psfs, mix, 0.0

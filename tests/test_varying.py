@@ -1,0 +1,205 @@
+"""A PSF that varies: H against its rows written down one by one, and the methods against dense solutions of it."""
+
+import pickle
+
+import numpy as np
+import pytest
+from problems import problem_of, solve
+from test_admm import check, scene_like
+from test_quadratic import dense_solution
+
+from deblur import data
+from deblur.operators.blur import Blur
+from deblur.operators.boundary import BOUNDARIES
+from deblur.operators.varying import VaryingBlur
+
+
+def psfs_like(rng, *places, shape=(4, 3)):
+    h = rng.random((*places, *shape)) + 0.5 * np.eye(*shape)
+    return h / h.sum(axis=(-2, -1), keepdims=True)
+
+
+def bilinear(grid, shape, row, column):
+    """The PSF at a pixel, interpolated between the centres of the cells as it is written in textbooks."""
+    at = []
+    for k, n, x in zip(grid.shape[:2], shape, (row, column), strict=True):
+        u = np.clip((x + 0.5) * k / n - 0.5, 0, k - 1)
+        i = min(int(u), max(k - 2, 0))
+        at.append([(i, 1.0)] if k == 1 else [(i, 1 - (u - i)), (i + 1, u - i)])
+    return sum(a * b * grid[i, j] for i, a in at[0] for j, b in at[1])
+
+
+def row_by_row(psf_at, shape, boundary):
+    """H with each row that of the blur by the PSF at its pixel."""
+    rows = []
+    for i in range(shape[0]):
+        for j in range(shape[1]):
+            rows.append(Blur(psf_at(i, j), shape, boundary).to_dense()[i * shape[1] + j])
+    return np.array(rows)
+
+
+def to_dense(operator):
+    return operator.matmat(np.eye(operator.shape[1]))
+
+
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+def test_each_pixel_sees_the_scene_through_its_own_psf(rng, boundary):
+    shape, grid = (9, 8), psfs_like(rng, 2, 3)
+    blur = VaryingBlur(grid, shape, boundary)
+    expected = row_by_row(lambda i, j: bilinear(grid, shape, i, j), shape, boundary)
+    np.testing.assert_allclose(to_dense(blur), expected, atol=1e-14)
+    np.testing.assert_allclose(blur.psf_at(3, 5), bilinear(grid, shape, 3, 5), atol=1e-15)
+    assert blur.terms == 6
+    assert blur.error == 0
+
+
+@pytest.mark.parametrize("colours", [(), (3,)])
+@pytest.mark.parametrize("tolerance", [None, 0.1])
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+def test_the_adjoint_is_the_transpose(rng, boundary, tolerance, colours):
+    at = rng.random((7, 2)) * (18, 20)
+    blur = VaryingBlur(psfs_like(rng, 7, *colours), (19, 21), boundary, positions=at, tolerance=tolerance)
+    f, g = rng.standard_normal((2, *colours, *blur.scene_shape)), rng.standard_normal((2, *colours, 19, 21))
+    forth, back = np.vdot(g, blur.forward(f)), np.vdot(blur.adjoint(g), f)
+    assert abs(forth - back) <= 1e-14 * np.linalg.norm(f) * np.linalg.norm(g) * blur.gain
+    x = rng.standard_normal(blur.shape[1])
+    np.testing.assert_allclose(blur.T.T @ x, blur @ x)
+
+
+@pytest.mark.parametrize("tolerance", [0.3, 0.1, 0.02, 1e-6])
+def test_the_error_of_eigen_psfs_is_within_the_tolerance_and_stated(rng, tolerance):
+    shape, grid = (12, 11), psfs_like(rng, 3, 3)
+    few, every = VaryingBlur(grid, shape, "reflect", tolerance=tolerance), VaryingBlur(grid, shape, "reflect")
+    differences = np.abs(to_dense(few) - to_dense(every)).sum(axis=1)
+    assert few.error <= tolerance
+    assert differences.max() <= few.error + 1e-14  # mirrored parts of a PSF may cancel, never add
+    assert few.terms <= every.terms
+    f = rng.random(few.scene_shape)
+    assert np.abs(few.forward(f) - every.forward(f)).max() <= few.error * f.max() + 1e-14
+
+
+def test_more_tolerance_takes_fewer_terms(rng):
+    grid = psfs_like(rng, 3, 3)
+    terms = [VaryingBlur(grid, (12, 12), tolerance=t).terms for t in (0.4, 0.2, 0.1, 1e-9)]
+    assert terms == sorted(terms)
+    assert terms[0] < terms[-1] == 9
+
+
+@pytest.mark.parametrize("tolerance", [None, 0.2])
+def test_a_constant_scene_stays_constant(rng, tolerance):
+    at = rng.random((6, 2)) * 15
+    blur = VaryingBlur(psfs_like(rng, 6), (16, 16), "reflect", positions=at, tolerance=tolerance)
+    np.testing.assert_allclose(blur.forward(np.full((16, 16), 3.0)), 3.0, rtol=1e-12)
+    assert blur.brightness == pytest.approx(1)
+
+
+def test_scattered_psfs_hold_where_they_were_measured():
+    at = np.array([[0.0, 0], [0, 32], [32, 0], [32, 32], [16, 16], [16, 8]])
+    psfs = np.array([[[1.0, 2 + i, 1]] / np.array(4.0 + i) for i in range(6)])
+    blur = VaryingBlur(psfs, (33, 33), positions=at)
+    for where, h in zip(at, psfs, strict=True):  # they lie on nodes of the lattice
+        np.testing.assert_allclose(blur.psf_at(*where), h, atol=1e-12)
+
+
+@pytest.mark.parametrize("at", [[[3.0, 4.0], [9.0, 8.0]], [[2.0, 2.0], [4.0, 4.0], [8.0, 8.0]]])
+def test_places_on_one_line_are_served(rng, at):
+    blur = VaryingBlur(psfs_like(rng, len(at)), (12, 12), positions=at)
+    assert np.isfinite(to_dense(blur)).all()
+
+
+def test_one_psf_everywhere_is_a_blur(rng):
+    h = psfs_like(rng)
+    blur = VaryingBlur(np.broadcast_to(h, (2, 2, *h.shape)), (9, 9), "unknown")
+    assert blur.stationary == Blur(h, (9, 9), "unknown")
+    f = rng.random(blur.scene_shape)
+    np.testing.assert_allclose(blur.forward(f), blur.stationary.forward(f), atol=1e-15)
+    assert VaryingBlur(psfs_like(rng, 2, 2), (9, 9)).stationary is None
+
+
+@pytest.mark.parametrize("boundary", ["zero", "periodic", "reflect", "unknown"])
+def test_the_gain_bounds_the_norm(rng, boundary):
+    blur = VaryingBlur(psfs_like(rng, 3, 2), (10, 9), boundary)
+    assert np.linalg.norm(to_dense(blur), 2) <= blur.gain * (1 + 1e-12) * (
+        2 if blur.boundary.continued else 1
+    )
+
+
+def test_colours_have_their_own_psfs(rng):
+    grid = psfs_like(rng, 2, 2, 3)
+    blur = VaryingBlur(grid, (9, 10), "unknown")
+    f = rng.random((2, 3, *blur.scene_shape))
+    for c in range(3):
+        alone = VaryingBlur(grid[:, :, c], (9, 10), "unknown")
+        np.testing.assert_allclose(blur.forward(f)[:, c], alone.forward(f[:, c]), atol=1e-14)
+    assert blur.psf_at(0, 0).shape == (3, 4, 3)
+    with pytest.raises(ValueError, match="3 channels"):
+        blur.forward(rng.random(blur.scene_shape))
+
+
+def test_it_is_a_value_that_travels(rng):
+    grid = psfs_like(rng, 2, 2)
+    blur = VaryingBlur(grid, (9, 9), "reflect", tolerance=0.05)
+    f = rng.random((9, 9))
+    seen = blur.forward(f)
+    again = pickle.loads(pickle.dumps(blur))
+    assert again == blur == VaryingBlur(grid, (9, 9), "reflect", tolerance=0.05)
+    assert hash(again) == hash(blur)
+    assert blur != VaryingBlur(grid, (9, 9), "zero", tolerance=0.05)
+    np.testing.assert_array_equal(again.forward(f), seen)
+    assert blur.forward(f.astype(np.float32)).dtype == np.float32
+
+
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+@pytest.mark.parametrize("penalty", ["identity", "gradient"])
+def test_quadratic_penalties_reach_the_dense_solution(rng, penalty, boundary):
+    operator = VaryingBlur(psfs_like(rng, 2, 2), (11, 12), boundary, tolerance=0.02)
+    operator.to_dense = lambda: to_dense(operator)
+    g, weights = rng.random((11, 12)), 0.5 + rng.random((11, 12))
+    problem = problem_of(operator, penalty, 1e-2, weights=weights, rtol=1e-11)
+    solution = solve(problem, g[None, None])
+    expected, _ = dense_solution(problem, g)
+    assert solution.converged
+    assert np.linalg.norm(solution.scene[0, 0] - expected) <= 1e-8 * np.linalg.norm(expected)
+
+
+@pytest.mark.parametrize("options", [{}, {"data": "poisson", "bounds": (0.0, 2.0), "background": 0.1}])
+def test_total_variation_reaches_the_least_objective(rng, options):
+    operator = VaryingBlur(psfs_like(rng, 2, 2), (8, 7), "unknown")
+    operator.to_dense = lambda: to_dense(operator)
+    g = operator.forward(scene_like(rng, operator.scene_shape)).clip(0) + 0.02 * rng.random((8, 7))
+    check(problem_of(operator, "tv", 5e-3, **options), g)
+
+
+def test_a_preconditioner_of_all_psfs_saves_iterations(monkeypatch):
+    sigmas, t = np.linspace(0.8, 1.6, 9).reshape(3, 3), np.arange(-4, 5)
+    h = np.exp(-(t[:, None] ** 2 + t**2) / 2 / sigmas[..., None, None] ** 2)
+    h /= h.sum(axis=(-2, -1), keepdims=True)
+    scene = data.load("camera")[:72, :72].astype(float)
+
+    def iterations(psfs):
+        blur = VaryingBlur(psfs, (64, 64), "unknown")
+        problem = problem_of(blur, "identity", 1e-2, rtol=1e-6)
+        return solve(problem, blur.forward(scene)[None, None]).iterations
+
+    varying, constant = iterations(h), iterations(np.broadcast_to(h.mean(axis=(0, 1)), h.shape))
+    assert varying <= 1.5 * constant
+    monkeypatch.setattr(VaryingBlur, "power", lambda self, torus: self.surrogate.power(torus))
+    assert varying < 0.7 * iterations(h)
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda h: VaryingBlur(h[0], (9, 9)), "with their positions"),
+        (lambda h: VaryingBlur(h[0], (9, 9), positions=[[0, 0]]), r"\(2, 2\)"),
+        (lambda h: VaryingBlur(h[0], (9, 9), positions=[[0, 0], [0, 40]]), "position 1.*outside"),
+        (lambda h: VaryingBlur(h[0], (9, 9), positions=[[1, 1], [1, 1]]), "average them"),
+        (lambda h: VaryingBlur(h[0], (9, 9), positions=[[1, 1], [1, np.nan]]), "positions"),
+        (lambda h: VaryingBlur(h, (9, 9), tolerance=2), "between 0 and 1"),
+        (lambda h: VaryingBlur(h, (3, 2)), "larger than the image"),
+        (lambda h: VaryingBlur(h * 0, (9, 9)), "zero everywhere"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(rng, make, says):
+    with pytest.raises(ValueError, match=says):
+        make(psfs_like(rng, 2, 2))
