@@ -6,18 +6,24 @@ That is where `scipy.signal.convolve2d(..., "same")` and `deblur.Blur` take it
 to be, so an even size blurs without shifting by a whole pixel.
 """
 
+from .estimate import PSFEstimate, PSFMap, PSFStatus
 from .files import load
 from .forms import FORMS, parse
 from .models import Size, airy, box, camera_shake, delta, disk, gaussian, moffat, motion
+from .points import from_points
 
 __all__ = [
     "FORMS",
+    "PSFEstimate",
+    "PSFMap",
+    "PSFStatus",
     "Size",
     "airy",
     "box",
     "camera_shake",
     "delta",
     "disk",
+    "from_points",
     "gaussian",
     "load",
     "moffat",

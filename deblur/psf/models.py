@@ -23,7 +23,7 @@ from ..device import require_memory
 Size = int | tuple[int, int]
 
 
-def _shape(size: Size) -> tuple[int, int]:
+def as_shape(size: Size) -> tuple[int, int]:
     pair = tuple(size) if isinstance(size, tuple | list) else (size, size)
     if len(pair) != 2 or any(isinstance(n, bool) or not (n >= 1 and n == n // 1) for n in pair):
         raise ValueError(f"size must be a positive whole number of pixels or (rows, columns), not {size!r}")
@@ -45,7 +45,7 @@ def _positive(value: float, name: str) -> float:
 
 def _grid(size: Size) -> tuple[np.ndarray, np.ndarray]:
     """Row and column distances of each pixel centre from the PSF's centre, as a column and a row."""
-    rows, cols = _shape(size)
+    rows, cols = as_shape(size)
     return np.arange(rows)[:, None] - (rows - 1) // 2, np.arange(cols)[None, :] - (cols - 1) // 2
 
 
@@ -87,7 +87,7 @@ def box(size: Size) -> np.ndarray:
     -------
     psf : (rows, columns) ndarray, float64
     """
-    shape = _shape(size)
+    shape = as_shape(size)
     return np.full(shape, 1.0 / (shape[0] * shape[1]))
 
 
@@ -280,7 +280,7 @@ def camera_shake(size: Size, seed: int | np.random.Generator) -> np.ndarray:
     .. [1] G. Boracchi, A. Foi, "Modeling the performance of image restoration from motion blur",
            IEEE Trans. Image Processing 21 (8), 2012, 3502-3517.
     """
-    rows, cols = _shape(size)
+    rows, cols = as_shape(size)
     rng = np.random.default_rng(seed)
     k = np.arange(1, 13)
     t = (np.arange(4096) + 0.5) / 4096

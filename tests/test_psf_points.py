@@ -1,0 +1,213 @@
+"""PSFs measured from points: against the formula that drew the points, at any fraction of a pixel."""
+
+import numpy as np
+import pytest
+
+import deblur
+from deblur import psf
+from deblur.psf.estimate import centre_of_gravity, gains, placed, shift
+
+
+def blob(y, x, sigma=1.6, tail=0.0):
+    """A round bell, and beside it a weaker one: (y, x) from its centre."""
+    first = np.exp(-(y**2 + x**2) / (2 * sigma**2))
+    return (first + tail * np.exp(-((y - 3) ** 2 + (x - 2) ** 2) / (2 * 2.0**2))) / (2 * np.pi * sigma**2)
+
+
+def field(places, flux, shape=(160, 150), noise=0.003, profile=blob, background=0.2, seed=0):
+    y, x = np.indices(shape)
+    picture = background + noise * np.random.default_rng(seed).standard_normal(shape)
+    for (r, c), f in zip(places, flux, strict=True):
+        near = (slice(max(int(r) - 20, 0), int(r) + 22), slice(max(int(c) - 20, 0), int(c) + 22))
+        picture[near] += f * profile(y[near] - r, x[near] - c)
+    return picture
+
+
+def scattered(k, seed=1, shape=(160, 150), apart=24):
+    rng, places = np.random.default_rng(seed), []
+    while len(places) < k:
+        new = rng.uniform(12, np.array(shape) - 13)
+        if all(np.abs(new - old).max() > apart for old in places):
+            places.append(new)
+    return np.array(places), rng.uniform(3, 20, k)
+
+
+def truth(shape, profile=blob):
+    y, x = (np.arange(n) - (n - 1) // 2 for n in shape)
+    h = profile(y[:, None], x[None, :])
+    return h / h.sum()
+
+
+def relative_error(found, expected):
+    return np.linalg.norm(found - expected) / np.linalg.norm(expected)
+
+
+@pytest.mark.parametrize("size", [None, 15, (14, 17)])
+def test_finds_and_averages_stars_at_fractions_of_a_pixel(size):
+    places, flux = scattered(16)
+    found = psf.from_points(field(places, flux), size=size)
+    assert size is None or found.psf.shape == (size if isinstance(size, tuple) else (size, size))
+    assert found.details["points"] == 16
+    assert relative_error(placed(found.psf, (25, 25)), truth((25, 25))) < 0.02
+    assert found.status is psf.PSFStatus.MEASURED
+    assert found.psf.min() >= 0
+    assert abs(found.psf.sum() - 1) < 1e-12
+    assert np.abs(centre_of_gravity(found.psf)).max() < 0.03
+    nearest = np.abs(found.details["positions"][:, None] - places[None]).max(axis=2).min(axis=0)
+    assert nearest.max() < 0.06  # each is where it was put
+    order = np.abs(found.details["positions"][:, None] - places[None]).max(axis=2).argmin(axis=1)
+    assert np.allclose(found.details["flux"], flux[order], rtol=0.02)
+
+
+def test_the_error_told_is_that_of_size():
+    places, flux = scattered(12, seed=3)
+    ratios = []
+    for noise in (0.003, 0.02, 0.06):
+        found = psf.from_points(field(places, flux, noise=noise, seed=4), size=15)
+        ratios.append(relative_error(found.psf, truth((15, 15))) / found.error)
+    assert max(ratios) < 2
+    assert min(ratios) > 0.2
+
+
+def test_asymmetric_and_badly_sampled_psfs_keep_their_shape():
+    places, flux = scattered(18, seed=5)
+
+    def lopsided(y, x):
+        return blob(y, x, 1.5, 0.3)
+
+    found = psf.from_points(field(places, flux, profile=lopsided), size=19)
+    away = centre_of_gravity(truth((41, 41), lopsided))
+    expected = truth((19, 19), lambda y, x: lopsided(y + away[0], x + away[1]))
+    assert relative_error(found.psf, expected) < 0.03
+    narrow = lambda y, x: blob(y, x, 0.7)  # noqa: E731
+    found = psf.from_points(field(places, flux, profile=narrow), size=9)
+    assert relative_error(found.psf, truth((9, 9), narrow)) < 0.04  # Fourier shifts alone leave 0.06
+    assert found.status is psf.PSFStatus.ROUGH
+
+
+def test_neighbours_wide_blobs_and_hot_pixels_do_not_enter():
+    places, flux = scattered(14, seed=6)
+    picture = field(places, flux)
+    rng = np.random.default_rng(7)
+    turn = rng.uniform(0, 2 * np.pi, 14)
+    beside = places + 7 * np.stack([np.sin(turn), np.cos(turn)], axis=1)
+    picture += field(beside, 0.1 * flux, noise=0, background=0)  # each has a companion
+    picture[rng.integers(0, 160, 8), rng.integers(0, 150, 8)] += 4  # hot pixels
+    picture += field([(80.3, 75.2)], [60], noise=0, background=0, profile=lambda y, x: blob(y, x, 4.0))
+    found = psf.from_points(picture, size=15)
+    assert relative_error(found.psf, truth((15, 15))) < 0.04
+    assert "of another shape" in found.details["left_out"]
+
+
+@pytest.mark.parametrize("kind", ["clipped", "integers", "given"])
+def test_saturated_stars_are_left_out(kind):
+    places, flux = scattered(10, seed=8)
+    flux[:4] = 40
+    picture = field(places, flux)
+    if kind == "clipped":
+        picture = np.minimum(picture, 1)
+    elif kind == "integers":
+        picture = (np.clip(picture, 0, 1) * 255).round().astype(np.uint8)
+    found = psf.from_points(picture, size=13, saturation=0.9 if kind == "given" else None)
+    level = 0.9 if kind == "given" else picture.max()
+    saturated = sum(
+        (picture[int(r) - 1 : int(r) + 3, int(c) - 1 : int(c) + 3] >= level).any() for r, c in places
+    )
+    assert 3 < saturated < 9
+    assert f"{saturated} saturated" in found.details["left_out"]
+    assert relative_error(found.psf, truth((13, 13))) < 0.06
+
+
+def test_given_positions_are_used_and_nothing_else():
+    places, flux = scattered(9, seed=9)
+    found = psf.from_points(field(places, flux), positions=np.rint(places[:5]) + 1, size=13)
+    assert found.details["points"] == 5
+    assert relative_error(found.psf, truth((13, 13))) < 0.03
+
+
+def test_the_map_follows_a_psf_that_varies_and_tells_one_that_does_not():
+    rng = np.random.default_rng(10)
+    shape = (300, 300)
+    places = np.array([(r, c) for r in range(20, 300, 37) for c in range(20, 300, 37)]) + rng.uniform(
+        -1, 1, (64, 2)
+    )
+    y, x = np.indices(shape)
+
+    def sigma_at(c):
+        return 1.2 + 0.8 * c / 299
+
+    picture = 0.003 * rng.standard_normal(shape)
+    for r, c in places:
+        picture += 10 * blob(y - r, x - c, sigma_at(c))
+    found = psf.from_points(picture, size=15, grid=(2, 3))
+    assert found.details["variation"] > 0.1
+    assert found.status is psf.PSFStatus.ROUGH
+    assert found.map.psfs.shape == (2, 3, 15, 15)
+    for at, h in zip(found.map.positions.reshape(-1, 2), found.map.psfs.reshape(-1, 15, 15), strict=True):
+        sigma = sigma_at(at[1])
+        expected = truth((15, 15), lambda y, x, sigma=sigma: blob(y, x, sigma))
+        assert relative_error(h, expected) < 0.06, at
+    deblur.VaryingBlur(found.map.psfs, shape)
+    still = psf.from_points(field(*scattered(16)), size=15, grid=(2, 2))
+    assert still.details["variation"] < 0.02
+    assert relative_error(still.map.psfs[0, 1], truth((15, 15))) < 0.05
+
+
+def test_an_estimate_restores_a_picture_and_warns_where_it_is_doubtful():
+    places, flux = scattered(12)
+    found = psf.from_points(field(places, flux), size=13)
+    blurred = deblur.degrade(deblur.data.load("camera64"), truth((13, 13)), noise=0.002, seed=0)
+    restored = deblur.reconstruct(blurred, found, 1e-3)
+    assert np.array_equal(restored, deblur.reconstruct(blurred, found.psf, 1e-3))
+    one = psf.from_points(field(places[:1], [0.25], noise=0.004), size=21)
+    assert not one.status.ok
+    with pytest.warns(UserWarning, match="not to be trusted"):
+        deblur.reconstruct(blurred, one, 1e-3)
+    assert "doubtful" in str(one)
+
+
+@pytest.mark.parametrize(
+    ("picture", "options", "message"),
+    [
+        (np.random.default_rng(0).standard_normal((64, 64)), {}, "no point rises"),
+        (np.zeros((64, 64)), {}, "no point rises"),
+        (np.zeros((5, 5)), {}, "no room"),
+        (np.zeros((64, 64, 3)), {}, "take one channel"),
+        (np.full((64, 64), np.nan), {}, "NaN"),
+        (field([(40, 40)], [5]), {"positions": [(40, 400)]}, r"outside .* \(row, column\)"),
+        (field([(40, 40)], [5]), {"positions": [1, 2, 3]}, "positions must be"),
+        (field([(40, 40)], [5]), {"size": 99}, "more than half"),
+        (field([(4, 40)], [5]), {"size": 15}, "1 too near the edge.*further inside"),
+        (np.minimum(field([(40, 40), (90, 90)], [50, 50]), 1), {}, "2 saturated.*expose shorter"),
+        (field([(40, 40)], [5]), {"grid": (0, 2)}, "grid must be"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_with_what_to_do(picture, options, message):
+    with pytest.raises(ValueError, match=message):
+        psf.from_points(picture, **options)
+
+
+def test_shifts_go_back_and_forth_and_agree_with_the_formula():
+    h = truth((21, 20))
+    moved = shift(h, (0.4, -0.7))
+    assert np.allclose(moved, truth((21, 20), lambda y, x: blob(y - 0.4, x + 0.7)), atol=1e-7)
+    assert np.allclose(shift(shift(truth((21, 21)), (0.3, 0.2)), (-0.3, -0.2)), truth((21, 21)), atol=1e-15)
+    assert np.allclose(shift(h, (1, 2)), np.roll(h, (1, 2), (0, 1)), atol=1e-15)
+
+
+def test_placing_keeps_the_centre_on_the_centre():
+    for small in ((5, 5), (4, 5), (6, 3)):
+        for large in ((9, 9), (8, 7), (3, 3)):
+            point = np.zeros(small)
+            point[(small[0] - 1) // 2, (small[1] - 1) // 2] = 1
+            out = placed(point, large)
+            assert np.argwhere(out).tolist() == [[(large[0] - 1) // 2, (large[1] - 1) // 2]]
+
+
+def test_gains_leave_a_clear_psf_and_silence_noise():
+    h, rng = truth((31, 31)), np.random.default_rng(0)
+    noisy = h + 1e-3 * rng.standard_normal(h.shape)
+    g = gains(noisy, 1e-6)
+    assert g[15, 15] > 0.999
+    assert np.median(g[:5]) < 0.3
+    assert relative_error(noisy * g, h) < 0.7 * relative_error(noisy, h)
