@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
@@ -58,6 +59,11 @@ def get_fft(xp: ModuleType) -> ModuleType:
     import cupyx.scipy.fft
 
     return cupyx.scipy.fft
+
+
+def get_sparse(xp: ModuleType) -> ModuleType:
+    """`scipy.sparse` or `cupyx.scipy.sparse`, whichever takes arrays of `xp`."""
+    return import_module("scipy.sparse" if xp is np else "cupyx.scipy.sparse")
 
 
 @dataclass(frozen=True)
@@ -147,14 +153,21 @@ class Device:
 CPU = Device()
 
 
+def cores() -> int:
+    """How many threads may work side by side: one for each core, or as many as OMP_NUM_THREADS grants."""
+    granted = os.environ.get("OMP_NUM_THREADS", "")
+    if granted.isdecimal() and int(granted):
+        return int(granted)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 @contextmanager
 def all_cores() -> Iterator[None]:
-    """Let SciPy's transforms use every core, or as many as OMP_NUM_THREADS grants; CuPy's do not look at this."""
+    """Let SciPy's transforms use as many threads as `cores` says; CuPy's do not look at this."""
     if scipy.fft.get_workers() != 1:  # the caller has set a number: respect it
         yield
         return
-    granted = os.environ.get("OMP_NUM_THREADS", "")
-    with scipy.fft.set_workers(int(granted) if granted.isdecimal() and int(granted) else -1):
+    with scipy.fft.set_workers(cores()):
         yield
 
 

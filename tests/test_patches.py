@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 import scipy.signal
 
+import deblur.data
+from deblur.denoise import patches
 from deblur.denoise.patches import Groups, opponent
 from deblur.device import asnumpy
 
@@ -36,6 +38,82 @@ def test_the_groups_are_those_of_a_search_by_brute_force(xp, shape, radius, rng)
         r, c = divmod(int(i), shape[1])
         covered[r : r + side, c : c + side] += 1
     assert covered.min() >= 1
+
+
+def both_roads(answer, monkeypatch):
+    """`answer()` by the compiled loops and by arrays."""
+    pytest.importorskip("numba")
+    compiled = answer()
+    monkeypatch.setattr(patches, "_compiled", lambda: None)
+    return compiled, answer()
+
+
+@pytest.mark.parametrize("shape", [(256, 61), (8, 30), (40, 45)])
+def test_compiled_or_not_the_groups_are_the_same(shape, monkeypatch):
+    # Of eight bits: many patches are as good as each other.
+    image = deblur.data.load("camera")[: shape[0], 100 : 100 + shape[1]]
+    compiled, plain = both_roads(lambda: Groups(image), monkeypatch)
+    assert compiled._jit is not None
+    assert plain._jit is None
+    np.testing.assert_array_equal(compiled.first, plain.first)
+
+
+@pytest.mark.parametrize("kind", ["threshold", "wiener"])
+@pytest.mark.parametrize("varying", [False, True])
+def test_compiled_or_not_the_filters_find_the_same(kind, varying, monkeypatch, rng):
+    image = deblur.data.load("camera")[150:231, 100:161]
+    noisy = image + 0.05 * rng.standard_normal(image.shape)
+    variances = 0.05**2 * np.linspace(0.5, 2, 64)
+    level = 0.5 + rng.random(image.shape) if varying else None
+
+    def answer():
+        groups = Groups(image)
+        if kind == "wiener":
+            return groups.wiener(noisy, image, variances, level)
+        return groups.threshold(noisy, variances, level)
+
+    compiled, plain = both_roads(answer, monkeypatch)
+    # Single precision; a coefficient on the threshold may fall either way, and is small beside the noise.
+    assert np.median(abs(compiled - plain)) <= 1e-7
+    assert abs(compiled - plain).max() <= (1e-5 if kind == "wiener" else 1e-3)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_strips_and_threads_change_nothing(compiled, monkeypatch, rng):
+    if not compiled:
+        monkeypatch.setattr(patches, "_compiled", lambda: None)
+    image = rng.random((61, 47))
+    variances = np.full(64, 0.01)
+
+    def answer(threads):
+        monkeypatch.setenv("OMP_NUM_THREADS", threads)
+        groups = Groups(image)
+        return groups.first, groups.threshold(image, variances)
+
+    whole = answer("1")
+    monkeypatch.setattr(patches, "_STRIP", 30)
+    alone, together = answer("1"), answer("4")
+    np.testing.assert_array_equal(alone[0], whole[0])
+    np.testing.assert_allclose(alone[1], whole[1], atol=1e-6)  # sums in another order
+    for a, b in zip(alone, together, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_of_patches_as_good_as_each_other_the_nearest_are_taken(xp):
+    groups = Groups(xp.zeros((40, 40)))
+    middle = asnumpy(groups.first)[len(groups.first) // 2]
+    row, col = np.divmod(middle, 40)
+    distance = (row - row[0]) ** 2 + (col - col[0]) ** 2
+    assert sorted(distance) == [0, *[1] * 4, *[2] * 4, *[4] * 4, *[5] * 3]
+
+
+def test_without_numba_arrays_do_it(monkeypatch):
+    monkeypatch.setattr(patches, "import_module", lambda *_: (_ for _ in ()).throw(ImportError))
+    patches._compiled.cache_clear()
+    try:
+        assert Groups(np.zeros((20, 20)))._jit is None
+    finally:
+        patches._compiled.cache_clear()
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (5, 3), (17, 19), (40, 64)])

@@ -5,6 +5,11 @@ the stack, cosines within a patch and Haar's wavelets across the stack, gathers 
 coefficients [1]_. What is small beside the noise is taken out, and every patch goes back to its place; where
 patches overlap they are averaged, those of little noise counting most.
 
+The work is done in strips of reference rows, side by side on all cores. Where Numba is installed (``pip install
+deblur-toolkit[fast]``) its compiled loops do it, `deblur.denoise.patches_jit`; elsewhere, on a GPU, and for patches or
+groups of another size, arrays do: every patch of a strip is transformed once, groups are rows gathered from there,
+and the sums of what comes back to each place are one product with a sparse matrix. Both find the same, to rounding.
+
 References
 ----------
 .. [1] K. Dabov, A. Foi, V. Katkovnik, K. Egiazarian, Image denoising by sparse 3-D transform-domain collaborative
@@ -13,14 +18,30 @@ References
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from importlib import import_module
+from types import ModuleType
+from typing import NamedTuple
+
 import numpy as np
 import scipy.fft
 
-from ..device import Array, get_xp
+from ..device import Array, cores, get_sparse, get_xp
 
 _SIDE, _STEP, _RADIUS, _STACK = 8, 4, 12, 16
-_CHUNK = 1 << 12  # groups transformed at a time
+_STRIP, _STRIP_GPU = 1 << 11, 1 << 15  # groups in a strip, about
 _THRESHOLD = 2.7  # standard deviations below which a coefficient is noise
+
+
+@cache
+def _compiled() -> ModuleType | None:
+    """The compiled loops; None where Numba is missing, or finds no place to keep them."""
+    try:
+        return import_module(".patches_jit", __package__)
+    except (ImportError, RuntimeError):
+        return None
 
 
 def _haar(n: int) -> np.ndarray:
@@ -30,6 +51,15 @@ def _haar(n: int) -> np.ndarray:
     coarse = np.kron(_haar(n // 2), [1, 1])
     fine = np.kron(np.eye(n // 2), [1, -1])
     return np.concatenate([coarse, fine]) / np.sqrt(2)
+
+
+class _Strip(NamedTuple):
+    """Some rows of reference patches, their groups, and the rows of pixels that these may lie in."""
+
+    rows: np.ndarray
+    groups: slice
+    top: int
+    bottom: int
 
 
 class Groups:
@@ -44,61 +74,93 @@ class Groups:
     step : int
         From one reference patch to the next.
     radius : int
-        Pixels each way within which similar patches are looked for.
+        Pixels each way within which similar patches are looked for, at most 127.
     stack : int
-        Patches in a group, a power of two.
+        Patches in a group, a power of two; fewer where there are not so many.
     """
 
     def __init__(
         self, pilot: Array, side: int = _SIDE, step: int = _STEP, radius: int = _RADIUS, stack: int = _STACK
     ) -> None:
-        xp = get_xp(pilot)
+        self._xp = xp = get_xp(pilot)
         self.shape = pilot.shape
         self.side = side = min(side, *pilot.shape)
         high, wide = (n - side for n in pilot.shape)  # the last place of a patch
-        rows, cols = (np.unique(np.append(np.arange(0, n + 1, step), n)) for n in (high, wide))
-        reach = [
-            (dy, dx)
-            for dy in range(-min(radius, high), min(radius, high) + 1)
-            for dx in range(-min(radius, wide), min(radius, wide) + 1)
+        rows, self._cols = (np.unique(np.append(np.arange(0, n + 1, step), n)) for n in (high, wide))
+        up, along = min(radius, high), min(radius, wide)
+        moves = [(dy, dx) for dy in range(-up, up + 1) for dx in range(-along, along + 1)]
+        moves.sort(key=lambda d: d[0] ** 2 + d[1] ** 2)  # the patch itself first
+        self._moves = np.array(moves)
+        self._count = 1 << (min(stack, len(moves)).bit_length() - 1)
+        jit = _compiled() if xp is np else None
+        self._jit = jit if jit and (side, self._count) == (jit.SIDE, jit.STACK) else None
+        per = max(1, (_STRIP if xp is np else _STRIP_GPU) // len(self._cols))
+        self._strips = [
+            _Strip(
+                rows[i : i + per],
+                slice(i * len(self._cols), min(i + per, len(rows)) * len(self._cols)),
+                max(0, int(rows[i]) - up),
+                min(pilot.shape[0], int(rows[i : i + per][-1]) + up + side),
+            )
+            for i in range(0, len(rows), per)
         ]
-        reach.sort(key=lambda d: d[0] ** 2 + d[1] ** 2)  # the patch itself first
-        count = 1 << (min(stack, len(reach)).bit_length() - 1)
-        pilot = pilot.astype(np.float32)
-        at_rows, at_cols = xp.asarray(rows), xp.asarray(cols)
-        distance = xp.full((len(reach), len(rows), len(cols)), np.inf, np.float32)
-        for k, (dy, dx) in enumerate(reach):
-            # Squared differences of the image and itself shifted, summed over each patch that lies in both.
-            top, left = max(0, -dy), max(0, -dx)
-            bottom, right = pilot.shape[0] - max(0, dy), pilot.shape[1] - max(0, dx)
-            d = pilot[top:bottom, left:right] - pilot[top + dy : bottom + dy, left + dx : right + dx]
-            d *= d
-            r = (rows >= top) & (rows <= bottom - side)
-            c = (cols >= left) & (cols <= right - side)
-            if r.any() and c.any():
-                r, c = (slice(int(m.argmax()), len(m) - int(m[::-1].argmax())) for m in (r, c))
-                sums = _windows(d, side, at_rows[r] - top, 0)
-                distance[k, r, c] = _windows(sums, side, at_cols[c] - left, 1)
-        distance = distance.reshape(len(reach), -1)
-        distance[0] = -1.0  # always of the group
-        near = xp.argpartition(distance, count - 1, axis=0)[:count] if count < len(reach) else None
-        if near is None:
-            near = xp.broadcast_to(xp.arange(count)[:, None], (count, distance.shape[1]))
-        order = xp.argsort(xp.take_along_axis(distance, near, axis=0), axis=0)
-        near = xp.take_along_axis(near, order, axis=0)
-        # A place that would reach out of the image is taken by the reference patch again.
-        near = xp.where(xp.isinf(xp.take_along_axis(distance, near, axis=0)), 0, near)
-        moves = xp.asarray(np.array([dy * pilot.shape[1] + dx for dy, dx in reach]))
-        here = (at_rows[:, None] * pilot.shape[1] + at_cols).reshape(-1)
-        #: Flat index of each patch's first pixel, (groups, patches).
-        self.first = (here + moves[near]).T
-        inside = np.arange(side)
-        self._pixels = xp.asarray((inside[:, None] * pilot.shape[1] + inside).reshape(-1))
         cosine = scipy.fft.dct(np.eye(side), axis=0, norm="ortho")
         self._within = xp.asarray(np.kron(cosine, cosine).astype(np.float32))
-        self._across = xp.asarray(_haar(count).astype(np.float32))
-        window = np.kaiser(side, 2.0)
-        self._window = xp.asarray(np.outer(window, window).reshape(-1).astype(np.float32))
+        self._across = xp.asarray(_haar(self._count).astype(np.float32))
+        self._edge = np.kaiser(side, 2.0).astype(np.float32)
+        pilot = xp.ascontiguousarray(pilot, np.float32)
+        lines = xp.asarray(self._moves @ [pilot.shape[1], 1])
+
+        def firsts(strip: _Strip) -> Array:
+            if self._jit is not None:
+                near = self._jit.nearest(pilot, strip.rows, self._cols, self._moves)
+            else:
+                near = self._nearest(pilot, strip)
+            here = xp.asarray(strip.rows[:, None] * pilot.shape[1] + self._cols)
+            return (here[..., None] + lines[near]).reshape(-1, self._count)
+
+        #: Flat index of each patch's first pixel, (groups, patches).
+        self.first = xp.concatenate(self._each(firsts))
+
+    def _each(self, function: Callable[[_Strip], Array]) -> list:
+        """`function` of every strip, on all cores; in order."""
+        workers = min(cores(), len(self._strips)) if self._xp is np else 1
+        if workers == 1:
+            return [function(strip) for strip in self._strips]
+        with ThreadPoolExecutor(workers) as pool:
+            return list(pool.map(function, self._strips))
+
+    def _nearest(self, pilot: Array, strip: _Strip) -> Array:
+        """For each reference patch the indices of its nearest moves, (rows, columns, patches), ascending.
+
+        Where a move would lead out of the image the reference patch, 0, stands in; of moves as good as each other the
+        shorter is taken.
+        """
+        xp, side, (high, wide) = self._xp, self.side, pilot.shape
+        distance = xp.full((len(self._moves), len(strip.rows), len(self._cols)), np.inf, np.float32)
+        for k, (dy, dx) in enumerate(self._moves.tolist()):
+            # Squared differences of the image and itself shifted, summed over each patch that lies in both.
+            rows = (strip.rows + dy >= 0) & (strip.rows + dy + side <= high)
+            cols = (self._cols + dx >= 0) & (self._cols + dx + side <= wide)
+            if not (rows.any() and cols.any()):
+                continue
+            r, c = (slice(int(m.argmax()), len(m) - int(m[::-1].argmax())) for m in (rows, cols))
+            top, bottom = int(strip.rows[r][0]), int(strip.rows[r][-1]) + side
+            left, right = max(0, -dx), wide - max(0, dx)
+            d = pilot[top:bottom, left:right] - pilot[top + dy : bottom + dy, left + dx : right + dx]
+            d *= d
+            sums = _sums(d, xp.asarray(strip.rows[r] - top), side, 0)
+            distance[k, r, c] = _sums(sums, xp.asarray(self._cols[c] - left), side, 1)
+        distance[0] = -1.0  # always of the group
+        # Numbers >= 0 lie as their bits do: with the index behind them, one partition sorts by both.
+        key = xp.ascontiguousarray(distance.reshape(len(self._moves), -1).T).view(np.int32).astype(np.int64)
+        key = (key << 16) | xp.arange(len(self._moves))
+        if self._count < len(self._moves):
+            key = xp.partition(key, self._count - 1, axis=1)[:, : self._count]
+        key = xp.sort(key, axis=1)
+        beyond = int(np.float32(np.inf).view(np.int32))
+        near = xp.where(key >> 16 == beyond, 0, key & 0xFFFF)
+        return near.reshape(len(strip.rows), len(self._cols), self._count)
 
     def variances(self, covariance: Array) -> Array:
         """The noise's variance in each of the patch's cosine coefficients, (side²,).
@@ -127,62 +189,133 @@ class Groups:
         level : (P, Q) array, optional
             By how much the noise's variance differs from place to place.
         """
-
-        def shrink(a: Array, b: Array, v: Array) -> tuple[Array, Array]:
-            b *= b
-            b /= b + v
-            a *= b
-            b *= b
-            return a, (b * v).sum(axis=(1, 2))
-
-        return self._filtered(shrink, noisy, pilot, variances, level)
+        return self._filtered(noisy, pilot, variances, level)
 
     def threshold(self, noisy: Array, variances: Array, level: Array | None = None) -> Array:
         """`noisy` without the coefficients below 2.7 standard deviations of the noise; the mean stays."""
+        return self._filtered(noisy, None, variances, level)
 
-        def shrink(a: Array, _b: Array, v: Array) -> tuple[Array, Array]:
-            keep = a * a > _THRESHOLD**2 * v
-            keep[:, 0, 0] = True
-            a *= keep
-            return a, (keep * v).sum(axis=(1, 2))
-
-        return self._filtered(shrink, noisy, None, variances, level)
-
-    def _filtered(self, shrink, noisy: Array, pilot: Array | None, variances: Array, level: Array | None):
-        xp = get_xp(noisy)
-        flat = noisy.astype(np.float32).reshape(-1)
-        guide = None if pilot is None else pilot.astype(np.float32).reshape(-1)
-        scale = None if level is None else level.astype(np.float32).reshape(-1)
-        total, weight = (xp.zeros(noisy.size, np.float64) for _ in range(2))
+    def _filtered(self, noisy: Array, pilot: Array | None, variances: Array, level: Array | None) -> Array:
+        xp, side = self._xp, self.side
+        a = xp.ascontiguousarray(noisy, np.float32)
+        b = None if pilot is None else xp.ascontiguousarray(pilot, np.float32)
+        if level is not None:  # the mean of each patch
+            level = level.astype(np.float32)
+            for axis in (0, 1):
+                level = _sums(level, xp.arange(level.shape[axis] - side + 1), side, axis) / np.float32(side)
         # Without noise nothing is shrunk; the floor keeps 0/0 out.
-        v = xp.maximum(variances, max(1e-12 * float((flat * flat).mean()), 1e-30)).astype(np.float32)
-        usual = float(v.mean())
-        for at in range(0, len(self.first), _CHUNK):
-            pixels = self.first[at : at + _CHUNK, :, None] + self._pixels
-            a = self._transformed(flat, pixels)
-            b = None if guide is None else self._transformed(guide, pixels)
-            local = v if scale is None else v * scale[pixels].mean(axis=(1, 2))[:, None, None]
-            a, power = shrink(a, b, local)
-            a = xp.matmul(self._across.T, a) @ self._within
-            w = (usual / xp.maximum(power, 1e-3 * usual))[:, None] * self._window
-            w = xp.broadcast_to(w[:, None, :], a.shape)
-            a *= w
-            total += xp.bincount(pixels.reshape(-1), a.reshape(-1), noisy.size)
-            weight += xp.bincount(pixels.reshape(-1), w.reshape(-1), noisy.size)
-        return (total / weight).reshape(noisy.shape).astype(noisy.dtype)
+        v = xp.maximum(variances, max(1e-12 * float((a * a).mean()), 1e-30)).astype(np.float32)
+        # The weights of groups are relative to the noise: sums of them stay near one on every scale.
+        usual = v.mean()
+        one = self._strip if self._jit is None else self._strip_compiled
+        total, weight = xp.zeros((2, *self.shape), np.float32)
+        parts = self._each(lambda strip: one(strip, a, b, v, usual, level))
+        for strip, part in zip(self._strips, parts, strict=True):
+            total[strip.top : strip.bottom] += part[0]
+            weight[strip.top : strip.bottom] += part[1]
+        return (total / weight).astype(noisy.dtype)
 
-    def _transformed(self, flat: Array, pixels: Array) -> Array:
-        return get_xp(flat).matmul(self._across, flat[pixels] @ self._within.T)
+    def _strip_compiled(
+        self, strip: _Strip, a: Array, b: Array | None, v: Array, usual: Array, level: Array | None
+    ) -> tuple[Array, Array]:
+        """As `_strip`, by the compiled loops."""
+        assert self._jit is not None
+        return self._jit.filtered(
+            a,
+            a if b is None else b,
+            b is not None,
+            np.zeros((0, 0), np.float32) if level is None else level,
+            self.first[strip.groups],
+            strip.top,
+            strip.bottom - strip.top,
+            v,
+            np.float32(_THRESHOLD**2),
+            usual,
+            self._edge,
+        )
+
+    def _strip(
+        self, strip: _Strip, a: Array, b: Array | None, v: Array, usual: Array, level: Array | None
+    ) -> tuple[Array, Array]:
+        """(sums of a strip's filtered patches, sums of their weights), in its rows of pixels.
+
+        Parameters
+        ----------
+        a, b : (P, Q) arrays
+            What is filtered, and the pilot; None to threshold.
+        v : (side²,) array
+            Variance of the noise.
+        usual : number
+            Their mean.
+        level : (P - side + 1, Q - side + 1) array or None
+            What they are multiplied by in a patch.
+        """
+        xp, side = self._xp, self.side
+        first = self.first[strip.groups].T
+        row, col = first // a.shape[1], first % a.shape[1]
+        shape = strip.bottom - strip.top - side + 1, a.shape[1] - side + 1
+        at = ((row - strip.top) * shape[1] + col).reshape(-1)
+
+        def gathered(image: Array) -> Array:
+            """The groups' coefficients, (patches, groups, side²)."""
+            part = image[strip.top : strip.bottom]
+            pixels = xp.stack([part[w].reshape(-1) for w in _shifts(side, shape)])
+            rows = xp.take(pixels.T @ self._within.T, at, axis=0)
+            return (self._across @ rows.reshape(self._count, -1)).reshape(self._count, -1, side**2)
+
+        local = v if level is None else level[row, col].mean(axis=0)[:, None] * v
+        c = gathered(a)
+        if b is None:
+            keep = c * c > np.float32(_THRESHOLD**2) * local
+            keep[0, :, 0] = True
+            c *= keep
+            power = (keep * local).sum(axis=(0, 2))
+        else:
+            d = gathered(b)
+            d *= d
+            d /= d + local
+            c *= d
+            d *= d
+            power = (d * local).sum(axis=(0, 2))
+        w = xp.tile(usual / xp.maximum(power, np.float32(1e-3) * usual), self._count)
+        c = (self._across.T @ c.reshape(self._count, -1)).reshape(-1, side**2)
+        back = get_sparse(xp).csr_matrix(
+            (w, at, xp.arange(len(at) + 1)), shape=(len(at), shape[0] * shape[1])
+        )
+        pixels = (self._within.T @ (back.T @ c).T).reshape(side**2, *shape)
+        pixels *= xp.asarray(np.outer(self._edge, self._edge).reshape(-1, 1, 1))
+        total = xp.zeros((strip.bottom - strip.top, a.shape[1]), np.float32)
+        for w_, shift in zip(pixels, _shifts(side, shape), strict=True):
+            total[shift] += w_
+        weight = xp.bincount(at, w, shape[0] * shape[1]).reshape(shape)
+        for axis in (0, 1):
+            weight = _spread(weight, self._edge, axis)
+        return total, weight.astype(np.float32)
 
 
-def _windows(d: Array, side: int, at: Array, axis: int) -> Array:
+def _shifts(side: int, shape: tuple[int, int]) -> list[tuple[slice, slice]]:
+    """Where the pixels of a patch lie for all patches whose first pixel is in an area of that shape."""
+    return [(slice(y, y + shape[0]), slice(x, x + shape[1])) for y in range(side) for x in range(side)]
+
+
+def _sums(d: Array, at: Array, side: int, axis: int) -> Array:
     """The sums of `side` rows (columns) of `d` from each of `at` on."""
     xp = get_xp(d)
-    sums = xp.cumsum(d, axis=axis, dtype=np.float64)
-    upto = xp.take(sums, at + side - 1, axis=axis)
-    before = xp.take(sums, xp.maximum(at - 1, 0), axis=axis)
-    first = (at > 0).reshape((-1, 1) if axis == 0 else (1, -1))
-    return (upto - first * before).astype(np.float32)
+    total = xp.take(d, at, axis=axis)
+    for k in range(1, side):
+        total += xp.take(d, at + k, axis=axis)
+    return total
+
+
+def _spread(w: Array, by: np.ndarray, axis: int) -> Array:
+    """Each number of `w` to itself and those behind it, times `by`."""
+    shape = list(w.shape)
+    shape[axis] += len(by) - 1
+    out = get_xp(w).zeros(shape, w.dtype)
+    for k, factor in enumerate(by.tolist()):
+        there = slice(k, k + w.shape[axis])
+        out[there if axis == 0 else (slice(None), there)] += factor * w
+    return out
 
 
 def opponent(c: int) -> np.ndarray:
