@@ -28,6 +28,7 @@ from .operators.varying import VaryingBlur
 from .pipeline import Deblurrer, reconstruct, solve
 from .posterior import PosteriorStd, posterior_std
 from .result import Result, Status
+from .tiles import TilePlan, plan_tiles
 from .tuning import LambdaChoice, choose_lambda
 from .updating import QRDeblurrer
 from .version import __version__ as __version__
@@ -52,6 +53,7 @@ __all__ = [
     "Result",
     "SingularMatrixError",
     "Status",
+    "TilePlan",
     "VaryingBlur",
     "choose_lambda",
     "choose_method",
@@ -64,6 +66,7 @@ __all__ = [
     "linalg",
     "matlab",
     "metrics",
+    "plan_tiles",
     "plot",
     "posterior_std",
     "psf",

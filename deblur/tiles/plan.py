@@ -1,0 +1,496 @@
+"""`plan_tiles`: tile, overlap and predicted seam, from PSF and λ alone, before anything is read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..device import CPU, Device, float_dtype, format_bytes, free_memory
+from ..errors import MethodError
+from ..methods import METHODS, check_method, choose
+from ..operators.blur import Blur
+from ..operators.boundary import get_boundary
+from ..options import check_lam
+from ..problem import Problem
+from ..terms import Fit, is_quadratic
+from .reach import SHARP, SHARP_RMS, reach
+
+TOLERANCE = 1e-3
+_UNIT = 64  # tiles are a multiple of this where no chunk says otherwise
+_SMALL = 512  # a smaller tile spends more on being a tile than on being solved
+_EASY, _MOST = 1.25, 4.0  # work factor that is good enough, and the one from which on tiles do not pay
+_WHOLE = 2.0  # work factor from which on a picture that fits memory is better solved whole
+_FEW = 4  # fewer tiles than this are not worth it where the whole picture fits
+_ROUNDING = 8.0  # eps · max|k̂| times this is about what a solve in the dtype leaves of the range
+
+
+@dataclass(frozen=True)
+class TilePlan:
+    """What `plan_tiles` decided; ``print(plan)`` shows it.
+
+    Attributes
+    ----------
+    answer : {"tiles", "whole", "refine", "measure"}
+        "tiles": cut the picture. "whole": solve it at once. "refine": tiles of this size cannot reach the tolerance
+        and the whole picture does not fit. "measure": of this method no seam can be foretold: compare tiles
+        of this overlap with tiles of twice as much on parts of the picture.
+    reason : str
+        Why, in one sentence.
+    shape, tile, overlap : (int, int)
+        Pixels of the picture, of a tile and of what it sees beyond itself on each side. An axis that one tile covers
+        has no overlap.
+    tiles : int
+        How many.
+    tolerance : float
+        The largest error at a seam that was asked for, as a part of the picture's range.
+    seam, seam_rms : float
+        Predicted largest error at a seam and the root of its mean square over the picture, as parts of the range.
+    seam_in_noise : float
+        The largest error over the standard deviation of the restored noise.
+    bound : float
+        The bound of the error (the L1 tail): rigorous for tiles inside the picture; infinite where it was not computed.
+    safe : bool
+        Whether the overlap was chosen by the bound.
+    work : float
+        Pixels solved for over pixels of the picture.
+    bytes, whole_bytes, memory : int
+        Arrays at the peak of one worker, those of the whole picture at once, and what a worker may take. Python and
+        its libraries come on top: about 150 MB a process.
+    lam, boundary, method, dtype
+        As asked for.
+    """
+
+    answer: str
+    reason: str
+    shape: tuple[int, int]
+    tile: tuple[int, int]
+    overlap: tuple[int, int]
+    tiles: int
+    tolerance: float
+    seam: float
+    seam_rms: float
+    seam_in_noise: float
+    bound: float
+    safe: bool
+    work: float
+    bytes: int
+    whole_bytes: int
+    memory: int
+    lam: float
+    boundary: str
+    method: str
+    dtype: str
+
+    @property
+    def window(self) -> tuple[int, int]:
+        """The largest array that is solved at once: a tile with its overlap, no larger than the picture."""
+        rows, cols = (min(n, t + 2 * d) for n, t, d in zip(self.shape, self.tile, self.overlap, strict=True))
+        return rows, cols
+
+    def __str__(self) -> str:
+        def by(pair: Sequence[int]) -> str:
+            return " x ".join(map(str, pair))
+
+        lines = [f"answer      {_ANSWERS[self.answer]}: {self.reason}"]
+        if self.answer in ("tiles", "measure"):
+            lines += [
+                f"tiles       {self.tiles} of {by(self.tile)} pixels of a picture of {by(self.shape)}, {self.dtype}",
+                f"overlap     {by(self.overlap)} pixels on each side; {self.work:.3g} times the picture's work",
+            ]
+        if self.answer == "tiles" and any(self.overlap):
+            bound = f"; never above {self.bound:.1e}" if math.isfinite(self.bound) else ""
+            lines.append(
+                f"seam        at most {self.seam:.1e} of the range predicted (asked for: {self.tolerance:.1e}), "
+                f"rms {self.seam_rms:.1e}; {self.seam_in_noise:.2g} of the restored noise{bound}"
+            )
+        lines.append(
+            f"memory      {format_bytes(self.bytes)} a worker of {format_bytes(self.memory)}; the whole picture at "
+            f"once {format_bytes(self.whole_bytes)}"
+        )
+        return "\n".join(lines)
+
+
+_ANSWERS = {
+    "tiles": "tiles",
+    "whole": "solve whole",
+    "refine": "refine",
+    "measure": "tiles with a measured margin",
+}
+
+
+def plan_tiles(
+    psf: Any,
+    lam: float,
+    shape: Sequence[int],
+    *,
+    tolerance: float = TOLERANCE,
+    boundary: str = "zero",
+    method: str = "auto",
+    dtype: Any = np.float64,
+    memory: int | None = None,
+    device: str | int | Device = CPU,
+    safe: bool = False,
+    noise: float = 0.01,
+    tile: int | Sequence[int] | None = None,
+    overlap: int | Sequence[int] | None = None,
+    chunk: int | Sequence[int] | None = None,
+    origin: tuple[int, int] | None = None,
+) -> TilePlan:
+    """How to cut a picture into tiles so that no seam exceeds a tolerance, told from PSF and λ beforehand.
+
+        A restored pixel depends on the image as far away as the kernel F⁻¹[conj(ĥ)/(|ĥ|² + λ)] reaches, which is not the
+        PSF's size: the closer the PSF's spectrum comes to zero and the smaller λ is, the farther. The kernel's tail is
+        computed (one FFT an axis), and the overlap is where it falls below the tolerance. Nothing of the picture is read.
+
+        Parameters
+        ----------
+        psf : (m, n) array
+            Point spread function; used as it is.
+        lam : float
+            λ of the linear formula (or of ``method="gradient"`` or ``"laplacian"``). A number: a rule would look at the
+            picture.
+        shape : (int, int)
+            Rows and columns of the picture in pixels.
+        tolerance : float
+            Largest error at a seam, against the picture solved whole, as a part of the image's range.
+        boundary : str
+            The picture's own, one of `deblur.BOUNDARIES`.
+        method : str
+            As for `deblur.reconstruct`. For a method that is not linear the answer is "measure".
+        dtype : dtype
+            float32 or float64: what is computed in.
+        memory : int, optional
+            Bytes that the arrays of one worker may take; by default half of what is free on `device`.
+        device : str, int or Device
+            "cpu" (default), "gpu" or a GPU's number.
+        safe : bool
+            False: the sharp prediction, a factor times the L2 tail, which held in 99 of 100 cases of
+            ``benchmarks/bench_tiles.py``. True: the L1 tail, which no picture can exceed inside the frame; it asks for
+            1.2 to 2 times the overlap.
+        noise : float
+            Standard deviation of the image's noise as a part of its range, for the figure relative to the restored noise.
+        tile, overlap : int or (int, int), optional
+            Instead of those chosen; the prediction is then made for them.
+        chunk : int or (int, int), optional
+            Tiles are to be multiples of this, such as the chunks of a store.
+        origin : (int, int), optional
+            Index of the PSF's centre.
+
+        Returns
+        -------
+        TilePlan
+
+        Raises
+        ------
+        ValueError, TypeError
+            For input that makes no sense, a PSF larger than the picture or than a tile with its overlap, or a tolerance
+            below what the dtype holds.
+
+        See Also
+        --------
+        deblur.choose_method : the same question for the method.
+
+        Notes
+        -----
+        The bound holds for tiles away from the frame, whose windows are continued by their own pixels and filtered with k
+    : the continuation is wrong by no more than the range. Tiles at the frame are solved with
+        the picture's own boundary; their inner edges follow the same tail, by measurement.
+
+        Examples
+        --------
+        >>> import deblur
+        >>> plan = deblur.plan_tiles(deblur.psf.gaussian(9, 1.5), 1e-2, (100_000, 100_000), memory=2**28)
+        >>> plan.answer, plan.overlap
+        ('tiles', (17, 17))
+        >>> deblur.plan_tiles(deblur.psf.disk(7), 1e-3, (100_000, 100_000), memory=2**28).overlap
+        (187, 187)
+    """
+    rows, cols = _pair(shape, "shape")
+    size = (rows, cols)
+    edge, device = get_boundary(boundary), Device.named(device)
+    dtype = float_dtype(np.empty(0, dtype))
+    given = check_lam(lam)
+    if isinstance(given, str):
+        raise TypeError(
+            f"plan_tiles needs λ as a number, not the rule {given!r}, which would have to see the picture: choose it "
+            "once on a part of the picture, with deblur.choose_lambda"
+        )
+    if not (0 < tolerance < 1):
+        raise ValueError(f"tolerance is a part of the range, between 0 and 1, not {tolerance!r}")
+    row = METHODS.get(check_method(method))
+    penalty = row.penalty if row else "identity"
+    blur = Blur(psf, size, edge, origin=origin)
+    free = free_memory(device.xp) // 2 if memory is None else int(memory)
+    if free <= 0:
+        raise ValueError(f"memory must be a number of bytes above zero, not {memory!r}")
+
+    def need(part: Sequence[int]) -> int:
+        return _bytes(blur, part, given, method, dtype, device)
+
+    draft = _Draft(blur, given, penalty, dtype, float(tolerance), safe, noise, free, need)
+    draft.units = _pair(chunk, "chunk") if chunk is not None else (_UNIT, _UNIT)
+    draft.tile = None if tile is None else _pair(tile, "tile")
+    draft.overlap = None if overlap is None else _pair(overlap, "overlap", least=0)
+    if row is not None and not (row.linear or (is_quadratic(penalty) and row.fit == "gaussian")):
+        return draft.measured(method)
+    return draft.made(method)
+
+
+class _Draft:
+    """A plan in the making."""
+
+    units: tuple[int, int]
+    tile: tuple[int, int] | None
+    overlap: tuple[int, int] | None
+
+    def __init__(
+        self,
+        blur: Blur,
+        lam: float,
+        penalty: str,
+        dtype: np.dtype,
+        tolerance: float,
+        safe: bool,
+        noise: float,
+        memory: int,
+        need: Any,
+    ) -> None:
+        self.blur, self.lam, self.penalty, self.dtype = blur, lam, penalty, dtype
+        self.tolerance, self.safe, self.noise, self.memory, self.need = tolerance, safe, noise, memory, need
+        self.size = blur.image_shape
+
+    def measured(self, method: str) -> TilePlan:
+        """The plan of a method of which nothing can be foretold."""
+        given = self.overlap is not None
+        overlap = self.overlap or tuple(4 * m for m in self.blur.psf.shape)
+        tile = self._tile(overlap) or self.size
+        if tile == self.size:
+            return self.plan(
+                "whole",
+                "the picture is one tile" if self._whole_fits() else "no tile fits the memory",
+                self.size,
+                (0, 0),
+                method,
+            )
+        why = (
+            f"no formula foretells the seam of method {method!r}; "
+            + ("the overlap is the one given, and " if given else "")
+            + "it has to be measured, at this overlap and at twice that, on parts of the picture"
+        )
+        return self.plan("measure", why, tile, overlap, method)
+
+    def made(self, method: str) -> TilePlan:
+        # Both axes have their seams, and a pixel in a corner sees them all.
+        least = self.tolerance / 2
+        below = least if self.safe else self.tolerance / SHARP
+        h, origin = self.blur.psf, self.blur.origin
+        rows = reach(h, origin, self.lam, self.penalty, 0, below, safe=self.safe)
+        alike = np.array_equal(h, h.T) and origin[0] == origin[1]
+        cols = rows if alike else reach(h, origin, self.lam, self.penalty, 1, below, safe=self.safe)
+        self.tails = tails = (rows, cols)
+        floor = _ROUNDING * float(np.finfo(self.dtype).eps) * rows.top * self.blur.gain
+        if self.tolerance < floor and any(t and t < n for t, n in zip(self.tile or (1, 1), self.size)):
+            more = ", or float64" if self.dtype == np.float32 else ""
+            raise ValueError(
+                f"a tolerance of {self.tolerance:.1e} of the range is below what {self.dtype} holds: with λ = "
+                f"{self.lam:g} rounding alone is about {floor:.1e}; ask for more than that, or take a larger λ{more}"
+            )
+        wanted = []
+        for t in tails:
+            height = np.maximum(t.before, t.after) if self.safe else SHARP * t.energy
+            enough = np.flatnonzero(height <= (least if self.safe else self.tolerance))
+            wanted.append(int(enough[0]) if len(enough) else None)
+        return self._answer(wanted, method)
+
+    def _answer(self, wanted: list[int | None], method: str) -> TilePlan:
+        room = format_bytes(self.memory)
+        whole = f"the whole picture takes {format_bytes(self.need(self.size))} of the {room} there are"
+        alone = (
+            "the overlap is the one given"
+            if self.overlap
+            else (
+                f"the influence of a pixel falls below {self.tolerance:.1e} of the range {_at(wanted)} pixels away"
+            )
+        )
+        overlap = self.overlap
+        if overlap is None:
+            if any(d is None for d in wanted):
+                farthest = max(len(t.energy) - 1 for t in self.tails)
+                alone = (
+                    f"with λ = {self.lam:g} and this PSF the influence of a pixel does not fall below "
+                    f"{self.tolerance:.1e} of the range within {farthest} pixels"
+                )
+                if self._whole_fits():
+                    return self.plan("whole", f"{alone}, and {whole}", self.size, (0, 0), method)
+                return self.plan("refine", f"{alone}; {_REFINE}", self.size, (0, 0), method)
+            overlap = (wanted[0] or 0, wanted[1] or 0)
+        tile = self._tile(overlap)
+        if tile is None:
+            alone += f", and no tile that fits {format_bytes(self.memory)} is large enough beside that"
+            if self._whole_fits():
+                return self.plan("whole", f"{alone}, but {whole}", self.size, (0, 0), method)
+            return self.plan("refine", f"{alone}; {_REFINE}", self.size, (0, 0), method)
+        if tile == self.size:
+            return self.plan("whole", f"{alone}, and one tile is the picture", self.size, (0, 0), method)
+        plan = self.plan("tiles", alone, tile, overlap, method)
+        if self.tile is not None or not self._whole_fits():
+            return plan
+        if plan.tiles < _FEW:
+            few = f"{alone}, but {plan.tiles} tiles gain little, and {whole}"
+            return self.plan("whole", few, self.size, (0, 0), method)
+        if plan.work > _WHOLE:
+            return self.plan(
+                "whole",
+                f"{alone}, so that tiles would do {plan.work:.2g} times the work, and {whole}",
+                self.size,
+                (0, 0),
+                method,
+            )
+        return plan
+
+    def _whole_fits(self) -> bool:
+        return self.need(self.size) <= self.memory
+
+    def _tile(self, overlap: Sequence[int]) -> tuple[int, int] | None:
+        """The smallest tile that does little more than the picture's work, or the largest that fits."""
+        if self.tile is not None:
+            for t, d, m, n in zip(self.tile, overlap, self.blur.psf.shape, self.size, strict=True):
+                if m > min(n, t + 2 * d):
+                    raise ValueError(
+                        f"the PSF ({m} pixels) is larger than a tile with its overlap ({t} + 2 · {d}): take larger "
+                        "tiles"
+                    )
+                if d > t and t < n:
+                    return None
+            return tuple(min(t, n) for t, n in zip(self.tile, self.size, strict=True))  # type: ignore[return-value]
+        best = None
+        for doublings in range(40):
+            rows, cols = (
+                n if u * 2**doublings >= n else u * 2**doublings
+                for u, n in zip(self._units(overlap), self.size, strict=True)
+            )
+            window = [min(n, t + 2 * d) for n, t, d in zip(self.size, (rows, cols), overlap, strict=True)]
+            if self.need(window) > self.memory:
+                break
+            work = math.prod(window) / (rows * cols)
+            if work <= _MOST:
+                best = (rows, cols)
+            if (work <= _EASY and min(rows, cols) >= _SMALL) or best == self.size:
+                break
+        if best is None:
+            return None
+        # As many tiles, but all alike: no sliver is left at the end.
+        even = (
+            n if t >= n else _up(_up(n, _up(n, t)), u) * u
+            for t, n, u in zip(best, self.size, self.units, strict=True)
+        )
+        return tuple(even)  # type: ignore[return-value]
+
+    def _units(self, overlap: Sequence[int]) -> list[int]:
+        """The smallest tile worth having along each axis: a multiple of the chunk, no smaller than PSF and overlap."""
+        least = [max(m, d, 1) for m, d in zip(self.blur.psf.shape, overlap, strict=True)]
+        return [_up(n, u) * u for n, u in zip(least, self.units, strict=True)]
+
+    def plan(
+        self, answer: str, reason: str, tile: Sequence[int], overlap: Sequence[int], method: str
+    ) -> TilePlan:
+        overlap = tuple(0 if t >= n else d for t, d, n in zip(tile, overlap, self.size, strict=True))
+        window = [min(n, t + 2 * d) for n, t, d in zip(self.size, tile, overlap, strict=True)]
+        work = 1.0
+        for n, t, d in zip(self.size, tile, overlap, strict=True):
+            cuts = [(a, min(a + t, n)) for a in range(0, n, t)]
+            work *= (sum(b - a + 2 * d for a, b in cuts) - (0 if self.blur.boundary.wraps else 2 * d)) / n
+        seam, rms, bound, noise = math.nan, math.nan, math.inf, math.nan
+        if answer == "tiles":
+            seam, rms, bound, noise = self._predicted(tile, overlap)
+        return TilePlan(
+            answer,
+            reason,
+            self.size,
+            (int(tile[0]), int(tile[1])),
+            (int(overlap[0]), int(overlap[1])),
+            math.prod(_up(n, t) for n, t in zip(self.size, tile, strict=True)),
+            self.tolerance,
+            seam,
+            rms,
+            noise,
+            bound,
+            self.safe,
+            work,
+            self.need(window),
+            self.need(self.size),
+            self.memory,
+            self.lam,
+            str(self.blur.boundary),
+            method,
+            self.dtype.name,
+        )
+
+    def _predicted(self, tile: Sequence[int], overlap: Sequence[int]) -> tuple[float, float, float, float]:
+        """(largest error, rms over the picture, bound, largest error over the restored noise) of a cut."""
+        seam = square = bound = 0.0
+        for tails, t, d, n in zip(self.tails, tile, overlap, self.size, strict=True):
+            if t >= n:
+                continue
+            if d >= len(tails.energy):  # beyond what was computed, but no more than there
+                d = len(tails.energy) - 1
+            seam = max(seam, SHARP * float(tails.energy[d]))
+            square += 2 / t * float((tails.energy[d : d + t] ** 2).sum())
+            bound += tails.bound(t, d)
+        restored = self.noise * self.tails[0].total
+        return (
+            seam,
+            SHARP_RMS * math.sqrt(square),
+            bound if self.safe else math.inf,
+            seam / restored if restored else math.inf,
+        )
+
+
+_REFINE = (
+    "a larger λ, a larger tolerance or more memory for a worker makes tiles possible, or tiles have to be refined "
+    "until the residual of the whole picture is small"
+)
+
+
+def _up(a: int, b: int) -> int:
+    """a / b, rounded up."""
+    return -(-a // b)
+
+
+def _at(wanted: Sequence[int | None]) -> str:
+    rows, cols = wanted
+    return f"{rows}" if rows == cols else f"{rows} (along columns) and {cols} (along rows)"
+
+
+def _bytes(blur: Blur, part: Sequence[int], lam: float, method: str, dtype: np.dtype, device: Device) -> int:
+    """Bytes at the peak of solving an array of this size: what the method counts, its input and its output."""
+    shape = tuple(max(n, m) for n, m in zip(part, blur.psf.shape, strict=True))
+    row = METHODS.get(method)
+    problem = Problem(
+        Blur(blur.psf, (shape[0], shape[1]), blur.boundary, origin=blur.origin),
+        lam,
+        row.penalty if row else "identity",
+        Fit(row.fit if row else "gaussian"),
+        dtype=dtype,
+        device=device,
+        reuse=True,
+    )
+    if row is None:
+        try:
+            row = METHODS[choose(problem, memory=2**62).method]
+        except MethodError:
+            row = METHODS["pcg"]
+    return int(row.work(problem).bytes) + 3 * math.prod(shape) * dtype.itemsize
+
+
+def _pair(value: Any, name: str, least: int = 1) -> tuple[int, int]:
+    pair = tuple(value) if isinstance(value, Sequence | np.ndarray) else (value, value)
+    if len(pair) != 2 or any(isinstance(n, bool) or int(n) != n or n < least for n in pair):
+        raise ValueError(
+            f"{name} must be a whole number of pixels >= {least}, or one for rows and one for columns, not {value!r}"
+        )
+    return int(pair[0]), int(pair[1])

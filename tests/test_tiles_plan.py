@@ -1,0 +1,194 @@
+"""The plan of tiles against dense algebra, against windows that were solved, and in its answers."""
+
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import deblur
+from deblur import plan_tiles, psf
+from deblur.tiles.reach import SHARP, reach
+
+HUGE = (100_000, 100_000)
+ROOM = 2**28
+
+
+def origin_of(h):
+    return tuple((m - 1) // 2 for m in h.shape)
+
+
+@pytest.mark.parametrize(
+    ("h", "lam"),
+    [(psf.gaussian(5, 1.0), 0.1), (psf.motion(5, 30), 0.3), (np.array([[0.6, 0.3, 0.1]]), 0.1)],
+)
+@pytest.mark.parametrize("axis", [0, 1])
+def test_the_tails_are_those_of_the_dense_inverse(h, lam, axis):
+    n = 25
+    H = deblur.Blur(h, (n, n), "periodic").to_dense()
+    inverse = np.linalg.solve(H.T @ H + lam * np.eye(n * n), H.T)
+    at = n // 2
+    # What the pixel in the middle takes from each pixel of the image: position t before it is k(t).
+    row = inverse.reshape(n, n, n, n)[at, at]
+    tails = reach(h, origin_of(h), lam, "identity", axis, 1e-9, safe=True)
+    lines = np.moveaxis(row, axis, 0)
+    for d in (0, 1, 3, 6):
+        right, left = abs(lines[: at - d]).sum(), abs(lines[at + d + 1 :]).sum()
+        # The small torus adds what wraps round it.
+        slack = abs(tails.before[at - 1]) + abs(tails.after[at - 1]) + 1e-9
+        assert tails.after[d] == pytest.approx(right, abs=3 * slack)
+        assert tails.before[d] == pytest.approx(left, abs=3 * slack)
+    assert tails.total == pytest.approx(np.sqrt((row**2).sum()), rel=1e-3)
+
+
+@pytest.mark.parametrize("penalty", ["gradient", "laplacian"])
+def test_a_quadratic_penalty_has_its_own_kernel(penalty):
+    h, n, lam = psf.gaussian(5, 1.0), 32, 0.05
+    point = np.zeros((n, n))
+    point[n // 2, n // 2] = 1.0
+    k = deblur.reconstruct(point, h, lam, method=penalty, boundary="periodic", rtol=1e-10)
+    tails = reach(h, (2, 2), lam, penalty, 1, 1e-9, safe=True)
+    assert tails.before[2] == pytest.approx(abs(k[:, : n // 2 - 2]).sum(), rel=0.02)
+
+
+def picture(n, h, rng, noise=0.01):
+    scene = np.kron(
+        rng.random((n // 16, n // 16)), np.ones((16, 16))
+    )  # edges everywhere, also along the seams
+    g = deblur.Blur(h, (n, n), "reflect").forward(scene)
+    return g + noise * rng.standard_normal(g.shape)
+
+
+@pytest.mark.parametrize(
+    ("h", "lam"), [(psf.gaussian(9, 1.5), 1e-2), (psf.gaussian(9, 1.5), 1e-4), (psf.disk(5), 1e-2)]
+)
+def test_a_window_of_the_planned_overlap_has_the_predicted_seam(h, lam, rng):
+    n, tile, tolerance = 384, 96, 1e-3
+    g = picture(n, h, rng)
+    whole = deblur.reconstruct(g, h, lam, boundary="reflect")
+    plan = plan_tiles(h, lam, (n, n), boundary="reflect", tile=tile, tolerance=tolerance)
+
+    def seam(d):
+        a, b = tile - d, 2 * tile + d
+        f = deblur.reconstruct(g[a:b, a:b], h, lam, boundary="reflect")[d:-d, d:-d]
+        return abs(f - whole[tile : 2 * tile, tile : 2 * tile]).max() / np.ptp(g)
+
+    [d] = set(plan.overlap)
+    assert seam(d) <= plan.seam <= tolerance
+    assert seam(d // 3) > tolerance  # a third of it would not have done
+
+
+def test_no_picture_exceeds_the_bound(rng):
+    # The worst picture there is: what lies beyond the window has the sign of the kernel, and its continuation the
+    # opposite one. The window's own pixels do not matter.
+    h, lam, tile, n = psf.disk(5), 1e-2, 32, 256
+    plan = plan_tiles(h, lam, HUGE, tile=tile, overlap=tile, tolerance=0.1, safe=True, memory=ROOM)
+    point = np.zeros((n, n))
+    point[n // 2, n // 2] = 1
+    k = deblur.reconstruct(point, h, lam, boundary="periodic")
+    row, col = np.indices(k.shape) - n // 2
+    worst = 0.0
+    for r in (0, 5, tile - 1):
+        for c in (0, 17, tile - 1):  # the pixel's place in its tile
+            inside = (row >= -tile - r) & (row < 2 * tile - r) & (col >= -tile - c) & (col < 2 * tile - c)
+            worst = max(worst, abs(k[~inside]).sum())
+    assert worst <= plan.bound <= 2.5 * worst
+
+
+def test_the_overlap_follows_the_psf_and_lam():
+    plans = [
+        plan_tiles(psf.disk(7), lam, HUGE, memory=ROOM, dtype="float32") for lam in (1e-1, 1e-2, 1e-3, 1e-4)
+    ]
+    overlaps = [p.overlap[0] for p in plans[:3]]
+    assert overlaps == sorted(overlaps)
+    assert overlaps[2] > 20 * 7  # "a few PSF sizes" would be far too little
+    assert [p.answer for p in plans] == ["tiles", "tiles", "tiles", "refine"]
+    assert "629 pixels away" in plans[3].reason
+    assert "no tile that fits 256 MiB" in plans[3].reason
+    along = plan_tiles(psf.motion(9, 0), 1e-2, HUGE, memory=ROOM)
+    assert along.overlap[0] == 0  # a horizontal motion blur reaches along rows only
+    assert along.overlap[1] > 0
+
+
+@pytest.mark.parametrize("lam", [1e-1, 1e-2, 1e-3])
+def test_the_safe_form_asks_for_more(lam):
+    h = psf.disk(5)
+    sharp, safe = (plan_tiles(h, lam, HUGE, memory=2**30, safe=s) for s in (False, True))
+    assert sharp.overlap[0] < safe.overlap[0] < 2.5 * sharp.overlap[0]
+    assert safe.bound <= safe.tolerance
+    assert sharp.bound == np.inf
+
+
+def test_a_plan_keeps_to_its_memory_and_its_chunks():
+    for memory in (2**25, 2**27, 2**29):
+        plan = plan_tiles(psf.disk(7), 1e-2, HUGE, memory=memory, boundary="unknown", dtype="float32")
+        assert plan.answer == "tiles"
+        assert plan.bytes <= memory == plan.memory
+    plan = plan_tiles(psf.disk(7), 1e-2, (10_000, 20_000), chunk=(300, 700), memory=2**30)
+    assert plan.tile[0] % 300 == plan.tile[1] % 700 == 0
+    assert plan.work == pytest.approx(
+        np.prod(
+            [
+                1 + (-(-n // t) - 1) * 2 * d / n
+                for n, t, d in zip(plan.shape, plan.tile, plan.overlap, strict=True)
+            ]
+        )
+    )
+
+
+def test_a_picture_that_fits_is_solved_whole():
+    plan = plan_tiles(psf.gaussian(9, 1.5), 1e-2, (300, 400), memory=2**30)
+    assert plan.answer == "whole"
+    assert "400" not in plan.reason
+    assert plan.tile == (300, 400)
+    assert plan.overlap == (0, 0)
+    far = plan_tiles(psf.disk(7), 1e-4, (3000, 3000), memory=2**34)
+    assert far.answer == "whole"
+    assert "629 pixels" in far.reason
+
+
+def test_what_cannot_be_foretold_is_measured():
+    plan = plan_tiles(psf.disk(7), 1e-3, HUGE, method="tv", memory=2**28)
+    assert plan.answer == "measure"
+    assert "'tv'" in plan.reason
+    assert plan.bytes <= 2**28
+
+
+def test_a_plan_prints_all_it_knows_and_pickles():
+    plan = plan_tiles(psf.disk(7), 1e-2, HUGE, memory=ROOM, dtype="float32")
+    text = str(plan)
+    for part in ("100000 x 100000", "58 x 58", "256 MiB", f"{plan.tiles} of", "float32"):
+        assert part in text
+    assert pickle.loads(pickle.dumps(plan)) == plan
+    assert replace(plan, answer="whole") != plan
+
+
+def test_the_overlap_that_is_given_is_judged():
+    plan = plan_tiles(psf.disk(7), 1e-3, HUGE, memory=2**30, overlap=14)
+    assert plan.overlap == (14, 14)
+    assert plan.seam > 1  # "a few PSF sizes" of a small λ: the seam is as large as the picture
+    assert plan.seam == pytest.approx(
+        SHARP * reach(psf.disk(7), (3, 3), 1e-3, "identity", 0, 1e-9, safe=False).energy[14]
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "match", "given"),
+    [
+        (TypeError, "not the rule 'gcv'", {"lam": "gcv"}),
+        (ValueError, "no end", {"lam": 0.0, "psf": psf.box(4)}),
+        (ValueError, "part of the range", {"tolerance": 0.0}),
+        (ValueError, "part of the range", {"tolerance": np.nan}),
+        (ValueError, "below what float32 holds", {"tolerance": 1e-7, "lam": 1e-4, "dtype": "float32"}),
+        (ValueError, "larger than a tile", {"tile": 16, "overlap": 2, "psf": psf.gaussian(31, 5)}),
+        (ValueError, "larger than the image", {"shape": (5, 5)}),
+        (ValueError, "shape must be", {"shape": (5.5, 100)}),
+        (ValueError, "memory must be", {"memory": 0}),
+        (ValueError, "unknown boundary", {"boundary": "mirror"}),
+        (ValueError, "unknown method", {"method": "magic"}),
+    ],
+)
+def test_what_makes_no_sense_is_refused_before_any_work(error, match, given):
+    arguments = {"psf": psf.disk(7), "lam": 1e-2, "shape": HUGE, **given}
+    with pytest.raises(error, match=match):
+        plan_tiles(arguments.pop("psf"), arguments.pop("lam"), arguments.pop("shape"), **arguments)
