@@ -26,7 +26,7 @@ _compiled = numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"c
 
 @_exact  # rounded as arrays would be: many patches are as good as each other
 def nearest(pilot, rows, cols, moves):
-    """For each reference patch the indices of the nearest moves, ascending; 0, the patch itself, where there are fewer."""
+    """For each reference patch the indices of its nearest moves, ascending; 0, no move, where there are fewer."""
     high, wide = pilot.shape
     near = np.zeros((len(rows), len(cols), STACK), np.int32)
     best = np.empty((len(cols), STACK), np.float32)
@@ -186,7 +186,7 @@ def filtered(noisy, pilot, wiener, level, first, base, high, v, threshold, usual
             else:
                 for i in range(_LANES):
                     keep = a[at + i] * a[at + i] > threshold * u * local[i]
-                    keep = keep or p == 0 and i < _TEAM  # the mean stays
+                    keep = keep or (p == 0 and i < _TEAM)  # the mean stays
                     a[at + i] = a[at + i] if keep else np.float32(0)
                     power[i] += u * local[i] if keep else np.float32(0)
         _inverse(a)
