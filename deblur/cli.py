@@ -19,10 +19,11 @@ import numpy as np
 from . import demo, image, psf, terminal
 from .compare import command as compare
 from .errors import ConvergenceError, NoGPUError
+from .image.light import GAMMAS
 from .methods import METHODS, choose_method
 from .operators.blur import Blur
 from .operators.boundary import BOUNDARIES
-from .options import PRIORS, Options, check_lam, defaults
+from .options import DETECTORS, PRIORS, Options, check_lam, defaults
 from .pipeline import solve
 from .problem import FORMULAS
 from .terms import FITS
@@ -56,7 +57,7 @@ def _psf(text: str) -> _Given:
 
 
 def _mask(text: str) -> _Given:
-    if text == "auto":
+    if text in DETECTORS:
         return _Given(text, text)
     try:
         mask = image.read(text, as_float=False) > 0
@@ -137,8 +138,16 @@ def _parser() -> argparse.ArgumentParser:
     rec.add_argument(
         "--mask",
         type=_mask,
-        metavar="auto|FILE",
-        help="pixels to hide: auto detects impulses, or an image of IN's rows and columns, not black where to hide",
+        metavar=f"{'|'.join(DETECTORS)}|FILE",
+        help="pixels to hide: auto detects impulses, saturated what the sensor clipped; or an image of IN's rows and "
+        "columns, not black where to hide",
+    )
+    rec.add_argument(
+        "--gamma",
+        choices=GAMMAS,
+        metavar="G",
+        help=f"{', '.join(GAMMAS)}: undo the curve by which a camera's numbers stand for light, restore the light, put "
+        "it back; right for what a lens or a shaking hand blurred, not for what a program did",
     )
     rec.add_argument(
         "--data",

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from .device import Array, as_real, check_finite, get_xp, plain
-from .image import as_float
+from .image import as_float, linear_light, srgb
+from .image.light import check_levels
 
 
 def _axis(axis: int, ndim: int, name: str) -> int:
@@ -27,6 +28,8 @@ class Frames:
         The axes of colours and frames.
     mask : array, str or None
         True at pixels that are hidden: they may hold anything and are not even looked at.
+    gamma : {"srgb"} or None
+        The curve by which the image's numbers stand for light; the frames hold light.
 
     Attributes
     ----------
@@ -37,7 +40,12 @@ class Frames:
     """
 
     def __init__(
-        self, img: Any, channel_axis: int | None = None, stack_axis: int | None = None, mask: Any = None
+        self,
+        img: Any,
+        channel_axis: int | None = None,
+        stack_axis: int | None = None,
+        mask: Any = None,
+        gamma: str | None = None,
     ) -> None:
         xp = get_xp(img)
         hidden = np.ma.getmaskarray(img) if isinstance(img, np.ma.MaskedArray) else None
@@ -66,6 +74,10 @@ class Frames:
         if self.masked is not None:
             image = xp.where(self.masked, image.dtype.type(0), image)
         check_finite(image, "the image")
+        self.gamma = gamma
+        if gamma is not None:
+            check_levels(img)
+            image = linear_light(image)
         self.data = xp.ascontiguousarray(self._taken_apart(image))
 
     @property
@@ -76,6 +88,10 @@ class Frames:
     def spread(self, part: Array, name: str) -> Array:
         """An array of the image's shape, or of its rows and columns, as it broadcasts to `data`."""
         return self._taken_apart(self._like_image(part, name))
+
+    def picture(self, light: Array) -> Array:
+        """The way back of a scene: in the image's own shape, and by its own curve."""
+        return self.restore(light if self.gamma is None else srgb(light))
 
     def restore(self, frames: Array) -> Array:
         """The way back: (k, c, M, N) to the image's own shape."""

@@ -18,10 +18,12 @@ from typing import Annotated, Any, TypedDict, TypeVar, get_args, get_type_hints
 import numpy as np
 
 from .denoise.denoisers import get as get_denoiser
+from .denoise.impulses import detect
 from .device import Array, Device, asnumpy
 from .errors import MethodError
 from .frames import Frames
-from .masks import check_mask, check_weights
+from .image.light import GAMMAS
+from .masks import check_mask, check_weights, saturated
 from .methods import METHODS, check_formula, check_method
 from .operators.blur import Blur
 from .operators.operator import Operator
@@ -35,6 +37,9 @@ PRIORS = ("auto", "zero", "smooth")
 #: Gaussian after all (P. J. Huber, Robust Statistics, 1981).
 HUBER = 1.345
 DEFAULT_DENOISER = "collaborative"
+
+#: What ``mask=`` takes by name: functions of the frames that give the pixels to hide.
+DETECTORS: dict[str, Callable[[Array], Array]] = {"auto": detect, "saturated": saturated}
 
 
 class Options(TypedDict, total=False):
@@ -69,12 +74,13 @@ class Options(TypedDict, total=False):
         Form (HHᵀ + λI)⁻¹ and multiply by it, with the methods that can.
     callback : callable, optional
         Called with (iterations so far, relative residual) as an iterative method goes on.
-    mask : array of bool or "auto", optional
+    mask : array of bool, "auto" or "saturated", optional
         True at the pixels to hide (dead, saturated, hit by an impulse), for
         the image's rows and columns or its full shape. What a hidden pixel
         holds, NaN included, has no effect. ``"auto"`` detects impulses
-        (`deblur.denoise.impulses.detect`), in each image anew. What a NumPy
-        masked array hides is hidden too.
+        (`deblur.denoise.impulses.detect`), ``"saturated"`` what the sensor
+        clipped (`deblur.masks.saturated`), in each image anew. What a NumPy
+        masked array hides is hidden too, so that both can be had.
     weights : array, optional
         A weight >= 0 for each pixel, shaped like `mask`; the inverse variance
         of the noise, if that is known. 0 hides a pixel.
@@ -93,7 +99,14 @@ class Options(TypedDict, total=False):
     denoiser : callable or str, optional
         For ``"pnp"``: ``denoiser(image, sigma)`` returns `image` without noise
         of standard deviation `sigma`; (P, Q), or (P, Q, C) for colour. Or a
-        name in `deblur.denoise.denoisers`; by default ``"collaborative"``."""
+        name in `deblur.denoise.denoisers`; by default ``"collaborative"``.
+    gamma : {"srgb"}, optional
+        The curve by which the image's numbers stand for light, as in the files
+        of cameras and telephones: it is undone, the light restored, and the
+        curve put back. By default the numbers are restored as they are, which
+        is right for what a program blurred. Integers of 8 and 16 bits, or
+        floats from 0 to 1. Noise, bounds, background, delta, λ and what is
+        measured are then about light, on a scale from 0, black, to 1, white."""
 
     method: Annotated[str, "auto"]
     boundary: Annotated[str, "zero"]
@@ -112,6 +125,7 @@ class Options(TypedDict, total=False):
     background: Annotated[float, 0.0]
     delta: Annotated[float | None, None]
     denoiser: Annotated[Denoiser | str | None, None]
+    gamma: Annotated[str | None, None]
 
 
 @functools.cache
@@ -181,6 +195,16 @@ def check_lam(lam: Any) -> float | str:
     return value
 
 
+def check_gamma(gamma: Any) -> str | None:
+    """`gamma` itself, or ValueError listing what there is."""
+    if gamma is not None and gamma not in GAMMAS:
+        raise ValueError(
+            f"unknown gamma {gamma!r}; it is one of {', '.join(map(repr, GAMMAS))}, or None for numbers "
+            "that are light already or that a program blurred"
+        )
+    return gamma
+
+
 @dataclass(frozen=True)
 class Request:
     """What was asked for, checked: a problem, and what can only be decided when the image is there.
@@ -203,6 +227,7 @@ class Request:
     noise : float or None
     mask, weights : array, str or None
         As given, in the image's layout.
+    gamma : {"srgb"} or None
     """
 
     problem: Problem
@@ -215,6 +240,7 @@ class Request:
     noise: float | None
     mask: Array | str | None
     weights: Array | None
+    gamma: str | None
 
     def near(self, scale: Scale, operator: Operator) -> Request:
         """The request near one; `operator` is its operator there."""
@@ -239,9 +265,7 @@ class Request:
     def _weights(self, frames: Frames, g: Array) -> tuple[Array | None, Array | None]:
         xp, dtype = self.problem.xp, self.problem.dtype
         if isinstance(self.mask, str):
-            from .denoise.impulses import detect
-
-            mask = detect(g)
+            mask = DETECTORS[self.mask](g)
         else:
             mask = None if self.mask is None else frames.spread(xp.asarray(self.mask), "mask")
         if frames.masked is not None:
@@ -309,9 +333,10 @@ def checked(
         raise ValueError(f"unknown prior {o['prior']!r}; choose one of {', '.join(PRIORS)}")
     mask, weights = o["mask"], o["weights"]
     if isinstance(mask, str):
-        if mask != "auto":
+        if mask not in DETECTORS:
             raise ValueError(
-                f"mask must be 'auto' or an array that is True at the pixels to hide, not {mask!r}"
+                f"mask must be {' or '.join(map(repr, DETECTORS))}, or an array that is True at the pixels to hide, "
+                f"not {mask!r}"
             )
     elif mask is not None:
         mask = check_mask(mask)
@@ -395,6 +420,7 @@ def checked(
         o["noise"],
         mask,
         weights,
+        check_gamma(o["gamma"]),
     )
 
 

@@ -22,7 +22,7 @@ from .frames import Frames
 from .judge import judge
 from .methods import METHODS, Choice, choose, named
 from .operators.operator import Operator
-from .options import Options, Request, checked, takes_options
+from .options import Options, Request, check_gamma, checked, takes_options
 from .problem import Factor, Problem, Solution
 from .result import Result, Status, build
 from .solvers.scaling import Scale, shifted
@@ -212,7 +212,7 @@ class Deblurrer:
         ConvergenceError
             If the image does not solve the problem; it carries the Result.
         """
-        return self._solve(Frames(img, channel_axis, stack_axis, self._request.mask), check)
+        return self._solve(self._frames(img, channel_axis, stack_axis), check)
 
     def tune(
         self, img: Array, *, channel_axis: int | None = None, stack_axis: int | None = None
@@ -225,7 +225,7 @@ class Deblurrer:
             None if λ was given as a number.
         """
         with self._request.problem.device.current():
-            image = self._stated(Frames(img, channel_axis, stack_axis, self._request.mask))
+            image = self._stated(self._frames(img, channel_axis, stack_axis))
             with self._lock:
                 prepared, _ = self._prepare(image)
                 self._prepared = prepared
@@ -236,6 +236,9 @@ class Deblurrer:
     ) -> Array:
         """The restored image alone: ``solve(img, ...).image``."""
         return self.solve(img, channel_axis=channel_axis, stack_axis=stack_axis).image
+
+    def _frames(self, img: Array, channel_axis: int | None, stack_axis: int | None) -> Frames:
+        return Frames(img, channel_axis, stack_axis, self._request.mask, self._request.gamma)
 
     def _data(self, frames: Frames) -> Array:
         """The frames, if they are what this Deblurrer was set up for."""
@@ -462,7 +465,7 @@ def solve(
         ``print(result)`` shows them.
     """
     # Everything is checked before anything is set up.
-    frames = Frames(img, channel_axis, stack_axis, options.get("mask"))
+    frames = Frames(img, channel_axis, stack_axis, options.get("mask"), check_gamma(options.get("gamma")))
     request = checked(
         psf,
         frames.space,  # type: ignore[arg-type]

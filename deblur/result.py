@@ -100,7 +100,7 @@ class Result:
     prior : str
         What the scene was drawn towards: "zero" or "smooth".
     residual_image : array
-        g − H f, shaped like the input image (cropped by nothing: it has g's size).
+        g − H f, shaped like the input image (cropped by nothing: it has g's size). With a gamma, in light.
     objective : float or None
         D(W; H f + b, g) + λ R(L f), measured with the operator; NaN for a prior without a value (a denoiser). None
         for the linear formula.
@@ -108,6 +108,9 @@ class Result:
         Objective, primal and dual residual at each iteration, of the methods that keep them.
     mask : array of bool or None
         The pixels that were hidden, given or detected, shaped like the input image.
+    gamma : {"srgb"} or None
+        The curve by which the numbers of the input and of `image` stand for light. λ, residual, misfit, objective
+        and `residual_image` are about light.
     """
 
     image: Array
@@ -129,6 +132,7 @@ class Result:
     objective: float | None = None
     history: History | None = None
     mask: Array | None = None
+    gamma: str | None = None
 
     @property
     def blur(self) -> Operator:
@@ -156,6 +160,10 @@ class Result:
             f"lambda      {self.lam:.4g}: {self.lam_reason}",
             f"boundary    {self.blur.boundary}; {self._penalty_in_words()}",
         ]
+        if self.gamma is not None:
+            lines.append(
+                f"gamma       {self.gamma}: restored in linear light, as which λ and the residual are meant"
+            )
         if self.mask is not None:
             share = 100 * float(self.mask.mean())
             lines.append(f"hidden      {int(self.mask.sum())} pixels ({share:.2g} %)")
@@ -222,7 +230,7 @@ def build(
     if power and history is not None:
         history = replace(history, objective=shifted(history.objective, power))
     return Result(
-        image=frames.restore(shifted(image, scale.scene)),
+        image=frames.picture(shifted(image, scale.scene)),
         method=choice.method,
         reason=scale.said(choice.reason),
         status=Status.of(choice.method, problem, solution, verdict.residual, guessed),
@@ -243,6 +251,7 @@ def build(
         mask=None
         if mask is None
         else frames.restore(problem.xp.broadcast_to(mask, verdict.difference.shape)),
+        gamma=frames.gamma,
     )
 
 

@@ -4,11 +4,12 @@ Grey images are (M, N), colour images (M, N, 3), stacks (K, M, N) or
 (K, M, N, 3): an array of three or more axes whose last one has length 3 is
 colour, everywhere in this package.
 
-`arrays.py` has what needs no file, `reading.py` and `writing.py` the files,
+`arrays.py` has what needs no file, `light.py` the curve of sRGB, `reading.py` and `writing.py` the files,
 `metadata.py` what a file says beside its pixels and which of it is kept.
 """
 
 from .arrays import as_float, im2vector, is_colour, vector2im
+from .light import linear_light, srgb
 from .metadata import Metadata
 from .reading import check_readable, opened, read, read_with_metadata
 from .writing import FORMATS, check_format, check_writable, fit_to_levels, left_out, write, write_whole
@@ -24,9 +25,11 @@ __all__ = [
     "im2vector",
     "is_colour",
     "left_out",
+    "linear_light",
     "opened",
     "read",
     "read_with_metadata",
+    "srgb",
     "vector2im",
     "write",
     "write_whole",

@@ -14,6 +14,7 @@ import numpy as np
 
 from ..device import Array, asnumpy, check_finite, plain
 from .arrays import as_float, is_colour
+from .light import measured
 from .metadata import Metadata
 from .reading import FilePath
 
@@ -210,14 +211,6 @@ def write(
 MOST_CLIPPED = 0.1
 #: Levels that a picture must span, if it spans any.
 LEAST_LEVELS = 8
-
-
-def measured(source: Array) -> bool:
-    """Whether an image's numbers are counts, heights or the like, which mean something, and not levels.
-
-    8 and 16 bits without a sign are levels, of which the last is white.
-    """
-    return source.dtype.kind in "iu" and source.dtype not in (np.uint8, np.uint16)
 
 
 def fit_to_levels(

@@ -1,0 +1,87 @@
+"""The curve between the light that a camera met and the numbers that its pictures hold (sRGB, IEC 61966-2-1)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..device import Array, get_xp
+from .arrays import as_float
+
+#: Names of the curves that ``gamma=`` takes.
+GAMMAS = ("srgb",)
+
+
+def linear_light(image: Array) -> Array:
+    """The light that the numbers of an sRGB picture stand for; `srgb` is the way back.
+
+    Light adds up where a lens blurs it; the numbers of a JPEG do not, because
+    cameras and screens write down about the square root of it. The curve goes on
+    beyond 0 (as its own mirror image) and beyond 1, where noise may have led.
+
+    Parameters
+    ----------
+    image : array
+        NumPy or CuPy, any shape; integers, or floating point on a scale where
+        0 is black and 1 white.
+
+    Returns
+    -------
+    array of the same shape
+        Floating point, as `as_float` gives it: 0 is black and 1 white.
+
+    Raises
+    ------
+    ValueError
+        If a value is further from black and white than noise leads (below -1 or above 2).
+    TypeError
+        For integers that are no levels: all but 8 and 16 bits without a sign.
+
+    References
+    ----------
+    .. [1] IEC 61966-2-1:1999, sRGB. Display P3 has the same curve.
+    """
+    xp = get_xp(image)
+    check_levels(image)
+    x = as_float(image)
+    least, largest = (float(f(x)) for f in (xp.min, xp.max))
+    if not (least >= -1 and largest <= 2):
+        raise ValueError(
+            f"gamma='srgb' needs numbers from 0, black, to 1, white, and these go from {least:.4g} to {largest:.4g}; "
+            "divide by what is white, or leave gamma out if they are light already"
+        )
+    size = abs(x)
+    return xp.copysign(xp.where(size <= 0.04045, size / 12.92, ((size + 0.055) / 1.055) ** 2.4), x)
+
+
+def srgb(light: Array) -> Array:
+    """The numbers of the sRGB picture of this light: undoes `linear_light`.
+
+    Parameters
+    ----------
+    light : array
+        Floating point, NumPy or CuPy, any shape: 0 is black and 1 white; the curve goes on beyond.
+
+    Returns
+    -------
+    array of the same shape and dtype
+    """
+    xp = get_xp(light)
+    size = abs(light)
+    return xp.copysign(xp.where(size <= 0.0031308, 12.92 * size, 1.055 * size ** (1 / 2.4) - 0.055), light)
+
+
+def measured(image: Array) -> bool:
+    """Whether an image's numbers are counts, heights or the like, which mean something, and not levels.
+
+    8 and 16 bits without a sign are levels, of which the last is white.
+    """
+    return image.dtype.kind in "iu" and image.dtype not in (np.uint8, np.uint16)
+
+
+def check_levels(image: Array) -> None:
+    """Raise TypeError if an image's integers are no levels, so that no curve leads from them to light."""
+    if measured(image):
+        raise TypeError(
+            "gamma='srgb' is for pictures, whose numbers are levels of 8 or 16 bits or floats from 0 to 1, and not for "
+            f"{image.dtype}, which counts or measures: leave gamma out"
+        )

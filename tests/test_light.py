@@ -1,0 +1,185 @@
+"""Linear light: the curve of sRGB, restorations behind it, and pixels that a sensor clipped."""
+
+import numpy as np
+import pytest
+from skimage.color.colorconv import rgb2xyz, xyz_from_rgb
+
+import deblur
+from deblur import image, metrics
+from deblur.cli import main
+from deblur.device import asnumpy
+from deblur.masks import saturated
+
+PSF = deblur.psf.disk(5)
+SIZE = 48
+
+
+def lamps(brightness, rng):
+    """A dark scene with five lamps, in light, as large as the frame and what is smeared into it."""
+    rows, cols = (SIZE + n - 1 for n in PSF.shape)
+    scene = 0.1 * image.linear_light(deblur.data.load("camera")[200 : 200 + rows, 200 : 200 + cols])
+    y, x = np.mgrid[:rows, :cols]
+    for row, col in rng.uniform(0, SIZE, (5, 2)):
+        scene[(y - row) ** 2 + (x - col) ** 2 < 7] = brightness
+    return scene
+
+
+def taken(scene, noise=0.002):
+    """(the camera's picture of 8 bits, the sharp one it would have been)."""
+    light = deblur.degrade(scene, PSF, boundary="unknown", noise=noise, seed=0)
+    sharp = scene[deblur.Blur(PSF, light.shape, "unknown").crop]
+    return tuple(np.rint(255 * image.srgb(np.clip(a, 0, 1))).astype(np.uint8) for a in (light, sharp))
+
+
+# -- the curve ---------------------------------------------------------------------------------
+
+
+def test_the_curve_is_that_of_scikit_image(rng):
+    colours = rng.random((9, 11, 3))
+    np.testing.assert_allclose(image.linear_light(colours) @ xyz_from_rgb.T, rgb2xyz(colours), atol=1e-14)
+
+
+def test_the_way_back_brings_every_level_back(xp):
+    for dtype in (np.uint8, np.uint16):
+        levels = xp.arange(np.iinfo(dtype).max + 1).astype(dtype)
+        found = image.srgb(image.linear_light(levels)) * np.iinfo(dtype).max
+        np.testing.assert_array_equal(asnumpy(xp.rint(found)), asnumpy(levels))
+    beyond = xp.linspace(-1, 2, 1001)
+    light = image.linear_light(beyond)
+    np.testing.assert_allclose(asnumpy(image.srgb(light)), asnumpy(beyond), atol=1e-14)
+    assert bool((light[1:] > light[:-1]).all())
+    single = beyond.astype(np.float32)
+    assert image.srgb(image.linear_light(single)).dtype == np.float32
+
+
+# -- restorations ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.float32, np.float64])
+@pytest.mark.parametrize("options", [{}, {"method": "tv", "max_iterations": 5}, {"mask": np.eye(12, 14) > 0}])
+def test_gamma_is_decoding_restoring_and_encoding(rng, dtype, options):
+    levels = 1 if np.dtype(dtype).kind == "f" else np.iinfo(dtype).max
+    g = (rng.random((2, 12, 14, 3)) * levels).astype(dtype)
+    axes = {"channel_axis": -1, "stack_axis": 0, "boundary": "unknown", "check": False}
+    psf = deblur.psf.gaussian(3, 0.7)
+    light = image.linear_light(g)
+    plain = deblur.solve(light, psf, 1e-2, **axes, **options)
+    found = deblur.solve(g, psf, 1e-2, **axes, **options, gamma="srgb")
+    tolerance = 1e-5 if found.image.dtype == np.float32 else 1e-9
+    np.testing.assert_allclose(found.image, image.srgb(plain.image), atol=tolerance)
+    np.testing.assert_allclose(found.residual_image, plain.residual_image, atol=tolerance)
+    assert (found.gamma, plain.gamma) == ("srgb", None)
+    assert "linear light" in str(found)
+    kept = deblur.Deblurrer(
+        psf, (12, 14), 1e-2, boundary="unknown", gamma="srgb", dtype=found.image.dtype, **options
+    )
+    again = kept.solve(g, channel_axis=-1, stack_axis=0, check=False)
+    np.testing.assert_allclose(again.image, found.image, atol=tolerance)
+
+
+def test_a_rule_chooses_lambda_in_light(rng):
+    g, _ = taken(lamps(0.95, rng))
+    choice = deblur.solve(g, PSF, boundary="unknown", gamma="srgb").lambda_choice
+    assert choice.lam == deblur.solve(image.linear_light(g), PSF, boundary="unknown").lam
+
+
+def test_lamps_ring_less_in_linear_light(rng):
+    g, sharp = taken(lamps(0.95, rng))
+    found = {gamma: deblur.reconstruct(g, PSF, boundary="unknown", gamma=gamma) for gamma in (None, "srgb")}
+    before, after = (metrics.psnr(sharp / 255, np.clip(found[gamma], 0, 1)) for gamma in (None, "srgb"))
+    assert after > before + 3
+
+
+def test_hidden_pixels_may_hold_anything_behind_a_curve(rng):
+    g = rng.random((12, 14))
+    mask = np.zeros(g.shape, bool)
+    mask[3, 4] = True
+    other = np.where(mask, np.nan, g)
+    options = {"boundary": "unknown", "gamma": "srgb", "mask": mask}
+    expected = deblur.reconstruct(g, np.ones((3, 3)) / 9, 1e-2, **options)
+    np.testing.assert_array_equal(deblur.reconstruct(other, np.ones((3, 3)) / 9, 1e-2, **options), expected)
+
+
+@pytest.mark.parametrize(
+    ("g", "gamma", "error", "words"),
+    [
+        (np.full((8, 8), 100.0), "srgb", ValueError, "from 100 to 100; divide"),
+        (np.full((8, 8), -1.5), "srgb", ValueError, "from -1.5 to"),
+        (np.full((8, 8), 100, np.int16), "srgb", TypeError, "not for int16"),
+        (np.full((8, 8), 0.5), "rec709", ValueError, "unknown gamma 'rec709'; it is one of 'srgb'"),
+        (np.full((8, 8), 0.5), 2.2, ValueError, "unknown gamma 2.2"),
+    ],
+)
+def test_what_has_no_curve_is_refused(g, gamma, error, words):
+    for call in (deblur.reconstruct, lambda g, psf, **o: deblur.Deblurrer(psf, g.shape, **o)(g)):
+        with pytest.raises(error, match=words):
+            call(g, np.ones((3, 3)) / 9, gamma=gamma)
+
+
+# -- clipped pixels ----------------------------------------------------------------------------
+
+
+def test_what_a_sensor_clipped_is_found_and_nothing_else(rng, xp):
+    light = deblur.degrade(lamps(9, rng), PSF, boundary="unknown", noise=0.002, seed=0)
+    for g in (
+        np.clip(light, 0, 1),
+        np.rint(255 * np.clip(light, 0, 1)).astype(np.uint8),
+        np.clip(light, 0, 0.7),
+    ):
+        found = asnumpy(saturated(xp.asarray(g)))
+        clipped = g == g.max()
+        assert found[clipped].mean() > 0.99
+        assert clipped[found].mean() > 0.5  # the rest is the rim, one pixel wide
+        stack = np.stack([g, g[::-1]])[:, None]
+        np.testing.assert_array_equal(asnumpy(saturated(xp.asarray(stack)))[1, 0], found[::-1])
+
+
+def test_a_picture_that_was_not_clipped_has_no_clipped_pixels(rng):
+    y, x = np.mgrid[:50, :50] / 25 - 1
+    hill = np.rint(255 * np.exp(-(x**2) - y**2)).astype(np.uint8)  # whose top is flat only by rounding
+    assert (hill == 255).sum() > 4
+    camera = deblur.degrade(deblur.data.load("camera"), PSF, boundary="unknown")
+    for g in (hill, np.zeros((5, 6)), np.full((5, 6), 255), rng.random((20, 20)), np.eye(9), camera):
+        assert not saturated(g).any()
+    with pytest.raises(ValueError, match="NaN"):
+        saturated(np.full((4, 4), np.nan))
+
+
+def test_hiding_clipped_pixels_mends_what_they_spoil(rng):
+    g, sharp = taken(lamps(9, rng))
+    options = {"boundary": "unknown", "gamma": "srgb"}
+    plain = deblur.reconstruct(g, PSF, method="tv", **options)
+    result = deblur.solve(g, PSF, mask="saturated", method="tv", **options)
+    np.testing.assert_array_equal(result.mask, saturated(g))
+    before, after = (metrics.psnr(sharp / 255, np.clip(a, 0, 1)) for a in (plain, result.image))
+    assert after > before + 3
+    own = np.ma.masked_array(g, mask=np.eye(*g.shape, dtype=bool))
+    both = deblur.solve(own, PSF, 1e-2, mask="saturated", **options)
+    np.testing.assert_array_equal(both.mask, saturated(np.where(own.mask, 0, g)) | own.mask)
+
+
+def test_an_unknown_mask_is_refused_with_those_there_are():
+    with pytest.raises(ValueError, match="mask must be 'auto' or 'saturated', or an array.*not 'dead'"):
+        deblur.reconstruct(np.ones((8, 8)), np.ones((3, 3)) / 9, mask="dead")
+
+
+# -- the command line --------------------------------------------------------------------------
+
+
+def test_the_command_line_restores_light_and_hides_what_was_clipped(tmp_path, rng, capsys):
+    g, _ = taken(lamps(9, rng))
+    image.write(tmp_path / "in.png", g)
+    run = [
+        "reconstruct",
+        tmp_path / "in.png",
+        "-o",
+        tmp_path / "out.tif",
+        "--psf",
+        "disk:5",
+        "--gamma",
+        "srgb",
+    ]
+    assert main([str(a) for a in [*run, "--mask", "saturated", "--method", "tv", "--bits", "32"]]) == 0
+    assert "hidden" in capsys.readouterr().out
+    expected = deblur.reconstruct(g, PSF, boundary="unknown", gamma="srgb", mask="saturated", method="tv")
+    np.testing.assert_allclose(image.read(tmp_path / "out.tif"), expected, atol=1e-6)
