@@ -6,6 +6,7 @@ That is where `scipy.signal.convolve2d(..., "same")` and `deblur.Blur` take it
 to be, so an even size blurs without shifting by a whole pixel.
 """
 
+from .edges import from_edge
 from .estimate import PSFEstimate, PSFMap, PSFStatus
 from .files import load
 from .forms import FORMS, parse
@@ -23,6 +24,7 @@ __all__ = [
     "camera_shake",
     "delta",
     "disk",
+    "from_edge",
     "from_points",
     "gaussian",
     "load",
