@@ -404,11 +404,12 @@ def checked(
     if lam == "auto" and row is not None and row.lam is not None:
         lam, lam_reason = row.lam, f"the default of {row.name}"
     rule_named = isinstance(lam, str) and lam != "auto"
+    smooth = o["prior"] == "smooth" or (o["prior"] == "auto" and problem.operator.boundary.open and linear)
     if isinstance(lam, str):
-        lam = check_rule(lam, problem, o["noise"])
+        rule = check_rule(lam, problem, o["noise"])
+        lam = lam if smooth else rule  # "auto" has a quick way that needs the smooth prior
     else:
         problem = replace(problem, lam=lam)
-    smooth = o["prior"] == "smooth" or (o["prior"] == "auto" and problem.operator.boundary.open and linear)
     return Request(
         problem,
         lam,

@@ -507,7 +507,8 @@ def reconstruct(
         it is; one that keeps the brightness sums to one.
     lam : float or str
         The regularisation parameter λ >= 0, or the rule that chooses it, one of
-        `deblur.tuning.RULES`: ``"auto"`` is ``"gcv"`` for the linear formula and
+        `deblur.tuning.RULES`: ``"auto"`` is ``"gcv"`` for the linear formula (with
+        the boundary unknown from the picture's spectrum, which is quicker) and
         else the one that is sound for the data term.
     channel_axis : int, optional
         The axis of the colour channels, as in scikit-image.

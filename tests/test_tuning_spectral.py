@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse.linalg
 
-from deblur import data, psf
+from deblur import data, psf, solve
 from deblur.degrade import degrade
 from deblur.device import asnumpy
 from deblur.metrics import psnr
@@ -14,10 +14,11 @@ from deblur.operators.blur import Blur
 from deblur.problem import Problem
 from deblur.terms import Fit
 from deblur.tuning import check_rule, choose_lambda, estimate_noise, prior_scene
+from deblur.tuning import spectral as spectral_module
 from deblur.tuning import sums as sums_module
 from deblur.tuning.choice import RULES as ALL_RULES
-from deblur.tuning.spectral import _minimum, choose_from
-from deblur.tuning.sums import exact_sums
+from deblur.tuning.spectral import _minimum, choose_from, from_spectrum
+from deblur.tuning.sums import exact_sums, spectral_sums
 
 RULES = [name for name, rule in ALL_RULES.items() if rule.linear]
 
@@ -452,3 +453,100 @@ def test_the_prior_lies_where_the_image_does():
     inside = prior[blur.crop]
     assert np.unravel_index(inside.argmax(), inside.shape) == (12, 20)
     assert prior_scene(blur, g.astype(np.float32)).dtype == np.float32
+
+
+# ---------------------------------------------------------------------------------------------
+# "auto": gcv from the spectrum alone
+# ---------------------------------------------------------------------------------------------
+
+
+def pictured(h, side, noise, seed=0):
+    """(blur, image, truth): a photograph whose scene goes on beyond the frame."""
+    scene = data.load("camera")[-side - 24 :, 100 : 100 + side + 24][
+        : side + len(h) - 1, : side + len(h[0]) - 1
+    ]
+    blur = Blur(h, (side, side), "unknown")
+    clean = blur.forward(scene)
+    return blur, clean + noise * np.random.default_rng(seed).standard_normal(clean.shape), scene[blur.crop]
+
+
+def left(blur, g):
+    return g - blur.forward(prior_scene(blur, g))
+
+
+def test_without_a_blur_the_spectrum_s_sums_are_exact(rng):
+    # A PSF of one pixel needs no taper, and the blur is then a multiple of the identity.
+    g, lam = rng.standard_normal((3, 40, 36)), 0.3
+    sums = spectral_sums(Blur([[0.5]], (40, 36), "unknown"), g)
+    assert sums.pixels == g.size
+    assert sums.residual(lam) == pytest.approx((lam / (0.25 + lam)) ** 2 * (g**2).sum(), rel=1e-12)
+    assert sums.solution(lam) == pytest.approx(0.25 / (0.25 + lam) ** 2 * (g**2).sum(), rel=1e-12)
+    assert sums.influence(lam) == pytest.approx(0.25 / (0.25 + lam) * g.size, rel=1e-12)
+
+
+@pytest.mark.parametrize("tile", [1024, 64])
+def test_white_noise_keeps_its_power_under_the_taper(tile, rng, monkeypatch):
+    monkeypatch.setattr(sums_module, "_TILE", tile)
+    noise = 0.1 * rng.standard_normal((1, 300, 200))
+    sums = spectral_sums(Blur(psf.disk(9), (300, 200), "unknown"), noise)
+    assert sums.pixels == pytest.approx(noise.size, rel=1e-12)
+    assert sums.power.sum() == pytest.approx((noise**2).sum(), rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("h", "noise", "tile"),
+    [
+        (psf.motion(15, 30), 0.02, 1024),
+        (psf.disk(7), 0.02, 80),
+        (
+            psf.gaussian(25, 4),
+            0.004,
+            1024,
+        ),  # the rim is a third of the picture: without a taper no λ is found
+    ],
+)
+def test_the_spectrum_s_lambda_restores_as_well_as_that_of_the_whole_rule(h, noise, tile, monkeypatch):
+    monkeypatch.setattr(sums_module, "_TILE", tile)
+    blur, g, truth = pictured(h, 150, noise)
+    quick, whole = (choose_lambda(blur, left(blur, g), rule) for rule in ("auto", "gcv"))
+    assert "spectrum" in quick.decomposition
+    assert "spectrum" not in whole.decomposition
+    assert quick.settled
+
+    def quality(lam):
+        return psnr(truth, solve(g, h, lam, boundary="unknown", prior="smooth").image)
+
+    assert quality(quick.lam) > quality(whole.lam) - 0.15
+
+
+def test_a_spectrum_that_implies_more_noise_than_is_seen_is_not_followed():
+    # So little noise beside texture that the taper's own error would be taken for it.
+    blur, g, _ = pictured(psf.motion(15, 30), 128, 1e-4)
+    assert from_spectrum(blur, left(blur, g)[None]) is None
+
+
+def test_a_small_picture_and_another_boundary_take_the_whole_rule(rng):
+    for blur in (
+        Blur(psf.disk(9), (30, 40), "unknown"),
+        Blur(psf.motion(9, 30), (60, 64), "zero"),
+        Blur(psf.box(5), (60, 64), "unknown"),  # separable and small: decomposed at once
+    ):
+        assert from_spectrum(blur, rng.standard_normal((1, *blur.image_shape))) is None
+
+
+def test_a_large_picture_falls_back_on_its_middle(monkeypatch):
+    monkeypatch.setattr(spectral_module, "_WINDOW", 64)
+    monkeypatch.setattr(spectral_module, "_SEEN", 0.0)
+    blur, g, _ = pictured(psf.motion(15, 30), 128, 0.01)
+    choice = choose_lambda(blur, left(blur, g), "auto")
+    assert "of the middle 64 x 64 pixels" in choice.reason
+    assert "middle" not in choose_lambda(blur, left(blur, g), "gcv").reason
+
+
+def test_the_road_says_how_lambda_was_chosen():
+    h = psf.motion(15, 30)
+    _, g, _ = pictured(h, 96, 0.01)
+    result = solve(g, h, boundary="unknown")
+    assert "by the spectrum of the tapered picture" in result.lam_reason
+    assert "spectrum" not in solve(g, h, "gcv", boundary="unknown").lam_reason
+    assert "spectrum" not in solve(g, h, boundary="unknown", prior="zero").lam_reason

@@ -48,6 +48,7 @@ def choose(
         Its `lam` is not looked at.
     g : (k, c, M, N) array
         The frames; they share one λ. For the linear formula drawn towards a prior scene: what is left of them.
+        ("auto" is quicker with that and an open boundary, see `choose_lambda`, and must not be given the frames.)
     rule : str
         "auto" or a name in `RULES`; see `check_rule`.
     noise : float, optional
@@ -69,9 +70,10 @@ def choose(
         If a solution diverged on the way.
     """
     check_noise(noise)
-    rule = check_rule(rule, problem, noise)
+    named = check_rule(rule, problem, noise)
     if not problem.asked:
         return choose_lambda(problem.operator, g, rule, noise=noise)
+    rule = named
     if prepare is None:
         raise ValueError(
             f"a problem with {' and '.join(problem.asked)} is solved on the way: name the method's prepare"

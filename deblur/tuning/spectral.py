@@ -34,7 +34,9 @@ own; ``benchmarks/bench_lambda.py`` measures both.
 *The sums.* Where the blur has a spectral decomposition they are exact. For
 other blurs ρ and ξ come from a Golub-Kahan bidiagonalisation started from g,
 as Gauss quadrature, and A from a second one started from random signs [5]_; both
-grow until the chosen λ settles.
+grow until the chosen λ settles. Where the boundary is open, "auto" spares that: away
+from the edges the sums are those of the picture's spectrum (`sums.spectral_sums`),
+which costs one transform and is as good.
 
 References
 ----------
@@ -48,19 +50,21 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 
 from ..device import Array, Device, all_cores, as_real, check_finite, get_xp
+from ..operators.blur import Blur
 from ..operators.operator import Operator
 from ..problem import Problem
 from ..solvers.krylov import Bidiagonalization
 from ..solvers.scaling import Scale, shifted
 from .choice import RULES, Found, LambdaChoice, check_rule, restated
 from .noise import check_noise, estimate_noise
-from .sums import FilterSums, exact_sums
+from .sums import FilterSums, exact_sums, spectral_sums
 
 NORMS = ("scene", "data")
 
@@ -74,6 +78,9 @@ _NEAR = (
     30.0  # how much larger the λ of another rule may be where that of cross-validation is sound but moving
 )
 _SAME = 1e-6  # relative height of a curve that tells one λ from another by rounding alone
+_SEEN = 2.0  # the noise that a spectrum implies, over the noise that is seen, beyond which it is not followed
+_WINDOW = 512  # pixels a side of what the whole rule looks at where the quick one settles nothing
+_SMALL = 128 * 128  # pixels up to which a separable blur is decomposed at once
 _SETTLED = 0.03  # relative change of λ, and of the residual at it, over a quarter more steps
 
 
@@ -278,8 +285,10 @@ def choose_lambda(
         Any PSF and boundary.
     g : (..., M, N) array
         The blurred image. Frames and colour channels share one λ. NumPy or CuPy.
-    rule : {"gcv", "discrepancy", "lcurve", "upre"}
-        See `deblur.tuning.spectral`.
+    rule : {"gcv", "discrepancy", "lcurve", "upre", "auto"}
+        See `deblur.tuning.spectral`. "auto" is "gcv" from the picture's spectrum alone where the boundary is open,
+        which takes `g` for what the prior scene leaves of an image: g − H f̄. Where that settles nothing, and for
+        other boundaries, it is "gcv".
     noise : float, optional
         Standard deviation of the noise in the units of `g`, for "discrepancy" and "upre"; by default
         that of `estimate_noise`, or the one that cross-validation implies if that is smaller.
@@ -303,6 +312,7 @@ def choose_lambda(
         blur's or not finite, or too small for their noise to be estimated.
     """
     g = as_real(g, "the image")
+    quick = rule == "auto"
     rule = check_rule(rule, Problem(blur, dtype=g.dtype, device=Device.of(g)))
     check_noise(noise)
     if norm not in NORMS:
@@ -323,7 +333,7 @@ def choose_lambda(
         found = choose_lambda(
             near,
             shifted(g, down),
-            rule,
+            "auto" if quick else rule,
             noise=None if noise is None else shifted(float(noise), down),
             norm=norm,
             bounds=bounds,
@@ -332,11 +342,52 @@ def choose_lambda(
         return restated(found, problem, scale)
     level, source = _noise_level(g, rule, noise)
     with all_cores():
+        if quick and norm == "scene" and (choice := from_spectrum(blur, g, bounds or _RANGE_ITERATIVE)):
+            return choice
+        if quick and (within := _middle(blur, g)):
+            choice = choose_lambda(*within, rule, noise=noise, norm=norm, bounds=bounds, max_steps=max_steps)
+            return replace(choice, reason=f"{choice.reason}, of the middle {_WINDOW} x {_WINDOW} pixels")
         sums = exact_sums(blur, g)
         if sums is not None:
             choice = choose_from(sums, rule, level, source, norm=norm, bounds=bounds or _RANGE)
             return _trusted(choice, sums, g, norm, bounds or _RANGE)
         return _settled(blur, g, rule, level, source, norm, bounds or _RANGE_ITERATIVE, max_steps)
+
+
+def from_spectrum(
+    operator: Operator, left: Iterable[Array], bounds: tuple[float, float] = _RANGE_ITERATIVE
+) -> LambdaChoice | None:
+    """λ by "gcv" from the spectrum of what the prior scene leaves of images (M, N); None where it settles nothing.
+
+    That is so where the noise it implies is far more than what is seen of noise in the first image: then it is the
+    taper's error, a thousandth of the picture. Nor is a spectrum taken where the whole decomposition costs no more.
+    """
+    blur = operator.stationary
+    if blur is None or not blur.boundary.open:
+        return None
+    if blur.factors is not None and math.prod(blur.image_shape) <= _SMALL:
+        return None
+    images = iter(left)
+    first = next(images)
+    with all_cores():
+        sums = spectral_sums(blur, chain([first], images))
+    if sums is None:
+        return None
+    choice = choose_from(sums, "gcv", None, "not used", bounds=bounds)
+    implied = math.sqrt(sums.residual(choice.lam) / (sums.pixels - sums.influence(choice.lam)))
+    middle = tuple(slice(max(n - _WINDOW, 0) // 2, (n + _WINDOW) // 2) for n in first.shape)
+    return choice if choice.settled and implied <= _SEEN * estimate_noise(first[middle]) else None
+
+
+def _middle(operator: Operator, g: Array) -> tuple[Blur, Array] | None:
+    """The middle of images too large for the whole rule where it is not asked for by name, and its blur."""
+    blur = operator.stationary
+    large = min(operator.image_shape) > 1.5 * _WINDOW
+    if blur is None or not blur.boundary.open or not large or max(blur.psf.shape) > _WINDOW // 4:
+        return None
+    top, left = ((n - _WINDOW) // 2 for n in operator.image_shape)
+    part = Blur(blur.psf, (_WINDOW, _WINDOW), blur.boundary, origin=blur.origin)
+    return part, g[..., top : top + _WINDOW, left : left + _WINDOW]
 
 
 def _trusted(

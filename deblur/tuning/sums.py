@@ -6,12 +6,16 @@ Where the blur has a spectral decomposition they are exact; see `deblur.tuning.s
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
+import scipy.fft
 
 from ..device import Array, Device, asnumpy, get_xp
+from ..operators.blur import Blur
 from ..operators.operator import Operator
+from ..operators.torus import Torus
 from ..problem import Problem
 from ..solvers import cosine, fourier, kronecker, sine
 from ..solvers.spectrum import Spectrum
@@ -19,6 +23,9 @@ from ..solvers.spectrum import Spectrum
 _EXACT = 1 << 15  # more singular values than this are gathered into bins
 _BIN = 2e-3  # relative width of a bin
 _DENSE = 24 * 24  # pixels up to which an SVD of the matrix itself is the cheapest decomposition
+_TILE = 1024  # pixels a side of the tiles of a large picture
+_ROOM = 4  # how many times as long as the PSF a tile must be
+_WIDE = 2e-2  # relative width of a bin of the picture's spectrum
 _AMPLIFIED = 1.1  # growth of ‖f_λ‖ over a decade of λ, over its least at larger λ, that no true model shows
 
 
@@ -32,7 +39,8 @@ class FilterSums:
         σ_i² and the power of the image there, summed over frames.
     operator, counts : (q,) arrays
         σ_i² and how many there are, for one frame.
-    frames : int
+    frames : float
+        How many; not whole where a part of each stands for it.
     decomposition : str
         Where they come from, in words.
     """
@@ -41,7 +49,7 @@ class FilterSums:
     power: np.ndarray
     operator: np.ndarray
     counts: np.ndarray
-    frames: int
+    frames: float
     decomposition: str
 
     @property
@@ -114,18 +122,24 @@ class FilterSums:
 
 def _gather(s2: Array, power: Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """σ², power and counts on the host; a long list in bins of relative width `_BIN`, by their means."""
-    xp = get_xp(s2)
-    s2, power = s2.ravel().astype(np.float64), power.ravel().astype(np.float64)
     if s2.size <= _EXACT:
-        order = np.argsort(-asnumpy(s2), kind="stable")
-        return asnumpy(s2)[order], asnumpy(power)[order], np.ones(s2.size)
+        s2, power = (asnumpy(x).ravel().astype(np.float64) for x in (s2, power))
+        order = np.argsort(-s2, kind="stable")
+        return s2[order], power[order], np.ones(s2.size)
+    return _binned(s2, power, get_xp(s2).ones(s2.shape), _BIN)
+
+
+def _binned(s2: Array, power: Array, count: Array, width: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """σ², power and counts on the host, in bins of a relative width; each entry stands for `count`."""
+    xp = get_xp(s2)
+    s2, power, count = (x.ravel().astype(np.float64) for x in (s2, power, count))
     top = float(s2.max())
-    bins = int(math.log(1e24) / _BIN)
-    where = xp.log(xp.maximum(s2, top * 1e-24) * (1 / top)) * (-1 / _BIN)
+    bins = int(math.log(1e24) / width)
+    where = xp.log(xp.maximum(s2, top * 1e-24) * (1 / top)) * (-1 / width)
     where = xp.clip(where.astype(np.int64), 0, bins)
-    counts = asnumpy(xp.bincount(where, minlength=bins + 1)).astype(np.float64)
-    values = asnumpy(xp.bincount(where, weights=s2, minlength=bins + 1))
-    powers = asnumpy(xp.bincount(where, weights=power, minlength=bins + 1))
+    counts, values, powers = (
+        asnumpy(xp.bincount(where, weights=x, minlength=bins + 1)) for x in (count, count * s2, count * power)
+    )
     some = counts > 0
     return values[some] / counts[some], powers[some], counts[some]
 
@@ -165,3 +179,74 @@ def exact_sums(operator: Operator, g: Array) -> FilterSums | None:
         return None
     values, power, counts = _gather(s2, power)
     return FilterSums(values, power, values, counts, len(g), name)
+
+
+def spectral_sums(blur: Blur, left: Iterable[Array]) -> FilterSums | None:
+    """The sums of a blur with an open boundary, from the power spectrum of what its prior scene leaves of the images.
+
+    Away from the edges the blur is a product in frequency. A taper takes the edges away, and with them what a spectrum
+    without one is ruled by: the jump from one edge of the picture to the other, spread over all frequencies. What the
+    taper itself spreads is less the wider it is beside the PSF. Large pictures are cut into tiles that overlap by
+    their tapers (P. D. Welch, IEEE Trans. Audio Electroacoust. 15 (1967) 70-73). It costs one transform of the images.
+
+    Parameters
+    ----------
+    blur : Blur
+    left : iterable of (M, N) arrays
+        g − H f̄; of an image itself the taper would spread the mean over all frequencies.
+
+    Returns
+    -------
+    FilterSums or None
+        None for images too small beside the PSF.
+    """
+    if any(n < _ROOM * m for n, m in zip(blur.image_shape, blur.psf.shape, strict=True)):
+        return None
+    (rows, across), (cols, down) = map(_tiles, blur.image_shape, blur.psf.shape)
+    window = np.outer(rows, cols)
+    torus, power, frames = Torus(window.shape), 0.0, 0
+    for image in left:
+        if not frames:
+            device = Device.of(image)
+            torus, taper = Torus(window.shape, device), device.xp.asarray(window.astype(image.dtype))
+        frames += 1
+        for top in across:
+            for side in down:
+                spectrum = torus.analyse(image[top : top + len(rows), side : side + len(cols)] * taper, True)
+                power = power + (spectrum.real**2 + spectrum.imag**2)
+    # The tiles stand for all pixels, so that norms are those of the images.
+    share = math.prod(blur.image_shape) / window.size
+    power = power * (share / (len(across) * len(down) * float((window**2).sum())))
+    symbol = torus.power(blur.psf)
+    twice = get_xp(symbol).full(symbol.shape, 2.0)  # most frequencies stand for their conjugates too
+    twice[:, 0] = 1
+    if len(cols) % 2 == 0:
+        twice[:, -1] = 1
+    values, powers, counts = _binned(symbol, power, twice, _WIDE)
+    tiles = len(across) * len(down)
+    words = (
+        f"the spectrum of {'the tapered picture' if tiles == 1 else f'{tiles} tapered tiles of the picture'}"
+    )
+    return FilterSums(values, powers, values, counts, share * frames, words)
+
+
+def _tiles(n: int, m: int) -> tuple[np.ndarray, list[int]]:
+    """The taper of a tile along an axis of n pixels with a PSF of m, and where tiles begin."""
+    if n < 1.5 * _TILE:  # one in the middle, of a length that is quick to transform
+        length = next(k for k in range(n, 0, -1) if scipy.fft.next_fast_len(k, real=True) == k)
+        starts = [(n - length) // 2]
+    else:
+        length = scipy.fft.next_fast_len(max(_TILE, min(2 * _ROOM * m, n)), real=True)
+        length = min(length, n)
+        starts = (
+            np.rint(np.linspace(0, n - length, 1 - (n - length) // (m - 1 - length))).astype(int).tolist()
+        )
+    taper, edge = np.ones(length), _edge(length, m)
+    rise = np.sin(np.pi / 2 * (np.arange(edge) + 0.5) / max(edge, 1)) ** 2
+    taper[:edge], taper[length - edge :] = rise, rise[::-1]
+    return taper, starts
+
+
+def _edge(length: int, m: int) -> int:
+    """The depth of the taper of a line; a PSF of one pixel needs none."""
+    return max(m - 1, length // 4) if m > 1 else 0
