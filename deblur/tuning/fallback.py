@@ -48,7 +48,7 @@ def sounder(
     source = "estimated" if noise is None else "given"
     counts = problem.fit.name == "poisson"
     error = 0.0 if counts else boundary_error(problem.operator, filled(g, problem.fit.weights))
-    why = _doubt(found, g, error) if found.settled else found.remark
+    why = _doubt(found, g, error, problem.operator) if found.settled else found.remark
     if not why:
         return found
     if noise is None and min(g.shape[-2:]) >= _LEAST:
@@ -75,17 +75,20 @@ def sounder(
     )
 
 
-def _doubt(found: LambdaChoice, g: Array, error: float) -> str:
+def _doubt(found: LambdaChoice, g: Array, error: float, operator: Operator) -> str:
     """Why a λ of the linear formula trusts the edges more than they deserve; empty if it does not.
 
-    It leaves less than the boundary may get wrong, and the scene there is much larger than one that allows for that. Of
-    a boundary that fits the scene has its size by then.
+    It leaves less than the boundary may get wrong, and the scene there is much larger than one that allows for that, and
+    than the image makes one expect. Of a boundary that fits the scene has its size by then, but for a PSF that sharpens.
     """
     residuals, sizes = found.residual_norms / math.sqrt(g.size), found.solution_norms
     if not (error > 0 and len(sizes)):
         return ""
     at, wary = (int(np.searchsorted(*pair)) for pair in ((found.lambdas, found.lam), (residuals, error)))
-    if wary <= at or wary >= len(sizes) or sizes[at] <= _GROWN * sizes[wary]:
+    if wary <= at or wary >= len(sizes):
+        return ""
+    expected = math.sqrt(float((g.astype(np.float64) ** 2).sum()))
+    if abs(operator.brightness) * sizes[at] <= _GROWN * expected or sizes[at] <= _GROWN * sizes[wary]:
         return ""
     return (
         f"the scene is {sizes[at] / sizes[wary]:.2g} times as large as one that allows for the boundary's error of "
