@@ -11,6 +11,7 @@ from .estimate import PSFEstimate, PSFMap, PSFStatus
 from .files import load
 from .forms import FORMS, parse
 from .models import Size, airy, box, camera_shake, delta, disk, gaussian, moffat, motion
+from .pairs import from_pair
 from .points import from_points
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "delta",
     "disk",
     "from_edge",
+    "from_pair",
     "from_points",
     "gaussian",
     "load",
