@@ -283,6 +283,21 @@ def _check_is_psf(given: _Given, source: str, picture: np.ndarray) -> None:
         )
 
 
+def _seen(raw: np.ndarray, metadata: image.Metadata, method: str) -> np.ndarray:
+    """The picture without the pixels that are wholly transparent: what colour they have, nobody knows.
+
+    A method of the linear formula, if one is named, takes them as they are.
+    """
+    if metadata.alpha is None or (method != "auto" and METHODS[method].linear):
+        return raw
+    hidden = metadata.alpha == 0
+    if not hidden.any():
+        return raw
+    return np.ma.masked_array(
+        raw, np.broadcast_to(hidden[..., None] if image.is_colour(raw) else hidden, raw.shape)
+    )
+
+
 def _reconstruct(args: argparse.Namespace) -> int:
     inputs = [args.input, args.psf.text, *([args.mask.text] if args.mask else [])]
     image.check_readable(args.input)
@@ -292,10 +307,11 @@ def _reconstruct(args: argparse.Namespace) -> int:
     _check_used(args, bits)
     _check_is_psf(args.psf, args.input, raw)
     channel_axis, stack_axis = _layout(raw)
+    seen = _seen(raw, metadata, args.method)
     with terminal.progress("deblur", not args.quiet) as callback:
         options: Options = {**_options(args), "callback": callback}
         result = solve(
-            raw, args.psf.value, args.lam, channel_axis=channel_axis, stack_axis=stack_axis, **options
+            seen, args.psf.value, args.lam, channel_axis=channel_axis, stack_axis=stack_axis, **options
         )
     picture, remark = image.fit_to_levels(
         args.output, result.image, raw, bits, clip=args.clip, rescale=args.rescale
@@ -306,6 +322,11 @@ def _reconstruct(args: argparse.Namespace) -> int:
         if clipped:
             remarks.append(f"{100 * clipped / picture.size:.3g} % of the values clipped to black or white")
         lines = [str(result), f"written     {args.output}" + (f" ({'; '.join(remarks)})" if remarks else "")]
+        if metadata.orientation != 1:
+            lines.append(
+                f"turned      upright, as the camera's mark in {args.input} says (orientation {metadata.orientation}); "
+                f"{args.output} needs none"
+            )
         left_out = image.left_out(args.output, picture, bits, metadata)
         if left_out:
             lines.append(f"left out    {', '.join(left_out)}: not kept in {args.output}")

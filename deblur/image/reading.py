@@ -26,11 +26,12 @@ import numpy as np
 
 from ..device import check_finite, format_bytes, free_memory, require_memory
 from ..errors import InsufficientMemoryError
-from . import arrays, metadata
+from . import arrays, metadata, png
 from .arrays import is_colour
 from .metadata import Metadata
 
 FilePath = str | PathLike[str]
+_MAPPED = 2**26  # bytes from which on a TIFF is mapped into memory
 
 
 def check_readable(path: FilePath) -> Path:
@@ -91,12 +92,13 @@ def opened(path: FilePath) -> Iterator[BinaryIO]:
 
 
 def read(path: FilePath, *, as_float: bool = True) -> np.ndarray:
-    """Read an image file: PNG, JPEG, TIFF (8, 16, 32 bit, several pages), FITS and what else Pillow knows.
+    """Read an image file: PNG, JPEG, TIFF (8, 16, 32 bit, several pages), FITS, WebP, BMP and what else Pillow knows.
 
     The file is known by its content, not its name. Palettes are turned into
     the colours they stand for, black-on-white TIFFs into the usual sense, and
     what a camera has marked as turned is turned upright. An alpha channel that
-    is opaque everywhere is dropped. FITS needs astropy; its header's scale is
+    is opaque everywhere is dropped. A large TIFF that is not compressed is
+    mapped into memory and not read before it is used. FITS needs astropy; its header's scale is
     applied, and its rows are in the file's order, as astropy gives them.
 
     Parameters
@@ -118,15 +120,20 @@ def read(path: FilePath, *, as_float: bool = True) -> np.ndarray:
         If the file is missing or unreadable.
     ValueError
         If it holds no image, a damaged one, or one that cannot be taken
-        without loss: transparency, CMYK and other print colours, 16-bit
-        colour PNG, pages of different sizes, NaN or infinity. The message says
-        how to convert it.
+        without loss: transparency (for which there is `read_with_metadata`),
+        CMYK and other print colours, pages of different sizes, NaN or infinity.
+        The message says how to convert it.
     InsufficientMemoryError
         If the picture would not fit the free memory; the limit that Pillow
         sets to the number of pixels is replaced by this one, unless the
         program has set its own ``PIL.Image.MAX_IMAGE_PIXELS``.
     """
-    image, _ = read_with_metadata(path)
+    image, found = read_with_metadata(path)
+    if found.alpha is not None:
+        raise _Refusal(
+            f"{path} is transparent in places, and what lies behind it is not known; put it on a background (flatten "
+            "it) in an image editor, or use read_with_metadata, which gives colours and transparency apart"
+        )
     return arrays.as_float(image) if as_float else image
 
 
@@ -142,12 +149,12 @@ def read_with_metadata(path: FilePath) -> tuple[np.ndarray, Metadata]:
     -------
     image : ndarray
     metadata : Metadata
-        What `write` can carry over to another file, and what it cannot.
+        What `write` can carry over to another file, opacity included, and what it cannot.
 
     Raises
     ------
     OSError, ValueError, InsufficientMemoryError
-        As for `read`.
+        As for `read`, but for transparency.
     """
     path = Path(path)
     with opened(path) as f, _silenced():
@@ -176,7 +183,8 @@ def read_with_metadata(path: FilePath) -> tuple[np.ndarray, Metadata]:
         raise ValueError(
             f"{path} holds {image.dtype} values, not real numbers; save their real part or magnitude"
         )
-    check_finite(image, str(path))
+    if image.dtype.kind == "f":
+        check_finite(image, str(path))
     return image, found.fitted(image)
 
 
@@ -278,10 +286,8 @@ def _open_with_pillow(f: BinaryIO, path: Path) -> Any:
 def _read_with_pillow(f: BinaryIO, path: Path, head: bytes = b"") -> tuple[np.ndarray, Metadata]:
     from PIL import ExifTags, ImageOps, ImageSequence
 
-    if head[:8] == b"\x89PNG\r\n\x1a\n" and head[24:25] == b"\x10" and head[25:26] != b"\0":
-        raise _Refusal(
-            f"{path} is a colour PNG of 16 bits, of which Pillow reads only 8; save it as a 16-bit TIFF"
-        )
+    ihdr = png.header(f)
+    f.seek(0)
     with _open_with_pillow(f, path) as picture:
         mode, frames = picture.mode, getattr(picture, "n_frames", 1)
         if mode not in ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "I", "F") and not mode.startswith("I;16"):
@@ -290,8 +296,8 @@ def _read_with_pillow(f: BinaryIO, path: Path, head: bytes = b"") -> tuple[np.nd
                 "convert it to RGB in an image editor first"
             )
         transparent = "transparency" in picture.info
-        if transparent and mode.startswith("I"):
-            raise _Refusal(f"{path} has 16 bits and a transparent colour; save it without transparency")
+        # Pillow cuts colours of 16 bits to 8, and of greys it leaves out which one is transparent.
+        deep = ihdr is not None and ihdr.depth == 16 and (ihdr.colour_type != 0 or transparent)
         film = frames > 1 and (picture.format == "GIF" or picture.custom_mimetype == "image/apng")
         if film:
             _check_memory(path, (frames, *picture.size[::-1], 4), 1)
@@ -303,19 +309,22 @@ def _read_with_pillow(f: BinaryIO, path: Path, head: bytes = b"") -> tuple[np.nd
             orientation = picture.getexif().get(ExifTags.Base.Orientation, 1)
             picture.load()
             upright = ImageOps.exif_transpose(picture)
-            found = metadata.of_pillow(upright, orientation)
-            if transparent or mode == "PA":
+            found = metadata.of_pillow(upright, orientation, None if ihdr is None else f)
+            if deep:
+                _check_memory(path, (*picture.size[::-1], 4), 2)
+            elif transparent or mode == "PA":
                 upright = upright.convert("RGBA")
             elif mode == "P":
                 upright = upright.convert(upright.palette.mode if upright.palette else "RGB")
-            image = np.array(upright)
+            image = _upright(png.read_deep(f), orientation, 0) if deep else np.array(upright)
             if frames > 1:
                 found = replace(found, others=(*found.others, f"{frames - 1} further pictures"))
     image = image.astype(image.dtype.newbyteorder("="), copy=False)
     if mode == "I" and image.dtype == np.int32 and image.min() >= 0 and image.max() <= 65535:
         image = image.astype(np.uint16)  # Pillow hands 16-bit PGM over as 32-bit integers
-    if film or transparent or mode in ("LA", "P", "PA", "RGB", "RGBA"):
-        image = _without_alpha(image, path)
+    if film or transparent or deep or mode in ("LA", "P", "PA", "RGB", "RGBA"):
+        image, alpha = _without_alpha(image, path)
+        found = replace(found, alpha=alpha)
     if mode not in ("RGB", "RGBA") and is_colour(image) and not np.ptp(image, axis=-1).any():
         image = image[..., 0]  # a palette of greys
     return image, found
@@ -386,7 +395,7 @@ def _read_tiff(f: BinaryIO, path: Path) -> tuple[np.ndarray, Metadata]:
             )
         if one_page and unsigned and bits <= 8:
             # Pillow knows all colours and compressions, at this depth.
-            return _through_pillow(f, path), metadata.of_tiff(tiff, f, "")
+            return _through_pillow(f, path, metadata.of_tiff(tiff, f, ""))
         colours = tifffile.PHOTOMETRIC(1 if page.photometric is None else page.photometric).name
         if colours not in ("MINISBLACK", "MINISWHITE", "RGB"):
             name = "CMYK (print colours)" if colours == "SEPARATED" else colours
@@ -395,23 +404,31 @@ def _read_tiff(f: BinaryIO, path: Path) -> tuple[np.ndarray, Metadata]:
             )
         if bits not in (1, 8, 16, 32, 64):
             raise _Refusal(f"{path} has {bits} bits a sample; save it with 8, 16 or 32")
-        _check_memory(path, (len(series), *series[0].shape), -(-bits // 8))
+        size = math.prod(series[0].shape) * -(-bits // 8)
+        mapped = len(series) == 1 and series[0].dataoffset is not None and size >= _MAPPED and path.is_file()
+        if not mapped:
+            _check_memory(path, (len(series), *series[0].shape), -(-bits // 8))
         try:
-            image = np.stack([s.asarray() for s in series]) if len(series) > 1 else series[0].asarray()
+            if mapped:  # read page by page as it is needed, and never written to
+                image = np.asarray(tifffile.memmap(path, mode="c"))
+            else:
+                image = np.stack([s.asarray() for s in series]) if len(series) > 1 else series[0].asarray()
         except ValueError as error:
             if "imagecodecs" not in str(error):  # tifffile without that package knows few compressions
                 raise
             is_float = page.sampleformat == 3
             if one_page and page.samplesperpixel == 1 and (is_float or (unsigned and bits == 16)):
                 # These are the deeper images that Pillow does not shorten.
-                return _through_pillow(f, path), metadata.of_tiff(tiff, f, "")
+                return _through_pillow(f, path, metadata.of_tiff(tiff, f, ""))
             name = tifffile.COMPRESSION(page.compression).name
             raise _Refusal(
                 f"{path} is compressed with {name}; install imagecodecs (pip install imagecodecs) "
                 "or save the file without compression"
             ) from error
         axes = ("I" if len(series) > 1 else "") + series[0].axes
-        found = metadata.of_tiff(tiff, f, axes[: axes.index("Y")].replace("I", "")[-1:])
+        along = [(axis, n) for axis, n in zip(axes, image.shape, strict=True) if axis not in "YXS" and n > 1]
+        sizes = tuple(n for _, n in along) or image.shape[: axes.index("Y")][:1]
+        found = metadata.of_tiff(tiff, f, "".join(axis for axis, _ in along), sizes)
     if "S" in axes and not axes.endswith("S"):  # colours stored plane by plane
         image, axes = np.moveaxis(image, axes.index("S"), -1), axes.replace("S", "") + "S"
     if colours == "MINISWHITE":
@@ -421,21 +438,30 @@ def _read_tiff(f: BinaryIO, path: Path) -> tuple[np.ndarray, Metadata]:
             )
         image = ~image
     if axes.endswith("S"):
-        image = _without_alpha(image, path)
+        image, alpha = _without_alpha(image, path)
+        if alpha is not None and 1 in page.extrasamples:
+            raise _Refusal(
+                f"{path} is transparent in places, and its colours are mixed with that; save it with alpha of its own "
+                "(not premultiplied), or flatten it in an image editor"
+            )
+        found = replace(
+            found, alpha=None if alpha is None else _upright(alpha, found.orientation, alpha.ndim - 2)
+        )
     image = _upright(image, metadata.orientation_of(page), axes.index("Y"))
     pictures = image.shape[: axes.index("Y")]
-    if sum(n > 1 for n in pictures) > 1:
-        raise _Refusal(
-            f"{path} is a stack along several axes, {axes} = {image.shape}; save one axis as pages"
-        )
     if len(pictures) > 1:
         image = image.reshape(-1, *image.shape[len(pictures) :])
+        if found.alpha is not None:
+            found = replace(
+                found, alpha=found.alpha.reshape(image.shape[: found.alpha.ndim - len(pictures) + 1])
+            )
     return image.astype(image.dtype.newbyteorder("="), copy=False), found
 
 
-def _through_pillow(f: BinaryIO, path: Path) -> np.ndarray:
+def _through_pillow(f: BinaryIO, path: Path, found: Metadata) -> tuple[np.ndarray, Metadata]:
     f.seek(0)
-    return _read_with_pillow(f, path)[0]
+    image, seen = _read_with_pillow(f, path)
+    return image, replace(found, alpha=seen.alpha)
 
 
 def _upright(image: np.ndarray, orientation: int, row_axis: int) -> np.ndarray:
@@ -449,19 +475,19 @@ def _upright(image: np.ndarray, orientation: int, row_axis: int) -> np.ndarray:
     return np.ascontiguousarray(image)
 
 
-def _without_alpha(image: np.ndarray, path: Path) -> np.ndarray:
-    """An image whose last axis is its samples, less an opaque alpha channel; grey loses the axis."""
-    samples = image.shape[-1]
+def _without_alpha(image: np.ndarray, path: Path) -> tuple[np.ndarray, np.ndarray | None]:
+    """(the colours, the alpha channel) of an image whose last axis is its samples.
+
+    Grey loses the axis; the alpha channel is None if it is opaque or there is none.
+    """
+    samples, alpha = image.shape[-1], None
     if samples in (2, 4):
         opaque = 1.0 if image.dtype.kind == "f" else np.iinfo(image.dtype).max
         if not (image[..., -1] == opaque).all():
-            raise _Refusal(
-                f"{path} is transparent in places, and what lies behind it is not known; "
-                "put it on a background (flatten it) in an image editor first"
-            )
+            alpha = np.ascontiguousarray(image[..., -1])
         image = image[..., :-1]
     elif samples not in (1, 3):
         raise _Refusal(
             f"{path} has {samples} samples a pixel; save the channels you mean as a grey or RGB file"
         )
-    return image[..., 0] if image.shape[-1] == 1 else image
+    return (image[..., 0] if image.shape[-1] == 1 else image), alpha

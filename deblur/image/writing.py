@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from ..device import Array, asnumpy, check_finite, plain
+from . import png
 from .arrays import as_float, is_colour
 from .light import measured
-from .metadata import Metadata
+from .metadata import Metadata, tiff
 from .reading import FilePath
 
 #: Suffixes that `write` knows, with the bits per sample each can hold (32 is floating point).
@@ -115,8 +116,6 @@ def check_format(path: FilePath, image: Array, bits: int | None = None) -> int:
         bits = own if own in FORMATS[suffix] else (32 if is_tiff else 8)
     if bits not in FORMATS[suffix]:
         raise ValueError(f"{path}: {suffix} holds {FORMATS[suffix]} bits a sample, not {bits!r}")
-    if bits == 16 and suffix == ".png" and is_colour(image):
-        raise ValueError(f"{path}: colour PNGs of 16 bits cannot be written here; use 8 bits, or a .tif")
     return bits
 
 
@@ -182,7 +181,7 @@ def write(
     overwrite : bool
         Replace a file that is there.
     metadata : Metadata, optional
-        EXIF, colour profile and resolution to write with it, from
+        What to write beside the pixels, opacity included, from
         `deblur.image.read_with_metadata`; `left_out` names what is not written.
 
     Returns
@@ -295,17 +294,6 @@ def _quantize(image: np.ndarray, bits: int) -> tuple[np.ndarray, int]:
     return np.clip(levels, 0, top).astype(np.uint8 if bits == 8 else np.uint16), clipped
 
 
-def _carried(suffix: str, image: Array, bits: int, metadata: Metadata) -> Metadata:
-    """The part of the metadata that goes into the file."""
-    exif, dpi = metadata.exif, metadata.dpi
-    if suffix in (".jpg", ".jpeg"):
-        exif = exif if len(exif) <= 65533 else b""  # a JPEG has one segment of 64 KiB for it
-        dpi = dpi if dpi and max(dpi) < 65535 else None
-    elif suffix != ".png" and not (image.ndim == 2 or (image.ndim == 3 and is_colour(image) and bits == 8)):
-        exif = b""  # it is Pillow that writes EXIF, and it does not write these without loss
-    return replace(metadata, exif=exif, dpi=dpi)
-
-
 def left_out(path: FilePath, image: Array, bits: int, metadata: Metadata) -> list[str]:
     """What of the metadata `write` would not write into this file, in words.
 
@@ -323,36 +311,33 @@ def left_out(path: FilePath, image: Array, bits: int, metadata: Metadata) -> lis
     -------
     words : list of str
     """
-    kept = _carried(Path(path).suffix.lower(), image, bits, metadata)
-    lost = {"EXIF": metadata.exif and not kept.exif, "resolution": metadata.dpi and not kept.dpi}
-    return [*metadata.others, *(word for word, is_lost in lost.items() if is_lost)]
+    return metadata.lost(metadata.carried(Path(path).suffix.lower(), image, bits))
 
 
 def _encode(samples: np.ndarray, suffix: str, metadata: Metadata) -> bytes:
     from PIL import Image
 
-    metadata = _carried(suffix, samples, 8 * samples.dtype.itemsize, metadata)
+    metadata = metadata.carried(suffix, samples, 8 * samples.dtype.itemsize)
+    if metadata.alpha is not None:
+        alpha = as_float(metadata.alpha)
+        if alpha.shape != samples.shape[: samples.ndim - is_colour(samples)]:
+            raise ValueError(f"the metadata's alpha has shape {alpha.shape}, the image {samples.shape}")
+        metadata = replace(metadata, alpha=_quantize(alpha, 8 * samples.dtype.itemsize)[0])
+    if suffix.startswith(".tif"):
+        return tiff(samples, metadata)
     buffer = io.BytesIO()
-    if suffix.startswith(".tif") and not metadata.exif:
-        import tifffile
-
-        colour = is_colour(samples)
-        stack = samples.ndim - colour == 3
-        tifffile.imwrite(
-            buffer,
-            samples,
-            photometric="rgb" if colour else "minisblack",
-            iccprofile=metadata.icc or None,
-            resolution=metadata.dpi,
-            resolutionunit="INCH" if metadata.dpi else None,
-            metadata={"axes": metadata.axis + ("YXS" if colour else "YX")} if stack and metadata.axis else {},
-        )
-        return buffer.getvalue()
+    if suffix == ".png":
+        if metadata.alpha is not None:
+            colours = samples if is_colour(samples) else samples[..., None]
+            samples = np.concatenate([colours, metadata.alpha[..., None]], axis=-1)
+        if samples.ndim == 3 and samples.dtype == np.uint16:
+            content = png.write_deep(samples)
+        else:
+            Image.fromarray(samples).save(buffer, format="PNG")
+            content = buffer.getvalue()
+        return png.with_chunks(content, metadata.as_chunks())
     options: dict[str, Any] = {"exif": metadata.exif, "icc_profile": metadata.icc, "dpi": metadata.dpi}
     options = {name: value for name, value in options.items() if value}
-    if suffix in (".jpg", ".jpeg"):
-        # All of the colour is kept in a JPEG: a deblurred image is looked at for its detail.
-        options |= {"quality": 95, "subsampling": 0}
-    kind = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG"}.get(suffix, "TIFF")
-    Image.fromarray(samples).save(buffer, format=kind, **options)
+    # All of the colour is kept in a JPEG: a deblurred image is looked at for its detail.
+    Image.fromarray(samples).save(buffer, format="JPEG", quality=95, subsampling=0, **options)
     return buffer.getvalue()
