@@ -147,15 +147,19 @@ def pipeline(repeats: int) -> dict[str, Any]:
             image = cp.random.default_rng(side).random((side, side)).astype(dtype)
             matrix = normal_matrix(deblur.Blur(psf, image.shape), 1e-3, dtype, device)
             calls = {
-                "reconstruct": lambda image=image: deblur.reconstruct(image, psf, 1e-3, method="cholesky"),
+                "reconstruct": lambda image=image: deblur.reconstruct(
+                    image, psf, 1e-3, method="cholesky", boundary="zero"
+                ),
                 "normal_matrix": lambda image=image, dtype=dtype: normal_matrix(
                     deblur.Blur(psf, image.shape), 1e-3, dtype, device
                 ),
                 "cholesky": lambda matrix=matrix: cholesky(matrix),
             }
             times = time_together(calls, repeats=repeats, warmup=2, synchronize=cp.cuda.Device().synchronize)
-            exact = deblur.reconstruct(image.get().astype(np.float64), psf, 1e-3, method="pcg", rtol=1e-12)
-            found = deblur.reconstruct(image, psf, 1e-3, method="cholesky").get()
+            exact = deblur.reconstruct(
+                image.get().astype(np.float64), psf, 1e-3, method="pcg", rtol=1e-12, boundary="zero"
+            )
+            found = deblur.reconstruct(image, psf, 1e-3, method="cholesky", boundary="zero").get()
             out[f"{side} x {side} {np.dtype(dtype)}"] = {
                 "times": times,
                 "relative_difference_to_pcg": float(np.linalg.norm(found - exact) / np.linalg.norm(exact)),

@@ -117,10 +117,11 @@ def _parser() -> argparse.ArgumentParser:
     rec.add_argument("--method", default="auto", choices=["auto", *METHODS], metavar="M", help=_method_help())
     rec.add_argument(
         "--boundary",
-        default="unknown",
-        choices=BOUNDARIES,
+        default="auto",
+        choices=["auto", *BOUNDARIES],
         metavar="B",
-        help=f"how the scene goes on beyond the frame: {', '.join(BOUNDARIES)}; default unknown, as in a photograph",
+        help=f"how the scene goes on beyond the frame: {', '.join(BOUNDARIES)}; default auto, which reads it off the "
+        "picture",
     )
     rec.add_argument(
         "--formula",
@@ -133,7 +134,8 @@ def _parser() -> argparse.ArgumentParser:
         "--prior",
         default="auto",
         choices=PRIORS,
-        help="draw the scene towards zero, or towards the smoothed image (default with boundary unknown)",
+        help="draw the scene towards the smoothed image, or towards zero (default where a boundary other than unknown "
+        "is named)",
     )
     rec.add_argument(
         "--mask",

@@ -8,6 +8,7 @@ import numpy as np
 
 from .device import Array, as_real, asnumpy, check_finite, get_xp, plain
 from .image import as_float
+from .image.arrays import looks_coloured
 from .operators.blur import Blur
 from .operators.boundary import get_boundary
 
@@ -55,7 +56,8 @@ def degrade(
     origin : (int, int), optional
         Index of the PSF's centre, as for `deblur.Blur`.
     channel_axis : int, optional
-        The axis of colours or frames, each blurred by itself with noise of its own.
+        The axis of colours or frames, each blurred by itself with noise of its own. An image (M, N, 3) is colour
+        without it.
     seed : int, numpy.random.Generator or None
         The same seed gives the same noise, on the CPU and on the GPU: it is
         drawn on the host. None draws anew each time.
@@ -82,6 +84,8 @@ def degrade(
     xp = get_xp(image)
     psf = asnumpy(plain(psf, "psf"))  # Blur keeps it on the host and sends its spectrum to where the image is
     image = as_real(as_float(image), "the image")
+    if channel_axis is None and looks_coloured(image.shape) and image.shape[2] == 3:
+        channel_axis = 2
     if image.ndim != 2 + (channel_axis is not None):
         hint = (
             "; give channel_axis=-1 for colour, 0 for a stack"

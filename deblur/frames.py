@@ -8,6 +8,7 @@ import numpy as np
 
 from .device import Array, as_real, check_finite, get_xp, plain
 from .image import as_float, linear_light, srgb
+from .image.arrays import looks_coloured
 from .image.light import check_levels
 
 
@@ -25,7 +26,8 @@ class Frames:
     img : array
         Whatever offers ``__array__`` will do. What a masked array hides becomes a part of the mask.
     channel_axis, stack_axis : int or None
-        The axes of colours and frames.
+        The axes of colours and frames. Without either an image (M, N, 3) or (M, N, 4) is colour, and a fourth channel
+        its opacity, which goes by what is done: `picture` puts it back as it was.
     mask : array, str or None
         True at pixels that are hidden: they may hold anything and are not even looked at.
     gamma : {"srgb"} or None
@@ -36,7 +38,9 @@ class Frames:
     data : (k, c, M, N) array
         float32 or float64.
     masked : array of bool or None
-        What the image's own mask hides, shaped like the image.
+        What the image's own mask hides, shaped like the image without opacity.
+    shape : tuple of int
+        Of the image without opacity.
     """
 
     def __init__(
@@ -49,10 +53,16 @@ class Frames:
     ) -> None:
         xp = get_xp(img)
         hidden = np.ma.getmaskarray(img) if isinstance(img, np.ma.MaskedArray) else None
-        self.masked = hidden if hidden is not None and hidden.any() else None
         img = np.ma.getdata(img) if hidden is not None else plain(img, "the image")
         if img.size == 0:
             raise ValueError(f"the image is empty (shape {img.shape})")
+        self._opacity: Array | None = None
+        if channel_axis is None and stack_axis is None and looks_coloured(img.shape):
+            channel_axis = 2
+            if img.shape[2] == 4:
+                self._opacity, img = as_float(img[..., 3:]), img[..., :3]
+                hidden = None if hidden is None else hidden[..., :3]
+        self.masked = hidden if hidden is not None and hidden.any() else None
         named = [
             _axis(axis, img.ndim, name)
             for axis, name in ((channel_axis, "channel_axis"), (stack_axis, "stack_axis"))
@@ -63,7 +73,8 @@ class Frames:
         if img.ndim - len(named) != 2:
             raise ValueError(
                 f"the image has shape {img.shape}; with {len(named)} axis named there must be two left, rows "
-                "and columns: for colour name the axis of the channels (channel_axis=-1), for a stack of frames the "
+                "and columns: for colour name the axis of the channels (channel_axis=-1; without a name only "
+                "(M, N, 3) and (M, N, 4) are taken for colour, M and N being larger than 4), for a stack of frames the "
                 "axis they are counted along (stack_axis=0)"
             )
         image = as_real(as_float(img), "the image")
@@ -90,17 +101,23 @@ class Frames:
         return self._taken_apart(self._like_image(part, name))
 
     def picture(self, light: Array) -> Array:
-        """The way back of a scene: in the image's own shape, and by its own curve."""
-        return self.restore(light if self.gamma is None else srgb(light))
+        """The way back of a scene: in the image's own shape, by its own curve and with its own opacity."""
+        image = self.restore(light if self.gamma is None else srgb(light))
+        if self._opacity is not None:
+            image[..., 3:] = self._opacity
+        return image
 
     def restore(self, frames: Array) -> Array:
-        """The way back: (k, c, M, N) to the image's own shape."""
+        """The way back: (k, c, M, N) to the image's own shape; where that has an opacity there is 0."""
         xp = get_xp(frames)
         if self._coloured and self._stacked:
             front = frames.swapaxes(0, 1)
         else:
             front = frames.reshape(-1, *frames.shape[2:]) if self._moved else frames[0, 0]
-        return xp.ascontiguousarray(xp.moveaxis(front, range(len(self._moved)), self._moved))
+        image = xp.ascontiguousarray(xp.moveaxis(front, range(len(self._moved)), self._moved))
+        if self._opacity is None:
+            return image
+        return xp.concatenate([image, xp.zeros_like(image[..., :1])], axis=2)
 
     def _taken_apart(self, part: Array) -> Array:
         front = get_xp(part).moveaxis(part, self._moved, range(len(self._moved)))
@@ -113,6 +130,8 @@ class Frames:
     def _like_image(self, part: Array, name: str) -> Array:
         """`part`, of the image's shape or of its rows and columns alone, as it broadcasts to the image."""
         rows, cols = (n for axis, n in enumerate(self.shape) if axis not in self._moved)
+        if self._opacity is not None and part.shape == (rows, cols, 4):
+            part = part[..., :3]
         if part.shape == (rows, cols):
             xp = get_xp(part)
             for axis in sorted(self._moved):

@@ -13,7 +13,7 @@ import inspect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, TypedDict, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, NamedTuple, TypedDict, TypeVar, get_args, get_type_hints
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from .problem import Denoiser, Problem, Stop
 from .solvers.scaling import Scale, shifted
 from .terms import FITS, Fit
 from .tuning import RULES, check_rule, estimate_noise
+from .tuning.boundary import CLEARLY, SAFE, find_boundary
 
 PRIORS = ("auto", "zero", "smooth")
 #: δ of the Huber term over the noise's standard deviation: 95 % as sharp as least squares where the noise is
@@ -48,9 +49,12 @@ class Options(TypedDict, total=False):
         `choose_method`), or ``"gradient"`` if a mask, weights, bounds, noise
         model or background is given, ``"pnp"`` if a denoiser is; any name in
         `METHODS` overrides it. A method that cannot serve says why.
-    boundary : {"zero", "periodic", "reflect", "antireflect", "unknown"}
-        How the scene goes on beyond the frame. For a photograph it is
-        ``"unknown"``: nothing is assumed.
+    boundary : {"auto", "zero", "periodic", "reflect", "antireflect", "unknown"}
+        How the scene goes on beyond the frame. ``"auto"`` reads it off the
+        rim of the picture: ``"unknown"``, where nothing is assumed, as is right
+        for a photograph, unless ``"zero"``, ``"periodic"`` or ``"reflect"``
+        explains the rim clearly better (`deblur.tuning.boundary`). With a
+        boundary that is named nothing is looked at.
     formula : {"tikhonov", "hht"}
         f = Hᵀ(HHᵀ + λI)⁻¹ g (default), or (HHᵀ + λI)⁻¹Hᵀ g as the thesis
         writes it, which is the same image only if HHᵀ = HᵀH, as for a
@@ -60,8 +64,9 @@ class Options(TypedDict, total=False):
         formula as written, λ‖f‖²; ``"smooth"`` puts λ‖f − f̄‖² in its place,
         with f̄ the smoothed image (`deblur.tuning.prior_scene`), which keeps a
         photograph from going dark beyond its frame and ringing there.
-        ``"auto"`` is ``"smooth"`` where the boundary is ``"unknown"`` and
-        ``"zero"`` otherwise.
+        ``"auto"`` is ``"smooth"`` where the boundary is ``"unknown"`` or read
+        off the picture, and ``"zero"`` where another one is named and for
+        ``formula="hht"``.
     origin : (int, int), optional
         Index of the PSF's centre; ``((m - 1) // 2, (n - 1) // 2)`` by default.
     noise : float, optional
@@ -109,7 +114,7 @@ class Options(TypedDict, total=False):
         measured are then about light, on a scale from 0, black, to 1, white."""
 
     method: Annotated[str, "auto"]
-    boundary: Annotated[str, "zero"]
+    boundary: Annotated[str, "auto"]
     formula: Annotated[str, "tikhonov"]
     prior: Annotated[str, "auto"]
     origin: Annotated[tuple[int, int] | None, None]
@@ -205,6 +210,14 @@ def check_gamma(gamma: Any) -> str | None:
     return gamma
 
 
+class Open(NamedTuple):
+    """A boundary that is yet to be read off the picture."""
+
+    among: tuple[str, ...]
+    named: str  # what does not serve every boundary, as it was asked for
+    restated: Callable[[str], Request]
+
+
 @dataclass(frozen=True)
 class Request:
     """What was asked for, checked: a problem, and what can only be decided when the image is there.
@@ -228,6 +241,10 @@ class Request:
     mask, weights : array, str or None
         As given, in the image's layout.
     gamma : {"srgb"} or None
+    boundary_reason : str
+        Where the boundary came from.
+    open : Open or None
+        Where the boundary is to be read off the picture; until then the operator has the first that may be taken.
     """
 
     problem: Problem
@@ -241,6 +258,24 @@ class Request:
     mask: Array | str | None
     weights: Array | None
     gamma: str | None
+    boundary_reason: str = "as given"
+    open: Open | None = None
+
+    def decided(self, frames: Frames) -> Request:
+        """The request with the boundary that is read off these frames, if it is open; else itself."""
+        if self.open is None:
+            return self
+        g = frames.data
+        weights, _ = self._weights(frames, g)
+        g = g - g.dtype.type(self.problem.fit.background) if self.problem.fit.background else g
+        among = self.open.among
+        found = find_boundary(self.problem.operator.surrogate, g, weights, among)
+        if SAFE not in among and found.evidence < -max(CLEARLY.values()):
+            raise MethodError(
+                f"{self.open.named} has no place for the boundary of this picture: {found.reason}. Use another, or "
+                f"name boundary={found.boundary!r} to have it all the same"
+            )
+        return replace(self.open.restated(found.boundary), boundary_reason=found.reason, open=None)
 
     def near(self, scale: Scale, operator: Operator) -> Request:
         """The request near one; `operator` is its operator there."""
@@ -325,6 +360,50 @@ def checked(
     MethodError
         If a method is named together with what it does not have.
     """
+    stated = functools.partial(
+        _checked_under, psf, shape, lam, options, dtype=dtype, device=device, reuse=reuse, masked=masked
+    )
+    boundary = options.get("boundary", defaults()["boundary"])
+    if boundary != "auto":
+        return stated(boundary)
+    among: tuple[str, ...] = (SAFE, *CLEARLY)
+    if options.get("method", "auto") != "auto" or options.get("formula", "tikhonov") != "tikhonov":
+        among = tuple(name for name in among if _serves(stated, name)) or ("antireflect",)
+        if not _serves(stated, among[0]):
+            return stated(SAFE)  # and whoever solves it says why it cannot be
+    request = stated(among[0])
+    named = " and ".join(f"{name}={options[name]!r}" for name in ("method", "formula") if name in options)
+    return replace(request, open=Open(among, named, stated))
+
+
+def _serves(stated: Callable[[str], Request], boundary: str) -> bool:
+    """Whether what was asked for can be had under a boundary."""
+    try:
+        request = stated(boundary)
+    except (ValueError, MethodError):
+        return False
+    problem = request.problem if not isinstance(request.lam, str) else replace(request.problem, lam=1.0)
+    rows = (
+        [METHODS[request.method]]
+        if request.method != "auto"
+        else [m for m in METHODS.values() if m.automatic]
+    )
+    return any(row.refuses(problem) is None for row in rows)
+
+
+def _checked_under(
+    psf: Any,
+    shape: tuple[int, int],
+    lam: Any,
+    options: Options,
+    boundary: str,
+    *,
+    dtype: Any,
+    device: Device,
+    reuse: bool,
+    masked: bool,
+) -> Request:
+    """The request under a boundary, which need not be the one that was asked for."""
     o: dict[str, Any] = defaults() | options
     lam = check_lam(lam)
     method = check_method(o["method"])
@@ -386,7 +465,7 @@ def checked(
     if o["prior"] == "smooth" and not linear:
         raise MethodError(f"method {method!r} cannot serve here: prior belongs to the linear formula")
     problem = Problem(
-        Blur(psf, shape, o["boundary"], origin=o["origin"]),
+        Blur(psf, shape, boundary, origin=o["origin"]),
         0.0,
         penalty,
         # What is not known before the image is filled in by `Request.stated`.
@@ -404,7 +483,8 @@ def checked(
     if lam == "auto" and row is not None and row.lam is not None:
         lam, lam_reason = row.lam, f"the default of {row.name}"
     rule_named = isinstance(lam, str) and lam != "auto"
-    smooth = o["prior"] == "smooth" or (o["prior"] == "auto" and problem.operator.boundary.open and linear)
+    photograph = problem.operator.boundary.open or (o["boundary"] == "auto" and o["formula"] == "tikhonov")
+    smooth = o["prior"] == "smooth" or (o["prior"] == "auto" and photograph and linear)
     if isinstance(lam, str):
         rule = check_rule(lam, problem, o["noise"])
         lam = lam if smooth else rule  # "auto" has a quick way that needs the smooth prior

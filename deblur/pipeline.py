@@ -69,9 +69,9 @@ class _Image:
 class Deblurrer:
     """A deblurring problem without the image: set up once, used on many frames.
 
-    The method, λ where a rule chooses it, and all that they need (factors, spectra, the domain of an iteration) are
-    made for the first image and kept. Several threads may use one Deblurrer, and it pickles. `tune` chooses λ from an
-    image of your choice, where it must not depend on which one comes first.
+    The boundary where none is named, the method, λ where a rule chooses it, and all that they need (factors, spectra,
+    the domain of an iteration) are made for the first image and kept. Several threads may use one Deblurrer, and it
+    pickles. `tune` decides from an image of your choice, where it must not depend on which one comes first.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ class Deblurrer:
         Rows and columns of the images to come.
     lam : float or str
         As for `reconstruct`. A rule chooses it from the first image; it is
-        kept for the images after it.
+        kept for the images after it. So is the boundary, where none is named.
     dtype : dtype
         float64 or float32: what is computed in.
     gpu : bool or int
@@ -95,8 +95,12 @@ class Deblurrer:
     ----------
     lam : float or str
         λ, or the rule until the first image has been seen.
+    boundary : str
+        The boundary, or "auto" until the first image has been seen.
+    blur : Operator or None
+        The linear map that is inverted, once the boundary is known.
     choice : Choice or None
-        The method and why, once λ is known.
+        The method and why, once λ and the boundary are known.
 
     Examples
     --------
@@ -128,18 +132,29 @@ class Deblurrer:
         return self
 
     def _begin(self, request: Request, warm_start: bool) -> None:
-        self._request, self._warm = request, warm_start
+        self._warm = warm_start
         self._prepared: _Prepared | None = None
         self._last: Solution | None = None
         self._last_scale = Scale()
         self._lock = threading.Lock()
+        self._ask(request)
+
+    def _ask(self, request: Request) -> None:
+        """Take this as what is asked for; a method that cannot serve says so."""
         self._scale = Scale.of(request.problem)
         self._operator = self._scale.operator(request.problem.operator)
-        # A method that cannot serve says so before the first image. What a rule would choose is above zero.
         problem = self._scale.near(request.problem, self._operator)
-        self._first_choice = self._chosen(
-            problem if not isinstance(request.lam, str) else replace(problem, lam=1.0)
-        )
+        if isinstance(request.lam, str):
+            problem = replace(problem, lam=1.0)  # what a rule would choose is above zero
+        self._first_choice = self._chosen(problem, request)
+        self._request = request  # last, for other threads
+
+    def _decide(self, frames: Frames) -> None:
+        """Read the boundary off the picture, if it is the first and none was named."""
+        if self._request.open is not None:
+            self._data(frames)
+            with self._lock:
+                self._ask(self._request.decided(frames))
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_lock"}
@@ -159,23 +174,24 @@ class Deblurrer:
         return shifted(problem.lam, scale.lam(problem)) if isinstance(given, str) else given
 
     @property
-    def choice(self) -> Choice | None:
-        """The method and why, once λ is known."""
-        if self._prepared is not None:
-            return self._prepared.choice
-        return (
-            None
-            if isinstance(self._request.lam, str) and self._request.method == "auto"
-            else self._first_choice
-        )
+    def boundary(self) -> str:
+        """The boundary, or "auto" until the first image has been seen."""
+        return "auto" if self._request.open is not None else str(self._request.problem.operator.boundary)
 
     @property
-    def blur(self) -> Operator:
-        """The linear map that is inverted."""
-        return self._request.problem.operator
+    def choice(self) -> Choice | None:
+        """The method and why, once λ and the boundary are known."""
+        if self._prepared is not None:
+            return self._prepared.choice
+        unknown = isinstance(self._request.lam, str) or self._request.open is not None
+        return None if unknown and self._request.method == "auto" else self._first_choice
 
-    def _chosen(self, problem: Problem) -> Choice:
-        request = self._request
+    @property
+    def blur(self) -> Operator | None:
+        """The linear map that is inverted, once the boundary is known."""
+        return None if self._request.open is not None else self._request.problem.operator
+
+    def _chosen(self, problem: Problem, request: Request) -> Choice:
         if request.method != "auto":
             return named(request.method, problem, request.reason)
         choice = choose(problem)
@@ -217,7 +233,7 @@ class Deblurrer:
     def tune(
         self, img: Array, *, channel_axis: int | None = None, stack_axis: int | None = None
     ) -> LambdaChoice | None:
-        """Choose λ and the method, and prepare it, from this image; the parameters are those of `solve`.
+        """Choose the boundary, λ and the method, and prepare it, from this image; the parameters are those of `solve`.
 
         Returns
         -------
@@ -260,8 +276,9 @@ class Deblurrer:
         return frames.data
 
     def _stated(self, frames: Frames) -> _Image:
-        """The image with all that is decided about it before λ."""
+        """The image with all that is decided about it before λ, the boundary first."""
         start = time.perf_counter()
+        self._decide(frames)
         g, asked = self._data(frames), self._request
         scale = Scale.of(asked.problem, g)
         if scale.image and asked.weights is not None:  # what weighs nothing may hold anything
@@ -321,7 +338,7 @@ class Deblurrer:
 
     def _factored(self, problem: Problem, choice: Choice | None = None) -> tuple[Choice, Factor]:
         """The method chosen, or the next that can be prepared, and its factor."""
-        choice = self._chosen(problem) if choice is None else choice
+        choice = self._chosen(problem, self._request) if choice is None else choice
         failures: list[str] = []
         for name in dict.fromkeys([choice.method, *choice.seconds]):
             try:
@@ -382,6 +399,7 @@ class Deblurrer:
             mask=image.mask,
             lam_reason=prepared.lam_reason,
             lambda_choice=prepared.lambda_choice,
+            boundary_reason=image.request.boundary_reason,
             guessed=prepared.guessed,
             seconds=time.perf_counter() - image.start,
             setup_seconds=setup,
@@ -497,7 +515,8 @@ def reconstruct(
     Parameters
     ----------
     img : array
-        The blurred image g: grey (M, N), or with one or two further axes
+        The blurred image g: grey (M, N), colour (M, N, 3), colour with opacity
+        (M, N, 4), which is kept as it is, or with one or two further axes
         named by `channel_axis` and `stack_axis`. Integers are scaled to
         [0, 1] as ``skimage.img_as_float`` does (uint8 by 255, uint16 by
         65535) and become float64; float32 stays float32; float64 is taken as
@@ -511,7 +530,8 @@ def reconstruct(
         the boundary unknown from the picture's spectrum, which is quicker) and
         else the one that is sound for the data term.
     channel_axis : int, optional
-        The axis of the colour channels, as in scikit-image.
+        The axis of the colour channels, as in scikit-image, where it is not
+        the last of three with 3 or 4 of them, or all 4 are colours.
     stack_axis : int, optional
         The axis along which frames are stacked. Channels and frames are all
         blurred by the same PSF and solved together.

@@ -99,6 +99,8 @@ class Result:
         What was solved: operator, fit with its weights, penalty, bounds and so on.
     prior : str
         What the scene was drawn towards: "zero" or "smooth".
+    boundary_reason : str
+        Where the boundary came from.
     residual_image : array
         g − H f, shaped like the input image (cropped by nothing: it has g's size). With a gamma, in light.
     objective : float or None
@@ -128,6 +130,7 @@ class Result:
     lambda_choice: LambdaChoice | None
     problem: Problem
     prior: str
+    boundary_reason: str
     residual_image: Array
     objective: float | None = None
     history: History | None = None
@@ -138,6 +141,11 @@ class Result:
     def blur(self) -> Operator:
         """The linear map that was inverted."""
         return self.problem.operator
+
+    @property
+    def boundary(self) -> str:
+        """How the scene was taken to go on beyond the frame."""
+        return str(self.blur.boundary)
 
     @property
     def formula(self) -> str:
@@ -158,7 +166,8 @@ class Result:
         lines = [
             f"method      {self.method}: {self.reason}",
             f"lambda      {self.lam:.4g}: {self.lam_reason}",
-            f"boundary    {self.blur.boundary}; {self._penalty_in_words()}",
+            f"boundary    {self.boundary}: {self.boundary_reason}",
+            f"penalty     {self._penalty_in_words()}",
         ]
         if self.gamma is not None:
             lines.append(
@@ -211,6 +220,7 @@ def build(
     mask: Array | None,
     lam_reason: str,
     lambda_choice: LambdaChoice | None,
+    boundary_reason: str,
     guessed: bool,
     seconds: float,
     setup_seconds: float,
@@ -245,6 +255,7 @@ def build(
         lambda_choice=lambda_choice,
         problem=replace(problem, stop=stop),
         prior=prior,
+        boundary_reason=boundary_reason,
         residual_image=frames.restore(shifted(verdict.difference, scale.image)),
         objective=None if objective is None else shifted(objective, power),
         history=history,

@@ -86,8 +86,8 @@ def best_lambda(error: Callable[[float], float], lowest: float, highest: float) 
 def suited(row: Row, image: np.ndarray, psf: np.ndarray, lam: float | str) -> deblur.Result:
     """The method that suits the row's noise; it is told which noise that is, and how strong."""
     if row.noise == "salt & pepper":  # what is no impulse is exact, as far as 8 bits go
-        return deblur.solve(image, psf, lam, method="laplacian", mask="auto", noise=1 / 255)
-    return deblur.solve(image, psf, lam, method="tv2", noise=NOISES["Gaussian"])
+        return deblur.solve(image, psf, lam, method="laplacian", mask="auto", noise=1 / 255, boundary="zero")
+    return deblur.solve(image, psf, lam, method="tv2", noise=NOISES["Gaussian"], boundary="zero")
 
 
 def measure(row: Row, seed: int = SEED) -> dict[str, Any]:
@@ -97,7 +97,9 @@ def measure(row: Row, seed: int = SEED) -> dict[str, Any]:
     found: dict[str, Any] = {"degraded": deblur.metrics.mse(sharp, image)}
 
     def plain(t: float) -> float:
-        return deblur.metrics.mse(sharp, deblur.reconstruct(image, psf, math.exp(t), formula="hht"))
+        return deblur.metrics.mse(
+            sharp, deblur.reconstruct(image, psf, math.exp(t), formula="hht", boundary="zero")
+        )
 
     found["best λ"], found["plain, best λ"] = best_lambda(plain, LOWEST, HIGHEST)
     if row.noise == "no noise":
@@ -105,7 +107,7 @@ def measure(row: Row, seed: int = SEED) -> dict[str, Any]:
             lambda t: math.log(plain(t) / row.recovered), math.log(LOWEST), math.log(HIGHEST)
         )
         found["λ of the published error"] = math.exp(reached)
-        told = deblur.solve(image, psf, "upre", noise=0.0)
+        told = deblur.solve(image, psf, "upre", noise=0.0, boundary="zero")
         found["suited, best λ"] = found["plain, best λ"]
     else:
         told = suited(row, image, psf, "sure")
@@ -114,13 +116,13 @@ def measure(row: Row, seed: int = SEED) -> dict[str, Any]:
             lambda t: deblur.metrics.mse(sharp, suited(row, image, psf, math.exp(t)).image), *ends
         )
     found["plain, chosen λ"] = deblur.metrics.mse(
-        sharp, deblur.reconstruct(image, psf, "upre", formula="hht")
+        sharp, deblur.reconstruct(image, psf, "upre", formula="hht", boundary="zero")
     )
     found["suited, chosen λ"] = deblur.metrics.mse(sharp, told.image)
     found["how"] = f"{told.method}, λ = {told.lam:.1e}"
     if told.mask is not None:
         found["how"] += f", {int(told.mask.sum())} pixels masked"
-    found["gcv's λ"] = deblur.solve(image, psf, "gcv", formula="hht").lam
+    found["gcv's λ"] = deblur.solve(image, psf, "gcv", formula="hht", boundary="zero").lam
     return found
 
 

@@ -97,7 +97,7 @@ _ = ax.legend()
 # ends; from there on, uᵢᵀg / σᵢ is noise divided by a small number.
 
 # %%
-result = deblur.solve(blurred, psf, "upre", noise=noise)
+result = deblur.solve(blurred, psf, "upre", noise=noise, boundary="zero")
 figure, ax = plt.subplots(figsize=(6, 3.6), layout="constrained")
 deblur.plot.picard(result, ax)
 ax.axhline(noise, color="C3", linewidth=1, label="the noise, known here")
@@ -117,7 +117,7 @@ _ = deblur.plot.filter_factors(result.lambda_choice.singular_values, result.lam,
 lams = (result.lam / 1000, result.lam, result.lam * 1000)
 figure, axes = plt.subplots(1, 3, figsize=(7, 2.7), layout="constrained")
 for ax, lam, words in zip(axes, lams, ("too small", "chosen", "too large")):
-    image = deblur.reconstruct(blurred, psf, lam)
+    image = deblur.reconstruct(blurred, psf, lam, boundary="zero")
     ax.imshow(image, vmin=0, vmax=1)
     ax.set_title(f"λ {words}: {deblur.metrics.psnr(scene, image):.1f} dB")
     ax.axis("off")

@@ -28,7 +28,7 @@ blurred = deblur.degrade(scene, psf, noise=noise, seed=3)
 
 # %%
 lams = np.geomspace(1e-6, 1, 49)
-restore = {lam: deblur.reconstruct(blurred, psf, lam) for lam in lams}
+restore = {lam: deblur.reconstruct(blurred, psf, lam, boundary="zero") for lam in lams}
 errors = np.array([deblur.metrics.mse(scene, image) for image in restore.values()])
 best = lams[errors.argmin()]
 
@@ -57,7 +57,7 @@ print(f"noise {noise} in truth, estimated {deblur.tuning.estimate_noise(blurred)
 results = {}
 for rule in ("gcv", "discrepancy", "upre", "lcurve"):
     for given in (None, noise) if rule in ("discrepancy", "upre") else (None,):
-        result = deblur.solve(blurred, psf, rule, noise=given)
+        result = deblur.solve(blurred, psf, rule, noise=given, boundary="zero")
         name = rule + (", noise given" if given else "")
         results[name] = result
         print(f"{name:24} λ = {result.lam:.1e}: {deblur.metrics.psnr(scene, result.image):.2f} dB")
@@ -85,7 +85,7 @@ for ax in axes[:2]:
 # %%
 figure, axes = plt.subplots(2, 3, figsize=(7, 5), layout="constrained")
 for column, lam in zip(axes.T, (results["gcv"].lam / 100, results["gcv"].lam, results["gcv"].lam * 10)):
-    result = deblur.solve(blurred, psf, lam)
+    result = deblur.solve(blurred, psf, lam, boundary="zero")
     column[0].imshow(result.image, vmin=0, vmax=1)
     column[0].set_title(f"λ = {lam:.0e}: {deblur.metrics.psnr(scene, result.image):.1f} dB")
     column[1].imshow(result.residual_image, vmin=-0.05, vmax=0.05)
@@ -108,7 +108,7 @@ figure = deblur.plot.residual_image(results["gcv"], plt.figure(figsize=(8, 3.4),
 # `remark` is empty where all is well. Given the wrong PSF, no λ explains the data:
 
 # %%
-wrong = deblur.solve(blurred, deblur.psf.gaussian(15, 3.0), "discrepancy", noise=noise / 4)
+wrong = deblur.solve(blurred, deblur.psf.gaussian(15, 3.0), "discrepancy", noise=noise / 4, boundary="zero")
 print(wrong.lambda_choice.remark)
 
 # %% [markdown]

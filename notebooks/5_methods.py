@@ -26,14 +26,14 @@ LAM = 1e-3
 scene = deblur.data.load("camera64")[16:48, 16:48]
 psf = deblur.psf.gaussian(5, 1.0)
 blurred = deblur.degrade(scene, psf, noise=0.003, seed=0)
-reference = deblur.reconstruct(blurred, psf, LAM, method="lu")
+reference = deblur.reconstruct(blurred, psf, LAM, method="lu", boundary="zero")
 
 print(f"{'method':14}{'ms':>9}{'residual':>11}{'from lu':>10}")
 for name, row in deblur.METHODS.items():
     if not row.linear:
         continue
     try:
-        result = deblur.solve(blurred, psf, LAM, method=name)
+        result = deblur.solve(blurred, psf, LAM, method=name, boundary="zero")
     except deblur.MethodError as error:
         print(f"{name:14}{'':>9}  {str(error).split(': ', 1)[1][:78]}")
         continue
@@ -73,7 +73,7 @@ for name, some in sides.items():
     for side in some:
         image = deblur.degrade(whole[:side, :side], psf)
         start = time.perf_counter()
-        deblur.reconstruct(image, psf, LAM, method=name)
+        deblur.reconstruct(image, psf, LAM, method=name, boundary="zero")
         seconds.append(time.perf_counter() - start)
     ax.loglog(np.square(some), seconds, "o-", label=name)
 ax.set(xlabel="pixels", ylabel="seconds for one picture, set-up included")
@@ -109,7 +109,7 @@ for words, psf_here, boundary in (
 image = deblur.degrade(whole[:64, :64], psf)
 print(f"{'method':12}{'first frame, ms':>17}{'next, ms':>10}")
 for name in ("cholesky", "banded", "kronecker", "pcg"):
-    restore = deblur.Deblurrer(psf, (64, 64), LAM, method=name)
+    restore = deblur.Deblurrer(psf, (64, 64), LAM, method=name, boundary="zero")
     first, second = restore.solve(image), restore.solve(image[::-1])
     print(f"{name:12}{1e3 * first.seconds:17.1f}{1e3 * second.seconds:10.1f}")
 
@@ -122,10 +122,10 @@ for name in ("cholesky", "banded", "kronecker", "pcg"):
 # %%
 print(f"{'λ':>8}{'cholesky, float32':>20}{'qr, float32':>14}   relative difference from float64")
 for lam in (1e-1, 1e-2, 1e-3):
-    exact = deblur.reconstruct(blurred, psf, lam)
+    exact = deblur.reconstruct(blurred, psf, lam, boundary="zero")
     row = []
     for name in ("cholesky", "qr"):
-        image = deblur.reconstruct(blurred.astype(np.float32), psf, lam, method=name)
+        image = deblur.reconstruct(blurred.astype(np.float32), psf, lam, method=name, boundary="zero")
         row.append(np.linalg.norm(image - exact) / np.linalg.norm(exact))
     print(f"{lam:8.0e}{row[0]:20.0e}{row[1]:14.0e}")
 

@@ -194,7 +194,7 @@ def linear_options(inputs: Inputs) -> Iterator[Case]:
     def case(
         name: str, method: str, image: np.ndarray = grey, dtype: str = "float64", **options: Any
     ) -> Case:
-        options = {**common, "method": method, "check": False, **options}
+        options = {"boundary": "zero", **common, "method": method, "check": False, **options}
         if options["lam"] != "auto":
             options.setdefault("prior", "zero")
         tolerance = STEPS[dtype] if "max_iterations" in options else STOPPING[method][dtype]
@@ -221,7 +221,7 @@ def linear_options(inputs: Inputs) -> Iterator[Case]:
             f"both/{method}", method, np.moveaxis(both, 0, -1), stack_axis=0, channel_axis=3, **options
         )
     for method in DIRECT + ITERATIVE:  # the plain inverse: the condition number is that of HHᵀ, 1e5 here
-        call = partial(deblur.solve, grey, PSFS["separable"], 0, method=method, check=False)
+        call = partial(deblur.solve, grey, PSFS["separable"], 0, method=method, boundary="zero", check=False)
         yield Case(f"linear options/lambda zero/{method}", call, 1e-9)
     for method, boundary in product(ITERATIVE, BOUNDARIES):
         yield case(f"as it comes/{method}/{boundary}", method, boundary=boundary)
@@ -263,7 +263,11 @@ def linear_options(inputs: Inputs) -> Iterator[Case]:
             f"linear options/refused/{name}",
             partial(deblur.solve, **{"img": grey, **common, **_renamed(options)}),
         )
-    yield Case("linear options/reconstruct", partial(deblur.reconstruct, grey, PSFS["round"], 1e-3), 1e-6)
+    yield Case(
+        "linear options/reconstruct",
+        partial(deblur.reconstruct, grey, PSFS["round"], 1e-3, boundary="zero"),
+        1e-6,
+    )
     yield Case(
         "linear options/reconstruct/photograph",
         partial(deblur.reconstruct, grey, PSFS["separable"], boundary="unknown"),
@@ -341,6 +345,7 @@ def variational_options(inputs: Inputs) -> Iterator[Case]:
     both = inputs.image((2, 2, *shape), "asymmetric")
     one_frame = np.stack([mask, ~mask & False])
     common: dict[str, Any] = {"psf": PSFS["asymmetric"], "origin": ORIGINS["asymmetric"]}
+    zero = common | {"boundary": "zero"}
     asked: dict[str, tuple[np.ndarray, dict[str, Any]]] = {
         "mask": (struck, {"mask": mask}),
         "mask of integers": (image, {"mask": mask.astype(np.uint8)}),
@@ -439,16 +444,16 @@ def variational_options(inputs: Inputs) -> Iterator[Case]:
             call = partial(deblur.solve, given, **common, **options, lam=1e-2, method=method)
             yield Case(f"variational options/{name}/{method}", call)
     for name in ("collaborative", "tv", "nlm", "no such denoiser"):
-        call = partial(deblur.solve, image, **common, lam=1e-3, denoiser=name, max_iterations=4, check=False)
+        call = partial(deblur.solve, image, **zero, lam=1e-3, denoiser=name, max_iterations=4, check=False)
         yield Case(f"variational options/denoiser/{name}", call, 1e-4)  # patches are looked for in float32
-    call = partial(deblur.solve, colour, **common, lam=1e-3, denoiser=smoother, channel_axis=-1, check=False)
+    call = partial(deblur.solve, colour, **zero, lam=1e-3, denoiser=smoother, channel_axis=-1, check=False)
     yield Case("variational options/denoiser/colour", call, STOPPING["pnp"]["float64"])
-    call = partial(deblur.solve, image, **common, lam=1e-3, method="pnp", max_iterations=2, check=False)
+    call = partial(deblur.solve, image, **zero, lam=1e-3, method="pnp", max_iterations=2, check=False)
     yield Case("variational options/denoiser/none named", call, 1e-4)
     for method, rtol in (("gradient", 1e-9), ("tv", 5e-4), ("tv2", 5e-3), ("richardson-lucy", 1e-3)):
-        call = partial(deblur.solve, image, **common, lam=_lam(method), method=method, rtol=rtol)
+        call = partial(deblur.solve, image, **zero, lam=_lam(method), method=method, rtol=rtol)
         yield Case(f"variational options/rtol/{method}", call, 10 * rtol)
-    raising = partial(deblur.solve, image, **common, lam=5e-3, method="tv", max_iterations=3)
+    raising = partial(deblur.solve, image, **zero, lam=5e-3, method="tv", max_iterations=3)
     yield Case("variational options/too few iterations", raising)
     lucy: dict[str, tuple[np.ndarray, dict[str, Any]]] = {
         "whitest": (counts, {}),
@@ -511,7 +516,7 @@ def rules(inputs: Inputs) -> Iterator[Case]:
         image = inputs.image((11, 10), "asymmetric")
         for name, options in {
             "photograph": {"boundary": "unknown"},
-            "hht": {"formula": "hht"},
+            "hht": {"formula": "hht", "boundary": "zero"},
             "noise": {"noise": 0.02, "boundary": "reflect"},
         }.items():
             if name == "noise" and rule not in ("discrepancy", "upre"):
@@ -576,7 +581,7 @@ def many_frames(inputs: Inputs) -> Iterator[Case]:
     def played(
         lam: Any, images: Any = video, axes: dict[str, int] | None = None, **options: Any
     ) -> list[Any]:
-        restore = deblur.Deblurrer(PSFS["asymmetric"], (12, 11), lam, **options)
+        restore = deblur.Deblurrer(PSFS["asymmetric"], (12, 11), lam, **{"boundary": "zero", **options})
         return [restore.solve(frame, **(axes or {}), check=False) for frame in images]
 
     ways: dict[str, tuple[dict[str, Any], float, float]] = {

@@ -31,7 +31,9 @@ def frames(count=4, size=24):
 
 
 def deblurrer(method, lam=1e-3, size=24):
-    return deblur.Deblurrer(PSF, (size, size), lam, method=method, **SERVED.get(method, {}))
+    return deblur.Deblurrer(
+        PSF, (size, size), lam, method=method, **({"boundary": "zero"} | SERVED.get(method, {}))
+    )
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -53,7 +55,7 @@ def test_a_result_and_its_problem_pickle_and_compare(method):
         "auto",
         method=method,
         callback=lambda n, r: seen.append(n),
-        **SERVED.get(method, {}),
+        **({"boundary": "zero"} | SERVED.get(method, {})),
     )
     for again in (pickle.loads(pickle.dumps(result)), copy.deepcopy(result)):
         assert again.problem == result.problem
@@ -137,13 +139,13 @@ def test_a_warm_start_saves_iterations_only_where_it_is_asked_for():
 
 
 def test_tune_says_what_it_chose_and_prepares():
-    restore = deblur.Deblurrer(PSF, (24, 24), "gcv")
+    restore = deblur.Deblurrer(PSF, (24, 24), "gcv", boundary="zero")
     g = frames(1)[0]
     assert restore.lam == "gcv"
     assert restore.choice is None
     choice = restore.tune(g)
-    assert restore.lam == choice.lam == deblur.solve(g, PSF, "gcv").lam
+    assert restore.lam == choice.lam == deblur.solve(g, PSF, "gcv", boundary="zero").lam
     result = restore.solve(g)
     assert result.setup_seconds == 0
     assert result.lambda_choice.lam == choice.lam
-    assert deblur.Deblurrer(PSF, (24, 24), 1e-3).tune(g) is None
+    assert deblur.Deblurrer(PSF, (24, 24), 1e-3, boundary="zero").tune(g) is None

@@ -25,7 +25,7 @@ def frames(cupy, count=4):
 )
 def test_it_pickles_and_serves_threads(cupy, method):
     images = frames(cupy)
-    restore = deblur.Deblurrer(PSF, (24, 24), 1e-3, method=method, gpu=True)
+    restore = deblur.Deblurrer(PSF, (24, 24), 1e-3, method=method, gpu=True, boundary="zero")
     first = restore.solve(images[0])
     for again in (pickle.loads(pickle.dumps(restore)), copy.deepcopy(restore)):
         assert bool((again.solve(images[0]).image == first.image).all())
@@ -39,8 +39,8 @@ def test_it_pickles_and_serves_threads(cupy, method):
 
 
 def test_an_image_on_the_other_device_is_refused(cupy):
-    restore = deblur.Deblurrer(PSF, (24, 24), 1e-3, gpu=True)
+    restore = deblur.Deblurrer(PSF, (24, 24), 1e-3, gpu=True, boundary="zero")
     with pytest.raises(TypeError, match="the cpu and this Deblurrer was set up for the gpu 0"):
         restore(np.zeros((24, 24)))
     with pytest.raises(deblur.NoGPUError, match="there is no GPU 99"):
-        deblur.Deblurrer(PSF, (24, 24), 1e-3, gpu=99)
+        deblur.Deblurrer(PSF, (24, 24), 1e-3, gpu=99, boundary="zero")

@@ -84,15 +84,15 @@ def test_a_solver_is_one_file_and_one_row(rng, monkeypatch):
     monkeypatch.setitem(sys.modules, "deblur.solvers.toy", toy)
     monkeypatch.setitem(METHODS, "toy", Method("toy", "SciPy's LSQR", "toy", linear=True, stationary=True))
     g = rng.random((12, 13))
-    result = deblur.solve(g, PSF, 1e-2, method="toy")
+    result = deblur.solve(g, PSF, 1e-2, method="toy", boundary="zero")
     assert np.abs(result.image - dense(deblur.Blur(PSF, g.shape), 1e-2, g)).max() <= 1e-8
     assert result.status is deblur.Status.SOLVED
     with pytest.raises(deblur.MethodError, match="'toy' cannot serve here: it needs λ > 0"):
-        deblur.solve(g, PSF, 0, method="toy")
+        deblur.solve(g, PSF, 0, method="toy", boundary="zero")
     with pytest.raises(deblur.MethodError, match="'toy' cannot serve here.*a mask"):
-        deblur.solve(g, PSF, 1e-2, method="toy", mask=g > 2)
+        deblur.solve(g, PSF, 1e-2, method="toy", mask=g > 2, boundary="zero")
     with pytest.raises(ValueError, match="toy"):
-        deblur.solve(g, PSF, 1e-2, method="no such method")
+        deblur.solve(g, PSF, 1e-2, method="no such method", boundary="zero")
 
 
 def test_a_penalty_is_one_row_and_a_row_of_methods(rng, monkeypatch):
@@ -102,7 +102,7 @@ def test_a_penalty_is_one_row_and_a_row_of_methods(rng, monkeypatch):
     )
     # Without blur the minimiser is the soft threshold.
     g = rng.standard_normal((14, 11))
-    result = deblur.solve(g, [[1.0]], 0.3, method="sparse", rtol=1e-7, max_iterations=2000)
+    result = deblur.solve(g, [[1.0]], 0.3, method="sparse", rtol=1e-7, max_iterations=2000, boundary="zero")
     assert np.abs(result.image - np.sign(g) * np.maximum(abs(g) - 0.3, 0)).max() <= 1e-5
 
 
@@ -120,7 +120,7 @@ def test_a_stencil_is_one_row(rng, monkeypatch):
         METHODS, "down", Method("down", "λ/2 ‖2 ∂₁f‖²", "quadratic", iterative=True, penalty="down")
     )
     g = rng.random((9, 7))
-    result = deblur.solve(g, [[1.0]], 0.3, method="down", rtol=1e-12)
+    result = deblur.solve(g, [[1.0]], 0.3, method="down", rtol=1e-12, boundary="zero")
     d = 2 * (np.eye(9)[1:] - np.eye(9)[:-1])
     assert np.abs(result.image - np.linalg.solve(np.eye(9) + 0.3 * d.T @ d, g)).max() <= 1e-9
     assert terms.is_quadratic("down")

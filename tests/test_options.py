@@ -51,10 +51,8 @@ def test_the_command_line_takes_every_option_that_text_can_give():
     given = vars(parser.parse_args(["reconstruct", "in.png", "-o", "out.png", "--psf", "box:3"]))
     rows = set(defaults()) & set(given)
     assert rows == set(defaults()) - {"origin", "inverse", "callback", "weights", "delta"}
-    # What is not said on the command line is what the call does by itself; a photograph's boundary is "unknown".
-    assert {name: given[name] for name in rows} == {name: defaults()[name] for name in rows} | {
-        "boundary": "unknown"
-    }
+    # What is not said on the command line is what the call does by itself.
+    assert {name: given[name] for name in rows} == {name: defaults()[name] for name in rows}
 
 
 def test_the_list_is_what_a_type_checker_reads():

@@ -151,14 +151,14 @@ class Stubborn:
 def test_a_lambda_of_a_rule_with_which_nothing_solves_is_raised_and_that_is_said(monkeypatch):
     psf = deblur.psf.motion(5, 30)
     g, _ = photograph(psf, 0.01, 48)
-    plain = deblur.solve(g, psf, method="pcg")
+    plain = deblur.solve(g, psf, method="pcg", boundary="zero")
     honest = pcg.prepare
     monkeypatch.setattr(pcg, "prepare", lambda p: Stubborn(honest(p), p.lam > 50 * plain.lam))
-    result = deblur.solve(g, psf, method="pcg")
+    result = deblur.solve(g, psf, method="pcg", boundary="zero")
     assert result.status.ok
     assert result.lam == pytest.approx(100 * plain.lam)
     assert "raised to" in result.lam_reason
-    restore = deblur.Deblurrer(psf, g.shape, method="pcg")
+    restore = deblur.Deblurrer(psf, g.shape, method="pcg", boundary="zero")
     assert restore.solve(g).lam == restore.solve(g).lam == result.lam  # kept for the next image
     for refused in ({"lam": plain.lam}, {"max_iterations": 500}):  # an order is not changed
         with pytest.raises(deblur.ConvergenceError, match="stagnated"):
@@ -168,7 +168,7 @@ def test_a_lambda_of_a_rule_with_which_nothing_solves_is_raised_and_that_is_said
 def test_a_lambda_of_a_rule_with_which_nothing_can_be_prepared_is_raised(monkeypatch):
     psf = deblur.psf.motion(5, 30)
     g, _ = photograph(psf, 0.01, 48)
-    plain = deblur.solve(g, psf, method="cholesky")
+    plain = deblur.solve(g, psf, method="cholesky", boundary="zero")
     honest = pipeline.Deblurrer._factored
 
     def singular(self, problem, choice=None):
@@ -177,10 +177,10 @@ def test_a_lambda_of_a_rule_with_which_nothing_can_be_prepared_is_raised(monkeyp
         return honest(self, problem, choice)
 
     monkeypatch.setattr(pipeline.Deblurrer, "_factored", singular)
-    result = deblur.solve(g, psf, method="cholesky")
+    result = deblur.solve(g, psf, method="cholesky", boundary="zero")
     assert result.lam == pytest.approx(10 * plain.lam)
     with pytest.raises(deblur.SingularMatrixError, match="larger λ"):
-        deblur.reconstruct(g, psf, plain.lam, method="cholesky")
+        deblur.reconstruct(g, psf, plain.lam, method="cholesky", boundary="zero")
 
 
 # -- what images may be -------------------------------------------------------------------------------------------
@@ -222,12 +222,12 @@ def test_an_image_may_have_any_form(form, method):
     plain = deblur.image.as_float(np.asarray(given))
     narrow = plain.dtype.itemsize <= 4
     plain = plain.astype(np.float32 if narrow else np.float64)
-    expected = deblur.reconstruct(plain, SMALL, 0.01, method=method)
-    found = deblur.solve(given, SMALL, 0.01, method=method).image
+    expected = deblur.reconstruct(plain, SMALL, 0.01, method=method, boundary="zero")
+    found = deblur.solve(given, SMALL, 0.01, method=method, boundary="zero").image
     assert found.dtype == plain.dtype
     assert found.dtype.isnative
     assert np.abs(found - expected).max() <= 1e-12
-    restore = deblur.Deblurrer(SMALL, plain.shape, 0.01, method=method, dtype=plain.dtype)
+    restore = deblur.Deblurrer(SMALL, plain.shape, 0.01, method=method, dtype=plain.dtype, boundary="zero")
     assert np.abs(restore(given) - expected).max() <= 1e-12
     lam = deblur.tuning.choose_lambda(Blur(SMALL, plain.shape), given, "gcv").lam
     assert lam == pytest.approx(
@@ -239,9 +239,11 @@ def test_what_a_masked_array_hides_is_hidden():
     hidden = np.zeros(IMAGE.shape, bool)
     hidden[4, 5] = True
     given = np.ma.array(np.where(hidden, np.nan, IMAGE / 256), mask=hidden)
-    expected = deblur.reconstruct(IMAGE / 256, SMALL, 0.01, method="tv", mask=hidden)
-    assert np.array_equal(deblur.reconstruct(given, SMALL, 0.01, method="tv"), expected)
-    assert np.array_equal(deblur.Deblurrer(SMALL, IMAGE.shape, 0.01, method="tv")(given), expected)
+    expected = deblur.reconstruct(IMAGE / 256, SMALL, 0.01, method="tv", mask=hidden, boundary="zero")
+    assert np.array_equal(deblur.reconstruct(given, SMALL, 0.01, method="tv", boundary="zero"), expected)
+    assert np.array_equal(
+        deblur.Deblurrer(SMALL, IMAGE.shape, 0.01, method="tv", boundary="zero")(given), expected
+    )
     with pytest.raises((TypeError, ValueError), match="mask"):
         deblur.tuning.choose_lambda(Blur(SMALL, IMAGE.shape), given, "gcv")
 

@@ -102,3 +102,8 @@ def as_float(image: Array) -> Array:
 def is_colour(image: Array) -> bool:
     """Whether this module takes `image` as colour: three or more axes, the last of length 3."""
     return image.ndim >= 3 and image.shape[-1] == 3
+
+
+def looks_coloured(shape: tuple[int, ...]) -> bool:
+    """Whether an array of this shape can only be one colour picture, (M, N, 3) or with its opacity (M, N, 4)."""
+    return len(shape) == 3 and shape[2] in (3, 4) and min(shape[:2]) > 4

@@ -164,4 +164,4 @@ def reconstruction(g: Array, h: Array, lambda_: float) -> Array:
         raise ValueError(f"g must be a matrix, not of shape {g.shape}; restore one channel at a time")
     lam = as_scalar(lambda_, "lambda_", 0)
     psf, origin = _as_psf(h)
-    return reconstruct(g, psf, lam, method="cholesky", formula="hht", origin=origin)
+    return reconstruct(g, psf, lam, method="cholesky", formula="hht", origin=origin, boundary="zero")

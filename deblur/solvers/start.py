@@ -9,7 +9,7 @@ from ..operators.operator import Operator
 from ..problem import Problem
 
 #: An operator of less brightness, as a part of its gain, takes a picture's mean away.
-_DIM = 1e-3
+DIM = 1e-3
 
 
 def prior_scene(operator: Operator, g: Array, smoothing: float = 3.0) -> Array:
@@ -42,7 +42,7 @@ def prior_scene(operator: Operator, g: Array, smoothing: float = 3.0) -> Array:
     for axis in (-2, -1):
         g = gaussian_filter1d(g, smoothing, axis=axis, mode="nearest")
     level = operator.brightness
-    bright = level if abs(level) > _DIM * operator.gain else 1.0  # an edge filter keeps none
+    bright = level if abs(level) > DIM * operator.gain else 1.0  # an edge filter keeps none
     return continued(operator, g) / g.dtype.type(bright)
 
 
@@ -83,7 +83,7 @@ def first_scene(problem: Problem, g: Array) -> Array:
     xp, operator = problem.xp, problem.operator
     seen = filled(g, problem.fit.weights) - problem.fit.background
     level = operator.brightness
-    if abs(level) > _DIM * operator.gain:  # else it takes the mean away, and nothing is known of it
+    if abs(level) > DIM * operator.gain:  # else it takes the mean away, and nothing is known of it
         seen = seen / level
     scene = continued(operator, seen)
     if problem.bounds is not None:

@@ -1,0 +1,228 @@
+"""The boundary, read off the picture: under which one its rim is most likely.
+
+The rim is looked at in blocks along each edge, W pixels deep. Under a smooth taper a block's transform along the edge
+is, at each of its K lowest frequencies, a line across the edge, y = H f + n, with H the small matrix of the PSF
+transformed likewise, continued as the boundary says. Of the scene no more is assumed than that its spectrum falls as
+1/|ω|², as that of photographs does: along such a line its covariance is S = exp(−κ|x − x'|)/2κ, κ the frequency along
+the edge. The evidence of a boundary is the likelihood of all blocks, each with a contrast of its own,
+
+    −n Σ log(yᴴ(HSHᴴ + λI)⁻¹y) − Σ log det(HSHᴴ + λI) ,
+
+at the λ that makes it largest (the generalised maximum likelihood of [1]_). It counts what a boundary leaves
+unexplained and also what it leaves open, so that the one that says more of the rim is preferred where it is right:
+
+``zero``
+    f is 0 beyond the edge, and the rim as dark as H makes it.
+``periodic``
+    Beyond an edge lies what is at the opposite one; both rims are one line, and the scene may jump where they meet.
+``reflect``
+    f is mirrored at the edge.
+``unknown``
+    f goes on as it does elsewhere, and nothing else is known of it.
+
+No product with the whole picture is formed. ``benchmarks/bench_auto_boundary.py`` measures how often it is right.
+
+References
+----------
+.. [1] G. Wahba, Ann. Statist. 13 (1985) 1378-1402.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ..device import Array, asnumpy, get_xp
+from ..operators.blur import Blur
+from ..operators.boundary import BOUNDARIES, Boundary
+from ..solvers.start import DIM, filled
+
+#: The boundaries that a picture is asked about, and by how much the logarithm of the evidence must be above that of
+#: "unknown", the safe answer. Many a scene is calm at its edge by itself, so that "reflect" must be far above it.
+CLEARLY = {"zero": 5.0, "periodic": 5.0, "reflect": 100.0}
+SAFE = "unknown"
+
+_DEEP = 16  # W
+_FREQUENCIES = 6  # K
+_BLOCK, _BLOCK_PSFS = 32, 4  # a block has as many pixels along the edge, and at least as many PSFs
+_LAMBDAS = 10.0 ** np.arange(-6, 1, 2)  # for a PSF whose sum is one
+_HIDDEN = 0.25  # with a larger part of its pixels hidden a block is not looked at
+_FLAT = 1e-6  # of the largest value: with less deviation a block says nothing
+
+
+class Found(NamedTuple):
+    """A boundary, where it came from, and the logarithm of its evidence over that of "unknown"."""
+
+    boundary: str
+    reason: str
+    evidence: float = 0.0
+
+
+def find_boundary(
+    blur: Blur, g: Array, weights: Array | None = None, among: tuple[str, ...] = (*CLEARLY, SAFE)
+) -> Found:
+    """The boundary of a picture: "unknown", unless another one explains its rim clearly better.
+
+    Parameters
+    ----------
+    blur : Blur
+        The PSF and the size of the image; its boundary is not looked at.
+    g : (k, c, M, N) array
+        The frames, without background. NumPy or CuPy; of them only the rim is copied to the host.
+    weights : array, optional
+        0 at hidden pixels; as it broadcasts to `g`.
+    among : tuple of str
+        What may be taken. Without "unknown" it is the one with the most evidence.
+    """
+    found = evidence(blur, g, weights, among)
+    if not found:
+        name = SAFE if SAFE in among else among[0]
+        return Found(name, "the rim of the picture says nothing, and nothing depends on it")
+    others = {name: value for name, value in found.items() if name != SAFE}
+    said = "log evidence over 'unknown': " + ", ".join(
+        f"{name} {value:+.0f}" for name, value in others.items()
+    )
+    best = max(others, key=others.__getitem__)
+    if SAFE not in among:
+        those = "the one that can be had" if len(among) == 1 else f"the best of {', '.join(among)}"
+        return Found(best, f"{those}, by the rim of the picture ({said})", found[best])
+    clear = [
+        name for name in sorted(others, key=others.__getitem__) if others[name] > CLEARLY.get(name, np.inf)
+    ]
+    if clear:
+        return Found(
+            clear[-1], f"read off the picture, whose rim it explains best ({said})", found[clear[-1]]
+        )
+    return Found(SAFE, f"read off the picture, whose rim no other explains clearly better ({said})")
+
+
+def evidence(
+    blur: Blur, g: Array, weights: Array | None = None, among: tuple[str, ...] = (*CLEARLY, SAFE)
+) -> dict[str, float]:
+    """The logarithm of the evidence of each boundary over that of "unknown"; empty where the rim says nothing.
+
+    The parameters are those of `find_boundary`.
+    """
+    edges = [BOUNDARIES[name] for name in dict.fromkeys((*among, SAFE))]
+    models = [(edge, chance) for edge in edges for chance in (False, True)[: 1 + (edge.dark or edge.wraps)]]
+    total, seen = {model: np.zeros(len(_LAMBDAS)) for model in models}, False
+    frames = g.reshape(-1, *blur.image_shape)
+    shown = None
+    if weights is not None:
+        shown = get_xp(g).broadcast_to(weights > 0, g.shape).reshape(frames.shape)
+    for axis in (0, 1):
+        if blur.psf.shape[axis] == 1 or blur.image_shape[axis] < 2:
+            continue  # nothing comes in from beyond these edges
+        rim = _Rim(blur, frames, shown, axis)
+        if rim.blocks:
+            seen = True
+            for model in models:
+                total[model] = total[model] + rim.likelihood(*model)
+    most = {model: float(e.max()) for model, e in total.items()}
+    safe = most[BOUNDARIES[SAFE], False]
+    return (
+        {str(edge): most[edge, False] - max(safe, most.get((edge, True), safe)) for edge in edges}
+        if seen
+        else {}
+    )
+
+
+class _Rim:
+    """Two opposite edges of a picture: their lines, and the PSF as it acts on them."""
+
+    def __init__(self, blur: Blur, frames: Array, shown: Array | None, axis: int) -> None:
+        h = np.moveaxis(blur.psf / blur.gain, axis, 1)
+        side, across = blur.image_shape[1 - axis], blur.image_shape[axis]
+        length = min(side, max(_BLOCK, _BLOCK_PSFS * len(h)))
+        self._deep, self._origin = min(_DEEP, across // 2), blur.origin[axis]
+        waves = np.arange(min(_FREQUENCIES, length // 2 + 1))
+        self._kernels = np.exp(-2j * np.pi / length * np.outer(waves, np.arange(len(h)))) @ h
+        self._kappa = 2 * np.pi / length * np.hypot(waves, 0.5)
+        self._shares = np.where(waves == 0, 0.5, 1.0)  # the first is real, the others have two parts
+        taper = np.sin(np.pi / length * (np.arange(length) + 0.5)) ** 2
+        taper /= np.linalg.norm(taper)
+
+        ends = np.stack([self._blocks(x, length) for x in _ends(frames, axis, self._deep)])
+        largest = abs(ends).max()
+        ends /= largest or 1.0
+        some = np.ptp(ends, axis=(0, 2, 3)) > _FLAT
+        if shown is not None:
+            visible = np.stack([self._blocks(x, length) for x in _ends(shown, axis, self._deep)])
+            some &= (visible.mean(axis=(2, 3)) >= 1 - _HIDDEN).all(axis=0)
+            ends = filled(ends, visible)
+        self.blocks = int(some.sum())
+        if not self.blocks:
+            return
+        ends = ends[:, some]
+        # The scene's brightness there, as the image has it where the rim is not dark.
+        inner = np.median(ends[..., self._deep // 2 :], axis=(0, 2, 3))
+        self._bright = self._kernels[0].sum().real
+        level = inner / self._bright if abs(self._bright) > DIM else 0 * inner
+        self._level = np.fft.fft(taper)[: len(waves), None] * level
+        # (frequencies, pixels from the edge inwards, blocks)
+        waves_of = np.fft.fft(ends * taper[:, None], axis=2)[:, :, : len(waves)]
+        self._near, self._far = waves_of.transpose(0, 2, 3, 1)
+        self._turn = np.exp(2j * np.pi / length * waves)
+
+    def _blocks(self, strip: np.ndarray, length: int) -> np.ndarray:
+        """A strip (frames, pixels along the edge, pixels across) cut into blocks (blocks, length, pixels across)."""
+        count, spare = divmod(strip.shape[1], length)
+        return strip[:, spare // 2 : spare // 2 + count * length].reshape(-1, length, strip.shape[2])
+
+    def likelihood(self, edge: Boundary, by_chance: bool = False) -> np.ndarray:
+        """Its logarithm at each λ.
+
+        By chance means: of a scene whose rim is like this by itself. It fades towards the edge though its level does
+        not, or is at opposite edges the same wherever one looks: one of them is turned round.
+        """
+        if edge.wraps:
+            far = self._far
+            if by_chance:
+                far = self._turn[:, None, None] * far[..., ::-1].conj()
+            lines = [(np.concatenate([far[:, ::-1], self._near], axis=1), self._model(edge))]
+        else:
+            lines = [(self._near, self._model(edge)), (self._far, self._model(edge, far=True))]
+            if by_chance:
+                lines = [
+                    (y, (covariance, np.full(len(ones), self._bright))) for y, (covariance, ones) in lines
+                ]
+        power, volume, n = 0.0, 0.0, 0.0
+        for y, (covariance, ones) in lines:
+            noisy = covariance + _LAMBDAS[:, None, None, None] * np.eye(len(ones))
+            root = np.linalg.cholesky(noisy)  # (λ, frequencies, pixels, pixels)
+            white = np.linalg.solve(root, y - ones[:, None] * self._level[:, None])
+            power = power + self._shares @ (abs(white) ** 2).sum(axis=-2)
+            volume = (
+                volume + 2 * np.log(np.diagonal(root, axis1=-2, axis2=-1).real).sum(axis=-1) @ self._shares
+            )
+            n += self._shares.sum() * len(ones)
+        return -n * np.log(power).sum(axis=-1) - self.blocks * volume
+
+    def _model(self, edge: Boundary, far: bool = False) -> tuple[np.ndarray, np.ndarray]:
+        """(HSHᴴ of a line at each frequency, H of a scene of ones); of both ends as one line if the scene repeats."""
+        m, origin = self._kernels.shape[1], self._origin
+        kernels = self._kernels
+        if far:  # seen from its own edge the PSF is turned
+            kernels, origin = kernels[:, ::-1], m - 1 - origin
+        pixels = 2 * self._deep if edge.wraps else self._deep
+        h = np.zeros((len(kernels), pixels, pixels + m - 1), complex)
+        for i in range(pixels):
+            h[:, i, i : i + m] = kernels[:, ::-1]
+        first = origin - (m - 1)  # of the pixels of the scene that H reaches, counted from the edge
+        if not (edge.open or edge.wraps):
+            h = h @ edge.matrix(pixels + m, first, first + h.shape[2]).toarray()
+        at = np.arange(h.shape[2])
+        distance = abs(at[:, None] - at)
+        scene = np.exp(-self._kappa[:, None, None] * distance) / (2 * self._kappa[:, None, None])
+        if edge.wraps:
+            inside = at + first >= self._deep
+            scene *= inside[:, None] == inside
+        return h @ scene @ h.conj().swapaxes(1, 2), h[0].real.sum(axis=1)
+
+
+def _ends(frames: Array, axis: int, deep: int) -> tuple[np.ndarray, np.ndarray]:
+    """The first and the last pixels along an axis, on the host: (frames, along the edge, from the edge inwards)."""
+    x = frames.swapaxes(1, 2) if axis == 0 else frames
+    near, far = (asnumpy(part).astype(np.float64) for part in (x[..., :deep], x[..., -deep:]))
+    return near, far[..., ::-1]
