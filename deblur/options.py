@@ -30,7 +30,7 @@ from .operators.operator import Operator
 from .problem import Denoiser, Problem, Stop
 from .solvers.scaling import Scale, shifted
 from .terms import FITS, Fit
-from .tuning import RULES, check_rule, estimate_noise
+from .tuning import RULES, check_rule, noise_level
 from .tuning.boundary import CLEARLY, SAFE, find_boundary
 
 PRIORS = ("auto", "zero", "smooth")
@@ -292,7 +292,7 @@ class Request:
             _check_counts(g, weights)
         delta = fit.delta
         if fit.name == "huber" and not delta > 0:
-            noise = estimate_noise(g) if self.noise is None else self.noise
+            noise = noise_level(g) if self.noise is None else self.noise
             delta = HUBER * max(noise, 1e-4 * float(abs(g).max()), np.finfo(g.dtype).tiny)
         fit = replace(fit, weights=weights, delta=delta)
         return replace(self.problem, fit=fit, frames=len(g) * g.shape[1]), mask

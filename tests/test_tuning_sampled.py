@@ -17,7 +17,7 @@ from deblur.operators.blur import Blur
 from deblur.problem import Problem
 from deblur.solvers.whiteness import whiteness
 from deblur.terms import Fit
-from deblur.tuning import choose
+from deblur.tuning import choose, sampled
 from deblur.tuning.noise import noise_variance
 from deblur.tuning.sampled import _Observer
 
@@ -218,6 +218,46 @@ def test_frames_share_one_lambda_and_the_solution_is_theirs():
     cold = solve("tv", pose(blur, "tv"), choice.lam, stack)
     assert math.sqrt(((again.scene - cold.scene) ** 2).mean()) <= 5e-3
     assert again.iterations < cold.iterations
+
+
+def large(colours=1, frames=1):
+    """(blur, frames (k, c, 300, 310) of a large picture, whose boundary is unknown)."""
+    scene = np.pad(deblur.data.load("camera"), 20, mode="reflect")[:306, :316]
+    g = deblur.degrade(scene, PSF, noise=0.02, boundary="unknown", seed=1)
+    stack = np.stack([g * (1 - 0.2 * i) for i in range(colours * frames)])
+    return Blur(PSF, g.shape, "unknown"), stack.reshape(frames, colours, *g.shape).astype(np.float32)
+
+
+def test_windows_stand_for_a_large_picture(monkeypatch):
+    blur, g = large()
+    problem = pose(blur, "tv", dtype=np.dtype(np.float32))
+    choice = tune("tv", problem, g)
+    assert "2 windows of 128 x 128 pixels" in choice.reason
+    assert choice.solution is None
+    monkeypatch.setattr(sampled, "_WHOLE", np.inf)
+    whole = tune("tv", problem, g)
+    assert "windows" not in whole.reason
+    assert abs(math.log(choice.lam / whole.lam)) <= math.log(1.5)
+
+
+def test_windows_have_the_weights_colours_and_frames_of_their_places():
+    blur, g = large(colours=3, frames=2)
+    weights = np.random.default_rng(0).random(g.shape[2:]).astype(np.float32)
+    weights[: g.shape[2] // 2] = 0  # of what is hidden no window is taken
+    part, seen = sampled.windows(pose(blur, "tv", weights=weights), g)
+    assert seen.shape == (2, 3, 128, 128)
+    assert part.operator.image_shape == (128, 128)
+    rows, cols = (round(1.5 * (n - 128) / 2) for n in g.shape[2:])
+    np.testing.assert_array_equal(seen, g[..., rows : rows + 128, cols : cols + 128])
+    at = np.broadcast_to(weights, g.shape)[..., rows : rows + 128, cols : cols + 128]
+    np.testing.assert_array_equal(part.fit.weights, at)
+
+
+@pytest.mark.parametrize("boundary", ["zero", "periodic"])
+def test_a_boundary_that_may_not_fit_is_judged_with_its_edges(boundary):
+    blur, g = large()
+    problem = pose(Blur(PSF, blur.image_shape, boundary), "tv")
+    assert sampled.windows(problem, g)[1] is g
 
 
 def test_a_problem_beyond_the_linear_formula_needs_a_solver():

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import scipy.sparse.linalg
+from scipy.ndimage import gaussian_filter
 
 from deblur import data, psf, solve
 from deblur.degrade import degrade
@@ -13,7 +14,7 @@ from deblur.metrics import psnr
 from deblur.operators.blur import Blur
 from deblur.problem import Problem
 from deblur.terms import Fit
-from deblur.tuning import check_rule, choose_lambda, estimate_noise, prior_scene
+from deblur.tuning import check_rule, choose_lambda, estimate_noise, noise_level, prior_scene
 from deblur.tuning import spectral as spectral_module
 from deblur.tuning import sums as sums_module
 from deblur.tuning.choice import RULES as ALL_RULES
@@ -428,6 +429,28 @@ def test_clipped_black_is_not_taken_for_silence(rng):
     g = 0.05 * rng.standard_normal((240, 240)) + 0.5
     g[:150] = 0
     assert abs(estimate_noise(g) / 0.05 - 1) <= 0.1
+
+
+@pytest.mark.parametrize("name", ["brick", "camera"])
+def test_the_psf_tells_noise_from_texture(name, rng):
+    kernel = psf.disk(7)
+    picture = degrade(data.load(name), kernel, boundary="unknown")
+    g = picture + 0.001 * rng.standard_normal(picture.shape)
+    assert abs(estimate_noise(g, kernel) / 0.001 - 1) <= 0.1
+
+
+def test_clipped_noise_is_not_taken_for_little(rng):
+    g = np.clip(0.02 + 0.03 * rng.standard_normal((256, 256)), 0, 1)
+    g[:, 100:] = np.clip(0.5 + 0.03 * rng.standard_normal((256, 156)), 0, 1)
+    assert abs(estimate_noise(g) / 0.03 - 1) <= 0.1
+
+
+def test_the_noise_of_a_sharpened_picture_is_refused(rng):
+    g = 0.05 * rng.standard_normal((256, 256)) + 0.5
+    sharp = g + 2 * (g - gaussian_filter(g, 1.0))
+    with pytest.raises(ValueError, match="sharpened"):
+        estimate_noise(sharp)
+    assert noise_level(sharp) >= 2 * 0.05  # for what needs no more than its size
 
 
 def test_an_image_without_noise_has_none():

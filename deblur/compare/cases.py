@@ -18,7 +18,7 @@ from ..device import asnumpy, check_finite, require_memory
 from ..operators.blur import Blur
 from ..operators.boundary import get_boundary
 from ..operators.matrix import check_psf
-from ..tuning import estimate_noise
+from ..tuning import noise_level
 
 _DEFAULT_IMAGE, _DEFAULT_SIZE = "camera", 256
 #: Arrays of a picture's size that a comparison holds at once, with room for the methods' own.
@@ -279,7 +279,7 @@ def make_cases(
         for edge in edges:
             if blurred:
                 Blur(kernel, scene.shape[:2], edge)  # says what is wrong with the PSF before any work
-                sigma = float(np.median([estimate_noise(g) for g in np.atleast_3d(scene).T]))
+                sigma = float(np.median([noise_level(g) for g in np.atleast_3d(scene).T]))
                 cases.append(
                     Case(name, psf_name, "noise as it came", edge, scene, kernel, None, sigma, notes)
                 )

@@ -17,7 +17,7 @@ import scipy.fft
 
 from ..linalg import krylov
 from ..operators.torus import Torus
-from ..tuning import estimate_noise
+from ..tuning import noise_level
 from .estimate import (
     PSFEstimate,
     PSFStatus,
@@ -270,7 +270,7 @@ class _System:
 
 def _estimate(system: _System, h: np.ndarray, lam: float, moved: np.ndarray) -> PSFEstimate:
     residual = system.residual(h)
-    noise = estimate_noise(system.b)
+    noise = noise_level(system.b)
     support = (h > 0).astype(float)
     draws = float(residual.std()) * np.random.default_rng(0).standard_normal((_DRAWS, *residual.shape))
     right = np.stack([system.adjoint(d - d.mean()) for d in draws])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..solvers.start import prior_scene
 from .choice import RULES, LambdaChoice, Rule, check_rule
-from .noise import check_noise, estimate_noise
+from .noise import check_noise, estimate_noise, noise_level
 from .spectral import choose_lambda
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ __all__ = [
     "choose",
     "choose_lambda",
     "estimate_noise",
+    "noise_level",
     "prior_scene",
 ]
 

@@ -3,33 +3,53 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 import scipy.special
 
-from ..device import Array, as_real, check_finite, get_xp
+from ..device import Array, as_real, asnumpy, check_finite, get_fft, get_xp
+from ..operators.torus import Torus
 from ..problem import Problem
 from ..solvers.start import filled
 
-# High-pass filter of the Daubechies wavelet with two vanishing moments.
-_DB2 = np.array([1 - 3**0.5, 3**0.5 - 3, 3 + 3**0.5, -1 - 3**0.5]) / (4 * 2**0.5)
-_MEDIAN = 0.6744897501960817  # median of |x| for x standard normal
-_QUIETER = 0.8  # below this the blocks' power is less than the median's by more than chance
-_SIDE, _QUANTILE = 6, 0.05  # blocks of coefficients, and how many of them are taken to hold noise alone
+_SIDES = (32, 16, 8, 4)  # of the blocks that are looked at: the first of which three fit along each side
+_BLOCKS = 4096  # looked at, at most
+_SHARE = 0.15  # of a block's frequencies: those at which a picture has least
+_FALL, _FLAT = 1.5, 1e-3  # a picture's power goes with (squared frequency + flat) to minus this
+_LEAKS = 1e-4  # of a picture, where the blur leaves nothing
+# The parts of the blocks, from most to least, that are taken to hold noise alone; a smaller part is believed where it
+# says clearly less than a larger, and by more than chance.
+_PARTS, _QUIETER, _ALIKE = (0.5, 0.2, 0.05, 0.02), 0.9, 0.99
+_FINEST, _MIDDLE = 0.02, 1024  # of the frequencies of a picture, or of its middle of so many pixels a side
+# Of the pixels of a frame, of a block, and of a picture's middle, at an end of the range: what speaks of clipping, and
+# what bears it.
+_CLIPPED, _CLIPPED_BLOCK, _CLIPPED_MIDDLE = 1e-3, 0.004, 0.1
+# In cycles a pixel; of the blocks; power over that in the band; standard deviations of it that chance may have added.
+_BAND, _QUIET, _COLOURED, _CHANCE = (0.18, 0.3), 0.1, 1.2, 4.0
 
 
-def estimate_noise(g: Array) -> float:
-    """The standard deviation of white noise in an image, from its finest diagonal wavelet coefficients.
+class _Measured(NamedTuple):
+    """The noise's power, and that over its power at middle frequencies: about 1 of white noise."""
 
-    It is the median modulus of the coefficients of the db2 wavelet over 0.6745 [1]_,
-    unless the quietest 5 % of the 6 x 6 blocks of coefficients hold clearly less:
-    then it is their root mean square, over what that is for pure noise [2]_. A
-    picture adds to both, but seldom everywhere.
+    power: float
+    colour: float
+
+
+def estimate_noise(g: Array, psf: Array | None = None) -> float:
+    """The standard deviation of white noise in an image, from where the picture has least.
+
+    The image is looked at in blocks of 32 x 32 pixels, and of each the power at the finest frequencies. It is the
+    noise's in the quietest blocks: their quantiles, over what those are for pure noise [1]_; blocks in which pixels
+    are clipped do not count. With the PSF the frequencies are those that it leaves least of, in the blocks and in the
+    whole picture, where a blur has zeros.
 
     Parameters
     ----------
     g : (..., M, N) array
         An image, or frames with the same noise (their root mean square is returned).
+    psf : (m, n) array, optional
+        Of the blur, if it is known.
 
     Returns
     -------
@@ -39,53 +59,164 @@ def estimate_noise(g: Array) -> float:
     Raises
     ------
     ValueError
-        If a side is under 4 pixels, or `g` is not finite.
+        If a side is under 4 pixels, `g` is not finite, or its noise is stronger at fine than at middle frequencies, as
+        in sharpened pictures: it has no one level then.
 
     Notes
     -----
-    A blurred picture has little left at these frequencies, so the estimate is
-    close; it is too large where the blur is slight, the picture is texture all
-    over and the noise weak. Noise that is not white (JPEG, demosaicing,
-    resampling) is not seen for what it is. ``benchmarks/bench_lambda.py``
-    measures the accuracy.
+    It is too large where the blur is slight, the picture is texture all over and the noise weak, and too small where
+    the noise lacks fine frequencies (JPEG, demosaicing, resampling). Noise of rounding counts as noise.
+    ``benchmarks/bench_noise.py`` measures the accuracy.
 
     References
     ----------
-    .. [1] D. L. Donoho, I. M. Johnstone, Biometrika 81 (1994) 425-455.
-    .. [2] S. I. Olsen, Estimation of noise in images: an evaluation, CVGIP 55 (1993) 319-323.
+    .. [1] S. I. Olsen, Estimation of noise in images: an evaluation, CVGIP 55 (1993) 319-323.
     """
+    level, colour = _measured(g, psf)
+    if colour > _COLOURED:
+        raise ValueError(
+            f"the noise has {colour:.2g} times the power at fine frequencies that it has at middle ones, as in a "
+            "sharpened picture, and no one level; give its standard deviation (noise=...), or use the picture before "
+            "it was sharpened"
+        )
+    return level
+
+
+def noise_level(g: Array, psf: Array | None = None) -> float:
+    """`estimate_noise`, whatever colour the noise has: for what needs no more than its size."""
+    return _measured(g, psf)[0]
+
+
+def _measured(g: Array, psf: Array | None) -> tuple[float, float]:
+    """(standard deviation, colour) of the noise of frames together."""
+    psf = None if psf is None else asnumpy(psf).astype(np.float64)
     g = as_real(g, "the image")
-    if g.ndim < 2 or min(g.shape[-2:]) < len(_DB2):
+    if g.ndim < 2 or min(g.shape[-2:]) < _SIDES[-1]:
         raise ValueError(
             f"the noise of an image of shape {g.shape} cannot be estimated: at least 4 x 4 pixels are "
             "needed; give its standard deviation (noise=...)"
         )
     check_finite(g, "the image")
-    x = g.reshape(-1, *g.shape[-2:]).astype(np.float64)
-    for _ in range(2):  # along the rows, then along the columns
-        n = x.shape[-1] - len(_DB2) + 1
-        x = sum(float(w) * x[..., k : k + n] for k, w in enumerate(_DB2))[..., ::2].swapaxes(-1, -2)
-    # Coefficients no larger are of clipped or painted areas: no noise is to be seen there.
-    flat = 1e-12 * float(abs(g).max())
-    return math.sqrt(sum(_noise_power(frame, flat) for frame in x) / len(x))
+    found = [_of_frame(frame, psf) for frame in g.reshape(-1, *g.shape[-2:])]
+    return math.sqrt(sum(f.power for f in found) / len(found)), float(np.median([f.colour for f in found]))
 
 
-def _noise_power(x: Array, flat: float) -> float:
-    """The estimate from one frame's coefficients, squared."""
-    xp = get_xp(x)
-    moduli = abs(x)
-    some = moduli[moduli > flat]
-    if some.size == 0:
-        return 0.0
-    power = float(xp.median(some) / _MEDIAN) ** 2
-    rows, cols = (n // _SIDE for n in x.shape)
-    x = x[: rows * _SIDE, : cols * _SIDE].reshape(rows, _SIDE, cols, _SIDE)
-    blocks = (x**2).mean(axis=(1, 3))[(abs(x) > flat).all(axis=(1, 3))]
-    if blocks.size * _QUANTILE < 1:
-        return power
-    expected = scipy.special.chdtri(_SIDE**2, 1 - _QUANTILE) / _SIDE**2
-    quiet = float(xp.quantile(blocks, _QUANTILE)) / expected
-    return quiet if quiet < _QUIETER * power else power
+def _of_frame(g: Array, psf: Array | None) -> _Measured:
+    xp = get_xp(g)
+    side = next((n for n in _SIDES if 3 * n <= min(g.shape)), _SIDES[-1])
+    window = _window((side, side))
+    ends = [end for end in (g.min(), g.max()) if int((g == end).sum()) > max(8, _CLIPPED * g.size)]
+    blocks = _blocks(g, side)
+    clipped = sum(((blocks == end).mean(axis=(1, 2)) for end in ends), xp.zeros(len(blocks)))
+    whole = blocks[clipped <= _CLIPPED_BLOCK]
+    blocks = (whole if len(whole) >= 1 / min(_PARTS[1:]) else blocks).astype(np.float64)
+    blocks = (blocks - blocks.mean(axis=(1, 2), keepdims=True)) * xp.asarray(window)
+    spectra = get_fft(xp).rfft2(blocks)
+    powers = spectra.real**2 + spectra.imag**2
+
+    least = _least((side, side), psf, _SHARE)
+    of_block = powers[:, xp.asarray(least)].mean(axis=1)
+    # What is smaller is of clipped or painted areas: no noise is to be seen there.
+    seen = of_block > (1e-12 * float(abs(g).max())) ** 2
+    of_block, powers = of_block[seen], powers[seen]
+    if not len(of_block):
+        return _Measured(0.0, 0.0)
+    freedom = _freedom(window, least)
+    power = _quiet(of_block, freedom)
+    if psf is not None and min(g.shape) >= 2 * max(psf.shape):
+        zeros = _at_zeros(g, psf, ends)
+        power = zeros if zeros < _QUIETER * power else power
+    return _Measured(power, _colour(powers, of_block, freedom))
+
+
+def _at_zeros(g: Array, psf: np.ndarray, ends: list[Array]) -> float:
+    """The power where the blur leaves least of the picture; infinite where too much is clipped."""
+    xp = get_xp(g)
+    g = g[tuple(slice((n - min(n, _MIDDLE)) // 2, (n + min(n, _MIDDLE)) // 2) for n in g.shape)]
+    window = xp.asarray(_window(g.shape))
+    clipped = sum(((g == end) for end in ends), xp.zeros(g.shape, bool))
+    if float(clipped.mean()) > _CLIPPED_MIDDLE:
+        return math.inf
+    seen = float((window**2 * ~clipped).sum())  # what is clipped holds no noise
+    spectrum = get_fft(xp).rfft2((g - g.mean()).astype(np.float64) * window)
+    at = spectrum[xp.asarray(_least(g.shape, psf, _FINEST))]
+    return float(xp.median(at.real**2 + at.imag**2)) / math.log(2) / seen  # of an exponential distribution
+
+
+def _window(shape: tuple[int, int]) -> np.ndarray:
+    """Hann's, with squares that sum to one: white noise keeps its power at each frequency."""
+    rows, cols = (np.hanning(n + 2)[1:-1] for n in shape)
+    return np.outer(rows / np.linalg.norm(rows), cols / np.linalg.norm(cols))
+
+
+def _blocks(g: Array, side: int) -> Array:
+    """Blocks (n, side, side) of a frame, which overlap by half where they are not too many."""
+    xp = get_xp(g)
+    found = []
+    for down in (0, side // 2):
+        for right in (0, side // 2):
+            rows, cols = (g.shape[0] - down) // side, (g.shape[1] - right) // side
+            part = g[down : down + rows * side, right : right + cols * side]
+            found.append(part.reshape(rows, side, cols, side).swapaxes(1, 2).reshape(-1, side, side))
+            if len(found[0]) >= _BLOCKS:
+                return found[0][:: len(found[0]) // _BLOCKS]
+    return xp.concatenate(found)
+
+
+def _squares(shape: tuple[int, int]) -> np.ndarray:
+    """The squared frequencies, in cycles a pixel, of half spectra."""
+    return np.fft.fftfreq(shape[0])[:, None] ** 2 + np.fft.rfftfreq(shape[1]) ** 2
+
+
+def _least(shape: tuple[int, int], psf: np.ndarray | None, share: float) -> np.ndarray:
+    """Where in its half spectrum a blurred picture is likely to have least: this share of the frequencies."""
+    picture = (_squares(shape) + _FLAT) ** -_FALL
+    if psf is not None:
+        from scipy.ndimage import uniform_filter
+
+        finer = -(-max(psf.shape) // min(shape))
+        power = Torus([finer * n for n in shape]).power(psf)[::finer, ::finer]
+        power = uniform_filter(power, 3, mode=("wrap", "mirror"))  # what the window makes of it
+        picture *= power / max(float(power.max()), np.finfo(float).tiny) + _LEAKS
+    count = max(round(share * picture.size), 1)
+    return picture <= np.partition(picture.ravel(), count - 1)[count - 1]
+
+
+def _freedom(window: np.ndarray, at: np.ndarray) -> float:
+    """The shape of the gamma distribution that the power of white noise at some frequencies nearly has."""
+    both = at | np.roll(at[::-1], 1, 0)
+    full = np.concatenate([both, both[:, -2:0:-1]], axis=1).astype(float)
+    shared = abs(np.fft.fft2(window**2)) ** 2  # what two frequencies have in common
+    pairs = np.fft.ifft2(abs(np.fft.fft2(full)) ** 2).real
+    return full.sum() ** 2 / (2 * (shared * pairs).sum())
+
+
+def _quiet(of_block: Array, freedom: float) -> float:
+    """The noise's power, from the power of each block."""
+    xp, power = get_xp(of_block), math.inf
+
+    def expected(part: float) -> float:
+        return float(scipy.special.gammaincinv(freedom, part)) / freedom
+
+    for part in _PARTS:
+        if part == _PARTS[0] or part * len(of_block) >= 1:
+            says = float(xp.quantile(of_block, part)) / expected(part)
+            power = says if says < _QUIETER * power else power
+    # Where a clear part of the picture is quiet its blocks are known now, and tell better than their least.
+    alike = of_block[of_block <= power * expected(_ALIKE)]
+    return min(power, float(xp.median(alike)) / expected(0.5)) if len(alike) else power
+
+
+def _colour(powers: Array, of_block: Array, freedom: float) -> float:
+    """The power of each block over that at middle frequencies, in those with least of both; as little as may be."""
+    xp = get_xp(powers)
+    squares = _squares((powers.shape[1], powers.shape[1]))
+    band = (squares > _BAND[0] ** 2) & (squares < _BAND[1] ** 2)
+    middle = powers[:, xp.asarray(band)].mean(axis=1)
+    both = middle + of_block
+    quiet = both <= xp.quantile(both, _QUIET)
+    chance = math.sqrt(2 / (freedom * float(quiet.sum())))
+    return float(of_block[quiet].mean() / middle[quiet].mean()) / (1 + _CHANCE * chance)
 
 
 def check_noise(noise: float | None) -> float | None:
@@ -112,5 +243,6 @@ def noise_variance(problem: Problem, g: Array) -> float:
     seen = filled(g, problem.fit.weights)
     if problem.fit.name == "poisson":
         xp = get_xp(g)
-        seen = 2 * xp.sqrt(xp.maximum(seen, 0))
-    return estimate_noise(seen) ** 2
+        return noise_level(2 * xp.sqrt(xp.maximum(seen, 0))) ** 2
+    blur = problem.operator.stationary
+    return noise_level(seen, None if blur is None else blur.psf) ** 2

@@ -25,6 +25,9 @@ The search begins at λ = κν N/R(f), where a prior exp(−λR/ν) of so large 
 growing steps to where the rule's minimum is bracketed, and ends with the parabola through the last three.
 Each solution starts the next.
 
+Of a large picture whose scene goes on beyond its frame, windows stand for the whole: squares spread over it, which are
+frames of one problem with one λ. ``benchmarks/bench_tuning.py`` measures what is lost and what it saves.
+
 References
 ----------
 .. [1] G. H. Golub, M. Heath, G. Wahba, Technometrics 21 (1979) 215-223.
@@ -48,6 +51,7 @@ import numpy as np
 
 from ..device import Array
 from ..methods import METHODS
+from ..operators.blur import Blur
 from ..problem import Factor, Problem, Solution, Stop
 from ..solvers.admm import first_frames
 from ..solvers.start import filled, prior_scene
@@ -56,13 +60,19 @@ from ..terms import is_quadratic, penalty_value
 from .choice import RULES, Found, LambdaChoice
 from .noise import noise_variance
 
-_KAPPA = 0.5  # λ R/(ν N) at the start of the search, above what is usual: solutions start best from above
+_KAPPA = 0.2  # λ R/(ν N) at the start of the search, about what is usual
 _STEP = math.log(2.0)
 _FLOOR, _CEILING = 1e-7, 1e2  # the range of λ, over the standard deviation of the image where R is a norm
 _MOST = 14  # values of λ looked at
-# Relative residual of the solutions on the way: where a rule's minimum lies a loose one tells as well as an exact one,
-# if only what is left unsolved is small beside the noise.
-_RTOL, _RTOL_LEAST, _RTOL_OF_NOISE = 1e-2, 5e-4, 0.2
+# Relative residual of the solutions on the way, its least and what it is over that of the noise: where the minimum of
+# "gcv" and "sure" lies a loose one tells as well as an exact one. What the other rules measure must be small beside the
+# noise.
+_RTOL, _RTOL_LEAST, _RTOL_OF_NOISE = 5e-2, 4e-3, 1.0
+_RTOL_EXACT, _RTOL_EXACT_LEAST, _RTOL_EXACT_OF_NOISE = 1e-2, 5e-4, 0.2
+# Windows that stand for a picture of more pixels than so many of them: pixels a side, and over those of the PSF; a grid
+# of so many each way, the more the larger the picture, from the first figure on; fewer on the diagonal alone.
+_SIDE, _SIDES_OF_PSF, _WHOLE, _GRID_FROM, _GRID = 128, 3, 3.0, 8.0, (2, 4)
+_VISIBLE = 0.5  # share of its pixels that a window must show
 # The best λ for the scene over that for the blurred scene, which "gcv" and "sure" look for, where R is a norm; and
 # for the collaborative filter, whose pilot may be smoother than the best picture.
 _SCENE, _SCENE_OF_PILOT = 0.65, 0.8
@@ -130,7 +140,12 @@ class _Observer:
         start = self.last if lam < self._last_lam else None
         mean = float(abs(self.g).mean()) if self.counts else 1.0
         if not problem.quadratic:  # conjugate gradients stopped early are a regularisation of their own
-            rtol = min(max(_RTOL_OF_NOISE * math.sqrt(self._level * mean) / self.scale, _RTOL_LEAST), _RTOL)
+            most, least, of_noise = (
+                (_RTOL, _RTOL_LEAST, _RTOL_OF_NOISE)
+                if self.needs_degrees
+                else (_RTOL_EXACT, _RTOL_EXACT_LEAST, _RTOL_EXACT_OF_NOISE)
+            )
+            rtol = min(max(of_noise * math.sqrt(self._level * mean) / self.scale, least), most)
             problem = replace(problem, stop=Stop(rtol=rtol))
         solution = self.prepare(problem).solve(self.stack, start)
         self.last, self._last_lam = solution, lam
@@ -271,6 +286,34 @@ def _grows(looks: list[_Look], lam: float) -> bool:
     return bool(growth) and growth[0] > math.log(_GROWING) + min(growth[1:], default=0.0)
 
 
+def windows(problem: Problem, g: Array) -> tuple[Problem, Array]:
+    """The problem and its frames, or windows of them with the problem of those where they are enough."""
+    blur, weights = problem.operator.stationary, problem.fit.weights
+    if blur is None or not blur.boundary.open:
+        return problem, g  # a boundary that does not fit shows at the edges alone
+    side = max(_SIDE, _SIDES_OF_PSF * max(blur.psf.shape))
+    rows, cols = g.shape[-2:]
+    area = rows * cols / side**2
+    if area < _WHOLE or min(rows, cols) < side:
+        return problem, g
+    count = min(max(int(math.sqrt(area) / 4), _GRID[0]), _GRID[1])
+    down, right = ([round((i + 0.5) * (n - side) / count) for i in range(count)] for n in (rows, cols))
+    pairs = (
+        [(a, b) for a in down for b in right] if area >= _GRID_FROM else list(zip(down, right, strict=True))
+    )
+    xp = problem.xp
+    w = None if weights is None else xp.broadcast_to(weights, g.shape)
+    at = [(..., slice(a, a + side), slice(b, b + side)) for a, b in pairs]
+    if w is not None:
+        at = [here for here in at if float((w[here] > 0).mean()) >= _VISIBLE]
+        if not at:
+            return problem, g
+        w = xp.concatenate([w[here] for here in at])
+    window = Blur(blur.psf, (side, side), blur.boundary, origin=blur.origin)
+    fit = replace(problem.fit, weights=w)
+    return replace(problem, operator=window, fit=fit), xp.concatenate([g[here] for here in at])
+
+
 def search(problem: Problem, g: Array, rule: str, noise: float | None, prepare: Prepare) -> LambdaChoice:
     """The λ of a rule for the frames `g`, (k, c, M, N), by solutions of `prepare`; see `deblur.tuning.choose`."""
     counts = problem.fit.name == "poisson"
@@ -288,7 +331,9 @@ def search(problem: Problem, g: Array, rule: str, noise: float | None, prepare: 
     if problem.penalty == "patches":
         problem, prepare = replace(problem, penalty="tv"), METHODS["tv"].prepare
         factor = _SCENE_OF_PILOT if predictive else 1.0
-    floor = 1e-8 * size if counts else (1e-4 * size) ** 2
+    whole, count = g.shape, len(g)
+    problem, g = windows(problem, g)
+    floor = 1e-8 * size if counts else (5e-4 * size) ** 2
     observer = _Observer(problem, g, rule, max(nu, floor), prepare)
     observer.nu = nu  # the floor is for the shaking and the start of the search alone
     scale = 1.0 if is_quadratic(problem.penalty) or counts else observer.scale
@@ -305,6 +350,9 @@ def search(problem: Problem, g: Array, rule: str, noise: float | None, prepare: 
     if used is not None:
         reason += f" ({_level_in_words(used, counts, source)})"
     reason += f", found by solving for {len(looks)} values of λ"
+    partly = g.shape != whole
+    if partly:
+        reason += f" in {len(g) // count} windows of {g.shape[-2]} x {g.shape[-1]} pixels"
     if remark:
         reason += f"; {remark}"
     return LambdaChoice(
@@ -318,7 +366,7 @@ def search(problem: Problem, g: Array, rule: str, noise: float | None, prepare: 
         lambdas=np.array([look.lam for look in looks]),
         values=np.array([observer.value(look.lam) for look in looks]),
         degrees=np.array([look.degrees for look in looks]),
-        solution=None if observer.last is None else first_frames(observer.last, len(g)),
+        solution=None if partly or observer.last is None else first_frames(observer.last, len(g)),
     )
 
 

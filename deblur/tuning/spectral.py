@@ -63,7 +63,7 @@ from ..problem import Problem
 from ..solvers.krylov import Bidiagonalization
 from ..solvers.scaling import Scale, shifted
 from .choice import RULES, Found, LambdaChoice, check_rule, restated
-from .noise import check_noise, estimate_noise
+from .noise import check_noise, estimate_noise, noise_level
 from .sums import FilterSums, exact_sums, spectral_sums
 
 NORMS = ("scene", "data")
@@ -376,7 +376,7 @@ def from_spectrum(
     choice = choose_from(sums, "gcv", None, "not used", bounds=bounds)
     implied = math.sqrt(sums.residual(choice.lam) / (sums.pixels - sums.influence(choice.lam)))
     middle = tuple(slice(max(n - _WINDOW, 0) // 2, (n + _WINDOW) // 2) for n in first.shape)
-    return choice if choice.settled and implied <= _SEEN * estimate_noise(first[middle]) else None
+    return choice if choice.settled and implied <= _SEEN * noise_level(first[middle]) else None
 
 
 def _middle(operator: Operator, g: Array) -> tuple[Blur, Array] | None:
@@ -408,7 +408,7 @@ def _trusted(
     ran_down = not choice.settled and int(np.argmin(choice.values)) == 0
     if choice.rule != "gcv" or not (moving or ran_down):
         return choice
-    level = estimate_noise(g) if min(g.shape[-2:]) >= 4 else 0.0
+    level = noise_level(g) if min(g.shape[-2:]) >= 4 else 0.0
     for rule, noise, source in (("discrepancy", level, "estimated"), ("lcurve", None, "not used")):
         other = choose_from(sums, rule, noise, source, norm=norm, bounds=bounds)
         near = rule == "discrepancy" and other.lam <= _NEAR * choice.lam
