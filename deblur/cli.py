@@ -19,7 +19,8 @@ import numpy as np
 from . import demo, image, psf, terminal
 from .compare import command as compare
 from .errors import ConvergenceError, NoGPUError
-from .image.light import GAMMAS
+from .image.light import GAMMAS, measured
+from .masks import saturated
 from .methods import METHODS, choose_method
 from .operators.blur import Blur
 from .operators.boundary import BOUNDARIES
@@ -29,6 +30,9 @@ from .problem import FORMULAS
 from .terms import FITS
 from .tuning import RULES
 from .version import __version__
+
+#: Shares of clipped pixels between which hiding them may help: fewer spoil little, and white paper is no clipped lamp.
+_CLIPPED = 1e-4, 0.2
 
 
 class _Given(NamedTuple):
@@ -300,6 +304,26 @@ def _seen(raw: np.ndarray, metadata: image.Metadata, method: str) -> np.ndarray:
     )
 
 
+def _hints(args: argparse.Namespace, raw: np.ndarray, metadata: image.Metadata) -> list[str]:
+    """What would have suited this picture better, one line each."""
+    lines = []
+    levels = raw.dtype.kind == "u" and not measured(raw)
+    if levels and metadata.camera and args.gamma is None:
+        lines.append(
+            f"hint        taken with a camera ({metadata.camera}): --gamma srgb restores light, which is what "
+            "a lens blurs, and not its numbers"
+        )
+    if levels and args.mask is None and float((raw == raw.max()).mean()) > _CLIPPED[0]:
+        channels = np.moveaxis(raw, -1, 0) if image.is_colour(raw) else raw
+        share = float(saturated(channels).mean())
+        if _CLIPPED[0] < share < _CLIPPED[1]:
+            lines.append(
+                f"hint        {100 * share:.2g} % of the pixels are clipped to white or next to such: --mask saturated "
+                "hides them, best with --method tv"
+            )
+    return lines
+
+
 def _reconstruct(args: argparse.Namespace) -> int:
     inputs = [args.input, args.psf.text, *([args.mask.text] if args.mask else [])]
     image.check_readable(args.input)
@@ -329,6 +353,7 @@ def _reconstruct(args: argparse.Namespace) -> int:
                 f"turned      upright, as the camera's mark in {args.input} says (orientation {metadata.orientation}); "
                 f"{args.output} needs none"
             )
+        lines += _hints(args, raw, metadata)
         left_out = image.left_out(args.output, picture, bits, metadata)
         if left_out:
             lines.append(f"left out    {', '.join(left_out)}: not kept in {args.output}")

@@ -183,3 +183,35 @@ def test_the_command_line_restores_light_and_hides_what_was_clipped(tmp_path, rn
     assert "hidden" in capsys.readouterr().out
     expected = deblur.reconstruct(g, PSF, boundary="unknown", gamma="srgb", mask="saturated", method="tv")
     np.testing.assert_allclose(image.read(tmp_path / "out.tif"), expected, atol=1e-6)
+
+
+def test_the_command_line_says_when_light_and_clipping_matter(tmp_path, rng, capsys):
+    from PIL import Image
+
+    exif = Image.Exif()
+    exif[271] = "Maker"
+    dark, lit = (Image.fromarray(np.stack([taken(lamps(power, rng))[0]] * 3, -1)) for power in (0.5, 9))
+    dark.save(tmp_path / "dark.png")
+    lit.save(tmp_path / "lit.png", exif=exif)
+
+    def hints(name, *more):
+        run = [
+            "reconstruct",
+            tmp_path / name,
+            "-o",
+            tmp_path / "out.png",
+            "--psf",
+            "disk:5",
+            "--force",
+            "--clip",
+        ]
+        assert main([str(a) for a in [*run, "--lam", "0.01", *more]]) == 0
+        return [line for line in capsys.readouterr().out.splitlines() if line.startswith("hint")]
+
+    assert hints("dark.png") == []
+    camera, clipped = hints("lit.png")
+    assert "Maker" in camera
+    assert "--gamma srgb" in camera
+    assert "--mask saturated" in clipped
+    assert hints("lit.png", "--gamma", "srgb", "--mask", "saturated", "--method", "tv") == []
+    assert hints("lit.png", "-q") == []

@@ -1,0 +1,162 @@
+"""Night scenes with lamps, as a camera stores them: restored as numbers and as light, clipped pixels hidden or not.
+
+Photographs made dark, with lamps in them, are blurred in light, clipped at white, and stored by the curve of sRGB in 8
+bits, as PNG and as JPEG. The lamps are below white, or up to 20 times above it. Ways to restore are compared by the
+PSNR of the stored numbers with those of the sharp scene: everywhere, and near lamps (within the PSF's size, without the
+lamps), where ringing is. The blots that ``mask="saturated"`` finds are also tried as they are and grown by the PSF's
+size. Writes ``results/light.json`` and ``docs/light.png``; about a minute on 16 cores.
+
+    python benchmarks/bench_light.py
+    python benchmarks/bench_light.py --quick    a few cases, to see that it runs
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import itertools
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+
+import _common
+import numpy as np
+from bench_lambda import photograph
+from scipy import ndimage
+
+import deblur
+from deblur import image, metrics
+from deblur.masks import saturated
+
+# "coffee", "cat" and "rocket" are those that the rule for clipped pixels was made with.
+PHOTOGRAPHS = ("camera", "astronaut", "coins", "moon")
+PSFS = {
+    "disk 7": deblur.psf.disk(7),
+    "motion 15, 30": deblur.psf.motion(15, 30.0),
+    "camera shake 13": deblur.psf.camera_shake(13, 2),
+}
+LAMPS = {"below white": (0.5, 1.0), "above white": (2.0, 20.0)}
+STORED = ("PNG", "JPEG 92")
+SIZE, NUMBER, DARK, NOISE = 160, 8, 0.3, 0.002
+SHOWN = ("camera", "disk 7", "PNG")  # what docs/light.png shows
+
+WAYS: dict[str, dict[str, Any]] = {
+    "auto, numbers": {},
+    "auto, light": {"gamma": "srgb"},
+    "tv, numbers": {"method": "tv"},
+    "tv, light": {"method": "tv", "gamma": "srgb"},
+    "tv, light, clipped pixels hidden": {"method": "tv", "gamma": "srgb", "mask": "saturated"},
+    "tv, light, hidden without their rim": {"method": "tv", "gamma": "srgb", "mask": "without rim"},
+    "tv, light, hidden as far as the PSF": {"method": "tv", "gamma": "srgb", "mask": "as far as the PSF"},
+}
+
+
+def scene(name: str, psf: np.ndarray, lamps: str, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """(the light of frame and surroundings, where the lamps are)."""
+    rng = np.random.default_rng(seed)
+    rows, cols = (SIZE + n - 1 for n in psf.shape)
+    light = DARK * image.linear_light(photograph(name)[:rows, :cols])
+    y, x = np.mgrid[:rows, :cols]
+    lit = np.zeros(light.shape, bool)
+    for _ in range(NUMBER):
+        row, col, radius = rng.uniform(0, rows), rng.uniform(0, cols), rng.uniform(1.5, 4)
+        disk = (y - row) ** 2 + (x - col) ** 2 <= radius**2
+        light[disk], lit = np.exp(rng.uniform(*np.log(LAMPS[lamps]))), lit | disk
+    return light, lit
+
+
+def levels(light: np.ndarray) -> np.ndarray:
+    """What a camera stores of this light in 8 bits."""
+    return np.rint(255 * image.srgb(np.clip(light, 0, 1))).astype(np.uint8)
+
+
+def stored(g: np.ndarray, how: str) -> np.ndarray:
+    """The picture after its file."""
+    if how == "PNG":
+        return g
+    from PIL import Image
+
+    buffer = io.BytesIO()
+    Image.fromarray(g).save(buffer, "JPEG", quality=int(how.split()[1]))
+    return np.asarray(Image.open(buffer))
+
+
+def case(name: str, kernel: str, lamps: str, how: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """(figures by way, pictures by way)."""
+    psf = PSFS[kernel]
+    seed = PHOTOGRAPHS.index(name)
+    light, lit = scene(name, psf, lamps, seed)
+    g = stored(levels(deblur.degrade(light, psf, boundary="unknown", noise=NOISE, seed=seed)), how)
+    crop = deblur.Blur(psf, g.shape, "unknown").crop
+    sharp, lit = levels(light[crop]) / 255, lit[crop]
+    near = ndimage.binary_dilation(lit, np.ones((3, 3)), iterations=max(psf.shape)) & ~lit
+    found = saturated(g)
+    masks = {
+        "without rim": ndimage.binary_erosion(found, np.ones((3, 3)), border_value=1),
+        "as far as the PSF": ndimage.binary_dilation(found, np.ones(psf.shape)),
+    }
+    pictures, figures = {"sharp": sharp, "blurred": g / 255}, {}
+    for way, options in WAYS.items():
+        if "mask" in options and not found.any():
+            continue
+        options = options | ({"mask": masks[options["mask"]]} if options.get("mask") in masks else {})
+        result = deblur.solve(g, psf, boundary="unknown", check=False, **options)
+        pictures[way] = np.clip(result.image, 0, 1)
+    for way, picture in pictures.items():
+        if way != "sharp":
+            error = np.mean((picture - sharp)[near] ** 2)
+            figures[way] = {"psnr": metrics.psnr(sharp, picture), "near": float(-10 * np.log10(error))}
+    row = {"image": name, "psf": kernel, "lamps": lamps, "stored": how, "clipped": float((g == 255).mean())}
+    return row | {"ways": figures}, pictures
+
+
+def picture(shown: dict[str, dict[str, np.ndarray]], rows: dict[str, dict[str, Any]]) -> np.ndarray:
+    """Two rows of panels with their names and PSNR: lamps below white, and above it."""
+    from PIL import Image, ImageDraw, ImageFont
+
+    ways = ["sharp", "blurred", "tv, numbers", "tv, light", "tv, light, clipped pixels hidden"]
+    zoom, gap, title = 2, 6, 34
+    side = zoom * SIZE
+    sheet = Image.new("L", (len(ways) * (side + gap) - gap, 2 * (side + title)), 255)
+    draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(13)
+    for i, (lamps, pictures) in enumerate(shown.items()):
+        for j, way in enumerate(ways):
+            at = j * (side + gap), i * (side + title)
+            if way not in pictures:
+                continue
+            panel = Image.fromarray(np.rint(255 * pictures[way]).astype(np.uint8))
+            sheet.paste(panel.resize((side, side), Image.Resampling.NEAREST), (at[0], at[1] + title))
+            known = rows[lamps]["ways"].get(way)
+            words = f"{way}\n" + (f"{known['psnr']:.1f} dB" if known else f"lamps {lamps}")
+            draw.multiline_text((at[0], at[1] + 1), words, fill=0, font=font, spacing=2)
+    return np.asarray(sheet)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true")
+    quick = parser.parse_args().quick
+    cases = list(itertools.product(PHOTOGRAPHS[: 1 if quick else None], PSFS, LAMPS, STORED))
+    if quick:
+        cases = [c for c in cases if c[1] == SHOWN[1]]
+    rows, shown, about = [], {}, {}
+    with ProcessPoolExecutor() as pool:
+        for row, pictures in pool.map(case, *zip(*cases, strict=True)):
+            rows.append(row)
+            if (row["image"], row["psf"], row["stored"]) == SHOWN:
+                shown[row["lamps"]], about[row["lamps"]] = pictures, row
+    summary = []
+    for lamps, how, way in itertools.product(LAMPS, STORED, ["blurred", *WAYS]):
+        figures = [r["ways"].get(way) for r in rows if (r["lamps"], r["stored"]) == (lamps, how)]
+        if figures and None not in figures:
+            means = {key: float(np.mean([f[key] for f in figures])) for key in ("psnr", "near")}
+            summary.append({"lamps": lamps, "stored": how, "way": way, "cases": len(figures), **means})
+    _common.print_table(summary)
+    if not quick:
+        _common.save("light", {"summary": summary, "cases": rows}, size=SIZE, noise=NOISE)
+        image.write(_common.ROOT / "docs" / "light.png", picture(shown, about), overwrite=True)
+
+
+if __name__ == "__main__":
+    main()
