@@ -148,8 +148,13 @@ def test_demo_prints_every_method_and_writes_pictures(tmp_path, capsys):
     assert main(arguments) == 0
     said = capsys.readouterr().out
     lines = {line.split()[0]: line for line in said.splitlines() if line.strip()}
-    for method in deblur.METHODS:
-        assert method in lines
+    for method in deblur.METHODS.values():
+        assert method.name in lines
+        if not method.linear:
+            assert lines[method.name].split()[1] == "unknown"
+            assert float(lines[method.name].split()[3]) != float(
+                lines["auto:"].split()[4]
+            )  # λ means another thing
     for name in ("demo.png", "blurred.png", "restored.png"):
         assert (folder / name).stat().st_size > 0
     assert image.read(folder / "restored.png").shape == (12, 12)
