@@ -70,10 +70,8 @@ def test_depth_is_kept(tmp_path):
     for bits, dtype in ((8, np.uint8), (16, np.uint16)):
         image.write(tmp_path / f"in{bits}.png", rng.random((16, 16)), bits=bits)
         out = tmp_path / f"out{bits}.png"
-        assert (
-            main(["reconstruct", str(tmp_path / f"in{bits}.png"), "-o", str(out), "--psf", "box:3", "-q"])
-            == 0
-        )
+        run = ["reconstruct", str(tmp_path / f"in{bits}.png"), "-o", str(out), "--psf", "box:3", "-q"]
+        assert main([*run, "--lam", "1"]) == 0
         assert image.read(out, as_float=False).dtype == dtype
 
 
