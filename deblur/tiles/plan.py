@@ -142,72 +142,72 @@ def plan_tiles(
 ) -> TilePlan:
     """How to cut a picture into tiles so that no seam exceeds a tolerance, told from PSF and λ beforehand.
 
-        A restored pixel depends on the image as far away as the kernel F⁻¹[conj(ĥ)/(|ĥ|² + λ)] reaches, which is not the
-        PSF's size: the closer the PSF's spectrum comes to zero and the smaller λ is, the farther. The kernel's tail is
-        computed (one FFT an axis), and the overlap is where it falls below the tolerance. Nothing of the picture is read.
+    A restored pixel depends on the image as far away as the kernel F⁻¹[conj(ĥ)/(|ĥ|² + λ)] reaches, which is not the
+    PSF's size: the closer the PSF's spectrum comes to zero and the smaller λ is, the farther. The kernel's tail is
+    computed (one FFT an axis), and the overlap is where it falls below the tolerance. Nothing of the picture is read.
 
-        Parameters
-        ----------
-        psf : (m, n) array
-            Point spread function; used as it is.
-        lam : float
-            λ of the linear formula (or of ``method="gradient"`` or ``"laplacian"``). A number: a rule would look at the
-            picture.
-        shape : (int, int)
-            Rows and columns of the picture in pixels.
-        tolerance : float
-            Largest error at a seam, against the picture solved whole, as a part of the image's range.
-        boundary : str
-            The picture's own, one of `deblur.BOUNDARIES`.
-        method : str
-            As for `deblur.reconstruct`. For a method that is not linear the answer is "measure".
-        dtype : dtype
-            float32 or float64: what is computed in.
-        memory : int, optional
-            Bytes that the arrays of one worker may take; by default half of what is free on `device`.
-        device : str, int or Device
-            "cpu" (default), "gpu" or a GPU's number.
-        safe : bool
-            False: the sharp prediction, a factor times the L2 tail, which held in 99 of 100 cases of
-            ``benchmarks/bench_tiles.py``. True: the L1 tail, which no picture can exceed inside the frame; it asks for
-            1.2 to 2 times the overlap.
-        noise : float
-            Standard deviation of the image's noise as a part of its range, for the figure relative to the restored noise.
-        tile, overlap : int or (int, int), optional
-            Instead of those chosen; the prediction is then made for them.
-        chunk : int or (int, int), optional
-            Tiles are to be multiples of this, such as the chunks of a store.
-        origin : (int, int), optional
-            Index of the PSF's centre.
+    Parameters
+    ----------
+    psf : (m, n) array
+        Point spread function; used as it is.
+    lam : float
+        λ of the linear formula (or of ``method="gradient"`` or ``"laplacian"``). A number: a rule would look at the
+        picture.
+    shape : (int, int)
+        Rows and columns of the picture in pixels.
+    tolerance : float
+        Largest error at a seam, against the picture solved whole, as a part of the image's range.
+    boundary : str
+        The picture's own, one of `deblur.BOUNDARIES`.
+    method : str
+        As for `deblur.reconstruct`. For a method that is not linear the answer is "measure".
+    dtype : dtype
+        float32 or float64: what is computed in.
+    memory : int, optional
+        Bytes that the arrays of one worker may take; by default half of what is free on `device`.
+    device : str, int or Device
+        "cpu" (default), "gpu" or a GPU's number.
+    safe : bool
+        False: the sharp prediction, a factor times the L2 tail, which held in 99 of 100 cases of
+        ``benchmarks/bench_tiles.py``. True: the L1 tail, which no picture can exceed inside the frame; it asks for
+        1.2 to 2 times the overlap.
+    noise : float
+        Standard deviation of the image's noise as a part of its range, for the figure relative to the restored noise.
+    tile, overlap : int or (int, int), optional
+        Instead of those chosen; the prediction is then made for them.
+    chunk : int or (int, int), optional
+        Tiles are to be multiples of this, such as the chunks of a store.
+    origin : (int, int), optional
+        Index of the PSF's centre.
 
-        Returns
-        -------
-        TilePlan
+    Returns
+    -------
+    TilePlan
 
-        Raises
-        ------
-        ValueError, TypeError
-            For input that makes no sense, a PSF larger than the picture or than a tile with its overlap, or a tolerance
-            below what the dtype holds.
+    Raises
+    ------
+    ValueError, TypeError
+        For input that makes no sense, a PSF larger than the picture or than a tile with its overlap, or a tolerance
+        below what the dtype holds.
 
-        See Also
-        --------
-        deblur.choose_method : the same question for the method.
+    See Also
+    --------
+    deblur.choose_method : the same question for the method.
 
-        Notes
-        -----
-        The bound holds for tiles away from the frame, whose windows are continued by their own pixels and filtered with k
-    : the continuation is wrong by no more than the range. Tiles at the frame are solved with
-        the picture's own boundary; their inner edges follow the same tail, by measurement.
+    Notes
+    -----
+    The bound holds for tiles away from the frame, whose windows are continued by their own pixels and filtered with
+    k: the continuation is wrong by no more than the range. Tiles at the frame are solved with the picture's own
+    boundary; their inner edges follow the same tail, by measurement.
 
-        Examples
-        --------
-        >>> import deblur
-        >>> plan = deblur.plan_tiles(deblur.psf.gaussian(9, 1.5), 1e-2, (100_000, 100_000), memory=2**28)
-        >>> plan.answer, plan.overlap
-        ('tiles', (17, 17))
-        >>> deblur.plan_tiles(deblur.psf.disk(7), 1e-3, (100_000, 100_000), memory=2**28).overlap
-        (187, 187)
+    Examples
+    --------
+    >>> import deblur
+    >>> plan = deblur.plan_tiles(deblur.psf.gaussian(9, 1.5), 1e-2, (100_000, 100_000), memory=2**28)
+    >>> plan.answer, plan.overlap
+    ('tiles', (17, 17))
+    >>> deblur.plan_tiles(deblur.psf.disk(7), 1e-3, (100_000, 100_000), memory=2**28).overlap
+    (187, 187)
     """
     rows, cols = _pair(shape, "shape")
     size = (rows, cols)
