@@ -33,7 +33,7 @@ CORES = 2
 NOISE = 0.01
 SEED = 0
 LIMIT = 600  # seconds for one cell
-#: The photographs that a large picture is laid out of, side by side: scikit-image's, in colour, none of them black over a
+#: The photographs that a large picture is laid out of, side by side, in colour, none of them black over a
 #: tenth of its pixels.
 PARTS = ("coffee", "astronaut", "cat", "immunohistochemistry")
 

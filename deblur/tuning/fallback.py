@@ -78,8 +78,9 @@ def sounder(
 def _doubt(found: LambdaChoice, g: Array, error: float, operator: Operator) -> str:
     """Why a λ of the linear formula trusts the edges more than they deserve; empty if it does not.
 
-    It leaves less than the boundary may get wrong, and the scene there is much larger than one that allows for that, and
-    than the image makes one expect. Of a boundary that fits the scene has its size by then, but for a PSF that sharpens.
+    It leaves less than the boundary may get wrong, and the scene there is much larger than one that allows for that,
+    and than the image makes one expect. Of a boundary that fits the scene has its size by then, but for a PSF that
+    sharpens.
     """
     residuals, sizes = found.residual_norms / math.sqrt(g.size), found.solution_norms
     if not (error > 0 and len(sizes)):
