@@ -28,7 +28,7 @@ from .operators.varying import VaryingBlur
 from .pipeline import Deblurrer, reconstruct, solve
 from .posterior import PosteriorStd, posterior_std
 from .result import Result, Status
-from .tiles import TilePlan, plan_tiles
+from .tiles import TilePlan, plan_tiles, tiled
 from .tuning import LambdaChoice, choose_lambda
 from .updating import QRDeblurrer
 from .version import __version__ as __version__
@@ -72,6 +72,7 @@ __all__ = [
     "psf",
     "reconstruct",
     "solve",
+    "tiled",
     "tuning",
     "vector2im",
 ]

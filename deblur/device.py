@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
@@ -153,8 +154,24 @@ class Device:
 CPU = Device()
 
 
+_granted: ContextVar[int | None] = ContextVar("granted", default=None)
+
+
+@contextmanager
+def granting(threads: int | None) -> Iterator[None]:
+    """Grant what runs in here so many threads, as a scheduler of many solves must; None: as before."""
+    before = _granted.set(_granted.get() if threads is None else threads)
+    try:
+        yield
+    finally:
+        _granted.reset(before)
+
+
 def cores() -> int:
-    """How many threads may work side by side: one for each core, or as many as OMP_NUM_THREADS grants."""
+    """How many threads may work side by side: what `granting` says, or one a core, or what OMP_NUM_THREADS grants."""
+    asked = _granted.get()
+    if asked is not None:
+        return asked
     granted = os.environ.get("OMP_NUM_THREADS", "")
     if granted.isdecimal() and int(granted):
         return int(granted)
@@ -164,7 +181,8 @@ def cores() -> int:
 @contextmanager
 def all_cores() -> Iterator[None]:
     """Let SciPy's transforms use as many threads as `cores` says; CuPy's do not look at this."""
-    if scipy.fft.get_workers() != 1:  # the caller has set a number: respect it
+    # One worker is what SciPy says if nobody has set a number; whoever wants one thread says so by `granting`.
+    if _granted.get() is None and scipy.fft.get_workers() != 1:  # the caller has set a number: respect it
         yield
         return
     with scipy.fft.set_workers(cores()):

@@ -13,7 +13,7 @@ DIM = 1e-3
 
 
 def prior_scene(operator: Operator, g: Array, smoothing: float = 3.0) -> Array:
-    """The scene to expect before anything is known: the image itself, smoothed and continued by its edge pixels.
+    """The scene to expect before anything is known: the image itself, smoothed and continued.
 
     λ‖f‖² draws the restored scene towards black, and beyond the frame, where nothing holds it, all the
     way: with boundary "unknown" the edge of that darkness rings into the picture. Drawing it towards
@@ -39,8 +39,9 @@ def prior_scene(operator: Operator, g: Array, smoothing: float = 3.0) -> Array:
         from scipy.ndimage import gaussian_filter1d
     else:
         from cupyx.scipy.ndimage import gaussian_filter1d
+    mode = "wrap" if operator.boundary.wraps else "nearest"
     for axis in (-2, -1):
-        g = gaussian_filter1d(g, smoothing, axis=axis, mode="nearest")
+        g = gaussian_filter1d(g, smoothing, axis=axis, mode=mode)
     level = operator.brightness
     bright = level if abs(level) > DIM * operator.gain else 1.0  # an edge filter keeps none
     return continued(operator, g) / g.dtype.type(bright)

@@ -1,11 +1,16 @@
 """Pictures beyond one memory: tiles whose seam is known beforehand.
 
-`plan_tiles` says how large tiles and their overlap must be, from PSF and λ.
+`plan_tiles` says how large tiles and their overlap must be, from PSF and λ; `tiled` restores by them: NumPy arrays with
+threads, Dask arrays lazily.
 
 - `reach`: the kernel's tail, from which the seam follows;
-- `plan`: the plan.
+- `plan`: the plan;
+- `windows`: one window, solved;
+- `tiling`: what is decided once for the picture, and NumPy arrays;
+- `mapping`: Dask arrays.
 """
 
 from .plan import TilePlan, plan_tiles
+from .tiling import Seam, Tiling, tiled
 
-__all__ = ["TilePlan", "plan_tiles"]
+__all__ = ["Seam", "TilePlan", "Tiling", "plan_tiles", "tiled"]

@@ -10,7 +10,9 @@ window's own continuation puts in the place of the picture. Two numbers follow f
 
 - its L1 tail, Σ|k| beyond d, times the picture's range bounds the error of a tile inside the picture, because δ is
   never larger than the range;
-- its L2 tail, √(Σ k²) beyond d, is proportional to the error that is met: δ has many signs. `SHARP` is the factor.
+- sharper, the root mean square of that sum for a random δ whose correlation falls with the distance as pictures' does,
+  exp(−(|y| + |x|)/`CORRELATION`), and whose deviation is the range. The largest error that is met lies below it: the
+  deviation of a picture is a few times smaller than its range, which leaves room for the largest of many pixels.
 
 How fast the tails fall is decided by the places where |ĥ|² comes near λ or below, and not by the size of the PSF. The
 prior of the linear formula changes only what is smooth, and the tail not at all.
@@ -22,15 +24,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import scipy.fft
 
 from ..operators.torus import Torus
 from ..terms import DIFFERENCES, PENALTIES
 
-#: The largest error at a seam, as a part of the picture's range, is below this many L2 tails:
-#: benchmarks/bench_tiles.py, which fits it on some PSFs and pictures and checks it on others.
-SHARP = 3.0
-#: And the root of its mean square next to the seam.
-SHARP_RMS = 0.25
+#: Pixels over which the pictures' correlation falls to 1/e. With 4 to 16 the prediction is nearly as sharp, with 1
+#: (white) or 64 it is not: benchmarks/bench_tiles.py, which also checks the factor on PSFs and pictures set aside.
+CORRELATION = 8.0
+#: The largest error at a seam over the prediction's root mean square is at most this, in 99 of 100 cases.
+SHARP = 1.0
+#: The root of its mean square over a picture, likewise, in the middle.
+SHARP_RMS = 0.1
 #: Side of the torus on which the kernel is computed: the next is taken where the first shows too little of it. A tail
 #: is read off a quarter of the side, where what comes round the torus does not count yet.
 _SIDES = (512, 2048, 4096, 8192)
@@ -46,8 +51,8 @@ class Reach:
     ----------
     before, after : (n,) arrays
         Σ|k| on either side; a bound only of a square torus.
-    energy : (n,) array
-        √(Σ k²) of the worse side.
+    sharp : (n,) array
+        The root mean square of Σ k δ for a random δ, of the worse side.
     total : float
         √(Σ k²) of the whole kernel: what white noise of deviation one becomes.
     top : float
@@ -56,7 +61,7 @@ class Reach:
 
     before: np.ndarray
     after: np.ndarray
-    energy: np.ndarray
+    sharp: np.ndarray
     total: float
     top: float
 
@@ -117,9 +122,29 @@ def _tails(
         right, left = lines[1:half], lines[:half:-1]
         return tuple(np.append(np.cumsum(side[::-1])[::-1], 0.0) for side in (left, right))  # type: ignore[return-value]
 
-    squares = np.einsum("ij,ij->i", k, k)
     before, after = beyond(abs(k).sum(axis=1))
-    return Reach(before, after, np.sqrt(np.maximum(*beyond(squares))), float(np.sqrt(squares.sum())), top)
+    total = float(np.sqrt(np.vdot(k, k)))
+    sharp = np.sqrt(np.maximum(*(_field(side) for side in (k[1:half], k[:half:-1]))))
+    return Reach(before, after, sharp, total, top)
+
+
+def _field(lines: np.ndarray) -> np.ndarray:
+    """The mean square of Σ k δ over the lines beyond d = 0, 1, ..., for a random δ of unit deviation.
+
+    Across the axis the correlation is a spectrum; along it, from the farthest line to the nearest, a recursion:
+    with r = ρ^|step| the sum over pairs of lines grows by |k|² + 2 Re k* Σ ρ^distance k'.
+    """
+    across = lines.shape[1]
+    rho = np.exp(-1 / CORRELATION)
+    k = scipy.fft.rfft(lines[::-1], axis=1)
+    spectrum = (1 - rho**2) / (1 - 2 * rho * np.cos(2 * np.pi * scipy.fft.rfftfreq(across)) + rho**2)
+    spectrum[1 : (across + 1) // 2] *= 2  # the half that a real transform leaves out
+    farther = np.zeros_like(k)
+    for i in range(1, len(k)):
+        np.add(farther[i - 1], k[i - 1], out=farther[i])
+        farther[i] *= rho
+    grown = np.cumsum(((k.real**2 + k.imag**2) + 2 * (k.conj() * farther).real) @ spectrum / across)
+    return np.append(np.maximum(grown, 0)[::-1], 0.0)
 
 
 def reach(
@@ -137,7 +162,7 @@ def reach(
     penalty : str
     axis : {0, 1}
     least : float
-        Of the L2 tail, or of the L1 tail if `safe`.
+        Of the sharp prediction, or of the L1 tail if `safe`.
     safe : bool
         Take a square torus, on which the L1 tail is a bound.
     """
@@ -147,8 +172,8 @@ def reach(
         across = along if safe else min(along, max(_ACROSS, 2 * psf.shape[1 - axis]))
         tails = _tails(psf, origin, lam, penalty, axis, along, across)
         quarter = along // 4
-        measure = np.maximum(tails.before, tails.after) if safe else tails.energy
+        measure = np.maximum(tails.before, tails.after) if safe else tails.sharp
         if measure[quarter] <= least:
             break
     kept = slice(quarter + 1)
-    return replace(tails, before=tails.before[kept], after=tails.after[kept], energy=tails.energy[kept])
+    return replace(tails, before=tails.before[kept], after=tails.after[kept], sharp=tails.sharp[kept])

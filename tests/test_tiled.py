@@ -1,0 +1,289 @@
+"""Tiles of NumPy, Dask and xarray arrays against the picture solved whole."""
+
+import pickle
+import threading
+
+import numpy as np
+import pytest
+import scipy.fft
+
+import deblur
+from deblur import BOUNDARIES, device, psf, tiled
+from deblur.errors import InsufficientMemoryError, MethodError
+from deblur.tiles import Tiling
+from deblur.tiles.tiling import cut
+from deblur.tiles.windows import continued
+
+H = psf.gaussian(9, 1.5)
+LAM = 1e-2
+
+
+def picture(h, boundary, shape, rng, noise=0.01):
+    blur = deblur.Blur(h, shape, boundary)
+    rows, cols = (-(-n // 16) for n in blur.scene_shape)
+    scene = np.kron(rng.random((rows, cols)), np.ones((16, 16)))[: blur.scene_shape[0], : blur.scene_shape[1]]
+    g = blur.forward(scene)
+    return g + noise * rng.standard_normal(shape)
+
+
+def apart(a, b, g):
+    return abs(a - b).max() / np.ptp(g)
+
+
+@pytest.mark.parametrize(
+    ("h", "boundary"),
+    [*((H, b) for b in BOUNDARIES), (psf.motion(5, 40), "zero"), (psf.motion(5, 40), "unknown")],
+)
+def test_tiles_are_the_picture_solved_whole(h, boundary, rng):
+    g = picture(h, boundary, (200, 136), rng)
+    whole = deblur.reconstruct(g, h, 0.05, boundary=boundary)
+    tiles = tiled(g, h, 0.05, boundary=boundary, tile=64, tolerance=1e-3)
+    assert apart(whole, tiles, g) < 1e-3
+    assert apart(whole, tiled(g, h, 0.05, boundary=boundary, tile=64, tolerance=1e-6), g) < 1e-6
+    # The frame's own edges are not only near: with no overlap at all there are seams, and still no error there.
+    rough = tiled(g, h, 0.05, boundary=boundary, tile=64, overlap=0)
+    assert apart(whole, rough, g) > 0.02
+
+
+@pytest.mark.parametrize(("method", "prior"), [("auto", "smooth"), ("pcg", "zero"), ("gradient", "auto")])
+def test_methods_and_priors(method, prior, rng):
+    g = picture(H, "reflect", (200, 160), rng)
+    options = {"method": method, "prior": prior, "boundary": "reflect"}
+    whole = deblur.reconstruct(g, H, LAM, **options)
+    assert apart(whole, tiled(g, H, LAM, tile=64, tolerance=1e-4, **options), g) < 1e-4
+
+
+def test_float32_integers_colours_and_stacks(rng):
+    g = np.stack([picture(H, "zero", (130, 150), rng) for _ in range(3)])
+    whole = np.stack([deblur.reconstruct(f, H, LAM, boundary="zero") for f in g])
+    few = tiled(g.astype(np.float32), H, LAM, stack_axis=0, tile=64, boundary="zero")
+    assert few.dtype == np.float32
+    assert few.shape == g.shape
+    assert apart(few, whole, g) < 1e-3
+    last = tiled(g.transpose(1, 2, 0), H, LAM, channel_axis=-1, tile=64, boundary="zero")
+    assert apart(last.transpose(2, 0, 1), whole, g) < 1e-3
+    bytes8 = np.clip(np.round(255 * g), 0, 255).astype(np.uint8)
+    out = tiled(bytes8[0], H, LAM, tile=64, boundary="zero")
+    assert out.dtype == np.float64
+    assert apart(out, deblur.reconstruct(bytes8[0], H, LAM, boundary="zero"), g) < 1e-3
+    assert tiled(bytes8[0], H, LAM, tile=64, dtype="float32").dtype == np.float32
+
+
+def test_each_frame_may_have_its_own_psf(rng):
+    hs = np.stack([H, psf.disk(9, 2.0), psf.gaussian(9, 1.0)])
+    g = np.stack([picture(h, "zero", (130, 110), rng) for h in hs])
+    out = tiled(g, hs, LAM, stack_axis=0, tile=64, boundary="zero")
+    for f, frame, h in zip(out, g, hs, strict=True):
+        assert apart(f, deblur.reconstruct(frame, h, LAM, boundary="zero"), g) < 1e-3
+    with pytest.raises(ValueError, match="one for each frame"):
+        tiled(g, hs[:2], LAM, stack_axis=0)
+
+
+def test_a_picture_that_fits_is_not_cut(rng):
+    g = picture(H, "reflect", (60, 80), rng)
+    tiling = Tiling(g, H, LAM, options={"boundary": "reflect"})
+    assert tiling.plan.answer == "whole"
+    np.testing.assert_allclose(tiling(g), deblur.reconstruct(g, H, LAM, boundary="reflect"), atol=1e-12)
+
+
+def test_one_lam_for_the_whole_picture(rng):
+    g = deblur.degrade(deblur.data.load("camera"), H, noise=0.02, seed=rng)[:400, :400]
+    for options in ({}, {"boundary": "reflect"}):
+        tiling = Tiling(g, H, "gcv", tile=200, options=options)
+        assert "9 windows spread over the picture" in tiling.lam_reason
+        whole = deblur.solve(g, H, "gcv", **options)
+        assert 0.5 < tiling.lam / whole.lam < 2
+        assert apart(tiling(g), deblur.solve(g, H, tiling.lam, **options).image, g) < 1e-3
+
+
+@pytest.mark.parametrize("boundary", ["zero", "periodic", "unknown"])
+def test_the_boundary_is_read_off_the_corners(boundary, rng):
+    h = psf.gaussian(15, 2.5)
+    g = picture(h, boundary, (600, 560), rng, noise=0.002)
+    tiling = Tiling(g, h, LAM, tile=256)
+    assert tiling.plan.boundary == boundary
+    assert "in its corners" in tiling.boundary_reason
+    assert apart(tiling(g), deblur.reconstruct(g, h, LAM, boundary=boundary, prior="smooth"), g) < 1e-3
+
+
+def test_seams_are_measured_and_as_predicted(rng):
+    g = picture(H, "unknown", (500, 500), rng)
+    tiling = Tiling(g, H, LAM, tile=128, options={"boundary": "unknown"})
+    seams = tiling.measure()
+    assert len(seams) == 4
+    assert all(0 < s.difference <= tiling.plan.seam for s in seams)
+
+
+def test_the_margin_of_total_variation_is_measured(rng):
+    g = picture(H, "reflect", (144, 128), rng)
+    options = {"method": "tv", "boundary": "reflect"}
+    tiling = Tiling(g, H, 5e-3, tile=72, tolerance=0.02, options=options)
+    assert "was measured on" in tiling.plan.reason
+    assert tiling.plan.seam <= 0.02
+    assert apart(tiling(g), deblur.reconstruct(g, H, 5e-3, **options), g) < 0.02
+
+
+def test_threads_are_bounded(rng, monkeypatch):
+    seen = set()
+    real = scipy.fft.rfftn
+
+    def watched(*args, **kwargs):
+        seen.add((threading.current_thread() is threading.main_thread(), scipy.fft.get_workers()))
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(device.scipy.fft, "rfftn", watched)
+    monkeypatch.setenv("OMP_NUM_THREADS", "4")
+    g = picture(H, "unknown", (256, 256), rng)
+    plan = Tiling(g, H, LAM, tile=96, workers=2, options={"boundary": "unknown"})
+    seen.clear()
+    plan(g)
+    assert {workers for main, workers in seen if not main} == {1}
+    with device.granting(3):
+        assert device.cores() == 3
+        with device.all_cores():
+            assert scipy.fft.get_workers() == 3
+    with device.granting(1), device.all_cores():
+        assert scipy.fft.get_workers() == 1
+    with device.all_cores():
+        assert scipy.fft.get_workers() == 4
+
+
+def test_continued_windows_wrap_or_fade(rng):
+    x = rng.random((2, 20, 30))
+    y = continued(x, ((0, 7), (0, 9)))
+    assert y.shape == (2, 27, 39)
+    np.testing.assert_array_equal(y[:, :20, :30], x)
+    np.testing.assert_allclose(y[:, 20, :30], x[:, -1], atol=0.02)
+    np.testing.assert_allclose(y[:, -1, :30], x[:, 0], atol=0.02)
+    z = continued(x, ((6, 0), (5, 8)), fade=True)
+    assert z.shape == (2, 26, 43)
+    np.testing.assert_array_equal(z[:, 6:, 5:35], x)
+    np.testing.assert_allclose(z[:, 5, 5:35], x[:, 0], atol=0.05)
+    assert abs(z[:, 0]).max() < 0.05
+    assert abs(z[..., -1]).max() < 0.05
+
+
+def test_the_last_sliver_belongs_to_the_tile_before():
+    assert cut(100, 30, 5) == [(0, 30), (30, 60), (60, 90), (90, 100)]
+    assert cut(100, 30, 11) == [(0, 30), (30, 60), (60, 100)]
+    assert cut(20, 30, 11) == [(0, 20)]
+
+
+def test_a_tile_with_nan_is_named(rng):
+    g = picture(H, "zero", (600, 600), rng)
+    g[10, 590] = np.nan
+    with pytest.raises(ValueError, match=r"rows 0 to 128 and columns 512 to 600.*1 value\(s\) that are NaN"):
+        tiled(g, H, LAM, tile=128)
+
+
+@pytest.mark.parametrize(
+    ("error", "match", "given"),
+    [
+        (MethodError, "mask is not served", {"mask": np.zeros((64, 64), bool)}),
+        (InsufficientMemoryError, "no tile that fits 100 KiB", {"memory": 102400, "lam": 1e-4}),
+        (ValueError, "two left, rows and columns", {"stack_axis": 0}),
+        (TypeError, "no option 'tol'", {"tol": 3}),
+        (ValueError, "below what float32 holds", {"tolerance": 1e-8, "dtype": "float32", "tile": 32}),
+        (MethodError, "boundary", {"method": "dct", "boundary": "unknown"}),
+    ],
+)
+def test_what_cannot_be_tiled_is_refused(error, match, given):
+    g = np.random.default_rng(0).random((64, 64))
+    with pytest.raises(error, match=match):
+        tiled(g, H, given.pop("lam", LAM), **given)
+
+
+# -- Dask and xarray ---------------------------------------------------------------------------
+
+
+class Counting:
+    """An array that counts how often each of its chunks is read."""
+
+    def __init__(self, array, chunk):
+        self.array, self.chunk, self.reads = array, chunk, {}
+        self.shape, self.dtype, self.ndim = array.shape, array.dtype, array.ndim
+
+    def __getitem__(self, at):
+        starts = tuple(s.start or 0 for s in at)
+        if all(s.stop - a == c for s, a, c in zip(at, starts, self.chunk, strict=True)):
+            self.reads[starts] = self.reads.get(starts, 0) + 1
+        return self.array[at]
+
+
+@pytest.mark.parametrize("boundary", ["unknown", "zero", "periodic"])
+def test_a_dask_array_is_lazy_and_each_chunk_is_read_once(boundary, rng):
+    da = pytest.importorskip("dask.array")
+    g = picture(H, boundary, (240, 180), rng)
+    source = Counting(g, (60, 60))
+    x = da.from_array(source, chunks=(60, 60), name="source", fancy=False)
+    out = tiled(x, H, LAM, boundary=boundary, tile=60)
+    assert isinstance(out, da.Array)
+    assert out.chunks == ((60,) * 4, (60,) * 3)
+    source.reads.clear()
+    np.testing.assert_array_equal(
+        out.compute(scheduler="threads", num_workers=2), tiled(g, H, LAM, boundary=boundary, tile=60)
+    )
+    assert source.reads == {(a, b): 1 for a in range(0, 240, 60) for b in range(0, 180, 60)}
+
+
+def test_chunks_that_are_no_tiles_are_put_together(rng):
+    da = pytest.importorskip("dask.array")
+    g = np.stack([picture(H, "reflect", (150, 130), rng) for _ in range(4)])
+    x = da.from_array(g.transpose(1, 2, 0), chunks=(37, 130, 2))
+    out = tiled(x, H, LAM, boundary="reflect", stack_axis=-1, tile=64)
+    expected = tiled(g, H, LAM, boundary="reflect", stack_axis=0, tile=64)
+    np.testing.assert_array_equal(out.compute().transpose(2, 0, 1), expected)
+    hs = np.stack([H, psf.disk(9, 2.0), H, psf.gaussian(9, 1.0)])
+    out = tiled(da.from_array(g, chunks=(2, 50, 50)), hs, LAM, stack_axis=0, tile=64).compute()
+    np.testing.assert_array_equal(out, tiled(g, hs, LAM, stack_axis=0, tile=64))
+
+
+def test_a_small_stack_is_solved_frame_by_frame_without_seams(rng):
+    da = pytest.importorskip("dask.array")
+    g = np.stack([picture(H, "unknown", (50, 60), rng) for _ in range(6)])
+    out = tiled(da.from_array(g, chunks=(2, 50, 60)), H, LAM, stack_axis=0, boundary="unknown")
+    assert out.chunks == ((2, 2, 2), (50,), (60,))
+    for f, frame in zip(out.compute(), g, strict=True):
+        np.testing.assert_allclose(f, deblur.reconstruct(frame, H, LAM, boundary="unknown"), atol=1e-6)
+
+
+def test_the_graph_travels_to_other_processes(rng):
+    da = pytest.importorskip("dask.array")
+    g = picture(H, "unknown", (150, 150), rng)
+    out = tiled(da.from_array(g, chunks=64), H, LAM, boundary="unknown", tile=64)
+    again = pickle.loads(pickle.dumps(out))
+    np.testing.assert_array_equal(again.compute(), out.compute())
+
+
+def test_an_xarray_keeps_its_coordinates(rng):
+    xarray = pytest.importorskip("xarray")
+    g = picture(H, "zero", (120, 100), rng)
+    x = xarray.DataArray(
+        np.stack([g, g]),
+        dims=("t", "y", "x"),
+        coords={"t": [1.0, 2.5], "y": np.arange(120) * 0.5},
+        attrs={"unit": "counts"},
+        name="light",
+    )
+    out = tiled(x, H, LAM, tile=64)
+    assert out.dims == x.dims
+    assert out.name == "light"
+    assert out.attrs == {"unit": "counts"}
+    assert (out.coords["y"] == x.coords["y"]).all()
+    np.testing.assert_array_equal(out.values[1], tiled(g, H, LAM, tile=64))
+    pytest.importorskip("dask.array")
+    lazy = tiled(x.chunk({"t": 1, "y": 60}), H, LAM, tile=64)
+    assert lazy.chunks is not None
+    np.testing.assert_array_equal(lazy.values, out.values)
+
+
+def test_tiles_are_solved_on_the_gpu(cupy, rng):
+    g = picture(H, "unknown", (300, 280), rng)
+    host = tiled(g, H, LAM, boundary="unknown", tile=96)
+    there = tiled(cupy.asarray(g), H, LAM, boundary="unknown", tile=96)
+    assert isinstance(there, cupy.ndarray)
+    np.testing.assert_allclose(cupy.asnumpy(there), host, atol=1e-6)
+    np.testing.assert_allclose(tiled(g, H, LAM, boundary="unknown", tile=96, device="gpu"), host, atol=1e-6)
+
+
+test_tiles_are_solved_on_the_gpu = pytest.mark.gpu(test_tiles_are_solved_on_the_gpu)
