@@ -9,6 +9,7 @@ to be, so an even size blurs without shifting by a whole pixel.
 from .edges import from_edge
 from .estimate import PSFEstimate, PSFMap, PSFStatus
 from .files import load
+from .fitting import fit
 from .forms import FORMS, parse
 from .models import Size, airy, box, camera_shake, delta, disk, gaussian, moffat, motion
 from .pairs import from_pair
@@ -25,6 +26,7 @@ __all__ = [
     "camera_shake",
     "delta",
     "disk",
+    "fit",
     "from_edge",
     "from_pair",
     "from_points",

@@ -129,6 +129,22 @@ def _quarter_disk_area(x: np.ndarray, y: np.ndarray, r: float) -> np.ndarray:
     return sign * (corner * y + under_circle(x) - under_circle(corner))
 
 
+def disk_area(y: np.ndarray, x: np.ndarray, radius: float) -> np.ndarray:
+    """The area that a disc covers of pixels at distances y (m, 1) and x (1, n) from its centre: (m, n), up to 1."""
+    farthest = np.hypot(np.abs(y) + 0.5, np.abs(x) + 0.5)
+    r = min(radius, farthest.max())  # a larger disc covers everything just as well
+    top, bottom, left, right = y - 0.5, y + 0.5, x - 0.5, x + 0.5
+    area = (
+        _quarter_disk_area(right, bottom, r)
+        - _quarter_disk_area(left, bottom, r)
+        - _quarter_disk_area(right, top, r)
+        + _quarter_disk_area(left, top, r)
+    )
+    # The difference of four areas leaves rounding where the answer is plainly nothing or the whole pixel.
+    nearest = np.hypot(np.maximum(np.abs(y) - 0.5, 0), np.maximum(np.abs(x) - 0.5, 0))
+    return np.where(nearest >= r, 0.0, np.where(farthest <= r, 1.0, np.clip(area, 0.0, 1.0)))
+
+
 def disk(size: Size, radius: float | None = None) -> np.ndarray:
     """Uniform disc, the blur of a defocused lens: each pixel holds the exact area the disc covers of it.
 
@@ -147,18 +163,7 @@ def disk(size: Size, radius: float | None = None) -> np.ndarray:
     y, x = _grid(size)
     if radius is None:
         radius = (min(y.size, x.size) - 1) // 2 + 0.5
-    farthest = np.hypot(np.abs(y) + 0.5, np.abs(x) + 0.5)
-    r = min(_positive(radius, "radius"), farthest.max())  # a larger disc covers everything just as well
-    top, bottom, left, right = y - 0.5, y + 0.5, x - 0.5, x + 0.5
-    area = (
-        _quarter_disk_area(right, bottom, r)
-        - _quarter_disk_area(left, bottom, r)
-        - _quarter_disk_area(right, top, r)
-        + _quarter_disk_area(left, top, r)
-    )
-    # The difference of four areas leaves rounding where the answer is plainly nothing or the whole pixel.
-    nearest = np.hypot(np.maximum(np.abs(y) - 0.5, 0), np.maximum(np.abs(x) - 0.5, 0))
-    return _unit_sum(np.where(nearest >= r, 0.0, np.where(farthest <= r, 1.0, np.clip(area, 0.0, 1.0))))
+    return _unit_sum(disk_area(y, x, _positive(radius, "radius")))
 
 
 def motion(length: float, angle: float = 0.0) -> np.ndarray:

@@ -1,0 +1,154 @@
+"""The power spectrum of a blurred picture beside that of a PSF.
+
+A picture's expected power is M(ω) = A(ω) |ĥ(ω)|² + N: the scene's, which falls smoothly with the frequency and depends
+smoothly on the direction, times the blur's, and white noise. What tells one blur from another are the places where
+|ĥ|² comes near zero, which no smooth A can imitate. The periodograms of overlapping windows are averaged (Welch), A is
+exp of a few smooth functions, fitted by maximum likelihood of exponentially distributed powers (Whittle), and two PSFs
+are compared by their deviances. Nothing of the phase is seen: a PSF and its turn by 180 degrees look alike here, and
+so do displaced ones.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.fft
+
+from ..tuning import estimate_noise
+
+_LOWEST = 2.5  # in cycles a window: below this the scene is no statistics
+_STEPS = 12
+_LARGEST = 4.0  # residual (P − M)/M beyond which a frequency has no more say
+_INDEPENDENT = 3.0  # neighbouring frequencies of a window that tell one thing
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The scene's part A of a picture's power, fitted with a blur's."""
+
+    deviance: float  # the mean over the frequencies
+    model: np.ndarray
+
+
+class PictureSpectrum:
+    """A picture's power on half of the frequencies of a window.
+
+    Attributes
+    ----------
+    side : int
+        The window's, in pixels.
+    power : (n,) array
+        Where `used`.
+    noise : float
+        N, in the same unit.
+    """
+
+    def __init__(self, image: np.ndarray, side: int | None = None) -> None:
+        least = min(image.shape)
+        if side is None:
+            side = 128 if least >= 256 else 2 * (least // 4)
+        if least < 32:
+            raise ValueError(
+                f"a picture of {image.shape[0]} x {image.shape[1]} pixels is too small for a spectrum of its blur; "
+                "32 x 32 are needed, and 256 x 256 are better"
+            )
+        self.side, self.windows = side, 0
+        window = np.outer(*(np.hanning(side + 1)[:-1],) * 2)
+        window /= math.sqrt(float((window**2).sum()))
+        total = np.zeros((side, side // 2 + 1))
+        starts = [
+            np.linspace(0, n - side, max(math.ceil(2 * n / side) - 1, 1)).astype(int) for n in image.shape
+        ]
+        for top in starts[0]:
+            rows = np.stack([image[top : top + side, left : left + side] for left in starts[1]])
+            rows = rows - rows.mean(axis=(1, 2), keepdims=True)
+            total += (np.abs(scipy.fft.rfft2(rows * window)) ** 2).sum(axis=0)
+            self.windows += len(rows)
+        noise = estimate_noise(image)
+        self.noise = max(noise**2, 1e-12 * float(image.var()), np.finfo(float).tiny)
+        y, x = np.meshgrid(scipy.fft.fftfreq(side), scipy.fft.rfftfreq(side), indexing="ij")
+        self.y, self.x = y, x
+        radius, turn = np.hypot(y, x), np.arctan2(y, x)
+        # Frames and buildings shine along the axes.
+        away = (x * side > 1.5) & (np.abs(y) * side > 1.5)
+        self.used = away & (radius * side >= _LOWEST) & (x < 0.5) & (np.abs(y) < 0.5)
+        self.power = total[self.used] / self.windows
+        r, t = radius[self.used], turn[self.used]
+        log = np.log(r)
+        turns = [f(k * t) * g for k in (2, 4) for f in (np.cos, np.sin) for g in (1, log)]
+        self.smooth = np.stack([np.ones_like(r), log, log**2, r**2, *turns], axis=1)
+        self.smooth[:, 1:] -= self.smooth[:, 1:].mean(axis=0)
+        self.smooth[:, 1:] /= self.smooth[:, 1:].std(axis=0)
+
+    def transfer(self, psf: np.ndarray) -> np.ndarray:
+        """|ĥ|² of a PSF where `used`, as the window smears it."""
+        m, n = (
+            -(-s // self.side) * self.side for s in psf.shape
+        )  # a larger PSF is folded, as the frequencies are
+        h = np.zeros((m, n))
+        h[: psf.shape[0], : psf.shape[1]] = psf
+        h = h.reshape(m // self.side, self.side, n // self.side, self.side).sum(axis=(0, 2))
+        return self.smeared(np.abs(scipy.fft.fft2(h)) ** 2)
+
+    def smeared(self, power: np.ndarray) -> np.ndarray:
+        """A power (side, side) where `used`, as the window smears it."""
+        for axis in (0, 1):
+            power = (4 * power + np.roll(power, 1, axis) + np.roll(power, -1, axis)) / 6
+        return power[:, : self.side // 2 + 1][self.used]
+
+    def fit(self, transfer: np.ndarray, start: np.ndarray | None = None) -> Fit:
+        """The best scene for a blur of power `transfer`."""
+        x, p, h = self.smooth, self.power, np.maximum(transfer, 1e-9)
+        beta = np.zeros(x.shape[1])
+        clear = np.maximum(p - self.noise, 0.05 * p) / np.maximum(h, 0.02 * h.max())
+        weight = np.minimum(h / h.max(), 1)
+        root = np.sqrt(weight)[:, None]
+        beta = np.linalg.lstsq(root * x, root[:, 0] * np.log(clear), rcond=None)[0]
+        best, model = math.inf, p
+        for _ in range(_STEPS):
+            signal = np.exp(np.clip(x @ beta, -200, 200)) * h
+            m = signal + self.noise
+            deviance = _deviance(p / m)
+            if deviance < best:
+                gain, best, model, kept = best - deviance, deviance, m, beta
+                if gain < 1e-4 * best:
+                    break
+            else:  # half the step
+                beta = (beta + kept) / 2
+                continue
+            share = signal / m
+            left = np.clip((p - m) / m, -1, _LARGEST)
+            a = x * share[:, None]
+            gram = a.T @ a + 1e-6 * len(p) * np.eye(x.shape[1])
+            step = np.linalg.solve(gram, a.T @ left)
+            beta = beta + step / max(1.0, float(np.abs(step).max()) / 2)
+        return Fit(best, model)
+
+    def matched(self, transfers: np.ndarray, none: Fit) -> tuple[np.ndarray, np.ndarray]:
+        """How well the logarithms of blurs' powers (k, n) match what a fit without a blur leaves of the picture's.
+
+        Returns (k,) the share of its square that each explains, signed, and (k,) how much of itself each has to be to
+        do so: 1 if the picture was blurred so. A filter for a first look: no fit is made.
+        """
+        left = np.log(np.maximum(self.power, 1e-30) / none.model)
+        left = np.clip(left, -_LARGEST, _LARGEST)
+        q, _ = np.linalg.qr(self.smooth)
+        left -= q @ (q.T @ left)
+        ratio = self.noise / np.maximum(none.model - self.noise, 1e-3 * self.noise)
+        h = transfers / np.maximum(transfers.mean(axis=1, keepdims=True), 1e-12)
+        pattern = np.log(h + ratio + 0.01) - np.log(1 + ratio)
+        pattern -= (pattern @ q) @ q.T
+        along, own = pattern @ left, (pattern**2).sum(axis=1)
+        return along * np.abs(along) / (own * float((left**2).sum()) + 1e-30), along / (own + 1e-30)
+
+    def against(self, one: float, other: float) -> float:
+        """How much likelier, as a logarithm, the blur with deviance `one` is than that with `other`."""
+        return 0.5 * len(self.power) / _INDEPENDENT * math.log(max(other, 1e-12) / max(one, 1e-12))
+
+
+def _deviance(ratio: np.ndarray) -> float:
+    """The mean of P/M − 1 − log(P/M), with no say for what is far off."""
+    d = ratio - 1 - np.log(np.maximum(ratio, 1e-30))
+    return float(np.minimum(d, _LARGEST).mean())

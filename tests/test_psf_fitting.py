@@ -1,0 +1,126 @@
+"""Formulas fitted to PSFs and to blurred pictures, against the parameters that made them."""
+
+import numpy as np
+import pytest
+
+import deblur
+from deblur import psf
+from deblur.psf.estimate import shift
+from deblur.psf.fitting import KINDS
+from deblur.psf.spectra import PictureSpectrum
+
+CASES = {
+    "gaussian": (psf.gaussian(21, (1.3, 2.1)), {"sigma_rows": 1.3, "sigma_columns": 2.1}),
+    "moffat": (psf.moffat(27, 4.0, 2.7), {"fwhm": 4.0, "beta": 2.7}),
+    "disk": (psf.disk(13, 4.3), {"radius": 4.3}),
+    "airy": (psf.airy(23, 3.3), {"radius": 3.3}),
+    "motion": (np.pad(psf.motion(11.5, 33), 2), {"length": 11.5, "angle": 33.0}),
+}
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_the_parameters_of_a_psf_come_back(kind):
+    h, truth = CASES[kind]
+    found = psf.fit(h, kind)
+    for name, value in truth.items():
+        assert abs(found.details[name] - value) < 1e-4
+    assert found.details["misfit"] < 1e-5
+    assert found.status is psf.PSFStatus.MEASURED
+    assert psf.fit(h).details["kind"] == kind
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_intervals_hold_the_truth_of_noisy_displaced_counts(kind):
+    h, truth = CASES[kind]
+    rng, inside = np.random.default_rng(0), []
+    for _ in range(6):
+        moved = shift(h, (0.3, -0.4)) if kind in ("gaussian", "moffat", "airy") else h
+        picture = 500 * moved / h.max() + 20 + 4 * rng.standard_normal(h.shape)
+        found = psf.fit(picture, kind, of="psf")
+        for name, value in truth.items():
+            low, high = found.details[f"{name}_interval"]
+            inside.append(low <= value <= high)
+            assert high - low < 0.2 * value
+        if kind in ("gaussian", "airy"):
+            middle = (np.array(h.shape) - 1) // 2
+            assert np.abs(np.array(found.details["place"]) - middle - (0.3, -0.4)).max() < 0.1
+    assert np.mean(inside) > 0.7
+
+
+def test_a_wrong_kind_is_told():
+    found = psf.fit(psf.disk(15, 5.0), "gaussian")
+    assert found.details["misfit"] > 0.1
+    assert found.status is not psf.PSFStatus.MEASURED
+    assert "another kind" in found.why
+
+
+def test_the_motion_that_is_fitted_is_the_motion_that_is_built():
+    for length, angle in ((5.0, 0.0), (7.3, 20.0), (9.1, 90.0), (6.0, -57.0)):
+        h = psf.motion(length, angle)
+        y, x = (np.arange(n) - (n - 1) // 2 for n in h.shape)
+        values = KINDS["motion"].shape(
+            y[:, None].astype(float), x[None, :].astype(float), np.array([length, angle])
+        )
+        assert np.abs(values / values.sum() - h).max() < 1e-12
+
+
+def blurred(h, noise=0.005, part=np.s_[100:360, 100:360]):
+    return deblur.degrade(deblur.data.load("camera")[part], h, noise=noise, boundary="unknown", seed=0)
+
+
+def test_defocus_is_found_in_a_picture_alone():
+    found = psf.fit(blurred(psf.disk(11, 4.3)), "disk")
+    low, high = found.details["radius_interval"]
+    assert low <= 4.3 <= high < low + 0.4
+    assert found.status is psf.PSFStatus.ROUGH  # never more, without a picture of a point
+    wrong = psf.disk(found.psf.shape, 4.3)
+    assert np.linalg.norm(found.psf - wrong) / np.linalg.norm(wrong) < 2 * found.error
+
+
+def test_motion_is_found_in_a_picture_alone_and_told_from_defocus():
+    found = psf.fit(blurred(psf.motion(13, 25)))
+    assert found.details["kind"] == "motion"
+    assert abs(found.details["length"] - 13) < 0.3
+    assert abs(found.details["angle"] - 25) < 1.0
+    assert found.details["length_interval"][0] <= 13 <= found.details["length_interval"][1]
+    assert found.status is psf.PSFStatus.ROUGH
+
+
+def test_a_picture_without_zeros_gives_no_trusted_blur():
+    for h in (psf.delta(3), psf.gaussian(11, 1.5)):
+        found = psf.fit(blurred(h), "disk")
+        assert not found.status.ok
+        assert "no clear zeros" in found.why
+
+
+@pytest.mark.parametrize(
+    ("what", "options", "message"),
+    [
+        (np.eye(5), {"kind": "circle"}, "unknown kind.*moffat"),
+        (np.ones((90, 90)), {"kind": "disk"}, "one brightness"),
+        (np.zeros((9, 9)), {"of": "psf"}, "one brightness is no PSF"),
+        (np.random.default_rng(0).random((90, 90)), {"kind": "airy"}, "from_points, from_edge"),
+        (np.random.default_rng(0).random((90, 90)), {"of": "star"}, "of must be"),
+        (np.random.default_rng(0).random((20, 20)), {"of": "image"}, "too small"),
+    ],
+)
+def test_what_cannot_be_fitted_is_refused_with_what_to_do(what, options, message):
+    with pytest.raises(ValueError, match=message):
+        psf.fit(what, **options)
+
+
+def test_the_spectrum_of_noise_is_flat_and_that_of_a_blur_is_followed():
+    rng = np.random.default_rng(0)
+    scene = rng.standard_normal((256, 256))
+    h = psf.disk(9, 3.2)
+    picture = deblur.degrade(scene, h, boundary="periodic") + 0.02 * rng.standard_normal(scene.shape)
+    spectrum = PictureSpectrum(picture)
+    right = spectrum.fit(spectrum.transfer(h))
+    bright = spectrum.transfer(h) > 0.1
+    assert np.mean((spectrum.power / right.model)[bright]) == pytest.approx(1, abs=0.15)
+    none = spectrum.fit(np.ones_like(spectrum.power))
+    wrong = spectrum.fit(spectrum.transfer(psf.disk(9, 2.7)))
+    assert right.deviance < 0.7 * min(none.deviance, wrong.deviance)
+    _, depth = spectrum.matched(np.stack([spectrum.transfer(h), spectrum.transfer(psf.disk(9, 2.0))]), none)
+    assert abs(depth[0] - 1) < 0.3
+    assert abs(depth[1]) < 0.5
