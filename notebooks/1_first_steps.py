@@ -17,11 +17,11 @@ psf = deblur.psf.motion(9, angle=30)
 blurred = deblur.degrade(scene, psf, noise=0.005, boundary="unknown", seed=0)
 
 # %% [markdown]
-# The scene of a photograph goes on beyond its frame, so the boundary is `"unknown"`: nothing is assumed about
-# what lies there. λ is chosen from the picture.
+# Nothing but the picture and its PSF is given. λ is chosen from the picture, and so is what lies beyond its frame: the
+# scene of a photograph goes on there, so that the boundary is `"unknown"` and nothing is assumed about it.
 
 # %%
-result = deblur.solve(blurred, psf, "gcv", boundary="unknown")
+result = deblur.solve(blurred, psf)
 print(result)
 
 # %%
@@ -49,7 +49,7 @@ print(f"{clipped} of {result.image.size} values lay outside [0, 1] and were clip
 # Many frames through the same optics: set up once, and each frame costs one solve.
 
 # %%
-restore = deblur.Deblurrer(psf, blurred.shape, result.lam, boundary="unknown")
+restore = deblur.Deblurrer(psf, blurred.shape, result.lam, boundary=result.boundary)
 first, second = restore.solve(blurred), restore.solve(blurred[::-1])
 print(
     f"{first.method}: set-up {first.setup_seconds > 0} for the first frame, {second.setup_seconds > 0} for the second"

@@ -35,7 +35,7 @@ def read(g, h, weights=None, origin=None):
     return reading.find_boundary(deblur.Blur(h, g.shape, origin=origin), g[None, None], weights).boundary
 
 
-@pytest.mark.parametrize("noise", [0.0, 0.005, 0.02])
+@pytest.mark.parametrize("noise", [0.0, 0.02])
 @pytest.mark.parametrize("psf", PSFS)
 @pytest.mark.parametrize("boundary", ["zero", "periodic", "unknown"])
 def test_zero_and_periodic_are_found_and_a_scene_beyond_the_frame_is_neither(boundary, psf, noise):
@@ -219,3 +219,10 @@ def test_colour_needs_no_name_and_opacity_is_kept():
         deblur.degrade(sharp, h, noise=0.01, seed=1),
         deblur.degrade(sharp, h, noise=0.01, seed=1, channel_axis=-1),
     )
+
+
+def test_a_picture_is_read_where_it_lies(xp):
+    for boundary in ("zero", "periodic", "unknown"):
+        g = blurred(boundary)
+        result = deblur.solve(xp.asarray(g), PSFS["gaussian"], 1e-2)
+        assert (result.boundary, type(result.image)) == (boundary, xp.ndarray)

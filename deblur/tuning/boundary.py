@@ -40,13 +40,14 @@ from ..solvers.start import DIM, filled
 
 #: The boundaries that a picture is asked about, and by how much the logarithm of the evidence must be above that of
 #: "unknown", the safe answer. Many a scene is calm at its edge by itself, so that "reflect" must be far above it.
-CLEARLY = {"zero": 5.0, "periodic": 5.0, "reflect": 100.0}
+CLEARLY = {"zero": 5.0, "periodic": 5.0, "reflect": 200.0}
 SAFE = "unknown"
 
 _DEEP = 16  # W
 _FREQUENCIES = 6  # K
 _BLOCK, _BLOCK_PSFS = 32, 4  # a block has as many pixels along the edge, and at least as many PSFs
-_LAMBDAS = 10.0 ** np.arange(-6, 1, 2)  # for a PSF whose sum is one
+_FEW = 8  # blocks along an edge
+_LAMBDAS = 10.0 ** np.arange(-6, 3, 2)  # for a PSF whose sum is one; at the last all is noise
 _HIDDEN = 0.25  # with a larger part of its pixels hidden a block is not looked at
 _FLAT = 1e-6  # of the largest value: with less deviation a block says nothing
 
@@ -104,9 +105,8 @@ def evidence(
 
     The parameters are those of `find_boundary`.
     """
-    edges = [BOUNDARIES[name] for name in dict.fromkeys((*among, SAFE))]
-    models = [(edge, chance) for edge in edges for chance in (False, True)[: 1 + (edge.dark or edge.wraps)]]
-    total, seen = {model: np.zeros(len(_LAMBDAS)) for model in models}, False
+    total = {name: np.zeros((2, len(_LAMBDAS))) for name in (*among, SAFE)}
+    seen = False
     frames = g.reshape(-1, *blur.image_shape)
     shown = None
     if weights is not None:
@@ -117,15 +117,11 @@ def evidence(
         rim = _Rim(blur, frames, shown, axis)
         if rim.blocks:
             seen = True
-            for model in models:
-                total[model] = total[model] + rim.likelihood(*model)
-    most = {model: float(e.max()) for model, e in total.items()}
-    safe = most[BOUNDARIES[SAFE], False]
-    return (
-        {str(edge): most[edge, False] - max(safe, most.get((edge, True), safe)) for edge in edges}
-        if seen
-        else {}
-    )
+            for name in total:
+                total[name] = total[name] + rim.likelihood(BOUNDARIES[name])
+    most = {name: e.max(axis=1) for name, e in total.items()}
+    safe = most[SAFE][0]
+    return {name: float(its - max(safe, chance)) for name, (its, chance) in most.items()} if seen else {}
 
 
 class _Rim:
@@ -134,7 +130,7 @@ class _Rim:
     def __init__(self, blur: Blur, frames: Array, shown: Array | None, axis: int) -> None:
         h = np.moveaxis(blur.psf / blur.gain, axis, 1)
         side, across = blur.image_shape[1 - axis], blur.image_shape[axis]
-        length = min(side, max(_BLOCK, _BLOCK_PSFS * len(h)))
+        length = side // max(1, side // max(_BLOCK, _BLOCK_PSFS * len(h)))
         self._deep, self._origin = min(_DEEP, across // 2), blur.origin[axis]
         waves = np.arange(min(_FREQUENCIES, length // 2 + 1))
         self._kernels = np.exp(-2j * np.pi / length * np.outer(waves, np.arange(len(h)))) @ h
@@ -144,8 +140,7 @@ class _Rim:
         taper /= np.linalg.norm(taper)
 
         ends = np.stack([self._blocks(x, length) for x in _ends(frames, axis, self._deep)])
-        largest = abs(ends).max()
-        ends /= largest or 1.0
+        ends /= max(float(frames.max()), -float(frames.min())) or 1.0
         some = np.ptp(ends, axis=(0, 2, 3)) > _FLAT
         if shown is not None:
             visible = np.stack([self._blocks(x, length) for x in _ends(shown, axis, self._deep)])
@@ -166,38 +161,46 @@ class _Rim:
         self._turn = np.exp(2j * np.pi / length * waves)
 
     def _blocks(self, strip: np.ndarray, length: int) -> np.ndarray:
-        """A strip (frames, pixels along the edge, pixels across) cut into blocks (blocks, length, pixels across)."""
-        count, spare = divmod(strip.shape[1], length)
-        return strip[:, spare // 2 : spare // 2 + count * length].reshape(-1, length, strip.shape[2])
+        """A strip (frames, pixels along the edge, pixels across) cut into blocks (blocks, length, pixels across).
 
-    def likelihood(self, edge: Boundary, by_chance: bool = False) -> np.ndarray:
-        """Its logarithm at each λ.
-
-        By chance means: of a scene whose rim is like this by itself. It fades towards the edge though its level does
-        not, or is at opposite edges the same wherever one looks: one of them is turned round.
+        Where they are few they overlap by half, since the taper hides as much of each.
         """
+        step = length if strip.shape[1] >= _FEW * length else max(1, length // 2)
+        windows = np.lib.stride_tricks.sliding_window_view(strip, length, axis=1)[:, ::step]
+        return windows.swapaxes(2, 3).reshape(-1, length, strip.shape[2])
+
+    def likelihood(self, edge: Boundary) -> np.ndarray:
+        """Its logarithm at each λ, (2, λ): of the boundary, and of a scene whose rim is like that by chance.
+
+        By chance it fades towards the edge though its level does not, or is at opposite edges the same wherever one
+        looks: one of them is turned round. Nothing is the logarithm of what has no likelihood.
+        """
+        ends, level = [], self._level[:, None]
         if edge.wraps:
-            far = self._far
-            if by_chance:
-                far = self._turn[:, None, None] * far[..., ::-1].conj()
-            lines = [(np.concatenate([far[:, ::-1], self._near], axis=1), self._model(edge))]
+            turned = self._turn[:, None, None] * self._far[..., ::-1].conj()
+            covariance, ones = self._model(edge)
+            lines = [np.concatenate([far[:, ::-1], self._near], axis=1) for far in (self._far, turned)]
+            ends = [(covariance, [line - ones[:, None] * level for line in lines])]
         else:
-            lines = [(self._near, self._model(edge)), (self._far, self._model(edge, far=True))]
-            if by_chance:
-                lines = [
-                    (y, (covariance, np.full(len(ones), self._bright))) for y, (covariance, ones) in lines
-                ]
+            for y, far in ((self._near, False), (self._far, True)):
+                covariance, ones = self._model(edge, far)
+                means = (ones, np.full_like(ones, self._bright))[: 2 if edge.dark else 1]
+                ends.append((covariance, [y - mean[:, None] * level for mean in means]))
         power, volume, n = 0.0, 0.0, 0.0
-        for y, (covariance, ones) in lines:
-            noisy = covariance + _LAMBDAS[:, None, None, None] * np.eye(len(ones))
-            root = np.linalg.cholesky(noisy)  # (λ, frequencies, pixels, pixels)
-            white = np.linalg.solve(root, y - ones[:, None] * self._level[:, None])
-            power = power + self._shares @ (abs(white) ** 2).sum(axis=-2)
-            volume = (
-                volume + 2 * np.log(np.diagonal(root, axis1=-2, axis2=-1).real).sum(axis=-1) @ self._shares
-            )
-            n += self._shares.sum() * len(ones)
-        return -n * np.log(power).sum(axis=-1) - self.blocks * volume
+        for covariance, lines in ends:
+            pixels = covariance.shape[1]
+            root = np.linalg.cholesky(covariance + _LAMBDAS[:, None, None, None] * np.eye(pixels))
+            white = np.linalg.solve(
+                root, np.concatenate(lines, axis=2)
+            )  # (λ, frequencies, pixels, ways x blocks)
+            power = power + self._shares @ (white.real**2 + white.imag**2).sum(axis=-2)
+            diagonal = np.diagonal(root, axis1=-2, axis2=-1).real
+            volume = volume + 2 * np.log(diagonal).sum(axis=-1) @ self._shares
+            n += self._shares.sum() * pixels
+        out = np.full((2, len(_LAMBDAS)), -np.inf)
+        for way, part in enumerate(np.split(np.log(power + n * _FLAT**2), len(lines), axis=1)):
+            out[way] = -n * part.sum(axis=1) - self.blocks * volume
+        return out
 
     def _model(self, edge: Boundary, far: bool = False) -> tuple[np.ndarray, np.ndarray]:
         """(HSHᴴ of a line at each frequency, H of a scene of ones); of both ends as one line if the scene repeats."""
