@@ -18,7 +18,6 @@ from deblur.metrics import psnr
 from deblur.operators.blur import Blur
 from deblur.solvers import richardson_lucy
 from deblur.solvers.richardson_lucy import refuses
-from deblur.solvers.whiteness import spectral_whiteness
 
 SERVED = ("zero", "periodic", "reflect", "unknown")
 
@@ -223,12 +222,6 @@ def test_stopping_near_the_best_iterate(photons):
     same = runs[chosen.iterations - 1].scene
     np.testing.assert_allclose(chosen.scene, same, rtol=1e-9)
 
-    def white(run):
-        expected = blur.forward(run.scene)
-        return spectral_whiteness((g - expected) / np.sqrt(np.maximum(expected, 0.01 * g.mean())))
-
-    assert white(chosen) <= min(map(white, runs)) * (1 + 1e-9)
-
 
 def test_without_noise_it_goes_on_while_the_residual_shows_picture():
     scene = deblur.data.load("text")[:, :100]
@@ -239,25 +232,36 @@ def test_without_noise_it_goes_on_while_the_residual_shows_picture():
     assert psnr(scene[4:-4, 4:-4], run.scene[blur.crop]) >= psnr(scene[4:-4, 4:-4], g) + 5
 
 
-# ---------------------------------------------------------------------------------------------
-# Whiteness
-# ---------------------------------------------------------------------------------------------
+def test_it_is_never_worse_than_the_image_where_the_blur_is_slight():
+    """The held-out pixels alone would ask for more iterations than the noise bears."""
+    scene, psf = deblur.data.load("camera")[100:356, 100:356], deblur.psf.gaussian(3, 0.5)
+    g = np.maximum(degrade(scene, psf, noise=0.01, boundary="unknown", seed=2), 0)
+    blur = Blur(psf, g.shape, "unknown")
+    run = restored(blur, g)
+    assert run.converged
+    assert psnr(scene[1:-1, 1:-1], run.scene[blur.crop]) >= psnr(scene[1:-1, 1:-1], g)
 
 
-@pytest.mark.parametrize("shape", [(32, 32), (17, 19), (1, 8), (5, 1)])
-def test_whiteness_is_the_sum_over_all_frequencies(rng, xp, shape):
-    r = rng.standard_normal((2, *shape))
-    power = np.abs(np.fft.fft2(r)) ** 2
-    power[:, 0, 0] = 0
-    n = shape[0] * shape[1] - 1
-    expected = np.mean([n * (p**2).sum() / p.sum() ** 2 for p in power])
-    assert abs(spectral_whiteness(xp.asarray(r)) - expected) <= 1e-12 * expected
+def test_windows_stop_a_large_image_where_the_whole_would(monkeypatch):
+    scene, psf = deblur.data.load("camera")[100:400, 100:400], deblur.psf.disk(5, 2)
+    g = np.maximum(degrade(scene, psf, noise=0.02, boundary="unknown", seed=2), 0)
+    blur = Blur(psf, g.shape, "unknown")
+    whole = restored(blur, g)
+    assert "windows" not in whole.why
+    monkeypatch.setattr(richardson_lucy, "_SIDE", 96)
+    parts = restored(blur, g)
+    assert "windows of 96 x 96 pixels" in parts.why
+    assert parts.scene.shape == whole.scene.shape
+    assert abs(parts.iterations - whole.iterations) <= 2
 
 
-def test_whiteness_of_noise_and_of_a_wave(rng):
-    assert abs(spectral_whiteness(rng.standard_normal((256, 256))) - 2) <= 0.04
-    wave = np.cos(2 * np.pi * 3 * np.arange(64) / 64) * np.ones((64, 1))
-    assert abs(spectral_whiteness(wave) - (64 * 64 - 1) / 2) <= 1e-6
+def test_colours_stop_together(rng):
+    blur = Blur(deblur.psf.disk(5, 2), (64, 60), "unknown")
+    g = np.stack([blurred(blur, rng, noise) for noise in (0.0, 0.02, 0.1)])
+    run = restored(blur, g)
+    each = [restored(blur, part, rtol=1e-300, max_iterations=run.iterations) for part in g]
+    ratio = [np.linalg.norm(a - b.scene) / np.linalg.norm(a) for a, b in zip(run.scene, each, strict=True)]
+    assert max(ratio) <= 0.05  # they share the extrapolation, too
 
 
 # ---------------------------------------------------------------------------------------------
@@ -358,7 +362,7 @@ def test_iterations_that_ran_out_are_no_convergence():
     blur = Blur(psf, g.shape, "unknown")
     full = restored(blur, g)
     assert full.converged
-    assert "whitest" in full.why
+    assert "foretell" in full.why
     short = restored(blur, g, max_iterations=full.iterations // 2)
     assert not short.converged
     assert "max_iterations" in short.why
@@ -383,22 +387,21 @@ def test_the_units_of_the_counts_do_not_matter(rng, factor, lam):
     factor = 2.0 ** round(math.log2(factor))
     one, other = (restored(blur, np.float32(f) * g, lam, max_iterations=20) for f in (1, factor))
     assert one.iterations == other.iterations
-    np.testing.assert_array_equal(other.scene / np.float32(factor), one.scene)
+    normal = other.scene > np.finfo(np.float32).tiny
+    np.testing.assert_array_equal((other.scene / np.float32(factor))[normal], one.scene[normal])
 
 
-def test_frames_and_channels_are_solved_by_themselves(rng):
+def test_frames_are_solved_by_themselves(rng):
     blur = Blur(deblur.psf.disk(5, 2), (24, 21), "unknown")
     g = np.stack([blurred(blur, rng, noise) for noise in (0.0, 0.02, 0.05, 0.1)]).reshape(2, 2, 24, 21)
     w = rng.random((2, 1, 24, 21))
-    problem = lucy(blur, weights=w, max_iterations=40)
+    problem = lucy(blur, weights=w, max_iterations=100)
     together = solve(problem, g)
-    assert together.converged
     assert together.scene.shape == (2, 2, *blur.scene_shape)
     assert together.history.objective.shape == together.history.primal.shape
     for i in range(2):
-        for j in range(2):
-            alone = restored(blur, g[i, j], weights=w[i, 0], max_iterations=40)
-            np.testing.assert_array_equal(together.scene[i, j], alone.scene)
+        alone = restored(blur, g[i], weights=w[i : i + 1], max_iterations=100)
+        np.testing.assert_array_equal(together.scene[i], alone.scene)
 
 
 def test_warm_start_of_a_solution(rng):

@@ -15,9 +15,10 @@ from deblur.methods import METHODS
 from deblur.metrics import psnr
 from deblur.operators.blur import Blur
 from deblur.problem import Problem
+from deblur.solvers import windows
 from deblur.solvers.whiteness import whiteness
 from deblur.terms import Fit
-from deblur.tuning import choose, sampled
+from deblur.tuning import choose
 from deblur.tuning.noise import noise_variance
 from deblur.tuning.sampled import _Observer
 
@@ -234,7 +235,7 @@ def test_windows_stand_for_a_large_picture(monkeypatch):
     choice = tune("tv", problem, g)
     assert "2 windows of 128 x 128 pixels" in choice.reason
     assert choice.solution is None
-    monkeypatch.setattr(sampled, "_WHOLE", np.inf)
+    monkeypatch.setattr(windows, "_WHOLE", np.inf)
     whole = tune("tv", problem, g)
     assert "windows" not in whole.reason
     assert abs(math.log(choice.lam / whole.lam)) <= math.log(1.5)
@@ -244,20 +245,22 @@ def test_windows_have_the_weights_colours_and_frames_of_their_places():
     blur, g = large(colours=3, frames=2)
     weights = np.random.default_rng(0).random(g.shape[2:]).astype(np.float32)
     weights[: g.shape[2] // 2] = 0  # of what is hidden no window is taken
-    part, seen = sampled.windows(pose(blur, "tv", weights=weights), g)
+    part, seen, shown = windows.cut(pose(blur, "tv"), g, weights, side=128)
     assert seen.shape == (2, 3, 128, 128)
     assert part.operator.image_shape == (128, 128)
     rows, cols = (round(1.5 * (n - 128) / 2) for n in g.shape[2:])
     np.testing.assert_array_equal(seen, g[..., rows : rows + 128, cols : cols + 128])
     at = np.broadcast_to(weights, g.shape)[..., rows : rows + 128, cols : cols + 128]
     np.testing.assert_array_equal(part.fit.weights, at)
+    assert shown is part.fit.weights
 
 
 @pytest.mark.parametrize("boundary", ["zero", "periodic"])
 def test_a_boundary_that_may_not_fit_is_judged_with_its_edges(boundary):
     blur, g = large()
     problem = pose(Blur(PSF, blur.image_shape, boundary), "tv")
-    assert sampled.windows(problem, g)[1] is g
+    assert windows.cut(problem, g, None, side=128) is None
+    assert windows.cut(problem, g, None, side=128, interior=True)[0].operator.boundary.open
 
 
 def test_a_problem_beyond_the_linear_formula_needs_a_solver():

@@ -23,17 +23,19 @@ the extrapolation starts anew.
 
 *Stopping.* At λ = 0 the iterations themselves regularise: early ones are smooth, late ones fit the noise.
 
-``"whiteness"``    (at λ = 0) takes the iterate whose residual, divided by the square root of its
-                   expected variance Hf + b, is whitest: least Σ|R|⁴/(Σ|R|²)², R its Fourier transform. This
-                   is 2 for white noise, larger as long as picture is left in the residual, and larger again
-                   once coarse noise has been fitted. It needs no noise level and no photon count [6]_.
-                   A scene of stars on black bears many more iterations than it takes: there f ≥ 0 is prior enough.
+``"held out"``     (at λ = 0) hides one pixel in 25 from a first run, and counts the iterations after which the others
+                   foretell them best: noise cannot be foretold [6]_. The run that is given back makes as many with
+                   all pixels, and all channels of an image together, so that none is noisier than the others. It
+                   needs no noise level and no photon count. In a large image the first run looks at windows. Where
+                   the blur is slight a pixel is foretold by little but itself: the earliest iteration that does
+                   nearly as well is taken, the more so the narrower the PSF.
 ``"change"``       (for λ > 0, where there is a minimiser to go to, or where a tolerance is given) stops when an
                    iteration changes the scene by less than a tolerance.
 
-Iterations that run out while the residual grows whiter, or the scene still changes, have not converged.
+Iterations that run out while the hidden pixels are foretold better and better, or the scene still changes, have not
+converged.
 
-An iteration costs two products with H, that is four transforms, and one more for the whiteness.
+An iteration costs two products with H, that is four transforms.
 
 References
 ----------
@@ -41,33 +43,34 @@ References
 .. [3] M. Bertero, P. Boccacci, Astron. Astrophys. 437 (2005) 369-374: the correct boundary weights.
 .. [4] N. Dey et al., Microsc. Res. Tech. 69 (2006) 260-266.
 .. [5] D. S. C. Biggs, M. Andrews, Appl. Opt. 36 (1997) 1766-1775.
-.. [6] M. S. C. Almeida, M. A. T. Figueiredo, IEEE Trans. Image Process. 22 (2013) 2751-2763: whiteness as a
-   criterion; F. Bevilacqua et al., J. Sci. Comput. 96 (2023), for photon noise.
+.. [6] S. J. Reeves, R. M. Mersereau, Opt. Eng. 29 (1990) 446-454: cross-validation of an iterative restoration.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
-from ..device import Array, all_cores
+from ..device import Array, all_cores, get_xp, is_cupy
 from ..problem import History, Problem, Solution, Work
+from .domain import Runner
 from .start import all_weights
 from .units import in_units
-from .whiteness import spectral_whiteness
+from .windows import cut
 
-_MAX_ITERATIONS = {"whiteness": 300, "change": 1000}
+_MAX_ITERATIONS = {"held out": 300, "change": 1000}
 _TOLERANCE = 2e-4  # relative change of the scene at which it stands still
 _EDGE = 1e-2  # |∇f| is √(|∇f|² + ε²) with this fraction of the mean for ε: below it edges are not told apart
 _KEPT = 0.1  # the extrapolation takes no pixel below this fraction of its value
-_DARK = 1e-2  # the residual is not divided by less than the root of this fraction of the mean
-_NEAR_WHITE, _MORE = (
-    4.0,
-    10,
-)  # whiteness of a residual that is next to noise; iterations that follow the whitest
-_EXPECTED = {"whiteness": 40, "change": 200}  # iterations that `work` reckons with
+_HIDDEN = 0.04  # share of the pixels held out
+# Nearly as well: by this part of the error, and by this times the square of Σh² of the PSF, normalised.
+_NEARLY, _NEARLY_NARROW = 4e-3, 0.2
+_MORE, _FURTHER = 6, 1.5  # iterations that follow the best, and how many times as many as it took
+_SIDE, _SIDES_OF_PSF = 256, 3  # of the windows that stand for a large image: pixels, and over the PSF's
+_EXPECTED = {"held out": 40, "change": 200}  # iterations that `work` reckons with
 
 
 def refuses(problem: Problem) -> str | None:
@@ -105,11 +108,11 @@ def prepare(problem: Problem) -> RichardsonLucy:
 
 
 def _rule(problem: Problem) -> str:
-    return "whiteness" if problem.lam == 0 and problem.stop.rtol is None else "change"
+    return "held out" if problem.lam == 0 and problem.stop.rtol is None else "change"
 
 
 class _Outcome(NamedTuple):
-    """Of one frame, or of channels that share their edges."""
+    """Of one frame, with its channels."""
 
     scene: Array
     iterations: int
@@ -120,37 +123,26 @@ class _Outcome(NamedTuple):
 
 
 class RichardsonLucy:
-    """The weights, and what each scene pixel sends to the pixels that were measured."""
+    """The weights of the pixels."""
 
     def __init__(self, problem: Problem) -> None:
-        self.problem, xp = problem, problem.xp
+        self.problem = problem
         low, high = (
             (0.0, math.inf) if problem.bounds is None else (max(problem.bounds[0], 0.0), problem.bounds[1])
         )
         if not low < high:
             raise ValueError(f"bounds {problem.bounds!r} leave nothing between them and zero")
         self.w = all_weights(problem)
-        sensitivity = problem.operator.adjoint(self.w)
-        # Below the root of eps the transforms' rounding would decide the quotient.
-        axes = (-3, -2, -1) if problem.lam > 0 else (-2, -1)
-        least = math.sqrt(np.finfo(problem.dtype).eps) * sensitivity.max(axis=axes, keepdims=True)
-        self.seen = sensitivity > least
-        self.sensitivity = xp.where(self.seen, sensitivity, 1)
 
     def solve(self, g: Array, start: Solution | None = None) -> Solution:
-        """Restore each frame by itself, and each channel unless λ > 0 couples them; see `deblur.problem.Factor`.
+        """Restore each frame by itself, its channels together; see `deblur.problem.Factor`.
 
         Raises
         ------
         ValueError
             For negative counts.
         """
-        xp, (k, c) = self.problem.xp, g.shape[:2]
-        lead = (k, c) if self.problem.lam > 0 else (k * c, 1)
-
-        def each(a: Array) -> Array:
-            return xp.broadcast_to(a, (k, c, *a.shape[2:])).reshape(*lead, *a.shape[2:])
-
+        xp, k = self.problem.xp, len(g)
         g = xp.where(self.w > 0, g, 0)  # what is hidden may be anything
         if float(g.min()) < 0:
             raise ValueError(
@@ -158,14 +150,14 @@ class RichardsonLucy:
                 "(numpy.maximum(image, 0)), or add a constant to the image and to the background"
             )
         units = in_units(self.problem, g)
-        arrays = map(each, (units.g, self.w, self.seen, self.sensitivity))
-        shape = (*lead, *self.problem.operator.scene_shape)
-        first: list[Array | None] = [None] * lead[0]
+        shape = (*g.shape[:2], *self.problem.operator.scene_shape)
+        first: list[Array | None] = [None] * k
         if start is not None and start.scene.size == math.prod(shape):
             first = list((start.scene * start.scene.dtype.type(1 / units.unit)).reshape(shape))
         with all_cores():
             runs = [
-                _Run(units.problem, *frame).go(begin) for *frame, begin in zip(*arrays, first, strict=True)
+                _restored(units.problem, units.g[i : i + 1], self.w[min(i, len(self.w) - 1)][None], first[i])
+                for i in range(k)
             ]
         longest = max(len(run.objective) for run in runs)
         objective, change = (
@@ -174,12 +166,101 @@ class RichardsonLucy:
         )
         slowest = max(runs, key=lambda run: (not run.converged, run.iterations))
         return Solution(
-            scene=xp.stack([run.scene for run in runs]).reshape(k, c, *shape[2:]) * g.dtype.type(units.unit),
+            scene=xp.concatenate([run.scene for run in runs]) * g.dtype.type(units.unit),
             iterations=max(run.iterations for run in runs),
             converged=slowest.converged,
             why=slowest.why if len(runs) == 1 else f"the slowest of {len(runs)} frames: {slowest.why}",
             history=History(units.objective(objective.sum(axis=0)), change.max(axis=0), np.zeros(longest)),
         )
+
+
+def _restored(problem: Problem, g: Array, w: Array, start: Array | None) -> _Outcome:
+    """One frame (1, c, M, N), with weights that broadcast to it."""
+    if not bool((w * g).any()):
+        low = 0.0 if problem.bounds is None else max(problem.bounds[0], 0.0)
+        scene = problem.xp.full((*g.shape[:2], *problem.operator.scene_shape), low, g.dtype)
+        return _Outcome(scene, 0, True, "the image is black", [0.0], [0.0])
+    rule, most = _rule(problem), problem.stop.max_iterations
+    limit = _MAX_ITERATIONS[rule] if most is None else most
+    if rule == "change":
+        return _until_still(problem, g, w, start, limit)
+    count, converged, why = _foretold(problem, g, w, start, limit)
+    objective, changes = [], []
+    run = _Run(problem, g, w)
+    for n in run.steps(start):
+        if n:
+            objective.append(run.objective)
+            changes.append(run.change)
+            problem.stop.report(n, run.change)
+        if not math.isfinite(run.objective):
+            return _Outcome(run.point, n, False, _INFINITE, objective, changes)
+        if n == count:
+            break
+    return _Outcome(run.point, count, converged, why, objective or [run.objective], changes or [math.inf])
+
+
+_INFINITE = "the objective is no longer finite"
+
+
+def _until_still(problem: Problem, g: Array, w: Array, start: Array | None, limit: int) -> _Outcome:
+    """Iterate until the scene stands still."""
+    tolerance = _TOLERANCE if problem.stop.rtol is None else problem.stop.rtol
+    objective, changes = [], []
+    run = _Run(problem, g, w)
+    converged = False
+    for n in run.steps(start):
+        objective.append(run.objective)
+        changes.append(run.change)
+        if not math.isfinite(run.objective):
+            why = _INFINITE
+            break
+        if n:
+            problem.stop.report(n, run.change)
+        converged = run.change <= tolerance
+        if converged:
+            why = f"iteration {n} changed the scene by {run.change:.1e} of its norm"
+            break
+        if n >= limit:
+            why = (
+                f"all of {n} iterations ran out, the last of which changed the scene by {run.change:.1e} of its norm "
+                f"(tolerance {tolerance:.1e})"
+            )
+            break
+    return _Outcome(run.point, n, converged, why, objective[1:] or objective, changes[1:] or changes)
+
+
+def _foretold(problem: Problem, g: Array, w: Array, start: Array | None, limit: int) -> tuple[int, bool, str]:
+    """(the iterations after which pixels held out are foretold best, whether that is settled, words)."""
+    xp, where, visible = problem.xp, "", w
+    psf = problem.operator.surrogate.psf
+    windows = cut(problem, g, w, side=max(_SIDE, _SIDES_OF_PSF * max(psf.shape)), interior=True)
+    if windows is not None:
+        problem, g, visible = windows
+        start, where = None, f" in {len(g)} windows of {g.shape[-2]} x {g.shape[-1]} pixels"
+    hidden = np.random.default_rng(0).random(g.shape[-2:]) < _HIDDEN
+    hidden = xp.asarray(hidden.astype(g.dtype))
+    if not (bool((visible * hidden).any()) and bool((visible * (1 - hidden)).any())):
+        return min(_MORE, limit), False, f"of {g.shape[-2]} x {g.shape[-1]} pixels none can be held out"
+    run = _Run(problem, g, visible * (1 - hidden), visible * hidden)
+    errors: list[float] = []
+    for n in run.steps(start):
+        errors.append(run.missed)
+        if not math.isfinite(run.missed):
+            break
+        best = int(np.argmin(errors))
+        if (fired := n > _MORE + _FURTHER * best) or n >= limit:
+            break
+    shape = float((psf**2).sum() / psf.sum() ** 2)
+    nearly = 1 + _NEARLY + _NEARLY_NARROW * shape**2
+    count = next(n for n, error in enumerate(errors) if not error > nearly * min(errors))
+    if fired:
+        return count, True, f"{count} iterations foretell pixels held out best{where}"
+    return (
+        limit,
+        False,
+        f"pixels held out{where} are foretold better and better up to iteration {limit}, the last; use more iterations "
+        "(max_iterations)",
+    )
 
 
 def extrapolation(step: Array, before: Array) -> float:
@@ -190,34 +271,126 @@ def extrapolation(step: Array, before: Array) -> float:
     step, before : arrays
         What the last multiplicative step, and the one before it, added to the point it began from.
     """
-    below = float((before * before).sum())
-    return min(max(float((step * before).sum()) / below, 0.0), 1.0) if below > 0 else 0.0
+    below = _dot(before, before)
+    return min(max(_dot(step, before) / below, 0.0), 1.0) if below > 0 else 0.0
+
+
+def _dot(x: Array, y: Array) -> float:
+    # Not BLAS's on the CPU: see `splits`.
+    return float(get_xp(x).vdot(x, y)) if is_cupy(x) else float(np.einsum("i,i->", x.ravel(), y.ravel()))
 
 
 class _Run:
-    """One frame (c, M, N) being restored: the quantities that do not change, and the iteration."""
+    """Frames (n, c, M, N) that share their steps, being restored.
 
-    def __init__(self, problem: Problem, g: Array, w: Array, seen: Array, sensitivity: Array) -> None:
-        self.problem, self.g, self.w, self.seen, self.sensitivity = problem, g, w, seen, sensitivity
-        self.xp, self.operator, self.background = problem.xp, problem.operator, problem.fit.background
+    Attributes
+    ----------
+    point : (n, c, P, Q) array
+        The scene that the last iteration ended with.
+    objective, change, missed : float
+        Of `point`: D + λR, how much of its norm the last iteration changed, and the mean square by which it misses
+        the pixels that `held` weighs.
+    """
+
+    def __init__(self, problem: Problem, g: Array, w: Array, held: Array | None = None) -> None:
+        self.problem, self.g, self.xp = problem, g, problem.xp
+        xp, shape = self.xp, (*g.shape[:2], *problem.operator.scene_shape)
+        self.w = xp.broadcast_to(w, g.shape)
+        self.held = None if held is None else xp.broadcast_to(held, g.shape)
         lo, hi = (0.0, math.inf) if problem.bounds is None else problem.bounds
         self.bounds = max(lo, 0.0), hi
-        self.mean = float((w * g).sum()) / float(w.sum())
-        self.floor = float(np.finfo(g.dtype).eps) * self.mean
-        self.log_g = self.xp.log(self.xp.where(g > 0, g, 1))
-
-    def divergence(self, expected: Array) -> float:
-        """Σ w (expected − g + g log(g/expected)), in the units of g."""
-        terms = expected - self.g + self.g * (self.log_g - self.xp.log(expected))
-        return float((self.w * terms).sum(dtype=np.float64))
+        self.mean = float((self.w * g).sum(dtype=np.float64)) / float(self.w.sum(dtype=np.float64))
+        self.floor = g.dtype.type(np.finfo(g.dtype).eps * self.mean)
+        sensitivity = problem.operator.adjoint(xp.ascontiguousarray(w))
+        # Below the root of eps the transforms' rounding would decide the quotient.
+        axes = (-3, -2, -1) if problem.lam > 0 else (-2, -1)
+        least = math.sqrt(np.finfo(problem.dtype).eps) * sensitivity.max(axis=axes, keepdims=True)
+        seen = sensitivity > least
+        self.seen = xp.broadcast_to(seen, shape)
+        self.sensitivity = xp.broadcast_to(xp.where(seen, sensitivity, 1), shape)
+        self.point = xp.empty(shape, g.dtype)
+        self.objective = self.change = self.missed = math.inf
 
     def start(self, start: Array | None) -> Array:
-        level = max(self.mean - self.background, 0.01 * self.mean) / self.operator.brightness
+        background = self.problem.fit.background
+        level = max(self.mean - background, 0.01 * self.mean) / self.problem.operator.brightness
         low, high = self.bounds
         if start is None:
-            shape = (*self.g.shape[:-2], *self.operator.scene_shape)
-            return self.xp.full(shape, min(max(level, low), high), self.g.dtype)
+            return self.xp.full(self.point.shape, min(max(level, low), high), self.g.dtype)
         return start.clip(max(1e-6 * level, low), high)  # a zero would stay zero for ever
+
+    def steps(self, start: Array | None) -> Iterator[int]:
+        """Iterate, and give the number of each iteration once `point` and its figures are there."""
+        runner = Runner(self.problem, self.point.shape)
+        try:
+            yield from self._steps(start, runner)
+        finally:
+            runner.close()
+
+    def _steps(self, start: Array | None, runner: Runner) -> Iterator[int]:
+        xp, lam, operator = self.xp, self.problem.lam, self.problem.operator
+        low, high = self.bounds
+        f = self.start(start).reshape(self.point.shape)
+        point = self.point
+        point[...] = f
+        move, step, last = (xp.zeros_like(f) for _ in range(3))
+        steps, n, before = 0, 0, math.inf
+        weight = 1.0 if self.held is None else float(self.held.sum(dtype=np.float64))
+
+        def compare(i: int, rows: slice) -> tuple[float, float]:
+            g, e, w = self.g[i, :, rows], expected[i, :, rows], self.w[i, :, rows]
+            if self.problem.fit.background:
+                e += self.g.dtype.type(self.problem.fit.background)
+            xp.maximum(e, self.floor, out=e)
+            e_g = e - g
+            missed = 0.0 if self.held is None else float((self.held[i, :, rows] * e_g**2).sum())
+            quotient = g / e
+            xp.log(xp.maximum(quotient, np.finfo(g.dtype).tiny), out=e)
+            e *= g
+            e += e_g
+            e *= w
+            divergence = float(e.sum(dtype=np.float64))
+            xp.multiply(w, quotient, out=e)
+            return divergence, missed
+
+        def update(i: int, rows: slice) -> tuple[float, float]:
+            new, p, old = top[i, :, rows], point[i, :, rows], f[i, :, rows]
+            below = self.sensitivity[i, :, rows]
+            if lam:
+                new += lam * near[i, :, rows]
+                below = below + lam * v[i, :, rows]
+            xp.maximum(new, 0, out=new)
+            new *= p
+            new /= below
+            new = xp.where(self.seen[i, :, rows], new, p).clip(low, high)
+            xp.subtract(new, p, out=step[i, :, rows])
+            moved = xp.subtract(new, old, out=move[i, :, rows])
+            old[...] = new
+            return float((moved * moved).sum(dtype=np.float64)), float((new * new).sum(dtype=np.float64))
+
+        def extrapolate(i: int, rows: slice) -> None:
+            new, p = f[i, :, rows], point[i, :, rows]
+            xp.multiply(move[i, :, rows], new.dtype.type(a), out=p)
+            p += new
+            # Not down to zero, from which no product returns.
+            xp.maximum(p, new.dtype.type(_KEPT) * new, out=p)
+            p.clip(low, high, out=p)
+
+        while True:
+            expected = operator.forward(point)
+            total, near, v = self.variation(point) if lam else (0.0, f, f)
+            divergence, missed = _sums(runner(compare, expected.shape[-2]))
+            before, self.objective = self.objective, divergence + lam * total
+            self.missed = missed / weight
+            yield n
+            top = operator.adjoint(expected)
+            steps = 0 if n and self.objective > before else steps
+            step, last = last, step
+            moved, size = _sums(runner(update, top.shape[-2]))
+            self.change = math.sqrt(moved) / (math.sqrt(size) + float(self.floor))
+            steps, n = steps + 1, n + 1
+            a = extrapolation(step, last) if steps > 1 else 0.0
+            runner(extrapolate, top.shape[-2])
 
     def variation(self, f: Array) -> tuple[float, Array, Array]:
         """TV(f), and the halves U and V of its derivative; the channels of one image share their edges."""
@@ -226,7 +399,7 @@ class _Run:
         down, right = xp.zeros_like(f), xp.zeros_like(f)
         down[..., :-1, :] = f[..., 1:, :] - f[..., :-1, :]
         right[..., :, :-1] = f[..., :, 1:] - f[..., :, :-1]
-        square = (down * down + right * right).sum(axis=0)
+        square = (down * down + right * right).sum(axis=-3, keepdims=True)
         modulus = xp.sqrt(square + edge * edge)
         inverse = xp.broadcast_to(1 / modulus, f.shape)
         near, v = xp.zeros_like(f), xp.zeros_like(f)  # Σ_j f_j/|∇f|_ij and Σ_j 1/|∇f|_ij
@@ -241,108 +414,7 @@ class _Run:
             v[b] += weight
         return float((modulus - edge).sum(dtype=np.float64)), near, v * f
 
-    def go(self, start: Array | None) -> _Outcome:
-        """Iterate until the rule stops it."""
-        problem, xp, lam = self.problem, self.xp, self.problem.lam
-        low, high = self.bounds
-        f = self.start(start)
-        if self.mean == 0:
-            return _Outcome(xp.full_like(f, low), 0, True, "the image is black", [0.0], [0.0])
-        rule = _Rule(problem, self)
-        most = problem.stop.max_iterations
-        limit = _MAX_ITERATIONS[rule.name] if most is None else most
-        point, before = f, f
-        step = last_step = None
-        objective: list[float] = []
-        changes: list[float] = []
-        change = math.inf
 
-        def outcome(converged: bool, why: str) -> _Outcome:
-            at, scene = rule.best
-            return _Outcome(scene, at, converged, why, objective[1:] or objective, changes[1:] or changes)
-
-        while True:
-            expected = xp.maximum(
-                self.operator.forward(point) + self.g.dtype.type(self.background), self.floor
-            )
-            total, near, v = self.variation(point) if lam else (0.0, 0.0, 0.0)
-            objective.append(self.divergence(expected) + lam * total)
-            changes.append(change)
-            verdict = rule.look(point, expected, change)
-            n = len(objective) - 1
-            if not math.isfinite(objective[-1]):
-                return outcome(False, "the objective is no longer finite")
-            if n:
-                problem.stop.report(n, change)
-            if verdict:
-                return outcome(True, verdict)
-            if n >= limit:
-                return outcome(*rule.unfinished())
-            top = self.operator.adjoint(self.w * (self.g / expected))
-            below = self.sensitivity
-            if lam:
-                top, below = top + lam * near, below + lam * v
-            new = xp.where(self.seen, point * xp.maximum(top, 0) / below, point).clip(low, high)
-            if n and objective[-1] > objective[-2]:
-                step = None
-            last_step, step = step, new - point
-            before, f = f, new
-            change = _norm(f - before) / (_norm(f) + self.floor)
-            point = f
-            if last_step is not None:
-                a = extrapolation(step, last_step)
-                # Not down to zero, from which no product returns.
-                point = xp.maximum(f + f.dtype.type(a) * (f - before), f.dtype.type(_KEPT) * f).clip(
-                    low, high
-                )
-
-
-class _Rule:
-    """When to stop, and which iterate to take."""
-
-    def __init__(self, problem: Problem, run: _Run) -> None:
-        self.name, self._run = _rule(problem), run
-        self._tolerance = _TOLERANCE if problem.stop.rtol is None else problem.stop.rtol
-        self.values: list[float] = []
-        self.best: tuple[int, Array] = (0, None)
-
-    def look(self, point: Array, expected: Array, change: float) -> str:
-        """Why to stop here, or an empty string to go on."""
-        run, now = self._run, len(self.values)
-        if self.name == "whiteness":
-            spread = run.xp.sqrt(run.w / run.xp.maximum(expected, _DARK * run.mean))
-            self.values.append(spectral_whiteness((run.g - expected) * spread))
-        else:
-            self.values.append(change)
-        if self.name == "change" or now == 0 or not self.values[-1] >= self.values[self.best[0]]:
-            self.best = (now, point)
-        at, least = self.best[0], self.values[self.best[0]]
-        # Half as many iterations again, and ten more, without a whiter residual: it does not come back. Far
-        # from white, that is with next to no noise, it may: it has more picture to fit.
-        if self.name == "whiteness" and now > _MORE + (1.5 if least < _NEAR_WHITE else 5) * at:
-            return f"the residual is whitest after {at} iterations, at {least:.3f} where white noise has 2"
-        if change <= self._tolerance:
-            return f"iteration {now} changed the scene by {change:.1e} of its norm"
-        return ""
-
-    def unfinished(self) -> tuple[bool, str]:
-        """Whether the last of all iterations may be an end, and what is open."""
-        now, at, least = len(self.values) - 1, self.best[0], self.values[self.best[0]]
-        if self.name == "change":
-            return False, (
-                f"all of {now} iterations ran out, the last of which changed the scene by {least:.1e} of its norm "
-                f"(tolerance {self._tolerance:.1e})"
-            )
-        found = (
-            f"iteration {at} of all {now} has the whitest residual, at {least:.3f} where white noise has 2"
-        )
-        if least < _NEAR_WHITE and now >= _MORE + at:
-            return True, found
-        return False, (
-            f"{found}, and later ones may have a whiter one; use more iterations (max_iterations), or method 'tv' if "
-            "the noise is not that of counts"
-        )
-
-
-def _norm(x: Array) -> float:
-    return math.sqrt(float((x * x).sum(dtype=np.float64)))
+def _sums(blocks: list[tuple[float, float]]) -> tuple[float, float]:
+    first, second = zip(*blocks, strict=True)
+    return math.fsum(first), math.fsum(second)

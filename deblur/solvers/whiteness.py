@@ -1,9 +1,7 @@
-"""How white a residual is: by its power in frequency, and by its autocorrelation.
+"""How white a residual is: the power of its autocorrelation away from lag zero, where nothing is correlated in noise.
 
-Both are the sum of the squared autocorrelation over the squared variance. `spectral_whiteness` takes it round the
-image, lag zero included, by Parseval's theorem: one transform an iteration of Richardson-Lucy, which compares
-iterates of one image. `whiteness` compares solutions whose images may be masked: lags that wrap round or meet hidden
-pixels would mislead it, so it transforms twice the size and weighs each lag by the pairs it has.
+Solutions are compared whose images may be masked: lags that wrap round or meet hidden pixels would mislead it, so it
+transforms twice the size and weighs each lag by the pairs it has.
 """
 
 from __future__ import annotations
@@ -11,28 +9,6 @@ from __future__ import annotations
 import numpy as np
 
 from ..device import Array, get_fft, get_xp
-
-
-def spectral_whiteness(residual: Array) -> float:
-    """n Σ|R|⁴/(Σ|R|²)² of a residual's n frequencies but the zeroth: 2 for white noise, n/2 for one wave.
-
-    Parameters
-    ----------
-    residual : (M, N) or (c, M, N) array
-        The mean over channels is returned.
-    """
-    xp = get_xp(residual)
-    power = abs(get_fft(xp).rfft2(residual.astype(np.float64))) ** 2
-    power[..., 0, 0] = 0
-    # The half spectrum: columns other than the first and, for even widths, the last stand for two.
-    n = residual.shape[-1]
-    twice = xp.full(power.shape[-1], 2.0)
-    twice[0] = 1
-    if n % 2 == 0:
-        twice[-1] = 1
-    count = residual.shape[-2] * n - 1
-    first, second = (power * twice).sum(axis=(-2, -1)), (power * power * twice).sum(axis=(-2, -1))
-    return float((count * second / xp.maximum(first * first, np.finfo(np.float64).tiny)).mean())
 
 
 def whiteness(e: Array, visible: Array | None = None) -> float:

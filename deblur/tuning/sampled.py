@@ -51,11 +51,11 @@ import numpy as np
 
 from ..device import Array
 from ..methods import METHODS
-from ..operators.blur import Blur
 from ..problem import Factor, Problem, Solution, Stop
 from ..solvers.admm import first_frames
 from ..solvers.start import filled, prior_scene
 from ..solvers.whiteness import whiteness
+from ..solvers.windows import cut
 from ..terms import is_quadratic, penalty_value
 from .choice import RULES, Found, LambdaChoice
 from .noise import noise_variance
@@ -69,10 +69,7 @@ _MOST = 14  # values of λ looked at
 # noise.
 _RTOL, _RTOL_LEAST, _RTOL_OF_NOISE = 5e-2, 4e-3, 1.0
 _RTOL_EXACT, _RTOL_EXACT_LEAST, _RTOL_EXACT_OF_NOISE = 1e-2, 5e-4, 0.2
-# Windows that stand for a picture of more pixels than so many of them: pixels a side, and over those of the PSF; a grid
-# of so many each way, the more the larger the picture, from the first figure on; fewer on the diagonal alone.
-_SIDE, _SIDES_OF_PSF, _WHOLE, _GRID_FROM, _GRID = 128, 3, 3.0, 8.0, (2, 4)
-_VISIBLE = 0.5  # share of its pixels that a window must show
+_SIDE, _SIDES_OF_PSF = 128, 3  # of the windows that stand for a large picture: pixels, and over the PSF's
 # The best λ for the scene over that for the blurred scene, which "gcv" and "sure" look for, where R is a norm; and
 # for the collaborative filter, whose pilot may be smoother than the best picture.
 _SCENE, _SCENE_OF_PILOT = 0.65, 0.8
@@ -286,34 +283,6 @@ def _grows(looks: list[_Look], lam: float) -> bool:
     return bool(growth) and growth[0] > math.log(_GROWING) + min(growth[1:], default=0.0)
 
 
-def windows(problem: Problem, g: Array) -> tuple[Problem, Array]:
-    """The problem and its frames, or windows of them with the problem of those where they are enough."""
-    blur, weights = problem.operator.stationary, problem.fit.weights
-    if blur is None or not blur.boundary.open:
-        return problem, g  # a boundary that does not fit shows at the edges alone
-    side = max(_SIDE, _SIDES_OF_PSF * max(blur.psf.shape))
-    rows, cols = g.shape[-2:]
-    area = rows * cols / side**2
-    if area < _WHOLE or min(rows, cols) < side:
-        return problem, g
-    count = min(max(int(math.sqrt(area) / 4), _GRID[0]), _GRID[1])
-    down, right = ([round((i + 0.5) * (n - side) / count) for i in range(count)] for n in (rows, cols))
-    pairs = (
-        [(a, b) for a in down for b in right] if area >= _GRID_FROM else list(zip(down, right, strict=True))
-    )
-    xp = problem.xp
-    w = None if weights is None else xp.broadcast_to(weights, g.shape)
-    at = [(..., slice(a, a + side), slice(b, b + side)) for a, b in pairs]
-    if w is not None:
-        at = [here for here in at if float((w[here] > 0).mean()) >= _VISIBLE]
-        if not at:
-            return problem, g
-        w = xp.concatenate([w[here] for here in at])
-    window = Blur(blur.psf, (side, side), blur.boundary, origin=blur.origin)
-    fit = replace(problem.fit, weights=w)
-    return replace(problem, operator=window, fit=fit), xp.concatenate([g[here] for here in at])
-
-
 def search(problem: Problem, g: Array, rule: str, noise: float | None, prepare: Prepare) -> LambdaChoice:
     """The λ of a rule for the frames `g`, (k, c, M, N), by solutions of `prepare`; see `deblur.tuning.choose`."""
     counts = problem.fit.name == "poisson"
@@ -332,7 +301,10 @@ def search(problem: Problem, g: Array, rule: str, noise: float | None, prepare: 
         problem, prepare = replace(problem, penalty="tv"), METHODS["tv"].prepare
         factor = _SCENE_OF_PILOT if predictive else 1.0
     whole, count = g.shape, len(g)
-    problem, g = windows(problem, g)
+    if blur := problem.operator.stationary:
+        # A boundary that may not fit shows at the edges alone: it is judged with them.
+        side = max(_SIDE, _SIDES_OF_PSF * max(blur.psf.shape))
+        problem, g, _ = cut(problem, g, problem.fit.weights, side=side) or (problem, g, None)
     floor = 1e-8 * size if counts else (5e-4 * size) ** 2
     observer = _Observer(problem, g, rule, max(nu, floor), prepare)
     observer.nu = nu  # the floor is for the shaking and the start of the search alone

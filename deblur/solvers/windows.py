@@ -1,0 +1,56 @@
+"""Windows of a large picture that stand for the whole of it where numbers are chosen."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from ..device import Array
+from ..operators.blur import Blur
+from ..problem import Problem
+
+_WHOLE, _GRID_FROM = (
+    3.0,
+    8.0,
+)  # windows' areas in a picture: fewer are taken whole; fewer have two windows, else a grid
+_GRID = 2, 4  # windows each way, the more the larger the picture
+_VISIBLE = 0.5  # share of its pixels that a window must show
+
+
+def cut(
+    problem: Problem, g: Array, weights: Array | None, *, side: int, interior: bool = False
+) -> tuple[Problem, Array, Array | None] | None:
+    """Squares spread over frames (k, c, M, N), as frames of a problem that knows nothing beyond them.
+
+    Parameters
+    ----------
+    problem, g : Problem, (k, c, M, N) array
+    weights : array that broadcasts to `g`, or None
+    side : int
+        Pixels.
+    interior : bool
+        Nothing about the boundary is asked, so that any will do; else it must be open already.
+
+    Returns
+    -------
+    (problem, frames, weights) or None
+        None where the whole is to be looked at. The problem's fit has the weights, if there are any.
+    """
+    blur, (rows, cols) = problem.operator.stationary, g.shape[-2:]
+    area = rows * cols / side**2
+    if blur is None or area < _WHOLE or min(rows, cols) < side or not (interior or blur.boundary.open):
+        return None
+    count = min(max(int(math.sqrt(area) / 4), _GRID[0]), _GRID[1])
+    down, right = ([round((i + 0.5) * (n - side) / count) for i in range(count)] for n in (rows, cols))
+    pairs = [(a, b) for a in down for b in right] if area >= _GRID_FROM else zip(down, right, strict=True)
+    at = [(..., slice(a, a + side), slice(b, b + side)) for a, b in pairs]
+    xp = problem.xp
+    if weights is not None:
+        w = xp.broadcast_to(weights, g.shape)
+        at = [here for here in at if float((w[here] > 0).mean()) >= _VISIBLE]
+        if not at:
+            return None
+        weights = xp.concatenate([w[here] for here in at])
+    window = Blur(blur.psf, (side, side), "unknown", origin=blur.origin)
+    fit = replace(problem.fit, weights=weights)
+    return replace(problem, operator=window, fit=fit), xp.concatenate([g[here] for here in at]), weights
