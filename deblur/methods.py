@@ -264,7 +264,12 @@ def choose(problem: Problem, memory: int | None = None) -> Choice:
     free = free_memory(problem.xp) if memory is None else memory
     seconds: dict[str, float] = {}
     refused: dict[str, str] = {}
-    rows = [m for m in METHODS.values() if m.automatic and m.penalty == problem.penalty]
+    varying = problem.operator.stationary is None
+    rows = [
+        m
+        for m in METHODS.values()
+        if m.penalty == problem.penalty and (m.automatic or (varying and m.module == "quadratic"))
+    ]
     for method in rows:
         reason = method.refuses(problem)
         if reason is None and len(rows) > 1:

@@ -27,6 +27,7 @@ from .masks import check_mask, check_weights, saturated
 from .methods import METHODS, check_formula, check_method
 from .operators.blur import Blur
 from .operators.operator import Operator
+from .operators.varying import VaryingBlur
 from .problem import Denoiser, Problem, Stop
 from .solvers.scaling import Scale, shifted
 from .terms import FITS, Fit
@@ -38,6 +39,9 @@ PRIORS = ("auto", "zero", "smooth")
 #: Gaussian after all (P. J. Huber, Robust Statistics, 1981).
 HUBER = 1.345
 DEFAULT_DENOISER = "collaborative"
+#: Error of a varying PSF, over its sum, at which no more eigen-PSFs are taken: what it leaves in a blurred picture is
+#: mostly a tenth of that, below the noise of a good camera.
+_VARYING_TOLERANCE = 0.01
 
 #: What ``mask=`` takes by name: functions of the frames that give the pixels to hide.
 DETECTORS: dict[str, Callable[[Array], Array]] = {"auto": detect, "saturated": saturated}
@@ -111,7 +115,11 @@ class Options(TypedDict, total=False):
         curve put back. By default the numbers are restored as they are, which
         is right for what a program blurred. Integers of 8 and 16 bits, or
         floats from 0 to 1. Noise, bounds, background, delta, λ and what is
-        measured are then about light, on a scale from 0, black, to 1, white."""
+        measured are then about light, on a scale from 0, black, to 1, white.
+    psfs : array or (array, positions), optional
+        A PSF that varies across the picture, in place of `psf`: (R, S, m, n) on an even grid, or (K, m, n) with the
+        row and column (K, 2) of each; one more axis before the last two holds colours (see `VaryingBlur`, which is
+        asked for a tolerance of 1 %). Methods that need one PSF for the whole picture refuse it."""
 
     method: Annotated[str, "auto"]
     boundary: Annotated[str, "auto"]
@@ -131,6 +139,7 @@ class Options(TypedDict, total=False):
     delta: Annotated[float | None, None]
     denoiser: Annotated[Denoiser | str | None, None]
     gamma: Annotated[str | None, None]
+    psfs: Annotated[Array | tuple[Array, Array] | None, None]
 
 
 @functools.cache
@@ -465,7 +474,7 @@ def _checked_under(
     if o["prior"] == "smooth" and not linear:
         raise MethodError(f"method {method!r} cannot serve here: prior belongs to the linear formula")
     problem = Problem(
-        Blur(psf, shape, boundary, origin=o["origin"]),
+        _operator(psf, o["psfs"], shape, boundary, o["origin"]),
         0.0,
         penalty,
         # What is not known before the image is filled in by `Request.stated`.
@@ -503,6 +512,24 @@ def _checked_under(
         weights,
         check_gamma(o["gamma"]),
     )
+
+
+def _operator(psf: Any, psfs: Any, shape: tuple[int, int], boundary: str, origin: Any) -> Operator:
+    """The blur by one PSF, by one for each colour, or by one that varies."""
+    if (psf is None) == (psfs is None):
+        raise TypeError(
+            "give the PSF: psf=..., or psfs=... for one that varies across the picture"
+            if psf is None
+            else "psf and psfs were both given; psfs takes the place of psf"
+        )
+    if psfs is not None:
+        psfs, positions = psfs if isinstance(psfs, tuple) else (psfs, None)
+        return VaryingBlur(
+            psfs, shape, boundary, positions=positions, tolerance=_VARYING_TOLERANCE, origin=origin
+        )
+    if np.ndim(psf) == 3:  # (C, m, n)
+        return VaryingBlur(psf[None, None], shape, boundary, origin=origin)
+    return Blur(psf, shape, boundary, origin=origin)
 
 
 def _penalty(method: str, asked: list[str], denoiser: Any) -> tuple[str, str]:

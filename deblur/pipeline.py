@@ -462,7 +462,7 @@ def _after(choice: Choice, name: str, failures: list[str]) -> Choice:
 @takes_options
 def solve(
     img: Array,
-    psf: Array,
+    psf: Array | None = None,
     lam: float | str = "auto",
     *,
     channel_axis: int | None = None,
@@ -499,7 +499,7 @@ def solve(
 @takes_options
 def reconstruct(
     img: Array,
-    psf: Array,
+    psf: Array | None = None,
     lam: float | str = "auto",
     *,
     channel_axis: int | None = None,
@@ -521,9 +521,10 @@ def reconstruct(
         [0, 1] as ``skimage.img_as_float`` does (uint8 by 255, uint16 by
         65535) and become float64; float32 stays float32; float64 is taken as
         it is. A CuPy array is solved on its GPU.
-    psf : (m, n) array
+    psf : (m, n) or (C, m, n) array
         Point spread function, odd or even, not larger than the image. Used as
-        it is; one that keeps the brightness sums to one.
+        it is; one that keeps the brightness sums to one. With three axes one
+        for each colour channel. Left out where `psfs` is given.
     lam : float or str
         The regularisation parameter λ >= 0, or the rule that chooses it, one of
         `deblur.tuning.RULES`: ``"auto"`` is ``"gcv"`` for the linear formula (with
