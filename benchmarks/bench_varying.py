@@ -124,7 +124,9 @@ def table() -> list[dict[str, Any]]:
         op = operator(regions, eigen, SIZE)
         f, n = restored(op, g)
         error = float((op.forward(scene) - clean).std() / clean.std())
-        rows.append({"operator": name, "terms": op.terms, "error": error, "iterations": n, "psnr": psnr(scene, f)})
+        rows.append(
+            {"operator": name, "terms": op.terms, "error": error, "iterations": n, "psnr": psnr(scene, f)}
+        )
     f, n = restored(exact, g)
     rows.append({"operator": "exact", "terms": None, "error": 0.0, "iterations": n, "psnr": psnr(scene, f)})
     return rows

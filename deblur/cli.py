@@ -60,6 +60,16 @@ def _psf(text: str) -> _Given:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
+def _grid(text: str) -> tuple[int, int]:
+    try:
+        rows, columns = (int(n) for n in text.lower().split("x"))
+    except ValueError:
+        rows = columns = 0
+    if rows < 1 or columns < 1:
+        raise argparse.ArgumentTypeError(f"ROWSxCOLUMNS such as 5x5 is needed, not {text!r}")
+    return rows, columns
+
+
 def _mask(text: str) -> _Given:
     if text in DETECTORS:
         return _Given(text, text)
@@ -103,7 +113,17 @@ def _parser() -> argparse.ArgumentParser:
     rec.add_argument(
         "-o", "--output", metavar="OUT", required=True, help="restored image: .png, .jpg or .tif"
     )
-    rec.add_argument("--psf", metavar="PSF", required=True, type=_psf, help="for example gaussian:9,1.2")
+    blur = rec.add_mutually_exclusive_group(required=True)
+    blur.add_argument("--psf", metavar="PSF", type=_psf, help="for example gaussian:9,1.2")
+    blur.add_argument(
+        "--psf-grid",
+        metavar="PATH",
+        help="PSFs that vary across the picture: a folder with a file for each place, row by row; an .npy file (rows, "
+        "columns, m, n); or a picture of stars or beads, from which they are measured",
+    )
+    rec.add_argument(
+        "--grid", metavar="ROWSxCOLUMNS", type=_grid, help="places of --psf-grid, for example 5x5"
+    )
     rec.add_argument(
         "--lam",
         metavar="L",
@@ -325,19 +345,25 @@ def _hints(args: argparse.Namespace, raw: np.ndarray, metadata: image.Metadata) 
 
 
 def _reconstruct(args: argparse.Namespace) -> int:
-    inputs = [args.input, args.psf.text, *([args.mask.text] if args.mask else [])]
+    given = args.psf or _Given(args.psf_grid, None)
+    if args.grid and args.psf:
+        raise ValueError("--grid belongs to --psf-grid")
+    inputs = [args.input, given.text, *([args.mask.text] if args.mask else [])]
     image.check_readable(args.input)
     image.check_writable(args.output, args.force, inputs=inputs)
     raw, metadata = image.read_with_metadata(args.input)
     bits = image.check_format(args.output, raw, args.bits)
     _check_used(args, bits)
-    _check_is_psf(args.psf, args.input, raw)
+    if args.psf:
+        _check_is_psf(args.psf, args.input, raw)
     channel_axis, stack_axis = _layout(raw)
     seen = _seen(raw, metadata, args.method)
     with terminal.progress("deblur", not args.quiet) as callback:
         options: Options = {**_options(args), "callback": callback}
+        if args.psf_grid:
+            options["psfs"] = psf.load_grid(args.psf_grid, args.grid)
         result = solve(
-            seen, args.psf.value, args.lam, channel_axis=channel_axis, stack_axis=stack_axis, **options
+            seen, given.value, args.lam, channel_axis=channel_axis, stack_axis=stack_axis, **options
         )
     picture, remark = image.fit_to_levels(
         args.output, result.image, raw, bits, clip=args.clip, rescale=args.rescale

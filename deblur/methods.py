@@ -243,7 +243,8 @@ def predicted_seconds(name: str, work: Work, problem: Problem) -> float:
     The rates are figures of one machine. They rank methods; they are no promise.
     """
     place = "cpu" if problem.device.gpu is None else "gpu"
-    rate = _rates()[place].get(name) or _rates()["cpu"][name]
+    rates = _rates()
+    rate = rates[place].get(name) or rates["cpu"].get(name) or rates["cpu"]["pcg"]  # all are transforms
     # float32 halves the bytes and doubles the lanes of a vector unit.
     speed = 0.5 if problem.dtype == np.float32 else 1.0
     return rate["overhead"] + speed * (

@@ -29,6 +29,7 @@ from .operators.blur import Blur
 from .operators.operator import Operator
 from .operators.varying import VaryingBlur
 from .problem import Denoiser, Problem, Stop
+from .psf import PSFMap
 from .solvers.scaling import Scale, shifted
 from .terms import FITS, Fit
 from .tuning import RULES, check_rule, noise_level
@@ -116,10 +117,12 @@ class Options(TypedDict, total=False):
         is right for what a program blurred. Integers of 8 and 16 bits, or
         floats from 0 to 1. Noise, bounds, background, delta, λ and what is
         measured are then about light, on a scale from 0, black, to 1, white.
-    psfs : array or (array, positions), optional
-        A PSF that varies across the picture, in place of `psf`: (R, S, m, n) on an even grid, or (K, m, n) with the
-        row and column (K, 2) of each; one more axis before the last two holds colours (see `VaryingBlur`, which is
-        asked for a tolerance of 1 %). Methods that need one PSF for the whole picture refuse it."""
+    psfs : array, (array, positions) or PSFMap, optional
+        A PSF that varies across the picture, in place of `psf`: (R, S, m, n)
+        on an even grid, as a `deblur.psf.PSFMap` has them, or (K, m, n) with
+        the row and column (K, 2) of each; one more axis before the last two
+        holds colours. See `VaryingBlur`, which is asked for a tolerance of
+        1 %. Methods that need one PSF for the whole picture refuse it."""
 
     method: Annotated[str, "auto"]
     boundary: Annotated[str, "auto"]
@@ -139,7 +142,7 @@ class Options(TypedDict, total=False):
     delta: Annotated[float | None, None]
     denoiser: Annotated[Denoiser | str | None, None]
     gamma: Annotated[str | None, None]
-    psfs: Annotated[Array | tuple[Array, Array] | None, None]
+    psfs: Annotated[Array | tuple[Array, Array] | PSFMap | None, None]
 
 
 @functools.cache
@@ -522,6 +525,8 @@ def _operator(psf: Any, psfs: Any, shape: tuple[int, int], boundary: str, origin
             if psf is None
             else "psf and psfs were both given; psfs takes the place of psf"
         )
+    if isinstance(psfs, PSFMap):
+        psfs = psfs.psfs
     if psfs is not None:
         psfs, positions = psfs if isinstance(psfs, tuple) else (psfs, None)
         return VaryingBlur(

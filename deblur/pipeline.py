@@ -113,7 +113,7 @@ class Deblurrer:
 
     def __init__(
         self,
-        psf: Array,
+        psf: Array | None,
         shape: tuple[int, int],
         lam: float | str = "auto",
         *,

@@ -8,7 +8,9 @@ from problems import problem_of, solve
 from test_admm import check, scene_like
 from test_quadratic import dense_solution
 
+import deblur
 from deblur import data
+from deblur.cli import main
 from deblur.operators.blur import Blur
 from deblur.operators.boundary import BOUNDARIES
 from deblur.operators.varying import VaryingBlur
@@ -203,3 +205,99 @@ def test_a_preconditioner_of_all_psfs_saves_iterations(monkeypatch):
 def test_what_makes_no_sense_is_refused(rng, make, says):
     with pytest.raises(ValueError, match=says):
         make(psfs_like(rng, 2, 2))
+
+
+# -- on the road ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("boundary", ["zero", "reflect", "unknown"])
+def test_reconstruct_takes_psfs_that_vary(rng, boundary):
+    grid, g, lam = psfs_like(rng, 2, 2), rng.random((11, 12)), 0.05
+    result = deblur.solve(g, psfs=grid, lam=lam, boundary=boundary, prior="zero", rtol=1e-10)
+    blur = VaryingBlur(grid, g.shape, boundary, tolerance=0.01)
+    h = to_dense(blur)
+    scene = np.linalg.solve(h.T @ h + lam * np.eye(len(h.T)), h.T @ g.ravel()).reshape(blur.scene_shape)
+    np.testing.assert_allclose(result.image, scene[blur.crop], atol=1e-7)
+    assert result.status.ok
+    assert deblur.METHODS[result.method].linear or result.method == "identity"
+
+
+def test_each_colour_may_have_its_own_psf(rng):
+    psf, g = psfs_like(rng, 3), rng.random((12, 13, 3))
+    together = deblur.reconstruct(g, psf, 0.05, boundary="zero", rtol=1e-10)
+    for c in range(3):
+        alone = deblur.reconstruct(g[..., c], psf[c], 0.05, boundary="zero")
+        np.testing.assert_allclose(together[..., c], alone, atol=1e-7)
+    with pytest.raises(ValueError, match="3 channels"):
+        deblur.reconstruct(g[..., 0], psf, 0.05, boundary="zero")
+
+
+def test_everything_is_chosen_for_a_psf_that_varies(rng):
+    scene = data.load("camera")[100:172, 180:252].astype(float)
+    sigmas, t = np.linspace(0.7, 1.5, 4).reshape(2, 2), np.arange(-4, 5)
+    h = np.exp(-(t[:, None] ** 2 + t**2) / 2 / sigmas[..., None, None] ** 2)
+    h /= h.sum(axis=(-2, -1), keepdims=True)
+    blur = VaryingBlur(h, (64, 64), "unknown")
+    sharp = scene[: blur.scene_shape[0], : blur.scene_shape[1]]
+    g = blur.forward(sharp) + 0.003 * rng.standard_normal((64, 64))
+    result = deblur.solve(g, psfs=h)
+    truth = sharp[blur.crop]
+    best = max(
+        deblur.metrics.psnr(truth, deblur.reconstruct(g, psf, boundary="unknown"))
+        for psf in h.reshape(4, 9, 9)
+    )
+    assert str(result.boundary) == "unknown"
+    assert deblur.metrics.psnr(truth, result.image) > max(best, deblur.metrics.psnr(truth, g) + 1)
+
+
+def test_what_needs_one_psf_says_so(rng):
+    grid, g = psfs_like(rng, 2, 2), rng.random((11, 12))
+    with pytest.raises(deblur.MethodError, match="one PSF for the whole picture"):
+        deblur.reconstruct(g, psfs=grid, lam=0.1, boundary="zero", method="pcg")
+    with pytest.raises(TypeError, match="both given"):
+        deblur.reconstruct(g, grid[0, 0], 0.1, psfs=grid)
+    with pytest.raises(TypeError, match="give the PSF"):
+        deblur.reconstruct(g)
+
+
+def test_a_folder_of_psfs_is_read_row_by_row(rng, tmp_path):
+    grid = psfs_like(rng, 2, 3)
+    for i in range(6):
+        np.save(tmp_path / f"{i}.npy", grid[i // 3, i % 3])
+    found = deblur.psf.load_grid(tmp_path, (2, 3))
+    np.testing.assert_allclose(found.psfs, grid, atol=1e-15)
+    g = rng.random((20, 21))
+    options = {"lam": 0.1, "boundary": "zero"}
+    np.testing.assert_array_equal(
+        deblur.reconstruct(g, psfs=found, **options), deblur.reconstruct(g, psfs=found.psfs, **options)
+    )
+    with pytest.raises(ValueError, match="6 files.* 4 places"):
+        deblur.psf.load_grid(tmp_path, (2, 2))
+    np.save(tmp_path / "5.npy", np.ones((9, 9)))
+    with pytest.raises(ValueError, match=r"5\.npy is 9 x 9"):
+        deblur.psf.load_grid(tmp_path, (2, 3))
+
+
+def test_the_command_restores_from_a_picture_of_stars(rng, tmp_path, capsys):
+    widths = np.linspace(1.0, 1.8, 4).reshape(2, 2)
+    psfs = np.array([[deblur.psf.gaussian(13, s) for s in row] for row in widths])
+    sky = np.zeros((160, 160))
+    sky[tuple((8 + 144 * rng.random((2, 60))).astype(int))] = 20 + 20 * rng.random(60)
+    sharp = data.load("camera")[:160, :160].astype(float)
+    blur = VaryingBlur(psfs, (160, 160), "reflect")
+    for name, scene in (("stars", sky), ("blurred", sharp)):
+        deblur.image.write(
+            tmp_path / f"{name}.tif", blur.forward(scene) + 1e-3 * rng.standard_normal((160, 160))
+        )
+    command = ["reconstruct", f"{tmp_path}/blurred.tif", "-o", f"{tmp_path}/out.tif", "--lam", "1e-3"]
+    assert (
+        main([*command, "--psf-grid", f"{tmp_path}/stars.tif", "--grid", "2x2", "--boundary", "reflect"]) == 0
+    )
+    restored, blurred = (deblur.image.read(tmp_path / f"{name}.tif") for name in ("out", "blurred"))
+    gains = [
+        deblur.metrics.psnr(sharp, f) - deblur.metrics.psnr(sharp, blurred)
+        for f in (restored, deblur.reconstruct(blurred, psfs=psfs, lam=1e-3, boundary="reflect"))
+    ]
+    assert gains[0] > 0.9 * gains[1] > 1
+    assert main([*command[:3], f"{tmp_path}/other.tif", "--psf", "delta", "--grid", "2x2"]) == 2
+    assert "--grid belongs to --psf-grid" in capsys.readouterr().err

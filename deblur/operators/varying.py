@@ -222,7 +222,7 @@ class VaryingBlur(LinearMap):
 
     def _checked(self, x: Array, shape: tuple[int, int], what: str) -> tuple[Array, Device]:
         x, device = self.surrogate.checked(x, shape, what)
-        if self.channels is not None and (x.ndim < 3 or x.shape[-3] not in (1, self.channels)):
+        if self.channels is not None and (x.ndim < 3 or x.shape[-3] != self.channels):
             raise ValueError(
                 f"{what} must have {self.channels} channels before its rows and columns, as the PSFs have, not shape "
                 f"{x.shape}"

@@ -11,6 +11,7 @@ from .estimate import PSFEstimate, PSFMap, PSFStatus
 from .files import load
 from .fitting import fit
 from .forms import FORMS, parse
+from .grids import load_grid
 from .models import Size, airy, box, camera_shake, delta, disk, gaussian, moffat, motion
 from .pairs import from_pair
 from .points import from_points
@@ -32,6 +33,7 @@ __all__ = [
     "from_points",
     "gaussian",
     "load",
+    "load_grid",
     "moffat",
     "motion",
     "parse",
