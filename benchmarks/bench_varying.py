@@ -25,7 +25,7 @@ from deblur.operators.operator import LinearMap
 from deblur.problem import Problem, Stop
 from deblur.solvers import admm, quadratic
 
-SIZE, REACH, LAM, NOISE = 256, 8, 1e-2, 0.005
+SIZE, REACH, LAM, NOISE = 256, 8, 1e-2, 0.001
 CASES = {
     "one PSF": (1, None),
     "3 x 3 regions": (3, None),
@@ -38,9 +38,10 @@ LARGE, LARGE_TERMS, LARGE_LAM = 2048, 6, 2e-3
 
 
 def psf_at(u: np.ndarray, v: np.ndarray, reach: int = REACH) -> np.ndarray:
-    """The PSF at (u, v) in [0, 1]², (..., 2 reach + 1, 2 reach + 1): σ from 0.9 to 2.2, turning with the place."""
+    """The PSF at (u, v) in [0, 1]², (..., 2 reach + 1, 2 reach + 1): σ from 0.9 to 2.2, longest along one axis at one
+    end and along the other at the other."""
     u, v = (np.asarray(a, float)[..., None, None] for a in (u, v))
-    along, across, angle = 0.9 + 1.3 * u, 0.9 + 1.3 * v, np.pi * (u - v)
+    along, across, angle = 0.9 + 1.3 * u, 2.2 - 1.3 * u, 0.5 * np.pi * (v - 0.5)
     y, x = np.mgrid[-reach : reach + 1, -reach : reach + 1]
     p, q = np.cos(angle) * y + np.sin(angle) * x, np.cos(angle) * x - np.sin(angle) * y
     h = np.exp(-0.5 * ((p / along) ** 2 + (q / across) ** 2))

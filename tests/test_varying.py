@@ -299,5 +299,5 @@ def test_the_command_restores_from_a_picture_of_stars(rng, tmp_path, capsys):
         for f in (restored, deblur.reconstruct(blurred, psfs=psfs, lam=1e-3, boundary="reflect"))
     ]
     assert gains[0] > 0.9 * gains[1] > 1
-    assert main([*command[:3], f"{tmp_path}/other.tif", "--psf", "delta", "--grid", "2x2"]) == 2
+    assert main([*command[:3], f"{tmp_path}/other.tif", "--psf", "delta:3", "--grid", "2x2"]) == 2
     assert "--grid belongs to --psf-grid" in capsys.readouterr().err
