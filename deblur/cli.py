@@ -339,7 +339,7 @@ def _hints(args: argparse.Namespace, raw: np.ndarray, metadata: image.Metadata) 
         if _CLIPPED[0] < share < _CLIPPED[1]:
             lines.append(
                 f"hint        {100 * share:.2g} % of the pixels are clipped to white or next to such: --mask saturated "
-                "hides them, best with --method tv"
+                "hides them, best with --method tv --bounds nonnegative"
             )
     return lines
 

@@ -9,9 +9,14 @@ import numpy as np
 
 from .device import Array, asnumpy, check_finite, get_xp, plain
 
-_BLOT = 4  # touching pixels at the largest value from which on they are a blot, and not a highlight
-_HEAPED = 4.0  # times as many pixels in blots as have one of the next values
-_NEXT = 3  # so many next values
+_BLOT = 4  # pixels at the largest value from which on a blot is one, and not a highlight
+_NEAR, _REACH = (
+    0.06,
+    3,
+)  # of the range below the largest value, and pixels away, that a JPEG moves a clipped one
+_HEAPED = 4.0  # times as many pixels as lower values have, on average over the next _NEXT of them
+_NEXT = 3
+_STILL = 0.5  # as many pixels still have the largest value, over those of the most frequent one near it
 
 
 def check_mask(mask: Any, shape: tuple[int, ...] | None = None) -> Array:
@@ -103,14 +108,17 @@ def saturated(g: Array) -> Array:
 
     Notes
     -----
-    A blot is four pixels or more of the frame's largest value that touch each other. A smooth peak that is merely
-    rounded to levels has a flat top too, but one no larger than the terraces below it; clipping heaps up in one value
-    all that would have lain above. The frame is taken to be clipped where its blots hold at least four times as many
-    pixels as have one of the next three values.
+    A blot is connected, within 6 % of the range below the frame's largest value, and holds that value four times or
+    more; of it those pixels are taken that are within three of one that has it, since a JPEG spreads what was one value
+    over several. A smooth peak that is merely rounded to levels has a flat top too, but one no larger than the terraces
+    below it; clipping heaps up at the end all that would have lain above. The frame is taken to be clipped where its
+    largest value occurs at least four times as often as each of the next three do, on average; or the 6 % at the end
+    as often, over the next three such parts, unless the largest value is rare among them, as in an even, bright sky.
+    JPEGs of low quality can hide clipping from this.
 
     The blots are grown by one pixel, because what a camera interpolates and a JPEG rounds mixes a clipped pixel with
     its neighbours. They are not grown by the PSF: the pixels around a lamp hold its smeared light as the model has it,
-    and they alone say how bright it is (``benchmarks/bench_light.py`` measures both).
+    and they alone say that it is there and how bright (``benchmarks/bench_light.py`` measures both).
     """
     g = plain(g, "the image")
     check_finite(g, "the image")
@@ -122,19 +130,29 @@ def _saturated(g: Array) -> Array:
     xp = get_xp(g)
     ndimage = import_module("scipy.ndimage" if xp is np else "cupyx.scipy.ndimage")
     around = xp.ones((3, 3), bool)
-    top = g.max()
-    # The blots, and the largest values that are left: unlike all values of a frame these are few.
-    blots, _ = ndimage.label(g == top, structure=around)
-    sizes = xp.bincount(blots.ravel())
-    sizes[0] = 0
-    found = (sizes >= _BLOT)[blots]
-    below = g[g < top]
-    if not bool(found.any()) or not below.size:  # an even frame is no clipped one
+    top, least = g.max(), g.min()
+    width = _NEAR * (top - least)
+    near = g >= top - width
+    blots, _ = ndimage.label(near, structure=around)
+    often = xp.bincount(blots[g == top], minlength=int(blots.max()) + 1) >= _BLOT
+    found = (g == top) & often[blots]
+    if not (width > 0 and bool(found.any()) and _heaped(g, found, near, width)):
         return xp.zeros(g.shape, bool)
-    many = min(below.size, int(found.sum()))
+    found = ndimage.binary_dilation(found, structure=around, iterations=_REACH, mask=near)
+    return ndimage.binary_dilation(found, structure=around)
+
+
+def _heaped(g: Array, found: Array, near: Array, width: Array) -> bool:
+    """Whether values heap up at the largest one, `found`, or at those `near` it."""
+    xp = get_xp(g)
+    count, top = int(found.sum()), g.max()
+    below = g[g < top]
+    many = min(below.size, count)  # a value that more pixels have than that forbids it anyway
     _, counts = (
         asnumpy(a) for a in xp.unique(xp.partition(below, below.size - many)[-many:], return_counts=True)
     )
-    if float(found.sum()) < _HEAPED * float(np.mean(counts[-_NEXT:])):
-        return xp.zeros(g.shape, bool)
-    return ndimage.binary_dilation(found, structure=around)
+    if count >= _HEAPED * float(np.mean(counts[-_NEXT:])):
+        return True
+    lower = int((g >= top - (1 + _NEXT) * width).sum()) - int(near.sum())
+    most = int(xp.unique(g[near], return_counts=True)[1].max())
+    return int(near.sum()) >= _HEAPED * lower / _NEXT and count >= _STILL * most

@@ -40,7 +40,13 @@ MODULES = (
     "deblur.tuning.spectral",
     "deblur.posterior",
 )
-PAGES = ("mathematics", "thesis", "figures", "compare")  # Markdown; each becomes a page of its own
+PAGES = (
+    "photographs",
+    "mathematics",
+    "thesis",
+    "figures",
+    "compare",
+)  # Markdown; each becomes a page of its own
 
 
 def page(text: str) -> str:
@@ -85,6 +91,8 @@ def main() -> None:
             # pdoc looks for a NamedTuple's annotations in the module that collections made up for it.
             warnings.filterwarnings("ignore", r"Error parsing type annotation ForwardRef.*\.__init__")
             pdoc.pdoc(*MODULES, *PAGES, output_directory=target)
+    for picture in HERE.glob("*.png"):
+        shutil.copy(picture, target)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,10 @@
 """Linear light: the curve of sRGB, restorations behind it, and pixels that a sensor clipped."""
 
+import io
+
 import numpy as np
 import pytest
+from PIL import Image
 from skimage.color.colorconv import rgb2xyz, xyz_from_rgb
 
 import deblur
@@ -134,12 +137,30 @@ def test_what_a_sensor_clipped_is_found_and_nothing_else(rng, xp):
         np.testing.assert_array_equal(asnumpy(saturated(xp.asarray(stack)))[1, 0], found[::-1])
 
 
+@pytest.mark.parametrize("quality", [95, 98])
+def test_a_jpeg_does_not_hide_what_was_clipped(rng, quality):
+    scene = lamps(9, rng)
+    light = deblur.degrade(scene, PSF, boundary="unknown", noise=0.002, seed=0)
+    colours = np.stack([light, 0.8 * light, 0.6 * light], axis=-1)
+    buffer = io.BytesIO()
+    g = np.rint(255 * image.srgb(np.clip(colours, 0, 1))).astype(np.uint8)
+    Image.fromarray(g).save(buffer, "JPEG", quality=quality, subsampling=0)
+    stored = np.asarray(Image.open(buffer))
+    for numbers in (stored, image.linear_light(stored)):
+        found = saturated(np.moveaxis(numbers, -1, 0))
+        for channel, mask in enumerate(found):
+            clipped = colours[..., channel] > 1
+            assert mask[clipped].mean() > 0.95
+            assert mask.mean() < 2.5 * clipped.mean()
+
+
 def test_a_picture_that_was_not_clipped_has_no_clipped_pixels(rng):
     y, x = np.mgrid[:50, :50] / 25 - 1
     hill = np.rint(255 * np.exp(-(x**2) - y**2)).astype(np.uint8)  # whose top is flat only by rounding
     assert (hill == 255).sum() > 4
+    sky = np.rint(np.where(x > 0, 240 + 3 * rng.standard_normal(x.shape), 100)).astype(np.uint8)
     camera = deblur.degrade(deblur.data.load("camera"), PSF, boundary="unknown")
-    for g in (hill, np.zeros((5, 6)), np.full((5, 6), 255), rng.random((20, 20)), np.eye(9), camera):
+    for g in (hill, np.zeros((5, 6)), np.full((5, 6), 255), rng.random((20, 20)), sky, camera):
         assert not saturated(g).any()
     with pytest.raises(ValueError, match="NaN"):
         saturated(np.full((4, 4), np.nan))
@@ -150,12 +171,14 @@ def test_hiding_clipped_pixels_mends_what_they_spoil(rng):
     options = {"boundary": "unknown", "gamma": "srgb"}
     plain = deblur.reconstruct(g, PSF, method="tv", **options)
     result = deblur.solve(g, PSF, mask="saturated", method="tv", **options)
-    np.testing.assert_array_equal(result.mask, saturated(g))
+    np.testing.assert_array_equal(result.mask, saturated(image.linear_light(g)))
     before, after = (metrics.psnr(sharp / 255, np.clip(a, 0, 1)) for a in (plain, result.image))
     assert after > before + 3
     own = np.ma.masked_array(g, mask=np.eye(*g.shape, dtype=bool))
     both = deblur.solve(own, PSF, 1e-2, mask="saturated", **options)
-    np.testing.assert_array_equal(both.mask, saturated(np.where(own.mask, 0, g)) | own.mask)
+    np.testing.assert_array_equal(
+        both.mask, saturated(image.linear_light(np.where(own.mask, 0, g))) | own.mask
+    )
 
 
 def test_an_unknown_mask_is_refused_with_those_there_are():
@@ -186,8 +209,6 @@ def test_the_command_line_restores_light_and_hides_what_was_clipped(tmp_path, rn
 
 
 def test_the_command_line_says_when_light_and_clipping_matter(tmp_path, rng, capsys):
-    from PIL import Image
-
     exif = Image.Exif()
     exif[271] = "Maker"
     dark, lit = (Image.fromarray(np.stack([taken(lamps(power, rng))[0]] * 3, -1)) for power in (0.5, 9))
