@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .device import Array, as_real, check_finite, get_xp, plain
+from .device import Array, Device, as_real, check_finite, get_xp, plain
 from .image import as_float, linear_light, srgb
 from .image.arrays import looks_coloured
 from .image.light import check_levels
@@ -52,6 +52,7 @@ class Frames:
         gamma: str | None = None,
     ) -> None:
         xp = get_xp(img)
+        Device.of(img).refuse_capture()
         hidden = np.ma.getmaskarray(img) if isinstance(img, np.ma.MaskedArray) else None
         img = np.ma.getdata(img) if hidden is not None else plain(img, "the image")
         if img.size == 0:

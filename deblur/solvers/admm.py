@@ -29,33 +29,32 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 
 from ..device import Array, all_cores, get_xp, require_memory
-from ..errors import ConvergenceError
-from ..problem import History, Problem, Solution, Work
+from ..problem import Problem, Solution, Work
 from ..terms import DIFFERENCES, PENALTIES, Difference, Penalty, inside
+from . import admm_gpu
 from .domain import Runner, domain_of
+from .schedule import (
+    BALANCE_EVERY,
+    BALANCE_UNTIL,
+    FALL_EVERY,
+    Record,
+    Rho,
+    balanced,
+    first_lam,
+    first_penalties,
+    next_lam,
+    tolerance,
+)
 from .splits import Split, State, relaxed, store, total
 from .start import all_weights, first_scene
 from .units import Units, in_units
 
-# Within 0.05 dB of the minimiser; where λ is so small that the data are all but followed exactly, an image far from it
-# may meet the first.
-RTOL, RTOL_SMALL = 5e-3, 2e-3
-MAX_ITERATIONS = 500
-
-# Penalties, in units that make them free of the image's scale. They decide how many iterations it takes, not
-# what is found; ``benchmarks/bench_variational_speed.py`` measures both.
-_RHO_DATA = 0.1  # over the data term's curvature
-_RHO_PRIOR = 2.0  # over λ / (standard deviation of the image)
-_RHO_BOX = 0.03
-# A small λ is approached from a large one: until λ/scale comes under the first figure nothing is done; then it
-# starts at the second and falls by the third every so many iterations.
-_SMALL, _FIRST, _FALL, _FALL_EVERY = 1e-3, 1e-2, 4.0, 8
 _INNER = 1e-2  # residual of the conjugate gradients inside, over the tolerance
-_BALANCE_EVERY, _BALANCE_RATIO, _BALANCE_UNTIL = 10, 10.0, 200
 _FAR = 2.0**8  # a start whose values are so many times as large or small is none
 
 # What `work` reckons with: iterations, and transforms in each.
@@ -97,12 +96,22 @@ class Admm:
         self.domain = domain = domain_of(problem)
         self.penalties = PENALTIES.get(problem.penalty, ())
         self.boxed = problem.bounds is not None or domain.pinned or not self.penalties
-        self.symbols = [
-            sum(d.symbol(domain.rows, domain.cols) for d in DIFFERENCES[p.differences])
-            for p in self.penalties
-        ]
-        self.weights = all_weights(problem)
-        self.w = self.on_domain(self.weights)
+
+    @cached_property
+    def symbols(self) -> list[Array]:
+        """Σ|L|² of each penalty in frequency."""
+        rows, cols = self.domain.rows, self.domain.cols
+        return [sum(d.symbol(rows, cols) for d in DIFFERENCES[p.differences]) for p in self.penalties]
+
+    @cached_property
+    def weights(self) -> Array:
+        """W as the frames have it."""
+        return all_weights(self.problem)
+
+    @cached_property
+    def w(self) -> Array:
+        """W on the domain, zero beyond the frame."""
+        return self.on_domain(self.weights)
 
     def on_domain(self, part: Array) -> Array:
         """Images (k, c, M, N) laid into what K gives."""
@@ -125,6 +134,8 @@ class Admm:
                 units = in_units(self.problem, g, state.unit)
             else:
                 state = None
+        if admm_gpu.serves(self.domain, self.problem, g):
+            return admm_gpu.solve(self.problem, self.domain, units, state)
         with all_cores():
             iteration = Iteration(self, units, state)
             try:
@@ -154,23 +165,20 @@ class Iteration:
         self.scale = _scale(g, w)
         self.rho = self._first_penalties(g, w)
         self.lam = problem.lam
-        own = RTOL_SMALL if 0 < problem.lam < _SMALL * self.large else RTOL
-        self.rtol = own if problem.stop.rtol is None else problem.stop.rtol
+        self.rtol = tolerance(problem, self.large)
         if start is not None and self._fits(start):
             self.state = start.copy(k)
             self.move_to(problem.lam)
             return
-        norms = {p.norm for p in self.penalties}
-        if 0 < problem.lam < _SMALL * self.large and "square" not in norms and problem.fit.name != "l1":
-            self.lam = _FIRST * self.large
+        self.lam = first_lam(problem, self.large)
         x = self._on_scene(first_scene(problem, g))
         kx = domain.blurred(x)
         u = [self._differences(x, p) for p in self.penalties]
         self.state = State(
             x,
-            Split([kx], [kx.copy()], self.rho["data"]),
-            [Split(v, [c.copy() for c in v], self.rho["prior"]) for v in u],
-            Split([x.copy()], [x.copy()], self.rho["box"]) if factor.boxed else None,
+            Split([kx], [kx.copy()], self.rho.data),
+            [Split(v, [c.copy() for c in v], self.rho.prior) for v in u],
+            Split([x.copy()], [x.copy()], self.rho.box) if factor.boxed else None,
             problem.lam,
             units.unit,
         )
@@ -187,26 +195,10 @@ class Iteration:
         p = self._block(x, 0, x.shape[-2])
         return [d.forward(p) for d in DIFFERENCES[penalty.differences]]
 
-    def _first_penalties(self, g: Array, w: Array) -> dict[str, float]:
+    def _first_penalties(self, g: Array, w: Array) -> Rho:
         """ρ of each split before any balancing."""
-        problem = self.problem
-        mean = max(float(w.mean()), np.finfo(problem.dtype).tiny)
-        level = max(float(abs(g).mean()) + problem.fit.background, np.finfo(problem.dtype).tiny)
-        curvature = {
-            "gaussian": mean,
-            "huber": mean,
-            "poisson": mean / level,
-            "l1": mean / (0.05 * self.scale),
-        }[problem.fit.name]
-        gain = problem.operator.gain
-        self.large = curvature * self.scale / gain  # the λ that counts as large
-        prior = _RHO_PRIOR * problem.lam * gain / self.scale
-        squares = any(p.norm == "square" for p in self.penalties)
-        return {
-            "data": _RHO_DATA * curvature,
-            "prior": problem.lam if squares else prior or curvature * gain**2 * 1e-3,
-            "box": _RHO_BOX * curvature * gain**2,
-        }
+        rho, self.large = first_penalties(self.problem, float(w.mean()), float(abs(g).mean()), self.scale)
+        return rho
 
     def _fits(self, start: State) -> bool:
         return (
@@ -380,8 +372,9 @@ class Iteration:
         """Raise the penalty of a split whose primal residual lags behind its dual one, and the reverse."""
         moved = False
         for split, (primal, dual) in zip(self.splits(), residuals, strict=True):
-            if primal > _BALANCE_RATIO * dual or dual > _BALANCE_RATIO * primal:
-                split.rescale(2.0 if primal > dual else 0.5)
+            factor = balanced(primal, dual)
+            if factor != 1:
+                split.rescale(factor)
                 moved = True
         if moved:
             self.prepare()
@@ -398,53 +391,28 @@ def _scale(g: Array, w: Array) -> float:
 
 def _solve(it: Iteration) -> Solution:
     problem, state = it.problem, it.state
-    most = MAX_ITERATIONS if problem.stop.max_iterations is None else problem.stop.max_iterations
     it.prepare()
-    objective: list[float] = []
-    worst: list[tuple[float, float]] = []
+    record = Record(problem, it.units, it.rtol)
     right = it.xp.empty(it.shape, problem.dtype)
     converged = False
-    for n in range(1, most + 1):
+    for n in range(1, record.most + 1):
         kx = it.advance(right)
         value, residuals = it.copies(state.x, kx)
-        value = it.units.objective(value)
-        objective.append(value)
-        primal, dual = residuals.max(axis=0)
-        worst.append((float(primal), float(dual)))
-        if not (math.isfinite(value) and np.isfinite(residuals).all()):
-            raise ConvergenceError(
-                f"ADMM diverged: the objective became {value} at iteration {n}. Scale the image to about [0, 1], "
-                "use float64, or a larger λ"
-            )
-        problem.stop.report(n, max(worst[-1]))
+        record.see(value, residuals)
         if it.lam > problem.lam:
-            if n % _FALL_EVERY == 0:
-                it.move_to(max(it.lam / _FALL, problem.lam))
+            if n % FALL_EVERY == 0:
+                it.move_to(next_lam(problem, it.lam))
                 it.prepare()
             continue
         converged = bool(residuals.max() <= it.rtol)
         if converged:
             break
-        if n % _BALANCE_EVERY == 0 and n <= _BALANCE_UNTIL:
+        if n % BALANCE_EVERY == 0 and n <= BALANCE_UNTIL:
             it.balance(residuals)
-    why = (
-        f"the relative primal residual {worst[-1][0]:.1e} and dual residual {worst[-1][1]:.1e} after {n} iterations "
-        f"are {'within' if converged else 'not yet within'} the tolerance {it.rtol:.1e}"
-    )
-    scene = state.x[(..., *it.domain.scene)]
-    scene = scene if problem.bounds is None else scene.clip(*problem.bounds)
-    return Solution(
-        scene * scene.dtype.type(it.units.unit), n, converged, why, history(objective, worst), state
-    )
+    return record.solution(state.x[(..., *it.domain.scene)], converged, state)
 
 
 def first_frames(solution: Solution, count: int) -> Solution:
     """The solution of the first `count` frames, to begin from where they are solved alone."""
     state = solution.state.copy(count) if isinstance(solution.state, State) else None
     return replace(solution, scene=solution.scene[:count].copy(), state=state)
-
-
-def history(objective: list[float], worst: list[tuple[float, float]]) -> History:
-    """The record of an iteration from its objectives and (primal, dual) residuals."""
-    residuals = np.array(worst).reshape(-1, 2)
-    return History(np.array(objective), residuals[:, 0].copy(), residuals[:, 1].copy())

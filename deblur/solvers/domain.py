@@ -12,6 +12,7 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -100,7 +101,10 @@ class TorusDomain(Domain):
         self.frame = blur.crop
         self.pinned = blur.boundary.dark
         self.k = self.torus.spectrum(blur.psf, blur.origin, dtype)
-        self.power = abs(self.k) ** 2
+
+    @cached_property
+    def power(self) -> Array:
+        return abs(self.k) ** 2
 
     def power_of(self, operator: Operator) -> Array:
         return operator.power(self.torus)

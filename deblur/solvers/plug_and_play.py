@@ -26,6 +26,7 @@ from ..device import Array, all_cores
 from ..errors import ConvergenceError
 from ..problem import Problem, Solution, Work
 from . import admm
+from .schedule import history
 from .splits import Split
 from .units import Units
 
@@ -128,7 +129,7 @@ def _solve(it: admm.Iteration) -> Solution:
     if not converged and asked is None and max(worst[-1]) <= _SETTLED:
         converged = True
         why = f"the schedule has ended, with residual and change within the {_SETTLED:g} of a settled one: {why}"
-    return Solution(xp.ascontiguousarray(z[scene]), n, converged, why, admm.history(objective, worst))
+    return Solution(xp.ascontiguousarray(z[scene]), n, converged, why, history(objective, worst))
 
 
 def _denoised(problem: Problem, scene: Array, sigma: float) -> Array:

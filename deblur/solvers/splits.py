@@ -8,7 +8,7 @@ import numpy as np
 
 from ..device import Array, get_xp, is_cupy
 
-_RELAXATION = 1.8
+RELAXATION = 1.8
 
 
 @dataclass
@@ -56,8 +56,8 @@ class State:
 
 def relaxed(a: Array, u: Array, t: Array) -> Array:
     """α a + (1 − α) u + d, over-relaxed, with t = u − d."""
-    q = _RELAXATION * a
-    q += (2 - _RELAXATION) * u
+    q = RELAXATION * a
+    q += (2 - RELAXATION) * u
     q -= t
     return q
 

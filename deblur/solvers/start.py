@@ -42,9 +42,13 @@ def prior_scene(operator: Operator, g: Array, smoothing: float = 3.0) -> Array:
     mode = "wrap" if operator.boundary.wraps else "nearest"
     for axis in (-2, -1):
         g = gaussian_filter1d(g, smoothing, axis=axis, mode=mode)
+    return continued(operator, g) / g.dtype.type(brightness_of(operator))
+
+
+def brightness_of(operator: Operator) -> float:
+    """What an image is to be divided by: 1 where the operator takes the mean away, and nothing is known of it."""
     level = operator.brightness
-    bright = level if abs(level) > DIM * operator.gain else 1.0  # an edge filter keeps none
-    return continued(operator, g) / g.dtype.type(bright)
+    return level if abs(level) > DIM * operator.gain else 1.0  # an edge filter keeps none
 
 
 def filled(g: Array, weights: Array | None) -> Array:
@@ -83,8 +87,8 @@ def first_scene(problem: Problem, g: Array) -> Array:
     """Where an iteration begins: the image over the operator's brightness, its edges going on beyond the frame."""
     xp, operator = problem.xp, problem.operator
     seen = filled(g, problem.fit.weights) - problem.fit.background
-    level = operator.brightness
-    if abs(level) > DIM * operator.gain:  # else it takes the mean away, and nothing is known of it
+    level = brightness_of(operator)
+    if level != 1:
         seen = seen / level
     scene = continued(operator, seen)
     if problem.bounds is not None:

@@ -1,0 +1,157 @@
+"""ADMM's schedule: the penalties it begins with, how λ falls and ρ is balanced, and when it ends.
+
+The numbers are in units that make them free of the image's scale. They decide how many iterations it takes, not what
+is found; ``benchmarks/bench_variational_speed.py`` measures both.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from ..device import Array
+from ..errors import ConvergenceError
+from ..problem import History, Problem, Solution
+from ..terms import PENALTIES
+from .units import Units
+
+# Within 0.05 dB of the minimiser; where λ is so small that the data are all but followed exactly, an image far from it
+# may meet the first.
+_RTOL, _RTOL_SMALL = 5e-3, 2e-3
+MAX_ITERATIONS = 500
+
+_RHO_DATA = 0.1  # over the data term's curvature
+_RHO_PRIOR = 2.0  # over λ / (standard deviation of the image)
+_RHO_BOX = 0.03
+# A small λ is approached from a large one: until λ/scale comes under the first figure nothing is done; then it
+# starts at the second and falls by the third every so many iterations.
+_SMALL, _FIRST, _FALL, FALL_EVERY = 1e-3, 1e-2, 4.0, 8
+BALANCE_EVERY, BALANCE_UNTIL = 10, 200
+_BALANCE_RATIO = 10.0
+
+
+class Rho(NamedTuple):
+    """ρ of each kind of split."""
+
+    data: float
+    prior: float
+    box: float
+
+
+def first_penalties(problem: Problem, mean: float, level: float, scale: float) -> tuple[Rho, float]:
+    """ρ of each split before any balancing, and the λ that counts as large.
+
+    Parameters
+    ----------
+    problem : Problem
+        In units in which the image is of size one.
+    mean, level, scale : float
+        The mean weight, the mean of |g|, and the standard deviation of what is visible of the image.
+    """
+    tiny = float(np.finfo(problem.dtype).tiny)
+    mean = max(mean, tiny)
+    level = max(level + problem.fit.background, tiny)
+    curvature = {
+        "gaussian": mean,
+        "huber": mean,
+        "poisson": mean / level,
+        "l1": mean / (0.05 * scale),
+    }[problem.fit.name]
+    gain = problem.operator.gain
+    prior = _RHO_PRIOR * problem.lam * gain / scale
+    rho = Rho(
+        _RHO_DATA * curvature,
+        problem.lam if "square" in _norms(problem) else prior or curvature * gain**2 * 1e-3,
+        _RHO_BOX * curvature * gain**2,
+    )
+    return rho, curvature * scale / gain
+
+
+def tolerance(problem: Problem, large: float) -> float:
+    """The relative residual to stop at."""
+    own = _RTOL_SMALL if 0 < problem.lam < _SMALL * large else _RTOL
+    return own if problem.stop.rtol is None else problem.stop.rtol
+
+
+def first_lam(problem: Problem, large: float) -> float:
+    """The λ to begin with."""
+    low = 0 < problem.lam < _SMALL * large
+    return (
+        _FIRST * large
+        if low and "square" not in _norms(problem) and problem.fit.name != "l1"
+        else problem.lam
+    )
+
+
+def next_lam(problem: Problem, lam: float) -> float:
+    """The λ to go on with."""
+    return max(lam / _FALL, problem.lam)
+
+
+def balanced(primal: float, dual: float) -> float:
+    """What a split's ρ is multiplied by: more where the primal residual lags behind the dual one, and the reverse."""
+    if primal > _BALANCE_RATIO * dual or dual > _BALANCE_RATIO * primal:
+        return 2.0 if primal > dual else 0.5
+    return 1.0
+
+
+def _norms(problem: Problem) -> set[str]:
+    return {p.norm for p in PENALTIES.get(problem.penalty, ())}
+
+
+class Record:
+    """What an iteration has found so far."""
+
+    def __init__(self, problem: Problem, units: Units, rtol: float) -> None:
+        self._problem, self._units, self.rtol = problem, units, rtol
+        self._objective: list[float] = []
+        self._worst: list[tuple[float, float]] = []
+
+    @property
+    def iterations(self) -> int:
+        """How many there were."""
+        return len(self._worst)
+
+    @property
+    def most(self) -> int:
+        """How many there may be."""
+        asked = self._problem.stop.max_iterations
+        return MAX_ITERATIONS if asked is None else asked
+
+    def see(self, value: float, residuals: np.ndarray) -> None:
+        """Take down an iteration: its objective, and the (splits, 2) primal and dual residuals.
+
+        Raises
+        ------
+        ConvergenceError
+            If they are no numbers.
+        """
+        value = self._units.objective(value)
+        self._objective.append(value)
+        primal, dual = residuals.max(axis=0)
+        self._worst.append((float(primal), float(dual)))
+        n = self.iterations
+        if not (math.isfinite(value) and np.isfinite(residuals).all()):
+            raise ConvergenceError(
+                f"ADMM diverged: the objective became {value} at iteration {n}. Scale the image to about [0, 1], "
+                "use float64, or a larger λ"
+            )
+        self._problem.stop.report(n, max(self._worst[-1]))
+
+    def solution(self, x: Array, converged: bool, state: object) -> Solution:
+        """The end, at the scenes `x`."""
+        worst, bounds, n = self._worst[-1], self._problem.bounds, self.iterations
+        why = (
+            f"the relative primal residual {worst[0]:.1e} and dual residual {worst[1]:.1e} after {n} iterations "
+            f"are {'within' if converged else 'not yet within'} the tolerance {self.rtol:.1e}"
+        )
+        scene = (x if bounds is None else x.clip(*bounds)) * x.dtype.type(self._units.unit)
+        return Solution(scene, n, converged, why, history(self._objective, self._worst), state)
+
+
+def history(objective: list[float], worst: list[tuple[float, float]]) -> History:
+    """The record of an iteration from its objectives and (primal, dual) residuals."""
+    residuals = np.array(worst).reshape(-1, 2)
+    return History(np.array(objective), residuals[:, 0].copy(), residuals[:, 1].copy())
