@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
-from .device import Array, get_xp
+from .device import Array
+from .norms import norms_of
 from .problem import Problem, Solution
 
 
@@ -52,7 +51,7 @@ def judge(problem: Problem, g: Array, solution: Solution, image: Array) -> Verdi
     visible = 1 if fit.weights is None else fit.weights > 0
     lam = scene.dtype.type(problem.lam)
     if not problem.quadratic:
-        size, misfit = _norms(visible * image, visible * difference)
+        size, misfit = norms_of(visible * image, visible * difference)
         history = solution.history
         # A method that stopped before its first iteration, such as on a black image, has nothing left to do.
         last = (
@@ -68,14 +67,8 @@ def judge(problem: Problem, g: Array, solution: Solution, image: Array) -> Verdi
     else:
         r = b - problem.normal(scene)
     if fit.weights is not None:
-        scale, residual, misfit, size = _norms(b, r, visible * difference, visible * image)
+        scale, residual, misfit, size = norms_of(b, r, visible * difference, visible * image)
     else:
-        scale, residual, misfit, size = _norms(b, r, difference, image)
+        scale, residual, misfit, size = norms_of(b, r, difference, image)
     objective = None if solution.history is None else problem.objective(g, scene)
     return Verdict(residual / (scale or 1.0), misfit / (size or 1.0), objective, difference)
-
-
-def _norms(*arrays: Array) -> list[float]:
-    # In double precision whatever the dtype, and on a GPU with one wait for them all.
-    xp = get_xp(*arrays)
-    return xp.sqrt(xp.stack([xp.sum(xp.square(x, dtype=np.float64)) for x in arrays])).tolist()

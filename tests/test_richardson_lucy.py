@@ -413,3 +413,24 @@ def test_warm_start_of_a_solution(rng):
     assert first.converged
     assert again.iterations < first.iterations / 4
     assert again.history.objective[-1] <= first.history.objective[-1] * (1 + 1e-9)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("options", [{}, {"lam": 2e-3}, {"weights": True}, {"bounds": (0.05, 0.7)}])
+def test_the_kernels_take_the_cpus_steps(cupy, rng, options):
+    shape = (2, 3, 37, 41)
+    blur = Blur(deblur.psf.camera_shake(7, 3), shape[2:], "unknown")
+    scenes = rng.random((*shape[:2], *blur.scene_shape)) ** 4
+    g = rng.poisson(200 * blur.forward(scenes).clip(0)) / 200
+    given = {"lam": 0.0, "max_iterations": 30, "background": 0.01, "data": "poisson", **options}
+    weights = (rng.random(shape[2:]) > 0.1).astype(float) if given.pop("weights", False) else None
+    lam = given.pop("lam")
+    here = problem_of(blur, "tv", lam, **given, weights=weights)
+    there = problem_of(
+        blur, "tv", lam, **given, weights=None if weights is None else cupy.asarray(weights), xp=cupy
+    )
+    one = richardson_lucy.prepare(here).solve(g)
+    two = richardson_lucy.prepare(there).solve(cupy.asarray(g))
+    assert two.iterations == one.iterations
+    np.testing.assert_allclose(two.scene.get(), one.scene, rtol=1e-7, atol=1e-10)
+    np.testing.assert_allclose(two.history.objective, one.history.objective, rtol=1e-9)

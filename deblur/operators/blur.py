@@ -240,7 +240,8 @@ class Blur(LinearMap):
         g : (..., M, N) array
         """
         f, device = self.checked(f, self.scene_shape, "the scene")
-        return self.seen(self.analysed(f, device) * self.transfer(f.dtype, device), device)
+        g = self.torus(device).product(self._continued(f), self.transfer(f.dtype, device))
+        return g[..., : self.image_shape[0], : self.image_shape[1]]
 
     def adjoint(self, g: Array) -> Array:
         """The exact transpose of `forward`: Hᵀ g, for one image or a stack of them.
@@ -254,14 +255,28 @@ class Blur(LinearMap):
         f : (..., P, Q) array
         """
         g, device = self.checked(g, self.image_shape, "the image")
-        return self.folded(self.torus(device).analyse(g) * self.transfer(g.dtype, device).conj(), device)
+        return self._folded(self.torus(device).product(g, self.transfer(g.dtype, device), conjugate=True))
 
-    def analysed(self, f: Array, device: Device = CPU) -> Array:
-        """Half spectra of scenes, continued as far as the PSF reaches, on the torus of `forward`."""
+    def _continued(self, f: Array) -> Array:
+        """Scenes, continued as far as the PSF reaches."""
         if self.boundary.continued:
             for axis, pads in enumerate(self._pads):
                 f = self.boundary.extend(f, axis - 2, *pads)
-        return self.torus(device).analyse(f)
+        return f
+
+    def _folded(self, f: Array) -> Array:
+        """The transpose of `_continued`, from the torus."""
+        if not self.boundary.continued:
+            return f[..., : self.scene_shape[0], : self.scene_shape[1]]
+        high, wide = (n + sum(p) for n, p in zip(self.image_shape, self._pads, strict=True))
+        f = f[..., :high, :wide]
+        for axis in (1, 0):
+            f = self.boundary.fold(f, axis - 2, *self._pads[axis])
+        return f
+
+    def analysed(self, f: Array, device: Device = CPU) -> Array:
+        """Half spectra of scenes, continued as far as the PSF reaches, on the torus of `forward`."""
+        return self.torus(device).analyse(self._continued(f))
 
     def seen(self, spectrum: Array, device: Device = CPU) -> Array:
         """The images of half spectra on that torus: its first corner."""
@@ -270,14 +285,7 @@ class Blur(LinearMap):
 
     def folded(self, spectrum: Array, device: Device = CPU) -> Array:
         """The scenes of half spectra on that torus, the transpose of `analysed`: what continued them is folded back."""
-        f = self.torus(device).synthesise(spectrum)
-        if not self.boundary.continued:
-            return f[..., : self.scene_shape[0], : self.scene_shape[1]]
-        high, wide = (n + sum(p) for n, p in zip(self.image_shape, self._pads, strict=True))
-        f = f[..., :high, :wide]
-        for axis in (1, 0):
-            f = self.boundary.fold(f, axis - 2, *self._pads[axis])
-        return f
+        return self._folded(self.torus(device).synthesise(spectrum))
 
     # -- matrices ----------------------------------------------------------------------------
 

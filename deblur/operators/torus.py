@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..device import CPU, Array, Device
+from . import torus_gpu
 
 
 class Torus:
@@ -33,12 +34,18 @@ class Torus:
         """The images of half spectra, of the torus's size."""
         return self.device.fft.irfftn(spectrum, s=self.lengths, axes=self._axes, overwrite_x=overwrite)
 
-    def filter(self, x: Array, by: Array) -> Array:
-        """R F⁻¹ (by · F Rᵀ x), R the restriction to the size of `x`."""
+    def product(self, x: Array, by: Array, conjugate: bool = False) -> Array:
+        """F⁻¹ (by · F Rᵀ x) on the whole torus, R the restriction to `x`'s size; or with the symbol's conjugate."""
+        if self.device.gpu is not None and torus_gpu.serves(x, self.lengths, by):
+            return torus_gpu.product(x, self.lengths, by, conjugate)
         spectrum = self.analyse(x)
-        spectrum *= by
+        spectrum *= by.conj() if conjugate else by
+        return self.synthesise(spectrum, overwrite=True)
+
+    def filter(self, x: Array, by: Array) -> Array:
+        """R F⁻¹ (by · F Rᵀ x)."""
         space = x.shape[-len(self.lengths) :]
-        return self.synthesise(spectrum, overwrite=True)[(..., *(slice(n) for n in space))]
+        return self.product(x, by)[(..., *(slice(n) for n in space))]
 
     def spectrum(self, psf: np.ndarray, origin: Sequence[int], dtype: Any = np.float64) -> Array:
         """The PSF's half spectrum with its origin at index 0: computed in float64, given in complex `dtype`."""

@@ -25,9 +25,10 @@ import scipy.linalg
 from .. import linalg
 from ..device import Array
 from ..errors import SingularMatrixError
+from ..norms import norms
 from ..operators.normal import normal_matrix
 from ..problem import Direct, Factor, Problem, Work
-from .refine import norms, refined
+from .refine import refined
 
 _MOST_SWEEPS = 20_000
 

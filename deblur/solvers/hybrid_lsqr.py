@@ -36,9 +36,10 @@ import math
 import numpy as np
 
 from ..device import Array, all_cores
+from ..norms import norms
 from ..problem import Factor, Problem, Solution, Work
 from .krylov import Bidiagonalization, require_bases
-from .refine import norms, tolerance
+from .refine import tolerance
 
 DEFAULT_STEPS = 500
 

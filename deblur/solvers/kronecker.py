@@ -41,8 +41,11 @@ import numpy as np
 
 from ..device import Array, Device, get_xp
 from ..operators.blur import Blur
+from ..operators.normal import dense_matrix
 from ..problem import Factor, Problem, Work
 from .spectrum import SpectralFactor, Spectrum
+
+_ROUNDING = 16 * float(np.finfo(np.float64).eps)  # relative to the largest entry
 
 
 def refuses(problem: Problem) -> str | None:
@@ -84,11 +87,12 @@ class KroneckerSpectrum(Spectrum):
     """The spectrum of H = C ⊗ R. Decomposed in float64, kept in `dtype`."""
 
     def __init__(self, blur: Blur, dtype: Any, device: Device) -> None:
-        xp = device.xp
         # A reversed factor is its own reversal to rounding only; exactly so, the parts decouple exactly.
-        c, r = (_snap(xp.asarray(matrix)) for matrix in blur.axis_matrices())
+        c, r = map(_snap, _axis_matrices(blur, device))
         self._c = _AxisSvd(c, dtype)
-        self._r = self._c if bool(xp.array_equal(c, r)) else _AxisSvd(r, dtype)
+        # Both axes of a square image under a PSF that is its own transpose: the same to rounding is the same.
+        same = c.shape == r.shape and float(abs(c - r).max()) <= _ROUNDING * float(abs(c).max())
+        self._r = self._c if same else _AxisSvd(r, dtype)
         self.singular_values = self._c.values[:, None] * self._r.values
 
     def _analyse(self, g: Array) -> Array:
@@ -106,17 +110,28 @@ class KroneckerSpectrum(Spectrum):
         return self._c.left(self._r.left(x, -1), -2)
 
 
+def _axis_matrices(blur: Blur, device: Device) -> list[Array]:
+    """`Blur.axis_matrices` in float64 on any device; of a GPU's only the PSF crosses the bus."""
+    if device.gpu is None:
+        return list(blur.axis_matrices())
+    assert blur.factors is not None
+    return [
+        dense_matrix(Blur(factor[:, None], (size, 1), blur.boundary, origin=(origin, 0)))
+        for factor, size, origin in zip(blur.factors, blur.image_shape, blur.origin, strict=True)
+    ]
+
+
 def _reversible(factor: np.ndarray) -> np.ndarray:
     """A PSF factor, exactly symmetric if it is so to rounding."""
     symmetric = (factor + factor[::-1]) / 2
-    rounding = 16 * np.finfo(np.float64).eps * np.abs(factor).max()
+    rounding = _ROUNDING * np.abs(factor).max()
     return symmetric if np.abs(factor - symmetric).max() <= rounding else factor
 
 
 def _snap(a: Array) -> Array:
     """`a`, exactly centrosymmetric if it is so to rounding."""
     symmetric = (a + a[::-1, ::-1]) / 2
-    rounding = 16 * float(np.finfo(np.float64).eps) * float(abs(a).max())
+    rounding = _ROUNDING * float(abs(a).max())
     return symmetric if float(abs(a - symmetric).max()) <= rounding else a
 
 
@@ -217,4 +232,4 @@ def _svd(a: Array) -> tuple[Array, Array, Array]:
 
 
 def _is_symmetric(b: Array) -> bool:
-    return float(abs(b - b.T).max()) <= 16 * float(np.finfo(np.float64).eps * abs(b).max())
+    return float(abs(b - b.T).max()) <= _ROUNDING * float(abs(b).max())

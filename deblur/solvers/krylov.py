@@ -13,8 +13,8 @@ import numpy as np
 import scipy.linalg
 
 from ..device import Array, Device, asnumpy, get_xp, require_memory
+from ..norms import norms
 from ..operators.operator import Operator
-from .refine import norms
 
 _BLOCK = 16  # basis vectors are allocated in blocks of this many
 
@@ -123,10 +123,9 @@ class Bidiagonalization:
 
     def _normalised(self, x: Array, floor: float) -> tuple[np.ndarray, Array]:
         """The norms of the frames of `x`, and `x` divided by them; both zero where the norm is rounding."""
-        norm = get_xp(x).sqrt((x * x).sum(axis=(-2, -1), dtype=np.float64))
-        norm = norm * (norm > floor)
-        inverse = 1 / (norm + (norm == 0)) * (norm > 0)
-        return asnumpy(norm), x * inverse[:, None, None].astype(x.dtype)
+        norm = norms(x)
+        norm *= norm > floor
+        return norm, _times(1 / np.where(norm > 0, norm, np.inf), x)
 
     def _store(self) -> None:
         if not self._keep:
@@ -146,12 +145,11 @@ class Bidiagonalization:
 
     def step(self) -> None:
         """One step: a product with H and one with Hᵀ."""
-        column = (slice(None), None, None)
-        xp, dtype, kept = get_xp(self._u), self._u.dtype, self.steps + 1
-        u = self._operator.forward(self._v) - xp.asarray(self.alphas[-1].astype(dtype))[column] * self._u
+        kept = self.steps + 1
+        u = self._operator.forward(self._v) - _times(self.alphas[-1], self._u)
         u = self._orthogonalised(u, self._u_blocks, kept)
         beta, self._u = self._normalised(u, self._tiny * self.norm)
-        v = self._operator.adjoint(self._u) - xp.asarray(beta.astype(dtype))[column] * self._v
+        v = self._operator.adjoint(self._u) - _times(beta, self._v)
         v = self._orthogonalised(v, self._v_blocks, kept)
         self.norm = max(self.norm, float(beta.max()))
         alpha, self._v = self._normalised(v, self._tiny * self.norm)
@@ -229,6 +227,12 @@ class Bidiagonalization:
             values.append(np.append(s * s, 0.0))
             weights.append((self.betas[0][frame] * p[0]) ** 2)
         return np.concatenate(values), np.concatenate(weights)
+
+
+def _times(factors: np.ndarray, x: Array) -> Array:
+    """Each frame of `x` by its own number of the host."""
+    factors = factors.astype(x.dtype)
+    return x * (factors[0] if len(x) == 1 else get_xp(x).asarray(factors)[:, None, None])
 
 
 def require_bases(operator: Operator, steps: int, frames: int, dtype: Any, device: Device) -> None:

@@ -132,21 +132,26 @@ class _Rim:
         self.depth = _depth(blur)
         #: Images too small to tell their edges apart take no bands: products with A are then whole.
         self.banded = all(n >= 4 * e for n, e in zip(self.shape, self.depth, strict=True))
-        inside = np.zeros(self.shape, dtype=bool)
+        #: Along each axis, where the first edge's pixels end and the last one's begin.
+        self.ends = [(min(e, n), max(n - e, min(e, n))) for n, e in zip(self.shape, self.depth, strict=True)]
+        (top, bottom), (left, right) = self.ends
+        rows, cols = self.shape
+        self._beside = left + cols - right  # pixels of a row that lies on no edge itself
+        self.size = (top + rows - bottom) * cols + (bottom - top) * self._beside
         near = [
-            np.r_[: min(e, n), max(n - e, min(e, n)) : n] for n, e in zip(self.shape, self.depth, strict=True)
+            xp.concatenate([xp.arange(a), xp.arange(b, n)])
+            for (a, b), n in zip(self.ends, self.shape, strict=True)
         ]
-        inside[near[0]] = True
-        inside[:, near[1]] = True
-        flat = np.flatnonzero(inside)
-        self.size = len(flat)
-        #: Position in a rim vector of each pixel, -1 off the rim.
-        self.position = np.full(self.shape, -1)
-        self.position.reshape(-1)[flat] = np.arange(self.size)
-        self._flat = xp.asarray(flat)
-        self._rows, self._cols = (xp.asarray(i) for i in np.divmod(flat, self.shape[1]))
-        self.rows = xp.asarray(self.position[near[0]])
-        self.cols = xp.asarray(self.position[:, near[1]])
+        self._flat = xp.concatenate(
+            [
+                xp.arange(top * cols),
+                (xp.arange(top, bottom)[:, None] * cols + near[1]).ravel(),
+                xp.arange(bottom * cols, rows * cols),
+            ]
+        )
+        self._wide: dict[int, Array] = {cols: self._flat}  # the same pixels where rows are so long
+        self.rows = self.position(near[0][:, None], xp.arange(cols))
+        self.cols = self.position(xp.arange(rows)[:, None], near[1])
         self._bands = []
         if self.banded:
             for axis, e in enumerate(self.depth):
@@ -155,13 +160,25 @@ class _Rim:
                     band = Blur(blur.psf, shape, blur.boundary, origin=blur.origin)
                     self._bands.append((axis, e, band))
 
+    def position(self, row: Array, col: Array) -> Array:
+        """Where in a rim vector, which goes row by row, pixels of the rim are."""
+        xp = self.device.xp
+        (top, bottom), (left, right) = self.ends
+        cols = self.shape[1]
+        beside = top * cols + (row - top) * self._beside + col - xp.where(col >= right, right - left, 0)
+        below = top * cols + (bottom - top) * self._beside + (row - bottom) * cols + col
+        return xp.where(row < top, row * cols + col, xp.where(row < bottom, beside, below))
+
     def take(self, x: Array) -> Array:
         """The rim of images: (k, M, N) to (k, size)."""
         return x.reshape(x.shape[0], -1)[:, self._flat]
 
     def put(self, s: Array, out: Array) -> Array:
-        """Write a rim vector (k, size) into images (k, M or more, N or more), and return them."""
-        out[:, self._rows, self._cols] = s
+        """Write a rim vector (k, size) into contiguous images (k, M or more, N or more), and return them."""
+        cols, width = self.shape[1], out.shape[2]
+        if width not in self._wide:
+            self._wide[width] = self._flat // cols * width + self._flat % cols
+        out.reshape(len(out), -1)[:, self._wide[width]] = s
         return out
 
     def product(self, z: Array) -> Array:
@@ -218,10 +235,9 @@ class _Band:
         psf, origin = (blur.psf, blur.origin[0]) if axis == 0 else (blur.psf.T, blur.origin[1])
         across, along = _torus(blur) if axis == 0 else _torus(blur)[::-1]
         n, m = rim.shape[axis], psf.shape[0]
-        units = np.eye(m)[:, :, None]
-        taps = np.stack(
-            [Blur(u, (2 * e, 1), blur.boundary, origin=(origin, 0)).to_dense() for u in units]
-        )  # (m, 2 e, scene): the blur of one dimension is linear in its taps
+        # The blur of one dimension is linear in its taps: each moves what continues the scene by one place.
+        line = Blur(np.ones((m, 1)), (2 * e, 1), blur.boundary, origin=(origin, 0)).extension(0).toarray()
+        taps = np.stack([line[m - 1 - k : m - 1 - k + 2 * e] for k in range(m)])  # (m, 2 e, scene)
         h = xp.tensordot(fft.rfft(xp.asarray(psf), n=along, axis=1).T, xp.asarray(taps), 1)
         a = h @ xp.ascontiguousarray(h.conj().transpose(0, 2, 1))
         a[:, xp.arange(2 * e), xp.arange(2 * e)] += problem.lam
@@ -262,6 +278,7 @@ def _corner_patches(rim: _Rim, kernel: Array, problem: Problem) -> list[tuple[Ar
     small = Blur(blur.psf, (cut[0], cut[1]), blur.boundary, origin=blur.origin)
     kernel = kernel.astype(np.float32)
     y, x = np.mgrid[: cut[0], : cut[1]]
+    here_y, here_x = xp.asarray(y), xp.asarray(x)
     # A patch answers for what is nearer the corner than to the patch's cut.
     half = [(q + e) / 2 for q, e in zip(reach, rim.depth, strict=True)]
     patches = []
@@ -269,16 +286,16 @@ def _corner_patches(rim: _Rim, kernel: Array, problem: Problem) -> list[tuple[Ar
         for right in (False, True):
             dy, dx = (cut[0] - 1 - y if bottom else y), (cut[1] - 1 - x if right else x)
             patch = (dy < reach[0]) & (dx < reach[1]) & ((dy < rim.depth[0]) | (dx < rim.depth[1]))
-            at_y, at_x = y[patch], x[patch]
-            lag_y, lag_x = y - at_y[:, None, None], x - at_x[:, None, None]
-            columns = normal_product(small, problem.lam, kernel[xp.asarray(lag_y), xp.asarray(lag_x)])
+            at_y, at_x = xp.asarray(y[patch]), xp.asarray(x[patch])
+            shifted = kernel[here_y - at_y[:, None, None], here_x - at_x[:, None, None]]
+            columns = normal_product(small, problem.lam, shifted)
             # float32 will do: patches serve where G is tame. They are applied in the problem's dtype,
             # because GMRES relies on a preconditioner that is linear to rounding.
             inverse = xp.linalg.inv(columns[:, xp.asarray(patch)].T).astype(problem.dtype)
             top, left = (rim.shape[i] - cut[i] if far else 0 for i, far in enumerate((bottom, right)))
-            index = rim.position[at_y + top, at_x + left]
-            own = (dy[patch] < half[0]) & (dx[patch] < half[1])
-            patches.append((xp.asarray(index), xp.asarray(index[own]), inverse[xp.asarray(own)]))
+            index = rim.position(at_y + top, at_x + left)
+            own = xp.asarray((dy[patch] < half[0]) & (dx[patch] < half[1]))
+            patches.append((index, index[own], inverse[own]))
     return patches
 
 
@@ -293,29 +310,42 @@ class _Schwarz:
             return
         xp, psf = problem.xp, rim.blur.psf
         lengths = embedding.lengths
-        share = np.ones(rim.size)
         if all(rim.depth):
-            ends = [np.r_[:e, n - e : n] for e, n in zip(rim.depth, rim.shape, strict=True)]
-            share[rim.position[np.ix_(*ends)]] = 0.5
             room = all(n >= 2 * (2 * e + m) for n, e, m in zip(rim.shape, rim.depth, psf.shape, strict=True))
             kernel = problem.device.fft.irfft2(1 / embedding.symbol, s=lengths)
             if room and _concentrated(kernel, psf):
                 self._patches = _corner_patches(rim, kernel, problem)
-        self._share = xp.asarray(share.astype(problem.dtype))
         if rim.depth[0]:
             self._bands.append((rim.rows, _Band(rim, 0, embedding.symbol, problem)))
         if rim.depth[1]:
             symbol = Torus(lengths[::-1], problem.device).power(psf.T) + problem.lam
             self._bands.append((rim.cols, _Band(rim, 1, symbol, problem)))
+        # What each pixel takes from the bands' values, one after the other, and with what share: half of each where two
+        # bands overlap; and which of them the patches overrule.
+        met = xp.zeros(rim.size, problem.dtype)
+        for index, _ in self._bands:
+            met[index] += 1
+        self._from, self._share, at = [], [], 0
+        for index, _ in self._bands:
+            where, share = xp.zeros(rim.size, np.int64), xp.zeros(rim.size, problem.dtype)
+            where[index] = at + xp.arange(index.size).reshape(index.shape)
+            share[index] = 1 / met[index]
+            self._from.append(where)
+            self._share.append(share)
+            at += index.size
 
     def __call__(self, s: Array) -> Array:
         if not self._bands:
             return s
-        out = self._rim.device.xp.zeros_like(s)
-        for index, band in self._bands:
-            out[:, index] += self._share[index] * band(s[:, index])
+        xp = self._rim.device.xp
+        values = xp.concatenate(
+            [band(s.take(index, axis=1)).reshape(len(s), -1) for index, band in self._bands], axis=1
+        )
+        out = values.take(self._from[0], axis=1) * self._share[0]
+        for index, share in zip(self._from[1:], self._share[1:], strict=True):
+            out += values.take(index, axis=1) * share
         for index, own, inverse in self._patches:
-            out[:, own] = s[:, index] @ inverse.T
+            out[:, own] = s.take(index, axis=1) @ inverse.T
         return out
 
 

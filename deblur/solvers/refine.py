@@ -22,7 +22,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..device import Array, asnumpy, get_xp
+from ..device import Array
+from ..norms import norms
 from ..problem import Problem
 
 #: How far the image may be off where rounding allows better, and the multiple of eps cond(A) where not.
@@ -37,12 +38,6 @@ Correction = Callable[[Array, np.ndarray, float, int], tuple[Array, int, bool]]
 def tolerance(problem: Problem) -> tuple[float, float]:
     """The relative error that the image may have, and what of eps cond(A) may be added to it: a multiple of cond."""
     return _TOLERANCE[problem.dtype], _ROUNDING * float(np.finfo(problem.dtype).eps)
-
-
-def norms(x: Array) -> np.ndarray:
-    """Euclidean norms of the entries of a stack, on the host, with squares in float64, where they do not overflow."""
-    x = x.reshape(len(x), -1).astype(np.float64, copy=False)
-    return np.sqrt(asnumpy(get_xp(x).einsum("ij,ij->i", x, x)))
 
 
 def refined(

@@ -1,0 +1,55 @@
+"""Euclidean norms, with squares added up in double precision, where they do not overflow."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from . import kernels
+from .device import Array, get_xp, is_cupy
+
+_BLOCKS = 4  # of a launch, on each multiprocessor
+
+
+def norms(x: Array) -> np.ndarray:
+    """The norm of each entry of a stack, on the host."""
+    if is_cupy(x):
+        return np.sqrt(_sums_on_gpu([x], len(x)))
+    x = x.reshape(len(x), -1).astype(np.float64, copy=False)
+    return np.sqrt(np.einsum("ij,ij->i", x, x))
+
+
+def norms_of(*arrays: Array) -> list[float]:
+    """The norm of each array, on the host; a GPU is waited for once."""
+    if get_xp(*arrays) is np:
+        return [float(np.sqrt(np.sum(np.square(x, dtype=np.float64)))) for x in arrays]
+    return np.sqrt(_sums_on_gpu(arrays, 1)).tolist()
+
+
+def _sums_on_gpu(arrays: list[Array] | tuple[Array, ...], entries: int) -> np.ndarray:
+    """Sums of squares of each array's entries, one after the other."""
+    import cupy
+
+    threads = kernels.Constants("norms").THREADS
+    most = _BLOCKS * kernels.properties(cupy.cuda.runtime.getDevice()).multiprocessors
+    count = entries * len(arrays)
+    # The sums, and behind them the tickets of the blocks, which begin at zero.
+    room = cupy.zeros(2 * count, np.float64)
+    out, tickets = room[:count], room[count:].view(np.uint32)
+    for i, x in enumerate(arrays):
+        if not x.size:
+            continue
+        planes = x.reshape(-1, *x.shape[-2:]) if x.ndim > 1 + (entries > 1) else x.reshape(entries, 1, -1)
+        item = x.itemsize
+        if planes.strides[2] != item and planes.shape[2] > 1:
+            planes = cupy.ascontiguousarray(planes)
+        _, rows, cols = planes.shape
+        ld = planes.strides[1] // item if rows > 1 else cols
+        stride = planes.strides[0] // item if len(planes) > 1 else 0
+        blocks = max(1, min(-(-rows * cols // threads), -(-most // entries)))
+        partial = cupy.empty(entries * blocks, np.float64)
+        kernels.launch(
+            "norms", "sum_squares", (blocks, entries), threads, out[i * entries : (i + 1) * entries], planes, ld,
+            stride, len(planes) // entries, rows, cols, partial, tickets[i * entries : (i + 1) * entries],
+            dtype=x.dtype,
+        )  # fmt: skip
+    return out.get()

@@ -1,0 +1,112 @@
+"""Products on a torus on the GPU: cuFFT's plans, and ``cuda/torus.cu`` between them."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import OrderedDict
+from typing import Any
+
+import numpy as np
+
+from .. import kernels
+from ..device import Array
+
+_THREADS = kernels.Constants("torus").THREADS
+_BLOCKS = 8  # of a launch, on each multiprocessor
+_MOST = 8  # pairs of plans that a thread keeps
+
+
+class _Plans(threading.local):
+    """The last pairs of plans of a thread, by what they transform and on which stream: a plan has one work area."""
+
+    def __init__(self) -> None:
+        self.kept: OrderedDict[Any, tuple[Any, Any]] = OrderedDict()
+
+
+_plans = _Plans()
+
+
+def plans(lengths: tuple[int, ...], batch: int, dtype: np.dtype) -> tuple[Any, Any]:
+    """cuFFT's plans of so many real transforms, there and back (not divided by n), for the current stream."""
+    import cupy
+
+    stream = cupy.cuda.get_current_stream()
+    key = (lengths, batch, dtype.char, cupy.cuda.runtime.getDevice(), stream.ptr)
+    found = _plans.kept.pop(key, None)
+    if found is None:
+        found = new_plans(lengths, batch, dtype)
+    _plans.kept[key] = found
+    while len(_plans.kept) > _MOST:
+        _plans.kept.popitem(last=False)
+    return found
+
+
+def new_plans(lengths: tuple[int, ...], batch: int, dtype: np.dtype) -> tuple[Any, Any]:
+    """A pair of plans of one's own."""
+    from cupy.cuda import cufft
+
+    half = (*lengths[:-1], lengths[-1] // 2 + 1)
+    there, back = (
+        (cufft.CUFFT_R2C, cufft.CUFFT_C2R) if dtype.char == "f" else (cufft.CUFFT_D2Z, cufft.CUFFT_Z2D)
+    )
+    return tuple(
+        cufft.PlanNd(
+            lengths, a, 1, math.prod(a), b, 1, math.prod(b), kind, batch, "C", len(lengths) - 1, b[-1]
+        )
+        for kind, a, b in ((there, lengths, half), (back, half, lengths))
+    )
+
+
+def product(x: Array, lengths: tuple[int, ...], by: Array, conjugate: bool) -> Array:
+    """F⁻¹ (by · F Rᵀ x) on the whole torus, for images (..., M, N) in its first corner."""
+    import cupy
+
+    dtype = x.dtype
+    images = x.reshape(-1, *x.shape[-2:])
+    there, back = plans(lengths, len(images), dtype)
+    if images.shape[1:] != lengths or not images.flags.c_contiguous:
+        images = _laid(images, lengths)
+    spectra = cupy.empty((len(images), *by.shape), np.result_type(dtype, np.complex64))
+    there.fft(images, spectra, 0)
+    by = cupy.ascontiguousarray(by)
+    is_complex = by.dtype.kind == "c"
+    launch(
+        "multiply", by.size, spectra.view(dtype), len(images), by.size,
+        by.view(dtype) if is_complex else by, is_complex, conjugate, 1 / math.prod(lengths), dtype=dtype,
+    )  # fmt: skip
+    out = cupy.empty((*x.shape[:-2], *lengths), dtype)
+    back.fft(spectra, out, 0)
+    return out
+
+
+def serves(x: Array, lengths: tuple[int, ...], by: Array) -> bool:
+    """Whether `product` takes these arrays."""
+    half = (*lengths[:-1], lengths[-1] // 2 + 1)
+    fits = x.size and len(lengths) == 2 and max(lengths) < 1 << 31 and by.shape == half
+    return bool(fits) and x.dtype.kind == "f" and by.dtype in (x.dtype, np.result_type(x.dtype, np.complex64))
+
+
+def _laid(images: Array, lengths: tuple[int, ...]) -> Array:
+    import cupy
+
+    item = images.itemsize
+    if images.strides[2] != item and images.shape[2] > 1:
+        images = cupy.ascontiguousarray(images)
+    out = cupy.empty((len(images), *lengths), images.dtype)
+    rows, cols = images.shape[1:]
+    ld = images.strides[1] // item if rows > 1 else cols
+    stride = images.strides[0] // item if len(images) > 1 else 0
+    launch(
+        "lay", math.prod(lengths), out, len(images), *lengths, images, ld, stride, rows, cols,
+        dtype=images.dtype,
+    )  # fmt: skip
+    return out
+
+
+def launch(name: str, size: int, *args: Any, dtype: np.dtype) -> None:
+    """A kernel of ``torus.cu`` over so many elements."""
+    import cupy
+
+    most = _BLOCKS * kernels.properties(cupy.cuda.runtime.getDevice()).multiprocessors
+    kernels.launch("torus", name, min(most, -(-size // _THREADS)), _THREADS, *args, dtype=dtype)

@@ -1,0 +1,70 @@
+"""Products on a torus and norms by their own kernels, against NumPy in double precision."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from deblur.device import Device
+from deblur.norms import norms, norms_of
+from deblur.operators.torus import Torus
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(30, 45), (27, 33), (1, 45), (30, 1)])
+@pytest.mark.parametrize("kind", ["complex", "conjugate", "real"])
+def test_a_product_is_the_cpus(cupy, rng, dtype, shape, kind):
+    lengths, lead = (30, 45), (2, 3)
+    x = rng.standard_normal((*lead, *shape)).astype(dtype)
+    by = rng.standard_normal((30, 23)) + (0 if kind == "real" else 1j * rng.standard_normal((30, 23)))
+    by[0, 0] = by[0, 0].real
+    here = Torus(lengths).product(x.astype(np.float64), by, kind == "conjugate")
+    symbol = cupy.asarray(by.astype(np.result_type(dtype, np.complex64) if kind != "real" else dtype))
+    there = Torus(lengths, Device(0)).product(cupy.asarray(x), symbol, kind == "conjugate")
+    assert there.dtype == dtype
+    assert np.linalg.norm(there.get() - here) <= 20 * np.finfo(dtype).eps * np.linalg.norm(here)
+
+
+def test_a_part_of_larger_images_is_taken_as_it_lies(cupy, rng):
+    whole = cupy.asarray(rng.standard_normal((3, 40, 50)))
+    part = whole[:, 3:33, 5:38]
+    by = cupy.asarray(rng.standard_normal((36, 19)))
+    torus = Torus((36, 36), Device(0))
+    assert bool((torus.product(part, by) == torus.product(part.copy(), by)).all())
+    assert bool((torus.product(part[..., ::-1], by) == torus.product(part[..., ::-1].copy(), by)).all())
+
+
+def test_four_threads_on_four_streams_do_not_meet(cupy, rng):
+    torus, by = Torus((64, 60), Device(0)), cupy.asarray(rng.standard_normal((64, 31)))
+    images = [cupy.asarray(rng.standard_normal((60, 60))) for _ in range(4)]
+    alone = [torus.product(image, by) for image in images]
+    cupy.cuda.Device().synchronize()
+    wrong = []
+
+    def work(i):
+        with cupy.cuda.Stream(non_blocking=True):
+            for _ in range(20):
+                if not bool((torus.product(images[i], by) == alone[i]).all()):
+                    wrong.append(i)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(1, 5), (3, 7001), (2, 3, 33, 500), (200, 40, 41), (1, 1, 700, 700)])
+def test_norms_are_numpys_in_double_precision(cupy, rng, dtype, shape):
+    x = (1e18 * rng.standard_normal(shape)).astype(dtype)
+    np.testing.assert_allclose(norms(cupy.asarray(x)), norms(x), rtol=1e-13)
+    views = x[..., : shape[-1] // 2], x[..., ::2]
+    np.testing.assert_allclose(
+        norms_of(*(cupy.asarray(x)[..., s] for s in (slice(shape[-1] // 2), slice(None, None, 2)))),
+        norms_of(*views),
+        rtol=1e-13,
+    )
