@@ -1,9 +1,10 @@
-// Sums of squares in double precision, whatever the dtype, in one pass and always in the same order.
+// Sums of squares in double precision, whatever the dtype, and the largest modulus; in one pass, and sums always in the
+// same order.
 //
 // The simple version squares into an array of doubles, twice the bytes of the image written and read again, and adds that
 // up. Here a block adds up its pixels, and the last block of a sum to be done the blocks' numbers.
 //
-// Kernel: sum_squares, one row of blocks for each sum. Bytes: the array, once.
+// Kernels: sum_squares, one row of blocks for each sum; largest. Bytes: the array, once.
 
 constexpr int THREADS = 256;
 
@@ -52,4 +53,21 @@ sum_squares(double* out, const real* x, long long ldx, long long stride, int per
     for (unsigned b = lane; b < gridDim.x; b += 32) total += __ldcg(mine + b);
     total = over_warp(total);
     if (lane == 0) out[sum] = total;
+}
+
+// The bits of the largest |x|, into a zero; NaN is larger than any number. For numbers that are not negative the order of
+// the bits is that of the numbers.
+extern "C" __global__ void __launch_bounds__(THREADS) largest(unsigned long long* bits, const real* x, long long count) {
+    real most = 0;
+    for (index_t i = (index_t)blockIdx.x * THREADS + threadIdx.x; i < count; i += (index_t)gridDim.x * THREADS) {
+        const real size = absolute(x[i]);
+        most = size > most || size != size ? size : most;
+    }
+    unsigned long long mine = __double_as_longlong((double)most) & 0x7fffffffffffffffull;
+#pragma unroll
+    for (int offset = 16; offset > 0; offset /= 2) {
+        const unsigned long long other = __shfl_xor_sync(FULL_WARP, mine, offset);
+        mine = other > mine ? other : mine;
+    }
+    if (threadIdx.x % 32 == 0) atomicMax(bits, mine);
 }

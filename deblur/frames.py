@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from .device import Array, Device, as_real, check_finite, get_xp, plain
 from .image import as_float, linear_light, srgb
 from .image.arrays import looks_coloured
 from .image.light import check_levels
+from .norms import largest
 
 
 def _axis(axis: int, ndim: int, name: str) -> int:
@@ -85,7 +87,8 @@ class Frames:
             image = xp.where(self._like_image(xp.asarray(mask), "mask"), image.dtype.type(0), image)
         if self.masked is not None:
             image = xp.where(self.masked, image.dtype.type(0), image)
-        check_finite(image, "the image")
+        if not math.isfinite(largest(image)):
+            check_finite(image, "the image")
         self.gamma = gamma
         if gamma is not None:
             check_levels(img)

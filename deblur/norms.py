@@ -1,4 +1,4 @@
-"""Euclidean norms, with squares added up in double precision, where they do not overflow."""
+"""Euclidean norms, with squares added up in double precision, where they do not overflow; the largest modulus."""
 
 from __future__ import annotations
 
@@ -23,6 +23,23 @@ def norms_of(*arrays: Array) -> list[float]:
     if get_xp(*arrays) is np:
         return [float(np.sqrt(np.sum(np.square(x, dtype=np.float64)))) for x in arrays]
     return np.sqrt(_sums_on_gpu(arrays, 1)).tolist()
+
+
+def largest(x: Array) -> float:
+    """The largest |x|: infinite or NaN where `x` holds such values; 0 of nothing."""
+    if not x.size:
+        return 0.0
+    if not is_cupy(x):
+        return float(abs(x).max())
+    import cupy
+
+    threads = kernels.Constants("norms").THREADS
+    most = _BLOCKS * kernels.properties(x.device.id).multiprocessors
+    bits = cupy.zeros(1, np.uint64)
+    x = cupy.ascontiguousarray(x)
+    blocks = min(most, -(-x.size // threads))
+    kernels.launch("norms", "largest", blocks, threads, bits, x, x.size, dtype=x.dtype)
+    return float(bits.view(np.float64).item())
 
 
 def _sums_on_gpu(arrays: list[Array] | tuple[Array, ...], entries: int) -> np.ndarray:

@@ -11,6 +11,7 @@ from .device import Array
 from .frames import Frames
 from .judge import Verdict
 from .methods import METHODS, Choice
+from .norms import largest
 from .operators.operator import Operator
 from .problem import History, Problem, Solution, Stop
 from .solvers.scaling import Scale, shifted
@@ -268,8 +269,10 @@ def build(
 
 def _check_range(image: Array, scale: Scale) -> None:
     """Raise OverflowError if an image has no place in its dtype once it is back on its own scale."""
-    top = float(abs(image).max())
-    if not scale or not (0 < top < np.inf):
+    if not scale:
+        return
+    top = largest(image)
+    if not 0 < top < np.inf:
         return
     exponent, holds = np.frexp(top)[1] + scale.scene, np.finfo(image.dtype)
     if not holds.minexp < exponent <= holds.maxexp:

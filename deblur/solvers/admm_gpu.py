@@ -11,7 +11,6 @@ and gives them back; those that nobody uses are kept up to `KEPT_BYTES`, the lea
 
 from __future__ import annotations
 
-import contextlib
 import math
 import threading
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ import numpy as np
 
 from .. import kernels
 from ..device import Array, require_memory
+from ..graphs import captured
 from ..problem import Problem, Solution
 from ..terms import PENALTIES, Penalty
 from .domain import Domain, TorusDomain
@@ -214,25 +214,6 @@ _FITS = {"gaussian": _AT.GAUSSIAN, "poisson": _AT.POISSON, "l1": _AT.L1, "huber"
 def _two(numbers: list[int]) -> list[int]:
     """Of the first and the second penalty; 0 where there is none."""
     return [*numbers, 0, 0][:2]
-
-
-def captured(work: Any) -> Any:
-    """`work` as a CUDA graph, or False where it cannot be captured: it is then to be done as it is."""
-    import cupy
-
-    stream = cupy.cuda.Stream(non_blocking=True)
-    with stream:
-        stream.begin_capture()
-        try:
-            work()
-        except Exception:
-            with contextlib.suppress(cupy.cuda.runtime.CUDARuntimeError):
-                stream.end_capture()
-            return False
-        try:
-            return stream.end_capture()
-        except cupy.cuda.runtime.CUDARuntimeError:
-            return False
 
 
 # ---------------------------------------------------------------- what is kept
@@ -437,15 +418,16 @@ class _Solve:
         scene = (..., *(slice(size) for size in self.kind.scene))
         return self.record.solution(store[0][scene], converged, self._state(store))
 
-    def _residuals(self, row: np.ndarray) -> np.ndarray:
-        """Relative primal and dual residual of each split."""
-        row = row[[0, *range(1, 1 + len(self.kind.penalties)), *([3] if self.kind.boxed else [])]]
-        size = np.maximum(np.maximum(row[:, 3], row[:, 4]), self.least_size)
-        return np.sqrt(row[:, 1:3] / size[:, None])
+    def _residuals(self, rows: np.ndarray) -> np.ndarray:
+        """Relative primal and dual residual of each split, for (..., splits, sums)."""
+        have = [0, *range(1, 1 + len(self.kind.penalties)), *([3] if self.kind.boxed else [])]
+        rows = rows[..., have, :]
+        size = np.maximum(np.maximum(rows[..., 3], rows[..., 4]), self.least_size)
+        return np.sqrt(rows[..., 1:3] / size[..., None])
 
     def _take_down(self, rows: np.ndarray) -> None:
-        for row in rows:
-            self.record.see(float(row[:, 0].sum()), self._residuals(row))
+        if len(rows):
+            self.record.see_all(rows[..., 0].sum(axis=1), self._residuals(rows))
 
     def _balance(self, row: np.ndarray) -> bool:
         """Raise the penalty of a split whose primal residual lags behind its dual one, and the reverse."""

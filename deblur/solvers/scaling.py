@@ -17,6 +17,7 @@ import numpy as np
 
 from ..denoise.denoisers import is_named
 from ..device import Array, get_xp
+from ..norms import largest
 from ..operators.blur import Blur
 from ..operators.operator import Operator
 from ..problem import Denoiser, Problem
@@ -46,7 +47,7 @@ class Scale:
         # λ‖f‖² beside a much smaller operator is what must stay near one.
         beside = math.sqrt(problem.lam) if problem.penalty == "identity" else 0.0
         psf = 0 if blur is None else _exponent(max(blur.gain, beside))
-        return cls(psf, 0 if g is None else _exponent(float(abs(g).max())))
+        return cls(psf, 0 if g is None else _exponent(largest(g)))
 
     def __bool__(self) -> bool:
         return bool(self.psf or self.image)

@@ -6,7 +6,6 @@ is found; ``benchmarks/bench_variational_speed.py`` measures both.
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import numpy as np
@@ -128,17 +127,25 @@ class Record:
         ConvergenceError
             If they are no numbers.
         """
-        value = self._units.objective(value)
-        self._objective.append(value)
-        primal, dual = residuals.max(axis=0)
-        self._worst.append((float(primal), float(dual)))
-        n = self.iterations
-        if not (math.isfinite(value) and np.isfinite(residuals).all()):
+        self.see_all(np.array([value]), residuals[None])
+
+    def see_all(self, values: np.ndarray, residuals: np.ndarray) -> None:
+        """`see` for several iterations: (n,) and (n, splits, 2)."""
+        values = self._units.objective(values)
+        worst = residuals.max(axis=1)
+        before = self.iterations
+        sound = np.isfinite(values) & np.isfinite(residuals).all(axis=(1, 2))
+        count = len(values) if sound.all() else int(sound.argmin())
+        self._objective += values[:count].tolist()
+        self._worst += list(map(tuple, worst[:count].tolist()))
+        if self._problem.stop.callback is not None:
+            for i, pair in enumerate(self._worst[before:], start=before + 1):
+                self._problem.stop.report(i, max(pair))
+        if count < len(values):
             raise ConvergenceError(
-                f"ADMM diverged: the objective became {value} at iteration {n}. Scale the image to about [0, 1], "
-                "use float64, or a larger λ"
+                f"ADMM diverged: the objective became {values[count]} at iteration {self.iterations + 1}. Scale the "
+                "image to about [0, 1], use float64, or a larger λ"
             )
-        self._problem.stop.report(n, max(self._worst[-1]))
 
     def solution(self, x: Array, converged: bool, state: object) -> Solution:
         """The end, at the scenes `x`."""
