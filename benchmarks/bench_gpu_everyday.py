@@ -32,7 +32,7 @@ REPEATS = 5
 
 @dataclass(frozen=True)
 class Cell:
-    """A row of the table: a problem, and the transforms and passes that it cannot do without, an iteration or in all."""
+    """A row of the table: a problem, and the transforms and passes that it cannot do without, each time or in all."""
 
     method: str
     side: int
