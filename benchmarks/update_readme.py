@@ -166,8 +166,8 @@ def everyday() -> str:
         for method, s in record["settings"]["first_call_seconds"].items()
     ]
     return (
-        "**On a GPU: everyday methods.** Milliseconds in float32: a whole call with a new PSF and a new image, the same "
-        "with the factor kept, how long the device is busy in that, and the least that the method's transforms and "
+        "**On a GPU: everyday methods.** Milliseconds in float32: a whole call with a new PSF and a new image, the "
+        "same with the factor kept, how long the device is busy in that, and the least that the method's transforms and "
         "passes over the image cost. The CPU's column is the cold call on two cores of the same machine.\n\n"
         + table(["method", "iterations", "cold", "kept", "device", "floor", "CPU, cold", "CPU / GPU"], rows)
         + "\n\nSeconds of a process's first call, 128², with an empty and with a full compilation cache.\n\n"

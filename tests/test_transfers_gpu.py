@@ -1,0 +1,59 @@
+"""Nothing of an image's size crosses the bus, except what comes in and goes out: copies are counted by their size."""
+
+import json
+
+import numpy as np
+import pytest
+
+import deblur
+
+pytestmark = pytest.mark.gpu
+
+SIDE = 256
+LARGEST = SIDE * SIDE // 4  # bytes: a sixteenth of a float32 image
+
+CASES = {
+    "fft": (1e-2, {"boundary": "periodic"}),
+    "dct": (1e-2, {"boundary": "reflect"}),
+    "kronecker": (1e-2, {"boundary": "zero"}),
+    "pcg": (1e-2, {"boundary": "unknown"}),
+    "hybrid-lsqr": (1e-2, {"boundary": "unknown"}),
+    "gradient": (1e-2, {"boundary": "unknown"}),
+    "tv": (2e-3, {"boundary": "unknown"}),
+    "tv2": (2e-3, {"boundary": "zero", "bounds": (0.0, 1.0)}),
+    "richardson-lucy": (0.0, {"boundary": "unknown", "max_iterations": 20}),
+    "auto": ("gcv", {"boundary": "unknown"}),
+}
+
+
+def psf_for(method, i):
+    return (
+        deblur.psf.gaussian(15, 2 + i / 10)
+        if method in ("dct", "kronecker")
+        else deblur.psf.camera_shake(9, 3 + i)
+    )
+
+
+@pytest.mark.parametrize("method", CASES)
+def test_no_copy_between_host_and_device_is_of_the_images_size(cupy, method, tmp_path):
+    profiler = pytest.importorskip("torch.profiler")
+    lam, options = CASES[method]
+    image = cupy.asarray(deblur.data.load("camera")[:SIDE, :SIDE].astype(np.float32))
+
+    def restored(i):
+        deblur.solve(image, psf_for(method, i), lam, method=method, check=False, **options)
+
+    restored(0)  # libraries load their own tables
+    with profiler.profile(activities=[profiler.ProfilerActivity.CUDA]) as recorded:
+        restored(1)
+        cupy.cuda.Device().synchronize()
+    path = tmp_path / "trace.json"
+    recorded.export_chrome_trace(str(path))
+    events = json.loads(path.read_text())["traceEvents"]
+    copies = [
+        (e["args"]["bytes"], e["name"])
+        for e in events
+        if e.get("cat") == "gpu_memcpy" and any(way in e["name"] for way in ("HtoD", "DtoH"))
+    ]
+    assert copies  # a result reads numbers back
+    assert max(copies)[0] < LARGEST, sorted(copies)[-5:]
