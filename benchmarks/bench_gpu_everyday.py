@@ -129,10 +129,10 @@ def measured(cell: Cell, copy_rate: float) -> dict[str, Any]:
         g, stack = cupy.stack([g * np.float32(1 - 1e-3 * i) for i in range(cell.frames)]), {"stack_axis": 0}
     images = [g + np.float32(1e-3 * i) for i in range(REPEATS + 1)]
 
+    psfs = [psf_for(method, i) for i in range(REPEATS + 1)]
+
     def solved(i: int, image: Any) -> Any:
-        return deblur.solve(
-            image, psf_for(method, i), cell.lam, method=method, check=False, **stack, **cell.options
-        )
+        return deblur.solve(image, psfs[i], cell.lam, method=method, check=False, **stack, **cell.options)
 
     def transformed(i: int) -> Any:
         return fft.dctn(images[i], norm="ortho") if method == "dct" else fft.rfft2(images[i])
@@ -140,7 +140,7 @@ def measured(cell: Cell, copy_rate: float) -> dict[str, Any]:
     first = solved(0, g)
     lam = float(first.lam)  # kept: λ is what was chosen
     kept = deblur.Deblurrer(
-        psf_for(method, 0), g.shape[-2:], lam, dtype=np.float32, gpu=True, method=method, **cell.options
+        psfs[0], g.shape[-2:], lam, dtype=np.float32, gpu=True, method=method, **cell.options
     )
     row: dict[str, Any] = {"method": method, "side": side, "frames": cell.frames, "lam": str(cell.lam)}
     row["iterations"] = first.iterations
