@@ -9,8 +9,8 @@ import deblur
 
 pytestmark = pytest.mark.gpu
 
-SIDE = 256
-LARGEST = SIDE * SIDE // 4  # bytes: a sixteenth of a float32 image
+SIDE = 512
+LARGEST = SIDE * SIDE // 4  # bytes: a sixteenth of a float32 image; tables go with the PSF and with a side
 
 CASES = {
     "fft": (1e-2, {"boundary": "periodic"}),

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from ..device import Array, Device
+from ..operators import cosine_gpu
 from ..operators.blur import Blur
 from ..problem import Factor, Problem, Work
 from .spectrum import OrthogonalSpectrum, SpectralFactor, Spectrum, cosine_symbol, quadrant
@@ -68,7 +69,16 @@ class CosineSpectrum(OrthogonalSpectrum):
         self._device = device
 
     def analyse(self, x: Array) -> Array:
+        if self._device.gpu is not None and cosine_gpu.serves(x):
+            return cosine_gpu.dct(x)
         return self._device.fft.dctn(x, type=2, axes=(-2, -1), norm="ortho")
 
     def synthesise(self, x: Array) -> Array:
+        if self._device.gpu is not None and cosine_gpu.serves(x):
+            return cosine_gpu.idct(x)
         return self._device.fft.idctn(x, type=2, axes=(-2, -1), norm="ortho")
+
+    def restore(self, g: Array, weights: Array) -> Array:
+        if self._device.gpu is not None and cosine_gpu.serves(g):
+            return cosine_gpu.idct(cosine_gpu.dct(g, weights, self._sign))
+        return super().restore(g, weights)

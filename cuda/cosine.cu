@@ -1,0 +1,114 @@
+// The orthonormal cosine transform (DCT-II) of images and its inverse by one real Fourier transform of their own size.
+//
+// The simple version transforms along each axis in complex numbers, with copies in between: more than twice the transforms'
+// work and seven times their bytes. J. Makhoul's way: with the even samples in order and then the odd ones reversed, v,
+// the Fourier transform V of v along an axis of length N gives the cosine transform 2 Re w^k V[k], w = exp(-iπ/(2N)); and
+// V[k] = (X[k] - i X[N - k]) / (2 w^k) gives it back. In two dimensions that is done along one axis after the other, on
+// half of a spectrum, in one pass.
+//
+// Kernels (THREADS threads a block)
+//   shuffle    images into that order, or back
+//   cosines    half spectra to cosine coefficients, times up to two arrays of the image's size
+//   spectra    and back
+// Passes over the image: 2, 2 and 2; the transforms are cuFFT's.
+// Source: J. Makhoul, A fast cosine transform in one and two dimensions, IEEE Trans. Acoust. Speech Signal Process. 28
+// (1980) 27-34.
+
+constexpr int THREADS = 256;
+
+// x: rows x cols, its rows ldx and its planes `stride` apart; v: whole planes. A thread takes two neighbours of a row.
+extern "C" __global__ void __launch_bounds__(THREADS)
+shuffle(real* x, long long ldx, long long stride, real* v, int planes, unsigned rows, unsigned cols, int back) {
+    const unsigned pairs = (cols + 1) / 2;
+    const index_t count = (index_t)rows * pairs, plane = (index_t)rows * cols;
+    for (index_t i = (index_t)blockIdx.x * THREADS + threadIdx.x; i < count; i += (index_t)gridDim.x * THREADS) {
+        const unsigned row = i / pairs, n = i - (index_t)row * pairs;
+        const unsigned to = row % 2 == 0 ? row / 2 : rows - 1 - row / 2;
+        for (int p = 0; p < planes; ++p) {
+            real* from = x + p * stride + row * ldx + 2 * n;
+            real* line = v + p * plane + (index_t)to * cols;
+            const bool second = 2 * n + 1 < cols;
+            if (back) {
+                from[0] = line[n];
+                if (second) from[1] = line[cols - 1 - n];
+            } else {
+                line[n] = from[0];
+                if (second) line[cols - 1 - n] = from[1];
+            }
+        }
+    }
+}
+
+struct complex_t {
+    real re, im;
+};
+__device__ __forceinline__ complex_t times(complex_t a, complex_t b) {
+    return {a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
+}
+__device__ __forceinline__ void sine_cosine(float x, float* s, float* c) { sincospif(x, s, c); }
+__device__ __forceinline__ void sine_cosine(double x, double* s, double* c) { sincospi(x, s, c); }
+// w^k, w = exp(-iπ/(2N))
+__device__ __forceinline__ complex_t twiddle(unsigned k, unsigned n) {
+    complex_t w;
+    sine_cosine(-(real)k / (2 * (real)n), &w.im, &w.re);
+    return w;
+}
+// What makes an unnormalised coefficient orthonormal: √(1/(2N)), and √(1/(4N)) for the first.
+__device__ __forceinline__ real norm(unsigned k, unsigned n) {
+    return square_root((k == 0 ? real(0.25) : real(0.5)) / (real)n);
+}
+
+// `by` and `by_too` may be null.
+extern "C" __global__ void __launch_bounds__(THREADS)
+cosines(const real* spectra, real* out, int planes, unsigned rows, unsigned cols, const real* by, const real* by_too) {
+    const unsigned half = cols / 2 + 1;
+    const index_t count = (index_t)rows * half, plane = (index_t)rows * cols;
+    for (index_t i = (index_t)blockIdx.x * THREADS + threadIdx.x; i < count; i += (index_t)gridDim.x * THREADS) {
+        const unsigned k1 = i / half, k2 = i - (index_t)k1 * half;
+        const index_t opposite = (index_t)(k1 == 0 ? 0 : rows - k1) * half + k2;
+        const complex_t w1 = twiddle(k1, rows), w2 = twiddle(k2, cols);
+        const bool mirrored = k2 > 0 && 2 * k2 < cols;
+        const index_t at = (index_t)k1 * cols + k2, to = (index_t)k1 * cols + (cols - k2);
+        real first = 2 * norm(k1, rows) * norm(k2, cols), second = 2 * norm(k1, rows) * norm(1, cols);
+        if (by) {
+            first *= by[at];
+            if (mirrored) second *= by[to];
+        }
+        if (by_too) {
+            first *= by_too[at];
+            if (mirrored) second *= by_too[to];
+        }
+        for (int p = 0; p < planes; ++p) {
+            const complex_t* v = (const complex_t*)spectra + p * count;
+            const complex_t a = times(w2, v[i]), b = times(w2, v[opposite]);
+            // Z = a + conj(b), and for the column N - k2 the same of i a and i b.
+            out[p * plane + at] = first * (w1.re * (a.re + b.re) - w1.im * (a.im - b.im));
+            if (mirrored) out[p * plane + to] = second * (w1.re * (-a.im - b.im) - w1.im * (a.re - b.re));
+        }
+    }
+}
+
+// `scale` is 1 / n of the inverse transform, which is not divided by it.
+extern "C" __global__ void __launch_bounds__(THREADS)
+spectra(const real* coefficients, real* out, int planes, unsigned rows, unsigned cols, real scale) {
+    const unsigned half = cols / 2 + 1;
+    const index_t count = (index_t)rows * half, plane = (index_t)rows * cols;
+    for (index_t i = (index_t)blockIdx.x * THREADS + threadIdx.x; i < count; i += (index_t)gridDim.x * THREADS) {
+        const unsigned k1 = i / half, k2 = i - (index_t)k1 * half, m1 = rows - k1, m2 = cols - k2;
+        complex_t w1 = twiddle(k1, rows), w2 = twiddle(k2, cols);
+        w1.im = -w1.im;
+        w2.im = -w2.im;
+        const complex_t w = times(w1, w2);
+        const real q = real(0.25) * scale;
+        const real here = q / (norm(k1, rows) * norm(k2, cols)), down = q / (norm(m1, rows) * norm(k2, cols));
+        const real beside = q / (norm(k1, rows) * norm(m2, cols)), across = q / (norm(m1, rows) * norm(m2, cols));
+        for (int p = 0; p < planes; ++p) {
+            const real* x = coefficients + p * plane;
+            const real a = here * x[(index_t)k1 * cols + k2], b = k1 ? down * x[(index_t)m1 * cols + k2] : real(0);
+            const real c = k2 ? beside * x[(index_t)k1 * cols + m2] : real(0);
+            const real d = k1 && k2 ? across * x[(index_t)m1 * cols + m2] : real(0);
+            // (a - i b) - i (c - i d)
+            ((complex_t*)out)[p * count + i] = times(w, {a - d, -b - c});
+        }
+    }
+}
