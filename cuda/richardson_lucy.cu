@@ -5,20 +5,22 @@
 // numbers stay on the device until the next iteration looks at all of them together.
 //
 // Kernels (THREADS threads a block, a pixel a thread, grid-stride)
-//   expect       what the scene should have given: e = max(H f + b, floor); w g / e; the divergence of the counts from e
+//   expect       what the scene should have given: e = max(H f + b, floor); w g / e; the divergence of the counts from
+//                e, and the squares by which e misses the pixels that were held out
 //   advance      the multiplicative step, and the sums that its length and the extrapolation are made of
 //   extrapolate  how far to go on along the last move (Biggs and Andrews), and the point that is reached
-// `sums`: the divergence; step·step before, |step before|², |move|², |scene|².
-// An iteration that the host does not look at is told by `control` what to do, and leaves its numbers there; once it is
-// done it changes nothing more. Without it (null) the host decides.
+// `sums`: the divergence, the misses; step·step before, |step before|², |move|², |scene|².
+// The host does not look at an iteration: `control` tells it what to do, and it leaves its numbers there; once the
+// iteration is done it changes nothing more.
 // H f and Hᵀ of an image come as views of the torus: rows ld apart, planes `stride` apart.
 
 constexpr int THREADS = 256;
-constexpr int SUMS = 5;
+constexpr int SUMS = 6, OF_EXPECT = 2;
 
 // Places in `control`. PREVIOUS: the last divergence. GOES_ON: the last step counts in the extrapolation.
 constexpr int DONE = 0, COUNT = 1, TOLERANCE = 2, LIMIT = 3, FLOOR = 4, PREVIOUS = 5, GOES_ON = 6, CONTROL = 7;
-constexpr int BATCH = 10;  // most iterations between two looks of the host; a record is the divergence and the change
+constexpr int BATCH = 10;  // most iterations between two looks of the host
+constexpr int RECORD = 3;  // the divergence, the change, the misses
 
 // Totals over the grid of N numbers a thread into out, always in the same order.
 // True in the block that was last, for all its threads.
@@ -58,89 +60,78 @@ template <int N> __device__ bool add_up(const double (&mine)[N], double* out, do
     return true;
 }
 
-// `expected` may be null. g, w, ratio and expected are whole images.
+// g, w, held (which may be null) and ratio are whole images.
 extern "C" __global__ void __launch_bounds__(THREADS)
 expect(const real* hf, long long ldhf, long long stride, int planes, unsigned rows, unsigned cols, const real* g,
-       const real* w, real background, real floor, real* ratio, real* expected, double* control, double* sums,
+       const real* w, const real* held, real background, real floor, real* ratio, double* control, double* sums,
        double* partial, unsigned* ticket) {
-    if (control && control[DONE] != 0) return;
+    if (control[DONE] != 0) return;
     const index_t plane = (index_t)rows * cols;
-    double mine[1] = {0};
+    double mine[OF_EXPECT] = {0, 0};
     for (index_t i = (index_t)blockIdx.x * THREADS + threadIdx.x; i < plane; i += (index_t)gridDim.x * THREADS) {
         const index_t row = i / cols;
 #pragma unroll 1
         for (int p = 0; p < planes; ++p) {
             const index_t at = p * plane + i;
             const real e = maximum(hf[p * stride + row * ldhf + (i - row * cols)] + background, floor);
-            const real counts = g[at], weight = w[at];
+            const real counts = g[at], weight = w[at], off = e - counts;
             ratio[at] = weight * (counts / e);
-            if (expected) expected[at] = e;
-            mine[0] += weight * (e - counts + (counts > 0 ? counts * log(counts / e) : real(0)));
+            mine[0] += weight * (off + (counts > 0 ? counts * log(counts / e) : real(0)));
+            if (held) mine[1] += held[at] * off * off;
         }
     }
-    if (!add_up<1>(mine, sums, partial, ticket) || !control || threadIdx.x > 0) return;
+    if (!add_up<OF_EXPECT>(mine, sums, partial, ticket) || threadIdx.x > 0) return;
     const int n = (int)control[COUNT];
     const double divergence = sums[0], infinite = __longlong_as_double(0x7ff0000000000000ll);
-    const double change = n > 0 ? sqrt(sums[3]) / (sqrt(sums[4]) + control[FLOOR]) : infinite;
-    double* record = control + CONTROL + n % BATCH * 2;
+    const double change = n > 0 ? sqrt(sums[4]) / (sqrt(sums[5]) + control[FLOOR]) : infinite;
+    double* record = control + CONTROL + n % BATCH * RECORD;
     record[0] = divergence;
     record[1] = change;
+    record[2] = sums[1];
     control[GOES_ON] = n > 0 && !(divergence > control[PREVIOUS]);
     control[PREVIOUS] = divergence;
     control[COUNT] = n + 1;
     if (!(absolute(divergence) < infinite) || change <= control[TOLERANCE] || n >= control[LIMIT]) control[DONE] = 1;
 }
 
-// `near` and `below` are those of the variation's derivative, null without it; `before` is the step before, null if there
-// is none to go by. `scene`, `move` from the scene before, `old`, and `step` are written; they may take the place of
-// `old` and `before`.
+// The scene `f`, the step and `move`, from the scene before, take the place of those of the iteration before.
 extern "C" __global__ void __launch_bounds__(THREADS)
 advance(const real* top, long long ldtop, long long stride, int planes, unsigned rows, unsigned cols, const real* point,
-        const real* old, const unsigned char* seen, const real* sensitivity, const real* near, const real* below,
-        real lambda, real low, real high, const real* before, real* scene, real* move, real* step,
+        const unsigned char* seen, const real* sensitivity, real low, real high, real* f, real* move, real* step,
         const double* control, double* sums, double* partial, unsigned* ticket) {
-    if (control && control[DONE] != 0) return;
+    if (control[DONE] != 0) return;
     const index_t plane = (index_t)rows * cols;
-    double mine[SUMS - 1] = {0, 0, 0, 0};
+    double mine[SUMS - OF_EXPECT] = {0, 0, 0, 0};
     for (index_t i = (index_t)blockIdx.x * THREADS + threadIdx.x; i < plane; i += (index_t)gridDim.x * THREADS) {
         const index_t row = i / cols;
 #pragma unroll 1
         for (int p = 0; p < planes; ++p) {
             const index_t at = p * plane + i;
-            const real from = point[at];
-            real up = top[p * stride + row * ldtop + (i - row * cols)], down = sensitivity[at];
-            if (near) {
-                up += lambda * near[at];
-                down += lambda * below[at];
-            }
-            real f = seen[at] ? from * maximum(up, real(0)) / down : from;
-            f = f < low ? low : f > high ? high : f;
-            const real s = f - from, moved = f - old[at];
-            if (before) {
-                const real b = before[at];
-                mine[0] += (double)s * b;
-                mine[1] += (double)b * b;
-            }
+            const real from = point[at], up = top[p * stride + row * ldtop + (i - row * cols)];
+            real now = seen[at] ? from * maximum(up, real(0)) / sensitivity[at] : from;
+            now = now < low ? low : now > high ? high : now;
+            const real s = now - from, before = step[at], moved = now - f[at];
+            mine[0] += (double)s * before;
+            mine[1] += (double)before * before;
             mine[2] += (double)moved * moved;
-            mine[3] += (double)f * f;
-            scene[at] = f;
+            mine[3] += (double)now * now;
+            f[at] = now;
             move[at] = moved;
             step[at] = s;
         }
     }
-    add_up<SUMS - 1>(mine, sums + 1, partial, ticket);
+    add_up<SUMS - OF_EXPECT>(mine, sums + OF_EXPECT, partial, ticket);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-extrapolate(real* point, const real* scene, const real* move, long long count, real kept, real low, real high,
+extrapolate(real* point, const real* f, const real* move, long long count, real kept, real low, real high,
             const double* control, const double* sums) {
-    if (control && control[DONE] != 0) return;
-    const bool goes_on = !control || control[GOES_ON] != 0;
-    const double ratio = goes_on && sums[2] > 0 ? sums[1] / sums[2] : 0.0;
+    if (control[DONE] != 0) return;
+    const double ratio = control[GOES_ON] != 0 && sums[3] > 0 ? sums[2] / sums[3] : 0.0;
     const real a = minimum(maximum(ratio, 0.0), 1.0);
     for (index_t i = (index_t)blockIdx.x * THREADS + threadIdx.x; i < count; i += (index_t)gridDim.x * THREADS) {
         // Not down to zero, from which no product returns.
-        const real f = scene[i], x = maximum(f + a * move[i], kept * f);
+        const real x = maximum(f[i] + a * move[i], kept * f[i]);
         point[i] = x < low ? low : x > high ? high : x;
     }
 }

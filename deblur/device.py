@@ -202,6 +202,18 @@ def asnumpy(a: Array) -> np.ndarray:
     return a.get() if is_cupy(a) else np.asarray(a)
 
 
+def random_signs(shape: tuple[int, ...], dtype: Any, xp: ModuleType) -> Array:
+    """±1 at random, always the same for a shape and on every device; to a GPU they go as bits."""
+    bits = np.random.default_rng(0).integers(0, 2, shape)
+    if xp is not np:
+        bits = (
+            xp.unpackbits(xp.asarray(np.packbits(bits.astype(bool))))[: bits.size]
+            .reshape(shape)
+            .astype(dtype)
+        )
+    return (bits * 2 - 1).astype(dtype, copy=False)
+
+
 def float_dtype(*arrays: Array) -> np.dtype:
     """The dtype to compute in: float32 if every array is float16/float32 of any byte order, else float64.
 

@@ -56,6 +56,7 @@ import numpy as np
 
 from ..device import Array, all_cores, get_xp, is_cupy
 from ..problem import History, Problem, Solution, Work
+from . import richardson_lucy_gpu
 from .domain import Runner
 from .start import all_weights
 from .units import in_units
@@ -187,7 +188,7 @@ def _restored(problem: Problem, g: Array, w: Array, start: Array | None) -> _Out
     count, converged, why = _foretold(problem, g, w, start, limit)
     objective, changes = [], []
     run = _Run(problem, g, w)
-    for n in run.steps(start):
+    for n in run.steps(start, count):
         if n:
             objective.append(run.objective)
             changes.append(run.change)
@@ -208,7 +209,7 @@ def _until_still(problem: Problem, g: Array, w: Array, start: Array | None, limi
     objective, changes = [], []
     run = _Run(problem, g, w)
     converged = False
-    for n in run.steps(start):
+    for n in run.steps(start, limit, tolerance):
         objective.append(run.objective)
         changes.append(run.change)
         if not math.isfinite(run.objective):
@@ -243,7 +244,7 @@ def _foretold(problem: Problem, g: Array, w: Array, start: Array | None, limit: 
         return min(_MORE, limit), False, f"of {g.shape[-2]} x {g.shape[-1]} pixels none can be held out"
     run = _Run(problem, g, visible * (1 - hidden), visible * hidden)
     errors: list[float] = []
-    for n in run.steps(start):
+    for n in run.steps(start, limit):
         errors.append(run.missed)
         if not math.isfinite(run.missed):
             break
@@ -319,8 +320,20 @@ class _Run:
             return self.xp.full(self.point.shape, min(max(level, low), high), self.g.dtype)
         return start.clip(max(1e-6 * level, low), high)  # a zero would stay zero for ever
 
-    def steps(self, start: Array | None) -> Iterator[int]:
-        """Iterate, and give the number of each iteration once `point` and its figures are there."""
+    def steps(self, start: Array | None, limit: int, tolerance: float = 0.0) -> Iterator[int]:
+        """Iterate, and give the number of each iteration once `point` and its figures are there.
+
+        Nobody asks for more after `limit`, or a change within `tolerance`: on a GPU `point` is there for that one
+        alone.
+        """
+        if self.problem.device.gpu is not None and not self.problem.lam:
+            weight = 1.0 if self.held is None else float(self.held.sum(dtype=np.float64))
+            first = self.xp.ascontiguousarray(self.start(start).reshape(self.point.shape))
+            for n, *found in richardson_lucy_gpu.steps(self, first, _KEPT, tolerance, limit):
+                self.objective, self.change, misses = found
+                self.missed = misses / weight
+                yield n
+            return
         runner = Runner(self.problem, self.point.shape)
         try:
             yield from self._steps(start, runner)

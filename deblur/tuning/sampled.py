@@ -49,7 +49,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from ..device import Array
+from ..device import Array, random_signs
 from ..methods import METHODS
 from ..problem import Factor, Problem, Solution, Stop
 from ..solvers.admm import first_frames
@@ -111,7 +111,7 @@ class _Observer:
         self.scale = max(float(xp.std(g)), 1e-6 * float(abs(g).max()), float(np.finfo(g.dtype).tiny))
         if self.needs_degrees:
             # Small beside the noise, but far above what the solver leaves unsolved.
-            signs = xp.asarray((np.random.default_rng(0).integers(0, 2, g.shape) * 2 - 1).astype(g.dtype))
+            signs = random_signs(g.shape, g.dtype, xp)
             size = math.sqrt(nu)
             if self.counts:
                 size = size * xp.sqrt(xp.maximum(g, float(g.mean()) * 0.05))

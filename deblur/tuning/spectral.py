@@ -56,7 +56,7 @@ from itertools import chain
 
 import numpy as np
 
-from ..device import Array, Device, all_cores, as_real, check_finite, get_xp
+from ..device import Array, Device, all_cores, as_real, check_finite, get_xp, random_signs
 from ..operators.blur import Blur
 from ..operators.operator import Operator
 from ..problem import Problem
@@ -433,8 +433,8 @@ def _settled(
         g = g.astype(np.float32)  # the sums are wanted to a thousandth: half the time, and it costs nothing
     # A random image of ±1: its spectral measure is, on average, the number of eigenvalues. That it is
     # known no better than the image's at small λ is what keeps their ratio, the GCV function, honest.
-    signs = np.random.default_rng(0).integers(0, 2, (1, *operator.image_shape)) * 2 - 1
-    probe = Bidiagonalization(operator, get_xp(g).asarray(signs.astype(g.dtype)), keep=False)
+    signs = random_signs((1, *operator.image_shape), g.dtype, get_xp(g))
+    probe = Bidiagonalization(operator, signs, keep=False)
     bases = Bidiagonalization(operator, g, keep=False)
     most = min(max_steps, math.prod(operator.image_shape), math.prod(operator.scene_shape))
     check, quiet, last = 12, 0, None  # when to look next; looks in a row that found λ where it was
