@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import demo, image, psf, terminal
+from . import demo, image, psf, psf_command, terminal
 from .compare import command as compare
 from .errors import ConvergenceError, NoGPUError
 from .image.light import GAMMAS, measured
@@ -220,6 +220,8 @@ def _parser() -> argparse.ArgumentParser:
 
     demo.add_parser(commands, _psf, _lam)
     compare.add_parser(commands, _lam)
+
+    psf_command.add_parser(commands, _psf)
 
     choose = commands.add_parser(
         "choose",

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from .psf import PSFCheck
+
 _POINTS = 4000  # more are not to be told apart
 
 
@@ -267,4 +269,47 @@ def residual_image(source: Any, figure: Figure | None = None) -> Figure:
         right.legend()
     right.set_xlabel("cycles per pixel")
     right.set_ylabel("share of the power below")
+    return figure
+
+
+def psf_check(check: PSFCheck, figure: Figure | None = None) -> Figure:
+    """The PSF of a `deblur.psf.check`, the picture's power, and the power that scene and PSF should leave.
+
+    Parameters
+    ----------
+    check : PSFCheck
+    figure : Figure, optional
+
+    Returns
+    -------
+    Figure
+        With three Axes. The zeros of the third should be found in the second.
+    """
+    figure = _figure((10.5, 3.8)) if figure is None else figure
+    first, *others = figure.subplots(1, 3)
+    first.imshow(check.psf, cmap="gray", interpolation="nearest")
+    first.set_title("PSF")
+    first.set_axis_off()
+    low, high = np.log10(np.percentile(np.maximum(check.power, np.finfo(float).tiny), [1, 99.8]))
+    y, x = check.frequencies.T
+    for ax, values, title in zip(
+        others, (check.power, check.model), ("power of the picture", "power it should have"), strict=True
+    ):
+        shown = np.log10(np.maximum(values, np.finfo(float).tiny))
+        # Half of the frequencies are known; the others are the same, mirrored.
+        ax.scatter(
+            np.concatenate([x, -x]),
+            np.concatenate([y, -y]),
+            c=np.concatenate([shown, shown]),
+            s=2,
+            marker="s",
+            cmap="gray",
+            vmin=low,
+            vmax=high,
+            linewidths=0,
+        )
+        ax.set_aspect("equal")
+        ax.set_title(title)
+        ax.set_xlabel("cycles per pixel")
+    figure.suptitle(f"{check.verdict.name.lower().replace('_', ' ')}: {check.verdict.value}", fontsize=9)
     return figure

@@ -1,4 +1,4 @@
-"""Point spread functions: by formula, from files, from the command line's short forms.
+"""Point spread functions: by formula, from data, from files, from the command line's short forms.
 
 Every builder returns a float64 array of shape (rows, columns), non-negative
 and summing to one, whose centre is the pixel ((rows - 1) // 2, (columns - 1) // 2).
@@ -6,35 +6,50 @@ That is where `scipy.signal.convolve2d(..., "same")` and `deblur.Blur` take it
 to be, so an even size blurs without shifting by a whole pixel.
 """
 
+from .checking import PSFCheck, Verdict, check
 from .edges import from_edge
 from .estimate import PSFEstimate, PSFMap, PSFStatus
-from .files import load
+from .files import load, save
 from .fitting import fit
 from .forms import FORMS, parse
 from .grids import load_grid
 from .models import Size, airy, box, camera_shake, delta, disk, gaussian, moffat, motion
+from .packages import confocal, from_photutils, microscope
 from .pairs import from_pair
 from .points import from_points
+from .shaping import crop, denoise, prepare, recentre, resample
 
 __all__ = [
     "FORMS",
+    "PSFCheck",
     "PSFEstimate",
     "PSFMap",
     "PSFStatus",
     "Size",
+    "Verdict",
     "airy",
     "box",
     "camera_shake",
+    "check",
+    "confocal",
+    "crop",
     "delta",
+    "denoise",
     "disk",
     "fit",
     "from_edge",
     "from_pair",
+    "from_photutils",
     "from_points",
     "gaussian",
     "load",
     "load_grid",
+    "microscope",
     "moffat",
     "motion",
     "parse",
+    "prepare",
+    "recentre",
+    "resample",
+    "save",
 ]

@@ -1,22 +1,49 @@
-"""PSFs from files."""
+"""PSFs from files, and to files."""
 
 from __future__ import annotations
 
+import io
 import math
 import os
 import zipfile
 from os import PathLike
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 
 from .. import image as image_file
 from ..device import check_finite, format_bytes, require_memory
 
+_TEXT, _ARRAYS = (".csv", ".txt", ".dat"), (".npy", ".npz", ".mat")
+
+
+def _read_matlab(path: Path) -> np.ndarray:
+    """The array named psf in a .mat, or the only one that could be a PSF."""
+    from scipy.io import loadmat
+
+    try:
+        held = loadmat(path)
+    except NotImplementedError:
+        raise ValueError("it is a MATLAB file of version 7.3; save it with save(..., '-v7')") from None
+    except Exception as error:
+        raise ValueError(f"it is no MATLAB file that SciPy reads ({error})") from error
+    arrays = {
+        name: a
+        for name, a in held.items()
+        if not name.startswith("__") and isinstance(a, np.ndarray) and a.dtype.kind in "biuf" and a.size > 1
+    }
+    if "psf" not in arrays and len(arrays) != 1:
+        raise ValueError(
+            f"it holds {len(arrays)} arrays {list(arrays)}; name one of them 'psf' or keep only one"
+        )
+    return arrays["psf"] if "psf" in arrays else next(iter(arrays.values()))
+
 
 def _read_table(path: Path) -> np.ndarray:
-    if path.suffix.lower() in (".csv", ".txt"):
+    if path.suffix.lower() == ".mat":
+        return _read_matlab(path)
+    if path.suffix.lower() in _TEXT:
         lines = path.read_text(encoding="utf-8-sig").replace(",", " ").replace(";", " ").splitlines()
         if not any(line.strip() for line in lines):
             raise ValueError("it holds no numbers")
@@ -56,14 +83,14 @@ def _read_npy(f: IO[bytes], size: int) -> np.ndarray:
 
 
 def load(path: str | PathLike[str], *, normalize: bool = True, allow_negative: bool = False) -> np.ndarray:
-    """Read a PSF from an image (PNG, TIFF, ...), a NumPy file (.npy, .npz) or a table (.csv, .txt).
+    """Read a PSF from an image (PNG, TIFF, FITS, ...), a NumPy or MATLAB file (.npy, .npz, .mat) or a table.
 
     Parameters
     ----------
     path : path
         An image is read as `deblur.image.read` does: integers scaled to
-        [0, 1]; a grey picture saved as colour is taken as grey. An ``.npz``
-        holds one array, or one named ``psf``. A table has one row of the PSF
+        [0, 1]; a grey picture saved as colour is taken as grey. An ``.npz`` or
+        ``.mat`` holds one array, or one named ``psf``. A table has one row of the PSF
         a line, numbers separated by commas, semicolons or spaces.
     normalize : bool
         Divide by the sum, so that blurring keeps the brightness (default). False
@@ -74,6 +101,7 @@ def load(path: str | PathLike[str], *, normalize: bool = True, allow_negative: b
     Returns
     -------
     psf : (rows, columns) ndarray, float64
+        As it stands in the file: `deblur.psf.prepare` centres, crops, resamples and cleans it.
 
     Raises
     ------
@@ -84,7 +112,7 @@ def load(path: str | PathLike[str], *, normalize: bool = True, allow_negative: b
         negative, or summing to zero.
     """
     path = image_file.check_readable(path)
-    is_table = path.suffix.lower() in (".npy", ".npz", ".csv", ".txt")
+    is_table = path.suffix.lower() in (*_TEXT, *_ARRAYS)
     picture = None if is_table else image_file.read(path)
     try:
         psf = _read_table(path) if picture is None else picture
@@ -111,3 +139,40 @@ def load(path: str | PathLike[str], *, normalize: bool = True, allow_negative: b
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
         raise ValueError(f"cannot use {path} as a PSF: {error}") from error
     return psf / total if normalize else psf
+
+
+def save(path: str | PathLike[str], psf: Any, *, overwrite: bool = False) -> None:
+    """Write a PSF to a .npy, .csv, .txt or .tif (float32), which `load` and the command line read.
+
+    Parameters
+    ----------
+    path : path
+    psf : (m, n) array or PSFEstimate
+        Of an estimate with a `map`, an ``.npz`` holds ``psf``, ``psfs`` (R, S, m, n) and ``positions`` as well.
+    overwrite : bool
+        Replace a file that is there.
+
+    Raises
+    ------
+    ValueError
+        For another suffix.
+    OSError
+        If the file cannot be written.
+    """
+    suffix, held = Path(path).suffix.lower(), io.BytesIO()
+    h = np.asarray(getattr(psf, "psf", psf), dtype=np.float64)
+    if suffix == ".npy":
+        np.save(held, h)
+    elif suffix == ".npz":
+        varying = getattr(psf, "map", None)
+        more = {} if varying is None else {"psfs": varying.psfs, "positions": varying.positions}
+        np.savez(held, psf=h, **more)
+    elif suffix in _TEXT:
+        np.savetxt(held, h, fmt="%.17g", delimiter="," if suffix == ".csv" else " ")
+    elif suffix in (".tif", ".tiff"):
+        import tifffile
+
+        tifffile.imwrite(held, h.astype(np.float32), photometric="minisblack")
+    else:
+        raise ValueError(f"a PSF is written to .npy, .npz, .csv, .txt or .tif, not to {suffix!r}: {path}")
+    image_file.write_whole(path, held.getvalue(), overwrite)

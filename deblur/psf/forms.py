@@ -39,7 +39,7 @@ TABLE: dict[str, tuple[str, Callable[..., np.ndarray], tuple[Callable[[str], Any
 }
 
 #: The short forms that `parse` knows, for help texts.
-FORMS = (*(usage for usage, *_ in TABLE.values()), "a path to an image, .npy, .npz, .csv or .txt")
+FORMS = (*(usage for usage, *_ in TABLE.values()), "a path to an image, .npy, .npz, .mat, .csv or .txt")
 
 
 def parse(text: str) -> np.ndarray:

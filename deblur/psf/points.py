@@ -308,6 +308,7 @@ class _Field:
         level = np.zeros(len(at))
         for turn in range(_ROUNDS):
             for _ in range(2):
+                at = np.clip(at, 0, np.array(self.above.shape) - 1.0)
                 own = np.rint(at)
                 fitted, model = _rendered(psf, at, own, flux, padded.shape, reach)
                 stamps = _cut(padded - model, own, reach, large) + fitted

@@ -1,0 +1,140 @@
+"""The check of a PSF against a picture: right ones pass, wrong ones are named, and the command says so by its code."""
+
+import numpy as np
+import pytest
+
+import deblur
+from deblur import cli, plot, psf
+
+SCENE = deblur.data.load("camera")[60:360, 60:360]
+RIGHT = {
+    "disk": psf.disk(9),
+    "motion": psf.motion(11, 30),
+    "shake": psf.camera_shake(15, 3),
+    "gaussian": psf.gaussian(11, 1.4),
+    "none": psf.delta(3),
+}
+
+
+def picture(h, noise=0.004):
+    return deblur.degrade(SCENE, h, noise=noise, boundary="unknown", seed=0)
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_the_right_psf_passes(name):
+    found = psf.check(picture(RIGHT[name]), RIGHT[name])
+    assert found.verdict is (
+        psf.Verdict.FITS if name in ("disk", "motion", "shake") else psf.Verdict.NOTHING_AGAINST
+    )
+    assert found.findings == ()
+
+
+def test_wrong_ones_are_named():
+    seen, h = picture(RIGHT["shake"]), RIGHT["shake"]
+    for wrong, word in ((h[::-1, ::-1], "turned by 180"), (h[:, ::-1], "mirror image"), (psf.disk(13), "")):
+        found = psf.check(seen, wrong)
+        assert found.verdict is psf.Verdict.DOES_NOT_FIT
+        assert word in " ".join(found.findings)
+    blurred = picture(psf.disk(9))
+    found = psf.check(blurred, psf.resample(psf.disk(9), 1.43))
+    assert not found.verdict.ok
+    assert found.details["scale"] in (0.6, 0.7, 0.8)
+    assert "pixel size" in found.findings[0]
+
+
+def test_a_displaced_psf_fits_and_is_told():
+    found = psf.check(picture(RIGHT["disk"]), np.pad(RIGHT["disk"], ((0, 4), (2, 0))))
+    assert found.verdict is psf.Verdict.FITS
+    assert "(+2.0, -1.0)" in found.findings[0]
+
+
+def test_the_ghosts_of_a_turn_change_sign_with_it():
+    h = RIGHT["shake"]
+    right, turned = (psf.check(picture(h), k).details["ghosts"] for k in (h, h[::-1, ::-1]))
+    assert right > 0.02
+    assert turned == pytest.approx(-right, rel=0.2)
+
+
+def test_it_prints_and_draws():
+    found = psf.check(picture(RIGHT["disk"]), RIGHT["disk"])
+    assert str(found).startswith("verdict     fits")
+    assert len(plot.psf_check(found).axes) == 3
+
+
+@pytest.mark.parametrize(
+    ("image", "h", "message"),
+    [
+        (np.zeros((40, 40)), psf.box(3), "too small to check"),
+        (np.zeros((90, 90)), psf.box(3), "one brightness"),
+        (SCENE, np.zeros((3, 3)), "sum to zero"),
+    ],
+)
+def test_what_cannot_be_checked_is_refused(image, h, message):
+    with pytest.raises(ValueError, match=message):
+        psf.check(image, h)
+
+
+# -- the command ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def files(tmp_path):
+    deblur.image.write(tmp_path / "b.tif", picture(RIGHT["disk"]), bits=32)
+    psf.save(tmp_path / "disk.npy", RIGHT["disk"])
+    return tmp_path
+
+
+def test_the_command_checks_and_draws(files, capsys):
+    drawn = files / "c.png"
+    assert (
+        cli.main(["psf", "check", f"{files}/b.tif", "--psf", f"{files}/disk.npy", "--picture", str(drawn)])
+        == 0
+    )
+    assert "fits" in capsys.readouterr().out
+    assert drawn.read_bytes().startswith(b"\x89PNG")
+    assert cli.main(["psf", "check", f"{files}/b.tif", "--psf", "disk:15"]) == 1
+    assert "does not fit" in capsys.readouterr().out
+
+
+def test_the_command_fits_converts_and_writes_nothing_doubtful(files, capsys):
+    out = files / "f.npy"
+    assert cli.main(["psf", "fit", f"{files}/b.tif", "--kind", "disk", "-o", str(out)]) == 0
+    assert abs(psf.load(out).shape[0] - 11) <= 2
+    assert (
+        cli.main(["psf", "convert", f"{files}/disk.npy", "-o", f"{files}/g.txt", "--scale", "2", "-q"]) == 0
+    )
+    assert psf.load(files / "g.txt").shape == (19, 19)
+    deblur.image.write(files / "s.tif", SCENE, bits=32)
+    assert cli.main(["psf", "fit", f"{files}/s.tif", "--kind", "disk", "-o", f"{files}/no.npy"]) == 1
+    assert not (files / "no.npy").exists()
+    assert "--anyway" in capsys.readouterr().out
+    assert cli.main(["psf", "fit", f"{files}/b.tif", "--kind", "disk", "-o", str(out)]) == 2
+    assert "is there already" in capsys.readouterr().err
+
+
+def test_the_command_measures_stars_an_edge_and_a_pair(files, capsys):
+    rng = np.random.default_rng(0)
+    sky = np.zeros((120, 130))
+    sky[rng.integers(15, 105, 9), rng.integers(15, 115, 9)] = rng.uniform(20, 60, 9)
+    h = psf.gaussian(13, 1.5)
+    deblur.image.write(files / "sky.tif", deblur.degrade(sky, h, noise=0.003, seed=0), bits=32)
+    assert (
+        cli.main(
+            ["psf", "points", f"{files}/sky.tif", "--size", "13", "--grid", "2x2", "-o", f"{files}/p.npz"]
+        )
+        == 0
+    )
+    assert np.load(files / "p.npz")["psfs"].shape == (2, 2, 13, 13)
+    assert np.abs(psf.load(files / "p.npz") - h).max() < 0.05 * h.max()
+    assert cli.main(["psf", "points", f"{files}/sky.tif", "--grid", "2x2", "-o", f"{files}/p.npy"]) == 2
+    y, x = np.mgrid[:90, :90]
+    edge = deblur.degrade(np.clip(x - 45 + 0.1 * (y - 45), 0, 1), h, noise=0.002, boundary="reflect", seed=0)
+    deblur.image.write(files / "e.tif", edge, bits=32)
+    assert (
+        cli.main(["psf", "edge", f"{files}/e.tif", "--region", "5,85,5,85", "-o", f"{files}/e.npy", "-q"])
+        == 0
+    )
+    deblur.image.write(files / "sharp.tif", SCENE[5:-5, 5:-5][:100, :100], bits=32)
+    deblur.image.write(files / "blur.tif", deblur.degrade(SCENE, h, boundary="unknown")[:99, :100], bits=32)
+    assert cli.main(["psf", "pair", f"{files}/sharp.tif", f"{files}/blur.tif", "--size", "13"]) == 2
+    assert "same part" in capsys.readouterr().err
