@@ -52,8 +52,8 @@ CASES = {
     "banded": ("zero", [SHAKE, TINY], MIDDLE),
     "qr": ("zero", [SHAKE, TINY], MIDDLE),
     **{name: ("unknown", [SHAKE, GAUSS], FAST[:3]) for name in ("identity", "gradient", "laplacian")},
-    **{name: ("unknown", [SHAKE, GAUSS], FAST[:2]) for name in ("tv", "tv-aniso", "tv2", "richardson-lucy")},
-    "collaborative": ("unknown", [SHAKE], MIDDLE),
+    **{name: ("unknown", [SHAKE, GAUSS], FAST[:3]) for name in ("tv", "tv-aniso", "tv2", "richardson-lucy")},
+    "collaborative": ("unknown", [SHAKE], [(64, 64), (128, 128), (192, 192)]),
     "pnp": ("unknown", [SHAKE], MIDDLE[:1]),
 }
 

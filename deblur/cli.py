@@ -21,7 +21,7 @@ from .compare import command as compare
 from .errors import ConvergenceError, NoGPUError
 from .image.light import GAMMAS, measured
 from .masks import saturated
-from .methods import METHODS, choose_method
+from .methods import METHODS, better, choose_method
 from .operators.blur import Blur
 from .operators.boundary import BOUNDARIES
 from .options import DETECTORS, PRIORS, Options, check_lam, defaults
@@ -346,6 +346,14 @@ def _hints(args: argparse.Namespace, raw: np.ndarray, metadata: image.Metadata) 
     return lines
 
 
+def _about(seconds: float) -> str:
+    """A prediction in words, as coarse as it is."""
+    for unit, size in (("h", 3600), ("min", 60)):
+        if seconds >= 1.5 * size:
+            return f"about {seconds / size:.0f} {unit}"
+    return f"about {seconds:.0f} s" if seconds >= 1 else "less than a second"
+
+
 def _reconstruct(args: argparse.Namespace) -> int:
     given = args.psf or _Given(args.psf_grid, None)
     if args.grid and args.psf:
@@ -382,6 +390,9 @@ def _reconstruct(args: argparse.Namespace) -> int:
                 f"{args.output} needs none"
             )
         lines += _hints(args, raw, metadata)
+        if METHODS[result.method].linear and (others := better(result.problem)):
+            offers = "; ".join(f"--method {name}: {_about(seconds)}" for name, seconds in others.items())
+            lines.append(f"better      {offers}")
         left_out = image.left_out(args.output, picture, bits, metadata)
         if left_out:
             lines.append(f"left out    {', '.join(left_out)}: not kept in {args.output}")

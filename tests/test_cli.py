@@ -1,5 +1,6 @@
 """The command line, as a person meets it."""
 
+import re
 import subprocess
 import sys
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 
 import deblur
-from deblur import image
+from deblur import cli, image
 from deblur.cli import main
 
 
@@ -159,6 +160,38 @@ def test_demo_prints_every_method_and_writes_pictures(tmp_path, capsys):
     assert main(arguments) == 2  # pictures are never overwritten unasked
     assert "force" in capsys.readouterr().err
     assert main([*arguments, "--force"]) == 0
+
+
+def test_what_would_be_better_is_said_after_a_linear_restoration(blurred, tmp_path, capsys):
+    path, _, psf = blurred
+    run = [
+        "reconstruct",
+        str(path),
+        "--psf",
+        psf,
+        "--force",
+        "--clip",
+        "-o",
+        str(tmp_path / "out.png"),
+        "--lam",
+        "0.01",
+    ]
+    assert main(run) == 0
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("better"))
+    assert re.search(r"--method tv: (about \d+ s|less than a second); --method collaborative: ", line)
+    assert main([*run, "--method", "tv"]) == 0
+    assert "\nbetter" not in capsys.readouterr().out
+    words = [cli._about(s) for s in (0.2, 1.4, 25.2, 89, 91, 5300, 9000)]
+    expected = [
+        "less than a second",
+        "about 1 s",
+        "about 25 s",
+        "about 89 s",
+        "about 2 min",
+        "about 88 min",
+        "about 2 h",
+    ]
+    assert words == expected
 
 
 def test_choose_explains(capsys):

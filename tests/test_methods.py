@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import deblur
-from deblur import Blur
+from deblur import Blur, methods
 from deblur.methods import METHODS, choose_method
 from deblur.operators.normal import normal_matrix
 from deblur.problem import Problem
@@ -78,3 +78,29 @@ def test_every_row_is_complete(name):
         many = method.work(replace(problem, frames=7))  # the cost model multiplies by the frames
         assert (many.setup, many.solve) == (work.setup, work.solve)
         assert many.bytes >= work.bytes
+
+
+def test_what_restores_better_is_named_with_its_seconds(monkeypatch):
+    def seconds(size, **options):
+        return methods.better(
+            Problem(deblur.Blur(deblur.psf.disk(5), (size, size), "unknown"), 1e-3, **options)
+        )
+
+    small, large = seconds(128), seconds(1024)
+    assert tuple(small) == tuple(large) == methods.BETTER
+    for name in methods.BETTER:
+        # In proportion to the pixels, and a little less, because windows stand for a large picture in looking for λ.
+        assert 10 < large[name] / small[name] < 100
+        assert seconds(128, frames=3)[name] > small[name]
+    assert small["tv"] < small["collaborative"]
+    row = METHODS["tv"]
+    assert small["tv"] > methods.predicted_seconds("tv", *stated(row, 128))
+    assert seconds(128, formula="hht") == small  # a method named beside it is asked for with its own formula
+    rates = {"cpu": {"tv": methods._rates()["cpu"]["tv"]}, "gpu": {}}
+    monkeypatch.setattr(methods, "_rates", lambda: rates)
+    assert seconds(128) == {"tv": small["tv"]}
+
+
+def stated(row, size):
+    problem = Problem(deblur.Blur(deblur.psf.disk(5), (size, size), "unknown"), 1e-3, row.penalty)
+    return row.work(problem), problem
