@@ -12,6 +12,7 @@ the first call of a process, with an empty and with a full compilation cache.
 
 from __future__ import annotations
 
+import functools
 import os
 import statistics
 import subprocess
@@ -50,7 +51,7 @@ LUCY = UNKNOWN | {"rtol": 1e-12, "max_iterations": 100}
 CELLS = [
     Cell("fft", 1024, {"boundary": "periodic"}, 1e-2, 2, 4, cpu=True),
     Cell("fft", 4096, {"boundary": "periodic"}, 1e-2, 2, 4),
-    Cell("dct", 1024, {"boundary": "reflect"}, 1e-2, 2, 4, cpu=True),
+    Cell("dct", 1024, {"boundary": "reflect"}, 1e-2, 2, 4),
     Cell("dct", 4096, {"boundary": "reflect"}, 1e-2, 2, 4),
     Cell("dst", 2048, {"boundary": "zero"}, 1e-2, 4, 4),
     Cell("kronecker", 2048, {"boundary": "zero"}, 1e-2, 0, 4),
@@ -66,11 +67,12 @@ CELLS = [
     Cell("tv2", 1024, UNKNOWN, 2e-3, 4, 40, iterated=True, cpu=True),
     Cell("tv", 256, UNKNOWN, "auto", 4, 25, iterated=True),
     Cell("tv", 1024, UNKNOWN, "auto", 4, 25, iterated=True),
-    Cell("richardson-lucy", 1024, LUCY, 0.0, 4, 20, iterated=True, cpu=True),
-    Cell("richardson-lucy", 1024, UNKNOWN, 0.0, 5, 25, iterated=True),
+    Cell("richardson-lucy", 1024, LUCY, 0.0, 4, 20, iterated=True),
+    Cell("richardson-lucy", 1024, UNKNOWN, 0.0, 4, 20, iterated=True, cpu=True),
+    Cell("auto", 1024, UNKNOWN, "auto", 10, 20, cpu=True),
     Cell("auto", 1024, UNKNOWN, "gcv", 10, 20),
 ]
-FIRST = ("fft", "pcg", "kronecker", "tv", "richardson-lucy")
+FIRST = ("fft", "pcg", "tv")
 
 
 def psf_for(method: str, i: int) -> np.ndarray:
@@ -80,6 +82,14 @@ def psf_for(method: str, i: int) -> np.ndarray:
     if method in ("dct", "kronecker"):
         return deblur.psf.gaussian(15, 2.0 + 0.01 * i)
     return deblur.psf.camera_shake(17, 3 + i)
+
+
+@functools.cache
+def picture(side: int, psf: bytes, shape: tuple[int, int]) -> np.ndarray:
+    """A blurred and noisy picture."""
+    sharp = np.tile(deblur.data.load("camera").astype(np.float32), (8, 8))[:side, :side]
+    h = np.frombuffer(psf).reshape(shape)
+    return deblur.degrade(sharp, h, noise=0.01, boundary="reflect", seed=0).clip(0, 1).astype(np.float32)
 
 
 def milliseconds(
@@ -120,16 +130,12 @@ def measured(cell: Cell, copy_rate: float) -> dict[str, Any]:
 
     wait = cupy.cuda.Device().synchronize
     method, side = cell.method, cell.side
-    camera = deblur.data.load("camera").astype(np.float32)
-    sharp = np.tile(camera, (8, 8))[:side, :side]
-    blurred = deblur.degrade(sharp, psf_for(method, 0), noise=0.01, boundary="reflect", seed=0)
-    host = blurred.clip(0, 1).astype(np.float32)
+    psfs = [psf_for(method, i) for i in range(REPEATS + 1)]
+    host = picture(side, psfs[0].tobytes(), psfs[0].shape)
     g, stack = cupy.asarray(host), {}
     if cell.frames > 1:
         g, stack = cupy.stack([g * np.float32(1 - 1e-3 * i) for i in range(cell.frames)]), {"stack_axis": 0}
     images = [g + np.float32(1e-3 * i) for i in range(REPEATS + 1)]
-
-    psfs = [psf_for(method, i) for i in range(REPEATS + 1)]
 
     def solved(i: int, image: Any) -> Any:
         return deblur.solve(image, psfs[i], cell.lam, method=method, check=False, **stack, **cell.options)
@@ -214,13 +220,15 @@ def main() -> None:
     for cell in CELLS:
         rows.append(measured(cell, rate))
         print({k: round(v, 3) if isinstance(v, float) else v for k, v in rows[-1].items()}, flush=True)
-    first = first_calls()
     print_table(rows)
+    first: dict[str, dict[str, float]] = {}
+    for measure in (dict, first_calls):  # the rows are there, whatever becomes of the first calls
+        first = measure()
+        path = save(
+            "gpu_everyday", rows, repeats=REPEATS, dtype="float32", unit="milliseconds",
+            copy_bytes_a_second=rate, first_call_seconds=first,
+        )  # fmt: skip
     print(first)
-    path = save(
-        "gpu_everyday", rows, repeats=REPEATS, dtype="float32", unit="milliseconds",
-        copy_bytes_a_second=rate, first_call_seconds=first,
-    )  # fmt: skip
     print(f"written: {path}")
 
 
