@@ -147,20 +147,32 @@ def everyday() -> str:
     record = load("gpu_everyday")
     rows = [
         [
-            f"{t['method']} {t['side']}²",
+            f"{t['method']} "
+            + (f"{t['frames']} × " if t["frames"] > 1 else "")
+            + f"{t['side']}²"
+            + (f", λ {t['lam']}" if t["lam"].isalpha() else ""),
             str(t["iterations"]) if t["iterations"] else "direct",
             f"{t['cold_median']:.1f}",
             f"{t['kept_median']:.1f}",
-            f"{t['transforms']:.2f}",
+            "–" if t["device"] is None else f"{t['device']:.1f}",
+            f"{t['floor']:.2f}",
             "–" if t["cpu"] is None else f"{t['cpu']:.0f}",
+            "–" if t["cpu"] is None else f"{t['cpu'] / t['cold_median']:.0f}",
         ]
         for t in record["results"]
     ]
+    first = [
+        [method, f"{s['empty_cache']:.1f}", f"{s['full_cache']:.2f}"]
+        for method, s in record["settings"]["first_call_seconds"].items()
+    ]
     return (
-        "**On a GPU: everyday methods.** Milliseconds in float32: a whole call with a new PSF and a new image, "
-        "the same with the factor kept, and the transforms alone that the method cannot do without. The CPU is that of "
-        "the same machine.\n\n"
-        + table(["method", "iterations", "cold", "kept", "transforms", "CPU, cold"], rows)
+        "**On a GPU: everyday methods.** Milliseconds in float32: a whole call with a new PSF and a new image, the "
+        "same with the factor kept, how long the device is busy in that, and the least that the method's transforms "
+        "and passes over the image cost, launched one by one: of small images a replayed graph costs less. The CPU's "
+        "column is the cold call on two cores of the same machine.\n\n"
+        + table(["method", "iterations", "cold", "kept", "device", "floor", "CPU, cold", "CPU / GPU"], rows)
+        + "\n\nSeconds of a process's first call, 128², with an empty and with a full compilation cache.\n\n"
+        + table(["method", "empty", "full"], first)
         + "\n\n"
         + source("bench_gpu_everyday.py", record)
     )
