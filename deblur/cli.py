@@ -28,6 +28,7 @@ from .options import DETECTORS, PRIORS, Options, check_lam, defaults
 from .pipeline import solve
 from .problem import FORMULAS
 from .terms import FITS
+from .tiles import command as tiles
 from .tuning import RULES
 from .version import __version__
 
@@ -108,7 +109,7 @@ def _parser() -> argparse.ArgumentParser:
     rec.add_argument(
         "input",
         metavar="IN",
-        help="blurred image: PNG, JPEG, TIFF or FITS, grey, colour or a stack; /dev/stdin for a pipe",
+        help="blurred image: PNG, JPEG, TIFF or FITS, grey, colour or a stack; /dev/stdin for a pipe; or a .zarr",
     )
     rec.add_argument(
         "-o", "--output", metavar="OUT", required=True, help="restored image: .png, .jpg or .tif"
@@ -216,10 +217,12 @@ def _parser() -> argparse.ArgumentParser:
         "--force", action="store_true", help="replace OUT if it is there (never IN or another input)"
     )
     rec.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
+    tiles.add_arguments(rec)
     rec.set_defaults(run=_reconstruct)
 
     demo.add_parser(commands, _psf, _lam)
     compare.add_parser(commands, _lam)
+    tiles.add_parser(commands, _psf)
 
     psf_command.add_parser(commands, _psf)
 
@@ -358,6 +361,10 @@ def _reconstruct(args: argparse.Namespace) -> int:
     given = args.psf or _Given(args.psf_grid, None)
     if args.grid and args.psf:
         raise ValueError("--grid belongs to --psf-grid")
+    if tiles.wants(args):
+        if args.psf_grid:
+            raise ValueError("--psf-grid is not served by tiles: restore the picture whole")
+        return tiles.reconstruct(args, given.value, _options(args))
     inputs = [args.input, given.text, *([args.mask.text] if args.mask else [])]
     image.check_readable(args.input)
     image.check_writable(args.output, args.force, inputs=inputs)

@@ -7,10 +7,25 @@ threads, Dask arrays lazily.
 - `plan`: the plan;
 - `windows`: one window, solved;
 - `tiling`: what is decided once for the picture, and NumPy arrays;
-- `mapping`: Dask arrays.
+- `mapping`: Dask arrays;
+- `stores`: from disk to disk, to be gone on with after an interruption;
+- `checks`: the whole picture judged.
 """
 
+from .checks import Residual
 from .plan import TilePlan, plan_tiles
+from .stores import Failure, Report, cluster, stream
 from .tiling import Seam, Tiling, tiled
 
-__all__ = ["Seam", "TilePlan", "Tiling", "plan_tiles", "tiled"]
+__all__ = [
+    "Failure",
+    "Report",
+    "Residual",
+    "Seam",
+    "TilePlan",
+    "Tiling",
+    "cluster",
+    "plan_tiles",
+    "stream",
+    "tiled",
+]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 from collections.abc import Iterator, Sequence
@@ -31,6 +32,7 @@ _CHECKED = 4  # tiles whose seam is measured
 _REFUSED = {
     "mask": "hide pixels before, or restore the picture whole",
     "weights": "restore the picture whole",
+    "psfs": "give one PSF, or one for each frame as psf",
     "inverse": "no matrix is formed of a tile",
     "callback": "many tiles are solved side by side",
 }
@@ -184,6 +186,7 @@ class Tiling:
         if not request.problem.asked:
             options["prior"] = request.prior
         self.options = options
+        self.asked = request.problem.asked
         samples = _Samples(img, axes, psfs[0].shape)
         self.range = samples.range
         if isinstance(request.lam, str):
@@ -277,7 +280,7 @@ class Tiling:
             if plan.answer != "measure":
                 return plan
             seams = self.measure(plan)
-            worst = max(s.difference for s in seams)
+            worst = max((s.difference for s in seams), default=0.0)
             said = (
                 f"the seam of method {plan.method!r} was measured on {len(seams)} tiles at this overlap and at twice "
                 f"that, and is {worst:.1e} of the range"
@@ -350,11 +353,20 @@ class Tiling:
         side = [min(t, max(_SAMPLE, 2 * d)) for t, d in zip(plan.tile, plan.overlap, strict=True)]
         for frame, corner in _spread(_CHECKED, self.axes.frames, self.axes.space, side):
             tile = tuple((c, c + s) for c, s in zip(corner, side, strict=True))
-            once = self.solve(self._img, frame, tile, plan.overlap)
-            twice = self.solve(self._img, frame, tile, [2 * d for d in plan.overlap])
+            try:
+                once = self.solve(self._img, frame, tile, plan.overlap)
+                twice = self.solve(self._img, frame, tile, [2 * d for d in plan.overlap])
+            except ValueError:  # NaN, which the tile itself is blamed for
+                continue
             worst = float(abs(once - twice).max()) / (self.range or 1.0)
             seams.append(Seam(frame, tile[0][0], tile[1][0], plan.overlap, worst))
         return seams
+
+    def without_image(self) -> Tiling:
+        """This without the picture it was made from, to be sent elsewhere."""
+        other = copy.copy(self)
+        other._img = None
+        return other
 
     # -- the picture -------------------------------------------------------------------------------
 
@@ -502,10 +514,12 @@ class _Samples:
         ]
         stack = as_float(np.concatenate([asnumpy(p) for p in parts]))
         kept = [p for p in stack if np.isfinite(p).all()]
+        if not kept:  # what is missing gets the middle of what is there
+            some = [p for p in stack if np.isfinite(p).any()]
+            kept = [np.where(np.isfinite(p), p, np.median(p[np.isfinite(p)])) for p in some]
         if not kept:
             raise ValueError(
-                f"none of the {len(stack)} windows that were looked at is free of NaN and infinite values; "
-                "replace them before restoring"
+                f"the {len(stack)} windows that were looked at hold nothing but NaN or infinite values"
             )
         self.stack = np.stack(kept)
         self.range = float(np.ptp(self.stack))

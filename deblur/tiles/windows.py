@@ -34,7 +34,7 @@ Edges = tuple[tuple[int, int], tuple[int, int]]
 _KEPT = (
     12  # prepared solvers that a process keeps: of windows inside, at the sides and corners, of a few PSFs
 )
-_PRIOR_REACH = 32  # pixels: the smoothing of the prior is shorter
+PRIOR_REACH = 32  # pixels: the smoothing of the prior is shorter
 _kept: OrderedDict[Any, Callable[[Array], Array]] = OrderedDict()
 _lock = threading.Lock()
 
@@ -142,7 +142,7 @@ def _prepared(
     boundary, problem = request.problem.operator.boundary, request.problem
     inside = not any(map(any, at_frame)) or boundary.wraps
     linear = request.method in ("auto", "fft") and not (problem.asked or problem.inverse or request.gamma)
-    if inside and linear and min(shape) > 2 * _PRIOR_REACH:
+    if inside and linear and min(shape) > 2 * PRIOR_REACH:
         return _Filter(request.problem.blur, recipe.lam, request.prior, at_frame, problem.dtype, device)
     pads: Edges = ((0, 0), (0, 0))
     if boundary.wraps or boundary.dark:
@@ -193,9 +193,9 @@ class _Filter:
         if prior == "smooth":  # f = f̄ + k(g − h f̄), and f̄ is the image smoothed
             periodic = Blur(blur.psf, (lengths[0], lengths[1]), "periodic", origin=blur.origin)
             point = device.xp.zeros(lengths)
-            point[_PRIOR_REACH, _PRIOR_REACH] = 1
+            point[PRIOR_REACH, PRIOR_REACH] = 1
             smooth = prior_scene(periodic, point)
-            smooth = self._torus.analyse(device.xp.roll(smooth, (-_PRIOR_REACH, -_PRIOR_REACH), (0, 1)))
+            smooth = self._torus.analyse(device.xp.roll(smooth, (-PRIOR_REACH, -PRIOR_REACH), (0, 1)))
             by += smooth - by * periodic.transfer(device=device) * smooth
         self._by = by.astype(np.result_type(dtype, np.complex64))
 

@@ -1,0 +1,254 @@
+"""Is the seam what `plan_tiles` foretold? Tiles against the picture solved whole, on PSFs and pictures set aside.
+
+Each case is a PSF, λ, boundary, tile, dtype, tolerance and picture drawn at random with a fixed seed. The picture is
+solved whole and in tiles of the planned overlap; the largest difference over the picture's range is the seam. Then the
+overlap is made smaller by an eighth at a time until the seam is above the tolerance: what the plan took over the
+smallest that would have done is its price. `deblur.tiles.reach` was fitted on the other PSFs and pictures below
+(``FITTED``), which are drawn here in one case of four, for comparison.
+
+Writes benchmarks/results/tiles_prediction.json.
+
+    python benchmarks/bench_tiles.py [--cases N] [--processes N] [--seconds S]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from typing import Any
+
+import _common
+import numpy as np
+
+import deblur
+from deblur import plan_tiles, psf
+from deblur.tiles import Tiling
+from deblur.tiles.reach import CORRELATION, SHARP
+
+
+def two_points() -> np.ndarray:
+    """A double exposure."""
+    h = np.zeros((5, 9))
+    h[0, 0], h[4, 8] = 0.6, 0.4
+    return h
+
+
+def ring() -> np.ndarray:
+    """A mirror telescope out of focus."""
+    h = psf.disk(13)
+    h[3:10, 3:10] -= psf.disk(7) * (h[6, 6] / psf.disk(7)[3, 3])
+    return h / h.sum()
+
+
+#: On these CORRELATION and SHARP were fitted, with the pictures of the same name.
+FITTED: dict[str, Callable[[], np.ndarray]] = {
+    "gaussian 9, 1.5": lambda: psf.gaussian(9, 1.5),
+    "gaussian 19, 3": lambda: psf.gaussian(19, 3),
+    "disk 7": lambda: psf.disk(7),
+    "disk 5": lambda: psf.disk(5),
+    "motion 15, 30": lambda: psf.motion(15, 30),
+    "motion 9, 0": lambda: psf.motion(9, 0),
+    "motion 9, 30": lambda: psf.motion(9, 30),
+    "camera shake 17": lambda: psf.camera_shake(17, 3),
+    "camera shake 25": lambda: psf.camera_shake(25, 7),
+    "moffat 15, 4": lambda: psf.moffat(15, 4),
+    "airy 21, 4": lambda: psf.airy(21, 4),
+    "box 4": lambda: psf.box(4),
+    "box 7": lambda: psf.box(7),
+}
+#: These were never used while fitting.
+ASIDE: dict[str, Callable[[], np.ndarray]] = {
+    "gaussian 7, 1": lambda: psf.gaussian(7, 1.0),
+    "gaussian 13, 2.2": lambda: psf.gaussian(13, 2.2),
+    "gaussian 15, (1, 3)": lambda: psf.gaussian(15, (1.0, 3.0)),
+    "disk 9": lambda: psf.disk(9),
+    "disk 4": lambda: psf.disk(5, 2.0),
+    "motion 21, 60": lambda: psf.motion(21, 60),
+    "motion 12, 45": lambda: psf.motion(12, 45),
+    "motion 7, 90": lambda: psf.motion(7, 90),
+    "camera shake 21": lambda: psf.camera_shake(21, 11),
+    "camera shake 31": lambda: psf.camera_shake(31, 5),
+    "moffat 21, 5, 2.5": lambda: psf.moffat(21, 5, 2.5),
+    "airy 15, 3": lambda: psf.airy(15, 3),
+    "box 5": lambda: psf.box(5),
+    "box 3 x 9": lambda: psf.box((3, 9)),
+    "two points": two_points,
+    "ring": ring,
+}
+FITTED_PICTURES = ("blocks", "camera", "stars")
+PICTURES = ("astronaut", "coins", "moon", "page", "lines")
+LAMBDAS = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4)
+TOLERANCES = (1e-2, 1e-3, 1e-4)
+NOISE = (0.003, 0.01, 0.03)
+#: Side of the picture for each tile, and the boundaries whose whole solve is affordable there.
+SIDES = {128: 512, 256: 896, 512: 1408, 1024: 2560}
+CHANCES = {128: 0.5, 256: 0.33, 512: 0.12, 1024: 0.05}
+CHEAP = ("periodic", "reflect")
+_STEP = 1.0 / 8
+
+
+def scene(name: str, side: int, rng: np.random.Generator) -> np.ndarray:
+    """A scene of that size between 0 and 1, put together from squares of a picture."""
+    if name == "blocks":
+        n = -(-side // 16)
+        return np.kron(rng.random((n, n)), np.ones((16, 16)))[:side, :side]
+    if name == "stars":
+        out = np.zeros((side, side))
+        out[tuple(rng.integers(0, side, (2, side * side // 1300)))] = 1
+        return out
+    if name == "lines":
+        y, x = np.indices((side, side))
+        return ((x + 2 * y) // 23 % 2 + (3 * x - y) // 61 % 2) / 2.0
+    if name == "camera":
+        source = deblur.data.load("camera")
+    else:
+        from skimage import data
+
+        source = np.asarray(getattr(data, name)(), float)
+        source = source.mean(axis=-1) if source.ndim == 3 else source
+        source = source / source.max()
+    piece = min(128, *source.shape)
+    n = -(-side // piece)
+    rows = []
+    for _ in range(n):
+        row = []
+        for _ in range(n):
+            a, b = (rng.integers(0, m - piece + 1) for m in source.shape)
+            row.append(np.rot90(source[a : a + piece, b : b + piece], rng.integers(4)))
+        rows.append(np.hstack(row))
+    return np.vstack(rows)[:side, :side]
+
+
+def draw(number: int) -> dict[str, Any]:
+    """The case of that number."""
+    rng = np.random.default_rng([20261122, number])
+    aside = number % 4 != 0
+    tile = int(rng.choice(list(CHANCES), p=list(CHANCES.values())))
+    boundaries = CHEAP if tile == 1024 else tuple(deblur.BOUNDARIES)
+    return {
+        "number": number,
+        "aside": aside,
+        "psf": str(rng.choice(list(ASIDE if aside else FITTED))),
+        "picture": str(rng.choice(PICTURES if aside else FITTED_PICTURES)),
+        "lam": float(rng.choice(LAMBDAS)),
+        "boundary": str(rng.choice(boundaries)),
+        "tile": tile,
+        "dtype": str(rng.choice(["float32", "float64"])),
+        "tolerance": float(rng.choice(TOLERANCES)),
+        "noise": float(rng.choice(NOISE)),
+    }
+
+
+def one_case(case: dict[str, Any]) -> dict[str, Any]:
+    start = time.perf_counter()
+    h = (ASIDE | FITTED)[case["psf"]]()
+    h = h / h.sum()
+    side, tile, tolerance = SIDES[case["tile"]], case["tile"], case["tolerance"]
+    shape = (side, side)
+    asked: Any = {"tile": tile, "tolerance": tolerance, "memory": 2**40}
+    try:
+        plan = plan_tiles(h, case["lam"], shape, boundary=case["boundary"], dtype=case["dtype"], **asked)
+    except ValueError as error:
+        return case | {"answer": "refused", "reason": str(error)}
+    if plan.answer != "tiles":
+        return case | {"answer": plan.answer, "reason": plan.reason}
+    rng = np.random.default_rng([7, case["number"]])
+    blur = deblur.Blur(h, shape, case["boundary"])
+    g = blur.forward(
+        scene(case["picture"], max(blur.scene_shape), rng)[: blur.scene_shape[0], : blur.scene_shape[1]]
+    )
+    g = g + case["noise"] * rng.standard_normal(shape)
+    options: Any = {"boundary": case["boundary"]}
+    whole = deblur.solve(g, h, case["lam"], **options, check=False).image
+    span = float(np.ptp(g))
+    image = g.astype(case["dtype"])
+
+    def seam(overlap: tuple[int, ...]) -> float:
+        tiling = Tiling(image, h, case["lam"], overlap=overlap, workers=1, options=options, **asked)
+        return float(abs(tiling(image) - whole).max()) / span
+
+    measured = seam(plan.overlap)
+    # The smallest that would have done, both axes in proportion.
+    most, least = max(plan.overlap), max(plan.overlap)
+    while least > 0:
+        smaller = min(least - 1, int(least * (1 - _STEP)))
+        if seam(tuple(round(d * smaller / most) for d in plan.overlap)) > tolerance:
+            break
+        least = smaller
+    return case | {
+        "answer": "tiles",
+        "overlap": list(plan.overlap),
+        "in_psf_sizes": round(max(plan.overlap) / max(h.shape), 2),
+        "predicted": plan.seam,
+        "measured": measured,
+        "held": measured <= tolerance,
+        "smallest": least,
+        "ratio": most / max(least, 1),
+        "work": plan.work,
+        "seconds": time.perf_counter() - start,
+    }
+
+
+def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Over the cases that were cut into tiles."""
+    ratios = [r["ratio"] for r in rows]
+    return {
+        "cases": len(rows),
+        "psfs": len({r["psf"] for r in rows}),
+        "held_percent": 100 * sum(r["held"] for r in rows) / max(len(rows), 1),
+        "worst_over_tolerance": max((r["measured"] / r["tolerance"] for r in rows), default=None),
+        "overlap_over_smallest_median": float(np.median(ratios)) if ratios else None,
+        "overlap_over_smallest_90": float(np.percentile(ratios, 90)) if ratios else None,
+        "overlap_in_psf_sizes_median": float(np.median([r["in_psf_sizes"] for r in rows])) if rows else None,
+        "overlap_in_psf_sizes_largest": max((r["in_psf_sizes"] for r in rows), default=None),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--cases", type=int, default=400, help="drawn; those that no tile can serve drop out")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--seconds", type=float, default=1e9, help="begin no case after this time")
+    parser.add_argument("--first", type=int, default=0, help="number of the first case")
+    args = parser.parse_args()
+    start, rows = time.perf_counter(), []
+    with ProcessPoolExecutor(args.processes) as pool:
+        left = iter(range(args.first, args.first + args.cases))
+        running = {pool.submit(one_case, draw(i)) for i, _ in zip(left, range(args.processes), strict=False)}
+        while running:
+            done = next(as_completed(running))
+            running.remove(done)
+            rows.append(done.result())
+            if time.perf_counter() - start < args.seconds and (number := next(left, None)) is not None:
+                running.add(pool.submit(one_case, draw(number)))
+    rows.sort(key=lambda r: r["number"])
+    cut = [r for r in rows if r["answer"] == "tiles"]
+    results = {
+        "aside": summary([r for r in cut if r["aside"]]),
+        "fitted": summary([r for r in cut if not r["aside"]]),
+        "by_boundary": {b: summary([r for r in cut if r["boundary"] == b]) for b in deblur.BOUNDARIES},
+        "by_tile": {str(t): summary([r for r in cut if r["tile"] == t]) for t in SIDES},
+        "by_dtype": {d: summary([r for r in cut if r["dtype"] == d]) for d in ("float32", "float64")},
+        "not_cut": len(rows) - len(cut),
+        "cases": rows,
+    }
+    for name in ("aside", "fitted"):
+        print(name, json.dumps(results[name]))
+    for row in sorted(cut, key=lambda r: -r["measured"] / r["tolerance"])[:8]:
+        print(
+            {
+                k: row[k]
+                for k in ("psf", "picture", "lam", "boundary", "tile", "tolerance", "measured", "overlap")
+            }
+        )
+    _common.save("tiles_prediction", results, correlation=CORRELATION, sharp=SHARP, step=_STEP)
+
+
+if __name__ == "__main__":
+    main()

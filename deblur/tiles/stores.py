@@ -1,0 +1,680 @@
+"""From one store to another, tile by tile: zarr (OME-Zarr with its pyramid) or TIFF in, zarr out, and no more in memory
+than the tiles at work.
+
+What is written is whole: a chunk is renamed into its place when it is complete, so that a chunk that is there is done.
+A second start reads λ and the plan from the output, solves the tiles that are missing, and says so.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import itertools
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Unpack
+
+import numpy as np
+
+from ..options import Options, takes_options
+from ..version import __version__
+from .checks import Residual, of_tile, ratios
+from .mapping import at_frame, in_tiles, overlapped
+from .plan import TOLERANCE, TilePlan
+from .tiling import Seam, Tiling
+from .windows import restore
+
+ATTRIBUTE = "deblur"
+_LEVELS = ("multiscales", "ome")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A tile that could not be restored, and why.
+
+    Attributes
+    ----------
+    place : tuple of int
+        Of the tile, counted in tiles: frames first, then rows and columns.
+    rows, columns : (int, int)
+        First and beyond the last, in pixels.
+    why : str
+    """
+
+    place: tuple[int, ...]
+    rows: tuple[int, int]
+    columns: tuple[int, int]
+    why: str
+
+    def __str__(self) -> str:
+        where = f"rows {self.rows[0]} to {self.rows[1]}, columns {self.columns[0]} to {self.columns[1]}"
+        frame = f"frame {self.place[:-2]}, " if len(self.place) > 2 else ""
+        return f"tile {self.place} ({frame}{where}): {self.why}"
+
+
+@dataclass(frozen=True)
+class Report:
+    """What `stream` did; ``print(report)`` shows it.
+
+    Attributes
+    ----------
+    output : str
+    plan : TilePlan
+    lam : float
+    lam_reason, boundary_reason : str
+    written, kept : int
+        Tiles written now, and those that an earlier start had written.
+    failed : tuple of Failure
+        Tiles that could not be restored; what they cover is NaN, and a second start tries them again.
+    seams : tuple of Seam
+        Of a few tiles: what twice the overlap changes.
+    residual : Residual or None
+        Of the whole picture, from what was written.
+    seconds, check_seconds : float
+        Wall time of restoring, and of measuring seams and residual.
+    """
+
+    output: str
+    plan: TilePlan
+    lam: float
+    lam_reason: str
+    boundary_reason: str
+    written: int
+    kept: int
+    failed: tuple[Failure, ...] = ()
+    seams: tuple[Seam, ...] = ()
+    residual: Residual | None = None
+    seconds: float = 0.0
+    check_seconds: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        """Whether every tile was restored."""
+        return not self.failed
+
+    def __str__(self) -> str:
+        lines = [
+            str(self.plan),
+            f"lambda      {self.lam:.4g}: {self.lam_reason}",
+            f"boundary    {self.plan.boundary}: {self.boundary_reason}",
+        ]
+        if self.seams:
+            worst = max(s.difference for s in self.seams)
+            lines.append(
+                f"measured    {worst:.1e} of the range is the most that twice the overlap changes in "
+                f"{len(self.seams)} tiles"
+            )
+        if self.residual is not None:
+            linear = "" if self.residual.residual is None else f"residual {self.residual.residual:.1e}, "
+            lines.append(
+                f"judged      {linear}misfit {self.residual.misfit:.2e} over {self.residual.tiles} tiles"
+            )
+        went_on = f"; {self.kept} were there from an earlier start" if self.kept else ""
+        lines.append(f"written     {self.written} tiles to {self.output} in {self.seconds:.3g} s{went_on}")
+        lines += [f"failed      {f}" for f in self.failed]
+        return "\n".join(lines)
+
+
+@dataclass
+class Source:
+    """A picture on disk: an array that can be sliced, where its frames and colours are, and what OME-Zarr says of it.
+
+    Attributes
+    ----------
+    array : array-like
+    chunks : tuple of int or None
+        As stored.
+    channel_axis, stack_axis
+        As for `deblur.tiled`.
+    group : zarr.Group or None
+        The OME-Zarr group that it is the largest level of.
+    """
+
+    array: Any
+    chunks: tuple[int, ...] | None
+    channel_axis: int | None = None
+    stack_axis: tuple[int, ...] | None = None
+    group: Any = None
+
+
+@takes_options
+def stream(
+    source: Any,
+    target: Any,
+    psf: Any,
+    lam: float | str = "auto",
+    *,
+    tolerance: float = TOLERANCE,
+    safe: bool = False,
+    memory: int | None = None,
+    workers: int = 1,
+    client: Any = None,
+    tile: int | Sequence[int] | None = None,
+    overlap: int | Sequence[int] | None = None,
+    dtype: Any = None,
+    device: str | int = "cpu",
+    channel_axis: int | None = None,
+    stack_axis: int | Sequence[int] | None = None,
+    check: bool = True,
+    overwrite: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+    **options: Unpack[Options],
+) -> Report:
+    """Restore a picture on disk to a zarr store, in bounded memory, and go on where an earlier start ended.
+
+    Parameters
+    ----------
+    source : path or zarr.Array
+        A zarr array, an OME-Zarr group (versions 0.4 and 0.5: axes, scales and channels are kept and the pyramid is
+        written anew) or an uncompressed TIFF file, which is mapped.
+    target : path
+        The zarr store to write: an array, or a group where `source` is OME-Zarr. Floats; NaN where a tile failed.
+    psf, lam, tolerance, safe, memory, tile, overlap, dtype, device, channel_axis, stack_axis
+        As for `deblur.tiled`. Of OME-Zarr all axes but y and x are frames.
+    workers : int
+        Threads, where there is no client.
+    client : distributed.Client, optional
+        Where to compute: the processes of `cluster`, several machines, several GPUs.
+    check : bool
+        Measure the seams of a few tiles, and afterwards the residual of the whole picture from what was written.
+    overwrite : bool
+        Replace what is at `target`, if it is not this restoration already begun.
+    progress : callable, optional
+        Called with (tiles done, tiles in all).
+    {options}
+
+    Returns
+    -------
+    Report
+
+    Raises
+    ------
+    ValueError, TypeError
+        For input that makes no sense, or if `target` holds something else, before any work starts.
+    OSError
+        If the store cannot be written or the disk is full; a later start goes on from there.
+    """
+    start = time.perf_counter()
+    picture = opened(source, channel_axis, stack_axis)
+    asked = _asked(picture, psf, lam, tolerance, safe, tile, overlap, dtype, options)
+    begun = _begun(target, asked, overwrite)
+    given: dict[str, Any] = {"tolerance": tolerance, "safe": safe, "tile": tile, "overlap": overlap}
+    if begun:  # λ and plan are those of the first start, whatever memory there is now
+        lam, given["tile"], given["overlap"] = begun["lam"], begun["tile"], begun["overlap"]
+        options["boundary"] = begun["boundary"]
+        if begun["prior"]:
+            options["prior"] = begun["prior"]
+    tiling = Tiling(
+        picture.array,
+        psf,
+        lam,
+        memory=memory,
+        workers=workers,
+        dtype=dtype,
+        device=device,
+        channel_axis=picture.channel_axis,
+        stack_axis=picture.stack_axis,
+        chunk=_chunk(picture),
+        options=options,
+        **given,
+    )
+    if begun:
+        tiling.lam_reason, tiling.boundary_reason = begun["lam_reason"], begun["boundary_reason"]
+    output = _created(target, picture, tiling, asked, overwrite and not begun, begun)
+    written, kept, failed = _restored(picture, tiling, output, client, workers, progress)
+    if picture.group is not None and not failed:
+        _pyramid(target, picture.group, client, workers)
+    seconds = time.perf_counter() - start
+    seams: tuple[Seam, ...] = ()
+    judged = None
+    if check:
+        seams = tuple(tiling.measure())
+        judged = _judged(picture, tiling, output, client, workers)
+    return Report(
+        str(target), tiling.plan, tiling.lam, tiling.lam_reason, tiling.boundary_reason, written, kept, tuple(failed),
+        seams, judged, seconds, time.perf_counter() - start - seconds,
+    )  # fmt: skip
+
+
+# -- what is read ----------------------------------------------------------------------------------
+
+
+def opened(source: Any, channel_axis: int | None = None, stack_axis: Any = None) -> Source:
+    """The picture at a path, or the array itself."""
+    if not isinstance(source, str | Path):
+        return Source(source, getattr(source, "chunks", None), channel_axis, _several(stack_axis))
+    path = str(source)
+    if path.lower().endswith((".tif", ".tiff")):
+        return Source(MappedTiff(path), None, channel_axis, _several(stack_axis))
+    zarr = _zarr()
+    try:
+        found = zarr.open(path, mode="r")
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{path} is no zarr store: there is no array and no group") from None
+    if isinstance(found, zarr.Array):
+        return Source(found, found.chunks, channel_axis, _several(stack_axis))
+    scales = _multiscales(found)
+    if not scales:
+        arrays = ", ".join(name for name, _ in found.arrays()) or "none"
+        raise ValueError(f"{path} is a zarr group without OME metadata; name one of its arrays ({arrays})")
+    level = found[scales[0]["datasets"][0]["path"]]
+    names = [a["name"] for a in scales[0].get("axes", [])]
+    if names[-2:] != ["y", "x"]:
+        raise ValueError(f"the axes of {path} are {names}; they must end in y and x")
+    stack = tuple(range(level.ndim - 2))
+    return Source(level, level.chunks, None, stack or None, found)
+
+
+class MappedTiff:
+    """A TIFF file whose pixels lie in one piece, mapped where it is sliced; travels to other processes as a name."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        try:
+            mapped = self._mapped()
+        except ValueError as error:
+            raise ValueError(
+                f"{path} cannot be mapped ({error}): it is compressed or in pieces; write it uncompressed, or as zarr"
+            ) from None
+        self.shape, self.dtype, self.ndim = mapped.shape, mapped.dtype, mapped.ndim
+
+    def _mapped(self) -> np.ndarray:
+        import tifffile
+
+        return tifffile.memmap(self.path, mode="r")
+
+    def __getitem__(self, at: Any) -> np.ndarray:
+        return np.array(self._mapped()[at])
+
+
+def _several(axis: Any) -> tuple[int, ...] | None:
+    return None if axis is None else tuple(int(a) for a in np.atleast_1d(axis))
+
+
+def _multiscales(group: Any) -> list[Any]:
+    attributes = dict(group.attrs)
+    return (attributes.get("ome") or attributes).get("multiscales") or []
+
+
+def _chunk(picture: Source) -> tuple[int, int] | None:
+    """Rows and columns of a stored chunk, of which tiles are multiples."""
+    if picture.chunks is None:
+        return None
+    front = {*(picture.stack_axis or ()), *(() if picture.channel_axis is None else (picture.channel_axis,))}
+    n = picture.array.ndim
+    rows, cols = (
+        min(picture.chunks[a], picture.array.shape[a]) for a in range(n) if a not in {b % n for b in front}
+    )
+    return rows, cols
+
+
+# -- what is written -------------------------------------------------------------------------------
+
+
+def _asked(picture: Source, psf: Any, lam: Any, *rest: Any) -> dict[str, Any]:
+    """What makes two restorations the same, as the output remembers it."""
+    h = np.asarray(psf, np.float64)
+    *numbers, options = rest
+    return {
+        "shape": list(picture.array.shape),
+        "dtype": str(picture.array.dtype),
+        "psf": hashlib.sha256(str(h.shape).encode() + h.tobytes()).hexdigest(),
+        "lam": str(lam),
+        "given": repr(numbers),
+        "options": repr(sorted((k, v) for k, v in options.items() if v is not None)),
+        "version": __version__,
+    }
+
+
+def _begun(target: Any, asked: dict[str, Any], overwrite: bool) -> dict[str, Any] | None:
+    """What an earlier start of the same restoration decided, or None; ValueError if something else is there."""
+    zarr = _zarr()
+    try:
+        there = zarr.open(str(target), mode="r")
+    except (FileNotFoundError, ValueError, KeyError):
+        if Path(str(target)).exists() and not overwrite and any(Path(str(target)).iterdir()):
+            raise ValueError(f"{target} is there and is no zarr store; choose another output") from None
+        return None
+    said = dict(there.attrs).get(ATTRIBUTE)
+    if said is not None and said["asked"] == asked:
+        return said
+    if overwrite:
+        return None
+    differs = "" if said is None else _difference(said["asked"], asked)
+    raise ValueError(
+        f"{target} is there already and is not this restoration{differs}; choose another output, or allow it to be "
+        "replaced (overwrite, --force)"
+    )
+
+
+def _difference(there: dict[str, Any], asked: dict[str, Any]) -> str:
+    names = [k for k in asked if there.get(k) != asked[k]]
+    return f" (another {', '.join(names)})" if names else ""
+
+
+def _created(
+    target: Any, picture: Source, tiling: Tiling, asked: dict[str, Any], overwrite: bool, begun: Any
+) -> Any:
+    """The output array, as it is or made now."""
+    zarr = _zarr()
+    level = ""
+    if picture.group is not None:
+        level = _multiscales(picture.group)[0]["datasets"][0]["path"]
+    if begun:
+        there = zarr.open(str(target), mode="r+")
+        return there[level] if level else there
+    decided = {
+        "asked": asked,
+        "lam": tiling.lam,
+        "lam_reason": tiling.lam_reason,
+        "boundary": tiling.plan.boundary,
+        "boundary_reason": tiling.boundary_reason,
+        "prior": tiling.options.get("prior"),
+        "tile": list(tiling.plan.tile),
+        "overlap": list(tiling.plan.overlap),
+    }
+    array = picture.array
+    form = (
+        picture.group.metadata.zarr_format
+        if picture.group is not None
+        else getattr(_meta(array), "zarr_format", 3)
+    )
+    chunks = [1] * array.ndim
+    at = tiling.axes.order[-2:]
+    unit = _chunk(picture) or tiling.plan.tile
+    for axis, c, n in zip(at, unit, tiling.axes.space, strict=True):
+        chunks[axis] = min(c, n)
+    if tiling.axes.channel is not None:
+        chunks[tiling.axes.channel] = array.shape[tiling.axes.channel]
+    made: dict[str, Any] = {
+        "shape": array.shape,
+        "dtype": tiling.dtype,
+        "chunks": tuple(chunks),
+        "fill_value": np.nan,
+        "config": {"write_empty_chunks": True},
+    }
+    if picture.group is None:
+        return zarr.create_array(
+            str(target), zarr_format=form, overwrite=overwrite, attributes={ATTRIBUTE: decided}, **made
+        )
+    attributes = {**dict(picture.group.attrs), ATTRIBUTE: decided}
+    group = zarr.create_group(str(target), zarr_format=form, overwrite=overwrite, attributes=attributes)
+    names = getattr(_meta(array), "dimension_names", None)
+    more = (
+        {"chunk_key_encoding": {"name": "v2", "separator": "/"}} if form == 2 else {"dimension_names": names}
+    )
+    return group.create_array(level, **made, **more)
+
+
+def _meta(array: Any) -> Any:
+    return getattr(array, "metadata", None)
+
+
+def _present(output: Any) -> set[str]:
+    """The chunks that are there: whole ones, since each is renamed into its place when it is complete."""
+    from zarr.core.sync import sync
+
+    async def names() -> set[str]:
+        prefix = output.store_path.path
+        return {key async for key in output.store_path.store.list_prefix(f"{prefix}/" if prefix else "")}
+
+    return sync(names())
+
+
+def _done(output: Any, region: Sequence[slice]) -> bool:
+    """Whether all chunks of a region are there."""
+    from zarr.core.sync import sync
+
+    store = output.store_path.store
+    return all(sync(store.exists(name)) for name in _chunks_of(output, region))
+
+
+def _chunks_of(output: Any, region: Sequence[slice]) -> Iterator[str]:
+    """The names of the chunks that a region covers."""
+    spans = [range(s.start // c, -(-s.stop // c)) for s, c in zip(region, output.chunks, strict=True)]
+    prefix = output.store_path.path
+    for at in itertools.product(*spans):
+        key = output.metadata.encode_chunk_key(at)
+        yield f"{prefix}/{key}" if prefix else key
+
+
+@dataclass
+class _Writer:
+    """Restores a block and writes it to its place; what a task returns is small."""
+
+    output: Any
+    recipe: Any
+    overlap: tuple[int, int]
+    wraps: bool
+    coloured: bool
+    stack: tuple[int, ...]
+    order: tuple[int, ...]
+    counts: tuple[int, ...] = field(default=())
+
+    def __call__(self, block: Any, place: tuple[int, ...], region: tuple[slice, ...]) -> str:
+        """What went wrong, or nothing."""
+        if _done(self.output, region):  # by a worker that was lost before it could say so
+            return ""
+        sides, trim = at_frame(place[-2:], self.counts[-2:], self.overlap, self.wraps)
+        first = tuple(region[a].start for a in self.order[: len(self.stack)])
+        frame = int(np.ravel_multi_index(first, self.stack)) if self.stack else 0
+        window = block.reshape(-1, block.shape[-3] if self.coloured else 1, *block.shape[-2:])
+        try:
+            f = restore(self.recipe, window, frame, sides, trim)
+        except (ValueError, ArithmeticError, RuntimeError) as error:  # of the numbers in this tile
+            return str(error) or type(error).__name__
+        f = f.reshape(*block.shape[:-2], *f.shape[-2:]).transpose(np.argsort(self.order))
+        self.output[region] = f.get() if hasattr(f, "get") else f
+        return ""
+
+
+def _restored(
+    picture: Source, tiling: Tiling, output: Any, client: Any, workers: int, progress: Any
+) -> tuple[int, int, list[Failure]]:
+    """(tiles written, tiles that were there, those that failed)."""
+    import dask
+    import dask.array as da
+
+    axes = tiling.axes
+    chunks = picture.chunks or _mapped_chunks(tiling)
+    x = da.from_array(
+        picture.array, chunks=chunks, fancy=False, asarray=True, name=f"source-{tiling.recipe.token}"
+    )
+    x = in_tiles(tiling, x.transpose(axes.order))
+    blocks = overlapped(tiling, x).to_delayed(optimize_graph=True)
+    writer = dask.delayed(
+        _Writer(
+            output,
+            tiling.recipe,
+            tiling.plan.overlap,
+            tiling.plan.boundary == "periodic",
+            axes.channel is not None,
+            tuple(axes.shape[a] for a in axes.stack),
+            axes.order,
+            x.numblocks,
+        ),
+        pure=True,
+        traverse=False,
+    )
+    ends = [np.cumsum((0, *c)) for c in x.chunks]
+    there, tasks, places, kept = _present(output), [], [], 0
+    for place in np.ndindex(*x.numblocks):
+        spans = [slice(int(e[i]), int(e[i + 1])) for e, i in zip(ends, place, strict=True)]
+        region: list[Any] = [None] * x.ndim
+        for axis, span in zip(axes.order, spans, strict=True):
+            region[axis] = span
+        if all(name in there for name in _chunks_of(output, region)):
+            kept += 1
+            continue
+        tasks.append(writer(blocks[place], place, tuple(region)))
+        places.append((place, spans))
+    failed = []
+    total = len(tasks) + kept
+    if progress is not None:
+        progress(kept, total)
+    for done, (i, why) in enumerate(_computed(tasks, client, workers), 1):
+        if why:
+            place, spans = places[i]
+            rows, cols = ((s.start, s.stop) for s in spans[-2:])
+            failed.append(Failure(tuple(map(int, place)), rows, cols, why))
+        if progress is not None:
+            progress(kept + done, total)
+    failed.sort(key=lambda f: f.place)
+    return len(tasks) - len(failed), kept, failed
+
+
+def _mapped_chunks(tiling: Tiling) -> tuple[int, ...]:
+    """A map has no chunks: a tile's rows and columns of one frame are read at once."""
+    chunks = [1] * len(tiling.axes.shape)
+    chunks[tiling.axes.order[-2]], chunks[tiling.axes.order[-1]] = (
+        min(t, n) for t, n in zip(tiling.plan.tile, tiling.axes.space, strict=True)
+    )
+    if tiling.axes.channel is not None:
+        chunks[tiling.axes.channel] = tiling.axes.colours
+    return tuple(chunks)
+
+
+def _computed(tasks: list[Any], client: Any, workers: int) -> Iterable[tuple[int, Any]]:
+    """(number, what it returned) of each task, as they come; what the store cannot take is an OSError."""
+    import dask
+
+    if not tasks:
+        return
+    try:
+        if client is None:
+            with dask.config.set(scheduler="threads", num_workers=workers):
+                yield from enumerate(dask.compute(*tasks))
+            return
+        from distributed import as_completed
+
+        futures = client.compute(tasks)
+        number = {f.key: i for i, f in enumerate(futures)}
+        try:
+            for future, result in as_completed(futures, with_results=True):
+                yield number[future.key], result
+        finally:
+            client.cancel(futures)
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise OSError(
+                errno.ENOSPC,
+                "the disk is full; what was written is whole, and the same call goes on once there is room",
+            ) from error
+        raise
+
+
+def _judged(picture: Source, tiling: Tiling, output: Any, client: Any, workers: int) -> Residual | None:
+    import dask
+
+    one = dask.delayed(of_tile, pure=False)
+    held = dask.delayed(tiling.without_image(), traverse=False)
+    source, out = dask.delayed(picture.array, traverse=False), dask.delayed(output, traverse=False)
+    tasks = [
+        one(held, source, out, frame, tile)
+        for frame, tile in itertools.product(range(tiling.axes.frames), tiling.tiles)
+    ]
+    total = np.zeros(5)
+    for _, part in _computed(tasks, client, workers):
+        total += part
+    return ratios(tiling, total)
+
+
+def _pyramid(target: Any, source: Any, client: Any, workers: int) -> None:
+    """The smaller levels of an OME-Zarr group, each the means of the one before, of the shapes they had."""
+    import dask
+    import dask.array as da
+
+    zarr = _zarr()
+    group = zarr.open_group(str(target), mode="r+")
+    levels = [d["path"] for d in _multiscales(source)[0]["datasets"]]
+    for before, level in itertools.pairwise(levels):
+        array, like = group[before], source[level]
+        factor = [max(1, math.ceil(a / b)) for a, b in zip(array.shape, like.shape, strict=True)]
+        if level in group and all(
+            n in _present(group[level]) for n in _chunks_of(group[level], _all(group[level]))
+        ):
+            continue
+        x = da.from_array(array, chunks=array.chunks, fancy=False)
+        # The level has the shape it had: whole blocks of `factor` pixels, the last of them repeated where one is short.
+        pad = [(0, max(0, f * b - a)) for a, b, f in zip(array.shape, like.shape, factor, strict=True)]
+        x = da.pad(x, pad, mode="edge")[tuple(slice(f * b) for f, b in zip(factor, like.shape, strict=True))]
+        x = x.rechunk(tuple(f * c for f, c in zip(factor, like.chunks, strict=True)))
+        small = da.coarsen(np.mean, x, dict(enumerate(factor))).astype(array.dtype)
+        made: dict[str, Any] = {
+            "shape": like.shape, "dtype": array.dtype, "chunks": like.chunks, "fill_value": np.nan, "overwrite": True,
+            "config": {"write_empty_chunks": True},
+        }  # fmt: skip
+        if group.metadata.zarr_format == 2:
+            made["chunk_key_encoding"] = {"name": "v2", "separator": "/"}
+        else:
+            made["dimension_names"] = like.metadata.dimension_names
+        out = group.create_array(level, **made)
+        stored = da.store(small.rechunk(like.chunks), out, lock=False, compute=False)
+        if client is None:
+            with dask.config.set(scheduler="threads", num_workers=workers):
+                stored.compute()
+        else:
+            client.compute(stored).result()
+
+
+def _all(array: Any) -> list[slice]:
+    return [slice(0, n) for n in array.shape]
+
+
+@contextmanager
+def cluster(
+    workers: int, memory: int | None = None, *, gpus: bool = False, scheduler: str | None = None
+) -> Iterator[Any]:
+    """A `distributed.Client`: of the scheduler at an address, or of processes of this machine with a thread each.
+
+    Parameters
+    ----------
+    workers : int
+        Processes.
+    memory : int, optional
+        Bytes for each, which ends a process that takes more; by default no limit is set.
+    gpus : bool
+        Give each process a GPU of its own: by dask-cuda where it is installed, else by CUDA_VISIBLE_DEVICES.
+    scheduler : str, optional
+        Address of a scheduler that runs already, such as ``tcp://host:8786``.
+    """
+    try:
+        from distributed import Client, LocalCluster, Nanny, Scheduler, SpecCluster
+    except ImportError:
+        raise ImportError('several processes need Dask: pip install "deblur-toolkit[dask]"') from None
+    if scheduler is not None:
+        with Client(scheduler) as client:
+            yield client
+        return
+    quiet: dict[str, Any] = {"dashboard_address": None}
+    if gpus:
+        try:
+            from dask_cuda import LocalCUDACluster
+
+            local: Any = LocalCUDACluster(n_workers=workers, threads_per_worker=1, **quiet)
+        except ImportError:
+            spec = {
+                i: {"cls": Nanny, "options": {"nthreads": 1, "env": {"CUDA_VISIBLE_DEVICES": str(i)}}}
+                for i in range(workers)
+            }
+            local = SpecCluster(
+                workers=spec, scheduler={"cls": Scheduler, "options": {"dashboard_address": None, "port": 0}}
+            )
+    else:
+        local = LocalCluster(
+            n_workers=workers, threads_per_worker=1, memory_limit=memory or 0, processes=True, **quiet
+        )
+    with local, Client(local) as client:
+        yield client
+
+
+def _zarr() -> Any:
+    try:
+        import zarr
+    except ImportError:
+        raise ImportError('zarr stores need zarr and Dask: pip install "deblur-toolkit[dask]"') from None
+    return zarr

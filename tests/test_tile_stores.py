@@ -1,0 +1,354 @@
+"""From one zarr store to another: in processes that die, on disks that fill, with NaN, and begun again."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import deblur
+from deblur import cli, psf
+from deblur.tiles import Tiling, cluster, stream
+from deblur.tiles.checks import residual
+
+zarr = pytest.importorskip("zarr")
+pytest.importorskip("distributed")
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+H = psf.gaussian(9, 1.5)
+LAM = 1e-2
+ASKED = {"tile": 64, "boundary": "reflect"}
+
+
+@pytest.fixture(scope="module")
+def client():
+    with cluster(2) as made:
+        yield made
+
+
+@pytest.fixture
+def picture(rng):
+    scene = np.kron(rng.random((14, 16)), np.ones((16, 16)))
+    g = deblur.Blur(H, scene.shape, "reflect").forward(scene)
+    return (g + 0.01 * rng.standard_normal(g.shape)).astype(np.float32)
+
+
+@pytest.fixture
+def store(tmp_path, picture):
+    array = zarr.create_array(tmp_path / "in.zarr", shape=picture.shape, dtype="float32", chunks=(32, 32))
+    array[:] = picture
+    return tmp_path / "in.zarr"
+
+
+def read(path):
+    return zarr.open(path, mode="r")[:]
+
+
+def chunks(path):
+    return {p: p.stat().st_mtime_ns for p in path.rglob("*") if p.is_file() and p.name != "zarr.json"}
+
+
+def test_a_store_is_restored_in_processes_as_in_memory(store, picture, tmp_path, client):
+    seen = []
+    report = stream(
+        store, tmp_path / "out.zarr", H, LAM, client=client, progress=lambda *a: seen.append(a), **ASKED
+    )
+    assert report.ok
+    assert (report.written, report.kept) == (16, 0)
+    assert seen[0] == (0, 16)
+    assert seen[-1] == (16, 16)
+    out = read(tmp_path / "out.zarr")
+    assert out.dtype == np.float32
+    np.testing.assert_array_equal(out, deblur.tiled(picture, H, LAM, **ASKED))
+    whole = deblur.reconstruct(picture, H, LAM, boundary="reflect")
+    assert abs(out - whole).max() / np.ptp(picture) < report.plan.tolerance
+    assert max(s.difference for s in report.seams) <= report.plan.seam
+    assert report.residual.residual < 1e-3
+    text = str(report)
+    assert "16 tiles" in text
+    assert "residual" in text
+
+
+def test_the_residual_of_the_whole_picture(picture):
+    tiling = Tiling(picture, H, LAM, **{"tile": 64}, options={"boundary": "reflect"})
+    whole = deblur.solve(picture.astype(float), H, LAM, boundary="reflect")
+    exact = residual(tiling, picture, whole.image)
+    assert exact.residual < 1e-12
+    assert exact.misfit == pytest.approx(whole.misfit, rel=0.1)
+    wrong = residual(tiling, picture, whole.image + 0.01)
+    assert wrong.residual > 1e-3
+
+
+def test_a_second_start_goes_on_where_the_first_ended(store, picture, tmp_path):
+    out = tmp_path / "out.zarr"
+
+    first = stream(store, tmp_path / "whole.zarr", H, "gcv", check=False, **ASKED)
+    stream(store, out, H, "gcv", check=False, **ASKED)
+    for path in sorted(chunks(out))[::11]:  # as if it had ended before these
+        path.unlink()
+    before = chunks(out)
+    report = stream(store, out, H, "gcv", check=False, **ASKED)
+    assert 0 < report.kept < 16
+    assert report.written + report.kept == 16
+    assert report.lam == first.lam
+    assert "earlier start" in str(report)
+    tiles_kept = {p: t for p, t in chunks(out).items() if before.get(p) == t}
+    assert len(tiles_kept) >= 2 * report.kept  # two or four chunks a tile: none of them was touched
+    np.testing.assert_array_equal(read(out), read(tmp_path / "whole.zarr"))
+    again = stream(store, out, H, "gcv", check=False, **ASKED)
+    assert (again.written, again.kept) == (0, 16)
+    with pytest.raises(ValueError, match=r"is not this restoration \(another lam\)"):
+        stream(store, out, H, 0.1, check=False, **ASKED)
+    replaced = stream(store, out, H, 0.1, check=False, overwrite=True, **ASKED)
+    assert (replaced.written, replaced.kept) == (16, 0)
+
+
+def test_a_worker_that_is_killed_changes_nothing(store, picture, tmp_path, client):
+    out, killed, there = tmp_path / "out.zarr", [], {}
+
+    def kill(done, total):
+        if done >= 4 and not killed:
+            killed.append(next(iter(client.run(os.getpid).values())))
+            there.update(chunks(out))
+            os.kill(killed[0], signal.SIGKILL)
+
+    report = stream(store, out, H, LAM, client=client, progress=kill, check=False, **ASKED)
+    assert killed
+    assert report.ok
+    np.testing.assert_array_equal(read(out), deblur.tiled(picture, H, LAM, **ASKED))
+    now = chunks(out)
+    assert all(now[p] == t for p, t in there.items() if not p.name.endswith(".partial"))  # nothing twice
+    assert not [p for p in now if "partial" in p.name]
+
+
+def test_a_tile_with_nan_is_named_and_the_others_finish(store, picture, tmp_path, client, capsys):
+    zarr.open(store)[100, 30] = np.nan
+    out = tmp_path / "out.zarr"
+    report = stream(store, out, H, LAM, client=client, check=False, **ASKED)
+    assert [f.place for f in report.failed] == [(1, 0)]
+    assert report.failed[0].rows == (64, 128)
+    assert "NaN" in report.failed[0].why
+    assert report.written == 15
+    restored = read(out)
+    assert np.isnan(restored[64:128, :64]).all()
+    assert np.isfinite(np.delete(restored, np.s_[64:128], axis=0)).all()
+    arguments = ["reconstruct", str(store), "-o", str(tmp_path / "cli.zarr"), "--psf", "gaussian:9,1.5"]
+    assert cli.main([*arguments, "--lam", "1e-2", "--boundary", "reflect"]) == 1
+    assert "1 of 1 tiles" in capsys.readouterr().err
+    zarr.open(store)[100, 30] = 0.5
+    mended = stream(store, out, H, LAM, client=client, check=False, **ASKED)
+    assert (mended.written, mended.kept, mended.failed) == (1, 15, ())
+
+
+def test_a_full_disk_leaves_whole_chunks_and_can_be_gone_on_with(store, picture, tmp_path, monkeypatch):
+    from zarr.storage import _local
+
+    real, room = _local._put, [20]
+
+    def put(path, value, *args, **kwargs):
+        if "c" in path.parts:
+            room[0] -= 1
+            if room[0] < 0:
+                raise OSError(errno.ENOSPC, "No space left on device")
+        return real(path, value, *args, **kwargs)
+
+    out = tmp_path / "out.zarr"
+    with monkeypatch.context() as full:
+        full.setattr(_local, "_put", put)
+        with pytest.raises(OSError, match="the disk is full; what was written is whole"):
+            stream(store, out, H, LAM, check=False, **ASKED)
+    report = stream(store, out, H, LAM, check=False, **ASKED)
+    assert report.kept > 0
+    np.testing.assert_array_equal(read(out), deblur.tiled(picture, H, LAM, **ASKED))
+
+
+def test_a_real_full_disk(store, tmp_path, client):
+    small = tmp_path / "small"
+    small.mkdir()
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", small], capture_output=True
+    ).returncode:
+        pytest.skip("no file system can be mounted here")
+    try:
+        with pytest.raises(OSError, match="disk is full"):
+            stream(store, small / "out.zarr", H, LAM, client=client, check=False, **ASKED)
+        assert not [p for p in chunks(small / "out.zarr") if "partial" in p.name]
+    finally:
+        subprocess.run(["umount", "-l", small], check=True)
+
+
+def test_a_store_that_cannot_be_written_is_an_error_before_work(store, tmp_path):
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(OSError):
+        stream(store, tmp_path / "file" / "out.zarr", H, LAM, **ASKED)
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "letter.txt").write_text("dear")
+    with pytest.raises(ValueError, match="is no zarr store"):
+        stream(store, other, H, LAM, **ASKED)
+    with pytest.raises(FileNotFoundError, match="no zarr store"):
+        stream(tmp_path / "nothing.zarr", tmp_path / "out.zarr", H, LAM)
+
+
+def test_each_stored_chunk_is_read_once(store, tmp_path, monkeypatch):
+    from zarr.storage import LocalStore
+
+    reads = {}
+    real = LocalStore.get
+
+    async def get(self, key, *args, **kwargs):
+        if key.startswith("c/") and self.root == store:
+            reads[key] = reads.get(key, 0) + 1
+        return await real(self, key, *args, **kwargs)
+
+    tiling = stream(store, tmp_path / "first.zarr", H, LAM, check=False, **ASKED)
+    assert tiling.ok
+    monkeypatch.setattr(LocalStore, "get", get)
+    monkeypatch.setattr("deblur.tiles.tiling._Samples.__init__", _no_samples)
+    stream(store, tmp_path / "second.zarr", H, LAM, check=False, workers=2, **ASKED)
+    assert len(reads) == 7 * 8
+    assert set(reads.values()) == {1}
+
+
+def _no_samples(self, img, axes, psf):
+    self.stack, self.range = np.zeros((1, 1, 8, 8)), 1.0
+
+
+@pytest.mark.parametrize("form", [2, 3])
+def test_ome_zarr_keeps_axes_scales_channels_and_pyramid(form, picture, tmp_path):
+    levels = [picture, picture.reshape(112, 2, 128, 2).mean(axis=(1, 3))]
+    axes = [
+        {"name": "c", "type": "channel"},
+        *({"name": a, "type": "space", "unit": "micrometer"} for a in "yx"),
+    ]
+    scales = [
+        {
+            "name": "cells",
+            "axes": axes,
+            "datasets": [
+                {
+                    "path": str(i),
+                    "coordinateTransformations": [{"type": "scale", "scale": [1, 0.5 * 2**i, 0.5 * 2**i]}],
+                }
+                for i in range(2)
+            ],
+            **({"version": "0.4"} if form == 2 else {}),
+        }
+    ]
+    omero = {"channels": [{"label": "DAPI", "color": "0000FF"}, {"label": "GFP", "color": "00FF00"}]}
+    said = {"multiscales": scales, "omero": omero}
+    source = zarr.create_group(
+        tmp_path / "in.zarr",
+        zarr_format=form,
+        attributes=said if form == 2 else {"ome": {"version": "0.5", **said}},
+    )
+    for i, level in enumerate(levels):
+        array = source.create_array(str(i), shape=(2, *level.shape), dtype="float32", chunks=(1, 32, 32))
+        array[:] = np.stack([level, 2 * level])
+    report = stream(tmp_path / "in.zarr", tmp_path / "out.zarr", H, LAM, **ASKED)
+    assert report.ok
+    out = zarr.open_group(tmp_path / "out.zarr", mode="r")
+    assert out.metadata.zarr_format == form
+    attributes = dict(out.attrs)
+    assert {k: attributes[k] for k in source.attrs} == dict(source.attrs)
+    expected = deblur.tiled(picture, H, LAM, **ASKED)
+    np.testing.assert_allclose(out["0"][:], np.stack([expected, 2 * expected]), rtol=1e-5, atol=1e-5)
+    assert out["1"].shape == (2, 112, 128)
+    np.testing.assert_allclose(
+        out["1"][0], expected.reshape(112, 2, 128, 2).mean(axis=(1, 3)), rtol=1e-5, atol=1e-5
+    )
+
+
+def test_a_mapped_tiff(picture, tmp_path):
+    import tifffile
+
+    tifffile.imwrite(tmp_path / "in.tif", picture)
+    stream(tmp_path / "in.tif", tmp_path / "out.zarr", H, LAM, check=False, **ASKED)
+    np.testing.assert_array_equal(read(tmp_path / "out.zarr"), deblur.tiled(picture, H, LAM, **ASKED))
+    tifffile.imwrite(tmp_path / "packed.tif", picture, compression="zlib")
+    with pytest.raises(ValueError, match="cannot be mapped"):
+        stream(tmp_path / "packed.tif", tmp_path / "out2.zarr", H, LAM)
+
+
+def test_a_stack_with_a_psf_for_each_frame(picture, tmp_path):
+    frames = np.stack([picture, picture[::-1], picture[:, ::-1]])
+    array = zarr.create_array(tmp_path / "in.zarr", shape=frames.shape, dtype="float32", chunks=(2, 64, 64))
+    array[:] = frames
+    hs = np.stack([H, psf.disk(9, 2.0), psf.gaussian(9, 1.0)])
+    stream(tmp_path / "in.zarr", tmp_path / "out.zarr", hs, LAM, stack_axis=0, check=False, **ASKED)
+    np.testing.assert_array_equal(
+        read(tmp_path / "out.zarr"), deblur.tiled(frames, hs, LAM, stack_axis=0, **ASKED)
+    )
+
+
+# -- the command line --------------------------------------------------------------------------
+
+
+def test_the_command_plans(capsys):
+    assert (
+        cli.main(["plan", "--shape", "100000x100000", "--psf", "disk:7", "--lam", "1e-3", "--memory", "1GiB"])
+        == 0
+    )
+    out = capsys.readouterr().out
+    assert "169 x 169 pixels on each side" in out
+    assert "of 1 GiB" in out
+
+
+def test_the_command_restores_stores_and_says_so(store, picture, tmp_path, capsys):
+    call = [
+        "reconstruct",
+        str(store),
+        "-o",
+        str(tmp_path / "out.zarr"),
+        "--psf",
+        "gaussian:9,1.5",
+        "--lam",
+        "1e-2",
+    ]
+    call += ["--boundary", "reflect", "--tolerance", "1e-3", "--memory", "200MB"]
+    assert cli.main(call) == 0
+    assert "residual" in capsys.readouterr().out
+    whole = deblur.reconstruct(picture, H, LAM, boundary="reflect")
+    assert abs(read(tmp_path / "out.zarr") - whole).max() < 1e-3
+    assert cli.main(call) == 0
+    assert "were there from an earlier start" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["-o", "out.png"], "OUT must end in .zarr"),
+        (["-o", "out.zarr", "--bits", "8"], "--bits does nothing here"),
+        (["-o", "out.zarr", "--tolerance", "2"], "between 0 and 1"),
+        (["-o", "out.zarr", "--memory", "much"], "8GB or 512MiB"),
+        (["-o", "out.zarr", "--tolerance", "1e-9", "--lam", "1e-2"], "below what float32 holds"),
+    ],
+)
+def test_the_command_refuses_in_one_line(store, more, said, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    try:
+        code = cli.main(["reconstruct", str(store), "--psf", "gaussian:9,1.5", *more])
+    except SystemExit as left:
+        code = left.code
+    assert code == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "out.zarr").exists()
+
+
+def test_options_of_stores_do_nothing_for_files(tmp_path, capsys):
+    code = cli.main(["reconstruct", "in.png", "-o", "out.png", "--psf", "gaussian:9,1.5", "--workers", "2"])
+    assert code == 2
+    assert "--workers does nothing here" in capsys.readouterr().err
+
+
+def test_importing_deblur_needs_no_dask():
+    code = "import sys, deblur.tiles; assert not {'dask', 'zarr', 'distributed'} & set(sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
