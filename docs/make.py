@@ -42,6 +42,7 @@ MODULES = (
 )
 PAGES = (
     "photographs",
+    "psf",
     "mathematics",
     "thesis",
     "figures",

@@ -345,3 +345,24 @@ def test_table_columns_are_aligned(example, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines == ["name       x", "a       10.5", "longer     1"]
     assert len({len(line) for line in lines}) == 1
+
+
+# ---------------------------------------------------------------- PSFs from data
+
+
+def test_the_psf_from_stars_follows_the_field(capsys):
+    runpy.run_path(str(EXAMPLES / "psf_from_stars.py"))
+    out = capsys.readouterr().out
+    one, varied = (
+        float(line.split("by ")[1].split("%")[0]) for line in out.splitlines() if "is wrong by" in line
+    )
+    assert varied < 0.6 * one
+    assert "measured" in out
+
+
+def test_the_psf_from_an_edge_restores_as_the_true_one_does(capsys):
+    runpy.run_path(str(EXAMPLES / "psf_from_edge.py"))
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.endswith(" dB")]
+    blurred, measured, true = (float(line.split()[-2]) for line in lines)
+    assert measured > blurred + 2
+    assert true - measured < 0.2

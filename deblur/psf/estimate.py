@@ -20,10 +20,8 @@ MEASURED_BELOW, ROUGH_BELOW = 0.1, 0.3  # relative errors of a PSF that count as
 class PSFStatus(enum.Enum):
     """How far an estimate of a PSF can be trusted. The value says it to the user."""
 
-    MEASURED = "measured: noise and scatter leave the error that is told"
-    ROUGH = (
-        "an estimate to start from: look at the restored picture, and at `psf.check`, before you believe it"
-    )
+    MEASURED = "noise and scatter leave the error that is told"
+    ROUGH = "an estimate to start from: look at the restored picture, and at `deblur.psf.check`, before you believe it"
     DOUBTFUL = "not to be trusted"
 
     @property
