@@ -93,7 +93,7 @@ class Groups:
         self._moves = np.array(moves)
         self._count = 1 << (min(stack, len(moves)).bit_length() - 1)
         jit = _compiled() if xp is np else None
-        self._jit = jit if jit and (side, self._count) == (jit.SIDE, jit.STACK) else None
+        self._jit = jit if jit and side in jit.SIDES and self._count == jit.STACK else None
         per = max(1, (_STRIP if xp is np else _STRIP_GPU) // len(self._cols))
         self._strips = [
             _Strip(
@@ -113,7 +113,7 @@ class Groups:
 
         def firsts(strip: _Strip) -> Array:
             if self._jit is not None:
-                near = self._jit.nearest(pilot, strip.rows, self._cols, self._moves)
+                near = self._jit.nearest(pilot, strip.rows, self._cols, self._moves, side)
             else:
                 near = self._nearest(pilot, strip)
             here = xp.asarray(strip.rows[:, None] * pilot.shape[1] + self._cols)
@@ -232,6 +232,7 @@ class Groups:
             np.float32(_THRESHOLD**2),
             usual,
             self._edge,
+            self.side,
         )
 
     def _strip(

@@ -15,17 +15,18 @@ import math
 import numba
 import numpy as np
 
-SIDE, STACK = 8, 16
-_PIXELS, _TEAM = SIDE * SIDE, 4
+SIDES, STACK = (4, 8), 16
+_TEAM = 4
 _LANES = STACK * _TEAM
-_ROOT = np.float32(math.sqrt(0.5))
+_HALF, _ROOT = np.float32(0.5), np.float32(math.sqrt(0.5))
+_A1, _A3 = (np.float32(math.sqrt(0.5) * math.cos(k * math.pi / 8)) for k in (1, 3))
 _C1, _C2, _C3, _C4, _C5, _C6, _C7 = (np.float32(0.5 * math.cos(k * math.pi / 16)) for k in range(1, 8))
 _exact = numba.njit(cache=True, nogil=True, error_model="numpy")
 _compiled = numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract", "reassoc", "nsz"})
 
 
 @_exact  # rounded as arrays would be: many patches are as good as each other
-def nearest(pilot, rows, cols, moves):
+def nearest(pilot, rows, cols, moves, side):
     """For each reference patch the indices of its nearest moves, ascending; 0, no move, where there are fewer."""
     high, wide = pilot.shape
     near = np.zeros((len(rows), len(cols), STACK), np.int32)
@@ -37,21 +38,25 @@ def nearest(pilot, rows, cols, moves):
         best[:, 0] = -1.0  # always of the group
         for k in range(1, len(moves)):
             dy, dx = moves[k, 0], moves[k, 1]
-            if row + dy < 0 or row + dy + SIDE > high:
+            if row + dy < 0 or row + dy + side > high:
                 continue
             left, right = max(0, -dx), wide - max(0, dx)
             n = right - left
             c = sums[:n]
             c[:] = 0
-            for s in range(SIDE):
+            for s in range(side):
                 here = pilot[row + s, left:right]
                 there = pilot[row + dy + s, left + dx : right + dx]
                 for x in range(n):
                     d = here[x] - there[x]
                     c[x] += d * d
-            n -= SIDE - 1
-            for x in range(n):
-                c[x] = c[x] + c[x + 1] + c[x + 2] + c[x + 3] + c[x + 4] + c[x + 5] + c[x + 6] + c[x + 7]
+            n -= side - 1
+            if side == 4:
+                for x in range(n):
+                    c[x] = c[x] + c[x + 1] + c[x + 2] + c[x + 3]
+            else:
+                for x in range(n):
+                    c[x] = c[x] + c[x + 1] + c[x + 2] + c[x + 3] + c[x + 4] + c[x + 5] + c[x + 6] + c[x + 7]
             for j in range(len(cols)):
                 x = cols[j] - left
                 if x < 0 or x >= n:
@@ -69,22 +74,22 @@ def nearest(pilot, rows, cols, moves):
 
 
 @_compiled
-def _gather(image, first, a):
+def _gather(image, first, a, side):
     wide = image.shape[1]
     for g in range(_TEAM):
         at = first[min(g, len(first) - 1)]  # the last team may be short
         for n in range(STACK):
             top, left = at[n] // wide, at[n] % wide
-            for y in range(SIDE):
-                line = image[top + y, left : left + SIDE]
-                for x in range(SIDE):
-                    a[(y * SIDE + x) * _LANES + n * _TEAM + g] = line[x]
+            for y in range(side):
+                line = image[top + y, left : left + side]
+                for x in range(side):
+                    a[(y * side + x) * _LANES + n * _TEAM + g] = line[x]
 
 
 @_compiled
-def _across(a, inverse):
+def _across(a, pixels, inverse):
     """Haar's wavelets across each stack, in place: sums at the even places, and on with those."""
-    for p in range(_PIXELS):
+    for p in range(pixels):
         for level in range(4):
             step = 8 >> level if inverse else 1 << level
             for n in range(0, STACK, 2 * step):
@@ -97,8 +102,17 @@ def _across(a, inverse):
 
 
 @_compiled
-def _cosines(a, start, step):
-    """The cosine transform of eight numbers, `step` apart, in place."""
+def _cosines(a, start, step, side):
+    """The cosine transform of four or eight numbers, `step` apart, in place."""
+    if side == 4:
+        for i in range(start, start + _LANES):
+            a0, a1, a2, a3 = a[i], a[i + step], a[i + 2 * step], a[i + 3 * step]
+            s0, s1, d0, d1 = a0 + a3, a1 + a2, a0 - a3, a1 - a2
+            a[i] = _HALF * (s0 + s1)
+            a[i + step] = _A1 * d0 + _A3 * d1
+            a[i + 2 * step] = _HALF * (s0 - s1)
+            a[i + 3 * step] = _A3 * d0 - _A1 * d1
+        return
     for i in range(start, start + _LANES):
         a0, a1, a2, a3 = a[i], a[i + step], a[i + 2 * step], a[i + 3 * step]
         a4, a5, a6, a7 = a[i + 4 * step], a[i + 5 * step], a[i + 6 * step], a[i + 7 * step]
@@ -116,7 +130,15 @@ def _cosines(a, start, step):
 
 
 @_compiled
-def _cosines_back(a, start, step):
+def _cosines_back(a, start, step, side):
+    if side == 4:
+        for i in range(start, start + _LANES):
+            y0, y1, y2, y3 = a[i], a[i + step], a[i + 2 * step], a[i + 3 * step]
+            s0, s1 = _HALF * (y0 + y2), _HALF * (y0 - y2)
+            d0, d1 = _A1 * y1 + _A3 * y3, _A3 * y1 - _A1 * y3
+            a[i], a[i + 3 * step] = s0 + d0, s0 - d0
+            a[i + step], a[i + 2 * step] = s1 + d1, s1 - d1
+        return
     for i in range(start, start + _LANES):
         y0, y1, y2, y3 = a[i], a[i + step], a[i + 2 * step], a[i + 3 * step]
         y4, y5, y6, y7 = a[i + 4 * step], a[i + 5 * step], a[i + 6 * step], a[i + 7 * step]
@@ -134,39 +156,39 @@ def _cosines_back(a, start, step):
 
 
 @_compiled
-def _forward(image, first, a):
-    _gather(image, first, a)
-    _across(a, False)
-    for k in range(SIDE):
-        _cosines(a, k * _LANES, SIDE * _LANES)
-    for k in range(SIDE):
-        _cosines(a, k * SIDE * _LANES, _LANES)
+def _forward(image, first, a, side):
+    _gather(image, first, a, side)
+    _across(a, side * side, False)
+    for k in range(side):
+        _cosines(a, k * _LANES, side * _LANES, side)
+    for k in range(side):
+        _cosines(a, k * side * _LANES, _LANES, side)
 
 
 @_compiled
-def _inverse(a):
-    for k in range(SIDE):
-        _cosines_back(a, k * SIDE * _LANES, _LANES)
-    for k in range(SIDE):
-        _cosines_back(a, k * _LANES, SIDE * _LANES)
-    _across(a, True)
+def _inverse(a, side):
+    for k in range(side):
+        _cosines_back(a, k * side * _LANES, _LANES, side)
+    for k in range(side):
+        _cosines_back(a, k * _LANES, side * _LANES, side)
+    _across(a, side * side, True)
 
 
 @_compiled
-def filtered(noisy, pilot, wiener, level, first, base, high, v, threshold, usual, edge):
+def filtered(noisy, pilot, wiener, level, first, base, high, v, threshold, usual, edge, side):
     """(sums of a strip's filtered patches, sums of their weights), from row `base` on, (high, columns)."""
     wide = noisy.shape[1]
     total = np.zeros((high, wide), np.float32)
     weight = np.zeros((high, wide), np.float32)
-    a = np.empty(_PIXELS * _LANES, np.float32)
-    b = np.empty(_PIXELS * _LANES, np.float32)
+    a = np.empty(side * side * _LANES, np.float32)
+    b = np.empty(side * side * _LANES, np.float32)
     local = np.ones(_LANES, np.float32)
     power = np.empty(_LANES, np.float32)
     for start in range(0, len(first), _TEAM):
         team = first[start : start + _TEAM]
-        _forward(noisy, team, a)
+        _forward(noisy, team, a, side)
         if wiener:
-            _forward(pilot, team, b)
+            _forward(pilot, team, b, side)
         if level.size:
             for g in range(len(team)):
                 mean = np.float32(0)
@@ -175,7 +197,7 @@ def filtered(noisy, pilot, wiener, level, first, base, high, v, threshold, usual
                 for n in range(STACK):
                     local[n * _TEAM + g] = mean / STACK
         power[:] = 0
-        for p in range(_PIXELS):
+        for p in range(side * side):
             u, at = v[p], p * _LANES
             if wiener:
                 for i in range(_LANES):
@@ -189,7 +211,7 @@ def filtered(noisy, pilot, wiener, level, first, base, high, v, threshold, usual
                     keep = keep or (p == 0 and i < _TEAM)  # the mean stays
                     a[at + i] = a[at + i] if keep else np.float32(0)
                     power[i] += u * local[i] if keep else np.float32(0)
-        _inverse(a)
+        _inverse(a, side)
         for g in range(len(team)):
             spent = np.float32(0)
             for n in range(STACK):
@@ -197,10 +219,10 @@ def filtered(noisy, pilot, wiener, level, first, base, high, v, threshold, usual
             w = usual / max(spent, np.float32(1e-3) * usual)
             for n in range(STACK):
                 top, left = team[g, n] // wide - base, team[g, n] % wide
-                for y in range(SIDE):
-                    t, s = total[top + y, left : left + SIDE], weight[top + y, left : left + SIDE]
-                    for x in range(SIDE):
-                        p = y * SIDE + x
+                for y in range(side):
+                    t, s = total[top + y, left : left + side], weight[top + y, left : left + side]
+                    for x in range(side):
+                        p = y * side + x
                         c = w * edge[y] * edge[x]
                         t[x] += c * a[p * _LANES + n * _TEAM + g]
                         s[x] += c

@@ -8,7 +8,16 @@ coloured, but its spectrum is known. Around a pilot scene p,
 with ρ so small that f follows the data wherever the blur has left anything of them. The groups of similar patches
 of p then show what is picture: in their transform f is shrunk by p̂²/(p̂² + v), v being the variance of the coloured
 noise in each coefficient [1]_. The result is a better pilot, and a second pass follows. The first pilot is the
-solution of "tv" at λ, and λ is the only parameter: the noise's level is that of the pilot's residual.
+solution of "tv" at λ, and λ is the only parameter: the noise's level σ is that of the pilot's residual.
+
+Data and patches then take turns, as with frames of such groups [2]_: in eight steps the scene x becomes
+
+    x' = argmin ‖Hx − g‖²/σ² + ‖x − v‖²/(α s²) ,   v = denoise(x'; s) ,
+
+where s is 1.6 times what the passes have moved the pilot by, which tells their errors' size, α = 5, and the denoiser
+the mean of two that are wrong in different ways: hard thresholding of groups of 4 x 4 patches, and the shrinkage
+above for 8 x 8 patches, which v itself guides. The noise that s stands for is white.
+``benchmarks/bench_experiments.py`` measures what each stage gains.
 
 For photon counts the noise varies with the blurred pilot.
 
@@ -16,6 +25,8 @@ References
 ----------
 .. [1] K. Dabov, A. Foi, V. Katkovnik, K. Egiazarian, Image restoration by sparse 3D transform-domain collaborative
    filtering, Proc. SPIE 6812 (2008) 681207.
+.. [2] A. Danielyan, V. Katkovnik, K. Egiazarian, BM3D frames and variational image deblurring, IEEE Trans. Image
+   Process. 21 (2012) 1715-1728.
 """
 
 from __future__ import annotations
@@ -37,6 +48,12 @@ PILOT = "tv"
 _RHO = 0.01  # ρ over the square of H's gain
 _PASSES = 2
 _SPECTRUM = 256  # at least as many frequencies each way for the noise's spectrum
+# Of the steps between data and patches: how many; the patches' strength over the last change of the scene, and its
+# square's weight over that of the data; sizes of the patches, and the noise that the larger ones reckon with over that
+# of the smaller; relative residual of the data's step.
+_STEPS, _STRENGTH, _TRUST = 8, 1.6, 0.2  # 1/α
+_FINE, _COARSE, _COARSER = {"side": 4, "step": 2}, {"side": 8, "step": 4}, 2.0
+_LOOSE = 1e-2
 _FILTER = 150  # what `work` reckons with for one pass of the filter, in transforms
 
 
@@ -58,7 +75,9 @@ def refuses(problem: Problem) -> str | None:
 def work(problem: Problem) -> Work:
     """The pilot's, and each pass in its unit."""
     pilot, inverse = admm.work(pilot_problem(problem)), quadratic.work(_inverse_problem(problem))
-    more = _PASSES * (inverse.solve + _FILTER * pilot.setup)
+    more = _PASSES * (inverse.solve + _FILTER * pilot.setup) + _STEPS * (
+        0.5 * inverse.solve + 2 * _FILTER * pilot.setup
+    )
     return Work(2 * pilot.setup, pilot.solve + more, max(pilot.bytes, inverse.bytes))
 
 
@@ -95,22 +114,37 @@ class Collaborative:
         pilot = self.pilot.solve(g, start)
         units = in_units(self.problem, g)
         problem, g, unit = units.problem, units.g, g.dtype.type(units.unit)
-        scene, converged = pilot.scene / unit, pilot.converged
+        scene = first = pilot.scene / unit
+        converged = pilot.converged
         level, variation = _noise(problem, g, scene)
+        there = None if variation is None else continued(problem.operator, variation)
+        groups = None
         for _ in range(_PASSES):
-            residual = g - g.dtype.type(problem.fit.background) - problem.operator.forward(scene)
-            found = self.inverse.solve(residual)
-            scene = _filtered(problem, scene + found.scene, scene, level * self.covariance, variation)
+            found = self.inverse.solve(_residual(problem, g, scene))
+            groups = [_Grouped(problem, frame) for frame in scene]
+            scene = _bounded(
+                problem,
+                [
+                    of.shrunk(a, b, level * self.covariance, None if there is None else there[i].mean(axis=0))
+                    for i, (of, a, b) in enumerate(zip(groups, scene + found.scene, scene, strict=True))
+                ],
+            )
             converged = converged and found.converged
+        scene, strength = _refined(problem, g, scene, first, level, variation)
         passes = (
             f"{_PASSES} passes over groups of similar patches, for noise of standard deviation "
-            f"{level**0.5 * units.unit:.2g}"
+            f"{level**0.5 * units.unit:.2g}, and {_STEPS if strength else 0} steps between data and patches, of "
+            f"strength {strength * units.unit:.2g}"
         )
         return replace(pilot, scene=scene * unit, converged=converged, why=f"{pilot.why}; then {passes}")
 
 
+def _residual(problem: Problem, g: Array, scene: Array) -> Array:
+    return g - g.dtype.type(problem.fit.background) - problem.operator.forward(scene)
+
+
 def _noise(problem: Problem, g: Array, scene: Array) -> tuple[float, Array | None]:
-    """(the noise's mean variance, its variance from place to place over that mean, or None if it is the same)."""
+    """(the noise's mean variance, its variance from pixel to pixel over that mean, or None if it is the same)."""
     xp = problem.xp
     seen = problem.operator.forward(scene) + problem.fit.background
     w = xp.broadcast_to(xp.asarray(problem.fit.w), g.shape)
@@ -118,21 +152,70 @@ def _noise(problem: Problem, g: Array, scene: Array) -> tuple[float, Array | Non
         seen = xp.maximum(seen, 1e-3 * float(abs(g).mean()))
         gain = float(xp.sum((w > 0) * (g - seen) ** 2 / seen, dtype=np.float64) / xp.sum(w > 0))
         mean = float(seen.mean())
-        return gain * mean, continued(problem.operator, seen / mean)
+        return gain * mean, seen / mean
     count = float(xp.sum(w > 0)) or 1.0
     return float(xp.sum(w * (g - seen) ** 2, dtype=np.float64)) / count, None
 
 
-def _filtered(problem: Problem, f: Array, pilot: Array, covariance: Array, variation: Array | None) -> Array:
-    """`f`, its noise of this autocovariance away from the edges, filtered in groups of the pilot's patches."""
-    xp = problem.xp
-    colours = xp.asarray(patches.opponent(f.shape[1]).astype(problem.dtype))
-    out = xp.empty_like(pilot)
-    for i in range(len(f)):
-        noisy, clean = (xp.einsum("ab,bij->aij", colours, x[i]) for x in (f, pilot))
-        groups = patches.Groups(clean[0])
-        variances = groups.variances(covariance)
-        local = None if variation is None else variation[i].mean(axis=0)
-        found = xp.stack([groups.wiener(a, b, variances, local) for a, b in zip(noisy, clean, strict=True)])
-        out[i] = xp.einsum("ab,aij->bij", colours, found)
-    return out if problem.bounds is None else out.clip(*problem.bounds)
+def _bounded(problem: Problem, frames: list[Array]) -> Array:
+    scene = problem.xp.stack(frames).astype(problem.dtype, copy=False)
+    return scene if problem.bounds is None else scene.clip(*problem.bounds)
+
+
+class _Grouped:
+    """The groups of one frame, (c, P, Q): its colours are taken apart, and share those of their mean."""
+
+    def __init__(self, problem: Problem, frame: Array, **size: int) -> None:
+        self.xp = problem.xp
+        self.colours = problem.xp.asarray(patches.opponent(len(frame)).astype(frame.dtype))
+        self.of = patches.Groups(self._apart(frame)[0], **size)
+
+    def _apart(self, frame: Array) -> Array:
+        return self.xp.einsum("ab,bij->aij", self.colours, frame)
+
+    def _together(self, planes: list[Array]) -> Array:
+        return self.xp.einsum("ab,aij->bij", self.colours, self.xp.stack(planes))
+
+    def shrunk(self, noisy: Array, clean: Array, covariance: Array, level: Array | None = None) -> Array:
+        """`noisy`, its noise of this autocovariance (or variance) shrunk as the spectrum of `clean` says."""
+        v = (
+            self.of.variances(covariance)
+            if getattr(covariance, "ndim", 0)
+            else self.xp.full(self.of.side**2, covariance)
+        )
+        pairs = zip(self._apart(noisy), self._apart(clean), strict=True)
+        return self._together([self.of.wiener(a, b, v, level) for a, b in pairs])
+
+    def thresholded(self, noisy: Array, variance: float) -> Array:
+        """`noisy` without what is small beside white noise of that variance."""
+        v = self.xp.full(self.of.side**2, variance)
+        return self._together([self.of.threshold(a, v) for a in self._apart(noisy)])
+
+
+def _refined(
+    problem: Problem, g: Array, scene: Array, first: Array, level: float, variation: Array | None
+) -> tuple[Array, float]:
+    """Steps between data and patches, from a scene whose error is about its distance from the first; their strength."""
+    moved = (scene - first)[(..., *problem.operator.crop)]
+    strength = _STRENGTH * float(problem.xp.sqrt((moved.astype(np.float64) ** 2).mean()))
+    rho = _TRUST * level / strength**2 if strength > 0 else 0.0
+    if not 0 < rho < np.inf:
+        return scene, 0.0
+    weights = problem.fit.weights
+    if variation is not None:
+        weights = (problem.xp.asarray(problem.fit.w) / variation).astype(problem.dtype)
+    inverse = quadratic.prepare(
+        replace(_inverse_problem(problem), lam=rho, fit=Fit(weights=weights), stop=Stop(rtol=_LOOSE))
+    )
+    fine, coarse = ([_Grouped(problem, frame, **size) for frame in scene] for size in (_FINE, _COARSE))
+    nothing = Solution(problem.xp.zeros_like(scene))
+    for _ in range(_STEPS):
+        closer = scene + inverse.solve(_residual(problem, g, scene), nothing).scene
+        scene = _bounded(
+            problem,
+            [
+                0.5 * (a.thresholded(x, strength**2) + b.shrunk(x, v, _COARSER * strength**2))
+                for a, b, x, v in zip(fine, coarse, closer, scene, strict=True)
+            ],
+        )
+    return scene, strength

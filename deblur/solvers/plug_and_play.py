@@ -31,7 +31,7 @@ from .splits import Split
 from .units import Units
 
 _FIRST, _FALL, _INNER, _ITERATIONS = 0.5, 16, 4, 40
-_STRENGTH = 2.0  # last strength over √λ
+_STRENGTH = 1.5  # last strength over √λ
 _SETTLED = 0.05
 
 

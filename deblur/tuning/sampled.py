@@ -73,8 +73,9 @@ _SIDE, _SIDES_OF_PSF = 128, 3  # of the windows that stand for a large picture: 
 # The best λ for the scene over that for the blurred scene, which "gcv" and "sure" look for, where R is a norm; and
 # for the collaborative filter, whose pilot may be smoother than the best picture.
 _SCENE, _SCENE_OF_PILOT = 0.65, 0.8
-# λ of plug and play over the variance of the noise, and the least noise over the image's size that is reckoned with.
-_OF_NOISE, _LEAST_NOISE = 0.5, 2e-3
+# λ of plug and play over the variance of the noise: for a blur that lets nothing through, how it grows with the share of
+# white noise that the blur lets through, and its most; the least noise over the image's size that is reckoned with.
+_OF_NOISE, _OF_NOISE_SEEN, _OF_NOISE_MOST, _LEAST_NOISE = 0.5, 0.7, 1.0, 2e-3
 _AMPLIFIED = 1.1  # growth of ‖f_λ‖ on the last step to the smallest λ that no true model shows
 # Growth of ‖f_λ‖ over a decade of λ at the λ found, over its least at larger ones, that no true model shows: there it
 # is at most 1.013 (72 photographs, with "tv" and "gradient"), and mostly above 1.05 with a boundary that does not fit.
@@ -292,7 +293,7 @@ def search(problem: Problem, g: Array, rule: str, noise: float | None, prepare: 
         nu, source = noise_variance(problem, g), "estimated" if RULES[rule].noise else "not used"
     size = float(abs(g).max()) or 1.0
     if problem.penalty == "denoiser":
-        return _strength(nu, size, counts, "estimated" if noise is None else "given")
+        return _strength(problem, nu, size, counts, "estimated" if noise is None else "given")
     if not bool(abs(g).any()):
         return _any(rule)
     predictive = rule in ("gcv", "sure") and not is_quadratic(problem.penalty)
@@ -342,10 +343,16 @@ def search(problem: Problem, g: Array, rule: str, noise: float | None, prepare: 
     )
 
 
-def _strength(nu: float, size: float, counts: bool, source: str) -> LambdaChoice:
-    """λ for plug and play, whose solutions take too long to look at many: the denoiser's strength follows the noise."""
+def _strength(problem: Problem, nu: float, size: float, counts: bool, source: str) -> LambdaChoice:
+    """λ for plug and play, whose solutions take too long to look at many: the denoiser's strength follows the noise.
+
+    The less the picture is blurred, the more of the noise the denoiser sees as it is.
+    """
+    operator = problem.operator
+    through = float((operator.surrogate.psf**2).sum()) / operator.gain**2
+    share = min(_OF_NOISE + _OF_NOISE_SEEN * through, _OF_NOISE_MOST)
     # With less noise than this the schedule would end before the data have been followed.
-    lam = _OF_NOISE * max(nu, _LEAST_NOISE * size if counts else (_LEAST_NOISE * size) ** 2)
+    lam = share * max(nu, _LEAST_NOISE * size if counts else (_LEAST_NOISE * size) ** 2)
     used = nu if counts else math.sqrt(nu)
     words = _level_in_words(used, counts, source)
     return LambdaChoice(
