@@ -73,8 +73,8 @@ _SIDE, _SIDES_OF_PSF = 128, 3  # of the windows that stand for a large picture: 
 # The best λ for the scene over that for the blurred scene, which "gcv" and "sure" look for, where R is a norm; and
 # for the collaborative filter, whose pilot may be smoother than the best picture.
 _SCENE, _SCENE_OF_PILOT = 0.65, 0.8
-# λ of plug and play over the variance of the noise: for a blur that lets nothing through, how it grows with the share of
-# white noise that the blur lets through, and its most; the least noise over the image's size that is reckoned with.
+# λ of plug and play over the variance of the noise: for a blur that lets nothing through, how it grows with the share
+# of white noise that the blur lets through, and its most; the least noise over the image's size that is reckoned with.
 _OF_NOISE, _OF_NOISE_SEEN, _OF_NOISE_MOST, _LEAST_NOISE = 0.5, 0.7, 1.0, 2e-3
 _AMPLIFIED = 1.1  # growth of ‖f_λ‖ on the last step to the smallest λ that no true model shows
 # Growth of ‖f_λ‖ over a decade of λ at the λ found, over its least at larger ones, that no true model shows: there it
