@@ -69,10 +69,10 @@ STOPPING = {
     "richardson-lucy": {"float64": 2e-4, "float32": 2e-3},
 }
 # After a given number of iterations nothing is left to a tolerance: rounding, and what the iteration makes of it. The
-# collaborative filter holds an iteration of its own, to a residual of 1e-3, finds patches in float32, and keeps or drops
-# what is near a threshold as rounding has it, eight times over. Weights of
-# very different sizes, as the other noise models have, are hard on the conjugate gradients inside ADMM, which stop at
-# 2e-5, most of all with boundary "antireflect": one rounding error more or less and they take a step more or less.
+# collaborative filter holds an iteration of its own, to a residual of 1e-3, finds patches in float32, and keeps or
+# drops what is near a threshold as rounding has it, eight times over. Weights of very different sizes, as the other
+# noise models have, are hard on the conjugate gradients inside ADMM, which stop at 2e-5, most of all with boundary
+# "antireflect": one rounding error more or less and they take a step more or less.
 STEPS = {"float64": 1e-9, "float32": 1e-4}
 STEPS_COLLABORATIVE = {"float64": 4e-3, "float32": 4e-3}
 STEPS_NOISE, STEPS_NOISE_ANTIREFLECT = 1e-6, 1e-2
