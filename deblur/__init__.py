@@ -11,6 +11,7 @@ from . import terminal  # noqa: F401  first, so that Ctrl-C during the other imp
 
 # isort: split
 from . import data, image, linalg, metrics, psf, tuning
+from .blind import BlindResult, blind
 from .degrade import degrade
 from .errors import (
     ConvergenceError,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BOUNDARIES",
     "METHODS",
+    "BlindResult",
     "Blur",
     "Boundary",
     "Choice",
@@ -55,6 +57,7 @@ __all__ = [
     "Status",
     "TilePlan",
     "VaryingBlur",
+    "blind",
     "choose_lambda",
     "choose_method",
     "compare",

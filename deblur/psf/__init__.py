@@ -6,6 +6,7 @@ That is where `scipy.signal.convolve2d(..., "same")` and `deblur.Blur` take it
 to be, so an even size blurs without shifting by a whole pixel.
 """
 
+from .blurred import from_blurred
 from .checking import PSFCheck, Verdict, check
 from .edges import from_edge
 from .estimate import PSFEstimate, PSFMap, PSFStatus
@@ -37,6 +38,7 @@ __all__ = [
     "denoise",
     "disk",
     "fit",
+    "from_blurred",
     "from_edge",
     "from_pair",
     "from_photutils",

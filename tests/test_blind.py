@@ -1,0 +1,103 @@
+"""The PSF from the blurred picture alone, and restoring with it."""
+
+import numpy as np
+import pytest
+from scipy.ndimage import shift
+from skimage.registration import phase_cross_correlation
+
+import deblur
+from deblur.psf import PSFStatus, from_blurred
+
+
+def shaken(rng, psf, rows=(180, 320), cols=(150, 290), noise=0.002):
+    """A part of `camera` and what became of it; the scene goes on beyond the frame."""
+    blur = deblur.Blur(psf, (rows[1] - rows[0], cols[1] - cols[0]), "unknown")
+    high, wide = blur.scene_shape
+    scene = deblur.data.load("camera").astype(float)[rows[0] : rows[0] + high, cols[0] : cols[0] + wide]
+    g = blur.forward(scene)
+    return scene[blur.crop], g + noise * rng.standard_normal(g.shape)
+
+
+def alike(a, b):
+    """The largest correlation of two PSFs over all displacements."""
+    room = [m + n for m, n in zip(a.shape, b.shape, strict=True)]
+    c = np.fft.irfft2(np.fft.rfft2(a, room).conj() * np.fft.rfft2(b, room), room)
+    return c.max() / np.sqrt((a**2).sum() * (b**2).sum())
+
+
+def squared_error(truth, image):
+    """Of an image registered to the truth: where a picture was before it was shaken, nobody knows."""
+    by = phase_cross_correlation(truth, image, upsample_factor=20)[0]
+    return ((shift(image, by, order=3, mode="nearest") - truth)[12:-12, 12:-12] ** 2).mean()
+
+
+def test_the_psf_is_found_and_the_picture_restored_nearly_as_with_the_true_one(rng):
+    psf = deblur.psf.camera_shake(9, 4)
+    truth, g = shaken(rng, psf, noise=0.01)
+    seen = []
+    found = deblur.blind(g, 11, progress=lambda i, n: seen.append((i, n)))
+    assert found.psf.status.ok
+    assert found.psf.psf.shape == (11, 11)
+    assert found.psf.psf.sum() == pytest.approx(1)
+    assert found.psf.psf.min() >= 0
+    assert alike(found.psf.psf, psf) > 0.85
+    assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    assert found.result.method == "tv"
+    known = deblur.reconstruct(g, psf, method="tv")
+    ratio = squared_error(truth, found.image) / squared_error(truth, known)
+    assert ratio < 3
+    assert squared_error(truth, found.image) < 0.6 * squared_error(truth, g)
+
+
+def test_what_a_picture_is_measured_in_does_not_matter(rng):
+    psf = deblur.psf.motion(7, 40.0)
+    _, g = shaken(rng, psf, (100, 160), (200, 260))
+    one, other = from_blurred(g, 9), from_blurred(1000 * g - 300, 9)
+    np.testing.assert_allclose(one.psf, other.psf, atol=1e-6)
+
+
+def test_a_size_that_is_not_square_or_even_is_kept(rng):
+    _, g = shaken(rng, deblur.psf.motion(5, 0.0), (100, 148), (200, 260))
+    found = from_blurred(g, (4, 9))
+    assert found.psf.shape == (4, 9)
+    assert found.psf.sum() == pytest.approx(1)
+
+
+def test_noise_alone_tells_no_psf(rng):
+    found = from_blurred(rng.standard_normal((64, 64)), 9)
+    assert found.status is PSFStatus.DOUBTFUL
+    assert "no blur" in found.why
+
+
+def test_a_wall_of_bricks_is_not_trusted():
+    wall = deblur.data.load("brick")[:136, :136].astype(float)
+    found = from_blurred(deblur.degrade(wall, deblur.psf.camera_shake(17, 2), noise=0.01, seed=0), 23)
+    assert found.status is PSFStatus.DOUBTFUL
+    assert "alike" in found.why
+
+
+@pytest.mark.filterwarnings("ignore:the PSF is")  # so small a picture tells little
+def test_colours_share_their_psf(rng):
+    _, g = shaken(rng, deblur.psf.motion(7, 40.0), (100, 150), (200, 250))
+    colour = np.stack([g, 0.5 * g, 0.2 + 0.3 * g], axis=-1)
+    options = {"lam": 1e-3, "method": "identity", "boundary": "reflect"}
+    found = deblur.blind(colour, 9, **options)
+    assert found.image.shape == colour.shape
+    np.testing.assert_allclose(found.psf.psf, from_blurred(g, 9).psf, atol=1e-6)
+    text = str(found)
+    assert "PSF" in text
+    assert "lambda" in text
+
+
+@pytest.mark.parametrize(
+    ("image", "size", "says"),
+    [
+        (np.ones((64, 64)), 9, "constant"),
+        (np.eye(20), 9, "4 times as many"),
+        (np.eye(64), 2, "3 pixels or more"),
+        (np.full((64, 64), np.nan), 9, "finite"),
+    ],
+)
+def test_what_tells_nothing_is_refused(image, size, says):
+    with pytest.raises(ValueError, match=says):
+        from_blurred(image, size)
