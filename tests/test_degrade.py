@@ -201,7 +201,7 @@ def test_bad_options(options, words):
     ("image", "words"),
     [
         (np.ones(5), "2 axes"),
-        (np.ones((8, 9, 3)), "channel_axis=-1"),
+        (np.ones((8, 9, 4)), "channel_axis=-1"),
         (np.ones((2, 8, 9, 3)), "2 axes"),
         (np.ones((0, 9)), "no pixels"),
         (np.full((8, 9), np.nan), "NaN"),
