@@ -238,7 +238,7 @@ def main() -> None:
         os.environ.setdefault(variable, "1")
     with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
         if "a" in options.parts:
-            cases = [(10_000 + i, BOUNDARIES[i % 4]) for i in range(options.cases)]
+            cases = [(110_000 + i, BOUNDARIES[i % 4]) for i in range(options.cases)]
             rows = list(tqdm(pool.map(one_boundary, cases), total=len(cases), disable=None))
             results["boundaries"] = {
                 "summary": of_boundaries(rows),
@@ -247,7 +247,7 @@ def main() -> None:
             }
             _common.print_table(results["boundaries"]["summary"])
         if "b" in options.parts:
-            seeds = range(20_000, 20_000 + options.cases)
+            seeds = range(120_000, 120_000 + options.cases)
             rows = list(tqdm(pool.map(one_call, seeds), total=len(seeds), disable=None))
             results["nothing_given"] = {
                 "summary": of_calls(rows),

@@ -548,6 +548,28 @@ def test_a_spectrum_that_implies_more_noise_than_is_seen_is_not_followed():
     assert from_spectrum(blur, left(blur, g)[None]) is None
 
 
+def test_a_spectrum_of_which_the_taper_hides_the_most_is_not_followed(rng):
+    blur, g, _ = pictured(psf.motion(9, 30), 128, 0.01)
+    leftover = left(blur, g)
+    assert from_spectrum(blur, leftover[None]) is not None
+    leftover[16:-16, 16:-16] = 0.01 * rng.standard_normal((96, 96))  # all there is lies at the rim
+    assert from_spectrum(blur, leftover[None]) is None
+
+
+@pytest.mark.parametrize("h", [psf.gaussian(15, 2.5), psf.camera_shake(17, 3), psf.disk(5)])
+def test_a_small_picture_s_lambda_is_raised_where_noise_rules_what_it_adds(h):
+    # By the singular values, by a bidiagonalisation and by the spectrum.
+    blur, g, _ = pictured(h, 64, 0.03)
+    auto, gcv = (choose_lambda(blur, left(blur, g), rule) for rule in ("auto", "gcv"))
+    assert 1.3 * gcv.lam < auto.lam < 2.7 * gcv.lam
+    assert f"λ = {auto.lam:.3g}, " in auto.reason
+    assert "times the one that minimises" in auto.reason
+    calm = pictured(h, 64, 0.0005)[1]
+    assert "times the one" not in choose_lambda(blur, left(blur, calm), "auto").reason
+    large, wide, _ = pictured(h, 190, 0.03)
+    assert "times the one" not in choose_lambda(large, left(large, wide), "auto").reason
+
+
 def test_a_small_picture_and_another_boundary_take_the_whole_rule(rng):
     for blur in (
         Blur(psf.disk(9), (30, 40), "unknown"),

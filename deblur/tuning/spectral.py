@@ -78,6 +78,12 @@ _NEAR = (
     30.0  # how much larger the λ of another rule may be where that of cross-validation is sound but moving
 )
 _SAME = 1e-6  # relative height of a curve that tells one λ from another by rounding alone
+_HIDDEN = 3.0  # how much more there may be in a picture than under its taper
+_FEW = 1 << 15  # pixels of all images, with more of which cross-validation knows its minimum well enough
+_NOISY, _WARY = (
+    0.15,
+    (1.0, 2**0.5, 2.0),
+)  # part that noise may have in what λ adds; how much larger λ may become
 _SEEN = 2.0  # the noise that a spectrum implies, over the noise that is seen, beyond which it is not followed
 _WINDOW = 512  # pixels a side of what the whole rule looks at where the quick one settles nothing
 _SMALL = 128 * 128  # pixels up to which a separable blur is decomposed at once
@@ -350,8 +356,9 @@ def choose_lambda(
         sums = exact_sums(blur, g)
         if sums is not None:
             choice = choose_from(sums, rule, level, source, norm=norm, bounds=bounds or _RANGE)
-            return _trusted(choice, sums, g, norm, bounds or _RANGE)
-        return _settled(blur, g, rule, level, source, norm, bounds or _RANGE_ITERATIVE, max_steps)
+            choice = _trusted(choice, sums, g, norm, bounds or _RANGE)
+            return _cautious(choice, sums) if quick else choice
+        return _settled(blur, g, rule, level, source, norm, bounds or _RANGE_ITERATIVE, max_steps, quick)
 
 
 def from_spectrum(
@@ -360,7 +367,8 @@ def from_spectrum(
     """λ by "gcv" from the spectrum of what the prior scene leaves of images (M, N); None where it settles nothing.
 
     That is so where the noise it implies is far more than what is seen of noise in the first image: then it is the
-    taper's error, a thousandth of the picture. Nor is a spectrum taken where the whole decomposition costs no more.
+    taper's error, a thousandth of the picture; or where the taper hides most of what there is. Nor is a spectrum taken
+    where the whole decomposition costs no more.
     """
     blur = operator.stationary
     if blur is None or not blur.boundary.open:
@@ -369,14 +377,42 @@ def from_spectrum(
         return None
     images = iter(left)
     first = next(images)
+    energy = 0.0
+
+    def weighed(image: Array) -> Array:
+        nonlocal energy
+        energy += float((image * image).sum())
+        return image
+
     with all_cores():
-        sums = spectral_sums(blur, chain([first], images))
-    if sums is None:
+        sums = spectral_sums(blur, map(weighed, chain([first], images)))
+    if sums is None or energy > _HIDDEN * float(sums.power.sum()):
         return None
     choice = choose_from(sums, "gcv", None, "not used", bounds=bounds)
     implied = math.sqrt(sums.residual(choice.lam) / (sums.pixels - sums.influence(choice.lam)))
     middle = tuple(slice(max(n - _WINDOW, 0) // 2, (n + _WINDOW) // 2) for n in first.shape)
-    return choice if choice.settled and implied <= _SEEN * noise_level(first[middle]) else None
+    sound = choice.settled and implied <= _SEEN * noise_level(first[middle])
+    return _cautious(choice, sums) if sound else None
+
+
+def _cautious(choice: LambdaChoice, sums: FilterSums) -> LambdaChoice:
+    """`choice`, or a λ up to twice as large where noise makes more than a part of what it adds to the prior scene.
+
+    Cross-validation knows its minimum the less exactly the fewer pixels and the more noise there are, and a λ too small
+    costs more than one too large.
+    """
+    if choice.rule != "gcv" or not choice.settled or sums.pixels > _FEW:
+        return choice
+    variance = sums.residual(choice.lam) / max(sums.pixels - sums.influence(choice.lam), 1.0)
+    for factor in _WARY:
+        lam = factor * choice.lam
+        if sums.frames * variance * sums.noise(lam) <= _NOISY * sums.solution(lam):
+            break
+    if factor == 1:
+        return choice
+    words = f"λ = {lam:.3g}, {factor:.2g} times the one that"
+    reason = choice.reason.replace(f"λ = {choice.lam:.3g}", words)
+    return replace(choice, lam=lam, reason=f"{reason}: noise makes more than {_NOISY:.0%} of what that adds")
 
 
 def _middle(operator: Operator, g: Array) -> tuple[Blur, Array] | None:
@@ -427,6 +463,7 @@ def _settled(
     norm: str,
     bounds: tuple[float, float],
     max_steps: int,
+    cautious: bool,
 ) -> LambdaChoice:
     """The choice by a bidiagonalisation that grows until λ no longer moves."""
     if g[0].size > 1 << 17:
@@ -453,7 +490,8 @@ def _settled(
             still = abs(math.log(choice.lam / last[0])) <= _SETTLED and moved <= 1 + _SETTLED
             quiet = quiet + 1 if still else 0
         if bases.exhausted or quiet >= 2:
-            return _trusted(choice, sums, g, norm, bounds)
+            choice = _trusted(choice, sums, g, norm, bounds)
+            return _cautious(choice, sums) if cautious else choice
         if ended:
             words = f"λ was still moving after {bases.steps} steps of the bidiagonalisation"
             remark = f"{choice.remark}; {words}" if choice.remark else words

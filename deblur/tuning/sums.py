@@ -74,6 +74,10 @@ class FilterSums:
         """A(λ), all frames together."""
         return self.frames * float((self.operator / (self.operator + lam)) @ self.counts)
 
+    def noise(self, lam: float) -> float:
+        """‖f_λ‖² of white noise of variance 1 in the place of one image, on average."""
+        return float((self.operator / (self.operator + lam) ** 2) @ self.counts)
+
     def gcv(self, lam: float, floor: float = math.inf) -> float:
         """The GCV function N ρ/(N − A)², its sums weighted by 1/(1 + σ²/floor)."""
         data = 1 / (1 + self.values / floor)
