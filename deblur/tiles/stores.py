@@ -74,8 +74,8 @@ class Report:
         Of a few tiles: what twice the overlap changes.
     residual : Residual or None
         Of the whole picture, from what was written.
-    seconds, check_seconds : float
-        Wall time of restoring, and of measuring seams and residual.
+    setup_seconds, seconds, check_seconds : float
+        Wall time of deciding, of restoring, and of measuring seams and residual.
     """
 
     output: str
@@ -88,6 +88,7 @@ class Report:
     failed: tuple[Failure, ...] = ()
     seams: tuple[Seam, ...] = ()
     residual: Residual | None = None
+    setup_seconds: float = 0.0
     seconds: float = 0.0
     check_seconds: float = 0.0
 
@@ -225,10 +226,11 @@ def stream(
     if begun:
         tiling.lam_reason, tiling.boundary_reason = begun["lam_reason"], begun["boundary_reason"]
     output = _created(target, picture, tiling, asked, overwrite and not begun, begun)
+    setup = time.perf_counter() - start
     written, kept, failed = _restored(picture, tiling, output, client, workers, progress)
     if picture.group is not None and not failed:
         _pyramid(target, picture.group, client, workers)
-    seconds = time.perf_counter() - start
+    seconds = time.perf_counter() - start - setup
     seams: tuple[Seam, ...] = ()
     judged = None
     if check:
@@ -236,7 +238,7 @@ def stream(
         judged = _judged(picture, tiling, output, client, workers)
     return Report(
         str(target), tiling.plan, tiling.lam, tiling.lam_reason, tiling.boundary_reason, written, kept, tuple(failed),
-        seams, judged, seconds, time.perf_counter() - start - seconds,
+        seams, judged, setup, seconds, time.perf_counter() - start - setup - seconds,
     )  # fmt: skip
 
 
@@ -397,6 +399,8 @@ def _created(
         "fill_value": np.nan,
         "config": {"write_empty_chunks": True},
     }
+    if hasattr(array, "compressors"):
+        made["compressors"] = array.compressors or None  # as the picture is stored
     if picture.group is None:
         return zarr.create_array(
             str(target), zarr_format=form, overwrite=overwrite, attributes={ATTRIBUTE: decided}, **made

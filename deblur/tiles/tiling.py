@@ -175,7 +175,9 @@ class Tiling:
                 raise MethodError(f"{name} is not served by tiles: {instead}")
         psfs = _psfs(psf, axes.frames)
         self._img = img
-        place = Device.named(device)
+        place = (
+            CPU if memory is not None else Device.named(device)
+        )  # this process need not have what workers have
         request = checked(psfs[0], axes.space, lam, options, dtype=self.dtype, device=CPU, reuse=True)
         if request.open is not None:
             request = self._read_boundary(request, psfs[0], lam, options)
