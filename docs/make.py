@@ -39,6 +39,8 @@ MODULES = (
     "deblur.tuning.sampled",
     "deblur.tuning.spectral",
     "deblur.posterior",
+    "deblur.tiles",
+    "deblur.tiles.reach",
 )
 PAGES = (
     "photographs",
@@ -47,6 +49,7 @@ PAGES = (
     "thesis",
     "figures",
     "compare",
+    "tiles",
 )  # Markdown; each becomes a page of its own
 
 
