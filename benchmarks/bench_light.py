@@ -114,7 +114,7 @@ def case(name: str, kernel: str, lamps: str, how: str) -> tuple[dict[str, Any], 
             figures[way] = {
                 "psnr": metrics.psnr(sharp, picture),
                 "near": float(-10 * np.log10(error)),
-                "lamps": float(picture[lit].mean() / sharp[lit].mean()),
+                "left": float(picture[lit].mean() / sharp[lit].mean()),
             }
     row = {"image": name, "psf": kernel, "lamps": lamps, "stored": how, "clipped": float((g == 255).mean())}
     return row | {"ways": figures}, pictures
@@ -162,7 +162,7 @@ def main() -> None:
         same = [r["ways"] for r in rows if (r["lamps"], r["stored"]) == (lamps, how)]
         figures = [ways[way] for ways in same if way in ways]
         if len(figures) > len(same) / 2:
-            means = {key: float(np.mean([f[key] for f in figures])) for key in ("psnr", "near", "lamps")}
+            means = {key: float(np.mean([f[key] for f in figures])) for key in ("psnr", "near", "left")}
             summary.append({"lamps": lamps, "stored": how, "way": way, "cases": len(figures), **means})
     _common.print_table(summary)
     if not quick:
