@@ -256,8 +256,8 @@ def predicted_seconds(name: str, work: Work, problem: Problem) -> float:
 #: The methods that restore a photograph better than the linear formula, cheapest first.
 BETTER = ("tv", "collaborative")
 # What looking for λ takes, in solves by tv of a picture with so many pixels; no more of a larger one, where windows of
-# it stand for the whole.
-_SEARCH, _LOOKED_AT = 3.0, 2**16
+# it stand for the whole (as measured from 128² to 512²).
+_SEARCH, _LOOKED_AT = 2.0, 2**14
 
 
 def better(problem: Problem) -> dict[str, float]:
