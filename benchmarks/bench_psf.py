@@ -17,6 +17,7 @@ Writes benchmarks/results/psf.json; with --quick it is a small run that writes n
 from __future__ import annotations
 
 import argparse
+import io
 import math
 import time
 from collections.abc import Callable
@@ -27,6 +28,7 @@ from typing import Any
 
 import _common
 import numpy as np
+from PIL import Image
 
 import deblur
 from deblur.psf.estimate import centre_of_gravity, placed, shift
@@ -238,8 +240,13 @@ def checked(number: int, seed: int) -> dict[str, Any]:
     h = deblur.psf.crop(deblur.psf.recentre(h), 0.999)
     name, noise = str(rng.choice(PICTURES)), float(rng.choice([0.001, 0.003, 0.01, 0.02]))
     image = deblur.degrade(photograph(name), h, noise=noise, boundary="unknown", seed=rng)
-    if rng.random() < 0.5:
+    form = str(rng.choice(["float", "8 bits", "JPEG 90"]))
+    if form != "float":
         image = (np.clip(image, 0, 1) * 255).round() / 255
+    if form == "JPEG 90":
+        held = io.BytesIO()
+        Image.fromarray((image * 255).astype(np.uint8)).save(held, "JPEG", quality=90)
+        image = np.asarray(Image.open(held)) / 255.0
     scale = float(rng.choice([0.6, 0.75, 1.33, 1.7]))
     stranger, strange = any_psf(rng)
     trials = {"right": h, "resized": deblur.psf.resample(h, scale), "foreign": stranger}
@@ -248,7 +255,7 @@ def checked(number: int, seed: int) -> dict[str, Any]:
     if kind in ("shake", "motion"):
         trials["mirrored"] = h[:, ::-1]
     out: dict[str, Any] = {
-        "words": f"{name}, {kind}, noise {noise}, foreign {strange}, scale {scale}",
+        "words": f"{name}, {kind}, noise {noise}, {form}, foreign {strange}, scale {scale}",
         "kind": kind,
     }
     for label, psf in trials.items():

@@ -55,6 +55,24 @@ def test_the_ghosts_of_a_turn_change_sign_with_it():
     assert turned == pytest.approx(-right, rel=0.2)
 
 
+def test_a_jpeg_is_told_and_speaks_against_no_psf():
+    import io
+
+    from PIL import Image
+
+    clipped = (np.clip(picture(RIGHT["shake"]), 0, 1) * 255).round().astype(np.uint8)
+    jpeg = {}
+    for quality in (75, 90):
+        held = io.BytesIO()
+        Image.fromarray(clipped).save(held, "JPEG", quality=quality)
+        jpeg[quality] = np.asarray(Image.open(held)) / 255
+        found = psf.check(jpeg[quality], RIGHT["shake"])
+        assert found.verdict.ok
+        assert "JPEG" in " ".join(found.findings)
+    assert not psf.check(clipped / 255, RIGHT["shake"]).details["compressed"]
+    assert not psf.check(jpeg[90], RIGHT["shake"][::-1, ::-1]).verdict.ok  # a turn is seen all the same
+
+
 def test_it_prints_and_draws():
     found = psf.check(picture(RIGHT["disk"]), RIGHT["disk"])
     assert str(found).startswith("verdict     fits")

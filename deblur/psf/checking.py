@@ -23,7 +23,7 @@ import scipy.fft
 
 from .estimate import centre_of_gravity, grey, unit_sum
 from .shaping import resample
-from .spectra import PictureSpectrum
+from .spectra import PictureSpectrum, compressed
 
 _SCALES = (0.5, 0.6, 0.7, 0.8, 0.9, 1.1, 1.25, 1.4, 1.7, 2.0)
 _AGAINST = 40.0  # log-likelihood ratio by which no blur at all must be likelier
@@ -167,28 +167,34 @@ def check(image: Any, psf: Any) -> PSFCheck:
         ghosts = _ghosts(picture, h, turned, spectrum.noise)
     away = centre_of_gravity(np.maximum(h, 0))
     findings, wrong = [], False
+    lossy = compressed(picture)
     if ghosts < -_GHOSTS:
         wrong = True
         findings.append(
             f"turned by 180 degrees it leaves sparser edges ({100 * ghosts:+.1f} %): pass psf[::-1, ::-1]"
         )
-    if mirrored > _OTHER and mirrored_depth > _DEEP:
+    if not lossy and mirrored > _OTHER and mirrored_depth > _DEEP:
         wrong = True
         findings.append(
             f"its mirror image explains the spectrum better (log-likelihood {mirrored:+.0f}): pass psf[:, ::-1] or "
             "psf[::-1], whichever restores without ghosts"
         )
-    if scale_evidence > _OTHER and scale_depth > _DEEP:
+    if not lossy and scale_evidence > max(_OTHER, 0.5 * evidence) and scale_depth > _DEEP:
         wrong = True
         findings.append(
             f"at {scale:g} times its size it explains the spectrum better (log-likelihood {scale_evidence:+.0f}): "
             f"check the pixel size, or pass deblur.psf.resample(psf, {scale:g})"
         )
-    if not wrong and evidence < -_AGAINST:
+    if not (wrong or lossy) and evidence < -_AGAINST:
         wrong = True
         findings.append(
             f"where it lets nothing through the picture has more than noise (log-likelihood {evidence:+.0f} against no "
             "blur): it is the PSF of another picture, or it is no blur of this kind"
+        )
+    if lossy:
+        findings.append(
+            "the picture was compressed (JPEG), and its spectrum is not believed where it speaks against the PSF; "
+            "check with the raw picture"
         )
     if max(abs(a) for a in away) > _DISPLACED:
         findings.append(
@@ -208,6 +214,7 @@ def check(image: Any, psf: Any) -> PSFCheck:
         "ghosts": ghosts,
         "asymmetry": asymmetry,
         "centre": away,
+        "compressed": lossy,
     }
     frequencies = np.stack([spectrum.y[spectrum.used], spectrum.x[spectrum.used]], axis=1)
     return PSFCheck(verdict, tuple(findings), details, h, frequencies, spectrum.power, own.model)

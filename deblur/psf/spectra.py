@@ -1,11 +1,11 @@
 """The power spectrum of a blurred picture beside that of a PSF.
 
 A picture's expected power is M(ω) = A(ω) |ĥ(ω)|² + N: the scene's, which falls smoothly with the frequency and depends
-smoothly on the direction, times the blur's, and white noise. What tells one blur from another are the places where
-|ĥ|² comes near zero, which no smooth A can imitate. The periodograms of overlapping windows are averaged (Welch), A is
-exp of a few smooth functions, fitted by maximum likelihood of exponentially distributed powers (Whittle), and two PSFs
-are compared by their deviances. Nothing of the phase is seen: a PSF and its turn by 180 degrees look alike here, and
-so do displaced ones.
+smoothly on the direction, times the blur's, and noise that is white or falls with the frequency. What tells one blur
+from another are the places where |ĥ|² comes near zero, which no smooth A can imitate. The periodograms of overlapping
+windows are averaged (Welch), A is exp of a few smooth functions, fitted by maximum likelihood of exponentially
+distributed powers (Whittle), and two PSFs are compared by their deviances. Nothing of the phase is seen: a PSF and its
+turn by 180 degrees look alike here, and so do displaced ones.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ from ..tuning import estimate_noise
 _LOWEST = 2.5  # in cycles a window: below this the scene is no statistics
 _STEPS = 12
 _LARGEST = 4.0  # residual (P − M)/M beyond which a frequency has no more say
+#: Logarithms of the noise over the estimate: its level at the highest frequency, and how it rises to low ones.
+_QUIETEST, _LOUDEST = (-1.0, 0.0), (3.0, 5.0)
+_BLOCKS = 1.1  # third differences at the edges of JPEG's blocks over those elsewhere
 _INDEPENDENT = 3.0  # neighbouring frequencies of a window that tell one thing
 
 
@@ -79,6 +82,8 @@ class PictureSpectrum:
         log = np.log(r)
         turns = [f(k * t) * g for k in (2, 4) for f in (np.cos, np.sin) for g in (1, log)]
         self.smooth = np.stack([np.ones_like(r), log, log**2, r**2, *turns], axis=1)
+        low = 1 - r**2 / (r**2).max()  # 0 at the highest frequency, where the noise was measured
+        self.high = np.stack([np.ones_like(r), low], axis=1)
         self.smooth[:, 1:] -= self.smooth[:, 1:].mean(axis=0)
         self.smooth[:, 1:] /= self.smooth[:, 1:].std(axis=0)
 
@@ -106,24 +111,29 @@ class PictureSpectrum:
         weight = np.minimum(h / h.max(), 1)
         root = np.sqrt(weight)[:, None]
         beta = np.linalg.lstsq(root * x, root[:, 0] * np.log(clear), rcond=None)[0]
+        # The noise: its level, and how it falls with the frequency, as JPEG makes it fall.
+        level = np.zeros(2)
         best, model = math.inf, p
         for _ in range(_STEPS):
             signal = np.exp(np.clip(x @ beta, -200, 200)) * h
-            m = signal + self.noise
+            noise = self.noise * np.exp(self.high @ level)
+            m = signal + noise
             deviance = _deviance(p / m)
             if deviance < best:
-                gain, best, model, kept = best - deviance, deviance, m, beta
+                gain, best, model, kept = best - deviance, deviance, m, (beta, level)
                 if gain < 1e-4 * best:
                     break
             else:  # half the step
-                beta = (beta + kept) / 2
+                beta, level = (beta + kept[0]) / 2, (level + kept[1]) / 2
                 continue
-            share = signal / m
             left = np.clip((p - m) / m, -1, _LARGEST)
-            a = x * share[:, None]
-            gram = a.T @ a + 1e-6 * len(p) * np.eye(x.shape[1])
+            rest = (noise / m)[:, None]
+            a = np.concatenate([x * (signal / m)[:, None], rest * self.high], axis=1)
+            gram = a.T @ a + 1e-6 * len(p) * np.eye(a.shape[1])
             step = np.linalg.solve(gram, a.T @ left)
-            beta = beta + step / max(1.0, float(np.abs(step).max()) / 2)
+            step /= max(1.0, float(np.abs(step).max()) / 2)
+            beta = beta + step[:-2]
+            level = np.clip(level + step[-2:], _QUIETEST, _LOUDEST)
         return Fit(best, model)
 
     def matched(self, transfers: np.ndarray, none: Fit) -> tuple[np.ndarray, np.ndarray]:
@@ -152,3 +162,21 @@ def _deviance(ratio: np.ndarray) -> float:
     """The mean of P/M − 1 − log(P/M), with no say for what is far off."""
     d = ratio - 1 - np.log(np.maximum(ratio, 1e-30))
     return float(np.minimum(d, _LARGEST).mean())
+
+
+def compressed(image: np.ndarray) -> bool:
+    """Whether the picture shows the blocks of 8 x 8 pixels of JPEG: their edges have larger third differences.
+
+    What quantisation leaves is no noise of any smooth spectrum, and hides in the zeros of a blur.
+    """
+    ratios = []
+    for a in (image, image.T):
+        if a.shape[1] < 48:
+            return False
+        third = np.abs(a[:, 3:] - 3 * a[:, 2:-1] + 3 * a[:, 1:-2] - a[:, :-3])
+        mean = np.minimum(third, np.quantile(third, 0.95)).mean(axis=0)
+        phase = mean[: len(mean) // 8 * 8].reshape(-1, 8).mean(axis=0)
+        k = int(phase.argmax())
+        others = float(np.delete(phase, [k, (k + 1) % 8, (k - 1) % 8]).mean())
+        ratios.append(float(phase[k]) / others if others > 0 else 1.0)
+    return min(ratios) > _BLOCKS
