@@ -14,7 +14,14 @@ from deblur.metrics import psnr
 from deblur.operators.blur import Blur
 from deblur.problem import Problem
 from deblur.terms import Fit
-from deblur.tuning import check_rule, choose_lambda, estimate_noise, noise_level, prior_scene
+from deblur.tuning import (
+    check_rule,
+    choose_lambda,
+    estimate_noise,
+    estimate_noise_model,
+    noise_level,
+    prior_scene,
+)
 from deblur.tuning import spectral as spectral_module
 from deblur.tuning import sums as sums_module
 from deblur.tuning.choice import RULES as ALL_RULES
@@ -451,6 +458,22 @@ def test_the_noise_of_a_sharpened_picture_is_refused(rng):
     with pytest.raises(ValueError, match="sharpened"):
         estimate_noise(sharp)
     assert noise_level(sharp) >= 2 * 0.05  # for what needs no more than its size
+
+
+@pytest.mark.parametrize(("gain", "read"), [(1 / 100, 0.005), (1 / 1000, 0.02), (0.0, 0.02)])
+def test_noise_that_grows_with_the_light_is_found_as_that(gain, read, rng):
+    kernel = psf.disk(7)
+    clean = degrade(data.load("camera"), kernel, boundary="unknown").clip(0, None)
+    light = rng.poisson(clean / gain) * gain if gain else clean
+    g = light + read * rng.standard_normal(clean.shape)
+    model = estimate_noise_model(g, kernel)
+    for value in np.quantile(clean, [0.1, 0.5, 0.9]):
+        found, true = (math.sqrt(a * value + b * b) for a, b in (model, (gain, read)))
+        assert abs(found / true - 1) <= 0.1
+    even = (g - clean) * np.sqrt(model.weights(g))
+    dark, bright = even[clean < np.quantile(clean, 0.2)], even[clean > np.quantile(clean, 0.8)]
+    assert abs(dark.std() / bright.std() - 1) <= 0.15
+    assert model.weights(g).mean() == pytest.approx(1)
 
 
 def test_an_image_without_noise_has_none():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from types import ModuleType
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,6 +22,11 @@ _OFTEN, _SHARE = 8, 1e-3  # pixels, and their share of the frame, that a set val
 _SPIKE = 5  # times as often as the values next to it that a set value occurs
 _NEAR = 50  # how many values next to it are looked at, on either side
 _SCATTERED = 0.8  # share of the pixels with a set value that stand alone with it
+# Where impulses at an end of the range are known to be, so many at least: how far a further one stands off the smoothed
+# picture, in scatters of the frame; the smoothing in pixels; the share of a 5 x 5 window that may be at that end.
+_KNOWN, _FAINT, _SMOOTHED, _CROWD = 1e-4, 3.3, 1.0, 0.25
+# Times the scatter of rows; part of the range; at most in a frame; what rows next to it show of a line.
+_LINE, _LINE_FLOOR, _LINES, _PASSED = 12.0, 0.02, 16, (0.45, 0.9)
 
 
 def detect(g: Array) -> Array:
@@ -60,13 +66,101 @@ def detect(g: Array) -> Array:
     *Missed*: impulses that differ from their surroundings by less than the distances named, as pepper in a black coat,
     and those of which more touch. ``benchmarks/bench_impulses.py`` measures both.
     """
+    return defects(g).mask
+
+
+class Defects(NamedTuple):
+    """What of frames is no picture, as what it is.
+
+    Attributes
+    ----------
+    mask : (..., M, N) array of bool
+        All of it: what `detect` gives.
+    rows, columns : (..., M) and (..., N) arrays of bool
+        Dead ones.
+    stuck : (M, N) array of bool
+        Pixels that are impulses in every one of several frames: hot, dead or stuck. Of one frame none can be told.
+    """
+
+    mask: Array
+    rows: Array
+    columns: Array
+    stuck: Array
+
+
+def defects(g: Array) -> Defects:
+    """Impulses, dead rows and columns, and stuck pixels of frames; see `detect`.
+
+    Parameters
+    ----------
+    g : (..., M, N) array
+        Frames, each looked at by itself; NumPy or CuPy.
+
+    Returns
+    -------
+    Defects
+
+    Raises
+    ------
+    ValueError
+        If `g` is not finite.
+    """
     xp = get_xp(g)
     g = plain(g, "the image")
     check_finite(g, "the image")
     frames = g.reshape(-1, *g.shape[-2:])
     if frames.dtype not in (np.float32, np.float64):
         frames = frames.astype(np.float64)
-    return xp.stack([_detect(frame) for frame in frames]).reshape(g.shape)
+    rows, columns = (xp.stack([_dead(frame.swapaxes(0, axis)) for frame in frames]) for axis in (0, 1))
+    points = xp.stack([_detect(_mended(*parts)) for parts in zip(frames, rows, columns, strict=True)])
+    lines = rows[:, :, None] | columns[:, None, :]
+    points &= ~lines
+    stuck = points.all(axis=0) if len(frames) > 1 else xp.zeros(g.shape[-2:], bool)
+    return Defects(
+        (points | lines).reshape(g.shape),
+        rows.reshape(g.shape[:-1]),
+        columns.reshape(*g.shape[:-2], g.shape[-1]),
+        stuck,
+    )
+
+
+def _dead(g: Array) -> Array:
+    """Which rows of a frame, but the outermost two, stand off those next to them over most of their length."""
+    xp = get_xp(g)
+    found = xp.zeros(len(g), bool)
+    size = float(g.max() - g.min())
+    if min(g.shape) < 8 or not size > 0:
+        return found
+    for _ in range(_LINES):
+        # A blurred picture is nearly the cubic through two rows on either side.
+        off = xp.zeros_like(g)
+        off[2:-2] = g[2:-2] - (4 * (g[1:-3] + g[3:-1]) - (g[:-4] + g[4:])) / 6
+        # Not the median alone: of a row that lies on an edge of the picture half stands off.
+        low, high = xp.quantile(off, xp.asarray([0.25, 0.75]), axis=1)
+        typical = xp.where((low * high > 0) & ~found, xp.minimum(abs(low), abs(high)), 0)
+        middle = xp.median(off, axis=1)
+        for other in (xp.roll(middle, 1), xp.roll(middle, -1)):  # which miss two thirds of it, the other way
+            share = -other / xp.where(middle == 0, 1, middle)
+            typical = xp.where((share > _PASSED[0]) & (share < _PASSED[1]), typical, 0)
+        scatter = float(xp.median(abs(middle))) / 0.6745
+        at = int(typical.argmax())
+        if not float(typical[at]) > max(_LINE * scatter, _LINE_FLOOR * size):
+            return found
+        found[at] = True
+        g = g.copy()
+        g[at] = (4 * (g[at - 1] + g[at + 1]) - (g[at - 2] + g[at + 2])) / 6
+    return xp.zeros_like(found)  # so many are a pattern, not a defect
+
+
+def _mended(g: Array, rows: Array, columns: Array) -> Array:
+    """A frame with its dead rows and columns taken from the next living ones before them, or after."""
+    if not bool(rows.any() | columns.any()):
+        return g
+    for axis, dead in ((0, asnumpy(rows)), (1, asnumpy(columns))):
+        living = np.nonzero(~dead)[0]
+        nearest = living[np.abs(living[None] - np.arange(len(dead))[:, None]).argmin(axis=1)]
+        g = get_xp(g).take(g, get_xp(g).asarray(nearest), axis=axis)
+    return g
 
 
 def _detect(g: Array) -> Array:
@@ -83,7 +177,8 @@ def _detect(g: Array) -> Array:
     scatter = _median(abs(g - 0.5 * (around[3] + around[4])), _WINDOW) / 0.6745
     # Where the frame is clipped there is no scatter to be seen, and noise at the edge of the clipped area.
     measured = scatter[_mean(((g == low) | (g == high)).astype(g.dtype), _WINDOW) < _CLIPPED]
-    scatter = xp.maximum(scatter, xp.median(measured) if measured.size else scatter.max())
+    typical = xp.median(measured) if measured.size else scatter.max()
+    scatter = xp.maximum(scatter, typical)
     found = _set_values(g, alike)
     # Once set values have been found, impulses of another kind are unlikely: they have to stand out more clearly.
     far = _FAR * (_STRICTER if bool(found.any()) else 1.0)
@@ -93,6 +188,14 @@ def _detect(g: Array) -> Array:
         here = g == end
         if int(here.sum()) >= _REPEATED:  # the one brightest pixel of a picture is its highlight
             found |= _stands_out(g, here & (alike <= _CLUSTER), sign * need)
+    lone = alike <= 1
+    for end, sign in ((low, -1), (high, 1)):
+        here = g == end
+        if int((found & here).sum()) >= max(_OFTEN, _KNOWN * g.size):
+            rest = (~(here | found)).astype(g.dtype)
+            level = _smooth(g * rest) / xp.maximum(_smooth(rest), 1e-3)
+            near = _mean(here.astype(g.dtype), 5) <= _CROWD
+            found |= here & lone & near & (sign * (end - level) > xp.maximum(_FAINT * typical, _FLOOR * size))
     return found
 
 
@@ -156,6 +259,10 @@ def _median(x: Array, size: int) -> Array:
 
 def _mean(x: Array, size: int) -> Array:
     return _filters(x).uniform_filter(x, size=size, mode="reflect")
+
+
+def _smooth(x: Array) -> Array:
+    return _filters(x).gaussian_filter(x, _SMOOTHED, mode="reflect")
 
 
 def _filters(x: Array) -> ModuleType:

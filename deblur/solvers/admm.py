@@ -58,7 +58,7 @@ _INNER = 1e-2  # residual of the conjugate gradients inside, over the tolerance
 _FAR = 2.0**8  # a start whose values are so many times as large or small is none
 
 # What `work` reckons with: iterations, and transforms in each.
-_EXPECTED, _ON_TORUS, _ON_SCENE = 80, 4, 50
+_EXPECTED, _ON_TORUS, _ON_SCENE = 53, 4, 50
 
 
 def refuses(problem: Problem) -> str | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..solvers.start import prior_scene
 from .choice import RULES, LambdaChoice, Rule, check_rule
-from .noise import check_noise, estimate_noise, noise_level
+from .noise import NoiseModel, check_noise, estimate_noise, estimate_noise_model, noise_level
 from .spectral import choose_lambda
 
 if TYPE_CHECKING:
@@ -22,12 +22,14 @@ if TYPE_CHECKING:
 __all__ = [
     "RULES",
     "LambdaChoice",
+    "NoiseModel",
     "Rule",
     "check_noise",
     "check_rule",
     "choose",
     "choose_lambda",
     "estimate_noise",
+    "estimate_noise_model",
     "noise_level",
     "prior_scene",
 ]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from importlib import import_module
+from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
@@ -27,6 +29,12 @@ _FINEST, _MIDDLE = 0.02, 1024  # of the frequencies of a picture, or of its midd
 _CLIPPED, _CLIPPED_BLOCK, _CLIPPED_MIDDLE = 1e-3, 0.004, 0.1
 # In cycles a pixel; of the blocks; power over that in the band; standard deviations of it that chance may have added.
 _BAND, _QUIET, _COLOURED, _CHANCE = (0.18, 0.3), 0.1, 1.2, 4.0
+
+
+_SMOOTHED = 2.0  # pixels, of the image that stands for the light
+# Parts of an image by brightness; rounds of the fit; how far above the line a part lies that is heeded less, and how
+# much less.
+_BRIGHTNESSES, _ROUNDS, _ABOVE = 16, 6, (1.15, 0.3)
 
 
 class _Measured(NamedTuple):
@@ -90,6 +98,12 @@ def noise_level(g: Array, psf: Array | None = None) -> float:
 def _measured(g: Array, psf: Array | None) -> tuple[float, float]:
     """(standard deviation, colour) of the noise of frames together."""
     psf = None if psf is None else asnumpy(psf).astype(np.float64)
+    g = _checked(g)
+    found = [_of_frame(frame, psf) for frame in g.reshape(-1, *g.shape[-2:])]
+    return math.sqrt(sum(f.power for f in found) / len(found)), float(np.median([f.colour for f in found]))
+
+
+def _checked(g: Array) -> Array:
     g = as_real(g, "the image")
     if g.ndim < 2 or min(g.shape[-2:]) < _SIDES[-1]:
         raise ValueError(
@@ -97,36 +111,134 @@ def _measured(g: Array, psf: Array | None) -> tuple[float, float]:
             "needed; give its standard deviation (noise=...)"
         )
     check_finite(g, "the image")
-    found = [_of_frame(frame, psf) for frame in g.reshape(-1, *g.shape[-2:])]
-    return math.sqrt(sum(f.power for f in found) / len(found)), float(np.median([f.colour for f in found]))
+    return g
 
 
-def _of_frame(g: Array, psf: Array | None) -> _Measured:
+class _Blocks(NamedTuple):
+    """Of the blocks of one frame that show noise: mean values, powers at all frequencies and at those with least."""
+
+    means: Array
+    powers: Array
+    least: Array
+    freedom: float  # of the last, if it is noise alone
+    ends: list[Array]  # of the frame's range, where it is clipped
+
+
+def _looked_at(g: Array, psf: np.ndarray | None, sides: tuple[int, ...]) -> _Blocks:
     xp = get_xp(g)
-    side = next((n for n in _SIDES if 3 * n <= min(g.shape)), _SIDES[-1])
+    side = next((n for n in sides if 3 * n <= min(g.shape)), sides[-1])
     window = _window((side, side))
     ends = [end for end in (g.min(), g.max()) if int((g == end).sum()) > max(8, _CLIPPED * g.size)]
     blocks = _blocks(g, side)
     clipped = sum(((blocks == end).mean(axis=(1, 2)) for end in ends), xp.zeros(len(blocks)))
     whole = blocks[clipped <= _CLIPPED_BLOCK]
     blocks = (whole if len(whole) >= 1 / min(_PARTS[1:]) else blocks).astype(np.float64)
-    blocks = (blocks - blocks.mean(axis=(1, 2), keepdims=True)) * xp.asarray(window)
-    spectra = get_fft(xp).rfft2(blocks)
+    means = blocks.mean(axis=(1, 2))
+    spectra = get_fft(xp).rfft2((blocks - means[:, None, None]) * xp.asarray(window))
     powers = spectra.real**2 + spectra.imag**2
-
-    least = _least((side, side), psf, _SHARE)
-    of_block = powers[:, xp.asarray(least)].mean(axis=1)
+    at = _least((side, side), psf, _SHARE)
+    least = powers[:, xp.asarray(at)].mean(axis=1)
     # What is smaller is of clipped or painted areas: no noise is to be seen there.
-    seen = of_block > (1e-12 * float(abs(g).max())) ** 2
-    of_block, powers = of_block[seen], powers[seen]
-    if not len(of_block):
+    seen = least > (1e-12 * float(abs(g).max())) ** 2
+    return _Blocks(means[seen], powers[seen], least[seen], _freedom(window, at), ends)
+
+
+def _of_frame(g: Array, psf: np.ndarray | None) -> _Measured:
+    found = _looked_at(g, psf, _SIDES)
+    if not len(found.least):
         return _Measured(0.0, 0.0)
-    freedom = _freedom(window, least)
-    power = _quiet(of_block, freedom)
+    power = _quiet(found.least, found.freedom)
     if psf is not None and min(g.shape) >= 2 * max(psf.shape):
-        zeros = _at_zeros(g, psf, ends)
+        zeros = _at_zeros(g, psf, found.ends)
         power = zeros if zeros < _QUIETER * power else power
-    return _Measured(power, _colour(powers, of_block, freedom))
+    return _Measured(power, _colour(found.powers, found.least, found.freedom))
+
+
+class NoiseModel(NamedTuple):
+    """Noise whose variance grows with the light: gain × value + read².
+
+    Attributes
+    ----------
+    gain : float
+        Of photon noise: variance over value.
+    read : float
+        Standard deviation of what does not depend on the light.
+    """
+
+    gain: float
+    read: float
+
+    def variance(self, image: Array) -> Array:
+        """The variance of each pixel of an image (..., M, N), by the image smoothed a little."""
+        image = as_real(image, "the image")
+        smooth = image
+        for axis in (-2, -1):
+            smooth = _filters(image).gaussian_filter1d(smooth, _SMOOTHED, axis=axis, mode="nearest")
+        return self.gain * get_xp(image).maximum(smooth, 0) + self.read**2
+
+    def weights(self, image: Array) -> Array:
+        """Weights that make the noise of an image even, one in the mean: for ``weights=`` of `deblur.reconstruct`."""
+        variance = self.variance(image)
+        if not float(variance.max()) > 0:
+            return get_xp(variance).ones_like(variance)
+        weights = 1 / get_xp(variance).maximum(variance, 1e-6 * float(variance.max()))
+        return (weights / weights.mean()).astype(variance.dtype)
+
+
+def estimate_noise_model(g: Array, psf: Array | None = None) -> NoiseModel:
+    """Photon gain and read noise of an image, from how the noise of its quiet parts grows with their brightness.
+
+    Parameters
+    ----------
+    g : (..., M, N) array
+        An image, or frames with the same noise, in units of light (0 is black).
+    psf : (m, n) array, optional
+        Of the blur, if it is known.
+
+    Returns
+    -------
+    NoiseModel
+
+    Raises
+    ------
+    ValueError
+        As `estimate_noise`, but for the colour of the noise.
+
+    Notes
+    -----
+    Blocks as `estimate_noise` looks at are sorted by brightness; of each part the quietest blocks give the variance,
+    and a line with no negative coefficient is laid through them, by least squares that heed a part less which lies
+    above it: picture adds, and never takes away [1]_. What is known of the line then evens out each part.
+
+    References
+    ----------
+    .. [1] A. Foi, M. Trimeche, V. Katkovnik, K. Egiazarian, Practical Poissonian-Gaussian noise modeling and fitting
+       for single-image raw-data, IEEE Trans. Image Process. 17 (2008) 1737-1754.
+    """
+    from scipy.optimize import nnls
+
+    psf = None if psf is None else asnumpy(psf).astype(np.float64)
+    g = _checked(g)
+    looks = [_looked_at(frame, psf, _SIDES[1:]) for frame in g.reshape(-1, *g.shape[-2:])]
+    means, least = (np.concatenate([asnumpy(getattr(x, name)) for x in looks]) for name in ("means", "least"))
+    if not len(least):
+        return NoiseModel(0.0, 0.0)
+    means = np.maximum(means, 0)
+    parts = np.array_split(np.argsort(means), max(1, min(_BRIGHTNESSES, len(means) // 40)))
+    values, line = np.array([means[part].mean() for part in parts]), np.ones(len(means))
+    for _ in range(_ROUNDS):
+        variances = np.array(
+            [_quiet(least[part] / line[part], looks[0].freedom) * line[part].mean() for part in parts]
+        )
+        weight = 1 / variances
+        for _ in range(_ROUNDS):
+            sides = np.stack([values, np.ones_like(values)], axis=1)
+            (gain, square), _ = nnls(sides * weight[:, None], variances * weight)
+            fit = np.maximum(gain * values + square, np.finfo(float).tiny)
+            above = variances / fit
+            weight = np.where(above > _ABOVE[0], _ABOVE[1] / above, 1) / fit
+        line = np.maximum(gain * means + square, np.finfo(float).tiny)
+    return NoiseModel(float(gain), math.sqrt(float(square)))
 
 
 def _at_zeros(g: Array, psf: np.ndarray, ends: list[Array]) -> float:
@@ -217,6 +329,10 @@ def _colour(powers: Array, of_block: Array, freedom: float) -> float:
     quiet = both <= xp.quantile(both, _QUIET)
     chance = math.sqrt(2 / (freedom * float(quiet.sum())))
     return float(of_block[quiet].mean() / middle[quiet].mean()) / (1 + _CHANCE * chance)
+
+
+def _filters(x: Array) -> ModuleType:
+    return import_module("scipy.ndimage" if get_xp(x) is np else "cupyx.scipy.ndimage")
 
 
 def check_noise(noise: float | None) -> float | None:
