@@ -193,6 +193,7 @@ def of_calls(rows: list[dict[str, Any]]) -> dict[str, Any]:
         "below_input": int((ours < given - 0.1).sum()),
         "worst_gain_db": float((ours - given).min()),
         "below_padded_wiener": int((ours < wiener).sum()),
+        "other_boundary": sum(row["boundary"] != "unknown" for row in rows),
     }
 
 
@@ -242,8 +243,23 @@ def main() -> None:
             rows = list(tqdm(pool.map(one_boundary, cases), total=len(cases), disable=None))
             results["boundaries"] = {
                 "summary": of_boundaries(rows),
-                "mean_loss_db": float(np.mean([row["loss_db"] for row in rows])),
-                "missed": [row for row in rows if row["found"] != row["boundary"]],
+                # "reflect" is never taken, and which loss that is shows best by noise.
+                "mean_loss_db": float(
+                    np.mean([row["loss_db"] for row in rows if row["boundary"] != "reflect"])
+                ),
+                "reflect_loss_db": {
+                    f"{noise:g}": float(
+                        np.mean(
+                            [
+                                row["loss_db"]
+                                for row in rows
+                                if row["boundary"] == "reflect" and row["noise"] == noise
+                            ]
+                        )
+                    )
+                    for noise in NOISE
+                },
+                "missed": [row for row in rows if row["boundary"] not in (row["found"], "reflect")],
             }
             _common.print_table(results["boundaries"]["summary"])
         if "b" in options.parts:

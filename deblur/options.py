@@ -33,7 +33,7 @@ from .psf import PSFMap
 from .solvers.scaling import Scale, shifted
 from .terms import FITS, Fit
 from .tuning import RULES, check_rule, noise_level
-from .tuning.boundary import CLEARLY, SAFE, find_boundary
+from .tuning.boundary import AGAINST, CLEARLY, SAFE, find_boundary
 
 PRIORS = ("auto", "zero", "smooth")
 #: δ of the Huber term over the noise's standard deviation: 95 % as sharp as least squares where the noise is
@@ -57,7 +57,7 @@ class Options(TypedDict, total=False):
     boundary : {"auto", "zero", "periodic", "reflect", "antireflect", "unknown"}
         How the scene goes on beyond the frame. ``"auto"`` reads it off the
         rim of the picture: ``"unknown"``, where nothing is assumed, as is right
-        for a photograph, unless ``"zero"``, ``"periodic"`` or ``"reflect"``
+        for a photograph, unless ``"zero"`` or ``"periodic"``
         explains the rim clearly better (`deblur.tuning.boundary`). With a
         boundary that is named nothing is looked at.
     formula : {"tikhonov", "hht"}
@@ -282,7 +282,7 @@ class Request:
         g = g - g.dtype.type(self.problem.fit.background) if self.problem.fit.background else g
         among = self.open.among
         found = find_boundary(self.problem.operator.surrogate, g, weights, among)
-        if SAFE not in among and found.evidence < -max(CLEARLY.values()):
+        if SAFE not in among and found.evidence < -AGAINST:
             raise MethodError(
                 f"{self.open.named} has no place for the boundary of this picture: {found.reason}. Use another, or "
                 f"name boundary={found.boundary!r} to have it all the same"
@@ -380,7 +380,10 @@ def checked(
         return stated(boundary)
     among: tuple[str, ...] = (SAFE, *CLEARLY)
     if options.get("method", "auto") != "auto" or options.get("formula", "tikhonov") != "tikhonov":
-        among = tuple(name for name in among if _serves(stated, name)) or ("antireflect",)
+        # A mirrored scene is not told from one that is calm at its edge: "reflect" is for what cannot have "unknown".
+        served = [name for name in (SAFE, *CLEARLY, "reflect") if _serves(stated, name)]
+        among = tuple(name for name in among if name in served) if SAFE in served else tuple(served)
+        among = among or ("antireflect",)
         if not _serves(stated, among[0]):
             return stated(SAFE)  # and whoever solves it says why it cannot be
     request = stated(among[0])
