@@ -319,10 +319,13 @@ def main() -> None:
                     {k: _short(row.get(k)) for k in ("cell", "seconds", "predicted", "peak_bytes", "psnr")}
                 )
                 print(shown[-1], flush=True)
-    order = [c.name for c in CELLS]
-    kept = [rows[name] for name in order if name in rows]
+                _save(rows)  # a long run that is stopped has not been in vain
     print()
     _common.print_table(shown)
+
+
+def _save(rows: dict[str, Any]) -> None:
+    kept = [rows[cell.name] for cell in CELLS if cell.name in rows]
     _common.save("photographs", kept, cores=CORES, noise=NOISE)
 
 

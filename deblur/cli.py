@@ -196,6 +196,11 @@ def _parser() -> argparse.ArgumentParser:
         metavar="B",
         help="light that was not blurred, in the unit of --bounds; default 0",
     )
+    rec.add_argument(
+        "--dtype",
+        choices=("float32", "float64"),
+        help="what is computed in; default float32 where it is enough, as for 8 and 16 bits",
+    )
     rec.add_argument("--denoiser", metavar="NAME", help="for method pnp, such as nlm")
     rec.add_argument("--rtol", type=float, metavar="R", help="relative residual at which an iteration stops")
     rec.add_argument("--max-iterations", type=int, metavar="N", help="most iterations")

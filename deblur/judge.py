@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from .device import Array
@@ -24,12 +25,28 @@ class Verdict:
         D + λR; None where a method keeps no history of it: of a direct solution the residual says all.
     difference : (k, c, M, N) array
         g − H f − b.
+    sizes : (float, float)
+        What residual and misfit are relative to: ‖b‖ of the linear system, or 1 where there is none, and ‖g‖.
     """
 
     residual: float
     misfit: float
     objective: float | None
     difference: Array
+    sizes: tuple[float, float] = (1.0, 1.0)
+
+
+def joined(parts: list[Verdict]) -> tuple[float, float]:
+    """Residual and misfit of several parts of an image together."""
+    if len(parts) == 1:
+        return parts[0].residual, parts[0].misfit
+    (b, g), pairs = zip(*(v.sizes for v in parts), strict=True), [(v.residual, v.misfit) for v in parts]
+    found = [
+        math.hypot(*(pair[i] * size for pair, size in zip(pairs, sizes, strict=True)))
+        / (math.hypot(*sizes) or 1.0)
+        for i, sizes in enumerate((b, g))
+    ]
+    return found[0], found[1]
 
 
 def judge(problem: Problem, g: Array, solution: Solution, image: Array) -> Verdict:
@@ -57,7 +74,9 @@ def judge(problem: Problem, g: Array, solution: Solution, image: Array) -> Verdi
         last = (
             0.0 if history is None or not len(history.primal) else max(history.primal[-1], history.dual[-1])
         )
-        return Verdict(float(last), misfit / (size or 1.0), problem.objective(g, scene), difference)
+        return Verdict(
+            float(last), misfit / (size or 1.0), problem.objective(g, scene), difference, (1.0, size)
+        )
     b = problem.right(g)
     if problem.formula == "hht":
         r = b - operator.forward(operator.adjoint(scene)) - lam * scene
@@ -71,4 +90,4 @@ def judge(problem: Problem, g: Array, solution: Solution, image: Array) -> Verdi
     else:
         scale, residual, misfit, size = norms_of(b, r, difference, image)
     objective = None if solution.history is None else problem.objective(g, scene)
-    return Verdict(residual / (scale or 1.0), misfit / (size or 1.0), objective, difference)
+    return Verdict(residual / (scale or 1.0), misfit / (size or 1.0), objective, difference, (scale, size))

@@ -28,7 +28,7 @@ from .methods import METHODS, check_formula, check_method
 from .operators.blur import Blur
 from .operators.operator import Operator
 from .operators.varying import VaryingBlur
-from .problem import Denoiser, Problem, Stop
+from .problem import FLOAT64, Denoiser, Problem, Stop
 from .psf import PSFMap
 from .solvers.scaling import Scale, shifted
 from .terms import FITS, Fit
@@ -72,6 +72,11 @@ class Options(TypedDict, total=False):
         ``"auto"`` is ``"smooth"`` where the boundary is ``"unknown"`` or read
         off the picture, and ``"zero"`` where another one is named and for
         ``formula="hht"``.
+    dtype : {"float32", "float64"}, optional
+        What is computed in. By default what the image needs: float32 for 8 and
+        16 bits, for which it is enough (where λ is so small that it is not,
+        float64 takes over and the result says so), else the image's own.
+        `Deblurrer` takes float64 where none is named.
     origin : (int, int), optional
         Index of the PSF's centre; ``((m - 1) // 2, (n - 1) // 2)`` by default.
     noise : float, optional
@@ -128,6 +133,7 @@ class Options(TypedDict, total=False):
     boundary: Annotated[str, "auto"]
     formula: Annotated[str, "tikhonov"]
     prior: Annotated[str, "auto"]
+    dtype: Annotated[Any, None]
     origin: Annotated[tuple[int, int] | None, None]
     noise: Annotated[float | None, None]
     rtol: Annotated[float | None, None]
@@ -195,6 +201,19 @@ def _checked(function: Callable[..., Any], name: str) -> Any:
     keywords = [p for p in own if p.kind is p.KEYWORD_ONLY]
     checked.__signature__ = signature.replace(parameters=[*positional, *options, *keywords])  # type: ignore[attr-defined]
     return checked
+
+
+def check_dtype(dtype: Any) -> np.dtype | None:
+    """float32 or float64, by whatever name; anything else is an error. None stays."""
+    if dtype is None:
+        return None
+    try:
+        named = np.dtype(dtype)
+    except TypeError:
+        named = None
+    if named not in (np.dtype(np.float32), FLOAT64):
+        raise TypeError(f"dtype must be 'float32' or 'float64', not {dtype!r}")
+    return named
 
 
 def check_lam(lam: Any) -> float | str:
@@ -277,9 +296,10 @@ class Request:
         """The request with the boundary that is read off these frames, if it is open; else itself."""
         if self.open is None:
             return self
-        g = frames.data
-        weights, _ = self._weights(frames, g)
-        g = g - g.dtype.type(self.problem.fit.background) if self.problem.fit.background else g
+        fit, plain = self.problem.fit, self.mask is None and self.weights is None and frames.masked is None
+        g = frames.levels if plain and not fit.background else frames.data
+        weights = None if plain else self._weights(frames, g)[0]
+        g = g - g.dtype.type(fit.background) if fit.background else g
         among = self.open.among
         found = find_boundary(self.problem.operator.surrogate, g, weights, among)
         if SAFE not in among and found.evidence < -AGAINST:
@@ -347,7 +367,6 @@ def checked(
     lam: Any,
     options: Options,
     *,
-    dtype: Any = np.float64,
     device: Device,
     reuse: bool = False,
     masked: bool = False,
@@ -360,7 +379,7 @@ def checked(
         Of the blur.
     lam : float or str
     options : Options
-    dtype, device, reuse
+    device, reuse
         Of the problem.
     masked : bool
         The image itself hides pixels.
@@ -373,7 +392,7 @@ def checked(
         If a method is named together with what it does not have.
     """
     stated = functools.partial(
-        _checked_under, psf, shape, lam, options, dtype=dtype, device=device, reuse=reuse, masked=masked
+        _checked_under, psf, shape, lam, options, device=device, reuse=reuse, masked=masked
     )
     boundary = options.get("boundary", defaults()["boundary"])
     if boundary != "auto":
@@ -413,7 +432,6 @@ def _checked_under(
     options: Options,
     boundary: str,
     *,
-    dtype: Any,
     device: Device,
     reuse: bool,
     masked: bool,
@@ -449,9 +467,7 @@ def _checked_under(
     if steps is not None and (int(steps) != steps or steps < 1):
         raise ValueError(f"max_iterations must be a positive whole number, not {steps!r}")
     bounds, denoiser = _bounds(o["bounds"]), _denoiser(o["denoiser"])
-    dtype = np.dtype(dtype)
-    if dtype not in (np.float32, np.float64):
-        raise TypeError(f"dtype must be float32 or float64, not {dtype}")
+    dtype = check_dtype(o["dtype"]) or FLOAT64
 
     asked = [
         words

@@ -18,21 +18,23 @@ import numpy as np
 
 from .device import CPU, Array, Device
 from .errors import ConvergenceError, InsufficientMemoryError, MethodError, SingularMatrixError
-from .frames import Frames
+from .frames import ALL, Frames, Part
 from .judge import judge
 from .methods import METHODS, Choice, choose, named
 from .operators.operator import Operator
-from .options import Options, Request, check_gamma, checked, takes_options
+from .options import Options, Request, check_dtype, check_gamma, checked, takes_options
 from .problem import Factor, Problem, Solution
-from .result import Result, Status, build
+from .result import Piece, Result, Status, build
 from .solvers.scaling import Scale, shifted
 from .solvers.start import prior_scene
 from .tuning import LambdaChoice
 from .tuning import choose as tune
 from .tuning.choice import restated
 from .tuning.fallback import sounder
+from .tuning.spectral import from_spectrum
 
 _FAILED = (Status.NOT_CONVERGED, Status.INACCURATE)
+_TOGETHER, _TOGETHER_GPU = 1 << 20, 1 << 26  # pixels that the linear formula is solved for at a time
 _RAISES = 8  # how often a rule's λ, with which no method succeeds, is made ten times larger
 
 
@@ -50,19 +52,53 @@ class _Prepared:
 
 
 @dataclass(frozen=True)
+class _Stated:
+    """Frames near one: as they are, what is solved for, and what the scene is drawn towards."""
+
+    g: Array
+    data: Array
+    prior: Array | None
+
+
+@dataclass(frozen=True)
 class _Image:
-    """One image on the road, near one: its frames, what is asked, the data that are solved for, what the scene is drawn
-    towards, the mask."""
+    """One image on the road, near one: its frames, what is asked, the mask, and the parts that are solved for one after
+    the other, so that not all of it need be in memory at once."""
 
     frames: Frames
     scale: Scale
     request: Request
-    g: Array
     problem: Problem
-    data: Array
-    prior: Array | None
     mask: Array | None
     start: float
+    parts: list[Part]
+    whole: _Stated | None  # where there is one part
+
+    def stated(self, at: Part) -> _Stated:
+        """A part of the frames."""
+        if self.whole is not None:
+            return self.whole
+        g = shifted(self.frames.part(at), -self.scale.image).astype(self.problem.dtype, copy=False)
+        return _stated(self.problem.operator, g, self.request.prior)
+
+    def all_data(self) -> Array:
+        """What is solved for, of all frames."""
+        if self.whole is not None:
+            return self.whole.data
+        return self.stated(ALL).data
+
+    def left(self) -> Iterator[Array]:
+        """What is solved for, (M, N), one frame after the other."""
+        for at in self.parts:
+            data = self.stated(at).data
+            yield from data.reshape(-1, *data.shape[2:])
+
+
+def _stated(operator: Operator, g: Array, prior: str) -> _Stated:
+    if prior == "zero":
+        return _Stated(g, g, None)
+    scene = prior_scene(operator, g)  # its deviation from this is what is solved for
+    return _Stated(g, g - operator.forward(scene), scene)
 
 
 @takes_options
@@ -82,8 +118,6 @@ class Deblurrer:
     lam : float or str
         As for `reconstruct`. A rule chooses it from the first image; it is
         kept for the images after it. So is the boundary, where none is named.
-    dtype : dtype
-        float64 or float32: what is computed in.
     gpu : bool or int
         True if the images will be CuPy arrays on the current GPU; a number names the GPU.
     warm_start : bool
@@ -117,13 +151,12 @@ class Deblurrer:
         shape: tuple[int, int],
         lam: float | str = "auto",
         *,
-        dtype: Any = np.float64,
         gpu: bool | int = False,
         warm_start: bool = False,
         **options: Unpack[Options],
     ) -> None:
         device = CPU if gpu is False else Device.named("gpu" if gpu is True else gpu)
-        self._begin(checked(psf, shape, lam, options, dtype=dtype, device=device, reuse=True), warm_start)
+        self._begin(checked(psf, shape, lam, options, device=device, reuse=True), warm_start)
 
     @classmethod
     def _of(cls, request: Request) -> Deblurrer:
@@ -152,7 +185,7 @@ class Deblurrer:
     def _decide(self, frames: Frames) -> None:
         """Read the boundary off the picture, if it is the first and none was named."""
         if self._request.open is not None:
-            self._data(frames)
+            self._check(frames)
             with self._lock:
                 self._ask(self._request.decided(frames))
 
@@ -254,16 +287,16 @@ class Deblurrer:
         return self.solve(img, channel_axis=channel_axis, stack_axis=stack_axis).image
 
     def _frames(self, img: Array, channel_axis: int | None, stack_axis: int | None) -> Frames:
-        return Frames(img, channel_axis, stack_axis, self._request.mask, self._request.gamma)
+        request = self._request
+        return Frames(img, channel_axis, stack_axis, request.mask, request.gamma, request.problem.dtype)
 
-    def _data(self, frames: Frames) -> Array:
-        """The frames, if they are what this Deblurrer was set up for."""
+    def _check(self, frames: Frames) -> None:
+        """Raise unless the frames are what this Deblurrer was set up for."""
         problem = self._request.problem
-        device = Device.of(frames.data)
-        if device != problem.device:
+        if frames.device != problem.device:
             raise TypeError(
-                f"the image lies on the {device} and this Deblurrer was set up for the {problem.device}; convert the "
-                f"image or pass gpu={device.gpu is not None} when setting up"
+                f"the image lies on the {frames.device} and this Deblurrer was set up for the {problem.device}; "
+                f"convert the image or pass gpu={frames.device.gpu is not None} when setting up"
             )
         if frames.space != problem.operator.image_shape:
             here, there = (" x ".join(map(str, s)) for s in (frames.space, problem.operator.image_shape))
@@ -273,14 +306,22 @@ class Deblurrer:
                 "the image is a masked array, and this Deblurrer was set up for the linear formula, which has no place "
                 "for a mask: give mask=... or a method such as 'tv' when setting up, or fill the image"
             )
-        return frames.data
 
     def _stated(self, frames: Frames) -> _Image:
         """The image with all that is decided about it before λ, the boundary first."""
         start = time.perf_counter()
         self._decide(frames)
-        g, asked = self._data(frames), self._request
-        scale = Scale.of(asked.problem, g)
+        self._check(frames)
+        asked = self._request
+        scale = Scale.of(asked.problem, frames.extremes)
+        if METHODS[self._first_choice.method].linear:  # every frame is a problem of its own
+            most = _TOGETHER if frames.device.gpu is None else _TOGETHER_GPU
+            parts = [ALL] if asked.problem.operator.stationary is None else frames.parts(most)
+            request = asked.near(scale, self._operator)
+            problem = replace(request.problem, frames=frames.count)
+            image = _Image(frames, scale, request, problem, None, start, parts, None)
+            return image if len(parts) > 1 else replace(image, whole=image.stated(ALL))
+        g = frames.data
         if scale.image and asked.weights is not None:  # what weighs nothing may hold anything
             g = asked.problem.xp.where(
                 frames.spread(asked.problem.xp.asarray(asked.weights), "weights") > 0, g, 0
@@ -289,12 +330,8 @@ class Deblurrer:
         request = asked.near(scale, self._operator)
         g = shifted(g, -scale.image).astype(asked.problem.dtype, copy=False)
         problem, mask = request.stated(frames, g)
-        if request.prior == "zero":
-            return _Image(frames, scale, request, g, problem, g, None, mask, start)
-        prior = prior_scene(problem.operator, g)  # its deviation from this is what is solved for
-        return _Image(
-            frames, scale, request, g, problem, g - problem.operator.forward(prior), prior, mask, start
-        )
+        whole = _stated(problem.operator, g, request.prior)
+        return _Image(frames, scale, request, problem, mask, start, [ALL], whole)
 
     def _prepare(self, image: _Image) -> tuple[_Prepared, Solution | None]:
         """Fix λ, the method and its factor, for this image; and where λ's search ended."""
@@ -305,10 +342,7 @@ class Deblurrer:
             if isinstance(request.lam, str):
                 problem = replace(problem, lam=shifted(self._lam(kept), -scale.lam(problem)))
         elif isinstance(request.lam, str):
-            prepare = METHODS[self._first_choice.method].prepare
-            found = tune(problem, image.data, request.lam, noise=request.noise, prepare=prepare)
-            if image.prior is None or not found.settled:
-                found = sounder(problem, image.data, found, request.noise, prepare)
+            found = self._tuned(image, request.lam)
             problem, near = replace(problem, lam=float(found.lam)), found.solution
             lambda_choice = restated(replace(found, solution=None), problem, scale)
             lam_reason = lambda_choice.reason
@@ -321,6 +355,20 @@ class Deblurrer:
                 continue
             return _Prepared(stated, choice, reason, lambda_choice, factor, scale, guessed), near
         raise last
+
+    def _tuned(self, image: _Image, rule: str) -> LambdaChoice:
+        """λ by a rule, from all frames together."""
+        problem, request = image.problem, image.request
+        if rule == "auto" and len(image.parts) > 1:
+            found = from_spectrum(problem.operator, image.left())
+            if found is not None:
+                return found
+        prepare = METHODS[self._first_choice.method].prepare
+        data = image.all_data()
+        found = tune(problem, data, rule, noise=request.noise, prepare=prepare)
+        if request.prior == "zero" or not found.settled:
+            found = sounder(problem, data, found, request.noise, prepare)
+        return found
 
     def _smooth_enough(self, found: LambdaChoice) -> bool:
         """Whether λ is at the upper end of its range because noise hides all that the smoothest scene leaves."""
@@ -357,7 +405,8 @@ class Deblurrer:
             self._prepared, near = self._prepare(image)
             return self._prepared, near, kept is None
 
-    def _solve(self, frames: Frames, check: bool) -> Result:
+    def _solve(self, frames: Frames, check: bool, last: bool = True) -> Result:
+        """The result; `last` says that nobody will try anything else if it failed."""
         device = self._request.problem.device
         with device.current():
             image = self._stated(frames)
@@ -365,45 +414,46 @@ class Deblurrer:
             device.synchronize()
             setup = time.perf_counter() - image.start if first else 0.0
             result = self._judged(image, prepared, near, setup)
-            if result.status in _FAILED and self._request.method == "auto":
+            if last and result.status in _FAILED and self._request.method == "auto":
                 result = self._fallen_back(result, image, prepared, setup)
-            if result.status in _FAILED:
+            if last and result.status in _FAILED:
                 result = self._relaxed(result, image, prepared, setup)
-        if check and not result.status.ok:
-            why = result.lam_reason if result.status is Status.UNSETTLED else result.why
-            why = f" ({why})" if why else ""
-            raise ConvergenceError(
-                f"{result.method} with λ = {result.lam:g} {result.status.value}. Relative residual "
-                f"{result.residual:.1e} after {result.iterations} iterations{why}",
-                result,
-            )
-        return result
+        return _or_raised(result) if check else result
 
     def _judged(self, image: _Image, prepared: _Prepared, near: Solution | None, setup: float) -> Result:
         """Solve with what is prepared, and judge."""
         problem = replace(prepared.problem, frames=image.problem.frames)
-        last = self._last if self._warm and prepared.scale == self._last_scale else None
-        solution = prepared.factor.solve(image.data, near if last is None else last)
-        if self._warm:
-            self._last, self._last_scale = solution, prepared.scale
-        verdict = judge(problem, image.data, solution, image.g)
         return build(
             image.frames,
             self._as_asked(problem, prepared),
             prepared.choice,
-            solution,
-            verdict,
+            self._solved(image, problem, prepared, near),
             prepared.scale,
             prior=image.request.prior,
-            scene=solution.scene if image.prior is None else solution.scene + image.prior,
             mask=image.mask,
             lam_reason=prepared.lam_reason,
             lambda_choice=prepared.lambda_choice,
             boundary_reason=image.request.boundary_reason,
             guessed=prepared.guessed,
-            seconds=time.perf_counter() - image.start,
+            start=image.start,
             setup_seconds=setup,
         )
+
+    def _solved(
+        self, image: _Image, problem: Problem, prepared: _Prepared, near: Solution | None
+    ) -> Iterator[Piece]:
+        """Part after part, solved and judged."""
+        warm = self._warm and len(image.parts) == 1
+        if warm and self._last is not None and prepared.scale == self._last_scale:
+            near = self._last
+        for at in image.parts:
+            stated = image.stated(at)
+            solution = prepared.factor.solve(stated.data, near)
+            if warm:
+                self._last, self._last_scale = solution, prepared.scale
+            verdict = judge(problem, stated.data, solution, stated.g)
+            scene = solution.scene if stated.prior is None else solution.scene + stated.prior
+            yield Piece(at, solution, verdict, scene)
 
     def _as_asked(self, problem: Problem, prepared: _Prepared) -> Problem:
         """The problem in the units of image and PSF."""
@@ -452,6 +502,19 @@ class Deblurrer:
         return failed
 
 
+def _or_raised(result: Result) -> Result:
+    """The result, or ConvergenceError with it if it does not solve the problem."""
+    if result.status.ok:
+        return result
+    why = result.lam_reason if result.status is Status.UNSETTLED else result.why
+    why = f" ({why})" if why else ""
+    raise ConvergenceError(
+        f"{result.method} with λ = {result.lam:g} {result.status.value}. Relative residual "
+        f"{result.residual:.1e} after {result.iterations} iterations{why}",
+        result,
+    )
+
+
 def _after(choice: Choice, name: str, failures: list[str]) -> Choice:
     """The choice of `name` after others had failed."""
     if not failures:
@@ -483,17 +546,29 @@ def solve(
         ``print(result)`` shows them.
     """
     # Everything is checked before anything is set up.
-    frames = Frames(img, channel_axis, stack_axis, options.get("mask"), check_gamma(options.get("gamma")))
-    request = checked(
-        psf,
-        frames.space,  # type: ignore[arg-type]
-        lam,
-        options,
-        dtype=frames.data.dtype,
-        device=Device.of(frames.data),
-        masked=frames.masked is not None,
+    dtype, gamma = check_dtype(options.get("dtype")), check_gamma(options.get("gamma"))
+
+    def prepared(dtype: Any) -> tuple[Deblurrer, Frames]:
+        frames = Frames(img, channel_axis, stack_axis, options.get("mask"), gamma, dtype)
+        asked: Options = {**options, "dtype": frames.dtype}
+        masked = frames.masked is not None
+        request = checked(psf, frames.space, lam, asked, device=frames.device, masked=masked)  # type: ignore[arg-type]
+        return Deblurrer._of(request), frames
+
+    restore, frames = prepared(dtype)
+    if dtype is not None or frames.given.kind == "f" or frames.dtype == np.float64:
+        return restore._solve(frames, check)
+    try:
+        result = restore._solve(frames, False, last=False)
+        if result.status not in _FAILED:
+            return _or_raised(result) if check else result
+        why = result.why or result.status.name.lower()
+    except SingularMatrixError as error:
+        why = str(error)
+    restore, frames = prepared(np.float64)
+    return replace(
+        restore._solve(frames, check), dtype_reason=f"float32, enough for {frames.given}, was not: {why}"
     )
-    return Deblurrer._of(request)._solve(frames, check)
 
 
 @takes_options
@@ -519,8 +594,7 @@ def reconstruct(
         (M, N, 4), which is kept as it is, or with one or two further axes
         named by `channel_axis` and `stack_axis`. Integers are scaled to
         [0, 1] as ``skimage.img_as_float`` does (uint8 by 255, uint16 by
-        65535) and become float64; float32 stays float32; float64 is taken as
-        it is. A CuPy array is solved on its GPU.
+        65535). A CuPy array is solved on its GPU.
     psf : (m, n) or (C, m, n) array
         Point spread function, odd or even, not larger than the image. Used as
         it is; one that keeps the brightness sums to one. With three axes one

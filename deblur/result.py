@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import enum
+import time
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from .device import Array
-from .frames import Frames
-from .judge import Verdict
+from .frames import Frames, Part, enough
+from .judge import Verdict, joined
 from .methods import METHODS, Choice
 from .norms import largest
 from .operators.operator import Operator
@@ -114,6 +116,8 @@ class Result:
     gamma : {"srgb"} or None
         The curve by which the numbers of the input and of `image` stand for light. λ, residual, misfit, objective
         and `residual_image` are about light.
+    dtype_reason : str
+        Why `image` was computed in its dtype.
     """
 
     image: Array
@@ -137,6 +141,7 @@ class Result:
     history: History | None = None
     mask: Array | None = None
     gamma: str | None = None
+    dtype_reason: str = ""
 
     @property
     def blur(self) -> Operator:
@@ -169,6 +174,7 @@ class Result:
             f"lambda      {self.lam:.4g}: {self.lam_reason}",
             f"boundary    {self.boundary}: {self.boundary_reason}",
             f"penalty     {self._penalty_in_words()}",
+            f"computed    in {self.problem.dtype.name}: {self.dtype_reason}",
         ]
         if self.gamma is not None:
             lines.append(
@@ -208,48 +214,69 @@ class Result:
 _PRIOR_IN_WORDS = {"zero": "zero, by λ‖f‖²", "smooth": "the smoothed image f̄, by λ‖f − f̄‖²"}
 
 
+@dataclass(frozen=True)
+class Piece:
+    """A part of an image, solved for and judged: its scene has the prior added. On the scale that it was solved on."""
+
+    at: Part
+    solution: Solution
+    verdict: Verdict
+    scene: Array
+
+
 def build(
     frames: Frames,
     problem: Problem,
     choice: Choice,
-    solution: Solution,
-    verdict: Verdict,
+    pieces: Iterable[Piece],
     scale: Scale,
     *,
     prior: str,
-    scene: Array,
     mask: Array | None,
     lam_reason: str,
     lambda_choice: LambdaChoice | None,
     boundary_reason: str,
     guessed: bool,
-    seconds: float,
+    start: float,
     setup_seconds: float,
 ) -> Result:
     """The one place where a Result is put together.
 
-    `scene` is the solution's with its prior added; `solution`, `verdict` and `scene` are on the `scale` that the
-    problem, in the units of the image, was solved on.
+    `pieces` are on the `scale` that the problem, in the units of the image, was solved on; each is forgotten before the
+    next is asked for. `start` is the time at which the work began.
     """
     stop = Stop(problem.stop.rtol, problem.stop.max_iterations)  # a callback need not pickle
     if lambda_choice is not None:
         lambda_choice = replace(lambda_choice, solution=None)  # a whole iteration's memory
-    image = scene[(..., *problem.operator.crop)]
-    _check_range(image, scale)
-    objective, history = verdict.objective, solution.history
+    image = frames.empty(problem.dtype, frames.opacity)
+    residual = frames.empty(problem.dtype)
+    solutions, verdicts = [], []
+    for piece in pieces:
+        restored = piece.scene[(..., *problem.operator.crop)]
+        _check_range(restored, scale)
+        frames.place(image, piece.at, frames.curved(shifted(restored, scale.scene)))
+        frames.place(residual, piece.at, shifted(piece.verdict.difference, scale.image))
+        # Of more than one part only figures are kept.
+        solutions.append(replace(piece.solution, scene=None, state=None))
+        verdicts.append(replace(piece.verdict, difference=None))
+        objective = piece.verdict.objective
+    del piece, restored
+    solution = max(solutions, key=lambda s: (not s.converged, s.iterations))
+    measured, misfit = joined(verdicts)
+    history = solution.history
     power = scale.objective(problem)
     if power and history is not None:
         history = replace(history, objective=shifted(history.objective, power))
     return Result(
-        image=frames.picture(shifted(image, scale.scene)),
+        image=image,
         method=choice.method,
         reason=scale.said(choice.reason),
-        status=Status.of(choice.method, problem, solution, verdict.residual, guessed),
+        status=Status.of(choice.method, problem, solution, measured, guessed),
         why=scale.said(solution.why),
-        residual=verdict.residual,
-        misfit=verdict.misfit,
+        residual=measured,
+        misfit=misfit,
         iterations=solution.iterations,
-        seconds=seconds,
+        seconds=time.perf_counter() - start,
         setup_seconds=setup_seconds,
         lam=float(problem.lam),
         lam_reason=lam_reason,
@@ -257,14 +284,19 @@ def build(
         problem=replace(problem, stop=stop),
         prior=prior,
         boundary_reason=boundary_reason,
-        residual_image=frames.restore(shifted(verdict.difference, scale.image)),
+        residual_image=residual,
         objective=None if objective is None else shifted(objective, power),
         history=history,
-        mask=None
-        if mask is None
-        else frames.restore(problem.xp.broadcast_to(mask, verdict.difference.shape)),
+        mask=None if mask is None else frames.restore(problem.xp.broadcast_to(mask, frames.extent)),
         gamma=frames.gamma,
+        dtype_reason=_why_dtype(problem.dtype, frames.given),
     )
+
+
+def _why_dtype(dtype: np.dtype, given: np.dtype) -> str:
+    if given.kind != "f" and dtype == enough(given):
+        return f"enough for {given.name} pixels"
+    return "as the image is" if dtype == given else "as asked for"
 
 
 def _check_range(image: Array, scale: Scale) -> None:

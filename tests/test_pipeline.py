@@ -163,9 +163,50 @@ def test_integers_are_scaled_as_img_as_float_does(rng, dtype):
 
     img = rng.integers(0, np.iinfo(dtype).max, (12, 10), endpoint=True).astype(dtype)
     psf = psfs(rng)["symmetric"]
-    image = deblur.reconstruct(img, psf, 1e-2, boundary="zero")
+    exact = deblur.reconstruct(img_as_float(img), psf, 1e-2, boundary="zero")
+    image = deblur.reconstruct(img, psf, 1e-2, boundary="zero", dtype="float64")
     assert image.dtype == np.float64
-    assert np.allclose(image, deblur.reconstruct(img_as_float(img), psf, 1e-2, boundary="zero"), atol=1e-14)
+    assert np.allclose(image, exact, atol=1e-14)
+    result = deblur.solve(img, psf, 1e-2, boundary="zero")
+    assert result.image.dtype == np.float32
+    assert np.allclose(result.image, exact, atol=1e-4)
+    assert result.dtype_reason == f"enough for {np.dtype(dtype).name} pixels"
+
+
+def test_where_float32_is_not_enough_for_an_integer_image_float64_goes_on(rng):
+    img = rng.integers(0, 256, (16, 16)).astype(np.uint8)
+    options = {"boundary": "periodic", "method": "fft", "prior": "zero"}
+    # A box of 4 has frequencies that it takes away: HHᵀ + λI is singular to float32.
+    result = deblur.solve(img, deblur.psf.box(4), 1e-15, **options, check=False)
+    assert result.image.dtype == np.float64
+    assert "float32, enough for uint8, was not: HHᵀ + λI is singular" in result.dtype_reason
+    assert "float64: float32, enough" in str(result)
+    with pytest.raises(deblur.SingularMatrixError):
+        deblur.solve(img, deblur.psf.box(4), 1e-15, **options, dtype="float32")
+    with pytest.raises(TypeError, match="float16"):
+        deblur.solve(img, deblur.psf.box(4), 1e-3, dtype="float16")
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes"),
+    [
+        ((24, 22, 3), {"channel_axis": -1}),
+        ((5, 24, 22), {"stack_axis": 0}),
+        ((2, 24, 3, 22), {"stack_axis": 0, "channel_axis": 2}),
+    ],
+)
+@pytest.mark.parametrize(("together", "lam"), [(1, 1e-2), (2 * 24 * 22, 1e-2), (1, "auto")])
+def test_an_image_solved_in_parts_is_the_same_image(rng, monkeypatch, shape, axes, together, lam):
+    img, psf = rng.random(shape, np.float32), deblur.psf.motion(5, 30)
+    whole = deblur.solve(img, psf, lam, boundary="unknown", **axes)
+    monkeypatch.setattr("deblur.pipeline._TOGETHER", together)
+    parts = deblur.solve(img, psf, lam, boundary="unknown", **axes)
+    assert parts.lam == pytest.approx(whole.lam, rel=1e-4)
+    assert np.allclose(parts.image, whole.image, atol=1e-4)
+    assert np.allclose(parts.residual_image, whole.residual_image, atol=1e-4)
+    assert parts.misfit == pytest.approx(whole.misfit, rel=1e-4)
+    assert parts.residual == pytest.approx(whole.residual, abs=1e-5)
+    assert parts.status is whole.status
 
 
 @pytest.mark.parametrize("method", LINEAR)

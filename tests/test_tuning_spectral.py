@@ -567,7 +567,7 @@ def test_the_spectrum_s_lambda_restores_as_well_as_that_of_the_whole_rule(h, noi
 
 def test_a_spectrum_that_implies_more_noise_than_is_seen_is_not_followed():
     # So little noise beside texture that the taper's own error would be taken for it.
-    blur, g, _ = pictured(psf.motion(15, 30), 128, 1e-4)
+    blur, g, _ = pictured(psf.motion(15, 30), 200, 1e-4)
     assert from_spectrum(blur, left(blur, g)[None]) is None
 
 
@@ -605,6 +605,7 @@ def test_a_small_picture_and_another_boundary_take_the_whole_rule(rng):
 def test_a_large_picture_falls_back_on_its_middle(monkeypatch):
     monkeypatch.setattr(spectral_module, "_WINDOW", 64)
     monkeypatch.setattr(spectral_module, "_SEEN", 0.0)
+    monkeypatch.setattr(spectral_module, "_LEAK", 9.0)
     blur, g, _ = pictured(psf.motion(15, 30), 128, 0.01)
     choice = choose_lambda(blur, left(blur, g), "auto")
     assert "of the middle 64 x 64 pixels" in choice.reason

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ..device import Array, get_xp, plain
@@ -62,7 +64,7 @@ def vector2im(v: Array, shape: tuple[int, int]) -> Array:
     return v.reshape(rows, cols)
 
 
-def as_float(image: Array) -> Array:
+def as_float(image: Array, dtype: Any = np.float64) -> Array:
     """The image as floating point: integers scaled to [0, 1], floats as they are.
 
     The rule is that of ``skimage.util.img_as_float``: unsigned integers are
@@ -74,11 +76,13 @@ def as_float(image: Array) -> Array:
     ----------
     image : array
         NumPy or CuPy, any shape.
+    dtype : dtype
+        What integers become; float64 by default.
 
     Returns
     -------
     array of the same shape
-        float64, or the dtype of a floating-point `image`, which is returned itself.
+        In `dtype`, or the dtype of a floating-point `image`, which is returned itself.
 
     Raises
     ------
@@ -91,12 +95,12 @@ def as_float(image: Array) -> Array:
     if kind == "f":
         return image
     if kind == "b":
-        return image.astype(np.float64)
+        return image.astype(dtype)
     if kind not in "iu":
         raise TypeError(f"an image must hold real numbers, not dtype {image.dtype}")
     # Multiplied by the reciprocal, not divided: that is what scikit-image rounds to.
-    scaled = xp.multiply(image, 1.0 / np.iinfo(image.dtype).max, dtype=np.float64)
-    return xp.maximum(scaled, -1.0) if kind == "i" else scaled
+    scaled = xp.multiply(image, 1.0 / np.iinfo(image.dtype).max, dtype=np.dtype(dtype))
+    return xp.maximum(scaled, -1.0, out=scaled) if kind == "i" else scaled
 
 
 def is_colour(image: Array) -> bool:

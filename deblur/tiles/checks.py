@@ -53,7 +53,7 @@ def sums(recipe: Recipe, f: Array, g: Array, frame: int, keep: tuple[slice, slic
         for i in range(len(f)):
             psf = recipe.psfs[recipe.psf(frame + i)]
             shape = f.shape[-2:]
-            request = checked(psf, shape, recipe.lam, recipe.options, dtype=np.float64, device=CPU)
+            request = checked(psf, shape, recipe.lam, {**recipe.options, "dtype": "float64"}, device=CPU)
             lengths = [scipy.fft.next_fast_len(n, real=True) for n in shape]
             torus = Torus(lengths, device)
             h = torus.spectrum(psf, request.problem.blur.origin)

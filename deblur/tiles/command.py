@@ -78,7 +78,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--scheduler", metavar="ADDRESS", help="of a Dask scheduler, such as tcp://host:8786")
     group.add_argument("--gpus", type=int, metavar="N", help="processes, each with a GPU of its own")
-    group.add_argument("--dtype", choices=("float32", "float64"), help="what is computed in and written")
     group.add_argument("--no-check", action="store_true", help="measure no seams and no residual afterwards")
 
 
@@ -88,7 +87,7 @@ def wants(args: argparse.Namespace) -> bool:
         return True
     if str(args.input).rstrip("/").endswith(".zarr"):
         raise ValueError(f"a zarr store is restored to another: OUT must end in .zarr, not be {args.output}")
-    for name in ("tolerance", "workers", "memory", "scheduler", "gpus", "dtype"):
+    for name in ("tolerance", "workers", "memory", "scheduler", "gpus"):
         if getattr(args, name) is not None:
             raise ValueError(f"--{name} does nothing here: OUT is no .zarr; leave it out")
     if args.no_check:
@@ -121,7 +120,6 @@ def reconstruct(args: argparse.Namespace, psf: Any, options: Options) -> int:
             tolerance=args.tolerance or TOLERANCE,
             memory=args.memory // workers if args.memory else None,
             client=client,
-            dtype=args.dtype,
             device="gpu" if args.gpus else "cpu",
             check=not args.no_check,
             overwrite=args.force,

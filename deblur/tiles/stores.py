@@ -156,7 +156,6 @@ def stream(
     client: Any = None,
     tile: int | Sequence[int] | None = None,
     overlap: int | Sequence[int] | None = None,
-    dtype: Any = None,
     device: str | int = "cpu",
     channel_axis: int | None = None,
     stack_axis: int | Sequence[int] | None = None,
@@ -174,7 +173,7 @@ def stream(
         written anew) or an uncompressed TIFF file, which is mapped.
     target : path
         The zarr store to write: an array, or a group where `source` is OME-Zarr. Floats; NaN where a tile failed.
-    psf, lam, tolerance, safe, memory, tile, overlap, dtype, device, channel_axis, stack_axis
+    psf, lam, tolerance, safe, memory, tile, overlap, device, channel_axis, stack_axis
         As for `deblur.tiled`. Of OME-Zarr all axes but y and x are frames.
     workers : int
         Threads, where there is no client.
@@ -200,7 +199,7 @@ def stream(
         If the store cannot be written or the disk is full; a later start goes on from there.
     """
     start = time.perf_counter()
-    picture = opened(source, channel_axis, stack_axis)
+    picture, dtype = opened(source, channel_axis, stack_axis), options.pop("dtype", None)
     asked = _asked(picture, psf, lam, tolerance, safe, tile, overlap, dtype, options)
     begun = _begun(target, asked, overwrite)
     given: dict[str, Any] = {"tolerance": tolerance, "safe": safe, "tile": tile, "overlap": overlap}

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..device import CPU, Array, Device, asnumpy, cores, float_dtype, free_memory, get_xp, is_cupy
 from ..errors import InsufficientMemoryError, MethodError
-from ..frames import Frames
+from ..frames import Frames, enough
 from ..image import as_float
 from ..image.arrays import looks_coloured
 from ..methods import named
@@ -169,7 +169,7 @@ class Tiling:
         options = {**(options or {})}
         self.axes = axes = Axes.of(img.shape, channel_axis, stack_axis)
         self.workers = workers or cores()
-        self.dtype = float_dtype(np.empty(0, dtype)) if dtype is not None else _kept_dtype(img.dtype)
+        self.dtype = float_dtype(np.empty(0, dtype)) if dtype is not None else enough(img.dtype)
         for name, instead in _REFUSED.items():
             if options.get(name) is not None and options.get(name) is not False:
                 raise MethodError(f"{name} is not served by tiles: {instead}")
@@ -178,7 +178,8 @@ class Tiling:
         place = (
             CPU if memory is not None else Device.named(device)
         )  # this process need not have what workers have
-        request = checked(psfs[0], axes.space, lam, options, dtype=self.dtype, device=CPU, reuse=True)
+        options["dtype"] = self.dtype.name
+        request = checked(psfs[0], axes.space, lam, options, device=CPU, reuse=True)
         if request.open is not None:
             request = self._read_boundary(request, psfs[0], lam, options)
         boundary = request.problem.operator.boundary
@@ -239,7 +240,7 @@ class Tiling:
             ],
             axis=-2,
         )
-        rim = checked(psf, corners.shape[-2:], lam, options, dtype=self.dtype, device=CPU)
+        rim = checked(psf, corners.shape[-2:], lam, options, device=CPU)
         try:
             rim = rim.decided(Frames(corners, channel_axis=1, stack_axis=0))
         except ValueError:  # NaN at a corner
@@ -411,7 +412,6 @@ def tiled(
     workers: int | None = None,
     tile: int | Sequence[int] | None = None,
     overlap: int | Sequence[int] | None = None,
-    dtype: Any = None,
     device: str | int = "cpu",
     channel_axis: int | None = None,
     stack_axis: int | Sequence[int] | None = None,
@@ -442,8 +442,6 @@ def tiled(
         Threads for a NumPy array, each with one tile; by default one a core.
     tile, overlap : int or (int, int), optional
         Instead of those planned.
-    dtype : dtype, optional
-        float32 or float64: what is computed in and returned. By default as `deblur.reconstruct`.
     device : str or int
         Where windows are solved: "cpu", "gpu" or a GPU's number. CuPy arrays are solved where they are.
     channel_axis : int, optional
@@ -484,7 +482,7 @@ def tiled(
     """
     given: dict[str, Any] = {
         "tolerance": tolerance, "safe": safe, "memory": memory, "workers": workers, "tile": tile, "overlap": overlap,
-        "dtype": dtype, "device": device,
+        "device": device,
     }  # fmt: skip
     if hasattr(img, "dims") and hasattr(img, "coords"):  # an xarray.DataArray
         rest = _dims(img, channel_axis, stack_axis)
@@ -492,9 +490,11 @@ def tiled(
         return img.copy(data=restored)
     if not hasattr(img, "dask") and not is_cupy(img):
         img = np.asanyarray(img)
-    return Tiling(img, psf, lam, channel_axis=channel_axis, stack_axis=stack_axis, options=options, **given)(
-        img
+    dtype = options.pop("dtype", None)
+    made = Tiling(
+        img, psf, lam, channel_axis=channel_axis, stack_axis=stack_axis, options=options, dtype=dtype, **given
     )
+    return made(img)
 
 
 def cut(n: int, tile: int, least: int) -> list[tuple[int, int]]:
@@ -543,11 +543,6 @@ def _spread(
         frame = (i * max(1, frames // (rounds * len(corners)))) % frames if frames > 1 else 0
         picked.append((frame, corners[i % len(corners)]))
     return list(dict.fromkeys(picked))[: max(count, len(corners))]
-
-
-def _kept_dtype(dtype: Any) -> np.dtype:
-    """As `deblur.image.as_float` and `float_dtype` make of an image's dtype."""
-    return float_dtype(as_float(np.zeros(1, dtype)))
 
 
 def _psfs(psf: Any, frames: int) -> np.ndarray:

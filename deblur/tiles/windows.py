@@ -136,9 +136,7 @@ def _prepared(
     recipe: Recipe, psf: np.ndarray, shape: tuple[int, ...], at_frame: Sides, device: Device
 ) -> Callable[[Array], Array]:
     rows, cols = shape
-    request = checked(
-        psf, (rows, cols), recipe.lam, recipe.options, dtype=recipe.dtype, device=device, reuse=True
-    )
+    request = checked(psf, (rows, cols), recipe.lam, recipe.options, device=device, reuse=True)
     boundary, problem = request.problem.operator.boundary, request.problem
     inside = not any(map(any, at_frame)) or boundary.wraps
     linear = request.method in ("auto", "fft") and not (problem.asked or problem.inverse or request.gamma)
@@ -151,7 +149,6 @@ def _prepared(
         psf,
         (rows + sum(pads[0]), cols + sum(pads[1])),
         recipe.lam,
-        dtype=problem.dtype,
         gpu=False if device.gpu is None else device.gpu,
         **recipe.options,
     )

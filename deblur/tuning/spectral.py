@@ -78,6 +78,7 @@ _NEAR = (
     30.0  # how much larger the λ of another rule may be where that of cross-validation is sound but moving
 )
 _SAME = 1e-6  # relative height of a curve that tells one λ from another by rounding alone
+_LEAK = 0.06  # of what the prior leaves, what the taper may add to it
 _HIDDEN = 3.0  # how much more there may be in a picture than under its taper
 _FEW = 1 << 15  # pixels of all images, with more of which cross-validation knows its minimum well enough
 _NOISY, _WARY = (
@@ -366,9 +367,9 @@ def from_spectrum(
 ) -> LambdaChoice | None:
     """λ by "gcv" from the spectrum of what the prior scene leaves of images (M, N); None where it settles nothing.
 
-    That is so where the noise it implies is far more than what is seen of noise in the first image: then it is the
-    taper's error, a thousandth of the picture; or where the taper hides most of what there is. Nor is a spectrum taken
-    where the whole decomposition costs no more.
+    That is so where the noise it implies is small enough to be the taper's own error and far more than what is seen of
+    noise in the first image; or where the taper hides most of what there is. Nor is a spectrum taken where the whole
+    decomposition costs no more.
     """
     blur = operator.stationary
     if blur is None or not blur.boundary.open:
@@ -391,7 +392,8 @@ def from_spectrum(
     choice = choose_from(sums, "gcv", None, "not used", bounds=bounds)
     implied = math.sqrt(sums.residual(choice.lam) / (sums.pixels - sums.influence(choice.lam)))
     middle = tuple(slice(max(n - _WINDOW, 0) // 2, (n + _WINDOW) // 2) for n in first.shape)
-    sound = choice.settled and implied <= _SEEN * noise_level(first[middle])
+    leaks = implied <= _LEAK * math.sqrt(float(sums.power.sum()) / sums.pixels)
+    sound = choice.settled and not (leaks and implied > _SEEN * noise_level(first[middle]))
     return _cautious(choice, sums) if sound else None
 
 

@@ -25,6 +25,7 @@ _BIN = 2e-3  # relative width of a bin
 _DENSE = 24 * 24  # pixels up to which an SVD of the matrix itself is the cheapest decomposition
 _TILE = 1024  # pixels a side of the tiles of a large picture
 _ROOM = 4  # how many times as long as the PSF a tile must be
+_TAPER = 4  # times as deep as the PSF is long a taper is, where there is room
 _WIDE = 2e-2  # relative width of a bin of the picture's spectrum
 _AMPLIFIED = 1.1  # growth of ‖f_λ‖ over a decade of λ, over its least at larger λ, that no true model shows
 
@@ -252,5 +253,5 @@ def _tiles(n: int, m: int) -> tuple[np.ndarray, list[int]]:
 
 
 def _edge(length: int, m: int) -> int:
-    """The depth of the taper of a line; a PSF of one pixel needs none."""
-    return max(m - 1, length // 4) if m > 1 else 0
+    """The depth of the taper of a line: wide beside the PSF, and little of the picture."""
+    return max(m - 1, min(_TAPER * (m - 1), length // 4))
