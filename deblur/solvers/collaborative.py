@@ -52,9 +52,9 @@ _SPECTRUM = 256  # at least as many frequencies each way for the noise's spectru
 # square's weight over that of the data; sizes of the patches, and the noise that the larger ones reckon with over that
 # of the smaller; relative residual of the data's step.
 _STEPS, _STRENGTH, _TRUST = 8, 1.6, 0.2  # 1/α
-_FINE, _COARSE, _COARSER = {"side": 4, "step": 2}, {"side": 8, "step": 4}, 2.0
+_FINE, _COARSE, _COARSER = 4, 8, 2.0
 _LOOSE = 1e-2
-_FILTER = 150  # what `work` reckons with for one pass of the filter, in transforms
+_FILTER = 20  # what `work` reckons with for one pass of the filter, in transforms
 
 
 def pilot_problem(problem: Problem) -> Problem:
@@ -117,18 +117,15 @@ class Collaborative:
         scene = first = pilot.scene / unit
         converged = pilot.converged
         level, variation = _noise(problem, g, scene)
-        there = None if variation is None else continued(problem.operator, variation)
-        groups = None
+        there = None if variation is None else continued(problem.operator, variation).mean(axis=1)
         for _ in range(_PASSES):
             found = self.inverse.solve(_residual(problem, g, scene))
-            groups = [_Grouped(problem, frame) for frame in scene]
-            scene = _bounded(
-                problem,
-                [
-                    of.shrunk(a, b, level * self.covariance, None if there is None else there[i].mean(axis=0))
-                    for i, (of, a, b) in enumerate(zip(groups, scene + found.scene, scene, strict=True))
-                ],
-            )
+            shrunk = []
+            for i, (noisy, clean) in enumerate(zip(scene + found.scene, scene, strict=True)):
+                grouped = _Grouped(problem, clean)
+                variances = grouped.groups.variances(level * self.covariance)
+                shrunk.append(grouped.shrunk(noisy, clean, variances, None if there is None else there[i]))
+            scene = _bounded(problem, shrunk)
             converged = converged and found.converged
         scene, strength = _refined(problem, g, scene, first, level, variation)
         passes = (
@@ -165,10 +162,10 @@ def _bounded(problem: Problem, frames: list[Array]) -> Array:
 class _Grouped:
     """The groups of one frame, (c, P, Q): its colours are taken apart, and share those of their mean."""
 
-    def __init__(self, problem: Problem, frame: Array, **size: int) -> None:
+    def __init__(self, problem: Problem, frame: Array, side: int = 8) -> None:
         self.xp = problem.xp
-        self.colours = problem.xp.asarray(patches.opponent(len(frame)).astype(frame.dtype))
-        self.of = patches.Groups(self._apart(frame)[0], **size)
+        self.colours = self.xp.asarray(patches.opponent(len(frame)).astype(frame.dtype))
+        self.groups = patches.Groups(self._apart(frame)[0], side=side, step=side // 2)
 
     def _apart(self, frame: Array) -> Array:
         return self.xp.einsum("ab,bij->aij", self.colours, frame)
@@ -176,20 +173,18 @@ class _Grouped:
     def _together(self, planes: list[Array]) -> Array:
         return self.xp.einsum("ab,aij->bij", self.colours, self.xp.stack(planes))
 
-    def shrunk(self, noisy: Array, clean: Array, covariance: Array, level: Array | None = None) -> Array:
-        """`noisy`, its noise of this autocovariance (or variance) shrunk as the spectrum of `clean` says."""
-        v = (
-            self.of.variances(covariance)
-            if getattr(covariance, "ndim", 0)
-            else self.xp.full(self.of.side**2, covariance)
-        )
-        pairs = zip(self._apart(noisy), self._apart(clean), strict=True)
-        return self._together([self.of.wiener(a, b, v, level) for a, b in pairs])
+    def white(self, variance: float) -> Array:
+        """The variances of white noise."""
+        return self.xp.full(self.groups.side**2, variance)
 
-    def thresholded(self, noisy: Array, variance: float) -> Array:
-        """`noisy` without what is small beside white noise of that variance."""
-        v = self.xp.full(self.of.side**2, variance)
-        return self._together([self.of.threshold(a, v) for a in self._apart(noisy)])
+    def shrunk(self, noisy: Array, clean: Array, variances: Array, level: Array | None = None) -> Array:
+        """`noisy`, its noise of these variances shrunk as the spectrum of `clean` says."""
+        pairs = zip(self._apart(noisy), self._apart(clean), strict=True)
+        return self._together([self.groups.wiener(a, b, variances, level) for a, b in pairs])
+
+    def thresholded(self, noisy: Array, variances: Array) -> Array:
+        """`noisy` without what is small beside noise of these variances."""
+        return self._together([self.groups.threshold(a, variances) for a in self._apart(noisy)])
 
 
 def _refined(
@@ -207,15 +202,14 @@ def _refined(
     inverse = quadratic.prepare(
         replace(_inverse_problem(problem), lam=rho, fit=Fit(weights=weights), stop=Stop(rtol=_LOOSE))
     )
-    fine, coarse = ([_Grouped(problem, frame, **size) for frame in scene] for size in (_FINE, _COARSE))
+    fine, coarse = ([_Grouped(problem, frame, side) for frame in scene] for side in (_FINE, _COARSE))
     nothing = Solution(problem.xp.zeros_like(scene))
     for _ in range(_STEPS):
         closer = scene + inverse.solve(_residual(problem, g, scene), nothing).scene
-        scene = _bounded(
-            problem,
-            [
-                0.5 * (a.thresholded(x, strength**2) + b.shrunk(x, v, _COARSER * strength**2))
-                for a, b, x, v in zip(fine, coarse, closer, scene, strict=True)
-            ],
-        )
+        pairs = zip(fine, coarse, closer, scene, strict=True)
+        both = [
+            a.thresholded(x, a.white(strength**2)) + b.shrunk(x, v, b.white(_COARSER * strength**2))
+            for a, b, x, v in pairs
+        ]
+        scene = _bounded(problem, [0.5 * x for x in both])
     return scene, strength
