@@ -8,7 +8,7 @@ are also tried without their rim, and grown by the PSF's size. Writes ``results/
 about two minutes on 16 cores.
 
     python benchmarks/bench_light.py
-    python benchmarks/bench_light.py --quick    a few cases, to see that it runs
+    python benchmarks/bench_light.py --images camera --psfs "disk 7"    a few cases
 """
 
 from __future__ import annotations
@@ -146,11 +146,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--quick", action="store_true")
-    quick = parser.parse_args().quick
-    cases = list(itertools.product(PHOTOGRAPHS[: 1 if quick else None], PSFS, LAMPS, STORED))
-    if quick:
-        cases = [c for c in cases if c[1] == SHOWN[1]]
+    parser.add_argument("--images", nargs="+", choices=PHOTOGRAPHS, default=PHOTOGRAPHS, metavar="NAME")
+    parser.add_argument("--psfs", nargs="+", choices=PSFS, default=list(PSFS), metavar="NAME")
+    chosen = parser.parse_args()
+    cases = list(itertools.product(chosen.images, chosen.psfs, LAMPS, STORED))
     rows, shown, about = [], {}, {}
     with ProcessPoolExecutor() as pool:
         for row, pictures in pool.map(case, *zip(*cases, strict=True)):
@@ -165,8 +164,8 @@ def main() -> None:
             means = {key: float(np.mean([f[key] for f in figures])) for key in ("psnr", "near", "left")}
             summary.append({"lamps": lamps, "stored": how, "way": way, "cases": len(figures), **means})
     _common.print_table(summary)
-    if not quick:
-        _common.save("light", {"summary": summary, "cases": rows}, size=SIZE, noise=NOISE)
+    _common.save("light", {"summary": summary, "cases": rows}, size=SIZE, noise=NOISE)
+    if shown:
         image.write(_common.ROOT / "docs" / "light.png", picture(shown, about), overwrite=True)
 
 
