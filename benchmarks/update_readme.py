@@ -1,6 +1,6 @@
-"""Copy the measured figures into README.md and docs/figures.md, between their markers.
+"""Copy the measured figures into README.md, docs/figures.md and docs/photographs.md, between their markers.
 
-    python benchmarks/update_readme.py            rewrites both
+    python benchmarks/update_readme.py            rewrites them
     python benchmarks/update_readme.py --check    fails if they are not what the results say
 
 Nothing is measured here: every figure comes from benchmarks/results/*.json, each written by the script named
@@ -623,8 +623,31 @@ def _compared() -> str:
 
 
 #: Which file each section stands in.
+def light() -> str:
+    record = load("light")
+    found = {(s["lamps"], s["stored"], s["way"]): s for s in record["results"]["summary"]}
+    kinds = list(dict.fromkeys(key[:2] for key in found))
+    rows = []
+    for way in dict.fromkeys(key[2] for key in found):
+        cells = (found.get((*kind, way)) for kind in kinds)
+        rows.append([way, *("–" if c is None else f"{c['psnr']:.1f} / {c['near']:.1f}" for c in cells)])
+    wide = [key for key in found if key[2] == "tv, light, hidden as far as the PSF"]
+    kept = [(*key[:2], "tv, light, hidden") for key in wide]
+    left = [sum(found[key]["left"] for key in keys) / len(keys) for keys in (kept, wide)]
+    return (
+        "Night scenes with lamps, as a camera stores them: PSNR in dB, of the whole picture / of what is near lamps. "
+        "*Numbers*: the file's numbers restored; *light*: `--gamma srgb`; *hidden*: `--mask saturated`; "
+        "*not negative*: `--bounds nonnegative`.\n\n"
+        + table(["", *(f"lamps {lamps}, {stored}" for lamps, stored in kinds)], rows)
+        + f"\n\nOf the brightness that clipped lamps have in the sharp picture, {100 * left[0]:.0f} % is restored "
+        f"where what is hidden is grown by one pixel, and {100 * left[1]:.0f} % where it is grown by the PSF: there is "
+        "less ringing then, but little is left that tells of them.\n\n" + source("bench_light.py", record)
+    )
+
+
 SECTIONS: dict[Path, dict[str, Callable[[], str]]] = {
     ROOT / "README.md": {"summary": summary},
+    ROOT / "docs" / "photographs.md": {"light": light},
     ROOT / "docs" / "figures.md": {
         "core": core,
         "linalg": linalg,
