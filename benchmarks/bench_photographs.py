@@ -268,10 +268,10 @@ def run(cell: Cell, blurred: Path, truth: Path, folder: Path) -> dict[str, Any]:
 
 
 def _predicted(text: str) -> float | None:
-    """Seconds predicted, from the lines that the command prints: "seconds  0.5 (predicted 0.6; ...)"."""
+    """Seconds predicted, from the lines that the command prints: "seconds  0.5 (predicted 0.6, ...)"."""
     if "(predicted " not in text:
         return None
-    return float(text.split("(predicted ")[1].split()[0])
+    return float(text.split("(predicted ")[1].split(",")[0])
 
 
 def _psnr(restored: Path, truth: Path, picture: Picture) -> float:

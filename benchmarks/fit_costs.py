@@ -16,6 +16,8 @@ import dataclasses
 import json
 import statistics
 import time
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from _common import ROOT, environment
@@ -25,14 +27,17 @@ from scipy.optimize import nnls
 import deblur
 from deblur import Blur
 from deblur.denoise import denoisers
-from deblur.device import CPU, Device
-from deblur.methods import METHODS
+from deblur.device import CPU, Array, Device
+from deblur.methods import METHODS, road_work
 from deblur.problem import Problem, Work
 from deblur.terms import Fit
+from deblur.tuning import choose as tune
+from deblur.tuning import prior_scene
 
 TARGET = ROOT / "deblur" / "costs.json"
 DENSE = [(24, 24), (32, 40), (48, 48), (64, 64)]
 FAST = [(64, 64), (128, 128), (256, 256), (512, 512), (768, 1024)]
+ROAD = [(64, 64), (256, 256), (512, 512), (1024, 1024)]
 MIDDLE = [(32, 32), (48, 64), (64, 64)]
 SHAKE, GAUSS, TINY = deblur.psf.camera_shake(9, 3), deblur.psf.gaussian(9, 1.5), deblur.psf.gaussian(3, 0.6)
 
@@ -47,7 +52,7 @@ CASES = {
     "dct": ("reflect", [GAUSS], FAST),
     "dst": ("zero", [TINY], FAST),
     "kronecker": ("zero", [GAUSS], FAST),
-    "pcg": ("zero", [SHAKE, GAUSS], FAST[:4]),
+    "pcg": ("unknown", [SHAKE, GAUSS, deblur.psf.motion(15, 30)], [*FAST[:4], (1024, 1024)]),
     "hybrid-lsqr": ("zero", [SHAKE, GAUSS], FAST[:2]),
     "banded": ("zero", [SHAKE, TINY], MIDDLE),
     "qr": ("zero", [SHAKE, TINY], MIDDLE),
@@ -98,6 +103,38 @@ def measure(name: str, device: Device, repeats: int) -> dict[str, float]:
     return fit(works, seconds)
 
 
+def measure_road(device: Device, repeats: int) -> dict[str, float]:
+    """The rates of what a call of the linear formula takes beside its method, and of choosing λ."""
+    works, seconds = [], []
+
+    def least(call: Callable[[], object]) -> float:
+        taken = []
+        for _ in range(repeats):
+            device.synchronize()
+            start = time.perf_counter()
+            call()
+            device.synchronize()
+            taken.append(time.perf_counter() - start)
+        return min(taken)
+
+    for psf in (SHAKE, GAUSS):
+        for shape in ROAD:
+            blur = Blur(psf, shape, "unknown")
+            g = device.xp.asarray(blurred(blur)[0, 0])
+            problem = Problem(blur, LAM, device=device)
+            left = (g - blur.forward(prior_scene(blur, g)))[None, None]
+            call = least(partial(deblur.solve, g, psf, LAM, boundary="unknown", method="pcg"))
+            alone = least(partial(_alone, problem, left))
+            rule = least(partial(tune, problem, left, "auto"))
+            works += [road_work(problem), road_work(problem, "auto")]
+            seconds += [max(call - alone, 0.1 * call), max(call - alone, 0.1 * call) + rule]
+    return fit(works, seconds)
+
+
+def _alone(problem: Problem, g: Array) -> None:
+    METHODS["pcg"].prepare(problem).solve(g)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -106,7 +143,9 @@ def main() -> None:
     parser.add_argument(
         "--repeats", type=int, default=4, help="runs of each case, the first not counted; default 4"
     )
-    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS), metavar="NAME")
+    parser.add_argument(
+        "--methods", nargs="+", choices=[*METHODS, "road"], default=[*METHODS, "road"], metavar="NAME"
+    )
     parser.add_argument("--output", default=TARGET, help="default deblur/costs.json")
     arguments = parser.parse_args()
     device = Device.named("gpu") if arguments.gpu else CPU
@@ -114,7 +153,7 @@ def main() -> None:
     stored = json.loads(TARGET.read_text())
     for name in arguments.methods:
         try:
-            row = measure(name, device, arguments.repeats)
+            row = (measure_road if name == "road" else partial(measure, name))(device, arguments.repeats)
         except Exception as error:
             print(f"{name:<16}not measured: {type(error).__name__}: {error}")
             continue

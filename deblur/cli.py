@@ -373,24 +373,26 @@ def _reconstruct(args: argparse.Namespace) -> int:
     inputs = [args.input, given.text, *([args.mask.text] if args.mask else [])]
     image.check_readable(args.input)
     image.check_writable(args.output, args.force, inputs=inputs)
-    raw, metadata = image.read_with_metadata(args.input)
-    bits = image.check_format(args.output, raw, args.bits)
-    _check_used(args, bits)
-    if args.psf:
-        _check_is_psf(args.psf, args.input, raw)
-    channel_axis, stack_axis = _layout(raw)
-    seen = _seen(raw, metadata, args.method)
-    with terminal.progress("deblur", not args.quiet) as callback:
-        options: Options = {**_options(args), "callback": callback}
+    with terminal.progress("deblur", not args.quiet) as shown:
+        shown.phase("reading")
+        raw, metadata = image.read_with_metadata(args.input)
+        bits = image.check_format(args.output, raw, args.bits)
+        _check_used(args, bits)
+        if args.psf:
+            _check_is_psf(args.psf, args.input, raw)
+        channel_axis, stack_axis = _layout(raw)
+        seen = _seen(raw, metadata, args.method)
+        options: Options = {**_options(args), "callback": shown.iterated}
         if args.psf_grid:
             options["psfs"] = psf.load_grid(args.psf_grid, args.grid)
         result = solve(
             seen, given.value, args.lam, channel_axis=channel_axis, stack_axis=stack_axis, **options
         )
-    picture, remark = image.fit_to_levels(
-        args.output, result.image, raw, bits, clip=args.clip, rescale=args.rescale
-    )
-    clipped = image.write(args.output, picture, bits=bits, overwrite=args.force, metadata=metadata)
+        shown.phase("writing")
+        picture, remark = image.fit_to_levels(
+            args.output, result.image, raw, bits, clip=args.clip, rescale=args.rescale
+        )
+        clipped = image.write(args.output, picture, bits=bits, overwrite=args.force, metadata=metadata)
     if not args.quiet:
         remarks = [remark] if remark else []
         if clipped:

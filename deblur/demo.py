@@ -98,12 +98,12 @@ def demo(args: argparse.Namespace) -> int:
             _row("blurred", boundary, None, None, sharp, blurred, None)
         blurred = blurred_by[boundary]
         try:
-            with progress(name, True) as callback:
+            with progress(name, True) as line:
                 # One λ for all linear methods of one boundary: they solve the same problem. The others mean another.
                 lam = (
                     lam_by.get(boundary, args.lam) if (name, boundary) in cases[: len(linear) + 1] else "auto"
                 )
-                result = solve(blurred, h, lam, method=name, boundary=boundary, callback=callback)
+                result = solve(blurred, h, lam, method=name, boundary=boundary, callback=line.iterated)
         except MethodError as error:
             print(f"{name:<17}{boundary:<13}not for this PSF: {str(error).partition(': ')[2]}")
             continue

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from .device import CPU, Device, format_bytes, free_memory
-from .errors import MethodError
+from .errors import InsufficientMemoryError, MethodError
 from .operators.blur import Blur
 from .operators.operator import Operator
 from .problem import FORMULAS, Factor, Problem, Work
@@ -248,9 +248,30 @@ def predicted_seconds(name: str, work: Work, problem: Problem) -> float:
     rate = rates[place].get(name) or rates["cpu"].get(name) or rates["cpu"]["pcg"]  # all are transforms
     # float32 halves the bytes and doubles the lanes of a vector unit.
     speed = 0.5 if problem.dtype == np.float32 else 1.0
-    return rate["overhead"] + speed * (
-        rate["setup"] * work.setup + rate["solve"] * work.solve * problem.frames
+    return float(
+        rate["overhead"] + speed * (rate["setup"] * work.setup + rate["solve"] * work.solve * problem.frames)
     )
+
+
+#: Pixels that the linear formula is solved for at a time: no more than that, or one frame, is in memory.
+TOGETHER, TOGETHER_GPU = 1 << 20, 1 << 26
+
+
+def road_seconds(problem: Problem, lam: float | str = 0.0) -> float:
+    """Seconds of a call of the linear formula beside its method: the prior, the judge and, where λ is a rule, λ."""
+    work = road_work(problem, lam)
+    return predicted_seconds("road", work, problem)
+
+
+def road_work(problem: Problem, lam: float | str = 0.0) -> Work:
+    """Counted like the work of a method: six products with the blur, and what choosing λ takes, in transforms."""
+    n = math.prod(problem.operator.scene_shape)
+    transform = 2.5 * n * math.log2(max(n, 2))
+    steps = 0 if not isinstance(lam, str) else 1 if lam == "auto" else _STEPS_OF_A_RULE
+    return Work(0.0, (12 + 4 * steps) * transform, 0.0)
+
+
+_STEPS_OF_A_RULE = 60  # of two bidiagonalisations, for a photograph; "auto" takes about one
 
 
 #: The methods that restore a photograph better than the linear formula, cheapest first.
@@ -279,17 +300,28 @@ def better(problem: Problem) -> dict[str, float]:
     return seconds
 
 
-def named(method: str, problem: Problem, reason: str = "as asked for") -> Choice:
+def named(method: str, problem: Problem, reason: str = "as asked for", lam: float | str = 0.0) -> Choice:
     """The choice of a method asked for by name, or MethodError if it cannot serve."""
     refusal = METHODS[method].refuses(problem)
     if refusal is not None:
         raise MethodError(f"method {method!r} cannot serve here: {refusal}")
-    return Choice(method, reason)
+    seconds = {}
+    if METHODS[method].linear:
+        work = METHODS[method].work(problem)
+        seconds = {method: predicted_seconds(method, work, problem) + road_seconds(problem, lam)}
+    return Choice(method, reason, seconds)
 
 
-def choose(problem: Problem, memory: int | None = None) -> Choice:
-    """`choose_method` for a problem already put together: among the rows that have its penalty."""
+def choose(problem: Problem, memory: int | None = None, lam: float | str = 0.0) -> Choice:
+    """`choose_method` for a problem already put together: among the rows that have its penalty.
+
+    `lam` is λ as it was asked for: what a rule takes to choose it is a part of what is predicted.
+    """
     free = free_memory(problem.xp) if memory is None else memory
+    short: list[float] = []
+    most = TOGETHER if problem.device.gpu is None else TOGETHER_GPU
+    some = max(1, min(problem.frames, most // math.prod(problem.operator.image_shape)))
+    road = 0.0 if problem.asked else road_seconds(problem, lam)
     seconds: dict[str, float] = {}
     refused: dict[str, str] = {}
     varying = problem.operator.stationary is None
@@ -302,14 +334,29 @@ def choose(problem: Problem, memory: int | None = None) -> Choice:
         reason = method.refuses(problem)
         if reason is None and len(rows) > 1:
             work = method.work(problem)
-            if work.bytes > free:
-                reason = f"it takes {format_bytes(work.bytes)} and {format_bytes(free)} are free"
+            needed = work.bytes
+            if method.linear and some < problem.frames:
+                needed = method.work(replace(problem, frames=some)).bytes
+            if needed > free:
+                reason = f"it takes {format_bytes(needed)} and {format_bytes(free)} are free"
+                short.append(needed)
             else:
-                seconds[method.name] = predicted_seconds(method.name, work, problem)
+                seconds[method.name] = predicted_seconds(method.name, work, problem) + road
         elif reason is None:
             return Choice(method.name, f"the method for the penalty {problem.penalty!r}")
         if reason is not None:
             refused[method.name] = reason
+    if not seconds and short:
+        least = min(short)
+        fits = ["tiles: deblur.tiled, or on the command line a .zarr store as IN and OUT"]
+        if problem.dtype == np.float64 and least / 2 <= free:
+            fits.insert(0, "dtype='float32', with half of it")
+        raise InsufficientMemoryError(
+            f"the picture does not fit: {format_bytes(least)} are needed and {format_bytes(free)} are free. "
+            f"What would: {'; '.join(fits)}",
+            int(least),
+            free,
+        )
     if not seconds:
         raise MethodError(
             "no method can serve this problem: "

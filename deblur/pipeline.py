@@ -20,10 +20,11 @@ from .device import CPU, Array, Device
 from .errors import ConvergenceError, InsufficientMemoryError, MethodError, SingularMatrixError
 from .frames import ALL, Frames, Part
 from .judge import judge
-from .methods import METHODS, Choice, choose, named
+from .methods import METHODS, TOGETHER, TOGETHER_GPU, Choice, choose, named
 from .operators.operator import Operator
 from .options import Options, Request, check_dtype, check_gamma, checked, takes_options
 from .problem import Factor, Problem, Solution
+from .progress import tell
 from .result import Piece, Result, Status, build
 from .solvers.scaling import Scale, shifted
 from .solvers.start import prior_scene
@@ -34,7 +35,7 @@ from .tuning.fallback import sounder
 from .tuning.spectral import from_spectrum
 
 _FAILED = (Status.NOT_CONVERGED, Status.INACCURATE)
-_TOGETHER, _TOGETHER_GPU = 1 << 20, 1 << 26  # pixels that the linear formula is solved for at a time
+_USUAL = 1e-2  # λ of a photograph, by which the seconds are foretold before it is known
 _RAISES = 8  # how often a rule's λ, with which no method succeeds, is made ten times larger
 
 
@@ -73,6 +74,7 @@ class _Image:
     start: float
     parts: list[Part]
     whole: _Stated | None  # where there is one part
+    expected: float | None = None  # seconds, before λ is known
 
     def stated(self, at: Part) -> _Stated:
         """A part of the frames."""
@@ -186,6 +188,7 @@ class Deblurrer:
         """Read the boundary off the picture, if it is the first and none was named."""
         if self._request.open is not None:
             self._check(frames)
+            tell("boundary")
             with self._lock:
                 self._ask(self._request.decided(frames))
 
@@ -226,8 +229,8 @@ class Deblurrer:
 
     def _chosen(self, problem: Problem, request: Request) -> Choice:
         if request.method != "auto":
-            return named(request.method, problem, request.reason)
-        choice = choose(problem)
+            return named(request.method, problem, request.reason, request.lam)
+        choice = choose(problem, lam=request.lam)
         return replace(choice, reason=request.reason) if request.reason else choice
 
     # -- the road ------------------------------------------------------------------------------
@@ -315,11 +318,17 @@ class Deblurrer:
         asked = self._request
         scale = Scale.of(asked.problem, frames.extremes)
         if METHODS[self._first_choice.method].linear:  # every frame is a problem of its own
-            most = _TOGETHER if frames.device.gpu is None else _TOGETHER_GPU
+            most = TOGETHER if frames.device.gpu is None else TOGETHER_GPU
             parts = [ALL] if asked.problem.operator.stationary is None else frames.parts(most)
             request = asked.near(scale, self._operator)
             problem = replace(request.problem, frames=frames.count)
-            image = _Image(frames, scale, request, problem, None, start, parts, None)
+            usual = (
+                replace(problem, lam=_USUAL * problem.operator.gain**2)
+                if isinstance(request.lam, str)
+                else problem
+            )
+            expected = self._chosen(usual, request).seconds.get(self._first_choice.method)
+            image = _Image(frames, scale, request, problem, None, start, parts, None, expected)
             return image if len(parts) > 1 else replace(image, whole=image.stated(ALL))
         g = frames.data
         if scale.image and asked.weights is not None:  # what weighs nothing may hold anything
@@ -359,6 +368,7 @@ class Deblurrer:
     def _tuned(self, image: _Image, rule: str) -> LambdaChoice:
         """λ by a rule, from all frames together."""
         problem, request = image.problem, image.request
+        tell("λ", image.expected)
         if rule == "auto" and len(image.parts) > 1:
             found = from_spectrum(problem.operator, image.left())
             if found is not None:
@@ -386,6 +396,7 @@ class Deblurrer:
 
     def _factored(self, problem: Problem, choice: Choice | None = None) -> tuple[Choice, Factor]:
         """The method chosen, or the next that can be prepared, and its factor."""
+        tell("set-up")
         choice = self._chosen(problem, self._request) if choice is None else choice
         failures: list[str] = []
         for name in dict.fromkeys([choice.method, *choice.seconds]):
@@ -446,7 +457,12 @@ class Deblurrer:
         warm = self._warm and len(image.parts) == 1
         if warm and self._last is not None and prepared.scale == self._last_scale:
             near = self._last
-        for at in image.parts:
+        left = prepared.choice.seconds.get(prepared.choice.method)
+        begun = time.perf_counter()
+        for done, at in enumerate(image.parts):
+            if done:  # from what the parts so far have taken
+                left = (time.perf_counter() - begun) / done * (len(image.parts) - done)
+            tell("solve" if len(image.parts) == 1 else f"solve {done + 1} of {len(image.parts)}", left)
             stated = image.stated(at)
             solution = prepared.factor.solve(stated.data, near)
             if warm:

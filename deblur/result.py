@@ -118,6 +118,8 @@ class Result:
         and `residual_image` are about light.
     dtype_reason : str
         Why `image` was computed in its dtype.
+    predicted_seconds : float or None
+        What the cost model said beforehand that `seconds` would be, of the linear formula; figures of one machine.
     """
 
     image: Array
@@ -142,6 +144,7 @@ class Result:
     mask: Array | None = None
     gamma: str | None = None
     dtype_reason: str = ""
+    predicted_seconds: float | None = None
 
     @property
     def blur(self) -> Operator:
@@ -185,11 +188,12 @@ class Result:
             lines.append(f"hidden      {int(self.mask.sum())} pixels ({share:.2g} %)")
         if self.objective is not None:
             lines.append(f"objective   {self.objective:.6g} (measured)")
+        foretold = "" if self.predicted_seconds is None else f"predicted {self.predicted_seconds:.2g}, "
         lines += [
             f"status      {self.status.name.lower()}: {self.status.value}",
             f"residual    {self.residual:.2e} (measured), misfit {self.misfit:.3e}",
             f"iterations  {self.iterations}",
-            f"seconds     {self.seconds:.3g} (of which set-up {self.setup_seconds:.3g})",
+            f"seconds     {self.seconds:.3g} ({foretold}of which set-up {self.setup_seconds:.3g})",
         ]
         if self.why:
             lines.append(f"why         {self.why}")
@@ -290,6 +294,7 @@ def build(
         mask=None if mask is None else frames.restore(problem.xp.broadcast_to(mask, frames.extent)),
         gamma=frames.gamma,
         dtype_reason=_why_dtype(problem.dtype, frames.given),
+        predicted_seconds=choice.seconds.get(choice.method) if METHODS[choice.method].linear else None,
     )
 
 

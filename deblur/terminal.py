@@ -11,11 +11,16 @@ import argparse
 import os
 import signal
 import sys
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
+from .progress import listening
+
+_REDRAWN = 0.2  # seconds between two looks of the progress line
 INTERRUPTED = "deblur: interrupted; no file is left half written"
 
 
@@ -67,21 +72,65 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"deblur: {' '.join(message.split())} (usage: {self.prog} --help)\n")
 
 
+class Shown(NamedTuple):
+    """What shows how far the work is: `phase` names what is being done now, `iterated` is a callback for iterations."""
+
+    phase: Callable[..., None]
+    iterated: Callable[[int, float], None] | None
+
+
 @contextmanager
-def progress(what: str, enabled: bool) -> Any:
-    """A callback for iterations that shows a bar on a terminal, and nothing in a pipe."""
+def progress(what: str, enabled: bool) -> Iterator[Shown]:
+    """A line that moves from now on, with the phase and the time left, on a terminal; nothing in a pipe."""
     if not (enabled and sys.stderr.isatty()):
-        yield None
+        yield Shown(lambda phase, left=None: None, None)
         return
-    from tqdm import tqdm
+    line = _Line(what)
+    line.start()
+    try:
+        with listening(lambda told: line.phase(*told)):
+            yield Shown(line.phase, line.iterated)
+    finally:
+        line.end()
 
-    with tqdm(desc=what, unit=" iterations", leave=False) as bar:
 
-        def callback(iteration: int, residual: float) -> None:
-            bar.update(iteration - bar.n)
-            bar.set_postfix_str(f"residual {residual:.1e}", refresh=False)
+class _Line(threading.Thread):
+    """Redraws the line several times a second, whatever the work is doing."""
 
-        yield callback
+    def __init__(self, what: str) -> None:
+        super().__init__(daemon=True)
+        self._what, self._phase, self._said = what, "begin", ""
+        self._begun = self._told = time.monotonic()
+        self._left: float | None = None
+        self._ended = threading.Event()
+
+    def phase(self, phase: str, left: float | None = None) -> None:
+        """`left`: seconds predicted for all that is still to be done; without it what was predicted last holds on."""
+        if left is not None:
+            self._left, self._told = left, time.monotonic()
+        self._phase, self._said = phase, ""
+
+    def iterated(self, iteration: int, residual: float) -> None:
+        self._said = f"{iteration} iterations, residual {residual:.1e}"
+
+    def run(self) -> None:
+        from tqdm import tqdm
+
+        with tqdm(total=1.0, leave=False, bar_format="{desc} {percentage:3.0f} %|{bar}|{postfix}") as bar:
+            while not self._ended.wait(_REDRAWN):
+                now = time.monotonic()
+                words = [f"{now - self._begun:.0f} s"]
+                if self._left is not None:
+                    left = max(self._left - (now - self._told), 0.0)
+                    bar.n = (now - self._begun) / (now - self._begun + left + _REDRAWN)
+                    words.append(f"about {left:.0f} s left" if left >= 1 else "almost done")
+                bar.set_description_str(f"{self._what}: {self._phase}", refresh=False)
+                bar.set_postfix_str(", ".join(filter(None, [*words, self._said])), refresh=False)
+                bar.refresh()
+
+    def end(self) -> None:
+        self._ended.set()
+        self.join()
 
 
 def report(text: str) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 import deblur
 from deblur import Blur, methods
-from deblur.methods import METHODS, choose_method
+from deblur.methods import METHODS, choose, choose_method
 from deblur.operators.normal import normal_matrix
 from deblur.problem import Problem
 
@@ -41,8 +41,26 @@ def test_a_method_that_does_not_fit_memory_is_not_chosen():
     for name in ("cholesky", "gauss-jordan", "lu", "gauss-seidel"):
         assert "free" in choice.refused[name]
     assert choice.method not in choice.refused
-    with pytest.raises(deblur.MethodError, match="no method can serve.*fft"):
+    with pytest.raises(
+        deblur.InsufficientMemoryError, match=r"needed and 10 bytes are free.*deblur\.tiled"
+    ) as refused:
         choose_method(blur, 1e-3, memory=10)
+    assert refused.value.free == 10
+    half = refused.value.needed // 2 + 1
+    with pytest.raises(deblur.InsufficientMemoryError, match="dtype='float32', with half of it"):
+        choose_method(blur, 1e-3, memory=half)
+
+
+def test_frames_that_are_solved_for_in_turns_need_no_more_memory_than_one():
+    blur = Blur(deblur.psf.motion(15, 30), (1024, 1024), "unknown")
+    one = deblur.METHODS["pcg"].work(Problem(blur, 1e-2)).bytes
+    assert choose_method(blur, 1e-2, frames=50, memory=int(one)).method == "pcg"
+
+
+def test_what_a_rule_takes_is_a_part_of_what_is_predicted():
+    problem = Problem(Blur(deblur.psf.motion(15, 30), (512, 512), "unknown"), 1e-2)
+    given, quick, whole = (choose(problem, lam=lam).seconds["pcg"] for lam in (1e-2, "auto", "gcv"))
+    assert given < quick < whole
 
 
 def test_smaller_lambda_never_makes_an_iteration_cheaper():

@@ -199,7 +199,7 @@ def test_where_float32_is_not_enough_for_an_integer_image_float64_goes_on(rng):
 def test_an_image_solved_in_parts_is_the_same_image(rng, monkeypatch, shape, axes, together, lam):
     img, psf = rng.random(shape, np.float32), deblur.psf.motion(5, 30)
     whole = deblur.solve(img, psf, lam, boundary="unknown", **axes)
-    monkeypatch.setattr("deblur.pipeline._TOGETHER", together)
+    monkeypatch.setattr("deblur.pipeline.TOGETHER", together)
     parts = deblur.solve(img, psf, lam, boundary="unknown", **axes)
     assert parts.lam == pytest.approx(whole.lam, rel=1e-4)
     assert np.allclose(parts.image, whole.image, atol=1e-4)
