@@ -189,7 +189,8 @@ def check(image: Any, psf: Any) -> PSFCheck:
         wrong = True
         findings.append(
             f"where it lets nothing through the picture has more than noise (log-likelihood {evidence:+.0f} against no "
-            "blur): it is the PSF of another picture, or it is no blur of this kind"
+            "blur): it is the PSF of another picture, no blur of this kind, or the picture went through a tone curve "
+            "(use linear light)"
         )
     if lossy:
         findings.append(
