@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from . import kernels
 from .device import Array, get_xp, is_cupy
 
+_SOME = 1 << 18
 _BLOCKS = 4  # of a launch, on each multiprocessor
 
 
@@ -14,15 +17,23 @@ def norms(x: Array) -> np.ndarray:
     """The norm of each entry of a stack, on the host."""
     if is_cupy(x):
         return np.sqrt(_sums_on_gpu([x], len(x)))
-    x = x.reshape(len(x), -1).astype(np.float64, copy=False)
-    return np.sqrt(np.einsum("ij,ij->i", x, x))
+    return np.sqrt([_sum_of_squares(part) for part in x])
 
 
 def norms_of(*arrays: Array) -> list[float]:
     """The norm of each array, on the host; a GPU is waited for once."""
     if get_xp(*arrays) is np:
-        return [float(np.sqrt(np.sum(np.square(x, dtype=np.float64)))) for x in arrays]
+        return [math.sqrt(_sum_of_squares(x)) for x in arrays]
     return np.sqrt(_sums_on_gpu(arrays, 1)).tolist()
+
+
+def _sum_of_squares(x: np.ndarray) -> float:
+    """Some of it at a time, so that no copy in double precision is as large as the picture."""
+    flat, total = x.reshape(-1), 0.0
+    for at in range(0, flat.size, _SOME):
+        some = flat[at : at + _SOME].astype(np.float64, copy=False)
+        total += float(np.einsum("i,i->", some, some))
+    return total
 
 
 def largest(x: Array) -> float:
@@ -30,7 +41,7 @@ def largest(x: Array) -> float:
     if not x.size:
         return 0.0
     if not is_cupy(x):
-        return float(abs(x).max())
+        return float(max(x.max(), -x.min()) if x.dtype.kind == "f" else abs(x).max())
     import cupy
 
     threads = kernels.Constants("norms").THREADS
