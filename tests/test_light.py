@@ -65,6 +65,9 @@ def test_gamma_is_decoding_restoring_and_encoding(rng, dtype, options):
     g = (rng.random((2, 12, 14, 3)) * levels).astype(dtype)
     axes = {"channel_axis": -1, "stack_axis": 0, "boundary": "unknown", "check": False}
     psf = deblur.psf.gaussian(3, 0.7)
+    # Pictures of 8 and 16 bits are computed in float32 by themselves, where two roads differ by rounding.
+    precise = np.float64 if levels > 1 else dtype
+    options = options | {"dtype": precise}
     light = image.linear_light(g)
     plain = deblur.solve(light, psf, 1e-2, **axes, **options)
     found = deblur.solve(g, psf, 1e-2, **axes, **options, gamma="srgb")
@@ -73,22 +76,21 @@ def test_gamma_is_decoding_restoring_and_encoding(rng, dtype, options):
     np.testing.assert_allclose(found.residual_image, plain.residual_image, atol=tolerance)
     assert (found.gamma, plain.gamma) == ("srgb", None)
     assert "linear light" in str(found)
-    kept = deblur.Deblurrer(
-        psf, (12, 14), 1e-2, boundary="unknown", gamma="srgb", dtype=found.image.dtype, **options
-    )
+    kept = deblur.Deblurrer(psf, (12, 14), 1e-2, boundary="unknown", gamma="srgb", **options)
     again = kept.solve(g, channel_axis=-1, stack_axis=0, check=False)
     np.testing.assert_allclose(again.image, found.image, atol=tolerance)
 
 
 def test_a_rule_chooses_lambda_in_light(rng):
     g, _ = taken(lamps(0.95, rng))
-    choice = deblur.solve(g, PSF, boundary="unknown", gamma="srgb").lambda_choice
+    choice = deblur.solve(g, PSF, boundary="unknown", gamma="srgb", dtype=np.float64).lambda_choice
     assert choice.lam == deblur.solve(image.linear_light(g), PSF, boundary="unknown").lam
 
 
 def test_lamps_ring_less_in_linear_light(rng):
     g, sharp = taken(lamps(0.95, rng))
-    found = {gamma: deblur.reconstruct(g, PSF, boundary="unknown", gamma=gamma) for gamma in (None, "srgb")}
+    options = {"boundary": "unknown", "method": "tv"}
+    found = {gamma: deblur.reconstruct(g, PSF, gamma=gamma, **options) for gamma in (None, "srgb")}
     before, after = (metrics.psnr(sharp / 255, np.clip(found[gamma], 0, 1)) for gamma in (None, "srgb"))
     assert after > before + 3
 
