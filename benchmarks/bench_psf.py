@@ -1,6 +1,7 @@
 """How good are PSFs from data, does each know its own error, and does the check of a PSF raise false alarms?
 
-Synthetic cases that none of the methods was tuned on: other pictures, other seeds, PSFs of every kind.
+Synthetic cases that none of the methods was tuned on: other pictures, other seeds, PSFs of every kind. (The check's
+allowance for JPEG alone was set on these photographs, with other PSFs and other noise.)
 
 (a) points: fields of 12 to 40 stars with companions and noise. (b) edge: one slanted edge, round PSFs. (c) edges: two
 edges, elliptical PSFs. (d) pair: a photograph, blurred, displaced by a fraction of a pixel, of another exposure.

@@ -273,7 +273,8 @@ def psf() -> str:
         "neither refused nor called doubtful.\n\n"
         + table(head, rows)
         + f"\n\n`deblur.psf.check` of {settings['checks']} pictures, as floats, 8 bits and JPEG, with their right "
-        "PSF and with wrong ones. A Gaussian's size leaves nothing to see, and a symmetric PSF is its own turn.\n\n"
+        "PSF and with wrong ones; its allowance for JPEG was set on the same photographs with other PSFs. "
+        "A Gaussian's size leaves nothing to see, and a symmetric PSF is its own turn.\n\n"
         + table(["PSF", "trials", "said not to fit", "said to fit"], trials)
         + "\n\n"
         + source("bench_psf.py", record)
