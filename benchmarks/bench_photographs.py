@@ -104,6 +104,9 @@ CELLS = [
     _cell("12 MP colour", lam="gcv"),
     *(_cell(name, "call") for name in ("64²", "256²", "512²", "1 MP", "12 MP")),
     *(_cell(name, "call", lam="gcv") for name in ("64²", "256²", "1 MP")),
+    *(_cell(name, "call", method="tv") for name in ("256²", "1 MP", "12 MP")),
+    *(_cell(name, "call", method="tv", lam=0.002) for name in ("256²", "1 MP", "12 MP")),
+    _cell("1 MP colour", "call", method="richardson-lucy"),
     *(
         _cell(name, peer)
         for name in ("1 MP", "12 MP", "12 MP colour")

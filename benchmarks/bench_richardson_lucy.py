@@ -77,7 +77,7 @@ def measure(case: tuple[str, int]) -> dict[str, Any]:
     problem = Problem(blur, 0.0, "tv", Fit("poisson"), dtype=np.dtype(np.float32))
     run = _Run(problem, g[None], all_weights(problem))
     each = []
-    for n in run.steps(None):
+    for n in run.steps(None, MOST):
         each.append(psnr(truth, run.point[0][(..., *blur.crop)].clip(0, 1)))
         if n == MOST:
             break

@@ -44,7 +44,6 @@ PROBLEMS = (
     (256, "tv2", 1, 0.0, 8),
     (256, "tv", 3, 0.0, 8),
     (256, "tv", 1, 0.05, 8),
-    (1024, "tv2", 1, 0.0, 4),
 )
 KINDS = {"developed on": photographs.DEVELOPED, "set aside": photographs.SET_ASIDE}
 AS_IT_WAS = {"_KAPPA": 0.5, "_RTOL": 1e-2, "_RTOL_LEAST": 5e-4, "_RTOL_OF_NOISE": 0.2, "_SIDE": math.inf}

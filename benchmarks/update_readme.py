@@ -406,7 +406,7 @@ def variational() -> str:
         + f"\n\nOf {found['impulses']} impulses in these pictures {found['missed']} were missed, with "
         f"{found['false_alarms']} false alarms.\n\n" + source("bench_variational.py", record)
     )
-    parts = (text, _speed(), _impulses(), _noise(), _table_mse())
+    parts = (text, _speed(), _lucy(), _impulses(), _noise(), _table_mse())
     return "\n\n".join(parts)
 
 
@@ -464,6 +464,43 @@ def _impulses() -> str:
     return (
         "**Impulses found by `mask='auto'`** at 2 % salt and pepper. An impulse is visible if it stands out of the "
         "noise.\n\n" + table(head, rows) + "\n\n" + source("bench_impulses.py", record)
+    )
+
+
+def _lucy() -> str:
+    from bench_richardson_lucy import table as measured
+
+    record = load("richardson_lucy")
+    rows = [
+        [
+            line["photographs"],
+            line["noise"],
+            str(line["cases"]),
+            f"{line['dB below the best, median']:.2f}",
+            f"{line['95 %']:.2f}",
+            f"{line['gain dB']:+.1f}",
+            str(line["below the input"]),
+            f"{line['least gain dB']:+.1f}",
+            str(line["not converged"]),
+            f"{line['colour error, after over before']:.2f}",
+        ]
+        for line in measured(record["results"])
+    ]
+    head = [
+        "photographs",
+        "noise",
+        "cases",
+        "dB below the best iteration, median",
+        "95 %",
+        "gain, dB",
+        "below the input",
+    ]
+    head += ["least gain", "not converged", "error of colours over the input's"]
+    return (
+        "**Where Richardson-Lucy stops**, with nothing given; the best iteration was found with the truth at hand.\n\n"
+        + table(head, rows)
+        + "\n\n"
+        + source("bench_richardson_lucy.py", record)
     )
 
 
