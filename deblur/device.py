@@ -202,16 +202,16 @@ def asnumpy(a: Array) -> np.ndarray:
     return a.get() if is_cupy(a) else np.asarray(a)
 
 
+def flags(of: np.ndarray, dtype: Any, xp: ModuleType) -> Array:
+    """An array of bool as zeros and ones; to a GPU they go as bits."""
+    if xp is np:
+        return of.astype(dtype)
+    return xp.unpackbits(xp.asarray(np.packbits(of)))[: of.size].reshape(of.shape).astype(dtype)
+
+
 def random_signs(shape: tuple[int, ...], dtype: Any, xp: ModuleType) -> Array:
-    """±1 at random, always the same for a shape and on every device; to a GPU they go as bits."""
-    bits = np.random.default_rng(0).integers(0, 2, shape)
-    if xp is not np:
-        bits = (
-            xp.unpackbits(xp.asarray(np.packbits(bits.astype(bool))))[: bits.size]
-            .reshape(shape)
-            .astype(dtype)
-        )
-    return (bits * 2 - 1).astype(dtype, copy=False)
+    """±1 at random, always the same for a shape and on every device."""
+    return flags(np.random.default_rng(0).integers(0, 2, shape).astype(bool), dtype, xp) * 2 - 1
 
 
 def float_dtype(*arrays: Array) -> np.dtype:

@@ -138,7 +138,8 @@ def _saturated(g: Array) -> Array:
     found = (g == top) & often[blots]
     if not (width > 0 and bool(found.any()) and _heaped(g, found, near, width)):
         return xp.zeros(g.shape, bool)
-    found = ndimage.binary_dilation(found, structure=around, iterations=_REACH, mask=near)
+    # CuPy has no other way of several iterations.
+    found = ndimage.binary_dilation(found, structure=around, iterations=_REACH, mask=near, brute_force=True)
     return ndimage.binary_dilation(found, structure=around)
 
 

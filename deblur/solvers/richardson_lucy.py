@@ -54,7 +54,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..device import Array, all_cores, get_xp, is_cupy
+from ..device import Array, all_cores, flags, get_xp, is_cupy
 from ..problem import History, Problem, Solution, Work
 from . import richardson_lucy_gpu
 from .domain import Runner
@@ -238,8 +238,7 @@ def _foretold(problem: Problem, g: Array, w: Array, start: Array | None, limit: 
     if windows is not None:
         problem, g, visible = windows
         start, where = None, f" in {len(g)} windows of {g.shape[-2]} x {g.shape[-1]} pixels"
-    hidden = np.random.default_rng(0).random(g.shape[-2:]) < _HIDDEN
-    hidden = xp.asarray(hidden.astype(g.dtype))
+    hidden = flags(np.random.default_rng(0).random(g.shape[-2:]) < _HIDDEN, g.dtype, xp)
     if not (bool((visible * hidden).any()) and bool((visible * (1 - hidden)).any())):
         return min(_MORE, limit), False, f"of {g.shape[-2]} x {g.shape[-1]} pixels none can be held out"
     run = _Run(problem, g, visible * (1 - hidden), visible * hidden)
