@@ -281,6 +281,43 @@ def psf() -> str:
     )
 
 
+def auto_boundary() -> str:
+    record = load("auto_boundary")
+    read = record["results"]["boundaries"]
+    rows = [
+        [
+            s["boundary"],
+            str(s["cases"]),
+            str(s["tellable"]),
+            *(str(s[f"taken for {b}"]) for b in ("zero", "periodic", "unknown")),
+            f"{s['mean_loss_db']:.2f}",
+            f"{s['worst_loss_db']:.2f}",
+        ]
+        for s in read["summary"]
+    ]
+    return (
+        f"**The boundary, read off the picture.** {sum(s['cases'] for s in read['summary'])} crops of photographs "
+        "that had no part in making it, 64² to 512², noise from 0 to 0.05. *Tellable* are those in which the "
+        "surroundings change the picture by more than noise hides. The loss is against the boundary named, in dB, "
+        f"60 dB being perfect; {read['mean_loss_db']:.3f} in the mean.\n\n"
+        + table(
+            [
+                "blurred with",
+                "cases",
+                "tellable",
+                "taken for zero",
+                "periodic",
+                "unknown",
+                "mean loss",
+                "worst",
+            ],
+            rows,
+        )
+        + "\n\n"
+        + source("bench_auto_boundary.py", record)
+    )
+
+
 def gpu() -> str:
     inverse, qr, product = load("gpu_inverse"), load("gpu_qr"), load("gpu_matmul")
     rows = []
@@ -645,6 +682,8 @@ def summary() -> str:
         for key in row
         if key.startswith("lambda")
     )
+    told = load("auto_boundary")["results"]
+    right = {s["boundary"]: s for s in told["boundaries"]["summary"]}
     pcg = [t["cold_ratio"] for t in structured_results["times"] if t["method"] == "pcg"]
     by_method = {s["method"]: s for s in edges["summary"]}
     ours, peer = by_method["unknown, gcv"], by_method["padded wiener, best"]
@@ -678,6 +717,11 @@ def summary() -> str:
         f'On {len(edges["cases"])} photographs whose scene goes on beyond the frame, `boundary="unknown"` with λ by '
         f"`gcv` reaches {ours['mean_psnr_db']:.1f} dB in the mean; smoothly padded `wiener` at its best parameter "
         f"{peer['mean_psnr_db']:.1f} dB. It was below the blurred input in {ours['cases_below_input']} of them.",
+        "The boundary is read off the picture: of photographs blurred by a program that takes the scene to be "
+        f"black beyond the frame {right['zero']['found']} of {right['zero']['cases']} were told, to repeat "
+        f"{right['periodic']['found']} of {right['periodic']['cases']}; of those whose scene goes on "
+        f"{right['unknown']['cases'] - right['unknown']['found']} of {right['unknown']['cases']} were taken for "
+        "either.",
         f"On {len(beyond['cases'])} pictures (PSFs, noises and boundaries mixed) with no number given, "
         f"`collaborative` reaches {means['collaborative, automatic']:.1f} dB in the mean and `tv` "
         f"{means['tv, automatic']:.1f}; SCICO's total variation at its best parameter {means['scico admm-tv']:.1f} "
@@ -752,6 +796,7 @@ SECTIONS: dict[Path, dict[str, Callable[[], str]]] = {
         "house": house,
         "lambda": lam,
         "boundary": boundary,
+        "auto_boundary": auto_boundary,
         "variational": variational,
         "updating": updating,
         "psf": psf,
