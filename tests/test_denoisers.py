@@ -118,3 +118,14 @@ def test_the_problem_takes_them(rng):
     blur = Blur(deblur.psf.gaussian(5, 1.0), (20, 21), "zero")
     problem = problem_of(blur, "denoiser", 1e-3, denoiser=denoisers.get("tv"), max_iterations=3)
     assert solve(problem, rng.random((1, 1, 20, 21))).scene.shape == (1, 1, 20, 21)
+
+
+def test_plug_and_play_loses_nothing_to_one_pass_of_its_denoiser():
+    # Hardly blurred and noisy: a schedule that ends too strong is flat here, one that ends too weak keeps the noise.
+    truth, psf, noise = deblur.data.load("camera")[100:196, 200:296], deblur.psf.gaussian(3, 0.4), 0.03
+    g = deblur.degrade(truth, psf, noise=noise, boundary="reflect", seed=0)
+    image = deblur.solve(
+        g, psf, method="pnp", denoiser="collaborative", boundary="reflect", check=False
+    ).image
+    once = denoisers.collaborative(g, noise)
+    assert deblur.metrics.psnr(truth, image) >= deblur.metrics.psnr(truth, once)
