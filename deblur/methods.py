@@ -278,7 +278,7 @@ _STEPS_OF_A_RULE = 60  # of two bidiagonalisations, for a photograph; "auto" tak
 BETTER = ("tv", "collaborative")
 # What looking for λ takes, in solves by tv of a picture with so many pixels; no more of a larger one, where windows of
 # it stand for the whole (as measured from 128² to 512²).
-_SEARCH, _LOOKED_AT = 2.0, 2**14
+_SEARCH, _LOOKED_AT = 3.0, 2**16
 
 
 def better(problem: Problem) -> dict[str, float]:
