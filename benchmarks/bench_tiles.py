@@ -18,7 +18,7 @@ import json
 import os
 import time
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from typing import Any
 
 import _common
@@ -89,6 +89,7 @@ SIDES = {128: 512, 256: 896, 512: 1408, 1024: 2560}
 CHANCES = {128: 0.5, 256: 0.33, 512: 0.12, 1024: 0.05}
 CHEAP = ("periodic", "reflect")
 _STEP = 1.0 / 8
+_PATIENCE = 45.0  # seconds of a case, after which it is not asked what overlap would have done
 
 
 def scene(name: str, side: int, rng: np.random.Generator) -> np.ndarray:
@@ -123,12 +124,13 @@ def scene(name: str, side: int, rng: np.random.Generator) -> np.ndarray:
     return np.vstack(rows)[:side, :side]
 
 
-def draw(number: int) -> dict[str, Any]:
-    """The case of that number."""
+def draw(number: int, tiles: tuple[int, ...], allowed: tuple[str, ...]) -> dict[str, Any]:
+    """The case of that number, of these tiles and boundaries."""
     rng = np.random.default_rng([20261122, number])
     aside = number % 4 != 0
-    tile = int(rng.choice(list(CHANCES), p=list(CHANCES.values())))
-    boundaries = CHEAP if tile == 1024 else tuple(deblur.BOUNDARIES)
+    chances = np.array([CHANCES[t] for t in tiles])
+    tile = int(rng.choice(tiles, p=chances / chances.sum()))
+    boundaries = tuple(b for b in allowed if tile != 1024 or b in CHEAP) or CHEAP
     return {
         "number": number,
         "aside": aside,
@@ -174,7 +176,11 @@ def one_case(case: dict[str, Any]) -> dict[str, Any]:
     measured = seam(plan.overlap)
     # The smallest that would have done, both axes in proportion.
     most, least = max(plan.overlap), max(plan.overlap)
+    found = True
     while least > 0:
+        if time.perf_counter() - start > _PATIENCE:
+            found = False  # nothing is said of the smallest
+            break
         smaller = min(least - 1, int(least * (1 - _STEP)))
         if seam(tuple(round(d * smaller / most) for d in plan.overlap)) > tolerance:
             break
@@ -186,8 +192,8 @@ def one_case(case: dict[str, Any]) -> dict[str, Any]:
         "predicted": plan.seam,
         "measured": measured,
         "held": measured <= tolerance,
-        "smallest": least,
-        "ratio": most / max(least, 1),
+        "smallest": least if found else None,
+        "ratio": most / max(least, 1) if found else None,
         "work": plan.work,
         "seconds": time.perf_counter() - start,
     }
@@ -195,9 +201,10 @@ def one_case(case: dict[str, Any]) -> dict[str, Any]:
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Over the cases that were cut into tiles."""
-    ratios = [r["ratio"] for r in rows]
+    ratios = [r["ratio"] for r in rows if r["ratio"] is not None]
     return {
         "cases": len(rows),
+        "with_the_smallest_found": len(ratios),
         "psfs": len({r["psf"] for r in rows}),
         "held_percent": 100 * sum(r["held"] for r in rows) / max(len(rows), 1),
         "worst_over_tolerance": max((r["measured"] / r["tolerance"] for r in rows), default=None),
@@ -214,19 +221,30 @@ def main() -> None:
     )
     parser.add_argument("--cases", type=int, default=400, help="drawn; those that no tile can serve drop out")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--seconds", type=float, default=1e9, help="begin no case after this time")
+    parser.add_argument("--seconds", type=float, default=1e9, help="end after this time, with what there is")
     parser.add_argument("--first", type=int, default=0, help="number of the first case")
+    parser.add_argument("--tiles", type=int, nargs="+", default=list(CHANCES), choices=list(CHANCES))
+    parser.add_argument(
+        "--boundaries", nargs="+", default=list(deblur.BOUNDARIES), choices=list(deblur.BOUNDARIES)
+    )
     args = parser.parse_args()
+    only = tuple(args.tiles), tuple(args.boundaries)
     start, rows = time.perf_counter(), []
-    with ProcessPoolExecutor(args.processes) as pool:
-        left = iter(range(args.first, args.first + args.cases))
-        running = {pool.submit(one_case, draw(i)) for i, _ in zip(left, range(args.processes), strict=False)}
-        while running:
-            done = next(as_completed(running))
-            running.remove(done)
-            rows.append(done.result())
-            if time.perf_counter() - start < args.seconds and (number := next(left, None)) is not None:
-                running.add(pool.submit(one_case, draw(number)))
+    pool = ProcessPoolExecutor(args.processes)
+    left = iter(range(args.first, args.first + args.cases))
+    running = {
+        pool.submit(one_case, draw(i, *only)) for i, _ in zip(left, range(args.processes), strict=False)
+    }
+    while running and time.perf_counter() - start < args.seconds:
+        done, running = wait(running, timeout=1.0, return_when=FIRST_COMPLETED)
+        for future in done:
+            rows.append(future.result())
+            if (number := next(left, None)) is not None:
+                running.add(pool.submit(one_case, draw(number, *only)))
+    abandoned = len(running)  # begun and not finished in time: the slow ones, whose seam nobody has seen
+    for process in list(pool._processes.values()) if running else []:
+        process.terminate()
+    pool.shutdown(wait=False, cancel_futures=True)
     rows.sort(key=lambda r: r["number"])
     cut = [r for r in rows if r["answer"] == "tiles"]
     results = {
@@ -236,7 +254,8 @@ def main() -> None:
         "by_tile": {str(t): summary([r for r in cut if r["tile"] == t]) for t in SIDES},
         "by_dtype": {d: summary([r for r in cut if r["dtype"] == d]) for d in ("float32", "float64")},
         "not_cut": len(rows) - len(cut),
-        "cases": rows,
+        "abandoned": abandoned,
+        "cases": cut,
     }
     for name in ("aside", "fitted"):
         print(name, json.dumps(results[name]))
@@ -247,7 +266,15 @@ def main() -> None:
                 for k in ("psf", "picture", "lam", "boundary", "tile", "tolerance", "measured", "overlap")
             }
         )
-    _common.save("tiles_prediction", results, correlation=CORRELATION, sharp=SHARP, step=_STEP)
+    _common.save(
+        "tiles_prediction",
+        results,
+        correlation=CORRELATION,
+        sharp=SHARP,
+        step=_STEP,
+        tiles=only[0],
+        boundaries=only[1],
+    )
 
 
 if __name__ == "__main__":

@@ -763,6 +763,120 @@ def _compared() -> str:
     )
 
 
+def _percent(x: float) -> str:
+    return f"{x:.1f}".removesuffix(".0")
+
+
+def _cut(name: str, part: dict[str, Any]) -> list[str]:
+    if not part["cases"]:
+        return [name, "0", *["–"] * 5]
+    return [
+        name,
+        str(part["cases"]),
+        _percent(part["held_percent"]),
+        f"{part['worst_over_tolerance']:.2g}",
+        f"{part['overlap_over_smallest_median']:.2f}",
+        f"{part['overlap_over_smallest_90']:.2f}",
+        f"{part['overlap_in_psf_sizes_median']:.1f} … {part['overlap_in_psf_sizes_largest']:.0f}",
+    ]
+
+
+def tiles() -> str:
+    record = load("tiles_prediction")
+    found = record["results"]
+    header = [
+        "cases",
+        "n",
+        "seam below the tolerance, %",
+        "worst seam / tolerance",
+        "overlap / smallest that would do, median",
+        "90 %",
+        "overlap in PSF sizes, median … largest",
+    ]
+    rows = [
+        _cut("PSFs and pictures set aside", found["aside"]),
+        _cut("those it was fitted on", found["fitted"]),
+    ]
+    rows += [_cut(name, part) for name, part in found["by_boundary"].items() if part["cases"]]
+    rows += [_cut(f"tile {name}", part) for name, part in found["by_tile"].items() if part["cases"]]
+    rows += [_cut(name, part) for name, part in found["by_dtype"].items() if part["cases"]]
+    parts = [table(header, rows) + "\n\n" + source("bench_tiles.py", record)]
+    parts += [_stores(name) for name in ("tiles_stores", "tiles_stores_32768") if _measured(name)]
+    if _measured("tiles_gpu"):
+        parts.append(_tiles_gpu())
+    return "\n\n".join(parts)
+
+
+def _measured(name: str) -> bool:
+    return (ROOT / "benchmarks" / "results" / f"{name}.json").exists()
+
+
+def _stores(name: str) -> str:
+    record = load(name)
+    found, settings = record["results"], record["settings"]
+    peers = {
+        "copy": "copied through Dask",
+        "deblur": "`deblur.tiles.stream`",
+        "wiener": "scikit-image `wiener`",
+    }
+    peers["richardson_lucy"] = (
+        f"scikit-image `richardson_lucy`, {settings['richardson_lucy_iterations']} iterations"
+    )
+    rows = [
+        [peers[who], f"{s['median_s']:.1f}", f"{found['peak_bytes_of_a_worker'][who] / 1e6:.0f}"]
+        for who, s in found["seconds"].items()
+    ]
+    said = (
+        f"{settings['side']}² float32 in zarr ({found['bytes_of_the_picture'] / 1e9:.2g} GB), "
+        f"{settings['cores']} processes of one thread, {settings['psf']}, λ = {settings['lam']:g}, boundary "
+        f"{settings['boundary']}, overlap {found['overlap']} pixels; the peers under `map_overlap` with the same."
+    )
+    if found["over_copy_and_solves"] is not None:
+        said += (
+            f" All windows solved alone take {found['tile_solves_one_thread']['median_s']:.1f} s of one thread; the "
+            f"whole takes {found['over_copy_and_solves']:.2f} times the copy and its share of that."
+        )
+    if found["seam_measured"] is not None:
+        said += f" Seam predicted {found['seam_predicted']:.0e}, measured {found['seam_measured']:.0e} of the range."
+    return (
+        f"{said}\n\n"
+        + table(["from store to store", "seconds", "peak of a worker, MB"], rows)
+        + "\n\n"
+        + source("bench_tiles_stores.py", record)
+    )
+
+
+def _tiles_gpu() -> str:
+    record = load("tiles_gpu")
+    settings = record["settings"]
+    names = {"picture": f"{settings['side']}² in tiles", "stack": f"{settings['frames']} × 1024²"}
+    rows = [
+        [
+            names[work],
+            f"{r['seconds']['1']['median_s']:.1f}",
+            f"{r['seconds']['2']['median_s']:.1f}",
+            f"{r['speedup_two']:.2f}",
+            f"{r['bytes_up'] / 1e9:.1f} / {r['bytes_down'] / 1e9:.1f}",
+            f"{r['transfer_s_in_all']:.1f}",
+            f"{r['modelled_speedup']['4']:.1f} / {r['modelled_speedup']['8']:.1f}",
+        ]
+        for work, r in record["results"].items()
+    ]
+    header = [
+        "work",
+        "one GPU, s",
+        "two, s",
+        "times",
+        "GB up / down the bus",
+        "s in transfers, of all",
+        "times with 4 / 8, by a model",
+    ]
+    return (
+        "Two GPUs of one host, a process each. What four and eight would give is no measurement: t = a + b/n through "
+        "the two.\n\n" + table(header, rows) + "\n\n" + source("bench_tiles_gpu.py", record)
+    )
+
+
 #: Which file each section stands in.
 def light() -> str:
     record = load("light")
@@ -802,6 +916,7 @@ SECTIONS: dict[Path, dict[str, Callable[[], str]]] = {
         "psf": psf,
         "gpu": gpu,
         "everyday": everyday,
+        "tiles": tiles,
     },
 }
 

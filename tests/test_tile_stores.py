@@ -224,7 +224,12 @@ def _no_samples(self, img, axes, psf):
 
 @pytest.mark.parametrize("form", [2, 3])
 def test_ome_zarr_keeps_axes_scales_channels_and_pyramid(form, picture, tmp_path):
-    levels = [picture, picture.reshape(112, 2, 128, 2).mean(axis=(1, 3))]
+    def halved(image):
+        image = np.pad(image, ((0, len(image) % 2), (0, 0)), mode="edge")
+        return image.reshape(112, 2, 128, 2).mean(axis=(1, 3))
+
+    picture = picture[:223]  # whose last row has no other to be averaged with
+    levels = [picture, halved(picture)]
     axes = [
         {"name": "c", "type": "channel"},
         *({"name": a, "type": "space", "unit": "micrometer"} for a in "yx"),
@@ -262,9 +267,7 @@ def test_ome_zarr_keeps_axes_scales_channels_and_pyramid(form, picture, tmp_path
     expected = deblur.tiled(picture, H, LAM, **ASKED)
     np.testing.assert_allclose(out["0"][:], np.stack([expected, 2 * expected]), rtol=1e-5, atol=1e-5)
     assert out["1"].shape == (2, 112, 128)
-    np.testing.assert_allclose(
-        out["1"][0], expected.reshape(112, 2, 128, 2).mean(axis=(1, 3)), rtol=1e-5, atol=1e-5
-    )
+    np.testing.assert_allclose(out["1"][0], halved(expected), rtol=1e-5, atol=1e-5)
 
 
 def test_a_mapped_tiff(picture, tmp_path):

@@ -133,10 +133,11 @@ def test_threads_are_bounded(rng, monkeypatch):
 
     monkeypatch.setattr(device.scipy.fft, "rfftn", watched)
     monkeypatch.setenv("OMP_NUM_THREADS", "4")
-    g = picture(H, "unknown", (256, 256), rng)
-    plan = Tiling(g, H, LAM, tile=96, workers=2, options={"boundary": "unknown"})
+    h = psf.motion(5, 40)
+    g = picture(h, "unknown", (160, 160), rng)
+    tiling = Tiling(g, h, 0.1, tile=48, workers=2, options={"boundary": "unknown"})
     seen.clear()
-    plan(g)
+    tiling(g)
     assert {workers for main, workers in seen if not main} == {1}
     with device.granting(3):
         assert device.cores() == 3
@@ -185,6 +186,7 @@ def test_a_tile_with_nan_is_named(rng):
         (TypeError, "no option 'tol'", {"tol": 3}),
         (ValueError, "below what float32 holds", {"tolerance": 1e-8, "dtype": "float32", "tile": 32}),
         (MethodError, "boundary", {"method": "dct", "boundary": "unknown"}),
+        (MethodError, "at another iteration in each tile", {"method": "richardson-lucy", "lam": "auto"}),
     ],
 )
 def test_what_cannot_be_tiled_is_refused(error, match, given):

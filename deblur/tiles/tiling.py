@@ -197,6 +197,11 @@ class Tiling:
         else:
             lam, self.lam_reason = request.lam, request.lam_reason
         self.lam = float(lam)
+        if request.method == "richardson-lucy" and self.lam == 0 and request.problem.stop.rtol is None:
+            raise MethodError(
+                "richardson-lucy without λ stops where pixels held out say so, at another iteration in each tile: that "
+                "leaves seams which no overlap outruns; give λ above 0, or rtol"
+            )
         options.update(self._noise_once(request, samples))
         if memory is None:
             memory = free_memory(place.xp) // (2 * (self.workers if place == CPU else 1))

@@ -19,7 +19,7 @@ from uuid import uuid4
 import numpy as np
 import scipy.fft
 
-from ..device import CPU, Array, Device, asnumpy, check_finite, get_xp, granting
+from ..device import CPU, Array, Device, all_cores, asnumpy, check_finite, get_xp, granting
 from ..image import as_float
 from ..operators.blur import Blur
 from ..operators.torus import Torus
@@ -196,6 +196,7 @@ class _Filter:
             by += smooth - by * periodic.transfer(device=device) * smooth
         self._by = by.astype(np.result_type(dtype, np.complex64))
 
+    @all_cores()
     def __call__(self, window: Array) -> Array:
         rows, cols = window.shape[-2:]
         spectrum = self._torus.analyse(continued(window, self._pads))
