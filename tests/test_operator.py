@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pytest
 from problems import problem_of, solve
+from scipy.ndimage import gaussian_filter
 from test_admm import PSF, check, scene_like
 from test_quadratic import dense_solution
 from test_richardson_lucy import textbook
@@ -93,7 +94,7 @@ def test_what_is_filtered_by_patches_or_a_denoiser_is_restored(rng, name):
     operator = vignette(rng, (24, 25), "unknown")
     truth = scene_like(rng, operator.scene_shape)
     g = (operator.forward(truth) + 0.01 * rng.standard_normal((24, 25)))[None, None]
-    problem = problem_of(operator, name, 1e-3, denoiser=lambda image, sigma: image)
+    problem = problem_of(operator, name, 1e-3, denoiser=lambda image, sigma: gaussian_filter(image, 0.5))
     inner = truth[operator.crop]
     error = np.linalg.norm(solve(problem, g).scene[0, 0][operator.crop] - inner)
     assert error < 0.5 * np.linalg.norm(g[0, 0] - inner)

@@ -220,18 +220,23 @@ FORMS = {
 def test_an_image_may_have_any_form(form, method):
     given = FORMS[form](IMAGE)
     plain = deblur.image.as_float(np.asarray(given))
-    narrow = plain.dtype.itemsize <= 4
+    narrow = plain.dtype.itemsize <= 4 or np.asarray(given).dtype.itemsize <= 2  # what 8 and 16 bits hold
     plain = plain.astype(np.float32 if narrow else np.float64)
     expected = deblur.reconstruct(plain, SMALL, 0.01, method=method, boundary="zero")
     found = deblur.solve(given, SMALL, 0.01, method=method, boundary="zero").image
     assert found.dtype == plain.dtype
     assert found.dtype.isnative
-    assert np.abs(found - expected).max() <= 1e-12
+    # Levels are divided in float32, as they are computed with: by an ulp another image.
+    near = 8 * np.finfo(np.float32).eps if np.asarray(given).dtype.kind in "ub" else 1e-12
+    assert np.abs(found - expected).max() <= near
     restore = deblur.Deblurrer(SMALL, plain.shape, 0.01, method=method, dtype=plain.dtype, boundary="zero")
-    assert np.abs(restore(given) - expected).max() <= 1e-12
+    assert np.abs(restore(given) - expected).max() <= near
     lam = deblur.tuning.choose_lambda(Blur(SMALL, plain.shape), given, "gcv").lam
     assert lam == pytest.approx(
-        deblur.tuning.choose_lambda(Blur(SMALL, plain.shape), plain, "gcv").lam, rel=1e-9
+        deblur.tuning.choose_lambda(
+            Blur(SMALL, plain.shape), deblur.image.as_float(np.asarray(given)), "gcv"
+        ).lam,
+        rel=1e-9,
     )
 
 

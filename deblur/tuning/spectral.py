@@ -78,8 +78,8 @@ _NEAR = (
     30.0  # how much larger the λ of another rule may be where that of cross-validation is sound but moving
 )
 _SAME = 1e-6  # relative height of a curve that tells one λ from another by rounding alone
-_LEAK = 0.06  # of what the prior leaves, what the taper may add to it
-_HIDDEN = 3.0  # how much more there may be in a picture than under its taper
+_LEAK = 0.15  # of what the prior leaves, what the taper may add to it
+_HIDDEN = 1.7  # how much more there may be in a picture than under its taper
 _FEW = 1 << 15  # pixels of all images, with more of which cross-validation knows its minimum well enough
 _NOISY, _WARY = (
     0.15,
