@@ -46,6 +46,8 @@ class Method:
         It needs a blur by one PSF.
     automatic : bool
         ``method="auto"`` may take it.
+    varying : bool
+        It may take it at least where the PSF varies, for which the cheaper methods have no place.
     penalty : str
         R∘L, see `deblur.problem`.
     fit : str
@@ -62,6 +64,7 @@ class Method:
     linear: bool = False
     stationary: bool = False
     automatic: bool = False
+    varying: bool = False
     penalty: str = "identity"
     fit: str = "gaussian"
     lam: float | None = None
@@ -140,7 +143,13 @@ METHODS: dict[str, Method] = {
         ),
         _linear("lu", "SciPy's general dense solver, the yardstick", "dense", "lu"),
         _linear("qr", "Householder least squares on [H; √λ I]", "qr"),
-        Method("identity", "λ/2 ‖f‖², with weights, bounds or a noise model", "quadratic", iterative=True),
+        Method(
+            "identity",
+            "λ/2 ‖f‖², with weights, bounds or a noise model",
+            "quadratic",
+            iterative=True,
+            varying=True,
+        ),
         Method(
             "gradient",
             "λ/2 ‖∇f‖², smooth; the default with a mask or weights",
@@ -328,7 +337,7 @@ def choose(problem: Problem, memory: int | None = None, lam: float | str = 0.0) 
     rows = [
         m
         for m in METHODS.values()
-        if m.penalty == problem.penalty and (m.automatic or (varying and m.module == "quadratic"))
+        if m.penalty == problem.penalty and (m.automatic or (varying and m.varying))
     ]
     for method in rows:
         reason = method.refuses(problem)

@@ -19,7 +19,7 @@ import numpy as np
 
 from .denoise.denoisers import get as get_denoiser
 from .denoise.impulses import detect
-from .device import Array, Device, asnumpy
+from .device import Array, Device, asnumpy, plain
 from .errors import MethodError
 from .frames import Frames
 from .image.light import GAMMAS
@@ -296,9 +296,9 @@ class Request:
         """The request with the boundary that is read off these frames, if it is open; else itself."""
         if self.open is None:
             return self
-        fit, plain = self.problem.fit, self.mask is None and self.weights is None and frames.masked is None
-        g = frames.levels if plain and not fit.background else frames.data
-        weights = None if plain else self._weights(frames, g)[0]
+        fit, bare = self.problem.fit, self.mask is None and self.weights is None and frames.masked is None
+        g = frames.levels if bare and not fit.background else frames.data
+        weights = None if bare else self._weights(frames, g)[0]
         g = g - g.dtype.type(fit.background) if fit.background else g
         among = self.open.among
         found = find_boundary(self.problem.operator.surrogate, g, weights, among)
@@ -392,16 +392,17 @@ def checked(
         If a method is named together with what it does not have.
     """
     stated = functools.partial(
-        _checked_under, psf, shape, lam, options, device=device, reuse=reuse, masked=masked
+        _checked_under, psf, shape, lam, options, {}, device=device, reuse=reuse, masked=masked
     )
     boundary = options.get("boundary", defaults()["boundary"])
     if boundary != "auto":
         return stated(boundary)
     among: tuple[str, ...] = (SAFE, *CLEARLY)
     if options.get("method", "auto") != "auto" or options.get("formula", "tikhonov") != "tikhonov":
+        among = tuple(name for name in among if _serves(stated, name))
         # A mirrored scene is not told from one that is calm at its edge: "reflect" is for what cannot have "unknown".
-        served = [name for name in (SAFE, *CLEARLY, "reflect") if _serves(stated, name)]
-        among = tuple(name for name in among if name in served) if SAFE in served else tuple(served)
+        if SAFE not in among and _serves(stated, "reflect"):
+            among += ("reflect",)
         among = among or ("antireflect",)
         if not _serves(stated, among[0]):
             return stated(SAFE)  # and whoever solves it says why it cannot be
@@ -430,13 +431,17 @@ def _checked_under(
     shape: tuple[int, int],
     lam: Any,
     options: Options,
+    operators: dict[str, Operator],
     boundary: str,
     *,
     device: Device,
     reuse: bool,
     masked: bool,
 ) -> Request:
-    """The request under a boundary, which need not be the one that was asked for."""
+    """The request under a boundary, which need not be the one that was asked for.
+
+    Where several boundaries are tried, `operators` keeps those that were built: one of them is asked for again.
+    """
     o: dict[str, Any] = defaults() | options
     lam = check_lam(lam)
     method = check_method(o["method"])
@@ -495,8 +500,10 @@ def _checked_under(
     linear = not asked and (row is None or row.linear)
     if o["prior"] == "smooth" and not linear:
         raise MethodError(f"method {method!r} cannot serve here: prior belongs to the linear formula")
+    if boundary not in operators:
+        operators[boundary] = _operator(psf, o["psfs"], shape, boundary, o["origin"])
     problem = Problem(
-        _operator(psf, o["psfs"], shape, boundary, o["origin"]),
+        operators[boundary],
         0.0,
         penalty,
         # What is not known before the image is filled in by `Request.stated`.
@@ -551,7 +558,8 @@ def _operator(psf: Any, psfs: Any, shape: tuple[int, int], boundary: str, origin
         return VaryingBlur(
             psfs, shape, boundary, positions=positions, tolerance=_VARYING_TOLERANCE, origin=origin
         )
-    if np.ndim(psf) == 3:  # (C, m, n)
+    psf = plain(psf, "psf")
+    if psf.ndim == 3:  # (C, m, n)
         return VaryingBlur(psf[None, None], shape, boundary, origin=origin)
     return Blur(psf, shape, boundary, origin=origin)
 

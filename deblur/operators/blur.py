@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -13,8 +12,6 @@ from .boundary import get_boundary
 from .matrix import DENSE_INSTEAD, check_origin, check_psf, check_size, convolution_matrix
 from .operator import LinearMap
 from .torus import Torus
-
-_T = TypeVar("_T")
 
 
 class Blur(LinearMap):
@@ -88,7 +85,6 @@ class Blur(LinearMap):
             *map(edge.torus, self.image_shape, self.psf.shape, self.origin), strict=True
         )
         self._lengths = lengths
-        self._kept: dict[Any, Any] = {}
 
     def __repr__(self) -> str:
         m, n = self.psf.shape
@@ -102,15 +98,6 @@ class Blur(LinearMap):
 
     def _identity(self) -> tuple[Any, ...]:
         return self.psf.shape, self.psf.tobytes(), self.origin, self.image_shape, self.boundary
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_kept": {}}  # spectra belong to a process and a device: they are made again
-
-    def kept(self, key: Any, build: Callable[[], _T]) -> _T:
-        """What `build` returns, made once for `key` (which names dtype and device) and kept with the blur."""
-        if key not in self._kept:
-            self._kept[key] = build()  # two threads may both build it; either copy serves
-        return self._kept[key]
 
     # -- what solvers ask of any operator ---------------------------------------------------------
 

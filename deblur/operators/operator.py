@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -13,6 +14,8 @@ from .boundary import Boundary
 if TYPE_CHECKING:
     from .blur import Blur
     from .torus import Torus
+
+_T = TypeVar("_T")
 
 
 class Operator(Protocol):
@@ -85,6 +88,17 @@ class LinearMap:
 
     def adjoint(self, g: Array) -> Array:
         raise NotImplementedError
+
+    def kept(self, key: Any, build: Callable[[], _T]) -> _T:
+        """What `build` returns, made once for `key` (which names dtype and device) and kept with the operator."""
+        kept = self.__dict__.setdefault("_kept", {})
+        if key not in kept:
+            kept[key] = build()  # two threads may both build it; either copy serves
+        return kept[key]
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Spectra belong to a process and a device: they are made again.
+        return {name: value for name, value in self.__dict__.items() if name != "_kept"}
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -20,8 +20,7 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -31,7 +30,6 @@ from .matrix import check_psf
 from .operator import LinearMap
 from .torus import Torus
 
-_T = TypeVar("_T")
 #: PSFs, spread over the frame, that preconditioners look at.
 _SAMPLE = 25
 #: Nodes along each axis of the lattice on which PSFs at scattered positions are interpolated.
@@ -124,7 +122,6 @@ class VaryingBlur(LinearMap):
         self.nonnegative = (
             float(psfs.min()) >= 0 and least >= -self.error * sums.max() and self.boundary.weight == 1
         )
-        self._kept: dict[Any, Any] = {}
 
     def __repr__(self) -> str:
         m, n = self.surrogate.psf.shape
@@ -145,14 +142,6 @@ class VaryingBlur(LinearMap):
             self._coefficients.tobytes(),
             *(a.tobytes() for a in self._lattice),
         )
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_kept": {}}
-
-    def _keep(self, key: Any, build: Callable[[], _T]) -> _T:
-        if key not in self._kept:
-            self._kept[key] = build()
-        return self._kept[key]
 
     @property
     def terms(self) -> int:
@@ -205,7 +194,7 @@ class VaryingBlur(LinearMap):
                 device.xp.asarray((high @ maps[:, :, k] @ wide.T).astype(dtype)) for k in range(self.terms)
             ]
 
-        return self._keep(("weights", np.dtype(dtype), device), build)
+        return self.kept(("weights", np.dtype(dtype), device), build)
 
     def _transfers(self, dtype: Any, device: Device) -> list[Array]:
         """The half spectra of each term, with colours (C, ...)."""
@@ -218,7 +207,7 @@ class VaryingBlur(LinearMap):
                 for term in self._blurs
             ]
 
-        return self._keep(("transfers", np.dtype(dtype), device), build)
+        return self.kept(("transfers", np.dtype(dtype), device), build)
 
     def _checked(self, x: Array, shape: tuple[int, int], what: str) -> tuple[Array, Device]:
         x, device = self.surrogate.checked(x, shape, what)
