@@ -7,11 +7,13 @@ A script under ``benchmarks/`` prints a table and writes ``benchmarks/results/<n
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +109,18 @@ def summary(seconds: Sequence[float]) -> dict[str, Any]:
         "max_s": max(seconds),
         "all_s": list(seconds),
     }
+
+
+# ---------------------------------------------------------------- cases side by side
+
+
+def side_by_side(workers: int | None = None) -> ProcessPoolExecutor:
+    """A pool of so many new processes, by default one for each core; several have one thread each."""
+    workers = workers or os.cpu_count() or 1
+    if workers > 1:
+        for variable in record.THREAD_VARIABLES:
+            os.environ[variable] = "1"
+    return ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"))
 
 
 # ---------------------------------------------------------------- output

@@ -22,9 +22,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
-import os
-from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from typing import Any
 
@@ -33,7 +30,6 @@ import numpy as np
 from bench_boundary import best_wiener, centred, padded
 
 import deblur
-from deblur.compare.record import THREAD_VARIABLES
 from deblur.device import Array
 from deblur.tuning.boundary import evidence, find_boundary
 
@@ -236,9 +232,7 @@ def main() -> None:
     if "c" in options.parts:
         results["seconds"] = seconds()
         _common.print_table(results["seconds"])
-    for variable in THREAD_VARIABLES:  # the cases run side by side
-        os.environ.setdefault(variable, "1")
-    with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
+    with _common.side_by_side() as pool:
         if "a" in options.parts:
             cases = [(110_000 + i, BOUNDARIES[i % 3]) for i in range(options.cases)]
             rows = list(tqdm(pool.map(one_boundary, cases), total=len(cases), disable=None))

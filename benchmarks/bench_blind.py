@@ -15,7 +15,6 @@ import argparse
 import os
 import time
 import warnings
-from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "2")
@@ -84,7 +83,7 @@ def main() -> None:
     if workers == 1:
         rows = [case(i) for i in range(CASES)]
     else:
-        with ProcessPoolExecutor(workers) as pool:
+        with _common.side_by_side(workers) as pool:
             rows = list(pool.map(case, range(CASES)))
     ratio, trusted = (np.array([row[name] for row in rows]) for name in ("error ratio", "trusted"))
     summary = {

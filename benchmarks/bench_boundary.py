@@ -17,10 +17,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import multiprocessing
-import os
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import _common
@@ -28,7 +25,6 @@ import numpy as np
 from bench_lambda import crop, photograph, restore
 
 from deblur import Blur, metrics, psf
-from deblur.compare.record import THREAD_VARIABLES
 from deblur.tuning import choose_lambda, prior_scene
 
 IMAGES = ("camera", "astronaut", "coffee", "cat")
@@ -121,11 +117,9 @@ def main() -> None:
     options = parser.parse_args()
     from tqdm import tqdm
 
-    for variable in THREAD_VARIABLES:  # the cases run side by side
-        os.environ.setdefault(variable, "1")
     product = itertools.product(IMAGES, PSFS, NOISE)
     cases = [(*case, options.size, 2000 + i) for i, case in enumerate(product)]
-    with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
+    with _common.side_by_side() as pool:
         rows = list(tqdm(pool.map(one_case, cases), total=len(cases), disable=None))
 
     labels = [key for key in rows[0] if ": " not in key and key not in ("image", "psf", "noise")]

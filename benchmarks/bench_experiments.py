@@ -17,10 +17,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
-import multiprocessing
-import os
 import time
-from concurrent.futures import ProcessPoolExecutor
 from importlib.util import find_spec
 from typing import Any
 
@@ -30,7 +27,6 @@ from bench_lambda import crop, photograph
 
 import deblur
 from deblur import Blur
-from deblur.compare.record import THREAD_VARIABLES
 from deblur.denoise import denoisers
 from deblur.solvers import collaborative
 
@@ -170,13 +166,10 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="two experiments on one picture; writes nothing")
     parser.add_argument("--workers", type=int, default=1)
     options = parser.parse_args()
-    if options.workers > 1:
-        for variable in THREAD_VARIABLES:  # the cases run side by side
-            os.environ.setdefault(variable, "1")
     names = TUNED[:1] if options.quick else TUNED + SET_ASIDE
     numbers = (1, 6) if options.quick else range(1, 7)
     work = [(name, number, OURS) for number in numbers for name in names]
-    with ProcessPoolExecutor(options.workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+    with _common.side_by_side(options.workers) as pool:
         waiting = [pool.submit(experiment, *w) for w in work]
         painted = [pool.submit(colours, *at) for at in COLOURED[: 1 if options.quick else None]]
         rows, coloured = [w.result() for w in waiting], [w.result() for w in painted]

@@ -14,18 +14,14 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import multiprocessing
-import os
 import time
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import _common
 import numpy as np
 
 from deblur import Blur, metrics, psf
-from deblur.compare.record import THREAD_VARIABLES
 from deblur.methods import METHODS
 from deblur.problem import Problem, Solution, Stop
 from deblur.tuning import choose_lambda, estimate_noise, prior_scene
@@ -238,9 +234,7 @@ def main() -> None:
     from tqdm import tqdm
 
     cases = all_cases(options.cases, options.size)
-    for variable in THREAD_VARIABLES:  # the cases run side by side
-        os.environ.setdefault(variable, "1")
-    with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
+    with _common.side_by_side() as pool:
         rows = list(tqdm(pool.map(one_case, cases), total=len(cases), disable=None))
         many = large_cases(options.large)
         large = list(tqdm(pool.map(large_case, many), total=len(many), disable=None))

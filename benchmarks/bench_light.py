@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import io
 import itertools
-from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import _common
@@ -151,7 +150,7 @@ def main() -> None:
     chosen = parser.parse_args()
     cases = list(itertools.product(chosen.images, chosen.psfs, LAMPS, STORED))
     rows, shown, about = [], {}, {}
-    with ProcessPoolExecutor() as pool:
+    with _common.side_by_side() as pool:
         for row, pictures in pool.map(case, *zip(*cases, strict=True)):
             rows.append(row)
             if (row["image"], row["psf"], row["stored"]) == SHOWN:

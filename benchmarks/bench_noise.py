@@ -13,9 +13,7 @@ and 90 % of the picture's own values. Writes ``results/noise.json``.
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import os
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -26,7 +24,6 @@ from scipy.ndimage import gaussian_filter
 
 import deblur
 from deblur import psf
-from deblur.compare.record import THREAD_VARIABLES
 from deblur.tuning import estimate_noise, estimate_noise_model
 
 HARDLY = "hardly any: gaussian 3, 0.5"
@@ -148,11 +145,9 @@ def main() -> None:
     parser.add_argument("--cases", type=int, default=360, help="of each set of photographs")
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     options = parser.parse_args()
-    for name in THREAD_VARIABLES:
-        os.environ[name] = "1"
     sets = {"developed on": photographs.DEVELOPED, "set aside": photographs.SET_ASIDE}
     results: list[dict[str, Any]] = []
-    with ProcessPoolExecutor(options.workers, multiprocessing.get_context("spawn")) as pool:
+    with _common.side_by_side(options.workers) as pool:
         for kind, names in sets.items():
             rows = pool.map(partial(case, names), range(options.cases), chunksize=8)
             results += [{"set": kind} | row for row in rows]

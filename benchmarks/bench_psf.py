@@ -22,7 +22,6 @@ import io
 import math
 import time
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -319,7 +318,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     args = parser.parse_args()
     cases, checks = (2, 4) if args.quick else (args.cases, args.checks)
-    with ProcessPoolExecutor(args.workers) as pool:
+    with _common.side_by_side(args.workers) as pool:
         jobs = {s: [pool.submit(one, s, i, args.seed) for i in range(cases)] for s in SOURCES}
         trials = [pool.submit(checked, i, args.seed) for i in range(checks)]
         rows = {s: [job.result() for job in found] for s, found in jobs.items()}

@@ -11,10 +11,8 @@ between channels, restored and blurred. Writes ``results/richardson_lucy.json``.
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import os
 import time
-from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import _common
@@ -23,7 +21,6 @@ import photographs
 
 import deblur
 from deblur import psf
-from deblur.compare.record import THREAD_VARIABLES
 from deblur.metrics import psnr
 from deblur.problem import Problem
 from deblur.solvers.richardson_lucy import _Run
@@ -145,10 +142,8 @@ def main() -> None:
     parser.add_argument("--cases", type=int, default=120, help="of each set of photographs")
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     options = parser.parse_args()
-    for name in THREAD_VARIABLES:
-        os.environ[name] = "1"
     cases = [(which, at) for which in KINDS for at in range(options.cases)]
-    with ProcessPoolExecutor(options.workers, multiprocessing.get_context("spawn")) as pool:
+    with _common.side_by_side(options.workers) as pool:
         results = list(pool.map(measure, cases))
     _common.print_table(table(results))
     path = _common.save("richardson_lucy", results, iterations=MOST)

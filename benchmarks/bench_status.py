@@ -19,7 +19,6 @@ import sys
 import time
 import traceback
 from collections import Counter
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -149,7 +148,7 @@ def outcome(d: Draw) -> dict[str, Any]:
 def realistic(draws: int, seed: int, workers: int) -> dict[str, Any]:
     """The counts over so many draws, and every one that failed."""
     rng = np.random.default_rng(seed)
-    with ProcessPoolExecutor(workers) as pool:
+    with _common.side_by_side(workers) as pool:
         found = list(pool.map(outcome, [draw(rng) for _ in range(draws)], chunksize=10))
     good = [f for f in found if f["status"] in ("SOLVED", "CONVERGED")]
     by_number = [f for f in good if f["lam_reason"] == "as given"]
@@ -174,7 +173,7 @@ def _gains(found: list[dict[str, Any]]) -> dict[str, float]:
 def property_of_status(draws: int, seed: int, workers: int) -> dict[str, Any]:
     """How many random answers call themselves right, and how many of these are not."""
     parts = range(-(-draws // PART))
-    with ProcessPoolExecutor(workers) as pool:
+    with _common.side_by_side(workers) as pool:
         found = list(pool.map(_part, [(seed, i, min(PART, draws - i * PART)) for i in parts]))
     called = sum((Counter(f["called_right"]) for f in found), Counter())
     wrong = [w for f in found for w in f["wrong"]]

@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import argparse
 import math
-import multiprocessing
 import os
 import time
-from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import _common
@@ -23,7 +21,6 @@ import photographs
 
 import deblur
 from deblur import psf
-from deblur.compare.record import THREAD_VARIABLES
 from deblur.metrics import psnr
 from deblur.tuning import sampled
 
@@ -160,15 +157,13 @@ def main() -> None:
     parser.add_argument("--cases", type=int, default=100, help="at most, of each problem and set")
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     options = parser.parse_args()
-    for name in THREAD_VARIABLES:
-        os.environ[name] = "1"
     cases = [
         (which, problem, at)
         for problem in sorted(range(len(PROBLEMS)), key=lambda i: -PROBLEMS[i][0])
         for which in KINDS
         for at in range(min(PROBLEMS[problem][-1], options.cases))
     ]
-    with ProcessPoolExecutor(options.workers, multiprocessing.get_context("spawn")) as pool:
+    with _common.side_by_side(options.workers) as pool:
         results = list(pool.map(measure, cases))
     _common.print_table(table(results))
     path = _common.save("tuning", results)

@@ -18,11 +18,8 @@ import argparse
 import importlib.metadata
 import json
 import math
-import multiprocessing
-import os
 import time
 import warnings
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,7 +31,6 @@ from variational_cases import Case, cases, score
 
 import deblur
 from deblur import Blur
-from deblur.compare.record import THREAD_VARIABLES
 from deblur.methods import METHODS
 from deblur.problem import Problem
 from deblur.terms import Fit
@@ -344,7 +340,7 @@ def _each(function: Any, count: int, options: argparse.Namespace, what: str) -> 
     sizes = [options.size] * count
     if options.workers == 1:
         return [function(*work) for work in tqdm(list(zip(range(count), sizes)), desc=what, disable=None)]
-    with ProcessPoolExecutor(options.workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+    with _common.side_by_side(options.workers) as pool:
         return list(tqdm(pool.map(function, range(count), sizes), total=count, desc=what, disable=None))
 
 
@@ -380,9 +376,6 @@ def main() -> None:
     options = parser.parse_args()
     options.size = 96 if options.quick else 256
     count = 6 if options.quick else len(cases())
-    if options.workers > 1:
-        for variable in THREAD_VARIABLES:  # the cases run side by side
-            os.environ.setdefault(variable, "1")
     start = time.perf_counter()
     if options.scico:
         take_in_scico(options.scico)
