@@ -27,6 +27,7 @@ from .operators.boundary import BOUNDARIES
 from .options import DETECTORS, PRIORS, Options, check_lam, defaults
 from .pipeline import solve
 from .problem import FORMULAS
+from .terminal import rows_by_columns
 from .terms import FITS
 from .tiles import command as tiles
 from .tuning import RULES
@@ -59,16 +60,6 @@ def _psf(text: str) -> _Given:
         return _Given(text, psf.parse(text))
     except (ValueError, OSError) as error:
         raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def _grid(text: str) -> tuple[int, int]:
-    try:
-        rows, columns = (int(n) for n in text.lower().split("x"))
-    except ValueError:
-        rows = columns = 0
-    if rows < 1 or columns < 1:
-        raise argparse.ArgumentTypeError(f"ROWSxCOLUMNS such as 5x5 is needed, not {text!r}")
-    return rows, columns
 
 
 def _mask(text: str) -> _Given:
@@ -123,7 +114,7 @@ def _parser() -> argparse.ArgumentParser:
         "columns, m, n); or a picture of stars or beads, from which they are measured",
     )
     rec.add_argument(
-        "--grid", metavar="ROWSxCOLUMNS", type=_grid, help="places of --psf-grid, for example 5x5"
+        "--grid", metavar="ROWSxCOLUMNS", type=rows_by_columns, help="places of --psf-grid, for example 5x5"
     )
     rec.add_argument(
         "--lam",

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from . import image, psf, terminal
+from .terminal import rows_by_columns
 
 
 def add_parser(commands: Any, read_psf: Callable[[str], Any]) -> None:
@@ -31,13 +32,16 @@ def add_parser(commands: Any, read_psf: Callable[[str], Any]) -> None:
         "--positions", metavar="FILE", help="text with a row and a column of a point in each line"
     )
     points.add_argument(
-        "--size", type=_size, metavar="N", help="rows and columns of the PSF, such as 15 or 15x17"
+        "--size", type=rows_by_columns, metavar="N", help="rows and columns of the PSF, such as 15 or 15x17"
     )
     points.add_argument(
         "--saturation", type=float, metavar="V", help="value from which on a pixel is saturated"
     )
     points.add_argument(
-        "--grid", type=_size, metavar="RxC", help="also how it varies: PSFs on a grid, into OUT as an .npz"
+        "--grid",
+        type=rows_by_columns,
+        metavar="RxC",
+        help="also how it varies: PSFs on a grid, into OUT as an .npz",
     )
 
     edge = _measuring(sources, "edge", "from a slanted edge", _edge)
@@ -49,13 +53,13 @@ def add_parser(commands: Any, read_psf: Callable[[str], Any]) -> None:
         metavar="T,B,L,R",
         help="rows T to B and columns L to R around the edge; given twice, two edges make an elliptical PSF",
     )
-    edge.add_argument("--size", type=_size, metavar="N", help="rows and columns of the PSF")
+    edge.add_argument("--size", type=rows_by_columns, metavar="N", help="rows and columns of the PSF")
 
     pair = _measuring(sources, "pair", "from a sharp and a blurred picture of the same thing", _pair)
     pair.add_argument("sharp", metavar="SHARP")
     pair.add_argument("blurred", metavar="BLURRED")
     pair.add_argument(
-        "--size", type=_size, metavar="N", required=True, help="rows and columns, rather too large"
+        "--size", type=rows_by_columns, metavar="N", required=True, help="rows and columns, rather too large"
     )
 
     fit = _measuring(
@@ -76,7 +80,7 @@ def add_parser(commands: Any, read_psf: Callable[[str], Any]) -> None:
     convert.add_argument(
         "--energy", type=float, metavar="E", help="crop it to this share of its light, such as 0.999"
     )
-    convert.add_argument("--size", type=_size, metavar="N", help="rows and columns")
+    convert.add_argument("--size", type=rows_by_columns, metavar="N", help="rows and columns")
     convert.add_argument(
         "--as-centred", action="store_true", help="do not move its centre of gravity to its centre"
     )
@@ -102,14 +106,6 @@ def _measuring(sources: Any, name: str, help: str, measure: Callable[..., psf.PS
     parser.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
     parser.set_defaults(run=lambda args: _run(args, measure))
     return parser
-
-
-def _size(text: str) -> tuple[int, int]:
-    rows, cross, cols = text.lower().partition("x")
-    try:
-        return int(rows), int(cols if cross else rows)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"a size such as 15 or 15x17 is needed, not {text!r}") from None
 
 
 def _region(text: str) -> tuple[int, ...]:

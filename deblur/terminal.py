@@ -72,6 +72,20 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"deblur: {' '.join(message.split())} (usage: {self.prog} --help)\n")
 
 
+def rows_by_columns(text: str) -> tuple[int, int]:
+    """What an option such as ``5x7`` says; a single number says both."""
+    rows, cross, columns = text.lower().partition("x")
+    try:
+        size = int(rows), int(columns if cross else rows)
+    except ValueError:
+        size = 0, 0
+    if min(size) < 1:
+        raise argparse.ArgumentTypeError(
+            f"ROWSxCOLUMNS such as 15x17, or 15 for both, is needed, not {text!r}"
+        )
+    return size
+
+
 class Shown(NamedTuple):
     """What shows how far the work is: `phase` names what is being done now, `iterated` is a callback for iterations."""
 

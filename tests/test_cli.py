@@ -198,7 +198,7 @@ def test_choose_explains(capsys):
     said = capsys.readouterr().out
     assert said.startswith("fft: the cheapest")
     assert "separable" in said
-    fails(capsys, ["choose", "--shape", "480", "--psf", "disk:9"], "480x640")
+    fails(capsys, ["choose", "--shape", "480x", "--psf", "disk:9"], "ROWSxCOLUMNS")
 
 
 def test_in_a_pipe_there_is_no_progress_bar_and_no_traceback(blurred, tmp_path):

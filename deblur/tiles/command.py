@@ -13,6 +13,7 @@ from .. import terminal
 from ..errors import ConvergenceError
 from ..operators.boundary import BOUNDARIES
 from ..options import Options
+from ..terminal import rows_by_columns
 from .plan import TOLERANCE, plan_tiles
 from .stores import cluster, stream
 
@@ -50,14 +51,6 @@ def _tolerance(text: str) -> float:
     if not 0 < value < 1:
         raise argparse.ArgumentTypeError(f"a part of the range between 0 and 1 is needed, not {text!r}")
     return value
-
-
-def _shape(text: str) -> tuple[int, int]:
-    try:
-        rows, columns = (int(n) for n in text.lower().split("x"))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"ROWSxCOLUMNS such as 480x640 is needed, not {text!r}") from None
-    return rows, columns
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -164,7 +157,7 @@ def add_parser(commands: Any, psf: Callable[[str], Any]) -> None:
         "tolerance, what memory that takes, or why the picture should be solved whole.",
     )
     plan.add_argument(
-        "--shape", required=True, type=_shape, metavar="ROWSxCOLUMNS", help="size of the picture"
+        "--shape", required=True, type=rows_by_columns, metavar="ROWSxCOLUMNS", help="size of the picture"
     )
     plan.add_argument("--psf", type=psf, required=True)
     plan.add_argument("--lam", type=float, required=True, help="λ, a number")
@@ -175,7 +168,9 @@ def add_parser(commands: Any, psf: Callable[[str], Any]) -> None:
     plan.add_argument("--method", default="auto", metavar="M")
     plan.add_argument("--dtype", default="float32", choices=("float32", "float64"), help="default float32")
     plan.add_argument("--memory", type=_bytes, metavar="B", help="of one worker, such as 8GB")
-    plan.add_argument("--chunk", type=_shape, metavar="ROWSxCOLUMNS", help="tiles are multiples of this")
+    plan.add_argument(
+        "--chunk", type=rows_by_columns, metavar="ROWSxCOLUMNS", help="tiles are multiples of this"
+    )
     plan.add_argument("--safe", action="store_true", help="by the bound, which no picture can exceed")
     plan.set_defaults(run=_plan)
 
