@@ -60,14 +60,15 @@ def test_compiled_or_not_the_groups_are_the_same(shape, monkeypatch):
 
 @pytest.mark.parametrize("kind", ["threshold", "wiener"])
 @pytest.mark.parametrize("varying", [False, True])
-def test_compiled_or_not_the_filters_find_the_same(kind, varying, monkeypatch, rng):
+@pytest.mark.parametrize("side", [4, 8])
+def test_compiled_or_not_the_filters_find_the_same(side, kind, varying, monkeypatch, rng):
     image = deblur.data.load("camera")[150:231, 100:161]
     noisy = image + 0.05 * rng.standard_normal(image.shape)
-    variances = 0.05**2 * np.linspace(0.5, 2, 64)
+    variances = 0.05**2 * np.linspace(0.5, 2, side**2)
     level = 0.5 + rng.random(image.shape) if varying else None
 
     def answer():
-        groups = Groups(image)
+        groups = Groups(image, side=side, step=side // 2)
         if kind == "wiener":
             return groups.wiener(noisy, image, variances, level)
         return groups.threshold(noisy, variances, level)

@@ -213,6 +213,9 @@ class Groups:
         for strip, part in zip(self._strips, parts, strict=True):
             total[strip.top : strip.bottom] += part[0]
             weight[strip.top : strip.bottom] += part[1]
+        weight = weight[: 1 - side or None, : 1 - side or None]
+        for axis in (0, 1):
+            weight = _spread(weight, self._edge, axis)
         return (total / weight).astype(noisy.dtype)
 
     def _strip_compiled(
@@ -238,7 +241,7 @@ class Groups:
     def _strip(
         self, strip: _Strip, a: Array, b: Array | None, v: Array, usual: Array, level: Array | None
     ) -> tuple[Array, Array]:
-        """(sums of a strip's filtered patches, sums of their weights), in its rows of pixels.
+        """(sums of a strip's filtered patches, sums of their weights at their first pixels), in its rows of pixels.
 
         Parameters
         ----------
@@ -288,10 +291,9 @@ class Groups:
         total = xp.zeros((strip.bottom - strip.top, a.shape[1]), np.float32)
         for w_, shift in zip(pixels, _shifts(side, shape), strict=True):
             total[shift] += w_
-        weight = xp.bincount(at, w, shape[0] * shape[1]).reshape(shape)
-        for axis in (0, 1):
-            weight = _spread(weight, self._edge, axis)
-        return total, weight.astype(np.float32)
+        weight = xp.zeros_like(total)
+        weight[: shape[0], : shape[1]] = xp.bincount(at, w, shape[0] * shape[1]).reshape(shape)
+        return total, weight
 
 
 def _shifts(side: int, shape: tuple[int, int]) -> list[tuple[slice, slice]]:
