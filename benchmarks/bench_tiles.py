@@ -2,13 +2,14 @@
 
 Each case is a PSF, λ, boundary, tile, dtype, tolerance and picture drawn at random with a fixed seed. The picture is
 solved whole and in tiles of the planned overlap; the largest difference over the picture's range is the seam. Then the
-overlap is made smaller by an eighth at a time until the seam is above the tolerance: what the plan took over the
-smallest that would have done is its price. `deblur.tiles.reach` was fitted on the other PSFs and pictures below
+overlap is made smaller by an eighth at a time until the seam is above the tolerance, and the last step halved down to
+a thirty-second: what the plan took over the smallest that would have done is its price. A case whose overlap is larger
+than the tile drawn gets the next larger tile. `deblur.tiles.reach` was fitted on the other PSFs and pictures below
 (``FITTED``), which are drawn here in one case of four, for comparison.
 
 Writes benchmarks/results/tiles_prediction.json.
 
-    python benchmarks/bench_tiles.py [--cases N] [--processes N] [--seconds S]
+    python benchmarks/bench_tiles.py [--cases 300] [--processes N] [--seconds S]
 """
 
 from __future__ import annotations
@@ -84,12 +85,12 @@ PICTURES = ("astronaut", "coins", "moon", "page", "lines")
 LAMBDAS = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4)
 TOLERANCES = (1e-2, 1e-3, 1e-4)
 NOISE = (0.003, 0.01, 0.03)
-#: Side of the picture for each tile, and the boundaries whose whole solve is affordable there.
+#: Side of the picture for each tile: three tiles along an axis at least, so that one is inside.
 SIDES = {128: 512, 256: 896, 512: 1408, 1024: 2560}
-CHANCES = {128: 0.5, 256: 0.33, 512: 0.12, 1024: 0.05}
-CHEAP = ("periodic", "reflect")
-_STEP = 1.0 / 8
-_PATIENCE = 45.0  # seconds of a case, after which it is not asked what overlap would have done
+CHANCES = {128: 0.5, 256: 0.3, 512: 0.14, 1024: 0.06}
+_STEP, _FINE = 1.0 / 8, 1.0 / 32
+_PATIENCE = 40.0  # seconds of a case, after which it is not asked what overlap would have done
+_SAVED = 15.0  # seconds from one record to the next
 
 
 def scene(name: str, side: int, rng: np.random.Generator) -> np.ndarray:
@@ -124,40 +125,50 @@ def scene(name: str, side: int, rng: np.random.Generator) -> np.ndarray:
     return np.vstack(rows)[:side, :side]
 
 
-def draw(number: int, tiles: tuple[int, ...], allowed: tuple[str, ...]) -> dict[str, Any]:
-    """The case of that number, of these tiles and boundaries."""
+def draw(number: int) -> dict[str, Any]:
+    """The case of that number."""
     rng = np.random.default_rng([20261122, number])
     aside = number % 4 != 0
-    chances = np.array([CHANCES[t] for t in tiles])
-    tile = int(rng.choice(tiles, p=chances / chances.sum()))
-    boundaries = tuple(b for b in allowed if tile != 1024 or b in CHEAP) or CHEAP
     return {
         "number": number,
         "aside": aside,
         "psf": str(rng.choice(list(ASIDE if aside else FITTED))),
         "picture": str(rng.choice(PICTURES if aside else FITTED_PICTURES)),
         "lam": float(rng.choice(LAMBDAS)),
-        "boundary": str(rng.choice(boundaries)),
-        "tile": tile,
+        "boundary": str(rng.choice(list(deblur.BOUNDARIES))),
+        "tile": int(rng.choice(list(CHANCES), p=list(CHANCES.values()))),
         "dtype": str(rng.choice(["float32", "float64"])),
         "tolerance": float(rng.choice(TOLERANCES)),
         "noise": float(rng.choice(NOISE)),
     }
 
 
+def planned(case: dict[str, Any]) -> dict[str, Any]:
+    """The case with its plan, of the smallest tile from the one drawn on that any overlap can serve."""
+    h = (ASIDE | FITTED)[case["psf"]]()
+    plan = None
+    for tile in (t for t in SIDES if t >= case["tile"]):
+        try:
+            plan = plan_tiles(
+                h / h.sum(), case["lam"], (SIDES[tile], SIDES[tile]), boundary=case["boundary"], dtype=case["dtype"],
+                tolerance=case["tolerance"], tile=tile, memory=2**40,
+            )  # fmt: skip
+        except ValueError as error:
+            return case | {"answer": "refused", "reason": str(error)}
+        case = case | {"tile": tile}
+        if plan.answer == "tiles":
+            break
+    assert plan is not None
+    return case | {"answer": plan.answer, "reason": plan.reason, "plan": plan}
+
+
 def one_case(case: dict[str, Any]) -> dict[str, Any]:
+    """The case with its seam measured."""
     start = time.perf_counter()
+    plan = case.pop("plan")
     h = (ASIDE | FITTED)[case["psf"]]()
     h = h / h.sum()
-    side, tile, tolerance = SIDES[case["tile"]], case["tile"], case["tolerance"]
-    shape = (side, side)
-    asked: Any = {"tile": tile, "tolerance": tolerance, "memory": 2**40}
-    try:
-        plan = plan_tiles(h, case["lam"], shape, boundary=case["boundary"], dtype=case["dtype"], **asked)
-    except ValueError as error:
-        return case | {"answer": "refused", "reason": str(error)}
-    if plan.answer != "tiles":
-        return case | {"answer": plan.answer, "reason": plan.reason}
+    tile, tolerance, shape = case["tile"], case["tolerance"], plan.shape
     rng = np.random.default_rng([7, case["number"]])
     blur = deblur.Blur(h, shape, case["boundary"])
     g = blur.forward(
@@ -170,30 +181,42 @@ def one_case(case: dict[str, Any]) -> dict[str, Any]:
     image = g.astype(case["dtype"])
 
     def seam(overlap: tuple[int, ...]) -> float:
-        tiling = Tiling(image, h, case["lam"], overlap=overlap, workers=1, options=options, **asked)
+        tiling = Tiling(
+            image, h, case["lam"], tile=tile, tolerance=tolerance, memory=2**40, overlap=overlap, workers=1,
+            options=options,
+        )  # fmt: skip
         return float(abs(tiling(image) - whole).max()) / span
 
     measured = seam(plan.overlap)
-    # The smallest that would have done, both axes in proportion.
-    most, least = max(plan.overlap), max(plan.overlap)
-    found = True
-    while least > 0:
+    most = max(plan.overlap)
+
+    def does(smaller: int) -> bool | None:
+        """Whether that overlap would have done, both axes in proportion; None if time is over."""
         if time.perf_counter() - start > _PATIENCE:
-            found = False  # nothing is said of the smallest
-            break
+            return None
+        return seam(tuple(round(d * smaller / most) for d in plan.overlap)) <= tolerance
+
+    least, short, done = most, -1, True if measured <= tolerance else None
+    while done and least > 0:
         smaller = min(least - 1, int(least * (1 - _STEP)))
-        if seam(tuple(round(d * smaller / most) for d in plan.overlap)) > tolerance:
-            break
-        least = smaller
+        if done := does(smaller):
+            least = smaller
+        else:
+            short = smaller
+    while done is not None and least - short > max(1, _FINE * least):
+        middle = (least + short) // 2
+        if done := does(middle):
+            least = middle
+        else:
+            short = middle
     return case | {
-        "answer": "tiles",
         "overlap": list(plan.overlap),
         "in_psf_sizes": round(max(plan.overlap) / max(h.shape), 2),
         "predicted": plan.seam,
         "measured": measured,
         "held": measured <= tolerance,
-        "smallest": least if found else None,
-        "ratio": most / max(least, 1) if found else None,
+        "smallest": None if done is None else least,
+        "ratio": None if done is None else most / max(least, 1),
         "work": plan.work,
         "seconds": time.perf_counter() - start,
     }
@@ -215,66 +238,66 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+def results(rows: list[dict[str, Any]], not_cut: int, abandoned: list[dict[str, Any]]) -> dict[str, Any]:
+    rows = sorted(rows, key=lambda r: r["number"])
+    return {
+        "all": summary(rows),
+        "aside": summary([r for r in rows if r["aside"]]),
+        "fitted": summary([r for r in rows if not r["aside"]]),
+        "by_boundary": {b: summary([r for r in rows if r["boundary"] == b]) for b in deblur.BOUNDARIES},
+        "by_tile": {str(t): summary([r for r in rows if r["tile"] == t]) for t in SIDES},
+        "by_dtype": {d: summary([r for r in rows if r["dtype"] == d]) for d in ("float32", "float64")},
+        "by_lam": {f"{x:g}": summary([r for r in rows if r["lam"] == x]) for x in LAMBDAS},
+        "not_cut": not_cut,  # for these λ and tolerance the tiles are smaller than the overlap, or it has no end
+        "abandoned": abandoned,  # not finished in time, or not begun
+        "cases": rows,
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--cases", type=int, default=400, help="drawn; those that no tile can serve drop out")
+    parser.add_argument("--cases", type=int, default=300, help="drawn; those that no tile can serve drop out")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--seconds", type=float, default=1e9, help="end after this time, with what there is")
-    parser.add_argument("--first", type=int, default=0, help="number of the first case")
-    parser.add_argument("--tiles", type=int, nargs="+", default=list(CHANCES), choices=list(CHANCES))
-    parser.add_argument(
-        "--boundaries", nargs="+", default=list(deblur.BOUNDARIES), choices=list(deblur.BOUNDARIES)
-    )
     args = parser.parse_args()
-    only = tuple(args.tiles), tuple(args.boundaries)
-    start, rows = time.perf_counter(), []
+    start = saved = time.perf_counter()
+    rows: list[dict[str, Any]] = []
     pool = ProcessPoolExecutor(args.processes)
-    left = iter(range(args.first, args.first + args.cases))
-    running = {
-        pool.submit(one_case, draw(i, *only)) for i, _ in zip(left, range(args.processes), strict=False)
-    }
-    while running and time.perf_counter() - start < args.seconds:
-        done, running = wait(running, timeout=1.0, return_when=FIRST_COMPLETED)
+    drawn = list(pool.map(planned, (draw(i) for i in range(args.cases)), chunksize=4))
+    # The large ones first: none of them is still at work when the others have ended.
+    cut = sorted((c for c in drawn if c["answer"] == "tiles"), key=lambda c: -c["tile"])
+    waiting = {pool.submit(one_case, case): case for case in cut}
+
+    def record() -> None:
+        left = [{k: v for k, v in case.items() if k != "plan"} for case in waiting.values()]
+        found = results(rows, len(drawn) - len(cut), left)
+        _common.save("tiles_prediction", found, correlation=CORRELATION, sharp=SHARP, step=_FINE)
+
+    while waiting and time.perf_counter() - start < args.seconds:
+        done, _ = wait(waiting, timeout=1.0, return_when=FIRST_COMPLETED)
         for future in done:
             rows.append(future.result())
-            if (number := next(left, None)) is not None:
-                running.add(pool.submit(one_case, draw(number, *only)))
-    abandoned = len(running)  # begun and not finished in time: the slow ones, whose seam nobody has seen
-    for process in list(pool._processes.values()) if running else []:
+            del waiting[future]
+        if time.perf_counter() - saved > _SAVED:
+            record()
+            saved = time.perf_counter()
+    for process in list(pool._processes.values()) if waiting else []:
         process.terminate()
     pool.shutdown(wait=False, cancel_futures=True)
-    rows.sort(key=lambda r: r["number"])
-    cut = [r for r in rows if r["answer"] == "tiles"]
-    results = {
-        "aside": summary([r for r in cut if r["aside"]]),
-        "fitted": summary([r for r in cut if not r["aside"]]),
-        "by_boundary": {b: summary([r for r in cut if r["boundary"] == b]) for b in deblur.BOUNDARIES},
-        "by_tile": {str(t): summary([r for r in cut if r["tile"] == t]) for t in SIDES},
-        "by_dtype": {d: summary([r for r in cut if r["dtype"] == d]) for d in ("float32", "float64")},
-        "not_cut": len(rows) - len(cut),
-        "abandoned": abandoned,
-        "cases": cut,
-    }
-    for name in ("aside", "fitted"):
-        print(name, json.dumps(results[name]))
-    for row in sorted(cut, key=lambda r: -r["measured"] / r["tolerance"])[:8]:
+    record()
+    found = results(rows, 0, [])
+    for name in ("all", "aside", "fitted"):
+        print(name, json.dumps(found[name]))
+    print(f"{len(drawn) - len(cut)} of {len(drawn)} not cut, {len(waiting)} abandoned")
+    for row in sorted(rows, key=lambda r: -r["measured"] / r["tolerance"])[:8]:
         print(
             {
                 k: row[k]
                 for k in ("psf", "picture", "lam", "boundary", "tile", "tolerance", "measured", "overlap")
             }
         )
-    _common.save(
-        "tiles_prediction",
-        results,
-        correlation=CORRELATION,
-        sharp=SHARP,
-        step=_STEP,
-        tiles=only[0],
-        boundaries=only[1],
-    )
 
 
 if __name__ == "__main__":

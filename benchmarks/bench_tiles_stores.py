@@ -4,9 +4,10 @@ A picture of 8192² pixels (float32, chunks of 1024²) is restored by `deblur.ti
 In the same run: copying it through Dask; solving all windows one after another from memory, which with the copy is
 what the work costs without tiles' own costs; scikit-image's `wiener` and `richardson_lucy` under `map_overlap` with the
 same overlap. Each has a cluster of its own, whose workers' peak memory is theirs alone. Then the picture is solved
-whole, where there is room, and the largest difference is the seam.
+whole, where there is room, and the largest difference is the seam. Of larger pictures, which are not compressed, the
+windows alone are not timed, and the seam is measured on a few tiles.
 
-Writes benchmarks/results/tiles_stores.json (with the side in its name if it is not 8192).
+Writes benchmarks/results/tiles_stores.json (with the side in its name if it is not 8192) after every step.
 
     python benchmarks/bench_tiles_stores.py [--side 8192] [--cores 2] [--repeats 3] [--no-peers] [--no-whole]
 """
@@ -28,12 +29,14 @@ import numpy as np
 
 import deblur
 from deblur import psf
+from deblur.device import granting
 from deblur.tiles import Tiling, cluster, stream
 
 H, LAM, CHUNK = psf.disk(7), 1e-2, 1024
 OPTIONS: dict[str, Any] = {"boundary": "unknown"}
 RL_ITERATIONS = 10
 TOLERANCE = 1e-3
+ASKED: dict[str, Any] = {"tile": CHUNK, "tolerance": TOLERANCE, "memory": 2**28}
 
 
 def write(path: Path, side: int, compress: bool) -> None:
@@ -52,10 +55,9 @@ def write(path: Path, side: int, compress: bool) -> None:
 
 
 def peak() -> int:
-    """Bytes at the peak of this process."""
-    import resource
-
-    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    """Bytes at the peak of this process (`getrusage` would count what it was forked from)."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 
 
 def imported() -> None:
@@ -97,18 +99,7 @@ def through_dask(
 
 def ours(source: Path, target: Path, client: Any) -> float:
     start = time.perf_counter()
-    report = stream(
-        source,
-        target,
-        H,
-        LAM,
-        client=client,
-        tile=CHUNK,
-        tolerance=TOLERANCE,
-        memory=2**28,
-        check=False,
-        **OPTIONS,
-    )
+    report = stream(source, target, H, LAM, client=client, check=False, **ASKED, **OPTIONS)
     assert report.ok
     return time.perf_counter() - start
 
@@ -118,7 +109,7 @@ def solves(source: Path) -> float:
     import zarr
 
     image = zarr.open(source, mode="r")[:]
-    tiling = Tiling(image, H, LAM, tile=CHUNK, tolerance=TOLERANCE, memory=2**28, workers=1, options=OPTIONS)  # type: ignore[arg-type]
+    tiling = Tiling(image, H, LAM, workers=1, options=OPTIONS, **ASKED)  # type: ignore[arg-type]
     tiling.solve(image, 0, tiling.tiles[0], tiling.plan.overlap)
     start = time.perf_counter()
     for tile in tiling.tiles:
@@ -126,97 +117,106 @@ def solves(source: Path) -> float:
     return time.perf_counter() - start
 
 
+def whole_seam(source: Path, target: Path) -> float:
+    """The largest difference from the picture solved whole, over the range."""
+    import zarr
+
+    image, restored = (zarr.open(path, mode="r")[:] for path in (source, target))
+    with granting(len(os.sched_getaffinity(0))):
+        whole = deblur.solve(image, H, LAM, check=False, **OPTIONS).image
+    return float(abs(restored - whole).max() / np.ptp(image))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--side", type=int, default=8192)
-    parser.add_argument("--cores", type=int, default=2)
+    parser.add_argument("--cores", type=int, default=2, help="the first of those that this process may use")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--folder", type=Path, default=Path("/tmp/deblur_tiles_stores"))
     parser.add_argument("--no-peers", action="store_true")
     parser.add_argument("--no-whole", action="store_true")
     args = parser.parse_args()
-    every = os.sched_getaffinity(0)
+    every, large = os.sched_getaffinity(0), args.side > 8192
     os.sched_setaffinity(0, set(sorted(every)[: args.cores]))
     shutil.rmtree(args.folder, ignore_errors=True)
     args.folder.mkdir(parents=True)
     source, target = args.folder / "in.zarr", args.folder / "out.zarr"
-    write(source, args.side, compress=args.side <= 8192)
-    plan = deblur.plan_tiles(
-        H,
-        LAM,
-        (args.side, args.side),
-        tolerance=TOLERANCE,
-        tile=CHUNK,
-        memory=2**28,
-        dtype="float32",
-        boundary="unknown",
-    )
-    d = plan.overlap[0]
-    contestants: dict[str, Callable[[Any], float]] = {
+    plan = deblur.plan_tiles(H, LAM, (args.side, args.side), dtype="float32", **ASKED, **OPTIONS)
+    calls: dict[str, Callable[[Any], float]] = {
         "copy": lambda client: through_dask(source, target, client, None, 0),
         "deblur": lambda client: ours(source, target, client),
     }
     if not args.no_peers:
         for peer in (wiener, richardson_lucy):
-            contestants[peer.__name__] = partial(
-                lambda client, peer: through_dask(source, target, client, peer, d), peer=peer
+            calls[peer.__name__] = partial(
+                lambda client, peer: through_dask(source, target, client, peer, plan.overlap[0]), peer=peer
             )
-    seconds: dict[str, list[float]] = {name: [] for name in contestants}
-    memory: dict[str, int] = dict.fromkeys(contestants, 0)
+    seconds: dict[str, list[float]] = {}
+    memory: dict[str, int] = {}
     alone: list[float] = []
-    try:
-        for turn in range(args.repeats):
-            for name, call in contestants.items():
-                if name == "richardson_lucy" and turn:
-                    continue  # it takes by far the longest
-                shutil.rmtree(target, ignore_errors=True)
-                with cluster(args.cores) as client:
-                    client.wait_for_workers(args.cores)
-                    client.run(imported)
-                    seconds[name].append(call(client))
-                    memory[name] = max(memory[name], *client.run(peak).values())
-            if args.side <= 8192:
-                alone.append(solves(source))
-        shutil.rmtree(target, ignore_errors=True)
-        with cluster(args.cores) as client:
-            ours(source, target, client)
-        os.sched_setaffinity(0, every)
-        seam = None
-        if not args.no_whole:
-            import zarr
-
-            image = zarr.open(source, mode="r")[:]
-            whole = deblur.solve(image, H, LAM, check=False, **OPTIONS).image
-            seam = float(abs(zarr.open(target, mode="r")[:] - whole).max() / np.ptp(image))
-    finally:
-        shutil.rmtree(args.folder, ignore_errors=True)
-    medians = {name: statistics.median(s) for name, s in seconds.items()}
-    results: dict[str, Any] = {
-        "seconds": {name: _common.summary(s) for name, s in seconds.items()},
-        "peak_bytes_of_a_worker": memory,
-        "tile_solves_one_thread": _common.summary(alone) if alone else None,
-        "over_copy_and_solves": medians["deblur"] / (medians["copy"] + statistics.median(alone) / args.cores)
-        if alone
-        else None,
-        "overlap": d,
+    found: dict[str, Any] = {
+        "overlap": plan.overlap[0],
         "seam_predicted": plan.seam,
-        "seam_measured": seam,
+        "seam_measured": None,
+        "seam_measured_on": None,
         "bytes_of_the_picture": 4 * args.side**2,
     }
-    _common.print_table(
-        [
-            {"work": name, "seconds": medians[name], "peak of a worker (MB)": memory[name] / 1e6}
-            for name in contestants
-        ]
-    )
-    print({k: results[k] for k in ("over_copy_and_solves", "seam_predicted", "seam_measured")}, alone)
-    name = "tiles_stores" if args.side == 8192 else f"tiles_stores_{args.side}"
-    _common.save(
-        name, results, side=args.side, cores=args.cores, chunk=CHUNK, psf="disk 7", lam=LAM, tolerance=TOLERANCE,
-        richardson_lucy_iterations=RL_ITERATIONS, **OPTIONS,
-    )  # fmt: skip
+
+    def record() -> None:
+        medians = {name: statistics.median(s) for name, s in seconds.items()}
+        over = None
+        if alone and "deblur" in medians:
+            over = medians["deblur"] / (medians["copy"] + statistics.median(alone) / args.cores)
+        found["seconds"] = {name: _common.summary(s) for name, s in seconds.items()}
+        found["peak_bytes_of_a_worker"] = memory
+        found["tile_solves_one_thread"] = _common.summary(alone) if alone else None
+        found["over_copy_and_solves"] = over
+        _common.save(
+            "tiles_stores" if args.side == 8192 else f"tiles_stores_{args.side}", found, side=args.side,
+            cores=args.cores, chunk=CHUNK, psf="disk 7", lam=LAM, tolerance=TOLERANCE,
+            richardson_lucy_iterations=RL_ITERATIONS, **OPTIONS,
+        )  # fmt: skip
+
+    def timed(name: str) -> None:
+        shutil.rmtree(target, ignore_errors=True)
+        with cluster(args.cores) as client:
+            client.wait_for_workers(args.cores)
+            client.run(imported)
+            seconds.setdefault(name, []).append(calls[name](client))
+            memory[name] = max(memory.get(name, 0), *client.run(peak).values())
+        print(f"{name}: {seconds[name][-1]:.1f} s, {memory[name] / 1e6:.0f} MB", flush=True)
+        record()
+
+    try:
+        write(source, args.side, compress=not large)
+        for turn in range(args.repeats):
+            for name in calls:
+                if name != "richardson_lucy":  # it takes by far the longest
+                    timed(name)
+                if name == "deblur" and turn == args.repeats - 1:
+                    os.sched_setaffinity(0, every)
+                    if large:
+                        import zarr
+
+                        tiling = Tiling(zarr.open(source, mode="r"), H, LAM, options=OPTIONS, **ASKED)
+                        found["seam_measured"] = max(s.difference for s in tiling.measure())
+                        found["seam_measured_on"] = "a few tiles, against twice the overlap"
+                    elif not args.no_whole:
+                        found["seam_measured"] = whole_seam(source, target)
+                        found["seam_measured_on"] = "the picture solved whole"
+                    os.sched_setaffinity(0, set(sorted(every)[: args.cores]))
+            if not large:
+                alone.append(solves(source))
+                print(f"windows alone: {alone[-1]:.1f} s", flush=True)
+                record()
+        if "richardson_lucy" in calls:
+            timed("richardson_lucy")
+    finally:
+        shutil.rmtree(args.folder, ignore_errors=True)
+    record()
+    print({k: found[k] for k in ("over_copy_and_solves", "seam_predicted", "seam_measured")})
 
 
 if __name__ == "__main__":

@@ -814,8 +814,10 @@ def _cut(name: str, part: dict[str, Any]) -> list[str]:
         str(part["cases"]),
         _percent(part["held_percent"]),
         f"{part['worst_over_tolerance']:.2g}",
-        f"{part['overlap_over_smallest_median']:.2f}",
-        f"{part['overlap_over_smallest_90']:.2f}",
+        *(
+            "–" if part[name] is None else f"{part[name]:.2f}"
+            for name in ("overlap_over_smallest_median", "overlap_over_smallest_90")
+        ),
         f"{part['overlap_in_psf_sizes_median']:.1f} … {part['overlap_in_psf_sizes_largest']:.0f}",
     ]
 
@@ -839,7 +841,10 @@ def tiles() -> str:
     rows += [_cut(name, part) for name, part in found["by_boundary"].items() if part["cases"]]
     rows += [_cut(f"tile {name}", part) for name, part in found["by_tile"].items() if part["cases"]]
     rows += [_cut(name, part) for name, part in found["by_dtype"].items() if part["cases"]]
-    parts = [table(header, rows) + "\n\n" + source("bench_tiles.py", record)]
+    rows += [_cut(f"λ = {name}", part) for name, part in found.get("by_lam", {}).items() if part["cases"]]
+    drawn = len(found["cases"]) + found["not_cut"]
+    said = f"Of {drawn} cases that were drawn {found['not_cut']} cannot be cut into such tiles, as the plan says."
+    parts = [said + "\n\n" + table(header, rows) + "\n\n" + source("bench_tiles.py", record)]
     parts += [_stores(name) for name in ("tiles_stores", "tiles_stores_32768") if _measured(name)]
     if _measured("tiles_gpu"):
         parts.append(_tiles_gpu())
@@ -876,7 +881,10 @@ def _stores(name: str) -> str:
             f"whole takes {found['over_copy_and_solves']:.2f} times the copy and its share of that."
         )
     if found["seam_measured"] is not None:
-        said += f" Seam predicted {found['seam_predicted']:.0e}, measured {found['seam_measured']:.0e} of the range."
+        said += (
+            f" Seam predicted {found['seam_predicted']:.1e} of the range, measured {found['seam_measured']:.1e} "
+            f"({found['seam_measured_on']})."
+        )
     return (
         f"{said}\n\n"
         + table(["from store to store", "seconds", "peak of a worker, MB"], rows)

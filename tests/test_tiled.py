@@ -10,7 +10,7 @@ import scipy.fft
 import deblur
 from deblur import BOUNDARIES, device, psf, tiled
 from deblur.errors import InsufficientMemoryError, MethodError
-from deblur.tiles import Tiling
+from deblur.tiles import Tiling, windows
 from deblur.tiles.tiling import cut
 from deblur.tiles.windows import continued
 
@@ -147,6 +147,17 @@ def test_threads_are_bounded(rng, monkeypatch):
         assert scipy.fft.get_workers() == 1
     with device.all_cores():
         assert scipy.fft.get_workers() == 4
+
+
+@pytest.mark.parametrize(("boundary", "kinds"), [("unknown", 4), ("zero", 9)])
+def test_windows_that_are_alike_share_what_is_prepared(boundary, kinds, rng, monkeypatch):
+    made, real = [], windows._prepared
+    monkeypatch.setattr(windows, "_prepared", lambda *args: made.append(args[2:4]) or real(*args))
+    g = picture(H, boundary, (320, 320), rng)
+    tiled(g, H, LAM, boundary=boundary, tile=80, workers=1)
+    assert (
+        len(made) == kinds
+    )  # inside; and at sides and corners, which "unknown" tells apart by their size alone
 
 
 def test_continued_windows_wrap_or_fade(rng):

@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Unpack
 
 import numpy as np
@@ -143,8 +144,6 @@ class Tiling:
     lam : float
     lam_reason, boundary_reason : str
         Where λ and the boundary came from.
-    range : float
-        Of the image, as far as the windows that were looked at show it.
     """
 
     def __init__(
@@ -174,7 +173,7 @@ class Tiling:
             if options.get(name) is not None and options.get(name) is not False:
                 raise MethodError(f"{name} is not served by tiles: {instead}")
         psfs = _psfs(psf, axes.frames)
-        self._img = img
+        self._img, self._psf_shape = img, psfs.shape[1:]
         place = (
             CPU if memory is not None else Device.named(device)
         )  # this process need not have what workers have
@@ -190,10 +189,8 @@ class Tiling:
             options["prior"] = request.prior
         self.options = options
         self.asked = request.problem.asked
-        samples = _Samples(img, axes, psfs[0].shape)
-        self.range = samples.range
         if isinstance(request.lam, str):
-            lam, self.lam_reason = self._choose_lam(samples, psfs[0], request.lam)
+            lam, self.lam_reason = self._choose_lam(psfs[0], request.lam)
         else:
             lam, self.lam_reason = request.lam, request.lam_reason
         self.lam = float(lam)
@@ -202,7 +199,7 @@ class Tiling:
                 "richardson-lucy without λ stops where pixels held out say so, at another iteration in each tile: that "
                 "leaves seams which no overlap outruns; give λ above 0, or rtol"
             )
-        options.update(self._noise_once(request, samples))
+        options.update(self._noise_once(request))
         if memory is None:
             memory = free_memory(place.xp) // (2 * (self.workers if place == CPU else 1))
         given: dict[str, Any] = {
@@ -255,7 +252,17 @@ class Tiling:
         assert request.open is not None
         return replace(request.open.restated(found), boundary_reason=f"{why}, in its corners", open=None)
 
-    def _choose_lam(self, samples: _Samples, psf: np.ndarray, rule: str) -> tuple[float, str]:
+    @cached_property
+    def _samples(self) -> np.ndarray:
+        """Windows spread over the picture, (n, c, M, N), where something has to be told from them."""
+        return _samples(self._img, self.axes, self._psf_shape)
+
+    @property
+    def range(self) -> float:
+        """Of the image, as far as the windows that were looked at show it."""
+        return float(np.ptp(self._samples))
+
+    def _choose_lam(self, psf: np.ndarray, rule: str) -> tuple[float, str]:
         """λ from all windows together. They are cut out of the scene, which goes on beyond their edges."""
         options: Any = {**self.options} | {"formula": "tikhonov"}
         edge = BOUNDARIES[options["boundary"]]
@@ -263,17 +270,17 @@ class Tiling:
             options["boundary"] = "unknown"
         if "prior" in options:  # the linear formula, whose λ no method changes
             options["method"] = "auto"
-        stack = samples.stack.astype(np.float64)
+        stack = self._samples.astype(np.float64)
         choose = Deblurrer(psf, stack.shape[-2:], rule, **options)
         found = choose.tune(stack, channel_axis=1, stack_axis=0)
         reason = found.reason if found is not None else ""
         return float(choose.lam), f"{reason}; from {len(stack)} windows spread over the picture"
 
-    def _noise_once(self, request: Any, samples: _Samples) -> Options:
+    def _noise_once(self, request: Request) -> Options:
         """The noise level for methods that would estimate it from each tile."""
         if request.noise is not None or not request.problem.asked:
             return {}
-        return {"noise": float(estimate_noise(samples.stack.astype(np.float64)))}
+        return {"noise": float(estimate_noise(self._samples.astype(np.float64)))}
 
     def _with_margin(self, psf: np.ndarray, given: dict[str, Any]) -> TilePlan:
         """The plan with the smallest margin, of those tried, whose seam on the picture itself is small enough.
@@ -374,6 +381,7 @@ class Tiling:
         """This without the picture it was made from, to be sent elsewhere."""
         other = copy.copy(self)
         other._img = None
+        other.__dict__.pop("_samples", None)
         return other
 
     # -- the picture -------------------------------------------------------------------------------
@@ -510,26 +518,23 @@ def cut(n: int, tile: int, least: int) -> list[tuple[int, int]]:
     return list(zip(firsts, [*firsts[1:], n], strict=True))
 
 
-class _Samples:
-    """Windows spread over the picture, read once."""
-
-    def __init__(self, img: Any, axes: Axes, psf: Sequence[int]) -> None:
-        side = [min(n, max(_SAMPLE, 8 * m)) for n, m in zip(axes.space, psf, strict=True)]
-        parts = [
-            axes.read(img, frame, *(slice(c, c + s) for c, s in zip(corner, side, strict=True)))
-            for frame, corner in _spread(_SAMPLES, axes.frames, axes.space, side)
-        ]
-        stack = as_float(np.concatenate([asnumpy(p) for p in parts]))
-        kept = [p for p in stack if np.isfinite(p).all()]
-        if not kept:  # what is missing gets the middle of what is there
-            some = [p for p in stack if np.isfinite(p).any()]
-            kept = [np.where(np.isfinite(p), p, np.median(p[np.isfinite(p)])) for p in some]
-        if not kept:
-            raise ValueError(
-                f"the {len(stack)} windows that were looked at hold nothing but NaN or infinite values"
-            )
-        self.stack = np.stack(kept)
-        self.range = float(np.ptp(self.stack))
+def _samples(img: Any, axes: Axes, psf: Sequence[int]) -> np.ndarray:
+    """Windows spread over the picture, read once, without those that are not whole."""
+    side = [min(n, max(_SAMPLE, 8 * m)) for n, m in zip(axes.space, psf, strict=True)]
+    parts = [
+        axes.read(img, frame, *(slice(c, c + s) for c, s in zip(corner, side, strict=True)))
+        for frame, corner in _spread(_SAMPLES, axes.frames, axes.space, side)
+    ]
+    stack = as_float(np.concatenate([asnumpy(p) for p in parts]))
+    kept = [p for p in stack if np.isfinite(p).all()]
+    if not kept:  # what is missing gets the middle of what is there
+        some = [p for p in stack if np.isfinite(p).any()]
+        kept = [np.where(np.isfinite(p), p, np.median(p[np.isfinite(p)])) for p in some]
+    if not kept:
+        raise ValueError(
+            f"the {len(stack)} windows that were looked at hold nothing but NaN or infinite values"
+        )
+    return np.stack(kept)
 
 
 def _spread(

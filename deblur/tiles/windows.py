@@ -22,6 +22,7 @@ import scipy.fft
 from ..device import CPU, Array, Device, all_cores, asnumpy, check_finite, get_xp, granting
 from ..image import as_float
 from ..operators.blur import Blur
+from ..operators.boundary import get_boundary
 from ..operators.torus import Torus
 from ..options import Options, checked
 from ..pipeline import Deblurrer
@@ -119,6 +120,11 @@ def _solver(
     recipe: Recipe, psf: int, shape: tuple[int, ...], at_frame: Sides, device: Device
 ) -> Callable[[Array], Array]:
     """What solves windows of this kind, kept for the next one."""
+    edge = get_boundary(recipe.options["boundary"])
+    if not (
+        edge.wraps or edge.dark
+    ):  # one that goes on as the window does: which sides it has makes no difference
+        at_frame = (((any(map(any, at_frame)),) * 2),) * 2
     key = (recipe.token, psf, shape, at_frame, device)
     with _lock:
         if key in _kept:
