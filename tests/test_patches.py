@@ -140,8 +140,8 @@ def test_the_variances_of_coloured_noise_are_those_that_it_has(rng):
     groups = Groups(np.zeros((8, 8)))
     expected = groups.variances(np.fft.ifft2(spectrum).real)
     rows, cols = (n // 8 * 8 for n in noise.shape)
-    patches = noise[:rows, :cols].reshape(rows // 8, 8, cols // 8, 8).swapaxes(1, 2).reshape(-1, 64)
-    measured = ((patches @ groups._within.T) ** 2).mean(axis=0)
+    cut = noise[:rows, :cols].reshape(rows // 8, 8, cols // 8, 8).swapaxes(1, 2).reshape(-1, 64)
+    measured = ((cut @ patches._cosines(8).T) ** 2).mean(axis=0)
     # 7500 patches: a variance is known to √(2/7500) = 1.6 %.
     np.testing.assert_allclose(measured, expected, rtol=0.08)
 
@@ -149,7 +149,7 @@ def test_the_variances_of_coloured_noise_are_those_that_it_has(rng):
 def test_a_ramp_has_few_coefficients():
     groups = Groups(np.zeros((8, 8)))
     rows = np.repeat(np.arange(8.0), 8)
-    found = (groups._within @ rows).reshape(8, 8)
+    found = (patches._cosines(8) @ rows).reshape(8, 8)
     assert abs(found[:, 1:]).max() <= 1e-5  # nothing varies along the columns
     np.testing.assert_allclose(found[0, 0], rows.mean() * 8, rtol=1e-6)
 

@@ -27,15 +27,16 @@ def collaborative(image: Array, sigma: float) -> Array:
     xp = get_xp(image)
     if not sigma > 0:
         return image.copy()
-    planes = image[..., None] if image.ndim == 2 else image
-    colours = xp.asarray(patches.opponent(planes.shape[-1]).astype(image.dtype))
-    planes = xp.einsum("ab,ijb->aij", colours, planes)
+    planes = image[None] if image.ndim == 2 else xp.moveaxis(image, -1, 0)
+    colours = xp.asarray(patches.opponent(len(planes)).astype(image.dtype))
+    planes = patches.mixed(colours, planes)
     groups = patches.Groups(planes[0])
     variances = xp.full(groups.side**2, sigma**2)
     first = [groups.threshold(plane, variances) for plane in planes]
     groups = patches.Groups(first[0])
     found = xp.stack([groups.wiener(a, b, variances) for a, b in zip(planes, first, strict=True)])
-    return xp.einsum("ab,aij->ijb", colours, found).reshape(image.shape)
+    found = patches.mixed(colours.T, found)
+    return found[0] if image.ndim == 2 else xp.ascontiguousarray(xp.moveaxis(found, 0, -1))
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,11 @@ the stack, cosines within a patch and Haar's wavelets across the stack, gathers 
 coefficients [1]_. What is small beside the noise is taken out, and every patch goes back to its place; where
 patches overlap they are averaged, those of little noise counting most.
 
-The work is done in strips of reference rows, side by side on all cores. Where Numba is installed (``pip install
-deblur-toolkit[fast]``) its compiled loops do it, `deblur.denoise.patches_jit`; elsewhere, on a GPU, and for patches or
-groups of another size, arrays do: every patch of a strip is transformed once, groups are rows gathered from there,
-and the sums of what comes back to each place are one product with a sparse matrix. Both find the same, to rounding.
+On a GPU the kernels of ``cuda/patches.cu`` do the work (`deblur.denoise.patches_gpu`), on the CPU strips of reference
+rows are worked on side by side on all cores. Where Numba is installed (``pip install deblur-toolkit[fast]``) its compiled
+loops do that, `deblur.denoise.patches_jit`; elsewhere, and for patches or groups of another size, arrays do: every patch
+of a strip is transformed once, groups are rows gathered from there, and the sums of what comes back to each place are
+one product with a sparse matrix. All find the same, to rounding.
 
 References
 ----------
@@ -29,6 +30,7 @@ import numpy as np
 import scipy.fft
 
 from ..device import Array, cores, get_sparse, get_xp
+from . import patches_gpu
 
 _SIDE, _STEP, _RADIUS, _STACK = 8, 4, 12, 16
 _STRIP, _STRIP_GPU = 1 << 11, 1 << 15  # groups in a strip, about
@@ -44,6 +46,21 @@ def _compiled() -> ModuleType | None:
         return None
 
 
+@cache
+def _moves(up: int, along: int) -> np.ndarray:
+    """All moves so far each way, (n, 2), the shortest first: that is none at all."""
+    moves = [(dy, dx) for dy in range(-up, up + 1) for dx in range(-along, along + 1)]
+    return np.array(sorted(moves, key=lambda d: d[0] ** 2 + d[1] ** 2))
+
+
+@cache
+def _cosines(side: int) -> np.ndarray:
+    """The cosine transform of a patch, (side², side²)."""
+    one = scipy.fft.dct(np.eye(side), axis=0, norm="ortho")
+    return np.kron(one, one).astype(np.float32)
+
+
+@cache
 def _haar(n: int) -> np.ndarray:
     """The orthonormal Haar matrix of a power of two, the mean first."""
     if n == 1:
@@ -88,9 +105,7 @@ class Groups:
         high, wide = (n - side for n in pilot.shape)  # the last place of a patch
         rows, self._cols = (np.unique(np.append(np.arange(0, n + 1, step), n)) for n in (high, wide))
         up, along = min(radius, high), min(radius, wide)
-        moves = [(dy, dx) for dy in range(-up, up + 1) for dx in range(-along, along + 1)]
-        moves.sort(key=lambda d: d[0] ** 2 + d[1] ** 2)  # the patch itself first
-        self._moves = np.array(moves)
+        self._moves = moves = _moves(up, along)
         self._count = 1 << (min(stack, len(moves)).bit_length() - 1)
         jit = _compiled() if xp is np else None
         self._jit = jit if jit and side in jit.SIDES and self._count == jit.STACK else None
@@ -104,16 +119,22 @@ class Groups:
             )
             for i in range(0, len(rows), per)
         ]
-        cosine = scipy.fft.dct(np.eye(side), axis=0, norm="ortho")
-        self._within = xp.asarray(np.kron(cosine, cosine).astype(np.float32))
-        self._across = xp.asarray(_haar(self._count).astype(np.float32))
         self._edge = np.kaiser(side, 2.0).astype(np.float32)
         pilot = xp.ascontiguousarray(pilot, np.float32)
-        lines = xp.asarray(self._moves @ [pilot.shape[1], 1])
+        self._on_gpu = False
+        if xp is not np and side in patches_gpu.SIDES and self._count == patches_gpu.STACK:
+            places = patches_gpu.places(
+                pilot.shape, rows.tobytes(), self._cols.tobytes(), moves.tobytes(), side, pilot.device.id
+            )
+            if places is not None:
+                self._on_gpu = True
+                self.first = patches_gpu.firsts(pilot, places, side)
+                return
+        lines = xp.asarray(moves @ [pilot.shape[1], 1])
 
         def firsts(strip: _Strip) -> Array:
             if self._jit is not None:
-                near = self._jit.nearest(pilot, strip.rows, self._cols, self._moves, side)
+                near = self._jit.nearest(pilot, strip.rows, self._cols, moves, side)
             else:
                 near = self._nearest(pilot, strip)
             here = xp.asarray(strip.rows[:, None] * pilot.shape[1] + self._cols)
@@ -175,7 +196,7 @@ class Groups:
         lag = i[:, None] - i
         full = covariance[lag[:, None, :, None], lag[None, :, None, :]]
         full = full.reshape(self.side**2, -1).astype(np.float64)
-        t = self._within.astype(np.float64)
+        t = xp.asarray(_cosines(self.side)).astype(np.float64)
         return xp.maximum(xp.einsum("ij,jk,ik->i", t, full, t), 0)
 
     def wiener(self, noisy: Array, pilot: Array, variances: Array, level: Array | None = None) -> Array:
@@ -203,6 +224,11 @@ class Groups:
             level = level.astype(np.float32)
             for axis in (0, 1):
                 level = _sums(level, xp.arange(level.shape[axis] - side + 1), side, axis) / np.float32(side)
+        if self._on_gpu:
+            found = patches_gpu.filtered(
+                a, b, self.first, variances.astype(np.float64, copy=False), level, _THRESHOLD**2, xp.asarray(self._edge)
+            )
+            return found.astype(noisy.dtype, copy=False)
         # Without noise nothing is shrunk; the floor keeps 0/0 out.
         v = xp.maximum(variances, max(1e-12 * float((a * a).mean()), 1e-30)).astype(np.float32)
         # The weights of groups are relative to the noise: sums of them stay near one on every scale.
@@ -255,6 +281,7 @@ class Groups:
             What they are multiplied by in a patch.
         """
         xp, side = self._xp, self.side
+        within, across = xp.asarray(_cosines(side)), xp.asarray(_haar(self._count).astype(np.float32))
         first = self.first[strip.groups].T
         row, col = first // a.shape[1], first % a.shape[1]
         shape = strip.bottom - strip.top - side + 1, a.shape[1] - side + 1
@@ -264,8 +291,8 @@ class Groups:
             """The groups' coefficients, (patches, groups, side²)."""
             part = image[strip.top : strip.bottom]
             pixels = xp.stack([part[w].reshape(-1) for w in _shifts(side, shape)])
-            rows = xp.take(pixels.T @ self._within.T, at, axis=0)
-            return (self._across @ rows.reshape(self._count, -1)).reshape(self._count, -1, side**2)
+            rows = xp.take(pixels.T @ within.T, at, axis=0)
+            return (across @ rows.reshape(self._count, -1)).reshape(self._count, -1, side**2)
 
         local = v if level is None else level[row, col].mean(axis=0)[:, None] * v
         c = gathered(a)
@@ -282,11 +309,11 @@ class Groups:
             d *= d
             power = (d * local).sum(axis=(0, 2))
         w = xp.tile(usual / xp.maximum(power, np.float32(1e-3) * usual), self._count)
-        c = (self._across.T @ c.reshape(self._count, -1)).reshape(-1, side**2)
+        c = (across.T @ c.reshape(self._count, -1)).reshape(-1, side**2)
         back = get_sparse(xp).csr_matrix(
             (w, at, xp.arange(len(at) + 1)), shape=(len(at), shape[0] * shape[1])
         )
-        pixels = (self._within.T @ (back.T @ c).T).reshape(side**2, *shape)
+        pixels = (within.T @ (back.T @ c).T).reshape(side**2, *shape)
         pixels *= xp.asarray(np.outer(self._edge, self._edge).reshape(-1, 1, 1))
         total = xp.zeros((strip.bottom - strip.top, a.shape[1]), np.float32)
         for w_, shift in zip(pixels, _shifts(side, shape), strict=True):
@@ -324,3 +351,8 @@ def _spread(w: Array, by: np.ndarray, axis: int) -> Array:
 def opponent(c: int) -> np.ndarray:
     """The orthonormal matrix that takes c colours apart: their mean first (for three, the opponent colours)."""
     return scipy.fft.dct(np.eye(c), axis=0, norm="ortho")
+
+
+def mixed(matrix: Array, planes: Array) -> Array:
+    """Colours (c, P, Q) by an orthonormal matrix as `opponent` gives it, or by its transpose, the way back."""
+    return planes if len(planes) == 1 else get_xp(planes).einsum("ab,bij->aij", matrix, planes)

@@ -168,10 +168,10 @@ class _Grouped:
         self.groups = patches.Groups(self._apart(frame)[0], side=side, step=side // 2)
 
     def _apart(self, frame: Array) -> Array:
-        return self.xp.einsum("ab,bij->aij", self.colours, frame)
+        return patches.mixed(self.colours, frame)
 
     def _together(self, planes: list[Array]) -> Array:
-        return self.xp.einsum("ab,aij->bij", self.colours, self.xp.stack(planes))
+        return patches.mixed(self.colours.T, self.xp.stack(planes))
 
     def white(self, variance: float) -> Array:
         """The variances of white noise."""

@@ -9,13 +9,14 @@ is the operator itself, and the first step is the direct solution. With bounds o
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
 from ..device import Array, all_cores, is_cupy
 from ..errors import ConvergenceError
-from ..linalg import krylov
+from ..linalg import krylov, krylov_gpu
 from ..problem import Factor, History, Problem, Solution, Work
 from ..terms import DIFFERENCES, PENALTIES, is_quadratic
 from . import admm
@@ -83,17 +84,17 @@ class Quadratic:
             first = start.scene * start.scene.dtype.type(1 / unit)
         else:
             first = first_scene(problem, g)
-        size = xp.sqrt(_dot(right, right))
-        size = size + (size == 0)
+        size = np.sqrt(_sums(right, right))
+        size += size == 0
         constant = problem.fit.value(xp.zeros_like(g), g)
         history: list[tuple[float, float, float]] = []
 
-        def measure(step: krylov.Step) -> float:
-            n, x = len(history), step.x
-            residual = float((xp.sqrt(_dot(step.r, step.r)) / size).max())
-            value = units.objective(constant - 0.5 * float(_dot(x, right + step.r).sum()))
-            moved, norm = _dot(step.p, step.p), _dot(x, x)
-            change = float((abs(step.alpha) * xp.sqrt(moved / (norm + (norm == 0)))).max())
+        def measure(sums: np.ndarray) -> float:
+            """From (5, k c): ‖r‖², ⟨x, right + r⟩, ‖p‖², ‖x‖² and the α by which x was moved along p."""
+            n, (left, aligned, moved, norm, alpha) = len(history), sums
+            residual = float((np.sqrt(left) / size).max())
+            value = units.objective(constant - 0.5 * float(aligned.sum()))
+            change = float((abs(alpha) * np.sqrt(moved / (norm + (norm == 0)))).max())
             history.append((value, residual, change))
             if not math.isfinite(value + residual):
                 raise ConvergenceError(
@@ -105,15 +106,8 @@ class Quadratic:
             return residual
 
         most = problem.stop.max_iterations
-        f, n, residual = krylov.cg(
-            problem.normal,
-            right,
-            first,
-            dot=_dot,
-            rtol=self.rtol,
-            max_iterations=MAX_ITERATIONS if most is None else most,
-            precondition=lambda r: self.domain.filter(r, self.inverse),
-            measure=measure,
+        f, n, residual = self._iterated(
+            problem, right, first, measure, MAX_ITERATIONS if most is None else most
         )
         converged = residual <= self.rtol
         why = (
@@ -123,9 +117,50 @@ class Quadratic:
         columns = np.array(history[1:] or history).T
         return Solution(f * f.dtype.type(unit), n, converged, why, History(*columns))
 
+    def _iterated(
+        self,
+        problem: Problem,
+        right: Array,
+        first: Array,
+        measure: Callable[[np.ndarray], float],
+        most: int,
+    ) -> tuple[Array, int, float]:
+        """(solution, iterations, residual) of the normal equations."""
 
-def _dot(a: Array, b: Array) -> Array:
+        def precondition(r: Array) -> Array:
+            return self.domain.filter(r, self.inverse)
+
+        if is_cupy(right):
+            blur = problem.operator.stationary is not None  # whose plans are kept
+            return krylov_gpu.cg(
+                problem.normal, right, first, precondition, measure, self.rtol, most, capture=blur
+            )
+
+        def looked_at(step: krylov.Step) -> float:
+            x, r, p = step.x, step.r, step.p
+            sums = [_dot(r, r), _dot(x, right + r), _dot(p, p), _dot(x, x)]
+            alpha = np.broadcast_to(step.alpha, sums[0].shape)
+            return measure(np.stack([*sums, alpha]).reshape(5, -1))
+
+        return krylov.cg(
+            problem.normal,
+            right,
+            first,
+            dot=_dot,
+            rtol=self.rtol,
+            max_iterations=most,
+            precondition=precondition,
+            measure=looked_at,
+        )
+
+
+def _dot(a: Array, b: Array) -> np.ndarray:
     """The inner product of each frame and channel, (k, c, 1, 1), in the arrays' dtype."""
-    if is_cupy(a):  # whose einsum takes longer to set up than this does
-        return (a * b).sum(axis=(2, 3), keepdims=True)
     return np.einsum("kcij,kcij->kc", a, b)[:, :, None, None]
+
+
+def _sums(a: Array, b: Array) -> np.ndarray:
+    """The same on the host, (k c,)."""
+    if is_cupy(a):  # whose einsum takes longer to set up than this does
+        return (a * b).sum(axis=(2, 3), dtype=np.float64).get().ravel()
+    return _dot(a, b).ravel()

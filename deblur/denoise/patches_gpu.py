@@ -1,0 +1,124 @@
+"""Groups of similar patches on the GPU: the launches of ``cuda/patches.cu``.
+
+Nothing is read back, and nothing but the tables of a geometry goes to the device.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from .. import kernels
+from ..device import Array
+
+_AT = kernels.Constants("patches")
+_WINDOW = 48 << 10  # bytes that a block's window may take
+_BLOCKS = 4  # of a launch, on each multiprocessor
+
+SIDES, STACK = (4, 8), _AT.STACK
+
+
+class Places(NamedTuple):
+    """Where reference patches lie, and how far the others may be from them: what a geometry has on a device."""
+
+    rows: Array
+    cols: Array
+    order: Array
+    lines: Array
+    up: int
+    along: int
+    pitch: int
+
+
+@functools.lru_cache(16)
+def places(
+    shape: tuple[int, int], rows: bytes, cols: bytes, moves: bytes, side: int, device: int
+) -> Places | None:
+    """The tables of a geometry on a device; None where a window of it is too large for a block.
+
+    Parameters
+    ----------
+    shape : (int, int)
+        Of the image.
+    rows, cols, moves : bytes
+        Of int64 arrays: the rows and the columns of reference patches, and the (moves, 2) of others, the nearest first,
+        all that are no farther away than the farthest in each direction.
+    """
+    import cupy
+
+    r, c = (np.frombuffer(a, np.int64).astype(np.int32) for a in (rows, cols))
+    steps = np.frombuffer(moves, np.int64).reshape(-1, 2)
+    up, along = (int(n) for n in steps.max(axis=0))
+    together = min(_AT.REFERENCES, len(c))
+    width = int((c[together - 1 :] - c[: len(c) - together + 1]).max()) + side + 2 * along
+    if (side + 2 * up) * width * 4 > _WINDOW or math.prod(shape) >= 1 << 31 or len(r) > 65535:
+        return None
+    order = np.empty(len(steps), np.int32)
+    order[(steps[:, 0] + up) * (2 * along + 1) + steps[:, 1] + along] = np.arange(len(steps))
+    lines = (steps @ [shape[1], 1]).astype(np.int32)
+    return Places(*map(cupy.asarray, (r, c, order, lines)), up, along, width)
+
+
+def firsts(pilot: Array, at: Places, side: int) -> Array:
+    """Flat index of the first pixel of each patch, (groups, patches), int32, for a float32 pilot."""
+    import cupy
+
+    rows, cols = len(at.rows), len(at.cols)
+    first = cupy.empty((rows * cols, STACK), np.int32)
+    kernels.get("patches", f"nearest{side}", np.float32)(
+        (-(-cols // _AT.REFERENCES), rows), _AT.THREADS, pilot, *pilot.shape, at.rows, at.cols, cols, at.up, at.along,
+        at.order, at.lines, at.pitch, first, shared_mem=(side + 2 * at.up) * at.pitch * 4,
+    )  # fmt: skip
+    return first
+
+
+def filtered(
+    noisy: Array,
+    pilot: Array | None,
+    first: Array,
+    variances: Array,
+    level: Array | None,
+    threshold: float,
+    edge: Array,
+) -> Array:
+    """`noisy` filtered in groups, float32; see `deblur.denoise.patches.Groups`.
+
+    Parameters
+    ----------
+    noisy, pilot : (P, Q) float32 arrays
+        None thresholds.
+    first : (groups, patches) int32 array
+    variances : (side²,) float64 array
+    level : (P - side + 1, Q - side + 1) float32 array or None
+        By which they are multiplied in a patch.
+    threshold : float
+        The square of how many standard deviations a coefficient must have to be kept.
+    edge : (side,) float32 array
+        By which a patch's pixels count, along each axis.
+    """
+    import cupy
+
+    side, (high, wide) = len(edge), noisy.shape
+    blocks = _BLOCKS * kernels.properties(noisy.device.id).multiprocessors
+    blocks = min(blocks, -(-noisy.size // _AT.THREADS))
+    control = cupy.empty(_AT.CONTROL, np.float64)
+    v = cupy.empty(side * side, np.float32)
+    partial, ticket = cupy.empty(2 * blocks, np.float64), cupy.zeros(1, np.uint32)
+    kernels.launch(
+        "patches", "measure", blocks, _AT.THREADS, noisy, noisy.size, variances, side * side, v, control, partial,
+        ticket, dtype=np.float32,
+    )  # fmt: skip
+    total, weight = cupy.zeros((2, high, wide), np.int64)
+    groups = _AT.THREADS // (32 if side == 8 else 16)
+    kernels.launch(
+        "patches", f"filter{side}", -(-len(first) // groups), _AT.THREADS, noisy, pilot, wide, first, len(first), v,
+        level, threshold, edge, control, total, weight, dtype=np.float32,
+    )  # fmt: skip
+    out = cupy.empty(noisy.shape, np.float32)
+    kernels.launch(
+        "patches", "divide", blocks, _AT.THREADS, total, weight, high, wide, side, edge, control, out, dtype=np.float32
+    )
+    return out
