@@ -1,4 +1,4 @@
-// What stands between images and their transforms on a torus, each in one pass over its arrays.
+// What stands between images and their transforms on a torus, each in one pass over its arrays; and a PSF's own spectrum.
 //
 // The simple version pads with zeros into a new array, transforms, multiplies by a symbol, by its conjugate and by 1 / n,
 // copies the spectrum that the inverse transform spoils, and transforms back: seven passes beside the two transforms.
@@ -7,8 +7,16 @@
 // Kernels (THREADS threads a block, an element a thread, grid-stride)
 //   lay        images into the first corner of a torus, zeros elsewhere
 //   multiply   spectra by one symbol, complex or real, or by its conjugate, and by a number, in place
+//   lines      the spectra of a PSF's rows, in double precision
+//   columns    from them the spectrum of the PSF, or its squared modulus
+//   quotient   conj(h) / (|h|^2 + lambda)
 // Bytes: lay writes the torus and reads the images; multiply reads and writes the spectra and reads the symbol once for
 // each block of spectra.
+//
+// A PSF of m x n is small beside the torus: its spectrum is m sums of n terms for each column of frequencies and then one
+// of m terms for each frequency, added up directly. That is 4 m double-precision operations a frequency and writes
+// nothing but the spectrum, where a transform moves zeros in double precision, rolls them and converts what comes out.
+// The factors e^(-2 pi i k / L) come from k mod L, an integer, so that nothing is lost for large k.
 
 constexpr int THREADS = 256;
 
@@ -35,5 +43,85 @@ multiply(real* spectra, int planes, long long plane, const real* by, int complex
             a[0] = ar * br - ai * bi;
             a[1] = ar * bi + ai * br;
         }
+    }
+}
+
+// ---------------------------------------------------------------- a PSF's spectrum
+
+constexpr int TAPS = 32;   // rows of the PSF whose factors lie in shared memory at a time
+constexpr int ROWS = 8;    // rows of frequencies of a block, for which a number of `lines` is read once
+
+struct complex_t {
+    double re, im;
+};
+
+// e^(-2 pi i turns / length), turns taken modulo the length.
+__device__ __forceinline__ complex_t turn(long long turns, unsigned length) {
+    turns %= (long long)length;
+    complex_t e;
+    sincospi(-2.0 * (double)turns / length, &e.im, &e.re);
+    return e;
+}
+
+// out[i][l] = sum over j of h[i][j] e^(-2 pi i (j - origin) l / length), l < half
+extern "C" __global__ void __launch_bounds__(THREADS)
+lines(const double* h, int m, int n, int origin, unsigned length, unsigned half, double* out) {
+    const index_t size = (index_t)m * half;
+    for (index_t at = (index_t)blockIdx.x * THREADS + threadIdx.x; at < size; at += (index_t)gridDim.x * THREADS) {
+        const int i = (int)(at / half);
+        const unsigned l = (unsigned)(at - (index_t)i * half);
+        double re = 0, im = 0;
+        for (int j = 0; j < n; ++j) {
+            const complex_t e = turn((long long)(j - origin) * l, length);
+            re = fma(h[i * n + j], e.re, re);
+            im = fma(h[i * n + j], e.im, im);
+        }
+        out[2 * at] = re;
+        out[2 * at + 1] = im;
+    }
+}
+
+// The sum over i of line i times e^(-2 pi i (i - origin) k / length) for frequencies (k, l): into `spectrum`, or its
+// squared modulus into `power`. Blocks (columns of frequencies / THREADS, rows of frequencies / ROWS).
+extern "C" __global__ void __launch_bounds__(THREADS)
+columns(const double* line, int m, int origin, unsigned length, unsigned half, real* spectrum, double* power) {
+    __shared__ complex_t factors[TAPS][ROWS];
+    const unsigned l = blockIdx.x * THREADS + threadIdx.x, first = blockIdx.y * ROWS;
+    complex_t sum[ROWS] = {};
+    for (int from = 0; from < m; from += TAPS) {
+        const int count = min(TAPS, m - from);
+        __syncthreads();
+        for (int f = threadIdx.x; f < count * ROWS; f += THREADS)
+            factors[f / ROWS][f % ROWS] = turn((long long)(from + f / ROWS - origin) * (first + f % ROWS), length);
+        __syncthreads();
+        if (l >= half) continue;
+        for (int i = 0; i < count; ++i) {
+            const double re = line[2 * ((index_t)(from + i) * half + l)], im = line[2 * ((index_t)(from + i) * half + l) + 1];
+#pragma unroll
+            for (int k = 0; k < ROWS; ++k) {
+                const complex_t e = factors[i][k];
+                sum[k].re = fma(re, e.re, fma(-im, e.im, sum[k].re));
+                sum[k].im = fma(re, e.im, fma(im, e.re, sum[k].im));
+            }
+        }
+    }
+    if (l >= half) return;
+#pragma unroll
+    for (int k = 0; k < ROWS; ++k)
+        if (first + k < length) {
+            const index_t at = (index_t)(first + k) * half + l;
+            if (power) power[at] = sum[k].re * sum[k].re + sum[k].im * sum[k].im;
+            else {
+                spectrum[2 * at] = (real)sum[k].re;
+                spectrum[2 * at + 1] = (real)sum[k].im;
+            }
+        }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) quotient(const real* h, long long count, real lambda, real* out) {
+    for (index_t i = (index_t)blockIdx.x * THREADS + threadIdx.x; i < count; i += (index_t)gridDim.x * THREADS) {
+        const real re = h[2 * i], im = h[2 * i + 1], scale = 1 / (re * re + im * im + lambda);
+        out[2 * i] = re * scale;
+        out[2 * i + 1] = -im * scale;
     }
 }

@@ -110,8 +110,11 @@ class Frames:
         self.gamma = gamma
         if gamma is not None:
             check_levels(img)
-        if img.dtype.kind == "f" and not math.isfinite(largest(img)):
-            check_finite(img, "the image")
+        self._largest: float | None = None
+        if img.dtype.kind == "f":
+            self._largest = largest(img)
+            if not math.isfinite(self._largest):
+                check_finite(img, "the image")
         self._raw = self._taken_apart(img)
         if img.dtype.kind == "f" and img.dtype.itemsize > self.dtype.itemsize:
             check_finite(self.extremes, "the image")  # in the smaller dtype
@@ -143,7 +146,10 @@ class Frames:
 
     @property
     def extremes(self) -> Array:
-        """The least and the largest value of all frames."""
+        """The least and the largest value of all frames, or one as large as the larger of them."""
+        if self._largest is not None and self.gamma is None:
+            with np.errstate(over="ignore"):
+                return np.array([self._largest]).astype(self.dtype)
         xp = get_xp(self._raw)
         return self._numbers(xp.stack([self._raw.min(), self._raw.max()]))
 

@@ -12,9 +12,11 @@ import numpy as np
 from .. import kernels
 from ..device import Array
 
-_THREADS = kernels.Constants("torus").THREADS
+_AT = kernels.Constants("torus")
+_THREADS = _AT.THREADS
 _BLOCKS = 8  # of a launch, on each multiprocessor
 _MOST = 8  # pairs of plans that a thread keeps
+_MOST_TAPS = 128 * 128  # of a PSF whose spectrum is added up directly
 
 
 class _Plans(threading.local):
@@ -85,6 +87,38 @@ def serves(x: Array, lengths: tuple[int, ...], by: Array) -> bool:
     half = (*lengths[:-1], lengths[-1] // 2 + 1)
     fits = x.size and len(lengths) == 2 and max(lengths) < 1 << 31 and by.shape == half
     return bool(fits) and x.dtype.kind == "f" and by.dtype in (x.dtype, np.result_type(x.dtype, np.complex64))
+
+
+def serves_psf(psf: np.ndarray, lengths: tuple[int, ...]) -> bool:
+    """Whether `spectrum` takes a PSF: it is to be small beside the torus."""
+    return psf.ndim == 2 and psf.size <= _MOST_TAPS and len(lengths) == 2 and max(lengths) <= 65535 * _AT.ROWS
+
+
+def spectrum(psf: np.ndarray, lengths: tuple[int, ...], origin: tuple[int, int], dtype: np.dtype | None) -> Array:
+    """Half of the PSF's spectrum with its origin at index 0, complex of `dtype`; without one |ĥ|² in float64."""
+    import cupy
+
+    (m, n), (rows, cols), half = psf.shape, lengths, lengths[1] // 2 + 1
+    h = cupy.asarray(np.ascontiguousarray(psf, np.float64))
+    line = cupy.empty((m, half, 2), np.float64)
+    real = np.dtype(np.float32) if dtype is None else dtype
+    launch("lines", m * half, h, m, n, origin[1], cols, half, line, dtype=real)
+    power = cupy.empty((rows, half), np.float64) if dtype is None else None
+    out = None if dtype is None else cupy.empty((rows, half), np.result_type(dtype, np.complex64))
+    kernels.launch(
+        "torus", "columns", (-(-half // _THREADS), -(-rows // _AT.ROWS)), _THREADS, line, m, origin[0], rows, half,
+        None if out is None else out.view(real), power, dtype=real,
+    )  # fmt: skip
+    return power if out is None else out
+
+
+def quotient(h: Array, lam: float) -> Array:
+    """conj(h) / (|h|² + λ)."""
+    import cupy
+
+    out, real = cupy.empty_like(h), np.dtype(h.real.dtype)
+    launch("quotient", h.size, h.view(real), h.size, lam, out.view(real), dtype=real)
+    return out
 
 
 def _laid(images: Array, lengths: tuple[int, ...]) -> Array:

@@ -26,9 +26,10 @@ from typing import Any
 import numpy as np
 
 from ..device import Array, Device, all_cores, get_xp
+from ..operators import torus_gpu
 from ..operators.blur import Blur
 from ..problem import Direct, Factor, Problem, Work
-from .spectrum import Spectrum, check_regular
+from .spectrum import Spectrum, check_regular, regular_from
 
 
 class FourierSpectrum(Spectrum):
@@ -86,12 +87,17 @@ class _Division(Direct):
 
     def __init__(self, problem: Problem) -> None:
         h = problem.blur.transfer(problem.dtype, problem.device)
-        modulus = abs(h)
-        check_regular(modulus, problem.lam)
-        modulus *= modulus
-        modulus += modulus.dtype.type(problem.lam)
-        self._multiplier = h.conj()
-        self._multiplier /= modulus
+        # However small |ĥ| comes to be, with such a λ there is an inverse.
+        if not problem.lam > regular_from(problem.dtype, problem.blur.gain):
+            check_regular(abs(h), problem.lam)
+        if problem.device.gpu is not None:
+            self._multiplier = torus_gpu.quotient(h, problem.lam)
+        else:
+            modulus = abs(h)
+            modulus *= modulus
+            modulus += modulus.dtype.type(problem.lam)
+            self._multiplier = h.conj()
+            self._multiplier /= modulus
         self._torus = problem.blur.torus(problem.device)
 
     @all_cores()

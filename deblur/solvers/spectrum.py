@@ -116,6 +116,12 @@ class SpectralFactor(Direct):
         return self._spectrum.hht(g, self._lam) if self._hht else self._spectrum.restore(g, self._weights)
 
 
+def regular_from(dtype: np.dtype, largest: float) -> float:
+    """The λ above which `check_regular` accepts any singular values up to `largest`."""
+    eps = float(np.finfo(dtype).eps) ** 2
+    return 1.01 * eps * largest**2 / (1 - eps)
+
+
 def check_regular(s: Array, lam: float) -> None:
     """Raise SingularMatrixError unless σ² + λ has an inverse that the dtype can represent; λ = 0 may have."""
     smallest, largest = float(s.min()), float(s.max())
