@@ -7,6 +7,7 @@ import pytest
 
 from deblur.device import Device
 from deblur.norms import norms, norms_of
+from deblur.operators import torus_gpu
 from deblur.operators.torus import Torus
 
 pytestmark = pytest.mark.gpu
@@ -69,3 +70,33 @@ def test_norms_are_numpys_in_double_precision(cupy, rng, dtype, shape):
         norms_of(*views),
         rtol=1e-13,
     )
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    ("size", "lengths", "origin"),
+    [
+        ((3, 5), (16, 9), (1, 2)),
+        ((1, 1), (1, 1), (0, 0)),
+        ((40, 7), (61, 600), (39, 0)),
+        ((9, 33), (33, 34), (4, 5)),
+    ],
+)
+def test_a_psfs_spectrum_is_that_of_a_transform(cupy, rng, dtype, size, lengths, origin):
+    psf = rng.standard_normal(size)
+    assert torus_gpu.serves_psf(psf, lengths)
+    wanted, found = (Torus(lengths, Device(gpu)) for gpu in (None, 0))
+    eps = np.finfo(dtype).eps
+    spectra = found.spectrum(psf, origin, dtype).get(), wanted.spectrum(psf, origin)
+    assert spectra[0].dtype == np.result_type(dtype, np.complex64)
+    assert abs(spectra[0] - spectra[1]).max() <= max(eps, 1e-14) * abs(psf).sum()
+    powers = found.power(psf).get(), wanted.power(psf)
+    assert powers[0].dtype == np.float64
+    assert abs(powers[0] - powers[1]).max() <= 1e-14 * abs(psf).sum() ** 2
+
+
+@pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
+def test_the_quotient_is_that_of_arrays(cupy, rng, dtype):
+    h = (rng.standard_normal((7, 9)) + 1j * rng.standard_normal((7, 9))).astype(dtype)
+    found = torus_gpu.quotient(cupy.asarray(h), 0.3).get()
+    np.testing.assert_allclose(found, h.conj() / (abs(h) ** 2 + 0.3), rtol=20 * np.finfo(dtype).eps)

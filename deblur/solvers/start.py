@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..device import Array, as_real, get_fft, get_xp
+from ..device import Array, as_real, get_fft, get_xp, is_cupy
 from ..operators.operator import Operator
 from ..problem import Problem
+from . import start_gpu
 
 #: An operator of less brightness, as a part of its gain, takes a picture's mean away.
 DIM = 1e-3
@@ -35,14 +36,19 @@ def prior_scene(operator: Operator, g: Array, smoothing: float = 3.0) -> Array:
         Of the operator's `scene_shape`, divided by its brightness.
     """
     g = as_real(g, "the image")
+    level, wraps = brightness_of(operator), operator.boundary.wraps
+    if is_cupy(g) and start_gpu.serves(g, smoothing):
+        first = (operator.crop[0].start, operator.crop[1].start)
+        return start_gpu.smoothed_and_continued(
+            g, operator.scene_shape, first, smoothing, wraps, 1 / level
+        )
     if get_xp(g) is np:
         from scipy.ndimage import gaussian_filter1d
     else:
         from cupyx.scipy.ndimage import gaussian_filter1d
-    mode = "wrap" if operator.boundary.wraps else "nearest"
     for axis in (-2, -1):
-        g = gaussian_filter1d(g, smoothing, axis=axis, mode=mode)
-    return continued(operator, g) / g.dtype.type(brightness_of(operator))
+        g = gaussian_filter1d(g, smoothing, axis=axis, mode="wrap" if wraps else "nearest")
+    return continued(operator, g) / g.dtype.type(level)
 
 
 def brightness_of(operator: Operator) -> float:
@@ -99,6 +105,9 @@ def first_scene(problem: Problem, g: Array) -> Array:
 def continued(operator: Operator, g: Array) -> Array:
     """Images laid into the scene, continued by their edge pixels."""
     space = len(operator.image_shape)
+    if is_cupy(g) and start_gpu.serves(g, 0.0):
+        first = (operator.crop[0].start, operator.crop[1].start)
+        return start_gpu.smoothed_and_continued(g, operator.scene_shape, first, 0.0, False, 1.0)
     pads = [(at.start, n - at.stop) for at, n in zip(operator.crop, operator.scene_shape, strict=True)]
     return get_xp(g).pad(g, [(0, 0)] * (g.ndim - space) + pads, mode="edge")
 

@@ -208,20 +208,22 @@ def spectral_sums(blur: Blur, left: Iterable[Array]) -> FilterSums | None:
     if any(n < _ROOM * m for n, m in zip(blur.image_shape, blur.psf.shape, strict=True)):
         return None
     (rows, across), (cols, down) = map(_tiles, blur.image_shape, blur.psf.shape)
-    window = np.outer(rows, cols)
-    torus, power, frames = Torus(window.shape), 0.0, 0
+    shape = (len(rows), len(cols))
+    torus, power, frames = Torus(shape), 0.0, 0
     for image in left:
         if not frames:
             device = Device.of(image)
-            torus, taper = Torus(window.shape, device), device.xp.asarray(window.astype(image.dtype))
+            torus, xp = Torus(shape, device), device.xp
+            taper = (xp.asarray(rows)[:, None] * xp.asarray(cols)).astype(image.dtype)
         frames += 1
         for top in across:
             for side in down:
                 spectrum = torus.analyse(image[top : top + len(rows), side : side + len(cols)] * taper, True)
                 power = power + (spectrum.real**2 + spectrum.imag**2)
     # The tiles stand for all pixels, so that norms are those of the images.
-    share = math.prod(blur.image_shape) / window.size
-    power = power * (share / (len(across) * len(down) * float((window**2).sum())))
+    share = math.prod(blur.image_shape) / math.prod(shape)
+    weight = float((rows**2).sum() * (cols**2).sum())
+    power = power * (share / (len(across) * len(down) * weight))
     symbol = torus.power(blur.psf)
     twice = get_xp(symbol).full(symbol.shape, 2.0)  # most frequencies stand for their conjugates too
     twice[:, 0] = 1

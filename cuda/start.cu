@@ -1,0 +1,43 @@
+// The first scene: an image smoothed by a Gaussian, along one axis at a time, and continued by its edge pixels.
+//
+// The simple version is a filter from a library for each axis, a pad that writes each side by itself, and a division: a
+// dozen passes. Here there are two launches, `smooth` along the rows' axis and then along the other, the second of which
+// writes the continued scene; with a radius of 0 it only continues. Bytes: each reads and writes an image once, for the
+// neighbours lie in the caches.
+//
+// Kernel (THREADS threads a block, a pixel a thread, grid-stride)
+//   smooth
+
+constexpr int THREADS = 256;
+constexpr int MOST_RADIUS = 127;
+
+// out, planes of high x wide whose pixel (top, left) is the image's first, is x smoothed along an axis times `scale`.
+// Image p begins at x + p * stride; its rows are ldx apart.
+extern "C" __global__ void __launch_bounds__(THREADS)
+smooth(real* out, int planes, unsigned high, unsigned wide, int top, int left, const real* x, long long ldx, long long stride,
+       int rows, int cols, int axis, int wraps, int radius, double sigma, double scale) {
+    __shared__ double weights[2 * MOST_RADIUS + 1];
+    double total = 0;
+    for (int k = -radius; k <= radius; ++k) total += exp(-0.5 * (k / sigma) * (k / sigma));
+    for (int k = threadIdx.x; k <= 2 * radius; k += THREADS) {
+        const double t = (k - radius) / sigma;
+        weights[k] = scale * exp(-0.5 * t * t) / total;
+    }
+    __syncthreads();
+    const index_t plane = (index_t)high * wide;
+    for (index_t i = (index_t)blockIdx.x * THREADS + threadIdx.x; i < plane; i += (index_t)gridDim.x * THREADS) {
+        const int row = min(max((int)(i / wide) - top, 0), rows - 1), col = min(max((int)(i % wide) - left, 0), cols - 1);
+        const int here = axis ? col : row, last = (axis ? cols : rows) - 1;
+        const index_t step = axis ? 1 : ldx, line = axis ? row * ldx : col;
+        for (int p = 0; p < planes; ++p) {
+            const real* from = x + p * stride + line;
+            double sum = 0;
+            for (int k = -radius; k <= radius; ++k) {
+                int at = here + k;
+                if (wraps) at = ((at % (last + 1)) + last + 1) % (last + 1);
+                sum += weights[k + radius] * from[min(max(at, 0), last) * step];
+            }
+            out[p * plane + i] = (real)sum;
+        }
+    }
+}
