@@ -226,7 +226,13 @@ class Groups:
                 level = _sums(level, xp.arange(level.shape[axis] - side + 1), side, axis) / np.float32(side)
         if self._on_gpu:
             found = patches_gpu.filtered(
-                a, b, self.first, variances.astype(np.float64, copy=False), level, _THRESHOLD**2, xp.asarray(self._edge)
+                a,
+                b,
+                self.first,
+                variances.astype(np.float64, copy=False),
+                level,
+                _THRESHOLD**2,
+                xp.asarray(self._edge),
             )
             return found.astype(noisy.dtype, copy=False)
         # Without noise nothing is shrunk; the floor keeps 0/0 out.

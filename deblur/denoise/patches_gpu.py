@@ -119,6 +119,18 @@ def filtered(
     )  # fmt: skip
     out = cupy.empty(noisy.shape, np.float32)
     kernels.launch(
-        "patches", "divide", blocks, _AT.THREADS, total, weight, high, wide, side, edge, control, out, dtype=np.float32
+        "patches",
+        "divide",
+        blocks,
+        _AT.THREADS,
+        total,
+        weight,
+        high,
+        wide,
+        side,
+        edge,
+        control,
+        out,
+        dtype=np.float32,
     )
     return out

@@ -117,7 +117,16 @@ class _State:
 
     def _advance(self, product: Array) -> None:
         self._launch(
-            "advance", self.x, self._r, self._p, product, self._b, self._n, self._control, self._room, self._ticket
+            "advance",
+            self.x,
+            self._r,
+            self._p,
+            product,
+            self._b,
+            self._n,
+            self._control,
+            self._room,
+            self._ticket,
         )
 
     def _turn(self) -> None:

@@ -52,6 +52,8 @@ def new_plans(lengths: tuple[int, ...], batch: int, dtype: np.dtype) -> tuple[An
     there, back = (
         (cufft.CUFFT_R2C, cufft.CUFFT_C2R) if dtype.char == "f" else (cufft.CUFFT_D2Z, cufft.CUFFT_Z2D)
     )
+    if len(lengths) == 1:
+        return cufft.Plan1d(lengths[0], there, batch), cufft.Plan1d(lengths[0], back, batch)
     return tuple(
         cufft.PlanNd(
             lengths, a, 1, math.prod(a), b, 1, math.prod(b), kind, batch, "C", len(lengths) - 1, b[-1]
@@ -94,7 +96,9 @@ def serves_psf(psf: np.ndarray, lengths: tuple[int, ...]) -> bool:
     return psf.ndim == 2 and psf.size <= _MOST_TAPS and len(lengths) == 2 and max(lengths) <= 65535 * _AT.ROWS
 
 
-def spectrum(psf: np.ndarray, lengths: tuple[int, ...], origin: tuple[int, int], dtype: np.dtype | None) -> Array:
+def spectrum(
+    psf: np.ndarray, lengths: tuple[int, ...], origin: tuple[int, int], dtype: np.dtype | None
+) -> Array:
     """Half of the PSF's spectrum with its origin at index 0, complex of `dtype`; without one |ĥ|² in float64."""
     import cupy
 

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from ..device import Array, Device, asnumpy, get_xp, require_memory
+from ..device import Array, Device, get_xp, is_cupy, require_memory
 from ..norms import norms
 from ..operators.operator import Operator
+from . import pcg_gpu
 
 _BLOCK = 16  # basis vectors are allocated in blocks of this many
 
@@ -43,28 +44,18 @@ def gmres(
     s : (k, n) array
     iterations : int
     """
-    xp = get_xp(c)
-    k, n = c.shape
-    basis = xp.empty((k, limit + 1, n), c.dtype)
+    k, basis = len(c), _basis(c, limit)
     # The small matrices live on the host in float64: a few numbers an iteration. Givens rotations keep
     # the Hessenberg matrices triangular and rhs[:, j] the norm that is left.
     triangle = np.zeros((k, limit + 1, limit))
     rhs = np.zeros((k, limit + 1))
     rotations: list[tuple[np.ndarray, np.ndarray]] = []
-    w, j = c, 0
-    norm = rhs[:, 0] = norms(c)
+    rhs[:, 0], j = basis.norm, 0
     while not finished(j, abs(rhs[:, j])) and j < limit:
         # A frame whose space is exhausted (norm 0) goes on with zeros, which change nothing.
-        basis[:, j] = w * xp.asarray((1 / np.where(norm > 0, norm, np.inf)).astype(c.dtype))[:, None]
-        w = product(precondition(basis[:, j]))
         column = triangle[:, :, j]
-        for _ in range(2):  # classical Gram-Schmidt, twice
-            v = basis[:, : j + 1]
-            h = v @ w[:, :, None]
-            w = w - (h.swapaxes(1, 2) @ v)[:, 0]
-            column[:, : j + 1] += asnumpy(h[:, :, 0])
-        norm = norms(w)
-        column[:, j + 1] = norm
+        column[:, : j + 2] = basis.orthogonalise(product(precondition(basis.grow())))
+        norm = column[:, j + 1].copy()
         for i, (cos, sin) in enumerate(rotations):
             upper = cos * column[:, i] + sin * column[:, i + 1]
             column[:, i + 1] = cos * column[:, i + 1] - sin * column[:, i]
@@ -77,11 +68,54 @@ def gmres(
         rhs[:, j + 1], rhs[:, j] = -sin * rhs[:, j], cos * rhs[:, j]
         j += 1
     if j == 0:
-        return xp.zeros_like(c), 0
+        return get_xp(c).zeros_like(c), 0
     y = np.stack(
         [scipy.linalg.solve_triangular(t[:j, :j], r[:j]) for t, r in zip(triangle, rhs, strict=True)]
     )
-    return precondition((xp.asarray(y.astype(c.dtype))[:, None] @ basis[:, :j])[:, 0]), j
+    return precondition(basis.combination(y)), j
+
+
+class _Basis:
+    """An orthonormal basis for each frame, grown vector by vector from `c` (k, n) on.
+
+    Attributes
+    ----------
+    norm : (k,) array
+        Of `c`, on the host.
+    """
+
+    def __init__(self, c: np.ndarray, limit: int) -> None:
+        k, n = c.shape
+        self._all = np.empty((k, limit + 1, n), c.dtype)
+        self._count, self._left = 0, c
+        self.norm = self._size = norms(c)
+
+    def grow(self) -> np.ndarray:
+        """What the last vector has that is not in the basis, of norm 1, becomes a part of it; (k, n)."""
+        inverse = 1 / np.where(self._size > 0, self._size, np.inf)
+        v = self._all[:, self._count] = self._left * inverse.astype(self._left.dtype)[:, None]
+        self._count += 1
+        return v
+
+    def orthogonalise(self, w: np.ndarray) -> np.ndarray:
+        """Take from `w` what it has of the basis; (k, count + 1) coefficients, the norm of the rest last."""
+        found = np.zeros((len(w), self._count + 1))
+        for _ in range(2):  # classical Gram-Schmidt, twice
+            v = self._all[:, : self._count]
+            h = v @ w[:, :, None]
+            w = w - (h.swapaxes(1, 2) @ v)[:, 0]
+            found[:, :-1] += h[:, :, 0]
+        self._left, self._size = w, norms(w)
+        found[:, -1] = self._size
+        return found
+
+    def combination(self, y: np.ndarray) -> np.ndarray:
+        """Σ y_i v_i, for y (k, count) on the host."""
+        return (y.astype(self._all.dtype)[:, None] @ self._all[:, : y.shape[1]])[:, 0]
+
+
+def _basis(c: Array, limit: int) -> _Basis | pcg_gpu.Basis:
+    return pcg_gpu.Basis(c, limit) if is_cupy(c) else _Basis(c, limit)
 
 
 class Bidiagonalization:

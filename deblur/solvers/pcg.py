@@ -53,6 +53,8 @@ preconditioner for general sparse linear systems", SIAM J. Sci. Comput. 21
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 import scipy.fft
 
@@ -60,6 +62,7 @@ from ..device import Array, Device, all_cores
 from ..operators.blur import Blur
 from ..operators.torus import Torus
 from ..problem import Direct, Factor, Problem, Work
+from . import pcg_gpu
 from .krylov import gmres
 from .refine import refined
 
@@ -121,8 +124,7 @@ def _torus(blur: Blur) -> tuple[int, int]:
 class _Rim:
     """The rim of the image: where it lies, and the rows of A there.
 
-    A vector on the rim is (k, size); `rows` and `cols` say where in it the
-    bands along the top and bottom, (2 e1, N), and left and right, (M, 2 e2), are.
+    A vector on the rim is (k, size).
     """
 
     def __init__(self, blur: Blur, lam: float, device: Device) -> None:
@@ -138,20 +140,6 @@ class _Rim:
         rows, cols = self.shape
         self._beside = left + cols - right  # pixels of a row that lies on no edge itself
         self.size = (top + rows - bottom) * cols + (bottom - top) * self._beside
-        near = [
-            xp.concatenate([xp.arange(a), xp.arange(b, n)])
-            for (a, b), n in zip(self.ends, self.shape, strict=True)
-        ]
-        self._flat = xp.concatenate(
-            [
-                xp.arange(top * cols),
-                (xp.arange(top, bottom)[:, None] * cols + near[1]).ravel(),
-                xp.arange(bottom * cols, rows * cols),
-            ]
-        )
-        self._wide: dict[int, Array] = {cols: self._flat}  # the same pixels where rows are so long
-        self.rows = self.position(near[0][:, None], xp.arange(cols))
-        self.cols = self.position(xp.arange(rows)[:, None], near[1])
         self._bands = []
         if self.banded:
             for axis, e in enumerate(self.depth):
@@ -159,6 +147,44 @@ class _Rim:
                     shape = (2 * e, self.shape[1]) if axis == 0 else (self.shape[0], 2 * e)
                     band = Blur(blur.psf, shape, blur.boundary, origin=blur.origin)
                     self._bands.append((axis, e, band))
+        self.gpu: pcg_gpu.Rim | None = None
+        if (
+            device.gpu is not None
+            and self.banded
+            and blur.boundary.open
+            and pcg_gpu.serves(self.size, self.shape)
+        ):
+            self.gpu = pcg_gpu.Rim(self.shape, self.ends, self.size, self._bands, lam, normal_symbol)
+
+    @cached_property
+    def _near(self) -> list[Array]:
+        """Along each axis, the places of the edges' pixels."""
+        xp = self.device.xp
+        return [
+            xp.concatenate([xp.arange(a), xp.arange(b, n)])
+            for (a, b), n in zip(self.ends, self.shape, strict=True)
+        ]
+
+    @cached_property
+    def _wide(self) -> dict[int, Array]:
+        """Flat places of the rim's pixels, by the length of an image's rows."""
+        xp, (rows, cols), (top, bottom) = self.device.xp, self.shape, self.ends[0]
+        flat = [
+            xp.arange(top * cols),
+            (xp.arange(top, bottom)[:, None] * cols + self._near[1]).ravel(),
+            xp.arange(bottom * cols, rows * cols),
+        ]
+        return {cols: xp.concatenate(flat)}
+
+    @cached_property
+    def rows(self) -> Array:
+        """Where in a rim vector the bands along the top and bottom are, (2 e1, N)."""
+        return self.position(self._near[0][:, None], self.device.xp.arange(self.shape[1]))
+
+    @cached_property
+    def cols(self) -> Array:
+        """Where those along left and right are, (M, 2 e2)."""
+        return self.position(self.device.xp.arange(self.shape[0])[:, None], self._near[1])
 
     def position(self, row: Array, col: Array) -> Array:
         """Where in a rim vector, which goes row by row, pixels of the rim are."""
@@ -171,18 +197,25 @@ class _Rim:
 
     def take(self, x: Array) -> Array:
         """The rim of images: (k, M, N) to (k, size)."""
-        return x.reshape(x.shape[0], -1)[:, self._flat]
+        if self.gpu is not None:
+            return self.gpu.take(x)
+        return x.reshape(x.shape[0], -1)[:, self._wide[self.shape[1]]]
 
     def put(self, s: Array, out: Array) -> Array:
         """Write a rim vector (k, size) into contiguous images (k, M or more, N or more), and return them."""
+        if self.gpu is not None:
+            return self.gpu.put(s, out)
         cols, width = self.shape[1], out.shape[2]
         if width not in self._wide:
-            self._wide[width] = self._flat // cols * width + self._flat % cols
+            flat = self._wide[cols]
+            self._wide[width] = flat // cols * width + flat % cols
         out.reshape(len(out), -1)[:, self._wide[width]] = s
         return out
 
     def product(self, z: Array) -> Array:
         """A z on the rim, for images z (k, M, N)."""
+        if self.gpu is not None:
+            return self.gpu.product(z)
         if not self.banded:
             return self.take(normal_product(self.blur, self.lam, z))
         xp, k = self.device.xp, z.shape[0]
@@ -200,7 +233,22 @@ class _Rim:
 
 def normal_product(blur: Blur, lam: float, z: Array) -> Array:
     """(HHᵀ + λI) z for images z."""
+    if (
+        blur.boundary.open
+    ):  # of the whole scene nothing is cut off between the products: they are one on the torus
+        device = Device.of(z)
+        return blur.torus(device).filter(z, normal_symbol(blur, z.dtype, device)) + z.dtype.type(lam) * z
     return blur.forward(blur.adjoint(z)) + z.dtype.type(lam) * z
+
+
+def normal_symbol(blur: Blur, dtype: np.dtype, device: Device) -> Array:
+    """|ĥ|² on the blur's torus, kept."""
+
+    def build() -> Array:
+        h = blur.transfer(dtype, device)
+        return h.real**2 + h.imag**2
+
+    return blur.kept(("normal", dtype, device), build)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -245,18 +293,19 @@ class _Band:
         rows, sources = np.r_[: 2 * e, n - 2 * e : n], np.r_[:e, n - e : n]
         m_rows = kernel[:, xp.asarray((rows[:, None] - sources) % across)]
         g = xp.concatenate([a[:, :e] @ m_rows[:, : 2 * e], a[:, e:] @ m_rows[:, 2 * e :]], axis=1)
-        self._inverse = xp.linalg.inv(g.astype(np.result_type(problem.dtype, np.complex64)))
-        self._axis, self._along, self._length = axis, along, rim.shape[1 - axis]
+        #: For each frequency, (frequencies, 2 e, 2 e).
+        self.inverse = xp.linalg.inv(g.astype(np.result_type(problem.dtype, np.complex64)))
+        self.axis, self.along, self._length = axis, along, rim.shape[1 - axis]
         self._device = problem.device
 
     def __call__(self, x: Array) -> Array:
         """Bands (k, 2 e1, N) or (k, M, 2 e2) to bands of the same shape."""
-        if self._axis == 1:
+        if self.axis == 1:
             x = x.swapaxes(1, 2)
-        spectrum = self._device.fft.rfft(x, n=self._along, axis=2).transpose(2, 1, 0)
-        out = (self._inverse @ spectrum).transpose(2, 1, 0)
-        x = self._device.fft.irfft(out, n=self._along, axis=2)[..., : self._length]
-        return x if self._axis == 0 else x.swapaxes(1, 2)
+        spectrum = self._device.fft.rfft(x, n=self.along, axis=2).transpose(2, 1, 0)
+        out = (self.inverse @ spectrum).transpose(2, 1, 0)
+        x = self._device.fft.irfft(out, n=self.along, axis=2)[..., : self._length]
+        return x if self.axis == 0 else x.swapaxes(1, 2)
 
 
 def _concentrated(kernel: Array, psf: np.ndarray) -> bool:
@@ -306,6 +355,7 @@ class _Schwarz:
         self._rim = rim
         self._bands: list[tuple[Array, _Band]] = []
         self._patches: list[tuple[Array, Array, Array]] = []
+        self._gpu: pcg_gpu.Schwarz | None = None
         if not rim.banded:
             return
         xp, psf = problem.xp, rim.blur.psf
@@ -315,11 +365,17 @@ class _Schwarz:
             kernel = problem.device.fft.irfft2(1 / embedding.symbol, s=lengths)
             if room and _concentrated(kernel, psf):
                 self._patches = _corner_patches(rim, kernel, problem)
+        bands = []
         if rim.depth[0]:
-            self._bands.append((rim.rows, _Band(rim, 0, embedding.symbol, problem)))
+            bands.append(_Band(rim, 0, embedding.symbol, problem))
         if rim.depth[1]:
             symbol = Torus(lengths[::-1], problem.device).power(psf.T) + problem.lam
-            self._bands.append((rim.cols, _Band(rim, 1, symbol, problem)))
+            bands.append(_Band(rim, 1, symbol, problem))
+        if rim.gpu is not None and bands:
+            inverses = [(b.axis, b.along, xp.ascontiguousarray(b.inverse.transpose(1, 2, 0))) for b in bands]
+            self._gpu = pcg_gpu.Schwarz(rim.gpu, inverses, self._patches)
+            return
+        self._bands = [(rim.cols if band.axis else rim.rows, band) for band in bands]
         # What each pixel takes from the bands' values, one after the other, and with what share: half of each where two
         # bands overlap; and which of them the patches overrule.
         met = xp.zeros(rim.size, problem.dtype)
@@ -335,6 +391,8 @@ class _Schwarz:
             at += index.size
 
     def __call__(self, s: Array) -> Array:
+        if self._gpu is not None:
+            return self._gpu(s)
         if not self._bands:
             return s
         xp = self._rim.device.xp

@@ -39,9 +39,7 @@ def prior_scene(operator: Operator, g: Array, smoothing: float = 3.0) -> Array:
     level, wraps = brightness_of(operator), operator.boundary.wraps
     if is_cupy(g) and start_gpu.serves(g, smoothing):
         first = (operator.crop[0].start, operator.crop[1].start)
-        return start_gpu.smoothed_and_continued(
-            g, operator.scene_shape, first, smoothing, wraps, 1 / level
-        )
+        return start_gpu.smoothed_and_continued(g, operator.scene_shape, first, smoothing, wraps, 1 / level)
     if get_xp(g) is np:
         from scipy.ndimage import gaussian_filter1d
     else:

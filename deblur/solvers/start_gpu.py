@@ -45,7 +45,13 @@ def serves(g: Array, sigma: float) -> bool:
 
 
 def _smooth(
-    g: Array, shape: tuple[int, int], first: tuple[int, int], axis: int, wraps: bool, sigma: float, scale: float
+    g: Array,
+    shape: tuple[int, int],
+    first: tuple[int, int],
+    axis: int,
+    wraps: bool,
+    sigma: float,
+    scale: float,
 ) -> Array:
     import cupy
 

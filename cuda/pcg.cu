@@ -1,0 +1,271 @@
+// The iteration of method pcg on the image's rim: what stands between its transforms, and GMRES's own sums.
+//
+// The simple version takes and puts rims with arrays of indices, joins bands, transposes spectra for a batched product,
+// and asks for every inner product by itself: a hundred launches an iteration, most of which wait for the host. Here there
+// are about twenty, and one number list is read back.
+//
+// A rim vector has the pixels of an image of rows x cols outside [top, bottom) x [left, right), row by row; those of
+// another frame lie lds elements further. Bands are what it has of the first and last rows, or columns, together:
+// (frames, depth, length), the length being that of the edge and zeros up to a transform's.
+//
+// Kernels (THREADS threads a block)
+//   take, put       rims of images; into images
+//   cut             bands of images, twice as deep: into the corner of zeros
+//   join            A z on the rim from the bands of H H^T z and from z
+//   lay, unlay      bands from rim vectors; rim vectors from what was solved for on the bands, halves where two meet
+//   solve           for each frequency a matrix times a vector: matrices (depth, depth, frequency), so that neighbouring
+//                   threads read neighbouring numbers; bytes: the matrices once for FRAMES frames
+//   patch           rows of small dense matrices times what they take from a rim vector: a warp for each row
+//   scaled          a vector over its norm, into the basis
+//   project         inner products of a vector with a basis
+//   subtract        a vector less a sum over a basis, and its squared norm
+// Sums are made in double precision and always in the same order.
+
+constexpr int THREADS = 256;
+constexpr int FRAMES = 4;   // that share what is read of a matrix
+
+struct edge_of {
+    int rows, cols, top, bottom, left, right;
+    __device__ int beside() const { return left + cols - right; }
+    __device__ int position(int row, int col) const {
+        if (row < top) return row * cols + col;
+        if (row < bottom) return top * cols + (row - top) * beside() + (col < right ? col : col - right + left);
+        return top * cols + (bottom - top) * beside() + (row - bottom) * cols + col;
+    }
+    __device__ void place(int i, int& row, int& col) const {
+        if (i < top * cols) {
+            row = i / cols;
+            col = i % cols;
+            return;
+        }
+        i -= top * cols;
+        const int wide = beside(), middle = (bottom - top) * wide;
+        if (i < middle) {
+            row = top + i / wide;
+            col = i % wide;
+            if (col >= left) col += right - left;
+        } else {
+            i -= middle;
+            row = bottom + i / cols;
+            col = i % cols;
+        }
+    }
+};
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+take(const real* x, long long ldx, long long stride, int rows, int cols, int top, int bottom, int left, int right, int size,
+     real* s) {
+    const edge_of r = {rows, cols, top, bottom, left, right};
+    for (int i = blockIdx.x * THREADS + threadIdx.x; i < size; i += gridDim.x * THREADS) {
+        int row, col;
+        r.place(i, row, col);
+        s[(index_t)blockIdx.y * size + i] = x[blockIdx.y * stride + row * ldx + col];
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+put(const real* s, long long lds, int rows, int cols, int top, int bottom, int left, int right, int size, real* x,
+    long long ldx, long long stride) {
+    const edge_of r = {rows, cols, top, bottom, left, right};
+    for (int i = blockIdx.x * THREADS + threadIdx.x; i < size; i += gridDim.x * THREADS) {
+        int row, col;
+        r.place(i, row, col);
+        x[blockIdx.y * stride + row * ldx + col] = s[blockIdx.y * lds + i];
+    }
+}
+
+// out (frames, 2, high, wide): the first and the last rows (columns), `deep` of them, of images of rows x cols.
+extern "C" __global__ void __launch_bounds__(THREADS)
+cut(const real* x, long long ldx, long long stride, int rows, int cols, int axis, int deep, int high, int wide, real* out) {
+    const index_t plane = (index_t)high * wide;
+    const int last = blockIdx.y % 2, down = axis ? rows : deep, across = axis ? deep : cols;
+    const real* from = x + blockIdx.y / 2 * stride + (last ? (axis ? (index_t)(cols - deep) : (rows - deep) * ldx) : 0);
+    for (index_t i = (index_t)blockIdx.x * THREADS + threadIdx.x; i < plane; i += (index_t)gridDim.x * THREADS) {
+        const int row = (int)(i / wide), col = (int)(i % wide);
+        out[blockIdx.y * plane + i] = row < down && col < across ? from[row * ldx + col] : real(0);
+    }
+}
+
+// A z on the rim: lambda z, and H H^T z from the outer half of bands that were cut out twice as deep as needed. `first` is
+// along the rows, `second` along the columns; either is null where the rim has no such band. Planes of both are
+// high x wide, two a frame, as `cut` lays them.
+extern "C" __global__ void __launch_bounds__(THREADS)
+join(const real* z, long long ldz, long long stride, real lambda, int rows, int cols, int top, int bottom, int left, int right,
+     int size, const real* first, int first_high, int first_wide, const real* second, int second_high, int second_wide, real* s) {
+    const edge_of r = {rows, cols, top, bottom, left, right};
+    for (int i = blockIdx.x * THREADS + threadIdx.x; i < size; i += gridDim.x * THREADS) {
+        int row, col;
+        r.place(i, row, col);
+        index_t at;
+        const real* from;
+        if (second && (col < left || col >= right)) {
+            const int last = col >= right;
+            from = second;
+            at = ((index_t)blockIdx.y * 2 + last) * second_high * second_wide + (index_t)row * second_wide +
+                 (last ? col - cols + 2 * left : col);
+        } else {
+            const int last = row >= bottom;
+            from = first;
+            at = ((index_t)blockIdx.y * 2 + last) * first_high * first_wide +
+                 (index_t)(last ? row - rows + 2 * top : row) * first_wide + col;
+        }
+        s[(index_t)blockIdx.y * size + i] = from[at] + lambda * z[blockIdx.y * stride + row * ldz + col];
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+lay(const real* s, long long lds, int rows, int cols, int top, int bottom, int left, int right, int axis, int length,
+    real* band) {
+    const edge_of r = {rows, cols, top, bottom, left, right};
+    const int edge = axis ? left : top, deep = 2 * edge, here = axis ? rows : cols, beyond = axis ? right : bottom;
+    for (int i = blockIdx.x * THREADS + threadIdx.x; i < deep * length; i += gridDim.x * THREADS) {
+        const int which = i / length, along = i % length;
+        const int across = which < edge ? which : beyond + which - edge;
+        real value = 0;
+        if (along < here) value = s[blockIdx.y * lds + (axis ? r.position(along, across) : r.position(across, along))];
+        band[(index_t)blockIdx.y * deep * length + i] = value;
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+unlay(const real* first, int first_length, const real* second, int second_length, int rows, int cols, int top, int bottom,
+      int left, int right, int size, real* s) {
+    const edge_of r = {rows, cols, top, bottom, left, right};
+    for (int i = blockIdx.x * THREADS + threadIdx.x; i < size; i += gridDim.x * THREADS) {
+        int row, col;
+        r.place(i, row, col);
+        real sum = 0;
+        int met = 0;
+        if (first && (row < top || row >= bottom)) {
+            const int which = row < top ? row : row - bottom + top;
+            sum += first[((index_t)blockIdx.y * 2 * top + which) * first_length + col];
+            ++met;
+        }
+        if (second && (col < left || col >= right)) {
+            const int which = col < left ? col : col - right + left;
+            sum += second[((index_t)blockIdx.y * 2 * left + which) * second_length + row];
+            ++met;
+        }
+        s[(index_t)blockIdx.y * size + i] = met == 2 ? sum * real(0.5) : sum;
+    }
+}
+
+// out[frame][i][f] = scale * sum over j of a[i][j][f] x[frame][j][f], complex. Blocks (frequencies, depth, frames / FRAMES).
+extern "C" __global__ void __launch_bounds__(THREADS)
+solve(const real* a, const real* x, int depth, int frequencies, int frames, real scale, real* out) {
+    const int f = blockIdx.x * THREADS + threadIdx.x, i = blockIdx.y, from = blockIdx.z * FRAMES;
+    if (f >= frequencies) return;
+    real re[FRAMES] = {}, im[FRAMES] = {};
+    for (int j = 0; j < depth; ++j) {
+        const index_t at = 2 * (((index_t)i * depth + j) * frequencies + f);
+        const real ar = a[at], ai = a[at + 1];
+#pragma unroll
+        for (int k = 0; k < FRAMES; ++k) {
+            if (from + k >= frames) continue;
+            const index_t there = 2 * (((index_t)(from + k) * depth + j) * frequencies + f);
+            const real xr = x[there], xi = x[there + 1];
+            re[k] += ar * xr - ai * xi;
+            im[k] += ar * xi + ai * xr;
+        }
+    }
+#pragma unroll
+    for (int k = 0; k < FRAMES; ++k) {
+        if (from + k >= frames) continue;
+        const index_t there = 2 * (((index_t)(from + k) * depth + i) * frequencies + f);
+        out[there] = scale * re[k];
+        out[there + 1] = scale * im[k];
+    }
+}
+
+// s[own] = matrix row times t[index], for `patches` patches of `count` pixels, each with `owned` rows; a warp a row.
+// Blocks (patches owned / warps, frames / FRAMES).
+extern "C" __global__ void __launch_bounds__(THREADS)
+patch(const real* matrix, const int* index, const int* own, int patches, int count, int owned, const real* t, long long ldt,
+      int size, int frames, real* s) {
+    const int row = blockIdx.x * (THREADS / 32) + threadIdx.x / 32, lane = threadIdx.x % 32, from = blockIdx.y * FRAMES;
+    if (row >= patches * owned) return;
+    const int* at = index + (index_t)(row / owned) * count;
+    const real* m = matrix + (index_t)row * count;
+    real sum[FRAMES] = {};
+    for (int j = lane; j < count; j += 32) {
+        const real a = m[j];
+        const int place = at[j];
+#pragma unroll
+        for (int k = 0; k < FRAMES; ++k)
+            if (from + k < frames) sum[k] += a * t[(from + k) * ldt + place];
+    }
+#pragma unroll
+    for (int k = 0; k < FRAMES; ++k) {
+        const real total = warp_sum(sum[k]);
+        if (lane == 0 && from + k < frames) s[(index_t)(from + k) * size + own[row]] = total;
+    }
+}
+
+// ---------------------------------------------------------------- GMRES
+
+// What a block's threads have summed up, in every block's own place of `partial`; true in warp 0 of the last block of
+// this sum, with the total.
+__device__ __forceinline__ bool added_up(double& sum, double* partial, unsigned* ticket) {
+    __shared__ double parts[THREADS / 32];
+    __shared__ bool last;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    auto over_warp = [](double v) {
+#pragma unroll
+        for (int offset = 16; offset > 0; offset /= 2) v += __shfl_xor_sync(FULL_WARP, v, offset);
+        return v;
+    };
+    sum = over_warp(sum);
+    if (lane == 0) parts[warp] = sum;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        sum = parts[0];
+        for (int w = 1; w < THREADS / 32; ++w) sum += parts[w];
+        partial[blockIdx.x] = sum;
+        __threadfence();
+        last = atomicAdd(ticket, 1) == gridDim.x - 1;
+    }
+    __syncthreads();
+    if (!last || warp > 0) return false;
+    __threadfence();
+    sum = 0;
+    for (unsigned b = lane; b < gridDim.x; b += 32) sum += __ldcg(partial + b);
+    sum = over_warp(sum);
+    if (lane == 0) *ticket = 0;  // for the next launch
+    return lane == 0;
+}
+
+// v = w / norm, v's frames ldv apart; zero where the norm is.
+extern "C" __global__ void __launch_bounds__(THREADS)
+scaled(const real* w, const double* squared, int n, real* v, long long ldv) {
+    const double square = squared[blockIdx.y];
+    const real scale = square > 0 ? (real)(1 / sqrt(square)) : real(0);
+    for (int i = blockIdx.x * THREADS + threadIdx.x; i < n; i += gridDim.x * THREADS)
+        v[blockIdx.y * ldv + i] = scale * w[(index_t)blockIdx.y * n + i];
+}
+
+// h[step * i] of each frame = <v_i, w>, h's frames next to each other. Blocks (parts of n, vectors, frames).
+extern "C" __global__ void __launch_bounds__(THREADS)
+project(const real* basis, long long apart, const real* w, int n, double* h, int step, double* partial, unsigned* ticket) {
+    const int i = blockIdx.y, frame = blockIdx.z, which = frame * gridDim.y + i;
+    const real *v = basis + frame * apart + (index_t)i * n, *x = w + (index_t)frame * n;
+    double sum = 0;
+    for (int at = blockIdx.x * THREADS + threadIdx.x; at < n; at += gridDim.x * THREADS) sum += (double)v[at] * x[at];
+    if (added_up(sum, partial + (index_t)which * gridDim.x, ticket + which)) h[(index_t)i * step + frame] = sum;
+}
+
+// w -= sum over i of h[step * i] v_i, and the squared norm of what is left. Blocks (parts of n, frames).
+extern "C" __global__ void __launch_bounds__(THREADS)
+subtract(real* w, const real* basis, long long apart, int count, int n, const double* h, int step, double* squared,
+         double* partial, unsigned* ticket) {
+    const int frame = blockIdx.y;
+    const real* v = basis + frame * apart;
+    real* x = w + (index_t)frame * n;
+    double sum = 0;
+    for (int at = blockIdx.x * THREADS + threadIdx.x; at < n; at += gridDim.x * THREADS) {
+        real left = x[at];
+        for (int i = 0; i < count; ++i) left = multiply_add(-(real)h[(index_t)i * step + frame], v[(index_t)i * n + at], left);
+        x[at] = left;
+        sum += (double)left * left;
+    }
+    if (added_up(sum, partial + (index_t)frame * gridDim.x, ticket + frame)) squared[frame] = sum;
+}

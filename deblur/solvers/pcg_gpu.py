@@ -1,0 +1,243 @@
+"""Method pcg on the GPU: the rim of images, the preconditioner of its system and GMRES's basis, by ``cuda/pcg.cu``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from .. import kernels
+from ..device import Array, Device
+from ..operators.blur import Blur
+from ..operators.torus_gpu import plans
+
+_AT = kernels.Constants("pcg")
+_BLOCKS = 4  # of a launch, on each multiprocessor
+
+
+class Rim:
+    """What `deblur.solvers.pcg._Rim` does, for images that have bands and an open boundary.
+
+    Parameters
+    ----------
+    shape : (int, int)
+        Of the images.
+    ends : ((int, int), (int, int))
+        Along each axis, where the first edge's pixels end and the last one's begin.
+    size : int
+        Of a rim vector.
+    bands : list of (int, int, Blur)
+        Axis, depth, and the blur of images twice as deep, of the edges that differ from the inside.
+    lam : float
+    symbol : callable
+        That of HHᵀ on a blur's torus.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, int],
+        ends: Sequence[tuple[int, int]],
+        size: int,
+        bands: list[tuple[int, int, Blur]],
+        lam: float,
+        symbol: Callable[[Blur, np.dtype, Device], Array],
+    ) -> None:
+        self.size, self._lam, self._symbol = size, lam, symbol
+        self.geometry = (*shape, *ends[0], *ends[1])
+        self._bands = bands
+
+    def take(self, x: Array) -> Array:
+        """The rim of images: (k, M, N) to (k, size)."""
+        import cupy
+
+        s = cupy.empty((len(x), self.size), x.dtype)
+        _launch("take", self.size, len(x), *_images(x), *self.geometry, self.size, s, dtype=x.dtype)
+        return s
+
+    def put(self, s: Array, out: Array) -> Array:
+        """Write rim vectors (k, size) into contiguous images (k, M or more, N or more), and return them."""
+        _launch("put", self.size, len(s), *_rows(s), *self.geometry, self.size, *_images(out), dtype=s.dtype)
+        return out
+
+    def product(self, z: Array) -> Array:
+        """(HHᵀ + λI) z on the rim, for images z (k, M, N)."""
+        import cupy
+
+        k, real, at = len(z), z.dtype, _images(z)
+        found: dict[int, Array] = {}
+        for axis, e, band in self._bands:
+            device = Device.of(z)
+            torus, symbol = band.torus(device), self._symbol(band, real, device)
+            high, wide = torus.lengths
+            laid = cupy.empty((2 * k, high, wide), real)
+            _launch(
+                "cut", laid[0].size, 2 * k, *at, *self.geometry[:2], axis, 2 * e, high, wide, laid, dtype=real
+            )
+            found[axis] = torus.product(laid, symbol)
+        s = cupy.empty((k, self.size), real)
+        parts = [(found[a], *found[a].shape[1:]) if a in found else (None, 0, 0) for a in (0, 1)]
+        _launch(
+            "join",
+            self.size,
+            k,
+            *at,
+            self._lam,
+            *self.geometry,
+            self.size,
+            *parts[0],
+            *parts[1],
+            s,
+            dtype=real,
+        )
+        return s
+
+
+class Schwarz:
+    """What `deblur.solvers.pcg._Schwarz` does.
+
+    Parameters
+    ----------
+    rim : Rim
+    bands : list of (int, int, (2 e, 2 e, frequencies) array)
+        Axis, length of the transform, and the inverses for each frequency.
+    patches : list of (index, own, inverse)
+        As `deblur.solvers.pcg._corner_patches` gives them.
+    """
+
+    def __init__(
+        self,
+        rim: Rim,
+        bands: list[tuple[int, int, Array]],
+        patches: list[tuple[Array, Array, Array]],
+    ) -> None:
+        import cupy
+
+        self._rim, self._bands = rim, bands
+        self._patches = None
+        if patches:
+            index, own, inverse = (cupy.stack(parts) for parts in zip(*patches, strict=True))
+            self._patches = (inverse, index.astype(np.int32), own.astype(np.int32))
+
+    def __call__(self, s: Array) -> Array:
+        import cupy
+
+        k, real, size, geometry = len(s), s.dtype, self._rim.size, self._rim.geometry
+        at = _rows(s)
+        parts: list[tuple[Array | None, int]] = [(None, 0), (None, 0)]
+        for axis, length, inverse in self._bands:
+            depth, half = len(inverse), length // 2 + 1
+            there, back = plans((length,), k * depth, real)
+            band = cupy.empty((k, depth, length), real)
+            _launch("lay", band[0].size, k, *at, *geometry, axis, length, band, dtype=real)
+            spectrum = cupy.empty((k, depth, half), inverse.dtype)
+            there.fft(band, spectrum, 0)
+            solved = cupy.empty_like(spectrum)
+            kernels.launch(
+                "pcg", "solve", (-(-half // _AT.THREADS), depth, -(-k // _AT.FRAMES)), _AT.THREADS, inverse.view(real),
+                spectrum.view(real), depth, half, k, 1 / length, solved.view(real), dtype=real,
+            )  # fmt: skip
+            back.fft(solved, band, 0)
+            parts[axis] = (band, length)
+        out = cupy.empty((k, size), real)
+        _launch("unlay", size, k, *parts[0], *parts[1], *geometry, size, out, dtype=real)
+        if self._patches is not None:
+            inverse, index, own = self._patches
+            rows = own.size
+            kernels.launch(
+                "pcg", "patch", (-(-rows // (_AT.THREADS // 32)), -(-k // _AT.FRAMES)), _AT.THREADS, inverse, index,
+                own, len(index), index.shape[1], own.shape[1], *at, size, k, out, dtype=real,
+            )  # fmt: skip
+        return out
+
+
+class Basis:
+    """What `deblur.solvers.krylov._Basis` does: an orthonormal basis for each frame, grown vector by vector."""
+
+    def __init__(self, c: Array, limit: int) -> None:
+        import cupy
+
+        k, n = c.shape
+        self._count, self._real = 0, c.dtype
+        self._all = cupy.empty((k, limit + 1, n), c.dtype)
+        self._blocks = _blocks(n, k)
+        self._report = cupy.empty(
+            (2 * (limit + 1) + 1, k), np.float64
+        )  # the squared norm, and both projections
+        self._room = cupy.empty(k * (limit + 1) * self._blocks, np.float64)
+        self._tickets = cupy.zeros(k * (limit + 1), np.uint32)
+        self._w = cupy.ascontiguousarray(c).copy()
+        self._subtract(0, self._report, k)
+        self.norm = np.sqrt(self._report[0].get())
+
+    def grow(self) -> Array:
+        """What the last vector has that is not in the basis, of norm 1, becomes a part of it."""
+        k, n = self._w.shape
+        v = self._all[:, self._count]
+        self._launch("scaled", (self._blocks, k), self._w, self._report, n, *_rows(v))
+        self._count += 1
+        return v
+
+    def orthogonalise(self, w: Array) -> np.ndarray:
+        """Take from `w` what it has of the basis, twice; (k, count + 1) coefficients, the norm of the rest last."""
+        import cupy
+
+        (k, n), j = w.shape, self._count
+        self._w = cupy.ascontiguousarray(w)
+        for turn in (1, 2):
+            self._launch(
+                "project", (self._blocks, j, k), self._all, self._apart, self._w, n, self._report[turn:], 2 * k,
+                self._room, self._tickets,
+            )  # fmt: skip
+            self._subtract(j, self._report[turn:], 2 * k)
+        found = self._report[: 2 * j + 1].get()
+        return np.concatenate([found[1::2] + found[2::2], np.sqrt(found[:1])]).T
+
+    def combination(self, y: np.ndarray) -> Array:
+        """Σ y_i v_i, for y (k, count)."""
+        import cupy
+
+        k, j = y.shape
+        self._w = cupy.zeros_like(self._w)
+        self._subtract(j, cupy.asarray(np.ascontiguousarray(-y.T)), k)
+        return self._w
+
+    @property
+    def _apart(self) -> int:
+        return self._all.shape[1] * self._all.shape[2]
+
+    def _subtract(self, count: int, h: Array, step: int) -> None:
+        k, n = self._w.shape
+        self._launch(
+            "subtract", (self._blocks, k), self._w, self._all, self._apart, count, n, h, step, self._report, self._room,
+            self._tickets,
+        )  # fmt: skip
+
+    def _launch(self, name: str, grid: tuple[int, ...], *args: Any) -> None:
+        kernels.launch("pcg", name, grid, _AT.THREADS, *args, dtype=self._real)
+
+
+def _blocks(size: int, rows: int) -> int:
+    import cupy
+
+    most = _BLOCKS * kernels.properties(cupy.cuda.runtime.getDevice()).multiprocessors
+    return max(1, min(-(-most // rows), -(-size // _AT.THREADS)))
+
+
+def _images(x: Array) -> tuple[Array, int, int]:
+    """Images (k, M, N) as the kernels take them."""
+    return x, x.strides[1] // x.itemsize, x.strides[0] // x.itemsize
+
+
+def _rows(s: Array) -> tuple[Array, int]:
+    return s, s.strides[0] // s.itemsize
+
+
+def _launch(name: str, size: int, rows: int, *args: Any, dtype: Any) -> None:
+    kernels.launch("pcg", name, (_blocks(size, rows), rows), _AT.THREADS, *args, dtype=dtype)
+
+
+def serves(size: int, lengths: Sequence[int]) -> bool:
+    """Whether positions on images and bands of that kind are counted by the kernels."""
+    return 0 < size and math.prod(lengths) < 1 << 31
