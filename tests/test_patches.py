@@ -147,7 +147,6 @@ def test_the_variances_of_coloured_noise_are_those_that_it_has(rng):
 
 
 def test_a_ramp_has_few_coefficients():
-    groups = Groups(np.zeros((8, 8)))
     rows = np.repeat(np.arange(8.0), 8)
     found = (patches._cosines(8) @ rows).reshape(8, 8)
     assert abs(found[:, 1:]).max() <= 1e-5  # nothing varies along the columns

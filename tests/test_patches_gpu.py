@@ -21,6 +21,13 @@ def test_the_groups_are_the_cpus_bit_for_bit(cupy, side, shape):
     np.testing.assert_array_equal(found.first.get(), wanted.first)
 
 
+def _filtered(kind, side, image, noisy, pilot, variances, level):
+    groups = Groups(image, side=side)
+    if kind == "wiener":
+        return groups.wiener(noisy, pilot, variances, level)
+    return groups.threshold(noisy, variances, level)
+
+
 @pytest.mark.parametrize("side", [4, 8])
 @pytest.mark.parametrize("kind", ["threshold", "wiener"])
 @pytest.mark.parametrize("varying", [False, True])
@@ -30,15 +37,15 @@ def test_the_filters_find_what_the_cpus_find(cupy, rng, side, kind, varying):
         noisy = scale * (image + 0.05 * rng.standard_normal(image.shape))
         variances = (scale * 0.05) ** 2 * np.linspace(0.5, 2, side**2)
         level = 0.5 + rng.random(image.shape) if varying else None
-
-        def answer(take):
-            groups = Groups(take(image), side=side)
-            more = (take(variances), None if level is None else take(level))
-            if kind == "wiener":
-                return groups.wiener(take(noisy), take(scale * image), *more)
-            return groups.threshold(take(noisy), *more)
-
-        difference = abs(answer(cupy.asarray).get() - answer(np.asarray)) / scale
+        found, wanted = (
+            _filtered(
+                kind,
+                side,
+                *(None if a is None else take(a) for a in (image, noisy, scale * image, variances, level)),
+            )
+            for take in (cupy.asarray, np.asarray)
+        )
+        difference = abs(found.get() - wanted) / scale
         # Single precision; a coefficient on the threshold may fall either way, and is small beside the noise.
         assert np.median(difference) <= 1e-7
         assert difference.max() <= (1e-5 if kind == "wiener" else 1e-3)

@@ -5,11 +5,11 @@ the stack, cosines within a patch and Haar's wavelets across the stack, gathers 
 coefficients [1]_. What is small beside the noise is taken out, and every patch goes back to its place; where
 patches overlap they are averaged, those of little noise counting most.
 
-On a GPU the kernels of ``cuda/patches.cu`` do the work (`deblur.denoise.patches_gpu`), on the CPU strips of reference
-rows are worked on side by side on all cores. Where Numba is installed (``pip install deblur-toolkit[fast]``) its compiled
-loops do that, `deblur.denoise.patches_jit`; elsewhere, and for patches or groups of another size, arrays do: every patch
-of a strip is transformed once, groups are rows gathered from there, and the sums of what comes back to each place are
-one product with a sparse matrix. All find the same, to rounding.
+On a GPU the kernels of ``cuda/patches.cu`` do the work (`deblur.denoise.patches_gpu`). On the CPU it is done in strips
+of reference rows, side by side on all cores. Where Numba is installed (``pip install deblur-toolkit[fast]``) its
+compiled loops do it, `deblur.denoise.patches_jit`; elsewhere, and for patches or groups of another size, arrays do:
+every patch of a strip is transformed once, groups are rows gathered from there, and the sums of what comes back to each
+place are one product with a sparse matrix. All find the same, to rounding.
 
 References
 ----------

@@ -59,7 +59,8 @@ def places(
     order = np.empty(len(steps), np.int32)
     order[(steps[:, 0] + up) * (2 * along + 1) + steps[:, 1] + along] = np.arange(len(steps))
     lines = (steps @ [shape[1], 1]).astype(np.int32)
-    return Places(*map(cupy.asarray, (r, c, order, lines)), up, along, width)
+    tables = [cupy.asarray(a) for a in (r, c, order, lines)]
+    return Places(tables[0], tables[1], tables[2], tables[3], up, along, width)
 
 
 def firsts(pilot: Array, at: Places, side: int) -> Array:

@@ -128,7 +128,6 @@ class _Rim:
     """
 
     def __init__(self, blur: Blur, lam: float, device: Device) -> None:
-        xp = device.xp
         self.blur, self.lam, self.device = blur, lam, device
         self.shape = blur.image_shape
         self.depth = _depth(blur)

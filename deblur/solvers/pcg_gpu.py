@@ -240,4 +240,4 @@ def _launch(name: str, size: int, rows: int, *args: Any, dtype: Any) -> None:
 
 def serves(size: int, lengths: Sequence[int]) -> bool:
     """Whether positions on images and bands of that kind are counted by the kernels."""
-    return 0 < size and math.prod(lengths) < 1 << 31
+    return size > 0 and math.prod(lengths) < 1 << 31
