@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from . import image, psf, terminal
+from .psf.files import read_grey
 from .terminal import rows_by_columns
 
 
@@ -118,12 +119,6 @@ def _region(text: str) -> tuple[int, ...]:
     return top, bottom, left, right
 
 
-def _picture(path: str) -> np.ndarray:
-    """A picture from a file, grey: of colours their mean. Integers keep their unit, whose end is saturation."""
-    picture = image.read(path, as_float=False)
-    return picture.mean(axis=-1) if image.is_colour(picture) else picture
-
-
 def _run(args: argparse.Namespace, measure: Callable[[argparse.Namespace], psf.PSFEstimate]) -> int:
     names = [
         getattr(args, name)
@@ -151,16 +146,16 @@ def _run(args: argparse.Namespace, measure: Callable[[argparse.Namespace], psf.P
 def _points(args: argparse.Namespace) -> psf.PSFEstimate:
     positions = None if args.positions is None else np.loadtxt(args.positions, ndmin=2)
     return psf.from_points(
-        _picture(args.input), positions, args.size, saturation=args.saturation, grid=args.grid
+        read_grey(args.input), positions, args.size, saturation=args.saturation, grid=args.grid
     )
 
 
 def _edge(args: argparse.Namespace) -> psf.PSFEstimate:
-    return psf.from_edge(_picture(args.input), args.region, args.size)
+    return psf.from_edge(read_grey(args.input), args.region, args.size)
 
 
 def _pair(args: argparse.Namespace) -> psf.PSFEstimate:
-    return psf.from_pair(_picture(args.sharp), _picture(args.blurred), args.size)
+    return psf.from_pair(read_grey(args.sharp), read_grey(args.blurred), args.size)
 
 
 def _fit(args: argparse.Namespace) -> psf.PSFEstimate:
@@ -171,7 +166,7 @@ def _given(path: str) -> np.ndarray:
     """What may be a picture or a PSF."""
     if Path(path).suffix.lower() in (".npy", ".npz", ".mat", ".csv", ".txt", ".dat"):
         return psf.load(path, normalize=False, allow_negative=True)
-    return _picture(path)
+    return read_grey(path)
 
 
 def _convert(args: argparse.Namespace) -> psf.PSFEstimate:
@@ -188,7 +183,7 @@ def _convert(args: argparse.Namespace) -> psf.PSFEstimate:
 def _check(args: argparse.Namespace) -> int:
     if args.picture:
         image.check_writable(args.picture, args.force, inputs=[args.input, args.psf.text])
-    found = psf.check(image.as_float(_picture(args.input)), args.psf.value)
+    found = psf.check(image.as_float(read_grey(args.input)), args.psf.value)
     if args.picture:
         import io
 

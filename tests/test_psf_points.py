@@ -153,6 +153,32 @@ def test_the_map_follows_a_psf_that_varies_and_tells_one_that_does_not():
     assert relative_error(still.map.psfs[0, 1], truth((15, 15))) < 0.05
 
 
+def test_every_star_is_centred_by_the_psf_of_its_place():
+    """A comet whose tail grows with the distance from the middle: no polynomial, and the mean PSF centres no star."""
+    shape, rng = (320, 320), np.random.default_rng(12)
+    places = np.array([(r, c) for r in range(18, 310, 32) for c in range(18, 310, 32)]) + rng.uniform(
+        -6, 6, (100, 2)
+    )
+
+    def comet(y, x, row, column):
+        away = np.array([row, column]) / 319 - 0.5
+        tail = sum(np.exp(-((y - t * away[0]) ** 2 + (x - t * away[1]) ** 2) / 3.4) for t in (3, 5))
+        sigma = 1.1 + np.hypot(*away)
+        return np.exp(-(y**2 + x**2) / (2 * sigma**2)) + 0.3 * tail
+
+    picture = np.zeros(shape)
+    for r, c in places:
+        picture += field([(r, c)], [rng.uniform(2, 8)], shape, 0, lambda y, x, at=(r, c): comet(y, x, *at), 0)
+    picture += 0.003 * rng.standard_normal(shape)
+    found = psf.from_points(picture, size=21, grid=(4, 4))
+    errors = []
+    for at, h in zip(found.map.positions.reshape(-1, 2), found.map.psfs.reshape(-1, 21, 21), strict=True):
+        expected = truth((41, 41), lambda y, x, at=at: comet(y, x, *at))
+        assert np.abs(centre_of_gravity(h)).max() < 1e-3
+        errors.append(relative_error(h, placed(psf.recentre(expected), (21, 21))))
+    assert max(errors) < 0.05
+
+
 def test_an_estimate_restores_a_picture_and_warns_where_it_is_doubtful():
     places, flux = scattered(12)
     found = psf.from_points(field(places, flux), size=13)

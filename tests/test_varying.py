@@ -265,17 +265,28 @@ def test_a_folder_of_psfs_is_read_row_by_row(rng, tmp_path):
     for i in range(6):
         np.save(tmp_path / f"{i}.npy", grid[i // 3, i % 3])
     found = deblur.psf.load_grid(tmp_path, (2, 3))
-    np.testing.assert_allclose(found.psfs, grid, atol=1e-15)
-    g = rng.random((20, 21))
-    options = {"lam": 0.1, "boundary": "zero"}
-    np.testing.assert_array_equal(
-        deblur.reconstruct(g, psfs=found, **options), deblur.reconstruct(g, psfs=found.psfs, **options)
-    )
+    np.testing.assert_allclose(found, grid, atol=1e-15)
     with pytest.raises(ValueError, match="6 files.* 4 places"):
         deblur.psf.load_grid(tmp_path, (2, 2))
     np.save(tmp_path / "5.npy", np.ones((9, 9)))
     with pytest.raises(ValueError, match=r"5\.npy is 9 x 9"):
         deblur.psf.load_grid(tmp_path, (2, 3))
+
+
+def test_a_grid_of_psfs_is_read_as_it_was_saved(rng, tmp_path):
+    grid = psfs_like(rng, 2, 3)
+    held = deblur.psf.PSFEstimate(
+        grid[0, 0], 0.01, deblur.psf.PSFStatus.MEASURED, "", map=deblur.psf.PSFMap(np.zeros((2, 3, 2)), grid)
+    )
+    deblur.psf.save(tmp_path / "psfs.npz", held)
+    np.testing.assert_array_equal(deblur.psf.load_grid(tmp_path / "psfs.npz"), grid)
+    np.save(tmp_path / "psfs.npy", grid)
+    np.testing.assert_array_equal(deblur.psf.load_grid(tmp_path / "psfs.npy", (2, 3)), grid)
+    with pytest.raises(ValueError, match=r"shape \(2, 3, .* is \(3, 2, m, n\)"):
+        deblur.psf.load_grid(tmp_path / "psfs.npy", (3, 2))
+    (tmp_path / "cut.npy").write_bytes((tmp_path / "psfs.npy").read_bytes()[:-200])
+    with pytest.raises(ValueError, match="cut short"):
+        deblur.psf.load_grid(tmp_path / "cut.npy")
 
 
 def test_the_command_restores_from_a_picture_of_stars(rng, tmp_path, capsys):

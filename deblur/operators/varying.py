@@ -253,6 +253,12 @@ class VaryingBlur(LinearMap):
         return self.surrogate.folded(sum(torus.analyse(w * g) * t.conj() for w, t in pairs), device)
 
 
+def cell_centres(grid: tuple[int, ...], shape: tuple[int, ...]) -> np.ndarray:
+    """Rows and columns, (R, S, 2), of the centres of R x S equal parts of a frame of so many pixels."""
+    centres = [(np.arange(k) + 0.5) * n / k - 0.5 for k, n in zip(grid, shape, strict=True)]
+    return np.stack(np.meshgrid(*centres, indexing="ij"), -1)
+
+
 def _placed(psfs: Any, positions: Any, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray, bool]:
     """PSFs (K, m, n) or (K, C, m, n) in float64, where they are (K, 2), and whether these places form a grid."""
     h = asnumpy(as_real(plain(psfs, "psfs"), "psfs", np.float64))
@@ -261,8 +267,7 @@ def _placed(psfs: Any, positions: Any, shape: tuple[int, int]) -> tuple[np.ndarr
             raise ValueError(
                 f"psfs must be a grid (rows, columns, m, n), or (K, m, n) with their positions, not shape {h.shape}"
             )
-        centres = [(np.arange(k) + 0.5) * n / k - 0.5 for k, n in zip(h.shape[:2], shape, strict=True)]
-        at = np.stack(np.meshgrid(*centres, indexing="ij"), -1).reshape(-1, 2)
+        at = cell_centres(h.shape[:2], shape).reshape(-1, 2)
         h = h.reshape(-1, *h.shape[2:])
     else:
         if h.ndim not in (3, 4) or h.size == 0:

@@ -18,8 +18,8 @@ from ..device import check_finite, format_bytes, require_memory
 _TEXT, _ARRAYS = (".csv", ".txt", ".dat"), (".npy", ".npz", ".mat")
 
 
-def _read_matlab(path: Path) -> np.ndarray:
-    """The array named psf in a .mat, or the only one that could be a PSF."""
+def _read_matlab(path: Path, name: str) -> np.ndarray:
+    """The array of a name in a .mat, or the only one that could be a PSF."""
     from scipy.io import loadmat
 
     try:
@@ -29,20 +29,24 @@ def _read_matlab(path: Path) -> np.ndarray:
     except Exception as error:
         raise ValueError(f"it is no MATLAB file that SciPy reads ({error})") from error
     arrays = {
-        name: a
-        for name, a in held.items()
-        if not name.startswith("__") and isinstance(a, np.ndarray) and a.dtype.kind in "biuf" and a.size > 1
+        key: a
+        for key, a in held.items()
+        if not key.startswith("__") and isinstance(a, np.ndarray) and a.dtype.kind in "biuf" and a.size > 1
     }
-    if "psf" not in arrays and len(arrays) != 1:
-        raise ValueError(
-            f"it holds {len(arrays)} arrays {list(arrays)}; name one of them 'psf' or keep only one"
-        )
-    return arrays["psf"] if "psf" in arrays else next(iter(arrays.values()))
+    return arrays[_named(name, list(arrays))]
 
 
-def _read_table(path: Path) -> np.ndarray:
+def _named(name: str, held: list[str]) -> str:
+    """The name among those held, or the only one."""
+    if name not in held and len(held) != 1:
+        raise ValueError(f"it holds {len(held)} arrays {held}; name one of them {name!r} or keep only one")
+    return name if name in held else held[0]
+
+
+def read_table(path: Path, name: str = "psf") -> np.ndarray:
+    """The array in a file, of this name where it can hold several; ValueError says what is wrong with it."""
     if path.suffix.lower() == ".mat":
-        return _read_matlab(path)
+        return _read_matlab(path, name)
     if path.suffix.lower() in _TEXT:
         lines = path.read_text(encoding="utf-8-sig").replace(",", " ").replace(";", " ").splitlines()
         if not any(line.strip() for line in lines):
@@ -53,12 +57,7 @@ def _read_table(path: Path) -> np.ndarray:
             return _read_npy(f, f.seek(0, os.SEEK_END))
         with zipfile.ZipFile(f) as archive:
             members = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
-            names = list(members)
-            if "psf" not in names and len(names) != 1:
-                raise ValueError(
-                    f"it holds {len(names)} arrays {names}; name one of them 'psf' or keep only one"
-                )
-            member = members["psf" if "psf" in names else names[0]]
+            member = members[_named(name, list(members))]
             with archive.open(member) as stream:
                 return _read_npy(stream, member.file_size)
 
@@ -115,7 +114,7 @@ def load(path: str | PathLike[str], *, normalize: bool = True, allow_negative: b
     is_table = path.suffix.lower() in (*_TEXT, *_ARRAYS)
     picture = None if is_table else image_file.read(path)
     try:
-        psf = _read_table(path) if picture is None else picture
+        psf = read_table(path) if picture is None else picture
         if psf.dtype.kind not in "biuf":
             raise ValueError(f"it holds {psf.dtype}, not real numbers")
         psf = psf.astype(np.float64)
@@ -139,6 +138,12 @@ def load(path: str | PathLike[str], *, normalize: bool = True, allow_negative: b
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
         raise ValueError(f"cannot use {path} as a PSF: {error}") from error
     return psf / total if normalize else psf
+
+
+def read_grey(path: str | PathLike[str]) -> np.ndarray:
+    """A picture from a file, grey: of colours their mean. Integers keep their unit, whose end is saturation."""
+    picture = image_file.read(path, as_float=False)
+    return picture.mean(axis=-1) if image_file.is_colour(picture) else picture
 
 
 def save(path: str | PathLike[str], psf: Any, *, overwrite: bool = False) -> None:

@@ -7,8 +7,9 @@ sources, as far as they are known, are taken off (P. B. Stetson, DAOPHOT, PASP 9
 average do to a PSF that the pixels sample badly is Anderson and King's subject (PASP 112 (2000) 1360): the fractions of
 many points cancel the aliases.
 
-How the PSF varies is a polynomial in the position, pixel by pixel (E. Bertin, PSFEx, 2011), whose degree
-cross-validation over the points chooses.
+Where the PSF varies, each source is centred by the PSF of its place: the mean and a few eigen-PSFs, whose shares are
+smooth functions of the position, as in PSFEx (E. Bertin, 2011). What of it is more than noise the sources tell that
+are left out in turn.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 import numpy as np
 import scipy.fft
 
+from ..operators.varying import cell_centres
 from .estimate import (
     PSFEstimate,
     PSFMap,
@@ -40,6 +42,8 @@ _FOUND, _USED = 6.0, 15.0  # signal over noise of what is a source, and of what 
 _MOST = 300  # the brightest sources are averaged; more do not better the mean
 _MARGIN = 4  # pixels round the PSF that show the background
 _ROUNDS = 4
+_FEWEST = 8  # sources that show how the PSF varies
+_FORETOLD = 0.8  # of the squared error of the mean: with what is left a function of the position counts
 _UNSEEN = 0.01  # relative error that no scatter shows
 _SAMPLED, _UNDERSAMPLED = 2.0, 0.02  # a width in pixels, and the error that narrower PSFs have besides
 
@@ -257,17 +261,23 @@ def _given(positions: Any, above: np.ndarray, noise: float) -> tuple[np.ndarray,
 @dataclass(frozen=True)
 class _Mean:
     """The mean PSF, the variance of each of its pixels, and the pictures (k, m, n) that it is the mean of, with their
-    weights, positions, fluxes, and why others were left out."""
+    weights."""
 
     psf: np.ndarray
     variance: np.ndarray
     stamps: np.ndarray
     weights: np.ndarray
+
+
+@dataclass(frozen=True)
+class _Measured(_Mean):
+    """The mean of sources at places, with their fluxes, and why others were left out."""
+
     at: np.ndarray
     flux: np.ndarray
     left_out: dict[str, int]
 
-    def cut(self, shape: tuple[int, int]) -> _Mean:
+    def cut(self, shape: tuple[int, int]) -> _Measured:
         stamps = np.stack([placed(s, shape) for s in self.stamps])
         return replace(
             self, psf=placed(self.psf, shape), variance=placed(self.variance, shape), stamps=stamps
@@ -289,7 +299,7 @@ class _Field:
         self.above, self.noise, self.saturated = above, noise, saturated
         self.at, self.scale, self.snr = at, scale, snr
 
-    def average(self, shape: tuple[int, int]) -> _Mean:
+    def average(self, shape: tuple[int, int]) -> _Measured:
         """The mean PSF of a shape."""
         large = (shape[0] + 2 * _MARGIN, shape[1] + 2 * _MARGIN)
         reach = [n // 2 + 1 for n in large]
@@ -305,35 +315,39 @@ class _Field:
         flux = np.maximum(flux, self.noise)
         back = shift(stamps, own - at) / flux[:, None, None]
         psf = unit_sum(np.maximum(np.median(back[good], axis=0), 0) * window)
+        seen = np.broadcast_to(psf, back.shape)  # the PSF as each source shows it
         level = np.zeros(len(at))
         for turn in range(_ROUNDS):
             for _ in range(2):
                 at = np.clip(at, 0, np.array(self.above.shape) - 1.0)
                 own = np.rint(at)
-                fitted, model = _rendered(psf, at, own, flux, padded.shape, reach)
+                fitted, model = _rendered(seen, at, own, flux, padded.shape, reach)
                 stamps = _cut(padded - model, own, reach, large) + fitted
-                at, flux, level = _fit(stamps, psf, at, own, flux, level)
+                at, flux, level = _fit(stamps, seen, at, own, flux, level)
             back = shift(stamps - level[:, None, None], own - at) / flux[:, None, None]
             if turn in (1, 2):
-                odd = self._odd(back, psf, flux, good)
+                odd = self._odd(back, seen, flux, good)
                 if odd.any():
                     left_out["of another shape, or blended"] = left_out.get(
                         "of another shape, or blended", 0
                     ) + int(odd.sum())
                     good &= ~odd
-            mean, variance, weights = _robust_mean(back[good], self.noise / flux[good], psf)
-            psf = mean * window
-            away = centre_of_gravity(np.maximum(psf * gains(psf, variance), 0))
-            psf = shift(psf, -np.array(away)) * window
-            total = psf.sum()
-            psf, flux, at = psf / total, flux * total, at + np.array(away)
+            alike = _alike(back[good], (seen - psf)[good], self.noise / flux[good], psf)
+            seen = _Variation(at[good], alike, self.above.shape).psfs(at) * window
+            away = np.array([centre_of_gravity(np.maximum(h * gains(h, alike.variance), 0)) for h in seen])
+            seen = shift(seen, -away) * window
+            total = seen.sum(axis=(1, 2))
+            seen, flux, at = seen / total[:, None, None], flux * total, at + away
+            psf = np.average(seen[good], axis=0, weights=alike.weights)
         inner = (..., slice(_MARGIN, -_MARGIN), slice(_MARGIN, -_MARGIN))
         level = level - flux * _pedestal(flux[good], level[good])
         stamps = (stamps - level[:, None, None])[good] / flux[good, None, None]
         at, own, flux = at[good], own[good], flux[good]
         back = shift(stamps, own - at) + _aliases(stamps, at - own, self.noise / flux)
-        mean, variance, weights = _robust_mean(back, self.noise / flux, psf)
-        return _Mean(mean[inner], variance[inner], back[inner], weights, at, flux, left_out)
+        alike = _alike(back, seen[good] - psf, self.noise / flux, psf)
+        return _Measured(
+            alike.psf[inner], alike.variance[inner], alike.stamps[inner], alike.weights, at, flux, left_out
+        )
 
     def _centred(self) -> np.ndarray:
         """Centres of gravity under a Gaussian window, which follows them."""
@@ -393,10 +407,10 @@ class _Field:
             raise ValueError(_no_source(left_out, shape))
         return good, left_out
 
-    def _odd(self, back: np.ndarray, psf: np.ndarray, flux: np.ndarray, good: np.ndarray) -> np.ndarray:
-        """Sources that differ from the PSF by more than noise and the others do."""
-        difference = ((back - psf) ** 2).sum(axis=(1, 2))
-        beyond = np.sqrt(np.maximum(difference - psf.size * (self.noise / flux) ** 2, 0) / (psf**2).sum())
+    def _odd(self, back: np.ndarray, psfs: np.ndarray, flux: np.ndarray, good: np.ndarray) -> np.ndarray:
+        """Sources that differ from their PSFs by more than noise and the others do."""
+        difference, size = (((a) ** 2).sum(axis=(1, 2)) for a in (back - psfs, psfs))
+        beyond = np.sqrt(np.maximum(difference - back[0].size * (self.noise / flux) ** 2, 0) / size)
         usual = np.median(beyond[good])
         spread = np.median(np.abs(beyond[good] - usual)) / 0.6745
         limit = max(usual + 5 * spread, 0.15)
@@ -430,17 +444,17 @@ def _disc(shape: tuple[int, int], radius: float) -> np.ndarray:
 
 
 def _rendered(
-    psf: np.ndarray,
+    psfs: np.ndarray,
     at: np.ndarray,
     own: np.ndarray,
     flux: np.ndarray,
     shape: tuple[int, ...],
     reach: list[int],
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Each source as the PSF shows it, and all of them in the padded picture."""
-    fitted = shift(psf[None], at - own) * flux[:, None, None]
+    """Each source as its PSF shows it, and all of them in the padded picture."""
+    fitted = shift(psfs, at - own) * flux[:, None, None]
     picture = np.zeros(shape)
-    m, n = psf.shape
+    m, n = psfs.shape[1:]
     corner = own.astype(int) + np.array(reach) - np.array([(m - 1) // 2, (n - 1) // 2])
     for (r, c), source in zip(corner, fitted, strict=True):
         picture[r : r + m, c : c + n] += source
@@ -449,7 +463,7 @@ def _rendered(
 
 def _fit(
     stamps: np.ndarray,
-    psf: np.ndarray,
+    psfs: np.ndarray,
     at: np.ndarray,
     own: np.ndarray,
     flux: np.ndarray,
@@ -458,9 +472,9 @@ def _fit(
     """One step of Gauss and Newton for position, flux and background of each source."""
     e = 0.05
     away = at - own
-    here = shift(psf[None], away)
+    here = shift(psfs, away)
     down, right = (
-        (shift(psf[None], away + e * unit) - shift(psf[None], away - e * unit)) / (2 * e)
+        (shift(psfs, away + e * unit) - shift(psfs, away - e * unit)) / (2 * e)
         for unit in (np.array([1.0, 0.0]), np.array([0.0, 1.0]))
     )
     k = len(stamps)
@@ -520,28 +534,28 @@ def _aliases(stamps: np.ndarray, away: np.ndarray, noise: np.ndarray) -> np.ndar
     return scipy.fft.ifft2(found.sum(axis=(2, 3)) - plain[..., 0, 0]).real
 
 
-def _robust_mean(
-    stamps: np.ndarray, noise: np.ndarray, last: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The mean without outlying pixels, the variance of each of its pixels, and the weight of each picture."""
+def _alike(stamps: np.ndarray, differing: np.ndarray, noise: np.ndarray, last: np.ndarray) -> _Mean:
+    """The mean of pictures less what each differs by from the mean PSF, without outlying pixels, which are mended."""
     k = len(stamps)
     floor = np.maximum(noise**2, (1e-6 * last.max()) ** 2)
     if k == 1:
-        return stamps[0], np.broadcast_to(floor[0], last.shape), np.ones(1)
-    middle = np.median(stamps, axis=0) if k > 2 else last
-    variance = np.maximum(np.mean((stamps - middle) ** 2, axis=(1, 2)), floor)
-    kept = np.ones(stamps.shape, bool)
+        return _Mean(stamps[0], np.broadcast_to(floor[0], last.shape), stamps, np.ones(1))
+    same = stamps - differing
+    middle = np.median(same, axis=0) if k > 2 else last
+    variance = np.maximum(np.mean((same - middle) ** 2, axis=(1, 2)), floor)
+    kept = np.ones(same.shape, bool)
     if k > 4:
-        z = (stamps - middle) / np.sqrt(variance)[:, None, None]
+        z = (same - middle) / np.sqrt(variance)[:, None, None]
         usual = np.maximum(np.median(np.abs(z), axis=0) / 0.6745, 0.5)
         kept = np.abs(z) <= 5 * usual
     weights = 1 / variance
     w = kept * weights[:, None, None]
     total = w.sum(axis=0)
-    mean = (w * stamps).sum(axis=0) / total
-    scatter = (w**2 * (stamps - mean) ** 2).sum(axis=0) / total**2 * k / (k - 1)
+    mean = (w * same).sum(axis=0) / total
+    scatter = (w**2 * (same - mean) ** 2).sum(axis=0) / total**2 * k / (k - 1)
     white = 1 / (kept / floor[:, None, None]).sum(axis=0)
-    return mean, np.maximum(scatter, white), weights / weights.sum()
+    stamps = np.where(kept, stamps, mean + differing)
+    return _Mean(mean, np.maximum(scatter, white), stamps, weights / weights.sum())
 
 
 def _needed(mean: _Mean) -> int:
@@ -575,10 +589,10 @@ def _clean(mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, float]:
     return psf, float(np.sqrt(left / (psf**2).sum()))
 
 
-def _estimate(mean: _Mean, frame: tuple[int, ...], grid: tuple[int, int] | None) -> PSFEstimate:
+def _estimate(mean: _Measured, frame: tuple[int, ...], grid: tuple[int, int] | None) -> PSFEstimate:
     psf, error = _clean(mean.psf, mean.variance)
     k, outside = len(mean.at), energy_outside(psf)
-    varied = _Variation(mean, frame)
+    varied = _Variation(mean.at, mean, frame)
     fwhm = width(psf)
     # What scatter does not show: light beyond the frame scales all the rest, and pixels that are too coarse.
     error = math.hypot(error, _UNSEEN, outside, _UNDERSAMPLED if fwhm < _SAMPLED else 0.0)
@@ -615,57 +629,107 @@ def _estimate(mean: _Mean, frame: tuple[int, ...], grid: tuple[int, int] | None)
 
 
 class _Variation:
-    """Each pixel of the PSF as a polynomial in the position, of the degree that predicts sources left out best."""
+    """The mean PSF and what changes with the position: eigen-PSFs, each times a smooth function.
 
-    def __init__(self, mean: _Mean, frame: tuple[int, ...]) -> None:
-        self.mean, self.frame = mean, frame
-        k = len(mean.at)
-        flat = mean.stamps.reshape(k, -1)
-        size = float((mean.psf**2).sum())
-        best, self.degree = np.inf, 0
-        weights = mean.weights / mean.weights.mean()
-        for degree in (0, 1, 2, 3):
-            basis = self._basis(mean.at, degree)
-            if k < 2 * basis.shape[1] + 1:
-                break
-            fitted, leverage = _smoothed(basis, weights, flat)
-            left = (((flat - fitted) / (1 - leverage)[:, None]) ** 2).sum(axis=1)
-            risk = float((weights * left).sum() / k / size)
-            if risk < 0.98 * best:
-                best, self.degree = risk, degree
-        if self.degree == 0:
-            self.variation = 0.0
-        else:
-            fitted, _ = _smoothed(self._basis(mean.at, self.degree), weights, flat)
-            self.variation = float(np.sqrt(((fitted - mean.psf.ravel()) ** 2).sum(axis=1).mean() / size))
+    The eigen-PSFs are the singular vectors of the sources' pictures less their mean, the functions thin-plate splines
+    (G. Wahba, Spline Models for Observational Data, 1990), as stiff as predicts the sources left out best; where
+    nothing does, the eigen-PSF is noise.
+    """
 
-    def _basis(self, at: np.ndarray, degree: int) -> np.ndarray:
-        y, x = (2 * (at / (np.array(self.frame) - 1)) - 1).T
-        return np.stack([y**i * x**j for i in range(degree + 1) for j in range(degree + 1 - i)], axis=1)
+    def __init__(self, at: np.ndarray, mean: _Mean, frame: tuple[int, ...]) -> None:
+        self._mean, self._frame = mean, frame
+        k = len(at)
+        self._parts, self._shares, self._size = np.zeros((0, *mean.psf.shape)), np.zeros((k, 0)), np.zeros(0)
+        if k < _FEWEST:
+            return
+        self._spline = _ThinPlate(self._scaled(at), mean.weights)
+        flat = (mean.stamps - mean.psf).reshape(k, -1)
+        vectors = np.linalg.svd(np.sqrt(mean.weights)[:, None] * flat, full_matrices=False)[2][: k // 4]
+        shares = flat @ vectors.T
+        smooth, foretold = self._spline.smoothed(shares)
+        n = len(foretold) if foretold.all() else int(foretold.argmin())  # they stand in order of their size
+        self._parts, self._shares = vectors[:n].reshape(n, *mean.psf.shape), smooth[:, :n]
+        self._size = mean.weights @ shares[:, :n] ** 2
+
+    @property
+    def variation(self) -> float:
+        """How much PSFs differ from their mean, relative to it."""
+        return float(np.sqrt((self._shares**2).sum(axis=1).mean() / (self._mean.psf**2).sum()))
+
+    def _scaled(self, places: np.ndarray) -> np.ndarray:
+        return 2 * (places / (np.array(self._frame) - 1)) - 1
+
+    def _shares_at(self, places: np.ndarray) -> np.ndarray:
+        if not len(self._parts):
+            return np.zeros((len(places), 0))
+        return self._spline.at(self._scaled(places), self._shares)
+
+    def psfs(self, places: np.ndarray) -> np.ndarray:
+        """The PSF at (p, 2) places, (p, m, n)."""
+        return self._mean.psf + np.tensordot(self._shares_at(places), self._parts, 1)
 
     def map(self, grid: tuple[int, int]) -> PSFMap:
         if len(grid) != 2 or any(int(n) != n or n < 1 for n in grid):
             raise ValueError(f"grid must be (rows, columns), two positive whole numbers, not {grid!r}")
-        rows, cols = (
-            (np.arange(n) + 0.5) * length / n - 0.5 for n, length in zip(grid, self.frame, strict=True)
-        )
-        positions = np.stack(np.meshgrid(rows, cols, indexing="ij"), axis=-1)
-        mean = self.mean
-        basis = self._basis(mean.at, self.degree)
-        weights = mean.weights / mean.weights.sum()
-        inverse = np.linalg.inv((basis.T * weights) @ basis)
-        mixing = (
-            self._basis(positions.reshape(-1, 2), self.degree) @ inverse @ (basis.T * weights)
-        )  # (positions, sources)
-        found = np.einsum("pk,kmn->pmn", mixing, mean.stamps)
-        # The mean's variance is that of equal shares; other shares have more.
-        more = (mixing**2 / weights).sum(axis=1)
-        psfs = [_clean(h, mean.variance * v)[0] for h, v in zip(found, more, strict=True)]
-        return PSFMap(positions, np.stack(psfs).reshape(*grid, *mean.psf.shape))
+        positions = cell_centres(grid, self._frame)
+        places = positions.reshape(-1, 2)
+        noisier = 1 + (self._shares_at(places) ** 2 / self._size).sum(
+            axis=1
+        )  # the eigen-PSFs have noise, too
+        psfs = []
+        for h, v in zip(self.psfs(places), noisier, strict=True):
+            away = centre_of_gravity(_clean(h, self._mean.variance * v)[0])
+            psfs.append(_clean(shift(h, -np.array(away)), self._mean.variance * v)[0])
+        return PSFMap(positions, np.stack(psfs).reshape(*grid, *self._mean.psf.shape))
 
 
-def _smoothed(basis: np.ndarray, weights: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The weighted least-squares fit of values (k, p), and how much each one's fit leans on itself."""
-    root = np.sqrt(weights)[:, None]
-    q, _ = np.linalg.qr(root * basis)
-    return (q @ (q.T @ (root * values))) / root, (q**2).sum(axis=1)
+class _ThinPlate:
+    """Smoothing splines through values at (k, 2) places with weights (k,): the least weighted squares and bending."""
+
+    def __init__(self, at: np.ndarray, weights: np.ndarray) -> None:
+        self._at, self._root = at, np.sqrt(weights / weights.mean())[:, None]
+        self._plane = _planes(at)
+        kernel = _thin_plate(at, at)
+        free = np.linalg.qr(self._plane, mode="complete")[0][:, 3:]
+        inside = np.linalg.pinv(free.T @ kernel @ free, rcond=1e-10, hermitian=True)
+        self._bent = free @ inside @ free.T  # from values to the coefficients of the kernel
+        self._flat = np.linalg.pinv(self._plane) @ (np.eye(len(at)) - kernel @ self._bent)
+        # In these modes every stiffness is a factor.
+        self._stiff, self._modes = np.linalg.eigh(self._bent / self._root / self._root.T)
+        self._stiff[:3] = 0  # planes do not bend
+
+    def smoothed(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Columns of values (k, j), each as smooth as foretells best what is left out, and (j,) whether that is
+        better than the mean of the others does."""
+        k = len(values)
+        scaled = self._root * values
+        along = self._modes.T @ scaled
+        least = _FORETOLD * ((scaled / (1 - self._root**2 / k)) ** 2).sum(axis=0)
+        foretold, best = np.zeros(values.shape[1], bool), np.zeros_like(values)
+        for softness in [0.0, *np.geomspace(1e-3, 1e6, 28)]:
+            passed = (
+                softness / (softness + self._stiff / np.median(self._stiff)) if softness else self._stiff == 0
+            )
+            leverage = self._modes**2 @ passed
+            if leverage.sum() > k / 2 or leverage.max() > 0.95:  # little is left to foretell
+                break
+            fitted = self._modes @ (passed[:, None] * along)
+            risk = (((scaled - fitted) / (1 - leverage)[:, None]) ** 2).sum(axis=0)
+            better = risk < least
+            least, best = np.where(better, risk, least), np.where(better, fitted / self._root, best)
+            foretold |= better
+        return best, foretold
+
+    def at(self, places: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """Smooth columns of values (k, j) at other places (p, 2)."""
+        return _thin_plate(places, self._at) @ (self._bent @ values) + _planes(places) @ (self._flat @ values)
+
+
+def _planes(at: np.ndarray) -> np.ndarray:
+    return np.concatenate([np.ones((len(at), 1)), at], axis=1)
+
+
+def _thin_plate(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """r² log r between the places."""
+    square = ((a[:, None] - b[None]) ** 2).sum(axis=2)
+    return 0.5 * square * np.log(np.maximum(square, np.finfo(float).tiny))
