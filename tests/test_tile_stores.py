@@ -13,6 +13,7 @@ import deblur
 from deblur import cli, psf
 from deblur.tiles import Tiling, cluster, stream
 from deblur.tiles.checks import residual
+from deblur.tiles.mapping import Job
 
 zarr = pytest.importorskip("zarr")
 pytest.importorskip("distributed")
@@ -79,8 +80,19 @@ def test_a_store_is_restored_in_processes_as_in_memory(store, picture, tmp_path,
 
 
 def test_workers_keep_the_memory_that_the_next_window_takes(client):
-    assert set(client.run(os.environ.get, "MALLOC_TRIM_THRESHOLD_").values()) == {None}
-    assert set(client.run(os.environ.get, "OMP_NUM_THREADS").values()) == {"1"}
+    assert set(client.run(os.getenv, "MALLOC_TRIM_THRESHOLD_").values()) == {None}
+    assert set(client.run(os.getenv, "OMP_NUM_THREADS").values()) == {"1"}
+
+
+def test_each_of_several_gpus_has_a_quiet_process_of_its_own(monkeypatch, capfd):
+    monkeypatch.setitem(sys.modules, "dask_cuda", None)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
+    with cluster(2, gpus=True) as made:
+        made.wait_for_workers(2)
+        seen = made.run(os.getenv, "CUDA_VISIBLE_DEVICES")
+        assert all(address.startswith("tcp://127.0.0.1") for address in seen)
+    assert sorted(seen.values()) == ["3", "5"]
+    assert capfd.readouterr() == ("", "")
 
 
 def test_the_residual_of_the_whole_picture(picture):
@@ -289,6 +301,28 @@ def test_a_stack_with_a_psf_for_each_frame(picture, tmp_path):
     np.testing.assert_array_equal(
         read(tmp_path / "out.zarr"), deblur.tiled(frames, hs, LAM, stack_axis=0, **ASKED)
     )
+
+
+def test_frames_are_read_and_solved_several_at_once(rng, tmp_path, monkeypatch):
+    frames = rng.random((200, 24, 24)).astype(np.float32)
+    array = zarr.create_array(tmp_path / "in.zarr", shape=frames.shape, dtype="float32", chunks=(1, 24, 24))
+    array[:] = frames
+    array[77, 5, 5] = np.nan
+    solved, real = [], Job.restored
+    monkeypatch.setattr(Job, "restored", lambda self, b, at: solved.append(len(b)) or real(self, b, at))
+    given = {"stack_axis": 0, "check": False, "boundary": "reflect"}
+    report = stream(tmp_path / "in.zarr", tmp_path / "out.zarr", H, LAM, **given)
+    assert [f.place for f in report.failed] == [(77, 0, 0)]
+    assert (report.written, report.kept) == (199, 0)
+    assert solved.count(3) == 66  # three at once, and those beside the failed one by themselves
+    out = read(tmp_path / "out.zarr")
+    assert np.isnan(out[77]).all()
+    others = np.delete(frames, 77, axis=0)
+    expected = deblur.reconstruct(others, H, LAM, stack_axis=0, boundary="reflect")
+    np.testing.assert_allclose(np.delete(out, 77, axis=0), expected, atol=1e-5)
+    array[77] = frames[77]
+    mended = stream(tmp_path / "in.zarr", tmp_path / "out.zarr", H, LAM, **given)
+    assert (mended.written, mended.kept, mended.failed) == (3, 197, ())
 
 
 # -- the command line --------------------------------------------------------------------------

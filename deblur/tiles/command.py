@@ -124,8 +124,9 @@ def reconstruct(args: argparse.Namespace, psf: Any, options: Options) -> int:
     if not report.ok:
         for failure in report.failed:
             print(f"deblur: {failure}", file=sys.stderr)
+        tiles = report.written + report.kept + len(report.failed)
         raise ConvergenceError(
-            f"{len(report.failed)} of {report.plan.tiles} tiles could not be restored and are NaN in {args.output}; "
+            f"{len(report.failed)} of {tiles} tiles could not be restored and are NaN in {args.output}; "
             "all others are written, and the same command tries those again",
             None,
         )

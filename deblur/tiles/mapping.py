@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,11 +17,8 @@ def mapped(tiling: Tiling, img: Any) -> Any:
     """The restored picture as a lazy Dask array with the axes of `img`."""
     axes = tiling.axes
     x = in_tiles(tiling, img.transpose(axes.order))
-    spread = overlapped(tiling, x)
-    out = spread.map_blocks(
-        _block,
-        tiling=_Job(tiling),
-        counts=x.numblocks,
+    out = overlapped(tiling, x).map_blocks(
+        Job(tiling, x.numblocks),
         dtype=tiling.dtype,
         chunks=x.chunks,
         meta=x._meta.astype(tiling.dtype),
@@ -32,33 +28,58 @@ def mapped(tiling: Tiling, img: Any) -> Any:
     return out.transpose(tuple(np.argsort(axes.order)))
 
 
-class _Job:
-    """What a block needs of a `Tiling`: little, since it travels with every task."""
+class Job:
+    """Restores a block with its surroundings and cuts it. It holds little of a `Tiling`: it travels with the tasks.
 
-    def __init__(self, tiling: Tiling) -> None:
-        self.recipe, self.overlap, self.wraps = (
-            tiling.recipe,
-            tiling.plan.overlap,
-            tiling.plan.boundary == "periodic",
-        )
+    Parameters
+    ----------
+    tiling : Tiling
+    counts : tuple of int
+        How many blocks there are along each axis of `Axes.order`.
+    """
+
+    def __init__(self, tiling: Tiling, counts: tuple[int, ...]) -> None:
+        self.recipe, self.overlap, self.counts = tiling.recipe, tiling.plan.overlap, counts
+        self.wraps = tiling.plan.boundary == "periodic"
         self.coloured = tiling.axes.channel is not None
         self.stack = tuple(tiling.axes.shape[a] for a in tiling.axes.stack)
 
     def __dask_tokenize__(self) -> Any:
         return self.recipe.token
 
+    def restored(self, block: Array, place: tuple[int, ...]) -> Array:
+        """The tile at a place, counted in tiles."""
+        sides, trim = at_frame(place[-2:], self.counts[-2:], self.overlap, self.wraps)
+        frame = 0
+        if len(self.recipe.psfs) > 1:  # then each block is one frame
+            frame = int(np.ravel_multi_index(place[: len(self.stack)], self.stack))
+        window = block.reshape(-1, block.shape[-3] if self.coloured else 1, *block.shape[-2:])
+        f = restore(self.recipe, window, frame, sides, trim)
+        return f.reshape(*block.shape[:-2], *f.shape[-2:])
+
+    def __call__(self, block: Array, block_id: tuple[int, ...]) -> Array:
+        try:
+            return self.restored(block, block_id)
+        except ValueError as error:
+            raise ValueError(f"the tile {tuple(map(int, block_id))} (counted in tiles): {error}") from None
+
+
+def together(tiling: Tiling) -> int:
+    """Frames that a worker can solve at once, unless each has its own PSF."""
+    if len(tiling.recipe.psfs) > 1:
+        return 1
+    return max(1, tiling.plan.memory // (tiling.plan.bytes * tiling.axes.colours))
+
 
 def in_tiles(tiling: Tiling, x: Any) -> Any:
     """A Dask array in `Axes.order` with the plan's tiles as its chunks, and as many frames in each as fit."""
     rows, cols = (tuple(b - a for a, b in cuts) for cuts in tiling.cuts)
-    window = math.prod(tiling.plan.window) * tiling.axes.colours * tiling.dtype.itemsize
+    most = together(tiling)
     front: list[Any] = []
     for axis in range(x.ndim - 2):
         if axis == len(tiling.axes.stack):
             front.append(-1)  # colours stay together
-        elif axis == len(tiling.axes.stack) - 1 and len(tiling.recipe.psfs) == 1:
-            # The last axis of the stack keeps the chunks it has, if several frames fit a worker.
-            most = max(1, tiling.plan.memory // max(1, 8 * window))
+        elif axis == len(tiling.axes.stack) - 1:  # the last axis of the stack keeps its chunks
             front.append(tuple(p for c in x.chunks[axis] for p in _split(c, most)))
         else:
             front.append(1)
@@ -82,21 +103,6 @@ def overlapped(tiling: Tiling, x: Any, overlap: Any = None) -> Any:
     for axis in range(x.ndim - 2):
         depth[axis], boundary[axis] = 0, "none"
     return lap.overlap(x, depth, boundary, allow_rechunk=False) if any(depth.values()) else x
-
-
-def _block(block: Array, tiling: _Job, counts: tuple[int, ...], block_info: Any = None) -> Array:
-    """One block with its surroundings, restored and cut."""
-    place = block_info[0]["chunk-location"]
-    sides, trim = at_frame(place[-2:], counts[-2:], tiling.overlap, tiling.wraps)
-    frame = 0
-    if len(tiling.recipe.psfs) > 1:
-        frame = int(np.ravel_multi_index(place[: len(tiling.stack)], tiling.stack))
-    window = block.reshape(-1, block.shape[-3] if tiling.coloured else 1, *block.shape[-2:])
-    try:
-        f = restore(tiling.recipe, window, frame, sides, trim)
-    except ValueError as error:
-        raise ValueError(f"the tile {tuple(map(int, place))} (counted in tiles): {error}") from None
-    return f.reshape(*block.shape[:-2], *f.shape[-2:])
 
 
 def at_frame(place: Any, count: Any, overlap: Any, wraps: bool) -> tuple[Sides, Edges]:

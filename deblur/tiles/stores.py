@@ -10,11 +10,13 @@ from __future__ import annotations
 import errno
 import hashlib
 import itertools
+import logging
 import math
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -23,12 +25,13 @@ import numpy as np
 from ..options import Options, takes_options
 from ..version import __version__
 from .checks import Residual, of_tile, ratios
-from .mapping import at_frame, in_tiles, overlapped
+from .mapping import Job, in_tiles, overlapped, together
 from .plan import TOLERANCE, TilePlan
 from .tiling import Seam, Tiling
-from .windows import restore
 
 ATTRIBUTE = "deblur"
+_LOAD = 2**25  # bytes of image that are enough for one task: fewer, larger tasks gain nothing
+_SHARES = 64  # tasks that a stack is worth at least, so that workers end together
 _LEVELS = ("multiscales", "ome")
 
 
@@ -445,99 +448,127 @@ def _chunks_of(output: Any, region: Sequence[slice]) -> Iterator[str]:
         yield f"{prefix}/{key}" if prefix else key
 
 
-@dataclass
-class _Writer:
-    """Restores a block and writes it to its place; what a task returns is small."""
+class _Writer(Job):
+    """Restores a block and writes it to its place; what a task returns is what went wrong, or nothing."""
 
-    output: Any
-    recipe: Any
-    overlap: tuple[int, int]
-    wraps: bool
-    coloured: bool
-    stack: tuple[int, ...]
-    order: tuple[int, ...]
-    counts: tuple[int, ...] = field(default=())
+    def __init__(self, tiling: Tiling, x: Any, output: Any) -> None:
+        super().__init__(tiling, x.numblocks)
+        self.output, self.order = output, tiling.axes.order
+        self._ends = tuple(np.cumsum((0, *c)) for c in x.chunks)
 
-    def __call__(self, block: Any, place: tuple[int, ...], region: tuple[slice, ...]) -> str:
-        """What went wrong, or nothing."""
-        if _done(self.output, region):  # by a worker that was lost before it could say so
-            return ""
-        sides, trim = at_frame(place[-2:], self.counts[-2:], self.overlap, self.wraps)
-        first = tuple(region[a].start for a in self.order[: len(self.stack)])
-        frame = int(np.ravel_multi_index(first, self.stack)) if self.stack else 0
-        window = block.reshape(-1, block.shape[-3] if self.coloured else 1, *block.shape[-2:])
-        try:
-            f = restore(self.recipe, window, frame, sides, trim)
-        except (ValueError, ArithmeticError, RuntimeError) as error:  # of the numbers in this tile
-            return str(error) or type(error).__name__
-        f = f.reshape(*block.shape[:-2], *f.shape[-2:]).transpose(np.argsort(self.order))
+    def spans(self, place: Sequence[int]) -> list[slice]:
+        """What a block covers, in `Axes.order`."""
+        return [slice(int(e[i]), int(e[i + 1])) for e, i in zip(self._ends, place, strict=True)]
+
+    def region(self, place: Sequence[int]) -> tuple[slice, ...]:
+        """What a block covers of the output."""
+        region = dict(zip(self.order, self.spans(place), strict=True))
+        return tuple(region[axis] for axis in range(len(region)))
+
+    def frames(self, place: Sequence[int]) -> int:
+        """How many frames a block has."""
+        return math.prod(s.stop - s.start for s in self.spans(place)[: len(self.stack)])
+
+    def failures(self, place: Sequence[int], said: list[tuple[int, str]]) -> list[Failure]:
+        """What a task said that went wrong: the last axis of a stack counted in frames, not in blocks of several."""
+        *_, rows, cols = spans = self.spans(place)
+        last, found = len(self.stack) - 1, []
+        for frame, why in said:
+            at = [int(i) for i in place]
+            if self.stack:
+                at[last] = spans[last].start + frame
+            found.append(Failure(tuple(at), (rows.start, rows.stop), (cols.start, cols.stop), why))
+        return found
+
+    def __call__(self, block: Any, block_id: tuple[int, ...]) -> Any:
+        failed: list[tuple[int, str]] = []  # which frame of the block, and why
+        if not _done(self.output, self.region(block_id)):  # by a worker that was lost before it could say so
+            try:
+                self._write(self.region(block_id), self.restored(block, block_id))
+            except _OF_THE_NUMBERS as error:
+                several = self.stack and block.shape[len(self.stack) - 1] > 1
+                failed = self._one_by_one(block, block_id) if several else [(0, _said(error))]
+        out = np.empty((1,) * len(block_id), object)
+        out[(0,) * len(block_id)] = failed
+        return out
+
+    def _one_by_one(self, block: Any, block_id: tuple[int, ...]) -> list[tuple[int, str]]:
+        """The frames of a block, of which one cannot be restored."""
+        failed, axis = [], len(self.stack) - 1
+        for i in range(block.shape[axis]):
+            one: list[Any] = list(self.region(block_id))
+            at = self.order[axis]
+            one[at] = slice(one[at].start + i, one[at].start + i + 1)
+            try:
+                self._write(tuple(one), self.restored(block.take([i], axis), block_id))
+            except _OF_THE_NUMBERS as error:
+                failed.append((i, _said(error)))
+        return failed
+
+    def _write(self, region: tuple[slice, ...], f: Any) -> None:
+        f = f.transpose(np.argsort(self.order))
         self.output[region] = f.get() if hasattr(f, "get") else f
-        return ""
+
+
+_OF_THE_NUMBERS = (ValueError, ArithmeticError, RuntimeError)
+
+
+def _said(error: Exception) -> str:
+    return str(error) or type(error).__name__
 
 
 def _restored(
     picture: Source, tiling: Tiling, output: Any, client: Any, workers: int, progress: Any
 ) -> tuple[int, int, list[Failure]]:
     """(tiles written, tiles that were there, those that failed)."""
-    import dask
     import dask.array as da
 
-    axes = tiling.axes
-    chunks = picture.chunks or _mapped_chunks(tiling)
     x = da.from_array(
-        picture.array, chunks=chunks, fancy=False, asarray=True, name=f"source-{tiling.recipe.token}"
+        picture.array, chunks=_reads(picture, tiling), fancy=False, asarray=True,
+        name=f"source-{tiling.recipe.token}",
+    ).transpose(tiling.axes.order)  # fmt: skip
+    x = in_tiles(tiling, x)
+    writer, there = _Writer(tiling, x, output), _present(output)
+    written = overlapped(tiling, x).map_blocks(
+        writer,
+        dtype=object,
+        chunks=tuple((1,) * n for n in x.numblocks),
+        meta=np.empty((0,) * x.ndim, object),
+        name=f"written-{tiling.recipe.token}",
     )
-    x = in_tiles(tiling, x.transpose(axes.order))
-    blocks = overlapped(tiling, x).to_delayed(optimize_graph=True)
-    writer = dask.delayed(
-        _Writer(
-            output,
-            tiling.recipe,
-            tiling.plan.overlap,
-            tiling.plan.boundary == "periodic",
-            axes.channel is not None,
-            tuple(axes.shape[a] for a in axes.stack),
-            axes.order,
-            x.numblocks,
-        ),
-        pure=True,
-        traverse=False,
-    )
-    ends = [np.cumsum((0, *c)) for c in x.chunks]
-    there, tasks, places, kept = _present(output), [], [], 0
-    for place in np.ndindex(*x.numblocks):
-        spans = [slice(int(e[i]), int(e[i + 1])) for e, i in zip(ends, place, strict=True)]
-        region: list[Any] = [None] * x.ndim
-        for axis, span in zip(axes.order, spans, strict=True):
-            region[axis] = span
-        if all(name in there for name in _chunks_of(output, region)):
-            kept += 1
-            continue
-        tasks.append(writer(blocks[place], place, tuple(region)))
-        places.append((place, spans))
-    failed = []
-    total = len(tasks) + kept
+    sizes = {p: writer.frames(p) for p in np.ndindex(*x.numblocks)}
+    places = [p for p in sizes if not all(name in there for name in _chunks_of(output, writer.region(p)))]
+    total, now = sum(sizes.values()), sum(sizes[p] for p in places)
+    kept = done = total - now
+    tasks = []
+    if places:
+        blocks = written.to_delayed(optimize_graph=True)
+        tasks = [blocks[p] for p in places]
+    failed: list[Failure] = []
     if progress is not None:
-        progress(kept, total)
-    for done, (i, why) in enumerate(_computed(tasks, client, workers), 1):
-        if why:
-            place, spans = places[i]
-            rows, cols = ((s.start, s.stop) for s in spans[-2:])
-            failed.append(Failure(tuple(map(int, place)), rows, cols, why))
+        progress(done, total)
+    for i, said in _computed(tasks, client, workers):
+        failed += writer.failures(places[i], said.item())
+        done += sizes[places[i]]
         if progress is not None:
-            progress(kept + done, total)
+            progress(done, total)
     failed.sort(key=lambda f: f.place)
-    return len(tasks) - len(failed), kept, failed
+    return now - len(failed), kept, failed
 
 
-def _mapped_chunks(tiling: Tiling) -> tuple[int, ...]:
-    """A map has no chunks: a tile's rows and columns of one frame are read at once."""
-    chunks = [1] * len(tiling.axes.shape)
-    chunks[tiling.axes.order[-2]], chunks[tiling.axes.order[-1]] = (
-        min(t, n) for t, n in zip(tiling.plan.tile, tiling.axes.space, strict=True)
-    )
-    if tiling.axes.channel is not None:
-        chunks[tiling.axes.channel] = tiling.axes.colours
+def _reads(picture: Source, tiling: Tiling) -> tuple[Any, ...]:
+    """What is read at once: the stored chunks of a tile, and of a few frames; a chunk where tiles would cut it."""
+    axes = tiling.axes
+    chunks: list[Any] = list(picture.chunks or (1,) * len(axes.shape))
+    for axis, cuts in zip(axes.order[-2:], tiling.cuts, strict=True):
+        if all(first % chunks[axis] == 0 for first, _ in cuts):
+            chunks[axis] = tuple(b - a for a, b in cuts)
+    if axes.stack:
+        last, window = axes.stack[-1], math.prod(tiling.plan.window) * axes.colours * tiling.dtype.itemsize
+        frames = min(together(tiling), _LOAD // window, axes.frames // _SHARES)
+        chunks[last] *= max(1, frames // chunks[last])
+    if axes.channel is not None:
+        chunks[axes.channel] = axes.colours
     return tuple(chunks)
 
 
@@ -654,28 +685,41 @@ def cluster(
         with Client(scheduler) as client:
             yield client
         return
-    quiet: dict[str, Any] = {"dashboard_address": None}
+    quiet: dict[str, Any] = {
+        "host": "127.0.0.1",
+        "silence_logs": logging.WARNING,
+        "memory_limit": memory or 0,
+    }
+    no_page: dict[str, Any] = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
     # Dask has its workers give memory back at once; but windows are all alike, and each array of the next would be
     # new pages again, which costs a fifth of the time.
     kept = {"distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": None}
     with dask.config.set(kept):
         if not gpus:
             local: Any = LocalCluster(
-                n_workers=workers, threads_per_worker=1, memory_limit=memory or 0, processes=True, **quiet
+                n_workers=workers,
+                threads_per_worker=1,
+                dashboard_address=None,
+                scheduler_kwargs=no_page,
+                **quiet,
             )
         else:
             try:
                 from dask_cuda import LocalCUDACluster
 
-                local = LocalCUDACluster(n_workers=workers, threads_per_worker=1, **quiet)
+                local = LocalCUDACluster(n_workers=workers, threads_per_worker=1, dashboard_address=None)
             except ImportError:
-                spec = {
-                    i: {"cls": Nanny, "options": {"nthreads": 1, "env": {"CUDA_VISIBLE_DEVICES": str(i)}}}
-                    for i in range(workers)
-                }
+                visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+                if len(visible) < workers:
+                    visible = [str(i) for i in range(workers)]
+                one: dict[str, Any] = {"nthreads": 1, "dashboard": False, **quiet}
                 local = SpecCluster(
-                    workers=spec,
-                    scheduler={"cls": Scheduler, "options": {"dashboard_address": None, "port": 0}},
+                    workers={
+                        i: {"cls": Nanny, "options": {**one, "env": {"CUDA_VISIBLE_DEVICES": visible[i]}}}
+                        for i in range(workers)
+                    },
+                    scheduler={"cls": Scheduler, "options": {"host": quiet["host"], "port": 0, **no_page}},
+                    silence_logs=logging.WARNING,
                 )
     with local, Client(local) as client:
         yield client
