@@ -224,6 +224,7 @@ def main() -> None:
     )
     parser.add_argument("--cases", type=int, default=480, help="of (a) and of (b); of (r) a quarter")
     parser.add_argument("--parts", default="arbc")
+    parser.add_argument("--workers", type=int, help="processes; default one for each core")
     options = parser.parse_args()
     from tqdm import tqdm
 
@@ -232,7 +233,7 @@ def main() -> None:
     if "c" in options.parts:
         results["seconds"] = seconds()
         _common.print_table(results["seconds"])
-    with _common.side_by_side() as pool:
+    with _common.side_by_side(options.workers) as pool:
         if "a" in options.parts:
             cases = [(110_000 + i, BOUNDARIES[i % 3]) for i in range(options.cases)]
             rows = list(tqdm(pool.map(one_boundary, cases), total=len(cases), disable=None))

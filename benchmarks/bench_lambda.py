@@ -8,12 +8,15 @@ what "auto", which looks at the spectrum alone, loses against "gcv" of the whole
 Writes benchmarks/results/lambda_choice.json.
 
     python benchmarks/bench_lambda.py [--cases N] [--size PIXELS] [--large N]
+
+With --cases 0 or --large 0 that part stays as it is stored.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import time
 from collections.abc import Callable
 from typing import Any
@@ -225,20 +228,8 @@ def summary(rows: list[dict[str, Any]], label: str) -> dict[str, float]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--cases", type=int, default=200)
-    parser.add_argument("--size", type=int, default=192)
-    parser.add_argument("--large", type=int, default=60, help="cases of a megapixel; default 60")
-    options = parser.parse_args()
-    from tqdm import tqdm
-
-    cases = all_cases(options.cases, options.size)
-    with _common.side_by_side() as pool:
-        rows = list(tqdm(pool.map(one_case, cases), total=len(cases), disable=None))
-        many = large_cases(options.large)
-        large = list(tqdm(pool.map(large_case, many), total=len(many), disable=None))
-
+def of_cases(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The table of the rules, all together and by boundary, noise, PSF and photograph."""
     groups: dict[str, list[dict[str, Any]]] = {"all": rows}
     for key, values in (("boundary", BOUNDARIES), ("noise", NOISE), ("psf", PSFS), ("image", IMAGES)):
         for value in values:
@@ -266,33 +257,48 @@ def main() -> None:
     ratio = np.array([row["noise_estimated"] / row["noise"] for row in rows])
     estimate = {str(q): float(np.percentile(ratio, q)) for q in (0, 5, 25, 50, 75, 95, 100)}
     print("\nestimated noise / true noise, percentiles:", {q: round(v, 3) for q, v in estimate.items()})
-    lost = np.array([row["loss_db"] for row in large])
+    return {"summary": table, "noise_estimate_over_truth": estimate, "cases": rows}
+
+
+def of_large(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """What "auto" loses against "gcv" on pictures of a megapixel."""
+    lost = np.array([row["loss_db"] for row in rows])
     quick = {
-        "cases": len(large),
+        "cases": len(rows),
         "median_loss_db": float(np.median(lost)),
         "loss_db_95th_percentile": float(np.percentile(lost, 95)),
         "worst_loss_db": float(lost.max()),
         "mean_loss_db": float(lost.mean()),
         "median_share_of_solve": float(
-            np.median([r["auto"]["seconds"] / r["auto"]["solve_seconds"] for r in large])
+            np.median([r["auto"]["seconds"] / r["auto"]["solve_seconds"] for r in rows])
         ),
         "median_share_of_solve_gcv": float(
-            np.median([r["gcv"]["seconds"] / r["gcv"]["solve_seconds"] for r in large])
+            np.median([r["gcv"]["seconds"] / r["gcv"]["solve_seconds"] for r in rows])
         ),
     }
     print(f"\nauto against gcv on pictures of a megapixel: {quick}")
-    path = _common.save(
-        "lambda_choice",
-        {
-            "summary": table,
-            "noise_estimate_over_truth": estimate,
-            "large": quick,
-            "cases": rows,
-            "large_cases": large,
-        },
-        size=options.size,
-        psnr="not clipped, inside the frame",
-    )
+    return {"large": quick, "large_cases": rows}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cases", type=int, default=200)
+    parser.add_argument("--size", type=int, default=192)
+    parser.add_argument("--large", type=int, default=60, help="cases of a megapixel; default 60")
+    parser.add_argument("--workers", type=int, help="processes; default one for each core")
+    options = parser.parse_args()
+    from tqdm import tqdm
+
+    path = _common.RESULTS / "lambda_choice.json"
+    results = json.loads(path.read_text())["results"] if path.exists() else {}
+    with _common.side_by_side(options.workers) as pool:
+        if options.cases:
+            cases = all_cases(options.cases, options.size)
+            results |= of_cases(list(tqdm(pool.map(one_case, cases), total=len(cases), disable=None)))
+        if options.large:
+            cases = large_cases(options.large)
+            results |= of_large(list(tqdm(pool.map(large_case, cases), total=len(cases), disable=None)))
+    _common.save("lambda_choice", results, size=options.size, psnr="not clipped, inside the frame")
     print(f"\nwritten to {path.relative_to(_common.ROOT)}")
 
 
