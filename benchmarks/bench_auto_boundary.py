@@ -139,7 +139,7 @@ def one_boundary(arguments: tuple[int, str]) -> dict[str, Any]:
 
 def one_call(seed: int) -> dict[str, Any]:
     """A case of (b)."""
-    case = draw(seed, NEVER_SEEN, SIZES[:5])
+    case = draw(seed, NEVER_SEEN, SIZES[:5]) | {"seed": seed}
     h, scene = case.pop("h"), case.pop("scene")
     blur = deblur.Blur(h, (case["size"],) * 2, "unknown")
     truth, clean = scene[blur.crop], blur.forward(scene)
@@ -153,6 +153,7 @@ def one_call(seed: int) -> dict[str, Any]:
         "ours_db": min(PERFECT, deblur.metrics.psnr(truth, result.image)),
         "ok": result.status.ok,
         "boundary": result.boundary,
+        "prior": result.prior,
         "lam": result.lam,
         "lam_reason": result.lam_reason,
     }

@@ -150,8 +150,8 @@ def _parser() -> argparse.ArgumentParser:
         "--prior",
         default="auto",
         choices=PRIORS,
-        help="draw the scene towards the smoothed image, or towards zero (default where a boundary other than unknown "
-        "is named)",
+        help="draw the scene towards the smoothed image (natural: with neighbouring pixels alike, the default where "
+        "nothing is given and there is noise), or towards zero (default where a boundary other than unknown is named)",
     )
     rec.add_argument(
         "--mask",

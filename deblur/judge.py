@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from .device import Array
 from .norms import norms_of
+from .operators.natural import covariance
 from .problem import Problem, Solution
 
 
@@ -78,8 +79,12 @@ def judge(problem: Problem, g: Array, solution: Solution, image: Array) -> Verdi
             float(last), misfit / (size or 1.0), problem.objective(g, scene), difference, (1.0, size)
         )
     b = problem.right(g)
+    if problem.penalty == "natural":  # (BBᵀHᵀH + λI) f = BBᵀHᵀ g
+        b = covariance(b)
     if problem.formula == "hht":
         r = b - operator.forward(operator.adjoint(scene)) - lam * scene
+    elif problem.penalty == "natural":
+        r = covariance(operator.adjoint(difference)) - lam * scene
     elif problem.penalty == "identity":
         weighted = difference if fit.weights is None else fit.weights * difference
         r = operator.adjoint(weighted) - lam * scene

@@ -23,6 +23,7 @@ from .errors import InsufficientMemoryError, MethodError
 from .operators.blur import Blur
 from .operators.operator import Operator
 from .problem import FORMULAS, Factor, Problem, Work
+from .solvers.natural import Natural
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,8 @@ class Method:
         operator = problem.operator
         if self.linear and problem.asked:
             return f"it inverts the linear formula, which has no place for {' and '.join(problem.asked)}"
+        if self.linear:
+            problem = problem.plain
         if problem.penalty != self.penalty:
             return f"its penalty is {self.penalty!r}, not {problem.penalty!r}"
         if problem.formula == "hht":
@@ -96,11 +99,12 @@ class Method:
 
     def work(self, problem: Problem) -> Work:
         """Operations and bytes, counted."""
-        return self._solver.work(problem)
+        return self._solver.work(problem.plain)
 
     def prepare(self, problem: Problem) -> Factor:
         """All that does not depend on the image."""
-        return self._solver.prepare(problem)
+        made = self._solver.prepare(problem.plain)
+        return Natural(made) if problem.penalty == "natural" else made
 
 
 @cache
@@ -337,7 +341,7 @@ def choose(problem: Problem, memory: int | None = None, lam: float | str = 0.0) 
     rows = [
         m
         for m in METHODS.values()
-        if m.penalty == problem.penalty and (m.automatic or (varying and m.varying))
+        if m.penalty == problem.plain.penalty and (m.automatic or (varying and m.varying))
     ]
     for method in rows:
         reason = method.refuses(problem)

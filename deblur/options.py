@@ -35,7 +35,7 @@ from .terms import FITS, Fit
 from .tuning import RULES, check_rule, noise_level
 from .tuning.boundary import AGAINST, CLEARLY, SAFE, find_boundary
 
-PRIORS = ("auto", "zero", "smooth")
+PRIORS = ("auto", "zero", "smooth", "natural")
 #: δ of the Huber term over the noise's standard deviation: 95 % as sharp as least squares where the noise is
 #: Gaussian after all (P. J. Huber, Robust Statistics, 1981).
 HUBER = 1.345
@@ -64,14 +64,18 @@ class Options(TypedDict, total=False):
         f = Hᵀ(HHᵀ + λI)⁻¹ g (default), or (HHᵀ + λI)⁻¹Hᵀ g as the thesis
         writes it, which is the same image only if HHᵀ = HᵀH, as for a
         point-symmetric PSF with a zero boundary.
-    prior : {"auto", "zero", "smooth"}
+    prior : {"auto", "zero", "smooth", "natural"}
         What λ of the linear formula draws the scene towards: ``"zero"`` is the
         formula as written, λ‖f‖²; ``"smooth"`` puts λ‖f − f̄‖² in its place,
         with f̄ the smoothed image (`deblur.tuning.prior_scene`), which keeps a
-        photograph from going dark beyond its frame and ringing there.
+        photograph from going dark beyond its frame and ringing there;
+        ``"natural"``, for the boundary ``"unknown"``, expects neighbouring
+        pixels of f − f̄ to be alike, as they are in photographs
+        (`deblur.operators.natural`), and hides noise better.
         ``"auto"`` is ``"smooth"`` where the boundary is ``"unknown"`` or read
         off the picture, and ``"zero"`` where another one is named and for
-        ``formula="hht"``.
+        ``formula="hht"``. Where it also chooses λ, and finds more than next to
+        no noise, it is ``"natural"`` with ``"unknown"``.
     dtype : {"float32", "float64"}, optional
         What is computed in. By default what the image needs: float32 for 8 and
         16 bits, for which it is enough (where λ is so small that it is not,
@@ -267,13 +271,15 @@ class Request:
         "auto" or a row of `METHODS`.
     reason : str
         Why, where something else than the request itself decided.
-    prior : {"zero", "smooth"}
+    prior : {"zero", "smooth", "natural"}
     noise : float or None
     mask, weights : array, str or None
         As given, in the image's layout.
     gamma : {"srgb"} or None
-    boundary_reason : str
-        Where the boundary came from.
+    boundary_reason, prior_reason : str
+        Where they came from.
+    natural : bool
+        "natural" may take the place of the prior "smooth", where λ shows that there is noise to hide.
     open : Open or None
         Where the boundary is to be read off the picture; until then the operator has the first that may be taken.
     """
@@ -290,6 +296,8 @@ class Request:
     weights: Array | None
     gamma: str | None
     boundary_reason: str = "as given"
+    prior_reason: str = "as asked for"
+    natural: bool = False
     open: Open | None = None
 
     def decided(self, frames: Frames) -> Request:
@@ -498,7 +506,7 @@ def _checked_under(
                 f"method {method!r} does not iterate: {' and '.join(idle)} would do nothing; leave it out"
             )
     linear = not asked and (row is None or row.linear)
-    if o["prior"] == "smooth" and not linear:
+    if o["prior"] in ("smooth", "natural") and not linear:
         raise MethodError(f"method {method!r} cannot serve here: prior belongs to the linear formula")
     if boundary not in operators:
         operators[boundary] = _operator(psf, o["psfs"], shape, boundary, o["origin"])
@@ -522,10 +530,16 @@ def _checked_under(
         lam, lam_reason = row.lam, f"the default of {row.name}"
     rule_named = isinstance(lam, str) and lam != "auto"
     photograph = problem.operator.boundary.open or (o["boundary"] == "auto" and o["formula"] == "tikhonov")
-    smooth = o["prior"] == "smooth" or (o["prior"] == "auto" and photograph and linear)
+    prior, prior_reason = o["prior"], "as asked for"
+    if prior == "auto":
+        prior, prior_reason = "smooth" if photograph and linear else "zero", "the default here"
+    if prior == "natural":
+        if (why := _not_natural(problem)) is not None:
+            raise MethodError(f"prior='natural' cannot serve here: {why}; use prior='smooth'")
+        problem = replace(problem, penalty="natural")
     if isinstance(lam, str):
         rule = check_rule(lam, problem, o["noise"])
-        lam = lam if smooth else rule  # "auto" has a quick way that needs the smooth prior
+        lam = rule if prior == "zero" else lam  # "auto" has a quick way that needs the smooth scene
     else:
         problem = replace(problem, lam=lam)
     return Request(
@@ -535,12 +549,28 @@ def _checked_under(
         rule_named,
         method,
         reason,
-        "smooth" if smooth else "zero",
+        prior,
         o["noise"],
         mask,
         weights,
         check_gamma(o["gamma"]),
+        prior_reason=prior_reason,
+        natural=o["prior"] == "auto" and prior == "smooth" and lam == "auto" and not _not_natural(problem),
     )
+
+
+def _not_natural(problem: Problem) -> str | None:
+    """Why the penalty "natural" cannot be had in the place of the identity; None if it can."""
+    operator = problem.operator
+    if problem.formula != "tikhonov":
+        return f"formula={problem.formula!r} minimises nothing"
+    if not operator.boundary.open:
+        return f"boundary {str(operator.boundary)!r} says how the scene goes on"
+    if operator.stationary is None:
+        return "the PSF varies"
+    if any(n < m + 2 for n, m in zip(operator.image_shape, operator.stationary.psf.shape, strict=True)):
+        return "the picture is hardly larger than the PSF"
+    return None
 
 
 def _operator(psf: Any, psfs: Any, shape: tuple[int, int], boundary: str, origin: Any) -> Operator:

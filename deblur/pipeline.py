@@ -7,6 +7,7 @@ image for many of them.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Iterator
@@ -28,14 +29,20 @@ from .progress import tell
 from .result import Piece, Result, Status, build
 from .solvers.scaling import Scale, shifted
 from .solvers.start import prior_scene
-from .tuning import LambdaChoice
+from .tuning import LambdaChoice, noise_level
 from .tuning import choose as tune
 from .tuning.choice import restated
 from .tuning.fallback import sounder
+from .tuning.spectral import RANGE_ITERATIVE as RANGE
 from .tuning.spectral import from_spectrum
 
 _FAILED = (Status.NOT_CONVERGED, Status.INACCURATE)
 _USUAL = 1e-2  # λ of a photograph, by which the seconds are foretold before it is known
+_NOISY = (
+    2e-4  # λ over the squared gain of the PSF from which there is noise that the prior "natural" hides better
+)
+_QUICK = 1 << 14  # pixels up to which λ may be looked for twice
+_NOISE = 1.15  # how much larger than the noise seen what is left may be, and be taken for noise alone
 _RAISES = 8  # how often a rule's λ, with which no method succeeds, is made ten times larger
 
 
@@ -50,6 +57,7 @@ class _Prepared:
     factor: Factor
     scale: Scale  # in which the problem is stated
     guessed: bool = False  # a rule that was named found no λ that can be trusted
+    prior_reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -346,13 +354,16 @@ class Deblurrer:
         """Fix λ, the method and its factor, for this image; and where λ's search ended."""
         request, kept, problem, scale = image.request, self._prepared, image.problem, image.scale
         lam_reason, lambda_choice, near, guessed = request.lam_reason, None, None, False
+        prior_reason = request.prior_reason
         if kept is not None:
             lam_reason, lambda_choice, guessed = kept.lam_reason, kept.lambda_choice, kept.guessed
+            prior_reason = kept.prior_reason
             if isinstance(request.lam, str):
-                problem = replace(problem, lam=shifted(self._lam(kept), -scale.lam(problem)))
+                lam = shifted(self._lam(kept), -scale.lam(problem))
+                problem = replace(problem, lam=lam, penalty=kept.problem.penalty)
         elif isinstance(request.lam, str):
-            found = self._tuned(image, request.lam)
-            problem, near = replace(problem, lam=float(found.lam)), found.solution
+            found, penalty, prior_reason = self._tuned(image, request.lam)
+            problem, near = replace(problem, lam=float(found.lam), penalty=penalty), found.solution
             lambda_choice = restated(replace(found, solution=None), problem, scale)
             lam_reason = lambda_choice.reason
             guessed = request.rule_named and not (found.settled or self._smooth_enough(found))
@@ -362,21 +373,45 @@ class Deblurrer:
             except (SingularMatrixError, MethodError) as error:
                 last = error
                 continue
-            return _Prepared(stated, choice, reason, lambda_choice, factor, scale, guessed), near
+            return _Prepared(
+                stated, choice, reason, lambda_choice, factor, scale, guessed, prior_reason
+            ), near
         raise last
 
-    def _tuned(self, image: _Image, rule: str) -> LambdaChoice:
-        """λ by a rule, from all frames together."""
+    def _tuned(self, image: _Image, rule: str) -> tuple[LambdaChoice, str, str]:
+        """(λ by a rule, from all frames together; the penalty that it is for, and why that one)."""
         problem, request = image.problem, image.request
         tell("λ", image.expected)
-        if rule == "auto" and len(image.parts) > 1:
-            found = from_spectrum(problem.operator, image.left())
-            if found is not None:
-                return found
+        found, alike = None, None
+        natural = replace(problem, penalty="natural") if request.natural else None
+        if rule == "auto" and (natural is not None or len(image.parts) > 1):
+            others = () if natural is None else (natural.plain.blur,)
+            found, *more = from_spectrum(problem.plain.operator, image.left(), RANGE, *others)
+            alike = more[0] if more else None
+        if found is None:
+            found = self._chosen_lambda(image, problem, rule)
+        if natural is None:
+            return found, problem.penalty, request.prior_reason
+        if found.rule != "gcv" or not found.settled:
+            return found, problem.penalty, "cross-validation found no λ by which to judge the noise"
+        if found.lam < _NOISY * problem.operator.gain**2:
+            return found, problem.penalty, f"there is next to no noise to hide, λ = {found.lam:.2g}"
+        if alike is None and math.prod(problem.operator.image_shape) <= _QUICK:
+            alike = self._chosen_lambda(image, natural, rule)
+        if alike is None or alike.rule != "gcv" or not alike.settled:
+            return found, problem.penalty, "cross-validation found no λ for 'natural'"
+        return (
+            alike,
+            natural.penalty,
+            f"there is noise to hide, for which 'smooth' would need λ = {found.lam:.2g}",
+        )
+
+    def _chosen_lambda(self, image: _Image, problem: Problem, rule: str) -> LambdaChoice:
         prepare = METHODS[self._first_choice.method].prepare
-        data = image.all_data()
+        data, request = image.all_data(), image.request
         found = tune(problem, data, rule, noise=request.noise, prepare=prepare)
-        if request.prior == "zero" or not found.settled:
+        hidden = request.prior != "zero" and self._smooth_enough(found) and _is_noise(data)
+        if request.prior == "zero" or not (found.settled or hidden):
             found = sounder(problem, data, found, request.noise, prepare)
         return found
 
@@ -440,7 +475,8 @@ class Deblurrer:
             prepared.choice,
             self._solved(image, problem, prepared, near),
             prepared.scale,
-            prior=image.request.prior,
+            prior="natural" if problem.penalty == "natural" else image.request.prior,
+            prior_reason=prepared.prior_reason,
             mask=image.mask,
             lam_reason=prepared.lam_reason,
             lambda_choice=prepared.lambda_choice,
@@ -477,7 +513,9 @@ class Deblurrer:
             return problem
         asked, fit = self._request.problem, problem.fit
         fit = replace(asked.fit, weights=fit.weights, delta=shifted(fit.delta, prepared.scale.image))
-        return replace(asked, lam=self._lam(prepared), fit=fit, frames=problem.frames)
+        return replace(
+            asked, lam=self._lam(prepared), penalty=problem.penalty, fit=fit, frames=problem.frames
+        )
 
     def _fallen_back(self, failed: Result, image: _Image, prepared: _Prepared, setup: float) -> Result:
         """The result of the next method that serves and succeeds, or the failed one if none does."""
@@ -516,6 +554,14 @@ class Deblurrer:
                     self._prepared = other
                 return result
         return failed
+
+
+def _is_noise(left: Array) -> bool:
+    """Whether what the prior scene leaves of the frames is no larger than the noise that is seen in it."""
+    if min(left.shape[-2:]) < 4 or left.dtype.kind != "f":
+        return False
+    size = math.sqrt(float((left.astype(np.float64) ** 2).mean()))
+    return size <= _NOISE * noise_level(left.reshape(-1, *left.shape[-2:]))
 
 
 def _or_raised(result: Result) -> Result:

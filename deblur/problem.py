@@ -26,7 +26,7 @@ operator itself.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -34,8 +34,9 @@ import numpy as np
 
 from .device import CPU, Array, Device
 from .operators.blur import Blur
+from .operators.natural import coloured
 from .operators.operator import Operator
-from .terms import PENALTIES, Fit, adjoint_differences, differences, is_quadratic, penalty_value
+from .terms import FORMULA, PENALTIES, Fit, adjoint_differences, differences, is_quadratic, penalty_value
 
 FORMULAS = ("tikhonov", "hht")
 FLOAT64 = np.dtype(np.float64)
@@ -73,7 +74,7 @@ class Problem:
     lam : float
         λ ≥ 0.
     penalty : str
-        R∘L: a name in `deblur.terms.PENALTIES`, or one without a value ("denoiser", "patches").
+        R∘L: a name in `deblur.terms.PENALTIES`, or one without a value ("natural", "denoiser", "patches").
     fit : Fit
         D, with weights and background.
     bounds : (float, float) or None
@@ -134,9 +135,16 @@ class Problem:
             f"the data term {self.fit.name!r}": self.fit.name != "gaussian",
             "a background": self.fit.background != 0,
             "bounds": self.bounds is not None,
-            f"the penalty {self.penalty!r}": self.penalty != "identity",
+            f"the penalty {self.penalty!r}": self.penalty not in FORMULA,
         }
         return [words for words, asked in parts.items() if asked]
+
+    @property
+    def plain(self) -> Problem:
+        """The problem as linear methods know it: with the penalty "natural" that for u, else itself."""
+        if self.penalty != "natural":
+            return self
+        return replace(self, operator=coloured(self.blur), penalty="identity")
 
     def normal(self, f: Array) -> Array:
         """(HᵀWH + λLᵀL) f for scenes (..., P, Q), of a quadratic penalty."""

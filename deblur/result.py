@@ -101,7 +101,9 @@ class Result:
     problem : Problem
         What was solved: operator, fit with its weights, penalty, bounds and so on.
     prior : str
-        What the scene was drawn towards: "zero" or "smooth".
+        What the scene was drawn towards: "zero", "smooth" or "natural".
+    prior_reason : str
+        Why.
     boundary_reason : str
         Where the boundary came from.
     residual_image : array
@@ -137,6 +139,7 @@ class Result:
     lambda_choice: LambdaChoice | None
     problem: Problem
     prior: str
+    prior_reason: str
     boundary_reason: str
     residual_image: Array
     objective: float | None = None
@@ -202,7 +205,7 @@ class Result:
     def _penalty_in_words(self) -> str:
         problem = self.problem
         if METHODS[self.method].linear:
-            return f"regularised towards {_PRIOR_IN_WORDS[self.prior]}"
+            return f"regularised towards {_PRIOR_IN_WORDS[self.prior]}: {self.prior_reason}"
         words = f"{METHODS[self.method].summary}; data term {problem.fit.name}"
         if problem.bounds is not None:
             words += " with {:g} ≤ f ≤ {:g}".format(*problem.bounds)
@@ -215,7 +218,11 @@ class Result:
         )
 
 
-_PRIOR_IN_WORDS = {"zero": "zero, by λ‖f‖²", "smooth": "the smoothed image f̄, by λ‖f − f̄‖²"}
+_PRIOR_IN_WORDS = {
+    "zero": "zero, by λ‖f‖²",
+    "smooth": "the smoothed image f̄, by λ‖f − f̄‖²",
+    "natural": "the smoothed image f̄, by λ‖B⁻¹(f − f̄)‖², in which neighbouring pixels are alike as in photographs",
+}
 
 
 @dataclass(frozen=True)
@@ -236,6 +243,7 @@ def build(
     scale: Scale,
     *,
     prior: str,
+    prior_reason: str,
     mask: Array | None,
     lam_reason: str,
     lambda_choice: LambdaChoice | None,
@@ -287,6 +295,7 @@ def build(
         lambda_choice=lambda_choice,
         problem=replace(problem, stop=stop),
         prior=prior,
+        prior_reason=prior_reason,
         boundary_reason=boundary_reason,
         residual_image=residual,
         objective=None if objective is None else shifted(objective, power),

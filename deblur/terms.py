@@ -333,6 +333,12 @@ def first_difference_power(n: int, wrap: bool, xp: ModuleType) -> Array:
     return 4 * xp.sin(np.pi * k / (n if wrap else 2 * n)) ** 2
 
 
+#: The penalties of the linear formula; of the second see `deblur.operators.natural`.
+FORMULA = ("identity", "natural")
+
+
 def is_quadratic(penalty: str) -> bool:
     """Whether R is a sum of squares."""
-    return penalty in PENALTIES and all(p.norm == "square" for p in PENALTIES[penalty])
+    return penalty in FORMULA or (
+        penalty in PENALTIES and all(p.norm == "square" for p in PENALTIES[penalty])
+    )

@@ -523,7 +523,7 @@ def left(blur, g):
 def test_without_a_blur_the_spectrum_s_sums_are_exact(rng):
     # A PSF of one pixel needs no taper, and the blur is then a multiple of the identity.
     g, lam = rng.standard_normal((3, 40, 36)), 0.3
-    sums = spectral_sums(Blur([[0.5]], (40, 36), "unknown"), g)
+    (sums,) = spectral_sums(Blur([[0.5]], (40, 36), "unknown"), g)
     assert sums.pixels == g.size
     assert sums.residual(lam) == pytest.approx((lam / (0.25 + lam)) ** 2 * (g**2).sum(), rel=1e-12)
     assert sums.solution(lam) == pytest.approx(0.25 / (0.25 + lam) ** 2 * (g**2).sum(), rel=1e-12)
@@ -534,7 +534,7 @@ def test_without_a_blur_the_spectrum_s_sums_are_exact(rng):
 def test_white_noise_keeps_its_power_under_the_taper(tile, rng, monkeypatch):
     monkeypatch.setattr(sums_module, "_TILE", tile)
     noise = 0.1 * rng.standard_normal((1, 300, 200))
-    sums = spectral_sums(Blur(psf.disk(9), (300, 200), "unknown"), noise)
+    (sums,) = spectral_sums(Blur(psf.disk(9), (300, 200), "unknown"), noise)
     assert sums.pixels == pytest.approx(noise.size, rel=1e-12)
     assert sums.power.sum() == pytest.approx((noise**2).sum(), rel=0.03)
 
@@ -568,15 +568,15 @@ def test_the_spectrum_s_lambda_restores_as_well_as_that_of_the_whole_rule(h, noi
 def test_a_spectrum_that_implies_more_noise_than_is_seen_is_not_followed():
     # So little noise beside texture that the taper's own error would be taken for it.
     blur, g, _ = pictured(psf.motion(15, 30), 200, 1e-4)
-    assert from_spectrum(blur, left(blur, g)[None]) is None
+    assert from_spectrum(blur, left(blur, g)[None]) == [None]
 
 
 def test_a_spectrum_of_which_the_taper_hides_the_most_is_not_followed(rng):
     blur, g, _ = pictured(psf.motion(9, 30), 128, 0.01)
     leftover = left(blur, g)
-    assert from_spectrum(blur, leftover[None]) is not None
+    assert from_spectrum(blur, leftover[None]) != [None]
     leftover[16:-16, 16:-16] = 0.01 * rng.standard_normal((96, 96))  # all there is lies at the rim
-    assert from_spectrum(blur, leftover[None]) is None
+    assert from_spectrum(blur, leftover[None]) == [None]
 
 
 @pytest.mark.parametrize("h", [psf.gaussian(15, 2.5), psf.camera_shake(17, 3), psf.disk(5)])
@@ -599,7 +599,7 @@ def test_a_small_picture_and_another_boundary_take_the_whole_rule(rng):
         Blur(psf.motion(9, 30), (60, 64), "zero"),
         Blur(psf.box(5), (60, 64), "unknown"),  # separable and small: decomposed at once
     ):
-        assert from_spectrum(blur, rng.standard_normal((1, *blur.image_shape))) is None
+        assert from_spectrum(blur, rng.standard_normal((1, *blur.image_shape))) == [None]
 
 
 def test_a_large_picture_falls_back_on_its_middle(monkeypatch):

@@ -21,7 +21,7 @@ from ..norms import largest
 from ..operators.blur import Blur
 from ..operators.operator import Operator
 from ..problem import Denoiser, Problem
-from ..terms import is_quadratic
+from ..terms import FORMULA, is_quadratic
 
 _NEAR = 20  # powers of two: the fourth power of a number so near one is far from the ends of float32
 _LEAST, _MOST = (
@@ -45,7 +45,7 @@ class Scale:
         """
         blur = problem.operator.stationary
         # λ‖f‖² beside a much smaller operator is what must stay near one.
-        beside = math.sqrt(problem.lam) if problem.penalty == "identity" else 0.0
+        beside = math.sqrt(problem.lam) if problem.penalty in FORMULA else 0.0
         psf = 0 if blur is None else _exponent(max(blur.gain, beside))
         return cls(psf, 0 if g is None else _exponent(largest(g)))
 
@@ -74,9 +74,7 @@ class Scale:
         lam = shifted(problem.lam, -self.lam(problem))
         if problem.lam:
             ends = (
-                (np.finfo(float).tiny, np.finfo(float).max)
-                if problem.penalty == "identity"
-                else (_LEAST, _MOST)
+                (np.finfo(float).tiny, np.finfo(float).max) if problem.penalty in FORMULA else (_LEAST, _MOST)
             )
             lam = min(max(lam, ends[0]), ends[1])
         lo, hi = (shifted(b, -self.scene) for b in problem.bounds or (0.0, 0.0))

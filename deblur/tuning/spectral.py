@@ -70,7 +70,7 @@ NORMS = ("scene", "data")
 
 # The search runs over these multiples of σ_max²; without a decomposition a smaller λ could neither
 # be judged by a bidiagonalisation of affordable length nor be solved for.
-_RANGE, _RANGE_ITERATIVE = (1e-8, 10.0), (1e-6, 10.0)
+_RANGE, RANGE_ITERATIVE = (1e-8, 10.0), (1e-6, 10.0)
 _PER_DECADE = 10
 _STEPS = 400
 _FLOOR = 0.25  # λ₀/λ of the norm "scene"
@@ -349,8 +349,10 @@ def choose_lambda(
         return restated(found, problem, scale)
     level, source = _noise_level(g, rule, noise)
     with all_cores():
-        if quick and norm == "scene" and (choice := from_spectrum(blur, g, bounds or _RANGE_ITERATIVE)):
-            return choice
+        if quick and norm == "scene":
+            (choice,) = from_spectrum(blur, g, bounds or RANGE_ITERATIVE)
+            if choice is not None:
+                return choice
         if quick and (within := _middle(blur, g)):
             choice = choose_lambda(*within, rule, noise=noise, norm=norm, bounds=bounds, max_steps=max_steps)
             return replace(choice, reason=f"{choice.reason}, of the middle {_WINDOW} x {_WINDOW} pixels")
@@ -359,23 +361,27 @@ def choose_lambda(
             choice = choose_from(sums, rule, level, source, norm=norm, bounds=bounds or _RANGE)
             choice = _trusted(choice, sums, g, norm, bounds or _RANGE)
             return _cautious(choice, sums) if quick else choice
-        return _settled(blur, g, rule, level, source, norm, bounds or _RANGE_ITERATIVE, max_steps, quick)
+        return _settled(blur, g, rule, level, source, norm, bounds or RANGE_ITERATIVE, max_steps, quick)
 
 
 def from_spectrum(
-    operator: Operator, left: Iterable[Array], bounds: tuple[float, float] = _RANGE_ITERATIVE
-) -> LambdaChoice | None:
+    operator: Operator,
+    left: Iterable[Array],
+    bounds: tuple[float, float] = RANGE_ITERATIVE,
+    *others: Blur,
+) -> list[LambdaChoice | None]:
     """λ by "gcv" from the spectrum of what the prior scene leaves of images (M, N); None where it settles nothing.
 
     That is so where the noise it implies is small enough to be the taper's own error and far more than what is seen of
     noise in the first image; or where the taper hides most of what there is. Nor is a spectrum taken where the whole
-    decomposition costs no more.
+    decomposition costs no more. The `others` are blurs by hardly larger PSFs, whose λ are chosen likewise.
     """
     blur = operator.stationary
+    nothing: list[LambdaChoice | None] = [None] * (1 + len(others))
     if blur is None or not blur.boundary.open:
-        return None
+        return nothing
     if blur.factors is not None and math.prod(blur.image_shape) <= _SMALL:
-        return None
+        return nothing
     images = iter(left)
     first = next(images)
     energy = 0.0
@@ -386,15 +392,17 @@ def from_spectrum(
         return image
 
     with all_cores():
-        sums = spectral_sums(blur, map(weighed, chain([first], images)))
-    if sums is None or energy > _HIDDEN * float(sums.power.sum()):
-        return None
-    choice = choose_from(sums, "gcv", None, "not used", bounds=bounds)
-    implied = math.sqrt(sums.residual(choice.lam) / (sums.pixels - sums.influence(choice.lam)))
+        found = spectral_sums(blur, map(weighed, chain([first], images)), *others)
     middle = tuple(slice(max(n - _WINDOW, 0) // 2, (n + _WINDOW) // 2) for n in first.shape)
-    leaks = implied <= _LEAK * math.sqrt(float(sums.power.sum()) / sums.pixels)
-    sound = choice.settled and not (leaks and implied > _SEEN * noise_level(first[middle]))
-    return _cautious(choice, sums) if sound else None
+    choices: list[LambdaChoice | None] = []
+    for sums in found:
+        choice = choose_from(sums, "gcv", None, "not used", bounds=bounds)
+        implied = math.sqrt(sums.residual(choice.lam) / (sums.pixels - sums.influence(choice.lam)))
+        leaks = implied <= _LEAK * math.sqrt(float(sums.power.sum()) / sums.pixels)
+        sound = choice.settled and energy <= _HIDDEN * float(sums.power.sum())
+        sound = sound and not (leaks and implied > _SEEN * noise_level(first[middle]))
+        choices.append(_cautious(choice, sums) if sound else None)
+    return choices or nothing
 
 
 def _cautious(choice: LambdaChoice, sums: FilterSums) -> LambdaChoice:

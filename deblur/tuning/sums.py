@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.fft
@@ -186,7 +187,7 @@ def exact_sums(operator: Operator, g: Array) -> FilterSums | None:
     return FilterSums(values, power, values, counts, len(g), name)
 
 
-def spectral_sums(blur: Blur, left: Iterable[Array]) -> FilterSums | None:
+def spectral_sums(blur: Blur, left: Iterable[Array], *others: Blur) -> list[FilterSums]:
     """The sums of a blur with an open boundary, from the power spectrum of what its prior scene leaves of the images.
 
     Away from the edges the blur is a product in frequency. A taper takes the edges away, and with them what a spectrum
@@ -199,17 +200,20 @@ def spectral_sums(blur: Blur, left: Iterable[Array]) -> FilterSums | None:
     blur : Blur
     left : iterable of (M, N) arrays
         g − H f̄; of an image itself the taper would spread the mean over all frequencies.
+    *others : Blur
+        Blurs by hardly larger PSFs, whose sums are wanted from the same spectrum.
 
     Returns
     -------
-    FilterSums or None
-        None for images too small beside the PSF.
+    list of FilterSums
+        Of each blur. Empty for images too small beside the PSF.
     """
     if any(n < _ROOM * m for n, m in zip(blur.image_shape, blur.psf.shape, strict=True)):
-        return None
+        return []
     (rows, across), (cols, down) = map(_tiles, blur.image_shape, blur.psf.shape)
     shape = (len(rows), len(cols))
-    torus, power, frames = Torus(shape), 0.0, 0
+    torus, frames = Torus(shape), 0
+    power: Any = 0.0
     for image in left:
         if not frames:
             device = Device.of(image)
@@ -224,17 +228,19 @@ def spectral_sums(blur: Blur, left: Iterable[Array]) -> FilterSums | None:
     share = math.prod(blur.image_shape) / math.prod(shape)
     weight = float((rows**2).sum() * (cols**2).sum())
     power = power * (share / (len(across) * len(down) * weight))
-    symbol = torus.power(blur.psf)
-    twice = get_xp(symbol).full(symbol.shape, 2.0)  # most frequencies stand for their conjugates too
+    twice = torus.device.xp.full(power.shape, 2.0)  # most frequencies stand for their conjugates too
     twice[:, 0] = 1
     if len(cols) % 2 == 0:
         twice[:, -1] = 1
-    values, powers, counts = _binned(symbol, power, twice, _WIDE)
     tiles = len(across) * len(down)
     words = (
         f"the spectrum of {'the tapered picture' if tiles == 1 else f'{tiles} tapered tiles of the picture'}"
     )
-    return FilterSums(values, powers, values, counts, share * frames, words)
+    found = []
+    for one in (blur, *others):
+        values, powers, counts = _binned(torus.power(one.psf), power, twice, _WIDE)
+        found.append(FilterSums(values, powers, values, counts, share * frames, words))
+    return found
 
 
 def _tiles(n: int, m: int) -> tuple[np.ndarray, list[int]]:

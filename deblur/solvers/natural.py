@@ -1,0 +1,21 @@
+"""The penalty "natural": the linear formula for u, of which the scene f = Bu is made (`deblur.operators.natural`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ..device import Array
+from ..operators.natural import scenes
+from ..problem import Factor, Solution
+
+
+@dataclass(frozen=True)
+class Natural:
+    """What a linear method prepared for u."""
+
+    inner: Factor
+
+    def solve(self, g: Array, start: Solution | None = None) -> Solution:
+        """See `deblur.problem.Factor`."""
+        found = self.inner.solve(g)  # a linear method begins anew
+        return replace(found, scene=scenes(found.scene))

@@ -1,0 +1,176 @@
+"""The prior "natural": held to the dense answer, and when the default takes it."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import deblur
+from deblur.errors import MethodError
+from deblur.judge import judge
+from deblur.methods import METHODS
+from deblur.operators.natural import TAPS, covariance, scenes
+from deblur.tuning import prior_scene
+
+SHAKE = deblur.psf.camera_shake(7, 3)
+
+
+def line(n):
+    """B of a line of n pixels, n x (n + 2)."""
+    return sum(tap * np.eye(n, n + 2, k) for k, tap in enumerate(TAPS))
+
+
+def dense(g, h, lam):
+    """f̄ + B (HB)ᵀ(HB(HB)ᵀ + λI)⁻¹ (g − H f̄), of the scene beyond the frame too."""
+    blur = deblur.Blur(h, g.shape, "unknown")
+    prior = prior_scene(blur, g)
+    b, matrix = np.kron(*map(line, blur.scene_shape)), blur.to_dense()
+    hb = matrix @ b
+    u = hb.T @ np.linalg.solve(hb @ hb.T + lam * np.eye(g.size), (g - blur.forward(prior)).ravel())
+    return (b @ u).reshape(blur.scene_shape) + prior
+
+
+def photograph(size=96, at=(100, 180), name="camera"):
+    picture = deblur.image.as_float(deblur.data.load(name))
+    picture = picture if picture.ndim == 2 else picture.mean(axis=2)
+    return picture[at[0] : at[0] + size, at[1] : at[1] + size]
+
+
+def blurred(noise, h=SHAKE, seed=0, **where):
+    return deblur.degrade(photograph(**where), h, noise=noise, boundary="unknown", seed=seed)
+
+
+@pytest.mark.parametrize("h", [SHAKE, deblur.psf.gaussian(5, 1), deblur.psf.motion(7, 0), deblur.psf.box(4)])
+def test_every_method_that_serves_gives_the_dense_answer(h):
+    g, served = photograph(22), []
+    expected = dense(g, h, 0.02)[deblur.Blur(h, g.shape, "unknown").crop]
+    for method in METHODS:
+        try:
+            result = deblur.solve(
+                g, h, 0.02, boundary="unknown", prior="natural", method=method, dtype="float64"
+            )
+        except MethodError:
+            continue
+        served.append(method)
+        assert np.abs(result.image - expected).max() < 1e-6, method
+        assert result.residual < 1e-6, method
+        assert (result.prior, result.prior_reason) == ("natural", "as asked for")
+    assert {"pcg", "hybrid-lsqr", "banded", "cholesky", "qr"} <= set(served)
+    assert ("kronecker" in served) == (deblur.Blur(h, g.shape).factors is not None)
+
+
+def test_it_makes_neighbours_alike_and_leaves_the_variance(rng):
+    u = rng.standard_normal((2, 9, 12))
+    matrix = np.kron(line(7), line(10))
+    assert np.allclose(scenes(u).reshape(2, -1), u.reshape(2, -1) @ matrix.T)
+    assert np.allclose(np.diag(matrix @ matrix.T), 1)
+    f = rng.standard_normal((7, 10))
+    assert np.allclose(covariance(f).ravel(), matrix @ matrix.T @ f.ravel())
+
+
+def test_the_judge_sees_a_scene_that_does_not_solve_the_problem(rng):
+    result = deblur.solve(blurred(0.01, size=40), SHAKE, 0.02, boundary="unknown", prior="natural")
+    problem = replace(result.problem, lam=0.02, dtype=np.dtype(np.float64))
+    assert problem.penalty == "natural"
+    g = rng.standard_normal((1, 1, *problem.operator.image_shape))
+    solution = METHODS["pcg"].prepare(problem).solve(g)
+    assert judge(problem, g, solution, g).residual < 1e-6
+    scene = solution.scene + 0.01 * rng.standard_normal(solution.scene.shape)
+    assert judge(problem, g, replace(solution, scene=scene), g).residual > 1e-3
+
+
+def test_the_default_takes_it_where_there_is_noise_and_says_why():
+    for noise, prior, why in (
+        (0.02, "natural", "there is noise to hide"),
+        (0.0, "smooth", "next to no noise"),
+    ):
+        g = blurred(noise)
+        result = deblur.solve(g, SHAKE)
+        assert result.prior == prior
+        assert why in result.prior_reason
+        assert f"{prior_words(result)}: {result.prior_reason}" in str(result)
+        again = deblur.solve(g, SHAKE, result.lam, prior=result.prior)
+        assert np.allclose(again.image, result.image, atol=1e-5)
+        large = deblur.solve(1e30 * g, 1e20 * SHAKE)
+        assert large.prior == prior
+        assert np.allclose(1e-10 * large.image, result.image, atol=1e-4)
+    # λ given, a rule named or another boundary: the formula as it was.
+    g = blurred(0.02)
+    assert deblur.solve(g, SHAKE, 1e-2).prior == "smooth"
+    assert deblur.solve(g, SHAKE, "gcv").prior == "smooth"
+    assert deblur.solve(g, SHAKE, prior="zero").prior == "zero"
+    assert deblur.solve(g, SHAKE, boundary="reflect").prior == "zero"
+    zero = deblur.degrade(photograph(), SHAKE, noise=0.02, boundary="zero", seed=0)
+    assert deblur.solve(zero, SHAKE).prior == "smooth"
+
+
+def prior_words(result):
+    return {"natural": "alike as in photographs", "smooth": "by λ‖f − f̄‖²"}[result.prior]
+
+
+def test_it_hides_noise_better_than_the_smooth_prior_does():
+    gains = []
+    for name, at in (("camera", (100, 180)), ("brick", (30, 40)), ("cat", (60, 150))):
+        for noise in (0.01, 0.04):
+            g = blurred(noise, name=name, at=at)
+            truth = photograph(name=name, at=at)[3:-3, 3:-3]
+            both = [deblur.solve(g, SHAKE, prior=p, boundary="unknown").image for p in ("natural", "smooth")]
+            gains.append(deblur.metrics.psnr(truth, both[0]) - deblur.metrics.psnr(truth, both[1]))
+    assert np.mean(gains) > 0.3
+    assert min(gains) > 0
+
+
+def test_a_calm_picture_under_noise_is_smoothed_and_not_sharpened(rng):
+    # Cross-validation sees noise alone and asks for the largest λ; less, by the noise's level, would sharpen noise.
+    for h in (deblur.psf.disk(11), deblur.psf.gaussian(9, 1.5), SHAKE):
+        rows, cols = np.mgrid[:74, :74] / 74
+        scene = 0.4 + 0.1 * rows + 0.05 * cols
+        clean = deblur.degrade(scene, h, boundary="unknown")
+        truth = scene[deblur.Blur(h, clean.shape, "unknown").crop]
+        for _ in range(4):
+            g = clean + 0.05 * rng.standard_normal(clean.shape)
+            assert np.abs(deblur.reconstruct(g, h) - truth).std() < 0.3 * 0.05
+
+
+def test_a_deblurrer_keeps_it_and_colours_frames_and_parts_share_it(monkeypatch):
+    restore = deblur.Deblurrer(SHAKE, (90, 90))
+    first, second = blurred(0.02), blurred(0.0, seed=1)
+    restore(first)
+    kept = restore.solve(second)
+    assert (kept.prior, kept.lam) == ("natural", restore.lam)
+    assert np.allclose(
+        kept.image,
+        deblur.reconstruct(second, SHAKE, restore.lam, prior="natural", boundary="unknown"),
+        atol=1e-6,
+    )
+    colour = np.stack([first, 0.8 * first, blurred(0.02, seed=2)], axis=-1)
+    whole = deblur.solve(colour, SHAKE)
+    assert whole.prior == "natural"
+    monkeypatch.setattr(deblur.pipeline, "TOGETHER", 90 * 90)  # one colour at a time
+    parts = deblur.solve(colour, SHAKE)
+    assert parts.prior == "natural"
+    assert np.allclose(parts.image, whole.image, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"boundary": "zero"}, "says how the scene goes on"),
+        ({"formula": "hht", "boundary": "periodic"}, "minimises nothing"),
+        ({"method": "tv", "boundary": "unknown"}, "belongs to the linear formula"),
+        ({"psf": np.stack([SHAKE] * 3), "boundary": "unknown"}, "the PSF varies"),
+        ({"psf": np.ones((89, 3)) / 267, "boundary": "unknown"}, "hardly larger than the PSF"),
+    ],
+)
+def test_what_has_no_place_for_it_says_so(options, why):
+    g, h = blurred(0.01), options.pop("psf", SHAKE)
+    with pytest.raises(MethodError, match=why):
+        deblur.solve(np.stack([g] * 3, axis=-1) if h.ndim == 3 else g, h, 1e-2, prior="natural", **options)
+
+
+def test_it_is_the_same_where_the_picture_lies(xp):
+    g = blurred(0.02)
+    result = deblur.solve(xp.asarray(g), SHAKE)
+    assert (result.prior, type(result.image)) == ("natural", xp.ndarray)
+    image = result.image if isinstance(result.image, np.ndarray) else result.image.get()
+    assert np.allclose(image, deblur.reconstruct(g, SHAKE), atol=1e-4)
