@@ -28,7 +28,7 @@ from .methods import METHODS, check_formula, check_method
 from .operators.blur import Blur
 from .operators.operator import Operator
 from .operators.varying import VaryingBlur
-from .problem import FLOAT64, Denoiser, Problem, Stop
+from .problem import FLOAT64, Denoiser, Problem, Stop, check_bounds
 from .psf import PSFMap
 from .solvers.scaling import Scale, shifted
 from .terms import FITS, Fit
@@ -479,7 +479,7 @@ def _checked_under(
     steps = o["max_iterations"]
     if steps is not None and (int(steps) != steps or steps < 1):
         raise ValueError(f"max_iterations must be a positive whole number, not {steps!r}")
-    bounds, denoiser = _bounds(o["bounds"]), _denoiser(o["denoiser"])
+    bounds, denoiser = check_bounds(o["bounds"]), _denoiser(o["denoiser"])
     dtype = check_dtype(o["dtype"]) or FLOAT64
 
     asked = [
@@ -630,22 +630,6 @@ def _denoiser(denoiser: Any) -> Denoiser | None:
             f"denoiser must be a function denoiser(image, sigma) or the name of one, not {type(denoiser).__name__}"
         )
     return denoiser
-
-
-def _bounds(bounds: Any) -> tuple[float, float] | None:
-    if bounds is None:
-        return None
-    if isinstance(bounds, str):
-        if bounds != "nonnegative":
-            raise ValueError(f"bounds must be None, 'nonnegative' or a pair (lo, hi), not {bounds!r}")
-        return 0.0, math.inf
-    try:
-        lo, hi = (float(b) for b in bounds)
-    except (TypeError, ValueError):
-        raise TypeError(f"bounds must be None, 'nonnegative' or a pair (lo, hi), not {bounds!r}") from None
-    if not lo < hi:
-        raise ValueError(f"the bounds cross: lo = {lo:g} must be below hi = {hi:g}")
-    return (lo, hi) if math.isfinite(lo) or math.isfinite(hi) else None
 
 
 def _check_counts(g: Array, weights: Array | None) -> None:

@@ -56,6 +56,10 @@ second is known; together they give the standard error. Weights that come from
 the estimates themselves, and the root, leave a bias towards small values of a
 fraction of that error.
 
+Answers that are no linear ones, of total variation and its like, of patches and networks, or within bounds, have
+no such C. Of them, ``simulated`` says how far they may be off the truth, bias and noise together:
+`deblur.resampling` has how.
+
 References
 ----------
 .. [1] C. Bekas, E. Kokiopoulou, Y. Saad, "An estimator for the diagonal of a matrix", Appl. Numer. Math. 57
@@ -74,15 +78,16 @@ from typing import Any
 import numpy as np
 import scipy.fft
 
-from .device import Array, Device, all_cores, get_xp, require_memory
+from .device import Array, Device, all_cores, as_real, check_finite, get_xp, require_memory
 from .errors import ConvergenceError
 from .linalg import cholesky, gets
 from .linalg.krylov import cg
 from .masks import check_weights
-from .methods import METHODS, choose
+from .methods import METHODS, choose, predicted_seconds
 from .operators.blur import Blur
 from .operators.torus import Torus
-from .problem import Problem, Stop
+from .problem import Problem, Stop, check_bounds
+from .resampling import FACTORS, pooled, simulated
 from .solvers import cosine, fourier, kronecker, sine
 from .terms import (
     DIFFERENCES,
@@ -97,9 +102,9 @@ from .tuning import check_noise, estimate_noise
 
 QUADRATIC = tuple(name for name in PENALTIES if is_quadratic(name))
 EXACT = ("fft", "dct", "dst", "kronecker", "cholesky")
-POSTERIOR_METHODS = ("auto", *EXACT, "probing")
+POSTERIOR_METHODS = ("auto", *EXACT, "simulated", "probing")
 
-_PROBES = 64
+_PROBES, _SIMULATED = 64, 4
 _BATCH = 8  # probes solved together
 _MAX_ITERATIONS = 1000
 _POOL = 2.0  # standard deviation in pixels of the neighbourhood over which the scatter is pooled
@@ -119,7 +124,7 @@ class PosteriorStd:
     scene_std : (P, Q) array
         Of the whole scene (`Blur.scene_shape`): larger than the image for boundary "unknown".
     method : str
-        How it was computed: one of "fft", "dct", "dst", "kronecker", "cholesky", "probing".
+        How it was computed: one of "fft", "dct", "dst", "kronecker", "cholesky", "probing", "simulated".
     exact : bool
         True unless it is an estimate.
     standard_error : (M, N) array or None
@@ -131,7 +136,9 @@ class PosteriorStd:
     lam : float
     penalty : str
     probes : int
-        Random probes used; 0 if exact.
+        Random probes used, or images simulated; 0 if exact.
+    predicted_seconds : float
+        Of "simulated": what restoring them was predicted to take, by the rates of one machine; NaN for the others.
     """
 
     std: Array
@@ -144,9 +151,11 @@ class PosteriorStd:
     lam: float
     penalty: str
     probes: int
+    predicted_seconds: float = math.nan
 
     def __repr__(self) -> str:
-        how = "exact" if self.exact else f"estimated from {self.probes} probes"
+        kind = "simulated images" if self.method == "simulated" else "probes"
+        how = "exact" if self.exact else f"estimated from {self.probes} {kind}"
         return (
             f"PosteriorStd({self.std.shape}, {float(self.std.min()):.3g} to {float(self.std.max()):.3g}, "
             f"method={self.method!r}, {how}, noise={self.noise:.3g} ({self.noise_source}), lam={self.lam:.3g})"
@@ -161,14 +170,18 @@ def posterior_std(
     image: Array | None = None,
     penalty: str = "identity",
     weights: Array | None = None,
+    bounds: tuple[float, float] | None = None,
     method: str = "auto",
-    probes: int = _PROBES,
+    probes: int | None = None,
     seed: int | None = 0,
     dtype: Any = np.float64,
     device: str | int | Device = "cpu",
     callback: Callable[[int], None] | None = None,
 ) -> PosteriorStd:
-    """Posterior standard deviation of each pixel of the Tikhonov solution; see `deblur.posterior` for the model.
+    """How far each pixel of a restored image may be off: see `deblur.posterior` for what that means.
+
+    Of the Tikhonov solution and other quadratic penalties it is the posterior standard deviation of the model. Of the
+    answers that are no linear ones it is the root of the mean square error of images that are like the one at hand.
 
     Parameters
     ----------
@@ -180,16 +193,19 @@ def posterior_std(
         Standard deviation σ of the noise, on the scale of the image.
     image : (..., M, N) array, optional
         The blurred image, from which σ is estimated if it is not given (`deblur.tuning.estimate_noise`).
-        If it is a CuPy array the work is done on its GPU.
-    penalty : {"identity", "gradient", "laplacian"}
-        What λ is the weight of: ‖f‖² (the linear formula), ‖∇f‖² or its second derivatives.
+        If it is a CuPy array the work is done on its GPU. Answers that are no linear ones need it, as (M, N).
+    penalty : {"identity", "gradient", "laplacian", "tv", "tv-aniso", "tv2", "collaborative"}
+        What λ is the weight of: ‖f‖² (the linear formula), ‖∇f‖² or its second derivatives; or the method.
     weights : (M, N) array, optional
         One weight ≥ 0 for each pixel of the image; 0 for a hidden one (``~result.mask``). NumPy or CuPy.
-    method : {"auto", "fft", "dct", "dst", "kronecker", "cholesky", "probing"}
+    bounds : (float, float), optional
+        Between which the scene was restored; either may be infinite.
+    method : {"auto", "fft", "dct", "dst", "kronecker", "cholesky", "simulated", "probing"}
         ``"auto"`` takes an exact one where there is one, the dense one for up to 48 x 48 unknowns, and
-        else the estimate.
-    probes : int
-        Random probes of "probing", an even number from 4: the error falls with the root of it.
+        else the estimate; "simulated" for the answers that are no linear ones, and for those alone.
+    probes : int, optional
+        Random probes of "probing", 64 if it is not given, or images that "simulated" restores, 4 if it is not
+        given; an even number from 4: the error falls with the root of it. Simulating takes so many solves and one.
     seed : int or None
         Of the probes; None draws anew each time.
     dtype : dtype
@@ -197,7 +213,7 @@ def posterior_std(
     device : {"cpu", "gpu"} or int
         Where to compute, if there is no `image` to read it off: a number is that of a GPU.
     callback : callable, optional
-        Called with the number of probes done as "probing" goes on.
+        Called with the number of probes done as "probing" or "simulated" goes on.
 
     Returns
     -------
@@ -229,23 +245,38 @@ def posterior_std(
         raise ValueError(f"λ must be above zero, not {lam!r}: without a prior the deviation has no bound")
     if method not in POSTERIOR_METHODS:
         raise ValueError(f"unknown method {method!r}; choose one of {', '.join(POSTERIOR_METHODS)}")
-    if isinstance(probes, bool) or int(probes) != probes or probes < 4 or probes % 2:
+    if probes is not None and (isinstance(probes, bool) or int(probes) != probes or probes < 4 or probes % 2):
         raise ValueError(f"probes must be an even whole number of at least 4, not {probes!r}")
-    if penalty not in QUADRATIC:
-        raise ValueError(f"unknown penalty {penalty!r}; choose one of {', '.join(QUADRATIC)}")
+    if penalty not in (*QUADRATIC, *FACTORS):
+        raise ValueError(f"unknown penalty {penalty!r}; choose one of {', '.join((*QUADRATIC, *FACTORS))}")
     dtype = np.dtype(dtype)
     if dtype not in (np.float32, np.float64):
         raise TypeError(f"dtype must be float32 or float64, not {dtype}")
     sigma, source = _noise(noise, image)
     place = Device.named(device) if image is None else Device.of(image)
     fit = Fit(weights=_weights(weights, blur, dtype, place))
-    problem = Problem(blur, float(lam), penalty, fit, dtype=dtype, device=place)
+    stated = METHODS[penalty].penalty if penalty in FACTORS else penalty
+    problem = Problem(blur, float(lam), stated, fit, check_bounds(bounds), dtype=dtype, device=place)
     xp = problem.xp
-    name = _choose(problem) if method == "auto" else method
-    error = None
+    linear = penalty in QUADRATIC and problem.bounds is None
+    name = method if method != "auto" else _choose(problem) if linear else "simulated"
+    if linear == (name == "simulated"):
+        what = "the answer is a linear one" if linear else "the answer is no linear one"
+        other = "'probing' or an exact method" if linear else "'simulated'"
+        raise ValueError(f"method {name!r} cannot serve here: {what}; use {other}")
+    error, predicted = None, math.nan
+    count = (_SIMULATED if name == "simulated" else _PROBES) if probes is None else int(probes)
     with all_cores(), place.current():
-        if name == "probing":
-            diagonal, deviation = _probe(problem, int(probes), seed, callback)
+        if name == "simulated":
+            row = METHODS[penalty]
+            if (reason := row.refuses(problem)) is not None:
+                raise ValueError(f"method {penalty!r} cannot serve here: {reason}")
+            g = _plain(image, blur, dtype)
+            predicted = (1 + count) * predicted_seconds(penalty, row.work(problem), problem)
+            std, deviation = simulated(problem, penalty, g, sigma, count, seed, callback)
+            error = deviation[blur.crop].astype(dtype)
+        elif name == "probing":
+            diagonal, deviation = _probe(problem, count, seed, callback)
             std = sigma * xp.sqrt(diagonal)
             # To first order: the error of a root is the error over twice the root.
             error = (sigma * deviation / (2 * xp.sqrt(diagonal)))[blur.crop].astype(dtype)
@@ -264,8 +295,23 @@ def posterior_std(
         noise_source=source,
         lam=float(lam),
         penalty=penalty,
-        probes=0 if error is None else int(probes),
+        probes=0 if error is None else count,
+        predicted_seconds=predicted,
     )
+
+
+def _plain(image: Array | None, blur: Blur, dtype: np.dtype) -> Array:
+    """The one image that simulated ones are to be like."""
+    if image is None:
+        raise ValueError("the blurred image=... is needed: what is simulated is to be like it")
+    if image.shape != blur.image_shape:
+        raise ValueError(
+            f"the image must be grey and of the blur's shape {blur.image_shape}, not {image.shape}; give frames and "
+            "colours one by one"
+        )
+    image = as_real(image, "the image")
+    check_finite(image, "the image")
+    return image.astype(dtype)
 
 
 def _weights(weights: Array | None, blur: Blur, dtype: np.dtype, device: Device) -> Array | None:
@@ -389,7 +435,7 @@ def _probe(
         if callback is not None:
             callback(probes - 2 * left)
     first, second = signs_sum / count, sample_sum / count
-    v1 = _pooled((signs_square - count * first * first).clip(0, None) / ((count - 1) * count))
+    v1 = pooled((signs_square - count * first * first).clip(0, None) / ((count - 1) * count), _POOL)
     v2 = 2 * second * second / count  # of the mean of `count` squares of normal numbers
     mean = (v2 * first + v1 * second) / (v1 + v2)
     return mean.clip(*torus.bounds), xp.sqrt(v1 * v2 / (v1 + v2))
@@ -489,12 +535,3 @@ def _quadratic_draws(problem: Problem, rng: np.random.Generator, precondition: _
 
 def _dot(x: Array, y: Array) -> Array:
     return get_xp(x).einsum("kij,kij->k", x, y)[:, None, None]
-
-
-def _pooled(x: Array) -> Array:
-    """A weighted mean over neighbouring pixels."""
-    if get_xp(x) is np:
-        from scipy.ndimage import gaussian_filter
-    else:
-        from cupyx.scipy.ndimage import gaussian_filter
-    return gaussian_filter(x, _POOL, mode="reflect")

@@ -25,6 +25,7 @@ operator itself.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from types import ModuleType
@@ -61,6 +62,23 @@ class Stop:
         """Tell the callback, if there is one."""
         if self.callback is not None:
             self.callback(iteration, residual)
+
+
+def check_bounds(bounds: Any) -> tuple[float, float] | None:
+    """Bounds as a problem has them: (lo, hi), or None for none."""
+    if bounds is None:
+        return None
+    if isinstance(bounds, str):
+        if bounds != "nonnegative":
+            raise ValueError(f"bounds must be None, 'nonnegative' or a pair (lo, hi), not {bounds!r}")
+        return 0.0, math.inf
+    try:
+        lo, hi = (float(b) for b in bounds)
+    except (TypeError, ValueError):
+        raise TypeError(f"bounds must be None, 'nonnegative' or a pair (lo, hi), not {bounds!r}") from None
+    if not lo < hi:
+        raise ValueError(f"the bounds cross: lo = {lo:g} must be below hi = {hi:g}")
+    return (lo, hi) if math.isfinite(lo) or math.isfinite(hi) else None
 
 
 @dataclass(frozen=True)

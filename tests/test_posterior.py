@@ -5,11 +5,12 @@ import pytest
 from structured import PSFS, blurs
 
 import deblur
+from deblur import resampling
 from deblur.device import asnumpy
 from deblur.errors import InsufficientMemoryError
 from deblur.operators.blur import Blur
 from deblur.operators.boundary import BOUNDARIES
-from deblur.posterior import POSTERIOR_METHODS, posterior_std
+from deblur.posterior import EXACT, posterior_std
 
 
 def place(xp):
@@ -50,7 +51,7 @@ def dense_std(blur, lam, noise, penalty="identity", weights=None):
 
 
 @pytest.mark.parametrize("boundary", BOUNDARIES)
-@pytest.mark.parametrize("method", POSTERIOR_METHODS[:-1])
+@pytest.mark.parametrize("method", ["auto", *EXACT])
 def test_exact_methods_against_the_dense_inverse(boundary, method, xp):
     served = 0
     for name, blur in blurs(boundary, [(1, 1), (7, 5), (6, 9), (11, 8)]):
@@ -278,7 +279,7 @@ def test_too_large_for_the_dense_way():
         ({"noise": -1}, "noise must be"),
         ({"method": "magic"}, "unknown method 'magic'"),
         ({"method": "fft"}, "method 'fft' cannot serve here"),
-        ({"penalty": "tv"}, "unknown penalty 'tv'"),
+        ({"penalty": "magic"}, "unknown penalty 'magic'"),
         ({"weights": np.ones((3, 3))}, "weights must have the image's shape"),
         ({"weights": -np.ones((8, 8))}, "not be negative"),
         ({"weights": np.zeros((8, 8))}, "no pixel would be left"),
@@ -309,3 +310,99 @@ def test_a_truth_value_is_neither_lambda_nor_noise(value):
         posterior_std(blur, 1.0, noise=value)
     with pytest.raises(ValueError, match="True"):
         deblur.QRDeblurrer(np.ones((1, 1)), (5, 5), value)
+
+
+# ---------------------------------------------------------------- answers that are no linear ones
+
+
+def photograph(noise=0.01):
+    """(blur, blurred picture, truth in its frame)."""
+    scene = deblur.data.load("camera")[200:280, 200:284]
+    psf = deblur.psf.gaussian(9, 1.5)
+    g = deblur.degrade(scene, psf, boundary="unknown", noise=noise, seed=1)
+    blur = Blur(psf, g.shape, "unknown")
+    return blur, g, scene[blur.crop]
+
+
+def test_what_is_simulated_is_noise_and_bias():
+    # Bounds that are never met: the answer is linear, and its error in the mean can be written down.
+    rng = np.random.default_rng(0)
+    blur, lam, noise = Blur(PSFS["asymmetric"], (9, 10), "zero"), 0.05, 0.02
+    g = rng.random(blur.image_shape)
+    found = posterior_std(blur, lam, noise=noise, image=g, penalty="gradient", bounds=(-1e3, 1e3), probes=60)
+    assert found.method == "simulated"
+    h, prior = blur.to_dense(), penalty_matrix("gradient", blur.scene_shape, False)
+
+    def inverse(lam):
+        return np.linalg.solve(h.T @ h + lam * prior, h.T)
+
+    truth = inverse(resampling._LESS * lam) @ g.ravel()
+    bias = inverse(lam) @ (h @ truth) - truth
+    square = (bias**2 + noise**2 * (inverse(lam) ** 2).sum(axis=1)).reshape(blur.scene_shape)
+    expected = resampling.factor("gradient") * np.sqrt(resampling.pooled(square, resampling._POOL))
+    assert abs((found.std / expected).mean() - 1) <= 0.02
+    assert (np.abs(found.std - expected) <= 5 * found.standard_error).all()
+
+
+@pytest.mark.parametrize("penalty", ["tv", "tv2"])
+def test_the_truth_lies_within_two_deviations(penalty):
+    blur, g, truth = photograph()
+    restored = deblur.solve(g, blur.psf, method=penalty, boundary="unknown", check=False)
+    found = posterior_std(blur, restored.lam, image=g, penalty=penalty)
+    assert found.noise_source == "estimated"
+    assert not found.exact
+    assert found.predicted_seconds > 0
+    assert 0.88 <= (abs(restored.image - truth) <= 2 * found.std).mean() <= 0.99
+    # It says where: errors are larger where it says so.
+    large = found.std > np.median(found.std)
+    errors = (restored.image - truth) ** 2
+    assert errors[large].mean() >= 2 * errors[~large].mean()
+
+
+def test_more_noise_makes_larger_deviations():
+    blur, g, _ = photograph()
+    a, b = (posterior_std(blur, 1e-3, noise=s, image=g, penalty="tv", seed=2).std for s in (0.005, 0.05))
+    assert b.mean() >= 1.5 * a.mean()
+
+
+def test_hidden_pixels_are_not_looked_at_by_what_is_simulated():
+    blur, g, _ = photograph()
+    weights = np.ones(g.shape)
+    weights[20:26, 30:40] = 0
+    spoiled = np.where(weights > 0, g, 7.0)
+    found, other = (
+        posterior_std(blur, 1e-3, noise=0.01, image=x, penalty="tv", weights=weights).std
+        for x in (g, spoiled)
+    )
+    np.testing.assert_allclose(found, other, rtol=1e-6)
+    assert found[22:24, 34:36].mean() > 1.1 * posterior_std(
+        blur, 1e-3, noise=0.01, image=g, penalty="tv"
+    ).std[22:24, 34:36].mean()  # fmt: skip
+
+
+def test_simulating_is_repeated_and_counted(xp):
+    blur, g, _ = photograph()
+    seen = []
+    said = {"noise": 0.01, "image": xp.asarray(g), "penalty": "tv", "callback": seen.append}
+    a, b, c = (asnumpy(posterior_std(blur, 1e-3, seed=s, **said).std) for s in (3, 3, 4))
+    np.testing.assert_allclose(a, b, rtol=1e-4)
+    assert np.abs(a / c - 1).max() > 1e-3
+    assert seen == 3 * [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"penalty": "tv"}, "blurred image=... is needed"),
+        ({"penalty": "tv", "image": np.ones((8, 9))}, "blur's shape"),
+        ({"penalty": "tv", "image": np.ones((2, 8, 8))}, "one by one"),
+        ({"penalty": "tv", "image": np.full((8, 8), np.nan)}, "NaN"),
+        ({"penalty": "tv", "method": "probing"}, "no linear one; use 'simulated'"),
+        ({"penalty": "gradient", "bounds": (0, 1), "method": "cholesky"}, "no linear one"),
+        ({"penalty": "gradient", "method": "simulated"}, "is a linear one"),
+        ({"bounds": (1, 0)}, "bounds cross"),
+    ],
+)
+def test_bad_input_where_answers_are_no_linear_ones(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        posterior_std(Blur(PSFS["asymmetric"], (8, 8)), 0.1, noise=1.0, **arguments)
