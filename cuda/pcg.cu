@@ -1,8 +1,7 @@
-// The iteration of method pcg on the image's rim: what stands between its transforms, and GMRES's own sums.
+// The iteration of method pcg on the image's rim: what stands between its transforms.
 //
-// The simple version takes and puts rims with arrays of indices, joins bands, transposes spectra for a batched product,
-// and asks for every inner product by itself: a hundred launches an iteration, most of which wait for the host. Here there
-// are about twenty, and one number list is read back.
+// The simple version takes and puts rims with arrays of indices, joins bands and transposes spectra for a batched product:
+// eighty launches an iteration, most of which wait for the host. Here there are twenty with the transforms.
 //
 // A rim vector has the pixels of an image of rows x cols outside [top, bottom) x [left, right), row by row; those of
 // another frame lie lds elements further. Bands are what it has of the first and last rows, or columns, together:
@@ -16,10 +15,6 @@
 //   solve           for each frequency a matrix times a vector: matrices (depth, depth, frequency), so that neighbouring
 //                   threads read neighbouring numbers; bytes: the matrices once for FRAMES frames
 //   patch           rows of small dense matrices times what they take from a rim vector: a warp for each row
-//   scaled          a vector over its norm, into the basis
-//   project         inner products of a vector with a basis
-//   subtract        a vector less a sum over a basis, and its squared norm
-// Sums are made in double precision and always in the same order.
 
 constexpr int THREADS = 256;
 constexpr int FRAMES = 4;   // that share what is read of a matrix
@@ -199,73 +194,4 @@ patch(const real* matrix, const int* index, const int* own, int patches, int cou
         const real total = warp_sum(sum[k]);
         if (lane == 0 && from + k < frames) s[(index_t)(from + k) * size + own[row]] = total;
     }
-}
-
-// ---------------------------------------------------------------- GMRES
-
-// What a block's threads have summed up, in every block's own place of `partial`; true in warp 0 of the last block of
-// this sum, with the total.
-__device__ __forceinline__ bool added_up(double& sum, double* partial, unsigned* ticket) {
-    __shared__ double parts[THREADS / 32];
-    __shared__ bool last;
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    auto over_warp = [](double v) {
-#pragma unroll
-        for (int offset = 16; offset > 0; offset /= 2) v += __shfl_xor_sync(FULL_WARP, v, offset);
-        return v;
-    };
-    sum = over_warp(sum);
-    if (lane == 0) parts[warp] = sum;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        sum = parts[0];
-        for (int w = 1; w < THREADS / 32; ++w) sum += parts[w];
-        partial[blockIdx.x] = sum;
-        __threadfence();
-        last = atomicAdd(ticket, 1) == gridDim.x - 1;
-    }
-    __syncthreads();
-    if (!last || warp > 0) return false;
-    __threadfence();
-    sum = 0;
-    for (unsigned b = lane; b < gridDim.x; b += 32) sum += __ldcg(partial + b);
-    sum = over_warp(sum);
-    if (lane == 0) *ticket = 0;  // for the next launch
-    return lane == 0;
-}
-
-// v = w / norm, v's frames ldv apart; zero where the norm is.
-extern "C" __global__ void __launch_bounds__(THREADS)
-scaled(const real* w, const double* squared, int n, real* v, long long ldv) {
-    const double square = squared[blockIdx.y];
-    const real scale = square > 0 ? (real)(1 / sqrt(square)) : real(0);
-    for (int i = blockIdx.x * THREADS + threadIdx.x; i < n; i += gridDim.x * THREADS)
-        v[blockIdx.y * ldv + i] = scale * w[(index_t)blockIdx.y * n + i];
-}
-
-// h[step * i] of each frame = <v_i, w>, h's frames next to each other. Blocks (parts of n, vectors, frames).
-extern "C" __global__ void __launch_bounds__(THREADS)
-project(const real* basis, long long apart, const real* w, int n, double* h, int step, double* partial, unsigned* ticket) {
-    const int i = blockIdx.y, frame = blockIdx.z, which = frame * gridDim.y + i;
-    const real *v = basis + frame * apart + (index_t)i * n, *x = w + (index_t)frame * n;
-    double sum = 0;
-    for (int at = blockIdx.x * THREADS + threadIdx.x; at < n; at += gridDim.x * THREADS) sum += (double)v[at] * x[at];
-    if (added_up(sum, partial + (index_t)which * gridDim.x, ticket + which)) h[(index_t)i * step + frame] = sum;
-}
-
-// w -= sum over i of h[step * i] v_i, and the squared norm of what is left. Blocks (parts of n, frames).
-extern "C" __global__ void __launch_bounds__(THREADS)
-subtract(real* w, const real* basis, long long apart, int count, int n, const double* h, int step, double* squared,
-         double* partial, unsigned* ticket) {
-    const int frame = blockIdx.y;
-    const real* v = basis + frame * apart;
-    real* x = w + (index_t)frame * n;
-    double sum = 0;
-    for (int at = blockIdx.x * THREADS + threadIdx.x; at < n; at += gridDim.x * THREADS) {
-        real left = x[at];
-        for (int i = 0; i < count; ++i) left = multiply_add(-(real)h[(index_t)i * step + frame], v[(index_t)i * n + at], left);
-        x[at] = left;
-        sum += (double)left * left;
-    }
-    if (added_up(sum, partial + (index_t)frame * gridDim.x, ticket + frame)) squared[frame] = sum;
 }

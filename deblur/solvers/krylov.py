@@ -15,7 +15,7 @@ import scipy.linalg
 from ..device import Array, Device, get_xp, is_cupy, require_memory
 from ..norms import norms
 from ..operators.operator import Operator
-from . import pcg_gpu
+from . import krylov_gpu
 
 _BLOCK = 16  # basis vectors are allocated in blocks of this many
 
@@ -114,8 +114,75 @@ class _Basis:
         return (y.astype(self._all.dtype)[:, None] @ self._all[:, : y.shape[1]])[:, 0]
 
 
-def _basis(c: Array, limit: int) -> _Basis | pcg_gpu.Basis:
-    return pcg_gpu.Basis(c, limit) if is_cupy(c) else _Basis(c, limit)
+def _basis(c: Array, limit: int) -> _Basis | krylov_gpu.Basis:
+    return krylov_gpu.Basis(c, limit) if is_cupy(c) else _Basis(c, limit)
+
+
+class _GolubKahan:
+    """The vectors of a bidiagonalisation: both bases, or the last vector of each."""
+
+    def __init__(self, operator: Operator, g: np.ndarray, keep: bool) -> None:
+        self._operator, self._keep = operator, keep
+        self._v_blocks: list[np.ndarray] = []
+        self._u_blocks: list[np.ndarray] = []
+        self._steps, self._norm = 0, 0.0
+        self._tiny = 8 * float(np.finfo(g.dtype).eps)
+        self._beta, self._u = self._normalised(g, 0.0)
+        self._alpha, self._v = self._normalised(operator.adjoint(self._u), 0.0)
+        self._norm = float(self._alpha.max())
+        self._store()
+
+    def first(self) -> tuple[np.ndarray, np.ndarray]:
+        """β_1 and α_1."""
+        return self._beta, self._alpha
+
+    def advance(self, count: int) -> list[tuple[np.ndarray, np.ndarray]]:
+        """So many steps more, one product with H and one with Hᵀ each: β and α of each."""
+        return [self._step() for _ in range(count)]
+
+    def _step(self) -> tuple[np.ndarray, np.ndarray]:
+        kept = self._steps + 1
+        u = self._operator.forward(self._v) - _times(self._alpha, self._u)
+        u = self._orthogonalised(u, self._u_blocks, kept)
+        self._beta, self._u = self._normalised(u, self._tiny * self._norm)
+        v = self._operator.adjoint(self._u) - _times(self._beta, self._v)
+        v = self._orthogonalised(v, self._v_blocks, kept)
+        self._norm = max(self._norm, float(self._beta.max()))
+        self._alpha, self._v = self._normalised(v, self._tiny * self._norm)
+        self._norm = max(self._norm, float(self._alpha.max()))
+        self._steps += 1
+        self._store()
+        return self._beta, self._alpha
+
+    def combination(self, y: np.ndarray) -> np.ndarray:
+        """Σ y_i v_i over the basis of scenes, (k, P, Q), for y (k, steps)."""
+        f = np.zeros((len(y), self._v[0].size), self._v.dtype)
+        for i, block in enumerate(self._v_blocks):
+            part = y[:, i * _BLOCK : (i + 1) * _BLOCK].astype(f.dtype)
+            f += (part[:, None, :] @ block[:, : part.shape[1]])[:, 0]
+        return f.reshape(self._v.shape)
+
+    def _normalised(self, x: np.ndarray, floor: float) -> tuple[np.ndarray, np.ndarray]:
+        """The norms of the frames of `x`, and `x` divided by them; both zero where the norm is rounding."""
+        norm = norms(x)
+        norm *= norm > floor
+        return norm, _times(1 / np.where(norm > 0, norm, np.inf), x)
+
+    def _store(self) -> None:
+        if not self._keep:
+            return
+        for blocks, x in ((self._u_blocks, self._u), (self._v_blocks, self._v)):
+            at = self._steps % _BLOCK
+            if at == 0:
+                blocks.append(np.empty((len(x), _BLOCK, x[0].size), x.dtype))
+            blocks[-1][:, at] = x.reshape(len(x), -1)
+
+    def _orthogonalised(self, x: np.ndarray, blocks: list[np.ndarray], count: int) -> np.ndarray:
+        flat = x.reshape(len(x), -1, 1)
+        for i, block in enumerate(blocks):
+            basis = block[:, : count - i * _BLOCK]
+            flat = flat - basis.swapaxes(1, 2) @ (basis @ flat)
+        return flat.reshape(x.shape)
 
 
 class Bidiagonalization:
@@ -142,56 +209,28 @@ class Bidiagonalization:
     """
 
     def __init__(self, operator: Operator, g: Array, keep: bool = True) -> None:
-        self._operator, self._keep = operator, keep
-        self._v_blocks: list[Array] = []
-        self._u_blocks: list[Array] = []
+        self.vectors = (krylov_gpu.GolubKahan if is_cupy(g) else _GolubKahan)(operator, g, keep)
         self.steps = 0
-        self._tiny = 8 * float(np.finfo(g.dtype).eps)
-        self.norm = 0.0
-        beta, self._u = self._normalised(g, 0.0)
-        self.betas = [beta]
-        alpha, self._v = self._normalised(operator.adjoint(self._u), 0.0)
-        self.alphas = [alpha]
-        self.norm = float(alpha.max())
-        self._store()
-
-    def _normalised(self, x: Array, floor: float) -> tuple[np.ndarray, Array]:
-        """The norms of the frames of `x`, and `x` divided by them; both zero where the norm is rounding."""
-        norm = norms(x)
-        norm *= norm > floor
-        return norm, _times(1 / np.where(norm > 0, norm, np.inf), x)
-
-    def _store(self) -> None:
-        if not self._keep:
-            return
-        for blocks, x in ((self._u_blocks, self._u), (self._v_blocks, self._v)):
-            at = self.steps % _BLOCK
-            if at == 0:
-                blocks.append(get_xp(x[0]).empty((len(x), _BLOCK, x[0].size), x.dtype))
-            blocks[-1][:, at] = x.reshape(len(x), -1)
-
-    def _orthogonalised(self, x: Array, blocks: list[Array], count: int) -> Array:
-        flat = x.reshape(len(x), -1, 1)
-        for i, block in enumerate(blocks):
-            basis = block[:, : count - i * _BLOCK]
-            flat = flat - basis.swapaxes(1, 2) @ (basis @ flat)
-        return flat.reshape(x.shape)
+        beta, alpha = self.vectors.first()
+        self.betas, self.alphas, self.norm = [beta], [alpha], float(alpha.max())
 
     def step(self) -> None:
         """One step: a product with H and one with Hᵀ."""
-        kept = self.steps + 1
-        u = self._operator.forward(self._v) - _times(self.alphas[-1], self._u)
-        u = self._orthogonalised(u, self._u_blocks, kept)
-        beta, self._u = self._normalised(u, self._tiny * self.norm)
-        v = self._operator.adjoint(self._u) - _times(beta, self._v)
-        v = self._orthogonalised(v, self._v_blocks, kept)
-        self.norm = max(self.norm, float(beta.max()))
-        alpha, self._v = self._normalised(v, self._tiny * self.norm)
-        self.norm = max(self.norm, float(alpha.max()))
-        self.betas.append(beta)
-        self.alphas.append(alpha)
-        self.steps += 1
-        self._store()
+        self.advance(1)
+
+    def advance(self, count: int) -> None:
+        """So many steps, at least one, or until every frame's Krylov space is exhausted."""
+        together = (
+            1 if isinstance(self.vectors, _GolubKahan) else count
+        )  # a GPU is asked for its numbers once
+        for _ in range(0, count, together):
+            for beta, alpha in self.vectors.advance(together):
+                if self.steps and self.exhausted:
+                    return
+                self.betas.append(beta)
+                self.alphas.append(alpha)
+                self.norm = max(self.norm, float(beta.max()), float(alpha.max()))
+                self.steps += 1
 
     @property
     def exhausted(self) -> bool:
@@ -242,12 +281,7 @@ class Bidiagonalization:
 
     def scene(self, lam: float) -> Array:
         """f = V y, (k, P, Q): the Tikhonov solution at this λ in the space spanned so far."""
-        xp, y = get_xp(self._v), self.coefficients(lam)
-        f = xp.zeros((len(y), self._v[0].size), self._v.dtype)
-        for i, block in enumerate(self._v_blocks):
-            part = xp.asarray(y[:, i * _BLOCK : (i + 1) * _BLOCK].astype(f.dtype))
-            f += (part[:, None, :] @ block[:, : part.shape[1]])[:, 0]
-        return f.reshape(self._v.shape)
+        return self.vectors.combination(self.coefficients(lam))
 
     def measure(self) -> tuple[np.ndarray, np.ndarray]:
         """The spectral measure of g that B knows: Ritz values of HHᵀ and the squared parts of g at them.
@@ -263,10 +297,9 @@ class Bidiagonalization:
         return np.concatenate(values), np.concatenate(weights)
 
 
-def _times(factors: np.ndarray, x: Array) -> Array:
-    """Each frame of `x` by its own number of the host."""
-    factors = factors.astype(x.dtype)
-    return x * (factors[0] if len(x) == 1 else get_xp(x).asarray(factors)[:, None, None])
+def _times(factors: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """Each frame of `x` by its own number."""
+    return x * factors.astype(x.dtype)[:, None, None]
 
 
 def require_bases(operator: Operator, steps: int, frames: int, dtype: Any, device: Device) -> None:

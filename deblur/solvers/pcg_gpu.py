@@ -1,4 +1,4 @@
-"""Method pcg on the GPU: the rim of images, the preconditioner of its system and GMRES's basis, by ``cuda/pcg.cu``."""
+"""Method pcg on the GPU: the rim of images and the preconditioner of its system, by ``cuda/pcg.cu``."""
 
 from __future__ import annotations
 
@@ -150,72 +150,6 @@ class Schwarz:
                 own, len(index), index.shape[1], own.shape[1], *at, size, k, out, dtype=real,
             )  # fmt: skip
         return out
-
-
-class Basis:
-    """What `deblur.solvers.krylov._Basis` does: an orthonormal basis for each frame, grown vector by vector."""
-
-    def __init__(self, c: Array, limit: int) -> None:
-        import cupy
-
-        k, n = c.shape
-        self._count, self._real = 0, c.dtype
-        self._all = cupy.empty((k, limit + 1, n), c.dtype)
-        self._blocks = _blocks(n, k)
-        self._report = cupy.empty(
-            (2 * (limit + 1) + 1, k), np.float64
-        )  # the squared norm, and both projections
-        self._room = cupy.empty(k * (limit + 1) * self._blocks, np.float64)
-        self._tickets = cupy.zeros(k * (limit + 1), np.uint32)
-        self._w = cupy.ascontiguousarray(c).copy()
-        self._subtract(0, self._report, k)
-        self.norm = np.sqrt(self._report[0].get())
-
-    def grow(self) -> Array:
-        """What the last vector has that is not in the basis, of norm 1, becomes a part of it."""
-        k, n = self._w.shape
-        v = self._all[:, self._count]
-        self._launch("scaled", (self._blocks, k), self._w, self._report, n, *_rows(v))
-        self._count += 1
-        return v
-
-    def orthogonalise(self, w: Array) -> np.ndarray:
-        """Take from `w` what it has of the basis, twice; (k, count + 1) coefficients, the norm of the rest last."""
-        import cupy
-
-        (k, n), j = w.shape, self._count
-        self._w = cupy.ascontiguousarray(w)
-        for turn in (1, 2):
-            self._launch(
-                "project", (self._blocks, j, k), self._all, self._apart, self._w, n, self._report[turn:], 2 * k,
-                self._room, self._tickets,
-            )  # fmt: skip
-            self._subtract(j, self._report[turn:], 2 * k)
-        found = self._report[: 2 * j + 1].get()
-        return np.concatenate([found[1::2] + found[2::2], np.sqrt(found[:1])]).T
-
-    def combination(self, y: np.ndarray) -> Array:
-        """Σ y_i v_i, for y (k, count)."""
-        import cupy
-
-        k, j = y.shape
-        self._w = cupy.zeros_like(self._w)
-        self._subtract(j, cupy.asarray(np.ascontiguousarray(-y.T)), k)
-        return self._w
-
-    @property
-    def _apart(self) -> int:
-        return self._all.shape[1] * self._all.shape[2]
-
-    def _subtract(self, count: int, h: Array, step: int) -> None:
-        k, n = self._w.shape
-        self._launch(
-            "subtract", (self._blocks, k), self._w, self._all, self._apart, count, n, h, step, self._report, self._room,
-            self._tickets,
-        )  # fmt: skip
-
-    def _launch(self, name: str, grid: tuple[int, ...], *args: Any) -> None:
-        kernels.launch("pcg", name, grid, _AT.THREADS, *args, dtype=self._real)
 
 
 def _blocks(size: int, rows: int) -> int:

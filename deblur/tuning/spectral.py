@@ -486,10 +486,9 @@ def _settled(
     most = min(max_steps, math.prod(operator.image_shape), math.prod(operator.scene_shape))
     check, quiet, last = 12, 0, None  # when to look next; looks in a row that found λ where it was
     while True:
-        bases.step()
-        probe.step()
-        if not (ended := bases.steps >= most or bases.exhausted) and bases.steps < check:
-            continue
+        bases.advance(min(check, most) - bases.steps)
+        probe.advance(bases.steps - probe.steps)
+        ended = bases.steps >= most or bases.exhausted
         check = math.ceil(1.25 * bases.steps)
         words = f"a bidiagonalisation of {bases.steps} steps"
         sums = FilterSums(*bases.measure(), *probe.measure(), len(g), words)

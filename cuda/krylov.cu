@@ -1,0 +1,131 @@
+// Bases of Krylov spaces, grown vector by vector: GMRES's, and the two of the Golub-Kahan bidiagonalisation.
+//
+// The simple version asks for each inner product and each norm by itself, waits for it and sends back what it is to be
+// multiplied by. Here numbers stay where they are used; the host reads them a step, or many steps, at a time. There is a
+// space for each frame, and vectors of n elements. Sums are made in double precision and always in the same order: a
+// block adds up its elements, and the last block of a sum to be done the blocks' numbers.
+//
+// Kernels (THREADS threads a block)
+//   scaled      a vector over its norm, into the basis
+//   project     inner products of a vector with a basis           reads 2 n for each vector of it, one from the caches
+//   subtract    a vector less a sum over a basis, and its squared norm
+//   recur       a product less a multiple of the vector before, and its squared norm
+//   settle      norms from their squares, zero where they are rounding, and the log of them
+// An exhausted space goes on with vectors of zeros, which change nothing.
+
+constexpr int THREADS = 256;
+constexpr int NORM = 0, COUNT = 1, SCALARS = 2;  // the largest norm so far, which is ||H|| at least; steps
+constexpr int LOG = 64;                          // steps whose norms are kept
+
+// What a block's threads have summed up, in every block's own place of `partial`; true in warp 0 of the last block of
+// this sum, with the total.
+__device__ __forceinline__ bool added_up(double& sum, double* partial, unsigned* ticket) {
+    __shared__ double parts[THREADS / 32];
+    __shared__ bool last;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    auto over_warp = [](double v) {
+#pragma unroll
+        for (int offset = 16; offset > 0; offset /= 2) v += __shfl_xor_sync(FULL_WARP, v, offset);
+        return v;
+    };
+    sum = over_warp(sum);
+    if (lane == 0) parts[warp] = sum;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        sum = parts[0];
+        for (int w = 1; w < THREADS / 32; ++w) sum += parts[w];
+        partial[blockIdx.x] = sum;
+        __threadfence();
+        last = atomicAdd(ticket, 1) == gridDim.x - 1;
+    }
+    __syncthreads();
+    if (!last || warp > 0) return false;
+    __threadfence();
+    sum = 0;
+    for (unsigned b = lane; b < gridDim.x; b += 32) sum += __ldcg(partial + b);
+    sum = over_warp(sum);
+    if (lane == 0) *ticket = 0;  // for the next launch
+    return lane == 0;
+}
+
+// v = w / norm, v's frames ldv apart; zero where the norm is. May be in place.
+extern "C" __global__ void __launch_bounds__(THREADS)
+scaled(const real* w, const double* squared, int n, real* v, long long ldv) {
+    const double square = squared[blockIdx.y];
+    const real scale = square > 0 ? (real)(1 / sqrt(square)) : real(0);
+    for (int i = blockIdx.x * THREADS + threadIdx.x; i < n; i += gridDim.x * THREADS)
+        v[blockIdx.y * ldv + i] = scale * w[(index_t)blockIdx.y * n + i];
+}
+
+// h[step * i] of each frame = <v_i, w>, h's frames next to each other. Blocks (parts of n, vectors, frames).
+extern "C" __global__ void __launch_bounds__(THREADS)
+project(const real* basis, long long apart, const real* w, int n, double* h, int step, double* partial, unsigned* ticket) {
+    const int i = blockIdx.y, frame = blockIdx.z, which = frame * gridDim.y + i;
+    const real *v = basis + frame * apart + (index_t)i * n, *x = w + (index_t)frame * n;
+    double sum = 0;
+    for (int at = blockIdx.x * THREADS + threadIdx.x; at < n; at += gridDim.x * THREADS) sum += (double)v[at] * x[at];
+    if (added_up(sum, partial + (index_t)which * gridDim.x, ticket + which)) h[(index_t)i * step + frame] = sum;
+}
+
+// w -= sum over i of h[step * i] v_i, and the squared norm of what is left. Blocks (parts of n, frames).
+extern "C" __global__ void __launch_bounds__(THREADS)
+subtract(real* w, const real* basis, long long apart, int count, int n, const double* h, int step, double* squared,
+         double* partial, unsigned* ticket) {
+    const int frame = blockIdx.y;
+    const real* v = basis + frame * apart;
+    real* x = w + (index_t)frame * n;
+    double sum = 0;
+    for (int at = blockIdx.x * THREADS + threadIdx.x; at < n; at += gridDim.x * THREADS) {
+        real left = x[at];
+        for (int i = 0; i < count; ++i) left = multiply_add(-(real)h[(index_t)i * step + frame], v[(index_t)i * n + at], left);
+        x[at] = left;
+        sum += (double)left * left;
+    }
+    if (added_up(sum, partial + (index_t)frame * gridDim.x, ticket + frame)) squared[frame] = sum;
+}
+
+// out = x - factor * old, old's frames ldold apart, and its squared norm; without `old` out = x. x may be a part of larger
+// images, of rows x cols: its rows are ldx apart and its frames `stride`. May be in place. Blocks (parts of n, frames).
+extern "C" __global__ void __launch_bounds__(THREADS)
+recur(real* out, const real* x, long long ldx, long long stride, unsigned cols, int n, const double* factor, const real* old,
+      long long ldold, double* squared, double* partial, unsigned* ticket) {
+    const int frame = blockIdx.y;
+    const real by = old ? (real)factor[frame] : real(0);
+    double sum = 0;
+    for (int at = blockIdx.x * THREADS + threadIdx.x; at < n; at += gridDim.x * THREADS) {
+        const unsigned row = at / cols, col = at - row * cols;
+        real value = x[frame * stride + row * ldx + col];
+        if (old) value = multiply_add(-by, old[frame * ldold + at], value);
+        out[(index_t)frame * n + at] = value;
+        sum += (double)value * value;
+    }
+    if (added_up(sum, partial + (index_t)frame * gridDim.x, ticket + frame)) squared[frame] = sum;
+}
+
+// norms = sqrt(squared), zero where they are at most `tiny` of the largest so far; `second` is 1 for the second of a step's
+// two, which counts it. One block.
+extern "C" __global__ void __launch_bounds__(THREADS)
+settle(double* squared, int frames, double tiny, int second, int first_of_all, double* norms, double* scalars, double* log) {
+    __shared__ double most[THREADS];
+    const double before = scalars[NORM], floor = first_of_all ? 0.0 : tiny * before;
+    const long long row = ((long long)scalars[COUNT] % LOG) * 2 + second;
+    double largest = 0;
+    for (int f = threadIdx.x; f < frames; f += THREADS) {
+        double norm = sqrt(squared[f]);
+        if (norm <= floor) norm = 0;  // what is no number stays so
+        norms[f] = norm;
+        log[row * frames + f] = norm;
+        squared[f] = norm * norm;
+        largest = fmax(largest, norm);
+    }
+    most[threadIdx.x] = largest;
+    __syncthreads();
+    for (int half = THREADS / 2; half > 0; half /= 2) {
+        if (threadIdx.x < half) most[threadIdx.x] = fmax(most[threadIdx.x], most[threadIdx.x + half]);
+        __syncthreads();
+    }
+    if (threadIdx.x == 0) {
+        if (second || !first_of_all) scalars[NORM] = fmax(before, most[0]);
+        if (second) scalars[COUNT] += 1;
+    }
+}
