@@ -1,17 +1,17 @@
-// Sums of squares in double precision, whatever the dtype, and the largest modulus; in one pass, and sums always in the
-// same order.
+// Sums and sums of squares in double precision, whatever the dtype, and the largest modulus; in one pass, and sums always
+// in the same order.
 //
 // The simple version squares into an array of doubles, twice the bytes of the image written and read again, and adds that
 // up. Here a block adds up its pixels, and the last block of a sum to be done the blocks' numbers.
 //
-// Kernels: sum_squares, one row of blocks for each sum; largest. Bytes: the array, once.
+// Kernels: add_up, one row of blocks for each sum; largest. Bytes: the array, once.
 
 constexpr int THREADS = 256;
 
-// out[k] = sum of x^2 over the `per` planes k * per, ... of rows x cols elements; planes are `stride` apart and rows ldx.
+// out[k] = sum of x, or of x^2, over the `per` planes k * per, ... of rows x cols elements; planes are `stride` apart and rows ldx.
 extern "C" __global__ void __launch_bounds__(THREADS)
-sum_squares(double* out, const real* x, long long ldx, long long stride, int per, unsigned rows, unsigned cols,
-            double* partial, unsigned* ticket) {
+add_up(double* out, const real* x, long long ldx, long long stride, int per, unsigned rows, unsigned cols, int squares,
+       double* partial, unsigned* ticket) {
     __shared__ double parts[THREADS / 32];
     __shared__ bool last;
     const int sum = blockIdx.y, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -27,7 +27,7 @@ sum_squares(double* out, const real* x, long long ldx, long long stride, int per
                 at = row * ldx + (i - row * cols);
             }
             const double value = from[at];
-            total += value * value;
+            total += squares ? value * value : value;
         }
     }
     auto over_warp = [](double v) {

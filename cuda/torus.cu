@@ -10,6 +10,8 @@
 //   lines      the spectra of a PSF's rows, in double precision
 //   columns    from them the spectrum of the PSF, or its squared modulus
 //   quotient   conj(h) / (|h|^2 + lambda)
+//   judged     of a scene's and an image's spectra, h f and the sums of squares of conj(h) (g - h f) - lambda f and
+//              conj(h) g: the residual of the normal equations and its right-hand side
 // Bytes: lay writes the torus and reads the images; multiply reads and writes the spectra and reads the symbol once for
 // each block of spectra.
 //
@@ -123,5 +125,65 @@ extern "C" __global__ void __launch_bounds__(THREADS) quotient(const real* h, lo
         const real re = h[2 * i], im = h[2 * i + 1], scale = 1 / (re * re + im * im + lambda);
         out[2 * i] = re * scale;
         out[2 * i + 1] = -im * scale;
+    }
+}
+
+// ---------------------------------------------------------------- the judge's sums
+
+// f becomes h f times `scale`. Columns of half spectra stand for their conjugates, too, but for the first and, where
+// `even`, the last. Sums are in double precision, always in the same order; sums[0] and sums[1] must be there, the ticket 0.
+extern "C" __global__ void __launch_bounds__(THREADS)
+judged(real* f, const real* g, const real* h, int planes, long long plane, unsigned half, int even, real lambda, real scale,
+       double* sums, double* partial, unsigned* ticket) {
+    __shared__ double parts[2][THREADS];
+    __shared__ bool last;
+    double left = 0, right = 0;
+    for (index_t i = (index_t)blockIdx.x * THREADS + threadIdx.x; i < plane; i += (index_t)gridDim.x * THREADS) {
+        const unsigned col = (unsigned)(i % half);
+        const double twice = col == 0 || (even && col == half - 1) ? 1 : 2;
+        const real hr = h[2 * i], hi = h[2 * i + 1];
+        for (int p = 0; p < planes; ++p) {
+            const index_t at = 2 * (p * plane + i);
+            const real fr = f[at], fi = f[at + 1], gr = g[at], gi = g[at + 1];
+            const real sr = hr * fr - hi * fi, si = hr * fi + hi * fr;
+            const real dr = gr - sr, di = gi - si;
+            const real rr = hr * dr + hi * di - lambda * fr, ri = hr * di - hi * dr - lambda * fi;
+            const real br = hr * gr + hi * gi, bi = hr * gi - hi * gr;
+            left += twice * ((double)rr * rr + (double)ri * ri);
+            right += twice * ((double)br * br + (double)bi * bi);
+            f[at] = scale * sr;
+            f[at + 1] = scale * si;
+        }
+    }
+    const int t = threadIdx.x;
+    for (int round = 0; round < 2; ++round) {
+        parts[0][t] = left;
+        parts[1][t] = right;
+        __syncthreads();
+        for (int step = THREADS / 2; step > 0; step /= 2) {
+            if (t < step) {
+                parts[0][t] += parts[0][t + step];
+                parts[1][t] += parts[1][t + step];
+            }
+            __syncthreads();
+        }
+        if (round == 1) {
+            if (t < 2) sums[t] = parts[t][0];
+            return;
+        }
+        if (t == 0) {
+            partial[2 * blockIdx.x] = parts[0][0];
+            partial[2 * blockIdx.x + 1] = parts[1][0];
+            __threadfence();
+            last = atomicAdd(ticket, 1) == gridDim.x - 1;
+        }
+        __syncthreads();
+        if (!last) return;
+        __threadfence();
+        left = right = 0;
+        for (unsigned b = t; b < gridDim.x; b += THREADS) {
+            left += __ldcg(partial + 2 * b);
+            right += __ldcg(partial + 2 * b + 1);
+        }
     }
 }

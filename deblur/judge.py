@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from .device import Array
 from .norms import norms_of
+from .operators import torus_gpu
 from .operators.natural import covariance
 from .problem import Problem, Solution
 
@@ -63,6 +64,8 @@ def judge(problem: Problem, g: Array, solution: Solution, image: Array) -> Verdi
         The frames as they were given, which the misfit is relative to.
     """
     operator, fit, scene = problem.operator, problem.fit, solution.scene
+    if _in_frequency(problem):
+        return _judged_in_frequency(problem, g, solution, image)
     difference = g - operator.forward(scene)
     if fit.background:
         difference -= g.dtype.type(fit.background)
@@ -95,4 +98,25 @@ def judge(problem: Problem, g: Array, solution: Solution, image: Array) -> Verdi
     else:
         scale, residual, misfit, size = norms_of(b, r, difference, image)
     objective = None if solution.history is None else problem.objective(g, scene)
+    return Verdict(residual / (scale or 1.0), misfit / (size or 1.0), objective, difference, (scale, size))
+
+
+def _in_frequency(problem: Problem) -> bool:
+    """Whether the linear system is judged there: on a GPU, where a blur that wraps needs half of the transforms."""
+    operator, fit = problem.operator, problem.fit
+    blur = operator.stationary
+    linear = (
+        problem.quadratic and problem.penalty == "identity" and fit.weights is None and not fit.background
+    )
+    return linear and problem.device.gpu is not None and blur is not None and blur.boundary.wraps
+
+
+def _judged_in_frequency(problem: Problem, g: Array, solution: Solution, image: Array) -> Verdict:
+    """The same of a blur that wraps: both formulas are one there, and norms are those of spectra (Parseval)."""
+    h = problem.blur.transfer(problem.dtype, problem.device)
+    seen, sums = torus_gpu.judged(g, solution.scene, h, problem.lam)
+    difference = g - seen
+    misfit, size = norms_of(difference, image)
+    residual, scale = (math.sqrt(s) for s in sums.tolist())
+    objective = None if solution.history is None else problem.objective(g, solution.scene)
     return Verdict(residual / (scale or 1.0), misfit / (size or 1.0), objective, difference, (scale, size))

@@ -1,4 +1,4 @@
-"""Euclidean norms, with squares added up in double precision, where they do not overflow; the largest modulus."""
+"""Sums and Euclidean norms, added up in double precision, where they do not overflow; the largest modulus."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BLOCKS = 4  # of a launch, on each multiprocessor
 def norms(x: Array) -> np.ndarray:
     """The norm of each entry of a stack, on the host."""
     if is_cupy(x):
-        return np.sqrt(_sums_on_gpu([x], len(x)))
+        return np.sqrt(_sums_on_gpu([x], len(x)).get())
     return np.sqrt([_sum_of_squares(part) for part in x])
 
 
@@ -24,7 +24,12 @@ def norms_of(*arrays: Array) -> list[float]:
     """The norm of each array, on the host; a GPU is waited for once."""
     if get_xp(*arrays) is np:
         return [math.sqrt(_sum_of_squares(x)) for x in arrays]
-    return np.sqrt(_sums_on_gpu(arrays, 1)).tolist()
+    return np.sqrt(_sums_on_gpu(arrays, 1).get()).tolist()
+
+
+def total(x: Array) -> Array:
+    """The sum of all numbers of a float array, as a float64 without dimensions, which a GPU need not be waited for."""
+    return _sums_on_gpu([x], 1, squares=False)[0] if is_cupy(x) else x.sum(dtype=np.float64)
 
 
 def _sum_of_squares(x: np.ndarray) -> float:
@@ -53,8 +58,8 @@ def largest(x: Array) -> float:
     return float(bits.view(np.float64).item())
 
 
-def _sums_on_gpu(arrays: list[Array] | tuple[Array, ...], entries: int) -> np.ndarray:
-    """Sums of squares of each array's entries, one after the other."""
+def _sums_on_gpu(arrays: list[Array] | tuple[Array, ...], entries: int, squares: bool = True) -> Array:
+    """Sums of the numbers of each array's entries, or of their squares, one after the other; on the device."""
     import cupy
 
     threads = kernels.Constants("norms").THREADS
@@ -76,8 +81,8 @@ def _sums_on_gpu(arrays: list[Array] | tuple[Array, ...], entries: int) -> np.nd
         blocks = max(1, min(-(-rows * cols // threads), -(-most // entries)))
         partial = cupy.empty(entries * blocks, np.float64)
         kernels.launch(
-            "norms", "sum_squares", (blocks, entries), threads, out[i * entries : (i + 1) * entries], planes, ld,
-            stride, len(planes) // entries, rows, cols, partial, tickets[i * entries : (i + 1) * entries],
+            "norms", "add_up", (blocks, entries), threads, out[i * entries : (i + 1) * entries], planes, ld,
+            stride, len(planes) // entries, rows, cols, squares, partial, tickets[i * entries : (i + 1) * entries],
             dtype=x.dtype,
         )  # fmt: skip
-    return out.get()
+    return out

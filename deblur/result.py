@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .device import Array
-from .frames import Frames, Part, enough
+from .frames import ALL, Frames, Part, enough
 from .judge import Verdict, joined
 from .methods import METHODS, Choice
 from .norms import largest
@@ -260,14 +260,24 @@ def build(
     stop = Stop(problem.stop.rtol, problem.stop.max_iterations)  # a callback need not pickle
     if lambda_choice is not None:
         lambda_choice = replace(lambda_choice, solution=None)  # a whole iteration's memory
-    image = frames.empty(problem.dtype, frames.opacity)
-    residual = frames.empty(problem.dtype)
+    image: Array = None
+    residual: Array = None
     solutions, verdicts = [], []
     for piece in pieces:
         restored = piece.scene[(..., *problem.operator.crop)]
         _check_range(restored, scale)
-        frames.place(image, piece.at, frames.curved(shifted(restored, scale.scene)))
-        frames.place(residual, piece.at, shifted(piece.verdict.difference, scale.image))
+        parts = frames.curved(shifted(restored, scale.scene)), shifted(piece.verdict.difference, scale.image)
+        direct = (
+            piece.solution.history is None and piece.solution.state is None
+        )  # nobody else keeps the scene
+        if piece.at == ALL and frames.opacity is None and direct:
+            image, residual = (frames.restore(x.astype(problem.dtype, copy=False)) for x in parts)
+        else:
+            if image is None:
+                image, residual = frames.empty(problem.dtype, frames.opacity), frames.empty(problem.dtype)
+            frames.place(image, piece.at, parts[0])
+            frames.place(residual, piece.at, parts[1])
+        del parts
         # Of more than one part only figures are kept.
         solutions.append(replace(piece.solution, scene=None, state=None))
         verdicts.append(replace(piece.verdict, difference=None))

@@ -15,6 +15,7 @@ from types import ModuleType
 import numpy as np
 
 from .device import Array, get_xp
+from .norms import total
 
 # ---------------------------------------------------------------------------------------------
 # Fits
@@ -89,7 +90,7 @@ class Fit:
                 terms = e
             else:
                 terms = xp.where(e <= self.delta, 0.5 * e**2, self.delta * (e - 0.5 * self.delta))
-        return xp.sum(w * terms, dtype=np.float64)
+        return total(w * terms)
 
     def prox(self, q: Array, g: Array, w: Array | float, rho: float) -> Array:
         """The v that minimises D(w; v + b, g) + ρ/2 ‖v − q‖²; where w = 0 it is q itself."""
@@ -239,11 +240,11 @@ class Penalty:
         """`value` as an array of no dimensions, which a GPU need not be waited for."""
         xp = get_xp(u[0])
         if self.norm == "square":
-            sums = [0.5 * xp.sum(c**2, dtype=np.float64) for c in u]
+            sums = [0.5 * total(c**2) for c in u]
         elif self.norm == "absolute":
-            sums = [xp.sum(abs(c), dtype=np.float64) for c in u]
+            sums = [total(abs(c)) for c in u]
         else:
-            sums = [xp.sum(xp.sqrt(_power(u)), dtype=np.float64)]
+            sums = [total(xp.sqrt(_power(u)))]
         return self.weight * sum(sums[1:], sums[0])
 
     def prox(self, q: Sequence[Array], tau: float) -> list[Array]:

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from deblur.device import Device
-from deblur.norms import norms, norms_of
+from deblur.norms import norms, norms_of, total
 from deblur.operators import torus_gpu
+from deblur.operators.blur import Blur
 from deblur.operators.torus import Torus
 
 pytestmark = pytest.mark.gpu
@@ -100,3 +101,29 @@ def test_the_quotient_is_that_of_arrays(cupy, rng, dtype):
     h = (rng.standard_normal((7, 9)) + 1j * rng.standard_normal((7, 9))).astype(dtype)
     found = torus_gpu.quotient(cupy.asarray(h), 0.3).get()
     np.testing.assert_allclose(found, h.conj() / (abs(h) ** 2 + 0.3), rtol=20 * np.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(1, 1, 16, 9), (2, 3, 12, 20)])
+def test_the_judge_in_frequency_is_the_judge_by_products(cupy, rng, dtype, shape):
+    blur, lam = Blur(rng.random((4, 3)), shape[2:], "periodic"), 0.3
+    g, scene = rng.standard_normal((2, *shape)).astype(dtype)
+    h = blur.transfer(dtype, Device(0))
+    seen, sums = torus_gpu.judged(cupy.asarray(g), cupy.asarray(scene), h, lam)
+    wanted = blur.forward(scene.astype(float))
+    left = blur.adjoint(g - wanted) - lam * scene
+    tolerance = 30 * np.finfo(dtype).eps
+    assert np.linalg.norm(seen.get() - wanted) <= tolerance * np.linalg.norm(wanted)
+    np.testing.assert_allclose(sums.get(), [(left**2).sum(), (blur.adjoint(g) ** 2).sum()], rtol=tolerance)
+    again = torus_gpu.judged(cupy.asarray(g), cupy.asarray(scene), h, lam)[1]
+    np.testing.assert_array_equal(sums.get(), again.get())
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(5,), (3, 4), (2, 300, 301)])
+def test_a_sum_is_added_up_in_double_precision(cupy, rng, dtype, shape):
+    x = (rng.random(shape) + 1e3).astype(dtype)
+    found = total(cupy.asarray(x))
+    assert found.shape == ()
+    assert found.dtype == np.float64
+    np.testing.assert_allclose(float(found), x.astype(np.float64).sum(), rtol=1e-14)

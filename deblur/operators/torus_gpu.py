@@ -125,6 +125,37 @@ def quotient(h: Array, lam: float) -> Array:
     return out
 
 
+def judged(g: Array, scene: Array, h: Array, lam: float) -> tuple[Array, Array]:
+    """Hf, and ‖Hᵀ(g − Hf) − λf‖² and ‖Hᵀg‖² on the device, (2,), for scenes and images of a blur that wraps.
+
+    Parameters
+    ----------
+    g, scene : (..., M, N) arrays
+    h : (M, N // 2 + 1) array
+        The blur's eigenvalues.
+    lam : float
+    """
+    import cupy
+
+    real, lengths = g.dtype, (g.shape[-2], g.shape[-1])
+    pair = [cupy.ascontiguousarray(a.reshape(-1, *lengths)) for a in (g, scene)]
+    planes, half = len(pair[0]), h.shape[1]
+    there, back = plans(lengths, planes, real)
+    spectra = [cupy.empty((planes, *h.shape), h.dtype) for _ in pair]
+    for a, spectrum in zip(pair, spectra, strict=True):
+        there.fft(a, spectrum, 0)
+    blocks = _most_blocks()
+    sums, ticket = cupy.empty(2, np.float64), cupy.zeros(1, np.uint32)
+    launch(
+        "judged", h.size, spectra[1].view(real), spectra[0].view(real), cupy.ascontiguousarray(h).view(real), planes,
+        h.size, half, lengths[1] % 2 == 0, lam, 1 / math.prod(lengths), sums, cupy.empty(2 * blocks, np.float64),
+        ticket, dtype=real,
+    )  # fmt: skip
+    seen = cupy.empty((planes, *lengths), real)
+    back.fft(spectra[1], seen, 0)
+    return seen.reshape(g.shape), sums / math.prod(lengths)
+
+
 def _laid(images: Array, lengths: tuple[int, ...]) -> Array:
     import cupy
 
@@ -144,7 +175,10 @@ def _laid(images: Array, lengths: tuple[int, ...]) -> Array:
 
 def launch(name: str, size: int, *args: Any, dtype: np.dtype) -> None:
     """A kernel of ``torus.cu`` over so many elements."""
+    kernels.launch("torus", name, min(_most_blocks(), -(-size // _THREADS)), _THREADS, *args, dtype=dtype)
+
+
+def _most_blocks() -> int:
     import cupy
 
-    most = _BLOCKS * kernels.properties(cupy.cuda.runtime.getDevice()).multiprocessors
-    kernels.launch("torus", name, min(most, -(-size // _THREADS)), _THREADS, *args, dtype=dtype)
+    return _BLOCKS * kernels.properties(cupy.cuda.runtime.getDevice()).multiprocessors

@@ -31,12 +31,14 @@ References
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
 
 from ..denoise import patches
 from ..device import Array
+from ..norms import norms_of, total
 from ..operators.torus import Torus
 from ..problem import Problem, Solution, Stop, Work
 from ..terms import Fit
@@ -147,11 +149,11 @@ def _noise(problem: Problem, g: Array, scene: Array) -> tuple[float, Array | Non
     w = xp.broadcast_to(xp.asarray(problem.fit.w), g.shape)
     if problem.fit.name == "poisson":
         seen = xp.maximum(seen, 1e-3 * float(abs(g).mean()))
-        gain = float(xp.sum((w > 0) * (g - seen) ** 2 / seen, dtype=np.float64) / xp.sum(w > 0))
+        gain = float(total((w > 0) * (g - seen) ** 2 / seen) / xp.sum(w > 0))
         mean = float(seen.mean())
         return gain * mean, seen / mean
     count = float(xp.sum(w > 0)) or 1.0
-    return float(xp.sum(w * (g - seen) ** 2, dtype=np.float64)) / count, None
+    return float(total(w * (g - seen) ** 2)) / count, None
 
 
 def _bounded(problem: Problem, frames: list[Array]) -> Array:
@@ -192,7 +194,7 @@ def _refined(
 ) -> tuple[Array, float]:
     """Steps between data and patches, from a scene whose error is about its distance from the first; their strength."""
     moved = (scene - first)[(..., *problem.operator.crop)]
-    strength = _STRENGTH * float(problem.xp.sqrt((moved.astype(np.float64) ** 2).mean()))
+    strength = _STRENGTH * norms_of(moved)[0] / math.sqrt(moved.size)
     rho = _TRUST * level / strength**2 if strength > 0 else 0.0
     if not 0 < rho < np.inf:
         return scene, 0.0

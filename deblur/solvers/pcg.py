@@ -58,7 +58,7 @@ from functools import cached_property
 import numpy as np
 import scipy.fft
 
-from ..device import Array, Device, all_cores
+from ..device import Array, Device, all_cores, get_xp
 from ..operators.blur import Blur
 from ..operators.torus import Torus
 from ..problem import Direct, Factor, Problem, Work
@@ -187,7 +187,7 @@ class _Rim:
 
     def position(self, row: Array, col: Array) -> Array:
         """Where in a rim vector, which goes row by row, pixels of the rim are."""
-        xp = self.device.xp
+        xp = get_xp(row)
         (top, bottom), (left, right) = self.ends
         cols = self.shape[1]
         beside = top * cols + (row - top) * self._beside + col - xp.where(col >= right, right - left, 0)
@@ -329,21 +329,28 @@ def _corner_patches(rim: _Rim, kernel: Array, problem: Problem) -> list[tuple[Ar
     here_y, here_x = xp.asarray(y), xp.asarray(x)
     # A patch answers for what is nearer the corner than to the patch's cut.
     half = [(q + e) / 2 for q, e in zip(reach, rim.depth, strict=True)]
-    patches = []
+    patches: list[tuple[Array, Array, Array]] = []
+    inverses: list[Array] = []
     for bottom in (False, True):
         for right in (False, True):
             dy, dx = (cut[0] - 1 - y if bottom else y), (cut[1] - 1 - x if right else x)
             patch = (dy < reach[0]) & (dx < reach[1]) & ((dy < rim.depth[0]) | (dx < rim.depth[1]))
-            at_y, at_x = xp.asarray(y[patch]), xp.asarray(x[patch])
-            shifted = kernel[here_y - at_y[:, None, None], here_x - at_x[:, None, None]]
-            columns = normal_product(small, problem.lam, shifted)
-            # float32 will do: patches serve where G is tame. They are applied in the problem's dtype,
-            # because GMRES relies on a preconditioner that is linear to rounding.
-            inverse = xp.linalg.inv(columns[:, xp.asarray(patch)].T).astype(problem.dtype)
+            if bottom and blur.boundary.open:  # A and M are even: it is the opposite corner's, turned
+                inverse = inverses[1 - right][::-1, ::-1]
+            else:
+                at_y, at_x = xp.asarray(y[patch]), xp.asarray(x[patch])
+                shifted = kernel[here_y - at_y[:, None, None], here_x - at_x[:, None, None]]
+                columns = normal_product(small, problem.lam, shifted).reshape(len(at_y), -1)
+                # float32 will do: patches serve where G is tame. They are applied in the problem's dtype,
+                # because GMRES relies on a preconditioner that is linear to rounding.
+                square = columns.take(xp.asarray(np.flatnonzero(patch)), axis=1)
+                inverse = xp.linalg.inv(square.T).astype(problem.dtype)
+            inverses.append(inverse)
             top, left = (rim.shape[i] - cut[i] if far else 0 for i, far in enumerate((bottom, right)))
-            index = rim.position(at_y + top, at_x + left)
-            own = xp.asarray((dy[patch] < half[0]) & (dx[patch] < half[1]))
-            patches.append((index, index[own], inverse[own]))
+            index = rim.position(y[patch] + top, x[patch] + left)
+            own = np.flatnonzero((dy[patch] < half[0]) & (dx[patch] < half[1]))
+            rows = inverse.take(xp.asarray(own), axis=0)
+            patches.append((xp.asarray(index), xp.asarray(index[own]), rows))
     return patches
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from ..device import Array, all_cores, is_cupy
 from ..errors import ConvergenceError
 from ..linalg import krylov, krylov_gpu
+from ..norms import norms
 from ..problem import Factor, History, Problem, Solution, Work
 from ..terms import DIFFERENCES, PENALTIES, is_quadratic
 from . import admm
@@ -84,7 +85,8 @@ class Quadratic:
             first = start.scene * start.scene.dtype.type(1 / unit)
         else:
             first = first_scene(problem, g)
-        size = np.sqrt(_sums(right, right))
+        frames = right.reshape(-1, *right.shape[2:])
+        size = norms(frames) if is_cupy(right) else np.sqrt(_dot(right, right)).ravel()
         size += size == 0
         constant = problem.fit.value(xp.zeros_like(g), g)
         history: list[tuple[float, float, float]] = []
@@ -157,10 +159,3 @@ class Quadratic:
 def _dot(a: Array, b: Array) -> np.ndarray:
     """The inner product of each frame and channel, (k, c, 1, 1), in the arrays' dtype."""
     return np.einsum("kcij,kcij->kc", a, b)[:, :, None, None]
-
-
-def _sums(a: Array, b: Array) -> np.ndarray:
-    """The same on the host, (k c,)."""
-    if is_cupy(a):  # whose einsum takes longer to set up than this does
-        return (a * b).sum(axis=(2, 3), dtype=np.float64).get().ravel()
-    return _dot(a, b).ravel()

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.special
 
-from ..device import Array, as_real, asnumpy, check_finite, get_fft, get_xp
+from ..device import CPU, Array, Device, as_real, asnumpy, check_finite, get_fft, get_xp
 from ..operators.torus import Torus
 from ..problem import Problem
 from ..solvers.start import filled
@@ -245,20 +245,21 @@ def _at_zeros(g: Array, psf: np.ndarray, ends: list[Array]) -> float:
     """The power where the blur leaves least of the picture; infinite where too much is clipped."""
     xp = get_xp(g)
     g = g[tuple(slice((n - min(n, _MIDDLE)) // 2, (n + min(n, _MIDDLE)) // 2) for n in g.shape)]
-    window = xp.asarray(_window(g.shape))
+    window = _window(g.shape, xp)
     clipped = sum(((g == end) for end in ends), xp.zeros(g.shape, bool))
     if float(clipped.mean()) > _CLIPPED_MIDDLE:
         return math.inf
     seen = float((window**2 * ~clipped).sum())  # what is clipped holds no noise
     spectrum = get_fft(xp).rfft2((g - g.mean()).astype(np.float64) * window)
-    at = spectrum[xp.asarray(_least(g.shape, psf, _FINEST))]
+    at = spectrum[_least(g.shape, psf, _FINEST, Device.of(g))]
     return float(xp.median(at.real**2 + at.imag**2)) / math.log(2) / seen  # of an exponential distribution
 
 
-def _window(shape: tuple[int, int]) -> np.ndarray:
+def _window(shape: tuple[int, int], xp: ModuleType = np) -> Array:
     """Hann's, with squares that sum to one: white noise keeps its power at each frequency."""
     rows, cols = (np.hanning(n + 2)[1:-1] for n in shape)
-    return np.outer(rows / np.linalg.norm(rows), cols / np.linalg.norm(cols))
+    rows, cols = (xp.asarray(a / np.linalg.norm(a)) for a in (rows, cols))
+    return rows[:, None] * cols
 
 
 def _blocks(g: Array, side: int) -> Array:
@@ -275,23 +276,23 @@ def _blocks(g: Array, side: int) -> Array:
     return xp.concatenate(found)
 
 
-def _squares(shape: tuple[int, int]) -> np.ndarray:
+def _squares(shape: tuple[int, int], xp: ModuleType = np) -> Array:
     """The squared frequencies, in cycles a pixel, of half spectra."""
-    return np.fft.fftfreq(shape[0])[:, None] ** 2 + np.fft.rfftfreq(shape[1]) ** 2
+    rows, cols = np.fft.fftfreq(shape[0]) ** 2, np.fft.rfftfreq(shape[1]) ** 2
+    return xp.asarray(rows)[:, None] + xp.asarray(cols)
 
 
-def _least(shape: tuple[int, int], psf: np.ndarray | None, share: float) -> np.ndarray:
+def _least(shape: tuple[int, int], psf: np.ndarray | None, share: float, device: Device = CPU) -> Array:
     """Where in its half spectrum a blurred picture is likely to have least: this share of the frequencies."""
-    picture = (_squares(shape) + _FLAT) ** -_FALL
+    picture = (_squares(shape, device.xp) + _FLAT) ** -_FALL
     if psf is not None:
-        from scipy.ndimage import uniform_filter
-
         finer = -(-max(psf.shape) // min(shape))
-        power = Torus([finer * n for n in shape]).power(psf)[::finer, ::finer]
-        power = uniform_filter(power, 3, mode=("wrap", "mirror"))  # what the window makes of it
+        power = Torus([finer * n for n in shape], device).power(psf)[::finer, ::finer]
+        for axis, mode in ((0, "wrap"), (1, "mirror")):  # what the window makes of it
+            power = _filters(power).uniform_filter1d(power, 3, axis=axis, mode=mode)
         picture *= power / max(float(power.max()), np.finfo(float).tiny) + _LEAKS
     count = max(round(share * picture.size), 1)
-    return picture <= np.partition(picture.ravel(), count - 1)[count - 1]
+    return picture <= device.xp.partition(picture.ravel(), count - 1)[count - 1]
 
 
 def _freedom(window: np.ndarray, at: np.ndarray) -> float:

@@ -51,6 +51,7 @@ import numpy as np
 
 from ..device import Array, random_signs
 from ..methods import METHODS
+from ..norms import total
 from ..problem import Factor, Problem, Solution, Stop
 from ..solvers.admm import first_frames
 from ..solvers.start import filled, prior_scene
@@ -151,15 +152,13 @@ class _Observer:
         difference = self.g - seen[:k]
         variance = xp.maximum(seen[:k], 1e-3 * mean) if self.counts else 1.0
         e = difference * xp.sqrt(self.w / variance)
-        mean_square = self._level = float(xp.sum(e * e, dtype=np.float64)) / self.pixels
+        mean_square = self._level = float(total(e * e)) / self.pixels
         degrees = white = math.nan
         if self.needs_degrees:
             # Σ b (Hf(g + b) − Hf(g)) with b's own size divided out pixel by pixel
             moved = (self.w > 0) * (seen[k:] - seen[:k]) * self.probe
             power = xp.where(self.w > 0, self.probe**2, 0)
-            degrees = float(
-                xp.sum(moved / variance, dtype=np.float64) / xp.sum(power / variance, dtype=np.float64)
-            )
+            degrees = float(total(moved / variance) / total(power / variance))
         else:
             if problem.fit.name in ("l1", "huber"):
                 limit = _CLIP * 1.4826 * float(xp.median(abs(e[xp.broadcast_to(self.w > 0, e.shape)])))
