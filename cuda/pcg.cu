@@ -14,10 +14,13 @@
 //   lay, unlay      bands from rim vectors; rim vectors from what was solved for on the bands, halves where two meet
 //   solve           for each frequency a matrix times a vector: matrices (depth, depth, frequency), so that neighbouring
 //                   threads read neighbouring numbers; bytes: the matrices once for FRAMES frames
+//   lags, edges     the matrices of the bands' system, before they are inverted
 //   patch           rows of small dense matrices times what they take from a rim vector: a warp for each row
 
 constexpr int THREADS = 256;
 constexpr int FRAMES = 4;   // that share what is read of a matrix
+constexpr int LAGS = 4;     // of a thread in `lags`
+constexpr int TERMS = 64;   // whose factors lie in shared memory at a time
 
 struct edge_of {
     int rows, cols, top, bottom, left, right;
@@ -194,4 +197,78 @@ patch(const real* matrix, const int* index, const int* own, int patches, int cou
         const real total = warp_sum(sum[k]);
         if (lane == 0 && from + k < frames) s[(index_t)(from + k) * size + own[row]] = total;
     }
+}
+
+// ---------------------------------------------------------------- the bands' matrices
+
+// For a scene that is seen whole A is the torus's own: for each frequency along the edge both A and M are Toeplitz, with
+// the inverse transforms of the symbol and of its reciprocal along the other axis. Of these few lags are needed, so they
+// are added up directly: out[table][l][f], complex, table 0 the symbol's at lag l - lags / 2, tables 1 and 2 the
+// reciprocal's there and `far` further. Blocks (frequencies, lags / LAGS, 2).
+extern "C" __global__ void __launch_bounds__(THREADS)
+lags(const double* symbol, int across, int frequencies, int far, int lags, double* out) {
+    __shared__ double factors[TERMS][LAGS][2];
+    const int f = blockIdx.x * THREADS + threadIdx.x, first = blockIdx.y * LAGS;
+    const bool both = blockIdx.z == 0;
+    const int base = (both ? 0 : far) - lags / 2 + first;
+    double direct[LAGS][2] = {}, inverse[LAGS][2] = {};
+    for (int from = 0; from < across; from += TERMS) {
+        const int count = min(TERMS, across - from);
+        __syncthreads();
+        for (int i = threadIdx.x; i < count * LAGS; i += THREADS) {
+            const long long turns = (long long)(from + i / LAGS) * (base + i % LAGS) % across;
+            sincospi(2.0 * (double)turns / across, &factors[i / LAGS][i % LAGS][1], &factors[i / LAGS][i % LAGS][0]);
+        }
+        __syncthreads();
+        if (f >= frequencies) continue;
+        for (int k = 0; k < count; ++k) {
+            const double s = symbol[(index_t)(from + k) * frequencies + f], r = 1 / s;
+#pragma unroll
+            for (int l = 0; l < LAGS; ++l) {
+                const double re = factors[k][l][0], im = factors[k][l][1];
+                if (both) {
+                    direct[l][0] = fma(s, re, direct[l][0]);
+                    direct[l][1] = fma(s, im, direct[l][1]);
+                }
+                inverse[l][0] = fma(r, re, inverse[l][0]);
+                inverse[l][1] = fma(r, im, inverse[l][1]);
+            }
+        }
+    }
+    if (f >= frequencies) return;
+#pragma unroll
+    for (int l = 0; l < LAGS; ++l) {
+        if (first + l >= lags) continue;
+        const index_t at = 2 * ((index_t)(first + l) * frequencies + f), table = 2 * (index_t)lags * frequencies;
+        double* there = out + (both ? 1 : 2) * table + at;
+        there[0] = inverse[l][0] / across;
+        there[1] = inverse[l][1] / across;
+        if (both) {
+            out[at] = direct[l][0] / across;
+            out[at + 1] = direct[l][1] / across;
+        }
+    }
+}
+
+// g[f][i][j] = sum over t of A(i - t) M(t - j) over the 2 e rows of the edge that row i is on; i and j count the pixels of
+// both edges. The table has 4 e - 1 lags. Blocks (frequencies, 2 e, 2 e).
+extern "C" __global__ void __launch_bounds__(THREADS)
+edges(const double* tables, int e, int frequencies, real* g) {
+    const int f = blockIdx.x * THREADS + threadIdx.x, i = blockIdx.y, j = blockIdx.z, count = 4 * e - 1;
+    if (f >= frequencies) return;
+    const index_t table = (index_t)count * frequencies;
+    const bool low = i < e, near = low == (j < e);
+    double re = 0, im = 0;
+    for (int t = 0; t < 2 * e; ++t) {
+        // From the far edge: what is `far` further on, or, M being even, the conjugate of what lies the other way.
+        const int lag = near || !low ? t - j : j - t;
+        const double* a = tables + 2 * ((index_t)(i - t + 2 * e - 1) * frequencies + f);
+        const double* m = tables + 2 * ((near ? 1 : 2) * table + (index_t)(lag + 2 * e - 1) * frequencies + f);
+        const double mi = near || !low ? m[1] : -m[1];
+        re += a[0] * m[0] - a[1] * mi;
+        im += a[0] * mi + a[1] * m[0];
+    }
+    const index_t at = 2 * (((index_t)f * 2 * e + i) * 2 * e + j);
+    g[at] = (real)re;
+    g[at + 1] = (real)im;
 }

@@ -53,12 +53,14 @@ preconditioner for general sparse linear systems", SIAM J. Sci. Comput. 21
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 
 import numpy as np
 import scipy.fft
 
 from ..device import Array, Device, all_cores, get_xp
+from ..norms import norms_of
 from ..operators.blur import Blur
 from ..operators.torus import Torus
 from ..problem import Direct, Factor, Problem, Work
@@ -278,22 +280,13 @@ class _Band:
     """
 
     def __init__(self, rim: _Rim, axis: int, symbol: Array, problem: Problem) -> None:
-        blur, e, xp, fft = rim.blur, rim.depth[axis], problem.xp, problem.device.fft
-        psf, origin = (blur.psf, blur.origin[0]) if axis == 0 else (blur.psf.T, blur.origin[1])
-        across, along = _torus(blur) if axis == 0 else _torus(blur)[::-1]
-        n, m = rim.shape[axis], psf.shape[0]
-        # The blur of one dimension is linear in its taps: each moves what continues the scene by one place.
-        line = Blur(np.ones((m, 1)), (2 * e, 1), blur.boundary, origin=(origin, 0)).extension(0).toarray()
-        taps = np.stack([line[m - 1 - k : m - 1 - k + 2 * e] for k in range(m)])  # (m, 2 e, scene)
-        h = xp.tensordot(fft.rfft(xp.asarray(psf), n=along, axis=1).T, xp.asarray(taps), 1)
-        a = h @ xp.ascontiguousarray(h.conj().transpose(0, 2, 1))
-        a[:, xp.arange(2 * e), xp.arange(2 * e)] += problem.lam
-        kernel = xp.ascontiguousarray(fft.ifft(1 / symbol, axis=0).T)  # (frequency, lag)
-        rows, sources = np.r_[: 2 * e, n - 2 * e : n], np.r_[:e, n - e : n]
-        m_rows = kernel[:, xp.asarray((rows[:, None] - sources) % across)]
-        g = xp.concatenate([a[:, :e] @ m_rows[:, : 2 * e], a[:, e:] @ m_rows[:, 2 * e :]], axis=1)
+        along, e = _torus(rim.blur)[1 - axis], rim.depth[axis]
+        if rim.gpu is not None:
+            g = pcg_gpu.edges(symbol, rim.shape[axis], e, problem.dtype)
+        else:
+            g = _system(rim, axis, symbol, problem)
         #: For each frequency, (frequencies, 2 e, 2 e).
-        self.inverse = xp.linalg.inv(g.astype(np.result_type(problem.dtype, np.complex64)))
+        self.inverse = problem.xp.linalg.inv(g)
         self.axis, self.along, self._length = axis, along, rim.shape[1 - axis]
         self._device = problem.device
 
@@ -307,6 +300,25 @@ class _Band:
         return x if self.axis == 0 else x.swapaxes(1, 2)
 
 
+def _system(rim: _Rim, axis: int, symbol: Array, problem: Problem) -> Array:
+    """G on two opposite edges for each frequency along them, (frequencies, 2 e, 2 e)."""
+    blur, e, xp, fft = rim.blur, rim.depth[axis], problem.xp, problem.device.fft
+    psf, origin = (blur.psf, blur.origin[0]) if axis == 0 else (blur.psf.T, blur.origin[1])
+    across, along = _torus(blur) if axis == 0 else _torus(blur)[::-1]
+    n, m = rim.shape[axis], psf.shape[0]
+    # The blur of one dimension is linear in its taps: each moves what continues the scene by one place.
+    line = Blur(np.ones((m, 1)), (2 * e, 1), blur.boundary, origin=(origin, 0)).extension(0).toarray()
+    taps = np.stack([line[m - 1 - k : m - 1 - k + 2 * e] for k in range(m)])  # (m, 2 e, scene)
+    h = xp.tensordot(fft.rfft(xp.asarray(psf), n=along, axis=1).T, xp.asarray(taps), 1)
+    a = h @ xp.ascontiguousarray(h.conj().transpose(0, 2, 1))
+    a[:, xp.arange(2 * e), xp.arange(2 * e)] += problem.lam
+    kernel = xp.ascontiguousarray(fft.ifft(1 / symbol, axis=0).T)  # (frequency, lag)
+    rows, sources = np.r_[: 2 * e, n - 2 * e : n], np.r_[:e, n - e : n]
+    m_rows = kernel[:, xp.asarray((rows[:, None] - sources) % across)]
+    g = xp.concatenate([a[:, :e] @ m_rows[:, : 2 * e], a[:, e:] @ m_rows[:, 2 * e :]], axis=1)
+    return g.astype(np.result_type(problem.dtype, np.complex64))
+
+
 def _concentrated(kernel: Array, psf: np.ndarray) -> bool:
     """Whether M's kernel is so concentrated that a patch of the PSF's size sees most of it.
 
@@ -314,8 +326,9 @@ def _concentrated(kernel: Array, psf: np.ndarray) -> bool:
     small λ, the patch is a worse guess than the band.
     """
     y, x = (m // 2 for m in psf.shape)
-    near = kernel[np.r_[-y : y + 1]][:, np.r_[-x : x + 1]]
-    return float((near**2).sum()) > (1 - _SPREAD**2) * float((kernel**2).sum())
+    rows, cols = ([slice(n + 1), slice(size - n, size)] for n, size in zip((y, x), kernel.shape, strict=True))
+    *near, whole = norms_of(*(kernel[r, c] for r in rows for c in cols), kernel)
+    return math.hypot(*near) ** 2 > (1 - _SPREAD**2) * whole**2
 
 
 def _corner_patches(rim: _Rim, kernel: Array, problem: Problem) -> list[tuple[Array, Array, Array]]:

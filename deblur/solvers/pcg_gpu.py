@@ -94,6 +94,32 @@ class Rim:
         return s
 
 
+def edges(symbol: Array, size: int, e: int, dtype: np.dtype) -> Array:
+    """G on two opposite edges, e pixels deep, for each frequency along them; (frequencies, 2 e, 2 e), complex of `dtype`.
+
+    Parameters
+    ----------
+    symbol : (across, frequencies) float64 array
+        That of HHᵀ + λI on the torus, for an open boundary.
+    size : int
+        Of the image from one edge to the other.
+    """
+    import cupy
+
+    (across, half), count = symbol.shape, 4 * e - 1
+    tables = cupy.empty((3, count, half, 2), np.float64)
+    blocks = -(-half // _AT.THREADS)
+    kernels.launch(
+        "pcg", "lags", (blocks, -(-count // _AT.LAGS), 2), _AT.THREADS, symbol, across, half, size - 2 * e, count,
+        tables, dtype=dtype,
+    )  # fmt: skip
+    g = cupy.empty((half, 2 * e, 2 * e), np.result_type(dtype, np.complex64))
+    kernels.launch(
+        "pcg", "edges", (blocks, 2 * e, 2 * e), _AT.THREADS, tables, e, half, g.view(dtype), dtype=dtype
+    )
+    return g
+
+
 class Schwarz:
     """What `deblur.solvers.pcg._Schwarz` does.
 

@@ -1,0 +1,63 @@
+"""The parts of method pcg on the GPU against those of the CPU, which are held to dense matrices."""
+
+import numpy as np
+import pytest
+
+from deblur.device import CPU, Device
+from deblur.operators.blur import Blur
+from deblur.problem import Problem
+from deblur.solvers import pcg
+
+pytestmark = pytest.mark.gpu
+
+SIZES = [((5, 4), (60, 71)), ((9, 1), (50, 12)), ((1, 7), (9, 64)), ((2, 6), (40, 90))]
+
+
+def both(rng, size, shape, dtype=np.float64):
+    psf = rng.random(size)
+    blur, dtype = Blur(psf / psf.sum(), shape, "unknown"), np.dtype(dtype)
+    problems = [Problem(blur, 0.1, dtype=dtype, device=device) for device in (CPU, Device(0))]
+    rims = [pcg._Rim(blur, 0.1, p.device) for p in problems]
+    assert rims[0].gpu is None
+    assert rims[1].gpu is not None
+    return problems, rims, [pcg._Embedding(p) for p in problems]
+
+
+@pytest.mark.parametrize(("size", "shape"), SIZES)
+def test_rims_are_taken_put_and_multiplied_alike(cupy, rng, size, shape):
+    _, (here, there), _ = both(rng, size, shape)
+    whole = rng.standard_normal((3, shape[0] + 4, shape[1] + 5))
+    images = [take(whole)[:, 2:-2, 3:-2] for take in (np.asarray, cupy.asarray)]
+    s, found = here.take(images[0]), there.take(images[1])
+    np.testing.assert_array_equal(found.get(), s)
+    np.testing.assert_allclose(there.product(images[1]).get(), here.product(images[0]), rtol=0, atol=1e-13)
+    out = there.put(found[:, :], cupy.zeros((3, shape[0] + 1, shape[1] + 2))).get()
+    np.testing.assert_array_equal(out, here.put(s, np.zeros(out.shape)))
+
+
+@pytest.mark.parametrize(("size", "shape"), SIZES)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_preconditioner_is_the_cpus(cupy, rng, size, shape, dtype):
+    problems, rims, embeddings = both(rng, size, shape, dtype)
+    here, there = (pcg._Schwarz(r, m, p) for r, m, p in zip(rims, embeddings, problems, strict=True))
+    s = rng.standard_normal((5, rims[0].size)).astype(dtype)
+    wanted, found = here(s), there(cupy.asarray(s))
+    assert found.dtype == dtype
+    # Patches are inverted in single precision.
+    assert np.linalg.norm(found.get() - wanted) <= 2e-5 * np.linalg.norm(wanted)
+    apart = cupy.asarray(np.stack([s, s]))[:, ::2].swapaxes(0, 1)[:, 1]  # rows that lie apart
+    np.testing.assert_array_equal(there(apart).get(), found.get()[::2])
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_the_edges_system_is_the_cpus(cupy, rng, axis):
+    problems, rims, _ = both(rng, (5, 4), (60, 71))
+    symbols = []
+    for problem in problems:
+        psf, lengths = problem.blur.psf, pcg._torus(problem.blur)
+        if axis:
+            psf, lengths = psf.T, lengths[::-1]
+        symbols.append(pcg.Torus(lengths, problem.device).power(psf) + problem.lam)
+    wanted = pcg._system(rims[0], axis, symbols[0], problems[0])
+    found = pcg.pcg_gpu.edges(symbols[1], rims[1].shape[axis], rims[1].depth[axis], np.dtype(float)).get()
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-12)
