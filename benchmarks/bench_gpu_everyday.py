@@ -67,12 +67,15 @@ CELLS = [
     Cell("tv2", 1024, UNKNOWN, 2e-3, 4, 40, iterated=True, cpu=True),
     Cell("tv", 256, UNKNOWN, "auto", 4, 25, iterated=True),
     Cell("tv", 1024, UNKNOWN, "auto", 4, 25, iterated=True),
+    Cell("collaborative", 256, UNKNOWN, "auto", 4, 25, iterated=True),
+    Cell("collaborative", 1024, UNKNOWN, "auto", 4, 25, iterated=True),
+    Cell("pnp", 256, UNKNOWN | {"denoiser": "collaborative"}, 1e-3, 4, 25, iterated=True),
     Cell("richardson-lucy", 1024, LUCY, 0.0, 4, 20, iterated=True),
     Cell("richardson-lucy", 1024, UNKNOWN, 0.0, 4, 20, iterated=True, cpu=True),
     Cell("auto", 1024, UNKNOWN, "auto", 10, 20, cpu=True),
     Cell("auto", 1024, UNKNOWN, "gcv", 10, 20),
 ]
-FIRST = ("fft", "pcg", "tv")
+FIRST = ("fft", "dct", "kronecker", "pcg", "tv", "collaborative", "cholesky", "qr")
 
 
 def psf_for(method: str, i: int) -> np.ndarray:
@@ -191,8 +194,9 @@ def first_calls() -> dict[str, dict[str, float]]:
     program = (
         "import time, numpy as np, cupy, deblur;"
         "cupy.zeros(1).sum().item();"
-        "g = cupy.asarray(deblur.data.load('camera')[:128, :128].astype(np.float32));"
-        "m = '{method}'; b = 'periodic' if m == 'fft' else 'zero' if m == 'kronecker' else 'unknown';"
+        "n = 32 if '{method}' in ('qr', 'cholesky') else 128;"
+        "g = cupy.asarray(deblur.data.load('camera')[:n, :n].astype(np.float32));"
+        "m = '{method}'; b = {{'fft': 'periodic', 'dct': 'reflect', 'kronecker': 'zero'}}.get(m, 'unknown');"
         "psf = deblur.psf.gaussian(7, 1.5); start = time.perf_counter();"
         "deblur.reconstruct(g, psf, 0.0 if m == 'richardson-lucy' else 1e-2, method=m, boundary=b);"
         "cupy.cuda.Device().synchronize(); print(time.perf_counter() - start)"

@@ -24,6 +24,8 @@ CASES = {
     "tv2": (2e-3, {"boundary": "zero", "bounds": (0.0, 1.0)}),
     "richardson-lucy": (0.0, {"boundary": "unknown", "max_iterations": 20}),
     "auto": ("gcv", {"boundary": "unknown"}),
+    "collaborative": (2e-3, {"boundary": "unknown"}),
+    "pnp": (1e-3, {"boundary": "unknown", "denoiser": "collaborative", "max_iterations": 3}),
 }
 
 
