@@ -95,7 +95,7 @@ class Rim:
 
 
 def edges(symbol: Array, size: int, e: int, dtype: np.dtype) -> Array:
-    """G on two opposite edges, e pixels deep, for each frequency along them; (frequencies, 2 e, 2 e), complex of `dtype`.
+    """G on two opposite edges, e pixels deep, for each frequency along them: (frequencies, 2 e, 2 e), complex.
 
     Parameters
     ----------

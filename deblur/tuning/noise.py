@@ -11,6 +11,7 @@ import numpy as np
 import scipy.special
 
 from ..device import CPU, Array, Device, as_real, asnumpy, check_finite, get_fft, get_xp
+from ..norms import largest
 from ..operators.torus import Torus
 from ..problem import Problem
 from ..solvers.start import filled
@@ -115,11 +116,11 @@ def _checked(g: Array) -> Array:
 
 
 class _Blocks(NamedTuple):
-    """Of the blocks of one frame that show noise: mean values, powers at all frequencies and at those with least."""
+    """Of the blocks of one frame that show noise: mean values, powers at middle frequencies and at those with least."""
 
-    means: Array
-    powers: Array
-    least: Array
+    means: np.ndarray
+    middle: np.ndarray
+    least: np.ndarray
     freedom: float  # of the last, if it is noise alone
     ends: list[Array]  # of the frame's range, where it is clipped
 
@@ -128,19 +129,34 @@ def _looked_at(g: Array, psf: np.ndarray | None, sides: tuple[int, ...]) -> _Blo
     xp = get_xp(g)
     side = next((n for n in sides if 3 * n <= min(g.shape)), sides[-1])
     window = _window((side, side))
-    ends = [end for end in (g.min(), g.max()) if int((g == end).sum()) > max(8, _CLIPPED * g.size)]
+    ends = [
+        end
+        for end in (g.min(), g.max())
+        if float((g == end).astype(g.dtype).sum()) > max(8, _CLIPPED * g.size)
+    ]
     blocks = _blocks(g, side)
-    clipped = sum(((blocks == end).mean(axis=(1, 2)) for end in ends), xp.zeros(len(blocks)))
-    whole = blocks[clipped <= _CLIPPED_BLOCK]
-    blocks = (whole if len(whole) >= 1 / min(_PARTS[1:]) else blocks).astype(np.float64)
+    if ends:
+        clipped = sum((_means(blocks == end) for end in ends), np.zeros(len(blocks)))
+        whole = np.flatnonzero(clipped <= _CLIPPED_BLOCK)
+        if len(whole) >= 1 / min(_PARTS[1:]):
+            blocks = blocks.take(xp.asarray(whole), axis=0)
+    blocks = blocks.astype(np.float64)
     means = blocks.mean(axis=(1, 2))
     spectra = get_fft(xp).rfft2((blocks - means[:, None, None]) * xp.asarray(window))
-    powers = spectra.real**2 + spectra.imag**2
-    at = _least((side, side), psf, _SHARE)
-    least = powers[:, xp.asarray(at)].mean(axis=1)
+    powers = (spectra.real**2 + spectra.imag**2).reshape(len(blocks), -1)
+    at, squares = _least((side, side), psf, _SHARE), _squares((side, side))
+    band = (squares > _BAND[0] ** 2) & (squares < _BAND[1] ** 2)
+    # A few numbers of each block: they are looked at on the host.
+    least, middle = (powers.take(xp.asarray(np.flatnonzero(m)), axis=1).mean(axis=1) for m in (at, band))
+    means, least, middle = asnumpy(xp.stack([means, least, middle]))
     # What is smaller is of clipped or painted areas: no noise is to be seen there.
-    seen = least > (1e-12 * float(abs(g).max())) ** 2
-    return _Blocks(means[seen], powers[seen], least[seen], _freedom(window, at), ends)
+    seen = least > (1e-12 * largest(g)) ** 2
+    return _Blocks(means[seen], middle[seen], least[seen], _freedom(window, at), ends)
+
+
+def _means(blocks: Array) -> np.ndarray:
+    """The mean of each block, on the host."""
+    return asnumpy(blocks.mean(axis=(1, 2)))
 
 
 def _of_frame(g: Array, psf: np.ndarray | None) -> _Measured:
@@ -151,7 +167,7 @@ def _of_frame(g: Array, psf: np.ndarray | None) -> _Measured:
     if psf is not None and min(g.shape) >= 2 * max(psf.shape):
         zeros = _at_zeros(g, psf, found.ends)
         power = zeros if zeros < _QUIETER * power else power
-    return _Measured(power, _colour(found.powers, found.least, found.freedom))
+    return _Measured(power, _colour(found.middle, found.least, found.freedom))
 
 
 class NoiseModel(NamedTuple):
@@ -220,7 +236,7 @@ def estimate_noise_model(g: Array, psf: Array | None = None) -> NoiseModel:
     psf = None if psf is None else asnumpy(psf).astype(np.float64)
     g = _checked(g)
     looks = [_looked_at(frame, psf, _SIDES[1:]) for frame in g.reshape(-1, *g.shape[-2:])]
-    means, least = (np.concatenate([asnumpy(getattr(x, name)) for x in looks]) for name in ("means", "least"))
+    means, least = (np.concatenate([getattr(x, name) for x in looks]) for name in ("means", "least"))
     if not len(least):
         return NoiseModel(0.0, 0.0)
     means = np.maximum(means, 0)
@@ -304,30 +320,26 @@ def _freedom(window: np.ndarray, at: np.ndarray) -> float:
     return full.sum() ** 2 / (2 * (shared * pairs).sum())
 
 
-def _quiet(of_block: Array, freedom: float) -> float:
+def _quiet(of_block: np.ndarray, freedom: float) -> float:
     """The noise's power, from the power of each block."""
-    xp, power = get_xp(of_block), math.inf
+    power = math.inf
 
     def expected(part: float) -> float:
         return float(scipy.special.gammaincinv(freedom, part)) / freedom
 
     for part in _PARTS:
         if part == _PARTS[0] or part * len(of_block) >= 1:
-            says = float(xp.quantile(of_block, part)) / expected(part)
+            says = float(np.quantile(of_block, part)) / expected(part)
             power = says if says < _QUIETER * power else power
     # Where a clear part of the picture is quiet its blocks are known now, and tell better than their least.
     alike = of_block[of_block <= power * expected(_ALIKE)]
-    return min(power, float(xp.median(alike)) / expected(0.5)) if len(alike) else power
+    return min(power, float(np.median(alike)) / expected(0.5)) if len(alike) else power
 
 
-def _colour(powers: Array, of_block: Array, freedom: float) -> float:
+def _colour(middle: np.ndarray, of_block: np.ndarray, freedom: float) -> float:
     """The power of each block over that at middle frequencies, in those with least of both; as little as may be."""
-    xp = get_xp(powers)
-    squares = _squares((powers.shape[1], powers.shape[1]))
-    band = (squares > _BAND[0] ** 2) & (squares < _BAND[1] ** 2)
-    middle = powers[:, xp.asarray(band)].mean(axis=1)
     both = middle + of_block
-    quiet = both <= xp.quantile(both, _QUIET)
+    quiet = both <= np.quantile(both, _QUIET)
     chance = math.sqrt(2 / (freedom * float(quiet.sum())))
     return float(of_block[quiet].mean() / middle[quiet].mean()) / (1 + _CHANCE * chance)
 
