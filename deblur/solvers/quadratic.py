@@ -16,7 +16,7 @@ import numpy as np
 
 from ..device import Array, all_cores, is_cupy
 from ..errors import ConvergenceError
-from ..linalg import krylov, krylov_gpu
+from ..linalg import conjugate_gpu, krylov
 from ..norms import norms
 from ..problem import Factor, History, Problem, Solution, Work
 from ..terms import DIFFERENCES, PENALTIES, is_quadratic
@@ -134,7 +134,7 @@ class Quadratic:
 
         if is_cupy(right):
             blur = problem.operator.stationary is not None  # whose plans are kept
-            return krylov_gpu.cg(
+            return conjugate_gpu.cg(
                 problem.normal, right, first, precondition, measure, self.rtol, most, capture=blur
             )
 
