@@ -38,9 +38,7 @@ from .tuning.spectral import from_spectrum
 
 _FAILED = (Status.NOT_CONVERGED, Status.INACCURATE)
 _USUAL = 1e-2  # λ of a photograph, by which the seconds are foretold before it is known
-_NOISY = (
-    2e-4  # λ over the squared gain of the PSF from which there is noise that the prior "natural" hides better
-)
+_NOISY = 2e-4  # λ over the PSF's squared gain from which there is noise that the prior "natural" hides better
 _QUICK = 1 << 14  # pixels up to which λ may be looked for twice
 _NOISE = 1.15  # how much larger than the noise seen what is left may be, and be taken for noise alone
 _RAISES = 8  # how often a rule's λ, with which no method succeeds, is made ten times larger

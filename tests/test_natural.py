@@ -76,7 +76,12 @@ def test_the_judge_sees_a_scene_that_does_not_solve_the_problem(rng):
     solution = METHODS["pcg"].prepare(problem).solve(g)
     assert judge(problem, g, solution, g).residual < 1e-6
     scene = solution.scene + 0.01 * rng.standard_normal(solution.scene.shape)
-    assert judge(problem, g, replace(solution, scene=scene), g).residual > 1e-3
+    bb = np.kron(*(line(n) @ line(n).T for n in scene.shape[2:]))
+    matrix = problem.operator.to_dense()
+    right = bb @ matrix.T @ g.ravel()
+    left = bb @ matrix.T @ matrix @ scene.ravel() + 0.02 * scene.ravel()
+    expected = np.linalg.norm(right - left) / np.linalg.norm(right)
+    assert judge(problem, g, replace(solution, scene=scene), g).residual == pytest.approx(expected, rel=1e-9)
 
 
 def test_the_default_takes_it_where_there_is_noise_and_says_why():
@@ -143,6 +148,9 @@ def test_a_deblurrer_keeps_it_and_colours_frames_and_parts_share_it(monkeypatch)
         deblur.reconstruct(second, SHAKE, restore.lam, prior="natural", boundary="unknown"),
         atol=1e-6,
     )
+    bright = restore.solve(1e30 * second)
+    assert (bright.prior, bright.lam) == ("natural", restore.lam)
+    assert np.allclose(1e-30 * bright.image, kept.image, atol=1e-6)
     colour = np.stack([first, 0.8 * first, blurred(0.02, seed=2)], axis=-1)
     whole = deblur.solve(colour, SHAKE)
     assert whole.prior == "natural"
@@ -150,6 +158,14 @@ def test_a_deblurrer_keeps_it_and_colours_frames_and_parts_share_it(monkeypatch)
     parts = deblur.solve(colour, SHAKE)
     assert parts.prior == "natural"
     assert np.allclose(parts.image, whole.image, atol=1e-5)
+
+
+def test_tiles_refuse_it_and_take_the_smooth_prior_by_themselves():
+    g = blurred(0.02)
+    with pytest.raises(MethodError, match="not served by tiles"):
+        deblur.tiled(g, SHAKE, 1e-2, prior="natural", tile=48)
+    whole = deblur.solve(g, SHAKE, 1e-2, prior="smooth")
+    assert np.abs(deblur.tiled(g, SHAKE, 1e-2, tile=48) - whole.image).max() < 0.02
 
 
 @pytest.mark.parametrize(

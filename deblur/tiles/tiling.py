@@ -172,6 +172,10 @@ class Tiling:
         for name, instead in _REFUSED.items():
             if options.get(name) is not None and options.get(name) is not False:
                 raise MethodError(f"{name} is not served by tiles: {instead}")
+        if options.get("prior") == "natural":
+            raise MethodError(
+                "prior='natural' is not served by tiles: use prior='smooth', or restore the picture whole"
+            )
         psfs = _psfs(psf, axes.frames)
         self._img, self._psf_shape = img, psfs.shape[1:]
         place = (
