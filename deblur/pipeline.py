@@ -39,6 +39,8 @@ from .tuning.spectral import from_spectrum
 _FAILED = (Status.NOT_CONVERGED, Status.INACCURATE)
 _USUAL = 1e-2  # λ of a photograph, by which the seconds are foretold before it is known
 _NOISY = 2e-4  # λ over the PSF's squared gain from which there is noise that the prior "natural" hides better
+_NOISY_LARGE = 1e-2  # the same of a large picture, for less noise costs it several times the iterations
+_LARGE = 1 << 22  # pixels
 _QUICK = 1 << 14  # pixels up to which λ may be looked for twice
 _NOISE = 1.15  # how much larger than the noise seen what is left may be, and be taken for noise alone
 _RAISES = 8  # how often a rule's λ, with which no method succeeds, is made ten times larger
@@ -392,8 +394,14 @@ class Deblurrer:
             return found, problem.penalty, request.prior_reason
         if found.rule != "gcv" or not found.settled:
             return found, problem.penalty, "cross-validation found no λ by which to judge the noise"
-        if found.lam < _NOISY * problem.operator.gain**2:
+        noise = found.lam / problem.operator.gain**2
+        if noise < _NOISY:
             return found, problem.penalty, f"there is next to no noise to hide, λ = {found.lam:.2g}"
+        if noise < _NOISY_LARGE and problem.frames * math.prod(problem.operator.image_shape) > _LARGE:
+            words = (
+                f"there is little noise to hide, λ = {found.lam:.2g}, and 'natural' would take much longer"
+            )
+            return found, problem.penalty, words
         if alike is None and math.prod(problem.operator.image_shape) <= _QUICK:
             alike = self._chosen_lambda(image, natural, rule)
         if alike is None or alike.rule != "gcv" or not alike.settled:

@@ -84,7 +84,7 @@ def test_the_judge_sees_a_scene_that_does_not_solve_the_problem(rng):
     assert judge(problem, g, replace(solution, scene=scene), g).residual == pytest.approx(expected, rel=1e-9)
 
 
-def test_the_default_takes_it_where_there_is_noise_and_says_why():
+def test_the_default_takes_it_where_there_is_noise_and_says_why(monkeypatch):
     for noise, prior, why in (
         (0.02, "natural", "there is noise to hide"),
         (0.0, "smooth", "next to no noise"),
@@ -99,6 +99,10 @@ def test_the_default_takes_it_where_there_is_noise_and_says_why():
         large = deblur.solve(1e30 * g, 1e20 * SHAKE)
         assert large.prior == prior
         assert np.allclose(1e-10 * large.image, result.image, atol=1e-4)
+    monkeypatch.setattr(deblur.pipeline, "_LARGE", 10)
+    assert deblur.solve(blurred(0.02), SHAKE).prior == "natural"
+    little = deblur.solve(blurred(0.002), SHAKE)
+    assert (little.prior, "much longer" in little.prior_reason) == ("smooth", True)
     # λ given, a rule named or another boundary: the formula as it was.
     g = blurred(0.02)
     assert deblur.solve(g, SHAKE, 1e-2).prior == "smooth"
@@ -149,7 +153,7 @@ def test_a_deblurrer_keeps_it_and_colours_frames_and_parts_share_it(monkeypatch)
         atol=1e-6,
     )
     bright = restore.solve(1e30 * second)
-    assert (bright.prior, bright.lam) == ("natural", restore.lam)
+    assert (bright.prior, bright.problem.penalty, bright.lam) == ("natural", "natural", restore.lam)
     assert np.allclose(1e-30 * bright.image, kept.image, atol=1e-6)
     colour = np.stack([first, 0.8 * first, blurred(0.02, seed=2)], axis=-1)
     whole = deblur.solve(colour, SHAKE)
