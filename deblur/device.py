@@ -280,6 +280,13 @@ def as_real(a: Any, name: str, dtype: Any = None) -> Array:
         return a.astype(own if dtype is None else dtype, copy=False)
 
 
+def every(of: Array) -> bool:
+    """Whether all of an array of bool are true. On a GPU `all` is compiled, which takes seconds, and `min` is there."""
+    if get_xp(of) is np:
+        return bool(of.all())
+    return not of.size or bool(of.astype(np.uint8).min())
+
+
 def check_finite(a: Array, name: str) -> None:
     """Raise ValueError if `a` holds NaN or infinity, saying how many and where the first one is."""
     xp = get_xp(a)

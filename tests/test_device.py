@@ -1,9 +1,10 @@
 """What a computation may use of the machine."""
 
+import numpy as np
 import pytest
 import scipy.fft
 
-from deblur.device import all_cores
+from deblur.device import all_cores, every
 
 
 @pytest.mark.parametrize(("granted", "used"), [("1", 1), ("3", 3), ("", None), ("0", None), ("4,2", None)])
@@ -20,3 +21,8 @@ def test_a_number_of_threads_that_the_caller_has_set_is_left_alone(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     with scipy.fft.set_workers(2), all_cores():
         assert scipy.fft.get_workers() == 2
+
+
+def test_every_is_all(xp):
+    for of in (np.ones((3, 4), bool), np.eye(3, dtype=bool), np.zeros((0, 2), bool)):
+        assert every(xp.asarray(of)) is bool(of.all())

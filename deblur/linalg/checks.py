@@ -14,7 +14,7 @@ import numpy as np
 import scipy.linalg
 from scipy.linalg.lapack import get_lapack_funcs
 
-from ..device import Array, as_real, asnumpy, check_finite, get_xp, is_cupy, plain
+from ..device import Array, as_real, asnumpy, check_finite, every, get_xp, is_cupy, plain
 from ..errors import SingularMatrixError
 
 
@@ -183,7 +183,7 @@ def triangle_rcond(a: np.ndarray, lower: bool, unit_diagonal: bool = False, norm
 def check_overflow(x: Array, what: str) -> None:
     """Raise SingularMatrixError if `x`, computed from finite data, is not finite."""
     xp = get_xp(x)
-    if not bool(xp.isfinite(x).all()):
+    if not every(xp.isfinite(x)):
         raise SingularMatrixError(
             f"the matrix is singular to the range of {x.dtype}: {what} overflows; rescale or regularise it"
         )

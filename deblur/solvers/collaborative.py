@@ -147,12 +147,12 @@ def _noise(problem: Problem, g: Array, scene: Array) -> tuple[float, Array | Non
     xp = problem.xp
     seen = problem.operator.forward(scene) + problem.fit.background
     w = xp.broadcast_to(xp.asarray(problem.fit.w), g.shape)
+    count = float(total((w > 0).astype(g.dtype))) or 1.0
     if problem.fit.name == "poisson":
         seen = xp.maximum(seen, 1e-3 * float(abs(g).mean()))
-        gain = float(total((w > 0) * (g - seen) ** 2 / seen) / xp.sum(w > 0))
+        gain = float(total((w > 0) * (g - seen) ** 2 / seen)) / count
         mean = float(seen.mean())
         return gain * mean, seen / mean
-    count = float(xp.sum(w > 0)) or 1.0
     return float(total(w * (g - seen) ** 2)) / count, None
 
 

@@ -22,7 +22,7 @@ import math
 
 import numpy as np
 
-from ..device import Array, all_cores
+from ..device import Array, all_cores, every
 from ..errors import ConvergenceError
 from ..problem import Problem, Solution, Work
 from . import admm
@@ -146,7 +146,7 @@ def _denoised(problem: Problem, scene: Array, sigma: float) -> Array:
                 f"the denoiser {name!r} was given an image of shape {image.shape} and returned "
                 f"{getattr(found, 'shape', type(found).__name__)}; it must keep the shape"
             )
-        if not bool(xp.isfinite(found).all()):
+        if not every(xp.isfinite(found)):
             raise ValueError(
                 f"the denoiser {name!r} returned NaN or infinity for an image with values from "
                 f"{float(image.min()):.3g} to {float(image.max()):.3g} and sigma {sigma:.3g}"

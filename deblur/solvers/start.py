@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..device import Array, as_real, get_fft, get_xp, is_cupy
+from ..device import Array, as_real, every, get_fft, get_xp, is_cupy
 from ..operators.operator import Operator
 from ..problem import Problem
 from . import start_gpu
@@ -65,7 +65,7 @@ def filled(g: Array, weights: Array | None) -> Array:
         return g
     xp = get_xp(g)
     visible = xp.broadcast_to(weights > 0, g.shape)
-    if bool(visible.all()):
+    if every(visible):
         return g
     fft = get_fft(xp)
     shape = tuple(2 * n for n in g.shape[-2:])  # room for the Gaussian not to wrap round
@@ -73,7 +73,7 @@ def filled(g: Array, weights: Array | None) -> Array:
     out, missing = xp.where(visible, g, 0), ~visible
     squares = xp.fft.fftfreq(shape[0])[:, None] ** 2 + xp.fft.rfftfreq(shape[1]) ** 2
     sigma = 1.0
-    while bool(missing.any()):
+    while not every(~missing):
         low = xp.exp(-2 * (np.pi * sigma) ** 2 * squares).astype(g.dtype)
         total, count = (fft.irfft2(s * low, s=shape)[..., : g.shape[-2], : g.shape[-1]] for s in spectra)
         reached = missing & (count > 1e-3)
