@@ -246,6 +246,8 @@ def normal_symbol(blur: Blur, dtype: np.dtype, device: Device) -> Array:
     """|ĥ|² on the blur's torus, kept."""
 
     def build() -> Array:
+        if device.gpu is not None:  # added up directly, which costs less than to compile this
+            return blur.torus(device).power(blur.psf).astype(dtype)
         h = blur.transfer(dtype, device)
         return h.real**2 + h.imag**2
 
@@ -331,7 +333,7 @@ def _concentrated(kernel: Array, psf: np.ndarray) -> bool:
     return math.hypot(*near) ** 2 > (1 - _SPREAD**2) * whole**2
 
 
-def _corner_patches(rim: _Rim, kernel: Array, problem: Problem) -> list[tuple[Array, Array, Array]]:
+def _corner_patches(rim: _Rim, kernel: Array, problem: Problem) -> list[tuple[np.ndarray, np.ndarray, Array]]:
     """For a patch of the rim at each corner: its indices, those it answers for, and its rows of G⁻¹ for them."""
     xp, blur = problem.xp, rim.blur
     reach = [e + (m + 3) // 4 for e, m in zip(rim.depth, blur.psf.shape, strict=True)]
@@ -342,7 +344,7 @@ def _corner_patches(rim: _Rim, kernel: Array, problem: Problem) -> list[tuple[Ar
     here_y, here_x = xp.asarray(y), xp.asarray(x)
     # A patch answers for what is nearer the corner than to the patch's cut.
     half = [(q + e) / 2 for q, e in zip(reach, rim.depth, strict=True)]
-    patches: list[tuple[Array, Array, Array]] = []
+    patches: list[tuple[np.ndarray, np.ndarray, Array]] = []
     inverses: list[Array] = []
     for bottom in (False, True):
         for right in (False, True):
@@ -363,7 +365,7 @@ def _corner_patches(rim: _Rim, kernel: Array, problem: Problem) -> list[tuple[Ar
             index = rim.position(y[patch] + top, x[patch] + left)
             own = np.flatnonzero((dy[patch] < half[0]) & (dx[patch] < half[1]))
             rows = inverse.take(xp.asarray(own), axis=0)
-            patches.append((xp.asarray(index), xp.asarray(index[own]), rows))
+            patches.append((index, index[own], rows))
     return patches
 
 
@@ -373,7 +375,7 @@ class _Schwarz:
     def __init__(self, rim: _Rim, embedding: _Embedding, problem: Problem) -> None:
         self._rim = rim
         self._bands: list[tuple[Array, _Band]] = []
-        self._patches: list[tuple[Array, Array, Array]] = []
+        self._patches: list[tuple[np.ndarray, np.ndarray, Array]] = []
         self._gpu: pcg_gpu.Schwarz | None = None
         if not rim.banded:
             return
@@ -422,7 +424,7 @@ class _Schwarz:
         for index, share in zip(self._from[1:], self._share[1:], strict=True):
             out += values.take(index, axis=1) * share
         for index, own, inverse in self._patches:
-            out[:, own] = s.take(index, axis=1) @ inverse.T
+            out[:, xp.asarray(own)] = s.take(xp.asarray(index), axis=1) @ inverse.T
         return out
 
 

@@ -136,15 +136,16 @@ class Schwarz:
         self,
         rim: Rim,
         bands: list[tuple[int, int, Array]],
-        patches: list[tuple[Array, Array, Array]],
+        patches: list[tuple[np.ndarray, np.ndarray, Array]],
     ) -> None:
         import cupy
 
         self._rim, self._bands = rim, bands
         self._patches = None
         if patches:
-            index, own, inverse = (cupy.stack(parts) for parts in zip(*patches, strict=True))
-            self._patches = (inverse, index.astype(np.int32), own.astype(np.int32))
+            index, own, inverse = zip(*patches, strict=True)
+            places = [cupy.asarray(np.stack(part).astype(np.int32)) for part in (index, own)]
+            self._patches = (cupy.stack(inverse), *places)
 
     def __call__(self, s: Array) -> Array:
         import cupy
