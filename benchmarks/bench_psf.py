@@ -8,9 +8,10 @@ edges, elliptical PSFs. (d) pair: a photograph, blurred, displaced by a fraction
 (e) picture: defocus and motion from the blurred picture alone. For each: the relative error ‖h − truth‖/‖truth‖, over
 the error that the estimate tells, the cases that it calls doubtful, and what a restoration (default road, λ by rule)
 with the estimate loses against one with the true PSF. (f) check: hundreds of right PSFs, and of turned, mirrored,
-resized and foreign ones.
+resized and foreign ones. (g) alarm: how often `reconstruct` warns of a right PSF, of one turned and of one resized, for
+pictures in seven forms, some with a tone curve, and what the look at the picture takes of the call.
 
-    python benchmarks/bench_psf.py [--cases N] [--checks N] [--seed S] [--workers N] [--quick]
+    python benchmarks/bench_psf.py [--cases N] [--checks N] [--alarms N] [--seed S] [--workers N] [--quick]
 
 Writes benchmarks/results/psf.json; with --quick it is a small run that writes nothing.
 """
@@ -31,6 +32,8 @@ import numpy as np
 from PIL import Image
 
 import deblur
+from deblur.image.light import linear_light, srgb
+from deblur.psf.checking import alarm
 from deblur.psf.estimate import centre_of_gravity, placed, shift
 
 #: The methods were tuned on "camera", "brick", "clock" and "cat".
@@ -221,7 +224,7 @@ def one(source: str, number: int, seed: int) -> dict[str, Any]:
 
 def psnr_inside(scene: np.ndarray, restored: np.ndarray, truth: np.ndarray) -> float:
     """PSNR where the blurred picture shows the scene, whatever part of a pixel the two are displaced by."""
-    margin = 25
+    margin = 32  # a PSF has 61 rows at most
     inside = scene[margin:-margin, margin:-margin]
     top, left = ((s - r) // 2 for s, r in zip(scene.shape, restored.shape, strict=True))
     seen = restored[
@@ -264,6 +267,60 @@ def checked(number: int, seed: int) -> dict[str, Any]:
         numbers = {k: v for k, v in found.details.items() if isinstance(v, float)}
         out[label] = {"verdict": found.verdict.name, "seconds": time.perf_counter() - start, **numbers}
     return out
+
+
+# ---------------------------------------------------------------- the warning
+
+
+def alarmed(number: int, seed: int) -> dict[str, Any]:
+    """A picture with its right PSF and with wrong ones: whether `reconstruct` would warn of each."""
+    rng = np.random.default_rng([seed, 98, number])
+    h, kind = any_psf(rng)
+    h = deblur.psf.crop(deblur.psf.recentre(h), 0.999)
+    name, noise = str(rng.choice(PICTURES)), float(rng.choice([0.001, 0.003, 0.01, 0.02]))
+    form = str(rng.choice(["float", "clipped", "8 bits", "JPEG 90", "JPEG 75", "sRGB", "sRGB, JPEG 90"]))
+    scene = photograph(name)
+    if form.startswith("sRGB"):  # light is blurred, and the camera's curve put upon it
+        scene = linear_light(scene)
+    elif form == "clipped":
+        scene = 1.6 * scene
+    boundary = str(rng.choice(["unknown", "unknown", "reflect", "zero", "periodic"]))
+    image = deblur.degrade(scene, h, noise=noise, boundary=boundary, seed=rng)
+    if form != "float":
+        image = np.clip(image, 0, 1)
+    if form.startswith("sRGB"):
+        image = srgb(image)
+    if form not in ("float", "clipped"):
+        image = (image * 255).round() / 255
+    if "JPEG" in form:
+        held = io.BytesIO()
+        Image.fromarray((image * 255).astype(np.uint8)).save(held, "JPEG", quality=int(form[-2:]))
+        image = np.asarray(Image.open(held)) / 255.0
+    trials = {
+        "right": h,
+        "resized": deblur.psf.resample(h, float(rng.choice([0.5, 0.6, 0.75, 1.33, 1.7, 2]))),
+    }
+    if kind == "shake":
+        trials["turned"] = h[::-1, ::-1]
+    return {"words": f"{name}, {kind}, noise {noise}, {form}, {boundary}"} | {
+        label: alarm(image, psf) for label, psf in trials.items()
+    }
+
+
+def alarm_seconds() -> list[dict[str, Any]]:
+    """What the look at the picture takes, beside the call with nothing but the PSF and with tv."""
+    h, rows = deblur.psf.camera_shake(17, 3), []
+    for side in (256, 400, 512):
+        scene = deblur.data.load("camera").astype(float)[:side, :side]
+        image = deblur.degrade(scene, h, noise=0.005, boundary="unknown", seed=0)
+        calls = {
+            "alarm": lambda image=image: alarm(image, h),
+            "reconstruct": lambda image=image: deblur.reconstruct(image, h),
+            "tv": lambda image=image: deblur.reconstruct(image, h, method="tv"),
+        }
+        seconds = {name: t["median_s"] for name, t in _common.time_together(calls, repeats=5).items()}
+        rows.append({"side": side, **seconds, "share": seconds["alarm"] / seconds["reconstruct"]})
+    return rows
 
 
 # ---------------------------------------------------------------- the run
@@ -313,16 +370,20 @@ def main() -> None:
     )
     parser.add_argument("--cases", type=int, default=60, help="of each source")
     parser.add_argument("--checks", type=int, default=400)
+    parser.add_argument("--alarms", type=int, default=600)
     parser.add_argument("--seed", type=int, default=2026)
     parser.add_argument("--workers", type=int, default=None)
     parser.add_argument("--quick", action="store_true")
     args = parser.parse_args()
-    cases, checks = (2, 4) if args.quick else (args.cases, args.checks)
+    cases, checks, looks = (2, 4, 4) if args.quick else (args.cases, args.checks, args.alarms)
+    seconds = alarm_seconds()
     with _common.side_by_side(args.workers) as pool:
         jobs = {s: [pool.submit(one, s, i, args.seed) for i in range(cases)] for s in SOURCES}
         trials = [pool.submit(checked, i, args.seed) for i in range(checks)]
+        warned = [pool.submit(alarmed, i, args.seed) for i in range(looks)]
         rows = {s: [job.result() for job in found] for s, found in jobs.items()}
         checked_rows = [t.result() for t in trials]
+        warned_rows = [w.result() for w in warned]
     lines = {s: summed(found) for s, found in rows.items()}
     _common.print_table([{"source": s, **line} for s, line in lines.items()])
     print()
@@ -330,8 +391,25 @@ def main() -> None:
     for row in checked_rows:
         if row["right"]["verdict"] == "DOES_NOT_FIT":
             print("false alarm:", row["words"], row["right"])
+    warnings = {
+        label: {
+            "trials": sum(label in r for r in warned_rows),
+            "warned": sum(r.get(label) is not None for r in warned_rows),
+        }
+        for label in ("right", "turned", "resized")
+    }
+    print(warnings)
+    for row in warned_rows:
+        if row["right"] is not None:
+            print("false warning:", row["words"], row["right"])
+    _common.print_table(seconds)
     if not args.quick:
-        results = {"sources": lines, "check": alarms(checked_rows)}
+        results = {
+            "sources": lines,
+            "check": alarms(checked_rows),
+            "warnings": warnings,
+            "warning seconds": seconds,
+        }
         _common.save("psf", results, cases=cases, checks=checks, seed=args.seed, pictures=PICTURES)
 
 

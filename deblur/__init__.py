@@ -18,6 +18,7 @@ from .errors import (
     InsufficientMemoryError,
     MethodError,
     NoGPUError,
+    PSFWarning,
     SingularMatrixError,
 )
 from .image import im2vector, vector2im
@@ -50,6 +51,7 @@ __all__ = [
     "LambdaChoice",
     "MethodError",
     "NoGPUError",
+    "PSFWarning",
     "PosteriorStd",
     "QRDeblurrer",
     "Result",

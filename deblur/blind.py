@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import math
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Unpack
 
 from . import psf
 from .device import Array, asnumpy
+from .errors import warn
 from .frames import Frames
 from .options import Options, takes_options
 from .pipeline import solve
@@ -104,7 +104,7 @@ def blind(
     frames = Frames(img, channel_axis, stack_axis, options.get("mask"), options.get("gamma"))
     estimate = psf.from_blurred(asnumpy(frames.data.mean(axis=(0, 1))), size, callback=progress)
     if not estimate.status.ok:
-        warnings.warn(f"the PSF is {estimate.status.value}: {estimate.why}", stacklevel=3)
+        warn(f"the PSF is {estimate.status.value}: {estimate.why}")
     options.setdefault("method", _METHOD)
     if options.get("noise") is None:
         with contextlib.suppress(ValueError):  # noise that has no one level

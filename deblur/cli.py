@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from . import demo, image, psf, psf_command, terminal
+from .blind import blind
 from .compare import command as compare
 from .errors import ConvergenceError, NoGPUError
 from .image.light import GAMMAS, measured
@@ -108,10 +109,18 @@ def _parser() -> argparse.ArgumentParser:
     blur = rec.add_mutually_exclusive_group(required=True)
     blur.add_argument("--psf", metavar="PSF", type=_psf, help="for example gaussian:9,1.2")
     blur.add_argument(
+        "--blind",
+        metavar="SIZE",
+        type=rows_by_columns,
+        help="a trembling hand blurred IN, nobody knows how: estimate the PSF from IN itself; SIZE, such as 25, is "
+        "what it has at most, and a third more than it has does no harm",
+    )
+    blur.add_argument(
         "--psf-grid",
         metavar="PATH",
         help="PSFs that vary across the picture: a folder with a file for each place, row by row; an .npy file (rows, "
-        "columns, m, n); or a picture of stars or beads, from which they are measured",
+        "columns, m, n), an .npz that deblur psf points --grid wrote; or a picture of stars or beads, from which they "
+        "are measured",
     )
     rec.add_argument(
         "--grid", metavar="ROWSxCOLUMNS", type=rows_by_columns, help="places of --psf-grid, for example 5x5"
@@ -354,12 +363,17 @@ def _about(seconds: float) -> str:
 
 
 def _reconstruct(args: argparse.Namespace) -> int:
-    given = args.psf or _Given(args.psf_grid, None)
-    if args.grid and args.psf:
+    given = args.psf or _Given(args.psf_grid or "", None)
+    if args.grid and not args.psf_grid:
         raise ValueError("--grid belongs to --psf-grid")
     if tiles.wants(args):
         if args.psf_grid:
             raise ValueError("--psf-grid is not served by tiles: restore the picture whole")
+        if args.blind:
+            raise ValueError(
+                "--blind is not served by tiles: estimate the PSF first (deblur psf blurred IN --size N -o psf.npy), "
+                "and pass it with --psf"
+            )
         return tiles.reconstruct(args, given.value, _options(args))
     inputs = [args.input, given.text, *([args.mask.text] if args.mask else [])]
     image.check_readable(args.input)
@@ -376,9 +390,22 @@ def _reconstruct(args: argparse.Namespace) -> int:
         options: Options = {**_options(args), "callback": shown.iterated}
         if args.psf_grid:
             options["psfs"] = psf.load_grid(args.psf_grid, args.grid)
-        result = solve(
-            seen, given.value, args.lam, channel_axis=channel_axis, stack_axis=stack_axis, **options
-        )
+        axes: Any = {"channel_axis": channel_axis, "stack_axis": stack_axis}
+        estimate = None
+        if args.blind:
+            if options["method"] == "auto":
+                del options["method"]  # the one that suits an estimated PSF
+            told = lambda i, n: shown.phase(f"PSF, {i} of {n} done")  # noqa: E731
+            found = blind(seen, args.blind, args.lam, progress=told, **axes, **options)
+            estimate, result = found.psf, found.result
+            if not estimate.status.ok:
+                raise ConvergenceError(
+                    f"the PSF estimated from {args.input} is {estimate.status.value}: {estimate.why}. Try another "
+                    "size, or a part of the picture with strong edges; deblur psf blurred --anyway writes the PSF",
+                    result,
+                )
+        else:
+            result = solve(seen, given.value, args.lam, **axes, **options)
         shown.phase("writing")
         picture, remark = image.fit_to_levels(
             args.output, result.image, raw, bits, clip=args.clip, rescale=args.rescale
@@ -388,7 +415,8 @@ def _reconstruct(args: argparse.Namespace) -> int:
         remarks = [remark] if remark else []
         if clipped:
             remarks.append(f"{100 * clipped / picture.size:.3g} % of the values clipped to black or white")
-        lines = [str(result), f"written     {args.output}" + (f" ({'; '.join(remarks)})" if remarks else "")]
+        lines = [] if estimate is None else [f"{estimate}\n"]
+        lines += [str(result), f"written     {args.output}" + (f" ({'; '.join(remarks)})" if remarks else "")]
         if metadata.orientation != 1:
             lines.append(
                 f"turned      upright, as the camera's mark in {args.input} says (orientation {metadata.orientation}); "
@@ -436,7 +464,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # λ is not in every encoding
     try:
-        with terminal.interruptible():
+        with terminal.interruptible(), terminal.warnings_in_words():
             args = _parser().parse_args(argv)
             run: Callable[[argparse.Namespace], int] = args.run
             code = run(args)

@@ -1,4 +1,4 @@
-"""The errors of deblur that carry more than a sentence.
+"""The errors of deblur that carry more than a sentence, and its warning.
 
 Plain mistakes in an argument are ``ValueError`` or ``TypeError``; the classes
 here exist where a caller can act on what the error carries.
@@ -6,6 +6,8 @@ here exist where a caller can act on what the error carries.
 
 from __future__ import annotations
 
+import sys
+import warnings
 from typing import Any
 
 import numpy as np
@@ -60,3 +62,15 @@ class ConvergenceError(RuntimeError):
 
 class NoGPUError(RuntimeError):
     """A GPU was asked for by name and none can be used; the text says what is missing."""
+
+
+class PSFWarning(UserWarning):
+    """A PSF is probably not that of the picture, or not to be trusted; the text says why and what to try."""
+
+
+def warn(text: str) -> None:
+    """Give a `PSFWarning` at the line of the program that called this package."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == __package__:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, PSFWarning, stacklevel=level)

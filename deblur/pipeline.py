@@ -17,8 +17,8 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from .device import CPU, Array, Device
-from .errors import ConvergenceError, InsufficientMemoryError, MethodError, SingularMatrixError
+from .device import CPU, Array, Device, asnumpy
+from .errors import ConvergenceError, InsufficientMemoryError, MethodError, SingularMatrixError, warn
 from .frames import ALL, Frames, Part
 from .judge import judge
 from .methods import METHODS, TOGETHER, TOGETHER_GPU, Choice, choose, named
@@ -26,6 +26,7 @@ from .operators.operator import Operator
 from .options import Options, Request, check_dtype, check_gamma, checked, takes_options
 from .problem import Factor, Problem, Solution
 from .progress import tell
+from .psf.checking import alarm
 from .result import Piece, Result, Status, build
 from .solvers.scaling import Scale, shifted
 from .solvers.start import prior_scene
@@ -570,6 +571,25 @@ def _is_noise(left: Array) -> bool:
     return size <= _NOISE * noise_level(left.reshape(-1, *left.shape[-2:]))
 
 
+def _doubt(restore: Deblurrer, frames: Frames) -> None:
+    """Warn if the picture speaks strongly against the PSF: of photographs, whose restoration takes ten times as long
+    as the look at them, and that hide nothing."""
+    request = restore._request
+    blur, fit = request.problem.operator.stationary, request.problem.fit
+    if (
+        blur is None
+        or not blur.boundary.open
+        or frames.device.gpu is not None
+        or not (request.mask is None and request.weights is None)
+        or frames.masked is not None
+        or fit.name != "gaussian"
+    ):
+        return
+    wrong = alarm(asnumpy(frames.data[0].mean(axis=0)), blur.psf)
+    if wrong is not None:
+        warn(f"this PSF does not fit the picture: {wrong}; deblur.psf.check says more")
+
+
 def _or_raised(result: Result) -> Result:
     """The result, or ConvergenceError with it if it does not solve the problem."""
     if result.status.ok:
@@ -625,10 +645,13 @@ def solve(
 
     restore, frames = prepared(dtype)
     if dtype is not None or frames.given.kind == "f" or frames.dtype == np.float64:
-        return restore._solve(frames, check)
+        result = restore._solve(frames, check)
+        _doubt(restore, frames)
+        return result
     try:
         result = restore._solve(frames, False, last=False)
         if result.status not in _FAILED:
+            _doubt(restore, frames)
             return _or_raised(result) if check else result
         why = result.why or result.status.name.lower()
     except SingularMatrixError as error:
@@ -698,6 +721,12 @@ def reconstruct(
         If λ is so small (or 0) that the matrix cannot be inverted.
     ConvergenceError
         If what was reached does not solve the problem; carries the `Result`.
+
+    Warns
+    -----
+    PSFWarning
+        If a first look at a photograph shows beyond doubt that the PSF is turned by 180 degrees or of another size;
+        says what to try. `deblur.psf.check` looks closer.
 
     See Also
     --------

@@ -63,6 +63,16 @@ def add_parser(commands: Any, read_psf: Callable[[str], Any]) -> None:
         "--size", type=rows_by_columns, metavar="N", required=True, help="rows and columns, rather too large"
     )
 
+    blurred = _measuring(sources, "blurred", "of a shaking hand, from the blurred picture alone", _blurred)
+    blurred.add_argument("input", metavar="IN", help="the blurred picture")
+    blurred.add_argument(
+        "--size",
+        type=rows_by_columns,
+        metavar="N",
+        required=True,
+        help="rows and columns that the PSF has at most; a third more than it has does no harm",
+    )
+
     fit = _measuring(
         sources, "fit", "fit a formula to a PSF, or defocus or motion to a blurred picture", _fit
     )
@@ -156,6 +166,12 @@ def _edge(args: argparse.Namespace) -> psf.PSFEstimate:
 
 def _pair(args: argparse.Namespace) -> psf.PSFEstimate:
     return psf.from_pair(read_grey(args.sharp), read_grey(args.blurred), args.size)
+
+
+def _blurred(args: argparse.Namespace) -> psf.PSFEstimate:
+    with terminal.progress("deblur psf", not args.quiet) as shown:
+        told = lambda i, n: shown.phase(f"PSF, {i} of {n} done")  # noqa: E731
+        return psf.from_blurred(read_grey(args.input), args.size, callback=told)
 
 
 def _fit(args: argparse.Namespace) -> psf.PSFEstimate:

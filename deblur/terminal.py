@@ -13,11 +13,13 @@ import signal
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, NamedTuple, NoReturn
 
+from .errors import PSFWarning
 from .progress import listening
 
 _REDRAWN = 0.2  # seconds between two looks of the progress line
@@ -64,6 +66,16 @@ def interruptible() -> Iterator[None]:
 
 if _is_the_command():
     _swap(signal.default_int_handler, _leave)
+
+
+@contextmanager
+def warnings_in_words() -> Iterator[None]:
+    """Warnings given in here are said at the end, one line each."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", PSFWarning)
+        yield
+    for text in dict.fromkeys(" ".join(str(one.message).split()) for one in told):
+        print(f"deblur: warning: {text}", file=sys.stderr)
 
 
 class Parser(argparse.ArgumentParser):

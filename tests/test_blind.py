@@ -6,6 +6,7 @@ from scipy.ndimage import shift
 from skimage.registration import phase_cross_correlation
 
 import deblur
+from deblur.cli import main
 from deblur.psf import PSFStatus, from_blurred
 
 
@@ -74,6 +75,30 @@ def test_a_wall_of_bricks_is_not_trusted():
     found = from_blurred(deblur.degrade(wall, deblur.psf.camera_shake(17, 2), noise=0.01, seed=0), 23)
     assert found.status is PSFStatus.DOUBTFUL
     assert "alike" in found.why
+
+
+def test_the_command_restores_without_a_psf_and_writes_none_it_does_not_trust(rng, tmp_path, capsys):
+    truth, g = shaken(rng, deblur.psf.motion(7, 40.0), (180, 300), (150, 270), 0.005)
+    deblur.image.write(tmp_path / "blurred.tif", g)
+    deblur.image.write(tmp_path / "noise.tif", rng.random((64, 64)))
+    out = tmp_path / "out.tif"
+    command = ["reconstruct", f"{tmp_path}/blurred.tif", "-o", f"{out}", "--blind", "9", "--lam", "2e-3"]
+    assert main(command) == 0
+    assert squared_error(truth, deblur.image.read(out)) < 0.6 * squared_error(truth, g)
+    said = capsys.readouterr().out
+    assert "status      rough" in said
+    assert "method      tv" in said
+    assert main([command[0], f"{tmp_path}/noise.tif", *command[2:], "--force"]) == 1
+    said = capsys.readouterr()
+    assert "not to be trusted" in said.err
+    assert "another size" in said.err
+    assert main([*command[:3], f"{tmp_path}/out.zarr", *command[4:]]) == 2
+    assert "deblur psf blurred" in capsys.readouterr().err
+    measure = ["psf", "blurred", f"{tmp_path}/noise.tif", "--size", "9", "-o", f"{tmp_path}/psf.npy"]
+    assert main(measure) == 1
+    assert not (tmp_path / "psf.npy").exists()
+    assert main([*measure, "--anyway"]) == 0
+    assert deblur.psf.load(tmp_path / "psf.npy").shape == (9, 9)
 
 
 @pytest.mark.filterwarnings("ignore:the PSF is")  # so small a picture tells little

@@ -1,10 +1,13 @@
 """The check of a PSF against a picture: right ones pass, wrong ones are named, and the command says so by its code."""
 
+import warnings
+
 import numpy as np
 import pytest
 
 import deblur
 from deblur import cli, plot, psf
+from deblur.psf import checking
 
 SCENE = deblur.data.load("camera")[60:360, 60:360]
 RIGHT = {
@@ -40,6 +43,29 @@ def test_wrong_ones_are_named():
     assert not found.verdict.ok
     assert found.details["scale"] in (0.6, 0.7, 0.8)
     assert "pixel size" in found.findings[0]
+
+
+def test_restoring_warns_of_a_psf_that_is_turned_and_of_no_other():
+    seen, h = picture(RIGHT["shake"]), RIGHT["shake"]
+    with pytest.warns(deblur.PSFWarning, match=r"fewer ghosts.*psf\[::-1, ::-1\]") as told:
+        deblur.reconstruct(seen, h[::-1, ::-1], 1e-3)
+    assert [one.filename for one in told] == [__file__]  # the line that called
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        deblur.reconstruct(seen, h, 1e-3)
+        deblur.reconstruct(seen, h[::-1, ::-1], 1e-3, boundary="periodic")  # no photograph
+        deblur.reconstruct(seen, h[::-1, ::-1], 1e-1, method="gradient", mask=seen > 2)
+
+
+def test_the_alarm_is_raised_by_another_size_and_by_nothing_weaker():
+    scene = deblur.data.load("camera")
+    disk = psf.disk(9)
+    seen = deblur.degrade(scene, disk, noise=0.004, boundary="unknown", seed=0)
+    assert "at 0.5 times its size" in checking.alarm(seen, psf.resample(disk, 2))
+    for h in (disk, psf.gaussian(15, 3.0), psf.resample(disk, 1.05), -disk, np.ones((1, 1))):
+        assert checking.alarm(seen, h) is None
+    assert checking.alarm(seen[:300], psf.resample(disk, 2)) is None  # too small to tell
+    assert checking.alarm(np.full((400, 400), np.nan), disk) is None
 
 
 def test_a_displaced_psf_fits_and_is_told():

@@ -33,6 +33,10 @@ _ASYMMETRIC = 0.15  # ‖h − turned h‖/‖h‖ from which on a turn matters
 _GHOSTS = 0.02  # logarithm of the ratio of the gradients' sums
 _DISPLACED = 0.5  # pixels
 _LARGEST = 512  # of the picture, in the middle, pixels a side
+#: An alarm that nobody asked for is raised by less of the picture, on stronger evidence, and of fewer sizes.
+_LEAST_SIDE, _LEAST_SIDE_FOR_SCALE, _ALARM_SIDE = 128, 360, 256
+_ALARM_SCALES = (0.5, 0.6, 0.75, 1.33, 1.6, 2.0)
+_ALARM_GHOSTS, _ALARM_OTHER, _ALARM_DEEP = 0.03, 80.0, 0.5
 
 
 class Verdict(enum.Enum):
@@ -219,6 +223,52 @@ def check(image: Any, psf: Any) -> PSFCheck:
     }
     frequencies = np.stack([spectrum.y[spectrum.used], spectrum.x[spectrum.used]], axis=1)
     return PSFCheck(verdict, tuple(findings), details, h, frequencies, spectrum.power, own.model)
+
+
+def alarm(image: np.ndarray, psf: np.ndarray) -> str | None:
+    """What is wrong with a PSF, if a first look at the middle of a picture (M, N) shows that beyond doubt, and what to
+    try; a few hundredths of a second."""
+    if min(image.shape) < _LEAST_SIDE or max(psf.shape) < 3 or psf.min() < 0 or not psf.sum() > 0:
+        return None
+    h = psf / psf.sum()
+    rows, cols = (slice(max(n - _ALARM_SIDE, 0) // 2, (n + min(n, _ALARM_SIDE)) // 2) for n in image.shape)
+    picture = image[rows, cols]
+    if not (np.isfinite(picture).all() and np.ptp(picture) > 0):
+        return None
+    spectrum = PictureSpectrum(picture)
+    if _asymmetry(h) > _ASYMMETRIC:
+        ghosts = _ghosts(picture, h, h[::-1, ::-1], spectrum.noise)
+        if ghosts < -_ALARM_GHOSTS:
+            return (
+                f"turned by 180 degrees it restores the picture with fewer ghosts ({100 * ghosts:+.1f} % in the sum of "
+                "gradients): try psf[::-1, ::-1]"
+            )
+    if min(image.shape) < _LEAST_SIDE_FOR_SCALE or not _has_lobes(h):
+        return None
+    scales = [s for s in _ALARM_SCALES if max(h.shape) * s <= spectrum.side]
+    transfers = np.stack([spectrum.transfer(resample(h, s)) for s in scales] + [spectrum.transfer(h)])
+    none = spectrum.fit(np.ones_like(spectrum.power))
+    share, depth = spectrum.matched(transfers, none)
+    best = int(share[:-1].argmax())
+    if depth[best] < _ALARM_DEEP or share[-1] > 0.5 * share[best] or compressed(picture):
+        return None
+    other, own = (spectrum.fit(transfers[k]).deviance for k in (best, -1))
+    evidence = min(spectrum.against(other, deviance) for deviance in (own, none.deviance))
+    if not evidence > _ALARM_OTHER:
+        return None
+    return (
+        f"at {scales[best]:g} times its size it explains the picture's spectrum better (log-likelihood "
+        f"{evidence:+.0f}): check the pixel size, or try deblur.psf.resample(psf, {scales[best]:g})"
+    )
+
+
+def _has_lobes(h: np.ndarray) -> bool:
+    """Whether its spectrum rises again beyond a zero, along an axis: else its size is told by too little."""
+    for axis in (0, 1):
+        power = np.abs(scipy.fft.rfft(h.sum(axis=axis), 4 * max(h.shape))) ** 2
+        if ((power > 10 * np.minimum.accumulate(power)) & (power > 1e-3)).any():
+            return True
+    return False
 
 
 def _asymmetry(h: np.ndarray) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 import math
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 import scipy.fft
 
 from ..device import Array, as_real, asnumpy, check_finite
+from ..errors import warn
 
 MEASURED_BELOW, ROUGH_BELOW = 0.1, 0.3  # relative errors of a PSF that count as measured, and as a start
 
@@ -82,7 +82,7 @@ class PSFEstimate:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if not self.status.ok:
-            warnings.warn(f"this PSF is {self.status.value}: {self.why}", stacklevel=2)
+            warn(f"this PSF is {self.status.value}: {self.why}")
         return np.array(self.psf, dtype=dtype) if copy else np.asarray(self.psf, dtype=dtype)
 
     def __str__(self) -> str:
