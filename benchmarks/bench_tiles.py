@@ -9,7 +9,7 @@ than the tile drawn gets the next larger tile. `deblur.tiles.reach` was fitted o
 
 Writes benchmarks/results/tiles_prediction.json.
 
-    python benchmarks/bench_tiles.py [--cases 300] [--processes N] [--seconds S]
+    python benchmarks/bench_tiles.py [--processes N] [--seconds S]
 """
 
 from __future__ import annotations
@@ -45,39 +45,57 @@ def ring() -> np.ndarray:
     return h / h.sum()
 
 
-#: On these CORRELATION and SHARP were fitted, with the pictures of the same name.
+def ghost() -> np.ndarray:
+    """A reflection in the lens beside the picture."""
+    h = np.zeros((4, 12))
+    h[3, 0], h[0, 11] = 0.7, 0.3
+    return h
+
+
+def afterglow() -> np.ndarray:
+    """A sensor that is read out too early: a tail to one side."""
+    h = 0.7 ** np.arange(18.0)[None]
+    return h / h.sum()
+
+
+#: On these the constants of `deblur.tiles.reach` and `deblur.tiles.plan` were set, with the pictures below.
 FITTED: dict[str, Callable[[], np.ndarray]] = {
     "gaussian 9, 1.5": lambda: psf.gaussian(9, 1.5),
     "gaussian 19, 3": lambda: psf.gaussian(19, 3),
     "disk 7": lambda: psf.disk(7),
     "disk 5": lambda: psf.disk(5),
+    "disk 9": lambda: psf.disk(9),
     "motion 15, 30": lambda: psf.motion(15, 30),
     "motion 9, 0": lambda: psf.motion(9, 0),
     "motion 9, 30": lambda: psf.motion(9, 30),
+    "motion 7, 90": lambda: psf.motion(7, 90),
     "camera shake 17": lambda: psf.camera_shake(17, 3),
     "camera shake 25": lambda: psf.camera_shake(25, 7),
     "moffat 15, 4": lambda: psf.moffat(15, 4),
     "airy 21, 4": lambda: psf.airy(21, 4),
     "box 4": lambda: psf.box(4),
+    "box 5": lambda: psf.box(5),
     "box 7": lambda: psf.box(7),
+    "two points": two_points,
 }
 #: These were never used while fitting.
 ASIDE: dict[str, Callable[[], np.ndarray]] = {
     "gaussian 7, 1": lambda: psf.gaussian(7, 1.0),
     "gaussian 13, 2.2": lambda: psf.gaussian(13, 2.2),
     "gaussian 15, (1, 3)": lambda: psf.gaussian(15, (1.0, 3.0)),
-    "disk 9": lambda: psf.disk(9),
+    "disk 11": lambda: psf.disk(11),
     "disk 4": lambda: psf.disk(5, 2.0),
     "motion 21, 60": lambda: psf.motion(21, 60),
     "motion 12, 45": lambda: psf.motion(12, 45),
-    "motion 7, 90": lambda: psf.motion(7, 90),
+    "motion 11, 90": lambda: psf.motion(11, 90),
     "camera shake 21": lambda: psf.camera_shake(21, 11),
     "camera shake 31": lambda: psf.camera_shake(31, 5),
     "moffat 21, 5, 2.5": lambda: psf.moffat(21, 5, 2.5),
     "airy 15, 3": lambda: psf.airy(15, 3),
-    "box 5": lambda: psf.box(5),
+    "box 6": lambda: psf.box(6),
     "box 3 x 9": lambda: psf.box((3, 9)),
-    "two points": two_points,
+    "ghost": ghost,
+    "afterglow": afterglow,
     "ring": ring,
 }
 FITTED_PICTURES = ("blocks", "camera", "stars")
@@ -88,8 +106,10 @@ NOISE = (0.003, 0.01, 0.03)
 #: Side of the picture for each tile: three tiles along an axis at least, so that one is inside.
 SIDES = {128: 512, 256: 896, 512: 1408, 1024: 2560}
 CHANCES = {128: 0.5, 256: 0.3, 512: 0.14, 1024: 0.06}
+#: Cases of each tile, on which the time goes that a case of 1024 takes.
+CASES = {128: 76, 256: 54, 512: 26, 1024: 12}
 _STEP, _FINE = 1.0 / 8, 1.0 / 32
-_PATIENCE = 40.0  # seconds of a case, after which it is not asked what overlap would have done
+_PATIENCE = 25.0  # seconds of a case, after which it is not asked what overlap would have done
 _SAVED = 15.0  # seconds from one record to the next
 
 
@@ -127,7 +147,7 @@ def scene(name: str, side: int, rng: np.random.Generator) -> np.ndarray:
 
 def draw(number: int) -> dict[str, Any]:
     """The case of that number."""
-    rng = np.random.default_rng([20261122, number])
+    rng = np.random.default_rng([20261123, number])
     aside = number % 4 != 0
     return {
         "number": number,
@@ -238,7 +258,9 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def results(rows: list[dict[str, Any]], not_cut: int, abandoned: list[dict[str, Any]]) -> dict[str, Any]:
+def results(
+    rows: list[dict[str, Any]], not_cut: int, drawn: int, abandoned: list[dict[str, Any]]
+) -> dict[str, Any]:
     rows = sorted(rows, key=lambda r: r["number"])
     return {
         "all": summary(rows),
@@ -248,6 +270,7 @@ def results(rows: list[dict[str, Any]], not_cut: int, abandoned: list[dict[str, 
         "by_tile": {str(t): summary([r for r in rows if r["tile"] == t]) for t in SIDES},
         "by_dtype": {d: summary([r for r in rows if r["dtype"] == d]) for d in ("float32", "float64")},
         "by_lam": {f"{x:g}": summary([r for r in rows if r["lam"] == x]) for x in LAMBDAS},
+        "drawn": drawn,  # of which each tile has its number of cases
         "not_cut": not_cut,  # for these λ and tolerance the tiles are smaller than the overlap, or it has no end
         "abandoned": abandoned,  # not finished in time, or not begun
         "cases": rows,
@@ -258,21 +281,30 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--cases", type=int, default=300, help="drawn; those that no tile can serve drop out")
+    parser.add_argument("--part", type=float, default=1.0, help="of the cases, to try the script")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--seconds", type=float, default=1e9, help="end after this time, with what there is")
     args = parser.parse_args()
     start = saved = time.perf_counter()
     rows: list[dict[str, Any]] = []
     pool = ProcessPoolExecutor(args.processes)
-    drawn = list(pool.map(planned, (draw(i) for i in range(args.cases)), chunksize=4))
+    room = {tile: max(1, int(args.part * n)) for tile, n in CASES.items()}
+    drawn, not_cut, cut = 0, 0, []
+    while any(room.values()):
+        for case in pool.map(planned, (draw(i) for i in range(drawn, drawn + 4 * args.processes))):
+            drawn += 1
+            if case["answer"] != "tiles":
+                not_cut += 1
+            elif room[case["tile"]]:
+                room[case["tile"]] -= 1
+                cut.append(case)
     # The large ones first: none of them is still at work when the others have ended.
-    cut = sorted((c for c in drawn if c["answer"] == "tiles"), key=lambda c: -c["tile"])
+    cut.sort(key=lambda c: -c["tile"])
     waiting = {pool.submit(one_case, case): case for case in cut}
 
     def record() -> None:
         left = [{k: v for k, v in case.items() if k != "plan"} for case in waiting.values()]
-        found = results(rows, len(drawn) - len(cut), left)
+        found = results(rows, not_cut, drawn, left)
         _common.save("tiles_prediction", found, correlation=CORRELATION, sharp=SHARP, step=_FINE)
 
     while waiting and time.perf_counter() - start < args.seconds:
@@ -287,10 +319,10 @@ def main() -> None:
         process.terminate()
     pool.shutdown(wait=False, cancel_futures=True)
     record()
-    found = results(rows, 0, [])
+    found = results(rows, not_cut, drawn, [])
     for name in ("all", "aside", "fitted"):
         print(name, json.dumps(found[name]))
-    print(f"{len(drawn) - len(cut)} of {len(drawn)} not cut, {len(waiting)} abandoned")
+    print(f"{not_cut} of {drawn} not cut, {len(waiting)} abandoned")
     for row in sorted(rows, key=lambda r: -r["measured"] / r["tolerance"])[:8]:
         print(
             {

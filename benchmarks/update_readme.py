@@ -848,7 +848,8 @@ def tiles() -> str:
         "90 %",
         "overlap in PSF sizes, median … largest",
     ]
-    rows = [
+    rows = [_cut("all", found["all"])] if "all" in found else []
+    rows += [
         _cut("PSFs and pictures set aside", found["aside"]),
         _cut("those it was fitted on", found["fitted"]),
     ]
@@ -856,8 +857,11 @@ def tiles() -> str:
     rows += [_cut(f"tile {name}", part) for name, part in found["by_tile"].items() if part["cases"]]
     rows += [_cut(name, part) for name, part in found["by_dtype"].items() if part["cases"]]
     rows += [_cut(f"λ = {name}", part) for name, part in found.get("by_lam", {}).items() if part["cases"]]
-    drawn = len(found["cases"]) + found["not_cut"]
-    said = f"Of {drawn} cases that were drawn {found['not_cut']} cannot be cut into such tiles, as the plan says."
+    drawn = found.get("drawn", len(found["cases"]) + found["not_cut"])
+    said = (
+        f"Of {drawn} cases that were drawn {found['not_cut']} cannot be cut into tiles of up to 1024 pixels, as the "
+        f"plan says; {len(found['cases'])} were cut."
+    )
     parts = [said + "\n\n" + table(header, rows) + "\n\n" + source("bench_tiles.py", record)]
     parts += [_stores(name) for name in ("tiles_stores", "tiles_stores_32768") if _measured(name)]
     if _measured("tiles_gpu"):

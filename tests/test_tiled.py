@@ -16,6 +16,7 @@ from deblur.tiles.windows import continued
 
 H = psf.gaussian(9, 1.5)
 LAM = 1e-2
+UNEVEN = np.array([[0.6, 0, 0], [0, 0, 0.4]])
 
 
 def picture(h, boundary, shape, rng, noise=0.01):
@@ -32,7 +33,13 @@ def apart(a, b, g):
 
 @pytest.mark.parametrize(
     ("h", "boundary"),
-    [*((H, b) for b in BOUNDARIES), (psf.motion(5, 40), "zero"), (psf.motion(5, 40), "unknown")],
+    [
+        *((H, b) for b in BOUNDARIES),
+        (psf.motion(5, 40), "zero"),
+        (psf.motion(5, 40), "unknown"),
+        (psf.motion(5, 90), "unknown"),
+        (UNEVEN, "reflect"),
+    ],
 )
 def test_tiles_are_the_picture_solved_whole(h, boundary, rng):
     g = picture(h, boundary, (200, 136), rng)

@@ -105,9 +105,24 @@ def test_the_overlap_follows_the_psf_and_lam():
     assert [p.answer for p in plans] == ["tiles", "tiles", "tiles", "refine"]
     assert "573 pixels away" in plans[3].reason
     assert "no tile that fits 256 MiB" in plans[3].reason
-    along = plan_tiles(psf.motion(9, 0), 1e-2, HUGE, memory=ROOM)
+    along = plan_tiles(psf.motion(9, 0), 1e-2, HUGE, memory=ROOM, prior="zero")
     assert along.overlap[0] == 0  # a horizontal motion blur reaches along rows only
     assert along.overlap[1] > 0
+    smooth = plan_tiles(psf.motion(9, 0), 1e-2, HUGE, memory=ROOM)
+    assert 0 < smooth.overlap[0] <= 12  # and the image that the scene is drawn towards is smoothed
+    assert smooth.overlap[1] == along.overlap[1]
+
+
+def test_a_frame_that_mirrors_an_uneven_psf_asks_for_more():
+    uneven = np.array([[0.6, 0, 0], [0, 0, 0.4]])
+    inside, frame = (
+        plan_tiles(uneven, 0.05, HUGE, boundary=b, memory=ROOM).overlap for b in ("periodic", "reflect")
+    )
+    assert inside[0] < frame[0] < 2 * inside[0]
+    even = [
+        plan_tiles(psf.disk(5), 0.05, HUGE, boundary=b, memory=ROOM).overlap for b in ("periodic", "reflect")
+    ]
+    assert even[0] == even[1]
 
 
 def test_the_sharp_tail_is_the_deviation_over_random_pictures():
@@ -201,6 +216,7 @@ def test_the_overlap_that_is_given_is_judged():
         (ValueError, "shape must be", {"shape": (5.5, 100)}),
         (ValueError, "memory must be", {"memory": 0}),
         (ValueError, "unknown boundary", {"boundary": "mirror"}),
+        (ValueError, "prior is 'smooth' or 'zero'", {"prior": "auto"}),
         (ValueError, "unknown method", {"method": "magic"}),
     ],
 )

@@ -11,9 +11,11 @@ from . import start_gpu
 
 #: An operator of less brightness, as a part of its gain, takes a picture's mean away.
 DIM = 1e-3
+#: Standard deviation in pixels of the Gaussian that makes the prior of the image.
+SMOOTHING = 3.0
 
 
-def prior_scene(operator: Operator, g: Array, smoothing: float = 3.0) -> Array:
+def prior_scene(operator: Operator, g: Array, smoothing: float = SMOOTHING) -> Array:
     """The scene to expect before anything is known: the image itself, smoothed and continued.
 
     λ‖f‖² draws the restored scene towards black, and beyond the frame, where nothing holds it, all the

@@ -16,6 +16,7 @@ from ..operators.blur import Blur
 from ..operators.boundary import get_boundary
 from ..options import check_lam
 from ..problem import Problem
+from ..solvers.start import SMOOTHING
 from ..terms import Fit, is_quadratic
 from .reach import SHARP, SHARP_RMS, reach
 
@@ -25,7 +26,14 @@ _SMALL = 512  # a smaller tile spends more on being a tile than on being solved
 _EASY, _MOST = 1.25, 4.0  # work factor that is good enough, and the one from which on tiles do not pay
 _WHOLE = 2.0  # work factor from which on a picture that fits memory is better solved whole
 _FEW = 4  # fewer tiles than this are not worth it where the whole picture fits
-_ROUNDING = 8.0  # eps · max|k̂| times this is about what a solve in the dtype leaves of the range
+#: The smoothed image is cut off at this many pixels, and what it is wrong by reaches the scene by this part at most: at
+#: the frame, where the scene is not held by the image.
+_PRIOR_REACH, _PRIOR = math.ceil(4 * SMOOTHING), 0.1
+#: eps · max|k̂| times this is about what a solve in the dtype leaves of the range: of a filter, and at a frame.
+_ROUNDING, _ROUNDING_AT_FRAME = 8.0, 40.0
+#: Beside a frame that mirrors or is black a PSF that is no mirror image of itself meets one that is another, and the
+#: error that reaches along the frame is up to this many times what reaches as far inside.
+_UNEVEN = 16.0
 
 
 @dataclass(frozen=True)
@@ -134,6 +142,7 @@ def plan_tiles(
     memory: int | None = None,
     device: str | int | Device = CPU,
     safe: bool = False,
+    prior: str = "smooth",
     noise: float = 0.01,
     tile: int | Sequence[int] | None = None,
     overlap: int | Sequence[int] | None = None,
@@ -172,6 +181,8 @@ def plan_tiles(
         False: the sharp prediction, made with the correlation that pictures have, which held in 99 of 100 cases of
         ``benchmarks/bench_tiles.py``. True: the L1 tail, which no picture can exceed inside the frame; it asks for
         1.2 to 2 times the overlap.
+    prior : {"smooth", "zero"}
+        What the linear formula draws the scene towards, as for `deblur.reconstruct`: "smooth" is a photograph's.
     noise : float
         Standard deviation of the image's noise as a part of its range, for the figure relative to the restored noise.
     tile, overlap : int or (int, int), optional
@@ -232,7 +243,9 @@ def plan_tiles(
     def need(part: Sequence[int]) -> int:
         return _bytes(blur, part, given, method, dtype, device)
 
-    draft = _Draft(blur, given, penalty, dtype, float(tolerance), safe, noise, free, need)
+    if prior not in ("smooth", "zero"):
+        raise ValueError(f"prior is 'smooth' or 'zero', not {prior!r}")
+    draft = _Draft(blur, given, penalty, dtype, float(tolerance), safe, prior, noise, free, need)
     draft.units = _pair(chunk, "chunk") if chunk is not None else (_UNIT, _UNIT)
     draft.tile = None if tile is None else _pair(tile, "tile")
     draft.overlap = None if overlap is None else _pair(overlap, "overlap", least=0)
@@ -256,12 +269,14 @@ class _Draft:
         dtype: np.dtype,
         tolerance: float,
         safe: bool,
+        prior: str,
         noise: float,
         memory: int,
         need: Any,
     ) -> None:
         self.blur, self.lam, self.penalty, self.dtype = blur, lam, penalty, dtype
-        self.tolerance, self.safe, self.noise, self.memory, self.need = tolerance, safe, noise, memory, need
+        self.tolerance, self.safe, self.prior, self.noise = tolerance, safe, prior, noise
+        self.memory, self.need = memory, need
         self.size = blur.image_shape
 
     def measured(self, method: str) -> TilePlan:
@@ -287,13 +302,14 @@ class _Draft:
     def made(self, method: str) -> TilePlan:
         # Both axes have their seams, and a pixel in a corner sees them all.
         least = self.tolerance / 2
-        below = (least if self.safe else self.tolerance / SHARP) / self.blur.boundary.weight
+        below = (least if self.safe else self.tolerance / SHARP) / self.weight
         h, origin = self.blur.psf, self.blur.origin
         rows = reach(h, origin, self.lam, self.penalty, 0, below, safe=self.safe)
         alike = np.array_equal(h, h.T) and origin[0] == origin[1]
         cols = rows if alike else reach(h, origin, self.lam, self.penalty, 1, below, safe=self.safe)
         self.tails = tails = (rows, cols)
-        floor = _ROUNDING * float(np.finfo(self.dtype).eps) * rows.top * self.blur.gain
+        factor = _ROUNDING if self.blur.boundary.wraps else _ROUNDING_AT_FRAME
+        floor = factor * float(np.finfo(self.dtype).eps) * rows.top * self.blur.gain
         if self.tolerance < floor and any(t and t < n for t, n in zip(self.tile or (1, 1), self.size)):
             more = ", or float64" if self.dtype == np.float32 else ""
             raise ValueError(
@@ -303,9 +319,9 @@ class _Draft:
         wanted = []
         for t in tails:
             height = np.maximum(t.before, t.after) if self.safe else SHARP * t.sharp
-            height = height * self.blur.boundary.weight  # an edge continued by other weights is wrong by more
+            height = height * self.weight  # an edge continued by other weights is wrong by more
             enough = np.flatnonzero(height <= (least if self.safe else self.tolerance))
-            wanted.append(int(enough[0]) if len(enough) else None)
+            wanted.append(max(int(enough[0]), self._of_the_prior()) if len(enough) else None)
         return self._answer(wanted, method)
 
     def _answer(self, wanted: list[int | None], method: str) -> TilePlan:
@@ -353,6 +369,21 @@ class _Draft:
                 method,
             )
         return plan
+
+    @property
+    def weight(self) -> float:
+        """What the frame makes of the error, against what the kernel says."""
+        edge = self.blur.boundary
+        if self.blur.point_symmetric or edge.wraps or edge.open:
+            return edge.weight
+        return max(edge.weight, _UNEVEN)
+
+    def _of_the_prior(self) -> int:
+        """The overlap that the smoothed image needs, which the scene is drawn towards: the Gaussian's tail."""
+        if self.prior == "zero" or self.penalty != "identity":
+            return 0
+        tails = [0.5 * math.erfc(d / SMOOTHING / math.sqrt(2)) for d in range(_PRIOR_REACH)]
+        return sum(_PRIOR * tail > self.tolerance for tail in tails)
 
     def _whole_fits(self) -> bool:
         return self.need(self.size) <= self.memory
@@ -440,7 +471,7 @@ class _Draft:
                 continue
             if d >= len(tails.sharp):  # beyond what was computed, but no more than there
                 d = len(tails.sharp) - 1
-            weight = self.blur.boundary.weight
+            weight = self.weight
             seam = max(seam, weight * SHARP * float(tails.sharp[d]))
             square += 2 / t * float((tails.sharp[d : d + t] ** 2).sum())
             bound += weight * tails.bound(t, d)

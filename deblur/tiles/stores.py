@@ -692,8 +692,9 @@ def cluster(
     }
     no_page: dict[str, Any] = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
     # Dask has its workers give memory back at once; but windows are all alike, and each array of the next would be
-    # new pages again, which costs a fifth of the time.
-    kept = {"distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": None}
+    # new pages again, which costs a fifth of the time. What is kept is kept once, and not by each thread that reads.
+    environ = "distributed.nanny.pre-spawn-environ."
+    kept = {f"{environ}MALLOC_TRIM_THRESHOLD_": None, f"{environ}MALLOC_ARENA_MAX": 2}
     with dask.config.set(kept):
         if not gpus:
             local: Any = LocalCluster(

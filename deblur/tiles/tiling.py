@@ -209,7 +209,7 @@ class Tiling:
         given: dict[str, Any] = {
             "tolerance": tolerance, "safe": safe, "memory": memory, "tile": tile, "chunk": chunk,
             "boundary": str(boundary), "method": request.method, "dtype": self.dtype,
-            "device": place, "origin": options.get("origin"),
+            "device": place, "origin": options.get("origin"), "prior": request.prior,
         }  # fmt: skip
         plans = [plan_tiles(h, self.lam, axes.space, overlap=overlap, **given) for h in psfs]
         self.plan = max(plans, key=lambda p: (p.answer == "refine", p.work))
