@@ -13,7 +13,8 @@
 //                   costs less than waiting for one block to do it and another launch to begin; and then solves for
 //                   its own rows of the strip, 32 at a time, with the inverses of the 32 x 32 blocks on the diagonal
 //   take_unit       the columns of a unit, moved out of the matrix: they leave zeros, into which products are added
-//   mirror          the upper triangle as a copy of the lower, tile by tile through shared memory
+//   store_factor    L as the caller gets it, from the strips and the diagonal blocks
+//   mirror          a whole symmetric matrix from its lower triangle, tile by tile through shared memory
 // Operations of factor_panel: LEAF^3 / 3 once (a block) and LEAF^2 a row of the strip; n^3 / 3 in all with the
 // products. Bytes: the strip in and out. Dynamic shared memory: PANEL_BYTES.
 // Source: the four-step blocked Cholesky of the thesis; inverted diagonal blocks as in N. J. Higham, Accuracy and
@@ -273,21 +274,36 @@ take_unit(real* a, long long lda, long long start, long long stop, real* q, long
     }
 }
 
-// a[j][i] = a[i][j] for i > j; `overflow` becomes 0 if one of them is not finite. Grid: (t, t) for t = ceil(n / TILE)
-// tiles a side, blocks of (TILE, 8) threads.
-extern "C" __global__ void __launch_bounds__(256) mirror(real* a, long long lda, long long n, int* overflow) {
+// L from the strips in a and the diagonal blocks, with zeros above; l may be a. Grid: (n, ceil(n / STORED)) blocks of 256
+// threads.
+constexpr int STORED = 1024;  // elements of a row to a block
+extern "C" __global__ void __launch_bounds__(256)
+store_factor(const real* a, long long lda, long long n, const real* blocks, real* l, long long ldl) {
+    const index_t i = blockIdx.x;
+#pragma unroll
+    for (int q = 0; q < STORED; q += 256) {
+        const index_t j = (index_t)blockIdx.y * STORED + q + threadIdx.x;
+        if (j < n) l[i * ldl + j] = j > i ? real(0) : j / LEAF == i / LEAF ? blocks[i * LEAF + j % LEAF] : a[i * lda + j];
+    }
+}
+
+// x[i][j] = x[j][i] = a[i][j] for i >= j; x may be a. `overflow` becomes 0 if one of them is not finite. Grid: (t, t) for
+// t = ceil(n / TILE) tiles a side, blocks of (TILE, 8) threads.
+extern "C" __global__ void __launch_bounds__(256)
+mirror(const real* a, long long lda, long long n, real* x, long long ldx, int* overflow) {
     if (blockIdx.x > blockIdx.y) return;
     __shared__ real tile[TILE][TILE + 1];
     const index_t i0 = (index_t)blockIdx.y * TILE, j0 = (index_t)blockIdx.x * TILE;
     for (int i = threadIdx.y; i < TILE; i += 8)
         if (i0 + i < n && j0 + threadIdx.x <= i0 + i) {
-            const real x = a[(i0 + i) * lda + j0 + threadIdx.x];
-            if (!isfinite(x)) *overflow = 0;
-            tile[i][threadIdx.x] = x;
+            const real value = a[(i0 + i) * lda + j0 + threadIdx.x];
+            if (!isfinite(value)) *overflow = 0;
+            tile[i][threadIdx.x] = value;
+            if (x != a) x[(i0 + i) * ldx + j0 + threadIdx.x] = value;
         }
     __syncthreads();
     for (int i = threadIdx.y; i < TILE; i += 8) {
         const index_t row = j0 + i, column = i0 + threadIdx.x;
-        if (column < n && row < column) a[row * lda + column] = tile[threadIdx.x][i];
+        if (column < n && row < column) x[row * ldx + column] = tile[threadIdx.x][i];
     }
 }

@@ -444,16 +444,21 @@ gather(real* a, long long lda, long long columns, real* strip, long long ldstrip
 }
 
 // a[row][order[j]] = a[row][j] in every row, in place through n elements of dynamic shared memory; `overflow` becomes 0
-// if one is not finite. Grid: n blocks of 512 threads.
-extern "C" __global__ void __launch_bounds__(512)
+// if one is not finite. Grid: n blocks of RESTORE_THREADS threads.
+constexpr int RESTORE_THREADS = 1024;
+extern "C" __global__ void __launch_bounds__(RESTORE_THREADS)
 restore_columns(real* a, long long lda, long long n, const int* order, int* overflow) {
     real* old = (real*)memory;
     real* row = a + blockIdx.x * lda;
-    for (int j = threadIdx.x; j < n; j += 512) {
+    bool finite = true;
+#pragma unroll 8
+    for (int j = threadIdx.x; j < n; j += RESTORE_THREADS) {
         const real x = row[j];
-        if (!isfinite(x)) *overflow = 0;
+        finite = finite && isfinite(x);
         old[order[j]] = x;
     }
+    if (!finite) *overflow = 0;
     __syncthreads();
-    for (int j = threadIdx.x; j < n; j += 512) row[j] = old[j];
+#pragma unroll 8
+    for (int j = threadIdx.x; j < n; j += RESTORE_THREADS) row[j] = old[j];
 }

@@ -12,7 +12,8 @@
 //     products (those with finished columns are what T needs), one reduction with one barrier, and one pass for the
 //     update.
 //   - A small matrix in one block's shared memory, everything in one launch: a stack of them fills the GPU.
-//   - A cluster of up to 16 blocks for a tall panel: sums go straight into the other blocks' shared memory.
+//   - A cluster of up to 16 blocks for a tall panel: sums go straight into the other blocks' shared memory, where they
+//     are counted; no block waits for more than the sums.
 //   - Several panels gathered before the far columns are touched (qr_merge_t): wider products run faster.
 //
 //   qr_batched_*   one matrix to a block, everything in one launch, panels of 16. `shared` variants hold the matrix
@@ -24,12 +25,14 @@
 //   qr_update_*    C <- (I - V T V') C or with T'. grid = (CLUSTER, columns / TILE, matrices), block = UPDATE_THREADS.
 //   qr_exponents   the largest exponent of each column, and
 //   qr_scale       columns times powers of two. grid = (columns / 32, row chunks, matrices), block = (32, 8).
-//   qr_merge_t     the T of several neighbouring panels from theirs and V'V. grid = (1, 1, matrices), block = 1024.
+//   qr_merge_t     the T of several neighbouring panels from theirs and V'V. grid = (1, 1, matrices), block = 256.
 //
 // Operations: 2mn^2 - 2n^3/3 for m >= n, and as much again to form Q. Bytes: each pass over a trailing matrix moves it
 // twice from, and once to, where it lives. The kernels with clusters need compute capability 9.0; without them the rows
 // of a panel are limited to those of one block.
 // Source: R. Schreiber, C. Van Loan, SIAM J. Sci. Stat. Comput. 10 (1989) 53; LAPACK's geqrt and orgqr.
+
+extern __shared__ __align__(16) unsigned char memory[];
 
 constexpr int MAX_WARPS = 8;
 constexpr int SMALL = 16;                      // panel width of the batched kernel
@@ -70,15 +73,44 @@ __device__ __forceinline__ unsigned remote_address(const real* here, unsigned ra
     return there;
 }
 
-// Write x to where `here` lies, in the shared memory of the cluster's block `rank`.
-__device__ __forceinline__ void remote_store(real* here, unsigned rank, real x) {
+// Write x to where `here` lies in the shared memory of the cluster's block `rank`, counted at a barrier object of that
+// block: who waits there for so many bytes need wait for nothing else.
+__device__ __forceinline__ void remote_send(real* here, unsigned rank, real x, unsigned long long* arrived) {
 #if __CUDA_ARCH__ >= 900
-    const unsigned there = remote_address(here, rank);
+    const unsigned there = remote_address(here, rank), counter = remote_address((const real*)arrived, rank);
     if constexpr (REAL_IS_FLOAT) {
-        asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(there), "f"(static_cast<float>(x)) : "memory");
+        asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(there),
+                     "r"(__float_as_uint(static_cast<float>(x))), "r"(counter)
+                     : "memory");
     } else {
-        asm volatile("st.shared::cluster.f64 [%0], %1;" ::"r"(there), "d"(static_cast<double>(x)) : "memory");
+        asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b64 [%0], %1, [%2];" ::"r"(there),
+                     "l"(__double_as_longlong(static_cast<double>(x))), "r"(counter)
+                     : "memory");
     }
+#endif
+}
+__device__ __forceinline__ void start_counting(unsigned long long* arrived) {
+#if __CUDA_ARCH__ >= 900
+    const unsigned counter = static_cast<unsigned>(__cvta_generic_to_shared(arrived));
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;\n\tfence.mbarrier_init.release.cluster;" ::"r"(counter)
+                 : "memory");
+#endif
+}
+__device__ __forceinline__ void expect_bytes(unsigned long long* arrived, unsigned bytes) {
+#if __CUDA_ARCH__ >= 900
+    const unsigned counter = static_cast<unsigned>(__cvta_generic_to_shared(arrived));
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(counter), "r"(bytes) : "memory");
+#endif
+}
+__device__ __forceinline__ void wait_for_bytes(unsigned long long* arrived, unsigned phase) {
+#if __CUDA_ARCH__ >= 900
+    const unsigned counter = static_cast<unsigned>(__cvta_generic_to_shared(arrived));
+    asm volatile(
+        "{\n\t.reg .pred done;\n\t"
+        "again: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n\t"
+        "@!done bra again;\n\t}" ::"r"(counter),
+        "r"(phase)
+        : "memory");
 #endif
 }
 
@@ -141,7 +173,11 @@ __device__ __forceinline__ void factor_panel(real (&x)[ROWS][NB], int first_row,
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const unsigned rank = CLUSTER == 1 ? 0 : cluster_rank();
     const int own = lane % NB;
-    if (CLUSTER > 1) cluster_barrier();  // every block of the cluster must have begun before one writes to it
+    __shared__ unsigned long long arrived[2];
+    if (CLUSTER > 1) {
+        if (threadIdx.x < 2) start_counting(&arrived[threadIdx.x]);
+        cluster_barrier();  // every block of the cluster must have begun before one writes to it
+    }
 #pragma unroll 1
     for (int k = 0; k < NB; ++k) {
         const int set = k & 1;
@@ -163,22 +199,20 @@ __device__ __forceinline__ void factor_panel(real (&x)[ROWS][NB], int first_row,
         }
         __syncthreads();
         real sum = 0;
-        if (CLUSTER == 1) {
-            for (int i = lane / NB; i < warps; i += 32 / NB) sum += scratch.partial[set][i][own];
-        } else {
-            if (warp == 0) {
-                for (int i = lane / NB; i < warps; i += 32 / NB) sum += scratch.partial[set][i][own];
+        for (int i = lane / NB; i < warps; i += 32 / NB) sum += scratch.partial[set][i][own];
+        if (CLUSTER > 1) {
+            // Every warp has the block's sums, and sends them to its share of the blocks. What is overwritten there has
+            // been read: this block has the last column's sums of that one, which came after it had read these.
+            if (threadIdx.x == 0) expect_bytes(&arrived[set], (CLUSTER + (rank > 0)) * NB * sizeof(real));
 #pragma unroll
-                for (int distance = NB; distance < 32; distance *= 2)
-                    sum += __shfl_xor_sync(FULL_WARP, sum, distance);
-                for (unsigned block = lane / NB; block < CLUSTER; block += 32 / NB) {
-                    remote_store(&scratch.total[set][rank][own], block, sum);
-                    if (rank == 0 && block > 0)
-                        remote_store(&scratch.pivot_row[set][own], block, scratch.pivot_row[set][own]);
-                }
-                sum = 0;
+            for (int distance = NB; distance < 32; distance *= 2) sum += __shfl_xor_sync(FULL_WARP, sum, distance);
+            for (unsigned block = warp * (32 / NB) + lane / NB; block < CLUSTER; block += warps * (32 / NB)) {
+                remote_send(&scratch.total[set][rank][own], block, sum, &arrived[set]);
+                if (rank == 0 && block > 0)
+                    remote_send(&scratch.pivot_row[set][own], block, scratch.pivot_row[set][own], &arrived[set]);
             }
-            cluster_barrier();
+            wait_for_bytes(&arrived[set], k / 2 % 2);
+            sum = 0;
 #pragma unroll
             for (int i = lane / NB; i < CLUSTER; i += 32 / NB) sum += scratch.total[set][i][own];
         }
@@ -188,10 +222,13 @@ __device__ __forceinline__ void factor_panel(real (&x)[ROWS][NB], int first_row,
         const real alpha = scratch.pivot_row[set][0];
         real mu = alpha, inverse = 0, tau = 0;
         if (k < columns && !(tail <= NEGLIGIBLE)) {  // NaN goes on, and shows
-            const real norm = square_root(multiply_add(alpha, alpha, tail));
+            // By estimates and Newton steps: everything waits for this, and a root and two divisions take long.
+            const real square = multiply_add(alpha, alpha, tail), root = reciprocal_root(square);
+            const real norm = square * root, size = absolute(alpha);
+            inverse = reciprocal(size + norm);
+            tau = multiply_add(size, root, real(1));
             mu = alpha < 0 ? norm : -norm;
-            inverse = 1 / (alpha - mu);
-            tau = (mu - alpha) / mu;
+            if (alpha < 0) inverse = -inverse;
         }
         const real product = multiply_add(sum, inverse, scratch.pivot_row[set][own]);  // v'(column `own`)
         if (lane < NB) {
@@ -323,7 +360,6 @@ __device__ __forceinline__ void apply_block(real* c, index_t ldc, int rows, int 
 
 template <int ROWS, bool SHARED>
 __device__ __forceinline__ void factor_one(const real* a, real* q, real* r, int rows, int columns, int want_q) {
-    extern __shared__ __align__(16) unsigned char memory[];
     const int k_all = minimum(rows, columns), panels = (k_all + SMALL - 1) / SMALL;
     const int threads = blockDim.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = threads / 32;
     auto& scratch = *reinterpret_cast<PanelScratch<SMALL, 1>*>(memory);
@@ -716,26 +752,68 @@ extern "C" __global__ void __launch_bounds__(256) qr_scale(
 }
 
 // T of `width` columns of V, whose panels of `inner` columns have theirs on the diagonal already, from the upper
-// triangle of V'V: with T11 and T22 known, T12 = -T11 (V1'V2) T22.
-extern "C" __global__ void __launch_bounds__(1024) qr_merge_t(real* t, const real* gram, int width, int inner) {
-    __shared__ real product[8192 * 4 / sizeof(real)];  // width <= 256, inner <= WIDE
+// triangle of V'V: with T11 and T22 known, T12 = -T11 (V1'V2) T22, for all pairs of neighbours at once, then for pairs of
+// what came of them. `width` is `inner` times a power of two. grid = (1, 1, matrices), block = MERGE_THREADS.
+constexpr int MERGED = 128;                    // the largest `width`
+constexpr int MERGE_AREA = MERGED * MERGED / 4;  // elements of one factor of all pairs of a step, at most
+constexpr int MERGE_BYTES = 3 * MERGE_AREA * sizeof(real);
+constexpr int MERGE_THREADS = 256;  // each with 4 x 4 elements of the products
+
+__device__ __forceinline__ void multiply_tile(const real* left, const real* right, int size, real (&sum)[4][4]) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+#pragma unroll
+        for (int c = 0; c < 4; ++c) sum[i][c] = 0;
+#pragma unroll 4
+    for (int k = 0; k < size; ++k, right += size) {
+        real row[4];
+#pragma unroll
+        for (int c = 0; c < 4; c += VECTOR) {
+            const vector_t part = *reinterpret_cast<const vector_t*>(right + c);
+#pragma unroll
+            for (int v = 0; v < VECTOR; ++v) row[c + v] = part.x[v];
+        }
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const real factor = left[i * size + k];
+#pragma unroll
+            for (int c = 0; c < 4; ++c) sum[i][c] = multiply_add(factor, row[c], sum[i][c]);
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(MERGE_THREADS) qr_merge_t(real* t, const real* gram, int width, int inner) {
+    real* const product = reinterpret_cast<real*>(memory);  // at first V1'V2
+    real* const right = product + MERGE_AREA;
+    real* const left = right + MERGE_AREA;
     t += index_t(blockIdx.z) * width * width;
     gram += index_t(blockIdx.z) * width * width;
-    for (int done = inner; done < width; done += inner) {
-        for (int i = threadIdx.x; i < done * inner; i += blockDim.x) {
-            const int row = i / inner, c = i % inner;
-            real sum = 0;
-            for (int q = 0; q <= c; ++q)
-                sum = multiply_add(gram[row * width + done + q], t[(done + q) * width + done + c], sum);
-            product[i] = sum;
+    for (int size = inner; size < width; size *= 2) {
+        const int area = size * size, all = width / (2 * size) * area;
+        for (int e = threadIdx.x; e < all; e += MERGE_THREADS) {
+            const int first = e / area * 2 * size, i = first + e / size % size, c = first + e % size;
+            load_async(product + e, gram + i * width + c + size, true);
+            load_async(right + e, t + (i + size) * width + c + size, true);
+            load_async(left + e, t + i * width + c, true);
+        }
+        loads_done();
+        __syncthreads();
+        const int side = size / 4, pair = threadIdx.x / (side * side);
+        const int i = threadIdx.x / side % side * 4, c = threadIdx.x % side * 4;
+        const bool works = 16 * int(threadIdx.x) < all;
+        real sum[4][4];
+        if (works) multiply_tile(product + pair * area + i * size, right + pair * area + c, size, sum);
+        __syncthreads();
+        if (works) {
+#pragma unroll
+            for (int q = 0; q < 16; ++q) product[pair * area + (i + q / 4) * size + c + q % 4] = sum[q / 4][q % 4];
         }
         __syncthreads();
-        for (int i = threadIdx.x; i < done * inner; i += blockDim.x) {
-            const int row = i / inner, c = i % inner;
-            real sum = 0;
-#pragma unroll 4
-            for (int q = row; q < done; ++q) sum = multiply_add(t[row * width + q], product[q * inner + c], sum);
-            t[row * width + done + c] = -sum;
+        if (works) {
+            multiply_tile(left + pair * area + i * size, product + pair * area + c, size, sum);
+            real* const corner = t + (2 * size * pair + i) * width + 2 * size * pair + size + c;
+#pragma unroll
+            for (int q = 0; q < 16; ++q) corner[q / 4 * width + q % 4] = -sum[q / 4][q % 4];
         }
         __syncthreads();
     }

@@ -9,7 +9,7 @@
 // Kernels
 //   invert_blocks   one block of LEAF_THREADS = 256 threads for each diagonal block of LEAF = 128: its inverse
 //   substitute      512 threads for each diagonal block and right-hand side: L x = b or L' x = b in one launch
-//   put_blocks      256 threads a diagonal block: from one after another to their places
+//   put_blocks      256 threads for 16 rows of a diagonal block: from one after another to their places
 //   clear_upper     256 threads a row: zeros above the diagonal
 //   check_lower     256 threads a row: whether all on and below the diagonal is finite
 // Operations: LEAF^2 / 3 an element of the diagonal blocks; n^3 / 3 in all. Bytes: the lower halves of the blocks in,
@@ -52,13 +52,15 @@ extern "C" __global__ void __launch_bounds__(256) clear_upper(real* a, long long
     for (index_t j = i + 1 + threadIdx.x; j < n; j += 256) a[i * lda + j] = 0;
 }
 
-// The diagonal blocks of a from `blocks`, as invert_blocks writes them. Grid: one block of 256 threads each.
+// The diagonal blocks of a from `blocks`, as invert_blocks writes them. Grid: (diagonal blocks, LEAF / PUT_ROWS) blocks
+// of 256 threads.
+constexpr int PUT_ROWS = 16;
 extern "C" __global__ void __launch_bounds__(256)
 put_blocks(real* a, long long lda, long long n, const real* blocks) {
     const index_t k = (index_t)blockIdx.x * LEAF;
-    const int c = threadIdx.x % LEAF;
-#pragma unroll 16
-    for (int i = threadIdx.x / LEAF; i < LEAF; i += 256 / LEAF)
+    const int c = threadIdx.x % LEAF, first = blockIdx.y * PUT_ROWS;
+#pragma unroll
+    for (int i = first + threadIdx.x / LEAF; i < first + PUT_ROWS; i += 256 / LEAF)
         if (k + i < n && k + c < n) a[(k + i) * lda + k + c] = blocks[(k + i) * LEAF + c];
 }
 

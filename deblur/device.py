@@ -140,11 +140,11 @@ class Device:
         if self.gpu is not None:
             self.xp.cuda.get_current_stream().synchronize()
 
-    def refuse_capture(self) -> None:
+    def refuse_capture(self, what: str = "a restoration") -> None:
         """Raise RuntimeError if the current stream is being captured: no graph can hold what is read back."""
         if self.gpu is not None and self.xp.cuda.get_current_stream().is_capturing():
             raise RuntimeError(
-                "the current stream is being captured into a CUDA graph, and a restoration cannot be: it reads numbers "
+                f"the current stream is being captured into a CUDA graph, and {what} cannot be: it reads numbers "
                 "back from the device to decide how to go on; end the capture first"
             )
 

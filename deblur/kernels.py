@@ -286,6 +286,7 @@ class Kernel:
         self._cupy = cupy
         self._lock = threading.Lock()
         self._shared_mem = 48 << 10  # the most a block gets without being asked
+        self._large_clusters = False
 
         letter = {"real": dtype.char}
         formats = ["P" if p.pointer else (letter | _SCALARS)[p.ctype] for p in self.parameters]
@@ -389,8 +390,10 @@ class Kernel:
 
     def allow_large_clusters(self) -> None:
         """Let this kernel run in clusters of more than 8 blocks, which not every device can."""
-        non_portable_cluster_size_allowed = 14  # CUfunction_attribute
-        self._cupy.cuda.driver.funcSetAttribute(self._function.ptr, non_portable_cluster_size_allowed, 1)
+        if not self._large_clusters:
+            non_portable_cluster_size_allowed = 14  # CUfunction_attribute
+            self._cupy.cuda.driver.funcSetAttribute(self._function.ptr, non_portable_cluster_size_allowed, 1)
+            self._large_clusters = True
 
     def _allow(self, shared_mem: int) -> None:
         driver = self._cupy.cuda.driver
@@ -489,12 +492,3 @@ def properties(device: int) -> Properties:
         10 * int(p["major"]) + int(p["minor"]),
         int(p["sharedMemPerBlockOptin"]),
     )
-
-
-@functools.cache
-def urgent_stream(device: int) -> Any:
-    """A stream of `device` whose launches go first: for a chain of short ones beside large products."""
-    import cupy
-
-    with cupy.cuda.Device(device):
-        return cupy.cuda.Stream(non_blocking=True, priority=-1)

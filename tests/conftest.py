@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from deblur import graphs
+
 
 def _cupy_or_reason():
     try:
@@ -19,10 +21,11 @@ def _cupy_or_reason():
 
 @pytest.fixture
 def cupy():
-    """CuPy, or a skip that says what is missing."""
+    """CuPy, or a skip that says what is missing. No test meets what another one left on the device."""
     module, reason = _cupy_or_reason()
     if module is None:
         pytest.skip(reason)
+    graphs.forget()
     return module
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from deblur import Blur, filter2matrix
+from deblur import Blur, filter2matrix, kernels
 from deblur.device import Device
 from deblur.errors import SingularMatrixError
 from deblur.linalg import (
@@ -232,6 +232,26 @@ def test_gauss_jordan_inverse(n, dtype, clusters, rng, cupy, monkeypatch):
     for form in (given, cupy.asfortranarray(given)):
         assert error(a, gauss_jordan_inverse(form), np.eye(n), dtype) <= 1
     assert (given == cupy.asarray(a)).all()
+
+
+def test_fewer_blocks_where_not_all_may_run_at_once(rng, cupy, monkeypatch):
+    monkeypatch.setattr(gauss_jordan_gpu, "_has_clusters", lambda device: False)
+    launch, refused = kernels.Kernel.__call__, []
+
+    def shared_card(kernel, grid, *args, cooperative=False, **kwargs):
+        if cooperative and grid > most:
+            refused.append(grid)
+            raise cupy.cuda.driver.CUDADriverError(720)
+        launch(kernel, grid, *args, cooperative=cooperative, **kwargs)
+
+    monkeypatch.setattr(kernels.Kernel, "__call__", shared_card)
+    a = general(1000, rng)
+    most = 2  # of 512 rows
+    assert error(a, gauss_jordan_inverse(cupy.asarray(a)), np.eye(1000), np.float64) <= 1
+    assert refused == [32]
+    most = 1
+    with pytest.raises(RuntimeError, match="needs 2 blocks that run at once"):
+        gauss_jordan_inverse(cupy.asarray(a))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -14,12 +14,14 @@ import numpy as np
 import scipy.linalg
 from scipy.linalg.lapack import get_lapack_funcs
 
-from ..device import Array, as_real, asnumpy, check_finite, every, get_xp, is_cupy, plain
+from ..device import Array, Device, as_real, asnumpy, check_finite, every, get_xp, is_cupy, plain
 from ..errors import SingularMatrixError
 
 
 def as_float(a: Any, name: str, *, dtype: np.dtype | None = None, finite: bool = True) -> Array:
-    """`device.as_real`, checked for NaN and infinity if `finite`."""
+    """`device.as_real`, checked for NaN and infinity if `finite`. On a GPU no stream may be in capture."""
+    if is_cupy(a):
+        Device.of(a).refuse_capture("linear algebra")
     a = as_real(a, name, dtype)
     if finite:
         check_finite(a, name)
@@ -80,14 +82,23 @@ def scratch(a: Array, given: Any, overwrite: bool, name: str = "a", *, order: st
     its memory order does not serve, a copy is. `order` is "F" where column-major order is needed,
     or "K" where either order will do.
     """
+    return a if _to_be_destroyed(a, given, overwrite, name, order) else a.copy(order=order)
+
+
+def room(a: Array, given: Any, overwrite: bool, name: str = "a") -> Array:
+    """A contiguous array for the result: `a` where `scratch` would return it, or a new one with nothing in it."""
+    return a if _to_be_destroyed(a, given, overwrite, name, "K") else get_xp(a).empty_like(a)
+
+
+def _to_be_destroyed(a: Array, given: Any, overwrite: bool, name: str, order: str) -> bool:
     if isinstance(given, np.ndarray) or is_cupy(given):
         converted = given.dtype != a.dtype
     else:
         converted = isinstance(given, (list, tuple))  # anything else may lend its own memory
     if overwrite and not converted and not getattr(a.flags, "writeable", True):
         raise ValueError(f"{name} is read-only and cannot be overwritten: leave out overwrite_{name}=True")
-    in_order = a.flags.f_contiguous or (order == "K" and a.flags.c_contiguous)
-    return a if (converted or overwrite) and in_order else a.copy(order=order)
+    in_order = bool(a.flags.f_contiguous or (order == "K" and a.flags.c_contiguous))
+    return (converted or overwrite) and in_order
 
 
 def position(k: int, last: int, size: int | None = None) -> int:

@@ -33,6 +33,7 @@ from .checks import (
     check_pivots,
     column_major,
     one_norm,
+    room,
     scratch,
     triangle_rcond,
     warn_ill_conditioned,
@@ -72,9 +73,9 @@ def cholesky(a: Any, *, overwrite_a: bool = False, check_finite: bool = True) ->
     """
     on_gpu = is_cupy(a)
     given, a = a, as_matrix(a, square=True, finite=check_finite and not on_gpu)
-    a = scratch(a, given, overwrite_a)
     if on_gpu:
-        return cholesky_gpu.cholesky(a, given)
+        return cholesky_gpu.cholesky(a, room(a, given, overwrite_a), given)
+    a = scratch(a, given, overwrite_a)
     _factor(a)
     clear_triangle(a, lower=False)
     return a
@@ -162,9 +163,9 @@ def cholesky_inverse(a: Any, *, overwrite_a: bool = False, check_finite: bool = 
     """
     on_gpu = is_cupy(a)
     given, a = a, as_matrix(a, square=True, finite=check_finite and not on_gpu)
-    a = scratch(a, given, overwrite_a)
     if on_gpu:
-        return cholesky_gpu.inverse(a, given)
+        return cholesky_gpu.inverse(a, room(a, given, overwrite_a), given)
+    a = scratch(a, given, overwrite_a)
     norm = one_norm(a) if check_finite else 0.0
     _factor(a)
     if len(a):

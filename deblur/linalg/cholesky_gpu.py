@@ -1,6 +1,6 @@
 """Cholesky factorisation, solution and inverse on the GPU.
 
-The matrix is gone through by units of UNIT block columns. A unit is factored by recursion: the left half
+The matrix is gone through by units of a few block columns. A unit is factored by recursion: the left half
 of its columns, down to the last row; their product off the right half, all rows at once; the right half.
 A single block column is one launch of ``cuda/cholesky.cu``. This is a chain of short launches,
 and it runs on an urgent stream: the finished unit is taken off the next one's columns there, so that the
@@ -22,11 +22,11 @@ import numpy as np
 from .. import kernels
 from ..device import Array, require_memory
 from ..errors import SingularMatrixError
+from ..graphs import side_streams, worked
 from .krylov import cg
 from .matmul_gpu import WORKSPACE, cublas_at, gemm
 from .pivots_gpu import PivotStatus
 from .triangular_gpu import (
-    clear_upper,
     invert_blocks,
     invert_lower,
     leading,
@@ -35,7 +35,9 @@ from .triangular_gpu import (
 )
 
 _SIZES = kernels.Constants("cholesky")
-UNIT = 8  # block columns that are factored in one go
+# Block columns that are factored in one go: of matrices up to so many rows, and of larger ones.
+UNITS, SMALL = (4, 8), 5120
+SINGLE_INVERSE_UNIT = 16  # of a float32 inverse, whose products run best when they are wide
 # Scaled row by row, the float16 parts of `half` are accurate in the norm of each row and column: an element of A - X Xᵀ
 # to rounding of √(aᵢᵢ aⱼⱼ), which is all that Cholesky's factorisation promises.
 ENGINE = "fastest"
@@ -75,7 +77,7 @@ class _Columns:
         row, left = begin * self.leaf, first * self.leaf
         m, n, k = self.n - row, min(end * self.leaf, self.n) - row, last * self.leaf - left
         char, item, ld = self.a.dtype.char, self.a.itemsize, self._ld
-        if n <= 4 * self.leaf and (char == "d" or m * n * k < 1 << 31):
+        if n <= 8 * self.leaf and (char == "d" or m * n * k < 1 << 31):
             # So small a square is done whole, which is one launch with the rows below it: above the diagonal
             # anything may come to be.
             x = (self.a.data.ptr + (row * ld + left) * item, ld)
@@ -86,18 +88,26 @@ class _Columns:
         gemm(x, x[:n], c, -1.0, 1.0, transb=True, lower_only=True, engine=ENGINE)
 
 
-def _sweep(columns: _Columns, finish: Callable[[int, int], None] | None = None) -> None:
+def _unit(n: int) -> int:
+    return UNITS[n > SMALL]
+
+
+def _inverse_unit(n: int, dtype: np.dtype) -> int:
+    return SINGLE_INVERSE_UNIT if dtype == np.float32 else _unit(n)
+
+
+def _sweep(columns: _Columns, unit: int, finish: Callable[[int, int], None] | None = None) -> None:
     """Factor all columns, unit by unit; call `finish` for the block columns of each when it has been taken off.
 
     What `finish` launches runs beside the factorisation of the next unit, and may change the unit's columns.
     """
     import cupy
 
-    main, urgent = cupy.cuda.get_current_stream(), kernels.urgent_stream(columns.a.device.id)
+    main, urgent = cupy.cuda.get_current_stream(), side_streams().urgent
     count, rest, unfinished = columns.count, None, None
     urgent.wait_event(main.record())
-    for first in range(0, count, UNIT):
-        last, after = min(first + UNIT, count), min(first + 2 * UNIT, count)
+    for first in range(0, count, unit):
+        last, after = min(first + unit, count), min(first + 2 * unit, count)
         with urgent:
             columns.factor(first, last)
             factored = urgent.record()
@@ -126,55 +136,67 @@ def factor(a: Array, status: PivotStatus) -> Array:
     `status` learns of a pivot that fails.
     """
     columns = _Columns(a, status)
-    _sweep(columns)
+    _sweep(columns, _unit(len(a)))
     put_blocks(a, columns.blocks)
     return a
 
 
-def cholesky(a: Array, given: Array | None = None) -> Array:
-    """L with zeros above, in the memory of `a` if that is row-major; `given` is what the caller passed."""
+def cholesky(a: Array, room: Array, given: Array | None = None) -> Array:
+    """L with zeros above, in `room`, which may be `a`; `given` is what the caller passed."""
     import cupy
 
-    l = cupy.ascontiguousarray(a)  # noqa: E741
-    if len(l):
-        status = PivotStatus()
-        factor(l, status)
-        clear_upper(l)
-        status.check("not positive definite", given)
-    return _in_order_of(a, l)
-
-
-def _in_order_of(a: Array, result: Array) -> Array:
-    """`result` in the memory of `a`, if it is not there already."""
-    if result.data.ptr != a.data.ptr:
-        a[...] = result
-    return a
-
-
-def inverse(a: Array, given: Array | None = None) -> Array:
-    """The inverse of the symmetric positive definite `a`, in its place; `given` is what the caller passed."""
-    import cupy
-
-    n, result = len(a), a
+    n = len(a)
     if n == 0:
-        return a
+        return room
+    with worked("cholesky", _factored, a, room) as (x, (status, blocks)):
+        l = room if room.flags.c_contiguous else cupy.empty(a.shape, a.dtype)  # noqa: E741
+        kernels.get("cholesky", "store_factor", a.dtype)(
+            (n, -(-n // _SIZES.STORED)), 256, x, leading(x), n, blocks, l, leading(l)
+        )
+        status.check("not positive definite", given)
+    if l is not room:
+        room[...] = l
+    return room
+
+
+def _factored(a: Array) -> tuple[PivotStatus, Array]:
+    status = PivotStatus()
+    columns = _Columns(a, status)
+    _sweep(columns, _unit(len(a)))
+    return status, columns.blocks
+
+
+def inverse(a: Array, room: Array, given: Array | None = None) -> Array:
+    """The inverse of the symmetric positive definite `a`, in `room`, which may be `a`; `given` as in `cholesky`."""
+    import cupy
+
+    n = len(a)
+    if n == 0:
+        return room
     # Two slabs of a unit's width, and what the products pack.
     require_memory(
-        2 * UNIT * _SIZES.LEAF * n * a.itemsize + WORKSPACE,
+        2 * _inverse_unit(n, a.dtype) * _SIZES.LEAF * n * a.itemsize + WORKSPACE,
         cupy,
         f"Beside the matrix, the inverse of one of {n} x {n} in {a.dtype}",
         "use cholesky and cholesky_solve, which need the matrix alone, or a smaller matrix",
     )
-    a = cupy.ascontiguousarray(a)
+    out = room if room.flags.c_contiguous else cupy.empty(a.shape, a.dtype)
+    with worked("cholesky_inverse", _inverted, a, out) as (x, status):
+        tiles = -(-n // _SIZES.TILE)
+        kernels.get("cholesky", "mirror", a.dtype)(
+            (tiles, tiles), (_SIZES.TILE, 8), x, leading(x), n, out, leading(out), status.overflow
+        )
+        status.check("not positive definite", given)
+    if out is not room:
+        room[...] = out
+    return room
+
+
+def _inverted(a: Array) -> PivotStatus:
     status = PivotStatus()
     columns = _Columns(a, status)
-    _sweep(columns, lambda first, last: _invert_unit(columns, first, last))
-    tiles = -(-n // _SIZES.TILE)
-    kernels.get("cholesky", "mirror", a.dtype)(
-        (tiles, tiles), (_SIZES.TILE, 8), a, leading(a), n, status.overflow
-    )
-    status.check("not positive definite", given)
-    return _in_order_of(result, a)
+    _sweep(columns, _inverse_unit(len(a), a.dtype), lambda first, last: _invert_unit(columns, first, last))
+    return status
 
 
 def _invert_unit(columns: _Columns, first: int, last: int) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 
 from .. import kernels
 from ..device import Array
+from ..graphs import side_streams, worked
 from .matmul_gpu import gemm
 from .pivots_gpu import PivotStatus
 
@@ -23,6 +24,7 @@ WIDTHS = (256, 1024)  # columns eliminated before all others are updated: of sma
 LARGE = 12000
 # What wider ones do to the residual A X - B cannot be turned round, as it is for an inverse.
 SOLVE_WIDTH = 128
+_TOO_MANY_AT_ONCE = 720  # CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE
 STRIP = 64  # rows whose columns are put in order at a time
 
 
@@ -49,18 +51,23 @@ class _Elimination:
         else:
             self.kernel = kernels.get("gauss_jordan", "panel_grid", a.dtype)
             resident = self.kernel.resident_blocks(threads, _SIZES.PANEL_BYTES)
-            # The barrier costs less among few blocks, and the rest less among many: 32, or what n asks for.
-            self.blocks = min(resident, max(-(-n // threads), min(32, -(-n // 32))))
-            self.threads = -(-n // (32 * self.blocks)) * 32
-            if self.threads > threads:
+            if -(-n // threads) > resident:
                 raise ValueError(
                     f"Gauss-Jordan elimination on this GPU takes at most {resident * threads} rows, not {n}; "
                     "use cholesky_inverse, or a NumPy array"
                 )
-            self.counter = cupy.zeros(1, np.uint32)
-            self.grid_arguments = (cupy.empty(self.blocks * _SIZES.BOXES, np.uint8), self.counter)
+            # The barrier costs less among few blocks, and the rest less among many: 32, or what n asks for.
+            self._spread(min(resident, max(-(-n // threads), min(32, -(-n // 32)))))
         self.gather = kernels.get("gauss_jordan", "gather", a.dtype)
         self.of_dtype = kernels.Constants("gauss_jordan", a.dtype)
+
+    def _spread(self, blocks: int) -> None:
+        """Over so many blocks, which meet at a barrier, and must all run at once."""
+        import cupy
+
+        self.blocks, self.threads = blocks, -(-self.n // (32 * blocks)) * 32
+        self.counter = cupy.zeros(1, np.uint32)
+        self.grid_arguments = (cupy.empty(blocks * _SIZES.BOXES, np.uint8), self.counter)
 
     def columns(self, k: int, stop: int) -> None:
         """Eliminate the columns from `k` to `stop`. A single panel's rows are not switched in it yet."""
@@ -75,14 +82,29 @@ class _Elimination:
         self._update(middle, stop, k, middle, k)
 
     def _panel(self, k: int, stop: int) -> None:
+        import cupy
+
         a = self.a
         if self.grid_arguments:
             self.counter.fill(0)
-        self.kernel(
-            self.blocks, self.threads, a, a.strides[0] // a.itemsize, self.n, k, stop - k, self.threshold,
-            self.pivots, self.place, self.status.failed, *self.grid_arguments,
-            shared_mem=_SIZES.PANEL_BYTES, cooperative=bool(self.grid_arguments),
-        )  # fmt: skip
+        try:
+            self.kernel(
+                self.blocks, self.threads, a, a.strides[0] // a.itemsize, self.n, k, stop - k, self.threshold,
+                self.pivots, self.place, self.status.failed, *self.grid_arguments,
+                shared_mem=_SIZES.PANEL_BYTES, cooperative=bool(self.grid_arguments),
+            )  # fmt: skip
+        except cupy.cuda.driver.CUDADriverError as error:
+            # Refused, and nothing was started: where the card is shared, fewer blocks may run at once.
+            if error.status != _TOO_MANY_AT_ONCE:
+                raise
+            fewest = -(-self.n // _SIZES.PANEL_THREADS)
+            if self.blocks == fewest:
+                raise RuntimeError(
+                    f"Gauss-Jordan elimination of {self.n} rows needs {fewest} blocks that run at once, and this GPU "
+                    "refuses: it may be shared with other processes; use cholesky_inverse, or a NumPy array"
+                ) from None
+            self._spread(fewest)
+            self._panel(k, stop)
 
     def _update(self, k: int, stop: int, first: int, last: int, origin: int) -> None:
         """Apply the elimination of the columns from `k` to `stop` to those from `first` to `last` beside them."""
@@ -115,19 +137,29 @@ def _has_clusters(device: int) -> bool:
 
 def inverse(a: Array, threshold: float, given: Array | None = None) -> Array:
     """The inverse of the row-major CuPy matrix `a`, in its place."""
+    if len(a):
+        with worked(f"gauss-jordan {threshold}", lambda x: _inverted(x, threshold), a, a) as (x, status):
+            if x is not a:
+                a[...] = x
+            status.check("singular", given)
+    return a
+
+
+def _inverted(a: Array, threshold: float) -> PivotStatus:
     import cupy
 
     n = len(a)
-    if n == 0:
-        return a
     work = _Elimination(a, threshold)
     order = cupy.arange(n, dtype=np.int32)
-    width = work.width
-    strip = cupy.empty((width, n), a.dtype)
-    main, side = cupy.cuda.get_current_stream(), kernels.urgent_stream(a.device.id)
-    work.columns(0, width)
-    for k in range(0, n, width):
-        stop, next_stop = min(k + width, n), min(k + 2 * width, n)
+    strip = cupy.empty((work.width, n), a.dtype)
+    main, side = cupy.cuda.get_current_stream(), side_streams().urgent
+    # Nothing hides the first columns' elimination, so that there are fewer of them.
+    edges, width = [0], min(n, WIDTHS[0])
+    while edges[-1] < n:
+        edges.append(min(edges[-1] + width, n))
+        width = min(2 * width, work.width)
+    work.columns(0, edges[1])
+    for k, stop, next_stop in zip(edges, edges[1:], [*edges[2:], n]):
         work.switch(a, strip, k, stop, (k, stop), order)
 
         def update(first: int, last: int, k: int = k, stop: int = stop) -> None:
@@ -144,8 +176,7 @@ def inverse(a: Array, threshold: float, given: Array | None = None) -> Array:
         if stop < n:
             main.wait_event(side.record())
     _restore_columns(a, order, work.status)
-    work.status.check("singular", given)
-    return a
+    return work.status
 
 
 def solve(a: Array, b: Array, threshold: float, given: Array | None = None) -> Array:
@@ -181,7 +212,14 @@ def _restore_columns(a: Array, order: Array, status: PivotStatus) -> None:
     n, bytes_of_row = len(a), len(a) * a.itemsize
     if bytes_of_row <= kernels.properties(a.device.id).shared_memory:
         kernels.get("gauss_jordan", "restore_columns", a.dtype)(
-            n, 512, a, a.strides[0] // a.itemsize, n, order, status.overflow, shared_mem=bytes_of_row
+            n,
+            _SIZES.RESTORE_THREADS,
+            a,
+            a.strides[0] // a.itemsize,
+            n,
+            order,
+            status.overflow,
+            shared_mem=bytes_of_row,
         )
         return
     columns = cupy.argsort(order)

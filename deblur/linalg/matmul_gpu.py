@@ -15,6 +15,7 @@ import numpy as np
 from .. import kernels
 from ..device import Array
 from ..errors import NoGPUError
+from ..graphs import capturing
 
 ENGINES = {
     "cublas": "cuBLAS in the dtype itself",
@@ -265,7 +266,6 @@ def cublas_at(
     For chains of products so small that making views of them takes the host longer than the products the
     device. `char` is the dtype's, `size` is (m, n, k).
     """
-    from cupy.cuda import device
     from cupy_backends.cuda.libs import cublas
 
     if char == "f":
@@ -275,8 +275,8 @@ def cublas_at(
         kind, compute = 1, cublas.CUBLAS_COMPUTE_64F  # CUDA_R_64F
     m, n, k = size
     # Row-major C is column-major C', and C' = op(B)' op(A)': so B goes first.
-    cublas.gemmEx(
-        device.get_cublas_handle(), int(transb), int(transa), n, m, k,
+    _call_cublas(
+        "gemmEx", int(transb), int(transa), n, m, k,
         _scalar_at(char, alpha), b[0], kind, b[1], a[0], kind, a[1],
         _scalar_at(char, beta), c[0], kind, c[1], compute, cublas.CUBLAS_GEMM_DEFAULT,
     )  # fmt: skip
@@ -297,24 +297,65 @@ def cublas_batch_at(
 
     Each matrix is given as (address of the first, leading dimension, distance from one to the next).
     """
-    from cupy.cuda import device
-    from cupy_backends.cuda.libs import cublas
-
     m, n, k = size
-    (cublas.sgemmStridedBatched if char == "f" else cublas.dgemmStridedBatched)(
-        device.get_cublas_handle(), int(transb), int(transa), n, m, k,
+    _call_cublas(
+        "sgemmStridedBatched" if char == "f" else "dgemmStridedBatched", int(transb), int(transa), n, m, k,
         _scalar_at(char, alpha), *b, *a, _scalar_at(char, 0.0), *c, count,
     )  # fmt: skip
 
 
-def _syrk(x: _Operand, z: _Operand, alpha: float, beta: float) -> None:
-    """The lower half of alpha op(A) op(A)' + beta C by cuBLAS, to which it is the upper half of C'."""
+def _call_cublas(name: str, *args: Any) -> None:
+    """One of cuBLAS's functions, on the current stream."""
+    import cupy
     from cupy.cuda import device
     from cupy_backends.cuda.libs import cublas
 
+    handle, capture = device.get_cublas_handle(), capturing()
+    if capture is None:
+        getattr(cublas, name)(handle, *args)
+        return
+    # CuPy's wrappers refuse a stream that is captured. cuBLAS does not, if it has a space of its own there.
+    stream = cupy.cuda.get_current_stream().ptr
+    space = capture.cublas_space(stream)
+    library = _library()
+    for call, arguments in (
+        ("cublasSetStream_v2", (stream,)),
+        ("cublasSetWorkspace_v2", (space.data.ptr, space.nbytes)),
+        (_NAMES[name][0], args),
+    ):
+        status = getattr(library, call)(handle, *arguments)
+        if status:
+            raise RuntimeError(f"{call} failed: cuBLAS status {status}")
+
+
+_NAMES = {
+    "gemmEx": ("cublasGemmEx", "iiiiippiipiippiiii"),
+    "sgemmStridedBatched": ("cublasSgemmStridedBatched", "iiiiippilpilppili"),
+    "dgemmStridedBatched": ("cublasDgemmStridedBatched", "iiiiippilpilppili"),
+    "ssyrk": ("cublasSsyrk_v2", "iiiippippi"),
+    "dsyrk": ("cublasDsyrk_v2", "iiiippippi"),
+}
+
+
+@functools.cache
+def _library() -> Any:
+    """cuBLAS as CuPy has loaded it."""
+    from cupy_backends.cuda.libs import cublas
+
+    library = ctypes.CDLL(cublas.__file__)  # its symbols are found through the module that needs them
+    kinds = {"i": ctypes.c_int, "l": ctypes.c_longlong, "p": ctypes.c_void_p}
+    for name, parameters in (*_NAMES.values(), ("cublasSetStream_v2", "p"), ("cublasSetWorkspace_v2", "pl")):
+        getattr(library, name).argtypes = [ctypes.c_void_p, *(kinds[p] for p in parameters)]
+    return library
+
+
+def _syrk(x: _Operand, z: _Operand, alpha: float, beta: float) -> None:
+    """The lower half of alpha op(A) op(A)' + beta C by cuBLAS, to which it is the upper half of C'."""
+    from cupy_backends.cuda.libs import cublas
+
     char = z.array.dtype.char
-    (cublas.ssyrk if char == "f" else cublas.dsyrk)(
-        device.get_cublas_handle(), cublas.CUBLAS_FILL_MODE_UPPER, int(not x.across), z.rows, x.cols,
+    _call_cublas(
+        "ssyrk" if char == "f" else "dsyrk", cublas.CUBLAS_FILL_MODE_UPPER, int(not x.across), z.rows, x.cols,
         _scalar_at(char, alpha), x.array.data.ptr, x.ld, _scalar_at(char, beta), z.array.data.ptr, z.ld,
     )  # fmt: skip
 

@@ -7,6 +7,8 @@ same algorithm in NumPy.
 from __future__ import annotations
 
 import functools
+import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +16,7 @@ import numpy as np
 from .. import kernels
 from ..device import Array
 from ..errors import NoGPUError
+from ..graphs import replay, side_streams
 from .matmul_gpu import cublas_batch_at, gemm
 
 # Rows that the largest variants of the kernels hold: 256 threads of so many rows each, and 16 blocks of them.
@@ -22,6 +25,12 @@ WIDE_ROWS = 16 * 256 * 5
 CLUSTER_ROWS = 16 * 256 * 8
 CHUNK = 512  # rows whose inner products are summed in one go
 OUTER = 128  # columns whose reflections are applied in one product, for one large matrix
+# Elements from which the panels of one matrix are gathered in blocks of OUTER columns.
+LARGE = {"f": 1 << 20, "d": 1 << 18}
+# Columns whose reflections are applied to Q at a time, and rows summed in one go: more run faster, and round more.
+FORMING = {"f": (OUTER, CHUNK), "d": (OUTER // 2, CHUNK // 4)}
+MOST_CHUNKS = 32
+ONE_GRAPH = 1 << 20  # elements up to which a whole call is one graph: more memory, and fewer launches
 
 
 class Plan(NamedTuple):
@@ -56,9 +65,9 @@ def choose_qr(shape: tuple[int, ...], dtype: Any = np.float32, mode: str = "redu
         Without CuPy.
     """
     *stack, m, n = shape
-    batch = int(np.prod(stack, dtype=np.int64))
+    batch = math.prod(stack)
     if mode in ("reduced", "r") and m <= BATCHED_ROWS:
-        if kernels.Constants("qr", dtype).FACTOR_BYTES(m, n, True) <= _properties().shared_memory:
+        if _sizes(dtype).FACTOR_BYTES(m, n, True) <= _properties().shared_memory:
             return Plan("single-launch", f"a {m} x {n} matrix fits a block's shared memory")
         elif n <= m and batch >= 2 * _properties().multiprocessors:
             return Plan("single-launch", f"{batch} matrices keep every multiprocessor busy, one each")
@@ -78,16 +87,18 @@ def factor(a: Array, mode: str) -> Any:
     *stack, m, n = a.shape
     k = min(m, n)
     plan = choose_qr(a.shape, a.dtype, mode)
-    a = cupy.ascontiguousarray(a).reshape(int(np.prod(stack, dtype=np.int64)), m, n)
+    a = cupy.ascontiguousarray(a).reshape(math.prod(stack), m, n)
     if plan.kernel == "cusolver":
         out = cupy.linalg.qr(a, mode)
     elif plan.kernel == "single-launch":
         out = _single_launch(a, mode == "reduced")
     elif plan.kernel == "tall-skinny":
-        out = _tall_skinny(a, mode == "reduced")
-    elif len(a) > 1 and _merges(1, m, n):  # each of them fills the GPU
+        out = _replayed(f"tall qr {mode}", lambda x: _tall_skinny(x, mode == "reduced"), a)
+    elif len(a) > 1 and m * n >= 1 << 22 and _merges(1, m, n, a.dtype):  # each of them fills the GPU
         parts = [_streaming(a[i : i + 1], mode) for i in range(len(a))]
         out = tuple(None if x[0] is None else cupy.concatenate(x) for x in zip(*parts))
+    elif a.size <= ONE_GRAPH:
+        out = _replayed(f"whole qr {mode}", lambda x: _streaming(x, mode), a)
     else:
         out = _streaming(a, mode)
     if mode == "r":
@@ -95,6 +106,11 @@ def factor(a: Array, mode: str) -> Any:
         return r.reshape(*stack, k, n)
     first, second = out
     return first.reshape(*stack, *first.shape[1:]), second.reshape(*stack, *second.shape[1:])
+
+
+@functools.cache
+def _sizes(dtype: Any) -> kernels.Constants:
+    return kernels.Constants("qr", dtype)
 
 
 def _properties() -> kernels.Properties:
@@ -116,7 +132,7 @@ def _single_launch(a: Array, want_q: bool) -> tuple[Array, Array]:
     import cupy
 
     batch, m, n = a.shape
-    k, bytes_of = min(m, n), kernels.Constants("qr", a.dtype).FACTOR_BYTES
+    k, bytes_of = min(m, n), _sizes(a.dtype).FACTOR_BYTES
     shared = bytes_of(m, n, True) <= _properties().shared_memory
     threads = 64 if m <= 64 else 128 if m <= 128 else 256
     if shared:
@@ -144,17 +160,9 @@ def _panel_kernel(rows: int, narrow: bool) -> tuple[str, int]:
     return "qr_panel_16_5", 16
 
 
-def _merges(batch: int, m: int, n: int) -> bool:
+def _merges(batch: int, m: int, n: int, dtype: np.dtype) -> bool:
     """Whether panels are gathered in blocks of `OUTER` columns, which are applied by matrix products."""
-    return batch == 1 and min(m, n) >= 2 * OUTER and m * n >= 1 << 22 and _has_clusters()
-
-
-@functools.cache
-def _streams(device: int) -> tuple[Any, Any]:
-    """For panels, which everything waits for, and for products."""
-    import cupy
-
-    return cupy.cuda.Stream(non_blocking=True, priority=-5), cupy.cuda.Stream(non_blocking=True)
+    return batch == 1 and min(m, n) >= 2 * OUTER and m * n >= LARGE[dtype.char] and _has_clusters()
 
 
 class _Reflections(NamedTuple):
@@ -170,33 +178,41 @@ def _streaming(a: Array, mode: str) -> tuple[Any, Array]:
 
     _, m, n = a.shape
     k = min(m, n)
-    exponent = cupy.full((len(a), n), kernels.Constants("qr").NO_EXPONENT, np.int32)
+    exponent = cupy.full((len(a), n), _sizes(a.dtype).NO_EXPONENT, np.int32)
     chunks = min(-(-m // 64), 256)
     kernels.get("qr", "qr_exponents", a.dtype)((-(-n // 32), chunks, len(a)), (32, 8), a, exponent, m, n)
-    work = _scale(a, exponent, -1)
-    h = _factor(work)
     if mode == "raw":
+        work = _scale(a, exponent, -1)
+        h = _factor(work)
         below = cupy.zeros_like(work)
         below[:, :, :k] = cupy.tril(h.v[:, :, :k], -1)
         tau = cupy.diagonal(h.t, axis1=-2, axis2=-1).reshape(len(a), -1)[:, :k]
         raw = _scale(work, exponent, 1) + below
         return cupy.ascontiguousarray(raw.swapaxes(-1, -2)), cupy.ascontiguousarray(tau)
-    r = _scale(work if mode == "complete" else work[:, :k], exponent, 1)
-    if mode == "r":
-        return None, r
-    q = cupy.zeros((len(a), m, m if mode == "complete" else k), a.dtype)
-    columns = q.shape[2]
-    q.reshape(len(a), -1)[:, : columns * columns : columns + 1] = 1  # the identity
-    _apply_backwards(h, q)
-    return q, r
+
+    def factored(work: Array) -> Array | None:
+        h = _factor(work)
+        if mode == "r":
+            return None
+        q = cupy.zeros((len(a), m, m if mode == "complete" else k), a.dtype)
+        columns = q.shape[2]
+        q.reshape(len(a), -1)[:, : columns * columns : columns + 1] = 1  # the identity
+        _apply_backwards(h, q)
+        return q
+
+    with replay(f"qr {mode}", factored, a) as graph:
+        work = _scale(a, exponent, -1, None if graph is None else graph.input)
+        q = factored(work) if graph is None else graph()
+        r = _scale(work if mode == "complete" else work[:, :k], exponent, 1)
+        return q if graph is None or q is None else q.copy(), r
 
 
-def _scale(x: Array, exponent: Array, sign: int) -> Array:
+def _scale(x: Array, exponent: Array, sign: int, y: Array | None = None) -> Array:
     """`x` with its columns multiplied by 2^(sign·exponent): exact, and it keeps every square within range."""
     import cupy
 
     batch, m, n = x.shape
-    y = cupy.empty(x.shape, x.dtype)
+    y = cupy.empty(x.shape, x.dtype) if y is None else y
     kernels.get("qr", "qr_scale", x.dtype)(
         (-(-n // 32), min(-(-m // 64), 256), batch), (32, 8),
         x, x.strides[1] // x.itemsize, x.strides[0] // x.itemsize, exponent, y, m, n, sign,
@@ -210,9 +226,9 @@ def _factor(work: Array) -> _Reflections:
 
     batch, m, n = work.shape
     k, dtype = min(m, n), work.dtype
-    sizes = kernels.Constants("qr", dtype)
+    sizes = _sizes(dtype)
     inner = sizes.NARROW if m > WIDE_ROWS else sizes.WIDE
-    width = OUTER if _merges(batch, m, n) else inner
+    width = OUTER if _merges(batch, m, n, dtype) else inner
     blocks = -(-k // width)
     v = cupy.zeros((batch, m, blocks * width), dtype)
     h = _Reflections(v, cupy.zeros((batch, blocks, width, width), dtype), inner)
@@ -223,10 +239,13 @@ def _factor(work: Array) -> _Reflections:
 
     # Panels keep a few multiprocessors busy, products all of them. So the columns of the next block are
     # updated first, and its panels run, with priority, beside the products on what is left.
-    gram, near = cupy.empty((width, width), dtype), cupy.empty(2 * width * width, dtype)
-    far = cupy.empty(2 * width * n, dtype)
-    caller, (panels, products) = cupy.cuda.get_current_stream(), _streams(cupy.cuda.runtime.getDevice())
-    panels.wait_event(caller.record())
+    gram, near = cupy.empty((width, width), dtype), _space(width, width, m, CHUNK // 2, dtype)
+    far = _space(width, n, m, CHUNK, dtype)
+    merge = kernels.get("qr", "qr_merge_t", dtype)
+    caller, (panels, products) = cupy.cuda.get_current_stream(), side_streams()
+    ready = caller.record()
+    panels.wait_event(ready)
+    products.wait_event(ready)
     for i, start in enumerate(range(0, k, width)):
         stop = min(start + width, k)
         edge = min(stop + width, n)
@@ -234,8 +253,8 @@ def _factor(work: Array) -> _Reflections:
         with panels:
             for j in range(start, stop, inner):
                 _factor_panel(work, j, h, stop)
-            _inner_products(v_i, v_i, gram, CHUNK // 2)
-            kernels.get("qr", "qr_merge_t", dtype)(1, 1024, t_i, gram, width, inner)
+            _inner_products(v_i, v_i, gram, near, CHUNK // 2)
+            merge(1, sizes.MERGE_THREADS, t_i, gram, width, inner, shared_mem=sizes.MERGE_BYTES)
             factored = panels.record()
             panels.wait_event(products.record())  # of the last block's far columns the next ones were part
             _apply_product(work[0, start:, stop:edge], v_i, t_i, near, True)
@@ -254,7 +273,7 @@ def _factor_panel(work: Array, j: int, h: _Reflections, stop: int) -> None:
     columns, rows, ldv = min(h.inner, min(m, n) - j), m - j, h.v.shape[2]
     t_j = h.t[:, j // width, j % width :, j % width :]
     v_j = h.v[:, j:, j:]
-    name, cluster = _panel_kernel(rows, h.inner == kernels.Constants("qr", work.dtype).NARROW)
+    name, cluster = _panel_kernel(rows, h.inner == _sizes(work.dtype).NARROW)
     kernel = kernels.get("qr", name, work.dtype)
     if cluster > 8:
         kernel.allow_large_clusters()
@@ -268,37 +287,27 @@ def _factor_panel(work: Array, j: int, h: _Reflections, stop: int) -> None:
 def _apply_backwards(h: _Reflections, q: Array) -> None:
     """Q ← (I − V₁T₁V₁ᵀ)(I − V₂T₂V₂ᵀ)⋯Q for a Q that starts as the identity: block i touches rows and columns
     from its own on."""
-    import cupy
-
-    width, blocks = h.t.shape[-1], h.t.shape[1]
+    width = h.t.shape[-1]
     if width == h.inner:
-        for i in reversed(range(blocks)):
+        for i in reversed(range(h.t.shape[1])):
             start = i * width
             _update(q[:, start:, start:], h.v[:, start:, start:], h.t[:, i], h, False)
         return
-    # Two blocks at a time: nothing waits for panels here, and wider products run faster.
-    space = cupy.empty(4 * width * q.shape[2], q.dtype)
+    wide, chunk = FORMING[q.dtype.char]
     # A tall Q is some way from the error at which chunks are needed.
-    chunk = q.shape[1] if q.shape[1] >= 2 * q.shape[2] else CHUNK
-    for i in reversed(range(0, blocks, 2)):
-        start = i * width
-        v_i = h.v[0, start:, start : start + 2 * width]
-        t_i = h.t[0, i] if i + 1 == blocks else _join(v_i, h.t[0, i], h.t[0, i + 1])
-        _apply_product(q[0, start:, start:], v_i, t_i, space, False, chunk)
-
-
-def _join(v: Array, t_left: Array, t_right: Array) -> Array:
-    """T of two neighbouring blocks: [T₁, −T₁V₁ᵀV₂T₂; 0, T₂]."""
-    import cupy
-
-    width = len(t_left)
-    t = cupy.zeros((2 * width, 2 * width), v.dtype)
-    t[:width, :width], t[width:, width:] = t_left, t_right
-    gram, product = cupy.empty((2, width, width), v.dtype)
-    _inner_products(v[:, :width], v[:, width:], gram, CHUNK // 2)
-    gemm(gram, t_right, product)
-    gemm(t_left, product, t[:width, width:], -1.0)
-    return t
+    chunk = q.shape[1] if q.shape[1] >= 2 * q.shape[2] else chunk
+    space = _space(wide, q.shape[2], q.shape[1], chunk, q.dtype)
+    for start in reversed(range(0, h.v.shape[2], wide)):
+        i, first = divmod(start, width)
+        inside = slice(first, first + wide)  # T of some of a block's columns is a part of the block's
+        _apply_product(
+            q[0, start:, start:],
+            h.v[0, start:, start : start + wide],
+            h.t[0, i, inside, inside],
+            space,
+            False,
+            chunk,
+        )
 
 
 def _update(c: Array, v: Array, t: Array, h: _Reflections, transpose: bool) -> None:
@@ -306,7 +315,7 @@ def _update(c: Array, v: Array, t: Array, h: _Reflections, transpose: bool) -> N
     batch, rows, columns = c.shape
     if columns == 0:
         return
-    item, sizes = c.dtype.itemsize, kernels.Constants("qr", c.dtype)
+    item, sizes = c.dtype.itemsize, _sizes(c.dtype)
     strides = [x.strides for x in (c, v, t)]
     tiles = batch * -(-columns // sizes.TILE)
     # Blocks that share their rows finish sooner as long as there are too few tiles to fill the GPU.
@@ -327,33 +336,38 @@ def _update(c: Array, v: Array, t: Array, h: _Reflections, transpose: bool) -> N
 
 
 def _apply_product(c: Array, v: Array, t: Array, space: Array, transpose: bool, chunk: int = CHUNK) -> None:
-    """C ← (I − VTVᵀ)C, or with Tᵀ, as three products; `space` holds the two between them."""
+    """C ← (I − VTVᵀ)C, or with Tᵀ, as three products; `space` holds what lies between them."""
     width, columns = v.shape[1], c.shape[1]
     if columns == 0:
         return
-    first = space[: width * columns].reshape(width, columns)
-    second = space[width * columns : 2 * width * columns].reshape(width, columns)
-    _inner_products(v, c, first, chunk)
+    area = width * columns
+    first, second = space[: 2 * area].reshape(2, width, columns)
+    _inner_products(v, c, first, space[2 * area :], chunk)
     gemm(t, first, second, transa=transpose)
     gemm(v, second, c, -1.0, 1.0)
 
 
-def _inner_products(v: Array, c: Array, out: Array, chunk: int = CHUNK) -> None:
+def _space(width: int, columns: int, rows: int, chunk: int, dtype: np.dtype) -> Array:
+    """For `_apply_product` of so many columns of V and C: two products of their columns, and one for each chunk."""
+    import cupy
+
+    return cupy.empty((2 + min(rows // chunk, MOST_CHUNKS)) * width * columns, dtype)
+
+
+def _inner_products(v: Array, c: Array, out: Array, space: Array, chunk: int) -> None:
     """out = VᵀC, summed by chunks of rows, all in one batched product, and then over the chunks.
 
     One long sum of float32 rounds at every step to the size it has reached; that error, in VᵀC and most of
     all in the VᵀV behind T, is what would carry ‖QᵀQ − I‖ past the error of LAPACK for large matrices.
     """
-    import cupy
-
     rows, width = v.shape
     columns, item = c.shape[1], c.itemsize
-    chunks = min(rows // chunk, 32)
+    chunks = min(rows // chunk, MOST_CHUNKS)
     if chunks < 2:
         gemm(v, c, out, transa=True)
         return
     size = rows // chunks
-    parts = cupy.empty((chunks, width, columns), c.dtype)
+    parts = space[: chunks * width * columns].reshape(chunks, width, columns)
     ldc, ldv = c.strides[0] // item, v.strides[0] // item
     cublas_batch_at(
         c.dtype.char, (width, columns, size), 1.0, (v.data.ptr, ldv, size * ldv), True,
@@ -388,12 +402,27 @@ def _tall_skinny(a: Array, want_q: bool) -> tuple[Any, Array]:
     q_top, r = _any(r_parts.reshape(batch, blocks * n, n), want_q)
     if not want_q:
         return None, r
-    product = cupy.matmul(q_parts, q_top.reshape(batch * blocks, n, n)).reshape(batch, blocks, tall, n)
+    q_parts, q_top = map(cupy.ascontiguousarray, (q_parts, q_top))
+    product = cupy.empty((batch, blocks, tall, n), a.dtype)
+    cublas_batch_at(
+        a.dtype.char, (tall, n, n), 1.0, (q_parts.data.ptr, n, tall * n), False,
+        (q_top.data.ptr, n, n * n), False, (product.data.ptr, n, tall * n), batch * blocks,
+    )  # fmt: skip
     q = cupy.empty((batch, m, n), a.dtype)
     q[:, :edge] = product[:, :many].reshape(batch, edge, n)
     if many < blocks:
         q[:, edge:] = product[:, many:, : tall - 1].reshape(batch, m - edge, n)
     return q, r
+
+
+def _replayed(name: str, work: Callable[[Array], tuple[Any, Array]], a: Array) -> tuple[Any, Array]:
+    """`work` on `a`, by a graph where there is one."""
+    with replay(name, work, a) as graph:
+        if graph is None:
+            return work(a)
+        graph.input[...] = a
+        q, r = graph()
+        return None if q is None else q.copy(), r.copy()
 
 
 def _any(a: Array, want_q: bool) -> tuple[Any, Array]:

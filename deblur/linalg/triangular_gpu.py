@@ -39,7 +39,8 @@ def invert_blocks(l: Array, status: PivotStatus, unit_diagonal: bool = False) ->
 
 def put_blocks(a: Array, blocks: Array) -> None:
     """Set the diagonal blocks of `a`."""
-    kernels.get("triangular", "put_blocks", a.dtype)(len(blocks), 256, a, leading(a), len(a), blocks)
+    grid = (len(blocks), _SIZES.LEAF // _SIZES.PUT_ROWS)
+    kernels.get("triangular", "put_blocks", a.dtype)(grid, 256, a, leading(a), len(a), blocks)
 
 
 def clear_upper(a: Array) -> None:

@@ -1,0 +1,145 @@
+"""Dense chains as CUDA graphs: the bits are the same, whoever calls, and nothing is kept beyond bounds."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from deblur import graphs
+from deblur.errors import SingularMatrixError
+from deblur.linalg import cholesky, cholesky_inverse, gauss_jordan_inverse, qr
+
+pytestmark = pytest.mark.gpu
+
+
+def definite(cupy, a):
+    return a @ a.T / len(a) + cupy.eye(len(a), dtype=a.dtype)
+
+
+CHAINS = {
+    "qr": (lambda cupy, a: qr(a), [(300, 300), (900, 2000), (2100, 2100), (2600, 2200)]),
+    "qr r": (lambda cupy, a: (qr(a, "r"),), [(700, 300)]),
+    "qr complete": (lambda cupy, a: qr(a, "complete"), [(700, 300)]),
+    "qr tall": (lambda cupy, a: qr(a), [(3000, 100), (2, 3000, 60)]),
+    "qr stack": (lambda cupy, a: qr(a), [(3, 400, 350)]),
+    "cholesky": (lambda cupy, a: (cholesky(definite(cupy, a)),), [(65, 65), (1500, 1500), (2500, 2500)]),
+    "inverse": (lambda cupy, a: (cholesky_inverse(definite(cupy, a)),), [(700, 700), (2500, 2500)]),
+    "gauss-jordan": (lambda cupy, a: (gauss_jordan_inverse(a),), [(300, 300), (1500, 1500)]),
+}
+CASES = [(name, shape) for name, (_, shapes) in CHAINS.items() for shape in shapes]
+
+
+@pytest.fixture(autouse=True)
+def clean(cupy):
+    graphs.forget()
+    yield
+    graphs.forget()
+
+
+def matrix(cupy, shape, dtype, seed=0):
+    return cupy.random.default_rng(seed).standard_normal(shape, dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("name", "shape"), CASES)
+def test_a_graph_gives_the_same_bits(name, shape, dtype, cupy):
+    chain = CHAINS[name][0]
+    first, second = (matrix(cupy, shape, dtype, seed) for seed in (1, 2))
+    as_it_is = [[x.copy() for x in chain(cupy, a)] for a in (first, second)]  # the second time from a graph
+    assert graphs.kept_bytes() > 0
+    for a, known in zip((first, second, first), (*as_it_is, as_it_is[0])):
+        assert all(bool((x == y).all()) for x, y in zip(chain(cupy, a), known))
+
+
+def test_results_are_the_callers_own(cupy):
+    shape = (600, 600)
+    results = [qr(matrix(cupy, shape, np.float32, seed)) for seed in range(4)]
+    for seed, (q, r) in enumerate(results):
+        assert float(abs(q @ r - matrix(cupy, shape, np.float32, seed)).max()) < 1e-4
+
+
+def test_four_threads_on_four_streams(cupy):
+    shapes = [(520, 500), (2100, 2050)]
+    given = [[matrix(cupy, shape, np.float32, seed) for shape in shapes] for seed in range(4)]
+    known = [[qr(a) for a in of_thread] for of_thread in given]
+    cupy.cuda.Device().synchronize()
+    wrong = []
+
+    def work(i):
+        with cupy.cuda.Stream(non_blocking=True):
+            for _ in range(5):
+                for a, (q, r) in zip(given[i], known[i]):
+                    found = qr(a)
+                    if not bool((found[0] == q).all() & (found[1] == r).all()):
+                        wrong.append(i)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_without_memory_the_work_is_done_as_it_is(cupy, monkeypatch):
+    a = matrix(cupy, (2100, 2100), np.float32)
+    q, r = qr(a)
+
+    def refuses(size):
+        raise cupy.cuda.memory.OutOfMemoryError(size, 0, 0)
+
+    for allowed in (0, 1, 3):  # while the input is made, or in the middle of the capture
+        graphs.forget()
+        qr(a)
+        left = [allowed]
+
+        def memory(size, left=left, make=cupy.cuda.Memory):
+            left[0] -= 1
+            return make(size) if left[0] >= 0 else refuses(size)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(cupy.cuda, "Memory", memory)
+            found = qr(a)
+        assert graphs.kept_bytes() == 0
+        assert bool((found[0] == q).all() & (found[1] == r).all())
+        again = qr(a)
+        assert bool((again[0] == q).all() & (again[1] == r).all())
+
+
+def test_a_captured_stream_is_refused(cupy):
+    a = matrix(cupy, (300, 300), np.float32)
+    with cupy.cuda.Stream(non_blocking=True) as stream:
+        stream.begin_capture()
+        try:
+            for call in (qr, cholesky, cholesky_inverse, gauss_jordan_inverse):
+                with pytest.raises(RuntimeError, match="being captured"):
+                    call(a)
+        finally:
+            stream.end_capture()
+    qr(a)
+
+
+def test_what_is_kept_is_bounded(cupy, monkeypatch):
+    for _ in range(2):
+        qr(matrix(cupy, (600, 600), np.float32))
+    one = graphs.kept_bytes()
+    assert one > 0
+    total = cupy.cuda.runtime.memGetInfo()[1]
+    monkeypatch.setattr(graphs, "KEPT_SHARE", 2.5 * one / total)
+    for n in (601, 602, 603, 604):
+        for _ in range(2):
+            qr(matrix(cupy, (n, n), np.float32))
+        assert graphs.kept_bytes() <= 2.5 * one
+    assert graphs.kept_bytes() > one
+
+
+def test_a_failed_pivot_is_told_from_a_graph_too(cupy):
+    a = cupy.eye(700, dtype=np.float32)
+    for _ in range(2):
+        cholesky(a)
+    a[650, 650] = -1
+    with pytest.raises(SingularMatrixError) as caught:
+        cholesky(a)
+    assert caught.value.index == 650
+    a[650, 650] = 1
+    assert bool((cholesky(a) == a).all())
