@@ -10,10 +10,12 @@ import json
 import multiprocessing
 import os
 import statistics
+import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +101,64 @@ def time_together(
             if turn >= warmup:
                 seconds[name].append(time.perf_counter() - start)
     return {name: summary(all_s) for name, all_s in seconds.items()}
+
+
+def time_on_gpu(
+    contestants: Mapping[str, Callable[[], object]], *, repeats: int = 5, warmup: int = 3
+) -> dict[str, dict[str, Any]]:
+    """`time_together` on the current GPU, with what part of it is whose.
+
+    Beside the seconds on the wall each contestant gets ``device_s``, from the first of its work that begins on the
+    device to the last that ends there (by events on the legacy stream, for which all others wait), and ``host_s``,
+    until the call comes back; both are medians.
+    """
+    import cupy
+
+    wait = cupy.cuda.Device().synchronize
+    rows: dict[str, list[tuple[float, float, float]]] = {name: [] for name in contestants}
+    for turn in range(warmup + repeats):
+        for name, call in contestants.items():
+            first, last = cupy.cuda.Event(), cupy.cuda.Event()
+            wait()
+            start = time.perf_counter()
+            first.record(cupy.cuda.Stream.null)
+            call()
+            host = time.perf_counter() - start
+            last.record(cupy.cuda.Stream.null)
+            wait()
+            if turn >= warmup:
+                wall = time.perf_counter() - start
+                rows[name].append((wall, 1e-3 * cupy.cuda.get_elapsed_time(first, last), host))
+    found = {}
+    for name, measured in rows.items():
+        wall_s, device_s, host_s = zip(*measured)
+        found[name] = summary(wall_s) | {
+            "device_s": statistics.median(device_s),
+            "host_s": statistics.median(host_s),
+        }
+    return found
+
+
+@contextmanager
+def slowed_host() -> Iterator[int]:
+    """All threads of this process on one core, which another busy process shares; yields the core's number.
+
+    What a program costs the host then counts for twice as much and more: a device that waits for launches shows it.
+    """
+    tasks = [int(name) for name in os.listdir("/proc/self/task")]
+    before = {task: os.sched_getaffinity(task) for task in tasks}
+    core = max(os.sched_getaffinity(0))
+    busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        for task in (busy.pid, *tasks):
+            os.sched_setaffinity(task, {core})
+        yield core
+    finally:
+        busy.kill()
+        busy.wait()
+        for task, cores in before.items():
+            with suppress(ProcessLookupError):
+                os.sched_setaffinity(task, cores)
 
 
 def summary(seconds: Sequence[float]) -> dict[str, Any]:

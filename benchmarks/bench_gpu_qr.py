@@ -5,6 +5,9 @@ batch is left out of the cells where its time on the shape's smallest batch fore
 `LONGEST` seconds; the table says so. The check for NaN and infinity, which no peer makes, is off in
 ``ours`` and on in ``ours, checked``.
 
+The sweep is of single matrices, square, tall and wide, in both dtypes, with what the device and the host took of each
+time. A part of it is done again with the host slowed: this process on one core, which another busy one shares.
+
     python benchmarks/bench_gpu_qr.py
 """
 
@@ -12,12 +15,12 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from _common import print_table, save, time_together
+from _common import print_table, save, slowed_host, time_on_gpu, time_together
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # leaves memory to the others
 
@@ -35,11 +38,67 @@ GRID: dict[tuple[int, int], tuple[int, ...]] = {
     (512, 256): (100, 500, 1000),
     (512, 512): (1, 8, 16, 32),
     (1024, 512): (1, 8, 16, 32),
-    (5000, 5000): (1, 8, 16, 32),
+    (5000, 5000): (1, 8),
     (8192, 8192): (1,),
     (16384, 4096): (1,),
     (20000, 1000): (1,),
 }
+SQUARE = (
+    16,
+    32,
+    64,
+    100,
+    128,
+    200,
+    257,
+    300,
+    400,
+    512,
+    700,
+    1000,
+    1500,
+    2000,
+    2200,
+    2400,
+    2560,
+    2800,
+    3000,
+    3200,
+    3500,
+)
+SWEEP = (
+    *((n, n) for n in (*SQUARE, 4000, 5000, 6400, 8192, 10000)),
+    *(
+        (128, 16),
+        (512, 64),
+        (1000, 200),
+        (3000, 2999),
+        (4000, 1000),
+        (6000, 3000),
+        (10000, 500),
+        (10000, 2500),
+    ),
+    *(
+        (16, 128),
+        (64, 512),
+        (200, 1000),
+        (2500, 3000),
+        (1000, 4000),
+        (3000, 6000),
+        (500, 10000),
+        (2500, 10000),
+    ),
+)
+SLOWED = (
+    (64, 64),
+    (300, 300),
+    (1000, 1000),
+    (2560, 2560),
+    (3500, 3500),
+    (4000, 1000),
+    (5000, 5000),
+    (8192, 8192),
+)
 LONGEST = 1.4  # seconds that a peer's single call may take
 
 
@@ -65,16 +124,32 @@ def peers() -> dict[str, Callable[[Any], Callable[[], Any]]]:
 
 
 def errors(a: Any, q: Any, r: Any) -> dict[str, float]:
-    """Worst matrix of (at most 64 of) the stack, in float64: ‖QᵀQ−I‖ and ‖QR−A‖/‖A‖, over √n·eps."""
-    unit = np.sqrt(min(a.shape[-2:])) * np.finfo(np.float32).eps
+    """Worst matrix of (at most 64 of) the stack: ‖QᵀQ−I‖ and ‖QR−A‖/‖A‖, over √n·eps."""
+    unit = np.sqrt(min(a.shape[-2:])) * np.finfo(q.dtype).eps
     orthogonality = backward = 0.0
     for i in range(0, len(a), max(1, len(a) // 64)):
         a64, q64, r64 = (x[i].astype(cupy.float64) for x in (a, q, r))
-        gram = q64.T @ q64
-        gram[cupy.diag_indices(len(gram))] -= 1
-        orthogonality = max(orthogonality, float(cupy.linalg.norm(gram)))
+        orthogonality = max(orthogonality, loss_of_orthogonality(q64))
         backward = max(backward, float(cupy.linalg.norm(q64 @ r64 - a64) / cupy.linalg.norm(a64)))
     return {"orthogonality": orthogonality / unit, "backward": backward / unit}
+
+
+def loss_of_orthogonality(q: Any) -> float:
+    """‖QᵀQ − I‖ with more digits than float64 has, whose own rounding would be a good part of what is measured.
+
+    Q is the sum of parts. The products of the first with itself and with the second have so few digits that their sums
+    are exact; what is rounded is far smaller.
+    """
+    digits = (53 - int(np.ceil(np.log2(len(q))))) // 2 - 1
+    high = cupy.ldexp(cupy.rint(cupy.ldexp(q, digits)), -digits)
+    rest = q - high
+    middle = cupy.ldexp(cupy.rint(cupy.ldexp(rest, 2 * digits)), -2 * digits)
+    gram = high.T @ high
+    gram[cupy.diag_indices(len(gram))] -= 1
+    for part in (middle, rest - middle):
+        gram += (cross := high.T @ part) + cross.T
+    gram += rest.T @ rest
+    return float(cupy.linalg.norm(gram))
 
 
 def hostile(m: int, n: int, batch: int) -> dict[str, dict[str, float]]:
@@ -102,6 +177,53 @@ def hostile(m: int, n: int, batch: int) -> dict[str, dict[str, float]]:
     return found
 
 
+def sweep(
+    shapes: Iterable[tuple[int, int]], dtypes: tuple[str, ...], others: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """Every shape in every dtype: times of all, the best of the others, and our errors."""
+    rows = []
+    for dtype in dtypes:
+        for m, n in shapes:
+            a = cupy.random.default_rng(n).standard_normal((m, n), dtype=dtype)
+            calls = {"ours": partial(qr, a, check_finite=False)} | {
+                name: make(a) for name, make in others.items()
+            }
+            times = time_on_gpu(calls, repeats=3 if m * n > 1 << 24 else 5)
+            best = min(others, key=lambda x: times[x]["median_s"])
+            q, r = qr(a, check_finite=False)
+            rows.append(
+                {
+                    "rows": m,
+                    "columns": n,
+                    "dtype": dtype,
+                    "kernel": choose_qr(a.shape, a.dtype).kernel,
+                    "times": times,
+                    "best_peer": best,
+                    "speedup_over_best": times[best]["median_s"] / times["ours"]["median_s"],
+                    "errors_over_sqrt_n_eps": errors(a[None], q[None], r[None]),
+                }
+            )
+            del a, q, r, calls
+            cupy.get_default_memory_pool().free_all_blocks()
+    return rows
+
+
+def print_sweep(rows: list[dict[str, Any]]) -> None:
+    print_table(
+        [
+            {"shape": f"{x['rows']}x{x['columns']}", "dtype": x["dtype"], "kernel": x["kernel"]}
+            | {
+                f"{name} {part}": round(x["times"][name][key] * 1e3, 3)
+                for name in ("ours",)
+                for part, key in (("ms", "median_s"), ("device", "device_s"), ("host", "host_s"))
+            }
+            | {"best/ours": f"{x['speedup_over_best']:.2f} ({x['best_peer']})"}
+            | {"orth": round(x["errors_over_sqrt_n_eps"]["orthogonality"], 2)}
+            for x in rows
+        ]
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=7)
@@ -109,6 +231,9 @@ def main() -> None:
     arguments = parser.parse_args()
 
     others = peers()
+    print_sweep(swept := sweep(SWEEP, ("float32", "float64"), others))
+    with slowed_host():
+        print_sweep(slowed := sweep(SLOWED, ("float32",), others))
     rows, results = [], []
     for (m, n), batches in GRID.items():
         seconds_each: dict[str, float] = {}
@@ -164,18 +289,21 @@ def main() -> None:
             )
             del a, given, q, r, calls
             cupy.get_default_memory_pool().free_all_blocks()
-        keep({"grid": results}, arguments.repeats)  # a long run that is cut short leaves what it has
+        keep(
+            {"grid": results, "sweep": swept, "slowed": slowed}, arguments.repeats
+        )  # a long run that is cut short leaves what it has
     print_table(rows)
     hard = {
         f"{m}x{n}, batch {b}": hostile(m, n, b) for m, n, b in ((64, 64, 50), (300, 200, 1), (2000, 600, 1))
     }
     for shape, cases in hard.items():
         print(shape, {name: {k: round(v, 2) for k, v in e.items()} for name, e in cases.items()})
-    print(keep({"grid": results, "hostile_errors_over_sqrt_n_eps": hard}, arguments.repeats))
+    found = {"grid": results, "sweep": swept, "slowed": slowed, "hostile_errors_over_sqrt_n_eps": hard}
+    print(keep(found, arguments.repeats))
 
 
 def keep(results: dict[str, Any], repeats: int) -> Path:
-    return save("gpu_qr", results, repeats=repeats, dtype="float32", longest_peer_call_s=LONGEST)
+    return save("gpu_qr", results, repeats=repeats, longest_peer_call_s=LONGEST)
 
 
 if __name__ == "__main__":

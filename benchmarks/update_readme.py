@@ -449,6 +449,7 @@ def gpu() -> str:
         + "\n\nThe whole call on a CuPy image, with the matrix built, factored and judged (method `cholesky`):\n\n"
         + calls
         + "\n\n"
+        + slowed(inverse["results"])
         + source("bench_gpu_inverse.py", inverse)
         + "\n\n**On a GPU: float32 products.** `split` adds three TF32 products of split operands in float32 outside "
         "the tensor cores; `half` does the same with float16 parts.\n\n"
@@ -458,7 +459,63 @@ def gpu() -> str:
         + "\n\n**On a GPU: QR in float32, reduced Q and R.** Errors are of orthogonality and of QR − A.\n\n"
         + qrs
         + "\n\n"
+        + swept(qr["results"])
         + source("bench_gpu_qr.py", qr)
+    )
+
+
+def slowed(results: dict[str, Any]) -> str:
+    """What a slow host changes of the inverses."""
+    if "slowed" not in results:
+        return ""
+    cells = [
+        [
+            ours,
+            size["dtype"],
+            str(size["n"]),
+            milliseconds(size["times"][ours]["median_s"]),
+            f"{milliseconds(size['times'][verdict['peer']]['median_s'])} ({verdict['peer']})",
+            f"{1 / verdict['ratio']:.1f}",
+        ]
+        for size in results["slowed"]
+        for ours, verdict in size["verdicts"].items()
+    ]
+    header = ["`deblur.linalg`, host slowed", "dtype", "n", "ms", "peer, ms", "times faster"]
+    return table(header, cells) + "\n\n"
+
+
+def swept(results: dict[str, Any]) -> str:
+    """What the sweep of single matrices found, and what a slow host changes."""
+    if "sweep" not in results:
+        return ""
+    rows = results["sweep"]
+    ratios = sorted(x["speedup_over_best"] for x in rows)
+    slower = [x for x in rows if x["speedup_over_best"] < 1]
+    named = ", ".join(
+        f"{x['rows']} × {x['columns']} in {x['dtype']} ({x['speedup_over_best']:.2f})" for x in slower
+    )
+    which = f"{len(slower)}: {named}" if slower else "none"
+    worst = max(x["errors_over_sqrt_n_eps"]["orthogonality"] for x in rows)
+    said = (
+        f"Of {len(rows)} shapes of one matrix, square, tall and wide, with sides from 16 to 10000, in both dtypes, "
+        f"`qr` is {ratios[0]:.2f} to {ratios[-1]:.1f} times as fast as the best of the three (median "
+        f"{ratios[len(ratios) // 2]:.1f}), and slower in {which}. Its error of "
+        f"orthogonality is at most {worst:.1f} √n eps."
+    )
+    cells = [
+        [
+            f"{x['rows']} × {x['columns']}",
+            milliseconds(x["times"]["ours"]["median_s"]),
+            milliseconds(x["times"]["ours"]["device_s"]),
+            f"{x['speedup_over_best']:.1f} ({x['best_peer']})",
+        ]
+        for x in results["slowed"]
+    ]
+    header = ["matrix", "ms", "of the device, ms", "times faster than the best"]
+    return (
+        f"{said}\n\nWith the host slowed (the process on one core, which another busy one shares), in float32:\n\n"
+        + table(header, cells)
+        + "\n\n"
     )
 
 
