@@ -27,6 +27,7 @@ from typing import Any
 import _common
 import numpy as np
 from bench_boundary import centred, padded
+from bench_experiments import SET_ASIDE
 from variational_cases import Case, cases, score
 
 import deblur
@@ -295,6 +296,9 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
         return table | {label: mean([row[label]["psnr"] for row in chosen]) for label in labels}
 
     out: dict[str, Any] = {"mean_psnr_db": {"all": means(rows)}}
+    for half, aside in (("tuned on", False), ("set aside", True)):
+        chosen = [row for row in rows if (row["case"].partition(",")[0] in SET_ASIDE) == aside]
+        out["mean_psnr_db"][half] = means(chosen) if chosen else {}
     for noise in dict.fromkeys(row["noise"] for row in rows):
         out["mean_psnr_db"][noise] = means([row for row in rows if row["noise"] == noise])
     spared = [row for row in rows if not row["noise"].startswith("salt")]
@@ -316,7 +320,10 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
             "median_time_over_one_solve": float(np.median(ratio)),
         }
     if known:
-        for label in [f"{method}, best λ" for method in OURS]:
+        for label in [
+            *(f"{method}, automatic" for method in AUTOMATIC),
+            *(f"{method}, best λ" for method in OURS),
+        ]:
             behind = {row["case"]: max(row["peers"].values()) - row[label]["psnr"] for row in known}
             worst = max(behind, key=behind.__getitem__)
             out[f"{label}: behind the best peer"] = {

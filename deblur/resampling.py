@@ -7,7 +7,7 @@ what restores the image with the same λ then misses f̃ by an error that is kno
 
 the mean taken over neighbouring pixels, too. An answer is smoother than the truth, and would show too little bias if it
 stood for it: f̃ is restored with a weaker prior, at `_LESS` λ, which has about as much detail again as the answer lacks.
-c, near one and the same for every picture, is what is left to be made good; it was fitted on photographs, and
+c, the same for every picture, is what is left to be made good; it was fitted on photographs, and
 ``benchmarks/bench_posterior.py`` measures on others how many true errors lie within two deviations.
 
 References
@@ -27,8 +27,8 @@ from .methods import METHODS
 from .problem import Problem
 
 #: The methods whose answers are simulated, and c.
-FACTORS = {"tv": 1.15, "tv-aniso": 1.15, "tv2": 1.15, "collaborative": 1.25}
-_BOUNDED = 1.25  # c of a quadratic penalty with bounds
+FACTORS = {"tv": 1.15, "tv-aniso": 1.15, "tv2": 1.42, "collaborative": 1.75}
+_BOUNDED = 1.38  # c of a quadratic penalty with bounds
 _LESS = 0.5
 _POOL = 2.0  # standard deviation in pixels of the neighbourhood over which squares are averaged
 
