@@ -57,9 +57,16 @@ def _gpu() -> dict[str, Any] | None:
         "compute_capability": f"{properties['major']}.{properties['minor']}",
         "cuda_driver": runtime.driverGetVersion(),
         "cuda_runtime": runtime.runtimeGetVersion(),
-        "driver": record.output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"),
+        "driver": _first_line(
+            record.output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
+        ),
         "cupy": cupy.__version__,
     }
+
+
+def _first_line(text: str | None) -> str | None:
+    """Of what is said once for each GPU."""
+    return text.splitlines()[0] if text else None
 
 
 # ---------------------------------------------------------------- timing

@@ -37,7 +37,7 @@ def source(script: str, record: dict[str, Any]) -> str:
     packages = e["packages"]
     named = ("numpy", "scipy", "scikit-image") if not e.get("gpu") else ("cupy-cuda13x", "torch", "jax")
     versions = ", ".join(f"{name} {packages[name]}" for name in named if name in packages)
-    driver = f", driver {e['gpu']['driver']}" if e.get("gpu") else ""
+    driver = f", driver {e['gpu']['driver'].splitlines()[0]}" if e.get("gpu") else ""
     changed = " with uncommitted changes" if e.get("uncommitted_changes") else ""
     limits = "".join(f", {k}={v}" for k, v in sorted((e.get("thread_limits") or {}).items()))
     return (
@@ -1004,8 +1004,10 @@ def _stores(name: str) -> str:
     said = (
         f"{settings['side']}² float32 in zarr ({found['bytes_of_the_picture'] / 1e9:.2g} GB), "
         f"{settings['cores']} processes of one thread, {settings['psf']}, λ = {settings['lam']:g}, boundary "
-        f"{settings['boundary']}, overlap {found['overlap']} pixels; the peers under `map_overlap` with the same."
+        f"{settings['boundary']}, overlap {found['overlap']} pixels."
     )
+    if len(rows) > 2:
+        said += " The peers under `map_overlap` with the same."
     if found["over_copy_and_solves"] is not None:
         said += (
             f" All windows solved alone take {found['tile_solves_one_thread']['median_s']:.1f} s of one thread; the "
