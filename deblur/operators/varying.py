@@ -261,6 +261,12 @@ def cell_centres(grid: tuple[int, ...], shape: tuple[int, ...]) -> np.ndarray:
 
 def _placed(psfs: Any, positions: Any, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray, bool]:
     """PSFs (K, m, n) or (K, C, m, n) in float64, where they are (K, 2), and whether these places form a grid."""
+    sizes = {np.shape(h)[-2:] for h in psfs} if isinstance(psfs, list | tuple) else set()
+    if len(sizes) > 1:
+        said = " and ".join(" x ".join(map(str, size)) for size in sorted(sizes))
+        raise ValueError(
+            f"the PSFs have several sizes, {said}: bring them to one (deblur.psf.prepare, size=...)"
+        )
     h = asnumpy(as_real(plain(psfs, "psfs"), "psfs", np.float64))
     if positions is None:
         if h.ndim not in (4, 5) or h.size == 0:
