@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -28,6 +29,7 @@ import _common
 import numpy as np
 
 import deblur
+from deblur.progress import listening
 
 CORES = 2
 NOISE = 0.01
@@ -99,13 +101,20 @@ def _cell(picture: str, contestant: str = "command", **options: Any) -> Cell:
     return Cell(picture, contestant, tuple(options.items()))
 
 
+SIZES = ("64²", "256²", "1 MP", "12 MP")
 CELLS = [
     *(_cell(name) for name in PICTURES),
     _cell("12 MP colour", lam="gcv"),
-    *(_cell(name, "call") for name in ("64²", "256²", "512²", "1 MP", "12 MP")),
-    *(_cell(name, "call", lam="gcv") for name in ("64²", "256²", "1 MP")),
-    *(_cell(name, "call", method="tv") for name in ("256²", "1 MP", "12 MP")),
-    *(_cell(name, "call", method="tv", lam=0.002) for name in ("256²", "1 MP", "12 MP")),
+    _cell("512²", "call"),
+    *(_cell(name, "call") for name in SIZES),
+    *(_cell(name, "call", lam=0.01) for name in SIZES),
+    *(_cell(name, "call", lam="gcv") for name in SIZES[:3]),
+    *(_cell(name, "call", method="tv") for name in SIZES),
+    *(_cell(name, "call", method="tv", lam=0.002) for name in SIZES),
+    *(_cell(name, "call", method="collaborative") for name in SIZES),
+    *(_cell(name, "call", method="collaborative", lam=0.002) for name in SIZES),
+    *(_cell(name, "call", method="richardson-lucy") for name in SIZES),
+    *(_cell(name, "call", method="richardson-lucy", lam=0.001) for name in SIZES[:3]),
     _cell("1 MP colour", "call", method="richardson-lucy"),
     *(
         _cell(name, peer)
@@ -209,11 +218,14 @@ def serve(cell: Cell, blurred: Path, restored: Path) -> None:
     if cell.contestant == "call":
         options = {"boundary": "unknown", **dict(cell.options)}
         axes = {"channel_axis": -1 if picture.colour else None, "stack_axis": 0 if picture.frames else None}
-        start = time.perf_counter()
-        result = deblur.solve(raw, h, **axes, **options)
-        said["seconds"] = time.perf_counter() - start
+        told: list[float] = []
+        with listening(lambda progress: told.append(progress.left or 0.0)):
+            start = time.perf_counter()
+            result = deblur.solve(raw, h, **axes, **options)
+            said["seconds"] = time.perf_counter() - start
+        said["foretold"] = told[0]  # by the progress line, as the work began
         said |= {"method": result.method, "lam": result.lam, "iterations": result.iterations}
-        said["predicted"] = getattr(result, "predicted_seconds", None)
+        said["predicted"] = result.predicted_seconds
         image = result.image
     else:
         g = deblur.image.as_float(raw).astype(np.float32)
@@ -264,17 +276,16 @@ def run(cell: Cell, blurred: Path, truth: Path, folder: Path) -> dict[str, Any]:
     if child.returncode:
         return row | {"failed": f"killed after {LIMIT} s" if child.returncode < 0 else text.strip()[-500:]}
     if cell.contestant == "command":
-        row |= {"seconds": whole, "said": text, "predicted": _predicted(text)}
+        row |= {"seconds": whole, "said": text} | _predicted(text)
     else:
         row |= json.loads(text.splitlines()[-1])
     return row | {"psnr": _psnr(restored, truth, picture)}
 
 
-def _predicted(text: str) -> float | None:
-    """Seconds predicted, from the lines that the command prints: "seconds  0.5 (predicted 0.6, ...)"."""
-    if "(predicted " not in text:
-        return None
-    return float(text.split("(predicted ")[1].split(",")[0])
+def _predicted(text: str) -> dict[str, float]:
+    """What the command says of its call: "seconds  0.5 (predicted 0.6, of which set-up ...)"."""
+    found = re.search(r"^seconds +(\S+) \(predicted (\S+),", text, re.MULTILINE)
+    return {} if found is None else {"call_seconds": float(found[1]), "predicted": float(found[2])}
 
 
 def _psnr(restored: Path, truth: Path, picture: Picture) -> float:
@@ -290,7 +301,13 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--cells", nargs="+", metavar="WORDS", help="only cells whose names hold one of these"
+        "--cells",
+        nargs="+",
+        metavar="WORDS",
+        help="only cells of these names, or whose names hold one of these",
+    )
+    parser.add_argument(
+        "--join", nargs="+", type=Path, metavar="RECORD", help="only put records of some cells together"
     )
     parser.add_argument("--serve", nargs=3, metavar=("CELL", "BLURRED", "RESTORED"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -298,9 +315,18 @@ def main() -> None:
         name, blurred, restored = arguments.serve
         serve(next(c for c in CELLS if c.name == name), Path(blurred), Path(restored))
         return
-    asked = [c for c in CELLS if not arguments.cells or any(w in c.name for w in arguments.cells)]
+    if arguments.join:
+        records = [json.loads(path.read_text()) for path in arguments.join]
+        rows = {row["cell"]: row for record in records for row in record["results"]}
+        path = _save(rows)
+        path.write_text(
+            json.dumps(records[0] | {"results": json.loads(path.read_text())["results"]}, indent=1) + "\n"
+        )
+        return
+    names, words = {cell.name for cell in CELLS}, arguments.cells or [""]
+    asked = [c for c in CELLS if any(w == c.name if w in names else w in c.name for w in words)]
     stored = _common.RESULTS / "photographs.json"
-    rows: dict[str, Any] = {}
+    rows = {}
     if arguments.cells and stored.exists():
         rows = {row["cell"]: row for row in json.loads(stored.read_text())["results"]}
     shown = []
@@ -327,9 +353,9 @@ def main() -> None:
     _common.print_table(shown)
 
 
-def _save(rows: dict[str, Any]) -> None:
+def _save(rows: dict[str, Any]) -> Path:
     kept = [rows[cell.name] for cell in CELLS if cell.name in rows]
-    _common.save("photographs", kept, cores=CORES, noise=NOISE)
+    return _common.save("photographs", kept, cores=CORES, noise=NOISE)
 
 
 def _short(value: Any) -> Any:

@@ -1,138 +1,398 @@
-"""Measure what an operation of every method costs here, and write deblur/costs.json.
+"""Measure what an operation of every method, and of what a call does beside, costs here: writes deblur/costs.json.
 
-    python benchmarks/fit_costs.py                    on the CPU
-    python benchmarks/fit_costs.py --gpu              on the GPU
-    python benchmarks/fit_costs.py --methods tv pnp   only these; the others stay as they are stored
+    taskset -c 0,1 python benchmarks/fit_costs.py                    on two CPU cores, as many as a user has at least
+    python benchmarks/fit_costs.py --gpu                             on the GPU
+    python benchmarks/fit_costs.py --methods tv pnp                  only these; the others stay as they are stored
+    python benchmarks/fit_costs.py --raw a.json --methods pcg files  only measure, into a file
+    python benchmarks/fit_costs.py --from a.json b.json              only fit, to what such files hold
 
-Each method is run at a few sizes that it serves; seconds are fitted as overhead + rate x operations, by least
-squares on relative errors with no negative coefficient. `deblur.methods.choose_method` multiplies the rates with
-the operations that a method counts for the problem at hand. They rank methods; they are no promise.
+Whole calls of `deblur.solve` are timed part by part: reading the boundary, choosing λ, set-up, solve, and the rest. For
+each part seconds are fitted as overhead + rate x operations, by least squares on relative errors with no negative
+coefficient. `deblur.costs` multiplies the rates with the operations that a method counts for the problem at hand, and
+with the pace of the machine it runs on, which is measured here too.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
+import math
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from _common import ROOT, environment
-from bench_structured import blurred
 from scipy.optimize import nnls
 
 import deblur
-from deblur import Blur
-from deblur.denoise import denoisers
-from deblur.device import CPU, Array, Device
-from deblur.methods import METHODS, road_work
-from deblur.problem import Problem, Work
-from deblur.terms import Fit
-from deblur.tuning import choose as tune
-from deblur.tuning import prior_scene
+from deblur import Blur, costs, pipeline
+from deblur.denoise import patches
+from deblur.device import CPU, Device
+from deblur.methods import METHODS, Method
+from deblur.options import Request
+from deblur.problem import Factor, Problem
+from deblur.solvers.windows import looked_at
 
 TARGET = ROOT / "deblur" / "costs.json"
-DENSE = [(24, 24), (32, 40), (48, 48), (64, 64)]
-FAST = [(64, 64), (128, 128), (256, 256), (512, 512), (768, 1024)]
-ROAD = [(64, 64), (256, 256), (512, 512), (1024, 1024)]
-MIDDLE = [(32, 32), (48, 64), (64, 64)]
-SHAKE, GAUSS, TINY = deblur.psf.camera_shake(9, 3), deblur.psf.gaussian(9, 1.5), deblur.psf.gaussian(3, 0.6)
-
-LONG_ENOUGH = 8.0  # seconds spent on one case, after which its median must do
-FRAMES = (1, 4)
-LAM = 1e-3  # but for a method that has one of its own
-DENOISER = "collaborative"  # what "pnp" takes where none is named
-
-#: method: (boundary, PSFs, image sizes)
-CASES = {
-    "fft": ("periodic", [SHAKE], FAST),
-    "dct": ("reflect", [GAUSS], FAST),
-    "dst": ("zero", [TINY], FAST),
-    "kronecker": ("zero", [GAUSS], FAST),
-    "pcg": ("unknown", [SHAKE, GAUSS, deblur.psf.motion(15, 30)], [*FAST[:4], (1024, 1024)]),
-    "hybrid-lsqr": ("zero", [SHAKE, GAUSS], FAST[:2]),
-    "banded": ("zero", [SHAKE, TINY], MIDDLE),
-    "qr": ("zero", [SHAKE, TINY], MIDDLE),
-    **{name: ("unknown", [SHAKE, GAUSS], FAST[:3]) for name in ("identity", "gradient", "laplacian")},
-    **{name: ("unknown", [SHAKE, GAUSS], FAST[:3]) for name in ("tv", "tv-aniso", "tv2", "richardson-lucy")},
-    "collaborative": ("unknown", [SHAKE], [(64, 64), (128, 128), (192, 192)]),
-    "pnp": ("unknown", [SHAKE], MIDDLE[:1]),
-}
+TINY, SMALL, MIDDLE = [(24, 24), (32, 40), (48, 48), (64, 64)], [(64, 64), (256, 256)], [(1024, 1024)]
+SHAKE, GAUSS, NARROW = deblur.psf.camera_shake(9, 3), deblur.psf.gaussian(9, 1.5), deblur.psf.gaussian(3, 0.6)
+MOTION = deblur.psf.motion(15, 30)
+LONG_ENOUGH = 4.0  # seconds spent on one case, after which its median must do
+ITERATIVE = [(64, 64), (256, 256), (512, 512), (1024, 1024)]
 
 
-def fit(works: list[Work], seconds: list[float]) -> dict[str, float]:
-    """Non-negative overhead and rates that fit the seconds with small relative errors."""
-    columns = np.array([[1.0, work.setup, work.solve] for work in works])
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One call: method, boundary, PSF, rows and columns, λ, frames, dtype."""
+
+    method: str
+    boundary: str
+    psf: np.ndarray
+    shape: tuple[int, int]
+    lam: float | str = 1e-2
+    frames: int = 1
+    dtype: str = "float32"
+    compiled: bool = True
+
+
+def cases() -> Iterator[Case]:
+    """All calls."""
+    for psf in (SHAKE, GAUSS, MOTION):
+        for shape in [*ITERATIVE, (2048, 2048)]:
+            yield Case("pcg", "unknown", psf, shape)
+            yield Case("pcg", "auto", psf, shape, "auto")
+        for shape in ITERATIVE:
+            yield Case("pcg", "unknown", psf, shape, 3e-3)
+            yield Case("pcg", "unknown", psf, shape, 1e-2, dtype="float64")
+        for shape in ITERATIVE[:3]:
+            yield Case("pcg", "unknown", psf, shape, "gcv")
+    yield Case("pcg", "auto", MOTION, (3000, 4000), "auto")
+    yield Case("pcg", "auto", MOTION, (1024, 1024), "auto", 3)
+    for name, boundary, psf in (
+        ("fft", "periodic", SHAKE),
+        ("dct", "reflect", GAUSS),
+        ("dst", "zero", NARROW),
+        ("kronecker", "zero", GAUSS),
+    ):
+        for shape in [*ITERATIVE, (2048, 2048)]:
+            yield Case(name, boundary, psf, shape)
+            yield Case(name, boundary, psf, shape, dtype="float64")
+        yield Case(name, boundary, psf, (256, 256), frames=16)
+        for shape in SMALL:
+            yield Case(name, boundary, psf, shape, "auto")
+    for name in ("cholesky", "gauss-jordan", "gauss-seidel", "lu", "qr", "banded"):
+        for shape in TINY:
+            for frames in (1, 4):
+                yield Case(name, "zero", GAUSS, shape, 1e-2, frames, "float64")
+    for psf in (SHAKE, GAUSS):
+        for shape in [*SMALL, (512, 512)]:
+            yield Case("hybrid-lsqr", "zero", psf, shape)
+    for name in ("tv", "tv2", "tv-aniso", "gradient", "identity", "laplacian"):
+        for psf in (SHAKE, GAUSS)[: 2 if name.startswith("tv") else 1]:
+            for shape in ITERATIVE:
+                yield Case(name, "unknown", psf, shape, 2e-3)
+            for shape in SMALL:
+                yield Case(name, "unknown", psf, shape, "auto")
+        if name == "tv":
+            yield Case(name, "unknown", SHAKE, (256, 256), 2e-3, 3)
+            yield Case(name, "unknown", SHAKE, (256, 256), 2e-3, dtype="float64")
+            yield Case(name, "unknown", MOTION, (1024, 1024), "auto")
+            yield Case(name, "unknown", MOTION, (2048, 2048), 2e-3)
+            yield from photons()
+
+
+def photons() -> Iterator[Case]:
+    """Of the methods that take long."""
+    for psf in (SHAKE, GAUSS, MOTION):
+        for shape in ITERATIVE:
+            yield Case("richardson-lucy", "unknown", psf, shape, 0.0)
+    yield Case("richardson-lucy", "unknown", MOTION, (512, 512), 0.0, 3)
+    for shape in ITERATIVE:
+        yield Case("collaborative", "unknown", SHAKE, shape, 2e-3)
+    for shape in SMALL:
+        yield Case("collaborative", "unknown", SHAKE, shape, 2e-3, compiled=False)
+        yield Case("pnp", "unknown", SHAKE, shape, 2e-4)
+
+
+# ---------------------------------------------------------------------------------------------
+# One call, part by part
+# ---------------------------------------------------------------------------------------------
+
+
+class Clock:
+    """Seconds of the parts of a call; of parts within parts the outer counts."""
+
+    def __init__(self, device: Device) -> None:
+        self.seconds: dict[str, float] = defaultdict(float)
+        self._device, self._running = device, False
+
+    @contextlib.contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        if self._running:
+            yield
+            return
+        self._running = True
+        self._device.synchronize()
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._device.synchronize()
+            self.seconds[name] += time.perf_counter() - start
+            self._running = False
+
+    def within(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, timed as a part."""
+
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            with self.part(name):
+                return function(*args, **kwargs)
+
+        return timed
+
+
+class _Timed:
+    """A factor whose solves are timed."""
+
+    def __init__(self, factor: Factor, clock: Clock) -> None:
+        self.solve = clock.within("solve", factor.solve)
+
+
+@contextlib.contextmanager
+def timed(clock: Clock) -> Iterator[None]:
+    """Have the parts of calls in here timed."""
+    prepare, decided, tune, spectrum = Method.prepare, Request.decided, pipeline.tune, pipeline.from_spectrum
+    setup = clock.within("set-up", prepare)
+    Method.prepare = lambda self, problem: _Timed(setup(self, problem), clock)  # type: ignore[method-assign]
+    Request.decided = clock.within("boundary", decided)  # type: ignore[method-assign]
+    pipeline.tune, pipeline.from_spectrum = clock.within("λ", tune), clock.within("λ", spectrum)
+    try:
+        yield
+    finally:
+        Method.prepare, Request.decided = prepare, decided  # type: ignore[method-assign]
+        pipeline.tune, pipeline.from_spectrum = tune, spectrum
+
+
+def picture(shape: tuple[int, int]) -> np.ndarray:
+    """A photograph of any size: the middle of the camera image, repeated by reflection."""
+    photo = deblur.data.load("camera")[100:, 180:]
+    return np.pad(
+        photo, [(0, max(n - p, 0)) for n, p in zip(shape, photo.shape, strict=True)], mode="symmetric"
+    )[: shape[0], : shape[1]]
+
+
+def run(case: Case, device: Device, repeats: int) -> dict[str, Any]:
+    """The seconds of the parts of one call, the median of some, and what it solved."""
+    boundary = "unknown" if case.boundary == "auto" else case.boundary
+    blur = Blur(case.psf / case.psf.sum(), case.shape, boundary)
+    g = blur.forward(picture(blur.scene_shape))
+    rng = np.random.default_rng(0)
+    stack = np.stack([g + 0.01 * rng.standard_normal(case.shape) for _ in range(case.frames)])
+    img = device.xp.asarray(np.maximum(stack, 0).astype(case.dtype))
+    options: dict[str, Any] = {"method": case.method, "boundary": case.boundary, "check": False}
+    if case.method == "pnp":
+        options["denoiser"] = "collaborative"
+    taken: list[dict[str, float]] = []
+    compiled = patches._compiled
+    if not case.compiled:
+        patches._compiled = lambda: None  # type: ignore[assignment]
+    try:
+        while len(taken) < repeats and sum(t["all"] for t in taken) <= LONG_ENOUGH:
+            clock = Clock(device)
+            with timed(clock):
+                device.synchronize()
+                start = time.perf_counter()
+                result = deblur.solve(img, case.psf / case.psf.sum(), case.lam, stack_axis=0, **options)
+                device.synchronize()
+                clock.seconds["all"] = time.perf_counter() - start
+            taken.append(dict(clock.seconds))
+    finally:
+        patches._compiled = compiled
+    taken = taken[1:] or taken
+    parts = {name: statistics.median(t[name] for t in taken) for name in taken[0]}
+    problem = dataclasses.replace(result.problem, frames=case.frames)
+    work = METHODS[case.method].work(problem)
+    return {
+        "method": case.method,
+        "boundary": result.boundary,
+        "separable": blur.factors is not None,
+        "psf": list(case.psf.shape),
+        "shape": list(case.shape),
+        "rule": case.lam if isinstance(case.lam, str) else None,
+        "frames": case.frames,
+        "dtype": case.dtype,
+        "compiled": case.compiled,
+        "lam": result.lam,
+        "iterations": result.iterations,
+        "setup_work": work.setup,
+        "solve_work": work.solve,
+        "seconds": parts,
+    }
+
+
+# ---------------------------------------------------------------------------------------------
+# Beside the calls
+# ---------------------------------------------------------------------------------------------
+
+
+def files(repeats: int) -> list[dict[str, Any]]:
+    """Seconds of writing and reading a photograph, by format and size."""
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        for shape in (*SMALL, *MIDDLE):
+            grey = picture(shape)
+            noisy = grey + 0.01 * np.random.default_rng(0).standard_normal(shape)
+            colour = np.clip(np.stack([noisy, 0.9 * noisy, noisy**2], axis=-1), 0, 1).astype(np.float32)
+            for suffix, bits in ((".png", 8), (".png", 16), (".jpg", 8), (".tif", 16)):
+                path = Path(folder) / f"picture{suffix}"
+                levels = (colour * (2**bits - 1)).astype(f"uint{bits}")
+                calls: dict[str, Callable[[], object]] = {
+                    "write": partial(deblur.image.write, path, colour, bits=bits, overwrite=True),
+                    "read": partial(deblur.image.read_with_metadata, path),
+                }
+                for what, call in calls.items():
+                    taken = []
+                    for _ in range(repeats):
+                        start = time.perf_counter()
+                        call()
+                        taken.append(time.perf_counter() - start)
+                    rows.append(
+                        {
+                            "what": what,
+                            "suffix": suffix,
+                            "bits": bits,
+                            "bytes": levels.nbytes,
+                            "seconds": min(taken),
+                        }
+                    )
+    return rows
+
+
+def loading(repeats: int) -> dict[str, float]:
+    """Seconds of importing what a call may need, in a fresh process; of Numba also the machine code kept on disk."""
+    first = "import deblur.denoise.patches as p; import time, numpy; t = time.perf_counter(); {}; "
+    first += "print(time.perf_counter() - t)"
+    what = {module: f"import {module}" for module in ("scipy.ndimage", "scipy.optimize")}
+    if find_spec("numba"):
+        what["numba"] = "x = numpy.zeros((64, 64)); p.Groups(x).wiener(x, x, numpy.ones(64))"
+    out = {}
+    for module, words in what.items():
+        line = [sys.executable, "-c", first.format(words)]
+        out[module] = min(
+            float(subprocess.run(line, check=True, capture_output=True, text=True).stdout)
+            for _ in range(repeats)
+        )
+    return out
+
+
+# ---------------------------------------------------------------------------------------------
+# The fit
+# ---------------------------------------------------------------------------------------------
+
+
+def stated(row: dict[str, Any]) -> Problem:
+    """The problem of a call."""
+    blur = Blur(np.ones(row["psf"]), tuple(row["shape"]), row["boundary"])
+    penalty = METHODS[row["method"]].penalty
+    return Problem(blur, row["lam"], penalty, dtype=np.dtype(row["dtype"]), frames=row["frames"])
+
+
+def wider(row: dict[str, Any]) -> float:
+    """What a call's operations take over those in float32."""
+    return 1.0 if row["dtype"] == "float32" else costs.FLOAT64
+
+
+def fit(works: Sequence[Sequence[float]], seconds: Sequence[float], over: Sequence[float]) -> list[float]:
+    """Coefficients that are not negative and fit seconds with small errors relative to `over`."""
+    columns = np.array(works) / np.array(over)[:, None]
     scales = columns.max(axis=0)
     scales[scales == 0] = 1
-    coefficients, _ = nnls(columns / scales / np.array(seconds)[:, None], np.ones(len(seconds)))
-    return dict(zip(("overhead", "setup", "solve"), (coefficients / scales).tolist(), strict=True))
+    coefficients, _ = nnls(columns / scales, np.array(seconds) / np.array(over))
+    return (coefficients / scales).tolist()
 
 
-def measure(name: str, device: Device, repeats: int) -> dict[str, float]:
-    """The rates of one method."""
-    method = METHODS[name]
-    boundary, psfs, shapes = CASES.get(name, ("zero", [GAUSS], DENSE))
-    works, seconds = [], []
-    for psf in psfs:
-        for shape in shapes:
-            one = np.maximum(blurred(Blur(psf, shape, boundary)), 0)
-            for frames in FRAMES:
-                g = device.xp.asarray(np.repeat(one, frames, axis=0))
-                taken: list[float] = []
-                while len(taken) < repeats and sum(taken) <= LONG_ENOUGH:
-                    problem = Problem(
-                        Blur(psf, shape, boundary),  # fresh: nothing is kept on it
-                        LAM if method.lam is None else method.lam,
-                        method.penalty,
-                        Fit(method.fit),
-                        denoiser=denoisers.get(DENOISER) if method.penalty == "denoiser" else None,
-                        device=device,
-                    )
-                    device.synchronize()
-                    start = time.perf_counter()
-                    method.prepare(problem).solve(g)
-                    device.synchronize()
-                    taken.append(time.perf_counter() - start)
-                work = method.work(problem)
-                works.append(dataclasses.replace(work, solve=work.solve * frames))
-                seconds.append(statistics.median(taken[1:] or taken))
-    return fit(works, seconds)
+def rates(overhead: float, setup: float = 0.0, solve: float = 0.0) -> dict[str, float]:
+    return {"overhead": overhead, "setup": setup, "solve": solve}
 
 
-def measure_road(device: Device, repeats: int) -> dict[str, float]:
-    """The rates of what a call of the linear formula takes beside its method, and of choosing λ."""
-    works, seconds = [], []
-
-    def least(call: Callable[[], object]) -> float:
-        taken = []
-        for _ in range(repeats):
-            device.synchronize()
-            start = time.perf_counter()
-            call()
-            device.synchronize()
-            taken.append(time.perf_counter() - start)
-        return min(taken)
-
-    for psf in (SHAKE, GAUSS):
-        for shape in ROAD:
-            blur = Blur(psf, shape, "unknown")
-            g = device.xp.asarray(blurred(blur)[0, 0])
-            problem = Problem(blur, LAM, device=device)
-            left = (g - blur.forward(prior_scene(blur, g)))[None, None]
-            call = least(partial(deblur.solve, g, psf, LAM, boundary="unknown", method="pcg"))
-            alone = least(partial(_alone, problem, left))
-            rule = least(partial(tune, problem, left, "auto"))
-            works += [road_work(problem), road_work(problem, "auto")]
-            seconds += [max(call - alone, 0.1 * call), max(call - alone, 0.1 * call) + rule]
-    return fit(works, seconds)
+_ROUGHLY = 5.0  # how much less it matters which part of the whole is set-up
 
 
-def _alone(problem: Problem, g: Array) -> None:
-    METHODS["pcg"].prepare(problem).solve(g)
+def of_method(rows: list[dict[str, Any]]) -> dict[str, float]:
+    """Overhead, and seconds for an operation of set-up and of solve: the whole is to be right, and set-up's part."""
+    works, seconds, over = [], [], []
+    for row in rows:
+        setup, solve = (row["seconds"].get(part, 0.0) for part in ("set-up", "solve"))
+        factor = wider(row)
+        works += [[1.0, factor * row["setup_work"], factor * row["frames"] * row["solve_work"]]]
+        works += [[0.0, factor * row["setup_work"], 0.0]]
+        seconds += [setup + solve, setup]
+        over += [setup + solve, _ROUGHLY * (setup + solve)]
+    return rates(*fit(works, seconds, over))
+
+
+def beside(rows: list[dict[str, Any]], part: str, count: Callable[[Problem], float]) -> dict[str, float]:
+    """Overhead and seconds for an operation of a part of calls."""
+    taken = [row["seconds"][part] for row in rows]
+    works = [[1.0, wider(row) * row["frames"] * count(stated(row))] for row in rows]
+    overhead, solve = fit(works, taken, taken)
+    return rates(overhead, 0.0, solve)
+
+
+def searches(rows: list[dict[str, Any]], quadratic: bool) -> dict[str, float]:
+    """What looking for λ takes, in solves of the pixels that are looked at."""
+    ratios = []
+    for row in rows:
+        problem = stated(row)
+        if problem.quadratic == quadratic and "solve" in row["seconds"]:
+            share = looked_at(problem) / math.prod(row["shape"])
+            ratios.append(row["seconds"]["λ"] / (share * row["seconds"]["solve"]))
+    return rates(0.0, 0.0, float(np.exp(np.mean(np.log(ratios)))))
+
+
+def fitted(raw: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """The rates of all rows that there are measurements of."""
+    rows = raw["rows"]
+    out: dict[str, dict[str, float]] = {}
+    for name in METHODS:
+        for compiled in (True, False):
+            those = [r for r in rows if (r["method"], r["rule"], r["compiled"]) == (name, None, compiled)]
+            if those:
+                out[name if compiled else f"{name}, arrays"] = of_method(those)
+    linear = [r for r in rows if METHODS[r["method"]].linear and max(r["shape"]) > 48]
+    for row in linear:
+        row["seconds"]["road"] = 2 * row["seconds"]["all"] - sum(row["seconds"].values())
+    out["road"] = beside(linear, "road", costs.transform)
+    out["boundary"] = beside([r for r in linear if "boundary" in r["seconds"]], "boundary", costs.rim)
+    whole = [r for r in linear if r["rule"] == "auto" and r["method"] in ("fft", "dct", "dst")]
+    out["λ by the decomposition"] = beside(whole, "λ", costs.transform)
+    quick = [r for r in linear if r["rule"] == "auto" and r["method"] == "pcg"]
+    out["λ by the spectrum"] = beside(quick, "λ", costs.transform)
+    slow = [r for r in linear if r["rule"] == "gcv" and not r["separable"]]
+    out["λ by steps"] = beside(slow, "λ", costs.steps)
+    others = [r for r in rows if r["rule"] and not METHODS[r["method"]].linear]
+    out["search"], out["search, quadratic"] = searches(others, False), searches(others, True)
+    out["step"] = rates(statistics.median(raw["steps"]))
+    for module, taken in raw.get("loading", {}).items():
+        out[f"import {module}"] = rates(taken)
+    for what in ("write", "read"):
+        for suffix in sorted({r["suffix"] for r in raw.get("files", [])}):
+            those = [r for r in raw["files"] if (r["suffix"], r["what"]) == (suffix, what)]
+            taken = [r["seconds"] for r in those]
+            overhead, byte = fit([[1.0, r["bytes"]] for r in those], taken, taken)
+            out[f"{what} {suffix}"] = rates(overhead, 0.0, byte)
+    return out
 
 
 def main() -> None:
@@ -141,28 +401,51 @@ def main() -> None:
     )
     parser.add_argument("--gpu", action="store_true")
     parser.add_argument(
-        "--repeats", type=int, default=4, help="runs of each case, the first not counted; default 4"
+        "--repeats", type=int, default=3, help="runs of each case, the first not counted; default 3"
     )
-    parser.add_argument(
-        "--methods", nargs="+", choices=[*METHODS, "road"], default=[*METHODS, "road"], metavar="NAME"
-    )
-    parser.add_argument("--output", default=TARGET, help="default deblur/costs.json")
+    parser.add_argument("--methods", nargs="+", choices=[*METHODS, "files", "loading"], metavar="NAME")
+    parser.add_argument("--raw", type=Path, help="measure into this file and fit nothing")
+    parser.add_argument("--from", dest="source", type=Path, nargs="+", help="fit what these files hold")
     arguments = parser.parse_args()
-    device = Device.named("gpu") if arguments.gpu else CPU
     place = "gpu" if arguments.gpu else "cpu"
+    if arguments.source:
+        parts = [json.loads(path.read_text()) for path in arguments.source]
+        raw = {key: [one for part in parts for one in part[key]] for key in ("rows", "steps")}
+        raw |= {key: p[key] for p in parts for key in ("files", "loading", "environment") if key in p}
+    else:
+        raw = measured(Device.named("gpu") if arguments.gpu else CPU, arguments)
+        if arguments.raw:
+            return
     stored = json.loads(TARGET.read_text())
-    for name in arguments.methods:
-        try:
-            row = (measure_road if name == "road" else partial(measure, name))(device, arguments.repeats)
-        except Exception as error:
-            print(f"{name:<16}not measured: {type(error).__name__}: {error}")
+    stored["rates"][place] |= fitted(raw)
+    stored["measured"][place] = raw["environment"]
+    TARGET.write_text(json.dumps(stored, indent=1, sort_keys=True) + "\n")
+    print(f"written: {TARGET.relative_to(ROOT)}")
+
+
+def measured(device: Device, arguments: argparse.Namespace) -> dict[str, Any]:
+    """All that is asked for, written away as it comes."""
+    asked = arguments.methods or [*METHODS, "files", "loading"]
+    raw: dict[str, Any] = {"environment": environment(), "rows": [], "steps": [costs.step()]}
+    if "files" in asked and device == CPU:
+        raw["files"] = files(arguments.repeats)
+    if "loading" in asked and device == CPU:
+        raw["loading"] = loading(arguments.repeats)
+    for case in cases():
+        if case.method not in asked:
             continue
-        stored["rates"][place][name] = row
-        print(f"{name:<16}" + "".join(f"{key} {value:.3g} s  " for key, value in row.items()), flush=True)
-    stored["measured"][place] = environment()
-    with open(arguments.output, "w") as f:
-        json.dump(stored, f, indent=1, sort_keys=True)
-        f.write("\n")
+        try:
+            row = run(case, device, arguments.repeats)
+        except Exception as error:
+            print(f"{case.method} {case.shape}: {type(error).__name__}: {error}", flush=True)
+            continue
+        raw["rows"].append(row)
+        raw["steps"].append(costs.step())
+        parts = "  ".join(f"{name} {1e3 * s:.3g}" for name, s in row["seconds"].items())
+        print(f"{case.method:<16}{case.shape!s:<14}{case.lam!s:<8}{parts} ms", flush=True)
+        if arguments.raw:
+            arguments.raw.write_text(json.dumps(raw))
+    return raw
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ import numpy as np
 from . import demo, image, psf, psf_command, terminal
 from .blind import blind
 from .compare import command as compare
+from .costs import file_seconds
 from .errors import ConvergenceError, NoGPUError
 from .image.light import GAMMAS, measured
 from .masks import saturated
@@ -26,8 +27,8 @@ from .methods import METHODS, better, choose_method
 from .operators.blur import Blur
 from .operators.boundary import BOUNDARIES
 from .options import DETECTORS, PRIORS, Options, check_lam, defaults
-from .pipeline import solve
-from .problem import FORMULAS
+from .pipeline import solve_into
+from .problem import FORMULAS, Problem
 from .terminal import rows_by_columns
 from .terms import FITS
 from .tiles import command as tiles
@@ -239,10 +240,18 @@ def _parser() -> argparse.ArgumentParser:
     )
     choose.add_argument("--shape", required=True, metavar="ROWSxCOLUMNS", help="size of the image")
     choose.add_argument("--psf", type=_psf, required=True)
-    choose.add_argument("--lam", type=float, default=1e-3, help="default 1e-3")
+    choose.add_argument("--channels", type=int, default=1, metavar="N", help="3 for colour; default 1")
+    choose.add_argument(
+        "--lam", type=_lam, default="auto", help="λ, or the rule that chooses it; default auto"
+    )
     choose.add_argument("--boundary", default="unknown", choices=BOUNDARIES, help="default unknown")
     choose.add_argument("--formula", default="tikhonov", choices=FORMULAS)
-    choose.add_argument("--dtype", default="float64", choices=("float32", "float64"))
+    choose.add_argument(
+        "--dtype",
+        default="float32",
+        choices=("float32", "float64"),
+        help="default float32, as for 8 and 16 bits",
+    )
     choose.set_defaults(run=_choose)
     return parser
 
@@ -354,6 +363,14 @@ def _hints(args: argparse.Namespace, raw: np.ndarray, metadata: image.Metadata) 
     return lines
 
 
+def _levels(
+    args: argparse.Namespace, raw: np.ndarray, channel_axis: int | None, stack_axis: int | None, bits: int
+) -> image.Levels | None:
+    """Where a stack of grey levels goes that becomes levels again; None where a picture is made whole."""
+    stack = stack_axis is not None and channel_axis is None and raw.dtype in (np.uint8, np.uint16)
+    return image.Levels(args.output, raw, bits) if stack and bits != 32 and not args.rescale else None
+
+
 def _about(seconds: float) -> str:
     """A prediction in words, as coarse as it is."""
     for unit, size in (("h", 3600), ("min", 60)):
@@ -391,7 +408,9 @@ def _reconstruct(args: argparse.Namespace) -> int:
         if args.psf_grid:
             options["psfs"] = psf.load_grid(args.psf_grid, args.grid)
         axes: Any = {"channel_axis": channel_axis, "stack_axis": stack_axis}
-        estimate = None
+        writing = file_seconds("write", Path(args.output).suffix.lower(), raw.size * bits / 8)
+        shown.after(writing)
+        estimate = levels = None
         if args.blind:
             if options["method"] == "auto":
                 del options["method"]  # the one that suits an estimated PSF
@@ -405,12 +424,22 @@ def _reconstruct(args: argparse.Namespace) -> int:
                     result,
                 )
         else:
-            result = solve(seen, given.value, args.lam, **axes, **options)
-        shown.phase("writing")
-        picture, remark = image.fit_to_levels(
-            args.output, result.image, raw, bits, clip=args.clip, rescale=args.rescale
-        )
+            levels = _levels(args, raw, channel_axis, stack_axis, bits)  # a stack may be large
+            result = solve_into(levels, seen, given.value, args.lam, options, **axes)
+        hints = _hints(args, raw, metadata)
+        shown.phase("writing", writing)
+        if levels is None:
+            picture, remark = image.fit_to_levels(
+                args.output, result.image, raw, bits, clip=args.clip, rescale=args.rescale
+            )
+        else:
+            picture, remark = levels.samples, ""
+            if not args.clip:
+                levels.check()
+            del raw, seen
         clipped = image.write(args.output, picture, bits=bits, overwrite=args.force, metadata=metadata)
+        if levels is not None:
+            clipped = levels.clipped
     if not args.quiet:
         remarks = [remark] if remark else []
         if clipped:
@@ -422,8 +451,10 @@ def _reconstruct(args: argparse.Namespace) -> int:
                 f"turned      upright, as the camera's mark in {args.input} says (orientation {metadata.orientation}); "
                 f"{args.output} needs none"
             )
-        lines += _hints(args, raw, metadata)
-        if METHODS[result.method].linear and (others := better(result.problem)):
+        lines += hints
+        if METHODS[result.method].linear and (
+            others := better(result.problem, args.lam, args.boundary == "auto")
+        ):
             offers = "; ".join(f"--method {name}: {_about(seconds)}" for name, seconds in others.items())
             lines.append(f"better      {offers}")
         left_out = image.left_out(args.output, picture, bits, metadata)
@@ -443,14 +474,18 @@ def _choose(args: argparse.Namespace) -> int:
         rows, columns = (int(n) for n in args.shape.lower().split("x"))
     except ValueError:
         raise ValueError(f"--shape must be ROWSxCOLUMNS such as 480x640, not {args.shape!r}") from None
-    if not isinstance(check_lam(args.lam), float):
-        raise ValueError("--lam must be a number here")
-    choice = choose_method(
-        Blur(args.psf.value, (rows, columns), args.boundary), args.lam, formula=args.formula, dtype=args.dtype
-    )
+    if args.channels < 1:
+        raise ValueError(f"--channels must be at least 1, not {args.channels}")
+    blur = Blur(args.psf.value, (rows, columns), args.boundary)
+    options: Any = {"dtype": args.dtype, "frames": args.channels, "formula": args.formula}
+    choice = choose_method(blur, args.lam, **options)
     print(choice)
-    print("\npredicted seconds (cost model of one machine, to rank by)")
+    print("\npredicted seconds of a call on this machine")
     for name, seconds in choice.seconds.items():
+        print(f"  {name:<14}{seconds:10.2g}")
+    print("\nbetter pictures, for longer")
+    usual = Problem(blur, 0.0, dtype=np.dtype(args.dtype), frames=args.channels)
+    for name, seconds in better(usual, args.lam, False).items():
         print(f"  {name:<14}{seconds:10.2g}")
     if choice.refused:
         print("\ncannot serve")

@@ -157,6 +157,10 @@ class Frames:
         """Some of the frames, as an array (k, c, M, N) of the dtype that is computed in."""
         return get_xp(self._raw).ascontiguousarray(self._numbers(self._raw[at]))
 
+    def given_part(self, at: Part) -> Array:
+        """Some of the frames as they came."""
+        return self._raw[at]
+
     def parts(self, most: int) -> list[Part]:
         """The frames in parts of at most so many pixels, or of one frame and colour."""
         k, c = self._raw.shape[:2]

@@ -8,16 +8,15 @@ it. A new method is one file below `deblur.solvers` and one row here.
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from . import costs
 from .device import CPU, Device, format_bytes, free_memory
 from .errors import InsufficientMemoryError, MethodError
 from .operators.blur import Blur
@@ -245,96 +244,84 @@ def check_formula(formula: str) -> str:
     return formula
 
 
-@cache
-def _rates() -> dict[str, dict[str, dict[str, float]]]:
-    """Measured seconds per operation: {"cpu" | "gpu": {method: {overhead, setup, solve}}}."""
-    return json.loads((Path(__file__).parent / "costs.json").read_text())["rates"]
-
-
-def predicted_seconds(name: str, work: Work, problem: Problem) -> float:
-    """Seconds that `work` takes by the measured rates of ``deblur/costs.json``.
-
-    The rates are figures of one machine. They rank methods; they are no promise.
-    """
-    place = "cpu" if problem.device.gpu is None else "gpu"
-    rates = _rates()
-    rate = rates[place].get(name) or rates["cpu"].get(name) or rates["cpu"]["pcg"]  # all are transforms
-    # float32 halves the bytes and doubles the lanes of a vector unit.
-    speed = 0.5 if problem.dtype == np.float32 else 1.0
-    return float(
-        rate["overhead"] + speed * (rate["setup"] * work.setup + rate["solve"] * work.solve * problem.frames)
-    )
-
-
 #: Pixels that the linear formula is solved for at a time: no more than that, or one frame, is in memory.
 TOGETHER, TOGETHER_GPU = 1 << 20, 1 << 26
 
 
-def road_seconds(problem: Problem, lam: float | str = 0.0) -> float:
-    """Seconds of a call of the linear formula beside its method: the prior, the judge and, where λ is a rule, λ."""
-    work = road_work(problem, lam)
-    return predicted_seconds("road", work, problem)
+def call_seconds(name: str, problem: Problem, lam: float | str = 0.0, read: bool = False) -> float:
+    """Seconds that a whole call takes by the cost model.
+
+    Parameters
+    ----------
+    name : str
+        A row of `METHODS` that serves the problem.
+    problem : Problem
+    lam : float or str
+        λ as it was asked for: what a rule takes to choose it counts.
+    read : bool
+        The boundary is read off the picture.
+    """
+    row = METHODS[name]
+    seconds = costs.predicted_seconds(name, row.work(problem), problem)
+    seconds += costs.loading_seconds(name, lam, row.linear, problem.device)
+    if isinstance(lam, str) and problem.asked and problem.penalty != "denoiser":
+        pilot = replace(problem, penalty="tv") if problem.penalty == "patches" else problem
+        by = "tv" if problem.penalty == "patches" else name
+        seconds += costs.searched(pilot, METHODS[by].work(pilot), by)
+    return seconds + costs.beside(problem, lam, read)
 
 
-def road_work(problem: Problem, lam: float | str = 0.0) -> Work:
-    """Counted like the work of a method: six products with the blur, and what choosing λ takes, in transforms."""
-    n = math.prod(problem.operator.scene_shape)
-    transform = 2.5 * n * math.log2(max(n, 2))
-    steps = 0 if not isinstance(lam, str) else 1 if lam == "auto" else _STEPS_OF_A_RULE
-    return Work(0.0, (12 + 4 * steps) * transform, 0.0)
-
-
-_STEPS_OF_A_RULE = 60  # of two bidiagonalisations, for a photograph; "auto" takes about one
+def solve_seconds(name: str, problem: Problem) -> float:
+    """The part of `call_seconds` that is left once all is set up."""
+    work = replace(METHODS[name].work(problem), setup=0.0)
+    return costs.predicted_seconds(name, work, problem) + costs.beside(problem, 0.0, False)
 
 
 #: The methods that restore a photograph better than the linear formula, cheapest first.
 BETTER = ("tv", "collaborative")
-# What looking for λ takes, in solves by tv of a picture with so many pixels; no more of a larger one, where windows of
-# it stand for the whole (as measured from 128² to 512²).
-_SEARCH, _LOOKED_AT = 3.0, 2**16
 
 
-def better(problem: Problem) -> dict[str, float]:
-    """The methods of `BETTER` that serve the problem, with the seconds each takes by the cost model, λ looked for.
+def better(problem: Problem, lam: float | str = "auto", read: bool = True) -> dict[str, float]:
+    """The methods of `BETTER` that serve the problem, with the seconds that each takes by the cost model.
 
-    A method whose cost has not been measured is left out.
+    The parameters are those of `call_seconds`.
     """
-    rates = _rates()["cpu" if problem.device.gpu is None else "gpu"]
-    share = _SEARCH * min(1.0, _LOOKED_AT / math.prod(problem.operator.scene_shape))
-    seconds: dict[str, float] = {}
-    search = 0.0
-    for name in BETTER:
-        row = METHODS[name]
-        stated = replace(problem, penalty=row.penalty, formula="tikhonov", inverse=False)
-        if name in rates and row.refuses(stated) is None:
-            solve = predicted_seconds(name, row.work(stated), stated)
-            search = search or share * solve  # of tv, which looks for λ on behalf of the others
-            seconds[name] = solve + search
-    return seconds
+    stated = {
+        name: replace(problem, penalty=METHODS[name].penalty, formula="tikhonov", inverse=False)
+        for name in BETTER
+    }
+    return {
+        name: call_seconds(name, other, lam, read)
+        for name, other in stated.items()
+        if METHODS[name].refuses(other) is None
+    }
 
 
-def named(method: str, problem: Problem, reason: str = "as asked for", lam: float | str = 0.0) -> Choice:
-    """The choice of a method asked for by name, or MethodError if it cannot serve."""
+def named(
+    method: str,
+    problem: Problem,
+    reason: str = "as asked for",
+    lam: float | str = 0.0,
+    read: bool = False,
+) -> Choice:
+    """The choice of a method asked for by name, or MethodError if it cannot serve; `lam` and `read` as `choose`."""
     refusal = METHODS[method].refuses(problem)
     if refusal is not None:
         raise MethodError(f"method {method!r} cannot serve here: {refusal}")
-    seconds = {}
-    if METHODS[method].linear:
-        work = METHODS[method].work(problem)
-        seconds = {method: predicted_seconds(method, work, problem) + road_seconds(problem, lam)}
-    return Choice(method, reason, seconds)
+    return Choice(method, reason, {method: call_seconds(method, problem, lam, read)})
 
 
-def choose(problem: Problem, memory: int | None = None, lam: float | str = 0.0) -> Choice:
+def choose(problem: Problem, memory: int | None = None, lam: float | str = 0.0, read: bool = False) -> Choice:
     """`choose_method` for a problem already put together: among the rows that have its penalty.
 
-    `lam` is λ as it was asked for: what a rule takes to choose it is a part of what is predicted.
+    `lam` is λ as it was asked for, and `read` says that the boundary is read off the picture: both are a part of what
+    is predicted.
     """
     free = free_memory(problem.xp) if memory is None else memory
     short: list[float] = []
     most = TOGETHER if problem.device.gpu is None else TOGETHER_GPU
     some = max(1, min(problem.frames, most // math.prod(problem.operator.image_shape)))
-    road = 0.0 if problem.asked else road_seconds(problem, lam)
+    beside = costs.beside(problem, lam, read) + costs.loading_seconds("", lam, True, problem.device)
     seconds: dict[str, float] = {}
     refused: dict[str, str] = {}
     varying = problem.operator.stationary is None
@@ -354,9 +341,10 @@ def choose(problem: Problem, memory: int | None = None, lam: float | str = 0.0) 
                 reason = f"it takes {format_bytes(needed)} and {format_bytes(free)} are free"
                 short.append(needed)
             else:
-                seconds[method.name] = predicted_seconds(method.name, work, problem) + road
+                seconds[method.name] = costs.predicted_seconds(method.name, work, problem) + beside
         elif reason is None:
-            return Choice(method.name, f"the method for the penalty {problem.penalty!r}")
+            why = f"the method for the penalty {problem.penalty!r}"
+            return named(method.name, problem, why, lam, read)
         if reason is not None:
             refused[method.name] = reason
     if not seconds and short:
@@ -404,7 +392,7 @@ def _psf_in_words(operator: Operator) -> str:
 
 def choose_method(
     blur: Blur,
-    lam: float,
+    lam: float | str,
     *,
     formula: str = "tikhonov",
     dtype: Any = np.float64,
@@ -422,8 +410,9 @@ def choose_method(
     ----------
     blur : Blur
         PSF, image size and boundary.
-    lam : float
-        The regularisation parameter λ; iterations depend on it.
+    lam : float or str
+        The regularisation parameter λ, on which iterations depend; or "auto" or the rule that would choose it, which
+        is a part of the seconds: what is solved is then reckoned for λ as usual.
     formula : {"tikhonov", "hht"}
     dtype : dtype
         float32 or float64.
@@ -454,10 +443,10 @@ def choose_method(
     """
     problem = Problem(
         blur,
-        lam,
+        costs.USUAL * blur.gain**2 if isinstance(lam, str) else lam,
         formula=check_formula(formula),
         dtype=np.dtype(dtype),
         device=Device.named(device),
         frames=frames,
     )
-    return choose(problem, memory)
+    return choose(problem, memory, lam)

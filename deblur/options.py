@@ -245,6 +245,10 @@ def check_gamma(gamma: Any) -> str | None:
     return gamma
 
 
+_AS_GIVEN = "as given"
+_FRAMES = 32  # of a stack, about, whose rims tell the boundary as well as all would
+
+
 class Open(NamedTuple):
     """A boundary that is yet to be read off the picture."""
 
@@ -295,17 +299,26 @@ class Request:
     mask: Array | str | None
     weights: Array | None
     gamma: str | None
-    boundary_reason: str = "as given"
+    boundary_reason: str = _AS_GIVEN
     prior_reason: str = "as asked for"
     natural: bool = False
     open: Open | None = None
+
+    @property
+    def read(self) -> bool:
+        """Whether the boundary is, or was, read off the picture."""
+        return self.open is not None or self.boundary_reason != _AS_GIVEN
 
     def decided(self, frames: Frames) -> Request:
         """The request with the boundary that is read off these frames, if it is open; else itself."""
         if self.open is None:
             return self
         fit, bare = self.problem.fit, self.mask is None and self.weights is None and frames.masked is None
-        g = frames.levels if bare and not fit.background else frames.data
+        g = (
+            frames.levels[:: 1 + len(frames.levels) // _FRAMES]
+            if bare and not fit.background
+            else frames.data
+        )
         weights = None if bare else self._weights(frames, g)[0]
         g = g - g.dtype.type(fit.background) if fit.background else g
         among = self.open.among

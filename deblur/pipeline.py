@@ -17,15 +17,17 @@ from typing import Any, Unpack
 
 import numpy as np
 
+from .costs import USUAL, loading_seconds
 from .device import CPU, Array, Device, asnumpy
 from .errors import ConvergenceError, InsufficientMemoryError, MethodError, SingularMatrixError, warn
 from .frames import ALL, Frames, Part
+from .image import Levels
 from .judge import judge
-from .methods import METHODS, TOGETHER, TOGETHER_GPU, Choice, choose, named
+from .methods import METHODS, TOGETHER, TOGETHER_GPU, Choice, call_seconds, choose, named, solve_seconds
 from .operators.operator import Operator
 from .options import Options, Request, check_dtype, check_gamma, checked, takes_options
 from .problem import Factor, Problem, Solution
-from .progress import tell
+from .progress import heard, tell
 from .psf.checking import alarm
 from .result import Piece, Result, Status, build
 from .solvers.scaling import Scale, shifted
@@ -38,7 +40,6 @@ from .tuning.spectral import RANGE_ITERATIVE as RANGE
 from .tuning.spectral import from_spectrum
 
 _FAILED = (Status.NOT_CONVERGED, Status.INACCURATE)
-_USUAL = 1e-2  # λ of a photograph, by which the seconds are foretold before it is known
 _NOISY = 2e-4  # λ over the PSF's squared gain from which there is noise that the prior "natural" hides better
 _NOISY_LARGE = 1e-2  # the same of a large picture, for less noise costs it several times the iterations
 _LARGE = 1 << 22  # pixels
@@ -83,7 +84,7 @@ class _Image:
     start: float
     parts: list[Part]
     whole: _Stated | None  # where there is one part
-    expected: float | None = None  # seconds, before λ is known
+    loading: float  # seconds foretold of importing what nobody has used yet
 
     def stated(self, at: Part) -> _Stated:
         """A part of the frames."""
@@ -189,7 +190,7 @@ class Deblurrer:
         self._operator = self._scale.operator(request.problem.operator)
         problem = self._scale.near(request.problem, self._operator)
         if isinstance(request.lam, str):
-            problem = replace(problem, lam=1.0)  # what a rule would choose is above zero
+            problem = replace(problem, lam=USUAL * problem.operator.gain**2)
         self._first_choice = self._chosen(problem, request)
         self._request = request  # last, for other threads
 
@@ -197,7 +198,8 @@ class Deblurrer:
         """Read the boundary off the picture, if it is the first and none was named."""
         if self._request.open is not None:
             self._check(frames)
-            tell("boundary")
+            problem = replace(self._request.problem, frames=frames.count)
+            tell("boundary", self._expected(problem, self._request, True))
             with self._lock:
                 self._ask(self._request.decided(frames))
 
@@ -238,9 +240,17 @@ class Deblurrer:
 
     def _chosen(self, problem: Problem, request: Request) -> Choice:
         if request.method != "auto":
-            return named(request.method, problem, request.reason, request.lam)
-        choice = choose(problem, lam=request.lam)
+            return named(request.method, problem, request.reason, request.lam, request.read)
+        choice = choose(problem, lam=request.lam, read=request.read)
         return replace(choice, reason=request.reason) if request.reason else choice
+
+    def _expected(self, problem: Problem, request: Request, read: bool) -> float | None:
+        """Seconds until the result is there, λ not yet known; None if nobody wants to know."""
+        if not heard():
+            return None
+        if isinstance(request.lam, str):
+            problem = replace(problem, lam=USUAL * problem.operator.gain**2)
+        return call_seconds(self._first_choice.method, problem, request.lam, read)
 
     # -- the road ------------------------------------------------------------------------------
 
@@ -322,6 +332,8 @@ class Deblurrer:
     def _stated(self, frames: Frames) -> _Image:
         """The image with all that is decided about it before λ, the boundary first."""
         start = time.perf_counter()
+        name = self._first_choice.method
+        loading = loading_seconds(name, self._request.lam, METHODS[name].linear, frames.device)
         self._decide(frames)
         self._check(frames)
         asked = self._request
@@ -331,13 +343,7 @@ class Deblurrer:
             parts = [ALL] if asked.problem.operator.stationary is None else frames.parts(most)
             request = asked.near(scale, self._operator)
             problem = replace(request.problem, frames=frames.count)
-            usual = (
-                replace(problem, lam=_USUAL * problem.operator.gain**2)
-                if isinstance(request.lam, str)
-                else problem
-            )
-            expected = self._chosen(usual, request).seconds.get(self._first_choice.method)
-            image = _Image(frames, scale, request, problem, None, start, parts, None, expected)
+            image = _Image(frames, scale, request, problem, None, start, parts, None, loading)
             return image if len(parts) > 1 else replace(image, whole=image.stated(ALL))
         g = frames.data
         if scale.image and asked.weights is not None:  # what weighs nothing may hold anything
@@ -349,7 +355,7 @@ class Deblurrer:
         g = shifted(g, -scale.image).astype(asked.problem.dtype, copy=False)
         problem, mask = request.stated(frames, g)
         whole = _stated(problem.operator, g, request.prior)
-        return _Image(frames, scale, request, problem, mask, start, [ALL], whole)
+        return _Image(frames, scale, request, problem, mask, start, [ALL], whole, loading)
 
     def _prepare(self, image: _Image) -> tuple[_Prepared, Solution | None]:
         """Fix λ, the method and its factor, for this image; and where λ's search ended."""
@@ -382,7 +388,7 @@ class Deblurrer:
     def _tuned(self, image: _Image, rule: str) -> tuple[LambdaChoice, str, str]:
         """(λ by a rule, from all frames together; the penalty that it is for, and why that one)."""
         problem, request = image.problem, image.request
-        tell("λ", image.expected)
+        tell("λ", self._expected(problem, request, False))
         found, alike = None, None
         natural = replace(problem, penalty="natural") if request.natural else None
         if rule == "auto" and (natural is not None or len(image.parts) > 1):
@@ -438,8 +444,8 @@ class Deblurrer:
 
     def _factored(self, problem: Problem, choice: Choice | None = None) -> tuple[Choice, Factor]:
         """The method chosen, or the next that can be prepared, and its factor."""
-        tell("set-up")
         choice = self._chosen(problem, self._request) if choice is None else choice
+        tell("set-up", call_seconds(choice.method, problem) if heard() else None)
         failures: list[str] = []
         for name in dict.fromkeys([choice.method, *choice.seconds]):
             try:
@@ -458,28 +464,39 @@ class Deblurrer:
             self._prepared, near = self._prepare(image)
             return self._prepared, near, kept is None
 
-    def _solve(self, frames: Frames, check: bool, last: bool = True) -> Result:
-        """The result; `last` says that nobody will try anything else if it failed."""
+    def _solve(self, frames: Frames, check: bool, last: bool = True, into: Levels | None = None) -> Result:
+        """The result; `last` says that nobody will try anything else if it failed, and `into` takes the image."""
         device = self._request.problem.device
         with device.current():
             image = self._stated(frames)
             prepared, near, first = self._ready(image)
             device.synchronize()
             setup = time.perf_counter() - image.start if first else 0.0
-            result = self._judged(image, prepared, near, setup)
+            result = self._judged(image, prepared, near, setup, into)
             if last and result.status in _FAILED and self._request.method == "auto":
-                result = self._fallen_back(result, image, prepared, setup)
+                result = self._fallen_back(result, image, prepared, setup, into)
             if last and result.status in _FAILED:
-                result = self._relaxed(result, image, prepared, setup)
+                result = self._relaxed(result, image, prepared, setup, into)
         return _or_raised(result) if check else result
 
-    def _judged(self, image: _Image, prepared: _Prepared, near: Solution | None, setup: float) -> Result:
+    def _judged(
+        self,
+        image: _Image,
+        prepared: _Prepared,
+        near: Solution | None,
+        setup: float,
+        into: Levels | None = None,
+    ) -> Result:
         """Solve with what is prepared, and judge."""
-        problem = replace(prepared.problem, frames=image.problem.frames)
+        problem, choice = replace(prepared.problem, frames=image.problem.frames), prepared.choice
+        if setup:
+            predicted = choice.seconds.get(choice.method, 0.0) + image.loading
+        else:
+            predicted = solve_seconds(choice.method, problem)
         return build(
             image.frames,
             self._as_asked(problem, prepared),
-            prepared.choice,
+            choice,
             self._solved(image, problem, prepared, near),
             prepared.scale,
             prior="natural" if problem.penalty == "natural" else image.request.prior,
@@ -491,6 +508,8 @@ class Deblurrer:
             guessed=prepared.guessed,
             start=image.start,
             setup_seconds=setup,
+            predicted=predicted,
+            into=into,
         )
 
     def _solved(
@@ -500,7 +519,7 @@ class Deblurrer:
         warm = self._warm and len(image.parts) == 1
         if warm and self._last is not None and prepared.scale == self._last_scale:
             near = self._last
-        left = prepared.choice.seconds.get(prepared.choice.method)
+        left = solve_seconds(prepared.choice.method, problem) if heard() else None
         begun = time.perf_counter()
         for done, at in enumerate(image.parts):
             if done:  # from what the parts so far have taken
@@ -513,6 +532,7 @@ class Deblurrer:
             verdict = judge(problem, stated.data, solution, stated.g)
             scene = solution.scene if stated.prior is None else solution.scene + stated.prior
             yield Piece(at, solution, verdict, scene)
+            del stated, solution, verdict, scene  # before the next is made
 
     def _as_asked(self, problem: Problem, prepared: _Prepared) -> Problem:
         """The problem in the units of image and PSF."""
@@ -524,7 +544,9 @@ class Deblurrer:
             asked, lam=self._lam(prepared), penalty=problem.penalty, fit=fit, frames=problem.frames
         )
 
-    def _fallen_back(self, failed: Result, image: _Image, prepared: _Prepared, setup: float) -> Result:
+    def _fallen_back(
+        self, failed: Result, image: _Image, prepared: _Prepared, setup: float, into: Levels | None
+    ) -> Result:
         """The result of the next method that serves and succeeds, or the failed one if none does."""
         choice = prepared.choice
         failures = [f"{failed.method}: {failed.why or failed.status.name.lower()}"]
@@ -534,7 +556,7 @@ class Deblurrer:
             try:
                 factor = METHODS[name].prepare(prepared.problem)
                 other = replace(prepared, choice=_after(choice, name, failures), factor=factor)
-                result = self._judged(image, other, None, setup)
+                result = self._judged(image, other, None, setup, into)
             except (SingularMatrixError, InsufficientMemoryError, ConvergenceError) as error:
                 failures.append(f"{name}: {error}")
                 continue
@@ -545,7 +567,9 @@ class Deblurrer:
             failures.append(f"{name}: {result.why or result.status.name.lower()}")
         return failed
 
-    def _relaxed(self, failed: Result, image: _Image, prepared: _Prepared, setup: float) -> Result:
+    def _relaxed(
+        self, failed: Result, image: _Image, prepared: _Prepared, setup: float, into: Levels | None
+    ) -> Result:
         """The result with the least larger λ that succeeds, if a rule chose λ; or the failed one."""
         for problem, reason in islice(
             self._larger(prepared.problem, prepared.scale, prepared.lam_reason), 1, None
@@ -553,7 +577,7 @@ class Deblurrer:
             try:
                 choice, factor = self._factored(problem)
                 other = replace(prepared, problem=problem, lam_reason=reason, choice=choice, factor=factor)
-                result = self._judged(image, other, None, setup)
+                result = self._judged(image, other, None, setup, into)
             except (SingularMatrixError, MethodError, ConvergenceError):
                 continue
             if result.status not in _FAILED:
@@ -585,7 +609,7 @@ def _doubt(restore: Deblurrer, frames: Frames) -> None:
         or fit.name != "gaussian"
     ):
         return
-    wrong = alarm(asnumpy(frames.data[0].mean(axis=0)), blur.psf)
+    wrong = alarm(asnumpy(frames.part((slice(1), slice(None)))[0].mean(axis=0)), blur.psf)
     if wrong is not None:
         warn(f"this PSF does not fit the picture: {wrong}; deblur.psf.check says more")
 
@@ -633,6 +657,22 @@ def solve(
         measured residual, λ and how it was chosen, iterations and seconds.
         ``print(result)`` shows them.
     """
+    axes = {"channel_axis": channel_axis, "stack_axis": stack_axis}
+    return solve_into(None, img, psf, lam, options, check=check, **axes)
+
+
+def solve_into(
+    into: Levels | None,
+    img: Array,
+    psf: Array | None,
+    lam: float | str,
+    options: Options,
+    *,
+    channel_axis: int | None = None,
+    stack_axis: int | None = None,
+    check: bool = True,
+) -> Result:
+    """`solve`; given `into`, the image goes there part by part, and the Result has neither it nor the residual."""
     # Everything is checked before anything is set up.
     dtype, gamma = check_dtype(options.get("dtype")), check_gamma(options.get("gamma"))
 
@@ -645,11 +685,11 @@ def solve(
 
     restore, frames = prepared(dtype)
     if dtype is not None or frames.given.kind == "f" or frames.dtype == np.float64:
-        result = restore._solve(frames, check)
+        result = restore._solve(frames, check, into=into)
         _doubt(restore, frames)
         return result
     try:
-        result = restore._solve(frames, False, last=False)
+        result = restore._solve(frames, False, last=False, into=into)
         if result.status not in _FAILED:
             _doubt(restore, frames)
             return _or_raised(result) if check else result
@@ -658,7 +698,8 @@ def solve(
         why = str(error)
     restore, frames = prepared(np.float64)
     return replace(
-        restore._solve(frames, check), dtype_reason=f"float32, enough for {frames.given}, was not: {why}"
+        restore._solve(frames, check, into=into),
+        dtype_reason=f"float32, enough for {frames.given}, was not: {why}",
     )
 
 

@@ -78,12 +78,13 @@ from typing import Any
 import numpy as np
 import scipy.fft
 
+from .costs import predicted_seconds
 from .device import Array, Device, all_cores, as_real, check_finite, get_xp, require_memory
 from .errors import ConvergenceError
 from .linalg import cholesky, gets
 from .linalg.krylov import cg
 from .masks import check_weights
-from .methods import METHODS, choose, predicted_seconds
+from .methods import METHODS, choose
 from .operators.blur import Blur
 from .operators.torus import Torus
 from .problem import Problem, Stop, check_bounds

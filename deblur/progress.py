@@ -33,6 +33,11 @@ def tell(phase: str, left: float | None = None) -> None:
         listener(Progress(phase, left))
 
 
+def heard() -> bool:
+    """Whether anybody listens."""
+    return _listener.get() is not None
+
+
 @contextmanager
 def listening(listener: Callable[[Progress], None] | None) -> Iterator[None]:
     """Have `listener` told of every phase of the restorations in here."""

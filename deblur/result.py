@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ import numpy as np
 
 from .device import Array
 from .frames import ALL, Frames, Part, enough
+from .image import Levels
 from .judge import Verdict, joined
 from .methods import METHODS, Choice
 from .norms import largest
@@ -120,8 +122,8 @@ class Result:
         and `residual_image` are about light.
     dtype_reason : str
         Why `image` was computed in its dtype.
-    predicted_seconds : float or None
-        What the cost model said beforehand that `seconds` would be, of the linear formula; figures of one machine.
+    predicted_seconds : float
+        What the cost model said that `seconds` would be, once λ was known (`deblur.choose_method` says it before).
     """
 
     image: Array
@@ -147,7 +149,7 @@ class Result:
     mask: Array | None = None
     gamma: str | None = None
     dtype_reason: str = ""
-    predicted_seconds: float | None = None
+    predicted_seconds: float = math.nan
 
     @property
     def blur(self) -> Operator:
@@ -191,12 +193,12 @@ class Result:
             lines.append(f"hidden      {int(self.mask.sum())} pixels ({share:.2g} %)")
         if self.objective is not None:
             lines.append(f"objective   {self.objective:.6g} (measured)")
-        foretold = "" if self.predicted_seconds is None else f"predicted {self.predicted_seconds:.2g}, "
         lines += [
             f"status      {self.status.name.lower()}: {self.status.value}",
             f"residual    {self.residual:.2e} (measured), misfit {self.misfit:.3e}",
             f"iterations  {self.iterations}",
-            f"seconds     {self.seconds:.3g} ({foretold}of which set-up {self.setup_seconds:.3g})",
+            f"seconds     {self.seconds:.3g} (predicted {self.predicted_seconds:.2g}, of which set-up "
+            f"{self.setup_seconds:.3g})",
         ]
         if self.why:
             lines.append(f"why         {self.why}")
@@ -251,38 +253,47 @@ def build(
     guessed: bool,
     start: float,
     setup_seconds: float,
+    predicted: float,
+    into: Levels | None = None,
 ) -> Result:
     """The one place where a Result is put together.
 
     `pieces` are on the `scale` that the problem, in the units of the image, was solved on; each is forgotten before the
-    next is asked for. `start` is the time at which the work began.
+    next is asked for. `start` is the time at which the work began. Given `into` the image goes there, and the Result
+    has neither it nor the residual.
     """
     stop = Stop(problem.stop.rtol, problem.stop.max_iterations)  # a callback need not pickle
     if lambda_choice is not None:
         lambda_choice = replace(lambda_choice, solution=None)  # a whole iteration's memory
     image: Array = None
     residual: Array = None
+    if into is not None:
+        into.begin()
     solutions, verdicts = [], []
     for piece in pieces:
         restored = piece.scene[(..., *problem.operator.crop)]
         _check_range(restored, scale)
-        parts = frames.curved(shifted(restored, scale.scene)), shifted(piece.verdict.difference, scale.image)
+        part = frames.curved(shifted(restored, scale.scene))
         direct = (
             piece.solution.history is None and piece.solution.state is None
         )  # nobody else keeps the scene
-        if piece.at == ALL and frames.opacity is None and direct:
-            image, residual = (frames.restore(x.astype(problem.dtype, copy=False)) for x in parts)
+        if into is not None:
+            frames.place(into.samples, piece.at, into.take(part, frames.given_part(piece.at)))
         else:
-            if image is None:
-                image, residual = frames.empty(problem.dtype, frames.opacity), frames.empty(problem.dtype)
-            frames.place(image, piece.at, parts[0])
-            frames.place(residual, piece.at, parts[1])
-        del parts
+            parts = part, shifted(piece.verdict.difference, scale.image)
+            if piece.at == ALL and frames.opacity is None and direct:
+                image, residual = (frames.restore(x.astype(problem.dtype, copy=False)) for x in parts)
+            else:
+                if image is None:
+                    image, residual = frames.empty(problem.dtype, frames.opacity), frames.empty(problem.dtype)
+                frames.place(image, piece.at, parts[0])
+                frames.place(residual, piece.at, parts[1])
+            del parts
         # Of more than one part only figures are kept.
         solutions.append(replace(piece.solution, scene=None, state=None))
         verdicts.append(replace(piece.verdict, difference=None))
         objective = piece.verdict.objective
-    del piece, restored
+        del piece, restored, part  # before the next is made
     solution = max(solutions, key=lambda s: (not s.converged, s.iterations))
     measured, misfit = joined(verdicts)
     history = solution.history
@@ -313,7 +324,7 @@ def build(
         mask=None if mask is None else frames.restore(problem.xp.broadcast_to(mask, frames.extent)),
         gamma=frames.gamma,
         dtype_reason=_why_dtype(problem.dtype, frames.given),
-        predicted_seconds=choice.seconds.get(choice.method) if METHODS[choice.method].linear else None,
+        predicted_seconds=predicted,
     )
 
 

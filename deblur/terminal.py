@@ -20,7 +20,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple, NoReturn
 
 from .errors import PSFWarning
-from .progress import listening
+from .progress import Progress, listening
 
 _REDRAWN = 0.2  # seconds between two looks of the progress line
 INTERRUPTED = "deblur: interrupted; no file is left half written"
@@ -99,9 +99,14 @@ def rows_by_columns(text: str) -> tuple[int, int]:
 
 
 class Shown(NamedTuple):
-    """What shows how far the work is: `phase` names what is being done now, `iterated` is a callback for iterations."""
+    """What shows how far the work is.
+
+    `phase` names what is being done now, `after` says how many seconds of work follow what tells its own progress, and
+    `iterated` is a callback for iterations.
+    """
 
     phase: Callable[..., None]
+    after: Callable[[float], None]
     iterated: Callable[[int, float], None] | None
 
 
@@ -109,13 +114,13 @@ class Shown(NamedTuple):
 def progress(what: str, enabled: bool) -> Iterator[Shown]:
     """A line that moves from now on, with the phase and the time left, on a terminal; nothing in a pipe."""
     if not (enabled and sys.stderr.isatty()):
-        yield Shown(lambda phase, left=None: None, None)
+        yield Shown(lambda phase, left=None: None, lambda seconds: None, None)
         return
     line = _Line(what)
     line.start()
     try:
-        with listening(lambda told: line.phase(*told)):
-            yield Shown(line.phase, line.iterated)
+        with listening(line.told):
+            yield Shown(line.phase, line.after, line.iterated)
     finally:
         line.end()
 
@@ -128,6 +133,7 @@ class _Line(threading.Thread):
         self._what, self._phase, self._said = what, "begin", ""
         self._begun = self._told = time.monotonic()
         self._left: float | None = None
+        self._after = 0.0
         self._ended = threading.Event()
 
     def phase(self, phase: str, left: float | None = None) -> None:
@@ -135,6 +141,14 @@ class _Line(threading.Thread):
         if left is not None:
             self._left, self._told = left, time.monotonic()
         self._phase, self._said = phase, ""
+
+    def told(self, progress: Progress) -> None:
+        """Of a restoration, which more work follows."""
+        phase, left = progress
+        self.phase(phase, None if left is None else left + self._after)
+
+    def after(self, seconds: float) -> None:
+        self._after = seconds
 
     def iterated(self, iteration: int, residual: float) -> None:
         self._said = f"{iteration} iterations, residual {residual:.1e}"

@@ -366,3 +366,60 @@ def test_main_interrupted_clears_away_what_it_began(photograph, monkeypatch, cap
     run = ["reconstruct", path, "--psf", psf, "--lam", "1e-2", "-o", path.with_name("out.png")]
     fails(capsys, run, "interrupted", code=130)
     assert sorted(os.listdir(path.parent)) == before
+
+
+def stack_of(tmp_path, frames, dtype=np.uint16):
+    """A stack of grey levels in a file."""
+    white = np.iinfo(dtype).max
+    levels = np.clip(np.rint(white * np.asarray(frames)), 0, white).astype(dtype)
+    tifffile.imwrite(tmp_path / "stack.tif", levels, photometric="minisblack")
+    return tmp_path / "stack.tif", levels
+
+
+@pytest.mark.parametrize("together", [1, 1 << 20])
+def test_a_stack_made_part_by_part_is_the_stack_made_whole(tmp_path, monkeypatch, rng, together):
+    scene = deblur.data.load("camera")[100:144, 100:148]
+    frames = [deblur.degrade(scene, deblur.psf.gaussian(5, 1), noise=0.01, seed=i) for i in range(5)]
+    source, levels = stack_of(tmp_path, frames)
+    monkeypatch.setattr(deblur.pipeline, "TOGETHER", together)
+    arguments = [source, "-o", tmp_path / "out.tif", "--psf", "gaussian:5,1", "--clip"]
+    assert main(["reconstruct", *map(str, arguments)]) == 0
+    whole = deblur.reconstruct(levels, deblur.psf.gaussian(5, 1), stack_axis=0)
+    image.write(tmp_path / "whole.tif", whole, bits=16)
+    np.testing.assert_array_equal(
+        tifffile.imread(tmp_path / "out.tif"), tifffile.imread(tmp_path / "whole.tif")
+    )
+
+
+def test_a_stack_that_would_be_clipped_is_refused(tmp_path, capsys, rng):
+    source, _ = stack_of(tmp_path, 0.5 + 0.5 * np.sign(rng.standard_normal((3, 32, 32))) * 0.99)
+    arguments = [
+        "reconstruct",
+        source,
+        "-o",
+        tmp_path / "out.tif",
+        "--psf",
+        "box:3",
+        "--lam",
+        1e-4,
+        "--boundary",
+        "zero",
+    ]
+    fails(capsys, arguments, "would be clipped", "--clip")
+    assert not (tmp_path / "out.tif").exists()
+
+
+def test_a_stack_is_never_in_memory_in_floating_point(tmp_path, monkeypatch, rng):
+    import tracemalloc
+
+    source, levels = stack_of(tmp_path, 0.5 + 0.1 * rng.standard_normal((64, 128, 128)))
+    monkeypatch.setattr(deblur.pipeline, "TOGETHER", 1)
+    arguments = ["reconstruct", source, "-o", tmp_path / "out.tif", "--psf", "gaussian:5,1", "--lam", 1e-2]
+    arguments += ["--boundary", "reflect", "--clip", "-q"]
+    tracemalloc.start()
+    try:
+        assert main([str(a) for a in arguments]) == 0
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 4 * levels.nbytes

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import deblur
-from deblur import Blur, methods
-from deblur.methods import METHODS, choose, choose_method
+from deblur import Blur, costs, methods
+from deblur.device import CPU
+from deblur.methods import METHODS, choose, choose_method, named
 from deblur.operators.normal import normal_matrix
 from deblur.problem import Problem
 
@@ -98,7 +99,7 @@ def test_every_row_is_complete(name):
         assert many.bytes >= work.bytes
 
 
-def test_what_restores_better_is_named_with_its_seconds(monkeypatch):
+def test_what_restores_better_is_named_with_its_seconds():
     def seconds(size, **options):
         return methods.better(
             Problem(deblur.Blur(deblur.psf.disk(5), (size, size), "unknown"), 1e-3, **options)
@@ -111,14 +112,40 @@ def test_what_restores_better_is_named_with_its_seconds(monkeypatch):
         assert 10 < large[name] / small[name] < 100
         assert seconds(128, frames=3)[name] > small[name]
     assert small["tv"] < small["collaborative"]
-    row = METHODS["tv"]
-    assert small["tv"] > methods.predicted_seconds("tv", *stated(row, 128))
+    given = methods.better(Problem(Blur(deblur.psf.disk(5), (128, 128), "unknown"), 1e-3), 1e-3, False)
+    assert given["tv"] < small["tv"]  # λ looked for, and the boundary read
     assert seconds(128, formula="hht") == small  # a method named beside it is asked for with its own formula
-    rates = {"cpu": {"tv": methods._rates()["cpu"]["tv"]}, "gpu": {}}
-    monkeypatch.setattr(methods, "_rates", lambda: rates)
-    assert seconds(128) == {"tv": small["tv"]}
 
 
-def stated(row, size):
-    problem = Problem(deblur.Blur(deblur.psf.disk(5), (size, size), "unknown"), 1e-3, row.penalty)
-    return row.work(problem), problem
+@pytest.mark.parametrize("name", METHODS)
+def test_the_cost_of_every_method_has_been_measured(name):
+    assert name in costs.rates()["cpu"]
+
+
+@pytest.mark.parametrize("name", ["pcg", "tv"])
+def test_what_is_predicted_follows_the_pace_of_the_machine(name, monkeypatch):
+    problem = Problem(Blur(deblur.psf.disk(5), (128, 128), "unknown"), 1e-3, METHODS[name].penalty)
+
+    def seconds(lam=1e-3):
+        return named(name, problem, lam=lam).seconds[name]
+
+    monkeypatch.setattr(costs, "_pace", lambda threads: 1.0)
+    usual, searched = seconds(), seconds("auto")
+    assert searched > usual
+    monkeypatch.setattr(costs, "_pace", lambda threads: 3.0)
+    assert seconds() == pytest.approx(3 * usual)
+
+
+def test_the_pace_is_that_of_one_step_beside_the_recorded_one(monkeypatch):
+    costs._pace.cache_clear()
+    monkeypatch.setattr(costs, "step", lambda: 2 * costs.rates()["cpu"]["step"]["overhead"])
+    try:
+        assert costs.pace(CPU) == pytest.approx(2)
+    finally:
+        costs._pace.cache_clear()
+
+
+def test_a_call_takes_about_as_long_as_its_parts():
+    problem = Problem(Blur(deblur.psf.motion(15, 30), (256, 256), "unknown"), 1e-2)
+    whole = methods.call_seconds("pcg", problem, "auto", read=True)
+    assert methods.solve_seconds("pcg", problem) < methods.call_seconds("pcg", problem) < whole

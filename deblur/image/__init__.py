@@ -12,10 +12,20 @@ from .arrays import as_float, im2vector, is_colour, vector2im
 from .light import linear_light, srgb
 from .metadata import Metadata
 from .reading import check_readable, opened, read, read_with_metadata
-from .writing import FORMATS, check_format, check_writable, fit_to_levels, left_out, write, write_whole
+from .writing import (
+    FORMATS,
+    Levels,
+    check_format,
+    check_writable,
+    fit_to_levels,
+    left_out,
+    write,
+    write_whole,
+)
 
 __all__ = [
     "FORMATS",
+    "Levels",
     "Metadata",
     "as_float",
     "check_format",

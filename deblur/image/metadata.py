@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import math
 import struct
 import zlib
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO
 from xml.etree import ElementTree
@@ -310,8 +311,11 @@ def _ome_for(metadata: Metadata, image: Array, bits: int) -> str:
     return ElementTree.tostring(root, "unicode", xml_declaration=False)
 
 
-def tiff(samples: np.ndarray, metadata: Metadata) -> bytes:
-    """A TIFF of these samples, (M, N), (M, N, 3) or stacks of them, with the metadata that `Metadata.carried` left."""
+def tiff(samples: np.ndarray, metadata: Metadata) -> bytes | Callable[[BinaryIO], object]:
+    """A TIFF of these samples, (M, N), (M, N, 3) or stacks of them, with the metadata that `Metadata.carried` left.
+
+    Its content, or what writes it into a file.
+    """
     import tifffile
 
     colour = is_colour(samples)
@@ -338,15 +342,18 @@ def tiff(samples: np.ndarray, metadata: Metadata) -> bytes:
         # The shape of a stack is noted in the file, since one of a single page is a stack too.
         options["metadata"] = ({"axes": metadata.axes + inner} if metadata.axes else {}) if pages else None
         options["description"] = _ascii(exif.get(_DESCRIPTION))
-    buffer = io.BytesIO()
-    tifffile.imwrite(
-        buffer,
-        samples.reshape(*sizes, *samples.shape[len(pages) :]),
+    write = functools.partial(
+        tifffile.imwrite,
+        data=samples.reshape(*sizes, *samples.shape[len(pages) :]),
         photometric="rgb" if colour else "minisblack",
         byteorder="<",
         software=_ascii(exif.get(_SOFTWARE)) or "tifffile.py",
         **options,
     )
+    if not len(exif):
+        return write  # straight into the file: a stack may be large
+    buffer = io.BytesIO()
+    write(buffer)
     return _with_exif(buffer.getvalue(), exif)
 
 
@@ -381,8 +388,6 @@ def _with_exif(content: bytes, exif: Any) -> bytes:
 
     The page's directory is written anew at the end of the file, where there is room for more entries.
     """
-    if not len(exif):
-        return content
     content += b"\0" * (len(content) % 2)
     exif.endian = "<"
     added = exif.tobytes(len(content))[

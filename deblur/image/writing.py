@@ -5,10 +5,10 @@ from __future__ import annotations
 import io
 import os
 import secrets
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -27,6 +27,9 @@ FORMATS = {
     ".tif": (8, 16, 32),
     ".tiff": (8, 16, 32),
 }
+
+
+Content = bytes | Callable[[BinaryIO], object]
 
 
 def check_writable(path: FilePath, overwrite: bool = False, *, inputs: Iterable[FilePath] = ()) -> Path:
@@ -119,7 +122,7 @@ def check_format(path: FilePath, image: Array, bits: int | None = None) -> int:
     return bits
 
 
-def write_whole(path: FilePath, content: bytes, overwrite: bool = False) -> None:
+def write_whole(path: FilePath, content: Content, overwrite: bool = False) -> None:
     """Write a file of any kind so that it appears whole or not at all.
 
     It is written under a temporary name in the same folder and then renamed,
@@ -128,7 +131,8 @@ def write_whole(path: FilePath, content: bytes, overwrite: bool = False) -> None
     Parameters
     ----------
     path : path
-    content : bytes
+    content : bytes or callable
+        What is in it, or what writes that into the open file.
     overwrite : bool
         Replace a file that is there.
 
@@ -142,8 +146,8 @@ def write_whole(path: FilePath, content: bytes, overwrite: bool = False) -> None
     partial = target.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
         try:
-            with partial.open("xb") as f:
-                f.write(content)
+            with partial.open("x+b") as f:
+                content(f) if callable(content) else f.write(content)
             check_writable(path, overwrite)  # it may have appeared while we worked
             os.replace(partial, target)
         finally:
@@ -200,8 +204,11 @@ def write(
     path = check_writable(path, overwrite)
     bits = check_format(path, image, bits)
     image = asnumpy(plain(image, "the image"))
-    check_finite(image, "the image")
-    samples, clipped = _quantize(as_float(image), bits)
+    if image.dtype == f"uint{bits}":  # as they are
+        samples, clipped = image, 0
+    else:
+        check_finite(image, "the image")
+        samples, clipped = _quantize(as_float(image), bits)
     write_whole(path, _encode(samples, path.suffix.lower(), metadata or Metadata()), overwrite)
     return clipped
 
@@ -261,24 +268,83 @@ def fit_to_levels(
     span = f"{least:.4g} to {largest:.4g}"
     if rescale:
         return (image - least) / ((largest - least) or 1.0), f"rescaled: {span} became black to white"
-    instead = "write a .tif with --bits 32, which keeps the numbers, or use --rescale"
+    instead = _INSTEAD
     ends = np.iinfo(source.dtype) if source.dtype.kind in "iu" else None
     saturated = (source == (ends.min if ends else 0)) | (source == (ends.max if ends else 1))
     half = 0.5 * white / top
     lost = ((image < -half) | (image > white + half)) & ~saturated
     share = float((lost.any(axis=-1) if is_colour(lost) else lost).mean())
     if share > MOST_CLIPPED and not clip:
-        raise ValueError(
-            f"{path}: {100 * share:.3g} % of the pixels lie outside 0 (black) to {white:g} (white) and would be "
-            f"clipped, and the input is not black or white there; the values are {span}; {instead}, or --clip to "
-            "accept it"
-        )
+        raise _clipped(path, share, white, span, instead)
     if source.dtype.kind == "f" and 0 < (largest - least) * top < LEAST_LEVELS:
         raise ValueError(
             f"{path}: the values, {span}, would be rounded to fewer than {LEAST_LEVELS} of {2**bits} levels, since "
             f"white is 1; {instead}"
         )
-    return image / white, words
+    return image if white == 1 else image / white, words
+
+
+def _clipped(path: FilePath, share: float, white: float, span: str, instead: str) -> ValueError:
+    return ValueError(
+        f"{path}: {100 * share:.3g} % of the pixels lie outside 0 (black) to {white:g} (white) and would be "
+        f"clipped, and the input is not black or white there; the values are {span}; {instead}, or --clip to "
+        "accept it"
+    )
+
+
+class Levels:
+    """A stack of 8 or 16 bits that is restored part by part: never in memory as floating point.
+
+    Parameters
+    ----------
+    path : path
+        Where it is to be written, for the messages.
+    source : (K, M, N) array
+        The stack that is restored, of uint8 or uint16.
+    bits : {8, 16}
+        Of the file.
+
+    Attributes
+    ----------
+    samples : ndarray
+        The levels, shaped like `source`.
+    clipped : int
+        How many values lay outside black to white.
+    """
+
+    def __init__(self, path: FilePath, source: np.ndarray, bits: int) -> None:
+        self.samples = np.empty(source.shape, f"uint{bits}")
+        self._path, self._bits, self._ends = path, bits, np.iinfo(source.dtype)
+        self.begin()
+
+    def begin(self) -> None:
+        """Nothing has been taken yet."""
+        self.clipped = self._lost = 0
+        self._least, self._largest = np.inf, -np.inf
+
+    def take(self, image: Array, source: Array) -> np.ndarray:
+        """The levels of a part in floating point, and of what it was restored from."""
+        image, source = asnumpy(image), asnumpy(source)
+        levels, clipped = _quantize(image, self._bits)
+        half = 0.5 / (2**self._bits - 1)
+        saturated = (source == self._ends.min) | (source == self._ends.max)
+        self._lost += int(np.count_nonzero(((image < -half) | (image > 1 + half)) & ~saturated))
+        self.clipped += clipped
+        self._least, self._largest = (
+            min(self._least, float(image.min())),
+            max(self._largest, float(image.max())),
+        )
+        return levels
+
+    def check(self) -> None:
+        """Raise ValueError as `fit_to_levels` if too much was clipped."""
+        share = self._lost / self.samples.size
+        if share > MOST_CLIPPED:
+            raise _clipped(self._path, share, 1.0, f"{self._least:.4g} to {self._largest:.4g}", _INSTEAD)
+
+
+_INSTEAD = "write a .tif with --bits 32, which keeps the numbers, or use --rescale"
+_BLOCK = 1 << 20  # values
 
 
 def _quantize(image: np.ndarray, bits: int) -> tuple[np.ndarray, int]:
@@ -288,10 +354,20 @@ def _quantize(image: np.ndarray, bits: int) -> tuple[np.ndarray, int]:
             samples = image.astype(np.float32)
         check_finite(samples, "the image as 32-bit floating point")
         return samples, 0
-    top = 2**bits - 1
-    levels = np.rint(image.astype(np.float64) * top)
-    clipped = int(np.count_nonzero((levels < 0) | (levels > top)))
-    return np.clip(levels, 0, top).astype(np.uint8 if bits == 8 else np.uint16), clipped
+    top, clipped = 2**bits - 1, 0
+    samples = np.empty(image.shape, np.uint8 if bits == 8 else np.uint16)
+    for rows, out in zip(_blocks(image), _blocks(samples), strict=True):
+        levels = rows.astype(np.float64)
+        levels *= top
+        np.rint(levels, out=levels)
+        clipped += int(np.count_nonzero((levels < 0) | (levels > top)))
+        out[...] = np.clip(levels, 0, top, out=levels)
+    return samples, clipped
+
+
+def _blocks(image: np.ndarray) -> list[np.ndarray]:
+    """Views of an image, one after the other, so small that what is made of one takes no memory to speak of."""
+    return np.array_split(image, max(1, min(len(image), image.size // _BLOCK)))
 
 
 def left_out(path: FilePath, image: Array, bits: int, metadata: Metadata) -> list[str]:
@@ -314,7 +390,7 @@ def left_out(path: FilePath, image: Array, bits: int, metadata: Metadata) -> lis
     return metadata.lost(metadata.carried(Path(path).suffix.lower(), image, bits))
 
 
-def _encode(samples: np.ndarray, suffix: str, metadata: Metadata) -> bytes:
+def _encode(samples: np.ndarray, suffix: str, metadata: Metadata) -> Content:
     from PIL import Image
 
     metadata = metadata.carried(suffix, samples, 8 * samples.dtype.itemsize)

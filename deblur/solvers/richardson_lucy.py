@@ -60,7 +60,7 @@ from . import richardson_lucy_gpu
 from .domain import Runner
 from .start import all_weights
 from .units import in_units
-from .windows import cut
+from .windows import cut, looked_at
 
 _MAX_ITERATIONS = {"held out": 300, "change": 1000}
 _TOLERANCE = 2e-4  # relative change of the scene at which it stands still
@@ -95,10 +95,14 @@ def refuses(problem: Problem) -> str | None:
 def work(problem: Problem) -> Work:
     """An operation is a multiply-add of a transform, 2.5 n log2 n for the n pixels of the scene; five an iteration."""
     n = math.prod(problem.operator.scene_shape)
-    transform = 2.5 * n * math.log2(n + 1)
+    transform, rule = 2.5 * n * math.log2(n + 1), _rule(problem)
+    runs = 1.0
+    if rule == "held out":  # what the iterations are counted in
+        looked = looked_at(problem, _side(problem.operator.surrogate.psf), interior=True)
+        runs += _FURTHER * looked / math.prod(problem.operator.image_shape)
     return Work(
         transform,
-        5 * _EXPECTED[_rule(problem)] * transform,
+        5 * _EXPECTED[rule] * runs * transform,
         16.0 * n * problem.frames * problem.dtype.itemsize,
     )
 
@@ -106,6 +110,10 @@ def work(problem: Problem) -> Work:
 def prepare(problem: Problem) -> RichardsonLucy:
     """Hᵀw; ValueError if the bounds leave nothing."""
     return RichardsonLucy(problem)
+
+
+def _side(psf: Array) -> int:
+    return max(_SIDE, _SIDES_OF_PSF * max(psf.shape))
 
 
 def _rule(problem: Problem) -> str:
@@ -234,7 +242,7 @@ def _foretold(problem: Problem, g: Array, w: Array, start: Array | None, limit: 
     """(the iterations after which pixels held out are foretold best, whether that is settled, words)."""
     xp, where, visible = problem.xp, "", w
     psf = problem.operator.surrogate.psf
-    windows = cut(problem, g, w, side=max(_SIDE, _SIDES_OF_PSF * max(psf.shape)), interior=True)
+    windows = cut(problem, g, w, side=_side(psf), interior=True)
     if windows is not None:
         problem, g, visible = windows
         start, where = None, f" in {len(g)} windows of {g.shape[-2]} x {g.shape[-1]} pixels"

@@ -14,7 +14,31 @@ _WHOLE, _GRID_FROM = (
     8.0,
 )  # windows' areas in a picture: fewer are taken whole; fewer have two windows, else a grid
 _GRID = 2, 4  # windows each way, the more the larger the picture
+_SIDE, _SIDES_OF_PSF = 128, 3  # of windows for λ: pixels, and over the PSF's
 _VISIBLE = 0.5  # share of its pixels that a window must show
+
+
+def side_for(psf: Array) -> int:
+    """Pixels of the side of the windows that λ is looked for in."""
+    return max(_SIDE, _SIDES_OF_PSF * max(psf.shape))
+
+
+def looked_at(problem: Problem, side: int | None = None, interior: bool = False) -> int:
+    """Pixels of the windows that `cut` makes, by default those that λ is looked for in, or of the whole."""
+    blur, shape = problem.operator.stationary, problem.operator.image_shape
+    whole = math.prod(shape)
+    if blur is None:
+        return whole
+    side = side_for(blur.psf) if side is None else side
+    area = whole / side**2
+    if area < _WHOLE or min(shape) < side or not (interior or blur.boundary.open):
+        return whole
+    return side**2 * (_each_way(area) if area < _GRID_FROM else _each_way(area) ** 2)
+
+
+def _each_way(area: float) -> int:
+    """Windows each way, of a picture of the area of so many."""
+    return min(max(int(math.sqrt(area) / 4), _GRID[0]), _GRID[1])
 
 
 def cut(
@@ -40,7 +64,7 @@ def cut(
     area = rows * cols / side**2
     if blur is None or area < _WHOLE or min(rows, cols) < side or not (interior or blur.boundary.open):
         return None
-    count = min(max(int(math.sqrt(area) / 4), _GRID[0]), _GRID[1])
+    count = _each_way(area)
     down, right = ([round((i + 0.5) * (n - side) / count) for i in range(count)] for n in (rows, cols))
     pairs = [(a, b) for a in down for b in right] if area >= _GRID_FROM else zip(down, right, strict=True)
     at = [(..., slice(a, a + side), slice(b, b + side)) for a, b in pairs]

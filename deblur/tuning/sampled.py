@@ -56,7 +56,7 @@ from ..problem import Factor, Problem, Solution, Stop
 from ..solvers.admm import first_frames
 from ..solvers.start import filled, prior_scene
 from ..solvers.whiteness import whiteness
-from ..solvers.windows import cut
+from ..solvers.windows import cut, side_for
 from ..terms import is_quadratic, penalty_value
 from .choice import RULES, Found, LambdaChoice
 from .noise import noise_variance
@@ -70,7 +70,6 @@ _MOST = 14  # values of λ looked at
 # noise.
 _RTOL, _RTOL_LEAST, _RTOL_OF_NOISE = 5e-2, 4e-3, 1.0
 _RTOL_EXACT, _RTOL_EXACT_LEAST, _RTOL_EXACT_OF_NOISE = 1e-2, 5e-4, 0.2
-_SIDE, _SIDES_OF_PSF = 128, 3  # of the windows that stand for a large picture: pixels, and over the PSF's
 # The best λ for the scene over that for the blurred scene, which "gcv" and "sure" look for, where R is a norm; and
 # for the collaborative filter, whose pilot may be smoother than the best picture.
 _SCENE, _SCENE_OF_PILOT = 0.65, 0.8
@@ -303,8 +302,7 @@ def search(problem: Problem, g: Array, rule: str, noise: float | None, prepare: 
     whole, count = g.shape, len(g)
     if blur := problem.operator.stationary:
         # A boundary that may not fit shows at the edges alone: it is judged with them.
-        side = max(_SIDE, _SIDES_OF_PSF * max(blur.psf.shape))
-        problem, g, _ = cut(problem, g, problem.fit.weights, side=side) or (problem, g, None)
+        problem, g, _ = cut(problem, g, problem.fit.weights, side=side_for(blur.psf)) or (problem, g, None)
     floor = 1e-8 * size if counts else (5e-4 * size) ** 2
     observer = _Observer(problem, g, rule, max(nu, floor), prepare)
     observer.nu = nu  # the floor is for the shaking and the start of the search alone
