@@ -25,6 +25,7 @@ from .solvers.windows import looked_at
 FLOAT64 = 1.6  # of float32's seconds: twice the bytes, and half the numbers in a vector unit
 _STEPS = 60  # of two bidiagonalisations, which a rule for λ of the linear formula takes for a photograph
 _SMALL = 128 * 128  # pixels up to which a separable blur is decomposed for λ
+_WIDE = 6  # PSFs that an image must be wide for its spectrum to settle λ
 
 #: λ of a photograph over the square of the blur's gain, by which seconds are foretold before it is known.
 USUAL = 1e-2
@@ -112,7 +113,7 @@ def _linear_rule(problem: Problem, rule: str) -> float:
     from .solvers import cosine, fourier, kronecker, sine
 
     blur, once = problem.operator.stationary, transform(problem)
-    quick = Work(0.0, once, 0.0)
+    quick, times = Work(0.0, once, 0.0), 1
     if blur is not None:
         small = math.prod(blur.image_shape) <= _SMALL
         if any(solver.refuses(problem) is None for solver in (fourier, cosine, sine)):
@@ -121,9 +122,12 @@ def _linear_rule(problem: Problem, rule: str) -> float:
             decomposed = replace(kronecker.work(problem), solve=0.0)
             by = predicted_seconds("kronecker", decomposed, problem)
             return by + predicted_seconds("λ by the decomposition", quick, problem)
-        if rule == "auto" and blur.boundary.open:
+        wide = all(n >= _WIDE * m for n, m in zip(blur.image_shape, blur.psf.shape, strict=True))
+        if rule == "auto" and blur.boundary.open and wide:
             return predicted_seconds("λ by the spectrum", quick, problem)
-    return predicted_seconds("λ by steps", Work(0.0, steps(problem), 0.0), problem)
+        if rule == "auto" and blur.boundary.open and small:
+            times = 2  # for each of two priors
+    return times * predicted_seconds("λ by steps", Work(0.0, steps(problem), 0.0), problem)
 
 
 def transform(problem: Problem) -> float:
