@@ -41,8 +41,8 @@ from .tuning.spectral import from_spectrum
 
 _FAILED = (Status.NOT_CONVERGED, Status.INACCURATE)
 _NOISY = 2e-4  # λ over the PSF's squared gain from which there is noise that the prior "natural" hides better
-_NOISY_LARGE = 1e-2  # the same of a large picture, for less noise costs it several times the iterations
-_LARGE = 1 << 22  # pixels
+_NOISY_LARGE = 5e-2  # the same of a large picture, for less noise costs it several times the iterations
+_LARGE = 1 << 24  # pixels
 _QUICK = 1 << 14  # pixels up to which λ may be looked for twice
 _NOISE = 1.15  # how much larger than the noise seen what is left may be, and be taken for noise alone
 _RAISES = 8  # how often a rule's λ, with which no method succeeds, is made ten times larger

@@ -100,7 +100,7 @@ def test_the_default_takes_it_where_there_is_noise_and_says_why(monkeypatch):
         assert large.prior == prior
         assert np.allclose(1e-10 * large.image, result.image, atol=1e-4)
     monkeypatch.setattr(deblur.pipeline, "_LARGE", 10)
-    assert deblur.solve(blurred(0.02), SHAKE).prior == "natural"
+    assert deblur.solve(blurred(0.06), SHAKE).prior == "natural"
     little = deblur.solve(blurred(0.002), SHAKE)
     assert (little.prior, "much longer" in little.prior_reason) == ("smooth", True)
     # λ given, a rule named or another boundary: the formula as it was.

@@ -29,9 +29,7 @@ def coloured(blur: Blur) -> Blur:
     """HB: from u to the image."""
 
     def build() -> Blur:
-        from scipy.signal import convolve2d  # half of what importing this module would cost
-
-        psf = convolve2d(blur.psf, np.outer(TAPS, TAPS))
+        psf = scenes(np.pad(blur.psf, 2))
         return Blur(psf, blur.image_shape, blur.boundary, origin=(blur.origin[0] + 1, blur.origin[1] + 1))
 
     return blur.kept("natural", build)
