@@ -1046,7 +1046,8 @@ def tiles() -> str:
     drawn = found.get("drawn", len(found["cases"]) + found["not_cut"])
     said = (
         f"Of {drawn} cases that were drawn {found['not_cut']} cannot be cut into tiles of up to 1024 pixels, as the "
-        f"plan says; {len(found['cases'])} were cut."
+        f"plan says; {len(found['cases'])} were measured"
+        + (f", and {len(found['abandoned'])} were not in the time there was." if found["abandoned"] else ".")
     )
     parts = [said + "\n\n" + table(header, rows) + "\n\n" + source("bench_tiles.py", record)]
     parts += [_stores(name) for name in ("tiles_stores", "tiles_stores_32768") if _measured(name)]
