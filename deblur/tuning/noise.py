@@ -136,27 +136,28 @@ def _looked_at(g: Array, psf: np.ndarray | None, sides: tuple[int, ...]) -> _Blo
     ]
     blocks = _blocks(g, side)
     if ends:
-        clipped = sum((_means(blocks == end) for end in ends), np.zeros(len(blocks)))
+        clipped = sum((asnumpy(_means(blocks == end)) for end in ends), np.zeros(len(blocks)))
         whole = np.flatnonzero(clipped <= _CLIPPED_BLOCK)
         if len(whole) >= 1 / min(_PARTS[1:]):
             blocks = blocks.take(xp.asarray(whole), axis=0)
     blocks = blocks.astype(np.float64)
-    means = blocks.mean(axis=(1, 2))
+    means = _means(blocks)
     spectra = get_fft(xp).rfft2((blocks - means[:, None, None]) * xp.asarray(window))
     powers = (spectra.real**2 + spectra.imag**2).reshape(len(blocks), -1)
     at, squares = _least((side, side), psf, _SHARE), _squares((side, side))
     band = (squares > _BAND[0] ** 2) & (squares < _BAND[1] ** 2)
     # A few numbers of each block: they are looked at on the host.
-    least, middle = (powers.take(xp.asarray(np.flatnonzero(m)), axis=1).mean(axis=1) for m in (at, band))
+    least, middle = (powers @ xp.asarray(m.ravel() / m.sum()) for m in (at, band))
     means, least, middle = asnumpy(xp.stack([means, least, middle]))
     # What is smaller is of clipped or painted areas: no noise is to be seen there.
     seen = least > (1e-12 * largest(g)) ** 2
     return _Blocks(means[seen], middle[seen], least[seen], _freedom(window, at), ends)
 
 
-def _means(blocks: Array) -> np.ndarray:
-    """The mean of each block, on the host."""
-    return asnumpy(blocks.mean(axis=(1, 2)))
+def _means(blocks: Array) -> Array:
+    """The mean of each block. A product, because on a GPU a reduction would first be compiled, for seconds."""
+    xp, side = get_xp(blocks), blocks.shape[-1]
+    return blocks.reshape(len(blocks), -1).astype(np.float64, copy=False) @ xp.full(side * side, 1 / side**2)
 
 
 def _of_frame(g: Array, psf: np.ndarray | None) -> _Measured:
