@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import math
 import os
 import sys
 import threading
@@ -172,8 +173,12 @@ def _malloc(size: int) -> Any:
 
 
 _kept: list[Kept] = []  # the least recently used first
-_seen: dict[Hashable, bool] = {}  # what has been done once; whether it is worth trying to capture it
-MOST_SEEN = 256
+# Of what has been done and is not kept: how often it is to be done before it is captured, and how often that was at
+# first. What is dropped for want of room waits longer each time, or two that do not fit beside each other would be
+# captured again with every call.
+_waits: dict[Hashable, tuple[float, float]] = {}
+_MOST_WAITS = 256
+_LONGER = 8
 ENABLED = True
 _COPIES = 4  # of the input, that the memory of a graph comes to, roughly
 
@@ -183,9 +188,10 @@ def replay(name: str, work: Callable[[Array], Any], like: Array) -> Iterator[Kep
     """`work` on an array of its own as a graph, or None where it is to be done as it is.
 
     It is captured when it is done the second time for a shape, dtype and device: what is done once keeps no memory.
+    What would fill more than half of the room is done as it is: so much work does not wait for its launches.
     """
     space = None
-    if ENABLED and capturing() is None and _COPIES * like.nbytes <= KEPT_SHARE * _memory(like.device.id):
+    if ENABLED and capturing() is None and 2 * _COPIES * like.nbytes <= KEPT_SHARE * _memory(like.device.id):
         space = _taken((name, like.shape, like.dtype.char, like.device.id), like, work)
     try:
         yield space
@@ -218,11 +224,13 @@ def _taken(key: Hashable, like: Array, work: Callable[[Array], Any]) -> Kept | N
         found = next((s for s in reversed(_kept) if s.key == key), None)
         if found is not None:
             _kept.remove(found)
-        elif not _seen.get(key, False):
-            _seen.setdefault(key, True)
-            if len(_seen) > MOST_SEEN:
-                del _seen[next(iter(_seen))]
-            return None
+        else:
+            left, whole = _waits.pop(key, (1, 1))
+            _waits[key] = (left - 1, whole)
+            if len(_waits) > _MOST_WAITS:
+                del _waits[next(iter(_waits))]
+            if left > 0:
+                return None
     if found is None:
         try:
             found = Kept(key, like, work)
@@ -230,7 +238,7 @@ def _taken(key: Hashable, like: Array, work: Callable[[Array], Any]) -> Kept | N
             found = None
         if found is None or found.graph is None:
             with _lock:
-                _seen[key] = False
+                _waits[key] = (math.inf, math.inf)
             return None
     found.take()
     return found
@@ -238,15 +246,15 @@ def _taken(key: Hashable, like: Array, work: Callable[[Array], Any]) -> Kept | N
 
 def _give_back(space: Kept) -> None:
     space.give_back()
-    dropped = []
+    most, dropped = KEPT_SHARE * _memory(space.device), []
     with _lock:
         _kept.append(space)
-        if space.bytes > KEPT_SHARE * _memory(space.device):
-            _seen[space.key] = False  # once more would be captured for nothing
-        while sum(s.bytes for s in _kept if s.device == space.device) > KEPT_SHARE * _memory(space.device):
+        while sum(s.bytes for s in _kept if s.device == space.device) > most:
             first = next(s for s in _kept if s.device == space.device)
             _kept.remove(first)
             dropped.append(first)
+            wait = _LONGER * _waits.get(first.key, (1, 1))[1] if first.bytes <= most else math.inf
+            _waits[first.key] = (wait, wait)
     for old in dropped:
         old.wait()
 
@@ -264,7 +272,7 @@ def forget() -> None:
     with _lock:
         dropped = _kept[:]
         _kept.clear()
-        _seen.clear()
+        _waits.clear()
     for old in dropped:
         old.wait()
 

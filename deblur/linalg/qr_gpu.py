@@ -66,7 +66,8 @@ def choose_qr(shape: tuple[int, ...], dtype: Any = np.float32, mode: str = "redu
     """
     *stack, m, n = shape
     batch = math.prod(stack)
-    if mode in ("reduced", "r") and m <= BATCHED_ROWS:
+    lone_and_wide = batch == 1 and m >= 64 and n > 4 * m  # more columns than one block gets through
+    if mode in ("reduced", "r") and m <= BATCHED_ROWS and not lone_and_wide:
         if _sizes(dtype).FACTOR_BYTES(m, n, True) <= _properties().shared_memory:
             return Plan("single-launch", f"a {m} x {n} matrix fits a block's shared memory")
         elif n <= m and batch >= 2 * _properties().multiprocessors:
