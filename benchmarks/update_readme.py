@@ -912,7 +912,7 @@ def summary() -> str:
     """The few lines of the README; the tables are in docs/figures.md."""
     core_results, structured_results = load("core")["results"], load("structured")["results"]
     rules, edges = load("lambda_choice")["results"]["summary"]["all"], load("boundary")["results"]
-    inverse, qr = load("gpu_inverse")["results"]["sizes"], load("gpu_qr")["results"]["grid"]
+    inverse, qr = load("gpu_inverse")["results"]["sizes"], load("gpu_qr")["results"]
     products = load("gpu_matmul")["results"]["products"]
     worst = max(
         row[key] or 0.0
@@ -944,8 +944,8 @@ def summary() -> str:
     beyond = load("variational")["results"]
     means = beyond["summary"]["mean_psnr_db"]["all"]
     fair = beyond["summary"]["mean_psnr_db"]["all but salt & pepper"]
-    lone = [c["speedup_over_best"] for c in qr if c["batch"] == 1]
-    many = [c["speedup_over_best"] for c in qr if c["batch"] >= 100]
+    lone = [c["speedup_over_best"] for c in qr["sweep"]]
+    many = [c["speedup_over_best"] for c in qr["grid"] if c["batch"] >= 100]
     lines = [
         f"In float64 every method agrees with a dense solve to a relative difference of {worst:.0e} or better "
         f"({core_results['size']} × {core_results['size']} pixels, λ from 1e-2 to 1e-6), or says that it failed.",
@@ -968,7 +968,8 @@ def summary() -> str:
         f"{fair['tv, automatic']:.1f} and {fair['scico admm-tv']:.1f}).",
         f"On an H200, against the libraries in the same run: symmetric inverses {faster(('cholesky_inverse',))} times "
         f"faster, pivoted inverses {faster(('gauss_jordan_inverse',))}, float32 products {min(split):.1f} to "
-        f"{max(split):.1f}, QR of one matrix {min(lone):.1f} to {max(lone):.1f}, of batches of a hundred and more "
+        f"{max(split):.1f}, QR of one matrix ({len(lone)} shapes) {min(lone):.1f} to {max(lone):.1f}, "
+        "of batches of a hundred and more "
         f"{min(many):.0f} to {max(many):.0f}.",
     ]
     return _compared() + "\n\n" + "\n".join(f"- {line}" for line in lines)
