@@ -113,7 +113,7 @@ def _linear_rule(problem: Problem, rule: str) -> float:
     from .solvers import cosine, fourier, kronecker, sine
 
     blur, once = problem.operator.stationary, transform(problem)
-    quick, times = Work(0.0, once, 0.0), 1
+    quick = Work(0.0, once, 0.0)
     if blur is not None:
         small = math.prod(blur.image_shape) <= _SMALL
         if any(solver.refuses(problem) is None for solver in (fourier, cosine, sine)):
@@ -125,9 +125,7 @@ def _linear_rule(problem: Problem, rule: str) -> float:
         wide = all(n >= _WIDE * m for n, m in zip(blur.image_shape, blur.psf.shape, strict=True))
         if rule == "auto" and blur.boundary.open and wide:
             return predicted_seconds("λ by the spectrum", quick, problem)
-        if rule == "auto" and blur.boundary.open and small:
-            times = 2  # for each of two priors
-    return times * predicted_seconds("λ by steps", Work(0.0, steps(problem), 0.0), problem)
+    return predicted_seconds("λ by steps", Work(0.0, steps(problem), 0.0), problem)
 
 
 def transform(problem: Problem) -> float:

@@ -43,7 +43,7 @@ _FAILED = (Status.NOT_CONVERGED, Status.INACCURATE)
 _NOISY = 2e-4  # λ over the PSF's squared gain from which there is noise that the prior "natural" hides better
 _NOISY_LARGE = 5e-2  # the same of a large picture, for less noise costs it several times the iterations
 _LARGE = 1 << 24  # pixels
-_QUICK = 1 << 14  # pixels up to which λ may be looked for twice
+_QUICK = 1 << 14  # pixels up to which λ may be looked for by steps for the prior "natural"
 _NOISE = 1.15  # how much larger than the noise seen what is left may be, and be taken for noise alone
 _RAISES = 8  # how often a rule's λ, with which no method succeeds, is made ten times larger
 
@@ -395,11 +395,15 @@ class Deblurrer:
             others = () if natural is None else (natural.plain.blur,)
             found, *more = from_spectrum(problem.plain.operator, image.left(), RANGE, *others)
             alike = more[0] if more else None
+        if found is None and natural is not None and math.prod(problem.operator.image_shape) <= _QUICK:
+            first = self._chosen_lambda(image, natural, rule)  # mostly there is noise, and no other search is needed
+            if _by_gcv(first) and first.lam >= _NOISY * problem.operator.gain**2:
+                return first, natural.penalty, f"there is noise to hide, λ = {first.lam:.2g}"
         if found is None:
             found = self._chosen_lambda(image, problem, rule)
         if natural is None:
             return found, problem.penalty, request.prior_reason
-        if found.rule != "gcv" or not found.settled:
+        if not _by_gcv(found):
             return found, problem.penalty, "cross-validation found no λ by which to judge the noise"
         noise = found.lam / problem.operator.gain**2
         if noise < _NOISY:
@@ -409,9 +413,7 @@ class Deblurrer:
                 f"there is little noise to hide, λ = {found.lam:.2g}, and 'natural' would take much longer"
             )
             return found, problem.penalty, words
-        if alike is None and math.prod(problem.operator.image_shape) <= _QUICK:
-            alike = self._chosen_lambda(image, natural, rule)
-        if alike is None or alike.rule != "gcv" or not alike.settled:
+        if alike is None or not _by_gcv(alike):
             return found, problem.penalty, "cross-validation found no λ for 'natural'"
         return (
             alike,
@@ -612,6 +614,10 @@ def _doubt(restore: Deblurrer, frames: Frames) -> None:
     wrong = alarm(asnumpy(frames.part((slice(1), slice(None)))[0].mean(axis=0)), blur.psf)
     if wrong is not None:
         warn(f"this PSF does not fit the picture: {wrong}; deblur.psf.check says more")
+
+
+def _by_gcv(found: LambdaChoice) -> bool:
+    return found.rule == "gcv" and found.settled
 
 
 def _or_raised(result: Result) -> Result:
