@@ -396,7 +396,8 @@ class Deblurrer:
             found, *more = from_spectrum(problem.plain.operator, image.left(), RANGE, *others)
             alike = more[0] if more else None
         if found is None and natural is not None and math.prod(problem.operator.image_shape) <= _QUICK:
-            first = self._chosen_lambda(image, natural, rule)  # mostly there is noise, and no other search is needed
+            # Mostly there is noise, and no other search is needed.
+            first = self._chosen_lambda(image, natural, rule)
             if _by_gcv(first) and first.lam >= _NOISY * problem.operator.gain**2:
                 return first, natural.penalty, f"there is noise to hide, λ = {first.lam:.2g}"
         if found is None:
