@@ -110,6 +110,7 @@ settle(double* squared, int frames, double tiny, int second, int first_of_all, d
     const double before = scalars[NORM], floor = first_of_all ? 0.0 : tiny * before;
     const long long row = ((long long)scalars[COUNT] % LOG) * 2 + second;
     double largest = 0;
+#pragma unroll 1  // several square roots at once need more registers than a call of one leaves
     for (int f = threadIdx.x; f < frames; f += THREADS) {
         double norm = sqrt(squared[f]);
         if (norm <= floor) norm = 0;  // what is no number stays so
