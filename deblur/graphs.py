@@ -189,15 +189,20 @@ def replay(name: str, work: Callable[[Array], Any], like: Array) -> Iterator[Kep
 
     It is captured when it is done the second time for a shape, dtype and device: what is done once keeps no memory.
     What would fill more than half of the room is done as it is: so much work does not wait for its launches.
+    A part of what this decides about is done as it is, too: it would be captured beside the whole.
     """
-    space = None
-    if ENABLED and capturing() is None and 2 * _COPIES * like.nbytes <= KEPT_SHARE * _memory(like.device.id):
+    free = ENABLED and capturing() is None and not getattr(_thread, "decided", False)
+    if not free or 2 * _COPIES * like.nbytes > KEPT_SHARE * _memory(like.device.id):
+        yield None
+    else:
         space = _taken((name, like.shape, like.dtype.char, like.device.id), like, work)
-    try:
-        yield space
-    finally:
-        if space is not None:
-            _give_back(space)
+        _thread.decided = True
+        try:
+            yield space
+        finally:
+            _thread.decided = False
+            if space is not None:
+                _give_back(space)
 
 
 @contextlib.contextmanager
