@@ -44,6 +44,9 @@ DEFAULT_DENOISER = "collaborative"
 #: mostly a tenth of that, below the noise of a good camera.
 _VARYING_TOLERANCE = 0.01
 
+#: What a PSF may spread of what it leaves where it was, where nothing is blurred: a thousandth cannot be seen.
+_SHARP = 1e-3
+
 #: What ``mask=`` takes by name: functions of the frames that give the pixels to hide.
 DETECTORS: dict[str, Callable[[Array], Array]] = {"auto": detect, "saturated": saturated}
 
@@ -75,7 +78,8 @@ class Options(TypedDict, total=False):
         ``"auto"`` is ``"smooth"`` where the boundary is ``"unknown"`` or read
         off the picture, and ``"zero"`` where another one is named and for
         ``formula="hht"``. Where it also chooses λ, and finds more than next to
-        no noise, it is ``"natural"`` with ``"unknown"``.
+        no noise, it is ``"natural"`` with ``"unknown"``, unless the PSF blurs
+        nothing.
     dtype : {"float32", "float64"}, optional
         What is computed in. By default what the image needs: float32 for 8 and
         16 bits, for which it is enough (where λ is so small that it is not,
@@ -568,7 +572,11 @@ def _checked_under(
         weights,
         check_gamma(o["gamma"]),
         prior_reason=prior_reason,
-        natural=o["prior"] == "auto" and prior == "smooth" and lam == "auto" and not _not_natural(problem),
+        natural=o["prior"] == "auto"
+        and prior == "smooth"
+        and lam == "auto"
+        and not _not_natural(problem)
+        and not _sharp(problem.blur),
     )
 
 
@@ -584,6 +592,12 @@ def _not_natural(problem: Problem) -> str | None:
     if any(n < m + 2 for n, m in zip(operator.image_shape, operator.stationary.psf.shape, strict=True)):
         return "the picture is hardly larger than the PSF"
     return None
+
+
+def _sharp(blur: Blur) -> bool:
+    """Whether next to nothing is blurred: then there is nothing to undo, and what looks like noise is the picture's."""
+    taps = np.abs(blur.psf)
+    return float(taps.sum() - taps.max()) <= _SHARP * float(taps.max())
 
 
 def _operator(psf: Any, psfs: Any, shape: tuple[int, int], boundary: str, origin: Any) -> Operator:
