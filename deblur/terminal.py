@@ -1,8 +1,9 @@
 """How the command meets a terminal, a pipe and Ctrl-C.
 
 `deblur/__init__.py` imports this before anything else, so that Ctrl-C while
-the rest is imported ends the command with one line and code 130. A program
-that imports deblur keeps its own handling: only the command gets another.
+the rest is imported ends the command with one line and code 130: this module
+imports nothing that takes long. A program that imports deblur keeps its own
+handling: only the command gets another.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, NamedTuple, NoReturn
 
-from .errors import PSFWarning
 from .progress import Progress, listening
 
 _REDRAWN = 0.2  # seconds between two looks of the progress line
@@ -71,6 +71,8 @@ if _is_the_command():
 @contextmanager
 def warnings_in_words() -> Iterator[None]:
     """Warnings given in here are said at the end, one line each."""
+    from .errors import PSFWarning  # NumPy comes with it
+
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always", PSFWarning)
         yield

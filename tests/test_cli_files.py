@@ -314,6 +314,14 @@ def test_interrupted_while_it_is_imported_it_says_one_line(photograph, module):
     assert not out.exists()
 
 
+def test_ctrl_c_is_met_before_anything_large_is_imported():
+    done = subprocess.run(
+        [sys.executable, "-v", "-m", "deblur", "--version"], capture_output=True, check=True
+    )
+    numpy, terminal = (done.stderr.index(b"import '" + module) for module in (b"numpy", b"deblur.terminal'"))
+    assert terminal < numpy
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="sends a signal")
 def test_interrupted_at_any_moment_it_leaves_nothing_half_done(photograph):
