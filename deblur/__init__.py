@@ -5,7 +5,7 @@ solves (HHᵀ + λI). `reconstruct` is the one call; everything it decides can b
 seen (`solve`), asked for beforehand (`choose_method`) and overridden.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from . import terminal  # noqa: F401  first, so that Ctrl-C during the other imports is met
 
@@ -22,21 +22,22 @@ from .errors import (
     SingularMatrixError,
 )
 from .image import im2vector, vector2im
+from .later import names_from
 from .methods import METHODS, Choice, choose_method
 from .operators.blur import Blur
 from .operators.boundary import BOUNDARIES, Boundary
 from .operators.matrix import filter2matrix
 from .operators.varying import VaryingBlur
 from .pipeline import Deblurrer, reconstruct, solve
-from .posterior import PosteriorStd, posterior_std
 from .result import Result, Status
-from .tiles import TilePlan, plan_tiles, tiled
 from .tuning import LambdaChoice, choose_lambda
-from .updating import QRDeblurrer
 from .version import __version__ as __version__
 
 if TYPE_CHECKING:
     from . import compare, matlab, plot
+    from .posterior import PosteriorStd, posterior_std
+    from .tiles import TilePlan, plan_tiles, tiled
+    from .updating import QRDeblurrer
 
 __all__ = [
     "BOUNDARIES",
@@ -82,14 +83,17 @@ __all__ = [
     "vector2im",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    """The modules that not every program needs, loaded when first used."""
-    if name in ("compare", "matlab", "plot"):
-        from importlib import import_module
-
-        return import_module(f"{__name__}.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = names_from(
+    __name__,
+    {
+        "compare": (),
+        "matlab": (),
+        "plot": (),
+        "posterior": ("PosteriorStd", "posterior_std"),
+        "tiles": ("TilePlan", "plan_tiles", "tiled"),
+        "updating": ("QRDeblurrer",),
+    },
+)
 
 
 def __dir__() -> list[str]:

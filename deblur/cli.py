@@ -18,7 +18,6 @@ import numpy as np
 
 from . import demo, image, psf, psf_command, terminal
 from .blind import blind
-from .compare import command as compare
 from .costs import file_seconds
 from .errors import ConvergenceError, NoGPUError
 from .image.light import GAMMAS, measured
@@ -227,7 +226,9 @@ def _parser() -> argparse.ArgumentParser:
     rec.set_defaults(run=_reconstruct)
 
     demo.add_parser(commands, _psf, _lam)
-    compare.add_parser(commands, _lam)
+    commands.add_parser(
+        "compare", help="compare methods on the same pictures; tables and a page to look at"
+    ).fill = _fill_compare
     tiles.add_parser(commands, _psf)
 
     psf_command.add_parser(commands, _psf)
@@ -254,6 +255,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     choose.set_defaults(run=_choose)
     return parser
+
+
+def _fill_compare(parser: argparse.ArgumentParser) -> None:
+    from .compare import command  # and with it every package that is compared with
+
+    command.add_arguments(parser, _lam)
 
 
 def _method_help() -> str:

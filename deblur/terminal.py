@@ -81,6 +81,21 @@ def warnings_in_words() -> Iterator[None]:
 
 
 class Parser(argparse.ArgumentParser):
+    #: Adds the arguments, once they are asked for: what a command imports for them no other command pays for.
+    fill: Callable[[Parser], None] | None = None
+
+    def filled(self) -> Parser:
+        """Itself, with all its arguments."""
+        if self.fill is not None:
+            fill, self.fill = self.fill, None
+            fill(self)
+        return self
+
+    def parse_known_args(self, *args: Any, **kwargs: Any) -> Any:
+        """As argparse has it."""
+        self.filled()
+        return super().parse_known_args(*args, **kwargs)
+
     def error(self, message: str) -> NoReturn:
         """One line, where argparse prints the whole usage."""
         self.exit(2, f"deblur: {' '.join(message.split())} (usage: {self.prog} --help)\n")

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from .. import data, image, psf
 from ..degrade import NOISES
@@ -27,15 +26,17 @@ _FILES = (
 )
 
 
-def add_parser(commands: Any, read_lam: Callable[[str], float | str]) -> None:
-    """Add ``compare`` to the subcommands of an argument parser; `read_lam` is its reader of λ."""
-    parser = commands.add_parser(
-        "compare",
-        help="compare methods on the same pictures; tables and a page to look at",
-        description="Blur pictures, restore them by every method, measure each one alike, and write the tables "
-        "and one HTML page with pictures. Every combination of images, PSFs, noises and boundaries is a case.",
-        epilog="PSF forms: " + "; ".join(psf.FORMS) + ". Press Ctrl-C to end early: what is done is kept and "
-        "written, and --resume goes on from there.",
+def add_arguments(parser: argparse.ArgumentParser, read_lam: Callable[[str], float | str]) -> None:
+    """Add those of ``deblur compare``; `read_lam` is its reader of λ."""
+    parser.description = (
+        "Blur pictures, restore them by every method, measure each one alike, and write the tables and one HTML page "
+        "with pictures. Every combination of images, PSFs, noises and boundaries is a case."
+    )
+    parser.epilog = (
+        "PSF forms: "
+        + "; ".join(psf.FORMS)
+        + ". Press Ctrl-C to end early: what is done is kept and written, and "
+        "--resume goes on from there."
     )
     parser.add_argument(
         "--image",

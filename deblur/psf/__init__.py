@@ -6,19 +6,24 @@ That is where `scipy.signal.convolve2d(..., "same")` and `deblur.Blur` take it
 to be, so an even size blurs without shifting by a whole pixel.
 """
 
-from .blurred import from_blurred
+from typing import TYPE_CHECKING
+
+from ..later import names_from
 from .checking import PSFCheck, Verdict, check
-from .edges import from_edge
 from .estimate import PSFEstimate, PSFMap, PSFStatus
 from .files import load, save
-from .fitting import fit
 from .forms import FORMS, parse
-from .grids import load_grid
 from .models import Size, airy, box, camera_shake, delta, disk, gaussian, moffat, motion
-from .packages import confocal, from_photutils, microscope
-from .pairs import from_pair
-from .points import from_points
 from .shaping import crop, denoise, prepare, recentre, resample
+
+if TYPE_CHECKING:
+    from .blurred import from_blurred
+    from .edges import from_edge
+    from .fitting import fit
+    from .grids import load_grid
+    from .packages import confocal, from_photutils, microscope
+    from .pairs import from_pair
+    from .points import from_points
 
 __all__ = [
     "FORMS",
@@ -55,3 +60,16 @@ __all__ = [
     "resample",
     "save",
 ]
+
+__getattr__ = names_from(
+    __name__,
+    {
+        "blurred": ("from_blurred",),
+        "edges": ("from_edge",),
+        "fitting": ("fit",),
+        "grids": ("load_grid",),
+        "packages": ("confocal", "from_photutils", "microscope"),
+        "pairs": ("from_pair",),
+        "points": ("from_points",),
+    },
+)

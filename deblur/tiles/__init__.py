@@ -12,10 +12,15 @@ threads, Dask arrays lazily.
 - `checks`: the whole picture judged.
 """
 
-from .checks import Residual
+from typing import TYPE_CHECKING
+
+from ..later import names_from
 from .plan import TilePlan, plan_tiles
-from .stores import Failure, Report, cluster, stream
-from .tiling import Seam, Tiling, tiled
+
+if TYPE_CHECKING:
+    from .checks import Residual
+    from .stores import Failure, Report, cluster, stream
+    from .tiling import Seam, Tiling, tiled
 
 __all__ = [
     "Failure",
@@ -29,3 +34,12 @@ __all__ = [
     "stream",
     "tiled",
 ]
+
+__getattr__ = names_from(
+    __name__,
+    {
+        "checks": ("Residual",),
+        "stores": ("Failure", "Report", "cluster", "stream"),
+        "tiling": ("Seam", "Tiling", "tiled"),
+    },
+)

@@ -15,7 +15,6 @@ from ..operators.boundary import BOUNDARIES
 from ..options import Options
 from ..terminal import rows_by_columns
 from .plan import TOLERANCE, plan_tiles
-from .stores import cluster, stream
 
 _UNITS = {
     "": 1,
@@ -90,6 +89,8 @@ def wants(args: argparse.Namespace) -> bool:
 
 def reconstruct(args: argparse.Namespace, psf: Any, options: Options) -> int:
     """Restore a store; returns the exit code."""
+    from .stores import cluster, stream
+
     for name, flag in _IDLE.items():
         if getattr(args, name):
             raise ValueError(f"{flag} does nothing here: a zarr store holds every number; leave it out")

@@ -1,0 +1,29 @@
+"""Names of a package that not every program needs: their modules are imported when one is first used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+
+def names_from(package: str, modules: Mapping[str, tuple[str, ...]]) -> Callable[[str], Any]:
+    """What ``__getattr__`` of a package is to be, so that it offers these names and modules.
+
+    Parameters
+    ----------
+    package : str
+    modules : dict of str to tuple of str
+        The modules below it, each with the names that come from it. For whoever checks types the package imports the
+        same below ``TYPE_CHECKING``.
+    """
+    where = {name: module for module, names in modules.items() for name in names}
+
+    def found(name: str) -> Any:
+        if name in where:
+            return getattr(import_module(f"{package}.{where[name]}"), name)
+        if name in modules:
+            return import_module(f"{package}.{name}")
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+    return found
