@@ -160,7 +160,8 @@ def _parser() -> argparse.ArgumentParser:
         default="auto",
         choices=PRIORS,
         help="draw the scene towards the smoothed image (natural: with neighbouring pixels alike, the default where "
-        "nothing is given and there is noise), or towards zero (default where a boundary other than unknown is named)",
+        "λ is not given and there is noise), or towards zero (default where another boundary than unknown is named and "
+        "there is none)",
     )
     rec.add_argument(
         "--mask",

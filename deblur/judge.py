@@ -83,11 +83,11 @@ def judge(problem: Problem, g: Array, solution: Solution, image: Array) -> Verdi
         )
     b = problem.right(g)
     if problem.penalty == "natural":  # (BBᵀHᵀH + λI) f = BBᵀHᵀ g
-        b = covariance(b)
+        b = covariance(b, operator.boundary)
     if problem.formula == "hht":
         r = b - operator.forward(operator.adjoint(scene)) - lam * scene
     elif problem.penalty == "natural":
-        r = covariance(operator.adjoint(difference)) - lam * scene
+        r = covariance(operator.adjoint(difference), operator.boundary) - lam * scene
     elif problem.penalty == "identity":
         weighted = difference if fit.weights is None else fit.weights * difference
         r = operator.adjoint(weighted) - lam * scene

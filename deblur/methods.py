@@ -103,7 +103,7 @@ class Method:
     def prepare(self, problem: Problem) -> Factor:
         """All that does not depend on the image."""
         made = self._solver.prepare(problem.plain)
-        return Natural(made) if problem.penalty == "natural" else made
+        return Natural(made, problem.operator.boundary) if problem.penalty == "natural" else made
 
 
 @cache

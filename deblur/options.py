@@ -44,9 +44,6 @@ DEFAULT_DENOISER = "collaborative"
 #: mostly a tenth of that, below the noise of a good camera.
 _VARYING_TOLERANCE = 0.01
 
-#: What a PSF may spread of what it leaves where it was, where nothing is blurred: a thousandth cannot be seen.
-_SHARP = 1e-3
-
 #: What ``mask=`` takes by name: functions of the frames that give the pixels to hide.
 DETECTORS: dict[str, Callable[[Array], Array]] = {"auto": detect, "saturated": saturated}
 
@@ -72,14 +69,16 @@ class Options(TypedDict, total=False):
         formula as written, λ‖f‖²; ``"smooth"`` puts λ‖f − f̄‖² in its place,
         with f̄ the smoothed image (`deblur.tuning.prior_scene`), which keeps a
         photograph from going dark beyond its frame and ringing there;
-        ``"natural"``, for the boundary ``"unknown"``, expects neighbouring
+        ``"natural"``, for any boundary but ``"zero"``, expects neighbouring
         pixels of f − f̄ to be alike, as they are in photographs
         (`deblur.operators.natural`), and hides noise better.
         ``"auto"`` is ``"smooth"`` where the boundary is ``"unknown"`` or read
         off the picture, and ``"zero"`` where another one is named and for
-        ``formula="hht"``. Where it also chooses λ, and finds more than next to
-        no noise, it is ``"natural"`` with ``"unknown"``, unless the PSF blurs
-        nothing.
+        ``formula="hht"``. Where λ is ``"auto"`` too, and finds more than next
+        to no noise, it is ``"natural"``, unless the PSF blurs nothing: with
+        ``"unknown"``, and where one transform diagonalises the blur
+        (``"periodic"``; ``"reflect"`` and ``"antireflect"`` with a PSF that is
+        symmetric or separable).
     dtype : {"float32", "float64"}, optional
         What is computed in. By default what the image needs: float32 for 8 and
         16 bits, for which it is enough (where λ is so small that it is not,
@@ -287,7 +286,7 @@ class Request:
     boundary_reason, prior_reason : str
         Where they came from.
     natural : bool
-        "natural" may take the place of the prior "smooth", where λ shows that there is noise to hide.
+        "natural" may take the place of the prior, where λ shows that there is noise to hide.
     open : Open or None
         Where the boundary is to be read off the picture; until then the operator has the first that may be taken.
     """
@@ -554,6 +553,7 @@ def _checked_under(
         if (why := _not_natural(problem)) is not None:
             raise MethodError(f"prior='natural' cannot serve here: {why}; use prior='smooth'")
         problem = replace(problem, penalty="natural")
+    natural = o["prior"] == "auto" and linear and lam == "auto" and _quickly_natural(problem)
     if isinstance(lam, str):
         rule = check_rule(lam, problem, o["noise"])
         lam = rule if prior == "zero" else lam  # "auto" has a quick way that needs the smooth scene
@@ -572,11 +572,7 @@ def _checked_under(
         weights,
         check_gamma(o["gamma"]),
         prior_reason=prior_reason,
-        natural=o["prior"] == "auto"
-        and prior == "smooth"
-        and lam == "auto"
-        and not _not_natural(problem)
-        and not _sharp(problem.blur),
+        natural=natural,
     )
 
 
@@ -585,8 +581,8 @@ def _not_natural(problem: Problem) -> str | None:
     operator = problem.operator
     if problem.formula != "tikhonov":
         return f"formula={problem.formula!r} minimises nothing"
-    if not operator.boundary.open:
-        return f"boundary {str(operator.boundary)!r} says how the scene goes on"
+    if operator.boundary.dark:
+        return f"with boundary {str(operator.boundary)!r} the scene ends at the frame"
     if operator.stationary is None:
         return "the PSF varies"
     if any(n < m + 2 for n, m in zip(operator.image_shape, operator.stationary.psf.shape, strict=True)):
@@ -594,10 +590,14 @@ def _not_natural(problem: Problem) -> str | None:
     return None
 
 
-def _sharp(blur: Blur) -> bool:
-    """Whether next to nothing is blurred: then there is nothing to undo, and what looks like noise is the picture's."""
-    taps = np.abs(blur.psf)
-    return float(taps.sum() - taps.max()) <= _SHARP * float(taps.max())
+def _quickly_natural(problem: Problem) -> bool:
+    """Whether the default may be "natural": anywhere with an open boundary, else where λ for it is found at once."""
+    if _not_natural(problem) is not None:
+        return False
+    natural = replace(problem, lam=1.0, penalty="natural")
+    return problem.operator.boundary.open or any(
+        METHODS[name].refuses(natural) is None for name in ("fft", "dct", "kronecker")
+    )
 
 
 def _operator(psf: Any, psfs: Any, shape: tuple[int, int], boundary: str, origin: Any) -> Operator:

@@ -41,7 +41,12 @@ from .tuning.spectral import from_spectrum
 
 _FAILED = (Status.NOT_CONVERGED, Status.INACCURATE)
 _NOISY = 2e-4  # λ over the PSF's squared gain from which there is noise that the prior "natural" hides better
-_NOISY_LARGE = 5e-2  # the same of a large picture, for less noise costs it several times the iterations
+# The same of a large picture, for less noise costs it several times the iterations; and of one that is hardly blurred,
+# whose own detail is like noise.
+_NOISY_LARGE = _NOISY_MILD = 5e-2
+_NOISE_MILD = 1.5  # how much larger than the noise seen what is left of such a picture may be
+_MILD, _NOTHING = 0.5, 0.999  # of the light, what a mild PSF leaves where it was, and one that blurs nothing
+_FITS = 0.8  # how much smaller λ may be for "natural" where the boundary fits: it hides more, and needs mostly more
 _LARGE = 1 << 24  # pixels
 _QUICK = 1 << 14  # pixels up to which λ may be looked for by steps for the prior "natural"
 _NOISE = 1.15  # how much larger than the noise seen what is left may be, and be taken for noise alone
@@ -92,6 +97,13 @@ class _Image:
             return self.whole
         g = shifted(self.frames.part(at), -self.scale.image).astype(self.problem.dtype, copy=False)
         return _stated(self.problem.operator, g, self.request.prior)
+
+    def drawn(self, penalty: str) -> _Image:
+        """The image for a penalty: what is "natural" is drawn towards the smoothed image."""
+        if penalty != "natural" or self.request.prior != "zero":
+            return self
+        image = replace(self, request=replace(self.request, prior="smooth"), whole=None)
+        return image if self.whole is None else replace(image, whole=image.stated(ALL))
 
     def all_data(self) -> Array:
         """What is solved for, of all frames."""
@@ -389,16 +401,18 @@ class Deblurrer:
         """(λ by a rule, from all frames together; the penalty that it is for, and why that one)."""
         problem, request = image.problem, image.request
         tell("λ", self._expected(problem, request, False))
-        found, alike = None, None
-        natural = replace(problem, penalty="natural") if request.natural else None
+        found, alike, noisy = None, None, _noisy(problem.operator) if request.natural else math.inf
+        natural = replace(problem, penalty="natural") if math.isfinite(noisy) else None
+        boundary = problem.operator.boundary
         if rule == "auto" and (natural is not None or len(image.parts) > 1):
             others = () if natural is None else (natural.plain.blur,)
             found, *more = from_spectrum(problem.plain.operator, image.left(), RANGE, *others)
             alike = more[0] if more else None
-        if found is None and natural is not None and math.prod(problem.operator.image_shape) <= _QUICK:
+        small = math.prod(problem.operator.image_shape) <= _QUICK
+        if found is None and natural is not None and boundary.open and small:
             # Mostly there is noise, and no other search is needed.
             first = self._chosen_lambda(image, natural, rule)
-            if _by_gcv(first) and first.lam >= _NOISY * problem.operator.gain**2:
+            if _by_gcv(first) and first.lam >= noisy * problem.operator.gain**2 and self._seen(image, first):
                 return first, natural.penalty, f"there is noise to hide, λ = {first.lam:.2g}"
         if found is None:
             found = self._chosen_lambda(image, problem, rule)
@@ -406,8 +420,12 @@ class Deblurrer:
             return found, problem.penalty, request.prior_reason
         if not _by_gcv(found):
             return found, problem.penalty, "cross-validation found no λ by which to judge the noise"
-        noise = found.lam / problem.operator.gain**2
-        if noise < _NOISY:
+        if not boundary.open:
+            alike = self._chosen_lambda(image.drawn(natural.penalty), natural, rule)
+            if alike.lam < _FITS * found.lam:
+                alike = None
+        noise = (found if alike is None else alike).lam / problem.operator.gain**2
+        if noise < noisy or not (alike is None or self._seen(image, alike)):
             return found, problem.penalty, f"there is next to no noise to hide, λ = {found.lam:.2g}"
         if noise < _NOISY_LARGE and problem.frames * math.prod(problem.operator.image_shape) > _LARGE:
             words = (
@@ -416,11 +434,8 @@ class Deblurrer:
             return found, problem.penalty, words
         if alike is None or not _by_gcv(alike):
             return found, problem.penalty, "cross-validation found no λ for 'natural'"
-        return (
-            alike,
-            natural.penalty,
-            f"there is noise to hide, for which 'smooth' would need λ = {found.lam:.2g}",
-        )
+        words = f"there is noise to hide, for which {request.prior!r} would need λ = {found.lam:.2g}"
+        return alike, natural.penalty, words
 
     def _chosen_lambda(self, image: _Image, problem: Problem, rule: str) -> LambdaChoice:
         prepare = METHODS[self._first_choice.method].prepare
@@ -430,6 +445,15 @@ class Deblurrer:
         if request.prior == "zero" or not (found.settled or hidden):
             found = sounder(problem, data, found, request.noise, prepare)
         return found
+
+    def _seen(self, image: _Image, found: LambdaChoice) -> bool:
+        """Whether a picture that is hardly blurred shows as much noise as would be taken for noise."""
+        if _noisy(image.problem.operator) < _NOISY_MILD:
+            return True
+        first = next(image.left())
+        level = noise_level(first, image.problem.blur.psf) if min(first.shape) >= 4 else 0.0
+        left = np.interp(found.lam, found.lambdas, found.residual_norms)
+        return float(left) <= _NOISE_MILD * level * math.sqrt(image.problem.frames * first.size)
 
     def _smooth_enough(self, found: LambdaChoice) -> bool:
         """Whether λ is at the upper end of its range because noise hides all that the smoothest scene leaves."""
@@ -492,6 +516,7 @@ class Deblurrer:
     ) -> Result:
         """Solve with what is prepared, and judge."""
         problem, choice = replace(prepared.problem, frames=image.problem.frames), prepared.choice
+        image = image.drawn(problem.penalty)
         if setup:
             predicted = choice.seconds.get(choice.method, 0.0) + image.loading
         else:
@@ -615,6 +640,13 @@ def _doubt(restore: Deblurrer, frames: Frames) -> None:
     wrong = alarm(asnumpy(frames.part((slice(1), slice(None)))[0].mean(axis=0)), blur.psf)
     if wrong is not None:
         warn(f"this PSF does not fit the picture: {wrong}; deblur.psf.check says more")
+
+
+def _noisy(operator: Operator) -> float:
+    """λ over the squared gain from which there is noise that "natural" hides better; infinite if nothing is blurred."""
+    taps = np.abs(operator.surrogate.psf)
+    stays = float(taps.max()) / operator.gain
+    return math.inf if stays >= _NOTHING else _NOISY_MILD if stays >= _MILD else _NOISY
 
 
 def _by_gcv(found: LambdaChoice) -> bool:

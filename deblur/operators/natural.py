@@ -11,7 +11,8 @@ so that λ stays what it was, the variance of the noise over that of the scene. 
 for is that of λ‖u‖² for the blur HB, whose PSF is two pixels larger. Wider taps fit photographs a little better and
 cost several times the iterations.
 
-B reaches beyond the scene, so that the boundary must be open.
+Where the boundary is open u reaches beyond the scene, and elsewhere it goes on as the scene does: B, which is the same
+from either side, keeps what repeats or is mirrored as it is. Only a scene that is dark beyond its frame is none of Bu.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import numpy as np
 
 from ..device import Array, get_xp
 from .blur import Blur
+from .boundary import Boundary
 
 _TAPS = np.array([0.25, 1.0, 0.25])
 TAPS = _TAPS / np.linalg.norm(_TAPS)
@@ -29,14 +31,31 @@ def coloured(blur: Blur) -> Blur:
     """HB: from u to the image."""
 
     def build() -> Blur:
-        psf = scenes(np.pad(blur.psf, 2))
+        psf = _mixed(np.pad(blur.psf, 2))
         return Blur(psf, blur.image_shape, blur.boundary, origin=(blur.origin[0] + 1, blur.origin[1] + 1))
 
     return blur.kept("natural", build)
 
 
-def scenes(u: Array) -> Array:
-    """Bu, (..., P, Q), of numbers (..., P + 2, Q + 2)."""
+def scenes(u: Array, boundary: Boundary) -> Array:
+    """Bu, (..., P, Q): of numbers (..., P + 2, Q + 2) where the boundary is open, else of as many."""
+    if not boundary.open:
+        for axis in (-2, -1):
+            u = boundary.extend(u, axis, 1, 1)
+    return _mixed(u)
+
+
+def covariance(f: Array, boundary: Boundary) -> Array:
+    """BBᵀf for scenes (..., P, Q)."""
+    u = _mixed(get_xp(f).pad(f, [(0, 0)] * (f.ndim - 2) + [(2, 2), (2, 2)]))  # to numbers (..., P + 2, Q + 2)
+    if not boundary.open:
+        for axis in (-1, -2):
+            u = boundary.fold(u, axis, 1, 1)
+    return scenes(u, boundary)
+
+
+def _mixed(u: Array) -> Array:
+    """The three taps along both axes, where all of them lie in (..., P + 2, Q + 2)."""
     side, middle = (u.dtype.type(tap) for tap in TAPS[:2])
     for at in (lambda part: (..., part, slice(None)), lambda part: (..., part)):
         out = u[at(slice(None, -2))] + u[at(slice(2, None))]
@@ -44,9 +63,3 @@ def scenes(u: Array) -> Array:
         out += middle * u[at(slice(1, -1))]
         u = out
     return u
-
-
-def covariance(f: Array) -> Array:
-    """BBᵀf for scenes (..., P, Q)."""
-    beyond = [(0, 0)] * (f.ndim - 2) + [(2, 2), (2, 2)]
-    return scenes(scenes(get_xp(f).pad(f, beyond)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ..device import Array
+from ..operators.boundary import Boundary
 from ..operators.natural import scenes
 from ..problem import Factor, Solution
 
@@ -14,8 +15,9 @@ class Natural:
     """What a linear method prepared for u."""
 
     inner: Factor
+    boundary: Boundary
 
     def solve(self, g: Array, start: Solution | None = None) -> Solution:
         """See `deblur.problem.Factor`."""
         found = self.inner.solve(g)  # a linear method begins anew
-        return replace(found, scene=scenes(found.scene))
+        return replace(found, scene=scenes(found.scene, self.boundary))
