@@ -11,7 +11,7 @@ import pytest
 
 import deblur
 from deblur import cli, psf
-from deblur.tiles import Tiling, cluster, stream
+from deblur.tiles import Tiling, cluster, stores, stream, tiling
 from deblur.tiles.checks import residual
 from deblur.tiles.mapping import Job
 
@@ -96,12 +96,12 @@ def test_each_of_several_gpus_has_a_quiet_process_of_its_own(monkeypatch, capfd)
 
 
 def test_the_residual_of_the_whole_picture(picture):
-    tiling = Tiling(picture, H, LAM, **{"tile": 64}, options={"boundary": "reflect"})
+    made = Tiling(picture, H, LAM, **{"tile": 64}, options={"boundary": "reflect"})
     whole = deblur.solve(picture.astype(float), H, LAM, boundary="reflect")
-    exact = residual(tiling, picture, whole.image)
+    exact = residual(made, picture, whole.image)
     assert exact.residual < 1e-12
     assert exact.misfit == pytest.approx(whole.misfit, rel=0.1)
-    wrong = residual(tiling, picture, whole.image + 0.01)
+    wrong = residual(made, picture, whole.image + 0.01)
     assert wrong.residual > 1e-3
 
 
@@ -127,6 +127,64 @@ def test_a_second_start_goes_on_where_the_first_ended(store, picture, tmp_path):
         stream(store, out, H, 0.1, check=False, **ASKED)
     replaced = stream(store, out, H, 0.1, check=False, overwrite=True, **ASKED)
     assert (replaced.written, replaced.kept) == (16, 0)
+
+
+@pytest.fixture
+def refined(monkeypatch):
+    """Tiles are refined in three passes, whatever memory there is."""
+    real = tiling.plan_tiles
+    monkeypatch.setattr(
+        tiling, "plan_tiles", lambda *args, **given: real(*args, **{**given, "overlap": 16, "passes": 3})
+    )
+
+
+def test_refining_goes_on_in_the_pass_where_it_was_interrupted(
+    store, picture, tmp_path, monkeypatch, refined, client
+):
+    out, folder = tmp_path / "out.zarr", tmp_path / "out.zarr.passes"
+    asked = {"tile": 96, "boundary": "reflect"}
+    seen = []
+    first = stream(
+        store, tmp_path / "whole.zarr", H, LAM, client=client, progress=lambda *a: seen.append(a), **asked
+    )
+    assert first.plan.answer == "refine"
+    assert seen[0] == (0, 12)
+    assert seen[-1] == (12, 12)
+    whole = deblur.reconstruct(picture.astype(float), H, LAM, boundary="reflect")
+    rounding = 1e-5
+    assert abs(read(tmp_path / "whole.zarr") - whole).max() / np.ptp(picture) <= first.left + rounding < 1e-3
+    assert first.residual.residual < 1e-4
+    assert "refined" in str(first)
+    written, real, most = [], stores._Writer._write, 6
+
+    def some(self, region, f):
+        if len(written) == most:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written.append(region)
+        real(self, region, f)
+
+    monkeypatch.setattr(stores._Writer, "_write", some)
+    with pytest.raises(OSError, match="goes on once there is room"):
+        stream(store, out, H, LAM, check=False, **asked)
+    assert sorted(p.name for p in folder.iterdir()) == ["1", "2"]
+    most = 1000
+    assert stream(store, out, H, LAM, check=False, **asked).ok
+    assert len(written) == 12  # none twice
+    assert not folder.exists()
+    np.testing.assert_array_equal(read(out), read(tmp_path / "whole.zarr"))
+    assert stream(store, out, H, LAM, check=False, **asked).kept == 4
+    assert len(written) == 12
+
+
+def test_what_is_refined_around_a_tile_with_nan_finishes(store, picture, tmp_path, refined):
+    zarr.open(store, mode="r+")[5, 5] = np.nan
+    report = stream(store, tmp_path / "out.zarr", H, LAM, tile=96, boundary="reflect")
+    assert [f.place for f in report.failed] == [(0, 0)]
+    out = read(tmp_path / "out.zarr")
+    assert np.isnan(out[:96, :96]).all()
+    assert np.isfinite(out[96:]).all()
+    whole = deblur.reconstruct(picture.astype(float), H, LAM, boundary="reflect")
+    assert abs(out - whole)[130:].max() / np.ptp(picture) < 1e-3
 
 
 def test_a_worker_that_is_killed_changes_nothing(store, picture, tmp_path, client):
@@ -309,7 +367,7 @@ def test_frames_are_read_and_solved_several_at_once(rng, tmp_path, monkeypatch):
     array[:] = frames
     array[77, 5, 5] = np.nan
     solved, real = [], Job.restored
-    monkeypatch.setattr(Job, "restored", lambda self, b, at: solved.append(len(b)) or real(self, b, at))
+    monkeypatch.setattr(Job, "restored", lambda self, b, at, y: solved.append(len(b)) or real(self, b, at, y))
     given = {"stack_axis": 0, "check": False, "boundary": "reflect"}
     report = stream(tmp_path / "in.zarr", tmp_path / "out.zarr", H, LAM, **given)
     assert [f.place for f in report.failed] == [(77, 0, 0)]

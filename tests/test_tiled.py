@@ -9,7 +9,7 @@ import scipy.fft
 
 import deblur
 from deblur import BOUNDARIES, device, psf, tiled
-from deblur.errors import InsufficientMemoryError, MethodError
+from deblur.errors import ConvergenceError, InsufficientMemoryError, MethodError
 from deblur.tiles import Tiling, windows
 from deblur.tiles.tiling import cut
 from deblur.tiles.windows import continued
@@ -128,6 +128,57 @@ def test_the_margin_of_total_variation_is_measured(rng):
     assert "was measured on" in tiling.plan.reason
     assert tiling.plan.seam <= 0.02
     assert apart(tiling(g), deblur.reconstruct(g, H, 5e-3, **options), g) < 0.02
+
+
+DISK = psf.disk(3)
+
+
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+def test_tiles_that_are_refined_are_the_picture_solved_whole(boundary, rng):
+    g = picture(DISK, boundary, (150, 130), rng)
+    whole = deblur.reconstruct(g, DISK, LAM, boundary=boundary)
+    given = {"tolerance": 0.5, "options": {"boundary": boundary}}
+    tiling = Tiling(g, DISK, LAM, tile=64, overlap=12, passes=3, **given)
+    assert tiling.plan.answer == "refine"
+    out = tiling(g)
+    once, _ = tiling._pass(g, None, last=True)
+    assert apart(whole, out, g) <= min(tiling.plan.seam, 0.05 * apart(whole, once, g))
+
+
+@pytest.mark.parametrize("boundary", ["periodic", "reflect"])
+def test_refining_a_dask_array_is_lazy_and_the_same(boundary, rng):
+    da = pytest.importorskip("dask.array")
+    g = picture(DISK, boundary, (150, 130), rng)
+    options = {"boundary": boundary}
+    tiling = Tiling(g, DISK, LAM, tile=64, overlap=12, passes=2, tolerance=0.5, options=options)
+    lazy = tiling(da.from_array(g, chunks=70))
+    np.testing.assert_allclose(lazy.compute(scheduler="synchronous"), tiling(g), atol=1e-12)
+
+
+def test_refining_serves_float32_colours_and_frames_of_their_own_psf(rng):
+    hs = np.stack([DISK, psf.gaussian(3, 0.8)])
+    g = np.stack([[picture(h, "unknown", (130, 120), rng) for _ in range(2)] for h in hs])
+    given = {"tile": 64, "overlap": 14, "passes": 3, "tolerance": 0.5, "stack_axis": 0, "channel_axis": 1}
+    tiling = Tiling(g.astype(np.float32), hs, LAM, **given, options={"boundary": "unknown"})
+    out = tiling(g.astype(np.float32))
+    assert out.dtype == np.float32
+    for f, frame, h in zip(out, g, hs, strict=True):
+        whole = deblur.reconstruct(frame, h, LAM, channel_axis=0, boundary="unknown")
+        assert apart(f, whole, g) < 1e-4
+
+
+def test_refining_goes_on_until_it_is_right_or_says_that_it_cannot(rng, monkeypatch):
+    passes, real = [], Tiling._pass
+    monkeypatch.setattr(Tiling, "_pass", lambda *args, **more: passes.append(more) or real(*args, **more))
+    g = picture(DISK, "periodic", (192, 192), rng)
+    options = {"boundary": "periodic"}
+    whole = deblur.reconstruct(g, DISK, LAM, **options)
+    tiling = Tiling(g, DISK, LAM, tile=64, overlap=10, passes=2, tolerance=1e-6, options=options)
+    assert apart(tiling(g), whole, g) <= 1e-6
+    assert len(passes) > 2
+    far = Tiling(g, psf.motion(15, 30), 1e-5, tile=64, overlap=30, passes=2, options=options)
+    with pytest.raises(ConvergenceError, match="tiles still change by"):
+        far(g)
 
 
 def test_threads_are_bounded(rng, monkeypatch):

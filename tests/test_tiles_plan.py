@@ -113,6 +113,31 @@ def test_the_overlap_follows_the_psf_and_lam():
     assert smooth.overlap[1] == along.overlap[1]
 
 
+def test_where_the_overlap_does_not_fit_tiles_are_refined_in_passes():
+    plan = plan_tiles(psf.disk(7), 1e-4, HUGE, memory=ROOM, dtype="float32")
+    assert plan.answer == "refine"
+    assert plan.passes > 1
+    assert plan.overlap[0] < 573 / 2
+    assert plan.bytes <= ROOM < plan.whole_bytes
+    assert plan.seam <= plan.tolerance < plan.seam_once
+    assert f"in {plan.passes} passes" in str(plan)
+    # Each pass does the work of its windows, which see a margin beyond their overlap.
+    assert plan.work > plan.passes * (1 + 2 * plan.overlap[0] / plan.tile[0]) ** 2
+    finer = plan_tiles(psf.disk(7), 1e-4, HUGE, memory=ROOM, dtype="float32", tolerance=3e-4)
+    assert finer.answer == "refine"
+    assert finer.passes >= plan.passes
+    assert finer.seam <= 3e-4
+    again = plan_tiles(psf.disk(7), 1e-4, HUGE, tile=plan.tile, overlap=plan.overlap, passes=plan.passes)
+    assert (again.answer, again.seam, again.tile) == ("refine", plan.seam, plan.tile)
+
+
+@pytest.mark.parametrize("given", [{"memory": 2**26}, {"method": "gradient", "memory": 2**24, "lam": 1e-3}])
+def test_a_plan_says_that_nothing_serves(given):
+    plan = plan_tiles(psf.disk(7), given.pop("lam", 1e-4), HUGE, dtype="float32", **given)
+    assert plan.answer == "none"
+    assert "more memory for a worker" in plan.reason
+
+
 def test_a_frame_that_mirrors_an_uneven_psf_asks_for_more():
     uneven = np.array([[0.6, 0, 0], [0, 0, 0.4]])
     inside, frame = (

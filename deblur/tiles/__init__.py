@@ -6,6 +6,7 @@ threads, Dask arrays lazily.
 - `reach`: the kernel's tail, from which the seam follows;
 - `plan`: the plan;
 - `windows`: one window, solved;
+- `refining`: windows solved again for what their neighbours have left, where the overlap does not fit;
 - `tiling`: what is decided once for the picture, and NumPy arrays;
 - `mapping`: Dask arrays;
 - `stores`: from disk to disk, to be gone on with after an interruption;

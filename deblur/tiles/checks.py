@@ -15,7 +15,8 @@ from ..operators.blur import Blur
 from ..operators.torus import Torus
 from ..options import checked
 from ..solvers.start import prior_scene
-from .windows import PRIOR_REACH, Recipe
+from .reach import margin
+from .windows import Recipe
 
 if TYPE_CHECKING:
     from .tiling import Tiling
@@ -73,11 +74,6 @@ def sums(recipe: Recipe, f: Array, g: Array, frame: int, keep: tuple[slice, slic
     return total
 
 
-def margin(recipe: Recipe) -> int:
-    """Pixels from a window's edge within which `sums` does not know what the picture is."""
-    return 2 * max(recipe.psfs.shape[1:]) + PRIOR_REACH
-
-
 def ratios(tiling: Tiling, total: np.ndarray) -> Residual | None:
     """The ratios that the sums over all windows make; None of no window."""
     if not total[4]:
@@ -89,7 +85,7 @@ def ratios(tiling: Tiling, total: np.ndarray) -> Residual | None:
 
 def inner(tiling: Tiling, span: tuple[int, int], n: int) -> tuple[slice, slice]:
     """(the window to read along an axis, what to keep of it) for a tile's span."""
-    e = margin(tiling.recipe)
+    e = margin(tiling.recipe.psfs.shape[1:])
     first, last = max(0, span[0] - e), min(n, span[1] + e)
     keep = slice(max(span[0], min(e, n)) - first, max(min(span[1], n - e), 0) - first)
     return slice(first, last), keep

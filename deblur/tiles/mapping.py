@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..device import Array
+from .refining import corrected
 from .windows import Edges, Sides, restore
 
 if TYPE_CHECKING:
@@ -15,16 +16,24 @@ if TYPE_CHECKING:
 
 def mapped(tiling: Tiling, img: Any) -> Any:
     """The restored picture as a lazy Dask array with the axes of `img`."""
+    import dask.array as da
+
     axes = tiling.axes
     x = in_tiles(tiling, img.transpose(axes.order))
-    out = overlapped(tiling, x).map_blocks(
-        Job(tiling, x.numblocks),
-        dtype=tiling.dtype,
-        chunks=x.chunks,
-        meta=x._meta.astype(tiling.dtype),
-        name=f"deblur-{tiling.recipe.token}",
-        enforce_ndim=True,
-    )
+    seen = overlapped(tiling, x)
+    found: list[Any] = []
+    for number in range(tiling.plan.passes):
+        out = da.map_blocks(
+            Job(tiling, x.numblocks, last=number == tiling.plan.passes - 1),
+            seen,
+            *found,
+            dtype=tiling.dtype,
+            chunks=x.chunks,
+            meta=x._meta.astype(tiling.dtype),
+            name=f"deblur-{tiling.recipe.token}-{number}",
+            enforce_ndim=True,
+        )
+        found = [overlapped(tiling, out)]  # y, of which the next pass sees as much as of the image
     return out.transpose(tuple(np.argsort(axes.order)))
 
 
@@ -36,10 +45,13 @@ class Job:
     tiling : Tiling
     counts : tuple of int
         How many blocks there are along each axis of `Axes.order`.
+    last : bool
+        Of tiles that are refined in passes, whether this is the last one, which gives the restored scene and not y.
     """
 
-    def __init__(self, tiling: Tiling, counts: tuple[int, ...]) -> None:
-        self.recipe, self.overlap, self.counts = tiling.recipe, tiling.plan.overlap, counts
+    def __init__(self, tiling: Tiling, counts: tuple[int, ...], last: bool = True) -> None:
+        self.recipe, self.overlap, self.counts = tiling.recipe, tiling.beyond, counts
+        self.refines, self.last = tiling.plan.passes > 1, last
         self.wraps = tiling.plan.boundary == "periodic"
         self.coloured = tiling.axes.channel is not None
         self.stack = tuple(tiling.axes.shape[a] for a in tiling.axes.stack)
@@ -47,19 +59,24 @@ class Job:
     def __dask_tokenize__(self) -> Any:
         return self.recipe.token
 
-    def restored(self, block: Array, place: tuple[int, ...]) -> Array:
-        """The tile at a place, counted in tiles."""
+    def restored(self, block: Array, place: tuple[int, ...], y: Array | None = None) -> tuple[Array, float]:
+        """The tile at a place, counted in tiles; and what the last of several passes changed at most."""
         sides, trim = at_frame(place[-2:], self.counts[-2:], self.overlap, self.wraps)
         frame = 0
         if len(self.recipe.psfs) > 1:  # then each block is one frame
             frame = int(np.ravel_multi_index(place[: len(self.stack)], self.stack))
-        window = block.reshape(-1, block.shape[-3] if self.coloured else 1, *block.shape[-2:])
-        f = restore(self.recipe, window, frame, sides, trim)
-        return f.reshape(*block.shape[:-2], *f.shape[-2:])
+        form = (-1, block.shape[-3] if self.coloured else 1, *block.shape[-2:])
+        window, change = block.reshape(form), 0.0
+        if self.refines:
+            known = None if y is None else y.reshape(form)
+            f, change = corrected(self.recipe, window, known, frame, sides, trim, last=self.last)
+        else:
+            f = restore(self.recipe, window, frame, sides, trim)
+        return f.reshape(*block.shape[:-2], *f.shape[-2:]), change
 
-    def __call__(self, block: Array, block_id: tuple[int, ...]) -> Array:
+    def __call__(self, block: Array, y: Array | None = None, *, block_id: tuple[int, ...]) -> Array:
         try:
-            return self.restored(block, block_id)
+            return self.restored(block, block_id, y)[0]
         except ValueError as error:
             raise ValueError(f"the tile {tuple(map(int, block_id))} (counted in tiles): {error}") from None
 
@@ -90,14 +107,12 @@ def _split(n: int, most: int) -> list[int]:
     return [min(most, n - i) for i in range(0, n, most)]
 
 
-def overlapped(tiling: Tiling, x: Any, overlap: Any = None) -> Any:
+def overlapped(tiling: Tiling, x: Any) -> Any:
     """The blocks with what they see of their neighbours: nothing beyond the frame, unless the picture wraps round."""
     from dask.array import overlap as lap
 
     depth, boundary = {}, {}
-    for axis, (d, cuts) in enumerate(
-        zip(overlap or tiling.plan.overlap, tiling.cuts, strict=True), x.ndim - 2
-    ):
+    for axis, (d, cuts) in enumerate(zip(tiling.beyond, tiling.cuts, strict=True), x.ndim - 2):
         depth[axis] = d if len(cuts) > 1 else 0
         boundary[axis] = "periodic" if tiling.plan.boundary == "periodic" and len(cuts) > 1 else "none"
     for axis in range(x.ndim - 2):

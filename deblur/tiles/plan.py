@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,13 +18,15 @@ from ..options import check_lam
 from ..problem import Problem
 from ..solvers.start import SMOOTHING
 from ..terms import Fit, is_quadratic
-from .reach import SHARP, SHARP_RMS, reach
+from .reach import REFINED, SHARP, SHARP_RMS, margin, reach
 
 TOLERANCE = 1e-3
 _UNIT = 64  # tiles are a multiple of this where no chunk says otherwise
 _SMALL = 512  # a smaller tile spends more on being a tile than on being solved
 _EASY, _MOST = 1.25, 4.0  # work factor that is good enough, and the one from which on tiles do not pay
 _WHOLE = 2.0  # work factor from which on a picture that fits memory is better solved whole
+_SEAMS = (0.2, 0.1, 0.05, 0.03, 0.02, 0.01)  # of the overlaps that refining is tried with
+_OF_A_PASS = 6  # numbers for each pixel that a pass of refining holds beside the solver's own
 _FEW = 4  # fewer tiles than this are not worth it where the whole picture fits
 #: The smoothed image is cut off at this many pixels, and what it is wrong by reaches the scene by this part at most: at
 #: the frame, where the scene is not held by the image.
@@ -42,10 +44,11 @@ class TilePlan:
 
     Attributes
     ----------
-    answer : {"tiles", "whole", "refine", "measure"}
-        "tiles": cut the picture. "whole": solve it at once. "refine": tiles of this size cannot reach the tolerance
-        and the whole picture does not fit. "measure": of this method no seam can be foretold: compare tiles
-        of this overlap with tiles of twice as much on parts of the picture.
+    answer : {"tiles", "whole", "refine", "measure", "none"}
+        "tiles": cut the picture. "whole": solve it at once. "refine": no tile that fits has the overlap it takes, and
+        the whole picture does not fit: every tile is solved several times, each time for what its neighbours have
+        left. "measure": of this method no seam can be foretold: compare tiles of this overlap with tiles of twice as
+        much on parts of the picture. "none": not even that reaches the tolerance in this memory.
     reason : str
         Why, in one sentence.
     shape, tile, overlap : (int, int)
@@ -56,7 +59,8 @@ class TilePlan:
     tolerance : float
         The largest error at a seam that was asked for, as a part of the picture's range.
     seam, seam_rms : float
-        Predicted largest error at a seam and the root of its mean square over the picture, as parts of the range.
+        Predicted largest error at a seam and the root of its mean square over the picture, as parts of the range; of
+        "refine" the largest after the last pass.
     seam_in_noise : float
         The largest error over the standard deviation of the restored noise.
     bound : float
@@ -64,12 +68,16 @@ class TilePlan:
     safe : bool
         Whether the overlap was chosen by the bound.
     work : float
-        Pixels solved for over pixels of the picture.
+        Pixels solved for over pixels of the picture, of all passes.
     bytes, whole_bytes, memory : int
         Arrays at the peak of one worker, those of the whole picture at once, and what a worker may take. Python and
         its libraries come on top: about 150 MB a process.
     lam, boundary, method, dtype
         As asked for.
+    passes : int
+        How often each tile is solved: once, but for "refine".
+    seam_once : float
+        Of "refine", the seam that one pass would leave: of what a pass changes at most about this part is left.
     """
 
     answer: str
@@ -92,6 +100,8 @@ class TilePlan:
     boundary: str
     method: str
     dtype: str
+    passes: int = 1
+    seam_once: float = 0.0
 
     @property
     def window(self) -> tuple[int, int]:
@@ -104,11 +114,17 @@ class TilePlan:
             return " x ".join(map(str, pair))
 
         lines = [f"answer      {_ANSWERS[self.answer]}: {self.reason}"]
-        if self.answer in ("tiles", "measure"):
+        if self.answer in ("tiles", "measure", "refine"):
+            times = f"in {self.passes} passes " if self.passes > 1 else ""
             lines += [
                 f"tiles       {self.tiles} of {by(self.tile)} pixels of a picture of {by(self.shape)}, {self.dtype}",
-                f"overlap     {by(self.overlap)} pixels on each side; {self.work:.3g} times the picture's work",
+                f"overlap     {by(self.overlap)} pixels on each side; {times}{self.work:.3g} times the picture's work",
             ]
+        if self.answer == "refine":
+            lines.append(
+                f"seam        at most {self.seam:.1e} of the range predicted after the last pass (asked for: "
+                f"{self.tolerance:.1e})"
+            )
         if self.answer == "tiles" and any(self.overlap):
             bound = f"; never above {self.bound:.1e}" if math.isfinite(self.bound) else ""
             lines.append(
@@ -125,7 +141,8 @@ class TilePlan:
 _ANSWERS = {
     "tiles": "tiles",
     "whole": "solve whole",
-    "refine": "refine",
+    "refine": "tiles, refined",
+    "none": "none",
     "measure": "tiles with a measured margin",
 }
 
@@ -146,6 +163,7 @@ def plan_tiles(
     noise: float = 0.01,
     tile: int | Sequence[int] | None = None,
     overlap: int | Sequence[int] | None = None,
+    passes: int | None = None,
     chunk: int | Sequence[int] | None = None,
     origin: tuple[int, int] | None = None,
 ) -> TilePlan:
@@ -187,6 +205,8 @@ def plan_tiles(
         Standard deviation of the image's noise as a part of its range, for the figure relative to the restored noise.
     tile, overlap : int or (int, int), optional
         Instead of those chosen; the prediction is then made for them.
+    passes : int, optional
+        Solve tiles of this overlap so often: more than once is "refine".
     chunk : int or (int, int), optional
         Tiles are to be multiples of this, such as the chunks of a store.
     origin : (int, int), optional
@@ -249,6 +269,7 @@ def plan_tiles(
     draft.units = _pair(chunk, "chunk") if chunk is not None else (_UNIT, _UNIT)
     draft.tile = None if tile is None else _pair(tile, "tile")
     draft.overlap = None if overlap is None else _pair(overlap, "overlap", least=0)
+    draft.passes = 1 if passes is None else int(passes)
     if row is not None and not (row.linear or (is_quadratic(penalty) and row.fit == "gaussian")):
         return draft.measured(method)
     return draft.made(method)
@@ -260,6 +281,7 @@ class _Draft:
     units: tuple[int, int]
     tile: tuple[int, int] | None
     overlap: tuple[int, int] | None
+    passes: int
 
     def __init__(
         self,
@@ -305,7 +327,7 @@ class _Draft:
         below = (least if self.safe else self.tolerance / SHARP) / self.weight
         h, origin = self.blur.psf, self.blur.origin
         rows = reach(h, origin, self.lam, self.penalty, 0, below, safe=self.safe)
-        alike = np.array_equal(h, h.T) and origin[0] == origin[1]
+        alike = h.shape == h.T.shape and np.allclose(h, h.T, rtol=1e-9) and origin[0] == origin[1]
         cols = rows if alike else reach(h, origin, self.lam, self.penalty, 1, below, safe=self.safe)
         self.tails = tails = (rows, cols)
         factor = _ROUNDING if self.blur.boundary.wraps else _ROUNDING_AT_FRAME
@@ -344,16 +366,18 @@ class _Draft:
                 )
                 if self._whole_fits():
                     return self.plan("whole", f"{alone}, and {whole}", self.size, (0, 0), method)
-                return self.plan("refine", f"{alone}; {_REFINE}", self.size, (0, 0), method)
+                return self._refined(alone, method)
             overlap = (wanted[0] or 0, wanted[1] or 0)
         tile = self._tile(overlap)
         if tile is None:
             alone += f", and no tile that fits {format_bytes(self.memory)} is large enough beside that"
             if self._whole_fits():
                 return self.plan("whole", f"{alone}, but {whole}", self.size, (0, 0), method)
-            return self.plan("refine", f"{alone}; {_REFINE}", self.size, (0, 0), method)
+            return self._refined(alone, method)
         if tile == self.size:
             return self.plan("whole", f"{alone}, and one tile is the picture", self.size, (0, 0), method)
+        if self.passes > 1:
+            return self._in_passes(f"{alone}, in {self.passes} passes", tile, overlap, method, self.passes)
         plan = self.plan("tiles", alone, tile, overlap, method)
         if self.tile is not None or not self._whole_fits():
             return plan
@@ -369,6 +393,37 @@ class _Draft:
                 method,
             )
         return plan
+
+    def _refined(self, alone: str, method: str) -> TilePlan:
+        """Tiles that are put right by passes over the picture: of all that fit, those of the least work."""
+        if self.penalty != "identity" or self.overlap is not None:
+            return self.plan("none", f"{alone}; {_LARGER}", self.size, (0, 0), method)
+        best: TilePlan | None = None
+        for seam in _SEAMS:
+            below = [np.flatnonzero(self.weight * SHARP * t.sharp <= seam) for t in self.tails]
+            if not all(map(len, below)):
+                continue
+            # What the neighbours have left is known a margin beyond the window, and its tile reaches as far.
+            overlap = [max(int(b[0]), 2 * m) for b, m in zip(below, self.blur.psf.shape, strict=True)]
+            beyond = [d + margin(self.blur.psf.shape) for d in overlap]
+            passes = max(2, math.ceil(math.log(self.tolerance / REFINED) / math.log(seam)))
+            tile = self._tile(beyond, _OF_A_PASS * self.dtype.itemsize)
+            if tile is None or any(
+                t < min(2 * b, n) for t, b, n in zip(tile, beyond, self.size, strict=True)
+            ):
+                continue
+            why = f"{alone}; {passes} passes over smaller ones bring what is left below the tolerance"
+            plan = self._in_passes(why, tile, overlap, method, passes)
+            if best is None or plan.work < best.work:
+                best = plan
+        return best or self.plan("none", f"{alone}; {_LARGER}", self.size, (0, 0), method)
+
+    def _in_passes(
+        self, why: str, tile: Sequence[int], overlap: Sequence[int], method: str, passes: int
+    ) -> TilePlan:
+        plan = self.plan("refine", why, tile, overlap, method, passes)
+        once = self._predicted(plan.tile, plan.overlap)[0]
+        return replace(plan, seam=REFINED * once**passes, seam_once=once)
 
     @property
     def weight(self) -> float:
@@ -388,8 +443,11 @@ class _Draft:
     def _whole_fits(self) -> bool:
         return self.need(self.size) <= self.memory
 
-    def _tile(self, overlap: Sequence[int]) -> tuple[int, int] | None:
-        """The smallest tile that does little more than the picture's work, or the largest that fits."""
+    def _tile(self, overlap: Sequence[int], more: int = 0) -> tuple[int, int] | None:
+        """The smallest tile that does little more than the picture's work, or the largest that fits.
+
+        `more` bytes for each pixel are needed beside what the method takes.
+        """
         if self.tile is not None:
             for t, d, m, n in zip(self.tile, overlap, self.blur.psf.shape, self.size, strict=True):
                 if m > min(n, t + 2 * d):
@@ -407,7 +465,7 @@ class _Draft:
                 for u, n in zip(self._units(overlap), self.size, strict=True)
             )
             window = [min(n, t + 2 * d) for n, t, d in zip(self.size, (rows, cols), overlap, strict=True)]
-            if self.need(window) > self.memory:
+            if self.need(window) + more * math.prod(window) > self.memory:
                 break
             work = math.prod(window) / (rows * cols)
             if work <= _MOST:
@@ -429,12 +487,21 @@ class _Draft:
         return [_up(n, u) * u for n, u in zip(least, self.units, strict=True)]
 
     def plan(
-        self, answer: str, reason: str, tile: Sequence[int], overlap: Sequence[int], method: str
+        self,
+        answer: str,
+        reason: str,
+        tile: Sequence[int],
+        overlap: Sequence[int],
+        method: str,
+        passes: int = 1,
     ) -> TilePlan:
         overlap = tuple(0 if t >= n else d for t, d, n in zip(tile, overlap, self.size, strict=True))
-        window = [min(n, t + 2 * d) for n, t, d in zip(self.size, tile, overlap, strict=True)]
-        work = 1.0
-        for n, t, d in zip(self.size, tile, overlap, strict=True):
+        more = margin(self.blur.psf.shape) if passes > 1 else 0
+        beyond = [d + more if d else 0 for d in overlap]
+        window = [min(n, t + 2 * d) for n, t, d in zip(self.size, tile, beyond, strict=True)]
+        needed = self.need(window) + (_OF_A_PASS * math.prod(window) * self.dtype.itemsize if more else 0)
+        work = float(passes)
+        for n, t, d in zip(self.size, tile, beyond, strict=True):
             cuts = [(a, min(a + t, n)) for a in range(0, n, t)]
             work *= (sum(b - a + 2 * d for a, b in cuts) - (0 if self.blur.boundary.wraps else 2 * d)) / n
         seam, rms, bound, noise = math.nan, math.nan, math.inf, math.nan
@@ -454,13 +521,14 @@ class _Draft:
             bound,
             self.safe,
             work,
-            self.need(window),
+            needed,
             self.need(self.size),
             self.memory,
             self.lam,
             str(self.blur.boundary),
             method,
             self.dtype.name,
+            passes,
         )
 
     def _predicted(self, tile: Sequence[int], overlap: Sequence[int]) -> tuple[float, float, float, float]:
@@ -484,10 +552,7 @@ class _Draft:
         )
 
 
-_REFINE = (
-    "a larger λ, a larger tolerance or more memory for a worker makes tiles possible, or tiles have to be refined "
-    "until the residual of the whole picture is small"
-)
+_LARGER = "a larger λ, a larger tolerance or more memory for a worker makes tiles possible"
 
 
 def _up(a: int, b: int) -> int:

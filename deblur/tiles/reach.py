@@ -36,10 +36,14 @@ CORRELATION = 8.0
 SHARP = 1.0
 #: The root of its mean square over a picture, likewise, in the middle.
 SHARP_RMS = 0.1
+#: What k passes of `deblur.tiles.refining` leave is at most this times the k-th power of the seam of their overlap,
+#: where that is no more than a fifth and tiles are twice as long as what they see beyond themselves.
+REFINED = 2.0
 #: Side of the torus on which the kernel is computed: the next is taken where the first shows too little of it. A tail
 #: is read off a quarter of the side, where what comes round the torus does not count yet.
 _SIDES = (512, 2048, 4096, 8192)
 _SIDES_SQUARE = (512, 2048, 4096)
+PRIOR_REACH = 32  # pixels: the smoothing of the prior is shorter
 _ACROSS = 512  # enough across the direction of a long torus: frequencies there are samples of an integral
 
 
@@ -70,6 +74,11 @@ class Reach:
         last = len(self.before) - 1
         at = np.minimum(overlap + np.arange(min(tile, last)), last)
         return float((self.before[at] + self.after[np.minimum(2 * overlap + tile - 1 - at, last)]).max())
+
+
+def margin(psf: Sequence[int]) -> int:
+    """Pixels from a window's edge within which HHᵀ, and the image that the scene is drawn towards, are not known."""
+    return 2 * max(psf) + PRIOR_REACH
 
 
 def multiplier(

@@ -13,10 +13,11 @@ import itertools
 import logging
 import math
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -77,6 +78,9 @@ class Report:
         Of a few tiles: what twice the overlap changes.
     residual : Residual or None
         Of the whole picture, from what was written.
+    left : float or None
+        Where tiles were refined, about what the last of the passes left to be changed, as a part of the picture's
+        range: what it changed at most, times the seam that one pass leaves.
     setup_seconds, seconds, check_seconds : float
         Wall time of deciding, of restoring, and of measuring seams and residual.
     """
@@ -91,6 +95,7 @@ class Report:
     failed: tuple[Failure, ...] = ()
     seams: tuple[Seam, ...] = ()
     residual: Residual | None = None
+    left: float | None = None
     setup_seconds: float = 0.0
     seconds: float = 0.0
     check_seconds: float = 0.0
@@ -112,6 +117,8 @@ class Report:
                 f"measured    {worst:.1e} of the range is the most that twice the overlap changes in "
                 f"{len(self.seams)} tiles"
             )
+        if self.left is not None:
+            lines.append(f"refined     {self.left:.1e} of the range is about what the last pass left")
         if self.residual is not None:
             linear = "" if self.residual.residual is None else f"residual {self.residual.residual:.1e}, "
             lines.append(
@@ -207,7 +214,8 @@ def stream(
     begun = _begun(target, asked, overwrite)
     given: dict[str, Any] = {"tolerance": tolerance, "safe": safe, "tile": tile, "overlap": overlap}
     if begun:  # λ and plan are those of the first start, whatever memory there is now
-        lam, given["tile"], given["overlap"] = begun["lam"], begun["tile"], begun["overlap"]
+        lam, given["passes"] = begun["lam"], begun["passes"]
+        given["tile"], given["overlap"] = begun["tile"], begun["overlap"]
         options["boundary"] = begun["boundary"]
         if begun["prior"]:
             options["prior"] = begun["prior"]
@@ -227,20 +235,28 @@ def stream(
     )
     if begun:
         tiling.lam_reason, tiling.boundary_reason = begun["lam_reason"], begun["boundary_reason"]
+    if not begun:
+        shutil.rmtree(_passes(target), ignore_errors=True)
     output = _created(target, picture, tiling, asked, overwrite and not begun, begun)
     setup = time.perf_counter() - start
-    written, kept, failed = _restored(picture, tiling, output, client, workers, progress)
+    y = _refined(picture, tiling, output, _passes(target), client, workers, progress)
+    written, kept, failed, change = _restored(
+        picture, tiling, output, client, workers, progress, y, tiling.plan.passes - 1
+    )
+    shutil.rmtree(_passes(target), ignore_errors=True)
     if picture.group is not None and not failed:
         _pyramid(target, picture.group, client, workers)
     seconds = time.perf_counter() - start - setup
     seams: tuple[Seam, ...] = ()
-    judged = None
+    judged, left = None, None
+    if tiling.plan.passes > 1 and written:
+        left = tiling.plan.seam_once * change / (tiling.range or 1.0)
     if check:
         seams = tuple(tiling.measure())
         judged = _judged(picture, tiling, output, client, workers)
     return Report(
         str(target), tiling.plan, tiling.lam, tiling.lam_reason, tiling.boundary_reason, written, kept, tuple(failed),
-        seams, judged, setup, seconds, time.perf_counter() - start - setup - seconds,
+        seams, judged, left, setup, seconds, time.perf_counter() - start - setup - seconds,
     )  # fmt: skip
 
 
@@ -380,6 +396,7 @@ def _created(
         "prior": tiling.options.get("prior"),
         "tile": list(tiling.plan.tile),
         "overlap": list(tiling.plan.overlap),
+        "passes": tiling.plan.passes,
     }
     array = picture.array
     form = (
@@ -449,10 +466,13 @@ def _chunks_of(output: Any, region: Sequence[slice]) -> Iterator[str]:
 
 
 class _Writer(Job):
-    """Restores a block and writes it to its place; what a task returns is what went wrong, or nothing."""
+    """Restores a block and writes it to its place.
 
-    def __init__(self, tiling: Tiling, x: Any, output: Any) -> None:
-        super().__init__(tiling, x.numblocks)
+    What a task returns is what went wrong, or nothing; and what the last of several passes changed at most.
+    """
+
+    def __init__(self, tiling: Tiling, x: Any, output: Any, last: bool) -> None:
+        super().__init__(tiling, x.numblocks, last)
         self.output, self.order = output, tiling.axes.order
         self._ends = tuple(np.cumsum((0, *c)) for c in x.chunks)
 
@@ -480,19 +500,26 @@ class _Writer(Job):
             found.append(Failure(tuple(at), (rows.start, rows.stop), (cols.start, cols.stop), why))
         return found
 
-    def __call__(self, block: Any, block_id: tuple[int, ...]) -> Any:
+    def __call__(self, block: Any, y: Any = None, *, block_id: tuple[int, ...]) -> Any:
         failed: list[tuple[int, str]] = []  # which frame of the block, and why
+        change = 0.0
         if not _done(self.output, self.region(block_id)):  # by a worker that was lost before it could say so
             try:
-                self._write(self.region(block_id), self.restored(block, block_id))
+                f, change = self.restored(block, block_id, y)
+                self._write(self.region(block_id), f)
             except _OF_THE_NUMBERS as error:
                 several = self.stack and block.shape[len(self.stack) - 1] > 1
-                failed = self._one_by_one(block, block_id) if several else [(0, _said(error))]
+                if not self.last:  # the last pass will say so; until then these pixels are not looked at
+                    self.output[self.region(block_id)] = 0
+                elif several:
+                    failed = self._one_by_one(block, block_id, y)
+                else:
+                    failed = [(0, _said(error))]
         out = np.empty((1,) * len(block_id), object)
-        out[(0,) * len(block_id)] = failed
+        out[(0,) * len(block_id)] = failed, change
         return out
 
-    def _one_by_one(self, block: Any, block_id: tuple[int, ...]) -> list[tuple[int, str]]:
+    def _one_by_one(self, block: Any, block_id: tuple[int, ...], y: Any) -> list[tuple[int, str]]:
         """The frames of a block, of which one cannot be restored."""
         failed, axis = [], len(self.stack) - 1
         for i in range(block.shape[axis]):
@@ -500,7 +527,8 @@ class _Writer(Job):
             at = self.order[axis]
             one[at] = slice(one[at].start + i, one[at].start + i + 1)
             try:
-                self._write(tuple(one), self.restored(block.take([i], axis), block_id))
+                known = None if y is None else y.take([i], axis)
+                self._write(tuple(one), self.restored(block.take([i], axis), block_id, known)[0])
             except _OF_THE_NUMBERS as error:
                 failed.append((i, _said(error)))
         return failed
@@ -517,24 +545,72 @@ def _said(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
+def _passes(target: Any) -> Path:
+    """Where the passes of refining are kept until the last one is written."""
+    return Path(f"{str(target).rstrip('/')}.passes")
+
+
+def _refined(
+    picture: Source, tiling: Tiling, output: Any, folder: Path, client: Any, workers: int, progress: Any
+) -> Any:
+    """y as all passes but the last leave it, each an array of its own; None where there is one pass.
+
+    An array is removed once the one after it is whole, so that a second start finds the last one that is.
+    """
+    zarr, passes = _zarr(), tiling.plan.passes
+    if passes == 1 or _whole(output):
+        return None
+    there = {
+        n: zarr.open(str(folder / str(n)), mode="r") for n in range(1, passes) if (folder / str(n)).exists()
+    }
+    first = max((n for n, array in there.items() if _whole(array)), default=0)
+    y = there[first] if first else None
+    for number in range(first, passes - 1):
+        path = str(folder / str(number + 1))
+        if number + 1 in there:
+            into = zarr.open(path, mode="r+")
+        else:
+            into = zarr.create_array(
+                path, shape=output.shape, chunks=output.chunks, dtype=output.dtype, compressors=None, fill_value=0,
+                config={"write_empty_chunks": True},
+            )  # fmt: skip
+        _restored(picture, tiling, into, client, workers, progress, y, number)
+        shutil.rmtree(folder / str(number), ignore_errors=True)
+        y = into
+    return y
+
+
 def _restored(
-    picture: Source, tiling: Tiling, output: Any, client: Any, workers: int, progress: Any
-) -> tuple[int, int, list[Failure]]:
-    """(tiles written, tiles that were there, those that failed)."""
+    picture: Source,
+    tiling: Tiling,
+    output: Any,
+    client: Any,
+    workers: int,
+    progress: Any,
+    y: Any,
+    number: int,
+) -> tuple[int, int, list[Failure], float]:
+    """(tiles written, tiles that were there, those that failed, what was changed at most) of pass `number`."""
     import dask.array as da
 
-    x = da.from_array(
-        picture.array, chunks=_reads(picture, tiling), fancy=False, asarray=True,
-        name=f"source-{tiling.recipe.token}",
-    ).transpose(tiling.axes.order)  # fmt: skip
-    x = in_tiles(tiling, x)
-    writer, there = _Writer(tiling, x, output), _present(output)
-    written = overlapped(tiling, x).map_blocks(
+    token, passes = f"{tiling.recipe.token}-{number}", tiling.plan.passes
+    last = number == passes - 1
+    arrays = []
+    for name, source in (("source", picture), ("y", replace(picture, array=y, chunks=output.chunks))):
+        if source.array is not None:
+            x = da.from_array(
+                source.array, chunks=_reads(source, tiling), fancy=False, asarray=True, name=f"{name}-{token}"
+            )
+            arrays.append(in_tiles(tiling, x.transpose(tiling.axes.order)))
+    x = arrays[0]
+    writer, there = _Writer(tiling, x, output, last), _present(output)
+    written = da.map_blocks(
         writer,
+        *(overlapped(tiling, a) for a in arrays),
         dtype=object,
         chunks=tuple((1,) * n for n in x.numblocks),
         meta=np.empty((0,) * x.ndim, object),
-        name=f"written-{tiling.recipe.token}",
+        name=f"written-{token}",
     )
     sizes = {p: writer.frames(p) for p in np.ndindex(*x.numblocks)}
     places = [p for p in sizes if not all(name in there for name in _chunks_of(output, writer.region(p)))]
@@ -545,15 +621,18 @@ def _restored(
         blocks = written.to_delayed(optimize_graph=True)
         tasks = [blocks[p] for p in places]
     failed: list[Failure] = []
+    change = 0.0
     if progress is not None:
-        progress(done, total)
+        progress(number * total + done, passes * total)
     for i, said in _computed(tasks, client, workers):
-        failed += writer.failures(places[i], said.item())
+        wrong, changed = said.item()
+        failed += writer.failures(places[i], wrong)
+        change = max(change, changed)
         done += sizes[places[i]]
         if progress is not None:
-            progress(done, total)
+            progress(number * total + done, passes * total)
     failed.sort(key=lambda f: f.place)
-    return now - len(failed), kept, failed
+    return now - len(failed), kept, failed, change
 
 
 def _reads(picture: Source, tiling: Tiling) -> tuple[Any, ...]:
@@ -628,9 +707,7 @@ def _pyramid(target: Any, source: Any, client: Any, workers: int) -> None:
     for before, level in itertools.pairwise(levels):
         array, like = group[before], source[level]
         factor = [max(1, math.ceil(a / b)) for a, b in zip(array.shape, like.shape, strict=True)]
-        if level in group and all(
-            n in _present(group[level]) for n in _chunks_of(group[level], _all(group[level]))
-        ):
+        if level in group and _whole(group[level]):
             continue
         x = da.from_array(array, chunks=array.chunks, fancy=False)
         # The level has the shape it had: whole blocks of `factor` pixels, the last of them repeated where one is short.
@@ -655,8 +732,10 @@ def _pyramid(target: Any, source: Any, client: Any, workers: int) -> None:
             client.compute(stored).result()
 
 
-def _all(array: Any) -> list[slice]:
-    return [slice(0, n) for n in array.shape]
+def _whole(array: Any) -> bool:
+    """Whether all chunks of an array are there."""
+    there = _present(array)
+    return all(name in there for name in _chunks_of(array, [slice(0, n) for n in array.shape]))
 
 
 @contextmanager

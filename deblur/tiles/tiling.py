@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,7 +14,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from ..device import CPU, Array, Device, asnumpy, cores, float_dtype, free_memory, get_xp, is_cupy
-from ..errors import InsufficientMemoryError, MethodError
+from ..errors import ConvergenceError, InsufficientMemoryError, MethodError
 from ..frames import Frames, enough
 from ..image import as_float
 from ..image.arrays import looks_coloured
@@ -25,10 +25,13 @@ from ..pipeline import Deblurrer
 from ..tuning import estimate_noise
 from ..tuning.boundary import SAFE
 from .plan import TOLERANCE, TilePlan, plan_tiles
+from .reach import margin
+from .refining import corrected
 from .windows import Edges, Recipe, Sides, restore
 
 _SAMPLE = 256  # side of the windows that λ is chosen from
 _SAMPLES = 9
+_MORE = 4  # passes beyond those planned, before refining is given up
 _CHECKED = 4  # tiles whose seam is measured
 _REFUSED = {
     "mask": "hide pixels before, or restore the picture whole",
@@ -158,6 +161,7 @@ class Tiling:
         workers: int | None = None,
         tile: int | Sequence[int] | None = None,
         overlap: int | Sequence[int] | None = None,
+        passes: int | None = None,
         chunk: int | Sequence[int] | None = None,
         dtype: Any = None,
         device: str | int = "cpu",
@@ -207,23 +211,26 @@ class Tiling:
         if memory is None:
             memory = free_memory(place.xp) // (2 * (self.workers if place == CPU else 1))
         given: dict[str, Any] = {
-            "tolerance": tolerance, "safe": safe, "memory": memory, "tile": tile, "chunk": chunk,
+            "tolerance": tolerance, "safe": safe, "memory": memory, "tile": tile, "passes": passes, "chunk": chunk,
             "boundary": str(boundary), "method": request.method, "dtype": self.dtype,
             "device": place, "origin": options.get("origin"), "prior": request.prior,
         }  # fmt: skip
         plans = [plan_tiles(h, self.lam, axes.space, overlap=overlap, **given) for h in psfs]
-        self.plan = max(plans, key=lambda p: (p.answer == "refine", p.work))
+        self.plan = max(plans, key=lambda p: (p.answer == "none", p.passes, p.work))
         self._wraps = boundary.wraps
         self.recipe = Recipe(psfs, self.lam, self.dtype.name, options, device)
         if self.plan.answer == "measure" and overlap is None:
             self.plan = self._with_margin(psfs[0], given)
-        if self.plan.answer == "refine":
+        if self.plan.answer == "none":
             raise InsufficientMemoryError(self.plan.reason, self.plan.whole_bytes, self.plan.memory)
+        if self.plan.answer == "refine" and (self.asked or request.gamma or options.get("formula") == "hht"):
+            why = f"{self.plan.reason}, but of the linear formula alone, without gamma or formula='hht'"
+            raise InsufficientMemoryError(why, self.plan.whole_bytes, self.plan.memory)
         if self.plan.answer == "whole" and axes.frames == 1:
             self.recipe = replace(self.recipe, threads=None)
         self.cuts = tuple(
             cut(n, t, max(d, h))
-            for n, t, d, h in zip(axes.space, self.plan.tile, self.plan.overlap, psfs.shape[1:], strict=True)
+            for n, t, d, h in zip(axes.space, self.plan.tile, self.beyond, psfs.shape[1:], strict=True)
         )
 
     # -- decided before anything is mapped ---------------------------------------------------------
@@ -321,6 +328,13 @@ class Tiling:
     # -- tiles -----------------------------------------------------------------------------------------
 
     @property
+    def beyond(self) -> tuple[int, int]:
+        """Pixels that are read beyond a tile: its overlap, and where it is refined a margin to know what is left."""
+        more = margin(self._psf_shape) if self.plan.passes > 1 else 0
+        rows, cols = (d + more if d else 0 for d in self.plan.overlap)
+        return rows, cols
+
+    @property
     def tiles(self) -> list[tuple[tuple[int, int], tuple[int, int]]]:
         """The rows and the columns of each tile, as (first, beyond the last)."""
         return list(itertools.product(self.cuts[0], self.cuts[1]))
@@ -346,13 +360,11 @@ class Tiling:
     def solve(self, img: Any, frame: int, tile: Sequence[tuple[int, int]], overlap: Sequence[int]) -> Array:
         """One tile of one frame, (1, colours, M, N)."""
         where, sides, trim = self.window(tile, overlap)
-        if all(isinstance(w, slice) for w in where):
-            part = self.axes.read(img, frame, *where)  # type: ignore[arg-type]
-        else:
-            part = self._read_wrapped(img, frame, where)
-        return restore(self.recipe, part, frame, sides, trim)
+        return restore(self.recipe, self._read(img, frame, where), frame, sides, trim)
 
-    def _read_wrapped(self, img: Any, frame: int, where: Sequence[np.ndarray | slice]) -> Array:
+    def _read(self, img: Any, frame: int, where: Sequence[np.ndarray | slice]) -> Array:
+        if all(isinstance(w, slice) for w in where):
+            return self.axes.read(img, frame, *where)  # type: ignore[arg-type]
         spans = []
         for w in where:
             runs = [w] if isinstance(w, slice) else np.split(w, np.flatnonzero(np.diff(w) != 1) + 1)
@@ -366,7 +378,7 @@ class Tiling:
     def measure(self, plan: TilePlan | None = None) -> list[Seam]:
         """The seams of a few tiles spread over the picture: each solved at the overlap and at twice that."""
         plan = plan or self.plan
-        if not any(plan.overlap):
+        if not any(plan.overlap) or plan.passes > 1:
             return []
         seams = []
         side = [min(t, max(_SAMPLE, 2 * d)) for t, d in zip(plan.tile, plan.overlap, strict=True)]
@@ -396,25 +408,54 @@ class Tiling:
             from .mapping import mapped
 
             return mapped(self, img)
+        if self.plan.passes == 1:
+            return self._mapped(
+                img, lambda frame, tile: (self.solve(img, frame, tile, self.plan.overlap), 0.0)
+            )[0]
+        y, wanted = None, self.plan.tolerance * (self.range or 1.0)
+        for _ in range(self.plan.passes - 1):
+            y, _ = self._pass(img, y)
+        for _ in range(_MORE):
+            out, change = self._pass(img, y, last=True)
+            if self.plan.seam_once * change <= wanted:
+                return out
+            y, _ = self._pass(img, y)
+        raise ConvergenceError(
+            f"after {self.plan.passes + _MORE} passes tiles still change by {change / self.range:.1e} of the range; "
+            "give a larger λ, a larger tolerance or more memory",
+            None,
+        )
+
+    def _pass(self, img: Any, y: Any, last: bool = False) -> tuple[Any, float]:
+        """One pass of refining over the picture: y, or if `last` the scene; and what it changed at most."""
+
+        def one(frame: int, tile: Any) -> tuple[Array, float]:
+            where, sides, trim = self.window(tile, self.beyond)
+            parts = [None if x is None else self._read(x, frame, where) for x in (img, y)]
+            return corrected(self.recipe, parts[0], parts[1], frame, sides, trim, last=last)
+
+        return self._mapped(img, one)
+
+    def _mapped(self, img: Any, solve: Callable[[int, Any], tuple[Array, float]]) -> tuple[Any, float]:
+        """All tiles of an array like the picture, by threads; and the largest of the numbers that come with them."""
         out = get_xp(img).empty(img.shape, self.dtype)
         view = out.transpose(self.axes.order)
 
-        def one(job: tuple[int, Any]) -> None:
+        def one(job: tuple[int, Any]) -> float:
             frame, ((a, b), (c, d)) = job
             try:
-                f = self.solve(img, frame, ((a, b), (c, d)), self.plan.overlap)
+                f, number = solve(frame, ((a, b), (c, d)))
             except ValueError as error:
                 raise ValueError(f"the tile of rows {a} to {b} and columns {c} to {d}: {error}") from None
             view[(*self.axes.place(frame), ..., slice(a, b), slice(c, d))] = f[0].reshape(
                 *view.shape[len(self.axes.stack) : -2], *f.shape[-2:]
             )
+            return number
 
         jobs: Iterator[tuple[int, Any]] = itertools.product(range(self.axes.frames), self.tiles)
         workers = 1 if self.plan.answer == "whole" and self.axes.frames == 1 else self.workers
         with ThreadPoolExecutor(workers) as pool:
-            for _ in pool.map(one, jobs):
-                pass
-        return out
+            return out, max(pool.map(one, jobs))
 
 
 @takes_options
@@ -479,7 +520,9 @@ def tiled(
     MethodError
         For an option that tiles do not serve, such as a mask.
     InsufficientMemoryError
-        If no tile that fits the memory can reach the tolerance; it says why.
+        If no tile that fits the memory can reach the tolerance, not even in passes; it says why.
+    ConvergenceError
+        If tiles were refined in passes (see `plan_tiles`) and are not yet right after a few more than planned.
 
     See Also
     --------

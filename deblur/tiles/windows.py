@@ -27,7 +27,7 @@ from ..operators.torus import Torus
 from ..options import Options, checked
 from ..pipeline import Deblurrer
 from ..solvers.start import prior_scene
-from .reach import multiplier
+from .reach import PRIOR_REACH, multiplier
 
 Sides = tuple[tuple[bool, bool], tuple[bool, bool]]
 Edges = tuple[tuple[int, int], tuple[int, int]]
@@ -35,8 +35,7 @@ Edges = tuple[tuple[int, int], tuple[int, int]]
 _KEPT = (
     12  # prepared solvers that a process keeps: of windows inside, at the sides and corners, of a few PSFs
 )
-PRIOR_REACH = 32  # pixels: the smoothing of the prior is shorter
-_kept: OrderedDict[Any, Callable[[Array], Array]] = OrderedDict()
+_kept: OrderedDict[Any, Any] = OrderedDict()
 _lock = threading.Lock()
 
 
@@ -125,12 +124,19 @@ def _solver(
         edge.wraps or edge.dark
     ):  # one that goes on as the window does: which sides it has makes no difference
         at_frame = (((any(map(any, at_frame)),) * 2),) * 2
-    key = (recipe.token, psf, shape, at_frame, device)
+    return kept(
+        (recipe.token, psf, shape, at_frame, device),
+        lambda: _prepared(recipe, recipe.psfs[psf], shape, at_frame, device),
+    )
+
+
+def kept(key: Any, make: Callable[[], Any]) -> Any:
+    """What was made under that key, kept for the next window of its kind."""
     with _lock:
         if key in _kept:
             _kept.move_to_end(key)
             return _kept[key]
-    made = _prepared(recipe, recipe.psfs[psf], shape, at_frame, device)
+    made = make()
     with _lock:
         _kept[key] = made
         while len(_kept) > _KEPT:
@@ -148,25 +154,25 @@ def _prepared(
     linear = request.method in ("auto", "fft") and not (problem.asked or problem.inverse or request.gamma)
     if inside and linear and min(shape) > 2 * PRIOR_REACH:
         return _Filter(request.problem.blur, recipe.lam, request.prior, at_frame, problem.dtype, device)
-    pads: Edges = ((0, 0), (0, 0))
+    room: Edges = ((0, 0), (0, 0))
     if boundary.wraps or boundary.dark:
-        pads = _pads(psf.shape, shape, at_frame, boundary.wraps)
+        room = pads(psf.shape, shape, at_frame, boundary.wraps)
     deblurrer = Deblurrer(
         psf,
-        (rows + sum(pads[0]), cols + sum(pads[1])),
+        (rows + sum(room[0]), cols + sum(room[1])),
         recipe.lam,
         gpu=False if device.gpu is None else device.gpu,
         **recipe.options,
     )
 
     def solve(window: Array) -> Array:
-        f = deblurrer(continued(window, pads, fade=boundary.dark), stack_axis=0, channel_axis=1)
-        return f[..., pads[0][0] : pads[0][0] + rows, pads[1][0] : pads[1][0] + cols]
+        f = deblurrer(continued(window, room, fade=boundary.dark), stack_axis=0, channel_axis=1)
+        return f[..., room[0][0] : room[0][0] + rows, room[1][0] : room[1][0] + cols]
 
     return solve
 
 
-def _pads(psf: Sequence[int], shape: Sequence[int], at_frame: Sides, wraps: bool) -> Edges:
+def pads(psf: Sequence[int], shape: Sequence[int], at_frame: Sides, wraps: bool) -> Edges:
     """Pixels by which the inner edges of a window are continued; of one that is to wrap round, all after its end."""
     rows, cols = (
         tuple(
@@ -185,10 +191,10 @@ class _Filter:
         self, blur: Blur, lam: float, prior: str, at_frame: Sides, dtype: np.dtype, device: Device
     ) -> None:
         # An axis that a periodic picture's one tile covers wraps round by itself.
-        pads = _pads(blur.psf.shape, blur.image_shape, at_frame, wraps=True)
+        room = pads(blur.psf.shape, blur.image_shape, at_frame, wraps=True)
         lengths = tuple(
             scipy.fft.next_fast_len(n + p[1], real=True) if p[1] else n
-            for n, p in zip(blur.image_shape, pads, strict=True)
+            for n, p in zip(blur.image_shape, room, strict=True)
         )
         self._pads: Edges = tuple((0, a - n) for a, n in zip(lengths, blur.image_shape, strict=True))  # type: ignore[assignment]
         self._torus = Torus(lengths, device)
