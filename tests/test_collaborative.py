@@ -59,6 +59,22 @@ def test_the_noise_of_photon_counts_follows_the_picture():
     assert abs(variation.mean() - 1) <= 1e-9
 
 
+@pytest.mark.parametrize("times", [0.1, 4])
+def test_the_noise_is_that_of_the_image_whatever_the_pilot_follows(times):
+    problem, g, _ = blurred(noise=0.02)
+    scene = solve(changed(collaborative.pilot_problem(problem), lam=times * problem.lam), g).scene
+    level, variation = collaborative._noise(problem, g, scene)
+    assert abs(level / 0.02**2 - 1) <= 0.15
+    assert variation is None
+
+
+def test_what_a_wrong_model_leaves_counts_as_noise():
+    problem, g, _ = blurred(noise=0.002)
+    scene = solve(collaborative.pilot_problem(problem), g).scene
+    level, _ = collaborative._noise(problem, g, 0.9 * scene)
+    assert level >= 0.4 * ((g - 0.9 * problem.operator.forward(scene)) ** 2).mean()
+
+
 def test_on_the_gpu_as_on_the_cpu(xp):
     problem, g, _ = blurred()
     here = restored(problem, g)
@@ -99,7 +115,7 @@ def test_frames_and_colours():
 def test_it_says_what_it_did():
     problem, g, _ = blurred()
     solution = solve(problem, g)
-    assert "passes over groups of similar patches" in solution.why
+    assert "a pass over groups of similar patches" in solution.why
     assert "8 steps between data and patches" in solution.why
     assert solution.converged
 

@@ -16,10 +16,10 @@ from deblur.metrics import psnr
 from deblur.operators.blur import Blur
 from deblur.problem import Problem
 from deblur.solvers import windows
+from deblur.solvers.noise import noise_variance
 from deblur.solvers.whiteness import whiteness
 from deblur.terms import Fit
 from deblur.tuning import choose
-from deblur.tuning.noise import noise_variance
 from deblur.tuning.sampled import _Observer
 
 PSF = deblur.psf.gaussian(7, 1.2)

@@ -7,16 +7,17 @@ coloured, but its spectrum is known. Around a pilot scene p,
 
 with ρ so small that f follows the data wherever the blur has left anything of them. The groups of similar patches
 of p then show what is picture: in their transform f is shrunk by p̂²/(p̂² + v), v being the variance of the coloured
-noise in each coefficient [1]_. The result is a better pilot, and a second pass follows. The first pilot is the
-solution of "tv" at λ, and λ is the only parameter: the noise's level σ is that of the pilot's residual.
+noise in each coefficient [1]_. The pilot is the solution of "tv" at λ, and λ is the only parameter: the noise's level
+σ is read off the image. Fine texture that "tv" has taken for noise is not in the pilot, and the shrinkage takes it out;
+hard thresholding of the same groups does not, and the scene is the mean of both.
 
 Data and patches then take turns, as with frames of such groups [2]_: in eight steps the scene x becomes
 
-    x' = argmin ‖Hx − g‖²/σ² + ‖x − v‖²/(α s²) ,   v = denoise(x'; s) ,
+    x' = argmin ‖Hx − g‖²/σ² + ‖x − y‖²/(α s²) ,   y' = denoise(x'; s) ,   y = y' + β (y' − its last value) ,
 
-where s is 1.6 times what the passes have moved the pilot by, which tells their errors' size, α = 5, and the denoiser
-the mean of two that are wrong in different ways: hard thresholding of groups of 4 x 4 patches, and the shrinkage
-above for 8 x 8 patches, which v itself guides. The noise that s stands for is white.
+where s falls from 7.2 to 1.44 times what this pass has moved the pilot by, which tells their errors' size, α = 5,
+β = 0.3, and the denoiser is again the mean of two that are wrong in different ways: hard thresholding of groups of
+4 x 4 patches, and the shrinkage above for 8 x 8 patches, which y itself guides. The noise that s stands for is white.
 ``benchmarks/bench_experiments.py`` measures what each stage gains.
 
 For photon counts the noise varies with the blurred pilot.
@@ -37,25 +38,27 @@ from dataclasses import replace
 import numpy as np
 
 from ..denoise import patches
-from ..device import Array
+from ..device import Array, every
 from ..norms import norms_of, total
 from ..operators.torus import Torus
 from ..problem import Problem, Solution, Stop, Work
 from ..terms import Fit
 from . import admm, quadratic
+from .noise import noise_variance
 from .start import continued
 from .units import in_units
 
 PILOT = "tv"
 _RHO = 0.01  # ρ over the square of H's gain
-_PASSES = 2
 _SPECTRUM = 256  # at least as many frequencies each way for the noise's spectrum
-# Of the steps between data and patches: how many; the patches' strength over the last change of the scene, and its
-# square's weight over that of the data; sizes of the patches, and the noise that the larger ones reckon with over that
+_MISFIT = 0.5  # of the residual's variance: what a wrong model may have left counts as noise
+_SIDE = 8  # of patches
+# Of the steps between data and patches: how many; the patches' strength over what the pass has moved the pilot by, in
+# the first step and in the last; its square's weight over that of the data; how far each goes on from the one before.
+_STEPS, _STRENGTHS, _TRUST, _BEYOND = 8, (7.2, 1.44), 0.2, 0.3  # 1/α, β
+# The smaller patches' side, and how far apart they are looked for; the noise that the larger ones reckon with over that
 # of the smaller; relative residual of the data's step.
-_STEPS, _STRENGTH, _TRUST = 8, 1.6, 0.2  # 1/α
-_FINE, _COARSE, _COARSER = 4, 8, 2.0
-_LOOSE = 1e-2
+_FINE, _NEAR, _COARSER, _LOOSE = 4, 8, 2.0, 1e-2
 _FILTER = 20  # what `work` reckons with for one pass of the filter, in transforms
 
 
@@ -77,8 +80,8 @@ def refuses(problem: Problem) -> str | None:
 def work(problem: Problem) -> Work:
     """The pilot's, and each pass in its unit."""
     pilot, inverse = admm.work(pilot_problem(problem)), quadratic.work(_inverse_problem(problem))
-    more = _PASSES * (inverse.solve + _FILTER * pilot.setup) + _STEPS * (
-        0.5 * inverse.solve + 2 * _FILTER * pilot.setup
+    more = (
+        inverse.solve + 2 * _FILTER * pilot.setup + _STEPS * (0.5 * inverse.solve + 2 * _FILTER * pilot.setup)
     )
     return Work(2 * pilot.setup, pilot.solve + more, max(pilot.bytes, inverse.bytes))
 
@@ -116,26 +119,37 @@ class Collaborative:
         pilot = self.pilot.solve(g, start)
         units = in_units(self.problem, g)
         problem, g, unit = units.problem, units.g, g.dtype.type(units.unit)
-        scene = first = pilot.scene / unit
-        converged = pilot.converged
-        level, variation = _noise(problem, g, scene)
+        clean = pilot.scene / unit
+        level, variation = _noise(problem, g, clean)
         there = None if variation is None else continued(problem.operator, variation).mean(axis=1)
-        for _ in range(_PASSES):
-            found = self.inverse.solve(_residual(problem, g, scene))
-            shrunk = []
-            for i, (noisy, clean) in enumerate(zip(scene + found.scene, scene, strict=True)):
-                grouped = _Grouped(problem, clean)
-                variances = grouped.groups.variances(level * self.covariance)
-                shrunk.append(grouped.shrunk(noisy, clean, variances, None if there is None else there[i]))
-            scene = _bounded(problem, shrunk)
-            converged = converged and found.converged
-        scene, strength = _refined(problem, g, scene, first, level, variation)
-        passes = (
-            f"{_PASSES} passes over groups of similar patches, for noise of standard deviation "
-            f"{level**0.5 * units.unit:.2g}, and {_STEPS if strength else 0} steps between data and patches, of "
-            f"strength {strength * units.unit:.2g}"
+        groups = [_Grouped(problem, frame, _SIDE) for frame in clean]
+        found = self.inverse.solve(_residual(problem, g, clean))
+        passed = []
+        for i, (group, noisy) in enumerate(zip(groups, clean + found.scene, strict=True)):
+            variances, at = (
+                group.groups.variances(level * self.covariance),
+                None if there is None else there[i],
+            )
+            shrunk = group.shrunk(noisy, clean[i], variances, at)
+            passed.append(0.5 * (shrunk + group.thresholded(noisy, variances, at)))
+        scene = _bounded(problem, passed)
+        moved = (scene - clean)[(..., *problem.operator.crop)]
+        by = norms_of(moved)[0] / math.sqrt(moved.size)
+        strengths = (
+            [float(by * x) for x in np.geomspace(*_STRENGTHS, _STEPS)]
+            if level > 0 and 0 < by < np.inf
+            else []
         )
-        return replace(pilot, scene=scene * unit, converged=converged, why=f"{pilot.why}; then {passes}")
+        if strengths:
+            scene = _refined(problem, g, scene, groups, level, variation, strengths)
+        words = (
+            f"a pass over groups of similar patches, for noise of standard deviation {level**0.5 * units.unit:.2g}, "
+            f"and {len(strengths)} steps between data and patches"
+        )
+        if strengths:
+            words += f", of strengths {strengths[0] * units.unit:.2g} to {strengths[-1] * units.unit:.2g}"
+        converged = pilot.converged and found.converged
+        return replace(pilot, scene=scene * unit, converged=converged, why=f"{pilot.why}; then {words}")
 
 
 def _residual(problem: Problem, g: Array, scene: Array) -> Array:
@@ -147,13 +161,18 @@ def _noise(problem: Problem, g: Array, scene: Array) -> tuple[float, Array | Non
     xp = problem.xp
     seen = problem.operator.forward(scene) + problem.fit.background
     w = xp.broadcast_to(xp.asarray(problem.fit.w), g.shape)
-    count = float(total((w > 0).astype(g.dtype))) or 1.0
-    if problem.fit.name == "poisson":
+    count, most = float(total((w > 0).astype(g.dtype))) or 1.0, float(w.max())
+    counts = problem.fit.name == "poisson"
+    if counts:
         seen = xp.maximum(seen, 1e-3 * float(abs(g).mean()))
-        gain = float(total((w > 0) * (g - seen) ** 2 / seen)) / count
-        mean = float(seen.mean())
-        return gain * mean, seen / mean
-    return float(total(w * (g - seen) ** 2)) / count, None
+    level = float(total((w > 0) * (g - seen) ** 2 / seen if counts else w * (g - seen) ** 2)) / count
+    # The pilot follows some of the noise, and lacks some of the picture: the image itself tells better.
+    if counts or every((w == 0) | (w == most)):
+        level = max((1.0 if counts else most) * noise_variance(problem, g), _MISFIT * level)
+    if not counts:
+        return level, None
+    mean = float(seen.mean())
+    return level * mean, seen / mean
 
 
 def _bounded(problem: Problem, frames: list[Array]) -> Array:
@@ -164,10 +183,10 @@ def _bounded(problem: Problem, frames: list[Array]) -> Array:
 class _Grouped:
     """The groups of one frame, (c, P, Q): its colours are taken apart, and share those of their mean."""
 
-    def __init__(self, problem: Problem, frame: Array, side: int = 8) -> None:
+    def __init__(self, problem: Problem, frame: Array, side: int, **radius: int) -> None:
         self.xp = problem.xp
         self.colours = self.xp.asarray(patches.opponent(len(frame)).astype(frame.dtype))
-        self.groups = patches.Groups(self._apart(frame)[0], side=side, step=side // 2)
+        self.groups = patches.Groups(self._apart(frame)[0], side=side, step=side // 2, **radius)
 
     def _apart(self, frame: Array) -> Array:
         return patches.mixed(self.colours, frame)
@@ -184,34 +203,35 @@ class _Grouped:
         pairs = zip(self._apart(noisy), self._apart(clean), strict=True)
         return self._together([self.groups.wiener(a, b, variances, level) for a, b in pairs])
 
-    def thresholded(self, noisy: Array, variances: Array) -> Array:
+    def thresholded(self, noisy: Array, variances: Array, level: Array | None = None) -> Array:
         """`noisy` without what is small beside noise of these variances."""
-        return self._together([self.groups.threshold(a, variances) for a in self._apart(noisy)])
+        return self._together([self.groups.threshold(a, variances, level) for a in self._apart(noisy)])
 
 
 def _refined(
-    problem: Problem, g: Array, scene: Array, first: Array, level: float, variation: Array | None
-) -> tuple[Array, float]:
-    """Steps between data and patches, from a scene whose error is about its distance from the first; their strength."""
-    moved = (scene - first)[(..., *problem.operator.crop)]
-    strength = _STRENGTH * norms_of(moved)[0] / math.sqrt(moved.size)
-    rho = _TRUST * level / strength**2 if strength > 0 else 0.0
-    if not 0 < rho < np.inf:
-        return scene, 0.0
+    problem: Problem,
+    g: Array,
+    scene: Array,
+    coarse: list[_Grouped],
+    level: float,
+    variation: Array | None,
+    strengths: list[float],
+) -> Array:
+    """Steps between data and patches, from a scene, of these strengths."""
     weights = problem.fit.weights
     if variation is not None:
         weights = (problem.xp.asarray(problem.fit.w) / variation).astype(problem.dtype)
-    inverse = quadratic.prepare(
-        replace(_inverse_problem(problem), lam=rho, fit=Fit(weights=weights), stop=Stop(rtol=_LOOSE))
-    )
-    fine, coarse = ([_Grouped(problem, frame, side) for frame in scene] for side in (_FINE, _COARSE))
+    data = replace(_inverse_problem(problem), fit=Fit(weights=weights), stop=Stop(rtol=_LOOSE))
+    fine = [_Grouped(problem, frame, _FINE, radius=_NEAR) for frame in scene]
     nothing = Solution(problem.xp.zeros_like(scene))
-    for _ in range(_STEPS):
-        closer = scene + inverse.solve(_residual(problem, g, scene), nothing).scene
-        pairs = zip(fine, coarse, closer, scene, strict=True)
+    before = scene
+    for s in strengths:
+        inverse = quadratic.prepare(replace(data, lam=_TRUST * level / s**2))
+        beyond = scene + problem.dtype.type(_BEYOND) * (scene - before)
+        closer = beyond + inverse.solve(_residual(problem, g, beyond), nothing).scene
+        pairs = zip(fine, coarse, closer, beyond, strict=True)
         both = [
-            a.thresholded(x, a.white(strength**2)) + b.shrunk(x, v, b.white(_COARSER * strength**2))
-            for a, b, x, v in pairs
+            a.thresholded(x, a.white(s**2)) + b.shrunk(x, y, b.white(_COARSER * s**2)) for a, b, x, y in pairs
         ]
-        scene = _bounded(problem, [0.5 * x for x in both])
-    return scene, strength
+        before, scene = scene, _bounded(problem, [0.5 * x for x in both])
+    return scene

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..solvers.noise import NoiseModel, check_noise, estimate_noise, estimate_noise_model, noise_level
 from ..solvers.start import prior_scene
 from .choice import RULES, LambdaChoice, Rule, check_rule
-from .noise import NoiseModel, check_noise, estimate_noise, estimate_noise_model, noise_level
 from .spectral import choose_lambda
 
 if TYPE_CHECKING:

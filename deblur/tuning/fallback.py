@@ -11,10 +11,10 @@ from ..device import Array
 from ..operators.blur import Blur
 from ..operators.operator import Operator
 from ..problem import Problem
+from ..solvers.noise import noise_variance
 from ..solvers.start import filled, prior_scene
 from . import choose
 from .choice import RULES, LambdaChoice
-from .noise import noise_variance
 from .sampled import Prepare
 
 # ‖f_λ‖ over its size where the boundary's error is allowed for: with a boundary that fits at most 1.25 in 166

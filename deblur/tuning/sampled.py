@@ -54,12 +54,12 @@ from ..methods import METHODS
 from ..norms import total
 from ..problem import Factor, Problem, Solution, Stop
 from ..solvers.admm import first_frames
+from ..solvers.noise import noise_variance
 from ..solvers.start import filled, prior_scene
 from ..solvers.whiteness import whiteness
 from ..solvers.windows import cut, side_for
 from ..terms import is_quadratic, penalty_value
 from .choice import RULES, Found, LambdaChoice
-from .noise import noise_variance
 
 _KAPPA = 0.2  # λ R/(ν N) at the start of the search, about what is usual
 _STEP = math.log(2.0)

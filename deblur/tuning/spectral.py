@@ -62,9 +62,9 @@ from ..operators.blur import Blur
 from ..operators.operator import Operator
 from ..problem import Problem
 from ..solvers.krylov import Bidiagonalization
+from ..solvers.noise import check_noise, estimate_noise, noise_level
 from ..solvers.scaling import Scale, shifted
 from .choice import RULES, Found, LambdaChoice, check_rule, restated
-from .noise import check_noise, estimate_noise, noise_level
 from .sums import FilterSums, exact_sums, spectral_sums
 
 NORMS = ("scene", "data")

@@ -14,7 +14,7 @@ from ..device import CPU, Array, Device, as_real, asnumpy, check_finite, get_fft
 from ..norms import largest
 from ..operators.torus import Torus
 from ..problem import Problem
-from ..solvers.start import filled
+from .start import filled
 
 _SIDES = (32, 16, 8, 4)  # of the blocks that are looked at: the first of which three fit along each side
 _BLOCKS = 4096  # looked at, at most
