@@ -44,6 +44,9 @@ _NOISY = 2e-4  # λ over the PSF's squared gain from which there is noise that t
 # The same of a large picture, for less noise costs it several times the iterations; and of one that is hardly blurred,
 # whose own detail is like noise.
 _NOISY_LARGE = _NOISY_MILD = 5e-2
+_SHOWN = (
+    0.1  # of the noise from which "natural" is taken, what must be seen for λ to be looked for with it first
+)
 _NOISE_MILD = 1.5  # how much larger than the noise seen what is left of such a picture may be
 _MILD, _NOTHING = 0.5, 0.999  # of the light, what a mild PSF leaves where it was, and one that blurs nothing
 _FITS = 0.8  # how much smaller λ may be for "natural" where the boundary fits: it hides more, and needs mostly more
@@ -408,21 +411,23 @@ class Deblurrer:
             others = () if natural is None else (natural.plain.blur,)
             found, *more = from_spectrum(problem.plain.operator, image.left(), RANGE, *others)
             alike = more[0] if more else None
-        small = math.prod(problem.operator.image_shape) <= _QUICK
-        if found is None and natural is not None and boundary.open and small:
-            # Mostly there is noise, and no other search is needed.
-            first = self._chosen_lambda(image, natural, rule)
-            if _by_gcv(first) and first.lam >= noisy * problem.operator.gain**2 and self._seen(image, first):
-                return first, natural.penalty, f"there is noise to hide, λ = {first.lam:.2g}"
+        enough = noisy * problem.operator.gain**2
+        steps = found is None and natural is not None and boundary.open
+        steps = steps and math.prod(problem.operator.image_shape) <= _QUICK
+        if steps and natural is not None and self._shows(image, noisy):
+            alike, steps = self._chosen_lambda(image, natural, rule), False
+            # Mostly one search is enough.
+            if alike.settled and alike.lam >= enough and self._seen(image, alike):
+                return alike, natural.penalty, f"there is noise to hide, λ = {alike.lam:.2g}"
         if found is None:
             found = self._chosen_lambda(image, problem, rule)
         if natural is None:
             return found, problem.penalty, request.prior_reason
         if not _by_gcv(found):
             return found, problem.penalty, "cross-validation found no λ by which to judge the noise"
-        if not boundary.open:
+        if not boundary.open or (steps and found.lam >= enough):
             alike = self._chosen_lambda(image.drawn(natural.penalty), natural, rule)
-            if alike.lam < _FITS * found.lam:
+            if not boundary.open and alike.lam < _FITS * found.lam:
                 alike = None
         noise = (found if alike is None else alike).lam / problem.operator.gain**2
         if noise < noisy or not (alike is None or self._seen(image, alike)):
@@ -432,7 +437,7 @@ class Deblurrer:
                 f"there is little noise to hide, λ = {found.lam:.2g}, and 'natural' would take much longer"
             )
             return found, problem.penalty, words
-        if alike is None or not _by_gcv(alike):
+        if alike is None or not (alike.settled if boundary.open else _by_gcv(alike)):
             return found, problem.penalty, "cross-validation found no λ for 'natural'"
         words = f"there is noise to hide, for which {request.prior!r} would need λ = {found.lam:.2g}"
         return alike, natural.penalty, words
@@ -445,6 +450,14 @@ class Deblurrer:
         if request.prior == "zero" or not (found.settled or hidden):
             found = sounder(problem, data, found, request.noise, prepare)
         return found
+
+    def _shows(self, image: _Image, noisy: float) -> bool:
+        """Whether so much noise is seen as would be hidden: λ is its variance over the scene's, or more."""
+        left = next(image.left())
+        if min(left.shape) < 4:
+            return True
+        level = noise_level(left, image.problem.blur.psf)
+        return level**2 >= _SHOWN * noisy * float((left * left).mean())
 
     def _seen(self, image: _Image, found: LambdaChoice) -> bool:
         """Whether a picture that is hardly blurred shows as much noise as would be taken for noise."""

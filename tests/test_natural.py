@@ -264,3 +264,22 @@ def test_it_is_the_same_where_the_picture_lies(xp):
     assert (result.prior, type(result.image)) == ("natural", xp.ndarray)
     image = result.image if isinstance(result.image, np.ndarray) else result.image.get()
     assert np.allclose(image, deblur.reconstruct(g, SHAKE), atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("noise", "name", "prior"),
+    [(0.02, "camera", "natural"), (0.0, "camera", "natural"), (0.0, "cat", "smooth")],
+)
+def test_a_picture_small_beside_its_psf_has_its_lambda_looked_for_once(noise, name, prior, monkeypatch):
+    searched = []
+
+    def counted(problem, *args, **options):
+        searched.append(problem.penalty)
+        return tune(problem, *args, **options)
+
+    tune = deblur.pipeline.tune
+    monkeypatch.setattr(deblur.pipeline, "tune", counted)
+    h = deblur.psf.camera_shake(17, 3)
+    result = deblur.solve(blurred(noise, h, size=66, name=name), h, boundary="unknown")
+    assert (result.prior, len(searched)) == (prior, 1)
+    assert "bidiagonalisation" in result.lam_reason

@@ -291,9 +291,13 @@ class Bidiagonalization:
         """
         values, weights = [], []
         for frame in range(len(self.betas[0])):
-            p, s, _ = np.linalg.svd(self.matrix(frame))
-            values.append(np.append(s * s, 0.0))
-            weights.append((self.betas[0][frame] * p[0]) ** 2)
+            a = np.array([x[frame] for x in self.alphas[: self.steps]] + [0.0])
+            b = np.array([x[frame] for x in self.betas[: self.steps + 1]])
+            squares = a * a
+            squares[1:] += b[1:] ** 2
+            found, p = scipy.linalg.eigh_tridiagonal(squares, a[:-1] * b[1:])  # of BBᵀ
+            values.append(np.maximum(found[::-1], 0.0))
+            weights.append((b[0] * p[0, ::-1]) ** 2)
         return np.concatenate(values), np.concatenate(weights)
 
 

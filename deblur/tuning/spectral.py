@@ -89,7 +89,8 @@ _NOISY, _WARY = (
 _SEEN = 2.0  # the noise that a spectrum implies, over the noise that is seen, beyond which it is not followed
 _WINDOW = 512  # pixels a side of what the whole rule looks at where the quick one settles nothing
 _SMALL = 128 * 128  # pixels up to which a separable blur is decomposed at once
-_SETTLED = 0.03  # relative change of λ, and of the residual at it, over a quarter more steps
+# Relative change of λ, and of the residual at it, over a quarter more steps: where the rule is asked for by name, else.
+_SETTLED, _SETTLED_QUICK = 0.03, 0.1
 
 
 def _noise_level(g: Array, rule: str, noise: float | None) -> tuple[float | None, str]:
@@ -486,6 +487,7 @@ def _settled(
     probe = Bidiagonalization(operator, signs, keep=False)
     bases = Bidiagonalization(operator, g, keep=False)
     most = min(max_steps, math.prod(operator.image_shape), math.prod(operator.scene_shape))
+    settled = _SETTLED_QUICK if cautious else _SETTLED
     check, quiet, last = 12, 0, None  # when to look next; looks in a row that found λ where it was
     while True:
         bases.advance(min(check, most) - bases.steps)
@@ -498,7 +500,7 @@ def _settled(
         if last is not None:
             # A λ at the end of the range stands still although the residual there does not yet.
             moved = last[1].residual(choice.lam) / max(sums.residual(choice.lam), np.finfo(float).tiny)
-            still = abs(math.log(choice.lam / last[0])) <= _SETTLED and moved <= 1 + _SETTLED
+            still = abs(math.log(choice.lam / last[0])) <= settled and moved <= 1 + settled
             quiet = quiet + 1 if still else 0
         if bases.exhausted or quiet >= 2:
             choice = _trusted(choice, sums, g, norm, bounds)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -53,6 +53,9 @@ class FilterSums:
     counts: np.ndarray
     frames: float
     decomposition: str
+    _weighted: dict[float, tuple[np.ndarray, np.ndarray, float]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     @property
     def top(self) -> float:
@@ -82,19 +85,25 @@ class FilterSums:
 
     def gcv(self, lam: float, floor: float = math.inf) -> float:
         """The GCV function N ρ/(N − A)², its sums weighted by 1/(1 + σ²/floor)."""
-        data = 1 / (1 + self.values / floor)
-        blur = self.frames * self.counts / (1 + self.operator / floor)
-        residual = float((lam / (self.values + lam)) ** 2 @ (self.power * data))
-        free = float(lam / (self.operator + lam) @ blur)  # not N - A, which would cancel for small λ
-        return residual * float(blur.sum()) / free**2
+        power, counts, total = self._in_norm(floor)
+        hidden = lam / (self.values + lam)
+        free = hidden if self.operator is self.values else lam / (self.operator + lam)
+        # Not N - A, which would cancel for small λ.
+        return float(hidden**2 @ power) * total / float(free @ counts) ** 2
+
+    def _in_norm(self, floor: float) -> tuple[np.ndarray, np.ndarray, float]:
+        """Power, counts of all frames and their sum, weighted by 1/(1 + σ²/floor); kept, for many λ are looked at."""
+        if floor not in self._weighted:
+            counts = self.frames * self.counts / (1 + self.operator / floor)
+            self._weighted[floor] = self.power / (1 + self.values / floor), counts, float(counts.sum())
+        return self._weighted[floor]
 
     def upre(self, lam: float, noise: float, floor: float = math.inf) -> float:
         """The unbiased risk estimate (ρ + 2 s² A − N s²)/N, its sums weighted by 1/(1 + σ²/floor)."""
-        data = 1 / (1 + self.values / floor)
-        blur = self.frames * self.counts / (1 + self.operator / floor)
-        residual = float((lam / (self.values + lam)) ** 2 @ (self.power * data))
-        influence = float(self.operator / (self.operator + lam) @ blur)
-        return (residual + noise**2 * (2 * influence - float(blur.sum()))) / self.pixels
+        power, counts, total = self._in_norm(floor)
+        residual = float((lam / (self.values + lam)) ** 2 @ power)
+        influence = float(self.operator / (self.operator + lam) @ counts)
+        return (residual + noise**2 * (2 * influence - total)) / self.pixels
 
     def amplified(self, lam: float, high: float) -> bool:
         """Whether the scene at λ is ruled by error: its norm grows again as λ falls, after it had stood still.
