@@ -2,10 +2,13 @@
 
 Each case is a PSF, λ, boundary, tile, dtype, tolerance and picture drawn at random with a fixed seed. The picture is
 solved whole and in tiles of the planned overlap; the largest difference over the picture's range is the seam. Then the
-overlap is made smaller by an eighth at a time until the seam is above the tolerance, and the last step halved down to
-a thirty-second: what the plan took over the smallest that would have done is its price. A case whose overlap is larger
-than the tile drawn gets the next larger tile. `deblur.tiles.reach` was fitted on the other PSFs and pictures below
+smallest overlap that keeps the tiles with the largest seams below the tolerance is found by halving, up to a 32nd: what
+the plan took over that is its price, which the other tiles can only make smaller. A case whose overlap is larger than
+the tile drawn gets the next larger tile. `deblur.tiles.reach` was fitted on the other PSFs and pictures below
 (``FITTED``), which are drawn here in one case of four, for comparison.
+
+Some cases more are those whose overlap is larger than the tile, and whose tiles are refined in passes: is what the
+planned passes leave below the tolerance?
 
 Writes benchmarks/results/tiles_prediction.json.
 
@@ -103,13 +106,15 @@ PICTURES = ("astronaut", "coins", "moon", "page", "lines")
 LAMBDAS = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4)
 TOLERANCES = (1e-2, 1e-3, 1e-4)
 NOISE = (0.003, 0.01, 0.03)
-#: Side of the picture for each tile: three tiles along an axis at least, so that one is inside.
-SIDES = {128: 512, 256: 896, 512: 1408, 1024: 2560}
+#: Side of the picture for each tile: three tiles along an axis, so that one is inside.
+SIDES = {128: 384, 256: 768, 512: 1408, 1024: 2560}
 CHANCES = {128: 0.5, 256: 0.3, 512: 0.14, 1024: 0.06}
-#: Cases of each tile, on which the time goes that a case of 1024 takes.
-CASES = {128: 76, 256: 54, 512: 26, 1024: 12}
-_STEP, _FINE = 1.0 / 8, 1.0 / 32
-_PATIENCE = 25.0  # seconds of a case, after which it is not asked what overlap would have done
+#: Cases of each tile: one of 1024 takes the time of fifty of 128.
+CASES = {128: 92, 256: 56, 512: 20, 1024: 6}
+REFINED = 20  # cases of tiles that are refined
+TILES_REFINED = (256, 320, 384)
+_FINE = 1.0 / 32
+_WORST = 3  # tiles on which the smallest overlap is looked for
 _SAVED = 15.0  # seconds from one record to the next
 
 
@@ -163,8 +168,9 @@ def draw(number: int) -> dict[str, Any]:
     }
 
 
-def planned(case: dict[str, Any]) -> dict[str, Any]:
-    """The case with its plan, of the smallest tile from the one drawn on that any overlap can serve."""
+def planned(number: int) -> dict[str, Any]:
+    """The case of that number with its plan, of the smallest tile from the one drawn on that any overlap can serve."""
+    case = draw(number)
     h = (ASIDE | FITTED)[case["psf"]]()
     plan = None
     for tile in (t for t in SIDES if t >= case["tile"]):
@@ -182,63 +188,115 @@ def planned(case: dict[str, Any]) -> dict[str, Any]:
     return case | {"answer": plan.answer, "reason": plan.reason, "plan": plan}
 
 
-def one_case(case: dict[str, Any]) -> dict[str, Any]:
-    """The case with its seam measured."""
-    start = time.perf_counter()
-    plan = case.pop("plan")
+def planned_refined(number: int) -> dict[str, Any]:
+    """A case whose overlap is larger than its tile, with the plan of the passes that it takes instead."""
+    case = draw(number)
+    rng = np.random.default_rng([20261124, number])
+    tile = int(rng.choice(TILES_REFINED))
+    case |= {"tile": tile, "lam": float(rng.choice(LAMBDAS[3:]))}
     h = (ASIDE | FITTED)[case["psf"]]()
-    h = h / h.sum()
-    tile, tolerance, shape = case["tile"], case["tolerance"], plan.shape
+    side = 5 * tile // 2
+    given: dict[str, Any] = {"boundary": case["boundary"], "dtype": case["dtype"], "tile": tile}
+    try:
+        whole = plan_tiles(h / h.sum(), case["lam"], (side, side), memory=2**40, **given).whole_bytes
+        plan = plan_tiles(
+            h / h.sum(), case["lam"], (side, side), memory=whole - 1, tolerance=case["tolerance"], **given
+        )
+    except ValueError as error:
+        return case | {"answer": "refused", "reason": str(error)}
+    return case | {"answer": plan.answer, "reason": plan.reason, "plan": plan}
+
+
+def posed(
+    case: dict[str, Any], h: np.ndarray, shape: tuple[int, int]
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """(the picture of a case, solved whole, its range)."""
     rng = np.random.default_rng([7, case["number"]])
     blur = deblur.Blur(h, shape, case["boundary"])
     g = blur.forward(
         scene(case["picture"], max(blur.scene_shape), rng)[: blur.scene_shape[0], : blur.scene_shape[1]]
     )
     g = g + case["noise"] * rng.standard_normal(shape)
-    options: Any = {"boundary": case["boundary"]}
-    whole = deblur.solve(g, h, case["lam"], **options, check=False).image
-    span = float(np.ptp(g))
-    image = g.astype(case["dtype"])
+    whole = deblur.solve(g, h, case["lam"], boundary=case["boundary"], check=False).image
+    return g.astype(case["dtype"]), whole, float(np.ptp(g))
 
-    def seam(overlap: tuple[int, ...]) -> float:
-        tiling = Tiling(
-            image, h, case["lam"], tile=tile, tolerance=tolerance, memory=2**40, overlap=overlap, workers=1,
-            options=options,
+
+def one_case(case: dict[str, Any]) -> dict[str, Any]:
+    """The case with its seam measured."""
+    start = time.process_time()
+    plan = case.pop("plan")
+    h = (ASIDE | FITTED)[case["psf"]]()
+    h = h / h.sum()
+    tolerance, most = case["tolerance"], max(plan.overlap)
+    image, whole, span = posed(case, h, plan.shape)
+
+    def tiling(overlap: tuple[int, ...]) -> Tiling:
+        return Tiling(
+            image, h, case["lam"], tile=case["tile"], tolerance=tolerance, memory=2**40, overlap=overlap, workers=1,
+            options={"boundary": case["boundary"]},
         )  # fmt: skip
-        return float(abs(tiling(image) - whole).max()) / span
 
-    measured = seam(plan.overlap)
-    most = max(plan.overlap)
+    def seam(made: Tiling, tile: Any) -> float:
+        (a, b), (c, d) = tile
+        restored = made.solve(image, 0, tile, made.plan.overlap)[0, 0]
+        return float(abs(restored - whole[a:b, c:d]).max()) / span
 
-    def does(smaller: int) -> bool | None:
-        """Whether that overlap would have done, both axes in proportion; None if time is over."""
-        if time.perf_counter() - start > _PATIENCE:
-            return None
-        return seam(tuple(round(d * smaller / most) for d in plan.overlap)) <= tolerance
+    made = tiling(plan.overlap)
+    seams = sorted(((seam(made, tile), tile) for tile in made.tiles), reverse=True)
+    measured = seams[0][0]
 
-    least, short, done = most, -1, True if measured <= tolerance else None
-    while done and least > 0:
-        smaller = min(least - 1, int(least * (1 - _STEP)))
-        if done := does(smaller):
-            least = smaller
-        else:
-            short = smaller
-    while done is not None and least - short > max(1, _FINE * least):
+    def does(smaller: int) -> bool:
+        """Whether that overlap would have done for the worst tiles, both axes in proportion."""
+        made = tiling(tuple(round(d * smaller / most) for d in plan.overlap))
+        return all(seam(made, tile) <= tolerance for _, tile in seams[:_WORST])
+
+    least, short = most, -1
+    while measured <= tolerance and least - short > max(1, _FINE * least):
         middle = (least + short) // 2
-        if done := does(middle):
+        if does(middle):
             least = middle
         else:
             short = middle
+    found = measured <= tolerance
     return case | {
         "overlap": list(plan.overlap),
-        "in_psf_sizes": round(max(plan.overlap) / max(h.shape), 2),
+        "in_psf_sizes": round(most / max(h.shape), 2),
         "predicted": plan.seam,
         "measured": measured,
         "held": measured <= tolerance,
-        "smallest": None if done is None else least,
-        "ratio": None if done is None else most / max(least, 1),
+        "smallest": least if found else None,
+        "ratio": most / max(least, 1) if found else None,
         "work": plan.work,
-        "seconds": time.perf_counter() - start,
+        "cpu_seconds": time.process_time() - start,
+    }
+
+
+def one_refined(case: dict[str, Any]) -> dict[str, Any]:
+    """The case with what its passes leave, measured."""
+    start = time.process_time()
+    plan = case.pop("plan")
+    h = (ASIDE | FITTED)[case["psf"]]()
+    h = h / h.sum()
+    image, whole, span = posed(case, h, plan.shape)
+    made = Tiling(
+        image, h, case["lam"], tile=case["tile"], tolerance=case["tolerance"], memory=2**40, overlap=plan.overlap,
+        passes=plan.passes, workers=1, options={"boundary": case["boundary"]},
+    )  # fmt: skip
+    restored, y = image, None
+    left = []
+    for number in range(plan.passes):
+        restored, _ = made._pass(image, y, last=True)
+        left.append(float(abs(restored - whole).max()) / span)
+        if number < plan.passes - 1:
+            y, _ = made._pass(image, y)
+    return case | {
+        "overlap": list(plan.overlap),
+        "passes": plan.passes,
+        "predicted": plan.seam,
+        "measured": left[-1],
+        "after_each_pass": left,
+        "held": left[-1] <= case["tolerance"],
+        "cpu_seconds": time.process_time() - start,
     }
 
 
@@ -259,9 +317,9 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def results(
-    rows: list[dict[str, Any]], not_cut: int, drawn: int, abandoned: list[dict[str, Any]]
+    rows: list[dict[str, Any]], refined: list[dict[str, Any]], not_cut: int, drawn: int, abandoned: list[Any]
 ) -> dict[str, Any]:
-    rows = sorted(rows, key=lambda r: r["number"])
+    rows, refined = (sorted(part, key=lambda r: r["number"]) for part in (rows, refined))
     return {
         "all": summary(rows),
         "aside": summary([r for r in rows if r["aside"]]),
@@ -270,10 +328,22 @@ def results(
         "by_tile": {str(t): summary([r for r in rows if r["tile"] == t]) for t in SIDES},
         "by_dtype": {d: summary([r for r in rows if r["dtype"] == d]) for d in ("float32", "float64")},
         "by_lam": {f"{x:g}": summary([r for r in rows if r["lam"] == x]) for x in LAMBDAS},
+        "refined": {
+            "cases": len(refined),
+            "psfs": len({r["psf"] for r in refined}),
+            "held_percent": 100 * sum(r["held"] for r in refined) / max(len(refined), 1),
+            "worst_over_tolerance": max((r["measured"] / r["tolerance"] for r in refined), default=None),
+            "passes": sorted({r["passes"] for r in refined}),
+            "seam_of_one_pass_median": float(np.median([r["after_each_pass"][0] for r in refined]))
+            if refined
+            else None,
+        },
         "drawn": drawn,  # of which each tile has its number of cases
         "not_cut": not_cut,  # for these λ and tolerance the tiles are smaller than the overlap, or it has no end
         "abandoned": abandoned,  # not finished in time, or not begun
+        "cpu_seconds": sum(r["cpu_seconds"] for r in [*rows, *refined]),
         "cases": rows,
+        "cases_refined": refined,
     }
 
 
@@ -287,42 +357,55 @@ def main() -> None:
     args = parser.parse_args()
     start = saved = time.perf_counter()
     rows: list[dict[str, Any]] = []
+    refined: list[dict[str, Any]] = []
     pool = ProcessPoolExecutor(args.processes)
     room = {tile: max(1, int(args.part * n)) for tile, n in CASES.items()}
     drawn, not_cut, cut = 0, 0, []
+    number = 0
     while any(room.values()):
-        for case in pool.map(planned, (draw(i) for i in range(drawn, drawn + 4 * args.processes))):
+        some = range(number, number + 4 * args.processes)
+        number = some.stop
+        wanted = [n for n in some if any(room[t] for t in SIDES if t >= draw(n)["tile"])]
+        for case in pool.map(planned, wanted):
             drawn += 1
             if case["answer"] != "tiles":
                 not_cut += 1
             elif room[case["tile"]]:
                 room[case["tile"]] -= 1
                 cut.append(case)
+    in_passes: list[dict[str, Any]] = []
+    number = 0
+    while len(in_passes) < max(1, int(args.part * REFINED)):
+        found = pool.map(planned_refined, range(number, number + 4 * args.processes))
+        in_passes += [case for case in found if case["answer"] == "refine"]
+        number += 4 * args.processes
     # The large ones first: none of them is still at work when the others have ended.
     cut.sort(key=lambda c: -c["tile"])
-    waiting = {pool.submit(one_case, case): case for case in cut}
+    waiting = {pool.submit(one_refined, case): case for case in in_passes[:REFINED]}
+    waiting |= {pool.submit(one_case, case): case for case in cut}
 
-    def record() -> None:
+    def recorded() -> dict[str, Any]:
         left = [{k: v for k, v in case.items() if k != "plan"} for case in waiting.values()]
-        found = results(rows, not_cut, drawn, left)
+        found = results(rows, refined, not_cut, drawn, left)
         _common.save("tiles_prediction", found, correlation=CORRELATION, sharp=SHARP, step=_FINE)
+        return found
 
     while waiting and time.perf_counter() - start < args.seconds:
         done, _ = wait(waiting, timeout=1.0, return_when=FIRST_COMPLETED)
         for future in done:
-            rows.append(future.result())
+            row = future.result()
+            (refined if "passes" in row else rows).append(row)
             del waiting[future]
         if time.perf_counter() - saved > _SAVED:
-            record()
+            recorded()
             saved = time.perf_counter()
     for process in list(pool._processes.values()) if waiting else []:
         process.terminate()
     pool.shutdown(wait=False, cancel_futures=True)
-    record()
-    found = results(rows, not_cut, drawn, [])
-    for name in ("all", "aside", "fitted"):
+    found = recorded()
+    for name in ("all", "aside", "fitted", "refined"):
         print(name, json.dumps(found[name]))
-    print(f"{not_cut} of {drawn} not cut, {len(waiting)} abandoned")
+    print(f"{not_cut} of {drawn} not cut, {len(waiting)} abandoned; {found['cpu_seconds']:.0f} s of CPU")
     for row in sorted(rows, key=lambda r: -r["measured"] / r["tolerance"])[:8]:
         print(
             {

@@ -66,7 +66,8 @@ def imported() -> None:
     import skimage.restoration  # noqa: F401
     import zarr  # noqa: F401
 
-    import deblur.tiles  # noqa: F401
+    import deblur.solvers.pcg
+    import deblur.tiles.stores  # noqa: F401
 
 
 def wiener(block: np.ndarray) -> np.ndarray:

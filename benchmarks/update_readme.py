@@ -1050,6 +1050,13 @@ def tiles() -> str:
         f"plan says; {len(found['cases'])} were measured"
         + (f", and {len(found['abandoned'])} were not in the time there was." if found["abandoned"] else ".")
     )
+    if passes := found.get("refined"):
+        said += (
+            f" Of {passes['cases']} more, whose overlap is larger than their tile and which are refined in "
+            f"{passes['passes'][0]} to {passes['passes'][-1]} passes as planned, {passes['held_percent']:.0f} % are "
+            f"below the tolerance after the last one, the worst at {passes['worst_over_tolerance']:.2f} of it; one "
+            f"pass leaves {passes['seam_of_one_pass_median']:.1e} of the range in the median."
+        )
     parts = [said + "\n\n" + table(header, rows) + "\n\n" + source("bench_tiles.py", record)]
     parts += [_stores(name) for name in ("tiles_stores", "tiles_stores_32768") if _measured(name)]
     if _measured("tiles_gpu"):

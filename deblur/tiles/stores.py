@@ -773,7 +773,11 @@ def cluster(
     # Dask has its workers give memory back at once; but windows are all alike, and each array of the next would be
     # new pages again, which costs a fifth of the time. What is kept is kept once, and not by each thread that reads.
     environ = "distributed.nanny.pre-spawn-environ."
-    kept = {f"{environ}MALLOC_TRIM_THRESHOLD_": None, f"{environ}MALLOC_ARENA_MAX": 2}
+    kept: dict[str, Any] = {f"{environ}MALLOC_TRIM_THRESHOLD_": None, f"{environ}MALLOC_ARENA_MAX": 2}
+    # Nobody looks at what its sampling of every stack finds or at its monitors, and they take a tenth of the time.
+    kept["distributed.worker.profile.enabled"] = False
+    kept["distributed.admin.tick.interval"] = "500ms"
+    kept["distributed.admin.system-monitor.interval"] = "5s"
     with dask.config.set(kept):
         if not gpus:
             local: Any = LocalCluster(
