@@ -11,10 +11,12 @@ from test_quadratic import dense_solution
 import deblur
 from deblur import data
 from deblur.cli import main
+from deblur.device import CPU
 from deblur.operators.blur import Blur
 from deblur.operators.boundary import BOUNDARIES
 from deblur.operators.varying import VaryingBlur
 from deblur.solvers import quadratic
+from deblur.solvers.domain import SceneDomain
 
 
 def psfs_like(rng, *places, shape=(4, 3)):
@@ -171,6 +173,28 @@ def test_total_variation_reaches_the_least_objective(rng, options):
     operator.to_dense = lambda: to_dense(operator)
     g = operator.forward(scene_like(rng, operator.scene_shape)).clip(0) + 0.02 * rng.random((8, 7))
     check(problem_of(operator, "tv", 5e-3, **options), g)
+
+
+def test_an_admm_step_goes_on_from_the_blurred_scene_it_gave(rng, monkeypatch):
+    operator = VaryingBlur(psfs_like(rng, 2, 2), (12, 11), "reflect")
+    step = SceneDomain(operator, np.dtype(float), CPU).stepper(0.5, 0.1, 1e-12, None)
+    t, right, x = rng.random((3, 1, 1, 12, 11))
+    x, _ = step(t, right, x)
+    t, right = rng.random((2, 1, 1, 12, 11))
+    calls = []
+    for name in ("forward", "adjoint"):
+        product = getattr(operator, name)
+        monkeypatch.setattr(operator, name, lambda f, p=product, n=name: calls.append(n) or p(f))
+    monkeypatch.setattr(SceneDomain, "_STEPS", 0)
+    same, _ = step(t, right, x)
+    np.testing.assert_array_equal(same, x)
+    assert sorted(calls) == ["adjoint", "forward"]
+    monkeypatch.setattr(SceneDomain, "_STEPS", 100)
+    found, seen = step(t, right, same)
+    h = to_dense(operator)
+    expected = np.linalg.solve(0.5 * h.T @ h + 0.1 * np.eye(12 * 11), right.ravel() + 0.5 * h.T @ t.ravel())
+    np.testing.assert_allclose(found.ravel(), expected, rtol=1e-9)
+    np.testing.assert_allclose(seen.ravel(), h @ expected, rtol=1e-9)
 
 
 def test_a_preconditioner_of_all_psfs_saves_iterations(monkeypatch):

@@ -190,22 +190,34 @@ class SceneDomain(Domain):
         def precondition(r: Array) -> Array:
             return self.filter(r, inverse)
 
+        # K of the scene that the last step gave is kept for the next, and the norm that residuals are small against is
+        # the first step's: so a step takes H and Hᵀ once each beside those of its conjugate gradients.
+        known: dict[str, Any] = {"x": None}
+
         def step(t: Array, right: Array, x: Array) -> tuple[Array, Array]:
-            right = right + rho * operator.adjoint(t)
             if self._diagonal:
-                x = precondition(right)
+                x = precondition(right + rho * operator.adjoint(t))
+                return x, operator.forward(x)
+            dot = get_xp(x).vdot  # the frames share their steps
+            if known["x"] is not x:
+                right = right + rho * operator.adjoint(t)
+                known["size"] = dot(right, right) ** 0.5
+                r = right - apply(x)
             else:
-                dot = get_xp(x).vdot  # the frames share their steps
-                x = cg(
-                    apply,
-                    right,
-                    x,
-                    dot=dot,
-                    rtol=tolerance,
-                    max_iterations=self._STEPS,
-                    precondition=precondition,
-                ).x
-            return x, operator.forward(x)
+                r = right + rho * operator.adjoint(t - known["kx"]) - self.filter(x, symbol)
+            size = known["size"]
+            moved = cg(
+                apply,
+                r,
+                dot=dot,
+                rtol=tolerance,
+                max_iterations=self._STEPS,
+                precondition=precondition,
+                measure=lambda at: float(dot(at.r, at.r) ** 0.5 / (size + (size == 0))),
+            ).x
+            x = x + moved
+            known["x"], known["kx"] = x, operator.forward(x)
+            return x, known["kx"]
 
         return step
 
