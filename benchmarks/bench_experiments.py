@@ -1,6 +1,6 @@
 """The six standard deblurring experiments, and colours together against one by one; gains over the input in dB.
 
-    python benchmarks/bench_experiments.py [--quick] [--workers N]
+    python benchmarks/bench_experiments.py [--quick] [--workers N] [--methods NAME ...]
 
 The experiments are those of the literature (Danielyan, Katkovnik, Egiazarian, IEEE Trans. Image Process. 21 (2012)):
 periodic blur by 1/(1 + x² + y²) on [−7, 7]² (1, 2), 9 x 9 uniform (3), [1 4 6 4 1]ᵀ[1 4 6 4 1]/256 (4) and Gaussians of
@@ -10,13 +10,15 @@ periodic blur by 1/(1 + x² + y²) on [−7, 7]² (1, 2), 9 x 9 uniform (3), [1 
 Ours are given nothing but the PSF, the boundary and that pixels lie between 0 and 1; the bm3d package, where it is
 installed, is given the noise's level. "collaborative, its pass alone" is the method without its steps between data and
 patches. For colours, twelve photographs: collaborative for all channels together and for each by itself. Writes
-benchmarks/results/experiments.json; about an hour on one core.
+benchmarks/results/experiments.json; about an hour on one core. With --methods these alone, and the colours if
+"collaborative" is one; all else stays as it is stored.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.metadata
+import json
 import time
 from importlib.util import find_spec
 from typing import Any
@@ -84,8 +86,8 @@ def ours(method: str, g: np.ndarray, psf: np.ndarray, **said: Any) -> tuple[np.n
         collaborative._STEPS = steps
 
 
-def experiment(name: str, number: int, methods: tuple[str, ...]) -> dict[str, Any]:
-    """One row: every method on one picture and experiment."""
+def experiment(name: str, number: int, methods: tuple[str, ...], others: bool) -> dict[str, Any]:
+    """One row: these methods of ours on one picture and experiment, and the others that need no parameter."""
     truth, psf, level = picture(name), psfs()[number - 1], NOISES[number - 1]
     clean = Blur(psf, truth.shape, "periodic").forward(truth)
     noise = 0.01 * clean.std() if level is None else level / 255
@@ -100,6 +102,8 @@ def experiment(name: str, number: int, methods: tuple[str, ...]) -> dict[str, An
     for method in methods:
         image, row["seconds"][method] = ours(method, g, psf, boundary="periodic")
         row["gain"][method] = gain(truth, g, image)
+    if not others:
+        return row
     row["gain"]["the denoiser alone, noise known"] = gain(truth, g, denoisers.collaborative(g, noise))
     if find_spec("bm3d"):
         import bm3d
@@ -162,26 +166,45 @@ def summary(rows: list[dict[str, Any]], coloured: list[dict[str, Any]]) -> dict[
     return out
 
 
+def merged(row: dict[str, Any], stored: list[dict[str, Any]]) -> dict[str, Any]:
+    """A row, and what it lacks from the stored one of the same picture and experiment."""
+    [old] = [r for r in stored if all(r[key] == row[key] for key in ("picture", "experiment"))]
+    for part in ("gain", "seconds"):
+        kept = {name: x for name, x in old[part].items() if name in OURS or name.endswith("noise known")}
+        both = kept | row[part]
+        row[part] = {name: both[name] for name in (*OURS, *kept) if name in both}
+    return row
+
+
 def main() -> None:
     """Measure, print and save."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="two experiments on one picture; writes nothing")
     parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--methods", nargs="+", choices=OURS, help="measure these alone")
     options = parser.parse_args()
+    methods = tuple(options.methods or OURS)
+    stored = json.loads((_common.RESULTS / f"{NAME}.json").read_text()) if options.methods else None
     names = TUNED[:1] if options.quick else TUNED + SET_ASIDE
     numbers = (1, 6) if options.quick else range(1, 7)
-    work = [(name, number, OURS) for number in numbers for name in names]
+    work = [(name, number, methods, stored is None) for number in numbers for name in names]
+    places = COLOURED[: 1 if options.quick else None] if "collaborative" in methods else ()
     with _common.side_by_side(options.workers) as pool:
         waiting = [pool.submit(experiment, *w) for w in work]
-        painted = [pool.submit(colours, *at) for at in COLOURED[: 1 if options.quick else None]]
+        painted = [pool.submit(colours, *at) for at in places]
         rows, coloured = [w.result() for w in waiting], [w.result() for w in painted]
+    kept: dict[str, Any] = {}
+    if stored is not None:
+        kept = {"all but": methods, "commit": stored["environment"]["commit"]}
+        coloured = coloured or stored["results"]["colours"]
+        rows = [merged(row, stored["results"]["experiments"]) for row in rows]
     found = {"summary": summary(rows, coloured), "experiments": rows, "colours": coloured}
     for half, table in found["summary"].items():
         print(f"\n{half}")
         _common.print_table([{"": k, **v} for k, v in table.items()] if half != "colours" else [table])
     if not options.quick:
         versions = {"bm3d": importlib.metadata.version("bm3d")} if find_spec("bm3d") else {}
-        _common.save(NAME, found, size=SIDE, versions=versions)
+        _common.save(NAME, found, size=SIDE, versions=versions, kept=kept)
 
 
 if __name__ == "__main__":
