@@ -241,6 +241,12 @@ class Deblurrer:
         return "auto" if self._request.open is not None else str(self._request.problem.operator.boundary)
 
     @property
+    def prior(self) -> str:
+        """What the linear formula expects of the scene; where λ decides, once that is known."""
+        problem = self._request.problem if self._prepared is None else self._prepared.problem
+        return "natural" if problem.penalty == "natural" else self._request.prior
+
+    @property
     def choice(self) -> Choice | None:
         """The method and why, once λ and the boundary are known."""
         if self._prepared is not None:

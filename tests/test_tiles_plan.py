@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import deblur
-from deblur import plan_tiles, psf
+from deblur import METHODS, plan_tiles, psf
+from deblur.problem import Problem
 from deblur.tiles.reach import CORRELATION, SHARP, reach
 
 HUGE = (100_000, 100_000)
@@ -41,12 +42,17 @@ def test_the_tails_are_those_of_the_dense_inverse(h, lam, axis):
     assert tails.total == pytest.approx(np.sqrt((row**2).sum()), rel=1e-3)
 
 
-@pytest.mark.parametrize("penalty", ["gradient", "laplacian"])
+@pytest.mark.parametrize("penalty", ["gradient", "laplacian", "natural"])
 def test_a_quadratic_penalty_has_its_own_kernel(penalty):
     h, n, lam = psf.gaussian(5, 1.0), 32, 0.05
     point = np.zeros((n, n))
     point[n // 2, n // 2] = 1.0
-    k = deblur.reconstruct(point, h, lam, method=penalty, boundary="periodic", rtol=1e-10)
+    if penalty == "natural":  # without the smoothed image that the scene is drawn towards
+        blur = deblur.Blur(h, (n, n), "periodic")
+        problem = Problem(blur, lam, penalty=penalty)
+        k = METHODS["fft"].prepare(problem).solve(point[None, None]).scene[0, 0]
+    else:
+        k = deblur.reconstruct(point, h, lam, method=penalty, boundary="periodic", rtol=1e-10)
     tails = reach(h, (2, 2), lam, penalty, 1, 1e-9, safe=True)
     assert tails.before[2] == pytest.approx(abs(k[:, : n // 2 - 2]).sum(), rel=0.02)
 
@@ -241,7 +247,9 @@ def test_the_overlap_that_is_given_is_judged():
         (ValueError, "shape must be", {"shape": (5.5, 100)}),
         (ValueError, "memory must be", {"memory": 0}),
         (ValueError, "unknown boundary", {"boundary": "mirror"}),
-        (ValueError, "prior is 'smooth' or 'zero'", {"prior": "auto"}),
+        (ValueError, "prior is 'smooth', 'zero' or 'natural'", {"prior": "auto"}),
+        (ValueError, "the scene must go on", {"prior": "natural", "boundary": "zero"}),
+        (ValueError, "linear formula's", {"prior": "natural", "method": "gradient"}),
         (ValueError, "unknown method", {"method": "magic"}),
     ],
 )

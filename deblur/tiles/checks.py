@@ -15,7 +15,7 @@ from ..operators.blur import Blur
 from ..operators.torus import Torus
 from ..options import checked
 from ..solvers.start import prior_scene
-from .reach import margin
+from .reach import margin, mixing
 from .windows import Recipe
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Residual:
     ----------
     residual : float or None
         ‖b − A f‖ / ‖b‖ of (HᵀH + λI) f = Hᵀ g, or with f̄ and g − H f̄ where the scene is drawn towards f̄; None for
-        what is not the linear formula.
+        what is not the linear formula. Of the prior "natural" both sides are multiplied by BBᵀ.
     misfit : float
         ‖H f − g‖ / ‖g‖.
     tiles : int
@@ -59,7 +59,7 @@ def sums(recipe: Recipe, f: Array, g: Array, frame: int, keep: tuple[slice, slic
             torus = Torus(lengths, device)
             h = torus.spectrum(psf, request.problem.blur.origin)
             prior: Array = 0.0
-            if request.prior == "smooth":
+            if request.prior != "zero":
                 prior = prior_scene(Blur(psf, shape, "zero", origin=request.problem.blur.origin), g[i])
             background = request.problem.fit.background
 
@@ -67,8 +67,9 @@ def sums(recipe: Recipe, f: Array, g: Array, frame: int, keep: tuple[slice, slic
                 return torus.filter(x, by)
 
             misfit = g[i] - background - blurred(f[i], h)
-            b = blurred(g[i] - (blurred(prior, h) if request.prior == "smooth" else 0.0), h.conj())
-            r = blurred(misfit, h.conj()) - recipe.lam * (f[i] - prior)
+            back = h.conj() * mixing(torus) if request.prior == "natural" else h.conj()
+            b = blurred(g[i] - (blurred(prior, h) if request.prior != "zero" else 0.0), back)
+            r = blurred(misfit, back) - recipe.lam * (f[i] - prior)
             for n, x in enumerate((r, b, misfit, g[i])):
                 total[n] += float((x[(..., *keep)] ** 2).sum())
     return total

@@ -17,7 +17,7 @@ from ..operators.boundary import get_boundary
 from ..options import check_lam
 from ..problem import Problem
 from ..solvers.start import SMOOTHING
-from ..terms import Fit, is_quadratic
+from ..terms import FORMULA, Fit, is_quadratic
 from .reach import REFINED, SHARP, SHARP_RMS, margin, reach
 
 TOLERANCE = 1e-3
@@ -199,8 +199,9 @@ def plan_tiles(
         False: the sharp prediction, made with the correlation that pictures have, which held in 99 of 100 cases of
         ``benchmarks/bench_tiles.py``. True: the L1 tail, which no picture can exceed inside the frame; it asks for
         1.2 to 2 times the overlap.
-    prior : {"smooth", "zero"}
-        What the linear formula draws the scene towards, as for `deblur.reconstruct`: "smooth" is a photograph's.
+    prior : {"smooth", "zero", "natural"}
+        What the linear formula expects of the scene, as for `deblur.reconstruct`: "smooth" and "natural" are a
+        photograph's.
     noise : float
         Standard deviation of the image's noise as a part of its range, for the figure relative to the restored noise.
     tile, overlap : int or (int, int), optional
@@ -263,8 +264,14 @@ def plan_tiles(
     def need(part: Sequence[int]) -> int:
         return _bytes(blur, part, given, method, dtype, device)
 
-    if prior not in ("smooth", "zero"):
-        raise ValueError(f"prior is 'smooth' or 'zero', not {prior!r}")
+    if prior not in ("smooth", "zero", "natural"):
+        raise ValueError(f"prior is 'smooth', 'zero' or 'natural', not {prior!r}")
+    if prior == "natural":
+        if penalty != "identity" or edge.dark:
+            raise ValueError(
+                "prior='natural' is the linear formula's, and the scene must go on beyond the frame"
+            )
+        penalty = "natural"
     draft = _Draft(blur, given, penalty, dtype, float(tolerance), safe, prior, noise, free, need)
     draft.units = _pair(chunk, "chunk") if chunk is not None else (_UNIT, _UNIT)
     draft.tile = None if tile is None else _pair(tile, "tile")
@@ -396,7 +403,7 @@ class _Draft:
 
     def _refined(self, alone: str, method: str) -> TilePlan:
         """Tiles that are put right by passes over the picture: of all that fit, those of the least work."""
-        if self.penalty != "identity" or self.overlap is not None:
+        if self.penalty not in FORMULA or self.overlap is not None:
             return self.plan("none", f"{alone}; {_LARGER}", self.size, (0, 0), method)
         best: TilePlan | None = None
         for seam in _SEAMS:
@@ -435,7 +442,7 @@ class _Draft:
 
     def _of_the_prior(self) -> int:
         """The overlap that the smoothed image needs, which the scene is drawn towards: the Gaussian's tail."""
-        if self.prior == "zero" or self.penalty != "identity":
+        if self.prior == "zero" or self.penalty not in FORMULA:
             return 0
         tails = [0.5 * math.erfc(d / SMOOTHING / math.sqrt(2)) for d in range(_PRIOR_REACH)]
         return sum(_PRIOR * tail > self.tolerance for tail in tails)

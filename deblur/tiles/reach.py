@@ -4,7 +4,8 @@ Far from every edge the restored scene is a convolution of the image with one ke
 
     k = F⁻¹[ conj(ĥ) / (|ĥ|² + λ|l̂|²) ] ,
 
-l̂ the symbol of the penalty's differences (one for the linear formula). A tile that sees d pixels beyond its edge is
+l̂ the symbol of the penalty's differences (one for the linear formula, and for the prior "natural" that of B⁻¹, which
+makes neighbouring pixels alike). A tile that sees d pixels beyond its edge is
 wrong by what k brings in from beyond them: Σ k(x − y) δ(y) over the pixels y outside its window, δ being what the
 window's own continuation puts in the place of the picture. Two numbers follow from k alone:
 
@@ -26,6 +27,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import scipy.fft
 
+from ..device import Array
+from ..operators.natural import TAPS
 from ..operators.torus import Torus
 from ..terms import DIFFERENCES, PENALTIES
 
@@ -96,6 +99,8 @@ def multiplier(
     power = h.real**2 + h.imag**2
     if penalty == "identity":
         power += lam
+    elif penalty == "natural":
+        power += lam / mixing(torus)
     else:
         steps = [4 * xp.sin(np.pi * xp.arange(n) / n) ** 2 for n in torus.lengths]
         rows, cols = steps[0][:, None], steps[1][None, : torus.lengths[1] // 2 + 1]
@@ -109,6 +114,13 @@ def multiplier(
     h = h.conj()
     h /= power
     return h
+
+
+def mixing(torus: Torus) -> Array:
+    """|b̂|² of B, which makes neighbours alike (`deblur.operators.natural`), on half of the frequencies of a torus."""
+    xp = torus.device.xp
+    rows, cols = (TAPS[1] + 2 * TAPS[0] * xp.cos(2 * np.pi * xp.arange(n) / n) for n in torus.lengths)
+    return (rows[:, None] * cols[None, : torus.lengths[1] // 2 + 1]) ** 2
 
 
 def _tails(

@@ -1,6 +1,6 @@
 """Tiles refined until they fit, where the overlap that is needed is larger than a tile can be.
 
-With B = HHᵀ + λI the scene is f = f̄ + Hᵀy, By = g − H f̄: y has the pixels of the image whatever the boundary, and B
+With A = HHᵀ + λI the scene is f = f̄ + Hᵀy, Ay = g − H f̄: y has the pixels of the image whatever the boundary, and A
 reaches no farther than two PSFs, so that what y still lacks,
 
     r = g − λy − H (f̄ + Hᵀy) ,
@@ -13,6 +13,9 @@ overlap, which a seam of a tenth is small enough for; `deblur.tiles.plan` says h
 
 The first pass begins with y = 0, continued as all windows are (`deblur.tiles.windows`). The last one writes no y but
 the tile of f̄ + Hᵀ(y + z), z the correction of the whole window, so that its seam is one of f.
+
+For the prior "natural" HB and BHᵀ take the places of H and Hᵀ in A, and BBᵀHᵀ that of Hᵀ in the scene
+(`deblur.operators.natural`).
 
 A pixel where y is 0 is one whose value is not looked at; a tile that could not be solved keeps y = 0, and its
 neighbours are restored as if it were hidden.
@@ -31,6 +34,7 @@ from ..device import CPU, Array, Device, all_cores, asnumpy, check_finite, get_x
 from ..image import as_float
 from ..methods import METHODS, choose
 from ..operators.blur import Blur
+from ..operators.natural import coloured, covariance
 from ..operators.torus import Torus
 from ..options import Request, checked
 from ..solvers.start import prior_scene
@@ -106,8 +110,9 @@ class _Pass:
         self.window = tuple(slice(a, a + n) for (a, _), n in zip(self.rim, inner, strict=True))
         self.inner = Blur(psf, (inner[0], inner[1]), self.blur.boundary, origin=self.blur.origin)
         if wraps or not any(map(any, at_frame)):
+            seen = coloured(self.inner) if self.request.prior == "natural" else self.inner
             self.solve: Callable[[Array, bool], Array] = _Inverse(
-                self.inner, recipe.lam, at_frame, self.dtype, device
+                seen, recipe.lam, at_frame, self.dtype, device
             )
         else:
             self.solve = _AtFrame(self.request, self.inner, at_frame)
@@ -115,8 +120,8 @@ class _Pass:
     def __call__(self, g: Array, y: Array | None, tile: tuple[Any, ...], last: bool) -> tuple[Array, float]:
         xp, blur = self.request.problem.xp, self.blur
         prior: Array = xp.zeros((1, 1), self.dtype)
-        scene = None if y is None else blur.adjoint(y)
-        if self.request.prior == "smooth":
+        scene = None if y is None else self._scene(blur, y)
+        if self.request.prior != "zero":
             prior = prior_scene(blur, g)
             scene = prior if scene is None else scene + prior
         r = g.copy() if scene is None else g - blur.forward(scene)
@@ -128,10 +133,15 @@ class _Pass:
         if not last:
             return (whole if y is None else y + whole)[tile], 0.0
         step = xp.zeros_like(g)
-        step[(..., *self.window)] = self.inner.adjoint(z)[(..., *self.inner.crop)]
+        step[(..., *self.window)] = self._scene(self.inner, z)[(..., *self.inner.crop)]
         step = step[tile]
         seen = step if scene is None else scene[(..., *blur.crop)][tile] + step
         return seen, float(abs(step).max())
+
+    def _scene(self, blur: Blur, y: Array) -> Array:
+        """Hᵀy, or BBᵀHᵀy where neighbouring pixels are to be alike."""
+        f = blur.adjoint(y)
+        return covariance(f, blur.boundary) if self.request.prior == "natural" else f
 
 
 class _Inverse:
@@ -154,7 +164,7 @@ class _Inverse:
 
 
 class _AtFrame:
-    """B solved with the picture's own boundary: λz = r − H f of the f that the linear formula makes of r."""
+    """A solved with the picture's own boundary: λz = r − H f of the f that the linear formula makes of r."""
 
     def __init__(self, request: Request, blur: Blur, at_frame: Sides) -> None:
         self._room: Edges = ((0, 0), (0, 0))

@@ -176,10 +176,6 @@ class Tiling:
         for name, instead in _REFUSED.items():
             if options.get(name) is not None and options.get(name) is not False:
                 raise MethodError(f"{name} is not served by tiles: {instead}")
-        if options.get("prior") == "natural":
-            raise MethodError(
-                "prior='natural' is not served by tiles: use prior='smooth', or restore the picture whole"
-            )
         psfs = _psfs(psf, axes.frames)
         self._img, self._psf_shape = img, psfs.shape[1:]
         place = (
@@ -198,7 +194,7 @@ class Tiling:
         self.options = options
         self.asked = request.problem.asked
         if isinstance(request.lam, str):
-            lam, self.lam_reason = self._choose_lam(psfs[0], request.lam)
+            lam, self.lam_reason = self._choose_lam(psfs[0], request)
         else:
             lam, self.lam_reason = request.lam, request.lam_reason
         self.lam = float(lam)
@@ -213,7 +209,8 @@ class Tiling:
         given: dict[str, Any] = {
             "tolerance": tolerance, "safe": safe, "memory": memory, "tile": tile, "passes": passes, "chunk": chunk,
             "boundary": str(boundary), "method": request.method, "dtype": self.dtype,
-            "device": place, "origin": options.get("origin"), "prior": request.prior,
+            "device": place, "origin": options.get("origin"),
+            "prior": request.prior if self.asked else options["prior"],
         }  # fmt: skip
         plans = [plan_tiles(h, self.lam, axes.space, overlap=overlap, **given) for h in psfs]
         self.plan = max(plans, key=lambda p: (p.answer == "none", p.passes, p.work))
@@ -273,18 +270,27 @@ class Tiling:
         """Of the image, as far as the windows that were looked at show it."""
         return float(np.ptp(self._samples))
 
-    def _choose_lam(self, psf: np.ndarray, rule: str) -> tuple[float, str]:
-        """λ from all windows together. They are cut out of the scene, which goes on beyond their edges."""
+    def _choose_lam(self, psf: np.ndarray, request: Request) -> tuple[float, str]:
+        """λ from all windows together, and the prior where there is noise to hide.
+
+        The windows are cut out of the scene, which goes on beyond their edges.
+        """
         options: Any = {**self.options} | {"formula": "tikhonov"}
         edge = BOUNDARIES[options["boundary"]]
         if not (edge.continued or edge.open):
             options["boundary"] = "unknown"
         if "prior" in options:  # the linear formula, whose λ no method changes
             options["method"] = "auto"
+        rule = request.lam
+        if request.natural:
+            options["prior"], rule, options["boundary"] = "auto", "auto", "unknown"
         stack = self._samples.astype(np.float64)
         choose = Deblurrer(psf, stack.shape[-2:], rule, **options)
         found = choose.tune(stack, channel_axis=1, stack_axis=0)
         reason = found.reason if found is not None else ""
+        if request.natural and choose.prior == "natural":
+            self.options["prior"] = choose.prior
+            reason += "; prior 'natural', which hides noise better"
         return float(choose.lam), f"{reason}; from {len(stack)} windows spread over the picture"
 
     def _noise_once(self, request: Request) -> Options:

@@ -198,8 +198,10 @@ class _Filter:
         )
         self._pads: Edges = tuple((0, a - n) for a, n in zip(lengths, blur.image_shape, strict=True))  # type: ignore[assignment]
         self._torus = Torus(lengths, device)
-        by = multiplier(self._torus, blur.psf, blur.origin, lam)
-        if prior == "smooth":  # f = f̄ + k(g − h f̄), and f̄ is the image smoothed
+        by = multiplier(
+            self._torus, blur.psf, blur.origin, lam, "natural" if prior == "natural" else "identity"
+        )
+        if prior != "zero":  # f = f̄ + k(g − h f̄), and f̄ is the image smoothed
             periodic = Blur(blur.psf, (lengths[0], lengths[1]), "periodic", origin=blur.origin)
             point = device.xp.zeros(lengths)
             point[PRIOR_REACH, PRIOR_REACH] = 1
