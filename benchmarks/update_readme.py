@@ -401,7 +401,7 @@ def varying() -> str:
         + f"\n\nA telescope's field with coma and defocus, 512 × 512, restored with nothing else given, in the mean of "
         f"{len(fields)} fields: {gains}. The PSFs were measured from {min(f['stars'] for f in fields)} to "
         f"{max(f['stars'] for f in fields)} of 100 stars with noise, and keep {kept[0]:.0f} to {kept[-1]:.0f} % of "
-        f"what is gained with the true ones.\n\n`tv` at {side} × {side} in float32:\n\n"
+        f"what is gained with the true ones.\n\n`tv` at {side} × {side} in float32, in seconds of one core:\n\n"
         + table(["boundary", "the mean PSF alone", "and six eigen-PSFs", "times"], slower)
         + f"\n\nOne product at 512 × 512 with 25 PSFs: {said}.\n\n"
         + source("bench_varying.py", record)

@@ -7,7 +7,7 @@ from skimage.registration import phase_cross_correlation
 
 import deblur
 from deblur.cli import main
-from deblur.psf import PSFStatus, from_blurred
+from deblur.psf import PSFStatus, blurred, from_blurred
 
 
 def shaken(rng, psf, rows=(180, 320), cols=(150, 290), noise=0.002):
@@ -48,6 +48,20 @@ def test_the_psf_is_found_and_the_picture_restored_nearly_as_with_the_true_one(r
     ratio = squared_error(truth, found.image) / squared_error(truth, known)
     assert ratio < 3
     assert squared_error(truth, found.image) < 0.6 * squared_error(truth, g)
+
+
+def test_a_faint_path_stays_and_noise_does_not(rng):
+    psf = np.zeros((13, 13))
+    psf[6, 2:11], psf[5:7, 2] = 0.04, 0.55  # the path has 7 % of the spot, where the hand lingered
+    psf /= psf.sum()
+    truth, g = shaken(rng, psf, noise=0.005)
+    scene = blurred._wrapped(blurred._wrapped(truth - g.mean(), 0, 13), 1, 13)
+    scale = blurred._Scale(g - g.mean(), 13, False)
+    found = scale.psf(scene, 0, settling=True)
+    assert (found > 0).sum(axis=1).max() >= 8
+    assert (found > 0).sum() <= 20
+    coarse = scale.psf(scene, 0)  # as at scales where all of it is still wrong
+    assert (coarse > 0).sum(axis=1).max() <= 4
 
 
 def test_what_a_picture_is_measured_in_does_not_matter(rng):

@@ -8,6 +8,9 @@ turns:
 2. the PSF that takes that picture's gradients to those of g: regularised least squares, one division in frequency,
    of which what is negative, faint or apart is dropped.
 
+At the finest scale a few more turns follow, with λ of the noise. What is found beyond the PSF's frame there tells how
+wrong each of its pixels is: faint paths that stand out from that stay.
+
 What is not determined by the picture differs when it is done differently: four ways (another first scale, another
 first λ and its decay, edges that are part of a texture left out as in [3]_) each give a PSF, and the estimate is their
 mean. How alike they are tells how far to trust it.
@@ -31,6 +34,7 @@ import numpy as np
 import scipy.fft
 
 from ..device import all_cores
+from ..tuning import noise_level
 from .estimate import PSFEstimate, PSFStatus, grey, placed, unit_sum
 from .models import Size, as_shape
 
@@ -39,7 +43,11 @@ _STEPS = 5  # turns at each scale
 _LAST_LAM, _STIFFEST = 1e-4, 1e5  # the least λ, and the largest weight of the splitting
 _RIDGE, _RIDGE_OF_MEAN = 0.1, 0.1  # what least squares adds to the spectrum of the gradients
 _FAINT, _APART = 0.1, 0.1  # of the PSF's largest value, of its sum: less is dropped
-_FINAL_FAINT = 0.05  # of the mean PSF
+_SETTLING = 4  # more turns at the finest scale, in which the PSF's own error says what of it is faint
+_LAM_OF_NOISE, _MOST_LAM = 16, 1e-3  # λ of these: so many times the noise's variance, at most
+_CERTAIN, _CERTAIN_PART = 4, 8  # times that error: less is dropped, and parts that nowhere have as much
+_SHARED = 0.02  # of the picture's deviation: the misfit of what all ways have in common, as tuning found it
+_FINAL_FAINT = 0.01  # of the mean PSF
 _TEXTURE = 0.5  # what is added, in mean gradients, where edges are told from texture
 _PIXELS = 1024  # rows and columns of the part that is looked at
 _LEAST = 4  # PSFs that the picture must have room for
@@ -80,8 +88,8 @@ def from_blurred(
     PSFEstimate
         With its centre of gravity, to a pixel, at the centre: where a picture was before it was shaken, nobody
         knows. ``details``: ``similarity``, the mean correlation of the PSFs that were found in different ways;
-        ``misfit``, by how much the picture blurred by one of them differs from it blurred by their mean (root mean
-        square, in its own unit), which is noise to whoever restores it.
+        ``misfit``, by how much the picture blurred by one of them differs from it blurred by their mean, and 2 % of
+        its deviation for what they have in common (root mean square, in its own unit): noise to whoever restores it.
         ``status`` is DOUBTFUL where they differ: there is too little in the picture that is sharp but for the
         blur, or the blur is not the same everywhere.
 
@@ -108,10 +116,11 @@ def from_blurred(
     if not deviation > 1e-6 * float(abs(y).max()):
         raise ValueError("the picture is constant, so that nothing shows what blurred it")
     y = (y - y.mean()) * (_CONTRAST / deviation)
+    settled = min(max(_LAM_OF_NOISE * noise_level(y) ** 2, _LAST_LAM), _MOST_LAM)
     found = []
     with all_cores():
         for i, way in enumerate(_WAYS):
-            found.append(_estimated(y, s, way))
+            found.append(_estimated(y, s, way, settled))
             if callback is not None:
                 callback(i + 1, len(_WAYS))
     similar = np.array([[_aligned(a, b)[1] for b in found] for a in found])
@@ -123,7 +132,7 @@ def from_blurred(
     room = [scipy.fft.next_fast_len(n + s, real=True) for n in y.shape]
     wrong = scipy.fft.irfft2(scipy.fft.rfft2(aligned - mean, room) * scipy.fft.rfft2(y, room), room)
     seen = wrong[:, s - 1 : y.shape[0], s - 1 : y.shape[1]]
-    misfit = float(np.sqrt((seen**2).mean())) * deviation / _CONTRAST
+    misfit = math.hypot(float(np.sqrt((seen**2).mean())) / _CONTRAST, _SHARED) * deviation
     psf = unit_sum(placed(_centred(_cleaned(mean, _FINAL_FAINT)), shape))
     status = PSFStatus.ROUGH if similarity >= _DOUBTFUL else PSFStatus.DOUBTFUL
     why = (
@@ -155,8 +164,8 @@ def _part(y: np.ndarray) -> np.ndarray:
     return y[i : i + rows, j : j + cols]
 
 
-def _estimated(y: np.ndarray, size: int, way: _Way) -> np.ndarray:
-    """The PSF (size, size), in one way."""
+def _estimated(y: np.ndarray, size: int, way: _Way, settled: float) -> np.ndarray:
+    """The PSF (size, size), in one way; with the λ of the last turns."""
     sizes = [size]
     while sizes[-1] > way.coarsest:
         smaller = math.ceil(sizes[-1] / math.sqrt(2)) | 1
@@ -172,6 +181,8 @@ def _estimated(y: np.ndarray, size: int, way: _Way) -> np.ndarray:
         for step in range(_STEPS):
             h = scale.psf(scale.scene(h, lam), step)
             lam = max(lam / way.decay, _LAST_LAM)
+    for step in range(_STEPS, _STEPS + _SETTLING):
+        h = scale.psf(scale.scene(h, settled), step, settling=True)
     return h
 
 
@@ -210,8 +221,11 @@ class _Scale:
             beta *= 2
         return f
 
-    def psf(self, f: np.ndarray, step: int) -> np.ndarray:
-        """What takes the gradients of f to those of g, (size, size)."""
+    def psf(self, f: np.ndarray, step: int, settling: bool = False) -> np.ndarray:
+        """What takes the gradients of f to those of g, (size, size).
+
+        Beyond its frame the PSF is zero, and what is found there tells its error.
+        """
         keep = np.zeros(self._shape, bool)
         keep[: self._frame[0], : self._frame[1]] = True
         if self._edges is not None:
@@ -222,7 +236,13 @@ class _Scale:
         right = sum(part.conj() * d for part, d in zip(spectra, self._d, strict=True)) * self._seen
         wide = scipy.fft.irfft2(right / (power + _RIDGE + _RIDGE_OF_MEAN * power.mean()), self._shape)
         s = self._size
-        return _centred(_cleaned(np.roll(wide, [s // 2, s // 2], (0, 1))[:s, :s], _FAINT))
+        h = np.roll(wide, [s // 2, s // 2], (0, 1))[:s, :s]
+        if not settling:
+            return _centred(_cleaned(h, _FAINT))
+        around = np.roll(wide, [s + s // 2] * 2, (0, 1))[: 3 * s, : 3 * s]
+        around[s : 2 * s, s : 2 * s] = 0
+        error = np.sqrt((around**2).sum() / (8 * s * s))
+        return _centred(_certain(h, float(error)))
 
 
 def _told_from_texture(g: np.ndarray, size: int, frame: tuple[int, ...]) -> np.ndarray:
@@ -262,6 +282,19 @@ def _cleaned(h: np.ndarray, faint: float) -> np.ndarray:
     if n > 1:
         shares = sum_labels(h, parts, np.arange(n + 1)) / h.sum()
         h = np.where((shares >= min(_APART, shares.max()))[parts], h, 0)
+    return unit_sum(h)
+
+
+def _certain(h: np.ndarray, error: float) -> np.ndarray:
+    """A PSF without what its error could be, and parts that nowhere stand out from it; its sum is one."""
+    from scipy.ndimage import label, maximum
+
+    h = np.maximum(h, 0)
+    h = np.where(h < min(_CERTAIN * error, 0.5 * h.max()), 0, h)
+    parts, n = label(h > 0, np.ones((3, 3)))
+    if n > 1:
+        tops = maximum(h, parts, np.arange(n + 1))
+        h = np.where((tops >= min(_CERTAIN_PART * error, h.max()))[parts], h, 0)
     return unit_sum(h)
 
 
