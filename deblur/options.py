@@ -75,10 +75,8 @@ class Options(TypedDict, total=False):
         ``"auto"`` is ``"smooth"`` where the boundary is ``"unknown"`` or read
         off the picture, and ``"zero"`` where another one is named and for
         ``formula="hht"``. Where λ is ``"auto"`` too, and finds more than next
-        to no noise, it is ``"natural"``, unless the PSF blurs nothing: with
-        ``"unknown"``, and where one transform diagonalises the blur
-        (``"periodic"``; ``"reflect"`` and ``"antireflect"`` with a PSF that is
-        symmetric or separable).
+        to no noise, it is ``"natural"`` with any boundary but ``"zero"``,
+        unless the PSF blurs nothing.
     dtype : {"float32", "float64"}, optional
         What is computed in. By default what the image needs: float32 for 8 and
         16 bits, for which it is enough (where λ is so small that it is not,
@@ -553,7 +551,7 @@ def _checked_under(
         if (why := _not_natural(problem)) is not None:
             raise MethodError(f"prior='natural' cannot serve here: {why}; use prior='smooth'")
         problem = replace(problem, penalty="natural")
-    natural = o["prior"] == "auto" and linear and lam == "auto" and _quickly_natural(problem)
+    natural = o["prior"] == "auto" and linear and lam == "auto" and not _not_natural(problem)
     if isinstance(lam, str):
         rule = check_rule(lam, problem, o["noise"])
         lam = rule if prior == "zero" else lam  # "auto" has a quick way that needs the smooth scene
@@ -588,16 +586,6 @@ def _not_natural(problem: Problem) -> str | None:
     if any(n < m + 2 for n, m in zip(operator.image_shape, operator.stationary.psf.shape, strict=True)):
         return "the picture is hardly larger than the PSF"
     return None
-
-
-def _quickly_natural(problem: Problem) -> bool:
-    """Whether the default may be "natural": anywhere with an open boundary, else where λ for it is found at once."""
-    if _not_natural(problem) is not None:
-        return False
-    natural = replace(problem, lam=1.0, penalty="natural")
-    return problem.operator.boundary.open or any(
-        METHODS[name].refuses(natural) is None for name in ("fft", "dct", "kronecker")
-    )
 
 
 def _operator(psf: Any, psfs: Any, shape: tuple[int, int], boundary: str, origin: Any) -> Operator:

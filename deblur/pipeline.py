@@ -413,7 +413,7 @@ class Deblurrer:
         found, alike, noisy = None, None, _noisy(problem.operator) if request.natural else math.inf
         natural = replace(problem, penalty="natural") if math.isfinite(noisy) else None
         boundary = problem.operator.boundary
-        if rule == "auto" and (natural is not None or len(image.parts) > 1):
+        if rule == "auto" and boundary.open and (natural is not None or len(image.parts) > 1):
             others = () if natural is None else (natural.plain.blur,)
             found, *more = from_spectrum(problem.plain.operator, image.left(), RANGE, *others)
             alike = more[0] if more else None
@@ -431,9 +431,15 @@ class Deblurrer:
             return found, problem.penalty, request.prior_reason
         if not _by_gcv(found):
             return found, problem.penalty, "cross-validation found no λ by which to judge the noise"
-        if not boundary.open or (steps and found.lam >= enough):
-            alike = self._chosen_lambda(image.drawn(natural.penalty), natural, rule)
-            if not boundary.open and alike.lam < _FITS * found.lam:
+        if steps and found.lam >= enough:
+            alike = self._chosen_lambda(image, natural, rule)
+        elif not boundary.open:
+            drawn, given = image.drawn(natural.penalty), replace(natural, lam=found.lam)
+            if any(METHODS[name].refuses(given) is None for name in ("fft", "dct", "kronecker")):
+                alike = self._chosen_lambda(drawn, natural, rule)
+            else:
+                (alike,) = from_spectrum(natural.plain.operator, drawn.left(), RANGE)
+            if alike is not None and alike.lam < _FITS * found.lam:
                 alike = None
         noise = (found if alike is None else alike).lam / problem.operator.gain**2
         if noise < noisy or not (alike is None or self._seen(image, alike)):

@@ -352,7 +352,7 @@ def choose_lambda(
         return restated(found, problem, scale)
     level, source = _noise_level(g, rule, noise)
     with all_cores():
-        if quick and norm == "scene":
+        if quick and norm == "scene" and blur.boundary.open:
             (choice,) = from_spectrum(blur, g, bounds or RANGE_ITERATIVE)
             if choice is not None:
                 return choice
@@ -377,11 +377,12 @@ def from_spectrum(
 
     That is so where the noise it implies is small enough to be the taper's own error and far more than what is seen of
     noise in the first image; or where the taper hides most of what there is. Nor is a spectrum taken where the whole
-    decomposition costs no more. The `others` are blurs by hardly larger PSFs, whose λ are chosen likewise.
+    decomposition costs no more. A taper hides the boundary, which may be any. The `others` are blurs by hardly larger
+    PSFs, whose λ are chosen likewise.
     """
     blur = operator.stationary
     nothing: list[LambdaChoice | None] = [None] * (1 + len(others))
-    if blur is None or not blur.boundary.open:
+    if blur is None:
         return nothing
     if blur.factors is not None and math.prod(blur.image_shape) <= _SMALL:
         return nothing

@@ -197,7 +197,7 @@ def exact_sums(operator: Operator, g: Array) -> FilterSums | None:
 
 
 def spectral_sums(blur: Blur, left: Iterable[Array], *others: Blur) -> list[FilterSums]:
-    """The sums of a blur with an open boundary, from the power spectrum of what its prior scene leaves of the images.
+    """The sums of a blur away from its boundary, from the power spectrum of what its prior scene leaves of the images.
 
     Away from the edges the blur is a product in frequency. A taper takes the edges away, and with them what a spectrum
     without one is ruled by: the jump from one edge of the picture to the other, spread over all frequencies. What the
