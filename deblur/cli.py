@@ -22,7 +22,7 @@ from .costs import file_seconds
 from .errors import ConvergenceError, NoGPUError
 from .image.light import GAMMAS, measured
 from .masks import saturated
-from .methods import METHODS, better, choose_method
+from .methods import METHODS, better, choose_method, seconds_in_words
 from .operators.blur import Blur
 from .operators.boundary import BOUNDARIES
 from .options import DETECTORS, PRIORS, Options, check_lam, defaults
@@ -488,13 +488,13 @@ def _choose(args: argparse.Namespace) -> int:
     options: Any = {"dtype": args.dtype, "frames": args.channels, "formula": args.formula}
     choice = choose_method(blur, args.lam, **options)
     print(choice)
-    print("\npredicted seconds of a call on this machine")
+    print("\npredicted time of a call on this machine")
     for name, seconds in choice.seconds.items():
-        print(f"  {name:<14}{seconds:10.2g}")
+        print(f"  {name:<14}{seconds_in_words(seconds):>10}")
     print("\nbetter pictures, for longer")
     usual = Problem(blur, 0.0, dtype=np.dtype(args.dtype), frames=args.channels)
     for name, seconds in better(usual, args.lam, False).items():
-        print(f"  {name:<14}{seconds:10.2g}")
+        print(f"  {name:<14}{seconds_in_words(seconds):>10}")
     if choice.refused:
         print("\ncannot serve")
         for name, why in choice.refused.items():

@@ -297,7 +297,8 @@ def check_finite(a: Array, name: str) -> None:
     first = tuple(int(i) for i in np.argwhere(bad)[0])
     raise ValueError(
         f"{name} holds {int(bad.sum())} value(s) that are NaN or infinite (the first at index {first}); "
-        "replace them before restoring, for instance with numpy.nan_to_num or a median of their neighbours"
+        "replace them, for instance by a median of their neighbours, or hide such pixels of an image with "
+        "mask=~numpy.isfinite(image)"
     )
 
 

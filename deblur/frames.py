@@ -92,7 +92,7 @@ class Frames:
             raise ValueError("channel_axis and stack_axis name the same axis")
         if img.ndim - len(named) != 2:
             raise ValueError(
-                f"the image has shape {img.shape}; with {len(named)} axis named there must be two left, rows "
+                f"the image has shape {img.shape}; with {len(named) or 'no'} axis named there must be two left, rows "
                 "and columns: for colour name the axis of the channels (channel_axis=-1; without a name only "
                 "(M, N, 3) and (M, N, 4) are taken for colour, M and N being larger than 4), for a stack of frames the "
                 "axis they are counted along (stack_axis=0)"

@@ -377,7 +377,9 @@ def choose(problem: Problem, memory: int | None = None, lam: float | str = 0.0, 
 
 
 def seconds_in_words(s: float) -> str:
-    return f"{s:.2g} s" if s >= 1 else f"{s * 1e3:.2g} ms"
+    """To two digits: 0.41 ms, 98 ms, 0.26 s, 1500 s."""
+    amount, unit = (s, "s") if s >= 0.0995 else (1e3 * s, "ms")
+    return f"{float(f'{amount:.2g}'):.15g} {unit}"
 
 
 def _psf_in_words(operator: Operator) -> str:

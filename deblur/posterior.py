@@ -222,6 +222,8 @@ def posterior_std(
 
     Raises
     ------
+    TypeError
+        If `blur` is no linear map, for instance the image.
     ValueError
         For λ that is not above zero, neither σ nor an image, an unknown method or penalty, a method that
         cannot serve, weights that are negative or zero everywhere, or a number of probes that is odd or below 4.
@@ -242,7 +244,9 @@ def posterior_std(
     >>> bool(spread.std[0, 0] > spread.std[32, 32])
     True
     """
-    if isinstance(lam, (bool, np.bool_)) or not (np.isfinite(lam) and lam > 0):
+    if not hasattr(blur, "forward"):
+        raise TypeError(f"blur must be a deblur.Blur, such as result.blur, not {type(blur).__name__}")
+    if isinstance(lam, (bool, np.bool_, str)) or np.ndim(lam) or not (np.isfinite(lam) and lam > 0):
         raise ValueError(f"λ must be above zero, not {lam!r}: without a prior the deviation has no bound")
     if method not in POSTERIOR_METHODS:
         raise ValueError(f"unknown method {method!r}; choose one of {', '.join(POSTERIOR_METHODS)}")

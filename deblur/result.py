@@ -190,8 +190,8 @@ class Result:
             )
         if self.mask is not None:
             share = 100 * float(self.mask.mean())
-            lines.append(f"hidden      {int(self.mask.sum())} pixels ({share:.2g} %)")
-        if self.objective is not None:
+            lines.append(f"hidden      {int(self.mask.sum())} of {self.mask.size} values ({share:.2g} %)")
+        if self.objective is not None and not math.isnan(self.objective):
             lines.append(f"objective   {self.objective:.6g} (measured)")
         lines += [
             f"status      {self.status.name.lower()}: {self.status.value}",

@@ -223,6 +223,17 @@ def test_hidden_values_are_neither_written_nor_compared(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_is_no_image_and_no_psf_is_told_what_to_do():
+    with pytest.raises(TypeError, match=r"not the text 'disk:3': deblur\.psf\.parse"):
+        deblur.reconstruct(IMAGE, "disk:3")
+    with pytest.raises(ValueError, match="with no axis named"):
+        deblur.reconstruct(IMAGE[0], PSF)
+    broken = np.where(IMAGE.max() == IMAGE, np.nan, IMAGE)
+    with pytest.raises(ValueError, match=r"mask=~numpy\.isfinite\(image\)"):
+        deblur.reconstruct(broken, PSF)
+    assert np.isfinite(deblur.reconstruct(broken, PSF, mask=~np.isfinite(broken))).all()
+
+
 def test_sparse_matrices_are_refused_where_dense_ones_are_needed():
     with pytest.raises(TypeError, match=r"psf is sparse \(csr_array\).*toarray"):
         deblur.Blur(scipy.sparse.csr_array(PSF), SHAPE)

@@ -414,6 +414,18 @@ def test_oracle_rows_say_so_and_are_no_worse(picture):
     assert "oracle" not in {found.best().how}
 
 
+@pytest.mark.parametrize("best", [-20.0, -5.3, 4.0])
+def test_the_oracle_looks_beyond_its_range(best):
+    tried = []
+
+    def error(x):
+        tried.append(x)
+        return (x - best) ** 2
+
+    judge._search(error, [-13.0, -9.0, -5.0, 0.0], budget=lambda: len(tried) < 40)
+    assert min(abs(x - best) for x in tried) <= 0.5
+
+
 def test_linear_methods_solve_the_same_problem(picture):
     names = ["auto", "kronecker", "pcg", "hybrid-lsqr", "banded", "cholesky", "qr"]
     found = run(picture, 0.01, "unknown", names)

@@ -8,7 +8,7 @@ import pytest
 import deblur
 from deblur import Blur, costs, methods
 from deblur.device import CPU
-from deblur.methods import METHODS, choose, choose_method, named
+from deblur.methods import METHODS, choose, choose_method, named, seconds_in_words
 from deblur.operators.normal import normal_matrix
 from deblur.problem import Problem
 
@@ -149,3 +149,18 @@ def test_a_call_takes_about_as_long_as_its_parts():
     problem = Problem(Blur(deblur.psf.motion(15, 30), (256, 256), "unknown"), 1e-2)
     whole = methods.call_seconds("pcg", problem, "auto", read=True)
     assert methods.solve_seconds("pcg", problem) < methods.call_seconds("pcg", problem) < whole
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0.000412, "0.41 ms"),
+        (0.0994, "99 ms"),
+        (0.0996, "0.1 s"),
+        (0.26, "0.26 s"),
+        (12.3, "12 s"),
+        (9123, "9100 s"),
+    ],
+)
+def test_times_are_told_without_powers_of_ten(seconds, words):
+    assert seconds_in_words(seconds) == words

@@ -275,6 +275,8 @@ def test_too_large_for_the_dense_way():
     [
         ({"lam": 0}, "λ must be above zero"),
         ({"lam": np.nan}, "λ must be above zero"),
+        ({"lam": "gcv"}, "λ must be above zero"),
+        ({"lam": np.ones((5, 5))}, "λ must be above zero"),
         ({"noise": None}, "give noise=... or the blurred image"),
         ({"noise": -1}, "noise must be"),
         ({"method": "magic"}, "unknown method 'magic'"),
@@ -294,6 +296,11 @@ def test_bad_input(arguments, message):
     arguments = {"lam": 0.1, "noise": 1.0, **arguments}
     with pytest.raises(ValueError, match=message):
         posterior_std(Blur(PSFS["asymmetric"], (8, 8)), arguments.pop("lam"), **arguments)
+
+
+def test_an_image_is_no_blur():
+    with pytest.raises(TypeError, match="must be a deblur.Blur, such as result.blur, not ndarray"):
+        posterior_std(np.ones((8, 8)), 0.1, noise=1.0)
 
 
 def test_dtype_is_a_float():

@@ -314,11 +314,17 @@ def _oracle(contestant: Contestant, case: Case, task: Task, settings: Settings) 
 
 
 def _search(error: Callable[[float], float], grid: list[float], budget: Callable[[], bool]) -> None:
+    """Call `error` on the grid, beyond the end of it where the least lies there, and then around the least."""
     values = []
     for x in grid:
         if not budget():
             return
         values.append(error(x))
+    step = grid[1] - grid[0]
+    while values[0] < min(values[1:]) and budget():
+        grid, values = [grid[0] - step, *grid], [error(grid[0] - step), *values]
+    while values[-1] < min(values[:-1]) and budget():
+        grid, values = [*grid, grid[-1] + step], [*values, error(grid[-1] + step)]
     at = int(np.argmin(values))
     a, b = grid[max(at - 1, 0)], grid[min(at + 1, len(grid) - 1)]
     ratio = (math.sqrt(5) - 1) / 2

@@ -118,7 +118,10 @@ def check_format(path: FilePath, image: Array, bits: int | None = None) -> int:
         own = 8 * image.dtype.itemsize if image.dtype.kind in "bu" else 0
         bits = own if own in FORMATS[suffix] else (32 if is_tiff else 8)
     if bits not in FORMATS[suffix]:
-        raise ValueError(f"{path}: {suffix} holds {FORMATS[suffix]} bits a sample, not {bits!r}")
+        held = " or ".join(map(str, FORMATS[suffix]))
+        others = [other for other, depths in FORMATS.items() if bits in depths]
+        instead = f"; {' and '.join(others)} hold {bits}" if others else ""
+        raise ValueError(f"{path}: {suffix} holds {held} bits a sample, not {bits!r}{instead}")
     return bits
 
 

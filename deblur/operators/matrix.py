@@ -41,6 +41,11 @@ DENSE_INSTEAD = (
 def check_psf(psf: Array, name: str = "psf") -> Array:
     """`psf` as a finite, non-empty, real 2-D float64 array, or an error that says what is wrong."""
     a = plain(psf, name)
+    if a.dtype.kind == "U" and a.ndim == 0:
+        raise TypeError(
+            f"{name} must be an array, not the text {str(a)!r}: deblur.psf.parse makes one of a form such as "
+            '"disk:7", deblur.psf.load of a file'
+        )
     if a.ndim != 2 or a.size == 0:
         raise ValueError(f"{name} must be a non-empty 2-D array, not shape {a.shape}")
     a = as_real(a, name, np.float64)
