@@ -2,8 +2,13 @@
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, settings
 
 from deblur import graphs
+
+# How long an example takes tells how busy the machine is, and nothing of the code.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 
 def _cupy_or_reason():
