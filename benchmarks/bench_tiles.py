@@ -110,8 +110,8 @@ NOISE = (0.003, 0.01, 0.03)
 SIDES = {128: 384, 256: 768, 512: 1408, 1024: 2560}
 CHANCES = {128: 0.5, 256: 0.3, 512: 0.14, 1024: 0.06}
 #: Cases of each tile: one of 1024 takes the time of fifty of 128.
-CASES = {128: 92, 256: 56, 512: 20, 1024: 6}
-REFINED = 20  # cases of tiles that are refined
+CASES = {128: 92, 256: 54, 512: 8, 1024: 3}
+REFINED = 10  # cases of tiles that are refined
 TILES_REFINED = (256, 320, 384)
 _FINE = 1.0 / 32
 _WORST = 3  # tiles on which the smallest overlap is looked for

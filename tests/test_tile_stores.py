@@ -401,6 +401,10 @@ def test_the_command_plans(capsys):
     out = capsys.readouterr().out
     assert "169 x 169 pixels on each side" in out
     assert "of 1 GiB" in out
+    call = ["plan", "--shape", "100000x100000", "--psf", "disk:7", "--lam", "1e-2", "--prior", "natural"]
+    assert cli.main(call) == 0
+    natural = deblur.plan_tiles(psf.disk(7), 1e-2, (100_000, 100_000), prior="natural", dtype="float32")
+    assert f"{natural.overlap[0]} x {natural.overlap[1]} pixels" in capsys.readouterr().out
 
 
 def test_the_command_restores_stores_and_says_so(store, picture, tmp_path, capsys):

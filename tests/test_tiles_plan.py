@@ -9,6 +9,7 @@ import pytest
 import deblur
 from deblur import METHODS, plan_tiles, psf
 from deblur.problem import Problem
+from deblur.tiles import reach as tails_of
 from deblur.tiles.reach import CORRELATION, SHARP, reach
 
 HUGE = (100_000, 100_000)
@@ -223,6 +224,16 @@ def test_a_plan_prints_all_it_knows_and_pickles():
         assert part in text
     assert pickle.loads(pickle.dumps(plan)) == plan
     assert replace(plan, answer="whole") != plan
+
+
+def test_a_plan_is_made_again_without_looking_again(monkeypatch):
+    made, real = [], tails_of._tails
+    monkeypatch.setattr(tails_of, "_tails", lambda *args: made.append(args) or real(*args))
+    for tile in (96, 128, 160):
+        plan_tiles(psf.disk(5), 0.0123, HUGE, memory=ROOM, tile=tile)
+    assert len(made) == 1
+    plan_tiles(psf.disk(5), 0.0124, HUGE, memory=ROOM)
+    assert len(made) == 2
 
 
 def test_the_overlap_that_is_given_is_judged():

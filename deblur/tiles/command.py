@@ -168,6 +168,9 @@ def add_parser(commands: Any, psf: Callable[[str], Any]) -> None:
     )
     plan.add_argument("--boundary", default="unknown", choices=BOUNDARIES, help="default unknown")
     plan.add_argument("--method", default="auto", metavar="M")
+    plan.add_argument(
+        "--prior", default="smooth", choices=("smooth", "zero", "natural"), help="default smooth"
+    )
     plan.add_argument("--dtype", default="float32", choices=("float32", "float64"), help="default float32")
     plan.add_argument("--memory", type=_bytes, metavar="B", help="of one worker, such as 8GB")
     plan.add_argument(
@@ -185,6 +188,7 @@ def _plan(args: argparse.Namespace) -> int:
         tolerance=args.tolerance,
         boundary=args.boundary,
         method=args.method,
+        prior=args.prior,
         dtype=args.dtype,
         memory=args.memory,
         chunk=args.chunk,

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 import scipy.fft
@@ -187,6 +188,22 @@ def reach(
     safe : bool
         Take a square torus, on which the L1 tail is a bound.
     """
+    h = np.ascontiguousarray(psf, np.float64)
+    return _reach(h.tobytes(), h.shape, tuple(origin), float(lam), penalty, axis, float(least), safe)
+
+
+@lru_cache(maxsize=32)  # a plan is made again for another tile or overlap, and for each frame
+def _reach(
+    taps: bytes,
+    shape: tuple[int, int],
+    origin: tuple[int, ...],
+    lam: float,
+    penalty: str,
+    axis: int,
+    least: float,
+    safe: bool,
+) -> Reach:
+    psf = np.frombuffer(taps).reshape(shape)
     for along in _SIDES_SQUARE if safe else _SIDES:
         if along < 2 * psf.shape[axis]:
             continue
