@@ -1,6 +1,6 @@
 """How many true errors lie within two of the deviations that `posterior_std` gives for answers that are no linear ones.
 
-    python benchmarks/bench_posterior.py [--workers N] [--methods tv tv2 ...]
+    python benchmarks/bench_posterior.py [--workers N] [--pieces N] [--methods tv tv2 ...]
 
 Pieces of photographs, blurred by six PSFs with the scene going on beyond the frame, white noise of three levels; λ and
 the noise's level are found from the image. For each method the share of pixels whose error is at most two deviations:
@@ -94,19 +94,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--methods", nargs="+", default=list(ANSWERS), choices=list(ANSWERS))
+    parser.add_argument("--pieces", type=int, default=PIECES, help="of each photograph and level of noise")
     options = parser.parse_args()
     work = [
         (name, at, answer)
         for answer in options.methods
         for name in FITTED + SET_ASIDE
-        for at in range(PIECES * len(NOISES))
+        for at in range(options.pieces * len(NOISES))
     ]
     with _common.side_by_side(options.workers) as pool:
         rows = list(pool.map(measure, *zip(*work, strict=True)))
     found = {"summary": summary(rows), "cases": rows}
     _common.print_table([{"": name, **row} for name, row in found["summary"].items()])
     if options.methods == list(ANSWERS):
-        _common.save(NAME, found, size=SIDE, covered=COVERED)
+        _common.save(NAME, found, size=SIDE, covered=COVERED, pieces=options.pieces)
 
 
 if __name__ == "__main__":

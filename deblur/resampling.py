@@ -27,7 +27,7 @@ from .methods import METHODS
 from .problem import Problem
 
 #: The methods whose answers are simulated, and c.
-FACTORS = {"tv": 1.15, "tv-aniso": 1.15, "tv2": 1.42, "collaborative": 1.75}
+FACTORS = {"tv": 1.15, "tv-aniso": 1.15, "tv2": 1.42, "collaborative": 2.2}
 _BOUNDED = 1.38  # c of a quadratic penalty with bounds
 _LESS = 0.5
 _POOL = 2.0  # standard deviation in pixels of the neighbourhood over which squares are averaged
