@@ -22,6 +22,7 @@ import photographs
 import deblur
 from deblur import psf
 from deblur.metrics import psnr
+from deblur.solvers import windows
 from deblur.tuning import sampled
 
 PSFS = {
@@ -43,7 +44,13 @@ PROBLEMS = (
     (256, "tv", 1, 0.05, 8),
 )
 KINDS = {"developed on": photographs.DEVELOPED, "set aside": photographs.SET_ASIDE}
-AS_IT_WAS = {"_KAPPA": 0.5, "_RTOL": 1e-2, "_RTOL_LEAST": 5e-4, "_RTOL_OF_NOISE": 0.2, "_SIDE": math.inf}
+AS_IT_WAS = {
+    (sampled, "_KAPPA"): 0.5,
+    (sampled, "_RTOL"): 1e-2,
+    (sampled, "_RTOL_LEAST"): 5e-4,
+    (sampled, "_RTOL_OF_NOISE"): 0.2,
+    (windows, "_SIDE"): math.inf,
+}
 
 
 def scene(names: tuple[str, ...], at: int, size: int, colours: int, rng: np.random.Generator) -> np.ndarray:
@@ -89,14 +96,14 @@ def measure(case: tuple[str, int, int]) -> dict[str, Any]:
 
     seconds, now = solved("auto")
     given, _ = solved(now.lam)
-    kept = {name: getattr(sampled, name) for name in AS_IT_WAS}
-    for name, value in AS_IT_WAS.items():
-        setattr(sampled, name, value)
+    kept = {(module, name): getattr(module, name) for module, name in AS_IT_WAS}
+    for (module, name), value in AS_IT_WAS.items():
+        setattr(module, name, value)
     try:
         before_seconds, before = solved("auto")
     finally:
-        for name, value in kept.items():
-            setattr(sampled, name, value)
+        for (module, name), value in kept.items():
+            setattr(module, name, value)
     _, alike = solved(before.lam)  # both from nothing
     _, mine = solved(now.lam)
     return {

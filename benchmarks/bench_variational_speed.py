@@ -1,10 +1,11 @@
 """Seconds of total variation with unknown boundary, and what the stopping tolerance costs; about six minutes.
 
 Camera (512 x 512; mirrored side by side for 1024), a Gaussian PSF, a camera shake and noise of 0.01. For each size and
-dtype: seconds by median, iterations, and the PSNR's distance from its limit, which a run to a 20 times smaller
-tolerance gives. Writes ``results/variational_speed.json`` (with ``--gpu``: ``variational_speed_gpu.json``).
+dtype: seconds by median, iterations, and the PSNR's distance from its limit, which a run to a tolerance of 1e-4
+gives. Writes ``results/variational_speed.json`` (with ``--gpu``: ``variational_speed_gpu.json``).
 
     python benchmarks/bench_variational_speed.py [--gpu]
+    python benchmarks/bench_variational_speed.py --sizes 64      only these, and writes nothing
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from deblur import Blur
 from deblur.device import CPU, Device, asnumpy
 from deblur.methods import METHODS
 from deblur.problem import Problem, Stop
-from deblur.solvers import admm
 
 SIZES = (256, 512, 1024)
 PSFS = {"gaussian 13, 2": deblur.psf.gaussian(13, 2.0), "camera shake 17": deblur.psf.camera_shake(17, 1)}
 LAMS = {"tv": 4e-4, "tv2": 4e-4}
 NOISE, REPEATS = 0.01, 3
+LIMIT = Stop(1e-4, 400)
 
 
 def scene(side: int) -> np.ndarray:
@@ -43,9 +44,11 @@ def main() -> None:
     """Measure, print and save."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--gpu", action="store_true", help="on CuPy arrays")
-    device = Device.named("gpu") if parser.parse_args().gpu else CPU
+    parser.add_argument("--sizes", type=int, nargs="+", help="pixels a side; writes nothing")
+    options = parser.parse_args()
+    device = Device.named("gpu") if options.gpu else CPU
     rows = []
-    for side in SIZES:
+    for side in options.sizes or SIZES:
         for kernel, psf in PSFS.items():
             sharp = scene(side + len(psf) - 1)
             g = deblur.degrade(sharp, psf, noise=NOISE, boundary="unknown", seed=0)
@@ -63,7 +66,7 @@ def main() -> None:
                         )
 
                     if limit is None:
-                        tight = replace(problem, stop=Stop(admm.RTOL / 20, 400))
+                        tight = replace(problem, stop=LIMIT)
                         limit = psnr(METHODS[method].prepare(tight).solve(frames))
                     seconds = []
                     for _ in range(REPEATS + 1):
@@ -89,8 +92,10 @@ def main() -> None:
                         }
                     )
                     _common.print_table(rows[-1:])
+    if options.sizes:
+        return
     name = "variational_speed_gpu" if device != CPU else "variational_speed"
-    path = _common.save(name, rows, rtol=admm.RTOL, noise=NOISE, lam=LAMS, repeats=REPEATS)
+    path = _common.save(name, rows, limit_rtol=LIMIT.rtol, noise=NOISE, lam=LAMS, repeats=REPEATS)
     print(f"\nwritten: {path.relative_to(_common.ROOT)}")
 
 

@@ -648,7 +648,7 @@ def _speed() -> str:
     ]
     return (
         "**Seconds of total variation, boundary unknown.** To the tolerance by which it stops; the last column is how "
-        "far the PSNR then is from that of a run to a twentieth of it.\n\n"
+        "far the PSNR then is from that of a run to a much smaller one.\n\n"
         + table(["pixels", "PSF", "method", "dtype", "seconds", "iterations", "from the limit, dB"], rows)
         + "\n\n"
         + source("bench_variational_speed.py", record)
