@@ -1,8 +1,9 @@
 """What work takes: counted operations times measured seconds, at the pace of the machine at hand.
 
 `costs.json` has a row for each method and for each part of a call beside it: the seconds of one call, of an operation
-of set-up and of one of a solve, all in float32, as ``benchmarks/fit_costs.py`` measured them on two cores of one
-machine. How much slower or faster this machine is tells a step of an iteration in small, timed once in a process.
+of set-up, of one of a solve and of an iteration as such, all in float32, as ``benchmarks/fit_costs.py`` measured them
+on two cores of one machine. How much slower or faster this machine is tells a step of an iteration in small, timed once
+in a process.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ USUAL = 1e-2
 
 @cache
 def rates() -> dict[str, dict[str, dict[str, float]]]:
-    """Measured seconds: {"cpu" | "gpu": {row: {"overhead", "setup", "solve"}}}."""
+    """Measured seconds: {"cpu" | "gpu": {row: {"overhead", "setup", "solve", "step"}}}."""
     return json.loads((Path(__file__).parent / "costs.json").read_text())["rates"]
 
 
@@ -78,7 +79,8 @@ def predicted_seconds(name: str, work: Work, problem: Problem) -> float:
     rate = _row(name, problem.device)
     wider = 1.0 if problem.dtype == np.float32 else FLOAT64
     operations = rate["setup"] * work.setup + rate["solve"] * work.solve * problem.frames
-    return float(pace(problem.device) * (rate["overhead"] + wider * operations))
+    steps = rate.get("step", 0.0) * work.steps * problem.frames
+    return float(pace(problem.device) * (rate["overhead"] + wider * operations + steps))
 
 
 def beside(problem: Problem, lam: float | str, read: bool) -> float:
@@ -97,6 +99,10 @@ def beside(problem: Problem, lam: float | str, read: bool) -> float:
         seconds += predicted_seconds("boundary", Work(0.0, rim(problem), 0.0), problem)
     if isinstance(lam, str) and not problem.asked:
         seconds += _linear_rule(problem.plain, lam)
+        if (
+            problem.penalty == "natural" and not problem.operator.boundary.open
+        ):  # looked for with both penalties
+            seconds += _linear_rule(replace(problem, penalty="identity"), lam)
     return seconds
 
 

@@ -248,7 +248,9 @@ def check_formula(formula: str) -> str:
 TOGETHER, TOGETHER_GPU = 1 << 20, 1 << 26
 
 
-def call_seconds(name: str, problem: Problem, lam: float | str = 0.0, read: bool = False) -> float:
+def call_seconds(
+    name: str, problem: Problem, lam: float | str = 0.0, read: bool = False, loading: bool = True
+) -> float:
     """Seconds that a whole call takes by the cost model.
 
     Parameters
@@ -260,10 +262,13 @@ def call_seconds(name: str, problem: Problem, lam: float | str = 0.0, read: bool
         λ as it was asked for: what a rule takes to choose it counts.
     read : bool
         The boundary is read off the picture.
+    loading : bool
+        Importing what nobody has used yet counts.
     """
     row = METHODS[name]
     seconds = costs.predicted_seconds(name, row.work(problem), problem)
-    seconds += costs.loading_seconds(name, lam, row.linear, problem.device)
+    if loading:
+        seconds += costs.loading_seconds(name, lam, row.linear, problem.device)
     if isinstance(lam, str) and problem.asked and problem.penalty != "denoiser":
         pilot = replace(problem, penalty="tv") if problem.penalty == "patches" else problem
         by = "tv" if problem.penalty == "patches" else name
@@ -303,25 +308,33 @@ def named(
     reason: str = "as asked for",
     lam: float | str = 0.0,
     read: bool = False,
+    loading: bool = True,
 ) -> Choice:
-    """The choice of a method asked for by name, or MethodError if it cannot serve; `lam` and `read` as `choose`."""
+    """The choice of a method asked for by name, or MethodError if it cannot serve; the others are `call_seconds`'s."""
     refusal = METHODS[method].refuses(problem)
     if refusal is not None:
         raise MethodError(f"method {method!r} cannot serve here: {refusal}")
-    return Choice(method, reason, {method: call_seconds(method, problem, lam, read)})
+    return Choice(method, reason, {method: call_seconds(method, problem, lam, read, loading)})
 
 
-def choose(problem: Problem, memory: int | None = None, lam: float | str = 0.0, read: bool = False) -> Choice:
+def choose(
+    problem: Problem,
+    memory: int | None = None,
+    lam: float | str = 0.0,
+    read: bool = False,
+    loading: bool = True,
+) -> Choice:
     """`choose_method` for a problem already put together: among the rows that have its penalty.
 
-    `lam` is λ as it was asked for, and `read` says that the boundary is read off the picture: both are a part of what
-    is predicted.
+    `lam`, `read` and `loading` say what is a part of the seconds predicted, as for `call_seconds`.
     """
     free = free_memory(problem.xp) if memory is None else memory
     short: list[float] = []
     most = TOGETHER if problem.device.gpu is None else TOGETHER_GPU
     some = max(1, min(problem.frames, most // math.prod(problem.operator.image_shape)))
-    beside = costs.beside(problem, lam, read) + costs.loading_seconds("", lam, True, problem.device)
+    beside = costs.beside(problem, lam, read)
+    if loading:
+        beside += costs.loading_seconds("", lam, True, problem.device)
     seconds: dict[str, float] = {}
     refused: dict[str, str] = {}
     varying = problem.operator.stationary is None
@@ -344,7 +357,7 @@ def choose(problem: Problem, memory: int | None = None, lam: float | str = 0.0, 
                 seconds[method.name] = costs.predicted_seconds(method.name, work, problem) + beside
         elif reason is None:
             why = f"the method for the penalty {problem.penalty!r}"
-            return named(method.name, problem, why, lam, read)
+            return named(method.name, problem, why, lam, read, loading)
         if reason is not None:
             refused[method.name] = reason
     if not seconds and short:

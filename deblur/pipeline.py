@@ -211,10 +211,12 @@ class Deblurrer:
 
     def _decide(self, frames: Frames) -> None:
         """Read the boundary off the picture, if it is the first and none was named."""
-        if self._request.open is not None:
+        read = self._request.open is not None
+        problem = replace(self._request.problem, frames=frames.count)
+        if self._prepared is None:
+            tell("boundary" if read else "begin", self._expected(problem, self._request, read))
+        if read:
             self._check(frames)
-            problem = replace(self._request.problem, frames=frames.count)
-            tell("boundary", self._expected(problem, self._request, True))
             with self._lock:
                 self._ask(self._request.decided(frames))
 
@@ -261,8 +263,8 @@ class Deblurrer:
 
     def _chosen(self, problem: Problem, request: Request) -> Choice:
         if request.method != "auto":
-            return named(request.method, problem, request.reason, request.lam, request.read)
-        choice = choose(problem, lam=request.lam, read=request.read)
+            return named(request.method, problem, request.reason, request.lam, request.read, loading=False)
+        choice = choose(problem, lam=request.lam, read=request.read, loading=False)
         return replace(choice, reason=request.reason) if request.reason else choice
 
     def _expected(self, problem: Problem, request: Request, read: bool) -> float | None:
@@ -271,6 +273,8 @@ class Deblurrer:
             return None
         if isinstance(request.lam, str):
             problem = replace(problem, lam=USUAL * problem.operator.gain**2)
+            if request.natural and math.isfinite(_noisy(problem.operator)) and not _is_large(problem):
+                problem = replace(problem, penalty="natural")  # mostly there is noise
         return call_seconds(self._first_choice.method, problem, request.lam, read)
 
     # -- the road ------------------------------------------------------------------------------
@@ -444,7 +448,7 @@ class Deblurrer:
         noise = (found if alike is None else alike).lam / problem.operator.gain**2
         if noise < noisy or not (alike is None or self._seen(image, alike)):
             return found, problem.penalty, f"there is next to no noise to hide, λ = {found.lam:.2g}"
-        if noise < _NOISY_LARGE and problem.frames * math.prod(problem.operator.image_shape) > _LARGE:
+        if noise < _NOISY_LARGE and _is_large(problem):
             words = (
                 f"there is little noise to hide, λ = {found.lam:.2g}, and 'natural' would take much longer"
             )
@@ -665,6 +669,10 @@ def _doubt(restore: Deblurrer, frames: Frames) -> None:
     wrong = alarm(asnumpy(frames.part((slice(1), slice(None)))[0].mean(axis=0)), blur.psf)
     if wrong is not None:
         warn(f"this PSF does not fit the picture: {wrong}; deblur.psf.check says more")
+
+
+def _is_large(problem: Problem) -> bool:
+    return problem.frames * math.prod(problem.operator.image_shape) > _LARGE
 
 
 def _noisy(operator: Operator) -> float:

@@ -243,12 +243,14 @@ class Work:
     """What a method would take for a problem: counted, not timed.
 
     `setup` and `solve`, of one frame, are operation counts in the method's own unit (its docstring says which); the
-    cost model multiplies them with measured seconds per operation, and `solve` with the frames.
+    cost model multiplies them with measured seconds per operation, and `solve` with the frames. `steps` are iterations
+    whose number depends on the problem: each takes some time however small the picture is.
     """
 
     setup: float
     solve: float
     bytes: float
+    steps: float = 0.0
 
 
 class Factor(Protocol):

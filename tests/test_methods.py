@@ -11,6 +11,7 @@ from deblur.device import CPU
 from deblur.methods import METHODS, choose, choose_method, named, seconds_in_words
 from deblur.operators.normal import normal_matrix
 from deblur.problem import Problem
+from deblur.terms import Fit
 
 
 @pytest.mark.parametrize("boundary", deblur.BOUNDARIES)
@@ -134,6 +135,27 @@ def test_what_is_predicted_follows_the_pace_of_the_machine(name, monkeypatch):
     assert searched > usual
     monkeypatch.setattr(costs, "_pace", lambda threads: 3.0)
     assert seconds() == pytest.approx(3 * usual)
+
+
+def test_each_iteration_costs_something_however_small_the_picture(monkeypatch):
+    problem = Problem(Blur(deblur.psf.disk(5), (16, 16), "unknown"), 1e-3, "tv", fit=Fit("poisson"), frames=2)
+    rate = {"overhead": 1.0, "setup": 0.0, "solve": 0.0, "step": 0.5}
+    monkeypatch.setattr(costs, "rates", lambda: {"cpu": {"richardson-lucy": rate}, "gpu": {}})
+    monkeypatch.setattr(costs, "_pace", lambda threads: 1.0)
+    work = METHODS["richardson-lucy"].work(problem)
+    assert work.steps > 0
+    assert costs.predicted_seconds("richardson-lucy", work, problem) == pytest.approx(1 + work.steps)
+
+
+@pytest.mark.parametrize("method", ["auto", "tv"])
+def test_importing_is_foretold_once(method, monkeypatch):
+    for module in (costs, deblur.pipeline):
+        monkeypatch.setattr(module, "loading_seconds", lambda *a: 1e6)
+    g = deblur.data.load("camera64")
+    result = deblur.solve(g, deblur.psf.disk(5), 1e-2, method=method, boundary="unknown")
+    assert result.predicted_seconds == pytest.approx(1e6, rel=1e-2)
+    blur = Blur(deblur.psf.disk(5), g.shape, "unknown")
+    assert min(deblur.choose_method(blur, 1e-2).seconds.values()) >= 1e6  # of a first call
 
 
 def test_the_pace_is_that_of_one_step_beside_the_recorded_one(monkeypatch):

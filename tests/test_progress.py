@@ -34,6 +34,22 @@ def test_the_road_tells_its_phases_with_the_time_left(rng, monkeypatch):
     assert all(p.left >= 0 for p in told if p.phase not in ("boundary", "set-up"))
 
 
+def test_the_first_phase_foretells_all_of_it(rng):
+    told, options = [], {"boundary": "unknown", "method": "pcg"}
+    h = deblur.psf.motion(5, 30)
+    with listening(told.append):
+        deblur.solve(rng.random((40, 44), np.float32), h, **options)
+    assert [p.phase for p in told] == ["begin", "λ", "set-up", "solve"]
+    lefts = [p.left for p in told]
+    assert lefts[0] >= lefts[1] > lefts[2] > 0
+    restore = deblur.Deblurrer(h, (40, 44), 0.01, **options)
+    restore(rng.random((40, 44)))
+    told.clear()
+    with listening(told.append):
+        restore(rng.random((40, 44)))
+    assert [p.phase for p in told] == ["solve"]  # all is set up
+
+
 def test_the_line_moves_though_the_work_says_nothing_and_goes_when_it_is_done(monkeypatch):
     line = Terminal()
     monkeypatch.setattr(sys, "stderr", line)
