@@ -329,9 +329,6 @@ def rates(overhead: float, setup: float = 0.0, solve: float = 0.0, step: float =
     return {"overhead": overhead, "setup": setup, "solve": solve, "step": step}
 
 
-_ROUGHLY = 5.0  # how much less it matters which part of the whole is set-up
-
-
 def of_method(rows: list[dict[str, Any]]) -> dict[str, float]:
     """Overhead, seconds for an operation of set-up and of solve, and for an iteration as such: the whole is to be
     right, and set-up's part."""
@@ -343,7 +340,7 @@ def of_method(rows: list[dict[str, Any]]) -> dict[str, float]:
         works += [[1.0, setting_up, factor * frames * row["solve_work"], frames * row["step_work"]]]
         works += [[0.0, setting_up, 0.0, 0.0]]
         seconds += [setup + solve, setup]
-        over += [setup + solve, _ROUGHLY * (setup + solve)]
+        over += [setup + solve, setup + solve]
     return rates(*fit(works, seconds, over))
 
 
