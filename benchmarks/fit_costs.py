@@ -329,18 +329,21 @@ def rates(overhead: float, setup: float = 0.0, solve: float = 0.0, step: float =
     return {"overhead": overhead, "setup": setup, "solve": solve, "step": step}
 
 
+_ROUGHLY = 2.0  # how much less it matters which part of the whole is set-up
+
+
 def of_method(rows: list[dict[str, Any]]) -> dict[str, float]:
     """Overhead, seconds for an operation of set-up and of solve, and for an iteration as such: the whole is to be
-    right, and set-up's part."""
+    right, and the parts roughly."""
     works, seconds, over = [], [], []
     for row in rows:
         setup, solve = (row["seconds"].get(part, 0.0) for part in ("set-up", "solve"))
         factor = wider(row)
         frames, setting_up = row["frames"], factor * row["setup_work"]
         works += [[1.0, setting_up, factor * frames * row["solve_work"], frames * row["step_work"]]]
-        works += [[0.0, setting_up, 0.0, 0.0]]
-        seconds += [setup + solve, setup]
-        over += [setup + solve, setup + solve]
+        works += [[0.0, setting_up, 0.0, 0.0], [works[-1][0], 0.0, *works[-1][2:]]]
+        seconds += [setup + solve, setup, solve]
+        over += [setup + solve, *[_ROUGHLY * (setup + solve)] * 2]
     return rates(*fit(works, seconds, over))
 
 

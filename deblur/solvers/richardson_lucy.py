@@ -73,7 +73,7 @@ _MORE, _FURTHER = 6, 1.5  # iterations that follow the best, and how many times 
 _SIDE, _SIDES_OF_PSF = 256, 3  # of the windows that stand for a large image: pixels, and over the PSF's
 # Iterations that `work` reckons with; and pixels of a scene with fewer of which more are needed until it stands still,
 # by this power of what they lack.
-_EXPECTED = {"held out": 12, "change": 85}
+_EXPECTED = {"held out": 10, "change": 85}
 _ENOUGH, _POWER = 1 << 16, 0.35
 
 
