@@ -235,12 +235,13 @@ def test_a_deblurrer_keeps_it_and_colours_frames_and_parts_share_it(monkeypatch)
     assert np.allclose(parts.image, whole.image, atol=1e-5)
 
 
-def test_tiles_refuse_it_and_take_the_smooth_prior_by_themselves():
+@pytest.mark.parametrize(("prior", "other"), [("smooth", "natural"), ("natural", "smooth")])
+def test_tiles_have_it_where_it_is_asked_for(prior, other):
     g = blurred(0.02)
-    with pytest.raises(MethodError, match="not served by tiles"):
-        deblur.tiled(g, SHAKE, 1e-2, prior="natural", tile=48)
-    whole = deblur.solve(g, SHAKE, 1e-2, prior="smooth")
-    assert np.abs(deblur.tiled(g, SHAKE, 1e-2, tile=48) - whole.image).max() < 0.02
+    whole, other = (deblur.reconstruct(g, SHAKE, 1e-2, prior=p) for p in (prior, other))
+    parts = deblur.tiled(g, SHAKE, 1e-2, prior=prior, tile=48)
+    assert np.abs(parts - whole).max() < 0.02
+    assert np.abs(parts - whole).max() < 0.2 * np.abs(parts - other).max()
 
 
 @pytest.mark.parametrize(
