@@ -225,10 +225,7 @@ def check_lam(lam: Any) -> float | str:
     """λ as a finite number >= 0, "auto" or the name of a rule; anything else is an error."""
     if isinstance(lam, str):
         return check_rule(lam)
-    try:
-        value = math.nan if isinstance(lam, (bool, np.bool_)) else float(lam)
-    except (TypeError, ValueError):
-        value = math.nan
+    value = _number(lam)
     if math.isnan(value) and not isinstance(lam, (float, np.floating)):
         raise TypeError(f"λ must be a number or one of the rules {', '.join(RULES)}, not {lam!r}")
     if not (math.isfinite(value) and value >= 0):
@@ -488,11 +485,13 @@ def _checked_under(
     _check_number(o["delta"], "delta, where the Huber term turns linear,", 0.0, above=True)
     if o["delta"] is not None and o["data"] != "huber":
         raise ValueError("delta belongs to data='huber'")
-    if o["rtol"] is not None and not 0 < o["rtol"] < 1:
+    if o["rtol"] is not None and not 0 < _number(o["rtol"]) < 1:
         raise ValueError(f"rtol must lie between 0 and 1, not {o['rtol']!r}")
     steps = o["max_iterations"]
-    if steps is not None and (int(steps) != steps or steps < 1):
+    if steps is not None and not (_number(steps) >= 1 and _number(steps).is_integer()):
         raise ValueError(f"max_iterations must be a positive whole number, not {steps!r}")
+    if o["callback"] is not None and not callable(o["callback"]):
+        raise TypeError(f"callback must be a function callback(iteration, residual), not {o['callback']!r}")
     bounds, denoiser = check_bounds(o["bounds"]), _denoiser(o["denoiser"])
     dtype = check_dtype(o["dtype"]) or FLOAT64
 
@@ -632,8 +631,19 @@ def _penalty(method: str, asked: list[str], denoiser: Any) -> tuple[str, str]:
     return "identity", ""
 
 
+def _number(value: Any) -> float:
+    """`value` as a float; NaN, which passes no comparison, if it is no number."""
+    try:
+        return math.nan if isinstance(value, (str, bool, np.bool_)) else float(value)
+    except (TypeError, ValueError):
+        return math.nan
+
+
 def _check_number(value: Any, name: str, least: float, above: bool = False) -> None:
-    if value is not None and not (np.isfinite(value) and (value > least if above else value >= least)):
+    if value is None:
+        return
+    number = _number(value)
+    if not (math.isfinite(number) and (number > least if above else number >= least)):
         raise ValueError(f"{name} must be a finite number {'>' if above else '>='} {least:g}, not {value!r}")
 
 

@@ -69,3 +69,19 @@ def test_options_that_a_direct_method_would_not_look_at_are_errors(method):
             deblur.reconstruct(G, PSF, 1e-3, method=method, boundary=boundary, **idle)
         deblur.reconstruct(G, PSF, 0.1, **idle, boundary=boundary)  # auto may iterate
         deblur.reconstruct(G, PSF, 1e-3, method=method, boundary=boundary, noise=0.1)  # a fact, not an order
+
+
+@pytest.mark.parametrize(
+    ("option", "error"),
+    [
+        ({"rtol": "small"}, "rtol must lie between 0 and 1, not 'small'"),
+        ({"max_iterations": "many"}, "positive whole number, not 'many'"),
+        ({"max_iterations": np.inf}, "positive whole number, not inf"),
+        ({"noise": "low"}, "noise.* must be a finite number >= 0, not 'low'"),
+        ({"background": [0, 1]}, r"background must be a finite number >= 0, not \[0, 1\]"),
+        ({"callback": 3}, "callback must be a function.*not 3"),
+    ],
+)
+def test_what_is_no_number_and_no_function_is_told_so(option, error):
+    with pytest.raises((TypeError, ValueError), match=error):
+        deblur.reconstruct(G, PSF, 1e-3, **option)

@@ -112,6 +112,15 @@ def test_the_residual_of_the_whole_picture(picture):
     assert wrong.residual > 1e-3
 
 
+def test_the_residual_is_one_of_light_where_a_gamma_is_given():
+    g = deblur.data.load("camera")[:128, :128]
+    made = Tiling(g, H, LAM, **{"tile": 64}, options={"boundary": "reflect", "gamma": "srgb"})
+    whole = deblur.solve(g, H, LAM, boundary="reflect", gamma="srgb")
+    found = residual(made, g, whole.image)
+    assert found.residual < 1e-9
+    assert found.misfit == pytest.approx(whole.misfit, rel=0.5)  # it leaves out the rim
+
+
 def test_a_second_start_goes_on_where_the_first_ended(store, picture, tmp_path):
     out = tmp_path / "out.zarr"
 

@@ -252,6 +252,16 @@ def test_reconstruct_takes_psfs_that_vary(rng, boundary):
     assert deblur.METHODS[result.method].linear or result.method == "identity"
 
 
+@pytest.mark.parametrize("rule", ["auto", "gcv", "upre"])
+def test_a_rule_finds_lambda_for_colours_with_psfs_of_their_own(rule):
+    psf = deblur.psf.disk(5)
+    g = deblur.degrade(deblur.data.load("cat")[60:120, 90:160], psf, noise=0.01, boundary="unknown", seed=0)
+    same = deblur.solve(g, psf, rule, noise=0.01, prior="smooth", boundary="unknown")
+    own = deblur.solve(g, np.stack([psf] * 3), rule, noise=0.01, prior="smooth", boundary="unknown")
+    assert own.lam == pytest.approx(same.lam, rel=0.2)
+    assert np.abs(own.image - same.image).max() <= 0.05
+
+
 def test_each_colour_may_have_its_own_psf(rng):
     psf, g = psfs_like(rng, 3), rng.random((12, 13, 3))
     together = deblur.reconstruct(g, psf, 0.05, boundary="zero", rtol=1e-10)

@@ -49,7 +49,12 @@ def linear_light(image: Array) -> Array:
             f"gamma='srgb' needs numbers from 0, black, to 1, white, and these go from {least:.4g} to {largest:.4g}; "
             "divide by what is white, or leave gamma out if they are light already"
         )
-    size = abs(x)
+    return unbent(x)
+
+
+def unbent(x: Array) -> Array:
+    """`linear_light` of floating point, however large."""
+    xp, size = get_xp(x), abs(x)
     return xp.copysign(xp.where(size <= 0.04045, size / 12.92, ((size + 0.055) / 1.055) ** 2.4), x)
 
 

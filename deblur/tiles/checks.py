@@ -11,6 +11,7 @@ import scipy.fft
 
 from ..device import CPU, Array, Device, asnumpy, granting
 from ..image import as_float
+from ..image.light import unbent
 from ..operators.blur import Blur
 from ..operators.torus import Torus
 from ..options import checked
@@ -55,22 +56,23 @@ def sums(recipe: Recipe, f: Array, g: Array, frame: int, keep: tuple[slice, slic
             psf = recipe.psfs[recipe.psf(frame + i)]
             shape = f.shape[-2:]
             request = checked(psf, shape, recipe.lam, {**recipe.options, "dtype": "float64"}, device=CPU)
+            f_i, g_i = (unbent(x[i]) if request.gamma else x[i] for x in (f, g))
             lengths = [scipy.fft.next_fast_len(n, real=True) for n in shape]
             torus = Torus(lengths, device)
             h = torus.spectrum(psf, request.problem.blur.origin)
             prior: Array = 0.0
             if request.prior != "zero":
-                prior = prior_scene(Blur(psf, shape, "zero", origin=request.problem.blur.origin), g[i])
+                prior = prior_scene(Blur(psf, shape, "zero", origin=request.problem.blur.origin), g_i)
             background = request.problem.fit.background
 
             def blurred(x: Array, by: Array, torus: Torus = torus) -> Array:
                 return torus.filter(x, by)
 
-            misfit = g[i] - background - blurred(f[i], h)
+            misfit = g_i - background - blurred(f_i, h)
             back = h.conj() * mixing(torus) if request.prior == "natural" else h.conj()
-            b = blurred(g[i] - (blurred(prior, h) if request.prior != "zero" else 0.0), back)
-            r = blurred(misfit, back) - recipe.lam * (f[i] - prior)
-            for n, x in enumerate((r, b, misfit, g[i])):
+            b = blurred(g_i - (blurred(prior, h) if request.prior != "zero" else 0.0), back)
+            r = blurred(misfit, back) - recipe.lam * (f_i - prior)
+            for n, x in enumerate((r, b, misfit, g_i)):
                 total[n] += float((x[(..., *keep)] ** 2).sum())
     return total
 

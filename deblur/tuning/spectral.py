@@ -480,11 +480,13 @@ def _settled(
     cautious: bool,
 ) -> LambdaChoice:
     """The choice by a bidiagonalisation that grows until λ no longer moves."""
+    channels = getattr(operator, "channels", None)  # each with PSFs of its own: they make one image
+    g = g.reshape(-1, *([] if channels is None else [channels]), *operator.image_shape)
     if g[0].size > 1 << 17:
         g = g.astype(np.float32)  # the sums are wanted to a thousandth: half the time, and it costs nothing
     # A random image of ±1: its spectral measure is, on average, the number of eigenvalues. That it is
     # known no better than the image's at small λ is what keeps their ratio, the GCV function, honest.
-    signs = random_signs((1, *operator.image_shape), g.dtype, get_xp(g))
+    signs = random_signs((1, *g.shape[1:]), g.dtype, get_xp(g))
     probe = Bidiagonalization(operator, signs, keep=False)
     bases = Bidiagonalization(operator, g, keep=False)
     most = min(max_steps, math.prod(operator.image_shape), math.prod(operator.scene_shape))
