@@ -1,5 +1,7 @@
 """The PSF between two pictures, against the one that made the second, and against dense least squares."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -97,6 +99,10 @@ def test_a_turned_picture_and_too_small_a_size_are_told():
     small = psf.from_pair(*pair(KERNELS["disk"]), 5)
     assert small.status is not psf.PSFStatus.MEASURED
     assert "larger size" in small.why
+    sky = deblur.data.load("camera").astype(float)
+    far = psf.from_pair(sky[:200, :200], rotate(sky, 10, reshape=False)[:200, :200], 9)
+    assert far.status is psf.PSFStatus.DOUBTFUL
+    assert max(int(share) for share in re.findall(r"(\d+) %", far.why)) <= 100
 
 
 @pytest.mark.parametrize(

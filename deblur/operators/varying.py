@@ -259,9 +259,16 @@ def cell_centres(grid: tuple[int, ...], shape: tuple[int, ...]) -> np.ndarray:
     return np.stack(np.meshgrid(*centres, indexing="ij"), -1)
 
 
+def _sizes(psfs: Any) -> set[tuple[int, ...]]:
+    """The sizes of arrays in lists of any depth."""
+    if isinstance(psfs, list | tuple):
+        return set().union(*map(_sizes, psfs))
+    return {np.shape(psfs)[-2:]}
+
+
 def _placed(psfs: Any, positions: Any, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray, bool]:
     """PSFs (K, m, n) or (K, C, m, n) in float64, where they are (K, 2), and whether these places form a grid."""
-    sizes = {np.shape(h)[-2:] for h in psfs} if isinstance(psfs, list | tuple) else set()
+    sizes = _sizes(psfs)
     if len(sizes) > 1:
         said = " and ".join(" x ".join(map(str, size)) for size in sorted(sizes))
         raise ValueError(
