@@ -86,6 +86,15 @@ def ours(method: str, g: np.ndarray, psf: np.ndarray, **said: Any) -> tuple[np.n
         collaborative._STEPS = steps
 
 
+def bm3d_restored(g: np.ndarray, psf: np.ndarray, noise: float) -> np.ndarray:
+    """The bm3d package's deblurring of a periodic picture whose noise's deviation is `noise`."""
+    import bm3d
+
+    if not hasattr(np, "trapz"):  # which it calls; NumPy 2.4 has it under its new name alone
+        setattr(np, "trapz", np.trapezoid)  # noqa: B010
+    return bm3d.bm3d_deblurring(g[..., None], noise, psf).reshape(g.shape)  # of (M, N) it makes M channels
+
+
 def experiment(name: str, number: int, methods: tuple[str, ...], others: bool) -> dict[str, Any]:
     """One row: these methods of ours on one picture and experiment, and the others that need no parameter."""
     truth, psf, level = picture(name), psfs()[number - 1], NOISES[number - 1]
@@ -106,14 +115,10 @@ def experiment(name: str, number: int, methods: tuple[str, ...], others: bool) -
         return row
     row["gain"]["the denoiser alone, noise known"] = gain(truth, g, denoisers.collaborative(g, noise))
     if find_spec("bm3d"):
-        import bm3d
+        import bm3d  # noqa: F401  (before the clock starts)
 
-        if not hasattr(np, "trapz"):  # which it calls; NumPy 2.4 has it under its new name alone
-            setattr(np, "trapz", np.trapezoid)  # noqa: B010
         start = time.perf_counter()
-        image = bm3d.bm3d_deblurring(g[..., None], noise, psf).reshape(
-            g.shape
-        )  # of (M, N) it makes M channels
+        image = bm3d_restored(g, psf, noise)
         row["seconds"]["bm3d, noise known"] = time.perf_counter() - start
         row["gain"]["bm3d, noise known"] = gain(truth, g, image)
     return row

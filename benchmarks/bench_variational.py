@@ -20,7 +20,9 @@ import json
 import math
 import time
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -53,54 +55,35 @@ def hints(case: Case) -> dict[str, Any]:
 # ---------------------------------------------------------------- the peers
 
 
-def peers_of(at: int, size: int) -> dict[str, Any]:
-    """Every peer's best PSNR on one case, and the parameter it took."""
+def restorers(blur: Blur, g: np.ndarray) -> dict[str, Callable[[Any], np.ndarray]]:
+    """By each peer's name: its parameter to the restored image inside the frame."""
     from skimage.restoration import richardson_lucy, unsupervised_wiener, wiener
 
-    case = cases(size)[at]
-    blur, g, truth = case.make()
-    rows, cols = truth.shape
+    rows, cols = g.shape
     h = centred(blur.psf, blur.origin)
     wide = padded(g, (2 * h.shape[0], 2 * h.shape[1]))
-    out: dict[str, Any] = {"case": str(case)}
+    mirrored = np.pad(np.maximum(g, 0), [(n, n) for n in h.shape], mode="symmetric")
+    inner = tuple(slice(n, n + m) for n, m in zip(h.shape, g.shape))
 
-    def best(name: str, tried: dict[float, float]) -> None:
-        parameter = max(tried, key=tried.__getitem__)
-        out[name] = {"psnr": tried[parameter], "parameter": parameter}
+    def unsupervised(_: None) -> np.ndarray:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return unsupervised_wiener(g, h, clip=False, rng=0)[0]
 
-    balances = 10.0 ** np.arange(-7, 1.1, 0.25)
-    best("wiener", {float(b): score(truth, wiener(g, h, b, clip=False)) for b in balances})
-    best(
-        "wiener, padded",
-        {float(b): score(truth, wiener(wide, h, b, clip=False)[:rows, :cols]) for b in balances},
-    )
-    pad = [(n, n) for n in h.shape]
-    mirrored = np.pad(np.maximum(g, 0), pad, mode="symmetric")
-    inner = tuple(slice(n, n + m) for (n, _), m in zip(pad, truth.shape))
-    tried, last = {}, -math.inf
-    for steps in np.unique(np.rint(2.0 ** np.arange(0, 8.1, 0.5)).astype(int)):
-        value = score(truth, richardson_lucy(mirrored, h, int(steps), clip=False)[inner])
-        tried[int(steps)] = value
-        if value < last - 1:
-            break
-        last = value
-    best("richardson_lucy, mirrored", tried)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        found = unsupervised_wiener(g, h, clip=False, rng=0)[0]
-    out["unsupervised_wiener"] = {"psnr": score(truth, found), "parameter": None}
-    cgls = _cgls(blur, g, truth)
-    if cgls:
-        best("pylops cgls", cgls)
-    return out
+    return {
+        "wiener": lambda balance: wiener(g, h, balance, clip=False),
+        "wiener, padded": lambda balance: wiener(wide, h, balance, clip=False)[:rows, :cols],
+        "richardson_lucy, mirrored": lambda steps: richardson_lucy(mirrored, h, steps, clip=False)[inner],
+        "unsupervised_wiener": unsupervised,
+        "pylops cgls": lambda steps: cgls(blur, g, steps),
+    }
 
 
-def _cgls(blur: Blur, g: np.ndarray, truth: np.ndarray) -> dict[float, float]:
-    """PSNR after each of PyLops's CGLS steps, with the case's own boundary; empty if PyLops is missing."""
-    try:
-        import pylops
-    except ImportError:
-        return {}
+def cgls(
+    blur: Blur, g: np.ndarray, steps: int, look: Callable[[np.ndarray], None] | None = None
+) -> np.ndarray:
+    """PyLops's CGLS with the case's own boundary; `look` is shown the image after each step."""
+    import pylops
 
     class Operator(pylops.LinearOperator):
         def __init__(self) -> None:
@@ -112,16 +95,44 @@ def _cgls(blur: Blur, g: np.ndarray, truth: np.ndarray) -> dict[float, float]:
         def _rmatvec(self, x: np.ndarray) -> np.ndarray:
             return blur.rmatvec(x)
 
-    tried: dict[float, float] = {}
-
-    def look(x: np.ndarray) -> None:
-        tried[len(tried) + 1] = score(truth, x.reshape(blur.scene_shape)[blur.crop])
+    def inside(x: np.ndarray) -> np.ndarray:
+        return x.reshape(blur.scene_shape)[blur.crop]
 
     pads = [(c.start, n - c.stop) for c, n in zip(blur.crop, blur.scene_shape)]
-    pylops.optimization.basic.cgls(
-        Operator(), g.ravel(), np.pad(g, pads, mode="edge").ravel(), niter=150, tol=0, callback=look
-    )
-    return tried
+    start = np.pad(g, pads, mode="edge").ravel()
+    callback = None if look is None else lambda x: look(inside(x))
+    x = pylops.optimization.basic.cgls(Operator(), g.ravel(), start, niter=steps, tol=0, callback=callback)[0]
+    return inside(x)
+
+
+def peers_of(at: int, size: int) -> dict[str, Any]:
+    """Every peer's best PSNR on one case, and the parameter it took."""
+    case = cases(size)[at]
+    blur, g, truth = case.make()
+    restore = restorers(blur, g)
+    out: dict[str, Any] = {"case": str(case)}
+
+    def best(name: str, tried: dict[Any, float]) -> None:
+        parameter = max(tried, key=tried.__getitem__)
+        out[name] = {"psnr": tried[parameter], "parameter": parameter}
+
+    balances = 10.0 ** np.arange(-7, 1.1, 0.25)
+    for name in ("wiener", "wiener, padded"):
+        best(name, {float(b): score(truth, restore[name](b)) for b in balances})
+    name, tried, last = "richardson_lucy, mirrored", {}, -math.inf
+    for steps in np.unique(np.rint(2.0 ** np.arange(0, 8.1, 0.5)).astype(int)):
+        value = score(truth, restore[name](int(steps)))
+        tried[int(steps)] = value
+        if value < last - 1:
+            break
+        last = value
+    best(name, tried)
+    best("unsupervised_wiener", {None: score(truth, restore["unsupervised_wiener"](None))})
+    if find_spec("pylops"):
+        seen: list[float] = []
+        cgls(blur, g, 150, lambda image: seen.append(score(truth, image)))
+        best("pylops cgls", dict(enumerate(seen, start=1)))
+    return out
 
 
 def measure_peers(options: argparse.Namespace, count: int) -> None:
