@@ -140,7 +140,7 @@ def peers_before(shown: Shown, stored: list[dict[str, Any]]) -> bool:
     """Take the peers' panels and figures from the file of a case that was shown before; whether it was."""
     for row in stored:
         if row["case"] == str(shown.case):
-            pixels = deblur.image.read(_common.ROOT / "docs" / row["file"])
+            pixels = deblur.image.read(_common.ROOT / "docs" / row["file"], as_float=False)
             for number, (who, figures) in enumerate(row["answers"].items(), start=1):
                 if who != "blurred" and not who.startswith("deblur"):
                     shown.answers[who] = pixels[panel(number)], figures
