@@ -1,4 +1,4 @@
-"""Copy the measured figures into README.md, docs/figures.md and docs/photographs.md, between their markers.
+"""Copy the measured figures into README.md and the pages under docs/, between their markers.
 
     python benchmarks/update_readme.py            rewrites them
     python benchmarks/update_readme.py --check    fails if they are not what the results say
@@ -1169,6 +1169,46 @@ def light() -> str:
     )
 
 
+def gallery() -> str:
+    """The six pictures, and a table of what every method reached in them with which parameter."""
+    record = load("gallery")
+    cases = record["results"]["cases"]
+    parts = []
+    for number, row in enumerate(cases, start=1):
+        answers = {name: figures["psnr"] for name, figures in row["answers"].items()}
+        theirs = {name: psnr for name, psnr in answers.items() if not name.startswith(("deblur", "blurred"))}
+        best = max(theirs, key=theirs.__getitem__)
+        gain = answers["deblur, collaborative"] - theirs[best]
+        where = f"{abs(gain):.1f} dB {'above' if gain > 0 else 'below'} the best of the others, {best}"
+        parts.append(
+            f"**{number}. {_said(row['case'])}.** `collaborative` is {where}.\n\n"
+            f"![{row['case']}: sharp, blurred, and restored by {len(answers) - 1} methods]({row['file']})"
+        )
+
+    def cell(figures: dict[str, Any]) -> str:
+        parameter = figures["parameter"]
+        return f"{figures['psnr']:.1f}" + ("" if parameter is None else f" ({parameter:.2g})")
+
+    names = list(cases[0]["answers"])
+    rows = [[f"`{name}`", *(cell(row["answers"][name]) for row in cases)] for name in names]
+    photographs = sorted({row["photograph"] for row in cases})
+    return (
+        "\n\n".join(parts)
+        + "\n\nPSNR of the whole picture in dB, and in brackets the parameter: the balance of `wiener`, the steps of "
+        "`richardson_lucy` and `cgls`, the λ of SCICO's total variation, the noise's level that `bm3d` was told.\n\n"
+        + table(["", *(str(number) for number, _ in enumerate(cases, start=1))], rows)
+        + f"\n\nThe photographs: {'; '.join(photographs)}. The six were chosen by the figures of commit "
+        f"{record['results']['chosen_from'][:7]}.\n\n" + source("bench_gallery.py", record)
+    )
+
+
+def _said(case: str) -> str:
+    photograph, *psf, noise, beyond = case.split(", ")
+    noise = "no noise" if noise == "none" else noise
+    beyond = "black beyond the frame" if beyond == "zero" else "a scene that goes on"
+    return f"{photograph.capitalize()}, {', '.join(psf)}, {noise}, {beyond}"
+
+
 def photographs() -> str:
     record = load("photographs")
     cells = {(r["picture"], r["contestant"], *sorted(r["options"].items())): r for r in record["results"]}
@@ -1269,6 +1309,7 @@ def _tuning() -> str:
 SECTIONS: dict[Path, dict[str, Callable[[], str]]] = {
     ROOT / "README.md": {"summary": summary},
     ROOT / "docs" / "photographs.md": {"light": light},
+    ROOT / "docs" / "gallery.md": {"gallery": gallery},
     ROOT / "docs" / "figures.md": {
         "core": core,
         "linalg": linalg,

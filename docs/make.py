@@ -48,6 +48,7 @@ PAGES = (
     "mathematics",
     "thesis",
     "figures",
+    "gallery",
     "compare",
     "tiles",
 )  # Markdown; each becomes a page of its own
