@@ -227,7 +227,8 @@ def main() -> None:
     options = parser.parse_args()
     record = json.loads((_common.RESULTS / "variational.json").read_text())
     path = _common.RESULTS / f"{NAME}.json"
-    stored = [] if options.peers or not path.exists() else json.loads(path.read_text())["results"]["cases"]
+    before = {} if options.peers or not path.exists() else json.loads(path.read_text())
+    stored = before["results"]["cases"] if before else []
     rows, names = [], chosen(record)
     with _common.side_by_side(options.workers) as pool:
         for number, (row, picture) in enumerate(pool.map(one_case, names, [stored] * len(names)), start=1):
@@ -239,7 +240,8 @@ def main() -> None:
         row["sha256"] = hashlib.sha256(file.read_bytes()).hexdigest()
         print(f"{row['case']}: {file.stat().st_size / 1e3:.0f} kB")
         _common.print_table([{"": who, **figures} for who, figures in row["answers"].items()])
-    versions = {name: importlib.metadata.version(name) for name in PACKAGES if find_spec(name)}
+    versions = before["settings"]["versions"] if before else {}  # of packages that need not be here again
+    versions |= {name: importlib.metadata.version(name) for name in PACKAGES if find_spec(name)}
     _common.save(
         NAME,
         {"chosen_from": record["environment"]["commit"], "cases": [row for row, _ in rows]},

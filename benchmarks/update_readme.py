@@ -1187,7 +1187,8 @@ def gallery() -> str:
 
     def cell(figures: dict[str, Any]) -> str:
         parameter = figures["parameter"]
-        return f"{figures['psnr']:.1f}" + ("" if parameter is None else f" ({parameter:.2g})")
+        words = str(parameter) if isinstance(parameter, int) else f"{parameter or 0:.2g}"
+        return f"{figures['psnr']:.1f}" + ("" if parameter is None else f" ({words})")
 
     names = list(cases[0]["answers"])
     rows = [[f"`{name}`", *(cell(row["answers"][name]) for row in cases)] for name in names]

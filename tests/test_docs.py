@@ -42,7 +42,9 @@ def test_the_mathematics_lists_every_boundary_rule_and_method():
     assert all(f"`{rule.name}`" in text for rule in RULES.values() if rule.others)
 
 
-@pytest.mark.parametrize("name", ["mathematics.md", "thesis.md", "compare.md", "photographs.md", "psf.md", "gallery.md"])
+@pytest.mark.parametrize(
+    "name", ["mathematics.md", "thesis.md", "compare.md", "photographs.md", "psf.md", "gallery.md"]
+)
 def test_what_the_pages_point_to_exists(name):
     text = (DOCS / name).read_text()
     for target in re.findall(r"\]\(([\w./]+)\)", text):
