@@ -196,12 +196,10 @@ def planned_refined(number: int) -> dict[str, Any]:
     case |= {"tile": tile, "lam": float(rng.choice(LAMBDAS[3:]))}
     h = (ASIDE | FITTED)[case["psf"]]()
     side = 5 * tile // 2
-    given: dict[str, Any] = {"boundary": case["boundary"], "dtype": case["dtype"], "tile": tile}
+    given: dict[str, Any] = {name: case[name] for name in ("boundary", "dtype", "tile", "tolerance")}
     try:
         whole = plan_tiles(h / h.sum(), case["lam"], (side, side), memory=2**40, **given).whole_bytes
-        plan = plan_tiles(
-            h / h.sum(), case["lam"], (side, side), memory=whole - 1, tolerance=case["tolerance"], **given
-        )
+        plan = plan_tiles(h / h.sum(), case["lam"], (side, side), memory=whole - 1, **given)
     except ValueError as error:
         return case | {"answer": "refused", "reason": str(error)}
     return case | {"answer": plan.answer, "reason": plan.reason, "plan": plan}
