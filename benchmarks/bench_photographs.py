@@ -8,8 +8,8 @@ stands beside what it took. Writes benchmarks/results/photographs.json.
     python benchmarks/bench_photographs.py                    all cells
     python benchmarks/bench_photographs.py --cells "1 MP" tv  only those whose names hold one of the words; the others
                                                               stay as they are stored
-    python benchmarks/bench_photographs.py --predictions      only what was predicted beside what it took, but for the
-                                                              cells that are stored with more than half a minute: two
+    python benchmarks/bench_photographs.py --predictions      only what was predicted beside what it took, in the
+                                                              cells that are stored with half a minute at most: three
                                                               minutes
 """
 
@@ -340,8 +340,8 @@ def main() -> None:
     if (arguments.cells or arguments.predictions) and stored.exists():
         rows = {row["cell"]: row for row in json.loads(stored.read_text())["results"]}
     if arguments.predictions:
-        long = {name for name, row in rows.items() if row["process_seconds"] > LONG}
-        asked = [c for c in asked if c.contestant in ("command", "call") and c.name not in long]
+        short = {name for name, row in rows.items() if row["process_seconds"] <= LONG}
+        asked = [c for c in asked if c.contestant in ("command", "call") and c.name in short]
     shown = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
