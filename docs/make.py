@@ -16,6 +16,7 @@ import sys
 import tempfile
 import warnings
 from pathlib import Path
+from types import ModuleType
 
 import pdoc
 
@@ -78,6 +79,17 @@ def with_tables(text: str) -> str:
     return table.sub(markdown, inspect.cleandoc(text))
 
 
+def modules() -> list[ModuleType]:
+    """The package and all its modules, with what they import at its first use imported: pdoc looks no further."""
+    package = importlib.import_module("deblur")
+    names = [found.name for found in pkgutil.walk_packages(package.__path__, "deblur.")]
+    found = [package, *(importlib.import_module(n) for n in names if not n.endswith("__main__"))]
+    for module in found:
+        for name in getattr(module, "__all__", ()):
+            vars(module).setdefault(name, getattr(module, name))
+    return found
+
+
 def main() -> None:
     target = HERE / "build"
     shutil.rmtree(target, ignore_errors=True)
@@ -85,11 +97,8 @@ def main() -> None:
         for name in PAGES:
             (Path(folder) / f"{name}.py").write_text(page((HERE / f"{name}.md").read_text()))
         sys.path[:0] = [folder, str(HERE.parent)]
-        package = importlib.import_module("deblur")
-        for found in pkgutil.walk_packages(package.__path__, "deblur."):
-            if not found.name.endswith("__main__"):
-                module = importlib.import_module(found.name)
-                module.__doc__ = with_tables(module.__doc__ or "")
+        for module in modules():
+            module.__doc__ = with_tables(module.__doc__ or "")
         pdoc.render.configure(docformat="numpy", show_source=False)
         with warnings.catch_warnings():
             warnings.filterwarnings("error", category=UserWarning, module="pdoc")

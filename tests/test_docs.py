@@ -86,6 +86,11 @@ def test_every_table_of_the_package_is_understood(make):
         assert "====" not in make.with_tables(module.__doc__)
 
 
+def test_every_public_name_is_there_for_the_reference(make):
+    for module in make.modules():
+        assert set(getattr(module, "__all__", ())) <= set(vars(module)), module.__name__
+
+
 def test_pages_link_to_pages(make):
     names = {}
     exec(
