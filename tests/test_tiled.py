@@ -88,6 +88,13 @@ def test_noise_is_hidden_as_in_the_picture_solved_whole():
     assert asked.options["prior"] == "smooth"
 
 
+def test_without_noise_lambda_is_for_the_prior_that_the_tiles_have():
+    g = deblur.Blur(H, (120, 120), "reflect").forward(deblur.data.load("camera")[100:220, 200:320])
+    tiling = Tiling(g, H, tile=64, options={"boundary": "reflect"})
+    assert tiling.options["prior"] == "zero"
+    assert tiling.lam == Tiling(g, H, tile=64, options={"boundary": "reflect", "prior": "zero"}).lam
+
+
 def test_float32_integers_colours_and_stacks(rng):
     g = np.stack([picture(H, "zero", (130, 150), rng) for _ in range(3)])
     whole = np.stack([deblur.reconstruct(f, H, LAM, boundary="zero") for f in g])

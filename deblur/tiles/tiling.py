@@ -282,15 +282,21 @@ class Tiling:
         if "prior" in options:  # the linear formula, whose λ no method changes
             options["method"] = "auto"
         rule = request.lam
-        if request.natural:
-            options["prior"], rule, options["boundary"] = "auto", "auto", "unknown"
         stack = self._samples.astype(np.float64)
-        choose = Deblurrer(psf, stack.shape[-2:], rule, **options)
-        found = choose.tune(stack, channel_axis=1, stack_axis=0)
-        reason = found.reason if found is not None else ""
-        if request.natural and choose.prior == "natural":
-            self.options["prior"] = choose.prior
-            reason += "; prior 'natural', which hides noise better"
+
+        def chosen(rule: float | str, options: Any) -> tuple[Deblurrer, str]:
+            choose = Deblurrer(psf, stack.shape[-2:], rule, **options)
+            found = choose.tune(stack, channel_axis=1, stack_axis=0)
+            return choose, found.reason if found is not None else ""
+
+        choose = None
+        if request.natural:
+            choose, reason = chosen("auto", options | {"prior": "auto", "boundary": "unknown"})
+            if choose.prior == "natural":
+                self.options["prior"] = choose.prior
+                reason += "; prior 'natural', which hides noise better"
+        if choose is None or choose.prior not in ("natural", request.prior):
+            choose, reason = chosen(rule, options)
         return float(choose.lam), f"{reason}; from {len(stack)} windows spread over the picture"
 
     def _noise_once(self, request: Request) -> Options:
