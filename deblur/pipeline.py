@@ -7,7 +7,6 @@ image for many of them.
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Iterator
@@ -20,39 +19,23 @@ import numpy as np
 from .costs import USUAL, loading_seconds
 from .device import CPU, Array, Device, asnumpy
 from .errors import ConvergenceError, InsufficientMemoryError, MethodError, SingularMatrixError, warn
-from .frames import ALL, Frames, Part
+from .frames import ALL, Frames
 from .image import Levels
 from .judge import judge
 from .methods import METHODS, TOGETHER, TOGETHER_GPU, Choice, call_seconds, choose, named, solve_seconds
 from .operators.operator import Operator
 from .options import Options, Request, check_dtype, check_gamma, checked, takes_options
+from .prior import Tuned, hides_all, mostly_natural, tuned
 from .problem import Factor, Problem, Solution
 from .progress import heard, tell
 from .psf.checking import alarm
 from .result import Piece, Result, Status, build
 from .solvers.scaling import Scale, shifted
-from .solvers.start import prior_scene
-from .tuning import LambdaChoice, noise_level
-from .tuning import choose as tune
+from .stated import Stated, StatedImage
+from .tuning import LambdaChoice
 from .tuning.choice import restated
-from .tuning.fallback import sounder
-from .tuning.spectral import RANGE_ITERATIVE as RANGE
-from .tuning.spectral import from_spectrum
 
 _FAILED = (Status.NOT_CONVERGED, Status.INACCURATE)
-_NOISY = 2e-4  # λ over the PSF's squared gain from which there is noise that the prior "natural" hides better
-# The same of a large picture, for less noise costs it several times the iterations; and of one that is hardly blurred,
-# whose own detail is like noise.
-_NOISY_LARGE = _NOISY_MILD = 5e-2
-_SHOWN = (
-    0.1  # of the noise from which "natural" is taken, what must be seen for λ to be looked for with it first
-)
-_NOISE_MILD = 1.5  # how much larger than the noise seen what is left of such a picture may be
-_MILD, _NOTHING = 0.5, 0.999  # of the light, what a mild PSF leaves where it was, and one that blurs nothing
-_FITS = 0.8  # how much smaller λ may be for "natural" where the boundary fits: it hides more, and needs mostly more
-_LARGE = 1 << 24  # pixels
-_QUICK = 1 << 14  # pixels up to which λ may be looked for by steps for the prior "natural"
-_NOISE = 1.15  # how much larger than the noise seen what is left may be, and be taken for noise alone
 _RAISES = 8  # how often a rule's λ, with which no method succeeds, is made ten times larger
 
 
@@ -68,64 +51,6 @@ class _Prepared:
     scale: Scale  # in which the problem is stated
     guessed: bool = False  # a rule that was named found no λ that can be trusted
     prior_reason: str = ""
-
-
-@dataclass(frozen=True)
-class _Stated:
-    """Frames near one: as they are, what is solved for, and what the scene is drawn towards."""
-
-    g: Array
-    data: Array
-    prior: Array | None
-
-
-@dataclass(frozen=True)
-class _Image:
-    """One image on the road, near one: its frames, what is asked, the mask, and the parts that are solved for one after
-    the other, so that not all of it need be in memory at once."""
-
-    frames: Frames
-    scale: Scale
-    request: Request
-    problem: Problem
-    mask: Array | None
-    start: float
-    parts: list[Part]
-    whole: _Stated | None  # where there is one part
-    loading: float  # seconds foretold of importing what nobody has used yet
-
-    def stated(self, at: Part) -> _Stated:
-        """A part of the frames."""
-        if self.whole is not None:
-            return self.whole
-        g = shifted(self.frames.part(at), -self.scale.image).astype(self.problem.dtype, copy=False)
-        return _stated(self.problem.operator, g, self.request.prior)
-
-    def drawn(self, penalty: str) -> _Image:
-        """The image for a penalty: what is "natural" is drawn towards the smoothed image."""
-        if penalty != "natural" or self.request.prior != "zero":
-            return self
-        image = replace(self, request=replace(self.request, prior="smooth"), whole=None)
-        return image if self.whole is None else replace(image, whole=image.stated(ALL))
-
-    def all_data(self) -> Array:
-        """What is solved for, of all frames."""
-        if self.whole is not None:
-            return self.whole.data
-        return self.stated(ALL).data
-
-    def left(self) -> Iterator[Array]:
-        """What is solved for, (M, N), one frame after the other."""
-        for at in self.parts:
-            data = self.stated(at).data
-            yield from data.reshape(-1, *data.shape[2:])
-
-
-def _stated(operator: Operator, g: Array, prior: str) -> _Stated:
-    if prior == "zero":
-        return _Stated(g, g, None)
-    scene = prior_scene(operator, g)  # its deviation from this is what is solved for
-    return _Stated(g, g - operator.forward(scene), scene)
 
 
 @takes_options
@@ -273,8 +198,8 @@ class Deblurrer:
             return None
         if isinstance(request.lam, str):
             problem = replace(problem, lam=USUAL * problem.operator.gain**2)
-            if request.natural and math.isfinite(_noisy(problem.operator)) and not _is_large(problem):
-                problem = replace(problem, penalty="natural")  # mostly there is noise
+            if request.natural and mostly_natural(problem):
+                problem = replace(problem, penalty="natural")
         return call_seconds(self._first_choice.method, problem, request.lam, read)
 
     # -- the road ------------------------------------------------------------------------------
@@ -354,7 +279,7 @@ class Deblurrer:
                 "for a mask: give mask=... or a method such as 'tv' when setting up, or fill the image"
             )
 
-    def _stated(self, frames: Frames) -> _Image:
+    def _stated(self, frames: Frames) -> StatedImage:
         """The image with all that is decided about it before λ, the boundary first."""
         start = time.perf_counter()
         name = self._first_choice.method
@@ -368,7 +293,7 @@ class Deblurrer:
             parts = [ALL] if asked.problem.operator.stationary is None else frames.parts(most)
             request = asked.near(scale, self._operator)
             problem = replace(request.problem, frames=frames.count)
-            image = _Image(frames, scale, request, problem, None, start, parts, None, loading)
+            image = StatedImage(frames, scale, request, problem, None, start, parts, None, loading)
             return image if len(parts) > 1 else replace(image, whole=image.stated(ALL))
         g = frames.data
         if scale.image and asked.weights is not None:  # what weighs nothing may hold anything
@@ -379,10 +304,10 @@ class Deblurrer:
         request = asked.near(scale, self._operator)
         g = shifted(g, -scale.image).astype(asked.problem.dtype, copy=False)
         problem, mask = request.stated(frames, g)
-        whole = _stated(problem.operator, g, request.prior)
-        return _Image(frames, scale, request, problem, mask, start, [ALL], whole, loading)
+        whole = Stated.of(problem.operator, g, request.prior)
+        return StatedImage(frames, scale, request, problem, mask, start, [ALL], whole, loading)
 
-    def _prepare(self, image: _Image) -> tuple[_Prepared, Solution | None]:
+    def _prepare(self, image: StatedImage) -> tuple[_Prepared, Solution | None]:
         """Fix λ, the method and its factor, for this image; and where λ's search ended."""
         request, kept, problem, scale = image.request, self._prepared, image.problem, image.scale
         lam_reason, lambda_choice, near, guessed = request.lam_reason, None, None, False
@@ -398,7 +323,9 @@ class Deblurrer:
             problem, near = replace(problem, lam=float(found.lam), penalty=penalty), found.solution
             lambda_choice = restated(replace(found, solution=None), problem, scale)
             lam_reason = lambda_choice.reason
-            guessed = request.rule_named and not (found.settled or self._smooth_enough(found))
+            guessed = request.rule_named and not (
+                found.settled or hides_all(found, request.prior, METHODS[self._first_choice.method])
+            )
         for stated, reason in self._larger(problem, scale, lam_reason):
             try:
                 choice, factor = self._factored(stated, None if kept is None else kept.choice)
@@ -410,84 +337,10 @@ class Deblurrer:
             ), near
         raise last
 
-    def _tuned(self, image: _Image, rule: str) -> tuple[LambdaChoice, str, str]:
-        """(λ by a rule, from all frames together; the penalty that it is for, and why that one)."""
-        problem, request = image.problem, image.request
-        tell("λ", self._expected(problem, request, False))
-        found, alike, noisy = None, None, _noisy(problem.operator) if request.natural else math.inf
-        natural = replace(problem, penalty="natural") if math.isfinite(noisy) else None
-        boundary = problem.operator.boundary
-        if rule == "auto" and boundary.open and (natural is not None or len(image.parts) > 1):
-            others = () if natural is None else (natural.plain.blur,)
-            found, *more = from_spectrum(problem.plain.operator, image.left(), RANGE, *others)
-            alike = more[0] if more else None
-        enough = noisy * problem.operator.gain**2
-        steps = found is None and natural is not None and boundary.open
-        steps = steps and math.prod(problem.operator.image_shape) <= _QUICK
-        if steps and natural is not None and self._shows(image, noisy):
-            alike, steps = self._chosen_lambda(image, natural, rule), False
-            # Mostly one search is enough.
-            if alike.settled and alike.lam >= enough and self._seen(image, alike):
-                return alike, natural.penalty, f"there is noise to hide, λ = {alike.lam:.2g}"
-        if found is None:
-            found = self._chosen_lambda(image, problem, rule)
-        if natural is None:
-            return found, problem.penalty, request.prior_reason
-        if not _by_gcv(found):
-            return found, problem.penalty, "cross-validation found no λ by which to judge the noise"
-        if steps and found.lam >= enough:
-            alike = self._chosen_lambda(image, natural, rule)
-        elif not boundary.open:
-            drawn, given = image.drawn(natural.penalty), replace(natural, lam=found.lam)
-            if any(METHODS[name].refuses(given) is None for name in ("fft", "dct", "kronecker")):
-                alike = self._chosen_lambda(drawn, natural, rule)
-            else:
-                (alike,) = from_spectrum(natural.plain.operator, drawn.left(), RANGE)
-            if alike is not None and alike.lam < _FITS * found.lam:
-                alike = None
-        noise = (found if alike is None else alike).lam / problem.operator.gain**2
-        if noise < noisy or not (alike is None or self._seen(image, alike)):
-            return found, problem.penalty, f"there is next to no noise to hide, λ = {found.lam:.2g}"
-        if noise < _NOISY_LARGE and _is_large(problem):
-            words = (
-                f"there is little noise to hide, λ = {found.lam:.2g}, and 'natural' would take much longer"
-            )
-            return found, problem.penalty, words
-        if alike is None or not (alike.settled if boundary.open else _by_gcv(alike)):
-            return found, problem.penalty, "cross-validation found no λ for 'natural'"
-        words = f"there is noise to hide, for which {request.prior!r} would need λ = {found.lam:.2g}"
-        return alike, natural.penalty, words
-
-    def _chosen_lambda(self, image: _Image, problem: Problem, rule: str) -> LambdaChoice:
-        prepare = METHODS[self._first_choice.method].prepare
-        data, request = image.all_data(), image.request
-        found = tune(problem, data, rule, noise=request.noise, prepare=prepare)
-        hidden = request.prior != "zero" and self._smooth_enough(found) and _is_noise(data)
-        if request.prior == "zero" or not (found.settled or hidden):
-            found = sounder(problem, data, found, request.noise, prepare)
-        return found
-
-    def _shows(self, image: _Image, noisy: float) -> bool:
-        """Whether so much noise is seen as would be hidden: λ is its variance over the scene's, or more."""
-        left = next(image.left())
-        if min(left.shape) < 4:
-            return True
-        level = noise_level(left, image.problem.blur.psf)
-        return level**2 >= _SHOWN * noisy * float((left * left).mean())
-
-    def _seen(self, image: _Image, found: LambdaChoice) -> bool:
-        """Whether a picture that is hardly blurred shows as much noise as would be taken for noise."""
-        if _noisy(image.problem.operator) < _NOISY_MILD:
-            return True
-        first = next(image.left())
-        level = noise_level(first, image.problem.blur.psf) if min(first.shape) >= 4 else 0.0
-        left = np.interp(found.lam, found.lambdas, found.residual_norms)
-        return float(left) <= _NOISE_MILD * level * math.sqrt(image.problem.frames * first.size)
-
-    def _smooth_enough(self, found: LambdaChoice) -> bool:
-        """Whether λ is at the upper end of its range because noise hides all that the smoothest scene leaves."""
-        toward_black = METHODS[self._first_choice.method].linear and self._request.prior == "zero"
-        return not toward_black and found.lam >= 0.5 * found.lambdas[-1]
+    def _tuned(self, image: StatedImage, rule: str) -> Tuned:
+        """λ by a rule, and the penalty that it is for."""
+        tell("λ", self._expected(image.problem, image.request, False))
+        return tuned(image, rule, METHODS[self._first_choice.method])
 
     def _larger(self, problem: Problem, scale: Scale, reason: str) -> Iterator[tuple[Problem, str]]:
         """The problem and where its λ comes from; and where a rule chose a λ so small, the problem with larger ones."""
@@ -511,7 +364,7 @@ class Deblurrer:
                 last = error
         raise last
 
-    def _ready(self, image: _Image) -> tuple[_Prepared, Solution | None, bool]:
+    def _ready(self, image: StatedImage) -> tuple[_Prepared, Solution | None, bool]:
         """What is kept, made now if it is not there or was made for other weights; and whether it is the first."""
         with self._lock:
             kept = self._prepared
@@ -537,7 +390,7 @@ class Deblurrer:
 
     def _judged(
         self,
-        image: _Image,
+        image: StatedImage,
         prepared: _Prepared,
         near: Solution | None,
         setup: float,
@@ -570,7 +423,7 @@ class Deblurrer:
         )
 
     def _solved(
-        self, image: _Image, problem: Problem, prepared: _Prepared, near: Solution | None
+        self, image: StatedImage, problem: Problem, prepared: _Prepared, near: Solution | None
     ) -> Iterator[Piece]:
         """Part after part, solved and judged."""
         warm = self._warm and len(image.parts) == 1
@@ -602,7 +455,7 @@ class Deblurrer:
         )
 
     def _fallen_back(
-        self, failed: Result, image: _Image, prepared: _Prepared, setup: float, into: Levels | None
+        self, failed: Result, image: StatedImage, prepared: _Prepared, setup: float, into: Levels | None
     ) -> Result:
         """The result of the next method that serves and succeeds, or the failed one if none does."""
         choice = prepared.choice
@@ -625,7 +478,7 @@ class Deblurrer:
         return failed
 
     def _relaxed(
-        self, failed: Result, image: _Image, prepared: _Prepared, setup: float, into: Levels | None
+        self, failed: Result, image: StatedImage, prepared: _Prepared, setup: float, into: Levels | None
     ) -> Result:
         """The result with the least larger λ that succeeds, if a rule chose λ; or the failed one."""
         for problem, reason in islice(
@@ -642,14 +495,6 @@ class Deblurrer:
                     self._prepared = other
                 return result
         return failed
-
-
-def _is_noise(left: Array) -> bool:
-    """Whether what the prior scene leaves of the frames is no larger than the noise that is seen in it."""
-    if min(left.shape[-2:]) < 4 or left.dtype.kind != "f":
-        return False
-    size = math.sqrt(float((left.astype(np.float64) ** 2).mean()))
-    return size <= _NOISE * noise_level(left.reshape(-1, *left.shape[-2:]))
 
 
 def _doubt(restore: Deblurrer, frames: Frames) -> None:
@@ -669,21 +514,6 @@ def _doubt(restore: Deblurrer, frames: Frames) -> None:
     wrong = alarm(asnumpy(frames.part((slice(1), slice(None)))[0].mean(axis=0)), blur.psf)
     if wrong is not None:
         warn(f"this PSF does not fit the picture: {wrong}; deblur.psf.check says more")
-
-
-def _is_large(problem: Problem) -> bool:
-    return problem.frames * math.prod(problem.operator.image_shape) > _LARGE
-
-
-def _noisy(operator: Operator) -> float:
-    """λ over the squared gain from which there is noise that "natural" hides better; infinite if nothing is blurred."""
-    taps = np.abs(operator.surrogate.psf)
-    stays = float(taps.max()) / operator.gain
-    return math.inf if stays >= _NOTHING else _NOISY_MILD if stays >= _MILD else _NOISY
-
-
-def _by_gcv(found: LambdaChoice) -> bool:
-    return found.rule == "gcv" and found.settled
 
 
 def _or_raised(result: Result) -> Result:

@@ -118,7 +118,7 @@ def test_the_default_takes_it_where_there_is_noise_and_says_why(monkeypatch):
         large = deblur.solve(1e30 * g, 1e20 * SHAKE)
         assert large.prior == prior
         assert np.allclose(1e-10 * large.image, result.image, atol=1e-4)
-    monkeypatch.setattr(deblur.pipeline, "_LARGE", 10)
+    monkeypatch.setattr(deblur.prior, "_LARGE", 10)
     assert deblur.solve(blurred(0.06), SHAKE).prior == "natural"
     little = deblur.solve(blurred(0.002), SHAKE)
     assert (little.prior, "much longer" in little.prior_reason) == ("smooth", True)
@@ -279,8 +279,8 @@ def test_a_picture_small_beside_its_psf_has_its_lambda_looked_for_once(noise, na
         searched.append(problem.penalty)
         return tune(problem, *args, **options)
 
-    tune = deblur.pipeline.tune
-    monkeypatch.setattr(deblur.pipeline, "tune", counted)
+    tune = deblur.prior.tune
+    monkeypatch.setattr(deblur.prior, "tune", counted)
     h = deblur.psf.camera_shake(17, 3)
     result = deblur.solve(blurred(noise, h, size=66, name=name), h, boundary="unknown")
     assert (result.prior, len(searched)) == (prior, 1)
