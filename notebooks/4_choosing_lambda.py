@@ -128,7 +128,7 @@ for rule, s in summary.items():
 # %% [markdown]
 # ## What to take away
 #
-# - Begin with `lam="gcv"`, the default. It needs nothing and is seldom far from the best.
+# - Name nothing: `lam="auto"` is `"gcv"`, found more quickly. It needs nothing and is seldom far from the best.
 # - If you know the noise level, say so: `lam="upre", noise=...` is the best rule there is here.
 # - Do not trust the L-curve on photographs; look at it to understand a problem.
 # - Look at the residual: noise and nothing else is what it should be.

@@ -82,7 +82,7 @@ def test_odd_sizes_are_symmetric_to_the_last_bit_that_counts(name, size):
         assert np.abs(h - other).max() <= 4 * np.finfo(float).eps * h.max()
 
 
-@pytest.mark.parametrize("size", [0, -3, 2.5, (3, 0), (3, 3, 3), (3,), True, math.nan])
+@pytest.mark.parametrize("size", [0, -3, 2.5, (3, 0), (3, 3, 3), (3,), True, math.nan, "a"])
 @pytest.mark.parametrize("name", SIZED)
 def test_sizes_that_are_none(name, size):
     with pytest.raises(ValueError, match="size must be"):

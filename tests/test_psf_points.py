@@ -213,6 +213,13 @@ def test_what_cannot_be_used_is_refused_with_what_to_do(picture, options, messag
         psf.from_points(picture, **options)
 
 
+def test_a_picture_of_no_points_is_not_searched_ever_wider():
+    found = psf.from_points(deblur.data.load("camera").astype(float)[:256, :256])
+    assert found.status.name == "DOUBTFUL"
+    assert found.details["energy_outside"] > 0.5
+    assert max(found.psf.shape) < 64  # a quarter of the picture
+
+
 def test_shifts_go_back_and_forth_and_agree_with_the_formula():
     h = truth((21, 20))
     moved = shift(h, (0.4, -0.7))

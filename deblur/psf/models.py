@@ -25,7 +25,7 @@ Size = int | tuple[int, int]
 
 def as_shape(size: Size) -> tuple[int, int]:
     pair = tuple(size) if isinstance(size, tuple | list) else (size, size)
-    if len(pair) != 2 or any(isinstance(n, bool) or not (n >= 1 and n == n // 1) for n in pair):
+    if len(pair) != 2 or any(isinstance(n, bool | str) or not (n >= 1 and n == n // 1) for n in pair):
         raise ValueError(f"size must be a positive whole number of pixels or (rows, columns), not {size!r}")
     rows, cols = int(pair[0]), int(pair[1])
     _check_memory(rows, cols)

@@ -40,6 +40,7 @@ from .models import Size, as_shape
 _SCALES = (1.0, 1.6, 2.5, 4.0, 6.3)  # standard deviations of the filters that look for sources
 _FOUND, _USED = 6.0, 15.0  # signal over noise of what is a source, and of what is averaged
 _MOST = 300  # the brightest sources are averaged; more do not better the mean
+_SPREAD = 0.5  # of the light, what lies beyond the first size only of what is no point
 _MARGIN = 4  # pixels round the PSF that show the background
 _ROUNDS = 4
 _FEWEST = 8  # sources that show how the PSF varies
@@ -132,6 +133,8 @@ def from_points(
         for _ in range(4):
             side = _needed(mean)
             if side <= max(mean.psf.shape) or side + 2 * _MARGIN > 0.5 * min(picture.shape):
+                break
+            if energy_outside(mean.psf) > _SPREAD:
                 break
             mean = field.average((side, side))
         side = min(_needed(mean), max(mean.psf.shape))

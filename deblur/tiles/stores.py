@@ -33,7 +33,6 @@ from .tiling import Seam, Tiling
 ATTRIBUTE = "deblur"
 _LOAD = 2**25  # bytes of image that are enough for one task: fewer, larger tasks gain nothing
 _SHARES = 64  # tasks that a stack is worth at least, so that workers end together
-_LEVELS = ("multiscales", "ome")
 
 
 @dataclass(frozen=True)
