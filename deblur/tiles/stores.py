@@ -273,7 +273,9 @@ def opened(source: Any, channel_axis: int | None = None, stack_axis: Any = None)
     try:
         found = zarr.open(path, mode="r")
     except FileNotFoundError:
-        raise FileNotFoundError(f"{path} is no zarr store: there is no array and no group") from None
+        raise FileNotFoundError(
+            f"{path} is no zarr store: there is no array and no group; a zarr store or a TIFF file is read in tiles"
+        ) from None
     if isinstance(found, zarr.Array):
         return Source(found, found.chunks, channel_axis, _several(stack_axis))
     scales = _multiscales(found)
