@@ -188,7 +188,7 @@ def test_an_admm_step_goes_on_from_the_blurred_scene_it_gave(rng, monkeypatch):
     monkeypatch.setattr(SceneDomain, "_STEPS", 0)
     same, _ = step(t, right, x)
     np.testing.assert_array_equal(same, x)
-    assert sorted(calls) == ["adjoint", "forward"]
+    assert calls == ["adjoint"]
     monkeypatch.setattr(SceneDomain, "_STEPS", 100)
     found, seen = step(t, right, same)
     h = to_dense(operator)

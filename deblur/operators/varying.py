@@ -233,8 +233,12 @@ class VaryingBlur(LinearMap):
         """
         f, device = self._checked(f, self.scene_shape, "the scene")
         blur, spectrum = self.surrogate, self.surrogate.analysed(f, device)
-        pairs = zip(self._weights(f.dtype, device), self._transfers(f.dtype, device), strict=True)
-        return sum(w * blur.seen(spectrum * t, device) for w, t in pairs)
+        room, out = device.xp.empty_like(spectrum), None
+        for w, t in zip(self._weights(f.dtype, device), self._transfers(f.dtype, device), strict=True):
+            part = blur.seen(device.xp.multiply(spectrum, t, out=room), device)
+            part *= w
+            out = part if out is None else device.xp.add(out, part, out=out)
+        return out
 
     def adjoint(self, g: Array) -> Array:
         """The exact transpose of `forward`: Hᵀ g, for one image or a stack of them.
@@ -249,8 +253,14 @@ class VaryingBlur(LinearMap):
         """
         g, device = self._checked(g, self.image_shape, "the image")
         torus = self.surrogate.torus(device)
-        pairs = zip(self._weights(g.dtype, device), self._transfers(g.dtype, device), strict=True)
-        return self.surrogate.folded(sum(torus.analyse(w * g) * t.conj() for w, t in pairs), device)
+        room, total = device.xp.empty_like(g), None
+        for w, t in zip(self._weights(g.dtype, device), self._transfers(g.dtype, device), strict=True):
+            part = torus.analyse(device.xp.multiply(w, g, out=room))
+            # The conjugate of what belongs there, so that no spectrum's conjugate needs memory of its own.
+            device.xp.conj(part, out=part)
+            part *= t
+            total = part if total is None else device.xp.add(total, part, out=total)
+        return self.surrogate.folded(device.xp.conj(total, out=total), device)
 
 
 def cell_centres(grid: tuple[int, ...], shape: tuple[int, ...]) -> np.ndarray:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..device import Array, Device, get_xp
+from ..linalg.krylov import Step as CGStep
 from ..linalg.krylov import cg
 from ..operators import cosine_gpu
 from ..operators.blur import Blur
@@ -144,7 +145,8 @@ class SceneDomain(Domain):
     one. Where the cosine transform diagonalises a blur itself, the step is one division.
     """
 
-    _STEPS = 30
+    _STEPS = 30  # of conjugate gradients, at most
+    _CARRIED = 16  # steps of ADMM through which K x is carried on
 
     def __init__(self, operator: Operator, dtype: np.dtype, device: Device) -> None:
         self.operator, self.dtype, self.device = operator, dtype, device
@@ -184,28 +186,38 @@ class SceneDomain(Domain):
         inverse, operator = self.inverse(rho, symbol), self.operator
         symbol = (symbol + 0 * self.power).astype(self.dtype)
 
-        def apply(x: Array) -> Array:
-            return rho * operator.adjoint(operator.forward(x)) + self.filter(x, symbol)
+        # K x is carried on by what conjugate gradients see of K p, and the norm that residuals are small against is
+        # kept: so a step takes no more than Hᵀ once beside their products, but for every so many, where both are taken
+        # anew before rounding adds up.
+        held: dict[str, Any] = {"x": None}
+
+        def apply(p: Array) -> Array:
+            held["kp"] = operator.forward(p)
+            return rho * operator.adjoint(held["kp"]) + self.filter(p, symbol)
 
         def precondition(r: Array) -> Array:
             return self.filter(r, inverse)
-
-        # K of the scene that the last step gave is kept for the next, and the norm that residuals are small against is
-        # the first step's: so a step takes H and Hᵀ once each beside those of its conjugate gradients.
-        known: dict[str, Any] = {"x": None}
 
         def step(t: Array, right: Array, x: Array) -> tuple[Array, Array]:
             if self._diagonal:
                 x = precondition(right + rho * operator.adjoint(t))
                 return x, operator.forward(x)
             dot = get_xp(x).vdot  # the frames share their steps
-            if known["x"] is not x:
-                right = right + rho * operator.adjoint(t)
-                known["size"] = dot(right, right) ** 0.5
-                r = right - apply(x)
+            if held["x"] is not x or held["steps"] == self._CARRIED:
+                kx, right = operator.forward(x), right + rho * operator.adjoint(t)
+                held.update(steps=0, size=dot(right, right) ** 0.5)
+                r = right - rho * operator.adjoint(kx) - self.filter(x, symbol)
             else:
-                r = right + rho * operator.adjoint(t - known["kx"]) - self.filter(x, symbol)
-            size = known["size"]
+                kx = held["kx"]
+                r = right + rho * operator.adjoint(t - kx) - self.filter(x, symbol)
+            size = held["size"] + (held["size"] == 0)
+
+            def measure(at: CGStep) -> float:
+                nonlocal kx
+                if "kp" in held:
+                    kx = kx + at.alpha * held.pop("kp")
+                return float(dot(at.r, at.r) ** 0.5 / size)
+
             moved = cg(
                 apply,
                 r,
@@ -213,11 +225,11 @@ class SceneDomain(Domain):
                 rtol=tolerance,
                 max_iterations=self._STEPS,
                 precondition=precondition,
-                measure=lambda at: float(dot(at.r, at.r) ** 0.5 / (size + (size == 0))),
+                measure=measure,
             ).x
             x = x + moved
-            known["x"], known["kx"] = x, operator.forward(x)
-            return x, known["kx"]
+            held.update(x=x, kx=kx, steps=held["steps"] + 1)
+            return x, kx
 
         return step
 
