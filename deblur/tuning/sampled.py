@@ -68,7 +68,7 @@ _MOST = 14  # values of λ looked at
 # Relative residual of the solutions on the way, its least and what it is over that of the noise: where the minimum of
 # "gcv" and "sure" lies a loose one tells as well as an exact one. What the other rules measure must be small beside the
 # noise.
-_RTOL, _RTOL_LEAST, _RTOL_OF_NOISE = 8e-2, 7e-3, 1.7
+_RTOL, _RTOL_LEAST, _RTOL_OF_NOISE = 5e-2, 7e-3, 1.7
 _RTOL_EXACT, _RTOL_EXACT_LEAST, _RTOL_EXACT_OF_NOISE = 1e-2, 5e-4, 0.2
 # The best λ for the scene over that for the blurred scene, which "gcv" and "sure" look for, where R is a norm; and
 # for the collaborative filter, whose pilot may be smoother than the best picture.
