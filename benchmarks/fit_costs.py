@@ -36,7 +36,7 @@ from _common import ROOT, environment
 from scipy.optimize import nnls
 
 import deblur
-from deblur import Blur, costs, pipeline
+from deblur import Blur, costs, prior
 from deblur.denoise import patches
 from deblur.device import CPU, Device
 from deblur.methods import METHODS, Method
@@ -174,16 +174,16 @@ class _Timed:
 @contextlib.contextmanager
 def timed(clock: Clock) -> Iterator[None]:
     """Have the parts of calls in here timed."""
-    prepare, decided, tune, spectrum = Method.prepare, Request.decided, pipeline.tune, pipeline.from_spectrum
+    prepare, decided, tune, spectrum = Method.prepare, Request.decided, prior.tune, prior.from_spectrum
     setup = clock.within("set-up", prepare)
     Method.prepare = lambda self, problem: _Timed(setup(self, problem), clock)  # type: ignore[method-assign]
     Request.decided = clock.within("boundary", decided)  # type: ignore[method-assign]
-    pipeline.tune, pipeline.from_spectrum = clock.within("λ", tune), clock.within("λ", spectrum)
+    prior.tune, prior.from_spectrum = clock.within("λ", tune), clock.within("λ", spectrum)
     try:
         yield
     finally:
         Method.prepare, Request.decided = prepare, decided  # type: ignore[method-assign]
-        pipeline.tune, pipeline.from_spectrum = tune, spectrum
+        prior.tune, prior.from_spectrum = tune, spectrum
 
 
 def picture(shape: tuple[int, int]) -> np.ndarray:
