@@ -198,9 +198,11 @@ def main() -> None:
         waiting = [pool.submit(experiment, *w) for w in work]
         painted = [pool.submit(colours, *at) for at in places]
         rows, coloured = [w.result() for w in waiting], [w.result() for w in painted]
-    kept: dict[str, Any] = {}
+    kept: dict[str, str] = {}  # the commit of each row that is not measured now
     if stored is not None:
-        kept = {"all but": methods, "commit": stored["environment"]["commit"]}
+        before, last = stored["settings"]["kept"], stored["environment"]["commit"]
+        rows_there = stored["results"]["summary"]["all"]
+        kept = {name: before.get(name, last) for name in rows_there if name not in methods}
         coloured = coloured or stored["results"]["colours"]
         rows = [merged(row, stored["results"]["experiments"]) for row in rows]
     found = {"summary": summary(rows, coloured), "experiments": rows, "colours": coloured}
@@ -208,7 +210,9 @@ def main() -> None:
         print(f"\n{half}")
         _common.print_table([{"": k, **v} for k, v in table.items()] if half != "colours" else [table])
     if not options.quick:
-        versions = {"bm3d": importlib.metadata.version("bm3d")} if find_spec("bm3d") else {}
+        versions = {} if stored is None else stored["settings"]["versions"]
+        if stored is None and find_spec("bm3d"):
+            versions = {"bm3d": importlib.metadata.version("bm3d")}
         _common.save(NAME, found, size=SIDE, versions=versions, kept=kept)
 
 

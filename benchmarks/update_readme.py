@@ -786,8 +786,10 @@ def _experiments() -> str:
             f"\n\nColours together gain {found['mean_db']:.2f} dB on colours one by one in the mean of "
             f"{found['pictures']} photographs, and {found['least_db']:.2f} at least."
         )
-    if kept := record["settings"].get("kept"):
-        text += f"\n\nRows but *{'* and *'.join(kept['all but'])}* are of commit {kept['commit'][:7]}."
+    kept = record["settings"]["kept"]
+    for commit in dict.fromkeys(kept.values()):
+        rows_of = " and ".join(f"*{name}*" for name in kept if kept[name] == commit)
+        text += f"\n\nThe rows {rows_of} are of commit {commit[:7]}."
     return text + "\n\n" + source("bench_experiments.py", record)
 
 
