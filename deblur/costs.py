@@ -99,9 +99,7 @@ def beside(problem: Problem, lam: float | str, read: bool) -> float:
         seconds += predicted_seconds("boundary", Work(0.0, rim(problem), 0.0), problem)
     if isinstance(lam, str) and not problem.asked:
         seconds += _linear_rule(problem.plain, lam)
-        if (
-            problem.penalty == "natural" and not problem.operator.boundary.open
-        ):  # looked for with both penalties
+        if problem.penalty == "natural" and not problem.operator.boundary.open:  # both are looked for
             seconds += _linear_rule(replace(problem, penalty="identity"), lam)
     return seconds
 

@@ -10,10 +10,8 @@ import numpy as np
 from .device import Array, asnumpy, check_finite, get_xp, plain
 
 _BLOT = 4  # pixels at the largest value from which on a blot is one, and not a highlight
-_NEAR, _REACH = (
-    0.06,
-    3,
-)  # of the range below the largest value, and pixels away, that a JPEG moves a clipped one
+# Of the range below the largest value, and pixels away, that a JPEG moves a clipped one.
+_NEAR, _REACH = 0.06, 3
 _HEAPED = 4.0  # times as many pixels as lower values have, on average over the next _NEXT of them
 _NEXT = 3
 _STILL = 0.5  # as many pixels still have the largest value, over those of the most frequent one near it

@@ -312,11 +312,8 @@ class Request:
         if self.open is None:
             return self
         fit, bare = self.problem.fit, self.mask is None and self.weights is None and frames.masked is None
-        g = (
-            frames.levels[:: 1 + len(frames.levels) // _FRAMES]
-            if bare and not fit.background
-            else frames.data
-        )
+        few = bare and not fit.background
+        g = frames.levels[:: 1 + len(frames.levels) // _FRAMES] if few else frames.data
         weights = None if bare else self._weights(frames, g)[0]
         g = g - g.dtype.type(fit.background) if fit.background else g
         among = self.open.among

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -25,9 +26,7 @@ _ENOUGH = 2e-4  # λ over the PSF's squared gain from which there is noise that 
 _ENOUGH_LARGE = _ENOUGH_MILD = 5e-2
 _LARGE = 1 << 24  # pixels
 _MILD, _NOTHING = 0.5, 0.999  # of the light, what a mild PSF leaves where it was, and one that blurs nothing
-_LEFT_MILD = (
-    1.5  # how much larger than the noise seen what is left of a picture that is hardly blurred may be
-)
+_LEFT_MILD = 1.5  # times the noise seen, what may be left of a picture that is hardly blurred
 _LEFT = 1.15  # the same of what the smoothest scene leaves, to be taken for noise alone
 _QUICK = 1 << 14  # pixels up to which λ may be looked for by steps for "natural"
 _SHOWN = 0.1  # of the noise that is enough, what must be seen for λ to be looked for with "natural" first
@@ -76,7 +75,7 @@ class _Search:
     def problem(self) -> Problem:
         return self.image.problem
 
-    @property
+    @cached_property
     def natural(self) -> Problem:
         return replace(self.problem, penalty="natural")
 
@@ -153,10 +152,9 @@ class _Search:
         first = next(self.image.left())
         if min(first.shape) < 4:
             return True
+        power = float((first * first).mean())
         level = noise_level(first, self.problem.blur.psf)
-        return level**2 >= _SHOWN * self.enough / self.problem.operator.gain**2 * float(
-            (first * first).mean()
-        )
+        return level**2 >= _SHOWN * self.enough / self.problem.operator.gain**2 * power
 
     def _as_seen(self, found: LambdaChoice) -> bool:
         """Whether a picture that is hardly blurred shows as much noise as would be taken for noise."""

@@ -92,9 +92,7 @@ def qr_insert(
     """
     xp = get_xp(Q, R, u)
     Q, R, u = (xp.asarray(_real(a, name)) for a, name in ((Q, "Q"), (R, "R"), (u, "u")))
-    if max(Q.ndim, R.ndim, u.ndim) > 2 and not is_cupy(
-        Q
-    ):  # stacks of matrices: SciPy's to serve or to refuse
+    if max(Q.ndim, R.ndim, u.ndim) > 2 and not is_cupy(Q):  # stacks: SciPy's to serve or to refuse
         return scipy.linalg.qr_insert(Q, R, u, k, which, rcond, overwrite_qru, check_finite)
     Q, R = _checked(Q, R, which, check_finite)
     m, n = len(Q), R.shape[1]

@@ -234,9 +234,7 @@ class _Rim:
 
 def normal_product(blur: Blur, lam: float, z: Array) -> Array:
     """(HHᵀ + λI) z for images z."""
-    if (
-        blur.boundary.open
-    ):  # of the whole scene nothing is cut off between the products: they are one on the torus
+    if blur.boundary.open:  # of the whole scene nothing is cut off: one product on the torus
         device = Device.of(z)
         return blur.torus(device).filter(z, normal_symbol(blur, z.dtype, device)) + z.dtype.type(lam) * z
     return blur.forward(blur.adjoint(z)) + z.dtype.type(lam) * z

@@ -24,10 +24,8 @@ from ..problem import Denoiser, Problem
 from ..terms import FORMULA, is_quadratic
 
 _NEAR = 20  # powers of two: the fourth power of a number so near one is far from the ends of float32
-_LEAST, _MOST = (
-    2.0**-80,
-    2.0**40,
-)  # of λ near one, beside a penalty that has a null space: further is no different
+# Of λ near one, beside a penalty that has a null space: further is no different.
+_LEAST, _MOST = 2.0**-80, 2.0**40
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,8 @@ from ..device import Array
 from ..operators.blur import Blur
 from ..problem import Problem
 
-_WHOLE, _GRID_FROM = (
-    3.0,
-    8.0,
-)  # windows' areas in a picture: fewer are taken whole; fewer have two windows, else a grid
+# Windows' areas in a picture: fewer are taken whole; fewer have two windows, else a grid.
+_WHOLE, _GRID_FROM = 3.0, 8.0
 _GRID = 2, 4  # windows each way, the more the larger the picture
 _SIDE, _SIDES_OF_PSF = 128, 3  # of windows for λ: pixels, and over the PSF's
 _VISIBLE = 0.5  # share of its pixels that a window must show

@@ -75,17 +75,13 @@ _RANGE, RANGE_ITERATIVE = (1e-8, 10.0), (1e-6, 10.0)
 _PER_DECADE = 10
 _STEPS = 400
 _FLOOR = 0.25  # λ₀/λ of the norm "scene"
-_NEAR = (
-    30.0  # how much larger the λ of another rule may be where that of cross-validation is sound but moving
-)
+_NEAR = 30.0  # how much larger another rule's λ may be where cross-validation's is sound but moving
 _SAME = 1e-6  # relative height of a curve that tells one λ from another by rounding alone
 _LEAK = 0.15  # of what the prior leaves, what the taper may add to it
 _HIDDEN = 1.7  # how much more there may be in a picture than under its taper
 _FEW = 1 << 15  # pixels of all images, with more of which cross-validation knows its minimum well enough
-_NOISY, _WARY = (
-    0.15,
-    (1.0, 2**0.5, 2.0),
-)  # part that noise may have in what λ adds; how much larger λ may become
+_NOISY = 0.15  # part that noise may have in what λ adds
+_WARY = 1.0, 2**0.5, 2.0  # how much larger λ may become
 _SEEN = 2.0  # the noise that a spectrum implies, over the noise that is seen, beyond which it is not followed
 _WINDOW = 512  # pixels a side of what the whole rule looks at where the quick one settles nothing
 _SMALL = 128 * 128  # pixels up to which a separable blur is decomposed at once
