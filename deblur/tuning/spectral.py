@@ -53,6 +53,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import chain
+from typing import Any
 
 import numpy as np
 
@@ -181,9 +182,7 @@ def _corner(sums: FilterSums, lambdas: np.ndarray, values: np.ndarray) -> Found:
     return Found(lam, f"the L-curve has more than one corner: λ = {others} would be others" if rivals else "")
 
 
-def _in_norm(
-    function: Callable[[float, float], float], lambdas: np.ndarray, norm: str
-) -> Callable[[float], float]:
+def _in_norm(function: Callable[[Any, float], Any], lambdas: np.ndarray, norm: str) -> Callable[[Any], Any]:
     """`function(λ, λ₀)` with the λ₀ of the norm put in."""
     if norm == "data":
         return lambda x: function(x, math.inf)
@@ -191,7 +190,7 @@ def _in_norm(
     floors: list[float] = []
     while (floor := _FLOOR * float(lambdas[at])) not in floors:
         floors.append(floor)
-        at = int(np.argmin([function(x, floor) for x in lambdas]))
+        at = int(np.argmin(function(lambdas, floor)))
     return lambda x: function(x, floor)
 
 
@@ -202,7 +201,7 @@ def _residual_noise(sums: FilterSums, lambdas: np.ndarray) -> float:
     weak noise under texture. Infinite if cross-validation has no minimum.
     """
     function = _in_norm(sums.gcv, lambdas, "scene")
-    values = np.array([function(x) for x in lambdas])
+    values = function(lambdas)
     lam, remark, _ = _minimum(function, lambdas, values, "")
     return math.inf if remark else math.sqrt(sums.residual(lam) / (sums.pixels - sums.influence(lam)))
 
@@ -219,8 +218,7 @@ def choose_from(
     """Apply a rule to sums that are already there; see `choose_lambda`."""
     low, high = bounds[0] * sums.top, bounds[1] * sums.top
     lambdas = np.geomspace(low, high, 1 + math.ceil(_PER_DECADE * math.log10(high / low)))
-    residual = np.sqrt([sums.residual(x) for x in lambdas])
-    solution = np.sqrt([sums.solution(x) for x in lambdas])
+    residual, solution = np.sqrt(sums.residual(lambdas)), np.sqrt(sums.solution(lambdas))
     values = np.zeros(len(lambdas))
     if noise is not None and noise_source == "estimated" and solution.max() > 0:
         noise = min(noise, _residual_noise(sums, lambdas))
@@ -240,7 +238,7 @@ def choose_from(
         else:
             risk = lambda x, floor: sums.upre(x, noise or 0.0, floor)  # noqa: E731
             function, what = _in_norm(risk, lambdas, norm), "the curve of the estimated risk"
-        values = np.array([function(x) for x in lambdas])
+        values = function(lambdas)
         found = _minimum(function, lambdas, values, what)
     lam, remark, settled = found
     if settled and sums.amplified(lam, high):
