@@ -66,21 +66,26 @@ def judge(problem: Problem, g: Array, solution: Solution, image: Array) -> Verdi
     operator, fit, scene = problem.operator, problem.fit, solution.scene
     if _in_frequency(problem):
         return _judged_in_frequency(problem, g, solution, image)
-    difference = g - operator.forward(scene)
+    seen = operator.forward(scene)
+    direct = problem.quadratic and solution.history is None
+    objective = None if direct else problem.objective(g, scene, seen)
+    difference = g - seen
+    del seen
     if fit.background:
         difference -= g.dtype.type(fit.background)
-    visible = 1 if fit.weights is None else fit.weights > 0
+    shown = image, difference  # what is not hidden of them
+    if fit.weights is not None:
+        visible = fit.weights > 0
+        shown = visible * image, visible * difference
     lam = scene.dtype.type(problem.lam)
     if not problem.quadratic:
-        size, misfit = norms_of(visible * image, visible * difference)
+        size, misfit = norms_of(*shown)
         history = solution.history
         # A method that stopped before its first iteration, such as on a black image, has nothing left to do.
         last = (
             0.0 if history is None or not len(history.primal) else max(history.primal[-1], history.dual[-1])
         )
-        return Verdict(
-            float(last), misfit / (size or 1.0), problem.objective(g, scene), difference, (1.0, size)
-        )
+        return Verdict(float(last), misfit / (size or 1.0), objective, difference, (1.0, size))
     b = problem.right(g)
     if problem.penalty == "natural":  # (BBᵀHᵀH + λI) f = BBᵀHᵀ g
         b = covariance(b, operator.boundary)
@@ -93,11 +98,7 @@ def judge(problem: Problem, g: Array, solution: Solution, image: Array) -> Verdi
         r = operator.adjoint(weighted) - lam * scene
     else:
         r = b - problem.normal(scene)
-    if fit.weights is not None:
-        scale, residual, misfit, size = norms_of(b, r, visible * difference, visible * image)
-    else:
-        scale, residual, misfit, size = norms_of(b, r, difference, image)
-    objective = None if solution.history is None else problem.objective(g, scene)
+    scale, residual, size, misfit = norms_of(b, r, *shown)
     return Verdict(residual / (scale or 1.0), misfit / (size or 1.0), objective, difference, (scale, size))
 
 

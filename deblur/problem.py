@@ -182,12 +182,12 @@ class Problem:
         seen = g - g.dtype.type(self.fit.background) if self.fit.background else g
         return self.operator.adjoint(seen if self.fit.weights is None else self.fit.weights * seen)
 
-    def objective(self, g: Array, scene: Array) -> float:
+    def objective(self, g: Array, scene: Array, seen: Array | None = None) -> float:
         """D + λR of a scene (k, c, P, Q) for frames (k, c, M, N), computed with the operator alone.
 
-        NaN for a penalty without a value (a denoiser). The bounds are not looked at.
+        NaN for a penalty without a value (a denoiser). The bounds are not looked at. `seen` is Hf, if it is at hand.
         """
-        value = self.fit.value(self.operator.forward(scene), g)
+        value = self.fit.value(self.operator.forward(scene) if seen is None else seen, g)
         if not self.lam:
             return value
         return value + self.lam * penalty_value(self.penalty, scene, self.operator.boundary.wraps)
