@@ -210,6 +210,15 @@ def test_edges_that_do_not_fit_the_model_do_not_pass_as_settled():
     assert "the model of the blur is wrong" in choice.remark
 
 
+def test_steps_back_and_forth_look_once_at_each_lambda():
+    """Two solutions a rounding apart would tell of a growth without bound."""
+    blur, g, _ = blurred(0.02)
+    observer = _Observer(pose(blur, "tv"), g[None, None], "gcv", 4e-4, METHODS["tv"].prepare)
+    first = observer.look(0.01)
+    assert observer.look(math.exp(math.log(0.01) + math.log(2) - math.log(2)) * (1 + 1e-15)) is first
+    assert len(observer.seen) == 1
+
+
 def test_frames_share_one_lambda_and_the_solution_is_theirs():
     blur, g, _ = blurred(0.02)
     stack = np.stack([g, g[::-1], g[:, ::-1]])[:, None]
