@@ -34,6 +34,9 @@ from .torus import Torus
 _SAMPLE = 25
 #: Nodes along each axis of the lattice on which PSFs at scattered positions are interpolated.
 _LATTICE = 17
+#: Root mean square of the weights of principal components beside the mean PSF's, which are one: what splits them by
+#: ADMM takes fewest iterations so.
+_LIGHT = 0.3
 
 
 class VaryingBlur(LinearMap):
@@ -186,13 +189,7 @@ class VaryingBlur(LinearMap):
         """The map of each term, (M, N)."""
 
         def build() -> list[Array]:
-            high, wide = (
-                _hats(nodes, np.arange(n)) for nodes, n in zip(self._lattice, self.image_shape, strict=True)
-            )
-            maps = self._coefficients.reshape(high.shape[1], wide.shape[1], -1)
-            return [
-                device.xp.asarray((high @ maps[:, :, k] @ wide.T).astype(dtype)) for k in range(self.terms)
-            ]
+            return [device.xp.asarray(w.astype(dtype)) for w in self._maps(self._coefficients)]
 
         return self.kept(("weights", np.dtype(dtype), device), build)
 
@@ -208,6 +205,37 @@ class VaryingBlur(LinearMap):
             ]
 
         return self.kept(("transfers", np.dtype(dtype), device), build)
+
+    def principal(self, dtype: Any, device: Device) -> tuple[list[Array], np.ndarray]:
+        """The same operator as its mean PSF and the principal components of what the PSFs differ by.
+
+        Returns
+        -------
+        maps : list of (M, N) arrays
+            The weight of each: one of the mean's, small ones of the others', whose PSFs are as much larger.
+        psfs : (K, m, n) array
+            With colours (K, C, m, n).
+        """
+        terms = np.array([[blur.psf for blur in term] for term in self._blurs])
+        nodes = _combined(self._coefficients, terms)
+        mean = nodes.mean(axis=0)
+        u, s, vectors = np.linalg.svd((nodes - mean).reshape(len(nodes), -1), full_matrices=False)
+        rank = int((s > 1e-12 * abs(mean).max()).sum())
+        maps, psfs = [np.ones(self.image_shape)], [mean]
+        for w, h in zip(self._maps(u[:, :rank] * s[:rank]), vectors[:rank], strict=True):
+            scale = float(np.sqrt((w**2).mean())) / _LIGHT
+            maps.append(w / scale)
+            psfs.append(h.reshape(mean.shape) * scale)
+        stacked = np.array(psfs)
+        return [device.xp.asarray(w.astype(dtype)) for w in maps], stacked if self.channels else stacked[:, 0]
+
+    def _maps(self, coefficients: np.ndarray) -> list[np.ndarray]:
+        """(M, N) for each column: between the nodes of the lattice, where its values are."""
+        high, wide = (
+            _hats(nodes, np.arange(n)) for nodes, n in zip(self._lattice, self.image_shape, strict=True)
+        )
+        maps = coefficients.reshape(high.shape[1], wide.shape[1], -1)
+        return [high @ maps[:, :, k] @ wide.T for k in range(maps.shape[-1])]
 
     def _checked(self, x: Array, shape: tuple[int, int], what: str) -> tuple[Array, Device]:
         x, device = self.surrogate.checked(x, shape, what)

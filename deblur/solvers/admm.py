@@ -7,9 +7,10 @@ The problem is written with one split for each term,
 where x lives on a periodic domain around the scene, of lengths that the FFT likes, and K is the periodic blur
 there (`deblur.solvers.domain`). The frame, the mask and the weights are part of the pixelwise step for v: outside
 the frame v is free, and K x in the frame is H f exactly [1]_, [2]_. So nothing is assumed of the scene beyond the
-frame (boundary "unknown"). For a scene that is dark there, z is held at 0. Differences that would reach out of the
-scene are free likewise. Where the scene is continued by its own pixels, or H is no blur by one PSF, x is the scene
-itself, and H enters by conjugate gradients.
+frame (boundary "unknown"). A PSF that varies is a sum of blurs with weights: K x is all of these blurs, and the sum a
+part of the pixelwise step. For a scene that is dark beyond the frame, z is held at 0. Differences that would reach out
+of the scene are free likewise. Where the scene is continued by its own pixels, or nothing is known of H but its
+products, x is the scene itself, and H enters by conjugate gradients.
 
 One iteration, in scaled form with penalties ρ [3]_: x solves the normal equations of all splits; each copy is the
 proximal map of what x shows it, over-relaxed, plus its running sum of residuals.
@@ -37,7 +38,7 @@ from ..device import Array, all_cores, get_xp, require_memory
 from ..problem import Problem, Solution, Work
 from ..terms import DIFFERENCES, PENALTIES, Difference, Penalty, inside
 from . import admm_gpu
-from .domain import Runner, domain_of
+from .domain import Runner, domain_of, splits
 from .schedule import (
     BALANCE_EVERY,
     BALANCE_UNTIL,
@@ -71,8 +72,10 @@ def work(problem: Problem) -> Work:
     operator = problem.operator
     n = math.prod(operator.scene_shape)
     transform = 2.5 * n * math.log2(n + 1)
-    exact = operator.stationary is not None and not operator.boundary.continued
-    count = _ON_TORUS if exact else _ON_SCENE
+    if splits(operator):
+        count = 2 * operator.terms + 2
+    else:
+        count = _ON_SCENE if operator.stationary is None or operator.boundary.continued else _ON_TORUS
     penalties = PENALTIES.get(problem.penalty, ())
     return Work(transform, _EXPECTED * count * transform, _bytes(problem, penalties, problem.frames * n))
 
@@ -85,6 +88,7 @@ def prepare(problem: Problem) -> Admm:
 def _bytes(problem: Problem, penalties: tuple[Penalty, ...], pixels: int) -> int:
     parts = sum(len(DIFFERENCES[p.differences]) for p in penalties)
     boxed = problem.bounds is not None or problem.operator.boundary.dark or not penalties
+    parts += 3 * (problem.operator.terms - 1) if splits(problem.operator) else 0
     return pixels * problem.dtype.itemsize * (12 + 2 * parts + 2 * boxed)
 
 
@@ -176,7 +180,7 @@ class Iteration:
         u = [self._differences(x, p) for p in self.penalties]
         self.state = State(
             x,
-            Split([kx], [kx.copy()], self.rho.data),
+            Split(kx, [v.copy() for v in kx], self.rho.data),
             [Split(v, [c.copy() for c in v], self.rho.prior) for v in u],
             Split([x.copy()], [x.copy()], self.rho.box) if factor.boxed else None,
             problem.lam,
@@ -204,6 +208,7 @@ class Iteration:
         return (
             start.x.shape == self.shape
             and start.x.dtype == self.problem.dtype
+            and len(start.data.u) == self.domain.parts
             and len(start.penalties) == len(self.penalties)
             and (start.box is not None) == self.factor.boxed
         )
@@ -227,9 +232,9 @@ class Iteration:
         # Errors of the step add to the residuals that the iteration is judged by.
         self.step = self.domain.stepper(state.data.rho, symbol, _INNER * self.rtol, self.run)
 
-    def advance(self, right: Array) -> Array:
+    def advance(self, right: Array) -> list[Array]:
         """The next x into the state, and K x; `right` is room to work in."""
-        self.state.x, kx = self.step(self.state.data.t[0], self._right(right), self.state.x)
+        self.state.x, kx = self.step(self.state.data.t, self._right(right), self.state.x)
         return kx
 
     def _block(self, x: Array, first: int, last: int, mode: str | None = None) -> Array:
@@ -271,7 +276,7 @@ class Iteration:
         self.run(gather, right.shape[-2])
         return right
 
-    def copies(self, x: Array, kx: Array) -> tuple[float, np.ndarray]:
+    def copies(self, x: Array, kx: list[Array]) -> tuple[float, np.ndarray]:
         """Update every copy and its dual.
 
         Returns
@@ -316,18 +321,29 @@ class Iteration:
             [residuals, *(self._relative(s) for _, s in totals)]
         )
 
-    def copy_data(self, kx: Array) -> tuple[float, tuple[float, float]]:
+    def copy_data(self, kx: list[Array]) -> tuple[float, tuple[float, float]]:
         """Update the copy of K x: (D, (relative primal and dual residual))."""
         split = self.state.data
 
         def data(i: int, rows: slice) -> list:
             g, w = self.g[i, :, rows], self.w[i % len(self.w), :, rows]
-            a, u, t = kx[i, :, rows], split.u[0][i, :, rows], split.t[0][i, :, rows]
-            q = relaxed(a, u, t)
-            new = self.problem.fit.prox(q, g, w, split.rho)
-            return [[self.problem.fit.total(new, g, w), store(a, u, t, q, new)]]
+            parts = [[v[i, :, rows] for v in kind] for kind in (kx, split.u, split.t)]
+            q = [relaxed(*part) for part in zip(*parts, strict=True)]
+            if not self.domain.mixed:
+                [seen] = new = [self.problem.fit.prox(q[0], g, w, split.rho)]
+            else:
+                # The data see Σ m q alone, and what moves it is spread over all q as m is.
+                mixed = [m[rows] for m in self.domain.mixed]
+                power = self.domain.mixed_power[rows]
+                before = sum(m * v for m, v in zip(mixed, q, strict=True))
+                seen = self.problem.fit.prox(before, g, w, split.rho / power)
+                move = (seen - before) / power
+                new = [v + m * move for m, v in zip(mixed, q, strict=True)]
+            value = self.problem.fit.total(seen, g, w)
+            sums = [store(*part) for part in zip(*parts, q, new, strict=True)]
+            return [[value, [sum(column) for column in zip(*sums, strict=True)]]]
 
-        [(value, sums)] = total(self.run(data, kx.shape[-2]))
+        [(value, sums)] = total(self.run(data, kx[0].shape[-2]))
         return value, self._relative(sums)
 
     def _relative(self, sums: list[float]) -> tuple[float, float]:

@@ -1,9 +1,9 @@
 """Where ADMM's scene lives: a domain on which differences are products in frequency.
 
 On a `TorusDomain`, a periodic domain around the scene of lengths that the FFT likes, a blur by one PSF is such a
-product, too, and outside the frame nobody looks. On a `SceneDomain`, the scene itself, any operator enters through
-its products, and one step takes a few conjugate gradients. Domains do not depend on the image, λ or ADMM's
-penalties, and nothing in them changes.
+product, too, and outside the frame nobody looks; on a `VaryingDomain` so is each blur of those that a PSF which varies
+is mixed of. On a `SceneDomain`, the scene itself, any operator enters through its products, and one step takes a few
+conjugate gradients. Domains do not depend on the image, λ or ADMM's penalties, and nothing in them changes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -24,13 +24,17 @@ from ..operators import cosine_gpu
 from ..operators.blur import Blur
 from ..operators.operator import Operator
 from ..operators.torus import Torus
+from ..operators.varying import VaryingBlur
 from ..problem import Problem
 from ..terms import first_difference_power
 from .spectrum import quadrant
 
+#: Of a PSF that varies: with more, the memory of all is too much.
+_MOST_PARTS = 32
+
 #: ADMM's one step that is not pixelwise: (x, K x) for the data split's t, the right-hand side of all other splits,
 #: which it may overwrite, and the last x.
-Step = Callable[[Array, Array, Array], tuple[Array, Array]]
+Step = Callable[[list[Array], Array, Array], tuple[Array, list[Array]]]
 
 
 class Domain:
@@ -48,6 +52,10 @@ class Domain:
         x must be held at zero beyond the scene.
     power : array
         |K|² in frequency; on a `SceneDomain` what stands for it, the operator's `power`.
+    parts : int
+        Pictures that K gives.
+    mixed : tuple of arrays
+        What each of them counts in H x, where they are several, and ``mixed_power`` the sum of the squares.
     rows, cols : arrays
         |1 − e^{iω}|² along each axis, which the symbols of differences are made of.
     """
@@ -58,6 +66,9 @@ class Domain:
     frame: tuple[slice, slice]
     border = adjoint_border = "wrap"
     pinned = False
+    parts = 1
+    mixed: tuple[Array, ...] = ()
+    mixed_power: Array
     power: Array
     rows: Array
     cols: Array
@@ -67,7 +78,7 @@ class Domain:
         """Multiply images in the domain's first corner by a symbol."""
         raise NotImplementedError
 
-    def blurred(self, x: Array) -> Array:
+    def blurred(self, x: Array) -> list[Array]:
         """K x."""
         raise NotImplementedError
 
@@ -114,15 +125,15 @@ class TorusDomain(Domain):
     def filter(self, x: Array, by: Array) -> Array:
         return self.torus.filter(x, by)
 
-    def blurred(self, x: Array) -> Array:
-        return self.torus.filter(x, self.k)
+    def blurred(self, x: Array) -> list[Array]:
+        return [self.torus.filter(x, self.k)]
 
     def stepper(self, rho: float, symbol: Array, tolerance: float, run: Runner) -> Step:
         inverse = self.inverse(rho, symbol)
         data = (self.k.conj() * (rho * inverse)).astype(self.k.dtype)
 
-        def step(t: Array, right: Array, _x: Array) -> tuple[Array, Array]:
-            a, b = self.torus.analyse(t), self.torus.analyse(right, overwrite=True)
+        def step(t: list[Array], right: Array, _x: Array) -> tuple[Array, list[Array]]:
+            a, b = self.torus.analyse(t[0]), self.torus.analyse(right, overwrite=True)
 
             def multiply(i: int, rows: slice) -> None:
                 first, second = a[i, :, rows], b[i, :, rows]
@@ -132,7 +143,74 @@ class TorusDomain(Domain):
                 second[...] = first * self.k[rows]
 
             run(multiply, self.k.shape[0])
-            return self.torus.synthesise(a, overwrite=True), self.torus.synthesise(b, overwrite=True)
+            return self.torus.synthesise(a, overwrite=True), [self.torus.synthesise(b, overwrite=True)]
+
+        return step
+
+
+class VaryingDomain(Domain):
+    """A periodic domain around the scene for a PSF that varies: K x is all C_k x, of which H x = Σ w_k C_k x.
+
+    Each is one product in frequency, and the weights belong to the pixelwise step [1]_. No system needs solving.
+
+    References
+    ----------
+    .. [1] D. O'Connor, L. Vandenberghe, Total variation image deblurring with space-varying kernel, Comput. Optim.
+       Appl. 67 (2017) 521-541.
+    """
+
+    def __init__(self, operator: VaryingBlur, dtype: np.dtype, device: Device) -> None:
+        blur = operator.surrogate
+        self.torus, self.dtype, self.device = blur.torus(device), dtype, device
+        self._measure(self.torus.lengths, True, device)
+        self.data_shape = self.shape
+        self.scene = (slice(blur.scene_shape[0]), slice(blur.scene_shape[1]))
+        self.frame = blur.crop
+        self.pinned = blur.boundary.dark
+        weights, psfs = operator.principal(dtype, device)
+        self.parts = len(psfs)
+        # Beyond the frame, where nobody looks, any weights serve.
+        self.mixed = tuple(device.xp.zeros(self.shape, dtype) for _ in psfs)
+        self.mixed[0][...] = 1
+        for wide, w in zip(self.mixed, weights, strict=True):
+            wide[self.frame] = w
+        self.mixed_power = sum(w * w for w in self.mixed)
+        self.ks = [
+            device.xp.stack([self.torus.spectrum(c, blur.origin, dtype) for c in h])
+            if h.ndim == 3
+            else self.torus.spectrum(h, blur.origin, dtype)
+            for h in psfs
+        ]
+
+    @cached_property
+    def power(self) -> Array:
+        return sum(abs(k) ** 2 for k in self.ks)
+
+    def power_of(self, operator: Operator) -> Array:
+        return operator.power(self.torus)
+
+    def filter(self, x: Array, by: Array) -> Array:
+        return self.torus.filter(x, by)
+
+    def blurred(self, x: Array) -> list[Array]:
+        return [self.torus.filter(x, k) for k in self.ks]
+
+    def stepper(self, rho: float, symbol: Array, tolerance: float, run: Runner) -> Step:
+        inverse = self.inverse(rho, symbol)
+
+        def step(t: list[Array], right: Array, _x: Array) -> tuple[Array, list[Array]]:
+            # The conjugate of the spectrum, so that no symbol's conjugate needs memory of its own.
+            total = self.torus.analyse(right, overwrite=True).conj()
+            for one, k in zip(t, self.ks, strict=True):
+                part = self.torus.analyse(one)
+                self.device.xp.conj(part, out=part)
+                part *= k
+                part *= rho
+                total += part
+            total *= inverse
+            self.device.xp.conj(total, out=total)
+            kx = [self.torus.synthesise(total * k, overwrite=True) for k in self.ks]
+            return self.torus.synthesise(total, overwrite=True), kx
 
         return step
 
@@ -179,8 +257,8 @@ class SceneDomain(Domain):
         fft = self.device.fft
         return fft.idctn(fft.dctn(x, axes=(-2, -1), norm="ortho") * by, axes=(-2, -1), norm="ortho")
 
-    def blurred(self, x: Array) -> Array:
-        return self.operator.forward(x)
+    def blurred(self, x: Array) -> list[Array]:
+        return [self.operator.forward(x)]
 
     def stepper(self, rho: float, symbol: Array, tolerance: float, run: Runner) -> Step:
         inverse, operator = self.inverse(rho, symbol), self.operator
@@ -198,10 +276,11 @@ class SceneDomain(Domain):
         def precondition(r: Array) -> Array:
             return self.filter(r, inverse)
 
-        def step(t: Array, right: Array, x: Array) -> tuple[Array, Array]:
+        def step(ts: list[Array], right: Array, x: Array) -> tuple[Array, list[Array]]:
+            [t] = ts
             if self._diagonal:
                 x = precondition(right + rho * operator.adjoint(t))
-                return x, operator.forward(x)
+                return x, [operator.forward(x)]
             dot = get_xp(x).vdot  # the frames share their steps
             if held["x"] is not x or held["steps"] == self._CARRIED:
                 kx, right = operator.forward(x), right + rho * operator.adjoint(t)
@@ -229,9 +308,18 @@ class SceneDomain(Domain):
             ).x
             x = x + moved
             held.update(x=x, kx=kx, steps=held["steps"] + 1)
-            return x, kx
+            return x, [kx]
 
         return step
+
+
+def splits(operator: Operator) -> TypeGuard[VaryingBlur]:
+    """Whether the operator is split into the parts that it is mixed of."""
+    return (
+        isinstance(operator, VaryingBlur)
+        and not operator.boundary.continued
+        and operator.terms <= _MOST_PARTS
+    )
 
 
 def domain_of(problem: Problem) -> Domain:
@@ -239,6 +327,11 @@ def domain_of(problem: Problem) -> Domain:
     operator = problem.operator
     blur = operator.stationary
     if blur is None:
+        if splits(operator):
+            return operator.kept(
+                ("domain", problem.dtype, problem.device),
+                lambda: VaryingDomain(operator, problem.dtype, problem.device),
+            )
         return SceneDomain(operator, problem.dtype, problem.device)
     kind: Any = SceneDomain if blur.boundary.continued else TorusDomain
     return blur.kept(
