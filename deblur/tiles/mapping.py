@@ -1,12 +1,19 @@
-"""Tiles of Dask arrays: each stored chunk is read once, and cut up for its neighbours."""
+"""Tiles of Dask arrays: each stored chunk is read once, and lends its neighbours what they see of it.
+
+There are three tasks for a tile: its chunk, the strips along the chunk's four sides, and the tile, made from the chunk
+and the strips of its neighbours. `dask.array.overlap` makes ten, each of which takes a scheduler and a worker some
+milliseconds of Python.
+"""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..device import Array
+from ..device import Array, get_xp
 from .refining import corrected
 from .windows import Edges, Sides, restore
 
@@ -16,25 +23,40 @@ if TYPE_CHECKING:
 
 def mapped(tiling: Tiling, img: Any) -> Any:
     """The restored picture as a lazy Dask array with the axes of `img`."""
-    import dask.array as da
-
     axes = tiling.axes
     x = in_tiles(tiling, img.transpose(axes.order))
-    seen = overlapped(tiling, x)
     found: list[Any] = []
     for number in range(tiling.plan.passes):
-        out = da.map_blocks(
-            Job(tiling, x.numblocks, last=number == tiling.plan.passes - 1),
-            seen,
-            *found,
-            dtype=tiling.dtype,
-            chunks=x.chunks,
-            meta=x._meta.astype(tiling.dtype),
-            name=f"deblur-{tiling.recipe.token}-{number}",
-            enforce_ndim=True,
-        )
-        found = [overlapped(tiling, out)]  # y, of which the next pass sees as much as of the image
-    return out.transpose(tuple(np.argsort(axes.order)))
+        job = Job(tiling, x.numblocks, last=number == tiling.plan.passes - 1)
+        name, meta = f"deblur-{tiling.recipe.token}-{number}", x._meta.astype(tiling.dtype)
+        found = [jobs(job, [x, *found], name, x.chunks, meta)]  # y, of which the next pass sees as much as of x
+    return found[0].transpose(tuple(np.argsort(axes.order)))
+
+
+def jobs(job: Job, seen: Sequence[Any], name: str, chunks: Any, meta: Array) -> Any:
+    """A job for each block of Dask arrays that are cut alike, as a lazy array of what they give back."""
+    import dask.array as da
+    from dask.highlevelgraph import HighLevelGraph
+
+    graph: dict[Any, Any] = {}
+    for place in np.ndindex(*seen[0].numblocks):
+        around = [there for _, there in job.neighbours(place)]
+        parts: list[Any] = []
+        for i, x in enumerate(seen):
+            parts += [(x.name, *place), [(f"{name}-strips-{i}", *there) for there in around]]
+            if any(job.overlap):
+                graph[(f"{name}-strips-{i}", *place)] = (strips, (x.name, *place), job.overlap)
+        graph[(name, *place)] = (job, list(place), *parts)
+    return da.Array(HighLevelGraph.from_collections(name, graph, seen), name, chunks, meta=meta)
+
+
+def strips(block: Array, overlap: Sequence[int]) -> list[Array]:
+    """What neighbours see of a block: its first and last rows, and its first and last columns."""
+    (d, e), (m, n) = overlap, block.shape[-2:]
+    return [
+        part.copy()  # not the block itself, which would stay for them
+        for part in (block[..., :d, :], block[..., m - d :, :], block[..., :e], block[..., n - e :])
+    ]
 
 
 class Job:
@@ -50,7 +72,9 @@ class Job:
     """
 
     def __init__(self, tiling: Tiling, counts: tuple[int, ...], last: bool = True) -> None:
-        self.recipe, self.overlap, self.counts = tiling.recipe, tiling.beyond, counts
+        self.recipe, self.counts = tiling.recipe, counts
+        rows, cols = (d if len(cuts) > 1 else 0 for d, cuts in zip(tiling.beyond, tiling.cuts, strict=True))
+        self.overlap = (rows, cols)
         self.refines, self.last = tiling.plan.passes > 1, last
         self.wraps = tiling.plan.boundary == "periodic"
         self.coloured = tiling.axes.channel is not None
@@ -58,6 +82,38 @@ class Job:
 
     def __dask_tokenize__(self) -> Any:
         return self.recipe.token
+
+    def neighbours(self, place: Sequence[int]) -> list[tuple[tuple[int, int], tuple[int, ...]]]:
+        """(in which direction, at which place) the blocks are that a tile sees something of, in a fixed order."""
+        found = []
+        for step in itertools.product(*((-1, 0, 1) if d else (0,) for d in self.overlap)):
+            at = [i + s for i, s in zip(place[-2:], step, strict=True)]
+            if self.wraps:
+                at = [i % n for i, n in zip(at, self.counts[-2:], strict=True)]
+            if any(step) and all(0 <= i < n for i, n in zip(at, self.counts[-2:], strict=True)):
+                found.append(((step[0], step[1]), (*place[:-2], *at)))
+        return found
+
+    def window(self, place: Sequence[int], block: Array, around: Sequence[Sequence[Array]]) -> Array:
+        """A block with what its neighbours lend it."""
+        steps = [step for step, _ in self.neighbours(place)]
+        if not steps:
+            return block
+        spans = []  # of the pieces before, at and after the block, along either axis
+        for axis, (d, n) in enumerate(zip(self.overlap, block.shape[-2:], strict=True)):
+            first = d if any(step[axis] < 0 for step in steps) else 0
+            last = d if any(step[axis] > 0 for step in steps) else 0
+            spans.append((slice(first), slice(first, first + n), slice(first + n, first + n + last)))
+        out = get_xp(block).empty((*block.shape[:-2], *(s[2].stop for s in spans)), block.dtype)
+        out[..., spans[0][1], spans[1][1]] = block
+        for (i, j), (top, bottom, left, right) in zip(steps, around, strict=True):
+            piece = (bottom, None, top)[i + 1]
+            if piece is None:
+                piece = left if j > 0 else right
+            elif j:
+                piece = piece[..., : self.overlap[1]] if j > 0 else piece[..., -self.overlap[1] :]
+            out[..., spans[0][i + 1], spans[1][j + 1]] = piece
+        return out
 
     def restored(self, block: Array, place: tuple[int, ...], y: Array | None = None) -> tuple[Array, float]:
         """The tile at a place, counted in tiles; and what the last of several passes changed at most."""
@@ -74,11 +130,17 @@ class Job:
             f = restore(self.recipe, window, frame, sides, trim)
         return f.reshape(*block.shape[:-2], *f.shape[-2:]), change
 
-    def __call__(self, block: Array, y: Array | None = None, *, block_id: tuple[int, ...]) -> Array:
+    def __call__(self, place: Sequence[int], *parts: Any) -> Any:
+        """What a task does with the block at a place, its neighbours' strips and, of a later pass, those of y."""
+        windows = [self.window(place, *seen) for seen in zip(parts[::2], parts[1::2], strict=True)]
+        return self.done(tuple(map(int, place)), *windows)
+
+    def done(self, place: tuple[int, ...], window: Array, y: Array | None = None) -> Any:
+        """What a task gives back."""
         try:
-            return self.restored(block, block_id, y)[0]
+            return self.restored(window, place, y)[0]
         except ValueError as error:
-            raise ValueError(f"the tile {tuple(map(int, block_id))} (counted in tiles): {error}") from None
+            raise ValueError(f"the tile {place} (counted in tiles): {error}") from None
 
 
 def together(tiling: Tiling) -> int:
@@ -105,19 +167,6 @@ def in_tiles(tiling: Tiling, x: Any) -> Any:
 
 def _split(n: int, most: int) -> list[int]:
     return [min(most, n - i) for i in range(0, n, most)]
-
-
-def overlapped(tiling: Tiling, x: Any) -> Any:
-    """The blocks with what they see of their neighbours: nothing beyond the frame, unless the picture wraps round."""
-    from dask.array import overlap as lap
-
-    depth, boundary = {}, {}
-    for axis, (d, cuts) in enumerate(zip(tiling.beyond, tiling.cuts, strict=True), x.ndim - 2):
-        depth[axis] = d if len(cuts) > 1 else 0
-        boundary[axis] = "periodic" if tiling.plan.boundary == "periodic" and len(cuts) > 1 else "none"
-    for axis in range(x.ndim - 2):
-        depth[axis], boundary[axis] = 0, "none"
-    return lap.overlap(x, depth, boundary, allow_rechunk=False) if any(depth.values()) else x
 
 
 def at_frame(place: Any, count: Any, overlap: Any, wraps: bool) -> tuple[Sides, Edges]:

@@ -26,7 +26,7 @@ import numpy as np
 from ..options import Options, takes_options
 from ..version import __version__
 from .checks import Residual, of_tile, ratios
-from .mapping import Job, in_tiles, overlapped, together
+from .mapping import Job, in_tiles, jobs, together
 from .plan import TOLERANCE, TilePlan
 from .tiling import Seam, Tiling
 
@@ -501,35 +501,35 @@ class _Writer(Job):
             found.append(Failure(tuple(at), (rows.start, rows.stop), (cols.start, cols.stop), why))
         return found
 
-    def __call__(self, block: Any, y: Any = None, *, block_id: tuple[int, ...]) -> Any:
-        failed: list[tuple[int, str]] = []  # which frame of the block, and why
+    def done(self, place: tuple[int, ...], window: Any, y: Any = None) -> Any:
+        failed: list[tuple[int, str]] = []  # which frame of the window, and why
         change = 0.0
-        if not _done(self.output, self.region(block_id)):  # by a worker that was lost before it could say so
+        if not _done(self.output, self.region(place)):  # by a worker that was lost before it could say so
             try:
-                f, change = self.restored(block, block_id, y)
-                self._write(self.region(block_id), f)
+                f, change = self.restored(window, place, y)
+                self._write(self.region(place), f)
             except _OF_THE_NUMBERS as error:
-                several = self.stack and block.shape[len(self.stack) - 1] > 1
+                several = self.stack and window.shape[len(self.stack) - 1] > 1
                 if not self.last:  # the last pass will say so; until then these pixels are not looked at
-                    self.output[self.region(block_id)] = 0
+                    self.output[self.region(place)] = 0
                 elif several:
-                    failed = self._one_by_one(block, block_id, y)
+                    failed = self._one_by_one(window, place, y)
                 else:
                     failed = [(0, _said(error))]
-        out = np.empty((1,) * len(block_id), object)
-        out[(0,) * len(block_id)] = failed, change
+        out = np.empty((1,) * len(place), object)
+        out[(0,) * len(place)] = failed, change
         return out
 
-    def _one_by_one(self, block: Any, block_id: tuple[int, ...], y: Any) -> list[tuple[int, str]]:
-        """The frames of a block, of which one cannot be restored."""
+    def _one_by_one(self, window: Any, place: tuple[int, ...], y: Any) -> list[tuple[int, str]]:
+        """The frames of a window, of which one cannot be restored."""
         failed, axis = [], len(self.stack) - 1
-        for i in range(block.shape[axis]):
-            one: list[Any] = list(self.region(block_id))
+        for i in range(window.shape[axis]):
+            one: list[Any] = list(self.region(place))
             at = self.order[axis]
             one[at] = slice(one[at].start + i, one[at].start + i + 1)
             try:
                 known = None if y is None else y.take([i], axis)
-                self._write(tuple(one), self.restored(block.take([i], axis), block_id, known)[0])
+                self._write(tuple(one), self.restored(window.take([i], axis), place, known)[0])
             except _OF_THE_NUMBERS as error:
                 failed.append((i, _said(error)))
         return failed
@@ -605,14 +605,8 @@ def _restored(
             arrays.append(in_tiles(tiling, x.transpose(tiling.axes.order)))
     x = arrays[0]
     writer, there = _Writer(tiling, x, output, last), _present(output)
-    written = da.map_blocks(
-        writer,
-        *(overlapped(tiling, a) for a in arrays),
-        dtype=object,
-        chunks=tuple((1,) * n for n in x.numblocks),
-        meta=np.empty((0,) * x.ndim, object),
-        name=f"written-{token}",
-    )
+    ones = tuple((1,) * n for n in x.numblocks)
+    written = jobs(writer, arrays, f"written-{token}", ones, np.empty((0,) * x.ndim, object))
     sizes = {p: writer.frames(p) for p in np.ndindex(*x.numblocks)}
     places = [p for p in sizes if not all(name in there for name in _chunks_of(output, writer.region(p)))]
     total, now = sum(sizes.values()), sum(sizes[p] for p in places)
