@@ -1,11 +1,11 @@
 """From one zarr store to another on two cores: time against copying and solving alone, memory of a worker, and peers.
 
 A picture of 8192² pixels (float32, chunks of 1024²) is restored by `deblur.tiles.stream` with processes of one thread.
-In the same run: copying it through Dask; solving all windows one after another from memory, which with the copy is
-what the work costs without tiles' own costs; scikit-image's `wiener` and `richardson_lucy` under `map_overlap` with the
-same overlap. Each has a cluster of its own, whose workers' peak memory is theirs alone. Then the picture is solved
-whole, where there is room, and the largest difference is the seam. Of larger pictures, which are not compressed, the
-windows alone are not timed, and the seam is measured on a few tiles.
+In the same run: copying it through Dask; solving all windows from memory, shared by as many processes, which with the
+copy is what the work costs without tiles' own costs; scikit-image's `wiener` and `richardson_lucy` under `map_overlap`
+with the same overlap. Each has a cluster of its own, whose workers' peak memory is theirs alone. Then the picture is
+solved whole, where there is room, and the largest difference is the seam. Of larger pictures, which are not compressed,
+the windows alone are not timed, and the seam is measured on a few tiles.
 
 Writes benchmarks/results/tiles_stores.json (with the side in its name if it is not 8192) after every step.
 
@@ -20,7 +20,9 @@ import shutil
 import statistics
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -60,14 +62,16 @@ def peak() -> int:
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 
 
-def imported() -> None:
-    """Import what all need, which is nobody's work."""
+def imported(name: str) -> None:
+    """Import what a call needs, which is nobody's work."""
     import dask.array  # noqa: F401
-    import skimage.restoration  # noqa: F401
     import zarr  # noqa: F401
 
-    import deblur.solvers.pcg
-    import deblur.tiles.stores  # noqa: F401
+    if name == "deblur":
+        import deblur.solvers.pcg
+        import deblur.tiles.stores  # noqa: F401
+    elif name != "copy":
+        import skimage.restoration  # noqa: F401
 
 
 def wiener(block: np.ndarray) -> np.ndarray:
@@ -105,17 +109,23 @@ def ours(source: Path, target: Path, client: Any) -> float:
     return time.perf_counter() - start
 
 
-def solves(source: Path) -> float:
-    """Seconds of all windows alone, one after another, with one thread."""
+def solves(source: Path, part: int, parts: int) -> float:
+    """Seconds of every `parts`-th window alone, one after another, with one thread."""
     import zarr
 
     image = zarr.open(source, mode="r")[:]
     tiling = Tiling(image, H, LAM, workers=1, options=OPTIONS, **ASKED)  # type: ignore[arg-type]
     tiling.solve(image, 0, tiling.tiles[0], tiling.plan.overlap)
     start = time.perf_counter()
-    for tile in tiling.tiles:
+    for tile in tiling.tiles[part::parts]:
         tiling.solve(image, 0, tile, tiling.plan.overlap)
     return time.perf_counter() - start
+
+
+def solves_at_once(source: Path, processes: int) -> float:
+    """Seconds of all windows alone, shared by processes at work at the same time."""
+    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+        return max(pool.map(partial(solves, source, parts=processes), range(processes)))
 
 
 def whole_seam(source: Path, target: Path) -> float:
@@ -157,6 +167,7 @@ def main() -> None:
     seconds: dict[str, list[float]] = {}
     memory: dict[str, int] = {}
     alone: list[float] = []
+    one: list[float] = []
     found: dict[str, Any] = {
         "overlap": plan.overlap[0],
         "seam_predicted": plan.seam,
@@ -169,10 +180,11 @@ def main() -> None:
         medians = {name: statistics.median(s) for name, s in seconds.items()}
         over = None
         if alone and "deblur" in medians:
-            over = medians["deblur"] / (medians["copy"] + statistics.median(alone) / args.cores)
+            over = medians["deblur"] / (medians["copy"] + statistics.median(alone))
         found["seconds"] = {name: _common.summary(s) for name, s in seconds.items()}
         found["peak_bytes_of_a_worker"] = memory
-        found["tile_solves_one_thread"] = _common.summary(alone) if alone else None
+        found["tile_solves_at_once"] = _common.summary(alone) if alone else None
+        found["tile_solves_one_thread"] = _common.summary(one) if one else None
         found["over_copy_and_solves"] = over
         _common.save(
             "tiles_stores" if args.side == 8192 else f"tiles_stores_{args.side}", found, side=args.side,
@@ -184,7 +196,7 @@ def main() -> None:
         shutil.rmtree(target, ignore_errors=True)
         with cluster(args.cores) as client:
             client.wait_for_workers(args.cores)
-            client.run(imported)
+            client.run(imported, name)
             seconds.setdefault(name, []).append(calls[name](client))
             memory[name] = max(memory.get(name, 0), *client.run(peak).values())
         print(f"{name}: {seconds[name][-1]:.1f} s, {memory[name] / 1e6:.0f} MB", flush=True)
@@ -209,9 +221,11 @@ def main() -> None:
                         found["seam_measured_on"] = "the picture solved whole"
                     os.sched_setaffinity(0, set(sorted(every)[: args.cores]))
             if not large:
-                alone.append(solves(source))
+                alone.append(solves_at_once(source, args.cores))
                 print(f"windows alone: {alone[-1]:.1f} s", flush=True)
                 record()
+        if not large:
+            one.append(solves(source, 0, 1))
         if "richardson_lucy" in calls:
             timed("richardson_lucy")
     finally:

@@ -1064,9 +1064,15 @@ def tiles() -> str:
     if passes := found.get("refined"):
         said += (
             f" Of {passes['cases']} more, whose overlap is larger than their tile and which are refined in "
-            f"{passes['passes'][0]} to {passes['passes'][-1]} passes as planned, {passes['held_percent']:.0f} % are "
-            f"below the tolerance after the last one, the worst at {passes['worst_over_tolerance']:.2f} of it; one "
-            f"pass leaves {passes['seam_of_one_pass_median']:.1e} of the range in the median."
+            f"{passes['passes'][0]} to {passes['passes'][-1]} passes, {passes['held_percent']:.0f} % are below the "
+            f"tolerance at the end, the worst at {passes['worst_over_tolerance']:.2f} of it; "
+            f"{passes['more_than_foretold']} took more passes than the plan had foretold, and {passes['refused']} were "
+            "refused before they began."
+        )
+    if took := found.get("plan_seconds"):
+        said += (
+            f" `deblur plan` of a picture of 100 000² pixels takes {took['clock']:.2f} s from start to end, "
+            f"{took['cpu']:.2f} s of CPU."
         )
     parts = [said + "\n\n" + table(header, rows) + "\n\n" + source("bench_tiles.py", record)]
     parts += [_stores(name) for name in ("tiles_stores", "tiles_stores_32768") if _measured(name)]
@@ -1102,10 +1108,15 @@ def _stores(name: str) -> str:
     if len(rows) > 2:
         said += " The peers under `map_overlap` with the same."
     if found["over_copy_and_solves"] is not None:
-        said += (
-            f" All windows solved alone take {found['tile_solves_one_thread']['median_s']:.1f} s of one thread; the "
-            f"whole takes {found['over_copy_and_solves']:.2f} times the copy and its share of that."
-        )
+        one = found["tile_solves_one_thread"]["median_s"]
+        over = f"the whole takes {found['over_copy_and_solves']:.2f} times the copy and"
+        if both := found.get("tile_solves_at_once"):
+            said += (
+                f" All windows solved alone take {both['median_s']:.1f} s by {settings['cores']} processes at once; "
+                f"{over} that. In one process they take {one:.1f} s: cores that work side by side are slower."
+            )
+        else:
+            said += f" All windows solved alone take {one:.1f} s of one thread; {over} its share of that."
     if found["seam_measured"] is not None:
         said += (
             f" Seam predicted {found['seam_predicted']:.1e} of the range, measured {found['seam_measured']:.1e} "

@@ -124,5 +124,29 @@ for name, psf in kinds.items():
     print(f"{name:16}" + "".join(f"{cell:<16}" for cell in cells))
 
 # %% [markdown]
+# ## Where the overlap does not fit
+#
+# For a small λ the overlap may be larger than any tile that memory has room for. Then tiles with a smaller overlap are
+# solved several times, each time for what their neighbours have left. Here 170 pixels would be needed, the tiles are
+# 192 pixels long and see 32 pixels beyond themselves. What is left of the difference to the picture solved whole, after
+# one pass and after each of the next:
+
+# %%
+psf, lam = psfs["disk"], 1e-3
+whole = deblur.reconstruct(blurred, psf, lam, boundary="reflect")
+figure, axes = plt.subplots(1, 4, figsize=(13, 3.6), layout="constrained")
+for passes, ax in zip((1, 2, 3, 4), axes):
+    tiling = deblur.tiles.Tiling(
+        blurred, psf, lam, tile=192, overlap=32, passes=passes, tolerance=0.5, options={"boundary": "reflect"}
+    )
+    left = abs(tiling(blurred) - whole)
+    ax.imshow(left, vmin=0, vmax=0.1, cmap="magma")
+    ax.set_title(f"passes: {passes}, error up to {left.max() / extent:.0e}")
+    ax.axis("off")
+
+# %% [markdown]
+# `plan_tiles` answers "refine" when that is the way, and `tiled` measures on a part of the picture how many passes it
+# takes.
+#
 # The whole of it is one call, `deblur.tiled`, for NumPy, Dask and xarray arrays, and `deblur reconstruct in.zarr -o
 # out.zarr` on the command line; [the page on tiles](../docs/tiles.md) says more.

@@ -147,11 +147,14 @@ def test_a_second_start_goes_on_where_the_first_ended(store, picture, tmp_path):
 
 @pytest.fixture
 def refined(monkeypatch):
-    """Tiles are refined in three passes, whatever memory there is."""
+    """Tiles are refined, at first in three passes, whatever memory there is."""
     real = tiling.plan_tiles
-    monkeypatch.setattr(
-        tiling, "plan_tiles", lambda *args, **given: real(*args, **{**given, "overlap": 16, "passes": 3})
-    )
+
+    def planned(*args, **given):
+        return real(*args, **{**given, "overlap": 16, "passes": given["passes"] or 3})
+
+    monkeypatch.setattr(tiling, "plan_tiles", planned)
+    monkeypatch.setattr(tiling.Tiling, "_with_passes", lambda self, *args: self.plan)
 
 
 def test_refining_goes_on_in_the_pass_where_it_was_interrupted(
@@ -190,6 +193,24 @@ def test_refining_goes_on_in_the_pass_where_it_was_interrupted(
     np.testing.assert_array_equal(read(out), read(tmp_path / "whole.zarr"))
     assert stream(store, out, H, LAM, check=False, **asked).kept == 4
     assert len(written) == 12
+
+
+def test_refining_goes_on_until_what_is_left_is_small(store, picture, tmp_path, refined, monkeypatch):
+    h, lam = psf.motion(6, 45), 1e-2
+    asked = {"tolerance": 5e-5, "dtype": "float64", "tile": 96, "boundary": "reflect", "check": False}
+    report = stream(store, tmp_path / "out.zarr", h, lam, **asked)
+    assert report.plan.passes > 3
+    assert report.ok
+    whole = deblur.reconstruct(picture.astype(float), h, lam, boundary="reflect")
+    out = read(tmp_path / "out.zarr")
+    assert abs(out - whole).max() / np.ptp(picture) <= report.left <= 5e-5
+    again = stream(store, tmp_path / "out.zarr", h, lam, **asked)
+    assert (again.plan.passes, again.kept) == (report.plan.passes, 6)
+    assert not (tmp_path / "out.zarr.passes").exists()
+    monkeypatch.setattr(stores, "MORE_PASSES", 0)
+    report = stream(store, tmp_path / "short.zarr", h, lam, **asked)
+    assert not report.ok
+    assert "above the tolerance" in str(report)
 
 
 def test_what_is_refined_around_a_tile_with_nan_finishes(store, picture, tmp_path, refined):

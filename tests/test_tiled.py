@@ -214,6 +214,24 @@ def test_refining_goes_on_until_it_is_right_or_says_that_it_cannot(rng, monkeypa
         far(part)
 
 
+def test_passes_are_as_many_as_a_part_of_the_picture_takes(rng, monkeypatch):
+    from deblur.tiles import tiling as module
+
+    h, real = psf.motion(6, 45), module.plan_tiles
+    monkeypatch.setattr(
+        module, "plan_tiles", lambda *args, **given: real(*args, **{**given, "overlap": 24, "passes": 2})
+    )
+    g = picture(h, "periodic", (210, 192), rng)
+    options = {"boundary": "periodic"}
+    tiling = Tiling(g, h, 3e-3, tile=96, tolerance=1e-3, options=options)
+    assert tiling.plan.passes > 2
+    assert "on a part of the picture" in tiling.plan.reason
+    assert apart(tiling(g), deblur.reconstruct(g, h, 3e-3, **options), g) <= 1e-3
+    monkeypatch.setattr(module, "_PASSES", 2)
+    with pytest.raises(InsufficientMemoryError, match="2 passes over tiles .* still left"):
+        Tiling(g, h, 3e-3, tile=96, tolerance=1e-3, options=options)
+
+
 def test_threads_are_bounded(rng, monkeypatch):
     seen = set()
     real = scipy.fft.rfftn

@@ -122,6 +122,13 @@ def reconstruct(args: argparse.Namespace, psf: Any, options: Options) -> int:
         )
     if not args.quiet:
         terminal.report(str(report))
+    if report.unfinished:
+        raise ConvergenceError(
+            f"after {report.plan.passes} passes about {report.left:.1e} of the range is left to be changed in "
+            f"{args.output}, more than the tolerance {report.plan.tolerance:.1e}; give a larger λ, a larger tolerance "
+            "or more memory",
+            None,
+        )
     if not report.ok:
         for failure in report.failed:
             print(f"deblur: {failure}", file=sys.stderr)

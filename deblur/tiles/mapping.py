@@ -29,7 +29,9 @@ def mapped(tiling: Tiling, img: Any) -> Any:
     for number in range(tiling.plan.passes):
         job = Job(tiling, x.numblocks, last=number == tiling.plan.passes - 1)
         name, meta = f"deblur-{tiling.recipe.token}-{number}", x._meta.astype(tiling.dtype)
-        found = [jobs(job, [x, *found], name, x.chunks, meta)]  # y, of which the next pass sees as much as of x
+        found = [
+            jobs(job, [x, *found], name, x.chunks, meta)
+        ]  # y, of which the next pass sees as much as of x
     return found[0].transpose(tuple(np.argsort(axes.order)))
 
 

@@ -34,8 +34,9 @@ _PRIOR_REACH, _PRIOR = math.ceil(4 * SMOOTHING), 0.1
 #: eps · max|k̂| times this is about what a solve in the dtype leaves of the range: of a filter, and at a frame.
 _ROUNDING, _ROUNDING_AT_FRAME = 8.0, 40.0
 #: Beside a frame that mirrors or is black a PSF that is no mirror image of itself meets one that is another, and the
-#: error that reaches along the frame is up to this many times what reaches as far inside.
-_UNEVEN = 16.0
+#: error that reaches along the frame is up to this many times what reaches as far inside. Where the continuation has
+#: weights of its own (antireflect) a corner is reached so along both its sides.
+_UNEVEN = 20.0
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ class TilePlan:
     passes : int
         How often each tile is solved: once, but for "refine".
     seam_once : float
-        Of "refine", the seam that one pass would leave: of what a pass changes at most about this part is left.
+        Of "refine", of what a pass changes at most about this part is left: foretold, the seam that one pass leaves.
     """
 
     answer: str
@@ -122,8 +123,7 @@ class TilePlan:
             ]
         if self.answer == "refine":
             lines.append(
-                f"seam        at most {self.seam:.1e} of the range predicted after the last pass (asked for: "
-                f"{self.tolerance:.1e})"
+                f"seam        about {self.seam:.1e} of the range after the last pass (asked for: {self.tolerance:.1e})"
             )
         if self.answer == "tiles" and any(self.overlap):
             bound = f"; never above {self.bound:.1e}" if math.isfinite(self.bound) else ""
@@ -337,7 +337,10 @@ class _Draft:
         alike = h.shape == h.T.shape and np.allclose(h, h.T, rtol=1e-9) and origin[0] == origin[1]
         cols = rows if alike else reach(h, origin, self.lam, self.penalty, 1, below, safe=self.safe)
         self.tails = tails = (rows, cols)
-        factor = _ROUNDING if self.blur.boundary.wraps else _ROUNDING_AT_FRAME
+        edge = self.blur.boundary
+        factor = _ROUNDING if edge.wraps else _ROUNDING_AT_FRAME
+        if self.uneven and edge.weight > 1:
+            factor *= edge.weight**2 * _UNEVEN
         floor = factor * float(np.finfo(self.dtype).eps) * rows.top * self.blur.gain
         if self.tolerance < floor and any(t and t < n for t, n in zip(self.tile or (1, 1), self.size)):
             more = ", or float64" if self.dtype == np.float32 else ""
@@ -419,7 +422,7 @@ class _Draft:
                 t < min(2 * b, n) for t, b, n in zip(tile, beyond, self.size, strict=True)
             ):
                 continue
-            why = f"{alone}; {passes} passes over smaller ones bring what is left below the tolerance"
+            why = f"{alone}; {passes} passes over smaller ones should bring what is left below the tolerance"
             plan = self._in_passes(why, tile, overlap, method, passes)
             if best is None or plan.work < best.work:
                 best = plan
@@ -435,10 +438,16 @@ class _Draft:
     @property
     def weight(self) -> float:
         """What the frame makes of the error, against what the kernel says."""
+        own = self.blur.boundary.weight
+        if not self.uneven:
+            return own
+        return _UNEVEN if own == 1 else (own * _UNEVEN) ** 2
+
+    @property
+    def uneven(self) -> bool:
+        """Whether the PSF meets one at the frame that is another."""
         edge = self.blur.boundary
-        if self.blur.point_symmetric or edge.wraps or edge.open:
-            return edge.weight
-        return max(edge.weight, _UNEVEN)
+        return not (self.blur.point_symmetric or edge.wraps or edge.open)
 
     def _of_the_prior(self) -> int:
         """The overlap that the smoothed image needs, which the scene is drawn towards: the Gaussian's tail."""

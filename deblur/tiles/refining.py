@@ -8,8 +8,9 @@ reaches no farther than two PSFs, so that what y still lacks,
 is known in a window but for a margin. A pass solves every window for its r, whose continuation is black, and adds the
 tile of that to y (block Jacobi on windows that overlap: a restricted Schwarz iteration, X.-C. Cai, M. Sarkis, SIAM J.
 Sci. Comput. 21 (1999)). What is wrong afterwards is what r beyond the window would have brought in: the seam's kernel
-once more, but r is there along the cuts alone. Hence every pass makes the error smaller by a few times the seam of its
-overlap, which a seam of a tenth is small enough for; `deblur.tiles.plan` says how many passes there are to be.
+once more, but r is there along the cuts alone. Hence every pass makes the error smaller by about the seam of its
+overlap; by how much less along a diagonal PSF, or by how much more, is measured on a part of the picture before it is
+cut up (`deblur.tiles.tiling`).
 
 The first pass begins with y = 0, continued as all windows are (`deblur.tiles.windows`). The last one writes no y but
 the tile of f̄ + Hᵀ(y + z), z the correction of the whole window, so that its seam is one of f.
@@ -28,18 +29,15 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import scipy.fft
 
-from ..device import CPU, Array, Device, all_cores, asnumpy, check_finite, get_xp, granting
-from ..image import as_float
+from ..device import Array, Device, all_cores, get_xp
 from ..methods import METHODS, choose
 from ..operators.blur import Blur
 from ..operators.natural import coloured, covariance
-from ..operators.torus import Torus
 from ..options import Request, checked
 from ..solvers.start import prior_scene
 from .reach import margin
-from .windows import Edges, Recipe, Sides, continued, kept, pads
+from .windows import Edges, Recipe, Sides, by_psf, continued, kept, pads, within, wrapped
 
 
 def corrected(
@@ -70,27 +68,19 @@ def corrected(
     ValueError
         If the image holds NaN or infinity.
     """
-    device = Device.of(image)
-    to = device if device != CPU else Device.named(recipe.device)
-    (top, bottom), (left, right) = trim
-    tile = (..., slice(top, image.shape[-2] - bottom), slice(left, image.shape[-1] - right))
-    with granting(recipe.threads), to.current():
-        g = as_float(to.xp.asarray(image)).astype(recipe.dtype, copy=False)
-        check_finite(g, "the image")
-        y = None if y is None else to.xp.asarray(y)
-        parts, change = [], 0.0
-        several = len(recipe.psfs) > 1
-        for i, part in enumerate([slice(j, j + 1) for j in range(len(g))] if several else [slice(None)]):
-            psf = recipe.psf(frame + i)
-            solver: _Pass = kept(
-                ("refine", recipe.token, psf, g.shape[2:], at_frame, to),
-                lambda psf=psf: _Pass(recipe, recipe.psfs[psf], g.shape[2:], at_frame, to),  # type: ignore[misc]
-            )
-            out, by = solver(g[part], None if y is None else y[part], tile, last)
-            parts.append(out)
-            change = max(change, by)
-        found = parts[0] if len(parts) == 1 else to.xp.concatenate(parts)
-        return to.xp.ascontiguousarray(found) if device == to else asnumpy(found), change
+    tile, changes = within(image, trim), []
+
+    def one(psf: int, frames: slice, g: Array, to: Device) -> Array:
+        solver: _Pass = kept(
+            ("refine", recipe.token, psf, g.shape[2:], at_frame, to),
+            lambda: _Pass(recipe, recipe.psfs[psf], g.shape[2:], at_frame, to),
+        )
+        known = None if y is None else to.xp.asarray(y[frames])
+        out, change = solver(g[frames], known, tile, last)
+        changes.append(change)
+        return out
+
+    return by_psf(recipe, image, frame, one), max(changes)
 
 
 class _Pass:
@@ -148,13 +138,7 @@ class _Inverse:
     """(|ĥ|² + λ)⁻¹ as a filter, for windows inside the picture."""
 
     def __init__(self, blur: Blur, lam: float, at_frame: Sides, dtype: np.dtype, device: Device) -> None:
-        room = pads(blur.psf.shape, blur.image_shape, at_frame, wraps=True)
-        lengths = [
-            scipy.fft.next_fast_len(n + after, real=True) if after else n
-            for n, (_, after) in zip(blur.image_shape, room, strict=True)
-        ]
-        self._room: Edges = tuple((0, a - n) for a, n in zip(lengths, blur.image_shape, strict=True))  # type: ignore[assignment]
-        self._torus = Torus(lengths, device)
+        self._torus, self._room = wrapped(blur, at_frame, device)
         self._by = (1 / (self._torus.power(blur.psf) + lam)).astype(dtype)
 
     @all_cores()

@@ -28,7 +28,7 @@ from ..version import __version__
 from .checks import Residual, of_tile, ratios
 from .mapping import Job, in_tiles, jobs, together
 from .plan import TOLERANCE, TilePlan
-from .tiling import Seam, Tiling
+from .tiling import MORE_PASSES, Seam, Tiling
 
 ATTRIBUTE = "deblur"
 _LOAD = 2**25  # bytes of image that are enough for one task: fewer, larger tasks gain nothing
@@ -79,7 +79,7 @@ class Report:
         Of the whole picture, from what was written.
     left : float or None
         Where tiles were refined, about what the last of the passes left to be changed, as a part of the picture's
-        range: what it changed at most, times the seam that one pass leaves.
+        range: what it changed at most, times the part of that which is left (`TilePlan.seam_once`).
     setup_seconds, seconds, check_seconds : float
         Wall time of deciding, of restoring, and of measuring seams and residual.
     """
@@ -101,8 +101,13 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether every tile was restored."""
-        return not self.failed
+        """Whether every tile was restored, and, where they were refined, to the tolerance."""
+        return not self.failed and not self.unfinished
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether refining ended before what is left was below the tolerance."""
+        return self.left is not None and self.left > self.plan.tolerance
 
     def __str__(self) -> str:
         lines = [
@@ -117,7 +122,8 @@ class Report:
                 f"{len(self.seams)} tiles"
             )
         if self.left is not None:
-            lines.append(f"refined     {self.left:.1e} of the range is about what the last pass left")
+            over = ", above the tolerance" if self.unfinished else ""
+            lines.append(f"refined     {self.left:.1e} of the range is about what the last pass left{over}")
         if self.residual is not None:
             linear = "" if self.residual.residual is None else f"residual {self.residual.residual:.1e}, "
             lines.append(
@@ -234,22 +240,28 @@ def stream(
     )
     if begun:
         tiling.lam_reason, tiling.boundary_reason = begun["lam_reason"], begun["boundary_reason"]
+        tiling.plan = replace(tiling.plan, reason=begun["reason"], seam_once=begun["seam_once"])
     if not begun:
         shutil.rmtree(_passes(target), ignore_errors=True)
     output = _created(target, picture, tiling, asked, overwrite and not begun, begun)
     setup = time.perf_counter() - start
-    y = _refined(picture, tiling, output, _passes(target), client, workers, progress)
-    written, kept, failed, change = _restored(
-        picture, tiling, output, client, workers, progress, y, tiling.plan.passes - 1
-    )
+    left = None
+    for more in range(MORE_PASSES, -1, -1):
+        y = _refined(picture, tiling, output, _passes(target), client, workers, progress)
+        written, kept, failed, change = _restored(
+            picture, tiling, output, client, workers, progress, y, tiling.plan.passes - 1
+        )
+        if tiling.plan.passes > 1 and written:
+            left = tiling.plan.seam_once * change / (tiling.range or 1.0)
+        if left is None or left <= tolerance or not more:
+            break
+        _once_more(target, output, tiling)
     shutil.rmtree(_passes(target), ignore_errors=True)
     if picture.group is not None and not failed:
         _pyramid(target, picture.group, client, workers)
     seconds = time.perf_counter() - start - setup
     seams: tuple[Seam, ...] = ()
-    judged, left = None, None
-    if tiling.plan.passes > 1 and written:
-        left = tiling.plan.seam_once * change / (tiling.range or 1.0)
+    judged = None
     if check:
         seams = tuple(tiling.measure())
         judged = _judged(picture, tiling, output, client, workers)
@@ -398,6 +410,8 @@ def _created(
         "tile": list(tiling.plan.tile),
         "overlap": list(tiling.plan.overlap),
         "passes": tiling.plan.passes,
+        "seam_once": tiling.plan.seam_once,
+        "reason": tiling.plan.reason,
     }
     array = picture.array
     form = (
@@ -579,6 +593,17 @@ def _refined(
         shutil.rmtree(folder / str(number), ignore_errors=True)
         y = into
     return y
+
+
+def _once_more(target: Any, output: Any, tiling: Tiling) -> None:
+    """Plan one pass more, and take away what the last one wrote, as an interruption in the one before would have."""
+    from zarr.core.sync import sync
+
+    for name in _chunks_of(output, [slice(0, n) for n in output.shape]):
+        sync(output.store_path.store.delete(name))
+    tiling.plan = replace(tiling.plan, passes=tiling.plan.passes + 1)
+    attributes = _zarr().open(str(target), mode="r+").attrs
+    attributes[ATTRIBUTE] = {**attributes[ATTRIBUTE], "passes": tiling.plan.passes}
 
 
 def _restored(

@@ -31,7 +31,9 @@ from .windows import Edges, Recipe, Sides, restore
 
 _SAMPLE = 256  # side of the windows that λ is chosen from
 _SAMPLES = 9
-_MORE = 4  # passes beyond those planned, before refining is given up
+MORE_PASSES = 4  # passes beyond those planned, before refining is given up
+_PASSES = 20  # more than this are not tried: larger tiles are the better answer
+_SPARE = 2.0  # passes are as many as bring what is left this far below the tolerance on a part of the picture
 _CHECKED = 4  # tiles whose seam is measured
 _REFUSED = {
     "mask": "hide pixels before, or restore the picture whole",
@@ -218,9 +220,13 @@ class Tiling:
         self.recipe = Recipe(psfs, self.lam, self.dtype.name, options, device)
         if self.plan.answer == "measure" and overlap is None:
             self.plan = self._with_margin(psfs[0], given)
+        if self.plan.answer == "refine" and passes is None and not self._passes_refused(request):
+            self.plan = self._with_passes(
+                psfs[plans.index(self.plan)], str(device) if place != CPU else "cpu"
+            )
         if self.plan.answer == "none":
             raise InsufficientMemoryError(self.plan.reason, self.plan.whole_bytes, self.plan.memory)
-        if self.plan.answer == "refine" and (self.asked or request.gamma or options.get("formula") == "hht"):
+        if self.plan.answer == "refine" and self._passes_refused(request):
             why = f"{self.plan.reason}, but of the linear formula alone, without gamma or formula='hht'"
             raise InsufficientMemoryError(why, self.plan.whole_bytes, self.plan.memory)
         if self.plan.answer == "whole" and axes.frames == 1:
@@ -337,6 +343,51 @@ class Tiling:
                     "a larger λ"
                 )
 
+    def _passes_refused(self, request: Request) -> bool:
+        """Whether it is no linear formula, of which alone y is known."""
+        return bool(self.asked or request.gamma or self.options.get("formula") == "hht")
+
+    def _with_passes(self, psf: np.ndarray, device: str) -> TilePlan:
+        """The plan with as many passes as tiles of it take on a part of the picture.
+
+        The part is two tiles long and laid round a torus, where one transform says what the passes should come to.
+        """
+        plan = self.plan
+        side = [min(n, 2 * t) for n, t in zip(self.axes.space, plan.tile, strict=True)]
+        first = [(n - s) // 2 for n, s in zip(self.axes.space, side, strict=True)]
+        rows, cols = (slice(a, a + s) for a, s in zip(first, side, strict=True))
+        part = as_float(asnumpy(self.axes.read(self._img, 0, rows, cols)))[0, 0].astype(self.dtype)
+        known = np.isfinite(part)
+        part = np.where(known, part, np.median(part[known]) if known.any() else 0).astype(self.dtype)
+        options: Any = self.options | {"boundary": "periodic"}
+        torus = Tiling(
+            part, psf, self.lam, tile=plan.tile, overlap=plan.overlap, passes=2, tolerance=plan.tolerance,
+            memory=2**62, workers=self.workers, dtype=self.dtype, device=device, options=options,
+        )  # fmt: skip
+        whole = Deblurrer(psf, part.shape, self.lam, **options)(part)
+        y, span, shares = None, float(np.ptp(part)) or 1.0, [0.0]
+        for number in range(1, _PASSES + 1):
+            out, change = torus._pass(part, y, last=True)
+            left = float(abs(out - whole).max())
+            if number > 1:
+                shares.append(left / (change or 1.0))
+                if _SPARE * left <= plan.tolerance * span:
+                    break
+            y, _ = torus._pass(part, y)
+        else:
+            raise InsufficientMemoryError(
+                f"{plan.reason}; but on a part of the picture {_PASSES} passes over tiles of {plan.tile} with an "
+                f"overlap of {plan.overlap} still left {left / span:.1e} of the range: give a larger λ, a larger "
+                "tolerance or more memory",
+                plan.whole_bytes,
+                plan.memory,
+            )
+        why = f"{plan.reason}; on a part of the picture {number} passes left {left / span:.1e} of the range"
+        return replace(
+            plan, passes=number, seam=left / span, seam_once=max(shares), reason=why,
+            work=plan.work / plan.passes * number,
+        )  # fmt: skip
+
     # -- tiles -----------------------------------------------------------------------------------------
 
     @property
@@ -427,14 +478,14 @@ class Tiling:
         y, wanted = None, self.plan.tolerance * (self.range or 1.0)
         for _ in range(self.plan.passes - 1):
             y, _ = self._pass(img, y)
-        for _ in range(_MORE):
+        for _ in range(MORE_PASSES + 1):
             out, change = self._pass(img, y, last=True)
             if self.plan.seam_once * change <= wanted:
                 return out
             y, _ = self._pass(img, y)
         raise ConvergenceError(
-            f"after {self.plan.passes + _MORE} passes tiles still change by {change / self.range:.1e} of the range; "
-            "give a larger λ, a larger tolerance or more memory",
+            f"after {self.plan.passes + MORE_PASSES} passes tiles still change by {change / self.range:.1e} of the "
+            "range; give a larger λ, a larger tolerance or more memory",
             None,
         )
 

@@ -99,18 +99,36 @@ def restore(recipe: Recipe, window: Array, frame: int, at_frame: Sides, trim: Ed
     ValueError
         If the window holds NaN or infinity.
     """
+    tile = within(window, trim)
+
+    def one(psf: int, frames: slice, image: Array, to: Device) -> Array:
+        return _solver(recipe, psf, image.shape[2:], at_frame, to)(image[frames])[tile]
+
+    return by_psf(recipe, window, frame, one)
+
+
+def within(window: Array, trim: Edges) -> tuple[Any, ...]:
+    """Where the tile is in a window."""
+    (top, bottom), (left, right) = trim
+    return (..., slice(top, window.shape[-2] - bottom), slice(left, window.shape[-1] - right))
+
+
+def by_psf(
+    recipe: Recipe, window: Array, frame: int, solve: Callable[[int, slice, Array, Device], Array]
+) -> Array:
+    """What `solve` makes of a window's frames, all at once or, where each has a PSF of its own, one by one.
+
+    It is given the number of the PSF, which frames, the window as floats where it is to be solved, and where that is.
+    What it gives back goes where the window was.
+    """
     device = Device.of(window)
     to = device if device != CPU else Device.named(recipe.device)
-    (top, bottom), (left, right) = trim
     with granting(recipe.threads), to.current():
         image = as_float(window if device == to else to.xp.asarray(window)).astype(recipe.dtype, copy=False)
         check_finite(image, "the image")
-        per_psf = [image] if len(recipe.psfs) == 1 else list(image[:, None])  # each of one frame
-        parts = []
-        for i, part in enumerate(per_psf):
-            solve = _solver(recipe, recipe.psf(frame + i), part.shape[2:], at_frame, to)
-            f = solve(part)
-            parts.append(f[..., top : f.shape[-2] - bottom, left : f.shape[-1] - right])
+        several = len(recipe.psfs) > 1
+        each = [slice(i, i + 1) for i in range(len(image))] if several else [slice(None)]
+        parts = [solve(recipe.psf(frame + i), frames, image, to) for i, frames in enumerate(each)]
         out = parts[0] if len(parts) == 1 else to.xp.concatenate(parts)
         return to.xp.ascontiguousarray(out) if device == to else asnumpy(out)
 
@@ -184,20 +202,26 @@ def pads(psf: Sequence[int], shape: Sequence[int], at_frame: Sides, wraps: bool)
     return rows, cols  # type: ignore[return-value]
 
 
+def wrapped(blur: Blur, at_frame: Sides, device: Device) -> tuple[Torus, Edges]:
+    """The torus of a window inside the picture, and by how many pixels it is continued to wrap round."""
+    # An axis that a periodic picture's one tile covers wraps round by itself.
+    room = pads(blur.psf.shape, blur.image_shape, at_frame, wraps=True)
+    lengths = [
+        scipy.fft.next_fast_len(n + after, real=True) if after else n
+        for n, (_, after) in zip(blur.image_shape, room, strict=True)
+    ]
+    rows, cols = ((0, a - n) for a, n in zip(lengths, blur.image_shape, strict=True))
+    return Torus(lengths, device), (rows, cols)
+
+
 class _Filter:
     """The kernel as a filter, for windows inside the picture."""
 
     def __init__(
         self, blur: Blur, lam: float, prior: str, at_frame: Sides, dtype: np.dtype, device: Device
     ) -> None:
-        # An axis that a periodic picture's one tile covers wraps round by itself.
-        room = pads(blur.psf.shape, blur.image_shape, at_frame, wraps=True)
-        lengths = tuple(
-            scipy.fft.next_fast_len(n + p[1], real=True) if p[1] else n
-            for n, p in zip(blur.image_shape, room, strict=True)
-        )
-        self._pads: Edges = tuple((0, a - n) for a, n in zip(lengths, blur.image_shape, strict=True))  # type: ignore[assignment]
-        self._torus = Torus(lengths, device)
+        self._torus, self._pads = wrapped(blur, at_frame, device)
+        lengths = self._torus.lengths
         by = multiplier(
             self._torus, blur.psf, blur.origin, lam, "natural" if prior == "natural" else "identity"
         )
