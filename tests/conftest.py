@@ -1,5 +1,7 @@
 """Fixtures that the whole suite shares."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
@@ -32,6 +34,22 @@ def cupy():
         pytest.skip(reason)
     graphs.forget()
     return module
+
+
+@pytest.fixture
+def on_four_streams(cupy):
+    """From a piece of work, given 0 to 3, to all that it returns when four threads do it over and over at once."""
+
+    def done(work, times):
+        def mine(i):
+            with cupy.cuda.Stream(non_blocking=True):
+                return [work(i) for _ in range(times)]
+
+        cupy.cuda.Device().synchronize()  # what the work reads is there
+        with ThreadPoolExecutor(4) as threads:
+            return [one for of_thread in threads.map(mine, range(4)) for one in of_thread]
+
+    return done
 
 
 @pytest.fixture(params=["numpy", pytest.param("cupy", marks=pytest.mark.gpu)])

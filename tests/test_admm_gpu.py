@@ -1,7 +1,5 @@
 """ADMM's kernels and captured graphs against the same iteration in NumPy."""
 
-import threading
-
 import numpy as np
 import pytest
 from problems import changed, problem_of
@@ -112,27 +110,13 @@ def test_a_state_outlives_the_workspace(cupy, rng):
         assert bool((old == now).all())
 
 
-def test_repeats_are_bit_for_bit_also_in_four_threads_on_four_streams(cupy, rng):
+def test_repeats_are_bit_for_bit_also_in_four_threads_on_four_streams(cupy, rng, on_four_streams):
     blur, g = blurred(rng, "unknown")
     images = [cupy.asarray(np.roll(g, i, -1)) for i in range(4)]
     problem = changed(problem_of(blur, "tv", 2e-3), xp=cupy)
     factor = admm.prepare(problem)
     alone = [factor.solve(image).scene for image in images]
-    cupy.cuda.Device().synchronize()
-    wrong = []
-
-    def work(i):
-        with cupy.cuda.Stream(non_blocking=True):
-            for _ in range(5):
-                if not bool((factor.solve(images[i]).scene == alone[i]).all()):
-                    wrong.append(i)
-
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
+    assert all(on_four_streams(lambda i: bool((factor.solve(images[i]).scene == alone[i]).all()), 5))
 
 
 def test_without_a_graph_the_answer_is_the_same(cupy, rng, monkeypatch):
