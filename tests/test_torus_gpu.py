@@ -1,7 +1,5 @@
 """Products on a torus and norms by their own kernels, against NumPy in double precision."""
 
-import threading
-
 import numpy as np
 import pytest
 
@@ -30,6 +28,26 @@ def test_a_product_is_the_cpus(cupy, rng, dtype, shape, kind):
     assert np.linalg.norm(there.get() - here) <= 20 * np.finfo(dtype).eps * np.linalg.norm(here)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("lengths", [(30, 45), (27, 33), (1, 45), (30, 1), (16, 16)])
+def test_transforms_are_the_cpus(cupy, rng, dtype, lengths):
+    x = rng.standard_normal((2, 3, *lengths))[..., : max(lengths[0] - 3, 1), :]
+    here, there = Torus(lengths), Torus(lengths, Device(0))
+    spectra, eps = here.analyse(x), 20 * np.finfo(dtype).eps
+    found = there.analyse(cupy.asarray(x.astype(dtype)))
+    assert found.dtype == np.result_type(dtype, np.complex64)
+    assert np.linalg.norm(found.get() - spectra) <= eps * np.linalg.norm(spectra)
+    kept = found.copy()
+    for given, overwrite in ((found, False), (kept[:, ::-1], False), (kept, True)):
+        image, known = there.synthesise(given, overwrite), here.synthesise(spectra)
+        known = known[:, ::-1] if given.strides[1] < 0 else known
+        assert np.linalg.norm(image.get() - known) <= eps * np.linalg.norm(known)
+    assert bool((there.analyse(cupy.asarray(x.astype(dtype))) == found).all())  # which was not destroyed
+    power = abs(found) ** 2  # real, as that of a covariance is
+    known = here.synthesise(power.get())
+    assert np.linalg.norm(there.synthesise(power).get() - known) <= eps * np.linalg.norm(known)
+
+
 def test_a_part_of_larger_images_is_taken_as_it_lies(cupy, rng):
     whole = cupy.asarray(rng.standard_normal((3, 40, 50)))
     part = whole[:, 3:33, 5:38]
@@ -39,25 +57,34 @@ def test_a_part_of_larger_images_is_taken_as_it_lies(cupy, rng):
     assert bool((torus.product(part[..., ::-1], by) == torus.product(part[..., ::-1].copy(), by)).all())
 
 
-def test_four_threads_on_four_streams_do_not_meet(cupy, rng):
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_images_may_begin_anywhere_in_memory(cupy, rng, dtype):
+    torus = Torus((9, 7), Device(0))
+    x = cupy.asarray(rng.standard_normal((2, 9, 7)).astype(dtype))[1:]  # 63 numbers on: cuFFT takes pairs
+    by = cupy.asarray(abs(np.fft.rfft2(rng.standard_normal((9, 7)))).astype(dtype))
+    assert bool((torus.product(x, by) == torus.product(x.copy(), by)).all())
+    assert bool((torus.analyse(x) == torus.analyse(x.copy())).all())
+
+
+def test_four_threads_on_four_streams_do_not_meet(cupy, rng, on_four_streams):
     torus, by = Torus((64, 60), Device(0)), cupy.asarray(abs(np.fft.rfft2(rng.standard_normal((64, 60)))))
     images = [cupy.asarray(rng.standard_normal((60, 60))) for _ in range(4)]
     alone = [torus.product(image, by) for image in images]
-    cupy.cuda.Device().synchronize()
-    wrong = []
+    assert all(on_four_streams(lambda i: bool((torus.product(images[i], by) == alone[i]).all()), 20))
 
-    def work(i):
-        with cupy.cuda.Stream(non_blocking=True):
-            for _ in range(20):
-                if not bool((torus.product(images[i], by) == alone[i]).all()):
-                    wrong.append(i)
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("psf", [(1, 1), (5, 4), (9, 1), (1, 12), (9, 12)])  # the last as large as the image
+def test_a_mirrored_scene_is_blurred_as_on_the_cpu_and_back(cupy, rng, dtype, psf):
+    blur = Blur(rng.random(psf), (9, 12), "reflect", origin=(psf[0] // 3, psf[1] - 1))
+    x = rng.standard_normal((2, 3, 9, 12))
+    for product in (blur.forward, blur.adjoint):
+        here, there = product(x), product(cupy.asarray(x.astype(dtype)))
+        assert there.dtype == dtype
+        assert np.linalg.norm(there.get() - here) <= 20 * np.finfo(dtype).eps * np.linalg.norm(here)
+    part = cupy.asarray(x)[..., ::2, ::-1]  # not as it lies in memory
+    small = Blur(np.ones((3, 2)), part.shape[-2:], "reflect")
+    assert bool((small.forward(part) == small.forward(part.copy())).all())
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import scipy.sparse
 
-from ..device import CPU, Array, Device, as_real, asnumpy, require_memory
+from ..device import CPU, Array, Device, as_real, asnumpy, is_cupy, require_memory
+from . import torus_gpu
 from .boundary import get_boundary
 from .matrix import DENSE_INSTEAD, check_origin, check_psf, check_size, convolution_matrix
 from .operator import LinearMap
@@ -43,10 +45,6 @@ class Blur(LinearMap):
         Size of the matrix H: (pixels of the image, pixels of the scene).
     psf : (m, n) ndarray
         The PSF as float64, on the host.
-    factors : (column, row) or None
-        Vectors whose outer product is the PSF, if it is separable to rounding.
-    point_symmetric : bool
-        Whether the PSF equals itself turned by 180 degrees about its origin.
 
     Raises
     ------
@@ -79,12 +77,20 @@ class Blur(LinearMap):
         if edge.continued:
             for size, pads in zip(self.image_shape, self._pads, strict=True):
                 edge.check(size, *pads)
-        self.factors = _rank_one_factors(self.psf)
-        self.point_symmetric = _is_point_symmetric(self.psf, self.origin)
         lengths, self._torus_origin = zip(
             *map(edge.torus, self.image_shape, self.psf.shape, self.origin), strict=True
         )
         self._lengths = lengths
+
+    @cached_property
+    def factors(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Vectors whose outer product is the PSF, if it is separable to rounding."""
+        return _rank_one_factors(self.psf)
+
+    @cached_property
+    def point_symmetric(self) -> bool:
+        """Whether the PSF equals itself turned by 180 degrees about its origin."""
+        return _is_point_symmetric(self.psf, self.origin)
 
     def __repr__(self) -> str:
         m, n = self.psf.shape
@@ -245,7 +251,9 @@ class Blur(LinearMap):
         return self._folded(self.torus(device).product(g, self.transfer(g.dtype, device), conjugate=True))
 
     def _continued(self, f: Array) -> Array:
-        """Scenes, continued as far as the PSF reaches."""
+        """Scenes, continued as far as the PSF reaches; on a GPU perhaps on the torus already."""
+        if is_cupy(f) and self.boundary.mirrors:
+            return torus_gpu.mirrored(f, self._lengths, self._pads)
         if self.boundary.continued:
             for axis, pads in enumerate(self._pads):
                 f = self.boundary.extend(f, axis - 2, *pads)
@@ -255,6 +263,8 @@ class Blur(LinearMap):
         """The transpose of `_continued`, from the torus."""
         if not self.boundary.continued:
             return f[..., : self.scene_shape[0], : self.scene_shape[1]]
+        if is_cupy(f) and self.boundary.mirrors:
+            return torus_gpu.folded(f, self.image_shape, self._pads)
         high, wide = (n + sum(p) for n, p in zip(self.image_shape, self._pads, strict=True))
         f = f[..., :high, :wide]
         for axis in (1, 0):

@@ -23,6 +23,8 @@ class Boundary(str):
         The scene repeats: H is circulant along each axis.
     continued : bool
         The scene is continued by its own pixels before it is blurred. `extend` and `fold` do so.
+    mirrors : bool
+        It is continued by its mirror images.
     open : bool
         Nothing is assumed: the scene is larger than the image, and every pixel of it is an unknown.
     transform : str
@@ -37,6 +39,7 @@ class Boundary(str):
 
     wraps = False
     continued = False
+    mirrors = False
     open = False
     transform = ""
     toeplitz = False
@@ -122,6 +125,7 @@ class _Periodic(Boundary):
 
 class _Reflect(Boundary):
     continued = True
+    mirrors = True
     transform = "cosine"
 
     def matrix(self, n: int, first: int, last: int) -> scipy.sparse.csr_array:

@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..device import Array, get_xp
+from ..device import Array, get_xp, is_cupy
+from . import torus_gpu
 from .blur import Blur
 from .boundary import Boundary
 
@@ -47,7 +48,9 @@ def scenes(u: Array, boundary: Boundary) -> Array:
 
 def covariance(f: Array, boundary: Boundary) -> Array:
     """BBᵀf for scenes (..., P, Q)."""
-    u = _mixed(get_xp(f).pad(f, [(0, 0)] * (f.ndim - 2) + [(2, 2), (2, 2)]))  # to numbers (..., P + 2, Q + 2)
+    wide = get_xp(f).zeros((*f.shape[:-2], f.shape[-2] + 4, f.shape[-1] + 4), f.dtype)
+    wide[..., 2:-2, 2:-2] = f
+    u = _mixed(wide)  # to numbers (..., P + 2, Q + 2)
     if not boundary.open:
         for axis in (-1, -2):
             u = boundary.fold(u, axis, 1, 1)
@@ -57,6 +60,8 @@ def covariance(f: Array, boundary: Boundary) -> Array:
 def _mixed(u: Array) -> Array:
     """The three taps along both axes, where all of them lie in (..., P + 2, Q + 2)."""
     side, middle = (u.dtype.type(tap) for tap in TAPS[:2])
+    if is_cupy(u):
+        return torus_gpu.mixed(u, side, middle)
     for at in (lambda part: (..., part, slice(None)), lambda part: (..., part)):
         out = u[at(slice(None, -2))] + u[at(slice(2, None))]
         out *= side

@@ -28,10 +28,14 @@ class Torus:
 
     def analyse(self, x: Array, overwrite: bool = False) -> Array:
         """Half spectra of images no larger than the torus, laid into its first corner."""
+        if self.device.gpu is not None and torus_gpu.transforms(x, self.lengths):
+            return torus_gpu.analyse(x, self.lengths)
         return self.device.fft.rfftn(x, s=self.lengths, axes=self._axes, overwrite_x=overwrite)
 
     def synthesise(self, spectrum: Array, overwrite: bool = False) -> Array:
         """The images of half spectra, of the torus's size."""
+        if self.device.gpu is not None and torus_gpu.transforms(spectrum, self.lengths):
+            return torus_gpu.synthesise(spectrum, self.lengths, overwrite)
         return self.device.fft.irfftn(spectrum, s=self.lengths, axes=self._axes, overwrite_x=overwrite)
 
     def product(self, x: Array, by: Array, conjugate: bool = False) -> Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,12 @@ from ..device import Array
 _AT = kernels.Constants("torus")
 _THREADS = _AT.THREADS
 _BLOCKS = 8  # of a launch, on each multiprocessor
-_MOST = 8  # pairs of plans that a thread keeps
+# Pairs of plans that a thread keeps: so many, or fewer if their work areas, about twice what they transform, are large.
+_MOST, _LEAST, _BYTES = 32, 10, 1 << 30
 _MOST_TAPS = 128 * 128  # of a PSF whose spectrum is added up directly
+
+#: Rows before and after, columns before and after, that continue a scene.
+Pads = Sequence[tuple[int, int]]
 
 
 class _Plans(threading.local):
@@ -35,13 +40,19 @@ def plans(lengths: tuple[int, ...], batch: int, dtype: np.dtype) -> tuple[Any, A
 
     stream = cupy.cuda.get_current_stream()
     key = (lengths, batch, dtype.char, cupy.cuda.runtime.getDevice(), stream.ptr)
-    found = _plans.kept.pop(key, None)
-    if found is None:
-        found = new_plans(lengths, batch, dtype)
-    _plans.kept[key] = found
-    while len(_plans.kept) > _MOST:
-        _plans.kept.popitem(last=False)
-    return found
+    kept = _plans.kept
+    if key in kept:
+        kept.move_to_end(key)
+        return kept[key]
+    kept[key] = new_plans(lengths, batch, dtype)
+    while len(kept) > (_MOST if sum(map(_bytes, kept)) <= _BYTES else _LEAST):
+        kept.popitem(last=False)
+    return kept[key]
+
+
+def _bytes(key: tuple[Any, ...]) -> int:
+    lengths, batch, char, *_ = key
+    return 4 * batch * math.prod(lengths) * np.dtype(char).itemsize
 
 
 def new_plans(lengths: tuple[int, ...], batch: int, dtype: np.dtype) -> tuple[Any, Any]:
@@ -62,15 +73,42 @@ def new_plans(lengths: tuple[int, ...], batch: int, dtype: np.dtype) -> tuple[An
     )
 
 
+def analyse(x: Array, lengths: tuple[int, ...]) -> Array:
+    """Half spectra of images (..., M, N) in the torus's first corner."""
+    import cupy
+
+    images = _whole(x, lengths)
+    half = (lengths[0], lengths[1] // 2 + 1)
+    spectra = cupy.empty((*x.shape[:-2], *half), np.result_type(x.dtype, np.complex64))
+    plans(lengths, len(images), x.dtype)[0].fft(images, spectra, 0)
+    return spectra
+
+
+def synthesise(spectra: Array, lengths: tuple[int, ...], overwrite: bool) -> Array:
+    """The images of half spectra (..., M, N // 2 + 1), which `overwrite` lets be destroyed."""
+    import cupy
+
+    aligned = spectra.flags.c_contiguous and spectra.data.ptr % spectra.itemsize == 0
+    if not (overwrite and aligned and spectra.dtype.kind == "c"):
+        spectra = spectra.astype(np.result_type(spectra.dtype, np.complex64), order="C")
+    out = cupy.empty((*spectra.shape[:-2], *lengths), spectra.real.dtype)
+    plans(lengths, out.size // math.prod(lengths), out.dtype)[1].fft(spectra, out, 0)
+    out *= 1 / math.prod(lengths)
+    return out
+
+
+def transforms(x: Array, lengths: tuple[int, ...]) -> bool:
+    """Whether `analyse` or `synthesise` takes these arrays."""
+    return len(lengths) == 2 and x.size > 0 and x.dtype.char in "fdFD"
+
+
 def product(x: Array, lengths: tuple[int, ...], by: Array, conjugate: bool) -> Array:
     """F⁻¹ (by · F Rᵀ x) on the whole torus, for images (..., M, N) in its first corner."""
     import cupy
 
     dtype = x.dtype
-    images = x.reshape(-1, *x.shape[-2:])
+    images = _whole(x, lengths)
     there, back = plans(lengths, len(images), dtype)
-    if images.shape[1:] != lengths or not images.flags.c_contiguous:
-        images = _laid(images, lengths)
     spectra = cupy.empty((len(images), *by.shape), np.result_type(dtype, np.complex64))
     there.fft(images, spectra, 0)
     by = cupy.ascontiguousarray(by)
@@ -138,7 +176,7 @@ def judged(g: Array, scene: Array, h: Array, lam: float) -> tuple[Array, Array]:
     import cupy
 
     real, lengths = g.dtype, (g.shape[-2], g.shape[-1])
-    pair = [cupy.ascontiguousarray(a.reshape(-1, *lengths)) for a in (g, scene)]
+    pair = [_whole(a, lengths) for a in (g, scene)]
     planes, half = len(pair[0]), h.shape[1]
     there, back = plans(lengths, planes, real)
     spectra = [cupy.empty((planes, *h.shape), h.dtype) for _ in pair]
@@ -156,21 +194,70 @@ def judged(g: Array, scene: Array, h: Array, lam: float) -> tuple[Array, Array]:
     return seen.reshape(g.shape), sums / math.prod(lengths)
 
 
-def _laid(images: Array, lengths: tuple[int, ...]) -> Array:
+def _whole(x: Array, lengths: tuple[int, ...]) -> Array:
+    """Images (..., M, N) in the torus's first corner, (k, *lengths), as cuFFT takes them: contiguous and aligned."""
+    images = x.reshape(-1, *x.shape[-2:])
+    aligned = images.flags.c_contiguous and images.data.ptr % (2 * images.itemsize) == 0
+    return images if aligned and images.shape[1:] == lengths else _laid(images, lengths)
+
+
+def _laid(images: Array, lengths: tuple[int, ...], pads: Pads = ((0, 0), (0, 0))) -> Array:
+    """Images (k, M, N) in the first corner of a torus, continued by mirroring so far beyond each edge."""
+    import cupy
+
+    out = cupy.empty((len(images), *lengths), images.dtype)
+    images, ld, stride = _strided(images)
+    rows, cols = images.shape[1:]
+    launch(
+        "lay", math.prod(lengths), out, len(images), *lengths, images, ld, stride, rows, cols,
+        *_extent((rows, cols), pads), dtype=images.dtype,
+    )  # fmt: skip
+    return out
+
+
+def _strided(images: Array) -> tuple[Array, int, int]:
+    """Images (k, M, N) with adjacent pixels in a row, and how far rows and images are apart."""
     import cupy
 
     item = images.itemsize
     if images.strides[2] != item and images.shape[2] > 1:
         images = cupy.ascontiguousarray(images)
-    out = cupy.empty((len(images), *lengths), images.dtype)
-    rows, cols = images.shape[1:]
-    ld = images.strides[1] // item if rows > 1 else cols
-    stride = images.strides[0] // item if len(images) > 1 else 0
+    ld = images.strides[1] // item if images.shape[1] > 1 else images.shape[2]
+    return images, ld, images.strides[0] // item if len(images) > 1 else 0
+
+
+def mixed(x: Array, side: float, middle: float) -> Array:
+    """Three taps along both axes, where all of them lie in (..., M + 2, N + 2)."""
+    import cupy
+
+    rows, cols = x.shape[-2] - 2, x.shape[-1] - 2
+    out = cupy.empty((*x.shape[:-2], rows, cols), x.dtype)
+    images, ld, stride = _strided(x.reshape(-1, *x.shape[-2:]))
+    launch("mix", rows * cols, out, len(images), rows, cols, images, ld, stride, side, middle, dtype=x.dtype)
+    return out
+
+
+def mirrored(x: Array, lengths: tuple[int, ...], pads: Pads) -> Array:
+    """Scenes (..., M, N), mirrored at their edges as far as `pads` says, in the first corner of a torus."""
+    return _laid(x.reshape(-1, *x.shape[-2:]), lengths, pads).reshape(*x.shape[:-2], *lengths)
+
+
+def folded(x: Array, shape: tuple[int, int], pads: Pads) -> Array:
+    """The transpose of `mirrored`, for contiguous x: scenes of `shape`."""
+    import cupy
+
+    out = cupy.empty((*x.shape[:-2], *shape), x.dtype)
     launch(
-        "lay", math.prod(lengths), out, len(images), *lengths, images, ld, stride, rows, cols,
-        dtype=images.dtype,
+        "fold", math.prod(shape), out, out.size // max(math.prod(shape), 1), *shape, x, x.shape[-1],
+        math.prod(x.shape[-2:]), *_extent(shape, pads), dtype=x.dtype,
     )  # fmt: skip
     return out
+
+
+def _extent(shape: tuple[int, int], pads: Pads) -> tuple[int, int, int, int]:
+    """What comes before the first row and column, and how many of either there are in all."""
+    (top, below), (left, right) = pads
+    return top, left, top + shape[0] + below, left + shape[1] + right
 
 
 def launch(name: str, size: int, *args: Any, dtype: np.dtype) -> None:
