@@ -2,7 +2,7 @@
 // The simple version makes H on the host, sends it over the bus and multiplies it by its transpose, 2 n^3 operations;
 // here only the PSF crosses the bus, and a row of the result costs what is not zero in it.
 //
-// Kernels (one block of 256 threads for each pixel of the image, that is, for each row of the result)
+// Kernels (one block of 256 threads for each row of the result, that is, for a pixel of the image)
 //   dense_rows    H for any boundary: a row of zeros, then the PSF's entries, each at the one or two scene pixels that
 //                 the boundary continues from, per axis
 //   normal_rows   H H' + lambda I for a scene that ends at the frame or is seen whole: pixels p and p + d share the
@@ -10,6 +10,7 @@
 //   normal_rows_continued
 //                 the same for a scene that goes on beyond the frame: a row of H, written by dense_rows, is a scene,
 //                 and blurred it is a row of H H'; only pixels that can see what is not zero in it are looked at
+// Of H H' both write rows `first` on, and of those the columns `left` to left + width: all of it, or a block.
 // Operations a row: |PSF|; (2m - 1)(2n - 1) m n / 4; (4m - 3)(4n - 3) 4 m n. Bytes: the result, once, and once more
 // what is not zero.
 // Source: the definition in deblur/blur.py.
@@ -43,14 +44,16 @@ dense_rows(real* h, long long ldh, long long first, int image_cols, int scene_ro
 // `whole`: every scene pixel exists; else only those within the image's frame, of which pixel i sees number
 // i + origin - k through entry k. The PSF is kept in double: its products are rounded once, in the end.
 extern "C" __global__ void __launch_bounds__(256)
-normal_rows(real* a, long long lda, int rows, int columns, const double* psf, int m, int n, int origin_row,
-            int origin_column, int whole, real lambda) {
+normal_rows(real* a, long long lda, long long first, long long left, long long width, int rows, int columns,
+            const double* psf, int m, int n, int origin_row, int origin_column, int whole, real lambda) {
     real* row = a + (index_t)blockIdx.x * lda;
-    fill_zero(row, (index_t)rows * columns);
-    const int i = blockIdx.x / columns, j = blockIdx.x % columns;
+    fill_zero(row, width);
+    const int i = (int)((first + blockIdx.x) / columns), j = (int)((first + blockIdx.x) % columns);
     for (int t = threadIdx.x; t < (2 * m - 1) * (2 * n - 1); t += 256) {
         const int d = t / (2 * n - 1) - (m - 1), e = t % (2 * n - 1) - (n - 1);
         if (i + d < 0 || i + d >= rows || j + e < 0 || j + e >= columns) continue;
+        const index_t at = (index_t)(i + d) * columns + j + e - left;
+        if (at < 0 || at >= width) continue;
         // Entry k of the PSF and k + d, both inside it and, unless `whole`, at a scene pixel inside the frame.
         const int k_first = maximum(maximum(0, -d), whole ? 0 : i + origin_row - rows + 1);
         const int k_last = minimum(minimum(m, m - d), whole ? m : i + origin_row + 1);
@@ -60,7 +63,7 @@ normal_rows(real* a, long long lda, int rows, int columns, const double* psf, in
         for (int k = k_first; k < k_last; ++k)
             for (int l = l_first; l < l_last; ++l) sum = fma(psf[k * n + l], psf[(k + d) * n + l + e], sum);
         if (d == 0 && e == 0) sum += (double)lambda;
-        row[(index_t)(i + d) * columns + j + e] = (real)sum;
+        row[at] = (real)sum;
     }
 }
 
@@ -68,15 +71,16 @@ normal_rows(real* a, long long lda, int rows, int columns, const double* psf, in
 // in double. A pixel sees scene pixels at most m - 1 rows away, round the edges if it must, and two pixels that share
 // one are at most twice as far apart; and so with columns.
 extern "C" __global__ void __launch_bounds__(256)
-normal_rows_continued(real* a, long long lda, const real* h, long long ldh, long long first, int rows, int columns,
-                      const double* psf, int m, int n, const int* row_pixel, const double* row_weight,
-                      const int* column_pixel, const double* column_weight, real lambda) {
+normal_rows_continued(real* a, long long lda, const real* h, long long ldh, long long first, long long left,
+                      long long width, int rows, int columns, const double* psf, int m, int n, const int* row_pixel,
+                      const double* row_weight, const int* column_pixel, const double* column_weight, real lambda) {
     const index_t p = first + blockIdx.x;
-    real* row = a + p * lda;
+    real* row = a + (index_t)blockIdx.x * lda;
     const real* seen = h + (index_t)blockIdx.x * ldh;
     const int i = (int)(p / columns), j = (int)(p % columns);
-    for (int q = threadIdx.x; q < rows * columns; q += 256) {
-        const int k = q / columns, l = q % columns;
+    for (index_t at = threadIdx.x; at < width; at += 256) {
+        const index_t q = left + at;
+        const int k = (int)(q / columns), l = (int)(q % columns);
         const int down = k < i ? i - k : k - i, across = l < j ? j - l : l - j;
         double sum = 0;
         if (minimum(down, rows - down) <= 2 * (m - 1) && minimum(across, columns - across) <= 2 * (n - 1))
@@ -88,6 +92,6 @@ normal_rows_continued(real* a, long long lda, const real* h, long long ldh, long
                         met += row_weight[u] * column_weight[v] * seen[(index_t)row_pixel[u] * columns + column_pixel[v]];
                 sum = fma(psf[t], met, sum);
             }
-        row[q] = (real)(q == p ? sum + (double)lambda : sum);
+        row[at] = (real)(q == p ? sum + (double)lambda : sum);
     }
 }

@@ -7,8 +7,9 @@ from structured import PSFS, check_against_dense, check_float32, check_stack_is_
 import deblur.device
 from deblur.errors import InsufficientMemoryError, SingularMatrixError
 from deblur.operators.blur import Blur
+from deblur.operators.normal import normal_matrix
 from deblur.problem import Problem
-from deblur.solvers import banded
+from deblur.solvers import banded, banded_gpu
 
 SHAPES = [(7, 8), (8, 7), (11, 13), (12, 5), (1, 6), (5, 1), (1, 1)]
 
@@ -25,7 +26,7 @@ def test_the_band_is_as_announced(boundary, shape, name):
     blur = Blur(PSFS[name], shape, boundary)
     problem = Problem(blur, 1e-3)
     work = banded.work(problem)
-    factor = banded.prepare(problem)._factor
+    factor = banded.prepare(problem)._factor.lower
     assert factor.nbytes <= work.bytes
     assert work.solve == 4 * blur.shape[0] * banded._bandwidth(blur)
     assert len(factor) - 1 <= banded._bandwidth(blur)
@@ -55,3 +56,24 @@ def test_singular_at_lambda_zero():
     flat = np.array([[1.0, -1.0]])
     with pytest.raises(SingularMatrixError, match="larger λ"):
         banded.prepare(Problem(Blur(flat, (6, 6), "reflect"), 0.0))
+
+
+@pytest.mark.parametrize("boundary", ["zero", "reflect", "antireflect", "unknown"])
+@pytest.mark.parametrize("shape", [(13, 9), (8, 8)])  # the longer side first, as the method turns them
+@pytest.mark.parametrize("name", ["asymmetric", "even", "row", "pixel"])
+def test_blocks_make_the_factor_of_the_whole(rng, monkeypatch, boundary, shape, name):
+    monkeypatch.setattr(banded_gpu, "LEAST", 2)
+    blur = Blur(PSFS[name], shape, boundary)
+    a = normal_matrix(blur, 1e-3)
+    factor = banded_gpu.BlockFactor(len(a), banded._block(blur), lambda i, j, k, m: a[i:j, k:m].copy())
+    b = rng.random((len(a), 3))
+    assert factor.largest == a.max()
+    np.testing.assert_allclose(factor.solve(b), np.linalg.solve(a, b), rtol=1e-8)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("boundary", ["zero", "reflect", "antireflect", "unknown"])
+def test_on_the_gpu_it_is_the_dense_answer(cupy, rng, monkeypatch, boundary):
+    monkeypatch.setattr(banded_gpu, "LEAST", 32)
+    shapes = [*SHAPES, (40, 9), (9, 40)]
+    assert check_against_dense(banded, rng, boundary, shapes, xp=cupy) >= 40

@@ -120,37 +120,57 @@ def _dense_rows(blur: Blur, h: Array, first: int, tables: list[Array]) -> None:
 
     kernels.launch(
         "blur", "dense_rows", len(h), 256, h, blur.shape[1], first, blur.image_shape[1], *blur.scene_shape,
-        cupy.asarray(blur.psf.astype(h.dtype)), *blur.psf.shape,
+        cupy.asarray(blur.psf.astype(h.dtype, order="C")), *blur.psf.shape,
         *(table if table.dtype.kind == "i" else table.astype(h.dtype) for table in tables), dtype=h.dtype,
     )  # fmt: skip
 
 
 def _on_gpu(blur: Blur, lam: float, dtype: np.dtype) -> Array:
-    """The same, written by kernels straight from the PSF: only the PSF crosses the bus.
-
-    For a scene that is dark beyond its frame, or seen whole, each entry is a sum over the overlap of two PSFs;
-    else it is a row of H, blurred.
-    """
-    import cupy
-
+    """The same, written by kernels straight from the PSF: only the PSF crosses the bus."""
     size = blur.shape[0]
-    a = cupy.empty((size, size), dtype)
-    if blur.boundary.dark or blur.boundary.open:
-        kernels.launch(
-            "blur", "normal_rows", size, 256, a, size, *blur.image_shape, cupy.asarray(blur.psf),
-            *blur.psf.shape, *blur.origin, blur.boundary.open, lam, dtype=dtype,
-        )  # fmt: skip
+    return NormalRows(blur, lam, dtype)(0, size, 0, size)
+
+
+class NormalRows:
+    """Rows of HHᵀ + λI on the current GPU, written straight from the PSF.
+
+    For a scene that is dark beyond its frame, or seen whole, each entry is a sum over the overlap of two PSFs; else it
+    is a row of H, blurred.
+    """
+
+    def __init__(self, blur: Blur, lam: float, dtype: np.dtype) -> None:
+        import cupy
+
+        self._blur, self._lam, self._dtype = blur, lam, dtype
+        self._psf = cupy.asarray(np.ascontiguousarray(blur.psf))
+        ends = blur.boundary.dark or blur.boundary.open
+        self._tables = None if ends else _tables(blur)
+
+    def __call__(self, first: int, last: int, left: int, right: int) -> Array:
+        """Rows `first` to `last`, of the columns `left` to `right`."""
+        import cupy
+
+        blur, dtype, width = self._blur, self._dtype, right - left
+        a = cupy.empty((last - first, width), dtype)
+        if self._tables is None:
+            kernels.launch(
+                "blur", "normal_rows", len(a), 256, a, width, first, left, width, *blur.image_shape, self._psf,
+                *blur.psf.shape, *blur.origin, blur.boundary.open, self._lam, dtype=dtype,
+            )  # fmt: skip
+            return a
+        size = blur.shape[1]
+        some = cupy.empty(
+            (min(len(a), 512), size), dtype
+        )  # rows of H: at most a small part of what HHᵀ takes
+        for start in range(0, len(a), len(some)):
+            rows = a[start : start + len(some)]
+            h = some[: len(rows)]
+            _dense_rows(blur, h, first + start, self._tables)
+            kernels.launch(
+                "blur", "normal_rows_continued", len(h), 256, rows, width, h, size, first + start, left, width,
+                *blur.image_shape, self._psf, *blur.psf.shape, *self._tables, self._lam, dtype=dtype,
+            )  # fmt: skip
         return a
-    tables, psf = _tables(blur), cupy.asarray(blur.psf)
-    some = cupy.empty((min(size, 512), size), dtype)  # rows of H: at most a small part of what HHᵀ takes
-    for first in range(0, size, len(some)):
-        h = some[: size - first]
-        _dense_rows(blur, h, first, tables)
-        kernels.launch(
-            "blur", "normal_rows_continued", len(h), 256, a, size, h, size, first, *blur.image_shape, psf,
-            *psf.shape, *tables, lam, dtype=dtype,
-        )  # fmt: skip
-    return a
 
 
 def _two_a_place(e: scipy.sparse.csr_array) -> tuple[np.ndarray, np.ndarray]:
