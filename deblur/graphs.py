@@ -16,8 +16,13 @@ from .device import Array
 
 #: Of the device's memory, what arrays of kept graphs may take while nobody uses them.
 KEPT_SHARE = 1 / 32
+#: Bytes of device memory that a thread's loops leave to the next ones.
+LOOP_BYTES = 128 << 20
 #: Bytes of cuBLAS's own space on each stream of a graph: as much as it takes by itself on a Hopper GPU.
 CUBLAS_BYTES = 32 << 20
+
+
+_thread = threading.local()
 
 
 def captured(work: Callable[[], None], stream: Any = None) -> Any:
@@ -43,6 +48,110 @@ def captured(work: Callable[[], None], stream: Any = None) -> Any:
             return None
 
 
+# ---------------------------------------------------------------- loops
+
+
+class _Place:
+    """A stream of a thread's own, and the memory of what is captured there."""
+
+    def __init__(self) -> None:
+        import cupy
+
+        self.stream, self.pool = cupy.cuda.Stream(non_blocking=True), cupy.cuda.MemoryPool()
+        self.loops = 0  # how many there are just now
+
+
+class Loop:
+    """A step that is done over and over: as it is at first, and then as a graph.
+
+    What the graphs of a thread write to on their way, and the plans of their transforms, belong to its loops together.
+    One leaves them to the next, up to `LOOP_BYTES`: to allocate them takes longer than most steps.
+
+    Parameters
+    ----------
+    eager : int
+        Steps before it pays to capture one.
+    capture : bool
+        Whether the step may be captured at all.
+    """
+
+    def __init__(self, eager: int, capture: bool = True) -> None:
+        self._left = eager if capture else math.inf
+        self._graph: Any = None
+        self._place: _Place | None = None
+
+    def __call__(self, step: Callable[[], None]) -> None:
+        """Do the step, the same each time.
+
+        It reads nothing back, and what it leaves lies in arrays that were there before.
+        """
+        import cupy
+
+        if self._graph is not None:
+            self._graph.launch(cupy.cuda.get_current_stream())
+        elif self._left > 0:
+            self._left -= 1
+            step()
+        else:
+            self._left = math.inf
+            self._capture(step)
+
+    def _capture(self, step: Callable[[], None]) -> None:
+        """A step, and the graph of those to come."""
+        import cupy
+
+        places = _thread.__dict__.setdefault("places", {})
+        device = cupy.cuda.runtime.getDevice()
+        if device not in places:
+            places[device] = _Place()
+        self._place = place = places[device]
+        place.loops += 1
+        current = cupy.cuda.get_current_stream()
+        place.stream.wait_event(current.record())
+        with cupy.cuda.using_allocator(place.pool.malloc):
+            with place.stream:
+                step()
+            current.wait_event(place.stream.record())
+            self._graph = captured(step, place.stream)
+
+    def __del__(self) -> None:
+        place, self._graph = getattr(self, "_place", None), None
+        if place is None or sys.is_finalizing():
+            return
+        place.loops -= 1
+        if not place.loops and place.pool.total_bytes() > LOOP_BYTES:
+            place.pool.free_all_blocks()
+
+
+class Repeated:
+    """A function of an array, done over and over as the step of a `Loop`."""
+
+    def __init__(self, function: Callable[[Array], Array], eager: int) -> None:
+        self._given: Array = None
+        self._found: Array = None
+        self._function, self._loop = function, Loop(eager)  # the last to begin is the last to end
+
+    def __call__(self, x: Array) -> Array:
+        """Its value, which is overwritten the next time."""
+        import cupy
+
+        if self._given is None:
+            self._given = cupy.empty(x.shape, x.dtype)
+        self._given[...] = x
+        self._loop(self._step)
+        return self._found
+
+    def _step(self) -> None:
+        found = self._function(self._given)
+        if self._found is None:
+            self._found = found.copy()
+        else:
+            self._found[...] = found
+
+
+# ---------------------------------------------------------------- graphs that are kept
+
+
 class SideStreams(NamedTuple):
     """Streams beside the caller's: for chains of short launches that everything waits for, and for products."""
 
@@ -50,7 +159,6 @@ class SideStreams(NamedTuple):
     bulk: Any
 
 
-_thread = threading.local()
 _lock = threading.Lock()
 _shared: dict[int, SideStreams] = {}
 

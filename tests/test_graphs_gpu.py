@@ -1,13 +1,13 @@
 """Dense chains as CUDA graphs: the bits are the same, whoever calls, and nothing is kept beyond bounds."""
 
-import threading
-
 import numpy as np
 import pytest
 
 from deblur import graphs
+from deblur.device import Device
 from deblur.errors import SingularMatrixError
 from deblur.linalg import cholesky, cholesky_inverse, gauss_jordan_inverse, qr
+from deblur.operators.torus import Torus
 
 pytestmark = pytest.mark.gpu
 
@@ -58,27 +58,16 @@ def test_results_are_the_callers_own(cupy):
         assert float(abs(q @ r - matrix(cupy, shape, np.float32, seed)).max()) < 1e-4
 
 
-def test_four_threads_on_four_streams(cupy):
+def test_four_threads_on_four_streams(cupy, on_four_streams):
     shapes = [(520, 500), (2100, 2050)]
     given = [[matrix(cupy, shape, np.float32, seed) for shape in shapes] for seed in range(4)]
     known = [[qr(a) for a in of_thread] for of_thread in given]
-    cupy.cuda.Device().synchronize()
-    wrong = []
 
-    def work(i):
-        with cupy.cuda.Stream(non_blocking=True):
-            for _ in range(5):
-                for a, (q, r) in zip(given[i], known[i]):
-                    found = qr(a)
-                    if not bool((found[0] == q).all() & (found[1] == r).all()):
-                        wrong.append(i)
+    def right(i):
+        found = [qr(a) for a in given[i]]
+        return all(bool((x == y).all()) for ours, own in zip(found, known[i]) for x, y in zip(ours, own))
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
+    assert all(on_four_streams(right, 5))
 
 
 def test_without_memory_the_work_is_done_as_it_is(cupy, monkeypatch):
@@ -147,3 +136,41 @@ def test_a_failed_pivot_is_told_from_a_graph_too(cupy):
     assert caught.value.index == 650
     a[650, 650] = 1
     assert bool((cholesky(a) == a).all())
+
+
+def looped(torus, by, x, i, eager):
+    """Two pieces of work in turns, each on what the other found."""
+    first = graphs.Repeated(lambda x: torus.product(0.5 * x + i, by), eager)
+    second = graphs.Repeated(lambda x: torus.product(x - 1, by) * 0.5, eager + 1)
+    for _ in range(8):
+        x = second(first(x).copy()).copy()
+    return x
+
+
+def test_a_loop_does_what_its_step_does_in_four_threads_too(cupy, rng, on_four_streams, monkeypatch):
+    torus = Torus((60, 64), Device(0))
+    by = cupy.asarray(abs(np.fft.rfft2(rng.standard_normal((60, 64)))) / 60)
+    images = [cupy.asarray(rng.standard_normal((60, 64))) for _ in range(4)]
+    known = [looped(torus, by, x, i, 100) for i, x in enumerate(images)]
+    made = []
+    monkeypatch.setattr(
+        graphs, "captured", lambda *a, kept=graphs.captured: made.append(kept(*a)) or made[-1]
+    )
+    assert all(on_four_streams(lambda i: bool((looped(torus, by, images[i], i, 2) == known[i]).all()), 3))
+    assert len(made) == 24
+    assert all(made)
+    monkeypatch.setattr(graphs, "captured", lambda *_: None)  # what cannot be captured is done as it is
+    assert bool((looped(torus, by, images[1], 1, 2) == known[1]).all())
+
+
+@pytest.mark.parametrize("most", [0, 1 << 30])
+def test_loops_leave_little_memory_behind(cupy, monkeypatch, most):
+    monkeypatch.setattr(graphs, "LOOP_BYTES", most)
+    x = cupy.ones((1 << 20,), np.float64)
+    step = graphs.Repeated(lambda x: (x + 1) * 2, 1)
+    for _ in range(4):
+        assert float(step(x)[-1]) == 4
+    pool = graphs._thread.places[x.device.id].pool
+    assert pool.total_bytes() >= 2 * x.nbytes
+    del step
+    assert (pool.total_bytes() < x.nbytes) == (most == 0)

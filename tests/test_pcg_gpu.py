@@ -61,3 +61,16 @@ def test_the_edges_system_is_the_cpus(cupy, rng, axis):
     wanted = pcg._system(rims[0], axis, symbols[0], problems[0])
     found = pcg.pcg_gpu.edges(symbols[1], rims[1].shape[axis], rims[1].depth[axis], np.dtype(float)).get()
     np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("frames", [1, 3])
+def test_an_iteration_is_the_same_as_a_graph(cupy, rng, monkeypatch, frames):
+    psf = rng.random((5, 4))
+    problem = Problem(Blur(psf / psf.sum(), (60, 71), "unknown"), 1e-4, device=Device(0))
+    factor, g = pcg.prepare(problem), cupy.asarray(rng.random((frames, 1, 60, 71)))
+    found = factor.solve(g)
+    assert found.iterations > 5
+    monkeypatch.setattr(pcg, "_LAUNCHED", 0)
+    known = factor.solve(g)
+    assert known.iterations == found.iterations
+    assert bool((known.scene == found.scene).all())

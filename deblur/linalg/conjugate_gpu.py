@@ -1,6 +1,6 @@
 """Conjugate gradients on the GPU, four launches of ``cuda/conjugate.cu`` an iteration beside the two products.
 
-An iteration that is repeated often is captured as a CUDA graph, which lives as long as the solve.
+An iteration that is repeated often is captured as a CUDA graph (`deblur.graphs.Loop`).
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import numpy as np
 
 from .. import kernels
 from ..device import Array
-from ..graphs import captured
+from ..graphs import Loop
 
 _AT = kernels.Constants("conjugate")
 _BLOCKS = 4  # of a launch, on each multiprocessor, for all systems together
-_EAGER = 4  # iterations before it pays to capture one
+_EAGER = 3  # iterations before it pays to capture one
 
 __all__ = ["cg"]
 
@@ -52,26 +52,12 @@ def cg(
     iterations : int
     residual : float
     """
-    import cupy
-
-    current = cupy.cuda.get_current_stream()
-    # What a graph's products write to, and their plans, belong to it alone.
-    own, pool = cupy.cuda.Stream(non_blocking=True), cupy.cuda.MemoryPool()
     state = _State(apply, b, start, precondition)
-    residual, n, graph = measure(state.sums()), 0, None
+    loop = Loop(_EAGER, capture)
+    residual, n = measure(state.sums()), 0
     while residual > rtol and n < max_iterations:  # ends with what is not a number, too
         n += 1
-        if capture and n == _EAGER:
-            own.wait_event(current.record())
-            with cupy.cuda.using_allocator(pool.malloc):
-                with own:
-                    state.step()
-                current.wait_event(own.record())
-                graph = captured(state.step, own)
-        elif graph is not None:
-            graph.launch(current)
-        else:
-            state.step()
+        loop(state.step)
         residual = measure(state.sums())
     return state.x, n, residual
 

@@ -13,10 +13,12 @@ import numpy as np
 import scipy.linalg
 
 from ..device import Array, Device, get_xp, is_cupy, require_memory
+from ..graphs import Repeated
 from ..norms import norms
 from ..operators.operator import Operator
 from . import krylov_gpu
 
+_EAGER = 2  # iterations of GMRES before it pays to capture one
 _BLOCK = 16  # basis vectors are allocated in blocks of this many
 
 
@@ -26,6 +28,7 @@ def gmres(
     c: Array,
     finished: Callable[[int, np.ndarray], bool],
     limit: int,
+    capture: bool = False,
 ) -> tuple[Array, int]:
     """GMRES with right preconditioning for a stack of right-hand sides, one Krylov space each.
 
@@ -38,6 +41,8 @@ def gmres(
         Called with (iteration, residual norms (k,)); True ends the iteration.
     limit : int
         Most iterations.
+    capture : bool
+        Whether both, on a GPU, may be captured as a graph: they read nothing back, and keep what they use.
 
     Returns
     -------
@@ -45,6 +50,11 @@ def gmres(
     iterations : int
     """
     k, basis = len(c), _basis(c, limit)
+
+    def both(v: Array) -> Array:
+        return product(precondition(v))
+
+    step = Repeated(both, _EAGER) if capture else both
     # The small matrices live on the host in float64: a few numbers an iteration. Givens rotations keep
     # the Hessenberg matrices triangular and rhs[:, j] the norm that is left.
     triangle = np.zeros((k, limit + 1, limit))
@@ -54,7 +64,7 @@ def gmres(
     while not finished(j, abs(rhs[:, j])) and j < limit:
         # A frame whose space is exhausted (norm 0) goes on with zeros, which change nothing.
         column = triangle[:, :, j]
-        column[:, : j + 2] = basis.orthogonalise(product(precondition(basis.grow())))
+        column[:, : j + 2] = basis.orthogonalise(step(basis.grow()))
         norm = column[:, j + 1].copy()
         for i, (cos, sin) in enumerate(rotations):
             upper = cos * column[:, i] + sin * column[:, i + 1]
@@ -232,10 +242,19 @@ class Bidiagonalization:
                 self.norm = max(self.norm, float(beta.max()), float(alpha.max()))
                 self.steps += 1
 
+    def ahead(self, count: int) -> None:
+        """Let a GPU begin with so many steps to come."""
+        if not isinstance(self.vectors, _GolubKahan):
+            self.vectors.ahead(count)
+
     @property
     def exhausted(self) -> bool:
         """Whether every frame's Krylov space is used up: the small problem is then the whole problem."""
-        return bool(np.all((self.alphas[-1] == 0) | (self.betas[-1] == 0)))
+        return self.ended(slice(None))
+
+    def ended(self, frames: slice) -> bool:
+        """`exhausted`, of some frames."""
+        return bool(np.all((self.alphas[-1][frames] == 0) | (self.betas[-1][frames] == 0)))
 
     def matrix(self, frame: int) -> np.ndarray:
         """B of one frame, (steps + 1, steps), float64."""
@@ -283,14 +302,14 @@ class Bidiagonalization:
         """f = V y, (k, P, Q): the Tikhonov solution at this λ in the space spanned so far."""
         return self.vectors.combination(self.coefficients(lam))
 
-    def measure(self) -> tuple[np.ndarray, np.ndarray]:
+    def measure(self, frames: slice = slice(None)) -> tuple[np.ndarray, np.ndarray]:
         """The spectral measure of g that B knows: Ritz values of HHᵀ and the squared parts of g at them.
 
         Sums of a function of HHᵀ over it, Σ weight · φ(value), are the Gauss quadrature of
-        gᵀ φ(HHᵀ) g (Golub & von Matt, J. Comput. Graph. Stat. 6 (1997) 1-34). All frames together.
+        gᵀ φ(HHᵀ) g (Golub & von Matt, J. Comput. Graph. Stat. 6 (1997) 1-34). All frames together, or some.
         """
         values, weights = [], []
-        for frame in range(len(self.betas[0])):
+        for frame in range(len(self.betas[0]))[frames]:
             a = np.array([x[frame] for x in self.alphas[: self.steps]] + [0.0])
             b = np.array([x[frame] for x in self.betas[: self.steps + 1]])
             squares = a * a

@@ -10,7 +10,7 @@ import numpy as np
 
 from .. import kernels
 from ..device import Array
-from ..graphs import captured
+from ..graphs import Loop
 from ..operators.operator import Operator
 
 _AT = kernels.Constants("krylov")
@@ -106,8 +106,9 @@ class GolubKahan:
         )
         self._room = cupy.empty(k * _BLOCK * self._blocks, np.float64)
         self._tickets = cupy.zeros(k * _BLOCK, np.uint32)
-        self._taken, self._graph = 0, None
-        self._captures = not keep and operator.stationary is not None  # whose plans are kept
+        self._taken = self._read = 0  # steps that were given to the device, and whose numbers were asked for
+        # Of an operator with one PSF the plans are kept.
+        self._loop = Loop(1, not keep and operator.stationary is not None)
         for side, x in enumerate((lambda: g, lambda: operator.adjoint(self._image(0)))):
             self._recur(side, x(), None)
             self._settle(side, first=True)
@@ -118,37 +119,20 @@ class GolubKahan:
 
     def advance(self, count: int) -> list[tuple[np.ndarray, np.ndarray]]:
         """So many steps more: β and α of each."""
-        import cupy
-
         found: list[tuple[np.ndarray, np.ndarray]] = []
         while count > 0:
             now = min(count, _AT.LOG)
-            for _ in range(now):
-                if self._graph is not None:
-                    self._graph.launch(cupy.cuda.get_current_stream())
-                elif self._captures and self._taken == 1:
-                    self._capture()
-                else:
-                    self._step()
-                self._taken += 1
-            found += self._seen(self._taken - now + 1, now)
+            self.ahead(now)
+            found += self._seen(self._read + 1, now)
+            self._read += now
             count -= now
         return found
 
-    def _capture(self) -> None:
-        """A step, and the graph of those to come."""
-        import cupy
-
-        current = cupy.cuda.get_current_stream()
-        # What the graph's products write to, and their plans, belong to it alone.
-        self._own, self._pool = cupy.cuda.Stream(non_blocking=True), cupy.cuda.MemoryPool()
-        self._own.wait_event(current.record())
-        with cupy.cuda.using_allocator(self._pool.malloc):
-            with self._own:
-                self._step()
-            current.wait_event(self._own.record())
-            self._graph = captured(self._step, self._own)
-        self._captures = False
+    def ahead(self, count: int) -> None:
+        """Give so many of the steps to come to the device, which does them while the host does something else."""
+        while self._taken < self._read + min(count, _AT.LOG):
+            self._loop(self._step)
+            self._taken += 1
 
     def _step(self) -> None:
         products: Sequence[Callable[[Array], Array]] = (self._operator.forward, self._operator.adjoint)

@@ -71,6 +71,7 @@ from .refine import refined
 _RESTART = 300
 _BASIS_BYTES = 1 << 30  # what GMRES may keep before it restarts
 _MAX_ITERATIONS = 1000
+_LAUNCHED = 1 << 23  # pixels up to which a GPU waits for the launches of an iteration
 _SPREAD = 0.66  # patches at the corners help below this, hurt above: measured, see `_concentrated`
 
 
@@ -484,6 +485,7 @@ class _Iteration(Direct):
 
         room = _BASIS_BYTES // (c.nbytes + 1)
         limit = max(1, min(_RESTART, max(room, 20), self._limit - done))
-        s, iterations = gmres(g_times, self._schwarz, c, finished, limit)
+        capture = rim.gpu is not None and torus.size <= _LAUNCHED
+        s, iterations = gmres(g_times, self._schwarz, c, finished, limit, capture)
         z += m(rim.put(s, torus))
         return z, iterations, left <= 0.5 * target

@@ -1,7 +1,7 @@
 """Richardson-Lucy without total variation on the GPU: three launches of ``cuda/richardson_lucy.cu`` and two products.
 
-An iteration is captured as a CUDA graph once a run and replayed; the host looks at the numbers every few iterations.
-What the graph needs lives as long as the run.
+An iteration is captured as a CUDA graph once a run and replayed (`deblur.graphs.Loop`); the host looks at the numbers
+every few iterations.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ import numpy as np
 
 from .. import kernels
 from ..device import Array
-from ..graphs import captured
+from ..graphs import Loop
 
 _AT = kernels.Constants("richardson_lucy")
 _BLOCKS = 4  # of a launch, on each multiprocessor
+_EAGER = 3  # iterations before it pays to capture one
 
 
 def steps(
@@ -38,25 +39,12 @@ def steps(
     n, divergence, change, misses : int, float, float, float
         Of every iteration, a few at a time.
     """
-    import cupy
-
-    current = cupy.cuda.get_current_stream()
-    # What the graph's products write to, and their plans, belong to it alone.
-    own, pool = cupy.cuda.Stream(non_blocking=True), cupy.cuda.MemoryPool()
     iteration = _Iteration(run, first, kept, tolerance, limit)
-    own.wait_event(current.record())
-    with cupy.cuda.using_allocator(pool.malloc):
-        with own:
-            iteration()
-        current.wait_event(own.record())
-        graph = captured(iteration, own)
+    loop = Loop(_EAGER)
     n, done = 0, False
     while not done:
-        for _ in range(min(_AT.BATCH, limit + 1 - n) - (n == 0)):
-            if graph is None:
-                iteration()
-            else:
-                graph.launch(current)
+        for _ in range(min(_AT.BATCH, limit + 1 - n)):
+            loop(iteration)
         control = iteration.control.get()
         now, done = int(control[_AT.COUNT]), bool(control[_AT.DONE])
         records = control[_AT.CONTROL :].reshape(-1, _AT.RECORD)
