@@ -28,6 +28,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -157,7 +158,7 @@ class Problem:
         }
         return [words for words, asked in parts.items() if asked]
 
-    @property
+    @cached_property
     def plain(self) -> Problem:
         """The problem as linear methods know it: with the penalty "natural" that for u, else itself."""
         if self.penalty != "natural":

@@ -330,8 +330,7 @@ def penalty_value(method: str, scene: Array, wrap: bool) -> float:
 
 def first_difference_power(n: int, wrap: bool, xp: ModuleType) -> Array:
     """|1 − e^{iω}|² at the frequencies of a transform of `n` points: Fourier if `wrap`, else cosine (DCT-II)."""
-    k = xp.arange(n)
-    return 4 * xp.sin(np.pi * k / (n if wrap else 2 * n)) ** 2
+    return xp.asarray(4 * np.sin(np.pi * np.arange(n) / (n if wrap else 2 * n)) ** 2)
 
 
 #: The penalties of the linear formula; of the second see `deblur.operators.natural`.

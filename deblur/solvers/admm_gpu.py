@@ -403,10 +403,10 @@ class _Solve:
             every = FALL_EVERY if falling else BALANCE_EVERY
             self.space.advance(min(every - n % every, most - n, _AT.BATCH))
             self._take_down(rows)  # what came before, while the device is busy
-            control = self.space.control.get()
+            control = self.space.control.get()  # from here to the next launch the device waits
             now, converged = int(control[_AT.COUNT]), bool(control[_AT.DONE])
-            at = [i % _AT.BATCH for i in range(n, now)]
-            rows, n = control[_AT.CONTROL :].reshape(-1, _AT.SPLITS, _AT.SUMS)[at], now
+            records = control[_AT.CONTROL :].reshape(-1, _AT.SPLITS, _AT.SUMS)
+            rows, n = records[[i % _AT.BATCH for i in range(n, now)]], now
             if falling:
                 if n % FALL_EVERY == 0:
                     self._move_to(next_lam(self.problem, self.lam))
@@ -432,11 +432,11 @@ class _Solve:
     def _balance(self, row: np.ndarray) -> bool:
         """Raise the penalty of a split whose primal residual lags behind its dual one, and the reverse."""
         space, moved = self.space, False
-        for at, (u, t), (primal, dual) in zip(
-            self._split_places(), self._slices(), self._residuals(row), strict=True
-        ):
-            factor = balanced(primal, dual)
+        for i, (_, primal, dual, _, _) in enumerate(row.tolist()):  # of splits that are not there all are 0
+            factor = balanced(math.sqrt(primal), math.sqrt(dual))
             if factor != 1:
+                at = i if i < _AT.SPLITS - 1 else -1  # the box is the last
+                u, t = self._slices()[at]
                 self.rho[at] *= factor
                 space.launch("rescale", space.store[u], space.store[t], space.store[u].size, 1 / factor)
                 moved = True

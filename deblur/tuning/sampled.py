@@ -122,6 +122,8 @@ class _Observer:
                 shaken = xp.maximum(shaken, 0)
                 self.probe = shaken - g
             self.stack = xp.concatenate([g, shaken])
+            self.shown = self.probe if weights is None else xp.where(self.w > 0, self.probe, 0)
+            self.power = total(self.shown**2)
             if weights is not None and weights.ndim == 4 and len(weights) > 1:
                 fit = replace(problem.fit, weights=xp.concatenate([weights, weights]))
                 self.problem = replace(self.problem, fit=fit)
@@ -150,17 +152,23 @@ class _Observer:
             problem = replace(problem, stop=Stop(rtol=rtol))
         solution = self.prepare(problem).solve(self.stack, start)
         self.last, self._last_lam = solution, lam
-        seen = problem.operator.forward(solution.scene) + problem.fit.background
-        difference = self.g - seen[:k]
-        variance = xp.maximum(seen[:k], 1e-3 * mean) if self.counts else 1.0
-        e = difference * xp.sqrt(self.w / variance)
+        seen = problem.operator.forward(solution.scene)
+        if problem.fit.background:
+            seen = seen + problem.fit.background
+        e = self.g - seen[:k]
+        variance = xp.maximum(seen[:k], 1e-3 * mean) if self.counts else None
+        if variance is not None:
+            e = e * xp.sqrt(self.w / variance)
+        elif problem.fit.weights is not None:
+            e = e * xp.sqrt(self.w)
         mean_square = self._level = float(total(e * e)) / self.pixels
         degrees = white = math.nan
         if self.needs_degrees:
             # Σ b (Hf(g + b) − Hf(g)) with b's own size divided out pixel by pixel
-            moved = (self.w > 0) * (seen[k:] - seen[:k]) * self.probe
-            power = xp.where(self.w > 0, self.probe**2, 0)
-            degrees = float(total(moved / variance) / total(power / variance))
+            moved, power = (seen[k:] - seen[:k]) * self.shown, self.power
+            if variance is not None:
+                moved, power = moved / variance, total(self.shown**2 / variance)
+            degrees = float(total(moved) / power)
         else:
             if problem.fit.name in ("l1", "huber"):
                 limit = _CLIP * 1.4826 * float(xp.median(abs(e[xp.broadcast_to(self.w > 0, e.shape)])))

@@ -5,9 +5,8 @@ Where the blur has a spectral decomposition they are exact; see `deblur.tuning.s
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,27 +28,14 @@ _TILE = 1024  # pixels a side of the tiles of a large picture
 _ROOM = 4  # how many times as long as the PSF a tile must be
 _TAPER = 4  # times as deep as the PSF is long a taper is, where there is room
 _WIDE = 2e-2  # relative width of a bin of the picture's spectrum
-_TOGETHER = 1 << 16  # numbers of a table of λ by σ that are made at a time: they stay in a cache
 _AMPLIFIED = 1.1  # growth of ‖f_λ‖ over a decade of λ, over its least at larger λ, that no true model shows
-
-
-def _of_many(sum_at: Callable[..., Any]) -> Callable[..., Any]:
-    """A sum at λ, which is a column of numbers or one, as a function of one λ or an array of them."""
-
-    @functools.wraps(sum_at)
-    def found(self: FilterSums, lam: Any, *more: float) -> Any:
-        if np.ndim(lam) == 0:
-            return float(sum_at(self, lam, *more))
-        some = max(1, _TOGETHER // max(len(self.values), len(self.operator)))
-        parts = [sum_at(self, lam[i : i + some, None], *more) for i in range(0, len(lam), some)]
-        return np.concatenate(parts)
-
-    return found
 
 
 @dataclass(frozen=True)
 class FilterSums:
     """ρ, ξ and A as functions of λ, or of an array of them: two discrete measures and the sums over them.
+
+    What the sums at an array of λ have in common is kept until another array is asked for.
 
     Attributes
     ----------
@@ -72,6 +58,7 @@ class FilterSums:
     _weighted: dict[float, tuple[np.ndarray, np.ndarray, float]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
+    _kept: list[Any] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @property
     def top(self) -> float:
@@ -83,15 +70,25 @@ class FilterSums:
         """N, the pixels of all frames."""
         return float(self.counts.sum()) * self.frames
 
-    @_of_many
+    def _left(self, lam: Any) -> tuple[np.ndarray, np.ndarray]:
+        """(λ/(σ² + λ))² of the image and λ/(σ² + λ) of the operator: a row for each λ, or one."""
+        if np.ndim(lam) == 0:
+            hidden = lam / (self.values + lam)
+            return hidden**2, hidden if self.operator is self.values else lam / (self.operator + lam)
+        if not self._kept or self._kept[0] is not lam:
+            column = lam[:, None]
+            hidden = column / (self.values + column)
+            free = hidden if self.operator is self.values else column / (self.operator + column)
+            self._kept[:] = lam, hidden**2, free
+        return self._kept[1], self._kept[2]
+
     def residual(self, lam: Any) -> Any:
         """ρ(λ)."""
-        return ((lam / (self.values + lam)) ** 2) @ self.power
+        return self._left(lam)[0] @ self.power
 
-    @_of_many
     def solution(self, lam: Any) -> Any:
         """ξ(λ)."""
-        return (self.values / (self.values + lam) ** 2) @ self.power
+        return self._left(lam)[0] @ (self.values * self.power) / lam**2
 
     def influence(self, lam: float) -> float:
         """A(λ), all frames together."""
@@ -101,14 +98,11 @@ class FilterSums:
         """‖f_λ‖² of white noise of variance 1 in the place of one image, on average."""
         return float((self.operator / (self.operator + lam) ** 2) @ self.counts)
 
-    @_of_many
     def gcv(self, lam: Any, floor: float = math.inf) -> Any:
         """The GCV function N ρ/(N − A)², its sums weighted by 1/(1 + σ²/floor)."""
         power, counts, total = self._in_norm(floor)
-        hidden = lam / (self.values + lam)
-        free = hidden if self.operator is self.values else lam / (self.operator + lam)
-        # Not N - A, which would cancel for small λ.
-        return hidden**2 @ power * total / (free @ counts) ** 2
+        hidden, free = self._left(lam)
+        return hidden @ power * total / (free @ counts) ** 2  # not N - A, which would cancel for small λ
 
     def _in_norm(self, floor: float) -> tuple[np.ndarray, np.ndarray, float]:
         """Power, counts of all frames and their sum, weighted by 1/(1 + σ²/floor); kept, for many λ are looked at."""
@@ -117,13 +111,12 @@ class FilterSums:
             self._weighted[floor] = self.power / (1 + self.values / floor), counts, float(counts.sum())
         return self._weighted[floor]
 
-    @_of_many
     def upre(self, lam: Any, noise: float, floor: float = math.inf) -> Any:
         """The unbiased risk estimate (ρ + 2 s² A − N s²)/N, its sums weighted by 1/(1 + σ²/floor)."""
         power, counts, total = self._in_norm(floor)
-        residual = (lam / (self.values + lam)) ** 2 @ power
-        influence = self.operator / (self.operator + lam) @ counts
-        return (residual + noise**2 * (2 * influence - total)) / self.pixels
+        hidden, free = self._left(lam)
+        influence = total - free @ counts
+        return (hidden @ power + noise**2 * (2 * influence - total)) / self.pixels
 
     def amplified(self, lam: float, high: float) -> bool:
         """Whether the scene at λ is ruled by error: its norm grows again as λ falls, after it had stood still.
