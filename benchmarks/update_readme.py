@@ -146,37 +146,54 @@ def house() -> str:
 
 def everyday() -> str:
     record = load("gpu_everyday")
+
+    def called(t: dict[str, Any]) -> str:
+        frames = f"{t['frames']} × " if t.get("frames", 1) > 1 else ""
+        return f"{t['method']} {frames}{t['side']}²" + (f", λ {t['lam']}" if t["lam"].isalpha() else "")
+
+    def number(value: float | None, digits: int = 1) -> str:
+        return "–" if value is None else f"{value:.{digits}f}"
+
     rows = [
         [
-            f"{t['method']} "
-            + (f"{t['frames']} × " if t["frames"] > 1 else "")
-            + f"{t['side']}²"
-            + (f", λ {t['lam']}" if t["lam"].isalpha() else ""),
+            called(t),
             str(t["iterations"]) if t["iterations"] else "direct",
-            f"{t['cold_median']:.1f}",
-            f"{t['kept_median']:.1f}",
-            "–" if t["device"] is None else f"{t['device']:.1f}",
-            f"{t['floor']:.2f}",
-            "–" if t["cpu"] is None else f"{t['cpu']:.0f}",
-            "–" if t["cpu"] is None else f"{t['cpu'] / t['cold_median']:.0f}",
+            *(
+                number(t[f"{name}_median"])
+                + (f" (≤ {t[asked]:g})" if t.get(asked := f"{name}_asked") else "")
+                for name in ("cold", "kept")
+            ),
+            number(t.get("kept_device", t.get("device"))),
+            number(t.get("cold_slowed")),
+            number(t["floor"], 2),
+            number(t["cpu"], 0),
+            number(t["cpu"] and t["cpu"] / t["cold_median"], 0),
         ]
         for t in record["results"]
+    ]
+    small = [
+        [called(t), f"{t['cold']:.1f}", number(t["cpu"], 0), number(t["cpu"] and t["cpu"] / t["cold"])]
+        for t in record["settings"].get("small", [])
     ]
     first = [
         [method, f"{s['empty_cache']:.1f}", f"{s['full_cache']:.2f}"]
         for method, s in record["settings"]["first_call_seconds"].items()
     ]
-    return (
+    header = ["iterations", "cold", "kept", "device", "slowed", "floor", "CPU", "CPU / GPU"]
+    parts = [
         "**On a GPU: everyday methods.** Milliseconds in float32: a whole call with a new PSF and a new image, the "
-        "same with the factor kept, how long the device is busy in that, and the least that the method's transforms "
-        "and passes over the image cost, launched one by one: of small images a replayed graph costs less. The CPU's "
-        "column is the cold call on two cores of the same machine.\n\n"
-        + table(["method", "iterations", "cold", "kept", "device", "floor", "CPU, cold", "CPU / GPU"], rows)
-        + "\n\nSeconds of a process's first call, 128², with an empty and with a full compilation cache.\n\n"
-        + table(["method", "empty", "full"], first)
-        + "\n\n"
-        + source("bench_gpu_everyday.py", record)
-    )
+        "same with the factor kept (in brackets what is asked for), how long the device is busy in that, the first "
+        "with this process on one core that another busy one shares, and the least that the method's transforms and "
+        "passes over the image cost, launched one by one: of small images a replayed graph costs less. The CPU's "
+        "column is the cold call on two cores of the same machine.",
+        table(["method", *header], rows),
+        "Cold calls of small pictures." if small else "",
+        table(["method", "GPU", "CPU", "CPU / GPU"], small) if small else "",
+        "Seconds of a process's first call, 128², with an empty and with a full compilation cache.",
+        table(["method", "empty", "full"], first),
+        source("bench_gpu_everyday.py", record),
+    ]
+    return "\n\n".join(part for part in parts if part)
 
 
 def lam() -> str:
