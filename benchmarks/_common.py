@@ -6,6 +6,7 @@ A script under ``benchmarks/`` prints a table and writes ``benchmarks/results/<n
 
 from __future__ import annotations
 
+import functools
 import json
 import multiprocessing
 import os
@@ -146,6 +147,25 @@ def time_on_gpu(
     return found
 
 
+def gpu_rates(dtype: str, n: int = 8192) -> dict[str, float]:
+    """What floors are made of, measured now: operations a second of a product n x n x n by each engine that is in use
+    for `dtype`, and bytes a second (read and written) of a copy.
+    """
+    import cupy
+
+    from deblur.linalg.matmul_gpu import gemm
+
+    a, b = cupy.random.default_rng(n).standard_normal((2, n, n), dtype=dtype)
+    c = cupy.empty_like(a)
+    engines = ("cublas", "split", "half") if dtype == "float32" else ("cublas",)
+    calls: dict[str, Callable[[], object]] = {
+        engine: functools.partial(gemm, a, b, c, engine=engine) for engine in engines
+    }
+    times = time_on_gpu(calls | {"copy": functools.partial(cupy.copyto, c, a)})
+    rates = {engine: 2 * n**3 / times[engine]["device_s"] for engine in engines}
+    return rates | {"copy": 2 * c.nbytes / times["copy"]["device_s"]}
+
+
 @contextmanager
 def slowed_host() -> Iterator[int]:
     """All threads of this process on one core, which another busy process shares; yields the core's number.
@@ -204,6 +224,15 @@ def print_table(rows: Sequence[Mapping[str, object]]) -> None:
 
 def _text(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def measured_before(name: str) -> dict[str, Any]:
+    """Results that an earlier part has left in results/<name>.json: none if those are of another commit."""
+    path = RESULTS / f"{name}.json"
+    if not path.exists():
+        return {}
+    stored = json.loads(path.read_text(encoding="utf-8"))
+    return stored["results"] if stored["environment"]["commit"] == environment()["commit"] else {}
 
 
 def save(name: str, results: object, **settings: Any) -> Path:

@@ -2,8 +2,13 @@
 
 Seconds are wall-clock with the device synchronised before and after, through the public functions as a
 user calls them: checks, the copy of the input and the wait for the pivots' status included; what the device and the
-host took of them stands beside. "slowed" is n = 4096 again with the host slowed: this process on one core, which
-another busy one shares. The peers work out of place as well. Errors are ‖A X - I‖ / (n eps ‖A‖ ‖X‖) in Frobenius norms.
+host took of them stands beside, and the floor: the operations at the rate of a product of the same run, or the
+reading and writing of the matrix at that of a copy, whichever is longer. "slowed" is n = 4096 again with the host
+slowed: this process on one core, which another busy one shares. The peers work out of place as well. Errors are
+‖A X - I‖ / (n eps ‖A‖ ‖X‖) in Frobenius norms.
+
+    python benchmarks/bench_gpu_inverse.py
+    python benchmarks/bench_gpu_inverse.py --parts float32     a part alone, beside the others of the same commit
 """
 
 from __future__ import annotations
@@ -13,7 +18,7 @@ import warnings
 from typing import Any
 
 import numpy as np
-from _common import print_table, save, slowed_host, time_on_gpu
+from _common import gpu_rates, measured_before, print_table, save, slowed_host, time_on_gpu
 
 SIZES = (4096, 6400, 9216, 16384)
 # Seconds of the MATLAB inverse in table 5.1 of the thesis (Core 2 Duo; images of 64, 80, 96 and 128 pixels a side).
@@ -29,6 +34,14 @@ TARGETS = {
     ("gets", "float32"): ("torch solve_triangular", 1 / 2),
     ("gets", "float64"): ("torch solve_triangular", 1 / 2),
 }
+# Operations, over n³, and the engine of the products that do them in float32.
+WORK = {
+    "cholesky": (1 / 3, "half"),
+    "gets": (1 / 3, "split"),
+    "cholesky_inverse": (1.0, "half"),
+    "gauss_jordan_inverse": (2.0, "split"),
+}
+PARTS = ("float32", "float64", "slowed", "ill_conditioned", "reconstruct")
 
 
 def well_conditioned(n: int, dtype: Any, cp: Any) -> tuple[Any, Any]:
@@ -96,6 +109,17 @@ def one_size(n: int, dtype: Any, repeats: int, only_times: bool = False) -> dict
     if dtype == np.float64:
         record["mixed"] = linalg.cholesky_solve_mixed(definite, b)[1]._asdict()
     return record
+
+
+def floors_of(n: int, dtype: str, rates: dict[str, float]) -> dict[str, float]:
+    """Seconds that each of ours cannot do without."""
+    bytes_moved = 2 * n * n * np.dtype(dtype).itemsize
+    return {
+        ours: max(
+            share * n**3 / rates[engine if dtype == "float32" else "cublas"], bytes_moved / rates["copy"]
+        )
+        for ours, (share, engine) in WORK.items()
+    }
 
 
 def verdicts_of(dtype: str, times: dict[str, Any]) -> dict[str, Any]:
@@ -211,52 +235,69 @@ def launch_overhead() -> float:
     return seconds
 
 
+def sized(dtype: str, sizes: list[int], repeats: int) -> list[dict[str, Any]]:
+    """Every size in one dtype."""
+    rates, found, rows = gpu_rates(dtype), [], []
+    for n in sizes:
+        record = one_size(n, np.dtype(dtype).type, repeats)
+        free_caches()
+        verdicts = verdicts_of(dtype, record["times"])
+        floors = floors_of(n, dtype, rates)
+        found.append({"dtype": dtype, "n": n, **record, "verdicts": verdicts, "floors_s": floors})
+        for ours, verdict in verdicts.items():
+            times, peer = record["times"][ours], record["times"][verdict["peer"]]
+            rows.append(
+                {
+                    "dtype": dtype,
+                    "n": n,
+                    "ours": ours,
+                    "ms": 1e3 * times["median_s"],
+                    "device": 1e3 * times["device_s"],
+                    "floor": 1e3 * floors[ours],
+                    "peer": verdict["peer"],
+                    "peer ms": 1e3 * peer["median_s"],
+                    "ratio": verdict["ratio"],
+                    "asked": verdict["asked"],
+                    "error": record["errors"].get(ours, ""),
+                }
+            )
+        if "mixed" in record:
+            ms = {k: round(1e3 * v["median_s"], 2) for k, v in record["times"].items() if "solve" in k}
+            print(n, ms, record["mixed"])
+    print_table(rows)
+    return found
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
     parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    results: dict[str, Any] = {"launch_overhead_s": launch_overhead(), "sizes": []}
-    rows = []
-    for name in ("float32", "float64"):
-        for n in options.sizes:
-            record = one_size(n, np.dtype(name).type, options.repeats)
-            free_caches()
-            verdicts = verdicts_of(name, record["times"])
-            results["sizes"].append({"dtype": name, "n": n, **record, "verdicts": verdicts})
-            for ours, verdict in verdicts.items():
-                rows.append(
-                    {
-                        "dtype": name,
-                        "n": n,
-                        "ours": ours,
-                        "ms": 1e3 * record["times"][ours]["median_s"],
-                        "peer": verdict["peer"],
-                        "peer ms": 1e3 * record["times"][verdict["peer"]]["median_s"],
-                        "ratio": verdict["ratio"],
-                        "asked": verdict["asked"],
-                        "error": record["errors"].get(ours, ""),
-                    }
-                )
-            if "mixed" in record:
-                ms = {k: round(1e3 * v["median_s"], 2) for k, v in record["times"].items() if "solve" in k}
-                print(n, ms, record["mixed"])
-    print_table(rows)
-    results["slowed"] = slowed(options.repeats)
-    for row in results["slowed"]:
-        print("slowed", row["dtype"], {k: round(v["ratio"], 3) for k, v in row["verdicts"].items()})
-    results["ill_conditioned"] = ill_conditioned()
-    print_table(results["ill_conditioned"])
-    try:
-        results["reconstruct"] = pipeline(options.repeats)
-        for case, row in results["reconstruct"].items():
-            print(case, {k: round(1e3 * v["median_s"], 3) for k, v in row["times"].items()}, row)
-    except Exception as error:  # the figures above are worth keeping
-        results["reconstruct"] = {"failed": repr(error)}
-        print("reconstruct failed:", repr(error))
+    results: dict[str, Any] = {"sizes": []} | measured_before("gpu_inverse")
+    results["launch_overhead_s"] = launch_overhead()
+    for part in options.parts:
+        if part in ("float32", "float64"):
+            others = [row for row in results["sizes"] if row["dtype"] != part]
+            results["sizes"] = sorted(
+                others + sized(part, options.sizes, options.repeats), key=lambda row: (row["dtype"], row["n"])
+            )
+        elif part == "slowed":
+            results["slowed"] = slowed(options.repeats)
+            for row in results["slowed"]:
+                print("slowed", row["dtype"], {k: round(v["ratio"], 3) for k, v in row["verdicts"].items()})
+        elif part == "ill_conditioned":
+            results["ill_conditioned"] = ill_conditioned()
+            print_table(results["ill_conditioned"])
+        else:
+            results["reconstruct"] = pipeline(options.repeats)
+            for case, row in results["reconstruct"].items():
+                print(case, {k: round(1e3 * v["median_s"], 3) for k, v in row["times"].items()}, row)
+        save("gpu_inverse", results, sizes=list(options.sizes), repeats=options.repeats)
     print("launch", results["launch_overhead_s"])
-    save("gpu_inverse", results, sizes=list(options.sizes), repeats=options.repeats)
 
 
 if __name__ == "__main__":

@@ -6,21 +6,32 @@ batch is left out of the cells where its time on the shape's smallest batch fore
 ``ours`` and on in ``ours, checked``.
 
 The sweep is of single matrices, square, tall and wide, in both dtypes, with what the device and the host took of each
-time. A part of it is done again with the host slowed: this process on one core, which another busy one shares.
+time, and the floor: the operations for Q and R at the rate of cuBLAS in the same run, or the bytes of A, Q and R at
+that of a copy, whichever is longer. A part of it is done again with the host slowed: this process on one core, which
+another busy one shares.
 
     python benchmarks/bench_gpu_qr.py
+    python benchmarks/bench_gpu_qr.py --parts sweep     a part alone, beside the others of the same commit
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from _common import print_table, save, slowed_host, time_on_gpu, time_together
+from _common import (
+    gpu_rates,
+    measured_before,
+    print_table,
+    save,
+    slowed_host,
+    time_on_gpu,
+    time_together,
+)
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # leaves memory to the others
 
@@ -100,6 +111,7 @@ SLOWED = (
     (8192, 8192),
 )
 LONGEST = 1.4  # seconds that a peer's single call may take
+PARTS = ("sweep float32", "sweep float64", "slowed", "grid", "hostile")
 
 
 def peers() -> dict[str, Callable[[Any], Callable[[], Any]]]:
@@ -177,34 +189,41 @@ def hostile(m: int, n: int, batch: int) -> dict[str, dict[str, float]]:
     return found
 
 
-def sweep(
-    shapes: Iterable[tuple[int, int]], dtypes: tuple[str, ...], others: dict[str, Any]
-) -> list[dict[str, Any]]:
-    """Every shape in every dtype: times of all, the best of the others, and our errors."""
-    rows = []
-    for dtype in dtypes:
-        for m, n in shapes:
-            a = cupy.random.default_rng(n).standard_normal((m, n), dtype=dtype)
-            calls = {"ours": partial(qr, a, check_finite=False)} | {
-                name: make(a) for name, make in others.items()
+def floor(m: int, n: int, dtype: str, rates: dict[str, float]) -> float:
+    """Seconds that Q and R cannot do without."""
+    k, columns = min(m, n), max(n - m, 0)
+    # R of the first k columns and Q of the same, and k reflections applied to the columns beyond.
+    operations = 2 * (2 * m * k**2 - 2 * k**3 / 3) + 4 * columns * (m * k - k**2 / 2)
+    moved = (m * n + m * k + k * n) * np.dtype(dtype).itemsize
+    return max(operations / rates["cublas"], moved / rates["copy"])
+
+
+def sweep(shapes: Iterable[tuple[int, int]], dtype: str, others: dict[str, Any]) -> list[dict[str, Any]]:
+    """Every shape in one dtype: times of all, the best of the others, and our errors."""
+    rows, rates = [], gpu_rates(dtype)
+    for m, n in shapes:
+        a = cupy.random.default_rng(n).standard_normal((m, n), dtype=dtype)
+        calls = {"ours": partial(qr, a, check_finite=False)} | {
+            name: make(a) for name, make in others.items()
+        }
+        times = time_on_gpu(calls, repeats=3 if m * n > 1 << 24 else 5)
+        best = min(others, key=lambda x: times[x]["median_s"])
+        q, r = qr(a, check_finite=False)
+        rows.append(
+            {
+                "rows": m,
+                "columns": n,
+                "dtype": dtype,
+                "kernel": choose_qr(a.shape, a.dtype).kernel,
+                "times": times,
+                "floor_s": floor(m, n, dtype, rates),
+                "best_peer": best,
+                "speedup_over_best": times[best]["median_s"] / times["ours"]["median_s"],
+                "errors_over_sqrt_n_eps": errors(a[None], q[None], r[None]),
             }
-            times = time_on_gpu(calls, repeats=3 if m * n > 1 << 24 else 5)
-            best = min(others, key=lambda x: times[x]["median_s"])
-            q, r = qr(a, check_finite=False)
-            rows.append(
-                {
-                    "rows": m,
-                    "columns": n,
-                    "dtype": dtype,
-                    "kernel": choose_qr(a.shape, a.dtype).kernel,
-                    "times": times,
-                    "best_peer": best,
-                    "speedup_over_best": times[best]["median_s"] / times["ours"]["median_s"],
-                    "errors_over_sqrt_n_eps": errors(a[None], q[None], r[None]),
-                }
-            )
-            del a, q, r, calls
-            cupy.get_default_memory_pool().free_all_blocks()
+        )
+        del a, q, r, calls
+        cupy.get_default_memory_pool().free_all_blocks()
     return rows
 
 
@@ -217,6 +236,7 @@ def print_sweep(rows: list[dict[str, Any]]) -> None:
                 for name in ("ours",)
                 for part, key in (("ms", "median_s"), ("device", "device_s"), ("host", "host_s"))
             }
+            | {"floor": round(1e3 * x["floor_s"], 3)}
             | {"best/ours": f"{x['speedup_over_best']:.2f} ({x['best_peer']})"}
             | {"orth": round(x["errors_over_sqrt_n_eps"]["orthogonality"], 2)}
             for x in rows
@@ -224,20 +244,12 @@ def print_sweep(rows: list[dict[str, Any]]) -> None:
     )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--quick", action="store_true", help="one batch for each shape")
-    arguments = parser.parse_args()
-
-    others = peers()
-    print_sweep(swept := sweep(SWEEP, ("float32", "float64"), others))
-    with slowed_host():
-        print_sweep(slowed := sweep(SLOWED, ("float32",), others))
+def grid(others: dict[str, Any], repeats: int, quick: bool) -> Iterator[list[dict[str, Any]]]:
+    """All cells of `GRID` that are known so far."""
     rows, results = [], []
     for (m, n), batches in GRID.items():
         seconds_each: dict[str, float] = {}
-        for batch in batches[-1:] if arguments.quick else batches:
+        for batch in batches[-1:] if quick else batches:
             a = cupy.random.default_rng(batch).standard_normal((batch, m, n), dtype=cupy.float32)
             given = a if batch > 1 else a[0]  # one matrix as everybody would pass it
             calls = {
@@ -250,7 +262,7 @@ def main() -> None:
             big = batch * m * n * n > 2e11 or max(included, default=0) > 0.1
             times = time_together(
                 calls,
-                repeats=3 if big else arguments.repeats,
+                repeats=3 if big else repeats,
                 warmup=1 if big else 2,
                 synchronize=cupy.cuda.Device().synchronize,
             )
@@ -289,17 +301,40 @@ def main() -> None:
             )
             del a, given, q, r, calls
             cupy.get_default_memory_pool().free_all_blocks()
-        keep(
-            {"grid": results, "sweep": swept, "slowed": slowed}, arguments.repeats
-        )  # a long run that is cut short leaves what it has
+        yield results  # a long run that is cut short leaves what it has
     print_table(rows)
-    hard = {
-        f"{m}x{n}, batch {b}": hostile(m, n, b) for m, n, b in ((64, 64, 50), (300, 200, 1), (2000, 600, 1))
-    }
-    for shape, cases in hard.items():
-        print(shape, {name: {k: round(v, 2) for k, v in e.items()} for name, e in cases.items()})
-    found = {"grid": results, "sweep": swept, "slowed": slowed, "hostile_errors_over_sqrt_n_eps": hard}
-    print(keep(found, arguments.repeats))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--quick", action="store_true", help="one batch for each shape of the grid")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
+    arguments = parser.parse_args()
+
+    found, others = measured_before("gpu_qr"), peers()
+    for part in arguments.parts:
+        if part.startswith("sweep"):
+            dtype = part.split()[1]
+            rest = [x for x in found.get("sweep", []) if x["dtype"] != dtype]
+            print_sweep(swept := sweep(SWEEP, dtype, others))
+            found["sweep"] = sorted(rest + swept, key=lambda x: x["dtype"])
+        elif part == "slowed":
+            with slowed_host():
+                print_sweep(slowed := sweep(SLOWED, "float32", others))
+            found["slowed"] = slowed
+        elif part == "grid":
+            for cells in grid(others, arguments.repeats, arguments.quick):
+                found["grid"] = cells
+                keep(found, arguments.repeats)
+        else:
+            found["hostile_errors_over_sqrt_n_eps"] = hard = {
+                f"{m}x{n}, batch {b}": hostile(m, n, b)
+                for m, n, b in ((64, 64, 50), (300, 200, 1), (2000, 600, 1))
+            }
+            for shape, cases in hard.items():
+                print(shape, {name: {k: round(v, 2) for k, v in e.items()} for name, e in cases.items()})
+        print(keep(found, arguments.repeats))
 
 
 def keep(results: dict[str, Any], repeats: int) -> Path:

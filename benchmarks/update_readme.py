@@ -474,11 +474,12 @@ def gpu() -> str:
                     size["dtype"],
                     str(size["n"]),
                     milliseconds(taken),
+                    milliseconds(size["floors_s"][ours]) if "floors_s" in size else "–",
                     f"{milliseconds(peer)} ({verdict['peer']})",
                     f"{peer / taken:.1f}",
                 ]
             )
-    inverses = table(["`deblur.linalg`", "dtype", "n", "ms", "peer, ms", "times faster"], rows)
+    inverses = table(["`deblur.linalg`", "dtype", "n", "ms", "floor, ms", "peer, ms", "times faster"], rows)
     rows = []
     for name, case in inverse["results"]["reconstruct"].items():
         rows.append(
@@ -535,7 +536,8 @@ def gpu() -> str:
         rows,
     )
     return (
-        "**On a GPU: inverses and factorisations.**\n\n"
+        "**On a GPU: inverses and factorisations.** The floor is the operations at the rate of a product of the same "
+        "run.\n\n"
         + inverses
         + "\n\nThe whole call on a CuPy image, with the matrix built, factored and judged (method `cholesky`):\n\n"
         + calls
