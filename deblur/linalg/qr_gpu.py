@@ -30,6 +30,7 @@ LARGE = {"f": 1 << 20, "d": 1 << 18}
 # Columns whose reflections are applied to Q at a time, and rows summed in one go: more run faster, and round more.
 FORMING = {"f": (OUTER, CHUNK), "d": (OUTER // 2, CHUNK // 4)}
 MOST_CHUNKS = 32
+LONE = 1 << 14  # elements from which one matrix is spread over several blocks
 ONE_GRAPH = 1 << 20  # elements up to which a whole call is one graph: more memory, and fewer launches
 
 
@@ -66,8 +67,8 @@ def choose_qr(shape: tuple[int, ...], dtype: Any = np.float32, mode: str = "redu
     """
     *stack, m, n = shape
     batch = math.prod(stack)
-    lone_and_wide = batch == 1 and m >= 64 and n > 4 * m  # more columns than one block gets through
-    if mode in ("reduced", "r") and m <= BATCHED_ROWS and not lone_and_wide:
+    lone_and_large = batch == 1 and m * n >= LONE  # one block takes longer than many with their launches
+    if mode in ("reduced", "r") and m <= BATCHED_ROWS and not lone_and_large:
         if _sizes(dtype).FACTOR_BYTES(m, n, True) <= _properties().shared_memory:
             return Plan("single-launch", f"a {m} x {n} matrix fits a block's shared memory")
         elif n <= m and batch >= 2 * _properties().multiprocessors:
