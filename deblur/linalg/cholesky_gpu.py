@@ -37,7 +37,7 @@ from .triangular_gpu import (
 _SIZES = kernels.Constants("cholesky")
 # Block columns that are factored in one go: of matrices up to so many rows, and of larger ones.
 UNITS, SMALL = (4, 8), 5120
-SINGLE_INVERSE_UNIT = 16  # of a float32 inverse, whose products run best when they are wide
+SINGLE_INVERSE_UNITS = (8, 16)  # of a float32 inverse, whose products run best when they are wide
 # Scaled row by row, the float16 parts of `half` are accurate in the norm of each row and column: an element of A - X Xᵀ
 # to rounding of √(aᵢᵢ aⱼⱼ), which is all that Cholesky's factorisation promises.
 ENGINE = "fastest"
@@ -93,7 +93,7 @@ def _unit(n: int) -> int:
 
 
 def _inverse_unit(n: int, dtype: np.dtype) -> int:
-    return SINGLE_INVERSE_UNIT if dtype == np.float32 else _unit(n)
+    return SINGLE_INVERSE_UNITS[n > SMALL] if dtype == np.float32 else _unit(n)
 
 
 def _sweep(columns: _Columns, unit: int, finish: Callable[[int, int], None] | None = None) -> None:
