@@ -20,6 +20,9 @@
 // Source: the four-step blocked Cholesky of the thesis; inverted diagonal blocks as in N. J. Higham, Accuracy and
 // Stability, 2nd ed., sec. 14.2.
 
+// A call launches few of these kernels.
+constexpr bool ALONE = true;
+
 extern __shared__ vector_t memory[];
 
 constexpr int ROWS = 32;  // of the strip, at a time

@@ -30,6 +30,9 @@
 //   FP32 theoretical peak performance", Int. J. High Perform. Comput. Appl. 36 (2022), 475-491: the split,
 //   and the sums outside. Register blocking: V. Volkov, J. Demmel, SC 2008.
 
+// A call launches few of these kernels.
+constexpr bool ALONE = true;
+
 // Tiles in an order that keeps the blocks running at one time close together, so that they share panels of
 // A and B in the L2 cache: down the rows of a group of 8, then one column on.
 __device__ inline void tile_of(index_t index, index_t tiles_m, index_t tiles_n, index_t& i, index_t& j)

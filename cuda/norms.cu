@@ -6,6 +6,9 @@
 //
 // Kernels: add_up, one row of blocks for each sum; largest. Bytes: the array, once.
 
+// A call launches few of these kernels.
+constexpr bool ALONE = true;
+
 constexpr int THREADS = 256;
 
 // out[k] = sum of x, or of x^2, over the `per` planes k * per, ... of rows x cols elements; planes are `stride` apart and rows ldx.

@@ -32,6 +32,9 @@
 // of a panel are limited to those of one block.
 // Source: R. Schreiber, C. Van Loan, SIAM J. Sci. Stat. Comput. 10 (1989) 53; LAPACK's geqrt and orgqr.
 
+// A call launches few of these kernels.
+constexpr bool ALONE = true;
+
 extern __shared__ __align__(16) unsigned char memory[];
 
 constexpr int MAX_WARPS = 8;

@@ -26,6 +26,9 @@
 // Source: R. Andrew, N. Dingle, "Implementing QR factorization updating algorithms on GPUs", Parallel Computing 40
 // (2014), section 3.3.
 
+// A call launches few of these kernels.
+constexpr bool ALONE = true;
+
 #include "qr_panel.cuh"
 
 template <int ROWS> struct Down {

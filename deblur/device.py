@@ -185,6 +185,11 @@ def cores() -> int:
     granted = os.environ.get("OMP_NUM_THREADS", "")
     if granted.isdecimal() and int(granted):
         return int(granted)
+    return usable_cores()
+
+
+def usable_cores() -> int:
+    """How many cores this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -291,7 +296,7 @@ def check_finite(a: Array, name: str) -> None:
     """Raise ValueError if `a` holds NaN or infinity, saying how many and where the first one is."""
     xp = get_xp(a)
     # 0 x is 0 for a number x alone. (On a GPU such a sum needs no compilation, and `all` does.)
-    if bool(xp.isfinite(a).all() if xp is np else xp.isfinite((a * 0).sum())):
+    if bool(xp.isfinite(a).all() if xp is np else np.isfinite(asnumpy((a * 0).sum()))):
         return
     bad = asnumpy(~xp.isfinite(a))
     first = tuple(int(i) for i in np.argwhere(bad)[0])

@@ -16,7 +16,11 @@ memory from the text, and a launch uses those.
 
 A file is compiled once per dtype, device architecture and text, with
 ``using real = float;`` (or ``double``), ``common.cuh`` and the headers that it
-includes in front of it. The machine code is kept in CuPy's cache folder.
+includes in front of it, by several threads of the compiler. Where a call
+launches few of a file's kernels the file says ``constexpr bool ALONE = true;``:
+then each of them is compiled when it is first asked for, without the others,
+so that a first call pays for nothing else. The machine code is kept in CuPy's
+cache folder.
 """
 
 from __future__ import annotations
@@ -34,6 +38,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .device import usable_cores
 from .errors import NoGPUError
 
 OPTIONS = ("-std=c++17", "--generate-line-info")
@@ -58,9 +63,10 @@ _POINTEES = {
     "unsigned char": "u1",
 }
 _KERNEL = re.compile(
-    r'extern\s+"C"\s+__global__\s+void\s+'
+    r'^extern\s+"C"\s+__global__\s+void\s+'
     r"(?:__\w+__\s*\([^()]*\)\s*)*"  # __launch_bounds__(256, 1), __cluster_dims__(16, 1, 1)
-    r"(\w+)\s*\(([^()]*)\)"
+    r"(\w+)\s*\(([^()]*)\)",
+    re.MULTILINE,
 )
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _INCLUDE = re.compile(r'^#include "(\w+\.cuh)"', re.MULTILINE)
@@ -108,10 +114,30 @@ def _files(stem: str) -> dict[str, str]:
 
 @functools.cache
 def source(stem: str, dtype: np.dtype) -> str:
-    """The text handed to the compiler for ``cuda/<stem>.cu`` with `dtype` as ``real``."""
+    """The text of ``cuda/<stem>.cu`` for the compiler, with `dtype` as ``real``."""
     real = f"using real = {'float' if dtype == np.float32 else 'double'};\n"
     # Joined, not included by the compiler: the cache key must see all of it.
     return real + "".join(f'#line 1 "{name}"\n{text}' for name, text in _files(stem).items())
+
+
+def alone(text: str, kernel: str) -> str:
+    """`text` with every kernel but `kernel` left out, and the lines where they were.
+
+    What a kernel instantiates from templates is compiled for it, so this is most of the compiler's work.
+    """
+    parts, end = [], 0
+    for found in _KERNEL.finditer(text):
+        if found[1] == kernel:
+            continue
+        parts.append(text[end : found.start()])
+        depth = 0
+        for brace in re.compile("[{}]").finditer(text, found.end()):
+            depth += 1 if brace[0] == "{" else -1
+            if depth == 0:
+                break
+        end = brace.end()
+        parts.append("\n" * text.count("\n", found.start(), end))
+    return "".join(parts) + text[end:]
 
 
 class Constants:
@@ -135,7 +161,7 @@ class Constants:
 
 @functools.cache
 def _constants(stem: str, dtype: np.dtype | None) -> dict[str, Any]:
-    known: dict[str, Any] = {"__builtins__": {}}
+    known: dict[str, Any] = {"__builtins__": {}, "true": True, "false": False}
     if dtype is not None:
         known["SIZE_OF_REAL"] = dtype.itemsize
     names: list[str] = []
@@ -221,7 +247,7 @@ def compile_source(text: str, name: str, arch: str, options: tuple[str, ...] = (
     program = nvrtc.createProgram(text, name, (), ())
     try:
         try:
-            nvrtc.compileProgram(program, (*OPTIONS, *options, f"--gpu-architecture={arch}"))
+            nvrtc.compileProgram(program, (*OPTIONS, *_threads(), *options, f"--gpu-architecture={arch}"))
         except nvrtc.NVRTCError as error:
             log = nvrtc.getProgramLog(program)
             raise RuntimeError(f"{name} does not compile for {arch} ({error}):\n{log}") from None
@@ -231,18 +257,27 @@ def compile_source(text: str, name: str, arch: str, options: tuple[str, ...] = (
         nvrtc.destroyProgram(program)
 
 
-def _machine_code(stem: str, dtype: np.dtype, arch: str) -> bytes:
-    """`compile_source`, or what an earlier process left in CuPy's cache folder."""
+@functools.cache
+def _threads() -> tuple[str, ...]:
+    """The option that lets NVRTC optimise a file's kernels side by side; its calls wait for each other otherwise."""
+    from cupy.cuda import nvrtc
+
+    # One a core, whatever OMP_NUM_THREADS grants: that is about threads that compute for as long as a program runs.
+    return (f"--split-compile={min(8, usable_cores())}",) if nvrtc.getVersion() >= (13, 0) else ()
+
+
+def _machine_code(stem: str, part: str, dtype: np.dtype, arch: str) -> bytes:
+    """That of a file, or of the one kernel `part` of it: compiled, or left in CuPy's cache folder earlier."""
     from cupy.cuda import nvrtc
 
     text = source(stem, dtype)
-    key = hashlib.sha256(repr((text, OPTIONS, arch, nvrtc.getVersion())).encode()).hexdigest()
+    key = hashlib.sha256(repr((text, part, OPTIONS, arch, nvrtc.getVersion())).encode()).hexdigest()
     folder = Path(os.environ.get("CUPY_CACHE_DIR") or Path.home() / ".cupy" / "kernel_cache")
-    path = folder / f"deblur-{stem}-{key[:32]}.cubin"
+    path = folder / f"deblur-{part or stem}-{key[:32]}.cubin"
     try:
         return path.read_bytes()
     except OSError:
-        code, _ = compile_source(text, f"{stem}.cu", arch)
+        code, _ = compile_source(alone(text, part) if part else text, f"{stem}.cu", arch)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
@@ -254,11 +289,11 @@ def _machine_code(stem: str, dtype: np.dtype, arch: str) -> bytes:
 
 
 @functools.cache
-def _module(stem: str, dtype: np.dtype, device: int) -> Any:
+def _module(stem: str, part: str, dtype: np.dtype, device: int) -> Any:
     from cupy.cuda.function import Module
 
     module = Module()
-    module.load(_machine_code(stem, dtype, architecture()))
+    module.load(_machine_code(stem, part, dtype, architecture()))
     return module
 
 
@@ -281,7 +316,8 @@ class Kernel:
         self.label = f"{stem}.{name}"
         self.parameters = known[name]
         self.device = device
-        self._module = _module(stem, dtype, device)
+        part = name if getattr(Constants(stem), "ALONE", False) else ""
+        self._module = _module(stem, part, dtype, device)
         self._function = self._module.get_function(name)
         self._cupy = cupy
         self._lock = threading.Lock()

@@ -32,6 +32,18 @@ def total(x: Array) -> Array:
     return _sums_on_gpu([x], 1, squares=False)[0] if is_cupy(x) else x.sum(dtype=np.float64)
 
 
+def squares(x: Array) -> Array:
+    """The sum of the squares of a float array, as `total` gives sums."""
+    return _sums_on_gpu([x], 1)[0] if is_cupy(x) else np.float64(_sum_of_squares(x))
+
+
+def totals(x: Array) -> Array:
+    """The sum of each entry of a stack of float arrays, float64, where they lie."""
+    return (
+        _sums_on_gpu([x], len(x), squares=False) if is_cupy(x) else x.reshape(len(x), -1).sum(1, np.float64)
+    )
+
+
 def _sum_of_squares(x: np.ndarray) -> float:
     """Some of it at a time, so that no copy in double precision is as large as the picture."""
     flat, total = x.reshape(-1), 0.0

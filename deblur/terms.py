@@ -15,7 +15,7 @@ from types import ModuleType
 import numpy as np
 
 from .device import Array, get_xp
-from .norms import total
+from .norms import squares, total
 
 # ---------------------------------------------------------------------------------------------
 # Fits
@@ -77,6 +77,8 @@ class Fit:
         w = self.w if w is None else w
         t = v + self.background if self.background else v
         if self.name == "gaussian":
+            if isinstance(w, float) and w == 1:
+                return 0.5 * squares(t - g)
             terms = 0.5 * (t - g) ** 2
         elif self.name == "poisson":
             # A sum that solves the problem to a tolerance may graze zero where photons were counted; the
@@ -240,7 +242,7 @@ class Penalty:
         """`value` as an array of no dimensions, which a GPU need not be waited for."""
         xp = get_xp(u[0])
         if self.norm == "square":
-            sums = [0.5 * total(c**2) for c in u]
+            sums = [0.5 * squares(c) for c in u]
         elif self.norm == "absolute":
             sums = [total(abs(c)) for c in u]
         else:

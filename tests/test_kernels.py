@@ -80,6 +80,19 @@ def test_source_has_the_dtype_the_header_and_the_lines_of_each_file(folder):
     assert header < text.index("typedef") < body < text.index("scale")
 
 
+def test_kernel_alone_is_the_file_without_the_others():
+    for stem in kernels.stems():
+        whole = kernels.source(stem, FLOAT32)
+        text = re.compile('^extern "C" __global__ void', re.MULTILINE)
+        assert len(text.findall(whole)) == len(kernels.signatures(stem))
+        for kernel in kernels.signatures(stem):
+            alone = kernels.alone(whole, kernel)
+            assert len(text.findall(alone)) == 1
+            assert alone.count("{") == alone.count("}")
+            lines = zip(alone.split("\n"), whole.split("\n"), strict=True)
+            assert {len(line) for line, full in lines if line != full} <= {0}
+
+
 def test_unknown_file_lists_the_known(folder):
     (folder / "demo.cu").write_text(SCALE)
     with pytest.raises(ValueError, match="no kernel file 'other'.*demo"):
@@ -226,8 +239,17 @@ def test_second_process_finds_the_machine_code(folder, cupy):
     (folder / "demo.cu").write_text(SCALE)
     kernels.get("demo", "nothing", np.float32)
     (written,) = (folder / "cache").glob("deblur-demo-*.cubin")
-    code = kernels._machine_code("demo", FLOAT32, kernels.architecture())
+    code = kernels._machine_code("demo", "", FLOAT32, kernels.architecture())
     assert code == written.read_bytes()
+
+
+@pytest.mark.gpu
+def test_kernels_of_a_file_that_says_so_are_compiled_one_by_one(folder, cupy):
+    (folder / "demo.cu").write_text("constexpr bool ALONE = true;\n" + SCALE)
+    x, y = cupy.ones((2, 2)), cupy.zeros((2, 2))
+    kernels.launch("demo", "scale", 1, 64, x, 2, y, 2, 2, 3.0, None, dtype=np.float64)
+    assert (y == 3).all()
+    assert [p.name[:13] for p in (folder / "cache").glob("*.cubin")] == ["deblur-scale-"]
 
 
 @pytest.mark.gpu

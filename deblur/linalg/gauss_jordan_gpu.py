@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .. import kernels
-from ..device import Array
+from ..device import Array, every
 from ..graphs import side_streams, worked
 from .matmul_gpu import gemm
 from .pivots_gpu import PivotStatus
@@ -197,7 +197,7 @@ def solve(a: Array, b: Array, threshold: float, given: Array | None = None) -> A
             gemm(a[:, k:stop], strip[: stop - k, stop - k : n - k], a[:, stop:], 1.0, 1.0)
         work.switch(b, strip, k, stop)
         gemm(a[:, k:stop], strip[: stop - k, : b.shape[1]], b, 1.0, 1.0)
-    if not bool(cupy.isfinite(b).all()):
+    if not every(cupy.isfinite(b)):
         work.status.overflow.fill(0)
     work.status.check("singular", given)
     if b.data.ptr != result.data.ptr:

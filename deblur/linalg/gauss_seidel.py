@@ -33,7 +33,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..device import Array, get_xp
+from ..device import Array, asnumpy, get_xp
+from ..norms import norms
 from .checks import as_rhs, as_system, check_pivots
 from .triangular import substitute
 
@@ -158,8 +159,12 @@ def gauss_seidel(
     if not (a.flags.c_contiguous or a.flags.f_contiguous):
         a = a.copy()
 
-    scale = _column_scale(b)
-    x = x / scale * (b != 0).any(axis=0)  # where b is zero so is x, and no relative residual can be asked
+    largest = _largest(b)
+    # A power of two for each column, near its largest entry: dividing by it keeps squares in range.
+    scale = get_xp(a).asarray(np.ldexp(np.ones_like(largest), np.frexp(largest)[1] - 1))
+    x = x * (
+        get_xp(a).asarray(largest != 0) / scale
+    )  # where b is zero so is x, and no relative residual can be asked
     system = _System(a, b / scale)
     run = _sweep if acceleration is None else _conjugate_gradients
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
@@ -170,25 +175,37 @@ def gauss_seidel(
     return x * scale, GaussSeidelInfo(sweeps, relative, status, _reason(status, sweeps, relative, rtol))
 
 
-def _column_scale(b: Array) -> Array:
-    """A power of two for each column, near its largest entry: dividing by it keeps squares in range."""
-    xp = get_xp(b)
-    _, exponent = xp.frexp(xp.abs(b).max(axis=0))
-    return xp.ldexp(xp.ones_like(exponent, dtype=b.dtype), exponent - 1)
+# What is one number a column lies on the host, where it decides. Columns are laid as rows before they are added up: a
+# GPU has that compiled already.
+
+
+def _largest(b: Array) -> np.ndarray:
+    """The largest modulus in each column."""
+    return asnumpy(abs(get_xp(b).ascontiguousarray(b.T)).max(axis=-1))
+
+
+def _sums(x: Array) -> np.ndarray:
+    """The sum of each column."""
+    return asnumpy(get_xp(x).ascontiguousarray(x.T).sum(axis=-1))
+
+
+def _norms(x: Array) -> np.ndarray:
+    """The Euclidean norm of each column."""
+    rows = get_xp(x).ascontiguousarray(x.T)
+    return norms(rows.reshape(-1, len(x))).reshape(rows.shape[:-1])
 
 
 class _System:
     """A X = B and the measure of a residual in it."""
 
     def __init__(self, a: Array, b: Array) -> None:
-        xp = get_xp(a)
         self.a, self.b = a, b
-        norm = xp.linalg.norm(b.astype(np.float64), axis=0)
-        self._norm = xp.where(norm == 0, 1.0, norm)
+        norm = _norms(b)
+        self._norm = np.where(norm == 0, 1.0, norm)
 
-    def relative(self, residual: Array) -> Array:
+    def relative(self, residual: Array) -> np.ndarray:
         """‖r‖/‖b‖ of each column."""
-        return get_xp(residual).linalg.norm(residual.astype(np.float64, copy=False), axis=0) / self._norm
+        return _norms(residual) / self._norm
 
     def residual(self, x: Array) -> Array:
         """b - A x in float64, with no second n × n matrix for float32."""
@@ -274,10 +291,10 @@ def _conjugate_gradients(
         return "converged", 0
     r = transformed(residual)
     p = diagonal * r
-    rho = (r * p).sum(axis=0)
+    rho = _sums(r * p)
     # The residual's norm is estimated from √rho = ‖b - A x‖ in the norm of M⁻¹, at no cost. Each
     # time it is computed instead, the ratio of the two is set right.
-    ratio = xp.where(rho > 0, relative / xp.sqrt(rho), 0)
+    ratio = np.where(rho > 0, relative / np.sqrt(rho), 0)
     last_gain, failed_checks = 0, 0
     patience = STALL + len(a)  # the residual may rise for long, but n steps are enough without rounding
     for sweep in range(1, max_sweeps + 1):
@@ -286,15 +303,15 @@ def _conjugate_gradients(
         image = p - diagonal * step
         substitute(a, image)
         image += step
-        curvature = (p * image).sum(axis=0)
+        curvature = _sums(p * image)
         if bool(((curvature <= 0) & (rho > 0)).any()):
             return "indefinite", sweep - 1
-        alpha = xp.where(rho > 0, rho / curvature, 0).astype(a.dtype)
+        alpha = xp.asarray(np.where(rho > 0, rho / curvature, 0).astype(a.dtype))
         x += alpha * step
         r -= alpha * image
         z = diagonal * r
-        rho_before, rho = rho, (r * z).sum(axis=0)
-        estimate = float((ratio * xp.sqrt(rho)).max())
+        rho_before, rho = rho, _sums(r * z)
+        estimate = float((ratio * np.sqrt(rho)).max())
         if not estimate < np.inf:
             return "diverged", sweep
         if estimate <= rtol:
@@ -314,11 +331,11 @@ def _conjugate_gradients(
             drift = r - transformed(residual)
             r -= drift
             z = diagonal * r
-            rho = (r * z).sum(axis=0)
-            rho_before = xp.where((drift * diagonal * drift).sum(axis=0) > 0.01 * rho, 0, rho_before)
-            ratio = xp.where(rho > 0, relative / xp.sqrt(rho), 0)
+            rho = _sums(r * z)
+            rho_before = np.where(_sums(drift * diagonal * drift) > 0.01 * rho, 0, rho_before)
+            ratio = np.where(rho > 0, relative / np.sqrt(rho), 0)
         callback(sweep, estimate)
-        p = z + xp.where(rho_before > 0, rho / rho_before, 0).astype(a.dtype) * p
+        p = z + xp.asarray(np.where(rho_before > 0, rho / rho_before, 0).astype(a.dtype)) * p
         if estimate < 0.999 * lowest:
             lowest, last_gain = estimate, sweep
         elif sweep - last_gain >= patience:

@@ -260,8 +260,9 @@ class DampedQR:
         The corrected semi-normal equations are worth nothing below eps.
         """
         xp = get_xp(self.r)
-        size = abs(self.h)
-        norm = float(size.sum(axis=0).max()) * float(size.sum(axis=1).max()) + self.lam
+        # Products, because on a GPU sums along an axis would first be compiled.
+        columns, rows = (abs(a) @ xp.asarray(np.ones(a.shape[1], a.dtype)) for a in (self.ht, self.h))
+        norm = float(columns.max()) * float(rows.max()) + self.lam
         z = xp.asarray(np.random.default_rng(0).standard_normal(self.h.shape[1]).astype(self.r.dtype))
         largest = 0.0
         for _ in range(_POWER_STEPS):
@@ -328,23 +329,23 @@ def damped_qr(h: Any, lam: float) -> DampedQR:
         raise ValueError(f"H must be a non-empty matrix, not {type(h).__name__} of shape {h.shape}")
     if isinstance(lam, (bool, np.bool_)) or not 0 <= lam < np.inf:
         raise ValueError(f"lam must be a finite number >= 0, not {lam}")
-    h = h.tocsr(copy=True) if sparse else h
+    h = h.tocsr() if sparse else h
     values = h.data if sparse else h
     check_finite(values, "H")
     dtype = float_dtype(values)
     h = h.astype(dtype, copy=False)
     n = h.shape[1]
     start = np.full(n, np.sqrt(lam), dtype)
-    ht = h.T
     if get_xp(values) is np:
-        triangle = BandTriangle(start).with_rows(h)
+        h = h.copy() if sparse else h  # whose entries may be put in order
+        ht, triangle = h.T, BandTriangle(start).with_rows(h)
         r, diagonal = triangle.upper_band(), abs(triangle.rows[:, 0])
     else:
-        ht = ht.tocsr() if hasattr(ht, "tocsr") else ht
-        r = _full_triangle(h, start)
+        rows = _Rows(h)
+        h, ht, r = rows.h, rows.transposed(), _full_triangle(rows, start)
         diagonal = abs(r.diagonal())
-    smallest = int(diagonal.argmin())
-    if not float(diagonal[smallest]) > n * float(np.finfo(dtype).eps) * float(diagonal.max()):
+    if not float(diagonal.min()) > n * float(np.finfo(dtype).eps) * float(diagonal.max()):
+        smallest = int(diagonal.argmin())
         raise SingularMatrixError(
             f"[H; sqrt(lam) I] is singular to rounding at column {smallest} "
             f"with lam = {lam:.3g}; take a larger lam",
@@ -366,12 +367,12 @@ def damped_lstsq(h: Any, b: Array, lam: float) -> Array:
     return damped_qr(h, lam).solve(b)
 
 
-def _full_triangle(h: Any, start: np.ndarray) -> Array:
+def _full_triangle(rows: _Rows, start: np.ndarray) -> Array:
     """R of [H; diag(start)] as a full matrix: on a GPU large products matter more than what they multiply."""
     import cupy
 
     r = cupy.diag(cupy.asarray(start))
-    first, last = _envelope(h)
+    first, last = rows.first, rows.last
     i = 0
     while i < len(first):
         # Rows in number about half the columns they touch: fewer would send R's window round the
@@ -379,25 +380,61 @@ def _full_triangle(h: Any, start: np.ndarray) -> Array:
         j = min(i + max(32, int(last[i] - first[i]) // 2), len(first))
         lo, hi = int(first[i:j].min()), int(last[:j].max())
         if hi > lo:
-            block = h[i:j, lo:hi]
-            block = block.toarray() if hasattr(block, "toarray") else block
-            r[lo:hi, lo:hi] = factor(cupy.vstack([r[lo:hi, lo:hi], block]), "r")
+            r[lo:hi, lo:hi] = factor(cupy.concatenate([r[lo:hi, lo:hi], rows.block(i, j, lo, hi)]), "r")
         i = j
     return r
 
 
-def _envelope(h: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Of each row of H, on the host: the first column with a nonzero, and one past the last (0, 0: none)."""
-    m, n = h.shape
-    if hasattr(h, "tocsr"):
-        h.sum_duplicates()
-        indptr, indices = h.indptr.get(), h.indices.get()
-        full = np.diff(indptr) > 0
-        first, last = np.zeros(m, dtype=np.int64), np.zeros(m, dtype=np.int64)
-        first[full], last[full] = indices[indptr[:-1][full]], indices[indptr[1:][full] - 1] + 1
-        return first, last
-    nonzero = h != 0
-    full = nonzero.any(axis=1)
-    first = nonzero.argmax(axis=1) * full
-    last = (n - nonzero[:, ::-1].argmax(axis=1)) * full
-    return first.get(), last.get()
+class _Rows:
+    """The rows of H, sparse or full, on a GPU; `first` and `last` say on the host where they are not zero."""
+
+    def __init__(self, h: Any) -> None:
+        """`first` is the column of a row's first nonzero, and `last` one past that of its last (0, 0: none)."""
+        self.h, (m, n) = h, h.shape
+        self._sparse = hasattr(h, "tocsr")
+        if not self._sparse:
+            nonzero = h != 0
+            full = nonzero.any(axis=1)
+            self.first = (nonzero.argmax(axis=1) * full).get()
+            self.last = ((n - nonzero[:, ::-1].argmax(axis=1)) * full).get()
+            return
+        start, columns = h.indptr.get().astype(np.int64), h.indices.get().astype(np.int64)
+        row = np.repeat(np.arange(m), np.diff(start))
+        if not (np.diff(row * n + columns) > 0).all():
+            self.h = h = h.copy()
+            h.sum_duplicates()
+            start, columns = h.indptr.get().astype(np.int64), h.indices.get().astype(np.int64)
+            row = np.repeat(np.arange(m), np.diff(start))
+        h.has_canonical_format = True  # CuPy need not find it out, for which it compiles for seconds
+        self._start, self._row, self._column = start, row, columns
+        full = np.diff(start) > 0
+        self.first, self.last = np.zeros(m, dtype=np.int64), np.zeros(m, dtype=np.int64)
+        self.first[full], self.last[full] = columns[start[:-1][full]], columns[start[1:][full] - 1] + 1
+
+    def transposed(self) -> Any:
+        """Hᵀ, by rows as well."""
+        import cupy
+
+        if not self._sparse:
+            return self.h.T
+        # CuPy compiles seven kernels to lay a sparse matrix by its columns, and one to take numbers from places.
+        order, (m, n) = np.argsort(self._column, kind="stable"), self.h.shape
+        start = np.concatenate([[0], np.cumsum(np.bincount(self._column, minlength=n))])
+        index = self.h.indices.dtype
+        parts = self._row[order].astype(index), start.astype(index)
+        ht = type(self.h)((self.h.data.take(cupy.asarray(order)), *map(cupy.asarray, parts)), shape=(n, m))
+        ht.has_canonical_format = True
+        return ht
+
+    def block(self, i: int, j: int, lo: int, hi: int) -> Array:
+        """Rows i to j, which are zero outside the columns lo to hi, as a full array of those."""
+        import cupy
+
+        if not self._sparse:
+            return self.h[i:j, lo:hi]
+        # CuPy compiles a dozen kernels to cut a part out of a sparse matrix, and one to put numbers into places.
+        some = slice(self._start[i], self._start[j])
+        places = (self._row[some] - i) * (hi - lo) + self._column[some] - lo
+        block = cupy.zeros((j - i) * (hi - lo), self.h.dtype)
+        block[cupy.asarray(places)] = self.h.data[some]
+        return block.reshape(j - i, hi - lo)

@@ -35,6 +35,7 @@ from functools import cached_property
 import numpy as np
 
 from ..device import Array, all_cores, get_xp, require_memory
+from ..norms import total as sum_of
 from ..problem import Problem, Solution, Work
 from ..terms import DIFFERENCES, PENALTIES, Difference, Penalty, inside
 from . import admm_gpu
@@ -399,9 +400,9 @@ class Iteration:
 def _scale(g: Array, w: Array) -> float:
     """The standard deviation of what is visible of the image, or its size if it is constant."""
     w = get_xp(g).broadcast_to((w > 0).astype(g.dtype), g.shape)
-    count = float(w.sum(dtype=np.float64))
-    mean = float((w * g).sum(dtype=np.float64)) / count
-    deviation = math.sqrt(float((w * (g - mean) ** 2).sum(dtype=np.float64)) / count)
+    count = float(sum_of(w))
+    mean = float(sum_of(w * g)) / count
+    deviation = math.sqrt(float(sum_of(w * (g - mean) ** 2)) / count)
     return deviation if deviation > 1e-6 * abs(mean) else abs(mean) or 1.0
 
 

@@ -92,9 +92,10 @@ class Domain:
 
     def inverse(self, rho: float, symbol: Array, power: Array | None = None) -> Array:
         """1/(ρ|K|² + symbol) in frequency; with another `power` in place of |K|²."""
-        total = rho * (self.power if power is None else power) + symbol
+        power = self.power if power is None else power
+        total = (power if rho == 1 else rho * power) + symbol
         floor = np.finfo(self.dtype).eps * float(total.max())
-        total = total + (total < floor) * floor  # what nothing determines is left where it is zero
+        total = get_xp(total).maximum(total, floor)  # what nothing determines is left where it is zero
         return (1 / total).astype(self.dtype)
 
     def _measure(self, shape: Sequence[int], wraps: bool, device: Device) -> None:

@@ -39,10 +39,12 @@ from typing import Any
 
 import numpy as np
 
-from ..device import Array, Device, get_xp
+from ..device import Array, Device, get_xp, is_cupy
+from ..norms import largest
 from ..operators.blur import Blur
 from ..operators.normal import dense_matrix
 from ..problem import Factor, Problem, Work
+from . import kronecker_gpu
 from .spectrum import SpectralFactor, Spectrum
 
 _ROUNDING = 16 * float(np.finfo(np.float64).eps)  # relative to the largest entry
@@ -91,7 +93,7 @@ class KroneckerSpectrum(Spectrum):
         c, r = map(_snap, _axis_matrices(blur, device))
         self._c = _AxisSvd(c, dtype)
         # Both axes of a square image under a PSF that is its own transpose: the same to rounding is the same.
-        same = c.shape == r.shape and float(abs(c - r).max()) <= _ROUNDING * float(abs(c).max())
+        same = c.shape == r.shape and largest(c - r) <= _ROUNDING * largest(c)
         self._r = self._c if same else _AxisSvd(r, dtype)
         self.singular_values = self._c.values[:, None] * self._r.values
 
@@ -131,8 +133,7 @@ def _reversible(factor: np.ndarray) -> np.ndarray:
 def _snap(a: Array) -> Array:
     """`a`, exactly centrosymmetric if it is so to rounding."""
     symmetric = (a + a[::-1, ::-1]) / 2
-    rounding = _ROUNDING * float(abs(a).max())
-    return symmetric if float(abs(a - symmetric).max()) <= rounding else a
+    return symmetric if largest(a - symmetric) <= _ROUNDING * largest(a) else a
 
 
 class _AxisSvd:
@@ -144,7 +145,7 @@ class _AxisSvd:
 
     def __init__(self, a: Array, dtype: Any) -> None:
         xp = get_xp(a)
-        self._split = min(a.shape) > 1 and float(abs(a - a[::-1, ::-1]).max()) == 0
+        self._split = min(a.shape) > 1 and largest(a - a[::-1, ::-1]) == 0
         parts = _even_odd(a) if self._split else [a]
         u, s, v = zip(*(_svd(part) for part in parts), strict=True)
         self._u = [xp.ascontiguousarray(x, dtype) for x in u]
@@ -186,6 +187,8 @@ def _at(axis: int, index: Any) -> tuple[Any, ...]:
 
 def _fold(x: Array, axis: int) -> list[Array]:
     """The even and odd parts along `axis`, as halves in orthonormal coordinates."""
+    if is_cupy(x) and x.size:
+        return kronecker_gpu.fold(x, axis)
     xp, n = get_xp(x), x.shape[axis]
     half = n // 2
     front, back = x[_at(axis, slice(half))], x[_at(axis, slice(n - 1, n - 1 - half, -1))]
@@ -198,6 +201,8 @@ def _fold(x: Array, axis: int) -> list[Array]:
 
 def _unfold(even: Array, odd: Array, axis: int, n: int) -> Array:
     """The inverse, and transpose, of `_fold`."""
+    if is_cupy(even) and even.size:
+        return kronecker_gpu.unfold(even, odd, axis, n)
     half = n // 2
     scale = even.dtype.type(np.sqrt(0.5))
     shape = list(even.shape)
@@ -232,4 +237,4 @@ def _svd(a: Array) -> tuple[Array, Array, Array]:
 
 
 def _is_symmetric(b: Array) -> bool:
-    return float(abs(b - b.T).max()) <= _ROUNDING * float(abs(b).max())
+    return largest(b - b.T) <= _ROUNDING * largest(b)

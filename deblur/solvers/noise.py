@@ -11,7 +11,7 @@ import numpy as np
 import scipy.special
 
 from ..device import CPU, Array, Device, as_real, asnumpy, check_finite, get_fft, get_xp
-from ..norms import largest
+from ..norms import largest, total
 from ..operators.torus import Torus
 from ..problem import Problem
 from .start import filled
@@ -263,13 +263,26 @@ def _at_zeros(g: Array, psf: np.ndarray, ends: list[Array]) -> float:
     xp = get_xp(g)
     g = g[tuple(slice((n - min(n, _MIDDLE)) // 2, (n + min(n, _MIDDLE)) // 2) for n in g.shape)]
     window = _window(g.shape, xp)
-    clipped = sum(((g == end) for end in ends), xp.zeros(g.shape, bool))
-    if float(clipped.mean()) > _CLIPPED_MIDDLE:
-        return math.inf
-    seen = float((window**2 * ~clipped).sum())  # what is clipped holds no noise
+    seen = 1.0  # the sum of the window's squares
+    if ends:
+        clipped = sum(((g == end).astype(g.dtype) for end in ends), xp.zeros(g.shape, g.dtype))
+        if float(total(clipped)) > _CLIPPED_MIDDLE * g.size:
+            return math.inf
+        seen = float(total(window**2 * (1 - clipped)))  # what is clipped holds no noise
     spectrum = get_fft(xp).rfft2((g - g.mean()).astype(np.float64) * window)
-    at = spectrum[_least(g.shape, psf, _FINEST, Device.of(g))]
-    return float(xp.median(at.real**2 + at.imag**2)) / math.log(2) / seen  # of an exponential distribution
+    power = spectrum.real**2 + spectrum.imag**2
+    middle = _median(power, _least(g.shape, psf, _FINEST, Device.of(g)))
+    return middle / math.log(2) / seen  # of an exponential distribution
+
+
+def _median(x: Array, at: Array) -> float:
+    """The median of `x` where `at` says. By sorting on a GPU, where `median` would first be compiled, for seconds."""
+    xp = get_xp(x)
+    if xp is np:
+        return float(np.median(x[at]))
+    count = int(total(at.astype(x.dtype)))
+    ordered = xp.sort(xp.where(at, x, np.inf).ravel())
+    return float(asnumpy(ordered[(count - 1) // 2 : count // 2 + 1]).mean())
 
 
 def _window(shape: tuple[int, int], xp: ModuleType = np) -> Array:
@@ -305,11 +318,24 @@ def _least(shape: tuple[int, int], psf: np.ndarray | None, share: float, device:
     if psf is not None:
         finer = -(-max(psf.shape) // min(shape))
         power = Torus([finer * n for n in shape], device).power(psf)[::finer, ::finer]
-        for axis, mode in ((0, "wrap"), (1, "mirror")):  # what the window makes of it
-            power = _filters(power).uniform_filter1d(power, 3, axis=axis, mode=mode)
+        power = _neighbours(power)  # what the window makes of it
         picture *= power / max(float(power.max()), np.finfo(float).tiny) + _LEAKS
     count = max(round(share * picture.size), 1)
     return picture <= device.xp.partition(picture.ravel(), count - 1)[count - 1]
+
+
+def _neighbours(power: Array) -> Array:
+    """The mean of each entry of a half spectrum and its eight neighbours."""
+    xp = get_xp(power)
+    if xp is np:
+        for axis, mode in ((0, "wrap"), (1, "mirror")):
+            power = _filters(power).uniform_filter1d(power, 3, axis=axis, mode=mode)
+        return power
+    # CuPy would compile that for seconds.
+    power = xp.concatenate([power[-1:], power, power[:1]])
+    power = power[:-2] + power[1:-1] + power[2:]
+    power = xp.concatenate([power[:, 1:2], power, power[:, -2:-1]], axis=1)
+    return (power[:, :-2] + power[:, 1:-1] + power[:, 2:]) / 9
 
 
 def _freedom(window: np.ndarray, at: np.ndarray) -> float:

@@ -24,6 +24,7 @@ import numpy as np
 
 from ..device import Array
 from ..errors import SingularMatrixError
+from ..norms import norms_of
 from ..problem import FLOAT64, Direct, Factor, Problem, Work
 
 
@@ -70,7 +71,7 @@ def prepare(problem: Problem) -> Factor:
         # The solution for white noise is about as large as the smallest singular value is small.
         noise = np.random.default_rng(0).standard_normal(blur.shape[0])
         answer = factor.solve(problem.xp.asarray(noise.astype(dtype)))
-        condition = blur.gain * float(problem.xp.linalg.norm(answer))
+        condition = blur.gain * norms_of(answer)[0]
         if not float(np.finfo(dtype).eps) * condition**2 < 100:
             raise SingularMatrixError(f"its condition number is about {condition:.1e}")
     except SingularMatrixError as error:

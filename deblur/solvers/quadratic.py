@@ -11,6 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import reduce
+from operator import add
 
 import numpy as np
 
@@ -62,7 +64,7 @@ class Quadratic:
         self.rtol = max(min(1e-6, 0.01 * share), 30 * eps) if problem.stop.rtol is None else problem.stop.rtol
         self.domain = domain = domain_of(replace(problem, operator=problem.operator.surrogate))
         [penalty] = PENALTIES[problem.penalty]
-        symbol = sum(d.symbol(domain.rows, domain.cols) for d in DIFFERENCES[penalty.differences])
+        symbol = reduce(add, (d.symbol(domain.rows, domain.cols) for d in DIFFERENCES[penalty.differences]))
         mean = 1.0 if problem.fit.weights is None else float(problem.xp.mean(problem.fit.weights))
         stationary = problem.operator.stationary is not None
         power = None if stationary else domain.power_of(problem.operator)

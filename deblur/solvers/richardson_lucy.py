@@ -55,6 +55,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ..device import Array, all_cores, flags, get_xp, is_cupy
+from ..norms import largest
+from ..norms import total as sum_of
 from ..problem import History, Problem, Solution, Work
 from . import richardson_lucy_gpu
 from .domain import Runner
@@ -195,7 +197,7 @@ class RichardsonLucy:
 
 def _restored(problem: Problem, g: Array, w: Array, start: Array | None) -> _Outcome:
     """One frame (1, c, M, N), with weights that broadcast to it."""
-    if not bool((w * g).any()):
+    if not largest(w * g):
         low = 0.0 if problem.bounds is None else max(problem.bounds[0], 0.0)
         scene = problem.xp.full((*g.shape[:2], *problem.operator.scene_shape), low, g.dtype)
         return _Outcome(scene, 0, True, "the image is black", [0.0], [0.0])
@@ -257,7 +259,7 @@ def _foretold(problem: Problem, g: Array, w: Array, start: Array | None, limit: 
         problem, g, visible = windows
         start, where = None, f" in {len(g)} windows of {g.shape[-2]} x {g.shape[-1]} pixels"
     hidden = flags(np.random.default_rng(0).random(g.shape[-2:]) < _HIDDEN, g.dtype, xp)
-    if not (bool((visible * hidden).any()) and bool((visible * (1 - hidden)).any())):
+    if not (largest(visible * hidden) and largest(visible * (1 - hidden))):
         return min(_MORE, limit), False, f"of {g.shape[-2]} x {g.shape[-1]} pixels none can be held out"
     run = _Run(problem, g, visible * (1 - hidden), visible * hidden)
     errors: list[float] = []
@@ -317,7 +319,7 @@ class _Run:
         self.held = None if held is None else xp.broadcast_to(held, g.shape)
         lo, hi = (0.0, math.inf) if problem.bounds is None else problem.bounds
         self.bounds = max(lo, 0.0), hi
-        self.mean = float((self.w * g).sum(dtype=np.float64)) / float(self.w.sum(dtype=np.float64))
+        self.mean = float(sum_of(self.w * g)) / float(sum_of(self.w))
         self.floor = g.dtype.type(np.finfo(g.dtype).eps * self.mean)
         sensitivity = problem.operator.adjoint(xp.ascontiguousarray(w))
         # Below the root of eps the transforms' rounding would decide the quotient.
@@ -344,7 +346,7 @@ class _Run:
         alone.
         """
         if self.problem.device.gpu is not None and not self.problem.lam:
-            weight = 1.0 if self.held is None else float(self.held.sum(dtype=np.float64))
+            weight = 1.0 if self.held is None else float(sum_of(self.held))
             first = self.xp.ascontiguousarray(self.start(start).reshape(self.point.shape))
             for n, *found in richardson_lucy_gpu.steps(self, first, _KEPT, tolerance, limit):
                 self.objective, self.change, misses = found
@@ -365,7 +367,7 @@ class _Run:
         point[...] = f
         move, step, last = (xp.zeros_like(f) for _ in range(3))
         steps, n, before = 0, 0, math.inf
-        weight = 1.0 if self.held is None else float(self.held.sum(dtype=np.float64))
+        weight = 1.0 if self.held is None else float(sum_of(self.held))
 
         def compare(i: int, rows: slice) -> tuple[float, float]:
             g, e, w = self.g[i, :, rows], expected[i, :, rows], self.w[i, :, rows]

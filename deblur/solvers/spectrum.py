@@ -24,7 +24,7 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 
-from ..device import Array, Device, all_cores
+from ..device import Array, Device, all_cores, get_xp
 from ..errors import SingularMatrixError
 from ..operators.blur import Blur
 from ..problem import Direct, Problem
@@ -83,7 +83,7 @@ class OrthogonalSpectrum(Spectrum):
 
     def __init__(self, values: Array) -> None:
         self.singular_values = abs(values)
-        self._sign = 1 - 2 * (values < 0).astype(values.dtype)
+        self._sign = get_xp(values).copysign(values.dtype.type(1), values)
 
     @abstractmethod
     def analyse(self, x: Array) -> Array:
@@ -136,7 +136,7 @@ def tikhonov_weights(singular_values: Array, lam: float) -> Array:
     """σ/(σ² + λ), zero where σ = λ = 0; not formed as 1/σ, which may overflow."""
     s = singular_values
     denominator = s * s + s.dtype.type(lam)
-    return s / (denominator + (denominator == 0))
+    return s / (denominator if s.dtype.type(lam) > 0 else denominator + (denominator == 0))
 
 
 def quadrant(blur: Blur) -> np.ndarray | None:

@@ -92,7 +92,9 @@ def filled(g: Array, weights: Array | None) -> Array:
 def first_scene(problem: Problem, g: Array) -> Array:
     """Where an iteration begins: the image over the operator's brightness, its edges going on beyond the frame."""
     xp, operator = problem.xp, problem.operator
-    seen = filled(g, problem.fit.weights) - problem.fit.background
+    seen = filled(g, problem.fit.weights)
+    if problem.fit.background:
+        seen = seen - problem.fit.background
     level = brightness_of(operator)
     if level != 1:
         seen = seen / level

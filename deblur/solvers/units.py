@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..device import Array
+from ..norms import largest
 from ..problem import Problem
 from ..terms import is_quadratic
 
@@ -37,8 +38,7 @@ def in_units(problem: Problem, g: Array, unit: float | None = None) -> Units:
     """The problem of frames (k, c, M, N) in units of their largest visible value, or of `unit`."""
     fit, xp = problem.fit, problem.xp
     if unit is None:
-        seen = abs(g) if fit.weights is None else xp.where(fit.weights > 0, abs(g), 0)
-        _, exponent = math.frexp(float(seen.max()))
+        _, exponent = math.frexp(largest(g if fit.weights is None else xp.where(fit.weights > 0, g, 0)))
         most = np.finfo(g.dtype).maxexp - 2  # so that 1 / unit is a number, too
         unit = 2.0 ** min(max(exponent, -most), most)
     degree = 2 if fit.name in ("gaussian", "huber") else 1
@@ -49,4 +49,4 @@ def in_units(problem: Problem, g: Array, unit: float | None = None) -> Units:
         fit=replace(fit, background=fit.background / unit, delta=fit.delta / unit),
         bounds=None if problem.bounds is None else (problem.bounds[0] / unit, problem.bounds[1] / unit),
     )
-    return Units(scaled, g * g.dtype.type(1 / unit), unit, degree)
+    return Units(scaled, g if unit == 1 else g * g.dtype.type(1 / unit), unit, degree)

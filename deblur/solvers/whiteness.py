@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..device import Array, get_fft, get_xp
+from ..norms import totals
 
 
 def whiteness(e: Array, visible: Array | None = None) -> float:
@@ -34,8 +35,8 @@ def whiteness(e: Array, visible: Array | None = None) -> float:
     m, n = e.shape[-2:]
     w = xp.ones(e.shape, e.dtype) if visible is None else xp.broadcast_to(visible, e.shape).astype(e.dtype)
     e, w = e.reshape(-1, m, n), w.reshape(-1, m, n)
-    count = w.sum(axis=(-2, -1), keepdims=True, dtype=np.float64)
-    e = w * (e - (w * e).sum(axis=(-2, -1), keepdims=True, dtype=np.float64) / count)
+    count = totals(w)[:, None, None]
+    e = w * (e - totals(w * e)[:, None, None] / count)
     shape = (2 * m, 2 * n)
 
     def correlated(x: Array) -> Array:
@@ -44,7 +45,7 @@ def whiteness(e: Array, visible: Array | None = None) -> float:
         return xp.concatenate([rows[..., : n // 2 + 1], rows[..., -(n // 2) :]], axis=-1)
 
     pairs = xp.maximum(correlated(w), 1)
-    variance = (e**2).sum(axis=(-2, -1), keepdims=True, dtype=np.float64) / count
+    variance = totals(e**2)[:, None, None] / count
     # A lag of p pairs has variance 1/p in white noise; weighting by p gives every lag the same.
     power = (correlated(e) / xp.where(variance > 0, variance, 1)) ** 2 / pairs
     power = power.reshape(len(e), -1)

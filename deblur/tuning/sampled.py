@@ -51,7 +51,7 @@ import numpy as np
 
 from ..device import Array, random_signs
 from ..methods import METHODS
-from ..norms import total
+from ..norms import largest, total
 from ..problem import Factor, Problem, Solution, Stop
 from ..solvers.admm import first_frames
 from ..solvers.noise import noise_variance
@@ -106,7 +106,7 @@ class _Observer:
         self.rule, self.nu = rule, nu
         self.frames, self.counts = len(g), problem.fit.name == "poisson"
         self.w = xp.broadcast_to(xp.ones((1, 1, 1, 1), g.dtype) if weights is None else weights, g.shape)
-        self.pixels = float((self.w > 0).sum())
+        self.pixels = float(total((self.w > 0).astype(g.dtype)))
         self.needs_degrees = rule in ("gcv", "sure")
         self.g = self.stack = g
         self.scale = max(float(xp.std(g)), 1e-6 * float(abs(g).max()), float(np.finfo(g.dtype).tiny))
@@ -300,10 +300,10 @@ def search(problem: Problem, g: Array, rule: str, noise: float | None, prepare: 
         nu, source = (noise if counts else noise**2), "given"
     else:
         nu, source = noise_variance(problem, g), "estimated" if RULES[rule].noise else "not used"
-    size = float(abs(g).max()) or 1.0
+    size = largest(g) or 1.0
     if problem.penalty == "denoiser":
         return _strength(problem, nu, size, counts, "estimated" if noise is None else "given")
-    if not bool(abs(g).any()):
+    if not largest(g):
         return _any(rule)
     predictive = rule in ("gcv", "sure") and not is_quadratic(problem.penalty)
     factor = _SCENE if predictive else 1.0
