@@ -1,6 +1,8 @@
 """Milliseconds of the everyday methods on a GPU, beside the least that their transforms and passes cost there.
 
-    python benchmarks/bench_gpu_everyday.py          writes benchmarks/results/gpu_everyday.json
+    python benchmarks/bench_gpu_everyday.py                       writes benchmarks/results/gpu_everyday.json
+    python benchmarks/bench_gpu_everyday.py --only cpu cpu.json   only measure the CPU's column ("first": first calls)
+    python benchmarks/bench_gpu_everyday.py --with cpu.json       take it from there
 
 "cold" is a whole `deblur.solve` with a PSF and an image that were not seen before, in a warm process; "kept" a
 `Deblurrer` that has its factor. The device is waited for at both ends. "device" is how long the device is busy in
@@ -23,9 +25,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -207,38 +209,37 @@ def small_ones() -> list[dict[str, Any]]:
     return rows
 
 
-def on_the_cpu() -> None:
-    """Print milliseconds of the cold calls of this process, for a process on two cores: one line of JSON each."""
+def cpu_calls() -> dict[str, float]:
+    """Milliseconds of the same calls on the CPU, with the cores of this process."""
+    found = {}
     for cell in CELLS:
         sides = [*([cell.side] if cell.cpu else []), *(SMALL if cell.small else ())]
         if sides:
             solved(cell, blurred(cell, SMALL[0]), 1)  # imports, and what is compiled
         for side in sides:
-            host = blurred(cell, side)
-            taken = []
+            host, taken = blurred(cell, side), []
             while not taken or (len(taken) < REPEATS and sum(taken) < 1e3):
                 start = time.perf_counter()
                 solved(cell, host, len(taken))
                 taken.append(1e3 * (time.perf_counter() - start))
-            print(json.dumps([cell.called(side), statistics.median(taken)]), flush=True)
+            found[cell.called(side)] = statistics.median(taken)
+            print(f"{cell.called(side)}: {found[cell.called(side)]:.3g} ms on the CPU", flush=True)
+    return found
 
 
-def of_the_cpu() -> dict[str, float]:
-    """Milliseconds of the same calls in a process of their own, on the first two cores."""
+def on_two_cores(part: str) -> Any:
+    """A part that a process of its own measures, on the first two cores."""
     threads = {f"{library}_NUM_THREADS": "2" for library in ("OMP", "OPENBLAS", "MKL")}
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, set(sorted(before)[:2]))  # the process begins with this
     try:
-        done = subprocess.run(
-            [sys.executable, __file__, "--cpu"],
-            env=os.environ | threads,
-            stdout=subprocess.PIPE,
-            text=True,
-            check=True,
-        )
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "part.json"
+            command = [sys.executable, __file__, "--only", part, str(path)]
+            subprocess.run(command, env=os.environ | threads, check=True)
+            return json.loads(path.read_text())[part]
     finally:
         os.sched_setaffinity(0, before)
-    return dict(map(json.loads, done.stdout.splitlines()))
 
 
 def copied_bytes_a_second() -> float:
@@ -251,8 +252,8 @@ def copied_bytes_a_second() -> float:
     return 2 * x.nbytes / (1e-3 * found["median"])
 
 
-def first_calls() -> Iterator[dict[str, dict[str, float]]]:
-    """Seconds of the first `reconstruct` of a process by each method, without imports: all that are known so far."""
+def first_calls() -> dict[str, dict[str, float]]:
+    """Seconds of the first `reconstruct` of a process by each method, without imports."""
     program = (
         "import time, numpy as np, cupy, deblur;"
         "cupy.zeros(1).sum().item();"
@@ -263,7 +264,7 @@ def first_calls() -> Iterator[dict[str, dict[str, float]]]:
         "deblur.reconstruct(g, psf, 0.0 if m == 'richardson-lucy' else 1e-2, method=m, boundary=b);"
         "cupy.cuda.Device().synchronize(); print(time.perf_counter() - start)"
     )
-    found: dict[str, dict[str, float]] = {}
+    found = {}
     for method in FIRST:
         with tempfile.TemporaryDirectory() as folder:
             seconds = []
@@ -277,16 +278,25 @@ def first_calls() -> Iterator[dict[str, dict[str, float]]]:
                 )
                 seconds.append(float(done.stdout.split()[-1]))
         found[method] = {"empty_cache": seconds[0], "full_cache": seconds[1]}
-        yield found
+        print(method, found[method], flush=True)
+    return found
+
+
+PARTS = {"cpu": cpu_calls, "first": first_calls}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--cpu", action="store_true", help="only the calls on the CPU, to standard output")
-    if parser.parse_args().cpu:
-        on_the_cpu()
+    parser.add_argument(
+        "--only", nargs=2, metavar=("PART", "FILE"), help="measure one of: " + ", ".join(PARTS)
+    )
+    parser.add_argument("--with", dest="parts", nargs="+", type=Path, default=[], help="files of such parts")
+    arguments = parser.parse_args()
+    if arguments.only:
+        part, path = arguments.only
+        Path(path).write_text(json.dumps({part: PARTS[part]()}))
         return
     rate = copied_bytes_a_second()
     rows = []
@@ -294,19 +304,20 @@ def main() -> None:
         rows.append(measured(cell, rate) | {"cpu": cell.called(cell.side) if cell.cpu else None})
         print({k: round(v, 3) if isinstance(v, float) else v for k, v in rows[-1].items()}, flush=True)
     small = small_ones()
-    cpu = of_the_cpu()
+    parts: dict[str, Any] = {}
+    for path in arguments.parts:
+        parts |= json.loads(path.read_text())
+    cpu = parts.get("cpu") or on_two_cores("cpu")
     for row in rows:
         row["cpu"] = cpu.get(row["cpu"])
     for row in small:
         row["cpu"] = cpu.get(row.pop("call"))
     print_table(rows)
     print_table(small)
-    for first in chain([{}], first_calls()):  # the rows are there, whatever becomes of the first calls
-        path = save(
-            "gpu_everyday", rows, repeats=REPEATS, dtype="float32", unit="milliseconds",
-            copy_bytes_a_second=rate, small=small, first_call_seconds=first,
-        )  # fmt: skip
-    print(first)
+    path = save(
+        "gpu_everyday", rows, repeats=REPEATS, dtype="float32", unit="milliseconds", copy_bytes_a_second=rate,
+        small=small, first_call_seconds=parts.get("first") or first_calls(),
+    )  # fmt: skip
     print(f"written: {path}")
 
 

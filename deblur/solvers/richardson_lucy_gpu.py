@@ -43,7 +43,7 @@ def steps(
     loop = Loop(_EAGER)
     n, done = 0, False
     while not done:
-        for _ in range(min(_AT.BATCH, limit + 1 - n)):
+        for _ in range(min(_AT.BATCH if n else _EAGER, limit + 1 - n)):  # a few may be enough
             loop(iteration)
         control = iteration.control.get()
         now, done = int(control[_AT.COUNT]), bool(control[_AT.DONE])
