@@ -104,7 +104,7 @@ def _parser() -> argparse.ArgumentParser:
         help="blurred image: PNG, JPEG, TIFF or FITS, grey, colour or a stack; /dev/stdin for a pipe; or a .zarr",
     )
     rec.add_argument(
-        "-o", "--output", metavar="OUT", required=True, help="restored image: .png, .jpg or .tif"
+        "-o", "--output", metavar="OUT", required=True, help="restored image: .png, .jpg, .tif or .fits"
     )
     blur = rec.add_mutually_exclusive_group(required=True)
     blur.add_argument("--psf", metavar="PSF", type=_psf, help="for example gaussian:9,1.2")
@@ -307,8 +307,8 @@ def _check_used(args: argparse.Namespace, bits: int) -> None:
         ),
         (args.rtol is not None and direct, "--rtol", f"{args.method} does not iterate"),
         (args.max_iterations is not None and direct, "--max-iterations", f"{args.method} does not iterate"),
-        (args.clip and bits == 32, "--clip", "a float TIFF holds every number"),
-        (args.rescale and bits == 32, "--rescale", "a float TIFF holds every number"),
+        (args.clip and bits == 32, "--clip", "a float file holds every number"),
+        (args.rescale and bits == 32, "--rescale", "a float file holds every number"),
     ):
         if idle:
             raise ValueError(f"{option} does nothing here: {why}; leave it out")

@@ -677,7 +677,7 @@ def test_an_input_is_never_written_over(tmp_path, monkeypatch):
         ("a.tif", (2, 2, 4, 5, 3), None, "not shape"),
         ("a.png", (2, 4, 5), None, "not a stack"),
         ("a.jpg", (2, 4, 5, 3), None, "not a stack"),
-        ("a.png", (4, 5), 32, "8 or 16 bits a sample, not 32; .tif and .tiff hold 32"),
+        ("a.png", (4, 5), 32, "8 or 16 bits a sample, not 32; .tif, .tiff, .fits, .fit, .fts hold 32"),
         ("a.jpg", (4, 5), 16, "8 bits a sample, not 16; .png"),
         ("a.tif", (4, 5), 12, "8 or 16 or 32 bits a sample, not 12$"),
     ],

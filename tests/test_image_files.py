@@ -75,6 +75,44 @@ def test_fits_in_an_extension_is_found_and_two_images_are_named(tmp_path):
         image.read(tmp_path / "two.fits")
 
 
+def test_fits_is_written_with_its_header_and_in_its_unit(tmp_path):
+    fits = pytest.importorskip("astropy.io.fits")
+    counts = 300 * GREY.astype(np.uint16) + 30000  # above 32767: stored with BZERO, which floats do not need
+    unit = fits.PrimaryHDU(counts)
+    unit.header.update({"OBJECT": "M 31", "BUNIT": "adu", "CRPIX1": 3.5, "DATAMAX": 1.0})
+    unit.header.add_history("flat field")
+    unit.writeto(tmp_path / "a.fits", checksum=True)
+    found, said = image.read_with_metadata(tmp_path / "a.fits")
+    out = tmp_path / "b.fit"
+    assert image.check_format(out, found) == 32
+    assert image.left_out(out, found, 32, said) == []
+    assert image.left_out(tmp_path / "b.tif", found, 16, said) == ["FITS header"]
+    half, words = image.fit_to_levels(out, image.as_float(found) / 2, found, 32)
+    assert words == "the numbers are in the unit of the uint16 input"
+    image.write(out, half, metadata=said)
+    with fits.open(out) as [written]:
+        np.testing.assert_allclose(written.data, counts / 2, rtol=1e-6)
+        header = written.header
+    assert (header["OBJECT"], header["BUNIT"], header["CRPIX1"]) == ("M 31", "adu", 3.5)
+    assert header["BITPIX"] == -32
+    assert "flat field" in str(header["HISTORY"])
+    assert not {"BZERO", "CHECKSUM", "DATASUM", "DATAMAX"} & set(header)
+
+
+def test_fits_holds_stacks_and_no_colours(tmp_path, monkeypatch):
+    pytest.importorskip("astropy")
+    stack = np.linspace(-2.0, 2.0, 4 * 5 * 6).astype(np.float32).reshape(4, 5, 6)
+    image.write(tmp_path / "a.fits", stack)
+    np.testing.assert_array_equal(image.read(tmp_path / "a.fits"), stack)
+    with pytest.raises(ValueError, match="a.fits: a FITS image has no colours; write a .tif"):
+        image.check_format(tmp_path / "a.fits", np.zeros((4, 5, 3)))
+    with pytest.raises(ValueError, match=r"holds 32 bits a sample, not 16; .png, .tif, .tiff hold 16"):
+        image.check_format(tmp_path / "a.fits", stack, 16)
+    monkeypatch.setattr("deblur.image.writing.find_spec", lambda name: None)
+    with pytest.raises(ValueError, match="install astropy to write it"):
+        image.check_format(tmp_path / "a.fits", stack)
+
+
 def test_fits_cut_short_is_damaged(tmp_path):
     pytest.importorskip("astropy")
     whole = fits_file(np.zeros((100, 100), ">i2"), 16)

@@ -30,13 +30,10 @@ _WIDTH, _HEIGHT, _INTEROPERABILITY = 40962, 40963, 40965
 _TEXTS, _COLOURS = (b"tEXt", b"zTXt", b"iTXt"), (b"sRGB", b"gAMA", b"cHRM", b"cICP", b"mDCV", b"cLLI")
 PNG_CHUNKS = (*_TEXTS, *_COLOURS)
 _IMAGEJ, _OME = "ImageJ's scale and settings", "OME's pixel size and channel names"
-_COUNTED = (
-    "images",
-    "channels",
-    "slices",
-    "frames",
-    "hyperstack",
-)  # what ImageJ's settings say of the array's shape
+#: What ImageJ's settings say of the array's shape.
+_COUNTED = "images", "channels", "slices", "frames", "hyperstack"
+#: How the name of a FITS file ends.
+FITS = ".fits", ".fit", ".fts"
 
 
 @dataclass(frozen=True)
@@ -67,6 +64,8 @@ class Metadata:
         ImageJ's settings as tifffile gives them, with "resolution", pixels per unit across and down, and "dtype".
     ome : str
         The XML of an OME-TIFF.
+    fits : str
+        The header of a FITS image, a line for each card.
     others : tuple of str
         In words, what the file holds that no file written here would.
     """
@@ -82,6 +81,7 @@ class Metadata:
     chunks: tuple[tuple[bytes, bytes], ...] = ()
     imagej: dict[str, Any] | None = None
     ome: str = ""
+    fits: str = ""
     others: tuple[str, ...] = ()
 
     def fitted(self, image: np.ndarray) -> Metadata:
@@ -92,7 +92,9 @@ class Metadata:
 
     def carried(self, suffix: str, image: Array, bits: int) -> Metadata:
         """The part of it that goes into a file with this suffix, for this image with so many bits a sample."""
-        kept = self
+        if suffix in FITS:
+            return Metadata(fits=self.fits)
+        kept = replace(self, fits="")
         if suffix in (".jpg", ".jpeg"):
             kept = replace(
                 kept, exif=self.exif if len(self.exif) <= 65533 else b""
@@ -143,6 +145,7 @@ class Metadata:
                     "PNG colour space": space and not kept.chunks and not named and not self.icc,
                     _IMAGEJ: self.imagej and not kept.imagej,
                     _OME: self.ome and not kept.ome,
+                    "FITS header": self.fits and not kept.fits,
                 }.items()
                 if is_lost
             ),
@@ -309,6 +312,18 @@ def _ome_for(metadata: Metadata, image: Array, bits: int) -> str:
     planes = ElementTree.Element(f"{space}TiffData", IFD="0", PlaneCount=str(math.prod(metadata.sizes)))
     pixels.insert(len(pixels.findall(f"{space}Channel")), planes)
     return ElementTree.tostring(root, "unicode", xml_declaration=False)
+
+
+def fits(samples: np.ndarray, metadata: Metadata) -> bytes:
+    """A FITS file of floating-point numbers, (M, N) or stacks of them, with the header that they were read with."""
+    from astropy.io import fits as files
+
+    header = files.Header.fromstring(metadata.fits, sep="\n")
+    for spoke_of_the_old in ("BLANK", "CHECKSUM", "DATASUM", "DATAMIN", "DATAMAX"):
+        header.remove(spoke_of_the_old, ignore_missing=True)
+    buffer = io.BytesIO()
+    files.PrimaryHDU(samples, header).writeto(buffer, output_verify="silentfix+ignore")
+    return buffer.getvalue()
 
 
 def tiff(samples: np.ndarray, metadata: Metadata) -> bytes | Callable[[BinaryIO], object]:

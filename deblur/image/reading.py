@@ -357,7 +357,7 @@ def _read_fits(f: BinaryIO, path: Path) -> tuple[np.ndarray, Metadata]:
         image = image[0]
     if image.ndim not in (2, 3) or image.size == 0:
         raise _Refusal(f"{path} holds an array of shape {shape}; save an image or a stack of images from it")
-    return image, Metadata(others=("FITS header",))
+    return image, Metadata(fits=header.tostring(sep="\n"))
 
 
 def _register_heic(path: Path) -> None:

@@ -7,6 +7,7 @@ import os
 import secrets
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -16,7 +17,7 @@ from ..device import Array, asnumpy, check_finite, plain
 from . import png
 from .arrays import as_float, is_colour
 from .light import measured
-from .metadata import Metadata, tiff
+from .metadata import FITS, Metadata, fits, tiff
 from .reading import FilePath
 
 #: Suffixes that `write` knows, with the bits per sample each can hold (32 is floating point).
@@ -26,6 +27,7 @@ FORMATS = {
     ".jpeg": (8,),
     ".tif": (8, 16, 32),
     ".tiff": (8, 16, 32),
+    **dict.fromkeys(FITS, (32,)),
 }
 
 
@@ -93,18 +95,21 @@ def check_format(path: FilePath, image: Array, bits: int | None = None) -> int:
     bits : {8, 16, 32}, optional
         What was asked for. By default an 8- or 16-bit image keeps its depth
         where the format holds it; all else gets 8 bits in PNG and JPEG and
-        32 (floating point) in TIFF.
+        32 (floating point) in TIFF and FITS.
 
     Raises
     ------
     ValueError
-        For an unknown suffix, a shape that is no image, a depth or a stack that the format does not hold.
+        For an unknown suffix, a shape that is no image, a depth, colours or a stack that the format does not
+        hold, or FITS without astropy.
     """
     suffix = Path(path).suffix.lower()
     if suffix not in FORMATS:
         raise ValueError(
             f"{path}: cannot write {suffix or 'a file without a suffix'}; use one of {', '.join(FORMATS)}"
         )
+    if suffix in FITS and find_spec("astropy") is None:
+        raise ValueError(f"{path} is a FITS file; install astropy to write it (pip install astropy)")
     is_tiff = suffix.startswith(".tif")
     pages = image.ndim - is_colour(image)
     if pages not in (2, 3) or image.size == 0:
@@ -112,15 +117,17 @@ def check_format(path: FilePath, image: Array, bits: int | None = None) -> int:
             "an image is a non-empty (M, N), (M, N, 3), (K, M, N) or (K, M, N, 3) array, "
             f"not shape {image.shape}"
         )
-    if pages == 3 and not is_tiff:
+    if is_colour(image) and suffix in FITS:
+        raise ValueError(f"{path}: a FITS image has no colours; write a .tif, or the channels as a stack")
+    if pages == 3 and not is_tiff and suffix not in FITS:
         raise ValueError(f"{path}: {suffix} holds one picture, not a stack of {image.shape[0]}; write a .tif")
     if bits is None:
         own = 8 * image.dtype.itemsize if image.dtype.kind in "bu" else 0
-        bits = own if own in FORMATS[suffix] else (32 if is_tiff else 8)
+        bits = own if own in FORMATS[suffix] else 32 if 32 in FORMATS[suffix] else 8
     if bits not in FORMATS[suffix]:
         held = " or ".join(map(str, FORMATS[suffix]))
         others = [other for other, depths in FORMATS.items() if bits in depths]
-        instead = f"; {' and '.join(others)} hold {bits}" if others else ""
+        instead = f"; {', '.join(others)} hold {bits}" if others else ""
         raise ValueError(f"{path}: {suffix} holds {held} bits a sample, not {bits!r}{instead}")
     return bits
 
@@ -171,19 +178,19 @@ def write(
     overwrite: bool = False,
     metadata: Metadata | None = None,
 ) -> int:
-    """Write an image file: PNG, JPEG or TIFF, by the suffix.
+    """Write an image file: PNG, JPEG, TIFF or FITS, by the suffix.
 
     The file appears whole or not at all, as with `write_whole`.
 
     Parameters
     ----------
     path : path
-        Ends in ``.png``, ``.jpg``, ``.jpeg``, ``.tif`` or ``.tiff``.
+        Ends in ``.png``, ``.jpg``, ``.jpeg``, ``.tif``, ``.tiff``, ``.fits``, ``.fit`` or ``.fts``.
     image : (M, N), (M, N, 3), (K, M, N) or (K, M, N, 3) array
         NumPy or CuPy. Integers are scaled from their dtype's range, floating
-        point from [0, 1]. Stacks need TIFF, which gets one page a picture.
+        point from [0, 1]. Stacks need TIFF, which gets one page a picture, or FITS.
     bits : {8, 16, 32}, optional
-        Bits per sample; 32 is floating point (TIFF only), which keeps the
+        Bits per sample; 32 is floating point (TIFF and FITS), which keeps the
         values as they are. See `check_format` for the default.
     overwrite : bool
         Replace a file that is there.
@@ -229,7 +236,8 @@ def fit_to_levels(
 
     Levels hold black to white alone: an image that they do not hold is refused,
     or changed as asked. Measured integers (see `measured`) keep their unit: a
-    float file holds them all, levels of 16 bits those from 0 to 65535.
+    float file holds them all, levels of 16 bits those from 0 to 65535. So do
+    all integers in a FITS file, whose header speaks of their unit.
 
     Parameters
     ----------
@@ -262,7 +270,7 @@ def fit_to_levels(
     top = 2.0**bits - 1
     white = top if measured(source) else 1.0  # the number that becomes white
     words = ""
-    if measured(source):
+    if measured(source) or (source.dtype.kind in "iu" and Path(path).suffix.lower() in FITS):
         image = image * np.iinfo(source.dtype).max  # the unit that `as_float` took away
         words = f"the numbers are in the unit of the {source.dtype} input"
     if bits == 32:
@@ -404,6 +412,8 @@ def _encode(samples: np.ndarray, suffix: str, metadata: Metadata) -> Content:
         metadata = replace(metadata, alpha=_quantize(alpha, 8 * samples.dtype.itemsize)[0])
     if suffix.startswith(".tif"):
         return tiff(samples, metadata)
+    if suffix in FITS:
+        return fits(samples, metadata)
     buffer = io.BytesIO()
     if suffix == ".png":
         if metadata.alpha is not None:

@@ -52,7 +52,10 @@ def load_grid(path: str | PathLike[str], grid: tuple[int, int] | None = None) ->
     if not path.is_dir():
         found = from_points(read_grey(path), grid=grid)
         if not found.status.ok or found.map is None:
-            raise ValueError(f"the PSF measured from {path} is {found.status.value}: {found.why}")
+            raise ValueError(
+                f"the PSF measured from {path} is {found.status.value}: {found.why}. Measure it by itself and look at "
+                f"it: deblur psf points {path} --grid {grid[0]}x{grid[1]} --size N -o psfs.npz"
+            )
         return found.map.psfs
     files = sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith("."))
     if len(files) != grid[0] * grid[1]:
