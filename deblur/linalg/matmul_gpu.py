@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import threading
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy as np
 from .. import kernels
 from ..device import Array
 from ..errors import NoGPUError
-from ..graphs import capturing
+from ..graphs import CUBLAS_BYTES, capturing
 
 ENGINES = {
     "cublas": "cuBLAS in the dtype itself",
@@ -305,27 +306,50 @@ def cublas_batch_at(
 
 
 def _call_cublas(name: str, *args: Any) -> None:
-    """One of cuBLAS's functions, on the current stream."""
+    """One of cuBLAS's functions, on the current stream and with a space of its own there.
+
+    Left to itself, cuBLAS shares its space among a handle's streams, and takes another way to a product where another
+    stream has it just then: the last bits would depend on how far the device is.
+    """
     import cupy
     from cupy.cuda import device
     from cupy_backends.cuda.libs import cublas
 
-    handle, capture = device.get_cublas_handle(), capturing()
-    if capture is None:
-        getattr(cublas, name)(handle, *args)
-        return
-    # CuPy's wrappers refuse a stream that is captured. cuBLAS does not, if it has a space of its own there.
+    handle, capture, library = device.get_cublas_handle(), capturing(), _library()
     stream = cupy.cuda.get_current_stream().ptr
-    space = capture.cublas_space(stream)
-    library = _library()
-    for call, arguments in (
+    if capture is None and (library is None or cupy.cuda.runtime.streamIsCapturing(stream)):
+        getattr(cublas, name)(handle, *args)  # CuPy's wrapper, which refuses a stream that is captured
+        return
+    space = _space(stream) if capture is None else capture.cublas_space(stream)
+    calls = [
         ("cublasSetStream_v2", (stream,)),
-        ("cublasSetWorkspace_v2", (space.data.ptr, space.nbytes)),
+        ("cublasSetWorkspace_v2", None if space is None else (space.data.ptr, space.nbytes)),
         (_NAMES[name][0], args),
-    ):
-        status = getattr(library, call)(handle, *arguments)
+    ]
+    for call, arguments in calls:
+        status = 0 if arguments is None else getattr(library, call)(handle, *arguments)
         if status:
             raise RuntimeError(f"{call} failed: cuBLAS status {status}")
+
+
+_spaces = threading.local()
+_MOST_SPACES = 4  # streams of a thread: the caller's, two beside it, and one more
+
+
+def _space(stream: int) -> Array | None:
+    """cuBLAS's space on one of this thread's streams, or None where there is no memory for it."""
+    import cupy
+
+    kept: dict[tuple[int, int], Array] = vars(_spaces).setdefault("kept", {})
+    key = (cupy.cuda.runtime.getDevice(), stream)
+    if key not in kept:
+        while len(kept) >= _MOST_SPACES:
+            del kept[next(iter(kept))]
+        try:
+            kept[key] = cupy.empty(CUBLAS_BYTES, "u1")
+        except cupy.cuda.memory.OutOfMemoryError:
+            return None
+    return kept[key]
 
 
 _NAMES = {
@@ -339,13 +363,20 @@ _NAMES = {
 
 @functools.cache
 def _library() -> Any:
-    """cuBLAS as CuPy has loaded it."""
+    """cuBLAS as CuPy has loaded it, or None where its symbols are not found through the module that needs them."""
     from cupy_backends.cuda.libs import cublas
 
-    library = ctypes.CDLL(cublas.__file__)  # its symbols are found through the module that needs them
     kinds = {"i": ctypes.c_int, "l": ctypes.c_longlong, "p": ctypes.c_void_p}
-    for name, parameters in (*_NAMES.values(), ("cublasSetStream_v2", "p"), ("cublasSetWorkspace_v2", "pl")):
-        getattr(library, name).argtypes = [ctypes.c_void_p, *(kinds[p] for p in parameters)]
+    try:
+        library = ctypes.CDLL(cublas.__file__)
+        for name, parameters in (
+            *_NAMES.values(),
+            ("cublasSetStream_v2", "p"),
+            ("cublasSetWorkspace_v2", "pl"),
+        ):
+            getattr(library, name).argtypes = [ctypes.c_void_p, *(kinds[p] for p in parameters)]
+    except (OSError, AttributeError):
+        return None
     return library
 
 
