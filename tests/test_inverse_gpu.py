@@ -269,6 +269,15 @@ def test_every_width(width, rng, cupy, monkeypatch):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n", [40, 999])
+def test_as_large_matrices_are_inverted(n, dtype, rng, cupy, monkeypatch):
+    monkeypatch.setattr(gauss_jordan_gpu, "LARGE", 1)
+    monkeypatch.setattr(gauss_jordan_gpu, "WIDTHS", (128, 384))
+    a = general(n, rng, dtype=dtype)
+    assert error(a, gauss_jordan_inverse(cupy.asarray(a)), np.eye(n), dtype) <= 1
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("k", [None, 1, 5, 300])
 @pytest.mark.parametrize("n", [1, 65, 129, 1000])
 def test_gauss_jordan_solve(n, k, dtype, rng, cupy):

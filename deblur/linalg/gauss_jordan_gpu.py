@@ -18,6 +18,7 @@ from ..device import Array, every
 from ..graphs import side_streams, worked
 from .matmul_gpu import gemm
 from .pivots_gpu import PivotStatus
+from .transpose import turned
 
 _SIZES = kernels.Constants("gauss_jordan")
 WIDTHS = (256, 1024)  # columns eliminated before all others are updated: of small and of large matrices
@@ -152,6 +153,8 @@ def _inverted(a: Array, threshold: float) -> PivotStatus:
     work = _Elimination(a, threshold)
     order = cupy.arange(n, dtype=np.int32)
     strip = cupy.empty((work.width, n), a.dtype)
+    # Of large products in float64, which the card's power limits, cuBLAS does more with the left factor transposed.
+    across = cupy.empty((work.width, n), a.dtype) if n >= LARGE and a.dtype == np.float64 else None
     main, side = cupy.cuda.get_current_stream(), side_streams().urgent
     # Nothing hides the first columns' elimination, so that there are fewer of them.
     edges, width = [0], min(n, WIDTHS[0])
@@ -161,10 +164,11 @@ def _inverted(a: Array, threshold: float) -> PivotStatus:
     work.columns(0, edges[1])
     for k, stop, next_stop in zip(edges, edges[1:], [*edges[2:], n]):
         work.switch(a, strip, k, stop, (k, stop), order)
+        left = a[:, k:stop] if across is None else turned(a[:, k:stop], across[: stop - k])
 
-        def update(first: int, last: int, k: int = k, stop: int = stop) -> None:
+        def update(first: int, last: int, left: Array = left, count: int = stop - k) -> None:
             if first < last:
-                gemm(a[:, k:stop], strip[: stop - k, first:last], a[:, first:last], 1.0, 1.0)
+                gemm(left, strip[:count, first:last], a[:, first:last], 1.0, 1.0, transa=across is not None)
 
         update(stop, next_stop)
         if stop < n:

@@ -82,7 +82,7 @@ def turned(a: Array, out: Array | None = None) -> Array:
     if out is None:
         out = xp.empty(a.shape[::-1], a.dtype)
     if xp is not np:
-        if not (a.flags.c_contiguous and out.flags.c_contiguous and _launch("transpose", a, out)):
+        if not (out.flags.c_contiguous and _launch("transpose", a, out)):
             out[...] = a.T
         return out
     for i in range(0, a.shape[0], TILE):
