@@ -381,7 +381,10 @@ def _memory(device: int) -> int:
 
 
 def forget() -> None:
-    """Give the memory of kept graphs back."""
+    """Give the memory of kept graphs back, and what loops of this thread have left."""
+    for place in _thread.__dict__.get("places", {}).values():
+        if not place.loops:
+            place.pool.free_all_blocks()
     with _lock:
         dropped = _kept[:]
         _kept.clear()

@@ -178,3 +178,5 @@ def test_loops_leave_little_memory_behind(cupy, monkeypatch, most):
     assert pool.total_bytes() >= 2 * x.nbytes
     del step
     assert (pool.total_bytes() < x.nbytes) == (most == 0)
+    graphs.forget()
+    assert pool.total_bytes() < x.nbytes

@@ -16,7 +16,9 @@ LARGEST = SIDE * SIDE // 4  # bytes: a sixteenth of a float32 image; tables go w
 CASES = {
     "fft": (1e-2, {"boundary": "periodic"}),
     "dct": (1e-2, {"boundary": "reflect"}),
+    "dst": (1e-2, {"boundary": "zero"}),
     "kronecker": (1e-2, {"boundary": "zero"}),
+    "banded": (1e-2, {"boundary": "zero"}),
     "pcg": (1e-2, {"boundary": "unknown"}),
     "hybrid-lsqr": (1e-2, {"boundary": "unknown"}),
     "gradient": (1e-2, {"boundary": "unknown"}),
@@ -30,11 +32,11 @@ CASES = {
 
 
 def psf_for(method, i):
-    return (
-        deblur.psf.gaussian(15, 2 + i / 10)
-        if method in ("dct", "kronecker")
-        else deblur.psf.camera_shake(9, 3 + i)
-    )
+    if method in ("dst", "banded"):
+        return deblur.psf.gaussian(3, 0.6 + i / 10)
+    if method in ("dct", "kronecker"):
+        return deblur.psf.gaussian(15, 2 + i / 10)
+    return deblur.psf.camera_shake(9, 3 + i)
 
 
 @pytest.mark.parametrize("method", CASES)

@@ -161,9 +161,9 @@ class SineTransform:
         self._n, self._device = n, device
         self._matrix = None
         if n == 1 or (n <= _MATRIX_LIMIT and _largest_prime_factor(n + 1) > 100):
-            k = np.arange(1, n + 1)
-            angles = np.outer(k, k) % (2 * (n + 1)) * (np.pi / (n + 1))
-            self._matrix = device.xp.asarray((np.sqrt(2 / (n + 1)) * np.sin(angles)).astype(dtype))
+            k = device.xp.arange(1, n + 1)
+            angles = k[:, None] * k % (2 * (n + 1)) * (np.pi / (n + 1))
+            self._matrix = (np.sqrt(2 / (n + 1)) * device.xp.sin(angles)).astype(dtype)
 
     def __call__(self, x: Array, axis: int, overwrite: bool = False) -> Array:
         """The transform of `x` along `axis`; with `overwrite` x may be destroyed, so that no new memory is touched."""
