@@ -8,10 +8,11 @@ periodic blur by 1/(1 + x² + y²) on [−7, 7]² (1, 2), 9 x 9 uniform (3), [1 
 256² pixels: four on which the collaborative method was tuned, four that were set aside before.
 
 Ours are given nothing but the PSF, the boundary and that pixels lie between 0 and 1; the bm3d package, where it is
-installed, is given the noise's level. "collaborative, its pass alone" is the method without its steps between data and
-patches. For colours, twelve photographs: collaborative for all channels together and for each by itself. Writes
-benchmarks/results/experiments.json; about an hour on one core. With --methods these alone, and the colours if
-"collaborative" is one; all else stays as it is stored.
+installed, is given the noise's level. "collaborative, its pass alone" is the method without its steps between data
+and patches, and "collaborative, without its network" lacks the last three of them. For colours, twelve photographs:
+collaborative for all channels together and for each by itself. Writes benchmarks/results/experiments.json; about an
+hour on one core. With --methods these alone, and the colours if "collaborative" is one; all else stays as it is
+stored.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ TUNED = ("camera", "coins", "cat", "moon")
 SET_ASIDE = ("astronaut", "coffee", "rocket", "brick")
 HALVED = ("camera", "astronaut")  # by means of 2 x 2 pixels
 SIDE = 256
-PASS = "collaborative, its pass alone"
-OURS = ("auto", "tv", PASS, "collaborative", "pnp")
+PASS, BARE = "collaborative, its pass alone", "collaborative, without its network"
+OURS = ("auto", "tv", PASS, BARE, "collaborative", "pnp")
 NOISES = (2**0.5, 8**0.5, None, 7.0, 2.0, 8.0)  # of 255; None: 40 dB below the blurred picture
 #: Twelve pieces of colour photographs: name, first row and column.
 COLOURED = tuple(
@@ -76,14 +77,15 @@ def ours(method: str, g: np.ndarray, psf: np.ndarray, **said: Any) -> tuple[np.n
         said["bounds"] = (0, 1)
     if method == "pnp":
         said["denoiser"] = "collaborative"
-    steps = collaborative._STEPS
+    steps, last = collaborative._STEPS, collaborative._LAST_STEPS
     collaborative._STEPS = 0 if method == PASS else steps
+    collaborative._LAST_STEPS = 0 if method == BARE else last
     try:
         start = time.perf_counter()
         result = deblur.solve(g, psf, method=method.partition(",")[0], check=False, **said)
         return result.image, time.perf_counter() - start
     finally:
-        collaborative._STEPS = steps
+        collaborative._STEPS, collaborative._LAST_STEPS = steps, last
 
 
 def bm3d_restored(g: np.ndarray, psf: np.ndarray, noise: float) -> np.ndarray:

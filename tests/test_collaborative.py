@@ -42,6 +42,44 @@ def test_the_steps_between_data_and_patches_gain(boundary, monkeypatch):
     assert psnr(truth, image) >= psnr(truth, restored(problem, g)) + 0.15
 
 
+@pytest.mark.parametrize("boundary", ["unknown", "reflect"])
+@pytest.mark.parametrize("noise", [0.005, 0.02])
+def test_the_network_gains(boundary, noise, monkeypatch):
+    """On a photograph that it was not fitted to."""
+    truth = deblur.data.load("camera")[60:162, 180:279]
+    g = degrade(truth, PSF, boundary=boundary, noise=noise, seed=0)
+    blur = Blur(PSF, g.shape, boundary)
+    problem, g, truth = problem_of(blur, "patches", noise / 20), g[None, None], truth[blur.crop]
+    image = restored(problem, g)
+    monkeypatch.setattr(collaborative, "_LAST_STEPS", 0)
+    assert psnr(truth, image) >= psnr(truth, restored(problem, g)) + 0.05
+
+
+@pytest.mark.parametrize("boundary", ["unknown", "zero", "periodic", "reflect"])
+def test_without_noise_the_data_are_followed(boundary):
+    truth = deblur.data.load("brick")[:102, :99]
+    g = degrade(truth, PSF, boundary=boundary)
+    blur = Blur(PSF, g.shape, boundary)
+    problem, g, truth = problem_of(blur, "patches", 1e-6), g[None, None], truth[blur.crop]
+    solution = solve(problem, g)
+    assert "next to none" in solution.why
+    pilot = solve(collaborative.pilot_problem(problem), g)
+    left = [np.linalg.norm(g - blur.forward(s.scene)) for s in (solution, pilot)]
+    assert left[0] <= 0.2 * left[1]
+    assert psnr(truth, solution.scene[0, 0][blur.crop]) >= psnr(truth, pilot.scene[0, 0][blur.crop]) + 1
+
+
+def test_without_noise_hidden_pixels_are_not_followed():
+    truth = deblur.data.load("brick")[:102, :99]
+    g = degrade(truth, PSF, boundary="zero")
+    weights = np.ones((1, 1, *g.shape))
+    weights[..., 10:14, 20:23] = 0
+    problem = problem_of(Blur(PSF, g.shape, "zero"), "patches", 1e-6, weights=weights)
+    spoiled = np.where(weights[0, 0] > 0, g, 0.9)
+    images = [restored(problem, x[None, None]) for x in (g, spoiled)]
+    np.testing.assert_allclose(images[0], images[1], atol=1e-3)
+
+
 def test_photon_counts():
     problem, g, truth = blurred(data="poisson")
     problem = changed(problem, lam=0.01)

@@ -18,7 +18,16 @@ Data and patches then take turns, as with frames of such groups [2]_: in eight s
 where s falls from 7.2 to 1.44 times what this pass has moved the pilot by, which tells their errors' size, α = 5,
 β = 0.3, and the denoiser is again the mean of two that are wrong in different ways: hard thresholding of groups of
 4 x 4 patches, and the shrinkage above for 8 x 8 patches, which y itself guides. The noise that s stands for is white.
-``benchmarks/bench_experiments.py`` measures what each stage gains.
+
+A small trained network [3]_, `deblur.denoise.network`, has a say last: three more such steps, with s falling to `_LAST`
+of the noise's deviation and y' = network(x'; s), which is also shown where they began. It knows shapes that no other
+patch of the same picture repeats, but not the picture, and errs in other ways: the scene is the mean of where these
+steps began and where they end. ``benchmarks/bench_experiments.py`` measures what each stage gains.
+
+Where there is next to no noise, all this is of no use, and what the prior has left of the data is followed instead:
+by exact solutions where the blur has a transform, else by conjugate gradients from the pilot. Where nothing lies beyond
+the frame, pixels at its edges are hardly seen; there the pilot's penalty, made stronger, decides first, with what its
+solutions leave of the data added to them again (Bregman's iteration [4]_).
 
 For photon counts the noise varies with the blurred pilot.
 
@@ -28,6 +37,10 @@ References
    filtering, Proc. SPIE 6812 (2008) 681207.
 .. [2] A. Danielyan, V. Katkovnik, K. Egiazarian, BM3D frames and variational image deblurring, IEEE Trans. Image
    Process. 21 (2012) 1715-1728.
+.. [3] K. Zhang, Y. Li, W. Zuo, L. Zhang, L. Van Gool, R. Timofte, Plug-and-play image restoration with deep
+   denoiser prior, IEEE Trans. Pattern Anal. Mach. Intell. 44 (2022) 6360-6376.
+.. [4] S. Osher, M. Burger, D. Goldfarb, J. Xu, W. Yin, An iterative regularization method for total variation-based
+   image restoration, Multiscale Model. Simul. 4 (2005) 460-489.
 """
 
 from __future__ import annotations
@@ -38,14 +51,16 @@ from dataclasses import replace
 import numpy as np
 
 from ..denoise import patches
-from ..device import Array, every
+from ..denoise.network import network
+from ..device import Array, all_cores, every
+from ..linalg import krylov
 from ..norms import norms_of, total
 from ..operators.torus import Torus
 from ..problem import Problem, Solution, Stop, Work
 from ..terms import Fit
-from . import admm, quadratic
+from . import admm, cosine, fourier, kronecker, quadratic, sine
 from .noise import noise_variance
-from .start import continued
+from .start import brightness_of, continued
 from .units import in_units
 
 PILOT = "tv"
@@ -62,7 +77,16 @@ _FINE, _NEAR, _COARSER = 4, 8, 2.0
 # Relative residuals that are enough: of the pilot, of the first regularised inverse and of the data's steps. Exact
 # solutions are no better (0.02 dB), and take a third longer.
 _ROUGH, _LOOSE, _LOOSER = 2e-2, 1e-2, 3e-2
+_CAREFUL = 2e-3  # of the pilot that is begun with where there is no noise
+# Of the network's steps: how many; the first strength over what stands for white, the last over the noise's deviation,
+# and the least that it is asked for; α. The network was fitted to these very steps.
+_LAST_STEPS, _FIRST, _LAST, _LEAST, _ALPHA = 3, 0.04, 0.6, 3e-3, 0.25
+_WHITE = 0.995  # the quantile of the scene that stands for white
+# Without noise, which is a deviation of at most so much of white: the pilot's λ where nothing lies beyond the frame,
+# how often what it leaves is added again, the steps of conjugate gradients, and λ of solutions by a transform.
+_CLEAN, _STRONG, _AGAIN, _FOLLOWING, _EXACT = 4e-4, 3e-4, 3, 600, 1e-8
 _FILTER = 20  # what `work` reckons with for one pass of the filter, in transforms
+_NETWORK = 60  # and for the network
 
 
 def pilot_problem(problem: Problem) -> Problem:
@@ -85,7 +109,10 @@ def work(problem: Problem) -> Work:
     """The pilot's, and each pass in its unit."""
     pilot, inverse = admm.work(pilot_problem(problem)), quadratic.work(_inverse_problem(problem))
     more = (
-        inverse.solve + 2 * _FILTER * pilot.setup + _STEPS * (0.5 * inverse.solve + 2 * _FILTER * pilot.setup)
+        inverse.solve
+        + 2 * _FILTER * pilot.setup
+        + _STEPS * (0.5 * inverse.solve + 2 * _FILTER * pilot.setup)
+        + _LAST_STEPS * (0.5 * inverse.solve + _NETWORK * pilot.setup)
     )
     return Work(2 * pilot.setup, pilot.solve + more, max(pilot.bytes, inverse.bytes))
 
@@ -125,6 +152,11 @@ class Collaborative:
         problem, g, unit = units.problem, units.g, g.dtype.type(units.unit)
         clean = pilot.scene / unit
         level, variation = _noise(problem, g, clean)
+        white = float(problem.xp.quantile(abs(clean[(..., *problem.operator.crop)]), _WHITE))
+        if math.sqrt(level) <= _CLEAN * white * abs(brightness_of(problem.operator)):
+            scene = _followed(problem, g, clean)
+            words = f"steps towards the data, whose noise is next to none, {level**0.5 * units.unit:.2g}"
+            return replace(pilot, scene=scene * unit, why=f"{pilot.why}; then {words}")
         there = None if variation is None else continued(problem.operator, variation).mean(axis=1)
         groups = [_Grouped(problem, frame, _SIDE) for frame in clean]
         found = self.inverse.solve(_residual(problem, g, clean))
@@ -146,12 +178,16 @@ class Collaborative:
         )
         if strengths:
             scene = _refined(problem, g, scene, groups, level, variation, strengths)
+            scene = _finished(problem, g, scene, level, variation, white)
         words = (
             f"a pass over groups of similar patches, for noise of standard deviation {level**0.5 * units.unit:.2g}, "
             f"and {len(strengths)} steps between data and patches"
         )
         if strengths:
-            words += f", of strengths {strengths[0] * units.unit:.2g} to {strengths[-1] * units.unit:.2g}"
+            words += (
+                f", of strengths {strengths[0] * units.unit:.2g} to {strengths[-1] * units.unit:.2g}; "
+                f"{_LAST_STEPS} more with a network"
+            )
         converged = pilot.converged and found.converged
         return replace(pilot, scene=scene * unit, converged=converged, why=f"{pilot.why}; then {words}")
 
@@ -212,6 +248,14 @@ class _Grouped:
         return self._together([self.groups.threshold(a, variances, level) for a in self._apart(noisy)])
 
 
+def _data_problem(problem: Problem, variation: Array | None) -> Problem:
+    """Of the steps towards the data, but for its λ."""
+    weights = problem.fit.weights
+    if variation is not None:
+        weights = (problem.xp.asarray(problem.fit.w) / variation).astype(problem.dtype)
+    return replace(_inverse_problem(problem), fit=Fit(weights=weights), stop=Stop(rtol=_LOOSER))
+
+
 def _refined(
     problem: Problem,
     g: Array,
@@ -222,10 +266,7 @@ def _refined(
     strengths: list[float],
 ) -> Array:
     """Steps between data and patches, from a scene, of these strengths."""
-    weights = problem.fit.weights
-    if variation is not None:
-        weights = (problem.xp.asarray(problem.fit.w) / variation).astype(problem.dtype)
-    data = replace(_inverse_problem(problem), fit=Fit(weights=weights), stop=Stop(rtol=_LOOSER))
+    data = _data_problem(problem, variation)
     fine = [_Grouped(problem, frame, _FINE, radius=_NEAR) for frame in scene]
     nothing = Solution(problem.xp.zeros_like(scene))
     before = scene
@@ -239,3 +280,59 @@ def _refined(
         ]
         before, scene = scene, _bounded(problem, [0.5 * x for x in both])
     return scene
+
+
+def _finished(
+    problem: Problem, g: Array, near: Array, level: float, variation: Array | None, white: float
+) -> Array:
+    """The mean of `near` and what steps between data and network make of it; its brightest pixels are about `white`."""
+    data, nothing = _data_problem(problem, variation), Solution(problem.xp.zeros_like(near))
+    last = max(_LAST * math.sqrt(level) / abs(brightness_of(problem.operator)), _LEAST * white)
+    first = max(_FIRST * white, last)
+    colours = problem.xp.asarray(patches.opponent(near.shape[1]).astype(near.dtype))
+    shown = [patches.mixed(colours, frame) for frame in near]
+    scene = near
+    for s in np.geomspace(first, last, _LAST_STEPS):
+        inverse = quadratic.prepare(replace(data, lam=_ALPHA * level / float(s) ** 2))
+        closer = scene + inverse.solve(_residual(problem, g, scene), nothing).scene
+        pairs = zip(closer, shown, strict=True)
+        with all_cores():
+            found = [network(patches.mixed(colours, frame), float(s), planes) for frame, planes in pairs]
+        scene = _bounded(problem, [patches.mixed(colours.T, planes) for planes in found])
+    return 0.5 * (near + scene)
+
+
+def _followed(problem: Problem, g: Array, scene: Array) -> Array:
+    """The scene for data without noise, from the pilot."""
+    operator, w = problem.operator, problem.fit.w
+    if operator.scene_shape == operator.image_shape and problem.fit.weights is None:
+        linear = replace(_inverse_problem(problem), lam=_EXACT * operator.gain**2, stop=Stop())
+        for method in (fourier, cosine, sine, kronecker):
+            if method.refuses(linear) is None:
+                more = method.prepare(linear).solve(_residual(problem, g, scene)).scene
+                return _bounded(problem, list(scene + more))
+    if operator.scene_shape == operator.image_shape:
+        strong = replace(
+            pilot_problem(problem),
+            lam=_STRONG * operator.gain,
+            fit=Fit(weights=problem.fit.weights),
+            stop=Stop(rtol=_CAREFUL),
+        )
+        pilot, data = admm.prepare(strong), g - g.dtype.type(problem.fit.background)
+        scene = pilot.solve(data).scene
+        for _ in range(_AGAIN):
+            data = data + w * _residual(problem, g, scene)
+            scene = pilot.solve(data).scene
+
+    def normal(x: Array) -> Array:
+        return operator.adjoint(w * operator.forward(x))
+
+    right = operator.adjoint(w * _residual(problem, g, scene))
+    with all_cores():
+        found = krylov.cg(normal, right, dot=_product, rtol=1e-7, max_iterations=_FOLLOWING)
+    return _bounded(problem, list(scene + found.x))
+
+
+def _product(a: Array, b: Array) -> Array:
+    """The inner product of each frame and colour, (k, c, 1, 1)."""
+    return (a * b).sum(axis=(2, 3), keepdims=True)

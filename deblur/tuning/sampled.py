@@ -75,7 +75,7 @@ _RTOL_EXACT, _RTOL_EXACT_LEAST, _RTOL_EXACT_OF_NOISE = 1e-2, 5e-4, 0.2
 _SCENE, _SCENE_OF_PILOT = 0.65, 0.8
 # λ of plug and play over the variance of the noise: for a blur that lets nothing through, how it grows with the share
 # of white noise that the blur lets through, and its most; the least noise over the image's size that is reckoned with.
-_OF_NOISE, _OF_NOISE_SEEN, _OF_NOISE_MOST, _LEAST_NOISE = 0.5, 0.7, 1.0, 2e-3
+_OF_NOISE, _OF_NOISE_SEEN, _OF_NOISE_MOST, _LEAST_NOISE = 0.5, 1.0, 1.2, 2e-3
 _AMPLIFIED = 1.1  # growth of ‖f_λ‖ on the last step to the smallest λ that no true model shows
 # Growth of ‖f_λ‖ over a decade of λ at the λ found, over its least at larger ones, that no true model shows: there it
 # is at most 1.013 (72 photographs, with "tv" and "gradient"), and mostly above 1.05 with a boundary that does not fit.

@@ -1,0 +1,165 @@
+"""A small trained denoiser, told what other means have made of the picture: convolutions in the shape of a U [1]_.
+
+The image is taken apart into four of half its size, every other pixel each [2]_, with a fifth plane that holds the
+noise's standard deviation [2]_, and four more of an estimate of the picture that errs in other ways than the image.
+Three levels follow, each of half the sides of the one before: pairs of 3 x 3 convolutions with a rectifier between
+them, whose result is added to what went in. On the way up each level adds what it was on the way down. What comes out
+is the noise, and is taken off the image. Without biases the network answers an image twice as bright, of twice the
+noise, with twice the result [3]_, so that pictures may lie on any scale.
+
+``network.npz`` has the weights, about 0.9 million of 16 bits. ``benchmarks/fit_network.py`` fitted them, and says to
+which pictures; none that a benchmark here reports on is among them.
+
+References
+----------
+.. [1] O. Ronneberger, P. Fischer, T. Brox, U-Net, MICCAI 2015, 234-241; residual pairs as in K. Zhang, Y. Li, W. Zuo,
+   L. Zhang, L. Van Gool, R. Timofte, IEEE Trans. Pattern Anal. Mach. Intell. 44 (2022) 6360-6376.
+.. [2] K. Zhang, W. Zuo, L. Zhang, FFDNet, IEEE Trans. Image Process. 27 (2018) 4608-4622.
+.. [3] S. Mohan, Z. Kadkhodaie, E. P. Simoncelli, C. Fernandez-Granda, Robust and interpretable blind image denoising
+   via bias-free convolutional neural networks, ICLR 2020.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+
+from ..device import Array, get_xp
+
+WEIGHTS = Path(__file__).with_name("network.npz")
+SHA256 = "519fcbb0f035d76e686cd85cb70ab870404942df367397e38185ebe7039be699"
+#: The sides of what the network takes are multiples of this.
+MULTIPLE = 8
+_LEVELS = 3
+_NOTHING = 1e-5  # moduli below this share of the largest are rounding
+_STRIP, _STRIP_GPU = 1 << 18, 1 << 26  # numbers that are gathered for one product, about
+
+
+def read(path: Path = WEIGHTS, sha256: str | None = SHA256) -> dict[str, np.ndarray]:
+    """The weights in a file, float32: convolutions of 1 x 1 as (out, in), 3 x 3 as (out, 9, in), 2 x 2 as (out, in, 4).
+
+    Raises
+    ------
+    ValueError
+        If the file's SHA-256 is another.
+    """
+    content = path.read_bytes()
+    found = hashlib.sha256(content).hexdigest()
+    if sha256 is not None and found != sha256:
+        raise ValueError(
+            f"the weights in {path} do not match their checksum: SHA-256 {found}, not {sha256}; install the "
+            "package again"
+        )
+    with np.load(io.BytesIO(content)) as arrays:
+        return {name: arrays[name].astype(np.float32) for name in arrays.files}
+
+
+@cache
+def _weights(xp: ModuleType) -> dict[str, Array]:
+    """The weights as matrices, for products with what is gathered."""
+    return {name: xp.asarray(w.reshape(len(w), -1)) for name, w in read().items()}
+
+
+def network(planes: Array, sigma: float, near: Array) -> Array:
+    """Planes (c, P, Q) without their noise, each by itself; NumPy or CuPy.
+
+    Parameters
+    ----------
+    planes : (c, P, Q) array
+        On any scale.
+    sigma : float
+        Standard deviation of the noise.
+    near : (c, P, Q) array
+        Estimates of the planes without noise.
+
+    Returns
+    -------
+    array of the planes' shape and dtype; computed in float32
+    """
+    xp = get_xp(planes)
+    size = float(abs(planes).max())
+    if not (sigma > 0 and size > 0):
+        return planes.copy()
+
+    def denoised(x: Array, clean: Array) -> Array:
+        if float(abs(x).max()) <= _NOTHING * size:  # the colours of a grey picture
+            return x
+        x, clean = ((a / size).astype(np.float32) for a in (x, clean))
+        return (size * _plane(x, sigma / size, clean)).astype(planes.dtype)
+
+    return xp.stack([denoised(*pair) for pair in zip(planes, near, strict=True)])
+
+
+def _plane(x: Array, sigma: float, near: Array) -> Array:
+    """A plane (P, Q) of moduli up to 1, float32, without its noise."""
+    xp = get_xp(x)
+    w, shape = _weights(xp), x.shape
+    more = [(0, -n % MULTIPLE) for n in shape]
+    x, near = (xp.pad(a, more, mode="edge") for a in (x, near))
+    parts = _apart(x[None])
+    level = xp.full((1, *parts.shape[1:]), sigma, np.float32)
+    head = _conv3(xp.concatenate([parts, level, _apart(near[None])]), w["head"])
+    y, levels = head, []
+    for level in range(_LEVELS):
+        y = _pairs(y, w, f"left{level}")
+        if level < _LEVELS - 1:
+            levels.append(y)
+            y = _product(w[f"down{level}"], _apart(y))
+    for level in reversed(range(_LEVELS - 1)):
+        y = levels[level] + _together(_product(w[f"up{level}"], y))
+        y = _pairs(y, w, f"right{level}")
+    noise = _together(_conv3(y + head, w["tail"]))
+    return (x - noise[0])[: shape[0], : shape[1]]
+
+
+def _pairs(x: Array, w: dict[str, Array], name: str) -> Array:
+    """Pairs of convolutions, each added to what went in."""
+    k = 0
+    while f"{name}.{k}.a" in w:
+        x = x + _conv3(_conv3(x, w[f"{name}.{k}.a"], rectified=True), w[f"{name}.{k}.b"])
+        k += 1
+    return x
+
+
+def _product(w: Array, x: Array) -> Array:
+    """A 1 x 1 convolution of (C, P, Q)."""
+    return (w @ x.reshape(len(x), -1)).reshape(len(w), *x.shape[1:])
+
+
+def _conv3(x: Array, w: Array, rectified: bool = False) -> Array:
+    """A 3 x 3 convolution of (C, P, Q), zero beyond the edges: strips of rows gathered nine times, then a product."""
+    xp = get_xp(x)
+    c, rows, cols = x.shape
+    padded = xp.pad(x, ((0, 0), (1, 1), (1, 1)))
+    out = xp.empty((len(w), rows, cols), np.float32)
+    high = min(rows, max(1, (_STRIP if xp is np else _STRIP_GPU) // (9 * c * cols)))
+    gathered = xp.empty((9, c, high, cols), np.float32)
+    for top in range(0, rows, high):
+        strip = gathered[:, :, : min(high, rows - top)]
+        for k in range(9):
+            y, z = top + k // 3, k % 3
+            strip[k] = padded[:, y : y + strip.shape[2], z : z + cols]
+        found = w @ strip.reshape(9 * c, -1)
+        if rectified:
+            xp.maximum(found, 0, out=found)
+        out[:, top : top + strip.shape[2]] = found.reshape(len(w), -1, cols)
+    return out
+
+
+def _apart(x: Array) -> Array:
+    """(C, 2P, 2Q) as (4C, P, Q): of each plane the pixels of even and odd rows and columns."""
+    c, rows, cols = x.shape
+    x = x.reshape(c, rows // 2, 2, cols // 2, 2).transpose(0, 2, 4, 1, 3)
+    return x.reshape(4 * c, rows // 2, cols // 2)
+
+
+def _together(x: Array) -> Array:
+    """(4C, P, Q) as (C, 2P, 2Q): the way back."""
+    c, rows, cols = x.shape
+    x = x.reshape(c // 4, 2, 2, rows, cols).transpose(0, 3, 1, 4, 2)
+    return x.reshape(c // 4, 2 * rows, 2 * cols)
