@@ -8,6 +8,9 @@
 //
 // Kernels (THREADS threads a block, a pair a thread, grid-stride): fold, unfold. Bytes: the array, read and written once.
 
+// A call launches few of these kernels.
+constexpr bool ALONE = true;
+
 constexpr int THREADS = 256;
 
 extern "C" __global__ void __launch_bounds__(THREADS)

@@ -69,6 +69,8 @@ class Fit:
         w : array that broadcasts to it
             The weights of these pixels, where they are a part of the frames; by default W.
         """
+        if self.name == "gaussian" and w is None and self.weights is None:
+            return 0.5 * float(squares((v + self.background if self.background else v) - g))
         return float(self.total(v, g, w))
 
     def total(self, v: Array, g: Array, w: Array | float | None = None) -> Array:
@@ -77,8 +79,6 @@ class Fit:
         w = self.w if w is None else w
         t = v + self.background if self.background else v
         if self.name == "gaussian":
-            if isinstance(w, float) and w == 1:
-                return 0.5 * squares(t - g)
             terms = 0.5 * (t - g) ** 2
         elif self.name == "poisson":
             # A sum that solves the problem to a tolerance may graze zero where photons were counted; the
@@ -195,10 +195,14 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
 }
 
 
-def padded(x: Array, mode: str) -> Array:
-    """`x` with a border of one pixel: "wrap", "edge" or zeros ("constant")."""
+def padded(x: Array, wrap: bool) -> Array:
+    """`x` with a border of one pixel: of its other end, or zeros."""
     xp = get_xp(x)
-    return xp.pad(x, [(0, 0)] * (x.ndim - 2) + [(1, 1), (1, 1)], mode=mode)
+    if wrap:
+        return xp.pad(x, [(0, 0)] * (x.ndim - 2) + [(1, 1), (1, 1)], mode="wrap")
+    out = xp.zeros((*x.shape[:-2], x.shape[-2] + 2, x.shape[-1] + 2), x.dtype)
+    out[(..., *_Core)] = x
+    return out
 
 
 def inside(difference: Difference, shape: tuple[int, int]) -> tuple[slice, slice]:
@@ -236,18 +240,21 @@ class Penalty:
         u : sequence of (k, c, rows, cols) arrays
             The differences; zero where they are not counted.
         """
-        return float(self.total(u))
+        factor, sums = self._sums(u)
+        return factor * sum(map(float, sums))
 
     def total(self, u: Sequence[Array]) -> Array:
         """`value` as an array of no dimensions, which a GPU need not be waited for."""
-        xp = get_xp(u[0])
+        factor, sums = self._sums(u)
+        return factor * sum(sums[1:], sums[0])
+
+    def _sums(self, u: Sequence[Array]) -> tuple[float, list[Array]]:
+        """Numbers, and what their sum is to be multiplied by."""
         if self.norm == "square":
-            sums = [0.5 * squares(c) for c in u]
-        elif self.norm == "absolute":
-            sums = [total(abs(c)) for c in u]
-        else:
-            sums = [total(xp.sqrt(_power(u)))]
-        return self.weight * sum(sums[1:], sums[0])
+            return 0.5 * self.weight, [squares(c) for c in u]
+        if self.norm == "absolute":
+            return self.weight, [total(abs(c)) for c in u]
+        return self.weight, [total(get_xp(u[0]).sqrt(_power(u)))]
 
     def prox(self, q: Sequence[Array], tau: float) -> list[Array]:
         """The u that minimises τ·penalty(u) + ½‖u − q‖².
@@ -302,7 +309,7 @@ def differences(scene: Array, kind: str, wrap: bool) -> list[Array]:
     -------
     list of (..., P, Q) arrays
     """
-    p = padded(scene, "wrap" if wrap else "edge")
+    p = padded(scene, wrap)
     found = []
     for difference in DIFFERENCES[kind]:
         u = difference.forward(p)
@@ -319,7 +326,7 @@ def adjoint_differences(u: Sequence[Array], kind: str, wrap: bool) -> Array:
     """The exact transpose of `differences`, for `u` that is zero where they are not counted."""
     total = 0
     for c, difference in zip(u, DIFFERENCES[kind], strict=True):
-        total = total + difference.adjoint(padded(c, "wrap" if wrap else "constant"))
+        total = total + difference.adjoint(padded(c, wrap))
     return total
 
 

@@ -229,7 +229,7 @@ def _svd(a: Array) -> tuple[Array, Array, Array]:
             b = a[::-1] if flipped else a
             if _is_symmetric(b):
                 values, q = xp.linalg.eigh((b + b.T) / 2)
-                signs = xp.where(values < 0, -1.0, 1.0)
+                signs = xp.copysign(1.0, values)
                 u = q * signs
                 return (u[::-1] if flipped else u), abs(values), q
     u, s, vt = xp.linalg.svd(a, full_matrices=False)
