@@ -175,10 +175,6 @@ def everyday() -> str:
         [called(t), f"{t['cold']:.1f}", number(t["cpu"], 0), number(t["cpu"] and t["cpu"] / t["cold"])]
         for t in record["settings"].get("small", [])
     ]
-    first = [
-        [method, f"{s['empty_cache']:.1f}", f"{s['full_cache']:.2f}"]
-        for method, s in record["settings"]["first_call_seconds"].items()
-    ]
     header = ["iterations", "cold", "kept", "device", "slowed", "floor", "CPU", "CPU / GPU"]
     parts = [
         "**On a GPU: everyday methods.** Milliseconds in float32: a whole call with a new PSF and a new image, the "
@@ -189,11 +185,37 @@ def everyday() -> str:
         table(["method", *header], rows),
         "Cold calls of small pictures." if small else "",
         table(["method", "GPU", "CPU", "CPU / GPU"], small) if small else "",
-        "Seconds of a process's first call, 128², with an empty and with a full compilation cache.",
-        table(["method", "empty", "full"], first),
+        first_calls(record),
         source("bench_gpu_everyday.py", record),
     ]
     return "\n\n".join(part for part in parts if part)
+
+
+def first_calls(everyday: dict[str, Any]) -> str:
+    """By every method where that has been recorded, else by the few that are measured with the rest."""
+    if not (RESULTS / "first_calls.json").is_file():
+        return (
+            "Seconds of a process's first call, 128², with an empty and with a full compilation cache.\n\n"
+        ) + table(
+            ["method", "empty", "full"],
+            [
+                [method, f"{s['empty_cache']:.1f}", f"{s['full_cache']:.2f}"]
+                for method, s in everyday["settings"]["first_call_seconds"].items()
+            ],
+        )
+    record = load("first_calls")
+    rows = [
+        [t["method"], f"{t['empty_cache']:.1f}", f"{t['full_cache']:.2f}", str(t["compiled"])]
+        for t in record["results"]
+    ]
+    return (
+        "Seconds of a process's first call, 128² (dense methods: 32²) with λ given, and of one with no option at all, "
+        "when everything must be compiled and when nothing need be; and how often the compiler is called in the first "
+        f"case. Importing CuPy and deblur, with a context, takes {record['results'][0]['imports']:.1f} s before.\n\n"
+        + table(["method", "empty caches", "full", "compilations"], rows)
+        + "\n\n"
+        + source("bench_first_calls.py", record)
+    )
 
 
 def lam() -> str:
