@@ -169,12 +169,14 @@ def measured(cell: Cell, copy_rate: float) -> dict[str, Any]:
         g, stack = cupy.stack([g * np.float32(1 - 1e-3 * i) for i in range(cell.frames)]), {"stack_axis": 0}
     images = [g + np.float32(1e-3 * i) for i in range(REPEATS + 1)]
     first = solved(cell, g, 0)
-    kept = deblur.Deblurrer(  # λ and the boundary are what was chosen
+    chosen = {"boundary": first.boundary} | ({"prior": "natural"} if first.prior == "natural" else {})
+    kept = deblur.Deblurrer(
         psf_for(cell.method, 0), g.shape[-2:], float(first.lam), dtype=np.float32, gpu=True, method=cell.method,
-        **cell.options | {"boundary": first.boundary},
+        **cell.options | chosen,
     )  # fmt: skip
     row: dict[str, Any] = {"method": cell.method, "side": cell.side, "frames": cell.frames}
-    row |= {"lam": str(cell.lam), "boundary": first.boundary, "iterations": first.iterations}
+    row |= {"lam": str(cell.lam), "boundary": first.boundary, "prior": first.prior}
+    row["iterations"] = first.iterations
     calls = {
         "cold": lambda i: solved(cell, images[i], i),
         "kept": lambda i: kept.solve(images[i], check=False, **stack),
