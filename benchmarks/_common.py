@@ -226,13 +226,14 @@ def _text(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def measured_before(name: str) -> dict[str, Any]:
-    """Results that an earlier part has left in results/<name>.json: none if those are of another commit."""
+def measured_before(name: str, parts: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Results of an earlier run in results/<name>.json, and the commit of each of its parts that is of another one."""
     path = RESULTS / f"{name}.json"
     if not path.exists():
-        return {}
-    stored = json.loads(path.read_text(encoding="utf-8"))
-    return stored["results"] if stored["environment"]["commit"] == environment()["commit"] else {}
+        return {}, {}
+    stored, now = json.loads(path.read_text(encoding="utf-8")), environment()["commit"]
+    kept = dict.fromkeys(parts, stored["environment"]["commit"]) | stored["settings"].get("kept", {})
+    return stored["results"], {part: commit for part, commit in kept.items() if commit != now}
 
 
 def save(name: str, results: object, **settings: Any) -> Path:

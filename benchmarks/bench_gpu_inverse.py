@@ -8,7 +8,7 @@ slowed: this process on one core, which another busy one shares. The peers work 
 ‖A X - I‖ / (n eps ‖A‖ ‖X‖) in Frobenius norms.
 
     python benchmarks/bench_gpu_inverse.py
-    python benchmarks/bench_gpu_inverse.py --parts float32     a part alone, beside the others of the same commit
+    python benchmarks/bench_gpu_inverse.py --parts float32     a part alone, beside the others as they were
 """
 
 from __future__ import annotations
@@ -277,11 +277,11 @@ def main() -> None:
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    results: dict[str, Any] = {"sizes": []} | measured_before("gpu_inverse")
+    results, kept = measured_before("gpu_inverse", PARTS)
     results["launch_overhead_s"] = launch_overhead()
     for part in options.parts:
         if part in ("float32", "float64"):
-            others = [row for row in results["sizes"] if row["dtype"] != part]
+            others = [row for row in results.get("sizes", []) if row["dtype"] != part]
             results["sizes"] = sorted(
                 others + sized(part, options.sizes, options.repeats), key=lambda row: (row["dtype"], row["n"])
             )
@@ -296,7 +296,8 @@ def main() -> None:
             results["reconstruct"] = pipeline(options.repeats)
             for case, row in results["reconstruct"].items():
                 print(case, {k: round(1e3 * v["median_s"], 3) for k, v in row["times"].items()}, row)
-        save("gpu_inverse", results, sizes=list(options.sizes), repeats=options.repeats)
+        kept.pop(part, None)
+        save("gpu_inverse", results, sizes=list(options.sizes), repeats=options.repeats, kept=kept)
     print("launch", results["launch_overhead_s"])
 
 

@@ -11,7 +11,7 @@ that of a copy, whichever is longer. A part of it is done again with the host sl
 another busy one shares.
 
     python benchmarks/bench_gpu_qr.py
-    python benchmarks/bench_gpu_qr.py --parts sweep     a part alone, beside the others of the same commit
+    python benchmarks/bench_gpu_qr.py --parts sweep     a part alone, beside the others as they were
 """
 
 from __future__ import annotations
@@ -312,8 +312,9 @@ def main() -> None:
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     arguments = parser.parse_args()
 
-    found, others = measured_before("gpu_qr"), peers()
+    (found, kept), others = measured_before("gpu_qr", PARTS), peers()
     for part in arguments.parts:
+        kept.pop(part, None)
         if part.startswith("sweep"):
             dtype = part.split()[1]
             rest = [x for x in found.get("sweep", []) if x["dtype"] != dtype]
@@ -326,7 +327,7 @@ def main() -> None:
         elif part == "grid":
             for cells in grid(others, arguments.repeats, arguments.quick):
                 found["grid"] = cells
-                keep(found, arguments.repeats)
+                keep(found, arguments.repeats, kept)
         else:
             found["hostile_errors_over_sqrt_n_eps"] = hard = {
                 f"{m}x{n}, batch {b}": hostile(m, n, b)
@@ -334,11 +335,11 @@ def main() -> None:
             }
             for shape, cases in hard.items():
                 print(shape, {name: {k: round(v, 2) for k, v in e.items()} for name, e in cases.items()})
-        print(keep(found, arguments.repeats))
+        print(keep(found, arguments.repeats, kept))
 
 
-def keep(results: dict[str, Any], repeats: int) -> Path:
-    return save("gpu_qr", results, repeats=repeats, longest_peer_call_s=LONGEST)
+def keep(results: dict[str, Any], repeats: int, kept: dict[str, str]) -> Path:
+    return save("gpu_qr", results, repeats=repeats, longest_peer_call_s=LONGEST, kept=kept)
 
 
 if __name__ == "__main__":

@@ -566,6 +566,7 @@ def gpu() -> str:
         + "\n\n"
         + slowed(inverse["results"])
         + source("bench_gpu_inverse.py", inverse)
+        + of_other_commits(inverse)
         + "\n\n**On a GPU: float32 products.** `split` adds three TF32 products of split operands in float32 outside "
         "the tensor cores; `half` does the same with float16 parts.\n\n"
         + products
@@ -576,7 +577,14 @@ def gpu() -> str:
         + "\n\n"
         + swept(qr["results"])
         + source("bench_gpu_qr.py", qr)
+        + of_other_commits(qr)
     )
+
+
+def of_other_commits(record: dict[str, Any]) -> str:
+    """The parts that were not measured again."""
+    kept = record["settings"].get("kept", {})
+    return "".join(f" *Not measured again: {part}, commit {commit[:7]}.*" for part, commit in kept.items())
 
 
 def slowed(results: dict[str, Any]) -> str:
