@@ -1,6 +1,7 @@
 """The plan of tiles against dense algebra, against windows that were solved, and in its answers."""
 
 import pickle
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +12,7 @@ from deblur import METHODS, plan_tiles, psf
 from deblur.problem import Problem
 from deblur.tiles import reach as tails_of
 from deblur.tiles.reach import CORRELATION, SHARP, reach
+from deblur.tiles.windows import Recipe, restore
 
 HUGE = (100_000, 100_000)
 ROOM = 2**28
@@ -268,3 +270,35 @@ def test_what_makes_no_sense_is_refused_before_any_work(error, match, given):
     arguments = {"psf": psf.disk(7), "lam": 1e-2, "shape": HUGE, **given}
     with pytest.raises(error, match=match):
         plan_tiles(arguments.pop("psf"), arguments.pop("lam"), arguments.pop("shape"), **arguments)
+
+
+@pytest.mark.parametrize(
+    ("boundary", "prior"), [("reflect", "natural"), ("periodic", "smooth"), ("unknown", "smooth")]
+)
+def test_no_window_takes_more_memory_than_planned(boundary, prior, rng):
+    n, inside = 512, ((False, False), (False, False))
+    recipe = Recipe(
+        psf.disk(5)[None], 1e-2, "float32", {"boundary": boundary, "dtype": "float32", "prior": prior}
+    )
+    plan = plan_tiles(
+        psf.disk(5),
+        1e-2,
+        HUGE,
+        tile=n - 64,
+        overlap=32,
+        boundary=boundary,
+        dtype="float32",
+        prior=prior,
+        memory=2**30,
+    )
+    sides = [inside] if boundary == "periodic" else [inside, ((True, False), (False, False))]
+    window = rng.random((1, 1, n, n), np.float32)
+    for at_frame in sides:
+        restore(
+            recipe, window[..., :200, :200], 0, at_frame, ((0, 0), (0, 0))
+        )  # what is imported and kept by then
+        tracemalloc.start()
+        restore(recipe, window, 0, at_frame, ((32, 32), (32, 32)))
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert most + window.nbytes <= plan.bytes

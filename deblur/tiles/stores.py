@@ -28,7 +28,7 @@ from ..version import __version__
 from .checks import Residual, of_tile, ratios
 from .mapping import Job, in_tiles, jobs, together
 from .plan import TOLERANCE, TilePlan
-from .tiling import MORE_PASSES, Seam, Tiling
+from .tiling import MORE_PASSES, Axes, Seam, Tiling
 
 ATTRIBUTE = "deblur"
 _LOAD = 2**25  # bytes of image that are enough for one task: fewer, larger tasks gain nothing
@@ -337,11 +337,8 @@ def _chunk(picture: Source) -> tuple[int, int] | None:
     """Rows and columns of a stored chunk, of which tiles are multiples."""
     if picture.chunks is None:
         return None
-    front = {*(picture.stack_axis or ()), *(() if picture.channel_axis is None else (picture.channel_axis,))}
-    n = picture.array.ndim
-    rows, cols = (
-        min(picture.chunks[a], picture.array.shape[a]) for a in range(n) if a not in {b % n for b in front}
-    )
+    axes = Axes.of(picture.array.shape, picture.channel_axis, picture.stack_axis)
+    rows, cols = (min(picture.chunks[a], picture.array.shape[a]) for a in axes.order[-2:])
     return rows, cols
 
 
