@@ -781,9 +781,10 @@ def cluster(
         with Client(scheduler) as client:
             yield client
         return
+    # What goes wrong in a task is raised here, in one sentence: the workers need not print it with its traceback.
     quiet: dict[str, Any] = {
         "host": "127.0.0.1",
-        "silence_logs": logging.WARNING,
+        "silence_logs": logging.CRITICAL,
         "memory_limit": memory or 0,
     }
     no_page: dict[str, Any] = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
@@ -820,7 +821,7 @@ def cluster(
                         for i in range(workers)
                     },
                     scheduler={"cls": Scheduler, "options": {"host": quiet["host"], "port": 0, **no_page}},
-                    silence_logs=logging.WARNING,
+                    silence_logs=logging.CRITICAL,
                 )
     with local, Client(local) as client:
         yield client
