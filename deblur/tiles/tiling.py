@@ -371,7 +371,7 @@ class Tiling:
             left = float(abs(out - whole).max())
             if number > 1:
                 shares.append(left / (change or 1.0))
-                if _SPARE * left <= plan.tolerance * span:
+                if left * (_SPARE if number < _PASSES else 1) <= plan.tolerance * span:
                     break
             y, _ = torus._pass(part, y)
         else:
