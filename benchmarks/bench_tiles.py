@@ -73,6 +73,33 @@ def afterglow() -> np.ndarray:
     return h / h.sum()
 
 
+def halo() -> np.ndarray:
+    """A lens that is not clean."""
+    h = 0.3 * psf.disk(15)
+    h[7, 7] += 0.7
+    return h
+
+
+def coma() -> np.ndarray:
+    """A lens that is not straight: a fan."""
+    y, x = np.indices((8, 9))
+    h = np.where(abs(x - 4) <= y / 2, 1 / (1.0 + y) ** 1.5, 0.0)
+    return h / h.sum()
+
+
+def trail() -> np.ndarray:
+    """Charge that is left behind while a sensor is read out, and dies away for long."""
+    h = 0.85 ** np.arange(24.0)[:, None]
+    return h / h.sum()
+
+
+def pushed() -> np.ndarray:
+    """A camera that rested at four places."""
+    h = np.zeros((9, 5))
+    h[0, 4], h[3, 0], h[5, 3], h[8, 1] = 0.2, 0.45, 0.15, 0.2
+    return h
+
+
 #: On these the constants of `deblur.tiles.reach` and `deblur.tiles.plan` were set, with the pictures below.
 FITTED: dict[str, Callable[[], np.ndarray]] = {
     "gaussian 9, 1.5": lambda: psf.gaussian(9, 1.5),
@@ -93,9 +120,6 @@ FITTED: dict[str, Callable[[], np.ndarray]] = {
     "box 7": lambda: psf.box(7),
     "two points": two_points,
     "ghost": ghost,
-}
-#: These were never used while fitting.
-ASIDE: dict[str, Callable[[], np.ndarray]] = {
     "gaussian 7, 1": lambda: psf.gaussian(7, 1.0),
     "gaussian 13, 2.2": lambda: psf.gaussian(13, 2.2),
     "gaussian 15, (1, 3)": lambda: psf.gaussian(15, (1.0, 3.0)),
@@ -113,6 +137,26 @@ ASIDE: dict[str, Callable[[], np.ndarray]] = {
     "three points": three_points,
     "afterglow": afterglow,
     "ring": ring,
+}
+#: These were never used while fitting.
+ASIDE: dict[str, Callable[[], np.ndarray]] = {
+    "gaussian 11, (2.5, 1.2)": lambda: psf.gaussian(11, (2.5, 1.2)),
+    "gaussian 17, 2.7": lambda: psf.gaussian(17, 2.7),
+    "disk 13": lambda: psf.disk(13),
+    "disk 7, 2.6": lambda: psf.disk(7, 2.6),
+    "motion 17, 75": lambda: psf.motion(17, 75),
+    "motion 10, 20": lambda: psf.motion(10, 20),
+    "motion 13, 0": lambda: psf.motion(13, 0),
+    "camera shake 19": lambda: psf.camera_shake(19, 23),
+    "camera shake 27": lambda: psf.camera_shake(27, 2),
+    "moffat 17, 3": lambda: psf.moffat(17, 3),
+    "airy 19, 5": lambda: psf.airy(19, 5),
+    "box 8": lambda: psf.box(8),
+    "box 9 x 2": lambda: psf.box((9, 2)),
+    "halo": halo,
+    "coma": coma,
+    "trail": trail,
+    "pushed": pushed,
 }
 FITTED_PICTURES = ("blocks", "camera", "stars")
 PICTURES = ("astronaut", "coins", "moon", "page", "lines")
@@ -165,7 +209,7 @@ def scene(name: str, side: int, rng: np.random.Generator) -> np.ndarray:
 
 def draw(number: int) -> dict[str, Any]:
     """The case of that number."""
-    rng = np.random.default_rng([20261125, number])
+    rng = np.random.default_rng([20261127, number])
     aside = number % 4 != 0
     return {
         "number": number,
@@ -204,7 +248,7 @@ def planned(number: int) -> dict[str, Any]:
 def planned_refined(number: int) -> dict[str, Any]:
     """A case whose overlap is larger than its tile, with the plan of the passes that it takes instead."""
     case = draw(number)
-    rng = np.random.default_rng([20261126, number])
+    rng = np.random.default_rng([20261128, number])
     tile = int(rng.choice(TILES_REFINED))
     case |= {"tile": tile, "lam": float(rng.choice(LAMBDAS[3:]))}
     h = (ASIDE | FITTED)[case["psf"]]()

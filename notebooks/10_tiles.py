@@ -127,7 +127,7 @@ for name, psf in kinds.items():
 # ## Where the overlap does not fit
 #
 # For a small λ the overlap may be larger than any tile that memory has room for. Then tiles with a smaller overlap are
-# solved several times, each time for what their neighbours have left. Here 170 pixels would be needed, the tiles are
+# solved several times, each time for what their neighbours have left. Here 180 pixels would be needed, the tiles are
 # 192 pixels long and see 32 pixels beyond themselves. What is left of the difference to the picture solved whole, after
 # one pass and after each of the next:
 

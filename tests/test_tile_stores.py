@@ -437,7 +437,7 @@ def test_the_command_plans(capsys):
         == 0
     )
     out = capsys.readouterr().out
-    assert "169 x 169 pixels on each side" in out
+    assert "180 x 180 pixels on each side" in out
     assert "of 1 GiB" in out
     call = ["plan", "--shape", "100000x100000", "--psf", "disk:7", "--lam", "1e-2", "--prior", "natural"]
     assert cli.main(call) == 0

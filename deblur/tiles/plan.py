@@ -37,9 +37,8 @@ _PRIOR_REACH, _PRIOR = math.ceil(4 * SMOOTHING), 0.1
 #: eps · max|k̂| times this is about what a solve in the dtype leaves of the range: of a filter, and at a frame.
 _ROUNDING, _ROUNDING_AT_FRAME = 8.0, 40.0
 #: Beside a frame that mirrors or is black a PSF that is no mirror image of itself meets one that is another, and the
-#: error that reaches along the frame is up to this many times what reaches as far inside. Where the continuation has
-#: weights of its own (antireflect) a corner is reached so along both its sides.
-_UNEVEN = 20.0
+#: error that reaches along the frame is up to this many times what reaches as far inside.
+_UNEVEN = 30.0
 
 
 @dataclass(frozen=True)
@@ -243,7 +242,7 @@ def plan_tiles(
     >>> plan.answer, plan.overlap
     ('tiles', (15, 15))
     >>> deblur.plan_tiles(deblur.psf.disk(7), 1e-3, (100_000, 100_000), memory=2**28).overlap
-    (169, 169)
+    (180, 180)
     """
     rows, cols = _pair(shape, "shape")
     size = (rows, cols)
@@ -341,10 +340,13 @@ class _Draft:
         cols = rows if alike else reach(h, origin, self.lam, self.penalty, 1, below, safe=self.safe)
         self.tails = tails = (rows, cols)
         edge = self.blur.boundary
-        factor = _ROUNDING if edge.wraps else _ROUNDING_AT_FRAME
-        if self.uneven and edge.weight > 1:
-            factor *= edge.weight**2 * _UNEVEN
-        floor = factor * float(np.finfo(self.dtype).eps) * rows.top * self.blur.gain
+        factor, top = _ROUNDING if edge.wraps else _ROUNDING_AT_FRAME, rows.top * self.blur.gain
+        if self.uneven and edge.weight > 1:  # there H may take away what h does not
+            factor, top = (
+                factor * edge.weight**2 * _UNEVEN,
+                max(top, 0.5 * self.blur.gain / math.sqrt(self.lam or math.inf)),
+            )
+        floor = factor * float(np.finfo(self.dtype).eps) * top
         if self.tolerance < floor and any(t and t < n for t, n in zip(self.tile or (1, 1), self.size)):
             more = ", or float64" if self.dtype == np.float32 else ""
             raise ValueError(
@@ -441,10 +443,9 @@ class _Draft:
     @property
     def weight(self) -> float:
         """What the frame makes of the error, against what the kernel says."""
-        own = self.blur.boundary.weight
-        if not self.uneven:
-            return own
-        return _UNEVEN if own == 1 else (own * _UNEVEN) ** 2
+        uneven, own = _UNEVEN if self.uneven else 1.0, self.blur.boundary.weight
+        # A frame that is continued by weights of its own is reached along both sides of a corner.
+        return uneven if own == 1 else (own * uneven) ** 2
 
     @property
     def uneven(self) -> bool:

@@ -37,7 +37,7 @@ from ..terms import DIFFERENCES, PENALTIES
 #: (white) or 64 it is not: benchmarks/bench_tiles.py, which also checks the factor on PSFs and pictures set aside.
 CORRELATION = 8.0
 #: The largest error at a seam over the prediction's root mean square is at most this, in 99 of 100 cases.
-SHARP = 1.0
+SHARP = 1.5
 #: The root of its mean square over a picture, likewise, in the middle.
 SHARP_RMS = 0.1
 #: What k passes of `deblur.tiles.refining` leave is at most this times the k-th power of the seam of their overlap,

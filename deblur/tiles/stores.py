@@ -15,7 +15,7 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -641,13 +641,17 @@ def _restored(
     change = 0.0
     if progress is not None:
         progress(number * total + done, passes * total)
-    for i, said in _computed(tasks, client, workers):
-        wrong, changed = said.item()
-        failed += writer.failures(places[i], wrong)
-        change = max(change, changed)
+
+    def one_more(i: int) -> None:
+        nonlocal done
         done += sizes[places[i]]
         if progress is not None:
             progress(number * total + done, passes * total)
+
+    for place, said in zip(places, _computed(tasks, client, workers, one_more), strict=True):
+        wrong, changed = said.item()
+        failed += writer.failures(place, wrong)
+        change = max(change, changed)
     failed.sort(key=lambda f: f.place)
     return now - len(failed), kept, failed, change
 
@@ -668,24 +672,36 @@ def _reads(picture: Source, tiling: Tiling) -> tuple[Any, ...]:
     return tuple(chunks)
 
 
-def _computed(tasks: list[Any], client: Any, workers: int) -> Iterable[tuple[int, Any]]:
-    """(number, what it returned) of each task, as they come; what the store cannot take is an OSError."""
+def _computed(
+    tasks: list[Any], client: Any, workers: int, ended: Callable[[int], None] | None = None
+) -> Sequence[Any]:
+    """What the tasks return; `ended` is told of each as it ends. What the store cannot take is an OSError."""
     import dask
+    from dask.callbacks import Callback
 
     if not tasks:
-        return
+        return []
     try:
         if client is None:
-            with dask.config.set(scheduler="threads", num_workers=workers):
-                yield from enumerate(dask.compute(*tasks))
-            return
+            number = {task.key: i for i, task in enumerate(tasks)}
+
+            def after(key: Any, *_: Any) -> None:
+                if ended and key in number:
+                    ended(number[key])
+
+            with Callback(posttask=after), dask.config.set(scheduler="threads", num_workers=workers):
+                return dask.compute(*tasks)
         from distributed import as_completed
 
         futures = client.compute(tasks)
         number = {f.key: i for i, f in enumerate(futures)}
         try:
-            for future, result in as_completed(futures, with_results=True):
-                yield number[future.key], result
+            for future in as_completed(futures):
+                if future.status != "finished":
+                    future.result()
+                if ended:
+                    ended(number[future.key])
+            return client.gather(futures)  # all at once: each by itself costs a worker's time
         finally:
             client.cancel(futures)
     except OSError as error:
@@ -708,7 +724,7 @@ def _judged(picture: Source, tiling: Tiling, output: Any, client: Any, workers: 
         for frame, tile in itertools.product(range(tiling.axes.frames), tiling.tiles)
     ]
     total = np.zeros(5)
-    for _, part in _computed(tasks, client, workers):
+    for part in _computed(tasks, client, workers):
         total += part
     return ratios(tiling, total)
 
