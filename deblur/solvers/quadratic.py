@@ -28,7 +28,7 @@ from .start import first_scene
 from .units import in_units
 
 MAX_ITERATIONS = 1000
-_STIFFER = 7  # times the prior, where no one PSF says what the frame lets through: a fifth fewer iterations
+_STIFFER = 20  # times the prior, where no one PSF says what the frame lets through: a fifth fewer iterations
 _EXPECTED, _TRANSFORMS = 30, 6  # iterations that `work` reckons with, and transforms in each
 
 
