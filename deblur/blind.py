@@ -55,7 +55,7 @@ def blind(
     *,
     channel_axis: int | None = None,
     stack_axis: int | None = None,
-    progress: Callable[[int, float], None] | None = None,
+    progress: Callable[[int, int], None] | None = None,
     **options: Unpack[Options],
 ) -> BlindResult:
     """Restore a picture that a shaking hand blurred, without knowing its PSF.
@@ -102,7 +102,7 @@ def blind(
     True
     """
     frames = Frames(img, channel_axis, stack_axis, options.get("mask"), options.get("gamma"))
-    estimate = psf.from_blurred(asnumpy(frames.data.mean(axis=(0, 1))), size, callback=progress)
+    estimate = psf.from_blurred(asnumpy(frames.data.mean(axis=(0, 1))), size, progress=progress)
     if not estimate.status.ok:
         warn(f"the PSF is {estimate.status.value}: {estimate.why}")
     options.setdefault("method", _METHOD)

@@ -171,7 +171,7 @@ def _pair(args: argparse.Namespace) -> psf.PSFEstimate:
 def _blurred(args: argparse.Namespace) -> psf.PSFEstimate:
     with terminal.progress("deblur psf", not args.quiet) as shown:
         told = lambda i, n: shown.phase(f"PSF, {i} of {n} done")  # noqa: E731
-        return psf.from_blurred(read_grey(args.input), args.size, callback=told)
+        return psf.from_blurred(read_grey(args.input), args.size, progress=told)
 
 
 def _fit(args: argparse.Namespace) -> psf.PSFEstimate:

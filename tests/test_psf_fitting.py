@@ -124,3 +124,9 @@ def test_the_spectrum_of_noise_is_flat_and_that_of_a_blur_is_followed():
     _, depth = spectrum.matched(np.stack([spectrum.transfer(h), spectrum.transfer(psf.disk(9, 2.0))]), none)
     assert abs(depth[0] - 1) < 0.3
     assert depth[1] < 0.5
+
+
+def test_what_fits_nothing_is_told_in_plain_numbers():
+    told = str(psf.fit(psf.camera_shake(13, 11)))
+    assert "error       1" in told
+    assert "e+" not in told

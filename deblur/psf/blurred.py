@@ -69,7 +69,7 @@ _WAYS = (_Way(coarsest=5), _Way(lam=32e-3), _Way(texture=True), _Way(coarsest=5,
 
 
 def from_blurred(
-    image: Any, size: Size, *, callback: Callable[[int, float], None] | None = None
+    image: Any, size: Size, *, progress: Callable[[int, int], None] | None = None
 ) -> PSFEstimate:
     """Estimate the PSF of uniform camera shake from the blurred picture alone.
 
@@ -80,7 +80,7 @@ def from_blurred(
         with the strongest edges are looked at.
     size : int or (int, int)
         Rows and columns that the PSF has at most; a third more than it has does no harm.
-    callback : callable, optional
+    progress : callable, optional
         Called with (PSFs estimated so far, their number).
 
     Returns
@@ -121,8 +121,8 @@ def from_blurred(
     with all_cores():
         for i, way in enumerate(_WAYS):
             found.append(_estimated(y, s, way, settled))
-            if callback is not None:
-                callback(i + 1, len(_WAYS))
+            if progress is not None:
+                progress(i + 1, len(_WAYS))
     similar = np.array([[_aligned(a, b)[1] for b in found] for a in found])
     middle = int(similar.sum(axis=1).argmax())
     similarity = float((similar.sum(axis=1)[middle] - 1) / (len(found) - 1))

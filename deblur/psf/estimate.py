@@ -92,7 +92,7 @@ class PSFEstimate:
             f"PSF         {rows} x {cols} pixels, {fwhm:.2f} wide at half its height, "
             f"centre of gravity ({away[0]:+.2f}, {away[1]:+.2f}) from its centre",
             f"status      {self.status.name.lower()}: {self.status.value}",
-            f"error       {100 * self.error:.2g} % (estimated)",
+            f"error       {percent(self.error)} (estimated)",
         ]
         if self.why:
             lines.append(f"why         {self.why}")
@@ -106,6 +106,11 @@ class PSFEstimate:
 
     def __repr__(self) -> str:
         return f"PSFEstimate(psf {self.psf.shape}, error={self.error:.2g}, status={self.status.name})"
+
+
+def percent(part: float) -> str:
+    """A part of one, in words with two digits: "0.12 %", "110 %"."""
+    return f"{100 * part:.2g} %" if part < 0.995 else f"{100 * part:.0f} %"
 
 
 def _in_words(value: Any) -> str:

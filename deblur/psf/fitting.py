@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from .estimate import PSFEstimate, PSFStatus, grey, placed, width
+from .estimate import PSFEstimate, PSFStatus, grey, percent, placed, width
 from .models import airy, disk, disk_area, gaussian, moffat, motion
 from .spectra import Fit, PictureSpectrum
 
@@ -238,7 +238,7 @@ def _fit_psf(a: np.ndarray, kind: str | None) -> PSFEstimate:
     error = math.hypot(best.uncertain, misfit if structured else 0.0)
     psf = family.build((a.shape[0], a.shape[1]), parameters)
     status = PSFStatus.of(error)
-    reasons = [f"the {best.kind} leaves {100 * misfit:.2g} % of the PSF"]
+    reasons = [f"the {best.kind} leaves {percent(misfit)} of the PSF"]
     if structured:
         reasons.append("and not as noise would: it is of another kind, or several in one")
     if kind is None:
