@@ -5,15 +5,17 @@ turns:
 
 1. the picture with few edges that, blurred by the PSF so far, is nearest to what was seen: ‖h∗f − g‖² + λ‖∇f‖₀, by
    half-quadratic splitting [1]_ [2]_, with λ falling so that ever more edges come in;
-2. the PSF that takes that picture's gradients to those of g: regularised least squares, one division in frequency,
-   of which what is negative, faint or apart is dropped.
+2. the PSF that takes that picture's gradients to those of g, in one of two ways. By one division in frequency,
+   regularised least squares, of which what is negative, faint or apart is dropped; or by least squares among PSFs that
+   are not negative, within the frame. The one finds its way from further off, the other comes nearer.
 
-At the finest scale a few more turns follow, with λ of the noise. What is found beyond the PSF's frame there tells how
-wrong each of its pixels is: faint paths that stand out from that stay.
+At the finest scale a few more turns follow, with λ of the noise. There the division tells by what it finds beyond the
+PSF's frame how wrong each of its pixels is, and faint paths that stand out from that stay.
 
-What is not determined by the picture differs when it is done differently: four ways (another first scale, another
-first λ and its decay, edges that are part of a texture left out as in [3]_) each give a PSF, and the estimate is their
-mean. How alike they are tells how far to trust it.
+What is not determined by the picture differs when it is done differently: so eight PSFs are found, by either step with
+another first scale, another first λ and its decay, or edges that are part of a texture left out as in [3]_. From their
+mean, in which each counts as it is like the one that is most like all, the last turns go on. How alike they are tells
+how far to trust it.
 
 References
 ----------
@@ -43,16 +45,19 @@ _STEPS = 5  # turns at each scale
 _LAST_LAM, _STIFFEST = 1e-4, 1e5  # the least λ, and the largest weight of the splitting
 _RIDGE, _RIDGE_OF_MEAN = 0.1, 0.1  # what least squares adds to the spectrum of the gradients
 _FAINT, _APART = 0.1, 0.1  # of the PSF's largest value, of its sum: less is dropped
-_SETTLING = 4  # more turns at the finest scale, in which the PSF's own error says what of it is faint
+_ROUNDS, _PROJECTIONS = 2, 60  # of least squares without division, and of the descent in each
+_SMALL_RIDGE, _SMALL_FAINT = 0.01, 0.05  # there: of the gradients' power, and of the PSF's largest value
+_SETTLING = 4  # more turns at the finest scale, with λ of the noise
 _LAM_OF_NOISE, _MOST_LAM = 16, 1e-3  # λ of these: so many times the noise's variance, at most
 _CERTAIN, _CERTAIN_PART = 4, 8  # times that error: less is dropped, and parts that nowhere have as much
 _SHARED = 0.02  # of the picture's deviation: the misfit of what all ways have in common, as tuning found it
-_FINAL_FAINT = 0.01  # of the mean PSF
+_FINAL_FAINT = 0.01  # of the mean PSF, and in the turns that go on from it
+_ALIKE = 4  # a PSF counts in the mean as this power of its correlation with the one that is most like all
 _TEXTURE = 0.5  # what is added, in mean gradients, where edges are told from texture
 _PIXELS = 1024  # rows and columns of the part that is looked at
 _LEAST = 4  # PSFs that the picture must have room for
 _POINT = 0.8  # of the light in one pixel is no blur
-_DOUBTFUL = 0.86  # similarity below which PSFs are not trusted
+_DOUBTFUL = 0.8  # similarity below which PSFs are not trusted
 
 
 @dataclass(frozen=True)
@@ -63,9 +68,14 @@ class _Way:
     decay: float = 1.1
     coarsest: int = 3
     texture: bool = False
+    division: bool = True
 
 
-_WAYS = (_Way(coarsest=5), _Way(lam=32e-3), _Way(texture=True), _Way(coarsest=5, decay=1.05))
+_WAYS = tuple(
+    _Way(**way, division=division)
+    for division in (True, False)
+    for way in ({"coarsest": 5}, {"lam": 32e-3}, {"texture": True}, {"coarsest": 5, "decay": 1.05})
+)
 
 
 def from_blurred(
@@ -122,18 +132,25 @@ def from_blurred(
         for i, way in enumerate(_WAYS):
             found.append(_estimated(y, s, way, settled))
             if progress is not None:
-                progress(i + 1, len(_WAYS))
+                progress(i + 1, len(_WAYS) + 1)
     similar = np.array([[_aligned(a, b)[1] for b in found] for a in found])
     middle = int(similar.sum(axis=1).argmax())
     similarity = float((similar.sum(axis=1)[middle] - 1) / (len(found) - 1))
     aligned = np.array([_aligned(h, found[middle])[0] for h in found])
-    mean = aligned.mean(axis=0)
-    error = float(np.sqrt(((aligned - mean) ** 2).sum(axis=(1, 2)).mean() / (mean**2).sum()))
+    weights = similar[middle] ** _ALIKE / (similar[middle] ** _ALIKE).sum()
+    mean = np.tensordot(weights, aligned, 1)
+    error = float(np.sqrt(weights @ ((aligned - mean) ** 2).sum(axis=(1, 2)) / (mean**2).sum()))
     room = [scipy.fft.next_fast_len(n + s, real=True) for n in y.shape]
     wrong = scipy.fft.irfft2(scipy.fft.rfft2(aligned - mean, room) * scipy.fft.rfft2(y, room), room)
     seen = wrong[:, s - 1 : y.shape[0], s - 1 : y.shape[1]]
-    misfit = math.hypot(float(np.sqrt((seen**2).mean())) / _CONTRAST, _SHARED) * deviation
-    psf = unit_sum(placed(_centred(_cleaned(mean, _FINAL_FAINT)), shape))
+    misfit = (
+        math.hypot(float(np.sqrt(weights @ (seen**2).mean(axis=(1, 2)))) / _CONTRAST, _SHARED) * deviation
+    )
+    with all_cores():
+        psf = _gone_on(y, _cleaned(mean, _FINAL_FAINT), settled)
+    if progress is not None:
+        progress(len(_WAYS) + 1, len(_WAYS) + 1)
+    psf = unit_sum(placed(_centred(psf), shape))
     status = PSFStatus.ROUGH if similarity >= _DOUBTFUL else PSFStatus.DOUBTFUL
     why = (
         f"PSFs found in {len(found)} ways are {'' if status.ok else 'only '}{similarity:.2f} alike (correlation; "
@@ -179,11 +196,19 @@ def _estimated(y: np.ndarray, size: int, way: _Way, settled: float) -> np.ndarra
             h = _centred(unit_sum(np.maximum(_resized(h, (s, s)), 0)))
         scale = _Scale(seen, s, way.texture)
         for step in range(_STEPS):
-            h = scale.psf(scale.scene(h, lam), step)
+            h = scale.turn(h, lam, step, way.division)
             lam = max(lam / way.decay, _LAST_LAM)
     for step in range(_STEPS, _STEPS + _SETTLING):
-        h = scale.psf(scale.scene(h, settled), step, settling=True)
+        h = scale.turn(h, settled, step, way.division, settling=True)
     return h
+
+
+def _gone_on(y: np.ndarray, h: np.ndarray, settled: float) -> np.ndarray:
+    """The last turns, from the mean of what was found."""
+    scale = _Scale(y, len(h), texture=False)
+    for _ in range(_SETTLING):
+        h = _centred(scale.nonnegative_psf(scale.scene(h, settled), h))
+    return _cleaned(h, _FINAL_FAINT)
 
 
 class _Scale:
@@ -198,15 +223,29 @@ class _Scale:
         self._d = np.exp(2j * np.pi * cols) - 1, np.exp(2j * np.pi * rows) - 1
         self._power = abs(self._d[0]) ** 2 + abs(self._d[1]) ** 2
         self._edges = _told_from_texture(grown, size, self._frame) if texture else None
+        self._gradients = np.stack(self._differences(grown))
+        self._inside = np.zeros(self._gradients.shape, bool)  # both pixels of a difference in the frame
+        self._inside[0, : self._frame[0], : self._frame[1] - 1] = True
+        self._inside[1, : self._frame[0] - 1, : self._frame[1]] = True
+
+    def turn(
+        self, h: np.ndarray, lam: float, step: int, division: bool, settling: bool = False
+    ) -> np.ndarray:
+        """Both steps, from h on, and what cannot be of a PSF taken from it."""
+        f = self.scene(h, lam)
+        if not division:
+            edges = self._strong(step)
+            h = self.nonnegative_psf(f, h, edges)
+            return _centred(_cleaned(h, _FINAL_FAINT if settling else _SMALL_FAINT))
+        h, error = self.divided_psf(f, step)
+        return _centred(_certain(h, error) if settling else _cleaned(h, _FAINT))
 
     def _differences(self, f: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return np.roll(f, -1, 1) - f, np.roll(f, -1, 0) - f
 
     def scene(self, h: np.ndarray, lam: float) -> np.ndarray:
         """Few edges: the least ‖h∗f − g‖² + λ‖∇f‖₀."""
-        wide = np.zeros(self._shape)
-        wide[: len(h), : len(h)] = h
-        spectrum = scipy.fft.rfft2(np.roll(wide, [-(len(h) // 2)] * 2, (0, 1)))
+        spectrum = self._spectrum(h)
         right, power = spectrum.conj() * self._seen, abs(spectrum) ** 2
         f = scipy.fft.irfft2(self._seen, self._shape)
         beta = 2 * lam
@@ -221,28 +260,84 @@ class _Scale:
             beta *= 2
         return f
 
-    def psf(self, f: np.ndarray, step: int, settling: bool = False) -> np.ndarray:
-        """What takes the gradients of f to those of g, (size, size).
+    def _spectrum(self, h: np.ndarray) -> np.ndarray:
+        wide = np.zeros(self._shape)
+        wide[: len(h), : len(h)] = h
+        return scipy.fft.rfft2(np.roll(wide, [-(len(h) // 2)] * 2, (0, 1)))
+
+    def _strong(self, step: int) -> np.ndarray | bool:
+        """Where edges are that may be used: ever more; everywhere, if texture is not told from edges."""
+        if self._edges is None:
+            return True
+        inside = self._edges[: self._frame[0], : self._frame[1]]
+        return self._edges >= np.quantile(inside, 0.5 * 0.9**step)
+
+    def divided_psf(self, f: np.ndarray, step: int) -> tuple[np.ndarray, float]:
+        """What takes the gradients of f to those of g, (size, size), by one division; and the error of its pixels.
 
         Beyond its frame the PSF is zero, and what is found there tells its error.
         """
         keep = np.zeros(self._shape, bool)
         keep[: self._frame[0], : self._frame[1]] = True
-        if self._edges is not None:
-            inside = self._edges[: self._frame[0], : self._frame[1]]
-            keep &= self._edges >= np.quantile(inside, 0.5 * 0.9**step)
+        keep &= self._strong(step)
         spectra = [scipy.fft.rfft2(np.where(keep, part, 0)) for part in self._differences(f)]
         power = sum(abs(part) ** 2 for part in spectra)
         right = sum(part.conj() * d for part, d in zip(spectra, self._d, strict=True)) * self._seen
         wide = scipy.fft.irfft2(right / (power + _RIDGE + _RIDGE_OF_MEAN * power.mean()), self._shape)
         s = self._size
-        h = np.roll(wide, [s // 2, s // 2], (0, 1))[:s, :s]
-        if not settling:
-            return _centred(_cleaned(h, _FAINT))
         around = np.roll(wide, [s + s // 2] * 2, (0, 1))[: 3 * s, : 3 * s]
         around[s : 2 * s, s : 2 * s] = 0
-        error = np.sqrt((around**2).sum() / (8 * s * s))
-        return _centred(_certain(h, float(error)))
+        return _window(wide, s // 2), float(np.sqrt((around**2).sum() / (8 * s * s)))
+
+    def nonnegative_psf(self, f: np.ndarray, h: np.ndarray, edges: np.ndarray | bool = True) -> np.ndarray:
+        """What takes the gradients of f to those of g, from h on: the least ‖h∗∇f − ∇g‖² + ridge ‖h‖² for h ≥ 0.
+
+        Only pixels of the frame count. Each round takes the least of a quadratic that touches the sum at h and lies
+        above it: the Toeplitz one of f's gradients seen everywhere.
+        """
+        spectra = scipy.fft.rfft2(np.where(edges, np.stack(self._differences(f)), 0))
+        lags = scipy.fft.irfft2((abs(spectra) ** 2).sum(axis=0), self._shape)
+        above = _Toeplitz(_window(lags, self._size - 1), _SMALL_RIDGE * lags[0, 0])
+        for _ in range(_ROUNDS):
+            missed = self._gradients - scipy.fft.irfft2(self._spectrum(h) * spectra, self._shape)
+            missed *= self._inside
+            back = scipy.fft.irfft2((spectra.conj() * scipy.fft.rfft2(missed)).sum(axis=0), self._shape)
+            h = above.least(above.times(h) + _window(back, self._size // 2), h)
+        return unit_sum(h)
+
+
+class _Toeplitz:
+    """The quadratic ½ hᵀ(T + ridge) h − bᵀh of PSFs h (s, s), T Toeplitz."""
+
+    def __init__(self, lags: np.ndarray, ridge: float) -> None:
+        self._size, self._ridge = (len(lags) + 1) // 2, ridge
+        self._room = [scipy.fft.next_fast_len(len(lags) + self._size, real=True)] * 2
+        wide = np.zeros(self._room)
+        wide[: len(lags), : len(lags)] = lags
+        self._symbol = scipy.fft.rfft2(np.roll(wide, [1 - self._size] * 2, (0, 1)))
+        self._steepest = float(abs(self._symbol).max()) + ridge
+
+    def times(self, h: np.ndarray) -> np.ndarray:
+        """T h."""
+        product = scipy.fft.irfft2(self._symbol * scipy.fft.rfft2(h, self._room), self._room)
+        return product[: self._size, : self._size]
+
+    def least(self, b: np.ndarray, h: np.ndarray) -> np.ndarray:
+        """The least of it for h ≥ 0, from h on: projected gradients with momentum that starts again."""
+        ahead, pace = h, 1.0
+        for _ in range(_PROJECTIONS):
+            slope = self.times(ahead) + self._ridge * ahead - b
+            new = np.maximum(ahead - slope / self._steepest, 0)
+            if ((ahead - new) * (new - h)).sum() > 0:
+                ahead, pace = new, 1.0
+            faster = (1 + math.sqrt(1 + 4 * pace**2)) / 2
+            ahead, pace, h = new + (pace - 1) / faster * (new - h), faster, new
+        return h
+
+
+def _window(a: np.ndarray, reach: int) -> np.ndarray:
+    """What lies up to `reach` pixels around the first pixel of a picture that wraps."""
+    return np.roll(a, [reach] * 2, (0, 1))[: 2 * reach + 1, : 2 * reach + 1]
 
 
 def _told_from_texture(g: np.ndarray, size: int, frame: tuple[int, ...]) -> np.ndarray:
