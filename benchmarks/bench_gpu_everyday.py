@@ -1,8 +1,8 @@
 """Milliseconds of the everyday methods on a GPU, beside the least that their transforms and passes cost there.
 
-    python benchmarks/bench_gpu_everyday.py                       writes benchmarks/results/gpu_everyday.json
-    python benchmarks/bench_gpu_everyday.py --only cpu cpu.json   only measure the CPU's column ("first": first calls)
-    python benchmarks/bench_gpu_everyday.py --with cpu.json       take it from there
+    python benchmarks/bench_gpu_everyday.py                    writes benchmarks/results/gpu_everyday.json
+    python benchmarks/bench_gpu_everyday.py --cpu cpu.json     only measures the CPU's column, with the cores it has
+    python benchmarks/bench_gpu_everyday.py --with cpu.json    takes that from there
 
 "cold" is a whole `deblur.solve` with a PSF and an image that were not seen before, in a warm process; "kept" a
 `Deblurrer` that has its factor. The device is waited for at both ends. "device" is how long the device is busy in
@@ -11,7 +11,7 @@ the time, "host", the device waits for Python. "slowed" is cold again with the h
 which another busy one shares. The floor is measured in the same run: cuFFT's real transforms, and passes over the
 image at the rate of a copy, as many as the method cannot do without. "cpu" is a cold call of another process, on two
 cores. "asked" are the figures that the project sets itself. "small" are cold calls of small pictures, beside the CPU's.
-"first" are seconds of the first call of a process, with an empty and with a full compilation cache.
+`bench_first_calls.py` measures the first calls of a process.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _common import ROOT, print_table, save, slowed_host
+from _common import print_table, save, slowed_host
 
 import deblur
 
@@ -95,7 +95,6 @@ CELLS = [
     Cell("auto", 1024, UNKNOWN, "gcv", 10, 20, cold=40, cpu=True, small=True),
     Cell("auto", 4096, {}, "auto", 10, 20),
 ]
-FIRST = ("pcg", "tv", "fft", "cholesky", "kronecker", "dct", "collaborative", "qr")
 
 
 def psf_for(method: str, i: int) -> np.ndarray:
@@ -229,17 +228,16 @@ def cpu_calls() -> dict[str, float]:
     return found
 
 
-def on_two_cores(part: str) -> Any:
-    """A part that a process of its own measures, on the first two cores."""
+def on_two_cores() -> dict[str, float]:
+    """The same by a process of its own, on the first two cores."""
     threads = {f"{library}_NUM_THREADS": "2" for library in ("OMP", "OPENBLAS", "MKL")}
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, set(sorted(before)[:2]))  # the process begins with this
     try:
         with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "part.json"
-            command = [sys.executable, __file__, "--only", part, str(path)]
-            subprocess.run(command, env=os.environ | threads, check=True)
-            return json.loads(path.read_text())[part]
+            path = Path(folder) / "cpu.json"
+            subprocess.run([sys.executable, __file__, "--cpu", path], env=os.environ | threads, check=True)
+            return json.loads(path.read_text())
     finally:
         os.sched_setaffinity(0, before)
 
@@ -254,51 +252,15 @@ def copied_bytes_a_second() -> float:
     return 2 * x.nbytes / (1e-3 * found["median"])
 
 
-def first_calls() -> dict[str, dict[str, float]]:
-    """Seconds of the first `reconstruct` of a process by each method, without imports."""
-    program = (
-        "import time, numpy as np, cupy, deblur;"
-        "cupy.zeros(1).sum().item();"
-        "n = 32 if '{method}' in ('qr', 'cholesky') else 128;"
-        "g = cupy.asarray(deblur.data.load('camera')[:n, :n].astype(np.float32));"
-        "m = '{method}'; b = {{'fft': 'periodic', 'dct': 'reflect', 'kronecker': 'zero'}}.get(m, 'unknown');"
-        "psf = deblur.psf.gaussian(7, 1.5); start = time.perf_counter();"
-        "deblur.reconstruct(g, psf, 0.0 if m == 'richardson-lucy' else 1e-2, method=m, boundary=b);"
-        "cupy.cuda.Device().synchronize(); print(time.perf_counter() - start)"
-    )
-    found = {}
-    for method in FIRST:
-        with tempfile.TemporaryDirectory() as folder:
-            seconds = []
-            for _ in range(2):
-                done = subprocess.run(
-                    [sys.executable, "-c", program.format(method=method)],
-                    env=os.environ | {"CUPY_CACHE_DIR": folder, "PYTHONPATH": str(ROOT)},
-                    capture_output=True,
-                    text=True,
-                    check=True,
-                )
-                seconds.append(float(done.stdout.split()[-1]))
-        found[method] = {"empty_cache": seconds[0], "full_cache": seconds[1]}
-        print(method, found[method], flush=True)
-    return found
-
-
-PARTS = {"cpu": cpu_calls, "first": first_calls}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        "--only", nargs=2, metavar=("PART", "FILE"), help="measure one of: " + ", ".join(PARTS)
-    )
-    parser.add_argument("--with", dest="parts", nargs="+", type=Path, default=[], help="files of such parts")
+    parser.add_argument("--cpu", type=Path, metavar="FILE", help="only measure the CPU's column, into a file")
+    parser.add_argument("--with", dest="beside", type=Path, metavar="FILE", help="take it from there")
     arguments = parser.parse_args()
-    if arguments.only:
-        part, path = arguments.only
-        Path(path).write_text(json.dumps({part: PARTS[part]()}))
+    if arguments.cpu:
+        arguments.cpu.write_text(json.dumps(cpu_calls()))
         return
     rate = copied_bytes_a_second()
     rows = []
@@ -306,10 +268,7 @@ def main() -> None:
         rows.append(measured(cell, rate) | {"cpu": cell.called(cell.side) if cell.cpu else None})
         print({k: round(v, 3) if isinstance(v, float) else v for k, v in rows[-1].items()}, flush=True)
     small = small_ones()
-    parts: dict[str, Any] = {}
-    for path in arguments.parts:
-        parts |= json.loads(path.read_text())
-    cpu = parts.get("cpu") or on_two_cores("cpu")
+    cpu = json.loads(arguments.beside.read_text()) if arguments.beside else on_two_cores()
     for row in rows:
         row["cpu"] = cpu.get(row["cpu"])
     for row in small:
@@ -318,7 +277,7 @@ def main() -> None:
     print_table(small)
     path = save(
         "gpu_everyday", rows, repeats=REPEATS, dtype="float32", unit="milliseconds", copy_bytes_a_second=rate,
-        small=small, first_call_seconds=parts.get("first") or first_calls(),
+        small=small,
     )  # fmt: skip
     print(f"written: {path}")
 

@@ -200,7 +200,7 @@ def first_calls(everyday: dict[str, Any]) -> str:
             ["method", "empty", "full"],
             [
                 [method, f"{s['empty_cache']:.1f}", f"{s['full_cache']:.2f}"]
-                for method, s in everyday["settings"]["first_call_seconds"].items()
+                for method, s in everyday["settings"].get("first_call_seconds", {}).items()
             ],
         )
     record = load("first_calls")
