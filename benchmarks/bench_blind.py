@@ -1,4 +1,4 @@
-"""How well a picture is restored whose PSF nobody knows; about nine minutes of one core.
+"""How well a picture is restored whose PSF nobody knows; about twenty minutes of one core.
 
 Forty pictures of 256 x 256, shaken along paths that were not used for tuning, the scene going on beyond the frame,
 with noise. Each is restored with the estimated PSF and with the true one, both with everything else chosen by itself;

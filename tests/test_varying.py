@@ -4,7 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
-from problems import problem_of, solve
+from problems import changed, problem_of, solve
 from test_admm import check, scene_like
 from test_quadratic import dense_solution
 
@@ -204,6 +204,17 @@ def test_admm_sees_the_parts_that_the_blur_is_mixed_of(rng, boundary, colours, t
     left = 0.5 * sum(np.vdot(a, b) for a, b in zip(kx, domain.blurred(other), strict=True))
     asked = 0.5 * sum(np.vdot(a, b) for a, b in zip(t, domain.blurred(other), strict=True))
     assert left + 0.1 * np.vdot(found, other) == pytest.approx(asked + np.vdot(right, other), rel=1e-12)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("colours", [(), (3,)])
+def test_a_gpu_finds_what_the_processor_finds(rng, cupy, colours):
+    operator = VaryingBlur(psfs_like(rng, 3, 2, *colours), (25, 22), "unknown")
+    g = rng.random((1, *(colours or (1,)), 25, 22))
+    problem = problem_of(operator, "tv", 5e-3, rtol=1e-14, max_iterations=40)
+    expected = solve(problem, g).scene
+    found = solve(changed(problem, xp=cupy), cupy.asarray(g)).scene
+    np.testing.assert_allclose(found.get(), expected, atol=1e-9)
 
 
 def test_an_admm_step_goes_on_from_the_blurred_scene_it_gave(rng, monkeypatch):
