@@ -69,6 +69,18 @@ def test_without_noise_the_data_are_followed(boundary):
     assert psnr(truth, solution.scene[0, 0][blur.crop]) >= psnr(truth, pilot.scene[0, 0][blur.crop]) + 1
 
 
+@pytest.mark.parametrize(("lam", "boundary"), [(0.017, "periodic"), (1e-8, "reflect")])
+def test_a_boundary_that_does_not_fit_leaves_the_pilot(lam, boundary):
+    """What it gets wrong at the edges is no noise, and following it ends far from any picture."""
+    scene = deblur.data.load("camera")[150:286, 100:236]
+    psf = deblur.psf.gaussian(9, 1.5)
+    g = degrade(scene, psf, boundary="unknown")[None, None]
+    problem = problem_of(Blur(psf, g.shape[2:], boundary), "patches", lam)
+    solution = solve(problem, g)
+    assert "the model of the blur is wrong" in solution.why
+    np.testing.assert_allclose(solution.scene, solve(collaborative.pilot_problem(problem), g).scene)
+
+
 def test_without_noise_hidden_pixels_are_not_followed():
     truth = deblur.data.load("brick")[:102, :99]
     g = degrade(truth, PSF, boundary="zero")

@@ -85,6 +85,9 @@ _WHITE = 0.995  # the quantile of the scene that stands for white
 # Without noise, which is a deviation of at most so much of white: the pilot's λ where nothing lies beyond the frame,
 # how often what it leaves is added again, the steps of conjugate gradients, and λ of solutions by a transform.
 _CLEAN, _STRONG, _AGAIN, _FOLLOWING, _EXACT = 4e-4, 3e-4, 3, 600, 1e-8
+# A scene that is farther from its pilot than this share of white has followed what no right model leaves of the data.
+_TOO_FAR = 0.1
+_WRONG = "all else would move it too far: the model of the blur is wrong, and it stands as it is"
 _FILTER = 20  # what `work` reckons with for one pass of the filter, in transforms
 _NETWORK = 60  # and for the network
 
@@ -156,6 +159,8 @@ class Collaborative:
         if math.sqrt(level) <= _CLEAN * white * abs(brightness_of(problem.operator)):
             scene = _followed(problem, g, clean)
             words = f"steps towards the data, whose noise is next to none, {level**0.5 * units.unit:.2g}"
+            if not _moved(problem, scene, clean) <= _TOO_FAR * white:
+                scene, words = clean, _WRONG
             return replace(pilot, scene=scene * unit, why=f"{pilot.why}; then {words}")
         there = None if variation is None else continued(problem.operator, variation).mean(axis=1)
         groups = [_Grouped(problem, frame, _SIDE) for frame in clean]
@@ -169,8 +174,7 @@ class Collaborative:
             shrunk = group.shrunk(noisy, clean[i], variances, at)
             passed.append(0.5 * (shrunk + group.thresholded(noisy, variances, at)))
         scene = _bounded(problem, passed)
-        moved = (scene - clean)[(..., *problem.operator.crop)]
-        by = norms_of(moved)[0] / math.sqrt(moved.size)
+        by = _moved(problem, scene, clean)
         strengths = (
             [float(by * x) for x in np.geomspace(*_STRENGTHS, _STEPS)]
             if level > 0 and 0 < by < np.inf
@@ -188,8 +192,16 @@ class Collaborative:
                 f", of strengths {strengths[0] * units.unit:.2g} to {strengths[-1] * units.unit:.2g}; "
                 f"{_LAST_STEPS} more with a network"
             )
+        if not _moved(problem, scene, clean) <= _TOO_FAR * white:
+            scene, words = clean, _WRONG
         converged = pilot.converged and found.converged
         return replace(pilot, scene=scene * unit, converged=converged, why=f"{pilot.why}; then {words}")
+
+
+def _moved(problem: Problem, scene: Array, other: Array) -> float:
+    """The root mean square of their difference inside the frame."""
+    moved = (scene - other)[(..., *problem.operator.crop)]
+    return float(norms_of(moved)[0] / math.sqrt(moved.size))
 
 
 def _residual(problem: Problem, g: Array, scene: Array) -> Array:
