@@ -185,24 +185,13 @@ def everyday() -> str:
         table(["method", *header], rows),
         "Cold calls of small pictures." if small else "",
         table(["method", "GPU", "CPU", "CPU / GPU"], small) if small else "",
-        first_calls(record),
+        first_calls(),
         source("bench_gpu_everyday.py", record),
     ]
     return "\n\n".join(part for part in parts if part)
 
 
-def first_calls(everyday: dict[str, Any]) -> str:
-    """By every method where that has been recorded, else by the few that are measured with the rest."""
-    if not (RESULTS / "first_calls.json").is_file():
-        return (
-            "Seconds of a process's first call, 128², with an empty and with a full compilation cache.\n\n"
-        ) + table(
-            ["method", "empty", "full"],
-            [
-                [method, f"{s['empty_cache']:.1f}", f"{s['full_cache']:.2f}"]
-                for method, s in everyday["settings"].get("first_call_seconds", {}).items()
-            ],
-        )
+def first_calls() -> str:
     record = load("first_calls")
     rows = [
         [t["method"], f"{t['empty_cache']:.1f}", f"{t['full_cache']:.2f}", str(t["compiled"])]
