@@ -296,11 +296,11 @@ def replay(name: str, work: Callable[[Array], Any], like: Array) -> Iterator[Kep
     """`work` on an array of its own as a graph, or None where it is to be done as it is.
 
     It is captured when it is done the second time for a shape, dtype and device: what is done once keeps no memory.
-    What would fill more than half of the room is done as it is: so much work does not wait for its launches.
+    What would fill more than three quarters of the room is done as it is: it leaves none to others.
     A part of what this decides about is done as it is, too: it would be captured beside the whole.
     """
     free = ENABLED and capturing() is None and not getattr(_thread, "decided", False)
-    if not free or 2 * _COPIES * like.nbytes > KEPT_SHARE * _memory(like.device.id):
+    if not free or _COPIES * like.nbytes > 0.75 * KEPT_SHARE * _memory(like.device.id):
         yield None
     else:
         space = _taken((name, like.shape, like.dtype.char, like.device.id), like, work)
