@@ -1146,15 +1146,12 @@ def _stores(name: str) -> str:
     if len(rows) > 2:
         said += " The peers under `map_overlap` with the same."
     if found["over_copy_and_solves"] is not None:
-        one = found["tile_solves_one_thread"]["median_s"]
-        over = f"the whole takes {found['over_copy_and_solves']:.2f} times the copy and"
-        if both := found.get("tile_solves_at_once"):
-            said += (
-                f" All windows solved alone take {both['median_s']:.1f} s by {settings['cores']} processes at once; "
-                f"{over} that. In one process they take {one:.1f} s: cores that work side by side are slower."
-            )
-        else:
-            said += f" All windows solved alone take {one:.1f} s of one thread; {over} its share of that."
+        one, both = (found[f"tile_solves_{how}"]["median_s"] for how in ("one_thread", "at_once"))
+        said += (
+            f" All windows solved alone take {both:.1f} s by {settings['cores']} processes at once; the whole takes "
+            f"{found['over_copy_and_solves']:.2f} times the copy and that. In one process they take {one:.1f} s: cores "
+            "that work side by side are slower."
+        )
     if found["seam_measured"] is not None:
         said += (
             f" Seam predicted {found['seam_predicted']:.1e} of the range, measured {found['seam_measured']:.1e} "
