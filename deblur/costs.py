@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from .device import CPU, Device, all_cores, cores
+from .operators.varying import VaryingBlur
 from .problem import Problem, Work
 from .solvers.windows import looked_at
 
@@ -145,7 +146,9 @@ def rim(problem: Problem) -> float:
 
 def steps(problem: Problem) -> float:
     """Multiply-adds of the bidiagonalisations that a rule for λ takes: of an image and of a random one."""
-    return 4 * _STEPS * transform(problem)
+    operator = problem.operator
+    transforms = 1 + operator.terms if isinstance(operator, VaryingBlur) else 2  # of a product
+    return 2 * transforms * _STEPS * transform(problem)
 
 
 def loading_seconds(name: str, lam: float | str, linear: bool, device: Device) -> float:

@@ -173,6 +173,14 @@ def test_a_call_takes_about_as_long_as_its_parts():
     assert methods.solve_seconds("pcg", problem) < methods.call_seconds("pcg", problem) < whole
 
 
+def test_looking_for_lambda_takes_longer_with_psfs_that_vary():
+    psfs = np.array([[deblur.psf.gaussian(9, s) for s in row] for row in ((0.8, 1.6), (1.6, 2.4))])
+    varying = deblur.VaryingBlur(psfs, (64, 64), "unknown")
+    one = costs.steps(Problem(Blur(psfs[0, 0], (64, 64), "unknown"), 1e-2))
+    assert varying.terms > 1
+    assert costs.steps(Problem(varying, 1e-2)) == pytest.approx(one * (1 + varying.terms) / 2)
+
+
 @pytest.mark.parametrize(
     ("seconds", "words"),
     [
