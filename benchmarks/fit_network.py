@@ -2,8 +2,8 @@
 
     python benchmarks/fit_network.py --out FILE.npz [--denoiser S] [--steps S] [--pairs S] [--near S] [--start FILE.npz]
 
-(S: seconds.) The pictures are in the public domain or dedicated to it (CC0), and none that a benchmark here reports on
-is among them:
+(S: seconds.) The pictures are in the public domain or dedicated to it (CC0), and no benchmark here reports what the
+network makes of one of them:
 
 - from SciPy (`scipy.datasets`; pixnio.com, public domain): face, ascent;
 - from scikit-image: eagle (CC0, Dayane Machado), and, with a quarter of the weight and in the first run alone, grass

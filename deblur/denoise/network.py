@@ -8,7 +8,7 @@ is the noise, and is taken off the image. Without biases the network answers an 
 noise, with twice the result [3]_, so that pictures may lie on any scale.
 
 ``network.npz`` has the weights, about 0.9 million of 16 bits. ``benchmarks/fit_network.py`` fitted them, and says to
-which pictures; none that a benchmark here reports on is among them.
+which pictures; no benchmark here reports what the network makes of one of them.
 
 References
 ----------

@@ -398,13 +398,11 @@ class _Rows:
             self.first = (nonzero.argmax(axis=1) * full).get()
             self.last = ((n - nonzero[:, ::-1].argmax(axis=1)) * full).get()
             return
-        start, columns = h.indptr.get().astype(np.int64), h.indices.get().astype(np.int64)
-        row = np.repeat(np.arange(m), np.diff(start))
+        start, columns, row = _places(h)
         if not (np.diff(row * n + columns) > 0).all():
             self.h = h = h.copy()
             h.sum_duplicates()
-            start, columns = h.indptr.get().astype(np.int64), h.indices.get().astype(np.int64)
-            row = np.repeat(np.arange(m), np.diff(start))
+            start, columns, row = _places(h)
         h.has_canonical_format = True  # CuPy need not find it out, for which it compiles for seconds
         self._start, self._row, self._column = start, row, columns
         full = np.diff(start) > 0
@@ -438,3 +436,9 @@ class _Rows:
         block = cupy.zeros((j - i) * (hi - lo), self.h.dtype)
         block[cupy.asarray(places)] = self.h.data[some]
         return block.reshape(j - i, hi - lo)
+
+
+def _places(h: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of a sparse matrix on a GPU, on the host: where rows start, and the column and row of each number."""
+    start, columns = h.indptr.get().astype(np.int64), h.indices.get().astype(np.int64)
+    return start, columns, np.repeat(np.arange(h.shape[0]), np.diff(start))

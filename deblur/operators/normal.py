@@ -159,9 +159,8 @@ class NormalRows:
             )  # fmt: skip
             return a
         size = blur.shape[1]
-        some = cupy.empty(
-            (min(len(a), 512), size), dtype
-        )  # rows of H: at most a small part of what HHᵀ takes
+        # Rows of H: at most a small part of what HHᵀ takes.
+        some = cupy.empty((min(len(a), 512), size), dtype)
         for start in range(0, len(a), len(some)):
             rows = a[start : start + len(some)]
             h = some[: len(rows)]

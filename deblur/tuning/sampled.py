@@ -133,9 +133,8 @@ class _Observer:
 
     def look(self, lam: float) -> _Look:
         """Solve for λ, from the solution before."""
-        lam = next(
-            (seen for seen in self.seen if abs(seen - lam) < 1e-9 * lam), lam
-        )  # steps back and forth round
+        # Steps back and forth round.
+        lam = next((seen for seen in self.seen if abs(seen - lam) < 1e-9 * lam), lam)
         if lam in self.seen:
             return self.seen[lam]
         problem, k, xp = replace(self.problem, lam=lam), self.frames, self.problem.xp
