@@ -25,8 +25,10 @@ test-gpu:
 docs: $(VENV)/.installed-dev
 	$(BIN)/python docs/make.py
 
+# With machine code of the kernels where this Python has CuPy with NVRTC (minutes of compiling), and without elsewhere.
 wheel: $(VENV)/.installed-dev
 	rm -rf dist build
+	$(BIN)/python -m deblur.machine_code
 	$(BIN)/python -m build --wheel --outdir dist
 
 $(VENV)/bin/python:
@@ -41,4 +43,4 @@ $(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python
 	touch $@ $(VENV)/.installed
 
 clean:
-	rm -rf $(VENV) .venv-* build dist *.egg-info demo_output
+	rm -rf $(VENV) .venv-* build dist *.egg-info demo_output cuda/machine_code.zip

@@ -10,7 +10,7 @@ root = Path(sys.argv[1]).resolve()
 import deblur
 
 assert root / "deblur" not in Path(deblur.__file__).resolve().parents, deblur.__file__
-for suffix in (".cu", ".cuh"):
+for suffix in (".cu", ".cuh", ".zip"):  # .zip: machine code, where the compiler is there
     shipped = {f.name for f in files("deblur.cuda").iterdir() if f.name.endswith(suffix)}
     assert shipped == {f.name for f in (root / "cuda").glob(f"*{suffix}")}, (suffix, shipped)
 for name in deblur.data.names():

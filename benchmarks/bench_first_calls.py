@@ -4,8 +4,10 @@
 
 Every call has a process of its own, after `import deblur` and `import cupy` and a first allocation, which make the
 context: "imports" is how long these take. An empty cache is one of CuPy's kernels, of ours beside them, of NVRTC and of
-the driver. "compiled" is how often NVRTC was called, for our files and for CuPy's kernels. The image has 128 x 128
-pixels in float32, or 32 x 32 where the method is a dense one; λ is given, but for the last row, which gives no option.
+the driver. "compiled" is how often NVRTC was called, for our files and for CuPy's kernels. "_wheel" has the machine
+code of our kernels that a wheel brings (`deblur.machine_code` packs it first, for this card alone). The image has
+128 x 128 pixels in float32, or 32 x 32 where the method is a dense one; λ is given, but for the last row, which gives
+no option.
 """
 
 from __future__ import annotations
@@ -15,10 +17,12 @@ import os
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 from typing import Any
 
 from _common import ROOT, print_table, save
 
+from deblur import kernels, machine_code
 from deblur.methods import METHODS
 
 SMALL = ("qr", "cholesky", "gauss-jordan", "gauss-seidel", "lu", "banded")
@@ -34,7 +38,7 @@ def counted(*args):
     compiled[0] += 1
     return create(*args)
 nvrtc.createProgram = counted
-method, side, options = sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3])
+method, side, options, deblur.kernels.PACKED = sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3]), sys.argv[4]
 g = cupy.asarray(deblur.data.load("camera")[:side, :side].astype(np.float32))
 psf = deblur.psf.gaussian(3, 0.8) if method == "dst" else deblur.psf.gaussian(7, 1.5)
 start = time.perf_counter()
@@ -55,11 +59,11 @@ def options(method: str) -> dict[str, Any]:
     return found | ({"denoiser": "collaborative"} if method == "pnp" else {})
 
 
-def first_call(method: str, cache: str) -> dict[str, float]:
-    """Of a process of its own."""
+def first_call(method: str, cache: str, packed: Path) -> dict[str, float]:
+    """Of a process of its own, with the machine code in `packed`, if that is there."""
     side = 32 if method in SMALL else 128
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, method, str(side), json.dumps(options(method))],
+        [sys.executable, "-c", PROGRAM, method, str(side), json.dumps(options(method)), str(packed)],
         env=os.environ
         | {"CUPY_CACHE_DIR": cache, "CUDA_CACHE_PATH": f"{cache}/driver", "PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -71,23 +75,27 @@ def first_call(method: str, cache: str) -> dict[str, float]:
 
 def main() -> None:
     rows = []
-    for method in (*METHODS, "default"):
-        with tempfile.TemporaryDirectory() as cache:
-            try:
-                empty, full = first_call(method, cache), first_call(method, cache)
-            except subprocess.CalledProcessError as error:  # the rows of the others are worth having
-                print(f"{method} failed: {error.stderr[-1000:]}", flush=True)
-                continue
-        rows.append(
-            {
-                "method": method,
-                "empty_cache": empty["seconds"],
-                "full_cache": full["seconds"],
-                "imports": full["imports"],
-                "compiled": empty["compiled"],
-            }
-        )
-        path = save("first_calls", rows, dtype="float32", unit="seconds")
+    with tempfile.TemporaryDirectory() as folder:
+        packed = Path(folder) / "machine_code.zip"
+        machine_code.pack(packed, [kernels.architecture()])
+        for method in (*METHODS, "default"):
+            row: dict[str, Any] = {"method": method}
+            for road, brought in {"": Path(folder) / "none", "_wheel": packed}.items():
+                with tempfile.TemporaryDirectory() as cache:
+                    try:
+                        empty, full = first_call(method, cache, brought), first_call(method, cache, brought)
+                    except subprocess.CalledProcessError as error:  # the rows of the others are worth having
+                        print(f"{method} failed: {error.stderr[-1000:]}", flush=True)
+                        break
+                row |= {
+                    f"empty_cache{road}": empty["seconds"],
+                    f"full_cache{road}": full["seconds"],
+                    f"compiled{road}": empty["compiled"],
+                    "imports": full["imports"],
+                }
+            else:
+                rows.append(row)
+                path = save("first_calls", rows, dtype="float32", unit="seconds")
     print_table(rows)
     print(f"written: {path}")
 

@@ -193,15 +193,25 @@ def everyday() -> str:
 
 def first_calls() -> str:
     record = load("first_calls")
+    roads = {"": "checkout", "_wheel": "wheel"}
+    if "empty_cache_wheel" not in record["results"][0]:
+        del roads["_wheel"]
     rows = [
-        [t["method"], f"{t['empty_cache']:.1f}", f"{t['full_cache']:.2f}", str(t["compiled"])]
+        [
+            t["method"],
+            *(f"{t[f'empty_cache{road}']:.1f}" for road in roads),
+            *(f"{t[f'full_cache{road}']:.2f}" for road in roads),
+            *(str(t[f"compiled{road}"]) for road in roads),
+        ]
         for t in record["results"]
     ]
+    names = [f", {roads[road]}" if len(roads) > 1 else "" for road in roads]
+    header = [what + name for what in ("empty caches", "full", "compilations") for name in names]
     return (
         "Seconds of a process's first call, 128² (dense methods: 32²) with λ given, and of one with no option at all, "
         "when everything must be compiled and when nothing need be; and how often the compiler is called in the first "
         f"case. Importing CuPy and deblur, with a context, takes {record['results'][0]['imports']:.1f} s before.\n\n"
-        + table(["method", "empty caches", "full", "compilations"], rows)
+        + table(["method", *header], rows)
         + "\n\n"
         + source("bench_first_calls.py", record)
     )

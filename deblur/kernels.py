@@ -21,6 +21,9 @@ launches few of a file's kernels the file says ``constexpr bool ALONE = true;``:
 then each of them is compiled when it is first asked for, without the others,
 so that a first call pays for nothing else. The machine code is kept in CuPy's
 cache folder.
+
+A wheel may bring machine code for usual cards (`machine_code` packs it): what is
+found there by its text, and not refused by the driver, is not compiled at all.
 """
 
 from __future__ import annotations
@@ -33,6 +36,8 @@ import re
 import struct
 import tempfile
 import threading
+import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,7 +46,9 @@ import numpy as np
 from .device import usable_cores
 from .errors import NoGPUError
 
-OPTIONS = ("-std=c++17", "--generate-line-info")
+OPTIONS = ("-std=c++17",)
+LINES = "--generate-line-info"  # for profilers; two thirds of the machine code's bytes
+PACKED = "machine_code.zip"  # beside the sources, where it is at all
 
 _SCALARS = {  # C type -> format character of `struct`
     "float": "f",
@@ -232,6 +239,11 @@ def architecture() -> str:
     return "sm_90a" if capability == "90" else f"sm_{capability}"
 
 
+def parts(stem: str) -> tuple[str, ...]:
+    """What of ``cuda/<stem>.cu`` is compiled by itself: each kernel, or "", the whole file."""
+    return tuple(signatures(stem)) if getattr(Constants(stem), "ALONE", False) else ("",)
+
+
 def compile_source(text: str, name: str, arch: str, options: tuple[str, ...] = ()) -> tuple[bytes, str]:
     """Compile `text` with NVRTC, which needs no GPU: the machine code and the compiler's log.
 
@@ -266,18 +278,53 @@ def _threads() -> tuple[str, ...]:
     return (f"--split-compile={min(8, usable_cores())}",) if nvrtc.getVersion() >= (13, 0) else ()
 
 
+def part_source(stem: str, part: str, dtype: np.dtype) -> str:
+    """What the compiler is given for a file, or for the one kernel `part` of it."""
+    text = source(stem, dtype)
+    return alone(text, part) if part else text
+
+
+def packed_name(stem: str, part: str, dtype: np.dtype, arch: str) -> str:
+    """What machine code is called among the packed: by all that it was made of."""
+    key = hashlib.sha256(repr((source(stem, dtype), part, OPTIONS)).encode()).hexdigest()
+    return f"{arch}/{part or stem}-{key[:32]}.cubin"
+
+
+@functools.cache
+def _packed(path: Path) -> tuple[zipfile.ZipFile | None, list[tuple[int, str]]]:
+    """The machine code that came with the package, and the architectures that it is for, the newest first."""
+    try:
+        archive = zipfile.ZipFile(path)
+    except (OSError, zipfile.BadZipFile):
+        return None, []
+    names = {name.partition("/")[0] for name in archive.namelist()}
+    return archive, sorted(((int(re.sub(r"\D", "", name)), name) for name in names), reverse=True)
+
+
+def _shipped(stem: str, part: str, dtype: np.dtype, capability: int) -> Iterator[bytes]:
+    """The machine code that came with the package for a device: one of the same generation, not newer than it."""
+    archive, architectures = _packed(source_folder() / PACKED)
+    for number, arch in architectures:
+        if archive and number // 10 == capability // 10 and number <= capability:
+            try:
+                yield archive.read(packed_name(stem, part, dtype, arch))
+            except Exception:  # of other sources, or damaged in any way: it can be compiled
+                continue
+
+
 def _machine_code(stem: str, part: str, dtype: np.dtype, arch: str) -> bytes:
     """That of a file, or of the one kernel `part` of it: compiled, or left in CuPy's cache folder earlier."""
     from cupy.cuda import nvrtc
 
-    text = source(stem, dtype)
-    key = hashlib.sha256(repr((text, part, OPTIONS, arch, nvrtc.getVersion())).encode()).hexdigest()
+    key = hashlib.sha256(
+        repr((source(stem, dtype), part, OPTIONS, LINES, arch, nvrtc.getVersion())).encode()
+    ).hexdigest()
     folder = Path(os.environ.get("CUPY_CACHE_DIR") or Path.home() / ".cupy" / "kernel_cache")
     path = folder / f"deblur-{part or stem}-{key[:32]}.cubin"
     try:
         return path.read_bytes()
     except OSError:
-        code, _ = compile_source(alone(text, part) if part else text, f"{stem}.cu", arch)
+        code, _ = compile_source(part_source(stem, part, dtype), f"{stem}.cu", arch, (LINES,))
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
@@ -290,9 +337,16 @@ def _machine_code(stem: str, part: str, dtype: np.dtype, arch: str) -> bytes:
 
 @functools.cache
 def _module(stem: str, part: str, dtype: np.dtype, device: int) -> Any:
+    from cupy.cuda.driver import CUDADriverError
     from cupy.cuda.function import Module
 
     module = Module()
+    for code in _shipped(stem, part, dtype, properties(device).capability):
+        try:
+            module.load(code)
+        except CUDADriverError:  # the driver is older than the compiler that made it
+            continue
+        return module
     module.load(_machine_code(stem, part, dtype, architecture()))
     return module
 
@@ -316,8 +370,7 @@ class Kernel:
         self.label = f"{stem}.{name}"
         self.parameters = known[name]
         self.device = device
-        part = name if getattr(Constants(stem), "ALONE", False) else ""
-        self._module = _module(stem, part, dtype, device)
+        self._module = _module(stem, name if name in parts(stem) else "", dtype, device)
         self._function = self._module.get_function(name)
         self._cupy = cupy
         self._lock = threading.Lock()

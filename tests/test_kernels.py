@@ -2,12 +2,15 @@
 
 import ast
 import re
+import sys
+import types
+import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from deblur import kernels
+from deblur import kernels, machine_code
 
 FLOAT32 = np.dtype(np.float32)
 
@@ -17,7 +20,9 @@ def folder(tmp_path, monkeypatch):
     """An own folder of sources; what was read from another is forgotten before and after."""
 
     def forget():
-        for read in (kernels._files, kernels.source, kernels.signatures, kernels._constants, kernels._module):
+        for read in (
+            kernels._files, kernels.source, kernels.signatures, kernels._constants, kernels._module, kernels._packed
+        ):  # fmt: skip
             read.cache_clear()
         kernels._kernels.clear()
 
@@ -177,6 +182,114 @@ def test_without_cupy_the_error_says_how_to_get_it(monkeypatch):
         kernels.launch("cholesky", "mirror", 1, 1, dtype=np.float32)
 
 
+# ---------------------------------------------------------------- machine code that came with the package
+
+
+def packed(folder, code, *, capability="sm_80", stem="demo", part="", dtype=FLOAT32):
+    """`code` as what the package brings for a file as it is now."""
+    with zipfile.ZipFile(folder / kernels.PACKED, "w", zipfile.ZIP_LZMA) as archive:
+        archive.writestr(kernels.packed_name(stem, part, dtype, capability), code)
+
+
+@pytest.mark.parametrize(
+    ("made_for", "device", "served"),
+    [
+        ("sm_80", 80, True), ("sm_80", 86, True), ("sm_80", 75, False), ("sm_80", 90, False),
+        ("sm_86", 80, False), ("sm_90a", 90, True), ("sm_90a", 100, False), ("sm_120", 121, True),
+    ],
+)  # fmt: skip
+def test_machine_code_that_came_serves_its_generation(folder, made_for, device, served):
+    (folder / "demo.cu").write_text(SCALE)
+    packed(folder, b"code", capability=made_for)
+    assert list(kernels._shipped("demo", "", FLOAT32, device)) == [b"code"] * served
+
+
+def test_machine_code_that_came_serves_its_text_and_dtype_alone(folder, monkeypatch):
+    (folder / "demo.cu").write_text(SCALE)
+    packed(folder, b"code")
+    assert list(kernels._shipped("demo", "", FLOAT32, 80)) == [b"code"]
+    assert not list(kernels._shipped("demo", "", np.dtype(np.float64), 80))
+    assert not list(kernels._shipped("demo", "scale", FLOAT32, 80))
+    with monkeypatch.context() as other:
+        other.setattr(kernels, "OPTIONS", ("-std=c++20",))
+        assert not list(kernels._shipped("demo", "", FLOAT32, 80))
+    (folder / "demo.cu").write_text(SCALE.replace("factor * x", "2 * factor * x"))
+    for read in (kernels._files, kernels.source):
+        read.cache_clear()
+    assert not list(kernels._shipped("demo", "", FLOAT32, 80))
+
+
+@pytest.mark.parametrize("damage", ["missing", "cut", "flipped"])
+def test_damaged_machine_code_does_not_answer(folder, damage):
+    (folder / "demo.cu").write_text(SCALE)
+    packed(folder, b"machine code " * 9)
+    whole = (folder / kernels.PACKED).read_bytes()
+    if damage == "missing":
+        (folder / kernels.PACKED).unlink()
+    else:
+        at = whole.index(b".cubin") + 16
+        changed = (
+            whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :] if damage == "flipped" else whole[:-30]
+        )
+        (folder / kernels.PACKED).write_bytes(changed)
+    assert not list(kernels._shipped("demo", "", FLOAT32, 80))
+
+
+@pytest.mark.parametrize("accepted", [True, False])
+def test_compiled_only_where_the_driver_refuses_what_came(folder, monkeypatch, accepted):
+    """With a driver, a device and a compiler that are made up."""
+    cuda = {
+        name: types.ModuleType(name)
+        for name in ("cupy", "cupy.cuda", "cupy.cuda.driver", "cupy.cuda.function")
+    }
+    cuda["cupy.cuda.driver"].CUDADriverError = type("CUDADriverError", (RuntimeError,), {})
+    loaded = []
+
+    class Module:
+        def load(self, code):
+            loaded.append(code)
+            if code == b"shipped" and not accepted:
+                raise cuda["cupy.cuda.driver"].CUDADriverError("no binary for GPU")
+
+    cuda["cupy.cuda.function"].Module = Module
+    for name, module in cuda.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setattr(kernels, "properties", lambda device: kernels.Properties(132, 86, 1 << 16))
+    monkeypatch.setattr(kernels, "architecture", lambda: "sm_86")
+    monkeypatch.setattr(kernels, "_machine_code", lambda *unit: b"compiled")
+    (folder / "demo.cu").write_text(SCALE)
+    packed(folder, b"shipped")
+    assert isinstance(kernels._module("demo", "", FLOAT32, 0), Module)
+    assert loaded == [b"shipped"] + [b"compiled"] * (not accepted)
+
+
+def test_without_a_compiler_nothing_is_packed_and_that_is_said(monkeypatch, tmp_path, capsys):
+    stale = tmp_path / "machine_code.zip"
+    stale.write_bytes(b"of yesterday")
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    monkeypatch.setattr(sys, "argv", ["machine_code", "--output", str(stale)])
+    machine_code.main()
+    assert not stale.exists()
+    (said,) = capsys.readouterr().out.splitlines()
+    assert "no machine code" in said
+    assert "compiled when first launched" in said
+
+
+def test_packed_is_what_the_compiler_makes(folder):
+    cupy = pytest.importorskip("cupy")
+    try:
+        cupy.cuda.nvrtc.getVersion()
+    except (OSError, RuntimeError) as error:
+        pytest.skip(f"NVRTC is not there ({error})")
+    (folder / "common.cuh").write_text("constexpr bool ALONE = true;\n")
+    (folder / "demo.cu").write_text(SCALE)
+    machine_code.pack(folder / kernels.PACKED, ["sm_80"])
+    (code,) = kernels._shipped("demo", "scale", FLOAT32, 89)
+    assert code.startswith(b"\x7fELF")
+    assert b"scale" in code
+    assert b"nothing" not in code
+
+
 # ---------------------------------------------------------------- on a GPU
 
 
@@ -241,6 +354,21 @@ def test_second_process_finds_the_machine_code(folder, cupy):
     (written,) = (folder / "cache").glob("deblur-demo-*.cubin")
     code = kernels._machine_code("demo", "", FLOAT32, kernels.architecture())
     assert code == written.read_bytes()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("good", [True, False])
+def test_launch_with_machine_code_that_came(scale, folder, cupy, good):
+    """What the driver refuses is compiled, and nothing else is."""
+    code, _ = kernels.compile_source(kernels.source("demo", FLOAT32), "demo.cu", kernels.architecture())
+    number = kernels.properties(0).capability
+    packed(
+        folder, code if good else b"no machine code", capability=f"sm_{number}{'a' if number == 90 else ''}"
+    )
+    x, y = cupy.ones((2, 2), np.float32), cupy.zeros((2, 2), np.float32)
+    scale(x, 2, y, 2, 2, 3.0, None)
+    assert (y == 3).all()
+    assert good != any((folder / "cache").glob("deblur-*.cubin"))
 
 
 @pytest.mark.gpu
