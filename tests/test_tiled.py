@@ -258,15 +258,32 @@ def test_threads_are_bounded(rng, monkeypatch):
         assert scipy.fft.get_workers() == 4
 
 
-@pytest.mark.parametrize(("boundary", "kinds"), [("unknown", 4), ("zero", 9)])
+@pytest.mark.parametrize(("boundary", "kinds"), [("unknown", 3), ("zero", 8)])
 def test_windows_that_are_alike_share_what_is_prepared(boundary, kinds, rng, monkeypatch):
     made, real = [], windows._prepared
     monkeypatch.setattr(windows, "_prepared", lambda *args: made.append(args[2:4]) or real(*args))
     g = picture(H, boundary, (320, 320), rng)
     tiled(g, H, LAM, boundary=boundary, tile=80, workers=1)
-    assert (
-        len(made) == kinds
-    )  # inside; and at sides and corners, which "unknown" tells apart by their size alone
+    # At sides and corners, which "unknown" tells apart by their size alone; inside all are filtered.
+    assert len(made) == kinds
+
+
+@pytest.mark.parametrize("boundary", ["zero", "reflect", "antireflect", "unknown"])
+def test_only_strips_along_the_frame_are_solved_as_pictures(boundary, rng, monkeypatch):
+    solved, filters, real = [], [], windows._prepared
+    monkeypatch.setattr(windows, "_prepared", lambda *args: solved.append(args[2]) or real(*args))
+    init = windows._Filter.__init__
+    monkeypatch.setattr(windows._Filter, "__init__", lambda *args: filters.append(args) or init(*args))
+    g = picture(DISK, boundary, (450, 470), rng)
+    whole = deblur.reconstruct(g, DISK, 0.05, boundary=boundary)
+    tiling = Tiling(g, DISK, 0.05, tile=150, overlap=20, workers=1, options={"boundary": boundary})
+    assert apart(tiling(g), whole, g) <= tiling.plan.seam
+    assert all(40 in shape for shape in solved)
+    assert len(filters) == 1  # of windows inside, at sides and at corners
+    # Where the overlap is missing nothing is known of the strips, and the windows are solved whole.
+    solved.clear()
+    Tiling(g, DISK, 0.05, tile=150, overlap=0, workers=1, options={"boundary": boundary})(g)
+    assert set(solved) == {(150, 150), (150, 20)}
 
 
 def test_continued_windows_wrap_or_fade(rng):

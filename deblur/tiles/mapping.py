@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..device import Array, get_xp
+from ..device import Array, get_xp, is_cupy, staging
 from .refining import corrected
 from .windows import Edges, Sides, restore
 
@@ -106,7 +106,9 @@ class Job:
             first = d if any(step[axis] < 0 for step in steps) else 0
             last = d if any(step[axis] > 0 for step in steps) else 0
             spans.append((slice(first), slice(first, first + n), slice(first + n, first + n + last)))
-        out = get_xp(block).empty((*block.shape[:-2], *(s[2].stop for s in spans)), block.dtype)
+        shape = (*block.shape[:-2], *(s[2].stop for s in spans))
+        empty = get_xp(block).empty if self.recipe.device == "cpu" or is_cupy(block) else staging
+        out = empty(shape, block.dtype)
         out[..., spans[0][1], spans[1][1]] = block
         for (i, j), (top, bottom, left, right) in zip(steps, around, strict=True):
             piece = (bottom, None, top)[i + 1]
@@ -140,9 +142,10 @@ class Job:
     def done(self, place: tuple[int, ...], window: Array, y: Array | None = None) -> Any:
         """What a task gives back."""
         try:
-            return self.restored(window, place, y)[0]
+            f = self.restored(window, place, y)[0]
         except ValueError as error:
             raise ValueError(f"the tile {place} (counted in tiles): {error}") from None
+        return f if self.recipe.device == "cpu" or is_cupy(f) else f.copy()  # not what is kept for staging
 
 
 def together(tiling: Tiling) -> int:

@@ -85,10 +85,8 @@ def margin(psf: Sequence[int]) -> int:
     return 2 * max(psf) + PRIOR_REACH
 
 
-def multiplier(
-    torus: Torus, psf: np.ndarray, origin: Sequence[int], lam: float, penalty: str = "identity"
-) -> np.ndarray:
-    """k on half of the frequencies of a torus: complex128, on the torus's device.
+def multiplier(torus: Torus, h: Array, lam: float, penalty: str = "identity") -> Array:
+    """k on half of the frequencies of a torus, from the PSF's spectrum there: complex128, on the torus's device.
 
     Raises
     ------
@@ -96,7 +94,6 @@ def multiplier(
         If λ is 0 where the PSF's spectrum is, too.
     """
     xp = torus.device.xp
-    h = torus.spectrum(psf, origin)
     power = h.real**2 + h.imag**2
     if penalty == "identity":
         power += lam
@@ -112,9 +109,9 @@ def multiplier(
             f"with λ = {lam:g} the influence of a pixel has no end: the PSF takes some frequencies away altogether; "
             "give a larger λ, such as 1e-4"
         )
-    h = h.conj()
-    h /= power
-    return h
+    k = h.conj()
+    k /= power
+    return k
 
 
 def mixing(torus: Torus) -> Array:
@@ -134,7 +131,8 @@ def _tails(
     np.add.at(
         folded, tuple(np.ix_(*(np.arange(m) % n for m, n in zip(psf.shape, lengths, strict=True)))), psf
     )
-    spectrum = multiplier(torus, folded, [o % n for o, n in zip(origin, lengths, strict=True)], lam, penalty)
+    h = torus.spectrum(folded, [o % n for o, n in zip(origin, lengths, strict=True)])
+    spectrum = multiplier(torus, h, lam, penalty)
     top = float(abs(spectrum).max())
     k = np.moveaxis(torus.synthesise(spectrum, overwrite=True), axis, 0)
     half = along // 2

@@ -34,10 +34,11 @@ from ..device import Array, Device, all_cores, get_xp
 from ..methods import METHODS, choose
 from ..operators.blur import Blur
 from ..operators.natural import coloured, covariance
+from ..operators.torus import Torus
 from ..options import Request, checked
 from ..solvers.start import prior_scene
 from .reach import margin
-from .windows import Edges, Recipe, Sides, by_psf, continued, kept, pads, within, wrapped
+from .windows import Edges, Recipe, Sides, by_psf, continued, kept, lengths, pads, within
 
 
 def corrected(
@@ -138,13 +139,15 @@ class _Inverse:
     """(|ĥ|² + λ)⁻¹ as a filter, for windows inside the picture."""
 
     def __init__(self, blur: Blur, lam: float, at_frame: Sides, dtype: np.dtype, device: Device) -> None:
-        self._torus, self._room = wrapped(blur, at_frame, device)
+        self._torus = Torus(lengths(blur.psf.shape, blur.image_shape, at_frame), device)
         self._by = (1 / (self._torus.power(blur.psf) + lam)).astype(dtype)
 
     @all_cores()
     def __call__(self, r: Array, first: bool) -> Array:
         rows, cols = r.shape[-2:]
-        return self._torus.filter(continued(r, self._room) if first else r, self._by)[..., :rows, :cols]
+        down, right = (a - n for a, n in zip(self._torus.lengths, (rows, cols), strict=True))
+        r = continued(r, ((0, down), (0, right))) if first else r
+        return self._torus.filter(r, self._by)[..., :rows, :cols]
 
 
 class _AtFrame:

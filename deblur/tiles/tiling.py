@@ -217,7 +217,7 @@ class Tiling:
         plans = [plan_tiles(h, self.lam, axes.space, overlap=overlap, **given) for h in psfs]
         self.plan = max(plans, key=lambda p: (p.answer == "none", p.passes, p.work))
         self._wraps = boundary.wraps
-        self.recipe = Recipe(psfs, self.lam, self.dtype.name, options, device)
+        self.recipe = Recipe(psfs, self.lam, self.dtype.name, options, device, window=self.plan.window)
         if self.plan.answer == "measure" and overlap is None:
             self.plan = self._with_margin(psfs[0], given)
         if self.plan.answer == "refine" and passes is None and not self._passes_refused(request):

@@ -1,14 +1,20 @@
 """One window: a tile and what it sees beyond itself, restored, and cut to the tile.
 
 A window inside the picture is continued by its own pixels until it wraps round, and filtered with the kernel of
-`deblur.tiles.reach`: two transforms, whatever the PSF, and the error of the continuation is what the plan bounds. A
-window at the frame is solved as a small picture with the picture's own boundary. Its inner edges then have that
-boundary too, which is harmless where the boundary goes on as the window does (reflect, antireflect, unknown); where it
-does not, the inner edges are continued until they meet it: blended to wrap round (periodic), or faded to black (zero).
+`deblur.tiles.reach`: two transforms, whatever the PSF, and the error of the continuation is what the plan bounds.
+
+Of a window at the frame the same is right but for what lies within the overlap of the frame. There strips along the
+frame are solved as small pictures with the picture's own boundary, which takes far longer for each pixel than to
+filter, and see the overlap beyond what is kept of them. A window that is little larger than its strips is solved as
+such a picture itself, and so is every window of a method that is no filter. The inner edges of such a picture then have
+the picture's boundary too, which is harmless where the boundary goes on as the window does (reflect, antireflect,
+unknown); where it does not, they are continued until they meet it: blended to wrap round (periodic), or faded to black
+(zero).
 """
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -19,7 +25,7 @@ from uuid import uuid4
 import numpy as np
 import scipy.fft
 
-from ..device import CPU, Array, Device, all_cores, asnumpy, check_finite, get_xp, granting
+from ..device import CPU, Array, Device, all_cores, check_finite, get_xp, granting, staging
 from ..image import as_float
 from ..operators.blur import Blur
 from ..operators.boundary import get_boundary
@@ -32,9 +38,12 @@ from .reach import PRIOR_REACH, multiplier
 Sides = tuple[tuple[bool, bool], tuple[bool, bool]]
 Edges = tuple[tuple[int, int], tuple[int, int]]
 
-_KEPT = (
-    12  # prepared solvers that a process keeps: of windows inside, at the sides and corners, of a few PSFs
-)
+#: What a process keeps prepared: the filter and the strips at the sides and corners, of a few PSFs.
+_KEPT = 16
+#: Strips along the frame are solved where they have no more than this part of the window's pixels.
+_STRIPS = 0.5
+#: PSFs that what is kept of a strip is deep, at least: on less `pcg` has no room for its preconditioner.
+_DEEP = 6
 _kept: OrderedDict[Any, Any] = OrderedDict()
 _lock = threading.Lock()
 
@@ -55,6 +64,8 @@ class Recipe:
         Where windows are solved, by name: each process looks for its own.
     threads : int or None
         Of the transforms of one window; None is as many as there are.
+    window : (int, int)
+        The size that most windows have, or nearly: those are filtered on one torus.
     token : str
         Names the recipe in a process that keeps what it prepared.
     """
@@ -65,6 +76,7 @@ class Recipe:
     options: Options
     device: str | int = "cpu"
     threads: int | None = 1
+    window: tuple[int, int] = (0, 0)
     token: str = field(default_factory=lambda: uuid4().hex)
 
     def __dask_tokenize__(self) -> str:
@@ -99,12 +111,59 @@ def restore(recipe: Recipe, window: Array, frame: int, at_frame: Sides, trim: Ed
     ValueError
         If the window holds NaN or infinity.
     """
-    tile = within(window, trim)
 
     def one(psf: int, frames: slice, image: Array, to: Device) -> Array:
-        return _solver(recipe, psf, image.shape[2:], at_frame, to)(image[frames])[tile]
+        return _tile(recipe, psf, image[frames], at_frame, trim, to)
 
     return by_psf(recipe, window, frame, one)
+
+
+def _tile(recipe: Recipe, psf: int, window: Array, at_frame: Sides, trim: Edges, device: Device) -> Array:
+    """The tile of a window: filtered, and solved where the frame is near."""
+    shape, tile = window.shape[2:], within(window, trim)
+    strips = [] if _inside(recipe, at_frame) else _strips(recipe.psfs[psf].shape, shape, at_frame, trim)
+    by = None if strips is None else _filter(recipe, psf, shape, at_frame, device)
+    if by is None:
+        return _solver(recipe, psf, shape, at_frame, device)(window)[tile]
+    f = by(window)[tile]
+    for where, into, sides, cut in strips or []:
+        part = window[where]
+        f[into] = _solver(recipe, psf, part.shape[2:], sides, device)(part)[within(part, cut)]
+    return f
+
+
+def _inside(recipe: Recipe, at_frame: Sides) -> bool:
+    return not any(map(any, at_frame)) or get_boundary(recipe.options["boundary"]).wraps
+
+
+def _strips(
+    psf: Sequence[int], shape: Sequence[int], at_frame: Sides, trim: Edges
+) -> list[tuple[tuple[Any, ...], tuple[Any, ...], Sides, Edges]] | None:
+    """The strips of a window along the frame, or None if they are most of it or it does not say what they have to see.
+
+    Of each (where in the window, where in the tile, which sides are the picture's, what to cut off).
+    """
+    found, pixels = [], 0
+    for axis, (first, last) in enumerate(at_frame):
+        if not (first or last):
+            continue
+        # The side that is not at the frame says what has to be seen; that of the frame where the tile begins.
+        n, (rim, overlap) = shape[axis], trim[axis][::-1] if last else trim[axis]
+        deep = max(overlap, _DEEP * psf[axis])
+        if (first and last) or not overlap:
+            return None
+        if deep <= rim:
+            continue
+        where, into, sides, cut = ([*x] for x in ((slice(None),) * 2, (slice(None),) * 2, at_frame, trim))
+        if last:
+            where[axis], into[axis] = slice(n - deep - overlap, n), slice(rim - deep, None)
+            sides[axis], cut[axis] = (False, True), (overlap, rim)
+        else:
+            where[axis], into[axis] = slice(deep + overlap), slice(deep - rim)
+            sides[axis], cut[axis] = (True, False), (rim, overlap)
+        found.append(((..., *where), (..., *into), tuple(sides), tuple(cut)))
+        pixels += (deep + overlap) * shape[1 - axis]
+    return found if pixels <= _STRIPS * math.prod(shape) else None
 
 
 def within(window: Array, trim: Edges) -> tuple[Any, ...]:
@@ -124,27 +183,59 @@ def by_psf(
     device = Device.of(window)
     to = device if device != CPU else Device.named(recipe.device)
     with granting(recipe.threads), to.current():
-        image = as_float(window if device == to else to.xp.asarray(window)).astype(recipe.dtype, copy=False)
+        image = as_float(window if device == to else _there(window, to)).astype(recipe.dtype, copy=False)
         check_finite(image, "the image")
         several = len(recipe.psfs) > 1
         each = [slice(i, i + 1) for i in range(len(image))] if several else [slice(None)]
         parts = [solve(recipe.psf(frame + i), frames, image, to) for i, frames in enumerate(each)]
         out = parts[0] if len(parts) == 1 else to.xp.concatenate(parts)
-        return to.xp.ascontiguousarray(out) if device == to else asnumpy(out)
+        out = to.xp.ascontiguousarray(out)
+        return out if device == to else out.get(out=staging(out.shape, out.dtype))
+
+
+def _there(window: np.ndarray, device: Device) -> Array:
+    """A window of the host on a GPU."""
+    there = device.xp.empty(window.shape, window.dtype)
+    there.set(np.ascontiguousarray(window))
+    return there
 
 
 def _solver(
     recipe: Recipe, psf: int, shape: tuple[int, ...], at_frame: Sides, device: Device
 ) -> Callable[[Array], Array]:
-    """What solves windows of this kind, kept for the next one."""
+    """What solves windows of this kind as pictures, kept for the next one."""
     edge = get_boundary(recipe.options["boundary"])
     if not (
         edge.wraps or edge.dark
     ):  # one that goes on as the window does: which sides it has makes no difference
-        at_frame = (((any(map(any, at_frame)),) * 2),) * 2
+        at_frame = ((True, True), (True, True))
     return kept(
         (recipe.token, psf, shape, at_frame, device),
         lambda: _prepared(recipe, recipe.psfs[psf], shape, at_frame, device),
+    )
+
+
+def _filter(
+    recipe: Recipe, psf: int, shape: tuple[int, ...], at_frame: Sides, device: Device
+) -> Callable[[Array], Array] | None:
+    """What filters windows of this kind, kept for the next one; None where what is asked for is no filter."""
+    h = recipe.psfs[psf]
+    request = kept(
+        (recipe.token, psf, device),
+        lambda: checked(h, (shape[0], shape[1]), recipe.lam, recipe.options, device=device, reuse=True),
+    )
+    problem = request.problem
+    linear = request.method in ("auto", "fft") and not (problem.asked or problem.inverse or request.gamma)
+    if not linear or min(shape) <= 2 * PRIOR_REACH:
+        return None
+    wraps = problem.operator.boundary.wraps
+    sides = at_frame if wraps else ((False, False), (False, False))
+    of_torus = lengths(h.shape, shape, sides, recipe.window)
+    return kept(
+        (recipe.token, psf, of_torus, device),
+        lambda: _Filter(
+            h, problem.blur.origin, recipe.lam, request.prior, Torus(of_torus, device), problem.dtype
+        ),
     )
 
 
@@ -166,12 +257,7 @@ def _prepared(
     recipe: Recipe, psf: np.ndarray, shape: tuple[int, ...], at_frame: Sides, device: Device
 ) -> Callable[[Array], Array]:
     rows, cols = shape
-    request = checked(psf, (rows, cols), recipe.lam, recipe.options, device=device, reuse=True)
-    boundary, problem = request.problem.operator.boundary, request.problem
-    inside = not any(map(any, at_frame)) or boundary.wraps
-    linear = request.method in ("auto", "fft") and not (problem.asked or problem.inverse or request.gamma)
-    if inside and linear and min(shape) > 2 * PRIOR_REACH:
-        return _Filter(request.problem.blur, recipe.lam, request.prior, at_frame, problem.dtype, device)
+    boundary = get_boundary(recipe.options["boundary"])
     room: Edges = ((0, 0), (0, 0))
     if boundary.wraps or boundary.dark:
         room = pads(psf.shape, shape, at_frame, boundary.wraps)
@@ -202,42 +288,45 @@ def pads(psf: Sequence[int], shape: Sequence[int], at_frame: Sides, wraps: bool)
     return rows, cols  # type: ignore[return-value]
 
 
-def wrapped(blur: Blur, at_frame: Sides, device: Device) -> tuple[Torus, Edges]:
-    """The torus of a window inside the picture, and by how many pixels it is continued to wrap round."""
-    # An axis that a periodic picture's one tile covers wraps round by itself.
-    room = pads(blur.psf.shape, blur.image_shape, at_frame, wraps=True)
-    lengths = [
-        scipy.fft.next_fast_len(n + after, real=True) if after else n
-        for n, (_, after) in zip(blur.image_shape, room, strict=True)
-    ]
-    rows, cols = ((0, a - n) for a, n in zip(lengths, blur.image_shape, strict=True))
-    return Torus(lengths, device), (rows, cols)
+def lengths(
+    psf: Sequence[int], shape: Sequence[int], at_frame: Sides, like: Sequence[int] = (0, 0)
+) -> tuple[int, int]:
+    """Of the torus that a window inside the picture is continued to: one for all that are little smaller than `like`.
+
+    An axis that a periodic picture's one tile covers is at the frame, and wraps round by itself.
+    """
+    room = pads(psf, shape, at_frame, wraps=True)
+    rows, cols = (
+        scipy.fft.next_fast_len((most if 2 * most <= 3 * n <= 3 * most else n) + after, real=True)
+        if after
+        else n
+        for n, most, (_, after) in zip(shape, like, room, strict=True)
+    )
+    return rows, cols
 
 
 class _Filter:
     """The kernel as a filter, for windows inside the picture."""
 
     def __init__(
-        self, blur: Blur, lam: float, prior: str, at_frame: Sides, dtype: np.dtype, device: Device
+        self, psf: np.ndarray, origin: Sequence[int], lam: float, prior: str, torus: Torus, dtype: np.dtype
     ) -> None:
-        self._torus, self._pads = wrapped(blur, at_frame, device)
-        lengths = self._torus.lengths
-        by = multiplier(
-            self._torus, blur.psf, blur.origin, lam, "natural" if prior == "natural" else "identity"
-        )
-        if prior != "zero":  # f = f̄ + k(g − h f̄), and f̄ is the image smoothed
-            periodic = Blur(blur.psf, (lengths[0], lengths[1]), "periodic", origin=blur.origin)
-            point = device.xp.zeros(lengths)
+        h = torus.spectrum(psf, origin)
+        by = multiplier(torus, h, lam, "natural" if prior == "natural" else "identity")
+        if prior != "zero":  # f = f̄ + k(g − h f̄), and f̄ is the image smoothed, by a filter without phase
+            rows, cols = (max(m, 2 * PRIOR_REACH + 1) for m in psf.shape)
+            point = np.zeros((rows, cols))
             point[PRIOR_REACH, PRIOR_REACH] = 1
-            smooth = prior_scene(periodic, point)
-            smooth = self._torus.analyse(device.xp.roll(smooth, (-PRIOR_REACH, -PRIOR_REACH), (0, 1)))
-            by += smooth - by * periodic.transfer(device=device) * smooth
-        self._by = by.astype(np.result_type(dtype, np.complex64))
+            smooth = prior_scene(Blur(psf, (rows, cols), "periodic", origin=(origin[0], origin[1])), point)
+            smooth = torus.spectrum(smooth, (PRIOR_REACH, PRIOR_REACH)).real
+            by += smooth * (1 - (by * h).real)
+        self._torus, self._by = torus, by.astype(np.result_type(dtype, np.complex64))
 
     @all_cores()
     def __call__(self, window: Array) -> Array:
         rows, cols = window.shape[-2:]
-        spectrum = self._torus.analyse(continued(window, self._pads))
+        down, right = (a - n for a, n in zip(self._torus.lengths, (rows, cols), strict=True))
+        spectrum = self._torus.analyse(continued(window, ((0, down), (0, right))))
         spectrum *= self._by
         return self._torus.synthesise(spectrum, overwrite=True)[..., :rows, :cols]
 
