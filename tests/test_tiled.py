@@ -232,6 +232,22 @@ def test_passes_are_as_many_as_a_part_of_the_picture_takes(rng, monkeypatch):
         Tiling(g, h, 3e-3, tile=96, tolerance=1e-3, options=options)
 
 
+def test_what_refining_leaves_is_foretold_beside_a_short_last_tile_too(rng, monkeypatch):
+    from deblur.tiles import tiling as module
+
+    h, real = psf.box((3, 1)), module.plan_tiles
+    monkeypatch.setattr(
+        module, "plan_tiles", lambda *args, **given: real(*args, **{**given, "overlap": 34, "passes": 2})
+    )
+    g = picture(h, "periodic", (360, 64), rng)  # a window of 284 pixels sees nearly all of two tiles
+    options = {"boundary": "periodic"}
+    tiling = Tiling(g, h, 3e-3, tile=144, tolerance=1e-3, options=options)
+    y, _ = tiling._pass(g, None)
+    out, change = tiling._pass(g, y, last=True)
+    left = abs(out - deblur.reconstruct(g, h, 3e-3, **options)).max()
+    assert left <= tiling.plan.seam_once * change <= 10 * left
+
+
 def test_threads_are_bounded(rng, monkeypatch):
     seen = set()
     real = scipy.fft.rfftn

@@ -34,6 +34,8 @@ _SAMPLES = 9
 MORE_PASSES = 4  # passes beyond those planned, before refining is given up
 _PASSES = 20  # more than this are not tried: larger tiles are the better answer
 _SPARE = 2.0  # passes are as many as bring what is left this far below the tolerance on a part of the picture
+_PART = 12  # numbers for each pixel of that part, solved at once and tile by tile
+_HIDDEN = 30.0  # times what is left of a part of two tiles is left of the picture
 _CHECKED = 4  # tiles whose seam is measured
 _REFUSED = {
     "mask": "hide pixels before, or restore the picture whole",
@@ -350,10 +352,16 @@ class Tiling:
     def _with_passes(self, psf: np.ndarray, device: str) -> TilePlan:
         """The plan with as many passes as tiles of it take on a part of the picture.
 
-        The part is two tiles long and laid round a torus, where one transform says what the passes should come to.
+        The part is laid round a torus, where one transform says what the passes should come to. It is three tiles long,
+        the last as short as the picture's, whose neighbours see past it: of a part of two a window sees nearly all.
+        Where three do not fit the memory, so much more is taken to be left.
         """
         plan = self.plan
-        side = [min(n, 2 * t) for n, t in zip(self.axes.space, plan.tile, strict=True)]
+        many = 3 if _PART * self.dtype.itemsize * 9 * math.prod(plan.tile) <= plan.memory else 2
+        side = []
+        for n, t, d, m in zip(self.axes.space, plan.tile, plan.overlap, psf.shape, strict=True):
+            spans = cut(n, t, max(d + margin(psf.shape) if d else 0, m))[-many:]
+            side.append(spans[-1][1] - spans[0][0])
         first = [(n - s) // 2 for n, s in zip(self.axes.space, side, strict=True)]
         rows, cols = (slice(a, a + s) for a, s in zip(first, side, strict=True))
         part = as_float(asnumpy(self.axes.read(self._img, 0, rows, cols)))[0, 0].astype(self.dtype)
@@ -382,9 +390,10 @@ class Tiling:
                 plan.whole_bytes,
                 plan.memory,
             )
+        once = max(shares) * (_SPARE if many > 2 else _HIDDEN)
         why = f"{plan.reason}; on a part of the picture {number} passes left {left / span:.1e} of the range"
         return replace(
-            plan, passes=number, seam=left / span, seam_once=max(shares), reason=why,
+            plan, passes=number, seam=left / span, seam_once=once, reason=why,
             work=plan.work / plan.passes * number,
         )  # fmt: skip
 
