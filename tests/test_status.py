@@ -1,8 +1,8 @@
 """`converged` tells the truth: random problems by every linear method, against a dense answer made here.
 
 An answer that calls itself converged is off by at most 2e-6 + 300 eps cond in float64 and 1e-4 + 300 eps cond in
-float32, relative to the exact image, cond being that of HHᵀ + λI. A method may refuse, raise or say that it has not
-converged; it may not return a wrong image as right.
+float32, relative to the exact image, cond being that of HHᵀ + λI; that of an iteration by 1e-2 at most. A method may
+refuse, raise or say that it has not converged; it may not return a wrong image as right.
 """
 
 from dataclasses import replace
@@ -84,12 +84,12 @@ def exact(problem, g):
     return f.reshape(blur.scene_shape) * (top / size), (s.max() ** 2 + lam) / (s.min() ** 2 + lam)
 
 
-def wrong(problem, solution, g, answer=None):
-    """By how much of what is allowed the image is off."""
+def wrong(problem, solution, g, answer=None, most=np.inf):
+    """By how much of what is allowed, and of `most`, the image is off."""
     f, condition = exact(problem, g) if answer is None else answer
     allowed = (2e-6 if problem.dtype == np.float64 else 1e-4) + 300 * np.finfo(problem.dtype).eps * condition
     top = abs(f).max()
-    return np.linalg.norm(solution.scene[0, 0] / top - f / top) / np.linalg.norm(f / top) / allowed
+    return np.linalg.norm(solution.scene[0, 0] / top - f / top) / np.linalg.norm(f / top) / min(allowed, most)
 
 
 def answer(name, problem, g):
@@ -118,7 +118,14 @@ def test_no_wrong_image_is_called_converged():
             solution = answer(name, problem, g)
             if solution is not None and solution.converged:
                 assert solution.scene.dtype == problem.dtype
-                assert wrong(problem, solution, g, right) <= 1, (draw, name, problem, g.shape, solution.why)
+                most = 1e-2 if name in ITERATIVE else np.inf
+                assert wrong(problem, solution, g, right, most) <= 1, (
+                    draw,
+                    name,
+                    problem,
+                    g.shape,
+                    solution.why,
+                )
                 answers[name] += 1
     assert min(answers.values()) >= 5, answers
 

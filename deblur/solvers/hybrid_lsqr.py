@@ -39,7 +39,7 @@ from ..device import Array, all_cores
 from ..norms import norms
 from ..problem import Factor, Problem, Solution, Work
 from .krylov import Bidiagonalization, require_bases
-from .refine import tolerance
+from .refine import MOST, tolerance
 
 DEFAULT_STEPS = 500
 
@@ -109,7 +109,7 @@ class _Hybrid:
             near = norms(offset)
             right = stack - operator.forward(offset) - g.dtype.type(lam) * z
 
-        bases = Bidiagonalization(operator, right)
+        bases, done = Bidiagonalization(operator, right), False
         while bases.steps < most and not bases.exhausted:
             bases.step()
             left, size = bases.residuals(lam)
@@ -118,9 +118,8 @@ class _Hybrid:
             if rtol is not None:
                 done = residual <= rtol
             else:
-                done = bool(
-                    (left <= 0.1 * _allowed(problem, bases.norm) * (size if near is None else near)).all()
-                )
+                close = min(_allowed(problem, bases.norm), MOST * lam)
+                done = bool((left <= 0.1 * close * (size if near is None else near)).all())
             if done:
                 break
         scene = bases.scene(lam) if bases.steps else problem.xp.zeros_like(operator.adjoint(stack))
@@ -133,7 +132,9 @@ class _Hybrid:
         # An exact start leaves bases of rounding: ‖Hᵀg‖/‖g‖ is no more than ‖H‖ either.
         seen = norms(stack)
         norm = max(bases.norm, float((wanted / np.where(seen > 0, seen, 1.0)).max()))
-        converged = bool((left <= _allowed(problem, norm) * norms(scene)).all())
+        # What is measured has rounding in it, λ times which says nothing: there the iteration's own residual must do.
+        allowed = min(_allowed(problem, norm), np.inf if done or bases.exhausted else MOST * lam)
+        converged = bool((left <= allowed * norms(scene)).all())
         converged = converged or (rtol is not None and residual <= 1.1 * rtol)
         why = f"residual {residual:.1e} after {bases.steps} steps"
         if not converged:

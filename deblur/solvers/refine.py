@@ -9,11 +9,11 @@ so that no fixed residual says that the image is right: a small λ lets through 
 hand no solver does better than rounding, which leaves eps cond(A). `converged` means that the relative error of the
 image is at most
 
-    2e-6 + 300 eps cond(A) in float64,   1e-4 + 300 eps cond(A) in float32 .
+    2e-6 + 300 eps cond(A) in float64,   1e-4 + 300 eps cond(A) in float32,   and 1e-2 in any case .
 
-Half of the first number, and a part of the second that leaves room for what is only bounded, are asked for here.
-Of cond(A) nothing is known but bounds from below, by which alone it may excuse an error: ‖A⁻¹‖ is at least ‖z‖/‖A z‖.
-Where neither bound decides, one more round does: what it moves the image by is the error that the image had.
+Half of the first number and of the last, and a part of the second that leaves room for what is only bounded, are asked
+for here. Of cond(A) nothing is known but bounds from below, by which alone it may excuse an error: ‖A⁻¹‖ is at least
+‖z‖/‖A z‖. Where neither bound decides, one more round does: what it moves the image by is the error that the image had.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ from ..device import Array
 from ..norms import norms
 from ..problem import Problem
 
-#: How far the image may be off where rounding allows better, and the multiple of eps cond(A) where not.
+#: How far the image may be off where rounding allows better, the multiple of eps cond(A) where not, and the most.
 _TOLERANCE = {np.dtype(np.float64): 1e-6, np.dtype(np.float32): 5e-5}
 _ROUNDING = 20.0
+MOST = 5e-3
 
 #: Takes (r, sizes, target, iterations so far): d with ‖r − A d‖ at most target times `sizes` for every image, how
 #: many iterations that took, and whether it got there.
@@ -115,8 +116,9 @@ def _right(
     norm, lam = problem.operator.gain**2 + problem.lam, problem.lam
     inverse = z / np.maximum(b + r, np.finfo(np.float64).tiny)  # ‖A⁻¹‖ is at least ‖z‖/‖A z‖
     if problem.formula == "hht":
-        bound = close * lam + rounding * norm
+        bound = min(close * lam + rounding * norm, MOST * lam)
     else:  # ‖HᵀA⁻¹‖ is also at most the root of ‖A⁻¹‖
-        bound = close * 2 * lam**0.5 + rounding * norm * np.sqrt(inverse)
-    still = moved <= np.minimum(close + rounding * norm * inverse, 0.5) * image
+        root = 2 * lam**0.5
+        bound = np.minimum(close * root + rounding * norm * np.sqrt(inverse), MOST * root)
+    still = moved <= np.minimum(close + rounding * norm * inverse, MOST) * image
     return bool(((r <= bound * image) | still).all())
