@@ -337,14 +337,14 @@ def _machine_code(stem: str, part: str, dtype: np.dtype, arch: str) -> bytes:
 
 @functools.cache
 def _module(stem: str, part: str, dtype: np.dtype, device: int) -> Any:
-    from cupy.cuda.driver import CUDADriverError
+    from cupy.cuda import driver
     from cupy.cuda.function import Module
 
     module = Module()
     for code in _shipped(stem, part, dtype, properties(device).capability):
         try:
             module.load(code)
-        except CUDADriverError:  # the driver is older than the compiler that made it
+        except driver.CUDADriverError:  # the driver is older than the compiler that made it
             continue
         return module
     module.load(_machine_code(stem, part, dtype, architecture()))

@@ -238,18 +238,16 @@ def test_damaged_machine_code_does_not_answer(folder, damage):
 @pytest.mark.parametrize("accepted", [True, False])
 def test_compiled_only_where_the_driver_refuses_what_came(folder, monkeypatch, accepted):
     """With a driver, a device and a compiler that are made up."""
-    cuda = {
-        name: types.ModuleType(name)
-        for name in ("cupy", "cupy.cuda", "cupy.cuda.driver", "cupy.cuda.function")
-    }
-    cuda["cupy.cuda.driver"].CUDADriverError = type("CUDADriverError", (RuntimeError,), {})
+    cuda = {name: types.ModuleType(name) for name in ("cupy", "cupy.cuda", "cupy.cuda.function")}
+    refusal = type("CUDADriverError", (RuntimeError,), {})
+    cuda["cupy.cuda"].driver = types.SimpleNamespace(CUDADriverError=refusal)
     loaded = []
 
     class Module:
         def load(self, code):
             loaded.append(code)
             if code == b"shipped" and not accepted:
-                raise cuda["cupy.cuda.driver"].CUDADriverError("no binary for GPU")
+                raise refusal("no binary for GPU")
 
     cuda["cupy.cuda.function"].Module = Module
     for name, module in cuda.items():
