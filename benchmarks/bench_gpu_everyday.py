@@ -97,8 +97,13 @@ CELLS = [
 ]
 
 
-def psf_for(method: str, i: int) -> np.ndarray:
-    """A PSF that the method serves, another one for each i."""
+@functools.cache
+def psfs_for(method: str) -> list[np.ndarray]:
+    """PSFs that the method serves, one for each call: what it takes to make them is no part of a restoration."""
+    return [_psf_for(method, i) for i in range(REPEATS + 1)]
+
+
+def _psf_for(method: str, i: int) -> np.ndarray:
     if method == "dst":
         return deblur.psf.gaussian(3, 0.8 + 0.01 * i)
     if method in ("dct", "kronecker"):
@@ -118,14 +123,14 @@ def picture(side: int, psf: bytes, shape: tuple[int, int]) -> np.ndarray:
 
 def blurred(cell: Cell, side: int) -> np.ndarray:
     """The picture of a cell, of that size."""
-    psf = psf_for(cell.method, 0)
+    psf = psfs_for(cell.method)[0]
     return picture(side, psf.tobytes(), psf.shape)
 
 
 def solved(cell: Cell, image: Any, i: int) -> Any:
     """A cold call."""
     stack = {"stack_axis": 0} if image.ndim > 2 else {}
-    psf = psf_for(cell.method, i)
+    psf = psfs_for(cell.method)[i]
     return deblur.solve(image, psf, cell.lam, method=cell.method, check=False, **stack, **cell.options)
 
 
@@ -170,7 +175,7 @@ def measured(cell: Cell, copy_rate: float) -> dict[str, Any]:
     first = solved(cell, g, 0)
     chosen = {"boundary": first.boundary} | ({"prior": "natural"} if first.prior == "natural" else {})
     kept = deblur.Deblurrer(
-        psf_for(cell.method, 0), g.shape[-2:], float(first.lam), dtype=np.float32, gpu=True, method=cell.method,
+        psfs_for(cell.method)[0], g.shape[-2:], float(first.lam), dtype=np.float32, gpu=True, method=cell.method,
         **cell.options | chosen,
     )  # fmt: skip
     row: dict[str, Any] = {"method": cell.method, "side": cell.side, "frames": cell.frames}

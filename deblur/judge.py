@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from .device import Array
-from .norms import norms_of
+from .norms import judged_norms, norms_of
 from .operators import torus_gpu
 from .operators.natural import covariance
 from .problem import Problem, Solution
@@ -87,6 +87,10 @@ def judge(problem: Problem, g: Array, solution: Solution, image: Array) -> Verdi
         )
         return Verdict(float(last), misfit / (size or 1.0), objective, difference, (1.0, size))
     b = problem.right(g)
+    if problem.penalty == "identity" and problem.formula == "tikhonov" and fit.weights is None:
+        a = operator.adjoint(difference)
+        found = judged_norms(b, a, scene, problem.lam, image, difference)
+        return _verdict(found, objective, difference)
     if problem.penalty == "natural":  # (BBᵀHᵀH + λI) f = BBᵀHᵀ g
         b = covariance(b, operator.boundary)
     if problem.formula == "hht":
@@ -94,11 +98,14 @@ def judge(problem: Problem, g: Array, solution: Solution, image: Array) -> Verdi
     elif problem.penalty == "natural":
         r = covariance(operator.adjoint(difference), operator.boundary) - lam * scene
     elif problem.penalty == "identity":
-        weighted = difference if fit.weights is None else fit.weights * difference
-        r = operator.adjoint(weighted) - lam * scene
+        r = operator.adjoint(fit.weights * difference) - lam * scene
     else:
         r = b - problem.normal(scene)
-    scale, residual, size, misfit = norms_of(b, r, *shown)
+    return _verdict(norms_of(b, r, *shown), objective, difference)
+
+
+def _verdict(norms: list[float], objective: float | None, difference: Array) -> Verdict:
+    scale, residual, size, misfit = norms
     return Verdict(residual / (scale or 1.0), misfit / (size or 1.0), objective, difference, (scale, size))
 
 

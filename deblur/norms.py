@@ -27,6 +27,35 @@ def norms_of(*arrays: Array) -> list[float]:
     return np.sqrt(_sums_on_gpu(arrays, 1).get()).tolist()
 
 
+def judged_norms(b: Array, a: Array, f: Array, lam: float, g: Array, d: Array) -> list[float]:
+    """The norms of b, a − λf, g and d, on the host: the first three scenes, the others images, (..., rows, columns)."""
+    if not is_cupy(b):
+        return norms_of(b, a - b.dtype.type(lam) * f, g, d)
+    import cupy
+
+    threads = kernels.Constants("norms").THREADS
+    most = _BLOCKS * kernels.properties(b.device.id).multiprocessors
+    blocks = max(1, min(most, -(-b.size // threads)))
+    sums, ticket = cupy.empty(4, np.float64), cupy.zeros(1, np.uint32)
+    kernels.launch(
+        "norms", "judged", blocks, threads, sums, b.size // math.prod(b.shape[-2:]), *_planes(b), *_planes(a),
+        *_planes(f), lam, *b.shape[-2:], *_planes(g), *_planes(d), *g.shape[-2:],
+        cupy.empty(4 * blocks, np.float64), ticket, dtype=b.dtype,
+    )  # fmt: skip
+    return np.sqrt(sums.get()).tolist()
+
+
+def _planes(x: Array) -> tuple[Array, int, int]:
+    """Images (..., M, N) as planes (k, M, N) of adjacent numbers in a row, and how far rows and planes are apart."""
+    import cupy
+
+    planes, item = x.reshape(-1, *x.shape[-2:]), x.itemsize
+    if planes.strides[2] != item and planes.shape[2] > 1:
+        planes = cupy.ascontiguousarray(planes)
+    ld = planes.strides[1] // item if planes.shape[1] > 1 else planes.shape[2]
+    return planes, ld, planes.strides[0] // item if len(planes) > 1 else 0
+
+
 def total(x: Array) -> Array:
     """The sum of all numbers of a float array, as a float64 without dimensions, which a GPU need not be waited for."""
     return _sums_on_gpu([x], 1, squares=False)[0] if is_cupy(x) else x.sum(dtype=np.float64)

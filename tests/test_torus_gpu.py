@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from deblur.device import Device
-from deblur.norms import norms, norms_of, total
+from deblur.norms import judged_norms, norms, norms_of, total
 from deblur.operators import torus_gpu
 from deblur.operators.blur import Blur
 from deblur.operators.torus import Torus
+from deblur.solvers.spectrum import symbol_at
 
 pytestmark = pytest.mark.gpu
 
@@ -123,11 +124,43 @@ def test_a_psfs_spectrum_is_that_of_a_transform(cupy, rng, dtype, size, lengths,
     assert abs(powers[0] - powers[1]).max() <= 1e-14 * abs(psf).sum() ** 2
 
 
-@pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_part_of_a_symmetric_psfs_spectrum_is_its_sum_of_cosines(cupy, rng, dtype):
+    quarter = rng.standard_normal((3, 2))
+    blur = Blur(np.pad(quarter, ((2, 0), (1, 0)), mode="reflect"), (30, 41), "reflect")
+    for first in (0, 1):
+        lengths = [2 * (n + first) for n in blur.image_shape]
+        wanted, found = (symbol_at(blur, lengths, first, dtype, Device(gpu)) for gpu in (None, 0))
+        assert found.dtype == dtype
+        assert abs(found.get() - wanted).max() <= np.finfo(dtype).eps * abs(blur.psf).sum()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(1, 1, 1, 1), (2, 3, 33, 50), (1, 1, 700, 701)])
+def test_the_judges_norms_are_numpys_of_arrays_as_they_lie(cupy, rng, dtype, shape):
+    lead, image = shape[:2], shape[2:]
+    scene = (image[0] + 2, image[1] + 3)
+    whole = [
+        rng.standard_normal((*lead, n[0] + 4, n[1] + 5)).astype(dtype) for n in (*3 * [scene], image, image)
+    ]
+    whole[4] *= dtype(1e15)
+    parts = [(..., slice(n[0]), slice(1, 1 + n[1])) for n in (*3 * [scene], image, image)]
+    b, a, f, g, d = (x[part] for x, part in zip(whole, parts, strict=True))
+    there = [cupy.asarray(x)[part] for x, part in zip(whole, parts, strict=True)]
+    wanted = [np.linalg.norm(x.astype(float)) for x in (b, a - dtype(0.3) * f, g, d)]
+    found = judged_norms(*there[:3], 0.3, *there[3:])
+    np.testing.assert_allclose(found, wanted, rtol=4 * np.finfo(dtype).eps)
+    assert found == judged_norms(*there[:3], 0.3, *there[3:])
+
+
+@pytest.mark.parametrize("dtype", [np.complex64, np.complex128, np.float32, np.float64])
 def test_the_quotient_is_that_of_arrays(cupy, rng, dtype):
-    h = (rng.standard_normal((7, 9)) + 1j * rng.standard_normal((7, 9))).astype(dtype)
+    h = rng.standard_normal((7, 9)) + (1j * rng.standard_normal((7, 9)) if np.dtype(dtype).kind == "c" else 0)
+    h = h.astype(dtype)
+    h[3, 4] = 0
     found = torus_gpu.quotient(cupy.asarray(h), 0.3).get()
     np.testing.assert_allclose(found, h.conj() / (abs(h) ** 2 + 0.3), rtol=20 * np.finfo(dtype).eps)
+    assert torus_gpu.quotient(cupy.asarray(h.real.copy()), 0.0).get()[3, 4] == 0
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -1,4 +1,5 @@
-"""The orthonormal DCT-II of images on the GPU, and its inverse, by one real transform: ``cuda/cosine.cu``."""
+"""The orthonormal DCT-II of images on the GPU, its inverse, and the DST-I, each by one real transform of theirs:
+``cuda/cosine.cu``."""
 
 from __future__ import annotations
 
@@ -15,21 +16,18 @@ _THREADS = kernels.Constants("cosine").THREADS
 _BLOCKS = 8  # of a launch, on each multiprocessor
 
 
-def dct(x: Array, by: Array | None = None, by_too: Array | None = None) -> Array:
-    """The cosine coefficients of images (..., M, N), times up to two arrays (M, N)."""
+def dct(x: Array, by: Array | None = None) -> Array:
+    """The cosine coefficients of images (..., M, N), times an array (M, N)."""
     import cupy
 
-    images = x.reshape(-1, *x.shape[-2:])
-    if images.strides[2] != x.itemsize:
-        images = cupy.ascontiguousarray(images)
+    images = _images(x)
     shape, planes = images.shape[1:], len(images)
     there, _ = plans(shape, planes, x.dtype)
     v = cupy.empty((planes, *shape), x.dtype)
     _launch("shuffle", *_view(images), v, planes, *shape, False, size=v[0].size // 2 + 1)
     spectra = cupy.empty((planes, shape[0], shape[1] // 2 + 1), np.result_type(x.dtype, np.complex64))
     there.fft(v, spectra, 0)
-    factors = (None if b is None else cupy.ascontiguousarray(b, x.dtype) for b in (by, by_too))
-    _launch("cosines", spectra.view(x.dtype), v, planes, *shape, *factors, size=spectra[0].size)
+    _launch("cosines", spectra.view(x.dtype), v, planes, *shape, _factor(by, x), size=spectra[0].size)
     return v.reshape(x.shape)
 
 
@@ -48,6 +46,38 @@ def idct(c: Array) -> Array:
     back.fft(spectra, v, 0)
     _launch("shuffle", *_view(out), v, planes, *shape, True, size=v[0].size // 2 + 1)
     return out.reshape(c.shape)
+
+
+def dst(x: Array, by: Array | None = None) -> Array:
+    """The sine coefficients of images (..., M, N), times an array (M, N); it is its own inverse."""
+    import cupy
+
+    images = _images(x)
+    (rows, cols), planes = images.shape[1:], len(images)
+    lengths = (2 * (rows + 1), 2 * (cols + 1))
+    there, _ = plans(lengths, planes, x.dtype)
+    odd = cupy.empty((planes, *lengths), x.dtype)
+    _launch("odd", *_view(images), odd, planes, rows, cols, size=math.prod(lengths))
+    spectra = cupy.empty((planes, lengths[0], cols + 2), np.result_type(x.dtype, np.complex64))
+    there.fft(odd, spectra, 0)
+    out = cupy.empty((planes, rows, cols), x.dtype)
+    scale = -0.5 / math.sqrt((rows + 1) * (cols + 1))
+    _launch("sines", spectra.view(x.dtype), out, planes, rows, cols, _factor(by, x), scale, size=rows * cols)
+    return out.reshape(x.shape)
+
+
+def _images(x: Array) -> Array:
+    """Images (k, M, N) with adjacent pixels in a row."""
+    import cupy
+
+    images = x.reshape(-1, *x.shape[-2:])
+    return images if images.strides[2] == x.itemsize else cupy.ascontiguousarray(images)
+
+
+def _factor(by: Array | None, x: Array) -> Array | None:
+    import cupy
+
+    return None if by is None else cupy.ascontiguousarray(by, x.dtype)
 
 
 def serves(x: Array) -> bool:

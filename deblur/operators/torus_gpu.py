@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .. import kernels
-from ..device import Array
+from ..device import Array, sent
 
 _AT = kernels.Constants("torus")
 _THREADS = _AT.THREADS
@@ -140,26 +140,62 @@ def spectrum(
     """Half of the PSF's spectrum with its origin at index 0, complex of `dtype`; without one |ĥ|² in float64."""
     import cupy
 
-    (m, n), (rows, cols), half = psf.shape, lengths, lengths[1] // 2 + 1
-    h = cupy.asarray(np.ascontiguousarray(psf, np.float64))
+    shape = (lengths[0], lengths[1] // 2 + 1)
+    if dtype is None:
+        power = cupy.empty(shape, np.float64)
+        _add_up(psf, lengths, origin, 0, shape, None, power, None, np.dtype(np.float32))
+        return power
+    out = cupy.empty(shape, np.result_type(dtype, np.complex64))
+    _add_up(psf, lengths, origin, 0, shape, out.view(dtype), None, None, dtype)
+    return out
+
+
+def symbol(
+    psf: np.ndarray,
+    lengths: tuple[int, int],
+    origin: tuple[int, int],
+    first: int,
+    shape: tuple[int, int],
+    dtype: np.dtype,
+) -> Array:
+    """The real part of a PSF's spectrum at so many frequencies of a torus, the `first` the first of either axis."""
+    import cupy
+
+    out = cupy.empty(shape, dtype)
+    _add_up(psf, lengths, origin, first, shape, None, None, out, dtype)
+    return out
+
+
+def _add_up(
+    psf: np.ndarray,
+    lengths: tuple[int, ...],
+    origin: tuple[int, int],
+    first: int,
+    shape: tuple[int, int],
+    spectrum: Array,
+    power: Array,
+    symbol: Array,
+    dtype: np.dtype,
+) -> None:
+    """The kernels of a PSF's spectrum, into the one array that is there."""
+    import cupy
+
+    (m, n), (rows, half) = psf.shape, shape
     line = cupy.empty((m, half, 2), np.float64)
-    real = np.dtype(np.float32) if dtype is None else dtype
-    launch("lines", m * half, h, m, n, origin[1], cols, half, line, dtype=real)
-    power = cupy.empty((rows, half), np.float64) if dtype is None else None
-    out = None if dtype is None else cupy.empty((rows, half), np.result_type(dtype, np.complex64))
+    h = sent(np.ascontiguousarray(psf, np.float64))
+    launch("lines", m * half, h, m, n, origin[1], lengths[1], first, half, line, dtype=dtype)
     kernels.launch(
-        "torus", "columns", (-(-half // _THREADS), -(-rows // _AT.ROWS)), _THREADS, line, m, origin[0], rows, half,
-        None if out is None else out.view(real), power, dtype=real,
+        "torus", "columns", (-(-half // _THREADS), -(-rows // _AT.ROWS)), _THREADS, line, m, origin[0], lengths[0],
+        first, rows, half, spectrum, power, symbol, dtype=dtype,
     )  # fmt: skip
-    return power if out is None else out
 
 
 def quotient(h: Array, lam: float) -> Array:
-    """conj(h) / (|h|² + λ)."""
+    """conj(h) / (|h|² + λ) of a complex or real array, zero where there is no such number."""
     import cupy
 
-    out, real = cupy.empty_like(h), np.dtype(h.real.dtype)
-    launch("quotient", h.size, h.view(real), h.size, lam, out.view(real), dtype=real)
+    out, real = cupy.empty_like(h), np.dtype(h.dtype.char.lower())
+    launch("quotient", h.size, h.view(real), h.size, h.dtype.kind == "c", lam, out.view(real), dtype=real)
     return out
 
 

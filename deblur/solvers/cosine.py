@@ -28,7 +28,7 @@ from ..device import Array, Device
 from ..operators import cosine_gpu
 from ..operators.blur import Blur
 from ..problem import Factor, Problem, Work
-from .spectrum import OrthogonalSpectrum, SpectralFactor, Spectrum, cosine_symbol, quadrant
+from .spectrum import OrthogonalSpectrum, SpectralFactor, Spectrum, quadrant, symbol_at
 
 
 def refuses(problem: Problem) -> str | None:
@@ -64,8 +64,7 @@ class CosineSpectrum(OrthogonalSpectrum):
     """The spectrum of a blur that is diagonal under the DCT-II."""
 
     def __init__(self, blur: Blur, dtype: Any, device: Device) -> None:
-        rows, cols = (np.pi * np.arange(n) / n for n in blur.image_shape)
-        super().__init__(cosine_symbol(blur, rows, cols, device).astype(dtype))
+        super().__init__(symbol_at(blur, [2 * n for n in blur.image_shape], 0, dtype, device))
         self._device = device
 
     def analyse(self, x: Array) -> Array:
@@ -78,7 +77,7 @@ class CosineSpectrum(OrthogonalSpectrum):
             return cosine_gpu.idct(x)
         return self._device.fft.idctn(x, type=2, axes=(-2, -1), norm="ortho")
 
-    def restore(self, g: Array, weights: Array) -> Array:
+    def filtered(self, g: Array, by: Array) -> Array:
         if self._device.gpu is not None and cosine_gpu.serves(g):
-            return cosine_gpu.idct(cosine_gpu.dct(g, weights, self._sign))
-        return super().restore(g, weights)
+            return cosine_gpu.idct(cosine_gpu.dct(g, by))
+        return super().filtered(g, by)

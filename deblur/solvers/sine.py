@@ -55,6 +55,7 @@ anti-reflective algebra", Linear Algebra Appl. 428 (2008), for T.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -62,9 +63,10 @@ import scipy.linalg
 
 from ..device import Array, Device, all_cores, get_xp, require_memory
 from ..errors import SingularMatrixError
+from ..operators import cosine_gpu
 from ..operators.blur import Blur
 from ..problem import Direct, Factor, Problem, Work
-from .spectrum import OrthogonalSpectrum, SpectralFactor, Spectrum, cosine_symbol, quadrant
+from .spectrum import OrthogonalSpectrum, SpectralFactor, Spectrum, cosine_symbol, quadrant, symbol_at
 
 #: Above this size a Bluestein FFT beats the product with the sine matrix.
 _MATRIX_LIMIT = 1500
@@ -143,15 +145,26 @@ class SineSpectrum(OrthogonalSpectrum):
     """The spectrum of a blur that is diagonal under the DST-I."""
 
     def __init__(self, blur: Blur, dtype: Any, device: Device) -> None:
-        rows, cols = (np.pi * np.arange(1, n + 1) / (n + 1) for n in blur.image_shape)
-        super().__init__(cosine_symbol(blur, rows, cols, device).astype(dtype))
-        self._rows, self._cols = (SineTransform(n, dtype, device) for n in blur.image_shape)
+        super().__init__(symbol_at(blur, [2 * (n + 1) for n in blur.image_shape], 1, dtype, device))
+        self._shape, self._dtype, self._device = blur.image_shape, dtype, device
 
-    def analyse(self, x: Array) -> Array:
-        return self._cols(self._rows(x, -2), -1, overwrite=True)
+    @cached_property
+    def _axes(self) -> list[SineTransform]:
+        return [SineTransform(n, self._dtype, self._device) for n in self._shape]
+
+    def analyse(self, x: Array, overwrite: bool = False) -> Array:
+        if self._device.gpu is not None and cosine_gpu.serves(x):
+            return cosine_gpu.dst(x)
+        rows, cols = self._axes
+        return cols(rows(x, -2, overwrite=overwrite), -1, overwrite=True)
 
     def synthesise(self, x: Array) -> Array:
-        return self._cols(self._rows(x, -2, overwrite=True), -1, overwrite=True)
+        return self.analyse(x, overwrite=True)
+
+    def filtered(self, g: Array, by: Array) -> Array:
+        if self._device.gpu is not None and cosine_gpu.serves(g):
+            return cosine_gpu.dst(cosine_gpu.dst(g, by))
+        return super().filtered(g, by)
 
 
 class SineTransform:

@@ -21,11 +21,15 @@ outside, and the residual of a filtered solution is
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
-from ..device import Array, Device, all_cores, get_xp
+from ..device import Array, Device, all_cores, get_xp, is_cupy
 from ..errors import SingularMatrixError
+from ..operators import torus_gpu
 from ..operators.blur import Blur
 from ..problem import Direct, Problem
 
@@ -73,6 +77,14 @@ class Spectrum(ABC):
         f : (..., P, Q) array
         """
 
+    def tikhonov(self, lam: float) -> Array:
+        """What `filtered` takes to solve for λ."""
+        return tikhonov_weights(self.singular_values, lam)
+
+    def filtered(self, g: Array, by: Array) -> Array:
+        """The Tikhonov solutions, by what `tikhonov` gave."""
+        return self.restore(g, by)
+
     def hht(self, g: Array, lam: float) -> Array:
         """(HHᵀ + λI)⁻¹ Hᵀ g. For a normal H, which most spectra have, it is the Tikhonov solution."""
         return self.restore(g, tikhonov_weights(self.singular_values, lam))
@@ -82,8 +94,11 @@ class OrthogonalSpectrum(Spectrum):
     """A symmetric H = T diag(values) Tᵀ with an orthogonal transform T; the values (M, N) are of either sign."""
 
     def __init__(self, values: Array) -> None:
-        self.singular_values = abs(values)
-        self._sign = get_xp(values).copysign(values.dtype.type(1), values)
+        self.values = values
+
+    @cached_property
+    def singular_values(self) -> Array:
+        return abs(self.values)
 
     @abstractmethod
     def analyse(self, x: Array) -> Array:
@@ -97,9 +112,15 @@ class OrthogonalSpectrum(Spectrum):
         return abs(self.analyse(g))
 
     def restore(self, g: Array, weights: Array) -> Array:
+        one = self.values.dtype.type(1)
+        return self.filtered(g, weights * get_xp(weights).copysign(one, self.values))
+
+    def tikhonov(self, lam: float) -> Array:
+        return tikhonov_weights(self.values, lam)
+
+    def filtered(self, g: Array, by: Array) -> Array:
         c = self.analyse(g)
-        c *= weights
-        c *= self._sign
+        c *= by
         return self.synthesise(c)
 
 
@@ -108,12 +129,14 @@ class SpectralFactor(Direct):
 
     def __init__(self, spectrum: Spectrum, problem: Problem) -> None:
         self._spectrum, self._lam, self._hht = spectrum, problem.lam, problem.formula == "hht"
-        check_regular(spectrum.singular_values, problem.lam)
-        self._weights = tikhonov_weights(spectrum.singular_values, problem.lam)
+        # However small a singular value comes to be, with such a λ there is an inverse.
+        if not problem.lam > regular_from(problem.dtype, problem.blur.boundary.weight * problem.blur.gain):
+            check_regular(spectrum.singular_values, problem.lam)
+        self._by = None if self._hht else spectrum.tikhonov(problem.lam)
 
     @all_cores()
     def scenes(self, g: Array) -> Array:
-        return self._spectrum.hht(g, self._lam) if self._hht else self._spectrum.restore(g, self._weights)
+        return self._spectrum.hht(g, self._lam) if self._hht else self._spectrum.filtered(g, self._by)
 
 
 def regular_from(dtype: np.dtype, largest: float) -> float:
@@ -133,8 +156,10 @@ def check_regular(s: Array, lam: float) -> None:
 
 
 def tikhonov_weights(singular_values: Array, lam: float) -> Array:
-    """σ/(σ² + λ), zero where σ = λ = 0; not formed as 1/σ, which may overflow."""
+    """σ/(σ² + λ), zero where σ = λ = 0; not formed as 1/σ, which may overflow. Of eigenvalues it has their sign."""
     s = singular_values
+    if is_cupy(s):
+        return torus_gpu.quotient(s, lam)
     denominator = s * s + s.dtype.type(lam)
     return s / (denominator if s.dtype.type(lam) > 0 else denominator + (denominator == 0))
 
@@ -155,6 +180,15 @@ def quadrant(blur: Blur) -> np.ndarray | None:
     quarter = centred[reach[0] :, reach[1] :]
     rows, cols = np.nonzero(quarter)
     return quarter[: rows.max() + 1, : cols.max() + 1]
+
+
+def symbol_at(blur: Blur, lengths: Sequence[int], first: int, dtype: Any, device: Device) -> Array:
+    """The spectrum, real, of a PSF symmetric in each axis: a frequency of a torus for each pixel, from `first` on."""
+    (rows, cols), (m, n) = lengths, blur.image_shape
+    if device.gpu is not None and torus_gpu.serves_psf(blur.psf, (rows, cols)):
+        return torus_gpu.symbol(blur.psf, (rows, cols), blur.origin, first, (m, n), np.dtype(dtype))
+    down, along = (2 * np.pi * np.arange(first, first + k) / length for k, length in ((m, rows), (n, cols)))
+    return cosine_symbol(blur, down, along, device).astype(dtype)
 
 
 def cosine_symbol(blur: Blur, rows: np.ndarray, cols: np.ndarray, device: Device) -> Array:
