@@ -1,4 +1,5 @@
-// Sums and differences of opposite pixels, and back: for products with matrices that are symmetric about their centre.
+// Matrices that are symmetric about their centre: written down as their even and odd parts, and multiplied with by sums and
+// differences of opposite pixels.
 //
 // The simple version is an array operation each for the front plus the back, their difference, and the scale: three
 // passes and three kernels that CuPy would compile, for each dtype. Here `fold` and `unfold` are one pass each.
@@ -6,7 +7,11 @@
 // An array is seen as (lines, n, inner), folded along its middle axis: i and n - 1 - i become their sum and their
 // difference over the root of 2; the middle one of an odd n is its own sum.
 //
-// Kernels (THREADS threads a block, a pair a thread, grid-stride): fold, unfold. Bytes: the array, read and written once.
+// Kernels (THREADS threads a block, grid-stride)
+//   fold, unfold   a pair a thread; the array is read and written once
+//   parts          the blur of one axis as a matrix, or its even and odd parts, straight from the PSF: 4 m operations an
+//                  entry, for a PSF of m pixels, and nothing read that does not stay in cache
+//   whole          the vectors of both parts as vectors of all pixels
 
 // A call launches few of these kernels.
 constexpr bool ALONE = true;
@@ -41,5 +46,49 @@ unfold(const real* even, const real* odd, real* x, long long pairs, int n, long 
         } else {
             to[i * inner] = sum;
         }
+    }
+}
+
+// Entry (i, j) of the blur by `factor`: place i + m - 1 - k reads the pixels pixel[2 t] and pixel[2 t + 1] by their weights.
+__device__ double entry(const double* factor, int m, const int* pixel, const double* weight, int i, int j) {
+    double sum = 0;
+    for (int k = 0; k < m; ++k) {
+        const int t = 2 * (i + m - 1 - k);
+        const double w = (pixel[t] == j ? weight[t] : 0) + (pixel[t + 1] == j ? weight[t + 1] : 0);
+        sum = fma(factor[k], w, sum);
+    }
+    return sum;
+}
+
+// Without `odd` the whole matrix into `even`.
+extern "C" __global__ void __launch_bounds__(THREADS)
+parts(double* even, double* odd, const double* factor, int m, const int* pixel, const double* weight, int rows, int cols) {
+    const int across = odd ? cols - cols / 2 : cols, down = odd ? rows - rows / 2 : rows;
+    const index_t size = (index_t)down * across;
+    for (index_t at = (index_t)blockIdx.x * THREADS + threadIdx.x; at < size; at += (index_t)gridDim.x * THREADS) {
+        const int i = (int)(at / across), j = (int)(at - (index_t)i * across);
+        const double here = entry(factor, m, pixel, weight, i, j);
+        if (!odd) {
+            even[at] = here;
+            continue;
+        }
+        const double there = entry(factor, m, pixel, weight, i, cols - 1 - j);
+        const bool middle_row = i == rows / 2, middle_col = j == cols / 2;
+        even[at] = middle_row && middle_col ? here : (here + there) * (middle_row || middle_col ? sqrt(0.5) : 1.0);
+        if (!middle_row && !middle_col) odd[(index_t)i * (cols / 2) + j] = here - there;
+    }
+}
+
+// even (evens, n - n / 2), odd (columns - evens, n / 2): a vector a row; out (n, columns): a vector a column.
+extern "C" __global__ void __launch_bounds__(THREADS)
+whole(const double* even, const double* odd, real* out, int n, int columns, int evens, double scale) {
+    const int half = n / 2, some = n - half;
+    const index_t size = (index_t)n * columns;
+    for (index_t at = (index_t)blockIdx.x * THREADS + threadIdx.x; at < size; at += (index_t)gridDim.x * THREADS) {
+        const int i = (int)(at / columns), c = (int)(at - (index_t)i * columns);
+        const bool middle = n % 2 && i == half;
+        const int from = i < some ? i : n - 1 - i;
+        const double x = c < evens ? even[(index_t)c * some + from] : middle ? 0.0 : odd[(index_t)(c - evens) * half + from];
+        out[at] = (real)(middle ? x : c >= evens && i >= some ? -x * scale : x * scale);
     }
 }

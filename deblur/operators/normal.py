@@ -111,7 +111,7 @@ def _tables(blur: Blur) -> list[Array]:
     """The boundary as `dense_rows` of blur.cu takes it, in float64: pixels and weights by axis."""
     import cupy
 
-    return [cupy.asarray(table) for axis in (0, 1) for table in _two_a_place(blur.extension(axis))]
+    return [cupy.asarray(table) for axis in (0, 1) for table in two_a_place(blur.extension(axis))]
 
 
 def _dense_rows(blur: Blur, h: Array, first: int, tables: list[Array]) -> None:
@@ -172,7 +172,7 @@ class NormalRows:
         return a
 
 
-def _two_a_place(e: scipy.sparse.csr_array) -> tuple[np.ndarray, np.ndarray]:
+def two_a_place(e: scipy.sparse.csr_array) -> tuple[np.ndarray, np.ndarray]:
     """The entries of a matrix that has at most two a row: their columns and values, zero where there is none."""
     pixel = np.zeros((e.shape[0], 2), np.int32)
     weight = np.zeros((e.shape[0], 2))

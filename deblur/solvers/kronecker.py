@@ -42,12 +42,14 @@ import numpy as np
 from ..device import Array, Device, get_xp, is_cupy
 from ..norms import largest
 from ..operators.blur import Blur
-from ..operators.normal import dense_matrix
+from ..operators.normal import two_a_place
 from ..problem import Factor, Problem, Work
 from . import kronecker_gpu
-from .spectrum import SpectralFactor, Spectrum
+from .spectrum import OrthogonalSpectrum, SpectralFactor, Spectrum
 
 _ROUNDING = 16 * float(np.finfo(np.float64).eps)  # relative to the largest entry
+# Pixels of an axis up to which a GPU multiplies with whole matrices: half of the operations are not worth the launches.
+_WHOLE = 1024
 
 
 def refuses(problem: Problem) -> str | None:
@@ -85,42 +87,90 @@ def prepare(problem: Problem) -> Factor:
     return SpectralFactor(decompose(problem.blur, problem.dtype, problem.device), problem)
 
 
-class KroneckerSpectrum(Spectrum):
+class KroneckerSpectrum(OrthogonalSpectrum):
     """The spectrum of H = C ⊗ R. Decomposed in float64, kept in `dtype`."""
 
     def __init__(self, blur: Blur, dtype: Any, device: Device) -> None:
-        # A reversed factor is its own reversal to rounding only; exactly so, the parts decouple exactly.
-        c, r = map(_snap, _axis_matrices(blur, device))
-        self._c = _AxisSvd(c, dtype)
-        # Both axes of a square image under a PSF that is its own transpose: the same to rounding is the same.
-        same = c.shape == r.shape and largest(c - r) <= _ROUNDING * largest(c)
-        self._r = self._c if same else _AxisSvd(r, dtype)
-        self.singular_values = self._c.values[:, None] * self._r.values
+        self._c, self._r = (_axes if device.gpu is None else _axes_on_gpu)(blur, np.dtype(dtype))
+        super().__init__(self._c.values[:, None] * self._r.values)
 
-    def _analyse(self, g: Array) -> Array:
-        return self._c.left_t(self._r.left_t(g, -1), -2)
+    def analyse(self, x: Array) -> Array:
+        return self._c.left_t(self._r.left_t(x, -1), -2)
 
-    def coefficients(self, g: Array) -> Array:
-        return abs(self._analyse(g))
-
-    def restore(self, g: Array, weights: Array) -> Array:
-        return self._c.right(self._r.right(self._analyse(g) * weights, -1), -2)
+    def synthesise(self, x: Array) -> Array:
+        return self._c.right(self._r.right(x, -1), -2)
 
     def hht(self, g: Array, lam: float) -> Array:
-        s = self.singular_values
-        x = self._analyse(self.restore(g, s)) / (s * s + s.dtype.type(lam))
+        s = self.values
+        x = self.analyse(self.filtered(g, s)) / (s * s + s.dtype.type(lam))
         return self._c.left(self._r.left(x, -1), -2)
 
 
-def _axis_matrices(blur: Blur, device: Device) -> list[Array]:
-    """`Blur.axis_matrices` in float64 on any device; of a GPU's only the PSF crosses the bus."""
-    if device.gpu is None:
-        return list(blur.axis_matrices())
+def _axes(blur: Blur, dtype: np.dtype) -> tuple[_AxisSvd, _AxisSvd]:
+    """C and R, decomposed on the CPU."""
+    # A reversed factor is its own reversal to rounding only; exactly so, the parts decouple exactly.
+    c, r = map(_snap, blur.axis_matrices())
+    first = _decomposed(c, dtype)
+    # Both axes of a square image under a PSF that is its own transpose: the same to rounding is the same.
+    same = c.shape == r.shape and largest(c - r) <= _ROUNDING * largest(c)
+    return first, first if same else _decomposed(r, dtype)
+
+
+def _decomposed(a: np.ndarray, dtype: np.dtype) -> _AxisSvd:
+    split = min(a.shape) > 1 and largest(a - a[::-1, ::-1]) == 0
+    parts = []
+    for part in _even_odd(a) if split else [a]:
+        square = part.shape[0] == part.shape[1]
+        symmetric, flipped = (square and _is_symmetric(b) for b in (part, part[::-1]))
+        parts.append(_svd(part, symmetric, flipped))
+    return _AxisSvd(parts, a.shape, dtype)
+
+
+def _axes_on_gpu(blur: Blur, dtype: np.dtype) -> tuple[_AxisSvd, _AxisSvd]:
+    """C and R, decomposed on the current GPU. Only the PSF and tables of an axis go there, and nothing is read back:
+    what is symmetric is seen by the PSF and the boundary."""
     assert blur.factors is not None
-    return [
-        dense_matrix(Blur(factor[:, None], (size, 1), blur.boundary, origin=(origin, 0)))
-        for factor, size, origin in zip(blur.factors, blur.image_shape, blur.origin, strict=True)
+    h = [_reversible(factor) for factor in blur.factors]
+    first = _axis_on_gpu(blur, 0, h[0], dtype)
+    same = (
+        blur.image_shape[0] == blur.image_shape[1]
+        and blur.origin[0] == blur.origin[1]
+        and h[0].shape == h[1].shape
+        and np.abs(h[0] - h[1]).max() <= _ROUNDING * np.abs(h[0]).max()
+    )
+    return first, first if same else _axis_on_gpu(blur, 1, h[1], dtype)
+
+
+def _axis_on_gpu(blur: Blur, axis: int, factor: np.ndarray, dtype: np.dtype) -> _AxisSvd:
+    shape = blur.image_shape[axis], blur.scene_shape[axis]
+    pixel, weight = two_a_place(blur.extension(axis))
+    split = min(shape) > 1 and np.array_equal(factor, factor[::-1]) and _is_mirrored(pixel, weight, shape[1])
+    toeplitz = blur.boundary.toeplitz
+    symmetric = split and (toeplitz or blur.boundary.transform == "cosine")
+    parts = kronecker_gpu.parts(factor, pixel, weight, shape, split)
+    found = [_svd(part, symmetric, toeplitz) for part in parts]
+    if split and max(shape) <= _WHOLE:
+        (u, s, v), (u_odd, s_odd, v_odd) = found
+        whole = kronecker_gpu.whole(v, v_odd, shape[1], dtype)
+        found = [
+            (
+                whole if u is v else kronecker_gpu.whole(u, u_odd, shape[0], dtype),
+                get_xp(s).concatenate([s, s_odd]),
+                whole,
+            )
+        ]
+    return _AxisSvd(found, shape, dtype)
+
+
+def _is_mirrored(pixel: np.ndarray, weight: np.ndarray, n: int) -> bool:
+    """Whether a line of `n` pixels, turned round, is continued by what continues it, turned round."""
+    read = np.where(weight != 0, pixel, -1)
+    turned = np.where(weight != 0, n - 1 - pixel, -1)[::-1]
+    same = [
+        (read == at).all(axis=1) & (weight == w).all(axis=1)
+        for at, w in ((turned, weight[::-1]), (turned[:, ::-1], weight[::-1, ::-1]))
     ]
+    return bool((same[0] | same[1]).all())
 
 
 def _reversible(factor: np.ndarray) -> np.ndarray:
@@ -141,24 +191,36 @@ class _AxisSvd:
 
     If A is centrosymmetric, U and V are [E; O] of an even and an odd part, and every product is two
     of half the size on the sums and differences of opposite pixels.
+
+    Parameters
+    ----------
+    parts : list of (U, values, V)
+        Of A, or of its even and its odd part.
+    shape : (int, int)
+        Of A.
+    dtype : dtype
     """
 
-    def __init__(self, a: Array, dtype: Any) -> None:
-        xp = get_xp(a)
-        self._split = min(a.shape) > 1 and largest(a - a[::-1, ::-1]) == 0
-        parts = _even_odd(a) if self._split else [a]
-        u, s, v = zip(*(_svd(part) for part in parts), strict=True)
-        self._u = [xp.ascontiguousarray(x, dtype) for x in u]
-        self._v = [xp.ascontiguousarray(x, dtype) for x in v]
-        self.values = xp.concatenate(s).astype(dtype)
-        self._sizes = a.shape
+    def __init__(
+        self, parts: list[tuple[Array, Array, Array]], shape: tuple[int, int], dtype: np.dtype
+    ) -> None:
+        xp = get_xp(parts[0][0])
+        self._split = len(parts) > 1
+        self._v = [xp.ascontiguousarray(v, dtype) for _, _, v in parts]
+        self._u = [
+            mine if u is v else xp.ascontiguousarray(u, dtype)
+            for mine, (u, _, v) in zip(self._v, parts, strict=True)
+        ]
+        values = [s for _, s, _ in parts]
+        self.values = (xp.concatenate(values) if self._split else values[0]).astype(dtype)
+        self._sizes = shape
 
     def left_t(self, x: Array, axis: int) -> Array:
         """Uᵀ along `axis` (-1 or -2), M values to M."""
-        parts = _fold(x, axis) if self._split else [x]
-        return get_xp(x).concatenate(
-            [_product(u.T, part, axis) for u, part in zip(self._u, parts, strict=True)], axis=axis
-        )
+        if not self._split:
+            return _product(self._u[0].T, x, axis)
+        parts = zip(self._u, _fold(x, axis), strict=True)
+        return get_xp(x).concatenate([_product(u.T, part, axis) for u, part in parts], axis=axis)
 
     def left(self, x: Array, axis: int) -> Array:
         """U along `axis`, M values to M."""
@@ -221,17 +283,16 @@ def _even_odd(a: Array) -> list[Array]:
     return [_fold(part, -1)[i] for i, part in enumerate(_fold(a, -2))]
 
 
-def _svd(a: Array) -> tuple[Array, Array, Array]:
-    """U (M, M), s (M,), V (P, M) with A = U diag(s) Vᵀ; by a symmetric eigenproblem where there is one."""
+def _svd(a: Array, symmetric: bool, flipped: bool) -> tuple[Array, Array, Array]:
+    """U (M, M), s (M,), V (P, M) with A = U diag(s) Vᵀ; by a symmetric eigenproblem, with s of either sign, where A is
+    symmetric or, `flipped`, upside down."""
     xp = get_xp(a)
-    if a.shape[0] == a.shape[1]:
-        for flipped in (False, True):
-            b = a[::-1] if flipped else a
-            if _is_symmetric(b):
-                values, q = xp.linalg.eigh((b + b.T) / 2)
-                signs = xp.copysign(1.0, values)
-                u = q * signs
-                return (u[::-1] if flipped else u), abs(values), q
+    if symmetric:
+        s, q = xp.linalg.eigh(a)
+        return q, s, q
+    if flipped:
+        s, q = xp.linalg.eigh(a[::-1])
+        return q[::-1], s, q
     u, s, vt = xp.linalg.svd(a, full_matrices=False)
     return u, s, vt.T
 

@@ -91,7 +91,7 @@ class Spectrum(ABC):
 
 
 class OrthogonalSpectrum(Spectrum):
-    """A symmetric H = T diag(values) Tᵀ with an orthogonal transform T; the values (M, N) are of either sign."""
+    """H = U diag(values) Vᵀ with values (M, N) of either sign. Where H is symmetric U and V are one transform."""
 
     def __init__(self, values: Array) -> None:
         self.values = values
@@ -102,11 +102,11 @@ class OrthogonalSpectrum(Spectrum):
 
     @abstractmethod
     def analyse(self, x: Array) -> Array:
-        """Tᵀ of the last two axes."""
+        """Uᵀ of the last two axes."""
 
     @abstractmethod
     def synthesise(self, x: Array) -> Array:
-        """T of the last two axes; `x` may be destroyed."""
+        """V of the last two axes; `x` may be destroyed."""
 
     def coefficients(self, g: Array) -> Array:
         return abs(self.analyse(g))
