@@ -29,6 +29,8 @@ CASES = {
     "collaborative": (2e-3, {"boundary": "unknown"}),
     "pnp": (1e-3, {"boundary": "unknown", "denoiser": "collaborative", "max_iterations": 3}),
 }
+#: Methods with a PSF that varies across the picture.
+VARYING = ("hybrid-lsqr", "gradient", "tv", "richardson-lucy")
 
 
 def psf_for(method, i):
@@ -39,14 +41,21 @@ def psf_for(method, i):
     return deblur.psf.camera_shake(9, 3 + i)
 
 
-@pytest.mark.parametrize("method", CASES)
-def test_no_copy_between_host_and_device_is_of_the_images_size(cupy, method, tmp_path):
+@pytest.mark.parametrize(
+    ("method", "varying"), [*((name, False) for name in CASES), *((name, True) for name in VARYING)]
+)
+def test_no_copy_between_host_and_device_is_of_the_images_size(cupy, method, varying, tmp_path):
     profiler = pytest.importorskip("torch.profiler")
     lam, options = CASES[method]
     image = cupy.asarray(deblur.data.load("camera")[:SIDE, :SIDE].astype(np.float32))
 
     def restored(i):
-        deblur.solve(image, psf_for(method, i), lam, method=method, check=False, **options)
+        one = psf_for(method, i)
+        grid = (
+            {"psfs": np.array([[one, one[::-1], one[:, ::-1]], [one, one.T, one[::-1].T]])} if varying else {}
+        )
+        psf = None if varying else one
+        deblur.solve(image, psf, lam, method=method, check=False, **grid, **options)
 
     restored(0)  # libraries load their own tables
     with warnings.catch_warnings():

@@ -20,11 +20,14 @@ References
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from ..device import Array, Device, as_real, asnumpy, plain
+from ..norms import norms_of
 from .blur import Blur
 from .matrix import check_psf
 from .operator import LinearMap
@@ -189,7 +192,7 @@ class VaryingBlur(LinearMap):
         """The map of each term, (M, N)."""
 
         def build() -> list[Array]:
-            return [device.xp.asarray(w.astype(dtype)) for w in self._maps(self._coefficients)]
+            return [w.astype(dtype) for w in self._maps(self._coefficients, device)]
 
         return self.kept(("weights", np.dtype(dtype), device), build)
 
@@ -221,21 +224,22 @@ class VaryingBlur(LinearMap):
         mean = nodes.mean(axis=0)
         u, s, vectors = np.linalg.svd((nodes - mean).reshape(len(nodes), -1), full_matrices=False)
         rank = int((s > 1e-12 * abs(mean).max()).sum())
-        maps, psfs = [np.ones(self.image_shape)], [mean]
-        for w, h in zip(self._maps(u[:, :rank] * s[:rank]), vectors[:rank], strict=True):
-            scale = float(np.sqrt((w**2).mean())) / _LIGHT
-            maps.append(w / scale)
+        maps, psfs = [device.xp.ones(self.image_shape, dtype)], [mean]
+        for w, h in zip(self._maps(u[:, :rank] * s[:rank], device), vectors[:rank], strict=True):
+            scale = norms_of(w)[0] / math.sqrt(w.size) / _LIGHT
+            maps.append((w / scale).astype(dtype))
             psfs.append(h.reshape(mean.shape) * scale)
         stacked = np.array(psfs)
-        return [device.xp.asarray(w.astype(dtype)) for w in maps], stacked if self.channels else stacked[:, 0]
+        return maps, stacked if self.channels else stacked[:, 0]
 
-    def _maps(self, coefficients: np.ndarray) -> list[np.ndarray]:
-        """(M, N) for each column: between the nodes of the lattice, where its values are."""
+    def _maps(self, coefficients: np.ndarray, device: Device) -> Iterator[Array]:
+        """(M, N), float64, for each column: between the nodes of the lattice, where its values are."""
         high, wide = (
-            _hats(nodes, np.arange(n)) for nodes, n in zip(self._lattice, self.image_shape, strict=True)
+            device.xp.asarray(_hats(nodes, np.arange(n)))
+            for nodes, n in zip(self._lattice, self.image_shape, strict=True)
         )
-        maps = coefficients.reshape(high.shape[1], wide.shape[1], -1)
-        return [high @ maps[:, :, k] @ wide.T for k in range(maps.shape[-1])]
+        for values in coefficients.T:
+            yield high @ device.xp.asarray(values.reshape(high.shape[1], wide.shape[1])) @ wide.T
 
     def _checked(self, x: Array, shape: tuple[int, int], what: str) -> tuple[Array, Device]:
         x, device = self.surrogate.checked(x, shape, what)
