@@ -27,6 +27,8 @@
 // Bytes, total variation: gather 3 passes, combine 5, update 13.
 // Source: S. Boyd et al., Found. Trends Mach. Learn. 3 (2011) 1-122, and deblur/terms.py.
 
+#include "differences.cuh"
+
 constexpr int THREADS = 256;
 constexpr int SPLITS = 4;  // the data, two penalties, the box
 constexpr int SUMS = 5;    // of a split: its term, |a - u|², |u - u before|², |a|², |u|²
@@ -41,41 +43,9 @@ constexpr int WEIGHT = TAU + 2;        // λ·weight of each penalty
 constexpr int BACKGROUND = WEIGHT + 2, DELTA = BACKGROUND + 1, LOW = DELTA + 1, HIGH = LOW + 1, LEAST = HIGH + 1;
 constexpr int CONTROL = LEAST + 1;     // then BATCH records
 constexpr int GAUSSIAN = 0, POISSON = 1, L1 = 2, HUBER = 3;  // fits
-constexpr int SQUARE = 0, ABSOLUTE = 1, VECTOR_NORM = 2;     // norms
 constexpr int STATISTICS = 7;  // visible pixels, their Σg and Σg², Σ|g|, Σw; the largest visible |g|, the largest g
 
-constexpr real ROOT_TWO = 1.41421356237309504880;
-
-__device__ __forceinline__ real square(real x) { return x * x; }
 __device__ __forceinline__ real clip(real x, real low, real high) { return x < low ? low : x > high ? high : x; }
-
-// From a pixel to its neighbours in a plane that goes round. A domain has less than 2^31 pixels.
-struct Place {
-    int up, down, left, right;
-
-    __device__ __forceinline__ Place(int row, int col, int rows, int cols) {
-        up = row > 0 ? -cols : (rows - 1) * cols;
-        down = row + 1 < rows ? cols : -(rows - 1) * cols;
-        left = col > 0 ? -1 : cols - 1;
-        right = col + 1 < cols ? 1 : 1 - cols;
-    }
-};
-
-// L x at a pixel; p points to it.
-template <int KIND> __device__ __forceinline__ void differences(const real* p, const Place& o, real (&a)[KIND]) {
-    const real x = p[0];
-    if (KIND == 1) a[0] = x;
-    if (KIND == 2) {
-        a[0] = p[o.down] - x;
-        a[KIND - 1] = p[o.right] - x;
-    }
-    if (KIND == 3) {
-        const real down = p[o.down], right = p[o.right];
-        a[0] = p[o.up] + down - 2 * x;
-        a[KIND / 2] = p[o.left] + right - 2 * x;
-        a[KIND - 1] = ROOT_TWO * (p[o.down + o.right] - down - right + x);
-    }
-}
 
 // Lᵀ t at a pixel; t points to it in the first of the differences' arrays, which lie `size` apart.
 template <int KIND> __device__ __forceinline__ real adjoint(const real* t, index_t size, const Place& o) {
@@ -84,25 +54,6 @@ template <int KIND> __device__ __forceinline__ real adjoint(const real* t, index
     const real* m = t + 2 * size;
     return t[o.up] + t[o.down] - 2 * t[0] + t[size + o.left] + t[size + o.right] - 2 * t[size] +
            ROOT_TWO * (m[o.up + o.left] - m[o.up] - m[o.left] + m[0]);
-}
-
-// Whether each difference at a pixel stays inside the scene of scene_rows x scene_cols.
-template <int KIND>
-__device__ __forceinline__ void counted(bool (&in)[KIND], bool all, int row, int col, int scene_rows, int scene_cols) {
-    const bool inside = row < scene_rows && col < scene_cols;
-    const bool below = row + 1 < scene_rows, beside = col + 1 < scene_cols;
-    if (KIND == 1) in[0] = inside;
-    if (KIND == 2) {
-        in[0] = inside && below;
-        in[KIND - 1] = inside && beside;
-    }
-    if (KIND == 3) {
-        in[0] = inside && below && row > 0;
-        in[KIND / 2] = inside && beside && col > 0;
-        in[KIND - 1] = inside && below && beside;
-    }
-#pragma unroll
-    for (int d = 0; d < KIND; ++d) in[d] = in[d] || all;
 }
 
 __device__ __forceinline__ double warp_total(double x) {

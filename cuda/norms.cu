@@ -4,7 +4,8 @@
 // The simple version squares into an array of doubles, twice the bytes of the image written and read again, and adds that
 // up. Here a block adds up its pixels, and the last block of a sum to be done the blocks' numbers.
 //
-// Kernels: add_up, one row of blocks for each sum; judged, four sums of squares at once; largest. Bytes: the arrays, once.
+// Kernels: add_up, one row of blocks for each sum; judged and probed, sums over several arrays at once; largest. Bytes: the
+// arrays, once.
 
 // A call launches few of these kernels.
 constexpr bool ALONE = true;
@@ -59,10 +60,51 @@ add_up(double* out, const real* x, long long ldx, long long stride, int per, uns
     if (lane == 0) out[sum] = total;
 }
 
+// The sums of all threads' N numbers, in the same order each time: by the last block to be done.
+template <int N>
+__device__ __forceinline__ void add_over_blocks(const double (&sums)[N], double* out, double* partial, unsigned* ticket) {
+    __shared__ double parts[N][THREADS / 32];
+    __shared__ bool last;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
+        const double total = over_warp(sums[k]);
+        if (lane == 0) parts[k][warp] = total;
+    }
+    __syncthreads();
+    if (threadIdx.x < N) {
+        double total = 0;
+        for (int w = 0; w < THREADS / 32; ++w) total += parts[threadIdx.x][w];
+        partial[N * blockIdx.x + threadIdx.x] = total;
+        __threadfence();
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) last = atomicAdd(ticket, 1) == gridDim.x - 1;
+    __syncthreads();
+    if (!last || warp >= N) return;
+    __threadfence();
+    double total = 0;
+    for (unsigned at = lane; at < gridDim.x; at += 32) total += __ldcg(partial + N * at + warp);
+    total = over_warp(total);
+    if (lane == 0) out[warp] = total;
+}
+
 // Images or scenes: planes `stride` apart, whose rows are ld apart.
 __device__ __forceinline__ index_t place(index_t i, int p, unsigned cols, long long ld, long long stride) {
     const index_t row = i / cols;
     return p * stride + row * ld + (i - row * cols);
+}
+
+// What this thread's numbers of planes of rows x cols add to the sum of their squares.
+__device__ __forceinline__ double own(const real* x, long long ld, long long stride, int planes, unsigned rows, unsigned cols) {
+    const index_t plane = (index_t)rows * cols;
+    double sum = 0;
+    for (int p = 0; p < planes; ++p)
+        for (index_t i = (index_t)blockIdx.x * THREADS + threadIdx.x; i < plane; i += (index_t)gridDim.x * THREADS) {
+            const double v = x[place(i, p, cols, ld, stride)];
+            sum = fma(v, v, sum);
+        }
+    return sum;
 }
 
 // out: the sums of the squares of b, a - lambda f (scenes of rows x cols), g and d (images of image_rows x image_cols). The
@@ -72,43 +114,33 @@ judged(double* out, int planes, const real* b, long long ldb, long long stride_b
        const real* f, long long ldf, long long stride_f, real lambda, unsigned rows, unsigned cols, const real* g, long long ldg,
        long long stride_g, const real* d, long long ldd, long long stride_d, unsigned image_rows, unsigned image_cols,
        double* partial, unsigned* ticket) {
-    __shared__ double parts[4][THREADS / 32];
-    __shared__ bool last;
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const index_t scene = (index_t)rows * cols, image = (index_t)image_rows * image_cols;
-    const index_t first = (index_t)blockIdx.x * THREADS + threadIdx.x, step = (index_t)gridDim.x * THREADS;
-    double sums[4] = {};
-    auto add = [](double v, double* to) { *to = fma(v, v, *to); };
-    for (int p = 0; p < planes; ++p) {
-        for (index_t i = first; i < scene; i += step) {
-            add(b[place(i, p, cols, ldb, stride_b)], &sums[0]);
-            add(a[place(i, p, cols, lda, stride_a)] - lambda * f[place(i, p, cols, ldf, stride_f)], &sums[1]);
+    double sums[4] = {own(b, ldb, stride_b, planes, rows, cols), 0, own(g, ldg, stride_g, planes, image_rows, image_cols),
+                      own(d, ldd, stride_d, planes, image_rows, image_cols)};
+    const index_t plane = (index_t)rows * cols;
+    for (int p = 0; p < planes; ++p)
+        for (index_t i = (index_t)blockIdx.x * THREADS + threadIdx.x; i < plane; i += (index_t)gridDim.x * THREADS) {
+            const double r = a[place(i, p, cols, lda, stride_a)] - lambda * f[place(i, p, cols, ldf, stride_f)];
+            sums[1] = fma(r, r, sums[1]);
         }
-        for (index_t i = first; i < image; i += step) {
-            add(g[place(i, p, image_cols, ldg, stride_g)], &sums[2]);
-            add(d[place(i, p, image_cols, ldd, stride_d)], &sums[3]);
+    add_over_blocks(sums, out, partial, ticket);
+}
+
+// The sums of (g - seen)^2 and of (moved - seen) shown, over planes of rows x cols. The ticket must be 0.
+extern "C" __global__ void __launch_bounds__(THREADS)
+probed(double* out, int planes, unsigned rows, unsigned cols, const real* g, long long ldg, long long stride_g, const real* seen,
+       long long ldseen, long long stride_seen, const real* moved, long long ldmoved, long long stride_moved, const real* shown,
+       long long ldshown, long long stride_shown, double* partial, unsigned* ticket) {
+    const index_t plane = (index_t)rows * cols;
+    double sums[2] = {};
+    for (int p = 0; p < planes; ++p)
+        for (index_t i = (index_t)blockIdx.x * THREADS + threadIdx.x; i < plane; i += (index_t)gridDim.x * THREADS) {
+            const real here = seen[place(i, p, cols, ldseen, stride_seen)];
+            const double e = g[place(i, p, cols, ldg, stride_g)] - here;
+            const double by = moved[place(i, p, cols, ldmoved, stride_moved)] - here;
+            sums[0] = fma(e, e, sums[0]);
+            sums[1] = fma(by, (double)shown[place(i, p, cols, ldshown, stride_shown)], sums[1]);
         }
-    }
-    for (int k = 0; k < 4; ++k) {
-        const double total = over_warp(sums[k]);
-        if (lane == 0) parts[k][warp] = total;
-    }
-    __syncthreads();
-    if (threadIdx.x < 4) {
-        double total = 0;
-        for (int w = 0; w < THREADS / 32; ++w) total += parts[threadIdx.x][w];
-        partial[4 * blockIdx.x + threadIdx.x] = total;
-        __threadfence();
-    }
-    __syncthreads();
-    if (threadIdx.x == 0) last = atomicAdd(ticket, 1) == gridDim.x - 1;
-    __syncthreads();
-    if (!last || warp >= 4) return;
-    __threadfence();
-    double total = 0;
-    for (unsigned at = lane; at < gridDim.x; at += 32) total += __ldcg(partial + 4 * at + warp);
-    total = over_warp(total);
-    if (lane == 0) out[warp] = total;
+    add_over_blocks(sums, out, partial, ticket);
 }
 
 // The bits of the largest |x|, into a zero; NaN is larger than any number. For numbers that are not negative the order of

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from typing import Any
 
 import numpy as np
 
@@ -31,18 +33,35 @@ def judged_norms(b: Array, a: Array, f: Array, lam: float, g: Array, d: Array) -
     """The norms of b, a − λf, g and d, on the host: the first three scenes, the others images, (..., rows, columns)."""
     if not is_cupy(b):
         return norms_of(b, a - b.dtype.type(lam) * f, g, d)
+    sums = _summed(
+        "judged", 4, b, *_planes(b), *_planes(a), *_planes(f), lam, *b.shape[-2:], *_planes(g), *_planes(d),
+        *g.shape[-2:],
+    )  # fmt: skip
+    return np.sqrt(sums.get()).tolist()
+
+
+def probed(g: Array, seen: Array, moved: Array, shown: Array) -> tuple[float, float]:
+    """‖g − seen‖² and the inner product of moved − seen with `shown`, for images (..., M, N)."""
+    if is_cupy(g):
+        images = (_planes(x) for x in (g, seen, moved, shown))
+        first, second = _summed("probed", 2, g, *g.shape[-2:], *itertools.chain(*images)).tolist()
+        return first, second
+    return float(total((g - seen) ** 2)), float(total((moved - seen) * shown))
+
+
+def _summed(kernel: str, count: int, like: Array, *args: Any) -> Array:
+    """What a kernel of so many sums makes of arrays as large as `like`, its first argument their planes."""
     import cupy
 
     threads = kernels.Constants("norms").THREADS
-    most = _BLOCKS * kernels.properties(b.device.id).multiprocessors
-    blocks = max(1, min(most, -(-b.size // threads)))
-    sums, ticket = cupy.empty(4, np.float64), cupy.zeros(1, np.uint32)
+    most = _BLOCKS * kernels.properties(like.device.id).multiprocessors
+    blocks = max(1, min(most, -(-like.size // threads)))
+    sums, ticket = cupy.empty(count, np.float64), cupy.zeros(1, np.uint32)
     kernels.launch(
-        "norms", "judged", blocks, threads, sums, b.size // math.prod(b.shape[-2:]), *_planes(b), *_planes(a),
-        *_planes(f), lam, *b.shape[-2:], *_planes(g), *_planes(d), *g.shape[-2:],
-        cupy.empty(4 * blocks, np.float64), ticket, dtype=b.dtype,
+        "norms", kernel, blocks, threads, sums, like.size // math.prod(like.shape[-2:]), *args,
+        cupy.empty(count * blocks, np.float64), ticket, dtype=like.dtype,
     )  # fmt: skip
-    return np.sqrt(sums.get()).tolist()
+    return sums
 
 
 def _planes(x: Array) -> tuple[Array, int, int]:

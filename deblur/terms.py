@@ -14,7 +14,8 @@ from types import ModuleType
 
 import numpy as np
 
-from .device import Array, get_xp
+from . import terms_gpu
+from .device import Array, get_xp, is_cupy
 from .norms import squares, total
 
 # ---------------------------------------------------------------------------------------------
@@ -334,6 +335,10 @@ def penalty_value(method: str, scene: Array, wrap: bool) -> float:
     """R(L f) of a scene (k, c, P, Q): NaN for a method whose prior has no value."""
     if method not in PENALTIES:
         return math.nan
+    stated = [(p.differences, p.norm) for p in PENALTIES[method]]
+    if is_cupy(scene) and terms_gpu.serves(scene, stated):
+        sums = terms_gpu.values(scene, stated, wrap)
+        return sum(p.weight * s for p, s in zip(PENALTIES[method], sums, strict=True))
     return sum(p.value(differences(scene, p.differences, wrap)) for p in PENALTIES[method])
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize, minimize_scalar
 
-from deblur import terms
-from deblur.terms import FITS, Fit, Penalty
+from deblur import terms, terms_gpu
+from deblur.terms import FITS, PENALTIES, Fit, Penalty, penalty_value
 
 SHAPES = [(1, 1), (1, 6), (2, 2), (5, 1), (3, 4), (17, 19)]
 
@@ -120,3 +120,18 @@ def test_the_symbols_are_the_eigenvalues_of_the_periodic_differences(rng, shape,
     by_frequency = np.fft.ifft2(np.fft.fft2(x) * symbol).real
     direct = terms.adjoint_differences(terms.differences(x, kind, True), kind, True)
     assert np.abs(by_frequency - direct).max() <= 1e-12 * np.abs(x).max() * 64
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(1, 1, 1, 1), (1, 1, 1, 9), (2, 3, 33, 50), (1, 1, 300, 401)])
+@pytest.mark.parametrize("wrap", [True, False])
+@pytest.mark.parametrize("method", PENALTIES)
+def test_a_penalty_on_the_gpu_is_worth_what_it_is_on_the_cpu(cupy, rng, dtype, shape, wrap, method):
+    scene = rng.standard_normal(shape).astype(dtype)
+    wanted = penalty_value(method, scene.astype(float), wrap)
+    there = cupy.asarray(scene)
+    assert terms_gpu.serves(there, [(p.differences, p.norm) for p in PENALTIES[method]])
+    found = penalty_value(method, there, wrap)
+    assert found == pytest.approx(wanted, rel=20 * np.finfo(dtype).eps)
+    assert found == penalty_value(method, cupy.asfortranarray(there), wrap)

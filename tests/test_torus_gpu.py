@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from deblur.device import Device
-from deblur.norms import judged_norms, norms, norms_of, total
+from deblur.norms import judged_norms, norms, norms_of, probed, total
 from deblur.operators import torus_gpu
 from deblur.operators.blur import Blur
 from deblur.operators.torus import Torus
@@ -187,3 +187,17 @@ def test_a_sum_is_added_up_in_double_precision(cupy, rng, dtype, shape):
     assert found.shape == ()
     assert found.dtype == np.float64
     np.testing.assert_allclose(float(found), x.astype(np.float64).sum(), rtol=1e-14)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(1, 1, 1, 1), (2, 3, 33, 50), (1, 1, 700, 701)])
+def test_what_a_probe_tells_is_numpys_of_images_as_they_lie(cupy, rng, dtype, shape):
+    whole = rng.standard_normal((4, *shape[:2], shape[2] + 3, shape[3] + 2)).astype(dtype)
+    here, there = (
+        [x[..., 1 : 1 + shape[2], : shape[3]] for x in part] for part in (whole, cupy.asarray(whole))
+    )
+    g, seen, moved, shown = (x.astype(float) for x in here)
+    wanted = ((g - seen) ** 2).sum(), ((moved - seen) * shown).sum()
+    assert probed(*there) == pytest.approx(wanted, abs=8 * np.finfo(dtype).eps * wanted[0])
+    assert probed(*there) == probed(*there)
+    assert probed(*here) == pytest.approx(wanted, abs=8 * np.finfo(dtype).eps * wanted[0])

@@ -23,6 +23,7 @@ from ..device import Array, require_memory
 from ..graphs import captured
 from ..problem import Problem, Solution
 from ..terms import PENALTIES, Penalty
+from ..terms_gpu import KINDS, NORMS
 from .domain import Domain, TorusDomain
 from .schedule import (
     BALANCE_EVERY,
@@ -43,7 +44,6 @@ from .units import Units
 KEPT_BYTES = 1 << 30
 
 _AT = kernels.Constants("admm")
-_KINDS = {"identity": 1, "gradient": 2, "hessian": 3}
 _MOST_POWER = {"identity": 1.0, "gradient": 8.0, "hessian": 64.0}
 _BLOCKS = 4  # of a launch, on each multiprocessor
 
@@ -74,7 +74,7 @@ class _Kind:
     @property
     def parts(self) -> int:
         """Arrays of copies and duals, the scene before them and the data's t behind them."""
-        return 2 + 2 * sum(_KINDS[p.differences] for p in self.penalties) + 2 * self.boxed
+        return 2 + 2 * sum(KINDS[p.differences] for p in self.penalties) + 2 * self.boxed
 
     @property
     def size(self) -> int:
@@ -113,7 +113,7 @@ def serves(domain: Domain, problem: Problem, g: Array) -> TypeGuard[TorusDomain]
     """Whether this problem's iteration has its kernels."""
     if problem.device.gpu is None or not isinstance(domain, TorusDomain):
         return False
-    kinds = [_KINDS[p.differences] for p in PENALTIES[problem.penalty]]
+    kinds = [KINDS[p.differences] for p in PENALTIES[problem.penalty]]
     return kinds[1:] in ([], [3]) and math.prod(g.shape[:2]) * math.prod(domain.shape) < 1 << 31
 
 
@@ -165,7 +165,7 @@ class _Workspace:
     def transform(self) -> None:
         """x and K x into `fresh`, from the last two arrays of `store`."""
         k, half = self.kind, self.spectra.shape[-1]
-        kinds = [_KINDS[p.differences] for p in k.penalties]
+        kinds = [KINDS[p.differences] for p in k.penalties]
         self._plans[0].fft(self.store[-2:], self.spectra, 0)
         self.launch(
             "combine", self.spectra.view(k.dtype), k.frames * k.channels, k.shape[0], half, self.k.view(k.dtype),
@@ -177,8 +177,8 @@ class _Workspace:
         """One iteration."""
         k = self.kind
         whole = (self.store, k.size, k.frames, k.channels, *k.shape)
-        kinds = _two([_KINDS[p.differences] for p in k.penalties])
-        norms = _two([_NORMS[p.norm] for p in k.penalties])
+        kinds = _two([KINDS[p.differences] for p in k.penalties])
+        norms = _two([NORMS[p.norm] for p in k.penalties])
         self.launch("gather", *whole, *kinds, k.boxed, self.control)
         self.transform()
         self.launch(
@@ -207,7 +207,6 @@ class _Workspace:
             self.step()
 
 
-_NORMS = {"square": _AT.SQUARE, "absolute": _AT.ABSOLUTE, "vector": _AT.VECTOR_NORM}
 _FITS = {"gaussian": _AT.GAUSSIAN, "poisson": _AT.POISSON, "l1": _AT.L1, "huber": _AT.HUBER}
 
 
@@ -338,7 +337,7 @@ class _Solve:
         """The first scene and its copies."""
         space, k, problem = self.space, self.kind, self.problem
         low, high = problem.bounds or (0.0, 0.0)
-        kinds = _two([_KINDS[p.differences] for p in k.penalties])
+        kinds = _two([KINDS[p.differences] for p in k.penalties])
         space.launch(
             "first_scene", *space.store[-2:], k.frames * k.channels, *k.shape,
             filled(space.g, problem.fit.weights) if self.hidden else space.g, *k.image, *k.first, *k.scene,
@@ -450,7 +449,7 @@ class _Solve:
         """Where u and t of each split lie in `store`, in the same order."""
         k, at = self.kind, 2
         places = [(slice(1, 2), slice(k.parts, k.parts + 1))]
-        for count in (*(_KINDS[p.differences] for p in k.penalties), *([1] if k.boxed else [])):
+        for count in (*(KINDS[p.differences] for p in k.penalties), *([1] if k.boxed else [])):
             places.append((slice(at, at + count), slice(at + count, at + 2 * count)))
             at += 2 * count
         return places

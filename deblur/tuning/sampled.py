@@ -51,7 +51,7 @@ import numpy as np
 
 from ..device import Array, random_signs
 from ..methods import METHODS
-from ..norms import largest, total
+from ..norms import largest, norms_of, probed, total
 from ..problem import Factor, Problem, Solution, Stop
 from ..solvers.admm import first_frames
 from ..solvers.noise import noise_variance
@@ -123,7 +123,7 @@ class _Observer:
                 self.probe = shaken - g
             self.stack = xp.concatenate([g, shaken])
             self.shown = self.probe if weights is None else xp.where(self.w > 0, self.probe, 0)
-            self.power = total(self.shown**2)
+            self.power = float(total(self.shown**2))
             if weights is not None and weights.ndim == 4 and len(weights) > 1:
                 fit = replace(problem.fit, weights=xp.concatenate([weights, weights]))
                 self.problem = replace(self.problem, fit=fit)
@@ -154,6 +154,12 @@ class _Observer:
         seen = problem.operator.forward(solution.scene)
         if problem.fit.background:
             seen = seen + problem.fit.background
+        size = norms_of(solution.scene[:k])[0]
+        if self.needs_degrees and not self.counts and problem.fit.weights is None:
+            square, follows = probed(self.g, seen[:k], seen[k:], self.shown)
+            self._level = square / self.pixels
+            self.seen[lam] = _Look(lam, self._level, follows / self.power, math.nan, size)
+            return self.seen[lam]
         e = self.g - seen[:k]
         variance = xp.maximum(seen[:k], 1e-3 * mean) if self.counts else None
         if variance is not None:
@@ -166,14 +172,14 @@ class _Observer:
             # Σ b (Hf(g + b) − Hf(g)) with b's own size divided out pixel by pixel
             moved, power = (seen[k:] - seen[:k]) * self.shown, self.power
             if variance is not None:
-                moved, power = moved / variance, total(self.shown**2 / variance)
-            degrees = float(total(moved) / power)
+                moved, power = moved / variance, float(total(self.shown**2 / variance))
+            degrees = float(total(moved)) / power
         else:
             if problem.fit.name in ("l1", "huber"):
                 limit = _CLIP * 1.4826 * float(xp.median(abs(e[xp.broadcast_to(self.w > 0, e.shape)])))
                 e = xp.clip(e, -limit, limit)
             white = whiteness(e, self.w > 0)
-        self.seen[lam] = _Look(lam, mean_square, degrees, white, float(xp.linalg.norm(solution.scene[:k])))
+        self.seen[lam] = _Look(lam, mean_square, degrees, white, size)
         return self.seen[lam]
 
     def value(self, lam: float) -> float:

@@ -1,0 +1,81 @@
+// The value of a penalty: the sum over pixels of a norm of the differences of their neighbours, in one pass.
+//
+// The simple version is an array for the scene with a border, one for each difference, their squares, and roots: some
+// twenty passes and launches. Here a thread makes the differences of its pixel and adds up what they count, and the last
+// block to be done the blocks' numbers.
+//
+// Kernel (THREADS threads a block, a pixel of all channels a thread, grid-stride): value. Bytes: the scene, once.
+
+#include "differences.cuh"
+
+constexpr int THREADS = 256;
+
+// What the differences of a pixel count; x points to it in the first channel, channels lie `plane` apart.
+template <int KIND>
+__device__ __forceinline__ double counts(const real* x, index_t plane, int channels, const Place& o, const bool (&in)[KIND],
+                                         int norm) {
+    double sum = 0;
+    real power = 0;
+    for (int c = 0; c < channels; ++c) {
+        real a[KIND];
+        differences<KIND>(x + c * plane, o, a);
+#pragma unroll
+        for (int d = 0; d < KIND; ++d) {
+            if (!in[d]) continue;
+            if (norm == VECTOR_NORM) power += square(a[d]);
+            else sum += norm == SQUARE ? 0.5 * ((double)a[d] * a[d]) : (double)absolute(a[d]);
+        }
+    }
+    return norm == VECTOR_NORM ? (double)square_root(power) : sum;
+}
+
+// The sum over scenes x of `channels` planes of rows x cols each, which are periodic if `wraps`, into out[0]. `kind` is the
+// number of differences: 1 identity, 2 gradient, 3 hessian. The ticket must be 0.
+extern "C" __global__ void __launch_bounds__(THREADS)
+value(const real* x, int scenes, int channels, int rows, int cols, int kind, int norm, int wraps, double* out, double* partial,
+      unsigned* ticket) {
+    __shared__ double parts[THREADS / 32];
+    __shared__ bool last;
+    const index_t plane = (index_t)rows * cols, count = plane * scenes;
+    double sum = 0;
+    for (index_t i = (index_t)blockIdx.x * THREADS + threadIdx.x; i < count; i += (index_t)gridDim.x * THREADS) {
+        const index_t scene = i / plane, pixel = i - scene * plane;
+        const int row = (int)(pixel / cols), col = (int)(pixel - (index_t)row * cols);
+        const Place o(row, col, rows, cols);
+        const real* at = x + scene * channels * plane + pixel;
+        bool in1[1], in2[2], in3[3];
+        if (kind == 1) {
+            counted<1>(in1, wraps, row, col, rows, cols);
+            sum += counts<1>(at, plane, channels, o, in1, norm);
+        } else if (kind == 2) {
+            counted<2>(in2, wraps, row, col, rows, cols);
+            sum += counts<2>(at, plane, channels, o, in2, norm);
+        } else {
+            counted<3>(in3, wraps, row, col, rows, cols);
+            sum += counts<3>(at, plane, channels, o, in3, norm);
+        }
+    }
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    auto over_warp = [](double v) {
+#pragma unroll
+        for (int offset = 16; offset > 0; offset /= 2) v += __shfl_xor_sync(FULL_WARP, v, offset);
+        return v;
+    };
+    sum = over_warp(sum);
+    if (lane == 0) parts[warp] = sum;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        sum = parts[0];
+        for (int w = 1; w < THREADS / 32; ++w) sum += parts[w];
+        partial[blockIdx.x] = sum;
+        __threadfence();
+        last = atomicAdd(ticket, 1) == gridDim.x - 1;
+    }
+    __syncthreads();
+    if (!last || warp > 0) return;
+    __threadfence();
+    sum = 0;
+    for (unsigned b = lane; b < gridDim.x; b += 32) sum += __ldcg(partial + b);
+    sum = over_warp(sum);
+    if (lane == 0) *out = sum;
+}
