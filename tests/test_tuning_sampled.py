@@ -153,6 +153,17 @@ def test_the_gpu_chooses_as_the_cpu_does(cupy):
     assert abs(math.log(here.lam / there.lam)) <= 0.05
 
 
+@pytest.mark.parametrize("data", ["gaussian", "poisson"])
+def test_what_is_looked_at_keeps_the_pictures_dtype(xp, data):
+    blur, g, _ = blurred(0.01)
+    device = Device(None if xp is np else 0)
+    problem = pose(blur, "gradient", data, dtype=np.dtype(np.float32), device=device)
+    frames = xp.asarray(g[None, None], np.float32)
+    observer = _Observer(problem, frames, "gcv", 1e-4, METHODS["gradient"].prepare)
+    assert observer.stack.dtype == observer.probe.dtype == np.float32
+    assert math.isfinite(observer.value(1e-2))
+
+
 def test_stein_with_the_noise_given():
     blur, g, truth = blurred(0.03)
     best, tuned, choice = best_and_tuned("tv", pose(blur, "tv"), g, truth, noise=0.03)

@@ -116,7 +116,7 @@ class _Observer:
             size = math.sqrt(nu)
             if self.counts:
                 size = size * xp.sqrt(xp.maximum(g, float(g.mean()) * 0.05))
-            self.probe = signs * xp.maximum(size, 1e-3 * self.scale)
+            self.probe = (signs * xp.maximum(size, 1e-3 * self.scale)).astype(g.dtype, copy=False)
             shaken = g + self.probe
             if self.counts:
                 shaken = xp.maximum(shaken, 0)
