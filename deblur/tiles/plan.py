@@ -18,7 +18,7 @@ from ..options import check_lam
 from ..problem import Problem
 from ..solvers.start import SMOOTHING
 from ..terms import FORMULA, Fit, is_quadratic
-from .reach import REFINED, SHARP, SHARP_RMS, margin, reach
+from .reach import REFINED, SHARP, SHARP_RMS, margin, reach, strip, worthwhile
 
 TOLERANCE = 1e-3
 _UNIT = 64  # tiles are a multiple of this where no chunk says otherwise
@@ -27,9 +27,12 @@ _EASY, _MOST = 1.25, 4.0  # work factor that is good enough, and the one from wh
 _WHOLE = 2.0  # work factor from which on a picture that fits memory is better solved whole
 _SEAMS = (0.2, 0.1, 0.05, 0.03, 0.02, 0.01)  # of the overlaps that refining is tried with
 _OF_A_PASS = 6  # numbers for each pixel that a pass of refining holds beside the solver's own
-#: Numbers, and bytes in either dtype, that a pixel of any window takes: at a frame with its prior, and inside while its
-#: filter is made in double precision. Both were measured, as no method counts them.
-_AT_LEAST, _FILTER_BYTES = 18, 60
+#: Numbers for each pixel that a window takes which is solved as a picture, at least. It was measured, as no method
+#: counts what its prior takes.
+_AT_LEAST = 18
+#: Bytes, and numbers, for each pixel that a window takes which is filtered: while its filter is made in double
+#: precision, and with its input, what it is put together from and its output.
+_FILTER_BYTES, _FILTERED = 44, 4
 _FEW = 4  # fewer tiles than this are not worth it where the whole picture fits
 #: The smoothed image is cut off at this many pixels, and what it is wrong by reaches the scene by this part at most: at
 #: the frame, where the scene is not held by the image.
@@ -263,8 +266,21 @@ def plan_tiles(
     if free <= 0:
         raise ValueError(f"memory must be a number of bytes above zero, not {memory!r}")
 
-    def need(part: Sequence[int]) -> int:
-        return _bytes(blur, part, given, method, dtype, device)
+    def need(part: Sequence[int], overlap: Sequence[int] = (0, 0)) -> int:
+        """Bytes for an array of this size: the picture, or a window with its overlap."""
+        picture = _bytes(blur, part, given, method, dtype, device)
+        if not any(overlap) or penalty not in FORMULA or method not in ("auto", "fft"):
+            return picture
+        filtered = (_FILTER_BYTES + _FILTERED * dtype.itemsize) * math.prod(part)
+        if edge.wraps:
+            return filtered
+        corner = [n - d for n, d in zip(part, overlap, strict=True)]
+        depths = [strip(m, d) + d for m, d in zip(blur.psf.shape, overlap, strict=True)]
+        alone = [(depths[0], corner[1]), (corner[0], depths[1])]
+        if not (all(overlap) and worthwhile(alone, corner)):
+            return max(filtered, picture)
+        kept = _FILTERED * dtype.itemsize * math.prod(part)
+        return max(filtered, kept + max(_bytes(blur, s, given, method, dtype, device) for s in alone))
 
     if prior not in ("smooth", "zero", "natural"):
         raise ValueError(f"prior is 'smooth', 'zero' or 'natural', not {prior!r}")
@@ -485,7 +501,7 @@ class _Draft:
                 for u, n in zip(self._units(overlap), self.size, strict=True)
             )
             window = [min(n, t + 2 * d) for n, t, d in zip(self.size, (rows, cols), overlap, strict=True)]
-            if self.need(window) + more * math.prod(window) > self.memory:
+            if self.need(window, overlap if not more else (0, 0)) + more * math.prod(window) > self.memory:
                 break
             work = math.prod(window) / (rows * cols)
             if work <= _MOST:
@@ -519,7 +535,10 @@ class _Draft:
         more = margin(self.blur.psf.shape) if passes > 1 else 0
         beyond = [d + more if d else 0 for d in overlap]
         window = [min(n, t + 2 * d) for n, t, d in zip(self.size, tile, beyond, strict=True)]
-        needed = self.need(window) + (_OF_A_PASS * math.prod(window) * self.dtype.itemsize if more else 0)
+        if more:
+            needed = self.need(window) + _OF_A_PASS * math.prod(window) * self.dtype.itemsize
+        else:
+            needed = self.need(window, overlap)
         work = float(passes)
         for n, t, d in zip(self.size, tile, beyond, strict=True):
             cuts = [(a, min(a + t, n)) for a in range(0, n, t)]

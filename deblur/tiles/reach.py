@@ -21,6 +21,7 @@ prior of the linear formula changes only what is smooth, and the tail not at all
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -48,6 +49,7 @@ REFINED = 2.0
 _SIDES = (512, 2048, 4096, 8192)
 _SIDES_SQUARE = (512, 2048, 4096)
 PRIOR_REACH = 32  # pixels: the smoothing of the prior is shorter
+_DEEP, _STRIPS = 6, 0.5
 _ACROSS = 512  # enough across the direction of a long torus: frequencies there are samples of an integral
 
 
@@ -83,6 +85,19 @@ class Reach:
 def margin(psf: Sequence[int]) -> int:
     """Pixels from a window's edge within which HHᵀ, and the image that the scene is drawn towards, are not known."""
     return 2 * max(psf) + PRIOR_REACH
+
+
+def strip(psf: int, overlap: int) -> int:
+    """How deep along the frame a window is solved as a picture, by the length of the PSF and the overlap.
+
+    Less than some PSFs leaves `pcg` no room for its preconditioner.
+    """
+    return max(overlap, _DEEP * psf)
+
+
+def worthwhile(strips: Sequence[Sequence[int]], window: Sequence[int]) -> bool:
+    """Whether strips of these shapes are solved, or the window that they are part of."""
+    return sum(map(math.prod, strips)) <= _STRIPS * math.prod(window)
 
 
 def multiplier(torus: Torus, h: Array, lam: float, penalty: str = "identity") -> Array:

@@ -14,7 +14,6 @@ unknown); where it does not, they are continued until they meet it: blended to w
 
 from __future__ import annotations
 
-import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -33,17 +32,13 @@ from ..operators.torus import Torus
 from ..options import Options, checked
 from ..pipeline import Deblurrer
 from ..solvers.start import prior_scene
-from .reach import PRIOR_REACH, multiplier
+from .reach import PRIOR_REACH, multiplier, strip, worthwhile
 
 Sides = tuple[tuple[bool, bool], tuple[bool, bool]]
 Edges = tuple[tuple[int, int], tuple[int, int]]
 
 #: What a process keeps prepared: the filter and the strips at the sides and corners, of a few PSFs.
 _KEPT = 16
-#: Strips along the frame are solved where they have no more than this part of the window's pixels.
-_STRIPS = 0.5
-#: PSFs that what is kept of a strip is deep, at least: on less `pcg` has no room for its preconditioner.
-_DEEP = 6
 _kept: OrderedDict[Any, Any] = OrderedDict()
 _lock = threading.Lock()
 
@@ -143,13 +138,13 @@ def _strips(
 
     Of each (where in the window, where in the tile, which sides are the picture's, what to cut off).
     """
-    found, pixels = [], 0
+    found, shapes = [], []
     for axis, (first, last) in enumerate(at_frame):
         if not (first or last):
             continue
         # The side that is not at the frame says what has to be seen; that of the frame where the tile begins.
         n, (rim, overlap) = shape[axis], trim[axis][::-1] if last else trim[axis]
-        deep = max(overlap, _DEEP * psf[axis])
+        deep = strip(psf[axis], overlap)
         if (first and last) or not overlap:
             return None
         if deep <= rim:
@@ -162,8 +157,8 @@ def _strips(
             where[axis], into[axis] = slice(deep + overlap), slice(deep - rim)
             sides[axis], cut[axis] = (True, False), (rim, overlap)
         found.append(((..., *where), (..., *into), tuple(sides), tuple(cut)))
-        pixels += (deep + overlap) * shape[1 - axis]
-    return found if pixels <= _STRIPS * math.prod(shape) else None
+        shapes.append((deep + overlap, shape[1 - axis]))
+    return found if worthwhile(shapes, shape) else None
 
 
 def within(window: Array, trim: Edges) -> tuple[Any, ...]:
