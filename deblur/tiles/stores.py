@@ -812,6 +812,10 @@ def cluster(
     kept["distributed.worker.profile.enabled"] = False
     kept["distributed.admin.tick.interval"] = "500ms"
     kept["distributed.admin.system-monitor.interval"] = "5s"
+    # Dask hands out one read after another to whoever is free, so that neighbours come to be at different workers and
+    # half of the picture goes from one to another. Handed out at once, each worker reads a part in one piece, and no
+    # worker waits for the scheduler; what it holds are the tiles of two rows or so.
+    kept["distributed.scheduler.worker-saturation"] = math.inf
     with dask.config.set(kept):
         if not gpus:
             local: Any = LocalCluster(
