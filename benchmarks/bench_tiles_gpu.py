@@ -71,25 +71,28 @@ def stack(path: Path, frames: int, side: int) -> None:
 
 def steps(shape: tuple[int, ...], gpu: bool, repeats: int = 10) -> dict[str, float]:
     """Median seconds of the steps of one window inside the picture, with a wait after each."""
-    recipe = Recipe(H[None], LAM, "float32", OPTIONS, "gpu" if gpu else "cpu")  # type: ignore[arg-type]
+    recipe = Recipe(H[None], LAM, "float32", OPTIONS, "gpu" if gpu else "cpu", window=shape[-2:])  # type: ignore[arg-type]
     image = np.random.default_rng(0).random(shape, np.float32)
     if gpu:
         import cupy as xp
 
         wait = xp.cuda.get_current_stream().synchronize
+        image = deblur.device.staging(shape, image.dtype)  # where a window is put together
+        image[:] = np.random.default_rng(0).random(shape, np.float32)
     else:
         xp, wait = np, lambda: None
     inside = ((False, False), (False, False))
     seconds: dict[str, list[float]] = {"to": [], "solve": [], "back": []}
     for turn in range(repeats + 2):
         marks = [time.perf_counter()]
-        there = xp.asarray(image) if gpu else image.copy()
+        there = xp.empty(shape, image.dtype)
+        there.set(image) if gpu else np.copyto(there, image)
         wait()
         marks.append(time.perf_counter())
         f = restore(recipe, there, 0, inside, ((0, 0), (0, 0)))
         wait()
         marks.append(time.perf_counter())
-        deblur.device.asnumpy(f)
+        f.get(out=deblur.device.staging(f.shape, f.dtype)) if gpu else f.copy()
         marks.append(time.perf_counter())
         if turn >= 2:
             for name, a, b in zip(seconds, marks, marks[1:], strict=False):
