@@ -2,10 +2,11 @@
 
 A picture of 8192² pixels (float32, chunks of 1024²) is restored by `deblur.tiles.stream` with processes of one thread.
 In the same run: copying it through Dask; solving all windows from memory, shared by as many processes, which with the
-copy is what the work costs without tiles' own costs; scikit-image's `wiener` and `richardson_lucy` under `map_overlap`
-with the same overlap. Each has a cluster of its own, whose workers' peak memory is theirs alone. Then the picture is
-solved whole, where there is room, and the largest difference is the seam. Of larger pictures, which are not compressed,
-the windows alone are not timed, and the seam is measured on a few tiles.
+copy is what the work costs without tiles' own costs, by the clock and in CPU seconds of all processes, which say the
+same on a machine that is busy; scikit-image's `wiener` and `richardson_lucy` under `map_overlap` with the same overlap.
+Each has a cluster of its own, whose workers' peak memory is theirs alone. Then the picture is solved whole by one
+thread, where there is room, and the largest difference is the seam. Of larger pictures, which are not compressed, the
+windows alone are not timed, and the seam is measured on a few tiles.
 
 Writes benchmarks/results/tiles_stores.json (with the side in its name if it is not 8192) after every step.
 
@@ -62,6 +63,11 @@ def peak() -> int:
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 
 
+def cpu() -> float:
+    """CPU seconds of this process so far."""
+    return time.process_time()
+
+
 def imported(name: str) -> None:
     """Import what a call needs, which is nobody's work."""
     import dask.array  # noqa: F401
@@ -109,33 +115,36 @@ def ours(source: Path, target: Path, client: Any) -> float:
     return time.perf_counter() - start
 
 
-def solves(source: Path, part: int, parts: int) -> float:
-    """Seconds of every `parts`-th window alone, one after another, with one thread."""
+def solves(source: Path, part: int, parts: int) -> tuple[float, float]:
+    """Seconds, and those of CPU, of every `parts`-th window alone, one after another, with one thread."""
     import zarr
 
     image = zarr.open(source, mode="r")[:]
     tiling = Tiling(image, H, LAM, workers=1, options=OPTIONS, **ASKED)  # type: ignore[arg-type]
     tiling.solve(image, 0, tiling.tiles[0], tiling.plan.overlap)
-    start = time.perf_counter()
+    start, before = time.perf_counter(), cpu()
     for tile in tiling.tiles[part::parts]:
         tiling.solve(image, 0, tile, tiling.plan.overlap)
-    return time.perf_counter() - start
+    return time.perf_counter() - start, cpu() - before
 
 
-def solves_at_once(source: Path, processes: int) -> float:
-    """Seconds of all windows alone, shared by processes at work at the same time."""
+def solves_at_once(source: Path, processes: int) -> tuple[float, float]:
+    """Seconds of all windows alone, shared by processes at work at the same time, and those of CPU of all of them."""
     with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
-        return max(pool.map(partial(solves, source, parts=processes), range(processes)))
+        took = list(pool.map(partial(solves, source, parts=processes), range(processes)))
+    return max(seconds for seconds, _ in took), sum(of_cpu for _, of_cpu in took)
 
 
-def whole_seam(source: Path, target: Path) -> float:
-    """The largest difference from the picture solved whole, over the range."""
+def solved_whole(source: Path, target: Path) -> tuple[float, float]:
+    """The largest difference from the picture solved whole, over the range; and CPU seconds of solving it."""
     import zarr
 
     image, restored = (zarr.open(path, mode="r")[:] for path in (source, target))
-    with granting(len(os.sched_getaffinity(0))):
+    before = cpu()
+    with granting(1):
         whole = deblur.solve(image, H, LAM, check=False, **OPTIONS).image
-    return float(abs(restored - whole).max() / np.ptp(image))
+    took = cpu() - before
+    return float(abs(restored - whole).max() / np.ptp(image)), took
 
 
 def main() -> None:
@@ -166,26 +175,33 @@ def main() -> None:
             )
     seconds: dict[str, list[float]] = {}
     memory: dict[str, int] = {}
-    alone: list[float] = []
-    one: list[float] = []
+    of_cpu: dict[str, list[float]] = {}
+    alone: list[tuple[float, float]] = []
+    one: list[tuple[float, float]] = []
     found: dict[str, Any] = {
         "overlap": plan.overlap[0],
         "seam_predicted": plan.seam,
         "seam_measured": None,
         "seam_measured_on": None,
+        "whole_cpu_seconds": None,
         "bytes_of_the_picture": 4 * args.side**2,
     }
 
+    def over(of: dict[str, list[float]], which: int) -> float | None:
+        if not alone or "deblur" not in of:
+            return None
+        medians = {name: statistics.median(s) for name, s in of.items()}
+        return medians["deblur"] / (medians["copy"] + statistics.median(took[which] for took in alone))
+
     def record() -> None:
-        medians = {name: statistics.median(s) for name, s in seconds.items()}
-        over = None
-        if alone and "deblur" in medians:
-            over = medians["deblur"] / (medians["copy"] + statistics.median(alone))
         found["seconds"] = {name: _common.summary(s) for name, s in seconds.items()}
+        found["cpu_seconds"] = {name: _common.summary(s) for name, s in of_cpu.items()}
         found["peak_bytes_of_a_worker"] = memory
-        found["tile_solves_at_once"] = _common.summary(alone) if alone else None
-        found["tile_solves_one_thread"] = _common.summary(one) if one else None
-        found["over_copy_and_solves"] = over
+        for name, took in (("at_once", alone), ("one_thread", one)):
+            found[f"tile_solves_{name}"] = _common.summary([t for t, _ in took]) if took else None
+            found[f"tile_solves_{name}_cpu"] = _common.summary([t for _, t in took]) if took else None
+        found["over_copy_and_solves"] = over(seconds, 0)
+        found["over_copy_and_solves_cpu"] = over(of_cpu, 1)
         _common.save(
             "tiles_stores" if args.side == 8192 else f"tiles_stores_{args.side}", found, side=args.side,
             cores=args.cores, chunk=CHUNK, psf="disk 7", lam=LAM, tolerance=TOLERANCE,
@@ -197,9 +213,14 @@ def main() -> None:
         with cluster(args.cores) as client:
             client.wait_for_workers(args.cores)
             client.run(imported, name)
+            before = cpu() + sum(client.run(cpu).values())
             seconds.setdefault(name, []).append(calls[name](client))
+            of_cpu.setdefault(name, []).append(cpu() + sum(client.run(cpu).values()) - before)
             memory[name] = max(memory.get(name, 0), *client.run(peak).values())
-        print(f"{name}: {seconds[name][-1]:.1f} s, {memory[name] / 1e6:.0f} MB", flush=True)
+        print(
+            f"{name}: {seconds[name][-1]:.1f} s, {of_cpu[name][-1]:.1f} of CPU, {memory[name] / 1e6:.0f} MB",
+            flush=True,
+        )
         record()
 
     try:
@@ -217,12 +238,12 @@ def main() -> None:
                         found["seam_measured"] = max(s.difference for s in tiling.measure())
                         found["seam_measured_on"] = "a few tiles, against twice the overlap"
                     elif not args.no_whole:
-                        found["seam_measured"] = whole_seam(source, target)
+                        found["seam_measured"], found["whole_cpu_seconds"] = solved_whole(source, target)
                         found["seam_measured_on"] = "the picture solved whole"
                     os.sched_setaffinity(0, set(sorted(every)[: args.cores]))
             if not large:
                 alone.append(solves_at_once(source, args.cores))
-                print(f"windows alone: {alone[-1]:.1f} s", flush=True)
+                print("windows alone: {:.1f} s, {:.1f} of CPU".format(*alone[-1]), flush=True)
                 record()
         if not large:
             one.append(solves(source, 0, 1))
@@ -231,7 +252,18 @@ def main() -> None:
     finally:
         shutil.rmtree(args.folder, ignore_errors=True)
     record()
-    print({k: found[k] for k in ("over_copy_and_solves", "seam_predicted", "seam_measured")})
+    print(
+        {
+            k: found[k]
+            for k in (
+                "over_copy_and_solves",
+                "over_copy_and_solves_cpu",
+                "whole_cpu_seconds",
+                "seam_predicted",
+                "seam_measured",
+            )
+        }
+    )
 
 
 if __name__ == "__main__":

@@ -1162,6 +1162,17 @@ def _stores(name: str) -> str:
             f"{found['over_copy_and_solves']:.2f} times the copy and that. In one process they take {one:.1f} s: cores "
             "that work side by side are slower."
         )
+    if found.get("over_copy_and_solves_cpu") is not None:
+        said += (
+            f" By CPU seconds of all processes, which other work on the machine changes less, it is "
+            f"{found['over_copy_and_solves_cpu']:.2f} times."
+        )
+    if found.get("whole_cpu_seconds") is not None:
+        tiles = found["cpu_seconds"]["deblur"]["median_s"]
+        said += (
+            f" To solve the picture whole, in memory, takes {found['whole_cpu_seconds']:.1f} CPU seconds; in tiles, "
+            f"from store to store, {tiles:.1f}: only a strip along the frame is solved, the rest is filtered."
+        )
     if found["seam_measured"] is not None:
         said += (
             f" Seam predicted {found['seam_predicted']:.1e} of the range, measured {found['seam_measured']:.1e} "
