@@ -7,7 +7,7 @@ stands beside what it took. Writes benchmarks/results/photographs.json.
 
     python benchmarks/bench_photographs.py                    all cells
     python benchmarks/bench_photographs.py --cells "1 MP" tv  only those whose names hold one of the words; the others
-                                                              stay as they are stored
+                                                              stay as they are stored, under the commits they are of
     python benchmarks/bench_photographs.py --predictions      only what was predicted beside what it took, in the
                                                               cells that are stored with half a minute at most: three
                                                               minutes
@@ -328,7 +328,9 @@ def main() -> None:
     if arguments.join:
         records = [json.loads(path.read_text()) for path in arguments.join]
         rows = {row["cell"]: row for record in records for row in record["results"]}
-        path = _save(rows)
+        path = _save(
+            rows, {k: v for record in records for k, v in record["settings"].get("kept", {}).items()}
+        )
         path.write_text(
             json.dumps(records[0] | {"results": json.loads(path.read_text())["results"]}, indent=1) + "\n"
         )
@@ -336,9 +338,10 @@ def main() -> None:
     names, words = {cell.name for cell in CELLS}, arguments.cells or [""]
     asked = [c for c in CELLS if any(w == c.name if w in names else w in c.name for w in words)]
     stored = _common.RESULTS / "photographs.json"
-    rows = {}
+    rows, kept = {}, {}
     if (arguments.cells or arguments.predictions) and stored.exists():
-        rows = {row["cell"]: row for row in json.loads(stored.read_text())["results"]}
+        measured, kept = _common.measured_before("photographs", [cell.name for cell in CELLS])
+        rows = {row["cell"]: row for row in measured}
     if arguments.predictions:
         short = {name for name, row in rows.items() if row["process_seconds"] <= LONG}
         asked = [c for c in asked if c.contestant in ("command", "call") and c.name in short]
@@ -355,20 +358,23 @@ def main() -> None:
                 row = run(cell, blurred, truth, folder)
                 row |= {"psnr_input": before, "file_bytes": blurred.stat().st_size}
                 rows[cell.name] = row
+                kept.pop(cell.name, None)
                 if "failed" in row:
                     print(f"{cell.name} failed: {row['failed']}")
                 shown.append(
                     {k: _short(row.get(k)) for k in ("cell", "seconds", "predicted", "peak_bytes", "psnr")}
                 )
                 print(shown[-1], flush=True)
-                _save(rows)  # a long run that is stopped has not been in vain
+                _save(rows, kept)  # a long run that is stopped has not been in vain
     print()
     _common.print_table(shown)
 
 
-def _save(rows: dict[str, Any]) -> Path:
-    kept = [rows[cell.name] for cell in CELLS if cell.name in rows]
-    return _common.save("photographs", kept, cores=CORES, noise=NOISE)
+def _save(rows: dict[str, Any], kept: dict[str, str]) -> Path:
+    """The rows that there are; `kept` names the commit of each that is of another one than the record."""
+    there = [rows[cell.name] for cell in CELLS if cell.name in rows]
+    kept = {name: commit for name, commit in kept.items() if name in rows}
+    return _common.save("photographs", there, cores=CORES, noise=NOISE, kept=kept)
 
 
 def _short(value: Any) -> Any:

@@ -1281,6 +1281,17 @@ def _said(case: str) -> str:
     return f"{photograph.capitalize()}, {', '.join(psf)}, {noise}, {beyond}"
 
 
+def _of_other_commits(record: dict[str, Any]) -> str:
+    """Which cells are of the record's commit, and of which the others are."""
+    kept = record["settings"].get("kept", {})
+    if not kept:
+        return ""
+    now = "; ".join(row["cell"] for row in record["results"] if row["cell"] not in kept)
+    commits = list(kept.values())
+    others = ", ".join(f"{commits.count(c)} of commit {c[:7]}" for c in dict.fromkeys(commits))
+    return f" *Of that commit: {now}. The other cells: {others}.*"
+
+
 def photographs() -> str:
     record = load("photographs")
     cells = {(r["picture"], r["contestant"], *sorted(r["options"].items())): r for r in record["results"]}
@@ -1340,6 +1351,7 @@ def photographs() -> str:
         + table(["", *sizes], calls)
         + "\n\n"
         + source("bench_photographs.py", record)
+        + _of_other_commits(record)
         + (_tuning() if _measured("tuning") else "")
     )
 

@@ -58,6 +58,8 @@ class Stop:
     max_iterations: int | None = None
     #: Called as it goes with (iterations so far, relative residual).
     callback: Callable[[int, float], None] | None = field(default=None, compare=False)
+    #: How many times the method's own residual is enough, where none was asked for.
+    looser: float = 1.0
 
     def report(self, iteration: int, residual: float) -> None:
         """Tell the callback, if there is one."""

@@ -14,6 +14,7 @@ import deblur.data
 import deblur.psf
 from deblur.degrade import degrade
 from deblur.errors import ConvergenceError
+from deblur.metrics import psnr
 from deblur.operators.blur import Blur
 from deblur.operators.boundary import BOUNDARIES
 from deblur.solvers import admm, quadratic
@@ -123,6 +124,17 @@ def check(problem, g):
         assert solution.scene.min() >= problem.bounds[0]
         assert solution.scene.max() <= problem.bounds[1]
     return ref, solution
+
+
+def test_next_to_no_regularisation_comes_near_its_least_objective():
+    """Where the blur has taken nearly all away, and nothing lies beyond the frame."""
+    truth = deblur.data.load("brick")[:72, :70]
+    blur = Blur(deblur.psf.gaussian(9, 1.5), truth.shape, "zero")
+    problem, g = problem_of(blur, "tv", 1e-7), blur.forward(truth)[None, None]
+    found, far = solve(problem, g), solve(changed(problem, rtol=2e-5), g)
+    assert found.iterations <= 300
+    assert found.history.objective[-1] <= 1.02 * far.history.objective[-1]
+    assert psnr(truth, found.scene[0, 0]) >= psnr(truth, far.scene[0, 0]) - 0.5
 
 
 PSF = np.array([[0.0, 0.1, 0.05], [0.2, 0.3, 0.1], [0.15, 0.1, 0.0], [0.05, 0.0, 0.0]]) / 1.05

@@ -212,6 +212,26 @@ def test_without_noise_the_data_ask_for_no_regularisation():
     assert choice.settled
 
 
+def test_less_noise_than_the_data_are_shaken_with_asks_for_less_regularisation():
+    blur, g, _ = blurred(5e-4)
+    least = 5e-4 * g.max()
+    levels = (least, least / 4, 0.0)
+    lams = [tune("tv", pose(blur, "tv"), g[None, None], "gcv", noise=noise).lam for noise in levels]
+    np.testing.assert_allclose(lams[1:], [lams[0] / 4, lams[0] / 16], rtol=1e-6)
+
+
+def test_rounding_is_noise_where_a_picture_is_flat_too():
+    """In a flat picture it does not show; values that were never rounded have none."""
+    blur, g, _ = blurred(0.0)
+    g = 0.2 + 0.4 * np.maximum(g, 0.5)
+    problem = pose(blur, "tv")
+    rounded = np.rint(255 * g) / 255
+    assert noise_variance(problem, g[None, None]) < 1e-4**2
+    for frames in (rounded, rounded.astype(np.float32), 255 * rounded):
+        step = frames.max() / rounded.max() / 255
+        assert math.sqrt(noise_variance(problem, frames[None, None])) >= 0.99 * step / math.sqrt(12)
+
+
 def test_edges_that_do_not_fit_the_model_do_not_pass_as_settled():
     truth = scene(96)
     psf = deblur.psf.gaussian(9, 1.5)

@@ -49,6 +49,7 @@ from .schedule import (
     balanced,
     first_lam,
     first_penalties,
+    lagging,
     next_lam,
     tolerance,
 )
@@ -170,7 +171,7 @@ class Iteration:
         self.scale = _scale(g, w)
         self.rho = self._first_penalties(g, w)
         self.lam = problem.lam
-        self.rtol = tolerance(problem, self.large)
+        self.rtol, self.ratio = tolerance(problem, self.large), lagging(problem, self.large)
         if start is not None and self._fits(start):
             self.state = start.copy(k)
             self.move_to(problem.lam)
@@ -389,7 +390,7 @@ class Iteration:
         """Raise the penalty of a split whose primal residual lags behind its dual one, and the reverse."""
         moved = False
         for split, (primal, dual) in zip(self.splits(), residuals, strict=True):
-            factor = balanced(primal, dual)
+            factor = balanced(primal, dual, self.ratio)
             if factor != 1:
                 split.rescale(factor)
                 moved = True

@@ -33,6 +33,7 @@ from .schedule import (
     balanced,
     first_lam,
     first_penalties,
+    lagging,
     next_lam,
     tolerance,
 )
@@ -300,6 +301,7 @@ class _Solve:
             to[...] = power.ravel()
         self._measure()
         self.record = Record(problem, units, tolerance(problem, self.large))
+        self.ratio = lagging(problem, self.large)
         self.rho = [self.first.data, *[self.first.prior] * len(kind.penalties), self.first.box]
         if start is not None and self._fits(start):
             self.lam, lam = start.lam, problem.lam
@@ -432,7 +434,7 @@ class _Solve:
         """Raise the penalty of a split whose primal residual lags behind its dual one, and the reverse."""
         space, moved = self.space, False
         for i, (_, primal, dual, _, _) in enumerate(row.tolist()):  # of splits that are not there all are 0
-            factor = balanced(math.sqrt(primal), math.sqrt(dual))
+            factor = balanced(math.sqrt(primal), math.sqrt(dual), self.ratio)
             if factor != 1:
                 at = i if i < _AT.SPLITS - 1 else -1  # the box is the last
                 u, t = self._slices()[at]

@@ -11,7 +11,7 @@ noise in each coefficient [1]_. The pilot is the solution of "tv" at λ, and λ 
 σ is read off the image. Fine texture that "tv" has taken for noise is not in the pilot, and the shrinkage takes it out;
 hard thresholding of the same groups does not, and the scene is the mean of both.
 
-Data and patches then take turns, as with frames of such groups [2]_: in eight steps the scene x becomes
+Data and patches then take turns, as with frames of such groups [2]_: in five steps the scene x becomes
 
     x' = argmin ‖Hx − g‖²/σ² + ‖x − y‖²/(α s²) ,   y' = denoise(x'; s) ,   y = y' + β (y' − its last value) ,
 
@@ -26,8 +26,8 @@ steps began and where they end. ``benchmarks/bench_experiments.py`` measures wha
 
 Where there is next to no noise, all this is of no use, and what the prior has left of the data is followed instead:
 by exact solutions where the blur has a transform, else by conjugate gradients from the pilot. Where nothing lies beyond
-the frame, pixels at its edges are hardly seen; there the pilot's penalty, made stronger, decides first, with what its
-solutions leave of the data added to them again (Bregman's iteration [4]_).
+the frame, pixels at its edges are hardly seen, and the pilot's penalty decides on them: there it goes on with a smaller
+λ first, to its own tolerance.
 
 For photon counts the noise varies with the blurred pilot.
 
@@ -39,8 +39,6 @@ References
    Process. 21 (2012) 1715-1728.
 .. [3] K. Zhang, Y. Li, W. Zuo, L. Zhang, L. Van Gool, R. Timofte, Plug-and-play image restoration with deep
    denoiser prior, IEEE Trans. Pattern Anal. Mach. Intell. 44 (2022) 6360-6376.
-.. [4] S. Osher, M. Burger, D. Goldfarb, J. Xu, W. Yin, An iterative regularization method for total variation-based
-   image restoration, Multiscale Model. Simul. 4 (2005) 460-489.
 """
 
 from __future__ import annotations
@@ -56,7 +54,7 @@ from ..device import Array, all_cores, every
 from ..linalg import krylov
 from ..norms import norms_of, total
 from ..operators.torus import Torus
-from ..problem import Problem, Solution, Stop, Work
+from ..problem import Factor, Problem, Solution, Stop, Work
 from ..terms import Fit
 from . import admm, cosine, fourier, kronecker, quadratic, sine
 from .noise import noise_variance
@@ -70,21 +68,20 @@ _MISFIT = 0.5  # of the residual's variance: what a wrong model may have left co
 _SIDE = 8  # of patches
 # Of the steps between data and patches: how many; the patches' strength over what the pass has moved the pilot by, in
 # the first step and in the last; its square's weight over that of the data; how far each goes on from the one before.
-_STEPS, _STRENGTHS, _TRUST, _BEYOND = 8, (7.2, 1.44), 0.2, 0.3  # 1/α, β
+_STEPS, _STRENGTHS, _TRUST, _BEYOND = 5, (7.2, 1.44), 0.2, 0.3  # 1/α, β
 # The smaller patches' side, and how far apart they are looked for; the noise that the larger ones reckon with over that
 # of the smaller.
 _FINE, _NEAR, _COARSER = 4, 8, 2.0
-# Relative residuals that are enough: of the pilot, of the first regularised inverse and of the data's steps. Exact
-# solutions are no better (0.02 dB), and take a third longer.
-_ROUGH, _LOOSE, _LOOSER = 2e-2, 1e-2, 3e-2
-_CAREFUL = 2e-3  # of the pilot that is begun with where there is no noise
+# Relative residuals that are enough: of the pilot, over its own, of the first regularised inverse and of the data's
+# steps. Exact solutions are no better (0.02 dB), and take a third longer.
+_ROUGH, _LOOSE, _LOOSER = 4.0, 1e-2, 3e-2
 # Of the network's steps: how many; the first strength over what stands for white, the last over the noise's deviation,
-# and the least that it is asked for; α. The network was fitted to these very steps.
-_LAST_STEPS, _FIRST, _LAST, _LEAST, _ALPHA = 3, 0.04, 0.6, 3e-3, 0.25
+# and the least that it is asked for; α; the share of their end. The network was fitted to these very steps.
+_LAST_STEPS, _FIRST, _LAST, _LEAST, _ALPHA, _SHARE = 3, 0.04, 0.6, 3e-3, 0.25, 0.5
 _WHITE = 0.995  # the quantile of the scene that stands for white
-# Without noise, which is a deviation of at most so much of white: the pilot's λ where nothing lies beyond the frame,
-# how often what it leaves is added again, the steps of conjugate gradients, and λ of solutions by a transform.
-_CLEAN, _STRONG, _AGAIN, _FOLLOWING, _EXACT = 4e-4, 3e-4, 3, 600, 1e-8
+# Without noise, which is a deviation of at most so much of white: the pilot's largest λ where nothing lies beyond the
+# frame, the steps of conjugate gradients, and λ of solutions by a transform.
+_CLEAN, _STRONG, _FOLLOWING, _EXACT = 4e-4, 1e-7, 600, 1e-8
 # A scene that is farther from its pilot than this share of white has followed what no right model leaves of the data.
 _TOO_FAR = 0.1
 _WRONG = "all else would move it too far: the model of the blur is wrong, and it stands as it is"
@@ -94,8 +91,7 @@ _NETWORK = 60  # and for the network
 
 def pilot_problem(problem: Problem) -> Problem:
     """The problem whose solution is the pilot, and whose λ is this method's."""
-    stop = problem.stop if problem.stop.rtol is not None else replace(problem.stop, rtol=_ROUGH)
-    return replace(problem, penalty=PILOT, stop=stop)
+    return replace(problem, penalty=PILOT, stop=replace(problem.stop, looser=_ROUGH))
 
 
 def refuses(problem: Problem) -> str | None:
@@ -151,13 +147,17 @@ class Collaborative:
     def solve(self, g: Array, start: Solution | None = None) -> Solution:
         """Restore frames, the pilots together; errors are those of the pilot. See `deblur.problem.Factor`."""
         pilot = self.pilot.solve(g, start)
-        units = in_units(self.problem, g)
+        units, seen = in_units(self.problem, g), g
         problem, g, unit = units.problem, units.g, g.dtype.type(units.unit)
         clean = pilot.scene / unit
         level, variation = _noise(problem, g, clean)
         white = float(problem.xp.quantile(abs(clean[(..., *problem.operator.crop)]), _WHITE))
         if math.sqrt(level) <= _CLEAN * white * abs(brightness_of(problem.operator)):
-            scene = _followed(problem, g, clean)
+            exact = _exact(problem)
+            if exact is None and problem.operator.scene_shape == problem.operator.image_shape:
+                pilot = self._careful(problem).solve(seen, pilot)
+                clean = pilot.scene / unit
+            scene = _followed(problem, g, clean, exact)
             words = f"steps towards the data, whose noise is next to none, {level**0.5 * units.unit:.2g}"
             if not _moved(problem, scene, clean) <= _TOO_FAR * white:
                 scene, words = clean, _WRONG
@@ -196,6 +196,12 @@ class Collaborative:
             scene, words = clean, _WRONG
         converged = pilot.converged and found.converged
         return replace(pilot, scene=scene * unit, converged=converged, why=f"{pilot.why}; then {words}")
+
+    def _careful(self, problem: Problem) -> admm.Admm:
+        """The pilot's solver where there is no noise, for `problem` in units in which the image is of size one."""
+        smaller = min(1.0, _STRONG * problem.operator.gain / problem.lam)
+        stop = replace(self.problem.stop, looser=1.0)
+        return admm.prepare(replace(self.pilot.problem, lam=smaller * self.problem.lam, stop=stop))
 
 
 def _moved(problem: Problem, scene: Array, other: Array) -> float:
@@ -297,7 +303,7 @@ def _refined(
 def _finished(
     problem: Problem, g: Array, near: Array, level: float, variation: Array | None, white: float
 ) -> Array:
-    """The mean of `near` and what steps between data and network make of it; its brightest pixels are about `white`."""
+    """`near` moved towards what steps between data and network make of it; its brightest pixels are about `white`."""
     data, nothing = _data_problem(problem, variation), Solution(problem.xp.zeros_like(near))
     last = max(_LAST * math.sqrt(level) / abs(brightness_of(problem.operator)), _LEAST * white)
     first = max(_FIRST * white, last)
@@ -311,30 +317,24 @@ def _finished(
         with all_cores():
             found = [network(patches.mixed(colours, frame), float(s), planes) for frame, planes in pairs]
         scene = _bounded(problem, [patches.mixed(colours.T, planes) for planes in found])
-    return 0.5 * (near + scene)
+    return near + _SHARE * (scene - near)
 
 
-def _followed(problem: Problem, g: Array, scene: Array) -> Array:
+def _exact(problem: Problem) -> Factor | None:
+    """What solves for next to no λ exactly, by a transform; None where nothing does."""
+    operator = problem.operator
+    if operator.scene_shape != operator.image_shape or problem.fit.weights is not None:
+        return None
+    linear = replace(_inverse_problem(problem), lam=_EXACT * operator.gain**2, stop=Stop())
+    methods = (method for method in (fourier, cosine, sine, kronecker) if method.refuses(linear) is None)
+    return next((method.prepare(linear) for method in methods), None)
+
+
+def _followed(problem: Problem, g: Array, scene: Array, exact: Factor | None) -> Array:
     """The scene for data without noise, from the pilot."""
     operator, w = problem.operator, problem.fit.w
-    if operator.scene_shape == operator.image_shape and problem.fit.weights is None:
-        linear = replace(_inverse_problem(problem), lam=_EXACT * operator.gain**2, stop=Stop())
-        for method in (fourier, cosine, sine, kronecker):
-            if method.refuses(linear) is None:
-                more = method.prepare(linear).solve(_residual(problem, g, scene)).scene
-                return _bounded(problem, list(scene + more))
-    if operator.scene_shape == operator.image_shape:
-        strong = replace(
-            pilot_problem(problem),
-            lam=_STRONG * operator.gain,
-            fit=Fit(weights=problem.fit.weights),
-            stop=Stop(rtol=_CAREFUL),
-        )
-        pilot, data = admm.prepare(strong), g - g.dtype.type(problem.fit.background)
-        scene = pilot.solve(data).scene
-        for _ in range(_AGAIN):
-            data = data + w * _residual(problem, g, scene)
-            scene = pilot.solve(data).scene
+    if exact is not None:
+        return _bounded(problem, list(scene + exact.solve(_residual(problem, g, scene)).scene))
 
     def normal(x: Array) -> Array:
         return operator.adjoint(w * operator.forward(x))

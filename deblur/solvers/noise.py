@@ -32,6 +32,9 @@ _CLIPPED, _CLIPPED_BLOCK, _CLIPPED_MIDDLE = 1e-3, 0.004, 0.1
 _BAND, _QUIET, _COLOURED, _CHANCE = (0.18, 0.3), 0.1, 1.2, 4.0
 
 
+# Values a side that are looked at for rounding; the fewest levels that speak of it, and values for each; how far off
+# the lattice levels may be, in steps.
+_SAMPLED, _LEVELS, _LATTICE = 128, 16, 1e-3
 _SMOOTHED = 2.0  # pixels, of the image that stands for the light
 # Parts of an image by brightness; rounds of the fit; how far above the line a part lies that is heeded less, and how
 # much less.
@@ -388,8 +391,8 @@ def check_noise(noise: float | None) -> float | None:
 def noise_variance(problem: Problem, g: Array) -> float:
     """ν, estimated from the image: the variance of additive noise, or the gain of photon counts.
 
-    Pixels of weight 0 are filled from their neighbours first. For counts it is the variance of 2√(g + b), which
-    does not depend on the brightness (Bartlett 1936).
+    Pixels of weight 0 are filled from their neighbours first; noise is at least that of rounding. For counts it is the
+    variance of 2√(g + b), which does not depend on the brightness (Bartlett 1936).
 
     Parameters
     ----------
@@ -401,4 +404,19 @@ def noise_variance(problem: Problem, g: Array) -> float:
         xp = get_xp(g)
         return noise_level(2 * xp.sqrt(xp.maximum(seen, 0))) ** 2
     blur = problem.operator.stationary
-    return noise_level(seen, None if blur is None else blur.psf) ** 2
+    return max(noise_level(seen, None if blur is None else blur.psf) ** 2, _rounded(g) ** 2 / 12)
+
+
+def _rounded(g: Array) -> float:
+    """The step between the levels that values were rounded to, or 0 where none is to be seen.
+
+    Where a picture is flat, rounding leaves no noise to see, and an error all the same.
+    """
+    steps = [-(-n // _SAMPLED) for n in g.shape[-2:]]
+    values = asnumpy(g.reshape(-1, *g.shape[-2:])[0, :: steps[0], :: steps[1]]).astype(np.float64)
+    levels = np.unique(values)
+    if not _LEVELS <= len(levels) <= values.size / _LEVELS:
+        return 0.0
+    apart = np.diff(levels)
+    step = float(apart.min())
+    return step if float(abs(apart / step - np.rint(apart / step)).max()) < _LATTICE else 0.0

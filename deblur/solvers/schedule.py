@@ -18,7 +18,7 @@ from .units import Units
 
 # Within 0.05 dB of the minimiser; where λ is so small that the data are all but followed exactly, an image far from it
 # may meet the first.
-_RTOL, _RTOL_SMALL = 5e-3, 2e-3
+_RTOL, _RTOL_SMALL = 5e-3, 4e-4
 MAX_ITERATIONS = 500
 
 _RHO_DATA = 0.1  # over the data term's curvature
@@ -28,7 +28,9 @@ _RHO_BOX = 0.03
 # starts at the second and falls by the third every so many iterations.
 _SMALL, _FIRST, _FALL, FALL_EVERY = 1e-3, 1e-2, 4.0, 8
 BALANCE_EVERY, BALANCE_UNTIL = 10, 200
-_BALANCE_RATIO = 10.0
+# A residual that is so many times the other one lags behind. For a small λ what the blur has nearly taken away comes
+# back only where no penalty is larger than it need be, so that little is let pass.
+_LAGGING, _LAGGING_SMALL = 10.0, 2.0
 
 
 class Rho(NamedTuple):
@@ -70,16 +72,24 @@ def first_penalties(problem: Problem, mean: float, level: float, scale: float) -
 
 def tolerance(problem: Problem, large: float) -> float:
     """The relative residual to stop at."""
-    own = _RTOL_SMALL if 0 < problem.lam < _SMALL * large else _RTOL
-    return own if problem.stop.rtol is None else problem.stop.rtol
+    own = _RTOL_SMALL if _small(problem, large) else _RTOL
+    return problem.stop.looser * own if problem.stop.rtol is None else problem.stop.rtol
+
+
+def lagging(problem: Problem, large: float) -> float:
+    """How many times the other one a residual is that lags behind it."""
+    return _LAGGING_SMALL if _small(problem, large) else _LAGGING
+
+
+def _small(problem: Problem, large: float) -> bool:
+    return 0 < problem.lam < _SMALL * large
 
 
 def first_lam(problem: Problem, large: float) -> float:
     """The λ to begin with."""
-    low = 0 < problem.lam < _SMALL * large
     return (
         _FIRST * large
-        if low and "square" not in _norms(problem) and problem.fit.name != "l1"
+        if _small(problem, large) and "square" not in _norms(problem) and problem.fit.name != "l1"
         else problem.lam
     )
 
@@ -89,9 +99,9 @@ def next_lam(problem: Problem, lam: float) -> float:
     return max(lam / _FALL, problem.lam)
 
 
-def balanced(primal: float, dual: float) -> float:
+def balanced(primal: float, dual: float, ratio: float) -> float:
     """What a split's ρ is multiplied by: more where the primal residual lags behind the dual one, and the reverse."""
-    if primal > _BALANCE_RATIO * dual or dual > _BALANCE_RATIO * primal:
+    if primal > ratio * dual or dual > ratio * primal:
         return 2.0 if primal > dual else 0.5
     return 1.0
 

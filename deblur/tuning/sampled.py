@@ -73,6 +73,9 @@ _RTOL_EXACT, _RTOL_EXACT_LEAST, _RTOL_EXACT_OF_NOISE = 1e-2, 5e-4, 0.2
 # The best λ for the scene over that for the blurred scene, which "gcv" and "sure" look for, where R is a norm; and
 # for the collaborative filter, whose pilot may be smoother than the best picture.
 _SCENE, _SCENE_OF_PILOT = 0.65, 0.8
+# The deviation of the noise, over the largest value, that the data are shaken with at least. For a picture with less
+# noise λ is too large by about as much; what it is multiplied by at least.
+_SHAKEN, _QUIET = 5e-4, 0.0625
 # λ of plug and play over the variance of the noise: for a blur that lets nothing through, how it grows with the share
 # of white noise that the blur lets through, and its most; the least noise over the image's size that is reckoned with.
 _OF_NOISE, _OF_NOISE_SEEN, _OF_NOISE_MOST, _LEAST_NOISE = 0.5, 1.0, 1.2, 2e-3
@@ -319,7 +322,9 @@ def search(problem: Problem, g: Array, rule: str, noise: float | None, prepare: 
     if blur := problem.operator.stationary:
         # A boundary that may not fit shows at the edges alone: it is judged with them.
         problem, g, _ = cut(problem, g, problem.fit.weights, side=side_for(blur.psf)) or (problem, g, None)
-    floor = 1e-8 * size if counts else (5e-4 * size) ** 2
+    floor = 1e-8 * size if counts else (_SHAKEN * size) ** 2
+    if predictive and not counts:
+        factor *= min(max(math.sqrt(nu / floor), _QUIET), 1.0)
     observer = _Observer(problem, g, rule, max(nu, floor), prepare)
     observer.nu = nu  # the floor is for the shaking and the start of the search alone
     scale = 1.0 if is_quadratic(problem.penalty) or counts else observer.scale
