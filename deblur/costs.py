@@ -28,6 +28,7 @@ FLOAT64 = 1.6  # of float32's seconds: twice the bytes, and half the numbers in 
 _STEPS = 60  # of two bidiagonalisations, which a rule for λ of the linear formula takes for a photograph
 _SMALL = 128 * 128  # pixels up to which a separable blur is decomposed for λ
 _WIDE = 6  # PSFs that an image must be wide for its spectrum to settle λ
+_WIDE_PARTS = 8, 128  # the same for PSFs that vary, and pixels
 
 #: λ of a photograph over the square of the blur's gain, by which seconds are foretold before it is known.
 USUAL = 1e-2
@@ -129,6 +130,10 @@ def _linear_rule(problem: Problem, rule: str) -> float:
             return by + predicted_seconds("λ by the decomposition", quick, problem)
         wide = all(n >= _WIDE * m for n, m in zip(blur.image_shape, blur.psf.shape, strict=True))
         if rule == "auto" and blur.boundary.open and wide:
+            return predicted_seconds("λ by the spectrum", quick, problem)
+    elif rule == "auto" and problem.operator.boundary.open:
+        shapes = zip(problem.operator.image_shape, problem.operator.surrogate.psf.shape, strict=True)
+        if all(n >= max(_WIDE_PARTS[0] * m, _WIDE_PARTS[1]) for n, m in shapes):
             return predicted_seconds("λ by the spectrum", quick, problem)
     return predicted_seconds("λ by steps", Work(0.0, steps(problem), 0.0), problem)
 

@@ -345,7 +345,7 @@ class Deblurrer:
     def _larger(self, problem: Problem, scale: Scale, reason: str) -> Iterator[tuple[Problem, str]]:
         """The problem and where its λ comes from; and where a rule chose a λ so small, the problem with larger ones."""
         yield problem, reason
-        if isinstance(self._request.lam, str) and not problem.asked and problem.stop.max_iterations is None:
+        if isinstance(self._request.lam, str) and problem.quadratic and problem.stop.max_iterations is None:
             for _ in range(_RAISES):
                 problem = replace(problem, lam=10 * problem.lam)
                 lam = shifted(problem.lam, scale.lam(problem))

@@ -11,7 +11,7 @@ import deblur
 from deblur import Blur, Status, pipeline
 from deblur.methods import METHODS
 from deblur.metrics import psnr
-from deblur.solvers import pcg
+from deblur.solvers import pcg, quadratic
 from deblur.tuning.fallback import boundary_error
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
@@ -148,21 +148,22 @@ class Stubborn:
         return replace(self.factor.solve(g, start), converged=self.enough, why="stagnated")
 
 
-def test_a_lambda_of_a_rule_with_which_nothing_solves_is_raised_and_that_is_said(monkeypatch):
+@pytest.mark.parametrize(("method", "solver"), [("pcg", pcg), ("gradient", quadratic)])
+def test_a_lambda_of_a_rule_with_which_nothing_solves_is_raised_and_that_is_said(method, solver, monkeypatch):
     psf = deblur.psf.motion(5, 30)
     g, _ = photograph(psf, 0.01, 48)
-    plain = deblur.solve(g, psf, method="pcg", boundary="zero")
-    honest = pcg.prepare
-    monkeypatch.setattr(pcg, "prepare", lambda p: Stubborn(honest(p), p.lam > 50 * plain.lam))
-    result = deblur.solve(g, psf, method="pcg", boundary="zero")
+    plain = deblur.solve(g, psf, method=method, boundary="zero")
+    honest = solver.prepare
+    monkeypatch.setattr(solver, "prepare", lambda p: Stubborn(honest(p), p.lam > 50 * plain.lam))
+    result = deblur.solve(g, psf, method=method, boundary="zero")
     assert result.status.ok
     assert result.lam == pytest.approx(100 * plain.lam)
     assert "raised to" in result.lam_reason
-    restore = deblur.Deblurrer(psf, g.shape, method="pcg", boundary="zero")
+    restore = deblur.Deblurrer(psf, g.shape, method=method, boundary="zero")
     assert restore.solve(g).lam == restore.solve(g).lam == result.lam  # kept for the next image
     for refused in ({"lam": plain.lam}, {"max_iterations": 500}):  # an order is not changed
         with pytest.raises(deblur.ConvergenceError, match="stagnated"):
-            deblur.reconstruct(g, psf, method="pcg", **refused)
+            deblur.reconstruct(g, psf, method=method, **refused)
 
 
 def test_a_lambda_of_a_rule_with_which_nothing_can_be_prepared_is_raised(monkeypatch):

@@ -17,6 +17,7 @@ from deblur.operators.boundary import BOUNDARIES
 from deblur.operators.varying import VaryingBlur
 from deblur.solvers import quadratic
 from deblur.solvers.domain import SceneDomain, VaryingDomain
+from deblur.solvers.start import prior_scene
 
 
 def psfs_like(rng, *places, shape=(4, 3)):
@@ -303,6 +304,39 @@ def test_a_rule_finds_lambda_for_colours_with_psfs_of_their_own(rule):
     own = deblur.solve(g, np.stack([psf] * 3), rule, noise=0.01, prior="smooth", boundary="unknown")
     assert own.lam == pytest.approx(same.lam, rel=0.2)
     assert np.abs(own.image - same.image).max() <= 0.05
+
+
+@pytest.mark.parametrize(("noise", "colours"), [(0.003, 1), (0.02, 2)])
+def test_lambda_for_psfs_that_vary_is_read_off_the_spectra_of_parts(rng, noise, colours):
+    t, sigmas = np.arange(-3, 4), np.linspace(0.7, 1.4, 4 * colours).reshape(2, 2, colours)
+    h = np.exp(-(t[:, None] ** 2 + t**2) / 2 / sigmas[..., None, None] ** 2)
+    h = (h / h.sum(axis=(-2, -1), keepdims=True)).squeeze()
+    blur = VaryingBlur(h, (136, 150), "unknown", tolerance=0.05)
+    sharp = data.load("camera")[60 : 60 + blur.scene_shape[0], 100 : 100 + blur.scene_shape[1]].astype(float)
+    sharp = np.stack([sharp] * colours)[0 if colours == 1 else slice(None)]
+    g = blur.forward(sharp)
+    g += noise * rng.standard_normal(g.shape)
+    left = g - blur.forward(prior_scene(blur, g))
+    quick, whole = (deblur.choose_lambda(blur, left, rule) for rule in ("auto", "gcv"))
+    assert "4 parts" in quick.decomposition
+    assert "steps" in whole.decomposition
+
+    def quality(lam):
+        problem = problem_of(blur, "identity", lam)
+        found = prior_scene(blur, g) + solve(problem, left.reshape(1, colours, *left.shape[-2:])).scene[0]
+        return deblur.metrics.psnr(sharp[(..., *blur.crop)], found.reshape(sharp.shape)[(..., *blur.crop)])
+
+    assert quality(quick.lam) > quality(whole.lam) - 0.15
+
+
+def test_a_picture_too_small_for_parts_takes_few_steps_and_says_so(rng):
+    blur = VaryingBlur(psfs_like(rng, 2, 2, shape=(9, 9)), (70, 72), "unknown")
+    stars = np.zeros(blur.scene_shape)
+    stars[tuple(rng.integers(5, 70, (2, 12)))] = 100
+    g = blur.forward(stars) + 1e-3 * rng.standard_normal((70, 72))
+    choice = deblur.choose_lambda(blur, g - blur.forward(prior_scene(blur, g)), "auto")
+    assert "150 steps" in choice.reason
+    assert "still moving" in choice.reason
 
 
 def test_each_colour_may_have_its_own_psf(rng):

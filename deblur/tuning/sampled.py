@@ -70,6 +70,9 @@ _MOST = 14  # values of λ looked at
 # noise.
 _RTOL, _RTOL_LEAST, _RTOL_OF_NOISE = 5e-2, 7e-3, 1.7
 _RTOL_EXACT, _RTOL_EXACT_LEAST, _RTOL_EXACT_OF_NOISE = 1e-2, 5e-4, 0.2
+# The same of one linear system, its least over eps and over λ beside the gain: conjugate gradients stopped earlier are
+# a regularisation of their own.
+_RTOL_QUADRATIC, _RTOL_OF_EPS, _RTOL_OF_SHARE = 1e-6, 30, 1e-2
 # The best λ for the scene over that for the blurred scene, which "gcv" and "sure" look for, where R is a norm; and
 # for the collaborative filter, whose pilot may be smoother than the best picture.
 _SCENE, _SCENE_OF_PILOT = 0.65, 0.8
@@ -144,14 +147,18 @@ class _Observer:
         # A solution from above is a start; one from below solves the larger λ's problem to a loose tolerance as it is.
         start = self.last if lam < self._last_lam else None
         mean = float(abs(self.g).mean()) if self.counts else 1.0
-        if not problem.quadratic:  # conjugate gradients stopped early are a regularisation of their own
+        if not problem.quadratic:
             most, least, of_noise = (
                 (_RTOL, _RTOL_LEAST, _RTOL_OF_NOISE)
                 if self.needs_degrees
                 else (_RTOL_EXACT, _RTOL_EXACT_LEAST, _RTOL_EXACT_OF_NOISE)
             )
             rtol = min(max(of_noise * math.sqrt(self._level * mean) / self.scale, least), most)
-            problem = replace(problem, stop=Stop(rtol=rtol))
+        else:
+            share = lam / (lam + problem.operator.gain**2)
+            least = _RTOL_OF_EPS * float(np.finfo(self.g.dtype).eps)
+            rtol = problem.stop.rtol or max(min(_RTOL_QUADRATIC, _RTOL_OF_SHARE * share), least)
+        problem = replace(problem, stop=Stop(rtol=rtol))
         solution = self.prepare(problem).solve(self.stack, start)
         self.last, self._last_lam = solution, lam
         seen = problem.operator.forward(solution.scene)

@@ -66,7 +66,7 @@ from ..solvers.krylov import Bidiagonalization
 from ..solvers.noise import check_noise, estimate_noise, noise_level
 from ..solvers.scaling import Scale, shifted
 from .choice import RULES, Found, LambdaChoice, check_rule, restated
-from .sums import FilterSums, exact_sums, spectral_sums
+from .sums import FilterSums, exact_sums, local_sums, spectral_sums
 
 NORMS = ("scene", "data")
 
@@ -74,7 +74,7 @@ NORMS = ("scene", "data")
 # be judged by a bidiagonalisation of affordable length nor be solved for.
 _RANGE, RANGE_ITERATIVE = (1e-8, 10.0), (1e-6, 10.0)
 _PER_DECADE = 10
-_STEPS = 400
+_STEPS, _STEPS_VARYING = 400, 150  # of a bidiagonalisation; the latter where no rule is asked for by name
 _FLOOR = 0.25  # λ₀/λ of the norm "scene"
 _NEAR = 30.0  # how much larger another rule's λ may be where cross-validation's is sound but moving
 _SAME = 1e-6  # relative height of a curve that tells one λ from another by rounding alone
@@ -358,6 +358,8 @@ def choose_lambda(
             choice = choose_from(sums, rule, level, source, norm=norm, bounds=bounds or _RANGE)
             choice = _trusted(choice, sums, g, norm, bounds or _RANGE)
             return _cautious(choice, sums) if quick else choice
+        if quick and blur.stationary is None:
+            max_steps = min(max_steps, _STEPS_VARYING)
         return _settled(blur, g, rule, level, source, norm, bounds or RANGE_ITERATIVE, max_steps, quick)
 
 
@@ -376,9 +378,7 @@ def from_spectrum(
     """
     blur = operator.stationary
     nothing: list[LambdaChoice | None] = [None] * (1 + len(others))
-    if blur is None:
-        return nothing
-    if blur.factors is not None and math.prod(blur.image_shape) <= _SMALL:
+    if blur is not None and blur.factors is not None and math.prod(blur.image_shape) <= _SMALL:
         return nothing
     images = iter(left)
     first = next(images)
@@ -390,7 +390,11 @@ def from_spectrum(
         return image
 
     with all_cores():
-        found = spectral_sums(blur, map(weighed, chain([first], images)), *others)
+        every = map(weighed, chain([first], images))
+        if blur is not None:
+            found = spectral_sums(blur, every, *others)
+        else:
+            found = local_sums(operator, every)
     middle = tuple(slice(max(n - _WINDOW, 0) // 2, (n + _WINDOW) // 2) for n in first.shape)
     choices: list[LambdaChoice | None] = []
     for sums in found:
@@ -406,13 +410,13 @@ def from_spectrum(
 def _cautious(choice: LambdaChoice, sums: FilterSums) -> LambdaChoice:
     """`choice`, or a λ up to twice as large where noise makes more than a part of what it adds to the prior scene.
 
-    Cross-validation knows its minimum the less exactly the fewer pixels and the more noise there are, and a λ too small
-    costs more than one too large.
+    Cross-validation knows its minimum the less exactly the fewer pixels and the more noise there are, or where the sums
+    are rough; and a λ too small costs more than one too large.
     """
-    if choice.rule != "gcv" or not choice.settled or sums.pixels > _FEW:
+    if choice.rule != "gcv" or not choice.settled or (sums.pixels > _FEW and not sums.rough):
         return choice
     variance = sums.residual(choice.lam) / max(sums.pixels - sums.influence(choice.lam), 1.0)
-    for factor in _WARY:
+    for factor in _WARY[1:] if sums.rough else _WARY:
         lam = factor * choice.lam
         if sums.frames * variance * sums.noise(lam) <= _NOISY * sums.solution(lam):
             break
@@ -420,7 +424,8 @@ def _cautious(choice: LambdaChoice, sums: FilterSums) -> LambdaChoice:
         return choice
     words = f"λ = {lam:.3g}, {factor:.2g} times the one that"
     reason = choice.reason.replace(f"λ = {choice.lam:.3g}", words)
-    return replace(choice, lam=lam, reason=f"{reason}: noise makes more than {_NOISY:.0%} of what that adds")
+    why = "they are rough" if sums.rough else f"noise makes more than {_NOISY:.0%} of what that adds"
+    return replace(choice, lam=lam, reason=f"{reason}: {why}")
 
 
 def _middle(operator: Operator, g: Array) -> tuple[Blur, Array] | None:

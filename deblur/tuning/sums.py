@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from ..device import Array, Device, asnumpy, get_xp
 from ..operators.blur import Blur
 from ..operators.operator import Operator
 from ..operators.torus import Torus
+from ..operators.varying import VaryingBlur
 from ..problem import Problem
 from ..solvers import cosine, fourier, kronecker, sine
 from ..solvers.spectrum import Spectrum
@@ -26,6 +28,10 @@ _BIN = 2e-3  # relative width of a bin
 _DENSE = 24 * 24  # pixels up to which an SVD of the matrix itself is the cheapest decomposition
 _TILE = 1024  # pixels a side of the tiles of a large picture
 _ROOM = 4  # how many times as long as the PSF a tile must be
+_PARTS, _PART = (
+    4,
+    64,
+)  # parts of a picture whose PSF varies, along each axis at most, and their least pixels a side
 _TAPER = 4  # times as deep as the PSF is long a taper is, where there is room
 _WIDE = 2e-2  # relative width of a bin of the picture's spectrum
 _AMPLIFIED = 1.1  # growth of ‖f_λ‖ over a decade of λ, over its least at larger λ, that no true model shows
@@ -47,6 +53,8 @@ class FilterSums:
         How many; not whole where a part of each stands for it.
     decomposition : str
         Where they come from, in words.
+    rough : bool
+        They are those of a blur that only resembles the operator.
     """
 
     values: np.ndarray
@@ -55,6 +63,7 @@ class FilterSums:
     counts: np.ndarray
     frames: float
     decomposition: str
+    rough: bool = False
     _weighted: dict[float, tuple[np.ndarray, np.ndarray, float]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -264,6 +273,36 @@ def spectral_sums(blur: Blur, left: Iterable[Array], *others: Blur) -> list[Filt
         values, powers, counts = _binned(torus.power(one.psf), power, twice, _WIDE)
         found.append(FilterSums(values, powers, values, counts, share * frames, words))
     return found
+
+
+def local_sums(operator: Operator, left: Iterable[Array]) -> list[FilterSums]:
+    """`spectral_sums` of a PSF that varies: of parts of the frame, each with the PSF in its middle.
+
+    Empty where too few parts would be large enough beside the PSF.
+    """
+    if not isinstance(operator, VaryingBlur):
+        return []
+    shape, psf = operator.image_shape, operator.surrogate.psf.shape
+    most = _PARTS if operator.terms > 1 else 1
+    parts = [min(most, n // max(_ROOM * m, _PART)) for n, m in zip(shape, psf, strict=True)]
+    if min(parts) < min(most, 2):
+        return []
+    cuts = [np.rint(np.linspace(0, n, k + 1)).astype(int) for n, k in zip(shape, parts, strict=True)]
+    (rows, cols), images = ([slice(*pair) for pair in pairwise(cut)] for cut in cuts), list(left)
+    colours = operator.channels or 1
+    found = []
+    for at in product(rows, cols):
+        space = at[0].stop - at[0].start, at[1].stop - at[1].start
+        middle = [(part.start + part.stop - 1) / 2 for part in at]
+        psfs = operator.psf_at(*middle).reshape(colours, *psf)
+        for colour, h in enumerate(psfs):
+            blur = Blur(h, space, "unknown", origin=operator.surrogate.origin)
+            found += spectral_sums(blur, [image[at] for image in images[colour::colours]])
+    frames = len(images) / colours
+    values, power = (np.concatenate(list(x)) for x in zip(*((s.values, s.power) for s in found), strict=True))
+    counts = np.concatenate([s.counts * (s.frames / frames) for s in found])
+    words = f"the spectra of {len(rows) * len(cols)} parts of the picture, each with the PSF in its middle"
+    return [FilterSums(values, power, values, counts, frames, words, rough=True)]
 
 
 def _tiles(n: int, m: int) -> tuple[np.ndarray, list[int]]:
