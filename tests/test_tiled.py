@@ -432,13 +432,20 @@ def test_an_xarray_keeps_its_coordinates(rng):
     np.testing.assert_array_equal(lazy.values, out.values)
 
 
-def test_tiles_are_solved_on_the_gpu(cupy, rng):
-    g = picture(H, "unknown", (300, 280), rng)
-    host = tiled(g, H, LAM, boundary="unknown", tile=96)
-    there = tiled(cupy.asarray(g), H, LAM, boundary="unknown", tile=96)
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("h", "side", "tile", "boundary"),
+    [(H, 300, 96, "unknown"), (DISK, 450, 150, "unknown"), (DISK, 450, 150, "zero")],
+)
+def test_tiles_are_solved_on_the_gpu(h, side, tile, boundary, cupy, rng):
+    g = picture(h, boundary, (side, side - 20), rng)
+    host = tiled(g, h, 0.05, boundary=boundary, tile=tile)
+    there = tiled(cupy.asarray(g), h, 0.05, boundary=boundary, tile=tile)
     assert isinstance(there, cupy.ndarray)
     np.testing.assert_allclose(cupy.asnumpy(there), host, atol=1e-6)
-    np.testing.assert_allclose(tiled(g, H, LAM, boundary="unknown", tile=96, device="gpu"), host, atol=1e-6)
-
-
-test_tiles_are_solved_on_the_gpu = pytest.mark.gpu(test_tiles_are_solved_on_the_gpu)
+    np.testing.assert_allclose(tiled(g, h, 0.05, boundary=boundary, tile=tile, device="gpu"), host, atol=1e-6)
+    da = pytest.importorskip("dask.array")
+    lazy = tiled(
+        da.from_array(g, chunks=tile), h, 0.05, boundary=boundary, tile=tile, device="gpu", memory=2**30
+    )
+    np.testing.assert_allclose(lazy.compute(scheduler="threads", num_workers=2), host, atol=1e-6)
