@@ -2,6 +2,8 @@
 
 import pickle
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -282,6 +284,19 @@ def test_windows_that_are_alike_share_what_is_prepared(boundary, kinds, rng, mon
     tiled(g, H, LAM, boundary=boundary, tile=80, workers=1)
     # At sides and corners, which "unknown" tells apart by their size alone; inside all are filtered.
     assert len(made) == kinds
+
+
+def test_what_several_threads_need_is_made_once():
+    made, here = [], threading.Barrier(3)
+
+    def need(number):
+        here.wait()
+        return windows.kept("needed", lambda: made.append(number) or time.sleep(0.05) or [number])
+
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(need, range(3)))
+    assert len(made) == 1
+    assert all(f is found[0] for f in found)
 
 
 @pytest.mark.parametrize("boundary", ["zero", "reflect", "antireflect", "unknown"])

@@ -39,7 +39,7 @@ Edges = tuple[tuple[int, int], tuple[int, int]]
 
 #: What a process keeps prepared: the filter and the strips at the sides and corners, of a few PSFs.
 _KEPT = 16
-_kept: OrderedDict[Any, Any] = OrderedDict()
+_kept: OrderedDict[Any, _Kept] = OrderedDict()
 _lock = threading.Lock()
 
 
@@ -234,18 +234,24 @@ def _filter(
     )
 
 
+class _Kept:
+    """What was made, or is just being made, under a key."""
+
+    def __init__(self) -> None:
+        self.lock, self.made = threading.Lock(), None
+
+
 def kept(key: Any, make: Callable[[], Any]) -> Any:
-    """What was made under that key, kept for the next window of its kind."""
+    """What was made under that key, by whichever thread asked first, kept for the next window of its kind."""
     with _lock:
-        if key in _kept:
-            _kept.move_to_end(key)
-            return _kept[key]
-    made = make()
-    with _lock:
-        _kept[key] = made
+        one = _kept.setdefault(key, _Kept())
+        _kept.move_to_end(key)
         while len(_kept) > _KEPT:
             _kept.popitem(last=False)
-    return made
+    with one.lock:
+        if one.made is None:
+            one.made = make()
+        return one.made
 
 
 def _prepared(
