@@ -92,6 +92,30 @@ def test_workers_spend_no_time_on_watching_themselves(client):
     assert set(client.run(dask.config.get, "distributed.admin.tick.interval").values()) == {"500ms"}
 
 
+def test_reads_are_handed_out_at_once_where_the_rows_that_a_worker_then_holds_fit(client):
+    class Remembers:
+        cluster, called = client.cluster, 0
+
+        def run_on_scheduler(self, _):
+            self.called += 1
+
+    assert client.run_on_scheduler(lambda dask_scheduler: dask_scheduler.WORKER_SATURATION) == np.inf
+    for columns, queued in ((1024, 0), (65536, 1)):  # two rows of tiles: 2 MB, and 134
+        img = np.broadcast_to(np.float32(0.5), (1024, columns))
+        made = Tiling(img, H, LAM, tile=256, memory=2**26, options={"boundary": "reflect"})
+        of = Remembers()
+        stores._hand_out(of, made)
+        assert of.called == queued
+
+    def saturation(dask_scheduler, to=None):
+        dask_scheduler.WORKER_SATURATION = to or dask_scheduler.WORKER_SATURATION
+        return dask_scheduler.WORKER_SATURATION
+
+    client.run_on_scheduler(stores._one_by_one)
+    assert client.run_on_scheduler(saturation) == 1.1
+    client.run_on_scheduler(saturation, to=np.inf)
+
+
 def test_workers_keep_the_memory_that_the_next_window_takes(client):
     assert set(client.run(os.getenv, "MALLOC_TRIM_THRESHOLD_").values()) == {None}
     assert set(client.run(os.getenv, "OMP_NUM_THREADS").values()) == {"1"}

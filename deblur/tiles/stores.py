@@ -244,6 +244,7 @@ def stream(
     if not begun:
         shutil.rmtree(_passes(target), ignore_errors=True)
     output = _created(target, picture, tiling, asked, overwrite and not begun, begun)
+    _hand_out(client, tiling)
     setup = time.perf_counter() - start
     left = None
     for more in range(MORE_PASSES, -1, -1):
@@ -768,6 +769,26 @@ def _pyramid(target: Any, source: Any, client: Any, workers: int) -> None:
             client.compute(stored).result()
 
 
+def _hand_out(client: Any, tiling: Tiling) -> None:
+    """Have reads handed out as they should be by the scheduler of `cluster`.
+
+    Dask gives one read after another to whoever is free. Then neighbours are at different workers, half of the picture
+    goes from one to another, and workers wait for the scheduler. Handed out at once, each worker reads its part in one
+    piece; but where it takes part in all columns of a wide picture, it holds two rows of tiles until their neighbours
+    are there. That is to be no more than it may take.
+    """
+    if getattr(client, "cluster", None) is None:  # somebody else's scheduler
+        return
+    plan, each = tiling.plan, tiling.dtype.itemsize * tiling.axes.colours
+    held = 2 * plan.tile[0] * plan.shape[1] * each if any(plan.overlap) else 0
+    if plan.bytes + held * (2 if plan.passes > 1 else 1) > plan.memory:
+        client.run_on_scheduler(_one_by_one)
+
+
+def _one_by_one(dask_scheduler: Any) -> None:
+    dask_scheduler.WORKER_SATURATION = 1.1  # as Dask has it
+
+
 def _whole(array: Any) -> bool:
     """Whether all chunks of an array are there."""
     there = _present(array)
@@ -815,9 +836,7 @@ def cluster(
     kept["distributed.worker.profile.enabled"] = False
     kept["distributed.admin.tick.interval"] = "500ms"
     kept["distributed.admin.system-monitor.interval"] = "5s"
-    # Dask hands out one read after another to whoever is free, so that neighbours come to be at different workers and
-    # half of the picture goes from one to another. Handed out at once, each worker reads a part in one piece, and no
-    # worker waits for the scheduler; what it holds are the tiles of two rows or so.
+    # See `_hand_out`.
     kept["distributed.scheduler.worker-saturation"] = math.inf
     with dask.config.set(kept):
         if not gpus:
