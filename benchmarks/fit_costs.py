@@ -176,7 +176,7 @@ def timed(clock: Clock) -> Iterator[None]:
     """Have the parts of calls in here timed."""
     prepare, decided, tune, spectrum = Method.prepare, Request.decided, prior.tune, prior.from_spectrum
     setup = clock.within("set-up", prepare)
-    Method.prepare = lambda self, problem: _Timed(setup(self, problem), clock)  # type: ignore[method-assign]
+    Method.prepare = lambda self, problem, later=False: _Timed(setup(self, problem), clock)  # type: ignore[method-assign,assignment]
     Request.decided = clock.within("boundary", decided)  # type: ignore[method-assign]
     prior.tune, prior.from_spectrum = clock.within("λ", tune), clock.within("λ", spectrum)
     try:
