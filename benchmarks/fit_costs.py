@@ -66,7 +66,7 @@ class Case:
     compiled: bool = True
 
 
-def cases() -> Iterator[Case]:
+def cases(device: Device) -> Iterator[Case]:
     """All calls."""
     for shape in SIZES:
         yield Case("pcg", "auto", MOTION, shape, "auto")
@@ -97,6 +97,11 @@ def cases() -> Iterator[Case]:
         for shape in TINY:
             yield Case(name, "zero", GAUSS, shape, dtype="float64")
         yield Case(name, "zero", GAUSS, TINY[1], frames=4, dtype="float64")
+    for name in (
+        ("cholesky", "banded") if device.gpu is not None else ()
+    ):  # where smaller ones are all overhead
+        for shape in (SMALL, (96, 96)):
+            yield Case(name, "zero", GAUSS, shape)
     for psf in (SHAKE, MOTION):
         for shape in (SMALL, MIDDLE):
             yield Case("hybrid-lsqr", "unknown", psf, shape)
@@ -452,7 +457,7 @@ def measured(device: Device, arguments: argparse.Namespace) -> dict[str, Any]:
         raw["files"] = files(arguments.repeats)
     if "loading" in asked and device == CPU:
         raw["loading"] = loading(arguments.repeats)
-    for case in cases():
+    for case in cases(device):
         if case.method not in asked:
             continue
         try:
