@@ -28,7 +28,7 @@ def collaborative(image: Array, sigma: float) -> Array:
     if not sigma > 0:
         return image.copy()
     variances = get_xp(image).full(patches.side_in(image.shape) ** 2, sigma**2)
-    return _collaborative(image, variances, _colours(image))
+    return _collaborative(image, variances, _colours(image), patches.Groups)
 
 
 def _colours(image: Array) -> Array:
@@ -37,14 +37,16 @@ def _colours(image: Array) -> Array:
     return get_xp(image).asarray(patches.opponent(count).astype(image.dtype))
 
 
-def _collaborative(image: Array, variances: Array, colours: Array) -> Array:
+def _collaborative(
+    image: Array, variances: Array, colours: Array, grouped: Callable[[Array], patches.Groups]
+) -> Array:
     """`collaborative` for white noise, of so much variance in each coefficient of a patch."""
     xp = get_xp(image)
     planes = image[None] if image.ndim == 2 else xp.moveaxis(image, -1, 0)
     planes = patches.mixed(colours, planes)
-    groups = patches.Groups(planes[0])
+    groups = grouped(planes[0])
     first = [groups.threshold(plane, variances) for plane in planes]
-    groups = patches.Groups(first[0])
+    groups = grouped(first[0])
     found = xp.stack([groups.wiener(a, b, variances) for a, b in zip(planes, first, strict=True)])
     found = patches.mixed(colours.T, found)
     return found[0] if image.ndim == 2 else xp.ascontiguousarray(xp.moveaxis(found, 0, -1))
@@ -54,18 +56,19 @@ def repeated(denoiser: Callable[[Array, float], Array], like: Array) -> Callable
     """A denoiser that will be called over and over for images like this one: on a GPU this project's own as a graph."""
     if denoiser is not collaborative or not is_cupy(like):
         return denoiser
-    plane = like if like.ndim == 2 else like[..., 0]
-    return _Replayed(like) if patches.Groups(plane).captures else denoiser
+    groups = patches.Groups(like if like.ndim == 2 else like[..., 0])
+    return _Replayed(like, groups) if groups.captures else denoiser
 
 
 class _Replayed:
     """`collaborative` for images of one form. What it returns is overwritten by the next call."""
 
-    def __init__(self, like: Array) -> None:
+    def __init__(self, like: Array, groups: patches.Groups) -> None:
         import cupy
 
-        self._variances, colours = cupy.empty(patches.side_in(like.shape) ** 2, np.float64), _colours(like)
-        self._replay = Repeated(lambda image: _collaborative(image, self._variances, colours), 1)
+        # The graph reads these, and the tables of the groups.
+        self._variances, colours = cupy.empty(groups.side**2, np.float64), _colours(like)
+        self._replay = Repeated(lambda image: _collaborative(image, self._variances, colours, groups.of), 1)
 
     def __call__(self, image: Array, sigma: float) -> Array:
         if not sigma > 0:

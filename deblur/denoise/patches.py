@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from functools import cache
 from importlib import import_module
 from types import ModuleType
@@ -153,6 +154,15 @@ class Groups:
     def captures(self) -> bool:
         """Whether what is done with them may be captured as a graph: all of it by kernels."""
         return self._places is not None
+
+    def of(self, pilot: Array) -> Groups:
+        """Those of another image of the same size; only where they may be captured."""
+        assert self._places is not None
+        other = copy(self)
+        other.first = patches_gpu.firsts(
+            self._xp.ascontiguousarray(pilot, np.float32), self._places, self.side
+        )
+        return other
 
     def _each(self, function: Callable[[_Strip], Array]) -> list:
         """`function` of every strip, on all cores; in order."""
