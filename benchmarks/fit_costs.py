@@ -458,7 +458,7 @@ def measured(device: Device, arguments: argparse.Namespace) -> dict[str, Any]:
     if "loading" in asked and device == CPU:
         raw["loading"] = loading(arguments.repeats)
     for case in cases(device):
-        if case.method not in asked:
+        if case.method not in asked or (device.gpu is not None and not case.compiled):
             continue
         try:
             row = run(case, device, arguments.repeats)
