@@ -1,68 +1,155 @@
-// Cholesky factorisation A = L L', lower triangle: a diagonal block and the strip below it in one launch. The thesis's
-// third and fourth steps, the updates of the diagonal and of everything below, are one product over all tiles.
+// Cholesky factorisation A = L L', lower triangle: many block columns in one launch, tile by tile. The thesis's four steps
+// are what happens to a tile: the product of what is finished left of it is taken off, and it is factored if it lies on
+// the diagonal, or multiplied by the inverse of the factor above it.
 //
 // The simple version: column by column, a root, a division of what is below, and a rank-one update of all that is on
 // the right. What each step buys:
-//   - Blocks of LEAF columns: all but LEAF / n of the operations become products.
-//   - The diagonal block in shared memory, 32 columns of it at a time in registers, without barriers between columns.
-//   - The inverses of its 32 x 32 blocks on the way: the rows below are then multiplied, not substituted.
-//   - Block and strip in one launch: every block of threads factors the same LEAF x LEAF block for itself.
+//   - Tiles of LEAF x LEAF: all but LEAF / n of the operations become products.
+//   - A tile waits for the tiles that it needs and not for all blocks of threads: while one diagonal tile is factored,
+//     which takes long, products go on wherever they can, and nothing is launched or read twice in between.
+//   - What the next diagonal tile waits for is kept short: its own product and that of its neighbour on the left are
+//     done by then, as far as they can be; the block that solves for the neighbour goes on to the diagonal tile
+//     with it; and the finished tile is shown to it by 32 rows at a time.
+//   - The diagonal tile in shared memory, 32 columns of it at a time in registers, four columns at a time between
+//     exchanges, without barriers.
+//   - The inverses of its 32 x 32 blocks on the way: the tiles below are then multiplied, not substituted.
 //
 // Kernels
-//   factor_panel    every block of LEAF_THREADS = 256 threads factors the LEAF x LEAF diagonal block for itself, which
-//                   costs less than waiting for one block to do it and another launch to begin; and then solves for
-//                   its own rows of the strip, 32 at a time, with the inverses of the 32 x 32 blocks on the diagonal
+//   factor_unit     block columns, down to the last row, by blocks of LEAF_THREADS = 256 threads that take one tile after
+//                   another: see there
 //   take_unit       the columns of a unit, moved out of the matrix: they leave zeros, into which products are added
-//   store_factor    L as the caller gets it, from the strips and the diagonal blocks
+//   store_factor    L with zeros above, elsewhere
 //   mirror          a whole symmetric matrix from its lower triangle, tile by tile through shared memory
-// Operations of factor_panel: LEAF^3 / 3 once (a block) and LEAF^2 a row of the strip; n^3 / 3 in all with the
-// products. Bytes: the strip in and out. Dynamic shared memory: PANEL_BYTES.
+// Operations of factor_unit: n^3 / 3. Bytes: each tile in and out, and for its product two rows of tiles, mostly from the
+// L2 cache. Dynamic shared memory: UNIT_BYTES.
 // Source: the four-step blocked Cholesky of the thesis; inverted diagonal blocks as in N. J. Higham, Accuracy and
 // Stability, 2nd ed., sec. 14.2.
 
 // A call launches few of these kernels.
 constexpr bool ALONE = true;
 
+#include "products.cuh"
+
 extern __shared__ vector_t memory[];
 
-constexpr int ROWS = 32;  // of the strip, at a time
-constexpr int PANEL_BYTES = LEAF_BYTES + ROWS * LEAF_PITCH * sizeof(real);  // shared memory of factor_panel
-constexpr int TILE = 32;  // of mirror
+constexpr int STAGES = REAL_IS_FLOAT ? 3 : 2;
+constexpr int STAGE = 2 * TILE * PITCH;  // in reals: both operands of a product
+constexpr int UNIT_BYTES = LEAF_BYTES + STAGES * STAGE * sizeof(real);  // shared memory of factor_unit
+constexpr int EDGE = 32;  // of a tile of mirror
 
-// Eight columns of factor_columns, from column `first` on; the ACTIVE columns not finished before are in x and y. The
-// registers move on by one place with each column, so that the code is a short loop and column j is always x[0]; the
-// columns finished here end up in the last eight places.
+template <bool> struct Engine {
+    typedef Simt type;
+};
+#if __CUDA_ARCH__ >= 800
+template <> struct Engine<false> {
+    typedef Tensor type;
+};
+#endif
+typedef Engine<REAL_IS_FLOAT>::type Sums;
+
+// Four columns that are done together, as one lane sees them: with its own row of the 32 x 32 diagonal block, x, and a
+// second row, y.
+struct Four {
+    real x[4], y[4];        // but for the pivots' roots; zero above the diagonal
+    real of_x[4], of_y[4];  // less their multiples of the pivots: what is taken off all columns on the right
+    real pivot[4];          // 1 where it is not usable
+    int bad;                // the first that is not, or 4
+};
+constexpr int SHOWN = 2 * 32 * 4 + 4 * 4;  // elements that a warp shows to its lanes
+
+// The first four of the columns in x and y, which begin with column j: the 4 x 4 block on the diagonal, from `corner`, by
+// every lane for itself, and with it the lane's own rows.
+__device__ __forceinline__ void factor_four(Four& f, const real (&x)[32], const real (&y)[32], int j, const real* corner) {
+    const int lane = threadIdx.x & 31;
+    real b[4][4];
+#pragma unroll
+    for (int q = 0; q < 4; ++q)
+#pragma unroll
+        for (int e = 0; e <= q; e += VECTOR) {
+            const vector_t v = *(const vector_t*)(corner + 4 * q + e);
+#pragma unroll
+            for (int i = 0; i < VECTOR; ++i) b[q][e + i] = v.x[i];
+        }
+#pragma unroll
+    for (int e = 0; e < 4; ++e) f.x[e] = x[e], f.y[e] = y[e];
+    f.bad = 4;
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+        const bool usable = has_reciprocal(b[e][e]);
+        f.pivot[e] = usable ? b[e][e] : real(1);
+        f.bad = usable ? f.bad : minimum(f.bad, e);
+        const real inverse = usable ? reciprocal(b[e][e]) : real(1);  // which does not wait for the test
+#pragma unroll
+        for (int q = e + 1; q < 4; ++q) {
+            const real multiple = -b[q][e] * inverse;
+#pragma unroll
+            for (int k = e + 1; k <= q; ++k) b[q][k] = multiply_add(multiple, b[k][e], b[q][k]);
+        }
+        // Above the diagonal there may be anything: zeros leave the finished columns as they are.
+        f.x[e] = lane < j + e ? real(0) : f.x[e];
+        f.of_x[e] = -f.x[e] * inverse, f.of_y[e] = -f.y[e] * inverse;
+#pragma unroll
+        for (int k = e + 1; k < 4; ++k) {
+            f.x[k] = multiply_add(f.of_x[e], b[k][e], f.x[k]);
+            f.y[k] = multiply_add(f.of_y[e], b[k][e], f.y[k]);
+        }
+    }
+}
+
+// The lanes of the four columns from j on show what they have of them, as they stand.
+__device__ __forceinline__ void show_corner(const real (&x)[32], int j, real* corner) {
+    const int row = (int)(threadIdx.x & 31) - j;
+    if (row >= 0 && row < 4)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) corner[4 * row + e] = x[e];
+    __syncwarp();
+}
+
+// Eight columns of factor_columns, from column `first` on, of which the next four, f, are done; the ACTIVE columns not
+// finished before are in x and y. The registers move on by four places at a time, so that the code is a short loop and
+// column j is always x[0]; the columns finished here end up in the last eight places. The next four are brought up to
+// date first: while the others follow, the reciprocals of their pivots come to be, for which everything waits.
 template <int ACTIVE>
-__device__ __forceinline__ void factor_eight(real (&x)[32], real (&y)[32], int first, vector_t* column, real& own,
+__device__ __forceinline__ void factor_eight(real (&x)[32], real (&y)[32], int first, Four& f, real* shown, real& own,
                                              int& bad) {
     const int lane = threadIdx.x & 31;
+    real* corner = shown + 2 * 32 * 4;
 #pragma unroll 1
-    for (int j = first; j < first + 8; ++j) {
-        // Column j from row j on, then zeros, which leave the finished columns as they are. (So must a finished row's
-        // multiplier: above the diagonal there may be anything.)
-        vector_t* now = column + j % 2 * (32 / VECTOR);
-        const real first_x = lane < j ? real(0) : x[0], first_y = y[0];
-        ((real*)now)[(lane - j) & 31] = first_x;
-        __syncwarp();
-        const bool usable = has_reciprocal(now[0].x[0]);
-        const real pivot = usable ? now[0].x[0] : real(1), inverse = reciprocal(pivot);
-        bad = usable ? bad : minimum(bad, j);
-        own = lane == j ? pivot : own;
-        const real of_x = -first_x * inverse, of_y = -first_y * inverse;
+    for (int j = first; j < first + 8; j += 4) {
+        real* rows = shown + j / 4 % 2 * (32 * 4);  // those from j on, and then zeros
 #pragma unroll
-        for (int v = 0; v < ACTIVE / VECTOR; ++v) {
-            const vector_t other = now[v];
-#pragma unroll
-            for (int i = 0; i < VECTOR; ++i) {
-                const int c = v * VECTOR + i;
-                if (c > 0) {
-                    x[c - 1] = multiply_add(of_x, other.x[i], x[c]);
-                    y[c - 1] = multiply_add(of_y, other.x[i], y[c]);
-                }
-            }
+        for (int e = 0; e < 4; ++e) {
+            own = lane == j + e ? f.pivot[e] : own;
+            rows[((lane - j) & 31) * 4 + e] = f.x[e];
         }
-        x[ACTIVE - 1] = first_x;
-        y[ACTIVE - 1] = first_y;
+        bad = f.bad < 4 ? minimum(bad, j + f.bad) : bad;
+        __syncwarp();
+        auto advance = [&](int c) {
+            real known[4];
+#pragma unroll
+            for (int e = 0; e < 4; e += VECTOR) {
+                const vector_t v = *(const vector_t*)(rows + 4 * c + e);
+#pragma unroll
+                for (int i = 0; i < VECTOR; ++i) known[e + i] = v.x[i];
+            }
+            real new_x = x[c], new_y = y[c];
+#pragma unroll
+            for (int e = 0; e < 4; ++e) {
+                new_x = multiply_add(f.of_x[e], known[e], new_x);
+                new_y = multiply_add(f.of_y[e], known[e], new_y);
+            }
+            x[c - 4] = new_x, y[c - 4] = new_y;
+        };
+#pragma unroll
+        for (int c = 4; c < 8; ++c) advance(c);
+        show_corner(x, j + 4, corner);
+        Four next;
+        factor_four(next, x, y, j + 4, corner);
+#pragma unroll
+        for (int c = 8; c < ACTIVE; ++c) advance(c);
+#pragma unroll
+        for (int e = 0; e < 4; ++e) x[ACTIVE - 4 + e] = f.x[e], y[ACTIVE - 4 + e] = f.y[e];
+        f = next;
     }
 }
 
@@ -71,8 +158,8 @@ __device__ __forceinline__ void factor_eight(real (&x)[32], real (&y)[32], int f
 // second row. That row y is one of the block below, and becomes y L'^-1; for the first warp it is a row of the
 // identity, and becomes a row of L'^-1, whose place is above the diagonal. The pivots' roots are left to the end, so
 // that from one pivot to the next there are a reciprocal and two multiplications. Returns the first column whose pivot
-// is not positive, or has no reciprocal, or 32. `column`: 2 x 32 elements for this warp.
-__device__ __forceinline__ int factor_columns(leaf_t* s, int o, real* diagonal, vector_t* column) {
+// is not positive, or has no reciprocal, or 32. `shown`: SHOWN elements for this warp.
+__device__ __forceinline__ int factor_columns(leaf_t* s, int o, real* diagonal, real* shown) {
     const int lane = threadIdx.x & 31, row = o + (int)threadIdx.x;
     real x[32], y[32];
 #pragma unroll
@@ -87,179 +174,436 @@ __device__ __forceinline__ int factor_columns(leaf_t* s, int o, real* diagonal, 
     }
     int bad = 32;
     real own = 1;  // the pivot of this lane's row
-    factor_eight<32>(x, y, 0, column, own, bad);
-    factor_eight<24>(x, y, 8, column, own, bad);
-    factor_eight<16>(x, y, 16, column, own, bad);
-    factor_eight<8>(x, y, 24, column, own, bad);
-    // Eights of columns now lie from the last place to the first.
-#pragma unroll
-    for (int c = 0; c < 16; ++c) {
-        const int other = 24 - c / 8 * 8 + c % 8;
-        const real old_x = x[c], old_y = y[c];
-        x[c] = x[other], y[c] = y[other];
-        x[other] = old_x, y[other] = old_y;
-    }
+    Four f;
+    show_corner(x, 0, shown + 2 * 32 * 4);
+    factor_four(f, x, y, 0, shown + 2 * 32 * 4);
+    factor_eight<32>(x, y, 0, f, shown, own, bad);
+    factor_eight<24>(x, y, 8, f, shown, own, bad);
+    factor_eight<16>(x, y, 16, f, shown, own, bad);
+    factor_eight<8>(x, y, 24, f, shown, own, bad);
     const real own_root = reciprocal_root(own);
-    __syncthreads();  // all have read the diagonal block
+    shown[lane] = own_root;
+    __syncthreads();  // all have read the diagonal block, too
 #pragma unroll
-    for (int c = 0; c < 32; ++c) {
-        const real root = __shfl_sync(FULL_WARP, own_root, c);
-        x[c] *= root;
-        y[c] *= root;
-    }
-    if (threadIdx.x < 32) {
+    for (int c = 0; c < 32; c += VECTOR) {
+        const vector_t root = *(const vector_t*)(shown + c);
+        vector_t v, w;
 #pragma unroll
-        for (int c = 0; c < 32; ++c) s[o + lane][o + c] = c < lane ? x[c] : c == lane ? own_root : y[c];
-        diagonal[o + lane] = own * own_root;
-    } else {
-#pragma unroll
-        for (int c = 0; c < 32; c += VECTOR) {
-            vector_t v;
-#pragma unroll
-            for (int i = 0; i < VECTOR; ++i) v.x[i] = y[c + i];
-            *(vector_t*)&s[row][o + c] = v;
+        for (int i = 0; i < VECTOR; ++i) {
+            const int place = 24 - (c + i) / 8 * 8 + (c + i) % 8;  // eights of columns lie from the last place to the first
+            v.x[i] = x[place] * root.x[i];
+            w.x[i] = y[place] * root.x[i];
         }
+        if (threadIdx.x < 32) {
+#pragma unroll
+            for (int i = 0; i < VECTOR; ++i) w.x[i] = c + i < lane ? v.x[i] : c + i == lane ? own_root : w.x[i];
+        }
+        *(vector_t*)&s[row][o + c] = w;
     }
+    if (threadIdx.x < 32) diagonal[o + lane] = own * own_root;
     return bad;
 }
 
-// The trailing SIZE x SIZE lower triangle less the product of the 32 columns before it: EDGE x EDGE results a thread,
-// 16 apart, so that neighbouring threads read neighbouring rows and almost half of the results need no work.
-template <int SIZE> __device__ __forceinline__ void update_leaf(leaf_t* s) {
-    constexpr int EDGE = SIZE / 16, o = LEAF - SIZE;
-    const int i0 = o + threadIdx.x / 16, c0 = o + threadIdx.x % 16;
-    real x[EDGE][EDGE] = {};
+// The 32 x 32 block at (r, c) less the product of rows r.. and c.. of the columns o..o+32, by two warps.
+__device__ __forceinline__ void take_off(leaf_t* s, int r, int c, int o) {
+    const int t = threadIdx.x % 64;
+    real x[4][4] = {};
+    if constexpr (REAL_IS_FLOAT) {
+        r += t / 8, c += t % 8;
 #pragma unroll 2
-    for (int k = o - 32; k < o; k += VECTOR) {
-        vector_t left[EDGE], right[EDGE];
+        for (int k = o; k < o + 32; k += VECTOR) {
+            vector_t left[4], right[4];
 #pragma unroll
-        for (int i = 0; i < EDGE; ++i) left[i] = *(const vector_t*)&s[i0 + 16 * i][k];
+            for (int i = 0; i < 4; ++i) left[i] = *(const vector_t*)&s[r + 8 * i][k];
 #pragma unroll
-        for (int c = 0; c < EDGE; ++c) right[c] = *(const vector_t*)&s[c0 + 16 * c][k];
+            for (int q = 0; q < 4; ++q) right[q] = *(const vector_t*)&s[c + 8 * q][k];
 #pragma unroll
-        for (int v = 0; v < VECTOR; ++v)
+            for (int v = 0; v < VECTOR; ++v)
 #pragma unroll
-            for (int i = 0; i < EDGE; ++i)
+                for (int i = 0; i < 4; ++i)
 #pragma unroll
-                for (int c = 0; c <= i; ++c) x[i][c] = multiply_add(left[i].x[v], right[c].x[v], x[i][c]);
-    }
-#pragma unroll
-    for (int i = 0; i < EDGE; ++i)
-#pragma unroll
-        for (int c = 0; c <= i; ++c)
-            if (i0 + 16 * i >= c0 + 16 * c) s[i0 + 16 * i][c0 + 16 * c] -= x[i][c];
-    __syncthreads();
-}
-
-// Four rows of the strip times L'^-1, by one warp: 32 columns at a time, each first less the product of those before.
-__device__ __forceinline__ void solve_rows(const leaf_t* s, leaf_t* rows) {
-    const int lane = threadIdx.x & 31;
-#pragma unroll
-    for (int o = 0; o < LEAF; o += 32) {
-        real x[4], y[4];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) x[i] = rows[i][o + lane], y[i] = 0;
-#pragma unroll 8
-        for (int k = 0; k < o; k += VECTOR) {
-            const vector_t right = *(const vector_t*)&s[o + lane][k];
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                const vector_t left = *(const vector_t*)&rows[i][k];
-#pragma unroll
-                for (int v = 0; v < VECTOR; ++v) x[i] = multiply_add(-left.x[v], right.x[v], x[i]);
-            }
+                    for (int q = 0; q < 4; ++q) x[i][q] = multiply_add(left[i].x[v], right[q].x[v], x[i][q]);
         }
-        __syncwarp();
-#pragma unroll
-        for (int i = 0; i < 4; ++i) rows[i][o + lane] = x[i];
-        __syncwarp();
-#pragma unroll 8
-        for (int k = 0; k < 32; k += VECTOR) {
-            vector_t left[4];
-#pragma unroll
-            for (int i = 0; i < 4; ++i) left[i] = *(const vector_t*)&rows[i][o + k];
-#pragma unroll
-            for (int v = 0; v < VECTOR; ++v) {
-                const real right = k + v <= lane ? s[o + k + v][o + lane] : real(0);
-#pragma unroll
-                for (int i = 0; i < 4; ++i) y[i] = multiply_add(left[i].x[v], right, y[i]);
-            }
-        }
-        __syncwarp();
-#pragma unroll
-        for (int i = 0; i < 4; ++i) rows[i][o + lane] = y[i];
-        __syncwarp();
-    }
-}
-
-// ROWS rows of the strip from row0 on, into shared memory. For loads_done().
-__device__ __forceinline__ void load_strip(leaf_t* rows, const real* a, index_t lda, index_t n, index_t row0) {
-    const int t = threadIdx.x;
-    if (row0 + ROWS <= n && vectors_lie_aligned(a, lda)) {
-        const int c = t % (LEAF / VECTOR) * VECTOR;
-#pragma unroll
-        for (int i = t / (LEAF / VECTOR); i < ROWS; i += LEAF_THREADS / (LEAF / VECTOR))
-            load_vector_async(&rows[i][c], a + (row0 + i) * lda + c);
-        return;
-    }
-#pragma unroll 8
-    for (int i = t / LEAF; i < ROWS; i += LEAF_THREADS / LEAF)
-        load_async(&rows[i][t % LEAF], row0 + i < n ? a + (row0 + i) * lda + t % LEAF : a, row0 + i < n);
-}
-
-// The diagonal block at (k, k) and the rows below it. A's diagonal block stays, for other blocks may still have to read
-// it: put_blocks of triangular.cu brings L's to its place in the end. `blocks` receives the diagonal blocks of L, LEAF x
-// LEAF each, this one as number k / LEAF. `failed` becomes the least index of a pivot that is not positive and finite.
-// Grid: one block for L, and up to one for every ROWS rows below.
-extern "C" __global__ void __launch_bounds__(256, 1)
-factor_panel(real* a, long long lda, long long n, long long k, real* blocks, int* failed) {
-    leaf_t* s = (leaf_t*)memory;
-    leaf_t* rows = s + LEAF;
-    __shared__ real diagonal[LEAF];
-    __shared__ vector_t columns[4][2 * 32 / VECTOR];
-    const int t = threadIdx.x;
-    const index_t first = k + LEAF + (index_t)blockIdx.x * ROWS;
-    leaf_load(s, a + k * lda + k, lda, (int)minimum<index_t>(LEAF, n - k));
-    if (first < n) load_strip(rows, a + k, lda, n, first);
-    loads_done();
-    __syncthreads();
-    int bad = LEAF;
-#pragma unroll 1
-    for (int o = 0; o < LEAF; o += 32) {
-        if (t < LEAF - o) {
-            const int found = factor_columns(s, o, diagonal, columns[t >> 5]);
-            if (found < 32) bad = minimum(bad, o + found);
-        } else {
-            __syncthreads();  // the one in factor_columns
-        }
-        __syncthreads();
-        if (o == 0) update_leaf<96>(s);
-        if (o == 32) update_leaf<64>(s);
-        if (o == 64) update_leaf<32>(s);
-    }
-    if (blockIdx.x == gridDim.x - 1) {
-        if (t == 0 && bad < LEAF) atomicMin(failed, (int)k + bad);
-        const int c = t % LEAF;
-#pragma unroll 8
-        for (int i = t / LEAF; i < LEAF; i += LEAF_THREADS / LEAF)
-            blocks[(k + i) * LEAF + c] = c < i ? s[i][c] : c == i ? diagonal[i] : real(0);
-        return;
-    }
-    for (index_t row0 = first; row0 < n; row0 += (index_t)(gridDim.x - 1) * ROWS) {
-        if (row0 > first) {
-            __syncthreads();
-            load_strip(rows, a + k, lda, n, row0);
-            loads_done();
-            __syncthreads();
-        }
-        leaf_t* own = rows + 4 * (t >> 5);
-        solve_rows(s, own);
-        const index_t row = row0 + 4 * (t >> 5);
 #pragma unroll
         for (int i = 0; i < 4; ++i)
 #pragma unroll
-            for (int o = 0; o < LEAF; o += 32)
-                if (row + i < n) a[(row + i) * lda + k + o + (t & 31)] = own[i][o + (t & 31)];
+            for (int q = 0; q < 4; ++q) s[r + 8 * i][c + 8 * q] -= x[i][q];
+    } else {  // by tensor cores, 16 rows a warp
+        const int g = t % 32 / 4, lane = t % 4;
+        r += t / 32 * 16 + g;
+        real left[4][4];
+#pragma unroll
+        for (int k = 0; k < 4; ++k)
+#pragma unroll
+            for (int e = 0; e < 4; ++e) left[k][e] = -s[r + 8 * (e % 2)][o + 8 * k + lane + 4 * (e / 2)];
+#pragma unroll
+        for (int f = 0; f < 4; ++f)
+#pragma unroll
+            for (int e = 0; e < 4; ++e) x[f][e] = s[r + e / 2 * 8][c + 8 * f + 2 * lane + e % 2];
+#pragma unroll
+        for (int k = 0; k < 4; ++k)
+#pragma unroll
+            for (int f = 0; f < 4; ++f) {
+                const real* of = &s[c + 8 * f + g][o + 8 * k + lane];
+                const real right[2] = {of[0], of[4]};
+                mma(x[f], left[k], right);
+            }
+#pragma unroll
+        for (int f = 0; f < 4; ++f)
+#pragma unroll
+            for (int e = 0; e < 4; ++e) s[r + e / 2 * 8][c + 8 * f + 2 * lane + e % 2] = x[f][e];
+    }
+}
+
+constexpr int STRIP_PITCH = 32 + 4;  // of 32 columns: neither the reads by rows nor those by fragments meet in a bank
+
+// Columns o..o+32 of TILE rows, from which the columns before are taken off, times the inverse of the 32 x 32 block of L;
+// and these taken off the columns on the right. `strip`: the columns o..o+32 of L from row o on. A warp has its rows for
+// itself.
+__device__ __forceinline__ void solve_columns(leaf_t* s, const real (*strip)[STRIP_PITCH], int o) {
+    const int r = threadIdx.x / 8, c = threadIdx.x % 8;
+    real x[4][4] = {};
+#pragma unroll 4
+    for (int k = 0; k < 32; k += VECTOR) {
+        vector_t left[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) left[i] = *(const vector_t*)&s[r + 32 * i][o + k];
+#pragma unroll
+        for (int v = 0; v < VECTOR; ++v)
+#pragma unroll
+            for (int q = 0; q < 4; ++q) {
+                const real right = k + v <= c + 8 * q ? strip[k + v][c + 8 * q] : real(0);
+#pragma unroll
+                for (int i = 0; i < 4; ++i) x[i][q] = multiply_add(left[i].x[v], right, x[i][q]);
+            }
+    }
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+#pragma unroll
+        for (int q = 0; q < 4; ++q) s[r + 32 * i][o + c + 8 * q] = x[i][q];
+    __syncwarp();
+#pragma unroll 1
+    for (int b = 32; b < LEAF - o; b += 32) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+#pragma unroll
+            for (int q = 0; q < 4; ++q) x[i][q] = s[r + 32 * i][o + b + c + 8 * q];
+#pragma unroll 2
+        for (int k = 0; k < 32; k += VECTOR) {
+            vector_t left[4], right[4];
+#pragma unroll
+            for (int i = 0; i < 4; ++i) left[i] = *(const vector_t*)&s[r + 32 * i][o + k];
+#pragma unroll
+            for (int q = 0; q < 4; ++q) right[q] = *(const vector_t*)&strip[b + c + 8 * q][k];
+#pragma unroll
+            for (int v = 0; v < VECTOR; ++v)
+#pragma unroll
+                for (int i = 0; i < 4; ++i)
+#pragma unroll
+                    for (int q = 0; q < 4; ++q) x[i][q] = multiply_add(-left[i].x[v], right[q].x[v], x[i][q]);
+        }
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+#pragma unroll
+            for (int q = 0; q < 4; ++q) s[r + 32 * i][o + b + c + 8 * q] = x[i][q];
+    }
+}
+
+// The same in float64 by tensor cores, 16 rows a warp.
+__device__ __forceinline__ void solve_columns_double(leaf_t* s, const real (*strip)[STRIP_PITCH], int o) {
+    const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, r = threadIdx.x / 32 * 16 + g;
+    real left[4][4], x[4][4] = {};
+    auto load_left = [&]() {
+#pragma unroll
+        for (int k = 0; k < 4; ++k)
+#pragma unroll
+            for (int e = 0; e < 4; ++e) left[k][e] = s[r + 8 * (e % 2)][o + 8 * k + t + 4 * (e / 2)];
+    };
+    load_left();
+#pragma unroll
+    for (int k = 0; k < 4; ++k)
+#pragma unroll
+        for (int f = k; f < 4; ++f) {
+            real right[2];
+#pragma unroll
+            for (int e = 0; e < 2; ++e) {
+                const int row = 8 * k + t + 4 * e;
+                right[e] = row <= 8 * f + g ? strip[row][8 * f + g] : real(0);
+            }
+            mma(x[f], left[k], right);
+        }
+    __syncwarp();
+#pragma unroll
+    for (int f = 0; f < 4; ++f)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) s[r + e / 2 * 8][o + 8 * f + 2 * t + e % 2] = x[f][e];
+    __syncwarp();
+    load_left();
+#pragma unroll
+    for (int k = 0; k < 4; ++k)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) left[k][e] = -left[k][e];
+#pragma unroll 1
+    for (int b = 32; b < LEAF - o; b += 32) {
+#pragma unroll
+        for (int f = 0; f < 4; ++f)
+#pragma unroll
+            for (int e = 0; e < 4; ++e) x[f][e] = s[r + e / 2 * 8][o + b + 8 * f + 2 * t + e % 2];
+#pragma unroll
+        for (int k = 0; k < 4; ++k)
+#pragma unroll
+            for (int f = 0; f < 4; ++f) {
+                const real right[2] = {strip[b + 8 * f + g][8 * k + t], strip[b + 8 * f + g][8 * k + t + 4]};
+                mma(x[f], left[k], right);
+            }
+#pragma unroll
+        for (int f = 0; f < 4; ++f)
+#pragma unroll
+            for (int e = 0; e < 4; ++e) s[r + e / 2 * 8][o + b + 8 * f + 2 * t + e % 2] = x[f][e];
+    }
+}
+
+// ---------------------------------------------------------------- tiles that wait for one another
+
+// What has been done of a row of tiles is counted in parts of a tile, from the matrix's first column on: as the four warps
+// show the four quarters of a diagonal tile. For one thread of a block or warp: the others meet it at a barrier.
+constexpr int PARTS = 16;
+__device__ __forceinline__ unsigned wait_for(const unsigned* progress, unsigned least) {
+    unsigned seen;
+    do {
+        asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(progress) : "memory");
+    } while (seen < least);
+    return seen;
+}
+__device__ __forceinline__ void show(unsigned* progress, unsigned value) {
+    asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(progress), "r"(value) : "memory");
+}
+__device__ __forceinline__ void show_one_more(unsigned* progress) {
+    asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(progress) : "memory");
+}
+
+// A tile of m rows and n columns, into shared memory; for loads_done(). `vectors`: whether it lies aligned and is full.
+__device__ __forceinline__ void load_tile(leaf_t* s, const real* from, index_t lda, int m, int n, bool vectors) {
+    constexpr int ROW = LEAF / VECTOR;
+    const int t = threadIdx.x, c = t % ROW * VECTOR;
+    if (vectors) {
+#pragma unroll 4
+        for (int r = t / ROW; r < m; r += LEAF_THREADS / ROW) load_vector_async(&s[r][c], from + r * lda + c);
+    } else if (t % LEAF < n) {
+#pragma unroll 4
+        for (int r = t / LEAF; r < m; r += LEAF_THREADS / LEAF) load_async(&s[r][t % LEAF], from + r * lda + t % LEAF, true);
+    }
+}
+
+// Columns o..o+32 of the tile, out of shared memory.
+__device__ __forceinline__ void store_columns(real* to, const leaf_t* s, index_t lda, int m, int n, int o, bool vectors) {
+    constexpr int ROW = 32 / VECTOR;
+    const int t = threadIdx.x, c = o + t % ROW * VECTOR;
+    if (vectors) {
+#pragma unroll 4
+        for (int r = t / ROW; r < m; r += LEAF_THREADS / ROW) *(vector_t*)(to + r * lda + c) = *(const vector_t*)&s[r][c];
+    } else if (o + t % 32 < n) {
+#pragma unroll 4
+        for (int r = t / 32; r < m; r += LEAF_THREADS / 32) to[r * lda + o + t % 32] = s[r][o + t % 32];
+    }
+}
+
+// sums += the rows of tile row i times those of tile row j, transposed, over the columns of tiles from `first` to `stop`,
+// 32 at a time as soon as both rows have them.
+__device__ __forceinline__ void multiply_rows(Sums& sums, real* stages, const real* a, index_t lda, index_t n, int i, int j,
+                                              int first, int stop, const unsigned* progress, bool aligned) {
+    const int steps = (stop - first) * (LEAF / DEPTH);
+    unsigned known = 0;  // up to where both rows are known to be finished, to the first thread
+    auto wait = [&](int step) {
+        const unsigned needed = PARTS * first + PARTS / 4 * (step * DEPTH / 32 + 1);
+        if (threadIdx.x == 0 && known < needed)
+            known = minimum(wait_for(progress + i, needed), wait_for(progress + j, needed));
+    };
+    // Beyond the last row the last one again, whose products nobody looks at.
+    constexpr int ROW = DEPTH / VECTOR, STEP = LEAF_THREADS / ROW;
+    const int t = threadIdx.x;
+    auto row_of = [&](int tile, int q) { return minimum((index_t)tile * LEAF + q, n - 1) * lda + (index_t)first * LEAF; };
+    const real* from[2][TILE / STEP];
+#pragma unroll
+    for (int q = 0; q < TILE / STEP; ++q) {
+        from[0][q] = a + row_of(i, q * STEP + t / ROW) + t % ROW * VECTOR;
+        from[1][q] = a + row_of(j, q * STEP + t / ROW) + t % ROW * VECTOR;
+    }
+    // One commit group a step even where nothing is left to load, so that the waits can count them.
+    auto load = [&](int step) {
+        if (step < steps) {
+            real* to = stages + step % STAGES * STAGE;
+            if (aligned) {
+                real* place = to + t / ROW * PITCH + t % ROW * VECTOR;
+#pragma unroll
+                for (int q = 0; q < TILE / STEP; ++q) load_vector_async(place + q * STEP * PITCH, from[0][q] + step * DEPTH);
+                if (i != j)
+#pragma unroll
+                    for (int q = 0; q < TILE / STEP; ++q)
+                        load_vector_async(place + (TILE + q * STEP) * PITCH, from[1][q] + step * DEPTH);
+            } else {
+#pragma unroll 1
+                for (int q = t / DEPTH; q < (i == j ? TILE : 2 * TILE); q += LEAF_THREADS / DEPTH)
+                    load_async(to + q * PITCH + t % DEPTH,
+                               a + row_of(q < TILE ? i : j, q % TILE) + step * DEPTH + t % DEPTH, true);
+            }
+        }
+        asm volatile("cp.async.commit_group;" ::: "memory");
+    };
+    if (steps > 0) wait(0);
+    __syncthreads();
+    for (int stage = 0; stage < STAGES - 1; ++stage) load(stage);
+#pragma unroll 1
+    for (int step = 0; step < steps; ++step) {
+        asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
+        if (step + STAGES - 1 < steps) wait(step + STAGES - 1);
+        __syncthreads();  // this stage has arrived for all, and all have left the one that is filled next
+        load(step + STAGES - 1);
+        const real* stage = stages + step % STAGES * STAGE;
+        if (i == j) sums.template add<PITCH, DEPTH, true>(stage, stage);
+        else sums.template add<PITCH, DEPTH>(stage, stage + TILE * PITCH);
+    }
+    loads_done();
+    __syncthreads();
+}
+
+// Columns o..o+32 of a diagonal tile from row o on, finished, with the inverse of their 32 x 32 block above the diagonal,
+// for all who wait for them. By the last four warps.
+__device__ __forceinline__ void show_columns(const leaf_t* s, real* to, int o, unsigned* progress) {
+    constexpr int ROW = 32 / VECTOR;
+    const int t = threadIdx.x - 128, c = o + t % ROW * VECTOR;
+#pragma unroll 4
+    for (int i = o + t / ROW; i < LEAF; i += 128 / ROW) *(vector_t*)(to + i * LEAF + c) = *(const vector_t*)&s[i][c];
+    __syncwarp();
+    if (t % 32 == 0) show_one_more(progress);
+}
+
+// What comes with a ticket: the tile of row i and column j, or only the `ahead` of row i: products for its diagonal tile
+// of the columns before j = i - 1. Column by column, so that what a tile waits for has lower tickets: it has been taken by
+// blocks that run, and there is no need for all blocks to run at once. The first is the diagonal tile of the first column
+// alone, as if there were one on its left.
+__device__ __forceinline__ bool tile_of(int ticket, int first, int last, int rows, int& i, int& j, bool& ahead) {
+    i = first, j = first - 1, ahead = false;
+    if (ticket == 0) return true;
+    int left = ticket - 1;
+    for (j = first; j < last; ++j) {
+        const int extra = j > first && j + 1 < last, below = rows - 1 - j + extra;
+        if (left < below) {
+            ahead = left < extra;
+            i = ahead ? j + 1 : j + 1 + left - extra;
+            return true;
+        }
+        left -= below;
+    }
+    return false;
+}
+
+// Block columns first..last of the matrix, down to the last row; all before are taken off. With the first tile of a column
+// comes the diagonal tile on its right, the corner, if that is still among the columns. `blocks`: room for the diagonal
+// tiles as show_columns leaves them; `progress`: what is finished of each row of tiles, zeros before the first unit;
+// `updated`: whether the products for the diagonal tile of each row are taken off, zeros; `ticket`: zero. `failed` becomes
+// the least index of a pivot that is not positive and finite. Grid: any number of blocks, of LEAF_THREADS.
+extern "C" __global__ void __launch_bounds__(256, 1)
+factor_unit(real* a, long long lda, long long n, int first, int last, real* blocks, unsigned* progress, unsigned* updated,
+            unsigned* ticket, int* failed) {
+    leaf_t* s = (leaf_t*)memory;
+    real* stages = (real*)(s + LEAF);
+    real(*strip)[STRIP_PITCH] = (real(*)[STRIP_PITCH])stages;  // 32 columns of L
+    __shared__ real diagonal[LEAF];
+    __shared__ int taken;
+    const int t = threadIdx.x, rows = (int)((n + LEAF - 1) / LEAF);
+    const bool aligned = vectors_lie_aligned(a, lda);
+#pragma unroll 1
+    for (;;) {
+        if (t == 0) taken = (int)atomicAdd(ticket, 1u);
+        __syncthreads();
+        int i, j;
+        bool ahead;
+        if (!tile_of(taken, first, last, rows, i, j, ahead)) return;
+        const bool corner = i == j + 1 && i < last && !ahead;
+        const int m = (int)minimum<index_t>(LEAF, n - (index_t)i * LEAF);
+        real* row = a + (index_t)i * LEAF * lda;
+        real* own = row + (index_t)i * LEAF;  // the diagonal tile
+        const int width = ahead ? m : LEAF;
+        const bool vectors = aligned && width == LEAF;
+        Sums sums;
+        if (j >= first) {
+            const int column = ahead ? i : j;
+            load_tile(s, row + (index_t)column * LEAF, lda, m, width, vectors);
+            multiply_rows(sums, stages, a, lda, n, i, column, first, j, progress, aligned);
+            sums.each([&](int r, int q, real& x) { s[r][q] -= x; });
+            if (ahead) {
+                __syncthreads();
+                for (int o = 0; o < LEAF; o += 32) store_columns(own, s, lda, m, width, o, vectors);
+                __syncthreads();
+                if (t == 0) show(updated + i, 1);
+                continue;
+            }
+        }
+        if (corner) {
+            if (j > first) {
+                if (t == 0) wait_for(updated + i, 1);
+                __syncthreads();
+            }
+            sums.each([&](int r, int q, real& x) { x = r < m && q <= r ? -own[(index_t)r * lda + q] : real(0); });
+        }
+        if (j >= first) {
+#pragma unroll 1
+            for (int o = 0; o < LEAF; o += 32) {
+                if (t == 0) wait_for(progress + j, PARTS * j + PARTS / 4 * (o / 32 + 1));
+                __syncthreads();
+                constexpr int ROW = 32 / VECTOR;
+                const int c = t % ROW * VECTOR;
+                for (int q = t / ROW; q < LEAF - o; q += LEAF_THREADS / ROW)
+                    load_vector_async(&strip[q][c], blocks + ((index_t)j * LEAF + o + q) * LEAF + o + c);
+                loads_done();
+                __syncthreads();
+                if constexpr (REAL_IS_FLOAT) solve_columns(s, strip, o);
+                else solve_columns_double(s, strip, o);
+                __syncthreads();
+                store_columns(row + (index_t)j * LEAF, s, lda, m, width, o, vectors);
+                // What is shown last waits for the product: its block is the one that everything waits for.
+                const auto show_strip = [&]() {
+                    __syncthreads();
+                    if (t == 0) show(progress + i, PARTS * j + PARTS / 4 * (o / 32 + 1));
+                };
+                if (o + 32 < LEAF) show_strip();
+                if (corner) sums.template add<LEAF_PITCH, 32, true>(&s[0][o], &s[0][o]);
+                if (o + 32 == LEAF) show_strip();
+            }
+        }
+        if (corner) {
+            sums.each([&](int r, int q, real& x) { s[r][q] = r < m ? -x : r == q ? real(1) : real(0); });
+            __syncthreads();
+            real* block = blocks + (index_t)i * LEAF * LEAF;
+            int bad = LEAF;
+            const int pair = t / 64;  // of warps
+#pragma unroll 1
+            for (int o = 0; o < LEAF; o += 32) {
+                if (t < LEAF - o) {
+                    const int found = factor_columns(s, o, diagonal, stages + (t >> 5) * SHOWN);
+                    if (found < 32) bad = minimum(bad, o + found);
+                } else {
+                    if (o > 0 && t >= 128) {  // those that are not needed: what can wait of the columns before
+                        show_columns(s, block, o - 32, progress + i);
+                        if (o == 32) take_off(s, pair == 2 ? 64 : 96, 64, 0);
+                        if (pair == 2 && o < 96) take_off(s, 96, 96, o - 32);
+                    }
+                    __syncthreads();  // the one in factor_columns
+                }
+                __syncthreads();
+                if (o + 32 + 32 * pair < LEAF) take_off(s, o + 32 + 32 * pair, o + 32, o);
+                __syncthreads();
+            }
+            if (t >= 128) show_columns(s, block, LEAF - 32, progress + i);
+            if (t == 0 && bad < LEAF) atomicMin(failed, i * LEAF + bad);
+            const int c = t % LEAF;
+#pragma unroll 8
+            for (int r = t / LEAF; r < LEAF; r += LEAF_THREADS / LEAF)
+                if (c <= r && r < m) own[(index_t)r * lda + c] = c < r ? s[r][c] : diagonal[r];
+        }
+        __syncthreads();
     }
 }
 
@@ -277,27 +621,27 @@ take_unit(real* a, long long lda, long long start, long long stop, real* q, long
     }
 }
 
-// L from the strips in a and the diagonal blocks, with zeros above; l may be a. Grid: (n, ceil(n / STORED)) blocks of 256
+// L from a, with zeros above; l may be a. Grid: (n, ceil(n / STORED)) blocks of 256
 // threads.
 constexpr int STORED = 1024;  // elements of a row to a block
 extern "C" __global__ void __launch_bounds__(256)
-store_factor(const real* a, long long lda, long long n, const real* blocks, real* l, long long ldl) {
+store_factor(const real* a, long long lda, long long n, real* l, long long ldl) {
     const index_t i = blockIdx.x;
 #pragma unroll
     for (int q = 0; q < STORED; q += 256) {
         const index_t j = (index_t)blockIdx.y * STORED + q + threadIdx.x;
-        if (j < n) l[i * ldl + j] = j > i ? real(0) : j / LEAF == i / LEAF ? blocks[i * LEAF + j % LEAF] : a[i * lda + j];
+        if (j < n) l[i * ldl + j] = j > i ? real(0) : a[i * lda + j];
     }
 }
 
 // x[i][j] = x[j][i] = a[i][j] for i >= j; x may be a. `overflow` becomes 0 if one of them is not finite. Grid: (t, t) for
-// t = ceil(n / TILE) tiles a side, blocks of (TILE, 8) threads.
+// t = ceil(n / EDGE) tiles a side, blocks of (EDGE, 8) threads.
 extern "C" __global__ void __launch_bounds__(256)
 mirror(const real* a, long long lda, long long n, real* x, long long ldx, int* overflow) {
     if (blockIdx.x > blockIdx.y) return;
-    __shared__ real tile[TILE][TILE + 1];
-    const index_t i0 = (index_t)blockIdx.y * TILE, j0 = (index_t)blockIdx.x * TILE;
-    for (int i = threadIdx.y; i < TILE; i += 8)
+    __shared__ real tile[EDGE][EDGE + 1];
+    const index_t i0 = (index_t)blockIdx.y * EDGE, j0 = (index_t)blockIdx.x * EDGE;
+    for (int i = threadIdx.y; i < EDGE; i += 8)
         if (i0 + i < n && j0 + threadIdx.x <= i0 + i) {
             const real value = a[(i0 + i) * lda + j0 + threadIdx.x];
             if (!isfinite(value)) *overflow = 0;
@@ -305,7 +649,7 @@ mirror(const real* a, long long lda, long long n, real* x, long long ldx, int* o
             if (x != a) x[(i0 + i) * ldx + j0 + threadIdx.x] = value;
         }
     __syncthreads();
-    for (int i = threadIdx.y; i < TILE; i += 8) {
+    for (int i = threadIdx.y; i < EDGE; i += 8) {
         const index_t row = j0 + i, column = i0 + threadIdx.x;
         if (column < n && row < column) x[row * ldx + column] = tile[threadIdx.x][i];
     }

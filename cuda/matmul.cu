@@ -33,6 +33,8 @@
 // A call launches few of these kernels.
 constexpr bool ALONE = true;
 
+#include "products.cuh"
+
 // Tiles in an order that keeps the blocks running at one time close together, so that they share panels of
 // A and B in the L2 cache: down the rows of a group of 8, then one column on.
 __device__ inline void tile_of(index_t index, index_t tiles_m, index_t tiles_n, index_t& i, index_t& j)
@@ -47,9 +49,6 @@ __device__ inline void tile_of(index_t index, index_t tiles_m, index_t tiles_n, 
 // ------------------------------------------------------------------------------------------------
 // The portable engine: tiles of op(A), 128 x 16, and of op(B)', 128 x 16, wait in shared memory.
 
-constexpr int TILE = 128;
-constexpr int DEPTH = 16;
-constexpr int PITCH = DEPTH + 4;  // neither the reads by rows nor those by fragments meet in a bank
 constexpr int STAGES = REAL_IS_FLOAT ? 3 : 2;
 constexpr int BLOCKS = REAL_IS_FLOAT ? 2 : 1;  // a multiprocessor; float64 sums fill the registers of one
 constexpr int STAGE = 2 * TILE * PITCH;  // in reals: both operands
@@ -112,154 +111,6 @@ struct Loader {
     }
 };
 
-// 8 x 8 results a thread, 16 rows and 16 columns apart; shared memory is read 16 bytes at a time along k.
-struct Simt {
-    real sum[8][8] = {};
-
-    __device__ void add(const real* a, const real* b)
-    {
-        const int ty = threadIdx.x / 16, tx = threadIdx.x % 16;
-#pragma unroll 1
-        for (int q = 0; q < DEPTH; q += VECTOR) {
-            vector_t x[8];
-#pragma unroll
-            for (int i = 0; i < 8; ++i) x[i] = *(const vector_t*)(a + (ty + 16 * i) * PITCH + q);
-#pragma unroll
-            for (int j = 0; j < 8; ++j) {
-                const vector_t y = *(const vector_t*)(b + (tx + 16 * j) * PITCH + q);
-#pragma unroll
-                for (int v = 0; v < VECTOR; ++v)
-#pragma unroll
-                    for (int i = 0; i < 8; ++i) sum[i][j] += x[i].x[v] * y.x[v];
-            }
-        }
-    }
-
-    template <class Visit> __device__ void each(Visit visit)
-    {
-        const int ty = threadIdx.x / 16, tx = threadIdx.x % 16;
-#pragma unroll
-        for (int i = 0; i < 8; ++i) {
-#pragma unroll
-            for (int j = 0; j < 8; ++j) visit(ty + 16 * i, tx + 16 * j, sum[i][j]);
-            asm volatile("" ::: "memory");  // not all reads at once: registers
-        }
-    }
-};
-
-// Nearest TF32 value, ties away from zero; exact in float32, as is x - tf32(x). Infinity splits into
-// infinity and zero, and what would round to infinity is truncated.
-__device__ inline float tf32(float x)
-{
-    const unsigned bits = __float_as_uint(x), rounded = (bits + 0x1000u) & 0xffffe000u;
-    return __uint_as_float((rounded & 0x7f800000u) == 0x7f800000u ? bits & 0xffffe000u : rounded);
-}
-__device__ inline float tf32_rest(float x, float hi) { return isinf(x) ? 0.0f : x - hi; }
-
-#if __CUDA_ARCH__ >= 800
-__device__ inline void mma(float* c, const float* a, const float* b)
-{
-    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-                 "{%0,%1,%2,%3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])),
-                   "r"(__float_as_uint(a[3])), "r"(__float_as_uint(b[0])), "r"(__float_as_uint(b[1])));
-}
-
-__device__ inline void mma(double* c, const double* a, const double* b)
-{
-#if __CUDA_ARCH__ >= 900
-    asm volatile("mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-                 "{%0,%1,%2,%3};"
-                 : "+d"(c[0]), "+d"(c[1]), "+d"(c[2]), "+d"(c[3])
-                 : "d"(a[0]), "d"(a[1]), "d"(a[2]), "d"(a[3]), "d"(b[0]), "d"(b[1]));
-#else
-#pragma unroll
-    for (int q = 0; q < 2; ++q)
-#pragma unroll
-        for (int half = 0; half < 2; ++half)
-            asm volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0,%1}, {%2}, {%3}, {%0,%1};"
-                         : "+d"(c[2 * half]), "+d"(c[2 * half + 1])
-                         : "d"(a[2 * q + half]), "d"(b[q]));
-#endif
-}
-
-__device__ inline void multiply(double (&sum)[4][4][4], double (&x)[4][4], double (&y)[4][2])
-{
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-#pragma unroll
-        for (int j = 0; j < 4; ++j) mma(sum[i][j], x[i], y[j]);
-}
-
-__device__ inline void multiply(float (&sum)[4][4][4], float (&x)[4][4], float (&y)[4][2])
-{
-    float x_lo[4][4], y_lo[4][2];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-#pragma unroll
-        for (int e = 0; e < 4; ++e) {
-            const float hi = tf32(x[i][e]);
-            x_lo[i][e] = tf32(tf32_rest(x[i][e], hi));
-            x[i][e] = hi;
-        }
-#pragma unroll
-        for (int e = 0; e < 2; ++e) {
-            const float hi = tf32(y[i][e]);
-            y_lo[i][e] = tf32(tf32_rest(y[i][e], hi));
-            y[i][e] = hi;
-        }
-    }
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-            float part[4] = {};
-            mma(part, x_lo[i], y[j]);  // the small terms first: they lose nothing yet
-            mma(part, x[i], y_lo[j]);
-            mma(part, x[i], y[j]);
-#pragma unroll
-            for (int e = 0; e < 4; ++e) sum[i][j][e] += part[e];
-        }
-}
-
-// Eight warps, 2 x 4, each with 64 x 32 results as 4 x 4 fragments of 16 x 8.
-struct Tensor {
-    real sum[4][4][4] = {};
-
-    __device__ void add(const real* a, const real* b)
-    {
-        const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-        const real* a_warp = a + (warp / 4 * 64 + g) * PITCH + t;
-        const real* b_warp = b + (warp % 4 * 32 + g) * PITCH + t;
-#pragma unroll
-        for (int q = 0; q < DEPTH; q += 8) {
-            real x[4][4], y[4][2];
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-#pragma unroll
-                for (int e = 0; e < 4; ++e) x[i][e] = a_warp[(16 * i + 8 * (e % 2)) * PITCH + q + 4 * (e / 2)];
-#pragma unroll
-                for (int e = 0; e < 2; ++e) y[i][e] = b_warp[8 * i * PITCH + q + 4 * e];
-            }
-            multiply(sum, x, y);
-        }
-    }
-
-    template <class Visit> __device__ void each(Visit visit)
-    {
-        const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-#pragma unroll
-            for (int j = 0; j < 4; ++j)
-#pragma unroll
-                for (int e = 0; e < 4; ++e)
-                    visit(warp / 4 * 64 + 16 * i + g + e / 2 * 8, warp % 4 * 32 + 8 * j + 2 * t + e % 2, sum[i][j][e]);
-    }
-};
-#endif
-
 template <class Engine>
 __device__ inline void product(index_t m, index_t n, index_t k, const real* a, index_t lda, bool a_across,
                                const real* b, index_t ldb, bool b_across, real* c, index_t ldc, real alpha,
@@ -289,7 +140,7 @@ __device__ inline void product(index_t m, index_t n, index_t k, const real* a, i
         asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
         __syncthreads();  // this stage has arrived for all, and all have left the one that is filled next
         load();
-        engine.add(stages + use * STAGE, stages + use * STAGE + TILE * PITCH);
+        engine.template add<PITCH, DEPTH>(stages + use * STAGE, stages + use * STAGE + TILE * PITCH);
         use = use + 1 == STAGES ? 0 : use + 1;
     }
     const bool whole = row0 + TILE <= m && col0 + TILE <= n && !(lower_only && col0 + TILE - 1 > row0);

@@ -175,7 +175,6 @@ substitute(const real* l, long long ldl, long long n, const real* inverses, real
     __syncthreads();
     if (t < LEAF && i * LEAF + t < n)
         x[(i * LEAF + t) * columns + side] = trans ? part[0][t] + part[1][t] + part[2][t] + part[3][t] : part[0][t];
-    __threadfence();
     __syncthreads();
     if (t == 0) asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(done), "r"((unsigned)step + 1) : "memory");
 }

@@ -107,9 +107,7 @@ def counted(monkeypatch):
             work.append(solution.iterations * len(g))
             return solution
 
-    monkeypatch.setattr(
-        Method, "prepare", lambda self, problem, **how: Counting(honest(self, problem, **how))
-    )
+    monkeypatch.setattr(Method, "prepare", lambda self, problem: Counting(honest(self, problem)))
     return work
 
 

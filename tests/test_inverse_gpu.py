@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from deblur import Blur, filter2matrix, kernels
+from deblur import Blur, filter2matrix, graphs, kernels
 from deblur.device import Device
 from deblur.errors import SingularMatrixError
 from deblur.linalg import (
     cholesky,
+    cholesky_gpu,
     cholesky_inverse,
     cholesky_solve,
     cholesky_solve_mixed,
@@ -74,6 +75,31 @@ def test_cholesky_inverse(n, dtype, rng, cupy):
     assert (x == x.T).all()
     assert error(a, x, np.eye(n), dtype) <= 1
     assert (given == cupy.asarray(a)).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("road", ["units", "library"])
+def test_cholesky_by_the_roads_of_large_matrices_and_small_devices(road, dtype, rng, cupy, monkeypatch):
+    n, bad = 1537, 1000
+    if road == "units":
+        monkeypatch.setattr(cholesky_gpu, "SMALL", 0)
+        monkeypatch.setattr(cholesky_gpu, "LAUNCH", (2, 2))
+        for name in ("UNITS", "INVERSE_UNITS", "SINGLE_INVERSE_UNITS"):
+            monkeypatch.setattr(cholesky_gpu, name, (4, 4))
+    else:
+        monkeypatch.setattr(cholesky_gpu._Columns, "fit", False)
+    graphs.forget()  # made on the usual road
+    a = spd(n, rng, dtype=dtype)
+    for _ in range(3):  # as it is, and by a graph
+        l = cholesky(cupy.asarray(np.where(np.tri(n, dtype=bool), a, np.nan))).get().astype(float)
+        assert not np.triu(l, 1).any()
+        assert np.linalg.norm(l @ l.T - a) <= n * np.finfo(dtype).eps * np.linalg.norm(a)
+        assert error(a, cholesky_inverse(cupy.asarray(a)), np.eye(n), dtype) <= 1
+    a[bad, bad] = -1
+    with pytest.raises(SingularMatrixError) as caught:
+        cholesky(cupy.asarray(a))
+    assert caught.value.index == bad
+    graphs.forget()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -18,8 +18,6 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,7 +25,7 @@ from scipy.linalg.lapack import get_lapack_funcs
 
 from ..device import Array, is_cupy
 from ..errors import SingularMatrixError
-from . import cholesky_gpu
+from . import cholesky_gpu, triangular_gpu
 from .checks import (
     as_matrix,
     as_system,
@@ -76,26 +74,11 @@ def cholesky(a: Any, *, overwrite_a: bool = False, check_finite: bool = True) ->
     on_gpu = is_cupy(a)
     given, a = a, as_matrix(a, square=True, finite=check_finite and not on_gpu)
     if on_gpu:
-        return cholesky_gpu.cholesky(a, room(a, given, overwrite_a), given)[0]
+        return cholesky_gpu.cholesky(a, room(a, given, overwrite_a), given)
     a = scratch(a, given, overwrite_a)
     _factor(a)
     clear_triangle(a, lower=False)
     return a
-
-
-def cholesky_begun(a: Array) -> tuple[Array, Callable[[], None]]:
-    """L in the place of `a`, finite and of a dtype computed in, and what raises SingularMatrixError if there is none.
-
-    On a GPU nobody waits for the device until that is called.
-    """
-    if not is_cupy(a):
-        return cholesky(a, overwrite_a=True, check_finite=False), _nothing
-    factor, status = cholesky_gpu.cholesky(a, a, later=True)
-    return factor, partial(status.check, "not positive definite")
-
-
-def _nothing() -> None:
-    """All is known."""
 
 
 def cholesky_solve(l: Any, b: Any, *, overwrite_b: bool = False, check_finite: bool = True) -> Array:
@@ -138,8 +121,11 @@ def cholesky_solve(l: Any, b: Any, *, overwrite_b: bool = False, check_finite: b
     if check_finite:
         check_pivots(l.diagonal())
     b = scratch(b, given, overwrite_b, "b")
-    substitute(l, b)
-    substitute(l, b, trans=True)
+    if is_cupy(b) and b.size:
+        triangular_gpu.substitute(l, b, [False, True], lower=True, unit_diagonal=False)
+    else:
+        substitute(l, b)
+        substitute(l, b, trans=True)
     if check_finite:
         check_overflow(b, "the solution")
         if not is_cupy(b):

@@ -1,10 +1,10 @@
 """Cholesky factorisation, solution and inverse on the GPU.
 
-The matrix is gone through by units of a few block columns. A unit is factored by recursion: the left half
-of its columns, down to the last row; their product off the right half, all rows at once; the right half.
-A single block column is one launch of ``cuda/cholesky.cu``. This is a chain of short launches,
-and it runs on an urgent stream: the finished unit is taken off the next one's columns there, so that the
-chain can go on, and off all others by one product beside it.
+A factor of moderate size is one launch of ``cuda/cholesky.cu``, which goes through the matrix tile by tile. A larger
+matrix, or one that is to be inverted, is gone through by units of a few block columns. A unit is factored by recursion
+down to what one launch does best: the left half of its columns, down to the last row; their product off the right half,
+all rows at once; the right half. This chain runs on an urgent stream: the finished unit is taken off the next
+one's columns there, so that the chain can go on, and off all others by one product beside it.
 
 The inverse is finished in the same sweep, in the one matrix's memory. With Q the inverse of the factor,
 the rows of Q that belong to a unit are known as soon as the unit is factored; they go into the rows of Q
@@ -14,8 +14,8 @@ beside the matrix is two slabs of a unit's width.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,14 +30,16 @@ from .triangular_gpu import (
     invert_blocks,
     invert_lower,
     leading,
-    put_blocks,
     substitute_lower,
 )
 
 _SIZES = kernels.Constants("cholesky")
-# Block columns that are factored in one go: of matrices up to so many rows, and of larger ones.
-UNITS, SMALL = (4, 8), 5120
-SINGLE_INVERSE_UNITS = (8, 16)  # of a float32 inverse, whose products run best when they are wide
+# Block columns to a unit, of matrices up to so many rows and of larger ones: of a factor, of an inverse, and of one in
+# float32, whose products run best when they are wide. And how many one launch factors: more than that, and products
+# by cuBLAS or `half` between launches are faster than its own.
+SMALL = 5120
+UNITS, INVERSE_UNITS, SINGLE_INVERSE_UNITS = (40, 16), (4, 8), (8, 16)
+LAUNCH = (40, 8)
 # Scaled row by row, the float16 parts of `half` are accurate in the norm of each row and column: an element of A - X Xᵀ
 # to rounding of √(aᵢᵢ aⱼⱼ), which is all that Cholesky's factorisation promises.
 ENGINE = "fastest"
@@ -53,18 +55,37 @@ class _Columns:
         self.leaf = _SIZES.LEAF
         self.count, self._ld = -(-self.n // self.leaf), leading(a)
         self.blocks = cupy.empty((self.count, self.leaf, self.leaf), a.dtype)
-        self._launch = kernels.get("cholesky", "factor_panel", a.dtype)
+        self._progress, self._updated, self._tickets = cupy.zeros((3, self.count), np.uint32)
+        self._launch = kernels.get("cholesky", "factor_unit", a.dtype)
         self._most = kernels.properties(a.device.id).multiprocessors
-        self._shared = kernels.Constants("cholesky", a.dtype).PANEL_BYTES
+        self._shared = kernels.Constants("cholesky", a.dtype).UNIT_BYTES
+
+    @property
+    def fit(self) -> bool:
+        """Whether the kernel finds the shared memory it needs: Hopper has it, older devices do not."""
+        return kernels.properties(self.a.device.id).shared_memory >= self._shared
+
+    def factor_by_library(self) -> None:
+        """All columns by cuSOLVER."""
+        import cupy
+        from cupy.cuda import cusolver, device
+        from cupy_backends.cuda.libs import cublas
+
+        handle, char = device.get_cusolver_handle(), "s" if self.a.dtype == np.float32 else "d"
+        # The lower triangle of a row-major matrix is the upper one of a column-major one.
+        matrix = (handle, cublas.CUBLAS_FILL_MODE_UPPER, self.n, self.a.data.ptr, self._ld)
+        size = getattr(cusolver, f"{char}potrf_bufferSize")(*matrix)
+        space, info = cupy.empty(size, self.a.dtype), cupy.zeros(1, np.int32)
+        getattr(cusolver, f"{char}potrf")(*matrix, space.data.ptr, size, info.data.ptr)
+        cupy.copyto(self.status.failed, info - 1, where=info > 0)
 
     def factor(self, first: int, last: int) -> None:
         """Factor block columns `first` to `last`, from which all columns before them are already taken off."""
-        if last - first == 1:
-            k = first * self.leaf
-            grid = min(self._most, 1 + max(0, -(-(self.n - k - self.leaf) // _SIZES.ROWS)))
+        if last - first <= LAUNCH[self.n > SMALL]:
+            tiles = 1 + sum(self.count - j for j in range(first, last))
             self._launch(
-                grid, _SIZES.LEAF_THREADS, self.a, self._ld, self.n, k, self.blocks, self.status.failed,
-                shared_mem=self._shared,
+                min(self._most, tiles), _SIZES.LEAF_THREADS, self.a, self._ld, self.n, first, last, self.blocks,
+                self._progress, self._updated, self._tickets[first:], self.status.failed, shared_mem=self._shared,
             )  # fmt: skip
             return
         middle = first + (1 << (last - first - 1).bit_length() - 1)
@@ -93,21 +114,32 @@ def _unit(n: int) -> int:
 
 
 def _inverse_unit(n: int, dtype: np.dtype) -> int:
-    return SINGLE_INVERSE_UNITS[n > SMALL] if dtype == np.float32 else _unit(n)
+    return SINGLE_INVERSE_UNITS[n > SMALL] if dtype == np.float32 else INVERSE_UNITS[n > SMALL]
 
 
-def _sweep(columns: _Columns, unit: int, finish: Callable[[int, int], None] | None = None) -> None:
-    """Factor all columns, unit by unit; call `finish` for the block columns of each when it has been taken off.
+def _sweep(columns: _Columns, unit: int, inverse: bool = False) -> None:
+    """Factor all columns, unit by unit; for the `inverse` finish each unit when it has been taken off the others.
 
-    What `finish` launches runs beside the factorisation of the next unit, and may change the unit's columns.
+    That runs beside the factorisation of the next unit, and changes the unit's columns; its triangle is inverted
+    before, on a third stream.
     """
     import cupy
 
-    main, urgent = cupy.cuda.get_current_stream(), side_streams().urgent
     count, rest, unfinished = columns.count, None, None
+    edges = [*range(0, count, unit), count]
+    if not columns.fit:
+        columns.factor_by_library()
+        for first, last in pairwise(edges):
+            if inverse:
+                _invert_triangle(columns, first, last)
+                _invert_unit(columns, first, last)
+        return
+    if not inverse and unit >= count:
+        columns.factor(0, count)
+        return
+    main, (urgent, beside) = cupy.cuda.get_current_stream(), side_streams()
     urgent.wait_event(main.record())
-    for first in range(0, count, unit):
-        last, after = min(first + unit, count), min(first + 2 * unit, count)
+    for first, last, after in zip(edges, edges[1:], [*edges[2:], count]):
         with urgent:
             columns.factor(first, last)
             factored = urgent.record()
@@ -116,18 +148,29 @@ def _sweep(columns: _Columns, unit: int, finish: Callable[[int, int], None] | No
             if last < count:
                 columns.take_off(first, last, last, after)
             taken = urgent.record()
+        if inverse:
+            beside.wait_event(factored)
+            with beside:
+                _invert_triangle(columns, first, last)
+                inverted = beside.record()
         # The host is hardly faster than the device: the chain of launches comes first here, too.
-        if unfinished and finish:
-            main.wait_event(unfinished[2])
-            finish(*unfinished[:2])
+        if unfinished:
+            _invert_unit(columns, *unfinished)
         if after < count:
             main.wait_event(factored)
             columns.take_off(first, last, after, count)
             rest = main.record()
-        unfinished = (first, last, taken)
+        unfinished = (first, last, taken, inverted) if inverse else None
     main.wait_event(taken)
-    if finish:
-        finish(first, last)
+    if unfinished:
+        _invert_unit(columns, *unfinished)
+
+
+def _invert_triangle(columns: _Columns, first: int, last: int) -> None:
+    """The inverse of a unit's triangle in its place, with zeros above."""
+    rows = slice(first * columns.leaf, min(last * columns.leaf, columns.n))
+    square = columns.a[rows, rows]
+    invert_lower(square, invert_blocks(square, columns.status))
 
 
 def factor(a: Array, status: PivotStatus) -> Array:
@@ -135,43 +178,32 @@ def factor(a: Array, status: PivotStatus) -> Array:
 
     `status` learns of a pivot that fails.
     """
-    columns = _Columns(a, status)
-    _sweep(columns, _unit(len(a)))
-    put_blocks(a, columns.blocks)
+    _sweep(_Columns(a, status), _unit(len(a)))
     return a
 
 
-def cholesky(
-    a: Array, room: Array, given: Array | None = None, later: bool = False
-) -> tuple[Array, PivotStatus]:
-    """L with zeros above, in `room`, which may be `a`, and what was found; `given` is what the caller passed.
-
-    A pivot that fails raises, unless the status is to be checked `later`.
-    """
+def cholesky(a: Array, room: Array, given: Array | None = None) -> Array:
+    """L with zeros above, in `room`, which may be `a`; `given` is what the caller passed."""
     import cupy
 
     n = len(a)
     if n == 0:
-        return room, PivotStatus()
-    with worked("cholesky", _factored, a, room) as (x, (status, blocks)):
+        return room
+    with worked("cholesky", _factored, a, room) as (x, status):
         l = room if room.flags.c_contiguous else cupy.empty(a.shape, a.dtype)  # noqa: E741
         kernels.get("cholesky", "store_factor", a.dtype)(
-            (n, -(-n // _SIZES.STORED)), 256, x, leading(x), n, blocks, l, leading(l)
+            (n, -(-n // _SIZES.STORED)), 256, x, leading(x), n, l, leading(l)
         )
-        if later:
-            status = status.copy()
-        else:
-            status.check("not positive definite", given)
+        status.check("not positive definite", given)
     if l is not room:
         room[...] = l
-    return room, status
+    return room
 
 
-def _factored(a: Array) -> tuple[PivotStatus, Array]:
+def _factored(a: Array) -> PivotStatus:
     status = PivotStatus()
-    columns = _Columns(a, status)
-    _sweep(columns, _unit(len(a)))
-    return status, columns.blocks
+    factor(a, status)
+    return status
 
 
 def inverse(a: Array, room: Array, given: Array | None = None) -> Array:
@@ -190,9 +222,9 @@ def inverse(a: Array, room: Array, given: Array | None = None) -> Array:
     )
     out = room if room.flags.c_contiguous else cupy.empty(a.shape, a.dtype)
     with worked("cholesky_inverse", _inverted, a, out) as (x, status):
-        tiles = -(-n // _SIZES.TILE)
+        tiles = -(-n // _SIZES.EDGE)
         kernels.get("cholesky", "mirror", a.dtype)(
-            (tiles, tiles), (_SIZES.TILE, 8), x, leading(x), n, out, leading(out), status.overflow
+            (tiles, tiles), (_SIZES.EDGE, 8), x, leading(x), n, out, leading(out), status.overflow
         )
         status.check("not positive definite", given)
     if out is not room:
@@ -203,22 +235,21 @@ def inverse(a: Array, room: Array, given: Array | None = None) -> Array:
 def _inverted(a: Array) -> PivotStatus:
     status = PivotStatus()
     columns = _Columns(a, status)
-    _sweep(columns, _inverse_unit(len(a), a.dtype), lambda first, last: _invert_unit(columns, first, last))
+    _sweep(columns, _inverse_unit(len(a), a.dtype), inverse=True)
     return status
 
 
-def _invert_unit(columns: _Columns, first: int, last: int) -> None:
-    """The rows of Q = L⁻¹ of one unit, and Qᵀ Q of these rows in their place.
+def _invert_unit(columns: _Columns, first: int, last: int, *events: Any) -> None:
+    """The rows of Q = L⁻¹ of one unit, and Qᵀ Q of these rows in their place, after `events`.
 
     Left of the unit's columns and from its rows down, `a` holds the product of L's finished columns with
-    their part of Q; above its rows, the lower triangle of the sum Qᵀ Q so far.
+    their part of Q; above its rows, the lower triangle of the sum Qᵀ Q so far. The unit's triangle is inverted already.
     """
     import cupy
 
+    for event in events:
+        cupy.cuda.get_current_stream().wait_event(event)
     a, start, stop = columns.a, first * columns.leaf, min(last * columns.leaf, columns.n)
-    square = a[start:stop, start:stop]
-    put_blocks(square, columns.blocks[first:last])
-    invert_lower(square, invert_blocks(square, columns.status))
     q = cupy.empty((stop - start, stop), a.dtype)
     below = cupy.empty((columns.n - stop, stop - start), a.dtype)
     kernels.get("cholesky", "take_unit", a.dtype)(

@@ -185,7 +185,7 @@ def substitute(
     if x.size == 0:
         return
     if is_cupy(x):
-        triangular_gpu.substitute(l, x, trans, lower, unit_diagonal)
+        triangular_gpu.substitute(l, x, [trans], lower, unit_diagonal)
         return
     a, flipped = column_major(l)
     lower, trans = lower != flipped, trans != flipped

@@ -7,6 +7,8 @@ pairs of blocks is one batched product each way. All matrices are row-major and 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from .. import kernels
@@ -177,17 +179,19 @@ def inverse(
     return l
 
 
-def substitute(l: Array, x: Array, trans: bool, lower: bool, unit_diagonal: bool) -> None:  # noqa: E741
-    """Solve op(L) X = B in the place of B, shape (n,) or (n, k)."""
+def substitute(l: Array, x: Array, trans: Sequence[bool], lower: bool, unit_diagonal: bool) -> None:  # noqa: E741
+    """Solve op(L) X = B in the place of B, shape (n,) or (n, k), for each op in turn: whether it transposes."""
     import cupy
 
     if not lower:
-        substitute(l.T, x, not trans, True, unit_diagonal)
+        substitute(l.T, x, [not t for t in trans], True, unit_diagonal)
         return
     if len(l) > 1 and l.strides[1] != l.itemsize:
         l = cupy.ascontiguousarray(l)  # noqa: E741
     rows = x[:, None] if x.ndim == 1 else x
     work = cupy.ascontiguousarray(rows)
-    substitute_lower(l, invert_blocks(l, PivotStatus(), unit_diagonal), work, trans)
+    inverses = invert_blocks(l, PivotStatus(), unit_diagonal)
+    for t in trans:
+        substitute_lower(l, inverses, work, t)
     if work.data.ptr != x.data.ptr:
         rows[...] = work

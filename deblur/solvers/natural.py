@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from ..device import Array
 from ..operators.boundary import Boundary
 from ..operators.natural import scenes
-from ..problem import Factor, Solution, confirm
+from ..problem import Factor, Solution
 
 
 @dataclass(frozen=True)
@@ -16,10 +16,6 @@ class Natural:
 
     inner: Factor
     boundary: Boundary
-
-    def confirm(self) -> None:
-        """See `deblur.problem.confirm`."""
-        confirm(self.inner)
 
     def solve(self, g: Array, start: Solution | None = None) -> Solution:
         """See `deblur.problem.Factor`."""

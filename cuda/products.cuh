@@ -1,0 +1,170 @@
+// Products of tiles that wait in shared memory: what matmul.cu and cholesky.cu share. TILE x TILE results by 256 threads,
+// from two operands of TILE rows each, STRIDE elements apart; LOWER: what lies above the diagonal is not of interest, and
+// is left out where that saves time.
+
+constexpr int TILE = 128;
+constexpr int DEPTH = 16;         // terms that are brought to shared memory at a time
+constexpr int PITCH = DEPTH + 4;  // neither the reads by rows nor those by fragments meet in a bank
+
+// 8 x 8 results a thread, 16 rows and 16 columns apart; shared memory is read 16 bytes at a time along k.
+struct Simt {
+    real sum[8][8] = {};
+
+    template <int STRIDE, int TERMS, bool LOWER = false> __device__ void add(const real* a, const real* b)
+    {
+        const int ty = threadIdx.x / 16, tx = threadIdx.x % 16;
+#pragma unroll 1
+        for (int q = 0; q < TERMS; q += VECTOR) {
+            vector_t x[8];
+#pragma unroll
+            for (int i = 0; i < 8; ++i) x[i] = *(const vector_t*)(a + (ty + 16 * i) * STRIDE + q);
+#pragma unroll
+            for (int j = 0; j < 8; ++j) {
+                const vector_t y = *(const vector_t*)(b + (tx + 16 * j) * STRIDE + q);
+#pragma unroll
+                for (int v = 0; v < VECTOR; ++v)
+#pragma unroll
+                    for (int i = LOWER ? j : 0; i < 8; ++i) sum[i][j] += x[i].x[v] * y.x[v];
+            }
+        }
+    }
+
+    template <class Visit> __device__ void each(Visit visit)
+    {
+        const int ty = threadIdx.x / 16, tx = threadIdx.x % 16;
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+#pragma unroll
+            for (int j = 0; j < 8; ++j) visit(ty + 16 * i, tx + 16 * j, sum[i][j]);
+            asm volatile("" ::: "memory");  // not all reads at once: registers
+        }
+    }
+};
+
+// Nearest TF32 value, ties away from zero; exact in float32, as is x - tf32(x). Infinity splits into
+// infinity and zero, and what would round to infinity is truncated.
+__device__ inline float tf32(float x)
+{
+    const unsigned bits = __float_as_uint(x), rounded = (bits + 0x1000u) & 0xffffe000u;
+    return __uint_as_float((rounded & 0x7f800000u) == 0x7f800000u ? bits & 0xffffe000u : rounded);
+}
+__device__ inline float tf32_rest(float x, float hi) { return isinf(x) ? 0.0f : x - hi; }
+
+#if __CUDA_ARCH__ >= 800
+__device__ inline void mma(float* c, const float* a, const float* b)
+{
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+                 "{%0,%1,%2,%3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])),
+                   "r"(__float_as_uint(a[3])), "r"(__float_as_uint(b[0])), "r"(__float_as_uint(b[1])));
+}
+
+__device__ inline void mma(double* c, const double* a, const double* b)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+                 "{%0,%1,%2,%3};"
+                 : "+d"(c[0]), "+d"(c[1]), "+d"(c[2]), "+d"(c[3])
+                 : "d"(a[0]), "d"(a[1]), "d"(a[2]), "d"(a[3]), "d"(b[0]), "d"(b[1]));
+#else
+#pragma unroll
+    for (int q = 0; q < 2; ++q)
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+            asm volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0,%1}, {%2}, {%3}, {%0,%1};"
+                         : "+d"(c[2 * half]), "+d"(c[2 * half + 1])
+                         : "d"(a[2 * q + half]), "d"(b[q]));
+#endif
+}
+
+// Of the fragments beside the i-th the first `count(i)`.
+template <class Count>
+__device__ inline void multiply(double (&sum)[4][4][4], double (&x)[4][4], double (&y)[4][2], Count count)
+{
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+#pragma unroll
+        for (int j = 0; j < 4; ++j)
+            if (j < count(i)) mma(sum[i][j], x[i], y[j]);
+}
+
+template <class Count>
+__device__ inline void multiply(float (&sum)[4][4][4], float (&x)[4][4], float (&y)[4][2], Count count)
+{
+    float x_lo[4][4], y_lo[4][2];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+            const float hi = tf32(x[i][e]);
+            x_lo[i][e] = tf32(tf32_rest(x[i][e], hi));
+            x[i][e] = hi;
+        }
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+            const float hi = tf32(y[i][e]);
+            y_lo[i][e] = tf32(tf32_rest(y[i][e], hi));
+            y[i][e] = hi;
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+            if (j >= count(i)) continue;
+            float part[4] = {};
+            mma(part, x_lo[i], y[j]);  // the small terms first: they lose nothing yet
+            mma(part, x[i], y_lo[j]);
+            mma(part, x[i], y[j]);
+#pragma unroll
+            for (int e = 0; e < 4; ++e) sum[i][j][e] += part[e];
+        }
+}
+
+// Eight warps, 2 x 4, each with 64 x 32 results as 4 x 4 fragments of 16 x 8. Which warp has which is so chosen that where
+// the upper half is left out those with few fragments share a scheduler with those that have many.
+struct Tensor {
+    real sum[4][4][4] = {};
+    int first_row, first_column;
+
+    __device__ Tensor()
+    {
+        const int warp = threadIdx.x / 32, q = warp % 4;
+        first_row = ((q == 1 || q == 2) != (warp >= 4)) ? 64 : 0;
+        first_column = (warp < 4 ? q / 2 : 3 - q / 2) * 32;
+    }
+
+    template <int STRIDE, int TERMS, bool LOWER = false> __device__ void add(const real* a, const real* b)
+    {
+        const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+        const real* a_warp = a + (first_row + g) * STRIDE + t;
+        const real* b_warp = b + (first_column + g) * STRIDE + t;
+        const auto count = [&](int i) { return LOWER ? (first_row + 16 * i - first_column) / 8 + 2 : 4; };
+#pragma unroll
+        for (int q = 0; q < TERMS; q += 8) {
+            real x[4][4], y[4][2];
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+#pragma unroll
+                for (int e = 0; e < 4; ++e) x[i][e] = a_warp[(16 * i + 8 * (e % 2)) * STRIDE + q + 4 * (e / 2)];
+#pragma unroll
+                for (int e = 0; e < 2; ++e) y[i][e] = b_warp[8 * i * STRIDE + q + 4 * e];
+            }
+            multiply(sum, x, y, count);
+        }
+    }
+
+    template <class Visit> __device__ void each(Visit visit)
+    {
+        const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+#pragma unroll
+            for (int j = 0; j < 4; ++j)
+#pragma unroll
+                for (int e = 0; e < 4; ++e)
+                    visit(first_row + 16 * i + g + e / 2 * 8, first_column + 8 * j + 2 * t + e % 2, sum[i][j][e]);
+    }
+};
+#endif
