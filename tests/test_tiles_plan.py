@@ -255,6 +255,11 @@ def test_the_overlap_that_is_given_is_judged():
         (ValueError, "part of the range", {"tolerance": 0.0}),
         (ValueError, "part of the range", {"tolerance": np.nan}),
         (ValueError, "below what float32 holds", {"tolerance": 1e-7, "lam": 1e-2, "dtype": "float32"}),
+        (
+            ValueError,
+            "below what float32 holds",
+            {"psf": psf.airy(15, 3), "lam": 1e-4, "boundary": "antireflect", "dtype": "float32"},
+        ),
         (ValueError, "larger than a tile", {"tile": 16, "overlap": 2, "psf": psf.gaussian(31, 5)}),
         (ValueError, "larger than the image", {"shape": (5, 5)}),
         (ValueError, "shape must be", {"shape": (5.5, 100)}),

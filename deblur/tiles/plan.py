@@ -39,6 +39,8 @@ _FEW = 4  # fewer tiles than this are not worth it where the whole picture fits
 _PRIOR_REACH, _PRIOR = math.ceil(4 * SMOOTHING), 0.1
 #: eps · max|k̂| times this is about what a solve in the dtype leaves of the range: of a filter, and at a frame.
 _ROUNDING, _ROUNDING_AT_FRAME = 8.0, 40.0
+#: eps / λ times this, in the corners of a frame that is continued by weights of its own.
+_ROUNDING_IN_CORNERS = 2.5
 #: Beside a frame that mirrors or is black a PSF that is no mirror image of itself meets one that is another, and the
 #: error that reaches along the frame is up to this many times what reaches as far inside.
 _UNEVEN = 30.0
@@ -362,7 +364,10 @@ class _Draft:
                 factor * edge.weight**2 * _UNEVEN,
                 max(top, 0.5 * self.blur.gain / math.sqrt(self.lam or math.inf)),
             )
-        floor = factor * float(np.finfo(self.dtype).eps) * top
+        eps = float(np.finfo(self.dtype).eps)
+        floor = factor * eps * top
+        if edge.weight > 1:  # in the corners of the frame both edges amplify
+            floor = max(floor, _ROUNDING_IN_CORNERS * eps * self.blur.gain**2 / (self.lam or math.inf))
         if self.tolerance < floor and any(t and t < n for t, n in zip(self.tile or (1, 1), self.size)):
             more = ", or float64" if self.dtype == np.float32 else ""
             raise ValueError(
