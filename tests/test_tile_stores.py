@@ -121,14 +121,17 @@ def test_workers_keep_the_memory_that_the_next_window_takes(client):
     assert set(client.run(os.getenv, "OMP_NUM_THREADS").values()) == {"1"}
 
 
-def test_each_of_several_gpus_has_a_quiet_process_of_its_own(monkeypatch, capfd):
+def test_each_of_several_gpus_has_a_quiet_process_of_its_own(store, tmp_path, monkeypatch, capfd):
     monkeypatch.setitem(sys.modules, "dask_cuda", None)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
     with cluster(2, gpus=True) as made:
         made.wait_for_workers(2)
         seen = made.run(os.getenv, "CUDA_VISIBLE_DEVICES")
         assert all(address.startswith("tcp://127.0.0.1") for address in seen)
+        assert set(made.nthreads().values()) == {2}
+        report = stream(store, tmp_path / "out.zarr", H, LAM, client=made, memory=2**26, check=False, **ASKED)
     assert sorted(seen.values()) == ["3", "5"]
+    assert report.plan.memory == 2**25  # each thread has a tile
     assert capfd.readouterr() == ("", "")
 
 

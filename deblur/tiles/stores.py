@@ -32,6 +32,7 @@ from .tiling import MORE_PASSES, Axes, Seam, Tiling
 
 ATTRIBUTE = "deblur"
 _LOAD = 2**25  # bytes of image that are enough for one task: fewer, larger tasks gain nothing
+_GPU_THREADS = 2  # of a process with a GPU: one reads and writes while the other's tile is solved
 _SHARES = 64  # tasks that a stack is worth at least, so that workers end together
 
 
@@ -224,12 +225,14 @@ def stream(
         options["boundary"] = begun["boundary"]
         if begun["prior"]:
             options["prior"] = begun["prior"]
+    # What a process may take is shared by its threads, each of which has a tile.
+    threads = workers if client is None else max(client.nthreads().values(), default=1)
     tiling = Tiling(
         picture.array,
         psf,
         lam,
-        memory=memory,
-        workers=workers,
+        memory=memory if memory is None or client is None else memory // threads,
+        workers=threads,
         dtype=dtype,
         device=device,
         channel_axis=picture.channel_axis,
@@ -799,7 +802,7 @@ def _whole(array: Any) -> bool:
 def cluster(
     workers: int, memory: int | None = None, *, gpus: bool = False, scheduler: str | None = None
 ) -> Iterator[Any]:
-    """A `distributed.Client`: of the scheduler at an address, or of processes of this machine with a thread each.
+    """A `distributed.Client`: of the scheduler at an address, or of processes of this machine, with a thread each.
 
     Parameters
     ----------
@@ -808,7 +811,8 @@ def cluster(
     memory : int, optional
         Bytes for each, which ends a process that takes more; by default no limit is set.
     gpus : bool
-        Give each process a GPU of its own: by dask-cuda where it is installed, else by CUDA_VISIBLE_DEVICES.
+        Give each process a GPU of its own, and two threads: by dask-cuda where it is installed, else by
+        CUDA_VISIBLE_DEVICES.
     scheduler : str, optional
         Address of a scheduler that runs already, such as ``tcp://host:8786``.
     """
@@ -851,12 +855,17 @@ def cluster(
             try:
                 from dask_cuda import LocalCUDACluster
 
-                local = LocalCUDACluster(n_workers=workers, threads_per_worker=1, dashboard_address=None)
+                local = LocalCUDACluster(
+                    n_workers=workers,
+                    threads_per_worker=_GPU_THREADS,
+                    dashboard_address=None,
+                    silence_logs=logging.CRITICAL,
+                )
             except ImportError:
                 visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
                 if len(visible) < workers:
                     visible = [str(i) for i in range(workers)]
-                one: dict[str, Any] = {"nthreads": 1, "dashboard": False, **quiet}
+                one: dict[str, Any] = {"nthreads": _GPU_THREADS, "dashboard": False, **quiet}
                 local = SpecCluster(
                     workers={
                         i: {"cls": Nanny, "options": {**one, "env": {"CUDA_VISIBLE_DEVICES": visible[i]}}}

@@ -209,7 +209,7 @@ class Tiling:
             )
         options.update(self._noise_once(request))
         if memory is None:
-            memory = free_memory(place.xp) // (2 * (self.workers if place == CPU else 1))
+            memory = free_memory(place.xp) // (2 * self.workers)
         given: dict[str, Any] = {
             "tolerance": tolerance, "safe": safe, "memory": memory, "tile": tile, "passes": passes, "chunk": chunk,
             "boundary": str(boundary), "method": request.method, "dtype": self.dtype,
