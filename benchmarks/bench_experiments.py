@@ -9,7 +9,7 @@ periodic blur by 1/(1 + x² + y²) on [−7, 7]² (1, 2), 9 x 9 uniform (3), [1 
 
 Ours are given nothing but the PSF, the boundary and that pixels lie between 0 and 1; the bm3d package, where it is
 installed, is given the noise's level. "collaborative, its pass alone" is the method without its steps between data
-and patches, and "collaborative, without its network" lacks the last three of them. For colours, twelve photographs:
+and patches, and "collaborative, without its network" lacks the last four of them. For colours, twelve photographs:
 collaborative for all channels together and for each by itself. Writes benchmarks/results/experiments.json; about an
 hour on one core. With --methods these alone, and the colours if "collaborative" is one; all else stays as it is
 stored.

@@ -1,40 +1,44 @@
 """Fit the weights of `deblur.denoise.network`: a denoiser, then the last steps of `deblur.solvers.collaborative`.
 
-    python benchmarks/fit_network.py --out FILE.npz [--denoiser S] [--steps S] [--pairs S] [--near S] [--start FILE.npz]
+    python benchmarks/fit_network.py --pictures FOLDER --out FILE.npz [--denoiser S] [--steps S] [--pairs S] [--near S]
+                                     [--start FILE.npz]
 
-(S: seconds.) The pictures are in the public domain or dedicated to it (CC0), and no benchmark here reports what the
-network makes of one of them:
+(S: seconds.) The folder holds pictures in the public domain or dedicated to it (CC0), of which no benchmark here
+reports what the network makes:
 
-- from SciPy (`scipy.datasets`; pixnio.com, public domain): face, ascent;
-- from scikit-image: eagle (CC0, Dayane Machado), and, with a quarter of the weight and in the first run alone, grass
-  (CC0, DeviantArt linolafett), gravel (CC0, CC0Textures), retina (CC0, Mikael Häggström), cell (CC0, Paul Müller),
-  hubble_deep_field (public domain, NASA), clock (public domain, Stéfan van der Walt);
-- from matplotlib: grace_hopper (public domain, United States Navy);
-- and dead leaves, made here: discs and polygons of all sizes and greys, some striped, the nearer hiding the farther.
+- from SciPy (`scipy.datasets`; pixnio.com, public domain): face.png, ascent.png; from scikit-image: eagle.png (CC0,
+  Dayane Machado); from matplotlib: grace_hopper.png (public domain, United States Navy);
+- photographs of github.com/BuddiesOfBudgie/budgie-backgrounds (CC0; backgrounds/*.jpg of all its branches and tags);
+- those of github.com/elementary/wallpapers that its debian/copyright says to be CC0 or in the public domain;
+- three of external/wesaturate/500px in github.com/libjxl/testdata (CC0).
+
+PHOTOGRAPHS names them. To these come dead leaves, made here: discs and polygons of all sizes and greys, some striped,
+the nearer hiding the farther. Pictures of more than SIDE pixels a side are averaged down to less.
 
 First, for --denoiser, the network sees crops with white noise of 0.001 to 0.25 of full scale and no estimate of the
 picture. Then, for --steps, crops are blurred by PSFs drawn at random, with noise of 0.0005 to 0.05, and restored by
 eight steps between data and network, through which the logarithm of the squared error is followed back. Meanwhile,
-for --pairs, other processes restore crops by the collaborative filter without its network; last, for --near, the steps
-begin at those answers, which the network is shown, as `deblur.solvers.collaborative` does, and every fourth batch is
-white noise again. Adam, the rate falling as a cosine; the mean of the weights over the last steps is kept, in 16 bits.
+for --pairs, other processes restore crops by the collaborative filter without its network, on the GPU; last, for
+--near, the steps begin at those answers, which the network is shown, as `deblur.solvers.collaborative` does, and every
+fourth batch is white noise again. Adam, the rate falling as a cosine; the mean of the weights over the last steps is
+kept, in 16 bits. What the answers of TESTED pictures gain is told, and never fitted to.
 
-The shipped weights had 195, 500 and 165 seconds of the three on an H200, in three runs, each beginning with the
-weights of the one before; the first had fewer pairs of convolutions, and the last 394 answers of the filter. Needs
-PyTorch; --pictures names a folder that has face.dat, ascent.dat (of SciPy's data repositories) and eagle.png where
-they cannot be downloaded.
+The shipped weights are of four runs on an H200, each of which began with the weights of the one before. The first
+three, of 195, 500 and 165 seconds of the three kinds, were an earlier version's, with fewer pairs of convolutions and
+without the photographs of the three repositories; the first of them also saw, of scikit-image, grass (CC0, DeviantArt
+linolafett), gravel (CC0, CC0Textures), retina (CC0, Mikael Häggström), cell (CC0, Paul Müller), hubble_deep_field
+(public domain, NASA) and clock (public domain, Stéfan van der Walt). Then came --denoiser 42 --steps 32 --pairs 95
+--near 140 --seed 1, for three steps of the network. Needs PyTorch and CuPy.
 """
 
 from __future__ import annotations
 
 import argparse
-import bz2
 import copy
 import hashlib
 import math
-import pickle
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -49,19 +53,67 @@ from torch import Tensor, nn
 import deblur
 from deblur.solvers import collaborative
 
-WIDTHS, PAIRS = (32, 64, 96), (1, 2, 3)
-CROP, CROP_STEPS, BATCH, BATCH_STEPS = 96, 128, 48, 32
-RATE, RATE_STEPS, RATE_NEAR = 1e-3, 5e-4, 7e-4
+LAST_STEPS = collaborative._LAST_STEPS  # which `answers` sets to none
+WIDTHS, PAIRS = (32, 64, 96), (1, 2, 6)
+CROP, CROP_STEPS, CROP_NEAR = 96, 128, 256  # pixels a side
+BATCH, BATCH_STEPS, BATCH_NEAR = 96, 32, 12
+RATE, RATE_STEPS, RATE_NEAR = 6e-4, 5e-4, 6e-4
 # The steps that begin with the image itself: how many, their first strength, the last over the noise's deviation.
 STEPS, FIRST, LAST = 8, 0.15, 0.6
-TESTED = 120  # answers that are kept to look at, and not fitted to
-PHOTOGRAPHS = ("face", "ascent", "eagle", "grace_hopper")
-OTHERS = ("grass", "gravel", "hubble_deep_field", "retina", "cell", "clock")
-LEAVES, LEAVES_SHARE, CHROMA_SHARE = 24, 0.25, 0.1
+COLOURED = ("face", "eagle", "grace_hopper")  # whose differences of colours are fitted to as well
+PHOTOGRAPHS = (
+    *("ascent", *COLOURED),
+    *("abstract-spiral", "accelerated-green", "apollo-11-earth", "beacon-street-sunset", "blue-periwinkle"),
+    *("budgie-branch", "canyon-wren", "cave-opening", "colorful-wall", "dragonfly-on-lavender"),
+    *(
+        "fragrant-chamomile",
+        "high-trestle-trail",
+        "lake-sherburne",
+        "midsummer-sunrise",
+        "motherboard-circuits",
+    ),
+    *(
+        "noche-bogota",
+        "oakland-zoo-otters",
+        "ocean-waves",
+        "orange-hallway",
+        "piazza-gae-aulenti",
+        "rich-port",
+    ),
+    *(
+        "roman-colosseum",
+        "serene",
+        "singaporean-cityscape",
+        "solaris-grapes",
+        "spiral-firework",
+        "sunset-beach",
+    ),
+    *("taipei-city", "tea-gardens", "the-spices-of-life", "tunnel-zion-park", "ufo-galaxy"),
+    *(
+        "Ashim DSilva",
+        "Carmine De Fazio",
+        "Jay Ruzesky",
+        "Jonas Nilsson Lee",
+        "Mr. Lee",
+        "Pablo Garcia Saldana",
+    ),
+    *("Photo by SpaceX", "Rob Bye", "Sunset by the Pier", "photo-1451187580459-43490279c0fa"),
+    *("photo-1452953008873-ae5837174535", "cvo9xd_keong_macan_srgb8", "tmshre_riaphotographs_srgb8"),
+    "u76c0g_bliznaca_srgb8",
+)
+TESTED = (
+    "casa-mila",
+    "egg-basket",
+    "perched-osprey",
+    "san-francisco-skyline",
+    "kitten-on-lawn",
+    "Ryan Schroeder",
+)
+SIDE = 1700
+LEAVES, LEAVES_SHARE, CHROMA_SHARE = 18, 0.1, 0.05
 SCALES = (1.0, 0.7, 0.5)
 GREY = np.float32([0.2125, 0.7154, 0.0721])
-PSF = 25  # pixels a side
-
+PSF, PSFS = 25, 4000  # pixels a side, and how many there are to choose from
 
 # ---------------------------------------------------------------- the network, as PyTorch has it
 
@@ -146,30 +198,22 @@ def load(network: nn.Module, path: Path) -> None:
 # ---------------------------------------------------------------- the pictures
 
 
-def picture(name: str, folder: Path | None) -> np.ndarray:
-    """Grey or colour, uint8."""
-    if name in ("face", "ascent", "eagle") and folder is not None:
-        if name == "eagle":
-            import imageio.v3 as iio
+def picture(name: str, folder: Path) -> np.ndarray:
+    """Grey or colour, from 0 to 1."""
+    import imageio.v3 as iio
 
-            return iio.imread(folder / "eagle.png")
-        content = (folder / f"{name}.dat").read_bytes()
-        if name == "face":
-            return np.frombuffer(bz2.decompress(content), np.uint8).reshape(768, 1024, 3)
-        return np.asarray(pickle.loads(content), np.uint8)
-    if name in ("face", "ascent"):
-        import scipy.datasets
+    [path] = [path for path in folder.iterdir() if path.stem == name]
+    image = np.asarray(iio.imread(path), np.float32) / 255
+    fewer = math.ceil(max(image.shape) / SIDE)
+    rows, cols = (n // fewer for n in image.shape[:2])
+    image = image[: rows * fewer, : cols * fewer].reshape(rows, fewer, cols, fewer, -1).mean(axis=(1, 3))
+    return image[..., 0] if image.shape[-1] == 1 else image[..., :3]
 
-        return getattr(scipy.datasets, name)()
-    if name == "grace_hopper":
-        from matplotlib import cbook
-        from matplotlib.image import imread
 
-        with cbook.get_sample_data("grace_hopper.jpg") as file:
-            return np.asarray(imread(file, format="jpg"))
-    from skimage import data
-
-    return getattr(data, name)()
+def grey(name: str, folder: Path) -> np.ndarray:
+    """The brightness of a picture."""
+    image = picture(name, folder)
+    return image @ GREY if image.ndim == 3 else image
 
 
 def dead_leaves(n: int, seed: int) -> np.ndarray:
@@ -208,20 +252,17 @@ def dead_leaves(n: int, seed: int) -> np.ndarray:
 class Pictures:
     """All pictures at several scales, on the device, and crops of them."""
 
-    def __init__(self, folder: Path | None, device: str) -> None:
-        self.device, self.rng = device, np.random.default_rng(0)
+    def __init__(self, folder: Path, device: str, seed: int) -> None:
+        self.device, self.rng = device, np.random.default_rng(seed)
         planes: list[tuple[np.ndarray, float]] = []
         chroma: list[np.ndarray] = []
-        for name in PHOTOGRAPHS + OTHERS:
-            image = picture(name, folder).astype(np.float32) / 255
-            share = 2.0 if name in PHOTOGRAPHS else 0.5
-            if image.ndim == 3:
-                r, g, b = (image[..., c] for c in range(3))
-                chroma += [(r - b) / math.sqrt(2), (r - 2 * g + b) / math.sqrt(6)]
-                image = image @ GREY
-            planes += [(plane, share * math.sqrt(plane.size) / 500) for plane in _scaled(image)]
+        for name in PHOTOGRAPHS:
+            planes += [(plane, math.sqrt(plane.size)) for plane in _scaled(grey(name, folder))]
+        for name in COLOURED:
+            r, g, b = np.moveaxis(picture(name, folder), -1, 0)
+            chroma += [(r - b) / math.sqrt(2), (r - 2 * g + b) / math.sqrt(6)]
         whole = sum(share for _, share in planes)
-        with _common.side_by_side() as pool:
+        with _common.side_by_side(6) as pool:
             leaves = list(pool.map(dead_leaves, [384] * LEAVES, range(1000, 1000 + LEAVES)))
         planes += [(plane.astype(np.float32), LEAVES_SHARE * whole / LEAVES) for plane in leaves]
         small = [plane for image in chroma for plane in _scaled(image)]
@@ -230,6 +271,9 @@ class Pictures:
         self.shapes = np.array([plane.shape for plane, _ in planes])
         self.starts = np.cumsum([0] + [plane.size for plane, _ in planes])[:-1]
         self.flat = torch.tensor(np.concatenate([plane.ravel() for plane, _ in planes])).to(device)
+        self.known = torch.tensor(np.stack([_psf(self.rng) for _ in range(PSFS)]), dtype=torch.float32).to(
+            device
+        )
 
     def crops(self, count: int, side: int) -> Tensor:
         """(count, 1, side, side), turned, mirrored and dimmed at random."""
@@ -246,14 +290,9 @@ class Pictures:
         dim = torch.tensor(rng.uniform(0.6, 1.05, count), dtype=torch.float32).to(device)
         return (self.flat[first.view(-1, 1, 1) + u * wide.view(-1, 1, 1) + v] * dim.view(-1, 1, 1))[:, None]
 
-    def psfs(self, count: int) -> np.ndarray:
+    def psfs(self, count: int) -> Tensor:
         """(count, PSF, PSF): Gaussians round and not, discs, squares, slow tails, straight motion, shaking hands."""
-        return np.stack([_psf(self.rng) for _ in range(count)])
-
-
-def _grey(image: np.ndarray) -> np.ndarray:
-    image = image.astype(np.float32) / 255
-    return image @ GREY if image.ndim == 3 else image
+        return self.known[torch.tensor(self.rng.integers(0, PSFS, count)).to(self.device)]
 
 
 def _scaled(image: np.ndarray) -> list[np.ndarray]:
@@ -308,28 +347,38 @@ def _psf(rng: np.random.Generator) -> np.ndarray:
 # ---------------------------------------------------------------- answers of the collaborative filter
 
 
-def answers(folder: Path | None, worker: int, seconds: float) -> list[np.ndarray]:
-    """Crops, their images, what the filter makes of them without its network, PSFs and noise, for so many seconds."""
-    end, rows = time.perf_counter() + seconds, []
-    greys = [_grey(picture(name, folder)) for name in PHOTOGRAPHS]
-    leaves = [dead_leaves(384, 2000 + 3 * worker + k) for k in range(3)]
+def answers(folder: Path, seed: int, seconds: float) -> list[np.ndarray]:
+    """Crops, their images, what the filter makes of them without its network, PSFs, noise, and which are TESTED."""
+    import cupy
+
+    begun = time.perf_counter()
+    fitted, kept = ([grey(name, folder) for name in names] for names in (PHOTOGRAPHS, TESTED))
+    fitted += [dead_leaves(384, 2000 + 3 * seed + k) for k in range(3)]
     collaborative._LAST_STEPS = 0
-    seed = 0
-    while time.perf_counter() < end:
-        seed += 1
-        rng = np.random.default_rng((worker, seed))
-        chosen = leaves if rng.random() < 0.12 else greys
-        whole, n = chosen[int(rng.integers(len(chosen)))], CROP_STEPS * int(rng.integers(1, 3))
-        n = n if min(whole.shape) > n else CROP_STEPS
+    rows: list[tuple[Any, ...]] = []
+    turn = 0
+    while time.perf_counter() - begun < seconds:
+        turn += 1
+        rng = np.random.default_rng((seed, turn))
+        tested = rng.random() < 0.06
+        chosen = kept if tested else fitted
+        whole = chosen[int(rng.integers(len(chosen)))]
+        fewer = 1 + int(rng.integers(2) and min(whole.shape) > 2 * CROP_NEAR)
+        n = fewer * CROP_NEAR
         top, left = (int(rng.integers(0, side - n + 1)) for side in whole.shape)
-        crop = whole[top : top + n, left : left + n] * rng.uniform(0.6, 1.0)
-        side, wide = CROP_STEPS, n // CROP_STEPS
-        crop = crop.reshape(side, wide, side, wide).mean(axis=(1, 3))
+        crop = whole[top : top + n, left : left + n] * np.float32(rng.uniform(0.6, 1.0))
+        crop = crop.reshape(CROP_NEAR, fewer, CROP_NEAR, fewer).mean(axis=(1, 3))
         psf, sigma = _psf(rng), math.exp(rng.uniform(math.log(0.001), math.log(0.05)))
         blur = deblur.Blur(psf, crop.shape, "periodic")
         g = blur.forward(crop.astype(float)) + sigma * rng.standard_normal(crop.shape)
-        found = deblur.solve(g, psf, method="collaborative", boundary="periodic", bounds=(0, 1), check=False)
-        rows.append((crop, g, found.image, psf, sigma))
+        said: dict[str, Any] = {
+            "method": "collaborative",
+            "boundary": "periodic",
+            "bounds": (0, 1),
+            "check": False,
+        }
+        found = deblur.solve(cupy.asarray(g.astype(np.float32)), psf, **said)
+        rows.append((crop, g, cupy.asnumpy(found.image), psf, sigma, tested))
     return [np.array(column, np.float32) for column in zip(*rows, strict=True)]
 
 
@@ -337,84 +386,95 @@ def answers(folder: Path | None, worker: int, seconds: float) -> list[np.ndarray
 
 
 class Fitting:
-    """The network, the mean of its weights over the last steps, and the two losses."""
+    """The network, the mean of its weights over the last steps, and the losses.
 
-    def __init__(self, pictures: Pictures, start: Path | None) -> None:
-        self.pictures, self.device = pictures, pictures.device
+    Each loss is a function that draws a batch and one that says how wrong the network is on it; the latter, with Adam's
+    step, is one CUDA graph.
+    """
+
+    def __init__(self, pictures: Pictures, start: Path | None, out: Path) -> None:
+        self.pictures, self.device, self.out = pictures, pictures.device, out
         self.network: nn.Module = Network()
         if start is not None:
             load(self.network, start)
         self.network = self.network.to(self.device).to(memory_format=torch.channels_last)
-        self.mean, self.turn = copy.deepcopy(self.network), 0
+        self.mean = copy.deepcopy(self.network)
 
     def _denoised(self, x: Tensor, sigma: Tensor, near: Tensor | None = None) -> Tensor:
-        half = torch.autocast(self.device, torch.bfloat16, enabled=self.device == "cuda")
         near = torch.zeros_like(x) if near is None else near
-        with half:
-            return self.network(x.contiguous(memory_format=torch.channels_last), sigma, near).float()
+        return self.network(x.contiguous(memory_format=torch.channels_last), sigma, near).float()
 
     def _level(self, count: int, low: float, high: float) -> Tensor:
         return torch.empty(count, device=self.device).uniform_(math.log(low), math.log(high)).exp()
 
-    def denoiser(self) -> Tensor:
-        """Squared errors over what is usual at each level."""
+    def draw_noisy(self) -> list[Tensor]:
+        """Crops, noise and its level."""
         x = self.pictures.crops(BATCH, CROP)
-        sigma = self._level(BATCH, 0.001, 0.25)
-        found = self._denoised(x + torch.randn_like(x) * sigma.view(-1, 1, 1, 1), sigma)
+        return [x, torch.randn_like(x), self._level(BATCH, 0.001, 0.25)]
+
+    def noisy(self, x: Tensor, noise: Tensor, sigma: Tensor) -> Tensor:
+        """Squared errors over what is usual at each level."""
+        found = self._denoised(x + noise * sigma.view(-1, 1, 1, 1), sigma)
         return (((found - x) ** 2).mean((1, 2, 3)) / (sigma**1.3 + 1e-5)).mean()
 
-    def steps(self) -> Tensor:
+    def draw_steps(self) -> list[Tensor]:
+        """Crops, PSFs, noise, its level and what is thought to be its level."""
+        x, sigma = self.pictures.crops(BATCH_STEPS, CROP_STEPS), self._level(BATCH_STEPS, 0.0005, 0.05)
+        sigma = sigma.view(-1, 1, 1, 1)
+        return [x, self.pictures.psfs(BATCH_STEPS), torch.randn_like(x), sigma, self._wrong(sigma)]
+
+    def steps(self, x: Tensor, psfs: Tensor, noise: Tensor, sigma: Tensor, thought: Tensor) -> Tensor:
         """The logarithm of the squared error after steps that begin with the image, and a tenth of those before."""
-        x, psfs = self.pictures.crops(BATCH_STEPS, CROP_STEPS), self.pictures.psfs(BATCH_STEPS)
-        blur = self._transform(torch.tensor(psfs, dtype=torch.float32, device=self.device))
-        sigma = self._level(BATCH_STEPS, 0.0005, 0.05).view(-1, 1, 1, 1)
-        g = torch.fft.irfft2(torch.fft.rfft2(x) * blur, s=x.shape[2:]) + torch.randn_like(x) * sigma
-        return self._loss(x, self._iterates(g, g, None, blur, self._wrong(sigma), (STEPS, FIRST, LAST)))
+        blur = self._transform(psfs, CROP_STEPS)
+        g = torch.fft.irfft2(torch.fft.rfft2(x) * blur, s=x.shape[2:]) + noise * sigma
+        return self._loss(x, self._iterates(g, g, None, blur, thought, (STEPS, FIRST, LAST)))
 
     def take(self, answers: list[np.ndarray]) -> None:
-        """Answers of the collaborative filter: pictures, images, answers, PSFs and noise."""
-        self.answers = [torch.tensor(np.asarray(a, np.float32), device=self.device) for a in answers]
-        order = torch.randperm(len(answers[0]), generator=torch.Generator().manual_seed(0))
-        self.tested, self.fitted = order[:TESTED].to(self.device), order[TESTED:].to(self.device)
+        """Answers of the collaborative filter: pictures, images, answers, PSFs, noise, and which are to look at."""
+        *parts, tested = answers
+        self.answers = [torch.tensor(a).to(self.device) for a in parts]
+        self.tested, self.fitted = (
+            torch.tensor(np.flatnonzero(which)).to(self.device) for which in (tested > 0, tested == 0)
+        )
 
-    def near(self) -> Tensor:
-        """The same for steps that begin with those answers, turned and mirrored; some without mean, as colours are."""
-        at = self.fitted[torch.randint(0, len(self.fitted), (BATCH_STEPS,), device=self.device)]
+    def draw_near(self) -> list[Tensor]:
+        """Some of these, turned and mirrored, and of another level; some without mean, as colours are."""
+        at = self.fitted[torch.randint(0, len(self.fitted), (BATCH_NEAR,), device=self.device)]
         x, g, near, psf, sigma = (a[at] for a in self.answers)
         for axis in (1, 2):
             if self.pictures.rng.random() < 0.5:
                 x, g, near, psf = (a.flip(axis) for a in (x, g, near, psf))
         if self.pictures.rng.random() < 0.5:
             x, g, near, psf = (a.transpose(1, 2) for a in (x, g, near, psf))
-        x, g, near, sigma = (a.reshape(BATCH_STEPS, 1, *a.shape[1:]) for a in (x, g, near, sigma[:, None]))
-        some = (torch.rand_like(sigma) < 0.25).float().unsqueeze(-1)
+        x, g, near, sigma = (a[:, None] for a in (x, g, near, sigma.view(-1, 1, 1)))
+        some = (torch.rand_like(sigma) < 0.2).float()
         mean, size = some * x.mean((2, 3), keepdim=True), 1 - some * 0.8 * torch.rand_like(some)
-        x, g, near, sigma = (
-            (x - mean) * size,
-            (g - mean) * size,
-            (near - mean) * size,
-            sigma.unsqueeze(-1) * size,
-        )
-        return self._loss(x, self._nearer(g, near, self._transform(psf), self._wrong(sigma)))
+        x, g, near = ((a - mean) * size for a in (x, g, near))
+        return [x, g, near, psf, self._wrong(sigma * size)]
 
-    def both(self) -> Tensor:
-        """`near`, and every fourth time `denoiser`."""
-        self.turn += 1
-        return self.near() if self.turn % 4 else 0.02 * self.denoiser()
+    def near(self, x: Tensor, g: Tensor, near: Tensor, psf: Tensor, thought: Tensor) -> Tensor:
+        """The same as `steps` for steps that begin with those answers."""
+        return self._loss(x, self._nearer(g, near, self._transform(psf, CROP_NEAR), thought))
 
-    def gain(self) -> float:
-        """By how many decibels the steps are nearer than the answers kept for this, in the mean."""
-        with torch.no_grad():
-            x, g, near, psf, sigma = (a[self.tested][:, None] for a in self.answers)
-            kept, self.network = self.network, self.mean
-            found = self._nearer(g, near, self._transform(psf[:, 0]), sigma.view(-1, 1, 1, 1))[-1]
-            self.network = kept
-            errors = [((a - x) ** 2).mean((1, 2, 3)) for a in (near, found)]
-        return float((10 * torch.log10(errors[0] / errors[1])).mean())
+    def gain(self, share: float = collaborative._SHARE) -> float:
+        """By how many decibels this share of where the steps end is nearer than the TESTED answers, in the mean."""
+        gains = []
+        kept, self.network = self.network, self.mean
+        with torch.no_grad(), self._half():
+            for at in self.tested.split(BATCH_NEAR):
+                x, g, near, psf, sigma = (a[at][:, None] for a in self.answers)
+                blur = self._transform(psf[:, 0], CROP_NEAR)
+                found = self._nearer(g, near, blur, sigma.view(-1, 1, 1, 1))[-1].clamp(0, 1)
+                errors = [((a - x) ** 2).mean((1, 2, 3)) for a in (near, near + share * (found - near))]
+                gains.append(10 * torch.log10(errors[0] / errors[1]))
+        self.network = kept
+        return float(torch.cat(gains).mean())
 
-    def _transform(self, psfs: Tensor) -> Tensor:
-        h = torch.zeros(len(psfs), 1, CROP_STEPS, CROP_STEPS, device=self.device)
-        h[:, 0, :PSF, :PSF] = psfs
+    def _half(self) -> torch.autocast:
+        return torch.autocast(self.device, torch.bfloat16, enabled=self.device == "cuda")
+
+    def _transform(self, psfs: Tensor, side: int) -> Tensor:
+        h = F.pad(psfs[:, None], (0, side - PSF, 0, side - PSF))
         return torch.fft.rfft2(torch.roll(h, (-(PSF // 2), -(PSF // 2)), (2, 3)))
 
     def _wrong(self, sigma: Tensor) -> Tensor:
@@ -422,7 +482,7 @@ class Fitting:
         return sigma * torch.exp(0.07 * torch.randn_like(sigma))
 
     def _nearer(self, g: Tensor, near: Tensor, blur: Tensor, sigma: Tensor) -> list[Tensor]:
-        schedule = collaborative._LAST_STEPS, collaborative._FIRST, collaborative._LAST
+        schedule = LAST_STEPS, collaborative._FIRST, collaborative._LAST
         return self._iterates(g, near, near, blur, sigma, schedule)
 
     def _iterates(
@@ -454,28 +514,63 @@ class Fitting:
         logs = [torch.log(((v - x) ** 2).mean((1, 2, 3)) + 1e-7).mean() for v in found[-3:]]
         return logs[-1] + 0.1 * sum(logs[:-1])
 
-    def run(self, loss: Callable[[], Tensor], seconds: float, rate: float, clip: float) -> int:
-        """Adam for so many seconds; how many steps that were."""
-        optimiser = torch.optim.Adam(self.network.parameters(), lr=rate, fused=self.device == "cuda")
+    def run(self, names: Sequence[str], seconds: float, rate: float, clip: float) -> int:
+        """Adam for so many seconds, the losses of these names taking turns; how many steps that were."""
+        lr = torch.tensor(rate, device=self.device)
+        optimiser = torch.optim.Adam(self.network.parameters(), lr=lr, fused=True, capturable=True)
+        turns = {name: self._turn(name, optimiser, clip) for name in dict.fromkeys(names)}
         begun, n, told = time.perf_counter(), 0, 0.0
         while (gone := time.perf_counter() - begun) < seconds:
-            for group in optimiser.param_groups:
-                fall = 0.5 + 0.5 * math.cos(math.pi * gone / seconds)
-                group["lr"] = rate * fall * min(1.0, (n + 1) / 200) + 1e-6
-            value = loss()
-            optimiser.zero_grad(set_to_none=True)
-            value.backward()
-            nn.utils.clip_grad_norm_(self.network.parameters(), clip)
-            optimiser.step()
+            fall = 0.5 + 0.5 * math.cos(math.pi * gone / seconds)
+            lr.fill_(rate * fall * min(1.0, (n + 1) / 200) + 1e-6)
+            value = turns[names[n % len(names)]]()
             n += 1
             keep = min(0.999, 1 - 1 / (1 + 0.1 * n))
             with torch.no_grad():
                 torch._foreach_lerp_(list(self.mean.parameters()), list(self.network.parameters()), 1 - keep)
+            if n % 20 == 0:
+                torch.cuda.synchronize()
             if gone - told > 20:
                 told = gone
-                print(f"{gone:4.0f} s  {n:6d} steps  loss {value.item():.4f}", flush=True)
+                gained = f"  gain {self.gain():.3f} dB" if "near" in names else ""
+                print(f"{gone:4.0f} s  {n:6d} steps  loss {value.item():.4f}{gained}", flush=True)
+                np.savez(self.out, **export(self.mean))  # a long run that is stopped has not been in vain
         self.network.load_state_dict(self.mean.state_dict())
         return n
+
+    def _turn(self, name: str, optimiser: torch.optim.Optimizer, clip: float) -> Callable[[], Tensor]:
+        """A step of Adam on the loss of that name and a batch of its own; gives the loss."""
+        draw, loss = getattr(self, f"draw_{name}"), getattr(self, name)
+        batch = [part.clone() for part in draw()]
+
+        def step() -> Tensor:
+            optimiser.zero_grad(set_to_none=True)
+            with self._half():
+                value = (0.02 if name == "noisy" else 1.0) * loss(*batch)
+            value.backward()
+            nn.utils.clip_grad_norm_(self.network.parameters(), clip)
+            optimiser.step()
+            return value.detach()
+
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        kept = copy.deepcopy(self.network.state_dict())
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                step()
+        torch.cuda.current_stream().wait_stream(side)
+        self.network.load_state_dict(kept)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            value = step()
+
+        def replayed() -> Tensor:
+            for old, new in zip(batch, draw(), strict=True):
+                old.copy_(new)
+            graph.replay()
+            return value
+
+        return replayed
 
 
 def main() -> None:
@@ -483,6 +578,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__.partition("\n")[0], formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--pictures", type=Path, required=True, help="folder of the pictures")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--denoiser", type=float, default=195.0, help="seconds for the denoiser")
     parser.add_argument("--steps", type=float, default=500.0, help="seconds for the steps as a whole")
@@ -490,31 +586,36 @@ def main() -> None:
         "--pairs", type=float, default=100.0, help="seconds for collaborative answers, meanwhile"
     )
     parser.add_argument("--near", type=float, default=190.0, help="seconds for the steps after those")
-    parser.add_argument("--workers", type=int, default=10, help="processes that make collaborative answers")
+    parser.add_argument("--workers", type=int, default=4, help="processes that make collaborative answers")
     parser.add_argument("--start", type=Path, help="weights to begin with")
-    parser.add_argument("--pictures", type=Path, help="folder of pictures that cannot be downloaded")
+    parser.add_argument("--seed", type=int, default=0, help="another one for each run")
     options = parser.parse_args()
-    torch.manual_seed(0)
+    torch.manual_seed(options.seed)
     torch.backends.cudnn.benchmark = True
-    pictures = Pictures(options.pictures, "cuda" if torch.cuda.is_available() else "cpu")
-    fitting = Fitting(pictures, options.start)
+    pool = ProcessPoolExecutor(options.workers, mp_context=get_context("spawn"))
+    seeds = range(100 * options.seed, 100 * options.seed + options.workers)
+    waiting = [pool.submit(answers, options.pictures, seed, options.pairs) for seed in seeds]
+    pictures = Pictures(options.pictures, "cuda", options.seed)
+    fitting = Fitting(pictures, options.start, options.out)
     print(f"{len(pictures.shapes)} planes, {pictures.flat.numel() / 1e6:.1f} million pixels", flush=True)
 
     def save(**said: Any) -> None:
         np.savez(options.out, **export(fitting.mean))
         print(said, "SHA-256", hashlib.sha256(options.out.read_bytes()).hexdigest(), flush=True)
 
-    pool = ProcessPoolExecutor(options.workers, mp_context=get_context("spawn"))
-    work = [(options.pictures, worker, options.pairs) for worker in range(options.workers)]
-    waiting = [pool.submit(answers, *w) for w in work] if options.near > 0 else []
     if options.denoiser > 0:
-        save(denoiser=fitting.run(fitting.denoiser, options.denoiser, RATE, 5.0))
+        save(denoiser=fitting.run(("noisy",), options.denoiser, RATE, 5.0))
     if options.steps > 0:
-        save(steps=fitting.run(fitting.steps, options.steps, RATE_STEPS, 1.0))
-    if waiting:
-        found = [w.result() for w in waiting]
-        fitting.take([np.concatenate(columns) for columns in zip(*found, strict=True)])
-        save(near=fitting.run(fitting.both, options.near, RATE_NEAR, 1.0), gain=fitting.gain())
+        save(steps=fitting.run(("steps",), options.steps, RATE_STEPS, 1.0))
+    found = [w.result() for w in waiting]
+    fitting.take([np.concatenate(columns) for columns in zip(*found, strict=True)])
+    print(
+        f"{len(fitting.fitted)} answers, {len(fitting.tested)} more to look at: {fitting.gain():.3f} dB",
+        flush=True,
+    )
+    if options.near > 0:
+        losses = ("near", "near", "near", "noisy")
+        save(near=fitting.run(losses, options.near, RATE_NEAR, 1.0), gain=fitting.gain())
     pool.shutdown()
 
 

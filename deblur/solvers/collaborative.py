@@ -19,15 +19,17 @@ where s falls from 7.2 to 1.44 times what this pass has moved the pilot by, whic
 β = 0.3, and the denoiser is again the mean of two that are wrong in different ways: hard thresholding of groups of
 4 x 4 patches, and the shrinkage above for 8 x 8 patches, which y itself guides. The noise that s stands for is white.
 
-A small trained network [3]_, `deblur.denoise.network`, has a say last: three more such steps, with s falling to `_LAST`
-of the noise's deviation and y' = network(x'; s), which is also shown where they began. It knows shapes that no other
-patch of the same picture repeats, but not the picture, and errs in other ways: the scene is the mean of where these
-steps began and where they end. ``benchmarks/bench_experiments.py`` measures what each stage gains.
+A small trained network [3]_, `deblur.denoise.network`, has a say last: four more such steps, with s falling to `_LAST`
+of the noise's deviation and y' = network(x'; s), which is also shown where they began, and sees each step mirrored in
+another way. It knows shapes that no other
+patch of the same picture repeats, but not the picture, and errs in other ways: the scene is four parts of where these
+steps end, and one of where they began. ``benchmarks/bench_experiments.py`` measures what each stage gains.
 
 Where there is next to no noise, all this is of no use, and what the prior has left of the data is followed instead:
 by exact solutions where the blur has a transform, else by conjugate gradients from the pilot. Where nothing lies beyond
 the frame, pixels at its edges are hardly seen, and the pilot's penalty decides on them: there it goes on with a smaller
-λ first, to its own tolerance.
+λ first, to its own tolerance; beside it a stronger penalty begins, with what its solutions leave of the data added to
+them again (Bregman's iteration [4]_), and of both ends that with the lesser penalty is taken.
 
 For photon counts the noise varies with the blurred pilot.
 
@@ -39,6 +41,8 @@ References
    Process. 21 (2012) 1715-1728.
 .. [3] K. Zhang, Y. Li, W. Zuo, L. Zhang, L. Van Gool, R. Timofte, Plug-and-play image restoration with deep
    denoiser prior, IEEE Trans. Pattern Anal. Mach. Intell. 44 (2022) 6360-6376.
+.. [4] S. Osher, M. Burger, D. Goldfarb, J. Xu, W. Yin, An iterative regularization method for total variation-based
+   image restoration, Multiscale Model. Simul. 4 (2005) 460-489.
 """
 
 from __future__ import annotations
@@ -55,7 +59,7 @@ from ..linalg import krylov
 from ..norms import norms_of, total
 from ..operators.torus import Torus
 from ..problem import Factor, Problem, Solution, Stop, Work
-from ..terms import Fit
+from ..terms import Fit, penalty_value
 from . import admm, cosine, fourier, kronecker, quadratic, sine
 from .noise import noise_variance
 from .start import brightness_of, continued
@@ -77,11 +81,13 @@ _FINE, _NEAR, _COARSER = 4, 8, 2.0
 _ROUGH, _LOOSE, _LOOSER = 4.0, 1e-2, 3e-2
 # Of the network's steps: how many; the first strength over what stands for white, the last over the noise's deviation,
 # and the least that it is asked for; α; the share of their end. The network was fitted to these very steps.
-_LAST_STEPS, _FIRST, _LAST, _LEAST, _ALPHA, _SHARE = 3, 0.04, 0.6, 3e-3, 0.25, 0.5
+_LAST_STEPS, _FIRST, _LAST, _LEAST, _ALPHA, _SHARE = 4, 0.08, 0.6, 3e-3, 0.2, 0.8
 _WHITE = 0.995  # the quantile of the scene that stands for white
 # Without noise, which is a deviation of at most so much of white: the pilot's largest λ where nothing lies beyond the
 # frame, the steps of conjugate gradients, and λ of solutions by a transform.
 _CLEAN, _STRONG, _FOLLOWING, _EXACT = 4e-4, 1e-7, 600, 1e-8
+# The λ of a strong penalty, how often what it leaves is added again, and the relative residual of its solutions.
+_STRONGER, _AGAIN, _CAREFUL = 3e-4, 3, 2e-3
 # A scene that is farther from its pilot than this share of white has followed what no right model leaves of the data.
 _TOO_FAR = 0.1
 _WRONG = "all else would move it too far: the model of the blur is wrong, and it stands as it is"
@@ -153,11 +159,13 @@ class Collaborative:
         level, variation = _noise(problem, g, clean)
         white = float(problem.xp.quantile(abs(clean[(..., *problem.operator.crop)]), _WHITE))
         if math.sqrt(level) <= _CLEAN * white * abs(brightness_of(problem.operator)):
-            exact = _exact(problem)
+            exact, begun = _exact(problem), [clean]
             if exact is None and problem.operator.scene_shape == problem.operator.image_shape:
                 pilot = self._careful(problem).solve(seen, pilot)
                 clean = pilot.scene / unit
-            scene = _followed(problem, g, clean, exact)
+                begun = [clean, _added_again(problem, g)]
+            ends = [_followed(problem, g, scene, exact) for scene in begun]
+            scene = min(ends, key=lambda end: penalty_value(PILOT, end, problem.operator.boundary.wraps))
             words = f"steps towards the data, whose noise is next to none, {level**0.5 * units.unit:.2g}"
             if not _moved(problem, scene, clean) <= _TOO_FAR * white:
                 scene, words = clean, _WRONG
@@ -310,12 +318,20 @@ def _finished(
     colours = problem.xp.asarray(patches.opponent(near.shape[1]).astype(near.dtype))
     shown = [patches.mixed(colours, frame) for frame in near]
     scene = near
-    for s in np.geomspace(first, last, _LAST_STEPS):
+    for n, s in enumerate(np.geomspace(first, last, _LAST_STEPS)):
+        turned = (
+            slice(None),
+            slice(None, None, 1 - 2 * (n % 2)),
+            slice(None, None, 1 - 2 * ((n + 1) // 2 % 2)),
+        )
         inverse = quadratic.prepare(replace(data, lam=_ALPHA * level / float(s) ** 2))
         closer = scene + inverse.solve(_residual(problem, g, scene), nothing).scene
         pairs = zip(closer, shown, strict=True)
         with all_cores():
-            found = [network(patches.mixed(colours, frame), float(s), planes) for frame, planes in pairs]
+            found = [
+                network(patches.mixed(colours, frame)[turned], float(s), planes[turned])[turned]
+                for frame, planes in pairs
+            ]
         scene = _bounded(problem, [patches.mixed(colours.T, planes) for planes in found])
     return near + _SHARE * (scene - near)
 
@@ -328,6 +344,22 @@ def _exact(problem: Problem) -> Factor | None:
     linear = replace(_inverse_problem(problem), lam=_EXACT * operator.gain**2, stop=Stop())
     methods = (method for method in (fourier, cosine, sine, kronecker) if method.refuses(linear) is None)
     return next((method.prepare(linear) for method in methods), None)
+
+
+def _added_again(problem: Problem, g: Array) -> Array:
+    """The scene of a strong penalty, with what its solutions leave of the data added to them again."""
+    strong = replace(
+        pilot_problem(problem),
+        lam=_STRONGER * problem.operator.gain,
+        fit=Fit(weights=problem.fit.weights),
+        stop=Stop(rtol=_CAREFUL),
+    )
+    pilot, data = admm.prepare(strong), g - g.dtype.type(problem.fit.background)
+    scene = pilot.solve(data).scene
+    for _ in range(_AGAIN):
+        data = data + problem.fit.w * _residual(problem, g, scene)
+        scene = pilot.solve(data).scene
+    return scene
 
 
 def _followed(problem: Problem, g: Array, scene: Array, exact: Factor | None) -> Array:
