@@ -24,12 +24,13 @@ from __future__ import annotations
 import hashlib
 import io
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 
-from ..device import Array, get_xp
+from ..device import Array, Device, get_xp
 
 WEIGHTS = Path(__file__).with_name("network.npz")
 SHA256 = "5b449045cd404f121c4b30860e79829c0ce7786d0bfae456a3c48dd95c69b703"
@@ -60,9 +61,9 @@ def read(path: Path = WEIGHTS, sha256: str | None = SHA256) -> dict[str, np.ndar
 
 
 @cache
-def _weights(xp: ModuleType) -> dict[str, Array]:
-    """The weights as matrices, for products with what is gathered."""
-    return {name: xp.asarray(w.reshape(len(w), -1)) for name, w in read().items()}
+def _weights(device: Device) -> dict[str, Array]:
+    """The weights as matrices on the current device, for products with what is gathered."""
+    return {name: device.xp.asarray(w.reshape(len(w), -1)) for name, w in read().items()}
 
 
 def network(planes: Array, sigma: float, near: Array) -> Array:
@@ -98,7 +99,7 @@ def network(planes: Array, sigma: float, near: Array) -> Array:
 def _plane(x: Array, sigma: float, near: Array) -> Array:
     """A plane (P, Q) of moduli up to 1, float32, without its noise."""
     xp = get_xp(x)
-    w, shape = _weights(xp), x.shape
+    w, shape = _weights(Device.of(x)), x.shape
     more = [(0, -n % MULTIPLE) for n in shape]
     x, near = (xp.pad(a, more, mode="edge") for a in (x, near))
     parts = _apart(x[None])
@@ -132,23 +133,27 @@ def _product(w: Array, x: Array) -> Array:
 
 
 def _conv3(x: Array, w: Array, rectified: bool = False) -> Array:
-    """A 3 x 3 convolution of (C, P, Q), zero beyond the edges: strips of rows gathered nine times, then a product."""
+    """A 3 x 3 convolution of (C, P, Q), zero beyond the edges: of strips of rows the nine neighbours of each pixel are
+    gathered in one pass, then a product."""
     xp = get_xp(x)
     c, rows, cols = x.shape
     padded = xp.pad(x, ((0, 0), (1, 1), (1, 1)))
     out = xp.empty((len(w), rows, cols), np.float32)
     high = min(rows, max(1, (_STRIP if xp is np else _STRIP_GPU) // (9 * c * cols)))
-    gathered = xp.empty((9, c, high, cols), np.float32)
+    gathered = xp.empty((3, 3, c, high, cols), np.float32)
+    plane, row, item = padded.strides
     for top in range(0, rows, high):
-        strip = gathered[:, :, : min(high, rows - top)]
-        for k in range(9):
-            y, z = top + k // 3, k % 3
-            strip[k] = padded[:, y : y + strip.shape[2], z : z + cols]
+        strip = gathered[..., : min(high, rows - top), :]
+        strip[...] = _tricks(xp).as_strided(padded[:, top:], strip.shape, (row, item, plane, row, item))
         found = w @ strip.reshape(9 * c, -1)
         if rectified:
             xp.maximum(found, 0, out=found)
-        out[:, top : top + strip.shape[2]] = found.reshape(len(w), -1, cols)
+        out[:, top : top + strip.shape[3]] = found.reshape(len(w), -1, cols)
     return out
+
+
+def _tricks(xp: ModuleType) -> ModuleType:
+    return import_module(f"{xp.__name__}.lib.stride_tricks")
 
 
 def _apart(x: Array) -> Array:
