@@ -28,7 +28,7 @@ FLOAT64 = 1.6  # of float32's seconds: twice the bytes, and half the numbers in 
 _STEPS = 60  # of two bidiagonalisations, which a rule for λ of the linear formula takes for a photograph
 _SMALL = 128 * 128  # pixels up to which a separable blur is decomposed for λ
 _WIDE = 6  # PSFs that an image must be wide for its spectrum to settle λ
-_WIDE_PARTS = 8, 128  # the same for PSFs that vary, and pixels
+_WIDE_PARTS = 12, 128  # the same for PSFs that vary, and pixels
 
 #: λ of a photograph over the square of the blur's gain, by which seconds are foretold before it is known.
 USUAL = 1e-2

@@ -32,7 +32,7 @@ from .domain import domain_of
 from .start import first_scene
 from .units import in_units
 
-MAX_ITERATIONS = 1000
+MAX_ITERATIONS = 1500
 _RTOL, _CLOSE, _MOVED = 1e-6, 5e-3, 1e-2  # relative residual, ‖r‖/λ and move over ‖f‖ that are small enough
 _FEWEST = 4  # iterations after which a move tells anything
 _ROUNDING = 30  # eps of relative residual that rounding leaves

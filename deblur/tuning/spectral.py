@@ -408,23 +408,27 @@ def from_spectrum(
 
 
 def _cautious(choice: LambdaChoice, sums: FilterSums) -> LambdaChoice:
-    """`choice`, or a λ up to twice as large where noise makes more than a part of what it adds to the prior scene.
+    """`choice`, or a λ up to twice as large where noise makes more than a part of what it adds to the prior scene, or
+    the sums are rough.
 
-    Cross-validation knows its minimum the less exactly the fewer pixels and the more noise there are, or where the sums
-    are rough; and a λ too small costs more than one too large.
+    Cross-validation knows its minimum the less exactly the fewer pixels and the more noise there are, and a λ too small
+    costs more than one too large.
     """
-    if choice.rule != "gcv" or not choice.settled or (sums.pixels > _FEW and not sums.rough):
+    few = sums.pixels <= _FEW
+    if choice.rule != "gcv" or not choice.settled or not (few or sums.rough):
         return choice
     variance = sums.residual(choice.lam) / max(sums.pixels - sums.influence(choice.lam), 1.0)
     for factor in _WARY[1:] if sums.rough else _WARY:
         lam = factor * choice.lam
-        if sums.frames * variance * sums.noise(lam) <= _NOISY * sums.solution(lam):
+        if not few or sums.frames * variance * sums.noise(lam) <= _NOISY * sums.solution(lam):
             break
     if factor == 1:
         return choice
     words = f"λ = {lam:.3g}, {factor:.2g} times the one that"
     reason = choice.reason.replace(f"λ = {choice.lam:.3g}", words)
-    why = "they are rough" if sums.rough else f"noise makes more than {_NOISY:.0%} of what that adds"
+    why = f"noise makes more than {_NOISY:.0%} of what that adds"
+    if sums.rough:
+        why = "parts only resemble the whole"
     return replace(choice, lam=lam, reason=f"{reason}: {why}")
 
 

@@ -28,10 +28,8 @@ _BIN = 2e-3  # relative width of a bin
 _DENSE = 24 * 24  # pixels up to which an SVD of the matrix itself is the cheapest decomposition
 _TILE = 1024  # pixels a side of the tiles of a large picture
 _ROOM = 4  # how many times as long as the PSF a tile must be
-_PARTS, _PART = (
-    4,
-    64,
-)  # parts of a picture whose PSF varies, along each axis at most, and their least pixels a side
+# Parts of a picture whose PSF varies, along each axis at most, and their least pixels a side and times the PSF's.
+_PARTS, _PART, _PART_ROOM = 4, 64, 6
 _TAPER = 4  # times as deep as the PSF is long a taper is, where there is room
 _WIDE = 2e-2  # relative width of a bin of the picture's spectrum
 _AMPLIFIED = 1.1  # growth of ‖f_λ‖ over a decade of λ, over its least at larger λ, that no true model shows
@@ -284,7 +282,7 @@ def local_sums(operator: Operator, left: Iterable[Array]) -> list[FilterSums]:
         return []
     shape, psf = operator.image_shape, operator.surrogate.psf.shape
     most = _PARTS if operator.terms > 1 else 1
-    parts = [min(most, n // max(_ROOM * m, _PART)) for n, m in zip(shape, psf, strict=True)]
+    parts = [min(most, n // max(_PART_ROOM * m, _PART)) for n, m in zip(shape, psf, strict=True)]
     if min(parts) < min(most, 2):
         return []
     cuts = [np.rint(np.linspace(0, n, k + 1)).astype(int) for n, k in zip(shape, parts, strict=True)]
