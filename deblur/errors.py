@@ -65,7 +65,8 @@ class NoGPUError(RuntimeError):
 
 
 class PSFWarning(UserWarning):
-    """A PSF is probably not that of the picture, or not to be trusted; the text says why and what to try."""
+    """A PSF or a boundary is probably not that of the picture, or not to be trusted; the text says why and what to
+    try."""
 
 
 def warn(text: str) -> None:

@@ -33,6 +33,7 @@ from .result import Piece, Result, Status, build
 from .solvers.scaling import Scale, shifted
 from .stated import Stated, StatedImage
 from .tuning import LambdaChoice
+from .tuning.boundary import AGAINST, TOLD, evidence
 from .tuning.choice import restated
 
 _FAILED = (Status.NOT_CONVERGED, Status.INACCURATE)
@@ -497,23 +498,33 @@ class Deblurrer:
         return failed
 
 
-def _doubt(restore: Deblurrer, frames: Frames) -> None:
-    """Warn if the picture speaks strongly against the PSF: of photographs, whose restoration takes ten times as long
-    as the look at them, and that hide nothing."""
+def _doubted(result: Result, restore: Deblurrer, frames: Frames) -> Result:
+    """The result, with a warning if the picture speaks strongly against its PSF or the boundary that was named: of
+    photographs, whose restoration takes ten times as long as the look at them, and that hide nothing."""
     request = restore._request
-    blur, fit = request.problem.operator.stationary, request.problem.fit
+    operator, fit = request.problem.operator, request.problem.fit
     if (
-        blur is None
-        or not blur.boundary.open
-        or frames.device.gpu is not None
+        frames.device.gpu is not None
         or not (request.mask is None and request.weights is None)
         or frames.masked is not None
         or fit.name != "gaussian"
     ):
-        return
-    wrong = alarm(asnumpy(frames.part((slice(1), slice(None)))[0].mean(axis=0)), blur.psf)
-    if wrong is not None:
-        warn(f"this PSF does not fit the picture: {wrong}; deblur.psf.check says more")
+        return result
+    g = asnumpy(frames.part((slice(1), slice(None)))[0].mean(axis=0))
+    if operator.boundary.open:
+        wrong = None if operator.stationary is None else alarm(g, operator.stationary.psf)
+        if wrong is not None:
+            warn(f"this PSF does not fit the picture: {wrong}; deblur.psf.check says more")
+        return result
+    if request.read or not isinstance(request.lam, str) or operator.boundary not in TOLD:
+        return result
+    name = str(operator.boundary)
+    against = -evidence(operator.surrogate, g - fit.background, among=(name,)).get(name, 0.0)
+    if not against > AGAINST:
+        return result
+    reason = f"the rim of the picture speaks for a scene that goes on (log evidence {against:.0f} against it)"
+    warn(f"boundary {name!r} does not fit the picture: {reason}; name boundary='unknown', or none")
+    return replace(result, boundary_reason=f"{result.boundary_reason}, but {reason}")
 
 
 def _or_raised(result: Result) -> Result:
@@ -587,13 +598,11 @@ def solve_into(
 
     restore, frames = prepared(dtype)
     if dtype is not None or frames.given.kind == "f" or frames.dtype == np.float64:
-        result = restore._solve(frames, check, into=into)
-        _doubt(restore, frames)
-        return result
+        return _doubted(restore._solve(frames, check, into=into), restore, frames)
     try:
         result = restore._solve(frames, False, last=False, into=into)
         if result.status not in _FAILED:
-            _doubt(restore, frames)
+            result = _doubted(result, restore, frames)
             return _or_raised(result) if check else result
         why = result.why or result.status.name.lower()
     except SingularMatrixError as error:
@@ -668,8 +677,9 @@ def reconstruct(
     Warns
     -----
     PSFWarning
-        If a first look at a photograph shows beyond doubt that the PSF is turned by 180 degrees or of another size;
-        says what to try. `deblur.psf.check` looks closer.
+        If a first look at a photograph shows beyond doubt that the PSF is turned by 180 degrees or of another size, or,
+        where λ is left to a rule, that its scene does not go on beyond the frame as the boundary named says; says what
+        to try. `deblur.psf.check` looks closer at a PSF.
 
     See Also
     --------

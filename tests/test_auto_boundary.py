@@ -151,6 +151,20 @@ def test_with_a_boundary_named_nothing_is_looked_at(monkeypatch):
         deblur.solve(photograph(size=24), PSFS["line"], 1e-2)
 
 
+@pytest.mark.parametrize("boundary", ["zero", "periodic", "reflect"])
+def test_a_boundary_named_against_the_picture_is_warned_of(boundary, recwarn):
+    h, where = PSFS["gaussian"], {"size": 160}
+    for true, told in (("unknown", True), (boundary, False)):
+        g = blurred(true, noise=0.002, **where)
+        result = deblur.solve(g, h, boundary=boundary, check=False)
+        words = [str(w.message) for w in recwarn]
+        recwarn.clear()
+        assert told == any(f"boundary '{boundary}' does not fit the picture" in text for text in words), words
+        assert told == ("speaks for a scene that goes on" in str(result))
+    deblur.solve(blurred("unknown", **where), h, 1e-2, boundary=boundary)  # the formula as it is written
+    assert not len(recwarn)
+
+
 def test_the_prior_is_smooth_unless_another_boundary_or_formula_is_named():
     g, h = blurred("zero"), PSFS["gaussian"]
     assert deblur.solve(g, h, 1e-2, boundary="unknown").prior == "smooth"

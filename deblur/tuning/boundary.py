@@ -43,7 +43,8 @@ from ..solvers.start import DIM, filled
 #: taking the one for the other costs more than it gains.
 CLEARLY = {"zero": 5.0, "periodic": 5.0}
 SAFE = "unknown"
-AGAINST = 100.0  #: by which it speaks against a boundary if "unknown" cannot be had
+#: By which it speaks against a boundary that is named, or if "unknown" cannot be had; and of which it does so.
+AGAINST, TOLD = 100.0, ("zero", "periodic", "reflect")
 
 _DEEP = 16  # W
 _FREQUENCIES = 6  # K
