@@ -108,7 +108,7 @@ class Job:
             spans.append((slice(first), slice(first, first + n), slice(first + n, first + n + last)))
         shape = (*block.shape[:-2], *(s[2].stop for s in spans))
         empty = get_xp(block).empty if self.recipe.device == "cpu" or is_cupy(block) else staging
-        out = empty(shape, block.dtype)
+        out = empty(shape, block.dtype.newbyteorder("="))
         out[..., spans[0][1], spans[1][1]] = block
         for (i, j), (top, bottom, left, right) in zip(steps, around, strict=True):
             piece = (bottom, None, top)[i + 1]

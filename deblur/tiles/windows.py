@@ -190,8 +190,9 @@ def by_psf(
 
 def _there(window: np.ndarray, device: Device) -> Array:
     """A window of the host on a GPU."""
-    there = device.xp.empty(window.shape, window.dtype)
-    there.set(np.ascontiguousarray(window))
+    native = np.ascontiguousarray(window, window.dtype.newbyteorder("="))
+    there = device.xp.empty(native.shape, native.dtype)
+    there.set(native)
     return there
 
 
