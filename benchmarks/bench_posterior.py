@@ -5,8 +5,9 @@
 Pieces of photographs, blurred by six PSFs with the scene going on beyond the frame, white noise of three levels; λ and
 the noise's level are found from the image. For each method the share of pixels whose error is at most two deviations:
 of all cases, the middle one, the 5th and the 95th in a hundred, and how many of the cases lie between 90 and 98 %.
-On four photographs c of `deblur.resampling` was fitted, so that 94.5 % lie within (``fitted_c`` is what it would be
-now); five were set aside. Writes benchmarks/results/posterior.json; 15 minutes on six cores.
+c of `deblur.resampling` was fitted on four photographs and fourteen of those that ``fit_network.py`` names, for the
+most cases between; ``fitted_c`` would have 94.5 % lie within. Five were set aside. Writes
+benchmarks/results/posterior.json; 15 minutes on six cores.
 """
 
 from __future__ import annotations

@@ -3,12 +3,14 @@
 The parametric bootstrap [1]_. A scene f̃ stands for the true one, is blurred, and gets new noise of the same strength;
 what restores the image with the same λ then misses f̃ by an error that is known, its noise and its bias together:
 
-    e_i = restore(H f̃ + n_i; λ) − f̃ ,   std² = c² mean_i e_i²  ,
+    e_i = restore(H f̃ + n_i; λ) − f̃ ,   s = mean_i e_i² ,   std² = c² s^(1−w) S^w ,
 
-the mean taken over neighbouring pixels, too. An answer is smoother than the truth, and would show too little bias if it
-stood for it: f̃ is restored with a weaker prior, at `_LESS` λ, which has about as much detail again as the answer lacks.
-c, the same for every picture, is what is left to be made good; it was fitted on photographs, and
-``benchmarks/bench_posterior.py`` measures on others how many true errors lie within two deviations.
+the mean taken over neighbouring pixels, too, and S that of s over the frame: where f̃ is smooth by mistake nothing shows
+that the truth is not, so that s differs more from place to place than the errors do. An answer is smoother than the
+truth, and would show too little bias if it stood for it: f̃ is restored with a weaker prior, at `_LESS` λ, which has
+about as much detail again as the answer lacks. c, the same for every picture, is what is left to be made good; it and w
+were fitted on photographs, and ``benchmarks/bench_posterior.py`` measures on others how many true errors lie within two
+deviations.
 
 References
 ----------
@@ -27,8 +29,9 @@ from .methods import METHODS
 from .problem import Problem
 
 #: The methods whose answers are simulated, and c.
-FACTORS = {"tv": 1.15, "tv-aniso": 1.15, "tv2": 1.42, "collaborative": 2.2}
-_BOUNDED = 1.38  # c of a quadratic penalty with bounds
+FACTORS = {"tv": 1.15, "tv-aniso": 1.15, "tv2": 1.35, "collaborative": 1.85}
+_BOUNDED = 1.25  # c of a quadratic penalty with bounds
+_WHOLE = 0.3  # w
 _LESS = 0.5
 _POOL = 2.0  # standard deviation in pixels of the neighbourhood over which squares are averaged
 
@@ -81,10 +84,11 @@ def simulated(
         if callback is not None:
             callback(i + 1)
     stack = xp.stack(squares)
-    c = factor(name)
-    std = c * xp.sqrt(stack.mean(axis=0))
-    # To first order: the error of a root is the error over twice the root.
-    error = c**2 * stack.std(axis=0, ddof=1) / np.sqrt(count) / (2 * xp.maximum(std, np.finfo(g.dtype).tiny))
+    local = xp.maximum(stack.mean(axis=0), np.finfo(g.dtype).tiny)
+    whole = float(local[operator.crop].mean())
+    std = factor(name) * xp.sqrt(local ** (1 - _WHOLE) * whole**_WHOLE)
+    # To first order, for a power of what has an error of its own.
+    error = (1 - _WHOLE) / 2 * std * stack.std(axis=0, ddof=1) / (np.sqrt(count) * local)
     return std, error
 
 
