@@ -66,7 +66,7 @@ class Case:
     compiled: bool = True
 
 
-def cases() -> Iterator[Case]:
+def cases(device: Device) -> Iterator[Case]:
     """All calls."""
     for shape in SIZES:
         yield Case("pcg", "auto", MOTION, shape, "auto")
@@ -97,6 +97,11 @@ def cases() -> Iterator[Case]:
         for shape in TINY:
             yield Case(name, "zero", GAUSS, shape, dtype="float64")
         yield Case(name, "zero", GAUSS, TINY[1], frames=4, dtype="float64")
+    for name in (
+        ("cholesky", "banded") if device.gpu is not None else ()
+    ):  # where smaller ones are all overhead
+        for shape in (SMALL, (96, 96)):
+            yield Case(name, "zero", GAUSS, shape)
     for psf in (SHAKE, MOTION):
         for shape in (SMALL, MIDDLE):
             yield Case("hybrid-lsqr", "unknown", psf, shape)
@@ -176,7 +181,7 @@ def timed(clock: Clock) -> Iterator[None]:
     """Have the parts of calls in here timed."""
     prepare, decided, tune, spectrum = Method.prepare, Request.decided, prior.tune, prior.from_spectrum
     setup = clock.within("set-up", prepare)
-    Method.prepare = lambda self, problem: _Timed(setup(self, problem), clock)  # type: ignore[method-assign]
+    Method.prepare = lambda self, problem, later=False: _Timed(setup(self, problem), clock)  # type: ignore[method-assign,assignment]
     Request.decided = clock.within("boundary", decided)  # type: ignore[method-assign]
     prior.tune, prior.from_spectrum = clock.within("λ", tune), clock.within("λ", spectrum)
     try:
@@ -452,8 +457,8 @@ def measured(device: Device, arguments: argparse.Namespace) -> dict[str, Any]:
         raw["files"] = files(arguments.repeats)
     if "loading" in asked and device == CPU:
         raw["loading"] = loading(arguments.repeats)
-    for case in cases():
-        if case.method not in asked:
+    for case in cases(device):
+        if case.method not in asked or (device.gpu is not None and not case.compiled):
             continue
         try:
             row = run(case, device, arguments.repeats)

@@ -264,12 +264,13 @@ __device__ void update_penalty(real* u, const real* x, index_t size, int frames,
 
 // Every split has blocks of its own, but for the box, which the data's do. `g` has the image's size, and lies in the
 // domain from (first_row, first_col) on; so has `w`, as sets of weight_frames x weight_channels planes that go round;
-// without it all of the image weighs 1. What lies beyond the image weighs nothing.
+// without it all of the image weighs 1. What lies beyond the image weighs nothing. Where the box is `held` its copy is set
+// from outside, and only what nothing is asked of, beyond the scene, follows x.
 extern "C" __global__ void __launch_bounds__(THREADS)
 update(real* store, long long size, int frames, int channels, unsigned rows, unsigned cols, const real* fresh,
        const real* g, const real* w, int weight_frames, int weight_channels, int image_rows, int image_cols,
        int first_row, int first_col, int scene_rows, int scene_cols, int fit, int kind, int norm, int second,
-       int second_norm, int all_counted, int boxed, int bounded, int pinned, double* control, double* partial,
+       int second_norm, int all_counted, int boxed, int held, int bounded, int pinned, double* control, double* partial,
        unsigned* ticket) {
     if (control[DONE] != 0) return;
     const int roles = 1 + (kind > 0) + (second > 0), role = blockIdx.x % roles;
@@ -306,7 +307,9 @@ update(real* store, long long size, int frames, int channels, unsigned rows, uns
                 keep(a, store + size + at, data_t + at, before, q, now, sums);
                 const real own = fresh[at];
                 store[at] = own;
-                if (boxed) {
+                if (held) {
+                    if (!scene && !pinned) store[(index_t)(parts - 1) * size + at] = own;
+                } else if (boxed) {
                     real* u = store + (index_t)(parts - 2) * size + at;
                     const real was = *u, qb = relax * own + (2 - relax) * was - u[size];
                     const real nb = scene ? (bounded ? clip(qb, low, high) : qb) : (pinned ? real(0) : qb);

@@ -11,6 +11,7 @@ import functools
 import math
 import os
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -139,6 +140,17 @@ class Device:
         """Wait until everything submitted to a GPU is done."""
         if self.gpu is not None:
             self.xp.cuda.get_current_stream().synchronize()
+
+    def mark(self) -> Any:
+        """A moment: for a GPU that at which all that was submitted so far is done."""
+        return time.perf_counter() if self.gpu is None else self.xp.cuda.get_current_stream().record()
+
+    def between(self, first: Any, last: Any) -> float:
+        """Seconds from one moment to another, which is waited for."""
+        if self.gpu is None:
+            return last - first
+        last.synchronize()
+        return 1e-3 * self.xp.cuda.get_elapsed_time(first, last)
 
     def refuse_capture(self, what: str = "a restoration") -> None:
         """Raise RuntimeError if the current stream is being captured: no graph can hold what is read back."""

@@ -389,10 +389,11 @@ class Kernel:
 
         pointees = {"real": dtype} | {c: np.dtype(t) for c, t in _POINTEES.items()}
         position = {p.name: i for i, p in enumerate(self.parameters)}
-        # One row a parameter: dtype of the array (None for a scalar), and where its ld is (-1: contiguous).
-        self._checks = [
-            (pointees[p.ctype] if p.pointer else None, position.get(f"ld{p.name}", -1))
-            for p in self.parameters
+        # One row a pointer: which parameter, dtype of the array, and where its ld is (-1: contiguous).
+        self._pointers = [
+            (i, pointees[p.ctype], position.get(f"ld{p.name}", -1))
+            for i, p in enumerate(self.parameters)
+            if p.pointer
         ]
 
     def __call__(
@@ -423,30 +424,31 @@ class Kernel:
         ValueError
             An array that is not contiguous, or whose rows do not lie as its ``ld`` says.
         """
-        checks = self._checks
-        if len(args) != len(checks):
+        if len(args) != len(self.parameters):
             names = ", ".join(p.name for p in self.parameters)
-            raise TypeError(f"{self.label} takes {len(checks)} arguments ({names}), not {len(args)}")
-        ndarray = self._cupy.ndarray
+            raise TypeError(f"{self.label} takes {len(self.parameters)} arguments ({names}), not {len(args)}")
+        ndarray, device = self._cupy.ndarray, self.device
         values = list(args)
-        for i, (dtype, ld) in enumerate(checks):
-            if dtype is not None:
-                a = args[i]
-                if a is None:
-                    values[i] = 0
-                    continue
-                if not isinstance(a, ndarray) or a.dtype != dtype or a.data.device_id != self.device:
+        for i, dtype, ld in self._pointers:
+            a = args[i]
+            if a is None:
+                values[i] = 0
+                continue
+            if not isinstance(a, ndarray):
+                self._refuse(i, a, dtype)
+            own, data = a.dtype, a.data
+            if (own is not dtype and own != dtype) or data.device_id != device:
+                self._refuse(i, a, dtype)
+            if ld < 0:
+                if not a.flags.c_contiguous:
                     self._refuse(i, a, dtype)
-                if ld < 0:
-                    if not a.flags.c_contiguous:
-                        self._refuse(i, a, dtype)
-                elif a.size and a.ndim >= 2:
-                    item, strides, shape = a.itemsize, a.strides, a.shape
-                    if (shape[-1] > 1 and strides[-1] != item) or (
-                        shape[-2] > 1 and strides[-2] != args[ld] * item
-                    ):
-                        self._refuse(i, a, dtype, args[ld])
-                values[i] = a.data.ptr
+            elif a.size and a.ndim >= 2:
+                item, strides, shape = a.itemsize, a.strides, a.shape
+                if (shape[-1] > 1 and strides[-1] != item) or (
+                    shape[-2] > 1 and strides[-2] != args[ld] * item
+                ):
+                    self._refuse(i, a, dtype, args[ld])
+            values[i] = data.ptr
         gx, gy, gz = grid if isinstance(grid, tuple) and len(grid) == 3 else _three(grid)
         bx, by, bz = block if isinstance(block, tuple) and len(block) == 3 else _three(block)
         cuda = self._cupy.cuda

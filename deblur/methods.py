@@ -21,7 +21,7 @@ from .device import CPU, Device, format_bytes, free_memory
 from .errors import InsufficientMemoryError, MethodError
 from .operators.blur import Blur
 from .operators.operator import Operator
-from .problem import FORMULAS, Factor, Problem, Work
+from .problem import FORMULAS, Factor, Problem, Work, confirm
 from .solvers.natural import Natural
 
 
@@ -100,9 +100,11 @@ class Method:
         """Operations and bytes, counted."""
         return self._solver.work(problem.plain)
 
-    def prepare(self, problem: Problem) -> Factor:
-        """All that does not depend on the image."""
+    def prepare(self, problem: Problem, later: bool = False) -> Factor:
+        """All that does not depend on the image; `later` leaves it to the caller to `confirm` it."""
         made = self._solver.prepare(problem.plain)
+        if not later:
+            confirm(made)
         return Natural(made, problem.operator.boundary) if problem.penalty == "natural" else made
 
 

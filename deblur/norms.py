@@ -107,6 +107,11 @@ def largest(x: Array) -> float:
         return 0.0
     if not is_cupy(x):
         return float(max(x.max(), -x.min()) if x.dtype.kind == "f" else abs(x).max())
+    return float(largest_bits(x).view(np.float64).item())
+
+
+def largest_bits(x: Array) -> Array:
+    """The bits of the largest |x| as a float64, (1,), where it lies on a GPU."""
     import cupy
 
     threads = kernels.Constants("norms").THREADS
@@ -115,7 +120,7 @@ def largest(x: Array) -> float:
     x = cupy.ascontiguousarray(x)
     blocks = min(most, -(-x.size // threads))
     kernels.launch("norms", "largest", blocks, threads, bits, x, x.size, dtype=x.dtype)
-    return float(bits.view(np.float64).item())
+    return bits
 
 
 def _sums_on_gpu(arrays: list[Array] | tuple[Array, ...], entries: int, squares: bool = True) -> Array:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from typing import Any, Unpack
 
@@ -26,7 +27,7 @@ from .methods import METHODS, TOGETHER, TOGETHER_GPU, Choice, call_seconds, choo
 from .operators.operator import Operator
 from .options import Options, Request, check_dtype, check_gamma, checked, takes_options
 from .prior import Tuned, hides_all, mostly_natural, tuned
-from .problem import Factor, Problem, Solution
+from .problem import Factor, Problem, Solution, confirm
 from .progress import heard, tell
 from .psf.checking import alarm
 from .result import Piece, Result, Status, build
@@ -356,10 +357,12 @@ class Deblurrer:
         """The method chosen, or the next that can be prepared, and its factor."""
         choice = self._chosen(problem, self._request) if choice is None else choice
         tell("set-up", call_seconds(choice.method, problem) if heard() else None)
+        alone = self._request.method != "auto" and not isinstance(self._request.lam, str)
         failures: list[str] = []
         for name in dict.fromkeys([choice.method, *choice.seconds]):
             try:
-                return _after(choice, name, failures), METHODS[name].prepare(problem)
+                # Where nothing else would be tried a GPU factors while the host goes on.
+                return _after(choice, name, failures), METHODS[name].prepare(problem, later=alone)
             except (SingularMatrixError, InsufficientMemoryError) as error:
                 failures.append(f"{name} failed ({error})")
                 last = error
@@ -378,10 +381,10 @@ class Deblurrer:
         """The result; `last` says that nobody will try anything else if it failed, and `into` takes the image."""
         device = self._request.problem.device
         with device.current():
+            begun = device.mark()
             image = self._stated(frames)
             prepared, near, first = self._ready(image)
-            device.synchronize()
-            setup = time.perf_counter() - image.start if first else 0.0
+            setup = partial(device.between, begun, device.mark()) if first else None
             result = self._judged(image, prepared, near, setup, into)
             if last and result.status in _FAILED and self._request.method == "auto":
                 result = self._fallen_back(result, image, prepared, setup, into)
@@ -394,13 +397,13 @@ class Deblurrer:
         image: StatedImage,
         prepared: _Prepared,
         near: Solution | None,
-        setup: float,
+        setup: Callable[[], float] | None,
         into: Levels | None = None,
     ) -> Result:
-        """Solve with what is prepared, and judge."""
+        """Solve with what is prepared, and judge; `setup` tells what preparing took, if it was done for this image."""
         problem, choice = replace(prepared.problem, frames=image.problem.frames), prepared.choice
         image = image.drawn(problem.penalty)
-        if setup:
+        if setup is not None:
             predicted = choice.seconds.get(choice.method, 0.0) + image.loading
         else:
             predicted = solve_seconds(choice.method, problem)
@@ -418,7 +421,7 @@ class Deblurrer:
             boundary_reason=image.request.boundary_reason,
             guessed=prepared.guessed,
             start=image.start,
-            setup_seconds=setup,
+            setup=setup,
             predicted=predicted,
             into=into,
         )
@@ -441,6 +444,7 @@ class Deblurrer:
             if warm:
                 self._last, self._last_scale = solution, prepared.scale
             verdict = judge(problem, stated.data, solution, stated.g)
+            confirm(prepared.factor)
             scene = solution.scene if stated.prior is None else solution.scene + stated.prior
             yield Piece(at, solution, verdict, scene)
             del stated, solution, verdict, scene  # before the next is made
@@ -456,7 +460,12 @@ class Deblurrer:
         )
 
     def _fallen_back(
-        self, failed: Result, image: StatedImage, prepared: _Prepared, setup: float, into: Levels | None
+        self,
+        failed: Result,
+        image: StatedImage,
+        prepared: _Prepared,
+        setup: Callable[[], float] | None,
+        into: Levels | None,
     ) -> Result:
         """The result of the next method that serves and succeeds, or the failed one if none does."""
         choice = prepared.choice
@@ -479,7 +488,12 @@ class Deblurrer:
         return failed
 
     def _relaxed(
-        self, failed: Result, image: StatedImage, prepared: _Prepared, setup: float, into: Levels | None
+        self,
+        failed: Result,
+        image: StatedImage,
+        prepared: _Prepared,
+        setup: Callable[[], float] | None,
+        into: Levels | None,
     ) -> Result:
         """The result with the least larger λ that succeeds, if a rule chose λ; or the failed one."""
         for problem, reason in islice(

@@ -271,6 +271,13 @@ class Factor(Protocol):
         ...
 
 
+def confirm(factor: Factor) -> None:
+    """Raise SingularMatrixError if what was prepared cannot be used, where a GPU has not been waited for yet."""
+    look = getattr(factor, "confirm", None)
+    if look is not None:
+        look()
+
+
 class Direct:
     """A `Factor` of a linear method, whose `scenes` are solved for as one stack."""
 

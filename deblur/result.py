@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -252,15 +252,15 @@ def build(
     boundary_reason: str,
     guessed: bool,
     start: float,
-    setup_seconds: float,
+    setup: Callable[[], float] | None,
     predicted: float,
     into: Levels | None = None,
 ) -> Result:
     """The one place where a Result is put together.
 
     `pieces` are on the `scale` that the problem, in the units of the image, was solved on; each is forgotten before the
-    next is asked for. `start` is the time at which the work began. Given `into` the image goes there, and the Result
-    has neither it nor the residual.
+    next is asked for. `start` is the time at which the work began, and `setup` tells what is spent once. Given `into`
+    the image goes there, and the Result has neither it nor the residual.
     """
     stop = Stop(problem.stop.rtol, problem.stop.max_iterations)  # a callback need not pickle
     if lambda_choice is not None:
@@ -310,7 +310,7 @@ def build(
         misfit=misfit,
         iterations=solution.iterations,
         seconds=time.perf_counter() - start,
-        setup_seconds=setup_seconds,
+        setup_seconds=0.0 if setup is None else setup(),
         lam=float(problem.lam),
         lam_reason=lam_reason,
         lambda_choice=lambda_choice,

@@ -63,6 +63,7 @@ def test_singular_at_lambda_zero():
 @pytest.mark.parametrize("name", ["asymmetric", "even", "row", "pixel"])
 def test_blocks_make_the_factor_of_the_whole(rng, monkeypatch, boundary, shape, name):
     monkeypatch.setattr(banded_gpu, "LEAST", 2)
+    monkeypatch.setattr(banded_gpu, "WHOLE", 0)
     blur = Blur(PSFS[name], shape, boundary)
     a = normal_matrix(blur, 1e-3)
     factor = banded_gpu.BlockFactor(len(a), banded._block(blur), lambda i, j, k, m: a[i:j, k:m].copy())
@@ -75,5 +76,6 @@ def test_blocks_make_the_factor_of_the_whole(rng, monkeypatch, boundary, shape, 
 @pytest.mark.parametrize("boundary", ["zero", "reflect", "antireflect", "unknown"])
 def test_on_the_gpu_it_is_the_dense_answer(cupy, rng, monkeypatch, boundary):
     monkeypatch.setattr(banded_gpu, "LEAST", 32)
+    monkeypatch.setattr(banded_gpu, "WHOLE", 0)
     shapes = [*SHAPES, (40, 9), (9, 40)]
     assert check_against_dense(banded, rng, boundary, shapes, xp=cupy) >= 40

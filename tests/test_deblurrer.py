@@ -107,7 +107,9 @@ def counted(monkeypatch):
             work.append(solution.iterations * len(g))
             return solution
 
-    monkeypatch.setattr(Method, "prepare", lambda self, problem: Counting(honest(self, problem)))
+    monkeypatch.setattr(
+        Method, "prepare", lambda self, problem, **how: Counting(honest(self, problem, **how))
+    )
     return work
 
 

@@ -129,3 +129,15 @@ def test_plug_and_play_loses_nothing_to_one_pass_of_its_denoiser():
     ).image
     once = denoisers.collaborative(g, noise)
     assert deblur.metrics.psnr(truth, image) >= deblur.metrics.psnr(truth, once)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("shape", [(64, 70), (40, 41, 3), (6, 9)])
+def test_our_own_denoiser_replayed_is_itself(cupy, rng, shape):
+    images = [cupy.asarray(rng.random(shape).astype(np.float32)) for _ in range(5)]
+    replayed = denoisers.repeated(denoisers.collaborative, images[0])
+    for i, image in enumerate(images):
+        sigma = 0.1 / (1 + i)
+        wanted = denoisers.collaborative(image, sigma)
+        np.testing.assert_array_equal(replayed(image, sigma).get(), wanted.get())
+    assert bool((replayed(images[0], 0.0) == images[0]).all())

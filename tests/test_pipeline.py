@@ -143,7 +143,7 @@ def test_the_judge_measures_the_residual_itself(rng, monkeypatch):
             solution = self.factor.solve(g, start)
             return replace(solution, scene=1.01 * solution.scene)
 
-    monkeypatch.setattr(Method, "prepare", lambda self, problem: Spoiled(honest(self, problem)))
+    monkeypatch.setattr(Method, "prepare", lambda self, problem, **how: Spoiled(honest(self, problem, **how)))
     wrong = deblur.solve(g, psf, lam, method="lu", check=False, boundary="zero")
     expected = np.linalg.norm(b - system @ (1.01 * f)) / np.linalg.norm(b)
     assert wrong.residual == pytest.approx(expected, rel=1e-8)

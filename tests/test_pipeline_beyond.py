@@ -54,8 +54,8 @@ def test_the_judge_measures_the_objective_itself(photograph, method, monkeypatch
             solution = self.factor.solve(g, start)
             return replace(solution, scene=solution.scene + 0.1)
 
-    def spoiled(self, problem):  # its pilot stays honest
-        return Spoiled(honest(self, problem)) if self is row else honest(self, problem)
+    def spoiled(self, problem, **how):  # its pilot stays honest
+        return Spoiled(honest(self, problem, **how)) if self is row else honest(self, problem, **how)
 
     monkeypatch.setattr(type(row), "prepare", spoiled)
     wrong = solve(g, lam, method=method, check=False)

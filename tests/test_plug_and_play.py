@@ -80,3 +80,23 @@ def test_a_denoiser_sees_colour_last_and_must_keep_its_promises(rng):
         solve(changed(problem, denoiser=lambda image, sigma: 3 * image + 1, max_iterations=200), g[:, :1])
     assert "denoiser" in refuses(changed(problem, denoiser=None))
     assert "λ" in refuses(changed(problem, lam=0.0))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+@pytest.mark.parametrize("bounds", [None, (0.0, 0.6)])
+def test_the_steps_on_a_gpu_are_those_of_the_cpu(cupy, rng, boundary, bounds):
+    def denoiser(image, sigma):
+        xp = cupy.get_array_module(image)
+        symbol = xp.asarray(2 - 2 * np.cos(2 * np.pi * np.arange(image.shape[0]) / image.shape[0]))[:, None]
+        return xp.fft.ifft(xp.fft.fft(image, axis=0) / (1 + sigma**2 * symbol), axis=0).real
+
+    blur = Blur(PSF, (16, 15), boundary)
+    g = blur.forward(rng.random((2, 1, *blur.scene_shape)))
+    problem = problem_of(
+        blur, "denoiser", 1e-2, denoiser=denoiser, bounds=bounds, rtol=1e-12, max_iterations=25
+    )
+    wanted, found = solve(problem, g), solve(changed(problem, xp=cupy), cupy.asarray(g))
+    np.testing.assert_allclose(found.scene.get(), wanted.scene, atol=1e-9)
+    np.testing.assert_allclose(found.history.objective, wanted.history.objective, rtol=1e-6)
+    np.testing.assert_allclose(found.history.primal, wanted.history.primal, rtol=1e-5, atol=1e-10)

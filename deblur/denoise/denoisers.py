@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from ..device import Array, asnumpy, get_xp
+from ..device import Array, asnumpy, get_xp, is_cupy
+from ..graphs import Repeated
 from . import patches
 
 
@@ -24,19 +25,56 @@ def collaborative(image: Array, sigma: float) -> Array:
 
     NumPy or CuPy. Hard thresholding gives a first estimate; its groups and its spectrum serve a Wiener filter.
     """
-    xp = get_xp(image)
     if not sigma > 0:
         return image.copy()
+    variances = get_xp(image).full(patches.side_in(image.shape) ** 2, sigma**2)
+    return _collaborative(image, variances, _colours(image), patches.Groups)
+
+
+def _colours(image: Array) -> Array:
+    """The matrix that takes an image's colours apart."""
+    count = 1 if image.ndim == 2 else image.shape[-1]
+    return get_xp(image).asarray(patches.opponent(count).astype(image.dtype))
+
+
+def _collaborative(
+    image: Array, variances: Array, colours: Array, grouped: Callable[[Array], patches.Groups]
+) -> Array:
+    """`collaborative` for white noise, of so much variance in each coefficient of a patch."""
+    xp = get_xp(image)
     planes = image[None] if image.ndim == 2 else xp.moveaxis(image, -1, 0)
-    colours = xp.asarray(patches.opponent(len(planes)).astype(image.dtype))
     planes = patches.mixed(colours, planes)
-    groups = patches.Groups(planes[0])
-    variances = xp.full(groups.side**2, sigma**2)
+    groups = grouped(planes[0])
     first = [groups.threshold(plane, variances) for plane in planes]
-    groups = patches.Groups(first[0])
+    groups = grouped(first[0])
     found = xp.stack([groups.wiener(a, b, variances) for a, b in zip(planes, first, strict=True)])
     found = patches.mixed(colours.T, found)
     return found[0] if image.ndim == 2 else xp.ascontiguousarray(xp.moveaxis(found, 0, -1))
+
+
+def repeated(denoiser: Callable[[Array, float], Array], like: Array) -> Callable[[Array, float], Array]:
+    """A denoiser that will be called over and over for images like this one: on a GPU this project's own as a graph."""
+    if denoiser is not collaborative or not is_cupy(like):
+        return denoiser
+    groups = patches.Groups(like if like.ndim == 2 else like[..., 0])
+    return _Replayed(like, groups) if groups.captures else denoiser
+
+
+class _Replayed:
+    """`collaborative` for images of one form. What it returns is overwritten by the next call."""
+
+    def __init__(self, like: Array, groups: patches.Groups) -> None:
+        import cupy
+
+        # The graph reads these, and the tables of the groups.
+        self._variances, colours = cupy.empty(groups.side**2, np.float64), _colours(like)
+        self._replay = Repeated(lambda image: _collaborative(image, self._variances, colours, groups.of), 1)
+
+    def __call__(self, image: Array, sigma: float) -> Array:
+        if not sigma > 0:
+            return image.copy()
+        self._variances.fill(sigma**2)
+        return self._replay(image)
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from functools import cache
 from importlib import import_module
 from types import ModuleType
@@ -70,6 +71,11 @@ def _haar(n: int) -> np.ndarray:
     return np.concatenate([coarse, fine]) / np.sqrt(2)
 
 
+def side_in(shape: tuple[int, ...], side: int = _SIDE) -> int:
+    """The side of a patch, smaller where the image is."""
+    return min(side, *shape[:2])
+
+
 class _Strip(NamedTuple):
     """Some rows of reference patches, their groups, and the rows of pixels that these may lie in."""
 
@@ -101,7 +107,7 @@ class Groups:
     ) -> None:
         self._xp = xp = get_xp(pilot)
         self.shape = pilot.shape
-        self.side = side = min(side, *pilot.shape)
+        self.side = side = side_in(pilot.shape, side)
         high, wide = (n - side for n in pilot.shape)  # the last place of a patch
         rows, self._cols = (np.unique(np.append(np.arange(0, n + 1, step), n)) for n in (high, wide))
         up, along = min(radius, high), min(radius, wide)
@@ -121,14 +127,15 @@ class Groups:
         ]
         self._edge = np.kaiser(side, 2.0).astype(np.float32)
         pilot = xp.ascontiguousarray(pilot, np.float32)
-        self._on_gpu = False
+        self._places: patches_gpu.Places | None = None
         if xp is not np and side in patches_gpu.SIDES and self._count == patches_gpu.STACK:
-            places = patches_gpu.places(
-                pilot.shape, rows.tobytes(), self._cols.tobytes(), moves.tobytes(), side, pilot.device.id
+            self._places = patches_gpu.places(
+                pilot.shape,
+                *(a.tobytes() for a in (rows, self._cols, moves, self._edge)),
+                pilot.device.id,
             )
-            if places is not None:
-                self._on_gpu = True
-                self.first = patches_gpu.firsts(pilot, places, side)
+            if self._places is not None:
+                self.first = patches_gpu.firsts(pilot, self._places, side)
                 return
         lines = xp.asarray(moves @ [pilot.shape[1], 1])
 
@@ -142,6 +149,20 @@ class Groups:
 
         #: Flat index of each patch's first pixel, (groups, patches).
         self.first = xp.concatenate(self._each(firsts))
+
+    @property
+    def captures(self) -> bool:
+        """Whether what is done with them may be captured as a graph: all of it by kernels."""
+        return self._places is not None
+
+    def of(self, pilot: Array) -> Groups:
+        """Those of another image of the same size; only where they may be captured."""
+        assert self._places is not None
+        other = copy(self)
+        other.first = patches_gpu.firsts(
+            self._xp.ascontiguousarray(pilot, np.float32), self._places, self.side
+        )
+        return other
 
     def _each(self, function: Callable[[_Strip], Array]) -> list:
         """`function` of every strip, on all cores; in order."""
@@ -224,7 +245,7 @@ class Groups:
             level = level.astype(np.float32)
             for axis in (0, 1):
                 level = _sums(level, xp.arange(level.shape[axis] - side + 1), side, axis) / np.float32(side)
-        if self._on_gpu:
+        if self._places is not None:
             found = patches_gpu.filtered(
                 a,
                 b,
@@ -232,7 +253,7 @@ class Groups:
                 variances.astype(np.float64, copy=False),
                 level,
                 _THRESHOLD**2,
-                xp.asarray(self._edge),
+                self._places.edge,
             )
             return found.astype(noisy.dtype, copy=False)
         # Without noise nothing is shrunk; the floor keeps 0/0 out.

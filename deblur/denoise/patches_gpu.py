@@ -22,12 +22,14 @@ SIDES, STACK = (4, 8), _AT.STACK
 
 
 class Places(NamedTuple):
-    """Where reference patches lie, and how far the others may be from them: what a geometry has on a device."""
+    """Where reference patches lie, how far the others may be from them, and how a patch's pixels count along each axis:
+    what a geometry has on a device."""
 
     rows: Array
     cols: Array
     order: Array
     lines: Array
+    edge: Array
     up: int
     along: int
     pitch: int
@@ -35,7 +37,7 @@ class Places(NamedTuple):
 
 @functools.lru_cache(16)
 def places(
-    shape: tuple[int, int], rows: bytes, cols: bytes, moves: bytes, side: int, device: int
+    shape: tuple[int, int], rows: bytes, cols: bytes, moves: bytes, edge: bytes, device: int
 ) -> Places | None:
     """The tables of a geometry on a device; None where a window of it is too large for a block.
 
@@ -46,9 +48,13 @@ def places(
     rows, cols, moves : bytes
         Of int64 arrays: the rows and the columns of reference patches, and the (moves, 2) of others, the nearest first,
         all that are no farther away than the farthest in each direction.
+    edge : bytes
+        Of a float32 array of a patch's side.
     """
     import cupy
 
+    weights = np.frombuffer(edge, np.float32)
+    side = len(weights)
     r, c = (np.frombuffer(a, np.int64).astype(np.int32) for a in (rows, cols))
     steps = np.frombuffer(moves, np.int64).reshape(-1, 2)
     up, along = (int(n) for n in steps.max(axis=0))
@@ -59,8 +65,8 @@ def places(
     order = np.empty(len(steps), np.int32)
     order[(steps[:, 0] + up) * (2 * along + 1) + steps[:, 1] + along] = np.arange(len(steps))
     lines = (steps @ [shape[1], 1]).astype(np.int32)
-    tables = [cupy.asarray(a) for a in (r, c, order, lines)]
-    return Places(tables[0], tables[1], tables[2], tables[3], up, along, width)
+    there, across, ranks, offsets, kept = (cupy.asarray(a) for a in (r, c, order, lines, weights))
+    return Places(there, across, ranks, offsets, kept, up, along, width)
 
 
 def firsts(pilot: Array, at: Places, side: int) -> Array:

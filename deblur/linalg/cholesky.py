@@ -18,6 +18,8 @@ References
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -74,11 +76,26 @@ def cholesky(a: Any, *, overwrite_a: bool = False, check_finite: bool = True) ->
     on_gpu = is_cupy(a)
     given, a = a, as_matrix(a, square=True, finite=check_finite and not on_gpu)
     if on_gpu:
-        return cholesky_gpu.cholesky(a, room(a, given, overwrite_a), given)
+        return cholesky_gpu.cholesky(a, room(a, given, overwrite_a), given)[0]
     a = scratch(a, given, overwrite_a)
     _factor(a)
     clear_triangle(a, lower=False)
     return a
+
+
+def cholesky_begun(a: Array) -> tuple[Array, Callable[[], None]]:
+    """L in the place of `a`, finite and of a dtype computed in, and what raises SingularMatrixError if there is none.
+
+    On a GPU nobody waits for the device until that is called.
+    """
+    if not is_cupy(a):
+        return cholesky(a, overwrite_a=True, check_finite=False), _nothing
+    factor, status = cholesky_gpu.cholesky(a, a, later=True)
+    return factor, partial(status.check, "not positive definite")
+
+
+def _nothing() -> None:
+    """All is known."""
 
 
 def cholesky_solve(l: Any, b: Any, *, overwrite_b: bool = False, check_finite: bool = True) -> Array:

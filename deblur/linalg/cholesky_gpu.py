@@ -182,22 +182,30 @@ def factor(a: Array, status: PivotStatus) -> Array:
     return a
 
 
-def cholesky(a: Array, room: Array, given: Array | None = None) -> Array:
-    """L with zeros above, in `room`, which may be `a`; `given` is what the caller passed."""
+def cholesky(
+    a: Array, room: Array, given: Array | None = None, later: bool = False
+) -> tuple[Array, PivotStatus]:
+    """L with zeros above, in `room`, which may be `a`, and what was found; `given` is what the caller passed.
+
+    A pivot that fails raises, unless the status is to be checked `later`.
+    """
     import cupy
 
     n = len(a)
     if n == 0:
-        return room
+        return room, PivotStatus()
     with worked("cholesky", _factored, a, room) as (x, status):
         l = room if room.flags.c_contiguous else cupy.empty(a.shape, a.dtype)  # noqa: E741
         kernels.get("cholesky", "store_factor", a.dtype)(
             (n, -(-n // _SIZES.STORED)), 256, x, leading(x), n, l, leading(l)
         )
-        status.check("not positive definite", given)
+        if later:
+            status = status.copy()
+        else:
+            status.check("not positive definite", given)
     if l is not room:
         room[...] = l
-    return room
+    return room, status
 
 
 def _factored(a: Array) -> PivotStatus:

@@ -23,6 +23,13 @@ class PivotStatus:
         self._values = cupy.full(2, _NONE, cupy.int32)
         self.failed, self.overflow = self._values[:1], self._values[1:]
 
+    def copy(self) -> PivotStatus:
+        """What has been found out, as an object of its own: for a look at it later."""
+        other = PivotStatus.__new__(PivotStatus)
+        other._values = self._values.copy()
+        other.failed, other.overflow = other._values[:1], other._values[1:]
+        return other
+
     def check(self, what: str, matrix: Array | None = None) -> None:
         """Wait for the device and raise if a pivot failed or the result is not finite.
 

@@ -11,15 +11,17 @@ and gives them back; those that nobody uses are kept up to `KEPT_BYTES`, the lea
 
 from __future__ import annotations
 
+import contextlib
 import math
 import threading
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any, TypeGuard
 
 import numpy as np
 
 from .. import kernels
-from ..device import Array, require_memory
+from ..device import Array, get_xp, require_memory
 from ..graphs import captured
 from ..problem import Problem, Solution
 from ..terms import PENALTIES, Penalty
@@ -67,6 +69,7 @@ class _Kind:
     wraps: bool
     bounded: bool
     pinned: bool
+    held: bool = False  # the box is set from outside
 
     @property
     def boxed(self) -> bool:
@@ -103,7 +106,7 @@ def _kind_of(problem: Problem, domain: TorusDomain, g: Array) -> _Kind:
         blur.scene_shape,
         problem.fit.name,
         lead,
-        PENALTIES[problem.penalty],
+        PENALTIES.get(problem.penalty, ()),
         blur.boundary.wraps,
         problem.bounds is not None,
         domain.pinned,
@@ -114,7 +117,7 @@ def serves(domain: Domain, problem: Problem, g: Array) -> TypeGuard[TorusDomain]
     """Whether this problem's iteration has its kernels."""
     if problem.device.gpu is None or not isinstance(domain, TorusDomain):
         return False
-    kinds = [KINDS[p.differences] for p in PENALTIES[problem.penalty]]
+    kinds = [KINDS[p.differences] for p in PENALTIES.get(problem.penalty, ())]
     return kinds[1:] in ([], [3]) and math.prod(g.shape[:2]) * math.prod(domain.shape) < 1 << 31
 
 
@@ -184,8 +187,8 @@ class _Workspace:
         self.transform()
         self.launch(
             "update", *whole, self.fresh, self.g, self.w, *(k.weights or (1, 1)), *k.image, *k.first, *k.scene,
-            _FITS[k.fit], kinds[0], norms[0], kinds[1], norms[1], k.wraps, k.boxed, k.bounded, k.pinned,
-            self.control, self.partial, self.ticket, blocks=self.update_blocks,
+            _FITS[k.fit], kinds[0], norms[0], kinds[1], norms[1], k.wraps, k.boxed, k.held, k.bounded,
+            k.pinned, self.control, self.partial, self.ticket, blocks=self.update_blocks,
         )  # fmt: skip
 
     def advance(self, count: int) -> None:
@@ -273,16 +276,29 @@ def kept_bytes() -> int:
 
 def solve(problem: Problem, domain: TorusDomain, units: Units, start: State | None) -> Solution:
     """What `deblur.solvers.admm` solves: frames that share penalties and stop together."""
-    kind = _kind_of(problem, domain, units.g)
+    with _space(_kind_of(problem, domain, units.g), units.g) as space:
+        return _Solve(units, domain, space, start).go()
+
+
+@contextlib.contextmanager
+def around(problem: Problem, domain: TorusDomain, units: Units) -> Iterator[Around]:
+    """The steps of plug and play."""
+    with _space(replace(_kind_of(problem, domain, units.g), held=True), units.g) as space:
+        yield Around(_Solve(units, domain, space, None))
+
+
+@contextlib.contextmanager
+def _space(kind: _Kind, like: Array) -> Iterator[_Workspace]:
+    """A workspace, while it is needed."""
     require_memory(
         kind.bytes - kept_bytes(),
-        problem.xp,
+        get_xp(like),
         f"ADMM on {kind.frames * kind.channels} frame(s) of {kind.shape[0]} x {kind.shape[1]}",
         "restore the frames one by one, or tiles of the image that overlap by the PSF's size",
     )
     space = _taken(kind)
     try:
-        return _Solve(units, domain, space, start).go()
+        yield space
     finally:
         _given_back(space)
 
@@ -378,7 +394,7 @@ class _Solve:
         c = np.zeros(at.CONTROL)
         c[at.COUNT] = iterations
         c[at.ARMED], c[at.TOLERANCE], c[at.LEAST_SIZE] = (
-            self.lam <= problem.lam,
+            self.lam <= problem.lam and not self.kind.held,
             self.record.rtol,
             self.least_size,
         )
@@ -464,6 +480,26 @@ class _Solve:
         penalties = splits[1 : 1 + len(self.kind.penalties)]
         box = splits[-1] if self.kind.boxed else None
         return State(store[0], splits[0], penalties, box, self.lam, self.units.unit)
+
+
+class Around:
+    """Steps on the data, with a copy of the scene on the domain that is set from outside; see `plug_and_play`."""
+
+    def __init__(self, solve: _Solve) -> None:
+        self._solve, store = solve, solve.space.store
+        self._copy, self.x = store[solve.kind.parts - 1], store[0]
+        self.scale, self.rtol = solve.scale, solve.record.rtol
+
+    def advance(self, t: Array, rho: float, count: int) -> tuple[float, float, float]:
+        """So many steps, at most `_AT.BATCH`: D, and the data's relative primal and dual residual after the last."""
+        solve, control = self._solve, self._solve.space.control
+        self._copy[...] = t
+        solve.rho[-1] = rho
+        solve._set()
+        solve.space.advance(count)
+        row = control.get()[_AT.CONTROL :].reshape(-1, _AT.SPLITS, _AT.SUMS)[count - 1]
+        primal, dual = solve._residuals(row[None])[0, 0].tolist()
+        return float(row[0, 0]), primal, dual
 
 
 def _arrays(state: State) -> list[Array]:

@@ -78,6 +78,8 @@ def _block(blur: Blur) -> int:
     """Rows of HHᵀ in a block that meets only its neighbours: whole lines of pixels, along the shorter side."""
     lines = _reach(blur)[int(np.argmax(blur.image_shape))]
     line, n = min(blur.image_shape), blur.shape[0]
+    if n <= banded_gpu.WHOLE:
+        return n
     return min(max(lines, -(-banded_gpu.LEAST // line)) * line, n)
 
 

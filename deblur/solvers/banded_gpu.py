@@ -16,8 +16,8 @@ from ..device import Array, get_xp
 from ..linalg import cholesky, gram
 from ..linalg.triangular import substitute
 
-#: Rows that a block has at least.
-LEAST = 768
+#: Rows that a block has at least, and rows of a matrix that is one block.
+LEAST, WHOLE = 768, 4096
 
 
 class BlockFactor:
@@ -40,18 +40,23 @@ class BlockFactor:
         self._places = [slice(first, min(first + block, n)) for first in range(0, n, block)]
         self._diagonal: list[Array] = []
         self._above: list[Array] = []  # X of the next block
-        self.largest = 0.0  # entry of the matrix
+        self._largest: list[Array] = []
         for at in self._places:
             left = at.start - block if at.start else 0
             both = rows(at.start, at.stop, left, at.stop)
             square = get_xp(both).ascontiguousarray(both[:, at.start - left :])
-            self.largest = max(self.largest, float(square.diagonal().max()))
+            self._largest.append(square.diagonal().max())
             if at.start:
                 x = get_xp(both).ascontiguousarray(both[:, :block].T)
                 substitute(self._diagonal[-1], x)
                 square -= gram(x, check_finite=False)
                 self._above.append(x)
             self._diagonal.append(cholesky(square, overwrite_a=True, check_finite=False))
+
+    @property
+    def largest(self) -> float:
+        """The largest entry of the matrix, which is on its diagonal."""
+        return max(map(float, self._largest))
 
     def solve(self, b: Array) -> Array:
         """The solution for right-hand sides (n, k)."""

@@ -25,6 +25,7 @@ import scipy.linalg
 from .. import linalg
 from ..device import Array
 from ..errors import SingularMatrixError
+from ..linalg.cholesky import cholesky_begun
 from ..norms import norms
 from ..operators.normal import normal_matrix
 from ..problem import Direct, Factor, Problem, Work
@@ -66,12 +67,16 @@ class Dense:
         try:
             return _FACTORS[self.name](problem, a)
         except SingularMatrixError as error:
-            raise SingularMatrixError(
-                f"HHᵀ + λI with λ = {problem.lam:g} is singular to {problem.dtype} rounding ({error}); "
-                "this blur loses some patterns altogether, so use a larger λ"
-                + (" or float64 images" if problem.dtype == np.float32 else ""),
-                error.index,
-            ) from error
+            raise _singular(problem, error) from error
+
+
+def _singular(problem: Problem, error: SingularMatrixError) -> SingularMatrixError:
+    return SingularMatrixError(
+        f"HHᵀ + λI with λ = {problem.lam:g} is singular to {problem.dtype} rounding ({error}); "
+        "this blur loses some patterns altogether, so use a larger λ"
+        + (" or float64 images" if problem.dtype == np.float32 else ""),
+        error.index,
+    )
 
 
 class _Formula(Direct):
@@ -133,15 +138,23 @@ class _Cholesky(_Formula):
     def __init__(self, problem: Problem, a: Array) -> None:
         super().__init__(problem)
         norm = _norm1(a) if _close_to_singular(problem) else None
-        self._factor = linalg.cholesky(a, overwrite_a=True)
+        self._factor, self._look = cholesky_begun(a)
         if norm is None:
             return
+        self._look()
         if problem.device.gpu is None:
             (pocon,) = scipy.linalg.get_lapack_funcs(("pocon",), (self._factor,))
             _refuse_singular(float(pocon(self._factor, norm, uplo="L")[0]), problem.dtype)
         else:
             d = self._factor.diagonal()
             _refuse_singular(float((d.min() / d.max()) ** 2), problem.dtype)
+
+    def confirm(self) -> None:
+        """See `deblur.problem.confirm`."""
+        try:
+            self._look()
+        except SingularMatrixError as error:
+            raise _singular(self._problem, error) from error
 
     def columns(self, b: Array) -> tuple[Any, ...]:
         return (linalg.cholesky_solve(self._factor, b, check_finite=False),)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from ..device import Array
 from ..operators.boundary import Boundary
 from ..operators.natural import scenes
-from ..problem import Factor, Solution
+from ..problem import Factor, Solution, confirm
 
 
 @dataclass(frozen=True)
@@ -16,6 +16,10 @@ class Natural:
 
     inner: Factor
     boundary: Boundary
+
+    def confirm(self) -> None:
+        """See `deblur.problem.confirm`."""
+        confirm(self.inner)
 
     def solve(self, g: Array, start: Solution | None = None) -> Solution:
         """See `deblur.problem.Factor`."""

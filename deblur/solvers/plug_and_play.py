@@ -22,10 +22,13 @@ import math
 
 import numpy as np
 
-from ..device import Array, all_cores, every
+from ..denoise.denoisers import repeated
+from ..device import Array, all_cores, every, get_xp
 from ..errors import ConvergenceError
-from ..problem import Problem, Solution, Work
-from . import admm
+from ..norms import norms_of
+from ..problem import Denoiser, Problem, Solution, Work
+from . import admm, admm_gpu
+from .domain import Domain
 from .schedule import history
 from .splits import Split
 from .units import Units
@@ -68,63 +71,87 @@ class PlugAndPlay(admm.Admm):
         ValueError
             If the denoiser returns another shape, or NaN.
         """
+        units = Units(self.problem, g, 1.0, 1)
+        if admm_gpu.serves(self.domain, self.problem, g):
+            with admm_gpu.around(self.problem, self.domain, units) as steps:
+                return _solve(self.problem, self.domain, steps)
         with all_cores():
-            iteration = admm.Iteration(self, Units(self.problem, g, 1.0, 1))
+            iteration = admm.Iteration(self, units)
             try:
-                return _solve(iteration)
+                return _solve(self.problem, self.domain, _Around(iteration))
             finally:
                 iteration.run.close()
 
 
-def _solve(it: admm.Iteration) -> Solution:
-    problem, state, xp, pinned = it.problem, it.state, it.xp, it.domain.pinned
-    asked = problem.stop.max_iterations
-    last = _STRENGTH * math.sqrt(problem.lam)
-    first = max(_FIRST * it.scale, last)
-    scene = (..., *it.domain.scene)
-    z, dual = state.x.copy(), xp.zeros_like(state.x)
-    state.box = box = Split([z], [z.copy()], 1.0)
-    objective: list[float] = []
-    worst: list[tuple[float, float]] = []
-    right = xp.empty(it.shape, problem.dtype)
-    most_size = 1e6 * (float(xp.sum(z * z)) + it.scale**2 * z.size)
-    converged = False
-    for n in range(1, (_ITERATIONS if asked is None else asked) + 1):
-        sigma = first * (last / first) ** min((n - 1) / _FALL, 1.0)
-        rho = problem.lam / sigma**2
-        dual *= box.rho / rho if n > 1 else 0.0
-        box.rho = rho
-        box.t[0] = z - dual
+class _Around:
+    """Steps on the data, with a copy of the scene on the domain that is set from outside."""
+
+    def __init__(self, iteration: admm.Iteration) -> None:
+        self._it, x = iteration, iteration.state.x
+        iteration.state.box = self._box = Split([x.copy()], [x.copy()], 1.0)
+        self._right = iteration.xp.empty(iteration.shape, iteration.problem.dtype)
+        self.scale, self.rtol = iteration.scale, iteration.rtol
+
+    @property
+    def x(self) -> Array:
+        """The scene on the domain."""
+        return self._it.state.x
+
+    def advance(self, t: Array, rho: float, count: int) -> tuple[float, float, float]:
+        """So many steps with the copy at `t` and its penalty: D, and the data's relative primal and dual residual."""
+        it, box, scene = self._it, self._box, (..., *self._it.domain.scene)
+        box.t[0], box.rho = t, rho
         it.prepare()
-        for _ in range(_INNER):
-            kx = it.advance(right)
-            if not pinned:  # beyond the scene nothing is asked of x
-                box.t[0], inner = state.x.copy(), box.t[0][scene]
+        for _ in range(count):
+            kx = it.advance(self._right)
+            if not it.domain.pinned:  # beyond the scene nothing is asked of x
+                box.t[0], inner = it.state.x.copy(), box.t[0][scene]
                 box.t[0][scene] = inner
             value, residuals = it.copy_data(kx)
-        shown = state.x + dual
+        return value, *residuals
+
+
+def _solve(problem: Problem, domain: Domain, steps: _Around | admm_gpu.Around) -> Solution:
+    assert problem.denoiser is not None
+    xp, pinned = problem.xp, domain.pinned
+    asked = problem.stop.max_iterations
+    last = _STRENGTH * math.sqrt(problem.lam)
+    first = max(_FIRST * steps.scale, last)
+    scene = (..., *domain.scene)
+    z, dual, rho = steps.x.copy(), xp.zeros_like(steps.x), 0.0
+    objective: list[float] = []
+    worst: list[tuple[float, float]] = []
+    most_size = 1e6 * (float(norms_of(z)[0]) ** 2 + steps.scale**2 * z.size)
+    converged = False
+    denoise = repeated(problem.denoiser, _as_image(z[scene][0]))
+    for n in range(1, (_ITERATIONS if asked is None else asked) + 1):
+        sigma = first * (last / first) ** min((n - 1) / _FALL, 1.0)
+        before_rho, rho = rho, problem.lam / sigma**2
+        dual *= before_rho / rho
+        value, *residuals = steps.advance(z - dual, rho, _INNER)
+        shown = steps.x + dual
         before = z[scene]
         z = xp.zeros_like(shown) if pinned else shown.copy()
-        z[scene] = _denoised(problem, shown[scene], sigma)
+        z[scene] = _denoised(problem, denoise, shown[scene], sigma)
         dual = shown - z
         seen = z[scene]
-        size = max(float(xp.sum(seen * seen)), np.finfo(problem.dtype).tiny)
-        primal = math.sqrt(float(xp.sum((state.x - z) ** 2)) / size)
-        change = math.sqrt(float(xp.sum((seen - before) ** 2)) / size)
+        size, primal, change = norms_of(seen, steps.x - z, seen - before)
+        size = max(size, math.sqrt(np.finfo(problem.dtype).tiny))
+        primal, change = primal / size, change / size
         objective.append(value)
         worst.append((max(primal, residuals[0]), max(change, residuals[1])))
-        if not (math.isfinite(value) and math.isfinite(primal)) or size > most_size:
+        if not (math.isfinite(value) and math.isfinite(primal)) or size**2 > most_size:
             raise ConvergenceError(
                 f"plug and play diverged at iteration {n}: the denoiser makes images grow; use a larger λ or "
                 "another denoiser"
             )
         problem.stop.report(n, max(worst[-1]))
-        converged = n > _FALL and max(worst[-1]) <= it.rtol
+        converged = n > _FALL and max(worst[-1]) <= steps.rtol
         if converged:
             break
     why = (
         f"after {n} calls of the denoiser, the last of strength {sigma:.3g}, the relative residual is "
-        f"{worst[-1][0]:.1e} and the change {worst[-1][1]:.1e} (tolerance {it.rtol:.1e})"
+        f"{worst[-1][0]:.1e} and the change {worst[-1][1]:.1e} (tolerance {steps.rtol:.1e})"
     )
     if not converged and asked is None and max(worst[-1]) <= _SETTLED:
         converged = True
@@ -132,14 +159,19 @@ def _solve(it: admm.Iteration) -> Solution:
     return Solution(xp.ascontiguousarray(z[scene]), n, converged, why, history(objective, worst))
 
 
-def _denoised(problem: Problem, scene: Array, sigma: float) -> Array:
+def _as_image(frame: Array) -> Array:
+    """A frame (c, P, Q) as denoisers see it."""
+    xp = get_xp(frame)
+    return xp.ascontiguousarray(frame[0] if len(frame) == 1 else xp.moveaxis(frame, 0, -1))
+
+
+def _denoised(problem: Problem, denoise: Denoiser, scene: Array, sigma: float) -> Array:
     """The denoiser on each frame, and the bounds; what comes back is looked at before it is used."""
-    assert problem.denoiser is not None
     xp = problem.xp
     out = xp.empty_like(scene)
     for i, frame in enumerate(scene):
-        image = xp.ascontiguousarray(frame[0] if len(frame) == 1 else xp.moveaxis(frame, 0, -1))
-        found = problem.denoiser(image.copy(), sigma)
+        image = _as_image(frame)
+        found = denoise(image.copy(), sigma)
         name = getattr(problem.denoiser, "__name__", type(problem.denoiser).__name__)
         if getattr(found, "shape", None) != image.shape:
             raise ValueError(

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import scipy.fft
 
-from ..device import Array, Device, asnumpy, get_xp
+from ..device import Array, Device, asnumpy, is_cupy
 from ..operators.blur import Blur
 from ..operators.operator import Operator
 from ..operators.torus import Torus
@@ -22,6 +22,7 @@ from ..operators.varying import VaryingBlur
 from ..problem import Problem
 from ..solvers import cosine, fourier, kronecker, sine
 from ..solvers.spectrum import Spectrum
+from . import sums_gpu
 
 _EXACT = 1 << 15  # more singular values than this are gathered into bins
 _BIN = 2e-3  # relative width of a bin
@@ -31,6 +32,7 @@ _ROOM = 4  # how many times as long as the PSF a tile must be
 # Parts of a picture whose PSF varies, along each axis at most, and their least pixels a side and times the PSF's.
 _PARTS, _PART, _PART_ROOM = 4, 64, 6
 _TAPER = 4  # times as deep as the PSF is long a taper is, where there is room
+_LEAST = 1e-24  # of the largest σ²: what is smaller lies in one bin
 _WIDE = 2e-2  # relative width of a bin of the picture's spectrum
 _AMPLIFIED = 1.1  # growth of ‖f_λ‖ over a decade of λ, over its least at larger λ, that no true model shows
 
@@ -162,20 +164,26 @@ def _gather(s2: Array, power: Array) -> tuple[np.ndarray, np.ndarray, np.ndarray
         s2, power = (asnumpy(x).ravel().astype(np.float64) for x in (s2, power))
         order = np.argsort(-s2, kind="stable")
         return s2[order], power[order], np.ones(s2.size)
-    return _binned(s2, power, get_xp(s2).ones(s2.shape), _BIN)
+    return _binned(s2, power, None, _BIN)
 
 
-def _binned(s2: Array, power: Array, count: Array, width: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """σ², power and counts on the host, in bins of a relative width; each entry stands for `count`."""
-    xp = get_xp(s2)
-    s2, power, count = (x.ravel().astype(np.float64) for x in (s2, power, count))
-    top = float(s2.max())
-    bins = int(math.log(1e24) / width)
-    where = xp.log(xp.maximum(s2, top * 1e-24) * (1 / top)) * (-1 / width)
-    where = xp.clip(where.astype(np.int64), 0, bins)
-    counts, values, powers = (
-        asnumpy(xp.bincount(where, weights=x, minlength=bins + 1)) for x in (count, count * s2, count * power)
-    )
+def _binned(
+    s2: Array, power: Array, count: Array | None, width: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """σ², power and counts on the host, in bins of a relative width; each entry stands for `count`, or itself."""
+    bins = int(math.log(1 / _LEAST) / width)
+    if is_cupy(s2):
+        counts, values, powers = sums_gpu.binned(s2, power, count, _LEAST, width, bins)
+    else:
+        s2, power = (x.ravel().astype(np.float64) for x in (s2, power))
+        weights = np.ones(s2.size) if count is None else count.ravel().astype(np.float64)
+        top = float(s2.max())
+        where = np.log(np.maximum(s2, top * _LEAST) * (1 / top)) * (-1 / width)
+        where = np.clip(where.astype(np.int64), 0, bins)
+        counts, values, powers = (
+            np.bincount(where, weights=x, minlength=bins + 1)
+            for x in (weights, weights * s2, weights * power)
+        )
     some = counts > 0
     return values[some] / counts[some], powers[some], counts[some]
 
