@@ -13,6 +13,8 @@
 //   lines      the spectra of a PSF's rows, in double precision
 //   columns    from them the spectrum of the PSF, its squared modulus or its real part
 //   quotient   conj(h) / (|h|^2 + lambda), complex or real
+//   totals     rho |k|^2 + lambda (a + b)^order, where a and b are |1 - e^(i omega)|^2 along either axis, and the largest
+//   reciprocals    of those, or of what is the least that counts beside the largest
 //   judged     of a scene's and an image's spectra, h f and the sums of squares of conj(h) (g - h f) - lambda f and
 //              conj(h) g: the residual of the normal equations and its right-hand side
 // Bytes: lay writes the torus and reads the images, fold the reverse; multiply reads and writes the spectra and reads the symbol once for
@@ -178,6 +180,31 @@ columns(const double* line, int m, int origin, unsigned length, unsigned begin, 
                 spectrum[2 * at + 1] = (real)sum[k].im;
             }
         }
+}
+
+// |k|^2 comes from `k`, or is `power` if there is no k. Into a zero: the bits of the largest total, none being negative.
+extern "C" __global__ void __launch_bounds__(THREADS)
+totals(double* total, unsigned long long* most, const real* k, const double* power, const double* down, const double* across,
+       unsigned cols, long long count, double rho, double lambda, int order) {
+    unsigned long long mine = 0;
+    for (index_t i = (index_t)blockIdx.x * THREADS + threadIdx.x; i < count; i += (index_t)gridDim.x * THREADS) {
+        const index_t row = i / cols;
+        const double both = down[row] + across[i - row * cols];
+        const double a = k ? k[2 * i] : 0, b = k ? k[2 * i + 1] : 0;
+        const double sum = rho * (k ? a * a + b * b : power[i]) + lambda * (order == 0 ? 1 : order == 1 ? both : both * both);
+        total[i] = sum;
+        mine = maximum(mine, (unsigned long long)__double_as_longlong(sum));
+    }
+#pragma unroll
+    for (int offset = 16; offset > 0; offset /= 2) mine = maximum(mine, __shfl_xor_sync(FULL_WARP, mine, offset));
+    if (threadIdx.x % 32 == 0) atomicMax(most, mine);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+reciprocals(real* out, const double* total, const unsigned long long* most, long long count, double least) {
+    const double floor = least * __longlong_as_double(*most);
+    for (index_t i = (index_t)blockIdx.x * THREADS + threadIdx.x; i < count; i += (index_t)gridDim.x * THREADS)
+        out[i] = (real)(1 / maximum(total[i], floor));
 }
 
 // Zero where h and lambda are.

@@ -174,7 +174,7 @@ def loading_seconds(name: str, lam: float | str, linear: bool, device: Device) -
     rule = isinstance(lam, str)
     needed = {
         "scipy.ndimage": linear or rule,
-        "scipy.optimize": linear and rule,
+        "scipy.optimize": linear and lam == "discrepancy",
         "numba": name in ("collaborative", "pnp") and find_spec("numba") is not None,
     }
     missing = [module for module, there in needed.items() if there and module not in sys.modules]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from .combined import combined
 from .device import Array
 from .norms import judged_norms, norms_of
 from .operators import torus_gpu
@@ -78,7 +79,7 @@ def judge(problem: Problem, g: Array, solution: Solution, image: Array) -> Verdi
         problem.xp.subtract(g, seen, out=pair[1])
         b, a = operator.adjoint(pair)
         return _verdict(judged_norms(b, a, scene, problem.lam, image, pair[1]), None, pair[1])
-    difference = g - seen
+    difference = combined(g, seen, b=-1)
     del seen
     if fit.background:
         difference -= g.dtype.type(fit.background)
@@ -86,7 +87,6 @@ def judge(problem: Problem, g: Array, solution: Solution, image: Array) -> Verdi
     if fit.weights is not None:
         visible = fit.weights > 0
         shown = visible * image, visible * difference
-    lam = scene.dtype.type(problem.lam)
     if not problem.quadratic:
         size, misfit = norms_of(*shown)
         history = solution.history
@@ -95,21 +95,21 @@ def judge(problem: Problem, g: Array, solution: Solution, image: Array) -> Verdi
             0.0 if history is None or not len(history.primal) else max(history.primal[-1], history.dual[-1])
         )
         return Verdict(float(last), misfit / (size or 1.0), objective, difference, (1.0, size))
-    b = problem.right(g)
+    b, lam = problem.right(g), problem.lam
     if linear:
         a = operator.adjoint(difference)
-        found = judged_norms(b, a, scene, problem.lam, image, difference)
+        found = judged_norms(b, a, scene, lam, image, difference)
         return _verdict(found, objective, difference)
     if problem.penalty == "natural":  # (BBᵀHᵀH + λI) f = BBᵀHᵀ g
         b = covariance(b, operator.boundary)
     if problem.formula == "hht":
-        r = b - operator.forward(operator.adjoint(scene)) - lam * scene
+        r = combined(combined(b, operator.forward(operator.adjoint(scene)), b=-1), scene, b=-lam)
     elif problem.penalty == "natural":
-        r = covariance(operator.adjoint(difference), operator.boundary) - lam * scene
+        r = combined(covariance(operator.adjoint(difference), operator.boundary), scene, b=-lam)
     elif problem.penalty == "identity":
-        r = operator.adjoint(fit.weights * difference) - lam * scene
+        r = combined(operator.adjoint(fit.weights * difference), scene, b=-lam)
     else:
-        r = b - problem.normal(scene)
+        r = combined(b, problem.normal(scene), b=-1)
     return _verdict(norms_of(b, r, *shown), objective, difference)
 
 
@@ -132,7 +132,7 @@ def _judged_in_frequency(problem: Problem, g: Array, solution: Solution, image: 
     """The same of a blur that wraps: both formulas are one there, and norms are those of spectra (Parseval)."""
     h = problem.blur.transfer(problem.dtype, problem.device)
     seen, sums = torus_gpu.judged(g, solution.scene, h, problem.lam)
-    difference = g - seen
+    difference = combined(g, seen, b=-1)
     misfit, size = norms_of(difference, image)
     residual, scale = (math.sqrt(s) for s in sums.tolist())
     objective = None if solution.history is None else problem.objective(g, solution.scene)

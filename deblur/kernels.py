@@ -564,6 +564,18 @@ def launch(
     get(stem, name, dtype)(grid, block, *args)
 
 
+def images(x: Any) -> tuple[Any, int, int]:
+    """CuPy's (..., M, N) as (k, M, N) with adjacent pixels in a row; how far its rows lie apart, and its images."""
+    import cupy
+
+    x = x.reshape(-1, *x.shape[-2:])
+    item = x.itemsize
+    if x.strides[2] != item and x.shape[2] > 1:
+        x = cupy.ascontiguousarray(x)
+    ld = x.strides[1] // item if x.shape[1] > 1 else x.shape[2]
+    return x, ld, x.strides[0] // item if len(x) > 1 else 0
+
+
 class Properties(NamedTuple):
     """What a choice of kernels looks at."""
 

@@ -34,7 +34,8 @@ def judged_norms(b: Array, a: Array, f: Array, lam: float, g: Array, d: Array) -
     if not is_cupy(b):
         return norms_of(b, a - b.dtype.type(lam) * f, g, d)
     sums = _summed(
-        "judged", 4, b, *_planes(b), *_planes(a), *_planes(f), lam, *b.shape[-2:], *_planes(g), *_planes(d),
+        "judged", 4, b, *kernels.images(b), *kernels.images(a), *kernels.images(f), lam, *b.shape[-2:],
+        *kernels.images(g), *kernels.images(d),
         *g.shape[-2:],
     )  # fmt: skip
     return np.sqrt(sums.get()).tolist()
@@ -43,7 +44,7 @@ def judged_norms(b: Array, a: Array, f: Array, lam: float, g: Array, d: Array) -
 def probed(g: Array, seen: Array, moved: Array, shown: Array) -> tuple[float, float]:
     """‖g − seen‖² and the inner product of moved − seen with `shown`, for images (..., M, N)."""
     if is_cupy(g):
-        images = (_planes(x) for x in (g, seen, moved, shown))
+        images = (kernels.images(x) for x in (g, seen, moved, shown))
         first, second = _summed("probed", 2, g, *g.shape[-2:], *itertools.chain(*images)).tolist()
         return first, second
     return float(total((g - seen) ** 2)), float(total((moved - seen) * shown))
@@ -62,17 +63,6 @@ def _summed(kernel: str, count: int, like: Array, *args: Any) -> Array:
         cupy.empty(count * blocks, np.float64), ticket, dtype=like.dtype,
     )  # fmt: skip
     return sums
-
-
-def _planes(x: Array) -> tuple[Array, int, int]:
-    """Images (..., M, N) as planes (k, M, N) of adjacent numbers in a row, and how far rows and planes are apart."""
-    import cupy
-
-    planes, item = x.reshape(-1, *x.shape[-2:]), x.itemsize
-    if planes.strides[2] != item and planes.shape[2] > 1:
-        planes = cupy.ascontiguousarray(planes)
-    ld = planes.strides[1] // item if planes.shape[1] > 1 else planes.shape[2]
-    return planes, ld, planes.strides[0] // item if len(planes) > 1 else 0
 
 
 def total(x: Array) -> Array:

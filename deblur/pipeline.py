@@ -17,6 +17,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
+from .combined import combined
 from .costs import USUAL, loading_seconds
 from .device import CPU, Array, Device, asnumpy
 from .errors import ConvergenceError, InsufficientMemoryError, MethodError, SingularMatrixError, warn
@@ -445,7 +446,7 @@ class Deblurrer:
                 self._last, self._last_scale = solution, prepared.scale
             verdict = judge(problem, stated.data, solution, stated.g)
             confirm(prepared.factor)
-            scene = solution.scene if stated.prior is None else solution.scene + stated.prior
+            scene = solution.scene if stated.prior is None else combined(solution.scene, stated.prior)
             yield Piece(at, solution, verdict, scene)
             del stated, solution, verdict, scene  # before the next is made
 

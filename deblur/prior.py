@@ -11,6 +11,7 @@ import numpy as np
 
 from .device import Array
 from .methods import METHODS, Method
+from .norms import squares
 from .operators.operator import Operator
 from .problem import Problem
 from .stated import StatedImage
@@ -152,7 +153,7 @@ class _Search:
         first = next(self.image.left())
         if min(first.shape) < 4:
             return True
-        power = float((first * first).mean())
+        power = float(squares(first)) / first.size
         level = noise_level(first, self.problem.blur.psf)
         return level**2 >= _SHOWN * self.enough / self.problem.operator.gain**2 * power
 
@@ -185,5 +186,5 @@ def _is_noise(left: Array) -> bool:
     """Whether what the prior scene leaves of the frames is no larger than the noise that is seen in it."""
     if min(left.shape[-2:]) < 4 or left.dtype.kind != "f":
         return False
-    size = math.sqrt(float((left.astype(np.float64) ** 2).mean()))
+    size = math.sqrt(float(squares(left)) / left.size)
     return size <= _LEFT * noise_level(left.reshape(-1, *left.shape[-2:]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from .combined import combined
 from .device import Array
 from .frames import ALL, Frames, Part
 from .operators.operator import Operator
@@ -27,7 +28,7 @@ class Stated:
         if prior == "zero":
             return cls(g, g, None)
         scene = prior_scene(operator, g)  # its deviation from this is what is solved for
-        return cls(g, g - operator.forward(scene), scene)
+        return cls(g, combined(g, operator.forward(scene), b=-1), scene)
 
 
 @dataclass(frozen=True)

@@ -195,6 +195,9 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
     "hessian": (_ROWS2, _COLS2, _MIXED),
 }
 
+#: Σ|L|² in frequency is the sum of the two symbols of first differences to this power.
+ORDER = {"identity": 0, "gradient": 1, "hessian": 2}
+
 
 def padded(x: Array, wrap: bool) -> Array:
     """`x` with a border of one pixel: of its other end, or zeros."""

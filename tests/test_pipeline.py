@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import scipy.ndimage  # noqa: F401  what is loaded already is in nobody's prediction
 
 import deblur
 from deblur import BOUNDARIES, Blur

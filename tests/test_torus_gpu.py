@@ -3,12 +3,15 @@
 import numpy as np
 import pytest
 
-from deblur.device import Device
+from deblur.device import CPU, Device
 from deblur.norms import judged_norms, norms, norms_of, probed, total
 from deblur.operators import torus_gpu
 from deblur.operators.blur import Blur
 from deblur.operators.torus import Torus
+from deblur.problem import Problem
+from deblur.solvers.quadratic import prepare
 from deblur.solvers.spectrum import symbol_at
+from deblur.terms import Fit
 
 pytestmark = pytest.mark.gpu
 
@@ -161,6 +164,24 @@ def test_the_quotient_is_that_of_arrays(cupy, rng, dtype):
     found = torus_gpu.quotient(cupy.asarray(h), 0.3).get()
     np.testing.assert_allclose(found, h.conj() / (abs(h) ** 2 + 0.3), rtol=20 * np.finfo(dtype).eps)
     assert torus_gpu.quotient(cupy.asarray(h.real.copy()), 0.0).get()[3, 4] == 0
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("penalty", ["identity", "gradient", "laplacian"])
+@pytest.mark.parametrize("boundary", ["unknown", "reflect", "periodic"])
+def test_what_quadratic_penalties_divide_by_is_the_cpus(cupy, rng, boundary, penalty, dtype):
+    blur = Blur(rng.random((4, 3)), (31, 22), boundary)
+    for lam, weights in ((1e-3, None), (1e-12, rng.random((1, 1, 31, 22)).astype(dtype)), (3.0, None)):
+        fits = Fit(weights=weights), Fit(weights=None if weights is None else cupy.asarray(weights))
+        wanted, found = (
+            prepare(
+                Problem(blur, lam, penalty=penalty, fit=fit, dtype=np.dtype(dtype), device=device)
+            ).inverse
+            for fit, device in zip(fits, (CPU, Device(0)), strict=True)
+        )
+        assert found.dtype == dtype
+        totals, off = 1 / wanted, abs(1 / found.get() - 1 / wanted)
+        assert (off <= 20 * np.finfo(dtype).eps * (totals + np.sqrt(totals * totals.max()))).all()
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

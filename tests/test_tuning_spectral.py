@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse.linalg
 from scipy.ndimage import gaussian_filter
+from scipy.optimize import minimize_scalar
 
 from deblur import data, psf, solve
 from deblur.degrade import degrade
@@ -25,7 +26,7 @@ from deblur.tuning import (
 from deblur.tuning import spectral as spectral_module
 from deblur.tuning import sums as sums_module
 from deblur.tuning.choice import RULES as ALL_RULES
-from deblur.tuning.spectral import _minimum, choose_from, from_spectrum
+from deblur.tuning.spectral import _lowest, _minimum, choose_from, from_spectrum
 from deblur.tuning.sums import exact_sums, spectral_sums
 
 RULES = [name for name, rule in ALL_RULES.items() if rule.linear]
@@ -395,6 +396,21 @@ def test_bad_images(rng):
     g[3, 4] = np.nan
     with pytest.raises(ValueError, match="NaN"):
         choose_lambda(blur, g)
+
+
+def test_the_minimum_is_scipys_to_the_bit(rng):
+    for _ in range(40):
+        c, a = rng.standard_normal(3), 3 * rng.standard_normal()
+        b = a + 3 * rng.random() + 1e-3
+        for function in (
+            lambda t: c[0] * math.sin(c[1] * t) + c[2] * t * t,  # noqa: B023
+            lambda t: abs(t - c[0]),  # noqa: B023
+            lambda t: round(c[0] * t + math.cos(t), 2),  # noqa: B023
+            lambda t: math.exp(c[0] * t),  # noqa: B023
+            lambda t: 1.0,
+        ):
+            wanted = minimize_scalar(function, bounds=(a, b), method="bounded", options={"xatol": 1e-4})
+            assert _lowest(function, a, b, 1e-4) == wanted.x
 
 
 # ---------------------------------------------------------------------------------------------

@@ -24,13 +24,15 @@ from __future__ import annotations
 import hashlib
 import io
 from functools import cache
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
-from ..device import Array, Device, get_xp
+from ..combined import combined
+from ..device import Array, Device, get_xp, is_cupy
+from ..norms import largest
+from . import network_gpu
 
 WEIGHTS = Path(__file__).with_name("network.npz")
 SHA256 = "5b449045cd404f121c4b30860e79829c0ce7786d0bfae456a3c48dd95c69b703"
@@ -82,47 +84,54 @@ def network(planes: Array, sigma: float, near: Array) -> Array:
     -------
     array of the planes' shape and dtype; computed in float32
     """
-    xp = get_xp(planes)
-    size = float(abs(planes).max())
+    size = largest(planes)
     if not (sigma > 0 and size > 0):
         return planes.copy()
 
     def denoised(x: Array, clean: Array) -> Array:
-        if float(abs(x).max()) <= _NOTHING * size:  # the colours of a grey picture
+        if largest(x) <= _NOTHING * size:  # the colours of a grey picture
             return x
+        if is_cupy(x):
+            return combined(x, _noise(x, sigma, clean, size).astype(x.dtype, copy=False), b=-size)
         x, clean = ((a / size).astype(np.float32) for a in (x, clean))
-        return (size * _plane(x, sigma / size, clean)).astype(planes.dtype)
+        return (size * (x - _noise(x, sigma / size, clean))).astype(planes.dtype)
 
-    return xp.stack([denoised(*pair) for pair in zip(planes, near, strict=True)])
+    found = [denoised(*pair) for pair in zip(planes, near, strict=True)]
+    return found[0][None] if len(found) == 1 else get_xp(planes).stack(found)
 
 
-def _plane(x: Array, sigma: float, near: Array) -> Array:
-    """A plane (P, Q) of moduli up to 1, float32, without its noise."""
-    xp = get_xp(x)
-    w, shape = _weights(Device.of(x)), x.shape
-    more = [(0, -n % MULTIPLE) for n in shape]
-    x, near = (xp.pad(a, more, mode="edge") for a in (x, near))
-    parts = _apart(x[None])
-    level = xp.full((1, *parts.shape[1:]), sigma, np.float32)
-    head = _conv3(xp.concatenate([parts, level, _apart(near[None])]), w["head"])
-    y, levels = head, []
+def _noise(x: Array, sigma: float, near: Array, size: float = 1.0) -> Array:
+    """The noise of a plane (P, Q), all of them over `size`: moduli up to 1, float32."""
+    w = _weights(Device.of(x))
+    padded = (x.shape[0] + -x.shape[0] % MULTIPLE, x.shape[1] + -x.shape[1] % MULTIPLE)
+    y = head = _conv3(_entered(x, near, padded, 1 / size, sigma / size), w["head"])
+    levels = []
     for level in range(_LEVELS):
         y = _pairs(y, w, f"left{level}")
         if level < _LEVELS - 1:
             levels.append(y)
             y = _product(w[f"down{level}"], _apart(y))
     for level in reversed(range(_LEVELS - 1)):
-        y = levels[level] + _together(_product(w[f"up{level}"], y))
+        y = combined(levels[level], _together(_product(w[f"up{level}"], y)))
         y = _pairs(y, w, f"right{level}")
-    noise = _together(_conv3(y + head, w["tail"]))
-    return (x - noise[0])[: shape[0], : shape[1]]
+    return _together(_conv3(combined(y, head), w["tail"]))[0, : x.shape[0], : x.shape[1]]
+
+
+def _entered(x: Array, near: Array, padded: tuple[int, int], scale: float, level: float) -> Array:
+    """What goes in: a plane and its estimate, continued and taken apart, and the noise's level between them."""
+    if is_cupy(x):
+        return network_gpu.entered(x, near, padded, scale, level)
+    more = [(0, n - m) for n, m in zip(padded, x.shape, strict=True)]
+    parts, others = (_apart(np.pad(a, more, mode="edge")[None]) for a in (x, near))
+    return np.concatenate([parts, np.full((1, *parts.shape[1:]), level, np.float32), others])
 
 
 def _pairs(x: Array, w: dict[str, Array], name: str) -> Array:
-    """Pairs of convolutions, each added to what went in."""
+    """Pairs of convolutions with a rectifier between them, each pair added to what went in."""
     k = 0
     while f"{name}.{k}.a" in w:
-        x = x + _conv3(_conv3(x, w[f"{name}.{k}.a"], rectified=True), w[f"{name}.{k}.b"])
+        y = _conv3(x, w[f"{name}.{k}.a"])
+        x = combined(x, _conv3(y, w[f"{name}.{k}.b"], rectified=True))
         k += 1
     return x
 
@@ -134,30 +143,28 @@ def _product(w: Array, x: Array) -> Array:
 
 def _conv3(x: Array, w: Array, rectified: bool = False) -> Array:
     """A 3 x 3 convolution of (C, P, Q), zero beyond the edges: of strips of rows the nine neighbours of each pixel are
-    gathered in one pass, then a product."""
-    xp = get_xp(x)
+    gathered in one pass, then a product. `rectified` is of what is positive alone; `x` may be overwritten then."""
+    if is_cupy(x):
+        return network_gpu.conv3(x, w, _STRIP_GPU, rectified)
+    if rectified:
+        np.maximum(x, 0, out=x)
     c, rows, cols = x.shape
-    padded = xp.pad(x, ((0, 0), (1, 1), (1, 1)))
-    out = xp.empty((len(w), rows, cols), np.float32)
-    high = min(rows, max(1, (_STRIP if xp is np else _STRIP_GPU) // (9 * c * cols)))
-    gathered = xp.empty((3, 3, c, high, cols), np.float32)
+    padded = np.pad(x, ((0, 0), (1, 1), (1, 1)))
+    out = np.empty((len(w), rows, cols), np.float32)
+    high = min(rows, max(1, _STRIP // (9 * c * cols)))
+    gathered = np.empty((3, 3, c, high, cols), np.float32)
     plane, row, item = padded.strides
     for top in range(0, rows, high):
         strip = gathered[..., : min(high, rows - top), :]
-        strip[...] = _tricks(xp).as_strided(padded[:, top:], strip.shape, (row, item, plane, row, item))
-        found = w @ strip.reshape(9 * c, -1)
-        if rectified:
-            xp.maximum(found, 0, out=found)
-        out[:, top : top + strip.shape[3]] = found.reshape(len(w), -1, cols)
+        strip[...] = as_strided(padded[:, top:], strip.shape, (row, item, plane, row, item))
+        out[:, top : top + strip.shape[3]] = (w @ strip.reshape(9 * c, -1)).reshape(len(w), -1, cols)
     return out
-
-
-def _tricks(xp: ModuleType) -> ModuleType:
-    return import_module(f"{xp.__name__}.lib.stride_tricks")
 
 
 def _apart(x: Array) -> Array:
     """(C, 2P, 2Q) as (4C, P, Q): of each plane the pixels of even and odd rows and columns."""
+    if is_cupy(x):
+        return network_gpu.apart(x)
     c, rows, cols = x.shape
     x = x.reshape(c, rows // 2, 2, cols // 2, 2).transpose(0, 2, 4, 1, 3)
     return x.reshape(4 * c, rows // 2, cols // 2)
@@ -165,6 +172,8 @@ def _apart(x: Array) -> Array:
 
 def _together(x: Array) -> Array:
     """(4C, P, Q) as (C, 2P, 2Q): the way back."""
+    if is_cupy(x):
+        return network_gpu.together(x)
     c, rows, cols = x.shape
     x = x.reshape(c // 4, 2, 2, rows, cols).transpose(0, 3, 1, 4, 2)
     return x.reshape(c // 4, 2 * rows, 2 * cols)

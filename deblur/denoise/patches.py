@@ -30,7 +30,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.fft
 
-from ..device import Array, cores, get_sparse, get_xp
+from ..device import Array, asnumpy, cores, get_sparse, get_xp
 from . import patches_gpu
 
 _SIDE, _STEP, _RADIUS, _STACK = 8, 4, 12, 16
@@ -204,21 +204,22 @@ class Groups:
         near = xp.where(key >> 16 == beyond, 0, key & 0xFFFF)
         return near.reshape(len(strip.rows), len(self._cols), self._count)
 
-    def variances(self, covariance: Array) -> Array:
-        """The noise's variance in each of the patch's cosine coefficients, (side²,).
+    def variances(self, covariance: Array, level: float = 1.0) -> Array:
+        """The noise's variance in each of the patch's cosine coefficients, (side²,), times `level`.
 
         Parameters
         ----------
         covariance : (m, n) array
             Autocovariance of stationary noise, lag (0, 0) first, negative lags at the end.
         """
-        xp = get_xp(covariance)
-        i = xp.arange(self.side)
+        i = np.arange(self.side)
         lag = i[:, None] - i
-        full = covariance[lag[:, None, :, None], lag[None, :, None, :]]
+        # A few numbers, looked at on the host: the rows of small lags.
+        near = np.concatenate([asnumpy(covariance[: self.side]), asnumpy(covariance[1 - self.side :])])
+        full = near[lag[:, None, :, None], lag[None, :, None, :]]
         full = full.reshape(self.side**2, -1).astype(np.float64)
-        t = xp.asarray(_cosines(self.side)).astype(np.float64)
-        return xp.maximum(xp.einsum("ij,jk,ik->i", t, full, t), 0)
+        t = _cosines(self.side).astype(np.float64)
+        return get_xp(covariance).asarray(level * np.maximum(np.einsum("ij,jk,ik->i", t, full, t), 0))
 
     def wiener(self, noisy: Array, pilot: Array, variances: Array, level: Array | None = None) -> Array:
         """`noisy`, each coefficient shrunk by p²/(p² + v), p being the pilot's and v the noise's variance.

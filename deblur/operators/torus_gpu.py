@@ -199,6 +199,32 @@ def quotient(h: Array, lam: float) -> Array:
     return out
 
 
+def inverse(k: Array, rho: float, lam: float, order: int, rows: Array, cols: Array, dtype: np.dtype) -> Array:
+    """1/(ρ|k|² + λ (rows + cols)^order) in `dtype`; what is below eps times the largest sum is taken for that.
+
+    Parameters
+    ----------
+    k : (m, n) array
+        Complex, or float64 and |k|² itself.
+    rho, lam : float
+    order : {0, 1, 2}
+    rows : (m, 1) array of float64
+    cols : (n,) array of float64
+    dtype : dtype
+    """
+    import cupy
+
+    is_complex = k.dtype.kind == "c"
+    total, most = cupy.empty(k.shape, np.float64), cupy.zeros(1, np.uint64)
+    k, out = cupy.ascontiguousarray(k), cupy.empty(k.shape, dtype)
+    launch(
+        "totals", k.size, total, most, k.view(dtype) if is_complex else None, None if is_complex else k, rows, cols,
+        k.shape[1], k.size, rho, lam, order, dtype=dtype,
+    )  # fmt: skip
+    launch("reciprocals", k.size, out, total, most, k.size, float(np.finfo(dtype).eps), dtype=dtype)
+    return out
+
+
 def judged(g: Array, scene: Array, h: Array, lam: float) -> tuple[Array, Array]:
     """Hf, and ‖Hᵀ(g − Hf) − λf‖² and ‖Hᵀg‖² on the device, (2,), for scenes and images of a blur that wraps.
 

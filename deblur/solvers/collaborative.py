@@ -52,11 +52,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from ..combined import combined
 from ..denoise import patches
 from ..denoise.network import network
 from ..device import Array, all_cores, every
 from ..linalg import krylov
-from ..norms import norms_of, total
+from ..norms import norms_of, squares, total
 from ..operators.torus import Torus
 from ..problem import Factor, Problem, Solution, Stop, Work
 from ..terms import Fit, penalty_value
@@ -155,7 +156,7 @@ class Collaborative:
         pilot = self.pilot.solve(g, start)
         units, seen = in_units(self.problem, g), g
         problem, g, unit = units.problem, units.g, g.dtype.type(units.unit)
-        clean = pilot.scene / unit
+        clean = pilot.scene if unit == 1 else pilot.scene / unit
         level, variation = _noise(problem, g, clean)
         white = float(problem.xp.quantile(abs(clean[(..., *problem.operator.crop)]), _WHITE))
         if math.sqrt(level) <= _CLEAN * white * abs(brightness_of(problem.operator)):
@@ -169,18 +170,18 @@ class Collaborative:
             words = f"steps towards the data, whose noise is next to none, {level**0.5 * units.unit:.2g}"
             if not _moved(problem, scene, clean) <= _TOO_FAR * white:
                 scene, words = clean, _WRONG
-            return replace(pilot, scene=scene * unit, why=f"{pilot.why}; then {words}")
+            return replace(
+                pilot, scene=scene if unit == 1 else scene * unit, why=f"{pilot.why}; then {words}"
+            )
         there = None if variation is None else continued(problem.operator, variation).mean(axis=1)
         groups = [_Grouped(problem, frame, _SIDE) for frame in clean]
         found = self.inverse.solve(_residual(problem, g, clean))
         passed = []
-        for i, (group, noisy) in enumerate(zip(groups, clean + found.scene, strict=True)):
-            variances, at = (
-                group.groups.variances(level * self.covariance),
-                None if there is None else there[i],
-            )
+        for i, (group, noisy) in enumerate(zip(groups, combined(clean, found.scene), strict=True)):
+            variances = group.groups.variances(self.covariance, level)
+            at = None if there is None else there[i]
             shrunk = group.shrunk(noisy, clean[i], variances, at)
-            passed.append(0.5 * (shrunk + group.thresholded(noisy, variances, at)))
+            passed.append(combined(shrunk, group.thresholded(noisy, variances, at), 0.5, 0.5))
         scene = _bounded(problem, passed)
         by = _moved(problem, scene, clean)
         strengths = (
@@ -203,7 +204,8 @@ class Collaborative:
         if not _moved(problem, scene, clean) <= _TOO_FAR * white:
             scene, words = clean, _WRONG
         converged = pilot.converged and found.converged
-        return replace(pilot, scene=scene * unit, converged=converged, why=f"{pilot.why}; then {words}")
+        scene = scene if unit == 1 else scene * unit
+        return replace(pilot, scene=scene, converged=converged, why=f"{pilot.why}; then {words}")
 
     def _careful(self, problem: Problem) -> admm.Admm:
         """The pilot's solver where there is no noise, for `problem` in units in which the image is of size one."""
@@ -214,21 +216,30 @@ class Collaborative:
 
 def _moved(problem: Problem, scene: Array, other: Array) -> float:
     """The root mean square of their difference inside the frame."""
-    moved = (scene - other)[(..., *problem.operator.crop)]
+    at = (..., *problem.operator.crop)
+    moved = combined(scene[at], other[at], b=-1)
     return float(norms_of(moved)[0] / math.sqrt(moved.size))
 
 
 def _residual(problem: Problem, g: Array, scene: Array) -> Array:
-    return g - g.dtype.type(problem.fit.background) - problem.operator.forward(scene)
+    if problem.fit.background:
+        g = g - g.dtype.type(problem.fit.background)
+    return combined(g, problem.operator.forward(scene), b=-1)
 
 
 def _noise(problem: Problem, g: Array, scene: Array) -> tuple[float, Array | None]:
     """(the noise's mean variance, its variance from pixel to pixel over that mean, or None if it is the same)."""
     xp = problem.xp
-    seen = problem.operator.forward(scene) + problem.fit.background
+    seen = problem.operator.forward(scene)
+    counts = problem.fit.name == "poisson"
+    if problem.fit.weights is None and not counts:
+        left = combined(g, seen, b=-1)
+        if problem.fit.background:
+            left -= g.dtype.type(problem.fit.background)
+        return max(noise_variance(problem, g), _MISFIT * float(squares(left)) / g.size), None
+    seen = seen + problem.fit.background
     w = xp.broadcast_to(xp.asarray(problem.fit.w), g.shape)
     count, most = float(total((w > 0).astype(g.dtype))) or 1.0, float(w.max())
-    counts = problem.fit.name == "poisson"
     if counts:
         seen = xp.maximum(seen, 1e-3 * float(abs(g).mean()))
     level = float(total((w > 0) * (g - seen) ** 2 / seen if counts else w * (g - seen) ** 2)) / count
@@ -242,7 +253,8 @@ def _noise(problem: Problem, g: Array, scene: Array) -> tuple[float, Array | Non
 
 
 def _bounded(problem: Problem, frames: list[Array]) -> Array:
-    scene = problem.xp.stack(frames).astype(problem.dtype, copy=False)
+    scene = frames[0][None] if len(frames) == 1 else problem.xp.stack(frames)
+    scene = scene.astype(problem.dtype, copy=False)
     return scene if problem.bounds is None else scene.clip(*problem.bounds)
 
 
@@ -258,11 +270,11 @@ class _Grouped:
         return patches.mixed(self.colours, frame)
 
     def _together(self, planes: list[Array]) -> Array:
-        return patches.mixed(self.colours.T, self.xp.stack(planes))
+        return patches.mixed(self.colours.T, planes[0][None] if len(planes) == 1 else self.xp.stack(planes))
 
     def white(self, variance: float) -> Array:
         """The variances of white noise."""
-        return self.xp.full(self.groups.side**2, variance)
+        return self.xp.asarray(np.full(self.groups.side**2, variance))
 
     def shrunk(self, noisy: Array, clean: Array, variances: Array, level: Array | None = None) -> Array:
         """`noisy`, its noise of these variances shrunk as the spectrum of `clean` says."""
@@ -298,13 +310,14 @@ def _refined(
     before = scene
     for s in strengths:
         inverse = quadratic.prepare(replace(data, lam=_TRUST * level / s**2))
-        beyond = scene + problem.dtype.type(_BEYOND) * (scene - before)
-        closer = beyond + inverse.solve(_residual(problem, g, beyond), nothing).scene
+        beyond = combined(scene, combined(scene, before, b=-1), b=_BEYOND)
+        closer = combined(beyond, inverse.solve(_residual(problem, g, beyond), nothing).scene)
         pairs = zip(fine, coarse, closer, beyond, strict=True)
         both = [
-            a.thresholded(x, a.white(s**2)) + b.shrunk(x, y, b.white(_COARSER * s**2)) for a, b, x, y in pairs
+            combined(a.thresholded(x, a.white(s**2)), b.shrunk(x, y, b.white(_COARSER * s**2)), 0.5, 0.5)
+            for a, b, x, y in pairs
         ]
-        before, scene = scene, _bounded(problem, [0.5 * x for x in both])
+        before, scene = scene, _bounded(problem, both)
     return scene
 
 
@@ -325,7 +338,7 @@ def _finished(
             slice(None, None, 1 - 2 * ((n + 1) // 2 % 2)),
         )
         inverse = quadratic.prepare(replace(data, lam=_ALPHA * level / float(s) ** 2))
-        closer = scene + inverse.solve(_residual(problem, g, scene), nothing).scene
+        closer = combined(scene, inverse.solve(_residual(problem, g, scene), nothing).scene)
         pairs = zip(closer, shown, strict=True)
         with all_cores():
             found = [
@@ -333,7 +346,7 @@ def _finished(
                 for frame, planes in pairs
             ]
         scene = _bounded(problem, [patches.mixed(colours.T, planes) for planes in found])
-    return near + _SHARE * (scene - near)
+    return combined(near, combined(scene, near, b=-1), b=_SHARE)
 
 
 def _exact(problem: Problem) -> Factor | None:

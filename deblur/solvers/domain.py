@@ -12,7 +12,8 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import add
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -20,13 +21,13 @@ import numpy as np
 from ..device import Array, Device, get_xp
 from ..linalg.krylov import Step as CGStep
 from ..linalg.krylov import cg
-from ..operators import cosine_gpu
+from ..operators import cosine_gpu, torus_gpu
 from ..operators.blur import Blur
 from ..operators.operator import Operator
 from ..operators.torus import Torus
 from ..operators.varying import VaryingBlur
 from ..problem import Problem
-from ..terms import first_difference_power
+from ..terms import DIFFERENCES, ORDER, first_difference_power
 from .spectrum import quadrant
 
 #: Of a PSF that varies: with more, the memory of all is too much.
@@ -98,6 +99,22 @@ class Domain:
         total = get_xp(total).maximum(total, floor)  # what nothing determines is left where it is zero
         return (1 / total).astype(self.dtype)
 
+    def regularised(self, rho: float, lam: float, kind: str, power: Array | None = None) -> Array:
+        """`inverse` for λ times the squared moduli of differences of a kind."""
+        k = None
+        if get_xp(self.rows) is not np:
+            k = self.spectrum if power is None else power
+        if k is None or k.ndim != 2:
+            symbol = reduce(add, (d.symbol(self.rows, self.cols) for d in DIFFERENCES[kind]))
+            return self.inverse(rho, lam * symbol, power)
+        k = k if k.dtype.kind == "c" else k.astype(np.float64, copy=False)
+        return torus_gpu.inverse(k, rho, lam, ORDER[kind], self.rows, self.cols, self.dtype)
+
+    @property
+    def spectrum(self) -> Array:
+        """K in frequency, or `power` where only that is known."""
+        return self.power
+
     def _measure(self, shape: Sequence[int], wraps: bool, device: Device) -> None:
         self.shape = (shape[0], shape[1])
         self.rows = first_difference_power(shape[0], wraps, device.xp)[:, None]
@@ -119,6 +136,10 @@ class TorusDomain(Domain):
     @cached_property
     def power(self) -> Array:
         return abs(self.k) ** 2
+
+    @property
+    def spectrum(self) -> Array:
+        return self.k
 
     def power_of(self, operator: Operator) -> Array:
         return operator.power(self.torus)

@@ -35,6 +35,7 @@ import math
 
 import numpy as np
 
+from ..combined import combined
 from ..device import Array, all_cores
 from ..norms import norms
 from ..problem import Factor, Problem, Solution, Work
@@ -107,7 +108,7 @@ class _Hybrid:
             z = start.state.reshape(stack.shape)
             offset = operator.adjoint(z)
             near = norms(offset)
-            right = stack - operator.forward(offset) - g.dtype.type(lam) * z
+            right = combined(combined(stack, operator.forward(offset), b=-1), z, b=-lam)
 
         bases, done = Bidiagonalization(operator, right), False
         while bases.steps < most and not bases.exhausted:
@@ -126,8 +127,8 @@ class _Hybrid:
         if offset is not None:
             scene += offset
 
-        misfit = stack - operator.forward(scene)
-        left = norms(operator.adjoint(misfit) - g.dtype.type(lam) * scene)
+        misfit = combined(stack, operator.forward(scene), b=-1)
+        left = norms(combined(operator.adjoint(misfit), scene, b=-lam))
         residual = float((left / scale).max())
         # An exact start leaves bases of rounding: ‖Hᵀg‖/‖g‖ is no more than ‖H‖ either.
         seen = norms(stack)

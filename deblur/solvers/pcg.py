@@ -59,6 +59,7 @@ from functools import cached_property
 import numpy as np
 import scipy.fft
 
+from ..combined import combined
 from ..device import Array, Device, all_cores, get_xp
 from ..norms import norms_of
 from ..operators.blur import Blur
@@ -237,8 +238,8 @@ def normal_product(blur: Blur, lam: float, z: Array) -> Array:
     """(HHᵀ + λI) z for images z."""
     if blur.boundary.open:  # of the whole scene nothing is cut off: one product on the torus
         device = Device.of(z)
-        return blur.torus(device).filter(z, normal_symbol(blur, z.dtype, device)) + z.dtype.type(lam) * z
-    return blur.forward(blur.adjoint(z)) + z.dtype.type(lam) * z
+        return combined(blur.torus(device).filter(z, normal_symbol(blur, z.dtype, device)), z, b=lam)
+    return combined(blur.forward(blur.adjoint(z)), z, b=lam)
 
 
 def normal_symbol(blur: Blur, dtype: np.dtype, device: Device) -> Array:

@@ -16,8 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property, reduce
-from operator import add
+from functools import cached_property
 
 import numpy as np
 
@@ -26,7 +25,7 @@ from ..errors import ConvergenceError
 from ..linalg import conjugate_gpu, krylov
 from ..norms import norms
 from ..problem import FLOAT64, Factor, History, Problem, Solution, Work
-from ..terms import DIFFERENCES, PENALTIES, is_quadratic
+from ..terms import PENALTIES, is_quadratic
 from . import admm
 from .domain import domain_of
 from .start import first_scene
@@ -70,11 +69,11 @@ class Quadratic:
         self._most = MAX_ITERATIONS if most is None else most
         self.domain = domain = domain_of(replace(problem, operator=problem.operator.surrogate))
         [penalty] = PENALTIES[problem.penalty]
-        symbol = reduce(add, (d.symbol(domain.rows, domain.cols) for d in DIFFERENCES[penalty.differences]))
         mean = 1.0 if problem.fit.weights is None else float(problem.xp.mean(problem.fit.weights))
         stationary = problem.operator.stationary is not None
         power = None if stationary else domain.power_of(problem.operator)
-        self.inverse = domain.inverse(mean, (1 if stationary else _STIFFER) * problem.lam * symbol, power)
+        lam = (1 if stationary else _STIFFER) * problem.lam
+        self.inverse = domain.regularised(mean, lam, penalty.differences, power)
 
     @cached_property
     def _exact(self) -> Quadratic:

@@ -22,6 +22,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ..combined import combined
 from ..device import Array
 from ..norms import norms
 from ..problem import Problem
@@ -71,18 +72,17 @@ def refined(
     while True:
         target = aim if not reached <= aim else 0.1 * reached
         step, used, solved = correct(r, scale, target, iterations)
-        z = step if z is None else step + z
+        z = step if z is None else combined(step, z)
         iterations += used
         scene = operator.adjoint(z)
-        r = b - operator.forward(scene)
-        r -= b.dtype.type(lam) * z
+        r = combined(combined(b, operator.forward(scene), b=-1), z, b=-lam)
         before, reached = reached, float((norms(r) / scale).max())
         image, old = (z if hht else scene), image
         problem.stop.report(iterations, reached)
         if rtol is not None:
             right = reached <= rtol
         else:
-            moved = norms(image - old) if solved and old is not None else np.inf
+            moved = norms(combined(image, old, b=-1)) if solved and old is not None else np.inf
             right = _right(problem, norms(r), norms(z), norms(image), size, moved)
         # `not <` so that NaN stops too.
         if (right and reached <= aim) or iterations >= limit or not reached < 0.5 * before:

@@ -213,8 +213,10 @@ def exact_sums(operator: Operator, g: Array) -> FilterSums | None:
     blur = operator.stationary
     if found is not None:
         spectrum, name = found
-        s2 = spectrum.singular_values.astype(np.float64) ** 2
-        power = (spectrum.coefficients(g).astype(np.float64) ** 2).sum(axis=0)
+        s, c = spectrum.singular_values, spectrum.coefficients(g)
+        if len(g) == 1 and g.size <= _EXACT:  # so many are looked at on the host
+            s, c = asnumpy(s), asnumpy(c)
+        s2, power = s.astype(np.float64) ** 2, (c.astype(np.float64) ** 2).sum(axis=0)
     elif blur is not None and g[0].size <= _DENSE:
         u, s, _ = np.linalg.svd(blur.to_dense(), full_matrices=False)
         s2, name = s * s, "the singular values of the matrix"

@@ -1,0 +1,40 @@
+"""Sums of two stacks of images, each times a number, however they lie in memory."""
+
+import numpy as np
+import pytest
+
+from deblur.combined import combined
+from deblur.device import asnumpy
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("a", "b"), [(1.0, 1.0), (1.0, -1.0), (1.0, -0.3), (-2.5, 0.1)])
+def test_it_is_the_sum(xp, rng, dtype, a, b):
+    whole = rng.standard_normal((2, 3, 33, 41)).astype(dtype)
+    x, y = xp.asarray(whole), xp.asarray(rng.standard_normal(whole.shape).astype(dtype))
+    for part in (
+        np.s_[:],
+        np.s_[:, :, 2:30, 5:],
+        np.s_[:, 1, ::-1, 3:4],
+        np.s_[0, 0, 7:8],
+        np.s_[..., ::3],
+        np.s_[:, :0],
+    ):
+        for right in (y[part], y[part].copy()):
+            found = combined(x[part], right, a, b)
+            wanted = a * asnumpy(x[part]).astype(np.float64) + b * asnumpy(right).astype(np.float64)
+            assert found.dtype == dtype
+            assert found.shape == wanted.shape
+            np.testing.assert_allclose(
+                asnumpy(found), wanted, rtol=0, atol=2 * np.finfo(dtype).eps * (abs(a) + abs(b)) * 5
+            )
+            if abs(a) == abs(b) == 1:
+                np.testing.assert_array_equal(asnumpy(found), wanted.astype(dtype))
+
+
+def test_neither_is_changed_and_dtypes_may_differ(xp, rng):
+    x, y = xp.asarray(rng.random((4, 5))), xp.asarray(rng.random((4, 5), dtype=np.float32))
+    before = asnumpy(x), asnumpy(y)
+    np.testing.assert_allclose(asnumpy(combined(x, y, 2.0, -1.0)), 2 * before[0] - before[1], rtol=1e-15)
+    assert (asnumpy(x) == before[0]).all()
+    assert (asnumpy(y) == before[1]).all()
