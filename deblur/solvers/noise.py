@@ -8,12 +8,14 @@ from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
+import scipy.fft
 import scipy.special
 
-from ..device import CPU, Array, Device, as_real, asnumpy, check_finite, get_fft, get_xp
+from ..device import Array, as_real, asnumpy, check_finite, get_xp
 from ..norms import largest, total
 from ..operators.torus import Torus
 from ..problem import Problem
+from . import noise_gpu
 from .start import filled
 
 _SIDES = (32, 16, 8, 4)  # of the blocks that are looked at: the first of which three fit along each side
@@ -114,7 +116,8 @@ def _checked(g: Array) -> Array:
             f"the noise of an image of shape {g.shape} cannot be estimated: at least 4 x 4 pixels are "
             "needed; give its standard deviation (noise=...)"
         )
-    check_finite(g, "the image")
+    if not math.isfinite(largest(g)):
+        check_finite(g, "the image")
     return g
 
 
@@ -125,42 +128,58 @@ class _Blocks(NamedTuple):
     middle: np.ndarray
     least: np.ndarray
     freedom: float  # of the last, if it is noise alone
-    ends: list[Array]  # of the frame's range, where it is clipped
+    ends: list[float]  # of the frame's range, where it is clipped
 
 
 def _looked_at(g: Array, psf: np.ndarray | None, sides: tuple[int, ...]) -> _Blocks:
-    xp = get_xp(g)
     side = next((n for n in sides if 3 * n <= min(g.shape)), sides[-1])
     window = _window((side, side))
-    ends = [
-        end
-        for end in (g.min(), g.max())
-        if float((g == end).astype(g.dtype).sum()) > max(8, _CLIPPED * g.size)
-    ]
-    blocks = _blocks(g, side)
-    if ends:
-        clipped = sum((asnumpy(_means(blocks == end)) for end in ends), np.zeros(len(blocks)))
-        whole = np.flatnonzero(clipped <= _CLIPPED_BLOCK)
-        if len(whole) >= 1 / min(_PARTS[1:]):
-            blocks = blocks.take(xp.asarray(whole), axis=0)
-    blocks = blocks.astype(np.float64)
-    means = _means(blocks)
-    spectra = get_fft(xp).rfft2((blocks - means[:, None, None]) * xp.asarray(window))
-    powers = (spectra.real**2 + spectra.imag**2).reshape(len(blocks), -1)
     at, squares = _least((side, side), psf, _SHARE), _squares((side, side))
     band = (squares > _BAND[0] ** 2) & (squares < _BAND[1] ** 2)
+    weights = [m / m.sum() for m in (at, band)]
+    values, counts = _extremes(g) if get_xp(g) is np else noise_gpu.extremes(g)
+    ends = [value for value, count in zip(values, counts) if count > max(8, _CLIPPED * g.size)]
     # A few numbers of each block: they are looked at on the host.
-    least, middle = (powers @ xp.asarray(m.ravel() / m.sum()) for m in (at, band))
-    means, least, middle = asnumpy(xp.stack([means, least, middle]))
+    if get_xp(g) is np:
+        means, least, middle = _powers(g, side, ends, window, weights)
+    else:
+        found = noise_gpu.looks(g, side, _BLOCKS, ends, _hann(side), *weights)
+        means, least, middle = found[:3, _whole(found[3])]
     # What is smaller is of clipped or painted areas: no noise is to be seen there.
-    seen = least > (1e-12 * largest(g)) ** 2
+    seen = least > (1e-12 * max(abs(v) for v in values)) ** 2
     return _Blocks(means[seen], middle[seen], least[seen], _freedom(window, at), ends)
 
 
-def _means(blocks: Array) -> Array:
-    """The mean of each block. A product, because on a GPU a reduction would first be compiled, for seconds."""
-    xp, side = get_xp(blocks), blocks.shape[-1]
-    return blocks.reshape(len(blocks), -1).astype(np.float64, copy=False) @ xp.full(side * side, 1 / side**2)
+def _extremes(g: np.ndarray) -> tuple[tuple[float, float], tuple[int, int]]:
+    """The smallest and the largest pixel, and how many are like each."""
+    low, high = float(g.min()), float(g.max())
+    return (low, high), (int(np.count_nonzero(g == low)), int(np.count_nonzero(g == high)))
+
+
+def _whole(clipped: np.ndarray) -> np.ndarray | slice:
+    """The blocks that are hardly clipped, if they are enough; all of them if not."""
+    whole = np.flatnonzero(clipped <= _CLIPPED_BLOCK)
+    return whole if len(whole) >= 1 / min(_PARTS[1:]) else slice(None)
+
+
+def _powers(
+    g: np.ndarray, side: int, ends: list[float], window: np.ndarray, weights: list[np.ndarray]
+) -> list[np.ndarray]:
+    """Of the blocks of a frame that are not clipped: mean values, and powers by each of the weights."""
+    blocks = _blocks(g, side)
+    if ends:
+        blocks = blocks[_whole(np.sum([_means(blocks == end) for end in ends], axis=0))]
+    blocks = blocks.astype(np.float64)
+    means = _means(blocks)
+    spectra = scipy.fft.rfft2((blocks - means[:, None, None]) * window)
+    powers = (spectra.real**2 + spectra.imag**2).reshape(len(blocks), -1)
+    return [means, *(powers @ m.ravel() for m in weights)]
+
+
+def _means(blocks: np.ndarray) -> np.ndarray:
+    """The mean of each block."""
+    side = blocks.shape[-1]
+    return blocks.reshape(len(blocks), -1).astype(np.float64, copy=False) @ np.full(side * side, 1 / side**2)
 
 
 def _of_frame(g: Array, psf: np.ndarray | None) -> _Measured:
@@ -261,43 +280,38 @@ def estimate_noise_model(g: Array, psf: Array | None = None) -> NoiseModel:
     return NoiseModel(float(gain), math.sqrt(float(square)))
 
 
-def _at_zeros(g: Array, psf: np.ndarray, ends: list[Array]) -> float:
+def _at_zeros(g: Array, psf: np.ndarray, ends: list[float]) -> float:
     """The power where the blur leaves least of the picture; infinite where too much is clipped."""
-    xp = get_xp(g)
     g = g[tuple(slice((n - min(n, _MIDDLE)) // 2, (n + min(n, _MIDDLE)) // 2) for n in g.shape)]
-    window = _window(g.shape, xp)
+    if get_xp(g) is not np:
+        windows = _hann(g.shape[0]), _hann(g.shape[1])
+        middle, seen, hidden = noise_gpu.at_zeros(g, psf, ends, windows, _FINEST, (_FLAT, _FALL, _LEAKS))
+        return math.inf if hidden > _CLIPPED_MIDDLE * g.size else middle / math.log(2) / seen
+    window = _window(g.shape)
     seen = 1.0  # the sum of the window's squares
     if ends:
-        clipped = sum(((g == end).astype(g.dtype) for end in ends), xp.zeros(g.shape, g.dtype))
+        clipped = sum(((g == end).astype(g.dtype) for end in ends), np.zeros(g.shape, g.dtype))
         if float(total(clipped)) > _CLIPPED_MIDDLE * g.size:
             return math.inf
         seen = float(total(window**2 * (1 - clipped)))  # what is clipped holds no noise
-    spectrum = get_fft(xp).rfft2((g - g.mean()).astype(np.float64) * window)
+    spectrum = scipy.fft.rfft2((g - g.mean()).astype(np.float64) * window)
     power = spectrum.real**2 + spectrum.imag**2
-    middle = _median(power, _least(g.shape, psf, _FINEST, Device.of(g)))
+    middle = float(np.median(power[_least(g.shape, psf, _FINEST)]))
     return middle / math.log(2) / seen  # of an exponential distribution
 
 
-def _median(x: Array, at: Array) -> float:
-    """The median of `x` where `at` says. By sorting on a GPU, where `median` would first be compiled, for seconds."""
-    xp = get_xp(x)
-    if xp is np:
-        return float(np.median(x[at]))
-    count = int(total(at.astype(x.dtype)))
-    ordered = xp.sort(xp.where(at, x, np.inf).ravel())
-    return float(asnumpy(ordered[(count - 1) // 2 : count // 2 + 1]).mean())
+def _hann(n: int) -> np.ndarray:
+    """Hann's window, with squares that sum to one: white noise keeps its power at each frequency."""
+    window = np.hanning(n + 2)[1:-1]
+    return window / np.linalg.norm(window)
 
 
-def _window(shape: tuple[int, int], xp: ModuleType = np) -> Array:
-    """Hann's, with squares that sum to one: white noise keeps its power at each frequency."""
-    rows, cols = (np.hanning(n + 2)[1:-1] for n in shape)
-    rows, cols = (xp.asarray(a / np.linalg.norm(a)) for a in (rows, cols))
-    return rows[:, None] * cols
+def _window(shape: tuple[int, int]) -> np.ndarray:
+    return _hann(shape[0])[:, None] * _hann(shape[1])
 
 
-def _blocks(g: Array, side: int) -> Array:
+def _blocks(g: np.ndarray, side: int) -> np.ndarray:
     """Blocks (n, side, side) of a frame, which overlap by half where they are not too many."""
-    xp = get_xp(g)
     found = []
     for down in (0, side // 2):
         for right in (0, side // 2):
@@ -306,39 +320,28 @@ def _blocks(g: Array, side: int) -> Array:
             found.append(part.reshape(rows, side, cols, side).swapaxes(1, 2).reshape(-1, side, side))
             if len(found[0]) >= _BLOCKS:
                 return found[0][:: len(found[0]) // _BLOCKS]
-    return xp.concatenate(found)
+    return np.concatenate(found)
 
 
-def _squares(shape: tuple[int, int], xp: ModuleType = np) -> Array:
+def _squares(shape: tuple[int, int]) -> np.ndarray:
     """The squared frequencies, in cycles a pixel, of half spectra."""
     rows, cols = np.fft.fftfreq(shape[0]) ** 2, np.fft.rfftfreq(shape[1]) ** 2
-    return xp.asarray(rows)[:, None] + xp.asarray(cols)
+    return rows[:, None] + cols
 
 
-def _least(shape: tuple[int, int], psf: np.ndarray | None, share: float, device: Device = CPU) -> Array:
+def _least(shape: tuple[int, int], psf: np.ndarray | None, share: float) -> np.ndarray:
     """Where in its half spectrum a blurred picture is likely to have least: this share of the frequencies."""
-    picture = (_squares(shape, device.xp) + _FLAT) ** -_FALL
+    picture = (_squares(shape) + _FLAT) ** -_FALL
     if psf is not None:
         finer = -(-max(psf.shape) // min(shape))
-        power = Torus([finer * n for n in shape], device).power(psf)[::finer, ::finer]
-        power = _neighbours(power)  # what the window makes of it
+        power = Torus([finer * n for n in shape]).power(psf)[::finer, ::finer]
+        # What the window makes of it: the mean of each and its eight neighbours.
+        power = np.pad(power, ((1, 1), (0, 0)), mode="wrap")
+        power = np.pad(power[:-2] + power[1:-1] + power[2:], ((0, 0), (1, 1)), mode="reflect")
+        power = (power[:, :-2] + power[:, 1:-1] + power[:, 2:]) / 9
         picture *= power / max(float(power.max()), np.finfo(float).tiny) + _LEAKS
     count = max(round(share * picture.size), 1)
-    return picture <= device.xp.partition(picture.ravel(), count - 1)[count - 1]
-
-
-def _neighbours(power: Array) -> Array:
-    """The mean of each entry of a half spectrum and its eight neighbours."""
-    xp = get_xp(power)
-    if xp is np:
-        for axis, mode in ((0, "wrap"), (1, "mirror")):
-            power = _filters(power).uniform_filter1d(power, 3, axis=axis, mode=mode)
-        return power
-    # CuPy would compile that for seconds.
-    power = xp.concatenate([power[-1:], power, power[:1]])
-    power = power[:-2] + power[1:-1] + power[2:]
-    power = xp.concatenate([power[:, 1:2], power, power[:, -2:-1]], axis=1)
-    return (power[:, :-2] + power[:, 1:-1] + power[:, 2:]) / 9
+    return picture <= np.partition(picture.ravel(), count - 1)[count - 1]
 
 
 def _freedom(window: np.ndarray, at: np.ndarray) -> float:
