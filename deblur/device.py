@@ -275,7 +275,9 @@ def float_dtype(*arrays: Array) -> np.dtype:
     """
     for a in arrays:
         if np.dtype(a.dtype).kind not in "biuf":
-            raise TypeError(f"real numbers are needed, not dtype {a.dtype}")
+            kind = np.dtype(a.dtype).kind
+            way = {"c": ": take .real, or abs(...)", "O": ": .astype(float) makes them of what holds numbers"}
+            raise TypeError(f"real numbers are needed, not dtype {a.dtype}{way.get(kind, '')}")
     small = all(a.dtype.kind == "f" and a.dtype.itemsize <= 4 for a in arrays)
     return np.dtype(np.float32 if small and arrays else np.float64)
 
@@ -289,6 +291,8 @@ def plain(a: Any, name: str) -> Array:
     ------
     TypeError
         For sparse matrices, and for masked arrays with hidden values, which would be used as data.
+    ValueError
+        For rows of different lengths.
     """
     if is_cupy(a):
         return a
@@ -301,7 +305,10 @@ def plain(a: Any, name: str) -> Array:
             f"{name} is a masked array with {hidden} hidden value(s), which would be used as data: fill them "
             "(numpy.ma.filled), and give the mask as mask=... where it can be given"
         )
-    a = np.asarray(a)
+    try:
+        a = np.asarray(a)
+    except ValueError:  # NumPy's words name neither the argument nor the rows
+        raise ValueError(f"{name} is no array: its rows differ in length") from None
     return a.astype(a.dtype.newbyteorder("="), copy=False)
 
 

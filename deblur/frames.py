@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ from .norms import largest
 
 
 def _axis(axis: int, ndim: int, name: str) -> int:
+    if isinstance(axis, bool) or not isinstance(axis, int | np.integer):
+        raise TypeError(f"{name} must be a whole number, the position of an axis, not {axis!r}")
     if not -ndim <= axis < ndim:
         raise ValueError(f"{name} = {axis} is no axis of an image with {ndim} dimensions")
     return axis % ndim
@@ -70,6 +73,9 @@ class Frames:
         gamma: str | None = None,
         dtype: Any = None,
     ) -> None:
+        if img is None or isinstance(img, str | PathLike):
+            said = "None" if img is None else f"the text {str(img)!r}: deblur.image.read makes one of a file"
+            raise TypeError(f"the image must be an array, not {said}")
         xp = get_xp(img)
         Device.of(img).refuse_capture()
         hidden = np.ma.getmaskarray(img) if isinstance(img, np.ma.MaskedArray) else None

@@ -276,6 +276,12 @@ class Deblurrer:
         if frames.space != problem.operator.image_shape:
             here, there = (" x ".join(map(str, s)) for s in (frames.space, problem.operator.image_shape))
             raise ValueError(f"the image has {here} pixels and this Deblurrer was set up for {there}")
+        channels = getattr(problem.operator, "channels", None)
+        if channels not in (None, frames.extent[1]):
+            raise ValueError(
+                f"the PSF has {channels} channels and the image {frames.extent[1]}: give one PSF (m, n) for all of "
+                "them, or as many as the image has (and name its channel_axis)"
+            )
         if frames.masked is not None and METHODS[self._first_choice.method].linear:
             raise TypeError(
                 "the image is a masked array, and this Deblurrer was set up for the linear formula, which has no place "

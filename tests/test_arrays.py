@@ -255,3 +255,30 @@ def test_what_a_float_cannot_hold_is_said_to_be_infinite():
         pytest.skip("longdouble is float64 here")
     with pytest.raises(ValueError, match="NaN or infinite"):
         linalg.matmul(MATRIX, huge)
+
+
+@pytest.mark.parametrize(
+    ("img", "options", "error", "says"),
+    [
+        (
+            "cat.png",
+            {},
+            TypeError,
+            r"the image must be an array, not the text 'cat.png': deblur\.image\.read",
+        ),
+        (None, {}, TypeError, "the image must be an array, not None"),
+        ([[1, 2], [3]], {}, ValueError, "the image is no array: its rows differ in length"),
+        (IMAGE.astype(object), {}, TypeError, r"the image: .* dtype object: \.astype\(float\)"),
+        (IMAGE + 1j, {}, TypeError, r"the image: .* dtype complex128: take \.real"),
+        (IMAGE, {"channel_axis": "c"}, TypeError, "channel_axis must be a whole number, .*, not 'c'"),
+        (
+            IMAGE,
+            {"psf": np.stack([PSF] * 2)},
+            ValueError,
+            r"the PSF has 2 channels and the image 1: give one",
+        ),
+    ],
+)
+def test_what_is_no_picture_is_refused_in_our_words(img, options, error, says):
+    with pytest.raises(error, match=says):
+        deblur.reconstruct(img, **{"psf": PSF, **options})
