@@ -7,9 +7,8 @@
 //   - Tiles of LEAF x LEAF: all but LEAF / n of the operations become products.
 //   - A tile waits for the tiles that it needs and not for all blocks of threads: while one diagonal tile is factored,
 //     which takes long, products go on wherever they can, and nothing is launched or read twice in between.
-//   - What the next diagonal tile waits for is kept short: its own product and that of its neighbour on the left are
-//     done by then, as far as they can be; the block that solves for the neighbour goes on to the diagonal tile
-//     with it; and the finished tile is shown to it by 32 rows at a time.
+//   - What the next diagonal tile waits for is kept short: products are done as far as they can be, and finished tiles
+//     are shown to those who wait by 32 columns at a time.
 //   - The diagonal tile in shared memory, 32 columns of it at a time in registers, four columns at a time between
 //     exchanges, without barriers.
 //   - The inverses of its 32 x 32 blocks on the way: the tiles below are then multiplied, not substituted.
@@ -257,111 +256,103 @@ __device__ __forceinline__ void take_off(leaf_t* s, int r, int c, int o) {
 
 constexpr int STRIP_PITCH = 32 + 4;  // of 32 columns: neither the reads by rows nor those by fragments meet in a bank
 
-// Columns o..o+32 of TILE rows, from which the columns before are taken off, times the inverse of the 32 x 32 block of L;
-// and these taken off the columns on the right. `strip`: the columns o..o+32 of L from row o on. A warp has its rows for
-// itself.
+// Columns o..o+32 of TILE rows, from which the columns before are taken off, times the inverse of the 32 x 32 block of L.
+// `strip`: the columns o..o+32 of L from row o on. A warp has its rows for itself, here and in update_columns; in float64,
+// by tensor cores, it has 16 of them.
 __device__ __forceinline__ void solve_columns(leaf_t* s, const real (*strip)[STRIP_PITCH], int o) {
-    const int r = threadIdx.x / 8, c = threadIdx.x % 8;
     real x[4][4] = {};
+    if constexpr (REAL_IS_FLOAT) {
+        const int r = threadIdx.x / 8, c = threadIdx.x % 8;
 #pragma unroll 4
-    for (int k = 0; k < 32; k += VECTOR) {
-        vector_t left[4];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) left[i] = *(const vector_t*)&s[r + 32 * i][o + k];
-#pragma unroll
-        for (int v = 0; v < VECTOR; ++v)
-#pragma unroll
-            for (int q = 0; q < 4; ++q) {
-                const real right = k + v <= c + 8 * q ? strip[k + v][c + 8 * q] : real(0);
-#pragma unroll
-                for (int i = 0; i < 4; ++i) x[i][q] = multiply_add(left[i].x[v], right, x[i][q]);
-            }
-    }
-    __syncwarp();
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-#pragma unroll
-        for (int q = 0; q < 4; ++q) s[r + 32 * i][o + c + 8 * q] = x[i][q];
-    __syncwarp();
-#pragma unroll 1
-    for (int b = 32; b < LEAF - o; b += 32) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-#pragma unroll
-            for (int q = 0; q < 4; ++q) x[i][q] = s[r + 32 * i][o + b + c + 8 * q];
-#pragma unroll 2
         for (int k = 0; k < 32; k += VECTOR) {
-            vector_t left[4], right[4];
+            vector_t left[4];
 #pragma unroll
             for (int i = 0; i < 4; ++i) left[i] = *(const vector_t*)&s[r + 32 * i][o + k];
 #pragma unroll
-            for (int q = 0; q < 4; ++q) right[q] = *(const vector_t*)&strip[b + c + 8 * q][k];
-#pragma unroll
             for (int v = 0; v < VECTOR; ++v)
 #pragma unroll
-                for (int i = 0; i < 4; ++i)
+                for (int q = 0; q < 4; ++q) {
+                    const real right = k + v <= c + 8 * q ? strip[k + v][c + 8 * q] : real(0);
 #pragma unroll
-                    for (int q = 0; q < 4; ++q) x[i][q] = multiply_add(-left[i].x[v], right[q].x[v], x[i][q]);
+                    for (int i = 0; i < 4; ++i) x[i][q] = multiply_add(left[i].x[v], right, x[i][q]);
+                }
         }
+        __syncwarp();
 #pragma unroll
         for (int i = 0; i < 4; ++i)
 #pragma unroll
-            for (int q = 0; q < 4; ++q) s[r + 32 * i][o + b + c + 8 * q] = x[i][q];
+            for (int q = 0; q < 4; ++q) s[r + 32 * i][o + c + 8 * q] = x[i][q];
+    } else {
+        const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, r = threadIdx.x / 32 * 16 + g;
+#pragma unroll
+        for (int k = 0; k < 4; ++k) {
+            real left[4];
+#pragma unroll
+            for (int e = 0; e < 4; ++e) left[e] = s[r + 8 * (e % 2)][o + 8 * k + t + 4 * (e / 2)];
+#pragma unroll
+            for (int f = k; f < 4; ++f) {
+                real right[2];
+#pragma unroll
+                for (int e = 0; e < 2; ++e) {
+                    const int row = 8 * k + t + 4 * e;
+                    right[e] = row <= 8 * f + g ? strip[row][8 * f + g] : real(0);
+                }
+                mma(x[f], left, right);
+            }
+        }
+        __syncwarp();
+#pragma unroll
+        for (int f = 0; f < 4; ++f)
+#pragma unroll
+            for (int e = 0; e < 4; ++e) s[r + e / 2 * 8][o + 8 * f + 2 * t + e % 2] = x[f][e];
     }
 }
 
-// The same in float64 by tensor cores, 16 rows a warp.
-__device__ __forceinline__ void solve_columns_double(leaf_t* s, const real (*strip)[STRIP_PITCH], int o) {
-    const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, r = threadIdx.x / 32 * 16 + g;
-    real left[4][4], x[4][4] = {};
-    auto load_left = [&]() {
-#pragma unroll
-        for (int k = 0; k < 4; ++k)
-#pragma unroll
-            for (int e = 0; e < 4; ++e) left[k][e] = s[r + 8 * (e % 2)][o + 8 * k + t + 4 * (e / 2)];
-    };
-    load_left();
-#pragma unroll
-    for (int k = 0; k < 4; ++k)
-#pragma unroll
-        for (int f = k; f < 4; ++f) {
-            real right[2];
-#pragma unroll
-            for (int e = 0; e < 2; ++e) {
-                const int row = 8 * k + t + 4 * e;
-                right[e] = row <= 8 * f + g ? strip[row][8 * f + g] : real(0);
-            }
-            mma(x[f], left[k], right);
-        }
-    __syncwarp();
-#pragma unroll
-    for (int f = 0; f < 4; ++f)
-#pragma unroll
-        for (int e = 0; e < 4; ++e) s[r + e / 2 * 8][o + 8 * f + 2 * t + e % 2] = x[f][e];
-    __syncwarp();
-    load_left();
-#pragma unroll
-    for (int k = 0; k < 4; ++k)
-#pragma unroll
-        for (int e = 0; e < 4; ++e) left[k][e] = -left[k][e];
+// These columns taken off those on the right.
+__device__ __forceinline__ void update_columns(leaf_t* s, const real (*strip)[STRIP_PITCH], int o) {
 #pragma unroll 1
     for (int b = 32; b < LEAF - o; b += 32) {
+        real x[4][4] = {};
+        if constexpr (REAL_IS_FLOAT) {
+            const int r = threadIdx.x / 8, c = threadIdx.x % 8;
+#pragma unroll 2
+            for (int k = 0; k < 32; k += VECTOR) {
+                vector_t left[4], right[4];
 #pragma unroll
-        for (int f = 0; f < 4; ++f)
+                for (int i = 0; i < 4; ++i) left[i] = *(const vector_t*)&s[r + 32 * i][o + k];
 #pragma unroll
-            for (int e = 0; e < 4; ++e) x[f][e] = s[r + e / 2 * 8][o + b + 8 * f + 2 * t + e % 2];
+                for (int q = 0; q < 4; ++q) right[q] = *(const vector_t*)&strip[b + c + 8 * q][k];
 #pragma unroll
-        for (int k = 0; k < 4; ++k)
+                for (int v = 0; v < VECTOR; ++v)
 #pragma unroll
-            for (int f = 0; f < 4; ++f) {
-                const real right[2] = {strip[b + 8 * f + g][8 * k + t], strip[b + 8 * f + g][8 * k + t + 4]};
-                mma(x[f], left[k], right);
+                    for (int i = 0; i < 4; ++i)
+#pragma unroll
+                        for (int q = 0; q < 4; ++q) x[i][q] = multiply_add(left[i].x[v], right[q].x[v], x[i][q]);
             }
 #pragma unroll
-        for (int f = 0; f < 4; ++f)
+            for (int i = 0; i < 4; ++i)
 #pragma unroll
-            for (int e = 0; e < 4; ++e) s[r + e / 2 * 8][o + b + 8 * f + 2 * t + e % 2] = x[f][e];
+                for (int q = 0; q < 4; ++q) s[r + 32 * i][o + b + c + 8 * q] -= x[i][q];
+        } else {
+            const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, r = threadIdx.x / 32 * 16 + g;
+#pragma unroll
+            for (int k = 0; k < 4; ++k) {
+                real left[4];
+#pragma unroll
+                for (int e = 0; e < 4; ++e) left[e] = s[r + 8 * (e % 2)][o + 8 * k + t + 4 * (e / 2)];
+#pragma unroll
+                for (int f = 0; f < 4; ++f) {
+                    const real right[2] = {strip[b + 8 * f + g][8 * k + t], strip[b + 8 * f + g][8 * k + t + 4]};
+                    mma(x[f], left, right);
+                }
+            }
+#pragma unroll
+            for (int f = 0; f < 4; ++f)
+#pragma unroll
+                for (int e = 0; e < 4; ++e) s[r + e / 2 * 8][o + b + 8 * f + 2 * t + e % 2] -= x[f][e];
+        }
     }
+    __syncwarp();
 }
 
 // ---------------------------------------------------------------- tiles that wait for one another
@@ -376,6 +367,7 @@ __device__ __forceinline__ unsigned wait_for(const unsigned* progress, unsigned 
     } while (seen < least);
     return seen;
 }
+__device__ __forceinline__ unsigned look(const unsigned* progress) { return wait_for(progress, 0); }
 __device__ __forceinline__ void show(unsigned* progress, unsigned value) {
     asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(progress), "r"(value) : "memory");
 }
@@ -409,20 +401,16 @@ __device__ __forceinline__ void store_columns(real* to, const leaf_t* s, index_t
     }
 }
 
-// sums += the rows of tile row i times those of tile row j, transposed, over the columns of tiles from `first` to `stop`,
-// 32 at a time as soon as both rows have them.
-__device__ __forceinline__ void multiply_rows(Sums& sums, real* stages, const real* a, index_t lda, index_t n, int i, int j,
-                                              int first, int stop, const unsigned* progress, bool aligned) {
-    const int steps = (stop - first) * (LEAF / DEPTH);
-    unsigned known = 0;  // up to where both rows are known to be finished, to the first thread
-    auto wait = [&](int step) {
-        const unsigned needed = PARTS * first + PARTS / 4 * (step * DEPTH / 32 + 1);
-        if (threadIdx.x == 0 && known < needed)
-            known = minimum(wait_for(progress + i, needed), wait_for(progress + j, needed));
-    };
+// The tile in s less the rows of tile row i times those of tile row j, transposed, over the columns of tiles from `first`
+// to `stop`: 32 columns as soon as both rows have them, and whatever has come before another wait. The sums go into s from
+// time to time, lest they grow long. `limit`: for two numbers.
+__device__ __forceinline__ void multiply_rows(leaf_t* s, real* stages, int* limit, const real* a, index_t lda, index_t n,
+                                              int i, int j, int first, int stop, const unsigned* progress, bool aligned) {
+    constexpr int PART = 32 / DEPTH, LONGEST = 4 * LEAF / DEPTH;
+    const int steps = (stop - first) * (LEAF / DEPTH), t = threadIdx.x;
+    Sums sums;
     // Beyond the last row the last one again, whose products nobody looks at.
     constexpr int ROW = DEPTH / VECTOR, STEP = LEAF_THREADS / ROW;
-    const int t = threadIdx.x;
     auto row_of = [&](int tile, int q) { return minimum((index_t)tile * LEAF + q, n - 1) * lda + (index_t)first * LEAF; };
     const real* from[2][TILE / STEP];
 #pragma unroll
@@ -430,41 +418,57 @@ __device__ __forceinline__ void multiply_rows(Sums& sums, real* stages, const re
         from[0][q] = a + row_of(i, q * STEP + t / ROW) + t % ROW * VECTOR;
         from[1][q] = a + row_of(j, q * STEP + t / ROW) + t % ROW * VECTOR;
     }
-    // One commit group a step even where nothing is left to load, so that the waits can count them.
     auto load = [&](int step) {
-        if (step < steps) {
-            real* to = stages + step % STAGES * STAGE;
-            if (aligned) {
-                real* place = to + t / ROW * PITCH + t % ROW * VECTOR;
+        real* to = stages + step % STAGES * STAGE;
+        if (aligned) {
+            real* place = to + t / ROW * PITCH + t % ROW * VECTOR;
 #pragma unroll
-                for (int q = 0; q < TILE / STEP; ++q) load_vector_async(place + q * STEP * PITCH, from[0][q] + step * DEPTH);
-                if (i != j)
+            for (int q = 0; q < TILE / STEP; ++q) load_vector_async(place + q * STEP * PITCH, from[0][q] + step * DEPTH);
+            if (i != j)
 #pragma unroll
-                    for (int q = 0; q < TILE / STEP; ++q)
-                        load_vector_async(place + (TILE + q * STEP) * PITCH, from[1][q] + step * DEPTH);
-            } else {
+                for (int q = 0; q < TILE / STEP; ++q)
+                    load_vector_async(place + (TILE + q * STEP) * PITCH, from[1][q] + step * DEPTH);
+        } else {
 #pragma unroll 1
-                for (int q = t / DEPTH; q < (i == j ? TILE : 2 * TILE); q += LEAF_THREADS / DEPTH)
-                    load_async(to + q * PITCH + t % DEPTH,
-                               a + row_of(q < TILE ? i : j, q % TILE) + step * DEPTH + t % DEPTH, true);
-            }
+            for (int q = t / DEPTH; q < (i == j ? TILE : 2 * TILE); q += LEAF_THREADS / DEPTH)
+                load_async(to + q * PITCH + t % DEPTH, a + row_of(q < TILE ? i : j, q % TILE) + step * DEPTH + t % DEPTH,
+                           true);
         }
-        asm volatile("cp.async.commit_group;" ::: "memory");
     };
-    if (steps > 0) wait(0);
-    __syncthreads();
-    for (int stage = 0; stage < STAGES - 1; ++stage) load(stage);
+    int known = 0, loaded = 0, steady = 0;  // steps that may be loaded, to the first thread; that are; one a time, so far
 #pragma unroll 1
     for (int step = 0; step < steps; ++step) {
-        asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
-        if (step + STAGES - 1 < steps) wait(step + STAGES - 1);
+        if (t == 0) {
+            const int wanted = minimum(steps, step + STAGES);
+            if (known < wanted) {
+                const unsigned before = PARTS * first, least = before + PARTS / 4 * (step / PART + 1);
+                const bool must = loaded == step;
+                const unsigned seen = minimum(must ? wait_for(progress + i, least) : look(progress + i),
+                                              must ? wait_for(progress + j, least) : look(progress + j));
+                known = (int)(seen - before) / (PARTS / 4) * PART;
+            }
+            limit[step % 2] = minimum(known, wanted);
+        }
+        const bool late = loaded == step;
+        if (steady >= STAGES - 1) asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
+        else loads_done();
         __syncthreads();  // this stage has arrived for all, and all have left the one that is filled next
-        load(step + STAGES - 1);
+        const int before = loaded, reached = limit[step % 2];
+        for (; loaded < reached; ++loaded) load(loaded);
+        asm volatile("cp.async.commit_group;" ::: "memory");
+        steady = loaded == before + 1 ? steady + 1 : 0;
+        if (late) {
+            loads_done();
+            __syncthreads();
+        }
         const real* stage = stages + step % STAGES * STAGE;
         if (i == j) sums.template add<PITCH, DEPTH, true>(stage, stage);
         else sums.template add<PITCH, DEPTH>(stage, stage + TILE * PITCH);
+        if (step % LONGEST == LONGEST - 1) sums.each([&](int r, int q, real& x) { s[r][q] -= x, x = 0; });
     }
     loads_done();
+    __syncthreads();
+    sums.each([&](int r, int q, real& x) { s[r][q] -= x; });
     __syncthreads();
 }
 
@@ -479,76 +483,44 @@ __device__ __forceinline__ void show_columns(const leaf_t* s, real* to, int o, u
     if (t % 32 == 0) show_one_more(progress);
 }
 
-// What comes with a ticket: the tile of row i and column j, or only the `ahead` of row i: products for its diagonal tile
-// of the columns before j = i - 1. Column by column, so that what a tile waits for has lower tickets: it has been taken by
-// blocks that run, and there is no need for all blocks to run at once. The first is the diagonal tile of the first column
-// alone, as if there were one on its left.
-__device__ __forceinline__ bool tile_of(int ticket, int first, int last, int rows, int& i, int& j, bool& ahead) {
-    i = first, j = first - 1, ahead = false;
-    if (ticket == 0) return true;
-    int left = ticket - 1;
+// The tile of row i and column j that comes with a ticket: column by column from the diagonal down, so that what a tile
+// waits for has lower tickets. It has been taken by blocks that run: there is no need for all blocks to run at once.
+__device__ __forceinline__ bool tile_of(int ticket, int first, int last, int rows, int& i, int& j) {
     for (j = first; j < last; ++j) {
-        const int extra = j > first && j + 1 < last, below = rows - 1 - j + extra;
-        if (left < below) {
-            ahead = left < extra;
-            i = ahead ? j + 1 : j + 1 + left - extra;
-            return true;
-        }
-        left -= below;
+        i = j + ticket;
+        if (i < rows) return true;
+        ticket -= rows - j;
     }
     return false;
 }
 
-// Block columns first..last of the matrix, down to the last row; all before are taken off. With the first tile of a column
-// comes the diagonal tile on its right, the corner, if that is still among the columns. `blocks`: room for the diagonal
+// Block columns first..last of the matrix, down to the last row; all before are taken off. `blocks`: room for the diagonal
 // tiles as show_columns leaves them; `progress`: what is finished of each row of tiles, zeros before the first unit;
-// `updated`: whether the products for the diagonal tile of each row are taken off, zeros; `ticket`: zero. `failed` becomes
-// the least index of a pivot that is not positive and finite. Grid: any number of blocks, of LEAF_THREADS.
+// `ticket`: zero. `failed` becomes the least index of a pivot that is not positive and finite. Grid: any number of blocks,
+// of LEAF_THREADS.
 extern "C" __global__ void __launch_bounds__(256, 1)
-factor_unit(real* a, long long lda, long long n, int first, int last, real* blocks, unsigned* progress, unsigned* updated,
-            unsigned* ticket, int* failed) {
+factor_unit(real* a, long long lda, long long n, int first, int last, real* blocks, unsigned* progress, unsigned* ticket,
+            int* failed) {
     leaf_t* s = (leaf_t*)memory;
     real* stages = (real*)(s + LEAF);
     real(*strip)[STRIP_PITCH] = (real(*)[STRIP_PITCH])stages;  // 32 columns of L
     __shared__ real diagonal[LEAF];
-    __shared__ int taken;
+    __shared__ int taken, limit[2];
     const int t = threadIdx.x, rows = (int)((n + LEAF - 1) / LEAF);
     const bool aligned = vectors_lie_aligned(a, lda);
 #pragma unroll 1
     for (;;) {
+        __syncthreads();  // all have left shared memory
         if (t == 0) taken = (int)atomicAdd(ticket, 1u);
         __syncthreads();
         int i, j;
-        bool ahead;
-        if (!tile_of(taken, first, last, rows, i, j, ahead)) return;
-        const bool corner = i == j + 1 && i < last && !ahead;
-        const int m = (int)minimum<index_t>(LEAF, n - (index_t)i * LEAF);
-        real* row = a + (index_t)i * LEAF * lda;
-        real* own = row + (index_t)i * LEAF;  // the diagonal tile
-        const int width = ahead ? m : LEAF;
+        if (!tile_of(taken, first, last, rows, i, j)) return;
+        const int m = (int)minimum<index_t>(LEAF, n - (index_t)i * LEAF), width = i == j ? m : LEAF;
         const bool vectors = aligned && width == LEAF;
-        Sums sums;
-        if (j >= first) {
-            const int column = ahead ? i : j;
-            load_tile(s, row + (index_t)column * LEAF, lda, m, width, vectors);
-            multiply_rows(sums, stages, a, lda, n, i, column, first, j, progress, aligned);
-            sums.each([&](int r, int q, real& x) { s[r][q] -= x; });
-            if (ahead) {
-                __syncthreads();
-                for (int o = 0; o < LEAF; o += 32) store_columns(own, s, lda, m, width, o, vectors);
-                __syncthreads();
-                if (t == 0) show(updated + i, 1);
-                continue;
-            }
-        }
-        if (corner) {
-            if (j > first) {
-                if (t == 0) wait_for(updated + i, 1);
-                __syncthreads();
-            }
-            sums.each([&](int r, int q, real& x) { x = r < m && q <= r ? -own[(index_t)r * lda + q] : real(0); });
-        }
-        if (j >= first) {
+        real* tile = a + (index_t)i * LEAF * lda + (index_t)j * LEAF;
+        load_tile(s, tile, lda, m, width, vectors);
+        multiply_rows(s, stages, limit, a, lda, n, i, j, first, j, progress, aligned);
+        if (i > j) {
 #pragma unroll 1
             for (int o = 0; o < LEAF; o += 32) {
                 if (t == 0) wait_for(progress + j, PARTS * j + PARTS / 4 * (o / 32 + 1));
@@ -559,51 +531,45 @@ factor_unit(real* a, long long lda, long long n, int first, int last, real* bloc
                     load_vector_async(&strip[q][c], blocks + ((index_t)j * LEAF + o + q) * LEAF + o + c);
                 loads_done();
                 __syncthreads();
-                if constexpr (REAL_IS_FLOAT) solve_columns(s, strip, o);
-                else solve_columns_double(s, strip, o);
+                solve_columns(s, strip, o);
                 __syncthreads();
-                store_columns(row + (index_t)j * LEAF, s, lda, m, width, o, vectors);
-                // What is shown last waits for the product: its block is the one that everything waits for.
-                const auto show_strip = [&]() {
-                    __syncthreads();
-                    if (t == 0) show(progress + i, PARTS * j + PARTS / 4 * (o / 32 + 1));
-                };
-                if (o + 32 < LEAF) show_strip();
-                if (corner) sums.template add<LEAF_PITCH, 32, true>(&s[0][o], &s[0][o]);
-                if (o + 32 == LEAF) show_strip();
+                store_columns(tile, s, lda, m, width, o, vectors);
+                __syncthreads();
+                if (t == 0) show(progress + i, PARTS * j + PARTS / 4 * (o / 32 + 1));
+                update_columns(s, strip, o);
             }
+            continue;
         }
-        if (corner) {
-            sums.each([&](int r, int q, real& x) { s[r][q] = r < m ? -x : r == q ? real(1) : real(0); });
+        if (m < LEAF) {  // filled up with the identity
+            for (int e = m * LEAF + t; e < LEAF * LEAF; e += LEAF_THREADS) s[e / LEAF][e % LEAF] = e / LEAF == e % LEAF;
             __syncthreads();
-            real* block = blocks + (index_t)i * LEAF * LEAF;
-            int bad = LEAF;
-            const int pair = t / 64;  // of warps
-#pragma unroll 1
-            for (int o = 0; o < LEAF; o += 32) {
-                if (t < LEAF - o) {
-                    const int found = factor_columns(s, o, diagonal, stages + (t >> 5) * SHOWN);
-                    if (found < 32) bad = minimum(bad, o + found);
-                } else {
-                    if (o > 0 && t >= 128) {  // those that are not needed: what can wait of the columns before
-                        show_columns(s, block, o - 32, progress + i);
-                        if (o == 32) take_off(s, pair == 2 ? 64 : 96, 64, 0);
-                        if (pair == 2 && o < 96) take_off(s, 96, 96, o - 32);
-                    }
-                    __syncthreads();  // the one in factor_columns
-                }
-                __syncthreads();
-                if (o + 32 + 32 * pair < LEAF) take_off(s, o + 32 + 32 * pair, o + 32, o);
-                __syncthreads();
-            }
-            if (t >= 128) show_columns(s, block, LEAF - 32, progress + i);
-            if (t == 0 && bad < LEAF) atomicMin(failed, i * LEAF + bad);
-            const int c = t % LEAF;
-#pragma unroll 8
-            for (int r = t / LEAF; r < LEAF; r += LEAF_THREADS / LEAF)
-                if (c <= r && r < m) own[(index_t)r * lda + c] = c < r ? s[r][c] : diagonal[r];
         }
-        __syncthreads();
+        real* block = blocks + (index_t)i * LEAF * LEAF;
+        int bad = LEAF;
+        const int pair = t / 64;  // of warps
+#pragma unroll 1
+        for (int o = 0; o < LEAF; o += 32) {
+            if (t < LEAF - o) {
+                const int found = factor_columns(s, o, diagonal, stages + (t >> 5) * SHOWN);
+                if (found < 32) bad = minimum(bad, o + found);
+            } else {
+                if (o > 0 && t >= 128) {  // those that are not needed: what can wait of the columns before
+                    show_columns(s, block, o - 32, progress + i);
+                    if (o == 32) take_off(s, pair == 2 ? 64 : 96, 64, 0);
+                    if (pair == 2 && o < 96) take_off(s, 96, 96, o - 32);
+                }
+                __syncthreads();  // the one in factor_columns
+            }
+            __syncthreads();
+            if (o + 32 + 32 * pair < LEAF) take_off(s, o + 32 + 32 * pair, o + 32, o);
+            __syncthreads();
+        }
+        if (t >= 128) show_columns(s, block, LEAF - 32, progress + i);
+        if (t == 0 && bad < LEAF) atomicMin(failed, i * LEAF + bad);
+        const int c = t % LEAF;
+#pragma unroll 8
+        for (int r = t / LEAF; r < LEAF; r += LEAF_THREADS / LEAF)
+            if (c <= r && r < m) tile[(index_t)r * lda + c] = c < r ? s[r][c] : diagonal[r];
     }
 }
 

@@ -55,7 +55,7 @@ class _Columns:
         self.leaf = _SIZES.LEAF
         self.count, self._ld = -(-self.n // self.leaf), leading(a)
         self.blocks = cupy.empty((self.count, self.leaf, self.leaf), a.dtype)
-        self._progress, self._updated, self._tickets = cupy.zeros((3, self.count), np.uint32)
+        self._progress, self._tickets = cupy.zeros((2, self.count), np.uint32)
         self._launch = kernels.get("cholesky", "factor_unit", a.dtype)
         self._most = kernels.properties(a.device.id).multiprocessors
         self._shared = kernels.Constants("cholesky", a.dtype).UNIT_BYTES
@@ -82,10 +82,10 @@ class _Columns:
     def factor(self, first: int, last: int) -> None:
         """Factor block columns `first` to `last`, from which all columns before them are already taken off."""
         if last - first <= LAUNCH[self.n > SMALL]:
-            tiles = 1 + sum(self.count - j for j in range(first, last))
+            tiles = sum(self.count - j for j in range(first, last))
             self._launch(
                 min(self._most, tiles), _SIZES.LEAF_THREADS, self.a, self._ld, self.n, first, last, self.blocks,
-                self._progress, self._updated, self._tickets[first:], self.status.failed, shared_mem=self._shared,
+                self._progress, self._tickets[first:], self.status.failed, shared_mem=self._shared,
             )  # fmt: skip
             return
         middle = first + (1 << (last - first - 1).bit_length() - 1)
