@@ -48,7 +48,8 @@ ENGINE = "fastest"
 class _Columns:
     """The factorisation of `a` by block columns, in its lower triangle; a place for what its launches share."""
 
-    def __init__(self, a: Array, status: PivotStatus) -> None:
+    def __init__(self, a: Array, status: PivotStatus, share: int = 1) -> None:
+        """`share`: one of how many parts of the device the factorisation may fill."""
         import cupy
 
         self.a, self.n, self.status = a, len(a), status
@@ -57,7 +58,7 @@ class _Columns:
         self.blocks = cupy.empty((self.count, self.leaf, self.leaf), a.dtype)
         self._progress, self._tickets = cupy.zeros((2, self.count), np.uint32)
         self._launch = kernels.get("cholesky", "factor_unit", a.dtype)
-        self._most = kernels.properties(a.device.id).multiprocessors
+        self._most = kernels.properties(a.device.id).multiprocessors // share
         self._shared = kernels.Constants("cholesky", a.dtype).UNIT_BYTES
 
     @property
@@ -242,7 +243,7 @@ def inverse(a: Array, room: Array, given: Array | None = None) -> Array:
 
 def _inverted(a: Array) -> PivotStatus:
     status = PivotStatus()
-    columns = _Columns(a, status)
+    columns = _Columns(a, status, 2)  # its blocks would keep the products beside it waiting
     _sweep(columns, _inverse_unit(len(a), a.dtype), inverse=True)
     return status
 
