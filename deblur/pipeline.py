@@ -700,7 +700,8 @@ def reconstruct(
     PSFWarning
         If a first look at a photograph shows beyond doubt that the PSF is turned by 180 degrees or of another size, or,
         where λ is left to a rule, that its scene does not go on beyond the frame as the boundary named says; says what
-        to try. `deblur.psf.check` looks closer at a PSF.
+        to try. Not looked at are arrays on a GPU, pictures with hidden pixels, and other noise than Gaussian.
+        `deblur.psf.check` looks closer at a PSF.
 
     See Also
     --------

@@ -4,8 +4,8 @@ A = L Lᵀ takes n³/3 operations. To solve, two triangular systems are enough, 
 formed. To invert, the thesis's three steps are taken: Cholesky, GETS (Q = L⁻¹, n³/3 operations),
 and A⁻¹ = L⁻ᵀ L⁻¹ = Qᵀ Q of which one half is computed (n³/3), in the one matrix's memory.
 
-On the CPU the steps are LAPACK's `potrf`, `trtri` and `lauum`, through SciPy; on the GPU products,
-with the factors of small diagonal blocks from ``cuda/cholesky.cu`` (see `cholesky_gpu`).
+On the CPU the steps are LAPACK's `potrf`, `trtri` and `lauum`, through SciPy; on the GPU launches of
+``cuda/cholesky.cu`` that factor many block columns each, and products (see `cholesky_gpu`).
 
 References
 ----------

@@ -63,7 +63,7 @@ class _Columns:
 
     @property
     def fit(self) -> bool:
-        """Whether the kernel finds the shared memory it needs: Hopper has it, older devices do not."""
+        """Whether the kernel finds the shared memory it needs, as on an H200; if not, cuSOLVER factors."""
         return kernels.properties(self.a.device.id).shared_memory >= self._shared
 
     def factor_by_library(self) -> None:

@@ -21,9 +21,9 @@ where s falls from 7.2 to 1.44 times what this pass has moved the pilot by, whic
 
 A small trained network [3]_, `deblur.denoise.network`, has a say last: four more such steps, with s falling to `_LAST`
 of the noise's deviation and y' = network(x'; s), which is also shown where they began, and sees each step mirrored in
-another way. It knows shapes that no other
-patch of the same picture repeats, but not the picture, and errs in other ways: the scene is four parts of where these
-steps end, and one of where they began. ``benchmarks/bench_experiments.py`` measures what each stage gains.
+another way. It knows shapes that no other patch of the same picture repeats, but not the picture, and errs in other
+ways: the scene is four parts of where these steps end, and one of where they began.
+``benchmarks/bench_experiments.py`` measures what each stage gains.
 
 Where there is next to no noise, all this is of no use, and what the prior has left of the data is followed instead:
 by exact solutions where the blur has a transform, else by conjugate gradients from the pilot. Where nothing lies beyond
@@ -81,7 +81,7 @@ _FINE, _NEAR, _COARSER = 4, 8, 2.0
 # steps. Exact solutions are no better (0.02 dB), and take a third longer.
 _ROUGH, _LOOSE, _LOOSER = 4.0, 1e-2, 3e-2
 # Of the network's steps: how many; the first strength over what stands for white, the last over the noise's deviation,
-# and the least that it is asked for; α; the share of their end. The network was fitted to these very steps.
+# and the least that it is asked for; α; the share of their end. The network was fitted to such steps.
 _LAST_STEPS, _FIRST, _LAST, _LEAST, _ALPHA, _SHARE = 4, 0.08, 0.6, 3e-3, 0.2, 0.8
 _WHITE = 0.995  # the quantile of the scene that stands for white
 # Without noise, which is a deviation of at most so much of white: the pilot's largest λ where nothing lies beyond the

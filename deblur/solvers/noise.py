@@ -32,8 +32,6 @@ _FINEST, _MIDDLE = 0.02, 1024  # of the frequencies of a picture, or of its midd
 _CLIPPED, _CLIPPED_BLOCK, _CLIPPED_MIDDLE = 1e-3, 0.004, 0.1
 # In cycles a pixel; of the blocks; power over that in the band; standard deviations of it that chance may have added.
 _BAND, _QUIET, _COLOURED, _CHANCE = (0.18, 0.3), 0.1, 1.2, 4.0
-
-
 # Values a side that are looked at for rounding; the fewest levels that speak of it, and values for each; how far off
 # the lattice levels may be, in steps.
 _SAMPLED, _LEVELS, _LATTICE = 128, 16, 1e-3

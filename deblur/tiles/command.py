@@ -64,12 +64,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="T",
         help=f"largest error at a seam, of the range; default {TOLERANCE:g}",
     )
-    group.add_argument("--workers", type=int, metavar="N", help="processes, each with one thread; default 1")
+    group.add_argument("--workers", type=int, metavar="N", help="processes of one thread; default 1")
     group.add_argument(
         "--memory", type=_bytes, metavar="B", help="such as 8GB: what all workers together may take"
     )
     group.add_argument("--scheduler", metavar="ADDRESS", help="of a Dask scheduler, such as tcp://host:8786")
-    group.add_argument("--gpus", type=int, metavar="N", help="processes, each with a GPU of its own")
+    group.add_argument("--gpus", type=int, metavar="N", help="processes of two threads, each with a GPU")
     group.add_argument("--no-check", action="store_true", help="measure no seams and no residual afterwards")
 
 
