@@ -375,6 +375,14 @@ __device__ __forceinline__ void show_one_more(unsigned* progress) {
     asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(progress) : "memory");
 }
 
+// threadIdx.x, where what follows from it is seldom needed: the compiler would keep that in registers from the kernel's
+// beginning, and has none left.
+__device__ __forceinline__ int thread_anew() {
+    int t;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(t));
+    return t;
+}
+
 // A tile of m rows and n columns, into shared memory; for loads_done(). `vectors`: whether it lies aligned and is full.
 __device__ __forceinline__ void load_tile(leaf_t* s, const real* from, index_t lda, int m, int n, bool vectors) {
     constexpr int ROW = LEAF / VECTOR;
@@ -429,10 +437,10 @@ __device__ __forceinline__ void multiply_rows(leaf_t* s, real* stages, int* limi
                 for (int q = 0; q < TILE / STEP; ++q)
                     load_vector_async(place + (TILE + q * STEP) * PITCH, from[1][q] + step * DEPTH);
         } else {
+            const int u = thread_anew(), c = u % DEPTH;
 #pragma unroll 1
-            for (int q = t / DEPTH; q < (i == j ? TILE : 2 * TILE); q += LEAF_THREADS / DEPTH)
-                load_async(to + q * PITCH + t % DEPTH, a + row_of(q < TILE ? i : j, q % TILE) + step * DEPTH + t % DEPTH,
-                           true);
+            for (int q = u / DEPTH; q < (i == j ? TILE : 2 * TILE); q += LEAF_THREADS / DEPTH)
+                load_async(to + q * PITCH + c, a + row_of(q < TILE ? i : j, q % TILE) + step * DEPTH + c, true);
         }
     };
     int known = 0, loaded = 0, steady = 0;  // steps that may be loaded, to the first thread; that are; one a time, so far
@@ -462,8 +470,12 @@ __device__ __forceinline__ void multiply_rows(leaf_t* s, real* stages, int* limi
             __syncthreads();
         }
         const real* stage = stages + step % STAGES * STAGE;
-        if (i == j) sums.template add<PITCH, DEPTH, true>(stage, stage);
-        else sums.template add<PITCH, DEPTH>(stage, stage + TILE * PITCH);
+        constexpr int AT_ONCE = REAL_IS_FLOAT ? DEPTH : 8;  // more fragments take more registers than there are
+#pragma unroll 1
+        for (int q = 0; q < DEPTH; q += AT_ONCE) {
+            if (i == j) sums.template add<PITCH, AT_ONCE, true>(stage + q, stage + q);
+            else sums.template add<PITCH, AT_ONCE>(stage + q, stage + TILE * PITCH + q);
+        }
         if (step % LONGEST == LONGEST - 1) sums.each([&](int r, int q, real& x) { s[r][q] -= x, x = 0; });
     }
     loads_done();
@@ -526,8 +538,8 @@ factor_unit(real* a, long long lda, long long n, int first, int last, real* bloc
                 if (t == 0) wait_for(progress + j, PARTS * j + PARTS / 4 * (o / 32 + 1));
                 __syncthreads();
                 constexpr int ROW = 32 / VECTOR;
-                const int c = t % ROW * VECTOR;
-                for (int q = t / ROW; q < LEAF - o; q += LEAF_THREADS / ROW)
+                const int u = thread_anew(), c = u % ROW * VECTOR;
+                for (int q = u / ROW; q < LEAF - o; q += LEAF_THREADS / ROW)
                     load_vector_async(&strip[q][c], blocks + ((index_t)j * LEAF + o + q) * LEAF + o + c);
                 loads_done();
                 __syncthreads();
@@ -566,9 +578,9 @@ factor_unit(real* a, long long lda, long long n, int first, int last, real* bloc
         }
         if (t >= 128) show_columns(s, block, LEAF - 32, progress + i);
         if (t == 0 && bad < LEAF) atomicMin(failed, i * LEAF + bad);
-        const int c = t % LEAF;
+        const int u = thread_anew(), c = u % LEAF;
 #pragma unroll 8
-        for (int r = t / LEAF; r < LEAF; r += LEAF_THREADS / LEAF)
+        for (int r = u / LEAF; r < LEAF; r += LEAF_THREADS / LEAF)
             if (c <= r && r < m) tile[(index_t)r * lda + c] = c < r ? s[r][c] : diagonal[r];
     }
 }
