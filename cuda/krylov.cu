@@ -13,40 +13,11 @@
 //   settle      norms from their squares, zero where they are rounding, and the log of them
 // An exhausted space goes on with vectors of zeros, which change nothing.
 
+#include "total.cuh"
+
 constexpr int THREADS = 256;
 constexpr int NORM = 0, COUNT = 1, SCALARS = 2;  // the largest norm so far, which is ||H|| at least; steps
 constexpr int LOG = 64;                          // steps whose norms are kept
-
-// What a block's threads have summed up, in every block's own place of `partial`; true in warp 0 of the last block of
-// this sum, with the total.
-__device__ __forceinline__ bool added_up(double& sum, double* partial, unsigned* ticket) {
-    __shared__ double parts[THREADS / 32];
-    __shared__ bool last;
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    auto over_warp = [](double v) {
-#pragma unroll
-        for (int offset = 16; offset > 0; offset /= 2) v += __shfl_xor_sync(FULL_WARP, v, offset);
-        return v;
-    };
-    sum = over_warp(sum);
-    if (lane == 0) parts[warp] = sum;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        sum = parts[0];
-        for (int w = 1; w < THREADS / 32; ++w) sum += parts[w];
-        partial[blockIdx.x] = sum;
-        __threadfence();
-        last = atomicAdd(ticket, 1) == gridDim.x - 1;
-    }
-    __syncthreads();
-    if (!last || warp > 0) return false;
-    __threadfence();
-    sum = 0;
-    for (unsigned b = lane; b < gridDim.x; b += 32) sum += __ldcg(partial + b);
-    sum = over_warp(sum);
-    if (lane == 0) *ticket = 0;  // for the next launch
-    return lane == 0;
-}
 
 // v = w / norm, v's frames ldv apart; zero where the norm is. May be in place.
 extern "C" __global__ void __launch_bounds__(THREADS)
@@ -64,7 +35,7 @@ project(const real* basis, long long apart, const real* w, int n, double* h, int
     const real *v = basis + frame * apart + (index_t)i * n, *x = w + (index_t)frame * n;
     double sum = 0;
     for (int at = blockIdx.x * THREADS + threadIdx.x; at < n; at += gridDim.x * THREADS) sum += (double)v[at] * x[at];
-    if (added_up(sum, partial + (index_t)which * gridDim.x, ticket + which)) h[(index_t)i * step + frame] = sum;
+    if (added_up<THREADS>(sum, partial + (index_t)which * gridDim.x, ticket + which)) h[(index_t)i * step + frame] = sum;
 }
 
 // w -= sum over i of h[step * i] v_i, and the squared norm of what is left. Blocks (parts of n, frames).
@@ -81,7 +52,7 @@ subtract(real* w, const real* basis, long long apart, int count, int n, const do
         x[at] = left;
         sum += (double)left * left;
     }
-    if (added_up(sum, partial + (index_t)frame * gridDim.x, ticket + frame)) squared[frame] = sum;
+    if (added_up<THREADS>(sum, partial + (index_t)frame * gridDim.x, ticket + frame)) squared[frame] = sum;
 }
 
 // out = x - factor * old, old's frames ldold apart, and its squared norm; without `old` out = x. x may be a part of larger
@@ -99,7 +70,7 @@ recur(real* out, const real* x, long long ldx, long long stride, unsigned cols, 
         out[(index_t)frame * n + at] = value;
         sum += (double)value * value;
     }
-    if (added_up(sum, partial + (index_t)frame * gridDim.x, ticket + frame)) squared[frame] = sum;
+    if (added_up<THREADS>(sum, partial + (index_t)frame * gridDim.x, ticket + frame)) squared[frame] = sum;
 }
 
 // norms = sqrt(squared), zero where they are at most `tiny` of the largest so far; `second` is 1 for the second of a step's

@@ -7,6 +7,7 @@
 // Kernel (THREADS threads a block, a pixel of all channels a thread, grid-stride): value. Bytes: the scene, once.
 
 #include "differences.cuh"
+#include "total.cuh"
 
 constexpr int THREADS = 256;
 
@@ -34,8 +35,6 @@ __device__ __forceinline__ double counts(const real* x, index_t plane, int chann
 extern "C" __global__ void __launch_bounds__(THREADS)
 value(const real* x, int scenes, int channels, int rows, int cols, int kind, int norm, int wraps, double* out, double* partial,
       unsigned* ticket) {
-    __shared__ double parts[THREADS / 32];
-    __shared__ bool last;
     const index_t plane = (index_t)rows * cols, count = plane * scenes;
     double sum = 0;
     for (index_t i = (index_t)blockIdx.x * THREADS + threadIdx.x; i < count; i += (index_t)gridDim.x * THREADS) {
@@ -55,27 +54,5 @@ value(const real* x, int scenes, int channels, int rows, int cols, int kind, int
             sum += counts<3>(at, plane, channels, o, in3, norm);
         }
     }
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    auto over_warp = [](double v) {
-#pragma unroll
-        for (int offset = 16; offset > 0; offset /= 2) v += __shfl_xor_sync(FULL_WARP, v, offset);
-        return v;
-    };
-    sum = over_warp(sum);
-    if (lane == 0) parts[warp] = sum;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        sum = parts[0];
-        for (int w = 1; w < THREADS / 32; ++w) sum += parts[w];
-        partial[blockIdx.x] = sum;
-        __threadfence();
-        last = atomicAdd(ticket, 1) == gridDim.x - 1;
-    }
-    __syncthreads();
-    if (!last || warp > 0) return;
-    __threadfence();
-    sum = 0;
-    for (unsigned b = lane; b < gridDim.x; b += 32) sum += __ldcg(partial + b);
-    sum = over_warp(sum);
-    if (lane == 0) *out = sum;
+    if (added_up<THREADS>(sum, partial, ticket)) *out = sum;
 }

@@ -268,7 +268,7 @@ def _laid(images: Array, lengths: tuple[int, ...], pads: Pads = ((0, 0), (0, 0))
     import cupy
 
     out = cupy.empty((len(images), *lengths), images.dtype)
-    images, ld, stride = _strided(images)
+    images, ld, stride = kernels.images(images)
     rows, cols = images.shape[1:]
     launch(
         "lay", math.prod(lengths), out, len(images), *lengths, images, ld, stride, rows, cols,
@@ -277,24 +277,13 @@ def _laid(images: Array, lengths: tuple[int, ...], pads: Pads = ((0, 0), (0, 0))
     return out
 
 
-def _strided(images: Array) -> tuple[Array, int, int]:
-    """Images (k, M, N) with adjacent pixels in a row, and how far rows and images are apart."""
-    import cupy
-
-    item = images.itemsize
-    if images.strides[2] != item and images.shape[2] > 1:
-        images = cupy.ascontiguousarray(images)
-    ld = images.strides[1] // item if images.shape[1] > 1 else images.shape[2]
-    return images, ld, images.strides[0] // item if len(images) > 1 else 0
-
-
 def mixed(x: Array, side: float, middle: float) -> Array:
     """Three taps along both axes, where all of them lie in (..., M + 2, N + 2)."""
     import cupy
 
     rows, cols = x.shape[-2] - 2, x.shape[-1] - 2
     out = cupy.empty((*x.shape[:-2], rows, cols), x.dtype)
-    images, ld, stride = _strided(x.reshape(-1, *x.shape[-2:]))
+    images, ld, stride = kernels.images(x)
     launch("mix", rows * cols, out, len(images), rows, cols, images, ld, stride, side, middle, dtype=x.dtype)
     return out
 
