@@ -1,18 +1,15 @@
-"""Find, compile, check and launch the CUDA kernels of ``cuda/*.cu``.
+"""Compile, check and launch the CUDA kernels of ``cuda/*.cu``.
 
-The ``.cu`` file is the only statement of a kernel's signature. `launch` reads
-the parameters of ``extern "C" __global__`` functions from it, and checks every
-argument against them before anything runs:
+`launch` checks every argument against the parameters that `cuda_sources` reads from the file, before
+anything runs:
 
 - a pointer takes a CuPy array of exactly that dtype, on the current device,
   or None for a null pointer;
 - the array must be C-contiguous, unless the kernel has a parameter ``ld<name>``
   (leading dimension) for the pointer ``<name>``: then rows may lie apart, their
   elements must be adjacent, and the ``ld`` passed must be the array's own;
-- a scalar is cast to the parameter's type, which must be able to hold it.
-
-So are its constants: `Constants` reads tile sizes, threads and bytes of shared
-memory from the text, and a launch uses those.
+- a scalar is cast to the parameter's type, which must be able to hold it;
+- a structure is passed as its members, one after the other.
 
 A file is compiled once per dtype, device architecture and text, with
 ``using real = float;`` (or ``double``), ``common.cuh`` and the headers that it
@@ -22,8 +19,8 @@ then each of them is compiled when it is first asked for, without the others,
 so that a first call pays for nothing else. The machine code is kept in CuPy's
 cache folder.
 
-A wheel may bring machine code for usual cards (`machine_code` packs it): what is
-found there by its text, and not refused by the driver, is not compiled at all.
+A wheel may contain machine code for common cards (`machine_code` packs it): a kernel found there by its
+text, and not refused by the driver, is not compiled at all.
 """
 
 from __future__ import annotations
@@ -43,187 +40,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from . import cuda_sources
+from .cuda_sources import TYPES, Constants, alone, parts, signatures, source
 from .device import usable_cores
 from .errors import NoGPUError
 
 OPTIONS = ("-std=c++17",)
 LINES = "--generate-line-info"  # for profilers; two thirds of the machine code's bytes
-PACKED = "machine_code.zip"  # beside the sources, where it is at all
-
-_SCALARS = {  # C type -> format character of `struct`
-    "float": "f",
-    "double": "d",
-    "int": "i",
-    "unsigned": "I",
-    "unsigned int": "I",
-    "long long": "q",
-    "unsigned long long": "Q",
-}
-_POINTEES = {
-    "float": "f4",
-    "double": "f8",
-    "int": "i4",
-    "unsigned": "u4",
-    "unsigned int": "u4",
-    "long long": "i8",
-    "unsigned long long": "u8",
-    "unsigned char": "u1",
-}
-_KERNEL = re.compile(
-    r'^extern\s+"C"\s+__global__\s+void\s+'
-    r"(?:__\w+__\s*\([^()]*\)\s*)*"  # __launch_bounds__(256, 1), __cluster_dims__(16, 1, 1)
-    r"(\w+)\s*\(([^()]*)\)",
-    re.MULTILINE,
-)
-_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
-_INCLUDE = re.compile(r'^#include "(\w+\.cuh)"', re.MULTILINE)
-_CONSTANT = re.compile(r"^(?:template <([^>]*)>\s*)?constexpr (?:int|bool) ([^;{]*);", re.MULTILINE)
-
-
-# ---------------------------------------------------------------- sources
-
-
-class Parameter(NamedTuple):
-    """One parameter of a kernel: its name, C type without qualifiers, and whether it is a pointer."""
-
-    name: str
-    ctype: str
-    pointer: bool
-
-
-def source_folder() -> Path:
-    """The folder of the ``.cu`` files: inside the installed package, or beside it in a checkout."""
-    here = Path(__file__).resolve().parent
-    for folder in (here / "cuda", here.parent / "cuda"):
-        if (folder / "common.cuh").is_file():
-            return folder
-    raise FileNotFoundError(f"no CUDA sources in {here / 'cuda'} or {here.parent / 'cuda'}: reinstall deblur")
-
-
-def stems() -> list[str]:
-    """Names of all kernel files, without ``.cu``."""
-    return sorted(path.stem for path in source_folder().glob("*.cu"))
-
-
-@functools.cache
-def _files(stem: str) -> dict[str, str]:
-    """Names and texts of what makes up ``cuda/<stem>.cu``: common.cuh, the headers it includes, itself."""
-    folder = source_folder()
-    try:
-        own = (folder / f"{stem}.cu").read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise ValueError(f"there is no kernel file {stem!r}; there are {', '.join(stems())}") from None
-    headers = {
-        name: (folder / name).read_text(encoding="utf-8") for name in ("common.cuh", *_INCLUDE.findall(own))
-    }
-    return headers | {f"{stem}.cu": _INCLUDE.sub("", own)}
-
-
-@functools.cache
-def source(stem: str, dtype: np.dtype) -> str:
-    """The text of ``cuda/<stem>.cu`` for the compiler, with `dtype` as ``real``."""
-    real = f"using real = {'float' if dtype == np.float32 else 'double'};\n"
-    # Joined, not included by the compiler: the cache key must see all of it.
-    return real + "".join(f'#line 1 "{name}"\n{text}' for name, text in _files(stem).items())
-
-
-def alone(text: str, kernel: str) -> str:
-    """`text` with every kernel but `kernel` left out, and the lines where they were.
-
-    What a kernel instantiates from templates is compiled for it, so this is most of the compiler's work.
-    """
-    parts, end = [], 0
-    for found in _KERNEL.finditer(text):
-        if found[1] == kernel:
-            continue
-        parts.append(text[end : found.start()])
-        depth = 0
-        for brace in re.compile("[{}]").finditer(text, found.end()):
-            depth += 1 if brace[0] == "{" else -1
-            if depth == 0:
-                break
-        end = brace.end()
-        parts.append("\n" * text.count("\n", found.start(), end))
-    return "".join(parts) + text[end:]
-
-
-class Constants:
-    """The constants of ``cuda/<stem>.cu`` and its headers, as attributes that are read when first asked for.
-
-    They are the declarations ``constexpr int NAME = ...;`` (or ``bool``) that begin a line. A template,
-    ``template <int X> constexpr int NAME = ...;``, is a function. Without `dtype` those that depend on
-    ``real`` are missing, and in any case those declared twice, under an ``#if``.
-    """
-
-    def __init__(self, stem: str, dtype: Any = None) -> None:
-        self._stem, self._dtype = stem, None if dtype is None else np.dtype(dtype)
-
-    def __getattr__(self, name: str) -> Any:
-        known = _constants(self._stem, self._dtype)
-        if name not in known:
-            raise AttributeError(f"{self._stem}.cu has no constant {name!r}; it has {', '.join(known)}")
-        vars(self).update(known)  # found without this method from now on
-        return known[name]
-
-
-@functools.cache
-def _constants(stem: str, dtype: np.dtype | None) -> dict[str, Any]:
-    known: dict[str, Any] = {"__builtins__": {}, "true": True, "false": False}
-    if dtype is not None:
-        known["SIZE_OF_REAL"] = dtype.itemsize
-    names: list[str] = []
-    text = _COMMENT.sub(" ", "\n".join(_files(stem).values()))
-    for parameters, declarations in _CONSTANT.findall(text):
-        lead = f"lambda {', '.join(p.split()[-1] for p in parameters.split(','))}: " if parameters else ""
-        for declaration in [declarations] if parameters else declarations.split(","):
-            name, expression = (part.strip() for part in declaration.split("=", 1))
-            names.append(name)
-            try:
-                known[name] = eval(lead + _in_python(expression), known)
-            except NameError:  # depends on `real`
-                continue
-            except SyntaxError:
-                raise ValueError(f"{stem}.cu: cannot read the constant {name} = {expression}") from None
-    return {name: known[name] for name in names if name in known and names.count(name) == 1}
-
-
-def _in_python(expression: str) -> str:
-    """An integer expression of C++ in Python's words, innermost parentheses first."""
-    e = " ".join(expression.split()).replace("sizeof(real)", "SIZE_OF_REAL").replace("/", "//")
-    e = re.sub(r"(\w)<([^<>]*)>", r"\1(\2)", e)  # NAME<8>: a template
-    while found := re.search(r"\(([^()]*)\)", e):
-        e = e[: found.start()] + f"\0{_choice(found[1])}\1" + e[found.end() :]
-    return _choice(e).replace("\0", "(").replace("\1", ")")
-
-
-def _choice(expression: str) -> str:
-    """``a ? b : c`` as ``b if a else c``."""
-    parts = re.fullmatch(r"(.+?)\?(.+?):(.+)", expression)
-    return expression if parts is None else f"{parts[2]} if {parts[1].strip()} else {_choice(parts[3])}"
-
-
-@functools.cache
-def signatures(stem: str) -> dict[str, tuple[Parameter, ...]]:
-    """The kernels of ``cuda/<stem>.cu`` and their parameters, as the file declares them."""
-    text = _COMMENT.sub(" ", _files(stem)[f"{stem}.cu"])
-    return {
-        name: tuple(_parameter(stem, name, p) for p in parameters.split(",") if p.strip())
-        for name, parameters in _KERNEL.findall(text)
-    }
-
-
-def _parameter(stem: str, kernel: str, text: str) -> Parameter:
-    words = re.sub(r"\bconst\b|\b__restrict__\b|\b__grid_constant__\b", " ", text)
-    match = re.fullmatch(r"\s*([\w\s]+?)\s*(\*?)\s*(\w+)\s*", words)
-    if match is None:
-        raise ValueError(f"{stem}.cu: cannot read the parameter {text.strip()!r} of {kernel}")
-    ctype, star, name = " ".join(match[1].split()), match[2], match[3]
-    if ctype != "real" and ctype not in (_POINTEES if star else _SCALARS):
-        raise ValueError(
-            f"{stem}.cu: {kernel} has a parameter of a type that cannot be passed: {text.strip()!r}"
-        )
-    return Parameter(name, ctype, bool(star))
-
+PACKED = "machine_code.zip"  # next to the sources, in a wheel
 
 # ---------------------------------------------------------------- compiling
 
@@ -237,11 +61,6 @@ def architecture() -> str:
     if int(capability) > newest:  # a device newer than the compiler: leave the last step to the driver
         return f"compute_{newest}"
     return "sm_90a" if capability == "90" else f"sm_{capability}"
-
-
-def parts(stem: str) -> tuple[str, ...]:
-    """What of ``cuda/<stem>.cu`` is compiled by itself: each kernel, or "", the whole file."""
-    return tuple(signatures(stem)) if getattr(Constants(stem), "ALONE", False) else ("",)
 
 
 def compile_source(text: str, name: str, arch: str, options: tuple[str, ...] = ()) -> tuple[bytes, str]:
@@ -303,7 +122,7 @@ def _packed(path: Path) -> tuple[zipfile.ZipFile | None, list[tuple[int, str]]]:
 
 def _shipped(stem: str, part: str, dtype: np.dtype, capability: int) -> Iterator[bytes]:
     """The machine code that came with the package for a device: one of the same generation, not newer than it."""
-    archive, architectures = _packed(source_folder() / PACKED)
+    archive, architectures = _packed(cuda_sources.source_folder() / PACKED)
     for number, arch in architectures:
         if archive and number // 10 == capability // 10 and number <= capability:
             try:
@@ -377,21 +196,27 @@ class Kernel:
         self._shared_mem = 48 << 10  # the most a block gets without being asked
         self._large_clusters = False
 
-        letter = {"real": dtype.char}
-        formats = ["P" if p.pointer else (letter | _SCALARS)[p.ctype] for p in self.parameters]
+        types = TYPES | {"real": dtype.char}
+        # Every argument begins at a multiple of 8 bytes, so that the members of a structure lie as in C.
+        formats = [
+            ("" if p.continues else "0q") + ("P" if p.pointer else types[p.ctype]) for p in self.parameters
+        ]
         self._format = struct.Struct("@" + "".join(formats))
-        self._values = ctypes.create_string_buffer(max(self._format.size, 1))
-        start = ctypes.addressof(self._values)
+        self._values = ctypes.create_string_buffer(self._format.size + 8)  # with the end of a last structure
         ends = [struct.calcsize("@" + "".join(formats[: i + 1])) for i in range(len(formats))]
-        addresses = [start + e - struct.calcsize(f) for e, f in zip(ends, formats)]
+        start = ctypes.addressof(self._values)
+        addresses = [
+            start + end - struct.calcsize(f)
+            for p, end, f in zip(self.parameters, ends, formats)
+            if not p.continues
+        ]
         self._address_array = (ctypes.c_void_p * max(len(addresses), 1))(*addresses)
         self._addresses = ctypes.addressof(self._address_array)
 
-        pointees = {"real": dtype} | {c: np.dtype(t) for c, t in _POINTEES.items()}
         position = {p.name: i for i, p in enumerate(self.parameters)}
         # One row a pointer: which parameter, dtype of the array, and where its ld is (-1: contiguous).
         self._pointers = [
-            (i, pointees[p.ctype], position.get(f"ld{p.name}", -1))
+            (i, np.dtype(types[p.ctype]), position.get(f"ld{p.name}", -1))
             for i, p in enumerate(self.parameters)
             if p.pointer
         ]

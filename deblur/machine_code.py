@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from . import kernels
+from . import cuda_sources, kernels
 from .device import usable_cores
 
 ARCHITECTURES = ("sm_80", "sm_90a", "sm_100", "sm_120")  # Ampere and Ada, Hopper, Blackwell's two generations
@@ -31,8 +31,8 @@ def pack(path: Path, architectures: Sequence[str] = ARCHITECTURES) -> None:
     pieces = [
         (stem, part, np.dtype(real), arch)
         for arch in architectures
-        for stem in kernels.stems()
-        for part in kernels.parts(stem)
+        for stem in cuda_sources.stems()
+        for part in cuda_sources.parts(stem)
         for real in (np.float32, np.float64)
     ]
     with (
@@ -51,7 +51,7 @@ def pack(path: Path, architectures: Sequence[str] = ARCHITECTURES) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m deblur.machine_code", description=__doc__.split("\n")[0])
-    parser.add_argument("--output", type=Path, default=kernels.source_folder() / kernels.PACKED)
+    parser.add_argument("--output", type=Path, default=cuda_sources.source_folder() / kernels.PACKED)
     parser.add_argument("architectures", nargs="*", default=ARCHITECTURES, help="such as sm_80")
     args = parser.parse_args()
     args.output.unlink(missing_ok=True)

@@ -11,7 +11,7 @@ import subprocess
 import numpy as np
 import pytest
 
-from deblur import kernels
+from deblur import cuda_sources, kernels
 
 ARCHITECTURES = ("80", "90a")
 
@@ -58,9 +58,9 @@ def compiler():
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 @pytest.mark.parametrize("real", ["float32", "float64"])
-@pytest.mark.parametrize("stem", kernels.stems())
+@pytest.mark.parametrize("stem", cuda_sources.stems())
 def test_compiles_without_warning_or_spill(compiler, tmp_path, stem, real, arch):
-    report = compiler(kernels.source(stem, np.dtype(real)), stem, arch, tmp_path)
+    report = compiler(cuda_sources.source(stem, np.dtype(real)), stem, arch, tmp_path)
     spills = [int(n) for n in re.findall(r"(\d+) bytes spill (?:stores|loads)", report)]
     if "ptxas info" in report:  # NVRTC need not report
         assert spills

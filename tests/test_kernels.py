@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deblur import kernels, machine_code
+from deblur import cuda_sources, kernels, machine_code
 
 FLOAT32 = np.dtype(np.float32)
 
@@ -21,13 +21,13 @@ def folder(tmp_path, monkeypatch):
 
     def forget():
         for read in (
-            kernels._files, kernels.source, kernels.signatures, kernels._constants, kernels._module, kernels._packed
+            cuda_sources._files, cuda_sources.source, cuda_sources.signatures, cuda_sources._constants, kernels._module, kernels._packed
         ):  # fmt: skip
             read.cache_clear()
         kernels._kernels.clear()
 
     (tmp_path / "common.cuh").write_text("typedef long long index_t;\n")
-    monkeypatch.setattr(kernels, "source_folder", lambda: tmp_path)
+    monkeypatch.setattr(cuda_sources, "source_folder", lambda: tmp_path)
     monkeypatch.setenv("CUPY_CACHE_DIR", str(tmp_path / "cache"))
     forget()
     yield tmp_path
@@ -48,17 +48,17 @@ extern "C" __global__ void nothing() {}
 
 
 def test_every_file_of_the_project_can_be_read():
-    assert {"cholesky", "gauss_jordan", "matmul", "triangular"} <= set(kernels.stems())
-    for stem in kernels.stems():
-        assert kernels.signatures(stem), stem
+    assert {"cholesky", "gauss_jordan", "matmul", "triangular"} <= set(cuda_sources.stems())
+    for stem in cuda_sources.stems():
+        assert cuda_sources.signatures(stem), stem
 
 
 def test_signature_is_the_one_declared(folder):
     (folder / "demo.cu").write_text(SCALE)
-    signatures = kernels.signatures("demo")
+    signatures = cuda_sources.signatures("demo")
     assert set(signatures) == {"scale", "nothing"}
     assert signatures["nothing"] == ()
-    assert [tuple(p) for p in signatures["scale"]] == [
+    assert [p[:3] for p in signatures["scale"]] == [
         ("x", "real", True),
         ("ldx", "long long", False),
         ("y", "real", True),
@@ -69,29 +69,39 @@ def test_signature_is_the_one_declared(folder):
     ]
 
 
+def test_structure_is_passed_as_its_members(folder):
+    (folder / "demo.cu").write_text(
+        "struct Image {\n    const real* x;  // adjacent\n    long long ldx;\n    int rows, cols;\n};\n"
+        'extern "C" __global__ void f(int first, const Image image, int last) {}'
+    )
+    parameters = cuda_sources.signatures("demo")["f"]
+    assert [p.name for p in parameters] == ["first", "x", "ldx", "rows", "cols", "last"]
+    assert [p.continues for p in parameters] == [False, False, True, True, True, False]
+
+
 @pytest.mark.parametrize("declaration", ["struct thing x", "real** x", "std::size_t x", "char x"])
 def test_type_that_cannot_be_passed_is_named(folder, declaration):
     (folder / "demo.cu").write_text(f'extern "C" __global__ void f({declaration}) {{}}')
     with pytest.raises(ValueError, match="demo.cu.*" + declaration.replace("*", r"\*").split()[0]):
-        kernels.signatures("demo")
+        cuda_sources.signatures("demo")
 
 
 def test_source_has_the_dtype_the_header_and_the_lines_of_each_file(folder):
     (folder / "demo.cu").write_text(SCALE)
-    text = kernels.source("demo", FLOAT32)
+    text = cuda_sources.source("demo", FLOAT32)
     assert text.startswith("using real = float;\n")
-    assert kernels.source("demo", np.dtype(np.float64)).startswith("using real = double;\n")
+    assert cuda_sources.source("demo", np.dtype(np.float64)).startswith("using real = double;\n")
     header, body = text.index('#line 1 "common.cuh"'), text.index('#line 1 "demo.cu"')
     assert header < text.index("typedef") < body < text.index("scale")
 
 
 def test_kernel_alone_is_the_file_without_the_others():
-    for stem in kernels.stems():
-        whole = kernels.source(stem, FLOAT32)
+    for stem in cuda_sources.stems():
+        whole = cuda_sources.source(stem, FLOAT32)
         text = re.compile('^extern "C" __global__ void', re.MULTILINE)
-        assert len(text.findall(whole)) == len(kernels.signatures(stem))
-        for kernel in kernels.signatures(stem):
-            alone = kernels.alone(whole, kernel)
+        assert len(text.findall(whole)) == len(cuda_sources.signatures(stem))
+        for kernel in cuda_sources.signatures(stem):
+            alone = cuda_sources.alone(whole, kernel)
             assert len(text.findall(alone)) == 1
             assert alone.count("{") == alone.count("}")
             lines = zip(alone.split("\n"), whole.split("\n"), strict=True)
@@ -101,7 +111,7 @@ def test_kernel_alone_is_the_file_without_the_others():
 def test_unknown_file_lists_the_known(folder):
     (folder / "demo.cu").write_text(SCALE)
     with pytest.raises(ValueError, match="no kernel file 'other'.*demo"):
-        kernels.source("other", FLOAT32)
+        cuda_sources.source("other", FLOAT32)
 
 
 def test_header_that_a_file_includes_is_joined_and_read(folder):
@@ -109,7 +119,7 @@ def test_header_that_a_file_includes_is_joined_and_read(folder):
     (folder / "demo.cu").write_text(
         '// A file.\n#include "part.cuh"\nconstexpr int WHOLE = 2 * PART;\n' + SCALE
     )
-    text = kernels.source("demo", FLOAT32)
+    text = cuda_sources.source("demo", FLOAT32)
     assert text.index('#line 1 "part.cuh"') < text.index("PART = 3") < text.index('#line 1 "demo.cu"')
     assert "#include" not in text
     lines = text[text.index('#line 1 "demo.cu"') :].splitlines()
@@ -166,8 +176,8 @@ def test_no_python_file_gives_a_number_to_a_constant_of_a_kernel():
     looked_at = 0
     for path in Path(kernels.__file__).parent.rglob("*.py"):
         text = path.read_text()
-        used = set(re.findall(r'kernels\.(?:get|launch|Constants)\(\s*"(\w+)"', text))
-        names = {name for stem in used for name in kernels._constants(stem, FLOAT32)}
+        used = set(re.findall(r'kernels\.(?:get|launch|spread|blocks|Reduction|Constants)\(\s*"(\w+)"', text))
+        names = {name for stem in used for name in cuda_sources._constants(stem, FLOAT32)}
         for node in ast.parse(text).body if used else ():
             if isinstance(node, ast.Assign):
                 mirrored = names & {target.id for target in node.targets if isinstance(target, ast.Name)}
@@ -214,7 +224,7 @@ def test_machine_code_that_came_serves_its_text_and_dtype_alone(folder, monkeypa
         other.setattr(kernels, "OPTIONS", ("-std=c++20",))
         assert not list(kernels._shipped("demo", "", FLOAT32, 80))
     (folder / "demo.cu").write_text(SCALE.replace("factor * x", "2 * factor * x"))
-    for read in (kernels._files, kernels.source):
+    for read in (cuda_sources._files, cuda_sources.source):
         read.cache_clear()
     assert not list(kernels._shipped("demo", "", FLOAT32, 80))
 
@@ -358,7 +368,7 @@ def test_second_process_finds_the_machine_code(folder, cupy):
 @pytest.mark.parametrize("good", [True, False])
 def test_launch_with_machine_code_that_came(scale, folder, cupy, good):
     """What the driver refuses is compiled, and nothing else is."""
-    code, _ = kernels.compile_source(kernels.source("demo", FLOAT32), "demo.cu", kernels.architecture())
+    code, _ = kernels.compile_source(cuda_sources.source("demo", FLOAT32), "demo.cu", kernels.architecture())
     number = kernels.properties(0).capability
     packed(
         folder, code if good else b"no machine code", capability=f"sm_{number}{'a' if number == 90 else ''}"

@@ -1,0 +1,200 @@
+"""Read the CUDA sources ``cuda/*.cu``: their texts, the signatures of their kernels, their constants.
+
+The ``.cu`` file is the only statement of a kernel's signature and of its tile sizes, threads and bytes of shared
+memory. A kernel's parameters are pointers, scalars, and structures of both, whose members count as parameters.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+# C type -> character of a NumPy dtype, and of a `struct` format
+TYPES = {
+    "float": "f",
+    "double": "d",
+    "int": "i",
+    "unsigned": "I",
+    "unsigned int": "I",
+    "long long": "q",
+    "unsigned long long": "Q",
+    "unsigned char": "B",
+}
+_KERNEL = re.compile(
+    r'^extern\s+"C"\s+__global__\s+void\s+'
+    r"(?:__\w+__\s*\([^()]*\)\s*)*"  # __launch_bounds__(256, 1), __cluster_dims__(16, 1, 1)
+    r"(\w+)\s*\(([^()]*)\)",
+    re.MULTILINE,
+)
+_STRUCT = re.compile(r"^struct (\w+) \{([^{}()]*)\};", re.MULTILINE)
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_INCLUDE = re.compile(r'^#include "(\w+\.cuh)"', re.MULTILINE)
+_CONSTANT = re.compile(r"^(?:template <([^>]*)>\s*)?constexpr (?:int|bool) ([^;{]*);", re.MULTILINE)
+
+
+class Parameter(NamedTuple):
+    """A parameter of a kernel, or a member of a structure that is one."""
+
+    name: str
+    ctype: str
+    """Without qualifiers; of a pointer, what it points to."""
+    pointer: bool
+    continues: bool = False
+    """Whether it lies in one structure with the parameter before it."""
+
+
+def source_folder() -> Path:
+    """The folder of the ``.cu`` files: inside the installed package, or next to it in a checkout."""
+    here = Path(__file__).resolve().parent
+    for folder in (here / "cuda", here.parent / "cuda"):
+        if (folder / "common.cuh").is_file():
+            return folder
+    raise FileNotFoundError(f"no CUDA sources in {here / 'cuda'} or {here.parent / 'cuda'}: reinstall deblur")
+
+
+def stems() -> list[str]:
+    """Names of all kernel files, without ``.cu``."""
+    return sorted(path.stem for path in source_folder().glob("*.cu"))
+
+
+@functools.cache
+def _files(stem: str) -> dict[str, str]:
+    """Names and texts of the parts of ``cuda/<stem>.cu``: common.cuh, the headers it includes, itself."""
+    folder = source_folder()
+    try:
+        own = (folder / f"{stem}.cu").read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ValueError(f"there is no kernel file {stem!r}; there are {', '.join(stems())}") from None
+    headers = {
+        name: (folder / name).read_text(encoding="utf-8") for name in ("common.cuh", *_INCLUDE.findall(own))
+    }
+    return headers | {f"{stem}.cu": _INCLUDE.sub("", own)}
+
+
+@functools.cache
+def source(stem: str, dtype: np.dtype) -> str:
+    """The text of ``cuda/<stem>.cu`` for the compiler, with `dtype` as ``real``."""
+    real = f"using real = {'float' if dtype == np.float32 else 'double'};\n"
+    # Joined, not included by the compiler: the cache key must see all of it.
+    return real + "".join(f'#line 1 "{name}"\n{text}' for name, text in _files(stem).items())
+
+
+def alone(text: str, kernel: str) -> str:
+    """`text` with every kernel but `kernel` left out, and the lines where they were.
+
+    What a kernel instantiates from templates is compiled for it, so this is most of the compiler's work.
+    """
+    parts, end = [], 0
+    for found in _KERNEL.finditer(text):
+        if found[1] == kernel:
+            continue
+        parts.append(text[end : found.start()])
+        depth = 0
+        for brace in re.compile("[{}]").finditer(text, found.end()):
+            depth += 1 if brace[0] == "{" else -1
+            if depth == 0:
+                break
+        end = brace.end()
+        parts.append("\n" * text.count("\n", found.start(), end))
+    return "".join(parts) + text[end:]
+
+
+class Constants:
+    """The constants of ``cuda/<stem>.cu`` and its headers, as attributes that are read when first asked for.
+
+    They are the declarations ``constexpr int NAME = ...;`` (or ``bool``) that begin a line. A template,
+    ``template <int X> constexpr int NAME = ...;``, is a function. Without `dtype` those that depend on
+    ``real`` are missing, and in any case those declared twice, under an ``#if``.
+    """
+
+    def __init__(self, stem: str, dtype: Any = None) -> None:
+        self._stem, self._dtype = stem, None if dtype is None else np.dtype(dtype)
+
+    def __getattr__(self, name: str) -> Any:
+        known = _constants(self._stem, self._dtype)
+        if name not in known:
+            raise AttributeError(f"{self._stem}.cu has no constant {name!r}; it has {', '.join(known)}")
+        vars(self).update(known)  # found without this method from now on
+        return known[name]
+
+
+@functools.cache
+def _constants(stem: str, dtype: np.dtype | None) -> dict[str, Any]:
+    known: dict[str, Any] = {"__builtins__": {}, "true": True, "false": False}
+    if dtype is not None:
+        known["SIZE_OF_REAL"] = dtype.itemsize
+    names: list[str] = []
+    text = _COMMENT.sub(" ", "\n".join(_files(stem).values()))
+    for parameters, declarations in _CONSTANT.findall(text):
+        lead = f"lambda {', '.join(p.split()[-1] for p in parameters.split(','))}: " if parameters else ""
+        for declaration in [declarations] if parameters else declarations.split(","):
+            name, expression = (part.strip() for part in declaration.split("=", 1))
+            names.append(name)
+            try:
+                known[name] = eval(lead + _in_python(expression), known)
+            except NameError:  # depends on `real`
+                continue
+            except SyntaxError:
+                raise ValueError(f"{stem}.cu: cannot read the constant {name} = {expression}") from None
+    return {name: known[name] for name in names if name in known and names.count(name) == 1}
+
+
+def _in_python(expression: str) -> str:
+    """An integer expression of C++ in Python's syntax, innermost parentheses first."""
+    e = " ".join(expression.split()).replace("sizeof(real)", "SIZE_OF_REAL").replace("/", "//")
+    e = re.sub(r"(\w)<([^<>]*)>", r"\1(\2)", e)  # NAME<8>: a template
+    while found := re.search(r"\(([^()]*)\)", e):
+        e = e[: found.start()] + f"\0{_choice(found[1])}\1" + e[found.end() :]
+    return _choice(e).replace("\0", "(").replace("\1", ")")
+
+
+def _choice(expression: str) -> str:
+    """``a ? b : c`` as ``b if a else c``."""
+    parts = re.fullmatch(r"(.+?)\?(.+?):(.+)", expression)
+    return expression if parts is None else f"{parts[2]} if {parts[1].strip()} else {_choice(parts[3])}"
+
+
+@functools.cache
+def signatures(stem: str) -> dict[str, tuple[Parameter, ...]]:
+    """The kernels of ``cuda/<stem>.cu`` and their parameters, as the file declares them."""
+    whole = _COMMENT.sub(" ", "\n".join(_files(stem).values()))
+    structures = dict(_STRUCT.findall(whole))
+    return {
+        name: tuple(
+            p for text in parameters.split(",") if text.strip() for p in _read(stem, name, text, structures)
+        )
+        for name, parameters in _KERNEL.findall(whole)
+    }
+
+
+def _read(stem: str, kernel: str, text: str, structures: dict[str, str]) -> list[Parameter]:
+    """What a parameter is passed as: itself, or the members of a structure."""
+    words = re.sub(r"\bconst\b|\b__restrict__\b|\b__grid_constant__\b", " ", text)
+    match = re.fullmatch(r"\s*([\w\s]+?)\s*(\*?)\s*(\w+)\s*", words)
+    if match is None:
+        raise ValueError(f"{stem}.cu: cannot read the parameter {text.strip()!r} of {kernel}")
+    ctype, star, name = " ".join(match[1].split()), match[2], match[3]
+    if ctype in structures and not star:
+        declared = [m.split(",") for m in structures[ctype].split(";") if m.strip()]
+        kinds = [first.rsplit(None, 1)[0] for first, *_ in declared]
+        members = [
+            text
+            for kind, (first, *more) in zip(kinds, declared, strict=True)
+            for text in (first, *(f"{kind} {name}" for name in more))
+        ]
+        parsed = [p for text in members for p in _read(stem, kernel, text, {})]
+        return [p._replace(continues=i > 0) for i, p in enumerate(parsed)]
+    if ctype != "real" and ctype not in TYPES:
+        raise ValueError(
+            f"{stem}.cu: {kernel} has a parameter of a type that cannot be passed: {text.strip()!r}"
+        )
+    return [Parameter(name, ctype, bool(star))]
+
+
+def parts(stem: str) -> tuple[str, ...]:
+    """The parts of ``cuda/<stem>.cu`` that are compiled by themselves: each kernel, or "", the whole file."""
+    return tuple(signatures(stem)) if getattr(Constants(stem), "ALONE", False) else ("",)
