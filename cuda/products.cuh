@@ -1,10 +1,21 @@
-// Products of tiles that wait in shared memory: what matmul.cu and cholesky.cu share. TILE x TILE results by 256 threads,
+// Products of tiles that wait in shared memory: what matmul.cu, matmul_wgmma.cu and cholesky.cu share. TILE x TILE results by 256 threads,
 // from two operands of TILE rows each, STRIDE elements apart; LOWER: what lies above the diagonal is not of interest, and
 // is left out where that saves time.
 
 constexpr int TILE = 128;
 constexpr int DEPTH = 16;         // terms that are brought to shared memory at a time
 constexpr int PITCH = DEPTH + 4;  // neither the reads by rows nor those by fragments meet in a bank
+
+// Tiles in an order that keeps the blocks running at one time close together, so that they share panels of
+// A and B in the L2 cache: down the rows of a group of 8, then one column on.
+__device__ inline void tile_in_group(index_t index, index_t tiles_m, index_t tiles_n, index_t& i, index_t& j)
+{
+    const index_t group = index / (8 * tiles_n), first = 8 * group;
+    const index_t height = minimum(tiles_m - first, (index_t)8);
+    const index_t within = index - first * tiles_n;
+    i = first + within % height;
+    j = within / height;
+}
 
 // 8 x 8 results a thread, 16 rows and 16 columns apart; shared memory is read 16 bytes at a time along k.
 struct Simt {

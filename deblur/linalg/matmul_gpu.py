@@ -29,7 +29,7 @@ ENGINES = {
 # Packed operands take 8 bytes an element; a product that would need more than this is cut along k.
 WORKSPACE = 1 << 30
 
-_SIZES = kernels.Constants("matmul")
+_SIZES, _WGMMA = kernels.Constants("matmul"), kernels.Constants("matmul_wgmma")
 
 
 class _Operand(NamedTuple):
@@ -174,10 +174,10 @@ def _wgmma(
     blocks_m, blocks_n = -(-m // _SIZES.TILE), -(-n // _SIZES.TILE)
     depth = _depth(half)
     chunks = -(-k // depth)
-    step = min(chunks, max(1024 // depth, WORKSPACE // (_SIZES.SLOT * (blocks_m + blocks_n))))
+    step = min(chunks, max(1024 // depth, WORKSPACE // (_WGMMA.SLOT * (blocks_m + blocks_n))))
     step = -(-chunks // -(-chunks // step))  # slabs of one size
     name = "matmul_wgmma_half" if half else "matmul_wgmma"
-    multiply = kernels.get("matmul", name, np.float32)
+    multiply = kernels.get("matmul_wgmma", name, np.float32)
     blocks = 2 * -(-blocks_m // 2) * -(-blocks_n // 2)
     for first in range(0, chunks, step):
         part = slice(first * depth, min((first + step) * depth, k))
@@ -189,17 +189,16 @@ def _wgmma(
         else:
             a, a_max = _pack(of_a, x.ld, not x.across, half)
             b, b_max = _pack(of_b, y.ld, y.across, half)
-        scales = (a_max, b_max) if half else ()
         multiply(
-            blocks, 384, a, b, m, n, count, z.array, z.ld, alpha, beta, lower_only, *scales,
-            shared_mem=_SIZES.WGMMA_BYTES,
+            blocks, 384, a, b, m, n, count, z.array, z.ld, alpha, beta, lower_only, a_max, b_max,
+            shared_mem=_WGMMA.WGMMA_BYTES,
         )  # fmt: skip
         beta = 1.0
 
 
 def _depth(half: bool) -> int:
     """Terms of k in a packed chunk."""
-    return _SIZES.SPAN // (2 if half else 4)
+    return _WGMMA.SPAN // (2 if half else 4)
 
 
 def _pack(x: Array, ld: int, along_k: bool, half: bool) -> tuple[Array, Array | None]:
@@ -208,15 +207,15 @@ def _pack(x: Array, ld: int, along_k: bool, half: bool) -> tuple[Array, Array | 
 
     rows, k = x.shape if along_k else x.shape[::-1]
     grid = (-(-k // _depth(half)), -(-rows // _SIZES.TILE))
-    packed = cupy.empty(grid[0] * grid[1] * _SIZES.SLOT, np.uint8)
+    packed = cupy.empty(grid[0] * grid[1] * _WGMMA.SLOT, np.uint8)
     if not half:
-        kernels.get("matmul", "matmul_pack", np.float32)(grid, 256, x, ld, along_k, rows, k, packed)
+        kernels.get("matmul_wgmma", "matmul_pack", np.float32)(grid, 256, x, ld, along_k, rows, k, packed)
         return packed, None
     row_max = cupy.zeros(rows, np.float32)
-    kernels.get("matmul", "matmul_row_max", np.float32)(
-        (-(-k // _SIZES.PANEL), grid[1]), 256, x, ld, along_k, rows, k, row_max
+    kernels.get("matmul_wgmma", "matmul_row_max", np.float32)(
+        (-(-k // _WGMMA.PANEL), grid[1]), 256, x, ld, along_k, rows, k, row_max
     )
-    kernels.get("matmul", "matmul_pack_half", np.float32)(grid, 256, x, ld, along_k, rows, k, row_max, packed)
+    kernels.get("matmul_wgmma", "matmul_pack_half", np.float32)(grid, 256, x, ld, along_k, rows, k, row_max, packed)
     return packed, row_max
 
 
