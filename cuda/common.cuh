@@ -46,6 +46,25 @@ __device__ __forceinline__ double multiply_add(double x, double y, double z) { r
 template <class T> __device__ __forceinline__ T minimum(T x, T y) { return x < y ? x : y; }
 template <class T> __device__ __forceinline__ T maximum(T x, T y) { return x < y ? y : x; }
 
+// COUNT adjacent numbers between registers and 16-byte aligned memory.
+template <int COUNT> __device__ __forceinline__ void load_row(real (&x)[COUNT], const real* from) {
+#pragma unroll
+    for (int i = 0; i < COUNT; i += VECTOR) {
+        const vector_t part = *reinterpret_cast<const vector_t*>(from + i);
+#pragma unroll
+        for (int j = 0; j < VECTOR; ++j) x[i + j] = part.x[j];
+    }
+}
+template <int COUNT> __device__ __forceinline__ void store_row(real* to, const real (&x)[COUNT]) {
+#pragma unroll
+    for (int i = 0; i < COUNT; i += VECTOR) {
+        vector_t part;
+#pragma unroll
+        for (int j = 0; j < VECTOR; ++j) part.x[j] = x[i + j];
+        *reinterpret_cast<vector_t*>(to + i) = part;
+    }
+}
+
 // Sum over the 32 lanes of a warp; every lane gets it.
 __device__ __forceinline__ real warp_sum(real x) {
 #pragma unroll

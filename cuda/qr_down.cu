@@ -147,22 +147,22 @@ template <int ROWS> __device__ __forceinline__ void apply(real (&mine)[4], Down<
 }
 
 // The columns of [r; u] that a tile has, [d; f] for the further columns, or rows of [q e]; see `down`.
-template <int ROWS> struct Sweep {
+struct Sweep {
     real* r;
-    index_t ldr;
+    long long ldr;
     int n;
     real* u;
-    index_t ldu;
+    long long ldu;
     int p;
     real* d;
-    index_t ldd;
+    long long ldd;
     real* f;
-    index_t ldf;
+    long long ldf;
     int rest;
     real* q;
-    index_t ldq;
+    long long ldq;
     real* e;
-    index_t lde;
+    long long lde;
     int rows_q;
     real* v;             // (panels, WARPS * ROWS, NB): first what the chain is handed, then V
     real* t;             // (panels, NB, NB): T transposed
@@ -171,7 +171,7 @@ template <int ROWS> struct Sweep {
 
 // The panels one after the other, all by one block: a hand-over from block to block takes as long as a dozen columns.
 // Each panel comes with all reflections applied but those of the panel before it.
-template <int ROWS> __device__ __forceinline__ void chain(const Sweep<ROWS>& g, Down<ROWS>& s) {
+template <int ROWS> __device__ __forceinline__ void chain(const Sweep& g, Down<ROWS>& s) {
     constexpr int P = WARPS * ROWS, COUNT = HELD<ROWS>;
     const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32, i = thread / 8, quad = thread % 8 * 4;
     const bool holds = warp < HOLDERS;
@@ -255,7 +255,7 @@ template <int ROWS> __device__ __forceinline__ void chain(const Sweep<ROWS>& g, 
 
 // What is not on the chain: a tile's columns of R, which are handed over when only the last reflections are missing;
 // further columns; and, `across`, rows of Q.
-template <int ROWS> __device__ __forceinline__ void follow(const Sweep<ROWS>& g, int ticket, Down<ROWS>& s) {
+template <int ROWS> __device__ __forceinline__ void follow(const Sweep& g, int ticket, Down<ROWS>& s) {
     constexpr int P = WARPS * ROWS;
     const int thread = threadIdx.x, i = thread / 8, quad = thread % 8 * 4;
     const int panels = (g.n + NB - 1) / NB, d_tiles = (g.rest + NB - 1) / NB;
@@ -329,7 +329,7 @@ template <int ROWS> __device__ __forceinline__ void follow(const Sweep<ROWS>& g,
     if (thread == 0) publish(g.progress + 2 + tile, 1);
 }
 
-template <int ROWS> __device__ __forceinline__ void down(const Sweep<ROWS>& g) {
+template <int ROWS> __device__ __forceinline__ void down(const Sweep& g) {
     auto& s = *reinterpret_cast<Down<ROWS>*>(memory);
     __shared__ int ticket;
     if (threadIdx.x == 0) ticket = atomicAdd(g.progress, 1u);
@@ -344,32 +344,9 @@ constexpr int AT_ONCE = REAL_IS_FLOAT ? 2 : 1;  // blocks of the smallest varian
 constexpr int AT_ONCE = 1;
 #endif
 
-extern "C" __global__ void __launch_bounds__(THREADS, AT_ONCE) qr_down_4(
-    real* r, long long ldr, int n, real* u, long long ldu, int p, real* d, long long ldd, real* f,
-    long long ldf, int rest, real* q, long long ldq, real* e, long long lde, int rows_q, real* v, real* t,
-    unsigned* progress)
-{
-    down<4>({r, ldr, n, u, ldu, p, d, ldd, f, ldf, rest, q, ldq, e, lde, rows_q, v, t, progress});
-}
-extern "C" __global__ void __launch_bounds__(THREADS, 1) qr_down_8(
-    real* r, long long ldr, int n, real* u, long long ldu, int p, real* d, long long ldd, real* f,
-    long long ldf, int rest, real* q, long long ldq, real* e, long long lde, int rows_q, real* v, real* t,
-    unsigned* progress)
-{
-    down<8>({r, ldr, n, u, ldu, p, d, ldd, f, ldf, rest, q, ldq, e, lde, rows_q, v, t, progress});
-}
-extern "C" __global__ void __launch_bounds__(THREADS, 1) qr_down_16(
-    real* r, long long ldr, int n, real* u, long long ldu, int p, real* d, long long ldd, real* f,
-    long long ldf, int rest, real* q, long long ldq, real* e, long long lde, int rows_q, real* v, real* t,
-    unsigned* progress)
-{
-    down<16>({r, ldr, n, u, ldu, p, d, ldd, f, ldf, rest, q, ldq, e, lde, rows_q, v, t, progress});
-}
-extern "C" __global__ void __launch_bounds__(THREADS, 1) qr_down_32(  // float only: double needs more shared memory
-    real* r, long long ldr, int n, real* u, long long ldu, int p, real* d, long long ldd, real* f,
-    long long ldf, int rest, real* q, long long ldq, real* e, long long lde, int rows_q, real* v, real* t,
-    unsigned* progress)
-{
-    if constexpr (REAL_IS_FLOAT)
-        down<32>({r, ldr, n, u, ldu, p, d, ldd, f, ldf, rest, q, ldq, e, lde, rows_q, v, t, progress});
+extern "C" __global__ void __launch_bounds__(THREADS, AT_ONCE) qr_down_4(const Sweep g) { down<4>(g); }
+extern "C" __global__ void __launch_bounds__(THREADS, 1) qr_down_8(const Sweep g) { down<8>(g); }
+extern "C" __global__ void __launch_bounds__(THREADS, 1) qr_down_16(const Sweep g) { down<16>(g); }
+extern "C" __global__ void __launch_bounds__(THREADS, 1) qr_down_32(const Sweep g) {
+    if constexpr (REAL_IS_FLOAT) down<32>(g);  // double needs more shared memory
 }

@@ -64,25 +64,7 @@ __device__ __forceinline__ real better_reciprocal(real x, real y) {
     return multiply_add(y * error, multiply_add(error, error, 1 + error), y);
 }
 
-template <int COUNT> __device__ __forceinline__ void load_row(real (&x)[COUNT], const real* from) {
-#pragma unroll
-    for (int i = 0; i < COUNT; i += VECTOR) {
-        const vector_t part = *reinterpret_cast<const vector_t*>(from + i);
-#pragma unroll
-        for (int j = 0; j < VECTOR; ++j) x[i + j] = part.x[j];
-    }
-}
-template <int COUNT> __device__ __forceinline__ void store_row(real* to, const real (&x)[COUNT]) {
-#pragma unroll
-    for (int i = 0; i < COUNT; i += VECTOR) {
-        vector_t part;
-#pragma unroll
-        for (int j = 0; j < VECTOR; ++j) part.x[j] = x[i + j];
-        *reinterpret_cast<vector_t*>(to + i) = part;
-    }
-}
-
-// The same by those threads alone that `chosen` is true of, without a branch.
+// store_row by those threads alone that `chosen` is true of, without a branch.
 template <int COUNT> __device__ __forceinline__ void store_row_if(bool chosen, real* to, const real (&x)[COUNT]) {
     const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(to));
 #pragma unroll

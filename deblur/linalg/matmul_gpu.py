@@ -215,7 +215,9 @@ def _pack(x: Array, ld: int, along_k: bool, half: bool) -> tuple[Array, Array | 
     kernels.get("matmul_wgmma", "matmul_row_max", np.float32)(
         (-(-k // _WGMMA.PANEL), grid[1]), 256, x, ld, along_k, rows, k, row_max
     )
-    kernels.get("matmul_wgmma", "matmul_pack_half", np.float32)(grid, 256, x, ld, along_k, rows, k, row_max, packed)
+    kernels.get("matmul_wgmma", "matmul_pack_half", np.float32)(
+        grid, 256, x, ld, along_k, rows, k, row_max, packed
+    )
     return packed, row_max
 
 

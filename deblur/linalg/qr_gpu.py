@@ -1,6 +1,6 @@
 """Householder QR on the GPU: which kernels serve a shape, and the order in which they run.
 
-The kernels are those of ``cuda/qr.cu``; `deblur.linalg.qr_blocked` states the
+The kernels are those of ``cuda/qr.cu`` and ``cuda/qr_batched.cu``; `deblur.linalg.qr_blocked` states the
 same algorithm in NumPy.
 """
 
@@ -69,7 +69,7 @@ def choose_qr(shape: tuple[int, ...], dtype: Any = np.float32, mode: str = "redu
     batch = math.prod(stack)
     lone_and_large = batch == 1 and m * n >= LONE  # one block takes longer than many with their launches
     if mode in ("reduced", "r") and m <= BATCHED_ROWS and not lone_and_large:
-        if _sizes(dtype).FACTOR_BYTES(m, n, True) <= _properties().shared_memory:
+        if kernels.Constants("qr_batched", dtype).FACTOR_BYTES(m, n, True) <= _properties().shared_memory:
             return Plan("single-launch", f"a {m} x {n} matrix fits a block's shared memory")
         elif n <= m and batch >= 2 * _properties().multiprocessors:
             return Plan("single-launch", f"{batch} matrices keep every multiprocessor busy, one each")
@@ -134,7 +134,7 @@ def _single_launch(a: Array, want_q: bool) -> tuple[Array, Array]:
     import cupy
 
     batch, m, n = a.shape
-    k, bytes_of = min(m, n), _sizes(a.dtype).FACTOR_BYTES
+    k, bytes_of = min(m, n), kernels.Constants("qr_batched", a.dtype).FACTOR_BYTES
     shared = bytes_of(m, n, True) <= _properties().shared_memory
     threads = 64 if m <= 64 else 128 if m <= 128 else 256
     if shared:
@@ -143,7 +143,7 @@ def _single_launch(a: Array, want_q: bool) -> tuple[Array, Array]:
         name = "qr_batched_global_2" if m <= 512 else "qr_batched_global_4"
     r = cupy.empty((batch, k, n), a.dtype)
     q = cupy.empty((batch, m, k), a.dtype) if want_q or not shared else None
-    kernels.get("qr", name, a.dtype)(
+    kernels.get("qr_batched", name, a.dtype)(
         batch, threads, a, q, r, m, n, int(want_q), shared_mem=bytes_of(m, n, shared)
     )
     return q, r
