@@ -216,15 +216,9 @@ def _restore_columns(a: Array, order: Array, status: PivotStatus) -> None:
     n, bytes_of_row = len(a), len(a) * a.itemsize
     if bytes_of_row <= kernels.properties(a.device.id).shared_memory:
         kernels.get("gauss_jordan", "restore_columns", a.dtype)(
-            n,
-            _SIZES.RESTORE_THREADS,
-            a,
-            a.strides[0] // a.itemsize,
-            n,
-            order,
-            status.overflow,
+            n, _SIZES.RESTORE_THREADS, a, a.strides[0] // a.itemsize, n, order, status.overflow,
             shared_mem=bytes_of_row,
-        )
+        )  # fmt: skip
         return
     columns = cupy.argsort(order)
     for start in range(0, n, STRIP):

@@ -125,7 +125,6 @@ def gemm(
         return c
     if z.across:
         raise ValueError(f"c has strides {c.strides}: it must be row-major")
-    twins = _twins(a, b)
     if k == 0:
         engine = "tiled"
     elif lower_only and engine == "cublas":
@@ -133,12 +132,12 @@ def gemm(
             gemm(a[:n], b, c[:n], alpha, beta, True, engine)
             gemm(a[n:], b, c[n:], alpha, beta, False, engine)
             return c
-        if m < n or not twins:
+        if m < n or not _twins(a, b):
             engine = choose_engine(m, n, k, c.dtype, "tensor")
     if engine in ("tiled", "tensor"):
         _portable(f"matmul_{engine}", x, y, z, alpha, beta, lower_only)
     elif engine in ("split", "half"):
-        _wgmma(x, y, z, alpha, beta, lower_only, twins, engine == "half")
+        _wgmma(x, y, z, alpha, beta, lower_only, engine == "half")
     elif lower_only:
         _syrk(x, z, alpha, beta)
     else:
@@ -160,17 +159,11 @@ def _portable(
 
 
 def _wgmma(
-    x: _Operand,
-    y: _Operand,
-    z: _Operand,
-    alpha: float,
-    beta: float,
-    lower_only: bool,
-    twins: bool,
-    half: bool,
+    x: _Operand, y: _Operand, z: _Operand, alpha: float, beta: float, lower_only: bool, half: bool
 ) -> None:
     """Pack both operands, k by k where they are large, and multiply."""
     m, n, k = z.rows, z.cols, x.cols
+    twins = x.array.data.ptr == y.array.data.ptr and x.ld == y.ld and x.across != y.across
     blocks_m, blocks_n = -(-m // _SIZES.TILE), -(-n // _SIZES.TILE)
     depth = _depth(half)
     chunks = -(-k // depth)
@@ -262,20 +255,20 @@ def cublas_batch_at(
     char: str,
     size: tuple[int, int, int],
     alpha: float,
-    a: tuple[int, int, int],
+    a: tuple[int, int, int, bool],
     b: tuple[int, int, int],
     c: tuple[int, int, int],
     count: int,
-    transa: bool = False,
 ) -> None:
-    """C = alpha op(A) B for `count` products of one shape, as `cublas_at`; `transa`: whether op transposes.
+    """C = alpha op(A) B for `count` products of one shape, as `cublas_at`.
 
-    Each matrix is given as (address of the first, leading dimension, distance from one to the next).
+    Each matrix is given as (address of the first, leading dimension, distance from one to the next), followed for
+    A by whether op transposes.
     """
     m, n, k = size
     _call_cublas(
-        "sgemmStridedBatched" if char == "f" else "dgemmStridedBatched", 0, int(transa), n, m, k,
-        _scalar_at(char, alpha), *b, *a, _scalar_at(char, 0.0), *c, count,
+        "sgemmStridedBatched" if char == "f" else "dgemmStridedBatched", 0, int(a[3]), n, m, k,
+        _scalar_at(char, alpha), *b, *a[:3], _scalar_at(char, 0.0), *c, count,
     )  # fmt: skip
 
 

@@ -302,14 +302,8 @@ def _apply_backwards(h: _Reflections, q: Array) -> None:
     for start in reversed(range(0, h.v.shape[2], wide)):
         i, first = divmod(start, width)
         inside = slice(first, first + wide)  # T of some of a block's columns is a part of the block's
-        _apply_product(
-            q[0, start:, start:],
-            h.v[0, start:, start : start + wide],
-            h.t[0, i, inside, inside],
-            space,
-            False,
-            chunk,
-        )
+        v_i, t_i = h.v[0, start:, start : start + wide], h.t[0, i, inside, inside]
+        _apply_product(q[0, start:, start:], v_i, t_i, space, False, chunk)
 
 
 def _update(c: Array, v: Array, t: Array, h: _Reflections, transpose: bool) -> None:
@@ -372,8 +366,8 @@ def _inner_products(v: Array, c: Array, out: Array, space: Array, chunk: int) ->
     parts = space[: chunks * width * columns].reshape(chunks, width, columns)
     ldc, ldv = c.strides[0] // item, v.strides[0] // item
     cublas_batch_at(
-        c.dtype.char, (width, columns, size), 1.0, (v.data.ptr, ldv, size * ldv), (c.data.ptr, ldc, size * ldc),
-        (parts.data.ptr, columns, width * columns), chunks, transa=True,
+        c.dtype.char, (width, columns, size), 1.0, (v.data.ptr, ldv, size * ldv, True), (c.data.ptr, ldc, size * ldc),
+        (parts.data.ptr, columns, width * columns), chunks,
     )  # fmt: skip
     if rows > size * chunks:
         gemm(v[size * chunks :].T, c[size * chunks :], parts[0], 1.0, 1.0)
@@ -407,7 +401,7 @@ def _tall_skinny(a: Array, want_q: bool) -> tuple[Any, Array]:
     q_parts, q_top = map(cupy.ascontiguousarray, (q_parts, q_top))
     product = cupy.empty((batch, blocks, tall, n), a.dtype)
     cublas_batch_at(
-        a.dtype.char, (tall, n, n), 1.0, (q_parts.data.ptr, n, tall * n), (q_top.data.ptr, n, n * n),
+        a.dtype.char, (tall, n, n), 1.0, (q_parts.data.ptr, n, tall * n, False), (q_top.data.ptr, n, n * n),
         (product.data.ptr, n, tall * n), batch * blocks,
     )  # fmt: skip
     q = cupy.empty((batch, m, n), a.dtype)

@@ -1,4 +1,4 @@
-"""A matrix that gains and loses rows and columns, copied only when somebody looks at it."""
+"""A matrix that gains and loses rows and columns, copied only when it is read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..device import Array, get_xp
 
 
 class RowBlocks:
-    """A matrix as views of blocks of rows and a list of columns, put together when somebody asks for it.
+    """A matrix as views of blocks of rows and a list of columns, assembled when it is read.
 
     An update without Q may touch far less than A has entries; copying A at every change would cost more than the
     update itself.
@@ -32,32 +32,22 @@ class RowBlocks:
             full = get_xp(u).zeros((len(u), self._blocks[0].shape[1]), u.dtype)
             full[:, self._columns] = u
             u = full
-        before, after = self._split(k)
-        return RowBlocks((*before, u, *after), self._columns)
+        return RowBlocks((*self._rows(0, k), u, *self._rows(k, None)), self._columns)
 
     def without_rows(self, gone: np.ndarray) -> RowBlocks:
-        kept = []
-        start = 0
-        for block in self._blocks:
-            inside = gone[(gone >= start) & (gone < start + len(block))] - start
-            edges = [-1, *inside.tolist(), len(block)]
-            kept += [block[a + 1 : b] for a, b in itertools.pairwise(edges) if b > a + 1]
-            start += len(block)
-        return RowBlocks(tuple(kept) or (self._blocks[0][:0],), self._columns)
+        edges = itertools.pairwise([-1, *gone.tolist(), None])
+        left = [part for a, b in edges for part in self._rows(a + 1, b)]
+        return RowBlocks(tuple(left) or (self._blocks[0][:0],), self._columns)
 
     def without_columns(self, gone: np.ndarray) -> RowBlocks:
         columns = np.arange(self._blocks[0].shape[1]) if self._columns is None else self._columns
         return RowBlocks(self._blocks, np.delete(columns, gone))
 
-    def _split(self, k: int) -> tuple[list[Array], list[Array]]:
-        before: list[Array] = []
-        after: list[Array] = []
-        start = 0
+    def _rows(self, start: int, stop: int | None) -> list[Array]:
+        """Views of the rows from `start` to `stop`, or to the last."""
+        parts, first = [], 0
         for block in self._blocks:
-            cut = min(max(k - start, 0), len(block))
-            if cut:
-                before.append(block[:cut])
-            if cut < len(block):
-                after.append(block[cut:])
-            start += len(block)
-        return before, after
+            part = block[max(start - first, 0) : None if stop is None else max(stop - first, 0)]
+            parts += [part] if len(part) else []
+            first += len(block)
+        return parts

@@ -62,35 +62,17 @@ def invert_lower(a: Array, inverses: Array) -> None:
     n = len(a)
     clear_upper(a)
     put_blocks(a, inverses)
-    work = None
+    work = cupy.empty(n * n // 4 + 1, a.dtype)  # what the products L₂₁ L₁₁⁻¹ of a level need at most
     size = _SIZES.LEAF
     while size < n:
-        pairs = n // (2 * size)
-        ragged = n - pairs * 2 * size - size  # rows of a last, incomplete pair's lower block
-        if work is None:
-            work = cupy.empty(_work_size(n), a.dtype)
-        if pairs and _batches(size, pairs, a):
+        pairs, rest = divmod(n, 2 * size)
+        if batched := pairs > 0 and _batches(size, pairs, a):
             _combine_batch(a, size, pairs, work)
-            pairs_done = pairs
-        else:
-            pairs_done = 0
-        for pair in range(pairs_done, pairs):
+        for pair in range(pairs if batched else 0, pairs):
             _combine(a, 2 * size * pair, size, size, work)
-        if ragged > 0:
-            _combine(a, 2 * size * pairs, size, ragged, work)
+        if rest > size:  # the lower block of a last pair is incomplete
+            _combine(a, 2 * size * pairs, size, rest - size, work)
         size *= 2
-
-
-def _work_size(n: int) -> int:
-    """Elements that the products L₂₁ L₁₁⁻¹ of one level need at most."""
-    most, size = 0, _SIZES.LEAF
-    while size < n:
-        pairs = n // (2 * size)
-        ragged = n - pairs * 2 * size - size
-        batch = pairs if size <= _BATCHED else min(pairs, 1)
-        most = max(most, batch * size * size, ragged * size)
-        size *= 2
-    return most
 
 
 def _batches(size: int, pairs: int, a: Array) -> bool:
@@ -127,12 +109,12 @@ def _combine_batch(a: Array, size: int, pairs: int, work: Array) -> None:
     step = -(-size // _parts(size))
     for j in range(0, size, step):
         cublas_batch_at(
-            char, (size, step, size - j), 1.0, (below + j * item, ld, apart),
+            char, (size, step, size - j), 1.0, (below + j * item, ld, apart, False),
             (first + j * (ld + 1) * item, ld, apart), (base + j * item, size, square), pairs,
         )  # fmt: skip
     for i in range(0, size, step):
         cublas_batch_at(
-            char, (step, size, i + step), -1.0, (last + i * ld * item, ld, apart),
+            char, (step, size, i + step), -1.0, (last + i * ld * item, ld, apart, False),
             (base, size, square), (below + i * ld * item, ld, apart), pairs,
         )  # fmt: skip
 
