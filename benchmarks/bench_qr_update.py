@@ -7,7 +7,7 @@ The sweeps are those of figures 6-14 of Andrew & Dingle (Parallel Computing 40, 
 accuracy is that of its tables 3-5. An update and its rivals end with the solution of the least-squares problem.
 "speed-up" is the best rival's median over the update's; "planned" is what `plan_update` said beforehand, and
 "taken" the time of its choice over the faster of our two ways, update or refactor. Run
-``fit_update_costs.py`` first on a machine whose constants are not yet in deblur/costs.json.
+``fit_update_costs.py`` first on a machine whose constants are not yet in deblur/linalg/update_costs.json.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Measure what updates and new factorisations cost here, and write the key "qr_update" of deblur/costs.json.
+"""Measure what updates and new factorisations cost here, and write deblur/linalg/update_costs.json.
 
     python benchmarks/fit_update_costs.py          on the CPU, about 2 minutes
     python benchmarks/fit_update_costs.py --gpu    on the GPU
@@ -21,7 +21,7 @@ from scipy.optimize import nnls
 
 from deblur.linalg import qr_plan
 
-TARGET = ROOT / "deblur" / "costs.json"
+TARGET = ROOT / "deblur" / "linalg" / "update_costs.json"
 SIZES = {
     "cpu": [(150, 30), (200, 80), (500, 150), (500, 400), (1500, 200), (1500, 750), (3500, 250), (3000, 500)],
     "gpu": [(600, 200), (1000, 500), (2000, 1000), (3000, 2000), (6000, 1000), (8000, 4000)],
@@ -55,7 +55,7 @@ def fit(features: list[dict[str, float]], seconds: list[float]) -> dict[str, flo
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--gpu", action="store_true")
 parser.add_argument("--repeats", type=int, default=3)
-parser.add_argument("--output", default=TARGET, help="default deblur/costs.json")
+parser.add_argument("--output", default=TARGET, help="default deblur/linalg/update_costs.json")
 arguments = parser.parse_args()
 place, xp, options = "cpu", np, {}
 if arguments.gpu:
@@ -74,17 +74,10 @@ for dtype, what in itertools.product(dtypes, cases(place)):
         repeats=arguments.repeats if m * n > 1e5 else 4 * arguments.repeats,
         **options,
     )
-    item = np.dtype(dtype).itemsize
-    rows, columns = qr_plan._size_afterwards(which, m, n, p)
+    work_of = qr_plan.Update(*what, 1, np.dtype(dtype).itemsize, place)
     counted = {
-        qr_plan.rate_name(which, m, n, p, keep_q, item, place): (
-            qr_plan.features(which, m, n, p, k, keep_q, 1, item, place),
-            seconds["update"]["min_s"],
-        ),
-        qr_plan.rate_name("refactor", m, n, p, keep_q, item, place): (
-            qr_plan.refactor_features(rows, columns, keep_q, 1, item),
-            seconds["refactor"]["min_s"],
-        ),
+        work_of.rate_name(): (work_of.features(), seconds["update"]["min_s"]),
+        work_of.rate_name(refactor=True): (work_of.refactor_features(), seconds["refactor"]["min_s"]),
     }
     for name, (feature, s) in counted.items():
         found = work.setdefault(name, ([], []))
@@ -111,9 +104,8 @@ for ratio, what in sorted(worst, reverse=True)[:5]:
     print(f"  {ratio:.2f} times as long, at {what}")
 
 stored = json.loads(TARGET.read_text())
-entry = stored.setdefault("qr_update", {})
-entry[place] = rates
-entry.setdefault("measured", {})[place] = environment()
+stored[place] = rates
+stored.setdefault("measured", {})[place] = environment()
 with open(arguments.output, "w") as f:
     json.dump(stored, f, indent=1, sort_keys=True)
     f.write("\n")

@@ -404,8 +404,9 @@ def test_every_constant_that_a_plan_may_ask_for_is_there():
             continue
         for keep_q in (True, False):
             for p in (1, 1000):
-                for which in (*qr_plan.UPDATES, "refactor"):
+                for which, refactor in [*((u, False) for u in qr_plan.UPDATES), ("add_rows", True)]:
                     for item in (4, 8):
-                        rate = rates[qr_plan.rate_name(which, 2000, 300, p, keep_q, item, device)]
+                        work = qr_plan.Update(which, 2000, 300, p, 0, keep_q, 1, item, device)
+                        rate = rates[work.rate_name(refactor)]
                         assert min(rate.values()) >= 0
                         assert max(rate.values()) > 0

@@ -1,8 +1,8 @@
-"""Whether an update of A = QR pays, told beforehand from (m, n, p, k).
+"""Whether an update of A = QR pays, predicted from (m, n, p, k).
 
 Operations and steps of an update and of a new factorisation are counted;
 seconds for each are fitted once per device by ``benchmarks/fit_update_costs.py``
-and kept in ``deblur/costs.json``.
+and kept in ``update_costs.json``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import functools
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -112,15 +112,13 @@ def plan_update(
     last = (m if which.endswith("rows") else n) - (p if which.startswith("remove") else 0)
     if min(m, n, p, k) < 0 or k > last:
         raise ValueError(f"no update {which} of {p} at {k} exists for a {m} x {n} matrix")
-    item = np.dtype(dtype).itemsize
-    rows, columns = _size_afterwards(which, m, n, p)
-    update = features(which, m, n, p, k, keep_q, rhs, item, device)
-    refactor = refactor_features(rows, columns, keep_q, rhs, item)
+    work = Update(which, m, n, p, k, keep_q, rhs, np.dtype(dtype).itemsize, device)
+    update, refactor = work.features(), work.refactor_features()
     rates = _rates().get(device, {})
-    names = [rate_name(name, m, n, p, keep_q, item, device) for name in (which, "refactor")]
+    names = work.rate_name(), work.rate_name(refactor=True)
     if all(name in rates for name in names):
         update_s, refactor_s = predict(rates[names[0]], update), predict(rates[names[1]], refactor)
-        grounds = f"{_milliseconds(update_s)} predicted against {_milliseconds(refactor_s)}"
+        grounds = f"{1e3 * update_s:.2g} ms predicted against {1e3 * refactor_s:.2g} ms"
     else:
         update_s, refactor_s = update["operation"] / 1e10, refactor["operation"] / 1e10
         grounds = (
@@ -130,16 +128,10 @@ def plan_update(
     # On a GPU without Q these two repeat products until they are orthogonal, and how often is not known before.
     unsure = device == "gpu" and not keep_q and which in ("remove_rows", "add_columns")
     choice = choose(update_s, refactor_s, 0.55 if unsure else 0.8)
-    words = {"update": "updating is the faster", "refactor": "a new factorisation is the faster"}[choice]
+    words = "updating is the faster" if choice == "update" else "a new factorisation is the faster"
     what = f"{which.replace('_', ' ')}, p = {p} at k = {k} of a {m} x {n} matrix, {'with' if keep_q else 'without'} Q"
-    return UpdatePlan(
-        choice,
-        f"{what}: {words}, {grounds}",
-        update_s,
-        refactor_s,
-        update["operation"],
-        refactor["operation"],
-    )
+    operations = update["operation"], refactor["operation"]
+    return UpdatePlan(choice, f"{what}: {words}, {grounds}", update_s, refactor_s, *operations)
 
 
 def choose(update_seconds: float, refactor_seconds: float, share: float = 0.8) -> str:
@@ -150,65 +142,76 @@ def choose(update_seconds: float, refactor_seconds: float, share: float = 0.8) -
     return "update" if update_seconds <= share * refactor_seconds else "refactor"
 
 
-def features(
-    which: str, m: int, n: int, p: int, k: int, keep_q: bool, rhs: int, item: int, device: str
-) -> dict[str, float]:
-    """What the time of an update is made of: a call, operations, bytes moved, blocks and passes one after the other.
+class Update(NamedTuple):
+    """The arguments of `plan_update`, with the bytes of a number; its work and that of a new factorisation.
 
-    Operations and bytes are those of float64; an item of 4 bytes counts half.
+    The work is counted in calls, operations, bytes moved, blocks and passes one after the other. Operations and
+    bytes are those of float64; an item of 4 bytes counts half.
     """
-    if which == "remove_columns":
-        t, width = n - k - p, n - k - p + 2 * rhs
-    elif which == "add_columns":
-        t, width = n - k, n - k + 2 * rhs
-    else:
-        t, width = n, n + 2 * rhs
-    moved = 2.0 * n * n
-    if rotations(which, m, n, p, keep_q, device):
-        operations = 6.0 * p * t * (m + n / 2)
-    else:
-        operations = 2.0 * p * t * width + BLOCK * t * width + float(t) * p * p
+
+    which: str
+    m: int
+    n: int
+    p: int
+    k: int
+    keep_q: bool
+    rhs: int
+    item: int
+    device: str
+
+    def rotates(self) -> bool:
+        """Whether SciPy's rotations do the update."""
+        return (
+            self.keep_q and self.device == "cpu" and rotations_are_faster(self.which, self.m, self.n, self.p)
+        )
+
+    def features(self) -> dict[str, float]:
+        """The work of the update."""
+        which, m, n, p, rhs, keep_q = self.which, self.m, self.n, self.p, self.rhs, self.keep_q
+        t = {"remove_columns": n - self.k - p, "add_columns": n - self.k}.get(which, n)
+        width, moved = t + 2 * rhs, 2.0 * n * n
+        if self.rotates():
+            operations = 6.0 * p * t * (m + n / 2)
+        else:
+            operations = 2.0 * p * t * width + BLOCK * t * width + float(t) * p * p
+            if keep_q:
+                operations += (4.0 * p + 2 * BLOCK) * m * t
         if keep_q:
-            operations += (4.0 * p + 2 * BLOCK) * m * t
-    if keep_q:
-        moved += 2.0 * m * n + 2.0 * m * p
-    upwards = which in ("remove_rows", "add_columns")
-    if upwards:  # the complement of Q takes products with all of it, or with A and R in its place
-        products = (2 if keep_q else 10) if which == "remove_rows" else (4 if keep_q else 12)
-        operations += float(products) * m * n * p + 4.0 * m * p * p
-        moved += (2.0 if keep_q else 6.0) * m * (n + p)
-    # The kernels take so many rows or columns at a time, and a pass waits for the one before.
-    passes = 1 if device == "cpu" else -(-p // (32 if upwards else 1024 // item))
-    return _features(item, operations, 8 * moved, passes * -(-t // BLOCK), passes)
+            moved += 2.0 * m * n + 2.0 * m * p
+        upwards = which in ("remove_rows", "add_columns")
+        if upwards:  # the complement of Q takes products with all of it, or with A and R in its place
+            products = (2 if keep_q else 10) if which == "remove_rows" else (4 if keep_q else 12)
+            operations += float(products) * m * n * p + 4.0 * m * p * p
+            moved += (2.0 if keep_q else 6.0) * m * (n + p)
+        # The kernels take so many rows or columns at a time, and a pass waits for the one before.
+        passes = 1 if self.device == "cpu" else -(-p // (32 if upwards else 1024 // self.item))
+        return self._scaled(operations, 8 * moved, passes * -(-t // BLOCK), passes)
 
+    def refactor_features(self) -> dict[str, float]:
+        """The work of a new factorisation of the matrix as it is afterwards."""
+        change = self.p if self.which.startswith("add") else -self.p
+        of_rows = self.which.endswith("rows")
+        m, n = self.m + change * of_rows, self.n + change * (not of_rows)
+        operations = 2.0 * m * n * (n + 2 * self.rhs) - 2.0 / 3 * n**3
+        if self.keep_q:
+            operations += 2.0 * m * n * n - 2.0 / 3 * n**3
+        return self._scaled(operations, 16.0 * m * n, -(-n // BLOCK), 1)
 
-def refactor_features(m: int, n: int, keep_q: bool, rhs: int, item: int) -> dict[str, float]:
-    """The same of a new factorisation of an m × n matrix."""
-    operations = 2.0 * m * n * (n + 2 * rhs) - 2.0 / 3 * n**3
-    if keep_q:
-        operations += 2.0 * m * n * n - 2.0 / 3 * n**3
-    return _features(item, operations, 16.0 * m * n, -(-n // BLOCK), 1)
+    def rate_name(self, refactor: bool = False) -> str:
+        """The name of the measured rates of this work in `update_costs.json`."""
+        parts = ["refactor" if refactor else self.which, "Q and R" if self.keep_q else "R alone"]
+        if not refactor and self.rotates():
+            parts.append("rotations")
+        if self.device == "gpu":  # a chain of dependent steps does not run twice as fast in float32
+            parts.append("float32" if self.item == 4 else "float64")
+        return ", ".join(parts)
 
-
-def _features(item: int, operations: float, moved: float, blocks: int, passes: int) -> dict[str, float]:
-    scale = item / 8
-    return {
-        "call": 1.0,
-        "operation": scale * operations,
-        "byte": scale * moved,
-        "block": float(blocks),
-        "pass": float(passes - 1),
-    }
-
-
-def rate_name(which: str, m: int, n: int, p: int, keep_q: bool, item: int, device: str) -> str:
-    """Under what name the constants of this work are kept."""
-    parts = [which, "Q and R" if keep_q else "R alone"]
-    if which != "refactor" and rotations(which, m, n, p, keep_q, device):
-        parts.append("rotations")
-    if device == "gpu":  # a chain of dependent steps does not run twice as fast in float32
-        parts.append("float32" if item == 4 else "float64")
-    return ", ".join(parts)
+    def _scaled(self, operations: float, moved: float, blocks: int, passes: int) -> dict[str, float]:
+        scale = self.item / 8
+        return {
+            "call": 1.0, "operation": scale * operations, "byte": scale * moved, "block": float(blocks),
+            "pass": float(passes - 1),
+        }  # fmt: skip
 
 
 def rotations_are_faster(which: str, m: int, n: int, p: int, economic: bool = True) -> bool:
@@ -222,11 +225,6 @@ def rotations_are_faster(which: str, m: int, n: int, p: int, economic: bool = Tr
     return p <= ROTATIONS[which] * (4 if m * n <= CACHED else 1)
 
 
-def rotations(which: str, m: int, n: int, p: int, keep_q: bool, device: str) -> bool:
-    """Whether SciPy's rotations do the update."""
-    return keep_q and device == "cpu" and rotations_are_faster(which, m, n, p)
-
-
 def predict(rate: dict[str, float], feature: dict[str, float]) -> float:
     """Seconds."""
     return sum(rate.get(name, 0.0) * x for name, x in feature.items())
@@ -234,15 +232,5 @@ def predict(rate: dict[str, float], feature: dict[str, float]) -> float:
 
 @functools.cache
 def _rates() -> dict[str, dict[str, dict[str, float]]]:
-    """{"cpu" | "gpu": {name: seconds for a call, an operation, a byte, a block}}."""
-    stored = json.loads((Path(__file__).parent.parent / "costs.json").read_text())
-    return stored.get("qr_update", {})
-
-
-def _size_afterwards(which: str, m: int, n: int, p: int) -> tuple[int, int]:
-    sign = 1 if which.startswith("add") else -1
-    return (m + sign * p, n) if which.endswith("rows") else (m, n + sign * p)
-
-
-def _milliseconds(s: float) -> str:
-    return f"{s:.2g} s" if s >= 1 else f"{s * 1e3:.2g} ms"
+    """{"cpu" | "gpu": {name: seconds for a call, an operation, a byte, a block, a pass}}."""
+    return json.loads((Path(__file__).parent / "update_costs.json").read_text())
