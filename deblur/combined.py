@@ -15,14 +15,8 @@ def combined(x: Array, y: Array, a: float = 1.0, b: float = 1.0) -> Array:
     first call, for each layout by itself.
     """
     xp = get_xp(x, y)
-    if (
-        xp is np
-        or x.shape != y.shape
-        or x.dtype != y.dtype
-        or x.dtype.char not in "fd"
-        or x.ndim < 2
-        or not x.size
-    ):
+    alike = x.shape == y.shape and x.dtype == y.dtype
+    if xp is np or not alike or x.dtype.char not in "fd" or x.ndim < 2 or not x.size:
         left = x if a == 1 else x * x.dtype.type(a)
         if abs(b) == 1:
             return left + y if b == 1 else left - y
@@ -32,19 +26,6 @@ def combined(x: Array, y: Array, a: float = 1.0, b: float = 1.0) -> Array:
     (x, *x_lies), (y, *y_lies) = kernels.images(x), kernels.images(y)
     planes, rows, cols = x.shape
     kernels.spread(
-        "combined",
-        "combine",
-        rows * cols,
-        out,
-        planes,
-        rows,
-        cols,
-        x,
-        *x_lies,
-        a,
-        y,
-        *y_lies,
-        b,
-        dtype=out.dtype,
-    )
+        "combined", "combine", rows * cols, out, planes, rows, cols, x, *x_lies, a, y, *y_lies, b, dtype=out.dtype,
+    )  # fmt: skip
     return out

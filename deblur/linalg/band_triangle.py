@@ -15,10 +15,9 @@ from numpy.lib.stride_tricks import as_strided
 from scipy.linalg.lapack import get_lapack_funcs
 
 from ..errors import SingularMatrixError
+from .sweeps import BLOCK, PANEL
 
 __all__ = ["BandTriangle"]
-
-BLOCK = 64  # rows of R taken together
 
 
 class BandTriangle:
@@ -91,7 +90,7 @@ class BandTriangle:
                 # the first rows have anything in this block's columns.
                 triangle = np.pad(triangle, (0, reach - j - len(triangle)))
                 if len(carried):
-                    triangle = tpqrt(0, min(32, len(triangle)), triangle, carried)[0]
+                    triangle = tpqrt(0, min(PANEL, len(triangle)), triangle, carried)[0]
                 carried, triangle = triangle[: stop - j], triangle[stop - j :, stop - j :]
             if len(carried) == 0:
                 carried = carried[:, stop - j :]
@@ -152,13 +151,13 @@ class BandTriangle:
             done = int(np.searchsorted(-first, -stop, side="right"))  # rows that begin at `stop` or later
             if done == p:
                 continue
-            triangle, v, t, _ = tpqrt(0, min(32, p - done), c[done:, done:], z[j:stop, done:])
+            triangle, v, t, _ = tpqrt(0, min(PANEL, p - done), c[done:, done:], z[j:stop, done:])
             c[done:, done:] = triangle
             rows = new._window(j, stop, reach)
-            for i in range(0, p - done, 32):
-                pivots = slice(done + i, min(done + i + 32, p))
-                v_i = v[:, i : i + 32]
-                t_i = t[: v_i.shape[1], i : i + 32]
+            for i in range(0, p - done, PANEL):
+                pivots = slice(done + i, min(done + i + PANEL, p))
+                v_i = v[:, i : i + PANEL]
+                t_i = t[: v_i.shape[1], i : i + PANEL]
                 x = t_i.T @ (w[pivots, j:reach] + v_i.T @ rows)
                 w[pivots, j:reach] -= x
                 rows -= v_i @ x

@@ -88,13 +88,9 @@ def cholesky_begun(a: Array) -> tuple[Array, Callable[[], None]]:
     On a GPU nobody waits for the device until that is called.
     """
     if not is_cupy(a):
-        return cholesky(a, overwrite_a=True, check_finite=False), _nothing
+        return cholesky(a, overwrite_a=True, check_finite=False), lambda: None
     factor, status = cholesky_gpu.cholesky(a, a, later=True)
     return factor, partial(status.check, "not positive definite")
-
-
-def _nothing() -> None:
-    """All is known."""
 
 
 def cholesky_solve(l: Any, b: Any, *, overwrite_b: bool = False, check_finite: bool = True) -> Array:

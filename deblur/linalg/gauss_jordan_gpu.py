@@ -25,8 +25,6 @@ WIDTHS = (256, 1024)  # columns eliminated before all others are updated: of sma
 LARGE = 12000
 # What wider ones do to the residual A X - B cannot be turned round, as it is for an inverse.
 SOLVE_WIDTH = 128
-_TOO_MANY_AT_ONCE = 720  # CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE
-STRIP = 64  # rows whose columns are put in order at a time
 
 
 class _Elimination:
@@ -96,7 +94,7 @@ class _Elimination:
             )  # fmt: skip
         except cupy.cuda.driver.CUDADriverError as error:
             # Refused, and nothing was started: where the card is shared, fewer blocks may run at once.
-            if error.status != _TOO_MANY_AT_ONCE:
+            if error.status != 720:  # CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE
                 raise
             fewest = -(-self.n // _SIZES.PANEL_THREADS)
             if self.blocks == fewest:
@@ -221,8 +219,8 @@ def _restore_columns(a: Array, order: Array, status: PivotStatus) -> None:
         )  # fmt: skip
         return
     columns = cupy.argsort(order)
-    for start in range(0, n, STRIP):
-        rows = slice(start, start + STRIP)
+    for start in range(0, n, 64):  # so many rows at a time, for the copy's sake
+        rows = slice(start, start + 64)
         a[rows] = a[rows][:, columns]
     if not bool(cupy.isfinite(a).all()):
         status.overflow.fill(0)

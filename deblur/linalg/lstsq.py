@@ -202,9 +202,6 @@ def _rank_by_svd(a: Array, rcond: float) -> Array:
     return (s > rcond * s[..., :1]).sum(axis=-1)
 
 
-_POWER_STEPS = 4
-
-
 @dataclass(frozen=True)
 class DampedQR:
     """The triangle R of [H; √λ I] = QR, kept to solve min ‖Hx − b‖² + λ‖x‖² again and again.
@@ -265,7 +262,7 @@ class DampedQR:
         norm = float(columns.max()) * float(rows.max()) + self.lam
         z = xp.asarray(np.random.default_rng(0).standard_normal(self.h.shape[1]).astype(self.r.dtype))
         largest = 0.0
-        for _ in range(_POWER_STEPS):
+        for _ in range(4):
             z = self._seminormal(z / abs(z).max())
             largest = float(abs(z).max())
             if not 0 < largest < np.inf:

@@ -300,7 +300,6 @@ def _call_cublas(name: str, *args: Any) -> None:
 
 
 _spaces = threading.local()
-_MOST_SPACES = 4  # streams of a thread: the caller's, two beside it, and one more
 
 
 def _space(stream: int) -> Array | None:
@@ -310,7 +309,7 @@ def _space(stream: int) -> Array | None:
     kept: dict[tuple[int, int], Array] = vars(_spaces).setdefault("kept", {})
     key = (cupy.cuda.runtime.getDevice(), stream)
     if key not in kept:
-        while len(kept) >= _MOST_SPACES:
+        while len(kept) >= 4:  # streams of a thread: the caller's, two side streams, and one more
             del kept[next(iter(kept))]
         try:
             kept[key] = cupy.empty(CUBLAS_BYTES, "u1")

@@ -30,8 +30,6 @@ LARGE = {"f": 1 << 20, "d": 1 << 18}
 # Columns whose reflections are applied to Q at a time, and rows summed in one go: more run faster, and round more.
 FORMING = {"f": (OUTER, CHUNK), "d": (OUTER // 2, CHUNK // 4)}
 MOST_CHUNKS = 32
-LONE = 1 << 14  # elements from which one matrix is spread over several blocks
-ONE_GRAPH = 1 << 20  # elements up to which a whole call is one graph: more memory, and fewer launches
 
 
 class Plan(NamedTuple):
@@ -67,7 +65,7 @@ def choose_qr(shape: tuple[int, ...], dtype: Any = np.float32, mode: str = "redu
     """
     *stack, m, n = shape
     batch = math.prod(stack)
-    lone_and_large = batch == 1 and m * n >= LONE  # one block takes longer than many with their launches
+    lone_and_large = batch == 1 and m * n >= 1 << 14  # one block takes longer than many with their launches
     if mode in ("reduced", "r") and m <= BATCHED_ROWS and not lone_and_large:
         if kernels.Constants("qr_batched", dtype).FACTOR_BYTES(m, n, True) <= _properties().shared_memory:
             return Plan("single-launch", f"a {m} x {n} matrix fits a block's shared memory")
@@ -99,7 +97,7 @@ def factor(a: Array, mode: str) -> Any:
     elif len(a) > 1 and m * n >= 1 << 22 and _merges(1, m, n, a.dtype):  # each of them fills the GPU
         parts = [_streaming(a[i : i + 1], mode) for i in range(len(a))]
         out = tuple(None if x[0] is None else cupy.concatenate(x) for x in zip(*parts))
-    elif a.size <= ONE_GRAPH:
+    elif a.size <= 1 << 20:  # more memory, and fewer launches
         out = _replayed(f"whole qr {mode}", lambda x: _streaming(x, mode), a)
     else:
         out = _streaming(a, mode)

@@ -35,8 +35,7 @@ from .checks import (
     warn_ill_conditioned,
 )
 from .pivots_gpu import PivotStatus
-
-TILE = 256
+from .transpose import TILE
 
 
 def gets(
