@@ -26,17 +26,24 @@ __device__ __forceinline__ float reciprocal_root(float x) {  // rsqrtf errs by 2
     return fmaf(0.5f * y, fmaf(-x * y, y, 1.0f), y);
 }
 __device__ __forceinline__ double reciprocal_root(double x) { return rsqrt(x); }
-// 1 / x by an estimate and a Newton step, without the branches of a division, for an x > 0 that is normal and has a
-// normal reciprocal.
-__device__ __forceinline__ float reciprocal(float x) {
+// 1 / x roughly, in one instruction, for an x and a result that are normal: to 20 bits at least.
+__device__ __forceinline__ float rough_reciprocal(float x) {
     float y;
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+__device__ __forceinline__ double rough_reciprocal(double x) {
+    double y;
+    asm("rcp.approx.ftz.f64 %0, %1;" : "=d"(y) : "d"(x));
+    return y;
+}
+// 1 / x by that and a Newton step, without the branches of a division, for x > 0.
+__device__ __forceinline__ float reciprocal(float x) {
+    const float y = rough_reciprocal(x);
     return fmaf(fmaf(-x, y, 1.0f), y, y);
 }
 __device__ __forceinline__ double reciprocal(double x) {
-    double y;
-    asm("rcp.approx.ftz.f64 %0, %1;" : "=d"(y) : "d"(x));  // to 20 bits: one step of third order
-    const double error = fma(-x, y, 1.0);
+    const double y = rough_reciprocal(x), error = fma(-x, y, 1.0);  // a step of third order
     return fma(fma(error, error, error), y, y);
 }
 __device__ __forceinline__ bool has_reciprocal(float x) { return x > 1.2e-38f && x < 8e37f; }

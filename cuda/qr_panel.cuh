@@ -33,7 +33,8 @@ __device__ __forceinline__ double power_below(double x) {
     return x > 0 && isfinite(x) ? scalbn(1.0, maximum(ilogb(x), -1022)) : 1.0;
 }
 
-// 1 / sqrt(x) and 1 / x roughly, in one instruction, for x and a result that are normal; and made exact to rounding.
+// 1 / sqrt(x) roughly, in one instruction, for x and a result that are normal; it and rough_reciprocal made exact to
+// rounding.
 __device__ __forceinline__ float rough_root(float x) {
     float y;
     asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -42,16 +43,6 @@ __device__ __forceinline__ float rough_root(float x) {
 __device__ __forceinline__ double rough_root(double x) {
     double y;
     asm("rsqrt.approx.ftz.f64 %0, %1;" : "=d"(y) : "d"(x));
-    return y;
-}
-__device__ __forceinline__ float rough_reciprocal(float x) {
-    float y;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-__device__ __forceinline__ double rough_reciprocal(double x) {
-    double y;
-    asm("rcp.approx.ftz.f64 %0, %1;" : "=d"(y) : "d"(x));
     return y;
 }
 __device__ __forceinline__ real better_root(real x, real y) {

@@ -104,7 +104,7 @@ def alone(text: str, kernel: str) -> str:
 
 
 class Constants:
-    """The constants of ``cuda/<stem>.cu`` and its headers, as attributes that are read when first asked for.
+    """The constants of ``cuda/<stem>.cu`` and its headers, as attributes that are read at their first use.
 
     They are the declarations ``constexpr int NAME = ...;`` (or ``bool``) that begin a line. A template,
     ``template <int X> constexpr int NAME = ...;``, is a function. Without `dtype` those that depend on

@@ -208,7 +208,7 @@ def usable_cores() -> int:
 @contextmanager
 def all_cores() -> Iterator[None]:
     """Let SciPy's transforms use as many threads as `cores` says; CuPy's do not look at this."""
-    # One worker is what SciPy says if nobody has set a number; whoever wants one thread says so by `granting`.
+    # SciPy reports one worker if no number was set; a caller who wants one thread uses `granting`.
     if _granted.get() is None and scipy.fft.get_workers() != 1:  # the caller has set a number: respect it
         yield
         return

@@ -15,7 +15,7 @@ A file is compiled once per dtype, device architecture and text, with
 ``using real = float;`` (or ``double``), ``common.cuh`` and the headers that it
 includes in front of it, by several threads of the compiler. Where a call
 launches few of a file's kernels the file says ``constexpr bool ALONE = true;``:
-then each of them is compiled when it is first asked for, without the others,
+then each of them is compiled at its first use, without the others,
 so that a first call pays for nothing else. The machine code is kept in CuPy's
 cache folder.
 

@@ -322,6 +322,33 @@ def test_launch_computes(scale, cupy, dtype):
 
 
 @pytest.mark.gpu
+def test_members_of_a_structure_arrive(folder, cupy):
+    (folder / "demo.cu").write_text(
+        "struct Numbers {\n    int a;\n    double b;\n    real* out;\n    int c, d;\n};\n"
+        'extern "C" __global__ void f(int first, const Numbers n, int between, const Numbers other) {\n'
+        "    n.out[0] = first + 10 * n.a + 100 * n.b + 1000 * n.c + 10000 * n.d;\n"
+        "    other.out[0] = between + 10 * other.a + 100 * other.b + 1000 * other.c + 10000 * other.d;\n}\n"
+    )
+    x, y = cupy.zeros(1), cupy.zeros(1)
+    kernels.launch("demo", "f", 1, 1, 1, 2, 3.0, x, 4, 5, 6, 7, 8.0, y, 9, 1, dtype=np.float64)
+    assert (float(x[0]), float(y[0])) == (54321.0, 19876.0)
+
+
+@pytest.mark.gpu
+def test_spread_reaches_every_element_of_every_row(folder, cupy):
+    (folder / "demo.cu").write_text(
+        "constexpr int THREADS = 64;\n"
+        'extern "C" __global__ void f(real* x, int size) {\n'
+        "    for (int i = blockIdx.x * THREADS + threadIdx.x; i < size; i += gridDim.x * THREADS)\n"
+        "        x[blockIdx.y * size + i] += 1;\n}\n"
+    )
+    for size in (1, 64, 65, 10**6):
+        x = cupy.zeros((3, size), np.float32)
+        kernels.spread("demo", "f", size, x, size, dtype=np.float32, rows=3)
+        assert bool((x == 1).all())
+
+
+@pytest.mark.gpu
 def test_null_pointer_and_numpy_scalars_pass(scale, cupy):
     x, y = cupy.ones((2, 2), np.float32), cupy.zeros((2, 2), np.float32)
     scale(x, np.int32(2), y, np.int64(2), True + 1, np.float64(3), None)

@@ -1,4 +1,4 @@
-"""Dense linear algebra that knows nothing of blur: NumPy arrays in, NumPy out; CuPy in, CuPy out."""
+"""Dense linear algebra: NumPy arrays in, NumPy out; CuPy in, CuPy out."""
 
 # isort: off
 # Inverses, symmetric and triangular matrices, products, iteration.

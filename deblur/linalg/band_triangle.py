@@ -116,7 +116,7 @@ class BandTriangle:
         Raises
         ------
         SingularMatrixError
-            If what is left would be singular to rounding, so that the difference cannot be trusted.
+            If the matrix without the rows is singular to rounding.
 
         Notes
         -----

@@ -1,4 +1,4 @@
-"""What every function of `deblur.linalg` asks of its arguments, said once.
+"""Checks of the arguments of all functions in `deblur.linalg`.
 
 Each helper returns the array ready to compute with, or raises with the
 argument's name, the offending value and what to do about it.

@@ -85,7 +85,7 @@ def cholesky(a: Any, *, overwrite_a: bool = False, check_finite: bool = True) ->
 def cholesky_begun(a: Array) -> tuple[Array, Callable[[], None]]:
     """L in the place of `a`, finite and of a dtype computed in, and what raises SingularMatrixError if there is none.
 
-    On a GPU nobody waits for the device until that is called.
+    On a GPU the host waits for the device only when that is called.
     """
     if not is_cupy(a):
         return cholesky(a, overwrite_a=True, check_finite=False), lambda: None
@@ -106,7 +106,7 @@ def cholesky_solve(l: Any, b: Any, *, overwrite_b: bool = False, check_finite: b
         Let the solution take the place of `b`, if that is a contiguous array of the dtype computed in.
     check_finite : bool
         Look for NaN, infinity and zero pivots first, and for an overflow and the condition afterwards. Leave
-        it out for a factor that is known to be good and where the solution is looked at anyway.
+        it out for a valid factor, if the caller checks the solution.
 
     Returns
     -------

@@ -4,12 +4,12 @@ A factor of moderate size is one launch of ``cuda/cholesky.cu``, which goes thro
 matrix, or one that is to be inverted, is gone through by units of a few block columns. A unit is factored by recursion
 down to what one launch does best: the left half of its columns, down to the last row; their product off the right half,
 all rows at once; the right half. This chain runs on an urgent stream: the finished unit is taken off the next
-one's columns there, so that the chain can go on, and off all others by one product beside it.
+one's columns there, so that the chain can go on, and off all others by one product at the same time.
 
 The inverse is finished in the same sweep, in the one matrix's memory. With Q the inverse of the factor,
 the rows of Q that belong to a unit are known as soon as the unit is factored; they go into the rows of Q
 below, as far as these are known, and into the sum Qᵀ Q, and then their place is free. All that needs
-beside the matrix is two slabs of a unit's width.
+in addition to the matrix is two slabs of a unit's width.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _inverse_unit(n: int, dtype: np.dtype) -> int:
 def _sweep(columns: _Columns, unit: int, inverse: bool = False) -> None:
     """Factor all columns, unit by unit; for the `inverse` finish each unit when it has been taken off the others.
 
-    That runs beside the factorisation of the next unit, and changes the unit's columns; its triangle is inverted
+    That runs during the factorisation of the next unit, and changes the unit's columns; its triangle is inverted
     before, on a third stream.
     """
     import cupy
@@ -131,7 +131,7 @@ def _sweep(columns: _Columns, unit: int, inverse: bool = False) -> None:
     if not inverse and unit >= count:
         columns.factor(0, count)
         return
-    main, (urgent, beside) = cupy.cuda.get_current_stream(), side_streams()
+    main, (urgent, inverting) = cupy.cuda.get_current_stream(), side_streams()
     urgent.wait_event(main.record())
     for first, last, after in zip(edges, edges[1:], [*edges[2:], count]):
         with urgent:
@@ -143,10 +143,10 @@ def _sweep(columns: _Columns, unit: int, inverse: bool = False) -> None:
                 columns.take_off(first, last, last, after)
             taken = urgent.record()
         if inverse:
-            beside.wait_event(factored)
-            with beside:
+            inverting.wait_event(factored)
+            with inverting:
                 _invert_triangle(columns, first, last)
-                inverted = beside.record()
+                inverted = inverting.record()
         # The host is hardly faster than the device: the chain of launches comes first here, too.
         if unfinished:
             _invert_unit(columns, *unfinished)
@@ -170,7 +170,7 @@ def _invert_triangle(columns: _Columns, first: int, last: int) -> None:
 def factor(a: Array, status: PivotStatus) -> Array:
     """Put L into the lower triangle of `a`, reading that only; what lies above is left over.
 
-    `status` learns of a pivot that fails.
+    `status` records a pivot that fails.
     """
     _sweep(_Columns(a, status), _unit(len(a)))
     return a
@@ -236,7 +236,7 @@ def inverse(a: Array, room: Array, given: Array | None = None) -> Array:
 
 def _inverted(a: Array) -> PivotStatus:
     status = PivotStatus()
-    columns = _Columns(a, status, 2)  # its blocks would keep the products beside it waiting
+    columns = _Columns(a, status, 2)  # its blocks would make the products that run at the same time wait
     _sweep(columns, _inverse_unit(len(a), a.dtype), inverse=True)
     return status
 

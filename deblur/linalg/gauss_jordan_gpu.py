@@ -106,7 +106,7 @@ class _Elimination:
             self._panel(k, stop)
 
     def _update(self, k: int, stop: int, first: int, last: int, origin: int) -> None:
-        """Apply the elimination of the columns from `k` to `stop` to those from `first` to `last` beside them."""
+        """Apply the elimination of the columns from `k` to `stop` to those from `first` to `last` next to them."""
         left, right = min(k, first), max(stop, last)
         strip = self.strip[: stop - k, : right - left]
         self.switch(self.a[:, left:right], strip, k, stop, (k - left, stop - left))

@@ -2,7 +2,7 @@
 
 A reflection P = I − τvvᵀ is symmetric and orthogonal, and with v[0] = 1 it
 takes two numbers less to store than it zeroes: v hides in the zeroed entries,
-τ beside them. A product of reflections is kept in the compact WY form
+τ next to them. A product of reflections is kept in the compact WY form
 P₁P₂⋯Pₖ = I − VTVᵀ, whose application is two matrix products; `qr` is built
 on that.
 """

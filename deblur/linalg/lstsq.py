@@ -24,7 +24,7 @@ __all__ = ["DampedQR", "LstsqResult", "damped_lstsq", "damped_qr", "lstsq"]
 
 
 class LstsqResult(NamedTuple):
-    """What `lstsq` returns: the solution, how well it fits, and how sure the matrix makes it."""
+    """Result of `lstsq`: the solution, the norm of its residual, and the numerical rank."""
 
     x: Array
     """(..., N) or (..., N, K): the least-squares solution, of minimum norm where it is not unique."""

@@ -60,10 +60,10 @@ def _twins(a: Array, b: Array) -> bool:
 
 
 def choose_engine(m: int, n: int, k: int, dtype: Any, engine: str = "auto") -> str:
-    """The engine that `gemm` takes on the current device when asked for `engine`: a key of `ENGINES`.
+    """The engine that `gemm` takes on the current device if `engine` is requested: a key of `ENGINES`.
 
-    Asked for "auto", it is the fastest whose every element is as accurate as the dtype's own arithmetic;
-    asked for "fastest", `half` may serve too, which is as accurate in norm.
+    "auto" is the fastest engine with every element as accurate as the dtype's own arithmetic; "fastest" may
+    also be `half`, which is as accurate in norm.
     """
     import cupy
 

@@ -150,7 +150,7 @@ def _empty(a: Array, mode: str) -> Any:
 
 
 def _with_signs(q: Array | None, r: Array, signs: str) -> tuple[Array | None, Array]:
-    """Q and R with the rows of R, and the columns of Q beside them, turned as `signs` says."""
+    """Q and R with the rows of R, and the columns of Q that belong to them, with the signs that `signs` names."""
     if signs == "householder":
         return q, r
     xp = get_xp(r)

@@ -238,7 +238,7 @@ def _factor(work: Array) -> _Reflections:
         return h
 
     # Panels keep a few multiprocessors busy, products all of them. So the columns of the next block are
-    # updated first, and its panels run, with priority, beside the products on what is left.
+    # updated first, and its panels run, with priority, at the same time as the products on the rest.
     gram, near = cupy.empty((width, width), dtype), _space(width, width, m, CHUNK // 2, dtype)
     far = _space(width, n, m, CHUNK, dtype)
     merge = kernels.get("qr", "qr_merge_t", dtype)

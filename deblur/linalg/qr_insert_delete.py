@@ -47,7 +47,7 @@ def qr_insert(
     which : {"row", "col"}
     rcond : float, optional
         Only for columns into an economic factorisation: a lower bound on the
-        reciprocal condition number of Q with a column u/‖u‖ beside it. Default
+        reciprocal condition number of Q with a further column u/‖u‖. Default
         is eps of the dtype.
     overwrite_qru : bool
         Q, R and u need not be kept. Only SciPy's routines make use of it.

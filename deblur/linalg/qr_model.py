@@ -43,7 +43,7 @@ class QRModel:
         Keep Q. Added rows and removed columns need no Q; removed rows and added
         columns without one go through A R⁻¹ in its place, see Notes.
     method : {"auto", "update", "refactor"}
-        What a change does unless it is told otherwise; "auto" follows the plan, and factors anew after 20 updates
+        What a change does by default; "auto" follows the plan, and factors anew after 20 updates
         in a row, lest their rounding errors add up.
     check_finite : bool
         Whether to look for NaN and infinity, here and in what is added later.
@@ -368,14 +368,14 @@ class QRModel:
         if self.keep_q:
             q, r = factor(matrix)
             return _State(a, b, q, xp.concatenate([r, q.T @ b], axis=1))
-        # R of [A b] holds Qᵀb beside the R of A; there is no Q to form.
+        # R of [A b] holds the R of A, then Qᵀb; there is no Q to form.
         rd = factor(xp.concatenate([matrix, b], axis=1), "r")[: matrix.shape[1]]
         return _State(a, b, None, rd)
 
     def _complement(self, u: Array, units: Array | None = None) -> tuple[Array, Array, Array]:
         """`complement` of u against Q, or against A R⁻¹ in its place; of the unit vectors `units` if u is those.
 
-        LinAlgError if A R⁻¹ cannot be trusted.
+        LinAlgError if A R⁻¹ is too far from orthonormal.
         """
         s = self._state
         if s.q is not None:

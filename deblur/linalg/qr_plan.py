@@ -27,7 +27,7 @@ UPDATES = ("add_rows", "remove_rows", "add_columns", "remove_columns")
 
 @dataclass(frozen=True)
 class UpdatePlan:
-    """What `plan_update` decided, and on what grounds.
+    """Result of `plan_update`: the choice and its reasons.
 
     Attributes
     ----------

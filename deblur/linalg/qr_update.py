@@ -4,7 +4,7 @@ Four updates, two sweeps. Whatever enters or leaves, the work is to meet the
 triangle R with p further rows and to make it a triangle again (`sweeps`):
 
 - Added rows are p rows for `sweep_down`. So are the rows of R that belong to
-  removed columns: what is left of R below and beside them is a triangle already.
+  removed columns: the rest of R, below and on the right of them, is a triangle already.
 - Added columns are Q'U, p columns for `sweep_up`. Removed rows are the rows of Q,
   transposed: once they are unit vectors, those rows of A stand in p rows of R and
   can be struck out.

@@ -2,7 +2,7 @@
 
 - `sweep_down` annihilates p full rows below a triangle, from the first block
   of columns to the last.
-- `sweep_up` annihilates p full columns beside a triangle, from the last block
+- `sweep_up` annihilates p full columns next to a triangle, from the last block
   of rows to the first, and so collects them in p rows at the top.
 
 Right-hand sides ride along as further columns of R: [R d] with d = Q'b. On CuPy arrays `sweeps_gpu` does the work.

@@ -44,7 +44,7 @@ def transpose(a: Any, *, out: Array | None = None, overwrite_a: bool = False) ->
     ValueError
         If `a` is not a matrix, is not square with ``overwrite_a=True``, or if `out` does not fit.
     TypeError
-        If `a` is complex, where transposing and conjugating would have to be told apart, or not an
+        If `a` is complex, where transposing and conjugating differ, or not an
         array with ``overwrite_a=True``.
     """
     given, a = a, plain(a, "a")

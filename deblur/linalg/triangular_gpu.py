@@ -149,7 +149,7 @@ def inverse(
     unit_diagonal: bool = False,
     status: PivotStatus | None = None,
 ) -> Array:
-    """The inverse of the triangular `l`, which is destroyed; `status` learns whether it can be trusted."""
+    """The inverse of the triangular `l`, which is destroyed; `status` records whether it exists."""
     import cupy
 
     if not lower:
