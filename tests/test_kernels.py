@@ -21,7 +21,8 @@ def folder(tmp_path, monkeypatch):
 
     def forget():
         for read in (
-            cuda_sources._files, cuda_sources.source, cuda_sources.signatures, cuda_sources._constants, kernels._module, kernels._packed
+            cuda_sources._files, cuda_sources.source, cuda_sources.signatures, cuda_sources._constants,
+            kernels._module, kernels._packed,
         ):  # fmt: skip
             read.cache_clear()
         kernels._kernels.clear()
