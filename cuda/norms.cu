@@ -7,27 +7,20 @@
 // Kernels: add_up, one row of blocks for each sum; judged and probed, sums over several arrays at once; largest. Bytes: the
 // arrays, once.
 
+#include "reduce.cuh"
+
 // A call launches few of these kernels.
 constexpr bool ALONE = true;
-
 constexpr int THREADS = 256;
-
-__device__ __forceinline__ double over_warp(double v) {
-#pragma unroll
-    for (int offset = 16; offset > 0; offset /= 2) v += __shfl_xor_sync(FULL_WARP, v, offset);
-    return v;
-}
 
 // out[k] = sum of x, or of x^2, over the `per` planes k * per, ... of rows x cols elements; planes are `stride` apart and rows ldx.
 extern "C" __global__ void __launch_bounds__(THREADS)
 add_up(double* out, const real* x, long long ldx, long long stride, int per, unsigned rows, unsigned cols, int squares,
-       double* partial, unsigned* ticket) {
-    __shared__ double parts[THREADS / 32];
-    __shared__ bool last;
-    const int sum = blockIdx.y, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+       double* partial, unsigned* tickets) {
+    const int sum = blockIdx.y;
     const index_t plane = (index_t)rows * cols;
     const bool dense = ldx == cols;
-    double total = 0;
+    double total[1] = {};
     for (int p = 0; p < per; ++p) {
         const real* from = x + ((index_t)sum * per + p) * stride;
         for (index_t i = (index_t)blockIdx.x * THREADS + threadIdx.x; i < plane; i += (index_t)gridDim.x * THREADS) {
@@ -37,56 +30,10 @@ add_up(double* out, const real* x, long long ldx, long long stride, int per, uns
                 at = row * ldx + (i - row * cols);
             }
             const double value = from[at];
-            total += squares ? value * value : value;
+            total[0] += squares ? value * value : value;
         }
     }
-    total = over_warp(total);
-    if (lane == 0) parts[warp] = total;
-    __syncthreads();
-    double* mine = partial + (index_t)sum * gridDim.x;
-    if (threadIdx.x == 0) {
-        total = parts[0];
-        for (int w = 1; w < THREADS / 32; ++w) total += parts[w];
-        mine[blockIdx.x] = total;
-        __threadfence();
-        last = atomicAdd(ticket + sum, 1) == gridDim.x - 1;
-    }
-    __syncthreads();
-    if (!last || warp > 0) return;
-    __threadfence();
-    total = 0;
-    for (unsigned b = lane; b < gridDim.x; b += 32) total += __ldcg(mine + b);
-    total = over_warp(total);
-    if (lane == 0) out[sum] = total;
-}
-
-// The sums of all threads' N numbers, in the same order each time: by the last block to be done.
-template <int N>
-__device__ __forceinline__ void add_over_blocks(const double (&sums)[N], double* out, double* partial, unsigned* ticket) {
-    __shared__ double parts[N][THREADS / 32];
-    __shared__ bool last;
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-#pragma unroll
-    for (int k = 0; k < N; ++k) {
-        const double total = over_warp(sums[k]);
-        if (lane == 0) parts[k][warp] = total;
-    }
-    __syncthreads();
-    if (threadIdx.x < N) {
-        double total = 0;
-        for (int w = 0; w < THREADS / 32; ++w) total += parts[threadIdx.x][w];
-        partial[N * blockIdx.x + threadIdx.x] = total;
-        __threadfence();
-    }
-    __syncthreads();
-    if (threadIdx.x == 0) last = atomicAdd(ticket, 1) == gridDim.x - 1;
-    __syncthreads();
-    if (!last || warp >= N) return;
-    __threadfence();
-    double total = 0;
-    for (unsigned at = lane; at < gridDim.x; at += 32) total += __ldcg(partial + N * at + warp);
-    total = over_warp(total);
-    if (lane == 0) out[warp] = total;
+    if (grid_sum<THREADS>(total, partial, tickets) && threadIdx.x == 0) out[sum] = total[0];
 }
 
 // Images or scenes: planes `stride` apart, whose rows are ld apart.
@@ -107,13 +54,13 @@ __device__ __forceinline__ double own(const real* x, long long ld, long long str
     return sum;
 }
 
-// out: the sums of the squares of b, a - lambda f (scenes of rows x cols), g and d (images of image_rows x image_cols). The
-// ticket must be 0.
-extern "C" __global__ void __launch_bounds__(THREADS)
+// out: the sums of the squares of b, a - lambda f (scenes of rows x cols), g and d (images of image_rows x image_cols).
+// Four blocks a multiprocessor leave 64 registers a thread; with 40 the sums would be spilled.
+extern "C" __global__ void __launch_bounds__(THREADS, 4)
 judged(double* out, int planes, const real* b, long long ldb, long long stride_b, const real* a, long long lda, long long stride_a,
        const real* f, long long ldf, long long stride_f, real lambda, unsigned rows, unsigned cols, const real* g, long long ldg,
        long long stride_g, const real* d, long long ldd, long long stride_d, unsigned image_rows, unsigned image_cols,
-       double* partial, unsigned* ticket) {
+       double* partial, unsigned* tickets) {
     double sums[4] = {own(b, ldb, stride_b, planes, rows, cols), 0, own(g, ldg, stride_g, planes, image_rows, image_cols),
                       own(d, ldd, stride_d, planes, image_rows, image_cols)};
     const index_t plane = (index_t)rows * cols;
@@ -122,14 +69,15 @@ judged(double* out, int planes, const real* b, long long ldb, long long stride_b
             const double r = a[place(i, p, cols, lda, stride_a)] - lambda * f[place(i, p, cols, ldf, stride_f)];
             sums[1] = fma(r, r, sums[1]);
         }
-    add_over_blocks(sums, out, partial, ticket);
+    if (grid_sum<THREADS>(sums, partial, tickets) && threadIdx.x == 0)
+        for (int k = 0; k < 4; ++k) out[k] = sums[k];
 }
 
-// The sums of (g - seen)^2 and of (moved - seen) shown, over planes of rows x cols. The ticket must be 0.
+// The sums of (g - seen)^2 and of (moved - seen) shown, over planes of rows x cols.
 extern "C" __global__ void __launch_bounds__(THREADS)
 probed(double* out, int planes, unsigned rows, unsigned cols, const real* g, long long ldg, long long stride_g, const real* seen,
        long long ldseen, long long stride_seen, const real* moved, long long ldmoved, long long stride_moved, const real* shown,
-       long long ldshown, long long stride_shown, double* partial, unsigned* ticket) {
+       long long ldshown, long long stride_shown, double* partial, unsigned* tickets) {
     const index_t plane = (index_t)rows * cols;
     double sums[2] = {};
     for (int p = 0; p < planes; ++p)
@@ -140,7 +88,8 @@ probed(double* out, int planes, unsigned rows, unsigned cols, const real* g, lon
             sums[0] = fma(e, e, sums[0]);
             sums[1] = fma(by, (double)shown[place(i, p, cols, ldshown, stride_shown)], sums[1]);
         }
-    add_over_blocks(sums, out, partial, ticket);
+    if (grid_sum<THREADS>(sums, partial, tickets) && threadIdx.x == 0)
+        for (int k = 0; k < 2; ++k) out[k] = sums[k];
 }
 
 // The bits of the largest |x|, into a zero; NaN is larger than any number. For numbers that are not negative the order of

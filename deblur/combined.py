@@ -7,9 +7,6 @@ import numpy as np
 from . import kernels
 from .device import Array, get_xp
 
-_AT = kernels.Constants("combined")
-_BLOCKS = 8  # of a launch, on each multiprocessor
-
 
 def combined(x: Array, y: Array, a: float = 1.0, b: float = 1.0) -> Array:
     """a x + b y, for arrays (..., M, N) of one shape and dtype; a new array.
@@ -34,9 +31,20 @@ def combined(x: Array, y: Array, a: float = 1.0, b: float = 1.0) -> Array:
     out = xp.empty(x.shape, x.dtype)
     (x, *x_lies), (y, *y_lies) = kernels.images(x), kernels.images(y)
     planes, rows, cols = x.shape
-    most = _BLOCKS * kernels.properties(x.device.id).multiprocessors
-    kernels.launch(
-        "combined", "combine", min(most, -(-rows * cols // _AT.THREADS)), _AT.THREADS, out, planes, rows, cols, x,
-        *x_lies, a, y, *y_lies, b, dtype=out.dtype,
-    )  # fmt: skip
+    kernels.spread(
+        "combined",
+        "combine",
+        rows * cols,
+        out,
+        planes,
+        rows,
+        cols,
+        x,
+        *x_lies,
+        a,
+        y,
+        *y_lies,
+        b,
+        dtype=out.dtype,
+    )
     return out

@@ -564,6 +564,59 @@ def launch(
     get(stem, name, dtype)(grid, block, *args)
 
 
+def blocks(stem: str, size: int, rows: int = 1, per_multiprocessor: int = 8) -> int:
+    """How many blocks of the ``THREADS`` of ``cuda/<stem>.cu`` go through `size` elements, grid-stride.
+
+    One thread an element, but no more blocks in all `rows` of the grid than eight a multiprocessor, which are
+    all of 256 threads that it holds.
+    """
+    import cupy
+
+    most = per_multiprocessor * properties(cupy.cuda.runtime.getDevice()).multiprocessors
+    return max(1, min(-(-most // rows), -(-size // Constants(stem).THREADS)))
+
+
+def spread(stem: str, name: str, size: int, *args: Any, dtype: Any, rows: int = 1) -> None:
+    """Launch a kernel of ``cuda/<stem>.cu`` over `size` elements, or over `size` elements in each of `rows`."""
+    launch(stem, name, (blocks(stem, size, rows), rows), Constants(stem).THREADS, *args, dtype=dtype)
+
+
+class Reduction:
+    """The grid of kernels that reduce by ``reduce.cuh``, and the room in which their blocks leave numbers.
+
+    One launch at a time may use it.
+
+    Parameters
+    ----------
+    stem : str
+        The file of the kernels.
+    size : int
+        Elements that a row of blocks goes through.
+    numbers : int
+        The most numbers that a kernel reduces.
+    rows : int
+        Rows of blocks: reductions side by side.
+    """
+
+    def __init__(self, stem: str, size: int, numbers: int = 1, rows: int = 1) -> None:
+        import cupy
+
+        self._stem, self._rows = stem, rows
+        self.blocks = blocks(stem, size, rows, per_multiprocessor=4)  # each leaves numbers for the last
+        self._partial = cupy.empty(numbers * rows * self.blocks, np.float64)
+        self._tickets = cupy.zeros(rows, np.uint32)
+
+    def launch(self, name: str, *args: Any, dtype: Any, rows: tuple[int, ...] | None = None) -> None:
+        """Launch the kernel `name`, whose last two parameters are ``partial`` and ``tickets``.
+
+        `rows` are the grid's second and third extent: by default all rows in one.
+        """
+        grid = (self.blocks, *((self._rows,) if rows is None else rows))
+        launch(
+            self._stem, name, grid, Constants(self._stem).THREADS, *args, self._partial, self._tickets, dtype=dtype
+        )  # fmt: skip
+
+
 def images(x: Any) -> tuple[Any, int, int]:
     """CuPy's (..., M, N) as (k, M, N) with adjacent pixels in a row; how far its rows lie apart, and its images."""
     import cupy

@@ -11,9 +11,6 @@ import numpy as np
 from . import kernels
 from .device import Array, get_xp, is_cupy
 
-_SOME = 1 << 18
-_BLOCKS = 4  # of a launch, on each multiprocessor
-
 
 def norms(x: Array) -> np.ndarray:
     """The norm of each entry of a stack, on the host."""
@@ -33,36 +30,28 @@ def judged_norms(b: Array, a: Array, f: Array, lam: float, g: Array, d: Array) -
     """The norms of b, a − λf, g and d, on the host: the first three scenes, the others images, (..., rows, columns)."""
     if not is_cupy(b):
         return norms_of(b, a - b.dtype.type(lam) * f, g, d)
-    sums = _summed(
-        "judged", 4, b, *kernels.images(b), *kernels.images(a), *kernels.images(f), lam, *b.shape[-2:],
-        *kernels.images(g), *kernels.images(d),
-        *g.shape[-2:],
-    )  # fmt: skip
-    return np.sqrt(sums.get()).tolist()
+    b, a, f, g, d = (kernels.images(x) for x in (b, a, f, g, d))
+    sums = _reduced("judged", 4, b[0], *b, *a, *f, lam, *b[0].shape[1:], *g, *d, *g[0].shape[1:])
+    return np.sqrt(sums).tolist()
 
 
 def probed(g: Array, seen: Array, moved: Array, shown: Array) -> tuple[float, float]:
     """‖g − seen‖² and the inner product of moved − seen with `shown`, for images (..., M, N)."""
     if is_cupy(g):
-        images = (kernels.images(x) for x in (g, seen, moved, shown))
-        first, second = _summed("probed", 2, g, *g.shape[-2:], *itertools.chain(*images)).tolist()
+        images = [kernels.images(x) for x in (g, seen, moved, shown)]
+        first, second = _reduced("probed", 2, images[0][0], *g.shape[-2:], *itertools.chain(*images)).tolist()
         return first, second
     return float(total((g - seen) ** 2)), float(total((moved - seen) * shown))
 
 
-def _summed(kernel: str, count: int, like: Array, *args: Any) -> Array:
-    """What a kernel of so many sums makes of arrays as large as `like`, its first argument their planes."""
+def _reduced(kernel: str, count: int, planes: Array, *args: Any) -> np.ndarray:
+    """The `count` sums that a kernel makes over arrays as large as `planes`, (k, M, N), on the host."""
     import cupy
 
-    threads = kernels.Constants("norms").THREADS
-    most = _BLOCKS * kernels.properties(like.device.id).multiprocessors
-    blocks = max(1, min(most, -(-like.size // threads)))
-    sums, ticket = cupy.empty(count, np.float64), cupy.zeros(1, np.uint32)
-    kernels.launch(
-        "norms", kernel, blocks, threads, sums, like.size // math.prod(like.shape[-2:]), *args,
-        cupy.empty(count * blocks, np.float64), ticket, dtype=like.dtype,
-    )  # fmt: skip
-    return sums
+    sums = cupy.empty(count, np.float64)
+    room = kernels.Reduction("norms", math.prod(planes.shape[1:]), count)
+    room.launch(kernel, sums, len(planes), *args, dtype=planes.dtype)
+    return sums.get()
 
 
 def total(x: Array) -> Array:
@@ -83,12 +72,12 @@ def totals(x: Array) -> Array:
 
 
 def _sum_of_squares(x: np.ndarray) -> float:
-    """Some of it at a time, so that no copy in double precision is as large as the picture."""
-    flat, total = x.reshape(-1), 0.0
-    for at in range(0, flat.size, _SOME):
-        some = flat[at : at + _SOME].astype(np.float64, copy=False)
-        total += float(np.einsum("i,i->", some, some))
-    return total
+    """In parts, so that no copy in double precision is as large as the image."""
+    flat, sum_of_parts = x.reshape(-1), 0.0
+    for at in range(0, flat.size, 1 << 18):
+        part = flat[at : at + (1 << 18)].astype(np.float64, copy=False)
+        sum_of_parts += float(np.einsum("i,i->", part, part))
+    return sum_of_parts
 
 
 def largest(x: Array) -> float:
@@ -101,15 +90,12 @@ def largest(x: Array) -> float:
 
 
 def largest_bits(x: Array) -> Array:
-    """The bits of the largest |x| as a float64, (1,), where it lies on a GPU."""
+    """The bits of the largest |x| as a float64, (1,), on the GPU where `x` is."""
     import cupy
 
-    threads = kernels.Constants("norms").THREADS
-    most = _BLOCKS * kernels.properties(x.device.id).multiprocessors
     bits = cupy.zeros(1, np.uint64)
     x = cupy.ascontiguousarray(x)
-    blocks = min(most, -(-x.size // threads))
-    kernels.launch("norms", "largest", blocks, threads, bits, x, x.size, dtype=x.dtype)
+    kernels.spread("norms", "largest", x.size, bits, x, x.size, dtype=x.dtype)
     return bits
 
 
@@ -117,27 +103,12 @@ def _sums_on_gpu(arrays: list[Array] | tuple[Array, ...], entries: int, squares:
     """Sums of the numbers of each array's entries, or of their squares, one after the other; on the device."""
     import cupy
 
-    threads = kernels.Constants("norms").THREADS
-    most = _BLOCKS * kernels.properties(cupy.cuda.runtime.getDevice()).multiprocessors
-    count = entries * len(arrays)
-    # The sums, and behind them the tickets of the blocks, which begin at zero.
-    room = cupy.zeros(2 * count, np.float64)
-    out, tickets = room[:count], room[count:].view(np.uint32)
-    for i, x in enumerate(arrays):
-        if not x.size:
-            continue
-        planes = x.reshape(-1, *x.shape[-2:]) if x.ndim > 1 + (entries > 1) else x.reshape(entries, 1, -1)
-        item = x.itemsize
-        if planes.strides[2] != item and planes.shape[2] > 1:
-            planes = cupy.ascontiguousarray(planes)
-        _, rows, cols = planes.shape
-        ld = planes.strides[1] // item if rows > 1 else cols
-        stride = planes.strides[0] // item if len(planes) > 1 else 0
-        blocks = max(1, min(-(-rows * cols // threads), -(-most // entries)))
-        partial = cupy.empty(entries * blocks, np.float64)
-        kernels.launch(
-            "norms", "add_up", (blocks, entries), threads, out[i * entries : (i + 1) * entries], planes, ld,
-            stride, len(planes) // entries, rows, cols, squares, partial, tickets[i * entries : (i + 1) * entries],
-            dtype=x.dtype,
-        )  # fmt: skip
-    return out
+    out = cupy.zeros((len(arrays), entries), np.float64)
+    stacks = [kernels.images(x if x.ndim > 1 + (entries > 1) else x.reshape(entries, 1, -1)) for x in arrays]
+    room = kernels.Reduction("norms", max(math.prod(x.shape[1:]) for x, *_ in stacks), rows=entries)
+    for sums, (x, ld, stride) in zip(out, stacks, strict=True):
+        if x.size:
+            room.launch(
+                "add_up", sums, x, ld, stride, len(x) // entries, *x.shape[1:], squares, dtype=x.dtype
+            )  # fmt: skip
+    return out.reshape(-1)
