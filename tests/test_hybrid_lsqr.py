@@ -75,7 +75,7 @@ def test_the_bases_stay_orthonormal_and_satisfy_the_recurrence(rng):
     bases = Bidiagonalization(blur, rng.random((2, 16, 17)))
     for _ in range(120):
         bases.step()
-    u, v = (np.concatenate(blocks, axis=1) for blocks in (bases.vectors._u_blocks, bases.vectors._v_blocks))
+    u, v = (np.concatenate(blocks, axis=1) for blocks in bases._bases)
     h = blur.to_dense()
     for frame in range(2):
         k = np.count_nonzero([a[frame] for a in bases.alphas])

@@ -35,7 +35,9 @@ import numpy as np
 
 from ..device import Array, asnumpy, get_xp
 from ..norms import norms
+from ..vector_ops import Systems
 from .checks import as_rhs, as_system, check_pivots
+from .krylov import cg
 from .triangular import substitute
 
 BLOCK = 256  # rows of a block: the product is long, the triangular solve within the block still small
@@ -184,9 +186,9 @@ def _largest(b: Array) -> np.ndarray:
     return asnumpy(abs(get_xp(b).ascontiguousarray(b.T)).max(axis=-1))
 
 
-def _sums(x: Array) -> np.ndarray:
-    """The sum of each column."""
-    return asnumpy(get_xp(x).ascontiguousarray(x.T).sum(axis=-1))
+def _column_dots(x: Array, y: Array) -> Array:
+    """The inner product of each column."""
+    return get_xp(x).ascontiguousarray((x * y).T).sum(axis=-1)
 
 
 def _norms(x: Array) -> np.ndarray:
@@ -269,78 +271,124 @@ def _conjugate_gradients(
     block: int,
     callback: Callable[[int, float], object],
 ) -> tuple[Status, int]:
-    """Conjugate gradients on K⁻¹ A K⁻ᵀ, `x` in place: the status and the number of iterations done.
+    """Conjugate gradients on K⁻¹ A K⁻ᵀ, `x` in place: the status and the number of iterations done."""
+    residual = system.residual(x)
+    if float(system.relative(residual).max()) <= rtol:
+        return "converged", 0
+    ops = _Transformed(system, x, rtol, callback)
+    ops.compare(residual)
+    cg(
+        ops.apply,
+        ops.transformed(residual),
+        ops,
+        precondition=ops.scaled,
+        rtol=0.0,
+        max_iterations=max_sweeps,
+    )
+    return ops.status, ops.sweeps
 
-    Below, r and p live in the transformed space: r = K⁻¹ (b - A x), and a step along p moves x
-    along K⁻ᵀ p. The preconditioner M becomes D⁻¹ there.
+
+class _Transformed(Systems):
+    """The vectors of conjugate gradients in the transformed space: r = K⁻¹ (b - A x), and p moves x along K⁻ᵀ p.
+
+    The preconditioner M becomes D⁻¹ there. The residual's norm is estimated from √rz = ‖b - A x‖ in the norm of
+    M⁻¹, at no cost. Each time it is computed instead, the ratio of the two is corrected.
     """
-    a, xp = system.a, get_xp(system.a)
-    diagonal = a.diagonal().copy()
-    if x.ndim == 2:
-        diagonal = diagonal[:, None]
 
-    def transformed(residual: Array) -> Array:
-        r = xp.ascontiguousarray(residual.astype(a.dtype))
-        substitute(a, r)
+    def __init__(
+        self, system: _System, x: Array, rtol: float, callback: Callable[[int, float], object]
+    ) -> None:
+        super().__init__(_column_dots)
+        self._system, self._solution, self._rtol, self._callback = system, x, rtol, callback
+        diagonal = system.a.diagonal().copy()
+        self._diagonal = diagonal[:, None] if x.ndim == 2 else diagonal
+        self.status: Status = "max_sweeps"
+        self.sweeps = self._failed_checks = self._last_gain = 0
+        # The residual may rise for long, but n steps are enough without rounding.
+        self._patience = STALL + len(x)
+
+    def scaled(self, r: Array) -> Array:
+        """D r."""
+        return self._diagonal * r
+
+    def transformed(self, residual: Array) -> Array:
+        """K⁻¹ times a residual."""
+        r = get_xp(residual).ascontiguousarray(residual.astype(self._system.a.dtype))
+        substitute(self._system.a, r)
         return r
 
-    residual = system.residual(x)
-    relative = system.relative(residual)
-    lowest_computed = lowest = float(relative.max())
-    if lowest <= rtol:
-        return "converged", 0
-    r = transformed(residual)
-    p = diagonal * r
-    rho = _sums(r * p)
-    # The residual's norm is estimated from √rho = ‖b - A x‖ in the norm of M⁻¹, at no cost. Each
-    # time it is computed instead, the ratio of the two is set right.
-    ratio = np.where(rho > 0, relative / np.sqrt(rho), 0)
-    last_gain, failed_checks = 0, 0
-    patience = STALL + len(a)  # the residual may rise for long, but n steps are enough without rounding
-    for sweep in range(1, max_sweeps + 1):
-        step = p.copy()
-        substitute(a, step, trans=True)
-        image = p - diagonal * step
-        substitute(a, image)
-        image += step
-        curvature = _sums(p * image)
-        if bool(((curvature <= 0) & (rho > 0)).any()):
-            return "indefinite", sweep - 1
-        alpha = xp.asarray(np.where(rho > 0, rho / curvature, 0).astype(a.dtype))
-        x += alpha * step
-        r -= alpha * image
-        z = diagonal * r
-        rho_before, rho = rho, _sums(r * z)
-        estimate = float((ratio * np.sqrt(rho)).max())
+    def apply(self, p: Array) -> Array:
+        """K⁻¹ A K⁻ᵀ p."""
+        self._step = p.copy()
+        substitute(self._system.a, self._step, trans=True)
+        image = p - self._diagonal * self._step
+        substitute(self._system.a, image)
+        image += self._step
+        return image
+
+    def advance(self, ap: Array) -> None:
+        if bool(((self._dot(self.p, ap) <= 0) & (self.rz > 0)).any()):
+            self.status = "indefinite"
+            return
+        super().advance(ap)
+        self._solution += self.alpha * self._step
+
+    def compare(self, residual: Array) -> float:
+        """Take the norm of a computed residual for what the next estimate is compared with."""
+        self._norms, self._ratio = self._system.relative(residual), None
+        return float(self._norms.max())
+
+    def residual(self) -> float:
+        """Zero where the iteration has ended, with the reason in `status`."""
+        if self.status == "indefinite":
+            return 0.0
+        root = np.sqrt(asnumpy(self.rz))
+        if self._ratio is None:  # at the start
+            self._lowest = self._lowest_computed = float(self._norms.max())
+            self._ratio = self._norms / np.where(root > 0, root, np.inf)
+            return np.inf
+        self.sweeps += 1
+        estimate = float((self._ratio * root).max())
         if not estimate < np.inf:
-            return "diverged", sweep
-        if estimate <= rtol:
-            residual = system.residual(x)
-            relative = system.relative(residual)
-            estimate = float(relative.max())
-            if estimate <= rtol:
-                callback(sweep, estimate)
-                return "converged", sweep
-            failed_checks = 0 if estimate < 0.1 * lowest_computed else failed_checks + 1
-            if failed_checks >= 3:
-                return "stagnated", sweep
-            lowest_computed = min(lowest_computed, estimate)
-            lowest, last_gain, patience = estimate, sweep, STALL
-            # The true residual takes the place of the recurrence's [3]; where rounding had parted the
-            # two, the old direction is not conjugate to what is left, and the column starts anew.
-            drift = r - transformed(residual)
-            r -= drift
-            z = diagonal * r
-            rho = _sums(r * z)
-            rho_before = np.where(_sums(drift * diagonal * drift) > 0.01 * rho, 0, rho_before)
-            ratio = np.where(rho > 0, relative / np.sqrt(rho), 0)
-        callback(sweep, estimate)
-        p = z + xp.asarray(np.where(rho_before > 0, rho / rho_before, 0).astype(a.dtype)) * p
-        if estimate < 0.999 * lowest:
-            lowest, last_gain = estimate, sweep
-        elif sweep - last_gain >= patience:
-            return "stagnated", sweep
-    return "max_sweeps", max_sweeps
+            return self._end("diverged")
+        if estimate <= self._rtol:
+            residual = self._system.residual(self._solution)
+            estimate = self.compare(residual)
+            if estimate <= self._rtol:
+                self._callback(self.sweeps, estimate)
+                return self._end("converged")
+            self._failed_checks = 0 if estimate < 0.1 * self._lowest_computed else self._failed_checks + 1
+            if self._failed_checks >= 3:
+                return self._end("stagnated")
+            self._lowest_computed = min(self._lowest_computed, estimate)
+            self._lowest, self._last_gain, self._patience = estimate, self.sweeps, STALL
+            self._correct(residual)
+        self._callback(self.sweeps, estimate)
+        if estimate < 0.999 * self._lowest:
+            self._lowest, self._last_gain = estimate, self.sweeps
+        elif self.sweeps - self._last_gain >= self._patience:
+            return self._end("stagnated")
+        return estimate
+
+    def _end(self, status: Status) -> float:
+        self.status = status
+        return 0.0
+
+    def _correct(self, residual: Array) -> None:
+        """Replace the recurrence's residual by the true one [3]_.
+
+        Where rounding had parted the two, the old direction is not conjugate to what is left, and the column
+        starts anew.
+        """
+        drift = self.r - self.transformed(residual)
+        self.r -= drift
+        before = self.rz
+        self._z = self.scaled(self.r)
+        self.rz = self._dot(self.r, self._z)
+        near = self._dot(drift, self.scaled(drift)) <= 0.01 * self.rz
+        self._beta = self._beta * near * self.rz / (before + (before == 0))
+        root = np.sqrt(asnumpy(self.rz))
+        self._ratio = self._norms / np.where(root > 0, root, np.inf)
 
 
 def _check_symmetric(a: Array, rtol: float) -> None:
