@@ -272,19 +272,10 @@ def _conjugate_gradients(
     callback: Callable[[int, float], object],
 ) -> tuple[Status, int]:
     """Conjugate gradients on K⁻¹ A K⁻ᵀ, `x` in place: the status and the number of iterations done."""
-    residual = system.residual(x)
-    if float(system.relative(residual).max()) <= rtol:
-        return "converged", 0
     ops = _Transformed(system, x, rtol, callback)
-    ops.compare(residual)
-    cg(
-        ops.apply,
-        ops.transformed(residual),
-        ops,
-        precondition=ops.scaled,
-        rtol=0.0,
-        max_iterations=max_sweeps,
-    )
+    if ops.lowest <= rtol:
+        return "converged", 0
+    cg(ops.apply, ops.transformed(), ops, precondition=ops.scaled, rtol=0.0, max_iterations=max_sweeps)
     return ops.status, ops.sweeps
 
 
@@ -300,20 +291,26 @@ class _Transformed(Systems):
     ) -> None:
         super().__init__(_column_dots)
         self._system, self._solution, self._rtol, self._callback = system, x, rtol, callback
-        diagonal = system.a.diagonal().copy()
-        self._diagonal = diagonal[:, None] if x.ndim == 2 else diagonal
+        self._diagonal = system.a.diagonal().copy().reshape(-1, *(1,) * (x.ndim - 1))
+        self.lowest = self._lowest_computed = self._compute()
         self.status: Status = "max_sweeps"
-        self.sweeps = self._failed_checks = self._last_gain = 0
+        self.sweeps, self._failed_checks, self._last_gain = -1, 0, 0
         # The residual may rise for long, but n steps are enough without rounding.
         self._patience = STALL + len(x)
+
+    def _compute(self) -> float:
+        """Compute the residual; its largest relative norm."""
+        self._true = self._system.residual(self._solution)
+        self._norms = self._system.relative(self._true)
+        return float(self._norms.max())
 
     def scaled(self, r: Array) -> Array:
         """D r."""
         return self._diagonal * r
 
-    def transformed(self, residual: Array) -> Array:
-        """K⁻¹ times a residual."""
-        r = get_xp(residual).ascontiguousarray(residual.astype(self._system.a.dtype))
+    def transformed(self) -> Array:
+        """K⁻¹ times the computed residual."""
+        r = get_xp(self._true).ascontiguousarray(self._true.astype(self._system.a.dtype))
         substitute(self._system.a, r)
         return r
 
@@ -321,7 +318,7 @@ class _Transformed(Systems):
         """K⁻¹ A K⁻ᵀ p."""
         self._step = p.copy()
         substitute(self._system.a, self._step, trans=True)
-        image = p - self._diagonal * self._step
+        image = p - self.scaled(self._step)
         substitute(self._system.a, image)
         image += self._step
         return image
@@ -333,27 +330,19 @@ class _Transformed(Systems):
         super().advance(ap)
         self._solution += self.alpha * self._step
 
-    def compare(self, residual: Array) -> float:
-        """Take the norm of a computed residual for what the next estimate is compared with."""
-        self._norms, self._ratio = self._system.relative(residual), None
-        return float(self._norms.max())
-
     def residual(self) -> float:
-        """Zero where the iteration has ended, with the reason in `status`."""
+        """The estimate; zero where the iteration has ended, with the reason in `status`."""
         if self.status == "indefinite":
             return 0.0
-        root = np.sqrt(asnumpy(self.rz))
-        if self._ratio is None:  # at the start
-            self._lowest = self._lowest_computed = float(self._norms.max())
-            self._ratio = self._norms / np.where(root > 0, root, np.inf)
-            return np.inf
         self.sweeps += 1
-        estimate = float((self._ratio * root).max())
+        if self.sweeps == 0:
+            self._calibrate()
+            return np.inf
+        estimate = float((self._ratio * np.sqrt(asnumpy(self.rz))).max())
         if not estimate < np.inf:
             return self._end("diverged")
         if estimate <= self._rtol:
-            residual = self._system.residual(self._solution)
-            estimate = self.compare(residual)
+            estimate = self._compute()
             if estimate <= self._rtol:
                 self._callback(self.sweeps, estimate)
                 return self._end("converged")
@@ -361,11 +350,11 @@ class _Transformed(Systems):
             if self._failed_checks >= 3:
                 return self._end("stagnated")
             self._lowest_computed = min(self._lowest_computed, estimate)
-            self._lowest, self._last_gain, self._patience = estimate, self.sweeps, STALL
-            self._correct(residual)
+            self.lowest, self._last_gain, self._patience = estimate, self.sweeps, STALL
+            self._correct()
         self._callback(self.sweeps, estimate)
-        if estimate < 0.999 * self._lowest:
-            self._lowest, self._last_gain = estimate, self.sweeps
+        if estimate < 0.999 * self.lowest:
+            self.lowest, self._last_gain = estimate, self.sweeps
         elif self.sweeps - self._last_gain >= self._patience:
             return self._end("stagnated")
         return estimate
@@ -374,21 +363,22 @@ class _Transformed(Systems):
         self.status = status
         return 0.0
 
-    def _correct(self, residual: Array) -> None:
-        """Replace the recurrence's residual by the true one [3]_.
+    def _calibrate(self) -> None:
+        root = np.sqrt(asnumpy(self.rz))
+        self._ratio = self._norms / np.where(root > 0, root, np.inf)
+
+    def _correct(self) -> None:
+        """Replace the recurrence's residual by the computed one [3]_.
 
         Where rounding had parted the two, the old direction is not conjugate to what is left, and the column
         starts anew.
         """
-        drift = self.r - self.transformed(residual)
+        drift = self.r - self.transformed()
         self.r -= drift
-        before = self.rz
-        self._z = self.scaled(self.r)
-        self.rz = self._dot(self.r, self._z)
-        near = self._dot(drift, self.scaled(drift)) <= 0.01 * self.rz
-        self._beta = self._beta * near * self.rz / (before + (before == 0))
-        root = np.sqrt(asnumpy(self.rz))
-        self._ratio = self._norms / np.where(root > 0, root, np.inf)
+        before = self._beta
+        self.aim(self.scaled(self.r))
+        self._beta = self._beta * before * (self._dot(drift, self.scaled(drift)) <= 0.01 * self.rz)
+        self._calibrate()
 
 
 def _check_symmetric(a: Array, rtol: float) -> None:
