@@ -23,7 +23,6 @@ from .. import kernels
 from ..device import Array, require_memory
 from ..errors import SingularMatrixError
 from ..graphs import side_streams, worked
-from ..vector_ops import Systems
 from .krylov import cg
 from .matmul_gpu import WORKSPACE, cublas_at, gemm
 from .pivots_gpu import PivotStatus
@@ -333,13 +332,9 @@ def solve_mixed(a: Array, b: Array, tolerance: float, max_iterations: int) -> tu
     iterations = 0
     if reason is None:
         x, iterations, error_reached = cg(
-            a.__matmul__,
-            b,
-            Systems(lambda x, y: (x * y).sum(axis=0), lambda at: backward_error(at.x, at.r), flexible=True),
-            precondition=precondition,
-            rtol=tolerance,
-            max_iterations=max_iterations,
-        )
+            a.__matmul__, b, dot=lambda x, y: (x * y).sum(axis=0), rtol=tolerance, max_iterations=max_iterations,
+            precondition=precondition, measure=lambda step: backward_error(step.x, step.r), flexible=True,
+        )  # fmt: skip
         if not error_reached <= tolerance:
             reason = f"a backward error of {error_reached:.1e} after {iterations} iterations"
     if reason is not None:
