@@ -91,7 +91,6 @@ def one_size(n: int, dtype: Any, repeats: int, only_times: bool = False) -> dict
         b = cp.random.default_rng(1).standard_normal(n)
         t_b = torch.as_tensor(b, device="cuda")[:, None]
         calls["cholesky + cholesky_solve"] = lambda: linalg.cholesky_solve(linalg.cholesky(definite), b)
-        calls["cholesky_solve_mixed"] = lambda: linalg.cholesky_solve_mixed(definite, b)
         calls["torch cholesky + cholesky_solve"] = lambda: torch.cholesky_solve(t_b, torch.linalg.cholesky(s))
     times = time_on_gpu(calls, repeats=repeats)
     if only_times:
@@ -105,10 +104,7 @@ def one_size(n: int, dtype: Any, repeats: int, only_times: bool = False) -> dict
         ),
         "cupy.linalg.inv": residual(general, cp.linalg.inv(general), cp),
     }
-    record = {"times": times, "errors": errors}
-    if dtype == np.float64:
-        record["mixed"] = linalg.cholesky_solve_mixed(definite, b)[1]._asdict()
-    return record
+    return {"times": times, "errors": errors}
 
 
 def floors_of(n: int, dtype: str, rates: dict[str, float]) -> dict[str, float]:
@@ -261,9 +257,6 @@ def sized(dtype: str, sizes: list[int], repeats: int) -> list[dict[str, Any]]:
                     "error": record["errors"].get(ours, ""),
                 }
             )
-        if "mixed" in record:
-            ms = {k: round(1e3 * v["median_s"], 2) for k, v in record["times"].items() if "solve" in k}
-            print(n, ms, record["mixed"])
     print_table(rows)
     return found
 

@@ -14,7 +14,6 @@ from deblur.linalg import (
     cholesky_gpu,
     cholesky_inverse,
     cholesky_solve,
-    cholesky_solve_mixed,
     gauss_jordan_gpu,
     gauss_jordan_inverse,
     gauss_jordan_solve,
@@ -162,30 +161,6 @@ def test_overflow_is_an_error(cupy):
     a = cupy.diag(cupy.asarray([1e-30, 1e30], dtype=np.float32)) * np.float32(1e-9)
     with pytest.raises(SingularMatrixError):
         cholesky_inverse(a)
-
-
-@pytest.mark.parametrize("k", [None, 3])
-@pytest.mark.parametrize("condition", [1e1, 1e5, 1e7])
-def test_mixed_precision_reaches_float64(condition, k, rng, cupy):
-    a = spd(700, rng, condition)
-    b = rng.standard_normal(700 if k is None else (700, k))
-    x, info = cholesky_solve_mixed(cupy.asarray(a), cupy.asarray(b))
-    assert x.dtype == np.float64
-    assert x.shape == b.shape
-    assert info.fallback is None
-    assert 1 <= info.iterations <= 30
-    direct = scipy.linalg.solve(a, b, assume_a="pos")
-    assert np.linalg.norm(x.get() - direct) <= 100 * condition * np.finfo(float).eps * np.linalg.norm(direct)
-
-
-def test_mixed_precision_reports_its_fallback(rng, cupy):
-    a = spd(400, rng, 1e12)
-    b = rng.standard_normal(400)
-    x, info = cholesky_solve_mixed(cupy.asarray(a), cupy.asarray(b), max_iterations=3)
-    assert info.fallback
-    assert error(a, x[:, None], b[:, None], float) <= 1
-    with pytest.raises(SingularMatrixError):
-        cholesky_solve_mixed(cupy.asarray(-a), cupy.asarray(b))
 
 
 # ---------------------------------------------------------------- triangular

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from deblur.linalg import gram, matmul, matmul_gpu, transpose
-from deblur.linalg.matmul import PRECISIONS, matmul_engine
+from deblur.linalg.matmul import PRECISIONS
 
 pytestmark = pytest.mark.gpu
 
 EPS = {"f": 2.0**-23, "d": 2.0**-52}
 OWN = [("split", "f"), ("half", "f"), ("tensor", "f"), ("tiled", "f"), ("tensor", "d"), ("tiled", "d")]
-ENGINES = [*OWN, ("tf32x3", "f"), ("cublas", "f"), ("cublas", "d")]
+ENGINES = [*OWN, ("cublas", "f"), ("cublas", "d")]
 SIZES = [
     (1, 1, 1),
     (17, 5, 3),
@@ -41,8 +41,8 @@ def allowed(a, b, k, dtype, factor):
 
 
 def factor_of(engine, k):
-    # Sums outside the tensor cores are short; the others add k terms one after the other, tf32x3 with truncation.
-    return 8 if engine in ("split", "half") else 8 + 0.25 * k if engine == "tf32x3" else 4 + 0.5 * np.sqrt(k)
+    # Sums outside the tensor cores are short; the others add k terms one after the other.
+    return 8 if engine in ("split", "half") else 4 + 0.5 * np.sqrt(k)
 
 
 @pytest.mark.parametrize(("engine", "dtype"), ENGINES)
@@ -54,11 +54,12 @@ def test_product_of_views(cupy, rng, engine, dtype, transa, transb):
         old = uniform(rng, cupy, (m, n), dtype)
         _, a_view = in_a_frame(cupy, a.T if transa else a)
         _, b_view = in_a_frame(cupy, b.T if transb else b)
+        a_view, b_view = a_view.T if transa else a_view, b_view.T if transb else b_view
         exact = a.astype(np.float64) @ b.astype(np.float64)
         bound = allowed(a, b, k, dtype, factor_of(engine, k))
         for alpha, beta in ((1.0, 0.0), (-0.5, 1.0), (2.0, -0.25)):
             frame, c = in_a_frame(cupy, old if beta else cupy.full_like(old, np.nan))
-            returned = matmul_gpu.gemm(a_view, b_view, c, alpha, beta, transa, transb, engine=engine)
+            returned = matmul_gpu.gemm(a_view, b_view, c, alpha, beta, engine=engine)
             assert returned is c
             want = alpha * exact + (beta * old.astype(np.float64) if beta else 0)
             slack = abs(alpha) * bound + 2 * EPS[dtype] * abs(beta * old.astype(np.float64))
@@ -90,8 +91,8 @@ def test_symmetric_product_of_one_array(cupy, rng, engine, dtype, trans):
     a = uniform(rng, cupy, (301, 277), dtype)
     m = a.shape[trans]
     c = cupy.full((m, m), np.nan, dtype)
-    matmul_gpu.gemm(a, a, c, transa=trans, transb=not trans, lower_only=True, engine=engine)
     op = a.T if trans else a
+    matmul_gpu.gemm(op, op.T, c, lower_only=True, engine=engine)
     exact = op.astype(np.float64) @ op.T.astype(np.float64)
     bound = allowed(op, op.T, a.shape[1 - trans], dtype, factor_of(engine, 301))
     assert bool((cupy.tril(abs(c - exact)) <= bound)[cupy.tri(m, dtype=bool)].all())
@@ -105,8 +106,8 @@ def test_products_of_one_memory_with_itself(cupy, rng, engine, dtype, lower_only
     for rows, cols, transb in ((300, 300, False), (300, 170, True), (170, 300, True)):
         x, y = a[:rows], a[:cols] if transb else a
         c = cupy.zeros((rows, cols), dtype)
-        matmul_gpu.gemm(x, y, c, transb=transb, lower_only=lower_only, engine=engine)
         op = y.T if transb else y
+        matmul_gpu.gemm(x, op, c, lower_only=lower_only, engine=engine)
         exact = x.astype(np.float64) @ op.astype(np.float64)
         if lower_only:
             exact = cupy.tril(exact)
@@ -210,7 +211,7 @@ def test_wrong_arguments_are_refused(cupy):
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("dtype", ["f", "d"])
 def test_public_product(cupy, rng, precision, dtype):
-    tolerance = {"tf32": 2e-3}.get(precision, 2e-6) if dtype == "f" else 1e-14
+    tolerance = 2e-6 if dtype == "f" else 1e-14
     for m, n, k in [*SIZES, (700, 600, 1030), (0, 3, 2), (3, 2, 0)]:
         a, b = uniform(rng, cupy, (m, k), dtype), uniform(rng, cupy, (k, n), dtype)
         exact = a.astype(np.float64) @ b.astype(np.float64)
@@ -233,7 +234,7 @@ def test_public_product(cupy, rng, precision, dtype):
 @pytest.mark.parametrize("dtype", ["f", "d"])
 @pytest.mark.parametrize("trans", [False, True])
 def test_gram_is_exactly_symmetric(cupy, rng, precision, dtype, trans):
-    tolerance = {"tf32": 2e-3}.get(precision, 2e-6) if dtype == "f" else 1e-14
+    tolerance = 2e-6 if dtype == "f" else 1e-14
     for shape in [(1, 1), (17, 129), (700, 301)]:
         a = uniform(rng, cupy, shape, dtype)
         product = gram(a, trans=trans, precision=precision)
@@ -243,13 +244,13 @@ def test_gram_is_exactly_symmetric(cupy, rng, precision, dtype, trans):
         assert float(cupy.linalg.norm(product - exact)) <= tolerance * float(cupy.linalg.norm(exact))
 
 
-def test_the_engine_is_named(cupy):
+def test_choice_of_the_engine(cupy):
     on_hopper = cupy.cuda.Device().compute_capability == "90"
-    assert matmul_engine(4096, 4096, 4096, np.float32).startswith("split" if on_hopper else "cublas")
-    assert matmul_engine(4096, 4096, 4096, np.float32, "fp16x3").startswith("half" if on_hopper else "cublas")
-    assert matmul_engine(64, 64, 64, np.float32).startswith("cublas")
-    assert matmul_engine(64, 64, 64, np.float32, "tf32x3").startswith("tf32x3")
-    assert matmul_engine(4096, 4096, 4096, np.float64, "tf32").startswith("cublas")
+    large = 4096, 4096, 4096
+    assert matmul_gpu.choose_engine(*large, np.float32) == ("split" if on_hopper else "cublas")
+    assert matmul_gpu.choose_engine(*large, np.float32, "fastest") == ("half" if on_hopper else "cublas")
+    assert matmul_gpu.choose_engine(64, 64, 64, np.float32) == "cublas"
+    assert matmul_gpu.choose_engine(*large, np.float64, "fastest") == "cublas"
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "u1", "f2", "i8"])

@@ -2,10 +2,10 @@
 
 # isort: off
 # Inverses, symmetric and triangular matrices, products, iteration.
-from .cholesky import cholesky, cholesky_inverse, cholesky_solve, cholesky_solve_mixed
+from .cholesky import cholesky, cholesky_inverse, cholesky_solve
 from .gauss_jordan import gauss_jordan_inverse, gauss_jordan_solve
 from .gauss_seidel import GaussSeidelInfo, gauss_seidel
-from .matmul import gram, matmul, matmul_engine
+from .matmul import gram, matmul
 from .transpose import transpose
 from .triangular import gets, solve_triangular
 
@@ -29,7 +29,6 @@ __all__ = [
     "cholesky",
     "cholesky_inverse",
     "cholesky_solve",
-    "cholesky_solve_mixed",
     "choose_qr",
     "compact_wy",
     "damped_lstsq",
@@ -43,7 +42,6 @@ __all__ = [
     "householder_matrix",
     "lstsq",
     "matmul",
-    "matmul_engine",
     "plan_update",
     "qr",
     "qr_blocked",

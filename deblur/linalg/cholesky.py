@@ -22,7 +22,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import numpy as np
 from scipy.linalg.lapack import get_lapack_funcs
 
 from ..device import Array, is_cupy
@@ -197,62 +196,6 @@ def cholesky_inverse(a: Any, *, overwrite_a: bool = False, check_finite: bool = 
     if norm:
         warn_ill_conditioned(1 / (norm * one_norm(a)), a.dtype)
     return a
-
-
-def cholesky_solve_mixed(
-    a: Any, b: Any, *, tolerance: float | None = None, max_iterations: int = 30
-) -> tuple[Array, cholesky_gpu.MixedInfo]:
-    """Solution of A X = B to float64 accuracy from a float32 factor of A, on the GPU.
-
-    The factor, in which most of the time goes, is computed in float32 with split-TF32 products; conjugate
-    gradients with that factor as their preconditioner take the solution on to float64 accuracy. Where
-    they do not get there, everything is done again in float64, and the information says so.
-
-    Parameters
-    ----------
-    a : cupy.ndarray, shape (n, n)
-        Symmetric positive definite, both triangles given.
-    b : cupy.ndarray, shape (n,) or (n, k)
-        One right-hand side, or k of them.
-    tolerance : float, optional
-        Backward error ‖b - A x‖ / (‖A‖ ‖x‖ + ‖b‖) to reach in every column; by default √n eps, which
-        is what LAPACK's mixed-precision solvers ask for.
-    max_iterations : int
-        Iterations after which to fall back.
-
-    Returns
-    -------
-    x : cupy.ndarray, shape of `b`
-        The solution, float64.
-    info : MixedInfo
-        ``iterations``, ``backward_error`` (of the x returned) and ``fallback`` (None, or the reason for it).
-
-    Raises
-    ------
-    SingularMatrixError
-        If `a` is not positive definite in float64 either.
-    TypeError
-        For NumPy arrays: on the CPU float32 gains too little.
-    ValueError
-        If shapes do not fit, or something is not finite.
-
-    References
-    ----------
-    .. [1] N. J. Higham, T. Mary, "Mixed precision algorithms in numerical linear algebra", Acta Numerica 31
-       (2022) 347-414, sec. 5.
-    """
-    if not is_cupy(a):
-        raise TypeError(
-            "cholesky_solve_mixed works on CuPy arrays; for NumPy use cholesky and cholesky_solve"
-        )
-    a, b = as_system(a, b)
-    a, b = a.astype(np.float64, copy=False), b.astype(np.float64, copy=False)
-    if b.size == 0:
-        return b.copy(), cholesky_gpu.MixedInfo(0, 0.0, None)
-    if tolerance is None:
-        tolerance = float(len(a) ** 0.5 * np.finfo(np.float64).eps)
-    x, info = cholesky_gpu.solve_mixed(a, b.reshape(len(b), -1), tolerance, max_iterations)
-    return x.reshape(b.shape), info
 
 
 def _factor(a: Array) -> None:

@@ -15,23 +15,16 @@ beside the matrix is two slabs of a unit's width.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from .. import kernels
 from ..device import Array, require_memory
-from ..errors import SingularMatrixError
 from ..graphs import side_streams, worked
-from .krylov import cg
 from .matmul_gpu import WORKSPACE, cublas_at, gemm
 from .pivots_gpu import PivotStatus
-from .triangular_gpu import (
-    invert_blocks,
-    invert_lower,
-    leading,
-    substitute_lower,
-)
+from .triangular_gpu import invert_blocks, invert_lower, leading
 
 _SIZES = kernels.Constants("cholesky")
 # Block columns to a unit, of matrices up to so many rows and of larger ones: of a factor, of an inverse, and of one in
@@ -104,10 +97,10 @@ class _Columns:
             # anything may come to be.
             x = (self.a.data.ptr + (row * ld + left) * item, ld)
             c = (self.a.data.ptr + row * (ld + 1) * item, ld)
-            cublas_at(char, (m, n, k), -1.0, 1.0, x, False, x, True, c)
+            cublas_at(char, (m, n, k), -1.0, 1.0, (*x, False), (*x, True), c)
             return
         x, c = self.a[row:, left : left + k], self.a[row:, row : row + n]
-        gemm(x, x[:n], c, -1.0, 1.0, transb=True, lower_only=True, engine=ENGINE)
+        gemm(x, x[:n].T, c, -1.0, 1.0, lower_only=True, engine=ENGINE)
 
 
 def _unit(n: int) -> int:
@@ -269,79 +262,4 @@ def _invert_unit(columns: _Columns, first: int, last: int, *events: Any) -> None
         a[start:stop, :start] = 0
     if stop < columns.n:
         gemm(below, q, a[stop:, :stop], 1.0, 1.0, engine=ENGINE)
-    gemm(q, q, a[:stop, :stop], 1.0, 1.0, transa=True, lower_only=True, engine=ENGINE)
-
-
-class MixedInfo(NamedTuple):
-    """How a mixed-precision solution went.
-
-    ``iterations``: of conjugate gradients preconditioned with the float32 factor. ``backward_error``:
-    ‖b - A x‖ / (‖A‖ ‖x‖ + ‖b‖) in the maximum norm, the largest over the right-hand sides.
-    ``fallback``: None, or why everything was done again in float64.
-    """
-
-    iterations: int
-    backward_error: float
-    fallback: str | None
-
-
-def solve(l: Array, inverses: Array, b: Array) -> None:  # noqa: E741
-    """Solve L Lᵀ X = B in the place of B, shape (n, k), row-major."""
-    substitute_lower(l, inverses, b)
-    substitute_lower(l, inverses, b, trans=True)
-
-
-def solve_mixed(a: Array, b: Array, tolerance: float, max_iterations: int) -> tuple[Array, MixedInfo]:
-    """Solution of A X = B, float64, shape (n, k), from a float32 factor of A.
-
-    Conjugate gradients, one for each column, with the float32 solve as the preconditioner: where
-    refinement would converge they do so faster, and they go on where it would not.
-    """
-    import cupy
-
-    def largest(x: Array) -> Array:
-        return cupy.abs(x).max(axis=0)
-
-    rows = [slice(start, start + 1024) for start in range(0, len(a), 1024)]
-    norm_a = max(float(cupy.abs(a[part]).sum(axis=1).max()) for part in rows)
-
-    def backward_error(x: Array, r: Array) -> float:
-        return float((largest(r) / cupy.maximum(norm_a * largest(x) + largest(b), 1e-300)).max())
-
-    # The scaling to a unit diagonal keeps the float32 copy in range and lowers its condition.
-    scale = 1 / cupy.sqrt(a.diagonal())
-    single = cupy.empty(a.shape, np.float32)
-    for part in rows:
-        single[part] = a[part] * scale[part, None] * scale
-    status = PivotStatus()
-    factor(single, status)
-    inverses = invert_blocks(single, status)
-    reason: str | None = None
-    try:
-        status.check("not positive definite in float32")
-    except SingularMatrixError as error:
-        reason = str(error).split(" cannot")[0]
-
-    def precondition(r: Array) -> Array:
-        size = largest(r)
-        size = cupy.where(size > 0, size, 1)
-        z = cupy.ascontiguousarray((r / size * scale[:, None]).astype(np.float32))
-        solve(single, inverses, z)
-        return z.astype(np.float64) * scale[:, None] * size
-
-    iterations = 0
-    if reason is None:
-        x, iterations, error_reached = cg(
-            a.__matmul__, b, dot=lambda x, y: (x * y).sum(axis=0), rtol=tolerance, max_iterations=max_iterations,
-            precondition=precondition, measure=lambda step: backward_error(step.x, step.r), flexible=True,
-        )  # fmt: skip
-        if not error_reached <= tolerance:
-            reason = f"a backward error of {error_reached:.1e} after {iterations} iterations"
-    if reason is not None:
-        status = PivotStatus()
-        x = b.copy()
-        l = factor(a.copy(), status)  # noqa: E741
-        solve(l, invert_blocks(l, status), x)
-        status.check("not positive definite", a)
-        error_reached = backward_error(x, b - a @ x)
-    return x, MixedInfo(iterations, error_reached, reason)
+    gemm(q.T, q, a[:stop, :stop], 1.0, 1.0, lower_only=True, engine=ENGINE)

@@ -164,11 +164,11 @@ def _inverted(a: Array, threshold: float) -> PivotStatus:
     work.columns(0, edges[1])
     for k, stop, next_stop in zip(edges, edges[1:], [*edges[2:], n]):
         work.switch(a, strip, k, stop, (k, stop), order)
-        left = a[:, k:stop] if across is None else turned(a[:, k:stop], across[: stop - k])
+        left = a[:, k:stop] if across is None else turned(a[:, k:stop], across[: stop - k]).T
 
         def update(first: int, last: int, left: Array = left, count: int = stop - k) -> None:
             if first < last:
-                gemm(left, strip[:count, first:last], a[:, first:last], 1.0, 1.0, transa=across is not None)
+                gemm(left, strip[:count, first:last], a[:, first:last], 1.0, 1.0)
 
         update(stop, next_stop)
         if stop < n:

@@ -8,13 +8,12 @@ import numpy as np
 from scipy.linalg.blas import get_blas_funcs
 
 from ..device import Array, get_xp
-from ..errors import NoGPUError
 from . import matmul_gpu
 from .checks import as_float, as_matrix, column_major
 from .transpose import mirror_lower, overlap
 
 # What a float32 product on the GPU may be computed by: precision -> engine.
-_ENGINES = {"highest": "auto", "fp16x3": "fastest", "tf32x3": "tf32x3", "tf32": "tf32"}
+_ENGINES = {"highest": "auto", "fp16x3": "fastest"}
 PRECISIONS = tuple(_ENGINES)
 
 
@@ -36,14 +35,12 @@ def matmul(
         Real matrix or vector.
     out : ndarray, shape (m, n) or (m,), optional
         Where to write the product: of the dtype computed in, sharing no memory with `a` and `b`.
-    precision : {"highest", "fp16x3", "tf32x3", "tf32"}
+    precision : {"highest", "fp16x3"}
         How accurately the GPU has to compute a float32 product. "highest": each element as accurately
         as float32 arithmetic does, by whatever is fastest, which for large matrices on Hopper is
         three tensor-core products of operands split in two TF32 numbers each, summed outside the
         tensor cores [1]_. "fp16x3": the same with scaled float16 parts, faster for large matrices;
-        accurate relative to the largest elements in `a`'s row and `b`'s column (Notes). "tf32x3":
-        three TF32 products summed by the tensor cores, which truncate: the error grows with k.
-        "tf32": one TF32 product, good for 3 digits. `matmul_engine` names what is used.
+        accurate relative to the largest elements in `a`'s row and `b`'s column (Notes).
         The CPU, and float64 everywhere, always use full precision.
     check_finite : bool
         Look for NaN and infinity in `a` and `b` first.
@@ -97,40 +94,6 @@ def matmul(
     return out
 
 
-def matmul_engine(m: int, n: int, k: int, dtype: Any = np.float64, precision: str = "highest") -> str:
-    """What computes a product of an (m, k) and a (k, n) matrix on the current GPU: a key and its meaning.
-
-    Parameters
-    ----------
-    m, n, k : int
-        Sizes.
-    dtype : dtype
-        float32 or float64.
-    precision : str
-        As in `matmul`.
-
-    Returns
-    -------
-    str
-        Such as ``"cublas: cuBLAS in the dtype itself"``. cuBLAS is used wherever it is the faster.
-
-    Raises
-    ------
-    ValueError
-        If `precision` is unknown.
-    NoGPUError
-        If there is no CUDA device.
-    """
-    _check_precision(precision)
-    try:
-        engine = matmul_gpu.choose_engine(m, n, k, dtype, _engine(dtype, precision))
-    except ImportError:
-        raise NoGPUError(
-            "the GPU engines need CuPy: pip install 'deblur-toolkit[cuda13]' (or cuda12)"
-        ) from None
-    return f"{engine}: {matmul_gpu.ENGINES[engine]}"
-
-
 def gram(a: Any, *, trans: bool = False, precision: str = "highest", check_finite: bool = True) -> Array:
     """AᵀA, or AAᵀ with ``trans=True``: one half is computed and mirrored, so it is exactly symmetric.
 
@@ -160,9 +123,8 @@ def gram(a: Any, *, trans: bool = False, precision: str = "highest", check_finit
         n = a.shape[0 if trans else 1]
         product = xp.empty((n, n), a.dtype)
         a = _contiguous(a)
-        matmul_gpu.gemm(
-            a, a, product, transa=not trans, transb=trans, lower_only=True, engine=_engine(a.dtype, precision)
-        )
+        left, right = (a, a.T) if trans else (a.T, a)
+        matmul_gpu.gemm(left, right, product, lower_only=True, engine=_engine(a.dtype, precision))
         mirror_lower(product)
         return product
     if a.size == 0:  # an empty sum is zero, but BLAS refuses to see the array

@@ -24,8 +24,6 @@ ENGINES = {
     "tensor": "own kernel on mma.sync: float64 DMMA, or float32 as `split` does it (sm_80)",
     "split": "own kernel: float32 as three TF32 products on wgmma, summed outside the tensor cores (sm_90)",
     "half": "own kernel: as `split`, of scaled float16 parts: faster, accurate in norm (sm_90)",
-    "tf32x3": "cuBLAS, three TF32 products: rougher, for its sums stay in the tensor cores' accumulators",
-    "tf32": "cuBLAS, one TF32 product: about three decimal digits",
 }
 
 # Packed operands take 8 bytes an element; a product that would need more than this is cut along k.
@@ -35,7 +33,7 @@ _SIZES = kernels.Constants("matmul")
 
 
 class _Operand(NamedTuple):
-    """op(x), rows by cols; row-major `array`, leading dimension `ld`, is it or (`across`) its transpose."""
+    """A matrix, rows by cols; row-major `array`, leading dimension `ld`, is it or (`across`) its transpose."""
 
     array: Array
     rows: int
@@ -44,24 +42,21 @@ class _Operand(NamedTuple):
     across: bool
 
 
-def _operand(x: Array, trans: bool, name: str) -> _Operand:
-    rows, cols = x.shape
-    down, across = x.strides
-    size = x.itemsize
-    if across != size and cols > 1:
-        if down != size and rows > 1:
-            raise ValueError(f"{name} has strides {x.strides}: one of its two axes must be contiguous")
-        x, trans, rows, cols, down = x.T, not trans, cols, rows, across
-    ld = down // size if rows > 1 else cols
-    if ld < cols:
+def _operand(x: Array, name: str) -> _Operand:
+    (rows, cols), item = x.shape, x.itemsize
+    across = x.strides[1] != item and cols > 1
+    if across and x.strides[0] != item and rows > 1:
+        raise ValueError(f"{name} has strides {x.strides}: one of its two axes must be contiguous")
+    array = x.T if across else x
+    ld = array.strides[0] // item if len(array) > 1 else array.shape[1]
+    if ld < array.shape[1]:
         raise ValueError(f"{name} has strides {x.strides}: its rows overlap")
-    ld = max(ld, 1)
-    return _Operand(x, cols, rows, ld, True) if trans else _Operand(x, rows, cols, ld, False)
+    return _Operand(array, rows, cols, max(ld, 1), across)
 
 
-def _twins(x: _Operand, y: _Operand) -> bool:
-    """Whether op(B)' is op(A), or its first rows, or the other way round: both read the same memory."""
-    return x.array.data.ptr == y.array.data.ptr and x.ld == y.ld and x.across != y.across
+def _twins(a: Array, b: Array) -> bool:
+    """Whether B' is A, or its first rows, or the other way round: both read the same memory."""
+    return a.data.ptr == b.data.ptr and a.strides == b.strides[::-1]
 
 
 def choose_engine(m: int, n: int, k: int, dtype: Any, engine: str = "auto") -> str:
@@ -84,7 +79,7 @@ def choose_engine(m: int, n: int, k: int, dtype: Any, engine: str = "auto") -> s
         if double or capability != 90 or not worth_packing:
             return "cublas"
         return "split" if engine == "auto" else "half"
-    if double and engine in ("split", "half", "tf32", "tf32x3"):
+    if double and engine in ("split", "half"):
         raise ValueError(f"engine {engine!r} is for float32: choose 'auto', 'cublas', 'tensor' or 'tiled'")
     if engine in ("split", "half") and capability != 90:
         engine = "tensor"
@@ -99,36 +94,30 @@ def gemm(
     c: Array,
     alpha: float = 1.0,
     beta: float = 0.0,
-    transa: bool = False,
-    transb: bool = False,
     lower_only: bool = False,
     engine: str = "auto",
 ) -> Array:
-    """C = alpha op(A) op(B) + beta C, in place in `c`, which is also returned.
+    """C = alpha A B + beta C, in place in `c`, which is also returned.
 
     Parameters
     ----------
     a, b : cupy.ndarray
-        op(A), shape (m, k), and op(B), shape (k, n), in `c`'s dtype: views with one contiguous axis.
-        They may be the same array; neither may share memory with `c`.
+        Shapes (m, k) and (k, n), in `c`'s dtype: views with one contiguous axis, such as the transpose ``x.T``
+        of a row-major x. They may be the same array; neither may share memory with `c`.
     c : cupy.ndarray
         Shape (m, n), float32 or float64, row-major with any leading dimension. Not read if `beta` is 0.
     alpha, beta : float
         Scalars on the host.
-    transa, transb : bool
-        Whether op transposes.
     lower_only : bool
         Compute only c[i, j] with i >= j; what lies above the diagonal keeps its values.
     engine : str
         'auto', 'fastest' or a key of `ENGINES`; `choose_engine` says which one runs. cuBLAS has a lower half only
-        for op(B) = op(A)' read from the same memory; elsewhere `tensor` takes its place.
+        for B = A' read from the same memory; elsewhere `tensor` takes its place.
     """
-    import cupy
-
-    x, y, z = _operand(a, transa, "a"), _operand(b, transb, "b"), _operand(c, False, "c")
+    if a.shape[1] != len(b) or c.shape != (len(a), b.shape[1]):
+        raise ValueError(f"a is {a.shape}, b is {b.shape} and c is {c.shape}: they do not fit")
+    x, y, z = _operand(a, "a"), _operand(b, "b"), _operand(c, "c")
     m, n, k = x.rows, y.cols, x.cols
-    if k != y.rows or c.shape != (m, n):
-        raise ValueError(f"op(a) is {(m, k)}, op(b) is {(y.rows, n)} and c is {c.shape}: they do not fit")
     if not (a.dtype == b.dtype == c.dtype) or c.dtype.char not in "fd":
         raise TypeError(f"a, b and c must all be float32 or all float64, not {a.dtype}, {b.dtype}, {c.dtype}")
     engine = choose_engine(m, n, k, c.dtype, engine)
@@ -136,30 +125,26 @@ def gemm(
         return c
     if z.across:
         raise ValueError(f"c has strides {c.strides}: it must be row-major")
+    twins = _twins(a, b)
     if k == 0:
         engine = "tiled"
     elif lower_only and engine == "cublas":
         if m > n:  # the rows below the square are full
-            top, bottom = (a[:, :n], a[:, n:]) if transa else (a[:n], a[n:])
-            gemm(top, b, c[:n], alpha, beta, transa, transb, True, engine)
-            gemm(bottom, b, c[n:], alpha, beta, transa, transb, False, engine)
+            gemm(a[:n], b, c[:n], alpha, beta, True, engine)
+            gemm(a[n:], b, c[n:], alpha, beta, False, engine)
             return c
-        if m < n or not _twins(x, y):
+        if m < n or not twins:
             engine = choose_engine(m, n, k, c.dtype, "tensor")
     if engine in ("tiled", "tensor"):
         _portable(f"matmul_{engine}", x, y, z, alpha, beta, lower_only)
     elif engine in ("split", "half"):
-        _wgmma(x, y, z, alpha, beta, lower_only, engine == "half")
-    elif lower_only and engine == "cublas":
-        _syrk(x, z, alpha, beta)
+        _wgmma(x, y, z, alpha, beta, lower_only, twins, engine == "half")
     elif lower_only:
-        whole = cupy.empty_like(c)
-        gemm(a, b, whole, alpha, 0.0, transa, transb, engine=engine)
-        cupy.copyto(c, whole + beta * c if beta else whole, where=cupy.tri(m, n, dtype=bool))
-    elif engine == "tf32x3":
-        _tf32x3(a, b, c, alpha, beta, transa, transb)
+        _syrk(x, z, alpha, beta)
     else:
-        _cublas(x, y, z, alpha, beta, engine == "tf32")
+        char = c.dtype.char
+        left, right, out = ((v.array.data.ptr, v.ld, v.across) for v in (x, y, z))
+        cublas_at(char, (m, n, k), alpha, beta, left, right, out[:2])
     return c
 
 
@@ -181,6 +166,7 @@ def _wgmma(
     alpha: float,
     beta: float,
     lower_only: bool,
+    twins: bool,
     half: bool,
 ) -> None:
     """Pack both operands, k by k where they are large, and multiply."""
@@ -198,11 +184,11 @@ def _wgmma(
         count = -(-(part.stop - part.start) // depth)
         of_a = x.array[part] if x.across else x.array[:, part]
         of_b = y.array[:, part] if y.across else y.array[part]
-        if not _twins(x, y):
+        if twins:
+            a, a_max = b, b_max = _pack(of_a if m >= n else of_b, x.ld, y.across, half)
+        else:
             a, a_max = _pack(of_a, x.ld, not x.across, half)
             b, b_max = _pack(of_b, y.ld, y.across, half)
-        else:
-            a, a_max = b, b_max = _pack(of_a if m >= n else of_b, x.ld, y.across, half)
         scales = (a_max, b_max) if half else ()
         multiply(
             blocks, 384, a, b, m, n, count, z.array, z.ld, alpha, beta, lower_only, *scales,
@@ -236,18 +222,12 @@ def _pack(x: Array, ld: int, along_k: bool, half: bool) -> tuple[Array, Array | 
 
 @functools.cache
 def _scalar(char: str, value: float) -> Any:
+    """`value` where cuBLAS can read it, for good."""
     return (ctypes.c_float if char == "f" else ctypes.c_double)(value)
 
 
 def _scalar_at(char: str, value: float) -> int:
-    """Where cuBLAS can read `value`, for good."""
     return ctypes.addressof(_scalar(char, value))
-
-
-def _cublas(x: _Operand, y: _Operand, z: _Operand, alpha: float, beta: float, tf32: bool = False) -> None:
-    char = z.array.dtype.char
-    a, b, c = ((v.array.data.ptr, v.ld) for v in (x, y, z))
-    cublas_at(char, (z.rows, z.cols, x.cols), alpha, beta, a, x.across, b, y.across, c, tf32)
 
 
 def cublas_at(
@@ -255,30 +235,24 @@ def cublas_at(
     size: tuple[int, int, int],
     alpha: float,
     beta: float,
-    a: tuple[int, int],
-    transa: bool,
-    b: tuple[int, int],
-    transb: bool,
+    a: tuple[int, int, bool],
+    b: tuple[int, int, bool],
     c: tuple[int, int],
-    tf32: bool = False,
 ) -> None:
-    """`gemm` by cuBLAS for row-major matrices given as (address, leading dimension), with no check at all.
+    """C = alpha op(A) op(B) + beta C by cuBLAS for row-major matrices, with no check at all.
 
     For chains of products so small that making views of them takes the host longer than the products the
-    device. `char` is the dtype's, `size` is (m, n, k).
+    device. `char` is the dtype's, `size` is (m, n, k). A matrix is (address, leading dimension), followed for a
+    factor by whether op transposes.
     """
     from cupy_backends.cuda.libs import cublas
 
-    if char == "f":
-        kind = 0  # CUDA_R_32F
-        compute = cublas.CUBLAS_COMPUTE_32F_FAST_TF32 if tf32 else cublas.CUBLAS_COMPUTE_32F
-    else:
-        kind, compute = 1, cublas.CUBLAS_COMPUTE_64F  # CUDA_R_64F
+    # CUDA_R_32F and CUDA_R_64F
+    kind, compute = (0, cublas.CUBLAS_COMPUTE_32F) if char == "f" else (1, cublas.CUBLAS_COMPUTE_64F)
     m, n, k = size
     # Row-major C is column-major C', and C' = op(B)' op(A)': so B goes first.
     _call_cublas(
-        "gemmEx", int(transb), int(transa), n, m, k,
-        _scalar_at(char, alpha), b[0], kind, b[1], a[0], kind, a[1],
+        "gemmEx", int(b[2]), int(a[2]), n, m, k, _scalar_at(char, alpha), b[0], kind, b[1], a[0], kind, a[1],
         _scalar_at(char, beta), c[0], kind, c[1], compute, cublas.CUBLAS_GEMM_DEFAULT,
     )  # fmt: skip
 
@@ -288,19 +262,18 @@ def cublas_batch_at(
     size: tuple[int, int, int],
     alpha: float,
     a: tuple[int, int, int],
-    transa: bool,
     b: tuple[int, int, int],
-    transb: bool,
     c: tuple[int, int, int],
     count: int,
+    transa: bool = False,
 ) -> None:
-    """C = alpha op(A) op(B) for `count` products of one shape, as `cublas_at`.
+    """C = alpha op(A) B for `count` products of one shape, as `cublas_at`; `transa`: whether op transposes.
 
     Each matrix is given as (address of the first, leading dimension, distance from one to the next).
     """
     m, n, k = size
     _call_cublas(
-        "sgemmStridedBatched" if char == "f" else "dgemmStridedBatched", int(transb), int(transa), n, m, k,
+        "sgemmStridedBatched" if char == "f" else "dgemmStridedBatched", 0, int(transa), n, m, k,
         _scalar_at(char, alpha), *b, *a, _scalar_at(char, 0.0), *c, count,
     )  # fmt: skip
 
@@ -389,19 +362,3 @@ def _syrk(x: _Operand, z: _Operand, alpha: float, beta: float) -> None:
         "ssyrk" if char == "f" else "dsyrk", cublas.CUBLAS_FILL_MODE_UPPER, int(not x.across), z.rows, x.cols,
         _scalar_at(char, alpha), x.array.data.ptr, x.ld, _scalar_at(char, beta), z.array.data.ptr, z.ld,
     )  # fmt: skip
-
-
-def _tf32x3(a: Array, b: Array, c: Array, alpha: float, beta: float, transa: bool, transb: bool) -> None:
-    import cupy
-
-    split = cupy.ElementwiseKernel(
-        "float32 x", "float32 hi, float32 lo",
-        # Round to the 10 stored bits of TF32, to nearest, ties away; the rest is exact.
-        "hi = __int_as_float((__float_as_int(x) + 0x1000) & 0xffffe000); lo = x - hi;",
-        "deblur_tf32_split",
-    )  # fmt: skip
-    a_hi, a_lo = split(a)
-    b_hi, b_lo = (a_hi, a_lo) if b is a else split(b)
-    for x, y in ((a_lo, b_hi), (a_hi, b_lo), (a_hi, b_hi)):
-        gemm(x, y, c, alpha, beta, transa, transb, engine="tf32")
-        beta = 1.0

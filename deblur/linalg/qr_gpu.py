@@ -345,7 +345,7 @@ def _apply_product(c: Array, v: Array, t: Array, space: Array, transpose: bool, 
     area = width * columns
     first, second = space[: 2 * area].reshape(2, width, columns)
     _inner_products(v, c, first, space[2 * area :], chunk)
-    gemm(t, first, second, transa=transpose)
+    gemm(t.T if transpose else t, first, second)
     gemm(v, second, c, -1.0, 1.0)
 
 
@@ -366,17 +366,17 @@ def _inner_products(v: Array, c: Array, out: Array, space: Array, chunk: int) ->
     columns, item = c.shape[1], c.itemsize
     chunks = min(rows // chunk, MOST_CHUNKS)
     if chunks < 2:
-        gemm(v, c, out, transa=True)
+        gemm(v.T, c, out)
         return
     size = rows // chunks
     parts = space[: chunks * width * columns].reshape(chunks, width, columns)
     ldc, ldv = c.strides[0] // item, v.strides[0] // item
     cublas_batch_at(
-        c.dtype.char, (width, columns, size), 1.0, (v.data.ptr, ldv, size * ldv), True,
-        (c.data.ptr, ldc, size * ldc), False, (parts.data.ptr, columns, width * columns), chunks,
+        c.dtype.char, (width, columns, size), 1.0, (v.data.ptr, ldv, size * ldv), (c.data.ptr, ldc, size * ldc),
+        (parts.data.ptr, columns, width * columns), chunks, transa=True,
     )  # fmt: skip
     if rows > size * chunks:
-        gemm(v[size * chunks :], c[size * chunks :], parts[0], 1.0, 1.0, transa=True)
+        gemm(v[size * chunks :].T, c[size * chunks :], parts[0], 1.0, 1.0)
     parts.sum(axis=0, out=out)
 
 
@@ -407,8 +407,8 @@ def _tall_skinny(a: Array, want_q: bool) -> tuple[Any, Array]:
     q_parts, q_top = map(cupy.ascontiguousarray, (q_parts, q_top))
     product = cupy.empty((batch, blocks, tall, n), a.dtype)
     cublas_batch_at(
-        a.dtype.char, (tall, n, n), 1.0, (q_parts.data.ptr, n, tall * n), False,
-        (q_top.data.ptr, n, n * n), False, (product.data.ptr, n, tall * n), batch * blocks,
+        a.dtype.char, (tall, n, n), 1.0, (q_parts.data.ptr, n, tall * n), (q_top.data.ptr, n, n * n),
+        (product.data.ptr, n, tall * n), batch * blocks,
     )  # fmt: skip
     q = cupy.empty((batch, m, n), a.dtype)
     q[:, :edge] = product[:, :many].reshape(batch, edge, n)

@@ -127,13 +127,13 @@ def _combine_batch(a: Array, size: int, pairs: int, work: Array) -> None:
     step = -(-size // _parts(size))
     for j in range(0, size, step):
         cublas_batch_at(
-            char, (size, step, size - j), 1.0, (below + j * item, ld, apart), False,
-            (first + j * (ld + 1) * item, ld, apart), False, (base + j * item, size, square), pairs,
+            char, (size, step, size - j), 1.0, (below + j * item, ld, apart),
+            (first + j * (ld + 1) * item, ld, apart), (base + j * item, size, square), pairs,
         )  # fmt: skip
     for i in range(0, size, step):
         cublas_batch_at(
-            char, (step, size, i + step), -1.0, (last + i * ld * item, ld, apart), False,
-            (base, size, square), False, (below + i * ld * item, ld, apart), pairs,
+            char, (step, size, i + step), -1.0, (last + i * ld * item, ld, apart),
+            (base, size, square), (below + i * ld * item, ld, apart), pairs,
         )  # fmt: skip
 
 
@@ -153,9 +153,10 @@ def substitute_lower(l: Array, inverses: Array, x: Array, trans: bool = False) -
     for b in reversed(range(len(starts))) if trans else range(len(starts)):
         rows = slice(starts[b], min(starts[b] + leaf, n))
         count = rows.stop - rows.start
-        gemm(inverses[b, :count, :count], x[rows].copy(), x[rows], transa=trans)
+        inverted = inverses[b, :count, :count]
+        gemm(inverted.T if trans else inverted, x[rows].copy(), x[rows])
         if trans and rows.start:
-            gemm(l[rows, : rows.start], x[rows], x[: rows.start], -1.0, 1.0, transa=True)
+            gemm(l[rows, : rows.start].T, x[rows], x[: rows.start], -1.0, 1.0)
         elif not trans and rows.stop < n:
             gemm(l[rows.stop :, rows], x[rows], x[rows.stop :], -1.0, 1.0)
 
