@@ -32,10 +32,6 @@ class Systems:
     measure : callable, optional
         `Systems` ↦ what is compared with the tolerance, called before the first iteration and after each.
         By default the relative residual, the largest of all systems.
-    flexible : bool
-        For a preconditioner that changes, as one in lower precision does by its rounding: the residual
-        is computed anew (one product more an iteration), and the next direction is made conjugate
-        with that in mind (Polak and Ribière's form).
 
     Attributes
     ----------
@@ -48,19 +44,15 @@ class Systems:
     """
 
     def __init__(
-        self,
-        dot: Callable[[Array, Array], Any],
-        measure: Callable[[Any], float] | None = None,
-        flexible: bool = False,
+        self, dot: Callable[[Array, Array], Any], measure: Callable[[Any], float] | None = None
     ) -> None:
-        self._dot, self._measure, self.flexible = dot, measure, flexible
+        self._dot, self._measure = dot, measure
 
     def begin(self, b: Array, x: Array, r: Array) -> None:
         """Start from x, with r = b − A x; both become the iteration's own."""
         xp = get_xp(b)
         self.x, self.r, self.p, self._b = x, r, xp.zeros_like(b), b
         self.alpha = self._beta = self.rz = 0.0
-        self._last = r
         if self._measure is None:
             size = xp.sqrt(self._dot(b, b))
             self._size = size + (size == 0)
@@ -76,18 +68,12 @@ class Systems:
         curvature = self._dot(self.p, ap)
         self.alpha = self.rz / (curvature + (curvature == 0))
         self.x += self.alpha * self.p
-        if not self.flexible:
-            self.r -= self.alpha * ap
-
-    def replace(self, r: Array) -> None:
-        """Take r, computed anew, for the residual."""
-        self._last, self.r = self.r, r
+        self.r -= self.alpha * ap
 
     def aim(self, z: Array) -> None:
         """Prepare the next direction from z = M r."""
         before, self.rz = self.rz, self._dot(self.r, z)
-        rise = self._dot(self.r - self._last, z) if self.flexible else self.rz
-        self._beta, self._z = rise / (before + (before == 0)), z
+        self._beta, self._z = self.rz / (before + (before == 0)), z
 
     def residual(self) -> float:
         """What is compared with the tolerance."""
@@ -116,8 +102,6 @@ class SystemsGPU:
     capture : bool
         Whether the products may be captured as a graph: they read nothing back, and keep what they use.
     """
-
-    flexible = False
 
     def __init__(self, measure: Callable[[Any], float], capture: bool) -> None:
         self._measure = measure

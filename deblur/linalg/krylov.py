@@ -63,8 +63,6 @@ def cg(
 
     def step() -> None:
         ops.advance(apply(ops.direction()))
-        if ops.flexible:
-            ops.replace(b - apply(ops.x))
         aim()
 
     if start is None:
