@@ -40,8 +40,7 @@ from typing import Any
 import numpy as np
 
 from ..device import Array, Device, get_xp, is_cupy
-from ..norms import largest
-from ..operators.blur import Blur
+from ..operators.blur import Blur, axis_matrix
 from ..operators.normal import two_a_place
 from ..problem import Factor, Problem, Work
 from . import kronecker_gpu
@@ -50,6 +49,9 @@ from .spectrum import OrthogonalSpectrum, SpectralFactor, Spectrum
 _ROUNDING = 16 * float(np.finfo(np.float64).eps)  # relative to the largest entry
 # Pixels of an axis up to which a GPU multiplies with whole matrices: half of the operations are not worth the launches.
 _WHOLE = 1024
+
+#: U, the singular values and V.
+Svd = tuple[Array, Array, Array]
 
 
 def refuses(problem: Problem) -> str | None:
@@ -91,7 +93,7 @@ class KroneckerSpectrum(OrthogonalSpectrum):
     """The spectrum of H = C ⊗ R. Decomposed in float64, kept in `dtype`."""
 
     def __init__(self, blur: Blur, dtype: Any, device: Device) -> None:
-        self._c, self._r = (_axes if device.gpu is None else _axes_on_gpu)(blur, np.dtype(dtype))
+        self._c, self._r = _axes(blur, np.dtype(dtype), device)
         super().__init__(self._c.values[:, None] * self._r.values)
 
     def analyse(self, x: Array) -> Array:
@@ -106,71 +108,45 @@ class KroneckerSpectrum(OrthogonalSpectrum):
         return self._c.left(self._r.left(x, -1), -2)
 
 
-def _axes(blur: Blur, dtype: np.dtype) -> tuple[_AxisSvd, _AxisSvd]:
-    """C and R, decomposed on the CPU."""
-    # A reversed factor is its own reversal to rounding only; exactly so, the parts decouple exactly.
-    c, r = map(_snap, blur.axis_matrices())
-    first = _decomposed(c, dtype)
-    # Both axes of a square image under a PSF that is its own transpose: the same to rounding is the same.
-    same = c.shape == r.shape and largest(c - r) <= _ROUNDING * largest(c)
-    return first, first if same else _decomposed(r, dtype)
-
-
-def _decomposed(a: np.ndarray, dtype: np.dtype) -> _AxisSvd:
-    split = min(a.shape) > 1 and largest(a - a[::-1, ::-1]) == 0
-    parts = []
-    for part in _even_odd(a) if split else [a]:
-        square = part.shape[0] == part.shape[1]
-        symmetric, flipped = (square and _is_symmetric(b) for b in (part, part[::-1]))
-        parts.append(_svd(part, symmetric, flipped))
-    return _AxisSvd(parts, a.shape, dtype)
-
-
-def _axes_on_gpu(blur: Blur, dtype: np.dtype) -> tuple[_AxisSvd, _AxisSvd]:
-    """C and R, decomposed on the current GPU. Only the PSF and tables of an axis go there, and nothing is read back:
-    what is symmetric is seen by the PSF and the boundary."""
+def _axes(blur: Blur, dtype: np.dtype, device: Device) -> tuple[_AxisSvd, _AxisSvd]:
+    """C and R, decomposed: once if both axes of a square image have the same factor."""
     assert blur.factors is not None
     h = [_reversible(factor) for factor in blur.factors]
-    first = _axis_on_gpu(blur, 0, h[0], dtype)
+    first = _axis(blur, 0, h[0], dtype, device)
     same = (
         blur.image_shape[0] == blur.image_shape[1]
         and blur.origin[0] == blur.origin[1]
         and h[0].shape == h[1].shape
         and np.abs(h[0] - h[1]).max() <= _ROUNDING * np.abs(h[0]).max()
     )
-    return first, first if same else _axis_on_gpu(blur, 1, h[1], dtype)
+    return first, first if same else _axis(blur, 1, h[1], dtype, device)
 
 
-def _axis_on_gpu(blur: Blur, axis: int, factor: np.ndarray, dtype: np.dtype) -> _AxisSvd:
-    shape = blur.image_shape[axis], blur.scene_shape[axis]
-    pixel, weight = two_a_place(blur.extension(axis))
-    split = min(shape) > 1 and np.array_equal(factor, factor[::-1]) and _is_mirrored(pixel, weight, shape[1])
-    toeplitz = blur.boundary.toeplitz
-    symmetric = split and (toeplitz or blur.boundary.transform == "cosine")
-    parts = kronecker_gpu.parts(factor, pixel, weight, shape, split)
-    found = [_svd(part, symmetric, toeplitz) for part in parts]
-    if split and max(shape) <= _WHOLE:
-        (u, s, v), (u_odd, s_odd, v_odd) = found
-        whole = kronecker_gpu.whole(v, v_odd, shape[1], dtype)
-        found = [
-            (
-                whole if u is v else kronecker_gpu.whole(u, u_odd, shape[0], dtype),
-                get_xp(s).concatenate([s, s_odd]),
-                whole,
-            )
-        ]
+def _axis(blur: Blur, axis: int, factor: np.ndarray, dtype: np.dtype, device: Device) -> _AxisSvd:
+    """The matrix of one axis, decomposed by the structure that the factor and the boundary give it."""
+    shape, boundary = (blur.image_shape[axis], blur.scene_shape[axis]), blur.boundary
+    # Every boundary continues both ends alike, as far before the first pixel as behind the last one if the origin
+    # is the middle; an open scene is not continued.
+    centred = boundary.open or 2 * blur.origin[axis] == len(factor) - 1
+    split = min(shape) > 1 and centred and np.array_equal(factor, factor[::-1])
+    symmetric = split and (boundary.toeplitz or boundary.transform == "cosine")
+    if device.gpu is None:
+        a = axis_matrix(factor, blur.extension(axis))
+        parts = _even_odd(a) if split else [a]
+    else:
+        parts = kronecker_gpu.parts(factor, *two_a_place(blur.extension(axis)), shape, split)
+    found = [_svd(part, symmetric, boundary.toeplitz) for part in parts]
+    if device.gpu is not None and split and max(shape) <= _WHOLE:
+        found = [_joined(found, shape, dtype)]
     return _AxisSvd(found, shape, dtype)
 
 
-def _is_mirrored(pixel: np.ndarray, weight: np.ndarray, n: int) -> bool:
-    """Whether a line of `n` pixels, turned round, is continued by what continues it, turned round."""
-    read = np.where(weight != 0, pixel, -1)
-    turned = np.where(weight != 0, n - 1 - pixel, -1)[::-1]
-    same = [
-        (read == at).all(axis=1) & (weight == w).all(axis=1)
-        for at, w in ((turned, weight[::-1]), (turned[:, ::-1], weight[::-1, ::-1]))
-    ]
-    return bool((same[0] | same[1]).all())
+def _joined(parts: list[Svd], shape: tuple[int, int], dtype: np.dtype) -> Svd:
+    """The decomposition of the whole matrix from those of its even and its odd part."""
+    (u, s, v), (u_odd, s_odd, v_odd) = parts
+    right = kronecker_gpu.whole(v, v_odd, shape[1], dtype)
+    left = right if u is v else kronecker_gpu.whole(u, u_odd, shape[0], dtype)
+    return left, get_xp(s).concatenate([s, s_odd]), right
 
 
 def _reversible(factor: np.ndarray) -> np.ndarray:
@@ -178,12 +154,6 @@ def _reversible(factor: np.ndarray) -> np.ndarray:
     symmetric = (factor + factor[::-1]) / 2
     rounding = _ROUNDING * np.abs(factor).max()
     return symmetric if np.abs(factor - symmetric).max() <= rounding else factor
-
-
-def _snap(a: Array) -> Array:
-    """`a`, exactly centrosymmetric if it is so to rounding."""
-    symmetric = (a + a[::-1, ::-1]) / 2
-    return symmetric if largest(a - symmetric) <= _ROUNDING * largest(a) else a
 
 
 class _AxisSvd:
@@ -201,9 +171,7 @@ class _AxisSvd:
     dtype : dtype
     """
 
-    def __init__(
-        self, parts: list[tuple[Array, Array, Array]], shape: tuple[int, int], dtype: np.dtype
-    ) -> None:
+    def __init__(self, parts: list[Svd], shape: tuple[int, int], dtype: np.dtype) -> None:
         xp = get_xp(parts[0][0])
         self._split = len(parts) > 1
         self._v = [xp.ascontiguousarray(v, dtype) for _, _, v in parts]
@@ -283,7 +251,7 @@ def _even_odd(a: Array) -> list[Array]:
     return [_fold(part, -1)[i] for i, part in enumerate(_fold(a, -2))]
 
 
-def _svd(a: Array, symmetric: bool, flipped: bool) -> tuple[Array, Array, Array]:
+def _svd(a: Array, symmetric: bool, flipped: bool) -> Svd:
     """U (M, M), s (M,), V (P, M) with A = U diag(s) Vᵀ; by a symmetric eigenproblem, with s of either sign, where A is
     symmetric or, `flipped`, upside down."""
     xp = get_xp(a)
@@ -295,7 +263,3 @@ def _svd(a: Array, symmetric: bool, flipped: bool) -> tuple[Array, Array, Array]
         return q[::-1], s, q
     u, s, vt = xp.linalg.svd(a, full_matrices=False)
     return u, s, vt.T
-
-
-def _is_symmetric(b: Array) -> bool:
-    return largest(b - b.T) <= _ROUNDING * largest(b)
