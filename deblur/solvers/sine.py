@@ -59,10 +59,10 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 
 from ..device import Array, Device, all_cores, get_xp, require_memory
 from ..errors import SingularMatrixError
+from ..linalg import cholesky, cholesky_solve
 from ..operators import cosine_gpu
 from ..operators.blur import Blur
 from ..problem import Direct, Factor, Problem, Work
@@ -228,23 +228,26 @@ class _Part:
         w = lam * self._inverse
         n = 1 + m + k
         schur = xp.zeros((n, n))
-        # Edge unknowns in the order corner, row 0, column 0. First lam Bᵀ (Λ² + lam)⁻¹ B ...
+        # The lower triangle, of edge unknowns in the order corner, row 0, column 0. First lam Bᵀ (Λ² + lam)⁻¹ B ...
         schur[0, 0] = (w * corner[1:, 1:] ** 2).sum()
-        schur[0, 1 : 1 + m] = (w * corner[1:, 1:] * by_cols).sum(axis=0)
-        schur[0, 1 + m :] = (w * corner[1:, 1:] * by_rows).sum(axis=1)
+        schur[1 : 1 + m, 0] = (w * corner[1:, 1:] * by_cols).sum(axis=0)
+        schur[1 + m :, 0] = (w * corner[1:, 1:] * by_rows).sum(axis=1)
         cols, rows = xp.arange(1, 1 + m), xp.arange(1 + m, n)
         schur[cols, cols] = (w * by_cols**2).sum(axis=0)
         schur[rows, rows] = (w * by_rows**2).sum(axis=1)
-        schur[1 : 1 + m, 1 + m :] = (w * by_cols * by_rows).T
+        schur[1 + m :, 1 : 1 + m] = w * by_cols * by_rows
         # ... then Eᵀ E + lam: E is diagonal but for the corner's column.
         down = xp.concatenate([corner[0, 1:], corner[1:, 0]])
         diagonal = xp.concatenate([values[0, 1:], values[1:, 0]])
         schur[0, 0] += corner[0, 0] ** 2 + (down**2).sum()
-        schur[0, 1:] += down * diagonal
+        schur[1:, 0] += down * diagonal
         edge = xp.arange(1, n)
         schur[edge, edge] += diagonal**2
         schur[xp.arange(n), xp.arange(n)] += lam
-        self._solve = _Cholesky(schur, dtype)
+        try:
+            self._factor = cholesky(schur, overwrite_a=True, check_finite=False).astype(dtype)
+        except SingularMatrixError as error:
+            raise SingularMatrixError(f"HᵀH + λI is singular to float64 ({error}); use a larger λ") from error
         self._values, self._p, self._q = (x.astype(dtype) for x in (values, p, q))
         self._inverse = self._inverse.astype(dtype)
 
@@ -265,7 +268,7 @@ class _Part:
         # With the interior eliminated the edges' right-hand side is b_E − Bᵀ Λ (Λ² + λ)⁻¹ b_I.
         carried = self.adjoint(self.forward(x))
         e = xp.concatenate([(b - carried)[..., 0, :], (b - carried)[..., 1:, 0]], axis=-1)
-        e = self._solve(e)
+        e = cholesky_solve(self._factor, e.T, check_finite=False).T
         cols = b.shape[-1]
         edges = xp.zeros_like(b)
         edges[..., 0, :], edges[..., 1:, 0] = e[..., :cols], e[..., cols:]
@@ -288,32 +291,6 @@ def _transform_t(x: Array, p: Array, q: Array, sign: int) -> Array:
     x[..., :, 0] += sign * (x[..., :, 1:] @ q)
     x[..., 0, :] += sign * (p @ x[..., 1:, :])
     return x
-
-
-class _Cholesky:
-    """Solves with a symmetric matrix of which the upper triangle is given, for vectors (k, n)."""
-
-    def __init__(self, a: Array, dtype: np.dtype) -> None:
-        xp = get_xp(a)
-        if xp is np:
-            try:
-                factor = scipy.linalg.cho_factor(a, lower=False, overwrite_a=True, check_finite=False)
-            except np.linalg.LinAlgError as error:
-                raise SingularMatrixError(
-                    f"HᵀH + λI is singular to float64 ({error}); use a larger λ"
-                ) from error
-            self._triangle = factor[0].astype(dtype)
-            return
-        upper = xp.triu(a, 1)
-        self._triangle = xp.linalg.cholesky(upper + upper.T + xp.diag(xp.diag(a))).astype(dtype)
-
-    def __call__(self, b: Array) -> Array:
-        if get_xp(b) is np:
-            return scipy.linalg.cho_solve((self._triangle, False), b.T, check_finite=False).T
-        from cupyx.scipy.linalg import solve_triangular
-
-        y = solve_triangular(self._triangle, b.T, lower=True)
-        return solve_triangular(self._triangle, y, lower=True, trans=1).T
 
 
 class _Antireflective(Direct):
