@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any
+from importlib import import_module
+from types import ModuleType
 
 import numpy as np
 import scipy.linalg
@@ -79,38 +80,46 @@ def _singular(problem: Problem, error: SingularMatrixError) -> SingularMatrixErr
     )
 
 
-class _Formula(Direct):
-    """The formula around A⁻¹, of which a subclass knows how to multiply with it."""
+class _Factored(Direct):
+    """The formula around A⁻¹, which a subclass applies to right-hand sides as columns."""
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
 
-    def columns(self, b: Array) -> tuple[Any, ...]:
-        """A⁻¹ b for right-hand sides as columns, and what `Direct.scenes` may add to it."""
+    def columns(self, b: Array) -> Array:
+        """A⁻¹ b for b (n, k)."""
         raise NotImplementedError
 
-    def scenes(self, g: Array) -> tuple[Any, ...]:
+    def scenes(self, g: Array) -> Array:
         blur, hht = self._problem.blur, self._problem.formula == "hht"
         b = blur.adjoint(g) if hht else g
-        z, *said = self.columns(b.reshape(len(b), -1).T)
-        z = z.T.reshape(g.shape)
-        return (z if hht else blur.adjoint(z), *said)
+        z = self.columns(b.reshape(len(b), -1).T).T.reshape(g.shape)
+        return z if hht else blur.adjoint(z)
 
 
-class _Inverse(Direct):
-    """The inverse, multiplied with, and once more with what is left if the image is not yet right."""
+class _Corrected(_Factored):
+    """As `_Factored`, and once more with the residual if the image is not yet right."""
 
-    def __init__(self, problem: Problem, inverse: Array) -> None:
-        self._problem, self._inverse = problem, inverse
+    remark = ""
 
     def _correction(self, r: Array, scale: np.ndarray, target: float, done: int) -> tuple[Array, int, bool]:
-        return (r.reshape(len(r), -1) @ self._inverse).reshape(r.shape), 0, True
+        return self.columns(r.reshape(len(r), -1).T).T.reshape(r.shape), 0, True
 
     def scenes(self, g: Array) -> tuple[Array, int, bool, str]:
         image, _, right, why = refined(self._problem, g, self._correction)
-        if right:
-            why = "the inverse was formed, as asked" if self._problem.inverse else ""
-        return image, 0, right, why
+        return image, 0, right, self.remark if right else why
+
+
+class _Inverse(_Corrected):
+    """The inverse, multiplied with."""
+
+    def __init__(self, problem: Problem, inverse: Array) -> None:
+        super().__init__(problem)
+        self._inverse = inverse
+        self.remark = "the inverse was formed, as asked" if problem.inverse else ""
+
+    def columns(self, b: Array) -> Array:
+        return (b.T @ self._inverse).T  # A is symmetric
 
 
 def _refuse_singular(rcond: float, dtype: np.dtype) -> None:
@@ -128,26 +137,34 @@ def _close_to_singular(problem: Problem) -> bool:
     return problem.lam < n_eps * problem.blur.gain**2
 
 
+def _lapack(problem: Problem) -> ModuleType:
+    return import_module("scipy.linalg" if problem.device.gpu is None else "cupyx.scipy.linalg")
+
+
+def _estimated_rcond(problem: Problem, name: str, factor: Array, norm: float, **options: str) -> float:
+    """LAPACK's estimate of 1/cond(A) from a factor; on a GPU the ratio of its pivots."""
+    if problem.device.gpu is None:
+        (estimate,) = scipy.linalg.get_lapack_funcs((name,), (factor,))
+        return float(estimate(factor, norm, **options)[0])
+    pivots = abs(factor.diagonal())
+    return float(pivots.min() / pivots.max())
+
+
 def _cholesky(problem: Problem, a: Array) -> Factor:
     if problem.inverse:
         return _Inverse(problem, linalg.cholesky_inverse(a, overwrite_a=True, check_finite=False))
     return _Cholesky(problem, a)
 
 
-class _Cholesky(_Formula):
+class _Cholesky(_Factored):
     def __init__(self, problem: Problem, a: Array) -> None:
         super().__init__(problem)
         norm = _norm1(a) if _close_to_singular(problem) else None
         self._factor, self._look = cholesky_begun(a)
-        if norm is None:
-            return
-        self._look()
-        if problem.device.gpu is None:
-            (pocon,) = scipy.linalg.get_lapack_funcs(("pocon",), (self._factor,))
-            _refuse_singular(float(pocon(self._factor, norm, uplo="L")[0]), problem.dtype)
-        else:
-            d = self._factor.diagonal()
-            _refuse_singular(float((d.min() / d.max()) ** 2), problem.dtype)
+        if norm is not None:
+            self._look()
+            rcond = _estimated_rcond(problem, "pocon", self._factor, norm, uplo="L")
+            _refuse_singular(rcond if problem.device.gpu is None else rcond**2, problem.dtype)
 
     def confirm(self) -> None:
         """See `deblur.problem.confirm`."""
@@ -156,8 +173,8 @@ class _Cholesky(_Formula):
         except SingularMatrixError as error:
             raise _singular(self._problem, error) from error
 
-    def columns(self, b: Array) -> tuple[Any, ...]:
-        return (linalg.cholesky_solve(self._factor, b, check_finite=False),)
+    def columns(self, b: Array) -> Array:
+        return linalg.cholesky_solve(self._factor, b, check_finite=False)
 
 
 def _gauss_jordan(problem: Problem, a: Array) -> Factor:
@@ -170,49 +187,30 @@ def _gauss_jordan(problem: Problem, a: Array) -> Factor:
     return _Inverse(problem, inverse)
 
 
-class _Elimination(Direct):
+class _Elimination(_Corrected):
     """Its rounding is a little worse than that of the others, which a second solve mends where it shows."""
 
     def __init__(self, problem: Problem, a: Array) -> None:
-        self._problem, self._a = problem, a
+        super().__init__(problem)
+        self._a = a
 
-    def _correction(self, r: Array, scale: np.ndarray, target: float, done: int) -> tuple[Array, int, bool]:
-        x = linalg.gauss_jordan_solve(self._a, r.reshape(len(r), -1).T, check_finite=False)
-        return x.T.reshape(r.shape), 0, True
-
-    def scenes(self, g: Array) -> tuple[Array, int, bool, str]:
-        image, _, right, why = refined(self._problem, g, self._correction)
-        return image, 0, right, "" if right else why
+    def columns(self, b: Array) -> Array:
+        return linalg.gauss_jordan_solve(self._a, b, check_finite=False)
 
 
-class _LU(_Formula):
+class _LU(_Factored):
     def __init__(self, problem: Problem, a: Array) -> None:
         super().__init__(problem)
         norm = _norm1(a)
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore", scipy.linalg.LinAlgWarning
-            )  # an exact zero pivot shows in rcond below
-            self._factor = self._lapack().lu_factor(a, overwrite_a=True, check_finite=False)
-        if problem.device.gpu is None:
-            (gecon,) = scipy.linalg.get_lapack_funcs(("gecon",), (self._factor[0],))
-            rcond = float(gecon(self._factor[0], norm)[0])
-        else:
-            pivots = abs(self._factor[0].diagonal())
-            rcond = float(pivots.min() / pivots.max())
-        _refuse_singular(rcond, problem.dtype)
+            warnings.simplefilter("ignore", scipy.linalg.LinAlgWarning)  # an exact zero pivot shows in rcond
+            self._factor = _lapack(problem).lu_factor(a, overwrite_a=True, check_finite=False)
+        _refuse_singular(_estimated_rcond(problem, "gecon", self._factor[0], norm), problem.dtype)
 
-    def _lapack(self) -> Any:
-        if self._problem.device.gpu is None:
-            return scipy.linalg
-        import cupyx.scipy.linalg
-
-        return cupyx.scipy.linalg
-
-    def columns(self, b: Array) -> tuple[Any, ...]:
+    def columns(self, b: Array) -> Array:
         # SciPy counts the pivots from one while it solves, in place: threads must not share them.
         lu, pivots = self._factor
-        return (self._lapack().lu_solve((lu, pivots.copy()), b, check_finite=False),)
+        return _lapack(self._problem).lu_solve((lu, pivots.copy()), b, check_finite=False)
 
 
 def _aim(problem: Problem) -> float:
@@ -239,7 +237,7 @@ class _GaussSeidel(Direct):
                 problem.xp.eye(len(a), dtype=problem.dtype), self._aim, 0, 1.0
             )
 
-    def _solve(self, b: Array, rtol: float, done: int, size: float) -> tuple[Array, Any]:
+    def _solve(self, b: Array, rtol: float, done: int, size: float) -> tuple[Array, linalg.GaussSeidelInfo]:
         stop = self._problem.stop
         return linalg.gauss_seidel(
             self._a,
