@@ -126,20 +126,18 @@ class LinearMap:
         x = self._vectors(x, self.shape[1])
         return self.forward(x.reshape(self._scene_axes)).reshape(-1, *x.shape[1:])
 
-    def rmatvec(self, x: Array) -> Array:
-        """Hᵀ x for an image as a vector, row by row: (M * N,) or (M * N, 1) in, the same form out."""
-        x = self._vectors(x, self.shape[0])
-        return self.adjoint(x.reshape(self._image_axes)).reshape(-1, *x.shape[1:])
-
     def matmat(self, x: Array) -> Array:
         """H X for scenes as the columns of X, (P * Q, k)."""
         x = self._vectors(x, self.shape[1])
         return self.forward(x.T.reshape(-1, *self._scene_axes)).reshape(x.shape[1], -1).T
 
+    def rmatvec(self, x: Array) -> Array:
+        """Hᵀ x for an image as a vector, as `matvec`."""
+        return self.T.matvec(x)
+
     def rmatmat(self, x: Array) -> Array:
-        """Hᵀ X for images as the columns of X, (M * N, k)."""
-        x = self._vectors(x, self.shape[0])
-        return self.adjoint(x.T.reshape(-1, *self._image_axes)).reshape(x.shape[1], -1).T
+        """Hᵀ X for images as the columns of X, as `matmat`."""
+        return self.T.matmat(x)
 
     def __matmul__(self, x: Any) -> Array:
         x = self._vectors(x, self.shape[1])

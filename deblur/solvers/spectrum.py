@@ -186,7 +186,7 @@ def symbol_at(blur: Blur, lengths: Sequence[int], first: int, dtype: Any, device
     """The spectrum, real, of a PSF symmetric in each axis: a frequency of a torus for each pixel, from `first` on."""
     (rows, cols), (m, n) = lengths, blur.image_shape
     if device.gpu is not None and torus_gpu.serves_psf(blur.psf, (rows, cols)):
-        return torus_gpu.symbol(blur.psf, (rows, cols), blur.origin, first, (m, n), np.dtype(dtype))
+        return torus_gpu.symbol(blur.psf, (rows, cols), blur.origin, first, device.xp.empty((m, n), dtype))
     down, along = (2 * np.pi * np.arange(first, first + k) / length for k, length in ((m, rows), (n, cols)))
     return cosine_symbol(blur, down, along, device).astype(dtype)
 
