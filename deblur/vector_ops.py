@@ -257,6 +257,8 @@ class FramesGPU:
         return w
 
     def recur(self, out: Array, x: Array, factor: Array, old: Array | None, squared: Array) -> None:
+        if x.ndim > 3:  # with channels
+            x = get_xp(x).ascontiguousarray(x).reshape(len(x), -1, x.shape[-1])
         x, ld, stride = kernels.images(x)
         before = (None, 0) if old is None else _apart(old)
         args = (out, x, ld, stride, x.shape[2], out.shape[1], factor, *before, squared, *self._room)

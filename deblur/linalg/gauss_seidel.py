@@ -42,7 +42,6 @@ from .triangular import substitute
 
 BLOCK = 256  # rows of a block: the product is long, the triangular solve within the block still small
 STALL = 100  # sweeps without a residual lower by 0.1 %, after which the iteration has stagnated
-GROWTH = 1e8  # growth of the residual at which it has diverged
 
 Status = Literal["converged", "max_sweeps", "stagnated", "diverged", "indefinite"]
 
@@ -252,7 +251,7 @@ def _sweep(
             first = relative
         else:
             callback(sweep, relative)
-        if not relative <= GROWTH * max(first, 1.0):
+        if not relative <= 1e8 * max(first, 1.0):
             return "diverged", sweep + 1
         if relative <= rtol and system.relative_residual(x) <= rtol:
             return "converged", sweep + 1

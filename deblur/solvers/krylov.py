@@ -130,8 +130,8 @@ class Bidiagonalization:
     Parameters
     ----------
     operator : Operator
-    g : (k, M, N) array
-        The images; each has a bidiagonalisation of its own, all advance together.
+    g : (k, M, N) or (k, C, M, N) array
+        The images, with channels where the operator joins them; each has a bidiagonalisation of its own, all advance together.
     keep : bool
         Keep both bases and orthogonalise against them. False keeps no basis:
         B then comes from the short recurrences alone, which is enough for
@@ -152,7 +152,7 @@ class Bidiagonalization:
         k, xp = len(g), get_xp(g)
         self._operator, self._keep = operator, keep
         # Side 0 is images, side 1 scenes: the last vector of each, and where `keep`, both bases.
-        self._shapes = (operator.image_shape, operator.scene_shape)
+        self._shapes = (g.shape[1:], (*g.shape[1:-2], *operator.scene_shape))
         sizes = [math.prod(shape) for shape in self._shapes]
         self._last = [xp.empty((k, n), g.dtype) for n in sizes]
         self._bases: tuple[list[Array], list[Array]] = ([], [])
@@ -285,7 +285,7 @@ class Bidiagonalization:
         return np.array(out)
 
     def scene(self, lam: float) -> Array:
-        """f = V y, (k, P, Q): the Tikhonov solution at this λ in the space spanned so far."""
+        """f = V y, (k, P, Q) or (k, C, P, Q): the Tikhonov solution at this λ in the space spanned so far."""
         y = self.coefficients(lam)
         k, n, xp = len(y), self._last[1].shape[1], get_xp(self._squared)
         f = xp.zeros((k, n), self._last[1].dtype)

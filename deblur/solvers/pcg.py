@@ -70,7 +70,6 @@ from .refine import refined
 
 _RESTART = 300
 _BASIS_BYTES = 1 << 30  # what GMRES may keep before it restarts
-_MAX_ITERATIONS = 1000
 _LAUNCHED = 1 << 23  # pixels up to which a GPU waits for the launches of an iteration
 _SPREAD = 0.66  # patches at the corners help below this, hurt above: measured, see `_concentrated`
 
@@ -231,7 +230,7 @@ class _Iteration(Direct):
             self._schwarz = _Schwarz(self._border, self._m, problem)
         self._aim = _aim(problem)
         most = problem.stop.max_iterations
-        self._limit = _MAX_ITERATIONS if most is None else most
+        self._limit = 1000 if most is None else most
 
     @all_cores()
     def scenes(self, g: Array) -> tuple[Array, int, bool, str]:

@@ -35,7 +35,7 @@ The cost of a solve is that of two sine transforms and of two triangular
 solves. "hht" takes (HHᵀ + λI)⁻¹ = (I − H (HᵀH + λI)⁻¹ Hᵀ)/λ, which cancels: what
 rounding leaves is eps ‖H‖²/λ of the image, whatever the condition. So it is
 computed in float64 and applied again to what is left of the right-hand side,
-until nothing is; where even that does not end the method refuses.
+until nothing is; where that takes more than five rounds the method refuses.
 
 SciPy's DST-I of n values is an FFT of 2 (n + 1) values, slow where n + 1 has a
 large prime factor (n = 256: 257). There, up to some size, S is multiplied out.
@@ -68,9 +68,8 @@ from ..operators.blur import Blur
 from ..problem import Direct, Factor, Problem, Work
 from .spectrum import OrthogonalSpectrum, SpectralFactor, Spectrum, cosine_symbol, quadrant, symbol_at
 
-#: Above this size a Bluestein FFT beats the product with the sine matrix.
+# Above this size a Bluestein FFT beats the product with the sine matrix; at n = 256 the product takes a tenth.
 _MATRIX_LIMIT = 1500
-_MOST_ROUNDS = 5
 
 
 def refuses(problem: Problem) -> str | None:
@@ -91,7 +90,7 @@ def refuses(problem: Problem) -> str | None:
         )
     if _antireflective(blur) and not problem.lam > 0:
         return "with boundary 'antireflect' it solves HᵀH + λI, which needs λ > 0"
-    if _antireflective(blur) and problem.formula == "hht" and not _rounds(problem) <= _MOST_ROUNDS:
+    if _antireflective(blur) and problem.formula == "hht" and not _rounds(problem) <= 5:
         return (
             f"with boundary 'antireflect' and formula \"hht\" it divides by λ what float64 leaves of a difference, and "
             f"λ = {problem.lam:g} is too small for that beside ‖H‖²"
