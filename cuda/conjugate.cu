@@ -1,4 +1,4 @@
-// Conjugate gradients for systems side by side: what stands between the product with A and that with the preconditioner.
+// Conjugate gradients for systems side by side: all but the products with A and with the preconditioner.
 //
 // The simple version is a dozen array operations an iteration, each with its own launch and passes over the arrays, and
 // numbers that go to the host and back. Here an iteration is four launches; what they pass on lies in `control`, a row for

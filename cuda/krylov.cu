@@ -2,8 +2,8 @@
 //
 // The simple version asks for each inner product and each norm by itself, waits for it and sends back what it is to be
 // multiplied by. Here numbers stay where they are used; the host reads them a step, or many steps, at a time. There is a
-// space for each frame, and vectors of n elements. Sums are made in double precision and always in the same order: a
-// block adds up its elements, and the last block of a sum to be done the blocks' numbers.
+// space for each frame, and vectors of n elements. Sums are made in double precision and always in the same order
+// (reduce.cuh).
 //
 // Kernels (THREADS threads a block)
 //   scaled      a vector over its norm, into the basis
@@ -17,7 +17,7 @@
 
 constexpr int THREADS = 256;
 constexpr int NORM = 0, COUNT = 1, SCALARS = 2;  // the largest norm so far, which is ||H|| at least; steps
-constexpr int LOG = 64;                          // steps whose norms are kept
+constexpr int LOG = 64;                          // steps whose norms are stored
 
 // v = w / norm, v's frames ldv apart; zero where the norm is. May be in place.
 extern "C" __global__ void __launch_bounds__(THREADS)

@@ -7,10 +7,10 @@ With A = L + D + U (strictly lower, diagonal, strictly upper part) a sweep solve
 
 is exactly what the sweep does to these rows one by one, whatever the size of the block. The
 product with the block's rows is the bulk of the work; the triangular solve is its small rest. The
-part of the product left of the block is kept until the next sweep, where it is what is missing
-for b - A x of the x between the sweeps: the true residual costs nothing, one sweep late.
+part of the product left of the block is stored until the next sweep, where it completes
+b - A x of the x between the sweeps: the true residual costs nothing, one sweep late.
 
-The error of the plain iteration falls by about 1 - c/κ(A) in a sweep, hopeless for κ = 10⁶. With
+The error of the plain iteration falls by about 1 - c/κ(A) in a sweep, too slowly for κ = 10⁶. With
 ``acceleration="cg"`` the sweep forth and back, M = K D⁻¹ Kᵀ for symmetric A, preconditions
 conjugate gradients, which need about √κ(M⁻¹A) iterations. By Eisenstat's trick [2]_ the
 iteration runs on K⁻¹ A K⁻ᵀ, whose product with a vector takes two triangular solves because
@@ -58,7 +58,7 @@ class GaussSeidelInfo:
         ‖b - A x‖/‖b‖ of the x returned, computed from it in float64; with several right-hand
         sides, the largest of theirs.
     status : {"converged", "max_sweeps", "stagnated", "diverged", "indefinite"}
-        Only "converged" means that the residual asked for was reached.
+        Only "converged" means that the requested residual was reached.
     reason : str
         The status in words, with what to try.
     """
@@ -70,7 +70,7 @@ class GaussSeidelInfo:
 
     @property
     def converged(self) -> bool:
-        """Whether the residual asked for was reached."""
+        """Whether the requested residual was reached."""
         return self.status == "converged"
 
 
@@ -176,8 +176,8 @@ def gauss_seidel(
     return x * scale, GaussSeidelInfo(sweeps, relative, status, _reason(status, sweeps, relative, rtol))
 
 
-# What is one number a column lies on the host, where it decides. Columns are laid as rows before they are added up: a
-# GPU has that compiled already.
+# Norms of columns are on the host, which decides. Columns become rows before they are added up: a GPU has that
+# compiled.
 
 
 def _largest(b: Array) -> np.ndarray:
@@ -402,12 +402,12 @@ def _check_symmetric(a: Array, rtol: float) -> None:
 
 def _reason(status: Status, sweeps: int, relative: float, rtol: float) -> str:
     """The status in words."""
-    where = f"relative residual {relative:.1e} after {sweeps} sweeps, {rtol:.1e} was asked for"
+    where = f"relative residual {relative:.1e} after {sweeps} sweeps, {rtol:.1e} was requested"
     return {
         "converged": where,
         "max_sweeps": f"{where}: allow more with max_sweeps, or try acceleration='cg' (symmetric positive "
         "definite matrices) or a direct method",
-        "stagnated": f"{where}, and it falls no more: the matrix is singular or too ill-conditioned for this dtype; "
+        "stagnated": f"{where}, and it no longer falls: the matrix is singular or too ill-conditioned for this dtype; "
         "ask for less with rtol, regularise more, or use float64, acceleration='cg' or a direct method",
         "diverged": f"{where}: the iteration diverges, as it may for a matrix that is neither symmetric positive "
         "definite nor diagonally dominant; use gauss_jordan_solve",

@@ -105,7 +105,7 @@ class Blur(LinearMap):
     def _identity(self) -> tuple[Any, ...]:
         return self.psf.shape, self.psf.tobytes(), self.origin, self.image_shape, self.boundary
 
-    # -- what solvers ask of any operator ---------------------------------------------------------
+    # -- what solvers need of any operator ---------------------------------------------------------
 
     @property
     def crop(self) -> tuple[slice, slice]:
@@ -190,7 +190,7 @@ class Blur(LinearMap):
         return self.kept(("torus", device), lambda: Torus(self._lengths, device))
 
     def transfer(self, dtype: Any = np.float64, device: Device = CPU) -> Array:
-        """The PSF's half spectrum on the torus that `forward` uses, kept for dtype and device.
+        """The PSF's half spectrum on the torus that `forward` uses, cached for each dtype and device.
 
         For a periodic boundary these are the eigenvalues of H (half of them;
         the rest are their conjugates).
@@ -280,7 +280,7 @@ class Blur(LinearMap):
     # -- matrices ----------------------------------------------------------------------------
 
     def to_sparse(self) -> scipy.sparse.csr_array:
-        """H as a float64 ``scipy.sparse.csr_array``; kept, so that asking again costs nothing."""
+        """H as a float64 ``scipy.sparse.csr_array``, cached."""
         return self.kept(
             "sparse",
             lambda: convolution_matrix(

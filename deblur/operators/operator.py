@@ -1,4 +1,4 @@
-"""What a solver asks of the map from scenes to images, and what SciPy asks of it."""
+"""The interface of the map from scenes to images, for solvers and for SciPy."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Operator(Protocol):
 
 
 class LinearMap:
-    """What SciPy and PyLops ask of a linear operator, from `forward`, `adjoint` and the two shapes."""
+    """The linear operator of SciPy and PyLops, from `forward`, `adjoint` and the two shapes."""
 
     dtype = np.dtype(np.float64)
     ndim = 2
@@ -90,7 +90,7 @@ class LinearMap:
         raise NotImplementedError
 
     def kept(self, key: Any, build: Callable[[], _T]) -> _T:
-        """What `build` returns, made once for `key` (which names dtype and device) and kept with the operator."""
+        """What `build` returns, made once for `key` (which names dtype and device) and cached with the operator."""
         kept = self.__dict__.setdefault("_kept", {})
         if key not in kept:
             kept[key] = build()  # two threads may both build it; either copy serves

@@ -56,7 +56,7 @@ def decompose(blur: Blur, dtype: Any, device: Device) -> Spectrum:
 
 
 def prepare(problem: Problem) -> Factor:
-    """The eigenvalues, kept; a solve costs two transforms."""
+    """The eigenvalues; a solve costs two transforms."""
     return SpectralFactor(decompose(problem.blur, problem.dtype, problem.device), problem)
 
 

@@ -1,8 +1,8 @@
-"""Dense methods: HHᵀ + λI is written down, factored (or swept over), and kept.
+"""Dense methods: HHᵀ + λI is formed, factored (or swept over), and stored.
 
 Four methods share everything but the factorisation: ``cholesky``,
 ``gauss-jordan``, ``gauss-seidel`` and ``lu`` (SciPy's general solver, the
-yardstick). All work on the matrix A = HHᵀ + λI of size n = M N pixels:
+reference). All work on the matrix A = HHᵀ + λI of size n = M N pixels:
 
     tikhonov   f = Hᵀ (A⁻¹ g)          hht   f = A⁻¹ (Hᵀ g)
 
@@ -43,7 +43,7 @@ class Dense:
 
     def refuses(self, problem: Problem) -> str | None:
         if problem.inverse and self.name == "lu":
-            return "it is kept as the yardstick for solving; use cholesky or gauss-jordan for an inverse"
+            return "it is the reference for solving; use cholesky or gauss-jordan for an inverse"
         return None
 
     def work(self, problem: Problem) -> Work:
@@ -188,7 +188,7 @@ def _gauss_jordan(problem: Problem, a: Array) -> Factor:
 
 
 class _Elimination(_Corrected):
-    """Its rounding is a little worse than that of the others, which a second solve mends where it shows."""
+    """Gauss-Jordan elimination for each image, whose rounding is a little worse than that of the other methods."""
 
     def __init__(self, problem: Problem, a: Array) -> None:
         super().__init__(problem)

@@ -78,7 +78,7 @@ def decompose(blur: Blur, dtype: Any, device: Device) -> Spectrum:
 
 
 def prepare(problem: Problem) -> Factor:
-    """What the transform of an image is multiplied by, kept; a solve costs two transforms."""
+    """The filter in frequency; a solve costs two transforms."""
     return _Division(problem)
 
 

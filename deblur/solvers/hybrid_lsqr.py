@@ -15,9 +15,9 @@ of the normal equations is known without a product,
 
     ‖Hᵀ(g − H V y) − λ V y‖ = α_{k+1} β_{k+1} |y_k| ,
 
-and stops the iteration. Both bases are kept and every new vector is
+and stops the iteration. Both bases are stored and every new vector is
 orthogonalised against all of them; without that the vectors lose their
-orthogonality and the formula its meaning.
+orthogonality and the formula no longer holds.
 
 An operation of `work` is one multiply-add.
 
@@ -59,7 +59,7 @@ def refuses(problem: Problem) -> str | None:
     if problem.formula != "tikhonov":
         return "it solves the least-squares problem, which is formula 'tikhonov' and not 'hht'"
     if not problem.lam > 0:
-        return "it needs λ > 0: without it the iteration only stops where the noise has taken over"
+        return "it needs λ > 0: without it the iteration fits the noise"
     return None
 
 
@@ -81,7 +81,7 @@ def work(problem: Problem) -> Work:
 
 
 def prepare(problem: Problem) -> Factor:
-    """A solver that bidiagonalises afresh for every image: nothing can be prepared without one."""
+    """A solver that bidiagonalises anew for each image: nothing can be prepared without one."""
     return _Hybrid(problem)
 
 
@@ -133,7 +133,7 @@ class _Hybrid:
         # An exact start leaves bases of rounding: ‖Hᵀg‖/‖g‖ is no more than ‖H‖ either.
         seen = norms(stack)
         norm = max(bases.norm, float((wanted / np.where(seen > 0, seen, 1.0)).max()))
-        # What is measured has rounding in it, λ times which says nothing: there the iteration's own residual must do.
+        # The computed residual contains rounding, which over λ says nothing: then the iteration's own residual decides.
         allowed = min(_allowed(problem, norm), np.inf if done or bases.exhausted else MOST * lam)
         converged = bool((left <= allowed * norms(scene)).all())
         converged = converged or (rtol is not None and residual <= 1.1 * rtol)

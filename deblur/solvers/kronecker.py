@@ -10,7 +10,7 @@ For "hht" the same with HHᵀ = U S² Uᵀ and Hᵀ = V S Uᵀ:
 
     f = Uc [ (Ucᵀ F Ur) / (σ² + λ) ] Urᵀ ,   F = Vc [ σ ∘ (Ucᵀ G Ur) ] Vrᵀ .
 
-The decompositions use what the boundary gives them:
+The decompositions use the structure that the boundary gives:
 
 * A PSF factor that equals its own reversal makes C *centrosymmetric*
   (J C J = C, J the reversal), whatever the boundary: the even and odd halves
@@ -85,12 +85,12 @@ def decompose(blur: Blur, dtype: Any, device: Device) -> Spectrum:
 
 
 def prepare(problem: Problem) -> Factor:
-    """The two decompositions, kept; a solve costs four products."""
+    """The two decompositions; a solve costs four products."""
     return SpectralFactor(decompose(problem.blur, problem.dtype, problem.device), problem)
 
 
 class KroneckerSpectrum(OrthogonalSpectrum):
-    """The spectrum of H = C ⊗ R. Decomposed in float64, kept in `dtype`."""
+    """The spectrum of H = C ⊗ R. Decomposed in float64, stored in `dtype`."""
 
     def __init__(self, blur: Blur, dtype: Any, device: Device) -> None:
         self._c, self._r = _axes(blur, np.dtype(dtype), device)

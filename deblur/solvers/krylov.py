@@ -131,7 +131,8 @@ class Bidiagonalization:
     ----------
     operator : Operator
     g : (k, M, N) or (k, C, M, N) array
-        The images, with channels where the operator joins them; each has a bidiagonalisation of its own, all advance together.
+        The images, with channels where the operator joins them; each has a bidiagonalisation of its own, and
+        all advance together.
     keep : bool
         Keep both bases and orthogonalise against them. False keeps no basis:
         B then comes from the short recurrences alone, which is enough for

@@ -1,4 +1,4 @@
-"""Method ``pcg``: any PSF, any boundary, a handful of iterations that live on the image's border.
+"""Method ``pcg``: any PSF, any boundary, a few iterations on the image's border.
 
 The system is A z = b with A = HHᵀ + λI: b = g and f = Hᵀz for "tikhonov",
 b = Hᵀg and f = z for "hht". H and A are never formed.
@@ -9,21 +9,21 @@ restricts to the image, C is the circulant blur on the torus) and take
     M = R (C Cᵀ + λI)⁻¹ Rᵀ ,
 
 one division in frequency. Away from the edges A and C Cᵀ + λI have the same
-rows, so A M x − x vanishes outside a rim as deep as the PSF is long. Hence
+rows, so A M x − x vanishes outside a border as deep as the PSF is long. Hence
 
-    z = M (b + s) ,   G s = −(A M b − b) on the rim ,   G = (A M) on the rim ,
+    z = M (b + s) ,   G s = −(A M b − b) on the border ,   G = (A M) on the border ,
 
-is *exact* with an s that is nonzero on the rim only. The Krylov space of
+is *exact* with an s that is nonzero on the border only. The Krylov space of
 preconditioned conjugate gradients started from M b consists of such vectors;
-here it is built on the rim from the outset. An iteration costs one pair of
+here it is built on the border. An iteration costs one pair of
 FFTs (M s) and the product with A on four bands along the edges, not three
 pairs and vectors of the image's size.
 
-*On the rim* the blur along one edge is a convolution along it. If the image
+*On the border* the blur along one edge is a convolution along it. If the image
 went on periodically in that direction, Fourier transforms along the edge
 would split G into one small dense matrix a frequency; those are inverted once
-(the two opposite edges together). What this gets wrong, the four corners, is
-put right by the inverse of G restricted to a patch at each, where λ is not so
+(the two opposite edges together). This is wrong in the four corners, which are
+corrected by the inverse of G restricted to a patch at each, where λ is not so
 small that a patch is too short-sighted. Bands and patches overlap, and a value
 is taken from one of them only (a restricted additive Schwarz preconditioner).
 It is not symmetric, so the iteration is GMRES, which minimises the residual
@@ -32,9 +32,8 @@ itself, and the residual of G s is that of A z.
 The residual b − A z is computed through the blur at the end, and the solve
 goes on from there until the image is right (`deblur.solvers.refine`); what is
 aimed at is 1e-8 of ‖b‖ in float64 and 1e-6 in float32, and less where a small
-λ would let a residual of that size show in f. Failure is reported, never
-hidden. Iterations do not grow with the image. They grow as λ falls; with a PSF whose transform has
-many zeros (motion, camera shake) and λ below about 1e-6 times the squared sum
+λ would amplify a residual of that size in f. Iterations do not grow with the image. They grow as λ falls;
+with a PSF whose transform has many zeros (motion, camera shake) and λ below about 1e-6 times the squared sum
 of the PSF no iteration is worth it, and `banded` or a dense method is.
 
 An operation of `work` is one multiply-add of an FFT, 2.5 n log2 n a transform;
@@ -82,7 +81,7 @@ def refuses(problem: Problem) -> str | None:
 
 
 def work(problem: Problem) -> Work:
-    """Transforms of the torus: eight to set up, ten and two an iteration to solve; and the rim's matrices."""
+    """Transforms of the torus: eight to set up, ten and two an iteration to solve; and the border's matrices."""
     blur, size = problem.blur, problem.dtype.itemsize
     n1, n2 = torus_of(blur)
     transform = 2.5 * n1 * n2 * np.log2(n1 * n2)
@@ -90,11 +89,11 @@ def work(problem: Problem) -> Work:
     setup, memory = 8 * transform, (4.0 * 8 + 8 * problem.frames * size) * n1 * n2
     setup += 40 * (n2 * e1**3 + n1 * e2**3)
     memory += 400 * max(n2 * e1**2, n1 * e2**2)  # the matrices of one pair of bands while they are set up
-    rim = 2 * (e1 * n2 + e2 * n1)
-    memory += min(problem.frames * _RESTART * rim * size, _BASIS_BYTES)
+    border = 2 * (e1 * n2 + e2 * n1)
+    memory += min(problem.frames * _RESTART * border * size, _BASIS_BYTES)
     # Counts at λ = 1e-2 ... 1e-6 for disks and camera shake follow this law; smooth PSFs take fewer.
     amplification = blur.gain**2 / max(problem.lam, 1e-300)
-    iterations = min(amplification**0.42, 1e6) if rim else 0
+    iterations = min(amplification**0.42, 1e6) if border else 0
     return Work(setup, (10 + 2 * iterations) * transform, memory)
 
 
@@ -130,7 +129,7 @@ def _concentrated(kernel: Array, psf: np.ndarray) -> bool:
 
 
 def _corner_patches(border: Border, kernel: Array, problem: Problem) -> list[Patch]:
-    """For a patch of the rim at each corner: its indices, those it answers for, and its rows of G⁻¹ for them."""
+    """For a patch of the border at each corner: its places, those that it replaces, and its rows of G⁻¹ for them."""
     xp, blur = problem.xp, border.blur
     reach = [e + (m + 3) // 4 for e, m in zip(border.depth, blur.psf.shape, strict=True)]
     cut = tuple(q + e for q, e in zip(reach, border.depth, strict=True))
@@ -138,7 +137,7 @@ def _corner_patches(border: Border, kernel: Array, problem: Problem) -> list[Pat
     kernel = kernel.astype(np.float32)
     y, x = np.mgrid[: cut[0], : cut[1]]
     here_y, here_x = xp.asarray(y), xp.asarray(x)
-    # A patch answers for what is nearer the corner than to the patch's cut.
+    # A patch replaces what is nearer the corner than to the patch's cut.
     half = [(q + e) / 2 for q, e in zip(reach, border.depth, strict=True)]
     patches: list[Patch] = []
     inverses: list[Array] = []
@@ -244,7 +243,7 @@ class _Iteration(Direct):
         if border.size == 0:
             return z, 1, True
         c = border.take(r) - border.product(z)
-        # One array on the torus, zero off the rim, for all products: nothing is padded or cleared again.
+        # One array on the torus, zero off the border, for all products: nothing is padded or cleared again.
         torus = border.device.xp.zeros((len(r), *m.lengths), r.dtype)
         left = np.inf
 

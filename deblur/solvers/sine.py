@@ -16,8 +16,8 @@ not orthogonal: in one dimension its columns are the two straight lines that
 are 1 at one edge pixel and 0 at the other (extended by antireflection they
 stay straight, and a symmetric PSF leaves them so), and the sine vectors of
 the n - 2 pixels between the edges. In two dimensions H = T Λ T⁻¹, T a Kronecker
-product of such matrices, so that HᵀH + λI is *not* diagonal. It is solved
-exactly all the same:
+product of such matrices, so that HᵀH + λI is *not* diagonal. It is still solved
+exactly:
 
 * W, with unit vectors for the edge pixels and sine vectors for the interior,
   is orthogonal; in its coordinates T = I + (the lines' sine coefficients in
@@ -93,7 +93,7 @@ def refuses(problem: Problem) -> str | None:
     if _antireflective(blur) and problem.formula == "hht" and not _rounds(problem) <= 5:
         return (
             f"with boundary 'antireflect' and formula \"hht\" it divides by λ what float64 leaves of a difference, and "
-            f"λ = {problem.lam:g} is too small for that beside ‖H‖²"
+            f"λ = {problem.lam:g} is too small for that compared with ‖H‖²"
         )
     return None
 

@@ -167,7 +167,7 @@ def tikhonov_weights(singular_values: Array, lam: float) -> Array:
 def quadrant(blur: Blur) -> np.ndarray | None:
     """The quarter h[0..r, 0..s] of a PSF symmetric in each axis about its origin, or None if it is not.
 
-    Rows and columns of zeros at the rim are dropped: r and s are the true half-widths.
+    Rows and columns of zeros at the border are dropped: r and s are the true half-widths.
     """
     h, origin = blur.psf, blur.origin
     reach = [max(o, m - 1 - o) for o, m in zip(origin, h.shape, strict=True)]
