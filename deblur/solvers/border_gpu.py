@@ -78,7 +78,7 @@ class BorderGPU(Border):
         (across, half), e = symbol.shape, self.depth[axis]
         count, blocks, threads = 4 * e - 1, -(-symbol.shape[1] // _AT.THREADS), _AT.THREADS
         tables = cupy.empty((3, count, half, 2), np.float64)
-        args = (symbol, across, half, self.shape[axis] - 2 * e, count, tables)
+        args: tuple[Any, ...] = (symbol, across, half, self.shape[axis] - 2 * e, count, tables)
         kernels.launch("pcg", "lags", (blocks, -(-count // _AT.LAGS), 2), threads, *args, dtype=dtype)
         g = cupy.empty((half, 2 * e, 2 * e), np.result_type(dtype, np.complex64))
         args = (tables, e, half, g.view(dtype))
