@@ -19,9 +19,6 @@ C_i before that,
 which are a dense factor, a triangular system and a product each: as many operations as ``pbtrf`` takes, up to
 a factor of three, and in few launches. The cost of a block besides its operations makes small blocks not worth it.
 
-An operation of `work` is one multiply-add of the factorisation, n b², or of
-one solve, 4 n b, for n pixels and a band of b.
-
 References
 ----------
 E. Anderson et al., *LAPACK Users' Guide*, SIAM 1999, on ``pbtrf`` and ``pbtrs``.
@@ -41,7 +38,7 @@ from ..linalg import cholesky, gram
 from ..linalg.triangular import substitute
 from ..operators.blur import Blur
 from ..operators.normal import NormalRows
-from ..problem import Direct, Factor, Problem, Work
+from ..problem import Direct, Factor, Problem
 
 #: Rows that a block has at least, and rows of a matrix that is one block.
 LEAST_ROWS, WHOLE_ROWS = 768, 4096
@@ -55,16 +52,16 @@ def refuses(problem: Problem) -> str | None:
     return None
 
 
-def work(problem: Problem) -> Work:
-    """One banded factorisation, two triangular solves and a product with Hᵀ a solve."""
+def memory(problem: Problem) -> float:
+    """Bytes of the banded factor, and of what it is made from."""
     n, b, size = problem.blur.shape[0], _bandwidth(problem.blur), problem.dtype.itemsize
-    m1, m2 = problem.blur.psf.shape
     if problem.device.gpu is not None:  # the blocks of the factor, and those being factored
         block = _block(problem.blur)
-        return Work(n * b * b, 4 * n * b, (2 * n * block + 6 * block**2 + 4 * problem.frames * n) * size)
+        return (2 * n * block + 6 * block**2 + 4 * problem.frames * n) * size
+    m1, m2 = problem.blur.psf.shape
     entries = n * (2 * m1 - 1) * (2 * m2 - 1)
     # H Hᵀ is formed as a sparse float64 matrix, with its indices and a copy in coordinate form.
-    return Work(n * b * b, 4 * n * b, n * (b + 1) * size + 40 * entries + 4 * problem.frames * n * size)
+    return n * (b + 1) * size + 40 * entries + 4 * problem.frames * n * size
 
 
 def prepare(problem: Problem) -> Factor:
@@ -100,7 +97,7 @@ class _Banded(Direct):
 
     def __init__(self, problem: Problem) -> None:
         blur = problem.blur
-        needed = int(work(problem).bytes)
+        needed = int(memory(problem))
         size = f"A banded factor of {blur.shape[0]} x {_bandwidth(blur) + 1}"
         require_memory(needed, problem.xp, size, _INSTEAD)
         self._blur, self._hht = blur, problem.formula == "hht"

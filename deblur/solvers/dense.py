@@ -8,9 +8,6 @@ reference). All work on the matrix A = HHᵀ + λI of size n = M N pixels:
 
 The products with Hᵀ go through `Blur.adjoint`; an inverse is formed only if
 the problem asks for it (``inverse=True``), as the thesis does throughout.
-
-An operation of `work` is one floating-point operation of the factorisation
-(``setup``) or of one solve (``solve``).
 """
 
 from __future__ import annotations
@@ -29,7 +26,7 @@ from ..errors import SingularMatrixError
 from ..linalg.cholesky import cholesky_begun
 from ..norms import norms
 from ..operators.normal import normal_matrix
-from ..problem import Direct, Factor, Problem, Work
+from ..problem import Direct, Factor, Problem
 from .refine import refined
 
 _MOST_SWEEPS = 20_000
@@ -46,22 +43,9 @@ class Dense:
             return "it is the reference for solving; use cholesky or gauss-jordan for an inverse"
         return None
 
-    def work(self, problem: Problem) -> Work:
-        n = float(problem.blur.shape[0])
-        per_solve = 2 * n * n
-        matrix = n * n * problem.dtype.itemsize
-        if self.name == "gauss-seidel":
-            # Two sweeps and a product an iteration; conjugate gradients need about sqrt(condition) of them, without
-            # an end where rounding forbids the residual aimed at. A sweep of few pixels is all overhead.
-            condition = problem.blur.gain**2 / max(problem.lam, 1e-300)
-            iterations = min(n, 5 + np.sqrt(condition))
-            if _aim(problem) < float(np.finfo(problem.dtype).eps) * condition:
-                iterations = _MOST_SWEEPS
-            return Work(0.0, 6 * max(n, 64.0) ** 2 * float(iterations), 2 * matrix)
-        factor = {"cholesky": n**3 / 3, "lu": 2 * n**3 / 3, "gauss-jordan": n**3}[self.name]
-        if problem.inverse:
-            factor = {"cholesky": n**3, "gauss-jordan": 2 * n**3}.get(self.name, factor)
-        return Work(factor, per_solve, matrix)
+    def memory(self, problem: Problem) -> float:
+        """Bytes of the matrix, and of a second one for sweeps."""
+        return problem.blur.shape[0] ** 2 * problem.dtype.itemsize * (2 if self.name == "gauss-seidel" else 1)
 
     def prepare(self, problem: Problem) -> Factor:
         a = normal_matrix(problem.blur, problem.lam, problem.dtype, problem.device)

@@ -19,8 +19,6 @@ and stops the iteration. Both bases are stored and every new vector is
 orthogonalised against all of them; without that the vectors lose their
 orthogonality and the formula no longer holds.
 
-An operation of `work` is one multiply-add.
-
 References
 ----------
 G. Golub, W. Kahan, SIAM J. Numer. Anal. 2 (1965) 205-224. C. C. Paige, M. A.
@@ -38,7 +36,7 @@ import numpy as np
 from ..combined import combined
 from ..device import Array, all_cores
 from ..norms import norms
-from ..problem import Factor, Problem, Solution, Work
+from ..problem import Factor, Problem, Solution
 from .krylov import Bidiagonalization, require_bases
 from .refine import MOST, tolerance
 
@@ -63,21 +61,14 @@ def refuses(problem: Problem) -> str | None:
     return None
 
 
-def work(problem: Problem) -> Work:
-    """Products and orthogonalisation of the steps that the bound of conjugate gradients expects."""
+def memory(problem: Problem) -> float:
+    """Bytes of both bases, for up to twice the steps that the bound of conjugate gradients predicts."""
     most, both = _most_steps(problem), sum(_pixels(problem))
     condition = problem.operator.gain / np.sqrt(problem.lam)
     reduction = problem.stop.rtol or 0.1 * _allowed(problem, problem.operator.gain) / problem.operator.gain**2
     k = int(np.clip(0.5 * condition * np.log(2 / reduction), 1, most))
-    transforms = 4 * 2.5 * (both / 2) * np.log2(both / 2 + 1)
-    steps = k * transforms + k * k * both
-    size = (
-        min(problem.stop.max_iterations or DEFAULT_STEPS, 2 * k)
-        * both
-        * problem.frames
-        * problem.dtype.itemsize
-    )
-    return Work(0.0, steps, size)
+    steps = min(problem.stop.max_iterations or DEFAULT_STEPS, 2 * k)
+    return steps * both * problem.frames * problem.dtype.itemsize
 
 
 def prepare(problem: Problem) -> Factor:

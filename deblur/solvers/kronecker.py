@@ -22,9 +22,6 @@ The decompositions use the structure that the boundary gives:
   decomposition: J C = Q Λ Qᵀ means C = (J Q) Λ Qᵀ.
 * C and R are decomposed once if they are equal.
 
-An operation of `work` is one multiply-add of a dense product; a symmetric
-eigenproblem counts 9 n³, a general decomposition 22 n³.
-
 References
 ----------
 P. C. Hansen, J. G. Nagy, D. P. O'Leary, *Deblurring Images: Matrices, Spectra,
@@ -42,7 +39,7 @@ import numpy as np
 from ..device import Array, Device, get_xp, is_cupy
 from ..operators.blur import Blur, axis_matrix
 from ..operators.normal import two_a_place
-from ..problem import Factor, Problem, Work
+from ..problem import Factor, Problem
 from . import kronecker_gpu
 from .spectrum import OrthogonalSpectrum, SpectralFactor, Spectrum
 
@@ -61,21 +58,10 @@ def refuses(problem: Problem) -> str | None:
     return None
 
 
-def work(problem: Problem) -> Work:
-    """Two decompositions to set up, four products of the image's size to solve."""
-    blur = problem.blur
-    assert blur.factors is not None
-    (m, n), (p, q) = blur.image_shape, blur.scene_shape
-    setup, split = 0.0, []
-    for factor, rows, cols in zip(blur.factors, (m, n), (p, q), strict=True):
-        halves = 2 if np.array_equal(_reversible(factor), _reversible(factor)[::-1]) else 1
-        # A cosine or a Toeplitz structure makes one symmetric eigenproblem of it.
-        symmetric = blur.boundary.toeplitz or (halves == 2 and blur.boundary.transform == "cosine")
-        setup += (9 if symmetric else 22) * halves * (rows / halves) * (rows / halves) * (cols / halves)
-        split.append(halves)
-    solve = (m * m * n + p * m * n) / split[0] + (n * n * m + q * n * p) / split[1]
-    numbers = 6 * (p * p + q * q) + (2 + 4 * problem.frames) * p * q
-    return Work(setup, solve, numbers * problem.dtype.itemsize)
+def memory(problem: Problem) -> float:
+    """Bytes of the two decompositions and of arrays of the scene's size."""
+    p, q = problem.blur.scene_shape
+    return (6 * (p * p + q * q) + (2 + 4 * problem.frames) * p * q) * problem.dtype.itemsize
 
 
 def decompose(blur: Blur, dtype: Any, device: Device) -> Spectrum:

@@ -36,9 +36,6 @@ aimed at is 1e-8 of ‖b‖ in float64 and 1e-6 in float32, and less where a sma
 with a PSF whose transform has many zeros (motion, camera shake) and λ below about 1e-6 times the squared sum
 of the PSF no iteration is worth it, and `banded` or a dense method is.
 
-An operation of `work` is one multiply-add of an FFT, 2.5 n log2 n a transform;
-iterations are estimated from λ.
-
 References
 ----------
 M. Hanke, J. Nagy, "Inverse Toeplitz preconditioners for ill-posed problems",
@@ -61,7 +58,7 @@ from ..device import Array, all_cores
 from ..norms import norms_of
 from ..operators.blur import Blur
 from ..operators.torus import Torus
-from ..problem import Direct, Factor, Problem, Work
+from ..problem import Direct, Factor, Problem
 from .border import Border, Patch, depth_of, normal_product, torus_of
 from .border_gpu import BorderGPU
 from .krylov import gmres
@@ -80,21 +77,17 @@ def refuses(problem: Problem) -> str | None:
     return None
 
 
-def work(problem: Problem) -> Work:
-    """Transforms of the torus: eight to set up, ten and two an iteration to solve; and the border's matrices."""
+def memory(problem: Problem) -> float:
+    """Bytes of arrays on the torus, of the border's matrices, and of the basis that GMRES stores."""
     blur, size = problem.blur, problem.dtype.itemsize
     n1, n2 = torus_of(blur)
-    transform = 2.5 * n1 * n2 * np.log2(n1 * n2)
     e1, e2 = depth_of(blur)
-    setup, memory = 8 * transform, (4.0 * 8 + 8 * problem.frames * size) * n1 * n2
-    setup += 40 * (n2 * e1**3 + n1 * e2**3)
-    memory += 400 * max(n2 * e1**2, n1 * e2**2)  # the matrices of one pair of bands while they are set up
     border = 2 * (e1 * n2 + e2 * n1)
-    memory += min(problem.frames * _RESTART * border * size, _BASIS_BYTES)
-    # Counts at λ = 1e-2 ... 1e-6 for disks and camera shake follow this law; smooth PSFs take fewer.
-    amplification = blur.gain**2 / max(problem.lam, 1e-300)
-    iterations = min(amplification**0.42, 1e6) if border else 0
-    return Work(setup, (10 + 2 * iterations) * transform, memory)
+    return (
+        (4.0 * 8 + 8 * problem.frames * size) * n1 * n2
+        + 400 * max(n2 * e1**2, n1 * e2**2)  # the matrices of one pair of bands while they are set up
+        + min(problem.frames * _RESTART * border * size, _BASIS_BYTES)
+    )
 
 
 def prepare(problem: Problem) -> Factor:

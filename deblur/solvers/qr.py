@@ -12,8 +12,6 @@ the loss of accuracy while eps cond(R)² is not far above one. Beyond, the probl
 counts as singular. A wide H has dependent columns, held apart by √λ alone, so
 that cond(R) is ‖H‖/√λ however good HHᵀ + λI is: where float32 cannot carry
 that, the factor is float64.
-
-An operation of `work` is one floating-point operation.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ import numpy as np
 from ..device import Array
 from ..errors import SingularMatrixError
 from ..norms import norms_of
-from ..problem import FLOAT64, Direct, Factor, Problem, Work
+from ..problem import FLOAT64, Direct, Factor, Problem
 
 
 def refuses(problem: Problem) -> str | None:
@@ -37,16 +35,15 @@ def refuses(problem: Problem) -> str | None:
     return None
 
 
-def work(problem: Problem) -> Work:
-    """Rotating the rows of H into a triangle of half-bandwidth p takes about 8 P Q p² operations."""
+def memory(problem: Problem) -> float:
+    """Bytes of the triangle, of half the bandwidth that H has, and of what it is made from."""
     blur = problem.blur
-    unknowns = blur.shape[1]
-    if blur.boundary.wraps or problem.device.gpu is not None:
-        band = unknowns  # the first rows of H reach the last columns
-    else:
+    unknowns = band = blur.shape[1]
+    if not (
+        blur.boundary.wraps or problem.device.gpu is not None
+    ):  # else the first rows of H reach the last columns
         band = min(unknowns, (blur.psf.shape[0] - 1) * blur.scene_shape[1] + blur.psf.shape[1])
-    size = _dtype(problem).itemsize
-    return Work(2.0 * unknowns * band * band, 8.0 * unknowns * band, 3 * unknowns * band * size)
+    return 3 * unknowns * band * _dtype(problem).itemsize
 
 
 def _dtype(problem: Problem) -> np.dtype:

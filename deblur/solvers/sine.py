@@ -40,9 +40,6 @@ until nothing is; where that takes more than five rounds the method refuses.
 SciPy's DST-I of n values is an FFT of 2 (n + 1) values, slow where n + 1 has a
 large prime factor (n = 256: 257). There, up to some size, S is multiplied out.
 
-An operation of `work` is one multiply-add of a transform, 2.5 n log2 n, or of
-the Cholesky factors.
-
 References
 ----------
 D. Bini, F. Di Benedetto, "A new preconditioner for the parallel solution of
@@ -65,7 +62,7 @@ from ..errors import SingularMatrixError
 from ..linalg import cholesky, cholesky_solve
 from ..operators import cosine_gpu
 from ..operators.blur import Blur
-from ..problem import Direct, Factor, Problem, Work
+from ..problem import Direct, Factor, Problem
 from .spectrum import OrthogonalSpectrum, SpectralFactor, Spectrum, cosine_symbol, quadrant, symbol_at
 
 # Above this size a Bluestein FFT beats the product with the sine matrix; at n = 256 the product takes a tenth.
@@ -98,17 +95,11 @@ def refuses(problem: Problem) -> str | None:
     return None
 
 
-def work(problem: Problem) -> Work:
-    """Two transforms a solve, and the edge pixels' Cholesky factors for antireflect."""
+def memory(problem: Problem) -> float:
+    """Bytes of arrays of the image's size, and of the edge pixels' Cholesky factors for antireflect."""
     blur = problem.blur
-    n, size = blur.shape[0], problem.dtype.itemsize
-    transform = 2.5 * n * np.log2(n + 1)
-    memory = (2 + 4 * problem.frames) * n * size
-    if not _antireflective(blur):
-        return Work(n, 2 * transform, memory)
-    edge = sum(blur.image_shape) / 2  # unknowns of each of the four parts
-    rounds = _rounds(problem) if problem.formula == "hht" else 1
-    return Work(4 * edge**3 / 3, rounds * (2 * transform + 8 * edge**2), memory + 10 * edge**2 * 8)
+    edge = sum(blur.image_shape) / 2 if _antireflective(blur) else 0  # unknowns of each of the four parts
+    return (2 + 4 * problem.frames) * blur.shape[0] * problem.dtype.itemsize + 10 * edge**2 * 8
 
 
 def _antireflective(blur: Blur) -> bool:

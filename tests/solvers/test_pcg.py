@@ -137,13 +137,6 @@ def test_refusals():
     assert "λ > 0" in reason
 
 
-def test_work_grows_as_lambda_falls():
-    blur = Blur(PSFS["asymmetric"], (100, 100))
-    solve = [pcg.work(Problem(blur, lam)).solve for lam in (1e-2, 1e-4, 1e-6)]
-    assert solve == sorted(solve)
-    assert solve[0] < solve[-1]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("boundary", BOUNDARIES)
 def test_every_structured_method_at_64x64(rng, boundary):
