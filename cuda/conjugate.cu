@@ -1,9 +1,9 @@
-// Conjugate gradients for systems side by side: what stands between the product with A and that with the preconditioner.
+// Conjugate gradients for systems side by side: all but the products with A and with the preconditioner.
 //
 // The simple version is a dozen array operations an iteration, each with its own launch and passes over the arrays, and
-// numbers that go to the host and back. Here an iteration is four launches; what they hand on lies in `control`, a row for
-// each system, and the host reads it when it likes. Sums are made in double precision, whatever the dtype, and always in
-// the same order: a block adds up its elements, and the last block of a system to be done the blocks' numbers.
+// numbers that go to the host and back. Here an iteration is four launches; what they pass on lies in `control`, a row for
+// each system, and the host reads it when it needs it. Sums are made in double precision, whatever the dtype, and always
+// in the same order (reduce.cuh).
 //
 // Kernels (THREADS threads a block, a row of blocks for each system of n contiguous elements)
 //   curve     alpha = <r, z> / <p, A p>                                   reads 2 n
@@ -12,66 +12,27 @@
 //   turn      p = z + beta p                                              reads 2 n, writes n
 // z may be a part of larger arrays: its rows are ldz apart and its planes `stride`.
 
+#include "reduce.cuh"
+
 constexpr int THREADS = 256;
 // Where a system's numbers stand in its row of `control`: the last alpha, beta and <r, z>, and of the last x and r
 // <r, r>, <x, b + r>, <p, p> and <x, x>.
 constexpr int ALPHA = 0, BETA = 1, ENERGY = 2, RESIDUAL = 3, VALUE = 4, MOVED = 5, SIZE = 6, CONTROL = 7;
 
-// The sums of COUNT numbers over a system's blocks, in `sums` of the last block's thread 0, where it is true.
-template <int COUNT>
-__device__ __forceinline__ bool added_up(double (&sums)[COUNT], double* partial, unsigned* ticket) {
-    __shared__ double parts[THREADS / 32][COUNT];
-    __shared__ bool last;
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    auto over_warp = [](double v) {
-#pragma unroll
-        for (int offset = 16; offset > 0; offset /= 2) v += __shfl_xor_sync(FULL_WARP, v, offset);
-        return v;
-    };
-#pragma unroll
-    for (int k = 0; k < COUNT; ++k) {
-        const double v = over_warp(sums[k]);
-        if (lane == 0) parts[warp][k] = v;
-    }
-    __syncthreads();
-    double* mine = partial + (index_t)blockIdx.y * gridDim.x * COUNT;
-    if (threadIdx.x == 0) {
-#pragma unroll
-        for (int k = 0; k < COUNT; ++k) {
-            double v = 0;
-            for (int w = 0; w < THREADS / 32; ++w) v += parts[w][k];
-            mine[blockIdx.x * COUNT + k] = v;
-        }
-        __threadfence();
-        last = atomicAdd(ticket + blockIdx.y, 1) == gridDim.x - 1;
-    }
-    __syncthreads();
-    if (!last || warp > 0) return false;
-    __threadfence();
-#pragma unroll
-    for (int k = 0; k < COUNT; ++k) {
-        double v = 0;
-        for (unsigned b = lane; b < gridDim.x; b += 32) v += __ldcg(mine + b * COUNT + k);
-        sums[k] = over_warp(v);
-    }
-    if (lane == 0) ticket[blockIdx.y] = 0;  // for the next launch
-    return lane == 0;
-}
-
 __device__ __forceinline__ double over(double a, double b) { return a / (b == 0 ? 1 : b); }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-curve(const real* p, const real* ap, long long n, double* control, double* partial, unsigned* ticket) {
+curve(const real* p, const real* ap, long long n, double* control, double* partial, unsigned* tickets) {
     double sums[1] = {};
     for (index_t i = (index_t)blockIdx.x * THREADS + threadIdx.x; i < n; i += (index_t)gridDim.x * THREADS)
         sums[0] += (double)p[blockIdx.y * n + i] * ap[blockIdx.y * n + i];
     double* c = control + blockIdx.y * CONTROL;
-    if (added_up(sums, partial, ticket)) c[ALPHA] = over(c[ENERGY], sums[0]);
+    if (grid_sum<THREADS>(sums, partial, tickets) && threadIdx.x == 0) c[ALPHA] = over(c[ENERGY], sums[0]);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 advance(real* x, real* r, const real* p, const real* ap, const real* b, long long n, double* control, double* partial,
-        unsigned* ticket) {
+        unsigned* tickets) {
     double* c = control + blockIdx.y * CONTROL;
     const real alpha = (real)c[ALPHA];
     double sums[4] = {};
@@ -86,7 +47,7 @@ advance(real* x, real* r, const real* p, const real* ap, const real* b, long lon
         sums[2] += (double)way * way;
         sums[3] += (double)to * to;
     }
-    if (added_up(sums, partial, ticket)) {
+    if (grid_sum<THREADS>(sums, partial, tickets) && threadIdx.x == 0) {
         c[RESIDUAL] = sums[0];
         c[VALUE] = sums[1];
         c[MOVED] = sums[2];
@@ -102,14 +63,14 @@ __device__ __forceinline__ index_t place(index_t i, unsigned cols, index_t plane
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 energy(const real* r, const real* z, long long ldz, long long stride, unsigned rows, unsigned cols, long long n, double* control,
-       double* partial, unsigned* ticket) {
+       double* partial, unsigned* tickets) {
     const index_t plane = (index_t)rows * cols, planes = n / plane;
     const real* from = z + blockIdx.y * planes * stride;
     double sums[1] = {};
     for (index_t i = (index_t)blockIdx.x * THREADS + threadIdx.x; i < n; i += (index_t)gridDim.x * THREADS)
         sums[0] += (double)r[blockIdx.y * n + i] * from[place(i, cols, plane, ldz, stride)];
     double* c = control + blockIdx.y * CONTROL;
-    if (added_up(sums, partial, ticket)) {
+    if (grid_sum<THREADS>(sums, partial, tickets) && threadIdx.x == 0) {
         c[BETA] = over(sums[0], c[ENERGY]);
         c[ENERGY] = sums[0];
     }

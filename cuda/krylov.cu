@@ -2,8 +2,8 @@
 //
 // The simple version asks for each inner product and each norm by itself, waits for it and sends back what it is to be
 // multiplied by. Here numbers stay where they are used; the host reads them a step, or many steps, at a time. There is a
-// space for each frame, and vectors of n elements. Sums are made in double precision and always in the same order: a
-// block adds up its elements, and the last block of a sum to be done the blocks' numbers.
+// space for each frame, and vectors of n elements. Sums are made in double precision and always in the same order
+// (reduce.cuh).
 //
 // Kernels (THREADS threads a block)
 //   scaled      a vector over its norm, into the basis
@@ -13,11 +13,11 @@
 //   settle      norms from their squares, zero where they are rounding, and the log of them
 // An exhausted space goes on with vectors of zeros, which change nothing.
 
-#include "total.cuh"
+#include "reduce.cuh"
 
 constexpr int THREADS = 256;
 constexpr int NORM = 0, COUNT = 1, SCALARS = 2;  // the largest norm so far, which is ||H|| at least; steps
-constexpr int LOG = 64;                          // steps whose norms are kept
+constexpr int LOG = 64;                          // steps whose norms are stored
 
 // v = w / norm, v's frames ldv apart; zero where the norm is. May be in place.
 extern "C" __global__ void __launch_bounds__(THREADS)
@@ -28,56 +28,55 @@ scaled(const real* w, const double* squared, int n, real* v, long long ldv) {
         v[blockIdx.y * ldv + i] = scale * w[(index_t)blockIdx.y * n + i];
 }
 
-// h[step * i] of each frame = <v_i, w>, h's frames next to each other. Blocks (parts of n, vectors, frames).
+// h[ldh * i] of each frame = <v_i, w>, h's frames next to each other. Blocks (parts of n, vectors, frames).
 extern "C" __global__ void __launch_bounds__(THREADS)
-project(const real* basis, long long apart, const real* w, int n, double* h, int step, double* partial, unsigned* ticket) {
-    const int i = blockIdx.y, frame = blockIdx.z, which = frame * gridDim.y + i;
+project(const real* basis, long long apart, const real* w, int n, double* h, long long ldh, double* partial, unsigned* tickets) {
+    const int i = blockIdx.y, frame = blockIdx.z;
     const real *v = basis + frame * apart + (index_t)i * n, *x = w + (index_t)frame * n;
-    double sum = 0;
-    for (int at = blockIdx.x * THREADS + threadIdx.x; at < n; at += gridDim.x * THREADS) sum += (double)v[at] * x[at];
-    if (added_up<THREADS>(sum, partial + (index_t)which * gridDim.x, ticket + which)) h[(index_t)i * step + frame] = sum;
+    double sum[1] = {};
+    for (int at = blockIdx.x * THREADS + threadIdx.x; at < n; at += gridDim.x * THREADS) sum[0] += (double)v[at] * x[at];
+    if (grid_sum<THREADS>(sum, partial, tickets) && threadIdx.x == 0) h[i * ldh + frame] = sum[0];
 }
 
-// w -= sum over i of h[step * i] v_i, and the squared norm of what is left. Blocks (parts of n, frames).
+// w -= sum over i of h[ldh * i] v_i, and the squared norm of what is left, unless `squared` is null. Blocks (parts of n, frames).
 extern "C" __global__ void __launch_bounds__(THREADS)
-subtract(real* w, const real* basis, long long apart, int count, int n, const double* h, int step, double* squared,
-         double* partial, unsigned* ticket) {
+subtract(real* w, const real* basis, long long apart, int count, int n, const double* h, long long ldh, double* squared,
+         double* partial, unsigned* tickets) {
     const int frame = blockIdx.y;
     const real* v = basis + frame * apart;
     real* x = w + (index_t)frame * n;
-    double sum = 0;
+    double sum[1] = {};
     for (int at = blockIdx.x * THREADS + threadIdx.x; at < n; at += gridDim.x * THREADS) {
         real left = x[at];
-        for (int i = 0; i < count; ++i) left = multiply_add(-(real)h[(index_t)i * step + frame], v[(index_t)i * n + at], left);
+        for (int i = 0; i < count; ++i) left = multiply_add(-(real)h[i * ldh + frame], v[(index_t)i * n + at], left);
         x[at] = left;
-        sum += (double)left * left;
+        sum[0] += (double)left * left;
     }
-    if (added_up<THREADS>(sum, partial + (index_t)frame * gridDim.x, ticket + frame)) squared[frame] = sum;
+    if (squared && grid_sum<THREADS>(sum, partial, tickets) && threadIdx.x == 0) squared[frame] = sum[0];
 }
 
 // out = x - factor * old, old's frames ldold apart, and its squared norm; without `old` out = x. x may be a part of larger
 // images, of rows x cols: its rows are ldx apart and its frames `stride`. May be in place. Blocks (parts of n, frames).
 extern "C" __global__ void __launch_bounds__(THREADS)
 recur(real* out, const real* x, long long ldx, long long stride, unsigned cols, int n, const double* factor, const real* old,
-      long long ldold, double* squared, double* partial, unsigned* ticket) {
+      long long ldold, double* squared, double* partial, unsigned* tickets) {
     const int frame = blockIdx.y;
     const real by = old ? (real)factor[frame] : real(0);
-    double sum = 0;
+    double sum[1] = {};
     for (int at = blockIdx.x * THREADS + threadIdx.x; at < n; at += gridDim.x * THREADS) {
         const unsigned row = at / cols, col = at - row * cols;
         real value = x[frame * stride + row * ldx + col];
         if (old) value = multiply_add(-by, old[frame * ldold + at], value);
         out[(index_t)frame * n + at] = value;
-        sum += (double)value * value;
+        sum[0] += (double)value * value;
     }
-    if (added_up<THREADS>(sum, partial + (index_t)frame * gridDim.x, ticket + frame)) squared[frame] = sum;
+    if (grid_sum<THREADS>(sum, partial, tickets) && threadIdx.x == 0) squared[frame] = sum[0];
 }
 
 // norms = sqrt(squared), zero where they are at most `tiny` of the largest so far; `second` is 1 for the second of a step's
 // two, which counts it. One block.
 extern "C" __global__ void __launch_bounds__(THREADS)
 settle(double* squared, int frames, double tiny, int second, int first_of_all, double* norms, double* scalars, double* log) {
-    __shared__ double most[THREADS];
     const double before = scalars[NORM], floor = first_of_all ? 0.0 : tiny * before;
     const long long row = ((long long)scalars[COUNT] % LOG) * 2 + second;
     double largest = 0;
@@ -90,14 +89,11 @@ settle(double* squared, int frames, double tiny, int second, int first_of_all, d
         squared[f] = norm * norm;
         largest = fmax(largest, norm);
     }
-    most[threadIdx.x] = largest;
-    __syncthreads();
-    for (int half = THREADS / 2; half > 0; half /= 2) {
-        if (threadIdx.x < half) most[threadIdx.x] = fmax(most[threadIdx.x], most[threadIdx.x + half]);
-        __syncthreads();
-    }
+    __shared__ double most;
+    const double mine[1] = {largest};
+    reduce_block<THREADS, 0>(mine, &most, 1);
     if (threadIdx.x == 0) {
-        if (second || !first_of_all) scalars[NORM] = fmax(before, most[0]);
+        if (second || !first_of_all) scalars[NORM] = fmax(before, most);
         if (second) scalars[COUNT] += 1;
     }
 }

@@ -1,21 +1,21 @@
-// The iteration of method pcg on the image's rim: what stands between its transforms.
+// The iteration of method pcg on the image's border, but for its transforms.
 //
-// The simple version takes and puts rims with arrays of indices, joins bands and transposes spectra for a batched product:
+// The simple version takes and puts borders with arrays of indices, joins bands and transposes spectra for a batched product:
 // eighty launches an iteration, most of which wait for the host. Here there are twenty with the transforms.
 //
-// A rim vector has the pixels of an image of rows x cols outside [top, bottom) x [left, right), row by row; those of
+// A border vector has the pixels of an image of rows x cols outside [top, bottom) x [left, right), row by row; those of
 // another frame lie lds elements further. Bands are what it has of the first and last rows, or columns, together:
 // (frames, depth, length), the length being that of the edge and zeros up to a transform's.
 //
 // Kernels (THREADS threads a block)
-//   take, put       rims of images; into images
+//   take, put       borders of images; into images
 //   cut             bands of images, twice as deep: into the corner of zeros
-//   join            A z on the rim from the bands of H H^T z and from z
-//   lay, unlay      bands from rim vectors; rim vectors from what was solved for on the bands, halves where two meet
+//   join            A z on the border from the bands of H H^T z and from z
+//   lay, unlay      bands from border vectors; border vectors from what was solved for on the bands, halves where two meet
 //   solve           for each frequency a matrix times a vector: matrices (depth, depth, frequency), so that neighbouring
 //                   threads read neighbouring numbers; bytes: the matrices once for FRAMES frames
 //   lags, edges     the matrices of the bands' system, before they are inverted
-//   patch           rows of small dense matrices times what they take from a rim vector: a warp for each row
+//   patch           rows of small dense matrices times what they take from a border vector: a warp for each row
 
 constexpr int THREADS = 256;
 constexpr int FRAMES = 4;   // that share what is read of a matrix
@@ -84,8 +84,8 @@ cut(const real* x, long long ldx, long long stride, int rows, int cols, int axis
     }
 }
 
-// A z on the rim: lambda z, and H H^T z from the outer half of bands that were cut out twice as deep as needed. `first` is
-// along the rows, `second` along the columns; either is null where the rim has no such band. Planes of both are
+// A z on the border: lambda z, and H H^T z from the outer half of bands that were cut out twice as deep as needed. `first` is
+// along the rows, `second` along the columns; either is null where the border has no such band. Planes of both are
 // high x wide, two a frame, as `cut` lays them.
 extern "C" __global__ void __launch_bounds__(THREADS)
 join(const real* z, long long ldz, long long stride, real lambda, int rows, int cols, int top, int bottom, int left, int right,

@@ -100,6 +100,7 @@ from .terms import (
     is_quadratic,
 )
 from .tuning import check_noise, estimate_noise
+from .vector_ops import Systems
 
 QUADRATIC = tuple(name for name in PENALTIES if is_quadratic(name))
 EXACT = ("fft", "dct", "dst", "kronecker", "cholesky")
@@ -522,11 +523,10 @@ def _quadratic_draws(problem: Problem, rng: np.random.Generator, precondition: _
         found = cg(
             problem.normal,
             b,
-            dot=_dot,
+            Systems(_dot, lambda at: float((at.rz / start).max())),
+            precondition=precondition,
             rtol=1e-8,
             max_iterations=_MAX_ITERATIONS,
-            precondition=precondition,
-            measure=lambda step: float((step.rz / start).max()),
         )
         if not found.residual <= 1e-8:
             raise ConvergenceError(

@@ -7,10 +7,10 @@ With A = L + D + U (strictly lower, diagonal, strictly upper part) a sweep solve
 
 is exactly what the sweep does to these rows one by one, whatever the size of the block. The
 product with the block's rows is the bulk of the work; the triangular solve is its small rest. The
-part of the product left of the block is kept until the next sweep, where it is what is missing
-for b - A x of the x between the sweeps: the true residual costs nothing, one sweep late.
+part of the product left of the block is stored until the next sweep, where it completes
+b - A x of the x between the sweeps: the true residual costs nothing, one sweep late.
 
-The error of the plain iteration falls by about 1 - c/κ(A) in a sweep, hopeless for κ = 10⁶. With
+The error of the plain iteration falls by about 1 - c/κ(A) in a sweep, too slowly for κ = 10⁶. With
 ``acceleration="cg"`` the sweep forth and back, M = K D⁻¹ Kᵀ for symmetric A, preconditions
 conjugate gradients, which need about √κ(M⁻¹A) iterations. By Eisenstat's trick [2]_ the
 iteration runs on K⁻¹ A K⁻ᵀ, whose product with a vector takes two triangular solves because
@@ -35,12 +35,13 @@ import numpy as np
 
 from ..device import Array, asnumpy, get_xp
 from ..norms import norms
+from ..vector_ops import Systems
 from .checks import as_rhs, as_system, check_pivots
+from .krylov import cg
 from .triangular import substitute
 
 BLOCK = 256  # rows of a block: the product is long, the triangular solve within the block still small
 STALL = 100  # sweeps without a residual lower by 0.1 %, after which the iteration has stagnated
-GROWTH = 1e8  # growth of the residual at which it has diverged
 
 Status = Literal["converged", "max_sweeps", "stagnated", "diverged", "indefinite"]
 
@@ -57,7 +58,7 @@ class GaussSeidelInfo:
         ‖b - A x‖/‖b‖ of the x returned, computed from it in float64; with several right-hand
         sides, the largest of theirs.
     status : {"converged", "max_sweeps", "stagnated", "diverged", "indefinite"}
-        Only "converged" means that the residual asked for was reached.
+        Only "converged" means that the requested residual was reached.
     reason : str
         The status in words, with what to try.
     """
@@ -69,7 +70,7 @@ class GaussSeidelInfo:
 
     @property
     def converged(self) -> bool:
-        """Whether the residual asked for was reached."""
+        """Whether the requested residual was reached."""
         return self.status == "converged"
 
 
@@ -175,8 +176,8 @@ def gauss_seidel(
     return x * scale, GaussSeidelInfo(sweeps, relative, status, _reason(status, sweeps, relative, rtol))
 
 
-# What is one number a column lies on the host, where it decides. Columns are laid as rows before they are added up: a
-# GPU has that compiled already.
+# Norms of columns are on the host, which decides. Columns become rows before they are added up: a GPU has that
+# compiled.
 
 
 def _largest(b: Array) -> np.ndarray:
@@ -184,9 +185,9 @@ def _largest(b: Array) -> np.ndarray:
     return asnumpy(abs(get_xp(b).ascontiguousarray(b.T)).max(axis=-1))
 
 
-def _sums(x: Array) -> np.ndarray:
-    """The sum of each column."""
-    return asnumpy(get_xp(x).ascontiguousarray(x.T).sum(axis=-1))
+def _column_dots(x: Array, y: Array) -> Array:
+    """The inner product of each column."""
+    return get_xp(x).ascontiguousarray((x * y).T).sum(axis=-1)
 
 
 def _norms(x: Array) -> np.ndarray:
@@ -250,7 +251,7 @@ def _sweep(
             first = relative
         else:
             callback(sweep, relative)
-        if not relative <= GROWTH * max(first, 1.0):
+        if not relative <= 1e8 * max(first, 1.0):
             return "diverged", sweep + 1
         if relative <= rtol and system.relative_residual(x) <= rtol:
             return "converged", sweep + 1
@@ -269,78 +270,114 @@ def _conjugate_gradients(
     block: int,
     callback: Callable[[int, float], object],
 ) -> tuple[Status, int]:
-    """Conjugate gradients on K⁻¹ A K⁻ᵀ, `x` in place: the status and the number of iterations done.
+    """Conjugate gradients on K⁻¹ A K⁻ᵀ, `x` in place: the status and the number of iterations done."""
+    ops = _Transformed(system, x, rtol, callback)
+    if ops.lowest <= rtol:
+        return "converged", 0
+    cg(ops.apply, ops.transformed(), ops, precondition=ops.scaled, rtol=0.0, max_iterations=max_sweeps)
+    return ops.status, ops.sweeps
 
-    Below, r and p live in the transformed space: r = K⁻¹ (b - A x), and a step along p moves x
-    along K⁻ᵀ p. The preconditioner M becomes D⁻¹ there.
+
+class _Transformed(Systems):
+    """The vectors of conjugate gradients in the transformed space: r = K⁻¹ (b - A x), and p moves x along K⁻ᵀ p.
+
+    The preconditioner M becomes D⁻¹ there. The residual's norm is estimated from √rz = ‖b - A x‖ in the norm of
+    M⁻¹, at no cost. Each time it is computed instead, the ratio of the two is corrected.
     """
-    a, xp = system.a, get_xp(system.a)
-    diagonal = a.diagonal().copy()
-    if x.ndim == 2:
-        diagonal = diagonal[:, None]
 
-    def transformed(residual: Array) -> Array:
-        r = xp.ascontiguousarray(residual.astype(a.dtype))
-        substitute(a, r)
+    def __init__(
+        self, system: _System, x: Array, rtol: float, callback: Callable[[int, float], object]
+    ) -> None:
+        super().__init__(_column_dots)
+        self._system, self._solution, self._rtol, self._callback = system, x, rtol, callback
+        self._diagonal = system.a.diagonal().copy().reshape(-1, *(1,) * (x.ndim - 1))
+        self.lowest = self._lowest_computed = self._compute()
+        self.status: Status = "max_sweeps"
+        self.sweeps, self._failed_checks, self._last_gain = -1, 0, 0
+        # The residual may rise for long, but n steps are enough without rounding.
+        self._patience = STALL + len(x)
+
+    def _compute(self) -> float:
+        """Compute the residual; its largest relative norm."""
+        self._true = self._system.residual(self._solution)
+        self._norms = self._system.relative(self._true)
+        return float(self._norms.max())
+
+    def scaled(self, r: Array) -> Array:
+        """D r."""
+        return self._diagonal * r
+
+    def transformed(self) -> Array:
+        """K⁻¹ times the computed residual."""
+        r = get_xp(self._true).ascontiguousarray(self._true.astype(self._system.a.dtype))
+        substitute(self._system.a, r)
         return r
 
-    residual = system.residual(x)
-    relative = system.relative(residual)
-    lowest_computed = lowest = float(relative.max())
-    if lowest <= rtol:
-        return "converged", 0
-    r = transformed(residual)
-    p = diagonal * r
-    rho = _sums(r * p)
-    # The residual's norm is estimated from √rho = ‖b - A x‖ in the norm of M⁻¹, at no cost. Each
-    # time it is computed instead, the ratio of the two is set right.
-    ratio = np.where(rho > 0, relative / np.sqrt(rho), 0)
-    last_gain, failed_checks = 0, 0
-    patience = STALL + len(a)  # the residual may rise for long, but n steps are enough without rounding
-    for sweep in range(1, max_sweeps + 1):
-        step = p.copy()
-        substitute(a, step, trans=True)
-        image = p - diagonal * step
-        substitute(a, image)
-        image += step
-        curvature = _sums(p * image)
-        if bool(((curvature <= 0) & (rho > 0)).any()):
-            return "indefinite", sweep - 1
-        alpha = xp.asarray(np.where(rho > 0, rho / curvature, 0).astype(a.dtype))
-        x += alpha * step
-        r -= alpha * image
-        z = diagonal * r
-        rho_before, rho = rho, _sums(r * z)
-        estimate = float((ratio * np.sqrt(rho)).max())
+    def apply(self, p: Array) -> Array:
+        """K⁻¹ A K⁻ᵀ p."""
+        self._step = p.copy()
+        substitute(self._system.a, self._step, trans=True)
+        image = p - self.scaled(self._step)
+        substitute(self._system.a, image)
+        image += self._step
+        return image
+
+    def advance(self, ap: Array) -> None:
+        if bool(((self._dot(self.p, ap) <= 0) & (self.rz > 0)).any()):
+            self.status = "indefinite"
+            return
+        super().advance(ap)
+        self._solution += self.alpha * self._step
+
+    def residual(self) -> float:
+        """The estimate; zero where the iteration has ended, with the reason in `status`."""
+        if self.status == "indefinite":
+            return 0.0
+        self.sweeps += 1
+        if self.sweeps == 0:
+            self._calibrate()
+            return np.inf
+        estimate = float((self._ratio * np.sqrt(asnumpy(self.rz))).max())
         if not estimate < np.inf:
-            return "diverged", sweep
-        if estimate <= rtol:
-            residual = system.residual(x)
-            relative = system.relative(residual)
-            estimate = float(relative.max())
-            if estimate <= rtol:
-                callback(sweep, estimate)
-                return "converged", sweep
-            failed_checks = 0 if estimate < 0.1 * lowest_computed else failed_checks + 1
-            if failed_checks >= 3:
-                return "stagnated", sweep
-            lowest_computed = min(lowest_computed, estimate)
-            lowest, last_gain, patience = estimate, sweep, STALL
-            # The true residual takes the place of the recurrence's [3]; where rounding had parted the
-            # two, the old direction is not conjugate to what is left, and the column starts anew.
-            drift = r - transformed(residual)
-            r -= drift
-            z = diagonal * r
-            rho = _sums(r * z)
-            rho_before = np.where(_sums(drift * diagonal * drift) > 0.01 * rho, 0, rho_before)
-            ratio = np.where(rho > 0, relative / np.sqrt(rho), 0)
-        callback(sweep, estimate)
-        p = z + xp.asarray(np.where(rho_before > 0, rho / rho_before, 0).astype(a.dtype)) * p
-        if estimate < 0.999 * lowest:
-            lowest, last_gain = estimate, sweep
-        elif sweep - last_gain >= patience:
-            return "stagnated", sweep
-    return "max_sweeps", max_sweeps
+            return self._end("diverged")
+        if estimate <= self._rtol:
+            estimate = self._compute()
+            if estimate <= self._rtol:
+                self._callback(self.sweeps, estimate)
+                return self._end("converged")
+            self._failed_checks = 0 if estimate < 0.1 * self._lowest_computed else self._failed_checks + 1
+            if self._failed_checks >= 3:
+                return self._end("stagnated")
+            self._lowest_computed = min(self._lowest_computed, estimate)
+            self.lowest, self._last_gain, self._patience = estimate, self.sweeps, STALL
+            self._correct()
+        self._callback(self.sweeps, estimate)
+        if estimate < 0.999 * self.lowest:
+            self.lowest, self._last_gain = estimate, self.sweeps
+        elif self.sweeps - self._last_gain >= self._patience:
+            return self._end("stagnated")
+        return estimate
+
+    def _end(self, status: Status) -> float:
+        self.status = status
+        return 0.0
+
+    def _calibrate(self) -> None:
+        root = np.sqrt(asnumpy(self.rz))
+        self._ratio = self._norms / np.where(root > 0, root, np.inf)
+
+    def _correct(self) -> None:
+        """Replace the recurrence's residual by the computed one [3]_.
+
+        Where rounding had parted the two, the old direction is not conjugate to what is left, and the column
+        starts anew.
+        """
+        drift = self.r - self.transformed()
+        self.r -= drift
+        before = self._beta
+        self.aim(self.scaled(self.r))
+        self._beta = self._beta * before * (self._dot(drift, self.scaled(drift)) <= 0.01 * self.rz)
+        self._calibrate()
 
 
 def _check_symmetric(a: Array, rtol: float) -> None:
@@ -365,12 +402,12 @@ def _check_symmetric(a: Array, rtol: float) -> None:
 
 def _reason(status: Status, sweeps: int, relative: float, rtol: float) -> str:
     """The status in words."""
-    where = f"relative residual {relative:.1e} after {sweeps} sweeps, {rtol:.1e} was asked for"
+    where = f"relative residual {relative:.1e} after {sweeps} sweeps, {rtol:.1e} was requested"
     return {
         "converged": where,
         "max_sweeps": f"{where}: allow more with max_sweeps, or try acceleration='cg' (symmetric positive "
         "definite matrices) or a direct method",
-        "stagnated": f"{where}, and it falls no more: the matrix is singular or too ill-conditioned for this dtype; "
+        "stagnated": f"{where}, and it no longer falls: the matrix is singular or too ill-conditioned for this dtype; "
         "ask for less with rtol, regularise more, or use float64, acceleration='cg' or a direct method",
         "diverged": f"{where}: the iteration diverges, as it may for a matrix that is neither symmetric positive "
         "definite nor diagonally dominant; use gauss_jordan_solve",

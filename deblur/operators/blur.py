@@ -105,7 +105,7 @@ class Blur(LinearMap):
     def _identity(self) -> tuple[Any, ...]:
         return self.psf.shape, self.psf.tobytes(), self.origin, self.image_shape, self.boundary
 
-    # -- what solvers ask of any operator ---------------------------------------------------------
+    # -- what solvers need of any operator ---------------------------------------------------------
 
     @property
     def crop(self) -> tuple[slice, slice]:
@@ -176,15 +176,8 @@ class Blur(LinearMap):
         """
         if self.factors is None:
             raise ValueError("the PSF is not separable (rank one), so H is no Kronecker product")
-        out = []
-        for axis, f in enumerate(self.factors):
-            h = f.reshape(-1, 1) if axis == 0 else f.reshape(1, -1)
-            scene = (self.scene_shape[0], 1) if axis == 0 else (1, self.scene_shape[1])
-            image = (self.image_shape[0], 1) if axis == 0 else (1, self.image_shape[1])
-            # The other axis has one pixel and a 1-wide PSF: any boundary leaves it alone.
-            o = (self._matrix_origin[0], 0) if axis == 0 else (0, self._matrix_origin[1])
-            out.append(convolution_matrix(h, scene, image, o, self.boundary).toarray())
-        return out[0], out[1]
+        c, r = (axis_matrix(f, self.extension(axis)) for axis, f in enumerate(self.factors))
+        return c, r
 
     # -- products ----------------------------------------------------------------------------
 
@@ -197,7 +190,7 @@ class Blur(LinearMap):
         return self.kept(("torus", device), lambda: Torus(self._lengths, device))
 
     def transfer(self, dtype: Any = np.float64, device: Device = CPU) -> Array:
-        """The PSF's half spectrum on the torus that `forward` uses, kept for dtype and device.
+        """The PSF's half spectrum on the torus that `forward` uses, cached for each dtype and device.
 
         For a periodic boundary these are the eigenvalues of H (half of them;
         the rest are their conjugates).
@@ -287,7 +280,7 @@ class Blur(LinearMap):
     # -- matrices ----------------------------------------------------------------------------
 
     def to_sparse(self) -> scipy.sparse.csr_array:
-        """H as a float64 ``scipy.sparse.csr_array``; kept, so that asking again costs nothing."""
+        """H as a float64 ``scipy.sparse.csr_array``, cached."""
         return self.kept(
             "sparse",
             lambda: convolution_matrix(
@@ -301,6 +294,14 @@ class Blur(LinearMap):
         rows, cols = self.shape
         require_memory(rows * cols * dtype.itemsize, np, f"A dense H of {rows} x {cols}", DENSE_INSTEAD)
         return self.to_sparse().astype(dtype).toarray()
+
+
+def axis_matrix(factor: np.ndarray, extension: scipy.sparse.csr_array) -> np.ndarray:
+    """The dense matrix of the blur of one axis by a factor of the PSF, given what continues the axis."""
+    m, (high, _) = len(factor), extension.shape
+    n = high - m + 1
+    valid = scipy.sparse.diags_array(factor[::-1], offsets=range(m), shape=(n, high), format="csr")
+    return (valid @ extension).toarray()
 
 
 def _rank_one_factors(h: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:

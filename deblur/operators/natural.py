@@ -1,18 +1,18 @@
-"""Scenes as those of photographs: neighbouring pixels are alike.
+"""The regularizer "natural": neighbouring pixels of a scene are correlated.
 
-λ‖f‖² expects of a scene that each of its pixels is drawn by itself. Those of a photograph are not: its power falls with
-the frequency, as about 1/|ω|² (D. J. Field, J. Opt. Soc. Am. A 4 (1987) 2379-2394), and what is restored should fall
-likewise where noise hides it. B, three taps along each axis, makes neighbours alike: of independent numbers u it makes
-a scene Bu whose pixels have their variance, and whose power falls to 1/9 along each axis. The penalty "natural" is
+λ‖f‖² assumes independent pixels. Those of a photograph are not: its power falls with the frequency, as about 1/|ω|²
+(D. J. Field, J. Opt. Soc. Am. A 4 (1987) 2379-2394), and that of an estimate should fall likewise where noise covers
+the scene. B, three taps along each axis, correlates neighbours: from independent numbers u it makes a scene Bu whose
+pixels have the same variance, and whose power falls to 1/9 along each axis. The regularizer "natural" is
 
     λ ‖B⁻¹f‖² ,  ‖B⁻¹f‖² = min ‖u‖² over Bu = f ,
 
-so that λ stays what it was, the variance of the noise over that of the scene. No solver need know: the u that it asks
-for is that of λ‖u‖² for the blur HB, whose PSF is two pixels larger. Wider taps fit photographs a little better and
+so that λ keeps its meaning, the variance of the noise over that of the scene. Solvers need no change: u minimises the
+problem with λ‖u‖² for the blur HB, whose PSF is two pixels larger. Wider taps model photographs a little better and
 cost several times the iterations.
 
-Where the boundary is open u reaches beyond the scene, and elsewhere it goes on as the scene does: B, which is the same
-from either side, keeps what repeats or is mirrored as it is. Only a scene that is dark beyond its frame is none of Bu.
+With an open boundary u reaches beyond the scene; otherwise it is continued as the scene is: B is symmetric, so that it
+keeps periodic and mirrored scenes so. A scene that is zero beyond its frame is not of the form Bu.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from . import torus_gpu
 from .blur import Blur
 from .boundary import Boundary
 
-_TAPS = np.array([0.25, 1.0, 0.25])
-TAPS = _TAPS / np.linalg.norm(_TAPS)
+TAPS = np.array([1.0, 4.0, 1.0]) / np.sqrt(18)
 
 
 def coloured(blur: Blur) -> Blur:

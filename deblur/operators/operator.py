@@ -1,4 +1,4 @@
-"""What a solver asks of the map from scenes to images, and what SciPy asks of it."""
+"""The interface of the map from scenes to images, for solvers and for SciPy."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Operator(Protocol):
 
 
 class LinearMap:
-    """What SciPy and PyLops ask of a linear operator, from `forward`, `adjoint` and the two shapes."""
+    """The linear operator of SciPy and PyLops, from `forward`, `adjoint` and the two shapes."""
 
     dtype = np.dtype(np.float64)
     ndim = 2
@@ -90,7 +90,7 @@ class LinearMap:
         raise NotImplementedError
 
     def kept(self, key: Any, build: Callable[[], _T]) -> _T:
-        """What `build` returns, made once for `key` (which names dtype and device) and kept with the operator."""
+        """What `build` returns, made once for `key` (which names dtype and device) and cached with the operator."""
         kept = self.__dict__.setdefault("_kept", {})
         if key not in kept:
             kept[key] = build()  # two threads may both build it; either copy serves
@@ -126,20 +126,18 @@ class LinearMap:
         x = self._vectors(x, self.shape[1])
         return self.forward(x.reshape(self._scene_axes)).reshape(-1, *x.shape[1:])
 
-    def rmatvec(self, x: Array) -> Array:
-        """Hᵀ x for an image as a vector, row by row: (M * N,) or (M * N, 1) in, the same form out."""
-        x = self._vectors(x, self.shape[0])
-        return self.adjoint(x.reshape(self._image_axes)).reshape(-1, *x.shape[1:])
-
     def matmat(self, x: Array) -> Array:
         """H X for scenes as the columns of X, (P * Q, k)."""
         x = self._vectors(x, self.shape[1])
         return self.forward(x.T.reshape(-1, *self._scene_axes)).reshape(x.shape[1], -1).T
 
+    def rmatvec(self, x: Array) -> Array:
+        """Hᵀ x for an image as a vector, as `matvec`."""
+        return self.T.matvec(x)
+
     def rmatmat(self, x: Array) -> Array:
-        """Hᵀ X for images as the columns of X, (M * N, k)."""
-        x = self._vectors(x, self.shape[0])
-        return self.adjoint(x.T.reshape(-1, *self._image_axes)).reshape(x.shape[1], -1).T
+        """Hᵀ X for images as the columns of X, as `matmat`."""
+        return self.T.matmat(x)
 
     def __matmul__(self, x: Any) -> Array:
         x = self._vectors(x, self.shape[1])

@@ -1,10 +1,9 @@
-"""Products on a torus on the GPU: cuFFT's plans, and ``cuda/torus.cu`` between them."""
+"""Products on a torus on the GPU: cuFFT's plans, and ``pad.cu``, ``spectrum.cu`` and ``verify.cu`` between them."""
 
 from __future__ import annotations
 
 import math
 import threading
-from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,47 +11,23 @@ import numpy as np
 
 from .. import kernels
 from ..device import Array, sent
+from ..pool import pool
 
-_AT = kernels.Constants("torus")
-_THREADS = _AT.THREADS
-_BLOCKS = 8  # of a launch, on each multiprocessor
-# Pairs of plans that a thread keeps: so many, or fewer if their work areas, about twice what they transform, are large.
-_MOST, _LEAST, _BYTES = 32, 10, 1 << 30
-_MOST_TAPS = 128 * 128  # of a PSF whose spectrum is added up directly
+_AT = kernels.Constants("spectrum")
 
 #: Rows before and after, columns before and after, that continue a scene.
 Pads = Sequence[tuple[int, int]]
-
-
-class _Plans(threading.local):
-    """The last pairs of plans of a thread, by what they transform and on which stream: a plan has one work area."""
-
-    def __init__(self) -> None:
-        self.kept: OrderedDict[Any, tuple[Any, Any]] = OrderedDict()
-
-
-_plans = _Plans()
 
 
 def plans(lengths: tuple[int, ...], batch: int, dtype: np.dtype) -> tuple[Any, Any]:
     """cuFFT's plans of so many real transforms, there and back (not divided by n), for the current stream."""
     import cupy
 
-    stream = cupy.cuda.get_current_stream()
-    key = (lengths, batch, dtype.char, cupy.cuda.runtime.getDevice(), stream.ptr)
-    kept = _plans.kept
-    if key in kept:
-        kept.move_to_end(key)
-        return kept[key]
-    kept[key] = new_plans(lengths, batch, dtype)
-    while len(kept) > (_MOST if sum(map(_bytes, kept)) <= _BYTES else _LEAST):
-        kept.popitem(last=False)
-    return kept[key]
-
-
-def _bytes(key: tuple[Any, ...]) -> int:
-    lengths, batch, char, *_ = key
-    return 4 * batch * math.prod(lengths) * np.dtype(char).itemsize
+    # A plan has one work area, about twice what it transforms: it serves one stream, and one thread.
+    key = ("plans", lengths, batch, dtype.char, cupy.cuda.get_current_stream().ptr, threading.get_ident())
+    nbytes = 4 * batch * math.prod(lengths) * dtype.itemsize
+    device = cupy.cuda.runtime.getDevice()
+    return pool(device).get(key, lambda: new_plans(lengths, batch, dtype), nbytes)
 
 
 def new_plans(lengths: tuple[int, ...], batch: int, dtype: np.dtype) -> tuple[Any, Any]:
@@ -113,10 +88,9 @@ def product(x: Array, lengths: tuple[int, ...], by: Array, conjugate: bool) -> A
     there.fft(images, spectra, 0)
     by = cupy.ascontiguousarray(by)
     is_complex = by.dtype.kind == "c"
-    launch(
-        "multiply", by.size, spectra.view(dtype), len(images), by.size,
-        by.view(dtype) if is_complex else by, is_complex, conjugate, 1 / math.prod(lengths), dtype=dtype,
-    )  # fmt: skip
+    symbol = by.view(dtype) if is_complex else by
+    args = (spectra.view(dtype), len(images), by.size, symbol, is_complex, conjugate, 1 / math.prod(lengths))
+    kernels.spread("spectrum", "multiply", by.size, *args, dtype=dtype)
     out = cupy.empty((*x.shape[:-2], *lengths), dtype)
     back.fft(spectra, out, 0)
     return out
@@ -130,8 +104,8 @@ def serves(x: Array, lengths: tuple[int, ...], by: Array) -> bool:
 
 
 def serves_psf(psf: np.ndarray, lengths: tuple[int, ...]) -> bool:
-    """Whether `spectrum` takes a PSF: it is to be small beside the torus."""
-    return psf.ndim == 2 and psf.size <= _MOST_TAPS and len(lengths) == 2 and max(lengths) <= 65535 * _AT.ROWS
+    """Whether `spectrum` takes a PSF: it is to be small compared with the torus."""
+    return psf.ndim == 2 and psf.size <= 128 * 128 and len(lengths) == 2 and max(lengths) <= 65535 * _AT.ROWS
 
 
 def spectrum(
@@ -142,52 +116,36 @@ def spectrum(
 
     shape = (lengths[0], lengths[1] // 2 + 1)
     if dtype is None:
-        power = cupy.empty(shape, np.float64)
-        _add_up(psf, lengths, origin, 0, shape, None, power, None, np.dtype(np.float32))
-        return power
+        return _added_up(psf, lengths, origin, "power", cupy.empty(shape, np.float64))
     out = cupy.empty(shape, np.result_type(dtype, np.complex64))
-    _add_up(psf, lengths, origin, 0, shape, out.view(dtype), None, None, dtype)
-    return out
+    return _added_up(psf, lengths, origin, "spectrum", out)
 
 
 def symbol(
-    psf: np.ndarray,
-    lengths: tuple[int, int],
-    origin: tuple[int, int],
-    first: int,
-    shape: tuple[int, int],
-    dtype: np.dtype,
+    psf: np.ndarray, lengths: tuple[int, int], origin: tuple[int, int], first: int, out: Array
 ) -> Array:
-    """The real part of a PSF's spectrum at so many frequencies of a torus, the `first` the first of either axis."""
+    """The real part of a PSF's spectrum at as many frequencies of a torus as `out` has, of either axis from `first`."""
+    return _added_up(psf, lengths, origin, "symbol", out, first)
+
+
+def _added_up(
+    psf: np.ndarray, lengths: tuple[int, ...], origin: tuple[int, int], kind: str, out: Array, first: int = 0
+) -> Array:
+    """The spectrum of a PSF, its power or its real part, in `out`."""
     import cupy
 
-    out = cupy.empty(shape, dtype)
-    _add_up(psf, lengths, origin, first, shape, None, None, out, dtype)
+    (m, n), (rows, half) = psf.shape, out.shape
+    # Powers are in double precision whatever the kernel file is compiled for.
+    real = np.dtype(np.float32 if kind == "power" else out.dtype.char.lower())
+    line, h = cupy.empty((m, half, 2), np.float64), sent(np.ascontiguousarray(psf, np.float64))
+    args: tuple[Any, ...] = (h, m, n, origin[1], lengths[1], first, half, line)
+    kernels.spread("spectrum", "lines", m * half, *args, dtype=real)
+    numbers = out.view(real) if kind == "spectrum" else out
+    outs = [numbers if kind == name else None for name in ("spectrum", "power", "symbol")]
+    args = (line, m, origin[0], lengths[0], first, rows, half, *outs)
+    grid = (-(-half // _AT.THREADS), -(-rows // _AT.ROWS))
+    kernels.launch("spectrum", "columns", grid, _AT.THREADS, *args, dtype=real)
     return out
-
-
-def _add_up(
-    psf: np.ndarray,
-    lengths: tuple[int, ...],
-    origin: tuple[int, int],
-    first: int,
-    shape: tuple[int, int],
-    spectrum: Array,
-    power: Array,
-    symbol: Array,
-    dtype: np.dtype,
-) -> None:
-    """The kernels of a PSF's spectrum, into the one array that is there."""
-    import cupy
-
-    (m, n), (rows, half) = psf.shape, shape
-    line = cupy.empty((m, half, 2), np.float64)
-    h = sent(np.ascontiguousarray(psf, np.float64))
-    launch("lines", m * half, h, m, n, origin[1], lengths[1], first, half, line, dtype=dtype)
-    kernels.launch(
-        "torus", "columns", (-(-half // _THREADS), -(-rows // _AT.ROWS)), _THREADS, line, m, origin[0], lengths[0],
-        first, rows, half, spectrum, power, symbol, dtype=dtype,
-    )  # fmt: skip
 
 
 def quotient(h: Array, lam: float) -> Array:
@@ -195,7 +153,8 @@ def quotient(h: Array, lam: float) -> Array:
     import cupy
 
     out, real = cupy.empty_like(h), np.dtype(h.dtype.char.lower())
-    launch("quotient", h.size, h.view(real), h.size, h.dtype.kind == "c", lam, out.view(real), dtype=real)
+    args = (h.view(real), h.size, h.dtype.kind == "c", lam, out.view(real))
+    kernels.spread("spectrum", "quotient", h.size, *args, dtype=real)
     return out
 
 
@@ -214,14 +173,13 @@ def inverse(k: Array, rho: float, lam: float, order: int, rows: Array, cols: Arr
     """
     import cupy
 
-    is_complex = k.dtype.kind == "c"
     total, most = cupy.empty(k.shape, np.float64), cupy.zeros(1, np.uint64)
     k, out = cupy.ascontiguousarray(k), cupy.empty(k.shape, dtype)
-    launch(
-        "totals", k.size, total, most, k.view(dtype) if is_complex else None, None if is_complex else k, rows, cols,
-        k.shape[1], k.size, rho, lam, order, dtype=dtype,
-    )  # fmt: skip
-    launch("reciprocals", k.size, out, total, most, k.size, float(np.finfo(dtype).eps), dtype=dtype)
+    either = (k.view(dtype), None) if k.dtype.kind == "c" else (None, k)
+    args = (total, most, *either, rows, cols, k.shape[1], k.size, rho, lam, order)
+    kernels.spread("spectrum", "totals", k.size, *args, dtype=dtype)
+    args = (out, total, most, k.size, float(np.finfo(dtype).eps))
+    kernels.spread("spectrum", "reciprocals", k.size, *args, dtype=dtype)
     return out
 
 
@@ -244,13 +202,10 @@ def judged(g: Array, scene: Array, h: Array, lam: float) -> tuple[Array, Array]:
     spectra = [cupy.empty((planes, *h.shape), h.dtype) for _ in pair]
     for a, spectrum in zip(pair, spectra, strict=True):
         there.fft(a, spectrum, 0)
-    blocks = _most_blocks()
-    sums, ticket = cupy.empty(2, np.float64), cupy.zeros(1, np.uint32)
-    launch(
-        "judged", h.size, spectra[1].view(real), spectra[0].view(real), cupy.ascontiguousarray(h).view(real), planes,
-        h.size, half, lengths[1] % 2 == 0, lam, 1 / math.prod(lengths), sums, cupy.empty(2 * blocks, np.float64),
-        ticket, dtype=real,
-    )  # fmt: skip
+    sums = cupy.empty(2, np.float64)
+    view = [a.view(real) for a in (spectra[1], spectra[0], cupy.ascontiguousarray(h))]
+    args = (*view, planes, h.size, half, lengths[1] % 2 == 0, lam, 1 / math.prod(lengths), sums)
+    kernels.Reduction("verify", h.size, 2).launch("judged", *args, dtype=real)
     seen = cupy.empty((planes, *lengths), real)
     back.fft(spectra[1], seen, 0)
     return seen.reshape(g.shape), sums / math.prod(lengths)
@@ -269,11 +224,9 @@ def _laid(images: Array, lengths: tuple[int, ...], pads: Pads = ((0, 0), (0, 0))
 
     out = cupy.empty((len(images), *lengths), images.dtype)
     images, ld, stride = kernels.images(images)
-    rows, cols = images.shape[1:]
-    launch(
-        "lay", math.prod(lengths), out, len(images), *lengths, images, ld, stride, rows, cols,
-        *_extent((rows, cols), pads), dtype=images.dtype,
-    )  # fmt: skip
+    shape = images.shape[1:]
+    args = (out, len(images), *lengths, images, ld, stride, *shape, *_extent(shape, pads))
+    kernels.spread("pad", "lay", math.prod(lengths), *args, dtype=images.dtype)
     return out
 
 
@@ -284,7 +237,8 @@ def mixed(x: Array, side: float, middle: float) -> Array:
     rows, cols = x.shape[-2] - 2, x.shape[-1] - 2
     out = cupy.empty((*x.shape[:-2], rows, cols), x.dtype)
     images, ld, stride = kernels.images(x)
-    launch("mix", rows * cols, out, len(images), rows, cols, images, ld, stride, side, middle, dtype=x.dtype)
+    args = (out, len(images), rows, cols, images, ld, stride, side, middle)
+    kernels.spread("pad", "mix", rows * cols, *args, dtype=x.dtype)
     return out
 
 
@@ -297,11 +251,10 @@ def folded(x: Array, shape: tuple[int, int], pads: Pads) -> Array:
     """The transpose of `mirrored`, for contiguous x: scenes of `shape`."""
     import cupy
 
-    out = cupy.empty((*x.shape[:-2], *shape), x.dtype)
-    launch(
-        "fold", math.prod(shape), out, out.size // max(math.prod(shape), 1), *shape, x, x.shape[-1],
-        math.prod(x.shape[-2:]), *_extent(shape, pads), dtype=x.dtype,
-    )  # fmt: skip
+    out, size = cupy.empty((*x.shape[:-2], *shape), x.dtype), math.prod(shape)
+    planes = out.size // max(size, 1)
+    args = (out, planes, *shape, x, x.shape[-1], math.prod(x.shape[-2:]), *_extent(shape, pads))
+    kernels.spread("pad", "fold", size, *args, dtype=x.dtype)
     return out
 
 
@@ -309,14 +262,3 @@ def _extent(shape: tuple[int, int], pads: Pads) -> tuple[int, int, int, int]:
     """What comes before the first row and column, and how many of either there are in all."""
     (top, below), (left, right) = pads
     return top, left, top + shape[0] + below, left + shape[1] + right
-
-
-def launch(name: str, size: int, *args: Any, dtype: np.dtype) -> None:
-    """A kernel of ``torus.cu`` over so many elements."""
-    kernels.launch("torus", name, min(_most_blocks(), -(-size // _THREADS)), _THREADS, *args, dtype=dtype)
-
-
-def _most_blocks() -> int:
-    import cupy
-
-    return _BLOCKS * kernels.properties(cupy.cuda.runtime.getDevice()).multiprocessors

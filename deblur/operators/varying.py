@@ -1,4 +1,4 @@
-"""`VaryingBlur`: a PSF that changes across the picture, as a few convolutions and maps of weights.
+"""`VaryingBlur`: a PSF that changes across the image, as a few convolutions and maps of weights.
 
 A pixel x of the image sees the scene through the PSF h(x). Between the places where it is known the PSF is
 interpolated, h(x) = Σ_k w_k(x) h_k with Σ_k w_k = 1, so that
@@ -8,7 +8,7 @@ interpolated, h(x) = Σ_k w_k(x) h_k with Σ_k w_k = 1, so that
 with C_k the blur by h_k: one transform of the scene and one inverse transform a term [1]_. Because the weights come
 after the blur, a constant scene stays constant. Where many PSFs are known their number is cut by
 h_k ≈ h̄ + Σ_j c_kj e_j, the mean PSF and the first singular vectors of the rest (eigen-PSFs) [2]_; without the mean
-taken out first the brightness would not be kept.
+subtracted first the mean brightness would change.
 
 References
 ----------
@@ -37,8 +37,8 @@ from .torus import Torus
 _SAMPLE = 25
 #: Nodes along each axis of the lattice on which PSFs at scattered positions are interpolated.
 _LATTICE = 17
-#: Root mean square of the weights of principal components beside the mean PSF's, which are one: what splits them by
-#: ADMM takes fewest iterations so.
+#: Root mean square of the weights of principal components, where those of the mean PSF are one: ADMM, which splits
+#: them, takes fewest iterations so.
 _LIGHT = 0.3
 
 
@@ -46,7 +46,7 @@ class VaryingBlur(LinearMap):
     """The blur of images of one size by a PSF that changes across the frame.
 
     Works wherever a `Blur` does in SciPy and PyLops, and with every method of this package that does not need one PSF
-    for the whole picture.
+    for the whole image.
 
     Parameters
     ----------

@@ -18,6 +18,7 @@ import scipy.fft
 from ..linalg import krylov
 from ..operators.torus import Torus
 from ..tuning import noise_level
+from ..vector_ops import Systems
 from .estimate import (
     PSFEstimate,
     PSFStatus,
@@ -220,8 +221,8 @@ class _System:
         return krylov.cg(
             lambda h: self.normal(h, lam, support),
             right * support,
+            Systems(dot),
             None if start is None else start * support,
-            dot=dot,
             precondition=lambda r: support * small.filter(r, inverse),
             rtol=_RTOL,
             max_iterations=_MOST,

@@ -9,11 +9,15 @@ side, for a PSF of m x n and a shorter side of N pixels. LAPACK's blocked
 
 It serves where iterations stall because λ is too small, and is the exact
 check at sizes where a dense matrix does not fit. A periodic boundary couples
-opposite edges, which fills the band; `fft` solves that one anyway. On a GPU the
-band is one of dense blocks (`deblur.solvers.banded_gpu`).
+opposite edges, which fills the band; `fft` solves that one anyway.
 
-An operation of `work` is one multiply-add of the factorisation, n b², or of
-one solve, 4 n b, for n pixels and a band of b.
+On a GPU the matrix is block tridiagonal in blocks of whole lines of pixels. With D_i on its diagonal and
+C_i before that,
+
+    X_i = L_{i-1}⁻¹ C_iᵀ ,   L_i L_iᵀ = D_i − X_iᵀ X_i ,
+
+which are a dense factor, a triangular system and a product each: as many operations as ``pbtrf`` takes, up to
+a factor of three, and in few launches. The cost of a block besides its operations makes small blocks not worth it.
 
 References
 ----------
@@ -22,17 +26,22 @@ E. Anderson et al., *LAPACK Users' Guide*, SIAM 1999, on ``pbtrf`` and ``pbtrs``
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import scipy.linalg
 import scipy.sparse
 
-from ..device import Array, random_signs, require_memory
+from ..device import Array, get_xp, random_signs, require_memory
 from ..errors import SingularMatrixError
+from ..linalg import cholesky, gram
+from ..linalg.triangular import substitute
 from ..operators.blur import Blur
 from ..operators.normal import NormalRows
-from ..problem import Direct, Factor, Problem, Work
-from . import banded_gpu
+from ..problem import Direct, Factor, Problem
 
+#: Rows that a block has at least, and rows of a matrix that is one block.
+LEAST_ROWS, WHOLE_ROWS = 768, 4096
 _INSTEAD = 'use method="pcg", which needs no matrix, or a larger λ with it'
 
 
@@ -43,16 +52,16 @@ def refuses(problem: Problem) -> str | None:
     return None
 
 
-def work(problem: Problem) -> Work:
-    """One banded factorisation, two triangular solves and a product with Hᵀ a solve."""
+def memory(problem: Problem) -> float:
+    """Bytes of the banded factor, and of what it is made from."""
     n, b, size = problem.blur.shape[0], _bandwidth(problem.blur), problem.dtype.itemsize
-    m1, m2 = problem.blur.psf.shape
     if problem.device.gpu is not None:  # the blocks of the factor, and those being factored
         block = _block(problem.blur)
-        return Work(n * b * b, 4 * n * b, (2 * n * block + 6 * block**2 + 4 * problem.frames * n) * size)
+        return (2 * n * block + 6 * block**2 + 4 * problem.frames * n) * size
+    m1, m2 = problem.blur.psf.shape
     entries = n * (2 * m1 - 1) * (2 * m2 - 1)
     # H Hᵀ is formed as a sparse float64 matrix, with its indices and a copy in coordinate form.
-    return Work(n * b * b, 4 * n * b, n * (b + 1) * size + 40 * entries + 4 * problem.frames * n * size)
+    return n * (b + 1) * size + 40 * entries + 4 * problem.frames * n * size
 
 
 def prepare(problem: Problem) -> Factor:
@@ -78,17 +87,17 @@ def _block(blur: Blur) -> int:
     """Rows of HHᵀ in a block that meets only its neighbours: whole lines of pixels, along the shorter side."""
     lines = _reach(blur)[int(np.argmax(blur.image_shape))]
     line, n = min(blur.image_shape), blur.shape[0]
-    if n <= banded_gpu.WHOLE:
+    if n <= WHOLE_ROWS:
         return n
-    return min(max(lines, -(-banded_gpu.LEAST // line)) * line, n)
+    return min(max(lines, -(-LEAST_ROWS // line)) * line, n)
 
 
 class _Banded(Direct):
-    """The kept factor."""
+    """The factor, and the formula around it."""
 
     def __init__(self, problem: Problem) -> None:
         blur = problem.blur
-        needed = int(work(problem).bytes)
+        needed = int(memory(problem))
         size = f"A banded factor of {blur.shape[0]} x {_bandwidth(blur) + 1}"
         require_memory(needed, problem.xp, size, _INSTEAD)
         self._blur, self._hht = blur, problem.formula == "hht"
@@ -96,9 +105,12 @@ class _Banded(Direct):
         if self._turned:
             blur = Blur(blur.psf.T, blur.image_shape[::-1], blur.boundary, origin=blur.origin[::-1])
         try:
-            self._factor = (_Band if problem.device.gpu is None else _Blocks)(
-                blur, problem.lam, problem.dtype
-            )
+            self._factor: _Band | BlockFactor
+            if problem.device.gpu is None:
+                self._factor = _Band(blur, problem.lam, problem.dtype)
+            else:
+                rows = NormalRows(blur, problem.lam, problem.dtype)
+                self._factor = BlockFactor(blur.shape[0], _block(blur), rows)
         except (np.linalg.LinAlgError, SingularMatrixError) as error:
             raise SingularMatrixError(
                 f"HHᵀ + λI is singular to {problem.dtype} at λ = {problem.lam:g} ({error}); use a larger λ"
@@ -147,8 +159,55 @@ class _Band:
         return scipy.linalg.cho_solve_banded((self.lower, True), b, check_finite=False)
 
 
-class _Blocks(banded_gpu.BlockFactor):
-    """The factor as dense blocks."""
+class BlockFactor:
+    """The factor of a symmetric positive definite matrix that is block tridiagonal.
 
-    def __init__(self, blur: Blur, lam: float, dtype: np.dtype) -> None:
-        super().__init__(blur.shape[0], _block(blur), NormalRows(blur, lam, dtype))
+    Parameters
+    ----------
+    n, block : int
+        Rows of the matrix and of a block (fewer in the last).
+    rows : callable
+        From first, last, left and right to the entries of these rows and columns.
+
+    Attributes
+    ----------
+    largest : float
+        The largest entry of the matrix, which is on its diagonal.
+
+    Raises
+    ------
+    SingularMatrixError
+        If the matrix is not positive definite to rounding.
+    """
+
+    def __init__(self, n: int, block: int, rows: Callable[[int, int, int, int], Array]) -> None:
+        self._places = [slice(first, min(first + block, n)) for first in range(0, n, block)]
+        self._diagonal: list[Array] = []
+        self._above: list[Array] = []  # X of the next block
+        largest: list[Array] = []
+        for at in self._places:
+            left = at.start - block if at.start else 0
+            both = rows(at.start, at.stop, left, at.stop)
+            square = get_xp(both).ascontiguousarray(both[:, at.start - left :])
+            largest.append(square.diagonal().max())
+            if at.start:
+                x = get_xp(both).ascontiguousarray(both[:, :block].T)
+                substitute(self._diagonal[-1], x)
+                square -= gram(x, check_finite=False)
+                self._above.append(x)
+            self._diagonal.append(cholesky(square, overwrite_a=True, check_finite=False))
+        self.largest = max(map(float, largest))
+
+    def solve(self, b: Array) -> Array:
+        """The solution for right-hand sides (n, k)."""
+        x = get_xp(b).array(b, order="C")
+        parts = [x[at] for at in self._places]
+        for i, part in enumerate(parts):
+            if i:
+                part -= self._above[i - 1].T @ parts[i - 1]
+            substitute(self._diagonal[i], part)
+        for i, part in reversed(list(enumerate(parts))):
+            if i + 1 < len(parts):
+                part -= self._above[i] @ parts[i + 1]
+            substitute(self._diagonal[i], part, trans=True)
+        return x

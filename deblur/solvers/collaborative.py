@@ -61,6 +61,7 @@ from ..norms import norms_of, squares, total
 from ..operators.torus import Torus
 from ..problem import Factor, Problem, Solution, Stop, Work
 from ..terms import Fit, penalty_value
+from ..vector_ops import Systems
 from . import admm, cosine, fourier, kronecker, quadratic, sine
 from .noise import noise_variance
 from .start import brightness_of, continued
@@ -386,7 +387,7 @@ def _followed(problem: Problem, g: Array, scene: Array, exact: Factor | None) ->
 
     right = operator.adjoint(w * _residual(problem, g, scene))
     with all_cores():
-        found = krylov.cg(normal, right, dot=_product, rtol=1e-7, max_iterations=_FOLLOWING)
+        found = krylov.cg(normal, right, Systems(_product), rtol=1e-7, max_iterations=_FOLLOWING)
     return _bounded(problem, list(scene + found.x))
 
 

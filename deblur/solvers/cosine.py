@@ -9,9 +9,6 @@ with T = C₁ᵀ ⊗ C₂ᵀ the inverse orthonormal DCT-II and
 Point symmetry, h[k, l] = h[-k, -l], is not enough in two dimensions: a
 diagonal motion blur has it and is not diagonalised.
 
-An operation of `work` is one multiply-add of a transform, 2.5 n log2 n for
-each of the two.
-
 References
 ----------
 M. K. Ng, R. H. Chan, W.-C. Tang, "A fast algorithm for deblurring models with
@@ -27,7 +24,7 @@ import numpy as np
 from ..device import Array, Device
 from ..operators import cosine_gpu
 from ..operators.blur import Blur
-from ..problem import Factor, Problem, Work
+from ..problem import Factor, Problem
 from .spectrum import OrthogonalSpectrum, SpectralFactor, Spectrum, quadrant, symbol_at
 
 
@@ -43,11 +40,9 @@ def refuses(problem: Problem) -> str | None:
     return None
 
 
-def work(problem: Problem) -> Work:
-    """Two transforms a solve; three arrays of the image's size."""
-    n = problem.blur.shape[0]
-    transform = 2.5 * n * np.log2(n + 1)
-    return Work(n, 2 * transform, (2 + 3 * problem.frames) * n * problem.dtype.itemsize)
+def memory(problem: Problem) -> float:
+    """Bytes of the spectrum, and of arrays of the image's size."""
+    return (2 + 3 * problem.frames) * problem.blur.shape[0] * problem.dtype.itemsize
 
 
 def decompose(blur: Blur, dtype: Any, device: Device) -> Spectrum:
@@ -56,7 +51,7 @@ def decompose(blur: Blur, dtype: Any, device: Device) -> Spectrum:
 
 
 def prepare(problem: Problem) -> Factor:
-    """The eigenvalues, kept; a solve costs two transforms."""
+    """The eigenvalues; a solve costs two transforms."""
     return SpectralFactor(decompose(problem.blur, problem.dtype, problem.device), problem)
 
 

@@ -1,23 +1,21 @@
-"""Dense methods: HHᵀ + λI is written down, factored (or swept over), and kept.
+"""Dense methods: HHᵀ + λI is formed, factored (or swept over), and stored.
 
 Four methods share everything but the factorisation: ``cholesky``,
 ``gauss-jordan``, ``gauss-seidel`` and ``lu`` (SciPy's general solver, the
-yardstick). All work on the matrix A = HHᵀ + λI of size n = M N pixels:
+reference). All work on the matrix A = HHᵀ + λI of size n = M N pixels:
 
     tikhonov   f = Hᵀ (A⁻¹ g)          hht   f = A⁻¹ (Hᵀ g)
 
 The products with Hᵀ go through `Blur.adjoint`; an inverse is formed only if
 the problem asks for it (``inverse=True``), as the thesis does throughout.
-
-An operation of `work` is one floating-point operation of the factorisation
-(``setup``) or of one solve (``solve``).
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any
+from importlib import import_module
+from types import ModuleType
 
 import numpy as np
 import scipy.linalg
@@ -28,7 +26,7 @@ from ..errors import SingularMatrixError
 from ..linalg.cholesky import cholesky_begun
 from ..norms import norms
 from ..operators.normal import normal_matrix
-from ..problem import Direct, Factor, Problem, Work
+from ..problem import Direct, Factor, Problem
 from .refine import refined
 
 _MOST_SWEEPS = 20_000
@@ -42,25 +40,12 @@ class Dense:
 
     def refuses(self, problem: Problem) -> str | None:
         if problem.inverse and self.name == "lu":
-            return "it is kept as the yardstick for solving; use cholesky or gauss-jordan for an inverse"
+            return "it is the reference for solving; use cholesky or gauss-jordan for an inverse"
         return None
 
-    def work(self, problem: Problem) -> Work:
-        n = float(problem.blur.shape[0])
-        per_solve = 2 * n * n
-        matrix = n * n * problem.dtype.itemsize
-        if self.name == "gauss-seidel":
-            # Two sweeps and a product an iteration; conjugate gradients need about sqrt(condition) of them, without
-            # an end where rounding forbids the residual aimed at. A sweep of few pixels is all overhead.
-            condition = problem.blur.gain**2 / max(problem.lam, 1e-300)
-            iterations = min(n, 5 + np.sqrt(condition))
-            if _aim(problem) < float(np.finfo(problem.dtype).eps) * condition:
-                iterations = _MOST_SWEEPS
-            return Work(0.0, 6 * max(n, 64.0) ** 2 * float(iterations), 2 * matrix)
-        factor = {"cholesky": n**3 / 3, "lu": 2 * n**3 / 3, "gauss-jordan": n**3}[self.name]
-        if problem.inverse:
-            factor = {"cholesky": n**3, "gauss-jordan": 2 * n**3}.get(self.name, factor)
-        return Work(factor, per_solve, matrix)
+    def memory(self, problem: Problem) -> float:
+        """Bytes of the matrix, and of a second one for sweeps."""
+        return problem.blur.shape[0] ** 2 * problem.dtype.itemsize * (2 if self.name == "gauss-seidel" else 1)
 
     def prepare(self, problem: Problem) -> Factor:
         a = normal_matrix(problem.blur, problem.lam, problem.dtype, problem.device)
@@ -79,38 +64,46 @@ def _singular(problem: Problem, error: SingularMatrixError) -> SingularMatrixErr
     )
 
 
-class _Formula(Direct):
-    """The formula around A⁻¹, of which a subclass knows how to multiply with it."""
+class _Factored(Direct):
+    """The formula around A⁻¹, which a subclass applies to right-hand sides as columns."""
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
 
-    def columns(self, b: Array) -> tuple[Any, ...]:
-        """A⁻¹ b for right-hand sides as columns, and what `Direct.scenes` may add to it."""
+    def columns(self, b: Array) -> Array:
+        """A⁻¹ b for b (n, k)."""
         raise NotImplementedError
 
-    def scenes(self, g: Array) -> tuple[Any, ...]:
+    def scenes(self, g: Array) -> Array:
         blur, hht = self._problem.blur, self._problem.formula == "hht"
         b = blur.adjoint(g) if hht else g
-        z, *said = self.columns(b.reshape(len(b), -1).T)
-        z = z.T.reshape(g.shape)
-        return (z if hht else blur.adjoint(z), *said)
+        z = self.columns(b.reshape(len(b), -1).T).T.reshape(g.shape)
+        return z if hht else blur.adjoint(z)
 
 
-class _Inverse(Direct):
-    """The inverse, multiplied with, and once more with what is left if the image is not yet right."""
+class _Corrected(_Factored):
+    """As `_Factored`, and once more with the residual if the image is not yet right."""
 
-    def __init__(self, problem: Problem, inverse: Array) -> None:
-        self._problem, self._inverse = problem, inverse
+    remark = ""
 
     def _correction(self, r: Array, scale: np.ndarray, target: float, done: int) -> tuple[Array, int, bool]:
-        return (r.reshape(len(r), -1) @ self._inverse).reshape(r.shape), 0, True
+        return self.columns(r.reshape(len(r), -1).T).T.reshape(r.shape), 0, True
 
     def scenes(self, g: Array) -> tuple[Array, int, bool, str]:
         image, _, right, why = refined(self._problem, g, self._correction)
-        if right:
-            why = "the inverse was formed, as asked" if self._problem.inverse else ""
-        return image, 0, right, why
+        return image, 0, right, self.remark if right else why
+
+
+class _Inverse(_Corrected):
+    """The inverse, multiplied with."""
+
+    def __init__(self, problem: Problem, inverse: Array) -> None:
+        super().__init__(problem)
+        self._inverse = inverse
+        self.remark = "the inverse was formed, as asked" if problem.inverse else ""
+
+    def columns(self, b: Array) -> Array:
+        return (b.T @ self._inverse).T  # A is symmetric
 
 
 def _refuse_singular(rcond: float, dtype: np.dtype) -> None:
@@ -128,26 +121,34 @@ def _close_to_singular(problem: Problem) -> bool:
     return problem.lam < n_eps * problem.blur.gain**2
 
 
+def _lapack(problem: Problem) -> ModuleType:
+    return import_module("scipy.linalg" if problem.device.gpu is None else "cupyx.scipy.linalg")
+
+
+def _estimated_rcond(problem: Problem, name: str, factor: Array, norm: float, **options: str) -> float:
+    """LAPACK's estimate of 1/cond(A) from a factor; on a GPU the ratio of its pivots."""
+    if problem.device.gpu is None:
+        (estimate,) = scipy.linalg.get_lapack_funcs((name,), (factor,))
+        return float(estimate(factor, norm, **options)[0])
+    pivots = abs(factor.diagonal())
+    return float(pivots.min() / pivots.max())
+
+
 def _cholesky(problem: Problem, a: Array) -> Factor:
     if problem.inverse:
         return _Inverse(problem, linalg.cholesky_inverse(a, overwrite_a=True, check_finite=False))
     return _Cholesky(problem, a)
 
 
-class _Cholesky(_Formula):
+class _Cholesky(_Factored):
     def __init__(self, problem: Problem, a: Array) -> None:
         super().__init__(problem)
         norm = _norm1(a) if _close_to_singular(problem) else None
         self._factor, self._look = cholesky_begun(a)
-        if norm is None:
-            return
-        self._look()
-        if problem.device.gpu is None:
-            (pocon,) = scipy.linalg.get_lapack_funcs(("pocon",), (self._factor,))
-            _refuse_singular(float(pocon(self._factor, norm, uplo="L")[0]), problem.dtype)
-        else:
-            d = self._factor.diagonal()
-            _refuse_singular(float((d.min() / d.max()) ** 2), problem.dtype)
+        if norm is not None:
+            self._look()
+            rcond = _estimated_rcond(problem, "pocon", self._factor, norm, uplo="L")
+            _refuse_singular(rcond if problem.device.gpu is None else rcond**2, problem.dtype)
 
     def confirm(self) -> None:
         """See `deblur.problem.confirm`."""
@@ -156,8 +157,8 @@ class _Cholesky(_Formula):
         except SingularMatrixError as error:
             raise _singular(self._problem, error) from error
 
-    def columns(self, b: Array) -> tuple[Any, ...]:
-        return (linalg.cholesky_solve(self._factor, b, check_finite=False),)
+    def columns(self, b: Array) -> Array:
+        return linalg.cholesky_solve(self._factor, b, check_finite=False)
 
 
 def _gauss_jordan(problem: Problem, a: Array) -> Factor:
@@ -170,49 +171,30 @@ def _gauss_jordan(problem: Problem, a: Array) -> Factor:
     return _Inverse(problem, inverse)
 
 
-class _Elimination(Direct):
-    """Its rounding is a little worse than that of the others, which a second solve mends where it shows."""
+class _Elimination(_Corrected):
+    """Gauss-Jordan elimination for each image, whose rounding is a little worse than that of the other methods."""
 
     def __init__(self, problem: Problem, a: Array) -> None:
-        self._problem, self._a = problem, a
+        super().__init__(problem)
+        self._a = a
 
-    def _correction(self, r: Array, scale: np.ndarray, target: float, done: int) -> tuple[Array, int, bool]:
-        x = linalg.gauss_jordan_solve(self._a, r.reshape(len(r), -1).T, check_finite=False)
-        return x.T.reshape(r.shape), 0, True
-
-    def scenes(self, g: Array) -> tuple[Array, int, bool, str]:
-        image, _, right, why = refined(self._problem, g, self._correction)
-        return image, 0, right, "" if right else why
+    def columns(self, b: Array) -> Array:
+        return linalg.gauss_jordan_solve(self._a, b, check_finite=False)
 
 
-class _LU(_Formula):
+class _LU(_Factored):
     def __init__(self, problem: Problem, a: Array) -> None:
         super().__init__(problem)
         norm = _norm1(a)
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore", scipy.linalg.LinAlgWarning
-            )  # an exact zero pivot shows in rcond below
-            self._factor = self._lapack().lu_factor(a, overwrite_a=True, check_finite=False)
-        if problem.device.gpu is None:
-            (gecon,) = scipy.linalg.get_lapack_funcs(("gecon",), (self._factor[0],))
-            rcond = float(gecon(self._factor[0], norm)[0])
-        else:
-            pivots = abs(self._factor[0].diagonal())
-            rcond = float(pivots.min() / pivots.max())
-        _refuse_singular(rcond, problem.dtype)
+            warnings.simplefilter("ignore", scipy.linalg.LinAlgWarning)  # an exact zero pivot shows in rcond
+            self._factor = _lapack(problem).lu_factor(a, overwrite_a=True, check_finite=False)
+        _refuse_singular(_estimated_rcond(problem, "gecon", self._factor[0], norm), problem.dtype)
 
-    def _lapack(self) -> Any:
-        if self._problem.device.gpu is None:
-            return scipy.linalg
-        import cupyx.scipy.linalg
-
-        return cupyx.scipy.linalg
-
-    def columns(self, b: Array) -> tuple[Any, ...]:
+    def columns(self, b: Array) -> Array:
         # SciPy counts the pivots from one while it solves, in place: threads must not share them.
         lu, pivots = self._factor
-        return (self._lapack().lu_solve((lu, pivots.copy()), b, check_finite=False),)
+        return _lapack(self._problem).lu_solve((lu, pivots.copy()), b, check_finite=False)
 
 
 def _aim(problem: Problem) -> float:
@@ -239,7 +221,7 @@ class _GaussSeidel(Direct):
                 problem.xp.eye(len(a), dtype=problem.dtype), self._aim, 0, 1.0
             )
 
-    def _solve(self, b: Array, rtol: float, done: int, size: float) -> tuple[Array, Any]:
+    def _solve(self, b: Array, rtol: float, done: int, size: float) -> tuple[Array, linalg.GaussSeidelInfo]:
         stop = self._problem.stop
         return linalg.gauss_seidel(
             self._a,

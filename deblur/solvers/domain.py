@@ -19,7 +19,6 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from ..device import Array, Device, get_xp
-from ..linalg.krylov import Step as CGStep
 from ..linalg.krylov import cg
 from ..operators import cosine_gpu, torus_gpu
 from ..operators.blur import Blur
@@ -28,6 +27,7 @@ from ..operators.torus import Torus
 from ..operators.varying import VaryingBlur
 from ..problem import Problem
 from ..terms import DIFFERENCES, ORDER, first_difference_power
+from ..vector_ops import Systems
 from .spectrum import quadrant
 
 #: Of a PSF that varies: with more, the memory of all is too much.
@@ -313,7 +313,7 @@ class SceneDomain(Domain):
                 r = right + rho * operator.adjoint(t - kx) - self.filter(x, symbol)
             size = held["size"] + (held["size"] == 0)
 
-            def measure(at: CGStep) -> float:
+            def measure(at: Systems) -> float:
                 nonlocal kx
                 if "kp" in held:
                     kx = kx + at.alpha * held.pop("kp")
@@ -322,11 +322,10 @@ class SceneDomain(Domain):
             moved = cg(
                 apply,
                 r,
-                dot=dot,
+                Systems(dot, measure),
+                precondition=precondition,
                 rtol=tolerance,
                 max_iterations=self._STEPS,
-                precondition=precondition,
-                measure=measure,
             ).x
             x = x + moved
             held.update(x=x, kx=kx, steps=held["steps"] + 1)

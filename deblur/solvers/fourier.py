@@ -10,9 +10,6 @@ are the same:
 The singular values are |ĥ|, and |u_iᵀ g| are the moduli of the unitary
 transform of g.
 
-An operation of `work` is one multiply-add of a transform, 2.5 n log2 n for
-each of the two real transforms.
-
 References
 ----------
 P. C. Hansen, J. G. Nagy, D. P. O'Leary, *Deblurring Images: Matrices, Spectra,
@@ -28,7 +25,7 @@ import numpy as np
 from ..device import Array, Device, all_cores, get_xp
 from ..operators import torus_gpu
 from ..operators.blur import Blur
-from ..problem import Direct, Factor, Problem, Work
+from ..problem import Direct, Factor, Problem
 from .spectrum import Spectrum, check_regular, regular_from
 
 
@@ -65,11 +62,9 @@ def refuses(problem: Problem) -> str | None:
     return None
 
 
-def work(problem: Problem) -> Work:
-    """Two transforms a solve; three arrays of the image's size."""
-    n = problem.blur.shape[0]
-    transform = 2.5 * n * np.log2(n + 1)
-    return Work(transform, 2 * transform, (4 + 3 * problem.frames) * n * problem.dtype.itemsize)
+def memory(problem: Problem) -> float:
+    """Bytes of the spectrum, and of arrays of the image's size."""
+    return (4 + 3 * problem.frames) * problem.blur.shape[0] * problem.dtype.itemsize
 
 
 def decompose(blur: Blur, dtype: Any, device: Device) -> Spectrum:
@@ -78,7 +73,7 @@ def decompose(blur: Blur, dtype: Any, device: Device) -> Spectrum:
 
 
 def prepare(problem: Problem) -> Factor:
-    """What the transform of an image is multiplied by, kept; a solve costs two transforms."""
+    """The filter in frequency; a solve costs two transforms."""
     return _Division(problem)
 
 

@@ -15,11 +15,9 @@ of the normal equations is known without a product,
 
     ‖Hᵀ(g − H V y) − λ V y‖ = α_{k+1} β_{k+1} |y_k| ,
 
-and stops the iteration. Both bases are kept and every new vector is
+and stops the iteration. Both bases are stored and every new vector is
 orthogonalised against all of them; without that the vectors lose their
-orthogonality and the formula its meaning.
-
-An operation of `work` is one multiply-add.
+orthogonality and the formula no longer holds.
 
 References
 ----------
@@ -38,7 +36,7 @@ import numpy as np
 from ..combined import combined
 from ..device import Array, all_cores
 from ..norms import norms
-from ..problem import Factor, Problem, Solution, Work
+from ..problem import Factor, Problem, Solution
 from .krylov import Bidiagonalization, require_bases
 from .refine import MOST, tolerance
 
@@ -59,29 +57,22 @@ def refuses(problem: Problem) -> str | None:
     if problem.formula != "tikhonov":
         return "it solves the least-squares problem, which is formula 'tikhonov' and not 'hht'"
     if not problem.lam > 0:
-        return "it needs λ > 0: without it the iteration only stops where the noise has taken over"
+        return "it needs λ > 0: without it the iteration fits the noise"
     return None
 
 
-def work(problem: Problem) -> Work:
-    """Products and orthogonalisation of the steps that the bound of conjugate gradients expects."""
+def memory(problem: Problem) -> float:
+    """Bytes of both bases, for up to twice the steps that the bound of conjugate gradients predicts."""
     most, both = _most_steps(problem), sum(_pixels(problem))
     condition = problem.operator.gain / np.sqrt(problem.lam)
     reduction = problem.stop.rtol or 0.1 * _allowed(problem, problem.operator.gain) / problem.operator.gain**2
     k = int(np.clip(0.5 * condition * np.log(2 / reduction), 1, most))
-    transforms = 4 * 2.5 * (both / 2) * np.log2(both / 2 + 1)
-    steps = k * transforms + k * k * both
-    size = (
-        min(problem.stop.max_iterations or DEFAULT_STEPS, 2 * k)
-        * both
-        * problem.frames
-        * problem.dtype.itemsize
-    )
-    return Work(0.0, steps, size)
+    steps = min(problem.stop.max_iterations or DEFAULT_STEPS, 2 * k)
+    return steps * both * problem.frames * problem.dtype.itemsize
 
 
 def prepare(problem: Problem) -> Factor:
-    """A solver that bidiagonalises afresh for every image: nothing can be prepared without one."""
+    """A solver that bidiagonalises anew for each image: nothing can be prepared without one."""
     return _Hybrid(problem)
 
 
@@ -133,7 +124,7 @@ class _Hybrid:
         # An exact start leaves bases of rounding: ‖Hᵀg‖/‖g‖ is no more than ‖H‖ either.
         seen = norms(stack)
         norm = max(bases.norm, float((wanted / np.where(seen > 0, seen, 1.0)).max()))
-        # What is measured has rounding in it, λ times which says nothing: there the iteration's own residual must do.
+        # The computed residual contains rounding, which over λ says nothing: then the iteration's own residual decides.
         allowed = min(_allowed(problem, norm), np.inf if done or bases.exhausted else MOST * lam)
         converged = bool((left <= allowed * norms(scene)).all())
         converged = converged or (rtol is not None and residual <= 1.1 * rtol)

@@ -10,7 +10,7 @@ For "hht" the same with HHᵀ = U S² Uᵀ and Hᵀ = V S Uᵀ:
 
     f = Uc [ (Ucᵀ F Ur) / (σ² + λ) ] Urᵀ ,   F = Vc [ σ ∘ (Ucᵀ G Ur) ] Vrᵀ .
 
-The decompositions use what the boundary gives them:
+The decompositions use the structure that the boundary gives:
 
 * A PSF factor that equals its own reversal makes C *centrosymmetric*
   (J C J = C, J the reversal), whatever the boundary: the even and odd halves
@@ -21,9 +21,6 @@ The decompositions use what the boundary gives them:
   Either way one symmetric eigenproblem gives the singular value
   decomposition: J C = Q Λ Qᵀ means C = (J Q) Λ Qᵀ.
 * C and R are decomposed once if they are equal.
-
-An operation of `work` is one multiply-add of a dense product; a symmetric
-eigenproblem counts 9 n³, a general decomposition 22 n³.
 
 References
 ----------
@@ -40,16 +37,18 @@ from typing import Any
 import numpy as np
 
 from ..device import Array, Device, get_xp, is_cupy
-from ..norms import largest
-from ..operators.blur import Blur
+from ..operators.blur import Blur, axis_matrix
 from ..operators.normal import two_a_place
-from ..problem import Factor, Problem, Work
+from ..problem import Factor, Problem
 from . import kronecker_gpu
 from .spectrum import OrthogonalSpectrum, SpectralFactor, Spectrum
 
 _ROUNDING = 16 * float(np.finfo(np.float64).eps)  # relative to the largest entry
 # Pixels of an axis up to which a GPU multiplies with whole matrices: half of the operations are not worth the launches.
 _WHOLE = 1024
+
+#: U, the singular values and V.
+Svd = tuple[Array, Array, Array]
 
 
 def refuses(problem: Problem) -> str | None:
@@ -59,21 +58,10 @@ def refuses(problem: Problem) -> str | None:
     return None
 
 
-def work(problem: Problem) -> Work:
-    """Two decompositions to set up, four products of the image's size to solve."""
-    blur = problem.blur
-    assert blur.factors is not None
-    (m, n), (p, q) = blur.image_shape, blur.scene_shape
-    setup, split = 0.0, []
-    for factor, rows, cols in zip(blur.factors, (m, n), (p, q), strict=True):
-        halves = 2 if np.array_equal(_reversible(factor), _reversible(factor)[::-1]) else 1
-        # A cosine or a Toeplitz structure makes one symmetric eigenproblem of it.
-        symmetric = blur.boundary.toeplitz or (halves == 2 and blur.boundary.transform == "cosine")
-        setup += (9 if symmetric else 22) * halves * (rows / halves) * (rows / halves) * (cols / halves)
-        split.append(halves)
-    solve = (m * m * n + p * m * n) / split[0] + (n * n * m + q * n * p) / split[1]
-    numbers = 6 * (p * p + q * q) + (2 + 4 * problem.frames) * p * q
-    return Work(setup, solve, numbers * problem.dtype.itemsize)
+def memory(problem: Problem) -> float:
+    """Bytes of the two decompositions and of arrays of the scene's size."""
+    p, q = problem.blur.scene_shape
+    return (6 * (p * p + q * q) + (2 + 4 * problem.frames) * p * q) * problem.dtype.itemsize
 
 
 def decompose(blur: Blur, dtype: Any, device: Device) -> Spectrum:
@@ -83,15 +71,15 @@ def decompose(blur: Blur, dtype: Any, device: Device) -> Spectrum:
 
 
 def prepare(problem: Problem) -> Factor:
-    """The two decompositions, kept; a solve costs four products."""
+    """The two decompositions; a solve costs four products."""
     return SpectralFactor(decompose(problem.blur, problem.dtype, problem.device), problem)
 
 
 class KroneckerSpectrum(OrthogonalSpectrum):
-    """The spectrum of H = C ⊗ R. Decomposed in float64, kept in `dtype`."""
+    """The spectrum of H = C ⊗ R. Decomposed in float64, stored in `dtype`."""
 
     def __init__(self, blur: Blur, dtype: Any, device: Device) -> None:
-        self._c, self._r = (_axes if device.gpu is None else _axes_on_gpu)(blur, np.dtype(dtype))
+        self._c, self._r = _axes(blur, np.dtype(dtype), device)
         super().__init__(self._c.values[:, None] * self._r.values)
 
     def analyse(self, x: Array) -> Array:
@@ -106,71 +94,45 @@ class KroneckerSpectrum(OrthogonalSpectrum):
         return self._c.left(self._r.left(x, -1), -2)
 
 
-def _axes(blur: Blur, dtype: np.dtype) -> tuple[_AxisSvd, _AxisSvd]:
-    """C and R, decomposed on the CPU."""
-    # A reversed factor is its own reversal to rounding only; exactly so, the parts decouple exactly.
-    c, r = map(_snap, blur.axis_matrices())
-    first = _decomposed(c, dtype)
-    # Both axes of a square image under a PSF that is its own transpose: the same to rounding is the same.
-    same = c.shape == r.shape and largest(c - r) <= _ROUNDING * largest(c)
-    return first, first if same else _decomposed(r, dtype)
-
-
-def _decomposed(a: np.ndarray, dtype: np.dtype) -> _AxisSvd:
-    split = min(a.shape) > 1 and largest(a - a[::-1, ::-1]) == 0
-    parts = []
-    for part in _even_odd(a) if split else [a]:
-        square = part.shape[0] == part.shape[1]
-        symmetric, flipped = (square and _is_symmetric(b) for b in (part, part[::-1]))
-        parts.append(_svd(part, symmetric, flipped))
-    return _AxisSvd(parts, a.shape, dtype)
-
-
-def _axes_on_gpu(blur: Blur, dtype: np.dtype) -> tuple[_AxisSvd, _AxisSvd]:
-    """C and R, decomposed on the current GPU. Only the PSF and tables of an axis go there, and nothing is read back:
-    what is symmetric is seen by the PSF and the boundary."""
+def _axes(blur: Blur, dtype: np.dtype, device: Device) -> tuple[_AxisSvd, _AxisSvd]:
+    """C and R, decomposed: once if both axes of a square image have the same factor."""
     assert blur.factors is not None
     h = [_reversible(factor) for factor in blur.factors]
-    first = _axis_on_gpu(blur, 0, h[0], dtype)
+    first = _axis(blur, 0, h[0], dtype, device)
     same = (
         blur.image_shape[0] == blur.image_shape[1]
         and blur.origin[0] == blur.origin[1]
         and h[0].shape == h[1].shape
         and np.abs(h[0] - h[1]).max() <= _ROUNDING * np.abs(h[0]).max()
     )
-    return first, first if same else _axis_on_gpu(blur, 1, h[1], dtype)
+    return first, first if same else _axis(blur, 1, h[1], dtype, device)
 
 
-def _axis_on_gpu(blur: Blur, axis: int, factor: np.ndarray, dtype: np.dtype) -> _AxisSvd:
-    shape = blur.image_shape[axis], blur.scene_shape[axis]
-    pixel, weight = two_a_place(blur.extension(axis))
-    split = min(shape) > 1 and np.array_equal(factor, factor[::-1]) and _is_mirrored(pixel, weight, shape[1])
-    toeplitz = blur.boundary.toeplitz
-    symmetric = split and (toeplitz or blur.boundary.transform == "cosine")
-    parts = kronecker_gpu.parts(factor, pixel, weight, shape, split)
-    found = [_svd(part, symmetric, toeplitz) for part in parts]
-    if split and max(shape) <= _WHOLE:
-        (u, s, v), (u_odd, s_odd, v_odd) = found
-        whole = kronecker_gpu.whole(v, v_odd, shape[1], dtype)
-        found = [
-            (
-                whole if u is v else kronecker_gpu.whole(u, u_odd, shape[0], dtype),
-                get_xp(s).concatenate([s, s_odd]),
-                whole,
-            )
-        ]
+def _axis(blur: Blur, axis: int, factor: np.ndarray, dtype: np.dtype, device: Device) -> _AxisSvd:
+    """The matrix of one axis, decomposed by the structure that the factor and the boundary give it."""
+    shape, boundary = (blur.image_shape[axis], blur.scene_shape[axis]), blur.boundary
+    # Every boundary continues both ends alike, as far before the first pixel as behind the last one if the origin
+    # is the middle; an open scene is not continued.
+    centred = boundary.open or 2 * blur.origin[axis] == len(factor) - 1
+    split = min(shape) > 1 and centred and np.array_equal(factor, factor[::-1])
+    symmetric = split and (boundary.toeplitz or boundary.transform == "cosine")
+    if device.gpu is None:
+        a = axis_matrix(factor, blur.extension(axis))
+        parts = _even_odd(a) if split else [a]
+    else:
+        parts = kronecker_gpu.parts(factor, *two_a_place(blur.extension(axis)), shape, split)
+    found = [_svd(part, symmetric, boundary.toeplitz) for part in parts]
+    if device.gpu is not None and split and max(shape) <= _WHOLE:
+        found = [_joined(found, shape, dtype)]
     return _AxisSvd(found, shape, dtype)
 
 
-def _is_mirrored(pixel: np.ndarray, weight: np.ndarray, n: int) -> bool:
-    """Whether a line of `n` pixels, turned round, is continued by what continues it, turned round."""
-    read = np.where(weight != 0, pixel, -1)
-    turned = np.where(weight != 0, n - 1 - pixel, -1)[::-1]
-    same = [
-        (read == at).all(axis=1) & (weight == w).all(axis=1)
-        for at, w in ((turned, weight[::-1]), (turned[:, ::-1], weight[::-1, ::-1]))
-    ]
-    return bool((same[0] | same[1]).all())
+def _joined(parts: list[Svd], shape: tuple[int, int], dtype: np.dtype) -> Svd:
+    """The decomposition of the whole matrix from those of its even and its odd part."""
+    (u, s, v), (u_odd, s_odd, v_odd) = parts
+    right = kronecker_gpu.whole(v, v_odd, shape[1], dtype)
+    left = right if u is v else kronecker_gpu.whole(u, u_odd, shape[0], dtype)
+    return left, get_xp(s).concatenate([s, s_odd]), right
 
 
 def _reversible(factor: np.ndarray) -> np.ndarray:
@@ -178,12 +140,6 @@ def _reversible(factor: np.ndarray) -> np.ndarray:
     symmetric = (factor + factor[::-1]) / 2
     rounding = _ROUNDING * np.abs(factor).max()
     return symmetric if np.abs(factor - symmetric).max() <= rounding else factor
-
-
-def _snap(a: Array) -> Array:
-    """`a`, exactly centrosymmetric if it is so to rounding."""
-    symmetric = (a + a[::-1, ::-1]) / 2
-    return symmetric if largest(a - symmetric) <= _ROUNDING * largest(a) else a
 
 
 class _AxisSvd:
@@ -201,9 +157,7 @@ class _AxisSvd:
     dtype : dtype
     """
 
-    def __init__(
-        self, parts: list[tuple[Array, Array, Array]], shape: tuple[int, int], dtype: np.dtype
-    ) -> None:
+    def __init__(self, parts: list[Svd], shape: tuple[int, int], dtype: np.dtype) -> None:
         xp = get_xp(parts[0][0])
         self._split = len(parts) > 1
         self._v = [xp.ascontiguousarray(v, dtype) for _, _, v in parts]
@@ -283,7 +237,7 @@ def _even_odd(a: Array) -> list[Array]:
     return [_fold(part, -1)[i] for i, part in enumerate(_fold(a, -2))]
 
 
-def _svd(a: Array, symmetric: bool, flipped: bool) -> tuple[Array, Array, Array]:
+def _svd(a: Array, symmetric: bool, flipped: bool) -> Svd:
     """U (M, M), s (M,), V (P, M) with A = U diag(s) Vᵀ; by a symmetric eigenproblem, with s of either sign, where A is
     symmetric or, `flipped`, upside down."""
     xp = get_xp(a)
@@ -295,7 +249,3 @@ def _svd(a: Array, symmetric: bool, flipped: bool) -> tuple[Array, Array, Array]
         return q[::-1], s, q
     u, s, vt = xp.linalg.svd(a, full_matrices=False)
     return u, s, vt.T
-
-
-def _is_symmetric(b: Array) -> bool:
-    return largest(b - b.T) <= _ROUNDING * largest(b)

@@ -9,9 +9,6 @@ import numpy as np
 from .. import kernels
 from ..device import Array, sent
 
-_AT = kernels.Constants("kronecker")
-_BLOCKS = 8  # of a launch, on each multiprocessor
-
 
 def parts(
     factor: np.ndarray, pixel: np.ndarray, weight: np.ndarray, shape: tuple[int, int], split: bool
@@ -35,10 +32,8 @@ def parts(
     halves = (rows // 2, cols // 2)
     sizes = [(rows - halves[0], cols - halves[1]), halves] if split else [shape]
     out = [cupy.empty(size, np.float64) for size in sizes]
-    kernels.launch(
-        "kronecker", "parts", *_launched(out[0].size), out[0], out[1] if split else None, sent(factor), len(factor),
-        sent(pixel), sent(weight), rows, cols, dtype=np.float64,
-    )  # fmt: skip
+    args = (*out, *[None] * (not split), sent(factor), len(factor), sent(pixel), sent(weight), rows, cols)
+    kernels.spread("kronecker", "parts", out[0].size, *args, dtype=np.float64)
     return out
 
 
@@ -49,9 +44,8 @@ def whole(even: Array, odd: Array, n: int, dtype: np.dtype) -> Array:
     columns = even.shape[1] + odd.shape[1]
     out = cupy.empty((n, columns), dtype)
     even, odd = (cupy.ascontiguousarray(x.T) for x in (even, odd))  # as the library leaves them
-    kernels.launch(
-        "kronecker", "whole", *_launched(out.size), even, odd, out, n, columns, len(even), math.sqrt(0.5), dtype=dtype
-    )  # fmt: skip
+    args = (even, odd, out, n, columns, len(even), math.sqrt(0.5))
+    kernels.spread("kronecker", "whole", out.size, *args, dtype=dtype)
     return out
 
 
@@ -83,14 +77,5 @@ def _resized(x: Array, axis: int, size: int) -> tuple[int, ...]:
 
 def _launch(name: str, first: Array, second: Array, third: Array, pairs: int, n: int, axis: int) -> None:
     inner = first.shape[-1] if axis == -2 else 1
-    kernels.launch(
-        "kronecker", name, *_launched(pairs), first, second, third, pairs, n, inner, math.sqrt(0.5), dtype=first.dtype
-    )  # fmt: skip
-
-
-def _launched(size: int) -> tuple[int, int]:
-    """Blocks and threads for so many elements."""
-    import cupy
-
-    most = _BLOCKS * kernels.properties(cupy.cuda.runtime.getDevice()).multiprocessors
-    return min(most, -(-size // _AT.THREADS)), _AT.THREADS
+    args = (first, second, third, pairs, n, inner, math.sqrt(0.5))
+    kernels.spread("kronecker", name, pairs, *args, dtype=first.dtype)

@@ -7,18 +7,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import scipy.linalg
 
-from ..device import Array, Device, get_xp, is_cupy, require_memory
+from ..device import Array, Device, asnumpy, get_xp, is_cupy, require_memory
 from ..graphs import Repeated
-from ..norms import norms
 from ..operators.operator import Operator
-from . import krylov_gpu
+from ..vector_ops import Record, frame_vectors
 
-_EAGER = 2  # iterations of GMRES before it pays to capture one
 _BLOCK = 16  # basis vectors are allocated in blocks of this many
 
 
@@ -49,12 +46,12 @@ def gmres(
     s : (k, n) array
     iterations : int
     """
-    k, basis = len(c), _basis(c, limit)
+    k, basis = len(c), _Basis(c, limit)
 
     def both(v: Array) -> Array:
         return product(precondition(v))
 
-    step = Repeated(both, _EAGER) if capture else both
+    step = Repeated(both, 2) if capture else both
     # The small matrices live on the host in float64: a few numbers an iteration. Givens rotations keep
     # the Hessenberg matrices triangular and rhs[:, j] the norm that is left.
     triangle = np.zeros((k, limit + 1, limit))
@@ -94,105 +91,37 @@ class _Basis:
         Of `c`, on the host.
     """
 
-    def __init__(self, c: np.ndarray, limit: int) -> None:
-        k, n = c.shape
-        self._all = np.empty((k, limit + 1, n), c.dtype)
-        self._count, self._left = 0, c
-        self.norm = self._size = norms(c)
+    def __init__(self, c: Array, limit: int) -> None:
+        (k, n), xp = c.shape, get_xp(c)
+        self._ops = frame_vectors(c, k, n, limit + 1)
+        self._all, self._count = xp.empty((k, limit + 1, n), c.dtype), 0
+        # The squared norm of what the basis does not hold of the last vector, and the coefficients of two projections.
+        self._report = xp.zeros((2 * (limit + 1) + 1, k))
+        self._rest = self._ops.subtract(c.copy(), self._all, self._report[:0], self._report[0])
+        self.norm = np.sqrt(asnumpy(self._report[0]))
 
-    def grow(self) -> np.ndarray:
-        """What the last vector has that is not in the basis, of norm 1, becomes a part of it; (k, n)."""
-        inverse = 1 / np.where(self._size > 0, self._size, np.inf)
-        v = self._all[:, self._count] = self._left * inverse.astype(self._left.dtype)[:, None]
+    def grow(self) -> Array:
+        """Take what the basis does not hold of the last vector, with norm 1, into it; (k, n)."""
+        v = self._all[:, self._count]
+        self._ops.scale(self._rest, self._report[0], v)
         self._count += 1
         return v
 
-    def orthogonalise(self, w: np.ndarray) -> np.ndarray:
-        """Take from `w` what it has of the basis; (k, count + 1) coefficients, the norm of the rest last."""
-        found = np.zeros((len(w), self._count + 1))
-        for _ in range(2):  # classical Gram-Schmidt, twice
-            v = self._all[:, : self._count]
-            h = v @ w[:, :, None]
-            w = w - (h.swapaxes(1, 2) @ v)[:, 0]
-            found[:, :-1] += h[:, :, 0]
-        self._left, self._size = w, norms(w)
-        found[:, -1] = self._size
-        return found
+    def orthogonalise(self, w: Array) -> np.ndarray:
+        """Subtract from `w` its projection; (k, count + 1) coefficients, the norm of the rest last."""
+        j, w = self._count, get_xp(w).ascontiguousarray(w)
+        for turn in (1, 2):  # classical Gram-Schmidt, twice
+            h = self._report[turn : 2 * j + 1 : 2]
+            self._ops.project(self._all, w, h)
+            w = self._ops.subtract(w, self._all, h, self._report[0] if turn == 2 else None)
+        self._rest, found = w, asnumpy(self._report[: 2 * j + 1])
+        return np.concatenate([found[1::2] + found[2::2], np.sqrt(found[:1])]).T
 
-    def combination(self, y: np.ndarray) -> np.ndarray:
+    def combination(self, y: np.ndarray) -> Array:
         """Σ y_i v_i, for y (k, count) on the host."""
-        return (y.astype(self._all.dtype)[:, None] @ self._all[:, : y.shape[1]])[:, 0]
-
-
-def _basis(c: Array, limit: int) -> _Basis | krylov_gpu.Basis:
-    return krylov_gpu.Basis(c, limit) if is_cupy(c) else _Basis(c, limit)
-
-
-class _GolubKahan:
-    """The vectors of a bidiagonalisation: both bases, or the last vector of each."""
-
-    def __init__(self, operator: Operator, g: np.ndarray, keep: bool) -> None:
-        self._operator, self._keep = operator, keep
-        self._v_blocks: list[np.ndarray] = []
-        self._u_blocks: list[np.ndarray] = []
-        self._steps, self._norm = 0, 0.0
-        self._tiny = 8 * float(np.finfo(g.dtype).eps)
-        self._beta, self._u = self._normalised(g, 0.0)
-        self._alpha, self._v = self._normalised(operator.adjoint(self._u), 0.0)
-        self._norm = float(self._alpha.max())
-        self._store()
-
-    def first(self) -> tuple[np.ndarray, np.ndarray]:
-        """β_1 and α_1."""
-        return self._beta, self._alpha
-
-    def advance(self, count: int) -> list[tuple[np.ndarray, np.ndarray]]:
-        """So many steps more, one product with H and one with Hᵀ each: β and α of each."""
-        return [self._step() for _ in range(count)]
-
-    def _step(self) -> tuple[np.ndarray, np.ndarray]:
-        kept = self._steps + 1
-        u = self._operator.forward(self._v) - _times(self._alpha, self._u)
-        u = self._orthogonalised(u, self._u_blocks, kept)
-        self._beta, self._u = self._normalised(u, self._tiny * self._norm)
-        v = self._operator.adjoint(self._u) - _times(self._beta, self._v)
-        v = self._orthogonalised(v, self._v_blocks, kept)
-        self._norm = max(self._norm, float(self._beta.max()))
-        self._alpha, self._v = self._normalised(v, self._tiny * self._norm)
-        self._norm = max(self._norm, float(self._alpha.max()))
-        self._steps += 1
-        self._store()
-        return self._beta, self._alpha
-
-    def combination(self, y: np.ndarray) -> np.ndarray:
-        """Σ y_i v_i over the basis of scenes, (k, P, Q), for y (k, steps)."""
-        f = np.zeros((len(y), self._v[0].size), self._v.dtype)
-        for i, block in enumerate(self._v_blocks):
-            part = y[:, i * _BLOCK : (i + 1) * _BLOCK].astype(f.dtype)
-            f += (part[:, None, :] @ block[:, : part.shape[1]])[:, 0]
-        return f.reshape(self._v.shape)
-
-    def _normalised(self, x: np.ndarray, floor: float) -> tuple[np.ndarray, np.ndarray]:
-        """The norms of the frames of `x`, and `x` divided by them; both zero where the norm is rounding."""
-        norm = norms(x)
-        norm *= norm > floor
-        return norm, _times(1 / np.where(norm > 0, norm, np.inf), x)
-
-    def _store(self) -> None:
-        if not self._keep:
-            return
-        for blocks, x in ((self._u_blocks, self._u), (self._v_blocks, self._v)):
-            at = self._steps % _BLOCK
-            if at == 0:
-                blocks.append(np.empty((len(x), _BLOCK, x[0].size), x.dtype))
-            blocks[-1][:, at] = x.reshape(len(x), -1)
-
-    def _orthogonalised(self, x: np.ndarray, blocks: list[np.ndarray], count: int) -> np.ndarray:
-        flat = x.reshape(len(x), -1, 1)
-        for i, block in enumerate(blocks):
-            basis = block[:, : count - i * _BLOCK]
-            flat = flat - basis.swapaxes(1, 2) @ (basis @ flat)
-        return flat.reshape(x.shape)
+        xp = get_xp(self._all)
+        h = xp.asarray(np.ascontiguousarray(-y.T))
+        return self._ops.subtract(xp.zeros_like(self._rest), self._all, h)
 
 
 class Bidiagonalization:
@@ -201,12 +130,14 @@ class Bidiagonalization:
     Parameters
     ----------
     operator : Operator
-    g : (k, M, N) array
-        The images; each has a bidiagonalisation of its own, all advance together.
+    g : (k, M, N) or (k, C, M, N) array
+        The images, with channels where the operator joins them; each has a bidiagonalisation of its own, and
+        all advance together.
     keep : bool
         Keep both bases and orthogonalise against them. False keeps no basis:
         B then comes from the short recurrences alone, which is enough for
-        quadrature (the spectral measure of g), not for solutions.
+        quadrature (the spectral measure of g), not for solutions. On a GPU a step
+        without bases is captured once and replayed.
 
     Attributes
     ----------
@@ -219,10 +150,26 @@ class Bidiagonalization:
     """
 
     def __init__(self, operator: Operator, g: Array, keep: bool = True) -> None:
-        self.vectors = (krylov_gpu.GolubKahan if is_cupy(g) else _GolubKahan)(operator, g, keep)
-        self.steps = 0
-        beta, alpha = self.vectors.first()
-        self.betas, self.alphas, self.norm = [beta], [alpha], float(alpha.max())
+        k, xp = len(g), get_xp(g)
+        self._operator, self._keep = operator, keep
+        # Side 0 is images, side 1 scenes: the last vector of each, and where `keep`, both bases.
+        self._shapes = (g.shape[1:], (*g.shape[1:-2], *operator.scene_shape))
+        sizes = [math.prod(shape) for shape in self._shapes]
+        self._last = [xp.empty((k, n), g.dtype) for n in sizes]
+        self._bases: tuple[list[Array], list[Array]] = ([], [])
+        # Of an operator with one PSF the FFT plans are cached, so that a step can be captured.
+        self._ops = frame_vectors(
+            g, k, max(sizes), _BLOCK, lambda: not keep and operator.stationary is not None
+        )
+        self._squared, self._h = xp.zeros(k), xp.zeros((_BLOCK, k))
+        self._record, self._tiny = Record(k, xp), 8 * float(np.finfo(g.dtype).eps)
+        self.steps, self._submitted = 0, 0  # steps whose norms were read, and those that the device was given
+        self._recur(0, g, None)
+        self._settle(0, first=True)
+        self._recur(1, operator.adjoint(self._images(0)), None)
+        self._settle(1, first=True)
+        beta, alpha = asnumpy(self._record.log)[0]
+        self.betas, self.alphas, self.norm = [beta.copy()], [alpha.copy()], float(alpha.max())
 
     def step(self) -> None:
         """One step: a product with H and one with Hᵀ."""
@@ -230,13 +177,17 @@ class Bidiagonalization:
 
     def advance(self, count: int) -> None:
         """So many steps, at least one, or until every frame's Krylov space is exhausted."""
-        together = (
-            1 if isinstance(self.vectors, _GolubKahan) else count
-        )  # a GPU is asked for its numbers once
-        for _ in range(0, count, together):
-            for beta, alpha in self.vectors.advance(together):
+        # The host reads a GPU's norms as rarely as it can.
+        together = Record.LOG if is_cupy(self._squared) else 1
+        last = self.steps + count
+        while self.steps < last:
+            now = min(last - self.steps, together)
+            self._submit(now)
+            log = asnumpy(self._record.log)
+            for at in range(self.steps + 1, self.steps + 1 + now):
                 if self.steps and self.exhausted:
                     return
+                beta, alpha = log[at % Record.LOG].copy()
                 self.betas.append(beta)
                 self.alphas.append(alpha)
                 self.norm = max(self.norm, float(beta.max()), float(alpha.max()))
@@ -244,8 +195,44 @@ class Bidiagonalization:
 
     def ahead(self, count: int) -> None:
         """Let a GPU begin with so many steps to come."""
-        if not isinstance(self.vectors, _GolubKahan):
-            self.vectors.ahead(count)
+        if is_cupy(self._squared) and not (self.steps and self.exhausted):
+            self._submit(count)
+
+    def _submit(self, count: int) -> None:
+        """Give so many of the steps to come to the device."""
+        while self._submitted < self.steps + min(count, Record.LOG):
+            self._ops.loop(self._advance)
+            self._submitted += 1
+
+    def _advance(self) -> None:
+        for side, product in enumerate((self._operator.forward, self._operator.adjoint)):
+            self._recur(side, product(self._images(1 - side)), self._last[side])
+            for i, block in enumerate(self._bases[side]):
+                h = self._h[: self._submitted + 1 - i * _BLOCK]
+                self._ops.project(block, self._last[side], h)
+                self._last[side] = self._ops.subtract(self._last[side], block, h, self._squared)
+            self._settle(side)
+
+    def _images(self, side: int) -> Array:
+        return self._last[side].reshape(-1, *self._shapes[side])
+
+    def _recur(self, side: int, x: Array, old: Array | None) -> None:
+        """The product less α (β) times the vector before."""
+        if self._keep and old is not None:  # the vector before is in the basis and stays there
+            self._last[side] = get_xp(x).empty(old.shape, old.dtype)
+        self._ops.recur(self._last[side], x, self._record.norms[1 - side], old, self._squared)
+
+    def _settle(self, side: int, first: bool = False) -> None:
+        """Divide a vector by its norm, and take it into the basis."""
+        out = w = self._last[side]
+        self._ops.settle(self._squared, self._tiny, side, first, self._record)
+        if self._keep:
+            bases, at = self._bases[side], 0 if first else (self._submitted + 1) % _BLOCK
+            if at == 0:
+                bases.append(get_xp(w).empty((len(w), _BLOCK, w.shape[1]), w.dtype))
+            out = bases[-1][:, at]
+        self._ops.scale(w, self._squared, out)
+        self._last[side] = out
 
     @property
     def exhausted(self) -> bool:
@@ -299,8 +286,14 @@ class Bidiagonalization:
         return np.array(out)
 
     def scene(self, lam: float) -> Array:
-        """f = V y, (k, P, Q): the Tikhonov solution at this λ in the space spanned so far."""
-        return self.vectors.combination(self.coefficients(lam))
+        """f = V y, (k, P, Q) or (k, C, P, Q): the Tikhonov solution at this λ in the space spanned so far."""
+        y = self.coefficients(lam)
+        k, n, xp = len(y), self._last[1].shape[1], get_xp(self._squared)
+        f = xp.zeros((k, n), self._last[1].dtype)
+        for i, block in enumerate(self._bases[1]):
+            h = xp.asarray(np.ascontiguousarray(-y.T[i * _BLOCK : (i + 1) * _BLOCK]))
+            f = self._ops.subtract(f, block, h)
+        return f.reshape(k, *self._shapes[1])
 
     def measure(self, frames: slice = slice(None)) -> tuple[np.ndarray, np.ndarray]:
         """The spectral measure of g that B knows: Ritz values of HHᵀ and the squared parts of g at them.
@@ -320,15 +313,10 @@ class Bidiagonalization:
         return np.concatenate(values), np.concatenate(weights)
 
 
-def _times(factors: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """Each frame of `x` by its own number."""
-    return x * factors.astype(x.dtype)[:, None, None]
-
-
-def require_bases(operator: Operator, steps: int, frames: int, dtype: Any, device: Device) -> None:
+def require_bases(operator: Operator, steps: int, frames: int, dtype: np.dtype, device: Device) -> None:
     """Raise InsufficientMemoryError if `steps` pairs of basis vectors would not fit."""
     numbers = math.prod(operator.image_shape) + math.prod(operator.scene_shape)
-    needed = (steps + 1 + _BLOCK) * numbers * frames * np.dtype(dtype).itemsize
+    needed = (steps + 1 + _BLOCK) * numbers * frames * dtype.itemsize
     require_memory(
         needed,
         device.xp,

@@ -1,19 +1,17 @@
-"""Householder QR of [H; √λ I]: the least-squares route, which never squares the condition number.
+"""Method ``qr``: Householder QR of [H; √λ I], which never squares the condition number.
 
 The Tikhonov image minimises ‖[H; √λ I] f − [g; 0]‖, and with the QR
 factorisation of that tall matrix, R f = Qᵀ [g; 0]. HHᵀ is never formed, so
 the condition number that matters is √(σ² + λ)'s and not its square (Björck,
 *Numerical Methods for Least Squares Problems*, SIAM 1996, section 2.7).
 
-The formula "hht" is no least-squares problem; it is refused.
+The formula "hht" is not a least-squares problem; it is refused.
 
-Q is not kept: solving goes through RᵀR, and one step of refinement takes back
-what that costs while eps cond(R)² is not far above one. Beyond, the problem
+Q is not stored: solving goes through RᵀR, and one step of refinement corrects
+the loss of accuracy while eps cond(R)² is not far above one. Beyond, the problem
 counts as singular. A wide H has dependent columns, held apart by √λ alone, so
 that cond(R) is ‖H‖/√λ however good HHᵀ + λI is: where float32 cannot carry
 that, the factor is float64.
-
-An operation of `work` is one floating-point operation.
 """
 
 from __future__ import annotations
@@ -25,28 +23,27 @@ import numpy as np
 from ..device import Array
 from ..errors import SingularMatrixError
 from ..norms import norms_of
-from ..problem import FLOAT64, Direct, Factor, Problem, Work
+from ..problem import FLOAT64, Direct, Factor, Problem
 
 
 def refuses(problem: Problem) -> str | None:
     """None, or why QR does not serve this problem."""
     if problem.formula == "hht":
-        return 'QR solves the least-squares problem, and formula "hht" is none; use formula="tikhonov"'
+        return 'QR solves the least-squares problem, and formula "hht" is not one; use formula="tikhonov"'
     if problem.inverse:
         return "QR solves without forming an inverse; use cholesky or gauss-jordan for one"
     return None
 
 
-def work(problem: Problem) -> Work:
-    """Rotating the rows of H into a triangle of half-bandwidth p takes about 8 P Q p² operations."""
+def memory(problem: Problem) -> float:
+    """Bytes of the triangle, of half the bandwidth that H has, and of what it is made from."""
     blur = problem.blur
-    unknowns = blur.shape[1]
-    if blur.boundary.wraps or problem.device.gpu is not None:
-        band = unknowns  # the first rows of H reach the last columns
-    else:
+    unknowns = band = blur.shape[1]
+    if not (
+        blur.boundary.wraps or problem.device.gpu is not None
+    ):  # else the first rows of H reach the last columns
         band = min(unknowns, (blur.psf.shape[0] - 1) * blur.scene_shape[1] + blur.psf.shape[1])
-    size = _dtype(problem).itemsize
-    return Work(2.0 * unknowns * band * band, 8.0 * unknowns * band, 3 * unknowns * band * size)
+    return 3 * unknowns * band * _dtype(problem).itemsize
 
 
 def _dtype(problem: Problem) -> np.dtype:

@@ -14,18 +14,18 @@ goes on.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 
-from ..device import Array, all_cores, is_cupy
+from ..device import Array, all_cores
 from ..errors import ConvergenceError
-from ..linalg import conjugate_gpu, krylov
+from ..linalg.krylov import cg
 from ..norms import norms
 from ..problem import FLOAT64, Factor, History, Problem, Solution, Work
 from ..terms import PENALTIES, is_quadratic
+from ..vector_ops import image_systems
 from . import admm
 from .domain import domain_of
 from .start import first_scene
@@ -117,7 +117,7 @@ class Quadratic:
         else:
             first = first_scene(problem, g)
         frames = right.reshape(-1, *right.shape[2:])
-        size = norms(frames) if is_cupy(right) else np.sqrt(_dot(right, right)).ravel()
+        size = norms(frames)
         size += size == 0
         constant = problem.fit.value(xp.zeros_like(g), g)
         rtol, eps = problem.stop.rtol, float(np.finfo(g.dtype).eps)
@@ -154,7 +154,19 @@ class Quadratic:
             excess = float((left / np.maximum(allowed, rounding * size)).max())
             return max(excess, moved) if g.dtype == FLOAT64 else excess
 
-        f, n, excess = self._iterated(problem, right, first, measure, self._most - done)
+        def precondition(r: Array) -> Array:
+            return self.domain.filter(r, self.inverse)
+
+        capture = problem.operator.stationary is not None  # its FFT plans are cached
+        f, n, excess = cg(
+            problem.normal,
+            right,
+            image_systems(right, measure, capture),
+            first,
+            precondition=precondition,
+            rtol=1.0,
+            max_iterations=self._most - done,
+        )
         converged, (_, residual, _) = excess <= 1, history[-1]
         why = (
             f"the relative residual {residual:.1e} of the linear system after {n} iterations of conjugate gradients "
@@ -162,44 +174,3 @@ class Quadratic:
         )
         columns = np.array(history[1:] or history).T
         return Solution(f * f.dtype.type(unit), n, converged, why, History(*columns)), close
-
-    def _iterated(
-        self,
-        problem: Problem,
-        right: Array,
-        first: Array,
-        measure: Callable[[np.ndarray], float],
-        most: int,
-    ) -> tuple[Array, int, float]:
-        """(solution, iterations, what `measure` said last) of the normal equations."""
-
-        def precondition(r: Array) -> Array:
-            return self.domain.filter(r, self.inverse)
-
-        if is_cupy(right):
-            blur = problem.operator.stationary is not None  # whose plans are kept
-            return conjugate_gpu.cg(
-                problem.normal, right, first, precondition, measure, 1.0, most, capture=blur
-            )
-
-        def looked_at(step: krylov.Step) -> float:
-            x, r, p = step.x, step.r, step.p
-            sums = [_dot(r, r), _dot(x, right + r), _dot(p, p), _dot(x, x)]
-            alpha = np.broadcast_to(step.alpha, sums[0].shape)
-            return measure(np.stack([*sums, alpha]).reshape(5, -1))
-
-        return krylov.cg(
-            problem.normal,
-            right,
-            first,
-            dot=_dot,
-            rtol=1.0,
-            max_iterations=most,
-            precondition=precondition,
-            measure=looked_at,
-        )
-
-
-def _dot(a: Array, b: Array) -> np.ndarray:
-    """The inner product of each frame and channel, (k, c, 1, 1), in the arrays' dtype."""
-    return np.einsum("kcij,kcij->kc", a, b)[:, :, None, None]

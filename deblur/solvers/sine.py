@@ -16,8 +16,8 @@ not orthogonal: in one dimension its columns are the two straight lines that
 are 1 at one edge pixel and 0 at the other (extended by antireflection they
 stay straight, and a symmetric PSF leaves them so), and the sine vectors of
 the n - 2 pixels between the edges. In two dimensions H = T Λ T⁻¹, T a Kronecker
-product of such matrices, so that HᵀH + λI is *not* diagonal. It is solved
-exactly all the same:
+product of such matrices, so that HᵀH + λI is *not* diagonal. It is still solved
+exactly:
 
 * W, with unit vectors for the edge pixels and sine vectors for the interior,
   is orthogonal; in its coordinates T = I + (the lines' sine coefficients in
@@ -35,13 +35,10 @@ The cost of a solve is that of two sine transforms and of two triangular
 solves. "hht" takes (HHᵀ + λI)⁻¹ = (I − H (HᵀH + λI)⁻¹ Hᵀ)/λ, which cancels: what
 rounding leaves is eps ‖H‖²/λ of the image, whatever the condition. So it is
 computed in float64 and applied again to what is left of the right-hand side,
-until nothing is; where even that does not end the method refuses.
+until nothing is; where that takes more than five rounds the method refuses.
 
 SciPy's DST-I of n values is an FFT of 2 (n + 1) values, slow where n + 1 has a
 large prime factor (n = 256: 257). There, up to some size, S is multiplied out.
-
-An operation of `work` is one multiply-add of a transform, 2.5 n log2 n, or of
-the Cholesky factors.
 
 References
 ----------
@@ -59,18 +56,17 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 
 from ..device import Array, Device, all_cores, get_xp, require_memory
 from ..errors import SingularMatrixError
+from ..linalg import cholesky, cholesky_solve
 from ..operators import cosine_gpu
 from ..operators.blur import Blur
-from ..problem import Direct, Factor, Problem, Work
+from ..problem import Direct, Factor, Problem
 from .spectrum import OrthogonalSpectrum, SpectralFactor, Spectrum, cosine_symbol, quadrant, symbol_at
 
-#: Above this size a Bluestein FFT beats the product with the sine matrix.
+# Above this size a Bluestein FFT beats the product with the sine matrix; at n = 256 the product takes a tenth.
 _MATRIX_LIMIT = 1500
-_MOST_ROUNDS = 5
 
 
 def refuses(problem: Problem) -> str | None:
@@ -91,25 +87,19 @@ def refuses(problem: Problem) -> str | None:
         )
     if _antireflective(blur) and not problem.lam > 0:
         return "with boundary 'antireflect' it solves HᵀH + λI, which needs λ > 0"
-    if _antireflective(blur) and problem.formula == "hht" and not _rounds(problem) <= _MOST_ROUNDS:
+    if _antireflective(blur) and problem.formula == "hht" and not _rounds(problem) <= 5:
         return (
             f"with boundary 'antireflect' and formula \"hht\" it divides by λ what float64 leaves of a difference, and "
-            f"λ = {problem.lam:g} is too small for that beside ‖H‖²"
+            f"λ = {problem.lam:g} is too small for that compared with ‖H‖²"
         )
     return None
 
 
-def work(problem: Problem) -> Work:
-    """Two transforms a solve, and the edge pixels' Cholesky factors for antireflect."""
+def memory(problem: Problem) -> float:
+    """Bytes of arrays of the image's size, and of the edge pixels' Cholesky factors for antireflect."""
     blur = problem.blur
-    n, size = blur.shape[0], problem.dtype.itemsize
-    transform = 2.5 * n * np.log2(n + 1)
-    memory = (2 + 4 * problem.frames) * n * size
-    if not _antireflective(blur):
-        return Work(n, 2 * transform, memory)
-    edge = sum(blur.image_shape) / 2  # unknowns of each of the four parts
-    rounds = _rounds(problem) if problem.formula == "hht" else 1
-    return Work(4 * edge**3 / 3, rounds * (2 * transform + 8 * edge**2), memory + 10 * edge**2 * 8)
+    edge = sum(blur.image_shape) / 2 if _antireflective(blur) else 0  # unknowns of each of the four parts
+    return (2 + 4 * problem.frames) * blur.shape[0] * problem.dtype.itemsize + 10 * edge**2 * 8
 
 
 def _antireflective(blur: Blur) -> bool:
@@ -228,23 +218,26 @@ class _Part:
         w = lam * self._inverse
         n = 1 + m + k
         schur = xp.zeros((n, n))
-        # Edge unknowns in the order corner, row 0, column 0. First lam Bᵀ (Λ² + lam)⁻¹ B ...
+        # The lower triangle, of edge unknowns in the order corner, row 0, column 0. First lam Bᵀ (Λ² + lam)⁻¹ B ...
         schur[0, 0] = (w * corner[1:, 1:] ** 2).sum()
-        schur[0, 1 : 1 + m] = (w * corner[1:, 1:] * by_cols).sum(axis=0)
-        schur[0, 1 + m :] = (w * corner[1:, 1:] * by_rows).sum(axis=1)
+        schur[1 : 1 + m, 0] = (w * corner[1:, 1:] * by_cols).sum(axis=0)
+        schur[1 + m :, 0] = (w * corner[1:, 1:] * by_rows).sum(axis=1)
         cols, rows = xp.arange(1, 1 + m), xp.arange(1 + m, n)
         schur[cols, cols] = (w * by_cols**2).sum(axis=0)
         schur[rows, rows] = (w * by_rows**2).sum(axis=1)
-        schur[1 : 1 + m, 1 + m :] = (w * by_cols * by_rows).T
+        schur[1 + m :, 1 : 1 + m] = w * by_cols * by_rows
         # ... then Eᵀ E + lam: E is diagonal but for the corner's column.
         down = xp.concatenate([corner[0, 1:], corner[1:, 0]])
         diagonal = xp.concatenate([values[0, 1:], values[1:, 0]])
         schur[0, 0] += corner[0, 0] ** 2 + (down**2).sum()
-        schur[0, 1:] += down * diagonal
+        schur[1:, 0] += down * diagonal
         edge = xp.arange(1, n)
         schur[edge, edge] += diagonal**2
         schur[xp.arange(n), xp.arange(n)] += lam
-        self._solve = _Cholesky(schur, dtype)
+        try:
+            self._factor = cholesky(schur, overwrite_a=True, check_finite=False).astype(dtype)
+        except SingularMatrixError as error:
+            raise SingularMatrixError(f"HᵀH + λI is singular to float64 ({error}); use a larger λ") from error
         self._values, self._p, self._q = (x.astype(dtype) for x in (values, p, q))
         self._inverse = self._inverse.astype(dtype)
 
@@ -265,7 +258,7 @@ class _Part:
         # With the interior eliminated the edges' right-hand side is b_E − Bᵀ Λ (Λ² + λ)⁻¹ b_I.
         carried = self.adjoint(self.forward(x))
         e = xp.concatenate([(b - carried)[..., 0, :], (b - carried)[..., 1:, 0]], axis=-1)
-        e = self._solve(e)
+        e = cholesky_solve(self._factor, e.T, check_finite=False).T
         cols = b.shape[-1]
         edges = xp.zeros_like(b)
         edges[..., 0, :], edges[..., 1:, 0] = e[..., :cols], e[..., cols:]
@@ -288,32 +281,6 @@ def _transform_t(x: Array, p: Array, q: Array, sign: int) -> Array:
     x[..., :, 0] += sign * (x[..., :, 1:] @ q)
     x[..., 0, :] += sign * (p @ x[..., 1:, :])
     return x
-
-
-class _Cholesky:
-    """Solves with a symmetric matrix of which the upper triangle is given, for vectors (k, n)."""
-
-    def __init__(self, a: Array, dtype: np.dtype) -> None:
-        xp = get_xp(a)
-        if xp is np:
-            try:
-                factor = scipy.linalg.cho_factor(a, lower=False, overwrite_a=True, check_finite=False)
-            except np.linalg.LinAlgError as error:
-                raise SingularMatrixError(
-                    f"HᵀH + λI is singular to float64 ({error}); use a larger λ"
-                ) from error
-            self._triangle = factor[0].astype(dtype)
-            return
-        upper = xp.triu(a, 1)
-        self._triangle = xp.linalg.cholesky(upper + upper.T + xp.diag(xp.diag(a))).astype(dtype)
-
-    def __call__(self, b: Array) -> Array:
-        if get_xp(b) is np:
-            return scipy.linalg.cho_solve((self._triangle, False), b.T, check_finite=False).T
-        from cupyx.scipy.linalg import solve_triangular
-
-        y = solve_triangular(self._triangle, b.T, lower=True)
-        return solve_triangular(self._triangle, y, lower=True, trans=1).T
 
 
 class _Antireflective(Direct):

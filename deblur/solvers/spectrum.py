@@ -167,7 +167,7 @@ def tikhonov_weights(singular_values: Array, lam: float) -> Array:
 def quadrant(blur: Blur) -> np.ndarray | None:
     """The quarter h[0..r, 0..s] of a PSF symmetric in each axis about its origin, or None if it is not.
 
-    Rows and columns of zeros at the rim are dropped: r and s are the true half-widths.
+    Rows and columns of zeros at the border are dropped: r and s are the true half-widths.
     """
     h, origin = blur.psf, blur.origin
     reach = [max(o, m - 1 - o) for o, m in zip(origin, h.shape, strict=True)]
@@ -186,7 +186,7 @@ def symbol_at(blur: Blur, lengths: Sequence[int], first: int, dtype: Any, device
     """The spectrum, real, of a PSF symmetric in each axis: a frequency of a torus for each pixel, from `first` on."""
     (rows, cols), (m, n) = lengths, blur.image_shape
     if device.gpu is not None and torus_gpu.serves_psf(blur.psf, (rows, cols)):
-        return torus_gpu.symbol(blur.psf, (rows, cols), blur.origin, first, (m, n), np.dtype(dtype))
+        return torus_gpu.symbol(blur.psf, (rows, cols), blur.origin, first, device.xp.empty((m, n), dtype))
     down, along = (2 * np.pi * np.arange(first, first + k) / length for k, length in ((m, rows), (n, cols)))
     return cosine_symbol(blur, down, along, device).astype(dtype)
 

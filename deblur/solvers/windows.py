@@ -1,4 +1,4 @@
-"""Windows of a large picture that stand for the whole of it where numbers are chosen."""
+"""Windows of a large image, from which numbers such as λ are chosen for the whole of it."""
 
 from __future__ import annotations
 
@@ -9,20 +9,17 @@ from ..device import Array
 from ..operators.blur import Blur
 from ..problem import Problem
 
-# Windows' areas in a picture: fewer are taken whole; fewer have two windows, else a grid.
+#: Of an image's area over a window's: below the first the whole image is used, from the second on a grid of windows.
 _WHOLE, _GRID_FROM = 3.0, 8.0
-_GRID = 2, 4  # windows each way, the more the larger the picture
-_SIDE, _SIDES_OF_PSF = 128, 3  # of windows for λ: pixels, and over the PSF's
-_VISIBLE = 0.5  # share of its pixels that a window must show
 
 
 def side_for(psf: Array) -> int:
-    """Pixels of the side of the windows that λ is looked for in."""
-    return max(_SIDE, _SIDES_OF_PSF * max(psf.shape))
+    """Side, in pixels, of the windows that λ is chosen from."""
+    return max(128, 3 * max(psf.shape))
 
 
 def looked_at(problem: Problem, side: int | None = None, interior: bool = False) -> int:
-    """Pixels of the windows that `cut` makes, by default those that λ is looked for in, or of the whole."""
+    """Pixels of the windows that `cut` makes, by default those that λ is chosen from, or of the whole image."""
     blur, shape = problem.operator.stationary, problem.operator.image_shape
     whole = math.prod(shape)
     if blur is None:
@@ -35,14 +32,14 @@ def looked_at(problem: Problem, side: int | None = None, interior: bool = False)
 
 
 def _each_way(area: float) -> int:
-    """Windows each way, of a picture of the area of so many."""
-    return min(max(int(math.sqrt(area) / 4), _GRID[0]), _GRID[1])
+    """Windows along each axis of an image whose area is that of `area` windows."""
+    return min(max(int(math.sqrt(area) / 4), 2), 4)
 
 
 def cut(
     problem: Problem, g: Array, weights: Array | None, *, side: int, interior: bool = False
 ) -> tuple[Problem, Array, Array | None] | None:
-    """Squares spread over frames (k, c, M, N), as frames of a problem that knows nothing beyond them.
+    """Square windows spread over frames (k, c, M, N), as frames of a problem with an open boundary.
 
     Parameters
     ----------
@@ -51,12 +48,12 @@ def cut(
     side : int
         Pixels.
     interior : bool
-        Nothing about the boundary is asked, so that any will do; else it must be open already.
+        Whether the caller needs nothing of the boundary; else it must be open already.
 
     Returns
     -------
     (problem, frames, weights) or None
-        None where the whole is to be looked at. The problem's fit has the weights, if there are any.
+        None where the whole image is to be used. The problem's fit has the weights, if there are any.
     """
     blur, (rows, cols) = problem.operator.stationary, g.shape[-2:]
     area = rows * cols / side**2
@@ -69,7 +66,9 @@ def cut(
     xp = problem.xp
     if weights is not None:
         w = xp.broadcast_to(weights, g.shape)
-        at = [here for here in at if float((w[here] > 0).mean()) >= _VISIBLE]
+        at = [
+            here for here in at if float((w[here] > 0).mean()) >= 0.5
+        ]  # windows that show half of their pixels
         if not at:
             return None
         weights = xp.concatenate([w[here] for here in at])

@@ -128,11 +128,10 @@ def test_a_boundary_of_ones_own_is_solved_with_a_quadratic_penalty(rng):
 
 
 @pytest.mark.parametrize("solver", [admm, quadratic])
-def test_factors_of_it_travel_and_count_their_work(rng, solver):
+def test_factors_of_it_pickle(rng, solver):
     operator = vignette(rng, (9, 10), "unknown")
     problem = problem_of(operator, "gradient" if solver is quadratic else "tv", 1e-2)
     assert solver.refuses(problem) is None
-    assert solver.work(problem).solve > solver.work(problem).setup > 0
     g = rng.random((1, 1, 9, 10))
     factor = solver.prepare(problem)
     again = pickle.loads(pickle.dumps(factor)).solve(g)

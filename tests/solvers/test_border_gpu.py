@@ -1,4 +1,4 @@
-"""The parts of method pcg on the GPU against those of the CPU, which are held to dense matrices."""
+"""The border on the GPU against that on the CPU, which is held to dense matrices."""
 
 import numpy as np
 import pytest
@@ -7,6 +7,8 @@ from deblur.device import CPU, Device
 from deblur.operators.blur import Blur
 from deblur.problem import Problem
 from deblur.solvers import pcg
+from deblur.solvers.border import torus_of
+from deblur.solvers.border_gpu import BorderGPU
 
 pytestmark = pytest.mark.gpu
 
@@ -17,14 +19,13 @@ def both(rng, size, shape, dtype=np.float64):
     psf = rng.random(size)
     blur, dtype = Blur(psf / psf.sum(), shape, "unknown"), np.dtype(dtype)
     problems = [Problem(blur, 0.1, dtype=dtype, device=device) for device in (CPU, Device(0))]
-    rims = [pcg._Rim(blur, 0.1, p.device) for p in problems]
-    assert rims[0].gpu is None
-    assert rims[1].gpu is not None
-    return problems, rims, [pcg._Embedding(p) for p in problems]
+    borders = [pcg.border_of(p) for p in problems]
+    assert [isinstance(border, BorderGPU) for border in borders] == [False, True]
+    return problems, borders, [pcg._Embedding(p) for p in problems]
 
 
 @pytest.mark.parametrize(("size", "shape"), SIZES)
-def test_rims_are_taken_put_and_multiplied_alike(cupy, rng, size, shape):
+def test_borders_are_taken_put_and_multiplied_alike(cupy, rng, size, shape):
     _, (here, there), _ = both(rng, size, shape)
     whole = rng.standard_normal((3, shape[0] + 4, shape[1] + 5))
     images = [take(whole)[:, 2:-2, 3:-2] for take in (np.asarray, cupy.asarray)]
@@ -38,9 +39,9 @@ def test_rims_are_taken_put_and_multiplied_alike(cupy, rng, size, shape):
 @pytest.mark.parametrize(("size", "shape"), SIZES)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_the_preconditioner_is_the_cpus(cupy, rng, size, shape, dtype):
-    problems, rims, embeddings = both(rng, size, shape, dtype)
-    here, there = (pcg._Schwarz(r, m, p) for r, m, p in zip(rims, embeddings, problems, strict=True))
-    s = rng.standard_normal((5, rims[0].size)).astype(dtype)
+    problems, borders, embeddings = both(rng, size, shape, dtype)
+    here, there = (pcg._Schwarz(r, m, p) for r, m, p in zip(borders, embeddings, problems, strict=True))
+    s = rng.standard_normal((5, borders[0].size)).astype(dtype)
     wanted, found = here(s), there(cupy.asarray(s))
     assert found.dtype == dtype
     # Patches are inverted in single precision.
@@ -51,15 +52,17 @@ def test_the_preconditioner_is_the_cpus(cupy, rng, size, shape, dtype):
 
 @pytest.mark.parametrize("axis", [0, 1])
 def test_the_edges_system_is_the_cpus(cupy, rng, axis):
-    problems, rims, _ = both(rng, (5, 4), (60, 71))
+    problems, borders, _ = both(rng, (5, 4), (60, 71))
     symbols = []
     for problem in problems:
-        psf, lengths = problem.blur.psf, pcg._torus(problem.blur)
+        psf, lengths = problem.blur.psf, torus_of(problem.blur)
         if axis:
             psf, lengths = psf.T, lengths[::-1]
         symbols.append(pcg.Torus(lengths, problem.device).power(psf) + problem.lam)
-    wanted = pcg._system(rims[0], axis, symbols[0], problems[0])
-    found = pcg.pcg_gpu.edges(symbols[1], rims[1].shape[axis], rims[1].depth[axis], np.dtype(float)).get()
+    wanted, found = (
+        border.system(axis, symbol, np.dtype(float)) for border, symbol in zip(borders, symbols, strict=True)
+    )
+    found = found.get()
     np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-12)
 
 

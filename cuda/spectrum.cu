@@ -1,0 +1,148 @@
+// Spectra on a torus: of a PSF, and products and quotients with them, each in one pass over its arrays.
+//
+// The simple version transforms, multiplies by a symbol, by its conjugate and by 1 / n, copies the spectrum that the inverse
+// transform spoils, and transforms back: five passes besides the two transforms. Here there is one: `multiply`.
+//
+// Kernels (THREADS threads a block, an element a thread, grid-stride)
+//   multiply     spectra by one symbol, complex or real, or by its conjugate, and by a number, in place
+//   lines        the spectra of a PSF's rows, in double precision
+//   columns      from them the spectrum of the PSF, its squared modulus or its real part
+//   quotient     conj(h) / (|h|^2 + lambda), complex or real
+//   totals       rho |k|^2 + lambda (a + b)^order, where a and b are |1 - e^(i omega)|^2 along either axis, and the largest
+//   reciprocals  of those, or of what is the least that counts compared with the largest
+// Bytes: multiply reads and writes the spectra and reads the symbol once for each block of spectra.
+//
+// A PSF of m x n is small compared with the torus: its spectrum is m sums of n terms for each column of frequencies and
+// then one of m terms for each frequency, added up directly. That is 4 m double-precision operations a frequency and writes
+// nothing but the spectrum, where a transform moves zeros in double precision, rolls them and converts what comes out.
+// The factors e^(-2 pi i k / L) come from k mod L, an integer, so that nothing is lost for large k.
+
+constexpr int THREADS = 256;
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+multiply(real* spectra, int planes, long long plane, const real* by, int complex_symbol, int conjugate, real scale) {
+    for (index_t i = (index_t)blockIdx.x * THREADS + threadIdx.x; i < plane; i += (index_t)gridDim.x * THREADS) {
+        const real br = scale * (complex_symbol ? by[2 * i] : by[i]);
+        const real bi = complex_symbol ? (conjugate ? -scale : scale) * by[2 * i + 1] : real(0);
+        for (int p = 0; p < planes; ++p) {
+            real* a = spectra + 2 * (p * plane + i);
+            const real ar = a[0], ai = a[1];
+            a[0] = ar * br - ai * bi;
+            a[1] = ar * bi + ai * br;
+        }
+    }
+}
+
+// ---------------------------------------------------------------- a PSF's spectrum
+
+constexpr int TAPS = 32;   // rows of the PSF whose factors lie in shared memory at a time
+constexpr int ROWS = 8;    // rows of frequencies of a block, for which a number of `lines` is read once
+
+struct complex_t {
+    double re, im;
+};
+
+// e^(-2 pi i turns / length), turns taken modulo the length.
+__device__ __forceinline__ complex_t turn(long long turns, unsigned length) {
+    turns %= (long long)length;
+    complex_t e;
+    sincospi(-2.0 * (double)turns / length, &e.im, &e.re);
+    return e;
+}
+
+// out[i][l] = sum over j of h[i][j] e^(-2 pi i (j - origin) (first + l) / length), l < half
+extern "C" __global__ void __launch_bounds__(THREADS)
+lines(const double* h, int m, int n, int origin, unsigned length, unsigned first, unsigned half, double* out) {
+    const index_t size = (index_t)m * half;
+    for (index_t at = (index_t)blockIdx.x * THREADS + threadIdx.x; at < size; at += (index_t)gridDim.x * THREADS) {
+        const int i = (int)(at / half);
+        const unsigned l = (unsigned)(at - (index_t)i * half);
+        double re = 0, im = 0;
+        for (int j = 0; j < n; ++j) {
+            const complex_t e = turn((long long)(j - origin) * (first + l), length);
+            re = fma(h[i * n + j], e.re, re);
+            im = fma(h[i * n + j], e.im, im);
+        }
+        out[2 * at] = re;
+        out[2 * at + 1] = im;
+    }
+}
+
+// The sum over i of line i times e^(-2 pi i (i - origin) (begin + k) / length) for k < rows and each l < half: into
+// `spectrum`, its squared modulus into `power`, or its real part into `symbol`; two of them are null. Blocks (columns of
+// frequencies / THREADS, rows of frequencies / ROWS).
+extern "C" __global__ void __launch_bounds__(THREADS)
+columns(const double* line, int m, int origin, unsigned length, unsigned begin, unsigned rows, unsigned half, real* spectrum,
+        double* power, real* symbol) {
+    __shared__ complex_t factors[TAPS][ROWS];
+    const unsigned l = blockIdx.x * THREADS + threadIdx.x, first = blockIdx.y * ROWS;
+    complex_t sum[ROWS] = {};
+    for (int from = 0; from < m; from += TAPS) {
+        const int count = min(TAPS, m - from);
+        __syncthreads();
+        for (int f = threadIdx.x; f < count * ROWS; f += THREADS)
+            factors[f / ROWS][f % ROWS] = turn((long long)(from + f / ROWS - origin) * (begin + first + f % ROWS), length);
+        __syncthreads();
+        if (l >= half) continue;
+        for (int i = 0; i < count; ++i) {
+            const double re = line[2 * ((index_t)(from + i) * half + l)], im = line[2 * ((index_t)(from + i) * half + l) + 1];
+#pragma unroll
+            for (int k = 0; k < ROWS; ++k) {
+                const complex_t e = factors[i][k];
+                sum[k].re = fma(re, e.re, fma(-im, e.im, sum[k].re));
+                sum[k].im = fma(re, e.im, fma(im, e.re, sum[k].im));
+            }
+        }
+    }
+    if (l >= half) return;
+#pragma unroll
+    for (int k = 0; k < ROWS; ++k)
+        if (first + k < rows) {
+            const index_t at = (index_t)(first + k) * half + l;
+            if (power) power[at] = sum[k].re * sum[k].re + sum[k].im * sum[k].im;
+            else if (symbol) symbol[at] = (real)sum[k].re;
+            else {
+                spectrum[2 * at] = (real)sum[k].re;
+                spectrum[2 * at + 1] = (real)sum[k].im;
+            }
+        }
+}
+
+// |k|^2 comes from `k`, or is `power` if there is no k. Into a zero: the bits of the largest total, none being negative.
+extern "C" __global__ void __launch_bounds__(THREADS)
+totals(double* total, unsigned long long* most, const real* k, const double* power, const double* down, const double* across,
+       unsigned cols, long long count, double rho, double lambda, int order) {
+    unsigned long long mine = 0;
+    for (index_t i = (index_t)blockIdx.x * THREADS + threadIdx.x; i < count; i += (index_t)gridDim.x * THREADS) {
+        const index_t row = i / cols;
+        const double both = down[row] + across[i - row * cols];
+        const double a = k ? k[2 * i] : 0, b = k ? k[2 * i + 1] : 0;
+        const double sum = rho * (k ? a * a + b * b : power[i]) + lambda * (order == 0 ? 1 : order == 1 ? both : both * both);
+        total[i] = sum;
+        mine = maximum(mine, (unsigned long long)__double_as_longlong(sum));
+    }
+#pragma unroll
+    for (int offset = 16; offset > 0; offset /= 2) mine = maximum(mine, __shfl_xor_sync(FULL_WARP, mine, offset));
+    if (threadIdx.x % 32 == 0) atomicMax(most, mine);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+reciprocals(real* out, const double* total, const unsigned long long* most, long long count, double least) {
+    const double floor = least * __longlong_as_double(*most);
+    for (index_t i = (index_t)blockIdx.x * THREADS + threadIdx.x; i < count; i += (index_t)gridDim.x * THREADS)
+        out[i] = (real)(1 / maximum(total[i], floor));
+}
+
+// Zero where h and lambda are.
+extern "C" __global__ void __launch_bounds__(THREADS)
+quotient(const real* h, long long count, int complex_symbol, real lambda, real* out) {
+    for (index_t i = (index_t)blockIdx.x * THREADS + threadIdx.x; i < count; i += (index_t)gridDim.x * THREADS) {
+        if (!complex_symbol) {
+            out[i] = h[i] == 0 ? real(0) : h[i] / (h[i] * h[i] + lambda);
+            continue;
+        }
+        const real re = h[2 * i], im = h[2 * i + 1], scale = 1 / (re * re + im * im + lambda);
+        out[2 * i] = re * scale;
+        out[2 * i + 1] = -im * scale;
+    }
+}

@@ -1,0 +1,231 @@
+"""The border of an image, on which method pcg iterates: where it lies, the rows of A = HHᵀ + λI there, and G.
+
+`Border` works on arrays of NumPy or CuPy; `deblur.solvers.border_gpu.BorderGPU` replaces what moves data by launches of
+our own kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+import scipy.fft
+
+from ..combined import combined
+from ..device import Array, Device, get_xp
+from ..operators.blur import Blur
+
+#: A patch at a corner: its places on the border, those that it replaces, and the rows of its inverse for them.
+Patch = tuple[np.ndarray, np.ndarray, Array]
+
+
+def depth_of(blur: Blur) -> tuple[int, int]:
+    """How deep, along each axis, the rows of HHᵀ differ from those of the circulant."""
+    rows, cols = map(blur.boundary.depth, blur.psf.shape, blur.origin)
+    return rows, cols
+
+
+def torus_of(blur: Blur) -> tuple[int, int]:
+    """The torus: the image, a gap so that nothing wraps round, and room that decouples opposite edges."""
+    lengths = [
+        scipy.fft.next_fast_len(n + e + 2 * m, real=True) if e else n
+        for n, m, e in zip(blur.image_shape, blur.psf.shape, depth_of(blur), strict=True)
+    ]
+    return lengths[0], lengths[1]
+
+
+def normal_product(blur: Blur, z: Array) -> Array:
+    """HHᵀ z for images z."""
+    if blur.boundary.open:  # nothing of the scene is cut off: one product on the torus
+        device = Device.of(z)
+        return blur.torus(device).filter(z, _normal_symbol(blur, z.dtype, device))
+    return blur.forward(blur.adjoint(z))
+
+
+def _normal_symbol(blur: Blur, dtype: np.dtype, device: Device) -> Array:
+    """|ĥ|² on the blur's torus, cached."""
+
+    def build() -> Array:
+        if device.gpu is not None:  # added up directly, which costs less than to compile this
+            return blur.torus(device).power(blur.psf).astype(dtype)
+        h = blur.transfer(dtype, device)
+        return h.real**2 + h.imag**2
+
+    return blur.kept(("normal", dtype, device), build)
+
+
+class Border:
+    """The border of images, as deep as A differs from a circulant. Vectors on it are (k, size), row by row.
+
+    Attributes
+    ----------
+    depth : (int, int)
+        Of the edges along each axis, in pixels.
+    banded : bool
+        Whether the edges are far enough apart for bands: products with A are else whole.
+    ends : list of (int, int)
+        Along each axis, where the first edge's pixels end and the last one's begin.
+    bands : dict of Blur
+        By axis, the blur of images twice as deep as the edge, where there is one.
+    """
+
+    def __init__(self, blur: Blur, lam: float, device: Device) -> None:
+        self.blur, self.lam, self.device = blur, lam, device
+        self.shape = blur.image_shape
+        self.depth = depth_of(blur)
+        self.banded = all(n >= 4 * e for n, e in zip(self.shape, self.depth, strict=True))
+        self.ends = [(min(e, n), max(n - e, min(e, n))) for n, e in zip(self.shape, self.depth, strict=True)]
+        (top, bottom), (left, right) = self.ends
+        rows, cols = self.shape
+        self._sides = left + cols - right  # border pixels of a row that lies on no edge itself
+        self.size = (top + rows - bottom) * cols + (bottom - top) * self._sides
+        self.bands = {}
+        if self.banded:
+            for axis, shape in enumerate(((2 * self.depth[0], cols), (rows, 2 * self.depth[1]))):
+                if self.depth[axis]:
+                    self.bands[axis] = Blur(blur.psf, shape, blur.boundary, origin=blur.origin)
+
+    def position(self, row: Array, col: Array) -> Array:
+        """Where in a border vector pixels of the border are."""
+        xp = get_xp(row)
+        (top, bottom), (left, right) = self.ends
+        cols = self.shape[1]
+        beside = top * cols + (row - top) * self._sides + col - xp.where(col >= right, right - left, 0)
+        below = top * cols + (bottom - top) * self._sides + (row - bottom) * cols + col
+        return xp.where(row < top, row * cols + col, xp.where(row < bottom, beside, below))
+
+    @cached_property
+    def _edges(self) -> list[Array]:
+        """Along each axis, the places of the edges' pixels."""
+        xp = self.device.xp
+        pairs = zip(self.ends, self.shape, strict=True)
+        return [xp.concatenate([xp.arange(a), xp.arange(b, n)]) for (a, b), n in pairs]
+
+    @cached_property
+    def _flat(self) -> dict[int, Array]:
+        """Flat places of the border's pixels, by the length of an image's rows."""
+        xp, (rows, cols), (top, bottom) = self.device.xp, self.shape, self.ends[0]
+        middle = (xp.arange(top, bottom)[:, None] * cols + self._edges[1]).ravel()
+        return {cols: xp.concatenate([xp.arange(top * cols), middle, xp.arange(bottom * cols, rows * cols)])}
+
+    @cached_property
+    def _places(self) -> list[Array]:
+        """Where in a border vector the pixels of the two edges along each axis are, (2 depth, length)."""
+        (rows, cols), xp = self.shape, self.device.xp
+        return [
+            self.position(self._edges[0][:, None], xp.arange(cols)),
+            self.position(xp.arange(rows), self._edges[1][:, None]),
+        ]
+
+    @cached_property
+    def _shares(self) -> Array:
+        """One over the number of bands that a pixel of the border is on."""
+        count = self.device.xp.zeros(self.size, np.float32)
+        for axis in self.bands:
+            count[self._places[axis]] += 1
+        return 1 / count
+
+    # -- what moves data -------------------------------------------------------------------------------
+
+    def take(self, x: Array) -> Array:
+        """The border of images: (k, M, N) to (k, size)."""
+        return x.reshape(x.shape[0], -1)[:, self._flat[self.shape[1]]]
+
+    def put(self, s: Array, out: Array) -> Array:
+        """Write border vectors (k, size) into contiguous images (k, M or more, N or more), and return them."""
+        cols, width = self.shape[1], out.shape[2]
+        if width not in self._flat:
+            flat = self._flat[cols]
+            self._flat[width] = flat // cols * width + flat % cols
+        out.reshape(len(out), -1)[:, self._flat[width]] = s
+        return out
+
+    def cut(self, z: Array, axis: int) -> Array:
+        """The first and the last rows or columns of images (k, M, N), twice as deep as the edge: 2 k images."""
+        deep = 2 * self.depth[axis]
+        first, last = (z[:, :deep], z[:, -deep:]) if axis == 0 else (z[..., :deep], z[..., -deep:])
+        return self.device.xp.concatenate([first, last])
+
+    def join(self, z: Array, products: dict[int, Array]) -> Array:
+        """A z on the border from HHᵀ of what `cut` gave: what the cut spoils is the inner half."""
+        xp, k = self.device.xp, len(z)
+        out = xp.empty((k, self.size), z.dtype)
+        for axis, az in products.items():
+            e, az = self.depth[axis], az if axis == 0 else az.swapaxes(1, 2)
+            out[:, self._places[axis]] = xp.concatenate([az[:k, :e], az[k:, e:]], axis=1)
+        return combined(out, self.take(z), b=self.lam)
+
+    def lay(self, s: Array, axis: int, length: int) -> Array:
+        """The two edges along an axis as bands, (k, 2 depth, N) or more with zeros up to `length`."""
+        return s.take(self._places[axis], axis=1)
+
+    def unlay(self, bands: dict[int, Array]) -> Array:
+        """Border vectors from bands, (k, 2 depth, N or more): the mean where two bands meet."""
+        xp = self.device.xp
+        [first, *_] = bands.values()
+        out = xp.zeros((len(first), self.size), first.dtype)
+        for axis, band in bands.items():
+            out[:, self._places[axis]] += band[..., : self.shape[1 - axis]]
+        out *= self._shares.astype(first.dtype, copy=False)
+        return out
+
+    # -- G, by bands and patches -------------------------------------------------------------------------
+
+    def product(self, z: Array) -> Array:
+        """A z on the border, for images z (k, M, N)."""
+        if self.banded:
+            return self.join(
+                z, {axis: normal_product(band, self.cut(z, axis)) for axis, band in self.bands.items()}
+            )
+        return self.take(combined(normal_product(self.blur, z), z, b=self.lam))
+
+    def band_inverse(self, axis: int, symbol: Array, dtype: np.dtype) -> Array:
+        """The inverse of G on the two edges along an axis, for each frequency along them: (frequencies, 2 e, 2 e).
+
+        For each frequency G is the edge's own rows of A (a blur of one dimension with the frequency's taps)
+        times M (a Toeplitz matrix with the frequency's kernel).
+
+        Parameters
+        ----------
+        axis : int
+        symbol : (across, frequencies) array of float64
+            That of the circulant blur's CCᵀ + λI on the torus, the first axis across the edge.
+        dtype : dtype
+            Real.
+        """
+        return self.device.xp.linalg.inv(self.system(axis, symbol, dtype))
+
+    def system(self, axis: int, symbol: Array, dtype: np.dtype) -> Array:
+        """What `band_inverse` inverts."""
+        blur, e, xp, fft = self.blur, self.depth[axis], self.device.xp, self.device.fft
+        psf, origin = (blur.psf, blur.origin[0]) if axis == 0 else (blur.psf.T, blur.origin[1])
+        across, along = torus_of(blur) if axis == 0 else torus_of(blur)[::-1]
+        n, m = self.shape[axis], psf.shape[0]
+        # The blur of one dimension is linear in its taps: each moves what continues the scene by one place.
+        line = Blur(np.ones((m, 1)), (2 * e, 1), blur.boundary, origin=(origin, 0)).extension(0).toarray()
+        taps = np.stack([line[m - 1 - k : m - 1 - k + 2 * e] for k in range(m)])  # (m, 2 e, scene)
+        h = xp.tensordot(fft.rfft(xp.asarray(psf), n=along, axis=1).T, xp.asarray(taps), 1)
+        a = h @ xp.ascontiguousarray(h.conj().transpose(0, 2, 1))
+        a[:, xp.arange(2 * e), xp.arange(2 * e)] += self.lam
+        kernel = xp.ascontiguousarray(fft.ifft(1 / symbol, axis=0).T)  # (frequency, lag)
+        rows, sources = np.r_[: 2 * e, n - 2 * e : n], np.r_[:e, n - e : n]
+        m_rows = kernel[:, xp.asarray((rows[:, None] - sources) % across)]
+        g = xp.concatenate([a[:, :e] @ m_rows[:, : 2 * e], a[:, e:] @ m_rows[:, 2 * e :]], axis=1)
+        return g.astype(np.result_type(dtype, np.complex64))
+
+    def solve(self, band: Array, inverse: Array, length: int) -> Array:
+        """Multiply the transforms, of `length`, of a band along its edge by the matrices of `band_inverse`."""
+        fft = self.device.fft
+        spectrum = fft.rfft(band, n=length, axis=2).transpose(2, 1, 0)
+        return fft.irfft((inverse @ spectrum).transpose(2, 1, 0), n=length, axis=2)
+
+    def patches(self, patches: Sequence[Patch]) -> Sequence[Patch]:
+        """Patches as `replace` takes them."""
+        return patches
+
+    def replace(self, out: Array, s: Array, patches: Sequence[Patch]) -> None:
+        """Write what the patches make of border vectors s into their places of `out`."""
+        xp = self.device.xp
+        for index, own, inverse in patches:
+            out[:, xp.asarray(own)] = s.take(xp.asarray(index), axis=1) @ inverse.T
