@@ -261,9 +261,8 @@ class Groups:
         v = xp.maximum(variances, max(1e-12 * float((a * a).mean()), 1e-30)).astype(np.float32)
         # The weights of groups are relative to the noise: sums of them stay near one on every scale.
         usual = v.mean()
-        one = self._strip if self._jit is None else self._strip_compiled
         total, weight = xp.zeros((2, *self.shape), np.float32)
-        parts = self._each(lambda strip: one(strip, a, b, v, usual, level))
+        parts = self._each(lambda strip: self._strip(strip, a, b, v, usual, level))
         for strip, part in zip(self._strips, parts, strict=True):
             total[strip.top : strip.bottom] += part[0]
             weight[strip.top : strip.bottom] += part[1]
@@ -271,26 +270,6 @@ class Groups:
         for axis in (0, 1):
             weight = _spread(weight, self._edge, axis)
         return (total / weight).astype(noisy.dtype)
-
-    def _strip_compiled(
-        self, strip: _Strip, a: Array, b: Array | None, v: Array, usual: Array, level: Array | None
-    ) -> tuple[Array, Array]:
-        """As `_strip`, by the compiled loops."""
-        assert self._jit is not None
-        return self._jit.filtered(
-            a,
-            a if b is None else b,
-            b is not None,
-            np.zeros((0, 0), np.float32) if level is None else level,
-            self.first[strip.groups],
-            strip.top,
-            strip.bottom - strip.top,
-            v,
-            np.float32(_THRESHOLD**2),
-            usual,
-            self._edge,
-            self.side,
-        )
 
     def _strip(
         self, strip: _Strip, a: Array, b: Array | None, v: Array, usual: Array, level: Array | None
@@ -308,7 +287,15 @@ class Groups:
         level : (P - side + 1, Q - side + 1) array or None
             What they are multiplied by in a patch.
         """
-        xp, side = self._xp, self.side
+        xp, side, threshold = self._xp, self.side, np.float32(_THRESHOLD**2)
+        rows = slice(strip.top, strip.bottom)
+        if self._jit is not None:
+            none = np.zeros((0, 0), np.float32)
+            part, pilot = a[rows], none if b is None else b[rows]
+            first = self.first[strip.groups] - strip.top * a.shape[1]
+            return self._jit.filtered(
+                part, pilot, none if level is None else level[rows], first, v, threshold, self._edge
+            )
         within, across = xp.asarray(_cosines(side)), xp.asarray(_haar(self._count).astype(np.float32))
         first = self.first[strip.groups].T
         row, col = first // a.shape[1], first % a.shape[1]
@@ -317,15 +304,15 @@ class Groups:
 
         def gathered(image: Array) -> Array:
             """The groups' coefficients, (patches, groups, side²)."""
-            part = image[strip.top : strip.bottom]
+            part = image[rows]
             pixels = xp.stack([part[w].reshape(-1) for w in _shifts(side, shape)])
-            rows = xp.take(pixels.T @ within.T, at, axis=0)
-            return (across @ rows.reshape(self._count, -1)).reshape(self._count, -1, side**2)
+            stacked = xp.take(pixels.T @ within.T, at, axis=0)
+            return (across @ stacked.reshape(self._count, -1)).reshape(self._count, -1, side**2)
 
         local = v if level is None else level[row, col].mean(axis=0)[:, None] * v
         c = gathered(a)
         if b is None:
-            keep = c * c > np.float32(_THRESHOLD**2) * local
+            keep = c * c > threshold * local
             keep[0, :, 0] = True
             c *= keep
             power = (keep * local).sum(axis=(0, 2))
