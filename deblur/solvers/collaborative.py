@@ -67,38 +67,24 @@ from .start import brightness_of, continued
 from .units import in_units
 
 PILOT = "tv"
-_RHO = 0.01  # ρ over the square of H's gain
-_SPECTRUM = 256  # at least as many frequencies each way for the noise's spectrum
-_MISFIT = 0.5  # of the residual's variance: what a wrong model may have left counts as noise
-_SIDE = 8  # of patches
-# Of the steps between data and patches: how many; the patches' strength over what the pass has moved the pilot by, in
-# the first step and in the last; its square's weight over that of the data; how far each goes on from the one before.
-_STEPS, _STRENGTHS, _TRUST, _BEYOND = 5, (7.2, 1.44), 0.2, 0.3  # 1/α, β
-# The smaller patches' side, and how far apart they are looked for; the noise that the larger ones reckon with over that
-# of the smaller.
-_FINE, _NEAR, _COARSER = 4, 8, 2.0
-# Relative residuals that are enough: of the pilot, over its own, of the first regularised inverse and of the data's
-# steps. Exact solutions are no better (0.02 dB), and take a third longer.
-_ROUGH, _LOOSE, _LOOSER = 4.0, 1e-2, 3e-2
-# Of the network's steps: how many; the first strength over what stands for white, the last over the noise's deviation,
-# and the least that it is asked for; α; the share of their end. The network was fitted to such steps.
-_LAST_STEPS, _FIRST, _LAST, _LEAST, _ALPHA, _SHARE = 4, 0.08, 0.6, 3e-3, 0.2, 0.8
-_WHITE = 0.995  # the quantile of the scene that stands for white
-# Without noise, which is a deviation of at most so much of white: the pilot's largest λ where nothing lies beyond the
-# frame, the steps of conjugate gradients, and λ of solutions by a transform.
-_CLEAN, _STRONG, _FOLLOWING, _EXACT = 4e-4, 1e-7, 600, 1e-8
-# The λ of a strong penalty, how often what it leaves is added again, and the relative residual of its solutions.
-_STRONGER, _AGAIN, _CAREFUL = 3e-4, 3, 2e-3
-# A scene that is farther from its pilot than this share of white has followed what no right model leaves of the data.
-_TOO_FAR = 0.1
-_WRONG = "all else would move it too far: the model of the blur is wrong, and it stands as it is"
-_FILTER = 20  # what `work` reckons with for one pass of the filter, in transforms
-_NETWORK = 60  # and for the network
+_RHO = 0.01  # ρ over the square of H's norm bound
+_MISFIT = 0.5  # fraction of the residual's variance that counts as noise, as a wrong model leaves more
+# Steps between data and patches: strengths over the distance by which the first pass moved the pilot; the square of a
+# strength times 1/α over the noise's variance, also for the network; β.
+_STRENGTHS, _TRUST, _BEYOND = np.geomspace(7.2, 1.44, 5), 0.2, 0.3
+# Relative residuals of the linear solves. Exact solutions are no better (0.02 dB), and take a third longer.
+_LOOSE, _LOOSER = 1e-2, 3e-2
+# Steps with the network: their number; the first strength over white, the last over the noise's deviation, and the
+# least over white; the weight of their result. The network was fitted to such steps.
+_LAST_STEPS, _FIRST, _LAST, _LEAST, _SHARE = 4, 0.08, 0.6, 3e-3, 0.8
+# Of white: the largest deviation of noise that is ignored, and the largest distance from the pilot.
+_CLEAN, _TOO_FAR = 4e-4, 0.1
+_WRONG = "further steps would move it too far: the model of the blur is wrong, and the pilot is returned"
 
 
 def pilot_problem(problem: Problem) -> Problem:
     """The problem whose solution is the pilot, and whose λ is this method's."""
-    return replace(problem, penalty=PILOT, stop=replace(problem.stop, looser=_ROUGH))
+    return replace(problem, penalty=PILOT, stop=replace(problem.stop, looser=4.0))
 
 
 def refuses(problem: Problem) -> str | None:
@@ -116,9 +102,9 @@ def work(problem: Problem) -> Work:
     pilot, inverse = admm.work(pilot_problem(problem)), quadratic.work(_inverse_problem(problem))
     more = (
         inverse.solve
-        + 2 * _FILTER * pilot.setup
-        + _STEPS * (0.5 * inverse.solve + 2 * _FILTER * pilot.setup)
-        + _LAST_STEPS * (0.5 * inverse.solve + _NETWORK * pilot.setup)
+        + 40 * pilot.setup
+        + len(_STRENGTHS) * (0.5 * inverse.solve + 40 * pilot.setup)
+        + _LAST_STEPS * (0.5 * inverse.solve + 60 * pilot.setup)
     )
     return Work(2 * pilot.setup, pilot.solve + more, max(pilot.bytes, inverse.bytes))
 
@@ -147,7 +133,7 @@ class Collaborative:
         inverse = _inverse_problem(problem)
         self.pilot, self.inverse = admm.prepare(pilot_problem(problem)), quadratic.prepare(inverse)
         psf = problem.operator.surrogate.psf
-        torus = Torus([max(_SPECTRUM, 2 * n) for n in psf.shape], problem.device)
+        torus = Torus([max(256, 2 * n) for n in psf.shape], problem.device)
         power = torus.power(psf)
         self.covariance = torus.synthesise(power / (power + inverse.lam) ** 2)
 
@@ -158,7 +144,7 @@ class Collaborative:
         problem, g, unit = units.problem, units.g, g.dtype.type(units.unit)
         clean = pilot.scene if unit == 1 else pilot.scene / unit
         level, variation = _noise(problem, g, clean)
-        white = float(problem.xp.quantile(abs(clean[(..., *problem.operator.crop)]), _WHITE))
+        white = float(problem.xp.quantile(abs(clean[(..., *problem.operator.crop)]), 0.995))
         if math.sqrt(level) <= _CLEAN * white * abs(brightness_of(problem.operator)):
             exact, begun = _exact(problem), [clean]
             if exact is None and problem.operator.scene_shape == problem.operator.image_shape:
@@ -174,7 +160,7 @@ class Collaborative:
                 pilot, scene=scene if unit == 1 else scene * unit, why=f"{pilot.why}; then {words}"
             )
         there = None if variation is None else continued(problem.operator, variation).mean(axis=1)
-        groups = [_Grouped(problem, frame, _SIDE) for frame in clean]
+        groups = [_Grouped(problem, frame) for frame in clean]
         found = self.inverse.solve(_residual(problem, g, clean))
         passed = []
         for i, (group, noisy) in enumerate(zip(groups, combined(clean, found.scene), strict=True)):
@@ -184,11 +170,7 @@ class Collaborative:
             passed.append(combined(shrunk, group.thresholded(noisy, variances, at), 0.5, 0.5))
         scene = _bounded(problem, passed)
         by = _moved(problem, scene, clean)
-        strengths = (
-            [float(by * x) for x in np.geomspace(*_STRENGTHS, _STEPS)]
-            if level > 0 and 0 < by < np.inf
-            else []
-        )
+        strengths = [float(by * x) for x in _STRENGTHS] if level > 0 and 0 < by < np.inf else []
         if strengths:
             scene = _refined(problem, g, scene, groups, level, variation, strengths)
             scene = _finished(problem, g, scene, level, variation, white)
@@ -209,7 +191,7 @@ class Collaborative:
 
     def _careful(self, problem: Problem) -> admm.Admm:
         """The pilot's solver where there is no noise, for `problem` in units in which the image is of size one."""
-        smaller = min(1.0, _STRONG * problem.operator.gain / problem.lam)
+        smaller = min(1.0, 1e-7 * problem.operator.gain / problem.lam)
         stop = replace(self.problem.stop, looser=1.0)
         return admm.prepare(replace(self.pilot.problem, lam=smaller * self.problem.lam, stop=stop))
 
@@ -261,7 +243,7 @@ def _bounded(problem: Problem, frames: list[Array]) -> Array:
 class _Grouped:
     """The groups of one frame, (c, P, Q): its colours are taken apart, and share those of their mean."""
 
-    def __init__(self, problem: Problem, frame: Array, side: int, **radius: int) -> None:
+    def __init__(self, problem: Problem, frame: Array, side: int = 8, **radius: int) -> None:
         self.xp = problem.xp
         self.colours = self.xp.asarray(patches.opponent(len(frame)).astype(frame.dtype))
         self.groups = patches.Groups(self._apart(frame)[0], side=side, step=side // 2, **radius)
@@ -305,7 +287,7 @@ def _refined(
 ) -> Array:
     """Steps between data and patches, from a scene, of these strengths."""
     data = _data_problem(problem, variation)
-    fine = [_Grouped(problem, frame, _FINE, radius=_NEAR) for frame in scene]
+    fine = [_Grouped(problem, frame, 4, radius=8) for frame in scene]
     nothing = Solution(problem.xp.zeros_like(scene))
     before = scene
     for s in strengths:
@@ -314,7 +296,7 @@ def _refined(
         closer = combined(beyond, inverse.solve(_residual(problem, g, beyond), nothing).scene)
         pairs = zip(fine, coarse, closer, beyond, strict=True)
         both = [
-            combined(a.thresholded(x, a.white(s**2)), b.shrunk(x, y, b.white(_COARSER * s**2)), 0.5, 0.5)
+            combined(a.thresholded(x, a.white(s**2)), b.shrunk(x, y, b.white(2 * s**2)), 0.5, 0.5)
             for a, b, x, y in pairs
         ]
         before, scene = scene, _bounded(problem, both)
@@ -337,7 +319,7 @@ def _finished(
             slice(None, None, 1 - 2 * (n % 2)),
             slice(None, None, 1 - 2 * ((n + 1) // 2 % 2)),
         )
-        inverse = quadratic.prepare(replace(data, lam=_ALPHA * level / float(s) ** 2))
+        inverse = quadratic.prepare(replace(data, lam=_TRUST * level / float(s) ** 2))
         closer = combined(scene, inverse.solve(_residual(problem, g, scene), nothing).scene)
         pairs = zip(closer, shown, strict=True)
         with all_cores():
@@ -354,7 +336,7 @@ def _exact(problem: Problem) -> Factor | None:
     operator = problem.operator
     if operator.scene_shape != operator.image_shape or problem.fit.weights is not None:
         return None
-    linear = replace(_inverse_problem(problem), lam=_EXACT * operator.gain**2, stop=Stop())
+    linear = replace(_inverse_problem(problem), lam=1e-8 * operator.gain**2, stop=Stop())
     methods = (method for method in (fourier, cosine, sine, kronecker) if method.refuses(linear) is None)
     return next((method.prepare(linear) for method in methods), None)
 
@@ -363,13 +345,13 @@ def _added_again(problem: Problem, g: Array) -> Array:
     """The scene of a strong penalty, with what its solutions leave of the data added to them again."""
     strong = replace(
         pilot_problem(problem),
-        lam=_STRONGER * problem.operator.gain,
+        lam=3e-4 * problem.operator.gain,
         fit=Fit(weights=problem.fit.weights),
-        stop=Stop(rtol=_CAREFUL),
+        stop=Stop(rtol=2e-3),
     )
     pilot, data = admm.prepare(strong), g - g.dtype.type(problem.fit.background)
     scene = pilot.solve(data).scene
-    for _ in range(_AGAIN):
+    for _ in range(3):
         data = data + problem.fit.w * _residual(problem, g, scene)
         scene = pilot.solve(data).scene
     return scene
@@ -386,7 +368,7 @@ def _followed(problem: Problem, g: Array, scene: Array, exact: Factor | None) ->
 
     right = operator.adjoint(w * _residual(problem, g, scene))
     with all_cores():
-        found = krylov.cg(normal, right, dot=_product, rtol=1e-7, max_iterations=_FOLLOWING)
+        found = krylov.cg(normal, right, dot=_product, rtol=1e-7, max_iterations=600)
     return _bounded(problem, list(scene + found.x))
 
 
