@@ -50,7 +50,7 @@ _CC0, _SKIMAGE = "CC0 1.0", "scikit-image, data/"
 # title, author, licence, source, changes, shape
 _TABLE: dict[str, tuple[str, str, str, str, str, tuple[int, ...]]] = {
     "camera": (
-        "A photographer with a camera on a tripod", "Lav Varshney", _CC0, f"{_SKIMAGE}camera.png", "unchanged",
+        "A photographer with a camera on a tripod", "Lav Varshney", _CC0, f"{_SKIMAGE}camera.png", "as it is",
         (512, 512),
     ),
     "camera64": (

@@ -129,7 +129,7 @@ def _head(columns: Iterable[tuple[str, str, str, str | None]], buttons: bool) ->
     cells = (
         _tag(
             "th", _tag("button", heading, type="button", title=title) if buttons else heading,
-            scope="col", class_=kind, data_kind=kind, data_first=first,
+            scope="col", class_=kind, data_kind=kind, data_first=first
         )
         for heading, kind, first, title in columns
     )  # fmt: skip
@@ -157,7 +157,7 @@ def _overview(found: Findings, panels: list[_Panel]) -> Html:
     heads = (
         ("Method", "text", "ascending", None), ("Cases", "number", "descending", None),
         ("Mean gain dB", "number", "descending", None), ("Worst gain dB", "number", "descending", None),
-        ("Median solve s", "number", "ascending", None),
+        ("Median solve s", "number", "ascending", None)
     )  # fmt: skip
     table = _head(heads, True) + _tag("tbody", Html.joined(rows))
     links = Html.joined(_tag("li", _tag("a", panel.case.name, href=f"#{panel.id}")) for panel in panels)
@@ -407,7 +407,7 @@ def _plots(case: Case, ran: list[Row], name: str) -> Html:
         ax.set(xlabel="‖g − Hf‖", ylabel="‖f‖")
         figures.append(_figure(
             ax, f"{name}-lcurve{n}", f"L-curve with boundary {assumed}: the norm of the restored picture (upwards) "
-            "against the norm of its residual for each λ. The dot is the λ that the rule chose.",
+            "against the norm of its residual for each λ. The dot is the λ that the rule chose."
         ))  # fmt: skip
     series = [row for row in ran if sum(r > 0 for _, r in row.history) > 1]
     for start in range(0, len(series), 6):
@@ -418,7 +418,7 @@ def _plots(case: Case, ran: list[Row], name: str) -> Html:
         ax.legend(fontsize="small")
         figures.append(_figure(
             ax, f"{name}-convergence{start}", "Convergence, as the iterative methods reported it: the quantity that "
-            "they reduce against iterations. Different methods count different things.",
+            "they reduce against iterations. Different methods count different things."
         ))  # fmt: skip
     return Html.joined(figures)
 

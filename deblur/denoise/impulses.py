@@ -24,7 +24,7 @@ def detect(g: Array) -> Array:
     Parameters
     ----------
     g : (..., M, N) array
-        Frames, each looked at by itself; NumPy or CuPy.
+        Frames, each examined separately; NumPy or CuPy.
 
     Returns
     -------
@@ -59,16 +59,16 @@ def detect(g: Array) -> Array:
 
 
 class Defects(NamedTuple):
-    """What of frames is no picture, as what it is.
+    """Detected defects, by type.
 
     Attributes
     ----------
     mask : (..., M, N) array of bool
-        All of it: what `detect` gives.
+        All defects: the result of `detect`.
     rows, columns : (..., M) and (..., N) arrays of bool
-        Dead ones.
+        Dead rows and columns.
     stuck : (M, N) array of bool
-        Pixels that are impulses in every one of several frames: hot, dead or stuck. Of one frame none can be told.
+        Pixels that are impulses in every one of several frames: hot, dead or stuck. None for a single frame.
     """
 
     mask: Array
@@ -83,7 +83,7 @@ def defects(g: Array) -> Defects:
     Parameters
     ----------
     g : (..., M, N) array
-        Frames, each looked at by itself; NumPy or CuPy.
+        Frames, each examined separately; NumPy or CuPy.
 
     Returns
     -------
@@ -114,7 +114,7 @@ def defects(g: Array) -> Defects:
 
 
 def _dead(g: Array) -> Array:
-    """Which rows of a frame, but the outermost two, stand off those next to them over most of their length."""
+    """Which rows of a frame, except the outermost two, differ from the adjacent ones over most of their length."""
     xp = get_xp(g)
     found = xp.zeros(len(g), bool)
     size = float(g.max() - g.min())
@@ -124,11 +124,14 @@ def _dead(g: Array) -> Array:
         # A blurred picture is nearly the cubic through two rows on either side.
         off = xp.zeros_like(g)
         off[2:-2] = g[2:-2] - (4 * (g[1:-3] + g[3:-1]) - (g[:-4] + g[4:])) / 6
-        # Not the median alone: of a row that lies on an edge of the picture half stands off.
+        # Not the median alone: half of a row on an edge of the picture differs.
         low, high = xp.quantile(off, xp.asarray([0.25, 0.75]), axis=1)
         typical = xp.where((low * high > 0) & ~found, xp.minimum(abs(low), abs(high)), 0)
         middle = xp.median(off, axis=1)
-        for other in (xp.roll(middle, 1), xp.roll(middle, -1)):  # which miss two thirds of it, the other way
+        for other in (
+            xp.roll(middle, 1),
+            xp.roll(middle, -1),
+        ):  # they miss by two thirds of it
             share = -other / xp.where(middle == 0, 1, middle)
             typical = xp.where((share > 0.45) & (share < 0.9), typical, 0)
         scatter = float(xp.median(abs(middle))) / 0.6745
@@ -138,11 +141,11 @@ def _dead(g: Array) -> Array:
         found[at] = True
         g = g.copy()
         g[at] = (4 * (g[at - 1] + g[at + 1]) - (g[at - 2] + g[at + 2])) / 6
-    return xp.zeros_like(found)  # so many are a pattern, not a defect
+    return xp.zeros_like(found)  # 16 lines are a pattern, not a defect
 
 
 def _mended(g: Array, rows: Array, columns: Array) -> Array:
-    """A frame with its dead rows and columns taken from the next living ones before them, or after."""
+    """A frame with its dead rows and columns replaced by the nearest living ones."""
     if not bool(rows.any() | columns.any()):
         return g
     for axis, dead in ((0, asnumpy(rows)), (1, asnumpy(columns))):
@@ -165,18 +168,18 @@ def _detect(g: Array) -> Array:
     around.sort(axis=0)
     distance = xp.maximum(g - around[-2], around[1] - g)
     scatter = _median(abs(g - 0.5 * (around[3] + around[4])), _WINDOW) / 0.6745
-    # Where the frame is clipped there is no scatter to be seen, and noise at the edge of the clipped area.
+    # Clipped areas show no scatter, and noise at their edges.
     measured = scatter[_mean(((g == low) | (g == high)).astype(g.dtype), _WINDOW) < 0.3]
     typical = xp.median(measured) if measured.size else scatter.max()
     scatter = xp.maximum(scatter, typical)
     found = _set_values(g, alike)
-    # Once set values have been found, impulses of another kind are unlikely: they have to stand out more clearly.
+    # Once set values have been found, other impulses are unlikely: they have to stand out more clearly.
     far = 3.0 if bool(found.any()) else 1.0
     found |= distance > far * xp.maximum(_FAR * scatter, _FLOOR * size)
     need = xp.maximum(_FAR_EXTREME * scatter, _FLOOR_EXTREME * size)
     for end, sign in ((low, -1), (high, 1)):
         here = g == end
-        if int(here.sum()) >= 3:  # the one brightest pixel of a picture is its highlight
+        if int(here.sum()) >= 3:  # a single brightest pixel is a highlight
             found |= _stands_out(g, here & (alike <= _CLUSTER), sign * need)
     lone = alike <= 1
     for end, sign in ((low, -1), (high, 1)):
@@ -190,7 +193,7 @@ def _detect(g: Array) -> Array:
 
 
 def _stands_out(g: Array, here: Array, need: Array | None) -> Array:
-    """Which of the pixels `here`, all of one value, are not of a blot of more pixels than chance would put together.
+    """Which of the pixels `here`, all of one value, do not belong to a blot of more pixels than chance explains.
 
     With `need`, only those that exceed the second brightest of their neighbours of other values by it (if it is
     negative: fall below the second darkest); by twice as much where they touch more than one of their value.
@@ -200,7 +203,7 @@ def _stands_out(g: Array, here: Array, need: Array | None) -> Array:
     at = rows[:, None] + (xp.arange(25) // 5)[None], cols[:, None] + (xp.arange(25) % 5)[None]
     window = xp.pad(g, 2, mode="reflect")[at]
     value = window[:, 12:13]
-    # Counted in the frame alone: in its mirror image an impulse near the edge would be met twice.
+    # Counted within the frame: its mirror image would repeat an impulse near the border.
     same = (window == value) & xp.pad(xp.ones(g.shape, bool), 2)[at]
     good = same.sum(axis=1) <= _CLUSTER + 1
     if need is not None:
@@ -216,7 +219,7 @@ def _stands_out(g: Array, here: Array, need: Array | None) -> Array:
 
 
 def _set_values(g: Array, alike: Array) -> Array:
-    """Pixels whose value the frame takes again and again where the blur could not have repeated it.
+    """Pixels whose value occurs too often for a blurred picture.
 
     `alike` counts the neighbours of a pixel that have its value.
     """
@@ -224,7 +227,7 @@ def _set_values(g: Array, alike: Array) -> Array:
     values, counts = (asnumpy(a) for a in xp.unique(g, return_counts=True))
     found = xp.zeros(g.shape, bool)
     often = counts >= max(_OFTEN, _SHARE * g.size)
-    # Where a frame is clipped, noise heaps up lone pixels at its end; there the next value is close by.
+    # In a clipped frame, noise makes isolated pixels at the end of the range; there the next value is close.
     often[[0, -1]] &= [_apart(values), _apart(values[::-1])]
     for at in np.nonzero(often)[0]:
         near = np.concatenate([counts[max(at - _NEAR, 0) : at], counts[at + 1 : at + 1 + _NEAR]])
@@ -236,7 +239,7 @@ def _set_values(g: Array, alike: Array) -> Array:
 
 
 def _apart(values: np.ndarray) -> bool:
-    """Whether the first of a frame's values, in order, lies away from the rest."""
+    """Whether the first of a frame's sorted values is far from the others."""
     if len(values) < 4:
         return False
     gaps = np.abs(np.diff(values[: _NEAR + 2]))

@@ -1,35 +1,35 @@
-"""Similar patches restored together: total variation first, then what the patches of its solution share.
+"""Total variation, followed by collaborative filtering of similar patches and by a network.
 
-A regularised inverse brings back all that is to be brought back, and a great deal of noise with it; the noise is
-coloured, but its spectrum is known. Around a pilot scene p,
+A regularised inverse restores all detail and amplifies the noise; the noise is coloured, but its spectrum is known.
+Around a pilot scene p,
 
     f = p + (HᵀWH + ρI)⁻¹HᵀW (g − b − Hp) ,
 
-with ρ so small that f follows the data wherever the blur has left anything of them. The groups of similar patches
-of p then show what is picture: in their transform f is shrunk by p̂²/(p̂² + v), v being the variance of the coloured
+with ρ so small that f follows the data wherever the blur transmits them. The groups of similar patches of p then
+separate picture and noise: in their transform f is shrunk by p̂²/(p̂² + v), v being the variance of the coloured
 noise in each coefficient [1]_. The pilot is the solution of "tv" at λ, and λ is the only parameter: the noise's level
-σ is read off the image. Fine texture that "tv" has taken for noise is not in the pilot, and the shrinkage takes it out;
+σ is estimated from the image. The pilot lacks fine texture that "tv" mistakes for noise, and the shrinkage removes it;
 hard thresholding of the same groups does not, and the scene is the mean of both.
 
-Data and patches then take turns, as with frames of such groups [2]_: in five steps the scene x becomes
+Steps on data and patches then alternate, as with frames of such groups [2]_: in five steps the scene x becomes
 
     x' = argmin ‖Hx − g‖²/σ² + ‖x − y‖²/(α s²) ,   y' = denoise(x'; s) ,   y = y' + β (y' − its last value) ,
 
-where s falls from 7.2 to 1.44 times what this pass has moved the pilot by, which tells their errors' size, α = 5,
-β = 0.3, and the denoiser is again the mean of two that are wrong in different ways: hard thresholding of groups of
+where s falls from 7.2 to 1.44 times the distance by which the first pass moved the pilot, the size of its error, α = 5,
+β = 0.3, and the denoiser is again the mean of two with different errors: hard thresholding of groups of
 4 x 4 patches, and the shrinkage above for 8 x 8 patches, which y itself guides. The noise that s stands for is white.
 
-A small trained network [3]_, `deblur.denoise.network`, has a say last: four more such steps, with s falling to `_LAST`
-of the noise's deviation and y' = network(x'; s), which is also shown where they began, and sees each step mirrored in
-another way. It knows shapes that no other patch of the same picture repeats, but not the picture, and errs in other
-ways: the scene is four parts of where these steps end, and one of where they began.
+Four more such steps use a small trained network [3]_, `deblur.denoise.network`: s falls to `_LAST` of the noise's
+deviation and y' = network(x'; s), with the starting point as a second input and a different reflection in each step.
+It knows shapes that no other patch of the same picture repeats, and its errors differ: the scene is `_SHARE` of the end
+of these steps and the rest of their starting point.
 ``benchmarks/bench_experiments.py`` measures what each stage gains.
 
-Where there is next to no noise, all this is of no use, and what the prior has left of the data is followed instead:
-by exact solutions where the blur has a transform, else by conjugate gradients from the pilot. Where nothing lies beyond
-the frame, pixels at its edges are hardly seen, and the pilot's penalty decides on them: there it goes on with a smaller
-λ first, to its own tolerance; beside it a stronger penalty begins, with what its solutions leave of the data added to
-them again (Bregman's iteration [4]_), and of both ends that with the lesser penalty is taken.
+Almost without noise, the pilot is moved towards the data instead: by exact solutions where the blur has a transform,
+else by conjugate gradients. If the scene is not larger than the frame, the data hardly determine the pixels at the
+border, and the regularizer does: the pilot is solved again with a smaller λ and a tighter tolerance; a second candidate
+begins with a stronger regularizer and adds its residuals to the data (Bregman's iteration [4]_); the result with the
+smaller value of the regularizer is taken.
 
 For photon counts the noise varies with the blurred pilot.
 
@@ -98,7 +98,7 @@ def refuses(problem: Problem) -> str | None:
 
 
 def work(problem: Problem) -> Work:
-    """The pilot's, and each pass in its unit."""
+    """The work of the pilot and of each pass."""
     pilot, inverse = admm.work(pilot_problem(problem)), quadratic.work(_inverse_problem(problem))
     more = (
         inverse.solve
@@ -225,7 +225,7 @@ def _noise(problem: Problem, g: Array, scene: Array) -> tuple[float, Array | Non
     if counts:
         seen = xp.maximum(seen, 1e-3 * float(abs(g).mean()))
     level = float(total((w > 0) * (g - seen) ** 2 / seen if counts else w * (g - seen) ** 2)) / count
-    # The pilot follows some of the noise, and lacks some of the picture: the image itself tells better.
+    # The pilot contains some noise and lacks some detail: the image itself gives a better estimate.
     if counts or every((w == 0) | (w == most)):
         level = max((1.0 if counts else most) * noise_variance(problem, g), _MISFIT * level)
     if not counts:
@@ -241,7 +241,7 @@ def _bounded(problem: Problem, frames: list[Array]) -> Array:
 
 
 class _Grouped:
-    """The groups of one frame, (c, P, Q): its colours are taken apart, and share those of their mean."""
+    """The groups of one frame, (c, P, Q): its opponent colours share the groups of their mean."""
 
     def __init__(self, problem: Problem, frame: Array, side: int = 8, **radius: int) -> None:
         self.xp = problem.xp
@@ -259,17 +259,17 @@ class _Grouped:
         return self.xp.asarray(np.full(self.groups.side**2, variance))
 
     def shrunk(self, noisy: Array, clean: Array, variances: Array, level: Array | None = None) -> Array:
-        """`noisy`, its noise of these variances shrunk as the spectrum of `clean` says."""
+        """`noisy` with noise of these variances, shrunk by the spectrum of `clean`."""
         pairs = zip(self._apart(noisy), self._apart(clean), strict=True)
         return self._together([self.groups.wiener(a, b, variances, level) for a, b in pairs])
 
     def thresholded(self, noisy: Array, variances: Array, level: Array | None = None) -> Array:
-        """`noisy` without what is small beside noise of these variances."""
+        """`noisy` without coefficients that are small compared with noise of these variances."""
         return self._together([self.groups.threshold(a, variances, level) for a in self._apart(noisy)])
 
 
 def _data_problem(problem: Problem, variation: Array | None) -> Problem:
-    """Of the steps towards the data, but for its λ."""
+    """The problem of the steps towards the data, without its λ."""
     weights = problem.fit.weights
     if variation is not None:
         weights = (problem.xp.asarray(problem.fit.w) / variation).astype(problem.dtype)
@@ -306,7 +306,7 @@ def _refined(
 def _finished(
     problem: Problem, g: Array, near: Array, level: float, variation: Array | None, white: float
 ) -> Array:
-    """`near` moved towards what steps between data and network make of it; its brightest pixels are about `white`."""
+    """Refine `near` by `_LAST_STEPS` plug-and-play steps with the network; `white` is the 99.5 % quantile."""
     data, nothing = _data_problem(problem, variation), Solution(problem.xp.zeros_like(near))
     last = max(_LAST * math.sqrt(level) / abs(brightness_of(problem.operator)), _LEAST * white)
     first = max(_FIRST * white, last)
@@ -332,7 +332,7 @@ def _finished(
 
 
 def _exact(problem: Problem) -> Factor | None:
-    """What solves for next to no λ exactly, by a transform; None where nothing does."""
+    """An exact solver for a very small λ, by a transform; None if there is none."""
     operator = problem.operator
     if operator.scene_shape != operator.image_shape or problem.fit.weights is not None:
         return None
@@ -342,7 +342,7 @@ def _exact(problem: Problem) -> Factor | None:
 
 
 def _added_again(problem: Problem, g: Array) -> Array:
-    """The scene of a strong penalty, with what its solutions leave of the data added to them again."""
+    """The scene of a strong regularizer by Bregman's iteration: three times the residual is added to the data."""
     strong = replace(
         pilot_problem(problem),
         lam=3e-4 * problem.operator.gain,
