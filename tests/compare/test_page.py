@@ -13,8 +13,8 @@ import scipy.ndimage
 
 from deblur import compare
 from deblur.compare import Comparison, Row, Settings, make_cases, tables
-from deblur.compare.pictures import LEVELS, as_8_bit, encode
 from deblur.compare.page import quality_against_time
+from deblur.compare.pictures import LEVELS, as_8_bit, encode
 
 VOID = {"meta", "img", "input", "br"}
 
