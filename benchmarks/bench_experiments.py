@@ -77,15 +77,15 @@ def ours(method: str, g: np.ndarray, psf: np.ndarray, **said: Any) -> tuple[np.n
         said["bounds"] = (0, 1)
     if method == "pnp":
         said["denoiser"] = "collaborative"
-    steps, last = collaborative._STEPS, collaborative._LAST_STEPS
-    collaborative._STEPS = 0 if method == PASS else steps
+    steps, last = collaborative._STRENGTHS, collaborative._LAST_STEPS
+    collaborative._STRENGTHS = () if method == PASS else steps
     collaborative._LAST_STEPS = 0 if method == BARE else last
     try:
         start = time.perf_counter()
         result = deblur.solve(g, psf, method=method.partition(",")[0], check=False, **said)
         return result.image, time.perf_counter() - start
     finally:
-        collaborative._STEPS, collaborative._LAST_STEPS = steps, last
+        collaborative._STRENGTHS, collaborative._LAST_STEPS = steps, last
 
 
 def bm3d_restored(g: np.ndarray, psf: np.ndarray, noise: float) -> np.ndarray:

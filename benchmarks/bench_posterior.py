@@ -72,7 +72,7 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Of each answer and half."""
     out: dict[str, Any] = {}
     for answer in dict.fromkeys(row["answer"] for row in rows):
-        c = resampling.factor(ANSWERS[answer][0])
+        c = resampling.FACTORS.get(ANSWERS[answer][0], 1.25)
         for half, aside in (("fitted", False), ("set aside", True)):
             chosen = [row for row in rows if row["answer"] == answer and row["set aside"] == aside]
             if not chosen:

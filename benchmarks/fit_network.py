@@ -502,7 +502,7 @@ class Fitting:
         found = []
         for n in range(steps):
             strength = begin * (end / begin) ** (n / (steps - 1))
-            rho = collaborative._ALPHA * sigma**2 / strength**2
+            rho = collaborative._TRUST * sigma**2 / strength**2
             u = torch.fft.irfft2((right + rho * torch.fft.rfft2(v)) / (power + rho), s=g.shape[2:])
             v = self._denoised(u, strength.view(-1), near)
             found.append(v)

@@ -254,6 +254,26 @@ template <bool BACK, int PIXELS> __device__ __forceinline__ void wavelets(float 
     }
 }
 
+// The cosine transform of the rows of a group's planes in shared memory, or its inverse.
+template <bool BACK, int SIDE> __device__ __forceinline__ void rows(float* s, int lane) {
+    using L = layout<SIDE>;
+#pragma unroll
+    for (int j = 0; j < L::LINES; ++j) {
+        const int q = lane + L::LANES * j;
+        float* line = s + q / SIDE * L::PLANE + q % SIDE * L::PITCH;
+        float a[SIDE];
+#pragma unroll
+        for (int i = 0; i < SIDE; ++i) a[i] = line[i];
+        if (BACK)
+            cosines_back(a);
+        else
+            cosines(a);
+#pragma unroll
+        for (int i = 0; i < SIDE; ++i) line[i] = a[i];
+    }
+    __syncwarp();
+}
+
 // A group, transformed but for the columns, in shared memory. Lane n (and n + 16) knows where patch n begins.
 template <int SIDE>
 __device__ __forceinline__ void gather(const float* image, int wide, int begins, float* s, int lane) {
@@ -278,18 +298,7 @@ __device__ __forceinline__ void gather(const float* image, int wide, int begins,
             s[n * L::PLANE + p / SIDE * L::PITCH + p % SIDE] = x[n][k];
         }
     __syncwarp();
-#pragma unroll
-    for (int j = 0; j < L::LINES; ++j) {
-        const int q = lane + L::LANES * j;
-        float* line = s + q / SIDE * L::PLANE + q % SIDE * L::PITCH;
-        float a[SIDE];
-#pragma unroll
-        for (int i = 0; i < SIDE; ++i) a[i] = line[i];
-        cosines(a);
-#pragma unroll
-        for (int i = 0; i < SIDE; ++i) line[i] = a[i];
-    }
-    __syncwarp();
+    rows<false, SIDE>(s, lane);
 }
 
 // Coefficients (0 ... SIDE - 1, q % SIDE) of plane q / SIDE, for q = lane + LANES j.
@@ -317,18 +326,7 @@ __device__ __forceinline__ void synthesised(float (&c)[layout<SIDE>::LINES][SIDE
         for (int i = 0; i < SIDE; ++i) line[i * L::PITCH] = c[j][i];
     }
     __syncwarp();
-#pragma unroll
-    for (int j = 0; j < L::LINES; ++j) {
-        const int q = lane + L::LANES * j;
-        float* line = s + q / SIDE * L::PLANE + q % SIDE * L::PITCH;
-        float a[SIDE];
-#pragma unroll
-        for (int i = 0; i < SIDE; ++i) a[i] = line[i];
-        cosines_back(a);
-#pragma unroll
-        for (int i = 0; i < SIDE; ++i) line[i] = a[i];
-    }
-    __syncwarp();
+    rows<true, SIDE>(s, lane);
 #pragma unroll
     for (int n = 0; n < STACK; ++n)
 #pragma unroll

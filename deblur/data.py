@@ -1,4 +1,4 @@
-"""Small photographs to try things on, free of copyright, each checked against its SHA-256.
+"""Small photographs for experiments, free of copyright, each checked against its SHA-256.
 
 The files lie under ``data/`` at the top of the repository and are installed
 as the package ``deblur.images``. This table says where each comes from;
@@ -24,11 +24,11 @@ class ImageInfo:
     Attributes
     ----------
     name : str
-        What `load` calls it.
+        Its name for `load`.
     title, author, licence, source : str
-        What it shows, who made it, under which terms, and where it was taken from.
+        Its subject, its author, its terms of use, and its origin.
     made : str
-        What was done to the source.
+        Changes made to the source.
     shape : tuple of int
         (M, N), or (M, N, 3) for colour. Pixels are 8-bit.
     sha256 : str
@@ -45,59 +45,35 @@ class ImageInfo:
     sha256: str
 
 
-_CC0 = "CC0 1.0"
+_CC0, _SKIMAGE = "CC0 1.0", "scikit-image, data/"
 
-# name: title, author, licence, source, what was done, shape
+# title, author, licence, source, changes, shape
 _TABLE: dict[str, tuple[str, str, str, str, str, tuple[int, ...]]] = {
     "camera": (
-        "A photographer with a camera on a tripod",
-        "Lav Varshney",
-        _CC0,
-        "scikit-image, data/camera.png",
-        "as it is",
+        "A photographer with a camera on a tripod", "Lav Varshney", _CC0, f"{_SKIMAGE}camera.png", "as it is",
         (512, 512),
     ),
     "camera64": (
-        "The same photographer's head and camera, small enough for a dense matrix",
-        "Lav Varshney",
-        _CC0,
-        "scikit-image, data/camera.png",
-        "rows 48-303 and columns 128-383, reduced by means of 4 x 4 pixels",
-        (64, 64),
+        "The same photographer's head and camera, small enough for a dense matrix", "Lav Varshney", _CC0,
+        f"{_SKIMAGE}camera.png", "rows 48-303 and columns 128-383, reduced by means of 4 x 4 pixels", (64, 64),
     ),
     "cat": (
-        "The face of Chelsea, a cat, in colour",
-        "Stéfan van der Walt",
-        _CC0,
-        "scikit-image, data/chelsea.png",
-        "rows 22-277 and columns 100-355",
-        (256, 256, 3),
+        "The face of Chelsea, a cat, in colour", "Stéfan van der Walt", _CC0, f"{_SKIMAGE}chelsea.png",
+        "rows 22-277 and columns 100-355", (256, 256, 3),
     ),
     "brick": (
-        "A brick wall",
-        "CC0Textures (Bricks25), prepared by the scikit-image team",
-        _CC0,
-        "scikit-image, data/brick.png",
-        "reduced by means of 2 x 2 pixels",
-        (256, 256),
+        "A brick wall", "CC0Textures (Bricks25), prepared by the scikit-image team", _CC0, f"{_SKIMAGE}brick.png",
+        "reduced by means of 2 x 2 pixels", (256, 256),
     ),
     "text": (
-        "Formulas written by hand",
-        "unnamed contributor of Wikipedia",
-        "public domain",
-        "scikit-image, data/text.png, from en.wikipedia.org/wiki/File:Corner.png",
-        "columns 96-351",
-        (172, 256),
+        "Formulas written by hand", "unnamed contributor of Wikipedia", "public domain",
+        f"{_SKIMAGE}text.png, from en.wikipedia.org/wiki/File:Corner.png", "columns 96-351", (172, 256),
     ),
     "clock": (
-        "A wall clock, truly blurred: the camera moved sideways. There is no sharp original",
-        "Stéfan van der Walt",
-        "public domain",
-        "scikit-image, data/clock_motion.png",
-        "rows 22-277 and columns 80-335",
-        (256, 256),
+        "A wall clock, truly blurred: the camera moved sideways. There is no sharp original", "Stéfan van der Walt",
+        "public domain", f"{_SKIMAGE}clock_motion.png", "rows 22-277 and columns 80-335", (256, 256),
     ),
-}
+}  # fmt: skip
 
 
 def _folder() -> Path:

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from .psf import PSFCheck
 
-_POINTS = 4000  # more are not to be told apart
-
 
 def _choice(source: Any, spectrum: bool = False) -> LambdaChoice:
     """The LambdaChoice of a Result, or `source` itself if it is one; with singular values if they are needed."""
@@ -41,10 +39,22 @@ def _choice(source: Any, spectrum: bool = False) -> LambdaChoice:
     return choice
 
 
-def _axes(ax: Axes | None) -> Axes:
-    if ax is not None:
-        return ax
-    return _figure((5.5, 4.2)).add_subplot()
+def _axes(ax: Axes | None, title: str, x: str, y: str = "") -> Axes:
+    """The axes, or those of a new figure, with their labels."""
+    ax = _figure((5.5, 4.2)).add_subplot() if ax is None else ax
+    ax.set(title=title, xlabel=x, ylabel=y)
+    return ax
+
+
+def _line(ax: Axes, x: float | None = None, y: float | None = None, **options: Any) -> Axes:
+    """A thin line across the axes at x or y, and the legend."""
+    style = {"color": "0.4", "linewidth": 0.8, "linestyle": "--", **options}
+    if x is None:
+        ax.axhline(y, **style)
+    else:
+        ax.axvline(x, **style)
+    ax.legend()
+    return ax
 
 
 def _figure(size: tuple[float, float]) -> Figure:
@@ -57,7 +67,7 @@ def _figure(size: tuple[float, float]) -> Figure:
 
 
 def _thinned(n: int) -> np.ndarray:
-    return np.unique(np.linspace(0, n - 1, min(n, _POINTS)).astype(int))
+    return np.unique(np.linspace(0, n - 1, min(n, 4000)).astype(int))
 
 
 def picard(source: Any, ax: Axes | None = None) -> Axes:
@@ -81,7 +91,7 @@ def picard(source: Any, ax: Axes | None = None) -> Axes:
         If λ was not chosen by a rule, or by one that knows no singular values, so that there is nothing to draw.
     """
     choice = _choice(source, spectrum=True)
-    ax = _axes(ax)
+    ax = _axes(ax, "Picard plot", "i")
     at = _thinned(len(choice.singular_values))
     s, c = choice.singular_values[at], choice.coefficients[at]
     for values, label, where in (
@@ -90,13 +100,7 @@ def picard(source: Any, ax: Axes | None = None) -> Axes:
         (c / np.where(s > 0, s, 1), "|uᵢᵀg| / σᵢ", (s > 0) & (c > 0)),
     ):
         ax.semilogy(at[where], values[where], "." if label != "σᵢ" else "-", markersize=2, label=label)
-    ax.axhline(
-        np.sqrt(choice.lam), color="0.4", linewidth=0.8, linestyle="--", label=f"√λ, λ = {choice.lam:.2g}"
-    )
-    ax.set_xlabel("i")
-    ax.set_title("Picard plot")
-    ax.legend()
-    return ax
+    return _line(ax, y=np.sqrt(choice.lam), label=f"√λ, λ = {choice.lam:.2g}")
 
 
 def l_curve(source: Any, ax: Axes | None = None) -> Axes:
@@ -105,19 +109,14 @@ def l_curve(source: Any, ax: Axes | None = None) -> Axes:
     Parameters and errors are those of `picard`.
     """
     choice = _choice(source, spectrum=True)
-    ax = _axes(ax)
+    ax = _axes(ax, "L-curve", "‖g − Hf‖", "‖f‖")
     some = (choice.residual_norms > 0) & (choice.solution_norms > 0)
+    lambdas, *norms = (
+        np.log(a[some]) for a in (choice.lambdas, choice.residual_norms, choice.solution_norms)
+    )
+    x, y = (np.exp(np.interp(np.log(choice.lam), lambdas, values)) for values in norms)
     ax.loglog(choice.residual_norms[some], choice.solution_norms[some])
-    x = np.exp(
-        np.interp(np.log(choice.lam), np.log(choice.lambdas[some]), np.log(choice.residual_norms[some]))
-    )
-    y = np.exp(
-        np.interp(np.log(choice.lam), np.log(choice.lambdas[some]), np.log(choice.solution_norms[some]))
-    )
     ax.plot([x], [y], "o", label=f"λ = {choice.lam:.2g} ({choice.rule})")
-    ax.set_xlabel("‖g − Hf‖")
-    ax.set_ylabel("‖f‖")
-    ax.set_title("L-curve")
     ax.legend()
     return ax
 
@@ -138,20 +137,16 @@ def gcv_curve(source: Any, ax: Axes | None = None) -> Axes:
     Parameters and errors are those of `picard`.
     """
     choice = _choice(source)
-    ax = _axes(ax)
+    curve = _CURVES[choice.rule]
+    ax = _axes(ax, choice.remark.split(":")[0] if choice.remark else curve, "λ", curve)
     ax.plot(choice.lambdas, choice.values)
     ax.set_xscale("log")
     if choice.rule in ("gcv", "discrepancy", "whiteness") and choice.values.min() > 0:
         ax.set_yscale("log")
-    ax.axvline(choice.lam, color="0.4", linewidth=0.8, linestyle="--", label=f"λ = {choice.lam:.2g}")
+    _line(ax, choice.lam, label=f"λ = {choice.lam:.2g}")
     if choice.rule == "discrepancy" and choice.noise and choice.singular_values.size:
-        ax.axhline(
-            choice.noise, color="C1", linewidth=0.8, label=f"noise {choice.noise:.2g} ({choice.noise_source})"
-        )
-    ax.set_xlabel("λ")
-    ax.set_ylabel(_CURVES[choice.rule])
-    ax.set_title(choice.remark.split(":")[0] if choice.remark else _CURVES[choice.rule])
-    ax.legend()
+        label = f"noise {choice.noise:.2g} ({choice.noise_source})"
+        _line(ax, y=choice.noise, color="C1", linestyle="-", label=label)
     return ax
 
 
@@ -180,17 +175,10 @@ def filter_factors(singular_values: Array, lam: float, ax: Axes | None = None) -
         raise ValueError("there is no positive singular value to draw filter factors for")
     if not (np.isfinite(lam) and lam >= 0):
         raise ValueError(f"λ must be finite and not negative, not {lam!r}")
-    ax = _axes(ax)
+    ax = _axes(ax, "Filter factors", "σ", "σ² / (σ² + λ)")
     s = s[_thinned(len(s))]
     ax.semilogx(s, s**2 / (s**2 + lam))
-    ax.axvline(
-        max(np.sqrt(lam), s[0]), color="0.4", linewidth=0.8, linestyle="--", label=f"√λ, λ = {lam:.2g}"
-    )
-    ax.set_xlabel("σ")
-    ax.set_ylabel("σ² / (σ² + λ)")
-    ax.set_title("Filter factors")
-    ax.legend()
-    return ax
+    return _line(ax, max(np.sqrt(lam), s[0]), label=f"√λ, λ = {lam:.2g}")
 
 
 def cumulative_periodogram(residual: Array) -> tuple[np.ndarray, np.ndarray]:
@@ -267,8 +255,7 @@ def residual_image(source: Any, figure: Figure | None = None) -> Figure:
         right.plot(frequency, share[:, 1], color="0.4", linestyle="--", label="white noise")
         right.set_title(f"whiteness: largest distance {np.abs(share[:, 0] - share[:, 1]).max():.3f}")
         right.legend()
-    right.set_xlabel("cycles per pixel")
-    right.set_ylabel("share of the power below")
+    right.set(xlabel="cycles per pixel", ylabel="share of the power below")
     return figure
 
 
@@ -296,20 +283,9 @@ def psf_check(check: PSFCheck, figure: Figure | None = None) -> Figure:
         others, (check.power, check.model), ("power of the picture", "power it should have"), strict=True
     ):
         shown = np.log10(np.maximum(values, np.finfo(float).tiny))
-        # Half of the frequencies are known; the others are the same, mirrored.
-        ax.scatter(
-            np.concatenate([x, -x]),
-            np.concatenate([y, -y]),
-            c=np.concatenate([shown, shown]),
-            s=2,
-            marker="s",
-            cmap="gray",
-            vmin=low,
-            vmax=high,
-            linewidths=0,
-        )
-        ax.set_aspect("equal")
-        ax.set_title(title)
-        ax.set_xlabel("cycles per pixel")
+        # Half of the frequencies are known; the others mirror them.
+        x2, y2, c = (np.concatenate(pair) for pair in ((x, -x), (y, -y), (shown, shown)))
+        ax.scatter(x2, y2, c=c, s=2, marker="s", cmap="gray", vmin=low, vmax=high, linewidths=0)
+        ax.set(aspect="equal", title=title, xlabel="cycles per pixel")
     figure.suptitle(f"{check.verdict.name.lower().replace('_', ' ')}: {check.verdict.value}", fontsize=9)
     return figure

@@ -78,7 +78,6 @@ from typing import Any
 import numpy as np
 import scipy.fft
 
-from .costs import predicted_seconds
 from .device import Array, Device, all_cores, as_real, check_finite, get_xp, require_memory
 from .errors import ConvergenceError
 from .linalg import cholesky, gets
@@ -108,10 +107,7 @@ POSTERIOR_METHODS = ("auto", *EXACT, "simulated", "probing")
 
 _PROBES, _SIMULATED = 64, 4
 _BATCH = 8  # probes solved together
-_MAX_ITERATIONS = 1000
-_POOL = 2.0  # standard deviation in pixels of the neighbourhood over which the scatter is pooled
 _DENSE = 48 * 48  # unknowns up to which "auto" writes the matrix down
-_ROWS = 256  # of that matrix, made together
 _SPECTRA: dict[str, Any] = {"fft": fourier, "dct": cosine, "dst": sine, "kronecker": kronecker}
 
 
@@ -139,8 +135,6 @@ class PosteriorStd:
     penalty : str
     probes : int
         Random probes used, or images simulated; 0 if exact.
-    predicted_seconds : float
-        Of "simulated": what restoring them was predicted to take, by the rates of one machine; NaN for the others.
     """
 
     std: Array
@@ -153,7 +147,6 @@ class PosteriorStd:
     lam: float
     penalty: str
     probes: int
-    predicted_seconds: float = math.nan
 
     def __repr__(self) -> str:
         kind = "simulated images" if self.method == "simulated" else "probes"
@@ -270,7 +263,7 @@ def posterior_std(
         what = "the answer is a linear one" if linear else "the answer is no linear one"
         other = "'probing' or an exact method" if linear else "'simulated'"
         raise ValueError(f"method {name!r} cannot serve here: {what}; use {other}")
-    error, predicted = None, math.nan
+    error = None
     count = (_SIMULATED if name == "simulated" else _PROBES) if probes is None else int(probes)
     with all_cores(), place.current():
         if name == "simulated":
@@ -278,7 +271,6 @@ def posterior_std(
             if (reason := row.refuses(problem)) is not None:
                 raise ValueError(f"method {penalty!r} cannot serve here: {reason}")
             g = _plain(image, blur, dtype)
-            predicted = (1 + count) * predicted_seconds(penalty, row.work(problem), problem)
             std, deviation = simulated(problem, penalty, g, sigma, count, seed, callback)
             error = deviation[blur.crop].astype(dtype)
         elif name == "probing":
@@ -302,7 +294,6 @@ def posterior_std(
         lam=float(lam),
         penalty=penalty,
         probes=0 if error is None else count,
-        predicted_seconds=predicted,
     )
 
 
@@ -412,9 +403,9 @@ def _cholesky(problem: Problem) -> Array:
     instead = 'use method="probing", which never writes the matrix down'
     require_memory(3 * n * n * 8, problem.xp, f"The inverse factor of HᵀWH + λLᵀL, {n} x {n},", instead)
     a = problem.xp.empty((n, n))
-    for i in range(0, n, _ROWS):
-        units = problem.xp.eye(min(_ROWS, n - i), n, i).reshape(-1, *shape)
-        a[i : i + _ROWS] = problem.normal(units).reshape(-1, n)
+    for i in range(0, n, 256):
+        units = problem.xp.eye(min(256, n - i), n, i).reshape(-1, *shape)
+        a[i : i + 256] = problem.normal(units).reshape(-1, n)
     inverse = gets(cholesky(a, overwrite_a=True, check_finite=False))
     return (inverse * inverse).sum(axis=0).reshape(shape)
 
@@ -441,7 +432,7 @@ def _probe(
         if callback is not None:
             callback(probes - 2 * left)
     first, second = signs_sum / count, sample_sum / count
-    v1 = pooled((signs_square - count * first * first).clip(0, None) / ((count - 1) * count), _POOL)
+    v1 = pooled((signs_square - count * first * first).clip(0, None) / ((count - 1) * count))
     v2 = 2 * second * second / count  # of the mean of `count` squares of normal numbers
     mean = (v2 * first + v1 * second) / (v1 + v2)
     return mean.clip(*torus.bounds), xp.sqrt(v1 * v2 / (v1 + v2))
@@ -526,11 +517,11 @@ def _quadratic_draws(problem: Problem, rng: np.random.Generator, precondition: _
             Systems(_dot, lambda at: float((at.rz / start).max())),
             precondition=precondition,
             rtol=1e-8,
-            max_iterations=_MAX_ITERATIONS,
+            max_iterations=1000,
         )
         if not found.residual <= 1e-8:
             raise ConvergenceError(
-                f"a probe could not be solved for in {_MAX_ITERATIONS} iterations: use a larger λ than "
+                f"a probe could not be solved for in 1000 iterations: use a larger λ than "
                 f"{problem.lam:g}, or method 'cholesky' for a small image"
             )
         return found.x[:k], found.x[k:]

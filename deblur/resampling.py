@@ -1,16 +1,15 @@
-"""How far an answer that is no linear one may be off: images like the one at hand are simulated and restored.
+"""Error bars of nonlinear estimators by the parametric bootstrap [1]_.
 
-The parametric bootstrap [1]_. A scene f̃ stands for the true one, is blurred, and gets new noise of the same strength;
-what restores the image with the same λ then misses f̃ by an error that is known, its noise and its bias together:
+A scene f̃ takes the place of the true one, is blurred, and gets new noise of the same strength. Restoring it with the
+same λ has a known error, noise and bias together:
 
     e_i = restore(H f̃ + n_i; λ) − f̃ ,   s = mean_i e_i² ,   std² = c² s^(1−w) S^w ,
 
-the mean taken over neighbouring pixels, too, and S that of s over the frame: where f̃ is smooth by mistake nothing shows
-that the truth is not, so that s differs more from place to place than the errors do. An answer is smoother than the
-truth, and would show too little bias if it stood for it: f̃ is restored with a weaker prior, at `_LESS` λ, which has
-about as much detail again as the answer lacks. c, the same for every picture, is what is left to be made good; it and w
-were fitted on photographs, and ``benchmarks/bench_posterior.py`` measures on others how many true errors lie within two
-deviations.
+the mean taken over neighbouring pixels, too, and S that of s over the frame: where f̃ is smooth by mistake the data do
+not contradict it, so that s varies more than the errors do. An estimate is smoother than the truth, and its bias would
+be too small; f̃ is therefore restored at λ/2, which adds about as much detail as the estimate lacks. The factor c
+corrects the rest; c and w were fitted on photographs, and ``benchmarks/bench_posterior.py`` measures on others how many
+true errors lie within two deviations.
 
 References
 ----------
@@ -28,17 +27,9 @@ from .device import Array, get_xp
 from .methods import METHODS
 from .problem import Problem
 
-#: The methods whose answers are simulated, and c.
+#: The methods whose estimates are simulated, and c; of a quadratic penalty with bounds it is 1.25.
 FACTORS = {"tv": 1.15, "tv-aniso": 1.15, "tv2": 1.35, "collaborative": 1.85}
-_BOUNDED = 1.25  # c of a quadratic penalty with bounds
 _WHOLE = 0.3  # w
-_LESS = 0.5
-_POOL = 2.0  # standard deviation in pixels of the neighbourhood over which squares are averaged
-
-
-def factor(name: str) -> float:
-    """c of the answers of a method."""
-    return FACTORS.get(name, _BOUNDED)
 
 
 def simulated(
@@ -55,7 +46,7 @@ def simulated(
     Parameters
     ----------
     problem : Problem
-        As it was restored.
+        The problem that was solved.
     name : str
         Of the method, in `METHODS`.
     g : (M, N) array
@@ -70,32 +61,32 @@ def simulated(
     xp, operator, weights = problem.xp, problem.operator, problem.fit.weights
     rng = np.random.default_rng(seed)
     method = METHODS[name]
-    truth = method.prepare(replace(problem, lam=_LESS * problem.lam)).solve(g[None, None]).scene[0, 0]
+    truth = method.prepare(replace(problem, lam=0.5 * problem.lam)).solve(g[None, None]).scene[0, 0]
     seen = operator.forward(truth)
     spread: Array | float = sigma
-    if weights is not None:  # a hidden pixel's noise is not looked at
+    if weights is not None:  # the noise of a hidden pixel has no effect
         spread = sigma / xp.sqrt(xp.where(weights > 0, weights, 1))
     solver = method.prepare(problem)
     squares = []
     for i in range(count):
         noise = xp.asarray(rng.standard_normal(g.shape).astype(g.dtype))
         found = solver.solve((seen + spread * noise).astype(g.dtype)[None, None])
-        squares.append(pooled((found.scene[0, 0] - truth) ** 2, _POOL))
+        squares.append(pooled((found.scene[0, 0] - truth) ** 2))
         if callback is not None:
             callback(i + 1)
     stack = xp.stack(squares)
     local = xp.maximum(stack.mean(axis=0), np.finfo(g.dtype).tiny)
     whole = float(local[operator.crop].mean())
-    std = factor(name) * xp.sqrt(local ** (1 - _WHOLE) * whole**_WHOLE)
-    # To first order, for a power of what has an error of its own.
+    std = FACTORS.get(name, 1.25) * xp.sqrt(local ** (1 - _WHOLE) * whole**_WHOLE)
+    # To first order, for a power of an estimate with an error.
     error = (1 - _WHOLE) / 2 * std * stack.std(axis=0, ddof=1) / (np.sqrt(count) * local)
     return std, error
 
 
-def pooled(x: Array, width: float) -> Array:
-    """A mean over neighbouring pixels, with the weights of a Gaussian of that standard deviation."""
+def pooled(x: Array) -> Array:
+    """A mean over neighbouring pixels, with Gaussian weights of standard deviation 2."""
     if get_xp(x) is np:
         from scipy.ndimage import gaussian_filter
     else:
         from cupyx.scipy.ndimage import gaussian_filter
-    return gaussian_filter(x, width, mode="reflect")
+    return gaussian_filter(x, 2.0, mode="reflect")

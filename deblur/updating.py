@@ -1,4 +1,4 @@
-"""Deblurring that changes its mind: bad pixels found late, a second exposure, without starting over.
+"""Deblurring with updates: bad pixels found late, or a second exposure, without starting over.
 
 `QRDeblurrer` keeps the triangle R of the least-squares problem
 
@@ -24,8 +24,6 @@ from .masks import check_mask, check_weights, plain
 from .operators.blur import Blur
 
 __all__ = ["QRDeblurrer"]
-
-REFINEMENTS = 3
 
 
 class QRDeblurrer:
@@ -122,7 +120,7 @@ class QRDeblurrer:
         self.note = ""
         exposure = self._exposure(Blur(psf, shape, boundary, origin=origin), mask, weights)
         if not exposure.weights.any():
-            raise ValueError("the mask hides every pixel: nothing of the scene is left to be seen")
+            raise ValueError("the mask hides every pixel, which leaves the scene undetermined")
         pixels = exposure.blur.shape[1]
         require_memory(
             5 * pixels * _band(exposure.blur) * self.dtype.itemsize,
@@ -208,12 +206,10 @@ class QRDeblurrer:
         _check_method(method)
         s = self._state
         first = s.exposures[0].blur
-        if psf is None:
-            blur = (
-                first if origin is None else Blur(first.psf, first.image_shape, self.boundary, origin=origin)
-            )
-        else:
-            blur = Blur(psf, first.image_shape, self.boundary, origin=origin)
+        blur = first
+        if psf is not None or origin is not None:
+            kernel = first.psf if psf is None else psf
+            blur = Blur(kernel, first.image_shape, self.boundary, origin=origin)
         if blur.scene_shape != first.scene_shape or blur.crop != first.crop:
             raise ValueError(
                 f"with boundary {self.boundary!r} a {blur.psf.shape} PSF sees another scene than the first exposure's "
@@ -232,11 +228,8 @@ class QRDeblurrer:
         at = range(len(s.exposures))[number]
         exposures = (*s.exposures[:at], new, *s.exposures[at + 1 :])
         if not any(e.weights.any() for e in exposures):
-            raise ValueError(
-                "no pixel of any exposure would be left: nothing of the scene is left to be seen"
-            )
-        count = int(changed.sum())
-        note = ""
+            raise ValueError("no pixel of any exposure would be left, and the scene would be undetermined")
+        count, note = int(changed.sum()), ""
         if count == 0:
             return
         if method == "auto":
@@ -330,14 +323,14 @@ class QRDeblurrer:
         right = gradient(f)
         scale = float(np.linalg.norm(right))
         best, left = f, right
-        for _ in range(1 + REFINEMENTS):
+        for _ in range(4):  # a solution and at most three refinements
             f = best + s.r.solve(left.reshape(-1)).reshape(shape)
             rest = gradient(f)
-            if not np.linalg.norm(rest) < 0.5 * np.linalg.norm(left):
-                if np.linalg.norm(rest) < np.linalg.norm(left):
-                    best, left = f, rest
+            fall = np.linalg.norm(rest) / max(np.linalg.norm(left), np.finfo(self.dtype).tiny)
+            if fall < 1:
+                best, left = f, rest
+            if not fall < 0.5:
                 break
-            best, left = f, rest
         return best, float(np.linalg.norm(left)) / scale if scale else 0.0
 
     # -- parts --------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The pictures of a comparison: what was blurred by what, and what a method is shown of it."""
+"""The pictures of a comparison: which picture was blurred by which PSF, and what a method sees of it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -20,28 +20,24 @@ from ..operators.boundary import get_boundary
 from ..operators.matrix import check_psf
 from ..tuning import noise_level
 
-_DEFAULT_IMAGE, _DEFAULT_SIZE = "camera", 256
-#: Arrays of a picture's size that a comparison holds at once, with room for the methods' own.
-_COPIES = 40
-
 
 @dataclass(frozen=True)
 class Case:
-    """One blurred picture to be restored, with what only the judge may see.
+    """One blurred picture to be restored, with the truth, which no method sees.
 
     Attributes
     ----------
     image, psf_name, noise, boundary : str
-        What it was made of, in words.
+        How it was made, in words.
     blurred : (M, N) or (M, N, 3) ndarray, float64
-        What the methods are given.
+        The input of the methods.
     psf : (m, n) ndarray, float64
     truth : ndarray or None
         The sharp picture in the same frame; None for a picture that came blurred.
     sigma : float
         Standard deviation of the noise; estimated for a picture that came blurred.
     notes : tuple of str
-        What was done to the picture before.
+        Changes made to the picture beforehand.
     """
 
     image: str
@@ -56,7 +52,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """What it is, in one line."""
+        """A description in one line."""
         rows, columns = self.blurred.shape[:2]
         return f"{self.image} {rows} × {columns}, {self.psf_name}, {self.noise}, boundary {self.boundary}"
 
@@ -71,18 +67,18 @@ class Case:
 
 @dataclass(frozen=True)
 class Task:
-    """What a method may see of a case: the blurred picture, the PSF and the boundary. Never the truth.
+    """The part of a case that a method may see: the blurred picture, the PSF and the boundary, never the truth.
 
     Attributes
     ----------
     blurred : (M, N) or (M, N, 3) ndarray, float64
     psf : (m, n) ndarray, float64
     boundary : str
-        The one that the method is to assume.
+        The boundary that the method shall assume.
     lam : float or str
-        λ, or the rule for it, as the user asked.
+        λ, or the requested rule for it.
     shared : dict
-        What methods of one family find out once for all of them (λ by the rule).
+        Results that the methods of one family share (λ by the rule).
     """
 
     blurred: np.ndarray
@@ -108,21 +104,18 @@ def parse_noise(text: str | float) -> tuple[str, float]:
     Raises
     ------
     ValueError
-        For a text that is none of these; the message lists them.
+        For any other text; the message lists the forms.
     """
-    words = str(text).strip()
-    kind, colon, level = words.partition(":")
-    if words == "none":
-        return "gaussian", 0.0
+    kind, colon, level = str(text).strip().rpartition(":")
     if not colon:
-        kind, level = "gaussian", words
+        kind, level = "gaussian", "0" if level == "none" else level
     forms = "; write " + ", ".join(f"{name}:LEVEL ({what})" for name, what in NOISES.items()) + ", or none"
     if kind not in NOISES:
         raise ValueError(f"unknown noise {text!r}{forms}")
     try:
         return kind, float(level)
     except ValueError:
-        raise ValueError(f"the level of the noise {text!r} is no number{forms}") from None
+        raise ValueError(f"the level of the noise {text!r} is not a number{forms}") from None
 
 
 def load_picture(source: Any) -> tuple[str, np.ndarray, tuple[str, ...]]:
@@ -131,72 +124,75 @@ def load_picture(source: Any) -> tuple[str, np.ndarray, tuple[str, ...]]:
     Raises
     ------
     ValueError, TypeError, OSError
-        If it is no picture that can be taken as it is; `deblur.image.read` says how to convert it.
+        If the source is not one picture; for files `deblur.image.read` explains how to convert them.
     """
     if isinstance(source, str) and source in data.names():
         name, pixels = source, data.load(source)
     elif isinstance(source, str | Path):
         if not Path(source).exists():
             raise FileNotFoundError(
-                f"{source}: there is neither such a file nor a sample of that name; the samples are "
-                f"{', '.join(data.names())}"
+                f"{source}: neither a file nor a sample has this name; the samples are {', '.join(data.names())}"
             )
         name, pixels = Path(source).name, image.read(source)
     else:
-        pixels = asnumpy(image.as_float(source))
-        name = "array"
+        name, pixels = "array", asnumpy(image.as_float(source))
     if pixels.ndim != 2 + image.is_colour(pixels) or pixels.size == 0:
         raise ValueError(
             f"{name} has shape {pixels.shape}: a comparison takes one picture, (M, N) or (M, N, 3); "
             "take one frame of a stack"
         )
     check_finite(pixels, name)
-    pixels = pixels.astype(np.float64)
-    notes: tuple[str, ...] = ()
+    pixels, notes = pixels.astype(np.float64), []
     peak = float(pixels.max())
     if peak > 1:
-        notes = (f"values divided by {peak:.6g}, their largest, so that PSNR is on the unit scale",)
+        notes.append(f"values divided by {peak:.6g}, the largest one, so that PSNR is on the unit scale")
         pixels = pixels / peak
     if pixels.min() < 0:
-        notes = (*notes, f"values below 0 (down to {pixels.min():.3g}) are kept as they are")
-    return name, pixels, notes
+        notes.append(f"values below 0 (down to {pixels.min():.3g}) are kept")
+    return name, pixels, tuple(notes)
 
 
 def _named(sources: Any) -> list[tuple[str | None, Any]]:
-    """(name, source) of one thing, several, or a mapping of names to things."""
+    """(name, source) of one source, several, or a mapping of names to sources; several arrays get numbers."""
     if isinstance(sources, Mapping):
         return [(str(name), source) for name, source in sources.items()]
-    if isinstance(sources, np.ndarray | str | Path | float | int):
+    if isinstance(sources, np.ndarray | str | Path | float | int) or not isinstance(sources, Iterable):
         return [(None, sources)]
-    if isinstance(sources, Iterable):
-        return [(None, source) for source in sources]
-    return [(None, sources)]
+    listed = list(sources)
+    several = sum(isinstance(source, np.ndarray) for source in listed) > 1
+    return [
+        (f"array {n}" if several and isinstance(source, np.ndarray) else None, source)
+        for n, source in enumerate(listed, 1)
+    ]
 
 
-def _crop(picture: np.ndarray, rows: int, columns: int) -> np.ndarray:
-    top, left = (picture.shape[0] - rows) // 2, (picture.shape[1] - columns) // 2
-    return picture[top : top + rows, left : left + columns]
+def _load_psf(name: str | None, source: Any) -> tuple[str, np.ndarray]:
+    """Name and values of a PSF from its short form, a path or an array."""
+    if isinstance(source, str | Path):
+        return name or f"PSF {source}", psf.parse(str(source))
+    kernel = asnumpy(check_psf(source))
+    return name or f"PSF {kernel.shape[0]} × {kernel.shape[1]}", kernel
 
 
 def _frame(name: str, picture: np.ndarray, kernel: np.ndarray, size: int | None, blurred: bool) -> np.ndarray:
-    """The part of a picture that is used: the frame and, of a sharp one, what the PSF reaches beyond it."""
+    """The part of a picture that is used: the frame and, of a sharp one, the margin that the PSF reaches into."""
     margin = np.zeros(2, int) if blurred else np.array(kernel.shape) - 1
     room = np.array(picture.shape[:2]) - margin
-    if room.min() < max(1, *kernel.shape):
+    if room.min() < max(kernel.shape):
+        beyond = "" if blurred else " and the margin that the PSF reaches into"
         raise ValueError(
-            f"{name} has {picture.shape[0]} x {picture.shape[1]} pixels, too few for a PSF of "
-            f"{kernel.shape[0]} x {kernel.shape[1]}: a frame as large as the PSF"
-            + ("" if blurred else " and the margin that the PSF reaches into")
-            + " must fit; use a larger picture or a smaller PSF"
+            f"{name} has {picture.shape[0]} x {picture.shape[1]} pixels, too few for a PSF of {kernel.shape[0]} x "
+            f"{kernel.shape[1]}: a frame as large as the PSF{beyond} must fit; use a larger picture or a smaller PSF"
         )
     if size is None:
         return picture
     if not max(kernel.shape) <= size <= room.min():
         raise ValueError(
-            f"size must lie between {max(kernel.shape)}, the PSF's, and {room.min()} for {name} with its "
-            f"margin, not {size!r}"
+            f"size must lie between {max(kernel.shape)}, the PSF's, and {room.min()} for {name} with its margin, "
+            f"not {size!r}"
         )
-    return _crop(picture, *(size + margin).tolist())
+    starts = (np.array(picture.shape[:2]) - size - margin) // 2
+    return picture[tuple(slice(a, a + size + m) for a, m in zip(starts, margin, strict=True))]
 
 
 def make_cases(
@@ -214,21 +210,19 @@ def make_cases(
     Parameters
     ----------
     images : name, path, array, a list of them, or a mapping of names to them
-        Sharp pictures to be blurred; by default the sample "camera", of which
-        the middle 256 x 256 pixels.
+        Sharp pictures to be blurred; by default the middle 256 x 256 pixels of the sample "camera".
     psfs : short form, path, array, list or mapping
-        As `deblur.psf.parse` takes them; an array is used as it is.
+        As `deblur.psf.parse` takes them; an array is used unchanged.
     noises : number, text or list
         See `parse_noise`.
     boundaries : str or list of str
-        How the scene goes on beyond the frame. The same frame is used for
-        all of them, the picture less a margin of the PSF's size; with
-        "unknown" the margin is the scene beyond it, with the others the scene
-        is made to go on as the boundary says.
+        How the scene continues beyond the frame. All boundaries use the same frame, the picture less a margin of
+        the PSF's size; with "unknown" the margin is the scene beyond it, with the others the boundary defines the
+        scene there.
     size : int, optional
-        Side of a square frame in pixels, taken from the middle; by default all there is.
+        Side of a square frame in pixels, taken from the middle; by default the largest frame.
     seed : int
-        Of the noise.
+        Seed of the noise.
     blurred : bool
         The pictures came blurred, and there is no truth: nothing is blurred or added.
 
@@ -244,69 +238,53 @@ def make_cases(
     if images is None:
         if blurred:
             raise ValueError("a picture that came blurred must be named; give its file")
-        images, size = _DEFAULT_IMAGE, size or _DEFAULT_SIZE
+        images, size = "camera", size or 256
     if size is not None and (isinstance(size, bool) or int(size) != size or size < 1):
         raise ValueError(f"size must be a positive whole number of pixels, not {size!r}")
     edges = [boundaries] if isinstance(boundaries, str) else list(boundaries)
     for edge in edges:
         get_boundary(edge)
-    pictures = [(name, *load_picture(source)) for name, source in _named(images)]
-    if sum(own == "array" for _, own, *_ in pictures) > 1:
-        pictures = [
-            (name or (f"array {n}" if own == "array" else own), own, pixels, notes)
-            for n, (name, own, pixels, notes) in enumerate(pictures, 1)
-        ]
-    kernels = []
-    for name, source in _named(psfs):
-        text = isinstance(source, str | Path)
-        kernel = psf.parse(str(source)) if text else asnumpy(check_psf(source))
-        kernels.append(
-            (name or (f"PSF {source}" if text else f"PSF {kernel.shape[0]} × {kernel.shape[1]}"), kernel)
-        )
+    pictures = []
+    for name, source in _named(images):
+        own, pixels, notes = load_picture(source)
+        pictures.append((name or own, pixels, notes))
+    kernels = [_load_psf(*named) for named in _named(psfs)]
     levels = [parse_noise(source) for _, source in _named(noises)]
     if not (pictures and kernels and levels and edges):
         raise ValueError("at least one image, PSF, noise and boundary are needed")
     cases: list[Case] = []
-    for (given, own, picture, notes), (psf_name, kernel) in itertools.product(pictures, kernels):
-        name = given or own
+    for (name, picture, notes), (psf_name, kernel) in itertools.product(pictures, kernels):
         scene = _frame(name, picture, kernel, size, blurred)
         require_memory(
-            _COPIES * scene.nbytes,
+            40 * scene.nbytes,  # of the comparison and of the methods, about
             np,
             f"comparing methods on {name}, {scene.shape[0]} x {scene.shape[1]} pixels,",
             "take a part of it (size=, --size)",
         )
         for edge in edges:
             if blurred:
-                Blur(kernel, scene.shape[:2], edge)  # says what is wrong with the PSF before any work
+                Blur(kernel, scene.shape[:2], edge)  # checks the PSF before any work
                 sigma = float(np.median([noise_level(g) for g in np.atleast_3d(scene).T]))
-                cases.append(
-                    Case(name, psf_name, "noise as it came", edge, scene, kernel, None, sigma, notes)
-                )
+                cases.append(Case(name, psf_name, "its own noise", edge, scene, kernel, None, sigma, notes))
                 continue
+            sharp = _inner(scene, kernel)
             for kind, level in levels:
-                cases.append(_blur(name, psf_name, scene, kernel, kind, level, edge, seed, notes))
-    return list({case.key: case for case in cases}.values())  # what was named twice is one case
+                words = f"{kind} noise {level:g}" if level > 0 else "no noise"
+                g, sigma = _degraded(scene if edge == "unknown" else sharp, kernel, kind, level, edge, seed)
+                cases.append(Case(name, psf_name, words, edge, g, kernel, sharp, sigma, notes))
+    return list({case.key: case for case in cases}.values())  # duplicates are one case
 
 
-def _blur(
-    name: str,
-    psf_name: str,
-    scene: np.ndarray,
-    kernel: np.ndarray,
-    kind: str,
-    level: float,
-    boundary: str,
-    seed: int,
-    notes: tuple[str, ...],
-) -> Case:
+def _inner(scene: np.ndarray, kernel: np.ndarray) -> np.ndarray:
+    """The frame within a scene that has the PSF's margin."""
     rows, columns = (n - m + 1 for n, m in zip(scene.shape[:2], kernel.shape, strict=True))
-    inner = Blur(kernel, (rows, columns), "unknown").crop
-    sharp = np.ascontiguousarray(scene[inner])
-    source = scene if boundary == "unknown" else sharp
-    channel_axis = -1 if scene.ndim == 3 else None
-    arguments: dict[str, Any] = {"boundary": boundary, "channel_axis": channel_axis}
-    clean = degrade(source, kernel, **arguments)
-    g = degrade(source, kernel, noise=kind, level=level, seed=seed, **arguments)
-    words = f"{kind} noise {level:g}" if level > 0 else "no noise"
-    return Case(name, psf_name, words, boundary, g, kernel, sharp, float((g - clean).std()), notes)
+    return np.ascontiguousarray(scene[Blur(kernel, (rows, columns), "unknown").crop])
+
+
+def _degraded(
+    source: np.ndarray, kernel: np.ndarray, kind: str, level: float, boundary: str, seed: int
+) -> tuple[np.ndarray, float]:
+    """The blurred and noisy picture, and the standard deviation of its noise."""
+    blur = partial(degrade, source, kernel, boundary=boundary, channel_axis=-1 if source.ndim == 3 else None)
+    g = blur(noise=kind, level=level, seed=seed)
+    return g, float((g - blur()).std())

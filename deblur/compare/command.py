@@ -13,7 +13,7 @@ from .. import data, image, psf
 from ..degrade import NOISES
 from ..operators.boundary import BOUNDARIES
 from ..tuning import RULES
-from .adapters import contestants
+from .adapters import entrants
 from .running import Comparison, Progress, run
 from .tables import terminal_table
 
@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser, read_lam: Callable[[str], flo
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the noise; default 0")
     parser.add_argument(
-        "--method", nargs="+", metavar="M", help=f"which methods; default all: {', '.join(contestants())}"
+        "--method", nargs="+", metavar="M", help=f"which methods; default all: {', '.join(entrants())}"
     )
     parser.add_argument(
         "--lam",

@@ -1,4 +1,4 @@
-"""What a comparison asks and finds, as plain data: `Settings`, `Row`, `Findings`."""
+"""The settings and the results of a comparison as plain data: `Settings`, `Row`, `Findings`."""
 
 from __future__ import annotations
 
@@ -8,32 +8,33 @@ from typing import Any
 
 import numpy as np
 
+from ..options import check_lam
 from .cases import Case
 
-#: What a row can end as. Only "ok" rows have figures.
+#: How a row can end. Only "ok" rows have figures.
 STATUSES = ("ok", "refused", "not installed", "failed", "too slow")
 
 
 @dataclass
 class Row:
-    """One method on one case: what it was asked, how it ended and what was measured.
+    """One method on one case: its parameter, how it ended and what was measured.
 
     Attributes
     ----------
     key : str
-        Changes with everything that can change the result.
+        Depends on everything that can change the result.
     case, case_key : str
         The case, in words and by its key.
     method, family : str
     assumes : str
-        The boundary that the method assumed; it may be another than the case's.
+        The boundary that the method assumed; it may differ from the case's.
     status : str
         One of `STATUSES`.
     reason : str
         Why it did not run or failed, and what to try; empty for "ok".
     parameter, how, setting : str
-        What its parameter is called; how its value was found ("rule", "given", "default", "automatic" or
-        "oracle", which alone has seen the truth); the sentence that says it.
+        The name of its parameter; the source of its value ("rule", "given", "default", "automatic" or "oracle", the
+        only one that has seen the truth); that source in a sentence.
     value : float or None
     mse, psnr, ssim, gain : float or None
         Against the truth, unclipped; `gain` is the PSNR less that of the blurred picture, in dB. None without a truth.
@@ -51,14 +52,14 @@ class Row:
     runs : int
         Timed runs after the warm-up; 0 if the first run alone reached the time limit.
     peak_bytes : int or None
-        Most memory held at once, of what NumPy counts and what the system saw the process grow by.
+        Peak memory: the larger of NumPy's allocations and the growth of the process.
     note : str
     history : list of (int, float)
-        What an iterative method reported as it went: iterations, residual.
+        Reports of an iterative method: iterations, residual.
     curve : dict or None
         L-curve of the rule that chose λ.
     session : int
-        Which of the record's machines and times measured it.
+        Index of the session that measured it.
     """
 
     key: str
@@ -95,11 +96,11 @@ class Row:
 
     @property
     def label(self) -> str:
-        """The method, and whether the truth has set its parameter."""
+        """The method, and whether the truth set its parameter."""
         return f"{self.method} (oracle {self.parameter})" if self.how == "oracle" else self.method
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; what is not finite is None."""
+        """Plain values for JSON; a value that is not finite becomes None."""
         return {
             name: None if isinstance(value, float) and not math.isfinite(value) else value
             for name, value in asdict(self).items()
@@ -112,43 +113,69 @@ class Settings:
 
     Attributes
     ----------
-    lam : float or str
+    size : int, optional
+        Side of a square frame from the middle of each picture, in pixels; by default the largest frame.
+    seed : int
+        Seed of the noise in the pictures.
+    blurred : bool
+        The pictures came blurred: nothing is blurred or added, and there is no truth.
+    lam : float or {"gcv", "discrepancy", "lcurve", "upre"}
         λ, or the rule for it, of the methods that take one.
     other_boundary : {"own", "refuse"}
-        What happens to a method that cannot assume the case's boundary: it is run on the same picture with
-        the one it has, and the row says so, or it is shown as refused.
+        A method that cannot assume the case's boundary is run on the same picture with the boundary that it can
+        assume, and its row says so ("own"), or it is shown as refused.
     oracle : bool
-        Add rows whose parameter is the best in hindsight, found with the truth.
+        Add rows with each method's best parameter, found with the truth and marked "oracle".
     time_limit : float
-        Seconds that one restoration may take, set-up included; choosing the parameter, which takes several, may
-        take twice that.
+        Seconds that one restoration may take, set-up included; the choice of the parameter, which takes several, may
+        take twice that. A method whose predicted time is longer is not run; one that takes longer is stopped.
     repeats : int
-        Timed runs after the warm-up.
+        Timed runs after the warm-up; fewer for a method that takes a good part of the time limit.
     memory : bool
-        Run once more to measure memory.
-    seed : int
-        Of the noise in the pictures; for the record.
+        Measure memory in one more run.
+    resume : bool
+        Continue with the rows in the folder: those of the same pictures and settings are not measured again.
+    overwrite : bool
+        Replace a comparison in the folder.
+
+    Raises
+    ------
+    ValueError, TypeError
+        For a value that cannot be used.
     """
 
+    size: int | None = None
+    seed: int = 0
+    blurred: bool = False
     lam: float | str = "gcv"
     other_boundary: str = "own"
     oracle: bool = False
     time_limit: float = 20.0
     repeats: int = 3
     memory: bool = True
-    seed: int = 0
+    resume: bool = False
+    overwrite: bool = False
+
+    def __post_init__(self) -> None:
+        check_lam(self.lam)
+        if self.other_boundary not in ("own", "refuse"):
+            raise ValueError(f"other_boundary must be 'own' or 'refuse', not {self.other_boundary!r}")
+        if not (math.isfinite(self.time_limit) and self.time_limit > 0):
+            raise ValueError(f"time_limit must be a positive number of seconds, not {self.time_limit!r}")
+        if int(self.repeats) != self.repeats or self.repeats < 1:
+            raise ValueError(f"repeats must be a positive whole number, not {self.repeats!r}")
 
 
 @dataclass
 class Findings:
-    """What a comparison found, without the ways to show it; `Comparison` has both and describes the fields."""
+    """The results of a comparison; `Comparison` adds their presentation and describes the fields."""
 
     rows: list[Row]
     cases: list[Case]
     settings: Settings
     sessions: list[dict[str, Any]]
     complete: bool = True
-    #: 8-bit pictures by name, as `pictures.names` calls them.
+    #: 8-bit pictures by name; see `pictures.names`.
     pictures: dict[str, np.ndarray] = field(default_factory=dict, repr=False)
 
     def to_dict(self) -> dict[str, Any]:

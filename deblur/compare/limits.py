@@ -1,4 +1,4 @@
-"""What one method may take and what it took: the time limit, and the peak of memory."""
+"""The limits on one method and what it used: time, and peak memory."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ import signal
 import threading
 import tracemalloc
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 
 class TooSlow(BaseException):
-    """The time limit has passed. No `Exception`, so that no method can swallow it."""
+    """The time limit has passed. Not an `Exception`, so that a method does not catch it by accident."""
 
 
 @contextlib.contextmanager
 def time_limit(seconds: float, what: str) -> Iterator[None]:
-    """Raise `TooSlow` after so many seconds, where the system can: on Unix, in the main thread.
+    """Raise `TooSlow` after `seconds`, where the system can: on Unix, in the main thread.
 
-    A call into compiled code is not torn out of it; it ends first.
+    A call into compiled code ends first.
     """
-    usable = hasattr(signal, "SIGALRM") and threading.current_thread() is threading.main_thread()
-    if not usable:
+    if not hasattr(signal, "SIGALRM") or threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    def alarm(number: int, frame: Any) -> None:
+    def stop(number: int, frame: Any) -> None:
         raise TooSlow(f"{what} was stopped after {seconds:g} s")
 
-    before = signal.signal(signal.SIGALRM, alarm)
+    before = signal.signal(signal.SIGALRM, stop)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
@@ -40,42 +40,29 @@ def time_limit(seconds: float, what: str) -> Iterator[None]:
 
 
 class Peak:
-    """The most memory held at once inside the block, in bytes, above what was held when it began."""
+    """The peak memory inside the block in bytes, above that at its beginning.
+
+    NumPy's allocations are traced; on Linux the process's resident set counts too, for compiled libraries.
+    """
 
     def __enter__(self) -> Peak:
         gc.collect()
-        _give_back()
-        self._reset = _reset_peak()
-        self._before = _status_bytes("VmRSS")
+        with contextlib.suppress(OSError, AttributeError):  # return freed pages to the system; glibc only
+            ctypes.CDLL("libc.so.6").malloc_trim(0)
+        self.bytes, self._before = 0, None
+        with contextlib.suppress(OSError):
+            Path("/proc/self/clear_refs").write_text("5")  # resets VmHWM
+            self._before = _status_bytes("VmRSS")
         tracemalloc.start()
-        self.bytes = 0
         return self
 
     def __exit__(self, *error: object) -> None:
         self.bytes = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        if self._reset:
+        if self._before is not None:
             self.bytes = max(self.bytes, _status_bytes("VmHWM") - self._before)
 
 
-def _give_back() -> None:
-    """Return freed pages to the system, so that what is used anew is seen; glibc only."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL("libc.so.6").malloc_trim(0)
-
-
-def _reset_peak() -> bool:
-    try:
-        with open("/proc/self/clear_refs", "w") as f:
-            f.write("5")
-    except OSError:
-        return False
-    return True
-
-
 def _status_bytes(name: str) -> int:
-    with contextlib.suppress(OSError), open("/proc/self/status") as f:
-        for line in f:
-            if line.startswith(name + ":"):
-                return int(line.split()[1]) * 1024
-    return 0
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))

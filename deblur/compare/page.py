@@ -1,349 +1,459 @@
 """One HTML page of a comparison: tables, pictures and plots in a single file that needs no network.
 
-The page is written as plain HTML that can be read without scripts; the
-scripts in ``page.html`` only sort the tables and move the dividing line of
-the pictures. Whatever comes from a user (names of files, messages of errors)
-is escaped.
+The markup stands in ``page.html``: first the page, whose scripts only sort the
+tables and move the dividing line of the pictures, then its pieces, which this
+module fills in. Text from users (names of files, messages of errors) is
+escaped in one place, `Html`.
 """
 
 from __future__ import annotations
 
+import io
 import math
-from dataclasses import dataclass, field
+import re
+from collections.abc import Iterable, Mapping
+from functools import cache
 from html import escape
 from pathlib import Path
+from string import Template
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .cases import Case
 from .findings import Findings, Row
-from .html_tables import best_of, case_table, counted, not_run, overview, scroll_open
 from .pictures import alike, as_8_bit, encode, names, residual_scale
-from .svg import plot, quality_against_time
-from .tables import COLUMNS, cell, ranked
+from .tables import COLUMNS, TEXT, cell, ranked, reason, shown_columns
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+class Html(str):
+    """Markup, which is inserted unchanged; any other text is escaped."""
+
+    @classmethod
+    def of(cls, value: object) -> Html:
+        """`value` as markup."""
+        return value if isinstance(value, cls) else cls(escape(str(value)))
+
+    @classmethod
+    def joined(cls, parts: Iterable[Html], between: str = "\n") -> Html:
+        """The parts one after the other."""
+        return cls(between.join(parts))
+
+
+@cache
+def _pieces() -> dict[str, str]:
+    """The pieces of ``page.html`` by name; the page itself has no name."""
+    text = (Path(__file__).parent / "page.html").read_text(encoding="utf-8")
+    page, *rest = re.split(r"<!-- piece ([\w ]+) -->\n", text)
+    return {"": page, **dict(zip(rest[::2], rest[1::2], strict=True))}
+
+
+def _fill(piece: str, /, **values: object) -> Html:
+    """A piece with its placeholders filled in."""
+    filled = {name: Html.of(value) for name, value in values.items()}
+    return Html(Template(_pieces()[piece].rstrip("\n")).substitute(filled))
+
+
+def _tag(name: str, content: object = "", /, **attributes: object) -> Html:
+    """An element; attributes that are None are left out, and "_" in their names stands for "-"."""
+    given = {
+        key.strip("_").replace("_", "-"): value for key, value in attributes.items() if value is not None
+    }
+    opening = "".join(f' {key}="{Html.of(value)}"' for key, value in given.items())
+    return Html(f"<{name}{opening}>{Html.of(content)}" + ("" if name == "img" else f"</{name}>"))
 
 
 def page(found: Findings) -> str:
     """The whole page, under 5 MB: pictures are compressed, then reduced, until they fit."""
-    panels = [_Panel(found, case, n) for n, case in enumerate(found.cases)]
+    panels = [_Panel(found, case, f"case{n + 1}") for n, case in enumerate(found.cases)]
     uris, remark = encode({name: picture for p in panels for name, picture in p.pictures.items()})
-    body = [
-        "<header><h1>Deblurring methods compared</h1>",
-        *_summary(found, panels),
-        "</header>",
-        '<main id="results">',
-        *(part for panel in panels for part in panel.html(uris)),
-        *_explanations(remark),
-        "</main>",
-        *_record(found),
-    ]
-    template = (Path(__file__).parent / "page.html").read_text(encoding="utf-8")
-    return template.replace("<!--BODY-->", "\n".join(body))
-
-
-# ---------------------------------------------------------------------------------------------
-# Parts
-# ---------------------------------------------------------------------------------------------
-
-
-def _summary(found: Findings, panels: list[_Panel]) -> list[str]:
-    out = []
-    if not found.complete:
-        out.append('<p class="note">The run was interrupted; this page shows the rows that were done.</p>')
     methods = {row.label for row in found.rows if row.method != "blurred"}
     ran = {row.label for row in found.rows if row.method != "blurred" and row.status == "ok"}
-    out.append(
-        f"<p>{counted(len(methods), 'method')} on {counted(len(panels), 'blurred picture')}; "
-        f"{len(ran)} of them ran. No method has seen the sharp picture"
-        + (", unless its row says “oracle”" if any(row.how == "oracle" for row in found.rows) else "")
-        + '. <a href="#columns">What the figures mean</a> and <a href="#machine">how and where they were '
-        "measured</a> is said below.</p>"
+    oracle = any(row.how == "oracle" for row in found.rows)
+    body = _fill(
+        "body",
+        interrupted="" if found.complete else _fill("interrupted"),
+        methods=counted(len(methods), "method"),
+        pictures=counted(len(panels), "blurred picture"),
+        ran=len(ran),
+        oracle=", unless its row says “oracle”" if oracle else "",
+        overview=_overview(found, panels) if len(panels) > 1 else "",
+        cases=Html.joined(panel.html(uris) for panel in panels),
+        columns=_terms((heading, meaning) for _, heading, meaning in COLUMNS),
+        remark=remark,
+        sessions=Html.joined(_session(found, n) for n in range(len(found.sessions))),
+        settings=", ".join(f"{name} {value}" for name, value in vars(found.settings).items()),
     )
-    if len(panels) > 1:
-        out.append('<nav aria-label="Cases"><ul>')
-        out += [f'<li><a href="#{p.id}">{escape(p.case.name)}</a></li>' for p in panels]
-        out.append("</ul></nav>")
-        out += overview(found)
-    return out
+    return _pieces()[""].replace("<!--BODY-->", body)
 
 
-@dataclass
-class _Group:
-    """Methods whose pictures cannot be told apart, shown once."""
-
-    id: str
-    rows: list[Row]
-    picture: np.ndarray
-    residual: np.ndarray | None
-
-    @property
-    def name(self) -> str:
-        first, *others = self.rows
-        return first.label if not others else f"{first.label} (and {counted(len(others), 'other')})"
+def notebook_tables(found: Findings) -> str:
+    """The tables alone, for a notebook."""
+    out = []
+    for case in found.cases:
+        ran, rest = ranked(found, case)
+        out += [_tag("h4", case.name), _tag("table", _case_rows(case, ran)), _missing(rest)]
+    return Html.joined(out)
 
 
-@dataclass
+def counted(n: int, noun: str) -> str:
+    """A number and its noun."""
+    return f"{n} {noun}{'' if n == 1 else 's'}"
+
+
+def _terms(pairs: Iterable[tuple[str, str]]) -> Html:
+    return Html.joined((_tag("dt", term) + _tag("dd", text) for term, text in pairs), "")
+
+
+def _session(found: Findings, n: int) -> Html:
+    """Machine and versions of the rows that one session measured."""
+    session, count = found.sessions[n], sum(row.session == n for row in found.rows)
+    if not count:
+        return Html("")
+    changed = " with changes not committed" if session["uncommitted_changes"] else ""
+    version = f" (commit {session['commit'][:12]}{changed})" if session["commit"] else ""
+    threads = "".join(f", {name}={value}" for name, value in session["thread_limits"].items())
+    packages = ", ".join(f"{name} {value}" for name, value in session["packages"].items())
+    more = {"rows": counted(count, "row"), "version": version, "threads": threads, "packages": packages}
+    return _fill("session", **{**session, **more})
+
+
+# -- tables ------------------------------------------------------------------------------------
+
+
+def _head(columns: Iterable[tuple[str, str, str, str | None]], buttons: bool) -> Html:
+    """The head of a table of (heading, kind, first order when sorted, explanation)."""
+    cells = (
+        _tag(
+            "th", _tag("button", heading, type="button", title=title) if buttons else heading,
+            scope="col", class_=kind, data_kind=kind, data_first=first
+        )
+        for heading, kind, first, title in columns
+    )  # fmt: skip
+    return _tag("thead", _tag("tr", Html.joined(cells, "")))
+
+
+def _overview(found: Findings, panels: list[_Panel]) -> Html:
+    """Links to the cases, and each method over all of them."""
+    gains: dict[str, list[float]] = {}
+    seconds: dict[str, list[float]] = {}
+    for row in found.rows:
+        if row.status == "ok" and row.gain is not None:
+            gains.setdefault(row.label, []).append(row.gain)
+            seconds.setdefault(row.label, []).extend([] if row.solve_s is None else [row.solve_s])
+    rows = []
+    for label in sorted(gains, key=lambda label: -float(np.mean(gains[label]))):
+        values = [
+            (len(gains[label]), "d"), (float(np.mean(gains[label])), "+.2f"), (min(gains[label]), "+.2f"),
+            (float(np.median(seconds[label])) if seconds[label] else None, ".3g"),
+        ]  # fmt: skip
+        cells = [_tag("th", label, scope="row", data_value=label)]
+        for value, form in values:
+            cells.append(_tag("td", "" if value is None else format(value, form), data_value=_number(value)))
+        rows.append(_tag("tr", Html.joined(cells, "")))
+    heads = (
+        ("Method", "text", "ascending", None), ("Cases", "number", "descending", None),
+        ("Mean gain dB", "number", "descending", None), ("Worst gain dB", "number", "descending", None),
+        ("Median solve s", "number", "ascending", None)
+    )  # fmt: skip
+    table = _head(heads, True) + _tag("tbody", Html.joined(rows))
+    links = Html.joined(_tag("li", _tag("a", panel.case.name, href=f"#{panel.id}")) for panel in panels)
+    return _fill(
+        "overview", links=links, table=_fill("table", label="Each method over all cases", rows=Html(table))
+    )
+
+
+def _number(value: float | None) -> str:
+    """The value that a column is sorted by; empty for no figure."""
+    if value is None:
+        return ""
+    return repr(float(value)) if math.isfinite(value) else "1e308"
+
+
+def _sort_value(row: Row, name: str) -> str:
+    if name in ("method", "assumes"):
+        return cell(row, name)
+    if name == "value":
+        return "" if row.value is None else f"{row.how} {row.parameter} {row.value:024.12f}"
+    exact = name in ("psnr", "gain") and row.mse == 0
+    return _number(math.inf if exact else getattr(row, name))
+
+
+def _case_rows(case: Case, ran: list[Row], views: Mapping[str, str] | None = None, viewer: str = "") -> Html:
+    """Head and body of the table of one case, with buttons if `views` maps keys of rows to pictures in a viewer."""
+    columns = shown_columns(ran)
+    heads = []
+    for name, heading, meaning in columns:
+        descending = name in ("psnr", "gain", "ssim")
+        kind = "text" if name in TEXT else "number"
+        heads.append((heading, kind, "descending" if descending else "ascending", meaning))
+    best, lines = best_of(case, ran), []
+    for row in ran:
+        cells = []
+        for name, *_ in columns:
+            text, value, kind = (
+                Html.of(cell(row, name)),
+                _sort_value(row, name),
+                "text" if name in TEXT else None,
+            )
+            if name == "method":
+                view = (views or {}).get(row.key)
+                if view:
+                    text = _tag("button", text, type="button", data_viewer=viewer, data_view=view)
+                cells.append(_tag("th", text, scope="row", data_value=value))
+                continue
+            if name == "gain" and row.gain is not None and row.gain < 0:
+                kind = "worse"
+                text = Html(text + _tag("span", " worse than the blurred picture", class_="visually-hidden"))
+            if name == "assumes" and row.assumes != case.boundary:
+                text = Html.of(f"{row.assumes} (not {case.boundary})")
+            title = row.setting or None if name == "value" else None
+            cells.append(_tag("td", text, class_=kind, data_value=value, title=title))
+        kind = "baseline" if row.method == "blurred" else "best" if row is best else None
+        lines.append(_tag("tr", Html.joined(cells, ""), class_=kind))
+    return Html(_head(heads, views is not None) + _tag("tbody", Html.joined(lines)))
+
+
+def best_of(case: Case, ran: list[Row]) -> Row | None:
+    """The best method that has not seen the truth; None without a truth."""
+    if case.truth is None:
+        return None
+    return next((row for row in ran if row.method != "blurred" and row.how != "oracle"), None)
+
+
+def _missing(rest: list[Row]) -> Html:
+    """The methods that did not run, those with one reason together."""
+    words = {"refused": "cannot serve this case", "failed": "ran and failed"}
+    together: dict[tuple[str, str], list[str]] = {}
+    for row in rest:
+        together.setdefault((words.get(row.status, row.status), reason(row)), []).append(row.label)
+    items = [
+        _tag(
+            "li",
+            Html(Html.joined((_tag("b", label) for label in labels), ", ") + escape(f", {status}: {why}")),
+        )
+        for (status, why), labels in together.items()
+    ]
+    return _fill("missing", items=Html.joined(items)) if items else Html("")
+
+
+# -- cases -------------------------------------------------------------------------------------
+
+
 class _Panel:
-    """One case of the page."""
+    """One case of the page; `groups` holds, by the name of their picture, rows whose pictures look the same."""
 
-    found: Findings
-    case: Case
-    number: int
-    groups: list[_Group] = field(default_factory=list)
-    pictures: dict[str, np.ndarray] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.id = f"case{self.number + 1}"
-        self.viewer = f"{self.id}-viewer"
-        self.ran, self.rest = ranked(self.found, self.case)
+    def __init__(self, found: Findings, case: Case, name: str) -> None:
+        self.case, self.id = case, name
+        self.ran, self.rest = ranked(found, case)
+        self.pictures = {f"{name}-blurred": as_8_bit(case.blurred)}
+        if case.truth is not None:
+            self.pictures[f"{name}-sharp"] = as_8_bit(case.truth)
+        peak = max(float(np.abs(case.psf).max()), 1e-300)
+        self.pictures[f"{name}-psf"] = as_8_bit(
+            np.pad(case.psf / peak, 2)
+        )  # even a flat PSF shows its extent
+        self.groups: dict[str, list[Row]] = {}
         for row in self.ran:
-            restored, residual = (self.found.pictures.get(name) for name in names(row.key))
+            restored, residual = (found.pictures.get(picture) for picture in names(row.key))
             if restored is None or row.method == "blurred":
                 continue
-            same = next((g for g in self.groups if alike(g.picture, restored)), None)
+            same = next((group for group in self.groups if alike(self.pictures[group], restored)), None)
             if same is not None:
-                same.rows.append(row)
+                self.groups[same].append(row)
                 continue
-            self.groups.append(_Group(f"{self.id}-{len(self.groups) + 1}", [row], restored, residual))
-        self.pictures[f"{self.id}-blurred"] = as_8_bit(self.case.blurred)
-        if self.case.truth is not None:
-            self.pictures[f"{self.id}-sharp"] = as_8_bit(self.case.truth)
-        psf = self.case.psf
-        framed = np.pad(psf / max(float(np.abs(psf).max()), 1e-300), 2)  # an even blur is white all over
-        self.pictures[f"{self.id}-psf"] = as_8_bit(framed)
-        for group in self.groups:
-            self.pictures[group.id] = group.picture
-            if group.residual is not None:
-                self.pictures[f"{group.id}-residual"] = group.residual
+            group = f"{name}-{len(self.groups) + 1}"
+            self.groups[group], self.pictures[group] = [row], restored
+            if residual is not None:
+                self.pictures[f"{group}-residual"] = residual
 
-    def html(self, uris: dict[str, str]) -> list[str]:
-        case = self.case
-        views = {row.key: group.id for group in self.groups for row in group.rows if group.id in uris}
-        return [
-            f'<section id="{self.id}" aria-labelledby="{self.id}-title">',
-            f'<h2 id="{self.id}-title">{escape(case.name)}</h2>',
-            *(f'<p class="hint">{escape(note)}</p>' for note in case.notes),
-            f"<p>{self._verdict()}</p>",
-            *self._viewer_html(uris),
-            "<h3>Figures</h3>",
-            '<p class="hint">Click a heading to sort, a method to see its picture. '
-            '<a href="#columns">What the columns mean</a>.</p>',
-            scroll_open(f"Figures for {case.name}"),
-            *case_table(case, self.ran, views, self.viewer),
-            "</div>",
-            *not_run(self.rest),
-            *self._plots(),
-            *self._gallery(uris),
-            "</section>",
-        ]
+    def html(self, uris: dict[str, str]) -> Html:
+        """The section of the case, with the pictures that `uris` holds."""
+        self.groups = {group: rows for group, rows in self.groups.items() if group in uris}
+        views = {row.key: group for group, rows in self.groups.items() for row in rows}
+        rows = _case_rows(self.case, self.ran, views, f"{self.id}-viewer")
+        plots = _plots(self.case, self.ran, self.id)
+        cards = Html.joined(self._card(group, rows, uris) for group, rows in self.groups.items())
+        return _fill(
+            "case",
+            id=self.id,
+            name=self.case.name,
+            notes=Html.joined(_tag("p", note, class_="hint") for note in self.case.notes),
+            summary=self._summary(),
+            viewer=self._viewer(uris),
+            table=_fill("table", label=f"Figures for {self.case.name}", rows=rows),
+            missing=_missing(self.rest),
+            plots=_fill("plots", figures=plots) if plots else "",
+            gallery=_fill("gallery", cards=cards) if cards else "",
+        )
 
-    def _verdict(self) -> str:
+    def _summary(self) -> Html:
         best = best_of(self.case, self.ran)
-        methods = [row for row in self.ran if row.method != "blurred"]
         if self.case.truth is None:
-            return (
-                "This picture came blurred, so there is no sharp one to compare with: no MSE, PSNR or SSIM. Judge by "
-                "the pictures; a small misfit with a whiteness near 0 says that what is left over looks like noise."
-            )
+            return _fill("blind")
         if best is None:
-            return "No method ran on this case."
-        words = f"Best without knowing the truth: <b>{escape(best.label)}</b>"
+            return Html("No method ran on this case.")
+        figures = worse = ""
         if best.psnr is not None and math.isfinite(best.psnr) and best.gain is not None:
             than = "above" if best.gain >= 0 else "below"
-            words += f", {best.psnr:.2f} dB, {abs(best.gain):.2f} dB {than} the blurred picture"
-        words += "."
-        worse = [row for row in methods if row.gain is not None and row.gain < 0]
-        if worse:
-            words += (
-                f" {counted(len(worse), 'method')} made the picture worse than it was: "
-                + ", ".join(escape(row.label) for row in worse)
-                + "."
+            figures = f", {best.psnr:.2f} dB, {abs(best.gain):.2f} dB {than} the blurred picture"
+        losers = [row.label for row in self.ran if row.method != "blurred" and (row.gain or 0) < 0]
+        if losers:
+            worse = f" {counted(len(losers), 'method')} made the picture worse: {', '.join(losers)}."
+        return _fill("best", label=best.label, figures=figures, worse=worse)
+
+    def _viewer(self, uris: dict[str, str]) -> Html:
+        blurred, sharp, psf = (f"{self.id}-{kind}" for kind in ("blurred", "sharp", "psf"))
+        if blurred not in uris or psf not in uris:
+            return _fill("left out")
+        options = {blurred: "blurred"} | ({sharp: "sharp (the truth)"} if sharp in uris else {})
+        hidden = Html.joined(_tag("img", id=name, alt="", src=uris[name], hidden="") for name in options)
+        for group, (first, *others) in self.groups.items():
+            options[group] = f"{first.label} (and {counted(len(others), 'other')})" if others else first.label
+        right = next(iter(self.groups), list(options)[-1])
+        left_options, right_options = (
+            Html.joined(
+                _tag("option", text, value=name, selected="" if name == chosen else None)
+                for name, text in options.items()
             )
-        return words
-
-    def _viewer_html(self, uris: dict[str, str]) -> list[str]:
-        if f"{self.id}-blurred" not in uris or f"{self.id}-psf" not in uris:
-            return ['<p class="note">The pictures of this case did not fit into the page.</p>']
-        groups = [group for group in self.groups if group.id in uris]
-        options = [(f"{self.id}-blurred", "blurred")]
-        if f"{self.id}-sharp" in uris:
-            options.append((f"{self.id}-sharp", "sharp (the truth)"))
-        options += [(group.id, group.name) for group in groups]
-        shown = groups[0].id if groups else options[-1][0]
-
-        def select(label: str, chosen: str) -> str:
-            inner = "".join(
-                f'<option value="{value}"{" selected" if value == chosen else ""}>{escape(text)}</option>'
-                for value, text in options
-            )
-            return f'<label>{label} <select autocomplete="off">{inner}</select></label>'
-
-        hidden = "".join(
-            f'<img id="{name}" alt="" src="{uris[name]}" hidden>'
-            for name in (f"{self.id}-blurred", f"{self.id}-sharp")
-            if name in uris
+            for chosen in (blurred, right)
         )
-        first = uris[f"{self.id}-blurred"]
-        limit = residual_scale(self.case)
-        return [
-            hidden,
-            f'<div class="viewer" id="{self.viewer}"><div>',
-            f'<div class="picks">{select("Left of the line", f"{self.id}-blurred")}'
-            f"{select('Right of the line', shown)}</div>",
-            '<div class="stage">',
-            f'<img class="under" alt="" src="{uris.get(shown, first)}"><img class="over" alt="" src="{first}">',
-            '<div class="line"></div>',
-            '<input type="range" min="0" max="100" value="50" autocomplete="off" '
-            'aria-label="Dividing line between the two pictures">',
-            "</div>",
-            '<div class="sides"><span class="left-name">◂ blurred</span><span class="right-name"></span></div>',
-            '<p class="hint">Drag the line, or use the arrow keys, Home and End when it has the focus.</p>',
-            '</div><div class="aside"><div class="pair">',
-            '<figure class="rest" hidden><img alt=""><figcaption>Residual of <b></b>: the blurred picture less the '
-            f"restored one blurred again. Grey is zero; black and white are ∓{limit:.3g}. Good is noise without "
-            "traces of the picture.</figcaption></figure>",
-            f'<figure><img alt="Point spread function" src="{uris[f"{self.id}-psf"]}"><figcaption>PSF, '
-            f"{self.case.psf.shape[0]} × {self.case.psf.shape[1]} pixels, enlarged, in a "
-            "black frame</figcaption></figure>",
-            '</div><div class="facts" hidden></div></div></div>',
-        ]
+        return _fill(
+            "viewer",
+            id=self.id,
+            hidden=hidden,
+            left=left_options,
+            right=right_options,
+            under=uris[right],
+            over=uris[blurred],
+            limit=f"{residual_scale(self.case):.3g}",
+            psf=uris[psf],
+            size=" × ".join(map(str, self.case.psf.shape)),
+        )
 
-    def _facts(self, group: _Group) -> str:
-        """What the viewer says of the picture at the right of its line."""
-        row = group.rows[0]
-        quality = [
-            f"{cell(row, name)}{unit}"
-            for name, unit in (
-                ("psnr", " dB"),
-                ("gain", " dB against the blurred picture"),
-                ("ssim", " SSIM"),
-            )
-            if cell(row, name)
-        ]
-        facts = [("Methods" if len(group.rows) > 1 else "Method", ", ".join(r.label for r in group.rows))]
-        if quality:
-            facts.append(("Quality", ", ".join(quality)))
+    def _card(self, group: str, rows: list[Row], uris: dict[str, str]) -> Html:
+        """The picture of a group in the gallery, and the facts that the viewer shows with it."""
+        row, methods = rows[0], ", ".join(row.label for row in rows)
+        units = {"psnr": " dB", "gain": " dB against the blurred picture", "ssim": " SSIM"}
+        quality = ", ".join(cell(row, name) + unit for name, unit in units.items() if cell(row, name))
         beyond = row.assumes + ("" if row.assumes == self.case.boundary else f", not {self.case.boundary}")
-        facts.append(("Assumes beyond the frame", beyond))
-        facts.append((cell(row, "value") or "Parameter", row.setting))
-        facts += [(f"Note on {r.label}", r.note) for r in group.rows if r.note]
-        inner = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in facts)
-        return f'<div id="{group.id}-facts" hidden><dl>{inner}</dl></div>'
-
-    def _gallery(self, uris: dict[str, str]) -> list[str]:
-        groups = [group for group in self.groups if group.id in uris]
-        if not groups:
-            return []  # a group's picture comes after the blurred one and the PSF
-        out = [
-            "<h3>Every picture</h3>",
-            '<p class="hint">Restored at the left, residual at the right. Methods whose pictures differ by no more '
-            "than one grey level in 255 are shown once.</p>",
-            '<div class="cards">',
+        facts = [("Methods" if len(rows) > 1 else "Method", methods)]
+        facts += [("Quality", quality)] if quality else []
+        facts += [("Assumes beyond the frame", beyond), (cell(row, "value") or "Parameter", row.setting)]
+        facts += [(f"Note on {other.label}", other.note) for other in rows if other.note]
+        figures = [
+            f", {cell(row, n)} {u}" for n, u in (("psnr", "dB"), ("whiteness", "whiteness")) if cell(row, n)
         ]
-        for group in groups:
-            row = group.rows[0]
-            figure = next(
-                (
-                    f"{cell(row, n)} {unit}"
-                    for n, unit in (("psnr", "dB"), ("whiteness", "whiteness"))
-                    if cell(row, n)
-                ),
-                "",
-            )
-            names = escape(", ".join(r.label for r in group.rows))
-            label = f'aria-label="Compare {names} above"'
-            pair = f'<img id="{group.id}" alt="Restored by {names}" src="{uris[group.id]}">'
-            if f"{group.id}-residual" in uris:
-                pair += (
-                    f'<img id="{group.id}-residual" alt="Its residual" src="{uris[f"{group.id}-residual"]}">'
-                )
-            out.append(self._facts(group))
-            out.append(
-                f'<figure class="card"><div class="pair">{pair}</div><figcaption><b>{names}</b>'
-                f'{", " + figure if figure else ""}<br><button type="button" data-viewer="{self.viewer}" '
-                f'data-view="{group.id}" {label}>Compare above</button></figcaption></figure>'
-            )
-        return [*out, "</div>"]
-
-    def _plots(self) -> list[str]:
-        curves: dict[str, Row] = {}
-        for row in self.ran:
-            if row.curve:
-                curves.setdefault(row.assumes, row)
-        out = []
-        if self.case.truth is not None:
-            blurred = next((row.psnr for row in self.ran if row.method == "blurred"), None)
-            methods = [row for row in self.ran if row.method != "blurred" and row.how != "oracle"]
-            svg, left_out = quality_against_time(methods, -math.inf if blurred is None else blurred)
-            if svg:
-                out.append(
-                    f"<figure>{svg}<figcaption>Quality against time (choosing the parameter apart). Named are "
-                    "the methods that no faster one equals; the others are the small dots (point at one to see "
-                    "its name)."
-                    + (
-                        f" {counted(left_out, 'method')} far below the blurred picture left out."
-                        if left_out
-                        else ""
-                    )
-                    + "</figcaption></figure>"
-                )
-        for assumed, row in curves.items():
-            curve = row.curve
-            assert curve is not None
-            mark = (curve["x"][curve["at"]], curve["y"][curve["at"]], f"λ = {curve['lam']:.2g}")
-            svg = plot([(assumed, curve["x"], curve["y"])], "‖g − Hf‖", "‖f‖", mark=mark, log_x=True)
-            out.append(
-                f"<figure>{svg}<figcaption>L-curve with boundary {escape(assumed)}: how much of the picture's energy "
-                "(upwards) each λ pays for how close a fit (to the left). The dot is the λ that the rule chose."
-                "</figcaption></figure>"
-            )
-        series = [
-            (row.label, [float(i) for i, _ in row.history], [r for _, r in row.history])
-            for row in self.ran
-            if sum(r > 0 for _, r in row.history) > 1
-        ]
-        for start in range(0, len(series), 6):
-            svg = plot(series[start : start + 6], "iterations", "relative residual")
-            out.append(
-                f"<figure>{svg}<figcaption>Convergence, as the iterative methods reported it: what they make small, "
-                "against iterations. Different methods count different things.</figcaption></figure>"
-            )
-        return ["<h3>Curves</h3>", '<div class="plots">', *out, "</div>"] if out else []
-
-
-def _explanations(remark: str) -> list[str]:
-    items = "".join(f"<dt>{escape(heading)}</dt><dd>{escape(text)}</dd>" for _, heading, text in COLUMNS)
-    return [
-        '<section aria-labelledby="columns"><h2 id="columns">What the columns mean</h2>',
-        f"<dl>{items}</dl>",
-        "<h3>How it was judged</h3>",
-        "<ul><li>Every method is given the same blurred picture and PSF, and never the sharp picture.</li>"
-        "<li>Its first answer is checked (right size, no NaN, the input untouched; for linear methods the equations "
-        "are checked with the blur itself) before anything is timed.</li>"
-        "<li>That first run is the warm-up; the timed ones follow, and memory is measured in a run of its own.</li>"
-        "<li>A method that cannot assume what the case says of the world beyond the frame is run with what it can "
-        "assume, and its row says so, or is shown as refused.</li>"
-        "<li>A method that fails, refuses, is not installed or takes too long keeps its place with the reason.</li>"
-        f"<li>{escape(remark)}</li></ul></section>",
-    ]
-
-
-def _record(found: Findings) -> list[str]:
-    out = ['<footer><h2 id="machine">Machine, versions and settings</h2>']
-    for n, session in enumerate(found.sessions):
-        count = sum(row.session == n for row in found.rows)
-        if not count:
-            continue
-        packages = ", ".join(f"{name} {version}" for name, version in session["packages"].items())
-        threads = ", ".join(f"{name}={value}" for name, value in session["thread_limits"].items())
-        commit = session["commit"]
-        changed = " with changes not committed" if session["uncommitted_changes"] else ""
-        out.append(
-            f"<p>{counted(count, 'row')} measured {escape(session['date'])} on {escape(session['cpu'])}, "
-            f"{session['cpus_usable']} CPUs usable, load average {session['load_average']} at the start"
-            f"{escape(f', {threads}' if threads else '')}; {escape(session['system'])}, "
-            f"BLAS {escape(session['blas'])}, Python {escape(session['python'])}, deblur {escape(session['deblur'])}"
-            f"{f' (commit {escape(commit[:12])}{changed})' if commit else ''}, {escape(packages)}.</p>"
+        pair = {group: f"Restored by {methods}", f"{group}-residual": "Its residual"}
+        return _fill(
+            "card",
+            id=group,
+            facts=_terms(facts),
+            pictures=Html.joined(
+                _tag("img", id=n, alt=alt, src=uris[n]) for n, alt in pair.items() if n in uris
+            ),
+            names=methods,
+            figure=figures[0] if figures else "",
+            viewer=f"{self.id}-viewer",
         )
-    settings = ", ".join(f"{name} {value}" for name, value in vars(found.settings).items())
-    return [*out, f"<p>Settings: {escape(settings)}.</p></footer>"]
+
+
+# -- plots -------------------------------------------------------------------------------------
+
+
+def _axes() -> Axes:
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(5.6, 3.6), layout="constrained").add_subplot()
+
+
+def _figure(ax: Axes, name: str, caption: str, titles: Mapping[str, str] | None = None) -> Html:
+    """What was drawn as inline SVG in the colours of the page; `titles` appear over artists with those gids."""
+    import matplotlib
+
+    out = io.StringIO()
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
+        ax.figure.savefig(out, format="svg", transparent=True)
+    svg = re.sub(r"<metadata>.*?</metadata>|<style .*?</style>", "", out.getvalue(), flags=re.DOTALL)
+    svg = svg[svg.index("<svg") :].replace("#000000", "currentColor")
+    svg = re.sub(r'(\bid="|"#|url\(#)', rf"\g<1>{name}-", svg)  # names are unique in a page
+    for gid, title in (titles or {}).items():
+        svg = svg.replace(f'<g id="{name}-{gid}">', f'<g id="{name}-{gid}">{_tag("title", title)}')
+    label = _tag("svg", role="img", aria_label=f"{ax.get_ylabel()} against {ax.get_xlabel()}").partition(">")[
+        0
+    ]
+    return _tag("figure", Html(svg.replace("<svg", label, 1) + _tag("figcaption", caption)))
+
+
+def _plots(case: Case, ran: list[Row], name: str) -> Html:
+    figures = []
+    methods = [row for row in ran if row.method != "blurred" and row.how != "oracle"]
+    blurred = next((row.psnr for row in ran if row.method == "blurred"), None)
+    if case.truth is not None:
+        figures.append(
+            quality_against_time(methods, -math.inf if blurred is None else blurred, f"{name}-quality")
+        )
+    curves = {row.assumes: row.curve for row in reversed(ran) if row.curve}
+    for n, (assumed, curve) in enumerate(curves.items()):
+        ax, at = _axes(), curve["at"]
+        ax.loglog(curve["x"], curve["y"])
+        ax.plot(curve["x"][at], curve["y"][at], "o")
+        ax.annotate(
+            f"λ = {curve['lam']:.2g}", (curve["x"][at], curve["y"][at]), (6, 6), textcoords="offset points"
+        )
+        ax.set(xlabel="‖g − Hf‖", ylabel="‖f‖")
+        figures.append(_figure(
+            ax, f"{name}-lcurve{n}", f"L-curve with boundary {assumed}: the norm of the restored picture (upwards) "
+            "against the norm of its residual for each λ. The dot is the λ that the rule chose."
+        ))  # fmt: skip
+    series = [row for row in ran if sum(r > 0 for _, r in row.history) > 1]
+    for start in range(0, len(series), 6):
+        ax = _axes()
+        for row in series[start : start + 6]:
+            ax.semilogy(*zip(*((i, r) for i, r in row.history if r > 0), strict=True), label=row.label)
+        ax.set(xlabel="iterations", ylabel="relative residual")
+        ax.legend(fontsize="small")
+        figures.append(_figure(
+            ax, f"{name}-convergence{start}", "Convergence, as the iterative methods reported it: the quantity that "
+            "they reduce against iterations. Different methods count different things."
+        ))  # fmt: skip
+    return Html.joined(figures)
+
+
+def quality_against_time(rows: Iterable[Row], blurred: float, name: str) -> Html:
+    """Every method as a point, PSNR over seconds, except those 3 dB below the blurred picture.
+
+    Methods that no other beats in both are named. Empty if fewer than two points remain.
+    """
+    points = sorted(
+        ((row.setup_s or 0) + row.solve_s, row.psnr, row.label)
+        for row in rows
+        if row.psnr is not None and math.isfinite(row.psnr) and row.solve_s
+    )
+    shown = [point for point in points if point[1] >= blurred - 3]
+    if len(shown) < 2:
+        return Html("")
+    ax, best, titles = _axes(), -math.inf, {}
+    ax.set(xscale="log", xlabel="seconds, set-up and solve", ylabel="PSNR dB")
+    if math.isfinite(blurred):
+        ax.axhline(blurred, color="0.5", linestyle="--", linewidth=1)
+        ax.annotate("blurred", (1, blurred), (-2, 2), ax.get_yaxis_transform(), "offset points", ha="right")
+    for n, (seconds, psnr, label) in enumerate(shown):
+        unbeaten = psnr > best + 0.005  # all points before it are faster
+        titles[f"dot{n}"] = f"{label}: {psnr:.2f} dB, {seconds:.3g} s"
+        ax.plot(seconds, psnr, "o", color="C0" if unbeaten else "C1", ms=6 if unbeaten else 4, gid=f"dot{n}")
+        if unbeaten:
+            best = psnr
+            ax.annotate(
+                label, (seconds, psnr), (0, 5), textcoords="offset points", ha="center", fontsize="small"
+            )
+    left_out = len(points) - len(shown)
+    caption = (
+        "Quality against time (choosing the parameter apart). Methods that no faster one equals are named; the others "
+        "are the small dots (point at one to see its name)."
+    )
+    caption += f" {counted(left_out, 'method')} far below the blurred picture left out." if left_out else ""
+    return _figure(ax, name, caption, titles)

@@ -1,7 +1,8 @@
-"""The machine, the versions and the commit: what a reader needs to judge or repeat a figure."""
+"""The machine, the versions and the commit, which a reader needs to interpret or repeat a figure."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import os
 import platform
@@ -15,7 +16,7 @@ import numpy as np
 
 from ..version import __version__
 
-#: What OpenMP, the BLAS libraries and NumExpr read to limit their threads.
+#: The variables by which OpenMP, the BLAS libraries and NumExpr limit their threads.
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS",
     "NUMEXPR_NUM_THREADS",
@@ -23,29 +24,33 @@ THREAD_VARIABLES = (
 
 
 def environment(packages: Iterable[str] = ()) -> dict[str, Any]:
-    """Hardware, versions, threads, load and commit, as plain values for JSON.
+    """Hardware, versions, threads, load and commit, as plain values for JSON; None where the system does not say.
 
     Parameters
     ----------
     packages : iterable of str
-        Distributions whose versions matter beside NumPy's, SciPy's and scikit-image's, where installed.
+        Distributions whose versions matter in addition to those of NumPy, SciPy and scikit-image, where installed.
     """
-
+    unix = os.name == "posix"
+    build: Any = np.show_config(mode="dicts")
+    blas = build.get("Build Dependencies", {}).get("blas", {})
+    versions = {}
+    for package in ("numpy", "scipy", "scikit-image", *packages):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[package] = importlib.metadata.version(package)
     return {
         "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         "deblur": __version__,
         **_commit(),
         "cpu": _cpu_name(),
         "cpus_usable": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "load_average": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
+        "load_average": round(os.getloadavg()[0], 2) if unix else None,
         "thread_limits": {name: os.environ[name] for name in THREAD_VARIABLES if name in os.environ},
-        "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        if hasattr(os, "sysconf")
-        else None,
-        "blas": _blas(),
+        "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if unix else None,
+        "blas": f"{blas.get('name', 'unknown')} {blas.get('version', '')}".strip(),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
-        "packages": _versions(("numpy", "scipy", "scikit-image", *packages)),
+        "packages": versions,
     }
 
 
@@ -60,7 +65,7 @@ def _commit() -> dict[str, Any]:
 
 
 def output(*command: str, cwd: Path | None = None) -> str | None:
-    """What a command says; None where it fails or is not there."""
+    """The output of a command; None if it fails or is not installed."""
     try:
         done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
@@ -70,23 +75,7 @@ def output(*command: str, cwd: Path | None = None) -> str | None:
 
 def _cpu_name() -> str:
     try:
-        with open("/proc/cpuinfo") as f:
-            return next(line.split(":", 1)[1].strip() for line in f if line.startswith("model name"))
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
     except (OSError, StopIteration):
         return platform.processor() or "unknown"
-
-
-def _blas() -> str:
-    config: Any = np.show_config(mode="dicts")
-    blas = config.get("Build Dependencies", {}).get("blas", {})
-    return f"{blas.get('name', 'unknown')} {blas.get('version', '')}".strip()
-
-
-def _versions(packages: Iterable[str]) -> dict[str, str]:
-    found = {}
-    for package in packages:
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found

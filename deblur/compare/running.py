@@ -1,35 +1,31 @@
-"""Run every method on every case, and hand over what was found: `run` and `Comparison`."""
+"""Run every method on every case: `run`, which returns a `Comparison`."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from .. import image
-from ..options import check_lam
-from .adapters import PACKAGES, Contestant, contestants
+from .adapters import PACKAGES, Entrant, entrants
 from .cases import Case, Task, make_cases
 from .findings import Findings, Row, Settings
-from .html_tables import notebook_tables
-from .judge import baseline, judge
-from .page import page
-from .pictures import shown
+from .page import notebook_tables, page
 from .record import environment
+from .scoring import baseline, score
 from .store import Store
 from .tables import csv_table, markdown_tables, terminal_table
 
-#: Called before each row with (rows done, rows in all, the method that is next).
+#: Called before each row with (completed rows, all rows, the next method).
 Progress = Callable[[int, int, str], None]
 
 
 class Comparison(Findings):
-    """What a comparison found.
+    """The results of a comparison.
 
     Attributes
     ----------
@@ -52,63 +48,47 @@ class Comparison(Findings):
         return notebook_tables(self)
 
     def best(self, case: Case | str | None = None) -> Row | None:
-        """The row with the highest PSNR of a case (or of all), oracles aside; None without a truth."""
+        """The row with the highest PSNR of a case (or of all), without oracles; None without a truth."""
         key = case.key if isinstance(case, Case) else case
-        fair = [
-            row
-            for row in self.rows
-            if row.psnr is not None and row.how != "oracle" and key in (None, row.case_key)
-        ]
-        return max(fair, key=lambda row: row.psnr or -math.inf, default=None)
+        fair = [row for row in self.rows if row.how != "oracle" and key in (None, row.case_key)]
+        return max(
+            (row for row in fair if row.psnr is not None), key=lambda row: row.psnr or 0.0, default=None
+        )
 
     def to_json(self, path: str | Path | None = None, *, overwrite: bool = False) -> str:
         """Everything but the pictures, as JSON; written to `path` if one is given."""
         text = json.dumps(self.to_dict(), indent=1, ensure_ascii=False, allow_nan=False)
-        return _deliver(text + "\n", path, overwrite)
+        return _written(text + "\n", path, overwrite)
 
     def to_csv(self, path: str | Path | None = None, *, overwrite: bool = False) -> str:
         """One line a row, every scalar field; written to `path` if one is given."""
-        return _deliver(csv_table(self), path, overwrite)
+        return _written(csv_table(self), path, overwrite)
 
     def to_markdown(self, path: str | Path | None = None, *, overwrite: bool = False) -> str:
         """A table for each case, and why the other methods did not run; written to `path` if one is given."""
-        return _deliver(markdown_tables(self), path, overwrite)
+        return _written(markdown_tables(self), path, overwrite)
 
     def to_html(self, path: str | Path | None = None, *, overwrite: bool = False) -> str:
-        """One page that needs nothing else, with tables, pictures and plots; written to `path` if one is given."""
-        return _deliver(page(self), path, overwrite)
+        """One self-contained page with tables, pictures and plots; written to `path` if one is given."""
+        return _written(page(self), path, overwrite)
 
 
-def _deliver(text: str, path: str | Path | None, overwrite: bool) -> str:
+def _written(text: str, path: str | Path | None, overwrite: bool) -> str:
     if path is not None:
         image.write_whole(path, text.encode(), overwrite)
     return text
 
 
-def check_methods(methods: str | Sequence[str] | None) -> list[Contestant]:
-    """The contestants of these names, all of them by default; ValueError for a name that is none."""
-    known = contestants()
-    names = [methods] if isinstance(methods, str) else methods
-    if names is None:
-        return list(known.values())
+def check_methods(methods: str | Sequence[str] | None) -> list[Entrant]:
+    """The entrants of these names, by default all; ValueError for an unknown name."""
+    known = entrants()
+    names = list(known) if methods is None else [methods] if isinstance(methods, str) else methods
     unknown = [name for name in names if name not in known]
     if unknown:
         raise ValueError(f"unknown method {unknown[0]!r}; choose among {', '.join(known)}")
     if not names:
         raise ValueError("no method was named")
     return [known[name] for name in dict.fromkeys(names)]
-
-
-def check_settings(settings: Settings) -> Settings:
-    """`settings` itself, or an error that says what is wrong with them."""
-    check_lam(settings.lam)
-    if settings.other_boundary not in ("own", "refuse"):
-        raise ValueError(f"other_boundary must be 'own' or 'refuse', not {settings.other_boundary!r}")
-    if not (math.isfinite(settings.time_limit) and settings.time_limit > 0):
-        raise ValueError(f"time_limit must be a positive number of seconds, not {settings.time_limit!r}")
-    if int(settings.repeats) != settings.repeats or settings.repeats < 1:
-        raise ValueError(f"repeats must be a positive whole number, not {settings.repeats!r}")
-    return settings
 
 
 def run(
@@ -118,56 +98,30 @@ def run(
     boundaries: str | Sequence[str] = "unknown",
     methods: str | Sequence[str] | None = None,
     *,
-    size: int | None = None,
-    seed: int = 0,
-    blurred: bool = False,
-    lam: float | str = "gcv",
-    other_boundary: str = "own",
-    oracle: bool = False,
-    time_limit: float = 20.0,
-    repeats: int = 3,
-    memory: bool = True,
     folder: str | Path | None = None,
-    resume: bool = False,
-    overwrite: bool = False,
     progress: Progress | None = None,
+    **settings: Any,
 ) -> Comparison:
     """Compare methods on every combination of pictures, PSFs, noises and boundaries.
 
     Parameters
     ----------
-    images, psfs, noises, boundaries, size, seed, blurred
+    images, psfs, noises, boundaries
         As for `deblur.compare.make_cases`.
     methods : str or list of str, optional
-        Names of contestants (`deblur.compare.contestants`); by default all of them. One that is not installed gets a
-        row that says how to install it.
-    lam : float or {"gcv", "discrepancy", "lcurve", "upre"}
-        λ, or the rule for it, of the methods that take one.
-    other_boundary : {"own", "refuse"}
-        What happens to a method that cannot assume the case's boundary: it is run on the same picture with the
-        boundary it has, and its row says so ("own"), or it is shown as refused.
-    oracle : bool
-        Add rows with each method's best parameter, found with the truth and marked "oracle".
-    time_limit : float
-        Time limit in seconds for one restoration; choosing its parameter may take twice as long. A method that
-        would take more by the cost model is not run; one that does is stopped.
-    repeats : int
-        Timed runs after the warm-up; fewer for a method that takes a good part of the time limit.
-    memory : bool
-        Measure memory in one run more.
+        Names of entrants (`deblur.compare.entrants`); by default all. A method that is not installed gets a row that
+        says how to install it.
     folder : path, optional
-        Keep every row there as it is done (``rows.jsonl``, ``pictures/``), so that an interrupted run can go on.
-    resume : bool
-        Go on with what `folder` holds: rows of the same pictures and settings are not measured again.
-    overwrite : bool
-        Begin afresh in a folder that holds a comparison.
+        Keep every row there as it is completed (``rows.jsonl``, ``pictures/``), so that an interrupted run can resume.
     progress : callable, optional
-        Called before each row with (rows done, rows in all, the method that is next).
+        Called before each row with (completed rows, all rows, the next method).
+    **settings
+        The fields of `deblur.compare.Settings`, such as ``size``, ``lam``, ``time_limit`` and ``resume``.
 
     Returns
     -------
     Comparison
-        An interruption (Ctrl-C) ends it early; what was done is returned with ``complete=False``.
+        An interruption (Ctrl-C) ends it early and returns the completed rows with ``complete=False``.
 
     Raises
     ------
@@ -181,36 +135,38 @@ def run(
     >>> [row.method for row in found.rows]
     ['blurred', 'kronecker', 'pcg']
     """
-    settings = check_settings(Settings(lam, other_boundary, oracle, time_limit, repeats, memory, seed))
+    how = Settings(**settings)
     entered = check_methods(methods)
-    cases = make_cases(images, psfs, noises, boundaries, size=size, seed=seed, blurred=blurred)
-    store = Store(folder, resume, overwrite) if folder is not None else None
+    cases = make_cases(images, psfs, noises, boundaries, size=how.size, seed=how.seed, blurred=how.blurred)
+    store = Store(folder, how) if folder is not None else None
     session = environment(PACKAGES)
     earlier = store.sessions if store else []
-    comparison = Comparison([], cases, settings, [*earlier, session])
+    comparison = Comparison([], cases, how, [*earlier, session])
     if store:
         store.add_session(session)
-    plan = [
-        (case, contestant, with_truth)
+    plan: list[tuple[Case, Entrant | None, bool]] = []
+    for case in cases:
+        plan += [(case, None, False), *((case, entrant, False) for entrant in entered)]
+        if how.oracle and case.truth is not None:
+            plan += [(case, entrant, True) for entrant in entered if entrant.search]
+    tasks = {
+        case.key: Task(_read_only(case.blurred), _read_only(case.psf), case.boundary, how.lam)
         for case in cases
-        for contestant, with_truth in [(None, False), *_entries(entered, case, oracle)]
-    ]
-    tasks = {case.key: Task(_frozen(case.blurred), _frozen(case.psf), case.boundary, lam) for case in cases}
+    }
     try:
-        for done, (case, contestant, with_truth) in enumerate(plan):
-            name = contestant.name if contestant else "blurred"
-            key = _row_key(case, name, with_truth, settings)
-            row = store.kept(key) if store else None
-            if store and row:
-                pictures = store.pictures(row)
+        for done, (case, entrant, oracle) in enumerate(plan):
+            name = entrant.name if entrant else "blurred"
+            key = _row_key(case, name, oracle, how)
+            known = store.get(key) if store else None
+            if known:
+                row, pictures = known
             else:
                 if progress:
                     progress(done, len(plan), name)
-                if contestant is None:
-                    judged = baseline(case, key)
+                if entrant is None:
+                    row, pictures = baseline(case, key)
                 else:
-                    judged = judge(contestant, case, tasks[case.key], key, settings, with_truth)
-                row, pictures = judged.row, shown(judged, case)
+                    row, pictures = score(entrant, case, tasks[case.key], key, how, oracle)
                 row.session = len(earlier)
                 if store:
                     store.add(row, pictures)
@@ -223,15 +179,8 @@ def run(
     return comparison
 
 
-def _entries(entered: Iterable[Contestant], case: Case, oracle: bool) -> list[tuple[Contestant, bool]]:
-    """The methods as they are, then those whose parameter the oracle can set."""
-    entered = list(entered)
-    seen = [(c, True) for c in entered if c.search] if oracle and case.truth is not None else []
-    return [(c, False) for c in entered] + seen
-
-
-def _frozen(array: np.ndarray) -> np.ndarray:
-    """A read-only view: what methods are shown of the task cannot be changed under the next one."""
+def _read_only(array: np.ndarray) -> np.ndarray:
+    """A read-only view, so that one method cannot change the task of the next."""
     view = array.view()
     view.flags.writeable = False
     return view

@@ -1,4 +1,4 @@
-"""The folder that keeps the rows of a comparison as they are done, so that an interrupted one can go on."""
+"""The folder that keeps the rows of a comparison as they are completed, so that an interrupted run can resume."""
 
 from __future__ import annotations
 
@@ -9,34 +9,33 @@ from typing import Any
 import numpy as np
 
 from .. import image
-from .findings import Row
+from .findings import Row, Settings
 from .pictures import names
 
 
 class Store:
     """A folder that holds the rows of a comparison, one JSON line each, and their pictures.
 
-    A line is either ``{"session": ...}`` or ``{"row": ...}``. It is appended when its row is done; a last line that
-    was cut off by a crash is dropped.
+    A line is either ``{"session": ...}`` or ``{"row": ...}``. It is appended when its row is complete; a last line
+    that was cut off by a crash is dropped.
     """
 
-    def __init__(self, folder: str | Path, resume: bool, overwrite: bool) -> None:
-        self.folder = Path(folder)
-        if self.folder.exists() and not self.folder.is_dir():
-            raise NotADirectoryError(f"{self.folder} is a file; name a folder for the comparison")
-        self._file = self.folder / "rows.jsonl"
-        self._pictures = self.folder / "pictures"
+    def __init__(self, folder: str | Path, settings: Settings) -> None:
+        folder = Path(folder)
+        if folder.exists() and not folder.is_dir():
+            raise NotADirectoryError(f"{folder} is a file; name a folder for the comparison")
+        self._file, self._pictures = folder / "rows.jsonl", folder / "pictures"
         self.sessions: list[dict[str, Any]] = []
         self._rows: dict[str, Row] = {}
         if self._file.exists():
-            if resume:
+            if settings.resume:
                 self._load()
-            elif overwrite:
+            elif settings.overwrite:
                 self._file.unlink()
             else:
                 raise FileExistsError(
-                    f"{self._file} is there already: go on with it (resume=True, --resume), begin afresh "
-                    "(overwrite=True, --force), or name another folder"
+                    f"{self._file} exists: continue with it (resume=True, --resume), replace it (overwrite=True, "
+                    "--force), or name another folder"
                 )
         self._pictures.mkdir(parents=True, exist_ok=True)
 
@@ -47,43 +46,45 @@ class Store:
                 entry = json.loads(line)
                 if "session" in entry:
                     self.sessions.append(entry["session"])
-                else:
-                    row = Row(**entry["row"])
-                    row.history = [(i, r) for i, r in row.history]
-                    # What a session could not run may run now; what it measured stands.
-                    if row.status not in ("not installed", "refused"):
-                        self._rows[row.key] = row
+                    continue
+                row = Row(**entry["row"])
+                row.history = [(i, r) for i, r in row.history]
             except (ValueError, KeyError, TypeError) as error:
                 if isinstance(error, json.JSONDecodeError) and number == len(lines) > 1:
                     lines.pop()  # cut off by a crash
                     break
                 raise ValueError(
-                    f"line {number} of {self._file} is no row of this version ({error}); begin afresh (--force) or "
+                    f"line {number} of {self._file} is not a row of this version ({error}); begin afresh (--force) or "
                     "name another folder"
                 ) from error
+            # A method that could not run may run now; measured rows stay.
+            if row.status not in ("not installed", "refused"):
+                self._rows[row.key] = row
         self._file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
-    def _append(self, entry: dict[str, Any]) -> None:
+    def _append(self, **entry: Any) -> None:
         with self._file.open("a", encoding="utf-8") as f:
             f.write(json.dumps(entry, ensure_ascii=False, allow_nan=False) + "\n")
 
     def add_session(self, session: dict[str, Any]) -> None:
-        self._append({"session": session})
+        """Append the record of a session."""
+        self._append(session=session)
 
     def add(self, row: Row, pictures: dict[str, np.ndarray]) -> None:
+        """Append a row, and write its pictures."""
         for name, picture in pictures.items():
             image.write(self._path(name), picture, overwrite=True)
-        self._append({"row": row.to_dict()})
+        self._append(row=row.to_dict())
 
-    def kept(self, key: str) -> Row | None:
-        """The row with this key, if it and its picture are there."""
+    def get(self, key: str) -> tuple[Row, dict[str, np.ndarray]] | None:
+        """The row with this key and its pictures; None if the row or its restored picture is missing."""
         row = self._rows.get(key)
-        missing = row is not None and row.status == "ok" and not self._path(names(key)[0]).exists()
-        return None if missing else row
-
-    def pictures(self, row: Row) -> dict[str, np.ndarray]:
-        paths = {name: self._path(name) for name in names(row.key)}
-        return {name: image.read(path, as_float=False) for name, path in paths.items() if path.exists()}
+        pictures = {
+            n: image.read(self._path(n), as_float=False) for n in names(key) if self._path(n).exists()
+        }
+        if row is None or (row.status == "ok" and names(key)[0] not in pictures):
+            return None
+        return row, pictures
 
     def _path(self, name: str) -> Path:
         return self._pictures / f"{name}.png"

@@ -1,4 +1,4 @@
-"""Tables of what a comparison found: the columns, the order of the rows, the terminal, Markdown and CSV."""
+"""Tables of the results: the columns, the order of the rows, the terminal, Markdown and CSV."""
 
 from __future__ import annotations
 
@@ -11,30 +11,42 @@ from collections.abc import Iterable
 from .cases import Case
 from .findings import Findings, Row
 
+#: Columns of text; the others are numbers.
+TEXT = ("method", "assumes", "value")
 #: The columns of every table: name, heading, and what it means in plain words.
 COLUMNS: tuple[tuple[str, str, str], ...] = (
     ("method", "Method", "Which method restored the picture. “oracle” means that the truth was used to set its "
-     "parameter: the best anyone could get from it, not what a user gets."),
-    ("assumes", "Assumes", "What the method takes to lie beyond the frame. Where this differs from the case, the "
-     "method cannot assume what is true, and edges show it."),
+     "parameter: the best result possible, not the one that a user gets."),
+    ("assumes", "Assumes", "The scene that the method assumes beyond the frame. Where this differs from the case, the "
+     "method cannot assume the truth, and the borders show it."),
     ("value", "Parameter", "Its parameter and where it came from: a rule that sees only the blurred picture, the "
      "package's default, a number you gave, or the oracle."),
     ("psnr", "PSNR dB", "Peak signal-to-noise ratio against the sharp picture: higher is better; 1 dB is about "
-     "the least that an eye notices. Values are not clipped before."),
+     "the least that an eye notices. Values are not clipped."),
     ("gain", "Gain dB", "PSNR less that of the blurred picture. Below zero, doing nothing would have been better."),
     ("ssim", "SSIM", "Structural similarity with the sharp picture: 1 is equal."),
     ("mse", "MSE", "Mean squared error against the sharp picture, white being 1: lower is better."),
     ("misfit", "Misfit", "The restored picture, blurred again, against the data: ‖g − h∗f‖ / ‖g‖ where nothing "
      "beyond the frame is needed. Much below the noise, noise has been fitted; much above, detail was lost."),
-    ("whiteness", "Whiteness", "How far what is left over is from white noise, 0 to 1. Near 0 only noise is left; "
-     "otherwise part of the picture is, or noise has been fitted."),
+    ("whiteness", "Whiteness", "How far the residual is from white noise, 0 to 1. Near 0 only noise is left; "
+     "otherwise part of the picture is left, or noise has been fitted."),
     ("residual", "Residual", "How exactly the method solved its linear equations, measured by deblur with the blur "
      "itself. It says nothing about the picture."),
     ("choose_s", "Choose s", "Seconds to choose the parameter, spent once; deblur's linear methods share one choice."),
-    ("setup_s", "Set-up s", "Seconds for all that does not depend on the picture, and can be kept for the next one."),
+    ("setup_s", "Set-up s", "Seconds for everything that does not depend on the picture: spent once for many of them."),
     ("solve_s", "Solve s", "Seconds to restore one picture after that: the median after a warm-up."),
-    ("peak_bytes", "Memory MiB", "Most memory held at once."),
+    ("peak_bytes", "Memory MiB", "Peak memory."),
 )  # fmt: skip
+
+
+_FORMATS = {
+    "psnr": ".2f",
+    "gain": "+.2f",
+    "ssim": ".4f",
+    "whiteness": ".3f",
+    "peak_bytes": ".1f",
+    "residual": ".1e",
+}
 
 
 def cell(row: Row, column: str) -> str:
@@ -42,25 +54,14 @@ def cell(row: Row, column: str) -> str:
     if column == "method":
         return row.label
     if column == "value":
-        if row.value is None:
-            return "automatic" if row.how == "automatic" else ""
-        return f"{row.parameter} {row.value:.3g} ({row.how})"
+        given = f"{row.parameter} {row.value:.3g} ({row.how})" if row.value is not None else ""
+        return given or ("automatic" if row.how == "automatic" else "")
     value = getattr(row, column)
-    if column in ("psnr", "gain") and value is None and row.mse == 0:
+    if column in ("psnr", "gain") and row.mse == 0:
         return "∞"
-    if value is None or value == "":
-        return ""
-    if isinstance(value, str):
-        return value
-    return {
-        "psnr": lambda v: f"{v:.2f}" if math.isfinite(v) else "∞",
-        "gain": lambda v: f"{v:+.2f}",
-        "ssim": lambda v: f"{v:.4f}",
-        "whiteness": lambda v: f"{v:.3f}",
-        "peak_bytes": lambda v: f"{v / 2**20:.1f}",
-        "mse": lambda v: f"{v:.3g}",
-        "residual": lambda v: f"{v:.1e}",
-    }.get(column, lambda v: f"{v:.3g}")(value)
+    if value is None or isinstance(value, str):
+        return value or ""
+    return format(value / 2**20 if column == "peak_bytes" else value, _FORMATS.get(column, ".3g"))
 
 
 def ranked(found: Findings, case: Case) -> tuple[list[Row], list[Row]]:
@@ -69,16 +70,15 @@ def ranked(found: Findings, case: Case) -> tuple[list[Row], list[Row]]:
     Best is by PSNR to a hundredth of a decibel, without a truth by whiteness; of equals the faster.
     """
     rows = [row for row in found.rows if row.case_key == case.key]
-    ran = [row for row in rows if row.status == "ok"]
 
     def rank(row: Row) -> tuple[float, float]:
-        if case.truth is not None:
-            quality = -round(row.psnr, 2) if row.psnr is not None else -math.inf
-        else:
-            quality = round(row.whiteness, 3) if row.whiteness is not None else math.inf
-        return quality, (row.setup_s or 0) + (row.solve_s or 0)
+        quality = row.whiteness if case.truth is None else None if row.psnr is None else -row.psnr
+        digits = 3 if case.truth is None else 2
+        worst = math.inf if quality is None else round(quality, digits)
+        return worst, (row.setup_s or 0) + (row.solve_s or 0)
 
-    return sorted(ran, key=rank), [row for row in rows if row.status != "ok"]
+    ran = sorted((row for row in rows if row.status == "ok"), key=rank)
+    return ran, [row for row in rows if row.status != "ok"]
 
 
 def shown_columns(rows: Iterable[Row]) -> list[tuple[str, str, str]]:
@@ -87,51 +87,43 @@ def shown_columns(rows: Iterable[Row]) -> list[tuple[str, str, str]]:
     return [column for column in COLUMNS if any(cell(row, column[0]) for row in rows)]
 
 
-#: Columns that a terminal shows; where it is too narrow, those after the first three go, the last first.
+#: Columns that a terminal shows; where it is too narrow, the last ones are left out first, down to three.
 _ON_TERMINAL = (
     "method", "psnr", "solve_s", "gain", "value", "setup_s", "assumes", "ssim", "misfit", "whiteness", "peak_bytes",
 )  # fmt: skip
 
 
 def terminal_table(found: Findings, width: int | None = None) -> str:
-    """The tables for a terminal of so many columns: what does not fit is left out, the least important first."""
+    """The tables for a terminal `width` characters wide, without the least important columns where it is narrow."""
     out = []
     for case in found.cases:
         ran, rest = ranked(found, case)
-        kept = list(_ON_TERMINAL)
-        while True:
-            columns = [c for c in shown_columns(ran) if c[0] in kept]
-            lines = [[heading for _, heading, _ in columns]]
-            lines += [[cell(row, name) for name, _, _ in columns] for row in ran]
-            widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
-            if width is None or sum(widths) + 2 * (len(widths) - 1) <= width or len(kept) <= 3:
+        for most in range(len(_ON_TERMINAL), 2, -1):
+            columns = [column for column in shown_columns(ran) if column[0] in _ON_TERMINAL[:most]]
+            table = [[heading, *(cell(row, name) for row in ran)] for name, heading, _ in columns]
+            widths = [max(map(len, texts)) for texts in table]
+            if width is None or sum(widths) + 2 * (len(widths) - 1) <= width:
                 break
-            kept.pop()
-        left = ("method", "assumes", "value")
-        out.append(case.name)
-        out.append("-" * len(case.name))
-        for line in lines:
-            out.append(
-                "  ".join(
-                    text.ljust(room) if name in left else text.rjust(room)
-                    for text, room, (name, _, _) in zip(line, widths, columns, strict=True)
-                ).rstrip()
-            )
+        padded = [
+            [text.ljust(room) if name in TEXT else text.rjust(room) for text in texts]
+            for texts, room, (name, *_) in zip(table, widths, columns, strict=True)
+        ]
         longest = max((len(row.label) for row in rest), default=0)
-        out += [f"{row.label.ljust(longest)}  {row.status}: {reason(row)}" for row in rest]
-        out.append("")
+        out += [case.name, "-" * len(case.name)]
+        out += ["  ".join(line).rstrip() for line in zip(*padded, strict=True)]
+        out += [f"{row.label.ljust(longest)}  {row.status}: {reason(row)}" for row in rest] + [""]
     if not found.complete:
-        out.append("interrupted: these are the rows that were done")
+        out.append("interrupted: these are the completed rows")
     return "\n".join(out).rstrip("\n")
 
 
 def reason(row: Row) -> str:
-    """Why a row has no figures, without the status that stands before it in every table."""
+    """Why a row has no figures, without its status, which stands next to it in every table."""
     return row.reason.removeprefix(f"{row.status}: ")
 
 
 def markdown_tables(found: Findings) -> str:
-    """A table for each case, what the columns mean, and where it was measured."""
+    """A table for each case, the meaning of the columns, and the machine."""
 
     def line(cells: Iterable[str]) -> str:
         return "| " + " | ".join(_escaped(text) for text in cells) + " |"
@@ -142,12 +134,10 @@ def markdown_tables(found: Findings) -> str:
         columns = shown_columns(ran)
         out += [f"## {_escaped(case.name)}", ""]
         out += [line(heading for _, heading, _ in columns), "|" + " --- |" * len(columns)]
-        out += [line(cell(row, name) for name, _, _ in columns) for row in ran]
-        out += [""]
+        out += [*(line(cell(row, name) for name, *_ in columns) for row in ran), ""]
         if rest:
-            out += ["Not run:", ""]
-            out += [f"- {_escaped(row.label)}: {row.status}: {_escaped(reason(row))}" for row in rest]
-            out += [""]
+            reasons = [f"- {_escaped(f'{row.label}: {row.status}: {reason(row)}')}" for row in rest]
+            out += ["Not run:", "", *reasons, ""]
     out += [f"- **{heading}**: {text}" for _, heading, text in COLUMNS]
     for session in found.sessions:
         packages = ", ".join(f"{name} {version}" for name, version in session["packages"].items())
@@ -158,7 +148,7 @@ def markdown_tables(found: Findings) -> str:
             f"(commit {(session['commit'] or 'unknown')[:12]}), {packages}.",
         ]
     if not found.complete:
-        out += ["", "Interrupted: these are the rows that were done."]
+        out += ["", "Interrupted: these are the completed rows."]
     return "\n".join(out) + "\n"
 
 
@@ -174,8 +164,9 @@ def csv_table(found: Findings) -> str:
     writer = csv.DictWriter(out, names, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     for row in found.rows:
-        # A spreadsheet would take a text that begins so for a formula.
-        writer.writerow(
-            {k: f"'{v}" if isinstance(v, str) and v[:1] in "=+-@" else v for k, v in row.to_dict().items()}
-        )
+        # A spreadsheet would read a text that begins so as a formula.
+        formula = {
+            k: f"'{v}" for k, v in row.to_dict().items() if isinstance(v, str) and v[:1] in tuple("=+-@")
+        }
+        writer.writerow({**row.to_dict(), **formula})
     return out.getvalue()

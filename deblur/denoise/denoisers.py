@@ -32,7 +32,7 @@ def collaborative(image: Array, sigma: float) -> Array:
 
 
 def _colours(image: Array) -> Array:
-    """The matrix that takes an image's colours apart."""
+    """The matrix of the opponent colours of an image."""
     count = 1 if image.ndim == 2 else image.shape[-1]
     return get_xp(image).asarray(patches.opponent(count).astype(image.dtype))
 
@@ -40,7 +40,7 @@ def _colours(image: Array) -> Array:
 def _collaborative(
     image: Array, variances: Array, colours: Array, grouped: Callable[[Array], patches.Groups]
 ) -> Array:
-    """`collaborative` for white noise, of so much variance in each coefficient of a patch."""
+    """`collaborative` for noise with these variances of a patch's coefficients."""
     xp = get_xp(image)
     planes = image[None] if image.ndim == 2 else xp.moveaxis(image, -1, 0)
     planes = patches.mixed(colours, planes)
@@ -53,7 +53,7 @@ def _collaborative(
 
 
 def repeated(denoiser: Callable[[Array, float], Array], like: Array) -> Callable[[Array, float], Array]:
-    """A denoiser that will be called over and over for images like this one: on a GPU this project's own as a graph."""
+    """A denoiser for many images like this one: on a GPU, `collaborative` is replayed as a graph."""
     if denoiser is not collaborative or not is_cupy(like):
         return denoiser
     groups = patches.Groups(like if like.ndim == 2 else like[..., 0])
@@ -61,7 +61,7 @@ def repeated(denoiser: Callable[[Array, float], Array], like: Array) -> Callable
 
 
 class _Replayed:
-    """`collaborative` for images of one form. What it returns is overwritten by the next call."""
+    """`collaborative` for images of one shape. The next call overwrites the result."""
 
     def __init__(self, like: Array, groups: patches.Groups) -> None:
         import cupy
@@ -79,7 +79,7 @@ class _Replayed:
 
 @dataclass(frozen=True)
 class _OnHost:
-    """A denoiser that knows NumPy alone, for CuPy too: the image goes to the host and back."""
+    """A NumPy denoiser that also takes CuPy arrays: the image is copied to the host and back."""
 
     function: Callable[[np.ndarray, float], np.ndarray]
 
@@ -130,7 +130,7 @@ def _bilateral(image: np.ndarray, sigma: float) -> np.ndarray:
     """The bilateral filter (Tomasi & Manduchi 1998), by scikit-image."""
     from skimage.restoration import denoise_bilateral
 
-    # It takes images from 0 to 1 alone; colours it mixes too freely to be given together.
+    # It takes images from 0 to 1 only, and mixes colours too freely.
     low, high = float(image.min()), float(image.max())
     size = (high - low) or 1.0
     options = {"sigma_color": 2 * sigma / size, "sigma_spatial": 1.5, "mode": "edge"}
@@ -161,12 +161,12 @@ DENOISERS = tuple(_TABLE)
 
 
 def is_named(denoiser: Any) -> bool:
-    """Whether a denoiser is one of the table, which all take images on any scale."""
+    """Whether a denoiser is in the table; all of those take images on any scale."""
     return any(denoiser is function for function, _, _ in _TABLE.values())
 
 
 def installed(name: str) -> bool:
-    """Whether what the denoiser `name` needs is installed."""
+    """Whether the package that the denoiser `name` needs is installed."""
     module = _entry(name)[1]
     return module is None or find_spec(module) is not None
 

@@ -10,23 +10,12 @@ import numpy as np
 
 from ..device import Array, asnumpy, check_finite, get_xp, plain
 
-_NEIGHBOURS = [(i, j) for i in (0, 1, 2) for j in (0, 1, 2) if (i, j) != (1, 1)]
-_WINDOW = 7  # pixels a side in which the scatter is taken
-_CLIPPED = 0.3  # share of clipped pixels in it from which on it shows none
-_FAR, _FAR_EXTREME = 10.0, 4.0  # times the local scatter that a pixel must stand off; at the frame's ends
-_FLOOR, _FLOOR_EXTREME = 0.08, 0.02  # least distance, as a part of the frame's range
-_CLUSTER = 3  # so many others of its value an impulse may have about it
-_REPEATED = 3  # pixels at an end of the range that are not the picture's own
-_STRICTER = 3.0  # how many times further, where set values were found
-_OFTEN, _SHARE = 8, 1e-3  # pixels, and their share of the frame, that a set value holds at least
-_SPIKE = 5  # times as often as the values next to it that a set value occurs
-_NEAR = 50  # how many values next to it are looked at, on either side
-_SCATTERED = 0.8  # share of the pixels with a set value that stand alone with it
-# Where impulses at an end of the range are known to be, so many at least: how far a further one stands off the smoothed
-# picture, in scatters of the frame; the smoothing in pixels; the share of a 5 x 5 window that may be at that end.
-_KNOWN, _FAINT, _SMOOTHED, _CROWD = 1e-4, 3.3, 1.0, 0.25
-# Times the scatter of rows; part of the range; at most in a frame; what rows next to it show of a line.
-_LINE, _LINE_FLOOR, _LINES, _PASSED = 12.0, 0.02, 16, (0.45, 0.9)
+_WINDOW = 7  # pixels a side of the window for the local scatter
+_FAR, _FAR_EXTREME = 10.0, 4.0  # least distance in local scatters; of pixels at an end of the range
+_FLOOR, _FLOOR_EXTREME = 0.08, 0.02  # least distance as a fraction of the frame's range
+_CLUSTER = 3  # neighbours of equal value that an impulse may have
+_OFTEN, _SHARE = 8, 1e-3  # pixels, and their fraction of the frame, that a set value has at least
+_SPIKE, _NEAR = 5, 50  # a set value occurs so many times as often as so many next values on either side
 
 
 def detect(g: Array) -> Array:
@@ -35,7 +24,7 @@ def detect(g: Array) -> Array:
     Parameters
     ----------
     g : (..., M, N) array
-        Frames, each looked at by itself; NumPy or CuPy.
+        Frames, each examined separately; NumPy or CuPy.
 
     Returns
     -------
@@ -70,16 +59,16 @@ def detect(g: Array) -> Array:
 
 
 class Defects(NamedTuple):
-    """What of frames is no picture, as what it is.
+    """Detected defects, by type.
 
     Attributes
     ----------
     mask : (..., M, N) array of bool
-        All of it: what `detect` gives.
+        All defects: the result of `detect`.
     rows, columns : (..., M) and (..., N) arrays of bool
-        Dead ones.
+        Dead rows and columns.
     stuck : (M, N) array of bool
-        Pixels that are impulses in every one of several frames: hot, dead or stuck. Of one frame none can be told.
+        Pixels that are impulses in every one of several frames: hot, dead or stuck. None for a single frame.
     """
 
     mask: Array
@@ -94,7 +83,7 @@ def defects(g: Array) -> Defects:
     Parameters
     ----------
     g : (..., M, N) array
-        Frames, each looked at by itself; NumPy or CuPy.
+        Frames, each examined separately; NumPy or CuPy.
 
     Returns
     -------
@@ -125,35 +114,38 @@ def defects(g: Array) -> Defects:
 
 
 def _dead(g: Array) -> Array:
-    """Which rows of a frame, but the outermost two, stand off those next to them over most of their length."""
+    """Which rows of a frame, except the outermost two, differ from the adjacent ones over most of their length."""
     xp = get_xp(g)
     found = xp.zeros(len(g), bool)
     size = float(g.max() - g.min())
     if min(g.shape) < 8 or not size > 0:
         return found
-    for _ in range(_LINES):
+    for _ in range(16):
         # A blurred picture is nearly the cubic through two rows on either side.
         off = xp.zeros_like(g)
         off[2:-2] = g[2:-2] - (4 * (g[1:-3] + g[3:-1]) - (g[:-4] + g[4:])) / 6
-        # Not the median alone: of a row that lies on an edge of the picture half stands off.
+        # Not the median alone: half of a row on an edge of the picture differs.
         low, high = xp.quantile(off, xp.asarray([0.25, 0.75]), axis=1)
         typical = xp.where((low * high > 0) & ~found, xp.minimum(abs(low), abs(high)), 0)
         middle = xp.median(off, axis=1)
-        for other in (xp.roll(middle, 1), xp.roll(middle, -1)):  # which miss two thirds of it, the other way
+        for other in (
+            xp.roll(middle, 1),
+            xp.roll(middle, -1),
+        ):  # they miss by two thirds of it
             share = -other / xp.where(middle == 0, 1, middle)
-            typical = xp.where((share > _PASSED[0]) & (share < _PASSED[1]), typical, 0)
+            typical = xp.where((share > 0.45) & (share < 0.9), typical, 0)
         scatter = float(xp.median(abs(middle))) / 0.6745
         at = int(typical.argmax())
-        if not float(typical[at]) > max(_LINE * scatter, _LINE_FLOOR * size):
+        if not float(typical[at]) > max(_FAR * scatter, _FLOOR_EXTREME * size):
             return found
         found[at] = True
         g = g.copy()
         g[at] = (4 * (g[at - 1] + g[at + 1]) - (g[at - 2] + g[at + 2])) / 6
-    return xp.zeros_like(found)  # so many are a pattern, not a defect
+    return xp.zeros_like(found)  # 16 lines are a pattern, not a defect
 
 
 def _mended(g: Array, rows: Array, columns: Array) -> Array:
-    """A frame with its dead rows and columns taken from the next living ones before them, or after."""
+    """A frame with its dead rows and columns replaced by the nearest living ones."""
     if not bool(rows.any() | columns.any()):
         return g
     for axis, dead in ((0, asnumpy(rows)), (1, asnumpy(columns))):
@@ -170,37 +162,38 @@ def _detect(g: Array) -> Array:
     if min(g.shape) < 3 or not size > 0:
         return xp.zeros(g.shape, bool)
     p = xp.pad(g, 1, mode="reflect")
-    around = xp.stack([p[i : i + g.shape[0], j : j + g.shape[1]] for i, j in _NEIGHBOURS])
+    shifts = [divmod(k, 3) for k in range(9) if k != 4]
+    around = xp.stack([p[i : i + g.shape[0], j : j + g.shape[1]] for i, j in shifts])
     alike = (abs(around - g) <= 1e-6 * size).sum(axis=0)
     around.sort(axis=0)
     distance = xp.maximum(g - around[-2], around[1] - g)
     scatter = _median(abs(g - 0.5 * (around[3] + around[4])), _WINDOW) / 0.6745
-    # Where the frame is clipped there is no scatter to be seen, and noise at the edge of the clipped area.
-    measured = scatter[_mean(((g == low) | (g == high)).astype(g.dtype), _WINDOW) < _CLIPPED]
+    # Clipped areas show no scatter, and noise at their edges.
+    measured = scatter[_mean(((g == low) | (g == high)).astype(g.dtype), _WINDOW) < 0.3]
     typical = xp.median(measured) if measured.size else scatter.max()
     scatter = xp.maximum(scatter, typical)
     found = _set_values(g, alike)
-    # Once set values have been found, impulses of another kind are unlikely: they have to stand out more clearly.
-    far = _FAR * (_STRICTER if bool(found.any()) else 1.0)
-    found |= distance > xp.maximum(far * scatter, far / _FAR * _FLOOR * size)
+    # Once set values have been found, other impulses are unlikely: they have to stand out more clearly.
+    far = 3.0 if bool(found.any()) else 1.0
+    found |= distance > far * xp.maximum(_FAR * scatter, _FLOOR * size)
     need = xp.maximum(_FAR_EXTREME * scatter, _FLOOR_EXTREME * size)
     for end, sign in ((low, -1), (high, 1)):
         here = g == end
-        if int(here.sum()) >= _REPEATED:  # the one brightest pixel of a picture is its highlight
+        if int(here.sum()) >= 3:  # a single brightest pixel is a highlight
             found |= _stands_out(g, here & (alike <= _CLUSTER), sign * need)
     lone = alike <= 1
     for end, sign in ((low, -1), (high, 1)):
         here = g == end
-        if int((found & here).sum()) >= max(_OFTEN, _KNOWN * g.size):
+        if int((found & here).sum()) >= max(_OFTEN, 0.1 * _SHARE * g.size):
             rest = (~(here | found)).astype(g.dtype)
             level = _smooth(g * rest) / xp.maximum(_smooth(rest), 1e-3)
-            near = _mean(here.astype(g.dtype), 5) <= _CROWD
-            found |= here & lone & near & (sign * (end - level) > xp.maximum(_FAINT * typical, _FLOOR * size))
+            near = _mean(here.astype(g.dtype), 5) <= 0.25
+            found |= here & lone & near & (sign * (end - level) > xp.maximum(3.3 * typical, _FLOOR * size))
     return found
 
 
 def _stands_out(g: Array, here: Array, need: Array | None) -> Array:
-    """Which of the pixels `here`, all of one value, are not of a blot of more pixels than chance would put together.
+    """Which of the pixels `here`, all of one value, do not belong to a blot of more pixels than chance explains.
 
     With `need`, only those that exceed the second brightest of their neighbours of other values by it (if it is
     negative: fall below the second darkest); by twice as much where they touch more than one of their value.
@@ -210,7 +203,7 @@ def _stands_out(g: Array, here: Array, need: Array | None) -> Array:
     at = rows[:, None] + (xp.arange(25) // 5)[None], cols[:, None] + (xp.arange(25) % 5)[None]
     window = xp.pad(g, 2, mode="reflect")[at]
     value = window[:, 12:13]
-    # Counted in the frame alone: in its mirror image an impulse near the edge would be met twice.
+    # Counted within the frame: its mirror image would repeat an impulse near the border.
     same = (window == value) & xp.pad(xp.ones(g.shape, bool), 2)[at]
     good = same.sum(axis=1) <= _CLUSTER + 1
     if need is not None:
@@ -226,7 +219,7 @@ def _stands_out(g: Array, here: Array, need: Array | None) -> Array:
 
 
 def _set_values(g: Array, alike: Array) -> Array:
-    """Pixels whose value the frame takes again and again where the blur could not have repeated it.
+    """Pixels whose value occurs too often for a blurred picture.
 
     `alike` counts the neighbours of a pixel that have its value.
     """
@@ -234,19 +227,19 @@ def _set_values(g: Array, alike: Array) -> Array:
     values, counts = (asnumpy(a) for a in xp.unique(g, return_counts=True))
     found = xp.zeros(g.shape, bool)
     often = counts >= max(_OFTEN, _SHARE * g.size)
-    # Where a frame is clipped, noise heaps up lone pixels at its end; there the next value is close by.
+    # In a clipped frame, noise makes isolated pixels at the end of the range; there the next value is close.
     often[[0, -1]] &= [_apart(values), _apart(values[::-1])]
     for at in np.nonzero(often)[0]:
         near = np.concatenate([counts[max(at - _NEAR, 0) : at], counts[at + 1 : at + 1 + _NEAR]])
         if counts[at] >= _SPIKE * np.quantile(near, 0.95):
             here = g == values[at]
-            if float((here & (alike <= 1)).sum()) >= _SCATTERED * counts[at]:
+            if float((here & (alike <= 1)).sum()) >= 0.8 * counts[at]:
                 found |= _stands_out(g, here & (alike <= _CLUSTER), None)
     return found
 
 
 def _apart(values: np.ndarray) -> bool:
-    """Whether the first of a frame's values, in order, lies away from the rest."""
+    """Whether the first of a frame's sorted values is far from the others."""
     if len(values) < 4:
         return False
     gaps = np.abs(np.diff(values[: _NEAR + 2]))
@@ -262,7 +255,7 @@ def _mean(x: Array, size: int) -> Array:
 
 
 def _smooth(x: Array) -> Array:
-    return _filters(x).gaussian_filter(x, _SMOOTHED, mode="reflect")
+    return _filters(x).gaussian_filter(x, 1.0, mode="reflect")
 
 
 def _filters(x: Array) -> ModuleType:

@@ -1,10 +1,10 @@
-"""A small trained denoiser, told what other means have made of the picture: convolutions in the shape of a U [1]_.
+"""A small U-Net denoiser [1]_, conditioned on the result of the patch-based stage.
 
-The image is taken apart into four of half its size, every other pixel each [2]_, with a fifth plane that holds the
-noise's standard deviation [2]_, and four more of an estimate of the picture that errs in other ways than the image.
+The image is split into four of half its size, every other pixel each [2]_, with a fifth plane that holds the
+noise's standard deviation [2]_, and four more of an estimate of the picture whose errors differ from the image's.
 Three levels follow, each of half the sides of the one before: pairs of 3 x 3 convolutions with a rectifier between
-them, whose result is added to what went in. On the way up each level adds what it was on the way down. What comes out
-is the noise, and is taken off the image. Without biases the network answers an image twice as bright, of twice the
+them, whose result is added to their input. The decoder adds the encoder's result at each level. The output is the
+noise, which is subtracted from the image. Without biases the network answers an image twice as bright, of twice the
 noise, with twice the result [3]_, so that pictures may lie on any scale.
 
 ``network.npz`` has the weights, about 1.4 million of 16 bits. ``benchmarks/fit_network.py`` fitted them, and says to
@@ -142,23 +142,27 @@ def _product(w: Array, x: Array) -> Array:
 
 
 def _conv3(x: Array, w: Array, rectified: bool = False) -> Array:
-    """A 3 x 3 convolution of (C, P, Q), zero beyond the edges: of strips of rows the nine neighbours of each pixel are
-    gathered in one pass, then a product. `rectified` is of what is positive alone; `x` may be overwritten then."""
-    if is_cupy(x):
-        return network_gpu.conv3(x, w, _STRIP_GPU, rectified)
-    if rectified:
-        np.maximum(x, 0, out=x)
+    """A 3 x 3 convolution of (C, P, Q), zero beyond the borders, after a rectifier if `rectified`.
+
+    For strips of rows the nine neighbours of each pixel are gathered in one pass; a matrix product follows.
+    """
+    xp, gpu = get_xp(x), is_cupy(x)
     c, rows, cols = x.shape
-    padded = np.pad(x, ((0, 0), (1, 1), (1, 1)))
-    out = np.empty((len(w), rows, cols), np.float32)
-    high = min(rows, max(1, _STRIP // (9 * c * cols)))
-    gathered = np.empty((3, 3, c, high, cols), np.float32)
-    plane, row, item = padded.strides
+    high = min(rows, max(1, (_STRIP_GPU if gpu else _STRIP) // (9 * c * cols)))
+    gathered, found = xp.empty(9 * c * high * cols, np.float32), []
+    if not gpu:
+        x = np.pad(np.maximum(x, 0) if rectified else x, ((0, 0), (1, 1), (1, 1)))
+        plane, row, item = x.strides
     for top in range(0, rows, high):
-        strip = gathered[..., : min(high, rows - top), :]
-        strip[...] = as_strided(padded[:, top:], strip.shape, (row, item, plane, row, item))
-        out[:, top : top + strip.shape[3]] = (w @ strip.reshape(9 * c, -1)).reshape(len(w), -1, cols)
-    return out
+        some = min(high, rows - top)
+        strip = gathered[: 9 * c * some * cols]
+        if gpu:
+            network_gpu.gather(strip, x, top, rectified)
+        else:
+            shape = (3, 3, c, some, cols)
+            strip.reshape(shape)[...] = as_strided(x[:, top:], shape, (row, item, plane, row, item))
+        found.append((w @ strip.reshape(9 * c, -1)).reshape(len(w), some, cols))
+    return found[0] if len(found) == 1 else xp.concatenate(found, axis=1)
 
 
 def _apart(x: Array) -> Array:

@@ -1,4 +1,4 @@
-"""What stands between the products of the network on the GPU: ``cuda/network.cu``."""
+"""The network's steps between matrix products on the GPU: ``cuda/network.cu``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BLOCKS = 16  # of a launch, on each multiprocessor
 
 
 def entered(x: Array, near: Array, shape: tuple[int, int], scale: float, level: float) -> Array:
-    """A plane and its estimate times `scale`, continued to `shape`, as what goes in: (9, P, Q)."""
+    """The network's input, (9, P, Q): a plane and its estimate times `scale`, continued to `shape`, and `level`."""
     import cupy
 
     high, wide = shape[0] // 2, shape[1] // 2
@@ -26,41 +26,34 @@ def entered(x: Array, near: Array, shape: tuple[int, int], scale: float, level: 
     return out
 
 
-def conv3(x: Array, w: Array, most: int, rectified: bool = False) -> Array:
-    """A 3 x 3 convolution of (C, P, Q), zero beyond the edges, of what is positive alone if `rectified`.
+def gather(out: Array, x: Array, top: int, rectified: bool) -> None:
+    """The nine neighbours of each pixel of (C, P, Q), zero beyond the borders, of the rows from `top` on.
 
-    No more than about `most` numbers are gathered at a time.
+    out : (9 C rows Q,) float32 array; `rectified` sets negative numbers to zero.
     """
-    import cupy
-
     c, rows, cols = x.shape
-    high = min(rows, max(1, most // (9 * c * cols)))
-    gathered, found = cupy.empty(9 * c * high * cols, np.float32), []
-    for top in range(0, rows, high):
-        some = min(high, rows - top)
-        strip = gathered[: 9 * c * some * cols]
-        _launch("gather", c * some * cols, strip, x, c, rows, cols, top, some, rectified)
-        found.append((w @ strip.reshape(9 * c, -1)).reshape(len(w), some, cols))
-    return found[0] if len(found) == 1 else cupy.concatenate(found, axis=1)
+    count = out.size // 9
+    _launch("gather", count, out, x, c, rows, cols, top, count // (c * cols), rectified)
 
 
 def apart(x: Array) -> Array:
     """(C, 2P, 2Q) as (4C, P, Q)."""
-    import cupy
-
     c, rows, cols = x.shape
-    out = cupy.empty((4 * c, rows // 2, cols // 2), np.float32)
-    _launch("apart", x.size, out, x, c, rows, cols)
-    return out
+    return _moved("apart", x, (4 * c, rows // 2, cols // 2), (c, rows, cols))
 
 
 def together(x: Array) -> Array:
     """(4C, P, Q) as (C, 2P, 2Q)."""
+    c, rows, cols = x.shape
+    shape = (c // 4, 2 * rows, 2 * cols)
+    return _moved("together", x, shape, shape)
+
+
+def _moved(name: str, x: Array, shape: tuple[int, ...], whole: tuple[int, ...]) -> Array:
     import cupy
 
-    c, rows, cols = x.shape
-    out = cupy.empty((c // 4, 2 * rows, 2 * cols), np.float32)
-    _launch("together", x.size, out, x, c // 4, 2 * rows, 2 * cols)
+    out = cupy.empty(shape, np.float32)
+    _launch(name, x.size, out, x, *whole)
     return out
 
 

@@ -1,15 +1,15 @@
 """Groups of similar patches, and filtering them together.
 
-A photograph repeats itself: round each reference patch the most similar ones nearby are stacked, and a transform of
-the stack, cosines within a patch and Haar's wavelets across the stack, gathers what they share in few
-coefficients [1]_. What is small beside the noise is taken out, and every patch goes back to its place; where
-patches overlap they are averaged, those of little noise counting most.
+Photographs repeat themselves: the patches most similar to a reference patch are stacked, and a transform of the stack,
+cosines within a patch and Haar's wavelets across the stack, concentrates their common content in few coefficients [1]_.
+Coefficients that are small compared with the noise are removed, and the patches return to their places; overlapping
+patches are averaged, weighted by the inverse of their remaining noise.
 
-On a GPU the kernels of ``cuda/patches.cu`` do the work (`deblur.denoise.patches_gpu`). On the CPU it is done in strips
-of reference rows, side by side on all cores. Where Numba is installed (``pip install deblur-toolkit[fast]``) its
-compiled loops do it, `deblur.denoise.patches_jit`; elsewhere, and for patches or groups of another size, arrays do:
-every patch of a strip is transformed once, groups are rows gathered from there, and the sums of what comes back to each
-place are one product with a sparse matrix. All find the same, to rounding.
+A GPU uses the kernels of ``cuda/patches.cu`` (`deblur.denoise.patches_gpu`). The CPU works on strips of reference rows
+in parallel on all cores. Where Numba is installed (``pip install deblur-toolkit[fast]``), `deblur.denoise.patches_jit`
+has compiled loops; without it, and for patches or groups of another size, array operations do the same: every patch of
+a strip is transformed once, groups gather rows of the result, and a product with a sparse matrix sums the patches at
+each place. All give the same result, to rounding.
 
 References
 ----------
@@ -91,7 +91,7 @@ class Groups:
     Parameters
     ----------
     pilot : (P, Q) array
-        An image with little noise: what similarity is judged by. NumPy or CuPy.
+        An image with little noise, which determines similarity. NumPy or CuPy.
     side : int
         Side of a patch in pixels; smaller where the image is.
     step : int
@@ -130,9 +130,7 @@ class Groups:
         self._places: patches_gpu.Places | None = None
         if xp is not np and side in patches_gpu.SIDES and self._count == patches_gpu.STACK:
             self._places = patches_gpu.places(
-                pilot.shape,
-                *(a.tobytes() for a in (rows, self._cols, moves, self._edge)),
-                pilot.device.id,
+                pilot.shape, *(a.tobytes() for a in (rows, self._cols, moves, self._edge)), pilot.device.id
             )
             if self._places is not None:
                 self.first = patches_gpu.firsts(pilot, self._places, side)
@@ -152,7 +150,7 @@ class Groups:
 
     @property
     def captures(self) -> bool:
-        """Whether what is done with them may be captured as a graph: all of it by kernels."""
+        """Whether the work may be captured as a graph: it consists of kernels only."""
         return self._places is not None
 
     def of(self, pilot: Array) -> Groups:
@@ -214,7 +212,7 @@ class Groups:
         """
         i = np.arange(self.side)
         lag = i[:, None] - i
-        # A few numbers, looked at on the host: the rows of small lags.
+        # A few numbers, used on the host: the rows of small lags.
         near = np.concatenate([asnumpy(covariance[: self.side]), asnumpy(covariance[1 - self.side :])])
         full = near[lag[:, None, :, None], lag[None, :, None, :]]
         full = full.reshape(self.side**2, -1).astype(np.float64)
@@ -261,9 +259,8 @@ class Groups:
         v = xp.maximum(variances, max(1e-12 * float((a * a).mean()), 1e-30)).astype(np.float32)
         # The weights of groups are relative to the noise: sums of them stay near one on every scale.
         usual = v.mean()
-        one = self._strip if self._jit is None else self._strip_compiled
         total, weight = xp.zeros((2, *self.shape), np.float32)
-        parts = self._each(lambda strip: one(strip, a, b, v, usual, level))
+        parts = self._each(lambda strip: self._strip(strip, a, b, v, usual, level))
         for strip, part in zip(self._strips, parts, strict=True):
             total[strip.top : strip.bottom] += part[0]
             weight[strip.top : strip.bottom] += part[1]
@@ -271,26 +268,6 @@ class Groups:
         for axis in (0, 1):
             weight = _spread(weight, self._edge, axis)
         return (total / weight).astype(noisy.dtype)
-
-    def _strip_compiled(
-        self, strip: _Strip, a: Array, b: Array | None, v: Array, usual: Array, level: Array | None
-    ) -> tuple[Array, Array]:
-        """As `_strip`, by the compiled loops."""
-        assert self._jit is not None
-        return self._jit.filtered(
-            a,
-            a if b is None else b,
-            b is not None,
-            np.zeros((0, 0), np.float32) if level is None else level,
-            self.first[strip.groups],
-            strip.top,
-            strip.bottom - strip.top,
-            v,
-            np.float32(_THRESHOLD**2),
-            usual,
-            self._edge,
-            self.side,
-        )
 
     def _strip(
         self, strip: _Strip, a: Array, b: Array | None, v: Array, usual: Array, level: Array | None
@@ -300,15 +277,23 @@ class Groups:
         Parameters
         ----------
         a, b : (P, Q) arrays
-            What is filtered, and the pilot; None to threshold.
+            The image, and the pilot; None to threshold.
         v : (side²,) array
             Variance of the noise.
         usual : number
             Their mean.
         level : (P - side + 1, Q - side + 1) array or None
-            What they are multiplied by in a patch.
+            A factor of the variances in each patch.
         """
-        xp, side = self._xp, self.side
+        xp, side, threshold = self._xp, self.side, np.float32(_THRESHOLD**2)
+        rows = slice(strip.top, strip.bottom)
+        if self._jit is not None:
+            none = np.zeros((0, 0), np.float32)
+            part, pilot = a[rows], none if b is None else b[rows]
+            first = self.first[strip.groups] - strip.top * a.shape[1]
+            return self._jit.filtered(
+                part, pilot, none if level is None else level[rows], first, v, threshold, self._edge
+            )
         within, across = xp.asarray(_cosines(side)), xp.asarray(_haar(self._count).astype(np.float32))
         first = self.first[strip.groups].T
         row, col = first // a.shape[1], first % a.shape[1]
@@ -317,15 +302,15 @@ class Groups:
 
         def gathered(image: Array) -> Array:
             """The groups' coefficients, (patches, groups, side²)."""
-            part = image[strip.top : strip.bottom]
+            part = image[rows]
             pixels = xp.stack([part[w].reshape(-1) for w in _shifts(side, shape)])
-            rows = xp.take(pixels.T @ within.T, at, axis=0)
-            return (across @ rows.reshape(self._count, -1)).reshape(self._count, -1, side**2)
+            stacked = xp.take(pixels.T @ within.T, at, axis=0)
+            return (across @ stacked.reshape(self._count, -1)).reshape(self._count, -1, side**2)
 
         local = v if level is None else level[row, col].mean(axis=0)[:, None] * v
         c = gathered(a)
         if b is None:
-            keep = c * c > np.float32(_THRESHOLD**2) * local
+            keep = c * c > threshold * local
             keep[0, :, 0] = True
             c *= keep
             power = (keep * local).sum(axis=(0, 2))
@@ -377,10 +362,10 @@ def _spread(w: Array, by: np.ndarray, axis: int) -> Array:
 
 
 def opponent(c: int) -> np.ndarray:
-    """The orthonormal matrix that takes c colours apart: their mean first (for three, the opponent colours)."""
+    """The orthonormal matrix of c decorrelated colours, their mean first (for three, the opponent colours)."""
     return scipy.fft.dct(np.eye(c), axis=0, norm="ortho")
 
 
 def mixed(matrix: Array, planes: Array) -> Array:
-    """Colours (c, P, Q) by an orthonormal matrix as `opponent` gives it, or by its transpose, the way back."""
+    """Colours (c, P, Q) times an orthonormal matrix of `opponent`, or its transpose for the inverse."""
     return planes if len(planes) == 1 else get_xp(planes).einsum("ab,bij->aij", matrix, planes)

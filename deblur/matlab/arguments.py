@@ -136,14 +136,18 @@ def as_image(img: Any, name: str) -> tuple[Array, Array, ModuleType]:
     return img, im2double(img), xp
 
 
+def as_filter(a: Any, shape: tuple[int, ...], xp: ModuleType, name: str) -> Array:
+    """An array that is not larger than the image, in float64 with as many dimensions, on the image's device."""
+    a = xp.asarray(asnumpy(as_real(a, name)[0]))
+    a = a.reshape(a.shape + (1,) * (len(shape) - a.ndim))
+    if a.ndim > len(shape) or any(m > n for m, n in zip(a.shape, shape, strict=True)):
+        raise ValueError(f"{name} {a.shape} is larger than the image {shape}; crop it")
+    return a
+
+
 def as_psf(psf: Any, shape: tuple[int, ...], xp: ModuleType, name: str = "psf") -> Array:
-    """The PSF in float64 with as many dimensions as the image, on its device."""
-    psf = xp.asarray(asnumpy(as_real(psf, name)[0]))
-    if psf.ndim > len(shape):
-        raise ValueError(f"{name} has more dimensions {psf.shape} than the image {shape}")
-    psf = psf.reshape(psf.shape + (1,) * (len(shape) - psf.ndim))
+    """As `as_filter`, not zero everywhere."""
+    psf = as_filter(psf, shape, xp, name)
     if not bool(psf.any()):
         raise ValueError(f"{name} is zero everywhere")
-    if any(m > n for m, n in zip(psf.shape, shape, strict=True)):
-        raise ValueError(f"{name} {psf.shape} is larger than the image {shape}; crop it")
     return psf

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..device import Array, asnumpy, get_fft
-from .arguments import EPS, as_image, as_psf, as_real, as_scalar, from_double
+from .arguments import EPS, as_filter, as_image, as_psf, as_real, as_scalar, from_double
 from .transfer import filtered, psf2otf
 
 # ---------------------------------------------------------------------------------------------
@@ -100,9 +100,7 @@ def _power(corr: Any, name: str, psf: tuple[int, ...], shape: tuple[int, ...], x
             lag = np.arange(shape[axis]) - shape[axis] // 2
             square = square + (lag**2).reshape([-1 if d == axis else 1 for d in range(len(shape))])
         c = xp.asarray(np.interp(np.sqrt(square), np.arange(len(half)), half, right=0.0))
-    if c.ndim > len(shape) or any(m > n for m, n in zip(c.shape, shape, strict=False)):
-        raise ValueError(f"{name} {c.shape} is larger than the image {shape}")
-    return abs(psf2otf(c, shape))
+    return abs(psf2otf(as_filter(c, shape, xp, name), shape))
 
 
 # ---------------------------------------------------------------------------------------------
@@ -165,8 +163,8 @@ def deconvreg(
     if len(ends) not in (1, 2) or (len(ends) == 2 and not 0 < ends[0] < ends[1]):
         raise ValueError(f"lrange must be a number or two increasing positive numbers, not {lrange!r}")
     otf = psf2otf(kernel, x.shape)
-    operator = psf2otf(_laplacian(kernel.shape) if regop is None else _regop(regop, x.shape), x.shape)
-    h2, r2 = abs(otf) ** 2, abs(xp.asarray(operator)) ** 2
+    operator = as_filter(_laplacian(kernel.shape) if regop is None else regop, x.shape, xp, "regop")
+    h2, r2 = abs(otf) ** 2, abs(psf2otf(operator, x.shape)) ** 2
     spectrum = get_fft(xp).fftn(x)
     energy = abs(spectrum) ** 2 / x.size
 
@@ -177,35 +175,19 @@ def deconvreg(
         lam = math.exp(t)
         return float((energy * (lam * r2 / below(lam)) ** 2).sum()) - power
 
-    if len(ends) == 1:
+    low, high = (math.log(v) if len(ends) > 1 else 0.0 for v in (ends[0], ends[-1]))
+    if len(ends) == 1 or residual(low) >= 0:
         lam = ends[0]
+    elif residual(high) <= 0:
+        lam = ends[1]
     else:
-        low, high = (math.log(v) for v in ends)
-        if residual(low) >= 0:
-            lam = ends[0]
-        elif residual(high) <= 0:
-            lam = ends[1]
-        else:
-            lam = math.exp(brentq(residual, low, high, xtol=1e-12, rtol=1e-12))
+        lam = math.exp(brentq(residual, low, high, xtol=1e-12, rtol=1e-12))
     out = get_fft(xp).ifftn(xp.conj(otf) * spectrum / below(lam)).real
     return from_double(out, img.dtype), lam
 
 
 def _laplacian(psf: tuple[int, ...]) -> np.ndarray:
     """Minus 2 in the middle and 1 on either side, summed over the dimensions that the PSF has."""
-    axes = [axis for axis, m in enumerate(psf) if m > 1] or list(range(len(psf)))
-    out = np.zeros([3 if axis in axes else 1 for axis in range(len(psf))])
-    middle = [1 if axis in axes else 0 for axis in range(len(psf))]
-    for axis in axes:
-        for step, value in ((-1, 1.0), (0, -2.0), (1, 1.0)):
-            at = list(middle)
-            at[axis] += step
-            out[tuple(at)] += value
-    return out
-
-
-def _regop(regop: Any, shape: tuple[int, ...]) -> np.ndarray:
-    operator = asnumpy(as_real(regop, "regop")[0])
-    if operator.ndim > len(shape) or any(m > n for m, n in zip(operator.shape, shape, strict=False)):
-        raise ValueError(f"regop {operator.shape} is larger than the image {shape}")
-    return operator
+    lengths = [3 if m > 1 or max(psf) == 1 else 1 for m in psf]
+    distance = sum(abs(x - n // 2) for x, n in zip(np.indices(lengths), lengths, strict=True))
+    return np.where(distance == 1, 1.0, np.where(distance == 0, -2.0 * lengths.count(3), 0.0))

@@ -94,10 +94,10 @@ def deconvlucy(
     data = _Data(cell[0] if cell else img, dampar, weight, readout)
     iterations = as_whole(10 if numit is None else numit, "numit")
     finer = as_whole(1 if subsmpl is None else subsmpl, "subsmpl")
-    xp, shape = get_xp(data.image), data.image.shape
-    kernel = xp.asarray(asnumpy(as_real(psf, "psf")[0]))
+    xp = get_xp(data.image)
+    kernel, _ = as_real(psf, "psf")
     axes = [axis for axis, m in enumerate(kernel.shape) if m > 1]
-    shape = tuple(n * finer if axis in axes else n for axis, n in enumerate(shape))
+    shape = tuple(n * finer if axis in axes else n for axis, n in enumerate(data.image.shape))
     otf = psf2otf(as_psf(kernel, shape, xp), shape)
 
     def spread(a: Array) -> Array:
@@ -311,7 +311,7 @@ def _like_image(value: Any, name: str, default: float, image: Array) -> Array:
         a = xp.full(image.shape, float(a.item()))
     if a.shape != image.shape or bool((a < 0).any()):
         raise ValueError(
-            f"{name} must be a number >= 0, or an array of the image's shape {image.shape} of them"
+            f"{name} must be a number >= 0, or an array of them of the image's shape {image.shape}"
         )
     return a
 

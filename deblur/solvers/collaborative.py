@@ -1,35 +1,35 @@
-"""Similar patches restored together: total variation first, then what the patches of its solution share.
+"""Total variation, followed by collaborative filtering of similar patches and by a network.
 
-A regularised inverse brings back all that is to be brought back, and a great deal of noise with it; the noise is
-coloured, but its spectrum is known. Around a pilot scene p,
+A regularised inverse restores all detail and amplifies the noise; the noise is coloured, but its spectrum is known.
+Around a pilot scene p,
 
     f = p + (HᵀWH + ρI)⁻¹HᵀW (g − b − Hp) ,
 
-with ρ so small that f follows the data wherever the blur has left anything of them. The groups of similar patches
-of p then show what is picture: in their transform f is shrunk by p̂²/(p̂² + v), v being the variance of the coloured
+with ρ so small that f follows the data wherever the blur transmits them. The groups of similar patches of p then
+separate picture and noise: in their transform f is shrunk by p̂²/(p̂² + v), v being the variance of the coloured
 noise in each coefficient [1]_. The pilot is the solution of "tv" at λ, and λ is the only parameter: the noise's level
-σ is read off the image. Fine texture that "tv" has taken for noise is not in the pilot, and the shrinkage takes it out;
+σ is estimated from the image. The pilot lacks fine texture that "tv" mistakes for noise, and the shrinkage removes it;
 hard thresholding of the same groups does not, and the scene is the mean of both.
 
-Data and patches then take turns, as with frames of such groups [2]_: in five steps the scene x becomes
+Steps on data and patches then alternate, as with frames of such groups [2]_: in five steps the scene x becomes
 
     x' = argmin ‖Hx − g‖²/σ² + ‖x − y‖²/(α s²) ,   y' = denoise(x'; s) ,   y = y' + β (y' − its last value) ,
 
-where s falls from 7.2 to 1.44 times what this pass has moved the pilot by, which tells their errors' size, α = 5,
-β = 0.3, and the denoiser is again the mean of two that are wrong in different ways: hard thresholding of groups of
+where s falls from 7.2 to 1.44 times the distance by which the first pass moved the pilot, the size of its error, α = 5,
+β = 0.3, and the denoiser is again the mean of two with different errors: hard thresholding of groups of
 4 x 4 patches, and the shrinkage above for 8 x 8 patches, which y itself guides. The noise that s stands for is white.
 
-A small trained network [3]_, `deblur.denoise.network`, has a say last: four more such steps, with s falling to `_LAST`
-of the noise's deviation and y' = network(x'; s), which is also shown where they began, and sees each step mirrored in
-another way. It knows shapes that no other patch of the same picture repeats, but not the picture, and errs in other
-ways: the scene is four parts of where these steps end, and one of where they began.
+Four more such steps use a small trained network [3]_, `deblur.denoise.network`: s falls to `_LAST` of the noise's
+deviation and y' = network(x'; s), with the starting point as a second input and a different reflection in each step.
+It knows shapes that no other patch of the same picture repeats, and its errors differ: the scene is `_SHARE` of the end
+of these steps and the rest of their starting point.
 ``benchmarks/bench_experiments.py`` measures what each stage gains.
 
-Where there is next to no noise, all this is of no use, and what the prior has left of the data is followed instead:
-by exact solutions where the blur has a transform, else by conjugate gradients from the pilot. Where nothing lies beyond
-the frame, pixels at its edges are hardly seen, and the pilot's penalty decides on them: there it goes on with a smaller
-λ first, to its own tolerance; beside it a stronger penalty begins, with what its solutions leave of the data added to
-them again (Bregman's iteration [4]_), and of both ends that with the lesser penalty is taken.
+Almost without noise, the pilot is moved towards the data instead: by exact solutions where the blur has a transform,
+else by conjugate gradients. If the scene is not larger than the frame, the data hardly determine the pixels at the
+border, and the regularizer does: the pilot is solved again with a smaller λ and a tighter tolerance; a second candidate
+begins with a stronger regularizer and adds its residuals to the data (Bregman's iteration [4]_); the result with the
+smaller value of the regularizer is taken.
 
 For photon counts the noise varies with the blurred pilot.
 
@@ -68,38 +68,24 @@ from .start import brightness_of, continued
 from .units import in_units
 
 PILOT = "tv"
-_RHO = 0.01  # ρ over the square of H's gain
-_SPECTRUM = 256  # at least as many frequencies each way for the noise's spectrum
-_MISFIT = 0.5  # of the residual's variance: what a wrong model may have left counts as noise
-_SIDE = 8  # of patches
-# Of the steps between data and patches: how many; the patches' strength over what the pass has moved the pilot by, in
-# the first step and in the last; its square's weight over that of the data; how far each goes on from the one before.
-_STEPS, _STRENGTHS, _TRUST, _BEYOND = 5, (7.2, 1.44), 0.2, 0.3  # 1/α, β
-# The smaller patches' side, and how far apart they are looked for; the noise that the larger ones reckon with over that
-# of the smaller.
-_FINE, _NEAR, _COARSER = 4, 8, 2.0
-# Relative residuals that are enough: of the pilot, over its own, of the first regularised inverse and of the data's
-# steps. Exact solutions are no better (0.02 dB), and take a third longer.
-_ROUGH, _LOOSE, _LOOSER = 4.0, 1e-2, 3e-2
-# Of the network's steps: how many; the first strength over what stands for white, the last over the noise's deviation,
-# and the least that it is asked for; α; the share of their end. The network was fitted to such steps.
-_LAST_STEPS, _FIRST, _LAST, _LEAST, _ALPHA, _SHARE = 4, 0.08, 0.6, 3e-3, 0.2, 0.8
-_WHITE = 0.995  # the quantile of the scene that stands for white
-# Without noise, which is a deviation of at most so much of white: the pilot's largest λ where nothing lies beyond the
-# frame, the steps of conjugate gradients, and λ of solutions by a transform.
-_CLEAN, _STRONG, _FOLLOWING, _EXACT = 4e-4, 1e-7, 600, 1e-8
-# The λ of a strong penalty, how often what it leaves is added again, and the relative residual of its solutions.
-_STRONGER, _AGAIN, _CAREFUL = 3e-4, 3, 2e-3
-# A scene that is farther from its pilot than this share of white has followed what no right model leaves of the data.
-_TOO_FAR = 0.1
-_WRONG = "all else would move it too far: the model of the blur is wrong, and it stands as it is"
-_FILTER = 20  # what `work` reckons with for one pass of the filter, in transforms
-_NETWORK = 60  # and for the network
+_RHO = 0.01  # ρ over the square of H's norm bound
+_MISFIT = 0.5  # fraction of the residual's variance that counts as noise, as a wrong model leaves more
+# Steps between data and patches: strengths over the distance by which the first pass moved the pilot; the square of a
+# strength times 1/α over the noise's variance, also for the network; β.
+_STRENGTHS, _TRUST, _BEYOND = np.geomspace(7.2, 1.44, 5), 0.2, 0.3
+# Relative residuals of the linear solves. Exact solutions are no better (0.02 dB), and take a third longer.
+_LOOSE, _LOOSER = 1e-2, 3e-2
+# Steps with the network: their number; the first strength over white, the last over the noise's deviation, and the
+# least over white; the weight of their result. The network was fitted to such steps.
+_LAST_STEPS, _FIRST, _LAST, _LEAST, _SHARE = 4, 0.08, 0.6, 3e-3, 0.8
+# Of white: the largest deviation of noise that is ignored, and the largest distance from the pilot.
+_CLEAN, _TOO_FAR = 4e-4, 0.1
+_WRONG = "further steps would move it too far: the model of the blur is wrong, and the pilot is returned"
 
 
 def pilot_problem(problem: Problem) -> Problem:
     """The problem whose solution is the pilot, and whose λ is this method's."""
-    return replace(problem, penalty=PILOT, stop=replace(problem.stop, looser=_ROUGH))
+    return replace(problem, penalty=PILOT, stop=replace(problem.stop, looser=4.0))
 
 
 def refuses(problem: Problem) -> str | None:
@@ -113,13 +99,13 @@ def refuses(problem: Problem) -> str | None:
 
 
 def work(problem: Problem) -> Work:
-    """The pilot's, and each pass in its unit."""
+    """The work of the pilot and of each pass."""
     pilot, inverse = admm.work(pilot_problem(problem)), quadratic.work(_inverse_problem(problem))
     more = (
         inverse.solve
-        + 2 * _FILTER * pilot.setup
-        + _STEPS * (0.5 * inverse.solve + 2 * _FILTER * pilot.setup)
-        + _LAST_STEPS * (0.5 * inverse.solve + _NETWORK * pilot.setup)
+        + 40 * pilot.setup
+        + len(_STRENGTHS) * (0.5 * inverse.solve + 40 * pilot.setup)
+        + _LAST_STEPS * (0.5 * inverse.solve + 60 * pilot.setup)
     )
     return Work(2 * pilot.setup, pilot.solve + more, max(pilot.bytes, inverse.bytes))
 
@@ -148,7 +134,7 @@ class Collaborative:
         inverse = _inverse_problem(problem)
         self.pilot, self.inverse = admm.prepare(pilot_problem(problem)), quadratic.prepare(inverse)
         psf = problem.operator.surrogate.psf
-        torus = Torus([max(_SPECTRUM, 2 * n) for n in psf.shape], problem.device)
+        torus = Torus([max(256, 2 * n) for n in psf.shape], problem.device)
         power = torus.power(psf)
         self.covariance = torus.synthesise(power / (power + inverse.lam) ** 2)
 
@@ -159,7 +145,7 @@ class Collaborative:
         problem, g, unit = units.problem, units.g, g.dtype.type(units.unit)
         clean = pilot.scene if unit == 1 else pilot.scene / unit
         level, variation = _noise(problem, g, clean)
-        white = float(problem.xp.quantile(abs(clean[(..., *problem.operator.crop)]), _WHITE))
+        white = float(problem.xp.quantile(abs(clean[(..., *problem.operator.crop)]), 0.995))
         if math.sqrt(level) <= _CLEAN * white * abs(brightness_of(problem.operator)):
             exact, begun = _exact(problem), [clean]
             if exact is None and problem.operator.scene_shape == problem.operator.image_shape:
@@ -175,7 +161,7 @@ class Collaborative:
                 pilot, scene=scene if unit == 1 else scene * unit, why=f"{pilot.why}; then {words}"
             )
         there = None if variation is None else continued(problem.operator, variation).mean(axis=1)
-        groups = [_Grouped(problem, frame, _SIDE) for frame in clean]
+        groups = [_Grouped(problem, frame) for frame in clean]
         found = self.inverse.solve(_residual(problem, g, clean))
         passed = []
         for i, (group, noisy) in enumerate(zip(groups, combined(clean, found.scene), strict=True)):
@@ -185,11 +171,7 @@ class Collaborative:
             passed.append(combined(shrunk, group.thresholded(noisy, variances, at), 0.5, 0.5))
         scene = _bounded(problem, passed)
         by = _moved(problem, scene, clean)
-        strengths = (
-            [float(by * x) for x in np.geomspace(*_STRENGTHS, _STEPS)]
-            if level > 0 and 0 < by < np.inf
-            else []
-        )
+        strengths = [float(by * x) for x in _STRENGTHS] if level > 0 and 0 < by < np.inf else []
         if strengths:
             scene = _refined(problem, g, scene, groups, level, variation, strengths)
             scene = _finished(problem, g, scene, level, variation, white)
@@ -210,7 +192,7 @@ class Collaborative:
 
     def _careful(self, problem: Problem) -> admm.Admm:
         """The pilot's solver where there is no noise, for `problem` in units in which the image is of size one."""
-        smaller = min(1.0, _STRONG * problem.operator.gain / problem.lam)
+        smaller = min(1.0, 1e-7 * problem.operator.gain / problem.lam)
         stop = replace(self.problem.stop, looser=1.0)
         return admm.prepare(replace(self.pilot.problem, lam=smaller * self.problem.lam, stop=stop))
 
@@ -244,7 +226,7 @@ def _noise(problem: Problem, g: Array, scene: Array) -> tuple[float, Array | Non
     if counts:
         seen = xp.maximum(seen, 1e-3 * float(abs(g).mean()))
     level = float(total((w > 0) * (g - seen) ** 2 / seen if counts else w * (g - seen) ** 2)) / count
-    # The pilot follows some of the noise, and lacks some of the picture: the image itself tells better.
+    # The pilot contains some noise and lacks some detail: the image itself gives a better estimate.
     if counts or every((w == 0) | (w == most)):
         level = max((1.0 if counts else most) * noise_variance(problem, g), _MISFIT * level)
     if not counts:
@@ -260,9 +242,9 @@ def _bounded(problem: Problem, frames: list[Array]) -> Array:
 
 
 class _Grouped:
-    """The groups of one frame, (c, P, Q): its colours are taken apart, and share those of their mean."""
+    """The groups of one frame, (c, P, Q): its opponent colours share the groups of their mean."""
 
-    def __init__(self, problem: Problem, frame: Array, side: int, **radius: int) -> None:
+    def __init__(self, problem: Problem, frame: Array, side: int = 8, **radius: int) -> None:
         self.xp = problem.xp
         self.colours = self.xp.asarray(patches.opponent(len(frame)).astype(frame.dtype))
         self.groups = patches.Groups(self._apart(frame)[0], side=side, step=side // 2, **radius)
@@ -278,17 +260,17 @@ class _Grouped:
         return self.xp.asarray(np.full(self.groups.side**2, variance))
 
     def shrunk(self, noisy: Array, clean: Array, variances: Array, level: Array | None = None) -> Array:
-        """`noisy`, its noise of these variances shrunk as the spectrum of `clean` says."""
+        """`noisy` with noise of these variances, shrunk by the spectrum of `clean`."""
         pairs = zip(self._apart(noisy), self._apart(clean), strict=True)
         return self._together([self.groups.wiener(a, b, variances, level) for a, b in pairs])
 
     def thresholded(self, noisy: Array, variances: Array, level: Array | None = None) -> Array:
-        """`noisy` without what is small beside noise of these variances."""
+        """`noisy` without coefficients that are small compared with noise of these variances."""
         return self._together([self.groups.threshold(a, variances, level) for a in self._apart(noisy)])
 
 
 def _data_problem(problem: Problem, variation: Array | None) -> Problem:
-    """Of the steps towards the data, but for its λ."""
+    """The problem of the steps towards the data, without its λ."""
     weights = problem.fit.weights
     if variation is not None:
         weights = (problem.xp.asarray(problem.fit.w) / variation).astype(problem.dtype)
@@ -306,7 +288,7 @@ def _refined(
 ) -> Array:
     """Steps between data and patches, from a scene, of these strengths."""
     data = _data_problem(problem, variation)
-    fine = [_Grouped(problem, frame, _FINE, radius=_NEAR) for frame in scene]
+    fine = [_Grouped(problem, frame, 4, radius=8) for frame in scene]
     nothing = Solution(problem.xp.zeros_like(scene))
     before = scene
     for s in strengths:
@@ -315,7 +297,7 @@ def _refined(
         closer = combined(beyond, inverse.solve(_residual(problem, g, beyond), nothing).scene)
         pairs = zip(fine, coarse, closer, beyond, strict=True)
         both = [
-            combined(a.thresholded(x, a.white(s**2)), b.shrunk(x, y, b.white(_COARSER * s**2)), 0.5, 0.5)
+            combined(a.thresholded(x, a.white(s**2)), b.shrunk(x, y, b.white(2 * s**2)), 0.5, 0.5)
             for a, b, x, y in pairs
         ]
         before, scene = scene, _bounded(problem, both)
@@ -325,7 +307,7 @@ def _refined(
 def _finished(
     problem: Problem, g: Array, near: Array, level: float, variation: Array | None, white: float
 ) -> Array:
-    """`near` moved towards what steps between data and network make of it; its brightest pixels are about `white`."""
+    """Refine `near` by `_LAST_STEPS` plug-and-play steps with the network; `white` is the 99.5 % quantile."""
     data, nothing = _data_problem(problem, variation), Solution(problem.xp.zeros_like(near))
     last = max(_LAST * math.sqrt(level) / abs(brightness_of(problem.operator)), _LEAST * white)
     first = max(_FIRST * white, last)
@@ -338,7 +320,7 @@ def _finished(
             slice(None, None, 1 - 2 * (n % 2)),
             slice(None, None, 1 - 2 * ((n + 1) // 2 % 2)),
         )
-        inverse = quadratic.prepare(replace(data, lam=_ALPHA * level / float(s) ** 2))
+        inverse = quadratic.prepare(replace(data, lam=_TRUST * level / float(s) ** 2))
         closer = combined(scene, inverse.solve(_residual(problem, g, scene), nothing).scene)
         pairs = zip(closer, shown, strict=True)
         with all_cores():
@@ -351,26 +333,26 @@ def _finished(
 
 
 def _exact(problem: Problem) -> Factor | None:
-    """What solves for next to no λ exactly, by a transform; None where nothing does."""
+    """An exact solver for a very small λ, by a transform; None if there is none."""
     operator = problem.operator
     if operator.scene_shape != operator.image_shape or problem.fit.weights is not None:
         return None
-    linear = replace(_inverse_problem(problem), lam=_EXACT * operator.gain**2, stop=Stop())
+    linear = replace(_inverse_problem(problem), lam=1e-8 * operator.gain**2, stop=Stop())
     methods = (method for method in (fourier, cosine, sine, kronecker) if method.refuses(linear) is None)
     return next((method.prepare(linear) for method in methods), None)
 
 
 def _added_again(problem: Problem, g: Array) -> Array:
-    """The scene of a strong penalty, with what its solutions leave of the data added to them again."""
+    """The scene of a strong regularizer by Bregman's iteration: three times the residual is added to the data."""
     strong = replace(
         pilot_problem(problem),
-        lam=_STRONGER * problem.operator.gain,
+        lam=3e-4 * problem.operator.gain,
         fit=Fit(weights=problem.fit.weights),
-        stop=Stop(rtol=_CAREFUL),
+        stop=Stop(rtol=2e-3),
     )
     pilot, data = admm.prepare(strong), g - g.dtype.type(problem.fit.background)
     scene = pilot.solve(data).scene
-    for _ in range(_AGAIN):
+    for _ in range(3):
         data = data + problem.fit.w * _residual(problem, g, scene)
         scene = pilot.solve(data).scene
     return scene
@@ -387,7 +369,7 @@ def _followed(problem: Problem, g: Array, scene: Array, exact: Factor | None) ->
 
     right = operator.adjoint(w * _residual(problem, g, scene))
     with all_cores():
-        found = krylov.cg(normal, right, Systems(_product), rtol=1e-7, max_iterations=_FOLLOWING)
+        found = krylov.cg(normal, right, Systems(_product), rtol=1e-7, max_iterations=600)
     return _bounded(problem, list(scene + found.x))
 
 

@@ -1,12 +1,12 @@
 """Method ``pnp``: ADMM with a denoiser for the proximal map of the prior [1]_, its strength falling as in [2]_.
 
 The denoiser of strength σ stands for a prior of weight λ where the penalty is ρ = λ/σ². σ falls from
-`_FIRST` of the image's standard deviation to `_STRENGTH` √λ and stays there; then the penalty is the
-same for every λ, and the fixed point is the one that the last denoiser has. Between two calls of it the split of the
-data, which is cheap, takes some steps of its own.
+`_FIRST` of the image's standard deviation to 1.5 √λ and stays there; then the penalty is the same for every λ, and
+the fixed point is that of the last denoiser. Between two calls of the denoiser the split of the data, which is cheap,
+takes four steps.
 
-A denoiser need not have a fixed point that an iteration reaches. Where no number of iterations was asked for, the
-method has also done what it aims at once the schedule has ended with a residual of at most `_SETTLED`.
+A denoiser need not have a fixed point that an iteration reaches. Without a requested number of iterations, the method
+also counts as converged if the schedule ends with a residual of at most `_ENOUGH`.
 
 References
 ----------
@@ -33,13 +33,16 @@ from .schedule import history
 from .splits import Split
 from .units import Units
 
-_FIRST, _FALL, _INNER, _ITERATIONS = 0.5, 16, 4, 40
-_STRENGTH = 1.5  # last strength over √λ
-_SETTLED = 0.05
+_FIRST, _FALL, _ITERATIONS = (
+    0.5,
+    16,
+    40,
+)  # the first strength over the standard deviation; steps to the last; all steps
+_ENOUGH = 0.05  # relative residual and change that count as converged once the strength is constant
 
 
 def refuses(problem: Problem) -> str | None:
-    """None if there is a denoiser of some strength, else the reason in words."""
+    """None if the method serves the problem, else the reason in words."""
     if problem.denoiser is None:
         return "it needs a denoiser (denoiser=..., a function of an image and the noise's standard deviation)"
     if not problem.lam > 0:
@@ -48,18 +51,18 @@ def refuses(problem: Problem) -> str | None:
 
 
 def work(problem: Problem) -> Work:
-    """As ADMM's, with a denoiser, of which nothing is known, for 100 transforms."""
+    """The work of ADMM, with a denoiser of unknown cost, counted as 100 transforms."""
     its = admm.work(problem)
     return Work(its.setup, 2 * its.solve + 100 * _ITERATIONS * its.setup, its.bytes)
 
 
 def prepare(problem: Problem) -> PlugAndPlay:
-    """What ADMM prepares."""
+    """Prepare ADMM for the problem."""
     return PlugAndPlay(problem)
 
 
 class PlugAndPlay(admm.Admm):
-    """ADMM's domain and weights; the image stays in its own units, which the denoiser may count on."""
+    """ADMM's domain and weights; the image keeps its own units, as the denoiser may rely on them."""
 
     def solve(self, g: Array, start: Solution | None = None) -> Solution:
         """Restore frames together, always from the beginning; see `deblur.problem.Factor`.
@@ -84,7 +87,7 @@ class PlugAndPlay(admm.Admm):
 
 
 class _Around:
-    """Steps on the data, with a copy of the scene on the domain that is set from outside."""
+    """Proximal steps on the data, with a copy of the scene on the domain that the caller sets."""
 
     def __init__(self, iteration: admm.Iteration) -> None:
         self._it, x = iteration, iteration.state.x
@@ -98,13 +101,13 @@ class _Around:
         return self._it.state.x
 
     def advance(self, t: Array, rho: float, count: int) -> tuple[float, float, float]:
-        """So many steps with the copy at `t` and its penalty: D, and the data's relative primal and dual residual."""
+        """`count` steps with the copy at `t` and its penalty: D, and the data's relative primal and dual residual."""
         it, box, scene = self._it, self._box, (..., *self._it.domain.scene)
         box.t[0], box.rho = t, rho
         it.prepare()
         for _ in range(count):
             kx = it.advance(self._right)
-            if not it.domain.pinned:  # beyond the scene nothing is asked of x
+            if not it.domain.pinned:  # x is free beyond the scene
                 box.t[0], inner = it.state.x.copy(), box.t[0][scene]
                 box.t[0][scene] = inner
             value, residuals = it.copy_data(kx)
@@ -115,7 +118,7 @@ def _solve(problem: Problem, domain: Domain, steps: _Around | admm_gpu.Around) -
     assert problem.denoiser is not None
     xp, pinned = problem.xp, domain.pinned
     asked = problem.stop.max_iterations
-    last = _STRENGTH * math.sqrt(problem.lam)
+    last = 1.5 * math.sqrt(problem.lam)
     first = max(_FIRST * steps.scale, last)
     scene = (..., *domain.scene)
     z, dual, rho = steps.x.copy(), xp.zeros_like(steps.x), 0.0
@@ -128,7 +131,7 @@ def _solve(problem: Problem, domain: Domain, steps: _Around | admm_gpu.Around) -
         sigma = first * (last / first) ** min((n - 1) / _FALL, 1.0)
         before_rho, rho = rho, problem.lam / sigma**2
         dual *= before_rho / rho
-        value, *residuals = steps.advance(z - dual, rho, _INNER)
+        value, *residuals = steps.advance(z - dual, rho, 4)
         shown = steps.x + dual
         before = z[scene]
         z = xp.zeros_like(shown) if pinned else shown.copy()
@@ -153,20 +156,20 @@ def _solve(problem: Problem, domain: Domain, steps: _Around | admm_gpu.Around) -
         f"after {n} calls of the denoiser, the last of strength {sigma:.3g}, the relative residual is "
         f"{worst[-1][0]:.1e} and the change {worst[-1][1]:.1e} (tolerance {steps.rtol:.1e})"
     )
-    if not converged and asked is None and max(worst[-1]) <= _SETTLED:
+    if not converged and asked is None and max(worst[-1]) <= _ENOUGH:
         converged = True
-        why = f"the schedule has ended, with residual and change within the {_SETTLED:g} of a settled one: {why}"
+        why = f"the schedule has ended, with residual and change of at most {_ENOUGH:g}: {why}"
     return Solution(xp.ascontiguousarray(z[scene]), n, converged, why, history(objective, worst))
 
 
 def _as_image(frame: Array) -> Array:
-    """A frame (c, P, Q) as denoisers see it."""
+    """A frame (c, P, Q) in the layout of denoisers."""
     xp = get_xp(frame)
     return xp.ascontiguousarray(frame[0] if len(frame) == 1 else xp.moveaxis(frame, 0, -1))
 
 
 def _denoised(problem: Problem, denoise: Denoiser, scene: Array, sigma: float) -> Array:
-    """The denoiser on each frame, and the bounds; what comes back is looked at before it is used."""
+    """The denoiser on each frame, and the bounds; its result is checked."""
     xp = problem.xp
     out = xp.empty_like(scene)
     for i, frame in enumerate(scene):

@@ -1,25 +1,22 @@
-"""The methods that a comparison can run: deblur's own and other people's, one small file each."""
+"""The methods that a comparison can run: deblur's own and those of other packages, one small file each."""
 
 from __future__ import annotations
 
 from importlib import import_module
 
-from .base import Answer, Contestant, Setting, Solver, Watch
+from .base import Answer, Entrant, Setting, Solver, Watch
 
-#: One row a file; the order is that of the tables.
+#: One file each; the order is that of the tables.
 ADAPTERS = ("own", "scikit_image", "pylops", "trips", "scico")
 
-#: Distributions whose versions a record names beside those deblur needs.
+#: Distributions whose versions a record names in addition to those that deblur needs.
 PACKAGES = ("pylops", "trips-py", "scico", "jax", "bm3d")
 
 
-def contestants() -> dict[str, Contestant]:
+def entrants() -> dict[str, Entrant]:
     """Every method by its name, installed or not."""
-    found: dict[str, Contestant] = {}
-    for adapter in ADAPTERS:
-        for contestant in import_module(f"{__name__}.{adapter}").contestants():
-            found[contestant.name] = contestant
-    return found
+    modules = [import_module(f"{__name__}.{adapter}") for adapter in ADAPTERS]
+    return {entrant.name: entrant for module in modules for entrant in module.entrants()}
 
 
-__all__ = ["ADAPTERS", "PACKAGES", "Answer", "Contestant", "Setting", "Solver", "Watch", "contestants"]
+__all__ = ["ADAPTERS", "PACKAGES", "Answer", "Entrant", "Setting", "Solver", "Watch", "entrants"]

@@ -1,21 +1,20 @@
-"""What a method of a comparison offers: the one line at which ours and other people's meet.
+"""The interface between the comparison and the methods that it runs.
 
-An adapter is one small file with a function ``contestants()`` that returns a
-list of `Contestant`. A contestant is shown a `Task`, never the truth; it says
-whether it can serve, chooses its parameter from what it sees, and restores.
-It measures nothing that counts: the judge does.
+An adapter is one small file with a function ``entrants()`` that returns a
+list of `Entrant`. An entrant sees a `Task`, never the truth; it says whether
+it can serve, chooses its parameter from what it sees, and restores.
+`deblur.compare.scoring` takes all measurements.
 """
 
 from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ...errors import MethodError
 from ..cases import Task
 
 #: Called with (iterations so far, what the method minimises or its residual).
@@ -35,21 +34,21 @@ class Setting:
     reason : str
         Where it comes from, in a sentence.
     seconds : float
-        What choosing it took.
+        Time spent on the choice.
     curve : dict or None
-        ``{"x": ‖g − Hf‖, "y": ‖f‖, "at": index}`` of an L-curve.
+        ``{"x": ‖g − Hf‖, "y": ‖f‖, "at": index, "lam": λ}`` of an L-curve.
     """
 
-    value: float | None
-    how: str
-    reason: str
+    value: float | None = None
+    how: str = "default"
+    reason: str = "no parameter to choose"
     seconds: float = 0.0
     curve: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A restored picture and what its method says of it.
+    """A restored picture and what its method reports about it.
 
     Attributes
     ----------
@@ -57,7 +56,7 @@ class Answer:
         Shaped like ``task.blurred``.
     iterations : int or None
     residual : float or None
-        Relative residual of the linear system solved, where deblur's own judge has measured it.
+        Relative residual of the linear system solved, where deblur's own verification has measured it.
     note : str
     """
 
@@ -67,26 +66,36 @@ class Answer:
     note: str = ""
 
 
+Channel = Callable[[np.ndarray], np.ndarray]
 Solver = Callable[[np.ndarray], Answer]
 
 
 @dataclass(frozen=True)
-class Contestant:
-    """A method that takes part. Adapters override what differs.
+class Entrant:
+    """A method that takes part.
 
     Attributes
     ----------
     name, family, summary : str
-        What it is called, whose it is, and one line about it.
+        Its name, the package that it belongs to, and one line about it.
+    restore : callable, optional
+        ``restore(task, value)`` does everything that does not depend on the picture and returns a function from one
+        grey channel to the restored one. A subclass may override `prepare` instead.
+    setting : Setting
+        The value of the parameter if no rule chooses it.
     parameter : str
-        What its parameter is called; empty if it has none.
+        The name of its parameter; empty if it has none.
     search : (float, float) or None
-        The range in which the judge looks for the oracle's value of the parameter; None for a method
-        without one, or that shares it with another.
+        The range of the oracle's search for the parameter; None for a method without one, or that shares it with
+        another.
     whole : bool
-        Whether the parameter counts something.
+        Whether the parameter is the number of iterations.
     own_boundary : str or None
-        What it assumes beyond the frame if it cannot assume what is asked for.
+        The boundary that it assumes if it cannot assume the requested one.
+    padded : bool
+        Whether pictures are mirrored at their borders, for two PSF widths, before they are restored.
+    light : bool
+        Whether it is defined for non-negative pictures only: values below zero are set to zero.
     module, install : str
         What must be importable, and the command that installs it; empty for deblur's own.
     """
@@ -94,16 +103,19 @@ class Contestant:
     name: str
     family: str
     summary: str
+    restore: Callable[[Task, float | None], Channel] | None = None
+    setting: Setting = Setting()
     parameter: str = ""
     search: tuple[float, float] | None = None
     whole: bool = False
     own_boundary: str | None = None
+    padded: bool = False
+    light: bool = False
     module: str = ""
     install: str = ""
-    extra: dict[str, Any] = field(default_factory=dict)
 
     def missing(self) -> str | None:
-        """None if it is installed, else what to type."""
+        """None if it is installed, else the command that installs it."""
         if not self.module or importlib.util.find_spec(self.module) is not None:
             return None
         return f"not installed: {self.install}"
@@ -115,16 +127,31 @@ class Contestant:
         return None
 
     def predicted(self, task: Task, value: float | None) -> float | None:
-        """Seconds it will take, if that can be told."""
+        """Predicted seconds of one restoration, or None; MemoryError if it does not fit memory."""
         return None
 
     def choose(self, task: Task) -> Setting:
-        """Its parameter, chosen from what the task shows."""
-        return Setting(None, "default", "no parameter to choose")
+        """Its parameter, chosen from the task alone."""
+        return self.setting
 
     def prepare(self, task: Task, value: float | None, watch: Watch | None = None) -> Solver:
-        """All that does not depend on the picture; the solver is then called with the picture."""
-        raise NotImplementedError
+        """Everything that does not depend on the picture; the solver is then called with the picture."""
+        if self.restore is None:
+            raise NotImplementedError(f"{self.name} needs restore=, or a class that overrides prepare")
+        channel = self.restore(task, value)
+        widths = [2 * n if self.padded else 0 for n in task.psf.shape]
+        inside = tuple(slice(w, w + n) for w, n in zip(widths, task.shape, strict=True))
+
+        def solver(g: np.ndarray) -> Answer:
+            if self.light:
+                g = np.maximum(g, 0)
+            planes = np.moveaxis(g, -1, 0) if task.colour else g[None]
+            padded = [np.pad(plane, [(w, w) for w in widths], mode="symmetric") for plane in planes]
+            restored = np.stack([channel(plane)[inside] for plane in padded], axis=-1)
+            image = restored if task.colour else restored[..., 0]
+            return Answer(image, int(value) if self.whole and value else None)
+
+        return solver
 
 
 _BEYOND = {
@@ -136,22 +163,10 @@ _BEYOND = {
 }
 
 
-def reason_alone(error: MethodError) -> str:
-    """Why a method of deblur cannot serve, without its name, which stands in the row already."""
-    return str(error).partition("cannot serve here: ")[2] or str(error)
-
-
 def centred(psf: np.ndarray) -> np.ndarray:
     """The PSF with an odd number of rows and columns and its centre in the middle, by zeros in front.
 
     deblur takes the centre of an even size to be the pixel before the middle; other packages do not agree
-    on it, and with odd sizes they need not.
+    on it, and odd sizes avoid the question.
     """
     return np.pad(psf, [(1 - n % 2, 0) for n in psf.shape])
-
-
-def by_channel(solver: Callable[[np.ndarray], np.ndarray], g: np.ndarray) -> np.ndarray:
-    """A method for grey pictures on each colour by itself."""
-    if g.ndim == 2:
-        return solver(g)
-    return np.stack([solver(np.ascontiguousarray(g[..., c])) for c in range(g.shape[-1])], axis=-1)

@@ -5,52 +5,47 @@ from __future__ import annotations
 import numpy as np
 
 from ..cases import Task
-from .base import Answer, Contestant, Setting, Solver, Watch, by_channel
+from .base import Channel, Entrant, Setting
 
 
-def contestants() -> list[Contestant]:
+def entrants() -> list[Entrant]:
+    """Total variation at a fixed λ."""
+    reason = "a fixed value for pictures on [0, 1]; SCICO has no rule"
     return [
-        TotalVariation(
-            "scico-tv", "SCICO", "isotropic total variation by ADMM; nothing assumed beyond the frame", "λ",
-            (1e-4, 1e-1), False, "unknown", "scico", "pip install scico",
+        Entrant(
+            "scico-tv", "SCICO", "isotropic total variation by ADMM; nothing assumed beyond the frame", _tv,
+            Setting(2e-3, reason=reason), parameter="λ", search=(1e-4, 1e-1), own_boundary="unknown", module="scico",
+            install="pip install scico",
         )
     ]  # fmt: skip
 
 
-class TotalVariation(Contestant):
-    def choose(self, task: Task) -> Setting:
-        return Setting(2e-3, "default", "a fixed value for pictures on [0, 1]; SCICO has no rule")
+def _tv(task: Task, value: float | None) -> Channel:
+    import scico.numpy as snp
+    from scico import functional, linop, loss
+    from scico.optimize.admm import ADMM, LinearSubproblemSolver
 
-    def prepare(self, task: Task, value: float | None, watch: Watch | None = None) -> Solver:
-        import scico.numpy as snp
-        from scico import functional, linop, loss
-        from scico.optimize.admm import ADMM, LinearSubproblemSolver
+    assert value is not None
+    # With mode 'valid' the kernel's centre does not matter: the frame is cut out of the larger scene.
+    m, n = task.psf.shape
+    scene = (task.shape[0] + m - 1, task.shape[1] + n - 1)
+    top, left = m - 1 - (m - 1) // 2, n - 1 - (n - 1) // 2
+    kernel = snp.array(task.psf.astype(np.float32))
+    blur = linop.Convolve(h=kernel, input_shape=scene, input_dtype=np.float32, mode="valid")
+    gradient = linop.FiniteDifference(input_shape=scene, input_dtype=np.float32, append=0)
 
-        assert value is not None
-        # With mode 'valid' the kernel's centre does not matter: the frame is cut out of the larger scene.
-        m, n = task.psf.shape
-        scene = (task.shape[0] + m - 1, task.shape[1] + n - 1)
-        top, left = m - 1 - (m - 1) // 2, n - 1 - (n - 1) // 2
-        kernel = snp.array(task.psf.astype(np.float32))
-        blur = linop.Convolve(h=kernel, input_shape=scene, input_dtype=np.float32, mode="valid")
-        gradient = linop.FiniteDifference(input_shape=scene, input_dtype=np.float32, append=0)
+    def channel(g: np.ndarray) -> np.ndarray:
+        y = snp.array(g.astype(np.float32))
+        admm = ADMM(
+            f=loss.SquaredL2Loss(y=y, A=blur),
+            g_list=[value * functional.L21Norm()],
+            C_list=[gradient],
+            rho_list=[10 * value],
+            x0=snp.pad(y, [(top, m - 1 - top), (left, n - 1 - left)], mode="edge"),
+            maxiter=100,
+            subproblem_solver=LinearSubproblemSolver(cg_kwargs={"tol": 1e-4, "maxiter": 25}),
+        )
+        x = np.asarray(admm.solve(), dtype=np.float64)
+        return x[top : top + g.shape[0], left : left + g.shape[1]]
 
-        def solver(g: np.ndarray) -> Answer:
-            def one(channel: np.ndarray) -> np.ndarray:
-                y = snp.array(channel.astype(np.float32))
-                start = snp.pad(y, [(top, m - 1 - top), (left, n - 1 - left)], mode="edge")
-                admm = ADMM(
-                    f=loss.SquaredL2Loss(y=y, A=blur),
-                    g_list=[value * functional.L21Norm()],
-                    C_list=[gradient],
-                    rho_list=[10 * value],
-                    x0=start,
-                    maxiter=100,
-                    subproblem_solver=LinearSubproblemSolver(cg_kwargs={"tol": 1e-4, "maxiter": 25}),
-                )
-                x = np.asarray(admm.solve(), dtype=np.float64)
-                return x[top : top + channel.shape[0], left : left + channel.shape[1]]
-
-            return Answer(by_channel(one, g), 100)
-
-        return solver
+    return channel

@@ -1,91 +1,53 @@
-"""scikit-image: `wiener`, `unsupervised_wiener`, `richardson_lucy`: with its defaults, and padded as the careful do."""
+"""scikit-image: `wiener`, `unsupervised_wiener`, `richardson_lucy`, with its defaults, and on a padded picture."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-import numpy as np
+from functools import partial
 
 from ..cases import Task
-from .base import Answer, Contestant, Setting, Solver, Watch, by_channel, centred
+from .base import Channel, Entrant, Setting, centred
 
 
-def contestants() -> list[Contestant]:
-    package: dict[str, Any] = {
-        "family": "scikit-image",
-        "module": "skimage",
-        "install": "pip install scikit-image",
-    }
-    wiener: dict[str, Any] = {**package, "parameter": "balance", "search": (1e-5, 1e2)}
-    lucy: dict[str, Any] = {**package, "parameter": "iterations", "search": (1, 300), "whole": True}
-    mirrored: dict[str, Any] = {"own_boundary": "reflect", "extra": {"pad": True}}
+def entrants() -> list[Entrant]:
+    """The three methods; of those that assume a wrong border, a padded version too."""
+    reason = "the value in the example of scikit-image's documentation; it has no rule"
+    package = partial(Entrant, family="scikit-image", module="skimage", install="pip install scikit-image")
+    wiener = partial(
+        package, restore=_wiener, setting=Setting(0.1, reason=reason), parameter="balance", search=(1e-5, 1e2)
+    )
+    lucy = partial(
+        package, restore=_richardson_lucy, setting=Setting(50, reason="scikit-image's own number of iterations"),
+        parameter="iterations", search=(1, 300), whole=True, light=True,
+    )  # fmt: skip
+    unsupervised = partial(
+        package, restore=_unsupervised, setting=Setting(None, "automatic", "it estimates its own parameters")
+    )
+    same = "the same on a picture mirrored at its borders"
     return [
-        Wiener(
-            "skimage-wiener", summary="Wiener-Hunt filter with a Laplacian; the scene repeats itself",
-            own_boundary="periodic", **wiener,
-        ),
-        Wiener("skimage-wiener-padded", summary="the same on a picture mirrored at its edges", **wiener, **mirrored),
-        UnsupervisedWiener(
+        wiener("skimage-wiener", summary="Wiener-Hunt filter with a Laplacian", own_boundary="periodic"),
+        wiener("skimage-wiener-padded", summary=same, own_boundary="reflect", padded=True),
+        unsupervised(
             "skimage-unsupervised-wiener", summary="Wiener-Hunt filter that draws its parameters (Gibbs sampler)",
-            own_boundary="periodic", **package,
+            own_boundary="periodic",
         ),
-        RichardsonLucy(
-            "skimage-richardson-lucy", summary="Richardson-Lucy iteration; black beyond the frame",
-            own_boundary="zero", **lucy,
-        ),
-        RichardsonLucy(
-            "skimage-richardson-lucy-padded", summary="the same on a picture mirrored at its edges", **lucy, **mirrored
-        ),
+        lucy("skimage-richardson-lucy", summary="Richardson-Lucy iteration", own_boundary="zero"),
+        lucy("skimage-richardson-lucy-padded", summary=same, own_boundary="reflect", padded=True),
     ]  # fmt: skip
 
 
-class _Padded(Contestant):
-    def _run(self, task: Task, g: np.ndarray, restore: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-        """`restore` on each channel, mirrored at its edges for two PSF widths where that was asked for."""
-        if not self.extra.get("pad"):
-            return by_channel(restore, g)
-        widths = [2 * n for n in task.psf.shape]
-        inside = tuple(slice(w, w + n) for w, n in zip(widths, task.shape, strict=True))
-        return by_channel(lambda c: restore(np.pad(c, [(w, w) for w in widths], mode="symmetric"))[inside], g)
+def _wiener(task: Task, value: float | None) -> Channel:
+    from skimage.restoration import wiener
+
+    return lambda g: wiener(g, centred(task.psf), value)
 
 
-class Wiener(_Padded):
-    def choose(self, task: Task) -> Setting:
-        return Setting(
-            0.1, "default", "the value in the example of scikit-image's documentation; it has no rule"
-        )
+def _unsupervised(task: Task, value: float | None) -> Channel:
+    from skimage.restoration import unsupervised_wiener
 
-    def prepare(self, task: Task, value: float | None, watch: Watch | None = None) -> Solver:
-        from skimage.restoration import wiener
-
-        psf = centred(task.psf)
-        return lambda g: Answer(self._run(task, g, lambda c: wiener(c, psf, value)))
+    return lambda g: unsupervised_wiener(g, centred(task.psf), rng=0)[0]
 
 
-class UnsupervisedWiener(Contestant):
-    def choose(self, task: Task) -> Setting:
-        return Setting(None, "automatic", "it estimates its own parameters")
+def _richardson_lucy(task: Task, value: float | None) -> Channel:
+    from skimage.restoration import richardson_lucy
 
-    def prepare(self, task: Task, value: float | None, watch: Watch | None = None) -> Solver:
-        from skimage.restoration import unsupervised_wiener
-
-        psf = centred(task.psf)
-        return lambda g: Answer(by_channel(lambda c: unsupervised_wiener(c, psf, rng=0)[0], g))
-
-
-class RichardsonLucy(_Padded):
-    def choose(self, task: Task) -> Setting:
-        return Setting(50, "default", "scikit-image's own number of iterations")
-
-    def prepare(self, task: Task, value: float | None, watch: Watch | None = None) -> Solver:
-        from skimage.restoration import richardson_lucy
-
-        psf, count = centred(task.psf), int(value or 1)
-
-        def solver(g: np.ndarray) -> Answer:
-            # It is defined for light; noise below zero would make it diverge.
-            light = np.maximum(g, 0)
-            return Answer(self._run(task, light, lambda c: richardson_lucy(c, psf, num_iter=count)), count)
-
-        return solver
+    return lambda g: richardson_lucy(g, centred(task.psf), num_iter=int(value or 1))

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 import warnings
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import imageio.v3 as iio
@@ -21,8 +22,8 @@ import scipy.signal
 import deblur
 from deblur import cli, compare
 from deblur.cli import main
-from deblur.compare import cases, findings, judge, limits, record, running, tables
-from deblur.compare.adapters import Answer, Contestant, Setting
+from deblur.compare import cases, findings, limits, record, running, scoring, tables
+from deblur.compare.adapters import Answer, Entrant, Setting
 from deblur.errors import InsufficientMemoryError
 
 PSF = "gaussian:5,1"
@@ -34,8 +35,11 @@ def picture(rng):
     return scipy.signal.convolve2d(rng.random((44, 41)), np.full((5, 5), 0.04), "valid")
 
 
-class Fake(Contestant):
-    """Restores nothing; what it is given in `extra` says how it behaves."""
+@dataclass(frozen=True)
+class Fake(Entrant):
+    """Restores nothing; `extra` sets its behaviour."""
+
+    extra: dict = field(default_factory=dict)
 
     def missing(self):
         return self.extra.get("missing")
@@ -64,9 +68,9 @@ class Fake(Contestant):
 
 
 def enter(monkeypatch, **acts):
-    """Make contestants of these names the only ones."""
-    fakes = {name: Fake(name, "test", "", **({"extra": extra})) for name, extra in acts.items()}
-    monkeypatch.setattr(running, "contestants", lambda: fakes)
+    """Make entrants of these names the only ones."""
+    fakes = {name: Fake(name, "test", "", extra=extra) for name, extra in acts.items()}
+    monkeypatch.setattr(running, "entrants", lambda: fakes)
     return fakes
 
 
@@ -364,9 +368,9 @@ def test_measures_against_their_definitions(picture, rng, monkeypatch):
 def test_whiteness_tells_noise_from_structure(picture, rng, monkeypatch):
     (case,) = compare.make_cases(picture, "delta:1", 0.05, "zero")
     row = findings.Row("k", "", "", "m", "", "zero")
-    judge.measure(row, case, case.truth)
+    scoring.measure(row, case, case.truth)
     white = row.whiteness
-    judge.measure(row, case, case.blurred - picture)
+    scoring.measure(row, case, case.blurred - picture)
     assert white < 0.1 < row.whiteness
 
 
@@ -422,7 +426,7 @@ def test_the_oracle_looks_beyond_its_range(best):
         tried.append(x)
         return (x - best) ** 2
 
-    judge._search(error, [-13.0, -9.0, -5.0, 0.0], budget=lambda: len(tried) < 40)
+    scoring._search(error, [-13.0, -9.0, -5.0, 0.0])
     assert min(abs(x - best) for x in tried) <= 0.5
 
 
@@ -535,7 +539,7 @@ def test_folders_that_cannot_be_used(picture, tmp_path):
         '{"session": {}}\nbroken\n{"row": {}}\n',
     ):
         rows.write_text(text)
-        with pytest.raises(ValueError, match="is no row of this version"):
+        with pytest.raises(ValueError, match="is not a row of this version"):
             run(picture, folder=tmp_path, resume=True)
         assert rows.read_text() == text
 
@@ -598,7 +602,7 @@ def test_ctrl_c_in_the_middle_of_a_run_and_resume(tmp_path):
 
 def test_the_documentation_can_be_typed(tmp_path, monkeypatch):
     """The commands and the Python of docs/compare.md, parsed and run."""
-    page = (Path(__file__).parent.parent / "docs" / "compare.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "compare.md").read_text(encoding="utf-8")
     shell, python = re.findall(r"```(?:python)?\n(.*?)```", page, re.DOTALL)
     commands = [shlex.split(line, comments=True)[1:] for line in shell.strip().splitlines()]
     assert len(commands) == 5

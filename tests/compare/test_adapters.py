@@ -1,4 +1,4 @@
-"""The contestants of `deblur.compare`: all of them there, each given the blur as it understands it."""
+"""The entrants of `deblur.compare`: all of them there, each given the blur as it understands it."""
 
 import importlib.util
 import sys
@@ -14,8 +14,8 @@ from deblur.compare import adapters
 from deblur.compare.adapters import base
 from deblur.compare.cases import Task
 
-CONTESTANTS = adapters.contestants()
-OUTSIDE = [name for name, c in CONTESTANTS.items() if c.module and c.family != "deblur"]
+ENTRANTS = adapters.entrants()
+OUTSIDE = [name for name, c in ENTRANTS.items() if c.module and c.family != "deblur"]
 
 
 # Other people's packages warn as they like.
@@ -31,30 +31,30 @@ def scene():
 
 
 def test_every_method_of_deblur_takes_part():
-    assert set(deblur.METHODS) | {"auto"} <= set(CONTESTANTS)
-    assert set(deblur.METHODS) <= set(CONTESTANTS)
+    assert set(deblur.METHODS) | {"auto"} <= set(ENTRANTS)
+    assert set(deblur.METHODS) <= set(ENTRANTS)
 
 
-def test_what_a_contestant_says_of_itself():
-    for name, contestant in CONTESTANTS.items():
-        assert contestant.name == name
-        assert contestant.summary
+def test_what_a_entrant_says_of_itself():
+    for name, entrant in ENTRANTS.items():
+        assert entrant.name == name
+        assert entrant.summary
         assert " " not in name  # it is typed on a command line
-        assert contestant.family
-        assert bool(contestant.module) == bool(contestant.install)
-        if contestant.search:
-            assert contestant.parameter
-            assert 0 < contestant.search[0] < contestant.search[1]
-        assert contestant.own_boundary in (None, *deblur.BOUNDARIES)
+        assert entrant.family
+        assert bool(entrant.module) == bool(entrant.install)
+        if entrant.search:
+            assert entrant.parameter
+            assert 0 < entrant.search[0] < entrant.search[1]
+        assert entrant.own_boundary in (None, *deblur.BOUNDARIES)
 
 
 def test_a_package_that_is_absent_says_how_to_install_it():
-    absent = base.Contestant("x", "X", "x", module="no_such_package", install="pip install x")
+    absent = base.Entrant("x", "X", "x", module="no_such_package", install="pip install x")
     assert absent.missing() == "not installed: pip install x"
-    assert CONTESTANTS["auto"].missing() is None
+    assert ENTRANTS["auto"].missing() is None
     for name in OUTSIDE:
-        missing = CONTESTANTS[name].missing()
-        installed = importlib.util.find_spec(CONTESTANTS[name].module) is not None
+        missing = ENTRANTS[name].missing()
+        installed = importlib.util.find_spec(ENTRANTS[name].module) is not None
         assert (missing is None) == installed
         assert installed or "pip install" in missing
 
@@ -74,19 +74,19 @@ def test_centred_psf_blurs_as_the_even_one(rng):
 @pytest.mark.parametrize("shape", [(5, 5), (4, 6)])
 def test_outside_methods_are_given_the_blur_the_right_way_round(name, shape, scene, rng):
     """An asymmetric, even PSF: a flipped or shifted one would restore another picture or displace it."""
-    contestant = CONTESTANTS[name]
-    if contestant.missing():
-        pytest.skip(contestant.missing())
+    entrant = ENTRANTS[name]
+    if entrant.missing():
+        pytest.skip(entrant.missing())
     psf = rng.random(shape) ** 3
     psf /= psf.sum()
-    boundary = contestant.own_boundary or "zero"
+    boundary = entrant.own_boundary or "zero"
     blurred = deblur.Blur(psf, scene.shape, "zero").forward(scene)
     task = Task(blurred, psf, boundary)
-    assert contestant.refuses(task) is None
+    assert entrant.refuses(task) is None
     value = {"skimage-wiener": 1e-3, "skimage-wiener-padded": 1e-3, "scico-tv": 1e-4}.get(
-        name, contestant.choose(task).value
+        name, entrant.choose(task).value
     )
-    restored = np.asarray(contestant.prepare(task, value)(blurred.copy()).image)
+    restored = np.asarray(entrant.prepare(task, value)(blurred.copy()).image)
     assert restored.shape == scene.shape
     error = np.linalg.norm(restored - scene)
     assert error <= 0.7 * np.linalg.norm(blurred - scene)
@@ -97,24 +97,24 @@ def test_outside_methods_are_given_the_blur_the_right_way_round(name, shape, sce
 @outside
 @pytest.mark.parametrize("name", OUTSIDE)
 def test_outside_methods_take_colour(name, scene):
-    contestant = CONTESTANTS[name]
-    if contestant.missing():
-        pytest.skip(contestant.missing())
+    entrant = ENTRANTS[name]
+    if entrant.missing():
+        pytest.skip(entrant.missing())
     colour = np.stack([scene, scene[::-1], 0.5 * scene], axis=-1)
-    task = Task(colour, deblur.psf.gaussian(3, 1), contestant.own_boundary or "zero")
-    setting = contestant.choose(task)
-    restored = np.asarray(contestant.prepare(task, setting.value)(colour.copy()).image)
+    task = Task(colour, deblur.psf.gaussian(3, 1), entrant.own_boundary or "zero")
+    setting = entrant.choose(task)
+    restored = np.asarray(entrant.prepare(task, setting.value)(colour.copy()).image)
     grey = Task(scene, task.psf, task.boundary)
-    alone = np.asarray(contestant.prepare(grey, setting.value)(scene.copy()).image)
+    alone = np.asarray(entrant.prepare(grey, setting.value)(scene.copy()).image)
     assert np.abs(restored[..., 0] - alone).max() <= 1e-6
 
 
 @pytest.mark.parametrize("name", OUTSIDE)
 def test_outside_methods_refuse_what_they_cannot_assume(name, scene):
-    contestant = CONTESTANTS[name]
+    entrant = ENTRANTS[name]
     psf = deblur.psf.gaussian(3, 1)
-    served = [b for b in deblur.BOUNDARIES if contestant.refuses(Task(scene, psf, b)) is None]
-    assert served == ([contestant.own_boundary] if contestant.own_boundary else list(deblur.BOUNDARIES))
+    served = [b for b in deblur.BOUNDARIES if entrant.refuses(Task(scene, psf, b)) is None]
+    assert served == ([entrant.own_boundary] if entrant.own_boundary else list(deblur.BOUNDARIES))
 
 
 def test_ours_are_what_deblur_solve_gives(scene):
@@ -124,9 +124,9 @@ def test_ours_are_what_deblur_solve_gives(scene):
         g = deblur.degrade(scene, psf, noise=0.01, seed=1)
         task = Task(g, psf, boundary, lam)
         for name in ("auto", "pcg"):
-            contestant = CONTESTANTS[name]
-            setting = contestant.choose(task)
-            answer = contestant.prepare(task, setting.value)(g)
+            entrant = ENTRANTS[name]
+            setting = entrant.choose(task)
+            answer = entrant.prepare(task, setting.value)(g)
             expected = deblur.solve(g, psf, lam, method=name, boundary=boundary)
             assert setting.value == pytest.approx(expected.lam, rel=1e-6)
             assert np.abs(answer.image - expected.image).max() <= 1e-6
@@ -137,12 +137,12 @@ def test_ours_are_what_deblur_solve_gives(scene):
 def test_a_dense_method_is_refused_by_the_cost_model(monkeypatch):
     task = Task(np.zeros((256, 256)), deblur.psf.gaussian(9, 1.5), "zero", 1e-2)
     monkeypatch.setattr("deblur.methods.free_memory", lambda xp: 1 << 50)
-    assert CONTESTANTS["gauss-seidel"].predicted(task, 1e-2) > 20
+    assert ENTRANTS["gauss-seidel"].predicted(task, 1e-2) > 20
     monkeypatch.setattr("deblur.methods.free_memory", lambda xp: 1 << 30)
     with pytest.raises(MemoryError, match=r"GiB and 1 GiB are free"):
-        CONTESTANTS["gauss-seidel"].predicted(task, 1e-2)
-    assert CONTESTANTS["auto"].predicted(task, 1e-2) is None
-    assert CONTESTANTS["kronecker"].predicted(task, 1e-2) < 20
+        ENTRANTS["gauss-seidel"].predicted(task, 1e-2)
+    assert ENTRANTS["auto"].predicted(task, 1e-2) is None
+    assert ENTRANTS["kronecker"].predicted(task, 1e-2) < 20
 
 
 def test_trips_is_called_as_its_source_says(scene, monkeypatch):
@@ -163,8 +163,8 @@ def test_trips_is_called_as_its_source_says(scene, monkeypatch):
     for boundary in ("zero", "unknown"):
         g = deblur.Blur(psf, scene.shape, "zero").forward(scene)
         task = Task(g, psf, boundary)
-        contestant = CONTESTANTS["trips-hybrid-lsqr"]
-        restored = contestant.prepare(task, contestant.choose(task).value)(g).image
+        entrant = ENTRANTS["trips-hybrid-lsqr"]
+        restored = entrant.prepare(task, entrant.choose(task).value)(g).image
         assert restored.shape == g.shape
         assert np.linalg.norm(restored - scene) < 0.7 * np.linalg.norm(g - scene)
 

@@ -15,7 +15,7 @@ from deblur import matlab
 from deblur.device import asnumpy
 from deblur.errors import SingularMatrixError
 
-DATA = Path(__file__).parent / "data"
+DATA = Path(__file__).parents[1] / "data"
 LISTING = np.load(DATA / "octave_listing.npz")
 OCTAVE = np.load(DATA / "octave_face.npz")
 

@@ -38,7 +38,7 @@ def test_better_than_the_pilot(boundary):
 def test_the_steps_between_data_and_patches_gain(boundary, monkeypatch):
     problem, g, truth = blurred(boundary=boundary)
     image = restored(problem, g)
-    monkeypatch.setattr(collaborative, "_STEPS", 0)
+    monkeypatch.setattr(collaborative, "_STRENGTHS", ())
     assert psnr(truth, image) >= psnr(truth, restored(problem, g)) + 0.15
 
 

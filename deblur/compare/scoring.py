@@ -1,0 +1,261 @@
+"""Run one method on one case, verify its answer, time it, and measure the result.
+
+The order is fixed. A method that is not installed, refuses, or would not fit
+memory or the time limit is not run, and its row says why. The others choose
+their parameter from the task, restore once (that answer is verified and
+measured), are timed, and run once more with memory measured. Only this module
+sees the truth; where the truth set a parameter the row says "oracle".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import math
+import statistics
+import textwrap
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+
+from .. import metrics
+from ..errors import MethodError
+from ..operators.blur import Blur
+from ..plot import cumulative_periodogram
+from .adapters.base import Answer, Entrant, Setting, Watch
+from .cases import Case, Task
+from .findings import Row, Settings
+from .limits import Peak, TooSlow, time_limit
+from .pictures import shown
+
+Pictures = dict[str, np.ndarray]
+
+
+def inner_residual(case: Case, picture: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """g and g − h * f, (frames, M', N'), where the blur lies wholly inside the frame; None if it does so nowhere.
+
+    It needs no assumption about the scene beyond the frame, so it treats all methods equally.
+    """
+    rows, columns = (n - m + 1 for n, m in zip(picture.shape[:2], case.psf.shape, strict=True))
+    if rows < case.psf.shape[0] or columns < case.psf.shape[1]:
+        return None
+    inner = Blur(case.psf, (rows, columns), "unknown")
+    g, f = (np.moveaxis(np.atleast_3d(x), -1, 0) for x in (case.blurred, picture))
+    g = g[:, *inner.crop]
+    return g, g - inner.forward(np.ascontiguousarray(f))
+
+
+def measure(row: Row, case: Case, picture: np.ndarray) -> np.ndarray | None:
+    """Fill in the row's measures of quality; returns the residual picture, averaged over colours, if there is one."""
+    if case.truth is not None:
+        channel_axis = -1 if picture.ndim == 3 else None
+        row.mse = metrics.mse(case.truth, picture)
+        row.psnr = metrics.psnr(case.truth, picture)
+        before = metrics.psnr(case.truth, case.blurred)
+        row.gain = row.psnr - before if math.isfinite(before) and math.isfinite(row.psnr) else None
+        if min(picture.shape[:2]) >= 11:  # the window of SSIM
+            row.ssim = metrics.ssim(case.truth, picture, channel_axis=channel_axis)
+    inner = inner_residual(case, picture)
+    if inner is None:
+        return None
+    g, residual = inner
+    row.misfit = float(np.linalg.norm(residual) / (np.linalg.norm(g) or 1.0))
+    if min(residual.shape[-2:]) > 1 and float(np.ptp(residual)) > 0:
+        _, share = cumulative_periodogram(residual)
+        row.whiteness = float(np.abs(share[:, 0] - share[:, 1]).max())
+    return residual.mean(axis=0)
+
+
+class _Refused(Exception):
+    """Ends a row before it ran: (status, reason)."""
+
+
+def baseline(case: Case, key: str) -> tuple[Row, Pictures]:
+    """The row of the blurred picture itself, which every method must beat, and its pictures."""
+    row = Row(key, case.name, case.key, "blurred", "", case.boundary, setting="nothing done")
+    return row, shown(key, case, case.blurred, measure(row, case, case.blurred))
+
+
+def score(
+    entrant: Entrant, case: Case, task: Task, key: str, settings: Settings, oracle: bool = False
+) -> tuple[Row, Pictures]:
+    """The row and the 8-bit pictures of one method on one case; errors of the method become the row's reason.
+
+    The method sees only `task`. With `oracle` the search for its parameter uses the truth.
+    """
+    row = Row(
+        key, case.name, case.key, entrant.name, entrant.family, case.boundary,
+        parameter=entrant.parameter, how="oracle" if oracle else "",
+    )  # fmt: skip
+    pictures: Pictures = {}
+    with _quiet() as warned:
+        try:
+            pictures = _scored(row, entrant, case, task, settings)
+        except _Refused as end:
+            row.status, row.reason = end.args
+        except TooSlow as stopped:
+            row.status = "too slow"
+            row.reason = f"{stopped}; allow more (--time-limit) or take a smaller picture (--size)"
+        except (MethodError, MemoryError) as error:
+            row.status, row.reason = "refused", _one_line(error)
+        except (Exception, SystemExit) as error:  # other packages may raise anything
+            row.status, row.reason = "failed", f"{type(error).__name__}: {_one_line(error) or 'no message'}"
+    if warned:
+        row.note = "; ".join(filter(None, [row.note, f"warned: {_one_line(warned[0].message)}"]))
+    return row, pictures
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[list[warnings.WarningMessage]]:
+    """Drop the output of methods, and collect their warnings."""
+    with (
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(io.StringIO()),
+        warnings.catch_warnings(record=True) as caught,
+    ):
+        warnings.simplefilter("always")
+        yield caught
+
+
+def _one_line(message: object) -> str:
+    return textwrap.shorten(str(message), 300, placeholder="…")
+
+
+def _scored(row: Row, entrant: Entrant, case: Case, task: Task, settings: Settings) -> Pictures:
+    """Fill in the row; returns its pictures."""
+    missing = entrant.missing()
+    if missing is not None:
+        raise _Refused("not installed", missing)
+    task = _with_boundary(row, entrant, task, settings)
+    if row.how == "oracle":
+        setting = _oracle(entrant, case, task, settings)
+    else:
+        with time_limit(2 * settings.time_limit, "choosing its parameter"):
+            setting = entrant.choose(task)
+    row.value, row.how, row.setting = setting.value, setting.how, setting.reason
+    row.choose_s, row.curve = setting.seconds, setting.curve
+    seconds = entrant.predicted(task, setting.value)
+    if seconds is not None and seconds > settings.time_limit:
+        raise _Refused(
+            "too slow",
+            f"not run: its predicted time of {seconds:.2g} s exceeds the time limit of {settings.time_limit:g} s "
+            "(--time-limit)",
+        )
+    with time_limit(settings.time_limit, "restoring"):  # the warm-up
+        answer, first = _run(
+            entrant, task, setting.value, lambda i, r: row.history.append((int(i), float(r)))
+        )
+    row.history = _thinned([point for point in row.history if math.isfinite(point[1])])
+    picture = np.asarray(answer.image, dtype=np.float64)
+    row.iterations, row.residual, row.note = answer.iterations, answer.residual, answer.note
+    residual = measure(row, case, picture)
+    _timed(row, entrant, task, settings, first)
+    if settings.memory and sum(first) <= settings.time_limit / 4:
+        with Peak() as peak:
+            entrant.prepare(task, setting.value)(task.blurred.copy())
+        row.peak_bytes = peak.bytes
+    return shown(row.key, case, picture, residual)
+
+
+def _with_boundary(row: Row, entrant: Entrant, task: Task, settings: Settings) -> Task:
+    """The task with a boundary that the method can assume; a refusal if there is none."""
+    reason = entrant.refuses(task)
+    if reason is None:
+        return task
+    own = entrant.own_boundary
+    if own not in (None, task.boundary) and settings.other_boundary == "own":
+        other = replace(task, boundary=own)
+        if entrant.refuses(other) is None:
+            row.assumes = other.boundary
+            return other
+    raise _Refused("refused", reason)
+
+
+def _run(
+    entrant: Entrant, task: Task, value: float | None, watch: Watch | None = None
+) -> tuple[Answer, tuple[float, float]]:
+    """A verified answer, and the seconds of set-up and solve."""
+    g = task.blurred.copy()
+    start = time.perf_counter()
+    solver = entrant.prepare(task, value, watch)
+    middle = time.perf_counter()
+    answer = solver(g)
+    end = time.perf_counter()
+    picture = np.asarray(answer.image)
+    if picture.shape != task.blurred.shape:
+        raise ValueError(f"it returned shape {picture.shape} for a picture of shape {task.blurred.shape}")
+    if picture.dtype.kind not in "biuf":
+        raise TypeError(f"it returned {picture.dtype}, not real numbers")
+    wrong = int(np.count_nonzero(~np.isfinite(picture)))
+    if wrong:
+        raise ValueError(f"its answer holds {wrong} values that are NaN or infinite")
+    if not np.array_equal(g, task.blurred):
+        raise ValueError("it changed the picture that it received")
+    return answer, (middle - start, end - middle)
+
+
+def _thinned(history: list[tuple[int, float]]) -> list[tuple[int, float]]:
+    """At most 200 points of it."""
+    return [
+        history[i] for i in np.unique(np.linspace(0, len(history) - 1, min(200, len(history))).astype(int))
+    ]
+
+
+def _timed(row: Row, entrant: Entrant, task: Task, settings: Settings, first: tuple[float, float]) -> None:
+    """Medians of set-up and solve over the timed runs, which may take half the time limit together."""
+    runs: list[tuple[float, float]] = []
+    while len(runs) < settings.repeats and sum(map(sum, [first, *runs])) <= settings.time_limit / 2:
+        runs.append(_run(entrant, task, row.value)[1])
+    row.runs = len(runs)
+    if not runs:
+        row.note = "; ".join(filter(None, [row.note, "timed once, without a warm-up, as it takes long"]))
+    setup, solve = zip(*(runs or [first]), strict=True)
+    row.setup_s, row.solve_s = statistics.median(setup), statistics.median(solve)
+    row.solve_min_s, row.solve_max_s = min(solve), max(solve)
+
+
+def _oracle(entrant: Entrant, case: Case, task: Task, settings: Settings) -> Setting:
+    """The parameter with the smallest MSE, searched for in its logarithm."""
+    assert entrant.search is not None
+    tried: dict[float, float] = {}
+    failures: list[Exception] = []
+    start = time.perf_counter()
+
+    def error(log: float) -> float:
+        if time.perf_counter() - start > 2 * settings.time_limit:
+            raise TimeoutError
+        value = float(np.exp(log))
+        value = float(round(value)) if entrant.whole else value
+        if value not in tried:
+            try:
+                with time_limit(settings.time_limit, "restoring"):
+                    picture = np.asarray(_run(entrant, task, value)[0].image)
+                tried[value] = metrics.mse(case.truth, picture)
+            except Exception as failure:  # another value may work
+                failures.append(failure)
+        return tried.get(value, math.inf)
+
+    with contextlib.suppress(TimeoutError):
+        _search(error, list(np.linspace(*np.log(entrant.search), 8)))
+    if not tried:
+        raise ValueError("; ".join(["no value of its parameter gave a picture", *map(str, failures[:1])]))
+    best = min(tried, key=tried.__getitem__)
+    reason = f"the best of {len(tried)} values, found with the truth, which no user has"
+    return Setting(best, "oracle", reason, time.perf_counter() - start)
+
+
+def _search(error: Callable[[float], float], grid: list[float]) -> None:
+    """Call `error` on the grid, beyond an end of it where the minimum lies there, and then around the minimum."""
+    values = [error(x) for x in grid]
+    step = grid[1] - grid[0]
+    while values[0] < min(values[1:]):
+        grid, values = [grid[0] - step, *grid], [error(grid[0] - step), *values]
+    while values[-1] < min(values[:-1]):
+        grid, values = [*grid, grid[-1] + step], [*values, error(grid[-1] + step)]
+    at = int(np.argmin(values))
+    around = (grid[max(at - 1, 0)], grid[min(at + 1, len(grid) - 1)])
+    minimize_scalar(error, bounds=around, method="bounded", options={"maxiter": 8})
