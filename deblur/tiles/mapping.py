@@ -54,11 +54,16 @@ def graph(blocks: BlockMap, task: Any, arrays: Sequence[Any], name: str, chunks:
     return da.Array(HighLevelGraph.from_collections(name, tasks, arrays), name, chunks, meta=meta)
 
 
-def _strips(block: Array, overlap: Sequence[int]) -> list[Array]:
-    """What neighbours see of a block: its first and last rows, and its first and last columns."""
-    (d, e), (m, n) = overlap, block.shape[-2:]
-    parts = block[..., :d, :], block[..., m - d :, :], block[..., :e], block[..., n - e :]
-    return [part.copy() for part in parts]  # views would keep the block
+def _strips(block: Array, overlap: Sequence[int]) -> dict[tuple[int, int], Array]:
+    """The parts of a block that its neighbours see, by the direction in which they see it."""
+    spans = [
+        {-1: slice(n - d, n), 0: slice(0, n), 1: slice(0, d)}
+        for d, n in zip(overlap, block.shape[-2:], strict=True)
+    ]
+    steps = itertools.product(*((-1, 0, 1) if d else (0,) for d in overlap))
+    return {
+        (i, j): block[..., spans[0][i], spans[1][j]].copy() for i, j in steps if i or j
+    }  # views keep the block
 
 
 @dataclass(frozen=True)
@@ -110,27 +115,18 @@ class BlockMap:
                 found.append(((step[0], step[1]), (*place[:-2], *at)))
         return found
 
-    def window(self, place: Place, block: Array, around: Sequence[Sequence[Array]]) -> Array:
+    def window(self, place: Place, block: Array, around: Sequence[dict[tuple[int, int], Array]]) -> Array:
         """A block with the strips of its neighbours."""
         steps = [step for step, _ in self.neighbours(place)]
         if not steps:
             return block
-        spans = []  # of the pieces before, at and after the block, along either axis
-        for axis, (d, n) in enumerate(zip(self.overlap, block.shape[-2:], strict=True)):
-            first = d if any(step[axis] < 0 for step in steps) else 0
-            last = d if any(step[axis] > 0 for step in steps) else 0
-            spans.append((slice(first), slice(first, first + n), slice(first + n, first + n + last)))
-        shape = (*block.shape[:-2], *(s[2].stop for s in spans))
+        parts = {(0, 0): block, **{step: strips[step] for step, strips in zip(steps, around, strict=True)}}
+        lengths = ({step[axis]: part.shape[axis - 2] for step, part in parts.items()} for axis in (0, 1))
+        rows, cols = (np.cumsum([0, *(length.get(i, 0) for i in (-1, 0, 1))]) for length in lengths)
         empty = get_xp(block).empty if self.recipe.device == "cpu" or is_cupy(block) else staging
-        out = empty(shape, block.dtype.newbyteorder("="))
-        out[..., spans[0][1], spans[1][1]] = block
-        for (i, j), (top, bottom, left, right) in zip(steps, around, strict=True):
-            piece = (bottom, None, top)[i + 1]
-            if piece is None:
-                piece = left if j > 0 else right
-            elif j:
-                piece = piece[..., : self.overlap[1]] if j > 0 else piece[..., -self.overlap[1] :]
-            out[..., spans[0][i + 1], spans[1][j + 1]] = piece
+        out = empty((*block.shape[:-2], int(rows[-1]), int(cols[-1])), block.dtype.newbyteorder("="))
+        for (i, j), part in parts.items():
+            out[..., rows[i + 1] : rows[i + 2], cols[j + 1] : cols[j + 2]] = part
         return out
 
     def run(self, task: Any, place: Sequence[int], *parts: Any) -> Any:

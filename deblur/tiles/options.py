@@ -59,7 +59,7 @@ def takes(*kinds: Any) -> Callable[[_T], _T]:
     """`deblur.options.takes_options` for a function or class with the options of these typed dicts as well."""
 
     def shown(target: _T) -> _T:
-        function: Any = target.__init__ if isinstance(target, type) else target
+        function: Any = getattr(target, "__init__") if isinstance(target, type) else target  # noqa: B009
         signature = inspect.signature(function)
         *own, rest = signature.parameters.values()
         hints = get_type_hints(kinds[-1])

@@ -301,9 +301,8 @@ def _predicted(asked: _Asked) -> TilePlan:
     if asked.tile is None and fits and plan.tiles < 4:
         return _plan(asked, "whole", f"{why}, but {plan.tiles} tiles gain little, and {whole}")
     if asked.tile is None and fits and plan.work > 2:
-        return _plan(
-            asked, "whole", f"{why}, so that tiles would do {plan.work:.2g} times the work, and {whole}"
-        )
+        more = f"{why}, so that tiles would do {plan.work:.2g} times the work"
+        return _plan(asked, "whole", f"{more}, and {whole}")
     seam, rms, bound = _seam(asked, tails, plan)
     restored = asked.noise * rows.total
     return replace(

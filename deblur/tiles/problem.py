@@ -160,7 +160,7 @@ def decide(
 
 def _read_boundary(request: Request, psf: np.ndarray, options: Options, corners: np.ndarray) -> Request:
     """The request with the boundary that is detected at the border of the image's corners."""
-    border = checked(psf, corners.shape[-2:], 0.0, options, device=CPU)  # type: ignore[arg-type]
+    border = checked(psf, corners.shape[-2:], 0.0, options, device=CPU)
     try:
         border = border.decided(Frames(corners, channel_axis=1, stack_axis=0))
     except ValueError:  # NaN at a corner
@@ -187,7 +187,7 @@ def _choose_lam(
     stack = samples.astype(np.float64)
 
     def chosen(rule: float | str, given: Any) -> tuple[Deblurrer, str]:
-        made = Deblurrer(psf, stack.shape[-2:], rule, **given)  # type: ignore[arg-type]
+        made = Deblurrer(psf, stack.shape[-2:], rule, **given)
         choice = made.tune(stack, channel_axis=1, stack_axis=0)
         return made, choice.reason if choice is not None else ""
 
@@ -242,7 +242,7 @@ def norms(recipe: Recipe, psf: int, f: Array, g: Array, keep: tuple[Any, ...]) -
     edges than `deblur.tiles.reach.margin` are right: H and its adjoint reach as far.
     """
     options: Options = {**recipe.options, "dtype": "float64", "boundary": "reflect"}
-    request = requested(recipe.psfs[psf], f.shape[-2:], recipe.lam, options)  # type: ignore[arg-type]
+    request = requested(recipe.psfs[psf], f.shape[-2:], recipe.lam, options)
     f, g = f.astype(np.float64), as_float(g).astype(np.float64)
     if request.gamma:
         f, g = unbent(f), unbent(g)

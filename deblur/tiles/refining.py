@@ -42,7 +42,7 @@ from ..solvers.start import prior_scene
 from .plan import TilePlan
 from .problem import Recipe, factor_of
 from .reach import margin
-from .windows import Edges, Sides, by_psf, continued, lengths, pads, prepared, within
+from .windows import Edges, Sides, by_psf, continued, cut, lengths, pads, prepared, within
 
 if TYPE_CHECKING:
     from .tiling import Tiling
@@ -98,8 +98,6 @@ def with_passes(tiling: Tiling, psf: np.ndarray, plan: TilePlan, device: str | i
     InsufficientMemoryError
         If that is more passes than are tried.
     """
-    from .tiling import Tiling, cut
-
     layout, dtype = tiling.layout, tiling.dtype
     # Twelve numbers for each pixel of the part, solved at once and tile by tile.
     many = 3 if 12 * dtype.itemsize * 9 * math.prod(plan.tile) <= plan.memory else 2
@@ -119,8 +117,8 @@ def with_passes(tiling: Tiling, psf: np.ndarray, plan: TilePlan, device: str | i
         "workers": tiling.workers,
         **options,
     }
-    torus = Tiling(part, psf, tiling.lam, overlap=plan.overlap, passes=2, device=device, **given)
-    whole = Tiling(part, psf, tiling.lam, **{**given, "tile": part.shape})(part)
+    torus = type(tiling)(part, psf, tiling.lam, overlap=plan.overlap, passes=2, device=device, **given)
+    whole = type(tiling)(part, psf, tiling.lam, **{**given, "tile": part.shape})(part)
     y, span, shares, number = None, float(np.ptp(part)) or 1.0, [0.0], 0
     while True:
         number += 1

@@ -223,6 +223,7 @@ def chunk_names(output: Any, region: Sequence[slice] | None = None) -> Iterator[
 
 def pyramid(target: str, picture: Source) -> Iterator[Any]:
     """Lazy tasks that write the smaller levels of an OME-Zarr group: the means of the one before, of the old shapes."""
+    import dask
     import dask.array as da
 
     group = import_zarr().open_group(target, mode="r+")
@@ -239,7 +240,7 @@ def pyramid(target: str, picture: Source) -> Iterator[Any]:
         small = da.coarsen(np.mean, x, dict(enumerate(factor))).astype(array.dtype)
         made = {"shape": like.shape, "dtype": array.dtype, "chunks": like.chunks, "overwrite": True, **_WHOLE}
         out = group.create_array(level, **made, **_named_as(group, like))
-        yield da.store(small.rechunk(like.chunks), out, lock=False, compute=False)
+        yield dask.delayed(np.shape)(da.store(small.rechunk(like.chunks), out, lock=False, compute=False))
 
 
 def import_zarr() -> Any:

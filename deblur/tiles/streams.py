@@ -20,27 +20,14 @@ from typing import Any, Unpack
 import numpy as np
 
 from ..version import __version__
+from . import stores
 from .checks import Residual, Seam, of_tile, ratios
 from .clusters import queue_reads
 from .mapping import BlockMap, Place, graph, in_tiles, together
 from .options import PlanOptions, TileOptions, parted, takes
 from .plan import TilePlan
 from .refining import MORE_PASSES
-from .stores import (
-    ATTRIBUTE,
-    Source,
-    begun,
-    chunk_names,
-    created,
-    created_for_pass,
-    done,
-    import_zarr,
-    opened,
-    present,
-    pyramid,
-    removed,
-    whole,
-)
+from .stores import ATTRIBUTE, Source, chunk_names, import_zarr, opened
 from .tiling import Tiling
 
 
@@ -198,7 +185,7 @@ def stream(
         memory = memory and memory // threads
     image, path = opened(source, given["channel_axis"], given["stack_axis"]), str(target)
     asked = _asked(image, psf, lam, [given[k] for k in ("tolerance", "safe", "tile", "overlap")], rest)
-    earlier = begun(path, asked, overwrite)
+    earlier = stores.begun(path, asked, overwrite)
     if earlier:  # λ and plan are those of the first start, whatever memory there is now
         lam, rest["boundary"] = earlier["lam"], earlier["boundary"]
         given |= {name: earlier[name] for name in ("tile", "overlap", "passes")}
@@ -215,7 +202,7 @@ def stream(
         output = output if image.group is None else output[image.levels[0]]
     else:
         shutil.rmtree(passes, ignore_errors=True)
-        output = created(path, image, tiling, _decided(asked, tiling), overwrite)
+        output = stores.created(path, image, tiling, _decided(asked, tiling), overwrite)
     queue_reads(workers, tiling)
     setup, left = time.perf_counter() - start, None
     for more in range(MORE_PASSES, -1, -1):
@@ -228,12 +215,12 @@ def stream(
         if left is None or left <= tiling.plan.tolerance or not more:
             break
         # One pass more; what the last one wrote is removed, as if it had been interrupted before that.
-        removed(output)
+        stores.removed(output)
         tiling.plan = replace(tiling.plan, passes=tiling.plan.passes + 1)
         import_zarr().open(path, mode="r+").attrs[ATTRIBUTE] = _decided(asked, tiling)
     shutil.rmtree(passes, ignore_errors=True)
     if image.group is not None and not failed:
-        for level in pyramid(path, image):
+        for level in stores.pyramid(path, image):
             _computed([level], workers)
     seconds = time.perf_counter() - start - setup
     seams: tuple[Seam, ...] = ()
@@ -281,17 +268,17 @@ def _earlier_passes(
     An array is removed once the one after it is whole, so that a second start finds the last one that is.
     """
     zarr, passes = import_zarr(), tiling.plan.passes
-    if passes == 1 or whole(output):
+    if passes == 1 or stores.whole(output):
         return None
     there = {
         n: zarr.open(str(folder / str(n)), mode="r+") for n in range(1, passes) if (folder / str(n)).exists()
     }
-    first = max((n for n, array in there.items() if whole(array)), default=0)
+    first = max((n for n, array in there.items() if stores.whole(array)), default=0)
     y = there.get(first)
     for number in range(first, passes - 1):
         into = there.get(number + 1)
         if into is None:
-            into = created_for_pass(str(folder / str(number + 1)), output)
+            into = stores.created_for_pass(str(folder / str(number + 1)), output)
         _restored(image, tiling, into, y, number, workers, progress)
         shutil.rmtree(folder / str(number), ignore_errors=True)
         y = into
@@ -316,7 +303,7 @@ def _restored(
     ones = tuple((1,) * n for n in x.numblocks)
     empty = np.empty((0,) * x.ndim, object)
     blocks = graph(writer.blocks, writer, arrays, f"written-{token}", ones, empty)
-    there, sizes = present(output), {p: writer.frames(p) for p in np.ndindex(*x.numblocks)}
+    there, sizes = stores.present(output), {p: writer.frames(p) for p in np.ndindex(*x.numblocks)}
     places = [p for p in sizes if not there.issuperset(chunk_names(output, writer.region(p)))]
     total, now, passes = sum(sizes.values()), sum(sizes[p] for p in places), tiling.plan.passes
     finished = kept = total - now
@@ -395,7 +382,9 @@ class _Writer:
 
     def __call__(self, place: Place, *windows: Any) -> Any:
         failed, change = [], 0.0
-        if not done(self.output, self.region(place)):  # by a worker that was lost before it could say so
+        if not stores.done(
+            self.output, self.region(place)
+        ):  # by a worker that was lost before it could say so
             axis = len(self.blocks.stack) - 1
             several = axis >= 0 and windows[0].shape[axis] > 1
             try:

@@ -22,7 +22,7 @@ from .options import PlanOptions, TileOptions, parted, takes
 from .plan import TilePlan, plan_tiles
 from .problem import Recipe, decide
 from .reach import margin
-from .windows import Edges, Sides, restore, surroundings
+from .windows import Edges, Sides, cut, restore, surroundings
 
 _SAMPLE = 256  # least side of the windows that λ and the boundary are read from
 
@@ -342,14 +342,6 @@ def tiled(img: Any, psf: Array, lam: float | str = "auto", **options: Unpack[Til
     if not hasattr(img, "dask") and not is_cupy(img):
         img = np.asanyarray(img)
     return Tiling(img, psf, lam, **options)(img)
-
-
-def cut(n: int, tile: int, least: int) -> list[tuple[int, int]]:
-    """An axis cut into tiles; a rest at the end that is smaller than `least` belongs to the tile before."""
-    firsts = list(range(0, n, tile))
-    if len(firsts) > 1 and n - firsts[-1] < least:
-        firsts.pop()
-    return list(zip(firsts, [*firsts[1:], n], strict=True))
 
 
 def _psfs(psf: Any, frames: int) -> np.ndarray:

@@ -37,6 +37,14 @@ Sides = tuple[tuple[bool, bool], tuple[bool, bool]]
 Edges = tuple[tuple[int, int], tuple[int, int]]
 
 
+def cut(n: int, tile: int, least: int) -> list[tuple[int, int]]:
+    """An axis cut into tiles; a rest at the end that is smaller than `least` belongs to the tile before."""
+    firsts = list(range(0, n, tile))
+    if len(firsts) > 1 and n - firsts[-1] < least:
+        firsts.pop()
+    return list(zip(firsts, [*firsts[1:], n], strict=True))
+
+
 def surroundings(
     tile: Sequence[tuple[int, int]], overlap: Sequence[int], space: Sequence[int], wraps: bool
 ) -> tuple[list[list[slice]], Sides, Edges]:

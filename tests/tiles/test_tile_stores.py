@@ -318,7 +318,7 @@ def test_a_full_disk_leaves_whole_chunks_and_can_be_gone_on_with(store, picture,
     out = tmp_path / "out.zarr"
     with monkeypatch.context() as full:
         full.setattr(_local, "_put", put)
-        with pytest.raises(OSError, match="the disk is full; what was written is whole"):
+        with pytest.raises(OSError, match="the disk is full; every written chunk is whole"):
             stream(store, out, H, LAM, check=False, **ASKED)
     report = stream(store, out, H, LAM, check=False, **ASKED)
     assert report.kept > 0

@@ -14,8 +14,7 @@ from deblur.tiles import Tiling, plan_tiles, refining, windows
 from deblur.tiles import tiling as module
 from deblur.tiles.checks import residual
 from deblur.tiles.refining import one_pass
-from deblur.tiles.tiling import cut
-from deblur.tiles.windows import continued
+from deblur.tiles.windows import continued, cut
 
 H = psf.gaussian(9, 1.5)
 LAM = 1e-2
