@@ -180,7 +180,7 @@ def test_a_second_start_goes_on_where_the_first_ended(store, picture, tmp_path):
     assert (replaced.written, replaced.kept) == (16, 0)
 
 
-def test_colour_is_found_where_nobody_names_it(picture, tmp_path):
+def test_colour_is_detected_without_a_named_axis(picture, tmp_path):
     colour = np.stack([picture, 0.5 * picture, 1 - picture], axis=-1)
     path = str(tmp_path / "colour.zarr")
     zarr.create_array(path, shape=colour.shape, chunks=(64, 64, 3), dtype="f4")[:] = colour
