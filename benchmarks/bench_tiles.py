@@ -288,7 +288,7 @@ def one_case(case: dict[str, Any]) -> dict[str, Any]:
     def tiling(overlap: tuple[int, ...]) -> Tiling:
         return Tiling(
             image, h, case["lam"], tile=case["tile"], tolerance=tolerance, memory=2**40, overlap=overlap, workers=1,
-            options={"boundary": case["boundary"]},
+            boundary=case["boundary"],
         )  # fmt: skip
 
     def seam(made: Tiling, tile: Any) -> float:
@@ -337,7 +337,7 @@ def one_refined(case: dict[str, Any]) -> dict[str, Any]:
     try:
         made = Tiling(
             image, h, case["lam"], tile=case["tile"], tolerance=case["tolerance"], memory=case["memory"], workers=1,
-            options={"boundary": case["boundary"]},
+            boundary=case["boundary"],
         )  # fmt: skip
         restored = made(image)
     except (InsufficientMemoryError, ConvergenceError) as error:

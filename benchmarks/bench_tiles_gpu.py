@@ -106,7 +106,7 @@ def restored(name: str, folder: Path, client: Any, gpu: bool, tile: int) -> Repo
     shutil.rmtree(out, ignore_errors=True)
     more: dict[str, Any] = {"stack_axis": 0} if "stack" in name else {"tile": tile}
     report = stream(
-        folder / f"{name}.zarr", out, H, LAM, client=client, memory=2**34, check=False,
+        folder / f"{name}.zarr", out, H, LAM, workers=client, memory=2**34, check=False,
         device="gpu" if gpu else "cpu", **more, **OPTIONS,
     )  # fmt: skip
     assert report.ok

@@ -75,7 +75,7 @@ def imported(name: str) -> None:
 
     if name == "deblur":
         import deblur.solvers.pcg
-        import deblur.tiles.stores  # noqa: F401
+        import deblur.tiles.streams  # noqa: F401
     elif name != "copy":
         import skimage.restoration  # noqa: F401
 
@@ -110,7 +110,7 @@ def through_dask(
 
 def ours(source: Path, target: Path, client: Any) -> float:
     start = time.perf_counter()
-    report = stream(source, target, H, LAM, client=client, check=False, **ASKED, **OPTIONS)
+    report = stream(source, target, H, LAM, workers=client, check=False, **ASKED, **OPTIONS)
     assert report.ok
     return time.perf_counter() - start
 
@@ -120,7 +120,7 @@ def solves(source: Path, part: int, parts: int) -> tuple[float, float]:
     import zarr
 
     image = zarr.open(source, mode="r")[:]
-    tiling = Tiling(image, H, LAM, workers=1, options=OPTIONS, **ASKED)  # type: ignore[arg-type]
+    tiling = Tiling(image, H, LAM, workers=1, **ASKED, **OPTIONS)  # type: ignore[arg-type]
     tiling.solve(image, 0, tiling.tiles[0], tiling.plan.overlap)
     start, before = time.perf_counter(), cpu()
     for tile in tiling.tiles[part::parts]:
@@ -234,7 +234,7 @@ def main() -> None:
                     if large:
                         import zarr
 
-                        tiling = Tiling(zarr.open(source, mode="r"), H, LAM, options=OPTIONS, **ASKED)
+                        tiling = Tiling(zarr.open(source, mode="r"), H, LAM, **ASKED, **OPTIONS)
                         found["seam_measured"] = max(s.difference for s in tiling.measure())
                         found["seam_measured_on"] = "a few tiles, against twice the overlap"
                     elif not args.no_whole:

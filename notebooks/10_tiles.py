@@ -137,7 +137,7 @@ whole = deblur.reconstruct(blurred, psf, lam, boundary="reflect")
 figure, axes = plt.subplots(1, 4, figsize=(13, 3.6), layout="constrained")
 for passes, ax in zip((1, 2, 3, 4), axes):
     tiling = deblur.tiles.Tiling(
-        blurred, psf, lam, tile=192, overlap=32, passes=passes, tolerance=0.5, options={"boundary": "reflect"}
+        blurred, psf, lam, tile=192, overlap=32, passes=passes, tolerance=0.5, boundary="reflect"
     )
     left = abs(tiling(blurred) - whole)
     ax.imshow(left, vmin=0, vmax=0.1, cmap="magma")

@@ -1,16 +1,16 @@
-"""Pictures beyond one memory: tiles whose seam is known beforehand.
+"""Images beyond one memory: tiles whose seam is predicted.
 
 `plan_tiles` says how large tiles and their overlap must be, from PSF and λ; `tiled` restores by them: NumPy arrays with
-threads, Dask arrays lazily.
+threads, Dask arrays lazily; `stream` from disk to disk.
 
 - `reach`: the kernel's tail, from which the seam follows;
 - `plan`: the plan;
+- `problem`: the decisions that are taken once for all tiles, and the calls into the pipeline;
 - `windows`: one window, solved;
-- `refining`: windows solved again for what their neighbours have left, where the overlap does not fit;
-- `tiling`: what is decided once for the picture, and NumPy arrays;
-- `mapping`: Dask arrays;
-- `stores`: from disk to disk, to be gone on with after an interruption;
-- `checks`: the whole picture judged.
+- `refining`: tiles solved in passes, where the overlap does not fit;
+- `tiling`: NumPy arrays; `mapping`: Dask arrays;
+- `stores`: what is read and written; `streams`: from disk to disk, with a second start; `clusters`: processes;
+- `checks`: seams measured, and the residual of the whole image.
 """
 
 from typing import TYPE_CHECKING
@@ -19,9 +19,10 @@ from ..later import names_from
 from .plan import TilePlan, plan_tiles
 
 if TYPE_CHECKING:
-    from .checks import Residual
-    from .stores import Failure, Report, cluster, stream
-    from .tiling import Seam, Tiling, tiled
+    from .checks import Residual, Seam
+    from .clusters import cluster
+    from .streams import Failure, Report, stream
+    from .tiling import Tiling, tiled
 
 __all__ = [
     "Failure",
@@ -39,8 +40,9 @@ __all__ = [
 __getattr__ = names_from(
     __name__,
     {
-        "checks": ("Residual",),
-        "stores": ("Failure", "Report", "cluster", "stream"),
-        "tiling": ("Seam", "Tiling", "tiled"),
+        "checks": ("Residual", "Seam"),
+        "clusters": ("cluster",),
+        "streams": ("Failure", "Report", "stream"),
+        "tiling": ("Tiling", "tiled"),
     },
 )

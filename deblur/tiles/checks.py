@@ -1,41 +1,58 @@
-"""The restored picture judged as a whole, block by block: residual of the linear system, and misfit."""
+"""The restored image verified: seams measured on a few tiles, and the residual of the whole image, tile by tile."""
 
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.fft
 
-from ..device import CPU, Array, Device, asnumpy, granting
-from ..image import as_float
-from ..image.light import unbent
-from ..operators.blur import Blur
-from ..operators.torus import Torus
-from ..options import checked
-from ..solvers.start import prior_scene
-from .reach import margin, mixing
-from .windows import Recipe
+from ..device import asnumpy, granting
+from ..errors import MethodError
+from .plan import TilePlan
+from .problem import Recipe, norms
+from .reach import margin
+from .windows import surroundings
 
 if TYPE_CHECKING:
-    from .tiling import Tiling
+    from .tiling import Layout, Tiling
+
+
+@dataclass(frozen=True)
+class Seam:
+    """A seam as measured: a tile solved with the overlap of the plan and with twice that.
+
+    Attributes
+    ----------
+    frame, row, column : int
+        Where the tile begins.
+    overlap : (int, int)
+    difference : float
+        The largest, as a part of the image's range.
+    """
+
+    frame: int
+    row: int
+    column: int
+    overlap: tuple[int, int]
+    difference: float
 
 
 @dataclass(frozen=True)
 class Residual:
-    """Of the whole picture, away from its frame, where what lies beyond is not kept.
+    """Of the whole image away from its border, beyond which no scene is stored.
 
     Attributes
     ----------
     residual : float or None
         ‖b − A f‖ / ‖b‖ of (HᵀH + λI) f = Hᵀ g, or with f̄ and g − H f̄ where the scene is drawn towards f̄; None for
-        what is not the linear formula. Of the prior "natural" both sides are multiplied by BBᵀ.
+        a restoration that is not the linear formula. Of the prior "natural" both sides are multiplied by BBᵀ.
     misfit : float
         ‖H f − g‖ / ‖g‖.
     tiles : int
-        How many were judged: not those beside one that could not be restored, nor those within reach of the frame.
+        How many were verified: not those next to one that could not be restored, nor those within reach of the border.
     """
 
     residual: float | None
@@ -43,73 +60,89 @@ class Residual:
     tiles: int
 
 
-def sums(recipe: Recipe, f: Array, g: Array, frame: int, keep: tuple[slice, slice]) -> np.ndarray:
-    """‖b − A f‖², ‖b‖², ‖H f − g‖² and ‖g‖² over `keep` of a window (k, c, M, N), and 1: (5,) float64.
+def measured(tiling: Tiling, plan: TilePlan) -> list[Seam]:
+    """The seams of four tiles spread over the image: each solved at the overlap of a plan and at twice that."""
+    if not any(plan.overlap) or plan.passes > 1:
+        return []
+    seams = []
+    side = [min(t, max(256, 2 * d)) for t, d in zip(plan.tile, plan.overlap, strict=True)]
+    for frame, corner in tiling.layout.spread(4, side):
+        tile = tuple((c, c + s) for c, s in zip(corner, side, strict=True))
+        try:
+            once = tiling.solve(tiling.img, frame, tile, plan.overlap)
+            twice = tiling.solve(tiling.img, frame, tile, [2 * d for d in plan.overlap])
+        except ValueError:  # NaN, which is reported for the tile itself
+            continue
+        worst = float(abs(once - twice).max()) / (tiling.range or 1.0)
+        seams.append(Seam(frame, tile[0][0], tile[1][0], plan.overlap, worst))
+    return seams
 
-    In float64 and by H as a convolution, which it is farther from the window's edges than `margin`.
+
+def with_measured_overlap(
+    tiling: Tiling, psf: np.ndarray, planned: Callable[[tuple[int, int]], TilePlan]
+) -> TilePlan:
+    """The plan with the smallest overlap, of those tried, whose seam on the image itself is small enough.
+
+    An iteration that stops early differs from itself on another window, however wide: where twice the overlap no
+    longer halves the seam, that is the smallest there is.
     """
-    device = Device.of(f)
-    total = np.array([0.0, 0.0, 0.0, 0.0, 1.0])
-    with granting(recipe.threads), device.current():
-        f, g = f.astype(np.float64), as_float(g).astype(np.float64)
-        for i in range(len(f)):
-            psf = recipe.psfs[recipe.psf(frame + i)]
-            shape = f.shape[-2:]
-            request = checked(psf, shape, recipe.lam, {**recipe.options, "dtype": "float64"}, device=CPU)
-            f_i, g_i = (unbent(x[i]) if request.gamma else x[i] for x in (f, g))
-            lengths = [scipy.fft.next_fast_len(n, real=True) for n in shape]
-            torus = Torus(lengths, device)
-            h = torus.spectrum(psf, request.problem.blur.origin)
-            prior: Array = 0.0
-            if request.prior != "zero":
-                prior = prior_scene(Blur(psf, shape, "zero", origin=request.problem.blur.origin), g_i)
-            background = request.problem.fit.background
-
-            def blurred(x: Array, by: Array, torus: Torus = torus) -> Array:
-                return torus.filter(x, by)
-
-            misfit = g_i - background - blurred(f_i, h)
-            back = h.conj() * mixing(torus) if request.prior == "natural" else h.conj()
-            b = blurred(g_i - (blurred(prior, h) if request.prior != "zero" else 0.0), back)
-            r = blurred(misfit, back) - recipe.lam * (f_i - prior)
-            for n, x in enumerate((r, b, misfit, g_i)):
-                total[n] += float((x[(..., *keep)] ** 2).sum())
-    return total
-
-
-def ratios(tiling: Tiling, total: np.ndarray) -> Residual | None:
-    """The ratios that the sums over all windows make; None of no window."""
-    if not total[4]:
-        return None
-    r, b, misfit, g = np.sqrt(total[:4])
-    linear = not tiling.asked and tiling.plan.method != "gradient" and tiling.plan.method != "laplacian"
-    return Residual(float(r / (b or 1.0)) if linear else None, float(misfit / (g or 1.0)), int(total[4]))
-
-
-def inner(tiling: Tiling, span: tuple[int, int], n: int) -> tuple[slice, slice]:
-    """(the window to read along an axis, what to keep of it) for a tile's span."""
-    e = margin(tiling.recipe.psfs.shape[1:])
-    first, last = max(0, span[0] - e), min(n, span[1] + e)
-    keep = slice(max(span[0], min(e, n)) - first, max(min(span[1], n - e), 0) - first)
-    return slice(first, last), keep
+    rows, cols = (max(4, m) for m in psf.shape)
+    best: TilePlan | None = None
+    while True:
+        plan = planned((rows, cols))
+        if plan.answer != "measure":
+            return plan
+        seams = measured(tiling, plan)
+        worst = max((s.difference for s in seams), default=0.0)
+        plan = replace(
+            plan,
+            seam=worst,
+            reason=f"the seam of method {plan.method!r} was measured on {len(seams)} tiles at this overlap and at "
+            f"twice that, and is {worst:.1e} of the range",
+        )
+        if worst <= plan.tolerance:
+            return plan
+        if best is not None and worst > 0.5 * best.seam:
+            why = f"{best.reason}, which is left by its stopping rule; a smaller rtol lessens it"
+            return replace(best, reason=why)
+        best, rows, cols = plan, 2 * rows, 2 * cols
+        if any(d > t and t < n for d, t, n in zip((rows, cols), plan.tile, plan.shape, strict=True)):
+            raise MethodError(
+                f"with an overlap of {plan.overlap} pixels the seam of method {plan.method!r} is still {worst:.1e} "
+                f"of the range, above the tolerance {plan.tolerance:.1e}; give a larger tolerance, larger tiles or "
+                "a larger λ"
+            )
 
 
 def residual(tiling: Tiling, image: Any, restored: Any) -> Residual | None:
-    """The residual of the whole picture, tile by tile; `image` and `restored` are arrays that can be sliced."""
-    total = np.zeros(5)
-    for frame, tile in itertools.product(range(tiling.axes.frames), tiling.tiles):
-        total += of_tile(tiling, image, restored, frame, tile)
-    return ratios(tiling, total)
+    """The residual of the whole image, tile by tile; `image` and `restored` are arrays that can be sliced."""
+    places = itertools.product(range(tiling.layout.frames), tiling.tiles)
+    parts = [of_tile(tiling.recipe, tiling.layout, image, restored, *place) for place in places]
+    return ratios(parts, tiling.linear)
 
 
-def of_tile(tiling: Tiling, image: Any, restored: Any, frame: int, tile: Any) -> np.ndarray:
-    """The sums over one tile."""
-    windows, keeps = zip(
-        *(inner(tiling, span, n) for span, n in zip(tile, tiling.axes.space, strict=True)), strict=True
-    )
-    if any(k.stop <= k.start for k in keeps):
-        return np.zeros(5)
-    f, g = (asnumpy(tiling.axes.read(x, frame, *windows)) for x in (restored, image))
+def ratios(parts: Sequence[np.ndarray], linear: bool) -> Residual | None:
+    """The ratios of the sums over all tiles that `of_tile` could verify; None if there is none."""
+    parts = [part for part in parts if len(part)]
+    if not parts:
+        return None
+    r, b, difference, g = np.sqrt(np.sum(parts, axis=0))
+    return Residual(float(r / (b or 1.0)) if linear else None, float(difference / (g or 1.0)), len(parts))
+
+
+def of_tile(recipe: Recipe, layout: Layout, image: Any, restored: Any, frame: int, tile: Any) -> np.ndarray:
+    """The four sums of `deblur.tiles.problem.norms` over one tile; none where it is not finite or near the border."""
+    e = margin(recipe.psfs.shape[1:])
+    where, _, trim = surroundings(tile, (e, e), layout.space, wraps=False)
+    keep: tuple[Any, ...] = (...,)
+    for [span], (before, after) in zip(where, trim, strict=True):  # nor within a margin of the border
+        keep += (
+            slice(e if span.start == 0 else before, span.stop - span.start - (e if after < e else after)),
+        )
+    if any(k.stop <= k.start for k in keep[1:]):
+        return np.empty(0)
+    f, g = (asnumpy(layout.read(x, frame, where))[0] for x in (restored, image))
     if not np.isfinite(f).all():  # a tile that could not be restored
-        return np.zeros(5)
-    return sums(tiling.recipe, f, g, frame, (keeps[0], keeps[1]))
+        return np.empty(0)
+    with granting(recipe.threads):
+        return norms(recipe, recipe.psf(frame), f, g, keep)

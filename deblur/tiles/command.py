@@ -14,7 +14,8 @@ from ..errors import ConvergenceError
 from ..operators.boundary import BOUNDARIES
 from ..options import Options
 from ..terminal import rows_by_columns
-from .plan import TOLERANCE, plan_tiles
+from .options import TOLERANCE
+from .plan import plan_tiles
 
 _UNITS = {
     "": 1,
@@ -89,7 +90,8 @@ def wants(args: argparse.Namespace) -> bool:
 
 def reconstruct(args: argparse.Namespace, psf: Any, options: Options) -> int:
     """Restore a store; returns the exit code."""
-    from .stores import cluster, stream
+    from .clusters import cluster
+    from .streams import stream
 
     for name, flag in _IDLE.items():
         if getattr(args, name):
@@ -113,7 +115,7 @@ def reconstruct(args: argparse.Namespace, psf: Any, options: Options) -> int:
             args.lam,
             tolerance=args.tolerance or TOLERANCE,
             memory=args.memory // workers if args.memory else None,
-            client=client,
+            workers=client,
             device="gpu" if args.gpus else "cpu",
             check=not args.no_check,
             overwrite=args.force,

@@ -1,22 +1,22 @@
-"""How far a pixel's influence reaches, told from PSF and λ by one FFT.
+"""How far a pixel's influence reaches, from PSF and λ by one FFT.
 
-Far from every edge the restored scene is a convolution of the image with one kernel,
+Far from every border the restored scene is a convolution of the image with one kernel,
 
     k = F⁻¹[ conj(ĥ) / (|ĥ|² + λ|l̂|²) ] ,
 
-l̂ the symbol of the penalty's differences (one for the linear formula, and for the prior "natural" that of B⁻¹, which
-makes neighbouring pixels alike). A tile that sees d pixels beyond its edge is
-wrong by what k brings in from beyond them: Σ k(x − y) δ(y) over the pixels y outside its window, δ being what the
-window's own continuation puts in the place of the picture. Two numbers follow from k alone:
+l̂ being the symbol of the regularizer's differences (one for the linear formula; for the prior "natural" that of B⁻¹,
+which makes neighbouring pixels alike). A tile that sees d pixels beyond its edge has the error that k brings in from
+beyond them: Σ k(x − y) δ(y) over the pixels y outside its window, δ being the error of the window's continuation. Two
+numbers follow from k alone:
 
-- its L1 tail, Σ|k| beyond d, times the picture's range bounds the error of a tile inside the picture, because δ is
+- its L1 tail, Σ|k| beyond d, times the image's range bounds the error of a tile away from the border, because δ is
   never larger than the range;
-- sharper, the root mean square of that sum for a random δ whose correlation falls with the distance as pictures' does,
-  exp(−(|y| + |x|)/`CORRELATION`), and whose deviation is the range. The largest error that is met lies below it: the
-  deviation of a picture is a few times smaller than its range, which leaves room for the largest of many pixels.
+- sharper, the root mean square of that sum for a random δ whose correlation falls with the distance as in photographs,
+  exp(−(|y| + |x|)/`CORRELATION`), and whose deviation is the range. The largest error in practice lies below it: the
+  deviation of an image is a few times smaller than its range, which leaves room for the largest of many pixels.
 
-How fast the tails fall is decided by the places where |ĥ|² comes near λ or below, and not by the size of the PSF. The
-prior of the linear formula changes only what is smooth, and the tail not at all.
+How fast the tails fall is decided by the frequencies where |ĥ|² comes near λ or below, and not by the size of the PSF.
+The prior of the linear formula changes only what is smooth, and the tail not at all.
 """
 
 from __future__ import annotations
@@ -34,28 +34,25 @@ from ..operators.natural import TAPS
 from ..operators.torus import Torus
 from ..terms import DIFFERENCES, PENALTIES
 
-#: Pixels over which the pictures' correlation falls to 1/e. With 4 to 16 the prediction is nearly as sharp, with 1
-#: (white) or 64 it is not: benchmarks/bench_tiles.py, which also checks the factor on PSFs and pictures set aside.
+#: Pixels over which the correlation of photographs falls to 1/e. With 4 to 16 the prediction is nearly as sharp, with
+#: 1 (white) or 64 it is not: benchmarks/bench_tiles.py, which also checks the factor on PSFs and images set aside.
 CORRELATION = 8.0
-#: The largest error at a seam over the prediction's root mean square is at most this, in 99 of 100 cases.
+#: The largest error at a seam over the predicted root mean square is at most this, in 99 of 100 cases.
 SHARP = 1.5
-#: The root of its mean square over a picture, likewise, in the middle.
+#: The root of its mean square over an image, likewise, in the middle.
 SHARP_RMS = 0.1
-#: What k passes of `deblur.tiles.refining` leave is at most this times the k-th power of the seam of their overlap,
-#: where that is no more than a fifth and tiles are twice as long as what they see beyond themselves.
+#: The error after k passes of `deblur.tiles.refining` is at most this times the k-th power of the seam of their
+#: overlap, where that is no more than a fifth and tiles are twice as long as their surroundings.
 REFINED = 2.0
-#: Side of the torus on which the kernel is computed: the next is taken where the first shows too little of it. A tail
-#: is read off a quarter of the side, where what comes round the torus does not count yet.
-_SIDES = (512, 2048, 4096, 8192)
-_SIDES_SQUARE = (512, 2048, 4096)
 PRIOR_REACH = 32  # pixels: the smoothing of the prior is shorter
-_DEEP, _STRIPS = 6, 0.5
-_ACROSS = 512  # enough across the direction of a long torus: frequencies there are samples of an integral
+#: Side of the torus on which the kernel is computed: the next is taken where one shows too little of it. A tail is read
+#: off a quarter of the side, where the wrapped part does not count yet.
+_SIDES = (512, 2048, 4096, 8192)
 
 
 @dataclass(frozen=True)
 class Reach:
-    """The tails of the kernel along one axis; index d of an array is what lies further than d pixels away.
+    """The tails of the kernel along one axis; index d of an array is the tail further than d pixels away.
 
     Attributes
     ----------
@@ -64,7 +61,7 @@ class Reach:
     sharp : (n,) array
         The root mean square of Σ k δ for a random δ, of the worse side.
     total : float
-        √(Σ k²) of the whole kernel: what white noise of deviation one becomes.
+        √(Σ k²) of the whole kernel: the deviation of restored white noise of deviation one.
     top : float
         max |k̂|, by which rounding is amplified at most.
     """
@@ -83,21 +80,21 @@ class Reach:
 
 
 def margin(psf: Sequence[int]) -> int:
-    """Pixels from a window's edge within which HHᵀ, and the image that the scene is drawn towards, are not known."""
+    """Pixels from a window's edge within which HHᵀ and the smoothed image of the prior are not known."""
     return 2 * max(psf) + PRIOR_REACH
 
 
 def strip(psf: int, overlap: int) -> int:
-    """How deep along the frame a window is solved as a picture, by the length of the PSF and the overlap.
+    """How deep along the border a window is solved as an image, by the length of the PSF and the overlap.
 
-    Less than some PSFs leaves `pcg` no room for its preconditioner.
+    Less than six PSFs leaves `pcg` no room for its preconditioner.
     """
-    return max(overlap, _DEEP * psf)
+    return max(overlap, 6 * psf)
 
 
 def worthwhile(strips: Sequence[Sequence[int]], window: Sequence[int]) -> bool:
-    """Whether strips of these shapes are solved, or the window that they are part of."""
-    return sum(map(math.prod, strips)) <= _STRIPS * math.prod(window)
+    """Whether strips of these shapes are solved, or the whole window: where they are more than half of it."""
+    return sum(map(math.prod, strips)) <= 0.5 * math.prod(window)
 
 
 def multiplier(torus: Torus, h: Array, lam: float, penalty: str = "identity") -> Array:
@@ -121,7 +118,7 @@ def multiplier(torus: Torus, h: Array, lam: float, penalty: str = "identity") ->
         power += lam * sum(d.symbol(rows, cols) for d in DIFFERENCES[quadratic.differences])
     if not float(power.min()) > np.finfo(np.float64).eps * float(power.max()):
         raise ValueError(
-            f"with λ = {lam:g} the influence of a pixel has no end: the PSF takes some frequencies away altogether; "
+            f"with λ = {lam:g} the influence of a pixel has no end: the PSF removes some frequencies altogether; "
             "give a larger λ, such as 1e-4"
         )
     k = h.conj()
@@ -137,30 +134,25 @@ def mixing(torus: Torus) -> Array:
 
 
 def _tails(
-    psf: np.ndarray, origin: Sequence[int], lam: float, penalty: str, axis: int, along: int, across: int
+    psf: np.ndarray, origin: Sequence[int], lam: float, penalty: str, axis: int, lengths: tuple[int, int]
 ) -> Reach:
-    lengths = (along, across) if axis == 0 else (across, along)
     torus = Torus(lengths)
     # A PSF longer than the torus wraps round it, as k itself does.
     folded = np.zeros([min(m, n) for m, n in zip(psf.shape, lengths, strict=True)])
-    np.add.at(
-        folded, tuple(np.ix_(*(np.arange(m) % n for m, n in zip(psf.shape, lengths, strict=True)))), psf
-    )
+    where = np.ix_(*(np.arange(m) % n for m, n in zip(psf.shape, lengths, strict=True)))
+    np.add.at(folded, tuple(where), psf)
     h = torus.spectrum(folded, [o % n for o, n in zip(origin, lengths, strict=True)])
     spectrum = multiplier(torus, h, lam, penalty)
     top = float(abs(spectrum).max())
     k = np.moveaxis(torus.synthesise(spectrum, overwrite=True), axis, 0)
-    half = along // 2
-
-    def beyond(lines: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Sums further than d = 0, 1, ... to the left and to the right."""
-        right, left = lines[1:half], lines[:half:-1]
-        return tuple(np.append(np.cumsum(side[::-1])[::-1], 0.0) for side in (left, right))  # type: ignore[return-value]
-
-    before, after = beyond(abs(k).sum(axis=1))
-    total = float(np.sqrt(np.vdot(k, k)))
-    sharp = np.sqrt(np.maximum(*(_field(side) for side in (k[1:half], k[:half:-1]))))
-    return Reach(before, after, sharp, total, top)
+    half = lengths[axis] // 2
+    lines, sides = (
+        abs(k).sum(axis=1),
+        (slice(1, half), slice(None, half, -1)),
+    )  # after the middle, and before it
+    after, before = (np.append(np.cumsum(lines[side][::-1])[::-1], 0.0) for side in sides)
+    sharp = np.sqrt(np.maximum(*(_field(k[side]) for side in sides)))
+    return Reach(before, after, sharp, float(np.sqrt(np.vdot(k, k))), top)
 
 
 def _field(lines: np.ndarray) -> np.ndarray:
@@ -202,29 +194,22 @@ def reach(
         Take a square torus, on which the L1 tail is a bound.
     """
     h = np.ascontiguousarray(psf, np.float64)
-    return _reach(h.tobytes(), h.shape, tuple(origin), float(lam), penalty, axis, float(least), safe)
+    return _reach((h.tobytes(), h.shape), tuple(origin), float(lam), penalty, axis, float(least), safe)
 
 
 @lru_cache(maxsize=32)  # a plan is made again for another tile or overlap, and for each frame
 def _reach(
-    taps: bytes,
-    shape: tuple[int, int],
-    origin: tuple[int, ...],
-    lam: float,
-    penalty: str,
-    axis: int,
-    least: float,
+    psf: tuple[bytes, tuple[int, ...]], origin: tuple[int, ...], lam: float, penalty: str, axis: int, least: float,
     safe: bool,
-) -> Reach:
-    psf = np.frombuffer(taps).reshape(shape)
-    for along in _SIDES_SQUARE if safe else _SIDES:
-        if along < 2 * psf.shape[axis]:
+) -> Reach:  # fmt: skip
+    h = np.frombuffer(psf[0]).reshape(psf[1])
+    for along in _SIDES[:3] if safe else _SIDES:
+        if along < 2 * h.shape[axis]:
             continue
-        across = along if safe else min(along, max(_ACROSS, 2 * psf.shape[1 - axis]))
-        tails = _tails(psf, origin, lam, penalty, axis, along, across)
-        quarter = along // 4
-        measure = np.maximum(tails.before, tails.after) if safe else tails.sharp
-        if measure[quarter] <= least:
+        # 512 pixels are enough across a long torus: frequencies there are samples of an integral.
+        across = along if safe else min(along, max(512, 2 * h.shape[1 - axis]))
+        tails = _tails(h, origin, lam, penalty, axis, (along, across) if axis == 0 else (across, along))
+        if (np.maximum(tails.before, tails.after) if safe else tails.sharp)[along // 4] <= least:
             break
-    kept = slice(quarter + 1)
+    kept = slice(along // 4 + 1)
     return replace(tails, before=tails.before[kept], after=tails.after[kept], sharp=tails.sharp[kept])

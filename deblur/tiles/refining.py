@@ -1,16 +1,16 @@
-"""Tiles refined until they fit, where the overlap that is needed is larger than a tile can be.
+"""Tiles refined in passes until they fit, where the overlap that is needed is larger than a tile can be.
 
 With A = HHᵀ + λI the scene is f = f̄ + Hᵀy, Ay = g − H f̄: y has the pixels of the image whatever the boundary, and A
-reaches no farther than two PSFs, so that what y still lacks,
+reaches no farther than two PSFs, so that the residual of y,
 
     r = g − λy − H (f̄ + Hᵀy) ,
 
-is known in a window but for a margin. A pass solves every window for its r, whose continuation is black, and adds the
+is known in a window but for a margin. A pass solves every window for its r, which is continued by zeros, and adds the
 tile of that to y (block Jacobi on windows that overlap: a restricted Schwarz iteration, X.-C. Cai, M. Sarkis, SIAM J.
-Sci. Comput. 21 (1999)). What is wrong afterwards is what r beyond the window would have brought in: the seam's kernel
+Sci. Comput. 21 (1999)). The error afterwards is what r beyond the window would have brought in: the seam's kernel
 once more, but r is there along the cuts alone. Hence every pass makes the error smaller by about the seam of its
-overlap; by how much less along a diagonal PSF, or by how much more, is measured on a part of the picture before it is
-cut up (`deblur.tiles.tiling`).
+overlap; by how much less along a diagonal PSF, or by how much more, is measured on a part of the image before it is
+cut up (`with_passes`).
 
 The first pass begins with y = 0, continued as all windows are (`deblur.tiles.windows`). The last one writes no y but
 the tile of f̄ + Hᵀ(y + z), z the correction of the whole window, so that its seam is one of f.
@@ -18,31 +18,133 @@ the tile of f̄ + Hᵀ(y + z), z the correction of the whole window, so that its
 For the prior "natural" HB and BHᵀ take the places of H and Hᵀ in A, and BBᵀHᵀ that of Hᵀ in the scene
 (`deblur.operators.natural`).
 
-A pixel where y is 0 is one whose value is not looked at; a tile that could not be solved keeps y = 0, and its
-neighbours are restored as if it were hidden.
+A pixel where y is 0 is one whose value has no effect; a tile that could not be solved keeps y = 0, and its neighbours
+are restored as if it were masked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..device import Array, Device, all_cores, get_xp
-from ..methods import METHODS, choose
+from ..device import Array, Device, all_cores, asnumpy, get_xp
+from ..errors import ConvergenceError, InsufficientMemoryError
+from ..image import as_float
 from ..operators.blur import Blur
 from ..operators.natural import coloured, covariance
 from ..operators.torus import Torus
-from ..options import Request, checked
+from ..options import Request
 from ..solvers.start import prior_scene
+from .plan import TilePlan
+from .problem import Recipe, factor_of
 from .reach import margin
-from .windows import Edges, Recipe, Sides, by_psf, continued, kept, lengths, pads, within
+from .windows import Edges, Sides, by_psf, continued, cut, lengths, pads, prepared, within
+
+if TYPE_CHECKING:
+    from .tiling import Tiling
+
+MORE_PASSES = 4  # passes beyond the planned ones, before refining is given up
+PASSES = 20  # more than this are not tried: larger tiles are the better answer
+_SPARE = 2.0  # passes are as many as bring the error this far below the tolerance on a part of the image
+
+
+def refined(tiling: Tiling, img: Any) -> Any:
+    """The restored image after as many passes as it takes.
+
+    Raises
+    ------
+    ConvergenceError
+        If a few passes more than planned do not reach the tolerance.
+    """
+    y, plan, wanted = None, tiling.plan, tiling.plan.tolerance * (tiling.range or 1.0)
+    for _ in range(plan.passes - 1):
+        y, _ = one_pass(tiling, img, y)
+    for _ in range(MORE_PASSES + 1):
+        out, change = one_pass(tiling, img, y, last=True)
+        if plan.seam_once * change <= wanted:
+            return out
+        y, _ = one_pass(tiling, img, y)
+    raise ConvergenceError(
+        f"after {plan.passes + MORE_PASSES} passes tiles still change by {change / tiling.range:.1e} of the range; "
+        "give a larger λ, a larger tolerance or more memory",
+        None,
+    )
+
+
+def one_pass(tiling: Tiling, img: Any, y: Any, last: bool = False) -> tuple[Any, float]:
+    """One pass over the image: y, or if `last` the scene; and its largest change."""
+
+    def one(frame: int, tile: Any) -> tuple[Array, float]:
+        where, sides, trim = tiling.window(tile, tiling.beyond)
+        parts = [None if x is None else tiling.layout.read(x, frame, where) for x in (img, y)]
+        return corrected(tiling.recipe, parts[0], parts[1], frame, sides, trim, last)
+
+    return tiling.mapped(img, one)
+
+
+def with_passes(tiling: Tiling, psf: np.ndarray, plan: TilePlan, device: str | int) -> TilePlan:
+    """The plan with as many passes as its tiles take on a part of the image.
+
+    The part is laid round a torus, where one transform gives the answer. It is three tiles long, the last as short as
+    the image's, whose neighbours see past it: of a part of two a window sees nearly all. Where three do not fit the
+    memory, thirty times as much is assumed to be left.
+
+    Raises
+    ------
+    InsufficientMemoryError
+        If that is more passes than are tried.
+    """
+    layout, dtype = tiling.layout, tiling.dtype
+    # Twelve numbers for each pixel of the part, solved at once and tile by tile.
+    many = 3 if 12 * dtype.itemsize * 9 * math.prod(plan.tile) <= plan.memory else 2
+    where = []
+    for n, t, d, m in zip(layout.space, plan.tile, plan.overlap, psf.shape, strict=True):
+        spans = cut(n, t, max(d + margin(psf.shape) if d else 0, m))[-many:]
+        side = spans[-1][1] - spans[0][0]
+        where.append([slice((n - side) // 2, (n - side) // 2 + side)])
+    part = as_float(asnumpy(layout.read(tiling.img, 0, where)))[0, 0].astype(dtype)
+    known = np.isfinite(part)
+    part = np.where(known, part, np.median(part[known]) if known.any() else 0).astype(dtype)
+    options: Any = {**tiling.recipe.options, "boundary": "periodic"}
+    given = {
+        "tile": plan.tile,
+        "tolerance": plan.tolerance,
+        "memory": 2**62,
+        "workers": tiling.workers,
+        **options,
+    }
+    torus = type(tiling)(part, psf, tiling.lam, overlap=plan.overlap, passes=2, device=device, **given)
+    whole = type(tiling)(part, psf, tiling.lam, **{**given, "tile": part.shape})(part)
+    y, span, shares, number = None, float(np.ptp(part)) or 1.0, [0.0], 0
+    while True:
+        number += 1
+        out, change = one_pass(torus, part, y, last=True)
+        left = float(abs(out - whole).max())
+        shares += [left / (change or 1.0)] if number > 1 else []
+        if number > 1 and left * (_SPARE if number < PASSES else 1) <= plan.tolerance * span:
+            break
+        if number == PASSES:
+            raise InsufficientMemoryError(
+                f"{plan.reason}; but on a part of the image {PASSES} passes over tiles of {plan.tile} with an overlap "
+                f"of {plan.overlap} still left {left / span:.1e} of the range: give a larger λ, a larger tolerance or "
+                "more memory",
+                plan.whole_bytes,
+                plan.memory,
+            )
+        y, _ = one_pass(torus, part, y)
+    return replace(
+        plan, passes=number, seam=left / span, seam_once=max(shares) * (_SPARE if many > 2 else 30.0),
+        reason=f"{plan.reason}; on a part of the image {number} passes left {left / span:.1e} of the range",
+        work=plan.work / plan.passes * number,
+    )  # fmt: skip
 
 
 def corrected(
-    recipe: Recipe, image: Array, y: Array | None, frame: int, at_frame: Sides, trim: Edges, *, last: bool
+    recipe: Recipe, image: Array, y: Array | None, frame: int, at_border: Sides, trim: Edges, last: bool
 ) -> tuple[Array, float]:
     """One pass over one tile.
 
@@ -51,8 +153,9 @@ def corrected(
     recipe : Recipe
     image, y : (k, c, M, N) arrays
         The image and y there, with `margin` pixels more than the window that is solved on each side that is not the
-        picture's; of frames `frame`, `frame` + 1 ... None is y = 0, of the first pass.
-    at_frame : ((bool, bool), (bool, bool))
+        image's; of frames `frame`, `frame` + 1 ... None is y = 0, of the first pass.
+    frame : int
+    at_border : ((bool, bool), (bool, bool))
     trim : ((int, int), (int, int))
         Rows and columns to cut off, overlap and margin together.
     last : bool
@@ -72,9 +175,13 @@ def corrected(
     tile, changes = within(image, trim), []
 
     def one(psf: int, frames: slice, g: Array, to: Device) -> Array:
-        solver: _Pass = kept(
-            ("refine", recipe.token, psf, g.shape[2:], at_frame, to),
-            lambda: _Pass(recipe, recipe.psfs[psf], g.shape[2:], at_frame, to),
+        shape = g.shape[2:]
+        solver: _Pass = prepared(
+            recipe,
+            to,
+            shape,
+            ("refine", psf, at_border),
+            lambda: _Pass(recipe.request(psf, shape, to), at_border),
         )
         known = None if y is None else to.xp.asarray(y[frames])
         out, change = solver(g[frames], known, tile, last)
@@ -85,32 +192,24 @@ def corrected(
 
 
 class _Pass:
-    """What all passes over windows of one kind share."""
+    """The operators that all passes over windows of one kind share."""
 
-    def __init__(
-        self, recipe: Recipe, psf: np.ndarray, shape: Sequence[int], at_frame: Sides, device: Device
-    ) -> None:
-        rows, cols = shape
-        self.request = checked(psf, (rows, cols), recipe.lam, recipe.options, device=device, reuse=True)
-        self.blur, self.dtype = self.request.problem.blur, self.request.problem.dtype
-        self.lam = self.dtype.type(recipe.lam)
-        e, wraps = margin(psf.shape), self.blur.boundary.wraps
-        # An axis that a periodic picture's one tile covers is at the frame, and wraps round by itself.
-        self.rim: Edges = tuple(tuple(0 if at else e for at in sides) for sides in at_frame)  # type: ignore[assignment]
-        inner = [n - sum(cut) for n, cut in zip(shape, self.rim, strict=True)]
-        self.window = tuple(slice(a, a + n) for (a, _), n in zip(self.rim, inner, strict=True))
-        self.inner = Blur(psf, (inner[0], inner[1]), self.blur.boundary, origin=self.blur.origin)
-        if wraps or not any(map(any, at_frame)):
-            seen = coloured(self.inner) if self.request.prior == "natural" else self.inner
-            self.solve: Callable[[Array, bool], Array] = _Inverse(
-                seen, recipe.lam, at_frame, self.dtype, device
-            )
-        else:
-            self.solve = _AtFrame(self.request, self.inner, at_frame)
+    def __init__(self, request: Request, at_border: Sides) -> None:
+        self.request, self.blur = request, request.problem.blur
+        self.lam = request.problem.dtype.type(request.problem.lam)
+        psf, edge = self.blur.psf.shape, self.blur.boundary
+        e = margin(psf)
+        # An axis that one tile of a periodic image covers is at the border, and wraps round by itself.
+        known = [(0 if first else e, 0 if last else e) for first, last in at_border]
+        spans = zip(self.blur.image_shape, known, strict=True)
+        self.window = (..., *(slice(first, n - last) for n, (first, last) in spans))
+        rows, cols = (n - sum(cut) for n, cut in zip(self.blur.image_shape, known, strict=True))
+        self.inner = Blur(self.blur.psf, (rows, cols), edge, origin=self.blur.origin)
+        inside = edge.wraps or not any(map(any, at_border))
+        self.solve = (_inverse if inside else _at_border)(request, self.inner, at_border)
 
     def __call__(self, g: Array, y: Array | None, tile: tuple[Any, ...], last: bool) -> tuple[Array, float]:
-        xp, blur = self.request.problem.xp, self.blur
-        prior: Array = xp.zeros((1, 1), self.dtype)
+        xp, blur = get_xp(g), self.blur
         scene = None if y is None else self._scene(blur, y)
         if self.request.prior != "zero":
             prior = prior_scene(blur, g)
@@ -118,58 +217,56 @@ class _Pass:
         r = g.copy() if scene is None else g - blur.forward(scene)
         if y is not None:
             r -= self.lam * y
-        z = self.solve(r[(..., *self.window)], y is None)
+        z = self.solve(r[self.window], y is None)
         whole = xp.zeros_like(g)
-        whole[(..., *self.window)] = z
         if not last:
+            whole[self.window] = z
             return (whole if y is None else y + whole)[tile], 0.0
-        step = xp.zeros_like(g)
-        step[(..., *self.window)] = self._scene(self.inner, z)[(..., *self.inner.crop)]
-        step = step[tile]
-        seen = step if scene is None else scene[(..., *blur.crop)][tile] + step
-        return seen, float(abs(step).max())
+        whole[self.window] = self._scene(self.inner, z)[(..., *self.inner.crop)]
+        step = whole[tile]
+        out = step if scene is None else scene[(..., *blur.crop)][tile] + step
+        return out, float(abs(step).max())
 
     def _scene(self, blur: Blur, y: Array) -> Array:
-        """Hᵀy, or BBᵀHᵀy where neighbouring pixels are to be alike."""
+        """Hᵀy, or BBᵀHᵀy of the prior "natural"."""
         f = blur.adjoint(y)
         return covariance(f, blur.boundary) if self.request.prior == "natural" else f
 
 
-class _Inverse:
-    """(|ĥ|² + λ)⁻¹ as a filter, for windows inside the picture."""
-
-    def __init__(self, blur: Blur, lam: float, at_frame: Sides, dtype: np.dtype, device: Device) -> None:
-        self._torus = Torus(lengths(blur.psf.shape, blur.image_shape, at_frame), device)
-        self._by = (1 / (self._torus.power(blur.psf) + lam)).astype(dtype)
-
-    @all_cores()
-    def __call__(self, r: Array, first: bool) -> Array:
-        rows, cols = r.shape[-2:]
-        down, right = (a - n for a, n in zip(self._torus.lengths, (rows, cols), strict=True))
-        r = continued(r, ((0, down), (0, right))) if first else r
-        return self._torus.filter(r, self._by)[..., :rows, :cols]
-
-
-class _AtFrame:
-    """A solved with the picture's own boundary: λz = r − H f of the f that the linear formula makes of r."""
-
-    def __init__(self, request: Request, blur: Blur, at_frame: Sides) -> None:
-        self._room: Edges = ((0, 0), (0, 0))
-        if blur.boundary.dark:
-            self._room = pads(blur.psf.shape, blur.image_shape, at_frame, wraps=False)
-        shape = tuple(n + sum(p) for n, p in zip(blur.image_shape, self._room, strict=True))
-        self._blur = Blur(blur.psf, (shape[0], shape[1]), blur.boundary, origin=blur.origin)
-        problem = replace(request.problem, operator=self._blur)
-        method = request.method if request.method != "auto" else choose(problem).method
-        self._factor, self._lam = METHODS[method].prepare(problem), problem.dtype.type(problem.lam)
+def _inverse(request: Request, blur: Blur, at_border: Sides) -> Callable[[Array, bool], Array]:
+    """(|ĥ|² + λ)⁻¹ as a filter, for windows away from the border."""
+    problem = request.problem
+    blur = coloured(blur) if request.prior == "natural" else blur
+    torus = Torus(lengths(blur.psf.shape, blur.image_shape, at_border), problem.device)
+    by = (1 / (torus.power(blur.psf) + problem.lam)).astype(problem.dtype)
+    rows, cols = blur.image_shape
+    room = ((0, torus.lengths[0] - rows), (0, torus.lengths[1] - cols))
 
     @all_cores()
-    def __call__(self, r: Array, first: bool) -> Array:
-        rows, cols = r.shape[-2:]
-        (top, _), (left, _) = self._room
+    def solve(r: Array, first: bool) -> Array:
+        return torus.filter(continued(r, room) if first else r, by)[..., :rows, :cols]
+
+    return solve
+
+
+def _at_border(request: Request, blur: Blur, at_border: Sides) -> Callable[[Array, bool], Array]:
+    """A solved with the image's own boundary: λz = r − H f of the f that the linear formula makes of r."""
+    rows, cols = blur.image_shape
+    room: Edges = ((0, 0), (0, 0))
+    if blur.boundary.dark:
+        room = pads(blur.psf.shape, blur.image_shape, at_border, wraps=False)
+    (top, below), (left, right) = room
+    wide = Blur(blur.psf, (rows + top + below, cols + left + right), blur.boundary, origin=blur.origin)
+    problem = replace(request.problem, operator=wide)
+    factor, lam = factor_of(request, problem), problem.dtype.type(problem.lam)
+
+    @all_cores()
+    def solve(r: Array, first: bool) -> Array:
         if first:
-            r = continued(r, self._room, fade=True)
-        elif any(map(any, self._room)):
-            r = get_xp(r).pad(r, ((0, 0), (0, 0), *self._room))
-        z = (r - self._blur.forward(self._factor.solve(r).scene)) / self._lam
+            r = continued(r, room, fade=True)
+        elif blur.boundary.dark:
+            r = get_xp(r).pad(r, ((0, 0), (0, 0), *room))
+        z = (r - wide.forward(factor.solve(r).scene)) / lam
         return z[..., top : top + rows, left : left + cols]
+
+    return solve

@@ -2,8 +2,6 @@
 
 import pickle
 import threading
-import time
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -12,10 +10,11 @@ import scipy.fft
 import deblur
 from deblur import BOUNDARIES, device, psf, tiled
 from deblur.errors import ConvergenceError, InsufficientMemoryError, MethodError
-from deblur.tiles import Tiling, windows
+from deblur.tiles import Tiling, plan_tiles, refining, windows
+from deblur.tiles import tiling as module
 from deblur.tiles.checks import residual
-from deblur.tiles.tiling import cut
-from deblur.tiles.windows import continued
+from deblur.tiles.refining import one_pass
+from deblur.tiles.windows import continued, cut
 
 H = psf.gaussian(9, 1.5)
 LAM = 1e-2
@@ -69,9 +68,9 @@ def test_tiles_of_natural_scenes_are_the_picture_solved_whole(boundary, rng):
     g = picture(DISK, boundary, (200, 180), rng)
     options = {"boundary": boundary, "prior": "natural"}
     whole = deblur.reconstruct(g, DISK, LAM, **options)
-    tiling = Tiling(g, DISK, LAM, tile=64, options=options)
+    tiling = Tiling(g, DISK, LAM, tile=64, **options)
     assert apart(tiling(g), whole, g) <= tiling.plan.seam <= 1e-3
-    passes = Tiling(g, DISK, LAM, tile=64, overlap=12, passes=3, tolerance=0.5, options=options)
+    passes = Tiling(g, DISK, LAM, tile=64, overlap=12, passes=3, tolerance=0.5, **options)
     assert apart(passes(g), whole, g) <= passes.plan.seam
     assert residual(tiling, g, whole).residual < 1e-7  # right by an independent account
     assert residual(tiling, g, whole + 0.01).residual > 1e-4
@@ -82,19 +81,19 @@ def test_noise_is_hidden_as_in_the_picture_solved_whole():
     g = deblur.Blur(H, g.shape, "reflect").forward(g)
     g = g + 0.05 * np.random.default_rng(0).standard_normal(g.shape)
     whole = deblur.solve(g, H, boundary="reflect")
-    tiling = Tiling(g, H, tile=200, options={"boundary": "reflect"})
-    assert whole.prior == tiling.options["prior"] == "natural"
+    tiling = Tiling(g, H, tile=200, boundary="reflect")
+    assert whole.prior == tiling.recipe.options["prior"] == "natural"
     assert "natural" in tiling.lam_reason
     assert 0.5 < tiling.lam / whole.lam < 2
-    asked = Tiling(g, H, tile=200, options={"boundary": "reflect", "prior": "smooth"})
-    assert asked.options["prior"] == "smooth"
+    asked = Tiling(g, H, tile=200, boundary="reflect", prior="smooth")
+    assert asked.recipe.options["prior"] == "smooth"
 
 
 def test_without_noise_lambda_is_for_the_prior_that_the_tiles_have():
     g = deblur.Blur(H, (120, 120), "reflect").forward(deblur.data.load("camera")[100:220, 200:320])
-    tiling = Tiling(g, H, tile=64, options={"boundary": "reflect"})
-    assert tiling.options["prior"] == "zero"
-    assert tiling.lam == Tiling(g, H, tile=64, options={"boundary": "reflect", "prior": "zero"}).lam
+    tiling = Tiling(g, H, tile=64, boundary="reflect")
+    assert tiling.recipe.options["prior"] == "zero"
+    assert tiling.lam == Tiling(g, H, tile=64, boundary="reflect", prior="zero").lam
 
 
 def test_float32_integers_colours_and_stacks(rng):
@@ -125,7 +124,7 @@ def test_each_frame_may_have_its_own_psf(rng):
 
 def test_a_picture_that_fits_is_not_cut(rng):
     g = picture(H, "reflect", (60, 80), rng)
-    tiling = Tiling(g, H, LAM, options={"boundary": "reflect"})
+    tiling = Tiling(g, H, LAM, boundary="reflect")
     assert tiling.plan.answer == "whole"
     np.testing.assert_allclose(tiling(g), deblur.reconstruct(g, H, LAM, boundary="reflect"), atol=1e-12)
 
@@ -133,8 +132,8 @@ def test_a_picture_that_fits_is_not_cut(rng):
 def test_one_lam_for_the_whole_picture(rng):
     g = deblur.degrade(deblur.data.load("camera"), H, noise=0.02, seed=rng)[:400, :400]
     for options in ({}, {"boundary": "reflect"}):
-        tiling = Tiling(g, H, "gcv", tile=200, options=options)
-        assert "9 windows spread over the picture" in tiling.lam_reason
+        tiling = Tiling(g, H, "gcv", tile=200, **options)
+        assert "9 windows spread over the image" in tiling.lam_reason
         whole = deblur.solve(g, H, "gcv", **options)
         assert 0.5 < tiling.lam / whole.lam < 2
         assert apart(tiling(g), deblur.solve(g, H, tiling.lam, **options).image, g) < 1e-3
@@ -152,7 +151,7 @@ def test_the_boundary_is_read_off_the_corners(boundary, rng):
 
 def test_seams_are_measured_and_as_predicted(rng):
     g = picture(H, "unknown", (500, 500), rng)
-    tiling = Tiling(g, H, LAM, tile=128, options={"boundary": "unknown"})
+    tiling = Tiling(g, H, LAM, tile=128, boundary="unknown")
     seams = tiling.measure()
     assert len(seams) == 4
     assert all(0 < s.difference <= tiling.plan.seam for s in seams)
@@ -161,7 +160,7 @@ def test_seams_are_measured_and_as_predicted(rng):
 def test_the_margin_of_total_variation_is_measured(rng):
     g = picture(H, "reflect", (144, 128), rng)
     options = {"method": "tv", "boundary": "reflect"}
-    tiling = Tiling(g, H, 5e-3, tile=72, tolerance=0.02, options=options)
+    tiling = Tiling(g, H, 5e-3, tile=72, tolerance=0.02, **options)
     assert "was measured on" in tiling.plan.reason
     assert tiling.plan.seam <= 0.02
     assert apart(tiling(g), deblur.reconstruct(g, H, 5e-3, **options), g) < 0.02
@@ -171,11 +170,11 @@ def test_the_margin_of_total_variation_is_measured(rng):
 def test_tiles_that_are_refined_are_the_picture_solved_whole(boundary, rng):
     g = picture(DISK, boundary, (150, 130), rng)
     whole = deblur.reconstruct(g, DISK, LAM, boundary=boundary)
-    given = {"tolerance": 0.5, "options": {"boundary": boundary}}
+    given = {"tolerance": 0.5, "boundary": boundary}
     tiling = Tiling(g, DISK, LAM, tile=64, overlap=12, passes=3, **given)
     assert tiling.plan.answer == "refine"
     out = tiling(g)
-    once, _ = tiling._pass(g, None, last=True)
+    once, _ = one_pass(tiling, g, None, last=True)
     assert apart(whole, out, g) <= min(tiling.plan.seam, 0.05 * apart(whole, once, g))
 
 
@@ -184,7 +183,7 @@ def test_refining_a_dask_array_is_lazy_and_the_same(boundary, rng):
     da = pytest.importorskip("dask.array")
     g = picture(DISK, boundary, (150, 130), rng)
     options = {"boundary": boundary}
-    tiling = Tiling(g, DISK, LAM, tile=64, overlap=12, passes=2, tolerance=0.5, options=options)
+    tiling = Tiling(g, DISK, LAM, tile=64, overlap=12, passes=2, tolerance=0.5, **options)
     lazy = tiling(da.from_array(g, chunks=70))
     np.testing.assert_allclose(lazy.compute(scheduler="synchronous"), tiling(g), atol=1e-12)
 
@@ -193,7 +192,7 @@ def test_refining_serves_float32_colours_and_frames_of_their_own_psf(rng):
     hs = np.stack([DISK, psf.gaussian(3, 0.8)])
     g = np.stack([[picture(h, "unknown", (130, 120), rng) for _ in range(2)] for h in hs])
     given = {"tile": 64, "overlap": 14, "passes": 3, "tolerance": 0.5, "stack_axis": 0, "channel_axis": 1}
-    tiling = Tiling(g.astype(np.float32), hs, LAM, **given, options={"boundary": "unknown"})
+    tiling = Tiling(g.astype(np.float32), hs, LAM, **given, boundary="unknown")
     out = tiling(g.astype(np.float32))
     assert out.dtype == np.float32
     for f, frame, h in zip(out, g, hs, strict=True):
@@ -202,50 +201,57 @@ def test_refining_serves_float32_colours_and_frames_of_their_own_psf(rng):
 
 
 def test_refining_goes_on_until_it_is_right_or_says_that_it_cannot(rng, monkeypatch):
-    passes, real = [], Tiling._pass
-    monkeypatch.setattr(Tiling, "_pass", lambda *args, **more: passes.append(more) or real(*args, **more))
+    passes = []
+    monkeypatch.setattr(
+        refining, "one_pass", lambda *args, **more: passes.append(more) or one_pass(*args, **more)
+    )
     g = picture(DISK, "periodic", (192, 192), rng)
     options = {"boundary": "periodic"}
     whole = deblur.reconstruct(g, DISK, LAM, **options)
-    tiling = Tiling(g, DISK, LAM, tile=64, overlap=10, passes=2, tolerance=1e-6, options=options)
+    tiling = Tiling(g, DISK, LAM, tile=64, overlap=10, passes=2, tolerance=1e-6, **options)
     assert apart(tiling(g), whole, g) <= 1e-6
     assert len(passes) > 2
     part = g[:128, :128]
-    far = Tiling(part, psf.box(3), 1e-3, tile=64, overlap=1, passes=2, options=options)
+    far = Tiling(part, psf.box(3), 1e-3, tile=64, overlap=1, passes=2, **options)
     with pytest.raises(ConvergenceError, match="tiles still change by"):
         far(part)
 
 
-def test_passes_are_as_many_as_a_part_of_the_picture_takes(rng, monkeypatch):
-    from deblur.tiles import tiling as module
+@pytest.fixture
+def refine(monkeypatch):
+    """Let tiles of an overlap be refined whatever memory there is; the passes are measured on a part of the image."""
 
-    h, real = psf.motion(6, 45), module.plan_tiles
-    monkeypatch.setattr(
-        module, "plan_tiles", lambda *args, **given: real(*args, **{**given, "overlap": 24, "passes": 2})
-    )
+    def asked(overlap):
+        planned = {"overlap": overlap, "passes": 2}
+        monkeypatch.setattr(
+            module, "plan_tiles", lambda *args, **given: plan_tiles(*args, **{**given, **planned})
+        )
+
+    return asked
+
+
+def test_passes_are_as_many_as_a_part_of_the_picture_takes(rng, monkeypatch, refine):
+    h = psf.motion(6, 45)
+    refine(24)
     g = picture(h, "periodic", (210, 192), rng)
     options = {"boundary": "periodic"}
-    tiling = Tiling(g, h, 3e-3, tile=96, tolerance=1e-3, options=options)
+    tiling = Tiling(g, h, 3e-3, tile=96, tolerance=1e-3, **options)
     assert tiling.plan.passes > 2
-    assert "on a part of the picture" in tiling.plan.reason
+    assert "on a part of the image" in tiling.plan.reason
     assert apart(tiling(g), deblur.reconstruct(g, h, 3e-3, **options), g) <= 1e-3
-    monkeypatch.setattr(module, "_PASSES", 2)
+    monkeypatch.setattr(refining, "PASSES", 2)
     with pytest.raises(InsufficientMemoryError, match="2 passes over tiles .* still left"):
-        Tiling(g, h, 3e-3, tile=96, tolerance=1e-3, options=options)
+        Tiling(g, h, 3e-3, tile=96, tolerance=1e-3, **options)
 
 
-def test_what_refining_leaves_is_foretold_beside_a_short_last_tile_too(rng, monkeypatch):
-    from deblur.tiles import tiling as module
-
-    h, real = psf.box((3, 1)), module.plan_tiles
-    monkeypatch.setattr(
-        module, "plan_tiles", lambda *args, **given: real(*args, **{**given, "overlap": 34, "passes": 2})
-    )
+def test_what_refining_leaves_is_predicted_next_to_a_short_last_tile_too(rng, refine):
+    h = psf.box((3, 1))
+    refine(34)
     g = picture(h, "periodic", (360, 64), rng)  # a window of 284 pixels sees nearly all of two tiles
     options = {"boundary": "periodic"}
-    tiling = Tiling(g, h, 3e-3, tile=144, tolerance=1e-3, options=options)
-    y, _ = tiling._pass(g, None)
-    out, change = tiling._pass(g, y, last=True)
+    tiling = Tiling(g, h, 3e-3, tile=144, tolerance=1e-3, **options)
+    y, _ = one_pass(tiling, g, None)
+    out, change = one_pass(tiling, g, y, last=True)
     left = abs(out - deblur.reconstruct(g, h, 3e-3, **options)).max()
     assert left <= tiling.plan.seam_once * change <= 10 * left
 
@@ -262,7 +268,7 @@ def test_threads_are_bounded(rng, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "4")
     h = psf.motion(5, 40)
     g = picture(h, "unknown", (160, 160), rng)
-    tiling = Tiling(g, h, 0.1, tile=48, workers=2, options={"boundary": "unknown"})
+    tiling = Tiling(g, h, 0.1, tile=48, workers=2, boundary="unknown")
     seen.clear()
     tiling(g)
     assert {workers for main, workers in seen if not main} == {1}
@@ -276,45 +282,34 @@ def test_threads_are_bounded(rng, monkeypatch):
         assert scipy.fft.get_workers() == 4
 
 
+@pytest.fixture
+def solved(monkeypatch):
+    """The shapes of the windows that a solver was prepared for."""
+    made, real = [], windows.window_solver
+    monkeypatch.setattr(windows, "window_solver", lambda *args: made.append(args[2]) or real(*args))
+    return made
+
+
 @pytest.mark.parametrize(("boundary", "kinds"), [("unknown", 3), ("zero", 8)])
-def test_windows_that_are_alike_share_what_is_prepared(boundary, kinds, rng, monkeypatch):
-    made, real = [], windows._prepared
-    monkeypatch.setattr(windows, "_prepared", lambda *args: made.append(args[2:4]) or real(*args))
+def test_windows_that_are_alike_share_one_solver(boundary, kinds, rng, solved):
     g = picture(H, boundary, (320, 320), rng)
     tiled(g, H, LAM, boundary=boundary, tile=80, workers=1)
     # At sides and corners, which "unknown" tells apart by their size alone; inside all are filtered.
-    assert len(made) == kinds
-
-
-def test_what_several_threads_need_is_made_once():
-    made, here = [], threading.Barrier(3)
-
-    def need(number):
-        here.wait()
-        return windows.kept("needed", lambda: made.append(number) or time.sleep(0.05) or [number])
-
-    with ThreadPoolExecutor(3) as pool:
-        found = list(pool.map(need, range(3)))
-    assert len(made) == 1
-    assert all(f is found[0] for f in found)
+    assert len(solved) == kinds
 
 
 @pytest.mark.parametrize("boundary", ["zero", "reflect", "antireflect", "unknown"])
-def test_only_strips_along_the_frame_are_solved_as_pictures(boundary, rng, monkeypatch):
-    solved, filters, real = [], [], windows._prepared
-    monkeypatch.setattr(windows, "_prepared", lambda *args: solved.append(args[2]) or real(*args))
-    init = windows._Filter.__init__
-    monkeypatch.setattr(windows._Filter, "__init__", lambda *args: filters.append(args) or init(*args))
+def test_only_strips_along_the_border_are_solved_as_images(boundary, rng, solved):
     g = picture(DISK, boundary, (450, 470), rng)
     whole = deblur.reconstruct(g, DISK, 0.05, boundary=boundary)
-    tiling = Tiling(g, DISK, 0.05, tile=150, overlap=20, workers=1, options={"boundary": boundary})
+    tiling = Tiling(g, DISK, 0.05, tile=150, overlap=20, workers=1, boundary=boundary)
     assert apart(tiling(g), whole, g) <= tiling.plan.seam
-    assert all(40 in shape for shape in solved)
-    assert len(filters) == 1  # of windows inside, at sides and at corners
+    room = 16 if boundary == "zero" else 0  # inner edges are faded to black
+    assert all(min(shape) <= 40 + 2 * room for shape in solved)
     # Where the overlap is missing nothing is known of the strips, and the windows are solved whole.
     solved.clear()
-    Tiling(g, DISK, 0.05, tile=150, overlap=0, workers=1, options={"boundary": boundary})(g)
-    assert set(solved) == {(150, 150), (150, 20)}
+    Tiling(g, DISK, 0.05, tile=150, overlap=0, workers=1, boundary=boundary)(g)
+    assert {min(shape) for shape in solved} == {20 + room, 150 + room}
 
 
 def test_continued_windows_wrap_or_fade(rng):
@@ -354,7 +349,7 @@ def test_a_tile_with_nan_is_named(rng):
         (TypeError, "no option 'tol'", {"tol": 3}),
         (ValueError, "below what float32 holds", {"tolerance": 1e-8, "dtype": "float32", "tile": 32}),
         (MethodError, "boundary", {"method": "dct", "boundary": "unknown"}),
-        (MethodError, "at another iteration in each tile", {"method": "richardson-lucy", "lam": "auto"}),
+        (MethodError, "another one in each tile", {"method": "richardson-lucy", "lam": "auto"}),
     ],
 )
 def test_what_cannot_be_tiled_is_refused(error, match, given):

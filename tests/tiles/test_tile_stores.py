@@ -12,9 +12,9 @@ import pytest
 
 import deblur
 from deblur import cli, psf
-from deblur.tiles import Tiling, cluster, stores, stream, tiling
+from deblur.tiles import Tiling, cluster, clusters, plan_tiles, refining, stream, streams, tiling
 from deblur.tiles.checks import residual
-from deblur.tiles.mapping import Job
+from deblur.tiles.mapping import BlockMap
 
 zarr = pytest.importorskip("zarr")
 pytest.importorskip("distributed")
@@ -67,7 +67,7 @@ def chunks(path):
 def test_a_store_is_restored_in_processes_as_in_memory(store, picture, tmp_path, client):
     seen = []
     report = stream(
-        store, tmp_path / "out.zarr", H, LAM, client=client, progress=lambda *a: seen.append(a), **ASKED
+        store, tmp_path / "out.zarr", H, LAM, workers=client, progress=lambda *a: seen.append(a), **ASKED
     )
     assert report.ok
     assert (report.written, report.kept) == (16, 0)
@@ -102,16 +102,16 @@ def test_reads_are_handed_out_at_once_where_the_rows_that_a_worker_then_holds_fi
     assert client.run_on_scheduler(lambda dask_scheduler: dask_scheduler.WORKER_SATURATION) == np.inf
     for columns, queued in ((1024, 0), (65536, 1)):  # two rows of tiles: 2 MB, and 134
         img = np.broadcast_to(np.float32(0.5), (1024, columns))
-        made = Tiling(img, H, LAM, tile=256, memory=2**26, options={"boundary": "reflect"})
+        made = Tiling(img, H, LAM, tile=256, memory=2**26, boundary="reflect")
         of = Remembers()
-        stores._hand_out(of, made)
+        clusters.queue_reads(of, made)
         assert of.called == queued
 
     def saturation(dask_scheduler, to=None):
         dask_scheduler.WORKER_SATURATION = to or dask_scheduler.WORKER_SATURATION
         return dask_scheduler.WORKER_SATURATION
 
-    client.run_on_scheduler(stores._one_by_one)
+    client.run_on_scheduler(clusters.one_by_one)
     assert client.run_on_scheduler(saturation) == 1.1
     client.run_on_scheduler(saturation, to=np.inf)
 
@@ -129,14 +129,16 @@ def test_each_of_several_gpus_has_a_quiet_process_of_its_own(store, tmp_path, mo
         seen = made.run(os.getenv, "CUDA_VISIBLE_DEVICES")
         assert all(address.startswith("tcp://127.0.0.1") for address in seen)
         assert set(made.nthreads().values()) == {2}
-        report = stream(store, tmp_path / "out.zarr", H, LAM, client=made, memory=2**26, check=False, **ASKED)
+        report = stream(
+            store, tmp_path / "out.zarr", H, LAM, workers=made, memory=2**26, check=False, **ASKED
+        )
     assert sorted(seen.values()) == ["3", "5"]
     assert report.plan.memory == 2**25  # each thread has a tile
     assert capfd.readouterr() == ("", "")
 
 
 def test_the_residual_of_the_whole_picture(picture):
-    made = Tiling(picture, H, LAM, **{"tile": 64}, options={"boundary": "reflect"})
+    made = Tiling(picture, H, LAM, **ASKED)
     whole = deblur.solve(picture.astype(float), H, LAM, boundary="reflect")
     exact = residual(made, picture, whole.image)
     assert exact.residual < 1e-12
@@ -147,7 +149,7 @@ def test_the_residual_of_the_whole_picture(picture):
 
 def test_the_residual_is_one_of_light_where_a_gamma_is_given():
     g = deblur.data.load("camera")[:128, :128]
-    made = Tiling(g, H, LAM, **{"tile": 64}, options={"boundary": "reflect", "gamma": "srgb"})
+    made = Tiling(g, H, LAM, gamma="srgb", **ASKED)
     whole = deblur.solve(g, H, LAM, boundary="reflect", gamma="srgb")
     found = residual(made, g, whole.image)
     assert found.residual < 1e-9
@@ -178,7 +180,7 @@ def test_a_second_start_goes_on_where_the_first_ended(store, picture, tmp_path):
     assert (replaced.written, replaced.kept) == (16, 0)
 
 
-def test_colour_is_found_where_nobody_names_it(picture, tmp_path):
+def test_colour_is_detected_without_a_named_axis(picture, tmp_path):
     colour = np.stack([picture, 0.5 * picture, 1 - picture], axis=-1)
     path = str(tmp_path / "colour.zarr")
     zarr.create_array(path, shape=colour.shape, chunks=(64, 64, 3), dtype="f4")[:] = colour
@@ -189,13 +191,12 @@ def test_colour_is_found_where_nobody_names_it(picture, tmp_path):
 @pytest.fixture
 def refined(monkeypatch):
     """Tiles are refined, at first in three passes, whatever memory there is."""
-    real = tiling.plan_tiles
 
     def planned(*args, **given):
-        return real(*args, **{**given, "overlap": 16, "passes": given["passes"] or 3})
+        return plan_tiles(*args, **{**given, "overlap": 16, "passes": given["passes"] or 3})
 
     monkeypatch.setattr(tiling, "plan_tiles", planned)
-    monkeypatch.setattr(tiling.Tiling, "_with_passes", lambda self, *args: self.plan)
+    monkeypatch.setattr(refining, "with_passes", lambda tiling, psf, plan, device: plan)
 
 
 def test_refining_goes_on_in_the_pass_where_it_was_interrupted(
@@ -205,7 +206,7 @@ def test_refining_goes_on_in_the_pass_where_it_was_interrupted(
     asked = {"tile": 96, "boundary": "reflect"}
     seen = []
     first = stream(
-        store, tmp_path / "whole.zarr", H, LAM, client=client, progress=lambda *a: seen.append(a), **asked
+        store, tmp_path / "whole.zarr", H, LAM, workers=client, progress=lambda *a: seen.append(a), **asked
     )
     assert first.plan.answer == "refine"
     assert seen[0] == (0, 12)
@@ -215,15 +216,15 @@ def test_refining_goes_on_in_the_pass_where_it_was_interrupted(
     assert abs(read(tmp_path / "whole.zarr") - whole).max() / np.ptp(picture) <= first.left + rounding < 1e-3
     assert first.residual.residual < 1e-4
     assert "refined" in str(first)
-    written, real, most = [], stores._Writer._write, 10
+    written, real, most = [], streams._Writer.write, 10
 
-    def some(self, region, f):
+    def some(self, place, windows):
         if len(written) == most:
             raise OSError(errno.ENOSPC, "No space left on device")
-        written.append(region)
-        real(self, region, f)
+        written.append(place)
+        return real(self, place, windows)
 
-    monkeypatch.setattr(stores._Writer, "_write", some)
+    monkeypatch.setattr(streams._Writer, "write", some)
     with pytest.raises(OSError, match="goes on once there is room"):
         stream(store, out, H, LAM, check=False, **asked)
     assert sorted(p.name for p in folder.iterdir()) == ["2"]  # and no pass before it
@@ -248,7 +249,7 @@ def test_refining_goes_on_until_what_is_left_is_small(store, picture, tmp_path, 
     again = stream(store, tmp_path / "out.zarr", h, lam, **asked)
     assert (again.plan.passes, again.kept) == (report.plan.passes, 6)
     assert not (tmp_path / "out.zarr.passes").exists()
-    monkeypatch.setattr(stores, "MORE_PASSES", 0)
+    monkeypatch.setattr(streams, "MORE_PASSES", 0)
     report = stream(store, tmp_path / "short.zarr", h, lam, **asked)
     assert not report.ok
     assert "above the tolerance" in str(report)
@@ -274,7 +275,7 @@ def test_a_worker_that_is_killed_changes_nothing(store, picture, tmp_path, clien
             there.update(chunks(out))
             os.kill(killed[0], signal.SIGKILL)
 
-    report = stream(store, out, H, LAM, client=client, progress=kill, check=False, **ASKED)
+    report = stream(store, out, H, LAM, workers=client, progress=kill, check=False, **ASKED)
     assert killed
     assert report.ok
     np.testing.assert_array_equal(read(out), deblur.tiled(picture, H, LAM, **ASKED))
@@ -286,7 +287,7 @@ def test_a_worker_that_is_killed_changes_nothing(store, picture, tmp_path, clien
 def test_a_tile_with_nan_is_named_and_the_others_finish(store, picture, tmp_path, client, capsys):
     zarr.open(store)[100, 30] = np.nan
     out = tmp_path / "out.zarr"
-    report = stream(store, out, H, LAM, client=client, check=False, **ASKED)
+    report = stream(store, out, H, LAM, workers=client, check=False, **ASKED)
     assert [f.place for f in report.failed] == [(1, 0)]
     assert report.failed[0].rows == (64, 128)
     assert "NaN" in report.failed[0].why
@@ -298,7 +299,7 @@ def test_a_tile_with_nan_is_named_and_the_others_finish(store, picture, tmp_path
     assert cli.main([*arguments, "--lam", "1e-2", "--boundary", "reflect"]) == 1
     assert "1 of 1 tiles" in capsys.readouterr().err
     zarr.open(store)[100, 30] = 0.5
-    mended = stream(store, out, H, LAM, client=client, check=False, **ASKED)
+    mended = stream(store, out, H, LAM, workers=client, check=False, **ASKED)
     assert (mended.written, mended.kept, mended.failed) == (1, 15, ())
 
 
@@ -317,7 +318,7 @@ def test_a_full_disk_leaves_whole_chunks_and_can_be_gone_on_with(store, picture,
     out = tmp_path / "out.zarr"
     with monkeypatch.context() as full:
         full.setattr(_local, "_put", put)
-        with pytest.raises(OSError, match="the disk is full; what was written is whole"):
+        with pytest.raises(OSError, match="the disk is full; every written chunk is whole"):
             stream(store, out, H, LAM, check=False, **ASKED)
     report = stream(store, out, H, LAM, check=False, **ASKED)
     assert report.kept > 0
@@ -333,7 +334,7 @@ def test_a_real_full_disk(store, tmp_path, client):
         pytest.skip("no file system can be mounted here")
     try:
         with pytest.raises(OSError, match="disk is full"):
-            stream(store, small / "out.zarr", H, LAM, client=client, check=False, **ASKED)
+            stream(store, small / "out.zarr", H, LAM, workers=client, check=False, **ASKED)
         assert not [p for p in chunks(small / "out.zarr") if "partial" in p.name]
     finally:
         subprocess.run(["umount", "-l", small], check=True)
@@ -444,8 +445,8 @@ def test_frames_are_read_and_solved_several_at_once(rng, tmp_path, monkeypatch):
     array = zarr.create_array(tmp_path / "in.zarr", shape=frames.shape, dtype="float32", chunks=(1, 24, 24))
     array[:] = frames
     array[77, 5, 5] = np.nan
-    solved, real = [], Job.restored
-    monkeypatch.setattr(Job, "restored", lambda self, b, at, y: solved.append(len(b)) or real(self, b, at, y))
+    solved, real = [], BlockMap.restored
+    monkeypatch.setattr(BlockMap, "restored", lambda self, at, b: solved.append(len(b)) or real(self, at, b))
     given = {"stack_axis": 0, "check": False, "boundary": "reflect"}
     report = stream(tmp_path / "in.zarr", tmp_path / "out.zarr", H, LAM, **given)
     assert [f.place for f in report.failed] == [(77, 0, 0)]

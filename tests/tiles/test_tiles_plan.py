@@ -9,6 +9,7 @@ import pytest
 
 import deblur
 from deblur import METHODS, plan_tiles, psf
+from deblur.errors import MethodError
 from deblur.problem import Problem
 from deblur.tiles import reach as tails_of
 from deblur.tiles.reach import CORRELATION, SHARP, reach
@@ -212,7 +213,7 @@ def test_a_picture_that_fits_is_solved_whole():
     assert "602 pixels" in far.reason
 
 
-def test_what_cannot_be_foretold_is_measured():
+def test_what_cannot_be_predicted_is_measured():
     plan = plan_tiles(psf.disk(7), 1e-3, HUGE, method="tv", memory=2**28)
     assert plan.answer == "measure"
     assert "'tv'" in plan.reason
@@ -238,7 +239,7 @@ def test_a_plan_is_made_again_without_looking_again(monkeypatch):
     assert len(made) == 2
 
 
-def test_the_overlap_that_is_given_is_judged():
+def test_the_requested_overlap_is_predicted():
     plan = plan_tiles(psf.disk(7), 1e-3, HUGE, memory=2**30, overlap=14)
     assert plan.overlap == (14, 14)
     assert plan.seam > 0.9  # "a few PSF sizes" of a small λ: the seam is as large as the picture
@@ -265,9 +266,9 @@ def test_the_overlap_that_is_given_is_judged():
         (ValueError, "shape must be", {"shape": (5.5, 100)}),
         (ValueError, "memory must be", {"memory": 0}),
         (ValueError, "unknown boundary", {"boundary": "mirror"}),
-        (ValueError, "prior is 'smooth', 'zero' or 'natural'", {"prior": "auto"}),
-        (ValueError, "the scene must go on", {"prior": "natural", "boundary": "zero"}),
-        (ValueError, "linear formula's", {"prior": "natural", "method": "gradient"}),
+        (ValueError, "prior", {"prior": "rough"}),
+        (MethodError, "the scene ends at the frame", {"prior": "natural", "boundary": "zero"}),
+        (MethodError, "belongs to the linear formula", {"prior": "natural", "method": "gradient"}),
         (ValueError, "unknown method", {"method": "magic"}),
     ],
 )

@@ -1,0 +1,87 @@
+"""The options of `plan_tiles`, `tiled` and `stream` that a restoration without tiles does not have."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, TypeVar, get_args, get_type_hints
+
+from ..options import Options, takes_options
+
+TOLERANCE = 1e-3
+
+
+class PlanOptions(Options, total=False):
+    """tolerance : float
+        Largest error at a seam, against the image solved whole, as a part of the image's range; 1e-3 by default.
+    safe : bool
+        False: the sharp prediction, made with the correlation that photographs have, which held in 99 of 100 cases
+        of ``benchmarks/bench_tiles.py``. True: the L1 tail, which no image can exceed inside the border; it asks for
+        1.2 to 2 times the overlap.
+    memory : int, optional
+        Bytes that the arrays of one worker may take; by default half of what is free, for all workers together.
+    tile, overlap : int or (int, int), optional
+        Instead of the planned ones; the prediction is then made for them.
+    passes : int, optional
+        Solve tiles of this overlap so often: more than once is "refine".
+    chunk : int or (int, int), optional
+        Tiles are multiples of this, such as the chunks of a store.
+    device : str, int or Device
+        Where windows are solved: "cpu" (default), "gpu" or a GPU's number. CuPy arrays are solved where they are."""
+
+    tolerance: Annotated[float, TOLERANCE]
+    safe: Annotated[bool, False]
+    memory: Annotated[int | None, None]
+    tile: Annotated[int | Sequence[int] | None, None]
+    overlap: Annotated[int | Sequence[int] | None, None]
+    passes: Annotated[int | None, None]
+    chunk: Annotated[int | Sequence[int] | None, None]
+    device: Annotated[Any, "cpu"]
+
+
+class TileOptions(PlanOptions, total=False):
+    """workers : int or distributed.Client, optional
+        Threads, each with one tile; by default one a core. A client (`cluster`) for `stream` alone.
+    channel_axis : int, optional
+        The axis of the colours; an image (M, N, 3) or (M, N, 4) is colour without it.
+    stack_axis : int or tuple of int, optional
+        The axes that frames are counted along. Frames share what is prepared for a window."""
+
+    workers: Annotated[Any, None]
+    channel_axis: Annotated[int | None, None]
+    stack_axis: Annotated[int | Sequence[int] | None, None]
+
+
+_T = TypeVar("_T", bound=Callable[..., Any])
+
+
+def takes(*kinds: Any) -> Callable[[_T], _T]:
+    """`deblur.options.takes_options` for a function or class with the options of these typed dicts as well."""
+
+    def shown(target: _T) -> _T:
+        function: Any = getattr(target, "__init__") if isinstance(target, type) else target  # noqa: B009
+        signature = inspect.signature(function)
+        *own, rest = signature.parameters.values()
+        hints = get_type_hints(kinds[-1])
+        more = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hints[name])
+            for name, default in _defaults(kinds[-1]).items()
+        ]
+        function.__signature__ = signature.replace(parameters=[*own, *more, rest])
+        text = "\n".join(inspect.cleandoc(kind.__doc__) for kind in kinds).replace("\n", "\n    ")
+        target.__doc__ = (target.__doc__ or "").replace("{tile options}", text)
+        return takes_options(target)
+
+    return shown
+
+
+def parted(options: Mapping[str, Any], kind: Any) -> tuple[dict[str, Any], Options]:
+    """(the options of `kind` with their defaults, those of `deblur.reconstruct`)."""
+    own = {name: options.get(name, default) for name, default in _defaults(kind).items()}
+    rest: Any = {name: value for name, value in options.items() if name not in own}
+    return own, rest
+
+
+def _defaults(kind: Any) -> dict[str, Any]:
+    hints = get_type_hints(kind, include_extras=True)
+    return {name: get_args(hint)[-1] for name, hint in hints.items() if name not in Options.__annotations__}

@@ -1,0 +1,259 @@
+"""What is decided once for all tiles: operator, λ, prior, noise and solver; and one window solved by them.
+
+All calls of the tiles into the pipeline of the package are here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+import numpy as np
+
+from ..device import CPU, Array, Device
+from ..errors import MethodError
+from ..frames import Frames
+from ..image import as_float
+from ..image.light import unbent
+from ..methods import METHODS, choose, named
+from ..operators.blur import Blur
+from ..operators.boundary import BOUNDARIES
+from ..operators.natural import covariance
+from ..options import Options, Request, checked
+from ..pipeline import Deblurrer
+from ..problem import Factor, Problem
+from ..solvers.start import prior_scene
+from ..tuning import estimate_noise
+from ..tuning.boundary import SAFE
+
+_REFUSED = {
+    "mask": "hide pixels before, or restore the image whole",
+    "weights": "restore the image whole",
+    "psfs": "give one PSF, or one for each frame as psf",
+    "inverse": "no matrix is formed of a tile",
+    "callback": "many tiles are solved in parallel",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Recipe:
+    """Everything that windows are solved with, decided once for the whole image. Pickles.
+
+    Attributes
+    ----------
+    psfs : (p, m, n) ndarray
+        One PSF, or one for each frame.
+    lam : float
+    dtype : str
+    options : dict
+        Those of `deblur.reconstruct` that were given, with the boundary of the image.
+    device : str or int
+        Where windows are solved, by name: each process looks for its own.
+    threads : int or None
+        Of the transforms of one window; None is as many as there are.
+    window : (int, int)
+        The size that most windows have, or nearly: those are filtered on one torus.
+    token : str
+        Names the recipe in the cache of a process.
+    """
+
+    psfs: np.ndarray
+    lam: float
+    dtype: str
+    options: Options
+    device: str | int = "cpu"
+    threads: int | None = 1
+    window: tuple[int, int] = (0, 0)
+    token: str = field(default_factory=lambda: uuid4().hex)
+
+    def __dask_tokenize__(self) -> str:
+        return self.token
+
+    def psf(self, frame: int) -> int:
+        """The number of the PSF of that frame."""
+        return frame if len(self.psfs) > 1 else 0
+
+    def request(self, psf: int, shape: tuple[int, int], device: Device = CPU) -> Request:
+        """The checked request for windows of this shape."""
+        return requested(self.psfs[psf], shape, self.lam, self.options, device)
+
+
+class Decisions(NamedTuple):
+    """λ, boundary, prior and noise of the whole image, where they came from, and which formula it is."""
+
+    lam: float
+    lam_reason: str
+    boundary_reason: str
+    options: Options
+    wraps: bool
+    linear: bool
+    refinable: bool
+
+
+def requested(
+    psf: Any, shape: tuple[int, int], lam: float | str, options: Options, device: Device = CPU
+) -> Request:
+    """The checked request; its problem's operator is the blur of an array of this shape."""
+    return checked(psf, shape, lam, options, device=device, reuse=True)
+
+
+def decide(
+    psf: np.ndarray,
+    shape: tuple[int, int],
+    lam: float | str,
+    options: Options,
+    corners: Callable[[], np.ndarray],
+    samples: Callable[[], np.ndarray],
+) -> Decisions:
+    """Decide everything that must be the same in all tiles.
+
+    Parameters
+    ----------
+    psf : (m, n) ndarray
+    shape : (int, int)
+        Of the image.
+    lam : float or str
+    options : Options
+    corners, samples : callable
+        Return the image's corners put together, (1, c, M, N), and windows spread over it, (n, c, M, N); called only
+        where a decision needs them.
+
+    Raises
+    ------
+    MethodError
+        For an option that tiles do not serve, or a method that does not serve the problem.
+    """
+    for name, instead in _REFUSED.items():
+        if options.get(name) is not None and options.get(name) is not False:
+            raise MethodError(f"{name} is not served by tiles: {instead}")
+    options = {**options}
+    request = requested(psf, shape, lam, options)
+    if request.open is not None:
+        request = _read_boundary(request, psf, options, corners())
+    problem = request.problem
+    boundary = problem.operator.boundary
+    options["boundary"] = str(boundary)
+    if request.method != "auto":  # a method that cannot serve is refused now, and not in a tile
+        named(request.method, problem)
+    if not problem.asked:
+        options["prior"] = request.prior
+    lam, lam_reason = request.lam, request.lam_reason
+    if isinstance(lam, str):
+        lam, lam_reason, options["prior"] = _choose_lam(psf, request, options, samples())
+        if problem.asked:
+            del options["prior"]
+    if request.method == "richardson-lucy" and lam == 0 and problem.stop.rtol is None:
+        raise MethodError(
+            "richardson-lucy without λ stops at the iteration that pixels held out ask for, another one in each tile: "
+            "that leaves seams whatever the overlap; give λ above 0, or rtol"
+        )
+    if problem.asked and request.noise is None:  # methods would estimate it from each tile
+        options["noise"] = float(estimate_noise(samples().astype(np.float64)))
+    linear = not problem.asked
+    refinable = linear and not request.gamma and problem.formula != "hht"
+    return Decisions(
+        float(lam), lam_reason, request.boundary_reason, options, boundary.wraps, linear, refinable
+    )
+
+
+def _read_boundary(request: Request, psf: np.ndarray, options: Options, corners: np.ndarray) -> Request:
+    """The request with the boundary that is detected at the border of the image's corners."""
+    border = checked(psf, corners.shape[-2:], 0.0, options, device=CPU)
+    try:
+        border = border.decided(Frames(corners, channel_axis=1, stack_axis=0))
+    except ValueError:  # NaN at a corner
+        found, why = SAFE, "the border of the image has values that are not finite"
+    else:
+        found, why = str(border.problem.operator.boundary), border.boundary_reason
+    assert request.open is not None
+    return replace(request.open.restated(found), boundary_reason=f"{why}, in its corners", open=None)
+
+
+def _choose_lam(
+    psf: np.ndarray, request: Request, options: Options, samples: np.ndarray
+) -> tuple[float, str, str]:
+    """(λ, its reason, the prior) from all windows together; "natural" is the prior where there is noise to hide.
+
+    The windows are parts of the scene, which goes on beyond their edges.
+    """
+    given: Any = {**options, "formula": "tikhonov"}
+    edge = BOUNDARIES[given["boundary"]]
+    if not (edge.continued or edge.open):
+        given["boundary"] = "unknown"
+    if not request.problem.asked:  # the linear formula, whose λ does not depend on the method
+        given["method"] = "auto"
+    stack = samples.astype(np.float64)
+
+    def chosen(rule: float | str, given: Any) -> tuple[Deblurrer, str]:
+        made = Deblurrer(psf, stack.shape[-2:], rule, **given)
+        choice = made.tune(stack, channel_axis=1, stack_axis=0)
+        return made, choice.reason if choice is not None else ""
+
+    made, reason, prior = None, "", request.prior
+    if request.natural:
+        made, reason = chosen("auto", given | {"prior": "auto", "boundary": "unknown"})
+        if made.prior == "natural":
+            prior, reason = "natural", f"{reason}; prior 'natural', which hides noise better"
+    if made is None or made.prior not in ("natural", request.prior):
+        made, reason = chosen(request.lam, given)
+    assert not isinstance(made.lam, str)
+    return made.lam, f"{reason}; from {len(stack)} windows spread over the image", prior
+
+
+def working_bytes(problem: Problem, shape: tuple[int, int], method: str) -> int:
+    """Bytes that a method allocates for an image of this shape under the problem's PSF and boundary."""
+    blur = problem.blur
+    part = replace(problem, operator=Blur(blur.psf, shape, blur.boundary, origin=blur.origin))
+    if method == "auto":
+        try:
+            method = choose(part, memory=2**62).method
+        except MethodError:
+            method = "pcg"
+    return int(METHODS[method].work(part).bytes)
+
+
+def window_solver(
+    recipe: Recipe, psf: int, shape: tuple[int, int], device: Device
+) -> Callable[[Array], Array]:
+    """A function that restores windows (k, c, M, N) of this shape as images."""
+    gpu = False if device.gpu is None else device.gpu
+    deblurrer = Deblurrer(recipe.psfs[psf], shape, recipe.lam, gpu=gpu, **recipe.options)
+    return lambda window: deblurrer(window, stack_axis=0, channel_axis=1)
+
+
+def factor_of(request: Request, problem: Problem) -> Factor:
+    """The linear formula of a problem, prepared by the method of the request."""
+    method = request.method if request.method != "auto" else choose(problem).method
+    return METHODS[method].prepare(problem)
+
+
+def filtered_by(request: Request) -> bool:
+    """Whether a window away from the border is restored by a filter."""
+    problem = request.problem
+    return request.method in ("auto", "fft") and not (problem.asked or problem.inverse or request.gamma)
+
+
+def norms(recipe: Recipe, psf: int, f: Array, g: Array, keep: tuple[Any, ...]) -> np.ndarray:
+    """‖b − A f‖², ‖b‖², ‖H f − g‖² and ‖g‖² over `keep` of windows (c, M, N) of a scene and its image, in float64.
+
+    A f = b is the linear system of the formula, as `deblur.judge` measures it. Only pixels farther from the window's
+    edges than `deblur.tiles.reach.margin` are right: H and its adjoint reach as far.
+    """
+    options: Options = {**recipe.options, "dtype": "float64", "boundary": "reflect"}
+    request = requested(recipe.psfs[psf], f.shape[-2:], recipe.lam, options)
+    f, g = f.astype(np.float64), as_float(g).astype(np.float64)
+    if request.gamma:
+        f, g = unbent(f), unbent(g)
+    blur, prior = request.problem.blur, 0.0
+    difference = g - request.problem.fit.background - blur.forward(f)
+    data = g
+    if request.prior != "zero":
+        prior = prior_scene(blur, g)
+        data = g - blur.forward(prior)
+    b, r = blur.adjoint(data), blur.adjoint(difference)
+    if request.problem.penalty == "natural":
+        b, r = covariance(b, blur.boundary), covariance(r, blur.boundary)
+    r -= request.problem.lam * (f - prior)
+    return np.array([(x[keep] ** 2).sum() for x in (r, b, difference, g)])

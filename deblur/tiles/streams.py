@@ -1,0 +1,469 @@
+"""From one store to another, tile by tile: zarr (OME-Zarr with its pyramid) or TIFF in, zarr out, in bounded memory.
+
+A second start reads λ and the plan from the output, solves the tiles that are missing, and says so.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import itertools
+import math
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Unpack
+
+import numpy as np
+
+from ..version import __version__
+from . import stores
+from .checks import Residual, Seam, of_tile, ratios
+from .clusters import queue_reads
+from .mapping import BlockMap, Place, graph, in_tiles, together
+from .options import PlanOptions, TileOptions, parted, takes
+from .plan import TilePlan
+from .refining import MORE_PASSES
+from .stores import ATTRIBUTE, Source, chunk_names, import_zarr, opened
+from .tiling import Tiling
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A tile that could not be restored, and why.
+
+    Attributes
+    ----------
+    place : tuple of int
+        Of the tile, counted in tiles: frames first, then rows and columns.
+    rows, columns : (int, int)
+        First and beyond the last, in pixels.
+    why : str
+    """
+
+    place: tuple[int, ...]
+    rows: tuple[int, int]
+    columns: tuple[int, int]
+    why: str
+
+    def __str__(self) -> str:
+        where = f"rows {self.rows[0]} to {self.rows[1]}, columns {self.columns[0]} to {self.columns[1]}"
+        frame = f"frame {self.place[:-2]}, " if len(self.place) > 2 else ""
+        return f"tile {self.place} ({frame}{where}): {self.why}"
+
+
+@dataclass(frozen=True)
+class Report:
+    """The result of `stream`; ``print(report)`` shows it.
+
+    Attributes
+    ----------
+    output : str
+    plan : TilePlan
+    lam : float
+    lam_reason, boundary_reason : str
+    written, kept : int
+        Tiles written now, and those that an earlier start had written.
+    failed : tuple of Failure
+        Tiles that could not be restored; they are NaN, and a second start tries them again.
+    seams : tuple of Seam
+        Of a few tiles: what twice the overlap changes.
+    residual : Residual or None
+        Of the whole image, from what was written.
+    left : float or None
+        Where tiles were refined, about the error after the last pass, as a part of the image's range: its largest
+        change, times the part of that which is left (`TilePlan.seam_once`).
+    setup_seconds, seconds, check_seconds : float
+        Wall time of deciding, of restoring, and of measuring seams and residual.
+    """
+
+    output: str
+    plan: TilePlan
+    lam: float
+    lam_reason: str
+    boundary_reason: str
+    written: int
+    kept: int
+    failed: tuple[Failure, ...] = ()
+    seams: tuple[Seam, ...] = ()
+    residual: Residual | None = None
+    left: float | None = None
+    setup_seconds: float = 0.0
+    seconds: float = 0.0
+    check_seconds: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        """Whether every tile was restored, and, where they were refined, to the tolerance."""
+        return not self.failed and not self.unfinished
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether refining ended before the error was below the tolerance."""
+        return self.left is not None and self.left > self.plan.tolerance
+
+    def __str__(self) -> str:
+        lines = [
+            str(self.plan),
+            f"lambda      {self.lam:.4g}: {self.lam_reason}",
+            f"boundary    {self.plan.boundary}: {self.boundary_reason}",
+        ]
+        if self.seams:
+            worst = max(s.difference for s in self.seams)
+            lines.append(
+                f"measured    {worst:.1e} of the range is the most that twice the overlap changes in "
+                f"{len(self.seams)} tiles"
+            )
+        if self.left is not None:
+            over = ", above the tolerance" if self.unfinished else ""
+            lines.append(
+                f"refined     {self.left:.1e} of the range is about the error after the last pass{over}"
+            )
+        if self.residual is not None:
+            linear = "" if self.residual.residual is None else f"residual {self.residual.residual:.1e}, "
+            lines.append(
+                f"verified    {linear}misfit {self.residual.misfit:.2e} over {self.residual.tiles} tiles"
+            )
+        resumed = f"; {self.kept} were there from an earlier start" if self.kept else ""
+        lines.append(f"written     {self.written} tiles to {self.output} in {self.seconds:.3g} s{resumed}")
+        lines += [f"failed      {f}" for f in self.failed]
+        return "\n".join(lines)
+
+
+@takes(PlanOptions, TileOptions)
+def stream(
+    source: Any,
+    target: Any,
+    psf: Any,
+    lam: float | str = "auto",
+    *,
+    check: bool = True,
+    overwrite: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+    **options: Unpack[TileOptions],
+) -> Report:
+    """Restore an image on disk to a zarr store, in bounded memory, and go on where an earlier start ended.
+
+    Parameters
+    ----------
+    source : path or zarr.Array
+        A zarr array, an OME-Zarr group (versions 0.4 and 0.5: axes, scales and channels are kept and the pyramid is
+        written anew) or an uncompressed TIFF file, which is mapped. Of OME-Zarr all axes but y and x are frames.
+    target : path
+        The zarr store to write: an array, or a group where `source` is OME-Zarr. Floats; NaN where a tile failed.
+    psf, lam
+        As for `deblur.tiled`.
+    check : bool
+        Measure the seams of a few tiles, and afterwards the residual of the whole image from what was written.
+    overwrite : bool
+        Replace what is at `target`, if it is not this restoration already begun.
+    progress : callable, optional
+        Called with (tiles done, tiles in all).
+    {tile options}
+    {options}
+
+    Returns
+    -------
+    Report
+
+    Raises
+    ------
+    ValueError, TypeError
+        For input that makes no sense, or if `target` holds something else, before any work starts.
+    OSError
+        If the store cannot be written or the disk is full; a later start goes on from there.
+    """
+    start = time.perf_counter()
+    given, rest = parted(options, TileOptions)
+    workers = 1 if given["workers"] is None else given["workers"]
+    threads, memory = workers, given["memory"]
+    if not isinstance(workers, int):  # the threads of a process, each of which has a tile, share its memory
+        threads = max(workers.nthreads().values(), default=1)
+        memory = memory and memory // threads
+    image, path = opened(source, given["channel_axis"], given["stack_axis"]), str(target)
+    asked = _asked(image, psf, lam, [given[k] for k in ("tolerance", "safe", "tile", "overlap")], rest)
+    earlier = stores.begun(path, asked, overwrite)
+    if earlier:  # λ and plan are those of the first start, whatever memory there is now
+        lam, rest["boundary"] = earlier["lam"], earlier["boundary"]
+        given |= {name: earlier[name] for name in ("tile", "overlap", "passes")}
+        if earlier["prior"]:
+            rest["prior"] = earlier["prior"]
+    given |= {"workers": threads, "memory": memory, "chunk": image.chunk}
+    given |= {"channel_axis": image.channel_axis, "stack_axis": image.stack_axis}
+    tiling = Tiling(image.array, psf, lam, **{**given, **rest})
+    passes = Path(f"{path.rstrip('/')}.passes")
+    if earlier:
+        tiling.lam_reason, tiling.boundary_reason = earlier["lam_reason"], earlier["boundary_reason"]
+        tiling.plan = replace(tiling.plan, reason=earlier["reason"], seam_once=earlier["seam_once"])
+        output = import_zarr().open(path, mode="r+")
+        output = output if image.group is None else output[image.levels[0]]
+    else:
+        shutil.rmtree(passes, ignore_errors=True)
+        output = stores.created(path, image, tiling, _decided(asked, tiling), overwrite)
+    queue_reads(workers, tiling)
+    setup, left = time.perf_counter() - start, None
+    for more in range(MORE_PASSES, -1, -1):
+        y = _earlier_passes(image, tiling, output, passes, workers, progress)
+        written, kept, failed, change = _restored(
+            image, tiling, output, y, tiling.plan.passes - 1, workers, progress
+        )
+        if tiling.plan.passes > 1 and written:
+            left = tiling.plan.seam_once * change / (tiling.range or 1.0)
+        if left is None or left <= tiling.plan.tolerance or not more:
+            break
+        # One pass more; what the last one wrote is removed, as if it had been interrupted before that.
+        stores.removed(output)
+        tiling.plan = replace(tiling.plan, passes=tiling.plan.passes + 1)
+        import_zarr().open(path, mode="r+").attrs[ATTRIBUTE] = _decided(asked, tiling)
+    shutil.rmtree(passes, ignore_errors=True)
+    if image.group is not None and not failed:
+        for level in stores.pyramid(path, image):
+            _computed([level], workers)
+    seconds = time.perf_counter() - start - setup
+    seams: tuple[Seam, ...] = ()
+    residual = None
+    if check:
+        seams, residual = tuple(tiling.measure()), _verified(image, tiling, output, workers)
+    return Report(
+        path, tiling.plan, tiling.lam, tiling.lam_reason, tiling.boundary_reason, written, kept, tuple(failed),
+        seams, residual, left, setup, seconds, time.perf_counter() - start - setup - seconds,
+    )  # fmt: skip
+
+
+def _asked(image: Source, psf: Any, lam: Any, numbers: list[Any], options: Any) -> dict[str, Any]:
+    """What makes two restorations the same, as the output remembers it."""
+    h = np.asarray(psf, np.float64)
+    return {
+        "shape": list(image.array.shape),
+        "dtype": str(image.array.dtype),
+        "psf": hashlib.sha256(str(h.shape).encode() + h.tobytes()).hexdigest(),
+        "lam": str(lam),
+        "given": repr(numbers),
+        "options": repr(sorted((k, v) for k, v in options.items() if v is not None)),
+        "version": __version__,
+    }
+
+
+def _decided(asked: dict[str, Any], tiling: Tiling) -> dict[str, Any]:
+    """The decisions of a first start, for the next."""
+    plan = tiling.plan
+    return {
+        "asked": asked,
+        **{name: getattr(tiling, name) for name in ("lam", "lam_reason", "boundary_reason")},
+        **{name: getattr(plan, name) for name in ("boundary", "passes", "seam_once", "reason")},
+        "prior": tiling.recipe.options.get("prior"),
+        "tile": list(plan.tile),
+        "overlap": list(plan.overlap),
+    }
+
+
+def _earlier_passes(
+    image: Source, tiling: Tiling, output: Any, folder: Path, workers: Any, progress: Any
+) -> Any:
+    """y as all passes but the last leave it, each an array of its own; None where there is one pass.
+
+    An array is removed once the one after it is whole, so that a second start finds the last one that is.
+    """
+    zarr, passes = import_zarr(), tiling.plan.passes
+    if passes == 1 or stores.whole(output):
+        return None
+    there = {
+        n: zarr.open(str(folder / str(n)), mode="r+") for n in range(1, passes) if (folder / str(n)).exists()
+    }
+    first = max((n for n, array in there.items() if stores.whole(array)), default=0)
+    y = there.get(first)
+    for number in range(first, passes - 1):
+        into = there.get(number + 1)
+        if into is None:
+            into = stores.created_for_pass(str(folder / str(number + 1)), output)
+        _restored(image, tiling, into, y, number, workers, progress)
+        shutil.rmtree(folder / str(number), ignore_errors=True)
+        y = into
+    return y
+
+
+def _restored(
+    image: Source, tiling: Tiling, output: Any, y: Any, number: int, workers: Any, progress: Any
+) -> tuple[int, int, list[Failure], float]:
+    """(tiles written, tiles that were there, those that failed, the largest change) of pass `number`."""
+    import dask.array as da
+
+    token, order = f"{tiling.recipe.token}-{number}", tiling.layout.order
+    arrays = []
+    for name, array, chunks in (("source", image.array, image.chunks), ("y", y, output.chunks)):
+        if array is not None:
+            reads = _reads(chunks, tiling)
+            x = da.from_array(array, chunks=reads, fancy=False, asarray=True, name=f"{name}-{token}")
+            arrays.append(in_tiles(tiling, x.transpose(order)))
+    x = arrays[0]
+    writer = _Writer(BlockMap.of(tiling, number), output, order, tuple(np.cumsum((0, *c)) for c in x.chunks))
+    ones = tuple((1,) * n for n in x.numblocks)
+    empty = np.empty((0,) * x.ndim, object)
+    blocks = graph(writer.blocks, writer, arrays, f"written-{token}", ones, empty)
+    there, sizes = stores.present(output), {p: writer.frames(p) for p in np.ndindex(*x.numblocks)}
+    places = [p for p in sizes if not there.issuperset(chunk_names(output, writer.region(p)))]
+    total, now, passes = sum(sizes.values()), sum(sizes[p] for p in places), tiling.plan.passes
+    finished = kept = total - now
+    if progress is not None:
+        progress(number * total + finished, passes * total)
+
+    def one_more(i: int) -> None:
+        nonlocal finished
+        finished += sizes[places[i]]
+        if progress is not None:
+            progress(number * total + finished, passes * total)
+
+    tasks = blocks.to_delayed(optimize_graph=True)[tuple(zip(*places, strict=True))] if places else []
+    results = [result.item() for result in _computed(list(tasks), workers, one_more)]
+    failed = [
+        f for place, (wrong, _) in zip(places, results, strict=True) for f in writer.failures(place, wrong)
+    ]
+    return now - len(failed), kept, failed, max((change for _, change in results), default=0.0)
+
+
+def _reads(stored: Sequence[int] | None, tiling: Tiling) -> tuple[Any, ...]:
+    """What is read at once: the stored chunks of a tile, and of a few frames; a chunk where tiles would cut it."""
+    layout = tiling.layout
+    chunks: list[Any] = list(stored or (1,) * len(layout.shape))
+    for axis, cuts in zip(layout.order[-2:], tiling.cuts, strict=True):
+        if all(first % chunks[axis] == 0 for first, _ in cuts):
+            chunks[axis] = tuple(b - a for a, b in cuts)
+    if layout.stack:
+        # No more than 32 MiB, beyond which larger tasks gain nothing, and so few that there are 64 tasks or more.
+        last, window = (
+            layout.stack[-1],
+            math.prod(tiling.plan.window) * layout.colours * tiling.dtype.itemsize,
+        )
+        frames = min(together(tiling), 2**25 // window, layout.frames // 64)
+        chunks[last] *= max(1, frames // chunks[last])
+    if layout.channel is not None:
+        chunks[layout.channel] = layout.colours
+    return tuple(chunks)
+
+
+@dataclass(frozen=True)
+class _Writer:
+    """Restores a block and writes it to its place.
+
+    A task returns its failures as (frame, reason), and the largest change of the last of several passes.
+    """
+
+    blocks: BlockMap
+    output: Any
+    order: tuple[int, ...]
+    ends: tuple[np.ndarray, ...]  # of the blocks along each axis of `Layout.order`
+
+    def spans(self, place: Place) -> list[slice]:
+        """The region of a block in `Layout.order`."""
+        return [slice(int(e[i]), int(e[i + 1])) for e, i in zip(self.ends, place, strict=True)]
+
+    def region(self, place: Place) -> tuple[slice, ...]:
+        """The region of a block in the output."""
+        spans = self.spans(place)
+        return tuple(spans[i] for i in np.argsort(self.order))
+
+    def frames(self, place: Place) -> int:
+        """How many frames a block has."""
+        return math.prod(s.stop - s.start for s in self.spans(place)[: len(self.blocks.stack)])
+
+    def failures(self, place: Place, wrong: list[tuple[int, str]]) -> list[Failure]:
+        """The failures of a task: the last axis of a stack counted in frames, not in blocks of several."""
+        *_, rows, cols = spans = self.spans(place)
+        last, found = len(self.blocks.stack) - 1, []
+        for frame, why in wrong:
+            at = [int(i) for i in place]
+            if self.blocks.stack:
+                at[last] = spans[last].start + frame
+            found.append(Failure(tuple(at), (rows.start, rows.stop), (cols.start, cols.stop), why))
+        return found
+
+    def __call__(self, place: Place, *windows: Any) -> Any:
+        failed, change = [], 0.0
+        if not stores.done(
+            self.output, self.region(place)
+        ):  # by a worker that was lost before it could say so
+            axis = len(self.blocks.stack) - 1
+            several = axis >= 0 and windows[0].shape[axis] > 1
+            try:
+                change = self.write(place, windows)
+            except (ValueError, ArithmeticError, RuntimeError) as error:
+                if (
+                    self.blocks.last is False
+                ):  # the last pass fails as well; until then these pixels have no effect
+                    self.output[self.region(place)] = 0
+                elif several:
+                    failed = self._one_by_one(place, windows, axis)
+                else:
+                    failed = [(0, str(error) or type(error).__name__)]
+        out = np.empty((1,) * len(place), object)
+        out[(0,) * len(place)] = failed, change
+        return out
+
+    def write(self, place: Place, windows: Sequence[Any], frame: int | None = None) -> float:
+        """Restore the windows of a block, or of one of its frames, and write it; the largest change."""
+        f, change = self.blocks.restored(place, *windows)
+        region = list(self.region(place))
+        if frame is not None:
+            axis = self.order[len(self.blocks.stack) - 1]
+            first = region[axis].start + frame
+            region[axis] = slice(first, first + 1)
+        f = f.transpose(np.argsort(self.order))
+        self.output[tuple(region)] = f.get() if hasattr(f, "get") else f
+        return change
+
+    def _one_by_one(self, place: Place, windows: Sequence[Any], axis: int) -> list[tuple[int, str]]:
+        """The frames of a block, of which one cannot be restored."""
+        failed = []
+        for i in range(windows[0].shape[axis]):
+            try:
+                self.write(place, [w.take([i], axis) for w in windows], i)
+            except (ValueError, ArithmeticError, RuntimeError) as error:
+                failed.append((i, str(error) or type(error).__name__))
+        return failed
+
+
+def _computed(tasks: list[Any], workers: Any, ended: Callable[[int], None] = lambda i: None) -> Sequence[Any]:
+    """The results of lazy tasks, by threads or by a client; `ended` is called with the number of each as it ends."""
+    import dask
+    from dask.callbacks import Callback
+
+    number = {task.key: i for i, task in enumerate(tasks)}
+    try:
+        if isinstance(workers, int):
+
+            def after(key: Any, *_: Any) -> None:
+                if key in number:
+                    ended(number[key])
+
+            with Callback(posttask=after), dask.config.set(scheduler="threads", num_workers=workers):
+                return dask.compute(*tasks)
+        from distributed import as_completed
+
+        futures = workers.compute(tasks)
+        try:
+            for future in as_completed(futures):
+                if future.status != "finished":
+                    future.result()
+                ended(number[future.key])
+            return workers.gather(futures)  # all at once: each by itself costs a worker's time
+        finally:
+            workers.cancel(futures)
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise OSError(
+                errno.ENOSPC,
+                "the disk is full; every written chunk is whole, and the same call goes on once there is room",
+            ) from error
+        raise
+
+
+def _verified(image: Source, tiling: Tiling, output: Any, workers: Any) -> Residual | None:
+    import dask
+
+    one = dask.delayed(partial(of_tile, tiling.recipe, tiling.layout), pure=False)
+    arrays = [dask.delayed(array, traverse=False) for array in (image.array, output)]
+    places = itertools.product(range(tiling.layout.frames), tiling.tiles)
+    return ratios(_computed([one(*arrays, *place) for place in places], workers), tiling.linear)
