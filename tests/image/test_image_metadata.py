@@ -414,7 +414,7 @@ def test_a_transparent_png_keeps_its_transparency(tmp_path, rng, run):
     said = run("in.png", "out.png", "--lam", "1e-3")
     with Image.open(tmp_path / "out.png") as picture:
         np.testing.assert_array_equal(np.asarray(picture)[..., 3], alpha)
-    assert "hidden" in said  # what nobody sees is no data
+    assert "masked" in said  # transparent pixels are no data
     spoilt = blurred.copy()
     spoilt[:9] = rng.random(spoilt[:9].shape)
     image.write(tmp_path / "spoilt.png", spoilt, metadata=metadata)
@@ -423,8 +423,8 @@ def test_a_transparent_png_keeps_its_transparency(tmp_path, rng, run):
     first, second = (np.asarray(Image.open(tmp_path / name))[seen] for name in ("out.png", "again.png"))
     np.testing.assert_array_equal(first, second)
     said = run("in.png", "linear.png", "--lam", "1e-3", "--method", "kronecker")
-    assert "hidden" not in said
-    assert run("in.png", "out.jpg", "--lam", "1e-3")["left out"].startswith("transparency")
+    assert "masked" not in said
+    assert run("in.png", "out.jpg", "--lam", "1e-3")["dropped"].endswith("transparency")
 
 
 def test_that_a_picture_was_turned_is_said(tmp_path, rng, run):
@@ -432,11 +432,11 @@ def test_that_a_picture_was_turned_is_said(tmp_path, rng, run):
     exif[274] = 8
     Image.fromarray(samples(rng, (12, 20, 3)) // 4 + 90).save(tmp_path / "in.jpg", exif=exif)
     said = run("in.jpg", "out.jpg", "--lam", "0.1")
-    assert said["turned"].startswith("upright")
+    assert said["rotated"].startswith("upright")
     with Image.open(tmp_path / "out.jpg") as picture:
         assert picture.size == (12, 20)
         assert picture.getexif().get(274, 1) == 1
-    assert "turned" not in run("out.jpg", "again.jpg", "--lam", "0.1")
+    assert "rotated" not in run("out.jpg", "again.jpg", "--lam", "0.1")
 
 
 def test_a_deep_colour_png_stays_one(tmp_path, rng, run):

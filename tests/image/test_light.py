@@ -205,7 +205,7 @@ def test_the_command_line_restores_light_and_hides_what_was_clipped(tmp_path, rn
         "srgb",
     ]
     assert main([str(a) for a in [*run, "--mask", "saturated", "--method", "tv", "--bits", "32"]]) == 0
-    assert "hidden" in capsys.readouterr().out
+    assert "masked" in capsys.readouterr().out
     expected = deblur.reconstruct(g, PSF, boundary="unknown", gamma="srgb", mask="saturated", method="tv")
     np.testing.assert_allclose(image.read(tmp_path / "out.tif"), expected, atol=1e-6)
 
