@@ -225,4 +225,5 @@ KINDS: dict[str, tuple[Any, str, str]] = {
     "image": (str, "IMAGE", f"IMAGE is a file or one of {', '.join(data.names())}"),
     "noise": (str, "NOISE", _NOISES),
     "entrant": (str, "METHOD", ""),
+    "psf unread": (str, "PSF", _FORMS),
 }

@@ -145,10 +145,10 @@ def reconstruct(args: argparse.Namespace) -> int:
             option = "--clip" if args.clip else "--rescale"
             raise ValueError(f"{option} does nothing here: a float file holds every number; leave it out")
         if args.psf:
-            _check_is_psf(source, kernel, args.input, raw)
-        channel_axis = raw.ndim - 1 if image.is_colour(raw) else None
-        stack_axis = 0 if raw.ndim - image.is_colour(raw) == 3 else None
-        axes: Any = {"channel_axis": channel_axis, "stack_axis": stack_axis}
+            _check_is_psf(*args.psf, args.input, raw)
+        colour = image.is_colour(raw)
+        stack = raw.ndim - colour == 3
+        axes: Any = {"channel_axis": raw.ndim - 1 if colour else None, "stack_axis": 0 if stack else None}
         visible = _without_transparent(raw, metadata, args.method)
         options["callback"] = terminal.iterations(show)
         if args.psf_grid:
@@ -168,8 +168,13 @@ def reconstruct(args: argparse.Namespace) -> int:
                 )
             report = f"{found.psf}\n\n"
         else:
-            grey_levels = channel_axis is None and raw.dtype in (np.uint8, np.uint16)
-            if stack_axis == 0 and grey_levels and bits != 32 and not args.rescale:
+            if (
+                stack
+                and not colour
+                and raw.dtype in (np.uint8, np.uint16)
+                and bits != 32
+                and not args.rescale
+            ):
                 levels = image.Levels(args.output, raw, bits)  # a stack may be large
             result = solve_into(levels, visible, kernel, args.lam, options, **axes)
         hints = _hints(args, raw, metadata)
@@ -225,7 +230,7 @@ def _check_arguments(args: argparse.Namespace) -> None:
 
 
 def _check_is_psf(text: str, kernel: np.ndarray, source: str, picture: np.ndarray) -> None:
-    """Refuse the blurred image itself as its PSF."""
+    """Refuse the blurred image itself as its PSF, from the same file or with the same values."""
     same = Path(text).is_file() and Path(source).is_file() and Path(text).samefile(source)
     if not same and kernel.shape == picture.shape:
         total = picture.sum(dtype=np.float64)

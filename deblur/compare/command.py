@@ -46,7 +46,7 @@ def compare(args: argparse.Namespace) -> int:
         The images are blurred already: there is no truth, and nothing is blurred or added.
     --size : int, optional
         Side in pixels of a square part from the middle; all by default.
-    --psf : psf, several = gaussian:9,1.5
+    --psf : psf unread, several = gaussian:9,1.5
         What one point becomes by the blur.
     --noise : noise, several = gaussian:0.01
         The noise to be added.
@@ -77,9 +77,9 @@ def compare(args: argparse.Namespace) -> int:
     -q, --quiet : flag
         Print nothing but errors.
     """
-    folder, psfs = Path(args.output), [text for text, _ in args.psf]
+    folder = Path(args.output)
     if folder.is_dir():
-        inputs = [path for path in [*psfs, *(args.image or [])] if Path(path).is_file()]
+        inputs = [path for path in [*args.psf, *(args.image or [])] if Path(path).is_file()]
         # `run` refuses a folder that holds a comparison, and says what to do about it.
         ours = args.force or args.resume or (folder / "rows.jsonl").exists()
         for name in _FILES:
@@ -88,7 +88,7 @@ def compare(args: argparse.Namespace) -> int:
     with progress("compare", not args.quiet) as show:
         found = run(
             args.image,
-            psfs,
+            args.psf,
             args.noise,
             args.boundary,
             args.method,

@@ -66,5 +66,5 @@ def write_deep(samples: np.ndarray) -> bytes:
     coded = np.pad(np.diff(rows, axis=0, prepend=np.uint8(0)), ((0, 0), (1, 0)), constant_values=2)
     colour_type = (0, 4, 2, 6)[number - 1]  # [11.2.1]
     head = struct.pack(">IIBBBBB", width, height, 16, colour_type, 0, 0, 0)
-    parts = [(b"IHDR", head), (b"IDAT", zlib.compress(coded)), (b"IEND", b"")]
+    parts = [(b"IHDR", head), (b"IDAT", zlib.compress(coded.tobytes())), (b"IEND", b"")]
     return _SIGNATURE + b"".join(map(_framed, parts))

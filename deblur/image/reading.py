@@ -439,10 +439,10 @@ def _read_tiff(f: BinaryIO, path: Path) -> tuple[np.ndarray, Metadata]:
         image, alpha = _without_alpha(image)
         if alpha is not None and 1 in page.extrasamples:
             raise _Refusal("is premultiplied by its alpha; save it not premultiplied, or flatten it")
-    image, alpha = (
-        a if a is None else _one_stack(_upright(a, found.orientation, pages), pages) for a in (image, alpha)
-    )
-    return image.astype(image.dtype.newbyteorder("="), copy=False), replace(found, alpha=alpha)
+    if alpha is not None:
+        found = replace(found, alpha=_one_stack(_upright(alpha, found.orientation, pages), pages))
+    image = _one_stack(_upright(image, found.orientation, pages), pages)
+    return image.astype(image.dtype.newbyteorder("="), copy=False), found
 
 
 def _tiff_through_pillow(f: BinaryIO, path: Path, tiff: Any) -> tuple[np.ndarray, Metadata]:

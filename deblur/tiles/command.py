@@ -15,7 +15,8 @@ from .plan import TOLERANCE, plan_tiles
 
 def wants(args: argparse.Namespace) -> bool:
     """Whether a call of ``deblur reconstruct`` is about stores; an option that does nothing then is an error."""
-    if str(args.output).rstrip("/").endswith(".zarr"):
+    stores = str(args.output).rstrip("/").endswith(".zarr")
+    if stores:
         if args.psf_grid:
             raise ValueError("--psf-grid does not work with tiles: restore the image whole")
         if args.blind:
@@ -23,15 +24,15 @@ def wants(args: argparse.Namespace) -> bool:
                 "--blind does not work with tiles: estimate the PSF first (deblur psf blurred IN --size N -o psf.npy), "
                 "and pass it with --psf"
             )
-        idle, why = ("bits", "clip", "rescale"), "a zarr store holds every number"
+        idle, why = "bits clip rescale", "a zarr store holds every number"
     elif str(args.input).rstrip("/").endswith(".zarr"):
         raise ValueError(f"a zarr store is restored to another: OUT must end in .zarr, not be {args.output}")
     else:
-        idle, why = ("tolerance", "workers", "memory", "scheduler", "gpus", "no_check"), "OUT is no .zarr"
-    for name in idle:
+        idle, why = "tolerance workers memory scheduler gpus no_check", "OUT is no .zarr"
+    for name in idle.split():
         if getattr(args, name):
             raise ValueError(f"--{name.replace('_', '-')} does nothing here: {why}; leave it out")
-    return why != "OUT is no .zarr"
+    return stores
 
 
 def reconstruct(args: argparse.Namespace, psf: Any, options: Options) -> int:
