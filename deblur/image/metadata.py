@@ -41,8 +41,6 @@ class Metadata:
         Pixels per inch, across and down.
     orientation : int
         The orientation tag of the file, 1 (upright) to 8; the pixels have been rotated since.
-    camera : str
-        Make and model, if EXIF names them.
     alpha : (M, N) or (K, M, N) ndarray or None
         The opacity of each pixel, if the file has some that are not opaque; in the file's dtype.
     axes : str
@@ -65,7 +63,6 @@ class Metadata:
     icc: bytes = b""
     dpi: tuple[float, float] | None = None
     orientation: int = 1
-    camera: str = ""
     alpha: np.ndarray | None = field(default=None, compare=False)
     axes: str = ""
     sizes: tuple[int, ...] = ()
@@ -74,6 +71,14 @@ class Metadata:
     ome: str = ""
     fits: str = ""
     others: tuple[str, ...] = ()
+
+    @property
+    def camera(self) -> str:
+        """Make and model, if EXIF names them; the make once where the model begins with it."""
+        tags = _exif_of(self.exif)
+        make, model = (str(tags.get(tag, "")).strip("\0 ") for tag in (271, 272))
+        within = make and model.lower().startswith(make.split()[0].lower())
+        return model if within else f"{make} {model}".strip()
 
     def fitted(self, image: np.ndarray) -> Metadata:
         """Without the colour profile if that is for colour and the image is grey, or the reverse."""
@@ -156,7 +161,6 @@ def of_pillow(picture: Any, orientation: int, f: BinaryIO | None = None) -> Meta
         icc=info.get("icc_profile") or b"",
         dpi=_upright_dpi(info.get("dpi", (0, 0)), orientation),
         orientation=orientation,
-        camera=_camera(exif or b""),
         chunks=tuple(c for c in chunks if c[0] not in _TEXTS or not c[1].startswith(old)),
         others=(*others, *([_DAMAGED] if exif is None else [])),
     )
@@ -167,13 +171,6 @@ def _upright_dpi(dpi: tuple[float, float], orientation: int) -> tuple[float, flo
     return (x, y) if 0 < x < 1e7 and 0 < y < 1e7 else None
 
 
-def _camera(exif: bytes) -> str:
-    """Make and model; the make once where the model begins with it."""
-    tags = _exif_of(exif)
-    make, model = (str(tags.get(tag, "")).strip("\0 ") for tag in (271, 272))
-    return model if make and model.lower().startswith(make.split()[0].lower()) else f"{make} {model}".strip()
-
-
 def of_tiff(tiff: Any, f: BinaryIO, axes: str, sizes: tuple[int, ...] = ()) -> Metadata:
     """The metadata of an open `tifffile.TiffFile` that reads `f`; `axes` and `sizes` are those of its pages."""
     from PIL import Image
@@ -181,14 +178,8 @@ def of_tiff(tiff: Any, f: BinaryIO, axes: str, sizes: tuple[int, ...] = ()) -> M
     page = tiff.series[0].keyframe
     orientation = int(page.tags.valueof("Orientation", 1))
     turn = -1 if turned(orientation) else 1
-    instruments = {
-        "geotiff": "GeoTIFF",
-        "lsm": "LSM",
-        "stk": "MetaMorph",
-        "nih": "NIH Image",
-        "fluoview": "FluoView",
-    }
-    others = [f"{name} data" for flag, name in instruments.items() if getattr(tiff, f"is_{flag}", False)]
+    formats = ("geotiff", "lsm", "stk", "nih", "fluoview")
+    others = [f"{name.upper()} data" for name in formats if getattr(tiff, f"is_{name}", False)]
     if 700 in page.tags:
         others.append("XMP")
     imagej = dict(tiff.imagej_metadata or {}) if tiff.is_imagej else None
@@ -216,7 +207,6 @@ def of_tiff(tiff: Any, f: BinaryIO, axes: str, sizes: tuple[int, ...] = ()) -> M
         icc=b"" if profile is None else bytes(profile.value),
         dpi=_tiff_dpi(page, orientation),
         orientation=orientation,
-        camera=_camera(exif or b""),
         axes=axes if set(axes) <= set("TZC") else "",
         sizes=sizes,
         imagej=imagej,

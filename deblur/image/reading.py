@@ -32,6 +32,7 @@ from .metadata import Metadata
 
 FilePath = str | PathLike[str]
 _MAPPED = 2**26  # bytes from which on a TIFF is mapped into memory
+logging.getLogger("tifffile").addHandler(logging.NullHandler())  # its remarks do not reach stderr unasked
 _EMPTY = "{} is empty (0 bytes); it may not have been written completely"
 
 
@@ -150,7 +151,7 @@ def read_with_metadata(path: FilePath) -> tuple[np.ndarray, Metadata]:
         As for `read`, but for transparency.
     """
     path = Path(path)
-    with opened(path) as f, _silenced():
+    with opened(path) as f, warnings.catch_warnings(action="ignore"):
         head = f.read(512)
         f.seek(0)
         try:
@@ -188,17 +189,6 @@ _CHANNELS = "save the channels you mean as a grey or RGB file"
 
 class _Refusal(ValueError):
     """A file that is whole but cannot be taken as it is; the text goes on after the path."""
-
-
-@contextmanager
-def _silenced() -> Iterator[None]:
-    """The decoders' remarks reach only the handlers that a program has set up for them."""
-    log = logging.getLogger("tifffile")
-    if not log.handlers:
-        log.addHandler(logging.NullHandler())
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
 
 
 # How a file begins.
