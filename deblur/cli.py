@@ -134,9 +134,8 @@ def reconstruct(args: argparse.Namespace) -> int:
     if tiles.wants(args):
         return tiles.reconstruct(args, kernel, options)
     image.check_readable(args.input)
-    image.check_writable(
-        args.output, args.force, inputs=[args.input, source, args.mask[0] if args.mask else ""]
-    )
+    inputs = [args.input, source, *([args.mask[0]] if args.mask else [])]
+    image.check_writable(args.output, args.force, inputs=inputs)
     with terminal.progress("deblur", not args.quiet) as show:
         tell("reading")
         raw, metadata = image.read_with_metadata(args.input)
@@ -153,7 +152,10 @@ def reconstruct(args: argparse.Namespace) -> int:
         options["callback"] = terminal.iterations(show)
         if args.psf_grid:
             options["psfs"] = psf.load_grid(args.psf_grid, args.grid)
-        levels, report = None, ""
+        grey_levels = raw.dtype in (np.uint8, np.uint16) and not colour
+        # A stack of levels may be large: it becomes levels again part by part.
+        in_parts = stack and grey_levels and bits != 32 and not (args.rescale or args.blind)
+        levels, report = image.Levels(args.output, raw, bits) if in_parts else None, ""
         if args.blind:
             if options["method"] == "auto":
                 del options["method"]  # the one that suits an estimated PSF
@@ -168,21 +170,12 @@ def reconstruct(args: argparse.Namespace) -> int:
                 )
             report = f"{found.psf}\n\n"
         else:
-            if (
-                stack
-                and not colour
-                and raw.dtype in (np.uint8, np.uint16)
-                and bits != 32
-                and not args.rescale
-            ):
-                levels = image.Levels(args.output, raw, bits)  # a stack may be large
             result = solve_into(levels, visible, kernel, args.lam, options, **axes)
         hints = _hints(args, raw, metadata)
         tell("writing")
         if levels is None:
-            picture, remark = image.fit_to_levels(
-                args.output, result.image, raw, bits, clip=args.clip, rescale=args.rescale
-            )
+            changes = {"clip": args.clip, "rescale": args.rescale}
+            picture, remark = image.fit_to_levels(args.output, result.image, raw, bits, **changes)
         else:
             picture, remark = levels.samples, ""
             if not args.clip:
@@ -191,15 +184,13 @@ def reconstruct(args: argparse.Namespace) -> int:
         clipped = image.write(args.output, picture, bits=bits, overwrite=args.force, metadata=metadata)
         clipped = clipped if levels is None else levels.clipped
     if not args.quiet:
-        share = (
-            f"{100 * clipped / picture.size:.3g} % of the values clipped to black or white" if clipped else ""
-        )
-        remarks = "; ".join(filter(None, [remark, share]))
-        lines = [f"{report}{result}", f"written     {args.output}" + (f" ({remarks})" if remarks else "")]
+        remarks = [remark] if remark else []
+        if clipped:
+            remarks.append(f"{100 * clipped / picture.size:.3g} % of the values clipped to black or white")
+        written = f"{args.output} ({'; '.join(remarks)})" if remarks else args.output
+        lines = [f"{report}{result}", f"written     {written}"]
         if metadata.orientation != 1:
-            lines.append(
-                f"rotated     upright, as {args.input} asks for (orientation {metadata.orientation})"
-            )
+            lines.append(f"rotated     upright from orientation {metadata.orientation} of {args.input}")
         lines += [*hints, *_suggestion(result)]
         if dropped := image.left_out(args.output, picture, bits, metadata):
             lines.append(f"dropped     metadata that {args.output} cannot hold: {', '.join(dropped)}")
@@ -210,9 +201,7 @@ def reconstruct(args: argparse.Namespace) -> int:
 def _check_arguments(args: argparse.Namespace) -> None:
     """Refuse arguments that exclude each other or do nothing, where the library does not refuse them itself."""
     if sum(x is not None for x in (args.psf, args.blind, args.psf_grid)) != 1:
-        raise ValueError(
-            "one of --psf, --blind and --psf-grid is required, and not allowed with another of them"
-        )
+        raise ValueError("exactly one of --psf, --blind and --psf-grid is required")
     if args.clip and args.rescale:
         raise ValueError("--clip is not allowed with --rescale")
     if args.grid and not args.psf_grid:
@@ -249,10 +238,8 @@ def _without_transparent(raw: np.ndarray, metadata: image.Metadata, method: str)
     """
     if metadata.alpha is None or (method != "auto" and METHODS[method].linear) or metadata.alpha.all():
         return raw
-    masked = metadata.alpha == 0
-    return np.ma.masked_array(
-        raw, np.broadcast_to(masked[..., None] if image.is_colour(raw) else masked, raw.shape)
-    )
+    alpha = metadata.alpha[..., None] if image.is_colour(raw) else metadata.alpha
+    return np.ma.masked_array(raw, np.broadcast_to(alpha == 0, raw.shape))
 
 
 def _hints(args: argparse.Namespace, raw: np.ndarray, metadata: image.Metadata) -> list[str]:

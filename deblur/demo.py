@@ -58,9 +58,7 @@ def demo(args: argparse.Namespace) -> int:
         f"{args.image}, {len(sharp)} x {len(sharp)} pixels, PSF {h.shape[0]} x {h.shape[1]}, "
         f"noise {args.noise:g}, λ {args.lam}"
     )
-    header = (
-        f"{'method':<17}{'boundary':<13}{'seconds':>9}{'lambda':>11}{'MSE':>11}{'PSNR dB':>9}{'residual':>11}"
-    )
+    header = "method           boundary       seconds     lambda        MSE  PSNR dB   residual"
     print(header)
     print("-" * len(header))
     # The linear methods under the boundary that suits each; then the photograph as it is, restored by the default
@@ -104,9 +102,9 @@ def demo(args: argparse.Namespace) -> int:
     if shown:
         image.write_whole(figure, _figure(sharp, blurred_by["unknown"], shown), args.force)
         print(f"\nwritten: {figure}, {blurred_file}, {restored_file}")
+    print("residual: of the linear system, measured with the blur itself; below auto, of the iteration.")
     print(
-        "residual: of the linear system, measured with the blur itself; below auto, of the iteration.\n"
-        "The linear methods of one boundary share the λ that the first one found; those below auto choose their own."
+        "The linear methods of one boundary share the λ of the first one; those below auto choose their own."
     )
     return 1 if failures else 0
 

@@ -89,9 +89,8 @@ def points(args: argparse.Namespace) -> psf.PSFEstimate:
         Also measure how it varies: PSFs on a grid, into OUT as an .npz.
     """
     positions = None if args.positions is None else np.loadtxt(args.positions, ndmin=2)
-    return psf.from_points(
-        read_grey(args.input), positions, args.size, saturation=args.saturation, grid=args.grid
-    )
+    options = {name: getattr(args, name) for name in ("size", "saturation", "grid")}
+    return psf.from_points(read_grey(args.input), positions, **options)
 
 
 def edge(args: argparse.Namespace) -> psf.PSFEstimate:

@@ -32,9 +32,7 @@ def _is_the_command() -> bool:
     """Whether this is ``deblur ...`` or ``python -m deblur ...``, whose argv[0] is "-m" during this import."""
     program = sys.argv[0] if getattr(sys, "argv", None) else ""
     if program == "-m":
-        return any(
-            a.startswith("-") and a.endswith("m") and b == "deblur" for a, b in pairwise(sys.orig_argv)
-        )
+        return any(a[:1] == "-" and a[-1:] == "m" and b == "deblur" for a, b in pairwise(sys.orig_argv))
     return os.path.basename(program) in ("deblur", "deblur.exe")
 
 

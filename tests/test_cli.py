@@ -92,11 +92,7 @@ def fails(capsys, arguments, *words, code=2):
         ({6: "--rtol", 7: "7"}, ["rtol"], 2),
         ({6: "--blind", 7: "9"}, ["--psf", "--blind"], 2),
         ({6: "--grid", 7: "9"}, ["--psf-grid"], 2),
-        (
-            dict(enumerate(["--method", "pcg", "--lam", "1e-6", "--max-iterations", "1"], 6)),
-            ["converge"],
-            1,
-        ),
+        (dict(enumerate(["--method", "pcg", "--lam", "1e-6", "--max-iterations", "1"], 6)), ["converge"], 1),
     ],
 )
 def test_mistakes_get_one_line_and_write_nothing(

@@ -63,9 +63,8 @@ def reconstruct(args: argparse.Namespace, psf: Any, options: Options) -> int:
     if workers < 1:
         raise ValueError(f"--workers must be at least 1, not {workers}")
     several = workers > 1 or args.gpus or args.scheduler
-    clients = (
-        cluster(workers, gpus=bool(args.gpus), scheduler=args.scheduler) if several else nullcontext(None)
-    )
+    gpus, scheduler = bool(args.gpus), args.scheduler
+    clients = cluster(workers, gpus=gpus, scheduler=scheduler) if several else nullcontext(None)
     with clients as client, terminal.progress("deblur", not args.quiet) as show:
         report = stream(
             args.input,
@@ -75,7 +74,7 @@ def reconstruct(args: argparse.Namespace, psf: Any, options: Options) -> int:
             tolerance=args.tolerance or TOLERANCE,
             memory=args.memory // workers if args.memory else None,
             client=client,
-            device="gpu" if args.gpus else "cpu",
+            device="gpu" if gpus else "cpu",
             check=not args.no_check,
             overwrite=args.force,
             progress=show,
