@@ -320,7 +320,7 @@ def choose(args: argparse.Namespace) -> int:
     choice = choose_method(blur, args.lam, dtype=args.dtype, frames=args.channels, formula=args.formula)
     usual = Problem(blur, 0.0, dtype=np.dtype(args.dtype), frames=args.channels)
     pixels = args.channels * int(np.prod(args.shape))
-    serving = [m.name for m in METHODS.values() if m.automatic and m.name not in choice.refused]
+    serving = [m.name for m in METHODS.values() if m.linear and m.automatic and m.name not in choice.refused]
     print(choice)
     for title, rows in (
         ("expected time of a call on this machine", {n: expected_seconds(n, pixels, CPU) for n in serving}),

@@ -218,17 +218,8 @@ def test_the_command_line_says_when_light_and_clipping_matter(tmp_path, rng, cap
     lit.save(tmp_path / "lit.png", exif=exif)
 
     def hints(name, *more):
-        run = [
-            "reconstruct",
-            tmp_path / name,
-            "-o",
-            tmp_path / "out.png",
-            "--psf",
-            "disk:5",
-            "--force",
-            "--clip",
-        ]
-        assert main([str(a) for a in [*run, "--lam", "0.01", *more]]) == 0
+        run = ["reconstruct", tmp_path / name, "-o", tmp_path / "out.png", "--psf", "disk:5", "--force"]
+        assert main([str(a) for a in [*run, "--clip", "--lam", "0.01", *more]]) == 0
         return [line for line in capsys.readouterr().out.splitlines() if line.startswith("hint")]
 
     assert hints("dark.png") == []
