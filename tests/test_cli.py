@@ -1,4 +1,4 @@
-"""The command line, as a person meets it."""
+"""The command line: results, mistakes, help."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""The command line and its files: inputs are safe, nothing is lost without a word, and every end has its code."""
+"""The command line and its files: inputs are safe, losses are reported, and every end has its exit code."""
 
 import os
 import signal
@@ -174,7 +174,7 @@ def test_an_option_that_does_nothing_is_an_error(photograph, capsys, arguments, 
 # -- metadata ----------------------------------------------------------------------------------
 
 
-def test_metadata_goes_along_and_what_does_not_is_said(photograph, tmp_path, capsys):
+def test_metadata_is_kept_and_dropped_metadata_is_reported(photograph, tmp_path, capsys):
     path, psf = photograph
     exif = Image.Exif()
     exif[271], exif[274] = "Maker", 6
@@ -264,7 +264,7 @@ def test_stdout_without_greek_letters_is_no_failure(photograph, tmp_path, encodi
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
-def test_a_report_that_nobody_can_read_does_not_undo_the_picture(photograph, tmp_path):
+def test_a_closed_or_full_stdout_is_no_failure(photograph, tmp_path):
     path, psf = photograph
     run = ["reconstruct", path, "--psf", psf, "--lam", "1e-2", "-o"]
     with open("/dev/full", "wb") as full:
@@ -310,7 +310,7 @@ def interrupted_after(arguments, marker, **options):
     "module",
     [b"import 'deblur.terminal'", b"import 'numpy._core'", b"import 'scipy.linalg'", b"import 'deblur.cli'"],
 )
-def test_interrupted_while_it_is_imported_it_says_one_line(photograph, module):
+def test_an_interrupted_import_prints_one_line(photograph, module):
     path, psf = photograph
     out = path.with_name("out.png")
     code, said = interrupted_after(["reconstruct", path, "--psf", psf, "-o", out], module)

@@ -17,12 +17,12 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_the_road_tells_its_phases_with_the_time_left(rng, monkeypatch):
+def test_the_pipeline_reports_its_phases_with_the_time_left(rng, monkeypatch):
     monkeypatch.setattr("deblur.pipeline.TOGETHER", 1)
     told = []
     with listening(told.append):
         deblur.solve(rng.random((40, 44, 3), np.float32), deblur.psf.motion(5, 30))
-    tell("nobody hears this")
+    tell("without a listener")
     assert [p.phase for p in told] == [
         "boundary",
         "λ",
@@ -34,7 +34,7 @@ def test_the_road_tells_its_phases_with_the_time_left(rng, monkeypatch):
     assert all(p.left >= 0 for p in told if p.phase not in ("boundary", "set-up"))
 
 
-def test_the_first_phase_foretells_all_of_it(rng):
+def test_the_first_phase_predicts_the_whole_call(rng):
     told, options = [], {"boundary": "unknown", "method": "pcg"}
     h = deblur.psf.motion(5, 30)
     with listening(told.append):

@@ -88,12 +88,10 @@ def opened(path: FilePath) -> Iterator[BinaryIO]:
 def read(path: FilePath, *, as_float: bool = True) -> np.ndarray:
     """Read an image file: PNG, JPEG, TIFF (8, 16, 32 bit, several pages), FITS, WebP, BMP and what else Pillow knows.
 
-    The file is known by its content, not its name. Palettes are turned into
-    the colours they stand for, black-on-white TIFFs into the usual sense, and
-    what a camera has marked as turned is turned upright. An alpha channel that
-    is opaque everywhere is dropped. A large TIFF that is not compressed is
-    mapped into memory and not read before it is used. FITS needs astropy; its header's scale is
-    applied, and its rows are in the file's order, as astropy gives them.
+    The content decides the format, not the name. Palettes become the colours that they stand for, white-is-zero TIFFs
+    black-is-zero ones, and the orientation tag of a camera is applied. An alpha channel that is opaque everywhere is
+    dropped. A large TIFF without compression is mapped into memory and read when it is used. FITS needs astropy; its
+    header's scale is applied, and its rows are in the file's order, as astropy gives them.
 
     Parameters
     ----------

@@ -78,9 +78,9 @@ def check_format(path: FilePath, image: Array, bits: int | None = None) -> int:
     path : path
         Its suffix names the format; see `FORMATS`.
     image : array
-        Only its shape and dtype are looked at.
+        Only its shape and dtype count.
     bits : {8, 16, 32}, optional
-        What was asked for. By default an 8- or 16-bit image keeps its depth
+        The requested depth. By default an 8- or 16-bit image keeps its depth
         where the format holds it; all else gets 8 bits in PNG and JPEG and
         32 (floating point) in TIFF and FITS.
 
@@ -177,7 +177,7 @@ def write(
     overwrite : bool
         Replace a file that is there.
     metadata : Metadata, optional
-        What to write beside the pixels, opacity included, from
+        What to write besides the pixels, opacity included, from
         `deblur.image.read_with_metadata`; `left_out` names what is not written.
 
     Returns
@@ -363,7 +363,7 @@ def left_out(path: FilePath, image: Array, bits: int, metadata: Metadata) -> lis
     path : path
         Its suffix names the format.
     image : array
-        What is to be written; only its shape is looked at.
+        What is to be written; only its shape counts.
     bits : {8, 16, 32}
         As `check_format` gives them.
     metadata : Metadata

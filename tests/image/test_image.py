@@ -499,7 +499,7 @@ def test_tiff_that_is_no_plain_stack(tmp_path):
         image.read(tmp_path / "complex.tif")
 
 
-def test_a_turned_jpeg_is_turned_upright(tmp_path):
+def test_a_rotated_jpeg_is_rotated_upright(tmp_path):
     y = np.mgrid[:16, :32][0] * 8
     exif = Image.Exif()
     exif[0x0112] = 6  # to be shown turned by 90 degrees clockwise
@@ -513,7 +513,7 @@ def test_gif_of_several_frames_is_a_stack(tmp_path):
     assert image.read(tmp_path / "a.gif").shape == (2, 4, 5, 3)
 
 
-def test_the_content_counts_and_not_the_name(tmp_path):
+def test_the_content_decides_the_format_and_not_the_name(tmp_path):
     pillow(tmp_path / "really_tiff.png", GREY, format="TIFF")
     pillow(tmp_path / "really_png.tif", GREY, format="PNG")
     pillow(tmp_path / "no_suffix", GREY, format="PNG")
@@ -547,7 +547,7 @@ def test_unreadable(tmp_path, monkeypatch):
         image.read(path)
 
 
-def test_what_is_no_image(tmp_path):
+def test_files_that_are_no_images(tmp_path):
     path = tmp_path / "a.png"
     for content in (
         b"hello",

@@ -187,7 +187,7 @@ def test_imagejs_display_range_is_dropped_where_the_numbers_are_others(tmp_path,
         assert "min" not in tiff.imagej_metadata
 
 
-def test_where_imagejs_and_omes_words_cannot_go_it_is_said(tmp_path, rng):
+def test_lost_imagej_and_ome_metadata_are_reported(tmp_path, rng):
     tifffile.imwrite(tmp_path / "j.tif", samples(rng, (8, 9, 3)), imagej=True, resolution=(9, 9))
     ome = {"axes": "YX", "PhysicalSizeX": 0.1}
     tifffile.imwrite(tmp_path / "o.ome.tif", samples(rng, (8, 9)), metadata=ome)
@@ -343,7 +343,7 @@ def test_a_colour_profile_shifts_no_colour(tmp_path, rng):
                     np.testing.assert_array_equal(np.asarray(picture), pixels)
 
 
-# -- a newcomer's folder -------------------------------------------------------------------------
+# -- files of other programs -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["a.png", "a.bmp", "a.webp", "a.tif", "a.ppm"])
@@ -414,7 +414,7 @@ def test_a_transparent_png_keeps_its_transparency(tmp_path, rng, run):
     assert run("in.png", "out.jpg", "--lam", "1e-3")["dropped"].endswith("transparency")
 
 
-def test_that_a_picture_was_turned_is_said(tmp_path, rng, run):
+def test_a_rotated_picture_is_reported(tmp_path, rng, run):
     exif = Image.Exif()
     exif[274] = 8
     Image.fromarray(samples(rng, (12, 20, 3)) // 4 + 90).save(tmp_path / "in.jpg", exif=exif)
