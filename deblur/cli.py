@@ -144,7 +144,7 @@ def reconstruct(args: argparse.Namespace) -> int:
             option = "--clip" if args.clip else "--rescale"
             raise ValueError(f"{option} does nothing here: a float file holds every number; leave it out")
         if args.psf:
-            _check_is_psf(*args.psf, args.input, raw)
+            _check_is_psf(args.input, raw, *args.psf)
         colour = image.is_colour(raw)
         stack = raw.ndim - colour == 3
         axes: Any = {"channel_axis": raw.ndim - 1 if colour else None, "stack_axis": 0 if stack else None}
@@ -218,7 +218,7 @@ def _check_arguments(args: argparse.Namespace) -> None:
         raise ValueError(f"--noise does nothing here: --lam {args.lam} does not use it; leave it out")
 
 
-def _check_is_psf(text: str, kernel: np.ndarray, source: str, picture: np.ndarray) -> None:
+def _check_is_psf(source: str, picture: np.ndarray, text: str, kernel: np.ndarray) -> None:
     """Refuse the blurred image itself as its PSF, from the same file or with the same values."""
     same = Path(text).is_file() and Path(source).is_file() and Path(text).samefile(source)
     if not same and kernel.shape == picture.shape:
