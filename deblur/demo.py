@@ -4,106 +4,83 @@ from __future__ import annotations
 
 import argparse
 import io
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from . import image, metrics
-from .data import load, names
+from .data import load
 from .degrade import degrade
 from .errors import ConvergenceError, MethodError
 from .methods import METHODS
 from .pipeline import solve
-from .terminal import progress
-
-
-def add_parser(commands: Any, read_psf: Callable[[str], Any], read_lam: Callable[[str], float | str]) -> None:
-    """Add ``demo`` to the subcommands of an argument parser; `read_psf` gives (text, value), `read_lam` λ."""
-    parser = commands.add_parser(
-        "demo",
-        help="blur a photograph, restore it by every method, print the table",
-        description="Blur a photograph that comes with deblur, restore it by every method, print a table of "
-        "seconds, MSE, PSNR and residual, and write the pictures. Half a minute.",
-    )
-    parser.add_argument(
-        "--image", default="camera64", choices=names(), help="which photograph; default camera64"
-    )
-    parser.add_argument(
-        "--size", type=int, metavar="N", help="side of the crop in pixels; default 64, or as much as there is"
-    )
-    parser.add_argument("--psf", type=read_psf, default="gaussian:7,1.2", help="default gaussian:7,1.2")
-    parser.add_argument("--lam", type=read_lam, default="gcv", help="default gcv")
-    parser.add_argument("--noise", type=float, default=0.005, help="standard deviation; default 0.005")
-    parser.add_argument("--seed", type=int, default=0, help="of the noise; default 0")
-    parser.add_argument("--output", default="demo_output", metavar="DIR", help="folder for the pictures")
-    parser.add_argument("--force", action="store_true", help="replace pictures that are there")
-    parser.set_defaults(run=demo)
-
+from .terminal import iterations, progress
 
 #: The boundary under which a method that serves only one is shown.
 _OWN_BOUNDARY = {"fft": "periodic", "dct": "reflect", "dst": "antireflect"}
 
 
 def demo(args: argparse.Namespace) -> int:
-    folder, h = Path(args.output), args.psf.value
+    """Blur a photograph, restore it by every method, print the table.
+
+    The photograph comes with deblur. The table shows seconds, MSE, PSNR and residual; the images are written. It takes
+    half a minute.
+
+    Parameters
+    ----------
+    --image : sample = camera64
+        The photograph.
+    --size : int, optional
+        Side of the crop in pixels; by default 64, or as much as there is.
+    --psf : psf = gaussian:7,1.2
+        What one point becomes by the blur.
+    --lam : lam = gcv
+        How much is smoothed.
+    --noise : number = 0.005
+        Standard deviation of the noise; 1 is white.
+    --seed : int = 0
+        Seed of the noise.
+    --output : folder = demo_output
+        Folder for the images.
+    --force : flag
+        Replace images that are there.
+    """
+    folder, (source, h) = Path(args.output), args.psf
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder} is a file; name a folder for the pictures with --output")
     folder.mkdir(parents=True, exist_ok=True)
-    figure, *written = (
-        image.check_writable(folder / f"{name}.png", args.force, inputs=[args.psf.text])
+    figure, blurred_file, restored_file = (
+        image.check_writable(folder / f"{name}.png", args.force, inputs=[source])
         for name in ("demo", "blurred", "restored")
     )
-    pictures = dict(zip(("blurred", "restored"), written, strict=True))
-    photograph = load(args.image)
-    margin = np.array(h.shape) - 1
-    most = int((np.array(photograph.shape[:2]) - margin).min())
-    size = min(64, most) if args.size is None else args.size
-    if not max(h.shape) <= size <= most:
-        raise ValueError(
-            f"--size must lie between {max(h.shape)}, the PSF's size, and {most} for {args.image!r}, not {size}"
-        )
-
-    # The same window of the photograph under every boundary. What lies beyond it is real in the case
-    # "unknown"; for the others the scene is made to go on as the boundary assumes.
-    top, left = ((np.array(photograph.shape[:2]) - size - margin) // 2).tolist()
-    scene = photograph[top : top + size + margin[0], left : left + size + margin[1]]
-    origin = [(m - 1) // 2 for m in h.shape]
-    at = [int(m) - o for m, o in zip(margin, origin, strict=True)]
-    sharp = scene[at[0] : at[0] + size, at[1] : at[1] + size]
+    scene, sharp = _scene(args, h.shape)
     print(
-        f"{args.image}, {size} x {size} pixels, PSF {h.shape[0]} x {h.shape[1]}, "
+        f"{args.image}, {len(sharp)} x {len(sharp)} pixels, PSF {h.shape[0]} x {h.shape[1]}, "
         f"noise {args.noise:g}, λ {args.lam}"
     )
-
-    header = (
-        f"{'method':<17}{'boundary':<13}{'seconds':>9}{'lambda':>11}{'MSE':>11}{'PSNR dB':>9}{'residual':>11}"
-    )
+    header = "method           boundary       seconds     lambda        MSE  PSNR dB   residual"
     print(header)
     print("-" * len(header))
-    # The linear methods under the boundary that each knows best; then the photograph as it is, restored by the one
-    # that a call takes by itself, and by those beyond the linear formula.
+    # The linear methods under the boundary that suits each; then the photograph as it is, restored by the default
+    # method, and by those beyond the linear formula.
     linear = [(m.name, _OWN_BOUNDARY.get(m.name, "zero")) for m in METHODS.values() if m.linear]
     cases = [*linear, ("auto", "unknown"), *((m.name, "unknown") for m in METHODS.values() if not m.linear)]
-    shown: dict[str, Any] = {}
+    shown: dict[str, np.ndarray] = {}
     blurred_by: dict[str, np.ndarray] = {}
     lam_by: dict[str, float] = {}
     failures = 0
-    for name, boundary in cases:
+    for at, (name, boundary) in enumerate(cases):
         if boundary not in blurred_by:
-            source = scene if boundary == "unknown" else sharp
-            blurred = degrade(source, h, noise=args.noise, boundary=boundary, seed=args.seed)
+            original = scene if boundary == "unknown" else sharp
+            blurred = degrade(original, h, noise=args.noise, boundary=boundary, seed=args.seed)
             blurred_by[boundary] = blurred
-            _row("blurred", boundary, None, None, sharp, blurred, None)
+            print(f"{'blurred':<17}{boundary:<33}{_quality(sharp, blurred)}", flush=True)
         blurred = blurred_by[boundary]
+        # One λ for all linear methods of a boundary, which solve the same problem.
+        lam = lam_by.get(boundary, args.lam) if at <= len(linear) else "auto"
         try:
-            with progress(name, True) as line:
-                # One λ for all linear methods of one boundary: they solve the same problem. The others mean another.
-                lam = (
-                    lam_by.get(boundary, args.lam) if (name, boundary) in cases[: len(linear) + 1] else "auto"
-                )
-                result = solve(blurred, h, lam, method=name, boundary=boundary, callback=line.iterated)
+            with progress(name, True) as show:
+                result = solve(blurred, h, lam, method=name, boundary=boundary, callback=iterations(show))
         except MethodError as error:
             print(f"{name:<17}{boundary:<13}not for this PSF: {str(error).partition(': ')[2]}")
             continue
@@ -113,42 +90,51 @@ def demo(args: argparse.Namespace) -> int:
             continue
         lam_by.setdefault(boundary, result.lam)
         label = f"auto: {result.method}" if name == "auto" else name
-        _row(label, boundary, result.seconds, result.lam, sharp, result.image, result.residual)
+        print(
+            f"{label:<17}{boundary:<13}{result.seconds:9.3f}{result.lam:11.2e}{_quality(sharp, result.image)}"
+            f"{result.residual:11.1e}",
+            flush=True,
+        )
         shown[f"{label}\n{boundary}"] = result.image
         if name == "auto":
-            image.write(pictures["blurred"], blurred, overwrite=args.force)
-            image.write(pictures["restored"], result.image, overwrite=args.force)
+            image.write(blurred_file, blurred, overwrite=args.force)
+            image.write(restored_file, result.image, overwrite=args.force)
     if shown:
-        _demo_figure(figure, args.force, sharp, blurred_by["unknown"], shown)
-        print(f"\nwritten: {figure}, {pictures['blurred']}, {pictures['restored']}")
+        image.write_whole(figure, _figure(sharp, blurred_by["unknown"], shown), args.force)
+        print(f"\nwritten: {figure}, {blurred_file}, {restored_file}")
+    print("residual: of the linear system, measured with the blur itself; below auto, of the iteration.")
     print(
-        "residual: of the linear system, measured with the blur itself; below auto, of the iteration.\n"
-        "The linear methods of one boundary share the λ that the first one found; those below auto choose their own."
+        "The linear methods of one boundary share the λ of the first one; those below auto choose their own."
     )
     return 1 if failures else 0
 
 
-def _row(
-    name: str,
-    boundary: str,
-    seconds: float | None,
-    lam: float | None,
-    sharp: np.ndarray,
-    picture: np.ndarray,
-    residual: float | None,
-) -> None:
-    cells = [
-        f"{seconds:9.3f}" if seconds is not None else " " * 9,
-        f"{lam:11.2e}" if lam is not None else " " * 11,
-        f"{metrics.mse(sharp, picture):11.2e}{metrics.psnr(sharp, picture):9.2f}",
-        f"{residual:11.1e}" if residual is not None else "",
-    ]
-    print(f"{name:<17}{boundary:<13}" + "".join(cells), flush=True)
+def _scene(args: argparse.Namespace, psf_shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+    """(the scene with what is smeared into the window, the window).
+
+    The same window is restored under every boundary. What lies beyond it is real with the boundary "unknown"; for the
+    others the scene continues as the boundary assumes.
+    """
+    photograph = load(args.image)
+    shape, margin = np.array(photograph.shape[:2]), np.array(psf_shape) - 1
+    most = int((shape - margin).min())
+    size = min(64, most) if args.size is None else args.size
+    if not max(psf_shape) <= size <= most:
+        raise ValueError(
+            f"--size must lie between {max(psf_shape)}, the PSF's size, and {most} for {args.image!r}, not {size}"
+        )
+    top, left = (shape - size - margin) // 2
+    scene = photograph[top : top + size + margin[0], left : left + size + margin[1]]
+    row, column = margin - margin // 2
+    return scene, scene[row : row + size, column : column + size]
 
 
-def _demo_figure(
-    path: Path, overwrite: bool, sharp: np.ndarray, blurred: np.ndarray, shown: dict[str, np.ndarray]
-) -> None:
+def _quality(sharp: np.ndarray, picture: np.ndarray) -> str:
+    return f"{metrics.mse(sharp, picture):11.2e}{metrics.psnr(sharp, picture):9.2f}"
+
+
+def _figure(sharp: np.ndarray, blurred: np.ndarray, shown: dict[str, np.ndarray]) -> bytes:
+    """A PNG of all images with their PSNR."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -157,7 +143,7 @@ def _demo_figure(
     rows = -(-len(panels) // columns)
     figure = Figure(figsize=(2.2 * columns, 2.6 * rows), layout="constrained")
     FigureCanvasAgg(figure)
-    axes = np.atleast_1d(figure.subplots(rows, columns, squeeze=False)).ravel()
+    axes = figure.subplots(rows, columns, squeeze=False).ravel()
     for ax in axes:
         ax.axis("off")
     for ax, (title, picture) in zip(axes, panels.items(), strict=False):
@@ -166,4 +152,4 @@ def _demo_figure(
         ax.set_title(title + note, fontsize=9)
     content = io.BytesIO()
     figure.savefig(content, dpi=120, format="png")
-    image.write_whole(path, content.getvalue(), overwrite)
+    return content.getvalue()

@@ -28,11 +28,11 @@ class SingularMatrixError(np.linalg.LinAlgError):
 
 
 class MethodError(ValueError):
-    """A method was asked for that cannot serve this problem; the text says why."""
+    """The requested method cannot serve this problem; the text says why."""
 
 
 class InsufficientMemoryError(MemoryError):
-    """The work was refused before it began because it would not fit.
+    """The work was refused before it began because it would not fit memory.
 
     Attributes
     ----------
@@ -47,12 +47,12 @@ class InsufficientMemoryError(MemoryError):
 
 
 class ConvergenceError(RuntimeError):
-    """An iteration ended without the accuracy that was asked for.
+    """An iteration ended without the requested accuracy.
 
     Attributes
     ----------
     result : deblur.Result or object
-        What had been reached, with its status and measured residual.
+        The last iterate, with its status and measured residual.
     """
 
     def __init__(self, message: str, result: Any = None) -> None:
@@ -61,12 +61,11 @@ class ConvergenceError(RuntimeError):
 
 
 class NoGPUError(RuntimeError):
-    """A GPU was asked for by name and none can be used; the text says what is missing."""
+    """A GPU was requested and none can be used; the text says what is missing."""
 
 
 class PSFWarning(UserWarning):
-    """A PSF or a boundary is probably not that of the picture, or not to be trusted; the text says why and what to
-    try."""
+    """The data contradict the PSF or the boundary, or an estimated PSF is unreliable; the text says what to try."""
 
 
 def warn(text: str) -> None:

@@ -1,4 +1,4 @@
-"""Names of a package that not every program needs: their modules are imported when one is first used."""
+"""Lazy imports: the modules of a package are imported when one of their names is first used."""
 
 from __future__ import annotations
 
@@ -8,14 +8,19 @@ from typing import Any
 
 
 def names_from(package: str, modules: Mapping[str, tuple[str, ...]]) -> Callable[[str], Any]:
-    """What ``__getattr__`` of a package is to be, so that it offers these names and modules.
+    """The ``__getattr__`` of a package that offers these names and modules.
 
     Parameters
     ----------
     package : str
     modules : dict of str to tuple of str
-        The modules below it, each with the names that come from it. For whoever checks types the package imports the
-        same below ``TYPE_CHECKING``.
+        The modules below it, each with the names that come from it. For type checkers the package imports the same
+        below ``TYPE_CHECKING``.
+
+    Returns
+    -------
+    callable
+        From a name to the object or module; it raises AttributeError for other names.
     """
     where = {name: module for module, names in modules.items() for name in names}
 

@@ -1,4 +1,4 @@
-"""How far a restoration has come: the road tells it, and whoever listens shows it. Nothing is printed here."""
+"""Progress events of the pipeline, for a listener to display. Nothing is printed here."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import NamedTuple
 
 
 class Progress(NamedTuple):
-    """Where the work is.
+    """A phase of the work begins.
 
     Attributes
     ----------
     phase : str
-        What is being done now, such as "λ" or "solve".
+        Its name, such as "λ" or "solve".
     left : float or None
-        Seconds that are predicted for what is still to be done; None where nobody knows.
+        Seconds predicted for the rest of the work, if there is a prediction.
     """
 
     phase: str
@@ -27,20 +27,20 @@ _listener: ContextVar[Callable[[Progress], None] | None] = ContextVar("listener"
 
 
 def tell(phase: str, left: float | None = None) -> None:
-    """Tell the listener, if there is one."""
+    """Report to the listener, if there is one."""
     listener = _listener.get()
     if listener is not None:
         listener(Progress(phase, left))
 
 
 def heard() -> bool:
-    """Whether anybody listens."""
+    """Whether there is a listener."""
     return _listener.get() is not None
 
 
 @contextmanager
 def listening(listener: Callable[[Progress], None] | None) -> Iterator[None]:
-    """Have `listener` told of every phase of the restorations in here."""
+    """Report every phase of the restorations in here to `listener`."""
     token = _listener.set(listener)
     try:
         yield

@@ -6,137 +6,56 @@ Exit code 1: it was measured, and is not to be trusted (nothing is written witho
 from __future__ import annotations
 
 import argparse
+import io
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from . import image, psf, terminal
+from .arguments import add_arguments, add_command
+from .progress import tell
 from .psf.files import read_grey
-from .terminal import rows_by_columns
+
+Measure = Callable[[argparse.Namespace], psf.PSFEstimate]
 
 
-def add_parser(commands: Any, read_psf: Callable[[str], Any]) -> None:
-    """Add ``psf`` to the subcommands of an argument parser; `read_psf` gives (text, value)."""
-    parser = commands.add_parser(
-        "psf",
-        help="measure a PSF from stars, edges or a pair of pictures, fit, check or convert one",
-        description="Measure the point spread function (PSF) from data, with an estimate of its own error; fit a "
-        "formula to one; say whether one fits a picture; make one that an instrument wrote ready for use.",
+def add_parser(commands: Any) -> None:
+    """Add ``psf`` to the subcommands of an argument parser."""
+    about = (
+        "Measure a PSF from stars, edges, a pair of images or the blurred image; fit a formula to one, convert or "
+        "check one"
     )
-    sources = parser.add_subparsers(dest="source", required=True, metavar="SOURCE")
-
-    points = _measuring(sources, "points", "from a picture of stars, beads or pinholes", _points)
-    points.add_argument("input", metavar="IN", help="picture of the points")
-    points.add_argument(
-        "--positions", metavar="FILE", help="text with a row and a column of a point in each line"
+    sources = commands.add_parser(
+        "psf", help=about, description=f"{about}. Each measurement estimates its own error."
     )
-    points.add_argument(
-        "--size", type=rows_by_columns, metavar="N", help="rows and columns of the PSF, such as 15 or 15x17"
-    )
-    points.add_argument(
-        "--saturation", type=float, metavar="V", help="value from which on a pixel is saturated"
-    )
-    points.add_argument(
-        "--grid",
-        type=rows_by_columns,
-        metavar="RxC",
-        help="also how it varies: PSFs on a grid, into OUT as an .npz",
-    )
-
-    edge = _measuring(sources, "edge", "from a slanted edge", _edge)
-    edge.add_argument("input", metavar="IN", help="picture of the edge")
-    edge.add_argument(
-        "--region",
-        type=_region,
-        action="append",
-        metavar="T,B,L,R",
-        help="rows T to B and columns L to R around the edge; given twice, two edges make an elliptical PSF",
-    )
-    edge.add_argument("--size", type=rows_by_columns, metavar="N", help="rows and columns of the PSF")
-
-    pair = _measuring(sources, "pair", "from a sharp and a blurred picture of the same thing", _pair)
-    pair.add_argument("sharp", metavar="SHARP")
-    pair.add_argument("blurred", metavar="BLURRED")
-    pair.add_argument(
-        "--size", type=rows_by_columns, metavar="N", required=True, help="rows and columns, rather too large"
-    )
-
-    blurred = _measuring(sources, "blurred", "of a shaking hand, from the blurred picture alone", _blurred)
-    blurred.add_argument("input", metavar="IN", help="the blurred picture")
-    blurred.add_argument(
-        "--size",
-        type=rows_by_columns,
-        metavar="N",
-        required=True,
-        help="rows and columns that the PSF has at most; a third more than it has does no harm",
-    )
-
-    fit = _measuring(
-        sources, "fit", "fit a formula to a PSF, or defocus or motion to a blurred picture", _fit
-    )
-    fit.add_argument("input", metavar="IN", help="a PSF or a picture")
-    fit.add_argument("--kind", metavar="K", help="gaussian, moffat, disk, airy or motion; default the best")
-    fit.add_argument(
-        "--of", choices=("auto", "psf", "image"), default="auto", help="what IN is; default auto"
-    )
-
-    convert = _measuring(sources, "convert", "centre, crop, resample or clean a PSF", _convert)
-    convert.add_argument("input", metavar="IN", help="PSF: TIFF, FITS, PNG, .mat, .npy, .npz, .csv or .txt")
-    convert.add_argument("--clean", action="store_true", help="take off its background and noise")
-    convert.add_argument(
-        "--scale", type=float, default=1.0, metavar="S", help="new pixels a length of one old one"
-    )
-    convert.add_argument(
-        "--energy", type=float, metavar="E", help="crop it to this share of its light, such as 0.999"
-    )
-    convert.add_argument("--size", type=rows_by_columns, metavar="N", help="rows and columns")
-    convert.add_argument(
-        "--as-centred", action="store_true", help="do not move its centre of gravity to its centre"
-    )
-
-    check = sources.add_parser("check", help="say whether a PSF fits a blurred picture")
-    check.add_argument("input", metavar="IN", help="blurred picture")
-    check.add_argument("--psf", type=read_psf, required=True, help="for example gaussian:9,1.2 or a file")
-    check.add_argument("--picture", metavar="PNG", help="also draw what was looked at")
-    check.add_argument("--force", action="store_true", help="replace PNG if it is there")
-    check.set_defaults(run=_check)
+    sources = sources.add_subparsers(dest="source", required=True, metavar="SOURCE")
+    for measure in (points, edge, pair, blurred, fit, convert):
+        parser = add_command(sources, measure)
+        add_arguments(parser, _run)
+        parser.set_defaults(run=partial(_run, measure))
+    add_command(sources, check)
 
 
-def _measuring(sources: Any, name: str, help: str, measure: Callable[..., psf.PSFEstimate]) -> Any:
-    parser = sources.add_parser(name, help=help, description=f"A PSF: {help}.")
-    parser.add_argument(
-        "-o",
-        "--output",
-        metavar="OUT",
-        help="the PSF: .npy, .npz, .csv, .txt or .tif; only told if not given",
-    )
-    parser.add_argument("--anyway", action="store_true", help="write OUT even if it is not to be trusted")
-    parser.add_argument("--force", action="store_true", help="replace OUT if it is there (never an input)")
-    parser.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
-    parser.set_defaults(run=lambda args: _run(args, measure))
-    return parser
+def _run(measure: Measure, args: argparse.Namespace) -> int:
+    """Measure a PSF, print what was found and write it.
 
-
-def _region(text: str) -> tuple[int, ...]:
-    try:
-        top, bottom, left, right = (int(part) for part in text.split(","))
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"four whole numbers such as 10,90,20,100 are needed, not {text!r}"
-        ) from None
-    return top, bottom, left, right
-
-
-def _run(args: argparse.Namespace, measure: Callable[[argparse.Namespace], psf.PSFEstimate]) -> int:
-    names = [
-        getattr(args, name)
-        for name in ("input", "sharp", "blurred", "positions")
-        if getattr(args, name, None)
-    ]
+    Parameters
+    ----------
+    -o, --output : out, optional
+        The PSF: .npy, .npz, .csv, .txt or .tif; nothing is written if it is not given.
+    --anyway : flag
+        Write OUT even if it is not to be trusted.
+    --force : flag
+        Replace OUT if it is there (never an input).
+    -q, --quiet : flag
+        Print nothing but errors.
+    """
     if args.output:
-        image.check_writable(args.output, args.force, inputs=names)
+        inputs = [getattr(args, name, None) for name in ("input", "sharp", "blurred", "positions")]
+        image.check_writable(args.output, args.force, inputs=filter(None, inputs))
         if getattr(args, "grid", None) and Path(args.output).suffix.lower() != ".npz":
             raise ValueError(f"--grid writes several PSFs, into an .npz, not into {args.output}")
     found = measure(args)
@@ -153,39 +72,109 @@ def _run(args: argparse.Namespace, measure: Callable[[argparse.Namespace], psf.P
     return 0 if found.status.ok or written else 1
 
 
-def _points(args: argparse.Namespace) -> psf.PSFEstimate:
+def points(args: argparse.Namespace) -> psf.PSFEstimate:
+    """Measure the PSF from an image of stars, beads or pinholes.
+
+    Parameters
+    ----------
+    input : in
+        Image of the points.
+    --positions : path, optional
+        Text with a row and a column of a point in each line.
+    --size : size, optional
+        Rows and columns of the PSF.
+    --saturation : number, optional
+        Value from which on a pixel is saturated.
+    --grid : size, optional
+        Also measure how it varies: PSFs on a grid, into OUT as an .npz.
+    """
     positions = None if args.positions is None else np.loadtxt(args.positions, ndmin=2)
-    return psf.from_points(
-        read_grey(args.input), positions, args.size, saturation=args.saturation, grid=args.grid
-    )
+    options = {name: getattr(args, name) for name in ("size", "saturation", "grid")}
+    return psf.from_points(read_grey(args.input), positions, **options)
 
 
-def _edge(args: argparse.Namespace) -> psf.PSFEstimate:
+def edge(args: argparse.Namespace) -> psf.PSFEstimate:
+    """Measure the PSF from a slanted edge.
+
+    Parameters
+    ----------
+    input : in
+        Image of the edge.
+    --region : region, repeated
+        Rows TOP to BOTTOM and columns LEFT to RIGHT around the edge; given twice, two edges make an elliptical PSF.
+    --size : size, optional
+        Rows and columns of the PSF.
+    """
     return psf.from_edge(read_grey(args.input), args.region, args.size)
 
 
-def _pair(args: argparse.Namespace) -> psf.PSFEstimate:
+def pair(args: argparse.Namespace) -> psf.PSFEstimate:
+    """Measure the PSF from a sharp and a blurred image of the same scene.
+
+    Parameters
+    ----------
+    sharp : path
+        The sharp image.
+    blurred : path
+        The blurred image.
+    --size : size
+        Rows and columns of the PSF, rather too large.
+    """
     return psf.from_pair(read_grey(args.sharp), read_grey(args.blurred), args.size)
 
 
-def _blurred(args: argparse.Namespace) -> psf.PSFEstimate:
-    with terminal.progress("deblur psf", not args.quiet) as shown:
-        told = lambda i, n: shown.phase(f"PSF, {i} of {n} done")  # noqa: E731
-        return psf.from_blurred(read_grey(args.input), args.size, progress=told)
+def blurred(args: argparse.Namespace) -> psf.PSFEstimate:
+    """Estimate the PSF of camera shake from the blurred image alone.
+
+    Parameters
+    ----------
+    input : in
+        The blurred image.
+    --size : size
+        The largest rows and columns that the PSF may have; a third more than it has does no harm.
+    """
+    with terminal.progress("deblur psf", not args.quiet) as show:
+        tell("estimate")
+        return psf.from_blurred(read_grey(args.input), args.size, progress=show)
 
 
-def _fit(args: argparse.Namespace) -> psf.PSFEstimate:
-    return psf.fit(_given(args.input), args.kind, of=args.of)
+def fit(args: argparse.Namespace) -> psf.PSFEstimate:
+    """Fit a formula to a PSF, or defocus or motion to a blurred image.
+
+    Parameters
+    ----------
+    input : in
+        A PSF or an image.
+    --kind : text, optional
+        gaussian, moffat, disk, airy or motion; by default the one that fits best.
+    --of : {auto, psf, image} = auto
+        What IN is.
+    """
+    if Path(args.input).suffix.lower() in (".npy", ".npz", ".mat", ".csv", ".txt", ".dat"):
+        given = psf.load(args.input, normalize=False, allow_negative=True)
+    else:
+        given = read_grey(args.input)
+    return psf.fit(given, args.kind, of=args.of)
 
 
-def _given(path: str) -> np.ndarray:
-    """What may be a picture or a PSF."""
-    if Path(path).suffix.lower() in (".npy", ".npz", ".mat", ".csv", ".txt", ".dat"):
-        return psf.load(path, normalize=False, allow_negative=True)
-    return read_grey(path)
+def convert(args: argparse.Namespace) -> psf.PSFEstimate:
+    """Centre, crop, resample or clean a PSF.
 
-
-def _convert(args: argparse.Namespace) -> psf.PSFEstimate:
+    Parameters
+    ----------
+    input : in
+        PSF: TIFF, FITS, PNG, .mat, .npy, .npz, .csv or .txt.
+    --clean : flag
+        Subtract its background and noise.
+    --scale : number = 1
+        New pixels per length of an old one.
+    --energy : number, optional
+        Crop it to this share of its light, such as 0.999.
+    --size : size, optional
+        Rows and columns.
+    --as-centred : flag
+        Do not move its centre of gravity to its centre.
+    """
     return psf.prepare(
         psf.load(args.input, normalize=False, allow_negative=True),
         clean=args.clean,
@@ -196,17 +185,29 @@ def _convert(args: argparse.Namespace) -> psf.PSFEstimate:
     )
 
 
-def _check(args: argparse.Namespace) -> int:
-    if args.picture:
-        image.check_writable(args.picture, args.force, inputs=[args.input, args.psf.text])
-    found = psf.check(image.as_float(read_grey(args.input)), args.psf.value)
-    if args.picture:
-        import io
+def check(args: argparse.Namespace) -> int:
+    """Test whether a PSF fits a blurred image.
 
+    Parameters
+    ----------
+    input : in
+        Blurred image.
+    --psf : psf
+        For example gaussian:9,1.2 or a file.
+    --picture : path, optional
+        PNG file for a figure of what was compared.
+    --force : flag
+        Replace the figure if it is there.
+    """
+    source, kernel = args.psf
+    if args.picture:
+        image.check_writable(args.picture, args.force, inputs=[args.input, source])
+    found = psf.check(image.as_float(read_grey(args.input)), kernel)
+    if args.picture:
         from . import plot
 
-        held = io.BytesIO()
-        plot.psf_check(found).savefig(held, format="png")
-        image.write_whole(args.picture, held.getvalue(), args.force)
+        content = io.BytesIO()
+        plot.psf_check(found).savefig(content, format="png")
+        image.write_whole(args.picture, content.getvalue(), args.force)
     terminal.report(str(found))
     return 0 if found.verdict.ok else 1

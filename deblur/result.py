@@ -190,7 +190,7 @@ class Result:
             )
         if self.mask is not None:
             share = 100 * float(self.mask.mean())
-            lines.append(f"hidden      {int(self.mask.sum())} of {self.mask.size} values ({share:.2g} %)")
+            lines.append(f"masked      {int(self.mask.sum())} of {self.mask.size} values ({share:.2g} %)")
         if self.objective is not None and not math.isnan(self.objective):
             lines.append(f"objective   {self.objective:.6g} (measured)")
         lines += [
@@ -201,7 +201,7 @@ class Result:
             f"{self.setup_seconds:.3g})",
         ]
         if self.why:
-            lines.append(f"why         {self.why}")
+            lines.append(f"stop reason {self.why}")
         return "\n".join(lines)
 
     def _penalty_in_words(self) -> str:

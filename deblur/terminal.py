@@ -1,33 +1,29 @@
-"""How the command meets a terminal, a pipe and Ctrl-C.
+"""Terminal, pipe and Ctrl-C of the command.
 
-`deblur/__init__.py` imports this before anything else, so that Ctrl-C while
-the rest is imported ends the command with one line and code 130: this module
-imports nothing that takes long. A program that imports deblur keeps its own
-handling: only the command gets another.
+`deblur/__init__.py` imports this module first, so that Ctrl-C during the other imports ends the command with one line
+and code 130. It therefore imports nothing that takes long. A program that imports deblur keeps its own handling of
+Ctrl-C.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 import sys
 import threading
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
-from typing import Any, NamedTuple, NoReturn
+from typing import Any
 
-from .progress import Progress, listening
+from .progress import listening
 
-_REDRAWN = 0.2  # seconds between two looks of the progress line
 INTERRUPTED = "deblur: interrupted; no file is left half written"
 
 
 def _leave(signum: int, frame: Any) -> None:
-    # An exception would be raised inside whatever is imported, and NumPy makes another one of it.
+    # An exception would be raised inside the module being imported, and NumPy turns it into another one.
     os.write(2, f"{INTERRUPTED}\n".encode())
     os._exit(130)
 
@@ -36,14 +32,12 @@ def _is_the_command() -> bool:
     """Whether this is ``deblur ...`` or ``python -m deblur ...``, whose argv[0] is "-m" during this import."""
     program = sys.argv[0] if getattr(sys, "argv", None) else ""
     if program == "-m":
-        return any(
-            a.startswith("-") and a.endswith("m") and b == "deblur" for a, b in pairwise(sys.orig_argv)
-        )
+        return any(a[:1] == "-" and a[-1:] == "m" and b == "deblur" for a, b in pairwise(sys.orig_argv))
     return os.path.basename(program) in ("deblur", "deblur.exe")
 
 
 def _swap(old: Any, new: Any) -> bool:
-    """Put `new` in the place of the handler `old`; False if another one is there."""
+    """Replace the handler `old` by `new`; False if another one is set."""
     if signal.getsignal(signal.SIGINT) is not old:
         return False
     try:
@@ -55,7 +49,7 @@ def _swap(old: Any, new: Any) -> bool:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Ctrl-C raises KeyboardInterrupt in here, so that what was begun is cleared away."""
+    """Ctrl-C raises KeyboardInterrupt in here, so that partial files are removed."""
     swapped = _swap(_leave, signal.default_int_handler)
     try:
         yield
@@ -70,128 +64,71 @@ if _is_the_command():
 
 @contextmanager
 def warnings_in_words() -> Iterator[None]:
-    """Warnings given in here are said at the end, one line each."""
+    """Print the warnings given in here at the end, one line each."""
     from .errors import PSFWarning  # NumPy comes with it
 
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", PSFWarning)
         yield
-    for text in dict.fromkeys(" ".join(str(one.message).split()) for one in told):
+    for text in dict.fromkeys(" ".join(str(one.message).split()) for one in caught):
         print(f"deblur: warning: {text}", file=sys.stderr)
 
 
-class Parser(argparse.ArgumentParser):
-    #: Adds the arguments, once they are asked for: what a command imports for them no other command pays for.
-    fill: Callable[[Parser], None] | None = None
-
-    def filled(self) -> Parser:
-        """Itself, with all its arguments."""
-        if self.fill is not None:
-            fill, self.fill = self.fill, None
-            fill(self)
-        return self
-
-    def parse_known_args(self, *args: Any, **kwargs: Any) -> Any:
-        """As argparse has it."""
-        self.filled()
-        return super().parse_known_args(*args, **kwargs)
-
-    def error(self, message: str) -> NoReturn:
-        """One line, where argparse prints the whole usage."""
-        self.exit(2, f"deblur: {' '.join(message.split())} (usage: {self.prog} --help)\n")
-
-
-def rows_by_columns(text: str) -> tuple[int, int]:
-    """What an option such as ``5x7`` says; a single number says both."""
-    rows, cross, columns = text.lower().partition("x")
-    try:
-        size = int(rows), int(columns if cross else rows)
-    except ValueError:
-        size = 0, 0
-    if min(size) < 1:
-        raise argparse.ArgumentTypeError(
-            f"ROWSxCOLUMNS such as 15x17, or 15 for both, is needed, not {text!r}"
-        )
-    return size
-
-
-class Shown(NamedTuple):
-    """What shows how far the work is.
-
-    `phase` names what is being done now, `after` says how many seconds of work follow what tells its own progress, and
-    `iterated` is a callback for iterations.
-    """
-
-    phase: Callable[..., None]
-    after: Callable[[float], None]
-    iterated: Callable[[int, float], None] | None
-
-
 @contextmanager
-def progress(what: str, enabled: bool) -> Iterator[Shown]:
-    """A line that moves from now on, with the phase and the time left, on a terminal; nothing in a pipe."""
+def progress(what: str, enabled: bool) -> Iterator[Callable[..., None] | None]:
+    """A line on a terminal, redrawn by tqdm, with the phase of the work and its time; nothing in a pipe.
+
+    Parameters
+    ----------
+    what : str
+        The line's first word.
+    enabled : bool
+        False shows nothing.
+
+    Yields
+    ------
+    show : callable or None
+        ``show(done, total, note)`` counts parts of the work; None where nothing is shown.
+    """
     if not (enabled and sys.stderr.isatty()):
-        yield Shown(lambda phase, left=None: None, lambda seconds: None, None)
+        yield None
         return
-    line = _Line(what)
-    line.start()
-    try:
-        with listening(line.told):
-            yield Shown(line.phase, line.after, line.iterated)
-    finally:
-        line.end()
+    from tqdm import tqdm
 
+    ended = threading.Event()
+    with tqdm(desc=what, leave=False, bar_format=_UNCOUNTED) as bar:
 
-class _Line(threading.Thread):
-    """Redraws the line several times a second, whatever the work is doing."""
+        def show(done: int = 0, total: int | None = None, note: str = "") -> None:
+            bar.bar_format = _UNCOUNTED if total is None else None
+            bar.n, bar.total = done, total
+            bar.set_postfix_str(note, refresh=False)
 
-    def __init__(self, what: str) -> None:
-        super().__init__(daemon=True)
-        self._what, self._phase, self._said = what, "begin", ""
-        self._begun = self._told = time.monotonic()
-        self._left: float | None = None
-        self._after = 0.0
-        self._ended = threading.Event()
-
-    def phase(self, phase: str, left: float | None = None) -> None:
-        """`left`: seconds predicted for all that is still to be done; without it what was predicted last holds on."""
-        if left is not None:
-            self._left, self._told = left, time.monotonic()
-        self._phase, self._said = phase, ""
-
-    def told(self, progress: Progress) -> None:
-        """Of a restoration, which more work follows."""
-        phase, left = progress
-        self.phase(phase, None if left is None else left + self._after)
-
-    def after(self, seconds: float) -> None:
-        self._after = seconds
-
-    def iterated(self, iteration: int, residual: float) -> None:
-        self._said = f"{iteration} iterations, residual {residual:.1e}"
-
-    def run(self) -> None:
-        from tqdm import tqdm
-
-        with tqdm(total=1.0, leave=False, bar_format="{desc} {percentage:3.0f} %|{bar}|{postfix}") as bar:
-            while not self._ended.wait(_REDRAWN):
-                now = time.monotonic()
-                words = [f"{now - self._begun:.0f} s"]
-                if self._left is not None:
-                    left = max(self._left - (now - self._told), 0.0)
-                    bar.n = (now - self._begun) / (now - self._begun + left + _REDRAWN)
-                    words.append(f"about {left:.0f} s left" if left >= 1 else "almost done")
-                bar.set_description_str(f"{self._what}: {self._phase}", refresh=False)
-                bar.set_postfix_str(", ".join(filter(None, [*words, self._said])), refresh=False)
+        def redraw() -> None:  # also while the work reports nothing
+            while not ended.wait(0.2):
                 bar.refresh()
 
-    def end(self) -> None:
-        self._ended.set()
-        self.join()
+        thread = threading.Thread(target=redraw, daemon=True)
+        thread.start()
+        try:
+            with listening(lambda now: bar.set_description_str(f"{what}: {now.phase}", refresh=False)):
+                yield show
+        finally:
+            ended.set()
+            thread.join()
+
+
+_UNCOUNTED = "{desc} [{elapsed}{postfix}]"
+
+
+def iterations(show: Callable[..., None] | None) -> Callable[[int, float], None] | None:
+    """A callback for an iterative method that shows how far it is; None where nothing is shown."""
+    if show is None:
+        return None
+    return lambda iteration, residual: show(note=f"{iteration} iterations, residual {residual:.1e}")
 
 
 def report(text: str) -> None:
-    """Print what was done. That nobody can read it does not undo it."""
+    """Print what was done; a closed or full stdout is no failure of the work."""
     try:
         print(text, flush=True)
     except OSError as error:
@@ -201,7 +138,7 @@ def report(text: str) -> None:
 
 
 def abandon_stdout() -> None:
-    """Keep Python from failing at its end, when it writes the rest of what stdout holds."""
+    """Keep Python from failing at exit, when it flushes stdout."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

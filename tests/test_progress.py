@@ -1,4 +1,4 @@
-"""The progress line: every phase is told, it moves while the work stands still, and a pipe sees nothing."""
+"""The progress line: it shows every phase, moves during long steps, and is silent in a pipe."""
 
 import io
 import sys
@@ -17,12 +17,12 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_the_road_tells_its_phases_with_the_time_left(rng, monkeypatch):
+def test_the_pipeline_reports_its_phases_with_the_time_left(rng, monkeypatch):
     monkeypatch.setattr("deblur.pipeline.TOGETHER", 1)
     told = []
     with listening(told.append):
         deblur.solve(rng.random((40, 44, 3), np.float32), deblur.psf.motion(5, 30))
-    tell("nobody hears this")
+    tell("without a listener")
     assert [p.phase for p in told] == [
         "boundary",
         "λ",
@@ -34,7 +34,7 @@ def test_the_road_tells_its_phases_with_the_time_left(rng, monkeypatch):
     assert all(p.left >= 0 for p in told if p.phase not in ("boundary", "set-up"))
 
 
-def test_the_first_phase_foretells_all_of_it(rng):
+def test_the_first_phase_predicts_the_whole_call(rng):
     told, options = [], {"boundary": "unknown", "method": "pcg"}
     h = deblur.psf.motion(5, 30)
     with listening(told.append):
@@ -50,30 +50,39 @@ def test_the_first_phase_foretells_all_of_it(rng):
     assert [p.phase for p in told] == ["solve"]  # all is set up
 
 
-def test_the_line_moves_though_the_work_says_nothing_and_goes_when_it_is_done(monkeypatch):
+def test_the_line_moves_while_the_work_reports_nothing_and_is_cleared_at_the_end(monkeypatch):
     line = Terminal()
     monkeypatch.setattr(sys, "stderr", line)
-    monkeypatch.setattr(terminal, "_REDRAWN", 0.02)
-    with terminal.progress("deblur", True) as shown:
-        shown.phase("reading")
+    with terminal.progress("deblur", True) as show:
         tell("solve", 100.0)
-        shown.iterated(3, 1e-3)
+        terminal.iterations(show)(3, 1e-3)
         before = time.monotonic()
-        while line.getvalue().count("solve") < 3 and time.monotonic() < before + 20:
+        while line.getvalue().count("deblur: solve") < 3 and time.monotonic() < before + 20:
             time.sleep(0.02)
     said = line.getvalue()
     assert said.count("deblur: solve") >= 3
-    assert "s left, 3 iterations, residual 1.0e-03" in said
+    assert "3 iterations, residual 1.0e-03" in said
     assert said.split("\r")[-1].strip() == ""  # nothing is left of it
 
 
-@pytest.mark.parametrize("enabled", [True, False])
-def test_where_there_is_no_terminal_there_is_no_line(enabled, monkeypatch):
-    line = io.StringIO() if enabled else Terminal()
+def test_parts_of_the_work_are_counted(monkeypatch):
+    line = Terminal()
     monkeypatch.setattr(sys, "stderr", line)
-    with terminal.progress("deblur", enabled) as shown:
-        shown.phase("reading")
+    with terminal.progress("compare", True) as show:
+        show(2, 5, "camera")
+        before = time.monotonic()
+        while "2/5" not in line.getvalue() and time.monotonic() < before + 20:
+            time.sleep(0.02)
+    assert "40%" in line.getvalue()
+    assert "camera" in line.getvalue()
+
+
+@pytest.mark.parametrize("stderr", [io.StringIO(), Terminal()], ids=["pipe", "quiet"])
+def test_where_there_is_no_terminal_there_is_no_line(stderr, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", stderr)
+    with terminal.progress("deblur", not stderr.isatty()) as show:
         tell("solve", 1.0)
         time.sleep(0.05)
-    assert shown.iterated is None
-    assert line.getvalue() == ""
+    assert show is None
+    assert terminal.iterations(show) is None
+    assert stderr.getvalue() == ""

@@ -5,149 +5,103 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-from .. import data, image, psf
-from ..degrade import NOISES
-from ..operators.boundary import BOUNDARIES
-from ..tuning import RULES
+from .. import image
+from ..arguments import Parser, add_arguments
+from ..terminal import progress
 from .adapters import entrants
-from .running import Comparison, Progress, run
+from .running import Comparison, run
 from .tables import terminal_table
 
-#: What the folder gets beside the rows: file, and the method of Comparison that writes it.
-_FILES = (
-    ("compare.html", "to_html"),
-    ("compare.json", "to_json"),
-    ("compare.csv", "to_csv"),
-    ("compare.md", "to_markdown"),
-)
+#: What the folder gets besides the rows: file, and the method of Comparison that writes it.
+_FILES = {
+    "compare.html": "to_html",
+    "compare.json": "to_json",
+    "compare.csv": "to_csv",
+    "compare.md": "to_markdown",
+}
 
 
-def add_arguments(parser: argparse.ArgumentParser, read_lam: Callable[[str], float | str]) -> None:
-    """Add those of ``deblur compare``; `read_lam` is its reader of λ."""
+def fill(parser: Parser) -> None:
+    """Add the arguments of ``deblur compare``."""
     parser.description = (
-        "Blur pictures, restore them by every method, measure each one alike, and write the tables and one HTML page "
-        "with pictures. Every combination of images, PSFs, noises and boundaries is a case."
+        "Blur images, restore them by every method, measure each one alike, and write the tables and one HTML page. "
+        "Every combination of images, PSFs, noises and boundaries is a case. Ctrl-C ends early: what is done is kept "
+        "and written, and --resume goes on from there."
     )
-    parser.epilog = (
-        "PSF forms: "
-        + "; ".join(psf.FORMS)
-        + ". Press Ctrl-C to end early: what is done is kept and written, and "
-        "--resume goes on from there."
-    )
-    parser.add_argument(
-        "--image",
-        nargs="+",
-        metavar="IMAGE",
-        help=f"sharp pictures to be blurred: files, or samples ({', '.join(data.names())}); default camera, the "
-        "middle 256 x 256 pixels",
-    )
-    parser.add_argument(
-        "--blurred",
-        action="store_true",
-        help="the pictures came blurred: no truth, nothing is blurred or added",
-    )
-    parser.add_argument(
-        "--size", type=int, metavar="N", help="side of a square part from the middle, in pixels; default all"
-    )
-    parser.add_argument(
-        "--psf", nargs="+", default=["gaussian:9,1.5"], metavar="PSF", help="default gaussian:9,1.5"
-    )
-    noises = "; ".join(f"{name}:LEVEL, {what}" for name, what in NOISES.items())
-    parser.add_argument(
-        "--noise", nargs="+", default=["gaussian:0.01"], metavar="NOISE", help=f"{noises}; none; default gaussian:0.01"
-    )  # fmt: skip
-    parser.add_argument(
-        "--boundary",
-        nargs="+",
-        default=["unknown"],
-        choices=BOUNDARIES,
-        metavar="B",
-        help=f"how the scene goes on beyond the frame: {', '.join(BOUNDARIES)}; default unknown",
-    )
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the noise; default 0")
-    parser.add_argument(
-        "--method", nargs="+", metavar="M", help=f"which methods; default all: {', '.join(entrants())}"
-    )
-    parser.add_argument(
-        "--lam",
-        type=read_lam,
-        default="gcv",
-        metavar="L",
-        help=f"regularisation parameter λ: a number, or a rule ({', '.join(RULES)}); default gcv",
-    )
-    parser.add_argument(
-        "--other-boundary",
-        choices=("own", "refuse"),
-        default="own",
-        help="a method that cannot assume the boundary is run with its own, and its row says so (own, the default), "
-        "or is shown as refused",
-    )
-    parser.add_argument(
-        "--oracle", action="store_true", help="add rows with the best parameter in hindsight, marked oracle"
-    )
-    parser.add_argument(
-        "--time-limit",
-        type=float,
-        default=20.0,
-        metavar="S",
-        help="time limit in seconds for one restoration; choosing its parameter may take twice as long; default 20",
-    )
-    parser.add_argument(
-        "--repeats", type=int, default=3, metavar="N", help="timed runs after a warm-up; default 3"
-    )
-    parser.add_argument("--no-memory", action="store_true", help="do not measure memory (one run less)")
-    parser.add_argument(
-        "--output",
-        default="compare_output",
-        metavar="DIR",
-        help="folder for all files; default compare_output",
-    )
-    parser.add_argument("--resume", action="store_true", help="go on with what the folder holds")
-    parser.add_argument(
-        "--force", action="store_true", help="begin afresh in a folder that holds a comparison"
-    )
-    parser.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
-    parser.set_defaults(run=command)
+    add_arguments(parser, compare)
+    parser.epilog = f"{parser.epilog} METHOD is one of {', '.join(entrants())}; all by default."
+    parser.set_defaults(run=compare)
 
 
-def command(args: argparse.Namespace) -> int:
-    """Run ``deblur compare``; returns the exit code: 0, or 130 if it was interrupted."""
+def compare(args: argparse.Namespace) -> int:
+    """Run ``deblur compare``; returns the exit code: 0, or 130 if it was interrupted.
+
+    Parameters
+    ----------
+    --image : image, several
+        Sharp images to be blurred; by default camera, the middle 256 x 256 pixels.
+    --blurred : flag
+        The images are blurred already: there is no truth, and nothing is blurred or added.
+    --size : int, optional
+        Side in pixels of a square part from the middle; all by default.
+    --psf : psf unread, several = gaussian:9,1.5
+        What one point becomes by the blur.
+    --noise : noise, several = gaussian:0.01
+        The noise to be added.
+    --boundary : boundary, several = unknown
+        How the scene continues beyond the frame.
+    --seed : int = 0
+        Seed of the noise.
+    --method : entrant, several
+        The methods to be compared.
+    --lam : lam = gcv
+        How much is smoothed.
+    --other-boundary : {own, refuse} = own
+        A method that cannot assume the boundary is run with its own, and its row says so, or its row says refused.
+    --oracle : flag
+        Add rows with the best parameter in hindsight, marked oracle.
+    --time-limit : number = 20
+        Time limit in seconds for one restoration; the choice of its parameter may take twice as long.
+    --repeats : int = 3
+        Timed runs after a warm-up.
+    --no-memory : flag
+        Do not measure memory (one run less).
+    --output : folder = compare_output
+        Folder for all files.
+    --resume : flag
+        Go on with what the folder holds.
+    --force : flag
+        Begin afresh in a folder that holds a comparison.
+    -q, --quiet : flag
+        Print nothing but errors.
+    """
     folder = Path(args.output)
     if folder.is_dir():
         inputs = [path for path in [*args.psf, *(args.image or [])] if Path(path).is_file()]
-        # A folder that holds a comparison is refused by `run`, which says what to do about it.
+        # `run` refuses a folder that holds a comparison, and says what to do about it.
         ours = args.force or args.resume or (folder / "rows.jsonl").exists()
-        for name, _ in _FILES:
+        for name in _FILES:
             image.check_writable(folder / name, overwrite=ours, inputs=inputs)
-    with _bar(not args.quiet) as progress:
+    names = ("size", "seed", "blurred", "lam", "other_boundary", "oracle", "time_limit", "repeats", "resume")
+    with progress("compare", not args.quiet) as show:
         found = run(
             args.image,
             args.psf,
             args.noise,
             args.boundary,
             args.method,
-            size=args.size,
-            seed=args.seed,
-            blurred=args.blurred,
-            lam=args.lam,
-            other_boundary=args.other_boundary,
-            oracle=args.oracle,
-            time_limit=args.time_limit,
-            repeats=args.repeats,
             memory=not args.no_memory,
             folder=folder,
-            resume=args.resume,
             overwrite=args.force,
-            progress=progress,
+            progress=show,
+            **{name: getattr(args, name) for name in names},
         )
     write(found, folder)
     if not args.quiet:
         print(terminal_table(found, shutil.get_terminal_size().columns if sys.stdout.isatty() else None))
-        print(f"\nwritten: {', '.join(str(folder / name) for name, _ in _FILES)}")
+        print(f"\nwritten: {', '.join(str(folder / name) for name in _FILES)}")
     if not found.complete:
         print("deblur: interrupted; go on with the same command and --resume", file=sys.stderr)
         return 130
@@ -156,24 +110,5 @@ def command(args: argparse.Namespace) -> int:
 
 def write(found: Comparison, folder: Path) -> None:
     """The page and the tables of a comparison, into its folder."""
-    for name, method in _FILES:
+    for name, method in _FILES.items():
         getattr(found, method)(folder / name, overwrite=True)
-
-
-@contextmanager
-def _bar(enabled: bool) -> Iterator[Progress | None]:
-    """A progress bar on a terminal, and nothing in a pipe."""
-    if not (enabled and sys.stderr.isatty()):
-        yield None
-        return
-    from tqdm import tqdm
-
-    with tqdm(desc="compare", unit="row", leave=False) as bar:
-
-        def progress(done: int, total: int, name: str) -> None:
-            bar.total = total
-            bar.set_postfix_str(name, refresh=False)
-            bar.n = done
-            bar.refresh()
-
-        yield progress

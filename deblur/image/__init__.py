@@ -1,11 +1,11 @@
-"""Images as vectors, as numbers in [0, 1], and as files.
+"""Images as vectors, as values in [0, 1], and as files.
 
 Grey images are (M, N), colour images (M, N, 3), stacks (K, M, N) or
 (K, M, N, 3): an array of three or more axes whose last one has length 3 is
 colour, everywhere in this package.
 
-`arrays.py` has what needs no file, `light.py` the curve of sRGB, `reading.py` and `writing.py` the files,
-`metadata.py` what a file says beside its pixels and which of it is kept.
+`arrays.py` needs no file, `light.py` has the curve of sRGB, `reading.py`, `writing.py` and `png.py` the files,
+`metadata.py` what a file holds besides its pixels and which of it is kept.
 """
 
 from .arrays import as_float, im2vector, is_colour, vector2im

@@ -1,4 +1,4 @@
-"""Images as vectors and as numbers in [0, 1]: what can be said of an array without a file."""
+"""Images as vectors and as values in [0, 1], without files."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def as_float(image: Array, dtype: Any = np.float64) -> Array:
     Raises
     ------
     TypeError
-        For complex, object and string arrays, and masked arrays with hidden values.
+        For complex, object and string arrays, and masked arrays with masked values.
     """
     image = plain(image, "the image")
     xp = get_xp(image)

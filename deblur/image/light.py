@@ -1,4 +1,4 @@
-"""The curve between the light that a camera met and the numbers that its pictures hold (sRGB, IEC 61966-2-1)."""
+"""The curve between light and the numbers of an image (sRGB, IEC 61966-2-1)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ GAMMAS = ("srgb",)
 
 
 def linear_light(image: Array) -> Array:
-    """The light that the numbers of an sRGB picture stand for; `srgb` is the way back.
+    """The light that the numbers of an sRGB image stand for; `srgb` is the inverse.
 
-    Light adds up where a lens blurs it; the numbers of a JPEG do not, because
-    cameras and screens write down about the square root of it. The curve goes on
-    beyond 0 (as its own mirror image) and beyond 1, where noise may have led.
+    A lens blurs light linearly; the numbers of a JPEG are about the square
+    root of it. The curve continues beyond 0 (as its own mirror image) and
+    beyond 1, because noise exceeds both.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ def linear_light(image: Array) -> Array:
     Raises
     ------
     ValueError
-        If a value is further from black and white than noise leads (below -1 or above 2).
+        If a value is further from black and white than noise explains (below -1 or above 2).
     TypeError
         For integers that are no levels: all but 8 and 16 bits without a sign.
 
@@ -59,12 +59,12 @@ def unbent(x: Array) -> Array:
 
 
 def srgb(light: Array) -> Array:
-    """The numbers of the sRGB picture of this light: undoes `linear_light`.
+    """The numbers of the sRGB image of this light: the inverse of `linear_light`.
 
     Parameters
     ----------
     light : array
-        Floating point, NumPy or CuPy, any shape: 0 is black and 1 white; the curve goes on beyond.
+        Floating point, NumPy or CuPy, any shape: 0 is black and 1 white; the curve continues beyond.
 
     Returns
     -------
@@ -76,7 +76,7 @@ def srgb(light: Array) -> Array:
 
 
 def measured(image: Array) -> bool:
-    """Whether an image's numbers are counts, heights or the like, which mean something, and not levels.
+    """Whether an image's numbers are measured values, such as counts or heights, and not levels.
 
     8 and 16 bits without a sign are levels, of which the last is white.
     """

@@ -1,4 +1,4 @@
-"""What a picture's file says beside its pixels: read here, and carried to the file that is written."""
+"""What an image file holds besides its pixels: read here, and written to the restored file."""
 
 from __future__ import annotations
 
@@ -21,37 +21,26 @@ from .arrays import is_colour
 # Tags by which a TIFF says how its pixels are stored, how large they are, and what is read apart from EXIF here.
 _STORAGE = {*range(254, 267), 273, *range(277, 298), 301, *range(317, 348), *range(512, 533), 700, 34675}
 _DAMAGED = "EXIF (it cannot be read)"
-_ORIENTATION, _DESCRIPTION, _SOFTWARE, _MAKE, _MODEL = 274, 270, 305, 271, 272
-_EXIF, _GPS = 0x8769, 0x8825
-_WIDTH, _HEIGHT, _INTEROPERABILITY = 40962, 40963, 40965
-
-
-#: Chunks that a PNG keeps: its texts, and by what curve and primaries its numbers are colours.
+# Chunks that a PNG keeps: its texts, and by what curve and primaries its numbers are colours.
 _TEXTS, _COLOURS = (b"tEXt", b"zTXt", b"iTXt"), (b"sRGB", b"gAMA", b"cHRM", b"cICP", b"mDCV", b"cLLI")
-PNG_CHUNKS = (*_TEXTS, *_COLOURS)
-_IMAGEJ, _OME = "ImageJ's scale and settings", "OME's pixel size and channel names"
-#: What ImageJ's settings say of the array's shape.
-_COUNTED = "images", "channels", "slices", "frames", "hyperstack"
 #: How the name of a FITS file ends.
 FITS = ".fits", ".fit", ".fts"
 
 
 @dataclass(frozen=True)
 class Metadata:
-    """What a picture's file says beside its pixels.
+    """What an image file holds besides its pixels.
 
     Attributes
     ----------
     exif : bytes
-        As PNG, JPEG and TIFF hold it; without the orientation, because `read` turns the pixels upright.
+        As PNG, JPEG and TIFF hold it; without the orientation, because `read` rotates the pixels upright.
     icc : bytes
         Colour profile.
     dpi : (float, float) or None
         Pixels per inch, across and down.
     orientation : int
-        How the camera said that the pixels lay, 1 (upright) to 8; they have been turned since.
-    camera : str
-        Make and model, if EXIF names them.
+        The orientation tag of the file, 1 (upright) to 8; the pixels have been rotated since.
     alpha : (M, N) or (K, M, N) ndarray or None
         The opacity of each pixel, if the file has some that are not opaque; in the file's dtype.
     axes : str
@@ -74,7 +63,6 @@ class Metadata:
     icc: bytes = b""
     dpi: tuple[float, float] | None = None
     orientation: int = 1
-    camera: str = ""
     alpha: np.ndarray | None = field(default=None, compare=False)
     axes: str = ""
     sizes: tuple[int, ...] = ()
@@ -83,6 +71,14 @@ class Metadata:
     ome: str = ""
     fits: str = ""
     others: tuple[str, ...] = ()
+
+    @property
+    def camera(self) -> str:
+        """Make and model, if EXIF names them; the make once where the model begins with it."""
+        tags = _exif_of(self.exif)
+        make, model = (str(tags.get(tag, "")).strip("\0 ") for tag in (271, 272))
+        within = make and model.lower().startswith(make.split()[0].lower())
+        return model if within else f"{make} {model}".strip()
 
     def fitted(self, image: np.ndarray) -> Metadata:
         """Without the colour profile if that is for colour and the image is grey, or the reverse."""
@@ -94,30 +90,27 @@ class Metadata:
         """The part of it that goes into a file with this suffix, for this image with so many bits a sample."""
         if suffix in FITS:
             return Metadata(fits=self.fits)
-        kept = replace(self, fits="")
-        if suffix in (".jpg", ".jpeg"):
-            kept = replace(
-                kept, exif=self.exif if len(self.exif) <= 65533 else b""
-            )  # it has one segment for it
-            kept = replace(kept, dpi=self.dpi if self.dpi and max(self.dpi) < 65535 else None, alpha=None)
-        if suffix != ".png":
-            kept = replace(kept, chunks=())
-        colour = is_colour(image)
-        pages = image.shape[: image.ndim - colour - 2]
-        if not suffix.startswith(".tif"):
-            return replace(kept, imagej=None, ome="")
-        if math.prod(self.sizes) != math.prod(pages):
-            kept = replace(kept, axes="", sizes=())
-        if self.alpha is not None or turned(self.orientation) or (colour and bits != 8):
-            kept = replace(kept, imagej=None)  # it knows no transparency, and colours of 8 bits alone
-        if kept.ome:
-            kept = replace(kept, ome=_ome_for(self, image, bits))
-        if image.size * bits // 8 > 2**32 - 2**25:
-            kept = replace(kept, exif=b"")  # a BigTIFF, which has EXIF in another form
-        return kept
+        is_tiff, is_jpeg, colour = suffix.startswith(".tif"), suffix.startswith(".j"), is_colour(image)
+        known = not is_tiff or math.prod(self.sizes) == math.prod(image.shape[: image.ndim - colour - 2])
+        # A JPEG has one segment for EXIF, and a BigTIFF has it in another form.
+        exif_fits = len(self.exif) <= 65533 if is_jpeg else image.size * bits // 8 <= 2**32 - 2**25
+        # ImageJ knows no transparency, and colours of 8 bits alone.
+        for_imagej = self.alpha is None and not turned(self.orientation) and (bits == 8 or not colour)
+        return replace(
+            self,
+            exif=self.exif if exif_fits or suffix == ".png" else b"",
+            dpi=None if is_jpeg and self.dpi and max(self.dpi) >= 65535 else self.dpi,
+            alpha=None if is_jpeg else self.alpha,
+            axes=self.axes if known else "",
+            sizes=self.sizes if known else (),
+            chunks=self.chunks if suffix == ".png" else (),
+            imagej=self.imagej if is_tiff and for_imagej else None,
+            ome=_ome_for(self, image, bits) if is_tiff and known else "",
+            fits="",
+        )
 
-    def as_chunks(self) -> list[tuple[bytes, bytes]]:
-        """What a PNG says beside its pixels, but for their opacity."""
+    def as_chunks(self) -> list[png.Chunk]:
+        """The chunks of a PNG that hold it, without the opacity."""
         found = list(self.chunks)
         if self.icc:
             found = [c for c in found if c[0] not in (b"sRGB", b"gAMA", b"cHRM")]
@@ -130,26 +123,20 @@ class Metadata:
 
     def lost(self, kept: Metadata) -> list[str]:
         """In words, what is not in `kept`."""
-        texts = [content for name, content in self.chunks if name in _TEXTS]
-        named = any(name == b"sRGB" for name, _ in self.chunks)  # what every format means where none is named
-        space = [name for name, _ in self.chunks if name in _COLOURS and name != b"sRGB"]
-        return [
-            *self.others,
-            *(
-                word
-                for word, is_lost in {
-                    "EXIF": self.exif and not kept.exif,
-                    "resolution": self.dpi and not kept.dpi,
-                    "transparency": self.alpha is not None and kept.alpha is None,
-                    "PNG texts": texts and not kept.chunks,
-                    "PNG colour space": space and not kept.chunks and not named and not self.icc,
-                    _IMAGEJ: self.imagej and not kept.imagej,
-                    _OME: self.ome and not kept.ome,
-                    "FITS header": self.fits and not kept.fits,
-                }.items()
-                if is_lost
-            ),
-        ]
+        names = {name for name, _ in self.chunks}
+        # sRGB is what every format means where no colour space is named.
+        space = names.intersection(_COLOURS) and b"sRGB" not in names and not self.icc
+        held = {
+            "EXIF": (self.exif, kept.exif),
+            "resolution": (self.dpi, kept.dpi),
+            "transparency": (self.alpha is not None, kept.alpha is not None),
+            "PNG texts": (names.intersection(_TEXTS), kept.chunks),
+            "PNG colour space": (space, kept.chunks),
+            "ImageJ's scale and settings": (self.imagej, kept.imagej),
+            "OME's pixel size and channel names": (self.ome, kept.ome),
+            "FITS header": (self.fits, kept.fits),
+        }
+        return [*self.others, *(words for words, (before, after) in held.items() if before and not after)]
 
 
 def turned(orientation: int) -> bool:
@@ -158,44 +145,30 @@ def turned(orientation: int) -> bool:
 
 
 def of_pillow(picture: Any, orientation: int, f: BinaryIO | None = None) -> Metadata:
-    """The metadata of a `PIL.Image.Image` that has been loaded and turned upright from this orientation.
+    """The metadata of a `PIL.Image.Image` that has been loaded and rotated upright from this orientation.
 
     `f` is its file, if that is a PNG.
     """
     info = picture.info
     words = {"xmp": "XMP", "comment": "comment", "photoshop": "Photoshop's data"}
     others = [word for key, word in words.items() if info.get(key)]
-    # Texts that hold EXIF or XMP speak of the old pixels.
-    told = [] if f is None else [c for c in png.chunks(f, PNG_CHUNKS) if not _speaks_of_pixels(c)]
-    try:
-        exif = _exif(picture.getexif(), picture.size)
-    except Exception:  # of as many kinds as tags can be damaged
-        exif, others = b"", [*others, _DAMAGED]
-    dpi = tuple(float(d) for d in info.get("dpi", (0, 0)))
-    dpi = dpi[:: -1 if turned(orientation) else 1]
+    exif = _exif(picture.getexif, picture.size)
+    # Texts that hold EXIF or XMP describe the old pixels.
+    old = b"XML:com.adobe.xmp\0", b"Raw profile type "
+    chunks = [] if f is None else png.chunks(f, (*_TEXTS, *_COLOURS))
     return Metadata(
-        exif=exif,
+        exif=exif or b"",
         icc=info.get("icc_profile") or b"",
-        dpi=(dpi[0], dpi[1]) if all(0 < d < 1e7 for d in dpi) else None,
+        dpi=_upright_dpi(info.get("dpi", (0, 0)), orientation),
         orientation=orientation,
-        camera=_camera(exif),
-        chunks=tuple(told),
-        others=tuple(others),
+        chunks=tuple(c for c in chunks if c[0] not in _TEXTS or not c[1].startswith(old)),
+        others=(*others, *([_DAMAGED] if exif is None else [])),
     )
 
 
-def _speaks_of_pixels(chunk: tuple[bytes, bytes]) -> bool:
-    return chunk[0] in _TEXTS and chunk[1].startswith((b"XML:com.adobe.xmp\0", b"Raw profile type "))
-
-
-def _camera(exif: bytes) -> str:
-    """Make and model; the make once where the model begins with it."""
-    from PIL import Image
-
-    tags = Image.Exif()
-    tags.load(exif)
-    make, model = (str(tags.get(tag, "")).strip("\0 ") for tag in (_MAKE, _MODEL))
-    return model if make and model.lower().startswith(make.split()[0].lower()) else f"{make} {model}".strip()
+def _upright_dpi(dpi: tuple[float, float], orientation: int) -> tuple[float, float] | None:
+    x, y = (float(d) for d in dpi[:: -1 if turned(orientation) else 1])
+    return (x, y) if 0 < x < 1e7 and 0 < y < 1e7 else None
 
 
 def of_tiff(tiff: Any, f: BinaryIO, axes: str, sizes: tuple[int, ...] = ()) -> Metadata:
@@ -203,108 +176,101 @@ def of_tiff(tiff: Any, f: BinaryIO, axes: str, sizes: tuple[int, ...] = ()) -> M
     from PIL import Image
 
     page = tiff.series[0].keyframe
-    orientation = orientation_of(page)
+    orientation = int(page.tags.valueof("Orientation", 1))
     turn = -1 if turned(orientation) else 1
-    structured = {
-        "is_geotiff": "place on the map (GeoTIFF)",
-        "is_lsm": "LSM data",
-        "is_stk": "MetaMorph's data",
-        "is_nih": "NIH Image's data",
-        "is_fluoview": "FluoView's data",
-    }
-    others = [word for flag, word in structured.items() if getattr(tiff, flag, False)]
+    formats = ("geotiff", "lsm", "stk", "nih", "fluoview")
+    others = [f"{name.upper()} data" for name in formats if getattr(tiff, f"is_{name}", False)]
     if 700 in page.tags:
         others.append("XMP")
     imagej = dict(tiff.imagej_metadata or {}) if tiff.is_imagej else None
     ome = (tiff.ome_metadata or "") if tiff.is_ome else ""
     drop = set(_STORAGE)
     if others or tiff.is_shaped or imagej is not None or ome:
-        drop.add(_DESCRIPTION)  # it holds what is named above, or the shape of the array
+        drop.add(270)  # the description holds what is named above, or the shape of the array
     if page.software.startswith("tifffile"):
-        drop.add(_SOFTWARE)
+        drop.add(305)
     if imagej is not None:
-        imagej = {name: value for name, value in imagej.items() if name not in _COUNTED}
+        for name in ("images", "channels", "slices", "frames", "hyperstack"):  # the array's shape
+            imagej.pop(name, None)
         imagej |= {"resolution": page.resolution[::turn], "dtype": page.dtype}
-    tags = Image.Exif()
-    f.seek(0)
-    try:
-        tags.load_from_fp(f)
-        exif = _exif(tags, (page.imagewidth, page.imagelength)[::turn], drop)
-    except Exception:  # of as many kinds as tags can be damaged
-        exif, others = b"", [*others, _DAMAGED]
+
+    def tags() -> Any:
+        f.seek(0)
+        found = Image.Exif()
+        found.load_from_fp(f)
+        return found
+
+    exif = _exif(tags, (page.imagewidth, page.imagelength)[::turn], drop)
     profile = page.tags.get(34675)
     return Metadata(
-        exif=exif,
+        exif=exif or b"",
         icc=b"" if profile is None else bytes(profile.value),
-        dpi=_tiff_dpi(page, turn),
+        dpi=_tiff_dpi(page, orientation),
         orientation=orientation,
-        camera=_camera(exif),
         axes=axes if set(axes) <= set("TZC") else "",
         sizes=sizes,
         imagej=imagej,
         ome=ome,
-        others=tuple(others),
+        others=(*others, *([_DAMAGED] if exif is None else [])),
     )
 
 
-def orientation_of(page: Any) -> int:
-    """The tag Orientation of a `tifffile.TiffPage`, 1 to 8."""
-    return int(page.tags.valueof("Orientation", 1))
-
-
-def _tiff_dpi(page: Any, turn: int) -> tuple[float, float] | None:
+def _tiff_dpi(page: Any, orientation: int) -> tuple[float, float] | None:
     try:
         per_inch = {2: 1.0, 3: 2.54}[int(page.tags["ResolutionUnit"].value)]
         x, y = (page.tags[name].value for name in ("XResolution", "YResolution"))
-        dpi = per_inch * x[0] / x[1], per_inch * y[0] / y[1]
+        return _upright_dpi((per_inch * x[0] / x[1], per_inch * y[0] / y[1]), orientation)
     except (KeyError, TypeError, ValueError, ZeroDivisionError):
         return None  # none is given, or none in a unit of length
-    return dpi[::turn] if all(0 < d < 1e7 for d in dpi) else None
 
 
-def _exif(tags: Any, size: tuple[int, int], drop: Collection[int] = ()) -> bytes:
-    """A `PIL.Image.Exif` as bytes, for a picture of this (width, height) whose pixels stand upright."""
+def _exif(read: Callable[[], Any], size: tuple[int, int], drop: Collection[int] = ()) -> bytes | None:
+    """The `PIL.Image.Exif` that `read` gives as bytes, for an upright image of this (width, height); None if it is
+    damaged."""
     from PIL import Image
 
     kept = Image.Exif()
-    for tag, value in tags.items():
-        if tag not in (_ORIENTATION, _EXIF, _GPS, *drop):
-            kept[tag] = value
-    for sub in (_EXIF, _GPS):
-        inner = dict(tags.get_ifd(sub))
-        inner.pop(_INTEROPERABILITY, None)  # a place in the old file
-        inner |= {tag: n for tag, n in zip((_WIDTH, _HEIGHT), size, strict=True) if tag in inner}
-        if inner:
-            kept[sub] = inner
-    return kept.tobytes() if len(kept) else b""
+    try:
+        tags = read()
+        for tag, value in tags.items():
+            if tag not in (274, 34665, 34853, *drop):  # the orientation, and the two that follow
+                kept[tag] = value
+        for sub in (34665, 34853):  # EXIF's own tags, and the place
+            inner = dict(tags.get_ifd(sub))
+            inner.pop(40965, None)  # a position in the old file
+            inner |= {tag: n for tag, n in zip((40962, 40963), size, strict=True) if tag in inner}
+            if inner:
+                kept[sub] = inner
+        return kept.tobytes() if len(kept) else b""
+    except Exception:  # of as many kinds as tags can be damaged
+        return None
 
 
 # ---------------------------------------------------------------------------------------------
-# TIFF, written
+# Writing
 # ---------------------------------------------------------------------------------------------
 
 
 def _ome_for(metadata: Metadata, image: Array, bits: int) -> str:
-    """The XML of an OME-TIFF for the same scene in other numbers; empty if it does not describe such an image.
+    """The XML of an OME-TIFF for the same scene with other values; empty if it does not describe such an image.
 
-    What it says of objective, channels and pixel size stays as it is. What it says of the file is written anew: the
-    type of a sample, and that the planes follow each other in the order that it names.
+    Objective, channels and pixel size stay as they are. What describes the file is written anew: the type of a
+    sample, and that the planes follow each other in the order that it names.
     """
-    if metadata.alpha is not None or metadata.orientation != 1:
+    if not metadata.ome or metadata.alpha is not None or metadata.orientation != 1:
         return ""
     try:
         root = ElementTree.fromstring(metadata.ome)
         space = root.tag[: root.tag.index("}") + 1] if root.tag.startswith("{") else ""
-        (pixels,) = (p for picture in root.iter(f"{space}Image") for p in picture.findall(f"{space}Pixels"))
+        (pixels,) = root.iterfind(f"{space}Image/{space}Pixels")
         rows, columns = image.shape[-3:-1] if is_colour(image) else image.shape[-2:]
         if (int(pixels.attrib["SizeY"]), int(pixels.attrib["SizeX"])) != (rows, columns):
             return ""
     except (ElementTree.ParseError, KeyError, ValueError):
         return ""
     ElementTree.register_namespace("", space.strip("{}"))
-    root.attrib.pop("UUID", None)
-    for name in ("SignificantBits", "Interleaved"):
-        pixels.attrib.pop(name, None)
+    for element, name in ((root, "UUID"), (pixels, "SignificantBits"), (pixels, "Interleaved")):
+        element.attrib.pop(name, None)
     pixels.attrib |= {"Type": {8: "uint8", 16: "uint16", 32: "float"}[bits], "BigEndian": "false"}
     for name in ("TiffData", "BinData", "MetadataOnly"):
         for old in pixels.findall(f"{space}{name}"):
@@ -315,12 +281,12 @@ def _ome_for(metadata: Metadata, image: Array, bits: int) -> str:
 
 
 def fits(samples: np.ndarray, metadata: Metadata) -> bytes:
-    """A FITS file of floating-point numbers, (M, N) or stacks of them, with the header that they were read with."""
+    """A FITS file of floating-point values, (M, N) or stacks of them, with the header that they were read with."""
     from astropy.io import fits as files
 
     header = files.Header.fromstring(metadata.fits, sep="\n")
-    for spoke_of_the_old in ("BLANK", "CHECKSUM", "DATASUM", "DATAMIN", "DATAMAX"):
-        header.remove(spoke_of_the_old, ignore_missing=True)
+    for about_the_old_values in ("BLANK", "CHECKSUM", "DATASUM", "DATAMIN", "DATAMAX"):
+        header.remove(about_the_old_values, ignore_missing=True)
     buffer = io.BytesIO()
     files.PrimaryHDU(samples, header).writeto(buffer, output_verify="silentfix+ignore")
     return buffer.getvalue()
@@ -329,7 +295,7 @@ def fits(samples: np.ndarray, metadata: Metadata) -> bytes:
 def tiff(samples: np.ndarray, metadata: Metadata) -> bytes | Callable[[BinaryIO], object]:
     """A TIFF of these samples, (M, N), (M, N, 3) or stacks of them, with the metadata that `Metadata.carried` left.
 
-    Its content, or what writes it into a file.
+    Its content, or a function that writes it into a file.
     """
     import tifffile
 
@@ -340,29 +306,27 @@ def tiff(samples: np.ndarray, metadata: Metadata) -> bytes | Callable[[BinaryIO]
     if metadata.dpi:
         options |= {"resolution": metadata.dpi, "resolutionunit": "INCH"}
     if metadata.alpha is not None:
-        samples = np.concatenate(
-            [samples if colour else samples[..., None], metadata.alpha[..., None]], axis=-1
-        )
+        colours = samples if colour else samples[..., None]
+        samples = np.concatenate([colours, metadata.alpha[..., None]], axis=-1)
         options |= {"extrasamples": ["unassalpha"], "planarconfig": "contig"}
     inner = "YXS" if colour or metadata.alpha is not None else "YX"
     exif = _exif_of(metadata.exif)
     if metadata.imagej is not None:
         options |= _imagej_options(metadata.imagej, samples.dtype)
-        options["metadata"] |= (
-            {"axes": (metadata.axes if sizes else "") + inner} if metadata.axes or not sizes else {}
-        )
+        if metadata.axes or not sizes:
+            options["metadata"]["axes"] = (metadata.axes if sizes else "") + inner
     elif metadata.ome:
         options |= {"metadata": None, "description": metadata.ome.encode()}
     else:
         # The shape of a stack is noted in the file, since one of a single page is a stack too.
         options["metadata"] = ({"axes": metadata.axes + inner} if metadata.axes else {}) if pages else None
-        options["description"] = _ascii(exif.get(_DESCRIPTION))
+        options["description"] = _ascii(exif.get(270))
     write = functools.partial(
         tifffile.imwrite,
         data=samples.reshape(*sizes, *samples.shape[len(pages) :]),
         photometric="rgb" if colour else "minisblack",
         byteorder="<",
-        software=_ascii(exif.get(_SOFTWARE)) or "tifffile.py",
+        software=_ascii(exif.get(305)) or "tifffile.py",
         **options,
     )
     if not len(exif):
@@ -393,8 +357,7 @@ def _exif_of(exif: bytes) -> Any:
     from PIL import Image
 
     tags = Image.Exif()
-    if exif:
-        tags.load(exif)
+    tags.load(exif)
     return tags
 
 
@@ -405,21 +368,19 @@ def _with_exif(content: bytes, exif: Any) -> bytes:
     """
     content += b"\0" * (len(content) % 2)
     exif.endian = "<"
-    added = exif.tobytes(len(content))[
-        14:
-    ]  # after the name and the header of a file: a directory and its values
+    added = exif.tobytes(len(content))[14:]  # after the header of a file: a directory and its values
     (first,) = struct.unpack_from("<I", content, 4)
     here, following = _entries(content, first)
-    there, _ = _entries(added, 0)
-    known = {tag for tag, _ in here}
-    every = sorted([*here, *(entry for entry in there if entry[0] not in known)], key=lambda entry: entry[0])
-    at = len(content) + len(added)
-    directory = struct.pack("<H", len(every)) + b"".join(entry for _, entry in every) + following
-    return b"".join([content[:4], struct.pack("<I", at), content[8:], added, directory])
+    known = {entry[:2] for entry in here}  # their tags
+    entries = [*here, *(entry for entry in _entries(added, 0)[0] if entry[:2] not in known)]
+    entries.sort(key=lambda entry: struct.unpack_from("<H", entry))
+    directory = struct.pack("<H", len(entries)) + b"".join(entries) + following
+    at = struct.pack("<I", len(content) + len(added))
+    return b"".join([content[:4], at, content[8:], added, directory])
 
 
-def _entries(content: bytes, at: int) -> tuple[list[tuple[int, bytes]], bytes]:
-    """The entries of a TIFF directory, each after its tag, and the four bytes that point to the next directory."""
+def _entries(content: bytes, at: int) -> tuple[list[bytes], bytes]:
+    """The entries of a TIFF directory, and the four bytes that point to the next directory."""
     (count,) = struct.unpack_from("<H", content, at)
-    entries = [content[at + 2 + 12 * i :][:12] for i in range(count)]
-    return [(struct.unpack_from("<H", e)[0], e) for e in entries], content[at + 2 + 12 * count :][:4]
+    end = at + 2 + 12 * count
+    return [content[start : start + 12] for start in range(at + 2, end, 12)], content[end : end + 4]

@@ -1,10 +1,9 @@
-"""Reading picture files.
+"""Reading image files.
 
-A file is known by its content. TIFF goes through tifffile, because only there
-can be seen whether zero means white, whether the numbers are a palette's, and
-whether a fourth sample is transparency; FITS goes through astropy, which knows
-its header; PNG, JPEG and the like go through Pillow. Their words and warnings
-do not reach the caller: what is wrong is said here, with the path.
+The content decides the format. tifffile reads TIFF, because it reports whether zero means white, whether the numbers
+are indices into a palette, and whether a fourth sample is opacity. astropy reads FITS with its header. Pillow reads
+PNG, JPEG and the rest. Messages and warnings of these packages do not reach the caller: errors are raised here, with
+the path.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import math
 import os
 import threading
 import warnings
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -24,7 +24,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from ..device import check_finite, format_bytes, free_memory, require_memory
+from ..device import check_finite, format_bytes, require_memory
 from ..errors import InsufficientMemoryError
 from . import arrays, metadata, png
 from .arrays import is_colour
@@ -32,12 +32,14 @@ from .metadata import Metadata
 
 FilePath = str | PathLike[str]
 _MAPPED = 2**26  # bytes from which on a TIFF is mapped into memory
+logging.getLogger("tifffile").addHandler(logging.NullHandler())  # its remarks do not reach stderr unasked
+_EMPTY = "{} is empty (0 bytes); it may not have been written completely"
 
 
 def check_readable(path: FilePath) -> Path:
     """`path` as a Path, or an error that says why it cannot be read.
 
-    A pipe, such as ``/dev/stdin`` behind ``|``, is taken as it is: it can be read only once.
+    A pipe, such as ``/dev/stdin`` behind ``|``, is not opened: it can be read only once.
 
     Raises
     ------
@@ -65,27 +67,19 @@ def check_readable(path: FilePath) -> Path:
     return path
 
 
-_EMPTY = "{} is empty (0 bytes); it may not have been written completely"
-
-
 @contextmanager
 def opened(path: FilePath) -> Iterator[BinaryIO]:
-    """The file, checked and open at its beginning; what comes through a pipe is held in memory first."""
+    """The file, checked and open at its beginning; the content of a pipe is first copied into memory."""
     path = check_readable(path)
     with path.open("rb") as f:
         if path.is_file():
             yield f
             return
-        content, most = bytearray(), free_memory(np) // 4
+        content = bytearray()
         while chunk := f.read(1 << 20):
             content += chunk
-            if len(content) > most:
-                raise InsufficientMemoryError(
-                    f"{path} has sent {format_bytes(len(content))} and goes on, more than a quarter of the free "
-                    "memory; save it as a file first",
-                    len(content),
-                    most,
-                )
+            what = f"{path}, which has sent {format_bytes(len(content))} and goes on,"
+            require_memory(3 * len(content), np, what, "save it as a file first")
     if not content:
         raise ValueError(_EMPTY.format(path))
     yield io.BytesIO(content)
@@ -94,12 +88,10 @@ def opened(path: FilePath) -> Iterator[BinaryIO]:
 def read(path: FilePath, *, as_float: bool = True) -> np.ndarray:
     """Read an image file: PNG, JPEG, TIFF (8, 16, 32 bit, several pages), FITS, WebP, BMP and what else Pillow knows.
 
-    The file is known by its content, not its name. Palettes are turned into
-    the colours they stand for, black-on-white TIFFs into the usual sense, and
-    what a camera has marked as turned is turned upright. An alpha channel that
-    is opaque everywhere is dropped. A large TIFF that is not compressed is
-    mapped into memory and not read before it is used. FITS needs astropy; its header's scale is
-    applied, and its rows are in the file's order, as astropy gives them.
+    The content decides the format, not the name. Palettes become the colours that they stand for, white-is-zero TIFFs
+    black-is-zero ones, and the orientation tag of a camera is applied. An alpha channel that is opaque everywhere is
+    dropped. A large TIFF without compression is mapped into memory and read when it is used. FITS needs astropy; its
+    header's scale is applied, and its rows are in the file's order, as astropy gives them.
 
     Parameters
     ----------
@@ -130,7 +122,7 @@ def read(path: FilePath, *, as_float: bool = True) -> np.ndarray:
     """
     image, found = read_with_metadata(path)
     if found.alpha is not None:
-        raise _Refusal(
+        raise ValueError(
             f"{path} is transparent in places, and what lies behind it is not known; put it on a background (flatten "
             "it) in an image editor, or use read_with_metadata, which gives colours and transparency apart"
         )
@@ -157,7 +149,7 @@ def read_with_metadata(path: FilePath) -> tuple[np.ndarray, Metadata]:
         As for `read`, but for transparency.
     """
     path = Path(path)
-    with opened(path) as f, _silenced():
+    with opened(path) as f, warnings.catch_warnings(action="ignore"):
         head = f.read(512)
         f.seek(0)
         try:
@@ -167,55 +159,39 @@ def read_with_metadata(path: FilePath) -> tuple[np.ndarray, Metadata]:
                 image, found = _read_fits(f, path)
             else:
                 if head[4:8] == b"ftyp" and head[8:12] in _HEIC and b"avif" not in head[:64]:
-                    _register_heic(path)
-                image, found = _read_with_pillow(f, path, head)
-        except (_Refusal, InsufficientMemoryError):
+                    _register_heic()
+                image, found = _read_with_pillow(f, path)
+        except _Refusal as error:
+            raise ValueError(f"{path} {error}") from error.__cause__
+        except InsufficientMemoryError:
             raise
         except MemoryError as error:
             raise MemoryError(f"{path} does not fit this machine's free memory; read a part of it") from error
         except Exception as error:
-            # Decoders meet damaged files with a dozen kinds of exception (SyntaxError among them).
+            # Decoders raise a dozen kinds of exception for damaged files (SyntaxError among them).
             raise ValueError(
                 f"cannot read {path} as an image: {_what_is_wrong(head, error)}. Known formats are PNG, JPEG, TIFF, "
                 "FITS and others that Pillow reads; if a viewer opens the file, save it again as PNG or TIFF"
             ) from error
     if image.dtype.kind not in "biuf":
-        raise ValueError(
-            f"{path} holds {image.dtype} values, not real numbers; save their real part or magnitude"
-        )
+        raise ValueError(f"{path} holds {image.dtype}, not real numbers; save the real part or magnitude")
     if image.dtype.kind == "f":
         check_finite(image, str(path))
     return image, found.fitted(image)
 
 
+_CONVERT = "convert it to RGB or grey in an image editor first"
+_SELECT = "save the one you mean as its own file"
+_CHANNELS = "save the channels you mean as a grey or RGB file"
+
+
 class _Refusal(ValueError):
-    """A file that is whole but cannot be taken as it is; the text is complete."""
+    """A file that is whole but cannot be taken as it is; the text goes on after the path."""
 
 
-@contextmanager
-def _silenced() -> Iterator[None]:
-    """The decoders' remarks go to those who have set up logging for them, and to nobody else."""
-    log = logging.getLogger("tifffile")
-    if not log.handlers:
-        log.addHandler(logging.NullHandler())
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-
-
-# How a file begins, and what that makes it.
-_PICTURES = (
-    b"\x89PNG",
-    b"\xff\xd8\xff",
-    b"GIF8",
-    b"BM",
-    b"II*\0",
-    b"MM\0*",
-    b"II+\0",
-    b"MM\0+",
-    b"SIMPLE  =",
-)
-_STRANGERS = {
+# How a file begins.
+_PICTURES = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"BM", b"RIFF", b"II*\0", b"II+\0", b"MM\0", b"SIMPLE  =")
+_OTHERS = {
     b"MATLAB 5": "it is a MATLAB file; save the picture with imwrite, or the PSF as .csv",
     b"\x89HDF": "it is an HDF5 file (or MATLAB 7.3); save the picture it holds as TIFF",
     b"\x93NUMPY": "it is a NumPy array, which only --psf takes; save a picture as TIFF (deblur.image.write)",
@@ -228,13 +204,14 @@ _HEIC = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
 
 
 def _what_is_wrong(head: bytes, error: Exception) -> str:
-    """Why a file that begins with `head` could not be read, in our own words."""
+    """Why a file that begins with `head` could not be read."""
     if isinstance(error, OSError) and error.errno:
         return f"the system says: {os.strerror(error.errno)}"
-    for start, words in _STRANGERS.items():
-        if head.startswith(start):
-            return words
-    if head.startswith(_PICTURES) or head[:4] == b"RIFF":
+    if (
+        known := next((words for start, words in _OTHERS.items() if head.startswith(start)), None)
+    ) is not None:
+        return known
+    if head.startswith(_PICTURES):
         return "it is damaged or was cut short"
     try:
         text = head.decode("utf-8-sig", errors="strict" if len(head) < 512 else "ignore")
@@ -256,82 +233,105 @@ def _check_memory(path: Path, shape: tuple[int, ...], itemsize: int) -> None:
 # Pillow
 # ---------------------------------------------------------------------------------------------
 
-_PILLOW_LIMIT = 1024**3 // 12  # the value that Pillow sets MAX_IMAGE_PIXELS to
 _limit_lock = threading.Lock()
 
 
-def _open_with_pillow(f: BinaryIO, path: Path) -> Any:
-    """Pillow's image of the file, of which no more than the header has been read; it fits the memory."""
+def _open_with_pillow(f: BinaryIO) -> Any:
+    """Pillow's image of the file, of which no more than the header has been read."""
     from PIL import Image
 
-    # Pillow refuses 179 million pixels for fear of forged headers. Those are met by the free memory here.
+    # Pillow refuses more than 179 million pixels, twice this limit, as a guard against forged headers. Here the free
+    # memory guards against those, so the limit is lifted unless the program has set its own.
+    f.seek(0)
     with _limit_lock:
         limit = Image.MAX_IMAGE_PIXELS
-        if limit == _PILLOW_LIMIT:
+        if limit == 1024**3 // 12:
             Image.MAX_IMAGE_PIXELS = None
         try:
-            picture = Image.open(f)
+            return Image.open(f)
         except Image.DecompressionBombError as error:
-            raise _Refusal(
-                f"cannot read {path} as an image: it has more than twice as many pixels as this program's own limit, "
-                f"PIL.Image.MAX_IMAGE_PIXELS = {limit}, allows"
-            ) from error
+            raise _Refusal(f"has more than twice PIL.Image.MAX_IMAGE_PIXELS = {limit} pixels") from error
         finally:
             Image.MAX_IMAGE_PIXELS = limit
-    wide = picture.mode[:1] in ("I", "F")
-    _check_memory(path, (*picture.size[::-1], len(picture.getbands())), 4 if wide else 1)
-    return picture
 
 
-def _read_with_pillow(f: BinaryIO, path: Path, head: bytes = b"") -> tuple[np.ndarray, Metadata]:
+def _read_with_pillow(f: BinaryIO, path: Path) -> tuple[np.ndarray, Metadata]:
     from PIL import ExifTags, ImageOps, ImageSequence
 
-    ihdr = png.header(f)
-    f.seek(0)
-    with _open_with_pillow(f, path) as picture:
-        mode, frames = picture.mode, getattr(picture, "n_frames", 1)
+    with _open_with_pillow(f) as picture:
+        mode, frames, size = picture.mode, getattr(picture, "n_frames", 1), picture.size[::-1]
+        _check_memory(path, (*size, len(picture.getbands())), 4 if mode[:1] in ("I", "F") else 1)
         if mode not in ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "I", "F") and not mode.startswith("I;16"):
-            raise _Refusal(
-                f"{path} has the colours {mode}, which become RGB only with a colour profile; "
-                "convert it to RGB in an image editor first"
-            )
-        transparent = "transparency" in picture.info
-        # Pillow cuts colours of 16 bits to 8, and of greys it leaves out which one is transparent.
-        deep = ihdr is not None and ihdr.depth == 16 and (ihdr.colour_type != 0 or transparent)
+            raise _Refusal(f"has the colours {mode}; {_CONVERT}")
+        is_png, key = picture.format == "PNG", picture.info.get("transparency")
+        raw = str(picture.tile[0][3]) if is_png and picture.tile else ""
+        # Pillow cuts colours of 16 bits to 8, and ignores which grey of 16 bits is transparent.
+        deep = raw.endswith("16B") and (raw != "I;16B" or key is not None)
         film = frames > 1 and (picture.format == "GIF" or picture.custom_mimetype == "image/apng")
         if film:
-            _check_memory(path, (frames, *picture.size[::-1], 4), 1)
-            # The frames of a film differ in mode; this one holds them all.
+            _check_memory(path, (frames, *size, 4), 1)
+            # The frames of a film differ in mode; RGBA holds them all.
             shots = [np.asarray(frame.convert("RGBA")) for frame in ImageSequence.Iterator(picture)]
             image, found = np.stack(shots), metadata.of_pillow(picture, 1)
         else:
-            # The palette's or the key colour's transparency is only seen when asked for.
             orientation = picture.getexif().get(ExifTags.Base.Orientation, 1)
             picture.load()
             upright = ImageOps.exif_transpose(picture)
-            found = metadata.of_pillow(upright, orientation, None if ihdr is None else f)
-            if deep:
-                _check_memory(path, (*picture.size[::-1], 4), 2)
-            elif transparent or mode == "PA":
+            found = metadata.of_pillow(upright, orientation, f if is_png else None)
+            # Pillow applies a palette, and the transparency of an entry or of a key colour, only on conversion.
+            if key is not None or mode == "PA":
                 upright = upright.convert("RGBA")
             elif mode == "P":
                 upright = upright.convert(upright.palette.mode if upright.palette else "RGB")
-            image = _upright(png.read_deep(f), orientation, 0) if deep else np.array(upright)
+            if deep:
+                _check_memory(path, (*size, 4), 2)
+                image = _upright(_deep_samples(f, picture, raw, key), orientation, 0)
+            else:
+                image = np.array(upright)
             if frames > 1:
                 found = replace(found, others=(*found.others, f"{frames - 1} further pictures"))
     image = image.astype(image.dtype.newbyteorder("="), copy=False)
     if mode == "I" and image.dtype == np.int32 and image.min() >= 0 and image.max() <= 65535:
-        image = image.astype(np.uint16)  # Pillow hands 16-bit PGM over as 32-bit integers
-    if film or transparent or deep or mode in ("LA", "P", "PA", "RGB", "RGBA"):
-        image, alpha = _without_alpha(image, path)
+        image = image.astype(np.uint16)  # Pillow gives 16-bit PGM as 32-bit integers
+    if film or deep or key is not None or mode in ("LA", "P", "PA", "RGB", "RGBA"):
+        image, alpha = _without_alpha(image)
         found = replace(found, alpha=alpha)
     if mode not in ("RGB", "RGBA") and is_colour(image) and not np.ptp(image, axis=-1).any():
         image = image[..., 0]  # a palette of greys
     return image, found
 
 
+def _deep_samples(f: BinaryIO, picture: Any, raw: str, key: Any) -> np.ndarray:
+    """The samples (M, N, S) of a PNG of 16 bits, whose high bytes Pillow has decoded into `picture`.
+
+    `raw` is Pillow's name of their order in the file. With the name of the other byte order Pillow takes the low
+    bytes. The colour `key` that the file names as transparent becomes an alpha of 0.
+    """
+
+    def decoded(order: str) -> np.ndarray:
+        with _open_with_pillow(f) as again:
+            again.tile = [(*again.tile[0][:3], order)]
+            return np.array(again)
+
+    if raw == "I;16B":
+        samples = np.array(picture).astype(np.uint16)[..., None]
+    elif raw == "LA;16B":  # both samples of two bytes, as four of one
+        samples = decoded("RGBA").view(">u2").astype(np.uint16)
+    else:
+        samples = np.array(picture).astype(np.uint16) << 8 | decoded(raw.replace("16B", "16L"))
+    if not picture.info.get("interlace"):  # Pillow fills in rows that the file lacks
+        needed = len(samples) * (1 + samples[0].nbytes)
+        data = b"".join(content for _, content in png.chunks(f, (b"IDAT",)))
+        if len(zlib.decompressobj().decompress(data, needed)) < needed:
+            raise ValueError("the PNG was cut short")
+    if key is not None:
+        opaque = np.where((samples == np.array(key)).all(axis=-1, keepdims=True), 0, 65535)
+        samples = np.concatenate([samples, opaque.astype(np.uint16)], axis=-1)
+    return samples
+
+
 # ---------------------------------------------------------------------------------------------
-# FITS
+# FITS, HEIC
 # ---------------------------------------------------------------------------------------------
 
 
@@ -339,15 +339,12 @@ def _read_fits(f: BinaryIO, path: Path) -> tuple[np.ndarray, Metadata]:
     try:
         from astropy.io import fits
     except ImportError as error:
-        raise _Refusal(f"{path} is a FITS file; install astropy to read it (pip install astropy)") from error
+        raise _Refusal("is a FITS file; install astropy to read it (pip install astropy)") from error
     with fits.open(f, memmap=False, lazy_load_hdus=False) as units:
         found = [unit for unit in units if unit.is_image and unit.header.get("NAXIS", 0) > 0]
         if len(found) != 1:
             names = ", ".join(repr(unit.name) for unit in found)
-            raise _Refusal(
-                f"{path} holds {len(found)} images{f' ({names})' if names else ''}; "
-                "save the one you mean as its own file"
-            )
+            raise _Refusal(f"holds {len(found)} images{f' ({names})' if names else ''}; {_SELECT}")
         header = found[0].header
         shape = tuple(int(header[f"NAXIS{axis}"]) for axis in range(int(header["NAXIS"]), 0, -1))
         _check_memory(path, shape, abs(int(header["BITPIX"])) // 8)
@@ -356,17 +353,15 @@ def _read_fits(f: BinaryIO, path: Path) -> tuple[np.ndarray, Metadata]:
     while image.ndim > 2 and image.shape[0] == 1:
         image = image[0]
     if image.ndim not in (2, 3) or image.size == 0:
-        raise _Refusal(f"{path} holds an array of shape {shape}; save an image or a stack of images from it")
+        raise _Refusal(f"holds an array of shape {shape}; save an image or a stack of images from it")
     return image, Metadata(fits=header.tostring(sep="\n"))
 
 
-def _register_heic(path: Path) -> None:
+def _register_heic() -> None:
     try:
         import pillow_heif
     except ImportError as error:
-        raise _Refusal(
-            f"{path} is an HEIC picture; install pillow-heif to read it (pip install pillow-heif), or save it as JPEG"
-        ) from error
+        raise _Refusal("is an HEIC picture; install pillow-heif to read it, or save it as JPEG") from error
     pillow_heif.register_heif_opener()
 
 
@@ -381,33 +376,27 @@ def _read_tiff(f: BinaryIO, path: Path) -> tuple[np.ndarray, Metadata]:
     with tifffile.TiffFile(f) as tiff:
         series = list(tiff.series)
         page = series[0].keyframe
-        bits, one_page, unsigned = page.bitspersample, len(tiff.pages) == 1, page.sampleformat == 1
+        bits, unsigned, is_float = page.bitspersample, page.sampleformat == 1, page.sampleformat == 3
+        one_page, bytes_each = len(tiff.pages) == 1, -(-page.bitspersample // 8)
         if any(s.shape != series[0].shape or s.dtype != series[0].dtype for s in series):
             shapes = ", ".join(str(s.shape) for s in series[:4])
-            raise _Refusal(
-                f"{path} holds images of different sizes or types ({shapes}); "
-                "save the one you mean as its own file"
-            )
+            raise _Refusal(f"holds images of different sizes or types ({shapes}); {_SELECT}")
         if any(int(extra) not in (1, 2) for extra in page.extrasamples):
             raise _Refusal(
-                f"{path} has {page.samplesperpixel} samples a pixel, some of unknown meaning; "
-                "save the channels you mean as a grey or RGB file"
+                f"has {page.samplesperpixel} samples a pixel, some of unknown meaning; {_CHANNELS}"
             )
-        if one_page and unsigned and bits <= 8:
-            # Pillow knows all colours and compressions, at this depth.
-            return _through_pillow(f, path, metadata.of_tiff(tiff, f, ""))
+        if one_page and unsigned and bits <= 8:  # of which Pillow knows all colours and compressions
+            return _tiff_through_pillow(f, path, tiff)
         colours = tifffile.PHOTOMETRIC(1 if page.photometric is None else page.photometric).name
         if colours not in ("MINISBLACK", "MINISWHITE", "RGB"):
             name = "CMYK (print colours)" if colours == "SEPARATED" else colours
-            raise _Refusal(
-                f"{path} has the colours {name}; convert it to grey or RGB in an image editor first"
-            )
+            raise _Refusal(f"has the colours {name}; {_CONVERT}")
         if bits not in (1, 8, 16, 32, 64):
-            raise _Refusal(f"{path} has {bits} bits a sample; save it with 8, 16 or 32")
-        size = math.prod(series[0].shape) * -(-bits // 8)
+            raise _Refusal(f"has {bits} bits a sample; save it with 8, 16 or 32")
+        size = math.prod(series[0].shape) * bytes_each
         mapped = len(series) == 1 and series[0].dataoffset is not None and size >= _MAPPED and path.is_file()
         if not mapped:
-            _check_memory(path, (len(series), *series[0].shape), -(-bits // 8))
+            _check_memory(path, (len(series), *series[0].shape), bytes_each)
         try:
             if mapped:  # read page by page as it is needed, and never written to
                 image = np.asarray(tifffile.memmap(path, mode="c"))
@@ -416,14 +405,12 @@ def _read_tiff(f: BinaryIO, path: Path) -> tuple[np.ndarray, Metadata]:
         except ValueError as error:
             if "imagecodecs" not in str(error):  # tifffile without that package knows few compressions
                 raise
-            is_float = page.sampleformat == 3
+            # Grey floats, and greys of 16 bits, are what Pillow does not shorten.
             if one_page and page.samplesperpixel == 1 and (is_float or (unsigned and bits == 16)):
-                # These are the deeper images that Pillow does not shorten.
-                return _through_pillow(f, path, metadata.of_tiff(tiff, f, ""))
+                return _tiff_through_pillow(f, path, tiff)
             name = tifffile.COMPRESSION(page.compression).name
             raise _Refusal(
-                f"{path} is compressed with {name}; install imagecodecs (pip install imagecodecs) "
-                "or save the file without compression"
+                f"is compressed with {name}; install imagecodecs, or save without compression"
             ) from error
         axes = ("I" if len(series) > 1 else "") + series[0].axes
         along = [(axis, n) for axis, n in zip(axes, image.shape, strict=True) if axis not in "YXS" and n > 1]
@@ -433,39 +420,32 @@ def _read_tiff(f: BinaryIO, path: Path) -> tuple[np.ndarray, Metadata]:
         image, axes = np.moveaxis(image, axes.index("S"), -1), axes.replace("S", "") + "S"
     if colours == "MINISWHITE":
         if image.dtype.kind not in "bu":
-            raise _Refusal(
-                f"{path} says that zero is white, but not what is black; save it with zero as black"
-            )
+            raise _Refusal("says that zero is white, but not what is black; save it with zero as black")
         image = ~image
+    pages, alpha = axes.index("Y"), None
     if axes.endswith("S"):
-        image, alpha = _without_alpha(image, path)
+        image, alpha = _without_alpha(image)
         if alpha is not None and 1 in page.extrasamples:
-            raise _Refusal(
-                f"{path} is transparent in places, and its colours are mixed with that; save it with alpha of its own "
-                "(not premultiplied), or flatten it in an image editor"
-            )
-        found = replace(
-            found, alpha=None if alpha is None else _upright(alpha, found.orientation, alpha.ndim - 2)
-        )
-    image = _upright(image, metadata.orientation_of(page), axes.index("Y"))
-    pictures = image.shape[: axes.index("Y")]
-    if len(pictures) > 1:
-        image = image.reshape(-1, *image.shape[len(pictures) :])
-        if found.alpha is not None:
-            found = replace(
-                found, alpha=found.alpha.reshape(image.shape[: found.alpha.ndim - len(pictures) + 1])
-            )
+            raise _Refusal("is premultiplied by its alpha; save it not premultiplied, or flatten it")
+    if alpha is not None:
+        found = replace(found, alpha=_one_stack(_upright(alpha, found.orientation, pages), pages))
+    image = _one_stack(_upright(image, found.orientation, pages), pages)
     return image.astype(image.dtype.newbyteorder("="), copy=False), found
 
 
-def _through_pillow(f: BinaryIO, path: Path, found: Metadata) -> tuple[np.ndarray, Metadata]:
-    f.seek(0)
-    image, seen = _read_with_pillow(f, path)
-    return image, replace(found, alpha=seen.alpha)
+def _tiff_through_pillow(f: BinaryIO, path: Path, tiff: Any) -> tuple[np.ndarray, Metadata]:
+    found = metadata.of_tiff(tiff, f, "")
+    image, through = _read_with_pillow(f, path)
+    return image, replace(found, alpha=through.alpha)
+
+
+def _one_stack(image: np.ndarray, pages: int) -> np.ndarray:
+    """The image with its first axes, `pages` of them, as one."""
+    return image.reshape(-1, *image.shape[pages:]) if pages > 1 else image
 
 
 def _upright(image: np.ndarray, orientation: int, row_axis: int) -> np.ndarray:
-    """The image turned and mirrored as a TIFF's or camera's tag Orientation (1 to 8) asks for."""
+    """The image rotated and mirrored as the tag Orientation (1 to 8) of a TIFF or a camera asks for."""
     if metadata.turned(orientation):
         image = image.swapaxes(row_axis, row_axis + 1)
     if orientation in (3, 4, 7, 8):
@@ -475,7 +455,7 @@ def _upright(image: np.ndarray, orientation: int, row_axis: int) -> np.ndarray:
     return np.ascontiguousarray(image)
 
 
-def _without_alpha(image: np.ndarray, path: Path) -> tuple[np.ndarray, np.ndarray | None]:
+def _without_alpha(image: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
     """(the colours, the alpha channel) of an image whose last axis is its samples.
 
     Grey loses the axis; the alpha channel is None if it is opaque or there is none.
@@ -487,7 +467,5 @@ def _without_alpha(image: np.ndarray, path: Path) -> tuple[np.ndarray, np.ndarra
             alpha = np.ascontiguousarray(image[..., -1])
         image = image[..., :-1]
     elif samples not in (1, 3):
-        raise _Refusal(
-            f"{path} has {samples} samples a pixel; save the channels you mean as a grey or RGB file"
-        )
+        raise _Refusal(f"has {samples} samples a pixel; {_CHANNELS}")
     return (image[..., 0] if image.shape[-1] == 1 else image), alpha

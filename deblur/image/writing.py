@@ -1,4 +1,4 @@
-"""Writing picture files: whole or not at all, never over an input, and saying what a format cannot hold."""
+"""Writing image files: whole or not at all, never over an input, and with a report of what a format cannot hold."""
 
 from __future__ import annotations
 
@@ -21,14 +21,8 @@ from .metadata import FITS, Metadata, fits, tiff
 from .reading import FilePath
 
 #: Suffixes that `write` knows, with the bits per sample each can hold (32 is floating point).
-FORMATS = {
-    ".png": (8, 16),
-    ".jpg": (8,),
-    ".jpeg": (8,),
-    ".tif": (8, 16, 32),
-    ".tiff": (8, 16, 32),
-    **dict.fromkeys(FITS, (32,)),
-}
+FORMATS: dict[str, tuple[int, ...]] = {".png": (8, 16), ".jpg": (8,), ".jpeg": (8,)}
+FORMATS |= dict.fromkeys((".tif", ".tiff"), (8, 16, 32)) | dict.fromkeys(FITS, (32,))
 
 
 Content = bytes | Callable[[BinaryIO], object]
@@ -63,23 +57,16 @@ def check_writable(path: FilePath, overwrite: bool = False, *, inputs: Iterable[
     if target.exists():
         for source in inputs:
             if Path(source).exists() and target.samefile(source):
-                raise ValueError(
-                    f"{path} is also an input ({source}), and inputs are never overwritten; use another name"
-                )
+                raise ValueError(f"{path} is also an input ({source}); inputs are never overwritten")
         if not target.is_file():
             raise OSError(f"{path} is not a regular file, so it cannot be replaced; use another name")
         if not overwrite:
-            raise FileExistsError(
-                f"{path} is there already; use another name, or allow it to be replaced "
-                "(overwrite=True, --force)"
-            )
+            raise FileExistsError(f"{path} is there already; use another name, or overwrite=True (--force)")
     folder = target.parent
     if not folder.is_dir():
         raise FileNotFoundError(f"{path}: the folder {folder} does not exist; make it first")
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise PermissionError(
-            f"{path}: the folder {folder} is not writable; use another folder or its permissions"
-        )
+        raise PermissionError(f"{path}: the folder {folder} is not writable; use another one")
     return path
 
 
@@ -91,9 +78,9 @@ def check_format(path: FilePath, image: Array, bits: int | None = None) -> int:
     path : path
         Its suffix names the format; see `FORMATS`.
     image : array
-        Only its shape and dtype are looked at.
+        Only its shape and dtype count.
     bits : {8, 16, 32}, optional
-        What was asked for. By default an 8- or 16-bit image keeps its depth
+        The requested depth. By default an 8- or 16-bit image keeps its depth
         where the format holds it; all else gets 8 bits in PNG and JPEG and
         32 (floating point) in TIFF and FITS.
 
@@ -105,18 +92,14 @@ def check_format(path: FilePath, image: Array, bits: int | None = None) -> int:
     """
     suffix = Path(path).suffix.lower()
     if suffix not in FORMATS:
-        raise ValueError(
-            f"{path}: cannot write {suffix or 'a file without a suffix'}; use one of {', '.join(FORMATS)}"
-        )
+        kind = suffix or "a file without a suffix"
+        raise ValueError(f"{path}: cannot write {kind}; use one of {', '.join(FORMATS)}")
     if suffix in FITS and find_spec("astropy") is None:
         raise ValueError(f"{path} is a FITS file; install astropy to write it (pip install astropy)")
     is_tiff = suffix.startswith(".tif")
     pages = image.ndim - is_colour(image)
     if pages not in (2, 3) or image.size == 0:
-        raise ValueError(
-            "an image is a non-empty (M, N), (M, N, 3), (K, M, N) or (K, M, N, 3) array, "
-            f"not shape {image.shape}"
-        )
+        raise ValueError(f"an image is (M, N), (M, N, 3), (K, M, N) or (K, M, N, 3), not shape {image.shape}")
     if is_colour(image) and suffix in FITS:
         raise ValueError(f"{path}: a FITS image has no colours; write a .tif, or the channels as a stack")
     if pages == 3 and not is_tiff and suffix not in FITS:
@@ -165,9 +148,8 @@ def write_whole(path: FilePath, content: Content, overwrite: bool = False) -> No
     except OSError as error:
         if error.errno is None:  # ours
             raise
-        raise type(error)(
-            f"{path} could not be written: {os.strerror(error.errno)}; nothing was changed there"
-        ) from error
+        why = os.strerror(error.errno)
+        raise type(error)(f"{path} could not be written: {why}; nothing was changed there") from error
 
 
 def write(
@@ -195,7 +177,7 @@ def write(
     overwrite : bool
         Replace a file that is there.
     metadata : Metadata, optional
-        What to write beside the pixels, opacity included, from
+        What to write besides the pixels, opacity included, from
         `deblur.image.read_with_metadata`; `left_out` names what is not written.
 
     Returns
@@ -223,21 +205,14 @@ def write(
     return clipped
 
 
-#: The share of a picture's pixels that may be clipped without being asked.
-MOST_CLIPPED = 0.1
-#: Levels that a picture must span, if it spans any.
-LEAST_LEVELS = 8
-
-
 def fit_to_levels(
     path: FilePath, image: Array, source: Array, bits: int, *, clip: bool = False, rescale: bool = False
 ) -> tuple[np.ndarray, str]:
-    """A restored image as it is to be written, and what was done to its numbers, in words.
+    """A restored image as it is to be written, and what was done to its values, in words.
 
-    Levels hold black to white alone: an image that they do not hold is refused,
-    or changed as asked. Measured integers (see `measured`) keep their unit: a
-    float file holds them all, levels of 16 bits those from 0 to 65535. So do
-    all integers in a FITS file, whose header speaks of their unit.
+    Levels hold black to white alone: an image that they do not hold is refused, clipped or rescaled. Measured integers
+    (see `measured`) keep their unit: a float file holds them all, levels of 16 bits those from 0 to 65535. So do all
+    integers in a FITS file, whose header names their unit.
 
     Parameters
     ----------
@@ -276,31 +251,43 @@ def fit_to_levels(
     if bits == 32:
         return image, words
     least, largest = float(image.min()), float(image.max())
-    span = f"{least:.4g} to {largest:.4g}"
     if rescale:
+        span = f"{least:.4g} to {largest:.4g}"
         return (image - least) / ((largest - least) or 1.0), f"rescaled: {span} became black to white"
-    instead = _INSTEAD
-    ends = np.iinfo(source.dtype) if source.dtype.kind in "iu" else None
-    saturated = (source == (ends.min if ends else 0)) | (source == (ends.max if ends else 1))
-    half = 0.5 * white / top
-    lost = ((image < -half) | (image > white + half)) & ~saturated
-    share = float((lost.any(axis=-1) if is_colour(lost) else lost).mean())
-    if share > MOST_CLIPPED and not clip:
-        raise _clipped(path, share, white, span, instead)
+    if not clip:
+        lost = _lost(image, source, white, bits)
+        share = float((lost.any(axis=-1) if is_colour(lost) else lost).mean())
+        _check_lost(path, share, white, least, largest)
     if source.dtype.kind == "f" and 0 < (largest - least) * top < LEAST_LEVELS:
         raise ValueError(
-            f"{path}: the values, {span}, would be rounded to fewer than {LEAST_LEVELS} of {2**bits} levels, since "
-            f"white is 1; {instead}"
+            f"{path}: the values, {least:.4g} to {largest:.4g}, would be rounded to fewer than {LEAST_LEVELS} of "
+            f"{2**bits} levels, since white is 1; {_INSTEAD}"
         )
     return image if white == 1 else image / white, words
 
 
-def _clipped(path: FilePath, share: float, white: float, span: str, instead: str) -> ValueError:
-    return ValueError(
-        f"{path}: {100 * share:.3g} % of the pixels lie outside 0 (black) to {white:g} (white) and would be "
-        f"clipped, and the input is not black or white there; the values are {span}; {instead}, or --clip to "
-        "accept it"
-    )
+#: The share of an image's pixels that may be clipped without ``clip``.
+MOST_CLIPPED = 0.1
+#: Levels that an image must span, if it spans any.
+LEAST_LEVELS = 8
+_INSTEAD = "write a .tif with --bits 32, which keeps the numbers, or use --rescale"
+
+
+def _lost(image: np.ndarray, source: np.ndarray, white: float, bits: int) -> np.ndarray:
+    """Where `image` lies outside black to white, and `source` was not black or white already."""
+    ends = np.iinfo(source.dtype) if source.dtype.kind in "iu" else None
+    saturated = (source == (ends.min if ends else 0)) | (source == (ends.max if ends else 1))
+    half = 0.5 * white / (2.0**bits - 1)
+    return ((image < -half) | (image > white + half)) & ~saturated
+
+
+def _check_lost(path: FilePath, share: float, white: float, least: float, largest: float) -> None:
+    if share > MOST_CLIPPED:
+        raise ValueError(
+            f"{path}: {100 * share:.3g} % of the pixels lie outside 0 (black) to {white:g} (white) and would be "
+            f"clipped, and the input is not black or white there; the values are {least:.4g} to {largest:.4g}; "
+            f"{_INSTEAD}, or --clip to accept it"
+        )
 
 
 class Levels:
@@ -325,11 +312,11 @@ class Levels:
 
     def __init__(self, path: FilePath, source: np.ndarray, bits: int) -> None:
         self.samples = np.empty(source.shape, f"uint{bits}")
-        self._path, self._bits, self._ends = path, bits, np.iinfo(source.dtype)
+        self._path, self._bits = path, bits
         self.begin()
 
     def begin(self) -> None:
-        """Nothing has been taken yet."""
+        """Forget what was taken."""
         self.clipped = self._lost = 0
         self._least, self._largest = np.inf, -np.inf
 
@@ -337,25 +324,15 @@ class Levels:
         """The levels of a part in floating point, and of what it was restored from."""
         image, source = asnumpy(image), asnumpy(source)
         levels, clipped = _quantize(image, self._bits)
-        half = 0.5 / (2**self._bits - 1)
-        saturated = (source == self._ends.min) | (source == self._ends.max)
-        self._lost += int(np.count_nonzero(((image < -half) | (image > 1 + half)) & ~saturated))
+        self._lost += int(np.count_nonzero(_lost(image, source, 1.0, self._bits)))
         self.clipped += clipped
-        self._least, self._largest = (
-            min(self._least, float(image.min())),
-            max(self._largest, float(image.max())),
-        )
+        self._least = min(self._least, float(image.min()))
+        self._largest = max(self._largest, float(image.max()))
         return levels
 
     def check(self) -> None:
         """Raise ValueError as `fit_to_levels` if too much was clipped."""
-        share = self._lost / self.samples.size
-        if share > MOST_CLIPPED:
-            raise _clipped(self._path, share, 1.0, f"{self._least:.4g} to {self._largest:.4g}", _INSTEAD)
-
-
-_INSTEAD = "write a .tif with --bits 32, which keeps the numbers, or use --rescale"
-_BLOCK = 1 << 20  # values
+        _check_lost(self._path, self._lost / self.samples.size, 1.0, self._least, self._largest)
 
 
 def _quantize(image: np.ndarray, bits: int) -> tuple[np.ndarray, int]:
@@ -366,19 +343,16 @@ def _quantize(image: np.ndarray, bits: int) -> tuple[np.ndarray, int]:
         check_finite(samples, "the image as 32-bit floating point")
         return samples, 0
     top, clipped = 2**bits - 1, 0
-    samples = np.empty(image.shape, np.uint8 if bits == 8 else np.uint16)
-    for rows, out in zip(_blocks(image), _blocks(samples), strict=True):
+    samples = np.empty(image.shape, f"uint{bits}")
+    # In parts of about a million values, of which a copy takes little memory.
+    parts = max(1, min(len(image), image.size >> 20))
+    for rows, out in zip(np.array_split(image, parts), np.array_split(samples, parts), strict=True):
         levels = rows.astype(np.float64)
         levels *= top
         np.rint(levels, out=levels)
         clipped += int(np.count_nonzero((levels < 0) | (levels > top)))
         out[...] = np.clip(levels, 0, top, out=levels)
     return samples, clipped
-
-
-def _blocks(image: np.ndarray) -> list[np.ndarray]:
-    """Views of an image, one after the other, so small that what is made of one takes no memory to speak of."""
-    return np.array_split(image, max(1, min(len(image), image.size // _BLOCK)))
 
 
 def left_out(path: FilePath, image: Array, bits: int, metadata: Metadata) -> list[str]:
@@ -389,7 +363,7 @@ def left_out(path: FilePath, image: Array, bits: int, metadata: Metadata) -> lis
     path : path
         Its suffix names the format.
     image : array
-        What is to be written; only its shape is looked at.
+        What is to be written; only its shape counts.
     bits : {8, 16, 32}
         As `check_format` gives them.
     metadata : Metadata
@@ -420,13 +394,11 @@ def _encode(samples: np.ndarray, suffix: str, metadata: Metadata) -> Content:
             colours = samples if is_colour(samples) else samples[..., None]
             samples = np.concatenate([colours, metadata.alpha[..., None]], axis=-1)
         if samples.ndim == 3 and samples.dtype == np.uint16:
-            content = png.write_deep(samples)
-        else:
-            Image.fromarray(samples).save(buffer, format="PNG")
-            content = buffer.getvalue()
-        return png.with_chunks(content, metadata.as_chunks())
+            return png.with_chunks(png.write_deep(samples), metadata.as_chunks())
+        Image.fromarray(samples).save(buffer, format="PNG")
+        return png.with_chunks(buffer.getvalue(), metadata.as_chunks())
     options: dict[str, Any] = {"exif": metadata.exif, "icc_profile": metadata.icc, "dpi": metadata.dpi}
     options = {name: value for name, value in options.items() if value}
-    # All of the colour is kept in a JPEG: a deblurred image is looked at for its detail.
+    # No chroma subsampling: a deblurred image is viewed for its detail.
     Image.fromarray(samples).save(buffer, format="JPEG", quality=95, subsampling=0, **options)
     return buffer.getvalue()

@@ -65,7 +65,7 @@ def test_gamma_is_decoding_restoring_and_encoding(rng, dtype, options):
     g = (rng.random((2, 12, 14, 3)) * levels).astype(dtype)
     axes = {"channel_axis": -1, "stack_axis": 0, "boundary": "unknown", "check": False}
     psf = deblur.psf.gaussian(3, 0.7)
-    # Pictures of 8 and 16 bits are computed in float32 by themselves, where two roads differ by rounding.
+    # Pictures of 8 and 16 bits are computed in float32 by themselves, where two pipelines differ by rounding.
     precise = np.float64 if levels > 1 else dtype
     options = options | {"dtype": precise}
     light = image.linear_light(g)
@@ -95,7 +95,7 @@ def test_lamps_ring_less_in_linear_light(rng):
     assert after > before + 3
 
 
-def test_hidden_pixels_may_hold_anything_behind_a_curve(rng):
+def test_masked_pixels_may_hold_anything_with_a_curve(rng):
     g = rng.random((12, 14))
     mask = np.zeros(g.shape, bool)
     mask[3, 4] = True
@@ -115,7 +115,7 @@ def test_hidden_pixels_may_hold_anything_behind_a_curve(rng):
         (np.full((8, 8), 0.5), 2.2, ValueError, "unknown gamma 2.2"),
     ],
 )
-def test_what_has_no_curve_is_refused(g, gamma, error, words):
+def test_data_without_a_curve_are_refused(g, gamma, error, words):
     for call in (deblur.reconstruct, lambda g, psf, **o: deblur.Deblurrer(psf, g.shape, **o)(g)):
         with pytest.raises(error, match=words):
             call(g, np.ones((3, 3)) / 9, gamma=gamma)
@@ -140,7 +140,7 @@ def test_what_a_sensor_clipped_is_found_and_nothing_else(rng, xp):
 
 
 @pytest.mark.parametrize("quality", [95, 98])
-def test_a_jpeg_does_not_hide_what_was_clipped(rng, quality):
+def test_clipped_pixels_are_found_in_a_jpeg(rng, quality):
     scene = lamps(9, rng)
     light = deblur.degrade(scene, PSF, boundary="unknown", noise=0.002, seed=0)
     colours = np.stack([light, 0.8 * light, 0.6 * light], axis=-1)
@@ -168,7 +168,7 @@ def test_a_picture_that_was_not_clipped_has_no_clipped_pixels(rng):
         saturated(np.full((4, 4), np.nan))
 
 
-def test_hiding_clipped_pixels_mends_what_they_spoil(rng):
+def test_masking_clipped_pixels_removes_their_errors(rng):
     g, sharp = taken(lamps(9, rng))
     options = {"boundary": "unknown", "gamma": "srgb"}
     plain = deblur.reconstruct(g, PSF, method="tv", **options)
@@ -191,7 +191,7 @@ def test_an_unknown_mask_is_refused_with_those_there_are():
 # -- the command line --------------------------------------------------------------------------
 
 
-def test_the_command_line_restores_light_and_hides_what_was_clipped(tmp_path, rng, capsys):
+def test_the_command_line_restores_light_and_masks_clipped_pixels(tmp_path, rng, capsys):
     g, _ = taken(lamps(9, rng))
     image.write(tmp_path / "in.png", g)
     run = [
@@ -205,12 +205,12 @@ def test_the_command_line_restores_light_and_hides_what_was_clipped(tmp_path, rn
         "srgb",
     ]
     assert main([str(a) for a in [*run, "--mask", "saturated", "--method", "tv", "--bits", "32"]]) == 0
-    assert "hidden" in capsys.readouterr().out
+    assert "masked" in capsys.readouterr().out
     expected = deblur.reconstruct(g, PSF, boundary="unknown", gamma="srgb", mask="saturated", method="tv")
     np.testing.assert_allclose(image.read(tmp_path / "out.tif"), expected, atol=1e-6)
 
 
-def test_the_command_line_says_when_light_and_clipping_matter(tmp_path, rng, capsys):
+def test_the_command_line_hints_at_light_and_clipping(tmp_path, rng, capsys):
     exif = Image.Exif()
     exif[271] = "Maker"
     dark, lit = (Image.fromarray(np.stack([taken(lamps(power, rng))[0]] * 3, -1)) for power in (0.5, 9))
@@ -218,17 +218,8 @@ def test_the_command_line_says_when_light_and_clipping_matter(tmp_path, rng, cap
     lit.save(tmp_path / "lit.png", exif=exif)
 
     def hints(name, *more):
-        run = [
-            "reconstruct",
-            tmp_path / name,
-            "-o",
-            tmp_path / "out.png",
-            "--psf",
-            "disk:5",
-            "--force",
-            "--clip",
-        ]
-        assert main([str(a) for a in [*run, "--lam", "0.01", *more]]) == 0
+        run = ["reconstruct", tmp_path / name, "-o", tmp_path / "out.png", "--psf", "disk:5", "--force"]
+        assert main([str(a) for a in [*run, "--clip", "--lam", "0.01", *more]]) == 0
         return [line for line in capsys.readouterr().out.splitlines() if line.startswith("hint")]
 
     assert hints("dark.png") == []

@@ -1,0 +1,229 @@
+"""The arguments of the command, declared in docstrings.
+
+The function that runs a command names its arguments in its docstring, as numpydoc does:
+
+    --size : size, optional
+        Rows and columns of the PSF.
+
+A name with dashes is an option, any other is positional. Its kind is a row of `KINDS`, a set of choices such as
+{8, 16, 32}, or "flag". After the kind may stand "optional", "several" (at least one value), "repeated" (the option may
+be given more than once) or "= " and the default; an option with none of these is required. An entry without text is an
+option of the library, with the text and the default that `deblur.options.Options` declares.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import inspect
+import re
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import numpy as np
+
+from . import data, image, psf
+from .degrade import NOISES
+from .methods import METHODS
+from .operators.boundary import BOUNDARIES
+from .options import DETECTORS, Options, check_lam, defaults
+from .tuning import RULES
+
+
+class Parser(argparse.ArgumentParser):
+    """An `argparse.ArgumentParser` whose errors take one line, and which may be filled when it is first used."""
+
+    #: Adds the arguments: the modules that a command imports for them load only if it runs.
+    fill: Callable[[Parser], None] | None = None
+
+    def filled(self) -> Parser:
+        """Itself, with all its arguments."""
+        if self.fill is not None:
+            fill, self.fill = self.fill, None
+            fill(self)
+        return self
+
+    def parse_known_args(self, *args: Any, **kwargs: Any) -> Any:
+        """As argparse has it."""
+        self.filled()
+        return super().parse_known_args(*args, **kwargs)
+
+    def error(self, message: str) -> NoReturn:
+        """One line, where argparse prints the whole usage."""
+        self.exit(2, f"deblur: {' '.join(message.split())} (usage: {self.prog} --help)\n")
+
+
+def entries(docstring: str) -> dict[str, tuple[str, str]]:
+    """The entries of a numpydoc docstring: {name, or names with commas: (what follows the colon, text)}."""
+    found: dict[str, tuple[str, str]] = {}
+    names = ""
+    for line in inspect.cleandoc(docstring).splitlines():
+        entry = re.fullmatch(r"(-{0,2}\w[\w-]*(?:, -{0,2}\w[\w-]*)*) : (.+)", line)
+        if entry:
+            names = entry[1]
+            found[names] = entry[2], ""
+        elif names and line.startswith(" "):
+            found[names] = found[names][0], f"{found[names][1]} {line.strip()}".strip()
+        elif line:
+            names = ""
+    return found
+
+
+@functools.cache
+def _library() -> dict[str, str]:
+    """The text of each option in `Options`, without the marks of code."""
+    described = entries(Options.__doc__ or "").items()
+    return {name: text.replace("`", "") for names, (_, text) in described for name in names.split(", ")}
+
+
+def add_command(commands: Any, function: Callable[[argparse.Namespace], Any]) -> Parser:
+    """Add a subcommand that a function runs; its name and docstring say the rest."""
+    if function.__doc__ is None:
+        raise ImportError("the command's arguments stand in its docstrings: run Python without -OO")
+    about = inspect.cleandoc(function.__doc__).partition("\n\nParameters\n")[0]
+    summary = about.partition("\n")[0].removesuffix(".")
+    parser: Parser = commands.add_parser(function.__name__, help=summary, description=about)
+    parser.set_defaults(run=function)
+    add_arguments(parser, function)
+    return parser
+
+
+def add_arguments(parser: Parser, function: Callable[..., Any]) -> None:
+    """Add the arguments that the docstring of a function declares."""
+    for names, (declared, text) in entries(function.__doc__ or "").items():
+        flags = names.split(", ")
+        about, _, default = declared.partition(" = ")
+        kind, _, number = re.sub(r",(?=[^{]*\})", ";", about).partition(", ")
+        if kind == "flag":
+            parser.add_argument(*flags, action="store_true", help=text)
+            continue
+        more: dict[str, Any] = {"default": default or None}
+        if not text:
+            name = flags[-1].lstrip("-").replace("-", "_")
+            text, number = _library()[name], "optional"
+            more["default"] = default or defaults()[name]
+        if more["default"] is not None:
+            text = f"{text.removesuffix('.')} (default {more['default']})"
+        if kind.startswith("{"):
+            choices: list[Any] = kind.strip("{}").split("; ")
+            more["choices"] = [int(c) if c.isdigit() else c for c in choices]
+            more["type"] = type(more["choices"][0])
+        else:
+            read, more["metavar"], note = KINDS[kind]
+            more |= {"type": read} if callable(read) else {"choices": read}
+            if note and note not in (parser.epilog or ""):
+                parser.epilog = f"{parser.epilog or ''} {note}.".strip()
+        if number in ("several", "repeated"):
+            more |= {"nargs": "+"} if number == "several" else {"action": "append"}
+            more["default"] = [more.get("type", str)(default)] if default else None
+        if flags[0].startswith("-"):
+            more["required"] = not (number or default)
+        elif more["metavar"] == "FILE":
+            more["metavar"] = names.upper()
+        parser.add_argument(*flags, help=text.replace("%", "%%"), **more)
+
+
+# ---------------------------------------------------------------------------------------------
+# Values from text
+# ---------------------------------------------------------------------------------------------
+
+
+def _reader(read: Callable[[str], Any], needed: str = "") -> Callable[[str], Any]:
+    """`read` for argparse, which shows the text of an `argparse.ArgumentTypeError` alone."""
+
+    def value(text: str) -> Any:
+        try:
+            return read(text)
+        except (ValueError, OSError) as error:
+            words = f"{needed} is needed, not {text!r}" if needed else str(error)
+            raise argparse.ArgumentTypeError(words) from None
+
+    return value
+
+
+def _lam(text: str) -> float | str:
+    try:
+        value: float | str = float(text)
+    except ValueError:
+        value = text
+    return check_lam(value)
+
+
+def _mask(text: str) -> tuple[str, Any]:
+    if text in DETECTORS:
+        return text, text
+    mask = image.read(text, as_float=False) > 0
+    return text, np.any(mask, axis=-1) if image.is_colour(mask) else mask
+
+
+def _bounds(text: str) -> tuple[float, float] | str:
+    if text == "nonnegative":
+        return text
+    lo, hi = (float(part) for part in text.split(","))
+    return lo, hi
+
+
+def _size(text: str) -> tuple[int, int]:
+    rows, cross, columns = text.lower().partition("x")
+    size = int(rows), int(columns if cross else rows)
+    if min(size) < 1:
+        raise ValueError
+    return size
+
+
+def _region(text: str) -> tuple[int, int, int, int]:
+    top, bottom, left, right = (int(part) for part in text.split(","))
+    return top, bottom, left, right
+
+
+def _bytes(text: str) -> int:
+    match = re.fullmatch(r"([0-9.]+)\s*([kmgt]?)(i?)b?", text.strip().lower())
+    value = (
+        int(float(match[1]) * (1024 if match[3] else 1000) ** " kmgt".index(match[2] or " ")) if match else 0
+    )
+    if value < 1:
+        raise ValueError
+    return value
+
+
+def _share(text: str) -> float:
+    if not 0 < float(text) < 1:
+        raise ValueError
+    return float(text)
+
+
+_FORMS = f"PSF is one of {'; '.join(psf.FORMS)}; sizes are in pixels, angles in degrees"
+_RULES = f"LAMBDA, the regularisation parameter λ, is a number or one of the rules {', '.join(RULES)}"
+_METHODS = "METHOD is auto or one of " + "; ".join(f"{m.name}: {m.summary}" for m in METHODS.values())
+_BOUNDARIES = f"BOUNDARY is one of {', '.join(BOUNDARIES)}"
+_NOISES = "NOISE is none, or one of " + "; ".join(f"{name}:LEVEL, {what}" for name, what in NOISES.items())
+_BLACK = "0 is black and 1 the largest number of an integer image (255 of 8 bits); floats have their own unit"
+
+#: Kind of value: (its reader or its choices, how the help writes it, what the help adds at its end). The reader of a
+#: value that may name a file gives (text, value).
+KINDS: dict[str, tuple[Any, str, str]] = {
+    "in": (str, "IN", ""),
+    "out": (str, "OUT", ""),
+    "path": (str, "FILE", ""),
+    "folder": (str, "FOLDER", ""),
+    "text": (str, "TEXT", ""),
+    "int": (int, "N", ""),
+    "number": (float, "X", ""),
+    "brightness": (float, "X", f"On the scale of the image {_BLACK}"),
+    "size": (_reader(_size, "ROWSxCOLUMNS such as 15x17, or 15 for both,"), "ROWSxCOLUMNS", ""),
+    "region": (_reader(_region, "four whole numbers such as 10,90,20,100"), "TOP,BOTTOM,LEFT,RIGHT", ""),
+    "bytes": (_reader(_bytes, "a size such as 8GB or 512MiB"), "BYTES", ""),
+    "share": (_reader(_share, "a part of the range between 0 and 1"), "X", ""),
+    "bounds": (_reader(_bounds, "nonnegative, or two numbers such as 0,1"), "LOW,HIGH|nonnegative", ""),
+    "mask": (_reader(_mask), f"{'|'.join(DETECTORS)}|FILE", "A mask FILE is not black where to hide"),
+    "lam": (_reader(_lam), "LAMBDA", _RULES),
+    "psf": (_reader(lambda text: (text, psf.parse(text))), "PSF", _FORMS),
+    "method": (("auto", *METHODS), "METHOD", _METHODS),
+    "boundary": (BOUNDARIES, "BOUNDARY", _BOUNDARIES),
+    "boundary|auto": (("auto", *BOUNDARIES), "BOUNDARY", _BOUNDARIES),
+    "sample": (data.names(), "NAME", f"NAME is one of {', '.join(data.names())}"),
+    "image": (str, "IMAGE", f"IMAGE is a file or one of {', '.join(data.names())}"),
+    "noise": (str, "NOISE", _NOISES),
+    "entrant": (str, "METHOD", ""),
+    "psf unread": (str, "PSF", _FORMS),
+}

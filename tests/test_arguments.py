@@ -1,0 +1,110 @@
+"""Docstrings as declarations of arguments."""
+
+import argparse
+
+import pytest
+
+from deblur.arguments import KINDS, Parser, add_arguments, entries
+from deblur.options import Options, defaults
+
+
+def command(args):
+    """Do something.
+
+    Parameters
+    ----------
+    source : in
+        What is read.
+    --size : size
+        A size, such
+        as 5x7.
+    -n, --number : number = 2.5
+        A number, 50 % of it.
+    --bits : {8, 16}, optional
+        Depth.
+    --region : region, repeated
+        Regions.
+    --name : text, several = a
+        Names.
+    --safe : flag
+        Safer.
+    --boundary : boundary = zero
+    --prior : {auto, zero, smooth, natural}
+    """
+
+
+@pytest.fixture
+def parser():
+    parser = Parser(prog="command")
+    add_arguments(parser, command)
+    return parser
+
+
+def test_an_entry_is_its_names_its_kind_and_its_text():
+    found = entries(command.__doc__)
+    assert found["-n, --number"] == ("number = 2.5", "A number, 50 % of it.")
+    assert found["--size"] == ("size", "A size, such as 5x7.")
+    assert found["--boundary"] == ("boundary = zero", "")
+
+
+def test_every_option_of_the_library_has_a_text():
+    described = {name for names in entries(Options.__doc__) for name in names.split(", ")}
+    assert described == set(defaults())
+
+
+def test_kinds_and_defaults(parser):
+    assert vars(parser.parse_args(["a.png", "--size", "5x7"])) == {
+        "source": "a.png",
+        "size": (5, 7),
+        "number": 2.5,
+        "bits": None,
+        "region": None,
+        "name": ["a"],
+        "safe": False,
+        "boundary": "zero",
+        "prior": defaults()["prior"],
+    }
+    more = ["--bits", "16", "--region", "1,2,3,4", "--region", "5,6,7,8", "--name", "b", "c", "--safe"]
+    found = parser.parse_args(["a.png", "--size", "9", *more])
+    assert (found.size, found.bits, found.name, found.safe) == ((9, 9), 16, ["b", "c"], True)
+    assert found.region == [(1, 2, 3, 4), (5, 6, 7, 8)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "required"),
+        (["a.png"], "--size"),
+        (["a.png", "--size", "0x4"], "ROWSxCOLUMNS"),
+        (["a.png", "--size", "4", "--bits", "12"], "invalid choice: 12"),
+        (["a.png", "--size", "4", "--region", "1,2"], "four whole numbers"),
+        (["a.png", "--size", "4", "--boundary", "auto"], "invalid choice: 'auto'"),
+    ],
+)
+def test_a_mistake_is_one_line(parser, capsys, arguments, words):
+    with pytest.raises(SystemExit):
+        parser.parse_args(arguments)
+    said = capsys.readouterr().err
+    assert said.startswith("deblur: ")
+    assert said.count("\n") == 1
+    assert words in said
+
+
+def test_the_help_has_texts_defaults_and_notes(parser):
+    said = " ".join(parser.format_help().split())
+    assert "A number, 50 % of it (default 2.5)" in said
+    assert "How the scene" in said  # of Options
+    assert "BOUNDARY is one of zero" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("8GB", 8e9), ("512MiB", 2**29), ("1.5k", 1500), ("7", 7), ("much", None), ("0", None)],
+)
+def test_sizes_of_memory(text, value):
+    read = KINDS["bytes"][0]
+    if value is None:
+        with pytest.raises(argparse.ArgumentTypeError, match="8GB or 512MiB"):
+            read(text)
+    else:
+        assert read(text) == value
