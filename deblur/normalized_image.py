@@ -101,7 +101,7 @@ class NormalizedImage:
 
     def _centred(self, at: Part) -> tuple[Array, Array, Array | None]:
         g, weights = _normalized(self.frames.part(at), self.scale, self.problem), self.problem.fit.weights
-        if self.scale.image and weights is not None:  # pixels without weight may hold anything
+        if weights is not None:  # pixels without weight may hold anything
             g = self.problem.xp.where(weights > 0, g, 0)
         if self.prior == "zero":
             return g, g, None

@@ -1,9 +1,9 @@
-"""Reconstruction pipeline: validate the input, detect the boundary, normalise, choose λ, choose a solver, solve, verify.
+"""Reconstruction pipeline: validate, detect the boundary, normalise, choose λ and solver, solve, verify.
 
 `reconstruct` returns the image, `solve` the image with all decisions and diagnostics, `Deblurrer` keeps what does not
 depend on the image. All three run `Deblurrer._solve`; `deblur.tiled`, the command and the comparison call them.
 
-`Deblurrer._attempts` yields what is tried, in order: the decided plan, in float64 if float32 fails, by other solvers, with a
+`Deblurrer._attempts` yields what is tried, in order: the decided plan, in float64 if float32 fails, other solvers, a
 larger λ. Each decision stands once, in the order of one call:
 
 1. `request.check_request`: the options, checked, and the operator;
@@ -231,7 +231,7 @@ class Deblurrer:
     # -- the pass ------------------------------------------------------------------------------
 
     def _solve(self, frames: Frames, check: bool, into: Levels | None = None) -> Result:
-        """Restore frames; given `into` the image goes there part by part, and the Result has neither it nor the residual."""
+        """Restore frames; `into` takes the image part by part, and the Result then has neither it nor the residual."""
         request, begun = self._request, time.perf_counter()
         failed: Result | None = None
         failures: list[str] = []
@@ -295,7 +295,7 @@ class Deblurrer:
         return NormalizedImage.of(self._request, self._operator, frames)
 
     def _decided(self, image: NormalizedImage) -> Plan:
-        """The kept plan if it serves the image; else one with λ and the prior, which its rule or the kept plan decide."""
+        """The kept plan if it serves the image; else one with λ and prior, decided by the rule or the kept plan."""
         request, kept, rule = self._request, self._plan, self._request.rule
         if kept is not None and kept.serves(image):
             return kept
@@ -349,7 +349,8 @@ class Deblurrer:
 
     def _restored(self, image: NormalizedImage, plan: Plan, output: Output) -> Result:
         """Solve and verify part after part."""
-        assert plan.choice is not None and plan.factor is not None
+        assert plan.choice is not None
+        assert plan.factor is not None
         image, problem = image.drawn(plan.problem.penalty), replace(plan.problem, frames=image.problem.frames)
         start, warm = plan.start, self._warm and len(image.parts) == 1
         if warm and self._last is not None and self._last[1] == plan.scale:

@@ -129,7 +129,7 @@ def test_hidden_pixels_may_hold_anything_and_are_told(photograph):
     for result in results[1:]:
         assert np.array_equal(result.image, results[0].image)
     assert np.array_equal(results[0].mask, mask)
-    assert f"hidden      {mask.sum()} of {mask.size} values" in str(results[0])
+    assert f"masked      {mask.sum()} of {mask.size} values" in str(results[0])
     with pytest.raises(ValueError, match="NaN"):
         solve(np.where(mask, np.nan, g), method="tv")
     # a mask of 0 and 1, and weights of 0, say the same
