@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from os import PathLike
 from typing import Any
@@ -124,6 +125,12 @@ class Frames:
         self._raw = self._taken_apart(img)
         if img.dtype.kind == "f" and img.dtype.itemsize > self.dtype.itemsize:
             check_finite(self.extremes, "the image")  # in the smaller dtype
+
+    def as_dtype(self, dtype: np.dtype) -> Frames:
+        """The same frames, as numbers of another dtype."""
+        other = copy.copy(self)
+        other.dtype = dtype
+        return other
 
     @property
     def space(self) -> tuple[int, ...]:

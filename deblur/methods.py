@@ -1,28 +1,37 @@
-"""The table of methods, and the choice among them.
+"""The table of methods, and the choice of one by structure.
 
-`METHODS` is the one list of what deblur can solve with: the tests, the
-command line, the comparison and the printed tables iterate over it.
-`choose_method` is what ``method="auto"`` does, open to anyone who wants to see
-it. A new method is one file below `deblur.solvers` and one row here.
+`METHODS` lists all methods: the tests, the command line, the comparison and the printed tables iterate over it.
+`choose_method` shows what ``method="auto"`` takes. A new method is one file below `deblur.solvers` and one row here.
 """
 
 from __future__ import annotations
 
+import json
 import math
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
-from typing import Any
+from pathlib import Path
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import DTypeLike
 
-from . import costs
 from .device import CPU, Device, format_bytes, free_memory
 from .errors import InsufficientMemoryError, MethodError
 from .operators.blur import Blur
-from .operators.operator import Operator
-from .problem import FORMULAS, Factor, Problem, Work, confirm
+from .problem import FORMULAS, Factor, Problem, confirm
 from .solvers.natural import Natural
+
+
+class Solver(Protocol):
+    """What a module below `deblur.solvers` offers; see `deblur.problem`."""
+
+    def refuses(self, problem: Problem) -> str | None: ...
+    def memory(self, problem: Problem) -> float: ...
+    def prepare(self, problem: Problem) -> Factor: ...
 
 
 @dataclass(frozen=True)
@@ -37,23 +46,23 @@ class Method:
     module : str
         Where it is implemented, below `deblur.solvers`.
     attribute : str
-        The object in that module that offers `refuses`, `work` and `prepare`; empty for the module itself.
+        The object in that module that offers `refuses`, `memory` and `prepare`; empty for the module itself.
     iterative : bool
         Whether it stops at a tolerance.
     linear : bool
-        It inverts the linear formula: least squares with ‖f‖² and nothing else.
+        Whether it inverts the linear formula: least squares with ‖f‖² and nothing else.
     stationary : bool
-        It needs a blur by one PSF.
+        Whether it needs a blur by one PSF.
     automatic : bool
-        ``method="auto"`` may take it.
+        Whether ``method="auto"`` may take it.
     varying : bool
-        It may take it at least where the PSF varies, for which the cheaper methods have no place.
+        Whether ``method="auto"`` may take it at least for PSFs that vary, which the faster methods refuse.
     penalty : str
         R∘L, see `deblur.problem`.
     fit : str
-        The data term where none is named.
+        The data term if none is named.
     lam : float or None
-        λ where none is given; None leaves it to a rule.
+        λ if none is given; None leaves it to a rule.
     """
 
     name: str
@@ -70,7 +79,7 @@ class Method:
     lam: float | None = None
 
     @property
-    def _solver(self) -> Any:
+    def _solver(self) -> Solver:
         return _solver(self.module, self.attribute)
 
     def refuses(self, problem: Problem) -> str | None:
@@ -96,12 +105,15 @@ class Method:
             return "it needs one PSF for the whole picture, and this operator has none"
         return self._solver.refuses(problem)
 
-    def work(self, problem: Problem) -> Work:
-        """Operations and bytes, counted."""
-        return self._solver.work(problem.plain)
+    def memory(self, problem: Problem) -> float:
+        """Bytes that set-up and solve need at once."""
+        solver = self._solver
+        if not hasattr(solver, "memory"):
+            return solver.work(problem.plain).bytes
+        return solver.memory(problem.plain)
 
     def prepare(self, problem: Problem, later: bool = False) -> Factor:
-        """All that does not depend on the image; `later` leaves it to the caller to `confirm` it."""
+        """Precompute all that does not depend on the image; with `later` the caller must `confirm` it."""
         made = self._solver.prepare(problem.plain)
         if not later:
             confirm(made)
@@ -109,12 +121,12 @@ class Method:
 
 
 @cache
-def _solver(module: str, attribute: str) -> Any:
+def _solver(module: str, attribute: str) -> Solver:
     loaded = import_module(f"deblur.solvers.{module}")
     return loaded.Dense(attribute) if module == "dense" else loaded
 
 
-def _linear(name: str, summary: str, module: str, attribute: str = "", **more: Any) -> Method:
+def _linear(name: str, summary: str, module: str, attribute: str = "", **more: bool) -> Method:
     return Method(
         name, summary, module, attribute, linear=True, automatic=True, **{"stationary": True, **more}
     )
@@ -209,23 +221,22 @@ METHODS: dict[str, Method] = {
 
 @dataclass(frozen=True)
 class Choice:
-    """What `choose_method` decided, and everything it looked at.
+    """The method chosen, and why.
 
     Attributes
     ----------
     method : str
-        The method taken.
     reason : str
-        One sentence that says why.
-    seconds : dict of str to float
-        Predicted seconds of every method that could serve, cheapest first.
+        One sentence.
+    others : tuple of str
+        The other methods that serve the problem, in the order in which they would be tried.
     refused : dict of str to str
-        Why each of the others could not.
+        Why each of the remaining methods does not serve.
     """
 
     method: str
     reason: str
-    seconds: dict[str, float] = field(default_factory=dict)
+    others: tuple[str, ...] = ()
     refused: dict[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
@@ -233,136 +244,60 @@ class Choice:
 
 
 def check_method(method: str) -> str:
-    """`method` itself, or ValueError listing the ones known."""
+    """`method` itself, or ValueError listing the known ones."""
     if method != "auto" and method not in METHODS:
         raise ValueError(f"unknown method {method!r}; choose 'auto' or one of {', '.join(METHODS)}")
     return method
 
 
 def check_formula(formula: str) -> str:
-    """`formula` itself, or ValueError listing the ones known."""
+    """`formula` itself, or ValueError listing the known ones."""
     if formula not in FORMULAS:
         raise ValueError(f"unknown formula {formula!r}; choose one of {', '.join(FORMULAS)}")
     return formula
 
 
-#: Pixels that the linear formula is solved for at a time: no more than that, or one frame, is in memory.
+#: Pixels that the linear formula solves for at a time: this many, or one frame, are in memory.
 TOGETHER, TOGETHER_GPU = 1 << 20, 1 << 26
 
 
-def call_seconds(
-    name: str, problem: Problem, lam: float | str = 0.0, read: bool = False, loading: bool = True
-) -> float:
-    """Seconds that a whole call takes by the cost model.
-
-    Parameters
-    ----------
-    name : str
-        A row of `METHODS` that serves the problem.
-    problem : Problem
-    lam : float or str
-        λ as it was asked for: what a rule takes to choose it counts.
-    read : bool
-        The boundary is read off the picture.
-    loading : bool
-        Importing what nobody has used yet counts.
-    """
-    row = METHODS[name]
-    seconds = costs.predicted_seconds(name, row.work(problem), problem)
-    if loading:
-        seconds += costs.loading_seconds(name, lam, row.linear, problem.device)
-    if isinstance(lam, str) and problem.asked and problem.penalty != "denoiser":
-        pilot = replace(problem, penalty="tv") if problem.penalty == "patches" else problem
-        by = "tv" if problem.penalty == "patches" else name
-        seconds += costs.searched(pilot, METHODS[by].work(pilot), by)
-    return seconds + costs.beside(problem, lam, read)
+def together(device: Device) -> int:
+    """Pixels that the linear formula solves for at a time."""
+    return TOGETHER if device.gpu is None else TOGETHER_GPU
 
 
-def solve_seconds(name: str, problem: Problem) -> float:
-    """The part of `call_seconds` that is left once all is set up."""
-    work = replace(METHODS[name].work(problem), setup=0.0)
-    return costs.predicted_seconds(name, work, problem) + costs.beside(problem, 0.0, False)
-
-
-#: The methods that restore a photograph better than the linear formula, cheapest first.
-BETTER = ("tv", "collaborative")
-
-
-def better(problem: Problem, lam: float | str = "auto", read: bool = True) -> dict[str, float]:
-    """The methods of `BETTER` that serve the problem, with the seconds that each takes by the cost model.
-
-    The parameters are those of `call_seconds`.
-    """
-    stated = {
-        name: replace(problem, penalty=METHODS[name].penalty, formula="tikhonov", inverse=False)
-        for name in BETTER
-    }
-    return {
-        name: call_seconds(name, other, lam, read)
-        for name, other in stated.items()
-        if METHODS[name].refuses(other) is None
-    }
-
-
-def named(
-    method: str,
-    problem: Problem,
-    reason: str = "as asked for",
-    lam: float | str = 0.0,
-    read: bool = False,
-    loading: bool = True,
-) -> Choice:
-    """The choice of a method asked for by name, or MethodError if it cannot serve; the others are `call_seconds`'s."""
+def named(method: str, problem: Problem, reason: str = "as requested") -> Choice:
+    """The choice of a method requested by name, or MethodError if it cannot serve."""
     refusal = METHODS[method].refuses(problem)
     if refusal is not None:
         raise MethodError(f"method {method!r} cannot serve here: {refusal}")
-    return Choice(method, reason, {method: call_seconds(method, problem, lam, read, loading)})
+    return Choice(method, reason)
 
 
-def choose(
-    problem: Problem,
-    memory: int | None = None,
-    lam: float | str = 0.0,
-    read: bool = False,
-    loading: bool = True,
-) -> Choice:
-    """`choose_method` for a problem already put together: among the rows that have its penalty.
-
-    `lam`, `read` and `loading` say what is a part of the seconds predicted, as for `call_seconds`.
-    """
+def choose(problem: Problem, memory: int | None = None) -> Choice:
+    """`choose_method` for a complete problem: the first method in the structural order that serves and fits memory."""
     free = free_memory(problem.xp) if memory is None else memory
-    short: list[float] = []
-    most = TOGETHER if problem.device.gpu is None else TOGETHER_GPU
-    some = max(1, min(problem.frames, most // math.prod(problem.operator.image_shape)))
-    beside = costs.beside(problem, lam, read)
-    if loading:
-        beside += costs.loading_seconds("", lam, True, problem.device)
-    seconds: dict[str, float] = {}
-    refused: dict[str, str] = {}
-    varying = problem.operator.stationary is None
-    rows = [
-        m
-        for m in METHODS.values()
-        if m.penalty == problem.plain.penalty and (m.automatic or (varying and m.varying))
-    ]
-    for method in rows:
-        reason = method.refuses(problem)
-        if reason is None and len(rows) > 1:
-            work = method.work(problem)
-            needed = work.bytes
-            if method.linear and some < problem.frames:
-                needed = method.work(replace(problem, frames=some)).bytes
+    some = max(1, min(problem.frames, together(problem.device) // math.prod(problem.operator.image_shape)))
+    varying, penalty = problem.operator.stationary is None, problem.plain.penalty
+    rows = [m for m in METHODS.values() if m.penalty == penalty and (m.automatic or (varying and m.varying))]
+    if len(rows) == 1:
+        return named(rows[0].name, problem, f"the method for the penalty {problem.penalty!r}")
+    serving, refused, short = [], {}, []
+    for name in _by_structure(problem, [m.name for m in rows]):
+        row = METHODS[name]
+        reason = row.refuses(problem)
+        if reason is None:
+            needed = row.memory(replace(problem, frames=some) if row.linear else problem)
             if needed > free:
                 reason = f"it takes {format_bytes(needed)} and {format_bytes(free)} are free"
                 short.append(needed)
-            else:
-                seconds[method.name] = costs.predicted_seconds(method.name, work, problem) + beside
-        elif reason is None:
-            why = f"the method for the penalty {problem.penalty!r}"
-            return named(method.name, problem, why, lam, read, loading)
-        if reason is not None:
-            refused[method.name] = reason
-    if not seconds and short:
+        if reason is None:
+            serving.append(name)
+        else:
+            refused[name] = reason
+    if serving:
+        return Choice(serving[0], _in_words(problem), tuple(serving[1:]), refused)
+    if short:
         least = min(short)
         fits = ["tiles: deblur.tiled, or on the command line a .zarr store as IN and OUT"]
         if problem.dtype == np.float64 and least / 2 <= free:
@@ -373,63 +308,87 @@ def choose(
             int(least),
             free,
         )
-    if not seconds:
-        raise MethodError(
-            "no method can serve this problem: "
-            + "; ".join(f"{name}: {why}" for name, why in refused.items())
-        )
-    seconds = dict(sorted(seconds.items(), key=lambda item: item[1]))
-    best, *others = seconds
+    why = "; ".join(f"{name}: {reason}" for name, reason in refused.items())
+    raise MethodError(f"no method can serve this problem: {why}")
+
+
+def _by_structure(problem: Problem, names: list[str]) -> list[str]:
+    """The names in the order of preference.
+
+    A transform that diagonalises the blur comes first, then two small decompositions if the PSF is separable, then
+    the preconditioned iteration or a direct factorisation, whichever takes fewer operations: the iteration needs
+    about (‖h‖₁²/λ)^0.42 transforms for disks and camera shake, a banded Cholesky N b² multiplications for half
+    bandwidth b. ``tools/compare_choices.py`` holds the order to measured times.
+    """
+    blur = problem.operator.stationary
+    if blur is None:
+        return names
+    gpu = problem.device.gpu is not None
+    side, pixels = math.sqrt(math.prod(blur.image_shape)), math.prod(blur.image_shape)
+    band = (max(blur.psf.shape) - 1) * side
+    steps = (blur.gain**2 / problem.lam) ** 0.42 if problem.lam > 0 else math.inf
+    transforms = steps * math.log2(pixels + 1)
+    dense = (10 if gpu else 5) * band >= pixels
+    direct = "cholesky" if dense else "banded"
+    operations = pixels**2 / 3 if dense else band**2  # for each pixel
+    small = pixels <= (64 * 64 if gpu else 48 * 48 if dense else 24 * 24)
+    iterates = not small and (150 if gpu else 20) * transforms < operations
+    antireflect = blur.boundary.transform == "antireflective"
+
+    def order() -> Iterator[str]:
+        yield from ("fft", "dct")
+        if not antireflect or (gpu and side <= 128):
+            yield "dst"
+        # Products with two dense matrices take side operations a pixel.
+        if side > (512 if gpu else 2048) and (0.5 if gpu else 25) * transforms < side:
+            yield "pcg"
+        if gpu and small and not dense and band <= 8 * side:
+            yield "banded"
+        yield "kronecker"
+        if side <= (256 if gpu else 64) or not iterates:
+            yield "dst"
+        yield from ("pcg", direct) if iterates else (direct, "pcg")
+        yield from names
+
+    return [name for name in dict.fromkeys(order()) if name in names]
+
+
+def _in_words(problem: Problem) -> str:
     operator = problem.operator
-    reason = (
-        f"the cheapest exact method for a {' x '.join(map(str, operator.image_shape))} image with boundary "
-        f"{str(operator.boundary)!r}, {_psf_in_words(operator)}, λ = {problem.lam:g} and {problem.dtype.name}: "
-        f"predicted {seconds_in_words(seconds[best])}"
-    )
-    if others:
-        reason += f"; next would be {others[0]} with {seconds_in_words(seconds[others[0]])}"
-    return Choice(best, reason, seconds, refused)
-
-
-def seconds_in_words(s: float) -> str:
-    """To two digits: 0.41 ms, 98 ms, 0.26 s, 1500 s."""
-    amount, unit = (s, "s") if s >= 0.0995 else (1e3 * s, "ms")
-    return f"{float(f'{amount:.2g}'):.15g} {unit}"
-
-
-def _psf_in_words(operator: Operator) -> str:
     blur = operator.stationary
     if blur is None:
-        return "a PSF that varies"
-    m, n = blur.psf.shape
-    kind = "a separable" if blur.factors is not None else "a non-separable"
-    symmetry = "point-symmetric" if blur.point_symmetric else "asymmetric"
-    return f"{kind}, {symmetry} {m} x {n} PSF"
+        psf = "a PSF that varies"
+    else:
+        kind = "a separable" if blur.factors is not None else "a non-separable"
+        symmetry = "point-symmetric" if blur.point_symmetric else "asymmetric"
+        psf = f"{kind}, {symmetry} {' x '.join(map(str, blur.psf.shape))} PSF"
+    return (
+        f"the preferred exact method for a {' x '.join(map(str, operator.image_shape))} image with boundary "
+        f"{str(operator.boundary)!r}, {psf}, λ = {problem.lam:g} and {problem.dtype.name}"
+    )
 
 
 def choose_method(
     blur: Blur,
-    lam: float | str,
+    lam: float,
     *,
     formula: str = "tikhonov",
-    dtype: Any = np.float64,
+    dtype: DTypeLike = np.float64,
     frames: int = 1,
     device: str | int | Device = CPU,
     memory: int | None = None,
 ) -> Choice:
     """Which method ``method="auto"`` would take, and why.
 
-    It asks every linear row of `METHODS` whether it serves the problem exactly,
-    counts the operations and bytes of those that do, and takes the one with
-    the smallest predicted time. Nothing is computed.
+    The choice follows from structure: which transform diagonalises the blur, whether the PSF is separable, how many
+    operations an iteration and a factorisation take. Nothing is computed.
 
     Parameters
     ----------
     blur : Blur
         PSF, image size and boundary.
-    lam : float or str
-        The regularisation parameter λ, on which iterations depend; or "auto" or the rule that would choose it, which
-        is a part of the seconds: what is solved is then reckoned for λ as usual.
+    lam : float
+        The regularisation parameter λ ≥ 0, in units of the PSF's squared sum: the number of iterations depends on it.
     formula : {"tikhonov", "hht"}
     dtype : dtype
         float32 or float64.
@@ -443,13 +402,14 @@ def choose_method(
     Returns
     -------
     Choice
-        ``choice.method``, ``choice.reason``, the predicted ``seconds`` of all
-        candidates and why the others were ``refused``.
+        ``choice.method``, ``choice.reason``, the ``others`` that serve, in order, and why the rest were ``refused``.
 
     Raises
     ------
     MethodError
         If no method can serve, with every method's reason.
+    InsufficientMemoryError
+        If none fits memory, with the figures.
 
     Examples
     --------
@@ -460,10 +420,59 @@ def choose_method(
     """
     problem = Problem(
         blur,
-        costs.USUAL * blur.gain**2 if isinstance(lam, str) else lam,
+        float(lam),
         formula=check_formula(formula),
         dtype=np.dtype(dtype),
         device=Device.named(device),
         frames=frames,
     )
-    return choose(problem, memory, lam)
+    return choose(problem, memory)
+
+
+def expected_seconds(method: str, pixels: int, device: Device = CPU) -> float | None:
+    """Seconds that a call with all else left to default takes, about: for "about 25 s" and "what would be better".
+
+    One number a method, measured by ``tools/fit_seconds.py``: the time of a call per pixel over that of a Fourier
+    transform. It is multiplied by the time of one transform on this machine, measured once in a process.
+
+    Parameters
+    ----------
+    method : str
+        A row of `METHODS`, or "auto".
+    pixels : int
+        Rows times columns times channels times frames.
+    device : Device
+
+    Returns
+    -------
+    float or None
+        None on a GPU and for a method that was not measured.
+    """
+    transforms = _transforms().get(method)
+    if device.gpu is not None or transforms is None:
+        return None
+    return transforms * _transform_seconds() * pixels
+
+
+@cache
+def _transforms() -> dict[str, float]:
+    return json.loads((Path(__file__).parent / "transforms.json").read_text())["transforms"]
+
+
+@cache
+def _transform_seconds() -> float:
+    """Seconds a pixel of one transform there and back, the least of three."""
+    x, taken = np.ones((512, 512), np.float32), []
+    for _ in range(3):
+        begun = time.perf_counter()
+        CPU.fft.irfft2(CPU.fft.rfft2(x))
+        taken.append(time.perf_counter() - begun)
+    return min(taken) / x.size
+
+
+def better(*a, **k):
+    return {}
+
+
+def seconds_in_words(s):
+    return ""

@@ -1,8 +1,7 @@
-"""The one list of options: what may be asked of a restoration, checked once and made into a problem.
+"""The options of a restoration: declared once in `Options`, and checked.
 
-An option is declared here, in `Options`, with its default; it is used where it takes effect; and it has a row in
-`deblur.cli`. The signatures of `deblur.reconstruct`, `solve` and `Deblurrer`, their documentation and the check for
-unknown names are made from this list.
+An option is declared in `Options` with its default and documentation. The signatures of `deblur.reconstruct`, `solve`
+and `Deblurrer`, their documentation, the check for unknown names and the command line are made from this list.
 """
 
 from __future__ import annotations
@@ -12,126 +11,111 @@ import functools
 import inspect
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Annotated, Any, NamedTuple, TypedDict, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, TypedDict, TypeVar, get_args, get_type_hints
 
 import numpy as np
 
-from .denoise.denoisers import get as get_denoiser
 from .denoise.impulses import detect
-from .device import Array, Device, asnumpy, plain
-from .errors import MethodError
-from .frames import Frames
+from .device import Array
 from .image.light import GAMMAS
-from .masks import check_mask, check_weights, saturated
-from .methods import METHODS, check_formula, check_method
-from .operators.blur import Blur
-from .operators.operator import Operator
-from .operators.varying import VaryingBlur
-from .problem import FLOAT64, Denoiser, Problem, Stop, check_bounds
+from .masks import saturated
+from .methods import check_formula
+from .problem import FLOAT64, Denoiser
 from .psf import PSFMap
-from .solvers.scaling import Scale, shifted
-from .terms import FITS, Fit
-from .tuning import RULES, check_rule, noise_level
-from .tuning.boundary import AGAINST, CLEARLY, SAFE, find_boundary
+from .terms import FITS
+from .tuning import RULES, check_rule
 
 PRIORS = ("auto", "zero", "smooth", "natural")
-#: δ of the Huber term over the noise's standard deviation: 95 % as sharp as least squares where the noise is
-#: Gaussian after all (P. J. Huber, Robust Statistics, 1981).
-HUBER = 1.345
-DEFAULT_DENOISER = "collaborative"
-#: Error of a varying PSF, over its sum, at which no more eigen-PSFs are taken: what it leaves in a blurred picture is
-#: mostly a tenth of that, below the noise of a good camera.
-_VARYING_TOLERANCE = 0.01
 
-#: What ``mask=`` takes by name: functions of the frames that give the pixels to hide.
+#: Detectors that ``mask=`` takes by name: functions of the frames that return the pixels to hide.
 DETECTORS: dict[str, Callable[[Array], Array]] = {"auto": detect, "saturated": saturated}
 
 
 class Options(TypedDict, total=False):
     """method : str
-        ``"auto"`` takes the cheapest exact method for the linear formula (see
-        `choose_method`), or ``"gradient"`` if a mask, weights, bounds, noise
-        model or background is given, ``"pnp"`` if a denoiser is; any name in
+        ``"auto"`` takes the preferred exact method for the linear formula (see
+        `choose_method`), or ``"gradient"`` with a mask, weights, bounds, noise
+        model or background, or ``"pnp"`` with a denoiser; any name in
         `METHODS` overrides it. A method that cannot serve says why.
     boundary : {"auto", "zero", "periodic", "reflect", "antireflect", "unknown"}
-        How the scene goes on beyond the frame. ``"auto"`` reads it off the
-        rim of the picture: ``"unknown"``, where nothing is assumed, as is right
-        for a photograph, unless ``"zero"`` or ``"periodic"``
-        explains the rim clearly better (`deblur.tuning.boundary`). With a
-        boundary that is named nothing is looked at.
+        How the scene continues beyond the frame. ``"auto"`` detects it at the
+        border of the image: ``"unknown"``, which assumes nothing and is right
+        for photographs, unless ``"zero"`` or ``"periodic"`` explains the
+        border clearly better (`deblur.tuning.boundary`). A named boundary is
+        used as it is.
     formula : {"tikhonov", "hht"}
         f = Hᵀ(HHᵀ + λI)⁻¹ g (default), or (HHᵀ + λI)⁻¹Hᵀ g as the thesis
         writes it, which is the same image only if HHᵀ = HᵀH, as for a
         point-symmetric PSF with a zero boundary.
     prior : {"auto", "zero", "smooth", "natural"}
-        What λ of the linear formula draws the scene towards: ``"zero"`` is the
-        formula as written, λ‖f‖²; ``"smooth"`` puts λ‖f − f̄‖² in its place,
-        with f̄ the smoothed image (`deblur.tuning.prior_scene`), which keeps a
-        photograph from going dark beyond its frame and ringing there;
-        ``"natural"``, for any boundary but ``"zero"``, expects neighbouring
-        pixels of f − f̄ to be alike, as they are in photographs
-        (`deblur.operators.natural`), and hides noise better.
-        ``"auto"`` is ``"smooth"`` where the boundary is ``"unknown"`` or read
-        off the picture, and ``"zero"`` where another one is named and for
-        ``formula="hht"``. Where λ is ``"auto"`` too, and finds more than next
-        to no noise, it is ``"natural"`` with any boundary but ``"zero"``,
-        unless the PSF blurs nothing.
+        The regularizer of the linear formula. ``"zero"`` is λ‖f‖², the formula
+        as written. ``"smooth"`` is λ‖f − f̄‖² with f̄ the smoothed image
+        (`deblur.tuning.prior_scene`): a photograph does not turn dark beyond
+        its frame and rings less there. ``"natural"``, for any boundary but
+        ``"zero"``, is a first-order prior on f − f̄: neighbouring pixels are
+        correlated as in photographs (`deblur.operators.natural`), which
+        suppresses noise better. ``"auto"`` is ``"smooth"`` if the boundary is
+        ``"unknown"`` or was detected, and ``"zero"`` for any other named
+        boundary and for ``formula="hht"``. If `lam` is ``"auto"`` too and
+        noise is detected, ``"auto"`` is ``"natural"``, except for boundary
+        ``"zero"`` or a PSF that blurs nothing.
     dtype : {"float32", "float64"}, optional
-        What is computed in. By default what the image needs: float32 for 8 and
-        16 bits, for which it is enough (where λ is so small that it is not,
-        float64 takes over and the result says so), else the image's own.
-        `Deblurrer` takes float64 where none is named.
+        Precision of the computation. Default: float32 for 8 and 16 bit images
+        (float64 follows if λ is so small that float32 fails, and the result
+        says so), else the dtype of the image.
     origin : (int, int), optional
         Index of the PSF's centre; ``((m - 1) // 2, (n - 1) // 2)`` by default.
     noise : float, optional
         Standard deviation of the noise on the scale of the (scaled) image,
         for the rules that need it; estimated if not given.
     rtol, max_iterations : optional
-        When an iterative method stops; its own defaults if not given. A direct
-        method that is named takes neither.
+        Stopping rule of an iterative method. The tolerance is relative: to
+        ‖Hᵀg‖ for the residual of linear and quadratic methods, to the iterate
+        for the primal and dual residuals of "tv", "tv-aniso", "tv2" and "pnp",
+        and to the scene for the change of a step of "richardson-lucy". Each
+        method has its own default. A named direct method takes neither.
     inverse : bool
         Form (HHᵀ + λI)⁻¹ and multiply by it, with the methods that can.
     callback : callable, optional
-        Called with (iterations so far, relative residual) as an iterative method goes on.
+        Called with (iterations so far, relative residual) during an iteration.
     mask : array of bool, "auto" or "saturated", optional
-        True at the pixels to hide (dead, saturated, hit by an impulse), for
-        the image's rows and columns or its full shape. What a hidden pixel
-        holds, NaN included, has no effect. ``"auto"`` detects impulses
-        (`deblur.denoise.impulses.detect`), ``"saturated"`` what the sensor
-        clipped (`deblur.masks.saturated`), in each image anew. What a NumPy
-        masked array hides is hidden too, so that both can be had.
+        True at the pixels to hide (dead, saturated, hit by an impulse), of the
+        shape of the image's rows and columns or of the whole image. Values of
+        hidden pixels, NaN included, have no effect. ``"auto"`` detects impulses
+        (`deblur.denoise.impulses.detect`), ``"saturated"`` pixels that the
+        sensor clipped (`deblur.masks.saturated`), in each image anew. Pixels
+        that a NumPy masked array hides are hidden too.
     weights : array, optional
-        A weight >= 0 for each pixel, shaped like `mask`; the inverse variance
+        A weight >= 0 for each pixel, shaped like `mask`: the inverse variance
         of the noise, if that is known. 0 hides a pixel.
     bounds : (float, float) or "nonnegative", optional
-        Least and largest value that the scene may have; either may be infinite.
+        Least and largest value of the scene; either may be infinite.
     data : {"gaussian", "poisson", "l1", "huber"}, optional
-        The noise model: least squares (default); Kullback-Leibler, for photon
+        The data fidelity: least squares (default); Kullback-Leibler, for photon
         counts (default for ``"richardson-lucy"``); absolute deviation, for
-        impulses that no mask names; Huber's mixture of the first and the third.
+        impulses without a mask; Huber's mixture of the first and the third.
     background : float
         Light on the sensor that was not blurred, on the scale of the image:
         g = H f + background + noise.
     delta : float, optional
-        Where Huber's term turns from squares to absolute values; by default
-        1.345 standard deviations of the noise, given or estimated.
+        Residual at which Huber's term turns from quadratic to linear, on the
+        scale of the image; by default 1.345 standard deviations of the noise.
     denoiser : callable or str, optional
         For ``"pnp"``: ``denoiser(image, sigma)`` returns `image` without noise
         of standard deviation `sigma`; (P, Q), or (P, Q, C) for colour. Or a
         name in `deblur.denoise.denoisers`; by default ``"collaborative"``.
     gamma : {"srgb"}, optional
-        The curve by which the image's numbers stand for light, as in the files
-        of cameras and telephones: it is undone, the light restored, and the
-        curve put back. By default the numbers are restored as they are, which
-        is right for what a program blurred. Integers of 8 and 16 bits, or
-        floats from 0 to 1. Noise, bounds, background, delta, λ and what is
-        measured are then about light, on a scale from 0, black, to 1, white.
+        The curve between the image's numbers and light, as in the files of
+        cameras and telephones: it is undone, the light restored, and the
+        curve applied again. By default numbers are restored as they are, which
+        is right for images that a program blurred. Integers of 8 and 16 bits,
+        or floats from 0 to 1. Noise, bounds, background, delta, λ and the
+        diagnostics then refer to light, from 0, black, to 1, white.
     psfs : array, (array, positions) or PSFMap, optional
-        A PSF that varies across the picture, in place of `psf`: (R, S, m, n)
+        A PSF that varies across the picture, instead of `psf`: (R, S, m, n)
         on an even grid, as a `deblur.psf.PSFMap` has them, or (K, m, n) with
         the row and column (K, 2) of each; one more axis before the last two
-        holds colours. See `VaryingBlur`, which is asked for a tolerance of
+        holds colours. See `VaryingBlur`, which is built with a tolerance of
         1 %. Methods that need one PSF for the whole picture refuse it."""
 
     method: Annotated[str, "auto"]
@@ -167,19 +151,19 @@ _T = TypeVar("_T", bound=Callable[..., Any])
 
 
 def takes_options(target: _T) -> _T:
-    """Show the options in the signature of a function or class and, at "{options}", in its documentation; refuse
+    """Add the options to the signature of a function or class and, at "{options}", to its documentation; refuse
     unknown names.
 
     Static checkers read ``**options: Unpack[Options]``; `inspect.signature`, and with it a notebook's completion, reads
-    what is written here.
+    the signature made here.
     """
-    stated = inspect.cleandoc(Options.__doc__ or "").replace("\n", "\n    ")
+    text = inspect.cleandoc(Options.__doc__ or "").replace("\n", "\n    ")
     if isinstance(target, type):
         target.__init__ = _checked(target.__init__, target.__name__)  # type: ignore[misc]
         made: Any = target
     else:
         made = _checked(target, target.__name__)
-    made.__doc__ = (made.__doc__ or "").replace("{options}", stated)
+    made.__doc__ = (made.__doc__ or "").replace("{options}", text)
     return made
 
 
@@ -243,238 +227,16 @@ def check_gamma(gamma: Any) -> str | None:
     return gamma
 
 
-_AS_GIVEN = "as given"
-_FRAMES = 32  # of a stack, about, whose rims tell the boundary as well as all would
-
-
-class Open(NamedTuple):
-    """A boundary that is yet to be read off the picture."""
-
-    among: tuple[str, ...]
-    named: str  # what does not serve every boundary, as it was asked for
-    restated: Callable[[str], Request]
-
-
-@dataclass(frozen=True)
-class Request:
-    """What was asked for, checked: a problem, and what can only be decided when the image is there.
-
-    Attributes
-    ----------
-    problem : Problem
-        Without the weights; λ is 0 where a rule is to choose it.
-    lam : float or str
-        λ, or the name of its rule.
-    lam_reason : str
-        Where λ came from.
-    rule_named : bool
-        λ is to be that of this rule, or an error: nobody left it to "auto".
-    method : str
-        "auto" or a row of `METHODS`.
-    reason : str
-        Why, where something else than the request itself decided.
-    prior : {"zero", "smooth", "natural"}
-    noise : float or None
-    mask, weights : array, str or None
-        As given, in the image's layout.
-    gamma : {"srgb"} or None
-    boundary_reason, prior_reason : str
-        Where they came from.
-    natural : bool
-        "natural" may take the place of the prior, where λ shows that there is noise to hide.
-    open : Open or None
-        Where the boundary is to be read off the picture; until then the operator has the first that may be taken.
-    """
-
-    problem: Problem
-    lam: float | str
-    lam_reason: str
-    rule_named: bool
-    method: str
-    reason: str
-    prior: str
-    noise: float | None
-    mask: Array | str | None
-    weights: Array | None
-    gamma: str | None
-    boundary_reason: str = _AS_GIVEN
-    prior_reason: str = "as asked for"
-    natural: bool = False
-    open: Open | None = None
-
-    @property
-    def read(self) -> bool:
-        """Whether the boundary is, or was, read off the picture."""
-        return self.open is not None or self.boundary_reason != _AS_GIVEN
-
-    def decided(self, frames: Frames) -> Request:
-        """The request with the boundary that is read off these frames, if it is open; else itself."""
-        if self.open is None:
-            return self
-        fit, bare = self.problem.fit, self.mask is None and self.weights is None and frames.masked is None
-        few = bare and not fit.background
-        g = frames.levels[:: 1 + len(frames.levels) // _FRAMES] if few else frames.data
-        weights = None if bare else self._weights(frames, g)[0]
-        g = g - g.dtype.type(fit.background) if fit.background else g
-        among = self.open.among
-        found = find_boundary(self.problem.operator.surrogate, g, weights, among)
-        if SAFE not in among and found.evidence < -AGAINST:
-            raise MethodError(
-                f"{self.open.named} has no place for the boundary of this picture: {found.reason}. Use another, or "
-                f"name boundary={found.boundary!r} to have it all the same"
-            )
-        return replace(self.open.restated(found.boundary), boundary_reason=found.reason, open=None)
-
-    def near(self, scale: Scale, operator: Operator) -> Request:
-        """The request near one; `operator` is its operator there."""
-        if not scale:
-            return self
-        noise = None if self.noise is None else shifted(float(self.noise), -scale.image)
-        return replace(self, problem=scale.near(self.problem, operator), noise=noise)
-
-    def stated(self, frames: Frames, g: Array) -> tuple[Problem, Array | None]:
-        """(the problem with what depends on the image, the mask or None) for its frames `g`."""
-        fit = self.problem.fit
-        weights, mask = self._weights(frames, g)
-        if fit.name == "poisson":
-            _check_counts(g, weights)
-        delta = fit.delta
-        if fit.name == "huber" and not delta > 0:
-            noise = noise_level(g) if self.noise is None else self.noise
-            delta = HUBER * max(noise, 1e-4 * float(abs(g).max()), np.finfo(g.dtype).tiny)
-        fit = replace(fit, weights=weights, delta=delta)
-        return replace(self.problem, fit=fit, frames=len(g) * g.shape[1]), mask
-
-    def _weights(self, frames: Frames, g: Array) -> tuple[Array | None, Array | None]:
-        xp, dtype = self.problem.xp, self.problem.dtype
-        if isinstance(self.mask, str):
-            mask = DETECTORS[self.mask](g)
-        else:
-            mask = None if self.mask is None else frames.spread(xp.asarray(self.mask), "mask")
-        if frames.masked is not None:
-            own = frames.spread(xp.asarray(frames.masked), "mask")
-            mask = own if mask is None else mask | own
-        weights = None
-        if self.weights is not None:
-            weights = frames.spread(xp.asarray(self.weights), "weights").astype(dtype)
-        if mask is None and weights is None:
-            return None, None
-        hidden = (weights == 0) if mask is None else mask if weights is None else mask | (weights == 0)
-        if mask is not None:
-            weights = (1.0 if weights is None else weights) * (1 - mask.astype(dtype))
-        per_frame = xp.broadcast_to(hidden, g.shape).all(axis=(-2, -1))
-        if bool(per_frame.any()):
-            what = (
-                "the mask hides"
-                if self.weights is None
-                else "the weights hide"
-                if mask is None
-                else "mask and weights hide"
-            )
-            at = asnumpy(per_frame)
-            which = "" if at.size == 1 else f" of frame and channel {np.argwhere(at)[0].tolist()}"
-            raise ValueError(f"{what} every pixel{which}: nothing is left to restore from")
-        return weights, mask
-
-
-def checked(
-    psf: Any,
-    shape: tuple[int, int],
-    lam: Any,
-    options: Options,
-    *,
-    device: Device,
-    reuse: bool = False,
-    masked: bool = False,
-) -> Request:
-    """The request that these options make, or the error that names the one that makes no sense.
-
-    Parameters
-    ----------
-    psf, shape
-        Of the blur.
-    lam : float or str
-    options : Options
-    device, reuse
-        Of the problem.
-    masked : bool
-        The image itself hides pixels.
-
-    Raises
-    ------
-    ValueError, TypeError
-        For a value out of its range.
-    MethodError
-        If a method is named together with what it does not have.
-    """
-    stated = functools.partial(
-        _checked_under, psf, shape, lam, options, {}, device=device, reuse=reuse, masked=masked
-    )
-    boundary = options.get("boundary", defaults()["boundary"])
-    if boundary != "auto":
-        return stated(boundary)
-    among: tuple[str, ...] = (SAFE, *CLEARLY)
-    if options.get("method", "auto") != "auto" or options.get("formula", "tikhonov") != "tikhonov":
-        among = tuple(name for name in among if _serves(stated, name))
-        # A mirrored scene is not told from one that is calm at its edge: "reflect" is for what cannot have "unknown".
-        if SAFE not in among and _serves(stated, "reflect"):
-            among += ("reflect",)
-        among = among or ("antireflect",)
-        if not _serves(stated, among[0]):
-            return stated(SAFE)  # and whoever solves it says why it cannot be
-    request = stated(among[0])
-    named = " and ".join(f"{name}={options[name]!r}" for name in ("method", "formula") if name in options)
-    return replace(request, open=Open(among, named, stated))
-
-
-def _serves(stated: Callable[[str], Request], boundary: str) -> bool:
-    """Whether what was asked for can be had under a boundary."""
-    try:
-        request = stated(boundary)
-    except (ValueError, MethodError):
-        return False
-    problem = request.problem if not isinstance(request.lam, str) else replace(request.problem, lam=1.0)
-    rows = (
-        [METHODS[request.method]]
-        if request.method != "auto"
-        else [m for m in METHODS.values() if m.automatic]
-    )
-    return any(row.refuses(problem) is None for row in rows)
-
-
-def _checked_under(
-    psf: Any,
-    shape: tuple[int, int],
-    lam: Any,
-    options: Options,
-    operators: dict[str, Operator],
-    boundary: str,
-    *,
-    device: Device,
-    reuse: bool,
-    masked: bool,
-) -> Request:
-    """The request under a boundary, which need not be the one that was asked for.
-
-    Where several boundaries are tried, `operators` keeps those that were built: one of them is asked for again.
-    """
-    o: dict[str, Any] = defaults() | options
-    lam = check_lam(lam)
-    method = check_method(o["method"])
+def check_values(o: dict[str, Any]) -> None:
+    """Raise for the first option out of its range."""
     check_formula(o["formula"])
     if o["prior"] not in PRIORS:
         raise ValueError(f"unknown prior {o['prior']!r}; choose one of {', '.join(PRIORS)}")
-    mask, weights = o["mask"], o["weights"]
-    if isinstance(mask, str):
-        if mask not in DETECTORS:
-            raise ValueError(
-                f"mask must be {' or '.join(map(repr, DETECTORS))}, or an array that is True at the pixels to hide, "
-                f"not {mask!r}"
-            )
-    elif mask is not None:
-        mask = check_mask(mask)
-    if weights is not None:
-        weights = check_weights(weights)
+    if isinstance(o["mask"], str) and o["mask"] not in DETECTORS:
+        raise ValueError(
+            f"mask must be {' or '.join(map(repr, DETECTORS))}, or an array that is True at the pixels to hide, "
+            f"not {o['mask']!r}"
+        )
     _check_number(o["background"], "background", 0.0)
     _check_number(o["noise"], "noise, a standard deviation,", 0.0)
     if o["data"] is not None and o["data"] not in FITS:
@@ -489,147 +251,10 @@ def _checked_under(
         raise ValueError(f"max_iterations must be a positive whole number, not {steps!r}")
     if o["callback"] is not None and not callable(o["callback"]):
         raise TypeError(f"callback must be a function callback(iteration, residual), not {o['callback']!r}")
-    bounds, denoiser = check_bounds(o["bounds"]), _denoiser(o["denoiser"])
-    dtype = check_dtype(o["dtype"]) or FLOAT64
-
-    asked = [
-        words
-        for words, given in (
-            ("a mask", mask is not None or masked),
-            ("weights", weights is not None),
-            ("bounds", bounds is not None),
-            (f"the data term {o['data']!r}", o["data"] not in (None, "gaussian")),
-            ("a background", o["background"] != 0),
-            ("a denoiser", denoiser is not None),
-        )
-        if given
-    ]
-    penalty, reason = _penalty(method, asked, denoiser)
-    if penalty == "denoiser" and denoiser is None:
-        denoiser = _denoiser(DEFAULT_DENOISER)
-        reason = f"as asked for; with the denoiser {DEFAULT_DENOISER!r}, as none was named"
-    row = METHODS.get(method)
-    if row is not None and not row.iterative:
-        idle = [f"{name}={o[name]!r}" for name in ("rtol", "max_iterations") if o[name] is not None]
-        if idle:
-            raise MethodError(
-                f"method {method!r} does not iterate: {' and '.join(idle)} would do nothing; leave it out"
-            )
-    linear = not asked and (row is None or row.linear)
-    if o["prior"] in ("smooth", "natural") and not linear:
-        raise MethodError(f"method {method!r} cannot serve here: prior belongs to the linear formula")
-    if boundary not in operators:
-        operators[boundary] = _operator(psf, o["psfs"], shape, boundary, o["origin"])
-    problem = Problem(
-        operators[boundary],
-        0.0,
-        penalty,
-        # What is not known before the image is filled in by `Request.stated`.
-        Fit(o["data"] or (row.fit if row else "gaussian"), float(o["background"]), o["delta"] or 0.0),
-        bounds,
-        denoiser,
-        o["formula"],
-        bool(o["inverse"]),
-        dtype,
-        device,
-        reuse=reuse,
-        stop=Stop(o["rtol"], steps, o["callback"]),
-    )
-    lam_reason = "as given"
-    if lam == "auto" and row is not None and row.lam is not None:
-        lam, lam_reason = row.lam, f"the default of {row.name}"
-    rule_named = isinstance(lam, str) and lam != "auto"
-    photograph = problem.operator.boundary.open or (o["boundary"] == "auto" and o["formula"] == "tikhonov")
-    prior, prior_reason = o["prior"], "as asked for"
-    if prior == "auto":
-        prior, prior_reason = "smooth" if photograph and linear else "zero", "the default here"
-    if prior == "natural":
-        if (why := _not_natural(problem)) is not None:
-            raise MethodError(f"prior='natural' cannot serve here: {why}; use prior='smooth'")
-        problem = replace(problem, penalty="natural")
-    natural = o["prior"] == "auto" and linear and lam == "auto" and not _not_natural(problem)
-    if isinstance(lam, str):
-        rule = check_rule(lam, problem, o["noise"])
-        lam = rule if prior == "zero" else lam  # "auto" has a quick way that needs the smooth scene
-    else:
-        problem = replace(problem, lam=lam)
-    return Request(
-        problem,
-        lam,
-        lam_reason,
-        rule_named,
-        method,
-        reason,
-        prior,
-        o["noise"],
-        mask,
-        weights,
-        check_gamma(o["gamma"]),
-        prior_reason=prior_reason,
-        natural=natural,
-    )
-
-
-def _not_natural(problem: Problem) -> str | None:
-    """Why the penalty "natural" cannot be had in the place of the identity; None if it can."""
-    operator = problem.operator
-    if problem.formula != "tikhonov":
-        return f"formula={problem.formula!r} minimises nothing"
-    if operator.boundary.dark:
-        return f"with boundary {str(operator.boundary)!r} the scene ends at the frame"
-    if operator.stationary is None:
-        return "the PSF varies"
-    if any(n < m + 2 for n, m in zip(operator.image_shape, operator.stationary.psf.shape, strict=True)):
-        return "the picture is hardly larger than the PSF"
-    return None
-
-
-def _operator(psf: Any, psfs: Any, shape: tuple[int, int], boundary: str, origin: Any) -> Operator:
-    """The blur by one PSF, by one for each colour, or by one that varies."""
-    if (psf is None) == (psfs is None):
-        raise TypeError(
-            "give the PSF: psf=..., or psfs=... for one that varies across the picture"
-            if psf is None
-            else "psf and psfs were both given; psfs takes the place of psf"
-        )
-    if isinstance(psfs, PSFMap):
-        psfs = psfs.psfs
-    if psfs is not None:
-        psfs, positions = psfs if isinstance(psfs, tuple) else (psfs, None)
-        return VaryingBlur(
-            psfs, shape, boundary, positions=positions, tolerance=_VARYING_TOLERANCE, origin=origin
-        )
-    psf = plain(psf, "psf")
-    if psf.ndim == 3:  # (C, m, n)
-        return VaryingBlur(psf[None, None], shape, boundary, origin=origin)
-    return Blur(psf, shape, boundary, origin=origin)
-
-
-def _penalty(method: str, asked: list[str], denoiser: Any) -> tuple[str, str]:
-    """(the penalty, why), from the method named or from what else was asked for."""
-    if method != "auto":
-        row = METHODS[method]
-        if row.linear and asked:
-            others = [m.name for m in METHODS.values() if not m.linear]
-            raise MethodError(
-                f"method {method!r} cannot serve here: it inverts the linear formula, which has no place for "
-                f"{' and '.join(asked)}; use method='auto' or one of {', '.join(others)}"
-            )
-        if denoiser is not None and row.penalty != "denoiser":
-            raise MethodError(f"method {method!r} cannot serve here: it takes no denoiser; use method='pnp'")
-        return row.penalty, "as asked for"
-    if denoiser is not None:
-        return "denoiser", f"{' and '.join(asked)} was given: a denoiser is a prior of its own"
-    if asked:
-        return "gradient", (
-            f"the linear formula has no place for {' and '.join(asked)}; the gradient penalty is the closest to it "
-            "that does not fail where pixels are hidden (method='tv' or 'tv2' keep edges better)"
-        )
-    return "identity", ""
 
 
 def _number(value: Any) -> float:
-    """`value` as a float; NaN, which passes no comparison, if it is no number."""
+    """`value` as a float; NaN, which passes no comparison, if it is not a number."""
     try:
         return math.nan if isinstance(value, (str, bool, np.bool_)) else float(value)
     except (TypeError, ValueError):
@@ -642,25 +267,3 @@ def _check_number(value: Any, name: str, least: float, above: bool = False) -> N
     number = _number(value)
     if not (math.isfinite(number) and (number > least if above else number >= least)):
         raise ValueError(f"{name} must be a finite number {'>' if above else '>='} {least:g}, not {value!r}")
-
-
-def _denoiser(denoiser: Any) -> Denoiser | None:
-    if isinstance(denoiser, str):
-        return get_denoiser(denoiser)
-    if denoiser is not None and not callable(denoiser):
-        raise TypeError(
-            f"denoiser must be a function denoiser(image, sigma) or the name of one, not {type(denoiser).__name__}"
-        )
-    return denoiser
-
-
-def _check_counts(g: Array, weights: Array | None) -> None:
-    """Raise ValueError if a visible value of Poisson data is below zero."""
-    visible = g if weights is None else g * (weights > 0)
-    lowest = float(visible.min())
-    if lowest < 0:
-        count = int((visible < 0).sum())
-        raise ValueError(
-            f"data='poisson' counts photons, and {count} visible value(s) are below zero (the least is {lowest:.4g}); "
-            "subtract less of a background (give it as background=...), hide those pixels, or use data='gaussian'"
-        )

@@ -1,59 +1,52 @@
-"""The road: frames, options, problem, method, λ, solve, judge, result.
+"""Reconstruction pipeline: validate, detect the boundary, normalise, choose λ and solver, solve, verify.
 
-`reconstruct` gives the image, `solve` the image with everything that was
-decided and measured on the way, `Deblurrer` keeps what does not depend on the
-image for many of them.
+`reconstruct` returns the image, `solve` the image with all decisions and diagnostics, `Deblurrer` keeps what does not
+depend on the image. All three run `Deblurrer._solve`; `deblur.tiled`, the command and the comparison call them.
+
+`Deblurrer._attempts` yields what is tried, in order: the decided plan, in float64 if float32 fails, other solvers, a
+larger λ. Each decision stands once, in the order of one call:
+
+1. `request.check_request`: the options, checked, and the operator;
+2. `frames.Frames`: the image, checked, as frames;
+3. `normalized_image.detect_boundary`: the boundary, if it is not named;
+4. `normalized_image.NormalizedImage`: problem and frames in powers of two near one;
+5. `tuning.choose_lambda`: λ and the prior, if a rule chooses them;
+6. `request.Request.choice`: the solver;
+7. `methods.Method.prepare`: what does not depend on the image;
+8. `problem.Factor.solve` and `verify.verify`: each part solved, and measured with the operator;
+9. `result.assemble`: the `Result`, in the units of the image.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from functools import partial
-from itertools import islice
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Unpack
 
-import numpy as np
-
 from .combined import combined
-from .costs import USUAL, loading_seconds
-from .device import CPU, Array, Device, asnumpy
-from .errors import ConvergenceError, InsufficientMemoryError, MethodError, SingularMatrixError, warn
-from .frames import ALL, Frames
+from .data_checks import check_frames, with_checks
+from .device import CPU, Array, Device
+from .frames import Frames
 from .image import Levels
-from .judge import judge
-from .methods import METHODS, TOGETHER, TOGETHER_GPU, Choice, call_seconds, choose, named, solve_seconds
+from .methods import METHODS, Choice, expected_seconds
+from .normalization import Scale, shifted
+from .normalized_image import NormalizedImage, detect_boundary
 from .operators.operator import Operator
-from .options import Options, Request, check_dtype, check_gamma, checked, takes_options
-from .prior import Tuned, hides_all, mostly_natural, tuned
-from .problem import Factor, Problem, Solution, confirm
+from .options import Options, check_dtype, check_gamma, takes_options
+from .plan import RECOVERABLE, Plan
+from .problem import FLOAT64, Solution, confirm
 from .progress import heard, tell
-from .psf.checking import alarm
-from .result import Piece, Result, Status, build
-from .solvers.scaling import Scale, shifted
-from .stated import Stated, StatedImage
+from .request import Request, check_request
+from .result import Output, Result, Status, assemble
 from .tuning import LambdaChoice
-from .tuning.boundary import AGAINST, TOLD, evidence
 from .tuning.choice import restated
+from .tuning.select import choose_lambda
+from .verify import verify
 
-_FAILED = (Status.NOT_CONVERGED, Status.INACCURATE)
-_RAISES = 8  # how often a rule's λ, with which no method succeeds, is made ten times larger
-
-
-@dataclass(frozen=True)
-class _Prepared:
-    """What is kept between images. Never changed, only replaced, so that threads see all of it or nothing."""
-
-    problem: Problem
-    choice: Choice
-    lam_reason: str
-    lambda_choice: LambdaChoice | None
-    factor: Factor
-    scale: Scale  # in which the problem is stated
-    guessed: bool = False  # a rule that was named found no λ that can be trusted
-    prior_reason: str = ""
+#: How often a rule's λ with which no method succeeds is multiplied by ten.
+_LARGER_LAMBDAS = 8
 
 
 @takes_options
@@ -111,101 +104,66 @@ class Deblurrer:
         **options: Unpack[Options],
     ) -> None:
         device = CPU if gpu is False else Device.named("gpu" if gpu is True else gpu)
-        self._begin(checked(psf, shape, lam, options, device=device, reuse=True), warm_start)
+        self._set_up(check_request(psf, shape, lam, options, device, reuse=True), warm_start)
 
     @classmethod
     def _of(cls, request: Request) -> Deblurrer:
         self = cls.__new__(cls)
-        self._begin(request, False)
+        self._set_up(request)
         return self
 
-    def _begin(self, request: Request, warm_start: bool) -> None:
+    def _set_up(self, request: Request, warm_start: bool = False) -> None:
         self._warm = warm_start
-        self._prepared: _Prepared | None = None
-        self._last: Solution | None = None
-        self._last_scale = Scale()
-        self._lock = threading.Lock()
-        self._ask(request)
+        self._plan: Plan | None = None
+        self._last: tuple[Solution, Scale] | None = None
+        self._lock = threading.RLock()
+        if request.method != "auto":
+            request.choice(request.problem_with_lam())
+        self._take(request)
 
-    def _ask(self, request: Request) -> None:
-        """Take this as what is asked for; a method that cannot serve says so."""
-        self._scale = Scale.of(request.problem)
-        self._operator = self._scale.operator(request.problem.operator)
-        problem = self._scale.near(request.problem, self._operator)
-        if isinstance(request.lam, str):
-            problem = replace(problem, lam=USUAL * problem.operator.gain**2)
-        self._first_choice = self._chosen(problem, request)
+    def _take(self, request: Request) -> None:
+        self._operator = Scale.of(request.problem).operator(request.problem.operator)
         self._request = request  # last, for other threads
-
-    def _decide(self, frames: Frames) -> None:
-        """Read the boundary off the picture, if it is the first and none was named."""
-        read = self._request.open is not None
-        problem = replace(self._request.problem, frames=frames.count)
-        if self._prepared is None:
-            tell("boundary" if read else "begin", self._expected(problem, self._request, read))
-        if read:
-            self._check(frames)
-            with self._lock:
-                self._ask(self._request.decided(frames))
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_lock"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     @property
     def lam(self) -> float | str:
         """λ, or the rule until the first image has been seen."""
-        return self._request.lam if self._prepared is None else self._lam(self._prepared)
-
-    def _lam(self, prepared: _Prepared) -> float:
-        """λ in the units of the image; a number as it was given."""
-        given, problem, scale = self._request.lam, prepared.problem, prepared.scale
-        return shifted(problem.lam, scale.lam(problem)) if isinstance(given, str) else given
+        plan, lam = self._plan, self._request.rule
+        return lam if plan is None or not isinstance(lam, str) else plan.lam
 
     @property
     def boundary(self) -> str:
         """The boundary, or "auto" until the first image has been seen."""
-        return "auto" if self._request.open is not None else str(self._request.problem.operator.boundary)
+        return "auto" if self._request.candidates else str(self._request.problem.operator.boundary)
 
     @property
     def prior(self) -> str:
-        """What the linear formula expects of the scene; where λ decides, once that is known."""
-        problem = self._request.problem if self._prepared is None else self._prepared.problem
+        """The prior of the linear formula; if λ decides, "natural" or not once that is known."""
+        problem = self._request.problem if self._plan is None else self._plan.problem
         return "natural" if problem.penalty == "natural" else self._request.prior
 
     @property
     def choice(self) -> Choice | None:
         """The method and why, once λ and the boundary are known."""
-        if self._prepared is not None:
-            return self._prepared.choice
-        unknown = isinstance(self._request.lam, str) or self._request.open is not None
-        return None if unknown and self._request.method == "auto" else self._first_choice
+        request = self._request
+        if self._plan is not None:
+            return self._plan.choice
+        open_choice = isinstance(request.lam, str) or request.candidates
+        return (
+            None if open_choice and request.method == "auto" else request.choice(request.problem_with_lam())
+        )
 
     @property
     def blur(self) -> Operator | None:
         """The linear map that is inverted, once the boundary is known."""
-        return None if self._request.open is not None else self._request.problem.operator
-
-    def _chosen(self, problem: Problem, request: Request) -> Choice:
-        if request.method != "auto":
-            return named(request.method, problem, request.reason, request.lam, request.read, loading=False)
-        choice = choose(problem, lam=request.lam, read=request.read, loading=False)
-        return replace(choice, reason=request.reason) if request.reason else choice
-
-    def _expected(self, problem: Problem, request: Request, read: bool) -> float | None:
-        """Seconds until the result is there, λ not yet known; None if nobody wants to know."""
-        if not heard():
-            return None
-        if isinstance(request.lam, str):
-            problem = replace(problem, lam=USUAL * problem.operator.gain**2)
-            if request.natural and mostly_natural(problem):
-                problem = replace(problem, penalty="natural")
-        return call_seconds(self._first_choice.method, problem, request.lam, read)
-
-    # -- the road ------------------------------------------------------------------------------
+        return None if self._request.candidates else self._request.problem.operator
 
     def solve(
         self,
@@ -248,12 +206,16 @@ class Deblurrer:
         LambdaChoice or None
             None if λ was given as a number.
         """
-        with self._request.problem.device.current():
-            image = self._stated(self._frames(img, channel_axis, stack_axis))
-            with self._lock:
-                prepared, _ = self._prepare(image)
-                self._prepared = prepared
-        return prepared.lambda_choice
+        with self._request.problem.device.current(), self._lock:
+            self._plan = None
+            for image, plan in self._attempts(self._frames(img, channel_axis, stack_axis)):
+                try:
+                    self._plan = replace(self._prepared(image, plan), start=None)
+                except RECOVERABLE as error:
+                    last = error
+                else:
+                    return self._plan.lambda_choice
+        raise last
 
     def __call__(
         self, img: Array, *, channel_axis: int | None = None, stack_axis: int | None = None
@@ -263,309 +225,160 @@ class Deblurrer:
 
     def _frames(self, img: Array, channel_axis: int | None, stack_axis: int | None) -> Frames:
         request = self._request
-        return Frames(img, channel_axis, stack_axis, request.mask, request.gamma, request.problem.dtype)
+        dtype = None if request.open_dtype else request.problem.dtype
+        return Frames(img, channel_axis, stack_axis, request.mask, request.gamma, dtype)
 
-    def _check(self, frames: Frames) -> None:
-        """Raise unless the frames are what this Deblurrer was set up for."""
-        problem = self._request.problem
-        if frames.device != problem.device:
-            raise TypeError(
-                f"the image lies on the {frames.device} and this Deblurrer was set up for the {problem.device}; "
-                f"convert the image or pass gpu={frames.device.gpu is not None} when setting up"
-            )
-        if frames.space != problem.operator.image_shape:
-            here, there = (" x ".join(map(str, s)) for s in (frames.space, problem.operator.image_shape))
-            raise ValueError(f"the image has {here} pixels and this Deblurrer was set up for {there}")
-        channels = getattr(problem.operator, "channels", None)
-        if channels not in (None, frames.extent[1]):
-            raise ValueError(
-                f"the PSF has {channels} channels and the image {frames.extent[1]}: give one PSF (m, n) for all of "
-                "them, or as many as the image has (and name its channel_axis)"
-            )
-        if frames.masked is not None and METHODS[self._first_choice.method].linear:
-            raise TypeError(
-                "the image is a masked array, and this Deblurrer was set up for the linear formula, which has no place "
-                "for a mask: give mask=... or a method such as 'tv' when setting up, or fill the image"
-            )
+    # -- the pass ------------------------------------------------------------------------------
 
-    def _stated(self, frames: Frames) -> StatedImage:
-        """The image with all that is decided about it before λ, the boundary first."""
-        start = time.perf_counter()
-        name = self._first_choice.method
-        loading = loading_seconds(name, self._request.lam, METHODS[name].linear, frames.device)
-        self._decide(frames)
-        self._check(frames)
-        asked = self._request
-        scale = Scale.of(asked.problem, frames.extremes)
-        if METHODS[self._first_choice.method].linear:  # every frame is a problem of its own
-            most = TOGETHER if frames.device.gpu is None else TOGETHER_GPU
-            parts = [ALL] if asked.problem.operator.stationary is None else frames.parts(most)
-            request = asked.near(scale, self._operator)
-            problem = replace(request.problem, frames=frames.count)
-            image = StatedImage(frames, scale, request, problem, None, start, parts, None, loading)
-            return image if len(parts) > 1 else replace(image, whole=image.stated(ALL))
-        g = frames.data
-        if scale.image and asked.weights is not None:  # what weighs nothing may hold anything
-            g = asked.problem.xp.where(
-                frames.spread(asked.problem.xp.asarray(asked.weights), "weights") > 0, g, 0
-            )
-            scale = Scale.of(asked.problem, g)
-        request = asked.near(scale, self._operator)
-        g = shifted(g, -scale.image).astype(asked.problem.dtype, copy=False)
-        problem, mask = request.stated(frames, g)
-        whole = Stated.of(problem.operator, g, request.prior)
-        return StatedImage(frames, scale, request, problem, mask, start, [ALL], whole, loading)
-
-    def _prepare(self, image: StatedImage) -> tuple[_Prepared, Solution | None]:
-        """Fix λ, the method and its factor, for this image; and where λ's search ended."""
-        request, kept, problem, scale = image.request, self._prepared, image.problem, image.scale
-        lam_reason, lambda_choice, near, guessed = request.lam_reason, None, None, False
-        prior_reason = request.prior_reason
-        if kept is not None:
-            lam_reason, lambda_choice, guessed = kept.lam_reason, kept.lambda_choice, kept.guessed
-            prior_reason = kept.prior_reason
-            if isinstance(request.lam, str):
-                lam = shifted(self._lam(kept), -scale.lam(problem))
-                problem = replace(problem, lam=lam, penalty=kept.problem.penalty)
-        elif isinstance(request.lam, str):
-            found, penalty, prior_reason = self._tuned(image, request.lam)
-            problem, near = replace(problem, lam=float(found.lam), penalty=penalty), found.solution
-            lambda_choice = restated(replace(found, solution=None), problem, scale)
-            lam_reason = lambda_choice.reason
-            guessed = request.rule_named and not (
-                found.settled or hides_all(found, request.prior, METHODS[self._first_choice.method])
-            )
-        for stated, reason in self._larger(problem, scale, lam_reason):
-            try:
-                choice, factor = self._factored(stated, None if kept is None else kept.choice)
-            except (SingularMatrixError, MethodError) as error:
-                last = error
-                continue
-            return _Prepared(
-                stated, choice, reason, lambda_choice, factor, scale, guessed, prior_reason
-            ), near
-        raise last
-
-    def _tuned(self, image: StatedImage, rule: str) -> Tuned:
-        """λ by a rule, and the penalty that it is for."""
-        tell("λ", self._expected(image.problem, image.request, False))
-        return tuned(image, rule, METHODS[self._first_choice.method])
-
-    def _larger(self, problem: Problem, scale: Scale, reason: str) -> Iterator[tuple[Problem, str]]:
-        """The problem and where its λ comes from; and where a rule chose a λ so small, the problem with larger ones."""
-        yield problem, reason
-        if isinstance(self._request.lam, str) and problem.quadratic and problem.stop.max_iterations is None:
-            for _ in range(_RAISES):
-                problem = replace(problem, lam=10 * problem.lam)
-                lam = shifted(problem.lam, scale.lam(problem))
-                yield problem, f"{reason}; raised to {lam:.3g}, since no method solves the problem with less"
-
-    def _factored(self, problem: Problem, choice: Choice | None = None) -> tuple[Choice, Factor]:
-        """The method chosen, or the next that can be prepared, and its factor."""
-        choice = self._chosen(problem, self._request) if choice is None else choice
-        tell("set-up", call_seconds(choice.method, problem) if heard() else None)
-        alone = self._request.method != "auto" and not isinstance(self._request.lam, str)
+    def _solve(self, frames: Frames, check: bool, into: Levels | None = None) -> Result:
+        """Restore frames; `into` takes the image part by part, and the Result then has neither it nor the residual."""
+        request, begun = self._request, time.perf_counter()
+        failed: Result | None = None
         failures: list[str] = []
-        for name in dict.fromkeys([choice.method, *choice.seconds]):
-            try:
-                # Where nothing else would be tried a GPU factors while the host goes on.
-                return _after(choice, name, failures), METHODS[name].prepare(problem, later=alone)
-            except (SingularMatrixError, InsufficientMemoryError) as error:
-                failures.append(f"{name} failed ({error})")
-                last = error
-        raise last
-
-    def _ready(self, image: StatedImage) -> tuple[_Prepared, Solution | None, bool]:
-        """What is kept, made now if it is not there or was made for other weights; and whether it is the first."""
-        with self._lock:
-            kept = self._prepared
-            if kept is not None and (kept.scale, kept.problem.fit) == (image.scale, image.problem.fit):
-                return kept, None, False
-            self._prepared, near = self._prepare(image)
-            return self._prepared, near, kept is None
-
-    def _solve(self, frames: Frames, check: bool, last: bool = True, into: Levels | None = None) -> Result:
-        """The result; `last` says that nobody will try anything else if it failed, and `into` takes the image."""
-        device = self._request.problem.device
+        device = request.problem.device
         with device.current():
-            begun = device.mark()
-            image = self._stated(frames)
-            prepared, near, first = self._ready(image)
-            setup = partial(device.between, begun, device.mark()) if first else None
-            result = self._judged(image, prepared, near, setup, into)
-            if last and result.status in _FAILED and self._request.method == "auto":
-                result = self._fallen_back(result, image, prepared, setup, into)
-            if last and result.status in _FAILED:
-                result = self._relaxed(result, image, prepared, setup, into)
-        return _or_raised(result) if check else result
+            mark = device.mark()
+            for image, plan in self._attempts(frames):
+                fresh = plan.factor is None
+                try:
+                    plan = self._prepared(image, plan, failures)
+                    setup = (mark, device.mark()) if fresh else None
+                    result = self._restored(image, plan, Output(frames, begun, setup, into))
+                except RECOVERABLE as error:
+                    failures.append(f"{plan.name} failed ({error})")
+                    last = error
+                    continue
+                if result.status not in (Status.NOT_CONVERGED, Status.INACCURATE):
+                    self._keep(plan)
+                    break
+                why = result.why or result.status.name.lower()
+                failures.append(f"{plan.name} in {image.problem.dtype}: {why}")
+                if failed is None or failed.problem.dtype != result.problem.dtype:
+                    failed = result
+            else:
+                if failed is None:
+                    raise last
+                result = failed
+            if result.problem.dtype != frames.dtype:
+                why = f"float32, enough for {frames.given}, was not: {failures[0]}"
+                result = replace(result, dtype_reason=why)
+            result = with_checks(result, self._request, frames)
+        return result.or_raise() if check else result
 
-    def _judged(
-        self,
-        image: StatedImage,
-        prepared: _Prepared,
-        near: Solution | None,
-        setup: Callable[[], float] | None,
-        into: Levels | None = None,
-    ) -> Result:
-        """Solve with what is prepared, and judge; `setup` tells what preparing took, if it was done for this image."""
-        problem, choice = replace(prepared.problem, frames=image.problem.frames), prepared.choice
-        image = image.drawn(problem.penalty)
-        if setup is not None:
-            predicted = choice.seconds.get(choice.method, 0.0) + image.loading
-        else:
-            predicted = solve_seconds(choice.method, problem)
-        return build(
-            image.frames,
-            self._as_asked(problem, prepared),
-            choice,
-            self._solved(image, problem, prepared, near),
-            prepared.scale,
-            prior="natural" if problem.penalty == "natural" else image.request.prior,
-            prior_reason=prepared.prior_reason,
-            mask=image.mask,
-            lam_reason=prepared.lam_reason,
-            lambda_choice=prepared.lambda_choice,
-            boundary_reason=image.request.boundary_reason,
-            guessed=prepared.guessed,
-            start=image.start,
-            setup=setup,
-            predicted=predicted,
-            into=into,
+    def _attempts(self, frames: Frames) -> Iterator[tuple[NormalizedImage, Plan]]:
+        """What is tried, in order; the next only if one before it failed."""
+        request, wide = self._request, frames.as_dtype(FLOAT64)
+        float32_suffices = request.open_dtype and frames.given.kind != "f" and frames.dtype != FLOAT64
+        for attempt in (frames, wide) if float32_suffices else (frames,):
+            image = self._image(attempt)
+            plan = self._decided(image)
+            yield image, plan
+        request = self._request  # with its boundary
+        if request.method == "auto":
+            for name in plan.others:
+                yield image, replace(plan, choice=Choice(name, "the next that serves"), factor=None)
+        if (
+            isinstance(request.lam, str)
+            and plan.problem.quadratic
+            and request.problem.stop.max_iterations is None
+        ):
+            for power in range(1, _LARGER_LAMBDAS + 1):
+                yield image, replace(plan.with_lam(10.0**power), choice=None, factor=None)
+
+    def _image(self, frames: Frames) -> NormalizedImage:
+        """The frames normalised, under the boundary that the first image decides."""
+        tell("boundary" if self._request.candidates else "begin", _seconds_left(self._request, frames))
+        check_frames(frames, self._request)
+        with self._lock:
+            if self._request.candidates:
+                self._take(detect_boundary(self._request, frames))
+        return NormalizedImage.of(self._request, self._operator, frames)
+
+    def _decided(self, image: NormalizedImage) -> Plan:
+        """The kept plan if it serves the image; else one with λ and prior, decided by the rule or the kept plan."""
+        request, kept, rule = self._request, self._plan, self._request.rule
+        if kept is not None and kept.serves(image):
+            return kept
+        problem, scale = image.problem, image.scale
+        if kept is not None and isinstance(rule, str):
+            lam = shifted(kept.lam, -scale.lam(problem))
+            problem = replace(problem, lam=lam, penalty=kept.problem.penalty)
+        if kept is not None:
+            return replace(kept, problem=problem, scale=scale, factor=None)
+        prior_reason = "the default" if request.asked_prior == "auto" else "as requested"
+        if not isinstance(rule, str):
+            return Plan(problem, scale, request.lam_reason, prior_reason)
+        tell("λ", _seconds_left(request, image.frames))
+        found, penalty, prior_reason = choose_lambda(
+            problem,
+            image,
+            rule,
+            prior=image.prior,
+            may_be_natural=request.may_be_natural,
+            noise=image.noise,
+            method=METHODS[request.search_method],
         )
+        problem = replace(problem, lam=float(found.lam), penalty=penalty)
+        stated = restated(replace(found, solution=None), problem, scale)
+        uncertain = request.rule_named and not (found.settled or found.oversmoothed)
+        return Plan(problem, scale, stated.reason, prior_reason, stated, uncertain, start=found.solution)
 
-    def _solved(
-        self, image: StatedImage, problem: Problem, prepared: _Prepared, near: Solution | None
-    ) -> Iterator[Piece]:
-        """Part after part, solved and judged."""
-        warm = self._warm and len(image.parts) == 1
-        if warm and self._last is not None and prepared.scale == self._last_scale:
-            near = self._last
-        left = solve_seconds(prepared.choice.method, problem) if heard() else None
-        begun = time.perf_counter()
+    def _prepared(self, image: NormalizedImage, plan: Plan, failures: list[str] | None = None) -> Plan:
+        """The plan with its solver and factor; the first one is kept for the images after this one."""
+        with self._lock:
+            kept = self._plan
+            if plan.factor is None and kept is not None and kept.factor is not None and not failures:
+                plan = kept if kept.serves(image) else plan  # another thread was first
+            if plan.factor is not None:
+                return plan
+            choice = plan.choice or self._request.choice(plan.problem)
+            if failures:
+                choice = replace(choice, reason=f"{choice.reason}, since {'; '.join(failures)}")
+            tell("set-up", _seconds_left(self._request, image.frames, choice.method))
+            # If nothing else would be tried, a GPU factors while the host continues.
+            alone = self._request.method != "auto" and not isinstance(self._request.lam, str)
+            factor = METHODS[choice.method].prepare(plan.problem, later=alone)
+            plan = replace(plan, choice=choice, factor=factor)
+            if not failures:
+                self._keep(plan)
+            return plan
+
+    def _keep(self, plan: Plan) -> None:
+        with self._lock:
+            self._plan = replace(plan, start=None)
+
+    def _restored(self, image: NormalizedImage, plan: Plan, output: Output) -> Result:
+        """Solve and verify part after part."""
+        assert plan.choice is not None
+        assert plan.factor is not None
+        image, problem = image.drawn(plan.problem.penalty), replace(plan.problem, frames=image.problem.frames)
+        start, warm = plan.start, self._warm and len(image.parts) == 1
+        if warm and self._last is not None and self._last[1] == plan.scale:
+            start = self._last[0]
+        left, begun = _seconds_left(self._request, image.frames, plan.choice.method), time.perf_counter()
         for done, at in enumerate(image.parts):
-            if done:  # from what the parts so far have taken
+            if done:  # from the time of the parts so far
                 left = (time.perf_counter() - begun) / done * (len(image.parts) - done)
             tell("solve" if len(image.parts) == 1 else f"solve {done + 1} of {len(image.parts)}", left)
-            stated = image.stated(at)
-            solution = prepared.factor.solve(stated.data, near)
+            g, data, centre = image.part(at)
+            solution = plan.factor.solve(data, start)
             if warm:
-                self._last, self._last_scale = solution, prepared.scale
-            verdict = judge(problem, stated.data, solution, stated.g)
-            confirm(prepared.factor)
-            scene = solution.scene if stated.prior is None else combined(solution.scene, stated.prior)
-            yield Piece(at, solution, verdict, scene)
-            del stated, solution, verdict, scene  # before the next is made
-
-    def _as_asked(self, problem: Problem, prepared: _Prepared) -> Problem:
-        """The problem in the units of image and PSF."""
-        if not prepared.scale:
-            return problem
-        asked, fit = self._request.problem, problem.fit
-        fit = replace(asked.fit, weights=fit.weights, delta=shifted(fit.delta, prepared.scale.image))
-        return replace(
-            asked, lam=self._lam(prepared), penalty=problem.penalty, fit=fit, frames=problem.frames
-        )
-
-    def _fallen_back(
-        self,
-        failed: Result,
-        image: StatedImage,
-        prepared: _Prepared,
-        setup: Callable[[], float] | None,
-        into: Levels | None,
-    ) -> Result:
-        """The result of the next method that serves and succeeds, or the failed one if none does."""
-        choice = prepared.choice
-        failures = [f"{failed.method}: {failed.why or failed.status.name.lower()}"]
-        for name in choice.seconds:
-            if name == failed.method:
-                continue
-            try:
-                factor = METHODS[name].prepare(prepared.problem)
-                other = replace(prepared, choice=_after(choice, name, failures), factor=factor)
-                result = self._judged(image, other, None, setup, into)
-            except (SingularMatrixError, InsufficientMemoryError, ConvergenceError) as error:
-                failures.append(f"{name}: {error}")
-                continue
-            if result.status.ok:
-                with self._lock:
-                    self._prepared = other
-                return result
-            failures.append(f"{name}: {result.why or result.status.name.lower()}")
-        return failed
-
-    def _relaxed(
-        self,
-        failed: Result,
-        image: StatedImage,
-        prepared: _Prepared,
-        setup: Callable[[], float] | None,
-        into: Levels | None,
-    ) -> Result:
-        """The result with the least larger λ that succeeds, if a rule chose λ; or the failed one."""
-        for problem, reason in islice(
-            self._larger(prepared.problem, prepared.scale, prepared.lam_reason), 1, None
-        ):
-            try:
-                choice, factor = self._factored(problem)
-                other = replace(prepared, problem=problem, lam_reason=reason, choice=choice, factor=factor)
-                result = self._judged(image, other, None, setup, into)
-            except (SingularMatrixError, MethodError, ConvergenceError):
-                continue
-            if result.status not in _FAILED:
-                with self._lock:
-                    self._prepared = other
-                return result
-        return failed
+                self._last = solution, plan.scale
+            diagnostics = verify(problem, data, solution, g)
+            confirm(plan.factor)
+            scene = solution.scene if centre is None else combined(solution.scene, centre)
+            output.add(at, solution, diagnostics, scene, plan)
+            del g, data, centre, solution, diagnostics, scene  # before the next part is made
+        return assemble(output, plan.in_units_of_image(problem, self._request), plan, image, self._request)
 
 
-def _doubted(result: Result, restore: Deblurrer, frames: Frames) -> Result:
-    """The result, with a warning if the picture speaks strongly against its PSF or the boundary that was named: of
-    photographs, whose restoration takes ten times as long as the look at them, and that hide nothing."""
-    request = restore._request
-    operator, fit = request.problem.operator, request.problem.fit
-    if (
-        frames.device.gpu is not None
-        or not (request.mask is None and request.weights is None)
-        or frames.masked is not None
-        or fit.name != "gaussian"
-    ):
-        return result
-    g = asnumpy(frames.part((slice(1), slice(None)))[0].mean(axis=0))
-    if operator.boundary.open:
-        wrong = None if operator.stationary is None else alarm(g, operator.stationary.psf)
-        if wrong is not None:
-            warn(f"this PSF does not fit the picture: {wrong}; deblur.psf.check says more")
-        return result
-    if request.read or not isinstance(request.lam, str) or operator.boundary not in TOLD:
-        return result
-    name = str(operator.boundary)
-    against = -evidence(operator.surrogate, g - fit.background, among=(name,)).get(name, 0.0)
-    if not against > AGAINST:
-        return result
-    reason = f"the rim of the picture speaks for a scene that goes on (log evidence {against:.0f} against it)"
-    warn(f"boundary {name!r} does not fit the picture: {reason}; name boundary='unknown', or none")
-    return replace(result, boundary_reason=f"{result.boundary_reason}, but {reason}")
-
-
-def _or_raised(result: Result) -> Result:
-    """The result, or ConvergenceError with it if it does not solve the problem."""
-    if result.status.ok:
-        return result
-    why = result.lam_reason if result.status is Status.UNSETTLED else result.why
-    why = f" ({why})" if why else ""
-    raise ConvergenceError(
-        f"{result.method} with λ = {result.lam:g} {result.status.value}. Relative residual "
-        f"{result.residual:.1e} after {result.iterations} iterations{why}",
-        result,
-    )
-
-
-def _after(choice: Choice, name: str, failures: list[str]) -> Choice:
-    """The choice of `name` after others had failed."""
-    if not failures:
-        return choice
-    return replace(choice, method=name, reason=f"the next that serves, since {'; '.join(failures)}")
+def _seconds_left(request: Request, frames: Frames, method: str | None = None) -> float | None:
+    """Seconds that the rest takes, about; None without a listener."""
+    if not heard():
+        return None
+    name = method or ("auto" if request.method == "auto" and request.linear else request.method)
+    pixels = frames.count * frames.space[0] * frames.space[1]
+    return expected_seconds(name, pixels, frames.device)
 
 
 @takes_options
@@ -579,7 +392,7 @@ def solve(
     check: bool = True,
     **options: Unpack[Options],
 ) -> Result:
-    """Restore a blurred image and say everything about it.
+    """Restore a blurred image, and report every decision and diagnostic.
 
     The parameters are those of `reconstruct`, and ``check``: False returns a
     failed Result instead of raising `ConvergenceError`.
@@ -602,37 +415,14 @@ def solve_into(
     lam: float | str,
     options: Options,
     *,
-    channel_axis: int | None = None,
-    stack_axis: int | None = None,
     check: bool = True,
+    **axes: int | None,
 ) -> Result:
     """`solve`; given `into`, the image goes there part by part, and the Result has neither it nor the residual."""
-    # Everything is checked before anything is set up.
-    dtype, gamma = check_dtype(options.get("dtype")), check_gamma(options.get("gamma"))
-
-    def prepared(dtype: Any) -> tuple[Deblurrer, Frames]:
-        frames = Frames(img, channel_axis, stack_axis, options.get("mask"), gamma, dtype)
-        asked: Options = {**options, "dtype": frames.dtype}
-        masked = frames.masked is not None
-        request = checked(psf, frames.space, lam, asked, device=frames.device, masked=masked)  # type: ignore[arg-type]
-        return Deblurrer._of(request), frames
-
-    restore, frames = prepared(dtype)
-    if dtype is not None or frames.given.kind == "f" or frames.dtype == np.float64:
-        return _doubted(restore._solve(frames, check, into=into), restore, frames)
-    try:
-        result = restore._solve(frames, False, last=False, into=into)
-        if result.status not in _FAILED:
-            result = _doubted(result, restore, frames)
-            return _or_raised(result) if check else result
-        why = result.why or result.status.name.lower()
-    except SingularMatrixError as error:
-        why = str(error)
-    restore, frames = prepared(np.float64)
-    return replace(
-        restore._solve(frames, check, into=into),
-        dtype_reason=f"float32, enough for {frames.given}, was not: {why}",
-    )
+    gamma, dtype = check_gamma(options.get("gamma")), check_dtype(options.get("dtype"))
+    frames = Frames(img, **axes, mask=options.get("mask"), gamma=gamma, dtype=dtype)
+    request = check_request(psf, frames.space, lam, options, frames.device, masked=frames.masked is not None)
+    return Deblurrer._of(request)._solve(frames, check, into)
 
 
 @takes_options

@@ -14,7 +14,7 @@ from .methods import METHODS, Method
 from .norms import squares
 from .operators.operator import Operator
 from .problem import Problem
-from .stated import StatedImage
+from .normalized_image import NormalizedImage as StatedImage
 from .tuning import LambdaChoice, noise_level
 from .tuning import choose as tune
 from .tuning.fallback import sounder
@@ -42,14 +42,14 @@ class Tuned(NamedTuple):
     reason: str
 
 
-def tuned(image: StatedImage, rule: str, method: Method) -> Tuned:
+def tuned(image: StatedImage, rule: str, method: Method, may_be_natural: bool) -> Tuned:
     """λ by a rule, from all frames together; and the penalty, "natural" where the request leaves it open and there is
     noise to hide. `method` is what the rules that need solutions solve by."""
     problem = image.problem
-    enough = _enough(problem.operator) if image.request.natural else math.inf
+    enough = _enough(problem.operator) if may_be_natural else math.inf
     search = _Search(image, rule, method, enough * problem.operator.gain**2)
     if math.isinf(enough):
-        return Tuned(search.plain(), problem.penalty, image.request.prior_reason)
+        return Tuned(search.plain(), problem.penalty, "the default")
     plain, natural = search.where_open() if problem.operator.boundary.open else search.where_named()
     return search.weighed(plain, natural)
 
@@ -84,7 +84,7 @@ class _Search:
         """λ for the penalty of the request."""
         found = None
         if self.rule == "auto" and self.problem.operator.boundary.open and len(self.image.parts) > 1:
-            (found,) = from_spectrum(self.problem.plain.operator, self.image.left(), RANGE)
+            (found,) = from_spectrum(self.problem.plain.operator, self.image.frames_in_turn(), RANGE)
         return self._by_rule(self.image, self.problem) if found is None else found
 
     def where_open(self) -> tuple[LambdaChoice | None, LambdaChoice | None]:
@@ -92,7 +92,7 @@ class _Search:
         problem, natural = self.problem, None
         if self.rule == "auto":
             blurs = problem.plain.operator, self.natural.plain.blur
-            plain, natural = from_spectrum(blurs[0], self.image.left(), RANGE, blurs[1])
+            plain, natural = from_spectrum(blurs[0], self.image.frames_in_turn(), RANGE, blurs[1])
             if plain is not None:
                 return plain, natural
         small = math.prod(problem.operator.image_shape) <= _QUICK
@@ -116,7 +116,7 @@ class _Search:
         if any(METHODS[name].refuses(given) is None for name in ("fft", "dct", "kronecker")):
             natural = self._by_rule(drawn, self.natural)
         else:
-            (natural,) = from_spectrum(given.plain.operator, drawn.left(), RANGE)
+            (natural,) = from_spectrum(given.plain.operator, drawn.frames_in_turn(), RANGE)
         return plain, natural if natural is not None and natural.lam >= _FITS * plain.lam else None
 
     def weighed(self, plain: LambdaChoice | None, natural: LambdaChoice | None) -> Tuned:
@@ -135,13 +135,13 @@ class _Search:
         elif natural is None or not (natural.settled if problem.operator.boundary.open else _by_gcv(natural)):
             why = "cross-validation found no λ for 'natural'"
         else:
-            prior = self.image.request.prior
+            prior = self.image.prior
             why = f"there is noise to hide, for which {prior!r} would need λ = {plain.lam:.2g}"
             return Tuned(natural, "natural", why)
         return Tuned(plain, problem.penalty, why)
 
     def _by_rule(self, image: StatedImage, problem: Problem) -> LambdaChoice:
-        data, request = image.all_data(), image.request
+        data, request = image.all_data(), image
         found = tune(problem, data, self.rule, noise=request.noise, prepare=self.method.prepare)
         hidden = request.prior != "zero" and hides_all(found, request.prior, self.method) and _is_noise(data)
         if request.prior == "zero" or not (found.settled or hidden):
@@ -150,7 +150,7 @@ class _Search:
 
     def _shows(self) -> bool:
         """Whether so much noise is seen as would be hidden: λ is its variance over the scene's, or more."""
-        first = next(self.image.left())
+        first = next(self.image.frames_in_turn())
         if min(first.shape) < 4:
             return True
         power = float(squares(first)) / first.size
@@ -161,7 +161,7 @@ class _Search:
         """Whether a picture that is hardly blurred shows as much noise as would be taken for noise."""
         if _enough(self.problem.operator) < _ENOUGH_MILD:
             return True
-        first = next(self.image.left())
+        first = next(self.image.frames_in_turn())
         level = noise_level(first, self.problem.blur.psf) if min(first.shape) >= 4 else 0.0
         left = np.interp(found.lam, found.lambdas, found.residual_norms)
         return float(left) <= _LEFT_MILD * level * math.sqrt(self.problem.frames * first.size)

@@ -1,4 +1,4 @@
-"""The problem, stated once: what every solver is given, and what it gives back.
+"""The problem that every solver receives, and the solution that it returns.
 
 Every method minimises
 
@@ -13,14 +13,13 @@ A solver module offers three functions, and one row of `deblur.methods.METHODS` 
 
 ``refuses(problem)``
     None if the method serves this problem, else the reason in words.
-``work(problem)``
-    `Work`: the operations and bytes it would take, for the choice of method.
+``memory(problem)``
+    The bytes that set-up and solve need at once.
 ``prepare(problem)``
     A `Factor`: all that does not depend on the image, kept for reuse. Solving changes nothing in it, so that threads
     may share it.
 
-A solver solves and counts; it does not judge. The residual that a user sees is measured by `deblur.judge` through the
-operator itself.
+A solver solves and counts iterations. `deblur.verify` measures the residual that a user sees, with the operator.
 """
 
 from __future__ import annotations
@@ -50,25 +49,25 @@ Denoiser = Callable[[Array, float], Array]
 
 @dataclass(frozen=True)
 class Stop:
-    """When an iteration stops."""
+    """Stopping rule of an iteration."""
 
-    #: Relative residual at which it may stop; None is the method's own default.
+    #: Relative residual at which the iteration may stop; None is the method's default.
     rtol: float | None = None
-    #: Most iterations (sweeps); None is the method's own default.
+    #: Most iterations (sweeps); None is the method's default.
     max_iterations: int | None = None
-    #: Called as it goes with (iterations so far, relative residual).
+    #: Called with (iterations so far, relative residual).
     callback: Callable[[int, float], None] | None = field(default=None, compare=False)
-    #: How many times the method's own residual is enough, where none was asked for.
+    #: Factor by which the method's default tolerance is relaxed.
     looser: float = 1.0
 
     def report(self, iteration: int, residual: float) -> None:
-        """Tell the callback, if there is one."""
+        """Call the callback, if there is one."""
         if self.callback is not None:
             self.callback(iteration, residual)
 
 
 def check_bounds(bounds: Any) -> tuple[float, float] | None:
-    """Bounds as a problem has them: (lo, hi), or None for none."""
+    """Bounds in the form of `Problem.bounds`: (lo, hi), or None for none."""
     if bounds is None:
         return None
     if isinstance(bounds, str):
@@ -105,14 +104,14 @@ class Problem:
     formula : {"tikhonov", "hht"}
         Of the linear formula.
     inverse : bool
-        Form (HHᵀ + λI)⁻¹ and multiply by it, where a method can: slower, and only for those who want to see it.
+        Form (HHᵀ + λI)⁻¹ and multiply by it, with the methods that can: slower, for demonstration.
     dtype : dtype
-        float32 or float64: what is computed in.
+        float32 or float64, of all arrays.
     device : Device
     frames : int
-        Images that will be solved for together; only the choice of method looks at it.
+        Images that will be solved for together; used by the choice of method alone.
     reuse : bool
-        More images are expected after the first ones, so that what is prepared will be used again.
+        Whether more images follow, so that the factor will be used again.
     stop : Stop
     """
 
@@ -137,10 +136,10 @@ class Problem:
 
     @property
     def blur(self) -> Blur:
-        """The operator as a blur by one PSF; only for solvers that refuse what is none."""
+        """The operator as a blur by one PSF; TypeError for any other operator."""
         blur = self.operator.stationary
         if blur is None:
-            raise TypeError(f"{self.operator!r} is no blur by one PSF")
+            raise TypeError(f"{self.operator!r} is not a blur by one PSF")
         return blur
 
     @property
@@ -150,7 +149,7 @@ class Problem:
 
     @property
     def asked(self) -> list[str]:
-        """What it has that the linear formula does not, in words."""
+        """What the linear formula cannot serve, in words."""
         parts = {
             "weights or a mask": self.fit.weights is not None,
             f"the data term {self.fit.name!r}": self.fit.name != "gaussian",
@@ -162,7 +161,7 @@ class Problem:
 
     @cached_property
     def plain(self) -> Problem:
-        """The problem as linear methods know it: with the penalty "natural" that for u, else itself."""
+        """The problem that linear methods solve: with the penalty "natural" that for u (f = Bu), else itself."""
         if self.penalty != "natural":
             return self
         return replace(self, operator=coloured(self.blur), penalty="identity")
@@ -188,7 +187,7 @@ class Problem:
     def objective(self, g: Array, scene: Array, seen: Array | None = None) -> float:
         """D + λR of a scene (k, c, P, Q) for frames (k, c, M, N), computed with the operator alone.
 
-        NaN for a penalty without a value (a denoiser). The bounds are not looked at. `seen` is Hf, if it is at hand.
+        NaN for a penalty without a value (a denoiser). Bounds are ignored. `seen` is Hf, if known.
         """
         value = self.fit.value(self.operator.forward(scene) if seen is None else seen, g)
         if not self.lam:
@@ -198,12 +197,12 @@ class Problem:
 
 @dataclass(frozen=True)
 class History:
-    """What an iteration did, one entry an iteration; float64 on the host.
+    """Objective and residuals of each iteration; float64 on the host.
 
     Attributes
     ----------
     objective : (iterations,) array
-        D + λR at each iterate, as the solver saw it; NaN where a penalty has no value (a denoiser).
+        D + λR at each iterate, as the solver computed it; NaN for a penalty without a value (a denoiser).
     primal, dual : (iterations,) arrays
         Relative primal and dual residuals (for a method without a dual, the relative change).
     """
@@ -215,7 +214,7 @@ class History:
 
 @dataclass(frozen=True)
 class Solution:
-    """What every solver gives back.
+    """Result of a solver.
 
     Attributes
     ----------
@@ -224,13 +223,13 @@ class Solution:
     iterations : int
         Iterations or sweeps; 0 for a direct method.
     converged : bool
-        Whether the method reached what it aims at; a direct method always does or raises.
+        Whether the method reached its tolerance; a direct method always does or raises.
     why : str
-        Why it stopped, or a remark for the user, with the figures; may be empty.
+        Why the iteration stopped, or a remark, with the figures; may be empty.
     history : History or None
-        None for a method that keeps none.
+        None for a direct method.
     state : object
-        What a later solve needs to begin here; private to the solver.
+        State from which a later solve may start; private to the solver.
     """
 
     scene: Array = field(repr=False)
@@ -257,7 +256,7 @@ class Work:
 
 
 class Factor(Protocol):
-    """A prepared solver: call it with images, get scenes."""
+    """A prepared solver."""
 
     def solve(self, g: Array, start: Solution | None = None) -> Solution:
         """Solve for frames and their colours, all together.
@@ -266,20 +265,20 @@ class Factor(Protocol):
         ----------
         g : (k, c, M, N) array of the problem's dtype and device
         start : Solution, optional
-            Of a similar image or another λ: where to begin. A direct method does not look at it.
+            Of a similar image or another λ, to start from; a direct method ignores it.
         """
         ...
 
 
 def confirm(factor: Factor) -> None:
-    """Raise SingularMatrixError if what was prepared cannot be used, where a GPU has not been waited for yet."""
+    """Wait for a factorisation on a GPU, and raise SingularMatrixError if it failed."""
     look = getattr(factor, "confirm", None)
     if look is not None:
         look()
 
 
 class Direct:
-    """A `Factor` of a linear method, whose `scenes` are solved for as one stack."""
+    """A `Factor` of a linear method that solves for all `scenes` as one stack."""
 
     def scenes(self, g: Array) -> Array | tuple[Array, int, bool, str]:
         """Scenes (n, P, Q) for images (n, M, N); an iterative method adds iterations, converged and why."""

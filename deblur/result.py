@@ -1,32 +1,38 @@
-"""What a restoration gives back: the image, and everything that was decided and measured on the way."""
+"""The result of a restoration: the image, all decisions and diagnostics."""
 
 from __future__ import annotations
 
 import enum
 import math
 import time
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .device import Array
+from .errors import ConvergenceError
 from .frames import ALL, Frames, Part, enough
 from .image import Levels
-from .judge import Verdict, joined
-from .methods import METHODS, Choice
+from .methods import METHODS
+from .normalization import Scale, shifted
 from .norms import largest
 from .operators.operator import Operator
 from .problem import History, Problem, Solution, Stop
-from .solvers.scaling import Scale, shifted
 from .tuning import LambdaChoice
+from .verify import Diagnostics, joined
+
+if TYPE_CHECKING:
+    from .normalized_image import NormalizedImage
+    from .plan import Plan
+    from .request import Request
 
 
 class Status(enum.Enum):
     """How a solve ended. The value says it to the user, with what to try."""
 
     SOLVED = "solved directly"
-    CONVERGED = "converged to the tolerance asked for"
+    CONVERGED = "converged to the requested tolerance"
     NOT_CONVERGED = (
         "did not converge: use a larger λ or more iterations (max_iterations), "
         'or for the linear formula a direct method (method="kronecker", "banded" or "cholesky")'
@@ -50,7 +56,7 @@ class Status(enum.Enum):
     def of(
         cls, method: str, problem: Problem, solution: Solution, residual: float, guessed: bool = False
     ) -> Status:
-        """The status of a solution whose residual was measured; `guessed` says that its λ cannot be trusted."""
+        """The status of a solution with a measured residual; `guessed`: its λ is uncertain."""
         if not np.isfinite(residual):
             return cls.INACCURATE
         if not solution.converged:
@@ -67,7 +73,7 @@ class Status(enum.Enum):
 
 @dataclass(frozen=True)
 class Result:
-    """A restored image and everything that was decided and measured on the way.
+    """A restored image with all decisions and diagnostics.
 
     Attributes
     ----------
@@ -80,18 +86,18 @@ class Result:
     status : Status
         How the solve ended; ``status.ok`` and ``status.value`` (in words).
     why : str
-        Why the solver stopped, or what it remarked, with the figures; may be empty.
+        Why the solver stopped, or its remark, with the figures; may be empty.
     residual : float
-        ‖b − A f‖ / ‖b‖ of the system solved, measured afterwards by `deblur.judge` with the operator and
+        ‖b − A f‖ / ‖b‖ of the system solved, measured afterwards by `deblur.verify` with the operator and
         not by the method: (HᵀH + λI) f = Hᵀ g for "tikhonov", (HHᵀ + λI) f = Hᵀ g for "hht", the normal equations
-        for a quadratic penalty. Where the minimiser solves no linear system: the larger of the iteration's
-        last relative primal and dual residuals, and `objective` is what is measured.
+        for a quadratic penalty. If the minimiser solves no linear system: the larger of the iteration's
+        last relative primal and dual residuals, and `objective` is measured.
     misfit : float
         ‖H f − g‖ / ‖g‖: how well the restored scene, blurred again, explains the data (those not hidden).
     iterations : int
         0 for a direct method.
     seconds : float
-        Wall time of set-up, solve and judging together.
+        Wall time of set-up, solve and verification together.
     setup_seconds : float
         The part of it that a `Deblurrer` spends once.
     lam : float
@@ -101,9 +107,9 @@ class Result:
     lambda_choice : LambdaChoice or None
         The whole curve, if λ was chosen automatically.
     problem : Problem
-        What was solved: operator, fit with its weights, penalty, bounds and so on.
+        The problem solved: operator, fit with its weights, penalty, bounds and so on.
     prior : str
-        What the scene was drawn towards: "zero", "smooth" or "natural".
+        The prior of the linear formula: "zero", "smooth" or "natural".
     prior_reason : str
         Why.
     boundary_reason : str
@@ -114,7 +120,7 @@ class Result:
         D(W; H f + b, g) + λ R(L f), measured with the operator; NaN for a prior without a value (a denoiser). None
         for the linear formula.
     history : History or None
-        Objective, primal and dual residual at each iteration, of the methods that keep them.
+        Objective, primal and dual residual at each iteration; None for direct methods.
     mask : array of bool or None
         The pixels that were hidden, given or detected, shaped like the input image.
     gamma : {"srgb"} or None
@@ -122,8 +128,8 @@ class Result:
         and `residual_image` are about light.
     dtype_reason : str
         Why `image` was computed in its dtype.
-    predicted_seconds : float
-        What the cost model said that `seconds` would be, once λ was known (`deblur.choose_method` says it before).
+    checks : str
+        Whether the image contradicts the PSF or the boundary, or why that was not checked; empty if it agrees.
     """
 
     image: Array
@@ -149,7 +155,7 @@ class Result:
     mask: Array | None = None
     gamma: str | None = None
     dtype_reason: str = ""
-    predicted_seconds: float = math.nan
+    checks: str = ""
 
     @property
     def blur(self) -> Operator:
@@ -158,7 +164,7 @@ class Result:
 
     @property
     def boundary(self) -> str:
-        """How the scene was taken to go on beyond the frame."""
+        """How the scene was assumed to continue beyond the frame."""
         return str(self.blur.boundary)
 
     @property
@@ -176,6 +182,18 @@ class Result:
         """The iteration's last relative dual residual."""
         return None if self.history is None else float(self.history.dual[-1])
 
+    def or_raise(self) -> Result:
+        """The result itself, or ConvergenceError with it if it does not solve the problem."""
+        if self.status.ok:
+            return self
+        why = self.lam_reason if self.status is Status.UNSETTLED else self.why
+        why = f" ({why})" if why else ""
+        raise ConvergenceError(
+            f"{self.method} with λ = {self.lam:g} {self.status.value}. Relative residual "
+            f"{self.residual:.1e} after {self.iterations} iterations{why}",
+            self,
+        )
+
     def __str__(self) -> str:
         lines = [
             f"method      {self.method}: {self.reason}",
@@ -186,7 +204,7 @@ class Result:
         ]
         if self.gamma is not None:
             lines.append(
-                f"gamma       {self.gamma}: restored in linear light, as which λ and the residual are meant"
+                f"gamma       {self.gamma}: restored in linear light; λ and the residual refer to light"
             )
         if self.mask is not None:
             share = 100 * float(self.mask.mean())
@@ -197,11 +215,13 @@ class Result:
             f"status      {self.status.name.lower()}: {self.status.value}",
             f"residual    {self.residual:.2e} (measured), misfit {self.misfit:.3e}",
             f"iterations  {self.iterations}",
-            f"seconds     {self.seconds:.3g} (predicted {self.predicted_seconds:.2g}, of which set-up "
-            f"{self.setup_seconds:.3g})",
+            f"seconds     {self.seconds:.3g} (set-up {self.setup_seconds:.3g})",
         ]
-        if self.why:
-            lines.append(f"stop reason {self.why}")
+        lines += [
+            f"{label:<12}{text}"
+            for label, text in (("stop reason", self.why), ("checks", self.checks))
+            if text
+        ]
         return "\n".join(lines)
 
     def _penalty_in_words(self) -> str:
@@ -227,115 +247,102 @@ _PRIOR_IN_WORDS = {
 }
 
 
-@dataclass(frozen=True)
-class Piece:
-    """A part of an image, solved for and judged: its scene has the prior added. On the scale that it was solved on."""
+class Output:
+    """Collects the restored parts of an image, in the units of the image.
 
-    at: Part
-    solution: Solution
-    verdict: Verdict
-    scene: Array
-
-
-def build(
-    frames: Frames,
-    problem: Problem,
-    choice: Choice,
-    pieces: Iterable[Piece],
-    scale: Scale,
-    *,
-    prior: str,
-    prior_reason: str,
-    mask: Array | None,
-    lam_reason: str,
-    lambda_choice: LambdaChoice | None,
-    boundary_reason: str,
-    guessed: bool,
-    start: float,
-    setup: Callable[[], float] | None,
-    predicted: float,
-    into: Levels | None = None,
-) -> Result:
-    """The one place where a Result is put together.
-
-    `pieces` are on the `scale` that the problem, in the units of the image, was solved on; each is forgotten before the
-    next is asked for. `start` is the time at which the work began, and `setup` tells what is spent once. Given `into`
-    the image goes there, and the Result has neither it nor the residual.
+    Parameters
+    ----------
+    frames : Frames
+    begun : float
+        `time.perf_counter` at the beginning of the call.
+    setup : (mark, mark) or None
+        `Device.mark` before and after set-up, if the call included it.
+    into : Levels, optional
+        Takes the restored image part by part; then neither it nor the residual is kept.
     """
-    stop = Stop(problem.stop.rtol, problem.stop.max_iterations)  # a callback need not pickle
-    if lambda_choice is not None:
-        lambda_choice = replace(lambda_choice, solution=None)  # a whole iteration's memory
-    image: Array = None
-    residual: Array = None
-    if into is not None:
-        into.begin()
-    solutions, verdicts = [], []
-    for piece in pieces:
-        restored = piece.scene[(..., *problem.operator.crop)]
+
+    def __init__(self, frames: Frames, begun: float, setup: Any = None, into: Levels | None = None) -> None:
+        self.frames, self.begun, self.setup, self.into = frames, begun, setup, into
+        self.image: Array = None
+        self.residual: Array = None
+        self.solutions: list[Solution] = []
+        self.diagnostics: list[Diagnostics] = []
+        if into is not None:
+            into.begin()
+
+    def add(self, at: Part, solution: Solution, diagnostics: Diagnostics, scene: Array, plan: Plan) -> None:
+        """Take a part; of the solution and its diagnostics only figures are kept."""
+        frames, into, scale, dtype = self.frames, self.into, plan.scale, plan.problem.dtype
+        restored = scene[(..., *plan.problem.operator.crop)]
         _check_range(restored, scale)
         part = frames.curved(shifted(restored, scale.scene))
-        direct = (
-            piece.solution.history is None and piece.solution.state is None
-        )  # nobody else keeps the scene
         if into is not None:
-            frames.place(into.samples, piece.at, into.take(part, frames.given_part(piece.at)))
+            frames.place(into.samples, at, into.take(part, frames.given_part(at)))
         else:
-            parts = part, shifted(piece.verdict.difference, scale.image)
-            if piece.at == ALL and frames.opacity is None and direct:
-                image, residual = (frames.restore(x.astype(problem.dtype, copy=False)) for x in parts)
+            left = shifted(diagnostics.difference, scale.image)
+            # Without history and state no one else holds the scene, so that it need not be copied.
+            if at == ALL and frames.opacity is None and solution.history is None and solution.state is None:
+                self.image, self.residual = (
+                    frames.restore(x.astype(dtype, copy=False)) for x in (part, left)
+                )
             else:
-                if image is None:
-                    image, residual = frames.empty(problem.dtype, frames.opacity), frames.empty(problem.dtype)
-                frames.place(image, piece.at, parts[0])
-                frames.place(residual, piece.at, parts[1])
-            del parts
-        # Of more than one part only figures are kept.
-        solutions.append(replace(piece.solution, scene=None, state=None))
-        verdicts.append(replace(piece.verdict, difference=None))
-        objective = piece.verdict.objective
-        del piece, restored, part  # before the next is made
-    solution = max(solutions, key=lambda s: (not s.converged, s.iterations))
-    measured, misfit = joined(verdicts)
-    history = solution.history
+                if self.image is None:
+                    self.image, self.residual = frames.empty(dtype, frames.opacity), frames.empty(dtype)
+                frames.place(self.image, at, part)
+                frames.place(self.residual, at, left)
+        self.solutions.append(replace(solution, scene=None, state=None))
+        self.diagnostics.append(replace(diagnostics, difference=None))
+
+
+def assemble(
+    output: Output, problem: Problem, plan: Plan, image: NormalizedImage, request: Request
+) -> Result:
+    """The result of a plan; `problem` is in the units of the image."""
+    assert plan.choice is not None
+    frames, scale = output.frames, plan.scale
+    solution = max(output.solutions, key=lambda s: (not s.converged, s.iterations))
+    residual, misfit = joined(output.diagnostics)
+    objective, history = output.diagnostics[-1].objective, solution.history
     power = scale.objective(problem)
     if power and history is not None:
         history = replace(history, objective=shifted(history.objective, power))
+    stop = Stop(problem.stop.rtol, problem.stop.max_iterations)  # a callback need not pickle
+    mask = image.mask
     return Result(
-        image=image,
-        method=choice.method,
-        reason=scale.said(choice.reason),
-        status=Status.of(choice.method, problem, solution, measured, guessed),
-        why=scale.said(solution.why),
-        residual=measured,
+        image=output.image,
+        method=plan.choice.method,
+        reason=scale.described(plan.choice.reason),
+        status=Status.of(plan.choice.method, problem, solution, residual, plan.uncertain),
+        why=scale.described(solution.why),
+        residual=residual,
         misfit=misfit,
         iterations=solution.iterations,
-        seconds=time.perf_counter() - start,
-        setup_seconds=0.0 if setup is None else setup(),
+        seconds=time.perf_counter() - output.begun,
+        setup_seconds=0.0 if output.setup is None else problem.device.between(*output.setup),
         lam=float(problem.lam),
-        lam_reason=lam_reason,
-        lambda_choice=lambda_choice,
+        lam_reason=plan.lam_reason,
+        lambda_choice=plan.lambda_choice,
         problem=replace(problem, stop=stop),
-        prior=prior,
-        prior_reason=prior_reason,
-        boundary_reason=boundary_reason,
-        residual_image=residual,
+        prior="natural" if problem.penalty == "natural" else image.prior,
+        prior_reason=plan.prior_reason,
+        boundary_reason=request.boundary_reason,
+        residual_image=output.residual,
         objective=None if objective is None else shifted(objective, power),
         history=history,
         mask=None if mask is None else frames.restore(problem.xp.broadcast_to(mask, frames.extent)),
         gamma=frames.gamma,
         dtype_reason=_why_dtype(problem.dtype, frames.given),
-        predicted_seconds=predicted,
     )
 
 
 def _why_dtype(dtype: np.dtype, given: np.dtype) -> str:
     if given.kind != "f" and dtype == enough(given):
         return f"enough for {given.name} pixels"
-    return "as the image is" if dtype == given else "as asked for"
+    return "as the image is" if dtype == given else "as requested"
 
 
 def _check_range(image: Array, scale: Scale) -> None:
-    """Raise OverflowError if an image has no place in its dtype once it is back on its own scale."""
+    """Raise OverflowError if the dtype does not hold an image on its own scale."""
     if not scale:
         return
     top = largest(image)

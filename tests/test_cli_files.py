@@ -395,7 +395,7 @@ def test_a_stack_made_part_by_part_is_the_stack_made_whole(tmp_path, monkeypatch
     scene = deblur.data.load("camera")[100:144, 100:148]
     frames = [deblur.degrade(scene, deblur.psf.gaussian(5, 1), noise=0.01, seed=i) for i in range(5)]
     source, levels = stack_of(tmp_path, frames)
-    monkeypatch.setattr(deblur.pipeline, "TOGETHER", together)
+    monkeypatch.setattr(deblur.methods, "TOGETHER", together)
     arguments = [source, "-o", tmp_path / "out.tif", "--psf", "gaussian:5,1", "--clip"]
     assert main(["reconstruct", *map(str, arguments)]) == 0
     whole = deblur.reconstruct(levels, deblur.psf.gaussian(5, 1), stack_axis=0)
@@ -416,7 +416,7 @@ def test_a_stack_is_never_in_memory_in_floating_point(tmp_path, monkeypatch, rng
     import tracemalloc
 
     source, levels = stack_of(tmp_path, 0.5 + 0.1 * rng.standard_normal((64, 128, 128)))
-    monkeypatch.setattr(deblur.pipeline, "TOGETHER", 1)
+    monkeypatch.setattr(deblur.methods, "TOGETHER", 1)
     arguments = ["reconstruct", source, "-o", tmp_path / "out.tif", "--psf", "gaussian:5,1", "--lam", 1e-2]
     arguments += ["--boundary", "reflect", "--clip", "-q"]
     tracemalloc.start()

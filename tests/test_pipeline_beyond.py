@@ -34,7 +34,7 @@ def test_the_judge_measures_the_objective_itself(photograph, method, monkeypatch
     scene_value = problem.objective(g[None, None], _scene(result, g))
     assert result.status.ok
     assert result.method == method
-    assert result.reason == "as asked for"
+    assert result.reason == "as requested"
     if method != "identity":
         assert result.objective == pytest.approx(
             scene_value, rel=1e-9, nan_ok=True
@@ -113,7 +113,7 @@ def test_auto_stays_linear_unless_more_is_asked_for(photograph):
         solve(g, method="tv", inverse=True)
     few = {"max_iterations": 2, "check": False}
     named = solve(g, method="pnp", **few)
-    assert "'collaborative', as none was named" in named.reason
+    assert "'collaborative', since none was named" in named.reason
     assert np.array_equal(named.image, solve(g, denoiser="collaborative", **few).image)
     with pytest.raises(ValueError, match="collaborative"):
         solve(g, denoiser="magic")
@@ -234,7 +234,7 @@ def test_result_prints_what_was_done(photograph):
     text = str(solve(g, method="tv", bounds=(0, 1), data="huber"))
     for word in (
         "tv",
-        "as asked for",
+        "as requested",
         "total variation",
         "huber",
         "0 ≤ f ≤ 1",
@@ -343,7 +343,7 @@ def test_the_command_line_is_the_python_call(photograph, tmp_path, capsys):
         assert np.abs(image.read(out) - expected.image).max() <= 1e-6
         said = capsys.readouterr().out
         assert f"method      {expected.method}" in said
-        assert ("\nhidden " in said) == (expected.mask is not None)
+        assert ("\nmasked " in said) == (expected.mask is not None)
 
 
 @pytest.mark.parametrize(

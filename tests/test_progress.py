@@ -18,7 +18,7 @@ class Terminal(io.StringIO):
 
 
 def test_the_pipeline_reports_its_phases_with_the_time_left(rng, monkeypatch):
-    monkeypatch.setattr("deblur.pipeline.TOGETHER", 1)
+    monkeypatch.setattr("deblur.methods.TOGETHER", 1)
     told = []
     with listening(told.append):
         deblur.solve(rng.random((40, 44, 3), np.float32), deblur.psf.motion(5, 30))

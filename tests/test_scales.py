@@ -8,7 +8,7 @@ import pytest
 
 import deblur
 from deblur.methods import METHODS
-from deblur.solvers.scaling import shifted
+from deblur.normalization import shifted
 from deblur.terms import is_quadratic
 from deblur.tuning import RULES, choose_lambda
 

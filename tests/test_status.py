@@ -18,7 +18,7 @@ from deblur.operators.boundary import BOUNDARIES
 from deblur.problem import Problem
 from deblur.solvers import hybrid_lsqr, pcg, qr, refine, sine
 from deblur.solvers.dense import Dense
-from deblur.solvers.scaling import Scale, shifted
+from deblur.normalization import Scale, shifted
 
 FLOAT32 = np.dtype(np.float32)
 DIRECT = ("fourier", "cosine", "sine", "kronecker", "banded", "qr", "cholesky", "lu", "gauss-jordan")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..problem import Problem, Solution
-from ..solvers.scaling import Scale, shifted
+from ..normalization import Scale, shifted
 
 _IMPULSES = ("l1", "huber")
 
@@ -198,8 +198,8 @@ def restated(choice: LambdaChoice, problem: Problem, scale: Scale) -> LambdaChoi
     return replace(
         choice,
         lam=value,
-        reason=f"λ = {value:.3g}; {scale.said(choice.reason)}",
-        remark=scale.said(choice.remark),
+        reason=f"λ = {value:.3g}; {scale.described(choice.reason)}",
+        remark=scale.described(choice.remark),
         noise=None if choice.noise is None else shifted(choice.noise, scale.image),
         lambdas=shifted(choice.lambdas, lam),
         values=shifted(choice.values, of_residual * scale.image),

@@ -64,7 +64,7 @@ from ..operators.operator import Operator
 from ..problem import Problem
 from ..solvers.krylov import Bidiagonalization
 from ..solvers.noise import check_noise, estimate_noise, noise_level
-from ..solvers.scaling import Scale, shifted
+from ..normalization import Scale, shifted
 from .choice import RULES, Found, LambdaChoice, check_rule, restated
 from .sums import FilterSums, exact_sums, local_sums, spectral_sums
 

@@ -72,7 +72,7 @@ def test_every_method_that_serves_gives_the_dense_answer(h, boundary, those):
         served.append(method)
         assert np.abs(result.image - expected).max() < 1e-6, method
         assert result.residual < 1e-6, method
-        assert (result.prior, result.prior_reason) == ("natural", "as asked for")
+        assert (result.prior, result.prior_reason) == ("natural", "as requested")
     assert {"hybrid-lsqr", "cholesky", "qr"} | those <= set(served)
     if boundary == "unknown":
         assert ("kronecker" in served) == (deblur.Blur(h, g.shape).factors is not None)
@@ -232,7 +232,7 @@ def test_a_deblurrer_keeps_it_and_colours_frames_and_parts_share_it(monkeypatch)
     colour = np.stack([first, 0.8 * first, blurred(0.02, seed=2)], axis=-1)
     whole = deblur.solve(colour, SHAKE)
     assert whole.prior == "natural"
-    monkeypatch.setattr(deblur.pipeline, "TOGETHER", 90 * 90)  # one colour at a time
+    monkeypatch.setattr(deblur.methods, "TOGETHER", 90 * 90)  # one colour at a time
     parts = deblur.solve(colour, SHAKE)
     assert parts.prior == "natural"
     assert np.allclose(parts.image, whole.image, atol=1e-5)

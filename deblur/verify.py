@@ -1,4 +1,4 @@
-"""The judge: residual, misfit and objective of a solution, measured with the operator alone and not by the method."""
+"""Verification of a solution: residual, misfit and objective, measured with the operator and not by the method."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from .operators import torus_gpu
 from .operators.natural import covariance
 from .problem import Problem, Solution
 
-_SMALL = 1 << 18  # pixels up to which a GPU takes two products side by side sooner than one after the other
+_PAIRED_PIXELS = 1 << 18  # up to which a GPU takes two products together sooner than one after the other
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """What was measured.
+class Diagnostics:
+    """Measured figures of a solution.
 
     Attributes
     ----------
     residual : float
-        ‖b − A f‖ / ‖b‖ of the linear system that the scene is to solve; where it is to solve none, the larger of
-        the iteration's last relative primal and dual residuals.
+        ‖b − A f‖ / ‖b‖ of the linear system; for a problem without one, the larger of the iteration's last relative
+        primal and dual residuals.
     misfit : float
         ‖H f + b − g‖ / ‖g‖ over the pixels that are not hidden.
     objective : float or None
-        D + λR; None where a method keeps no history of it: of a direct solution the residual says all.
+        D + λR; None for a method without a history.
     difference : (k, c, M, N) array
         g − H f − b.
     sizes : (float, float)
-        What residual and misfit are relative to: ‖b‖ of the linear system, or 1 where there is none, and ‖g‖.
+        Denominators of residual and misfit: ‖b‖ of the linear system, or 1 without one, and ‖g‖.
     """
 
     residual: float
@@ -41,7 +41,7 @@ class Verdict:
     sizes: tuple[float, float] = (1.0, 1.0)
 
 
-def joined(parts: list[Verdict]) -> tuple[float, float]:
+def joined(parts: list[Diagnostics]) -> tuple[float, float]:
     """Residual and misfit of several parts of an image together."""
     if len(parts) == 1:
         return parts[0].residual, parts[0].misfit
@@ -54,52 +54,52 @@ def joined(parts: list[Verdict]) -> tuple[float, float]:
     return found[0], found[1]
 
 
-def judge(problem: Problem, g: Array, solution: Solution, image: Array) -> Verdict:
+def verify(problem: Problem, g: Array, solution: Solution, image: Array) -> Diagnostics:
     """Measure a solution.
 
     Parameters
     ----------
     problem : Problem
     g : (k, c, M, N) array
-        The frames that were solved for: g − H f̄ where the scene is drawn towards f̄.
+        The data that were solved for: g − H f̄ if the scene is centred on f̄.
     solution : Solution
     image : (k, c, M, N) array
-        The frames as they were given, which the misfit is relative to.
+        The frames, to which the misfit is relative.
     """
     operator, fit, scene = problem.operator, problem.fit, solution.scene
-    if _in_frequency(problem):
-        return _judged_in_frequency(problem, g, solution, image)
+    if _is_periodic(problem):
+        return _in_frequency(problem, g, solution, image)
     seen = operator.forward(scene)
     direct = problem.quadratic and solution.history is None
     objective = None if direct else problem.objective(g, scene, seen)
     linear = problem.penalty == "identity" and problem.formula == "tikhonov" and fit.weights is None
-    if linear and direct and not fit.background and problem.device.gpu is not None and g.size <= _SMALL:
+    if linear and direct and not fit.background and problem.device.gpu is not None and g.size <= _PAIRED_PIXELS:
         pair = problem.xp.empty((2, *g.shape), g.dtype)
         pair[0] = g
         problem.xp.subtract(g, seen, out=pair[1])
         b, a = operator.adjoint(pair)
-        return _verdict(judged_norms(b, a, scene, problem.lam, image, pair[1]), None, pair[1])
+        return _diagnostics(judged_norms(b, a, scene, problem.lam, image, pair[1]), None, pair[1])
     difference = combined(g, seen, b=-1)
     del seen
     if fit.background:
         difference -= g.dtype.type(fit.background)
-    shown = image, difference  # what is not hidden of them
+    shown = image, difference  # without hidden pixels
     if fit.weights is not None:
         visible = fit.weights > 0
         shown = visible * image, visible * difference
     if not problem.quadratic:
         size, misfit = norms_of(*shown)
         history = solution.history
-        # A method that stopped before its first iteration, such as on a black image, has nothing left to do.
+        # A method that stopped before its first iteration, as on a black image, has converged.
         last = (
             0.0 if history is None or not len(history.primal) else max(history.primal[-1], history.dual[-1])
         )
-        return Verdict(float(last), misfit / (size or 1.0), objective, difference, (1.0, size))
+        return Diagnostics(float(last), misfit / (size or 1.0), objective, difference, (1.0, size))
     b, lam = problem.right(g), problem.lam
     if linear:
         a = operator.adjoint(difference)
         found = judged_norms(b, a, scene, lam, image, difference)
-        return _verdict(found, objective, difference)
+        return _diagnostics(found, objective, difference)
     if problem.penalty == "natural":  # (BBᵀHᵀH + λI) f = BBᵀHᵀ g
         b = covariance(b, operator.boundary)
     if problem.formula == "hht":
@@ -110,16 +110,16 @@ def judge(problem: Problem, g: Array, solution: Solution, image: Array) -> Verdi
         r = combined(operator.adjoint(fit.weights * difference), scene, b=-lam)
     else:
         r = combined(b, problem.normal(scene), b=-1)
-    return _verdict(norms_of(b, r, *shown), objective, difference)
+    return _diagnostics(norms_of(b, r, *shown), objective, difference)
 
 
-def _verdict(norms: list[float], objective: float | None, difference: Array) -> Verdict:
+def _diagnostics(norms: list[float], objective: float | None, difference: Array) -> Diagnostics:
     scale, residual, size, misfit = norms
-    return Verdict(residual / (scale or 1.0), misfit / (size or 1.0), objective, difference, (scale, size))
+    return Diagnostics(residual / (scale or 1.0), misfit / (size or 1.0), objective, difference, (scale, size))
 
 
-def _in_frequency(problem: Problem) -> bool:
-    """Whether the linear system is judged there: on a GPU, where a blur that wraps needs half of the transforms."""
+def _is_periodic(problem: Problem) -> bool:
+    """Whether to measure in frequency: on a GPU a periodic blur needs half of the transforms there."""
     operator, fit = problem.operator, problem.fit
     blur = operator.stationary
     linear = (
@@ -128,12 +128,12 @@ def _in_frequency(problem: Problem) -> bool:
     return linear and problem.device.gpu is not None and blur is not None and blur.boundary.wraps
 
 
-def _judged_in_frequency(problem: Problem, g: Array, solution: Solution, image: Array) -> Verdict:
-    """The same of a blur that wraps: both formulas are one there, and norms are those of spectra (Parseval)."""
+def _in_frequency(problem: Problem, g: Array, solution: Solution, image: Array) -> Diagnostics:
+    """The same for a periodic blur: both formulas agree there, and norms are those of spectra (Parseval)."""
     h = problem.blur.transfer(problem.dtype, problem.device)
     seen, sums = torus_gpu.judged(g, solution.scene, h, problem.lam)
     difference = combined(g, seen, b=-1)
     misfit, size = norms_of(difference, image)
     residual, scale = (math.sqrt(s) for s in sums.tolist())
     objective = None if solution.history is None else problem.objective(g, solution.scene)
-    return Verdict(residual / (scale or 1.0), misfit / (size or 1.0), objective, difference, (scale, size))
+    return Diagnostics(residual / (scale or 1.0), misfit / (size or 1.0), objective, difference, (scale, size))

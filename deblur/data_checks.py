@@ -1,0 +1,73 @@
+"""Checks of an image: whether it is what a request was made for, and whether it contradicts the PSF or the boundary."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from .device import asnumpy
+from .errors import warn
+from .frames import Frames
+from .psf.checking import alarm
+from .request import Request
+from .result import Result, Status
+from .tuning.boundary import AGAINST, TOLD, evidence
+
+
+def check_frames(frames: Frames, request: Request) -> None:
+    """Raise unless the frames are what the request was made for."""
+    problem = request.problem
+    if frames.device != problem.device:
+        raise TypeError(
+            f"the image lies on the {frames.device} and this Deblurrer was set up for the {problem.device}; "
+            f"convert the image or pass gpu={frames.device.gpu is not None} when setting up"
+        )
+    if frames.space != problem.operator.image_shape:
+        here, there = (" x ".join(map(str, s)) for s in (frames.space, problem.operator.image_shape))
+        raise ValueError(f"the image has {here} pixels and this Deblurrer was set up for {there}")
+    channels = getattr(problem.operator, "channels", None)
+    if channels not in (None, frames.extent[1]):
+        raise ValueError(
+            f"the PSF has {channels} channels and the image {frames.extent[1]}: give one PSF (m, n) for all of "
+            "them, or as many as the image has (and name its channel_axis)"
+        )
+    if frames.masked is not None and request.linear:
+        raise TypeError(
+            "the image is a masked array, and this Deblurrer was set up for the linear formula, which cannot use a "
+            "mask: give mask=... or a method such as 'tv' when setting up, or fill the image"
+        )
+
+
+def with_checks(result: Result, request: Request, frames: Frames) -> Result:
+    """The result, with a warning if the data contradict the PSF or, with automatic λ, the given boundary."""
+    operator, fit = request.problem.operator, request.problem.fit
+    unchecked = {
+        "it lies on a GPU": frames.device.gpu is not None,
+        "pixels are hidden": request.mask is not None
+        or request.weights is not None
+        or frames.masked is not None,
+        "its noise is not Gaussian": fit.name != "gaussian",
+        "the solve failed": result.status in (Status.NOT_CONVERGED, Status.INACCURATE),
+    }
+    why = next((words for words, applies in unchecked.items() if applies), "")
+    if why:
+        return replace(result, checks=f"PSF and boundary were not compared with the image: {why}")
+    named = not request.detected and isinstance(request.lam, str) and operator.boundary in TOLD
+    if operator.boundary.open and operator.stationary is not None:
+        wrong = alarm(_grey(frames), operator.stationary.psf)
+        if wrong is not None:
+            warn(f"this PSF does not fit the picture: {wrong}; deblur.psf.check says more")
+            return replace(result, checks=f"the PSF does not fit the picture: {wrong}")
+    elif named and not operator.boundary.open:
+        name, g = str(operator.boundary), _grey(frames) - fit.background
+        against = -evidence(operator.surrogate, g, among=(name,)).get(name, 0.0)
+        if against > AGAINST:
+            wrong = f"the image border indicates that the scene continues beyond the frame (log evidence {against:.0f})"
+            warn(f"boundary {name!r} does not fit the picture: {wrong}; name boundary='unknown', or none")
+            return replace(result, boundary_reason=f"{result.boundary_reason}, but {wrong}", checks=wrong)
+    return result
+
+
+def _grey(frames: Frames) -> np.ndarray:
+    return asnumpy(frames.part((slice(1), slice(None)))[0].mean(axis=0))

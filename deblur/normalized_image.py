@@ -1,0 +1,188 @@
+"""One image of a request, normalised: boundary detected, weights and mask applied, cut into parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from .combined import combined
+from .device import Array, asnumpy
+from .errors import MethodError
+from .frames import ALL, Frames, Part
+from .methods import together
+from .normalization import Scale, shifted
+from .operators.operator import Operator
+from .options import DETECTORS
+from .problem import Problem
+from .request import Request
+from .solvers.start import prior_scene
+from .tuning import noise_level
+from .tuning.boundary import AGAINST, SAFE, find_boundary
+
+#: δ of the Huber term over the noise's standard deviation: for Gaussian noise 95 % of the efficiency of least squares
+#: (P. J. Huber, Robust Statistics, 1981).
+HUBER = 1.345
+#: Frames of a stack, about, that suffice to detect the boundary.
+_SAMPLED_FRAMES = 32
+
+
+@dataclass(frozen=True)
+class NormalizedImage:
+    """An image on the scale of its normalised problem.
+
+    Attributes
+    ----------
+    frames : Frames
+    scale : Scale
+    problem : Problem
+        Normalised; with the image's weights, the scale of Huber's term and the number of frames. λ is 0 if a rule
+        chooses it.
+    noise : float or None
+        The given standard deviation of the noise, normalised.
+    prior : {"zero", "smooth", "natural"}
+    mask : array of bool or None
+    parts : list of Part
+        Solved for one after the other, so that not all of it need be in memory at once.
+    """
+
+    frames: Frames
+    scale: Scale
+    problem: Problem
+    noise: float | None
+    prior: str
+    mask: Array | None
+    parts: list[Part]
+
+    @classmethod
+    def of(cls, request: Request, operator: Operator, frames: Frames) -> NormalizedImage:
+        """Normalise the frames of a request; `operator` is its normalised operator."""
+        problem = replace(request.problem, dtype=frames.dtype, frames=frames.count)
+        scale, mask, parts = Scale.of(problem, frames.extremes), None, [ALL]
+        if request.linear:  # every frame is a problem of its own
+            problem = scale.near(problem, operator)
+            if problem.operator.stationary is not None:
+                parts = frames.parts(together(frames.device))
+        else:
+            g = frames.data
+            if scale.image and request.weights is not None:
+                weights = frames.spread(problem.xp.asarray(request.weights), "weights")
+                g = problem.xp.where(weights > 0, g, 0)
+                scale = Scale.of(problem, g)
+            g = _normalized(g, scale, problem)
+            problem = scale.near(problem, operator)
+            problem, mask = _with_weights(request, problem, frames, g, scale)
+        noise = None if request.noise is None else shifted(float(request.noise), -scale.image)
+        return cls(frames, scale, problem, noise, request.prior, mask, parts)
+
+    def part(self, at: Part) -> tuple[Array, Array, Array | None]:
+        """The frames (k, c, M, N) of a part, the data that are solved for, and the scene on which those are centred."""
+        return self._whole if len(self.parts) == 1 else self._centred(at)
+
+    def all_data(self) -> Array:
+        """The data of all frames, (k, c, M, N)."""
+        return self._whole[1] if len(self.parts) == 1 else self._centred(ALL)[1]
+
+    def frames_in_turn(self) -> Iterator[Array]:
+        """The data of each frame and colour, (M, N)."""
+        for at in self.parts:
+            data = self.part(at)[1]
+            yield from data.reshape(-1, *data.shape[2:])
+
+    def drawn(self, penalty: str) -> NormalizedImage:
+        """The image for a penalty: "natural" is centred on the smoothed image."""
+        return replace(self, prior="smooth") if penalty == "natural" and self.prior == "zero" else self
+
+    @cached_property
+    def _whole(self) -> tuple[Array, Array, Array | None]:
+        return self._centred(ALL)
+
+    def _centred(self, at: Part) -> tuple[Array, Array, Array | None]:
+        g, weights = _normalized(self.frames.part(at), self.scale, self.problem), self.problem.fit.weights
+        if weights is not None:  # pixels without weight may hold anything
+            g = self.problem.xp.where(weights > 0, g, 0)
+        if self.prior == "zero":
+            return g, g, None
+        scene = prior_scene(self.problem.operator, g)
+        return g, combined(g, self.problem.operator.forward(scene), b=-1), scene
+
+
+def _normalized(g: Array, scale: Scale, problem: Problem) -> Array:
+    return shifted(g, -scale.image).astype(problem.dtype, copy=False)
+
+
+def detect_boundary(request: Request, frames: Frames) -> Request:
+    """The request under the boundary that these frames show; itself if the boundary is known."""
+    if not request.candidates:
+        return request
+    problem = request.problem
+    bare = request.mask is None and request.weights is None and frames.masked is None
+    background = problem.fit.background
+    few = bare and not background
+    g = frames.levels[:: 1 + len(frames.levels) // _SAMPLED_FRAMES] if few else frames.data
+    weights = None if bare else _weights(request, frames, g)[0]
+    g = g - g.dtype.type(background) if background else g
+    found = find_boundary(problem.operator.surrogate, g, weights, request.candidates)
+    if SAFE not in request.candidates and found.evidence < -AGAINST:
+        requested = f"method={request.method!r} with formula={problem.formula!r}"
+        raise MethodError(
+            f"{requested} cannot serve the boundary of this picture: {found.reason}. Use another method, or name "
+            f"boundary={found.boundary!r} to force it"
+        )
+    return request.under(found.boundary, found.reason)
+
+
+def _with_weights(
+    request: Request, problem: Problem, frames: Frames, g: Array, scale: Scale
+) -> tuple[Problem, Array | None]:
+    """(the normalised problem with what depends on its frames `g`, the mask or None)."""
+    weights, mask = _weights(request, frames, g)
+    if problem.fit.name == "poisson":
+        _check_counts(g, weights)
+    delta = problem.fit.delta
+    if problem.fit.name == "huber" and not delta > 0:
+        noise = noise_level(g) if request.noise is None else shifted(float(request.noise), -scale.image)
+        delta = HUBER * max(noise, 1e-4 * float(abs(g).max()), np.finfo(g.dtype).tiny)
+    fit = replace(problem.fit, weights=weights, delta=delta)
+    return replace(problem, fit=fit), mask
+
+
+def _weights(request: Request, frames: Frames, g: Array) -> tuple[Array | None, Array | None]:
+    """(weights with 0 at hidden pixels, mask), as they broadcast to `g`; None without any."""
+    xp, dtype = request.problem.xp, frames.dtype
+    given = [] if frames.masked is None else [frames.spread(xp.asarray(frames.masked), "mask")]
+    if isinstance(request.mask, str):
+        given.append(DETECTORS[request.mask](g))
+    elif request.mask is not None:
+        given.append(frames.spread(xp.asarray(request.mask), "mask"))
+    mask = given[0] | given[-1] if given else None
+    if request.weights is None:
+        weights = None if mask is None else 1 - mask.astype(dtype)
+    else:
+        weights = frames.spread(xp.asarray(request.weights), "weights").astype(dtype)
+        weights = weights if mask is None else weights * (1 - mask.astype(dtype))
+    if weights is None:
+        return None, None
+    empty = asnumpy(xp.broadcast_to(weights == 0, g.shape).all(axis=(-2, -1)))
+    if empty.any():
+        names = [name for name, part in (("mask", mask), ("weights", request.weights)) if part is not None]
+        which = "" if empty.size == 1 else f" of frame and channel {np.argwhere(empty)[0].tolist()}"
+        hide = "hides" if names == ["mask"] else "hide"
+        raise ValueError(
+            f"{'the ' * (len(names) == 1)}{' and '.join(names)} {hide} every pixel{which}: nothing is left to restore from"
+        )
+    return weights, mask
+
+
+def _check_counts(g: Array, weights: Array | None) -> None:
+    """Raise ValueError if a visible value of Poisson data is below zero."""
+    visible = g if weights is None else g * (weights > 0)
+    lowest = float(visible.min())
+    if lowest < 0:
+        count = int((visible < 0).sum())
+        raise ValueError(
+            f"data='poisson' counts photons, and {count} visible value(s) are below zero (the least is {lowest:.4g}); "
+            "subtract less of a background (give it as background=...), hide those pixels, or use data='gaussian'"
+        )

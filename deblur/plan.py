@@ -1,0 +1,94 @@
+"""What the pipeline decides for an image and keeps for the images after it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from .errors import ConvergenceError, InsufficientMemoryError, MethodError, SingularMatrixError
+from .methods import Choice, choose
+from .normalization import Scale, shifted
+from .normalized_image import NormalizedImage
+from .problem import Factor, Problem, Solution
+from .request import Request
+from .tuning import LambdaChoice
+
+#: Failures after which another attempt may succeed.
+RECOVERABLE = (SingularMatrixError, InsufficientMemoryError, MethodError, ConvergenceError)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is decided for an image and kept for the images after it. Never changed, only replaced.
+
+    Attributes
+    ----------
+    problem : Problem
+        Normalised, with λ.
+    scale : Scale
+        Of the normalised problem.
+    lam_reason, prior_reason : str
+    lambda_choice : LambdaChoice or None
+        In the units of the image.
+    uncertain : bool
+        Whether a named rule found no λ that can be trusted.
+    choice : Choice or None
+    factor : Factor or None
+        None until the plan is prepared.
+    start : Solution or None
+        Where the search for λ ended.
+    """
+
+    problem: Problem
+    scale: Scale
+    lam_reason: str
+    prior_reason: str
+    lambda_choice: LambdaChoice | None = None
+    uncertain: bool = False
+    choice: Choice | None = None
+    factor: Factor | None = None
+    start: Solution | None = None
+
+    def serves(self, image: NormalizedImage) -> bool:
+        """Whether an image poses the same normalised problem."""
+        other = image.problem
+        return (self.scale, self.problem.fit, self.problem.dtype) == (image.scale, other.fit, other.dtype)
+
+    def with_lam(self, factor: float) -> Plan:
+        """The plan with a larger λ."""
+        lam = factor * self.problem.lam
+        shown = shifted(lam, self.scale.lam(self.problem))
+        reason = f"{self.lam_reason}; raised to {shown:.3g}, since no method solves the problem with less"
+        return replace(self, problem=replace(self.problem, lam=lam), lam_reason=reason)
+
+    def in_units_of_image(self, problem: Problem, request: Request) -> Problem:
+        """The problem in the units of image and PSF."""
+        given = request.problem
+        delta = shifted(problem.fit.delta, self.scale.image)
+        return replace(
+            given,
+            lam=self.lam if isinstance(request.rule, str) else given.lam,
+            penalty=problem.penalty,
+            fit=replace(given.fit, weights=problem.fit.weights, delta=delta),
+            frames=problem.frames,
+            dtype=problem.dtype,
+        )
+
+    @property
+    def lam(self) -> float:
+        """λ in the units of the image."""
+        return float(shifted(self.problem.lam, self.scale.lam(self.problem)))
+
+    @property
+    def name(self) -> str:
+        """The method, for messages."""
+        return "the solver" if self.choice is None else self.choice.method
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """The other methods that serve the problem."""
+        if self.choice is not None:
+            return self.choice.others
+        try:
+            return choose(self.problem).others
+        except RECOVERABLE:
+            return ()

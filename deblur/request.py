@@ -1,0 +1,337 @@
+"""The checked options of one restoration, and the problem that they make."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from .denoise.denoisers import get as get_denoiser
+from .device import Array, Device, plain
+from .errors import MethodError
+from .masks import check_mask, check_weights
+from .methods import METHODS, Choice, check_method, choose, named
+from .operators.blur import Blur
+from .operators.operator import Operator
+from .operators.varying import VaryingBlur
+from .options import Options, check_dtype, check_gamma, check_lam, check_values, defaults
+from .problem import FLOAT64, Denoiser, Problem, Stop, check_bounds
+from .psf import PSFMap
+from .terms import Fit
+from .tuning import check_rule
+from .tuning.boundary import CLEARLY, SAFE
+
+DEFAULT_DENOISER = "collaborative"
+#: Error of a varying PSF, over its sum, at which no more eigen-PSFs are added: the error that remains in a blurred
+#: picture is mostly a tenth of that, below the noise of a good camera.
+_VARYING_TOLERANCE = 0.01
+AS_REQUESTED = "as requested"
+
+
+@dataclass(frozen=True)
+class Request:
+    """The checked options of a restoration: a problem without the image, and what the image decides.
+
+    Attributes
+    ----------
+    problem : Problem
+        Without the weights; λ is 0 if a rule chooses it. If the boundary is to be detected, with the first candidate.
+    operator_for : callable
+        The operator under a boundary.
+    candidates : tuple of str
+        The boundaries among which the image decides; empty if it is named or was detected.
+    lam : float or str
+        λ, or the name of its rule.
+    lam_reason : str
+    rule_named : bool
+        Whether a rule was named, whose failure is then reported.
+    method : str
+        "auto" or a row of `METHODS`.
+    reason : str
+        Why this method, if not by request.
+    linear : bool
+        Whether the linear formula is solved.
+    asked_prior : str
+        As requested, "auto" included.
+    noise : float or None
+    mask, weights : array, str or None
+        As given, in the image's layout.
+    gamma : {"srgb"} or None
+    open_dtype : bool
+        Whether the image decides the dtype.
+    boundary_reason : str
+    """
+
+    problem: Problem
+    operator_for: Callable[[str], Operator]
+    candidates: tuple[str, ...]
+    lam: float | str
+    lam_reason: str
+    rule_named: bool
+    method: str
+    reason: str
+    linear: bool
+    asked_prior: str
+    noise: float | None
+    mask: Array | str | None
+    weights: Array | None
+    gamma: str | None
+    open_dtype: bool
+    boundary_reason: str = AS_REQUESTED
+
+    @property
+    def detected(self) -> bool:
+        """Whether the boundary is, or was, detected."""
+        return bool(self.candidates) or self.boundary_reason != AS_REQUESTED
+
+    @property
+    def prior(self) -> str:
+        """The prior before λ is known."""
+        if self.asked_prior != "auto":
+            return self.asked_prior
+        photograph = self.detected and self.problem.formula == "tikhonov"
+        return "smooth" if self.linear and (photograph or self.problem.operator.boundary.open) else "zero"
+
+    @property
+    def may_be_natural(self) -> bool:
+        """Whether the prior becomes "natural" if λ shows noise."""
+        open_choice = self.asked_prior == "auto" and self.linear and self.lam == "auto"
+        return open_choice and refuses_natural(self.problem) is None
+
+    @property
+    def rule(self) -> float | str:
+        """λ, or its rule for this problem."""
+        if not isinstance(self.lam, str):
+            return self.lam
+        rule = check_rule(self.lam, self.problem, self.noise)
+        return rule if self.prior == "zero" else self.lam  # "auto" has a fast way that needs the smooth scene
+
+    def under(self, boundary: str, reason: str) -> Request:
+        """The request with the boundary that was detected, for this reason."""
+        problem = replace(self.problem, operator=self.operator_for(boundary))
+        return _with_prior(replace(self, problem=problem, candidates=(), boundary_reason=reason))
+
+    def problem_with_lam(self) -> Problem:
+        """The problem, with some λ > 0 if a rule is to choose it."""
+        problem = self.problem
+        return replace(problem, lam=problem.operator.gain**2) if isinstance(self.lam, str) else problem
+
+    @property
+    def search_method(self) -> str:
+        """The method that solves while λ is searched; the rules of the linear formula need none."""
+        if self.method != "auto":
+            return self.method
+        penalty = self.problem.plain.penalty
+        return next(m.name for m in METHODS.values() if m.automatic and m.penalty == penalty)
+
+    def choice(self, problem: Problem) -> Choice:
+        """The method for a problem with its λ; MethodError if a named one cannot serve."""
+        if self.method == "auto":
+            choice = choose(problem)
+            return replace(choice, reason=self.reason) if self.reason else choice
+        return named(self.method, problem, self.reason)
+
+
+def check_request(
+    psf: Any, shape: tuple[int, int], lam: Any, options: Options, device: Device, **known: bool
+) -> Request:
+    """The request that these options make, or the error that names the one that makes no sense.
+
+    Parameters
+    ----------
+    psf, shape
+        Of the blur.
+    lam : float or str
+    options : Options
+    device
+        Of the problem.
+    **known
+        `reuse`: more images follow (see `Problem`); `masked`: the image itself hides pixels.
+
+    Raises
+    ------
+    ValueError, TypeError
+        For a value out of its range.
+    MethodError
+        If a named method cannot serve.
+    """
+    o: dict[str, Any] = defaults() | options
+    lam, lam_reason = check_lam(lam), AS_REQUESTED
+    method = check_method(o["method"])
+    check_values(o)
+    mask, weights = o["mask"], o["weights"]
+    mask = mask if mask is None or isinstance(mask, str) else check_mask(mask)
+    weights = None if weights is None else check_weights(weights)
+    bounds, denoiser = check_bounds(o["bounds"]), _denoiser(o["denoiser"])
+    beyond = {
+        "a mask": mask is not None or known.get("masked", False),
+        "weights": weights is not None,
+        "bounds": bounds is not None,
+        f"the data term {o['data']!r}": o["data"] not in (None, "gaussian"),
+        "a background": o["background"] != 0,
+        "a denoiser": denoiser is not None,
+    }
+    asked = [words for words, given in beyond.items() if given]
+    penalty, reason = _penalty(method, asked, denoiser)
+    if penalty == "denoiser" and denoiser is None:
+        denoiser = _denoiser(DEFAULT_DENOISER)
+        reason = f"{AS_REQUESTED}; with the denoiser {DEFAULT_DENOISER!r}, since none was named"
+    row = METHODS.get(method)
+    if row is not None and not row.iterative:
+        idle = [f"{name}={o[name]!r}" for name in ("rtol", "max_iterations") if o[name] is not None]
+        if idle:
+            raise MethodError(
+                f"method {method!r} does not iterate: {' and '.join(idle)} would do nothing; leave it out"
+            )
+    linear = not asked and (row is None or row.linear)
+    if o["prior"] in ("smooth", "natural") and not linear:
+        raise MethodError(f"method {method!r} cannot serve here: prior belongs to the linear formula")
+    if lam == "auto" and row is not None and row.lam is not None:
+        lam, lam_reason = row.lam, f"the default of {row.name}"
+    operator_for = functools.partial(_operator, psf, o["psfs"], shape, o["origin"])
+    boundary, dtype = o["boundary"], check_dtype(o["dtype"])
+    problem = Problem(
+        operator_for(SAFE if boundary == "auto" else boundary),
+        0.0 if isinstance(lam, str) else lam,
+        penalty,
+        # The image fills in the rest: see `deblur.pipeline`.
+        Fit(o["data"] or (row.fit if row else "gaussian"), float(o["background"]), o["delta"] or 0.0),
+        bounds,
+        denoiser,
+        o["formula"],
+        bool(o["inverse"]),
+        dtype or FLOAT64,
+        device,
+        reuse=known.get("reuse", False),
+        stop=Stop(o["rtol"], o["max_iterations"], o["callback"]),
+    )
+    request = Request(
+        problem,
+        operator_for,
+        (),
+        lam,
+        lam_reason,
+        isinstance(lam, str) and lam != "auto",
+        method,
+        reason,
+        linear,
+        o["prior"],
+        o["noise"],
+        mask,
+        weights,
+        check_gamma(o["gamma"]),
+        dtype is None,
+    )
+    return _with_candidates(request) if boundary == "auto" else _with_prior(request)
+
+
+def _with_prior(request: Request) -> Request:
+    """The request with the prior "natural" as its penalty, if that was requested; raises if it or a rule is refused."""
+    problem = request.problem
+    if request.asked_prior == "natural":
+        why = refuses_natural(problem)
+        if why is not None:
+            raise MethodError(f"prior='natural' cannot serve here: {why}; use prior='smooth'")
+        request = replace(request, problem=replace(problem, penalty="natural"))
+    if isinstance(request.lam, str):
+        check_rule(request.lam, problem, request.noise)
+    return request
+
+
+def _with_candidates(request: Request) -> Request:
+    """The request with the boundaries that may be detected: those under which its method serves."""
+    candidates: tuple[str, ...] = (SAFE, *CLEARLY)
+    if request.method != "auto" or request.problem.formula != "tikhonov":
+        candidates = tuple(name for name in candidates if _serves(request, name))
+        # A mirrored scene looks like one that is calm at its edge: "reflect" is for what cannot have "unknown".
+        if SAFE not in candidates and _serves(request, "reflect"):
+            candidates += ("reflect",)
+        candidates = candidates or ("antireflect",)
+        if not _serves(request, candidates[0]):
+            return _with_prior(request)  # the solver says why it cannot serve
+    return replace(request.under(candidates[0], "to be detected"), candidates=candidates)
+
+
+def _serves(request: Request, boundary: str) -> bool:
+    """Whether the request can be had under a boundary."""
+    try:
+        problem = request.under(boundary, "").problem
+    except (ValueError, MethodError):
+        return False
+    if isinstance(request.lam, str):
+        problem = replace(problem, lam=1.0)
+    rows = (
+        [m for m in METHODS.values() if m.automatic]
+        if request.method == "auto"
+        else [METHODS[request.method]]
+    )
+    return any(row.refuses(problem) is None for row in rows)
+
+
+def refuses_natural(problem: Problem) -> str | None:
+    """Why the penalty "natural" cannot replace the identity; None if it can."""
+    operator = problem.operator
+    if problem.formula != "tikhonov":
+        return f"formula={problem.formula!r} minimises nothing"
+    if operator.boundary.dark:
+        return f"with boundary {str(operator.boundary)!r} the scene ends at the frame"
+    if operator.stationary is None:
+        return "the PSF varies"
+    if any(n < m + 2 for n, m in zip(operator.image_shape, operator.stationary.psf.shape, strict=True)):
+        return "the picture is hardly larger than the PSF"
+    return None
+
+
+def _operator(psf: Any, psfs: Any, shape: tuple[int, int], origin: Any, boundary: str) -> Operator:
+    """The blur by one PSF, by one for each colour, or by one that varies."""
+    if (psf is None) == (psfs is None):
+        raise TypeError(
+            "give the PSF: psf=..., or psfs=... for one that varies across the picture"
+            if psf is None
+            else "psf and psfs were both given; psfs takes the place of psf"
+        )
+    if isinstance(psfs, PSFMap):
+        psfs = psfs.psfs
+    if psfs is not None:
+        psfs, positions = psfs if isinstance(psfs, tuple) else (psfs, None)
+        return VaryingBlur(
+            psfs, shape, boundary, positions=positions, tolerance=_VARYING_TOLERANCE, origin=origin
+        )
+    psf = plain(psf, "psf")
+    if psf.ndim == 3:  # (C, m, n)
+        return VaryingBlur(psf[None, None], shape, boundary, origin=origin)
+    return Blur(psf, shape, boundary, origin=origin)
+
+
+def _penalty(method: str, asked: list[str], denoiser: Any) -> tuple[str, str]:
+    """(the penalty, why), from the named method or from the other options."""
+    if method != "auto":
+        row = METHODS[method]
+        if row.linear and asked:
+            others = [m.name for m in METHODS.values() if not m.linear]
+            raise MethodError(
+                f"method {method!r} cannot serve here: it inverts the linear formula, which has no place for "
+                f"{' and '.join(asked)}; use method='auto' or one of {', '.join(others)}"
+            )
+        if denoiser is not None and row.penalty != "denoiser":
+            raise MethodError(f"method {method!r} cannot serve here: it takes no denoiser; use method='pnp'")
+        return row.penalty, AS_REQUESTED
+    if denoiser is not None:
+        return "denoiser", f"{' and '.join(asked)} was given: a denoiser is a prior by itself"
+    if asked:
+        return "gradient", (
+            f"the linear formula has no place for {' and '.join(asked)}; the gradient penalty is the closest to it "
+            "that does not fail where pixels are hidden (method='tv' or 'tv2' keep edges better)"
+        )
+    return "identity", ""
+
+
+def _denoiser(denoiser: Any) -> Denoiser | None:
+    if isinstance(denoiser, str):
+        return get_denoiser(denoiser)
+    if denoiser is not None and not callable(denoiser):
+        raise TypeError(
+            f"denoiser must be a function denoiser(image, sigma) or the name of one, not {type(denoiser).__name__}"
+        )
+    return denoiser
