@@ -1,0 +1,170 @@
+"""One cache per device for what takes long to make: FFT plans, captured graphs, work arrays, prepared windows.
+
+All entries of a device share one budget in bytes. When it is exceeded, the least recently used entries are dropped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator
+from typing import Any, TypeVar
+
+from .device import Device, free_memory
+
+#: The budget, as a part of the memory of a GPU, or of the memory that was free on the host at the first use.
+SHARE = 1 / 16
+#: Bytes that an entry counts as at least: plans and graphs hold memory of the driver that it does not report.
+SMALLEST = 16 << 20
+
+T = TypeVar("T")
+
+_lock = threading.Lock()
+_thread = threading.local()
+_pools: dict[int | None, Pool] = {}
+
+
+def pool(gpu: int | None) -> Pool:
+    """The cache of a GPU by its number, or of the host (None)."""
+    with _lock:
+        if gpu not in _pools:
+            _pools[gpu] = Pool(gpu)
+        return _pools[gpu]
+
+
+def forget() -> None:
+    """Drop every entry that is not in use, on all devices."""
+    with _lock:
+        pools = list(_pools.values())
+    for one in pools:
+        one.clear()
+
+
+@contextlib.contextmanager
+def holding() -> Iterator[list[Any]]:
+    """Collect what `Pool.get` returns to this thread: a captured graph must keep these objects as long as it lives."""
+    held: list[Any] = []
+    before, _thread.held = getattr(_thread, "held", None), held
+    try:
+        yield held
+    finally:
+        _thread.held = before
+
+
+class _Entry:
+    """A cached value; `nbytes` is 0 until it is made, and `used` marks the end of its last exclusive use on a GPU."""
+
+    __slots__ = ("lock", "nbytes", "used", "value")
+
+    def __init__(self, value: Any = None, nbytes: int = 0, used: Any = None) -> None:
+        self.lock, self.value, self.nbytes, self.used = threading.Lock(), value, nbytes, used
+
+
+class Pool:
+    """The cache of one device.
+
+    Attributes
+    ----------
+    budget : int
+        Bytes that all entries together may take.
+    """
+
+    def __init__(self, gpu: int | None) -> None:
+        device = Device(gpu)
+        with device.current():
+            memory = free_memory(device.xp) if gpu is None else device.xp.cuda.runtime.memGetInfo()[1]
+        self._device, self.budget = device, int(SHARE * memory)
+        self._lock = threading.Lock()
+        # Shared entries by (key, 0), those for exclusive use by (key, id of the value); the least recently used first.
+        self._entries: OrderedDict[tuple[Hashable, int], _Entry] = OrderedDict()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all entries that are cached and not in exclusive use."""
+        with self._lock:
+            return sum(entry.nbytes for entry in self._entries.values())
+
+    def get(self, key: Hashable, make: Callable[[], T], nbytes: int) -> T:
+        """The value under `key` that all threads share; `make` is called where there is none.
+
+        The caller that makes an entry keeps it, even if it is larger than the budget, until another one is made.
+
+        Parameters
+        ----------
+        key : hashable
+            Must name the thread and the stream as well, where the value serves only one at a time.
+        make : callable
+            Called once, while other threads that want the same key wait.
+        nbytes : int
+            Bytes that the value holds, about.
+        """
+        with self._lock:
+            entry = self._entries.get((key, 0)) or self._entries.setdefault((key, 0), _Entry())
+            self._entries.move_to_end((key, 0))
+        if not entry.nbytes:
+            with entry.lock:
+                if not entry.nbytes:
+                    entry.value = self._made(make)
+                    entry.nbytes = max(nbytes, SMALLEST)
+            self._shrink(self.budget, entry)
+        held = getattr(_thread, "held", None)
+        if held is not None:
+            held.append(entry.value)
+        return entry.value
+
+    @contextlib.contextmanager
+    def lend(self, key: Hashable, make: Callable[[], T], nbytes: int) -> Iterator[T]:
+        """A value for exclusive use: an idle one of that key, or a new one. Inside a CUDA stream it is safe to use."""
+        value = self.take(key)
+        if value is None:
+            value = self._made(make)
+        try:
+            yield value
+        finally:
+            self.give(key, value, nbytes)
+
+    def take(self, key: Hashable) -> Any:
+        """An idle value of that key, or None. The current stream waits for the stream that used it last."""
+        with self._lock:
+            at = next((at for at in reversed(self._entries) if at[1] and at[0] == key), None)
+            entry = None if at is None else self._entries.pop(at)
+        if entry is None:
+            return None
+        if entry.used is not None:
+            self._device.xp.cuda.get_current_stream().wait_event(entry.used)
+        return entry.value
+
+    def give(self, key: Hashable, value: Any, nbytes: int, stream: Any = None) -> None:
+        """Make a value idle that was used last on `stream`, by default the current one."""
+        used = None
+        if self._device.gpu is not None:
+            with self._device.current():
+                used = (stream or self._device.xp.cuda.get_current_stream()).record()
+        with self._lock:
+            self._entries[key, id(value)] = _Entry(value, max(nbytes, SMALLEST), used)
+        self._shrink(self.budget)
+
+    def clear(self) -> None:
+        """Drop every entry that is not in use."""
+        self._shrink(0)
+
+    def _made(self, make: Callable[[], T]) -> T:
+        try:
+            return make()
+        except MemoryError:  # CuPy's OutOfMemoryError is one
+            self.clear()
+            return make()
+
+    def _shrink(self, budget: int, spare: _Entry | None = None) -> None:
+        """Drop the least recently used entries but `spare` until the others fit, or all have gone."""
+        dropped = []
+        with self._lock:
+            excess = sum(entry.nbytes for entry in self._entries.values()) - budget
+            for at, entry in list(self._entries.items()):
+                if excess > 0 and entry.nbytes and entry is not spare:
+                    dropped.append(self._entries.pop(at))
+                    excess -= entry.nbytes
+        for entry in dropped:  # the memory is freed when this function returns
+            if entry.used is not None:
+                entry.used.synchronize()
