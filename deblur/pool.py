@@ -75,7 +75,7 @@ class Pool:
         with device.current():
             memory = free_memory(device.xp) if gpu is None else device.xp.cuda.runtime.memGetInfo()[1]
         self._device, self.budget = device, int(SHARE * memory)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a finalizer may return a value while this thread is in here
         # Shared entries by (key, 0), those for exclusive use by (key, id of the value); the least recently used first.
         self._entries: OrderedDict[tuple[Hashable, int], _Entry] = OrderedDict()
 
@@ -83,7 +83,7 @@ class Pool:
     def nbytes(self) -> int:
         """Bytes of all entries that are cached and not in exclusive use."""
         with self._lock:
-            return sum(entry.nbytes for entry in self._entries.values())
+            return sum(entry.nbytes for entry in list(self._entries.values()))
 
     def get(self, key: Hashable, make: Callable[[], T], nbytes: int) -> T:
         """The value under `key` that all threads share; `make` is called where there is none.
@@ -127,7 +127,7 @@ class Pool:
     def take(self, key: Hashable) -> Any:
         """An idle value of that key, or None. The current stream waits for the stream that used it last."""
         with self._lock:
-            at = next((at for at in reversed(self._entries) if at[1] and at[0] == key), None)
+            at = next((at for at in list(self._entries)[::-1] if at[1] and at[0] == key), None)
             entry = None if at is None else self._entries.pop(at)
         if entry is None:
             return None
@@ -160,9 +160,10 @@ class Pool:
         """Drop the least recently used entries but `spare` until the others fit, or all have gone."""
         dropped = []
         with self._lock:
-            excess = sum(entry.nbytes for entry in self._entries.values()) - budget
-            for at, entry in list(self._entries.items()):
-                if excess > 0 and entry.nbytes and entry is not spare:
+            excess = self.nbytes - budget
+            for at in list(self._entries):
+                entry = self._entries.get(at)
+                if excess > 0 and entry and entry.nbytes and entry is not spare:
                     dropped.append(self._entries.pop(at))
                     excess -= entry.nbytes
         for entry in dropped:  # the memory is freed when this function returns
