@@ -9,7 +9,8 @@ argument against them before anything runs:
 - the array must be C-contiguous, unless the kernel has a parameter ``ld<name>``
   (leading dimension) for the pointer ``<name>``: then rows may lie apart, their
   elements must be adjacent, and the ``ld`` passed must be the array's own;
-- a scalar is cast to the parameter's type, which must be able to hold it.
+- a scalar is cast to the parameter's type, which must be able to hold it;
+- a struct of scalars is passed as `packed` makes it.
 
 So are its constants: `Constants` reads tile sizes, threads and bytes of shared
 memory from the text, and a launch uses those.
@@ -75,6 +76,7 @@ _KERNEL = re.compile(
     r"(\w+)\s*\(([^()]*)\)",
     re.MULTILINE,
 )
+_STRUCT = re.compile(r"^struct (\w+) \{([^{}()]*)\};", re.MULTILINE)
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _INCLUDE = re.compile(r'^#include "(\w+\.cuh)"', re.MULTILINE)
 _CONSTANT = re.compile(r"^(?:template <([^>]*)>\s*)?constexpr (?:int|bool) ([^;{]*);", re.MULTILINE)
@@ -218,11 +220,46 @@ def _parameter(stem: str, kernel: str, text: str) -> Parameter:
     if match is None:
         raise ValueError(f"{stem}.cu: cannot read the parameter {text.strip()!r} of {kernel}")
     ctype, star, name = " ".join(match[1].split()), match[2], match[3]
-    if ctype != "real" and ctype not in (_POINTEES if star else _SCALARS):
+    if ctype != "real" and ctype not in (_POINTEES if star else {**_SCALARS, **_structs(stem)}):
         raise ValueError(
             f"{stem}.cu: {kernel} has a parameter of a type that cannot be passed: {text.strip()!r}"
         )
     return Parameter(name, ctype, bool(star))
+
+
+@functools.cache
+def _structs(stem: str) -> dict[str, dict[str, str]]:
+    """The structs of ``cuda/<stem>.cu`` that hold only scalars: the format character of each field."""
+    found: dict[str, dict[str, str]] = {}
+    for name, body in _STRUCT.findall(_COMMENT.sub(" ", _files(stem)[f"{stem}.cu"])):
+        fields = found[name] = {}
+        for declaration in filter(None, map(str.strip, body.split(";"))):
+            first, *others = declaration.split(",")
+            ctype, field = first.rsplit(maxsplit=1)
+            fields |= {f.strip(): _SCALARS[" ".join(ctype.split())] for f in (field, *others)}
+    return found
+
+
+def packed(stem: str, name: str, **fields: int | float) -> bytes:
+    """A struct of ``cuda/<stem>.cu`` with these fields, for a kernel that has a parameter of that type.
+
+    Raises
+    ------
+    TypeError
+        If the fields are not those that the file declares, or one does not fit its type.
+    """
+    known = _structs(stem)[name]
+    if set(fields) != set(known):
+        raise TypeError(f"{stem}.cu: {name} has the fields {', '.join(known)}, not {', '.join(fields)}")
+    try:
+        return struct.pack(_format(known), *(fields[field] for field in known))
+    except struct.error as error:
+        raise TypeError(f"{stem}.cu: a field of {name} does not fit its type ({fields}): {error}") from None
+
+
+def _format(fields: dict[str, str]) -> str:
+    """The format of a struct, with the padding at its end that C gives it."""
+    return f"@{''.join(fields.values())}0{max(fields.values(), key=struct.calcsize)}"
 
 
 # ---------------------------------------------------------------- compiling
@@ -377,8 +414,9 @@ class Kernel:
         self._shared_mem = 48 << 10  # the most a block gets without being asked
         self._large_clusters = False
 
-        letter = {"real": dtype.char}
-        formats = ["P" if p.pointer else (letter | _SCALARS)[p.ctype] for p in self.parameters]
+        structs = {s: f"{struct.calcsize(_format(fields))}s" for s, fields in _structs(stem).items()}
+        letters = {"real": dtype.char} | _SCALARS | structs
+        formats = ["P" if p.pointer else letters[p.ctype] for p in self.parameters]
         self._format = struct.Struct("@" + "".join(formats))
         self._values = ctypes.create_string_buffer(max(self._format.size, 1))
         start = ctypes.addressof(self._values)
@@ -562,6 +600,59 @@ def launch(
 ) -> None:
     """`get` and call: launch the kernel `name` of ``cuda/<stem>.cu``, with `dtype` for ``real``."""
     get(stem, name, dtype)(grid, block, *args)
+
+
+def blocks(stem: str, size: int, rows: int = 1, per_multiprocessor: int = 8) -> int:
+    """How many blocks of the ``THREADS`` of ``cuda/<stem>.cu`` go through `size` elements, grid-stride.
+
+    One thread an element, but no more blocks in all `rows` of the grid than eight a multiprocessor, which are
+    all of 256 threads that it holds.
+    """
+    import cupy
+
+    most = per_multiprocessor * properties(cupy.cuda.runtime.getDevice()).multiprocessors
+    return max(1, min(-(-most // rows), -(-size // Constants(stem).THREADS)))
+
+
+def spread(stem: str, name: str, size: int, *args: Any, dtype: Any, rows: int = 1) -> None:
+    """Launch a kernel of ``cuda/<stem>.cu`` over `size` elements, or over `size` elements in each of `rows`."""
+    launch(stem, name, (blocks(stem, size, rows), rows), Constants(stem).THREADS, *args, dtype=dtype)
+
+
+class Reduction:
+    """The grid of kernels that reduce by ``reduce.cuh``, and the room in which their blocks leave numbers.
+
+    One launch at a time may use it.
+
+    Parameters
+    ----------
+    stem : str
+        The file of the kernels.
+    size : int
+        Elements that a row of blocks goes through.
+    numbers : int
+        The most numbers that a kernel reduces.
+    rows : int
+        Rows of blocks: reductions side by side.
+    """
+
+    def __init__(self, stem: str, size: int, numbers: int = 1, rows: int = 1) -> None:
+        import cupy
+
+        self._stem, self._rows = stem, rows
+        self.blocks = blocks(stem, size, rows, per_multiprocessor=4)  # each leaves numbers for the last
+        self._partial = cupy.empty(numbers * rows * self.blocks, np.float64)
+        self._tickets = cupy.zeros(rows, np.uint32)
+
+    def launch(self, name: str, *args: Any, dtype: Any, rows: tuple[int, ...] | None = None) -> None:
+        """Launch the kernel `name`, whose last two parameters are ``partial`` and ``tickets``.
+
+        `rows` are the grid's second and third extent: by default all rows in one.
+        """
+        grid = (self.blocks, *((self._rows,) if rows is None else rows))
+        launch(
+            self._stem, name, grid, Constants(self._stem).THREADS, *args, self._partial, self._tickets, dtype=dtype
+        )  # fmt: skip
 
 
 def images(x: Any) -> tuple[Any, int, int]:

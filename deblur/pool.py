@@ -148,6 +148,7 @@ class Pool:
     def clear(self) -> None:
         """Drop every entry that is not in use."""
         self._shrink(0)
+        self._shrink(0)  # what the dropped graphs had taken and returned
 
     def _made(self, make: Callable[[], T]) -> T:
         try:

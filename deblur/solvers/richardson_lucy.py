@@ -59,7 +59,7 @@ from ..norms import largest
 from ..norms import total as sum_of
 from ..problem import History, Problem, Solution, Work
 from . import richardson_lucy_gpu
-from .domain import Runner
+from .domain import BlockMap as Runner
 from .start import all_weights
 from .units import in_units
 from .windows import cut, looked_at
@@ -357,7 +357,7 @@ class _Run:
         try:
             yield from self._steps(start, runner)
         finally:
-            runner.close()
+            runner.__exit__()
 
     def _steps(self, start: Array | None, runner: Runner) -> Iterator[int]:
         xp, lam, operator = self.xp, self.problem.lam, self.problem.operator
