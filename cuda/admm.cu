@@ -31,6 +31,11 @@
 #include "reduce.cuh"
 
 constexpr int THREADS = 256;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+constexpr int RESIDENT = REAL_IS_FLOAT ? 3 : 0;  // blocks of `update` on a multiprocessor; with four, registers spill
+#else
+constexpr int RESIDENT = 0;  // as the compiler decides
+#endif
 constexpr int SPLITS = 4;  // the data, two penalties, the box
 constexpr int SUMS = 5;    // of a split: its term, |a - u|², |u - u before|², |a|², |u|²
 constexpr int RECORD = SPLITS * SUMS;
@@ -225,7 +230,7 @@ __device__ void update_penalty(real* u, const real* x, const Layout& l, int norm
 
 // Every split has blocks of its own, but for the box, which the data's do. What lies beyond the image weighs nothing;
 // without w all of the image weighs 1.
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
 update(real* store, const Layout l, const real* fresh, const real* g, const real* w, double* control, double* partial,
        unsigned* ticket) {
     if (control[DONE] != 0) return;

@@ -250,7 +250,7 @@ def test_windows_stop_a_large_image_where_the_whole_would(monkeypatch):
     blur = Blur(psf, g.shape, "unknown")
     whole = restored(blur, g)
     assert "windows" not in whole.why
-    monkeypatch.setattr(richardson_lucy, "_SIDE", 96)
+    monkeypatch.setattr(richardson_lucy, "_WINDOW", 96)
     parts = restored(blur, g)
     assert "windows of 96 x 96 pixels" in parts.why
     assert parts.scene.shape == whole.scene.shape
@@ -364,7 +364,7 @@ def test_iterations_that_ran_out_are_no_convergence():
     blur = Blur(psf, g.shape, "unknown")
     full = restored(blur, g)
     assert full.converged
-    assert "foretell" in full.why
+    assert "predict" in full.why
     short = restored(blur, g, max_iterations=full.iterations // 2)
     assert not short.converged
     assert "max_iterations" in short.why
