@@ -236,6 +236,8 @@ class SceneDomain(Domain):
     one. Where the cosine transform diagonalises a blur itself, the step is one division.
     """
 
+    _STEPS = 30  # of conjugate gradients, at most
+
     def __init__(self, operator: Operator, dtype: np.dtype, device: Device) -> None:
         self.operator, self.dtype, self.device = operator, dtype, device
         wraps = operator.boundary.wraps
@@ -312,7 +314,7 @@ class SceneDomain(Domain):
                 r,
                 dot=dot,
                 rtol=tolerance,
-                max_iterations=30,
+                max_iterations=self._STEPS,
                 precondition=precondition,
                 measure=measure,
             ).x
