@@ -8,32 +8,32 @@ by the step of Richardson and Lucy, in which sums and products are pixel by pixe
 
     f ← f · [Hᵀ(w g/(Hf + b)) + λ U] / [Hᵀw + λ V] .
 
-*Boundary.* H is the operator itself, its transpose the exact one. Hᵀw, what a scene pixel sends to the pixels
-that were measured, is the correct weight at an edge and behind a masked pixel [3]_: with boundary "unknown"
-it falls to zero beyond the frame. Scene pixels that send next to nothing keep their first value.
+*Boundary.* H is the operator itself, its transpose the exact one. Hᵀw, the light of a scene pixel that reaches measured
+pixels, is the correct weight at an edge and behind a masked pixel [3]_: with boundary "unknown" it falls to zero
+beyond the frame. Scene pixels of which next to no light is measured keep their first value.
 
 *Total variation.* Dey et al. [4]_ divide by 1 − λ div(∇f/|∇f|), which oscillates as λ grows and may cross
 zero. Here the same derivative is taken apart into its two positive halves, −div(∇f/|∇f|) = V − U with
 V = f_i Σ_j 1/|∇f|_ij and U = Σ_j f_j/|∇f|_ij over the neighbours j: numerator and denominator stay positive
-for every λ, and the points at which the step stands still are the same.
+for every λ, and the fixed points of the step are the same.
 
 *Acceleration.* The step is taken from a point extrapolated along the last move, by the vector extrapolation
-of Biggs and Andrews [5]_, but never to zero, where a pixel would stay for ever; after the objective has risen
+of Biggs and Andrews [5]_, but never to zero, where a pixel would remain; after the objective has risen
 the extrapolation starts anew.
 
 *Stopping.* At λ = 0 the iterations themselves regularise: early ones are smooth, late ones fit the noise.
 
-``"held out"``     (at λ = 0) hides one pixel in 25 from a first run, and counts the iterations after which the others
-                   foretell them best: noise cannot be foretold [6]_. The run that is given back makes as many with
-                   all pixels, and all channels of an image together, so that none is noisier than the others. It
-                   needs no noise level and no photon count. In a large image the first run looks at windows. Where
-                   the blur is slight a pixel is foretold by little but itself: the earliest iteration that does
-                   nearly as well is taken, the more so the narrower the PSF.
-``"change"``       (for λ > 0, where there is a minimiser to go to, or where a tolerance is given) stops when an
-                   iteration changes the scene by less than a tolerance.
+``"held out"``     (at λ = 0) holds out one pixel in 25 from a first run, and counts the iterations after which the
+                   others predict them best: noise cannot be predicted [6]_. The final run makes as many with all
+                   pixels, and all channels of an image together, so that none is noisier than the others. It needs no
+                   noise level and no photon count. In a large image the first run uses windows. Where the blur is
+                   slight a pixel is predicted by little but itself: the earliest iteration that is nearly as good is
+                   taken, the more so the narrower the PSF.
+``"change"``       (for λ > 0, where a minimiser exists, or with a tolerance) stops when an iteration changes the scene
+                   by less than the tolerance.
 
-Iterations that run out while the hidden pixels are foretold better and better, or the scene still changes, have not
-converged.
+The result counts as not converged if the iterations run out while held-out pixels are predicted better and better, or
+while the scene still changes.
 
 An iteration costs two products with H, that is four transforms.
 
@@ -150,7 +150,7 @@ class RichardsonLucy:
             For negative counts.
         """
         xp, k = self.problem.xp, len(g)
-        g = xp.where(self.w > 0, g, 0)  # what is hidden may be anything
+        g = xp.where(self.w > 0, g, 0)  # hidden pixels may hold any value
         if float(g.min()) < 0:
             raise ValueError(
                 f"photon counts are never negative, and the image falls to {float(g.min()):.4g}; clip it "
