@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..device import Array, get_xp, is_cupy
-from ..norms import squares
 from ..norms import total as sum_of
 from ..terms import DIFFERENCES, Difference, inside
 from .domain import BlockMap
@@ -39,15 +39,13 @@ class ArraySteps(Steps):
             self.problem.operator.boundary.wraps
         )  # all differences, also those that leave the scene
 
-    def statistics(self) -> list[float]:
-        g, w, xp = self.units.g, self.factor.weights, self.xp
-        seen, times = xp.where(w > 0, g, 0), g.size / w.size
-        visible, weight = sum_of((w > 0).astype(g.dtype)), sum_of(w)
-        return [
-            times * float(visible),
-            *map(float, (sum_of(seen), squares(seen), sum_of(abs(g)))),
-            times * float(weight),
-        ]
+    def statistics(self) -> tuple[float, float, float, float]:
+        g, w = self.units.g, self.factor.weights
+        visible = self.xp.broadcast_to((w > 0).astype(g.dtype), g.shape)
+        count = float(sum_of(visible))
+        mean = float(sum_of(visible * g)) / count
+        deviation = math.sqrt(float(sum_of(visible * (g - mean) ** 2)) / count)
+        return float(w.mean()), float(abs(g).mean()), mean, deviation
 
     def begin(self, rho: list[float]) -> None:
         scene = first_scene(self.problem, self.units.g)

@@ -135,15 +135,16 @@ class GpuSteps(Steps):
         for to, power in zip(self.powers, (domain.rows, domain.cols), strict=True):
             to[...] = power.ravel()
 
-    def statistics(self) -> list[float]:
+    def statistics(self) -> tuple[float, float, float, float]:
         import cupy
 
         out = cupy.empty(_AT.STATISTICS, np.float64)
         self._launch("statistics", self.g, self._packed, self.w, out, self.partial, self.ticket)
-        *found, largest = out.tolist()
+        visible, first, second, level, weight, largest = out.tolist()
         finfo = np.finfo(self.dtype)
         self._least = float(finfo.eps) * max(largest, float(finfo.tiny))
-        return found
+        mean, count = first / visible, self.g.size
+        return weight / count, level / count, mean, math.sqrt(max(second / visible - mean**2, 0.0))
 
     def begin(self, rho: list[float]) -> None:
         problem, g = self.units.problem, self.g

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -61,8 +60,8 @@ class Steps:
     units: Units
     batch = 1
 
-    def statistics(self) -> Sequence[float]:
-        """Visible pixels, Σg and Σg² over them; Σ|g| and Σw over all."""
+    def statistics(self) -> tuple[float, float, float, float]:
+        """The mean weight, the mean of |g|, and the mean and standard deviation of the visible pixels."""
         raise NotImplementedError
 
     def begin(self, rho: list[float]) -> None:
@@ -98,11 +97,9 @@ class Steps:
 
     def measure(self) -> tuple[float, float, float]:
         """The mean weight, the mean of |g|, and the standard deviation of the visible pixels, or their size."""
-        visible, first, second, level, weight = self.statistics()
-        mean, count = first / visible, self.units.g.size
-        deviation = math.sqrt(max(second / visible - mean**2, 0.0))
+        weight, level, mean, deviation = self.statistics()
         self.scale = deviation if deviation > 1e-6 * abs(mean) else abs(mean) or 1.0
-        return weight / count, level / count, self.scale
+        return weight, level, self.scale
 
     @property
     def least_size(self) -> float:
