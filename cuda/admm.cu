@@ -16,20 +16,26 @@
 // K x. A penalty is named by `kind`, the number of its differences: 1 identity, 2 gradient, 3 hessian; 0 is none.
 //
 // Kernels (blocks of THREADS threads, a pixel of all channels a thread, grid-stride)
-//   first_scene    the image over the brightness, continued by its edge pixels: where an iteration begins
+//   first_scene    the image over the dc gain, continued by its edge pixels: where an iteration begins
 //   first_copies   u = t = K x, L x and x
 //   gather         the right-hand side Σ ρ Lᵀt
 //   combine        the step in frequency: x and K x from the transforms of the data's t and of the right-hand side
 //   update         every copy and its dual, the sums that residuals need, and, by the last block, the residuals; each
 //                  split has blocks of its own, so that none needs the registers of all
 //   rescale        t of a split for another ρ: the dual ρ d stays what it is
-//   statistics     sums and largest values of an image that penalties and units are chosen by
+//   statistics     sums over the image that penalties and units are chosen by, and its largest value
 // Bytes, total variation: gather 3 passes, combine 5, update 13.
 // Source: S. Boyd et al., Found. Trends Mach. Learn. 3 (2011) 1-122, and deblur/terms.py.
 
 #include "differences.cuh"
+#include "reduce.cuh"
 
 constexpr int THREADS = 256;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+constexpr int RESIDENT = REAL_IS_FLOAT ? 3 : 0;  // blocks of `update` on a multiprocessor; with four, registers spill
+#else
+constexpr int RESIDENT = 0;  // as the compiler decides
+#endif
 constexpr int SPLITS = 4;  // the data, two penalties, the box
 constexpr int SUMS = 5;    // of a split: its term, |a - u|², |u - u before|², |a|², |u|²
 constexpr int RECORD = SPLITS * SUMS;
@@ -42,8 +48,21 @@ constexpr int TAU = RHO + SPLITS;      // λ·weight/ρ of each penalty
 constexpr int WEIGHT = TAU + 2;        // λ·weight of each penalty
 constexpr int BACKGROUND = WEIGHT + 2, DELTA = BACKGROUND + 1, LOW = DELTA + 1, HIGH = LOW + 1, LEAST = HIGH + 1;
 constexpr int CONTROL = LEAST + 1;     // then BATCH records
-constexpr int GAUSSIAN = 0, POISSON = 1, L1 = 2, HUBER = 3;  // fits
-constexpr int STATISTICS = 7;  // visible pixels, their Σg and Σg², Σ|g|, Σw; the largest visible |g|, the largest g
+constexpr int GAUSSIAN = 0, POISSON = 1, L1 = 2, HUBER = 3;  // data fidelities
+constexpr int STATISTICS = 6, TOTALS = 5;  // visible pixels, their Σg and Σg², Σ|g|, Σw; the largest g
+
+// What a captured iteration depends on. The image lies in the domain from (first_row, first_col) on. Weights are sets of
+// weight_frames x weight_channels planes that repeat. A `held` box has a copy that is set from outside: only beyond the
+// scene, where nothing constrains it, it follows x. `pinned`: x is zero beyond the scene.
+struct Layout {
+    long long size;
+    unsigned rows, cols;
+    int frames, channels, image_rows, image_cols, first_row, first_col, scene_rows, scene_cols;
+    int weight_frames, weight_channels, fit, kind, norm, second, second_norm, periodic, boxed, held, bounded, pinned;
+};
+
+// Arrays of copies and duals, the scene before them and the data's t behind them.
+__device__ __forceinline__ int parts(const Layout& l) { return 2 + 2 * (l.kind + l.second + l.boxed); }
 
 __device__ __forceinline__ real clip(real x, real low, real high) { return x < low ? low : x > high ? high : x; }
 
@@ -56,88 +75,36 @@ template <int KIND> __device__ __forceinline__ real adjoint(const real* t, index
            ROOT_TWO * (m[o.up + o.left] - m[o.up] - m[o.left] + m[0]);
 }
 
-__device__ __forceinline__ double warp_total(double x) {
-#pragma unroll
-    for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(FULL_WARP, x, offset);
-    return x;
-}
-__device__ __forceinline__ double warp_largest(double x) {
-#pragma unroll
-    for (int offset = 16; offset > 0; offset /= 2) x = maximum(x, __shfl_xor_sync(FULL_WARP, x, offset));
-    return x;
-}
-
-// Totals over a block of its threads' N numbers, or the largest of the last N - TOTALS, into partial[i * stride].
-template <int N, int TOTALS, class T> __device__ void reduce_block(const T (&mine)[N], double* partial, index_t stride) {
-    __shared__ double parts[N][THREADS / 32];
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    __syncthreads();
-#pragma unroll
-    for (int i = 0; i < N; ++i) {
-        const double x = i < TOTALS ? warp_total(mine[i]) : warp_largest(mine[i]);
-        if (lane == 0) parts[i][warp] = x;
-    }
-    __syncthreads();
-    if (threadIdx.x < N) {
-        const int i = threadIdx.x;
-        double x = parts[i][0];
-        for (int w = 1; w < THREADS / 32; ++w) x = i < TOTALS ? x + parts[i][w] : maximum(x, parts[i][w]);
-        partial[i * stride] = x;
-        __threadfence();
-    }
-}
-
-// Whether this block is the last of the grid to come here; the ticket is back at 0 for the next launch.
-__device__ bool comes_last(unsigned* ticket) {
-    __shared__ bool last;
-    __syncthreads();
-    if (threadIdx.x == 0) last = atomicInc(ticket, gridDim.x - 1) == gridDim.x - 1;
-    __syncthreads();
-    if (last) __threadfence();
-    return last;
-}
-
-// The same of `count` numbers, by one warp, always in the same order.
-__device__ __forceinline__ double reduce_partial(const double* from, int count, bool total) {
-    const int lane = threadIdx.x % 32;
-    double x = total ? 0 : __ldcg(from);
-    for (int b = lane; b < count; b += 32) x = total ? x + __ldcg(from + b) : maximum(x, __ldcg(from + b));
-    return total ? warp_total(x) : warp_largest(x);
-}
-
 // ---------------------------------------------------------------- an iteration
 
-extern "C" __global__ void __launch_bounds__(THREADS)
-gather(real* store, long long size, int frames, int channels, unsigned rows, unsigned cols, int kind, int second,
-       int boxed, const double* control) {
+extern "C" __global__ void __launch_bounds__(THREADS) gather(real* store, const Layout l, const double* control) {
     if (control[DONE] != 0) return;
-    const unsigned plane = rows * cols, planes = frames * channels;
-    const int parts = 2 + 2 * kind + 2 * second + 2 * boxed;
+    const unsigned plane = l.rows * l.cols;
     const real first_rho = control[RHO + 1], second_rho = control[RHO + 2], box_rho = control[RHO + 3];
-    const real* first_t = store + (2 + kind) * size;
-    const real* second_t = store + (2 + 2 * kind + second) * size;
-    const real* box_t = store + (index_t)(parts - 1) * size;
-    real* right = store + (index_t)(parts + 1) * size;
-    const index_t count = (index_t)plane * planes;
+    const real* first_t = store + (2 + l.kind) * l.size;
+    const real* second_t = store + (2 + 2 * l.kind + l.second) * l.size;
+    const real* box_t = store + (index_t)(parts(l) - 1) * l.size;
+    real* right = store + (index_t)(parts(l) + 1) * l.size;
 #pragma unroll 1
-    for (index_t i = (index_t)blockIdx.x * THREADS + threadIdx.x; i < count; i += (index_t)gridDim.x * THREADS) {
-        const unsigned pixel = (unsigned)i % plane, row = pixel / cols;
-        const Place o(row, pixel - row * cols, rows, cols);
-        real sum = boxed ? box_rho * box_t[i] : real(0);
-        if (kind == 1) sum += first_rho * adjoint<1>(first_t + i, size, o);
-        if (kind == 2) sum += first_rho * adjoint<2>(first_t + i, size, o);
-        if (kind == 3) sum += first_rho * adjoint<3>(first_t + i, size, o);
-        if (second == 3) sum += second_rho * adjoint<3>(second_t + i, size, o);
+    for (index_t i = (index_t)blockIdx.x * THREADS + threadIdx.x; i < l.size; i += (index_t)gridDim.x * THREADS) {
+        const unsigned pixel = (unsigned)i % plane, row = pixel / l.cols;
+        const Place o(row, pixel - row * l.cols, l.rows, l.cols);
+        real sum = l.boxed ? box_rho * box_t[i] : real(0);
+        if (l.kind == 1) sum += first_rho * adjoint<1>(first_t + i, l.size, o);
+        if (l.kind == 2) sum += first_rho * adjoint<2>(first_t + i, l.size, o);
+        if (l.kind == 3) sum += first_rho * adjoint<3>(first_t + i, l.size, o);
+        if (l.second == 3) sum += second_rho * adjoint<3>(second_t + i, l.size, o);
         right[i] = sum;
     }
 }
 
-// `spectra` holds two spectra of `planes` planes of rows x cols complex numbers; k is one plane, row_power and
+// `spectra` holds two spectra of all planes, of half as many columns and one more, complex; k is one plane, row_power and
 // column_power are |1 - exp(iω)|² along each axis.
 extern "C" __global__ void __launch_bounds__(THREADS)
-combine(real* spectra, int planes, unsigned rows, unsigned cols, const real* k, const real* row_power,
-        const real* column_power, int kind, int second, const double* control) {
-    const unsigned plane = rows * cols;
+combine(real* spectra, const Layout l, const real* k, const real* row_power, const real* column_power,
+        const double* control) {
+    const unsigned cols = l.cols / 2 + 1, plane = l.rows * cols;
+    const int planes = l.frames * l.channels;
     const real rho = control[RHO], box = control[RHO + 3], scale = control[SCALE], floor = control[FLOOR];
     const real first_rho = control[RHO + 1], second_rho = control[RHO + 2];
     for (unsigned i = blockIdx.x * THREADS + threadIdx.x; i < plane; i += gridDim.x * THREADS) {
@@ -145,8 +112,8 @@ combine(real* spectra, int planes, unsigned rows, unsigned cols, const real* k, 
         const real power = row_power[row] + column_power[i - row * cols];
         const real kr = k[2 * (index_t)i], ki = k[2 * (index_t)i + 1];
         real total = rho * (kr * kr + ki * ki) + box;
-        total += first_rho * (kind == 1 ? real(1) : kind == 2 ? power : kind == 3 ? power * power : real(0));
-        total += second == 3 ? second_rho * (power * power) : real(0);
+        total += first_rho * (l.kind == 1 ? real(1) : l.kind == 2 ? power : l.kind == 3 ? power * power : real(0));
+        total += l.second == 3 ? second_rho * (power * power) : real(0);
         if (total < floor) total += floor;  // what nothing determines is left where it is zero
         const real inverse = scale / total, data = rho * inverse;
         for (int p = 0; p < planes; ++p) {
@@ -214,7 +181,7 @@ __device__ __forceinline__ void penalty(const real* x, real* u, real* t, index_t
     sums[0] += weight * value;
 }
 
-// The fit's proximal map and value; see deblur.terms.Fit.
+// The data fidelity's proximal map and value; see deblur.terms.Fit.
 __device__ __forceinline__ real fitted(int fit, real q, real g, real w, real rho, real b, real delta, real least,
                                        real& value) {
     real v;
@@ -246,101 +213,87 @@ __device__ __forceinline__ real fitted(int fit, real q, real g, real w, real rho
 
 // A penalty's split at all pixels of the blocks that do it: number `block` of `blocks`.
 template <int KIND>
-__device__ void update_penalty(real* u, const real* x, index_t size, int frames, int channels, unsigned rows,
-                               unsigned cols, int scene_rows, int scene_cols, bool all, int norm, real tau, real weight,
-                               real relax, int block, int blocks, real (&sums)[SUMS]) {
-    const unsigned plane = rows * cols, count = plane * frames;
+__device__ void update_penalty(real* u, const real* x, const Layout& l, int norm, real tau, real weight, real relax, int block,
+                               int blocks, real (&sums)[SUMS]) {
+    const unsigned plane = l.rows * l.cols, count = plane * l.frames;
 #pragma unroll 1
     for (unsigned i = block * THREADS + threadIdx.x; i < count; i += blocks * THREADS) {
-        const unsigned frame = i / plane, pixel = i - frame * plane, row = pixel / cols, col = pixel - row * cols;
-        const Place o(row, col, rows, cols);
-        const index_t base = (index_t)frame * channels * plane + pixel;
+        const unsigned frame = i / plane, pixel = i - frame * plane, row = pixel / l.cols, col = pixel - row * l.cols;
+        const Place o(row, col, l.rows, l.cols);
+        const index_t base = (index_t)frame * l.channels * plane + pixel;
         bool in[KIND];
-        counted<KIND>(in, all, row, col, scene_rows, scene_cols);
-        penalty<KIND>(x + base, u + base, u + KIND * size + base, size, plane, channels, o, in, norm, tau, weight, relax,
+        counted<KIND>(in, l.periodic, row, col, l.scene_rows, l.scene_cols);
+        penalty<KIND>(x + base, u + base, u + KIND * l.size + base, l.size, plane, l.channels, o, in, norm, tau, weight, relax,
                       sums);
     }
 }
 
-// Every split has blocks of its own, but for the box, which the data's do. `g` has the image's size, and lies in the
-// domain from (first_row, first_col) on; so has `w`, as sets of weight_frames x weight_channels planes that go round;
-// without it all of the image weighs 1. What lies beyond the image weighs nothing. Where the box is `held` its copy is set
-// from outside, and only what nothing is asked of, beyond the scene, follows x.
-extern "C" __global__ void __launch_bounds__(THREADS)
-update(real* store, long long size, int frames, int channels, unsigned rows, unsigned cols, const real* fresh,
-       const real* g, const real* w, int weight_frames, int weight_channels, int image_rows, int image_cols,
-       int first_row, int first_col, int scene_rows, int scene_cols, int fit, int kind, int norm, int second,
-       int second_norm, int all_counted, int boxed, int held, int bounded, int pinned, double* control, double* partial,
+// Every split has blocks of its own, but for the box, which the data's do. What lies beyond the image weighs nothing;
+// without w all of the image weighs 1.
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
+update(real* store, const Layout l, const real* fresh, const real* g, const real* w, double* control, double* partial,
        unsigned* ticket) {
     if (control[DONE] != 0) return;
-    const int roles = 1 + (kind > 0) + (second > 0), role = blockIdx.x % roles;
+    const int roles = 1 + (l.kind > 0) + (l.second > 0), role = blockIdx.x % roles;
     const int block = blockIdx.x / roles, blocks = gridDim.x / roles;
     const real relax = control[RELAXATION];
     if (role == 0) {
-        const unsigned plane = rows * cols, count = plane * frames;
-        const int parts = 2 + 2 * kind + 2 * second + 2 * boxed;
-        const real* kx = fresh + size;
-        real* data_t = store + (index_t)parts * size;
+        const unsigned plane = l.rows * l.cols, count = plane * l.frames;
         const real rho = control[RHO], b = control[BACKGROUND], delta = control[DELTA];
         const real low = control[LOW], high = control[HIGH], least = control[LEAST];
         real sums[SUMS] = {}, box_sums[SUMS] = {};
 #pragma unroll 1
         for (unsigned i = block * THREADS + threadIdx.x; i < count; i += blocks * THREADS) {
-            const unsigned frame = i / plane, pixel = i - frame * plane, row = pixel / cols, col = pixel - row * cols;
-            const int y = (int)row - first_row, x = (int)col - first_col;
-            const bool seen = y >= 0 && y < image_rows && x >= 0 && x < image_cols;
-            const bool scene = (int)row < scene_rows && (int)col < scene_cols;
+            const unsigned frame = i / plane, pixel = i - frame * plane, row = pixel / l.cols, col = pixel - row * l.cols;
+            const int y = (int)row - l.first_row, x = (int)col - l.first_col;
+            const bool seen = y >= 0 && y < l.image_rows && x >= 0 && x < l.image_cols;
+            const bool scene = (int)row < l.scene_rows && (int)col < l.scene_cols;
 #pragma unroll 1
-            for (int c = 0; c < channels; ++c) {
-                const index_t at = ((index_t)frame * channels + c) * plane + pixel;
+            for (int c = 0; c < l.channels; ++c) {
+                const index_t at = ((index_t)frame * l.channels + c) * plane + pixel;
                 real value = 0, weight = 0, image = 0;
                 if (seen) {
-                    const index_t from = (index_t)y * image_cols + x, whole = (index_t)image_rows * image_cols;
-                    const int set = (frame % weight_frames) * weight_channels + c % weight_channels;
-                    image = g[((index_t)frame * channels + c) * whole + from];
+                    const index_t from = (index_t)y * l.image_cols + x, whole = (index_t)l.image_rows * l.image_cols;
+                    const int set = (frame % l.weight_frames) * l.weight_channels + c % l.weight_channels;
+                    image = g[((index_t)frame * l.channels + c) * whole + from];
                     weight = w ? w[set * whole + from] : real(1);
                 }
-                const real a = kx[at], before = store[size + at];
-                const real q = relax * a + (2 - relax) * before - data_t[at];
-                const real now = fitted(fit, q, image, weight, rho, b, delta, least, value);
+                real* t = store + (index_t)parts(l) * l.size + at;
+                const real a = fresh[l.size + at], before = store[l.size + at];
+                const real q = relax * a + (2 - relax) * before - *t;
+                const real now = fitted(l.fit, q, image, weight, rho, b, delta, least, value);
                 sums[0] += value;
-                keep(a, store + size + at, data_t + at, before, q, now, sums);
+                keep(a, store + l.size + at, t, before, q, now, sums);
                 const real own = fresh[at];
                 store[at] = own;
-                if (held) {
-                    if (!scene && !pinned) store[(index_t)(parts - 1) * size + at] = own;
-                } else if (boxed) {
-                    real* u = store + (index_t)(parts - 2) * size + at;
-                    const real was = *u, qb = relax * own + (2 - relax) * was - u[size];
-                    const real nb = scene ? (bounded ? clip(qb, low, high) : qb) : (pinned ? real(0) : qb);
-                    keep(own, u, u + size, was, qb, nb, box_sums);
+                if (l.held) {
+                    if (!scene && !l.pinned) store[(index_t)(parts(l) - 1) * l.size + at] = own;
+                } else if (l.boxed) {
+                    real* u = store + (index_t)(parts(l) - 2) * l.size + at;
+                    const real was = *u, qb = relax * own + (2 - relax) * was - u[l.size];
+                    const real nb = scene ? (l.bounded ? clip(qb, low, high) : qb) : (l.pinned ? real(0) : qb);
+                    keep(own, u, u + l.size, was, qb, nb, box_sums);
                 }
             }
         }
-        reduce_block<SUMS, SUMS>(sums, partial + block, blocks);
-        if (boxed) reduce_block<SUMS, SUMS>(box_sums, partial + 3 * SUMS * blocks + block, blocks);
+        reduce_block<THREADS, SUMS>(sums, partial + block, blocks);
+        if (l.boxed) reduce_block<THREADS, SUMS>(box_sums, partial + 3 * SUMS * blocks + block, blocks);
     } else {
         real sums[SUMS] = {};
-        real* u = store + (role == 1 ? 2 : 2 + 2 * kind) * size;
-        const int own = role == 1 ? kind : second, own_norm = role == 1 ? norm : second_norm;
+        real* u = store + (role == 1 ? 2 : 2 + 2 * l.kind) * l.size;
+        const int own = role == 1 ? l.kind : l.second, own_norm = role == 1 ? l.norm : l.second_norm;
         const real tau = control[TAU + role - 1], weight = control[WEIGHT + role - 1];
-        if (own == 1)
-            update_penalty<1>(u, fresh, size, frames, channels, rows, cols, scene_rows, scene_cols, all_counted, own_norm,
-                              tau, weight, relax, block, blocks, sums);
-        if (own == 2)
-            update_penalty<2>(u, fresh, size, frames, channels, rows, cols, scene_rows, scene_cols, all_counted, own_norm,
-                              tau, weight, relax, block, blocks, sums);
-        if (own == 3)
-            update_penalty<3>(u, fresh, size, frames, channels, rows, cols, scene_rows, scene_cols, all_counted, own_norm,
-                              tau, weight, relax, block, blocks, sums);
-        reduce_block<SUMS, SUMS>(sums, partial + role * SUMS * blocks + block, blocks);
+        if (own == 1) update_penalty<1>(u, fresh, l, own_norm, tau, weight, relax, block, blocks, sums);
+        if (own == 2) update_penalty<2>(u, fresh, l, own_norm, tau, weight, relax, block, blocks, sums);
+        if (own == 3) update_penalty<3>(u, fresh, l, own_norm, tau, weight, relax, block, blocks, sums);
+        reduce_block<THREADS, SUMS>(sums, partial + role * SUMS * blocks + block, blocks);
     }
-    if (!comes_last(ticket)) return;
+    if (!comes_last(ticket, gridDim.x)) return;
     __shared__ double found[RECORD];
     for (int i = threadIdx.x / 32; i < RECORD; i += THREADS / 32) {
         const int split = i / SUMS;
-        const bool there = split == 0 || (split == 1 && kind) || (split == 2 && second) || (split == 3 && boxed);
-        const double x = there ? reduce_partial(partial + (index_t)i * blocks, blocks, true) : 0;
+        const bool there = split == 0 || (split == 1 && l.kind) || (split == 2 && l.second) || (split == 3 && l.boxed);
+        const double x = there ? reduce_blocks<true>(partial + (index_t)i * blocks, blocks) : 0;
         if (threadIdx.x % 32 == 0) found[i] = x;
     }
     __syncthreads();
@@ -371,95 +324,76 @@ extern "C" __global__ void __launch_bounds__(THREADS) rescale(real* u, real* t, 
 // ---------------------------------------------------------------- the beginning
 
 // Into both of x and `again`: (g - background) / level within the bounds, continued by its edge pixels over the scene,
-// and over the rest of the domain, or by zero there if it is `pinned`. The image lies in the scene from (first_row,
-// first_col) on.
+// and over the rest of the domain, or by zero there if it is pinned.
 extern "C" __global__ void __launch_bounds__(THREADS)
-first_scene(real* x, real* again, int planes, unsigned rows, unsigned cols, const real* g, int image_rows, int image_cols,
-            int first_row, int first_col, int scene_rows, int scene_cols, real background, real level, int bounded,
-            real low, real high, int pinned) {
-    const unsigned plane = rows * cols;
-    const index_t count = (index_t)plane * planes;
+first_scene(real* x, real* again, const Layout l, const real* g, real background, real level, real low, real high) {
+    const unsigned plane = l.rows * l.cols;
 #pragma unroll 1
-    for (index_t i = (index_t)blockIdx.x * THREADS + threadIdx.x; i < count; i += (index_t)gridDim.x * THREADS) {
+    for (index_t i = (index_t)blockIdx.x * THREADS + threadIdx.x; i < l.size; i += (index_t)gridDim.x * THREADS) {
         const unsigned p = (unsigned)i / plane, pixel = (unsigned)i - p * plane;
-        const int row = pixel / cols, col = pixel % cols;
+        const int row = pixel / l.cols, col = pixel % l.cols;
         real value = 0;
-        if (!pinned || (row < scene_rows && col < scene_cols)) {
-            int y = minimum(row, scene_rows - 1) - first_row, z = minimum(col, scene_cols - 1) - first_col;
-            y = minimum(maximum(y, 0), image_rows - 1);
-            z = minimum(maximum(z, 0), image_cols - 1);
-            value = (g[((index_t)p * image_rows + y) * image_cols + z] - background) / level;
-            if (bounded) value = clip(value, low, high);
+        if (!l.pinned || (row < l.scene_rows && col < l.scene_cols)) {
+            int y = minimum(row, l.scene_rows - 1) - l.first_row, z = minimum(col, l.scene_cols - 1) - l.first_col;
+            y = minimum(maximum(y, 0), l.image_rows - 1);
+            z = minimum(maximum(z, 0), l.image_cols - 1);
+            value = (g[((index_t)p * l.image_rows + y) * l.image_cols + z] - background) / level;
+            if (l.bounded) value = clip(value, low, high);
         }
         x[i] = again[i] = value;
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
-first_copies(real* store, long long size, int planes, unsigned rows, unsigned cols, const real* fresh, int kind, int second,
-             int boxed) {
-    const unsigned plane = rows * cols;
-    const int parts = 2 + 2 * kind + 2 * second + 2 * boxed;
-    const index_t count = (index_t)plane * planes;
+template <int KIND> __device__ __forceinline__ void copy_differences(const real* x, const Place& o, real* u, index_t size) {
+    real a[KIND];
+    differences<KIND>(x, o, a);
+#pragma unroll
+    for (int d = 0; d < KIND; ++d) u[d * size] = u[(KIND + d) * size] = a[d];
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) first_copies(real* store, const Layout l, const real* fresh) {
+    const unsigned plane = l.rows * l.cols;
 #pragma unroll 1
-    for (index_t i = (index_t)blockIdx.x * THREADS + threadIdx.x; i < count; i += (index_t)gridDim.x * THREADS) {
-        const unsigned pixel = (unsigned)i % plane, row = pixel / cols;
-        const Place o(row, pixel - row * cols, rows, cols);
+    for (index_t i = (index_t)blockIdx.x * THREADS + threadIdx.x; i < l.size; i += (index_t)gridDim.x * THREADS) {
+        const unsigned pixel = (unsigned)i % plane, row = pixel / l.cols;
+        const Place o(row, pixel - row * l.cols, l.rows, l.cols);
         const real* x = fresh + i;
         store[i] = *x;
-        store[size + i] = store[(index_t)parts * size + i] = fresh[size + i];
-        real* u = store + 2 * size + i;
-        if (kind == 1) u[0] = u[size] = *x;
-        if (kind == 2) {
-            real a[2];
-            differences<2>(x, o, a);
-            for (int d = 0; d < 2; ++d) u[d * size] = u[(2 + d) * size] = a[d];
-        }
-        if (kind == 3) {
-            real a[3];
-            differences<3>(x, o, a);
-            for (int d = 0; d < 3; ++d) u[d * size] = u[(3 + d) * size] = a[d];
-        }
-        u += 2 * kind * size;
-        if (second == 3) {
-            real a[3];
-            differences<3>(x, o, a);
-            for (int d = 0; d < 3; ++d) u[d * size] = u[(3 + d) * size] = a[d];
-        }
-        u += 2 * second * size;
-        if (boxed) u[0] = u[size] = *x;
+        store[l.size + i] = store[(index_t)parts(l) * l.size + i] = fresh[l.size + i];
+        real* u = store + 2 * l.size + i;
+        if (l.kind == 1) copy_differences<1>(x, o, u, l.size);
+        if (l.kind == 2) copy_differences<2>(x, o, u, l.size);
+        if (l.kind == 3) copy_differences<3>(x, o, u, l.size);
+        u += 2 * l.kind * l.size;
+        if (l.second == 3) copy_differences<3>(x, o, u, l.size);
+        u += 2 * l.second * l.size;
+        if (l.boxed) u[0] = u[l.size] = *x;
     }
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-statistics(const real* g, int frames, int channels, long long pixels, const real* w, int weight_frames,
-           int weight_channels, double* out, double* partial, unsigned* ticket) {
+statistics(const real* g, const Layout l, const real* w, double* out, double* partial, unsigned* ticket) {
     double mine[STATISTICS] = {};
-    const index_t count = (index_t)pixels * frames * channels;
+    const index_t pixels = (index_t)l.image_rows * l.image_cols, count = pixels * l.frames * l.channels;
 #pragma unroll 1
     for (index_t i = (index_t)blockIdx.x * THREADS + threadIdx.x; i < count; i += (index_t)gridDim.x * THREADS) {
         const index_t p = i / pixels;
         real weight = 1;
         if (w) {
-            const int frame = (int)(p / channels) % weight_frames, channel = (int)(p % channels) % weight_channels;
-            weight = w[((index_t)frame * weight_channels + channel) * pixels + (i - p * pixels)];
+            const int frame = (int)(p / l.channels) % l.weight_frames, channel = (int)(p % l.channels) % l.weight_channels;
+            weight = w[((index_t)frame * l.weight_channels + channel) * pixels + (i - p * pixels)];
         }
         const double x = g[i];
-        const double size = absolute(x);
-        mine[3] += size;
+        mine[3] += absolute(x);
         mine[4] += weight;
-        mine[6] = maximum(mine[6], x);
+        mine[5] = maximum(mine[5], x);
         if (weight > 0) {
             mine[0] += 1;
             mine[1] += x;
             mine[2] += x * x;
-            mine[5] = maximum(mine[5], size);
         }
     }
-    reduce_block<STATISTICS, 5>(mine, partial + blockIdx.x, gridDim.x);
-    if (!comes_last(ticket)) return;
-    for (int i = threadIdx.x / 32; i < STATISTICS; i += THREADS / 32) {
-        const double x = reduce_partial(partial + (index_t)i * gridDim.x, gridDim.x, i < 5);
-        if (threadIdx.x % 32 == 0) out[i] = x;
-    }
+    if (!grid_reduce<THREADS, TOTALS>(mine, partial, ticket) || threadIdx.x > 0) return;
+#pragma unroll
+    for (int k = 0; k < STATISTICS; ++k) out[k] = mine[k];
 }

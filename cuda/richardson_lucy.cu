@@ -14,6 +14,8 @@
 // iteration is done it changes nothing more.
 // H f and Hᵀ of an image come as views of the torus: rows ld apart, planes `stride` apart.
 
+#include "reduce.cuh"
+
 constexpr int THREADS = 256;
 constexpr int SUMS = 6, OF_EXPECT = 2;
 
@@ -22,49 +24,11 @@ constexpr int DONE = 0, COUNT = 1, TOLERANCE = 2, LIMIT = 3, FLOOR = 4, PREVIOUS
 constexpr int BATCH = 10;  // most iterations between two looks of the host
 constexpr int RECORD = 3;  // the divergence, the change, the misses
 
-// Totals over the grid of N numbers a thread into out, always in the same order.
-// True in the block that was last, for all its threads.
-template <int N> __device__ bool add_up(const double (&mine)[N], double* out, double* partial, unsigned* ticket) {
-    __shared__ double parts[N][THREADS / 32];
-    __shared__ bool last;
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    auto over_warp = [](double v) {
-#pragma unroll
-        for (int offset = 16; offset > 0; offset /= 2) v += __shfl_xor_sync(FULL_WARP, v, offset);
-        return v;
-    };
-#pragma unroll
-    for (int i = 0; i < N; ++i) {
-        const double total = over_warp(mine[i]);
-        if (lane == 0) parts[i][warp] = total;
-    }
-    __syncthreads();
-    if (threadIdx.x < N) {
-        double total = parts[threadIdx.x][0];
-        for (int w = 1; w < THREADS / 32; ++w) total += parts[threadIdx.x][w];
-        partial[(index_t)threadIdx.x * gridDim.x + blockIdx.x] = total;
-        __threadfence();
-    }
-    __syncthreads();
-    if (threadIdx.x == 0) last = atomicInc(ticket, gridDim.x - 1) == gridDim.x - 1;  // back to 0 for the next launch
-    __syncthreads();
-    if (!last) return false;
-    __threadfence();
-    for (int i = warp; i < N; i += THREADS / 32) {
-        double total = 0;
-        for (unsigned b = lane; b < gridDim.x; b += 32) total += __ldcg(partial + (index_t)i * gridDim.x + b);
-        total = over_warp(total);
-        if (lane == 0) out[i] = total;
-    }
-    __syncthreads();
-    return true;
-}
-
 // g, w, held (which may be null) and ratio are whole images.
 extern "C" __global__ void __launch_bounds__(THREADS)
 expect(const real* hf, long long ldhf, long long stride, int planes, unsigned rows, unsigned cols, const real* g,
        const real* w, const real* held, real background, real floor, real* ratio, double* control, double* sums,
-       double* partial, unsigned* ticket) {
+       double* partial, unsigned* tickets) {
     if (control[DONE] != 0) return;
     const index_t plane = (index_t)rows * cols;
     double mine[OF_EXPECT] = {0, 0};
@@ -80,14 +44,14 @@ expect(const real* hf, long long ldhf, long long stride, int planes, unsigned ro
             if (held) mine[1] += held[at] * off * off;
         }
     }
-    if (!add_up<OF_EXPECT>(mine, sums, partial, ticket) || threadIdx.x > 0) return;
+    if (!grid_sum<THREADS>(mine, partial, tickets) || threadIdx.x > 0) return;
     const int n = (int)control[COUNT];
-    const double divergence = sums[0], infinite = __longlong_as_double(0x7ff0000000000000ll);
+    const double divergence = mine[0], infinite = __longlong_as_double(0x7ff0000000000000ll);
     const double change = n > 0 ? sqrt(sums[4]) / (sqrt(sums[5]) + control[FLOOR]) : infinite;
     double* record = control + CONTROL + n % BATCH * RECORD;
     record[0] = divergence;
     record[1] = change;
-    record[2] = sums[1];
+    record[2] = mine[1];
     control[GOES_ON] = n > 0 && !(divergence > control[PREVIOUS]);
     control[PREVIOUS] = divergence;
     control[COUNT] = n + 1;
@@ -98,7 +62,7 @@ expect(const real* hf, long long ldhf, long long stride, int planes, unsigned ro
 extern "C" __global__ void __launch_bounds__(THREADS)
 advance(const real* top, long long ldtop, long long stride, int planes, unsigned rows, unsigned cols, const real* point,
         const unsigned char* seen, const real* sensitivity, real low, real high, real* f, real* move, real* step,
-        const double* control, double* sums, double* partial, unsigned* ticket) {
+        const double* control, double* sums, double* partial, unsigned* tickets) {
     if (control[DONE] != 0) return;
     const index_t plane = (index_t)rows * cols;
     double mine[SUMS - OF_EXPECT] = {0, 0, 0, 0};
@@ -120,7 +84,9 @@ advance(const real* top, long long ldtop, long long stride, int planes, unsigned
             step[at] = s;
         }
     }
-    add_up<SUMS - OF_EXPECT>(mine, sums + OF_EXPECT, partial, ticket);
+    if (!grid_sum<THREADS>(mine, partial, tickets) || threadIdx.x > 0) return;
+#pragma unroll
+    for (int k = OF_EXPECT; k < SUMS; ++k) sums[k] = mine[k - OF_EXPECT];
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)

@@ -7,7 +7,7 @@
 // Kernel (THREADS threads a block, a pixel of all channels a thread, grid-stride): value. Bytes: the scene, once.
 
 #include "differences.cuh"
-#include "total.cuh"
+#include "reduce.cuh"
 
 constexpr int THREADS = 256;
 
@@ -31,12 +31,12 @@ __device__ __forceinline__ double counts(const real* x, index_t plane, int chann
 }
 
 // The sum over scenes x of `channels` planes of rows x cols each, which are periodic if `wraps`, into out[0]. `kind` is the
-// number of differences: 1 identity, 2 gradient, 3 hessian. The ticket must be 0.
+// number of differences: 1 identity, 2 gradient, 3 hessian.
 extern "C" __global__ void __launch_bounds__(THREADS)
 value(const real* x, int scenes, int channels, int rows, int cols, int kind, int norm, int wraps, double* out, double* partial,
-      unsigned* ticket) {
+      unsigned* tickets) {
     const index_t plane = (index_t)rows * cols, count = plane * scenes;
-    double sum = 0;
+    double sums[1] = {};
     for (index_t i = (index_t)blockIdx.x * THREADS + threadIdx.x; i < count; i += (index_t)gridDim.x * THREADS) {
         const index_t scene = i / plane, pixel = i - scene * plane;
         const int row = (int)(pixel / cols), col = (int)(pixel - (index_t)row * cols);
@@ -45,14 +45,14 @@ value(const real* x, int scenes, int channels, int rows, int cols, int kind, int
         bool in1[1], in2[2], in3[3];
         if (kind == 1) {
             counted<1>(in1, wraps, row, col, rows, cols);
-            sum += counts<1>(at, plane, channels, o, in1, norm);
+            sums[0] += counts<1>(at, plane, channels, o, in1, norm);
         } else if (kind == 2) {
             counted<2>(in2, wraps, row, col, rows, cols);
-            sum += counts<2>(at, plane, channels, o, in2, norm);
+            sums[0] += counts<2>(at, plane, channels, o, in2, norm);
         } else {
             counted<3>(in3, wraps, row, col, rows, cols);
-            sum += counts<3>(at, plane, channels, o, in3, norm);
+            sums[0] += counts<3>(at, plane, channels, o, in3, norm);
         }
     }
-    if (added_up<THREADS>(sum, partial, ticket)) *out = sum;
+    if (grid_sum<THREADS>(sums, partial, tickets) && threadIdx.x == 0) *out = sums[0];
 }

@@ -1,10 +1,9 @@
-"""Work captured as CUDA graphs: submitted once by Python, replayed as often as it is needed."""
+"""Work captured as CUDA graphs: Python submits it once, and the GPU replays it as often as needed."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import math
 import os
 import sys
@@ -12,24 +11,25 @@ import threading
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any, NamedTuple
 
+from . import pool as pools
 from .device import Array
+from .pool import holding, pool
 
-#: Of the device's memory, what arrays of kept graphs may take while nobody uses them.
-KEPT_SHARE = 1 / 32
-#: Bytes of device memory that a thread's loops leave to the next ones.
-LOOP_BYTES = 128 << 20
-#: Bytes of cuBLAS's own space on each stream of a graph: as much as it takes by itself on a Hopper GPU.
+#: Bytes of cuBLAS's own workspace on each stream of a graph: what it takes by itself on a Hopper GPU.
 CUBLAS_BYTES = 32 << 20
-
+ENABLED = True
 
 _thread = threading.local()
+_lock = threading.Lock()
+#: How often work that is not cached is done before it is captured; infinite where it cannot be captured.
+_waits: dict[Hashable, float] = {}
 
 
 def captured(work: Callable[[], None], stream: Any = None) -> Any:
-    """`work` as a CUDA graph to be launched, or None where it cannot be captured and is to be done as it is.
+    """`work` as a CUDA graph, or None if it cannot be captured.
 
-    It should have been done once before, so that nothing is compiled or loaded on the way. What it allocates must come
-    from a pool that lives as long as the graph, and on `stream`, where it is captured, has come from there before.
+    Do the work once before, so that the capture compiles and loads nothing. What it allocates must come from a memory
+    pool that lives as long as the graph, and that has served `stream`, where the work is captured, before.
     """
     import cupy
 
@@ -51,26 +51,16 @@ def captured(work: Callable[[], None], stream: Any = None) -> Any:
 # ---------------------------------------------------------------- loops
 
 
-class _Place:
-    """A stream of a thread's own, and the memory of what is captured there."""
-
-    def __init__(self) -> None:
-        import cupy
-
-        self.stream, self.pool = cupy.cuda.Stream(non_blocking=True), cupy.cuda.MemoryPool()
-        self.loops = 0  # how many there are just now
-
-
 class Loop:
-    """A step that is done over and over: as it is at first, and then as a graph.
+    """A step that is repeated: first as it is, then as a graph.
 
-    What the graphs of a thread write to on their way, and the plans of their transforms, belong to its loops together.
-    One leaves them to the next, up to `LOOP_BYTES`: to allocate them takes longer than most steps.
+    The graph has a stream and a memory pool of its own for what it allocates. The next loop takes them over, because
+    to allocate memory takes longer than most steps.
 
     Parameters
     ----------
     eager : int
-        Steps before it pays to capture one.
+        Steps that are done as they are before one is captured.
     capture : bool
         Whether the step may be captured at all.
     """
@@ -78,17 +68,15 @@ class Loop:
     def __init__(self, eager: int, capture: bool = True) -> None:
         self._left = eager if capture else math.inf
         self._graph: Any = None
-        self._place: _Place | None = None
+        self._place: Any = None
 
     def __call__(self, step: Callable[[], None]) -> None:
-        """Do the step, the same each time.
-
-        It reads nothing back, and what it leaves lies in arrays that were there before.
-        """
+        """Do the step, the same each time. It reads nothing back, and leaves its results in arrays made before."""
         import cupy
 
         if self._graph is not None:
-            self._graph.launch(cupy.cuda.get_current_stream())
+            self._last = cupy.cuda.get_current_stream()
+            self._graph.launch(self._last)
         elif self._left > 0:
             self._left -= 1
             step()
@@ -97,70 +85,62 @@ class Loop:
             self._capture(step)
 
     def _capture(self, step: Callable[[], None]) -> None:
-        """A step, and the graph of those to come."""
+        """Do a step on the loop's own stream, and capture the next ones."""
         import cupy
 
-        places = _thread.__dict__.setdefault("places", {})
-        device = cupy.cuda.runtime.getDevice()
-        if device not in places:
-            places[device] = _Place()
-        self._place = place = places[device]
-        place.loops += 1
-        current = cupy.cuda.get_current_stream()
-        place.stream.wait_event(current.record())
-        with cupy.cuda.using_allocator(place.pool.malloc):
-            with place.stream:
+        self._cache, self._last = pool(cupy.cuda.runtime.getDevice()), cupy.cuda.get_current_stream()
+        self._place = self._cache.take("loop")
+        if self._place is None:
+            self._place = cupy.cuda.Stream(non_blocking=True), cupy.cuda.MemoryPool()
+        stream, memory = self._place
+        stream.wait_event(self._last.record())
+        with cupy.cuda.using_allocator(memory.malloc):
+            with stream:
                 step()
-            current.wait_event(place.stream.record())
-            self._graph = captured(step, place.stream)
+            self._last.wait_event(stream.record())
+            with holding() as self._held:
+                self._graph = captured(step, stream)
 
     def __del__(self) -> None:
-        place, self._graph = getattr(self, "_place", None), None
-        if place is None or sys.is_finalizing():
-            return
-        place.loops -= 1
-        if not place.loops and place.pool.total_bytes() > LOOP_BYTES:
-            place.pool.free_all_blocks()
+        self._graph = None
+        if getattr(self, "_place", None) is not None and not sys.is_finalizing():
+            self._cache.give("loop", self._place, self._place[1].total_bytes(), self._last)
 
 
 class Repeated:
-    """A function of an array, done over and over as the step of a `Loop`."""
+    """A function of an array as the step of a `Loop`."""
 
     def __init__(self, function: Callable[[Array], Array], eager: int) -> None:
-        self._given: Array = None
-        self._found: Array = None
-        self._function, self._loop = function, Loop(eager)  # the last to begin is the last to end
+        self._input: Array = None
+        self._result: Array = None
+        self._function, self._loop = function, Loop(eager)  # deleted in reverse order: the loop last
 
     def __call__(self, x: Array) -> Array:
-        """Its value, which is overwritten the next time."""
+        """Its value; the next call overwrites it."""
         import cupy
 
-        if self._given is None:
-            self._given = cupy.empty(x.shape, x.dtype)
-        self._given[...] = x
+        if self._input is None:
+            self._input = cupy.empty(x.shape, x.dtype)
+        self._input[...] = x
         self._loop(self._step)
-        return self._found
+        return self._result
 
     def _step(self) -> None:
-        found = self._function(self._given)
-        if self._found is None:
-            self._found = found.copy()
+        value = self._function(self._input)
+        if self._result is None:
+            self._result = value.copy()
         else:
-            self._found[...] = found
+            self._result[...] = value
 
 
-# ---------------------------------------------------------------- graphs that are kept
+# ---------------------------------------------------------------- cached graphs
 
 
 class SideStreams(NamedTuple):
-    """Streams beside the caller's: for chains of short launches that everything waits for, and for products."""
+    """Streams besides the caller's: for chains of short launches that everything waits for, and for products."""
 
     urgent: Any
     bulk: Any
-
-
-_lock = threading.Lock()
-_shared: dict[int, SideStreams] = {}
 
 
 def side_streams() -> SideStreams:
@@ -170,11 +150,7 @@ def side_streams() -> SideStreams:
     capture = capturing()
     if capture is not None:
         return capture.streams
-    device = cupy.cuda.runtime.getDevice()
-    with _lock:
-        if device not in _shared:
-            _shared[device] = _side_streams()
-        return _shared[device]
+    return pool(cupy.cuda.runtime.getDevice()).get("side streams", _side_streams, 0)
 
 
 def _side_streams() -> SideStreams:
@@ -183,27 +159,25 @@ def _side_streams() -> SideStreams:
     return SideStreams(cupy.cuda.Stream(non_blocking=True, priority=-5), cupy.cuda.Stream(non_blocking=True))
 
 
-def capturing() -> Kept | None:
-    """What this thread captures just now."""
+def capturing() -> CachedGraph | None:
+    """The cached graph that this thread captures at the moment."""
     return getattr(_thread, "capture", None)
 
 
 class _NoMemory(Exception):
-    """While a graph was captured. No pool may take this for a reason to free what the graph uses already."""
+    """Raised while a graph is captured. No memory pool may catch it and free what the graph uses already."""
 
 
-class Kept:
+class CachedGraph:
     """A captured piece of work, and the memory that is its own."""
 
-    def __init__(self, key: Hashable, like: Array, work: Callable[[Array], Any]) -> None:
+    def __init__(self, like: Array, work: Callable[[Array], Any]) -> None:
         import cupy
 
-        self.key, self.device = key, cupy.cuda.runtime.getDevice()
-        self.streams, self._pool = _side_streams(), cupy.cuda.MemoryPool(_malloc)
-        self._used = cupy.cuda.Event(disable_timing=True)
+        self.streams, self._memory = _side_streams(), cupy.cuda.MemoryPool(_malloc)
         self._spaces: dict[int, Array] = {}
         self._result: Any = None
-        with cupy.cuda.Stream(non_blocking=True) as main, cupy.cuda.using_allocator(self._pool.malloc):
+        with cupy.cuda.Stream(non_blocking=True) as main, cupy.cuda.using_allocator(self._memory.malloc):
             self.input = cupy.empty(like.shape, like.dtype)
 
             def whole() -> None:
@@ -211,7 +185,8 @@ class Kept:
 
             _thread.capture = self
             try:
-                self.graph = captured(whole, main)
+                with holding() as self._held:
+                    self.graph = captured(whole, main)
             finally:
                 _thread.capture = None
         self._exec = None if self.graph is None else _with_priorities(self.graph)
@@ -230,20 +205,8 @@ class Kept:
             self._spaces[stream] = cupy.empty(CUBLAS_BYTES, "u1")
         return self._spaces[stream]
 
-    def take(self) -> None:
-        """Wait, on the current stream, for who used it last."""
-        import cupy
-
-        cupy.cuda.get_current_stream().wait_event(self._used)
-
-    def give_back(self) -> None:
-        self._used.record()
-
-    def wait(self) -> None:
-        self._used.synchronize()
-
     def __call__(self) -> Any:
-        """Do the work on `input`. The result is overwritten the next time."""
+        """Do the work on `input`. The next call overwrites the result."""
         import cupy
 
         if self._exec:
@@ -253,12 +216,13 @@ class Kept:
         return self._result
 
     @property
-    def bytes(self) -> int:
-        return int(self._pool.total_bytes())
+    def nbytes(self) -> int:
+        """Device memory that it holds."""
+        return int(self._memory.total_bytes())
 
 
 def _with_priorities(graph: Any) -> int:
-    """`graph` so made that each kernel keeps the priority of the stream it was captured on, or 0."""
+    """`graph` instantiated such that each kernel keeps the priority of its stream; 0 where the driver cannot."""
     use_node_priority = 8  # CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY
     made = ctypes.c_void_p()
     try:
@@ -280,44 +244,34 @@ def _malloc(size: int) -> Any:
         raise _NoMemory from error
 
 
-_kept: list[Kept] = []  # the least recently used first
-# Of what has been done and is not kept: how often it is to be done before it is captured, and how often that was at
-# first. What is dropped for want of room waits longer each time, or two that do not fit beside each other would be
-# captured again with every call.
-_waits: dict[Hashable, tuple[float, float]] = {}
-_MOST_WAITS = 256
-_LONGER = 8
-ENABLED = True
-_COPIES = 4  # of the input, that the memory of a graph comes to, roughly
-
-
 @contextlib.contextmanager
-def replay(name: str, work: Callable[[Array], Any], like: Array) -> Iterator[Kept | None]:
-    """`work` on an array of its own as a graph, or None where it is to be done as it is.
+def replay(name: str, work: Callable[[Array], Any], like: Array) -> Iterator[CachedGraph | None]:
+    """`work` on an array of its own as a graph, or None if the caller must do it as it is.
 
-    It is captured when it is done the second time for a shape, dtype and device: what is done once keeps no memory.
-    What would fill more than three quarters of the room is done as it is: it leaves none to others.
-    A part of what this decides about is done as it is, too: it would be captured beside the whole.
+    Work is captured when it is done the second time for a shape, dtype and device: work done once takes no memory. A
+    graph takes about four times the memory of its input; what would fill more than half the cache is not captured.
+    Nor is a part of what this decides about, which would be captured twice.
     """
-    free = ENABLED and capturing() is None and not getattr(_thread, "decided", False)
-    if not free or _COPIES * like.nbytes > 0.75 * KEPT_SHARE * _memory(like.device.id):
+    cache, free = pool(like.device.id), capturing() is None and not getattr(_thread, "decided", False)
+    if not (ENABLED and free) or 4 * like.nbytes > cache.budget / 2:
         yield None
-    else:
-        space = _taken((name, like.shape, like.dtype.char, like.device.id), like, work)
-        _thread.decided = True
-        try:
-            yield space
-        finally:
-            _thread.decided = False
-            if space is not None:
-                _give_back(space)
+        return
+    key = ("graph", name, like.shape, like.dtype.char)
+    graph = cache.take(key) or _new_graph((key, like.device.id), like, work)
+    _thread.decided = True
+    try:
+        yield graph
+    finally:
+        _thread.decided = False
+        if graph is not None:
+            cache.give(key, graph, graph.nbytes)
 
 
 @contextlib.contextmanager
 def worked(name: str, work: Callable[[Array], Any], a: Array, room: Array) -> Iterator[tuple[Array, Any]]:
     """`work`, by a graph where there is one, in a row-major array with the values of `a`: that array, and its result.
 
-    Without a graph the array is `room` if that is row-major, and a new one if not. Both are good inside the context.
+    Without a graph the array is `room` if that is row-major, and a new one if not. Both are valid inside the context.
     """
     import cupy
 
@@ -332,68 +286,25 @@ def worked(name: str, work: Callable[[Array], Any], a: Array, room: Array) -> It
             yield graph.input, graph()
 
 
-def _taken(key: Hashable, like: Array, work: Callable[[Array], Any]) -> Kept | None:
+def _new_graph(key: Hashable, like: Array, work: Callable[[Array], Any]) -> CachedGraph | None:
     with _lock:
-        found = next((s for s in reversed(_kept) if s.key == key), None)
-        if found is not None:
-            _kept.remove(found)
-        else:
-            left, whole = _waits.pop(key, (1, 1))
-            _waits[key] = (left - 1, whole)
-            if len(_waits) > _MOST_WAITS:
+        left = _waits.pop(key, 1)
+        if left > 0:
+            _waits[key] = left - 1
+            if len(_waits) > 256:
                 del _waits[next(iter(_waits))]
-            if left > 0:
-                return None
-    if found is None:
-        try:
-            found = Kept(key, like, work)
-        except _NoMemory:
-            found = None
-        if found is None or found.graph is None:
-            with _lock:
-                _waits[key] = (math.inf, math.inf)
             return None
-    found.take()
-    return found
-
-
-def _give_back(space: Kept) -> None:
-    space.give_back()
-    most, dropped = KEPT_SHARE * _memory(space.device), []
+    with contextlib.suppress(_NoMemory):
+        made = CachedGraph(like, work)
+        if made.graph is not None:
+            return made
     with _lock:
-        _kept.append(space)
-        while sum(s.bytes for s in _kept if s.device == space.device) > most:
-            first = next(s for s in _kept if s.device == space.device)
-            _kept.remove(first)
-            dropped.append(first)
-            wait = _LONGER * _waits.get(first.key, (1, 1))[1] if first.bytes <= most else math.inf
-            _waits[first.key] = (wait, wait)
-    for old in dropped:
-        old.wait()
-
-
-@functools.cache
-def _memory(device: int) -> int:
-    import cupy
-
-    with cupy.cuda.Device(device):
-        return int(cupy.cuda.runtime.memGetInfo()[1])
+        _waits[key] = math.inf
+    return None
 
 
 def forget() -> None:
-    """Give the memory of kept graphs back, and what loops of this thread have left."""
-    for place in _thread.__dict__.get("places", {}).values():
-        if not place.loops:
-            place.pool.free_all_blocks()
+    """Free the memory of all cached objects that are not in use, graphs among them."""
     with _lock:
-        dropped = _kept[:]
-        _kept.clear()
         _waits.clear()
-    for old in dropped:
-        old.wait()
-
-
-def kept_bytes() -> int:
-    """Device memory that kept graphs hold while nobody uses them."""
-    with _lock:
-        return sum(s.bytes for s in _kept)
+    pools.forget()

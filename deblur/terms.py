@@ -159,8 +159,6 @@ def _second(axis: int) -> Callable[[Array], Array]:
     return apply
 
 
-_R2 = math.sqrt(2)
-
 _ROWS = Difference(
     lambda p: p[..., 2:, 1:-1] - p[(..., *_Core)],
     lambda p: p[..., :-2, 1:-1] - p[(..., *_Core)],
@@ -174,8 +172,8 @@ _COLS = Difference(
     lambda a, b: 0 * a + b,
 )
 _MIXED = Difference(  # √2, for it stands for both mixed derivatives
-    lambda p: _R2 * (p[..., 2:, 2:] - p[..., 2:, 1:-1] - p[..., 1:-1, 2:] + p[(..., *_Core)]),
-    lambda p: _R2 * (p[..., :-2, :-2] - p[..., :-2, 1:-1] - p[..., 1:-1, :-2] + p[(..., *_Core)]),
+    lambda p: math.sqrt(2) * (p[..., 2:, 2:] - p[..., 2:, 1:-1] - p[..., 1:-1, 2:] + p[(..., *_Core)]),
+    lambda p: math.sqrt(2) * (p[..., :-2, :-2] - p[..., :-2, 1:-1] - p[..., 1:-1, :-2] + p[(..., *_Core)]),
     ((0, 1), (0, 1)),
     lambda a, b: 2 * a * b,
 )

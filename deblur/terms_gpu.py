@@ -1,4 +1,4 @@
-"""The values of penalties on the GPU: the launches of ``cuda/terms.cu``."""
+"""The values of regularizers on the GPU: the launches of ``cuda/terms.cu``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from . import kernels
 from .device import Array
 
 _AT = kernels.Constants("terms")
-_BLOCKS = 4  # of a launch, on each multiprocessor
 
 #: The numbers of norms and kinds of differences that ``cuda/differences.cuh`` knows.
 NORMS = {"square": _AT.SQUARE, "absolute": _AT.ABSOLUTE, "vector": _AT.VECTOR_NORM}
@@ -23,16 +22,12 @@ def values(scene: Array, penalties: Sequence[tuple[str, str]], wrap: bool) -> li
     import cupy
 
     scene = cupy.ascontiguousarray(scene)
-    most = _BLOCKS * kernels.properties(scene.device.id).multiprocessors
-    blocks = max(1, min(most, -(-math.prod(scene.shape[2:]) * len(scene) // _AT.THREADS)))
-    count = len(penalties)
-    room = cupy.zeros(2 * count, np.float64)  # the sums, and behind them tickets, which begin at zero
-    out, tickets = room[:count], room[count:].view(np.uint32)
+    reduction = kernels.Reduction("terms", math.prod(scene.shape[2:]) * len(scene))
+    out = cupy.empty(len(penalties), np.float64)
     for i, (kind, norm) in enumerate(penalties):
-        kernels.launch(
-            "terms", "value", blocks, _AT.THREADS, scene, *scene.shape, KINDS[kind], NORMS[norm], wrap,
-            out[i : i + 1], cupy.empty(blocks, np.float64), tickets[i : i + 1], dtype=scene.dtype,
-        )  # fmt: skip
+        reduction.launch(
+            "value", scene, *scene.shape, KINDS[kind], NORMS[norm], wrap, out[i : i + 1], dtype=scene.dtype
+        )
     return out.get().tolist()
 
 

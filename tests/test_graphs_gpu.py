@@ -8,6 +8,7 @@ from deblur.device import Device
 from deblur.errors import SingularMatrixError
 from deblur.linalg import cholesky, cholesky_inverse, gauss_jordan_inverse, qr
 from deblur.operators.torus import Torus
+from deblur.pool import SMALLEST, pool
 
 pytestmark = pytest.mark.gpu
 
@@ -36,6 +37,11 @@ def clean(cupy):
     graphs.forget()
 
 
+def cached(name=""):
+    """How many graphs the cache holds, of a name or of all."""
+    return sum(key[0] == "graph" and name in key[1] for key, _ in pool(0)._entries)
+
+
 def matrix(cupy, shape, dtype, seed=0):
     return cupy.random.default_rng(seed).standard_normal(shape, dtype=dtype)
 
@@ -46,7 +52,7 @@ def test_a_graph_gives_the_same_bits(name, shape, dtype, cupy):
     chain = CHAINS[name][0]
     first, second = (matrix(cupy, shape, dtype, seed) for seed in (1, 2))
     as_it_is = [[x.copy() for x in chain(cupy, a)] for a in (first, second)]  # the second time from a graph
-    assert graphs.kept_bytes() > 0
+    assert cached()
     for a, known in zip((first, second, first), (*as_it_is, as_it_is[0])):
         assert all(bool((x == y).all()) for x, y in zip(chain(cupy, a), known))
 
@@ -89,7 +95,7 @@ def test_without_memory_the_work_is_done_as_it_is(cupy, monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(cupy.cuda, "Memory", memory)
             found = qr(a)
-        assert graphs.kept_bytes() == 0
+        assert not cached()
         assert bool((found[0] == q).all() & (found[1] == r).all())
         again = qr(a)
         assert bool((again[0] == q).all() & (again[1] == r).all())
@@ -111,19 +117,13 @@ def test_a_captured_stream_is_refused(cupy):
 def test_what_is_kept_is_bounded(cupy, monkeypatch):
     for _ in range(2):
         qr(matrix(cupy, (600, 600), np.float32))
-    one = graphs.kept_bytes()
-    assert one > 0
-    total = cupy.cuda.runtime.memGetInfo()[1]
-    monkeypatch.setattr(graphs, "KEPT_SHARE", 2.5 * one / total)
+    assert cached() == 1
+    monkeypatch.setattr(pool(0), "budget", 3 * SMALLEST)
     for n in (601, 602, 603, 604):
         for _ in range(2):
             qr(matrix(cupy, (n, n), np.float32))
-        assert graphs.kept_bytes() <= 2.5 * one
-    kept = graphs.kept_bytes()
-    assert kept > one
-    for _ in range(5):  # dropped, and not captured again at once
-        qr(matrix(cupy, (601, 601), np.float32))
-        assert graphs.kept_bytes() == kept
+        assert pool(0).nbytes <= 3 * SMALLEST
+    assert cached() > 0
 
 
 def test_a_failed_pivot_is_told_from_a_graph_too(cupy):
@@ -167,16 +167,14 @@ def test_a_loop_does_what_its_step_does_in_four_threads_too(cupy, rng, on_four_s
     assert bool((looped(torus, by, images[1], 1, 2) == known[1]).all())
 
 
-@pytest.mark.parametrize("most", [0, 1 << 30])
-def test_loops_leave_little_memory_behind(cupy, monkeypatch, most):
-    monkeypatch.setattr(graphs, "LOOP_BYTES", most)
+@pytest.mark.parametrize("budget", [0, 1 << 30])
+def test_a_loop_leaves_its_memory_to_the_next_within_the_budget(cupy, monkeypatch, budget):
+    monkeypatch.setattr(pool(0), "budget", budget)
     x = cupy.ones((1 << 20,), np.float64)
     step = graphs.Repeated(lambda x: (x + 1) * 2, 1)
     for _ in range(4):
         assert float(step(x)[-1]) == 4
-    pool = graphs._thread.places[x.device.id].pool
-    assert pool.total_bytes() >= 2 * x.nbytes
     del step
-    assert (pool.total_bytes() < x.nbytes) == (most == 0)
+    assert (pool(0).nbytes >= 2 * x.nbytes) == (budget > 0)
     graphs.forget()
-    assert pool.total_bytes() < x.nbytes
+    assert pool(0).nbytes == 0

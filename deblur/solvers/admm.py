@@ -27,6 +27,7 @@ References
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterator
 from dataclasses import replace
@@ -34,34 +35,18 @@ from functools import cached_property
 
 import numpy as np
 
-from ..device import Array, all_cores, get_xp, require_memory
-from ..norms import total as sum_of
+from ..device import Array, all_cores, require_memory
+from ..errors import ConvergenceError
+from ..pool import pool
 from ..problem import Problem, Solution, Work
-from ..terms import DIFFERENCES, PENALTIES, Difference, Penalty, inside
+from ..terms import DIFFERENCES, PENALTIES, Penalty
 from . import admm_gpu
-from .domain import Runner, domain_of, splits
-from .schedule import (
-    BALANCE_EVERY,
-    BALANCE_UNTIL,
-    FALL_EVERY,
-    Record,
-    Rho,
-    balanced,
-    first_lam,
-    first_penalties,
-    lagging,
-    next_lam,
-    tolerance,
-)
-from .splits import Split, State, relaxed, store, total
-from .start import all_weights, first_scene
+from .admm_arrays import ArraySteps
+from .domain import BlockMap, domain_of, splits
+from .schedule import Schedule, history
+from .splits import State, Steps
+from .start import all_weights
 from .units import Units, in_units
-
-_INNER = 1e-2  # residual of the conjugate gradients inside, over the tolerance
-_FAR = 2.0**8  # a start whose values are so many times as large or small is none
-
-# What `work` reckons with: iterations, and transforms in each.
-_EXPECTED, _ON_TORUS, _ON_SCENE = 53, 4, 50
 
 
 def refuses(problem: Problem) -> str | None:
@@ -70,16 +55,16 @@ def refuses(problem: Problem) -> str | None:
 
 
 def work(problem: Problem) -> Work:
-    """An operation is a multiply-add of a transform, 2.5 n log2 n for the n pixels of the scene."""
+    """An operation is a multiply-add of a transform, 2.5 n log2 n for the n pixels of the scene; 53 iterations."""
     operator = problem.operator
     n = math.prod(operator.scene_shape)
     transform = 2.5 * n * math.log2(n + 1)
     if splits(operator):
         count = 2 * operator.terms + 2
     else:
-        count = _ON_SCENE if operator.stationary is None or operator.boundary.continued else _ON_TORUS
+        count = 50 if operator.stationary is None or operator.boundary.continued else 4
     penalties = PENALTIES.get(problem.penalty, ())
-    return Work(transform, _EXPECTED * count * transform, _bytes(problem, penalties, problem.frames * n))
+    return Work(transform, 53 * count * transform, _bytes(problem, penalties, problem.frames * n))
 
 
 def prepare(problem: Problem) -> Admm:
@@ -95,7 +80,7 @@ def _bytes(problem: Problem, penalties: tuple[Penalty, ...], pixels: int) -> int
 
 
 class Admm:
-    """All of it that does not depend on the image."""
+    """Precomputed data of the ADMM solver: the domain, the symbols of the differences, and the weights."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -120,7 +105,7 @@ class Admm:
         return self.on_domain(self.weights)
 
     def on_domain(self, part: Array) -> Array:
-        """Images (k, c, M, N) laid into what K gives."""
+        """Images (k, c, M, N) laid into those that K gives."""
         out = self.problem.xp.zeros((*part.shape[:2], *self.domain.data_shape), self.problem.dtype)
         out[(..., *self.domain.frame)] = part
         return out
@@ -136,298 +121,161 @@ class Admm:
         units = in_units(self.problem, g)
         state = start.state if start is not None and isinstance(start.state, State) else None
         if state is not None:
-            if 1 / _FAR <= state.unit / units.unit <= _FAR:
+            # A start whose values are 256 times as large or small is of no use.
+            if 2.0**-8 <= state.unit / units.unit <= 2.0**8:
                 units = in_units(self.problem, g, state.unit)
             else:
                 state = None
-        if admm_gpu.serves(self.domain, self.problem, g):
-            return admm_gpu.solve(self.problem, self.domain, units, state)
-        with all_cores():
-            iteration = Iteration(self, units, state)
-            try:
-                return _solve(iteration)
-            finally:
-                iteration.run.close()
+        with self.steps(units) as steps:
+            return _Run(self, units, steps, state).solution()
 
-
-class Iteration:
-    """The arrays of one solve and the steps on them."""
-
-    def __init__(self, factor: Admm, units: Units, start: State | None = None) -> None:
-        self.factor, self.units, self.domain = factor, units, factor.domain
-        self.problem, self.xp, self.penalties = units.problem, units.problem.xp, factor.penalties
-        problem, domain, g, w = self.problem, self.domain, units.g, factor.weights
-        k, c = g.shape[:2]
-        self.shape = (k, c, *domain.shape)
+    @contextlib.contextmanager
+    def steps(self, units: Units, held: bool = False) -> Iterator[Steps]:
+        """The arrays of one solve and the operations on them; `held`: the box's copy is set from outside."""
+        problem, domain, g = units.problem, self.domain, units.g
+        frames, gpu = math.prod(g.shape[:2]), problem.device.gpu
         require_memory(
-            _bytes(problem, self.penalties, math.prod(self.shape)),
+            _bytes(problem, self.penalties, frames * math.prod(domain.shape))
+            - (0 if gpu is None else pool(gpu).nbytes),
             problem.xp,
-            f"ADMM on {k * c} frame(s) of {domain.shape[0]} x {domain.shape[1]}",
+            f"ADMM on {frames} frame(s) of {domain.shape[0]} x {domain.shape[1]}",
             "restore the frames one by one, or tiles of the image that overlap by the PSF's size",
         )
-        self.run = Runner(problem, self.shape)
-        self.free = not problem.operator.boundary.wraps  # differences that leave the scene are not counted
-        self.g, self.w = factor.on_domain(g), factor.w
-        self.scale = _scale(g, w)
-        self.rho = self._first_penalties(g, w)
-        self.lam = problem.lam
-        self.rtol, self.ratio = tolerance(problem, self.large), lagging(problem, self.large)
-        if start is not None and self._fits(start):
-            self.state = start.copy(k)
-            self.move_to(problem.lam)
-            return
-        self.lam = first_lam(problem, self.large)
-        x = self._on_scene(first_scene(problem, g))
-        kx = domain.blurred(x)
-        u = [self._differences(x, p) for p in self.penalties]
-        self.state = State(
-            x,
-            Split(kx, [v.copy() for v in kx], self.rho.data),
-            [Split(v, [c.copy() for c in v], self.rho.prior) for v in u],
-            Split([x.copy()], [x.copy()], self.rho.box) if factor.boxed else None,
-            problem.lam,
-            units.unit,
-        )
-        self.move_to(self.lam)
-
-    # -- setting up --------------------------------------------------------------------------
-
-    def _on_scene(self, scene: Array) -> Array:
-        """The scene, continued over the rest of the domain: by zero where it is held there, else anyhow."""
-        pads = [(0, n - p) for n, p in zip(self.domain.shape, scene.shape[-2:], strict=True)]
-        return self.xp.pad(scene, [(0, 0), (0, 0), *pads], mode="constant" if self.domain.pinned else "edge")
-
-    def _differences(self, x: Array, penalty: Penalty) -> list[Array]:
-        p = self._block(x, 0, x.shape[-2])
-        return [d.forward(p) for d in DIFFERENCES[penalty.differences]]
-
-    def _first_penalties(self, g: Array, w: Array) -> Rho:
-        """ρ of each split before any balancing."""
-        rho, self.large = first_penalties(self.problem, float(w.mean()), float(abs(g).mean()), self.scale)
-        return rho
-
-    def _fits(self, start: State) -> bool:
-        return (
-            start.x.shape == self.shape
-            and start.x.dtype == self.problem.dtype
-            and len(start.data.u) == self.domain.parts
-            and len(start.penalties) == len(self.penalties)
-            and (start.box is not None) == self.factor.boxed
-        )
-
-    def move_to(self, lam: float) -> None:
-        """Go on with another λ: the prior's penalties and duals are of its size, and scale with it."""
-        if self.state.lam > 0 and lam > 0:
-            for split in self.state.penalties:
-                split.rho *= lam / self.state.lam
-        self.lam = self.state.lam = lam
-
-    # -- one iteration -----------------------------------------------------------------------
-
-    def prepare(self) -> None:
-        """Set the domain's step for the penalties as they stand."""
-        state, symbol = self.state, 0 * (self.domain.rows + self.domain.cols)
-        for part, split in zip(self.factor.symbols, state.penalties, strict=True):
-            symbol = symbol + split.rho * part
-        if state.box is not None:
-            symbol = symbol + state.box.rho
-        # Errors of the step add to the residuals that the iteration is judged by.
-        self.step = self.domain.stepper(state.data.rho, symbol, _INNER * self.rtol, self.run)
-
-    def advance(self, right: Array) -> list[Array]:
-        """The next x into the state, and K x; `right` is room to work in."""
-        self.state.x, kx = self.step(self.state.data.t, self._right(right), self.state.x)
-        return kx
-
-    def _block(self, x: Array, first: int, last: int, mode: str | None = None) -> Array:
-        """Rows first to last of `x` with a border of one pixel, continued as the domain has it."""
-        mode = mode or self.domain.border
-        rows = x.shape[-2]
-        out = self.xp.empty((*x.shape[:-2], last - first + 2, x.shape[-1] + 2), x.dtype)
-        out[..., 1:-1, 1:-1] = x[..., first:last, :]
-        for at, row, end in ((0, first - 1, first == 0), (-1, last, last == rows)):
-            if not end or mode == "wrap":
-                out[..., at, 1:-1] = x[..., row % rows, :]
-            elif mode == "edge":
-                out[..., at, 1:-1] = x[..., min(max(row, 0), rows - 1), :]
-            else:
-                out[..., at, 1:-1] = 0
-        if mode == "wrap":
-            out[..., 0], out[..., -1] = out[..., -2], out[..., 1]
-        elif mode == "edge":
-            out[..., 0], out[..., -1] = out[..., 1], out[..., -2]
+        if admm_gpu.serves(domain, problem, g):
+            with admm_gpu.steps(domain, units, held) as steps:
+                yield steps
         else:
-            out[..., 0] = out[..., -1] = 0
-        return out
+            with all_cores(), BlockMap(problem, (*g.shape[:2], *domain.shape)) as blocks:
+                yield ArraySteps(self, units, blocks, held)
 
-    def _right(self, right: Array) -> Array:
-        """Σ ρ Lᵀ(u − d) of all splits but the data's, written into `right`."""
-        state = self.state
-
-        def gather(i: int, rows: slice) -> None:
-            out = right[i, :, rows]
-            if state.box is not None:
-                self.xp.multiply(state.box.t[0][i, :, rows], state.box.rho, out=out)
-            else:
-                out[...] = 0
-            for penalty, split in zip(self.penalties, state.penalties, strict=True):
-                for d, t in zip(DIFFERENCES[penalty.differences], split.t, strict=True):
-                    mode = self.domain.border if d.even else self.domain.adjoint_border
-                    out += split.rho * d.adjoint(self._block(t[i], rows.start, rows.stop, mode))
-
-        self.run(gather, right.shape[-2])
-        return right
-
-    def copies(self, x: Array, kx: list[Array]) -> tuple[float, np.ndarray]:
-        """Update every copy and its dual.
-
-        Returns
-        -------
-        objective : float
-            D + λR at the copies.
-        residuals : (splits, 2) array
-            Relative primal and dual residual of each split, in the order of `splits`.
-        """
-        state = self.state
-
-        def priors(i: int, rows: slice) -> list:
-            p = self._block(x[i], rows.start, rows.stop)
-            found: list = []
-            for penalty, split in zip(self.penalties, state.penalties, strict=True):
-                kinds = DIFFERENCES[penalty.differences]
-                a = [d.forward(p) for d in kinds]
-                u = [v[i, :, rows] for v in split.u]
-                t = [v[i, :, rows] for v in split.t]
-                q = [relaxed(*parts) for parts in zip(a, u, t, strict=True)]
-                free = [(n, e) for n, d in enumerate(kinds) for e in self._uncounted(d, rows)]
-                kept = [q[n][e].copy() for n, e in free]
-                for n, e in free:
-                    q[n][e] = 0
-                new = penalty.prox([v[None] for v in q], self.lam / split.rho)
-                value = self.lam * penalty.total(new)
-                new = [v[0] for v in new]
-                for (n, e), v in zip(free, kept, strict=True):
-                    q[n][e] = new[n][e] = v
-                sums = [store(*parts) for parts in zip(a, u, t, q, new, strict=True)]
-                found.append([value, [sum(column) for column in zip(*sums, strict=True)]])
-            if state.box is not None:
-                a, u, t = x[i, :, rows], state.box.u[0][i, :, rows], state.box.t[0][i, :, rows]
-                q = relaxed(a, u, t)
-                new = self._boxed(q, rows)
-                found.append([0.0, store(a, u, t, q, new)])
-            return found
-
-        value, residuals = self.copy_data(kx)
-        totals = total(self.run(priors, x.shape[-2]))
-        return value + sum(v for v, _ in totals), np.array(
-            [residuals, *(self._relative(s) for _, s in totals)]
+    def fits(self, state: State, frames: tuple[int, ...]) -> bool:
+        """Whether a state is one of such frames (k, c) in this problem."""
+        kinds = [len(DIFFERENCES[p.differences]) for p in self.penalties]
+        return (
+            state.x.shape == (*frames, *self.domain.shape)
+            and state.x.dtype == self.problem.dtype
+            and [len(split.u) for split in state.splits] == [self.domain.parts, *kinds, *[1] * self.boxed]
         )
 
-    def copy_data(self, kx: list[Array]) -> tuple[float, tuple[float, float]]:
-        """Update the copy of K x: (D, (relative primal and dual residual))."""
-        split = self.state.data
 
-        def data(i: int, rows: slice) -> list:
-            g, w = self.g[i, :, rows], self.w[i % len(self.w), :, rows]
-            parts = [[v[i, :, rows] for v in kind] for kind in (kx, split.u, split.t)]
-            q = [relaxed(*part) for part in zip(*parts, strict=True)]
-            if not self.domain.mixed:
-                [seen] = new = [self.problem.fit.prox(q[0], g, w, split.rho)]
-            else:
-                # The data see Σ m q alone, and what moves it is spread over all q as m is.
-                mixed = [m[rows] for m in self.domain.mixed]
-                power = self.domain.mixed_power[rows]
-                before = sum(m * v for m, v in zip(mixed, q, strict=True))
-                seen = self.problem.fit.prox(before, g, w, split.rho / power)
-                move = (seen - before) / power
-                new = [v + m * move for m, v in zip(mixed, q, strict=True)]
-            value = self.problem.fit.total(seen, g, w)
-            sums = [store(*part) for part in zip(*parts, q, new, strict=True)]
-            return [[value, [sum(column) for column in zip(*sums, strict=True)]]]
+class _Run:
+    """One solve: the numbers of the schedule, and the loop."""
 
-        [(value, sums)] = total(self.run(data, kx[0].shape[-2]))
-        return value, self._relative(sums)
+    def __init__(self, factor: Admm, units: Units, steps: Steps, start: State | None) -> None:
+        self.problem, self.units, self.steps, self.domain = units.problem, units, steps, factor.domain
+        self.schedule = Schedule(self.problem, *steps.measure())
+        self.objective: list[float] = []
+        self.worst: list[tuple[float, float]] = []  # the largest primal and dual residual
+        if start is not None and factor.fits(start, units.g.shape[:2]):
+            steps.resume(start)
+            self.lam, lam = start.lam, self.problem.lam
+        else:
+            steps.begin(self.schedule.rho)
+            self.lam, lam = self.problem.lam, self.schedule.first_lam
+        self.priors = steps.splits[1 : 1 + len(factor.penalties)]
+        self._move_to(lam)
 
-    def _relative(self, sums: list[float]) -> tuple[float, float]:
-        """Relative primal and dual residual from ‖a − u‖², ‖u − u before‖², ‖a‖², ‖u‖²."""
-        primal, dual, seen, copy = sums
-        floor = (np.finfo(self.problem.dtype).eps * self.scale) ** 2 * math.prod(self.shape)
-        size = max(seen, copy, floor)
-        return math.sqrt(primal / size), math.sqrt(dual / size)
+    def _move_to(self, lam: float) -> None:
+        """Go on with another λ: the penalties ρ of the regularizer, and its duals, scale with it."""
+        if self.lam > 0 and lam > 0:
+            for split in self.priors:
+                split.rho *= lam / self.lam
+        self.lam = lam
+        self._prepare()
 
-    def _uncounted(self, difference: Difference, rows: slice) -> Iterator[tuple[slice, slice, slice]]:
-        """The parts of a block at which a difference would reach out of the scene."""
-        if not self.free:
-            return
-        r, c = inside(difference, self.problem.operator.scene_shape)
-        every = slice(None)
-        height = rows.stop - rows.start
-        top, bottom = (min(max(n - rows.start, 0), height) for n in (r.start, r.stop))
-        if top:
-            yield every, slice(0, top), every
-        if bottom < height:
-            yield every, slice(bottom, height), every
-        if c.start:
-            yield every, every, slice(0, c.start)
-        if c.stop < self.shape[-1]:
-            yield every, every, slice(c.stop, self.shape[-1])
+    def _prepare(self) -> None:
+        self.steps.prepare(self.lam, self.schedule.rtol, armed=self.lam <= self.problem.lam)
 
-    def _boxed(self, q: Array, rows: slice) -> Array:
-        """The nearest point of the bounds, in the scene; beyond it, 0 where it is held there and `q` else."""
-        r, c = self.domain.scene
-        height = min(max(r.stop - rows.start, 0), rows.stop - rows.start)
-        new = self.xp.zeros_like(q) if self.domain.pinned else q.copy()
-        part = q[..., :height, c]
-        new[..., :height, c] = part if self.problem.bounds is None else part.clip(*self.problem.bounds)
-        return new
+    def solution(self) -> Solution:
+        """Iterate until the residuals are within the tolerance or the iterations run out."""
+        steps, schedule, problem = self.steps, self.schedule, self.problem
+        sums: np.ndarray = np.zeros((0, 1, 5))
+        n, converged = 0, False
+        while not converged and n < schedule.most:
+            falling = self.lam > problem.lam
+            every = 8 if falling else 10
+            steps.submit(min(every - n % every, schedule.most - n, steps.batch))
+            self._record(sums)  # of the iterations before, while a GPU is busy
+            sums, converged = steps.collect()
+            n += len(sums)
+            if falling and n % every == 0:
+                self._move_to(max(self.lam / 4, problem.lam))
+            elif not falling and not converged and n % every == 0 and n <= 200:
+                self._balance(sums[-1])
+        self._record(sums)
+        state, (primal, dual) = steps.state(self.lam), self.worst[-1]
+        scene = state.x[(..., *self.domain.scene)]
+        if problem.bounds is not None:
+            scene = scene.clip(*problem.bounds)
+        why = (
+            f"the relative primal residual {primal:.1e} and dual residual {dual:.1e} after {n} iterations "
+            f"are {'within' if converged else 'not yet within'} the tolerance {schedule.rtol:.1e}"
+        )
+        scene = scene * scene.dtype.type(self.units.unit)
+        return Solution(scene, n, converged, why, history(self.objective, self.worst), state)
 
-    def splits(self) -> list[Split]:
-        """All splits, in the order of the residuals."""
-        box = [self.state.box] if self.state.box is not None else []
-        return [self.state.data, *self.state.penalties, *box]
-
-    def balance(self, residuals: np.ndarray) -> None:
+    def _balance(self, sums: np.ndarray) -> None:
         """Raise the penalty of a split whose primal residual lags behind its dual one, and the reverse."""
-        moved = False
-        for split, (primal, dual) in zip(self.splits(), residuals, strict=True):
-            factor = balanced(primal, dual, self.ratio)
+        factors = [self.schedule.balanced(*pair) for pair in self.steps.relative(sums).tolist()]
+        for split, factor in zip(self.steps.splits, factors, strict=True):
             if factor != 1:
-                split.rescale(factor)
-                moved = True
-        if moved:
-            self.prepare()
+                self.steps.rescale(split, factor)
+        if any(factor != 1 for factor in factors):
+            self._prepare()
+
+    def _record(self, sums: np.ndarray) -> None:
+        """Add iterations to the history and report them.
+
+        Raises
+        ------
+        ConvergenceError
+            If a number is not finite.
+        """
+        values = self.units.objective(sums[..., 0].sum(axis=1)).tolist()
+        residuals = self.steps.relative(sums)
+        for value, pairs in zip(values, residuals, strict=True):
+            if not (math.isfinite(value) and np.isfinite(pairs).all()):
+                raise ConvergenceError(
+                    f"ADMM diverged: the objective became {value} at iteration {len(self.worst) + 1}. Scale the "
+                    "image to about [0, 1], use float64, or a larger λ"
+                )
+            self.objective.append(value)
+            primal, dual = pairs.max(axis=0).tolist()
+            self.worst.append((primal, dual))
+            self.problem.stop.report(len(self.worst), max(primal, dual))
 
 
-def _scale(g: Array, w: Array) -> float:
-    """The standard deviation of what is visible of the image, or its size if it is constant."""
-    w = get_xp(g).broadcast_to((w > 0).astype(g.dtype), g.shape)
-    count = float(sum_of(w))
-    mean = float(sum_of(w * g)) / count
-    deviation = math.sqrt(float(sum_of(w * (g - mean) ** 2)) / count)
-    return deviation if deviation > 1e-6 * abs(mean) else abs(mean) or 1.0
+class DataStep:
+    """The proximal step of the data fidelity: x near the minimiser of D(K x) + ρ/2 ‖x − t‖², for plug and play.
 
+    Attributes
+    ----------
+    scale : float
+        The standard deviation of the image.
+    rtol : float
+        Relative residual at which an iteration may stop.
+    """
 
-def _solve(it: Iteration) -> Solution:
-    problem, state = it.problem, it.state
-    it.prepare()
-    record = Record(problem, it.units, it.rtol)
-    right = it.xp.empty(it.shape, problem.dtype)
-    converged = False
-    for n in range(1, record.most + 1):
-        kx = it.advance(right)
-        value, residuals = it.copies(state.x, kx)
-        record.see(value, residuals)
-        if it.lam > problem.lam:
-            if n % FALL_EVERY == 0:
-                it.move_to(next_lam(problem, it.lam))
-                it.prepare()
-            continue
-        converged = bool(residuals.max() <= it.rtol)
-        if converged:
-            break
-        if n % BALANCE_EVERY == 0 and n <= BALANCE_UNTIL:
-            it.balance(residuals)
-    return record.solution(state.x[(..., *it.domain.scene)], converged, state)
+    def __init__(self, problem: Problem, steps: Steps) -> None:
+        schedule = Schedule(problem, *steps.measure())
+        self._steps, self.scale, self.rtol = steps, steps.scale, schedule.rtol
+        steps.begin(schedule.rho)
+
+    @property
+    def x(self) -> Array:
+        """The scene on the domain."""
+        return self._steps.x
+
+    def advance(self, t: Array, rho: float, count: int) -> tuple[float, float, float]:
+        """`count` iterations from the last x, at most 10: D, and the data's relative primal and dual residual."""
+        steps = self._steps
+        steps.splits[-1].t[0][...] = t
+        steps.splits[-1].rho = rho
+        steps.prepare(0.0, self.rtol, armed=False)
+        steps.submit(count)
+        last = steps.collect()[0][-1]
+        primal, dual = steps.relative(last)[0].tolist()
+        return float(last[0, 0]), primal, dual
 
 
 def first_frames(solution: Solution, count: int) -> Solution:

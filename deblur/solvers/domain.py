@@ -1,15 +1,14 @@
-"""Where ADMM's scene lives: a domain on which differences are products in frequency.
+"""Domains of ADMM's scene, on which differences are products in frequency.
 
-On a `TorusDomain`, a periodic domain around the scene of lengths that the FFT likes, a blur by one PSF is such a
-product, too, and outside the frame nobody looks; on a `VaryingDomain` so is each blur of those that a PSF which varies
-is mixed of. On a `SceneDomain`, the scene itself, any operator enters through its products, and one step takes a few
-conjugate gradients. Domains do not depend on the image, λ or ADMM's penalties, and nothing in them changes.
+On a `TorusDomain`, a periodic domain around the scene of lengths that suit the FFT, a blur by one PSF is such a
+product, too, and the data do not reach beyond the frame; on a `VaryingDomain` so is each of the blurs that a varying
+PSF is mixed of. On a `SceneDomain`, the scene itself, any operator enters through its products, and one step takes a
+few conjugate gradients. Domains do not depend on the image, λ or ADMM's penalties, and they never change.
 """
 
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, reduce
@@ -18,7 +17,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from ..device import Array, Device, get_xp
+from ..device import Array, Device, get_xp, usable_cores
 from ..linalg.krylov import cg
 from ..operators import cosine_gpu, torus_gpu
 from ..operators.blur import Blur
@@ -30,35 +29,32 @@ from ..terms import DIFFERENCES, ORDER, first_difference_power
 from ..vector_ops import Systems
 from .spectrum import quadrant
 
-#: Of a PSF that varies: with more, the memory of all is too much.
-_MOST_PARTS = 32
-
 #: ADMM's one step that is not pixelwise: (x, K x) for the data split's t, the right-hand side of all other splits,
 #: which it may overwrite, and the last x.
 Step = Callable[[list[Array], Array, Array], tuple[Array, list[Array]]]
 
 
 class Domain:
-    """What both have.
+    """Computational domain that contains the scene: padding, transforms, and the blur K on it.
 
     Attributes
     ----------
     shape, data_shape : (int, int)
-        Size of the domain, and of what K gives.
+        Size of the domain, and of the images that K gives.
     scene, frame : (slice, slice)
-        Where the scene lies in the domain, and the image in what K gives.
+        Where the scene lies in the domain, and the image in those that K gives.
     border, adjoint_border : str
         How a block gets its border of one pixel for differences, and for their transposes.
     pinned : bool
         x must be held at zero beyond the scene.
     power : array
-        |K|² in frequency; on a `SceneDomain` what stands for it, the operator's `power`.
+        |K|² in frequency; on a `SceneDomain` the operator's `power` in its place.
     parts : int
-        Pictures that K gives.
+        Images that K gives.
     mixed : tuple of arrays
-        What each of them counts in H x, where they are several, and ``mixed_power`` the sum of the squares.
+        The weight of each of them in H x, if they are several, and ``mixed_power`` the sum of the squares.
     rows, cols : arrays
-        |1 − e^{iω}|² along each axis, which the symbols of differences are made of.
+        |1 − e^{iω}|² along each axis, of which the symbols of differences are made.
     """
 
     shape: tuple[int, int]
@@ -83,12 +79,12 @@ class Domain:
         """K x."""
         raise NotImplementedError
 
-    def stepper(self, rho: float, symbol: Array, tolerance: float, run: Runner) -> Step:
-        """The step with the operator ρ KᵀK + symbol; errors of `tolerance` do no harm."""
+    def stepper(self, rho: float, symbol: Array, tolerance: float, run: BlockMap) -> Step:
+        """The step with the operator ρ KᵀK + symbol, to a relative residual of `tolerance`."""
         raise NotImplementedError
 
     def power_of(self, operator: Operator) -> Array:
-        """What stands for |K|² in frequency of any operator on this domain, float64."""
+        """The mean of |H|² in frequency of any operator, on this domain, float64."""
         raise NotImplementedError
 
     def inverse(self, rho: float, symbol: Array, power: Array | None = None) -> Array:
@@ -96,7 +92,7 @@ class Domain:
         power = self.power if power is None else power
         total = (power if rho == 1 else rho * power) + symbol
         floor = np.finfo(self.dtype).eps * float(total.max())
-        total = get_xp(total).maximum(total, floor)  # what nothing determines is left where it is zero
+        total = get_xp(total).maximum(total, floor)  # what no term determines stays zero
         return (1 / total).astype(self.dtype)
 
     def regularised(self, rho: float, lam: float, kind: str, power: Array | None = None) -> Array:
@@ -122,24 +118,33 @@ class Domain:
 
 
 class TorusDomain(Domain):
-    """A periodic domain around the scene, on which K, the blur, is one product in frequency."""
+    """A periodic domain around the scene, on which K, the blur, is one product in frequency.
+
+    Attributes
+    ----------
+    ks : list of arrays
+        The spectra of K.
+    """
 
     def __init__(self, blur: Blur, dtype: np.dtype, device: Device) -> None:
-        self.torus, self.dtype = blur.torus(device), dtype
+        self.torus, self.dtype, self.device = blur.torus(device), dtype, device
         self._measure(self.torus.lengths, True, device)
         self.data_shape = self.shape
         self.scene = (slice(blur.scene_shape[0]), slice(blur.scene_shape[1]))
         self.frame = blur.crop
         self.pinned = blur.boundary.dark
-        self.k = self.torus.spectrum(blur.psf, blur.origin, dtype)
+        self.ks = self._spectra(blur)
+
+    def _spectra(self, blur: Blur) -> list[Array]:
+        return [self.torus.spectrum(blur.psf, blur.origin, self.dtype)]
 
     @cached_property
     def power(self) -> Array:
-        return abs(self.k) ** 2
+        return sum(abs(k) ** 2 for k in self.ks)
 
     @property
     def spectrum(self) -> Array:
-        return self.k
+        return self.ks[0]
 
     def power_of(self, operator: Operator) -> Array:
         return operator.power(self.torus)
@@ -148,11 +153,11 @@ class TorusDomain(Domain):
         return self.torus.filter(x, by)
 
     def blurred(self, x: Array) -> list[Array]:
-        return [self.torus.filter(x, self.k)]
+        return [self.torus.filter(x, k) for k in self.ks]
 
-    def stepper(self, rho: float, symbol: Array, tolerance: float, run: Runner) -> Step:
-        inverse = self.inverse(rho, symbol)
-        data = (self.k.conj() * (rho * inverse)).astype(self.k.dtype)
+    def stepper(self, rho: float, symbol: Array, tolerance: float, run: BlockMap) -> Step:
+        inverse, [k] = self.inverse(rho, symbol), self.ks
+        data = (k.conj() * (rho * inverse)).astype(k.dtype)
 
         def step(t: list[Array], right: Array, _x: Array) -> tuple[Array, list[Array]]:
             a, b = self.torus.analyse(t[0]), self.torus.analyse(right, overwrite=True)
@@ -162,15 +167,15 @@ class TorusDomain(Domain):
                 first *= data[rows]
                 second *= inverse[rows]
                 first += second
-                second[...] = first * self.k[rows]
+                second[...] = first * k[rows]
 
-            run(multiply, self.k.shape[0])
+            run(multiply, k.shape[0])
             return self.torus.synthesise(a, overwrite=True), [self.torus.synthesise(b, overwrite=True)]
 
         return step
 
 
-class VaryingDomain(Domain):
+class VaryingDomain(TorusDomain):
     """A periodic domain around the scene for a PSF that varies: K x is all C_k x, of which H x = Σ w_k C_k x.
 
     Each is one product in frequency, and the weights belong to the pixelwise step [1]_. No system needs solving.
@@ -182,42 +187,28 @@ class VaryingDomain(Domain):
     """
 
     def __init__(self, operator: VaryingBlur, dtype: np.dtype, device: Device) -> None:
-        blur = operator.surrogate
-        self.torus, self.dtype, self.device = blur.torus(device), dtype, device
-        self._measure(self.torus.lengths, True, device)
-        self.data_shape = self.shape
-        self.scene = (slice(blur.scene_shape[0]), slice(blur.scene_shape[1]))
-        self.frame = blur.crop
-        self.pinned = blur.boundary.dark
-        weights, psfs = operator.principal(dtype, device)
-        self.parts = len(psfs)
-        # Beyond the frame, where nobody looks, any weights serve.
-        self.mixed = tuple(device.xp.zeros(self.shape, dtype) for _ in psfs)
+        weights, self._psfs = operator.principal(dtype, device)
+        super().__init__(operator.surrogate, dtype, device)
+        self.parts = len(self.ks)
+        # Beyond the frame, where there are no data, any weights serve.
+        self.mixed = tuple(device.xp.zeros(self.shape, dtype) for _ in self.ks)
         self.mixed[0][...] = 1
         for wide, w in zip(self.mixed, weights, strict=True):
             wide[self.frame] = w
         self.mixed_power = sum(w * w for w in self.mixed)
-        self.ks = [
-            device.xp.stack([self.torus.spectrum(c, blur.origin, dtype) for c in h])
-            if h.ndim == 3
-            else self.torus.spectrum(h, blur.origin, dtype)
-            for h in psfs
-        ]
 
-    @cached_property
-    def power(self) -> Array:
-        return sum(abs(k) ** 2 for k in self.ks)
+    def _spectra(self, blur: Blur) -> list[Array]:
+        def spectrum(psf: Array) -> Array:
+            return self.torus.spectrum(psf, blur.origin, self.dtype)
 
-    def power_of(self, operator: Operator) -> Array:
-        return operator.power(self.torus)
+        stack = self.device.xp.stack
+        return [stack([spectrum(c) for c in h]) if h.ndim == 3 else spectrum(h) for h in self._psfs]
 
-    def filter(self, x: Array, by: Array) -> Array:
-        return self.torus.filter(x, by)
+    @property
+    def spectrum(self) -> Array:
+        return self.power
 
-    def blurred(self, x: Array) -> list[Array]:
-        return [self.torus.filter(x, k) for k in self.ks]
-
-    def stepper(self, rho: float, symbol: Array, tolerance: float, run: Runner) -> Step:
+    def stepper(self, rho: float, symbol: Array, tolerance: float, run: BlockMap) -> Step:
         inverse = self.inverse(rho, symbol)
 
         def step(t: list[Array], right: Array, _x: Array) -> tuple[Array, list[Array]]:
@@ -246,7 +237,6 @@ class SceneDomain(Domain):
     """
 
     _STEPS = 30  # of conjugate gradients, at most
-    _CARRIED = 16  # steps of ADMM through which K x is carried on
 
     def __init__(self, operator: Operator, dtype: np.dtype, device: Device) -> None:
         self.operator, self.dtype, self.device = operator, dtype, device
@@ -282,13 +272,13 @@ class SceneDomain(Domain):
     def blurred(self, x: Array) -> list[Array]:
         return [self.operator.forward(x)]
 
-    def stepper(self, rho: float, symbol: Array, tolerance: float, run: Runner) -> Step:
+    def stepper(self, rho: float, symbol: Array, tolerance: float, run: BlockMap) -> Step:
         inverse, operator = self.inverse(rho, symbol), self.operator
         symbol = (symbol + 0 * self.power).astype(self.dtype)
 
-        # K x is carried on by what conjugate gradients see of K p, and the norm that residuals are small against is
-        # kept: so a step takes no more than Hᵀ once beside their products, but for every so many, where both are taken
-        # anew before rounding adds up.
+        # K x is updated with the products K p of the conjugate gradients, and the norm that residuals are relative to
+        # is kept, so that a step takes Hᵀ once besides their products. Every 16 steps both are computed anew, before
+        # rounding adds up.
         held: dict[str, Any] = {"x": None}
 
         def apply(p: Array) -> Array:
@@ -304,7 +294,7 @@ class SceneDomain(Domain):
                 x = precondition(right + rho * operator.adjoint(t))
                 return x, [operator.forward(x)]
             dot = get_xp(x).vdot  # the frames share their steps
-            if held["x"] is not x or held["steps"] == self._CARRIED:
+            if held["x"] is not x or held["steps"] == 16:
                 kx, right = operator.forward(x), right + rho * operator.adjoint(t)
                 held.update(steps=0, size=dot(right, right) ** 0.5)
                 r = right - rho * operator.adjoint(kx) - self.filter(x, symbol)
@@ -339,7 +329,7 @@ def splits(operator: Operator) -> TypeGuard[VaryingBlur]:
     return (
         isinstance(operator, VaryingBlur)
         and not operator.boundary.continued
-        and operator.terms <= _MOST_PARTS
+        and operator.terms <= 32  # more take too much memory
     )
 
 
@@ -360,26 +350,31 @@ def domain_of(problem: Problem) -> Domain:
     )
 
 
-class Runner:
-    """Runs a pixelwise step on blocks of rows that stay in a core's cache, on all cores; on a GPU at once."""
+class BlockMap:
+    """Maps a pixelwise step over blocks of rows that fit a core's cache, on all cores; on a GPU over whole frames.
 
-    _BLOCK = 1 << 19  # bytes of one array in one block
+    A context: its threads end with it.
+    """
 
     def __init__(self, problem: Problem, shape: tuple[int, ...]) -> None:
         frames, channels, _, cols = shape
         self._frames = frames
         self._whole = problem.device.gpu is not None
-        self._rows = max(8, self._BLOCK // (channels * cols * problem.dtype.itemsize))
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        busy = not self._whole and cores > 1 and math.prod(shape) >= 1 << 14
-        self._pool = ThreadPoolExecutor(cores) if busy else None
+        bytes_of_a_block = 1 << 19
+        self._rows = max(8, bytes_of_a_block // (channels * cols * problem.dtype.itemsize))
+        count = usable_cores()
+        busy = not self._whole and count > 1 and math.prod(shape) >= 1 << 14
+        self._pool = ThreadPoolExecutor(count) if busy else None
 
-    def close(self) -> None:
+    def __enter__(self) -> BlockMap:
+        return self
+
+    def __exit__(self, *error: object) -> None:
         if self._pool is not None:
             self._pool.shutdown()
 
     def __call__(self, step: Callable[[int, slice], object], rows: int) -> list:
-        """`step(frame, rows)` for every block; what it returns, in order."""
+        """`step(frame, rows)` for every block; its results, in order."""
         size = rows if self._whole else self._rows
         work = [(i, slice(a, min(a + size, rows))) for i in range(self._frames) for a in range(0, rows, size)]
         if self._pool is None:

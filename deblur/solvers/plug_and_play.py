@@ -23,21 +23,17 @@ import math
 import numpy as np
 
 from ..denoise.denoisers import repeated
-from ..device import Array, all_cores, every, get_xp
+from ..device import Array, every, get_xp
 from ..errors import ConvergenceError
 from ..norms import norms_of
 from ..problem import Denoiser, Problem, Solution, Work
-from . import admm, admm_gpu
+from . import admm
 from .domain import Domain
 from .schedule import history
-from .splits import Split
 from .units import Units
 
-_FIRST, _FALL, _ITERATIONS = (
-    0.5,
-    16,
-    40,
-)  # the first strength over the standard deviation; steps to the last; all steps
+#: First denoising strength over the image's standard deviation, steps until the last strength, and all steps.
+_FIRST, _FALL, _ITERATIONS = 0.5, 16, 40
 _ENOUGH = 0.05  # relative residual and change that count as converged once the strength is constant
 
 
@@ -75,46 +71,11 @@ class PlugAndPlay(admm.Admm):
             If the denoiser returns another shape, or NaN.
         """
         units = Units(self.problem, g, 1.0, 1)
-        if admm_gpu.serves(self.domain, self.problem, g):
-            with admm_gpu.around(self.problem, self.domain, units) as steps:
-                return _solve(self.problem, self.domain, steps)
-        with all_cores():
-            iteration = admm.Iteration(self, units)
-            try:
-                return _solve(self.problem, self.domain, _Around(iteration))
-            finally:
-                iteration.run.close()
+        with self.steps(units, held=True) as steps:
+            return _solve(self.problem, self.domain, admm.DataStep(self.problem, steps))
 
 
-class _Around:
-    """Proximal steps on the data, with a copy of the scene on the domain that the caller sets."""
-
-    def __init__(self, iteration: admm.Iteration) -> None:
-        self._it, x = iteration, iteration.state.x
-        iteration.state.box = self._box = Split([x.copy()], [x.copy()], 1.0)
-        self._right = iteration.xp.empty(iteration.shape, iteration.problem.dtype)
-        self.scale, self.rtol = iteration.scale, iteration.rtol
-
-    @property
-    def x(self) -> Array:
-        """The scene on the domain."""
-        return self._it.state.x
-
-    def advance(self, t: Array, rho: float, count: int) -> tuple[float, float, float]:
-        """`count` steps with the copy at `t` and its penalty: D, and the data's relative primal and dual residual."""
-        it, box, scene = self._it, self._box, (..., *self._it.domain.scene)
-        box.t[0], box.rho = t, rho
-        it.prepare()
-        for _ in range(count):
-            kx = it.advance(self._right)
-            if not it.domain.pinned:  # x is free beyond the scene
-                box.t[0], inner = it.state.x.copy(), box.t[0][scene]
-                box.t[0][scene] = inner
-            value, residuals = it.copy_data(kx)
-        return value, *residuals
-
-
-def _solve(problem: Problem, domain: Domain, steps: _Around | admm_gpu.Around) -> Solution:
+def _solve(problem: Problem, domain: Domain, steps: admm.DataStep) -> Solution:
     assert problem.denoiser is not None
     xp, pinned = problem.xp, domain.pinned
     asked = problem.stop.max_iterations

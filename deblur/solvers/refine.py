@@ -1,19 +1,18 @@
-"""When an image is right, and the iterative refinement that gets it there.
+"""Iterative refinement until an image is accurate, and the tolerance that defines this.
 
 With A = HHᵀ + λI, a residual r = b − A z leaves a relative error of the image f of at most
 
     hht        ‖A⁻¹r‖ / ‖f‖    ≤  ‖r‖ / (λ ‖f‖) ,
     tikhonov   ‖HᵀA⁻¹r‖ / ‖f‖  ≤  ‖r‖ / (2 √λ ‖f‖) ,
 
-so that no fixed residual says that the image is right: a small λ lets through what it amplifies. On the other
-hand no solver does better than rounding, which leaves eps cond(A). `converged` means that the relative error of the
-image is at most
+so that no fixed residual guarantees an accurate image: a small λ amplifies it. On the other hand no solver does better
+than rounding, which leaves eps cond(A). `converged` means that the relative error of the image is at most
 
     2e-6 + 300 eps cond(A) in float64,   1e-4 + 300 eps cond(A) in float32,   and 1e-2 in any case .
 
-Half of the first number and of the last, and a part of the second that leaves room for what is only bounded, are asked
-for here. Of cond(A) nothing is known but bounds from below, by which alone it may excuse an error: ‖A⁻¹‖ is at least
-‖z‖/‖A z‖. Where neither bound decides, one more round does: what it moves the image by is the error that the image had.
+This module requires half of the first number and of the last, and a part of the second that leaves room for the
+bounds. Of cond(A) only lower bounds are known, which alone may excuse an error: ‖A⁻¹‖ is at least ‖z‖/‖A z‖. Where
+neither bound decides, one more round does: the length of its step is the error that the image had.
 """
 
 from __future__ import annotations
@@ -27,9 +26,7 @@ from ..device import Array
 from ..norms import norms
 from ..problem import Problem
 
-#: How far the image may be off where rounding allows better, the multiple of eps cond(A) where not, and the most.
-_TOLERANCE = {np.dtype(np.float64): 1e-6, np.dtype(np.float32): 5e-5}
-_ROUNDING = 20.0
+#: The largest relative error of the image that counts as converged.
 MOST = 5e-3
 
 #: Takes (r, sizes, target, iterations so far): d with ‖r − A d‖ at most target times `sizes` for every image, how
@@ -38,8 +35,8 @@ Correction = Callable[[Array, np.ndarray, float, int], tuple[Array, int, bool]]
 
 
 def tolerance(problem: Problem) -> tuple[float, float]:
-    """The relative error that the image may have, and what of eps cond(A) may be added to it: a multiple of cond."""
-    return _TOLERANCE[problem.dtype], _ROUNDING * float(np.finfo(problem.dtype).eps)
+    """The relative error that the image may have, and the multiple of cond(A) that rounding may add to it."""
+    return 1e-6 if problem.dtype == np.float64 else 5e-5, 20 * float(np.finfo(problem.dtype).eps)
 
 
 def refined(

@@ -8,32 +8,32 @@ by the step of Richardson and Lucy, in which sums and products are pixel by pixe
 
     f ← f · [Hᵀ(w g/(Hf + b)) + λ U] / [Hᵀw + λ V] .
 
-*Boundary.* H is the operator itself, its transpose the exact one. Hᵀw, what a scene pixel sends to the pixels
-that were measured, is the correct weight at an edge and behind a masked pixel [3]_: with boundary "unknown"
-it falls to zero beyond the frame. Scene pixels that send next to nothing keep their first value.
+*Boundary.* H is the operator itself, its transpose the exact one. Hᵀw, the light of a scene pixel that reaches measured
+pixels, is the correct weight at an edge and behind a masked pixel [3]_: with boundary "unknown" it falls to zero
+beyond the frame. Scene pixels of which next to no light is measured keep their first value.
 
 *Total variation.* Dey et al. [4]_ divide by 1 − λ div(∇f/|∇f|), which oscillates as λ grows and may cross
 zero. Here the same derivative is taken apart into its two positive halves, −div(∇f/|∇f|) = V − U with
 V = f_i Σ_j 1/|∇f|_ij and U = Σ_j f_j/|∇f|_ij over the neighbours j: numerator and denominator stay positive
-for every λ, and the points at which the step stands still are the same.
+for every λ, and the fixed points of the step are the same.
 
 *Acceleration.* The step is taken from a point extrapolated along the last move, by the vector extrapolation
-of Biggs and Andrews [5]_, but never to zero, where a pixel would stay for ever; after the objective has risen
+of Biggs and Andrews [5]_, but never to zero, where a pixel would remain; after the objective has risen
 the extrapolation starts anew.
 
 *Stopping.* At λ = 0 the iterations themselves regularise: early ones are smooth, late ones fit the noise.
 
-``"held out"``     (at λ = 0) hides one pixel in 25 from a first run, and counts the iterations after which the others
-                   foretell them best: noise cannot be foretold [6]_. The run that is given back makes as many with
-                   all pixels, and all channels of an image together, so that none is noisier than the others. It
-                   needs no noise level and no photon count. In a large image the first run looks at windows. Where
-                   the blur is slight a pixel is foretold by little but itself: the earliest iteration that does
-                   nearly as well is taken, the more so the narrower the PSF.
-``"change"``       (for λ > 0, where there is a minimiser to go to, or where a tolerance is given) stops when an
-                   iteration changes the scene by less than a tolerance.
+``"held out"``     (at λ = 0) holds out one pixel in 25 from a first run, and counts the iterations after which the
+                   others predict them best: noise cannot be predicted [6]_. The final run makes as many with all
+                   pixels, and all channels of an image together, so that none is noisier than the others. It needs no
+                   noise level and no photon count. In a large image the first run uses windows. Where the blur is
+                   slight a pixel is predicted by little but itself: the earliest iteration that is nearly as good is
+                   taken, the more so the narrower the PSF.
+``"change"``       (for λ > 0, where a minimiser exists, or with a tolerance) stops when an iteration changes the scene
+                   by less than the tolerance.
 
-Iterations that run out while the hidden pixels are foretold better and better, or the scene still changes, have not
-converged.
+The result counts as not converged if the iterations run out while held-out pixels are predicted better and better, or
+while the scene still changes.
 
 An iteration costs two products with H, that is four transforms.
 
@@ -50,7 +50,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -59,24 +59,13 @@ from ..norms import largest
 from ..norms import total as sum_of
 from ..problem import History, Problem, Solution, Work
 from . import richardson_lucy_gpu
-from .domain import Runner
+from .domain import BlockMap
 from .start import all_weights
 from .units import in_units
 from .windows import cut, looked_at
 
-_MAX_ITERATIONS = {"held out": 300, "change": 1000}
-_TOLERANCE = 2e-4  # relative change of the scene at which it stands still
-_EDGE = 1e-2  # |∇f| is √(|∇f|² + ε²) with this fraction of the mean for ε: below it edges are not told apart
-_KEPT = 0.1  # the extrapolation takes no pixel below this fraction of its value
-_HIDDEN = 0.04  # share of the pixels held out
-# Nearly as well: by this part of the error, and by this times the square of Σh² of the PSF, normalised.
-_NEARLY, _NEARLY_NARROW = 4e-3, 0.2
-_MORE, _FURTHER = 6, 1.5  # iterations that follow the best, and how many times as many as it took
-_SIDE, _SIDES_OF_PSF = 256, 3  # of the windows that stand for a large image: pixels, and over the PSF's
-# Iterations that `work` reckons with; and pixels of a scene with fewer of which more are needed until it stands still,
-# by this power of what they lack.
-_EXPECTED = {"held out": 10, "change": 85}
-_ENOUGH, _POWER = 1 << 16, 0.35
+_WINDOW = 256  # pixels of a side, at least, of the windows that stand for a large image
+_LEAST_SHARE = 0.1  # the extrapolation takes no pixel below this share of its value
 
 
 def refuses(problem: Problem) -> str | None:
@@ -101,22 +90,13 @@ def work(problem: Problem) -> Work:
     """An operation is a multiply-add of a transform, 2.5 n log2 n for the n pixels of the scene; five an iteration."""
     n = math.prod(problem.operator.scene_shape)
     transform, rule = 2.5 * n * math.log2(n + 1), _rule(problem)
-    steps = operations = float(_EXPECTED[rule])
-    if rule == "held out":  # what the iterations are counted in
-        looked = looked_at(problem, _side(problem.operator.surrogate.psf), interior=True)
-        counting = _MORE + _FURTHER * steps
-        steps, operations = (
-            steps + counting,
-            steps + counting * looked / math.prod(problem.operator.image_shape),
-        )
+    if rule == "held out":
+        counting, looked = _last(10), looked_at(problem, _side(problem.operator.surrogate.psf), interior=True)
+        steps, operations = 10 + counting, 10 + counting * looked / math.prod(problem.operator.image_shape)
     else:
-        steps = operations = steps * max(_ENOUGH / n, 1.0) ** _POWER
-    return Work(
-        transform,
-        5 * operations * transform,
-        16.0 * n * problem.frames * problem.dtype.itemsize,
-        steps,
-    )
+        steps = operations = 85 * max((1 << 16) / n, 1.0) ** 0.35  # a small scene takes more iterations
+    size = 16.0 * n * problem.frames * problem.dtype.itemsize
+    return Work(transform, 5 * operations * transform, size, steps)
 
 
 def prepare(problem: Problem) -> RichardsonLucy:
@@ -125,7 +105,13 @@ def prepare(problem: Problem) -> RichardsonLucy:
 
 
 def _side(psf: Array) -> int:
-    return max(_SIDE, _SIDES_OF_PSF * max(psf.shape))
+    """Pixels of a side of the windows that stand for a large image."""
+    return max(_WINDOW, 3 * max(psf.shape))
+
+
+def _last(best: float) -> float:
+    """Iterations until `best` counts as the best one."""
+    return 6 + 1.5 * best
 
 
 def _rule(problem: Problem) -> str:
@@ -164,7 +150,7 @@ class RichardsonLucy:
             For negative counts.
         """
         xp, k = self.problem.xp, len(g)
-        g = xp.where(self.w > 0, g, 0)  # what is hidden may be anything
+        g = xp.where(self.w > 0, g, 0)  # hidden pixels may hold any value
         if float(g.min()) < 0:
             raise ValueError(
                 f"photon counts are never negative, and the image falls to {float(g.min()):.4g}; clip it "
@@ -201,86 +187,67 @@ def _restored(problem: Problem, g: Array, w: Array, start: Array | None) -> _Out
         low = 0.0 if problem.bounds is None else max(problem.bounds[0], 0.0)
         scene = problem.xp.full((*g.shape[:2], *problem.operator.scene_shape), low, g.dtype)
         return _Outcome(scene, 0, True, "the image is black", [0.0], [0.0])
-    rule, most = _rule(problem), problem.stop.max_iterations
-    limit = _MAX_ITERATIONS[rule] if most is None else most
-    if rule == "change":
-        return _until_still(problem, g, w, start, limit)
-    count, converged, why = _foretold(problem, g, w, start, limit)
+    stop, held_out = problem.stop, _rule(problem) == "held out"
+    count = stop.max_iterations
+    if held_out:
+        tolerance = 0.0
+        count, converged, why = _predicted_best(problem, g, w, start, 300 if count is None else count)
+    else:
+        count, converged, why = 1000 if count is None else count, False, ""
+        tolerance = 2e-4 if stop.rtol is None else stop.rtol
     objective, changes = [], []
     run = _Run(problem, g, w)
-    for n in run.steps(start, count):
-        if n:
-            objective.append(run.objective)
-            changes.append(run.change)
-            problem.stop.report(n, run.change)
-        if not math.isfinite(run.objective):
-            return _Outcome(run.point, n, False, _INFINITE, objective, changes)
-        if n == count:
-            break
-    return _Outcome(run.point, count, converged, why, objective or [run.objective], changes or [math.inf])
-
-
-_INFINITE = "the objective is no longer finite"
-
-
-def _until_still(problem: Problem, g: Array, w: Array, start: Array | None, limit: int) -> _Outcome:
-    """Iterate until the scene stands still."""
-    tolerance = _TOLERANCE if problem.stop.rtol is None else problem.stop.rtol
-    objective, changes = [], []
-    run = _Run(problem, g, w)
-    converged = False
-    for n in run.steps(start, limit, tolerance):
+    for n in run.steps(start, count, tolerance):
         objective.append(run.objective)
         changes.append(run.change)
         if not math.isfinite(run.objective):
-            why = _INFINITE
+            converged, why = False, "the objective is no longer finite"
             break
         if n:
-            problem.stop.report(n, run.change)
-        converged = run.change <= tolerance
-        if converged:
-            why = f"iteration {n} changed the scene by {run.change:.1e} of its norm"
+            stop.report(n, run.change)
+        if not held_out and run.change <= tolerance:
+            converged, why = True, f"iteration {n} changed the scene by {run.change:.1e} of its norm"
             break
-        if n >= limit:
-            why = (
-                f"all of {n} iterations ran out, the last of which changed the scene by {run.change:.1e} of its norm "
-                f"(tolerance {tolerance:.1e})"
-            )
+        if n >= count:
             break
+    else:  # a GPU stops when nothing changes any more
+        n = count
+    why = why or (
+        f"all of {n} iterations ran out, the last of which changed the scene by {run.change:.1e} of its norm "
+        f"(tolerance {tolerance:.1e})"
+    )
     return _Outcome(run.point, n, converged, why, objective[1:] or objective, changes[1:] or changes)
 
 
-def _foretold(problem: Problem, g: Array, w: Array, start: Array | None, limit: int) -> tuple[int, bool, str]:
-    """(the iterations after which pixels held out are foretold best, whether that is settled, words)."""
+def _predicted_best(
+    problem: Problem, g: Array, w: Array, start: Array | None, limit: int
+) -> tuple[int, bool, str]:
+    """(the number of iterations that predicts held-out pixels best, whether it was found, words)."""
     xp, where, visible = problem.xp, "", w
     psf = problem.operator.surrogate.psf
     windows = cut(problem, g, w, side=_side(psf), interior=True)
     if windows is not None:
         problem, g, visible = windows
         start, where = None, f" in {len(g)} windows of {g.shape[-2]} x {g.shape[-1]} pixels"
-    hidden = flags(np.random.default_rng(0).random(g.shape[-2:]) < _HIDDEN, g.dtype, xp)
-    if not (largest(visible * hidden) and largest(visible * (1 - hidden))):
-        return min(_MORE, limit), False, f"of {g.shape[-2]} x {g.shape[-1]} pixels none can be held out"
-    run = _Run(problem, g, visible * (1 - hidden), visible * hidden)
+    held = flags(np.random.default_rng(0).random(g.shape[-2:]) < 0.04, g.dtype, xp)
+    if not (largest(visible * held) and largest(visible * (1 - held))):
+        return min(6, limit), False, f"of {g.shape[-2]} x {g.shape[-1]} pixels none can be held out"
+    run = _Run(problem, g, visible * (1 - held), visible * held)
     errors: list[float] = []
     for n in run.steps(start, limit):
         errors.append(run.missed)
-        if not math.isfinite(run.missed):
+        found = n > _last(int(np.argmin(errors)))
+        if not math.isfinite(run.missed) or found or n >= limit:
             break
-        best = int(np.argmin(errors))
-        if (fired := n > _MORE + _FURTHER * best) or n >= limit:
-            break
+    # An iteration is good enough if its error is larger by 0.4 %, or more for a narrow PSF: there a pixel is predicted
+    # by little but itself.
     shape = float((psf**2).sum() / psf.sum() ** 2)
-    nearly = 1 + _NEARLY + _NEARLY_NARROW * shape**2
-    count = next(n for n, error in enumerate(errors) if not error > nearly * min(errors))
-    if fired:
-        return count, True, f"{count} iterations foretell pixels held out best{where}"
-    return (
-        limit,
-        False,
-        f"pixels held out{where} are foretold better and better up to iteration {limit}, the last; use more iterations "
-        "(max_iterations)",
-    )
+    enough = (1 + 4e-3 + 0.2 * shape**2) * min(errors)
+    count = next(n for n, error in enumerate(errors) if not error > enough)
+    if found:
+        return count, True, f"{count} iterations predict held-out pixels best{where}"
+    words = f"held-out pixels{where} are predicted better and better up to iteration {limit}, the last"
+    return limit, False, f"{words}; use more iterations (max_iterations)"
 
 
 def extrapolation(step: Array, before: Array) -> float:
@@ -301,15 +268,15 @@ def _dot(x: Array, y: Array) -> float:
 
 
 class _Run:
-    """Frames (n, c, M, N) that share their steps, being restored.
+    """Frames (n, c, M, N) that share their steps, and the loop over them.
 
     Attributes
     ----------
     point : (n, c, P, Q) array
         The scene that the last iteration ended with.
     objective, change, missed : float
-        Of `point`: D + λR, how much of its norm the last iteration changed, and the mean square by which it misses
-        the pixels that `held` weighs.
+        Of `point`: D + λR, how much of its norm the last iteration changed, and the mean squared error at the pixels
+        that `held` weighs.
     """
 
     def __init__(self, problem: Problem, g: Array, w: Array, held: Array | None = None) -> None:
@@ -317,6 +284,7 @@ class _Run:
         xp, shape = self.xp, (*g.shape[:2], *problem.operator.scene_shape)
         self.w = xp.broadcast_to(w, g.shape)
         self.held = None if held is None else xp.broadcast_to(held, g.shape)
+        self.held_weight = 1.0 if held is None else float(sum_of(self.held))
         lo, hi = (0.0, math.inf) if problem.bounds is None else problem.bounds
         self.bounds = max(lo, 0.0), hi
         self.mean = float(sum_of(self.w * g)) / float(sum_of(self.w))
@@ -331,103 +299,39 @@ class _Run:
         self.point = xp.empty(shape, g.dtype)
         self.objective = self.change = self.missed = math.inf
 
-    def start(self, start: Array | None) -> Array:
+    def first(self, start: Array | None) -> Array:
+        """The scene to begin with: `start` within the bounds, or a constant one of the image's brightness."""
         background = self.problem.fit.background
         level = max(self.mean - background, 0.01 * self.mean) / self.problem.operator.brightness
         low, high = self.bounds
         if start is None:
             return self.xp.full(self.point.shape, min(max(level, low), high), self.g.dtype)
-        return start.clip(max(1e-6 * level, low), high)  # a zero would stay zero for ever
+        # A zero would remain zero.
+        return self.xp.ascontiguousarray(start.clip(max(1e-6 * level, low), high).reshape(self.point.shape))
 
     def steps(self, start: Array | None, limit: int, tolerance: float = 0.0) -> Iterator[int]:
-        """Iterate, and give the number of each iteration once `point` and its figures are there.
+        """Iterate until a change within `tolerance` or `limit`: the number of each iteration, once its numbers are set.
 
-        Nobody asks for more after `limit`, or a change within `tolerance`: on a GPU `point` is there for that one
-        alone.
+        On a GPU `point` is valid for the last iteration alone.
         """
-        if self.problem.device.gpu is not None and not self.problem.lam:
-            weight = 1.0 if self.held is None else float(sum_of(self.held))
-            first = self.xp.ascontiguousarray(self.start(start).reshape(self.point.shape))
-            for n, *found in richardson_lucy_gpu.steps(self, first, _KEPT, tolerance, limit):
-                self.objective, self.change, misses = found
-                self.missed = misses / weight
-                yield n
-            return
-        runner = Runner(self.problem, self.point.shape)
-        try:
-            yield from self._steps(start, runner)
-        finally:
-            runner.close()
-
-    def _steps(self, start: Array | None, runner: Runner) -> Iterator[int]:
-        xp, lam, operator = self.xp, self.problem.lam, self.problem.operator
-        low, high = self.bounds
-        f = self.start(start).reshape(self.point.shape)
-        point = self.point
-        point[...] = f
-        move, step, last = (xp.zeros_like(f) for _ in range(3))
-        steps, n, before = 0, 0, math.inf
-        weight = 1.0 if self.held is None else float(sum_of(self.held))
-
-        def compare(i: int, rows: slice) -> tuple[float, float]:
-            g, e, w = self.g[i, :, rows], expected[i, :, rows], self.w[i, :, rows]
-            if self.problem.fit.background:
-                e += self.g.dtype.type(self.problem.fit.background)
-            xp.maximum(e, self.floor, out=e)
-            e_g = e - g
-            missed = 0.0 if self.held is None else float((self.held[i, :, rows] * e_g**2).sum())
-            quotient = g / e
-            xp.log(xp.maximum(quotient, np.finfo(g.dtype).tiny), out=e)
-            e *= g
-            e += e_g
-            e *= w
-            divergence = float(e.sum(dtype=np.float64))
-            xp.multiply(w, quotient, out=e)
-            return divergence, missed
-
-        def update(i: int, rows: slice) -> tuple[float, float]:
-            new, p, old = top[i, :, rows], point[i, :, rows], f[i, :, rows]
-            below = self.sensitivity[i, :, rows]
-            if lam:
-                new += lam * near[i, :, rows]
-                below = below + lam * v[i, :, rows]
-            xp.maximum(new, 0, out=new)
-            new *= p
-            new /= below
-            new = xp.where(self.seen[i, :, rows], new, p).clip(low, high)
-            xp.subtract(new, p, out=step[i, :, rows])
-            moved = xp.subtract(new, old, out=move[i, :, rows])
-            old[...] = new
-            return float((moved * moved).sum(dtype=np.float64)), float((new * new).sum(dtype=np.float64))
-
-        def extrapolate(i: int, rows: slice) -> None:
-            new, p = f[i, :, rows], point[i, :, rows]
-            xp.multiply(move[i, :, rows], new.dtype.type(a), out=p)
-            p += new
-            # Not down to zero, from which no product returns.
-            xp.maximum(p, new.dtype.type(_KEPT) * new, out=p)
-            p.clip(low, high, out=p)
-
-        while True:
-            expected = operator.forward(point)
-            total, near, v = self.variation(point) if lam else (0.0, f, f)
-            divergence, missed = _sums(runner(compare, expected.shape[-2]))
-            before, self.objective = self.objective, divergence + lam * total
-            self.missed = missed / weight
-            yield n
-            top = operator.adjoint(expected)
-            steps = 0 if n and self.objective > before else steps
-            step, last = last, step
-            moved, size = _sums(runner(update, top.shape[-2]))
-            self.change = math.sqrt(moved) / (math.sqrt(size) + float(self.floor))
-            steps, n = steps + 1, n + 1
-            a = extrapolation(step, last) if steps > 1 else 0.0
-            runner(extrapolate, top.shape[-2])
+        self.point[...] = first = self.first(start)
+        with BlockMap(self.problem, self.point.shape) as blocks:
+            if self.problem.device.gpu is not None and not self.problem.lam:
+                steps: Any = richardson_lucy_gpu.GpuSteps(self, first, _LEAST_SHARE, tolerance, limit)
+            else:
+                steps = _ArraySteps(self, first, blocks)
+            n, before = 0, -1
+            while n > before:
+                before = n
+                for self.objective, self.change, missed in steps.iterate(n):
+                    self.missed = missed / self.held_weight
+                    yield n
+                    n += 1
 
     def variation(self, f: Array) -> tuple[float, Array, Array]:
         """TV(f), and the halves U and V of its derivative; the channels of one image share their edges."""
         xp = self.xp
-        edge = f.dtype.type(_EDGE * self.mean)
+        edge = f.dtype.type(1e-2 * self.mean)  # corners of |∇f| are rounded below it
         down, right = xp.zeros_like(f), xp.zeros_like(f)
         down[..., :-1, :] = f[..., 1:, :] - f[..., :-1, :]
         right[..., :, :-1] = f[..., :, 1:] - f[..., :, :-1]
@@ -445,6 +349,75 @@ class _Run:
             v[a] += weight
             v[b] += weight
         return float((modulus - edge).sum(dtype=np.float64)), near, v * f
+
+
+class _ArraySteps:
+    """The steps of a run in array operations; `deblur.solvers.richardson_lucy_gpu` has them as CUDA kernels."""
+
+    def __init__(self, run: _Run, first: Array, blocks: BlockMap) -> None:
+        self.run, self.blocks, self.f = run, blocks, first
+        self.move, self.step, self.last = (run.xp.zeros_like(first) for _ in range(3))
+        self.accelerated, self.before, self.change = 0, math.inf, math.inf
+
+    def iterate(self, n: int) -> Iterator[tuple[float, float, float]]:
+        """The objective, the change and the squared error at held pixels of the point; then the next point."""
+        run, xp, lam, operator = self.run, self.run.xp, self.run.problem.lam, self.run.problem.operator
+        f, point, move, (low, high) = self.f, run.point, self.move, run.bounds
+        background = run.g.dtype.type(run.problem.fit.background)
+        expected = operator.forward(point)
+        total, near, v = run.variation(point) if lam else (0.0, f, f)
+
+        def compare(i: int, rows: slice) -> tuple[float, float]:
+            g, e, w = run.g[i, :, rows], expected[i, :, rows], run.w[i, :, rows]
+            if background:
+                e += background
+            xp.maximum(e, run.floor, out=e)
+            e_g = e - g
+            missed = 0.0 if run.held is None else float((run.held[i, :, rows] * e_g**2).sum())
+            quotient = g / e
+            xp.log(xp.maximum(quotient, np.finfo(g.dtype).tiny), out=e)
+            e *= g
+            e += e_g
+            e *= w
+            divergence = float(e.sum(dtype=np.float64))
+            xp.multiply(w, quotient, out=e)
+            return divergence, missed
+
+        def update(i: int, rows: slice) -> tuple[float, float]:
+            new, p, old = top[i, :, rows], point[i, :, rows], f[i, :, rows]
+            below = run.sensitivity[i, :, rows]
+            if lam:
+                new += lam * near[i, :, rows]
+                below = below + lam * v[i, :, rows]
+            xp.maximum(new, 0, out=new)
+            new *= p
+            new /= below
+            new = xp.where(run.seen[i, :, rows], new, p).clip(low, high)
+            xp.subtract(new, p, out=step[i, :, rows])
+            moved = xp.subtract(new, old, out=move[i, :, rows])
+            old[...] = new
+            return float((moved * moved).sum(dtype=np.float64)), float((new * new).sum(dtype=np.float64))
+
+        def extrapolate(i: int, rows: slice) -> None:
+            new, p = f[i, :, rows], point[i, :, rows]
+            xp.multiply(move[i, :, rows], new.dtype.type(a), out=p)
+            p += new
+            # Not down to zero, from which no product returns.
+            xp.maximum(p, new.dtype.type(_LEAST_SHARE) * new, out=p)
+            p.clip(low, high, out=p)
+
+        divergence, missed = _sums(self.blocks(compare, expected.shape[-2]))
+        before, self.before = self.before, divergence + lam * total
+        yield self.before, self.change, missed
+        top = operator.adjoint(expected)
+        if n and self.before > before:
+            self.accelerated = 0
+        self.step, self.last = step, last = self.last, self.step
+        moved, size = _sums(self.blocks(update, top.shape[-2]))
+        self.change = math.sqrt(moved) / (math.sqrt(size) + float(run.floor))
+        self.accelerated += 1
+        a = extrapolation(step, last) if self.accelerated > 1 else 0.0
+        self.blocks(extrapolate, top.shape[-2])
 
 
 def _sums(blocks: list[tuple[float, float]]) -> tuple[float, float]:

@@ -1,31 +1,25 @@
-"""ADMM's copies of what each term looks at, with their duals: kept, moved on, and handed to the next solve."""
+"""ADMM's copies of what each term sees, with their duals, and the vector operations that an iteration is made of."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..device import Array, get_xp, is_cupy
+from ..device import Array
+from .units import Units
 
 RELAXATION = 1.8
 
 
 @dataclass
 class Split:
-    """The copies u of what one term looks at, kept with t = u − d, d being the scaled dual; ρ its penalty."""
+    """The copies u of what one term sees, stored with t = u − d, d being the scaled dual; ρ its penalty."""
 
     u: list[Array]
     t: list[Array]
     rho: float
-
-    def rescale(self, factor: float) -> None:
-        """Multiply ρ; the dual ρ d stays what it is."""
-        self.rho *= factor
-        for u, t in zip(self.u, self.t, strict=True):
-            t -= u
-            t *= 1 / factor
-            t += u
 
     def copy(self, frames: int) -> Split:
         """A split of its own, of the first so many frames."""
@@ -34,60 +28,87 @@ class Split:
 
 @dataclass
 class State:
-    """All that an iteration carries on, in units of `unit`: what a warm start begins from."""
+    """What a warm start begins from: the scene on the domain and the splits (the data's, the penalties', the box's).
+
+    All in units of `unit`.
+    """
 
     x: Array
-    data: Split
-    penalties: list[Split]
-    box: Split | None
+    splits: list[Split]
     lam: float
     unit: float
 
     def copy(self, frames: int) -> State:
         """A state of its own, of the first so many frames."""
-        return replace(
-            self,
-            x=self.x[:frames].copy(),
-            data=self.data.copy(frames),
-            penalties=[s.copy(frames) for s in self.penalties],
-            box=None if self.box is None else self.box.copy(frames),
-        )
+        return replace(self, x=self.x[:frames].copy(), splits=[s.copy(frames) for s in self.splits])
 
 
-def relaxed(a: Array, u: Array, t: Array) -> Array:
-    """α a + (1 − α) u + d, over-relaxed, with t = u − d."""
-    q = RELAXATION * a
-    q += (2 - RELAXATION) * u
-    q -= t
-    return q
+class Steps:
+    """The vector operations of one solve by ADMM, in array operations (`admm_arrays`) or CUDA kernels (`admm_gpu`).
 
+    Attributes
+    ----------
+    x : array
+        The scene on the domain, after `begin` or `resume`.
+    splits : list of Split
+    batch : int
+        Iterations that may be submitted at once.
+    """
 
-def store(a: Array, u: Array, t: Array, q: Array, new: Array) -> list:
-    """Put the new copy in the place of the old, t = u − d = 2u − q beside it; the sums that residuals need."""
-    u -= new
-    dual = _square(u)
-    u[...] = new
-    new *= 2
-    new -= q
-    t[...] = new
-    seen, copy = _square(a), _square(u)
-    return [_square(a - u), dual, seen, copy]
+    x: Array
+    splits: list[Split]
+    units: Units
+    batch = 1
 
+    def statistics(self) -> tuple[float, float, float, float]:
+        """The mean weight, the mean of |g|, and the mean and standard deviation of the visible pixels."""
+        raise NotImplementedError
 
-def _square(x: Array) -> Array:
-    if is_cupy(x):
-        return get_xp(x).vdot(x, x)
-    # Not BLAS's dot: from 10000 elements on it starts threads of its own, which wait for ours and ours for them.
-    return np.einsum("cij,cij->", x, x)
+    def begin(self, rho: list[float]) -> None:
+        """Begin at the first scene, with no residual and these penalties."""
+        raise NotImplementedError
 
+    def resume(self, state: State) -> None:
+        """Begin where an earlier solve ended."""
+        raise NotImplementedError
 
-def total(blocks: list) -> list:
-    """The blocks' [value, sums] of each split added up, as floats of the host; a GPU is waited for once."""
-    flat = [number for block in blocks for value, sums in block for number in (value, *sums)]
-    on_gpu = [x for x in flat if is_cupy(x)]
-    if on_gpu:
-        xp = get_xp(*on_gpu)
-        found = iter(xp.stack([x.astype(np.float64) for x in on_gpu]).tolist())
-        flat = [next(found) if is_cupy(x) else x for x in flat]
-    table = np.array(flat, np.float64).reshape(len(blocks), -1, 5).sum(axis=0)
-    return [[row[0], row[1:]] for row in table.tolist()]
+    def prepare(self, lam: float, rtol: float, armed: bool) -> None:
+        """Set the numbers of the iterations to come; only if `armed` may they stop at a residual of `rtol`."""
+        raise NotImplementedError
+
+    def submit(self, count: int) -> None:
+        """Begin so many iterations; a GPU is not waited for."""
+        raise NotImplementedError
+
+    def collect(self) -> tuple[np.ndarray, bool]:
+        """The sums of the iterations submitted, (n, splits, 5), and whether the last one met the tolerance.
+
+        The sums of a split are its term, ‖a − u‖², ‖u − u before‖², ‖a‖² and ‖u‖², a being what the term sees of x.
+        """
+        raise NotImplementedError
+
+    def rescale(self, split: Split, factor: float) -> None:
+        """Multiply ρ; the dual ρ d stays what it is."""
+        raise NotImplementedError
+
+    def state(self, lam: float) -> State:
+        """All that a later solve needs to go on."""
+        return State(self.x, self.splits, lam, self.units.unit)
+
+    def measure(self) -> tuple[float, float, float]:
+        """The mean weight, the mean of |g|, and the standard deviation of the visible pixels, or their size."""
+        weight, level, mean, deviation = self.statistics()
+        self.scale = deviation if deviation > 1e-6 * abs(mean) else abs(mean) or 1.0
+        return weight, level, self.scale
+
+    @property
+    def least_size(self) -> float:
+        """The squared norm below which the size of what a split sees does not count."""
+        shape, dtype = self.x.shape, self.units.problem.dtype
+        return (float(np.finfo(dtype).eps) * self.scale) ** 2 * math.prod(shape)
+
+    def relative(self, sums: np.ndarray) -> np.ndarray:
+        """Relative primal and dual residual (..., splits, 2) of each split."""
+        size = np.maximum(np.maximum(sums[..., 3], sums[..., 4]), self.least_size)
+        with np.errstate(invalid="ignore", over="ignore"):
+            return np.sqrt(sums[..., 1:3] / size[..., None])

@@ -5,10 +5,8 @@ import pickle
 import numpy as np
 import pytest
 from problems import problem_of, solve
+from references import PSF, check, dense_solution, scene_like, textbook
 from scipy.ndimage import gaussian_filter
-from test_admm import PSF, check, scene_like
-from test_quadratic import dense_solution
-from test_richardson_lucy import textbook
 
 from deblur.operators.blur import Blur
 from deblur.operators.boundary import BOUNDARIES, Boundary

@@ -5,8 +5,7 @@ import pickle
 import numpy as np
 import pytest
 from problems import changed, problem_of, solve
-from test_admm import check, scene_like
-from test_quadratic import dense_solution
+from references import check, dense_solution, scene_like
 
 import deblur
 from deblur import data

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from problems import changed, problem_of, solve
-from test_admm import PSF, scene_like
+from references import PSF, scene_like
 
 import deblur.data
 import deblur.psf

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 from problems import changed, problem_of
-from test_admm import scene_like
+from references import scene_like
 
 import deblur
 from deblur.operators.blur import Blur
+from deblur.pool import SMALLEST, forget, pool
 from deblur.solvers import admm, admm_gpu
 from deblur.terms import PENALTIES
 
@@ -19,12 +20,6 @@ FITS = {
     "l1": {"data": "l1"},
     "huber": {"data": "huber", "delta": 0.02, "background": 0.01},
 }
-
-
-@pytest.fixture(autouse=True)
-def nothing_kept(cupy):
-    yield
-    admm_gpu.forget()
 
 
 def blurred(rng, boundary, frames=1, channels=1):
@@ -104,9 +99,9 @@ def test_a_state_outlives_the_workspace(cupy, rng):
     problem = changed(problem_of(blur, "tv", 4e-3, max_iterations=20), xp=cupy)
     factor = admm.prepare(problem)
     one = factor.solve(cupy.asarray(g))
-    before = one.scene.copy(), one.state.x.copy(), one.state.data.t[0].copy()
+    before = one.scene.copy(), one.state.x.copy(), one.state.splits[0].t[0].copy()
     factor.solve(cupy.asarray(g[..., ::-1]))
-    for old, now in zip(before, (one.scene, one.state.x, one.state.data.t[0]), strict=True):
+    for old, now in zip(before, (one.scene, one.state.x, one.state.splits[0].t[0]), strict=True):
         assert bool((old == now).all())
 
 
@@ -123,7 +118,7 @@ def test_without_a_graph_the_answer_is_the_same(cupy, rng, monkeypatch):
     blur, g = blurred(rng, "unknown")
     factor = admm.prepare(changed(problem_of(blur, "tv", 2e-3), xp=cupy))
     captured = factor.solve(cupy.asarray(g))
-    admm_gpu.forget()
+    forget()
     monkeypatch.setattr(cupy.cuda.Stream, "end_capture", _fails(cupy, cupy.cuda.Stream.end_capture))
     assert bool((factor.solve(cupy.asarray(g)).scene == captured.scene).all())
 
@@ -154,9 +149,8 @@ def test_what_is_kept_is_bounded(cupy, rng, monkeypatch):
     blur, g = blurred(rng, "unknown")
     factor = admm.prepare(changed(problem_of(blur, "tv", 2e-3, max_iterations=3), xp=cupy))
     factor.solve(cupy.asarray(g))
-    one = admm_gpu.kept_bytes()
-    assert one > 0
-    monkeypatch.setattr(admm_gpu, "KEPT_BYTES", 2 * one)
+    assert pool(0).nbytes > 0
+    monkeypatch.setattr(pool(0), "budget", 2 * SMALLEST)
     for frames in (2, 3):
         factor.solve(cupy.asarray(np.concatenate([g] * frames)))
-        assert admm_gpu.kept_bytes() <= 2 * one
+        assert pool(0).nbytes <= 2 * SMALLEST

@@ -8,6 +8,7 @@ import pytest
 import scipy.optimize
 from problems import changed, problem_of
 from problems import solve as solve_by
+from references import divergence, textbook
 from structured import PSFS
 
 import deblur.data
@@ -51,13 +52,6 @@ def blurred(blur, rng, noise=0.02):
     return np.maximum(blur.forward(scene) + noise * rng.standard_normal(blur.image_shape), 0)
 
 
-def divergence(expected, g, w=1.0):
-    """Written out for itself: x log x is 0 at 0."""
-    terms = expected - g
-    terms[g > 0] += g[g > 0] * np.log(g[g > 0] / expected[g > 0])
-    return float((w * terms).sum())
-
-
 def variation(f, edge):
     """Total variation with rounded corners, by loops over the two axes; the channels (c, M, N) are coupled."""
     f = f[None] if f.ndim == 2 else f
@@ -71,26 +65,6 @@ def variation(f, edge):
 # ---------------------------------------------------------------------------------------------
 # The step
 # ---------------------------------------------------------------------------------------------
-
-
-def textbook(h, g, w, background, iterations, accelerate, brightness=None):
-    """Biggs and Andrews on vectors, with the dense matrix."""
-    s, bright = h.T @ w, h.sum(1).max() if brightness is None else brightness
-    f = before = np.full(h.shape[1], max((w @ g) / w.sum() - background, 0.01 * (w @ g) / w.sum()) / bright)
-    steps, objectives = [], []
-    for _ in range(iterations):
-        a = 0.0
-        if accelerate and len(steps) > 1:
-            a = min(max(steps[-1] @ steps[-2] / (steps[-2] @ steps[-2]), 0), 1)
-        y = np.maximum(f + a * (f - before), 0.1 * f)
-        expected = h @ y + background
-        objectives.append(divergence(expected, g, w))
-        if len(objectives) > 1 and objectives[-1] > objectives[-2]:
-            steps = []
-        new = np.where(s > 1e-7 * s.max(), y * (h.T @ (w * g / expected)) / np.maximum(s, 1e-300), y)
-        steps.append(new - y)
-        before, f = f, new
-    return f, np.array(objectives)
 
 
 @pytest.mark.parametrize("boundary", SERVED)
@@ -250,7 +224,7 @@ def test_windows_stop_a_large_image_where_the_whole_would(monkeypatch):
     blur = Blur(psf, g.shape, "unknown")
     whole = restored(blur, g)
     assert "windows" not in whole.why
-    monkeypatch.setattr(richardson_lucy, "_SIDE", 96)
+    monkeypatch.setattr(richardson_lucy, "_WINDOW", 96)
     parts = restored(blur, g)
     assert "windows of 96 x 96 pixels" in parts.why
     assert parts.scene.shape == whole.scene.shape
@@ -364,7 +338,7 @@ def test_iterations_that_ran_out_are_no_convergence():
     blur = Blur(psf, g.shape, "unknown")
     full = restored(blur, g)
     assert full.converged
-    assert "foretell" in full.why
+    assert "predict" in full.why
     short = restored(blur, g, max_iterations=full.iterations // 2)
     assert not short.converged
     assert "max_iterations" in short.why
@@ -373,7 +347,7 @@ def test_iterations_that_ran_out_are_no_convergence():
     assert "all of 9 iterations" in change.why
 
 
-def test_one_frame_that_has_not_converged_is_told(rng):
+def test_one_frame_that_has_not_converged_is_reported(rng):
     blur = Blur(deblur.psf.disk(5, 2), (24, 21), "unknown")
     g = np.stack([np.full(blur.image_shape, 0.5), blurred(blur, rng, 0.0)])[:, None]
     run = solve(lucy(blur, rtol=1e-3, max_iterations=4), g)

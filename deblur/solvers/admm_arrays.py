@@ -1,0 +1,264 @@
+"""ADMM's vector operations in array operations, for every domain and both array libraries."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..device import Array, get_xp, is_cupy
+from ..norms import total as sum_of
+from ..terms import DIFFERENCES, Difference, inside
+from .domain import BlockMap
+from .splits import RELAXATION, Split, State, Steps
+from .start import first_scene
+from .units import Units
+
+if TYPE_CHECKING:
+    from .admm import Admm
+
+
+class ArraySteps(Steps):
+    """See `Steps`. A `held` box is set from outside: beyond the scene, where nothing constrains it, it follows x."""
+
+    def __init__(self, factor: Admm, units: Units, blocks: BlockMap, held: bool) -> None:
+        self.factor, self.units, self.domain, self.blocks, self.held = (
+            factor,
+            units,
+            factor.domain,
+            blocks,
+            held,
+        )
+        self.problem, self.xp = units.problem, units.problem.xp
+        self.shape = (*units.g.shape[:2], *self.domain.shape)
+        self.g, self.w = factor.on_domain(units.g), factor.w
+        self.right = self.xp.empty(self.shape, self.problem.dtype)
+        self.counted = (
+            self.problem.operator.boundary.wraps
+        )  # all differences, also those that leave the scene
+
+    def statistics(self) -> tuple[float, float, float, float]:
+        g, w = self.units.g, self.factor.weights
+        visible = self.xp.broadcast_to((w > 0).astype(g.dtype), g.shape)
+        count = float(sum_of(visible))
+        mean = float(sum_of(visible * g)) / count
+        deviation = math.sqrt(float(sum_of(visible * (g - mean) ** 2)) / count)
+        return float(w.mean()), float(abs(g).mean()), mean, deviation
+
+    def begin(self, rho: list[float]) -> None:
+        scene = first_scene(self.problem, self.units.g)
+        pads = [(0, n - p) for n, p in zip(self.domain.shape, scene.shape[-2:], strict=True)]
+        mode = "constant" if self.domain.pinned else "edge"
+        self.x = x = self.xp.pad(scene, [(0, 0), (0, 0), *pads], mode=mode)
+        block = self._block(x, 0, x.shape[-2])
+        seen = [
+            self.domain.blurred(x),
+            *([d.forward(block) for d in DIFFERENCES[p.differences]] for p in self.factor.penalties),
+            *([[x.copy()]] if self.factor.boxed else []),
+        ]
+        self.splits = [Split(u, [a.copy() for a in u], r) for u, r in zip(seen, rho, strict=False)]
+
+    def resume(self, state: State) -> None:
+        state = state.copy(len(self.g))
+        self.x, self.splits = state.x, state.splits
+
+    def prepare(self, lam: float, rtol: float, armed: bool) -> None:
+        self.lam, self.tolerance = lam, rtol if armed else -1.0
+        symbol = 0 * (self.domain.rows + self.domain.cols)
+        for part, split in zip(self.factor.symbols, self.splits[1:], strict=False):
+            symbol = symbol + split.rho * part
+        if self.factor.boxed:
+            symbol = symbol + self.splits[-1].rho
+        # Errors of the step add to the residuals that decide when to stop.
+        self.step = self.domain.stepper(self.splits[0].rho, symbol, 1e-2 * rtol, self.blocks)
+
+    def submit(self, count: int) -> None:
+        self.count = count
+
+    def collect(self) -> tuple[np.ndarray, bool]:
+        rows: list[np.ndarray] = []
+        for _ in range(self.count):
+            self.x, kx = self.step(self.splits[0].t, self._right_side(), self.x)
+            rows.append(np.concatenate([self._update_data(kx), self._update_others()]))
+            if bool(self.relative(rows[-1]).max() <= self.tolerance):
+                return np.array(rows), True
+        return np.array(rows), False
+
+    def rescale(self, split: Split, factor: float) -> None:
+        split.rho *= factor
+        for u, t in zip(split.u, split.t, strict=True):
+            t -= u
+            t *= 1 / factor
+            t += u
+
+    # -- the steps ---------------------------------------------------------------------------
+
+    def _block(self, x: Array, first: int, last: int, mode: str | None = None) -> Array:
+        """Rows first to last of `x` with a border of one pixel, continued as the domain has it."""
+        mode = mode or self.domain.border
+        rows = x.shape[-2]
+        out = self.xp.empty((*x.shape[:-2], last - first + 2, x.shape[-1] + 2), x.dtype)
+        out[..., 1:-1, 1:-1] = x[..., first:last, :]
+        for at, row, end in ((0, first - 1, first == 0), (-1, last, last == rows)):
+            if not end or mode == "wrap":
+                out[..., at, 1:-1] = x[..., row % rows, :]
+            elif mode == "edge":
+                out[..., at, 1:-1] = x[..., min(max(row, 0), rows - 1), :]
+            else:
+                out[..., at, 1:-1] = 0
+        if mode == "wrap":
+            out[..., 0], out[..., -1] = out[..., -2], out[..., 1]
+        elif mode == "edge":
+            out[..., 0], out[..., -1] = out[..., 1], out[..., -2]
+        else:
+            out[..., 0] = out[..., -1] = 0
+        return out
+
+    def _right_side(self) -> Array:
+        """Σ ρ Lᵀ(u − d) of all splits but the data's."""
+
+        def gather(i: int, rows: slice) -> None:
+            out = self.right[i, :, rows]
+            if self.factor.boxed:
+                box = self.splits[-1]
+                self.xp.multiply(box.t[0][i, :, rows], box.rho, out=out)
+            else:
+                out[...] = 0
+            for penalty, split in zip(self.factor.penalties, self.splits[1:], strict=False):
+                for d, t in zip(DIFFERENCES[penalty.differences], split.t, strict=True):
+                    mode = self.domain.border if d.even else self.domain.adjoint_border
+                    out += split.rho * d.adjoint(self._block(t[i], rows.start, rows.stop, mode))
+
+        self.blocks(gather, self.shape[-2])
+        return self.right
+
+    def _update_data(self, kx: list[Array]) -> np.ndarray:
+        """The copy of K x, its dual, and the sums of its split."""
+        split, fit, domain = self.splits[0], self.problem.fit, self.domain
+
+        def data(i: int, rows: slice) -> list:
+            g, w = self.g[i, :, rows], self.w[i % len(self.w), :, rows]
+            a, u, t = ([v[i, :, rows] for v in kind] for kind in (kx, split.u, split.t))
+            q = [_relaxed(*parts) for parts in zip(a, u, t, strict=True)]
+            if not domain.mixed:
+                [seen] = new = [fit.prox(q[0], g, w, split.rho)]
+            else:
+                # The data see Σ m q alone, and what moves it is spread over all q as m is.
+                mixed = [m[rows] for m in domain.mixed]
+                power = domain.mixed_power[rows]
+                before = sum(m * v for m, v in zip(mixed, q, strict=True))
+                seen = fit.prox(before, g, w, split.rho / power)
+                move = (seen - before) / power
+                new = [v + m * move for m, v in zip(mixed, q, strict=True)]
+            value = fit.total(seen, g, w)
+            return [[value, *_stored(a, u, t, q, new)]]
+
+        return _totals(self.blocks(data, kx[0].shape[-2]))
+
+    def _update_others(self) -> np.ndarray:
+        """The copies of the penalties' differences and of the box, their duals, and the sums of their splits."""
+        penalties, x = self.factor.penalties, self.x
+
+        def priors(i: int, rows: slice) -> list:
+            block = self._block(x[i], rows.start, rows.stop)
+            found: list = []
+            for penalty, split in zip(penalties, self.splits[1:], strict=False):
+                kinds = DIFFERENCES[penalty.differences]
+                a = [d.forward(block) for d in kinds]
+                u, t = ([v[i, :, rows] for v in kind] for kind in (split.u, split.t))
+                q = [_relaxed(*parts) for parts in zip(a, u, t, strict=True)]
+                free = [(n, e) for n, d in enumerate(kinds) for e in self._uncounted(d, rows)]
+                kept = [q[n][e].copy() for n, e in free]
+                for n, e in free:
+                    q[n][e] = 0
+                new = penalty.prox([v[None] for v in q], self.lam / split.rho)
+                value = self.lam * penalty.total(new)
+                new = [v[0] for v in new]
+                for (n, e), v in zip(free, kept, strict=True):
+                    q[n][e] = new[n][e] = v
+                found.append([value, *_stored(a, u, t, q, new)])
+            if self.factor.boxed and not self.held:
+                a, u, t = ([v[i, :, rows]] for v in (x, self.splits[-1].u[0], self.splits[-1].t[0]))
+                q = [_relaxed(a[0], u[0], t[0])]
+                found.append([0.0, *_stored(a, u, t, q, [self._boxed(q[0], rows)])])
+            return found
+
+        if not self.held:
+            return _totals(self.blocks(priors, x.shape[-2]))
+        if not self.domain.pinned:
+            t, scene = self.splits[-1].t[0], (..., *self.domain.scene)
+            inner = t[scene].copy()
+            t[...] = x
+            t[scene] = inner
+        return np.zeros((1, 5))
+
+    def _uncounted(self, difference: Difference, rows: slice) -> Iterator[tuple[slice, slice, slice]]:
+        """The parts of a block at which a difference would reach out of the scene."""
+        if self.counted:
+            return
+        r, c = inside(difference, self.problem.operator.scene_shape)
+        every = slice(None)
+        height = rows.stop - rows.start
+        top, bottom = (min(max(n - rows.start, 0), height) for n in (r.start, r.stop))
+        if top:
+            yield every, slice(0, top), every
+        if bottom < height:
+            yield every, slice(bottom, height), every
+        if c.start:
+            yield every, every, slice(0, c.start)
+        if c.stop < self.shape[-1]:
+            yield every, every, slice(c.stop, self.shape[-1])
+
+    def _boxed(self, q: Array, rows: slice) -> Array:
+        """The nearest point of the bounds, in the scene; beyond it, 0 where the domain is pinned and `q` else."""
+        r, c = self.domain.scene
+        height = min(max(r.stop - rows.start, 0), rows.stop - rows.start)
+        new = self.xp.zeros_like(q) if self.domain.pinned else q.copy()
+        part = q[..., :height, c]
+        new[..., :height, c] = part if self.problem.bounds is None else part.clip(*self.problem.bounds)
+        return new
+
+
+def _relaxed(a: Array, u: Array, t: Array) -> Array:
+    """α a + (1 − α) u + d, over-relaxed, with t = u − d."""
+    q = RELAXATION * a
+    q += (2 - RELAXATION) * u
+    q -= t
+    return q
+
+
+def _stored(a: list[Array], u: list[Array], t: list[Array], q: list[Array], new: list[Array]) -> list:
+    """Put the new copies in the place of the old and t = u − d = 2u − q with them: the sums that residuals need."""
+    sums = [0, 0, 0, 0]
+    for seen, copy, shown, relaxed, now in zip(a, u, t, q, new, strict=True):
+        copy -= now
+        dual = _square(copy)
+        copy[...] = now
+        now *= 2
+        now -= relaxed
+        shown[...] = now
+        sums = [
+            s + v
+            for s, v in zip(sums, (_square(seen - copy), dual, _square(seen), _square(copy)), strict=True)
+        ]
+    return sums
+
+
+def _square(x: Array) -> Array:
+    if is_cupy(x):
+        return get_xp(x).vdot(x, x)
+    # Not BLAS's dot: from 10000 elements on it starts threads of its own, which wait for ours and ours for them.
+    return np.einsum("cij,cij->", x, x)
+
+
+def _totals(blocks: list[list[list]]) -> np.ndarray:
+    """The sums (splits, 5) over all blocks, on the host in float64; a GPU is waited for once."""
+    flat = [number for block in blocks for row in block for number in row]
+    on_gpu = [x for x in flat if is_cupy(x)]
+    if on_gpu:
+        xp = get_xp(*on_gpu)
+        found = iter(xp.stack([x.astype(np.float64) for x in on_gpu]).tolist())
+        flat = [next(found) if is_cupy(x) else x for x in flat]
+    return np.array(flat, np.float64).reshape(len(blocks), -1, 5).sum(axis=0)

@@ -1,0 +1,176 @@
+"""Independent references for the iterative solvers, on dense matrices, and small scenes to solve for."""
+
+import numpy as np
+from problems import changed
+from problems import solve as solve_by_penalty
+
+from deblur.solvers import admm
+
+PSF = np.array([[0.0, 0.1, 0.05], [0.2, 0.3, 0.1], [0.15, 0.1, 0.0], [0.05, 0.0, 0.0]]) / 1.05
+
+
+def scene_like(rng, shape):
+    """A small picture with an edge, a ramp and texture."""
+    rows, cols = np.meshgrid(*(np.linspace(0, 1, n) for n in shape), indexing="ij")
+    return 0.2 + 0.5 * (rows + 0.3 * cols > 0.6) + 0.2 * cols + 0.03 * rng.standard_normal(shape)
+
+
+def solve_by_admm(problem, g, start=None):
+    return solve_by_penalty(problem, g, start, admm)
+
+
+def dense_differences(shape, kind, wrap):
+    """The rows of L, one counted difference each, written down from the definition."""
+    rows, cols = shape
+    index = np.arange(rows * cols).reshape(shape)
+    found = []
+
+    def add(*entries):
+        row = np.zeros(rows * cols)
+        for (i, j), value in entries:
+            if not wrap and not (0 <= i < rows and 0 <= j < cols):
+                return
+            row[index[i % rows, j % cols]] += value
+        found.append(row)
+
+    for i in range(rows):
+        for j in range(cols):
+            if kind == "identity":
+                add(((i, j), 1.0))
+            elif kind == "gradient":
+                add(((i + 1, j), 1.0), ((i, j), -1.0))
+                add(((i, j + 1), 1.0), ((i, j), -1.0))
+            else:
+                add(((i - 1, j), 1.0), ((i, j), -2.0), ((i + 1, j), 1.0))
+                add(((i, j - 1), 1.0), ((i, j), -2.0), ((i, j + 1), 1.0))
+                for _ in range(2):  # the mixed derivative, once for each order
+                    add(((i + 1, j + 1), 1.0), ((i + 1, j), -1.0), ((i, j + 1), -1.0), ((i, j), 1.0))
+    return np.array(found).reshape(-1, rows * cols)
+
+
+def dense_solution(problem, g):
+    h = problem.operator.to_dense()
+    ell = dense_differences(problem.operator.scene_shape, problem.penalty, problem.operator.boundary.wraps)
+    w = np.ones(len(h)) if problem.fit.weights is None else np.asarray(problem.fit.weights).ravel()
+    a = h.T @ (w[:, None] * h) + problem.lam * ell.T @ ell
+    f = np.linalg.solve(a, h.T @ (w * (g.ravel() - problem.fit.background)))
+    misfit = h @ f + problem.fit.background - g.ravel()
+    value = 0.5 * np.sum(w * misfit**2) + 0.5 * problem.lam * np.sum((ell @ f) ** 2)
+    return f.reshape(problem.operator.scene_shape), value
+
+
+def reference(problem, g, steps):
+    """The least objective that a dense primal-dual iteration (Chambolle & Pock 2011) reaches: no FFT, no splitting.
+
+    Every term is in its dual: D* and R* by Moreau's identity from their textbook proximal maps, written here anew.
+    """
+    h = problem.operator.to_dense()
+    parts = {"tv": [("gradient", 2, 1.0)], "tv-aniso": [("gradient", 1, 1.0)]}
+    parts["tv2"] = [("gradient", 2, 0.5), ("laplacian", 3, 0.5)]
+    lam, shape = problem.lam, problem.operator.scene_shape
+    ells = [
+        _grouped(shape, kind, size, problem.operator.boundary.wraps)
+        for kind, size, _ in parts[problem.penalty]
+    ]
+    k = np.vstack([h, *(ell.reshape(-1, h.shape[1]) for ell in ells)])
+    norm = np.linalg.norm(k, 2)
+    tau = sigma = 0.99 / norm
+    tau, sigma = tau * 3, sigma / 3
+    w = np.ones(len(h)) if problem.fit.weights is None else np.asarray(problem.fit.weights).ravel()
+    b, x = problem.fit.background, np.full(h.shape[1], g.mean())
+    lo, hi = problem.bounds or (-np.inf, np.inf)
+    y, bar, data = np.zeros(len(k)), x.copy(), g.ravel()
+    for _ in range(steps):
+        y += sigma * (k @ bar)
+        v = y[: len(h)] / sigma  # prox of σD* by Moreau
+        s = 1 / sigma
+        if problem.fit.name == "gaussian":
+            p = (w * s * (data - b) + v) / (1 + w * s)
+        elif problem.fit.name == "l1":
+            p = v - np.clip(v - (data - b), -w * s, w * s)
+        elif problem.fit.name == "huber":
+            e = v - (data - b)
+            inner = e / (1 + w * s)
+            p = (data - b) + np.where(
+                abs(inner) <= problem.fit.delta, inner, e - w * s * problem.fit.delta * np.sign(e)
+            )
+        else:
+            c = v + b - w * s
+            p = np.where(w > 0, (c + np.sqrt(c**2 + 4 * w * s * data)) / 2 - b, v)
+        y[: len(h)] -= sigma * p
+        at = len(h)
+        for ell, (_, _, weight) in zip(ells, parts[problem.penalty], strict=True):
+            part = y[at : at + ell.shape[0] * ell.shape[1]].reshape(ell.shape[:2])
+            part /= np.maximum(1, np.sqrt((part**2).sum(axis=1, keepdims=True)) / (lam * weight))
+            at += part.size
+        new = np.clip(x - tau * (k.T @ y), lo, hi)
+        bar, x = 2 * new - x, new
+    return x.reshape(shape)
+
+
+def _grouped(shape, kind, size, wrap):
+    """Dense differences as (groups, size, pixels): the ones at one pixel share a norm; absent ones are zero rows."""
+    rows, cols = shape
+    if size == 1:
+        return dense_differences(shape, kind, wrap)[:, None, :]
+    out = np.zeros((rows * cols, 2 if kind == "gradient" else 3, rows * cols))
+    index = np.arange(rows * cols).reshape(shape)
+
+    def put(i, j, at, *entries):
+        if wrap or all(0 <= a < rows and 0 <= c < cols for (a, c), _ in entries):
+            for (a, c), value in entries:
+                out[index[i, j], at, index[a % rows, c % cols]] += value
+
+    for i in range(rows):
+        for j in range(cols):
+            if kind == "gradient":
+                put(i, j, 0, ((i + 1, j), 1.0), ((i, j), -1.0))
+                put(i, j, 1, ((i, j + 1), 1.0), ((i, j), -1.0))
+            else:
+                put(i, j, 0, ((i - 1, j), 1.0), ((i, j), -2.0), ((i + 1, j), 1.0))
+                put(i, j, 1, ((i, j - 1), 1.0), ((i, j), -2.0), ((i, j + 1), 1.0))
+                r = np.sqrt(2)
+                put(i, j, 2, ((i + 1, j + 1), r), ((i + 1, j), -r), ((i, j + 1), -r), ((i, j), r))
+    return out
+
+
+def check(problem, g):
+    # Within 1e-10 of the least; absolute deviations come there slowly, and to 1e-4.
+    steps = 12000 if problem.fit.name == "l1" else 2000
+    ref = reference(problem, g, steps)[None, None]
+    solution = solve_by_admm(changed(problem, rtol=1e-6, max_iterations=4000), g[None, None])
+    least, found = problem.objective(g[None, None], ref), problem.objective(g[None, None], solution.scene)
+    assert solution.converged, solution.why
+    assert found <= least + 2e-5 * abs(least), (found, least)
+    assert found >= least - 1e-4 * abs(least), (found, least)  # the reference, too, has only come so far
+    if problem.bounds is not None:
+        assert solution.scene.min() >= problem.bounds[0]
+        assert solution.scene.max() <= problem.bounds[1]
+    return ref, solution
+
+
+def divergence(expected, g, w=1.0):
+    """Written out for itself: x log x is 0 at 0."""
+    terms = expected - g
+    terms[g > 0] += g[g > 0] * np.log(g[g > 0] / expected[g > 0])
+    return float((w * terms).sum())
+
+
+def textbook(h, g, w, background, iterations, accelerate, brightness=None):
+    """Biggs and Andrews on vectors, with the dense matrix."""
+    s, bright = h.T @ w, h.sum(1).max() if brightness is None else brightness
+    f = before = np.full(h.shape[1], max((w @ g) / w.sum() - background, 0.01 * (w @ g) / w.sum()) / bright)
+    steps, objectives = [], []
+    for _ in range(iterations):
+        a = 0.0
+        if accelerate and len(steps) > 1:
+            a = min(max(steps[-1] @ steps[-2] / (steps[-2] @ steps[-2]), 0), 1)
+        y = np.maximum(f + a * (f - before), 0.1 * f)
+        expected = h @ y + background
+        objectives.append(divergence(expected, g, w))
+        if len(objectives) > 1 and objectives[-1] > objectives[-2]:
+            steps = []
+        new = np.where(s > 1e-7 * s.max(), y * (h.T @ (w * g / expected)) / np.maximum(s, 1e-300), y)
+        steps.append(new - y)
+        before, f = f, new
+    return f, np.array(objectives)
