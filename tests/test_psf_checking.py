@@ -34,7 +34,7 @@ def test_the_right_psf_passes(name):
 
 def test_wrong_ones_are_named():
     seen, h = picture(RIGHT["shake"]), RIGHT["shake"]
-    for wrong, word in ((h[::-1, ::-1], "turned by 180"), (h[:, ::-1], "mirror image"), (psf.disk(13), "")):
+    for wrong, word in ((h[::-1, ::-1], "rotated by 180"), (h[:, ::-1], "mirror image"), (psf.disk(13), "")):
         found = psf.check(seen, wrong)
         assert found.verdict is psf.Verdict.DOES_NOT_FIT
         assert word in " ".join(found.findings)

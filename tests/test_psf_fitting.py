@@ -6,7 +6,6 @@ import pytest
 import deblur
 from deblur import psf
 from deblur.psf.estimate import shift
-from deblur.psf.fitting import KINDS
 from deblur.psf.spectra import PictureSpectrum
 
 CASES = {
@@ -52,16 +51,6 @@ def test_a_wrong_kind_is_told():
     assert found.details["misfit"] > 0.1
     assert found.status is not psf.PSFStatus.MEASURED
     assert "another kind" in found.why
-
-
-def test_the_motion_that_is_fitted_is_the_motion_that_is_built():
-    for length, angle in ((5.0, 0.0), (7.3, 20.0), (9.1, 90.0), (6.0, -57.0)):
-        h = psf.motion(length, angle)
-        y, x = (np.arange(n) - (n - 1) // 2 for n in h.shape)
-        values = KINDS["motion"].shape(
-            y[:, None].astype(float), x[None, :].astype(float), np.array([length, angle])
-        )
-        assert np.abs(values / values.sum() - h).max() < 1e-12
 
 
 def blurred(h, noise=0.005, part=np.s_[100:360, 100:360]):

@@ -37,8 +37,8 @@ import scipy.fft
 
 from ..device import all_cores
 from ..tuning import noise_level
-from .estimate import PSFEstimate, PSFStatus, grey, placed, unit_sum
-from .models import Size, as_shape
+from .estimate import PSFEstimate, PSFStatus, grey, placed
+from .models import Size, as_shape, unit_sum
 
 _CONTRAST = 0.2  # standard deviation that the picture is brought to
 _STEPS = 5  # turns at each scale

@@ -26,8 +26,8 @@ from typing import Any
 
 import numpy as np
 
-from .estimate import PSFEstimate, PSFStatus, grey, unit_sum, width
-from .models import Size, as_shape
+from .estimate import PSFEstimate, PSFStatus, grey, width
+from .models import Size, as_shape, unit_sum
 
 Region = tuple[int, int, int, int]
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .estimate import unit_sum
-from .models import Size, as_shape
+from .models import Size, as_shape, coordinates, unit_sum
 
 
 def _package(name: str) -> ModuleType:
@@ -131,6 +130,6 @@ def from_photutils(model: Any, size: Size) -> np.ndarray:
             "a PSF model of photutils is needed, which has x_0 and y_0, such as EPSFBuilder's, not "
             f"{type(model).__name__}"
         )
-    y, x = (np.arange(n) - (n - 1) // 2 for n in shape)
-    rows, cols = np.meshgrid(y + float(model.y_0.value), x + float(model.x_0.value), indexing="ij")
+    y, x = coordinates(shape)
+    rows, cols = np.broadcast_arrays(y + float(model.y_0.value), x + float(model.x_0.value))
     return unit_sum(np.asarray(model(cols, rows), dtype=np.float64))

@@ -25,10 +25,9 @@ from .estimate import (
     energy_outside,
     grey,
     shift,
-    unit_sum,
     width,
 )
-from .models import Size, as_shape
+from .models import Size, as_shape, unit_sum
 
 _LAMBDAS = (3e-2, 3e-3, 3e-4, 3e-5)  # of the mean power of the sharp picture's gradient
 _SPARE = 3  # pixels by which the first PSF is larger on every side, so that a displacement fits in

@@ -32,10 +32,9 @@ from .estimate import (
     grey,
     placed,
     shift,
-    unit_sum,
     width,
 )
-from .models import Size, as_shape
+from .models import Size, as_shape, unit_sum
 
 _SCALES = (1.0, 1.6, 2.5, 4.0, 6.3)  # standard deviations of the filters that look for sources
 _FOUND, _USED = 6.0, 15.0  # signal over noise of what is a source, and of what is averaged
