@@ -158,7 +158,7 @@ def test_uneven_light_is_allowed_for():
             (0, 80, 0, 80),
             "no straight edge|too faint|no edge",
         ),
-        (lambda: photograph(psf.gaussian(9, 1)), (0, 80, 50, 90), "does not lie in a picture"),
+        (lambda: photograph(psf.gaussian(9, 1)), (0, 80, 50, 90), "does not lie in an image"),
         (lambda: photograph(psf.gaussian(9, 1)), (0, 10, 0, 80), "too small"),
         (lambda: photograph(psf.gaussian(9, 1)), (0, 10), "four whole numbers"),
         (lambda: photograph(psf.gaussian(9, 1)), [(0, 40, 0, 80), (40, 80, 0, 80)], "same direction"),

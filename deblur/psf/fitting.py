@@ -277,8 +277,8 @@ def _fit_image(image: np.ndarray, kind: str | None) -> PSFEstimate:
     close = rival != name and spectrum.against(deviance, found[rival][0]) < 0.35 * evidence
     first = (
         f"the image's spectrum shows no clear zeros of a {name} blur (log-likelihood {evidence:.1f}, {_SURE:g} needed; "
-        f"{100 * max(depth, 0):.0f} % of their depth, {100 * _DEEP:.0f} % needed): the blur is another one, too small, or "
-        "the image too noisy"
+        f"{100 * max(depth, 0):.0f} % of their depth, {100 * _DEEP:.0f} % needed): the blur is another one, too small, "
+        "or the image too noisy"
         if unclear
         else f"from the zeros of the image's spectrum, with a log-likelihood of {evidence:.0f}"
     )
@@ -326,7 +326,7 @@ def _search(
     for i in np.argsort(match)[-5:]:
         steps = np.diag([0.04 * grid[i][0], 20 / grid[i][0]][: len(grid[i])])
         simplex = grid[i] + np.vstack([0 * steps[:1], steps])
-        options = {"initial_simplex": simplex, "xatol": 0.02, "fatol": 1e-5, "maxfev": 50}
+        options = {"initial_simplex": simplex, "xatol": 0.01 * len(steps), "fatol": math.inf, "maxfev": 50}
         bounds = [limits, (None, None)][: len(grid[i])]
         trials.append(minimize(deviance, grid[i], method="Nelder-Mead", bounds=bounds, options=options))
     best = min(trials, key=lambda trial: trial.fun)
