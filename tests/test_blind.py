@@ -2,12 +2,14 @@
 
 import numpy as np
 import pytest
+from scipy.fft import next_fast_len
 from scipy.ndimage import shift
 from scipy.optimize import nnls
 from skimage.registration import phase_cross_correlation
 
 import deblur
 from deblur.cli import main
+from deblur.operators.torus import wrapped
 from deblur.psf import PSFStatus, blurred, from_blurred
 
 
@@ -31,6 +33,10 @@ def squared_error(truth, image):
     """Of an image registered to the truth: where a picture was before it was shaken, nobody knows."""
     by = phase_cross_correlation(truth, image, upsample_factor=20)[0]
     return ((shift(image, by, order=3, mode="nearest") - truth)[12:-12, 12:-12] ** 2).mean()
+
+
+def continued(scene, size):
+    return wrapped(scene, [next_fast_len(n + 2 * size, real=True) for n in scene.shape])
 
 
 @pytest.fixture
@@ -62,20 +68,20 @@ def test_a_faint_path_stays_and_noise_does_not(rng):
     psf[6, 2:11], psf[5:7, 2] = 0.04, 0.55  # the path has 7 % of the spot, where the hand lingered
     psf /= psf.sum()
     truth, g = shaken(rng, psf, noise=0.005)
-    scene = blurred._wrapped(blurred._wrapped(truth - g.mean(), 0, 13), 1, 13)
+    scene = continued(truth - g.mean(), 13)
     scale = blurred._Scale(g - g.mean(), 13, False)
     wide, error = scale.divided_psf(scene, 0)
-    found = blurred._certain(wide, error)
+    found = blurred._cleaned(wide, error=error)
     assert (found > 0).sum(axis=1).max() >= 8
     assert (found > 0).sum() <= 20
-    coarse = blurred._cleaned(wide, blurred._FAINT)  # as at scales where all of it is still wrong
+    coarse = blurred._cleaned(wide, 0.1)  # as at scales where all of it is still wrong
     assert (coarse > 0).sum(axis=1).max() <= 4
 
 
 def test_least_squares_find_the_psf_of_the_true_scene_within_the_frame(rng):
     psf = deblur.psf.camera_shake(9, 4)
     truth, g = shaken(rng, psf, noise=0.002)
-    scene = blurred._wrapped(blurred._wrapped(truth, 0, 9), 1, 9)
+    scene = continued(truth, 9)
     scale = blurred._Scale(g, 9, False)
     found = np.full((9, 9), 1 / 81)
     for _ in range(3):

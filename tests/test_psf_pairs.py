@@ -109,9 +109,9 @@ def test_a_turned_picture_and_too_small_a_size_are_told():
     ("sharp", "blurred", "size", "message"),
     [
         (SCENE, SCENE[:-1], 9, "cut them to the same part"),
-        (SCENE[:40, :40], SCENE[:40, :40], 21, "larger pictures or a smaller size"),
-        (np.ones((90, 90)), SCENE[:90, :90], 9, "sharp picture is of one brightness"),
-        (SCENE[:90, :90], np.ones((90, 90)), 9, "blurred picture is of one brightness"),
+        (SCENE[:40, :40], SCENE[:40, :40], 21, "larger images or a smaller size"),
+        (np.ones((90, 90)), SCENE[:90, :90], 9, "sharp image is of one brightness"),
+        (SCENE[:90, :90], np.ones((90, 90)), 9, "blurred image is of one brightness"),
         (SCENE, SCENE[:, ::-1], 9, "do not register.*tripod"),
         (SCENE, np.random.default_rng(0).random(SCENE.shape), 9, "do not register"),
     ],

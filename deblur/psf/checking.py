@@ -182,8 +182,8 @@ def check(image: Any, psf: Any) -> PSFCheck:
     if not (findings or lossy) and evidence < -_CHECK.likelier:
         findings.append(
             "the image has more than noise where the PSF's spectrum is near zero (log-likelihood "
-            f"{evidence:+.0f} against no blur): it is the PSF of another image, the blur is not shift-invariant, or the "
-            "image went through a tone curve (use linear light)"
+            f"{evidence:+.0f} against no blur): it is the PSF of another image, the blur is not shift-invariant, or "
+            "the image went through a tone curve (use linear light)"
         )
     wrong = bool(findings)
     if lossy:

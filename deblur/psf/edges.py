@@ -252,12 +252,12 @@ def _form_of(edges: list[Edge], shape: tuple[int, int]) -> tuple[np.ndarray, str
         u, v = (*parameters, 0.0)[:2]
         return expm(-frame.T @ np.array([[u, v], [v, -u]]) @ frame / 2)
 
-    start = [0.1] if len(edges) == 2 else [0.1, 0.1]
+    simplex = 0.5 * np.eye(3)[:, 1:] if len(edges) > 2 else np.array([[0.0], [0.5]])
     found = minimize(
         lambda p: _ProfileFit(edges, shape, form(p), "bells").square,
-        start,
+        simplex[0],
         method="Nelder-Mead",
-        options={"xatol": 0.01, "fatol": math.inf, "maxfev": 60},
+        options={"initial_simplex": simplex, "xatol": 0.002, "fatol": math.inf, "maxfev": 60},
     )
     reason = (
         f"two edges; its axes are taken to lie along {words}" if len(edges) == 2 else f"{len(edges)} edges"

@@ -50,7 +50,7 @@ def graded(error: float, first: str, checks: Iterable[tuple[Any, PSFStatus, str]
 
 @dataclass(frozen=True)
 class PSFMap:
-    """PSFs at the centres of equal parts of an image, as `deblur.VaryingBlur` takes them: ``VaryingBlur(map.psfs, shape)``.
+    """PSFs at the centres of equal parts of an image, for ``deblur.VaryingBlur(map.psfs, shape)``.
 
     Attributes
     ----------

@@ -323,7 +323,7 @@ def _search(
     parts = (grid[i : i + 64] for i in range(0, len(grid), 64))
     match = np.concatenate([spectrum.matched(np.stack([*map(transfer, part)]), none)[0] for part in parts])
     trials = []
-    for i in np.argsort(match)[-5:]:
+    for i in np.argsort(match)[-4:]:
         steps = np.diag([0.04 * grid[i][0], 20 / grid[i][0]][: len(grid[i])])
         simplex = grid[i] + np.vstack([0 * steps[:1], steps])
         options = {"initial_simplex": simplex, "xatol": 0.01 * len(steps), "fatol": math.inf, "maxfev": 50}

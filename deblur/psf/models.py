@@ -54,7 +54,7 @@ def unit_sum(psf: np.ndarray) -> np.ndarray:
     total = psf.sum()
     if not (np.isfinite(total) and total > 0):
         raise ValueError(
-            f"the PSF's values sum to zero or less, or to no finite number ({total:g}), and cannot be scaled to sum to one; "
+            f"the PSF's values sum to zero or less, or to no finite number ({total:g}), and cannot be scaled to one; "
             "subtract the background, or use less extreme parameters"
         )
     return psf / total

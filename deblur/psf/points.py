@@ -2,9 +2,9 @@
 
 Every point shows the PSF, displaced by a fraction of a pixel, scaled by the point's flux, on a background, with
 neighbours. The sources are found by matched filtering (`sources`), the PSF is the robust mean of their images after
-these have been displaced back, and each source is fitted with it again; four rounds converge. In every round the other
-known sources are subtracted (P. B. Stetson, DAOPHOT, PASP 99 (1987) 191). Displacing and averaging a PSF that the pixels
-undersample is the subject of Anderson and King (PASP 112 (2000) 1360): the fractions of many points cancel the aliases.
+these have been displaced back, and each source is fitted with it again; four rounds converge. In every round the
+other known sources are subtracted (P. B. Stetson, DAOPHOT, PASP 99 (1987) 191). Anderson and King (PASP 112 (2000)
+1360) treat the displacing and averaging of an undersampled PSF: the fractions of many points cancel the aliases.
 
 Where the PSF varies, each source is centred by the PSF of its position: the mean and a few eigen-PSFs, whose
 coefficients are smooth functions of the position (`variation`), as in PSFEx (E. Bertin, 2011).
@@ -219,7 +219,7 @@ class _Field:
                 "expose shorter, so that no top is cut off, or pass saturation=... if these values are sound"
             )
         elif "too near the edge" in left_out:
-            advice = f"show points further inside than half of the PSF ({shape[0]} x {shape[1]}), or pass a smaller size"
+            advice = f"show points further inside than half of the PSF ({shape[0]} x {shape[1]}) or pass a smaller size"
         else:
             advice = "show points that stand alone and are bright, or give their positions"
         raise ValueError(f"of {len(own)} points none can be used ({_listed(left_out)}): {advice}")
