@@ -36,7 +36,7 @@ import numpy as np
 import scipy.fft
 
 from ..device import all_cores
-from ..operators.torus import wrapped
+from ..operators.torus import Torus, wrapped
 from ..tuning import noise_level
 from .estimate import PSFEstimate, PSFStatus, centre_of_gravity, grey, placed
 from .models import Size, as_shape, unit_sum
@@ -246,9 +246,7 @@ class _Scale:
         return f
 
     def _spectrum(self, h: np.ndarray) -> np.ndarray:
-        wide = np.zeros(self._shape)
-        wide[: len(h), : len(h)] = h
-        return scipy.fft.rfft2(np.roll(wide, [-(len(h) // 2)] * 2, (0, 1)))
+        return Torus(self._shape).spectrum(h, [len(h) // 2] * 2)
 
     def _strong(self, step: int) -> np.ndarray | bool:
         """Where the edges are that may be used: ever more; everywhere, if texture counts as edges."""
@@ -294,17 +292,14 @@ class _Toeplitz:
     """The quadratic ½ hᵀ(T + ridge) h − bᵀh of PSFs h (s, s), T Toeplitz."""
 
     def __init__(self, lags: np.ndarray, ridge: float) -> None:
-        self._size, self._ridge = (len(lags) + 1) // 2, ridge
-        self._room = [scipy.fft.next_fast_len(len(lags) + self._size, real=True)] * 2
-        wide = np.zeros(self._room)
-        wide[: len(lags), : len(lags)] = lags
-        self._symbol = scipy.fft.rfft2(np.roll(wide, [1 - self._size] * 2, (0, 1)))
+        size, self._ridge = (len(lags) + 1) // 2, ridge
+        self._torus = Torus([scipy.fft.next_fast_len(len(lags) + size, real=True)] * 2)
+        self._symbol = self._torus.spectrum(lags, [size - 1] * 2)
         self._steepest = float(abs(self._symbol).max()) + ridge
 
     def times(self, h: np.ndarray) -> np.ndarray:
         """T h."""
-        product = scipy.fft.irfft2(self._symbol * scipy.fft.rfft2(h, self._room), self._room)
-        return product[: self._size, : self._size]
+        return self._torus.filter(h, self._symbol)
 
     def least(self, b: np.ndarray, h: np.ndarray) -> np.ndarray:
         """Its minimum over h ≥ 0, from h on: 60 projected gradient steps with restarted momentum."""

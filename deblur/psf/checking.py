@@ -142,10 +142,7 @@ def check(image: Any, psf: Any) -> PSFCheck:
     """
     picture, h = middle(grey(image), 512), unit_sum(grey(psf, "the PSF"))
     if min(picture.shape) < 64:
-        raise ValueError(
-            f"an image of {picture.shape[0]} x {picture.shape[1]} pixels is too small to check a PSF against; at "
-            "least 64 x 64 are needed"
-        )
+        raise ValueError(f"an image of shape {picture.shape} is too small to check a PSF; 64 x 64 are needed")
     if not np.ptp(picture) > 0:
         raise ValueError("the image is of one brightness: every PSF fits it")
     spectrum = PictureSpectrum(picture)
@@ -188,8 +185,7 @@ def check(image: Any, psf: Any) -> PSFCheck:
     wrong = bool(findings)
     if lossy:
         findings.append(
-            "the image was compressed (JPEG): evidence of its spectrum against the PSF is ignored; check with the raw "
-            "image"
+            "the image was compressed (JPEG): its spectrum is not used against the PSF; check with the raw image"
         )
     if max(map(abs, away)) > 0.5:
         findings.append(

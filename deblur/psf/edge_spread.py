@@ -73,15 +73,14 @@ def edges_in(image: np.ndarray, region: Any) -> list[Edge]:
     m, n = image.shape
     regions = [(int(a), int(b), int(c), int(d)) for a, b, c, d in np.atleast_2d(given)]
     for top, bottom, left, right in regions:
+        where = f"the region of rows {top} to {bottom} and columns {left} to {right}"
         if not (0 <= top < bottom <= m and 0 <= left < right <= n):
             raise ValueError(
-                f"the region of rows {top} to {bottom} and columns {left} to {right} does not lie in an image of "
-                f"{m} x {n} pixels; it is (top, bottom, left, right)"
+                f"{where} does not lie in an image of {m} x {n}; it is (top, bottom, left, right)"
             )
         if min(bottom - top, right - left) < 16:
             raise ValueError(
-                f"a region of {bottom - top} x {right - left} pixels is too small to measure an edge; take at least "
-                "16 x 16, better 60 x 60"
+                f"{where} is too small to measure an edge; take at least 16 x 16, better 60 x 60"
             )
     edges = [_measured(image, one) for one in regions]
     for i, one in enumerate(edges):
@@ -142,9 +141,7 @@ def _measured(image: np.ndarray, region: Region) -> Edge:
     reach = min(float(-t.min()), float(t.max()))
     sides = [part[(t < -0.6 * reach) & (t > -reach)], part[(t > 0.6 * reach) & (t < reach)]]
     if min(map(len, sides)) < 20:
-        raise ValueError(
-            f"in {where} one side of the edge is missing; take a part with the edge in its middle"
-        )
+        raise ValueError(f"in {where} a side of the edge is missing; take a part with the edge in its middle")
     dark, bright = (float(np.median(side)) for side in sides)
     contrast = bright - dark
     low, high = math.ceil(-reach / _BIN), math.floor(reach / _BIN)
@@ -159,9 +156,8 @@ def _measured(image: np.ndarray, region: Region) -> Edge:
     quarters = have[central][: 2 * (central.sum() // 2)].reshape(-1, 2).any(axis=1)
     if quarters.mean() < 0.9:
         raise ValueError(
-            f"the edge in {where} is not slanted: all its rows cross the pixels at the same fractions (its normal is "
-            f"{math.degrees(math.atan2(normal[0], normal[1])):.1f} degrees from a row). Turn it, or the camera, by 3 "
-            "to 10 degrees, or take a longer part of it"
+            f"the edge in {where} is not slanted: its normal is {math.degrees(math.atan2(*normal)):.1f} degrees from a "
+            "row. Rotate it, or the camera, by 3 to 10 degrees, or take a longer part of it"
         )
     count = count[have]
     level, middle, square = value[have] / count, place[have] / count, square[have]
@@ -173,8 +169,8 @@ def _measured(image: np.ndarray, region: Region) -> Edge:
     noise = math.sqrt(max(float(within), 0.0))
     if not contrast > _CONTRAST * noise:
         raise ValueError(
-            f"the edge in {where} is too faint: its sides differ by {contrast:.3g} and the noise is {noise:.2g}; light "
-            f"it better, expose longer or average several images (at least {_CONTRAST:g} to 1 is needed)"
+            f"the edge in {where} is too faint: its sides differ by {contrast:.3g}, and {_CONTRAST:g} times the noise "
+            f"of {noise:.2g} is needed; light it better, expose longer or average several images"
         )
     extreme = [max(np.mean(side == side.max()), np.mean(side == side.min())) for side in sides]
     clipped = noise > 0 and max(extreme) > 0.3 and min(extreme) < 1
@@ -219,15 +215,14 @@ def _distances(part: np.ndarray, where: str) -> tuple[np.ndarray, np.ndarray]:
     scatter = float(np.median(np.abs(at[use] - np.polyval(curve, rows[use])))) / 0.6745
     if scatter > 5.3:  # more than a row's noise displaces its centre in a usable image
         raise ValueError(
-            f"there is no straight edge in {where}: its place scatters by {scatter:.1f} pixels from row to row; take a "
-            "part with one edge and two plain sides"
+            f"there is no straight edge in {where}: its position scatters by {scatter:.1f} pixels between rows; take "
+            "a part with one edge and two plain sides"
         )
     bend = abs(curve[0]) * (len(a) / 2) ** 2
     certain = 20 * scatter / math.sqrt(use.sum())
     if bend > max(1.0, certain):
         raise ValueError(
-            f"the edge in {where} is not straight: it bends by {bend:.1f} pixels; take a shorter part of it, or an "
-            "edge that is straight"
+            f"the edge in {where} is not straight: it bends by {bend:.1f} pixels; take a shorter part"
         )
     direction = np.array([-line[0], 1.0]) * rising / math.hypot(line[0], 1)
     edge = np.polyval(curve if bend > certain else line, rows)

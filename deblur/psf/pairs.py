@@ -76,14 +76,10 @@ def from_pair(sharp: Any, blurred: Any, size: Size) -> PSFEstimate:
     shape = as_shape(size)
     s, b = grey(sharp, "the sharp image"), grey(blurred, "the blurred image")
     if s.shape != b.shape:
-        raise ValueError(
-            f"the sharp image has {s.shape[0]} x {s.shape[1]} pixels and the blurred one {b.shape[0]} x "
-            f"{b.shape[1]}; cut them to the same part"
-        )
+        raise ValueError(f"the images have the shapes {s.shape} and {b.shape}; cut them to the same part")
     if min(n - 2 * (m + 2 * _SPARE) for n, m in zip(s.shape, shape, strict=True)) < 16:
         raise ValueError(
-            f"images of {s.shape[0]} x {s.shape[1]} pixels do not determine a PSF of {shape[0]} x {shape[1]}: take "
-            "larger images or a smaller size"
+            f"images of shape {s.shape} do not determine a PSF of shape {shape}: take larger images or a smaller size"
         )
     for image, name in ((s, "sharp"), (b, "blurred")):
         if not np.ptp(image) > 0:
@@ -99,7 +95,7 @@ def from_pair(sharp: Any, blurred: Any, size: Size) -> PSFEstimate:
     explained = first.explained(h)
     if not explained > 0.3:
         raise ValueError(
-            _unregistered(f"the best PSF explains {100 * max(explained, 0):.0f} % of the blurred one alone")
+            _unregistered(f"the best PSF explains {100 * max(explained, 0):.0f} % of the blurred one")
         )
     away = np.array(centre_of_gravity(h))
     if np.abs(away).max() > 0.02:
@@ -111,8 +107,8 @@ def from_pair(sharp: Any, blurred: Any, size: Size) -> PSFEstimate:
 
 def _unregistered(why: str) -> str:
     return (
-        f"the two images do not register: {why}. Take both with the camera on a tripod and the same lens and focal "
-        "length, check that they show the same part in the same orientation, or pass a larger size"
+        f"the two images do not register: {why}. Take both with a tripod and the same lens and focal length, check "
+        "that they show the same part in the same orientation, or pass a larger size"
     )
 
 

@@ -111,33 +111,20 @@ def from_points(
     above, noise = without_background(picture, 48 if size is None else 3 * max(size))
     field = _Field(above, noise, saturated, *detected(above, noise, positions))
     if size is not None:
-        return _estimate(field.average(size), picture.shape, grid)
+        return _estimate(*field.average(size), picture.shape, grid)
     side = 2 * max(math.ceil(4.5 * field.scale) + 1, 4) + 1
     for _ in range(5):
-        found = field.average((side, side))
-        needed = _needed(found.mean)
+        mean, at, flux, left_out = field.average((side, side))
+        needed = _needed(mean)
         # An image without points is not searched with ever larger sizes.
         if (
             needed <= side
             or needed + 2 * _MARGIN > 0.5 * min(picture.shape)
-            or energy_outside(found.mean.psf) > 0.5
+            or energy_outside(mean.psf) > 0.5
         ):
             break
         side = needed
-    return _estimate(found.cut(min(needed, side)), picture.shape, grid)
-
-
-@dataclass(frozen=True)
-class _Average:
-    """The mean PSF, the positions (k, 2) and fluxes (k,) of its sources, and the numbers of others by reason."""
-
-    mean: MeanPSF
-    at: np.ndarray
-    flux: np.ndarray
-    left_out: dict[str, int]
-
-    def cut(self, side: int) -> _Average:
-        return _Average(self.mean.cut((side, side)), self.at, self.flux, self.left_out)
+    return _estimate(mean.cut((min(needed, side),) * 2), at, flux, left_out, picture.shape, grid)
 
 
 @dataclass(frozen=True)
@@ -152,8 +139,8 @@ class _Field:
     scale: float
     snr: np.ndarray
 
-    def average(self, shape: tuple[int, int]) -> _Average:
-        """The mean PSF of a shape."""
+    def average(self, shape: tuple[int, int]) -> tuple[MeanPSF, np.ndarray, np.ndarray, dict[str, int]]:
+        """The mean PSF of a shape, its sources' positions (k, 2) and fluxes (k,), and the others' number by reason."""
         large, at, own = (shape[0] + 2 * _MARGIN, shape[1] + 2 * _MARGIN), self.at, np.rint(self.at)
         good, left_out = self._usable(own, shape)
         stamps = _cut(self.above, own, large)
@@ -189,7 +176,7 @@ class _Field:
         at, own, flux = at[good], own[good], flux[good]
         back = shift(stamps, own - at) + _aliases(stamps, at - own, self.noise / flux)
         mean = _robust_mean(back[inner], (psfs[good] - psf)[inner], self.noise / flux, psf[inner])
-        return _Average(mean, at, flux, left_out)
+        return mean, at, flux, left_out
 
     def _usable(self, own: np.ndarray, shape: tuple[int, int]) -> tuple[np.ndarray, dict[str, int]]:
         """Which sources can be averaged (k,), and the numbers of the others by reason."""
@@ -261,12 +248,7 @@ def _rendered(fitted: np.ndarray, own: np.ndarray, shape: tuple[int, ...]) -> np
 
 
 def _gauss_newton(
-    stamps: np.ndarray,
-    psfs: np.ndarray,
-    at: np.ndarray,
-    own: np.ndarray,
-    flux: np.ndarray,
-    level: np.ndarray,
+    stamps: np.ndarray, psfs: np.ndarray, at: np.ndarray, own: np.ndarray, flux: np.ndarray, level: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """One step for position, flux and background of each source."""
     e, away, k = 0.05, at - own, len(stamps)
@@ -360,10 +342,17 @@ def _needed(mean: MeanPSF) -> int:
     return 2 * (math.ceil(1.5 * last) if radius >= last - 1 else max(radius + 1, 2)) + 1
 
 
-def _estimate(found: _Average, frame: tuple[int, ...], grid: tuple[int, int] | None) -> PSFEstimate:
-    psf, error = clean(found.mean.psf, found.mean.variance)
-    k, outside, fwhm = len(found.at), energy_outside(psf), width(psf)
-    varied = Variation(found.at, found.mean, frame)
+def _estimate(
+    mean: MeanPSF,
+    at: np.ndarray,
+    flux: np.ndarray,
+    left_out: dict[str, int],
+    frame: tuple[int, ...],
+    grid: tuple[int, int] | None,
+) -> PSFEstimate:
+    psf, error = clean(mean.psf, mean.variance)
+    k, outside, fwhm = len(at), energy_outside(psf), width(psf)
+    varied = Variation(at, mean, frame)
     # The scatter does not show light beyond the frame, which scales the rest, nor pixels that are too coarse.
     error = math.hypot(error, 0.01, outside, 0.02 if fwhm < 2 else 0.0)
     rough, doubtful = PSFStatus.ROUGH, PSFStatus.DOUBTFUL
@@ -389,11 +378,11 @@ def _estimate(found: _Average, frame: tuple[int, ...], grid: tuple[int, int] | N
     status, why = graded(error, f"the mean of {k} points" if k > 1 else "one point alone", checks)
     details = {
         "points": k,
-        "left_out": _listed(found.left_out),
+        "left_out": _listed(left_out),
         "fwhm": fwhm,
         "energy_outside": outside,
         "variation": varied.variation,
-        "positions": found.at,
-        "flux": found.flux,
+        "positions": at,
+        "flux": flux,
     }
     return PSFEstimate(psf, error, status, why, details, None if grid is None else varied.map(grid))

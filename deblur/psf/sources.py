@@ -96,7 +96,7 @@ def detected(above: np.ndarray, noise: float, positions: Any) -> tuple[np.ndarra
         offsets = np.indices((5, 5)).reshape(2, -1).T - 2
         around = near[:, None] + offsets
         at = near + offsets[signal[around[..., 0], around[..., 1]].argmax(axis=1)]
-    at = at[np.argsort(signal[tuple(at.T)])[::-1]]
+    at = at[np.argsort(signal[tuple(at.T)])[::-1][:1200]]  # more would not improve the mean
     wide, place = np.pad(signal, 1, mode="edge"), at.astype(float)
     for axis in (0, 1):  # the maximum of a parabola through three pixels
         before, here, after = (wide[tuple((at + 1 + s * np.eye(2, dtype=int)[axis]).T)] for s in (-1, 0, 1))
