@@ -171,16 +171,14 @@ def check(image: Any, psf: Any) -> PSFCheck:
         )
     if not lossy and mirrored > _CHECK.likelier and mirrored_depth > _CHECK.depth:
         findings.append(
-            f"its mirror image explains the spectrum better (log-likelihood {mirrored:+.0f}): pass psf[:, ::-1] or "
-            "psf[::-1], whichever restores without ghosts"
+            f"its mirror image explains the spectrum better (log-likelihood {mirrored:+.0f}): try psf[:, ::-1]"
         )
     if not lossy and scale_evidence > max(_CHECK.likelier, 0.5 * evidence) and scale_depth > _CHECK.depth:
         findings.append(_other_size(scale, scale_evidence))
     if not (findings or lossy) and evidence < -_CHECK.likelier:
         findings.append(
-            "the image has more than noise where the PSF's spectrum is near zero (log-likelihood "
-            f"{evidence:+.0f} against no blur): it is the PSF of another image, the blur is not shift-invariant, or "
-            "the image went through a tone curve (use linear light)"
+            f"the image has more than noise at the PSF's zeros (log-likelihood {evidence:+.0f} against no blur): a PSF "
+            "of another image, a blur that is not shift-invariant, or a tone curve (use linear light)"
         )
     wrong = bool(findings)
     if lossy:

@@ -147,9 +147,9 @@ def _measured(image: np.ndarray, region: Region) -> Edge:
     low, high = math.ceil(-reach / _BIN), math.floor(reach / _BIN)
     index = np.floor(t / _BIN).astype(int) - low
     inside = (index >= 0) & (index < high - low)
-    count, value, place, square = (
+    count, value, place = (
         np.bincount(index[inside], weights[inside], minlength=high - low)
-        for weights in (np.ones_like(part), part, t, part**2)
+        for weights in (np.ones_like(part), part, t)
     )
     have = count > 0
     central = np.abs(np.arange(low, high) + 0.5) * _BIN < 3
@@ -160,13 +160,8 @@ def _measured(image: np.ndarray, region: Region) -> Edge:
             "row. Rotate it, or the camera, by 3 to 10 degrees, or take a longer part of it"
         )
     count = count[have]
-    level, middle, square = value[have] / count, place[have] / count, square[have]
-    # The noise is the scatter within the bins, less that of the edge spread's slope.
-    many = count >= 3
-    within = (square - count * level**2)[many].sum() / max((count[many] - 1).sum(), 1)
-    slope = np.gradient(level, middle)
-    within -= float((count[many] * slope[many] ** 2).sum() / count[many].sum()) * _BIN**2 / 12
-    noise = math.sqrt(max(float(within), 0.0))
+    level, middle = value[have] / count, place[have] / count
+    noise = float(np.std((part - np.interp(t, middle, level))[inside], ddof=len(level)))
     if not contrast > _CONTRAST * noise:
         raise ValueError(
             f"the edge in {where} is too faint: its sides differ by {contrast:.3g}, and {_CONTRAST:g} times the noise "
@@ -244,19 +239,11 @@ def _robust_line(x: np.ndarray, y: np.ndarray, degree: int) -> np.ndarray:
 
 
 def transfer(edge: Edge) -> dict[str, Any]:
-    """Edge spread, line spread and MTF as ISO 12233 computes them, from bins of a quarter of a pixel."""
+    """Edge spread, line spread and MTF as ISO 12233 computes them, at every quarter of a pixel."""
     step = 0.25
-    half = min(-edge.t.min(), edge.t.max(), 32.0)
-    n = 2 * int(half / step) - 2
+    n = 2 * int(min(-edge.t.min(), edge.t.max(), 32.0) / step) - 2
     t = (np.arange(n) - n / 2 + 0.5) * step
-    index = np.rint((edge.t - t[0]) / step).astype(int)
-    inside = (index >= 0) & (index < n)
-    count, total = (
-        np.bincount(index[inside], weights[inside], minlength=n)
-        for weights in (edge.count, edge.count * edge.level)
-    )
-    have = count > 0
-    spread = np.interp(t, t[have], total[have] / count[have])
+    spread = np.interp(t, edge.t, edge.level)  # between the two bins of half that width
     line = np.gradient(spread, step)
     frequency = np.fft.rfftfreq(n, step)
     mtf = np.abs(np.fft.rfft(line * np.hamming(n)))

@@ -87,12 +87,12 @@ def from_edge(
     scatter = float(np.sqrt(((draws - psf) ** 2).sum(axis=(1, 2)).mean() / (psf**2).sum()))
     error = math.hypot(scatter, 0.015, 0.5 * ambiguity)  # 0.015: not shown by the draws, from simulations
     overshoot = max(edge.overshoot for edge in edges)
+    over = f"{100 * overshoot:.0f} %"
     checks = (
         (
             overshoot > 0.04,
             PSFStatus.DOUBTFUL,
-            f"next to the edge the image overshoots by {100 * overshoot:.0f} %: it was sharpened, or the edge is not "
-            "plain; take the image without sharpening, from raw data",
+            f"the edge overshoots by {over}: it was sharpened; use raw data",
         ),
         (
             any(edge.clipped for edge in edges),
@@ -102,8 +102,7 @@ def from_edge(
         (
             fit.misfit > 3,
             PSFStatus.ROUGH,
-            "no PSF that falls outwards explains the edge to the noise: the PSF is of another form, the sides are not "
-            "plain, or values are not proportional to light",
+            "no PSF that falls outwards explains the edge: another PSF, uneven sides or values not linear in light",
         ),
     )
     status, why = graded(error, reason, checks)

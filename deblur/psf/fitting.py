@@ -275,13 +275,12 @@ def _fit_image(image: np.ndarray, kind: str | None) -> PSFEstimate:
     unclear = evidence < _SURE or depth < _DEEP
     rival = max(found, key=lambda k: found[k][0])
     close = rival != name and spectrum.against(deviance, found[rival][0]) < 0.35 * evidence
-    first = (
-        f"the image's spectrum shows no clear zeros of a {name} blur (log-likelihood {evidence:.1f}, {_SURE:g} needed; "
-        f"{100 * max(depth, 0):.0f} % of their depth, {100 * _DEEP:.0f} % needed): the blur is another one, too small, "
-        "or the image too noisy"
-        if unclear
-        else f"from the zeros of the image's spectrum, with a log-likelihood of {evidence:.0f}"
-    )
+    first = f"from the zeros of the image's spectrum, with a log-likelihood of {evidence:.0f}"
+    if unclear:
+        first = (
+            f"the image's spectrum has no clear zeros of a {name} blur: likelihood {evidence:.1f} ({_SURE:g} needed), "
+            f"{100 * max(depth, 0):.0f} % of their depth ({100 * _DEEP:.0f} % needed)"
+        )
     checks = (
         (True, PSFStatus.DOUBTFUL if unclear else PSFStatus.ROUGH, ""),
         (close and not unclear, PSFStatus.ROUGH, f"a {rival} blur explains it nearly as well"),

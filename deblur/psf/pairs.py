@@ -257,6 +257,9 @@ def _estimate(system: _System, h: np.ndarray, lam: float, moved: np.ndarray) -> 
     ratio = float(residual.std()) / max(noise_level(system.b), 1e-12 * float(np.abs(system.b).max()))
     explained = system.explained(h)
     outermost = float(psf.sum() - psf[1:-1, 1:-1].sum())
+    wrong = (
+        "rotation, scale, motion, a PSF that varies or is larger than its size, or values not linear in light"
+    )
     checks = (
         (
             explained < 0.8,
@@ -266,13 +269,12 @@ def _estimate(system: _System, h: np.ndarray, lam: float, moved: np.ndarray) -> 
         (
             ratio > 3 and 0.8 <= explained < 0.999,
             PSFStatus.ROUGH,
-            f"the residual is {ratio:.1f} times the noise: the images are rotated or scaled against each other, "
-            "something moved, the PSF varies or is larger than its size, or values are not proportional to light",
+            f"the residual is {ratio:.1f} times the noise: {wrong}",
         ),
         (
             outermost > 0.03,
             PSFStatus.ROUGH,
-            f"{100 * outermost:.0f} % of it lies at the border of its frame: pass a larger size",
+            f"{100 * outermost:.0f} % of it is at its border: pass a larger size",
         ),
     )
     status, why = graded(error, f"{residual.size} pixels for the {h.size} of the PSF", checks)

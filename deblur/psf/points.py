@@ -356,6 +356,7 @@ def _estimate(
     # The scatter does not show light beyond the frame, which scales the rest, nor pixels that are too coarse.
     error = math.hypot(error, 0.01, outside, 0.02 if fwhm < 2 else 0.0)
     rough, doubtful = PSFStatus.ROUGH, PSFStatus.DOUBTFUL
+    changes = f"{100 * varied.variation:.0f} % across the image"
     checks = (
         (k < 3, rough, "so few do not show whether one is a blend; show three or more"),
         (fwhm < 2, rough, f"it is {fwhm:.2f} pixels wide, too narrow to be sampled well"),
@@ -364,15 +365,11 @@ def _estimate(
             rough,
             f"about {100 * outside:.0f} % of its light falls outside: give a larger size",
         ),
-        (
-            varied.variation > 0.1,
-            rough,
-            f"it varies by {100 * varied.variation:.0f} % across the image: ask for grid=(rows, columns)",
-        ),
+        (varied.variation > 0.1, rough, f"it varies by {changes}: ask for grid=(rows, columns)"),
         (
             PSFStatus.of(error) is doubtful,
             doubtful,
-            f"noise and differences of shape leave {100 * error:.0f} % of it uncertain",
+            f"noise and differences of shape make {100 * error:.0f} % uncertain",
         ),
     )
     status, why = graded(error, f"the mean of {k} points" if k > 1 else "one point alone", checks)

@@ -206,19 +206,15 @@ def prepare(
     h = whole if energy is None else crop(whole, energy)
     if size is not None:
         h = unit_sum(placed(h, as_shape(size)))
-    off = f"({moved[0]:+.1f}, {moved[1]:+.1f})"
+    lies = f"its border lies at {100 * background:.2g} % of its peak"
+    off = f"its centre of gravity is ({moved[0]:+.1f}, {moved[1]:+.1f}) pixels from its centre"
+    best = PSFStatus.MEASURED
     checks = (
-        (
-            abs(background) > 1e-3 and not clean,
-            f"its border lies at {100 * background:.2g} % of its peak: a background, or cut wings (clean=True)",
-        ),
-        (
-            max(map(abs, moved)) > 0.5 and not centred,
-            f"its centre of gravity is {off} pixels from its centre: centred=True moves it",
-        ),
-        (outside > 0.03, f"about {100 * outside:.0f} % of its light falls outside its frame"),
+        (abs(background) > 1e-3 and not clean, best, f"{lies}: a background, or cut wings (clean=True)"),
+        (max(map(abs, moved)) > 0.5 and not centred, best, f"{off}: centred=True moves it"),
+        (outside > 0.03, best, f"about {100 * outside:.0f} % of its light falls outside its frame"),
     )
-    status, why = graded(error, "", [(applies, PSFStatus.MEASURED, reason) for applies, reason in checks])
+    status, why = graded(error, "", checks)
     details = {
         "moved": moved if centred else (0.0, 0.0),
         "background": background,
