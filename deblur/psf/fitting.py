@@ -278,7 +278,7 @@ def _fit_image(image: np.ndarray, kind: str | None) -> PSFEstimate:
     first = f"from the zeros of the image's spectrum, with a log-likelihood of {evidence:.0f}"
     if unclear:
         first = (
-            f"the image's spectrum has no clear zeros of a {name} blur: likelihood {evidence:.1f} ({_SURE:g} needed), "
+            f"the image's spectrum has no clear zeros of a {name} blur: evidence {evidence:.1f} ({_SURE:g} needed), "
             f"{100 * max(depth, 0):.0f} % of their depth ({100 * _DEEP:.0f} % needed)"
         )
     checks = (

@@ -2,8 +2,8 @@
 
 Every builder returns a float64 array of shape (rows, columns), non-negative
 and summing to one, whose centre is the pixel ((rows - 1) // 2, (columns - 1) // 2).
-That is where `scipy.signal.convolve2d(..., "same")` and `deblur.Blur` take it
-to be, so an even size blurs without shifting by a whole pixel.
+`scipy.signal.convolve2d(..., "same")` and `deblur.Blur` use the same centre,
+so that an even size blurs without shifting by a whole pixel.
 
 `gaussian`, `moffat` and `airy` are *sampled* at the pixel centres, as MATLAB's
 fspecial does. `disk` and `motion` have edges and are *integrated* over the
