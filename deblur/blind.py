@@ -1,4 +1,4 @@
-"""`blind`: restoring a picture whose PSF nobody knows."""
+"""`blind`: restore an image with an unknown PSF."""
 
 from __future__ import annotations
 
@@ -18,21 +18,19 @@ from .psf import PSFEstimate, Size
 from .result import Result
 from .tuning import estimate_noise
 
-_METHOD = "tv"  # where none is named: edges are what the PSF was found from
-
 
 @dataclass(frozen=True)
 class BlindResult:
-    """A picture restored with a PSF estimated from it.
+    """An image restored with a PSF estimated from it.
 
     Attributes
     ----------
     image : array
-        The restored picture, shaped like the blurred one.
+        The restored image, shaped like the blurred one.
     psf : PSFEstimate
-        ``psf.psf`` is the PSF, ``psf.status`` says how far to trust it, and with it the picture.
+        ``psf.psf`` is the PSF, ``psf.status`` how far it, and with it the image, can be trusted.
     result : Result
-        The restoration, as `deblur.solve` gives it.
+        The restoration, as by `deblur.solve`.
     """
 
     psf: PSFEstimate
@@ -40,7 +38,7 @@ class BlindResult:
 
     @property
     def image(self) -> Array:
-        """The restored picture."""
+        """The restored image."""
         return self.result.image
 
     def __str__(self) -> str:
@@ -58,19 +56,18 @@ def blind(
     progress: Callable[[int, int], None] | None = None,
     **options: Unpack[Options],
 ) -> BlindResult:
-    """Restore a picture that a shaking hand blurred, without knowing its PSF.
+    """Restore an image blurred by camera shake, without knowing its PSF.
 
-    The PSF, the same everywhere, is estimated from the picture itself (`deblur.psf.from_blurred`), and the picture
-    restored with it as `solve` does, by ``method="tv"`` where no other is named. What the estimate may be wrong by is
-    counted as noise where λ is chosen.
+    The PSF, the same everywhere, is estimated from the image itself (`deblur.psf.from_blurred`), and the image is
+    restored with it by `solve`, by default with ``method="tv"``. The choice of λ counts the estimate's error as noise.
 
     Parameters
     ----------
     img : array
         As for `reconstruct`. The PSF is estimated from the mean of its colours and frames.
     size : int or (int, int)
-        Rows and columns in pixels that the PSF has at most; a third more than it has does no harm. Not more than a
-        quarter of the picture.
+        Upper limit of the PSF's rows and columns in pixels; a third too large does no harm. Not more than a
+        quarter of the image.
     lam : float or str
         As for `reconstruct`.
     channel_axis, stack_axis : int, optional
@@ -82,13 +79,13 @@ def blind(
     Returns
     -------
     BlindResult
-        ``found.image``, ``found.psf`` and ``found.result``; ``print(found)`` shows all that was decided. A warning says
-        where the PSF is not to be trusted.
+        ``found.image``, ``found.psf`` and ``found.result``; ``print(found)`` shows all decisions. A warning is issued
+        if the PSF is not to be trusted.
 
     Raises
     ------
     ValueError, TypeError
-        For input that makes no sense, a constant picture, or a PSF that it has no room for.
+        For invalid input, a constant image, or an image too small for the PSF.
     MethodError, ConvergenceError
         As for `solve`.
 
@@ -105,9 +102,9 @@ def blind(
     estimate = psf.from_blurred(asnumpy(frames.data.mean(axis=(0, 1))), size, progress=progress)
     if not estimate.status.ok:
         warn(f"the PSF is {estimate.status.value}: {estimate.why}")
-    options.setdefault("method", _METHOD)
+    options.setdefault("method", "tv")  # the PSF was found from edges, too
     if options.get("noise") is None:
-        with contextlib.suppress(ValueError):  # noise that has no one level
+        with contextlib.suppress(ValueError):  # noise without a single level
             noise = estimate_noise(frames.data, estimate.psf)
             options["noise"] = math.hypot(noise, estimate.details["misfit"])
     result = solve(img, estimate.psf, lam, channel_axis=channel_axis, stack_axis=stack_axis, **options)

@@ -25,7 +25,7 @@ from .device import CPU
 from .errors import ConvergenceError, NoGPUError
 from .image.light import measured
 from .masks import saturated
-from .methods import METHODS, choose_method
+from .methods import METHODS, choose_method, expected_seconds
 from .operators.blur import Blur
 from .options import defaults
 from .pipeline import solve_into
@@ -35,15 +35,6 @@ from .result import Result
 from .tiles import command as tiles
 from .tuning import RULES
 from .version import __version__
-
-try:
-    from .methods import expected_seconds  # type: ignore[attr-defined]
-except ImportError:
-
-    def expected_seconds(method: str, pixels: int, device: Any) -> float | None:
-        """No time is known."""
-        return None
-
 
 def _parser() -> Parser:
     parser = Parser(
@@ -312,7 +303,7 @@ def choose(args: argparse.Namespace) -> int:
         How much is smoothed.
     --boundary : boundary = unknown
     --formula : {tikhonov, hht}
-    --dtype : {float32, float64} = float32
+    --dtype : {float32, float64} = float64
     """
     if args.channels < 1:
         raise ValueError(f"--channels must be at least 1, not {args.channels}")
@@ -320,7 +311,7 @@ def choose(args: argparse.Namespace) -> int:
     choice = choose_method(blur, args.lam, dtype=args.dtype, frames=args.channels, formula=args.formula)
     usual = Problem(blur, 0.0, dtype=np.dtype(args.dtype), frames=args.channels)
     pixels = args.channels * int(np.prod(args.shape))
-    serving = [m.name for m in METHODS.values() if m.linear and m.automatic and m.name not in choice.refused]
+    serving = (choice.method, *choice.others)
     print(choice)
     for title, rows in (
         ("expected time of a call on this machine", {n: expected_seconds(n, pixels, CPU) for n in serving}),

@@ -107,10 +107,7 @@ class Method:
 
     def memory(self, problem: Problem) -> float:
         """Bytes that set-up and solve need at once."""
-        solver = self._solver
-        if not hasattr(solver, "memory"):
-            return solver.work(problem.plain).bytes
-        return solver.memory(problem.plain)
+        return self._solver.memory(problem.plain)
 
     def prepare(self, problem: Problem, later: bool = False) -> Factor:
         """Precompute all that does not depend on the image; with `later` the caller must `confirm` it."""
@@ -370,7 +367,7 @@ def _in_words(problem: Problem) -> str:
 
 def choose_method(
     blur: Blur,
-    lam: float,
+    lam: float | str,
     *,
     formula: str = "tikhonov",
     dtype: DTypeLike = np.float64,
@@ -387,8 +384,9 @@ def choose_method(
     ----------
     blur : Blur
         PSF, image size and boundary.
-    lam : float
+    lam : float or str
         The regularisation parameter λ ≥ 0, in units of the PSF's squared sum: the number of iterations depends on it.
+        A rule stands for λ = 0.01 ‖h‖₁², usual for photographs.
     formula : {"tikhonov", "hht"}
     dtype : dtype
         float32 or float64.
@@ -420,7 +418,7 @@ def choose_method(
     """
     problem = Problem(
         blur,
-        float(lam),
+        1e-2 * blur.gain**2 if isinstance(lam, str) else float(lam),
         formula=check_formula(formula),
         dtype=np.dtype(dtype),
         device=Device.named(device),
@@ -468,11 +466,3 @@ def _transform_seconds() -> float:
         CPU.fft.irfft2(CPU.fft.rfft2(x))
         taken.append(time.perf_counter() - begun)
     return min(taken) / x.size
-
-
-def better(*a, **k):
-    return {}
-
-
-def seconds_in_words(s):
-    return ""

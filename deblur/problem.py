@@ -240,21 +240,6 @@ class Solution:
     state: Any = field(default=None, repr=False)
 
 
-@dataclass(frozen=True)
-class Work:
-    """What a method would take for a problem: counted, not timed.
-
-    `setup` and `solve`, of one frame, are operation counts in the method's own unit (its docstring says which); the
-    cost model multiplies them with measured seconds per operation, and `solve` with the frames. `steps` are iterations
-    whose number depends on the problem: each takes some time however small the picture is.
-    """
-
-    setup: float
-    solve: float
-    bytes: float
-    steps: float = 0.0
-
-
 class Factor(Protocol):
     """A prepared solver."""
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..device import CPU, Array, Device
+from ..device import CPU, Array, Device, get_xp
 from . import torus_gpu
 
 
@@ -67,3 +67,18 @@ class Torus:
             return torus_gpu.spectrum(psf, self.lengths, (0, 0), None)
         c = self.analyse(self.device.xp.asarray(psf))
         return c.real**2 + c.imag**2
+
+
+def wrapped(x: Array, lengths: Sequence[int]) -> Array:
+    """Images (..., M, N) continued to the lengths of a torus by mirrored pixels that blend from the end of each axis to
+    its beginning, so that they wrap smoothly."""
+    xp = get_xp(x)
+    for axis, length in zip((-2, -1), lengths, strict=True):
+        n, gap = x.shape[axis], length - x.shape[axis]
+        x = xp.moveaxis(x, axis, -1)
+        at = np.minimum(np.arange(gap), n - 1)
+        t = (np.arange(gap) + 0.5) / max(gap, 1)
+        rise = xp.asarray((t * t * (3 - 2 * t)).astype(x.dtype))
+        after, before = x[..., xp.asarray(n - 1 - at)], x[..., xp.asarray(at[::-1])]
+        x = xp.moveaxis(xp.concatenate([x, after * (1 - rise) + before * rise], axis=-1), -1, axis)
+    return x

@@ -1,9 +1,9 @@
-"""Point spread functions: by formula, from data, from files, from the command line's short forms.
+"""Point spread functions: by formula, measured from data, from files, from the command line's short forms.
 
 Every builder returns a float64 array of shape (rows, columns), non-negative
 and summing to one, whose centre is the pixel ((rows - 1) // 2, (columns - 1) // 2).
-That is where `scipy.signal.convolve2d(..., "same")` and `deblur.Blur` take it
-to be, so an even size blurs without shifting by a whole pixel.
+`scipy.signal.convolve2d(..., "same")` and `deblur.Blur` use the same centre,
+so that an even size blurs without shifting by a whole pixel.
 """
 
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..later import names_from
 from .checking import PSFCheck, Verdict, check
 from .estimate import PSFEstimate, PSFMap, PSFStatus
-from .files import load, save
+from .files import load, load_grid, save
 from .forms import FORMS, parse
 from .models import Size, airy, box, camera_shake, delta, disk, gaussian, moffat, motion
 from .shaping import crop, denoise, prepare, recentre, resample
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from .blurred import from_blurred
     from .edges import from_edge
     from .fitting import fit
-    from .grids import load_grid
     from .packages import confocal, from_photutils, microscope
     from .pairs import from_pair
     from .points import from_points
@@ -67,7 +66,6 @@ __getattr__ = names_from(
         "blurred": ("from_blurred",),
         "edges": ("from_edge",),
         "fitting": ("fit",),
-        "grids": ("load_grid",),
         "packages": ("confocal", "from_photutils", "microscope"),
         "pairs": ("from_pair",),
         "points": ("from_points",),

@@ -1,13 +1,13 @@
-"""Does this PSF fit this picture?
+"""Check a PSF against a blurred image without knowing the scene.
 
-Three questions can be put to a blurred picture without knowing the scene. Is its power what scenes and this blur
-leave (`spectra`)? Where the PSF's spectrum is near zero, there must be noise alone; and no other size of the same PSF,
-nor its mirror image, should explain the power better. Is the PSF turned by 180 degrees? The power is the same then,
-and so is that of the two restored pictures; but the wrong one has the right one's edges smeared into ghosts, and its
-gradients are less sparse: their sum of absolute values, at the same sum of squares, is larger. And does it lie on its
-centre, or would the restored picture be displaced?
+Three properties are tested. (1) Does the image's power agree with that of a scene blurred by this PSF (`spectra`)?
+Where the PSF's spectrum is near zero the image should hold noise alone, and no other size of the PSF, nor its mirror
+image, should explain the power better. (2) Is the PSF rotated by 180 degrees? The power spectra are then equal, but
+deconvolution with the wrong one smears edges, so that the restored gradients are less sparse: their sum of absolute
+values, at equal sum of squares, is larger. (3) Is the PSF's centre of gravity at its centre? Otherwise the restored
+image is displaced.
 
-What it says against a PSF are thresholds that ``benchmarks/bench_psf.py`` holds to hundreds of right and wrong PSFs.
+``benchmarks/bench_psf.py`` measures the thresholds on hundreds of right and wrong PSFs.
 """
 
 from __future__ import annotations
@@ -16,35 +16,44 @@ import enum
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.fft
 
-from .estimate import centre_of_gravity, grey, unit_sum
+from .estimate import centre_of_gravity, grey, middle
+from .models import unit_sum
 from .shaping import resample
-from .spectra import PictureSpectrum, compressed
+from .spectra import PictureSpectrum, SpectrumFit, compressed
 
-_SCALES = (0.5, 0.6, 0.7, 0.8, 0.9, 1.1, 1.25, 1.4, 1.7, 2.0)
-_AGAINST = 40.0  # log-likelihood ratio by which no blur at all must be likelier
-_OTHER = 40.0  # by which another size or a mirror image must be likelier
-_DEEP = 0.35  # depth that the zeros of the better one must have
-_ASYMMETRIC = 0.15  # ‖h − turned h‖/‖h‖ from which on a turn matters
-_GHOSTS = 0.02  # logarithm of the ratio of the gradients' sums
-_DISPLACED = 0.5  # pixels
-_LARGEST = 512  # of the picture, in the middle, pixels a side
-#: An alarm that nobody asked for is raised by less of the picture, on stronger evidence, and of fewer sizes.
-_LEAST_SIDE, _LEAST_SIDE_FOR_SCALE, _ALARM_SIDE = 128, 360, 256
-_ALARM_SCALES = (0.5, 0.6, 0.75, 1.33, 1.6, 2.0)
-_ALARM_GHOSTS, _ALARM_OTHER, _ALARM_DEEP = 0.03, 80.0, 0.5
+
+class _Limits(NamedTuple):
+    """Evidence from which on a PSF is called wrong.
+
+    scales : sizes of the PSF, over its own, that are compared
+    turn : logarithm of the ratio of the gradients' sums of the PSF and the rotated one
+    likelier : log-likelihood ratio of another size or the mirror image
+    depth : depth of the other one's zeros in the image, relative to what they should have
+    """
+
+    scales: tuple[float, ...]
+    turn: float
+    likelier: float
+    depth: float
+
+
+_CHECK = _Limits((0.5, 0.6, 0.7, 0.8, 0.9, 1.1, 1.25, 1.4, 1.7, 2.0), 0.02, 40.0, 0.35)
+#: `alarm` runs unasked in every restoration: it takes less time and needs stronger evidence.
+_ALARM = _Limits((0.5, 0.6, 0.75, 1.33, 1.6, 2.0), 0.03, 80.0, 0.5)
+_ASYMMETRIC = 0.15  # ‖h − rotated h‖/‖h‖ from which on a rotation matters
 
 
 class Verdict(enum.Enum):
-    """What a check of a PSF ends in; the value says it in words."""
+    """The result of a check; the value explains it."""
 
-    FITS = "the picture's spectrum has the zeros of this PSF"
-    NOTHING_AGAINST = "nothing speaks against it; nothing that only this PSF would leave is seen either"
-    DOES_NOT_FIT = "it does not fit this picture"
+    FITS = "the image's spectrum has the zeros of this PSF"
+    NOTHING_AGAINST = "inconclusive: no evidence for or against this PSF"
+    DOES_NOT_FIT = "this PSF does not fit the image"
 
     @property
     def ok(self) -> bool:
@@ -53,22 +62,22 @@ class Verdict(enum.Enum):
 
 @dataclass(frozen=True)
 class PSFCheck:
-    """Whether a PSF fits a picture, and what that rests on. `deblur.plot.psf_check` draws it.
+    """Whether a PSF fits an image, and the evidence. `deblur.plot.psf_check` draws it.
 
     Attributes
     ----------
     verdict : Verdict
-        ``verdict.ok`` is False where the evidence against the PSF is strong.
+        ``verdict.ok`` is False if the evidence against the PSF is strong.
     findings : tuple of str
-        Each with what to do.
+        Each with advice.
     details : mapping
-        ``evidence``: the logarithm of how much likelier the PSF is than no blur; ``depth`` of the zeros, 1 if the
-        picture was blurred so; ``at_zeros``: the picture's power over the model's where the PSF lets nothing through;
+        ``evidence``: log-likelihood ratio of the PSF and no blur; ``depth`` of its zeros in the image, 1 if the
+        image was blurred by it; ``at_zeros``: the image's power over the model's where the PSF's spectrum is near zero;
         ``scale``: the size of the PSF, over its own, that explains the spectrum best, and ``scale_evidence``;
-        ``ghosts``: the logarithm of the gradients' sum after the turned PSF over that after this one, below zero
-        if the turned one is better; ``asymmetry``; ``centre``: the PSF's centre of gravity.
+        ``ghosts``: the logarithm of the gradients' sum with the rotated PSF over that with this one, below zero
+        if the rotated one is better; ``asymmetry``; ``centre``: the PSF's centre of gravity.
     psf, frequencies, power, model : arrays
-        What was looked at: (n, 2) cycles per pixel, (n,) and (n,).
+        The PSF (m, n), the frequencies (k, 2) in cycles per pixel, the image's power there (k,) and the model's (k,).
     """
 
     verdict: Verdict
@@ -85,11 +94,10 @@ class PSFCheck:
         lines = [
             f"verdict     {self.verdict.name.lower().replace('_', ' ')}: {self.verdict.value}",
             *(f"finding     {finding}" for finding in self.findings),
-            f"spectrum    log-likelihood {d['evidence']:+.1f} against no blur, zeros {100 * d['depth']:.0f} % as deep "
-            f"as they should be; where it lets nothing through the picture has {d['at_zeros']:.2f} of the power "
-            "expected",
+            f"spectrum    log-likelihood {d['evidence']:+.1f} against no blur; zeros {100 * d['depth']:.0f} % as deep "
+            f"as expected; {d['at_zeros']:.2f} of the expected power where the PSF's spectrum is near zero",
             f"scale       {d['scale']:g} of its size fits best ({d['scale_evidence']:+.1f})",
-            f"turn        gradients after a turn by 180 degrees {100 * d['ghosts']:+.2f} %, "
+            f"rotation    gradients after a rotation by 180 degrees {100 * d['ghosts']:+.2f} %, "
             f"asymmetry {d['asymmetry']:.2f}",
             f"centre      its centre of gravity is ({down:+.2f}, {right:+.2f}) pixels from its centre",
         ]
@@ -97,30 +105,30 @@ class PSFCheck:
 
 
 def check(image: Any, psf: Any) -> PSFCheck:
-    """Say whether a PSF fits a blurred picture, and if not what is wrong with it.
+    """Test whether a PSF fits a blurred image, and if not, why.
 
     Parameters
     ----------
     image : (M, N) array
-        The blurred picture, at least 64 pixels a side. Of a larger one the
-        middle 512 x 512 pixels are looked at.
+        The blurred image, at least 64 pixels a side. Of a larger one the
+        middle 512 x 512 pixels are used.
     psf : (m, n) array
 
     Returns
     -------
     PSFCheck
-        Printed, it says what was found; ``check.verdict.ok`` is False where
-        the evidence is strong.
+        ``print`` it for the findings; ``check.verdict.ok`` is False if the
+        evidence against the PSF is strong.
 
     Raises
     ------
     ValueError
-        If the picture is too small or of one brightness, or the PSF is none.
+        If the image is too small or of one brightness, or the array is no PSF.
 
     Notes
     -----
-    A PSF without zeros in its spectrum, such as a Gaussian, leaves nothing that only it would leave: its width is not
-    checked. Where the centre of the PSF lies only displaces the restored picture.
+    The width of a PSF without zeros in its spectrum, such as a Gaussian, cannot be checked. A displaced PSF only
+    displaces the restored image.
 
     Examples
     --------
@@ -132,16 +140,11 @@ def check(image: Any, psf: Any) -> PSFCheck:
     >>> deblur.psf.check(picture, deblur.psf.disk(15)).verdict.name
     'DOES_NOT_FIT'
     """
-    picture, h = grey(image), unit_sum(grey(psf, "the PSF"))
+    picture, h = middle(grey(image), 512), unit_sum(grey(psf, "the PSF"))
     if min(picture.shape) < 64:
-        raise ValueError(
-            f"a picture of {picture.shape[0]} x {picture.shape[1]} pixels is too small to check a PSF against; at "
-            "least 64 x 64 are needed"
-        )
+        raise ValueError(f"an image of shape {picture.shape} is too small to check a PSF; 64 x 64 are needed")
     if not np.ptp(picture) > 0:
-        raise ValueError("the picture is of one brightness: every PSF fits it")
-    rows, cols = (slice(max(n - _LARGEST, 0) // 2, (n + min(n, _LARGEST)) // 2) for n in picture.shape)
-    picture = picture[rows, cols]
+        raise ValueError("the image is of one brightness: every PSF fits it")
     spectrum = PictureSpectrum(picture)
     none = spectrum.fit(np.ones_like(spectrum.power))
     transfer = spectrum.transfer(h)
@@ -150,63 +153,44 @@ def check(image: Any, psf: Any) -> PSFCheck:
     depth = float(spectrum.matched(transfer[None], none)[1][0])
     dark = own.model < 1.5 * spectrum.noise
     at_zeros = float(np.mean(spectrum.power[dark] / own.model[dark])) if dark.sum() > 20 else 1.0
-    scale, scale_evidence, scale_depth = 1.0, 0.0, depth
-    mirrored = 0.0
+    scales, mirror = {}, {}
     if max(h.shape) > 1:
-        for s in _SCALES:
-            if max(h.shape) * s > spectrum.side:
-                continue
-            other = spectrum.transfer(resample(h, s))
-            ratio = spectrum.against(spectrum.fit(other).deviance, own.deviance)
-            if ratio > scale_evidence:
-                scale, scale_evidence = s, ratio
-                scale_depth = float(spectrum.matched(other[None], none)[1][0])
-        other = spectrum.transfer(h[:, ::-1])
-        if np.abs(other - transfer).max() > 0.05:
-            mirrored = spectrum.against(spectrum.fit(other).deviance, own.deviance)
-            mirrored_depth = float(spectrum.matched(other[None], none)[1][0])
-    turned = h[::-1, ::-1]
-    asymmetry, ghosts = _asymmetry(h), 0.0
-    if asymmetry > _ASYMMETRIC:
-        ghosts = _ghosts(picture, h, turned, spectrum.noise)
+        scales = {s: spectrum.transfer(resample(h, s)) for s in _scales(_CHECK, h, spectrum)}
+        flipped = spectrum.transfer(h[:, ::-1])
+        mirror = {0.0: flipped} if np.abs(flipped - transfer).max() > 0.05 else {}
+    scale, scale_evidence, scale_depth = _likeliest(spectrum, own, none, scales)
+    _, mirrored, mirrored_depth = _likeliest(spectrum, own, none, mirror)
+    asymmetry = _asymmetry(h)
+    ghosts = _sparsity_gain(picture, h, spectrum.noise) if asymmetry > _ASYMMETRIC else 0.0
     away = centre_of_gravity(np.maximum(h, 0))
-    findings, wrong = [], False
     lossy = compressed(picture)
-    if ghosts < -_GHOSTS:
-        wrong = True
+    findings = []
+    if ghosts < -_CHECK.turn:
         findings.append(
-            f"turned by 180 degrees it leaves sparser edges ({100 * ghosts:+.1f} %): pass psf[::-1, ::-1]"
+            f"rotated by 180 degrees it restores sparser edges ({100 * ghosts:+.1f} %): pass psf[::-1, ::-1]"
         )
-    if not lossy and mirrored > _OTHER and mirrored_depth > _DEEP:
-        wrong = True
+    if not lossy and mirrored > _CHECK.likelier and mirrored_depth > _CHECK.depth:
         findings.append(
-            f"its mirror image explains the spectrum better (log-likelihood {mirrored:+.0f}): pass psf[:, ::-1] or "
-            "psf[::-1], whichever restores without ghosts"
+            f"its mirror image explains the spectrum better (log-likelihood {mirrored:+.0f}): try psf[:, ::-1]"
         )
-    if not lossy and scale_evidence > max(_OTHER, 0.5 * evidence) and scale_depth > _DEEP:
-        wrong = True
+    if not lossy and scale_evidence > max(_CHECK.likelier, 0.5 * evidence) and scale_depth > _CHECK.depth:
+        findings.append(_other_size(scale, scale_evidence))
+    if not (findings or lossy) and evidence < -_CHECK.likelier:
         findings.append(
-            f"at {scale:g} times its size it explains the spectrum better (log-likelihood {scale_evidence:+.0f}): "
-            f"check the pixel size, or pass deblur.psf.resample(psf, {scale:g})"
+            f"the image has more than noise at the PSF's zeros (log-likelihood {evidence:+.0f} against no blur): a PSF "
+            "of another image, a blur that is not shift-invariant, or a tone curve (use linear light)"
         )
-    if not (wrong or lossy) and evidence < -_AGAINST:
-        wrong = True
-        findings.append(
-            f"where it lets nothing through the picture has more than noise (log-likelihood {evidence:+.0f} against no "
-            "blur): it is the PSF of another picture, no blur of this kind, or the picture went through a tone curve "
-            "(use linear light)"
-        )
+    wrong = bool(findings)
     if lossy:
         findings.append(
-            "the picture was compressed (JPEG), and its spectrum is not believed where it speaks against the PSF; "
-            "check with the raw picture"
+            "the image was compressed (JPEG): its spectrum is not used against the PSF; check with the raw image"
         )
-    if max(abs(a) for a in away) > _DISPLACED:
+    if max(map(abs, away)) > 0.5:
         findings.append(
-            f"its centre of gravity is off: the restored picture would be displaced by ({-away[0]:+.1f}, "
+            f"its centre of gravity is off: the restored image would be displaced by ({-away[0]:+.1f}, "
             f"{-away[1]:+.1f}) pixels; deblur.psf.recentre(psf) moves it"
         )
-    fits = evidence > _AGAINST and depth > _DEEP
+    fits = evidence > _CHECK.likelier and depth > _CHECK.depth
     verdict = Verdict.DOES_NOT_FIT if wrong else Verdict.FITS if fits else Verdict.NOTHING_AGAINST
     details = {
         "evidence": evidence,
@@ -226,44 +210,63 @@ def check(image: Any, psf: Any) -> PSFCheck:
 
 
 def alarm(image: np.ndarray, psf: np.ndarray) -> str | None:
-    """What is wrong with a PSF, if a first look at the middle of a picture (M, N) shows that beyond doubt, and what to
-    try; a few hundredths of a second."""
-    if min(image.shape) < _LEAST_SIDE or max(psf.shape) < 3 or psf.min() < 0 or not psf.sum() > 0:
+    """A warning with advice if the middle of an image (M, N) shows clearly that the PSF is rotated or of another size,
+    else None; takes a few hundredths of a second."""
+    if min(image.shape) < 128 or max(psf.shape) < 3 or psf.min() < 0 or not psf.sum() > 0:
         return None
-    h = psf / psf.sum()
-    rows, cols = (slice(max(n - _ALARM_SIDE, 0) // 2, (n + min(n, _ALARM_SIDE)) // 2) for n in image.shape)
-    picture = image[rows, cols]
+    h, picture = unit_sum(psf), middle(image, 256)
     if not (np.isfinite(picture).all() and np.ptp(picture) > 0):
         return None
     spectrum = PictureSpectrum(picture)
     if _asymmetry(h) > _ASYMMETRIC:
-        ghosts = _ghosts(picture, h, h[::-1, ::-1], spectrum.noise)
-        if ghosts < -_ALARM_GHOSTS:
+        ghosts = _sparsity_gain(picture, h, spectrum.noise)
+        if ghosts < -_ALARM.turn:
             return (
-                f"turned by 180 degrees it restores the picture with fewer ghosts ({100 * ghosts:+.1f} % in the sum of "
+                f"rotated by 180 degrees it restores the image with fewer ghosts ({100 * ghosts:+.1f} % in the sum of "
                 "gradients): try psf[::-1, ::-1]"
             )
-    if min(image.shape) < _LEAST_SIDE_FOR_SCALE or not _has_lobes(h):
+    if min(image.shape) < 360 or not _has_lobes(h):  # too few frequencies to tell the size
         return None
-    scales = [s for s in _ALARM_SCALES if max(h.shape) * s <= spectrum.side]
-    transfers = np.stack([spectrum.transfer(resample(h, s)) for s in scales] + [spectrum.transfer(h)])
+    scales = _scales(_ALARM, h, spectrum)
+    transfers = np.stack([spectrum.transfer(resample(h, s)) for s in [*scales, 1.0]])
     none = spectrum.fit(np.ones_like(spectrum.power))
     share, depth = spectrum.matched(transfers, none)
     best = int(share[:-1].argmax())
-    if depth[best] < _ALARM_DEEP or share[-1] > 0.5 * share[best] or compressed(picture):
+    if depth[best] < _ALARM.depth or share[-1] > 0.5 * share[best] or compressed(picture):
         return None
     other, own = (spectrum.fit(transfers[k]).deviance for k in (best, -1))
     evidence = min(spectrum.against(other, deviance) for deviance in (own, none.deviance))
-    if not evidence > _ALARM_OTHER:
-        return None
+    return _other_size(scales[best], evidence) if evidence > _ALARM.likelier else None
+
+
+def _scales(limits: _Limits, h: np.ndarray, spectrum: PictureSpectrum) -> list[float]:
+    return [s for s in limits.scales if max(h.shape) * s <= spectrum.side]
+
+
+def _other_size(scale: float, evidence: float) -> str:
     return (
-        f"at {scales[best]:g} times its size it explains the picture's spectrum better (log-likelihood "
-        f"{evidence:+.0f}): check the pixel size, or try deblur.psf.resample(psf, {scales[best]:g})"
+        f"at {scale:g} times its size it explains the image's spectrum better (log-likelihood {evidence:+.0f}): check "
+        f"the pixel size, or try deblur.psf.resample(psf, {scale:g})"
     )
 
 
+def _likeliest(
+    spectrum: PictureSpectrum, own: SpectrumFit, none: SpectrumFit, transfers: Mapping[float, np.ndarray]
+) -> tuple[float, float, float]:
+    """(key, log-likelihood ratio against the PSF itself, depth of the zeros) of the PSF that explains the image best;
+    (1, 0, 0) if none is likelier than the PSF itself."""
+    best = (1.0, 0.0)
+    for key, transfer in transfers.items():
+        ratio = spectrum.against(spectrum.fit(transfer).deviance, own.deviance)
+        if ratio > best[1]:
+            best = (key, ratio)
+    if best[1] == 0:
+        return *best, 0.0
+    return *best, float(spectrum.matched(transfers[best[0]][None], none)[1][0])
+
+
 def _has_lobes(h: np.ndarray) -> bool:
-    """Whether its spectrum rises again beyond a zero, along an axis: else its size is told by too little."""
+    """Whether its spectrum rises again beyond a zero, along an axis; otherwise its size cannot be measured."""
     for axis in (0, 1):
         power = np.abs(scipy.fft.rfft(h.sum(axis=axis), 4 * max(h.shape))) ** 2
         if ((power > 10 * np.minimum.accumulate(power)) & (power > 1e-3)).any():
@@ -272,36 +275,33 @@ def _has_lobes(h: np.ndarray) -> bool:
 
 
 def _asymmetry(h: np.ndarray) -> float:
-    """How far h is from its turn by 180 degrees, where they lie upon each other best."""
+    """‖h − rotated h‖/‖h‖ at the displacement where they agree best."""
     size = [2 * n for n in h.shape]
-    spectrum = scipy.fft.rfft2(h, s=size)
-    overlap = scipy.fft.irfft2(spectrum**2, s=size).max()  # with its turn: h ∗ h
+    overlap = scipy.fft.irfft2(
+        scipy.fft.rfft2(h, s=size) ** 2, s=size
+    ).max()  # correlation with the rotated h: h ∗ h
     return math.sqrt(max(2 - 2 * float(overlap) / float((h**2).sum()), 0.0))
 
 
-def _ghosts(picture: np.ndarray, h: np.ndarray, turned: np.ndarray, noise: float) -> float:
-    """The logarithm of the gradients' sum of absolute values after `turned` over that after `h`, by the same filter."""
+def _sparsity_gain(picture: np.ndarray, h: np.ndarray, noise: float) -> float:
+    """The logarithm of the gradients' normalised sum after deconvolution with the rotated PSF over that with h."""
     m, n = picture.shape
     reach = [min(s, k // 4) for s, k in zip(h.shape, (m, n), strict=True)]
-    ramps = []
-    for k, r in zip((m, n), reach, strict=True):
-        at = np.arange(k)
-        ramps.append(np.minimum(1, np.minimum(at + 1, at[::-1] + 1) / (r + 1)))
-    level = float(picture.mean())
+    to_edge = (1 + np.minimum(np.arange(k), np.arange(k)[::-1]) for k in (m, n))
+    ramps = [np.minimum(1, t / (r + 1)) for t, r in zip(to_edge, reach, strict=True)]
     taper = np.outer(*(0.5 - 0.5 * np.cos(np.pi * r) for r in ramps))
-    g = scipy.fft.rfft2((picture - level) * taper)
+    g = scipy.fft.rfft2((picture - float(picture.mean())) * taper)
     y, x = scipy.fft.fftfreq(m)[:, None], scipy.fft.rfftfreq(n)[None, :]
     rough = 4 - 2 * np.cos(2 * np.pi * y) - 2 * np.cos(2 * np.pi * x)
     gradient = float((np.diff(picture, axis=0) ** 2).mean() + (np.diff(picture, axis=1) ** 2).mean())
     sums = []
-    for psf in (h, turned):
+    for psf in (h, h[::-1, ::-1]):
         k = scipy.fft.rfft2(psf, s=(m, n))
         f = scipy.fft.irfft2(g * k.conj() / (np.abs(k) ** 2 + 2 * noise / gradient * rough + 1e-9), s=(m, n))
-        # The filter's shift is the PSF's origin: the frame's border is left out on all sides.
+        # The PSF's corner is its origin here, so that the border is left out on all sides.
         f = f[2 * reach[0] : m - 2 * reach[0], 2 * reach[1] : n - 2 * reach[1]]
         if f.size == 0:
             return 0.0
-        dy, dx = np.diff(f, axis=0)[:, 1:], np.diff(f, axis=1)[1:]
-        modulus = np.hypot(dy, dx)
+        modulus = np.hypot(np.diff(f, axis=0)[:, 1:], np.diff(f, axis=1)[1:])
         sums.append(float(modulus.sum()) / math.sqrt(float((modulus**2).sum()) or 1.0))
     return math.log(max(sums[1], 1e-300) / max(sums[0], 1e-300))

@@ -1,10 +1,10 @@
-"""What every measurement of a PSF gives back, and what several of them share."""
+"""The result of every measurement of a PSF, and functions that several measurements share."""
 
 from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,15 +13,16 @@ import scipy.fft
 
 from ..device import Array, as_real, asnumpy, check_finite
 from ..errors import warn
-
-MEASURED_BELOW, ROUGH_BELOW = 0.1, 0.3  # relative errors of a PSF that count as measured, and as a start
+from .models import coordinates
 
 
 class PSFStatus(enum.Enum):
-    """How far an estimate of a PSF can be trusted. The value says it to the user."""
+    """How far an estimate of a PSF can be trusted; the value explains it to the user."""
 
-    MEASURED = "noise and scatter leave the error that is told"
-    ROUGH = "an estimate to start from: look at the restored picture, and at `deblur.psf.check`, before you believe it"
+    MEASURED = "the estimated error accounts for noise and scatter"
+    ROUGH = (
+        "a first estimate: check the restored image, and the PSF by `deblur.psf.check`, before you rely on it"
+    )
     DOUBTFUL = "not to be trusted"
 
     @property
@@ -31,20 +32,30 @@ class PSFStatus(enum.Enum):
 
     @classmethod
     def of(cls, error: float) -> PSFStatus:
-        """What a relative error by itself would say."""
-        if not error < ROUGH_BELOW:
+        """The status that a relative error alone justifies: MEASURED below 10 %, ROUGH below 30 %."""
+        if not error < 0.3:
             return cls.DOUBTFUL
-        return cls.MEASURED if error < MEASURED_BELOW else cls.ROUGH
+        return cls.MEASURED if error < 0.1 else cls.ROUGH
+
+
+def graded(error: float, first: str, checks: Iterable[tuple[Any, PSFStatus, str]]) -> tuple[PSFStatus, str]:
+    """A status and its reasons: each check (applies, the best status then, reason) that applies can only lower it."""
+    status, reasons = PSFStatus.of(error), [first]
+    for applies, best, reason in checks:
+        if applies:
+            status = max(status, best, key=list(PSFStatus).index)
+            reasons.append(reason)
+    return status, "; ".join(reason for reason in reasons if reason)
 
 
 @dataclass(frozen=True)
 class PSFMap:
-    """PSFs on a grid of places of a picture, as `deblur.VaryingBlur` takes them: ``VaryingBlur(map.psfs, shape)``.
+    """PSFs at the centres of equal parts of an image, for ``deblur.VaryingBlur(map.psfs, shape)``.
 
     Attributes
     ----------
     positions : (R, S, 2) array
-        The centres of R x S equal parts of the picture, in rows and columns.
+        Rows and columns of the centres of R x S equal parts of the image.
     psfs : (R, S, m, n) array
         The PSF at each, with a sum of one.
     """
@@ -55,22 +66,22 @@ class PSFMap:
 
 @dataclass(frozen=True)
 class PSFEstimate:
-    """A PSF from data. It can be given to `deblur.reconstruct` as it is.
+    """A PSF estimated from data; `deblur.reconstruct` accepts it in place of an array.
 
     Attributes
     ----------
     psf : (m, n) array, float64
         Non-negative, with a sum of one and its centre at ``((m - 1) // 2, (n - 1) // 2)``.
     error : float
-        Its relative error ‖psf − truth‖ / ‖truth‖ as the data themselves tell it.
+        The relative error ‖psf − truth‖ / ‖truth‖, estimated from the data.
     status : PSFStatus
-        ``status.ok`` says whether to use it, ``status.value`` in words.
+        ``status.ok`` is False for a PSF that should not be used.
     why : str
-        What the status rests on.
+        The reasons for the status.
     details : mapping
-        What else was measured; its entries stand in the docstring of each source.
+        Further results; the function that measured the PSF documents them.
     map : PSFMap or None
-        How it varies across the picture, where that was asked for.
+        The PSFs across the image, if requested.
     """
 
     psf: np.ndarray
@@ -95,13 +106,13 @@ class PSFEstimate:
             f"error       {percent(self.error)} (estimated)",
         ]
         if self.why:
-            lines.append(f"why         {self.why}")
+            lines.append(f"reason      {self.why}")
         for name, value in self.details.items():
             if isinstance(value, str | int | float | tuple):
                 lines.append(f"{name.replace('_', ' '):<11} {_in_words(value)}")
         if self.map is not None:
             rows, cols = self.map.psfs.shape[:2]
-            lines.append(f"map         {rows} x {cols} PSFs across the picture")
+            lines.append(f"map         {rows} x {cols} PSFs across the image")
         return "\n".join(lines)
 
     def __repr__(self) -> str:
@@ -109,7 +120,7 @@ class PSFEstimate:
 
 
 def percent(part: float) -> str:
-    """A part of one, in words with two digits: "0.12 %", "110 %"."""
+    """A part of one in per cent with two digits: "0.12 %", "110 %"."""
     return f"{100 * part:.2g} %" if part < 0.995 else f"{100 * part:.0f} %"
 
 
@@ -119,13 +130,8 @@ def _in_words(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-# ---------------------------------------------------------------------------------------------
-# What several sources share
-# ---------------------------------------------------------------------------------------------
-
-
 def grey(image: Any, what: str = "the image") -> np.ndarray:
-    """A picture as (M, N) float64 on the host, checked."""
+    """An image as (M, N) float64 on the host; ValueError unless it is real, finite and two-dimensional."""
     a = as_real(image, what)
     if a.ndim != 2 or a.size == 0:
         hint = "; take one channel, such as image[..., 1]" if a.ndim == 3 and a.shape[-1] in (3, 4) else ""
@@ -134,11 +140,15 @@ def grey(image: Any, what: str = "the image") -> np.ndarray:
     return asnumpy(a).astype(np.float64)
 
 
-def unit_sum(psf: np.ndarray) -> np.ndarray:
-    total = psf.sum()
-    if not (np.isfinite(total) and total > 0):
-        raise ValueError("nothing is left of the PSF: its values sum to zero or less")
-    return psf / total
+def middle(image: np.ndarray, side: int) -> np.ndarray:
+    """The middle of an image (M, N), at most `side` pixels along each axis."""
+    rows, cols = (slice(max(n - side, 0) // 2, (n + min(n, side)) // 2) for n in image.shape)
+    return image[rows, cols]
+
+
+def border(a: np.ndarray) -> np.ndarray:
+    """The outermost pixels of an array (m, n)."""
+    return np.concatenate([a[0], a[-1], a[:, 0], a[:, -1]])
 
 
 def centre(shape: tuple[int, ...]) -> tuple[int, int]:
@@ -146,10 +156,9 @@ def centre(shape: tuple[int, ...]) -> tuple[int, int]:
 
 
 def centre_of_gravity(psf: np.ndarray) -> tuple[float, float]:
-    """How far it lies from the PSF's centre, in rows and columns."""
-    total, (r, c) = psf.sum(), centre(psf.shape)
-    y, x = np.indices(psf.shape)
-    return float(((y - r) * psf).sum() / total), float(((x - c) * psf).sum() / total)
+    """Its rows and columns from the PSF's centre."""
+    total, (y, x) = psf.sum(), coordinates(psf.shape)
+    return float((y * psf).sum() / total), float((x * psf).sum() / total)
 
 
 def width(psf: np.ndarray) -> float:
@@ -160,15 +169,12 @@ def width(psf: np.ndarray) -> float:
 
 
 def energy_outside(psf: np.ndarray) -> float:
-    """The share of the light that falls beyond the PSF's frame, if the wings go on as a power of the radius."""
-    m, n = psf.shape
-    y, x = (np.arange(k) - (k - 1) // 2 for k in (m, n))
-    radius = np.hypot(y[:, None], x[None, :])
-    last = min((m - 1) // 2, (n - 1) // 2)
+    """The share of the light beyond the PSF's frame, if the wings continue as a power of the radius."""
+    radius = np.hypot(*coordinates(psf.shape))
+    last = (min(psf.shape) - 1) // 2
     if last < 3:
         return 0.0
-    outer = float(psf[(radius > last - 0.5) & (radius <= last + 0.5)].mean())
-    inner = float(psf[(radius > 0.7 * last - 0.5) & (radius <= 0.7 * last + 0.5)].mean())
+    inner, outer = (float(psf[(radius > r - 0.5) & (radius <= r + 0.5)].mean()) for r in (0.7 * last, last))
     if not outer > 1e-12 * psf.max():
         return 0.0
     power = max(math.log(max(inner / outer, 1.0)) / -math.log(0.7), 2.2)
@@ -177,22 +183,22 @@ def energy_outside(psf: np.ndarray) -> float:
 
 
 def shift(stack: Array, by: Array) -> Array:
-    """Pictures (..., m, n) displaced by fractions of pixels (..., 2), by their Fourier series: periodic, exact for
-    what the pixels sample well."""
+    """Images (..., m, n) displaced by fractions of pixels (..., 2) through their Fourier series: periodic, and exact
+    for band-limited images."""
     m, n = stack.shape[-2:]
     by = np.asarray(by)[..., None, None, :]
     y, x = scipy.fft.fftfreq(m)[:, None], scipy.fft.rfftfreq(n)[None, :]
-    # The Nyquist frequency has no phase of its own: a real picture keeps the cosine.
     phase_y, phase_x = np.exp(-2j * np.pi * y * by[..., 0]), np.exp(-2j * np.pi * x * by[..., 1])
+    # At the Nyquist frequency a real image keeps the cosine alone.
     if m % 2 == 0:
-        phase_y[..., m // 2, :] = np.cos(np.pi * by[..., 0, 0])
+        phase_y[..., m // 2, :] = phase_y[..., m // 2, :].real
     if n % 2 == 0:
-        phase_x[..., :, -1] = np.cos(np.pi * by[..., 0, 1])
+        phase_x[..., -1] = phase_x[..., -1].real
     return scipy.fft.irfft2(scipy.fft.rfft2(stack) * phase_y * phase_x, s=(m, n))
 
 
-def placed(psf: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
-    """The PSF cut or filled with zeros to another shape, centre upon centre."""
+def placed(psf: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """The PSF cropped or padded with zeros to another shape, centre upon centre."""
     out = np.zeros(shape)
     here, there = [], []
     for m, n, c, d in zip(psf.shape, shape, centre(psf.shape), centre(shape), strict=True):
@@ -204,7 +210,7 @@ def placed(psf: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
 
 
 def gains(psf: np.ndarray, variance: np.ndarray | float) -> np.ndarray:
-    """What to multiply each pixel of a noisy PSF with: Wiener's factor, from the power in its 3 x 3 neighbourhood."""
+    """Wiener's factor of each pixel of a noisy PSF, from the power in its 3 x 3 neighbourhood."""
     from scipy.ndimage import uniform_filter
 
     power = uniform_filter(psf**2, 3, mode="constant")

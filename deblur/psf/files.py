@@ -1,4 +1,4 @@
-"""PSFs from files, and to files."""
+"""Read PSFs and grids of PSFs from files, and write them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TEXT, _ARRAYS = (".csv", ".txt", ".dat"), (".npy", ".npz", ".mat")
 
 
 def _read_matlab(path: Path, name: str) -> np.ndarray:
-    """The array of a name in a .mat, or the only one that could be a PSF."""
+    """The array of a name in a .mat file, or the only one that could be a PSF."""
     from scipy.io import loadmat
 
     try:
@@ -44,7 +44,7 @@ def _named(name: str, held: list[str]) -> str:
 
 
 def read_table(path: Path, name: str = "psf") -> np.ndarray:
-    """The array in a file, of this name where it can hold several; ValueError says what is wrong with it."""
+    """The array in a file, of this name if it holds several; ValueError explains what is wrong with it."""
     if path.suffix.lower() == ".mat":
         return _read_matlab(path, name)
     if path.suffix.lower() in _TEXT:
@@ -63,7 +63,7 @@ def read_table(path: Path, name: str = "psf") -> np.ndarray:
 
 
 def _read_npy(f: IO[bytes], size: int) -> np.ndarray:
-    """The array in a .npy of `size` bytes, if it holds what its header promises and memory does too."""
+    """The array in a .npy file of `size` bytes, if the file is complete and memory suffices."""
     f.seek(0)
     version = np.lib.format.read_magic(f)
     if version > (2, 0):
@@ -88,26 +88,26 @@ def load(path: str | PathLike[str], *, normalize: bool = True, allow_negative: b
     ----------
     path : path
         An image is read as `deblur.image.read` does: integers scaled to
-        [0, 1]; a grey picture saved as colour is taken as grey. An ``.npz`` or
+        [0, 1]; a grey image saved as colour counts as grey. An ``.npz`` or
         ``.mat`` holds one array, or one named ``psf``. A table has one row of the PSF
-        a line, numbers separated by commas, semicolons or spaces.
+        per line, numbers separated by commas, semicolons or spaces.
     normalize : bool
-        Divide by the sum, so that blurring keeps the brightness (default). False
-        keeps the values as they are in the file.
+        Divide by the sum, so that blurring keeps the mean (default). False
+        keeps the values of the file.
     allow_negative : bool
         Accept values below zero, as a sharpening filter has them.
 
     Returns
     -------
     psf : (rows, columns) ndarray, float64
-        As it stands in the file: `deblur.psf.prepare` centres, crops, resamples and cleans it.
+        Neither centred nor cropped: `deblur.psf.prepare` does that.
 
     Raises
     ------
     OSError
         If the file is missing or cannot be read.
     ValueError
-        If what it holds is no PSF: not 2-D, coloured, NaN or infinite,
+        If the content is no PSF: not 2-D, coloured, NaN or infinite,
         negative, or summing to zero.
     """
     path = image_file.check_readable(path)
@@ -123,7 +123,7 @@ def load(path: str | PathLike[str], *, normalize: bool = True, allow_negative: b
                 raise ValueError(
                     "its colours differ; convert it to grey, or save one channel as its own file"
                 )
-            psf = psf[..., 0]  # a grey picture saved as colour
+            psf = psf[..., 0]  # a grey image saved as colour
         if psf.ndim != 2 or psf.size == 0:
             raise ValueError(f"a PSF is a non-empty 2-D array, this one has shape {psf.shape}")
         check_finite(psf, "it")
@@ -141,21 +141,83 @@ def load(path: str | PathLike[str], *, normalize: bool = True, allow_negative: b
 
 
 def read_grey(path: str | PathLike[str]) -> np.ndarray:
-    """A picture from a file, grey: of colours their mean. Integers keep their unit, whose end is saturation."""
+    """A grey image from a file: the mean of its colours. Integers keep their unit, whose maximum is saturation."""
     picture = image_file.read(path, as_float=False)
     return picture.mean(axis=-1) if image_file.is_colour(picture) else picture
 
 
+def load_grid(path: str | PathLike[str], grid: tuple[int, int] | None = None) -> np.ndarray:
+    """Read the PSFs of R x S equal parts of an image, for `deblur.VaryingBlur` and ``psfs=``.
+
+    Parameters
+    ----------
+    path : path
+        A folder of R·S files that `load` reads, in the order of their names: row by row from the upper left; an
+        ``.npy`` file with an array (R, S, m, n), or an ``.npz`` with one named ``psfs``, as `save` and
+        ``deblur psf points --grid`` write it; or an image of stars, beads or pinholes that fills the frame, from
+        which `from_points` measures them.
+    grid : (int, int), optional
+        R and S. Required unless the file holds an array.
+
+    Returns
+    -------
+    psfs : (R, S, m, n) ndarray, float64
+
+    Raises
+    ------
+    FileNotFoundError, ValueError
+        If there is no such file, no grid, another number of files than parts, PSFs of several sizes, or none
+        that can be trusted.
+    """
+    from .points import from_points
+
+    path = Path(path)
+    if not path.exists():
+        raise FileNotFoundError(f"no such folder or file: {path}")
+    if path.suffix.lower() in (".npy", ".npz"):
+        try:
+            psfs = read_table(path, "psfs")
+        except (ValueError, EOFError, zipfile.BadZipFile) as error:
+            raise ValueError(f"cannot use {path} as PSFs: {error}") from error
+        if psfs.ndim != 4 or (grid is not None and psfs.shape[:2] != grid):
+            shape = "(rows, columns, m, n)" if grid is None else f"({grid[0]}, {grid[1]}, m, n)"
+            raise ValueError(f"{path} holds an array of shape {psfs.shape}, and a grid of PSFs has {shape}")
+        return psfs.astype(np.float64)
+    if grid is None:
+        raise ValueError(f"say how many rows and columns of PSFs {path} has, for example 5x5")
+    if not path.is_dir():
+        found = from_points(read_grey(path), grid=grid)
+        if not found.status.ok or found.map is None:
+            raise ValueError(
+                f"the PSF measured from {path} is {found.status.value}: {found.why}. Measure it separately and inspect "
+                f"it: deblur psf points {path} --grid {grid[0]}x{grid[1]} --size N -o psfs.npz"
+            )
+        return found.map.psfs
+    files = sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith("."))
+    if len(files) != grid[0] * grid[1]:
+        raise ValueError(
+            f"{path} holds {len(files)} files, and a grid of {grid[0]} x {grid[1]} has {grid[0] * grid[1]} places"
+        )
+    each = [load(p) for p in files]
+    for p, h in zip(files, each, strict=True):
+        if h.shape != each[0].shape:
+            raise ValueError(
+                f"{p.name} has the shape {h.shape} and {files[0].name} {each[0].shape}: pad smaller ones with zeros, "
+                "so that their centres agree"
+            )
+    return np.array(each).reshape(*grid, *each[0].shape)
+
+
 def save(path: str | PathLike[str], psf: Any, *, overwrite: bool = False) -> None:
-    """Write a PSF to a .npy, .csv, .txt or .tif (float32), which `load` and the command line read.
+    """Write a PSF to a .npy, .npz, .csv, .txt or .tif (float32) file, which `load` and the command line read.
 
     Parameters
     ----------
     path : path
     psf : (m, n) array or PSFEstimate
-        Of an estimate with a `map`, an ``.npz`` holds ``psf``, ``psfs`` (R, S, m, n) and ``positions`` as well.
+        For an estimate with a `map`, an ``.npz`` holds ``psf``, ``psfs`` (R, S, m, n) and ``positions`` as well.
     overwrite : bool
-        Replace a file that is there.
+        Replace an existing file.
 
     Raises
     ------

@@ -13,28 +13,20 @@ from .files import load
 from .models import Size, airy, box, camera_shake, delta, disk, gaussian, moffat, motion
 
 
-def _number(text: str) -> float:
-    return float(text)
-
-
-def _whole(text: str) -> int:
-    return int(text)
-
-
 def as_size(text: str) -> Size:
     rows, cross, cols = text.lower().partition("x")
     return (int(rows), int(cols)) if cross else int(rows)
 
 
-# One row a form: how it is written, its builder, the reader of each argument, and how many are needed.
+# For each form its syntax, its builder, the reader of each argument, and the number of required ones.
 TABLE: dict[str, tuple[str, Callable[..., np.ndarray], tuple[Callable[[str], Any], ...], int]] = {
-    "gaussian": ("gaussian:SIZE,SIGMA", gaussian, (as_size, _number), 2),
-    "disk": ("disk:SIZE[,RADIUS]", disk, (as_size, _number), 1),
-    "motion": ("motion:LENGTH[,ANGLE]", motion, (_number, _number), 1),
+    "gaussian": ("gaussian:SIZE,SIGMA", gaussian, (as_size, float), 2),
+    "disk": ("disk:SIZE[,RADIUS]", disk, (as_size, float), 1),
+    "motion": ("motion:LENGTH[,ANGLE]", motion, (float, float), 1),
     "box": ("box:SIZE", box, (as_size,), 1),
-    "moffat": ("moffat:SIZE,FWHM[,BETA]", moffat, (as_size, _number, _number), 2),
-    "airy": ("airy:SIZE,RADIUS", airy, (as_size, _number), 2),
-    "shake": ("shake:SIZE,SEED", camera_shake, (as_size, _whole), 2),
+    "moffat": ("moffat:SIZE,FWHM[,BETA]", moffat, (as_size, float, float), 2),
+    "airy": ("airy:SIZE,RADIUS", airy, (as_size, float), 2),
+    "shake": ("shake:SIZE,SEED", camera_shake, (as_size, int), 2),
     "delta": ("delta:SIZE", delta, (as_size,), 1),
 }
 

@@ -2,8 +2,8 @@
 
 Every builder returns a float64 array of shape (rows, columns), non-negative
 and summing to one, whose centre is the pixel ((rows - 1) // 2, (columns - 1) // 2).
-That is where `scipy.signal.convolve2d(..., "same")` and `deblur.Blur` take it
-to be, so an even size blurs without shifting by a whole pixel.
+`scipy.signal.convolve2d(..., "same")` and `deblur.Blur` use the same centre,
+so that an even size blurs without shifting by a whole pixel.
 
 `gaussian`, `moffat` and `airy` are *sampled* at the pixel centres, as MATLAB's
 fspecial does. `disk` and `motion` have edges and are *integrated* over the
@@ -43,19 +43,21 @@ def _positive(value: float, name: str) -> float:
     return float(value)
 
 
-def _grid(size: Size) -> tuple[np.ndarray, np.ndarray]:
-    """Row and column distances of each pixel centre from the PSF's centre, as a column and a row."""
-    rows, cols = as_shape(size)
+def coordinates(shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Row and column distances of each pixel centre from the PSF's centre, as a column (m, 1) and a row (1, n)."""
+    rows, cols = shape
     return np.arange(rows)[:, None] - (rows - 1) // 2, np.arange(cols)[None, :] - (cols - 1) // 2
 
 
-def _unit_sum(weights: np.ndarray) -> np.ndarray:
-    total = weights.sum()
+def unit_sum(psf: np.ndarray) -> np.ndarray:
+    """The PSF divided by its sum; ValueError if that is not positive and finite."""
+    total = psf.sum()
     if not (np.isfinite(total) and total > 0):
         raise ValueError(
-            "these parameters give a PSF that floating-point numbers cannot hold; use less extreme ones"
+            f"the PSF's values sum to zero or less, or to no finite number ({total:g}), and cannot be scaled to one; "
+            "subtract the background, or use less extreme parameters"
         )
-    return weights / total
+    return psf / total
 
 
 def delta(size: Size) -> np.ndarray:
@@ -70,7 +72,7 @@ def delta(size: Size) -> np.ndarray:
     -------
     psf : (rows, columns) ndarray, float64
     """
-    y, x = _grid(size)
+    y, x = coordinates(as_shape(size))
     return ((y == 0) & (x == 0)).astype(np.float64)
 
 
@@ -92,7 +94,7 @@ def box(size: Size) -> np.ndarray:
 
 
 def gaussian(size: Size, sigma: float | tuple[float, float]) -> np.ndarray:
-    """Gaussian blur, sampled at the pixel centres and cut to the size given.
+    """Gaussian blur, sampled at the pixel centres and cut to the given size.
 
     Parameters
     ----------
@@ -110,11 +112,14 @@ def gaussian(size: Size, sigma: float | tuple[float, float]) -> np.ndarray:
     pair = tuple(sigma) if isinstance(sigma, tuple | list) else (sigma, sigma)
     if len(pair) != 2:
         raise ValueError(f"sigma must be one number or two, not {sigma!r}")
+    rows, cols = (_positive(value, "sigma") for value in pair)
+    return unit_sum(gaussian_profile(*coordinates(as_shape(size)), rows, cols))
+
+
+def gaussian_profile(y: np.ndarray, x: np.ndarray, rows: float, cols: float) -> np.ndarray:
+    """exp(−(y/rows)²/2 − (x/cols)²/2) at distances y (m, 1) and x (1, n) from the centre."""
     with np.errstate(over="ignore", under="ignore"):  # far outside, exp(-inf) = 0 is the right answer
-        y, x = (
-            np.exp(-0.5 * (t / _positive(s, "sigma")) ** 2) for t, s in zip(_grid(size), pair, strict=True)
-        )
-    return _unit_sum(y * x)
+        return np.exp(-0.5 * (y / rows) ** 2) * np.exp(-0.5 * (x / cols) ** 2)
 
 
 def _quarter_disk_area(x: np.ndarray, y: np.ndarray, r: float) -> np.ndarray:
@@ -160,10 +165,10 @@ def disk(size: Size, radius: float | None = None) -> np.ndarray:
     -------
     psf : (rows, columns) ndarray, float64
     """
-    y, x = _grid(size)
+    y, x = coordinates(as_shape(size))
     if radius is None:
         radius = (min(y.size, x.size) - 1) // 2 + 0.5
-    return _unit_sum(disk_area(y, x, _positive(radius, "radius")))
+    return unit_sum(disk_area(y, x, _positive(radius, "radius")))
 
 
 def motion(length: float, angle: float = 0.0) -> np.ndarray:
@@ -187,23 +192,35 @@ def motion(length: float, angle: float = 0.0) -> np.ndarray:
         raise ValueError(f"length must be at least 1 pixel, not {length!r}; a length of 1 does not blur")
     if not math.isfinite(angle):
         raise ValueError(f"angle must be finite, not {angle!r}")
-    turn = math.radians(angle)
-    step = np.array([-math.sin(turn), math.cos(turn)]) * length  # (rows, columns), end to end
-    step[np.abs(step) < 1e-12 * length] = 0.0  # so that 90 and 180 degrees are exactly upright and level
+    step = _step(length, angle)
     half = [max(math.ceil(abs(s) / 2 - 0.5 - 1e-9), 0) for s in step]
-    _check_memory(2 * half[0] + 1, 2 * half[1] + 1)
+    shape = (2 * half[0] + 1, 2 * half[1] + 1)
+    _check_memory(*shape)
+    return unit_sum(path_length(*coordinates(shape), length, angle))
+
+
+def _step(length: float, angle: float) -> np.ndarray:
+    """Rows and columns from end to end of a straight path."""
+    turn = math.radians(angle)
+    step = np.array([-math.sin(turn), math.cos(turn)]) * length
+    step[np.abs(step) < 1e-12 * length] = 0.0  # so that 90 and 180 degrees are exactly upright and level
+    return step
+
+
+def path_length(y: np.ndarray, x: np.ndarray, length: float, angle: float) -> np.ndarray:
+    """The share of a straight path in each pixel at distances y (m, 1) and x (1, n) from its middle: (m, n)."""
     # The path is p(t) = t * step for -1/2 <= t <= 1/2; it is cut wherever it crosses a pixel edge.
+    step, lines = _step(length, angle), (y.ravel(), x.ravel())
     cuts = [np.array([-0.5, 0.5])]
-    cuts += [(np.arange(-h, h + 2) - 0.5) / s for h, s in zip(half, step, strict=True) if s != 0]
+    cuts += [(np.append(line, line[-1] + 1) - 0.5) / s for s, line in zip(step, lines, strict=True) if s]
     t = np.unique(np.clip(np.concatenate(cuts), -0.5, 0.5))
-    middle, weight = (t[1:] + t[:-1]) / 2, np.diff(t)
-    real = weight > 1e-12  # where an edge is met by a corner, rounding leaves slivers
-    pixel = [
-        np.clip(np.rint(middle[real] * s).astype(int), -h, h) + h for h, s in zip(half, step, strict=True)
-    ]
-    psf = np.zeros((2 * half[0] + 1, 2 * half[1] + 1))
-    np.add.at(psf, tuple(pixel), weight[real])
-    return _unit_sum(psf)
+    middle, share = (t[1:] + t[:-1]) / 2, np.diff(t)
+    pixel = np.stack([np.rint(middle * s - line[0]) for s, line in zip(step, lines, strict=True)]).astype(int)
+    # Where an edge is met by a corner, rounding leaves slivers.
+    inside = ((pixel >= 0) & (pixel < [[y.size], [x.size]])).all(axis=0) & (share > 1e-12)
+    out = np.zeros((y.size, x.size))
+    np.add.at(out, tuple(pixel[:, inside]), share[inside])
+    return out
 
 
 def moffat(size: Size, fwhm: float, beta: float = 4.765) -> np.ndarray:
@@ -230,10 +247,14 @@ def moffat(size: Size, fwhm: float, beta: float = 4.765) -> np.ndarray:
     """
     if not (math.isfinite(beta) and beta > 1):
         raise ValueError(f"beta must be a finite number above 1, not {beta!r}")
-    y, x = _grid(size)
-    alpha = _positive(fwhm, "fwhm") / (2 * math.sqrt(math.expm1(math.log(2) / beta)))
+    return unit_sum(moffat_profile(*coordinates(as_shape(size)), _positive(fwhm, "fwhm"), beta))
+
+
+def moffat_profile(y: np.ndarray, x: np.ndarray, fwhm: float, beta: float) -> np.ndarray:
+    """(1 + (r/α)²)^(−β) at distances y (m, 1) and x (1, n) from the centre."""
+    alpha = fwhm / (2 * math.sqrt(math.expm1(math.log(2) / beta)))
     with np.errstate(over="ignore"):
-        return _unit_sum(np.exp(-beta * np.log1p((y / alpha) ** 2 + (x / alpha) ** 2)))
+        return np.exp(-beta * np.log1p((y / alpha) ** 2 + (x / alpha) ** 2))
 
 
 def airy(size: Size, radius: float) -> np.ndarray:
@@ -251,14 +272,19 @@ def airy(size: Size, radius: float) -> np.ndarray:
     -------
     psf : (rows, columns) ndarray, float64
     """
-    y, x = _grid(size)
-    v = np.hypot(y, x) * (scipy.special.jn_zeros(1, 1)[0] / _positive(radius, "radius"))
-    v[v == 0] = 1e-8  # the limit at the centre is 1, and J₁(v)/v is 1/2 to rounding here
-    return _unit_sum((2 * scipy.special.j1(v) / v) ** 2)
+    y, x = coordinates(as_shape(size))
+    return unit_sum(airy_profile(np.hypot(y, x), _positive(radius, "radius")))
+
+
+def airy_profile(distance: np.ndarray, radius: float | np.ndarray) -> np.ndarray:
+    """(2 J₁(v)/v)² at distances from the centre; `radius` is that of the first dark ring."""
+    v = distance * (scipy.special.jn_zeros(1, 1)[0] / radius)
+    v = np.maximum(v, 1e-8)  # the limit at the centre is 1, and J₁(v)/v is 1/2 to rounding here
+    return (2 * scipy.special.j1(v) / v) ** 2
 
 
 def camera_shake(size: Size, seed: int | np.random.Generator) -> np.ndarray:
-    """The trace of an unsteady hand: a smooth random path, exposed evenly in time, that fills the size.
+    """Camera shake: a smooth random path, exposed evenly in time, that fills the size.
 
     Parameters
     ----------
@@ -276,9 +302,9 @@ def camera_shake(size: Size, seed: int | np.random.Generator) -> np.ndarray:
     Notes
     -----
     The path is a cosine series with normal coefficients falling as k^(-3/2),
-    between Brownian motion (k^-1) and its integral (k^-2): it turns as a hand
-    does but has no kinks. Bright spots are where it lingers, as in the
-    measured traces that random-trajectory models [1]_ imitate.
+    between Brownian motion (k^-1) and its integral (k^-2): it turns but has no
+    kinks. It is bright where it moves slowly, as in the measured traces that
+    random-trajectory models [1]_ imitate.
 
     References
     ----------
@@ -307,8 +333,9 @@ def camera_shake(size: Size, seed: int | np.random.Generator) -> np.ndarray:
     i = np.clip(np.floor(y).astype(int), 0, max(rows - 2, 0))
     j = np.clip(np.floor(x).astype(int), 0, max(cols - 2, 0))
     dy, dx = y - i, x - j
-    for a, wy in ((0, 1 - dy), (1, dy)):
-        for b, wx in ((0, 1 - dx), (1, dx)):
+    for a in (0, 1):
+        for b in (0, 1):
             # A one-pixel axis has no neighbour; its weight there is zero.
-            np.add.at(psf, (np.minimum(i + a, rows - 1), np.minimum(j + b, cols - 1)), wy * wx)
-    return _unit_sum(np.maximum(psf, 0.0))
+            at = np.minimum(i + a, rows - 1), np.minimum(j + b, cols - 1)
+            np.add.at(psf, at, abs(1 - a - dy) * abs(1 - b - dx))
+    return unit_sum(np.maximum(psf, 0.0))

@@ -1,4 +1,4 @@
-"""PSFs that other packages compute: adapters, which need the package installed and hold none of its formulas."""
+"""Adapters of packages that compute PSFs; each needs its package installed."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .estimate import unit_sum
-from .models import Size, as_shape
+from .models import Size, as_shape, coordinates, unit_sum
 
 
 def _package(name: str) -> ModuleType:
@@ -46,9 +45,9 @@ def microscope(
     size : int
         Rows and columns, odd.
     pixel : float
-        Side of a pixel in the specimen, in micrometres: the camera's over the magnification.
+        Side of a pixel in the specimen in micrometres: that of the camera over the magnification.
     wavelength : float
-        Of the light that is seen, in micrometres.
+        Of the detected light, in micrometres.
     na : float
         Numerical aperture.
     z : float
@@ -77,7 +76,7 @@ def microscope(
 
 
 def confocal(size: int, pixel: float, *, kind: str = "confocal", **more: Any) -> np.ndarray:
-    """The PSF of a confocal, two-photon or wide-field microscope in its focus, by the package psf of C. Gohlke.
+    """The in-focus PSF of a confocal, two-photon or wide-field microscope, by the package psf of C. Gohlke.
 
     Parameters
     ----------
@@ -104,21 +103,21 @@ def confocal(size: int, pixel: float, *, kind: str = "confocal", **more: Any) ->
     if kind not in kinds:
         raise ValueError(f"kind must be one of {', '.join(kinds)}, not {kind!r}")
     half = (n + 1) // 2
-    # Its dims are the distances of the last pixel from the first, along z and along the radius.
+    # dims are the distances of the last pixel from the first, along z and along the radius.
     computed = package.PSF(
         package.ISOTROPIC | kinds[kind], shape=(half, half), dims=((half - 1) * pixel,) * 2, **more
     )
-    at = np.abs(np.arange(n) - (half - 1))  # it gives a quarter of the focal plane
+    at = np.abs(np.arange(n) - (half - 1))  # the package returns a quarter of the focal plane
     return unit_sum(np.asarray(computed.slice(0), dtype=np.float64)[np.ix_(at, at)])
 
 
 def from_photutils(model: Any, size: Size) -> np.ndarray:
-    """The PSF that a model of photutils describes, at the pixels: `EPSFBuilder`'s, a gridded one, or a formula.
+    """Sample a PSF model of photutils: that of `EPSFBuilder`, a gridded one, or a formula.
 
     Parameters
     ----------
     model : photutils.psf model
-        Evaluated at ``(x_0, y_0)`` where it stands; of a gridded model that is the place in the picture.
+        Evaluated at its ``(x_0, y_0)``; for a gridded model that is the position in the image.
     size : int or (int, int)
 
     Returns
@@ -128,9 +127,8 @@ def from_photutils(model: Any, size: Size) -> np.ndarray:
     shape = as_shape(size)
     if not (callable(model) and hasattr(model, "x_0") and hasattr(model, "y_0")):
         raise TypeError(
-            "a PSF model of photutils is needed, which has x_0 and y_0, such as EPSFBuilder's, not "
-            f"{type(model).__name__}"
+            f"model must be a PSF model of photutils with x_0 and y_0, from EPSFBuilder, not {type(model).__name__}"
         )
-    y, x = (np.arange(n) - (n - 1) // 2 for n in shape)
-    rows, cols = np.meshgrid(y + float(model.y_0.value), x + float(model.x_0.value), indexing="ij")
+    y, x = coordinates(shape)
+    rows, cols = np.broadcast_arrays(y + float(model.y_0.value), x + float(model.x_0.value))
     return unit_sum(np.asarray(model(cols, rows), dtype=np.float64))

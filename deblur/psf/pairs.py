@@ -1,10 +1,10 @@
-"""The PSF from a sharp and a blurred picture of the same thing: least squares with the picture in the operator's place.
+"""The PSF from a sharp and a blurred image of the same scene, by least squares.
 
-blurred = gain · (h ∗ sharp) + offset + noise is linear in h. Only pixels count whose whole neighbourhood is in the
-frame, so that nothing is assumed beyond it. The normal equations, with λ‖∇h‖² added, are solved by conjugate gradients
-with the transforms of a torus; pixels of h that come out negative are held at zero and the rest is solved again. λ is
-the one that predicts pixels left out best. Two exposures seldom lie upon each other: the displacement by whole pixels
-is found by phase correlation, the rest from the centre of gravity of a first h.
+blurred = gain · (h ∗ sharp) + offset + noise is linear in h. Only pixels whose whole neighbourhood is in the frame are
+used, so that nothing is assumed beyond it. The normal equations, with λ‖∇h‖² added, are solved by conjugate gradients
+with the transforms of a torus; negative pixels of h are set to zero and the others solved for again. λ is the one
+that predicts left-out pixels best. The displacement between the exposures by whole pixels is found by phase
+correlation, the rest from the centre of gravity of a first h.
 """
 
 from __future__ import annotations
@@ -24,25 +24,20 @@ from .estimate import (
     PSFStatus,
     centre_of_gravity,
     energy_outside,
+    graded,
     grey,
+    middle,
     shift,
-    unit_sum,
     width,
 )
-from .models import Size, as_shape
+from .models import Size, as_shape, unit_sum
 
-_LAMBDAS = (3e-2, 3e-3, 3e-4, 3e-5)  # of the mean power of the sharp picture's gradient
-_SPARE = 3  # pixels by which the first PSF is larger on every side, so that a displacement fits in
-_ROUNDS = 4  # of holding negative pixels at zero
-_ENOUGH = 256  # pixels a side to choose λ by
-_LEFT_OUT = 0.2  # of the pixels, in blocks, to choose λ by
-_DRAWS = 4  # of noise, to tell the error by
-_UNSEEN = 0.005
-_RTOL, _MOST = 1e-5, 200
+_LAMBDAS = (3e-2, 3e-3, 3e-4, 3e-5)  # of the mean power of the sharp image's gradient
+_SPARE = 3  # pixels by which the first PSF is larger on every side, to hold a displacement
 
 
 def from_pair(sharp: Any, blurred: Any, size: Size) -> PSFEstimate:
-    """Measure the PSF from a sharp and a blurred picture of the same thing.
+    """Measure the PSF from a sharp and a blurred image of the same scene.
 
     Parameters
     ----------
@@ -50,24 +45,24 @@ def from_pair(sharp: Any, blurred: Any, size: Size) -> PSFEstimate:
         Of one size, in units that are proportional to light; exposures may
         differ, and one may be displaced against the other.
     size : int or (int, int)
-        Rows and columns of the PSF; rather too large than too small.
+        Rows and columns of the PSF; too large is better than too small.
 
     Returns
     -------
     PSFEstimate
         Its centre of gravity is the centre. ``details``: ``shift`` of `blurred` against `sharp` in rows and columns,
         ``gain`` and ``offset`` of its brightness, ``explained``: the share of its variance that the PSF explains,
-        ``residual``: what is left, over the noise of `blurred`, ``energy_outside``.
+        ``residual``: the residual over the noise of `blurred`, ``energy_outside``.
 
     Raises
     ------
     ValueError
-        If the pictures differ in size, show nothing, or do not register; says what to do.
+        If the images differ in size, are constant, or do not register; the message contains advice.
 
     Notes
     -----
-    A turn, another scale, parallax or a subject that moved are not allowed for; they show as a residual well above the
-    noise, which the status tells.
+    Rotation, another scale, parallax and moving objects are not modelled; they cause a residual well above the
+    noise, which lowers the status.
 
     Examples
     --------
@@ -80,51 +75,41 @@ def from_pair(sharp: Any, blurred: Any, size: Size) -> PSFEstimate:
     True
     """
     shape = as_shape(size)
-    s, b = grey(sharp, "the sharp picture"), grey(blurred, "the blurred picture")
+    s, b = grey(sharp, "the sharp image"), grey(blurred, "the blurred image")
     if s.shape != b.shape:
+        raise ValueError(f"the images have the shapes {s.shape} and {b.shape}; cut them to the same part")
+    if min(n - 2 * (m + 2 * _SPARE) for n, m in zip(s.shape, shape, strict=True)) < 16:
         raise ValueError(
-            f"the sharp picture has {s.shape[0]} x {s.shape[1]} pixels and the blurred one {b.shape[0]} x "
-            f"{b.shape[1]}; cut them to the same part"
+            f"images of shape {s.shape} do not determine a PSF of shape {shape}: take larger images or a smaller size"
         )
-    room = [n - 2 * (m + 2 * _SPARE) for n, m in zip(s.shape, shape, strict=True)]
-    if min(room) < 16:
-        raise ValueError(
-            f"pictures of {s.shape[0]} x {s.shape[1]} pixels do not determine a PSF of {shape[0]} x {shape[1]}: take "
-            "larger pictures or a smaller size"
-        )
-    for picture, name in ((s, "sharp"), (b, "blurred")):
-        if not np.ptp(picture) > 0:
-            raise ValueError(
-                f"the {name} picture is of one brightness: it shows nothing that could be blurred"
-            )
+    for image, name in ((s, "sharp"), (b, "blurred")):
+        if not np.ptp(image) > 0:
+            raise ValueError(f"the {name} image is of one brightness: it shows nothing that could be blurred")
     whole = _displacement(s, b, max(shape))
-    s, b = _overlapping(s, b, whole)
+    s, b = (_overlap(a, d) for a, d in ((s, -whole), (b, whole)))
     large = (shape[0] + 2 * _SPARE, shape[1] + 2 * _SPARE)
     if min(n - m for n, m in zip(s.shape, large, strict=True)) < 16:
         raise ValueError(_unregistered(f"they overlap by {s.shape[0]} x {s.shape[1]} pixels alone"))
+    lam = _System(middle(s, 256), middle(b, 256), large).best_lambda()
     first = _System(s, b, large)
-    rows, cols = (slice(max(n - _ENOUGH, 0) // 2, (n + min(n, _ENOUGH)) // 2) for n in s.shape)
-    lam = _System(s[rows, cols], b[rows, cols], large).best_lambda()
     h = first.solved(lam)
     explained = first.explained(h)
     if not explained > 0.3:
         raise ValueError(
-            _unregistered(f"the best PSF explains {100 * max(explained, 0):.0f} % of the blurred one alone")
+            _unregistered(f"the best PSF explains {100 * max(explained, 0):.0f} % of the blurred one")
         )
     away = np.array(centre_of_gravity(h))
     if np.abs(away).max() > 0.02:
-        # The sharp picture is displaced and not the PSF, which may have edges that the pixels sample badly.
+        # The sharp image is displaced and not the PSF, whose edges the pixels may undersample.
         s = shift(np.pad(s, 8, mode="reflect"), away)[8:-8, 8:-8]
-    edge = 2 + math.ceil(np.abs(away).max())
-    system = _System(s, b, shape, edge)
-    h = system.solved(lam)
-    return _estimate(system, h, lam, whole + away)
+    system = _System(s, b, shape, 2 + math.ceil(np.abs(away).max()))
+    return _estimate(system, system.solved(lam), lam, whole + away)
 
 
 def _unregistered(why: str) -> str:
     return (
-        f"the two pictures do not register: {why}. Take both with the camera on a tripod and the same lens and focal "
-        "length, check that they show the same part in the same orientation, or pass a larger size"
+        f"the two images do not register: {why}. Take both with a tripod and the same lens and focal length, check "
+        "that they show the same part in the same orientation, or pass a larger size"
     )
 
 
@@ -133,7 +118,7 @@ def _displacement(s: np.ndarray, b: np.ndarray, reach: int) -> np.ndarray:
     from scipy.ndimage import gaussian_filter
 
     window = np.outer(*(np.hanning(n + 2)[1:-1] for n in s.shape))
-    broad = max(reach / 4, 1.0)  # at the blur's own scale, so that its shape has no say
+    broad = max(reach / 4, 1.0)  # at the blur's own scale, so that its shape has no effect
     x, y = (window * (gaussian_filter(a, broad) - gaussian_filter(a, 4 * broad)) for a in (s, b))
     cross = scipy.fft.rfft2(y) * scipy.fft.rfft2(x).conj()
     correlation = scipy.fft.irfft2(
@@ -143,24 +128,24 @@ def _displacement(s: np.ndarray, b: np.ndarray, reach: int) -> np.ndarray:
     return np.where(at > np.array(s.shape) // 2, at - np.array(s.shape), at)
 
 
-def _overlapping(s: np.ndarray, b: np.ndarray, by: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    here = tuple(slice(max(-d, 0), n - max(d, 0)) for d, n in zip(by, s.shape, strict=True))
-    there = tuple(slice(max(d, 0), n - max(-d, 0)) for d, n in zip(by, s.shape, strict=True))
-    return s[here], b[there]
+def _overlap(a: np.ndarray, by: np.ndarray) -> np.ndarray:
+    """The part of an image that another one, displaced against it by -`by` pixels, shows as well."""
+    return a[tuple(slice(max(d, 0), n - max(-d, 0)) for d, n in zip(by, a.shape, strict=True))]
 
 
 class _System:
-    """The normal equations of h for pictures that lie upon each other."""
+    """The normal equations of a PSF h (m, n) for registered images, without the outermost `edge` pixels."""
 
     def __init__(self, s: np.ndarray, b: np.ndarray, shape: tuple[int, int], edge: int = 0) -> None:
         self.shape = shape
-        before = [
-            n // 2 + edge for n in shape
-        ]  # rows that the PSF reaches back to, its origin being (n - 1) // 2
-        after = [(n - 1) // 2 + edge for n in shape]
-        rows, cols = (slice(f, n - a) for f, a, n in zip(before, after, s.shape, strict=True))
-        corner = [(n - 1) // 2 for n in shape]
-        down, right = (slice(i.start + c, i.stop + c) for i, c in zip((rows, cols), corner, strict=True))
+        # The PSF reaches n // 2 pixels back, its origin being (n - 1) // 2.
+        rows, cols = (
+            slice(n // 2 + edge, k - (n - 1) // 2 - edge) for n, k in zip(shape, s.shape, strict=True)
+        )
+        down, right = (
+            slice(i.start + (n - 1) // 2, i.stop + (n - 1) // 2)
+            for i, n in zip((rows, cols), shape, strict=True)
+        )
         self.place = (..., down, right)
         self.level = float(s.mean())
         self.s, self.b = s - self.level, b[rows, cols]
@@ -180,30 +165,22 @@ class _System:
         return back[..., : self.shape[0], : self.shape[1]]
 
     def _free(self, r: np.ndarray) -> np.ndarray:
-        """Less its mean over the pixels that count: what an offset cannot explain."""
+        """Without the mean over the kept pixels, which the offset explains."""
         r = r * self.kept
         return r - self.kept * (r.sum(axis=(-2, -1), keepdims=True) / self.kept.sum())
 
-    def normal(self, h: np.ndarray, lam: float, support: np.ndarray) -> np.ndarray:
-        out = self.adjoint(self._free(self.forward(h * support))) + self._rough(h * support, lam)
-        return out * support
-
-    def _rough(self, h: np.ndarray, lam: float) -> np.ndarray:
+    def rough(self, h: np.ndarray, lam: float) -> np.ndarray:
         """λ times the Laplacian of h, which is zero beyond its frame."""
         p = np.pad(h, [(0, 0)] * (h.ndim - 2) + [(1, 1), (1, 1)])
         laplacian = 4 * h - p[..., 2:, 1:-1] - p[..., :-2, 1:-1] - p[..., 1:-1, 2:] - p[..., 1:-1, :-2]
         return lam * self.power * self.kept.sum() * laplacian
 
-    def solved(
-        self, lam: float, right: np.ndarray | None = None, support: np.ndarray | None = None
-    ) -> np.ndarray:
-        """h that is not negative, or, for right sides and a support that are given, the linear solution."""
-        if right is not None and support is not None:
-            return self._cg(right, lam, support)
+    def solved(self, lam: float) -> np.ndarray:
+        """The non-negative h: negative pixels are set to zero, at most four times."""
         right = self.adjoint(self._free(self.b))
         support, h = np.ones(self.shape), np.zeros(self.shape)
-        for _ in range(_ROUNDS):
-            h = self._cg(right, lam, support, h)
+        for _ in range(4):
+            h = self.linear(right, lam, support, h)
             negative = h < 0
             if not negative.any():
                 break
@@ -211,97 +188,97 @@ class _System:
             support = support * ~negative
         return np.maximum(h, 0)
 
-    def _cg(
+    def linear(
         self, right: np.ndarray, lam: float, support: np.ndarray, start: np.ndarray | None = None
     ) -> np.ndarray:
-        def dot(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-            return (a * b).sum(axis=(-2, -1), keepdims=True)
+        """The solutions (..., m, n) for right sides (..., m, n) that are zero outside a support (m, n)."""
+
+        def normal(h: np.ndarray) -> np.ndarray:
+            h = h * support
+            return (self.adjoint(self._free(self.forward(h))) + self.rough(h, lam)) * support
 
         small, inverse = self._preconditioner(lam)
         return krylov.cg(
-            lambda h: self.normal(h, lam, support),
+            normal,
             right * support,
-            Systems(dot),
+            Systems(lambda a, b: (a * b).sum(axis=(-2, -1), keepdims=True)),
             None if start is None else start * support,
             precondition=lambda r: support * small.filter(r, inverse),
-            rtol=_RTOL,
-            max_iterations=_MOST,
+            rtol=1e-5,
+            max_iterations=200,
         ).x
 
     def _preconditioner(self, lam: float) -> tuple[Torus, np.ndarray]:
-        """The inverse of the normal equations as if a torus of twice the PSF's size were all there is.
+        """The inverse of the normal equations on a torus of twice the PSF's size.
 
-        The picture's autocorrelation is what they hold but for the frame's edges.
+        Apart from the frame's edges the normal equations are the image's autocorrelation.
         """
         whole = self.torus.synthesise(np.abs(self.spectrum) ** 2)
         size = [2 * n for n in self.shape]
         lags = [np.fft.fftfreq(n, 1 / n).astype(int) for n in size]
         taper = np.outer(*(np.cos(np.pi * lag / n) ** 2 for lag, n in zip(lags, size, strict=True)))
         small = Torus(size)
-        power = small.analyse(whole[np.ix_(lags[0], lags[1])] * taper).real
+        power = small.analyse(whole[np.ix_(*lags)] * taper).real
         y, x = np.fft.fftfreq(size[0])[:, None], np.fft.rfftfreq(size[1])[None, :]
         rough = 4 - 2 * np.cos(2 * np.pi * y) - 2 * np.cos(2 * np.pi * x)
-        power = np.maximum(power, 1e-6 * power.max()) * self.kept.sum() / self.s.size
-        return small, 1 / (power + lam * self.power * self.kept.sum() * rough)
+        power = np.maximum(power, 1e-6 * power.max()) / self.s.size + lam * self.power * rough
+        return small, 1 / (power * self.kept.sum())
 
     def residual(self, h: np.ndarray) -> np.ndarray:
         r = self.b - self.forward(h)
         return r - r.mean()
 
     def explained(self, h: np.ndarray) -> float:
+        """The share of the blurred image's variance."""
         return 1 - float(self.residual(h).var() / self.b.var())
 
     def best_lambda(self) -> float:
-        """The λ whose PSF predicts blocks of pixels that it did not see best."""
-        rng = np.random.default_rng(0)
-        coarse = rng.random([-(-n // 16) for n in self.b.shape]) < _LEFT_OUT
+        """The λ whose PSF predicts left-out pixels best: a fifth of them, in blocks."""
+        coarse = np.random.default_rng(0).random([-(-n // 16) for n in self.b.shape]) < 0.2
         hidden = np.kron(coarse, np.ones((16, 16), bool))[: self.b.shape[0], : self.b.shape[1]]
         if not (0 < hidden.mean() < 0.6):
             return _LAMBDAS[1]
         self.kept = (~hidden).astype(float)
         risks = []
         for lam in _LAMBDAS:
-            h = self.solved(lam)
-            r = self.b - self.forward(h)
-            r -= r[~hidden].mean()
-            risks.append(float((r[hidden] ** 2).mean()))
-        self.kept = np.ones(self.b.shape)
+            r = self.b - self.forward(self.solved(lam))
+            risks.append(float(((r - r[~hidden].mean())[hidden] ** 2).mean()))
         return _LAMBDAS[int(np.argmin(risks))]
 
 
 def _estimate(system: _System, h: np.ndarray, lam: float, moved: np.ndarray) -> PSFEstimate:
     residual = system.residual(h)
-    noise = noise_level(system.b)
-    support = (h > 0).astype(float)
-    draws = float(residual.std()) * np.random.default_rng(0).standard_normal((_DRAWS, *residual.shape))
-    right = np.stack([system.adjoint(d - d.mean()) for d in draws])
-    scatter = system.solved(lam, right, support)
-    bias = system.solved(lam, system._rough(h, lam)[None], support)
-    size = float(np.linalg.norm(h))
-    outside = energy_outside(h)
-    error = math.hypot(
-        float(np.sqrt((scatter**2).sum(axis=(1, 2)).mean())) / size,
-        float(np.linalg.norm(bias)) / size,
-        _UNSEEN,
-    )
-    gain = float(h.sum())
-    psf = unit_sum(h)
-    ratio = float(residual.std()) / max(noise, 1e-12 * float(np.abs(system.b).max()))
-    status, reasons = PSFStatus.of(error), [f"{residual.size} pixels for the {h.size} of the PSF"]
+    support, size = (h > 0).astype(float), float(np.linalg.norm(h))
+    draws = float(residual.std()) * np.random.default_rng(0).standard_normal((4, *residual.shape))
+    right = np.stack([system.adjoint(d - d.mean()) for d in draws] + [system.rough(h, lam)])
+    *scatter, bias = (np.linalg.norm(one) / size for one in system.linear(right, lam, support))
+    # 0.005: the error that simulations show in addition.
+    error = math.hypot(math.sqrt(np.mean(np.square(scatter))), bias, 0.005)
+    gain, psf = float(h.sum()), unit_sum(h)
+    ratio = float(residual.std()) / max(noise_level(system.b), 1e-12 * float(np.abs(system.b).max()))
     explained = system.explained(h)
-    if explained < 0.8:
-        status = PSFStatus.DOUBTFUL
-        reasons.append(f"it explains {100 * explained:.0f} % of the blurred picture alone")
-    elif ratio > 3 and explained < 0.999:
-        status = PSFStatus.ROUGH if status is PSFStatus.MEASURED else status
-        reasons.append(
-            f"what it leaves is {ratio:.1f} times the noise: the pictures are turned or scaled against each other, "
-            "something moved, the PSF varies or is larger than its size, or values are not proportional to light"
-        )
-    border = float(psf.sum() - psf[1:-1, 1:-1].sum())
-    if border > 0.03:
-        status = PSFStatus.ROUGH if status is PSFStatus.MEASURED else status
-        reasons.append(f"{100 * border:.0f} % of it lies at the border of its frame: pass a larger size")
+    outermost = float(psf.sum() - psf[1:-1, 1:-1].sum())
+    wrong = (
+        "rotation, scale, motion, a PSF that varies or is larger than its size, or values not linear in light"
+    )
+    checks = (
+        (
+            explained < 0.8,
+            PSFStatus.DOUBTFUL,
+            f"it explains {100 * explained:.0f} % of the blurred image alone",
+        ),
+        (
+            ratio > 3 and 0.8 <= explained < 0.999,
+            PSFStatus.ROUGH,
+            f"the residual is {ratio:.1f} times the noise: {wrong}",
+        ),
+        (
+            outermost > 0.03,
+            PSFStatus.ROUGH,
+            f"{100 * outermost:.0f} % of it is at its border: pass a larger size",
+        ),
+    )
+    status, why = graded(error, f"{residual.size} pixels for the {h.size} of the PSF", checks)
     details = {
         "shift": (float(moved[0]), float(moved[1])),
         "gain": gain,
@@ -309,6 +286,6 @@ def _estimate(system: _System, h: np.ndarray, lam: float, moved: np.ndarray) -> 
         "explained": explained,
         "residual": ratio,
         "fwhm": width(psf),
-        "energy_outside": outside,
+        "energy_outside": energy_outside(h),
     }
-    return PSFEstimate(psf, error, status, "; ".join(reasons), details)
+    return PSFEstimate(psf, error, status, why, details)

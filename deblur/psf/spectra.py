@@ -1,11 +1,11 @@
-"""The power spectrum of a blurred picture beside that of a PSF.
+"""The power spectrum of a blurred image compared with that of a PSF.
 
-A picture's expected power is M(ω) = A(ω) |ĥ(ω)|² + N: the scene's, which falls smoothly with the frequency and depends
-smoothly on the direction, times the blur's, and noise that is white or falls with the frequency. What tells one blur
-from another are the places where |ĥ|² comes near zero, which no smooth A can imitate. The periodograms of overlapping
-windows are averaged (Welch), A is exp of a few smooth functions, fitted by maximum likelihood of exponentially
-distributed powers (Whittle), and two PSFs are compared by their deviances. Nothing of the phase is seen: a PSF and its
-turn by 180 degrees look alike here, and so do displaced ones.
+An image's expected power is M(ω) = A(ω) |ĥ(ω)|² + N: the scene's, which falls smoothly with the frequency and depends
+smoothly on the direction, times the blur's, plus noise that is white or falls with the frequency. Blurs differ in
+where |ĥ|² comes near zero, which no smooth A can imitate. The periodograms of overlapping windows are averaged
+(Welch), A is exp of a few smooth functions, fitted by maximum likelihood of exponentially distributed powers
+(Whittle), and two PSFs are compared by their deviances. Power contains no phase: a PSF, the PSF rotated by 180 degrees
+and displaced PSFs are equivalent here.
 """
 
 from __future__ import annotations
@@ -18,25 +18,20 @@ import scipy.fft
 
 from ..tuning import estimate_noise
 
-_LOWEST = 2.5  # in cycles a window: below this the scene is no statistics
-_STEPS = 12
-_LARGEST = 4.0  # residual (P − M)/M beyond which a frequency has no more say
-#: Logarithms of the noise over the estimate: its level at the highest frequency, and how it rises to low ones.
-_QUIETEST, _LOUDEST = (-1.0, 0.0), (3.0, 5.0)
-_BLOCKS = 1.1  # third differences at the edges of JPEG's blocks over those elsewhere
-_INDEPENDENT = 3.0  # neighbouring frequencies of a window that tell one thing
+_LARGEST = 4.0  # limit of residuals and deviances, so that single frequencies (textures) do not dominate
+_INDEPENDENT = 3.0  # neighbouring frequencies of a window per independent one
 
 
 @dataclass(frozen=True)
-class Fit:
-    """The scene's part A of a picture's power, fitted with a blur's."""
+class SpectrumFit:
+    """A fitted model of an image's power: its deviance, the mean over the frequencies, and the power (n,)."""
 
-    deviance: float  # the mean over the frequencies
+    deviance: float
     model: np.ndarray
 
 
 class PictureSpectrum:
-    """A picture's power on half of the frequencies of a window.
+    """An image's power on half of the frequencies of a window.
 
     Attributes
     ----------
@@ -48,13 +43,12 @@ class PictureSpectrum:
         N, in the same unit.
     """
 
-    def __init__(self, image: np.ndarray, side: int | None = None) -> None:
+    def __init__(self, image: np.ndarray) -> None:
         least = min(image.shape)
-        if side is None:
-            side = 128 if least >= 256 else 2 * (least // 4)
+        side = 128 if least >= 256 else 2 * (least // 4)
         if least < 32:
             raise ValueError(
-                f"a picture of {image.shape[0]} x {image.shape[1]} pixels is too small for a spectrum of its blur; "
+                f"an image of {image.shape[0]} x {image.shape[1]} pixels is too small for a spectrum of its blur; "
                 "32 x 32 are needed, and 256 x 256 are better"
             )
         self.side, self.windows = side, 0
@@ -69,14 +63,13 @@ class PictureSpectrum:
             rows = rows - rows.mean(axis=(1, 2), keepdims=True)
             total += (np.abs(scipy.fft.rfft2(rows * window)) ** 2).sum(axis=0)
             self.windows += len(rows)
-        noise = estimate_noise(image)
-        self.noise = max(noise**2, 1e-12 * float(image.var()), np.finfo(float).tiny)
+        self.noise = max(estimate_noise(image) ** 2, 1e-12 * float(image.var()), np.finfo(float).tiny)
         y, x = np.meshgrid(scipy.fft.fftfreq(side), scipy.fft.rfftfreq(side), indexing="ij")
         self.y, self.x = y, x
         radius, turn = np.hypot(y, x), np.arctan2(y, x)
-        # Frames and buildings shine along the axes.
+        # Frames and buildings have power along the axes; the lowest frequencies follow no statistics.
         away = (x * side > 1.5) & (np.abs(y) * side > 1.5)
-        self.used = away & (radius * side >= _LOWEST) & (x < 0.5) & (np.abs(y) < 0.5)
+        self.used = away & (radius * side >= 2.5) & (x < 0.5) & (np.abs(y) < 0.5)
         self.power = total[self.used] / self.windows
         r, t = radius[self.used], turn[self.used]
         log = np.log(r)
@@ -89,9 +82,7 @@ class PictureSpectrum:
 
     def transfer(self, psf: np.ndarray) -> np.ndarray:
         """|ĥ|² of a PSF where `used`, as the window smears it."""
-        m, n = (
-            -(-s // self.side) * self.side for s in psf.shape
-        )  # a larger PSF is folded, as the frequencies are
+        m, n = (-(-s // self.side) * self.side for s in psf.shape)  # a larger PSF is folded
         h = np.zeros((m, n))
         h[: psf.shape[0], : psf.shape[1]] = psf
         h = h.reshape(m // self.side, self.side, n // self.side, self.side).sum(axis=(0, 2))
@@ -103,44 +94,39 @@ class PictureSpectrum:
             power = (4 * power + np.roll(power, 1, axis) + np.roll(power, -1, axis)) / 6
         return power[:, : self.side // 2 + 1][self.used]
 
-    def fit(self, transfer: np.ndarray, start: np.ndarray | None = None) -> Fit:
-        """The best scene for a blur of power `transfer`."""
+    def fit(self, transfer: np.ndarray) -> SpectrumFit:
+        """The likeliest scene and noise for a blur of power `transfer` (n,), by damped Fisher scoring."""
         x, p, h = self.smooth, self.power, np.maximum(transfer, 1e-9)
-        beta = np.zeros(x.shape[1])
         clear = np.maximum(p - self.noise, 0.05 * p) / np.maximum(h, 0.02 * h.max())
-        weight = np.minimum(h / h.max(), 1)
-        root = np.sqrt(weight)[:, None]
-        beta = np.linalg.lstsq(root * x, root[:, 0] * np.log(clear), rcond=None)[0]
-        # The noise: its level, and how it falls with the frequency, as JPEG makes it fall.
+        root = np.sqrt(np.minimum(h / h.max(), 1))
+        scene = np.linalg.lstsq(root[:, None] * x, root * np.log(clear), rcond=None)[0]
+        # Logarithms of the noise over the estimate: at the highest frequency, and its rise to low ones (JPEG).
         level = np.zeros(2)
-        best, model = math.inf, p
-        for _ in range(_STEPS):
-            signal = np.exp(np.clip(x @ beta, -200, 200)) * h
+        best, model, kept = math.inf, p, (scene, level)
+        for _ in range(12):
+            signal = np.exp(np.clip(x @ scene, -200, 200)) * h
             noise = self.noise * np.exp(self.high @ level)
             m = signal + noise
             deviance = _deviance(p / m)
-            if deviance < best:
-                gain, best, model, kept = best - deviance, deviance, m, (beta, level)
-                if gain < 1e-4 * best:
-                    break
-            else:  # half the step
-                beta, level = (beta + kept[0]) / 2, (level + kept[1]) / 2
+            if not deviance < best:
+                scene, level = (scene + kept[0]) / 2, (level + kept[1]) / 2
                 continue
+            gain, best, model, kept = best - deviance, deviance, m, (scene, level)
+            if gain < 1e-4 * best:
+                break
             left = np.clip((p - m) / m, -1, _LARGEST)
-            rest = (noise / m)[:, None]
-            a = np.concatenate([x * (signal / m)[:, None], rest * self.high], axis=1)
-            gram = a.T @ a + 1e-6 * len(p) * np.eye(a.shape[1])
-            step = np.linalg.solve(gram, a.T @ left)
+            a = np.concatenate([x * (signal / m)[:, None], self.high * (noise / m)[:, None]], axis=1)
+            step = np.linalg.solve(a.T @ a + 1e-6 * len(p) * np.eye(a.shape[1]), a.T @ left)
             step /= max(1.0, float(np.abs(step).max()) / 2)
-            beta = beta + step[:-2]
-            level = np.clip(level + step[-2:], _QUIETEST, _LOUDEST)
-        return Fit(best, model)
+            scene = scene + step[:-2]
+            level = np.clip(level + step[-2:], (-1.0, 0.0), (3.0, 5.0))
+        return SpectrumFit(best, model)
 
-    def matched(self, transfers: np.ndarray, none: Fit) -> tuple[np.ndarray, np.ndarray]:
-        """How well the logarithms of blurs' powers (k, n) match what a fit without a blur leaves of the picture's.
+    def matched(self, transfers: np.ndarray, none: SpectrumFit) -> tuple[np.ndarray, np.ndarray]:
+        """Correlate the logarithms of blurs' powers (k, n) with the residual of a fit without blur; fast, no fit.
 
-        Returns (k,) the share of its square that each explains, signed, and (k,) how much of itself each has to be to
-        do so: 1 if the picture was blurred so. A filter for a first look: no fit is made.
+        Returns (k,) the signed share of the residual's square that each explains, and (k,) the depth of its zeros in
+        the image relative to its own: 1 if the image was blurred by it.
         """
         left = np.log(np.maximum(self.power, 1e-30) / none.model)
         left = np.clip(left, -_LARGEST, _LARGEST)
@@ -154,20 +140,20 @@ class PictureSpectrum:
         return along * np.abs(along) / (own * float((left**2).sum()) + 1e-30), along / (own + 1e-30)
 
     def against(self, one: float, other: float) -> float:
-        """How much likelier, as a logarithm, the blur with deviance `one` is than that with `other`."""
+        """The log-likelihood ratio of blurs with the deviances `one` and `other`."""
         return 0.5 * len(self.power) / _INDEPENDENT * math.log(max(other, 1e-12) / max(one, 1e-12))
 
 
 def _deviance(ratio: np.ndarray) -> float:
-    """The mean of P/M − 1 − log(P/M), with no say for what is far off."""
+    """The mean of P/M − 1 − log(P/M), limited at each frequency."""
     d = ratio - 1 - np.log(np.maximum(ratio, 1e-30))
     return float(np.minimum(d, _LARGEST).mean())
 
 
 def compressed(image: np.ndarray) -> bool:
-    """Whether the picture shows the blocks of 8 x 8 pixels of JPEG: their edges have larger third differences.
+    """Whether the image shows the blocks of 8 x 8 pixels of JPEG: their edges have larger third differences.
 
-    What quantisation leaves is no noise of any smooth spectrum, and hides in the zeros of a blur.
+    Quantisation noise has no smooth spectrum and fills the zeros of a blur.
     """
     ratios = []
     for a in (image, image.T):
@@ -179,4 +165,4 @@ def compressed(image: np.ndarray) -> bool:
         k = int(phase.argmax())
         others = float(np.delete(phase, [k, (k + 1) % 8, (k - 1) % 8]).mean())
         ratios.append(float(phase[k]) / others if others > 0 else 1.0)
-    return min(ratios) > _BLOCKS
+    return min(ratios) > 1.1

@@ -38,7 +38,7 @@ import numpy as np
 from ..device import Array, all_cores, require_memory
 from ..errors import ConvergenceError
 from ..pool import pool
-from ..problem import Problem, Solution, Work
+from ..problem import Problem, Solution
 from ..terms import DIFFERENCES, PENALTIES, Penalty
 from . import admm_gpu
 from .admm_arrays import ArraySteps
@@ -54,17 +54,10 @@ def refuses(problem: Problem) -> str | None:
     return None if problem.penalty in PENALTIES else f"the penalty {problem.penalty!r} has no proximal map"
 
 
-def work(problem: Problem) -> Work:
-    """An operation is a multiply-add of a transform, 2.5 n log2 n for the n pixels of the scene; 53 iterations."""
-    operator = problem.operator
-    n = math.prod(operator.scene_shape)
-    transform = 2.5 * n * math.log2(n + 1)
-    if splits(operator):
-        count = 2 * operator.terms + 2
-    else:
-        count = 50 if operator.stationary is None or operator.boundary.continued else 4
-    penalties = PENALTIES.get(problem.penalty, ())
-    return Work(transform, 53 * count * transform, _bytes(problem, penalties, problem.frames * n))
+def memory(problem: Problem) -> float:
+    """Bytes: see `deblur.problem`."""
+    pixels = problem.frames * math.prod(problem.operator.scene_shape)
+    return _bytes(problem, PENALTIES.get(problem.penalty, ()), pixels)
 
 
 def prepare(problem: Problem) -> Admm:

@@ -59,7 +59,7 @@ from ..device import Array, all_cores, every
 from ..linalg import krylov
 from ..norms import norms_of, squares, total
 from ..operators.torus import Torus
-from ..problem import Factor, Problem, Solution, Stop, Work
+from ..problem import Factor, Problem, Solution, Stop
 from ..terms import Fit, penalty_value
 from ..vector_ops import Systems
 from . import admm, cosine, fourier, kronecker, quadratic, sine
@@ -98,16 +98,9 @@ def refuses(problem: Problem) -> str | None:
     return admm.refuses(pilot_problem(problem))
 
 
-def work(problem: Problem) -> Work:
-    """The work of the pilot and of each pass."""
-    pilot, inverse = admm.work(pilot_problem(problem)), quadratic.work(_inverse_problem(problem))
-    more = (
-        inverse.solve
-        + 40 * pilot.setup
-        + len(_STRENGTHS) * (0.5 * inverse.solve + 40 * pilot.setup)
-        + _LAST_STEPS * (0.5 * inverse.solve + 60 * pilot.setup)
-    )
-    return Work(2 * pilot.setup, pilot.solve + more, max(pilot.bytes, inverse.bytes))
+def memory(problem: Problem) -> float:
+    """Bytes: those of the pilot or of a pass, whichever needs more."""
+    return max(admm.memory(pilot_problem(problem)), quadratic.memory(_inverse_problem(problem)))
 
 
 def prepare(problem: Problem) -> Collaborative:

@@ -26,7 +26,7 @@ from ..denoise.denoisers import repeated
 from ..device import Array, every, get_xp
 from ..errors import ConvergenceError
 from ..norms import norms_of
-from ..problem import Denoiser, Problem, Solution, Work
+from ..problem import Denoiser, Problem, Solution
 from . import admm
 from .domain import Domain
 from .schedule import history
@@ -46,10 +46,9 @@ def refuses(problem: Problem) -> str | None:
     return None
 
 
-def work(problem: Problem) -> Work:
-    """The work of ADMM, with a denoiser of unknown cost, counted as 100 transforms."""
-    its = admm.work(problem)
-    return Work(its.setup, 2 * its.solve + 100 * _ITERATIONS * its.setup, its.bytes)
+def memory(problem: Problem) -> float:
+    """Bytes: those of ADMM."""
+    return admm.memory(problem)
 
 
 def prepare(problem: Problem) -> PlugAndPlay:

@@ -24,7 +24,7 @@ from ..device import Array, all_cores
 from ..errors import ConvergenceError
 from ..linalg.krylov import cg
 from ..norms import norms
-from ..problem import FLOAT64, Factor, History, Problem, Solution, Work
+from ..problem import FLOAT64, Factor, History, Problem, Solution
 from ..terms import PENALTIES, is_quadratic
 from ..vector_ops import image_systems
 from . import admm
@@ -38,13 +38,11 @@ def refuses(problem: Problem) -> str | None:
     return None if is_quadratic(problem.penalty) else f"{problem.penalty!r} is no quadratic penalty"
 
 
-def work(problem: Problem) -> Work:
-    """An operation is a multiply-add of a transform, 2.5 n log2 n for the n pixels of the scene; 30 iterations of 6."""
+def memory(problem: Problem) -> float:
+    """Bytes: see `deblur.problem`."""
     if not problem.quadratic:
-        return admm.work(problem)
-    n = math.prod(problem.operator.scene_shape)
-    transform = 2.5 * n * math.log2(n + 1)
-    return Work(transform, 30 * 6 * transform, 14.0 * n * problem.frames * problem.dtype.itemsize)
+        return admm.memory(problem)
+    return 14.0 * math.prod(problem.operator.scene_shape) * problem.frames * problem.dtype.itemsize
 
 
 def prepare(problem: Problem) -> Factor:

@@ -57,12 +57,12 @@ import numpy as np
 from ..device import Array, all_cores, flags, get_xp, is_cupy
 from ..norms import largest
 from ..norms import total as sum_of
-from ..problem import History, Problem, Solution, Work
+from ..problem import History, Problem, Solution
 from . import richardson_lucy_gpu
 from .domain import BlockMap
 from .start import all_weights
 from .units import in_units
-from .windows import cut, looked_at
+from .windows import cut
 
 _WINDOW = 256  # pixels of a side, at least, of the windows that stand for a large image
 _LEAST_SHARE = 0.1  # the extrapolation takes no pixel below this share of its value
@@ -86,17 +86,9 @@ def refuses(problem: Problem) -> str | None:
     )
 
 
-def work(problem: Problem) -> Work:
-    """An operation is a multiply-add of a transform, 2.5 n log2 n for the n pixels of the scene; five an iteration."""
-    n = math.prod(problem.operator.scene_shape)
-    transform, rule = 2.5 * n * math.log2(n + 1), _rule(problem)
-    if rule == "held out":
-        counting, looked = _last(10), looked_at(problem, _side(problem.operator.surrogate.psf), interior=True)
-        steps, operations = 10 + counting, 10 + counting * looked / math.prod(problem.operator.image_shape)
-    else:
-        steps = operations = 85 * max((1 << 16) / n, 1.0) ** 0.35  # a small scene takes more iterations
-    size = 16.0 * n * problem.frames * problem.dtype.itemsize
-    return Work(transform, 5 * operations * transform, size, steps)
+def memory(problem: Problem) -> float:
+    """Bytes: see `deblur.problem`."""
+    return 16.0 * math.prod(problem.operator.scene_shape) * problem.frames * problem.dtype.itemsize
 
 
 def prepare(problem: Problem) -> RichardsonLucy:

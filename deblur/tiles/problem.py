@@ -18,12 +18,14 @@ from ..frames import Frames
 from ..image import as_float
 from ..image.light import unbent
 from ..methods import METHODS, choose, named
+from ..normalized_image import detect_boundary
 from ..operators.blur import Blur
 from ..operators.boundary import BOUNDARIES
 from ..operators.natural import covariance
-from ..options import Options, Request, checked
+from ..options import Options
 from ..pipeline import Deblurrer
 from ..problem import Factor, Problem
+from ..request import Request, check_request
 from ..solvers.start import prior_scene
 from ..tuning import estimate_noise
 from ..tuning.boundary import SAFE
@@ -96,7 +98,7 @@ def requested(
     psf: Any, shape: tuple[int, int], lam: float | str, options: Options, device: Device = CPU
 ) -> Request:
     """The checked request; its problem's operator is the blur of an array of this shape."""
-    return checked(psf, shape, lam, options, device=device, reuse=True)
+    return check_request(psf, shape, lam, options, device, reuse=True)
 
 
 def decide(
@@ -130,7 +132,7 @@ def decide(
             raise MethodError(f"{name} is not served by tiles: {instead}")
     options = {**options}
     request = requested(psf, shape, lam, options)
-    if request.open is not None:
+    if request.candidates:
         request = _read_boundary(request, psf, options, corners())
     problem = request.problem
     boundary = problem.operator.boundary
@@ -139,7 +141,7 @@ def decide(
         named(request.method, problem)
     if not problem.asked:
         options["prior"] = request.prior
-    lam, lam_reason = request.lam, request.lam_reason
+    lam, lam_reason = request.rule, request.lam_reason
     if isinstance(lam, str):
         lam, lam_reason, options["prior"] = _choose_lam(psf, request, options, samples())
         if problem.asked:
@@ -160,15 +162,14 @@ def decide(
 
 def _read_boundary(request: Request, psf: np.ndarray, options: Options, corners: np.ndarray) -> Request:
     """The request with the boundary that is detected at the border of the image's corners."""
-    border = checked(psf, corners.shape[-2:], 0.0, options, device=CPU)
+    border = check_request(psf, corners.shape[-2:], 0.0, options, CPU)
     try:
-        border = border.decided(Frames(corners, channel_axis=1, stack_axis=0))
+        border = detect_boundary(border, Frames(corners, channel_axis=1, stack_axis=0))
     except ValueError:  # NaN at a corner
         found, why = SAFE, "the border of the image has values that are not finite"
     else:
         found, why = str(border.problem.operator.boundary), border.boundary_reason
-    assert request.open is not None
-    return replace(request.open.restated(found), boundary_reason=f"{why}, in its corners", open=None)
+    return request.under(found, f"{why}, in its corners")
 
 
 def _choose_lam(
@@ -192,12 +193,12 @@ def _choose_lam(
         return made, choice.reason if choice is not None else ""
 
     made, reason, prior = None, "", request.prior
-    if request.natural:
+    if request.may_be_natural:
         made, reason = chosen("auto", given | {"prior": "auto", "boundary": "unknown"})
         if made.prior == "natural":
             prior, reason = "natural", f"{reason}; prior 'natural', which hides noise better"
     if made is None or made.prior not in ("natural", request.prior):
-        made, reason = chosen(request.lam, given)
+        made, reason = chosen(request.rule, given)
     assert not isinstance(made.lam, str)
     return made.lam, f"{reason}; from {len(stack)} windows spread over the image", prior
 
@@ -211,7 +212,7 @@ def working_bytes(problem: Problem, shape: tuple[int, int], method: str) -> int:
             method = choose(part, memory=2**62).method
         except MethodError:
             method = "pcg"
-    return int(METHODS[method].work(part).bytes)
+    return int(METHODS[method].memory(part))
 
 
 def window_solver(
@@ -238,7 +239,7 @@ def filtered_by(request: Request) -> bool:
 def norms(recipe: Recipe, psf: int, f: Array, g: Array, keep: tuple[Any, ...]) -> np.ndarray:
     """‖b − A f‖², ‖b‖², ‖H f − g‖² and ‖g‖² over `keep` of windows (c, M, N) of a scene and its image, in float64.
 
-    A f = b is the linear system of the formula, as `deblur.judge` measures it. Only pixels farther from the window's
+    A f = b is the linear system of the formula, as `deblur.verify` measures it. Only pixels farther from the window's
     edges than `deblur.tiles.reach.margin` are right: H and its adjoint reach as far.
     """
     options: Options = {**recipe.options, "dtype": "float64", "boundary": "reflect"}

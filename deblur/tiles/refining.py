@@ -37,7 +37,7 @@ from ..image import as_float
 from ..operators.blur import Blur
 from ..operators.natural import coloured, covariance
 from ..operators.torus import Torus
-from ..options import Request
+from ..request import Request
 from ..solvers.start import prior_scene
 from .plan import TilePlan
 from .problem import Recipe, factor_of

@@ -27,7 +27,7 @@ from ..image import as_float
 from ..operators.blur import Blur
 from ..operators.boundary import get_boundary
 from ..operators.torus import Torus
-from ..options import Request
+from ..request import Request
 from ..pool import pool
 from ..solvers.start import prior_scene
 from .problem import Recipe, filtered_by, window_solver

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import MethodError
-from ...methods import METHODS, choose_method
+from ...methods import METHODS, choose_method, expected_seconds
 from ...operators.blur import Blur
 from ...pipeline import Deblurrer
 from ...tuning import LambdaChoice
@@ -74,7 +74,7 @@ class Own(Entrant):
         choice = choose_method(blur, value or 0.0, frames=3 if task.colour else 1)
         if self.name in choice.refused:
             raise MemoryError(choice.refused[self.name])
-        return choice.seconds[self.name]
+        return expected_seconds(self.name, task.blurred.size)
 
     def choose(self, task: Task) -> Setting:
         if not self.parameter:

@@ -1,4 +1,4 @@
-"""The check of a PSF against a picture: right ones pass, wrong ones are named, and the command says so by its code."""
+"""The check of a PSF against an image: right ones pass, wrong ones are named, and the command returns a code."""
 
 import warnings
 
@@ -32,20 +32,27 @@ def test_the_right_psf_passes(name):
     assert found.findings == ()
 
 
-def test_wrong_ones_are_named():
-    seen, h = picture(RIGHT["shake"]), RIGHT["shake"]
-    for wrong, word in ((h[::-1, ::-1], "turned by 180"), (h[:, ::-1], "mirror image"), (psf.disk(13), "")):
-        found = psf.check(seen, wrong)
-        assert found.verdict is psf.Verdict.DOES_NOT_FIT
-        assert word in " ".join(found.findings)
-    blurred = picture(psf.disk(9))
-    found = psf.check(blurred, psf.resample(psf.disk(9), 1.43))
+SHAKE = RIGHT["shake"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "finding"),
+    [(SHAKE[::-1, ::-1], "rotated by 180"), (SHAKE[:, ::-1], "mirror image"), (psf.disk(13), "")],
+)
+def test_a_wrong_psf_is_named(wrong, finding):
+    found = psf.check(picture(SHAKE), wrong)
+    assert found.verdict is psf.Verdict.DOES_NOT_FIT
+    assert finding in " ".join(found.findings)
+
+
+def test_a_psf_of_another_size_is_named():
+    found = psf.check(picture(psf.disk(9)), psf.resample(psf.disk(9), 1.43))
     assert not found.verdict.ok
     assert found.details["scale"] in (0.6, 0.7, 0.8)
     assert "pixel size" in found.findings[0]
 
 
-def test_restoring_warns_of_a_psf_that_is_turned_and_of_no_other():
+def test_restoring_warns_of_a_rotated_psf_and_of_no_other():
     seen, h = picture(RIGHT["shake"]), RIGHT["shake"]
     with pytest.warns(deblur.PSFWarning, match=r"fewer ghosts.*psf\[::-1, ::-1\]") as told:
         deblur.reconstruct(seen, h[::-1, ::-1], 1e-3)
@@ -57,7 +64,7 @@ def test_restoring_warns_of_a_psf_that_is_turned_and_of_no_other():
         deblur.reconstruct(seen, h[::-1, ::-1], 1e-1, method="gradient", mask=seen > 2)
 
 
-def test_the_alarm_is_raised_by_another_size_and_by_nothing_weaker():
+def test_the_alarm_needs_strong_evidence_of_another_size():
     scene = deblur.data.load("camera")
     disk = psf.disk(9)
     seen = deblur.degrade(scene, disk, noise=0.004, boundary="unknown", seed=0)
@@ -68,20 +75,20 @@ def test_the_alarm_is_raised_by_another_size_and_by_nothing_weaker():
     assert checking.alarm(np.full((400, 400), np.nan), disk) is None
 
 
-def test_a_displaced_psf_fits_and_is_told():
+def test_a_displaced_psf_fits_and_is_reported():
     found = psf.check(picture(RIGHT["disk"]), np.pad(RIGHT["disk"], ((0, 4), (2, 0))))
     assert found.verdict is psf.Verdict.FITS
     assert "(+2.0, -1.0)" in found.findings[0]
 
 
-def test_the_ghosts_of_a_turn_change_sign_with_it():
+def test_the_sparsity_gain_of_a_rotation_changes_sign_with_it():
     h = RIGHT["shake"]
     right, turned = (psf.check(picture(h), k).details["ghosts"] for k in (h, h[::-1, ::-1]))
     assert right > 0.02
     assert turned == pytest.approx(-right, rel=0.2)
 
 
-def test_a_jpeg_is_told_and_speaks_against_no_psf():
+def test_a_jpeg_is_reported_and_not_used_against_the_psf():
     import io
 
     from PIL import Image
@@ -131,7 +138,7 @@ def files(tmp_path):
 def test_the_command_checks_and_draws(files, capsys):
     drawn = files / "c.png"
     assert (
-        cli.main(["psf", "check", f"{files}/b.tif", "--psf", f"{files}/disk.npy", "--picture", str(drawn)])
+        cli.main(["psf", "check", f"{files}/b.tif", "--psf", f"{files}/disk.npy", "--picture", f"{drawn}"])
         == 0
     )
     assert "fits" in capsys.readouterr().out
@@ -162,15 +169,11 @@ def test_the_command_measures_stars_an_edge_and_a_pair(files, capsys):
     sky[rng.integers(15, 105, 9), rng.integers(15, 115, 9)] = rng.uniform(20, 60, 9)
     h = psf.gaussian(13, 1.5)
     deblur.image.write(files / "sky.tif", deblur.degrade(sky, h, noise=0.003, seed=0), bits=32)
-    assert (
-        cli.main(
-            ["psf", "points", f"{files}/sky.tif", "--size", "13", "--grid", "2x2", "-o", f"{files}/p.npz"]
-        )
-        == 0
-    )
+    points = ["psf", "points", f"{files}/sky.tif", "--grid", "2x2", "-o"]
+    assert cli.main([*points, f"{files}/p.npz", "--size", "13"]) == 0
     assert np.load(files / "p.npz")["psfs"].shape == (2, 2, 13, 13)
     assert np.abs(psf.load(files / "p.npz") - h).max() < 0.05 * h.max()
-    assert cli.main(["psf", "points", f"{files}/sky.tif", "--grid", "2x2", "-o", f"{files}/p.npy"]) == 2
+    assert cli.main([*points, f"{files}/p.npy"]) == 2
     y, x = np.mgrid[:90, :90]
     edge = deblur.degrade(np.clip(x - 45 + 0.1 * (y - 45), 0, 1), h, noise=0.002, boundary="reflect", seed=0)
     deblur.image.write(files / "e.tif", edge, bits=32)

@@ -1,4 +1,4 @@
-"""PSFs from instruments made ready: against sums, moments and formulas; and PSFs of other packages."""
+"""Preparing PSFs of instruments, against sums, moments and formulas; and PSFs of other packages."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def test_recentring_moves_the_centre_of_gravity_and_keeps_the_sum(shape):
 
 
 @pytest.mark.parametrize("energy", [0.5, 0.9, 0.999])
-def test_cropping_holds_the_energy_and_no_more_than_it_needs(energy):
+def test_cropping_keeps_the_energy_in_the_smallest_size(energy):
     h = psf.gaussian((41, 40), 3.0)
     small = psf.crop(h, energy)
     r, c = (20, 19)
@@ -44,7 +44,7 @@ def test_resampling_is_the_formula_on_other_pixels(scale):
     assert abs(new.sum() - 1) < 1e-12
 
 
-def test_denoising_takes_the_background_off_and_betters_a_noisy_psf():
+def test_denoising_subtracts_the_background_and_improves_a_noisy_psf():
     h = psf.moffat(31, 4.0, 3.0)
     noisy = 100 * h / h.max() + 20 + np.random.default_rng(0).standard_normal(h.shape)
     clean = psf.denoise(noisy)
@@ -53,7 +53,7 @@ def test_denoising_takes_the_background_off_and_betters_a_noisy_psf():
     assert clean.min() >= 0
 
 
-def test_preparing_tells_what_it_did_and_what_it_cannot_mend():
+def test_preparing_reports_its_changes_and_remaining_errors():
     h = psf.moffat((33, 33), 4.0, 2.5)
     off = np.roll(h, (3, -2), (0, 1))
     found = psf.prepare(off, energy=0.98)
@@ -81,41 +81,9 @@ def test_preparing_tells_what_it_did_and_what_it_cannot_mend():
         (lambda: psf.prepare(np.zeros((3, 3, 3))), "must be"),
     ],
 )
-def test_bad_input_is_refused_with_what_to_do(call, message):
+def test_bad_input_is_refused_with_advice(call, message):
     with pytest.raises(ValueError, match=message):
         call()
-
-
-@pytest.mark.parametrize("name", ["a.npy", "a.npz", "a.csv", "a.txt", "a.tif"])
-def test_what_is_saved_is_loaded(tmp_path, name):
-    h = psf.camera_shake((8, 9), 1)
-    psf.save(tmp_path / name, h)
-    back = psf.load(tmp_path / name)
-    assert np.abs(back - h).max() < (1e-7 if name == "a.tif" else 1e-15)
-    with pytest.raises(FileExistsError):
-        psf.save(tmp_path / name, h)
-    psf.save(tmp_path / name, h, overwrite=True)
-    with pytest.raises(ValueError, match="is written to"):
-        psf.save(tmp_path / "a.xyz", h)
-
-
-def test_matlab_and_fits_files_are_read(tmp_path):
-    import scipy.io
-
-    h = psf.camera_shake((8, 9), 1)
-    scipy.io.savemat(tmp_path / "a.mat", {"psf": h, "other": np.ones((3, 3)), "note": "x"})
-    assert np.allclose(psf.load(tmp_path / "a.mat"), h)
-    scipy.io.savemat(tmp_path / "b.mat", {"k": h})
-    assert np.allclose(psf.load(tmp_path / "b.mat"), h)
-    scipy.io.savemat(tmp_path / "c.mat", {"k": h, "l": h})
-    with pytest.raises(ValueError, match="name one of them 'psf'"):
-        psf.load(tmp_path / "c.mat")
-    (tmp_path / "d.mat").write_bytes(b"MATLAB 7.3 no more than a head")
-    with pytest.raises(ValueError, match=r"cannot use .*d\.mat as a PSF"):
-        psf.load(tmp_path / "d.mat")
-    fits = pytest.importorskip("astropy.io.fits")
-    fits.writeto(tmp_path / "a.fits", h.astype(">f4"))
-    assert np.abs(psf.load(tmp_path / "a.fits") - h).max() < 1e-7
 
 
 def test_other_packages_psfs_are_centred_and_their_own():
@@ -128,7 +96,8 @@ def test_other_packages_psfs_are_centred_and_their_own():
 
 
 def test_gohlkes_confocal_psf_is_mirrored_to_the_whole():
-    pytest.importorskip("psf")
+    if not hasattr(pytest.importorskip("psf"), "PSF"):  # this folder is a namespace package of the same name
+        pytest.skip("the package psf is not installed")
     h = psf.confocal(21, 0.05, ex_wavelen=488.0, em_wavelen=520.0, pinhole_radius=0.55)
     assert h.shape == (21, 21)
     assert np.unravel_index(h.argmax(), h.shape) == (10, 10)

@@ -33,7 +33,7 @@ def relative_error(found, expected):
 
 
 @pytest.mark.parametrize("name", KERNELS)
-def test_any_psf_is_found_and_its_error_told(name):
+def test_any_psf_is_found_and_its_error_estimated(name):
     h = KERNELS[name]
     found = psf.from_pair(*pair(h), (13, 14))
     error = relative_error(found.psf, h)
@@ -54,7 +54,7 @@ def test_displacement_gain_and_offset_are_found():
     assert relative_error(found.psf, h) < 0.08
 
 
-def test_more_noise_is_told_as_more_error():
+def test_more_noise_gives_a_larger_error():
     h = KERNELS["gaussian"]
     clean, noisy = (psf.from_pair(*pair(h, noise), 11) for noise in (0.001, 0.02))
     assert clean.error < 0.5 * noisy.error
@@ -89,7 +89,7 @@ def test_without_negative_pixels_it_is_dense_least_squares():
     assert np.abs(system.solved(lam).ravel() - expected).max() < 1e-5
 
 
-def test_a_turned_picture_and_too_small_a_size_are_told():
+def test_rotation_and_too_small_a_size_lower_the_status():
     from scipy.ndimage import rotate
 
     sharp, blurred = pair(KERNELS["gaussian"], noise=0.001)
@@ -109,13 +109,13 @@ def test_a_turned_picture_and_too_small_a_size_are_told():
     ("sharp", "blurred", "size", "message"),
     [
         (SCENE, SCENE[:-1], 9, "cut them to the same part"),
-        (SCENE[:40, :40], SCENE[:40, :40], 21, "larger pictures or a smaller size"),
-        (np.ones((90, 90)), SCENE[:90, :90], 9, "sharp picture is of one brightness"),
-        (SCENE[:90, :90], np.ones((90, 90)), 9, "blurred picture is of one brightness"),
+        (SCENE[:40, :40], SCENE[:40, :40], 21, "larger images or a smaller size"),
+        (np.ones((90, 90)), SCENE[:90, :90], 9, "sharp image is of one brightness"),
+        (SCENE[:90, :90], np.ones((90, 90)), 9, "blurred image is of one brightness"),
         (SCENE, SCENE[:, ::-1], 9, "do not register.*tripod"),
         (SCENE, np.random.default_rng(0).random(SCENE.shape), 9, "do not register"),
     ],
 )
-def test_what_is_no_pair_is_refused_with_what_to_do(sharp, blurred, size, message):
+def test_images_that_are_no_pair_are_refused_with_advice(sharp, blurred, size, message):
     with pytest.raises(ValueError, match=message):
         psf.from_pair(sharp, blurred, size)

@@ -1,0 +1,122 @@
+"""Find point sources, such as stars and beads, on a slowly varying background."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+FOUND = 6.0  # least signal over noise of a source
+
+
+def flat_tops(image: np.ndarray) -> np.ndarray:
+    """Pixels (M, N) of saturated peaks: three or more bright neighbours with the largest value around them. If the
+    brightest peak is flat, all pixels of its value are saturated."""
+    from scipy import ndimage
+
+    low, high = np.median(image), image.max()
+    top = (image == ndimage.maximum_filter(image, 5)) & (image > low + 0.8 * (high - low))
+    labels, _ = ndimage.label(top)
+    flat = np.bincount(labels.ravel())[labels] * (labels > 0) >= 3
+    return flat | (image == high) if (flat & (image == high)).any() else flat
+
+
+def without_background(image: np.ndarray, side: int) -> tuple[np.ndarray, float]:
+    """The image less its background, interpolated between blocks of about `side` pixels, and the noise's deviation."""
+    from scipy.ndimage import map_coordinates, median_filter
+
+    blocks = [max(n // max(side, 32), 1) for n in image.shape]
+    rows = np.array_split(image, blocks[0], axis=0)
+    cells = np.array([[_clipped(part) for part in np.array_split(row, blocks[1], axis=1)] for row in rows])
+    level, spread = cells[..., 0], cells[..., 1]
+    if min(blocks) > 2:
+        level = median_filter(level, 3, mode="nearest")  # a block full of sources is too bright
+    at = [(np.arange(n) + 0.5) * b / n - 0.5 for n, b in zip(image.shape, blocks, strict=True)]
+    smooth = map_coordinates(level, np.meshgrid(*at, indexing="ij"), order=1, mode="nearest")
+    return image - smooth, float(np.median(spread))
+
+
+def _clipped(values: np.ndarray) -> tuple[float, float]:
+    """Level and standard deviation after clipping sources: five rounds at three deviations above the median."""
+    v = values.ravel()
+    for _ in range(5):
+        middle = float(np.median(v))
+        spread = float(np.median(np.abs(v - middle))) / 0.6745
+        kept = v[(v <= middle + 3 * spread) & (v >= middle - 4 * spread)]
+        if len(kept) in (0, len(v)):
+            break
+        v = kept
+    return float(np.median(v)), max(float(np.std(v)), spread)
+
+
+def detected(above: np.ndarray, noise: float, positions: Any) -> tuple[np.ndarray, float, np.ndarray]:
+    """Find sources by matched filtering with Gaussians.
+
+    Parameters
+    ----------
+    above : (M, N) array
+        The image without its background.
+    noise : float
+        Its standard deviation.
+    positions : (k, 2) array or None
+        Rows and columns of the sources to within two pixels, if they are known.
+
+    Returns
+    -------
+    positions : (k, 2) array
+        To a tenth of a pixel, in order of brightness.
+    scale : float
+        Standard deviation of the Gaussian that detects them best, in pixels.
+    snr : (k,) array
+        Signal over noise.
+    """
+    from scipy.ndimage import gaussian_filter, maximum_filter
+
+    floor = max(noise, 1e-9 * float(np.abs(above).max())) or 1.0
+    best, scale, signal = 0.0, 1.0, above
+    for width in (1.0, 1.6, 2.5, 4.0, 6.3):
+        if 8 * width > min(above.shape):
+            break
+        filtered = gaussian_filter(above, width, mode="constant") * (2 * math.sqrt(math.pi) * width / floor)
+        peak = filtered == maximum_filter(filtered, 2 * math.ceil(2 * width) + 1)
+        brightest = np.sort(filtered[peak & (filtered > FOUND)])[-50:]
+        score = float(np.sqrt(brightest).sum())
+        if score > 1.02 * best:
+            best, scale, signal, peaks = score, width, filtered, peak
+    if best == 0:
+        raise ValueError(
+            f"no point rises {FOUND:g} times above the noise (standard deviation {noise:.3g}); use an image of "
+            "stars, beads or pinholes, expose it longer, or give positions"
+        )
+    if positions is None:
+        at = np.argwhere(peaks & (signal > FOUND))
+    else:
+        near = np.clip(np.rint(positions).astype(int), 2, np.array(above.shape) - 3)
+        offsets = np.indices((5, 5)).reshape(2, -1).T - 2
+        around = near[:, None] + offsets
+        at = near + offsets[signal[around[..., 0], around[..., 1]].argmax(axis=1)]
+    at = at[np.argsort(signal[tuple(at.T)])[::-1][:1200]]  # more would not improve the mean
+    wide, place = np.pad(signal, 1, mode="edge"), at.astype(float)
+    for axis in (0, 1):  # the maximum of a parabola through three pixels
+        before, here, after = (wide[tuple((at + 1 + s * np.eye(2, dtype=int)[axis]).T)] for s in (-1, 0, 1))
+        curve = np.minimum(before - 2 * here + after, -np.finfo(float).tiny)
+        place[:, axis] += np.clip(0.5 * (before - after) / curve, -0.5, 0.5)
+    return place, scale, signal[tuple(at.T)]
+
+
+def checked_positions(positions: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """Positions as a (k, 2) array; ValueError unless they lie in an image of this shape."""
+    at = np.atleast_2d(np.asarray(positions, dtype=float))
+    if at.ndim != 2 or at.shape[1] != 2 or at.size == 0 or not np.isfinite(at).all():
+        raise ValueError(
+            f"positions must be (k, 2) finite numbers, rows and columns, not of shape {at.shape}"
+        )
+    outside = ((at < -0.5) | (at > np.array(shape) - 0.5)).any(axis=1)
+    if outside.any():
+        r, c = at[outside][0]
+        raise ValueError(
+            f"{int(outside.sum())} of {len(at)} positions lie outside the image of {shape[0]} x {shape[1]} pixels, "
+            f"the first at row {r:g}, column {c:g}; positions are (row, column), not (x, y)"
+        )
+    return at

@@ -1,0 +1,239 @@
+"""PSFs from files and from the command line's short forms."""
+
+import contextlib
+import io
+import tracemalloc
+import zipfile
+
+import numpy as np
+import pytest
+import tifffile
+
+from deblur import image, psf
+from deblur.errors import InsufficientMemoryError
+
+
+@contextlib.contextmanager
+def little_memory():
+    """Fails if more than 10 MiB are allocated inside."""
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < 10 << 20
+    finally:
+        tracemalloc.stop()
+
+
+TABLE = np.array([[1.0, 2, 3], [4, 5, 6]])
+
+
+@pytest.fixture
+def saved(tmp_path):
+    def save(name, content):
+        path = tmp_path / name
+        if isinstance(content, dict):
+            np.savez(path, **content)
+        elif isinstance(content, str):
+            path.write_text(content)
+        elif isinstance(content, bytes):
+            path.write_bytes(content)
+        elif name.endswith(".npy"):
+            np.save(path, content)
+        elif name.endswith(".tif"):
+            tifffile.imwrite(path, content)
+        else:
+            image.write(path, content)
+        return path
+
+    return save
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("h.npy", TABLE),
+        ("h.npy", TABLE.astype(np.int16)),
+        ("h.npz", {"anything": TABLE}),
+        ("h.npz", {"psf": TABLE, "other": np.zeros(3)}),
+        ("h.csv", "1,2,3\n4,5,6\n"),
+        ("h.csv", "\ufeff1; 2; 3\n4; 5; 6\n"),
+        ("h.txt", "# a comment\n1 2 3\n4 5 6"),
+        ("h.tif", TABLE.astype(np.float32)),
+        ("h.png", TABLE.astype(np.uint8)),
+        ("h.png", TABLE.astype(np.uint16)),
+        ("h.png", np.repeat(TABLE.astype(np.uint8)[..., None], 3, axis=-1)),
+    ],
+)
+def test_load_reads_every_kind_of_file_and_normalises(saved, name, content):
+    h = psf.load(saved(name, content))
+    assert h.dtype == np.float64
+    np.testing.assert_allclose(h, TABLE / 21, rtol=1e-6)
+    assert abs(h.sum() - 1) <= 1e-15
+
+
+def test_load_keeps_the_values_when_asked(saved):
+    np.testing.assert_array_equal(psf.load(saved("h.npy", TABLE), normalize=False), TABLE)
+    signed = np.array([[0.0, -1, 0], [-1, 5, -1], [0, -1, 0]])
+    np.testing.assert_array_equal(psf.load(saved("s.npy", signed), allow_negative=True), signed)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("h.npy", np.array([[1.0, np.nan]]), "NaN"),
+        ("h.npy", np.array([[1.0, np.inf]]), "NaN or infinite"),
+        ("h.npy", np.array([[1.0, -0.1]]), "allow_negative"),
+        ("h.npy", np.zeros((3, 3)), "sum to zero"),
+        ("h.npy", np.ones(4), "2-D"),
+        ("h.npy", np.ones((2, 2, 2)), "2-D"),
+        ("h.npy", np.ones((0, 2)), "non-empty"),
+        ("h.npy", np.ones((2, 2), complex), "not real"),
+        ("h.npy", np.array([["a"]]), "not real"),
+        ("h.npy", np.array([[None]]), "pickle"),
+        ("h.npy", b"\x93NUMPY\x01", "cannot use"),
+        ("h.npz", b"PK\x03\x04 broken", "cannot use"),
+        ("h.npz", {"a": TABLE, "b": TABLE}, "name one of them"),
+        ("h.csv", "1,2\n3\n", "cannot use"),
+        ("h.csv", "a,b\n", "cannot use"),
+        pytest.param("h.txt", "\n\n", "no numbers", id="blank lines"),
+        ("h.txt", "", "0 bytes"),
+        ("h.png", np.stack([TABLE.astype(np.uint8)] * 2 + [TABLE.astype(np.uint8) + 1], axis=-1), "colours"),
+        ("h.png", b"no image at all", "cannot read"),
+        ("h.tif", np.full((3, 3), np.nan, np.float32), "NaN"),
+    ],
+)
+def test_load_says_what_is_wrong(saved, name, content, words):
+    path = saved(name, content)
+    with pytest.raises(ValueError, match=words) as caught:
+        psf.load(path)
+    assert str(path) in str(caught.value)
+
+
+def test_load_of_a_sum_that_is_zero_but_for_rounding(saved):
+    with pytest.raises(ValueError, match="sum to zero"):
+        psf.load(saved("h.npy", np.array([[0.1, 0.2, -0.3]])), allow_negative=True)
+
+
+def test_load_of_nothing(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no such file"):
+        psf.load(tmp_path / "none.npy")
+    with pytest.raises(IsADirectoryError, match="is a folder; name"):
+        psf.load(tmp_path)
+
+
+FORMS = {
+    "gaussian:9,1.2": psf.gaussian(9, 1.2),
+    " Gaussian : 9x7 , 1.2 ": psf.gaussian((9, 7), 1.2),
+    "disk:7": psf.disk(7),
+    "disk:7,2.5": psf.disk(7, 2.5),
+    "motion:15,30": psf.motion(15, 30),
+    "motion:15": psf.motion(15),
+    "box:5": psf.box(5),
+    "moffat:15,3": psf.moffat(15, 3),
+    "moffat:15,3,2.5": psf.moffat(15, 3, 2.5),
+    "airy:15,4": psf.airy(15, 4),
+    "shake:17,3": psf.camera_shake(17, 3),
+    "delta:3": psf.delta(3),
+}
+
+
+@pytest.mark.parametrize("text", FORMS)
+def test_parse_builds_the_named_psf(text):
+    np.testing.assert_array_equal(psf.parse(text), FORMS[text])
+
+
+def test_parse_reads_a_file(saved):
+    np.testing.assert_allclose(psf.parse(str(saved("h.csv", "1,2,3\n4,5,6\n"))), TABLE / 21, rtol=1e-15)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", " ", "gauss:9,1", "gaussian", "nothere.png", "gaussian:9", "gaussian:9,1,1", "box:", "box:x"),
+        *("disk:a", "shake:17,1.5", "box:3x", "motion:1,2,3", "gaussian:9.5,1", "\0"),
+    ],
+)
+def test_parse_lists_the_forms_when_it_does_not_understand(text):
+    with pytest.raises(ValueError) as caught:
+        psf.parse(text)
+    for form in psf.FORMS:
+        assert form in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["gaussian:0,1", "gaussian:9,-1", "motion:0.2", "moffat:9,3,1", "disk:7,nan"]
+)
+def test_parse_repeats_what_the_builder_says(text):
+    with pytest.raises(ValueError, match="must be") as caught:
+        psf.parse(text)
+    assert text in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "gaussian:9999999,1",
+        "box:1000000",
+        "motion:1e9,30",
+        "motion:1e300",
+        "disk:99999999",
+        "shake:9999999x9999999,1",
+    ],
+)
+def test_parse_bounds_the_size_before_it_takes_memory(text):
+    with (
+        little_memory(),
+        pytest.raises(InsufficientMemoryError, match="takes .* free; use a smaller") as caught,
+    ):
+        psf.parse(text)
+    assert text in str(caught.value)
+
+
+@pytest.mark.parametrize("shape", [(10**6, 10**6), (2**40, 2**40), (30000, 30000)])
+@pytest.mark.parametrize("suffix", [".npy", ".npz"])
+def test_load_of_a_header_that_promises_more_than_the_file_holds(tmp_path, suffix, shape):
+    buffer = io.BytesIO()
+    np.lib.format.write_array_header_1_0(buffer, {"descr": "<f8", "fortran_order": False, "shape": shape})
+    path = tmp_path / f"h{suffix}"
+    if suffix == ".npy":
+        path.write_bytes(buffer.getvalue() + bytes(80))
+    else:
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("psf.npy", buffer.getvalue() + bytes(80))
+    with (
+        little_memory(),
+        pytest.raises(ValueError, match=r"h.np.* header promises .* and it holds 208 bytes"),
+    ):
+        psf.load(path)
+
+
+@pytest.mark.parametrize("name", ["a.npy", "a.npz", "a.csv", "a.txt", "a.tif"])
+def test_what_is_saved_is_loaded(tmp_path, name):
+    h = psf.camera_shake((8, 9), 1)
+    psf.save(tmp_path / name, h)
+    back = psf.load(tmp_path / name)
+    assert np.abs(back - h).max() < (1e-7 if name == "a.tif" else 1e-15)
+    with pytest.raises(FileExistsError):
+        psf.save(tmp_path / name, h)
+    psf.save(tmp_path / name, h, overwrite=True)
+    with pytest.raises(ValueError, match="is written to"):
+        psf.save(tmp_path / "a.xyz", h)
+
+
+def test_matlab_and_fits_files_are_read(tmp_path):
+    import scipy.io
+
+    h = psf.camera_shake((8, 9), 1)
+    scipy.io.savemat(tmp_path / "a.mat", {"psf": h, "other": np.ones((3, 3)), "note": "x"})
+    assert np.allclose(psf.load(tmp_path / "a.mat"), h)
+    scipy.io.savemat(tmp_path / "b.mat", {"k": h})
+    assert np.allclose(psf.load(tmp_path / "b.mat"), h)
+    scipy.io.savemat(tmp_path / "c.mat", {"k": h, "l": h})
+    with pytest.raises(ValueError, match="name one of them 'psf'"):
+        psf.load(tmp_path / "c.mat")
+    (tmp_path / "d.mat").write_bytes(b"MATLAB 7.3 no more than a head")
+    with pytest.raises(ValueError, match=r"cannot use .*d\.mat as a PSF"):
+        psf.load(tmp_path / "d.mat")
+    fits = pytest.importorskip("astropy.io.fits")
+    fits.writeto(tmp_path / "a.fits", h.astype(">f4"))
+    assert np.abs(psf.load(tmp_path / "a.fits") - h).max() < 1e-7
