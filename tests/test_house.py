@@ -10,7 +10,7 @@ import scipy.sparse
 import deblur
 from deblur import psf, terms
 from deblur.methods import METHODS, Method
-from deblur.problem import Direct, Work
+from deblur.problem import Direct
 from deblur.psf import forms
 from deblur.terms import DIFFERENCES, PENALTIES, Difference, Penalty
 
@@ -79,7 +79,7 @@ def test_a_solver_is_one_file_and_one_row(rng, monkeypatch):
             return np.reshape(found, (len(g), *blur.scene_shape))
 
     toy.refuses = lambda problem: "it needs λ > 0" if not problem.lam > 0 else None
-    toy.work = lambda problem: Work(0.0, 1.0, 0.0)
+    toy.memory = lambda problem: 0.0
     toy.prepare = Toy
     monkeypatch.setitem(sys.modules, "deblur.solvers.toy", toy)
     monkeypatch.setitem(METHODS, "toy", Method("toy", "SciPy's LSQR", "toy", linear=True, stationary=True))

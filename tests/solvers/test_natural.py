@@ -8,7 +8,7 @@ import pytest
 import deblur
 from deblur.device import asnumpy
 from deblur.errors import MethodError
-from deblur.judge import judge
+from deblur.verify import verify
 from deblur.methods import METHODS
 from deblur.operators.boundary import BOUNDARIES
 from deblur.operators.natural import TAPS, covariance, scenes
@@ -96,14 +96,14 @@ def test_the_judge_sees_a_scene_that_does_not_solve_the_problem(rng):
     assert problem.penalty == "natural"
     g = rng.standard_normal((1, 1, *problem.operator.image_shape))
     solution = METHODS["pcg"].prepare(problem).solve(g)
-    assert judge(problem, g, solution, g).residual < 1e-6
+    assert verify(problem, g, solution, g).residual < 1e-6
     scene = solution.scene + 0.01 * rng.standard_normal(solution.scene.shape)
     bb = np.kron(*(line(n) @ line(n).T for n in scene.shape[2:]))
     matrix = problem.operator.to_dense()
     right = bb @ matrix.T @ g.ravel()
     left = bb @ matrix.T @ matrix @ scene.ravel() + 0.02 * scene.ravel()
     expected = np.linalg.norm(right - left) / np.linalg.norm(right)
-    assert judge(problem, g, replace(solution, scene=scene), g).residual == pytest.approx(expected, rel=1e-9)
+    assert verify(problem, g, replace(solution, scene=scene), g).residual == pytest.approx(expected, rel=1e-9)
 
 
 def test_the_default_takes_it_where_there_is_noise_and_says_why(monkeypatch):
