@@ -53,7 +53,7 @@ def measure(name: str, at: int, answer: str) -> dict[str, Any]:
     blur = Blur(psf, g.shape, "unknown")
     method, bounds = ANSWERS[answer]
     found = deblur.solve(g, psf, method=method, bounds=bounds, boundary="unknown", check=False)
-    spread = deblur.posterior_std(blur, found.lam, image=g, penalty=method, bounds=bounds)
+    spread = deblur.posterior_std(blur, found.lam, image=g, regularizer=method, bounds=bounds)
     ratio = abs(found.image - scene[blur.crop]) / spread.std
     return {
         "picture": name,

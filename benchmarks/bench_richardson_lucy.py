@@ -25,7 +25,6 @@ from deblur.metrics import psnr
 from deblur.problem import Problem
 from deblur.solvers.richardson_lucy import _Run
 from deblur.solvers.start import all_weights
-from deblur.terms import Fit
 
 PSFS = {
     "gaussian 9, 1.5": psf.gaussian(9, 1.5),
@@ -71,7 +70,7 @@ def measure(case: tuple[str, int]) -> dict[str, Any]:
     blur = deblur.Blur(h, g.shape[1:], "unknown")
     truth = np.stack([c[blur.crop] for c in channels])
 
-    problem = Problem(blur, 0.0, "tv", Fit("poisson"), dtype=np.dtype(np.float32))
+    problem = Problem(blur, 0.0, "tv", DataFidelity("poisson"), dtype=np.dtype(np.float32))
     run = _Run(problem, g[None], all_weights(problem))
     each = []
     for n in run.steps(None, MOST):

@@ -139,7 +139,7 @@ def outcome(d: Draw) -> dict[str, Any]:
         "method": result.method,
         "lam": result.lam,
         "lam_reason": result.lam_reason,
-        "settled": result.lambda_choice is None or result.lambda_choice.settled,
+        "converged": result.lambda_choice is None or result.lambda_choice.converged,
         "gain_db": after - before,
         "words": d.words,
     }
@@ -157,7 +157,7 @@ def realistic(draws: int, seed: int, workers: int) -> dict[str, Any]:
         "draws": draws,
         "seed": seed,
         "statuses": dict(Counter(f["status"] for f in found)),
-        "ok_without_a_settled_lambda": sum(not f["settled"] for f in good),
+        "ok_without_a_settled_lambda": sum(not f["converged"] for f in good),
         "failures": [f for f in found if f["status"] not in ("SOLVED", "CONVERGED")],
         "gain_db": {"rule": _gains(by_rule), "number": _gains(by_number)},
         "worst": by_rule[:10],

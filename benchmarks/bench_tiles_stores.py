@@ -32,7 +32,7 @@ import numpy as np
 
 import deblur
 from deblur import psf
-from deblur.device import granting
+from deblur.device import thread_limit
 from deblur.tiles import Tiling, cluster, stream
 
 H, LAM, CHUNK = psf.disk(7), 1e-2, 1024
@@ -141,7 +141,7 @@ def solved_whole(source: Path, target: Path) -> tuple[float, float]:
 
     image, restored = (zarr.open(path, mode="r")[:] for path in (source, target))
     before = cpu()
-    with granting(1):
+    with thread_limit(1):
         whole = deblur.solve(image, H, LAM, check=False, **OPTIONS).image
     took = cpu() - before
     return float(abs(restored - whole).max() / np.ptp(image)), took

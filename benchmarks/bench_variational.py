@@ -36,7 +36,6 @@ import deblur
 from deblur import Blur
 from deblur.methods import METHODS
 from deblur.problem import Problem
-from deblur.terms import Fit
 
 NAME, PEERS = "variational", "variational_peers"
 OURS = ("tv", "tv2", "collaborative")
@@ -196,7 +195,7 @@ def ours_of(at: int, size: int) -> dict[str, Any]:
             "seconds_given_lam": time.perf_counter() - start,
         }
     tuned = row["tv, automatic"]["lam"]
-    fit = Fit(said.get("data", "gaussian"))
+    fit = DataFidelity(said.get("data", "gaussian"))
     if "mask" in said:
         from deblur.denoise.impulses import detect
 
@@ -217,7 +216,7 @@ def ours_of(at: int, size: int) -> dict[str, Any]:
             lam = lams.pop(0)
 
             def solved(method: str, start: Any, lam: float = lam) -> Any:
-                problem = Problem(blur, lam, METHODS[method].penalty, fit)
+                problem = Problem(blur, lam, METHODS[method].regularizer, fit)
                 return METHODS[method].prepare(problem).solve(frames, start)
 
             solution = solved(pilot, solution)

@@ -48,20 +48,20 @@ def psf_at(u: np.ndarray, v: np.ndarray, reach: int = REACH) -> np.ndarray:
 class Exact(LinearMap):
     """Every pixel of the image sees the scene through its own PSF; reflecting edges."""
 
-    stationary = None
+    shift_invariant = None
 
     def __init__(self, size: int) -> None:
         at = (np.arange(size) + 0.5) / size
         self.h = psf_at(*np.meshgrid(at, at, indexing="ij"))
         mean = self.h.mean(axis=(0, 1))
-        self.surrogate = deblur.Blur(mean, (size, size), "reflect")
+        self.mean_blur = deblur.Blur(mean, (size, size), "reflect")
         self.image_shape = self.scene_shape = (size, size)
-        self.crop, self.boundary = self.surrogate.crop, self.surrogate.boundary
+        self.crop, self.boundary = self.mean_blur.crop, self.mean_blur.boundary
         self.gain = self.brightness = 1.0
         self.nonnegative = True
 
     def power(self, torus: Any) -> np.ndarray:
-        return torus.power(self.surrogate.psf)
+        return torus.power(self.mean_blur.psf)
 
     def forward(self, f: np.ndarray) -> np.ndarray:
         m, n = f.shape[-2:]
@@ -164,7 +164,7 @@ def iterations() -> list[dict[str, Any]]:
         scene = np.pad(halved(), reach, mode="symmetric")
         g = varying.forward(scene) + 0.003 * np.random.default_rng(0).standard_normal((SIZE, SIZE))
         for lam in (1e-1, 1e-2, 1e-3):
-            many, one = (restored(op, g, lam)[1] for op in (varying, varying.surrogate))
+            many, one = (restored(op, g, lam)[1] for op in (varying, varying.mean_blur))
             rows.append(
                 {
                     "psf": name,

@@ -45,7 +45,7 @@ def total_variation(side: int, boundary: str) -> dict[str, Any]:
     camera = deblur.data.load("camera").astype(np.float32)
     varying = operator(side, boundary)
     out: dict[str, Any] = {"boundary": boundary, "side": side}
-    for name, op in (("one PSF", varying.surrogate), ("six eigen-PSFs", varying)):
+    for name, op in (("one PSF", varying.mean_blur), ("six eigen-PSFs", varying)):
         turns = [-(-n // k) for n, k in zip(op.scene_shape, camera.shape, strict=True)]
         scene = np.tile(camera, turns)[: op.scene_shape[0], : op.scene_shape[1]]
         g = op.forward(scene)

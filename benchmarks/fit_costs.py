@@ -313,8 +313,8 @@ def loading(repeats: int) -> dict[str, float]:
 def stated(row: dict[str, Any]) -> Problem:
     """The problem of a call."""
     blur = Blur(np.ones(row["psf"]), tuple(row["shape"]), row["boundary"])
-    penalty = METHODS[row["method"]].penalty
-    return Problem(blur, row["lam"], penalty, dtype=np.dtype(row["dtype"]), frames=row["frames"])
+    regularizer = METHODS[row["method"]].regularizer
+    return Problem(blur, row["lam"], regularizer, dtype=np.dtype(row["dtype"]), frames=row["frames"])
 
 
 def wider(row: dict[str, Any]) -> float:

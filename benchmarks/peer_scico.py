@@ -8,7 +8,7 @@ cores about an hour. bench_variational.py reads the file with --scico.
 0.5 ‖Ax − y‖² + λ ‖Dx‖₂,₁ with A the 'valid' convolution where the scene goes on beyond the frame and the
 'same' one where there is nothing, by `ADMM` with `LinearSubproblemSolver`, as in SCICO's own examples. λ runs
 over powers of two, upwards and downwards from a guess, until PSNR has fallen on both sides of the best, then
-over half a step; for the best two other penalties ρ are tried as well.
+over half a step; for the best two other regularizers ρ are tried as well.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from .errors import (
     SingularMatrixError,
 )
 from .image import im2vector, vector2im
-from .later import names_from
+from .lazy import names_from
 from .methods import METHODS, Choice, choose_method
 from .operators.blur import Blur
 from .operators.boundary import BOUNDARIES, Boundary

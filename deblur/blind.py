@@ -106,6 +106,6 @@ def blind(
     if options.get("noise") is None:
         with contextlib.suppress(ValueError):  # noise without a single level
             noise = estimate_noise(frames.data, estimate.psf)
-            options["noise"] = math.hypot(noise, estimate.details["misfit"])
+            options["noise"] = math.hypot(noise, estimate.details["data_residual"])
     result = solve(img, estimate.psf, lam, channel_axis=channel_axis, stack_axis=stack_axis, **options)
     return BlindResult(estimate, result)

@@ -30,11 +30,12 @@ from .operators.blur import Blur
 from .options import defaults
 from .pipeline import solve_into
 from .problem import Problem
-from .progress import tell
+from .progress import report_phase
 from .result import Result
 from .tiles import command as tiles
 from .tuning import RULES
 from .version import __version__
+
 
 def _parser() -> Parser:
     parser = Parser(
@@ -128,7 +129,7 @@ def reconstruct(args: argparse.Namespace) -> int:
     inputs = [args.input, source, *([args.mask[0]] if args.mask else [])]
     image.check_writable(args.output, args.force, inputs=inputs)
     with terminal.progress("deblur", not args.quiet) as show:
-        tell("reading")
+        report_phase("reading")
         raw, metadata = image.read_with_metadata(args.input)
         bits = image.check_format(args.output, raw, args.bits)
         if bits == 32 and (args.clip or args.rescale):
@@ -150,7 +151,7 @@ def reconstruct(args: argparse.Namespace) -> int:
         if args.blind:
             if options["method"] == "auto":
                 del options["method"]  # the one that suits an estimated PSF
-            tell("PSF")
+            report_phase("PSF")
             found = blind(visible, args.blind, args.lam, progress=show, **axes, **options)
             result, status = found.result, found.psf.status
             if not status.ok:
@@ -163,7 +164,7 @@ def reconstruct(args: argparse.Namespace) -> int:
         else:
             result = solve_into(levels, visible, kernel, args.lam, options, **axes)
         hints = _hints(args, raw, metadata)
-        tell("writing")
+        report_phase("writing")
         if levels is None:
             changes = {"clip": args.clip, "rescale": args.rescale}
             picture, remark = image.fit_to_levels(args.output, result.image, raw, bits, **changes)
@@ -267,7 +268,7 @@ def _offers(problem: Problem) -> dict[str, float | None]:
     pixels = problem.frames * int(np.prod(problem.operator.image_shape))
     offered = {}
     for name in ("tv", "collaborative"):
-        other = replace(problem, penalty=METHODS[name].penalty, formula="tikhonov", inverse=False)
+        other = replace(problem, regularizer=METHODS[name].regularizer, formula="tikhonov", inverse=False)
         if METHODS[name].refuses(other) is None:
             offered[name] = expected_seconds(name, pixels, problem.device)
     return offered

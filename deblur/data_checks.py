@@ -41,27 +41,27 @@ def check_frames(frames: Frames, request: Request) -> None:
 
 def with_checks(result: Result, request: Request, frames: Frames) -> Result:
     """The result, with a warning if the data contradict the PSF or, with automatic λ, the given boundary."""
-    operator, fit = request.problem.operator, request.problem.fit
+    operator, fidelity = request.problem.operator, request.problem.fidelity
     unchecked = {
         "it lies on a GPU": frames.device.gpu is not None,
         "pixels are hidden": request.mask is not None
         or request.weights is not None
         or frames.masked is not None,
-        "its noise is not Gaussian": fit.name != "gaussian",
+        "its noise is not Gaussian": fidelity.name != "gaussian",
         "the solve failed": result.status in (Status.NOT_CONVERGED, Status.INACCURATE),
     }
     why = next((words for words, applies in unchecked.items() if applies), "")
     if why:
         return replace(result, checks=f"PSF and boundary were not compared with the image: {why}")
     named = not request.detected and isinstance(request.lam, str) and operator.boundary in TOLD
-    if operator.boundary.open and operator.stationary is not None:
-        wrong = alarm(_grey(frames), operator.stationary.psf)
+    if operator.boundary.open and operator.shift_invariant is not None:
+        wrong = alarm(_grey(frames), operator.shift_invariant.psf)
         if wrong is not None:
             warn(f"this PSF does not fit the picture: {wrong}; deblur.psf.check says more")
             return replace(result, checks=f"the PSF does not fit the picture: {wrong}")
     elif named and not operator.boundary.open:
-        name, g = str(operator.boundary), _grey(frames) - fit.background
-        against = -evidence(operator.surrogate, g, among=(name,)).get(name, 0.0)
+        name, g = str(operator.boundary), _grey(frames) - fidelity.background
+        against = -evidence(operator.mean_blur, g, among=(name,)).get(name, 0.0)
         if against > AGAINST:
             wrong = f"the image border indicates that the scene continues beyond the frame (log evidence {against:.0f})"
             warn(f"boundary {name!r} does not fit the picture: {wrong}; name boundary='unknown', or none")

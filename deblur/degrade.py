@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from .device import Array, as_real, asnumpy, check_finite, get_xp, plain
+from .device import Array, as_real, asnumpy, check_finite, get_xp, unwrapped
 from .image import as_float
 from .image.arrays import looks_coloured
 from .operators.blur import Blur
@@ -82,7 +82,9 @@ def degrade(
     """
     kind, amount = _check_noise(noise, level)
     xp = get_xp(image)
-    psf = asnumpy(plain(psf, "psf"))  # Blur keeps it on the host and sends its spectrum to where the image is
+    psf = asnumpy(
+        unwrapped(psf, "psf")
+    )  # Blur keeps it on the host and sends its spectrum to where the image is
     image = as_real(as_float(image), "the image")
     if channel_axis is None and looks_coloured(image.shape) and image.shape[2] == 3:
         channel_axis = 2

@@ -180,7 +180,7 @@ _granted: ContextVar[int | None] = ContextVar("granted", default=None)
 
 
 @contextmanager
-def granting(threads: int | None) -> Iterator[None]:
+def thread_limit(threads: int | None) -> Iterator[None]:
     """Grant what runs in here so many threads, as a scheduler of many solves must; None: as before."""
     before = _granted.set(_granted.get() if threads is None else threads)
     try:
@@ -231,7 +231,7 @@ def staging(shape: Sequence[int], dtype: Any) -> np.ndarray:
     return cupyx.empty_pinned(tuple(shape), dtype)
 
 
-def sent(a: np.ndarray) -> Array:
+def to_device(a: np.ndarray) -> Array:
     """A contiguous NumPy array on the current GPU.
 
     The driver copies so much of pageable memory as it stands, in a tenth of the time that CuPy takes to pin it first.
@@ -282,7 +282,7 @@ def float_dtype(*arrays: Array) -> np.dtype:
     return np.dtype(np.float32 if small and arrays else np.float64)
 
 
-def plain(a: Any, name: str) -> Array:
+def unwrapped(a: Any, name: str) -> Array:
     """`a` as a NumPy array of native byte order, itself where it is one, or unchanged if it is a CuPy array.
 
     Whatever offers ``__array__`` will do.
@@ -320,7 +320,7 @@ def as_real(a: Any, name: str, dtype: Any = None) -> Array:
     TypeError
         As `plain` and `float_dtype`.
     """
-    a = plain(a, name)
+    a = unwrapped(a, name)
     try:
         own = float_dtype(a)
     except TypeError as error:
@@ -329,7 +329,7 @@ def as_real(a: Any, name: str, dtype: Any = None) -> Array:
         return a.astype(own if dtype is None else dtype, copy=False)
 
 
-def every(of: Array) -> bool:
+def all_true(of: Array) -> bool:
     """Whether all of an array of bool are true. On a GPU `all` is compiled, which takes seconds, and `min` is there."""
     if get_xp(of) is np:
         return bool(of.all())

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .device import Array, Device, as_real, check_finite, get_xp, plain
+from .device import Array, Device, as_real, check_finite, get_xp, unwrapped
 from .image import as_float, linear_light, srgb
 from .image.arrays import looks_coloured
 from .image.light import check_levels
@@ -29,7 +29,7 @@ Part = tuple[slice, slice]
 ALL: Part = (slice(None), slice(None))
 
 
-def enough(dtype: Any) -> np.dtype:
+def min_float_dtype(dtype: Any) -> np.dtype:
     """float32 for what it holds every number of, with digits to spare: integers of 8 or 16 bits and small floats."""
     dtype = np.dtype(dtype)
     return np.dtype(np.float32 if dtype.itemsize <= (4 if dtype.kind == "f" else 2) else np.float64)
@@ -80,7 +80,7 @@ class Frames:
         xp = get_xp(img)
         Device.of(img).refuse_capture()
         hidden = np.ma.getmaskarray(img) if isinstance(img, np.ma.MaskedArray) else None
-        img = np.ma.getdata(img) if hidden is not None else plain(img, "the image")
+        img = np.ma.getdata(img) if hidden is not None else unwrapped(img, "the image")
         if img.size == 0:
             raise ValueError(f"the image is empty (shape {img.shape})")
         self.opacity: Array | None = None
@@ -106,7 +106,7 @@ class Frames:
             )
         as_real(img[:0], "the image")  # says what no picture can hold
         self.given = img.dtype
-        self.dtype = enough(img.dtype) if dtype is None else np.dtype(dtype)
+        self.dtype = min_float_dtype(img.dtype) if dtype is None else np.dtype(dtype)
         self.shape, self._moved = img.shape, named
         self._coloured, self._stacked = channel_axis is not None, stack_axis is not None
         hide = [] if self.masked is None else [xp.asarray(self.masked)]
@@ -133,9 +133,10 @@ class Frames:
         return other
 
     @property
-    def space(self) -> tuple[int, ...]:
+    def space(self) -> tuple[int, int]:
         """Rows and columns."""
-        return self._raw.shape[2:]
+        rows, columns = self._raw.shape[2:]
+        return rows, columns
 
     @property
     def device(self) -> Device:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .device import Array, asnumpy, check_finite, get_xp, plain
+from .device import Array, asnumpy, check_finite, get_xp, unwrapped
 
 _BLOT = 4  # pixels at the largest value from which on a blot is one, and not a highlight
 # Of the range below the largest value, and pixels away, that a JPEG moves a clipped one.
@@ -34,7 +34,7 @@ def check_mask(mask: Any, shape: tuple[int, ...] | None = None) -> Array:
     ValueError
         For another shape, or numbers other than 0 and 1.
     """
-    mask = plain(mask, "the mask")
+    mask = unwrapped(mask, "the mask")
     _check_shape(mask, shape, "the mask")
     if mask.dtype.kind in "uif":
         odd = mask[(mask != 0) & (mask != 1)]
@@ -67,7 +67,7 @@ def check_weights(weights: Any, shape: tuple[int, ...] | None = None) -> Array:
     ValueError
         For another shape, or weights that are negative, NaN or infinite.
     """
-    weights = plain(weights, "weights")
+    weights = unwrapped(weights, "weights")
     _check_shape(weights, shape, "weights")
     if weights.dtype.kind not in "buif":
         raise TypeError(f"weights must be real numbers, not {weights.dtype}")
@@ -118,7 +118,7 @@ def saturated(g: Array) -> Array:
     its neighbours. They are not grown by the PSF: the pixels around a lamp hold its smeared light as the model has it,
     and they alone say that it is there and how bright (``benchmarks/bench_light.py`` measures both).
     """
-    g = plain(g, "the image")
+    g = unwrapped(g, "the image")
     check_finite(g, "the image")
     xp = get_xp(g)
     return xp.stack([_saturated(frame) for frame in g.reshape(-1, *g.shape[-2:])]).reshape(g.shape)

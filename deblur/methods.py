@@ -22,7 +22,7 @@ from numpy.typing import DTypeLike
 from .device import CPU, Device, format_bytes, free_memory
 from .errors import InsufficientMemoryError, MethodError
 from .operators.blur import Blur
-from .problem import FORMULAS, Factor, Problem, confirm
+from .problem import FORMULAS, Factor, Problem, synchronize
 from .solvers.natural import Natural
 
 
@@ -51,15 +51,15 @@ class Method:
         Whether it stops at a tolerance.
     linear : bool
         Whether it inverts the linear formula: least squares with ‖f‖² and nothing else.
-    stationary : bool
+    shift_invariant : bool
         Whether it needs a blur by one PSF.
     automatic : bool
         Whether ``method="auto"`` may take it.
     varying : bool
         Whether ``method="auto"`` may take it at least for PSFs that vary, which the faster methods refuse.
-    penalty : str
+    regularizer : str
         R∘L, see `deblur.problem`.
-    fit : str
+    fidelity : str
         The data term if none is named.
     lam : float or None
         λ if none is given; None leaves it to a rule.
@@ -71,11 +71,11 @@ class Method:
     attribute: str = ""
     iterative: bool = False
     linear: bool = False
-    stationary: bool = False
+    shift_invariant: bool = False
     automatic: bool = False
     varying: bool = False
-    penalty: str = "identity"
-    fit: str = "gaussian"
+    regularizer: str = "identity"
+    fidelity: str = "gaussian"
     lam: float | None = None
 
     @property
@@ -88,9 +88,9 @@ class Method:
         if self.linear and problem.asked:
             return f"it inverts the linear formula, which has no place for {' and '.join(problem.asked)}"
         if self.linear:
-            problem = problem.plain
-        if problem.penalty != self.penalty:
-            return f"its penalty is {self.penalty!r}, not {problem.penalty!r}"
+            problem = problem.linear_form
+        if problem.regularizer != self.regularizer:
+            return f"its regularizer is {self.regularizer!r}, not {problem.regularizer!r}"
         if problem.formula == "hht":
             if not self.linear:
                 return 'formula "hht" belongs to the linear formula'
@@ -101,20 +101,20 @@ class Method:
                 )
         if problem.inverse and not self.linear:
             return "inverse belongs to the linear formula"
-        if self.stationary and operator.stationary is None:
+        if self.shift_invariant and operator.shift_invariant is None:
             return "it needs one PSF for the whole picture, and this operator has none"
         return self._solver.refuses(problem)
 
     def memory(self, problem: Problem) -> float:
         """Bytes that set-up and solve need at once."""
-        return self._solver.memory(problem.plain)
+        return self._solver.memory(problem.linear_form)
 
-    def prepare(self, problem: Problem, later: bool = False) -> Factor:
+    def prepare(self, problem: Problem, asynchronous: bool = False) -> Factor:
         """Precompute all that does not depend on the image; with `later` the caller must `confirm` it."""
-        made = self._solver.prepare(problem.plain)
-        if not later:
-            confirm(made)
-        return Natural(made, problem.operator.boundary) if problem.penalty == "natural" else made
+        made = self._solver.prepare(problem.linear_form)
+        if not asynchronous:
+            synchronize(made)
+        return Natural(made, problem.operator.boundary) if problem.regularizer == "natural" else made
 
 
 @cache
@@ -123,10 +123,15 @@ def _solver(module: str, attribute: str) -> Solver:
     return loaded.Dense(attribute) if module == "dense" else loaded
 
 
-def _linear(name: str, summary: str, module: str, attribute: str = "", **more: bool) -> Method:
-    return Method(
-        name, summary, module, attribute, linear=True, automatic=True, **{"stationary": True, **more}
-    )
+def _linear(
+    name: str,
+    summary: str,
+    module: str,
+    attribute: str = "",
+    iterative: bool = False,
+    shift_invariant: bool = True,
+) -> Method:
+    return Method(name, summary, module, attribute, iterative, True, shift_invariant, True)
 
 
 METHODS: dict[str, Method] = {
@@ -147,7 +152,7 @@ METHODS: dict[str, Method] = {
             "Golub-Kahan bidiagonalisation; any PSF and boundary",
             "hybrid_lsqr",
             iterative=True,
-            stationary=False,
+            shift_invariant=False,
         ),
         _linear("banded", "banded Cholesky; small images, or λ too small to iterate", "banded"),
         _linear("cholesky", "dense Cholesky of HHᵀ + λI", "dense", "cholesky"),
@@ -170,30 +175,34 @@ METHODS: dict[str, Method] = {
             "quadratic",
             iterative=True,
             automatic=True,
-            penalty="gradient",
+            regularizer="gradient",
         ),
-        Method("laplacian", "λ/2 ‖∇²f‖², smoother still", "quadratic", iterative=True, penalty="laplacian"),
+        Method(
+            "laplacian", "λ/2 ‖∇²f‖², smoother still", "quadratic", iterative=True, regularizer="laplacian"
+        ),
         Method(
             "tv",
             "λ Σ|∇f|, total variation: keeps edges; colours share theirs",
             "admm",
             iterative=True,
-            penalty="tv",
+            regularizer="tv",
         ),
         Method(
             "tv-aniso",
             "λ Σ|∂₁f| + |∂₂f|, total variation along the axes",
             "admm",
             iterative=True,
-            penalty="tv-aniso",
+            regularizer="tv-aniso",
         ),
-        Method("tv2", "λ Σ(|∇f| + |∇²f|), edges without staircases", "admm", iterative=True, penalty="tv2"),
+        Method(
+            "tv2", "λ Σ(|∇f| + |∇²f|), edges without staircases", "admm", iterative=True, regularizer="tv2"
+        ),
         Method(
             "collaborative",
             "tv, then groups of similar patches: the best pictures, for longer",
             "collaborative",
             iterative=True,
-            penalty="patches",
+            regularizer="patches",
         ),
         Method(
             "pnp",
@@ -201,15 +210,15 @@ METHODS: dict[str, Method] = {
             "plug_and_play",
             iterative=True,
             automatic=True,
-            penalty="denoiser",
+            regularizer="denoiser",
         ),
         Method(
             "richardson-lucy",
             "multiplicative steps for photon counts",
             "richardson_lucy",
             iterative=True,
-            penalty="tv",
-            fit="poisson",
+            regularizer="tv",
+            fidelity="poisson",
             lam=0.0,
         ),
     )
@@ -275,10 +284,14 @@ def choose(problem: Problem, memory: int | None = None) -> Choice:
     """`choose_method` for a complete problem: the first method in the structural order that serves and fits memory."""
     free = free_memory(problem.xp) if memory is None else memory
     some = max(1, min(problem.frames, together(problem.device) // math.prod(problem.operator.image_shape)))
-    varying, penalty = problem.operator.stationary is None, problem.plain.penalty
-    rows = [m for m in METHODS.values() if m.penalty == penalty and (m.automatic or (varying and m.varying))]
+    varying, regularizer = problem.operator.shift_invariant is None, problem.linear_form.regularizer
+    rows = [
+        m
+        for m in METHODS.values()
+        if m.regularizer == regularizer and (m.automatic or (varying and m.varying))
+    ]
     if len(rows) == 1:
-        return named(rows[0].name, problem, f"the method for the penalty {problem.penalty!r}")
+        return named(rows[0].name, problem, f"the method for the regularizer {problem.regularizer!r}")
     serving, refused, short = [], {}, []
     for name in _by_structure(problem, [m.name for m in rows]):
         row = METHODS[name]
@@ -317,13 +330,13 @@ def _by_structure(problem: Problem, names: list[str]) -> list[str]:
     about (‖h‖₁²/λ)^0.42 transforms for disks and camera shake, a banded Cholesky N b² multiplications for half
     bandwidth b. ``tools/compare_choices.py`` holds the order to measured times.
     """
-    blur = problem.operator.stationary
+    blur = problem.operator.shift_invariant
     if blur is None:
         return names
     gpu = problem.device.gpu is not None
     side, pixels = math.sqrt(math.prod(blur.image_shape)), math.prod(blur.image_shape)
     band = (max(blur.psf.shape) - 1) * side
-    steps = (blur.gain**2 / problem.lam) ** 0.42 if problem.lam > 0 else math.inf
+    steps = (blur.norm_bound**2 / problem.lam) ** 0.42 if problem.lam > 0 else math.inf
     transforms = steps * math.log2(pixels + 1)
     dense = (10 if gpu else 5) * band >= pixels
     direct = "cholesky" if dense else "banded"
@@ -352,7 +365,7 @@ def _by_structure(problem: Problem, names: list[str]) -> list[str]:
 
 def _in_words(problem: Problem) -> str:
     operator = problem.operator
-    blur = operator.stationary
+    blur = operator.shift_invariant
     if blur is None:
         psf = "a PSF that varies"
     else:
@@ -418,7 +431,7 @@ def choose_method(
     """
     problem = Problem(
         blur,
-        1e-2 * blur.gain**2 if isinstance(lam, str) else float(lam),
+        1e-2 * blur.norm_bound**2 if isinstance(lam, str) else float(lam),
         formula=check_formula(formula),
         dtype=np.dtype(dtype),
         device=Device.named(device),

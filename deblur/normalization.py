@@ -24,7 +24,7 @@ from .terms import FORMULA, is_quadratic
 
 #: Powers of two within which a size is left as it is: its fourth power is far from the ends of float32.
 _SMALL_EXPONENT = 20
-#: Range of a normalised λ for a penalty that has a null space; beyond it the minimiser does not change.
+#: Range of a normalised λ for a regularizer that has a null space; beyond it the minimiser does not change.
 _LAM_RANGE = 2.0**-80, 2.0**40
 
 
@@ -41,16 +41,16 @@ class Scale:
 
         An operator that is no blur by one PSF is left as it is.
         """
-        blur = problem.operator.stationary
+        blur = problem.operator.shift_invariant
         # λ‖f‖² next to a much smaller operator must stay of size one.
-        size = math.sqrt(problem.lam) if problem.penalty in FORMULA else 0.0
-        psf = 0 if blur is None else _exponent(max(blur.gain, size))
+        size = math.sqrt(problem.lam) if problem.regularizer in FORMULA else 0.0
+        psf = 0 if blur is None else _exponent(max(blur.norm_bound, size))
         return cls(psf, 0 if g is None else _exponent(largest(g)))
 
     @classmethod
     def of_image(cls, problem: Problem, g: Array) -> Scale:
         """The scale on which the largest visible value of frames (k, c, M, N) lies in [1/2, 1)."""
-        weights = problem.fit.weights
+        weights = problem.fidelity.weights
         _, exponent = math.frexp(largest(g if weights is None else problem.xp.where(weights > 0, g, 0)))
         most = int(np.finfo(g.dtype).maxexp) - 2  # so that 2^-image is a number, too
         return cls(0, min(max(exponent, -most), most))
@@ -65,22 +65,22 @@ class Scale:
 
     def objective(self, problem: Problem) -> int:
         """D + λR is 2^objective times that of the normalised problem."""
-        return (2 if problem.fit.name in ("gaussian", "huber") else 1) * self.image
+        return (2 if problem.fidelity.name in ("gaussian", "huber") else 1) * self.image
 
     def lam(self, problem: Problem) -> int:
         """λ is 2^lam times that of the normalised problem."""
-        degree = 2 if is_quadratic(problem.penalty) else 0 if problem.penalty == "denoiser" else 1
+        degree = 2 if is_quadratic(problem.regularizer) else 0 if problem.regularizer == "denoiser" else 1
         return self.objective(problem) - degree * self.scene
 
     def near(self, problem: Problem, operator: Operator | None = None) -> Problem:
         """The normalised problem; `operator` is its operator, if known."""
         if not self:
             return problem
-        fit, down = problem.fit, partial(shifted, by=-self.image)
+        fidelity, down = problem.fidelity, partial(shifted, by=-self.image)
         lam = shifted(problem.lam, -self.lam(problem))
         if problem.lam:
             ends = (
-                (np.finfo(float).tiny, np.finfo(float).max) if problem.penalty in FORMULA else _LAM_RANGE
+                (np.finfo(float).tiny, np.finfo(float).max) if problem.regularizer in FORMULA else _LAM_RANGE
             )
             lam = min(max(lam, ends[0]), ends[1])
         lo, hi = (shifted(b, -self.scene) for b in problem.bounds or (0.0, 0.0))
@@ -88,14 +88,14 @@ class Scale:
             problem,
             operator=self.operator(problem.operator) if operator is None else operator,
             lam=lam,
-            fit=replace(fit, background=down(fit.background), delta=down(fit.delta)),
+            fidelity=replace(fidelity, background=down(fidelity.background), delta=down(fidelity.delta)),
             bounds=None if problem.bounds is None else (lo, hi),
             denoiser=None if problem.denoiser is None else Rescaled.of(problem.denoiser, self.scene),
         )
 
     def operator(self, operator: Operator) -> Operator:
         """H' of H."""
-        blur = operator.stationary
+        blur = operator.shift_invariant
         if blur is None or not self.psf:
             return operator
         return Blur(np.ldexp(blur.psf, -self.psf), blur.image_shape, blur.boundary, origin=blur.origin)

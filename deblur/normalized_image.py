@@ -63,7 +63,7 @@ class NormalizedImage:
         scale, mask, parts = Scale.of(problem, frames.extremes), None, [ALL]
         if request.linear:  # every frame is a problem of its own
             problem = scale.near(problem, operator)
-            if problem.operator.stationary is not None:
+            if problem.operator.shift_invariant is not None:
                 parts = frames.parts(together(frames.device))
         else:
             g = frames.data
@@ -91,16 +91,19 @@ class NormalizedImage:
             data = self.part(at)[1]
             yield from data.reshape(-1, *data.shape[2:])
 
-    def drawn(self, penalty: str) -> NormalizedImage:
-        """The image for a penalty: "natural" is centred on the smoothed image."""
-        return replace(self, prior="smooth") if penalty == "natural" and self.prior == "zero" else self
+    def drawn(self, regularizer: str) -> NormalizedImage:
+        """The image for a regularizer: "natural" is centred on the smoothed image."""
+        return replace(self, prior="smooth") if regularizer == "natural" and self.prior == "zero" else self
 
     @cached_property
     def _whole(self) -> tuple[Array, Array, Array | None]:
         return self._centred(ALL)
 
     def _centred(self, at: Part) -> tuple[Array, Array, Array | None]:
-        g, weights = _normalized(self.frames.part(at), self.scale, self.problem), self.problem.fit.weights
+        g, weights = (
+            _normalized(self.frames.part(at), self.scale, self.problem),
+            self.problem.fidelity.weights,
+        )
         if weights is not None:  # pixels without weight may hold anything
             g = self.problem.xp.where(weights > 0, g, 0)
         if self.prior == "zero":
@@ -119,12 +122,12 @@ def detect_boundary(request: Request, frames: Frames) -> Request:
         return request
     problem = request.problem
     bare = request.mask is None and request.weights is None and frames.masked is None
-    background = problem.fit.background
+    background = problem.fidelity.background
     few = bare and not background
     g = frames.levels[:: 1 + len(frames.levels) // _SAMPLED_FRAMES] if few else frames.data
     weights = None if bare else _weights(request, frames, g)[0]
     g = g - g.dtype.type(background) if background else g
-    found = find_boundary(problem.operator.surrogate, g, weights, request.candidates)
+    found = find_boundary(problem.operator.mean_blur, g, weights, request.candidates)
     if SAFE not in request.candidates and found.evidence < -AGAINST:
         requested = f"method={request.method!r} with formula={problem.formula!r}"
         raise MethodError(
@@ -139,14 +142,14 @@ def _with_weights(
 ) -> tuple[Problem, Array | None]:
     """(the normalised problem with what depends on its frames `g`, the mask or None)."""
     weights, mask = _weights(request, frames, g)
-    if problem.fit.name == "poisson":
+    if problem.fidelity.name == "poisson":
         _check_counts(g, weights)
-    delta = problem.fit.delta
-    if problem.fit.name == "huber" and not delta > 0:
+    delta = problem.fidelity.delta
+    if problem.fidelity.name == "huber" and not delta > 0:
         noise = noise_level(g) if request.noise is None else shifted(float(request.noise), -scale.image)
         delta = HUBER * max(noise, 1e-4 * float(abs(g).max()), np.finfo(g.dtype).tiny)
-    fit = replace(problem.fit, weights=weights, delta=delta)
-    return replace(problem, fit=fit), mask
+    fidelity = replace(problem.fidelity, weights=weights, delta=delta)
+    return replace(problem, fidelity=fidelity), mask
 
 
 def _weights(request: Request, frames: Frames, g: Array) -> tuple[Array | None, Array | None]:

@@ -22,7 +22,7 @@ from .masks import saturated
 from .methods import check_formula
 from .problem import FLOAT64, Denoiser
 from .psf import PSFMap
-from .terms import FITS
+from .terms import FIDELITIES
 from .tuning import RULES, check_rule
 
 PRIORS = ("auto", "zero", "smooth", "natural")
@@ -239,8 +239,8 @@ def check_values(o: dict[str, Any]) -> None:
         )
     _check_number(o["background"], "background", 0.0)
     _check_number(o["noise"], "noise, a standard deviation,", 0.0)
-    if o["data"] is not None and o["data"] not in FITS:
-        raise ValueError(f"unknown data term {o['data']!r}; choose one of {', '.join(FITS)}")
+    if o["data"] is not None and o["data"] not in FIDELITIES:
+        raise ValueError(f"unknown data term {o['data']!r}; choose one of {', '.join(FIDELITIES)}")
     _check_number(o["delta"], "delta, where the Huber term turns linear,", 0.0, above=True)
     if o["delta"] is not None and o["data"] != "huber":
         raise ValueError("delta belongs to data='huber'")

@@ -36,8 +36,8 @@ from .normalized_image import NormalizedImage, detect_boundary
 from .operators.operator import Operator
 from .options import Options, check_dtype, check_gamma, takes_options
 from .plan import RECOVERABLE, Plan
-from .problem import FLOAT64, Solution, confirm
-from .progress import heard, tell
+from .problem import FLOAT64, Solution, synchronize
+from .progress import has_listener, report_phase
 from .request import Request, check_request
 from .result import Output, Result, Status, assemble
 from .tuning import LambdaChoice
@@ -147,7 +147,7 @@ class Deblurrer:
     def prior(self) -> str:
         """The prior of the linear formula; if λ decides, "natural" or not once that is known."""
         problem = self._request.problem if self._plan is None else self._plan.problem
-        return "natural" if problem.penalty == "natural" else self._request.prior
+        return "natural" if problem.regularizer == "natural" else self._request.prior
 
     @property
     def choice(self) -> Choice | None:
@@ -287,7 +287,9 @@ class Deblurrer:
 
     def _image(self, frames: Frames) -> NormalizedImage:
         """The frames normalised, under the boundary that the first image decides."""
-        tell("boundary" if self._request.candidates else "begin", _seconds_left(self._request, frames))
+        report_phase(
+            "boundary" if self._request.candidates else "begin", _seconds_left(self._request, frames)
+        )
         check_frames(frames, self._request)
         with self._lock:
             if self._request.candidates:
@@ -302,14 +304,14 @@ class Deblurrer:
         problem, scale = image.problem, image.scale
         if kept is not None and isinstance(rule, str):
             lam = shifted(kept.lam, -scale.lam(problem))
-            problem = replace(problem, lam=lam, penalty=kept.problem.penalty)
+            problem = replace(problem, lam=lam, regularizer=kept.problem.regularizer)
         if kept is not None:
             return replace(kept, problem=problem, scale=scale, factor=None)
         prior_reason = "the default" if request.asked_prior == "auto" else "as requested"
         if not isinstance(rule, str):
             return Plan(problem, scale, request.lam_reason, prior_reason)
-        tell("λ", _seconds_left(request, image.frames))
-        found, penalty, prior_reason = choose_lambda(
+        report_phase("λ", _seconds_left(request, image.frames))
+        found, regularizer, prior_reason = choose_lambda(
             problem,
             image,
             rule,
@@ -318,9 +320,9 @@ class Deblurrer:
             noise=image.noise,
             method=METHODS[request.search_method],
         )
-        problem = replace(problem, lam=float(found.lam), penalty=penalty)
+        problem = replace(problem, lam=float(found.lam), regularizer=regularizer)
         stated = restated(replace(found, solution=None), problem, scale)
-        uncertain = request.rule_named and not (found.settled or found.oversmoothed)
+        uncertain = request.rule_named and not (found.converged or found.oversmoothed)
         return Plan(problem, scale, stated.reason, prior_reason, stated, uncertain, start=found.solution)
 
     def _prepared(self, image: NormalizedImage, plan: Plan, failures: list[str] | None = None) -> Plan:
@@ -334,10 +336,10 @@ class Deblurrer:
             choice = plan.choice or self._request.choice(plan.problem)
             if failures:
                 choice = replace(choice, reason=f"{choice.reason}, since {'; '.join(failures)}")
-            tell("set-up", _seconds_left(self._request, image.frames, choice.method))
+            report_phase("set-up", _seconds_left(self._request, image.frames, choice.method))
             # If nothing else would be tried, a GPU factors while the host continues.
             alone = self._request.method != "auto" and not isinstance(self._request.lam, str)
-            factor = METHODS[choice.method].prepare(plan.problem, later=alone)
+            factor = METHODS[choice.method].prepare(plan.problem, asynchronous=alone)
             plan = replace(plan, choice=choice, factor=factor)
             if not failures:
                 self._keep(plan)
@@ -351,7 +353,10 @@ class Deblurrer:
         """Solve and verify part after part."""
         assert plan.choice is not None
         assert plan.factor is not None
-        image, problem = image.drawn(plan.problem.penalty), replace(plan.problem, frames=image.problem.frames)
+        image, problem = (
+            image.drawn(plan.problem.regularizer),
+            replace(plan.problem, frames=image.problem.frames),
+        )
         start, warm = plan.start, self._warm and len(image.parts) == 1
         if warm and self._last is not None and self._last[1] == plan.scale:
             start = self._last[0]
@@ -359,13 +364,15 @@ class Deblurrer:
         for done, at in enumerate(image.parts):
             if done:  # from the time of the parts so far
                 left = (time.perf_counter() - begun) / done * (len(image.parts) - done)
-            tell("solve" if len(image.parts) == 1 else f"solve {done + 1} of {len(image.parts)}", left)
+            report_phase(
+                "solve" if len(image.parts) == 1 else f"solve {done + 1} of {len(image.parts)}", left
+            )
             g, data, centre = image.part(at)
             solution = plan.factor.solve(data, start)
             if warm:
                 self._last = solution, plan.scale
             diagnostics = verify(problem, data, solution, g)
-            confirm(plan.factor)
+            synchronize(plan.factor)
             scene = solution.scene if centre is None else combined(solution.scene, centre)
             output.add(at, solution, diagnostics, scene, plan)
             del g, data, centre, solution, diagnostics, scene  # before the next part is made
@@ -374,7 +381,7 @@ class Deblurrer:
 
 def _seconds_left(request: Request, frames: Frames, method: str | None = None) -> float | None:
     """Seconds that the rest takes, about; None without a listener."""
-    if not heard():
+    if not has_listener():
         return None
     name = method or ("auto" if request.method == "auto" and request.linear else request.method)
     pixels = frames.count * frames.space[0] * frames.space[1]
@@ -435,7 +442,7 @@ def reconstruct(
     stack_axis: int | None = None,
     **options: Unpack[Options],
 ) -> Array:
-    """Restore a blurred image: the minimiser f of ‖H f − g‖² + λ ‖f‖², or of another fit and another penalty.
+    """Restore a blurred image: the minimiser f of ‖H f − g‖² + λ ‖f‖², or of another fit and another regularizer.
 
     The linear formula is what is solved unless another method is named or a mask, weights, bounds, a noise
     model, a background or a denoiser is given; nothing is changed silently (``solve(...).reason`` says what was

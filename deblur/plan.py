@@ -51,7 +51,11 @@ class Plan:
     def serves(self, image: NormalizedImage) -> bool:
         """Whether an image poses the same normalised problem."""
         other = image.problem
-        return (self.scale, self.problem.fit, self.problem.dtype) == (image.scale, other.fit, other.dtype)
+        return (self.scale, self.problem.fidelity, self.problem.dtype) == (
+            image.scale,
+            other.fidelity,
+            other.dtype,
+        )
 
     def with_lam(self, factor: float) -> Plan:
         """The plan with a larger λ."""
@@ -63,12 +67,12 @@ class Plan:
     def in_units_of_image(self, problem: Problem, request: Request) -> Problem:
         """The problem in the units of image and PSF."""
         given = request.problem
-        delta = shifted(problem.fit.delta, self.scale.image)
+        delta = shifted(problem.fidelity.delta, self.scale.image)
         return replace(
             given,
             lam=self.lam if isinstance(request.rule, str) else given.lam,
-            penalty=problem.penalty,
-            fit=replace(given.fit, weights=problem.fit.weights, delta=delta),
+            regularizer=problem.regularizer,
+            fidelity=replace(given.fidelity, weights=problem.fidelity.weights, delta=delta),
             frames=problem.frames,
             dtype=problem.dtype,
         )

@@ -12,7 +12,7 @@ C depends on the blur, σ and λ, not on the picture. Its diagonal lies between
 prior's σ/√λ. It is the error that the *model* expects: a λ that draws the
 scene too weakly or too strongly, or a wrong PSF, makes it wrong.
 
-The other quadratic penalties have it too, with weights
+The other quadratic regularizers have it too, with weights
 or a mask W (precision w/σ² of a pixel) and L the gradient or the second
 derivatives, of which the prior then speaks instead of f itself:
 
@@ -91,8 +91,8 @@ from .resampling import FACTORS, pooled, simulated
 from .solvers import cosine, fourier, kronecker, sine
 from .terms import (
     DIFFERENCES,
-    PENALTIES,
-    Fit,
+    REGULARIZERS,
+    DataFidelity,
     adjoint_differences,
     first_difference_power,
     inside,
@@ -101,7 +101,7 @@ from .terms import (
 from .tuning import check_noise, estimate_noise
 from .vector_ops import Systems
 
-QUADRATIC = tuple(name for name in PENALTIES if is_quadratic(name))
+QUADRATIC = tuple(name for name in REGULARIZERS if is_quadratic(name))
 EXACT = ("fft", "dct", "dst", "kronecker", "cholesky")
 POSTERIOR_METHODS = ("auto", *EXACT, "simulated", "probing")
 
@@ -132,7 +132,7 @@ class PosteriorStd:
     noise_source : str
         "given" or "estimated".
     lam : float
-    penalty : str
+    regularizer : str
     probes : int
         Random probes used, or images simulated; 0 if exact.
     """
@@ -145,7 +145,7 @@ class PosteriorStd:
     noise: float
     noise_source: str
     lam: float
-    penalty: str
+    regularizer: str
     probes: int
 
     def __repr__(self) -> str:
@@ -163,7 +163,7 @@ def posterior_std(
     *,
     noise: float | None = None,
     image: Array | None = None,
-    penalty: str = "identity",
+    regularizer: str = "identity",
     weights: Array | None = None,
     bounds: tuple[float, float] | None = None,
     method: str = "auto",
@@ -175,7 +175,7 @@ def posterior_std(
 ) -> PosteriorStd:
     """How far each pixel of a restored image may be off: see `deblur.posterior` for what that means.
 
-    Of the Tikhonov solution and other quadratic penalties it is the posterior standard deviation of the model. Of the
+    Of the Tikhonov solution and other quadratic regularizers it is the posterior standard deviation of the model. Of the
     answers that are no linear ones it is the root of the mean square error of images that are like the one at hand.
 
     Parameters
@@ -189,7 +189,7 @@ def posterior_std(
     image : (..., M, N) array, optional
         The blurred image, from which σ is estimated if it is not given (`deblur.tuning.estimate_noise`).
         If it is a CuPy array the work is done on its GPU. Answers that are no linear ones need it, as (M, N).
-    penalty : {"identity", "gradient", "laplacian", "tv", "tv-aniso", "tv2", "collaborative"}
+    regularizer : {"identity", "gradient", "laplacian", "tv", "tv-aniso", "tv2", "collaborative"}
         What λ is the weight of: ‖f‖² (the linear formula), ‖∇f‖² or its second derivatives; or the method.
     weights : (M, N) array, optional
         One weight ≥ 0 for each pixel of the image; 0 for a hidden one (``~result.mask``). NumPy or CuPy.
@@ -219,7 +219,7 @@ def posterior_std(
     TypeError
         If `blur` is no linear map, for instance the image.
     ValueError
-        For λ that is not above zero, neither σ nor an image, an unknown method or penalty, a method that
+        For λ that is not above zero, neither σ nor an image, an unknown method or regularizer, a method that
         cannot serve, weights that are negative or zero everywhere, or a number of probes that is odd or below 4.
     ConvergenceError
         If a probe could not be solved for: λ is too small to iterate.
@@ -246,18 +246,20 @@ def posterior_std(
         raise ValueError(f"unknown method {method!r}; choose one of {', '.join(POSTERIOR_METHODS)}")
     if probes is not None and (isinstance(probes, bool) or int(probes) != probes or probes < 4 or probes % 2):
         raise ValueError(f"probes must be an even whole number of at least 4, not {probes!r}")
-    if penalty not in (*QUADRATIC, *FACTORS):
-        raise ValueError(f"unknown penalty {penalty!r}; choose one of {', '.join((*QUADRATIC, *FACTORS))}")
+    if regularizer not in (*QUADRATIC, *FACTORS):
+        raise ValueError(
+            f"unknown regularizer {regularizer!r}; choose one of {', '.join((*QUADRATIC, *FACTORS))}"
+        )
     dtype = np.dtype(dtype)
     if dtype not in (np.float32, np.float64):
         raise TypeError(f"dtype must be float32 or float64, not {dtype}")
     sigma, source = _noise(noise, image)
     place = Device.named(device) if image is None else Device.of(image)
-    fit = Fit(weights=_weights(weights, blur, dtype, place))
-    stated = METHODS[penalty].penalty if penalty in FACTORS else penalty
-    problem = Problem(blur, float(lam), stated, fit, check_bounds(bounds), dtype=dtype, device=place)
+    fidelity = DataFidelity(weights=_weights(weights, blur, dtype, place))
+    stated = METHODS[regularizer].regularizer if regularizer in FACTORS else regularizer
+    problem = Problem(blur, float(lam), stated, fidelity, check_bounds(bounds), dtype=dtype, device=place)
     xp = problem.xp
-    linear = penalty in QUADRATIC and problem.bounds is None
+    linear = regularizer in QUADRATIC and problem.bounds is None
     name = method if method != "auto" else _choose(problem) if linear else "simulated"
     if linear == (name == "simulated"):
         what = "the answer is a linear one" if linear else "the answer is no linear one"
@@ -267,11 +269,11 @@ def posterior_std(
     count = (_SIMULATED if name == "simulated" else _PROBES) if probes is None else int(probes)
     with all_cores(), place.current():
         if name == "simulated":
-            row = METHODS[penalty]
+            row = METHODS[regularizer]
             if (reason := row.refuses(problem)) is not None:
-                raise ValueError(f"method {penalty!r} cannot serve here: {reason}")
+                raise ValueError(f"method {regularizer!r} cannot serve here: {reason}")
             g = _plain(image, blur, dtype)
-            std, deviation = simulated(problem, penalty, g, sigma, count, seed, callback)
+            std, deviation = simulated(problem, regularizer, g, sigma, count, seed, callback)
             error = deviation[blur.crop].astype(dtype)
         elif name == "probing":
             diagonal, deviation = _probe(problem, count, seed, callback)
@@ -292,7 +294,7 @@ def posterior_std(
         noise=sigma,
         noise_source=source,
         lam=float(lam),
-        penalty=penalty,
+        regularizer=regularizer,
         probes=0 if error is None else count,
     )
 
@@ -332,14 +334,14 @@ def _noise(noise: float | None, image: Array | None) -> tuple[float, str]:
 def _refuses(name: str, problem: Problem) -> str | None:
     if name not in _SPECTRA:
         return None
-    if problem.fit.weights is not None:
+    if problem.fidelity.weights is not None:
         return "weights leave the blur without a decomposition; use 'cholesky' or 'probing'"
     if name == "dst" and problem.operator.boundary.transform == "antireflective":
         return "the antireflective transform is not orthogonal; use 'cholesky' or 'probing'"
     diagonal = {"fft": QUADRATIC, "dct": ("identity", "gradient")}.get(name, ("identity",))
-    if problem.penalty not in diagonal:
-        return f"its transform does not diagonalise the penalty {problem.penalty!r}"
-    return METHODS[name].refuses(replace(problem, penalty="identity"))
+    if problem.regularizer not in diagonal:
+        return f"its transform does not diagonalise the regularizer {problem.regularizer!r}"
+    return METHODS[name].refuses(replace(problem, regularizer="identity"))
 
 
 def _choose(problem: Problem) -> str:
@@ -351,7 +353,7 @@ def _choose(problem: Problem) -> str:
 
 def _differences(problem: Problem) -> tuple[str, bool]:
     """The differences that make up L, and whether they go round the scene's edges."""
-    return PENALTIES[problem.penalty][0].differences, problem.operator.boundary.wraps
+    return REGULARIZERS[problem.regularizer][0].differences, problem.operator.boundary.wraps
 
 
 def _symbol(problem: Problem, rows: Array, cols: Array) -> Array:
@@ -442,12 +444,12 @@ class _Surrogate:
     """T = R (w̄ |h|² + λ|l|²)⁻¹ Rᵀ, R the restriction of a torus to the scene, w̄ the mean weight."""
 
     def __init__(self, problem: Problem) -> None:
-        operator, lam, psf = problem.operator, problem.lam, problem.operator.surrogate.psf
+        operator, lam, psf = problem.operator, problem.lam, problem.operator.mean_blur.psf
         lengths = [
             n if operator.boundary.wraps else scipy.fft.next_fast_len(n + m - 1, real=True)
             for n, m in zip(operator.scene_shape, psf.shape, strict=True)
         ]
-        w = problem.fit.weights
+        w = problem.fidelity.weights
         weight, most = (1.0, 1.0) if w is None else (float(w.mean()), float(w.max()))
         powers = [first_difference_power(n, True, np) for n in lengths]
         prior = _symbol(problem, powers[0], powers[1][: lengths[1] // 2 + 1])
@@ -458,7 +460,7 @@ class _Surrogate:
         self.diagonal = float(Torus(lengths).synthesise(inverse)[0, 0])  # its one value there
         # A diagonal value of the inverse lies between the inverses of the largest and smallest eigenvalue; chance
         # does not respect that.
-        norm = (operator.boundary.weight * operator.gain) ** 2
+        norm = (operator.boundary.weight * operator.norm_bound) ** 2
         self.bounds = 1 / (most * norm + lam * float(prior.max())), 1 / (lam * float(prior.min()) or 1e-300)
 
     def __call__(self, z: Array) -> Array:
@@ -472,7 +474,7 @@ def _linear_draws(problem: Problem, rng: np.random.Generator) -> _Draw:
     """From signs z, (Dz, as many samples of the posterior), for D = (HᵀH + λI)⁻¹."""
     operator, xp, dtype, lam = problem.operator, problem.xp, problem.dtype, problem.lam
     # The residual amounts to an error of D of at most 1/(2 √λ) times itself, a thousandth here.
-    rtol = min(1e-4, max(1e-3 * math.sqrt(lam) / operator.gain, 20 * float(np.finfo(dtype).eps)))
+    rtol = min(1e-4, max(1e-3 * math.sqrt(lam) / operator.norm_bound, 20 * float(np.finfo(dtype).eps)))
     problem = replace(problem, stop=Stop(rtol=rtol))
     factor = METHODS[choose(problem).method].prepare(problem)
 
@@ -492,7 +494,7 @@ def _linear_draws(problem: Problem, rng: np.random.Generator) -> _Draw:
 
 def _quadratic_draws(problem: Problem, rng: np.random.Generator, precondition: _Surrogate) -> _Draw:
     """The same for D = (HᵀWH + λLᵀL)⁻¹, by conjugate gradients to a ten-thousandth in the energy norm."""
-    operator, weights, xp, dtype = problem.operator, problem.fit.weights, problem.xp, problem.dtype
+    operator, weights, xp, dtype = problem.operator, problem.fidelity.weights, problem.xp, problem.dtype
     root = 1.0 if weights is None else xp.sqrt(weights)
     kind, wraps = _differences(problem)
 

@@ -11,10 +11,10 @@ import numpy as np
 
 from .device import Array
 from .methods import METHODS, Method
+from .normalized_image import NormalizedImage as StatedImage
 from .norms import squares
 from .operators.operator import Operator
 from .problem import Problem
-from .normalized_image import NormalizedImage as StatedImage
 from .tuning import LambdaChoice, noise_level
 from .tuning import choose as tune
 from .tuning.fallback import sounder
@@ -35,21 +35,21 @@ _FITS = 0.8  # how much smaller λ may be for "natural" where the boundary fits:
 
 
 class Tuned(NamedTuple):
-    """λ, the penalty that it is for, and why that one."""
+    """λ, the regularizer that it is for, and why that one."""
 
     choice: LambdaChoice
-    penalty: str
+    regularizer: str
     reason: str
 
 
 def tuned(image: StatedImage, rule: str, method: Method, may_be_natural: bool) -> Tuned:
-    """λ by a rule, from all frames together; and the penalty, "natural" where the request leaves it open and there is
+    """λ by a rule, from all frames together; and the regularizer, "natural" where the request leaves it open and there is
     noise to hide. `method` is what the rules that need solutions solve by."""
     problem = image.problem
     enough = _enough(problem.operator) if may_be_natural else math.inf
-    search = _Search(image, rule, method, enough * problem.operator.gain**2)
+    search = _Search(image, rule, method, enough * problem.operator.norm_bound**2)
     if math.isinf(enough):
-        return Tuned(search.plain(), problem.penalty, "the default")
+        return Tuned(search.plain(), problem.regularizer, "the default")
     plain, natural = search.where_open() if problem.operator.boundary.open else search.where_named()
     return search.weighed(plain, natural)
 
@@ -78,20 +78,20 @@ class _Search:
 
     @cached_property
     def natural(self) -> Problem:
-        return replace(self.problem, penalty="natural")
+        return replace(self.problem, regularizer="natural")
 
     def plain(self) -> LambdaChoice:
-        """λ for the penalty of the request."""
+        """λ for the regularizer of the request."""
         found = None
         if self.rule == "auto" and self.problem.operator.boundary.open and len(self.image.parts) > 1:
-            (found,) = from_spectrum(self.problem.plain.operator, self.image.frames_in_turn(), RANGE)
+            (found,) = from_spectrum(self.problem.linear_form.operator, self.image.frames_in_turn(), RANGE)
         return self._by_rule(self.image, self.problem) if found is None else found
 
     def where_open(self) -> tuple[LambdaChoice | None, LambdaChoice | None]:
-        """λ for the penalty of the request, None where the other settles it; and for "natural", or None."""
+        """λ for the regularizer of the request, None where the other settles it; and for "natural", or None."""
         problem, natural = self.problem, None
         if self.rule == "auto":
-            blurs = problem.plain.operator, self.natural.plain.blur
+            blurs = problem.linear_form.operator, self.natural.linear_form.blur
             plain, natural = from_spectrum(blurs[0], self.image.frames_in_turn(), RANGE, blurs[1])
             if plain is not None:
                 return plain, natural
@@ -99,7 +99,7 @@ class _Search:
         shows = small and self._shows()
         if shows:
             natural = self._by_rule(self.image, self.natural)
-            if natural.settled and natural.lam >= self.enough and self._as_seen(natural):
+            if natural.converged and natural.lam >= self.enough and self._as_seen(natural):
                 return None, natural  # mostly one search is enough
         plain = self._by_rule(self.image, problem)
         if small and not shows and _by_gcv(plain) and plain.lam >= self.enough:
@@ -116,7 +116,7 @@ class _Search:
         if any(METHODS[name].refuses(given) is None for name in ("fft", "dct", "kronecker")):
             natural = self._by_rule(drawn, self.natural)
         else:
-            (natural,) = from_spectrum(given.plain.operator, drawn.frames_in_turn(), RANGE)
+            (natural,) = from_spectrum(given.linear_form.operator, drawn.frames_in_turn(), RANGE)
         return plain, natural if natural is not None and natural.lam >= _FITS * plain.lam else None
 
     def weighed(self, plain: LambdaChoice | None, natural: LambdaChoice | None) -> Tuned:
@@ -130,21 +130,23 @@ class _Search:
             why = "cross-validation found no λ by which to judge the noise"
         elif judged.lam < self.enough or not (natural is None or self._as_seen(natural)):
             why = f"there is next to no noise to hide, λ = {plain.lam:.2g}"
-        elif _is_large(problem) and judged.lam < _ENOUGH_LARGE * problem.operator.gain**2:
+        elif _is_large(problem) and judged.lam < _ENOUGH_LARGE * problem.operator.norm_bound**2:
             why = f"there is little noise to hide, λ = {plain.lam:.2g}, and 'natural' would take much longer"
-        elif natural is None or not (natural.settled if problem.operator.boundary.open else _by_gcv(natural)):
+        elif natural is None or not (
+            natural.converged if problem.operator.boundary.open else _by_gcv(natural)
+        ):
             why = "cross-validation found no λ for 'natural'"
         else:
             prior = self.image.prior
             why = f"there is noise to hide, for which {prior!r} would need λ = {plain.lam:.2g}"
             return Tuned(natural, "natural", why)
-        return Tuned(plain, problem.penalty, why)
+        return Tuned(plain, problem.regularizer, why)
 
     def _by_rule(self, image: StatedImage, problem: Problem) -> LambdaChoice:
         data, request = image.all_data(), image
         found = tune(problem, data, self.rule, noise=request.noise, prepare=self.method.prepare)
         hidden = request.prior != "zero" and hides_all(found, request.prior, self.method) and _is_noise(data)
-        if request.prior == "zero" or not (found.settled or hidden):
+        if request.prior == "zero" or not (found.converged or hidden):
             found = sounder(problem, data, found, request.noise, self.method.prepare)
         return found
 
@@ -155,7 +157,7 @@ class _Search:
             return True
         power = float(squares(first)) / first.size
         level = noise_level(first, self.problem.blur.psf)
-        return level**2 >= _SHOWN * self.enough / self.problem.operator.gain**2 * power
+        return level**2 >= _SHOWN * self.enough / self.problem.operator.norm_bound**2 * power
 
     def _as_seen(self, found: LambdaChoice) -> bool:
         """Whether a picture that is hardly blurred shows as much noise as would be taken for noise."""
@@ -169,8 +171,8 @@ class _Search:
 
 def _enough(operator: Operator) -> float:
     """λ over the squared gain from which there is noise that "natural" hides better; infinite if nothing is blurred."""
-    taps = np.abs(operator.surrogate.psf)
-    stays = float(taps.max()) / operator.gain
+    taps = np.abs(operator.mean_blur.psf)
+    stays = float(taps.max()) / operator.norm_bound
     return math.inf if stays >= _NOTHING else _ENOUGH_MILD if stays >= _MILD else _ENOUGH
 
 
@@ -179,7 +181,7 @@ def _is_large(problem: Problem) -> bool:
 
 
 def _by_gcv(found: LambdaChoice) -> bool:
-    return found.rule == "gcv" and found.settled
+    return found.rule == "gcv" and found.converged
 
 
 def _is_noise(left: Array) -> bool:

@@ -4,7 +4,7 @@ Every method minimises
 
     D(W; H f + b, g) + λ R(L f)   subject to   lo ≤ f ≤ hi
 
-over the scene f. D with its weights and background is the `fit` (`deblur.terms.Fit`), R∘L the `penalty`. The linear
+over the scene f. D with its weights and background is the `fidelity` (`deblur.terms.DataFidelity`), R∘L the `regularizer`. The linear
 formula f = Hᵀ(HHᵀ + λI)⁻¹ g is the case of least squares and the identity, with λ on the scale of
 ‖Hf − g‖² + λ‖f‖²: the ½ of both terms cancel. Its other form, ``formula="hht"``, f = (HHᵀ + λI)⁻¹Hᵀ g, minimises
 nothing.
@@ -37,7 +37,15 @@ from .device import CPU, Array, Device
 from .operators.blur import Blur
 from .operators.natural import coloured
 from .operators.operator import Operator
-from .terms import FORMULA, PENALTIES, Fit, adjoint_differences, differences, is_quadratic, penalty_value
+from .terms import (
+    FORMULA,
+    REGULARIZERS,
+    DataFidelity,
+    adjoint_differences,
+    differences,
+    is_quadratic,
+    regularizer_value,
+)
 
 FORMULAS = ("tikhonov", "hht")
 FLOAT64 = np.dtype(np.float64)
@@ -93,14 +101,14 @@ class Problem:
         H.
     lam : float
         λ ≥ 0.
-    penalty : str
+    regularizer : str
         R∘L: a name in `deblur.terms.PENALTIES`, or one without a value ("natural", "denoiser", "patches").
-    fit : Fit
+    fidelity : DataFidelity
         D, with weights and background.
     bounds : (float, float) or None
         lo and hi; either may be infinite.
     denoiser : callable or None
-        For the penalty "denoiser": ``denoiser(image, sigma)``.
+        For the regularizer "denoiser": ``denoiser(image, sigma)``.
     formula : {"tikhonov", "hht"}
         Of the linear formula.
     inverse : bool
@@ -117,8 +125,8 @@ class Problem:
 
     operator: Operator
     lam: float = 0.0
-    penalty: str = "identity"
-    fit: Fit = field(default_factory=Fit)
+    regularizer: str = "identity"
+    fidelity: DataFidelity = field(default_factory=DataFidelity)
     bounds: tuple[float, float] | None = None
     denoiser: Denoiser | None = None
     formula: str = "tikhonov"
@@ -137,7 +145,7 @@ class Problem:
     @property
     def blur(self) -> Blur:
         """The operator as a blur by one PSF; TypeError for any other operator."""
-        blur = self.operator.stationary
+        blur = self.operator.shift_invariant
         if blur is None:
             raise TypeError(f"{self.operator!r} is not a blur by one PSF")
         return blur
@@ -145,54 +153,54 @@ class Problem:
     @property
     def quadratic(self) -> bool:
         """Whether the minimiser solves one linear system."""
-        return self.fit.name == "gaussian" and self.bounds is None and is_quadratic(self.penalty)
+        return self.fidelity.name == "gaussian" and self.bounds is None and is_quadratic(self.regularizer)
 
     @property
     def asked(self) -> list[str]:
         """What the linear formula cannot serve, in words."""
         parts = {
-            "weights or a mask": self.fit.weights is not None,
-            f"the data term {self.fit.name!r}": self.fit.name != "gaussian",
-            "a background": self.fit.background != 0,
+            "weights or a mask": self.fidelity.weights is not None,
+            f"the data term {self.fidelity.name!r}": self.fidelity.name != "gaussian",
+            "a background": self.fidelity.background != 0,
             "bounds": self.bounds is not None,
-            f"the penalty {self.penalty!r}": self.penalty not in FORMULA,
+            f"the regularizer {self.regularizer!r}": self.regularizer not in FORMULA,
         }
         return [words for words, asked in parts.items() if asked]
 
     @cached_property
-    def plain(self) -> Problem:
-        """The problem that linear methods solve: with the penalty "natural" that for u (f = Bu), else itself."""
-        if self.penalty != "natural":
+    def linear_form(self) -> Problem:
+        """The problem that linear methods solve: with the regularizer "natural" that for u (f = Bu), else itself."""
+        if self.regularizer != "natural":
             return self
-        return replace(self, operator=coloured(self.blur), penalty="identity")
+        return replace(self, operator=coloured(self.blur), regularizer="identity")
 
     def normal(self, f: Array) -> Array:
-        """(HᵀWH + λLᵀL) f for scenes (..., P, Q), of a quadratic penalty."""
+        """(HᵀWH + λLᵀL) f for scenes (..., P, Q), of a quadratic regularizer."""
         seen = self.operator.forward(f)
-        if self.fit.weights is not None:
-            seen = self.fit.weights * seen
+        if self.fidelity.weights is not None:
+            seen = self.fidelity.weights * seen
         lam = f.dtype.type(self.lam)
-        if self.penalty == "identity":
+        if self.regularizer == "identity":
             return self.operator.adjoint(seen) + lam * f
-        kind, wraps = PENALTIES[self.penalty][0].differences, self.operator.boundary.wraps
+        kind, wraps = REGULARIZERS[self.regularizer][0].differences, self.operator.boundary.wraps
         return self.operator.adjoint(seen) + lam * adjoint_differences(
             differences(f, kind, wraps), kind, wraps
         )
 
     def right(self, g: Array) -> Array:
         """HᵀW(g − b) for images (..., M, N): with `normal`, the system that a quadratic problem's minimiser solves."""
-        seen = g - g.dtype.type(self.fit.background) if self.fit.background else g
-        return self.operator.adjoint(seen if self.fit.weights is None else self.fit.weights * seen)
+        seen = g - g.dtype.type(self.fidelity.background) if self.fidelity.background else g
+        return self.operator.adjoint(seen if self.fidelity.weights is None else self.fidelity.weights * seen)
 
     def objective(self, g: Array, scene: Array, seen: Array | None = None) -> float:
         """D + λR of a scene (k, c, P, Q) for frames (k, c, M, N), computed with the operator alone.
 
-        NaN for a penalty without a value (a denoiser). Bounds are ignored. `seen` is Hf, if known.
+        NaN for a regularizer without a value (a denoiser). Bounds are ignored. `seen` is Hf, if known.
         """
-        value = self.fit.value(self.operator.forward(scene) if seen is None else seen, g)
+        value = self.fidelity.value(self.operator.forward(scene) if seen is None else seen, g)
         if not self.lam:
             return value
-        return value + self.lam * penalty_value(self.penalty, scene, self.operator.boundary.wraps)
+        return value + self.lam * regularizer_value(self.regularizer, scene, self.operator.boundary.wraps)
 
 
 @dataclass(frozen=True)
@@ -202,7 +210,7 @@ class History:
     Attributes
     ----------
     objective : (iterations,) array
-        D + λR at each iterate, as the solver computed it; NaN for a penalty without a value (a denoiser).
+        D + λR at each iterate, as the solver computed it; NaN for a regularizer without a value (a denoiser).
     primal, dual : (iterations,) arrays
         Relative primal and dual residuals (for a method without a dual, the relative change).
     """
@@ -255,7 +263,7 @@ class Factor(Protocol):
         ...
 
 
-def confirm(factor: Factor) -> None:
+def synchronize(factor: Factor) -> None:
     """Wait for a factorisation on a GPU, and raise SingularMatrixError if it failed."""
     look = getattr(factor, "confirm", None)
     if look is not None:

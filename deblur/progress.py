@@ -26,14 +26,14 @@ class Progress(NamedTuple):
 _listener: ContextVar[Callable[[Progress], None] | None] = ContextVar("listener", default=None)
 
 
-def tell(phase: str, left: float | None = None) -> None:
+def report_phase(phase: str, left: float | None = None) -> None:
     """Report to the listener, if there is one."""
     listener = _listener.get()
     if listener is not None:
         listener(Progress(phase, left))
 
 
-def heard() -> bool:
+def has_listener() -> bool:
     """Whether there is a listener."""
     return _listener.get() is not None
 

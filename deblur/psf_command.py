@@ -16,7 +16,7 @@ import numpy as np
 
 from . import image, psf, terminal
 from .arguments import add_arguments, add_command
-from .progress import tell
+from .progress import report_phase
 from .psf.files import read_grey
 
 Measure = Callable[[argparse.Namespace], psf.PSFEstimate]
@@ -134,7 +134,7 @@ def blurred(args: argparse.Namespace) -> psf.PSFEstimate:
         The largest rows and columns that the PSF may have; a third more than it has does no harm.
     """
     with terminal.progress("deblur psf", not args.quiet) as show:
-        tell("estimate")
+        report_phase("estimate")
         return psf.from_blurred(read_grey(args.input), args.size, progress=show)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .denoise.denoisers import get as get_denoiser
-from .device import Array, Device, plain
+from .device import Array, Device, unwrapped
 from .errors import MethodError
 from .masks import check_mask, check_weights
 from .methods import METHODS, Choice, check_method, choose, named
@@ -18,7 +18,7 @@ from .operators.varying import VaryingBlur
 from .options import Options, check_dtype, check_gamma, check_lam, check_values, defaults
 from .problem import FLOAT64, Denoiser, Problem, Stop, check_bounds
 from .psf import PSFMap
-from .terms import Fit
+from .terms import DataFidelity
 from .tuning import check_rule
 from .tuning.boundary import CLEARLY, SAFE
 
@@ -115,15 +115,15 @@ class Request:
     def problem_with_lam(self) -> Problem:
         """The problem, with some λ > 0 if a rule is to choose it."""
         problem = self.problem
-        return replace(problem, lam=problem.operator.gain**2) if isinstance(self.lam, str) else problem
+        return replace(problem, lam=problem.operator.norm_bound**2) if isinstance(self.lam, str) else problem
 
     @property
     def search_method(self) -> str:
         """The method that solves while λ is searched; the rules of the linear formula need none."""
         if self.method != "auto":
             return self.method
-        penalty = self.problem.plain.penalty
-        return next(m.name for m in METHODS.values() if m.automatic and m.penalty == penalty)
+        regularizer = self.problem.linear_form.regularizer
+        return next(m.name for m in METHODS.values() if m.automatic and m.regularizer == regularizer)
 
     def choice(self, problem: Problem) -> Choice:
         """The method for a problem with its λ; MethodError if a named one cannot serve."""
@@ -173,8 +173,8 @@ def check_request(
         "a denoiser": denoiser is not None,
     }
     asked = [words for words, given in beyond.items() if given]
-    penalty, reason = _penalty(method, asked, denoiser)
-    if penalty == "denoiser" and denoiser is None:
+    regularizer, reason = _regularizer(method, asked, denoiser)
+    if regularizer == "denoiser" and denoiser is None:
         denoiser = _denoiser(DEFAULT_DENOISER)
         reason = f"{AS_REQUESTED}; with the denoiser {DEFAULT_DENOISER!r}, since none was named"
     row = METHODS.get(method)
@@ -194,9 +194,11 @@ def check_request(
     problem = Problem(
         operator_for(SAFE if boundary == "auto" else boundary),
         0.0 if isinstance(lam, str) else lam,
-        penalty,
+        regularizer,
         # The image fills in the rest: see `deblur.pipeline`.
-        Fit(o["data"] or (row.fit if row else "gaussian"), float(o["background"]), o["delta"] or 0.0),
+        DataFidelity(
+            o["data"] or (row.fidelity if row else "gaussian"), float(o["background"]), o["delta"] or 0.0
+        ),
         bounds,
         denoiser,
         o["formula"],
@@ -227,13 +229,13 @@ def check_request(
 
 
 def _with_prior(request: Request) -> Request:
-    """The request with the prior "natural" as its penalty, if that was requested; raises if it or a rule is refused."""
+    """The request with the prior "natural" as its regularizer, if that was requested; raises if it or a rule is refused."""
     problem = request.problem
     if request.asked_prior == "natural":
         why = refuses_natural(problem)
         if why is not None:
             raise MethodError(f"prior='natural' cannot serve here: {why}; use prior='smooth'")
-        request = replace(request, problem=replace(problem, penalty="natural"))
+        request = replace(request, problem=replace(problem, regularizer="natural"))
     if isinstance(request.lam, str):
         check_rule(request.lam, problem, request.noise)
     return request
@@ -270,15 +272,15 @@ def _serves(request: Request, boundary: str) -> bool:
 
 
 def refuses_natural(problem: Problem) -> str | None:
-    """Why the penalty "natural" cannot replace the identity; None if it can."""
+    """Why the regularizer "natural" cannot replace the identity; None if it can."""
     operator = problem.operator
     if problem.formula != "tikhonov":
         return f"formula={problem.formula!r} minimises nothing"
     if operator.boundary.dark:
         return f"with boundary {str(operator.boundary)!r} the scene ends at the frame"
-    if operator.stationary is None:
+    if operator.shift_invariant is None:
         return "the PSF varies"
-    if any(n < m + 2 for n, m in zip(operator.image_shape, operator.stationary.psf.shape, strict=True)):
+    if any(n < m + 2 for n, m in zip(operator.image_shape, operator.shift_invariant.psf.shape, strict=True)):
         return "the picture is hardly larger than the PSF"
     return None
 
@@ -298,14 +300,14 @@ def _operator(psf: Any, psfs: Any, shape: tuple[int, int], origin: Any, boundary
         return VaryingBlur(
             psfs, shape, boundary, positions=positions, tolerance=_VARYING_TOLERANCE, origin=origin
         )
-    psf = plain(psf, "psf")
+    psf = unwrapped(psf, "psf")
     if psf.ndim == 3:  # (C, m, n)
         return VaryingBlur(psf[None, None], shape, boundary, origin=origin)
     return Blur(psf, shape, boundary, origin=origin)
 
 
-def _penalty(method: str, asked: list[str], denoiser: Any) -> tuple[str, str]:
-    """(the penalty, why), from the named method or from the other options."""
+def _regularizer(method: str, asked: list[str], denoiser: Any) -> tuple[str, str]:
+    """(the regularizer, why), from the named method or from the other options."""
     if method != "auto":
         row = METHODS[method]
         if row.linear and asked:
@@ -314,14 +316,14 @@ def _penalty(method: str, asked: list[str], denoiser: Any) -> tuple[str, str]:
                 f"method {method!r} cannot serve here: it inverts the linear formula, which has no place for "
                 f"{' and '.join(asked)}; use method='auto' or one of {', '.join(others)}"
             )
-        if denoiser is not None and row.penalty != "denoiser":
+        if denoiser is not None and row.regularizer != "denoiser":
             raise MethodError(f"method {method!r} cannot serve here: it takes no denoiser; use method='pnp'")
-        return row.penalty, AS_REQUESTED
+        return row.regularizer, AS_REQUESTED
     if denoiser is not None:
         return "denoiser", f"{' and '.join(asked)} was given: a denoiser is a prior by itself"
     if asked:
         return "gradient", (
-            f"the linear formula has no place for {' and '.join(asked)}; the gradient penalty is the closest to it "
+            f"the linear formula has no place for {' and '.join(asked)}; the gradient regularizer is the closest to it "
             "that does not fail where pixels are hidden (method='tv' or 'tv2' keep edges better)"
         )
     return "identity", ""

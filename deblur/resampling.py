@@ -27,7 +27,7 @@ from .device import Array, get_xp
 from .methods import METHODS
 from .problem import Problem
 
-#: The methods whose estimates are simulated, and c; of a quadratic penalty with bounds it is 1.25.
+#: The methods whose estimates are simulated, and c; of a quadratic regularizer with bounds it is 1.25.
 FACTORS = {"tv": 1.15, "tv-aniso": 1.15, "tv2": 1.35, "collaborative": 1.85}
 _WHOLE = 0.3  # w
 
@@ -58,7 +58,7 @@ def simulated(
     callback : callable, optional
         Called with the number of images restored.
     """
-    xp, operator, weights = problem.xp, problem.operator, problem.fit.weights
+    xp, operator, weights = problem.xp, problem.operator, problem.fidelity.weights
     rng = np.random.default_rng(seed)
     method = METHODS[name]
     truth = method.prepare(replace(problem, lam=0.5 * problem.lam)).solve(g[None, None]).scene[0, 0]

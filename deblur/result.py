@@ -12,7 +12,7 @@ import numpy as np
 
 from .device import Array
 from .errors import ConvergenceError
-from .frames import ALL, Frames, Part, enough
+from .frames import ALL, Frames, Part, min_float_dtype
 from .image import Levels
 from .methods import METHODS
 from .normalization import Scale, shifted
@@ -90,9 +90,9 @@ class Result:
     residual : float
         ‖b − A f‖ / ‖b‖ of the system solved, measured afterwards by `deblur.verify` with the operator and
         not by the method: (HᵀH + λI) f = Hᵀ g for "tikhonov", (HHᵀ + λI) f = Hᵀ g for "hht", the normal equations
-        for a quadratic penalty. If the minimiser solves no linear system: the larger of the iteration's
+        for a quadratic regularizer. If the minimiser solves no linear system: the larger of the iteration's
         last relative primal and dual residuals, and `objective` is measured.
-    misfit : float
+    data_residual : float
         ‖H f − g‖ / ‖g‖: how well the restored scene, blurred again, explains the data (those not hidden).
     iterations : int
         0 for a direct method.
@@ -107,7 +107,7 @@ class Result:
     lambda_choice : LambdaChoice or None
         The whole curve, if λ was chosen automatically.
     problem : Problem
-        The problem solved: operator, fit with its weights, penalty, bounds and so on.
+        The problem solved: operator, fit with its weights, regularizer, bounds and so on.
     prior : str
         The prior of the linear formula: "zero", "smooth" or "natural".
     prior_reason : str
@@ -124,7 +124,7 @@ class Result:
     mask : array of bool or None
         The pixels that were hidden, given or detected, shaped like the input image.
     gamma : {"srgb"} or None
-        The curve by which the numbers of the input and of `image` stand for light. λ, residual, misfit, objective
+        The curve by which the numbers of the input and of `image` stand for light. λ, residual, data residual, objective
         and `residual_image` are about light.
     dtype_reason : str
         Why `image` was computed in its dtype.
@@ -138,7 +138,7 @@ class Result:
     status: Status
     why: str
     residual: float
-    misfit: float
+    data_residual: float
     iterations: int
     seconds: float
     setup_seconds: float
@@ -199,7 +199,7 @@ class Result:
             f"method      {self.method}: {self.reason}",
             f"lambda      {self.lam:.4g}: {self.lam_reason}",
             f"boundary    {self.boundary}: {self.boundary_reason}",
-            f"penalty     {self._penalty_in_words()}",
+            f"regularizer {self._regularizer_in_words()}",
             f"computed    in {self.problem.dtype.name}: {self.dtype_reason}",
         ]
         if self.gamma is not None:
@@ -213,7 +213,7 @@ class Result:
             lines.append(f"objective   {self.objective:.6g} (measured)")
         lines += [
             f"status      {self.status.name.lower()}: {self.status.value}",
-            f"residual    {self.residual:.2e} (measured), misfit {self.misfit:.3e}",
+            f"residual    {self.residual:.2e} (measured), data residual {self.data_residual:.3e}",
             f"iterations  {self.iterations}",
             f"seconds     {self.seconds:.3g} (set-up {self.setup_seconds:.3g})",
         ]
@@ -224,11 +224,11 @@ class Result:
         ]
         return "\n".join(lines)
 
-    def _penalty_in_words(self) -> str:
+    def _regularizer_in_words(self) -> str:
         problem = self.problem
         if METHODS[self.method].linear:
             return f"regularised towards {_PRIOR_IN_WORDS[self.prior]}: {self.prior_reason}"
-        words = f"{METHODS[self.method].summary}; data term {problem.fit.name}"
+        words = f"{METHODS[self.method].summary}; data term {problem.fidelity.name}"
         if problem.bounds is not None:
             words += " with {:g} ≤ f ≤ {:g}".format(*problem.bounds)
         return words
@@ -301,7 +301,7 @@ def assemble(
     assert plan.choice is not None
     frames, scale = output.frames, plan.scale
     solution = max(output.solutions, key=lambda s: (not s.converged, s.iterations))
-    residual, misfit = joined(output.diagnostics)
+    residual, data_residual = joined(output.diagnostics)
     objective, history = output.diagnostics[-1].objective, solution.history
     power = scale.objective(problem)
     if power and history is not None:
@@ -315,7 +315,7 @@ def assemble(
         status=Status.of(plan.choice.method, problem, solution, residual, plan.uncertain),
         why=scale.described(solution.why),
         residual=residual,
-        misfit=misfit,
+        data_residual=data_residual,
         iterations=solution.iterations,
         seconds=time.perf_counter() - output.begun,
         setup_seconds=0.0 if output.setup is None else problem.device.between(*output.setup),
@@ -323,7 +323,7 @@ def assemble(
         lam_reason=plan.lam_reason,
         lambda_choice=plan.lambda_choice,
         problem=replace(problem, stop=stop),
-        prior="natural" if problem.penalty == "natural" else image.prior,
+        prior="natural" if problem.regularizer == "natural" else image.prior,
         prior_reason=plan.prior_reason,
         boundary_reason=request.boundary_reason,
         residual_image=output.residual,
@@ -336,7 +336,7 @@ def assemble(
 
 
 def _why_dtype(dtype: np.dtype, given: np.dtype) -> str:
-    if given.kind != "f" and dtype == enough(given):
+    if given.kind != "f" and dtype == min_float_dtype(given):
         return f"enough for {given.name} pixels"
     return "as the image is" if dtype == given else "as requested"
 

@@ -1,6 +1,6 @@
-"""The terms of the problem: fits to the data, penalties and differences, each with value and proximal map.
+"""The terms of the problem: fits to the data, regularizers and differences, each with value and proximal map.
 
-The proximal map of a function φ with penalty ρ takes q to the v that minimises φ(v) + ρ/2 ‖v − q‖². Every one
+The proximal map of a function φ with regularizer ρ takes q to the v that minimises φ(v) + ρ/2 ‖v − q‖². Every one
 here is in closed form and works pixel by pixel (or, for vector norms, on all differences and colours of a
 pixel), so that it may be applied to any block of rows.
 """
@@ -24,7 +24,7 @@ from .norms import squares, total
 
 
 @dataclass(frozen=True, eq=False)
-class Fit:
+class DataFidelity:
     """D(W; v + b, g) as a function of the blurred scene v = H f. Compared by value.
 
     Attributes
@@ -46,7 +46,7 @@ class Fit:
     weights: Array | None = None
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Fit):
+        if not isinstance(other, DataFidelity):
             return NotImplemented
         a, b = self.weights, other.weights
         if a is not b and (a is None or b is None or a.shape != b.shape or not bool((a == b).all())):
@@ -116,7 +116,7 @@ class Fit:
         return q - xp.clip(e * step, -(w / rho) * self.delta, (w / rho) * self.delta)
 
 
-FITS = ("gaussian", "poisson", "l1", "huber")
+FIDELITIES = ("gaussian", "poisson", "l1", "huber")
 
 # ---------------------------------------------------------------------------------------------
 # Differences
@@ -214,12 +214,12 @@ def inside(difference: Difference, shape: tuple[int, int]) -> tuple[slice, slice
 
 
 # ---------------------------------------------------------------------------------------------
-# Penalties
+# Regularizers
 # ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Penalty:
+class Regularizer:
     """One summand of R∘L: a norm of one kind of differences, times a weight.
 
     Attributes
@@ -259,7 +259,7 @@ class Penalty:
         return self.weight, [total(get_xp(u[0]).sqrt(_power(u)))]
 
     def prox(self, q: Sequence[Array], tau: float) -> list[Array]:
-        """The u that minimises τ·penalty(u) + ½‖u − q‖².
+        """The u that minimises τ·regularizer(u) + ½‖u − q‖².
 
         Parameters
         ----------
@@ -285,15 +285,15 @@ def _power(u: Sequence[Array]) -> Array:
     return total.sum(axis=1, keepdims=True) if total.shape[1] > 1 else total
 
 
-#: R∘L of each method as a sum of penalties. "tv2" takes first and second order in equal parts (K. Papafitsoros,
+#: R∘L of each method as a sum of regularizers. "tv2" takes first and second order in equal parts (K. Papafitsoros,
 #: C.-B. Schönlieb, J. Math. Imaging Vis. 48 (2014) 308-338): ramps stay ramps and edges stay edges.
-PENALTIES: dict[str, tuple[Penalty, ...]] = {
-    "identity": (Penalty("identity", "square"),),
-    "gradient": (Penalty("gradient", "square"),),
-    "laplacian": (Penalty("hessian", "square"),),
-    "tv": (Penalty("gradient", "vector"),),
-    "tv-aniso": (Penalty("gradient", "absolute"),),
-    "tv2": (Penalty("gradient", "vector", 0.5), Penalty("hessian", "vector", 0.5)),
+REGULARIZERS: dict[str, tuple[Regularizer, ...]] = {
+    "identity": (Regularizer("identity", "square"),),
+    "gradient": (Regularizer("gradient", "square"),),
+    "laplacian": (Regularizer("hessian", "square"),),
+    "tv": (Regularizer("gradient", "vector"),),
+    "tv-aniso": (Regularizer("gradient", "absolute"),),
+    "tv2": (Regularizer("gradient", "vector", 0.5), Regularizer("hessian", "vector", 0.5)),
 }
 
 
@@ -332,15 +332,15 @@ def adjoint_differences(u: Sequence[Array], kind: str, wrap: bool) -> Array:
     return total
 
 
-def penalty_value(method: str, scene: Array, wrap: bool) -> float:
+def regularizer_value(method: str, scene: Array, wrap: bool) -> float:
     """R(L f) of a scene (k, c, P, Q): NaN for a method whose prior has no value."""
-    if method not in PENALTIES:
+    if method not in REGULARIZERS:
         return math.nan
-    stated = [(p.differences, p.norm) for p in PENALTIES[method]]
+    stated = [(p.differences, p.norm) for p in REGULARIZERS[method]]
     if is_cupy(scene) and terms_gpu.serves(scene, stated):
         sums = terms_gpu.values(scene, stated, wrap)
-        return sum(p.weight * s for p, s in zip(PENALTIES[method], sums, strict=True))
-    return sum(p.value(differences(scene, p.differences, wrap)) for p in PENALTIES[method])
+        return sum(p.weight * s for p, s in zip(REGULARIZERS[method], sums, strict=True))
+    return sum(p.value(differences(scene, p.differences, wrap)) for p in REGULARIZERS[method])
 
 
 def first_difference_power(n: int, wrap: bool, xp: ModuleType) -> Array:
@@ -348,12 +348,12 @@ def first_difference_power(n: int, wrap: bool, xp: ModuleType) -> Array:
     return xp.asarray(4 * np.sin(np.pi * np.arange(n) / (n if wrap else 2 * n)) ** 2)
 
 
-#: The penalties of the linear formula; of the second see `deblur.operators.natural`.
+#: The regularizers of the linear formula; of the second see `deblur.operators.natural`.
 FORMULA = ("identity", "natural")
 
 
-def is_quadratic(penalty: str) -> bool:
+def is_quadratic(regularizer: str) -> bool:
     """Whether R is a sum of squares."""
-    return penalty in FORMULA or (
-        penalty in PENALTIES and all(p.norm == "square" for p in PENALTIES[penalty])
+    return regularizer in FORMULA or (
+        regularizer in REGULARIZERS and all(p.norm == "square" for p in REGULARIZERS[regularizer])
     )

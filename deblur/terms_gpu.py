@@ -17,21 +17,21 @@ NORMS = {"square": _AT.SQUARE, "absolute": _AT.ABSOLUTE, "vector": _AT.VECTOR_NO
 KINDS = {"identity": 1, "gradient": 2, "hessian": 3}
 
 
-def values(scene: Array, penalties: Sequence[tuple[str, str]], wrap: bool) -> list[float]:
-    """The sums over all pixels of scenes (k, c, P, Q), for differences and norms as `deblur.terms.Penalty` has them."""
+def values(scene: Array, regularizers: Sequence[tuple[str, str]], wrap: bool) -> list[float]:
+    """The sums over all pixels of scenes (k, c, P, Q), for differences and norms as `deblur.terms.Regularizer` has them."""
     import cupy
 
     scene = cupy.ascontiguousarray(scene)
     reduction = kernels.Reduction("terms", math.prod(scene.shape[2:]) * len(scene))
-    out = cupy.empty(len(penalties), np.float64)
-    for i, (kind, norm) in enumerate(penalties):
+    out = cupy.empty(len(regularizers), np.float64)
+    for i, (kind, norm) in enumerate(regularizers):
         reduction.launch(
             "value", scene, *scene.shape, KINDS[kind], NORMS[norm], wrap, out[i : i + 1], dtype=scene.dtype
         )
     return out.get().tolist()
 
 
-def serves(scene: Array, penalties: Sequence[tuple[str, str]]) -> bool:
+def serves(scene: Array, regularizers: Sequence[tuple[str, str]]) -> bool:
     """Whether `values` takes these: a plane is to have fewer than 2³¹ pixels."""
-    known = all(kind in KINDS and norm in NORMS for kind, norm in penalties)
+    known = all(kind in KINDS and norm in NORMS for kind, norm in regularizers)
     return known and scene.dtype.char in "fd" and 0 < math.prod(scene.shape[2:]) < 1 << 31

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from .device import asnumpy, check_finite, is_cupy, require_memory
+from .device import asnumpy, check_finite, is_cupy, require_memory, unwrapped
 from .errors import ConvergenceError
 from .image import as_float
 from .linalg.band_triangle import BandTriangle
-from .masks import check_mask, check_weights, plain
+from .masks import check_mask, check_weights
 from .operators.blur import Blur
 
 __all__ = ["QRDeblurrer"]
@@ -299,7 +299,7 @@ class QRDeblurrer:
         for number, (image, exposure) in enumerate(zip(images, exposures, strict=True)):
             if is_cupy(image):
                 raise TypeError("QRDeblurrer works on NumPy arrays: pass cupy.asnumpy(image)")
-            g = as_float(plain(image, f"image {number}")).astype(self.dtype)
+            g = as_float(unwrapped(image, f"image {number}")).astype(self.dtype)
             if g.shape != exposure.weights.shape:
                 raise ValueError(
                     f"image {number} has shape {g.shape}, and {exposure.weights.shape} is needed"

@@ -1,4 +1,4 @@
-"""Verification of a solution: residual, misfit and objective, measured with the operator and not by the method."""
+"""Verification of a solution: residual, data residual and objective, measured with the operator and not by the method."""
 
 from __future__ import annotations
 
@@ -24,28 +24,31 @@ class Diagnostics:
     residual : float
         ‖b − A f‖ / ‖b‖ of the linear system; for a problem without one, the larger of the iteration's last relative
         primal and dual residuals.
-    misfit : float
+    data_residual : float
         ‖H f + b − g‖ / ‖g‖ over the pixels that are not hidden.
     objective : float or None
         D + λR; None for a method without a history.
     difference : (k, c, M, N) array
         g − H f − b.
     sizes : (float, float)
-        Denominators of residual and misfit: ‖b‖ of the linear system, or 1 without one, and ‖g‖.
+        Denominators of residual and data residual: ‖b‖ of the linear system, or 1 without one, and ‖g‖.
     """
 
     residual: float
-    misfit: float
+    data_residual: float
     objective: float | None
     difference: Array
     sizes: tuple[float, float] = (1.0, 1.0)
 
 
 def joined(parts: list[Diagnostics]) -> tuple[float, float]:
-    """Residual and misfit of several parts of an image together."""
+    """Residual and data residual of several parts of an image together."""
     if len(parts) == 1:
-        return parts[0].residual, parts[0].misfit
-    (b, g), pairs = zip(*(v.sizes for v in parts), strict=True), [(v.residual, v.misfit) for v in parts]
+        return parts[0].residual, parts[0].data_residual
+    (b, g), pairs = (
+        zip(*(v.sizes for v in parts), strict=True),
+        [(v.residual, v.data_residual) for v in parts],
+    )
     found = [
         math.hypot(*(pair[i] * size for pair, size in zip(pairs, sizes, strict=True)))
         / (math.hypot(*sizes) or 1.0)
@@ -64,16 +67,22 @@ def verify(problem: Problem, g: Array, solution: Solution, image: Array) -> Diag
         The data that were solved for: g − H f̄ if the scene is centred on f̄.
     solution : Solution
     image : (k, c, M, N) array
-        The frames, to which the misfit is relative.
+        The frames, to which the data residual is relative.
     """
-    operator, fit, scene = problem.operator, problem.fit, solution.scene
+    operator, fidelity, scene = problem.operator, problem.fidelity, solution.scene
     if _is_periodic(problem):
         return _in_frequency(problem, g, solution, image)
     seen = operator.forward(scene)
     direct = problem.quadratic and solution.history is None
     objective = None if direct else problem.objective(g, scene, seen)
-    linear = problem.penalty == "identity" and problem.formula == "tikhonov" and fit.weights is None
-    if linear and direct and not fit.background and problem.device.gpu is not None and g.size <= _PAIRED_PIXELS:
+    linear = problem.regularizer == "identity" and problem.formula == "tikhonov" and fidelity.weights is None
+    if (
+        linear
+        and direct
+        and not fidelity.background
+        and problem.device.gpu is not None
+        and g.size <= _PAIRED_PIXELS
+    ):
         pair = problem.xp.empty((2, *g.shape), g.dtype)
         pair[0] = g
         problem.xp.subtract(g, seen, out=pair[1])
@@ -81,49 +90,54 @@ def verify(problem: Problem, g: Array, solution: Solution, image: Array) -> Diag
         return _diagnostics(judged_norms(b, a, scene, problem.lam, image, pair[1]), None, pair[1])
     difference = combined(g, seen, b=-1)
     del seen
-    if fit.background:
-        difference -= g.dtype.type(fit.background)
+    if fidelity.background:
+        difference -= g.dtype.type(fidelity.background)
     shown = image, difference  # without hidden pixels
-    if fit.weights is not None:
-        visible = fit.weights > 0
+    if fidelity.weights is not None:
+        visible = fidelity.weights > 0
         shown = visible * image, visible * difference
     if not problem.quadratic:
-        size, misfit = norms_of(*shown)
+        size, data_residual = norms_of(*shown)
         history = solution.history
         # A method that stopped before its first iteration, as on a black image, has converged.
         last = (
             0.0 if history is None or not len(history.primal) else max(history.primal[-1], history.dual[-1])
         )
-        return Diagnostics(float(last), misfit / (size or 1.0), objective, difference, (1.0, size))
+        return Diagnostics(float(last), data_residual / (size or 1.0), objective, difference, (1.0, size))
     b, lam = problem.right(g), problem.lam
     if linear:
         a = operator.adjoint(difference)
         found = judged_norms(b, a, scene, lam, image, difference)
         return _diagnostics(found, objective, difference)
-    if problem.penalty == "natural":  # (BBᵀHᵀH + λI) f = BBᵀHᵀ g
+    if problem.regularizer == "natural":  # (BBᵀHᵀH + λI) f = BBᵀHᵀ g
         b = covariance(b, operator.boundary)
     if problem.formula == "hht":
         r = combined(combined(b, operator.forward(operator.adjoint(scene)), b=-1), scene, b=-lam)
-    elif problem.penalty == "natural":
+    elif problem.regularizer == "natural":
         r = combined(covariance(operator.adjoint(difference), operator.boundary), scene, b=-lam)
-    elif problem.penalty == "identity":
-        r = combined(operator.adjoint(fit.weights * difference), scene, b=-lam)
+    elif problem.regularizer == "identity":
+        r = combined(operator.adjoint(fidelity.weights * difference), scene, b=-lam)
     else:
         r = combined(b, problem.normal(scene), b=-1)
     return _diagnostics(norms_of(b, r, *shown), objective, difference)
 
 
 def _diagnostics(norms: list[float], objective: float | None, difference: Array) -> Diagnostics:
-    scale, residual, size, misfit = norms
-    return Diagnostics(residual / (scale or 1.0), misfit / (size or 1.0), objective, difference, (scale, size))
+    scale, residual, size, data_residual = norms
+    return Diagnostics(
+        residual / (scale or 1.0), data_residual / (size or 1.0), objective, difference, (scale, size)
+    )
 
 
 def _is_periodic(problem: Problem) -> bool:
     """Whether to measure in frequency: on a GPU a periodic blur needs half of the transforms there."""
-    operator, fit = problem.operator, problem.fit
-    blur = operator.stationary
+    operator, fidelity = problem.operator, problem.fidelity
+    blur = operator.shift_invariant
     linear = (
-        problem.quadratic and problem.penalty == "identity" and fit.weights is None and not fit.background
+        problem.quadratic
+        and problem.regularizer == "identity"
+        and fidelity.weights is None
+        and not fidelity.background
     )
     return linear and problem.device.gpu is not None and blur is not None and blur.boundary.wraps
 
@@ -133,7 +147,9 @@ def _in_frequency(problem: Problem, g: Array, solution: Solution, image: Array) 
     h = problem.blur.transfer(problem.dtype, problem.device)
     seen, sums = torus_gpu.judged(g, solution.scene, h, problem.lam)
     difference = combined(g, seen, b=-1)
-    misfit, size = norms_of(difference, image)
+    data_residual, size = norms_of(difference, image)
     residual, scale = (math.sqrt(s) for s in sums.tolist())
     objective = None if solution.history is None else problem.objective(g, solution.scene)
-    return Diagnostics(residual / (scale or 1.0), misfit / (size or 1.0), objective, difference, (scale, size))
+    return Diagnostics(
+        residual / (scale or 1.0), data_residual / (size or 1.0), objective, difference, (scale, size)
+    )

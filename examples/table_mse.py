@@ -158,7 +158,7 @@ def footnotes(found: dict[str, dict[str, Any]]) -> list[str]:
         "presumes a filter that damps; on the sharpened rows it finds no λ, another rule takes its place, with λ up to "
         f"{wild:.1g}, and the result says so.",
         "Suited method: told which noise it is and how strong, and λ by 'sure'. Salt and pepper: detected pixels "
-        "masked, and a penalty on second differences. Gaussian: second-order total variation. Without noise it is "
+        "masked, and a regularizer on second differences. Gaussian: second-order total variation. Without noise it is "
         "the plain formula, told that there is none.",
         "Best λ: found with the sharp picture at hand, which no user has.",
     ]

@@ -146,7 +146,7 @@ show(panels)
 #
 # Where data term and regulariser are both quadratic, the restored scene is the mean of a Gaussian posterior with the
 # covariance σ²(HᵀWH + λLᵀL)⁻¹, and `posterior_std` gives the root of its diagonal. Here dead pixels, a scratch and a
-# blot are hidden; the gradient penalty fills them in, and the map says what that is worth.
+# blot are hidden; the gradient regularizer fills them in, and the map says what that is worth.
 
 # %%
 truth = scene[4:-4, 4:-4]
@@ -156,7 +156,7 @@ lost[:, 100:102] = True
 lost[30:44, 60:80] = True
 filled = deblur.solve(grey, psf, lam="auto", method="gradient", mask=lost, boundary="unknown")
 spread = deblur.posterior_std(
-    filled.blur, filled.lam, image=grey, penalty="gradient", weights=~lost, probes=96
+    filled.blur, filled.lam, image=grey, regularizer="gradient", weights=~lost, probes=96
 )
 print(spread)
 error = abs(filled.image - truth)

@@ -631,31 +631,31 @@ def many_frames(inputs: Inputs) -> Iterator[Case]:
 
 
 def deviations(inputs: Inputs) -> Iterator[Case]:
-    """`posterior_std` by every way, for every boundary and penalty, with and without weights."""
+    """`posterior_std` by every way, for every boundary and regularizer, with and without weights."""
     weights = 1 + np.arange(10.0)[:, None] % 3 * np.ones(9)
     weights[4, 4] = 0
-    for method, boundary, penalty, psf in product(
+    for method, boundary, regularizer, psf in product(
         ("fft", "dct", "dst", "kronecker", "cholesky", "auto"),
         BOUNDARIES,
         QUADRATIC,
         ("separable", "asymmetric"),
     ):
-        if psf == ("separable" if method == "auto" else "asymmetric") and penalty != "identity":
+        if psf == ("separable" if method == "auto" else "asymmetric") and regularizer != "identity":
             continue
         blur = deblur.Blur(PSFS[psf], (10, 9), boundary, origin=ORIGINS.get(psf))
-        call = partial(deblur.posterior_std, blur, 1e-2, noise=0.01, penalty=penalty, method=method)
+        call = partial(deblur.posterior_std, blur, 1e-2, noise=0.01, regularizer=regularizer, method=method)
         # The differences alone leave a constant to the data: condition numbers of 1e4 and more.
-        yield Case(f"posterior_std/{method}/{boundary}/{penalty}/{psf}", call, 1e-10)
+        yield Case(f"posterior_std/{method}/{boundary}/{regularizer}/{psf}", call, 1e-10)
         if method == "cholesky" and psf == "separable":
             weighted = partial(call, weights=weights)
-            yield Case(f"posterior_std/{method}/{boundary}/{penalty}/weights", weighted, 1e-10)
-    for boundary, penalty in product(BOUNDARIES, QUADRATIC):
+            yield Case(f"posterior_std/{method}/{boundary}/{regularizer}/weights", weighted, 1e-10)
+    for boundary, regularizer in product(BOUNDARIES, QUADRATIC):
         blur = deblur.Blur(PSFS["asymmetric"], (10, 9), boundary)
         call = partial(
-            deblur.posterior_std, blur, 1e-2, noise=0.01, penalty=penalty, method="probing", probes=8
+            deblur.posterior_std, blur, 1e-2, noise=0.01, regularizer=regularizer, method="probing", probes=8
         )
         # Probes are solved for by conjugate gradients and weighed by their scatter.
-        yield Case(f"posterior_std/probing/{boundary}/{penalty}", call, 1e-3)
+        yield Case(f"posterior_std/probing/{boundary}/{regularizer}", call, 1e-3)
     blur = deblur.Blur(PSFS["separable"], (10, 9), "unknown")
     image = inputs.image((10, 9), "separable")
     yield Case("posterior_std/estimated noise", partial(deblur.posterior_std, blur, 1e-2, image=image), 1e-10)
@@ -924,7 +924,7 @@ def parts(answer: Any, name: str = "") -> dict[str, Any]:
             method=answer.method,
             status=answer.status.name,
             lam=None if answer.lambda_choice is None else answer.lam,
-            misfit=answer.misfit,
+            data_residual=answer.data_residual,
             objective=answer.objective,
             mask=answer.mask,
         )

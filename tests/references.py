@@ -50,12 +50,14 @@ def dense_differences(shape, kind, wrap):
 
 def dense_solution(problem, g):
     h = problem.operator.to_dense()
-    ell = dense_differences(problem.operator.scene_shape, problem.penalty, problem.operator.boundary.wraps)
-    w = np.ones(len(h)) if problem.fit.weights is None else np.asarray(problem.fit.weights).ravel()
+    ell = dense_differences(
+        problem.operator.scene_shape, problem.regularizer, problem.operator.boundary.wraps
+    )
+    w = np.ones(len(h)) if problem.fidelity.weights is None else np.asarray(problem.fidelity.weights).ravel()
     a = h.T @ (w[:, None] * h) + problem.lam * ell.T @ ell
-    f = np.linalg.solve(a, h.T @ (w * (g.ravel() - problem.fit.background)))
-    misfit = h @ f + problem.fit.background - g.ravel()
-    value = 0.5 * np.sum(w * misfit**2) + 0.5 * problem.lam * np.sum((ell @ f) ** 2)
+    f = np.linalg.solve(a, h.T @ (w * (g.ravel() - problem.fidelity.background)))
+    data_residual = h @ f + problem.fidelity.background - g.ravel()
+    value = 0.5 * np.sum(w * data_residual**2) + 0.5 * problem.lam * np.sum((ell @ f) ** 2)
     return f.reshape(problem.operator.scene_shape), value
 
 
@@ -70,36 +72,36 @@ def reference(problem, g, steps):
     lam, shape = problem.lam, problem.operator.scene_shape
     ells = [
         _grouped(shape, kind, size, problem.operator.boundary.wraps)
-        for kind, size, _ in parts[problem.penalty]
+        for kind, size, _ in parts[problem.regularizer]
     ]
     k = np.vstack([h, *(ell.reshape(-1, h.shape[1]) for ell in ells)])
     norm = np.linalg.norm(k, 2)
     tau = sigma = 0.99 / norm
     tau, sigma = tau * 3, sigma / 3
-    w = np.ones(len(h)) if problem.fit.weights is None else np.asarray(problem.fit.weights).ravel()
-    b, x = problem.fit.background, np.full(h.shape[1], g.mean())
+    w = np.ones(len(h)) if problem.fidelity.weights is None else np.asarray(problem.fidelity.weights).ravel()
+    b, x = problem.fidelity.background, np.full(h.shape[1], g.mean())
     lo, hi = problem.bounds or (-np.inf, np.inf)
     y, bar, data = np.zeros(len(k)), x.copy(), g.ravel()
     for _ in range(steps):
         y += sigma * (k @ bar)
         v = y[: len(h)] / sigma  # prox of σD* by Moreau
         s = 1 / sigma
-        if problem.fit.name == "gaussian":
+        if problem.fidelity.name == "gaussian":
             p = (w * s * (data - b) + v) / (1 + w * s)
-        elif problem.fit.name == "l1":
+        elif problem.fidelity.name == "l1":
             p = v - np.clip(v - (data - b), -w * s, w * s)
-        elif problem.fit.name == "huber":
+        elif problem.fidelity.name == "huber":
             e = v - (data - b)
             inner = e / (1 + w * s)
             p = (data - b) + np.where(
-                abs(inner) <= problem.fit.delta, inner, e - w * s * problem.fit.delta * np.sign(e)
+                abs(inner) <= problem.fidelity.delta, inner, e - w * s * problem.fidelity.delta * np.sign(e)
             )
         else:
             c = v + b - w * s
             p = np.where(w > 0, (c + np.sqrt(c**2 + 4 * w * s * data)) / 2 - b, v)
         y[: len(h)] -= sigma * p
         at = len(h)
-        for ell, (_, _, weight) in zip(ells, parts[problem.penalty], strict=True):
+        for ell, (_, _, weight) in zip(ells, parts[problem.regularizer], strict=True):
             part = y[at : at + ell.shape[0] * ell.shape[1]].reshape(ell.shape[:2])
             part /= np.maximum(1, np.sqrt((part**2).sum(axis=1, keepdims=True)) / (lam * weight))
             at += part.size
@@ -136,7 +138,7 @@ def _grouped(shape, kind, size, wrap):
 
 def check(problem, g):
     # Within 1e-10 of the least; absolute deviations come there slowly, and to 1e-4.
-    steps = 12000 if problem.fit.name == "l1" else 2000
+    steps = 12000 if problem.fidelity.name == "l1" else 2000
     ref = reference(problem, g, steps)[None, None]
     solution = solve_by_admm(changed(problem, rtol=1e-6, max_iterations=4000), g[None, None])
     least, found = problem.objective(g[None, None], ref), problem.objective(g[None, None], solution.scene)

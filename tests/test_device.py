@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.fft
 
-from deblur.device import all_cores, every
+from deblur.device import all_cores, all_true
 
 
 @pytest.mark.parametrize(("granted", "used"), [("1", 1), ("3", 3), ("", None), ("0", None), ("4,2", None)])
@@ -25,4 +25,4 @@ def test_a_number_of_threads_that_the_caller_has_set_is_left_alone(monkeypatch):
 
 def test_every_is_all(xp):
     for of in (np.ones((3, 4), bool), np.eye(3, dtype=bool), np.zeros((0, 2), bool)):
-        assert every(xp.asarray(of)) is bool(of.all())
+        assert all_true(xp.asarray(of)) is bool(of.all())

@@ -1,4 +1,4 @@
-"""A boundary, a solver, a penalty, a stencil and a PSF of one's own: each is one object or function and one row."""
+"""A boundary, a solver, a regularizer, a stencil and a PSF of one's own: each is one object or function and one row."""
 
 import sys
 import types
@@ -12,7 +12,7 @@ from deblur import psf, terms
 from deblur.methods import METHODS, Method
 from deblur.problem import Direct
 from deblur.psf import forms
-from deblur.terms import DIFFERENCES, PENALTIES, Difference, Penalty
+from deblur.terms import DIFFERENCES, REGULARIZERS, Difference, Regularizer
 
 PSF = np.outer([1, 3, 2], [2, 5, 1]) / 48
 
@@ -82,7 +82,9 @@ def test_a_solver_is_one_file_and_one_row(rng, monkeypatch):
     toy.memory = lambda problem: 0.0
     toy.prepare = Toy
     monkeypatch.setitem(sys.modules, "deblur.solvers.toy", toy)
-    monkeypatch.setitem(METHODS, "toy", Method("toy", "SciPy's LSQR", "toy", linear=True, stationary=True))
+    monkeypatch.setitem(
+        METHODS, "toy", Method("toy", "SciPy's LSQR", "toy", linear=True, shift_invariant=True)
+    )
     g = rng.random((12, 13))
     result = deblur.solve(g, PSF, 1e-2, method="toy", boundary="zero")
     assert np.abs(result.image - dense(deblur.Blur(PSF, g.shape), 1e-2, g)).max() <= 1e-8
@@ -96,9 +98,9 @@ def test_a_solver_is_one_file_and_one_row(rng, monkeypatch):
 
 
 def test_a_penalty_is_one_row_and_a_row_of_methods(rng, monkeypatch):
-    monkeypatch.setitem(PENALTIES, "sparse", (Penalty("identity", "absolute"),))
+    monkeypatch.setitem(REGULARIZERS, "sparse", (Regularizer("identity", "absolute"),))
     monkeypatch.setitem(
-        METHODS, "sparse", Method("sparse", "λ Σ|f|", "admm", iterative=True, penalty="sparse")
+        METHODS, "sparse", Method("sparse", "λ Σ|f|", "admm", iterative=True, regularizer="sparse")
     )
     # Without blur the minimiser is the soft threshold.
     g = rng.standard_normal((14, 11))
@@ -115,9 +117,9 @@ def test_a_stencil_is_one_row(rng, monkeypatch):
         lambda a, b: 4 * rows.symbol(a, b),
     )
     monkeypatch.setitem(DIFFERENCES, "doubled", (doubled,))
-    monkeypatch.setitem(PENALTIES, "down", (Penalty("doubled", "square"),))
+    monkeypatch.setitem(REGULARIZERS, "down", (Regularizer("doubled", "square"),))
     monkeypatch.setitem(
-        METHODS, "down", Method("down", "λ/2 ‖2 ∂₁f‖²", "quadratic", iterative=True, penalty="down")
+        METHODS, "down", Method("down", "λ/2 ‖2 ∂₁f‖²", "quadratic", iterative=True, regularizer="down")
     )
     g = rng.random((9, 7))
     result = deblur.solve(g, [[1.0]], 0.3, method="down", rtol=1e-12, boundary="zero")

@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 import deblur
-from deblur import Blur, methods
-from deblur.device import CPU, Device
-from deblur.methods import METHODS, choose, choose_method, expected_seconds, named
+from deblur import Blur
+from deblur.device import Device
+from deblur.methods import METHODS, choose_method, expected_seconds
 from deblur.operators.normal import normal_matrix
 from deblur.problem import Problem
-from deblur.terms import Fit
 
 
 @pytest.mark.parametrize("boundary", deblur.BOUNDARIES)
@@ -75,7 +74,7 @@ def test_every_row_is_complete(name):
     method = METHODS[name]
     assert method.name == name
     assert method.summary
-    problem = Problem(Blur(np.ones((3, 3)) / 9, (8, 8), "zero"), 1e-2, method.penalty)
+    problem = Problem(Blur(np.ones((3, 3)) / 9, (8, 8), "zero"), 1e-2, method.regularizer)
     reason = method.refuses(problem)
     assert reason is None or (isinstance(reason, str) and reason)
     if reason is None:

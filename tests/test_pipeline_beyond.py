@@ -63,7 +63,7 @@ def test_the_judge_measures_the_objective_itself(photograph, method, monkeypatch
         assert wrong.residual > 1e3 * result.residual
     else:
         assert wrong.objective > 1.5 * result.objective or np.isnan(result.objective)
-    assert wrong.misfit > result.misfit
+    assert wrong.data_residual > result.data_residual
     assert np.allclose(wrong.residual_image - result.residual_image, -0.1, atol=1e-6)
 
 
@@ -383,18 +383,18 @@ def test_what_is_hidden_does_not_count_in_the_misfit(photograph):
     mask[10:12, 20] = True
     honest = solve(g, method="tv", mask=mask)
     spoiled = solve(np.where(mask, 100.0, g), method="tv", mask=mask)
-    assert spoiled.misfit == pytest.approx(honest.misfit, rel=1e-12)
+    assert spoiled.data_residual == pytest.approx(honest.data_residual, rel=1e-12)
     assert spoiled.objective == pytest.approx(honest.objective, rel=1e-12)
     blur = Blur(PSF, g.shape, "unknown")
     scene = _scene(honest, g)[0, 0]
     seen = (g - blur.forward(scene))[~mask]
-    assert honest.misfit == pytest.approx(np.linalg.norm(seen) / np.linalg.norm(g[~mask]), rel=1e-9)
+    assert honest.data_residual == pytest.approx(np.linalg.norm(seen) / np.linalg.norm(g[~mask]), rel=1e-9)
 
 
 def test_the_huber_terms_delta_is_the_noises(photograph):
     _, g = photograph
     given = solve(g, method="tv", data="huber", noise=0.02)
-    assert given.problem.fit.delta == pytest.approx(1.345 * 0.02)
+    assert given.problem.fidelity.delta == pytest.approx(1.345 * 0.02)
     estimated = solve(g, method="tv", data="huber")
-    assert estimated.problem.fit.delta == pytest.approx(1.345 * 0.01, rel=0.3)
-    assert solve(g, method="tv", data="huber", delta=0.5).problem.fit.delta == 0.5
+    assert estimated.problem.fidelity.delta == pytest.approx(1.345 * 0.01, rel=0.3)
+    assert solve(g, method="tv", data="huber", delta=0.5).problem.fidelity.delta == 0.5

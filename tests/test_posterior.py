@@ -17,9 +17,9 @@ def place(xp):
     return "cpu" if xp is np else "gpu"
 
 
-def penalty_matrix(penalty, shape, wrap):
+def penalty_matrix(regularizer, shape, wrap):
     """LᵀL written out, from Kronecker products of differences of one dimension."""
-    if penalty == "identity":
+    if regularizer == "identity":
         return np.eye(shape[0] * shape[1])
 
     def first(n):
@@ -31,7 +31,7 @@ def penalty_matrix(penalty, shape, wrap):
         return d if wrap else d[1 : n - 1]
 
     m, n = shape
-    if penalty == "gradient":
+    if regularizer == "gradient":
         parts = [np.kron(first(m), np.eye(n)), np.kron(np.eye(m), first(n))]
     else:
         parts = [
@@ -42,10 +42,10 @@ def penalty_matrix(penalty, shape, wrap):
     return sum(d.T @ d for d in parts)
 
 
-def dense_std(blur, lam, noise, penalty="identity", weights=None):
+def dense_std(blur, lam, noise, regularizer="identity", weights=None):
     h = blur.to_dense()
     w = np.ones(h.shape[0]) if weights is None else weights.ravel()
-    prior = penalty_matrix(penalty, blur.scene_shape, blur.boundary == "periodic")
+    prior = penalty_matrix(regularizer, blur.scene_shape, blur.boundary == "periodic")
     covariance = noise**2 * np.linalg.inv(h.T @ (w[:, None] * h) + lam * prior)
     return np.sqrt(np.diag(covariance)).reshape(blur.scene_shape)
 
@@ -79,9 +79,9 @@ def test_exact_methods_against_the_dense_inverse(boundary, method, xp):
 
 
 @pytest.mark.parametrize("boundary", BOUNDARIES)
-@pytest.mark.parametrize("penalty", ["identity", "gradient", "laplacian"])
+@pytest.mark.parametrize("regularizer", ["identity", "gradient", "laplacian"])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_other_quadratic_problems_against_the_dense_inverse(rng, boundary, penalty, weighted, xp):
+def test_other_quadratic_problems_against_the_dense_inverse(rng, boundary, regularizer, weighted, xp):
     used = set()
     for name, blur in blurs(boundary, [(9, 8)], ["symmetric", "asymmetric", "even", "binomial"]):
         w = rng.random(blur.image_shape) * (rng.random(blur.image_shape) > 0.2) if weighted else None
@@ -89,24 +89,24 @@ def test_other_quadratic_problems_against_the_dense_inverse(rng, boundary, penal
             blur,
             0.02,
             noise=0.3,
-            penalty=penalty,
+            regularizer=regularizer,
             weights=None if w is None else xp.asarray(w),
             device=place(xp),
         )
-        expected = dense_std(blur, 0.02, 0.3, penalty, w)
+        expected = dense_std(blur, 0.02, 0.3, regularizer, w)
         assert np.abs(asnumpy(result.scene_std) / expected - 1).max() <= 1e-9, (name, result)
-        assert result.penalty == penalty
+        assert result.regularizer == regularizer
         used.add(result.method)
     if not weighted and boundary == "periodic":
         assert used == {"fft"}
     if weighted:
         assert used == {"cholesky"}
     if not weighted and boundary == "reflect":
-        assert ("dct" in used) == (penalty != "laplacian")
+        assert ("dct" in used) == (regularizer != "laplacian")
 
 
 @pytest.mark.parametrize(
-    ("boundary", "penalty", "weighted"),
+    ("boundary", "regularizer", "weighted"),
     [
         ("periodic", "gradient", False),
         ("periodic", "laplacian", True),
@@ -117,7 +117,7 @@ def test_other_quadratic_problems_against_the_dense_inverse(rng, boundary, penal
         ("unknown", "laplacian", False),
     ],
 )
-def test_the_estimate_of_other_problems_keeps_its_stated_error(rng, boundary, penalty, weighted, xp):
+def test_the_estimate_of_other_problems_keeps_its_stated_error(rng, boundary, regularizer, weighted, xp):
     blur = Blur(deblur.psf.camera_shake(7, seed=1), (28, 27), boundary)
     w = None
     if weighted:
@@ -125,12 +125,12 @@ def test_the_estimate_of_other_problems_keeps_its_stated_error(rng, boundary, pe
         w[rng.random(w.shape) < 0.05] = 0
         w[10:16, 12:17] = 0
         w[20:] = 3
-    expected = dense_std(blur, 1e-2, 0.5, penalty, w)[blur.crop]
+    expected = dense_std(blur, 1e-2, 0.5, regularizer, w)[blur.crop]
     result = posterior_std(
         blur,
         1e-2,
         noise=0.5,
-        penalty=penalty,
+        regularizer=regularizer,
         weights=None if w is None else xp.asarray(w),
         method="probing",
         probes=64,
@@ -281,13 +281,13 @@ def test_too_large_for_the_dense_way():
         ({"noise": -1}, "noise must be"),
         ({"method": "magic"}, "unknown method 'magic'"),
         ({"method": "fft"}, "method 'fft' cannot serve here"),
-        ({"penalty": "magic"}, "unknown penalty 'magic'"),
+        ({"regularizer": "magic"}, "unknown regularizer 'magic'"),
         ({"weights": np.ones((3, 3))}, "weights must have the image's shape"),
         ({"weights": -np.ones((8, 8))}, "not be negative"),
         ({"weights": np.zeros((8, 8))}, "no pixel would be left"),
         ({"weights": np.full((8, 8), np.nan)}, "weights holds"),
         ({"weights": np.ones((8, 8)), "method": "kronecker"}, "without a decomposition"),
-        ({"penalty": "gradient", "method": "kronecker"}, "does not diagonalise"),
+        ({"regularizer": "gradient", "method": "kronecker"}, "does not diagonalise"),
         ({"probes": 2}, "even whole number"),
         ({"probes": 7}, "even whole number"),
     ],
@@ -336,7 +336,9 @@ def test_what_is_simulated_is_noise_and_bias():
     rng = np.random.default_rng(0)
     blur, lam, noise = Blur(PSFS["asymmetric"], (9, 10), "zero"), 0.05, 0.02
     g = rng.random(blur.image_shape)
-    found = posterior_std(blur, lam, noise=noise, image=g, penalty="gradient", bounds=(-1e3, 1e3), probes=60)
+    found = posterior_std(
+        blur, lam, noise=noise, image=g, regularizer="gradient", bounds=(-1e3, 1e3), probes=60
+    )
     assert found.method == "simulated"
     h, prior = blur.to_dense(), penalty_matrix("gradient", blur.scene_shape, False)
 
@@ -352,11 +354,11 @@ def test_what_is_simulated_is_noise_and_bias():
     assert (np.abs(found.std - expected) <= 5 * found.standard_error).all()
 
 
-@pytest.mark.parametrize("penalty", ["tv", "tv2"])
-def test_the_truth_lies_within_two_deviations(penalty):
+@pytest.mark.parametrize("regularizer", ["tv", "tv2"])
+def test_the_truth_lies_within_two_deviations(regularizer):
     blur, g, truth = photograph()
-    restored = deblur.solve(g, blur.psf, method=penalty, boundary="unknown", check=False)
-    found = posterior_std(blur, restored.lam, image=g, penalty=penalty)
+    restored = deblur.solve(g, blur.psf, method=regularizer, boundary="unknown", check=False)
+    found = posterior_std(blur, restored.lam, image=g, regularizer=regularizer)
     assert found.noise_source == "estimated"
     assert not found.exact
     assert 0.88 <= (abs(restored.image - truth) <= 2 * found.std).mean() <= 0.99
@@ -368,7 +370,7 @@ def test_the_truth_lies_within_two_deviations(penalty):
 
 def test_more_noise_makes_larger_deviations():
     blur, g, _ = photograph()
-    a, b = (posterior_std(blur, 1e-3, noise=s, image=g, penalty="tv", seed=2).std for s in (0.005, 0.05))
+    a, b = (posterior_std(blur, 1e-3, noise=s, image=g, regularizer="tv", seed=2).std for s in (0.005, 0.05))
     assert b.mean() >= 1.5 * a.mean()
 
 
@@ -378,19 +380,19 @@ def test_hidden_pixels_are_not_looked_at_by_what_is_simulated():
     weights[20:26, 30:40] = 0
     spoiled = np.where(weights > 0, g, 7.0)
     found, other = (
-        posterior_std(blur, 1e-3, noise=0.01, image=x, penalty="tv", weights=weights).std
+        posterior_std(blur, 1e-3, noise=0.01, image=x, regularizer="tv", weights=weights).std
         for x in (g, spoiled)
     )
     np.testing.assert_allclose(found, other, rtol=1e-6)
     assert found[22:24, 34:36].mean() > 1.1 * posterior_std(
-        blur, 1e-3, noise=0.01, image=g, penalty="tv"
+        blur, 1e-3, noise=0.01, image=g, regularizer="tv"
     ).std[22:24, 34:36].mean()  # fmt: skip
 
 
 def test_simulating_is_repeated_and_counted(xp):
     blur, g, _ = photograph()
     seen = []
-    said = {"noise": 0.01, "image": xp.asarray(g), "penalty": "tv", "callback": seen.append}
+    said = {"noise": 0.01, "image": xp.asarray(g), "regularizer": "tv", "callback": seen.append}
     a, b, c = (asnumpy(posterior_std(blur, 1e-3, seed=s, **said).std) for s in (3, 3, 4))
     np.testing.assert_allclose(a, b, rtol=1e-4)
     assert np.abs(a / c - 1).max() > 1e-3
@@ -400,13 +402,13 @@ def test_simulating_is_repeated_and_counted(xp):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"penalty": "tv"}, "blurred image=... is needed"),
-        ({"penalty": "tv", "image": np.ones((8, 9))}, "blur's shape"),
-        ({"penalty": "tv", "image": np.ones((2, 8, 8))}, "one by one"),
-        ({"penalty": "tv", "image": np.full((8, 8), np.nan)}, "NaN"),
-        ({"penalty": "tv", "method": "probing"}, "no linear one; use 'simulated'"),
-        ({"penalty": "gradient", "bounds": (0, 1), "method": "cholesky"}, "no linear one"),
-        ({"penalty": "gradient", "method": "simulated"}, "is a linear one"),
+        ({"regularizer": "tv"}, "blurred image=... is needed"),
+        ({"regularizer": "tv", "image": np.ones((8, 9))}, "blur's shape"),
+        ({"regularizer": "tv", "image": np.ones((2, 8, 8))}, "one by one"),
+        ({"regularizer": "tv", "image": np.full((8, 8), np.nan)}, "NaN"),
+        ({"regularizer": "tv", "method": "probing"}, "no linear one; use 'simulated'"),
+        ({"regularizer": "gradient", "bounds": (0, 1), "method": "cholesky"}, "no linear one"),
+        ({"regularizer": "gradient", "method": "simulated"}, "is a linear one"),
         ({"bounds": (1, 0)}, "bounds cross"),
     ],
 )

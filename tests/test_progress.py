@@ -9,7 +9,7 @@ import pytest
 
 import deblur
 from deblur import terminal
-from deblur.progress import listening, tell
+from deblur.progress import listening, report_phase
 
 
 class Terminal(io.StringIO):
@@ -22,7 +22,7 @@ def test_the_pipeline_reports_its_phases_with_the_time_left(rng, monkeypatch):
     told = []
     with listening(told.append):
         deblur.solve(rng.random((40, 44, 3), np.float32), deblur.psf.motion(5, 30))
-    tell("without a listener")
+    report_phase("without a listener")
     assert [p.phase for p in told] == [
         "boundary",
         "λ",
@@ -54,7 +54,7 @@ def test_the_line_moves_while_the_work_reports_nothing_and_is_cleared_at_the_end
     line = Terminal()
     monkeypatch.setattr(sys, "stderr", line)
     with terminal.progress("deblur", True) as show:
-        tell("solve", 100.0)
+        report_phase("solve", 100.0)
         terminal.iterations(show)(3, 1e-3)
         before = time.monotonic()
         while line.getvalue().count("deblur: solve") < 3 and time.monotonic() < before + 20:
@@ -81,7 +81,7 @@ def test_parts_of_the_work_are_counted(monkeypatch):
 def test_where_there_is_no_terminal_there_is_no_line(stderr, monkeypatch):
     monkeypatch.setattr(sys, "stderr", stderr)
     with terminal.progress("deblur", not stderr.isatty()) as show:
-        tell("solve", 1.0)
+        report_phase("solve", 1.0)
         time.sleep(0.05)
     assert show is None
     assert terminal.iterations(show) is None

@@ -85,7 +85,7 @@ def test_a_rule_that_solves_on_the_way_falls_back_too(method):
     g, truth = photograph(psf, 0.0, 96)
     result = deblur.solve(g, psf, method=method, boundary="periodic")
     assert result.status.ok
-    assert result.lambda_choice.settled
+    assert result.lambda_choice.converged
     assert psnr(truth, result.image) >= psnr(truth, g) - 1
 
 

@@ -26,8 +26,8 @@ def picture(dtype=np.float64):
 def lam_power(method, image, psf):
     """λ for H = 2^psf H', g = 2^image g' is 2^this times that for H' and g', by the homogeneity of D and R."""
     row = METHODS[method]
-    of_fit = 1 if row.fit == "poisson" else 2
-    of_penalty = 2 if is_quadratic(row.penalty) else 0 if row.penalty == "denoiser" else 1
+    of_fit = 1 if row.fidelity == "poisson" else 2
+    of_penalty = 2 if is_quadratic(row.regularizer) else 0 if row.regularizer == "denoiser" else 1
     return of_fit * image - of_penalty * (image - psf)
 
 
@@ -40,7 +40,7 @@ def solved(method, dtype, lam, image=0, psf=0):
         lam if rule else shifted(lam, lam_power(method, image, psf)),
         method=method,
         boundary=BOUNDARY.get(method, "reflect"),
-        max_iterations=6 if METHODS[method].penalty in ("denoiser", "patches") else None,
+        max_iterations=6 if METHODS[method].regularizer in ("denoiser", "patches") else None,
         check=False,
     )
 
@@ -60,14 +60,14 @@ def test_every_method_gives_the_scaled_answer_in_the_units_of_the_image(method, 
         assert found.iterations == reference.iterations
         assert found.image.dtype == dtype
         assert found.residual == reference.residual
-        assert found.misfit == reference.misfit
+        assert found.data_residual == reference.data_residual
         power = lam_power(method, image, psf)
         assert found.lam == pytest.approx(shifted(reference.lam, power), rel=1e-14, abs=0)
         assert found.problem.lam == found.lam
-        assert np.array_equal(found.problem.operator.stationary.psf, shifted(PSF, psf))
+        assert np.array_equal(found.problem.operator.shift_invariant.psf, shifted(PSF, psf))
         left = shifted(reference.residual_image, image)
         assert np.abs(found.residual_image - left).max() <= tiny * np.abs(expected).max()
-        of_fit = (1 if METHODS[method].fit == "poisson" else 2) * image
+        of_fit = (1 if METHODS[method].fidelity == "poisson" else 2) * image
         if reference.objective is not None and np.isfinite(reference.objective):
             assert found.objective == pytest.approx(shifted(reference.objective, of_fit), rel=1e-12, abs=0)
             history = shifted(reference.history.objective, of_fit)
@@ -118,9 +118,9 @@ def test_bounds_background_noise_and_delta_are_in_the_units_of_the_image(data):
     for image, psf in SCALES:
         found = of(image, psf)
         assert np.array_equal(found.image, shifted(reference.image, image - psf))
-        assert found.problem.fit.background == shifted(0.02, image)
+        assert found.problem.fidelity.background == shifted(0.02, image)
         assert found.problem.bounds == (0.0, shifted(0.9, image - psf))
-        assert found.problem.fit.delta == shifted(reference.problem.fit.delta, image)
+        assert found.problem.fidelity.delta == shifted(reference.problem.fidelity.delta, image)
 
 
 class Seen:
@@ -164,7 +164,7 @@ def test_a_deblurrer_takes_frames_of_any_size():
     again = pickle.loads(pickle.dumps(restore))
     assert np.array_equal(again(g), restore(g))
     assert np.abs(shifted(again(g), 66) - deblur.reconstruct(g, PSF, boundary="reflect")).max() <= 1e-5
-    assert restore.blur.brightness == pytest.approx(2.0**66)
+    assert restore.blur.dc_gain == pytest.approx(2.0**66)
 
 
 def test_an_answer_that_the_dtype_does_not_hold_is_no_answer():

@@ -13,12 +13,12 @@ import pytest
 
 from deblur import psf
 from deblur.errors import SingularMatrixError
+from deblur.normalization import Scale, shifted
 from deblur.operators.blur import Blur
 from deblur.operators.boundary import BOUNDARIES
 from deblur.problem import Problem
 from deblur.solvers import hybrid_lsqr, pcg, qr, refine, sine
 from deblur.solvers.dense import Dense
-from deblur.normalization import Scale, shifted
 
 FLOAT32 = np.dtype(np.float32)
 DIRECT = ("fourier", "cosine", "sine", "kronecker", "banded", "qr", "cholesky", "lu", "gauss-jordan")
@@ -71,7 +71,7 @@ def draw_problem(rng):
 def exact(problem, g):
     """(image, condition of HHᵀ + λI), by the singular values of H, and by a solve refined once for "hht"."""
     blur = problem.blur
-    size = np.sqrt(blur.gain**2 + problem.lam)
+    size = np.sqrt(blur.norm_bound**2 + problem.lam)
     h, lam, top = blur.to_dense() / size, problem.lam / size**2, abs(g).max().astype(np.float64)
     u, s, vt = np.linalg.svd(h, full_matrices=False)
     b = g.ravel() / top
@@ -247,7 +247,7 @@ def test_what_is_near_one_is_left_alone_and_what_is_not_changes_no_digit(rng):
     large = Problem(Blur(h * 2.0**60, (8, 9), "reflect"), 1e-3 * 2.0**120)
     scale = Scale.of(large, g)
     near = scale.near(large)
-    assert abs(np.log2(near.blur.gain)) <= 1
+    assert abs(np.log2(near.blur.norm_bound)) <= 1
     found = Dense("cholesky").prepare(near).solve(g[None, None]).scene
     assert np.array_equal(shifted(found, scale.scene + 60), reference)
     single = replace_dtype(problem)

@@ -1,19 +1,19 @@
-"""Data terms, differences and penalties: proximal maps against numerical minimisation, transposes by dot tests."""
+"""Data terms, differences and regularizers: proximal maps against numerical minimisation, transposes by dot tests."""
 
 import numpy as np
 import pytest
 from scipy.optimize import minimize, minimize_scalar
 
 from deblur import terms, terms_gpu
-from deblur.terms import FITS, PENALTIES, Fit, Penalty, penalty_value
+from deblur.terms import FIDELITIES, REGULARIZERS, DataFidelity, Regularizer, regularizer_value
 
 SHAPES = [(1, 1), (1, 6), (2, 2), (5, 1), (3, 4), (17, 19)]
 
 
 @pytest.mark.parametrize("background", [0.0, 0.3])
-@pytest.mark.parametrize("name", FITS)
+@pytest.mark.parametrize("name", FIDELITIES)
 def test_the_proximal_map_minimises_what_it_says(rng, name, background):
-    term = Fit(name, background, delta=0.2)
+    term = DataFidelity(name, background, delta=0.2)
     for _ in range(40):
         g, w, rho = (
             rng.choice([0.0, rng.random(), 3.0]),
@@ -35,7 +35,7 @@ def test_the_proximal_map_minimises_what_it_says(rng, name, background):
 
 
 def test_poisson_counts_and_their_floor():
-    term = Fit("poisson")
+    term = DataFidelity("poisson")
     g = np.array([0.0, 1.0, 2.5])
     assert term.value(g, g) == pytest.approx(0.0, abs=1e-15)
     assert term.value(np.array([1.0, 1.0, 1.0]), g) == pytest.approx(1 + 2.5 * np.log(2.5) - 1.5)
@@ -48,13 +48,13 @@ def test_poisson_counts_and_their_floor():
 @pytest.mark.parametrize("tau", [0.0, 0.05, 0.5])
 @pytest.mark.parametrize("norm", ["square", "vector", "absolute"])
 def test_the_proximal_map_of_a_penalty_minimises_what_it_says(rng, norm, tau):
-    penalty = Penalty("gradient", norm, 0.7)
+    regularizer = Regularizer("gradient", norm, 0.7)
     q = list(rng.standard_normal((2, 1, 2, 1, 1)))  # two differences of two colours at one pixel
 
     def value(u):
-        return tau * penalty.value(list(u.reshape(2, 1, 2, 1, 1))) + 0.5 * np.sum((u - np.ravel(q)) ** 2)
+        return tau * regularizer.value(list(u.reshape(2, 1, 2, 1, 1))) + 0.5 * np.sum((u - np.ravel(q)) ** 2)
 
-    found = np.ravel(penalty.prox(q, tau))
+    found = np.ravel(regularizer.prox(q, tau))
     options = {"xatol": 1e-10, "fatol": 1e-14, "maxiter": 10000, "maxfev": 10000}
     best = minimize(value, found + 0.1 * rng.standard_normal(4), method="Nelder-Mead", options=options)
     # value is 1-strongly convex: no other point can be lower by 1e-10 unless `found` is off by 1e-5
@@ -79,22 +79,22 @@ def test_the_transposed_differences_are_the_transpose(rng, shape, kind, wrap):
 def test_nothing_is_assumed_beyond_the_scene():
     rows, cols = np.meshgrid(np.arange(6.0), np.arange(5.0), indexing="ij")
     plane = (2 * rows - 3 * cols + 1)[None, None]
-    assert terms.penalty_value("laplacian", plane, wrap=False) == pytest.approx(0, abs=1e-20)
-    assert terms.penalty_value("laplacian", plane, wrap=True) > 1
+    assert terms.regularizer_value("laplacian", plane, wrap=False) == pytest.approx(0, abs=1e-20)
+    assert terms.regularizer_value("laplacian", plane, wrap=True) > 1
     # 5 rows of differences of 2, 4 columns of differences of 3; the last row and column have but one of them
     value = sum(np.hypot(2 * (i < 5), 3 * (j < 4)) for i in range(6) for j in range(5))
-    assert terms.penalty_value("tv", plane, wrap=False) == pytest.approx(value)
-    assert terms.penalty_value("tv-aniso", plane, wrap=False) == pytest.approx(2 * 25 + 3 * 24)
-    assert terms.penalty_value("gradient", plane, wrap=False) == pytest.approx(0.5 * (4 * 25 + 9 * 24))
+    assert terms.regularizer_value("tv", plane, wrap=False) == pytest.approx(value)
+    assert terms.regularizer_value("tv-aniso", plane, wrap=False) == pytest.approx(2 * 25 + 3 * 24)
+    assert terms.regularizer_value("gradient", plane, wrap=False) == pytest.approx(0.5 * (4 * 25 + 9 * 24))
 
 
 def test_colours_share_their_edges(rng):
     one = rng.random((1, 1, 7, 8))
     three = np.repeat(one, 3, axis=1)
-    alone = terms.penalty_value("tv", one, wrap=False)
-    assert terms.penalty_value("tv", three, wrap=False) == pytest.approx(np.sqrt(3) * alone)
-    assert terms.penalty_value("tv-aniso", three, wrap=False) == pytest.approx(
-        3 * terms.penalty_value("tv-aniso", one, wrap=False)
+    alone = terms.regularizer_value("tv", one, wrap=False)
+    assert terms.regularizer_value("tv", three, wrap=False) == pytest.approx(np.sqrt(3) * alone)
+    assert terms.regularizer_value("tv-aniso", three, wrap=False) == pytest.approx(
+        3 * terms.regularizer_value("tv-aniso", one, wrap=False)
     )
 
 
@@ -115,12 +115,12 @@ def test_the_symbols_are_the_eigenvalues_of_the_periodic_differences(rng, shape,
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("shape", [(1, 1, 1, 1), (1, 1, 1, 9), (2, 3, 33, 50), (1, 1, 300, 401)])
 @pytest.mark.parametrize("wrap", [True, False])
-@pytest.mark.parametrize("method", PENALTIES)
+@pytest.mark.parametrize("method", REGULARIZERS)
 def test_a_penalty_on_the_gpu_is_worth_what_it_is_on_the_cpu(cupy, rng, dtype, shape, wrap, method):
     scene = rng.standard_normal(shape).astype(dtype)
-    wanted = penalty_value(method, scene.astype(float), wrap)
+    wanted = regularizer_value(method, scene.astype(float), wrap)
     there = cupy.asarray(scene)
-    assert terms_gpu.serves(there, [(p.differences, p.norm) for p in PENALTIES[method]])
-    found = penalty_value(method, there, wrap)
+    assert terms_gpu.serves(there, [(p.differences, p.norm) for p in REGULARIZERS[method]])
+    found = regularizer_value(method, there, wrap)
     assert found == pytest.approx(wanted, rel=20 * np.finfo(dtype).eps)
-    assert found == penalty_value(method, cupy.asfortranarray(there), wrap)
+    assert found == regularizer_value(method, cupy.asfortranarray(there), wrap)

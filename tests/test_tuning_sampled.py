@@ -18,7 +18,7 @@ from deblur.problem import Problem
 from deblur.solvers import windows
 from deblur.solvers.noise import noise_variance
 from deblur.solvers.whiteness import whiteness
-from deblur.terms import Fit
+from deblur.terms import DataFidelity
 from deblur.tuning import choose
 from deblur.tuning.sampled import _Observer
 
@@ -38,8 +38,8 @@ def blurred(noise, boundary="unknown", n=70, seed=0):
 
 def pose(blur, method, data="gaussian", weights=None, delta=0.01, **options):
     """The problem of a method, without λ."""
-    fit = Fit(data, delta=delta, weights=weights)
-    return Problem(blur, penalty=METHODS[method].penalty, fit=fit, **options)
+    fidelity = DataFidelity(data, delta=delta, weights=weights)
+    return Problem(blur, regularizer=METHODS[method].regularizer, fidelity=fidelity, **options)
 
 
 def tune(method, problem, frames, rule="auto", noise=None):
@@ -201,7 +201,7 @@ def test_a_noise_level_that_nothing_reaches_is_remarked():
     blur, g, _ = blurred(0.02)
     choice = tune("tv", pose(blur, "tv"), g[None, None], "discrepancy", noise=10.0)
     assert "below the noise level" in choice.remark
-    assert not choice.settled
+    assert not choice.converged
     assert choice.remark in choice.reason
 
 
@@ -209,7 +209,7 @@ def test_without_noise_the_data_ask_for_no_regularisation():
     blur, g, _ = blurred(0.0)
     choice = tune("tv", pose(blur, "tv"), g[None, None])
     assert choice.lam <= 1e-5
-    assert choice.settled
+    assert choice.converged
 
 
 def test_less_noise_than_the_data_are_shaken_with_asks_for_less_regularisation():
@@ -237,7 +237,7 @@ def test_edges_that_do_not_fit_the_model_do_not_pass_as_settled():
     psf = deblur.psf.gaussian(9, 1.5)
     g = deblur.degrade(truth, psf, boundary="unknown")
     choice = tune("gradient", pose(Blur(psf, g.shape, "periodic"), "gradient"), g[None, None])
-    assert not choice.settled
+    assert not choice.converged
     assert "the model of the blur is wrong" in choice.remark
 
 
@@ -291,8 +291,8 @@ def test_windows_have_the_weights_colours_and_frames_of_their_places():
     rows, cols = (round(1.5 * (n - 128) / 2) for n in g.shape[2:])
     np.testing.assert_array_equal(seen, g[..., rows : rows + 128, cols : cols + 128])
     at = np.broadcast_to(weights, g.shape)[..., rows : rows + 128, cols : cols + 128]
-    np.testing.assert_array_equal(part.fit.weights, at)
-    assert shown is part.fit.weights
+    np.testing.assert_array_equal(part.fidelity.weights, at)
+    assert shown is part.fidelity.weights
 
 
 @pytest.mark.parametrize("boundary", ["zero", "periodic"])

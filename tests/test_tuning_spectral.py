@@ -14,7 +14,7 @@ from deblur.device import asnumpy
 from deblur.metrics import psnr
 from deblur.operators.blur import Blur
 from deblur.problem import Problem
-from deblur.terms import Fit
+from deblur.terms import DataFidelity
 from deblur.tuning import (
     check_rule,
     choose_lambda,
@@ -263,7 +263,7 @@ def photograph(boundary, noise, n=128):
 def test_without_noise_a_tiny_lambda_is_right_and_settled(boundary):
     g, _ = photograph(boundary, 0.0)
     choice = choose_lambda(Blur(psf.gaussian(9, 1.5), g.shape, boundary), g)
-    assert (choice.rule, choice.settled) == ("gcv", True)
+    assert (choice.rule, choice.converged) == ("gcv", True)
     assert choice.lam <= 2e-8
 
 
@@ -272,7 +272,7 @@ def test_edges_that_do_not_fit_the_model_do_not_pass_as_settled(noise):
     g, sharp = photograph("unknown", noise)
     blur = Blur(psf.gaussian(9, 1.5), g.shape, "periodic")
     choice = choose_lambda(blur, g)
-    assert not choice.settled
+    assert not choice.converged
     assert "the model of the blur is wrong" in choice.remark
     assert choice.remark in choice.reason
     power = abs(blur.transfer()) ** 2
@@ -289,7 +289,7 @@ def test_where_lambda_has_not_settled_the_noise_decides():
     blur = Blur(psf.motion(15, 30), g.shape, "unknown")
     left = g - blur.forward(prior_scene(blur, g))
     choice = choose_lambda(blur, left, max_steps=100)
-    assert (choice.rule, choice.settled, choice.noise_source) == ("discrepancy", True, "estimated")
+    assert (choice.rule, choice.converged, choice.noise_source) == ("discrepancy", True, "estimated")
     assert "still moving" in choice.remark
     scene = scipy.sparse.linalg.lsqr(blur, left.ravel(), damp=math.sqrt(choice.lam), iter_lim=200)[0]
     restored = scene.reshape(blur.scene_shape) + prior_scene(blur, g)
@@ -298,8 +298,8 @@ def test_where_lambda_has_not_settled_the_noise_decides():
 
 def test_the_table_of_rules_says_which_serve():
     blur = Blur(ASYMMETRIC, (12, 12), "zero")
-    linear, edges = Problem(blur), Problem(blur, penalty="tv")
-    impulses = Problem(blur, penalty="tv", fit=Fit("l1"))
+    linear, edges = Problem(blur), Problem(blur, regularizer="tv")
+    impulses = Problem(blur, regularizer="tv", fidelity=DataFidelity("l1"))
     expected = {
         "gcv": (True, True, False),
         "discrepancy": (True, True, False),
@@ -573,7 +573,7 @@ def test_the_spectrum_s_lambda_restores_as_well_as_that_of_the_whole_rule(h, noi
     quick, whole = (choose_lambda(blur, left(blur, g), rule) for rule in ("auto", "gcv"))
     assert "spectrum" in quick.decomposition
     assert "spectrum" not in whole.decomposition
-    assert quick.settled
+    assert quick.converged
 
     def quality(lam):
         return psnr(truth, solve(g, h, lam, boundary="unknown", prior="smooth").image)

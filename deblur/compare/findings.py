@@ -38,7 +38,7 @@ class Row:
     value : float or None
     mse, psnr, ssim, gain : float or None
         Against the truth, unclipped; `gain` is the PSNR less that of the blurred picture, in dB. None without a truth.
-    misfit : float or None
+    data_residual : float or None
         ‖g − h * f‖ / ‖g‖ where the blur needs nothing beyond the frame: the same for every method and boundary.
     whiteness : float or None
         Largest distance between the cumulative periodograms of that residual and of white noise; 0 is white.
@@ -78,7 +78,7 @@ class Row:
     psnr: float | None = None
     ssim: float | None = None
     gain: float | None = None
-    misfit: float | None = None
+    data_residual: float | None = None
     whiteness: float | None = None
     residual: float | None = None
     iterations: int | None = None

@@ -63,7 +63,7 @@ def measure(row: Row, case: Case, picture: np.ndarray) -> np.ndarray | None:
     if inner is None:
         return None
     g, residual = inner
-    row.misfit = float(np.linalg.norm(residual) / (np.linalg.norm(g) or 1.0))
+    row.data_residual = float(np.linalg.norm(residual) / (np.linalg.norm(g) or 1.0))
     if min(residual.shape[-2:]) > 1 and float(np.ptp(residual)) > 0:
         _, share = cumulative_periodogram(residual)
         row.whiteness = float(np.abs(share[:, 0] - share[:, 1]).max())

@@ -26,7 +26,7 @@ COLUMNS: tuple[tuple[str, str, str], ...] = (
     ("gain", "Gain dB", "PSNR less that of the blurred picture. Below zero, doing nothing would have been better."),
     ("ssim", "SSIM", "Structural similarity with the sharp picture: 1 is equal."),
     ("mse", "MSE", "Mean squared error against the sharp picture, white being 1: lower is better."),
-    ("misfit", "Misfit", "The restored picture, blurred again, against the data: ‖g − h∗f‖ / ‖g‖ where nothing "
+    ("data_residual", "Misfit", "The restored picture, blurred again, against the data: ‖g − h∗f‖ / ‖g‖ where nothing "
      "beyond the frame is needed. Much below the noise, noise has been fitted; much above, detail was lost."),
     ("whiteness", "Whiteness", "How far the residual is from white noise, 0 to 1. Near 0 only noise is left; "
      "otherwise part of the picture is left, or noise has been fitted."),
@@ -89,7 +89,7 @@ def shown_columns(rows: Iterable[Row]) -> list[tuple[str, str, str]]:
 
 #: Columns that a terminal shows; where it is too narrow, the last ones are left out first, down to three.
 _ON_TERMINAL = (
-    "method", "psnr", "solve_s", "gain", "value", "setup_s", "assumes", "ssim", "misfit", "whiteness", "peak_bytes",
+    "method", "psnr", "solve_s", "gain", "value", "setup_s", "assumes", "ssim", "data_residual", "whiteness", "peak_bytes",
 )  # fmt: skip
 
 

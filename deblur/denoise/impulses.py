@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..device import Array, asnumpy, check_finite, get_xp, plain
+from ..device import Array, asnumpy, check_finite, get_xp, unwrapped
 
 _WINDOW = 7  # pixels a side of the window for the local scatter
 _FAR, _FAR_EXTREME = 10.0, 4.0  # least distance in local scatters; of pixels at an end of the range
@@ -95,7 +95,7 @@ def defects(g: Array) -> Defects:
         If `g` is not finite.
     """
     xp = get_xp(g)
-    g = plain(g, "the image")
+    g = unwrapped(g, "the image")
     check_finite(g, "the image")
     frames = g.reshape(-1, *g.shape[-2:])
     if frames.dtype not in (np.float32, np.float64):

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..device import Array, get_xp, plain
+from ..device import Array, get_xp, unwrapped
 
 
 def im2vector(image: Array) -> Array:
@@ -27,7 +27,7 @@ def im2vector(image: Array) -> Array:
     ValueError
         If `image` is not 2-D or holds no pixels.
     """
-    image = plain(image, "the image")
+    image = unwrapped(image, "the image")
     if image.ndim != 2 or image.size == 0:
         raise ValueError(
             f"image must be a non-empty 2-D array, not shape {image.shape}; take one colour at a time"
@@ -55,7 +55,7 @@ def vector2im(v: Array, shape: tuple[int, int]) -> Array:
     ValueError
         If `v` is no vector or does not hold M * N numbers.
     """
-    v = plain(v, "the vector")
+    v = unwrapped(v, "the vector")
     if len(tuple(shape)) != 2 or any(int(n) != n or n < 1 for n in shape):
         raise ValueError(f"shape must be (rows, columns), two positive whole numbers, not {shape!r}")
     rows, cols = (int(n) for n in shape)
@@ -89,7 +89,7 @@ def as_float(image: Array, dtype: Any = np.float64) -> Array:
     TypeError
         For complex, object and string arrays, and masked arrays with masked values.
     """
-    image = plain(image, "the image")
+    image = unwrapped(image, "the image")
     xp = get_xp(image)
     kind = image.dtype.kind
     if kind == "f":

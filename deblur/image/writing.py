@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from ..device import Array, asnumpy, check_finite, plain
+from ..device import Array, asnumpy, check_finite, unwrapped
 from . import png
 from .arrays import as_float, is_colour
 from .light import measured
@@ -195,7 +195,7 @@ def write(
     """
     path = check_writable(path, overwrite)
     bits = check_format(path, image, bits)
-    image = asnumpy(plain(image, "the image"))
+    image = asnumpy(unwrapped(image, "the image"))
     if image.dtype == f"uint{bits}":  # as they are
         samples, clipped = image, 0
     else:

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.linalg
 from scipy.linalg.lapack import get_lapack_funcs
 
-from ..device import Array, Device, as_real, asnumpy, check_finite, every, get_xp, is_cupy, plain
+from ..device import Array, Device, all_true, as_real, asnumpy, check_finite, get_xp, is_cupy, unwrapped
 from ..errors import SingularMatrixError
 
 
@@ -35,7 +35,7 @@ def as_matrix(
 
     Another shape is a LinAlgError, as in NumPy, which is a ValueError.
     """
-    a = plain(a, name)
+    a = unwrapped(a, name)
     if a.ndim != 2:
         raise np.linalg.LinAlgError(f"{name} must be a matrix (2-D), not an array of shape {a.shape}")
     if square and a.shape[0] != a.shape[1]:
@@ -47,7 +47,7 @@ def as_rhs(
     b: Any, rows: int, name: str = "b", *, dtype: np.dtype | None = None, finite: bool = True
 ) -> Array:
     """`b` as right-hand side(s) of a system with `rows` equations: shape (rows,) or (rows, k)."""
-    b = plain(b, name)
+    b = unwrapped(b, name)
     if b.ndim not in (1, 2) or b.shape[0] != rows:
         raise ValueError(
             f"{name} must have shape ({rows},) or ({rows}, k) to go with the matrix, not {b.shape}"
@@ -113,7 +113,7 @@ def indices(which: Any, size: int, name: str) -> np.ndarray:
     """`which` (an integer, a slice or integers) as ascending indices without repetition."""
     if isinstance(which, slice):
         return np.sort(np.arange(size)[which])
-    index = np.atleast_1d(asnumpy(plain(which, name)))
+    index = np.atleast_1d(asnumpy(unwrapped(which, name)))
     if index.size == 0:
         return np.zeros(0, dtype=int)
     if index.dtype.kind not in "iu" or index.ndim != 1:
@@ -194,7 +194,7 @@ def triangle_rcond(a: np.ndarray, lower: bool, unit_diagonal: bool = False, norm
 def check_overflow(x: Array, what: str) -> None:
     """Raise SingularMatrixError if `x`, computed from finite data, is not finite."""
     xp = get_xp(x)
-    if not every(xp.isfinite(x)):
+    if not all_true(xp.isfinite(x)):
         raise SingularMatrixError(
             f"the matrix is singular to the range of {x.dtype}: {what} overflows; rescale or regularise it"
         )

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .. import kernels
-from ..device import Array, every
+from ..device import Array, all_true
 from ..graphs import side_streams, worked
 from .matmul_gpu import gemm
 from .pivots_gpu import PivotStatus
@@ -199,7 +199,7 @@ def solve(a: Array, b: Array, threshold: float, given: Array | None = None) -> A
             gemm(a[:, k:stop], strip[: stop - k, stop - k : n - k], a[:, stop:], 1.0, 1.0)
         work.switch(b, strip, k, stop)
         gemm(a[:, k:stop], strip[: stop - k, : b.shape[1]], b, 1.0, 1.0)
-    if not every(cupy.isfinite(b)):
+    if not all_true(cupy.isfinite(b)):
         work.status.overflow.fill(0)
     work.status.check("singular", given)
     if b.data.ptr != result.data.ptr:

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse
 
-from ..device import Array, as_real, check_finite, every, float_dtype, get_xp, is_cupy, plain
+from ..device import Array, all_true, as_real, check_finite, float_dtype, get_xp, is_cupy, unwrapped
 from ..errors import SingularMatrixError
 from .band_triangle import BandTriangle
 from .checks import as_float, as_rhs
@@ -90,12 +90,12 @@ def lstsq(
        factorization with column pivoting", SIAM J. Sci. Comput. 19 (1998).
     """
     xp = get_xp(a, b)
-    a, b, is_vector = _checked(plain(a, "a"), plain(b, "b"), rcond, on_deficient, check_finite)
+    a, b, is_vector = _checked(unwrapped(a, "a"), unwrapped(b, "b"), rcond, on_deficient, check_finite)
     m, n = a.shape[-2:]
     lost = None
     if not check_finite:  # LAPACK may answer all the same, with finite numbers
         fine = xp.isfinite(a), xp.isfinite(b)
-        if not (every(fine[0]) and every(fine[1])):
+        if not (all_true(fine[0]) and all_true(fine[1])):
             a, b = (xp.where(good, v, v.dtype.type(0)) for good, v in zip(fine, (a, b), strict=True))
             lost = ~(fine[0].all(axis=(-2, -1), keepdims=True) & fine[1].all(axis=-2, keepdims=True))
     if rcond is None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from ..device import Array, get_xp, is_cupy, plain
+from ..device import Array, get_xp, is_cupy, unwrapped
 from . import qr_gpu
 from .checks import as_float, as_matrix
 from .householder import compact_wy, householder
@@ -114,7 +114,7 @@ def factor(a: Array, mode: str = "reduced") -> Any:
 
 def _checked(a: Array, mode: str, signs: str, finite: bool) -> Array:
     """`a` in its computing dtype, after every check that needs no work."""
-    a = plain(a, "a")
+    a = unwrapped(a, "a")
     if mode not in MODES:
         raise ValueError(f"mode must be one of {', '.join(MODES)}, not {mode!r}")
     if signs not in SIGNS:

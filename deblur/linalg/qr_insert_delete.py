@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from ..device import Array, get_xp, is_cupy, plain
+from ..device import Array, get_xp, is_cupy, unwrapped
 from ..device import check_finite as refuse_nonfinite
 from .checks import position
 from .qr import factor
@@ -242,7 +242,7 @@ def _is_economic(q: Array) -> bool:
 
 def _real(a: Any, name: str) -> Array:
     """`a` as an array; other dtypes than SciPy's stay what they are, to be refused."""
-    a = plain(a, name)
+    a = unwrapped(a, name)
     if a.dtype.kind == "c":
         raise TypeError(
             f"{name}: real numbers are needed, not dtype {a.dtype}; scipy.linalg takes complex ones"

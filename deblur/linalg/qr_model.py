@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..device import Array, asnumpy, get_xp, is_cupy, plain
+from ..device import Array, asnumpy, get_xp, is_cupy, unwrapped
 from ..errors import SingularMatrixError
 from .checks import as_matrix, as_rhs, check_pivots, indices, position
 from .qr import factor
@@ -195,7 +195,7 @@ class QRModel:
         s, (m, n) = self._state, self.shape
         u = self._as_block(u, "u", 0, n)
         xp = get_xp(b, s.rd)
-        b = xp.asarray(plain(b, "b"))
+        b = xp.asarray(unwrapped(b, "b"))
         try:
             b = b.reshape(len(u), s.b.shape[1])
         except ValueError:
@@ -414,7 +414,7 @@ class QRModel:
 
     def _as_block(self, u: Any, name: str, axis: int, length: int) -> Array:
         """`u` as a matrix of rows (axis 0) or columns (axis 1) of the `length` needed, in the model's dtype."""
-        u = get_xp(self._state.rd, u).asarray(plain(u, name))
+        u = get_xp(self._state.rd, u).asarray(unwrapped(u, name))
         if u.ndim == 1:
             u = u[None] if axis == 0 else u[:, None]
         if u.ndim != 2 or u.shape[1 - axis] != length:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from .. import kernels
-from ..device import Array, get_xp, plain
+from ..device import Array, get_xp, unwrapped
 
 TILE = 128
 
@@ -47,7 +47,7 @@ def transpose(a: Any, *, out: Array | None = None, overwrite_a: bool = False) ->
         If `a` is complex, where transposing and conjugating differ, or not an
         array with ``overwrite_a=True``.
     """
-    given, a = a, plain(a, "a")
+    given, a = a, unwrapped(a, "a")
     if a.ndim != 2:
         raise ValueError(f"a must be a matrix (2-D), not an array of shape {a.shape}")
     if a.dtype.kind not in "biuf":

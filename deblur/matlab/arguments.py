@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..device import Array, asnumpy, check_finite, get_xp, is_cupy, plain
+from ..device import Array, asnumpy, check_finite, get_xp, is_cupy, unwrapped
 
 EPS = float(np.finfo(np.float64).eps)
 IMAGE_CLASSES = ("uint8", "uint16", "int16", "float32", "float64")
@@ -18,7 +18,7 @@ IMAGE_CLASSES = ("uint8", "uint16", "int16", "float32", "float64")
 def as_array(a: Any, name: str) -> tuple[Array, ModuleType]:
     """`a` as a non-empty array of two or more dimensions, and its array module."""
     literal = not hasattr(a, "__array__")
-    a = plain(a, name)
+    a = unwrapped(a, name)
     if literal and a.dtype.kind in "iu" and not is_cupy(a):
         a = a.astype(np.float64)
     xp = get_xp(a)
@@ -59,7 +59,7 @@ def as_scalar(
     value: Any, name: str, low: float = -math.inf, high: float = math.inf, *, above: bool = False
 ) -> float:
     """`value` as a finite float between `low` (exclusive if `above`) and `high`."""
-    single = asnumpy(plain(value, name))
+    single = asnumpy(as_array(value, name))
     number = float(single.item()) if single.size == 1 and single.dtype.kind in "biuf" else math.nan
     if not (math.isfinite(number) and low <= number <= high) or (above and number == low):
         span = "" if low == -math.inf else f" {'above' if above else 'of at least'} {low:g}"
@@ -78,7 +78,7 @@ def as_whole(value: Any, name: str) -> int:
 
 def as_size(value: Any, name: str, low: int = 1) -> tuple[int, ...]:
     """Whole numbers of at least `low`: one, or a row or a column of them, of whatever class."""
-    size = asnumpy(plain(value, name))
+    size = asnumpy(as_array(value, name))
     whole = size.dtype.kind in "iuf" and np.all(np.isfinite(size) & (size >= low) & (size == np.floor(size)))
     if not whole or size.size == 0 or max(size.shape, default=1) != size.size:
         one = "a positive whole number" if low else "a whole number >= 0"

@@ -115,12 +115,12 @@ class Blur(LinearMap):
         return rows, cols
 
     @property
-    def gain(self) -> float:
+    def norm_bound(self) -> float:
         """The PSF's absolute sum: what ‖H‖ is at most, but for antireflect edges. One for a usual PSF."""
         return float(np.abs(self.psf).sum())
 
     @property
-    def brightness(self) -> float:
+    def dc_gain(self) -> float:
         """The PSF's sum: what becomes of a constant scene's value. One for a PSF that keeps the brightness."""
         return float(self.psf.sum())
 
@@ -130,11 +130,11 @@ class Blur(LinearMap):
         return float(self.psf.min()) >= 0 and self.boundary.weight == 1
 
     @property
-    def stationary(self) -> Blur:
+    def shift_invariant(self) -> Blur:
         """The operator as a blur by one PSF: itself."""
         return self
 
-    surrogate = stationary
+    mean_blur = shift_invariant
 
     @property
     def normal(self) -> bool:
@@ -187,7 +187,7 @@ class Blur(LinearMap):
 
     def torus(self, device: Device = CPU) -> Torus:
         """The torus on which `forward` works."""
-        return self.kept(("torus", device), lambda: Torus(self._lengths, device))
+        return self.cached(("torus", device), lambda: Torus(self._lengths, device))
 
     def transfer(self, dtype: Any = np.float64, device: Device = CPU) -> Array:
         """The PSF's half spectrum on the torus that `forward` uses, cached for each dtype and device.
@@ -200,7 +200,7 @@ class Blur(LinearMap):
         (L1, L2 // 2 + 1) complex array
         """
         dtype = np.dtype(dtype)
-        return self.kept(
+        return self.cached(
             ("transfer", dtype, device),
             lambda: self.torus(device).spectrum(self.psf, self._torus_origin, dtype),
         )
@@ -281,7 +281,7 @@ class Blur(LinearMap):
 
     def to_sparse(self) -> scipy.sparse.csr_array:
         """H as a float64 ``scipy.sparse.csr_array``, cached."""
-        return self.kept(
+        return self.cached(
             "sparse",
             lambda: convolution_matrix(
                 self.psf, self.scene_shape, self.image_shape, self._matrix_origin, self.boundary

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from ..device import Array, as_real, asnumpy, check_finite, plain, require_memory
+from ..device import Array, as_real, asnumpy, check_finite, require_memory, unwrapped
 from .boundary import Boundary, get_boundary
 
 DENSE_INSTEAD = (
@@ -40,7 +40,7 @@ DENSE_INSTEAD = (
 
 def check_psf(psf: Array, name: str = "psf") -> Array:
     """`psf` as a finite, non-empty, real 2-D float64 array, or an error that says what is wrong."""
-    a = plain(psf, name)
+    a = unwrapped(psf, name)
     if a.dtype.kind == "U" and a.ndim == 0:
         raise TypeError(
             f"{name} must be an array, not the text {str(a)!r}: deblur.psf.parse makes one of a form such as "

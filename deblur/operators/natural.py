@@ -34,7 +34,7 @@ def coloured(blur: Blur) -> Blur:
         psf = _mixed(np.pad(blur.psf, 2))
         return Blur(psf, blur.image_shape, blur.boundary, origin=(blur.origin[0] + 1, blur.origin[1] + 1))
 
-    return blur.kept("natural", build)
+    return blur.cached("natural", build)
 
 
 def scenes(u: Array, boundary: Boundary) -> Array:

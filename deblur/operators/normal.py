@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse
 
 from .. import kernels
-from ..device import CPU, Array, Device, require_memory, sent
+from ..device import CPU, Array, Device, require_memory, to_device
 from .blur import Blur
 
 INSTEAD = 'use method="auto" or a structured method (pcg, fft, dct, kronecker), which never writes H down'
@@ -109,14 +109,14 @@ def dense_matrix(blur: Blur, dtype: Any = np.float64) -> Array:
 
 def _tables(blur: Blur) -> list[Array]:
     """The boundary as `dense_rows` of blur.cu takes it, in float64: pixels and weights by axis."""
-    return [sent(table) for axis in (0, 1) for table in two_a_place(blur.extension(axis))]
+    return [to_device(table) for axis in (0, 1) for table in two_a_place(blur.extension(axis))]
 
 
 def _dense_rows(blur: Blur, h: Array, first: int, tables: list[Array]) -> None:
     """Rows `first` on of H, as many as `h` has."""
     kernels.launch(
         "blur", "dense_rows", len(h), 256, h, blur.shape[1], first, blur.image_shape[1], *blur.scene_shape,
-        sent(blur.psf.astype(h.dtype, order="C")), *blur.psf.shape,
+        to_device(blur.psf.astype(h.dtype, order="C")), *blur.psf.shape,
         *(table if table.dtype.kind == "i" else table.astype(h.dtype) for table in tables), dtype=h.dtype,
     )  # fmt: skip
 
@@ -136,7 +136,7 @@ class NormalRows:
 
     def __init__(self, blur: Blur, lam: float, dtype: np.dtype) -> None:
         self._blur, self._lam, self._dtype = blur, lam, dtype
-        self._psf = sent(np.ascontiguousarray(blur.psf))
+        self._psf = to_device(np.ascontiguousarray(blur.psf))
         ends = blur.boundary.dark or blur.boundary.open
         self._tables = None if ends else _tables(blur)
 

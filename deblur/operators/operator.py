@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
-from ..device import Array, plain
+from ..device import Array, unwrapped
 from .boundary import Boundary
 
 if TYPE_CHECKING:
@@ -29,13 +29,13 @@ class Operator(Protocol):
         Where the image lies in the scene.
     boundary : Boundary
         How the scene goes on beyond its frame.
-    gain : float
+    norm_bound : float
         A bound on ‖H‖, but for the boundary's `weight`: for a blur the PSF's absolute sum.
-    brightness : float
+    dc_gain : float
         What becomes of the value of a constant scene: for a blur the PSF's sum.
     nonnegative : bool
         Whether H has no negative entry.
-    stationary : Blur or None
+    shift_invariant : Blur or None
         The same map as a blur by one PSF, for the solvers that need one; None if it is none.
     surrogate : Blur
         The blur by one PSF that is nearest: it has the same sizes and boundary.
@@ -50,15 +50,15 @@ class Operator(Protocol):
     @property
     def boundary(self) -> Boundary: ...
     @property
-    def gain(self) -> float: ...
+    def norm_bound(self) -> float: ...
     @property
-    def brightness(self) -> float: ...
+    def dc_gain(self) -> float: ...
     @property
     def nonnegative(self) -> bool: ...
     @property
-    def stationary(self) -> Blur | None: ...
+    def shift_invariant(self) -> Blur | None: ...
     @property
-    def surrogate(self) -> Blur: ...
+    def mean_blur(self) -> Blur: ...
 
     def power(self, torus: Torus) -> Array:
         """What stands for |H|² at the half frequencies of a torus, float64, for preconditioners."""
@@ -89,7 +89,7 @@ class LinearMap:
     def adjoint(self, g: Array) -> Array:
         raise NotImplementedError
 
-    def kept(self, key: Any, build: Callable[[], _T]) -> _T:
+    def cached(self, key: Any, build: Callable[[], _T]) -> _T:
         """What `build` returns, made once for `key` (which names dtype and device) and cached with the operator."""
         kept = self.__dict__.setdefault("_kept", {})
         if key not in kept:
@@ -144,7 +144,7 @@ class LinearMap:
         return self.matvec(x) if x.ndim == 1 else self.matmat(x)
 
     def __rmatmul__(self, x: Any) -> Array:
-        x = plain(x, "the image")
+        x = unwrapped(x, "the image")
         return self.rmatvec(x) if x.ndim == 1 else self.rmatmat(x.T).T
 
     dot = __matmul__
@@ -152,7 +152,7 @@ class LinearMap:
     _matvec, _rmatvec, _matmat, _rmatmat = matvec, rmatvec, matmat, rmatmat  # the names that PyLops calls
 
     def _vectors(self, x: Any, length: int) -> Array:
-        x = plain(x, "the vector")
+        x = unwrapped(x, "the vector")
         if x.ndim not in (1, 2) or x.shape[0] != length:
             raise ValueError(
                 f"{self!r} is a matrix of {self.shape[0]} x {self.shape[1]}: it takes vectors ({length},) or columns "

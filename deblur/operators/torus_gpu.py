@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .. import kernels
-from ..device import Array, sent
+from ..device import Array, to_device
 from ..pool import pool
 
 _AT = kernels.Constants("spectrum")
@@ -137,7 +137,7 @@ def _added_up(
     (m, n), (rows, half) = psf.shape, out.shape
     # Powers are in double precision whatever the kernel file is compiled for.
     real = np.dtype(np.float32 if kind == "power" else out.dtype.char.lower())
-    line, h = cupy.empty((m, half, 2), np.float64), sent(np.ascontiguousarray(psf, np.float64))
+    line, h = cupy.empty((m, half, 2), np.float64), to_device(np.ascontiguousarray(psf, np.float64))
     args: tuple[Any, ...] = (h, m, n, origin[1], lengths[1], first, half, line)
     kernels.spread("spectrum", "lines", m * half, *args, dtype=real)
     numbers = out.view(real) if kind == "spectrum" else out

@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from ..device import Array, Device, as_real, asnumpy, plain
+from ..device import Array, Device, as_real, asnumpy, unwrapped
 from ..norms import norms_of
 from .blur import Blur
 from .matrix import check_psf
@@ -117,20 +117,20 @@ class VaryingBlur(LinearMap):
         mean = psfs.mean(axis=tuple(range(psfs.ndim - 2)))
         every = psfs.reshape(-1, *mean.shape)
         self._sample = every[np.unique(np.linspace(0, len(every) - 1, _SAMPLE).round().astype(int))]
-        self.surrogate = Blur(mean, shape, boundary, origin=origin)
-        self.image_shape, self.scene_shape = self.surrogate.image_shape, self.surrogate.scene_shape
-        self.crop, self.boundary = self.surrogate.crop, self.surrogate.boundary
+        self.mean_blur = Blur(mean, shape, boundary, origin=origin)
+        self.image_shape, self.scene_shape = self.mean_blur.image_shape, self.mean_blur.scene_shape
+        self.crop, self.boundary = self.mean_blur.crop, self.mean_blur.boundary
         sums = np.abs(nodes).sum(axis=(-2, -1))
         # ‖H‖² is at most the largest sum of a row times that of a column.
-        self.gain = float(np.sqrt(sums.max() * np.abs(nodes).max(axis=0).sum(axis=(-2, -1)).max()))
-        self.brightness = float(mean.sum())
+        self.norm_bound = float(np.sqrt(sums.max() * np.abs(nodes).max(axis=0).sum(axis=(-2, -1)).max()))
+        self.dc_gain = float(mean.sum())
         least = float(nodes.min(initial=0.0))
         self.nonnegative = (
             float(psfs.min()) >= 0 and least >= -self.error * sums.max() and self.boundary.weight == 1
         )
 
     def __repr__(self) -> str:
-        m, n = self.surrogate.psf.shape
+        m, n = self.mean_blur.psf.shape
         return (
             f"VaryingBlur({m}x{n} PSF, {self.terms} terms, image {self.image_shape}, "
             f"boundary={str(self.boundary)!r})"
@@ -155,7 +155,7 @@ class VaryingBlur(LinearMap):
         return len(self._blurs)
 
     @property
-    def stationary(self) -> Blur | None:
+    def shift_invariant(self) -> Blur | None:
         """The operator as a blur by one PSF: only if it has no more than one."""
         return self._blurs[0][0] if self.terms == len(self._blurs[0]) == 1 else None
 
@@ -194,7 +194,7 @@ class VaryingBlur(LinearMap):
         def build() -> list[Array]:
             return [w.astype(dtype) for w in self._maps(self._coefficients, device)]
 
-        return self.kept(("weights", np.dtype(dtype), device), build)
+        return self.cached(("weights", np.dtype(dtype), device), build)
 
     def _transfers(self, dtype: Any, device: Device) -> list[Array]:
         """The half spectra of each term, with colours (C, ...)."""
@@ -207,7 +207,7 @@ class VaryingBlur(LinearMap):
                 for term in self._blurs
             ]
 
-        return self.kept(("transfers", np.dtype(dtype), device), build)
+        return self.cached(("transfers", np.dtype(dtype), device), build)
 
     def principal(self, dtype: Any, device: Device) -> tuple[list[Array], np.ndarray]:
         """The same operator as its mean PSF and the principal components of what the PSFs differ by.
@@ -242,7 +242,7 @@ class VaryingBlur(LinearMap):
             yield high @ device.xp.asarray(values.reshape(high.shape[1], wide.shape[1])) @ wide.T
 
     def _checked(self, x: Array, shape: tuple[int, int], what: str) -> tuple[Array, Device]:
-        x, device = self.surrogate.checked(x, shape, what)
+        x, device = self.mean_blur.checked(x, shape, what)
         if self.channels is not None and (x.ndim < 3 or x.shape[-3] != self.channels):
             raise ValueError(
                 f"{what} must have {self.channels} channels before its rows and columns, as the PSFs have, not shape "
@@ -264,7 +264,7 @@ class VaryingBlur(LinearMap):
         g : (..., M, N) array
         """
         f, device = self._checked(f, self.scene_shape, "the scene")
-        blur, spectrum = self.surrogate, self.surrogate.analysed(f, device)
+        blur, spectrum = self.mean_blur, self.mean_blur.analysed(f, device)
         room, out = device.xp.empty_like(spectrum), None
         for w, t in zip(self._weights(f.dtype, device), self._transfers(f.dtype, device), strict=True):
             part = blur.seen(device.xp.multiply(spectrum, t, out=room), device)
@@ -284,7 +284,7 @@ class VaryingBlur(LinearMap):
         f : (..., P, Q) array
         """
         g, device = self._checked(g, self.image_shape, "the image")
-        torus = self.surrogate.torus(device)
+        torus = self.mean_blur.torus(device)
         room, total = device.xp.empty_like(g), None
         for w, t in zip(self._weights(g.dtype, device), self._transfers(g.dtype, device), strict=True):
             part = torus.analyse(device.xp.multiply(w, g, out=room))
@@ -292,7 +292,7 @@ class VaryingBlur(LinearMap):
             device.xp.conj(part, out=part)
             part *= t
             total = part if total is None else device.xp.add(total, part, out=total)
-        return self.surrogate.folded(device.xp.conj(total, out=total), device)
+        return self.mean_blur.folded(device.xp.conj(total, out=total), device)
 
 
 def cell_centres(grid: tuple[int, ...], shape: tuple[int, ...]) -> np.ndarray:
@@ -316,7 +316,7 @@ def _placed(psfs: Any, positions: Any, shape: tuple[int, int]) -> tuple[np.ndarr
         raise ValueError(
             f"the PSFs have several sizes, {said}: bring them to one (deblur.psf.prepare, size=...)"
         )
-    h = asnumpy(as_real(plain(psfs, "psfs"), "psfs", np.float64))
+    h = asnumpy(as_real(unwrapped(psfs, "psfs"), "psfs", np.float64))
     if positions is None:
         if h.ndim not in (4, 5) or h.size == 0:
             raise ValueError(
@@ -327,7 +327,7 @@ def _placed(psfs: Any, positions: Any, shape: tuple[int, int]) -> tuple[np.ndarr
     else:
         if h.ndim not in (3, 4) or h.size == 0:
             raise ValueError(f"with positions psfs must be (K, m, n) or (K, C, m, n), not shape {h.shape}")
-        at = asnumpy(as_real(plain(positions, "positions"), "positions", np.float64))
+        at = asnumpy(as_real(unwrapped(positions, "positions"), "positions", np.float64))
         if at.shape != (len(h), 2):
             raise ValueError(
                 f"positions must give the row and column of each of the {len(h)} PSFs, ({len(h)}, 2), not shape "

@@ -8,7 +8,7 @@ so that an even size blurs without shifting by a whole pixel.
 
 from typing import TYPE_CHECKING
 
-from ..later import names_from
+from ..lazy import names_from
 from .checking import PSFCheck, Verdict, check
 from .estimate import PSFEstimate, PSFMap, PSFStatus
 from .files import load, load_grid, save

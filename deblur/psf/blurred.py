@@ -98,7 +98,7 @@ def from_blurred(
     PSFEstimate
         With its centre of gravity, to a pixel, at the centre, since the displacement cannot be known.
         ``details``: ``similarity``, the mean correlation of the PSFs that were estimated in different ways;
-        ``misfit``, the root mean square difference of the image blurred by one of them and by their mean, in the
+        ``data residual``, the root mean square difference of the image blurred by one of them and by their mean, in the
         image's unit, plus 2 % of its standard deviation for their common error: a restoration should count it as noise.
         ``status`` is DOUBTFUL if the PSFs differ: the image has too few sharp edges apart from the
         blur, or the blur is not shift-invariant.
@@ -143,7 +143,9 @@ def from_blurred(
     wrong = scipy.fft.irfft2(scipy.fft.rfft2(aligned - mean, room) * scipy.fft.rfft2(y, room), room)
     wrong = wrong[:, s - 1 : y.shape[0], s - 1 : y.shape[1]]
     # 2 %: the error that all ways have in common, from simulations.
-    misfit = math.hypot(float(np.sqrt(weights @ (wrong**2).mean(axis=(1, 2)))) / _CONTRAST, 0.02) * deviation
+    data_residual = (
+        math.hypot(float(np.sqrt(weights @ (wrong**2).mean(axis=(1, 2)))) / _CONTRAST, 0.02) * deviation
+    )
     scale, psf = _Scale(y, s, texture=False), _cleaned(mean, _FINAL_FAINT)
     with all_cores():
         for _ in range(_LAST_STEPS):
@@ -158,7 +160,7 @@ def from_blurred(
     )
     if status.ok and psf.max() > 0.8:
         status, why = PSFStatus.DOUBTFUL, "no blur was found: nearly all of the PSF is one pixel"
-    return PSFEstimate(psf, error, status, why, {"similarity": similarity, "misfit": misfit})
+    return PSFEstimate(psf, error, status, why, {"similarity": similarity, "data_residual": data_residual})
 
 
 def _part(y: np.ndarray) -> np.ndarray:

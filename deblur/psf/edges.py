@@ -100,7 +100,7 @@ def from_edge(
             "a side of the edge is saturated or cut off at black; expose so that both sides keep detail",
         ),
         (
-            fit.misfit > 3,
+            fit.data_residual > 3,
             PSFStatus.ROUGH,
             "no PSF that falls outwards explains the edge: another PSF, uneven sides or values not linear in light",
         ),
@@ -204,7 +204,7 @@ class _ProfileFit:
         return nnls(self.r, self.q.T @ right)[0]
 
     @property
-    def misfit(self) -> float:
+    def data_residual(self) -> float:
         """Root mean square of the residual over the noise."""
         return math.sqrt(self.square / len(self.right))
 
@@ -217,7 +217,7 @@ class _ProfileFit:
 
     def drawn(self, rng: np.random.Generator) -> np.ndarray:
         """16 PSFs (16, m, n) of a bootstrap, with the noise and the residual."""
-        noise = max(1.0, self.misfit) * rng.standard_normal((16, len(self.right)))
+        noise = max(1.0, self.data_residual) * rng.standard_normal((16, len(self.right)))
         return np.stack([self._psf(self.solved(self.explained + n)) for n in noise])
 
 
@@ -228,9 +228,9 @@ def _simplest(edges: list[Edge], shape: tuple[int, int], form: np.ndarray) -> tu
     fits = [_ProfileFit(edges, shape, form, kind) for kind in ("bells", "airys", "discs")]
     fit = fits[0]
     for other in fits[1:]:
-        if other.square + _CHANCE * max(1.0, other.misfit**2) < fit.square:
+        if other.square + _CHANCE * max(1.0, other.data_residual**2) < fit.square:
             fit = other
-    limit = fit.square + _CHANCE * max(1.0, fit.misfit**2)
+    limit = fit.square + _CHANCE * max(1.0, fit.data_residual**2)
     apart = [float(np.linalg.norm(other.psf - fit.psf)) for other in fits if other.square < limit]
     return fit, max(apart) / float(np.linalg.norm(fit.psf))
 

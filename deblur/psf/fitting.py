@@ -118,7 +118,7 @@ def fit(psf_or_image: Any, kind: str | None = None, *, of: str = "auto") -> PSFE
     PSFEstimate
         ``psf`` is the fitted one, centred. ``details``: ``kind``; each parameter and its 95 % interval, for
         example ``radius`` and ``radius_interval``, lengths in pixels, ``angle`` in degrees counter-clockwise from
-        the horizontal as in `deblur.psf.motion`. Fitted to a PSF also ``misfit``, the relative residual, and
+        the horizontal as in `deblur.psf.motion`. Fitted to a PSF also ``data residual``, the relative residual, and
         ``place``, the row and column of its centre; fitted to an image ``evidence``, the log-likelihood ratio against
         no such blur, and ``depth``, the depth of the zeros relative to the expected one.
 
@@ -194,15 +194,15 @@ def _fit_psf(a: np.ndarray, kind: str | None) -> PSFEstimate:
     model = a + left
     size = float(np.linalg.norm(model - model.min()))
     square = float((left**2).sum())
-    misfit = math.sqrt(square) / size
+    data_residual = math.sqrt(square) / size
     neighbours = float((left[:, 1:] * left[:, :-1]).sum() / max(square, 1e-300))
-    structured = neighbours > 0.3 and misfit > 1e-3
+    structured = neighbours > 0.3 and data_residual > 1e-3
     covariance = np.linalg.pinv(best.jac.T @ best.jac)[2:, 2:] * square / max(a.size - len(best.x) - 2, 1)
     deviations = np.sqrt(np.maximum(np.diag(covariance), 0))
     # The noise's effect on the PSF through the parameters of its shape alone.
     moved = float(np.einsum("ij,jk,ik", best.jac[:, 2:], covariance, best.jac[:, 2:]))
-    error = math.hypot(math.sqrt(max(moved, 0.0)) / max(size, 1e-300), misfit if structured else 0.0)
-    first = f"the residual of the {name} is {percent(misfit)} of the PSF"
+    error = math.hypot(math.sqrt(max(moved, 0.0)) / max(size, 1e-300), data_residual if structured else 0.0)
+    first = f"the residual of the {name} is {percent(data_residual)} of the PSF"
     checks = (
         (structured, "it has structure, unlike noise: the PSF is of another kind, or a sum of several"),
         (kind is None, f"{name} fits best of {', '.join(KINDS)}"),
@@ -212,7 +212,7 @@ def _fit_psf(a: np.ndarray, kind: str | None) -> PSFEstimate:
     for label, value, deviation in zip(names, best.x[2:], deviations, strict=True):
         details |= _interval_details(label, value, value - 1.96 * deviation, value + 1.96 * deviation)
     down, right = best.x[:2] + centre(a.shape)
-    details |= {"misfit": misfit, "place": (float(down), float(right))}
+    details |= {"data_residual": data_residual, "place": (float(down), float(right))}
     return PSFEstimate(_built(name, best.x[2:], a.shape), error, status, why, details)
 
 

@@ -12,7 +12,7 @@ part of the pixelwise step. For a scene that is dark beyond the frame, z is held
 of the scene are free likewise. Where the scene is continued by its own pixels, or nothing is known of H but its
 products, x is the scene itself, and H enters by conjugate gradients.
 
-One iteration, in scaled form with penalties ρ [3]_: x solves the normal equations of all splits; each copy is the
+One iteration, in scaled form with regularizers ρ [3]_: x solves the normal equations of all splits; each copy is the
 proximal map of what x shows it, over-relaxed, plus its running sum of residuals.
 
 References
@@ -39,7 +39,7 @@ from ..device import Array, all_cores, require_memory
 from ..errors import ConvergenceError
 from ..pool import pool
 from ..problem import Problem, Solution
-from ..terms import DIFFERENCES, PENALTIES, Penalty
+from ..terms import DIFFERENCES, REGULARIZERS, Regularizer
 from . import admm_gpu
 from .admm_arrays import ArraySteps
 from .domain import BlockMap, domain_of, splits
@@ -50,14 +50,18 @@ from .units import Units, in_units
 
 
 def refuses(problem: Problem) -> str | None:
-    """None if the penalty has a proximal map, else the reason in words."""
-    return None if problem.penalty in PENALTIES else f"the penalty {problem.penalty!r} has no proximal map"
+    """None if the regularizer has a proximal map, else the reason in words."""
+    return (
+        None
+        if problem.regularizer in REGULARIZERS
+        else f"the regularizer {problem.regularizer!r} has no proximal map"
+    )
 
 
 def memory(problem: Problem) -> float:
     """Bytes: see `deblur.problem`."""
     pixels = problem.frames * math.prod(problem.operator.scene_shape)
-    return _bytes(problem, PENALTIES.get(problem.penalty, ()), pixels)
+    return _bytes(problem, REGULARIZERS.get(problem.regularizer, ()), pixels)
 
 
 def prepare(problem: Problem) -> Admm:
@@ -65,9 +69,9 @@ def prepare(problem: Problem) -> Admm:
     return Admm(problem)
 
 
-def _bytes(problem: Problem, penalties: tuple[Penalty, ...], pixels: int) -> int:
-    parts = sum(len(DIFFERENCES[p.differences]) for p in penalties)
-    boxed = problem.bounds is not None or problem.operator.boundary.dark or not penalties
+def _bytes(problem: Problem, regularizers: tuple[Regularizer, ...], pixels: int) -> int:
+    parts = sum(len(DIFFERENCES[p.differences]) for p in regularizers)
+    boxed = problem.bounds is not None or problem.operator.boundary.dark or not regularizers
     parts += 3 * (problem.operator.terms - 1) if splits(problem.operator) else 0
     return pixels * problem.dtype.itemsize * (12 + 2 * parts + 2 * boxed)
 
@@ -78,14 +82,14 @@ class Admm:
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.domain = domain = domain_of(problem)
-        self.penalties = PENALTIES.get(problem.penalty, ())
-        self.boxed = problem.bounds is not None or domain.pinned or not self.penalties
+        self.regularizers = REGULARIZERS.get(problem.regularizer, ())
+        self.boxed = problem.bounds is not None or domain.pinned or not self.regularizers
 
     @cached_property
     def symbols(self) -> list[Array]:
-        """Σ|L|² of each penalty in frequency."""
+        """Σ|L|² of each regularizer in frequency."""
         rows, cols = self.domain.rows, self.domain.cols
-        return [sum(d.symbol(rows, cols) for d in DIFFERENCES[p.differences]) for p in self.penalties]
+        return [sum(d.symbol(rows, cols) for d in DIFFERENCES[p.differences]) for p in self.regularizers]
 
     @cached_property
     def weights(self) -> Array:
@@ -104,7 +108,7 @@ class Admm:
         return out
 
     def solve(self, g: Array, start: Solution | None = None) -> Solution:
-        """Minimise for frames that share penalties and stop together; see `deblur.problem.Factor`.
+        """Minimise for frames that share regularizers and stop together; see `deblur.problem.Factor`.
 
         Raises
         ------
@@ -128,7 +132,7 @@ class Admm:
         problem, domain, g = units.problem, self.domain, units.g
         frames, gpu = math.prod(g.shape[:2]), problem.device.gpu
         require_memory(
-            _bytes(problem, self.penalties, frames * math.prod(domain.shape))
+            _bytes(problem, self.regularizers, frames * math.prod(domain.shape))
             - (0 if gpu is None else pool(gpu).nbytes),
             problem.xp,
             f"ADMM on {frames} frame(s) of {domain.shape[0]} x {domain.shape[1]}",
@@ -143,7 +147,7 @@ class Admm:
 
     def fits(self, state: State, frames: tuple[int, ...]) -> bool:
         """Whether a state is one of such frames (k, c) in this problem."""
-        kinds = [len(DIFFERENCES[p.differences]) for p in self.penalties]
+        kinds = [len(DIFFERENCES[p.differences]) for p in self.regularizers]
         return (
             state.x.shape == (*frames, *self.domain.shape)
             and state.x.dtype == self.problem.dtype
@@ -165,11 +169,11 @@ class _Run:
         else:
             steps.begin(self.schedule.rho)
             self.lam, lam = self.problem.lam, self.schedule.first_lam
-        self.priors = steps.splits[1 : 1 + len(factor.penalties)]
+        self.priors = steps.splits[1 : 1 + len(factor.regularizers)]
         self._move_to(lam)
 
     def _move_to(self, lam: float) -> None:
-        """Go on with another λ: the penalties ρ of the regularizer, and its duals, scale with it."""
+        """Go on with another λ: the regularizers ρ of the regularizer, and its duals, scale with it."""
         if self.lam > 0 and lam > 0:
             for split in self.priors:
                 split.rho *= lam / self.lam
@@ -208,7 +212,7 @@ class _Run:
         return Solution(scene, n, converged, why, history(self.objective, self.worst), state)
 
     def _balance(self, sums: np.ndarray) -> None:
-        """Raise the penalty of a split whose primal residual lags behind its dual one, and the reverse."""
+        """Raise the regularizer of a split whose primal residual lags behind its dual one, and the reverse."""
         factors = [self.schedule.balanced(*pair) for pair in self.steps.relative(sums).tolist()]
         for split, factor in zip(self.steps.splits, factors, strict=True):
             if factor != 1:

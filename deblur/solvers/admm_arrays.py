@@ -55,7 +55,7 @@ class ArraySteps(Steps):
         block = self._block(x, 0, x.shape[-2])
         seen = [
             self.domain.blurred(x),
-            *([d.forward(block) for d in DIFFERENCES[p.differences]] for p in self.factor.penalties),
+            *([d.forward(block) for d in DIFFERENCES[p.differences]] for p in self.factor.regularizers),
             *([[x.copy()]] if self.factor.boxed else []),
         ]
         self.splits = [Split(u, [a.copy() for a in u], r) for u, r in zip(seen, rho, strict=False)]
@@ -126,8 +126,8 @@ class ArraySteps(Steps):
                 self.xp.multiply(box.t[0][i, :, rows], box.rho, out=out)
             else:
                 out[...] = 0
-            for penalty, split in zip(self.factor.penalties, self.splits[1:], strict=False):
-                for d, t in zip(DIFFERENCES[penalty.differences], split.t, strict=True):
+            for regularizer, split in zip(self.factor.regularizers, self.splits[1:], strict=False):
+                for d, t in zip(DIFFERENCES[regularizer.differences], split.t, strict=True):
                     mode = self.domain.border if d.even else self.domain.adjoint_border
                     out += split.rho * d.adjoint(self._block(t[i], rows.start, rows.stop, mode))
 
@@ -136,36 +136,36 @@ class ArraySteps(Steps):
 
     def _update_data(self, kx: list[Array]) -> np.ndarray:
         """The copy of K x, its dual, and the sums of its split."""
-        split, fit, domain = self.splits[0], self.problem.fit, self.domain
+        split, fidelity, domain = self.splits[0], self.problem.fidelity, self.domain
 
         def data(i: int, rows: slice) -> list:
             g, w = self.g[i, :, rows], self.w[i % len(self.w), :, rows]
             a, u, t = ([v[i, :, rows] for v in kind] for kind in (kx, split.u, split.t))
             q = [_relaxed(*parts) for parts in zip(a, u, t, strict=True)]
             if not domain.mixed:
-                [seen] = new = [fit.prox(q[0], g, w, split.rho)]
+                [seen] = new = [fidelity.prox(q[0], g, w, split.rho)]
             else:
                 # The data see Σ m q alone, and what moves it is spread over all q as m is.
                 mixed = [m[rows] for m in domain.mixed]
                 power = domain.mixed_power[rows]
                 before = sum(m * v for m, v in zip(mixed, q, strict=True))
-                seen = fit.prox(before, g, w, split.rho / power)
+                seen = fidelity.prox(before, g, w, split.rho / power)
                 move = (seen - before) / power
                 new = [v + m * move for m, v in zip(mixed, q, strict=True)]
-            value = fit.total(seen, g, w)
+            value = fidelity.total(seen, g, w)
             return [[value, *_stored(a, u, t, q, new)]]
 
         return _totals(self.blocks(data, kx[0].shape[-2]))
 
     def _update_others(self) -> np.ndarray:
-        """The copies of the penalties' differences and of the box, their duals, and the sums of their splits."""
-        penalties, x = self.factor.penalties, self.x
+        """The copies of the regularizers' differences and of the box, their duals, and the sums of their splits."""
+        regularizers, x = self.factor.regularizers, self.x
 
         def priors(i: int, rows: slice) -> list:
             block = self._block(x[i], rows.start, rows.stop)
             found: list = []
-            for penalty, split in zip(penalties, self.splits[1:], strict=False):
-                kinds = DIFFERENCES[penalty.differences]
+            for regularizer, split in zip(regularizers, self.splits[1:], strict=False):
+                kinds = DIFFERENCES[regularizer.differences]
                 a = [d.forward(block) for d in kinds]
                 u, t = ([v[i, :, rows] for v in kind] for kind in (split.u, split.t))
                 q = [_relaxed(*parts) for parts in zip(a, u, t, strict=True)]
@@ -173,8 +173,8 @@ class ArraySteps(Steps):
                 kept = [q[n][e].copy() for n, e in free]
                 for n, e in free:
                     q[n][e] = 0
-                new = penalty.prox([v[None] for v in q], self.lam / split.rho)
-                value = self.lam * penalty.total(new)
+                new = regularizer.prox([v[None] for v in q], self.lam / split.rho)
+                value = self.lam * regularizer.total(new)
                 new = [v[0] for v in new]
                 for (n, e), v in zip(free, kept, strict=True):
                     q[n][e] = new[n][e] = v

@@ -1,7 +1,7 @@
 """ADMM's vector operations on a GPU's periodic domain: three launches of ``cuda/admm.cu`` and one pair of transforms.
 
 An iteration is captured as a CUDA graph once for each shape and kind of problem, and replayed; the numbers that change
-from one to the next lie in the device's `control`. The host reads the residuals every few iterations, when penalties
+from one to the next lie in the device's `control`. The host reads the residuals every few iterations, when regularizers
 may change anyway, and the device itself stops once they are small enough: the iterations counted, and the scene, are
 those of reading every time.
 
@@ -25,7 +25,7 @@ from ..graphs import Loop
 from ..operators import torus_gpu
 from ..pool import pool
 from ..problem import Problem
-from ..terms import ORDER, PENALTIES, Penalty
+from ..terms import ORDER, REGULARIZERS, Regularizer
 from ..terms_gpu import KINDS, NORMS
 from .domain import Domain, TorusDomain
 from .splits import RELAXATION, Split, State, Steps
@@ -40,18 +40,18 @@ def serves(domain: Domain, problem: Problem, g: Array) -> TypeGuard[TorusDomain]
     """Whether this problem's iteration has its kernels."""
     if problem.device.gpu is None or not isinstance(domain, TorusDomain) or domain.parts > 1:
         return False
-    kinds = [KINDS[p.differences] for p in PENALTIES.get(problem.penalty, ())]
+    kinds = [KINDS[p.differences] for p in REGULARIZERS.get(problem.regularizer, ())]
     return kinds[1:] in ([], [3]) and math.prod(g.shape[:2]) * math.prod(domain.shape) < 1 << 31
 
 
 @contextlib.contextmanager
 def steps(domain: TorusDomain, units: Units, held: bool) -> Iterator[GpuSteps]:
     """The arrays of such a problem, for one solve."""
-    problem, weights = units.problem, units.problem.fit.weights
+    problem, weights = units.problem, units.problem.fidelity.weights
     blur, (frames, channels), gpu = problem.blur, units.g.shape[:2], problem.device.gpu
-    penalties = PENALTIES.get(problem.penalty, ())
-    kinds = [*(KINDS[p.differences] for p in penalties), 0, 0]
-    norms = [*(NORMS[p.norm] for p in penalties), 0, 0]
+    regularizers = REGULARIZERS.get(problem.regularizer, ())
+    kinds = [*(KINDS[p.differences] for p in regularizers), 0, 0]
+    norms = [*(NORMS[p.norm] for p in regularizers), 0, 0]
     lead = (1, 1) if weights is None else (1, 1, *weights.shape)[-4:-2]
     bounded = problem.bounds is not None
     layout = {
@@ -63,10 +63,10 @@ def steps(domain: TorusDomain, units: Units, held: bool) -> Iterator[GpuSteps]:
         **{"first_row": domain.frame[0].start, "first_col": domain.frame[1].start},
         **dict(zip(("scene_rows", "scene_cols"), blur.scene_shape, strict=True)),
         **dict(zip(("weight_frames", "weight_channels"), lead, strict=True)),
-        "fit": _FITS[problem.fit.name],
+        "fit": _FITS[problem.fidelity.name],
         **{"kind": kinds[0], "norm": norms[0], "second": kinds[1], "second_norm": norms[1]},
         "periodic": blur.boundary.wraps,
-        "boxed": bounded or domain.pinned or not penalties,
+        "boxed": bounded or domain.pinned or not regularizers,
         **{"held": held, "bounded": bounded, "pinned": domain.pinned},
     }
     key = ("admm", problem.dtype.char, weights is None, *layout.values())
@@ -79,7 +79,7 @@ def steps(domain: TorusDomain, units: Units, held: bool) -> Iterator[GpuSteps]:
         return GpuSteps(layout, problem.dtype, weights is not None)
 
     with pool(gpu).lend(key, make, nbytes) as found:
-        found.bind(domain, units, penalties)
+        found.bind(domain, units, regularizers)
         yield found
 
 
@@ -127,12 +127,12 @@ class GpuSteps(Steps):
                 self._records.append(place)
                 at += 2 * count
 
-    def bind(self, domain: TorusDomain, units: Units, penalties: Sequence[Penalty]) -> None:
+    def bind(self, domain: TorusDomain, units: Units, regularizers: Sequence[Regularizer]) -> None:
         """Take the data of a solve."""
-        self.units, self.penalties, self.count = units, penalties, 0
+        self.units, self.regularizers, self.count = units, regularizers, 0
         self.g[...] = units.g
         if self.w is not None:
-            self.w[...] = units.problem.fit.weights
+            self.w[...] = units.problem.fidelity.weights
         self.k[...] = domain.ks[0]
         for to, power in zip(self.powers, (domain.rows, domain.cols), strict=True):
             to[...] = power.ravel()
@@ -151,9 +151,9 @@ class GpuSteps(Steps):
     def begin(self, rho: list[float]) -> None:
         problem, g = self.units.problem, self.g
         if self.w is not None:
-            g = filled(self.units.g, problem.fit.weights)
+            g = filled(self.units.g, problem.fidelity.weights)
         self._launch(
-            "first_scene", *self.store[-2:], *self._layout, g, problem.fit.background,
+            "first_scene", *self.store[-2:], *self._layout, g, problem.fidelity.background,
             brightness_of(problem.operator), *(problem.bounds or (0.0, 0.0)),
         )  # fmt: skip
         control = np.zeros(_AT.CONTROL)
@@ -173,19 +173,19 @@ class GpuSteps(Steps):
 
     def prepare(self, lam: float, rtol: float, armed: bool) -> None:
         problem, at, c = self.units.problem, _AT, np.zeros(_AT.CONTROL)
-        fit, data, priors = problem.fit, self.splits[0], self.splits[1 : 1 + len(self.penalties)]
+        fidelity, data, priors = problem.fidelity, self.splits[0], self.splits[1 : 1 + len(self.regularizers)]
         c[at.COUNT], c[at.ARMED], c[at.TOLERANCE], c[at.LEAST_SIZE] = self.count, armed, rtol, self.least_size
         c[at.RELAXATION], c[at.SCALE] = RELAXATION, self._scale()
         c[at.RHO] = data.rho
         c[at.RHO + 3] = self.splits[-1].rho if self.layout["boxed"] else 0.0
-        most = data.rho * problem.operator.gain**2 + c[at.RHO + 3]
-        for i, (penalty, split) in enumerate(zip(self.penalties, priors, strict=True)):
+        most = data.rho * problem.operator.norm_bound**2 + c[at.RHO + 3]
+        for i, (regularizer, split) in enumerate(zip(self.regularizers, priors, strict=True)):
             c[at.RHO + 1 + i] = split.rho
-            c[at.TAU + i] = lam / split.rho * penalty.weight
-            c[at.WEIGHT + i] = lam * penalty.weight
-            most += split.rho * 8.0 ** ORDER[penalty.differences]  # the largest of the symbol
+            c[at.TAU + i] = lam / split.rho * regularizer.weight
+            c[at.WEIGHT + i] = lam * regularizer.weight
+            most += split.rho * 8.0 ** ORDER[regularizer.differences]  # the largest of the symbol
         c[at.FLOOR] = float(np.finfo(self.dtype).eps) * most
-        c[at.BACKGROUND], c[at.DELTA], c[at.LEAST] = fit.background, fit.delta, self._least
+        c[at.BACKGROUND], c[at.DELTA], c[at.LEAST] = fidelity.background, fidelity.delta, self._least
         c[at.LOW], c[at.HIGH] = problem.bounds or (0.0, 0.0)
         self.control[: at.CONTROL].set(c)
 

@@ -116,7 +116,7 @@ class _Banded(Direct):
                 f"HHᵀ + λI is singular to {problem.dtype} at λ = {problem.lam:g} ({error}); use a larger λ"
                 + (" or float64" if problem.dtype == np.float32 else "")
             ) from error
-        if problem.lam < blur.shape[0] * float(np.finfo(problem.dtype).eps) * blur.gain**2:
+        if problem.lam < blur.shape[0] * float(np.finfo(problem.dtype).eps) * blur.norm_bound**2:
             self._refuse_singular(problem)
 
     def _refuse_singular(self, problem: Problem) -> None:

@@ -52,7 +52,7 @@ def _normal_symbol(blur: Blur, dtype: np.dtype, device: Device) -> Array:
         h = blur.transfer(dtype, device)
         return h.real**2 + h.imag**2
 
-    return blur.kept(("normal", dtype, device), build)
+    return blur.cached(("normal", dtype, device), build)
 
 
 class Border:

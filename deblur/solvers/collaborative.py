@@ -55,12 +55,12 @@ import numpy as np
 from ..combined import combined
 from ..denoise import patches
 from ..denoise.network import network
-from ..device import Array, all_cores, every
+from ..device import Array, all_cores, all_true
 from ..linalg import krylov
 from ..norms import norms_of, squares, total
 from ..operators.torus import Torus
 from ..problem import Factor, Problem, Solution, Stop
-from ..terms import Fit, penalty_value
+from ..terms import DataFidelity, regularizer_value
 from ..vector_ops import Systems
 from . import admm, cosine, fourier, kronecker, quadratic, sine
 from .noise import noise_variance
@@ -85,14 +85,14 @@ _WRONG = "further steps would move it too far: the model of the blur is wrong, a
 
 def pilot_problem(problem: Problem) -> Problem:
     """The problem whose solution is the pilot, and whose λ is this method's."""
-    return replace(problem, penalty=PILOT, stop=replace(problem.stop, looser=4.0))
+    return replace(problem, regularizer=PILOT, stop=replace(problem.stop, looser=4.0))
 
 
 def refuses(problem: Problem) -> str | None:
     """None if the method serves the problem, else the reason in words."""
-    if problem.fit.name not in ("gaussian", "poisson"):
+    if problem.fidelity.name not in ("gaussian", "poisson"):
         return (
-            f"it filters noise of known variance, and data={problem.fit.name!r} is for impulses, which have none; mask "
+            f"it filters noise of known variance, and data={problem.fidelity.name!r} is for impulses, which have none; mask "
             'them (mask="auto") and use data="gaussian"'
         )
     return admm.refuses(pilot_problem(problem))
@@ -111,9 +111,9 @@ def prepare(problem: Problem) -> Collaborative:
 def _inverse_problem(problem: Problem) -> Problem:
     return replace(
         problem,
-        penalty="identity",
-        lam=_RHO * problem.operator.gain**2,
-        fit=Fit(weights=problem.fit.weights),
+        regularizer="identity",
+        lam=_RHO * problem.operator.norm_bound**2,
+        fidelity=DataFidelity(weights=problem.fidelity.weights),
         bounds=None,
         stop=Stop(rtol=_LOOSE),
     )
@@ -126,7 +126,7 @@ class Collaborative:
         self.problem = problem
         inverse = _inverse_problem(problem)
         self.pilot, self.inverse = admm.prepare(pilot_problem(problem)), quadratic.prepare(inverse)
-        psf = problem.operator.surrogate.psf
+        psf = problem.operator.mean_blur.psf
         torus = Torus([max(256, 2 * n) for n in psf.shape], problem.device)
         power = torus.power(psf)
         self.covariance = torus.synthesise(power / (power + inverse.lam) ** 2)
@@ -146,7 +146,7 @@ class Collaborative:
                 clean = pilot.scene / unit
                 begun = [clean, _added_again(problem, g)]
             ends = [_followed(problem, g, scene, exact) for scene in begun]
-            scene = min(ends, key=lambda end: penalty_value(PILOT, end, problem.operator.boundary.wraps))
+            scene = min(ends, key=lambda end: regularizer_value(PILOT, end, problem.operator.boundary.wraps))
             words = f"steps towards the data, whose noise is next to none, {level**0.5 * units.unit:.2g}"
             if not _moved(problem, scene, clean) <= _TOO_FAR * white:
                 scene, words = clean, _WRONG
@@ -185,7 +185,7 @@ class Collaborative:
 
     def _careful(self, problem: Problem) -> admm.Admm:
         """The pilot's solver where there is no noise, for `problem` in units in which the image is of size one."""
-        smaller = min(1.0, 1e-7 * problem.operator.gain / problem.lam)
+        smaller = min(1.0, 1e-7 * problem.operator.norm_bound / problem.lam)
         stop = replace(self.problem.stop, looser=1.0)
         return admm.prepare(replace(self.pilot.problem, lam=smaller * self.problem.lam, stop=stop))
 
@@ -198,8 +198,8 @@ def _moved(problem: Problem, scene: Array, other: Array) -> float:
 
 
 def _residual(problem: Problem, g: Array, scene: Array) -> Array:
-    if problem.fit.background:
-        g = g - g.dtype.type(problem.fit.background)
+    if problem.fidelity.background:
+        g = g - g.dtype.type(problem.fidelity.background)
     return combined(g, problem.operator.forward(scene), b=-1)
 
 
@@ -207,20 +207,20 @@ def _noise(problem: Problem, g: Array, scene: Array) -> tuple[float, Array | Non
     """(the noise's mean variance, its variance from pixel to pixel over that mean, or None if it is the same)."""
     xp = problem.xp
     seen = problem.operator.forward(scene)
-    counts = problem.fit.name == "poisson"
-    if problem.fit.weights is None and not counts:
+    counts = problem.fidelity.name == "poisson"
+    if problem.fidelity.weights is None and not counts:
         left = combined(g, seen, b=-1)
-        if problem.fit.background:
-            left -= g.dtype.type(problem.fit.background)
+        if problem.fidelity.background:
+            left -= g.dtype.type(problem.fidelity.background)
         return max(noise_variance(problem, g), _MISFIT * float(squares(left)) / g.size), None
-    seen = seen + problem.fit.background
-    w = xp.broadcast_to(xp.asarray(problem.fit.w), g.shape)
+    seen = seen + problem.fidelity.background
+    w = xp.broadcast_to(xp.asarray(problem.fidelity.w), g.shape)
     count, most = float(total((w > 0).astype(g.dtype))) or 1.0, float(w.max())
     if counts:
         seen = xp.maximum(seen, 1e-3 * float(abs(g).mean()))
     level = float(total((w > 0) * (g - seen) ** 2 / seen if counts else w * (g - seen) ** 2)) / count
     # The pilot contains some noise and lacks some detail: the image itself gives a better estimate.
-    if counts or every((w == 0) | (w == most)):
+    if counts or all_true((w == 0) | (w == most)):
         level = max((1.0 if counts else most) * noise_variance(problem, g), _MISFIT * level)
     if not counts:
         return level, None
@@ -264,10 +264,10 @@ class _Grouped:
 
 def _data_problem(problem: Problem, variation: Array | None) -> Problem:
     """The problem of the steps towards the data, without its λ."""
-    weights = problem.fit.weights
+    weights = problem.fidelity.weights
     if variation is not None:
-        weights = (problem.xp.asarray(problem.fit.w) / variation).astype(problem.dtype)
-    return replace(_inverse_problem(problem), fit=Fit(weights=weights), stop=Stop(rtol=_LOOSER))
+        weights = (problem.xp.asarray(problem.fidelity.w) / variation).astype(problem.dtype)
+    return replace(_inverse_problem(problem), fidelity=DataFidelity(weights=weights), stop=Stop(rtol=_LOOSER))
 
 
 def _refined(
@@ -328,9 +328,9 @@ def _finished(
 def _exact(problem: Problem) -> Factor | None:
     """An exact solver for a very small λ, by a transform; None if there is none."""
     operator = problem.operator
-    if operator.scene_shape != operator.image_shape or problem.fit.weights is not None:
+    if operator.scene_shape != operator.image_shape or problem.fidelity.weights is not None:
         return None
-    linear = replace(_inverse_problem(problem), lam=1e-8 * operator.gain**2, stop=Stop())
+    linear = replace(_inverse_problem(problem), lam=1e-8 * operator.norm_bound**2, stop=Stop())
     methods = (method for method in (fourier, cosine, sine, kronecker) if method.refuses(linear) is None)
     return next((method.prepare(linear) for method in methods), None)
 
@@ -339,21 +339,21 @@ def _added_again(problem: Problem, g: Array) -> Array:
     """The scene of a strong regularizer by Bregman's iteration: three times the residual is added to the data."""
     strong = replace(
         pilot_problem(problem),
-        lam=3e-4 * problem.operator.gain,
-        fit=Fit(weights=problem.fit.weights),
+        lam=3e-4 * problem.operator.norm_bound,
+        fidelity=DataFidelity(weights=problem.fidelity.weights),
         stop=Stop(rtol=2e-3),
     )
-    pilot, data = admm.prepare(strong), g - g.dtype.type(problem.fit.background)
+    pilot, data = admm.prepare(strong), g - g.dtype.type(problem.fidelity.background)
     scene = pilot.solve(data).scene
     for _ in range(3):
-        data = data + problem.fit.w * _residual(problem, g, scene)
+        data = data + problem.fidelity.w * _residual(problem, g, scene)
         scene = pilot.solve(data).scene
     return scene
 
 
 def _followed(problem: Problem, g: Array, scene: Array, exact: Factor | None) -> Array:
     """The scene for data without noise, from the pilot."""
-    operator, w = problem.operator, problem.fit.w
+    operator, w = problem.operator, problem.fidelity.w
     if exact is not None:
         return _bounded(problem, list(scene + exact.solve(_residual(problem, g, scene)).scene))
 

@@ -47,7 +47,7 @@ def memory(problem: Problem) -> float:
 
 def decompose(blur: Blur, dtype: Any, device: Device) -> Spectrum:
     """The spectrum of a blur that `refuses` accepts."""
-    return blur.kept(("dct", np.dtype(dtype), device), lambda: CosineSpectrum(blur, dtype, device))
+    return blur.cached(("dct", np.dtype(dtype), device), lambda: CosineSpectrum(blur, dtype, device))
 
 
 def prepare(problem: Problem) -> Factor:

@@ -118,7 +118,7 @@ def _norm1(a: Array) -> float:
 def _close_to_singular(problem: Problem) -> bool:
     """Whether λ alone keeps the matrix clear of singular; a condition estimate is spent only where not."""
     n_eps = problem.blur.shape[0] * float(np.finfo(problem.dtype).eps)
-    return problem.lam < n_eps * problem.blur.gain**2
+    return problem.lam < n_eps * problem.blur.norm_bound**2
 
 
 def _lapack(problem: Problem) -> ModuleType:
@@ -150,7 +150,7 @@ class _Cholesky(_Factored):
             rcond = _estimated_rcond(problem, "pocon", self._factor, norm, uplo="L")
             _refuse_singular(rcond if problem.device.gpu is None else rcond**2, problem.dtype)
 
-    def confirm(self) -> None:
+    def synchronize(self) -> None:
         """See `deblur.problem.confirm`."""
         try:
             self._look()
@@ -204,7 +204,7 @@ def _aim(problem: Problem) -> float:
     """
     if problem.stop.rtol is not None:
         return problem.stop.rtol
-    relative = problem.lam / problem.blur.gain**2
+    relative = problem.lam / problem.blur.norm_bound**2
     amplified = relative if problem.formula == "hht" else relative**0.5
     return max(1e-9 * min(amplified, 1.0), 4 * float(np.finfo(problem.dtype).eps))
 

@@ -3,7 +3,7 @@
 On a `TorusDomain`, a periodic domain around the scene of lengths that suit the FFT, a blur by one PSF is such a
 product, too, and the data do not reach beyond the frame; on a `VaryingDomain` so is each of the blurs that a varying
 PSF is mixed of. On a `SceneDomain`, the scene itself, any operator enters through its products, and one step takes a
-few conjugate gradients. Domains do not depend on the image, λ or ADMM's penalties, and they never change.
+few conjugate gradients. Domains do not depend on the image, λ or ADMM's regularizers, and they never change.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ class VaryingDomain(TorusDomain):
 
     def __init__(self, operator: VaryingBlur, dtype: np.dtype, device: Device) -> None:
         weights, self._psfs = operator.principal(dtype, device)
-        super().__init__(operator.surrogate, dtype, device)
+        super().__init__(operator.mean_blur, dtype, device)
         self.parts = len(self.ks)
         # Beyond the frame, where there are no data, any weights serve.
         self.mixed = tuple(device.xp.zeros(self.shape, dtype) for _ in self.ks)
@@ -250,9 +250,9 @@ class SceneDomain(Domain):
             self.border, self.adjoint_border = "edge", "constant"
         self.power = self.power_of(operator).astype(dtype)
         self._diagonal = (
-            operator.stationary is not None
+            operator.shift_invariant is not None
             and operator.boundary.transform == "cosine"
-            and quadrant(operator.stationary) is not None
+            and quadrant(operator.shift_invariant) is not None
         )
 
     def power_of(self, operator: Operator) -> Array:
@@ -336,16 +336,16 @@ def splits(operator: Operator) -> TypeGuard[VaryingBlur]:
 def domain_of(problem: Problem) -> Domain:
     """The domain that serves the problem's operator and boundary; a blur keeps it for other solves."""
     operator = problem.operator
-    blur = operator.stationary
+    blur = operator.shift_invariant
     if blur is None:
         if splits(operator):
-            return operator.kept(
+            return operator.cached(
                 ("domain", problem.dtype, problem.device),
                 lambda: VaryingDomain(operator, problem.dtype, problem.device),
             )
         return SceneDomain(operator, problem.dtype, problem.device)
     kind: Any = SceneDomain if blur.boundary.continued else TorusDomain
-    return blur.kept(
+    return blur.cached(
         ("domain", problem.dtype, problem.device), lambda: kind(blur, problem.dtype, problem.device)
     )
 

@@ -69,7 +69,7 @@ def memory(problem: Problem) -> float:
 
 def decompose(blur: Blur, dtype: Any, device: Device) -> Spectrum:
     """The spectrum of a blur that `refuses` accepts."""
-    return blur.kept(("fft", np.dtype(dtype), device), lambda: FourierSpectrum(blur, dtype, device))
+    return blur.cached(("fft", np.dtype(dtype), device), lambda: FourierSpectrum(blur, dtype, device))
 
 
 def prepare(problem: Problem) -> Factor:
@@ -83,7 +83,7 @@ class _Division(Direct):
     def __init__(self, problem: Problem) -> None:
         h = problem.blur.transfer(problem.dtype, problem.device)
         # However small |ĥ| comes to be, with such a λ there is an inverse.
-        if not problem.lam > regular_from(problem.dtype, problem.blur.gain):
+        if not problem.lam > regular_from(problem.dtype, problem.blur.norm_bound):
             check_regular(abs(h), problem.lam)
         if problem.device.gpu is not None:
             self._multiplier = torus_gpu.quotient(h, problem.lam)

@@ -64,8 +64,11 @@ def refuses(problem: Problem) -> str | None:
 def memory(problem: Problem) -> float:
     """Bytes of both bases, for up to twice the steps that the bound of conjugate gradients predicts."""
     most, both = _most_steps(problem), sum(_pixels(problem))
-    condition = problem.operator.gain / np.sqrt(problem.lam)
-    reduction = problem.stop.rtol or 0.1 * _allowed(problem, problem.operator.gain) / problem.operator.gain**2
+    condition = problem.operator.norm_bound / np.sqrt(problem.lam)
+    reduction = (
+        problem.stop.rtol
+        or 0.1 * _allowed(problem, problem.operator.norm_bound) / problem.operator.norm_bound**2
+    )
     k = int(np.clip(0.5 * condition * np.log(2 / reduction), 1, most))
     steps = min(problem.stop.max_iterations or DEFAULT_STEPS, 2 * k)
     return steps * both * problem.frames * problem.dtype.itemsize
@@ -118,8 +121,8 @@ class _Hybrid:
         if offset is not None:
             scene += offset
 
-        misfit = combined(stack, operator.forward(scene), b=-1)
-        left = norms(combined(operator.adjoint(misfit), scene, b=-lam))
+        data_residual = combined(stack, operator.forward(scene), b=-1)
+        left = norms(combined(operator.adjoint(data_residual), scene, b=-lam))
         residual = float((left / scale).max())
         # An exact start leaves bases of rounding: ‖Hᵀg‖/‖g‖ is no more than ‖H‖ either.
         seen = norms(stack)
@@ -135,7 +138,7 @@ class _Hybrid:
                 f"residual {residual:.1e} after {bases.steps} of at most {most} steps, {asked}: "
                 "use a larger λ, more steps (max_iterations) or method 'pcg'"
             )
-        dual = (misfit / g.dtype.type(lam)).reshape(g.shape)
+        dual = (data_residual / g.dtype.type(lam)).reshape(g.shape)
         scene = scene.reshape(*g.shape[:2], *scene.shape[1:])
         return Solution(scene, bases.steps, converged, why, state=dual)
 

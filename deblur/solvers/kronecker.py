@@ -67,7 +67,7 @@ def memory(problem: Problem) -> float:
 def decompose(blur: Blur, dtype: Any, device: Device) -> Spectrum:
     """The spectrum of a separable blur."""
     key = ("kronecker", np.dtype(dtype), device)
-    return blur.kept(key, lambda: KroneckerSpectrum(blur, dtype, device))
+    return blur.cached(key, lambda: KroneckerSpectrum(blur, dtype, device))
 
 
 def prepare(problem: Problem) -> Factor:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from .. import kernels
-from ..device import Array, sent
+from ..device import Array, to_device
 
 
 def parts(
@@ -32,7 +32,16 @@ def parts(
     halves = (rows // 2, cols // 2)
     sizes = [(rows - halves[0], cols - halves[1]), halves] if split else [shape]
     out = [cupy.empty(size, np.float64) for size in sizes]
-    args = (*out, *[None] * (not split), sent(factor), len(factor), sent(pixel), sent(weight), rows, cols)
+    args = (
+        *out,
+        *[None] * (not split),
+        to_device(factor),
+        len(factor),
+        to_device(pixel),
+        to_device(weight),
+        rows,
+        cols,
+    )
     kernels.spread("kronecker", "parts", out[0].size, *args, dtype=np.float64)
     return out
 

@@ -1,4 +1,4 @@
-"""The penalty "natural": the linear formula for u, of which the scene f = Bu is made (`deblur.operators.natural`)."""
+"""The regularizer "natural": the linear formula for u, of which the scene f = Bu is made (`deblur.operators.natural`)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from ..device import Array
 from ..operators.boundary import Boundary
 from ..operators.natural import scenes
-from ..problem import Factor, Solution, confirm
+from ..problem import Factor, Solution, synchronize
 
 
 @dataclass(frozen=True)
@@ -17,9 +17,9 @@ class Natural:
     inner: Factor
     boundary: Boundary
 
-    def confirm(self) -> None:
+    def synchronize(self) -> None:
         """See `deblur.problem.confirm`."""
-        confirm(self.inner)
+        synchronize(self.inner)
 
     def solve(self, g: Array, start: Solution | None = None) -> Solution:
         """See `deblur.problem.Factor`."""

@@ -271,9 +271,9 @@ def estimate_noise_model(g: Array, psf: Array | None = None) -> NoiseModel:
         for _ in range(_ROUNDS):
             sides = np.stack([values, np.ones_like(values)], axis=1)
             (gain, square), _ = nnls(sides * weight[:, None], variances * weight)
-            fit = np.maximum(gain * values + square, np.finfo(float).tiny)
-            above = variances / fit
-            weight = np.where(above > _ABOVE[0], _ABOVE[1] / above, 1) / fit
+            fidelity = np.maximum(gain * values + square, np.finfo(float).tiny)
+            above = variances / fidelity
+            weight = np.where(above > _ABOVE[0], _ABOVE[1] / above, 1) / fidelity
         line = np.maximum(gain * means + square, np.finfo(float).tiny)
     return NoiseModel(float(gain), math.sqrt(float(square)))
 
@@ -400,11 +400,11 @@ def noise_variance(problem: Problem, g: Array) -> float:
     problem : Problem
     g : (k, c, M, N) array
     """
-    seen = filled(g, problem.fit.weights)
-    if problem.fit.name == "poisson":
+    seen = filled(g, problem.fidelity.weights)
+    if problem.fidelity.name == "poisson":
         xp = get_xp(g)
         return noise_level(2 * xp.sqrt(xp.maximum(seen, 0))) ** 2
-    blur = problem.operator.stationary
+    blur = problem.operator.shift_invariant
     return max(noise_level(seen, None if blur is None else blur.psf) ** 2, _rounded(g) ** 2 / 12)
 
 

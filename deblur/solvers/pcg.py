@@ -206,7 +206,7 @@ def _aim(problem: Problem) -> float:
     if problem.stop.rtol is not None:
         return problem.stop.rtol
     enough = 1e-8 if problem.dtype == np.float64 else 1e-6
-    relative = problem.lam / problem.blur.gain**2
+    relative = problem.lam / problem.blur.norm_bound**2
     amplification = 1 / relative if problem.formula == "hht" else 0.5 / relative**0.5
     return min(enough, max(10 * enough / amplification, 200 * float(np.finfo(problem.dtype).eps)))
 

@@ -1,7 +1,7 @@
 """Method ``pnp``: ADMM with a denoiser for the proximal map of the prior [1]_, its strength falling as in [2]_.
 
-The denoiser of strength σ stands for a prior of weight λ where the penalty is ρ = λ/σ². σ falls from
-`_FIRST` of the image's standard deviation to 1.5 √λ and stays there; then the penalty is the same for every λ, and
+The denoiser of strength σ stands for a prior of weight λ where the regularizer is ρ = λ/σ². σ falls from
+`_FIRST` of the image's standard deviation to 1.5 √λ and stays there; then the regularizer is the same for every λ, and
 the fixed point is that of the last denoiser. Between two calls of the denoiser the split of the data, which is cheap,
 takes four steps.
 
@@ -23,7 +23,7 @@ import math
 import numpy as np
 
 from ..denoise.denoisers import repeated
-from ..device import Array, every, get_xp
+from ..device import Array, all_true, get_xp
 from ..errors import ConvergenceError
 from ..norms import norms_of
 from ..problem import Denoiser, Problem, Solution
@@ -141,7 +141,7 @@ def _denoised(problem: Problem, denoise: Denoiser, scene: Array, sigma: float) -
                 f"the denoiser {name!r} was given an image of shape {image.shape} and returned "
                 f"{getattr(found, 'shape', type(found).__name__)}; it must keep the shape"
             )
-        if not every(xp.isfinite(found)):
+        if not all_true(xp.isfinite(found)):
             raise ValueError(
                 f"the denoiser {name!r} returned NaN or infinity for an image with values from "
                 f"{float(image.min()):.3g} to {float(image.max()):.3g} and sigma {sigma:.3g}"

@@ -49,7 +49,7 @@ def memory(problem: Problem) -> float:
 def _dtype(problem: Problem) -> np.dtype:
     """That of the factor."""
     wide, single = problem.blur.boundary.open, float(np.finfo(np.float32).eps)
-    return FLOAT64 if wide and single * problem.blur.gain**2 > 0.1 * problem.lam else problem.dtype
+    return FLOAT64 if wide and single * problem.blur.norm_bound**2 > 0.1 * problem.lam else problem.dtype
 
 
 def prepare(problem: Problem) -> Factor:
@@ -68,7 +68,7 @@ def prepare(problem: Problem) -> Factor:
         # The solution for white noise is about as large as the smallest singular value is small.
         noise = np.random.default_rng(0).standard_normal(blur.shape[0])
         answer = factor.solve(problem.xp.asarray(noise.astype(dtype)))
-        condition = blur.gain * norms_of(answer)[0]
+        condition = blur.norm_bound * norms_of(answer)[0]
         if not float(np.finfo(dtype).eps) * condition**2 < 100:
             raise SingularMatrixError(f"its condition number is about {condition:.1e}")
     except SingularMatrixError as error:

@@ -1,4 +1,4 @@
-"""Quadratic penalties with weights: one linear system, solved by preconditioned conjugate gradients.
+"""Quadratic regularizers with weights: one linear system, solved by preconditioned conjugate gradients.
 
 With Gaussian data fidelity and no bounds the problem is (HᵀWH + λLᵀL) f = HᵀW(g − b). The preconditioner is the same
 operator with W replaced by its mean and H by the mean blur on ADMM's domain, where it is diagonal in frequency.
@@ -25,7 +25,7 @@ from ..errors import ConvergenceError
 from ..linalg.krylov import cg
 from ..norms import norms
 from ..problem import FLOAT64, Factor, History, Problem, Solution
-from ..terms import PENALTIES, is_quadratic
+from ..terms import REGULARIZERS, is_quadratic
 from ..vector_ops import image_systems
 from . import admm
 from .domain import domain_of
@@ -35,7 +35,9 @@ from .units import in_units
 
 def refuses(problem: Problem) -> str | None:
     """None if the regularizer is quadratic, else the reason in words."""
-    return None if is_quadratic(problem.penalty) else f"{problem.penalty!r} is no quadratic penalty"
+    return (
+        None if is_quadratic(problem.regularizer) else f"{problem.regularizer!r} is no quadratic regularizer"
+    )
 
 
 def memory(problem: Problem) -> float:
@@ -57,22 +59,22 @@ class Quadratic:
         self.problem = problem
         most = problem.stop.max_iterations
         self._most = 1500 if most is None else most
-        self.domain = domain = domain_of(replace(problem, operator=problem.operator.surrogate))
-        [penalty] = PENALTIES[problem.penalty]
-        mean = 1.0 if problem.fit.weights is None else float(problem.xp.mean(problem.fit.weights))
-        stationary = problem.operator.stationary is not None
-        power = None if stationary else domain.power_of(problem.operator)
+        self.domain = domain = domain_of(replace(problem, operator=problem.operator.mean_blur))
+        [regularizer] = REGULARIZERS[problem.regularizer]
+        mean = 1.0 if problem.fidelity.weights is None else float(problem.xp.mean(problem.fidelity.weights))
+        shift_invariant = problem.operator.shift_invariant is not None
+        power = None if shift_invariant else domain.power_of(problem.operator)
         # Without one PSF the mean power overestimates what the frame lets through: a stiffer prior saves a fifth of the
         # iterations.
-        lam = (1 if stationary else 20) * problem.lam
-        self.inverse = domain.regularised(mean, lam, penalty.differences, power)
+        lam = (1 if shift_invariant else 20) * problem.lam
+        self.inverse = domain.regularised(mean, lam, regularizer.differences, power)
 
     @cached_property
     def _exact(self) -> Quadratic:
         """The same in float64."""
-        fit = self.problem.fit
-        weights = None if fit.weights is None else fit.weights.astype(np.float64)
-        return Quadratic(replace(self.problem, dtype=FLOAT64, fit=replace(fit, weights=weights)))
+        fidelity = self.problem.fidelity
+        weights = None if fidelity.weights is None else fidelity.weights.astype(np.float64)
+        return Quadratic(replace(self.problem, dtype=FLOAT64, fidelity=replace(fidelity, weights=weights)))
 
     def solve(self, g: Array, start: Solution | None = None) -> Solution:
         """Solve for each frame and channel by itself; see `deblur.problem.Factor`.
@@ -111,7 +113,7 @@ class Quadratic:
         frames = right.reshape(-1, *right.shape[2:])
         size = norms(frames)
         size += size == 0
-        constant = problem.fit.value(xp.zeros_like(g), g)
+        constant = problem.fidelity.value(xp.zeros_like(g), g)
         rtol, eps = problem.stop.rtol, float(np.finfo(g.dtype).eps)
         rounding = 30 * eps  # the relative residual that rounding leaves
         history: list[tuple[float, float, float]] = []
@@ -142,7 +144,7 @@ class Quadratic:
                 close = bool((left <= rtol * size).all())
                 return residual / rtol if residual else 0.0
             allowed = np.minimum(max(1e-6, rounding) * size, 5e-3 * problem.lam * norm)
-            still = problem.penalty == "identity" or bool((left <= eps * size).all())
+            still = problem.regularizer == "identity" or bool((left <= eps * size).all())
             moved = 0.0 if still else (path[n] - path[n // 2]) / 1e-2 if n >= 4 else math.inf
             close = bool((left <= allowed).all()) and moved <= 1
             excess = float((left / np.maximum(allowed, rounding * size)).max())
@@ -151,7 +153,7 @@ class Quadratic:
         def precondition(r: Array) -> Array:
             return self.domain.filter(r, self.inverse)
 
-        capture = problem.operator.stationary is not None  # its FFT plans are cached
+        capture = problem.operator.shift_invariant is not None  # its FFT plans are cached
         f, n, excess = cg(
             problem.normal,
             right,

@@ -110,7 +110,7 @@ def _right(
 ) -> bool:
     """Whether every frame is within the tolerance, by the norms of r, z, image and b and by what moved the image."""
     close, rounding = tolerance(problem)
-    norm, lam = problem.operator.gain**2 + problem.lam, problem.lam
+    norm, lam = problem.operator.norm_bound**2 + problem.lam, problem.lam
     inverse = z / np.maximum(b + r, np.finfo(np.float64).tiny)  # ‖A⁻¹‖ is at least ‖z‖/‖A z‖
     if problem.formula == "hht":
         bound = min(close * lam + rounding * norm, MOST * lam)

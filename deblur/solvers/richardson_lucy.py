@@ -70,7 +70,7 @@ _LEAST_SHARE = 0.1  # the extrapolation takes no pixel below this share of its v
 
 def refuses(problem: Problem) -> str | None:
     """None if the method serves the problem, else the reason in words."""
-    operator, name = problem.operator, problem.fit.name
+    operator, name = problem.operator, problem.fidelity.name
     if name != "poisson":
         return f"it is made for the data term 'poisson', not {name!r}; method 'tv' serves the others"
     if operator.nonnegative:
@@ -82,7 +82,7 @@ def refuses(problem: Problem) -> str | None:
         )
     return (
         "photons are never taken away, and the PSF holds negative values "
-        f"({0.5 * (operator.brightness - operator.gain):.3g} in all); clip them, or use method 'tv'"
+        f"({0.5 * (operator.dc_gain - operator.norm_bound):.3g} in all); clip them, or use method 'tv'"
     )
 
 
@@ -216,7 +216,7 @@ def _predicted_best(
 ) -> tuple[int, bool, str]:
     """(the number of iterations that predicts held-out pixels best, whether it was found, words)."""
     xp, where, visible = problem.xp, "", w
-    psf = problem.operator.surrogate.psf
+    psf = problem.operator.mean_blur.psf
     windows = cut(problem, g, w, side=_side(psf), interior=True)
     if windows is not None:
         problem, g, visible = windows
@@ -293,8 +293,8 @@ class _Run:
 
     def first(self, start: Array | None) -> Array:
         """The scene to begin with: `start` within the bounds, or a constant one of the image's brightness."""
-        background = self.problem.fit.background
-        level = max(self.mean - background, 0.01 * self.mean) / self.problem.operator.brightness
+        background = self.problem.fidelity.background
+        level = max(self.mean - background, 0.01 * self.mean) / self.problem.operator.dc_gain
         low, high = self.bounds
         if start is None:
             return self.xp.full(self.point.shape, min(max(level, low), high), self.g.dtype)
@@ -355,7 +355,7 @@ class _ArraySteps:
         """The objective, the change and the squared error at held pixels of the point; then the next point."""
         run, xp, lam, operator = self.run, self.run.xp, self.run.problem.lam, self.run.problem.operator
         f, point, move, (low, high) = self.f, run.point, self.move, run.bounds
-        background = run.g.dtype.type(run.problem.fit.background)
+        background = run.g.dtype.type(run.problem.fidelity.background)
         expected = operator.forward(point)
         total, near, v = run.variation(point) if lam else (0.0, f, f)
 

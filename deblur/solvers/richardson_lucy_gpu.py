@@ -62,7 +62,7 @@ class GpuSteps:
 
     def _iteration(self) -> None:
         run, (low, high) = self._run, self._run.bounds
-        operator, background = run.problem.operator, run.problem.fit.background
+        operator, background = run.problem.operator, run.problem.fidelity.background
         dtype, launch = self._f.dtype, self._reduction.launch
         launch(
             "expect", *_planes(operator.forward(self._point)), self._g, self._w, self._held, background, run.floor,

@@ -1,4 +1,4 @@
-"""ADMM's schedule: the penalties it begins with, how λ falls and ρ is balanced, and when it ends.
+"""ADMM's schedule: the regularizers it begins with, how λ falls and ρ is balanced, and when it ends.
 
 The numbers are relative to the image and the operator, so that no unit matters. They decide how many iterations a solve
 takes, not what it finds; ``benchmarks/bench_variational_speed.py`` measures both.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..problem import History, Problem
-from ..terms import PENALTIES
+from ..terms import REGULARIZERS
 
 
 class Schedule:
@@ -25,7 +25,7 @@ class Schedule:
     Attributes
     ----------
     rho : list of float
-        ρ of each split: the data's, one for each penalty, the box's.
+        ρ of each split: the data's, one for each regularizer, the box's.
     first_lam : float
         λ to begin with. A small λ is approached from a large one.
     rtol : float
@@ -33,23 +33,23 @@ class Schedule:
         followed almost exactly, an image far from the minimiser may meet that.
     lagging : float
         A split's residual lags behind the other one if that is so many times as large. Where λ is small, what the blur
-        has nearly removed comes back only if no penalty is larger than necessary.
+        has nearly removed comes back only if no regularizer is larger than necessary.
     most : int
         Most iterations.
     """
 
     def __init__(self, problem: Problem, weight: float, level: float, scale: float) -> None:
-        fit, lam, gain, stop = problem.fit, problem.lam, problem.operator.gain, problem.stop
-        penalties = PENALTIES.get(problem.penalty, ())
-        squares = any(p.norm == "square" for p in penalties)
+        fidelity, lam, gain, stop = problem.fidelity, problem.lam, problem.operator.norm_bound, problem.stop
+        regularizers = REGULARIZERS.get(problem.regularizer, ())
+        squares = any(p.norm == "square" for p in regularizers)
         tiny = float(np.finfo(problem.dtype).tiny)
-        weight, level = max(weight, tiny), max(level + fit.background, tiny)
-        curvature = {"poisson": weight / level, "l1": weight / (0.05 * scale)}.get(fit.name, weight)
+        weight, level = max(weight, tiny), max(level + fidelity.background, tiny)
+        curvature = {"poisson": weight / level, "l1": weight / (0.05 * scale)}.get(fidelity.name, weight)
         prior = lam if squares else 2 * lam * gain / scale or 1e-3 * curvature * gain**2
-        self.rho = [0.1 * curvature, *[prior] * len(penalties), 0.03 * curvature * gain**2]
+        self.rho = [0.1 * curvature, *[prior] * len(regularizers), 0.03 * curvature * gain**2]
         large = curvature * scale / gain
         small = 0 < lam < 1e-3 * large
-        self.first_lam = 1e-2 * large if small and not squares and fit.name != "l1" else lam
+        self.first_lam = 1e-2 * large if small and not squares and fidelity.name != "l1" else lam
         self.rtol = stop.looser * (4e-4 if small else 5e-3) if stop.rtol is None else stop.rtol
         self.lagging = 2.0 if small else 10.0
         self.most = 500 if stop.max_iterations is None else stop.max_iterations

@@ -111,7 +111,7 @@ def _rounds(problem: Problem) -> float:
     lost = (
         100
         * float(np.finfo(np.float64).eps)
-        * (problem.blur.boundary.weight * problem.blur.gain) ** 2
+        * (problem.blur.boundary.weight * problem.blur.norm_bound) ** 2
         / problem.lam
     )
     return max(1, np.ceil(np.log(1e-10) / np.log(lost))) if lost < 1 else np.inf
@@ -121,7 +121,7 @@ def decompose(blur: Blur, dtype: Any, device: Device) -> Spectrum:
     """The spectrum for boundary "zero"; the antireflective transform is not orthogonal and has none."""
     if _antireflective(blur):
         raise ValueError(f"the sine transform gives no singular values for boundary {blur.boundary!r}")
-    return blur.kept(("dst", np.dtype(dtype), device), lambda: SineSpectrum(blur, dtype, device))
+    return blur.cached(("dst", np.dtype(dtype), device), lambda: SineSpectrum(blur, dtype, device))
 
 
 def prepare(problem: Problem) -> Factor:

@@ -15,7 +15,7 @@ RELAXATION = 1.8
 
 @dataclass
 class Split:
-    """The copies u of what one term sees, stored with t = u − d, d being the scaled dual; ρ its penalty."""
+    """The copies u of what one term sees, stored with t = u − d, d being the scaled dual; ρ its regularizer."""
 
     u: list[Array]
     t: list[Array]
@@ -28,7 +28,7 @@ class Split:
 
 @dataclass
 class State:
-    """What a warm start begins from: the scene on the domain and the splits (the data's, the penalties', the box's).
+    """What a warm start begins from: the scene on the domain and the splits (the data's, the regularizers', the box's).
 
     All in units of `unit`.
     """
@@ -65,7 +65,7 @@ class Steps:
         raise NotImplementedError
 
     def begin(self, rho: list[float]) -> None:
-        """Begin at the first scene, with no residual and these penalties."""
+        """Begin at the first scene, with no residual and these regularizers."""
         raise NotImplementedError
 
     def resume(self, state: State) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..device import Array, as_real, every, get_fft, get_xp, is_cupy
+from ..device import Array, all_true, as_real, get_fft, get_xp, is_cupy
 from ..operators.operator import Operator
 from ..problem import Problem
 from . import start_gpu
@@ -53,8 +53,8 @@ def prior_scene(operator: Operator, g: Array, smoothing: float = SMOOTHING) -> A
 
 def brightness_of(operator: Operator) -> float:
     """What an image is to be divided by: 1 where the operator takes the mean away, and nothing is known of it."""
-    level = operator.brightness
-    return level if abs(level) > DIM * operator.gain else 1.0  # an edge filter keeps none
+    level = operator.dc_gain
+    return level if abs(level) > DIM * operator.norm_bound else 1.0  # an edge filter keeps none
 
 
 def filled(g: Array, weights: Array | None) -> Array:
@@ -67,7 +67,7 @@ def filled(g: Array, weights: Array | None) -> Array:
         return g
     xp = get_xp(g)
     visible = xp.broadcast_to(weights > 0, g.shape)
-    if every(visible):
+    if all_true(visible):
         return g
     fft = get_fft(xp)
     shape = tuple(2 * n for n in g.shape[-2:])  # room for the Gaussian not to wrap round
@@ -75,7 +75,7 @@ def filled(g: Array, weights: Array | None) -> Array:
     out, missing = xp.where(visible, g, 0), ~visible
     squares = xp.fft.fftfreq(shape[0])[:, None] ** 2 + xp.fft.rfftfreq(shape[1]) ** 2
     sigma = 1.0
-    while not every(~missing):
+    while not all_true(~missing):
         low = xp.exp(-2 * (np.pi * sigma) ** 2 * squares).astype(g.dtype)
         total, count = (fft.irfft2(s * low, s=shape)[..., : g.shape[-2], : g.shape[-1]] for s in spectra)
         reached = missing & (count > 1e-3)
@@ -92,9 +92,9 @@ def filled(g: Array, weights: Array | None) -> Array:
 def first_scene(problem: Problem, g: Array) -> Array:
     """Where an iteration begins: the image over the operator's brightness, its edges going on beyond the frame."""
     xp, operator = problem.xp, problem.operator
-    seen = filled(g, problem.fit.weights)
-    if problem.fit.background:
-        seen = seen - problem.fit.background
+    seen = filled(g, problem.fidelity.weights)
+    if problem.fidelity.background:
+        seen = seen - problem.fidelity.background
     level = brightness_of(operator)
     if level != 1:
         seen = seen / level
@@ -116,7 +116,7 @@ def continued(operator: Operator, g: Array) -> Array:
 
 def all_weights(problem: Problem) -> Array:
     """W as (a, b, M, N), a and b being those of the frames or 1; ones where the fit has none."""
-    xp, shape, w = problem.xp, problem.operator.image_shape, problem.fit.weights
+    xp, shape, w = problem.xp, problem.operator.image_shape, problem.fidelity.weights
     w = xp.ones((1, 1, *shape), problem.dtype) if w is None else w
     w = w.reshape((1,) * (4 - w.ndim) + w.shape)
     return xp.broadcast_to(w, (*w.shape[:2], *shape))

@@ -36,17 +36,19 @@ class Units:
 
 def in_units(problem: Problem, g: Array, unit: float | None = None) -> Units:
     """The problem of frames (k, c, M, N) in units of their largest visible value, or of `unit`."""
-    fit, xp = problem.fit, problem.xp
+    fidelity, xp = problem.fidelity, problem.xp
     if unit is None:
-        _, exponent = math.frexp(largest(g if fit.weights is None else xp.where(fit.weights > 0, g, 0)))
+        _, exponent = math.frexp(
+            largest(g if fidelity.weights is None else xp.where(fidelity.weights > 0, g, 0))
+        )
         most = np.finfo(g.dtype).maxexp - 2  # so that 1 / unit is a number, too
         unit = 2.0 ** min(max(exponent, -most), most)
-    degree = 2 if fit.name in ("gaussian", "huber") else 1
-    power = (2 if is_quadratic(problem.penalty) else 1) - degree
+    degree = 2 if fidelity.name in ("gaussian", "huber") else 1
+    power = (2 if is_quadratic(problem.regularizer) else 1) - degree
     scaled = replace(
         problem,
         lam=problem.lam * unit**power,
-        fit=replace(fit, background=fit.background / unit, delta=fit.delta / unit),
+        fidelity=replace(fidelity, background=fidelity.background / unit, delta=fidelity.delta / unit),
         bounds=None if problem.bounds is None else (problem.bounds[0] / unit, problem.bounds[1] / unit),
     )
     return Units(scaled, g if unit == 1 else g * g.dtype.type(1 / unit), unit, degree)

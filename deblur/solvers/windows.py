@@ -20,7 +20,7 @@ def side_for(psf: Array) -> int:
 
 def looked_at(problem: Problem, side: int | None = None, interior: bool = False) -> int:
     """Pixels of the windows that `cut` makes, by default those that λ is chosen from, or of the whole image."""
-    blur, shape = problem.operator.stationary, problem.operator.image_shape
+    blur, shape = problem.operator.shift_invariant, problem.operator.image_shape
     whole = math.prod(shape)
     if blur is None:
         return whole
@@ -55,7 +55,7 @@ def cut(
     (problem, frames, weights) or None
         None where the whole image is to be used. The problem's fit has the weights, if there are any.
     """
-    blur, (rows, cols) = problem.operator.stationary, g.shape[-2:]
+    blur, (rows, cols) = problem.operator.shift_invariant, g.shape[-2:]
     area = rows * cols / side**2
     if blur is None or area < _WHOLE or min(rows, cols) < side or not (interior or blur.boundary.open):
         return None
@@ -73,5 +73,9 @@ def cut(
             return None
         weights = xp.concatenate([w[here] for here in at])
     window = Blur(blur.psf, (side, side), "unknown", origin=blur.origin)
-    fit = replace(problem.fit, weights=weights)
-    return replace(problem, operator=window, fit=fit), xp.concatenate([g[here] for here in at]), weights
+    fidelity = replace(problem.fidelity, weights=weights)
+    return (
+        replace(problem, operator=window, fidelity=fidelity),
+        xp.concatenate([g[here] for here in at]),
+        weights,
+    )

@@ -15,7 +15,7 @@ threads, Dask arrays lazily; `stream` from disk to disk.
 
 from typing import TYPE_CHECKING
 
-from ..later import names_from
+from ..lazy import names_from
 from .plan import TilePlan, plan_tiles
 
 if TYPE_CHECKING:

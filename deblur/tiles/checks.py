@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..device import asnumpy, granting
+from ..device import asnumpy, thread_limit
 from ..errors import MethodError
 from .plan import TilePlan
 from .problem import Recipe, norms
@@ -49,14 +49,14 @@ class Residual:
     residual : float or None
         ‖b − A f‖ / ‖b‖ of (HᵀH + λI) f = Hᵀ g, or with f̄ and g − H f̄ where the scene is drawn towards f̄; None for
         a restoration that is not the linear formula. Of the prior "natural" both sides are multiplied by BBᵀ.
-    misfit : float
+    data_residual : float
         ‖H f − g‖ / ‖g‖.
     tiles : int
         How many were verified: not those next to one that could not be restored, nor those within reach of the border.
     """
 
     residual: float | None
-    misfit: float
+    data_residual: float
     tiles: int
 
 
@@ -144,5 +144,5 @@ def of_tile(recipe: Recipe, layout: Layout, image: Any, restored: Any, frame: in
     f, g = (asnumpy(layout.read(x, frame, where))[0] for x in (restored, image))
     if not np.isfinite(f).all():  # a tile that could not be restored
         return np.empty(0)
-    with granting(recipe.threads):
+    with thread_limit(recipe.threads):
         return norms(recipe, recipe.psf(frame), f, g, keep)

@@ -259,9 +259,9 @@ def _predicted(asked: _Asked) -> TilePlan:
     # Both axes have their seams, and a pixel in a corner sees them all.
     least = asked.tolerance / (2 if asked.safe else SHARP) / asked.weight
     h, origin, lam = problem.blur.psf, problem.blur.origin, problem.lam
-    rows = reach(h, origin, lam, problem.penalty, 0, least, safe=asked.safe)
+    rows = reach(h, origin, lam, problem.regularizer, 0, least, safe=asked.safe)
     alike = h.shape == h.T.shape and np.allclose(h, h.T, rtol=1e-9) and origin[0] == origin[1]
-    cols = rows if alike else reach(h, origin, lam, problem.penalty, 1, least, safe=asked.safe)
+    cols = rows if alike else reach(h, origin, lam, problem.regularizer, 1, least, safe=asked.safe)
     tails = (rows, cols)
     _check_rounding(asked, rows.top)
     wanted = []
@@ -313,7 +313,7 @@ def _predicted(asked: _Asked) -> TilePlan:
 def _refined(asked: _Asked, tails: Sequence[Reach], why: str) -> TilePlan:
     """Tiles that are corrected by passes over the image: of all that fit, those of the least work."""
     plans: list[TilePlan] = []
-    able = asked.problem.penalty in FORMULA and asked.overlap is None
+    able = asked.problem.regularizer in FORMULA and asked.overlap is None
     for seam in (0.2, 0.1, 0.05, 0.03, 0.02, 0.01) if able else ():
         below = [np.flatnonzero(asked.weight * SHARP * t.sharp <= seam) for t in tails]
         if not all(map(len, below)):
@@ -389,7 +389,7 @@ def _check_rounding(asked: _Asked, top: float) -> None:
     not point-symmetric. The factors were measured by ``benchmarks/bench_tiles.py``.
     """
     problem, blur, tile = asked.problem, asked.problem.blur, asked.tile or (1, 1)
-    edge, gain, lam = blur.boundary, blur.gain, problem.lam or math.inf
+    edge, gain, lam = blur.boundary, blur.norm_bound, problem.lam or math.inf
     floor = (8.0 if edge.wraps else 40.0) * top * gain
     if edge.weight > 1:
         if asked.asymmetric:
@@ -409,7 +409,7 @@ def _of_the_prior(asked: _Asked) -> int:
 
     A tenth of its error reaches the scene at most: at the border, where the image does not determine the scene.
     """
-    if asked.prior == "zero" or asked.problem.penalty not in FORMULA:
+    if asked.prior == "zero" or asked.problem.regularizer not in FORMULA:
         return 0
     tails = [0.05 * math.erfc(d / SMOOTHING / math.sqrt(2)) for d in range(math.ceil(4 * SMOOTHING))]
     return sum(tail > asked.tolerance for tail in tails)
@@ -469,7 +469,7 @@ def _need(asked: _Asked, part: Sequence[int], overlap: Sequence[int] = (0, 0), p
 
     if passes > 1:
         return solved(part) + 6 * pixels * number
-    if not any(overlap) or problem.penalty not in FORMULA or asked.method not in ("auto", "fft"):
+    if not any(overlap) or problem.regularizer not in FORMULA or asked.method not in ("auto", "fft"):
         return solved(part)
     if edge.wraps:
         return filtered

@@ -248,13 +248,13 @@ def norms(recipe: Recipe, psf: int, f: Array, g: Array, keep: tuple[Any, ...]) -
     if request.gamma:
         f, g = unbent(f), unbent(g)
     blur, prior = request.problem.blur, 0.0
-    difference = g - request.problem.fit.background - blur.forward(f)
+    difference = g - request.problem.fidelity.background - blur.forward(f)
     data = g
     if request.prior != "zero":
         prior = prior_scene(blur, g)
         data = g - blur.forward(prior)
     b, r = blur.adjoint(data), blur.adjoint(difference)
-    if request.problem.penalty == "natural":
+    if request.problem.regularizer == "natural":
         b, r = covariance(b, blur.boundary), covariance(r, blur.boundary)
     r -= request.problem.lam * (f - prior)
     return np.array([(x[keep] ** 2).sum() for x in (r, b, difference, g)])

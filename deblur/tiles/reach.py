@@ -32,7 +32,7 @@ import scipy.fft
 from ..device import Array
 from ..operators.natural import TAPS
 from ..operators.torus import Torus
-from ..terms import DIFFERENCES, PENALTIES
+from ..terms import DIFFERENCES, REGULARIZERS
 
 #: Pixels over which the correlation of photographs falls to 1/e. With 4 to 16 the prediction is nearly as sharp, with
 #: 1 (white) or 64 it is not: benchmarks/bench_tiles.py, which also checks the factor on PSFs and images set aside.
@@ -97,7 +97,7 @@ def worthwhile(strips: Sequence[Sequence[int]], window: Sequence[int]) -> bool:
     return sum(map(math.prod, strips)) <= 0.5 * math.prod(window)
 
 
-def multiplier(torus: Torus, h: Array, lam: float, penalty: str = "identity") -> Array:
+def multiplier(torus: Torus, h: Array, lam: float, regularizer: str = "identity") -> Array:
     """k on half of the frequencies of a torus, from the PSF's spectrum there: complex128, on the torus's device.
 
     Raises
@@ -107,14 +107,14 @@ def multiplier(torus: Torus, h: Array, lam: float, penalty: str = "identity") ->
     """
     xp = torus.device.xp
     power = h.real**2 + h.imag**2
-    if penalty == "identity":
+    if regularizer == "identity":
         power += lam
-    elif penalty == "natural":
+    elif regularizer == "natural":
         power += lam / mixing(torus)
     else:
         steps = [4 * xp.sin(np.pi * xp.arange(n) / n) ** 2 for n in torus.lengths]
         rows, cols = steps[0][:, None], steps[1][None, : torus.lengths[1] // 2 + 1]
-        [quadratic] = PENALTIES[penalty]
+        [quadratic] = REGULARIZERS[regularizer]
         power += lam * sum(d.symbol(rows, cols) for d in DIFFERENCES[quadratic.differences])
     if not float(power.min()) > np.finfo(np.float64).eps * float(power.max()):
         raise ValueError(
@@ -134,7 +134,7 @@ def mixing(torus: Torus) -> Array:
 
 
 def _tails(
-    psf: np.ndarray, origin: Sequence[int], lam: float, penalty: str, axis: int, lengths: tuple[int, int]
+    psf: np.ndarray, origin: Sequence[int], lam: float, regularizer: str, axis: int, lengths: tuple[int, int]
 ) -> Reach:
     torus = Torus(lengths)
     # A PSF longer than the torus wraps round it, as k itself does.
@@ -142,7 +142,7 @@ def _tails(
     where = np.ix_(*(np.arange(m) % n for m, n in zip(psf.shape, lengths, strict=True)))
     np.add.at(folded, tuple(where), psf)
     h = torus.spectrum(folded, [o % n for o, n in zip(origin, lengths, strict=True)])
-    spectrum = multiplier(torus, h, lam, penalty)
+    spectrum = multiplier(torus, h, lam, regularizer)
     top = float(abs(spectrum).max())
     k = np.moveaxis(torus.synthesise(spectrum, overwrite=True), axis, 0)
     half = lengths[axis] // 2
@@ -175,7 +175,14 @@ def _field(lines: np.ndarray) -> np.ndarray:
 
 
 def reach(
-    psf: np.ndarray, origin: Sequence[int], lam: float, penalty: str, axis: int, least: float, *, safe: bool
+    psf: np.ndarray,
+    origin: Sequence[int],
+    lam: float,
+    regularizer: str,
+    axis: int,
+    least: float,
+    *,
+    safe: bool,
 ) -> Reach:
     """The kernel's tails along an axis, as far out as where they fall below `least`.
 
@@ -186,7 +193,7 @@ def reach(
     psf : (m, n) ndarray
     origin : (int, int)
     lam : float
-    penalty : str
+    regularizer : str
     axis : {0, 1}
     least : float
         Of the sharp prediction, or of the L1 tail if `safe`.
@@ -194,12 +201,12 @@ def reach(
         Take a square torus, on which the L1 tail is a bound.
     """
     h = np.ascontiguousarray(psf, np.float64)
-    return _reach((h.tobytes(), h.shape), tuple(origin), float(lam), penalty, axis, float(least), safe)
+    return _reach((h.tobytes(), h.shape), tuple(origin), float(lam), regularizer, axis, float(least), safe)
 
 
 @lru_cache(maxsize=32)  # a plan is made again for another tile or overlap, and for each frame
 def _reach(
-    psf: tuple[bytes, tuple[int, ...]], origin: tuple[int, ...], lam: float, penalty: str, axis: int, least: float,
+    psf: tuple[bytes, tuple[int, ...]], origin: tuple[int, ...], lam: float, regularizer: str, axis: int, least: float,
     safe: bool,
 ) -> Reach:  # fmt: skip
     h = np.frombuffer(psf[0]).reshape(psf[1])
@@ -208,7 +215,7 @@ def _reach(
             continue
         # 512 pixels are enough across a long torus: frequencies there are samples of an integral.
         across = along if safe else min(along, max(512, 2 * h.shape[1 - axis]))
-        tails = _tails(h, origin, lam, penalty, axis, (along, across) if axis == 0 else (across, along))
+        tails = _tails(h, origin, lam, regularizer, axis, (along, across) if axis == 0 else (across, along))
         if (np.maximum(tails.before, tails.after) if safe else tails.sharp)[along // 4] <= least:
             break
     kept = slice(along // 4 + 1)

@@ -125,7 +125,7 @@ class Report:
         if self.residual is not None:
             linear = "" if self.residual.residual is None else f"residual {self.residual.residual:.1e}, "
             lines.append(
-                f"verified    {linear}misfit {self.residual.misfit:.2e} over {self.residual.tiles} tiles"
+                f"verified    {linear}data residual {self.residual.data_residual:.2e} over {self.residual.tiles} tiles"
             )
         resumed = f"; {self.kept} were there from an earlier start" if self.kept else ""
         lines.append(f"written     {self.written} tiles to {self.output} in {self.seconds:.3g} s{resumed}")

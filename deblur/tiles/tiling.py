@@ -14,7 +14,7 @@ import numpy as np
 
 from ..device import Array, Device, asnumpy, cores, float_dtype, free_memory, get_xp, is_cupy
 from ..errors import InsufficientMemoryError
-from ..frames import enough
+from ..frames import min_float_dtype
 from ..image import as_float
 from ..image.arrays import looks_coloured
 from .checks import Seam, measured, with_measured_overlap
@@ -144,7 +144,7 @@ class Tiling:
         self.img, self.workers = img, given.pop("workers") or cores()
         self.layout = layout = Layout.of(img.shape, given.pop("channel_axis"), given.pop("stack_axis"))
         dtype = rest.get("dtype")
-        self.dtype = enough(img.dtype) if dtype is None else float_dtype(np.empty(0, dtype))
+        self.dtype = min_float_dtype(img.dtype) if dtype is None else float_dtype(np.empty(0, dtype))
         rest["dtype"] = self.dtype.name
         psfs = _psfs(psf, layout.frames)
         self._psf_shape = psfs.shape[1:]

@@ -22,13 +22,13 @@ from typing import Any
 import numpy as np
 import scipy.fft
 
-from ..device import CPU, Array, Device, all_cores, check_finite, get_xp, granting, staging
+from ..device import CPU, Array, Device, all_cores, check_finite, get_xp, staging, thread_limit
 from ..image import as_float
 from ..operators.blur import Blur
 from ..operators.boundary import get_boundary
 from ..operators.torus import Torus
-from ..request import Request
 from ..pool import pool
+from ..request import Request
 from ..solvers.start import prior_scene
 from .problem import Recipe, filtered_by, window_solver
 from .reach import PRIOR_REACH, multiplier, strip, worthwhile
@@ -161,7 +161,7 @@ def by_psf(
     """
     device = Device.of(window)
     to = device if device != CPU else Device.named(recipe.device)
-    with granting(recipe.threads), to.current():
+    with thread_limit(recipe.threads), to.current():
         if device != to:
             native = np.ascontiguousarray(window, window.dtype.newbyteorder("="))
             window = to.xp.empty(native.shape, native.dtype)
@@ -246,7 +246,7 @@ class _Filter:
     def __init__(self, request: Request, torus: Torus) -> None:
         problem, blur = request.problem, request.problem.blur
         h = torus.spectrum(blur.psf, blur.origin)
-        by = multiplier(torus, h, problem.lam, problem.penalty)
+        by = multiplier(torus, h, problem.lam, problem.regularizer)
         if (
             request.prior != "zero"
         ):  # f = f̄ + k(g − h f̄), and f̄ is the image smoothed, by a filter without phase

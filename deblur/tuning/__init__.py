@@ -75,7 +75,7 @@ def choose(
     check_noise(noise)
     named = check_rule(rule, problem, noise)
     if not problem.asked:
-        return choose_lambda(problem.plain.operator, g, rule, noise=noise)
+        return choose_lambda(problem.linear_form.operator, g, rule, noise=noise)
     rule = named
     if prepare is None:
         raise ValueError(

@@ -131,7 +131,7 @@ class _Rim:
     """Two opposite edges of a picture: their lines, and the PSF as it acts on them."""
 
     def __init__(self, blur: Blur, frames: Array, shown: Array | None, axis: int) -> None:
-        h = np.moveaxis(blur.psf / blur.gain, axis, 1)
+        h = np.moveaxis(blur.psf / blur.norm_bound, axis, 1)
         side, across = blur.image_shape[1 - axis], blur.image_shape[axis]
         length = side // max(1, side // max(_BLOCK, _BLOCK_PSFS * len(h)))
         self._deep, self._origin = min(_DEEP, across // 2), blur.origin[axis]

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..problem import Problem, Solution
 from ..normalization import Scale, shifted
+from ..problem import Problem, Solution
 
 _IMPULSES = ("l1", "huber")
 
@@ -45,9 +45,9 @@ class Rule:
             return None if self.linear else "it is not for the linear formula"
         if not self.others:
             return f"it is for the linear formula, which has no place for {' and '.join(problem.asked)}"
-        if problem.fit.name in _IMPULSES and not self.robust:
+        if problem.fidelity.name in _IMPULSES and not self.robust:
             return (
-                f"it judges the variance of the residual, and with data={problem.fit.name!r} impulses rule it "
+                f"it judges the variance of the residual, and with data={problem.fidelity.name!r} impulses rule it "
                 "(or mask the impulses and keep data='gaussian')"
             )
         return None
@@ -92,7 +92,7 @@ def check_rule(rule: str, problem: Problem | None = None, noise: float | None = 
         )
     if problem is None:
         return rule
-    blur = problem.operator.stationary
+    blur = problem.operator.shift_invariant
     if problem.formula == "hht" and not (blur is not None and blur.normal):
         raise ValueError(
             f"the rule {rule!r} chooses λ for the least-squares formula; with formula='hht' and a blur "
@@ -101,7 +101,7 @@ def check_rule(rule: str, problem: Problem | None = None, noise: float | None = 
     if rule == "auto":
         if not problem.asked:
             return "gcv"
-        return "whiteness" if problem.fit.name in _IMPULSES else "gcv" if noise is None else "sure"
+        return "whiteness" if problem.fidelity.name in _IMPULSES else "gcv" if noise is None else "sure"
     reason = RULES[rule].refuses(problem)
     if reason is not None:
         serve = [name for name, row in RULES.items() if row.refuses(problem) is None]
@@ -116,7 +116,7 @@ class Found(NamedTuple):
 
     lam: float
     remark: str = ""
-    settled: bool = True
+    converged: bool = True
 
 
 def _none() -> np.ndarray:
@@ -137,7 +137,7 @@ class LambdaChoice:
         Why, in one sentence.
     remark : str
         What is wrong with the curve ("monotone ...", "flat ..."); empty if nothing is.
-    settled : bool
+    converged : bool
         False if λ cannot be trusted: error rules the scene there, or the search ended at an end of its range (the
         smallest λ alone is right for data without noise, and is settled if the scene stands still there).
     noise : float or None
@@ -169,7 +169,7 @@ class LambdaChoice:
     rule: str
     reason: str
     remark: str
-    settled: bool
+    converged: bool
     noise: float | None
     noise_source: str
     lambdas: np.ndarray
@@ -192,7 +192,7 @@ def restated(choice: LambdaChoice, problem: Problem, scale: Scale) -> LambdaChoi
         return choice
     linear, lam = not problem.asked, scale.lam(problem)
     of_residual = {"gcv": 2, "upre": 2, "sure": 2, "discrepancy": 1 if linear else 0}.get(choice.rule, 0)
-    if problem.fit.name == "poisson":  # whose residuals are over the root of the counts
+    if problem.fidelity.name == "poisson":  # whose residuals are over the root of the counts
         of_residual //= 2
     value = shifted(choice.lam, lam)
     return replace(

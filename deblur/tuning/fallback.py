@@ -43,12 +43,14 @@ def sounder(
     LambdaChoice
         `found` itself, also where there is no sounder rule.
     """
-    if RULES["discrepancy"].refuses(problem) is not None or (found.settled and not len(found.solution_norms)):
+    if RULES["discrepancy"].refuses(problem) is not None or (
+        found.converged and not len(found.solution_norms)
+    ):
         return found
     source = "estimated" if noise is None else "given"
-    counts = problem.fit.name == "poisson"
-    error = 0.0 if counts else boundary_error(problem.operator, filled(g, problem.fit.weights))
-    why = _doubt(found, g, error, problem.operator) if found.settled else found.remark
+    counts = problem.fidelity.name == "poisson"
+    error = 0.0 if counts else boundary_error(problem.operator, filled(g, problem.fidelity.weights))
+    why = _doubt(found, g, error, problem.operator) if found.converged else found.remark
     if not why:
         return found
     if noise is None and min(g.shape[-2:]) >= _LEAST:
@@ -62,10 +64,10 @@ def sounder(
         words += (
             f", and what boundary {str(problem.operator.boundary)!r} gets wrong at the edges, {error:.3g}"
         )
-    if not other.settled and found.rule != "gcv":
+    if not other.converged and found.rule != "gcv":
         other = choose(problem, g, "gcv", prepare=prepare)
         words, source = RULES["gcv"].summary, "not used"
-    if not other.settled:
+    if not other.converged:
         return found
     return replace(
         other,
@@ -89,7 +91,7 @@ def _doubt(found: LambdaChoice, g: Array, error: float, operator: Operator) -> s
     if wary <= at or wary >= len(sizes):
         return ""
     expected = math.sqrt(float((g.astype(np.float64) ** 2).sum()))
-    if abs(operator.brightness) * sizes[at] <= _GROWN * expected or sizes[at] <= _GROWN * sizes[wary]:
+    if abs(operator.dc_gain) * sizes[at] <= _GROWN * expected or sizes[at] <= _GROWN * sizes[wary]:
         return ""
     return (
         f"the scene is {sizes[at] / sizes[wary]:.2g} times as large as one that allows for the boundary's error of "
@@ -102,7 +104,7 @@ def boundary_error(operator: Operator, g: Array) -> float:
 
     Likely is that it goes on as it ends; with boundary "unknown" nothing is said of it, and the error is 0.
     """
-    blur = operator.stationary
+    blur = operator.shift_invariant
     if blur is None or blur.boundary.open:
         return 0.0
     free = Blur(blur.psf, blur.image_shape, "unknown", origin=blur.origin)

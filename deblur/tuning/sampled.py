@@ -17,11 +17,11 @@ freedom A = Σ ∂(Hf_λ)_i/∂g_i that f_λ spends on following the data,
 A is measured, for no formula gives it for every term: the data are shaken by a random sign pattern small beside
 the noise, and A is how far the solution follows [7]_; both are solved together, as one stack. The fits "l1" and
 "huber" leave a residual that has no variance to speak of: outliers are clipped before its whiteness is judged. With
-a denoiser as the penalty λ follows the noise's variance, whatever the rule: solutions take too long to look at
+a denoiser as the regularizer λ follows the noise's variance, whatever the rule: solutions take too long to look at
 several. Where similar patches are filtered together the first pilot, total variation, is what is looked at.
 ``benchmarks/bench_variational.py`` measures what each loses against the best λ.
 
-The search begins at λ = κν N/R(f), where a prior exp(−λR/ν) of so large a penalty would put it [8]_, walks in
+The search begins at λ = κν N/R(f), where a prior exp(−λR/ν) of so large a regularizer would put it [8]_, walks in
 growing steps to where the rule's minimum is bracketed, and ends with the parabola through the last three.
 Each solution starts the next.
 
@@ -58,7 +58,7 @@ from ..solvers.noise import noise_variance
 from ..solvers.start import filled, prior_scene
 from ..solvers.whiteness import whiteness
 from ..solvers.windows import cut, side_for
-from ..terms import is_quadratic, penalty_value
+from ..terms import is_quadratic, regularizer_value
 from .choice import RULES, Found, LambdaChoice
 
 _KAPPA = 0.2  # λ R/(ν N) at the start of the search, about what is usual
@@ -107,10 +107,10 @@ class _Observer:
     """Solves for one λ after the other and looks at the residuals."""
 
     def __init__(self, problem: Problem, g: Array, rule: str, nu: float, prepare: Prepare) -> None:
-        xp, weights = problem.xp, problem.fit.weights
+        xp, weights = problem.xp, problem.fidelity.weights
         self.problem, self.prepare = replace(problem, stop=Stop(rtol=problem.stop.rtol)), prepare
         self.rule, self.nu = rule, nu
-        self.frames, self.counts = len(g), problem.fit.name == "poisson"
+        self.frames, self.counts = len(g), problem.fidelity.name == "poisson"
         self.w = xp.broadcast_to(xp.ones((1, 1, 1, 1), g.dtype) if weights is None else weights, g.shape)
         self.pixels = float(total((self.w > 0).astype(g.dtype)))
         self.needs_degrees = rule in ("gcv", "sure")
@@ -131,8 +131,8 @@ class _Observer:
             self.shown = self.probe if weights is None else xp.where(self.w > 0, self.probe, 0)
             self.power = float(total(self.shown**2))
             if weights is not None and weights.ndim == 4 and len(weights) > 1:
-                fit = replace(problem.fit, weights=xp.concatenate([weights, weights]))
-                self.problem = replace(self.problem, fit=fit)
+                fidelity = replace(problem.fidelity, weights=xp.concatenate([weights, weights]))
+                self.problem = replace(self.problem, fidelity=fidelity)
         self.seen: dict[float, _Look] = {}
         self.last: Solution | None = None
         self._last_lam, self._level = 0.0, nu
@@ -155,17 +155,17 @@ class _Observer:
             )
             rtol = min(max(of_noise * math.sqrt(self._level * mean) / self.scale, least), most)
         else:
-            share = lam / (lam + problem.operator.gain**2)
+            share = lam / (lam + problem.operator.norm_bound**2)
             least = _RTOL_OF_EPS * float(np.finfo(self.g.dtype).eps)
             rtol = problem.stop.rtol or max(min(_RTOL_QUADRATIC, _RTOL_OF_SHARE * share), least)
         problem = replace(problem, stop=Stop(rtol=rtol))
         solution = self.prepare(problem).solve(self.stack, start)
         self.last, self._last_lam = solution, lam
         seen = problem.operator.forward(solution.scene)
-        if problem.fit.background:
-            seen = seen + problem.fit.background
+        if problem.fidelity.background:
+            seen = seen + problem.fidelity.background
         size = norms_of(solution.scene[:k])[0]
-        if self.needs_degrees and not self.counts and problem.fit.weights is None:
+        if self.needs_degrees and not self.counts and problem.fidelity.weights is None:
             square, follows = probed(self.g, seen[:k], seen[k:], self.shown)
             self._level = square / self.pixels
             self.seen[lam] = _Look(lam, self._level, follows / self.power, math.nan, size)
@@ -174,7 +174,7 @@ class _Observer:
         variance = xp.maximum(seen[:k], 1e-3 * mean) if self.counts else None
         if variance is not None:
             e = e * xp.sqrt(self.w / variance)
-        elif problem.fit.weights is not None:
+        elif problem.fidelity.weights is not None:
             e = e * xp.sqrt(self.w)
         mean_square = self._level = float(total(e * e)) / self.pixels
         degrees = white = math.nan
@@ -185,7 +185,7 @@ class _Observer:
                 moved, power = moved / variance, float(total(self.shown**2 / variance))
             degrees = float(total(moved)) / power
         else:
-            if problem.fit.name in ("l1", "huber"):
+            if problem.fidelity.name in ("l1", "huber"):
                 limit = _CLIP * 1.4826 * float(xp.median(abs(e[xp.broadcast_to(self.w > 0, e.shape)])))
                 e = xp.clip(e, -limit, limit)
             white = whiteness(e, self.w > 0)
@@ -211,11 +211,11 @@ class _Observer:
 
 def _start(problem: Problem, g: Array, nu: float) -> float:
     """λ = κν N/R(f) for the smoothed image in the place of f."""
-    fit, operator = problem.fit, problem.operator
-    smooth = prior_scene(operator, filled(g, fit.weights) - fit.background, 1.5)
-    penalty = penalty_value(problem.penalty, smooth, operator.boundary.wraps)
-    level = math.sqrt(nu) if fit.name == "l1" else nu
-    return _KAPPA * level * g.size / max(penalty, 1e-6 * g.size * math.sqrt(nu))
+    fidelity, operator = problem.fidelity, problem.operator
+    smooth = prior_scene(operator, filled(g, fidelity.weights) - fidelity.background, 1.5)
+    regularizer = regularizer_value(problem.regularizer, smooth, operator.boundary.wraps)
+    level = math.sqrt(nu) if fidelity.name == "l1" else nu
+    return _KAPPA * level * g.size / max(regularizer, 1e-6 * g.size * math.sqrt(nu))
 
 
 def _minimise(observer: _Observer, start: float, low: float, high: float) -> Found:
@@ -234,14 +234,14 @@ def _minimise(observer: _Observer, start: float, low: float, high: float) -> Fou
         if b <= ends[0] or b >= ends[1]:
             end = observer.look(math.exp(b))
             which, meaning = "largest", "the image looks like noise alone"
-            settled = False
+            converged = False
             if b <= ends[0]:  # right for data without noise, whose scene stands still there
                 which, meaning = "smallest", "the data ask for no regularisation"
-                settled = end.size <= _AMPLIFIED * observer.look(math.exp(a)).size
+                converged = end.size <= _AMPLIFIED * observer.look(math.exp(a)).size
             return Found(
                 end.lam,
                 f"its curve is monotone up to the {which} λ looked at: {meaning}, or the model of the blur is wrong",
-                settled,
+                converged,
             )
         c = min(max(b + step, ends[0]), ends[1])
         if value(c) > value(b):
@@ -249,7 +249,7 @@ def _minimise(observer: _Observer, start: float, low: float, high: float) -> Fou
         a, b, step = b, c, 1.6 * step
     else:
         words = f"its curve was still falling after {len(observer.seen)} values of λ"
-        return Found(math.exp(b), words, settled=False)
+        return Found(math.exp(b), words, converged=False)
     a, c = min(a, c), max(a, c)
     while c - a > 2.5 * _STEP and len(observer.seen) < _MOST:
         # The walk took long steps: halve the longer side.
@@ -286,7 +286,7 @@ def _root(observer: _Observer, start: float, low: float, high: float) -> Found:
                 math.exp(other),
                 f"the residual stays {side} the noise level as far as λ was looked at: that level is wrong, or the "
                 "model of the blur is",
-                settled=False,
+                converged=False,
             )
         t, step = other, 1.6 * step
     for _ in range(3):
@@ -310,37 +310,44 @@ def _grows(looks: list[_Look], lam: float) -> bool:
 
 def search(problem: Problem, g: Array, rule: str, noise: float | None, prepare: Prepare) -> LambdaChoice:
     """The λ of a rule for the frames `g`, (k, c, M, N), by solutions of `prepare`; see `deblur.tuning.choose`."""
-    counts = problem.fit.name == "poisson"
+    counts = problem.fidelity.name == "poisson"
     if noise is not None:
         nu, source = (noise if counts else noise**2), "given"
     else:
         nu, source = noise_variance(problem, g), "estimated" if RULES[rule].noise else "not used"
     size = largest(g) or 1.0
-    if problem.penalty == "denoiser":
+    if problem.regularizer == "denoiser":
         return _strength(problem, nu, size, counts, "estimated" if noise is None else "given")
     if not largest(g):
         return _any(rule)
-    predictive = rule in ("gcv", "sure") and not is_quadratic(problem.penalty)
+    predictive = rule in ("gcv", "sure") and not is_quadratic(problem.regularizer)
     factor = _SCENE if predictive else 1.0
-    if problem.penalty == "patches":
-        problem, prepare = replace(problem, penalty="tv"), METHODS["tv"].prepare
+    if problem.regularizer == "patches":
+        problem, prepare = replace(problem, regularizer="tv"), METHODS["tv"].prepare
         factor = _SCENE_OF_PILOT if predictive else 1.0
     whole, count = g.shape, len(g)
-    if blur := problem.operator.stationary:
+    if blur := problem.operator.shift_invariant:
         # A boundary that may not fit shows at the edges alone: it is judged with them.
-        problem, g, _ = cut(problem, g, problem.fit.weights, side=side_for(blur.psf)) or (problem, g, None)
+        problem, g, _ = cut(problem, g, problem.fidelity.weights, side=side_for(blur.psf)) or (
+            problem,
+            g,
+            None,
+        )
     floor = 1e-8 * size if counts else (_SHAKEN * size) ** 2
     if predictive and not counts:
         factor *= min(max(math.sqrt(nu / floor), _QUIET), 1.0)
     observer = _Observer(problem, g, rule, max(nu, floor), prepare)
     observer.nu = nu  # the floor is for the shaking and the start of the search alone
-    scale = 1.0 if is_quadratic(problem.penalty) or counts else observer.scale
+    scale = 1.0 if is_quadratic(problem.regularizer) or counts else observer.scale
     low, high = _FLOOR * scale, _CEILING * scale
     find = _root if rule == "discrepancy" else _minimise
-    lam, remark, settled = find(observer, _start(problem, g, max(nu, floor)), low, high)
+    lam, remark, converged = find(observer, _start(problem, g, max(nu, floor)), low, high)
     looks = sorted(observer.seen.values(), key=lambda look: look.lam)
-    if settled and _grows(looks, lam):
-        settled, words = False, "the scene there is ruled by amplified error: the model of the blur is wrong"
+    if converged and _grows(looks, lam):
+        converged, words = (
+            False,
+            "the scene there is ruled by amplified error: the model of the blur is wrong",
+        )
         remark = f"{remark}; {words}" if remark else words
     lam = min(max(lam * factor, low), high)
     used = None if source == "not used" else nu if counts else math.sqrt(nu)
@@ -358,7 +365,7 @@ def search(problem: Problem, g: Array, rule: str, noise: float | None, prepare: 
         rule=rule,
         reason=reason,
         remark=remark,
-        settled=settled,
+        converged=converged,
         noise=used,
         noise_source=source,
         lambdas=np.array([look.lam for look in looks]),
@@ -374,7 +381,7 @@ def _strength(problem: Problem, nu: float, size: float, counts: bool, source: st
     The less the picture is blurred, the more of the noise the denoiser sees as it is.
     """
     operator = problem.operator
-    through = float((operator.surrogate.psf**2).sum()) / operator.gain**2
+    through = float((operator.mean_blur.psf**2).sum()) / operator.norm_bound**2
     share = min(_OF_NOISE + _OF_NOISE_SEEN * through, _OF_NOISE_MOST)
     # With less noise than this the schedule would end before the data have been followed.
     lam = share * max(nu, _LEAST_NOISE * size if counts else (_LEAST_NOISE * size) ** 2)
@@ -385,7 +392,7 @@ def _strength(problem: Problem, nu: float, size: float, counts: bool, source: st
         rule="discrepancy",
         reason=f"λ = {lam:.3g} lets the denoiser end at the strength of the noise ({words})",
         remark="",
-        settled=True,
+        converged=True,
         noise=used,
         noise_source=source,
         lambdas=np.array([lam]),

@@ -58,13 +58,13 @@ from typing import Any
 import numpy as np
 
 from ..device import Array, Device, all_cores, as_real, check_finite, get_xp, is_cupy, random_signs
+from ..normalization import Scale, shifted
 from ..norms import largest, squares
 from ..operators.blur import Blur
 from ..operators.operator import Operator
 from ..problem import Problem
 from ..solvers.krylov import Bidiagonalization
 from ..solvers.noise import check_noise, estimate_noise, noise_level
-from ..normalization import Scale, shifted
 from .choice import RULES, Found, LambdaChoice, check_rule, restated
 from .sums import FilterSums, exact_sums, local_sums, spectral_sums
 
@@ -159,7 +159,7 @@ def _minimum(function: Callable[[float], float], lambdas: np.ndarray, values: np
             lam,
             f"{what} is monotone up to the largest λ looked at: the image looks like noise alone, "
             "or the model of the blur is wrong",
-            settled=False,
+            converged=False,
         )
     low = lambdas[values <= values[at] + 1e-3 * abs(values[at])]
     if np.ptp(values) <= _SAME * abs(values[at]):
@@ -181,14 +181,14 @@ def _discrepancy(sums: FilterSums, lambdas: np.ndarray, values: np.ndarray, nois
             float(lambdas[0]),
             f"the residual stays above the noise level {noise:.3g} down to the smallest λ looked at "
             f"({values[0]:.3g} there): the noise level is too small, or the model of the blur is wrong",
-            settled=False,
+            converged=False,
         )
     if values[-1] < noise:
         return Found(
             float(lambdas[-1]),
             f"the residual stays below the noise level {noise:.3g} up to the largest λ looked at "
             f"({values[-1]:.3g} there): the image looks like noise alone, or the noise level is too large",
-            settled=False,
+            converged=False,
         )
     at = int(np.searchsorted(values, noise))
     bracket = (math.log(lambdas[max(at - 1, 0)]), math.log(lambdas[at]))
@@ -206,7 +206,7 @@ def _corner(sums: FilterSums, lambdas: np.ndarray, values: np.ndarray) -> Found:
         return Found(
             float(lambdas[int(np.argmax(values))]),
             "the L-curve has no corner: its curvature has no positive maximum inside the range looked at",
-            settled=False,
+            converged=False,
         )
     at = int(peaks[np.argmax(values[peaks])])
     lam = _refine(lambda x: -sums.curvature(x), lambdas, at)
@@ -273,9 +273,12 @@ def choose_from(
             function, what = _in_norm(risk, lambdas, norm), "the curve of the estimated risk"
         values = function(lambdas)
         found = _minimum(function, lambdas, values, what)
-    lam, remark, settled = found
-    if settled and sums.amplified(lam, high):
-        settled, words = False, "the scene there is ruled by amplified error: the model of the blur is wrong"
+    lam, remark, converged = found
+    if converged and sums.amplified(lam, high):
+        converged, words = (
+            False,
+            "the scene there is ruled by amplified error: the model of the blur is wrong",
+        )
         remark = f"{remark}; {words}" if remark else words
     reason = f"λ = {lam:.3g} {RULES[rule].summary}"
     if noise is not None:
@@ -290,7 +293,7 @@ def choose_from(
         rule=rule,
         reason=reason,
         remark=remark,
-        settled=settled,
+        converged=converged,
         noise=noise,
         noise_source=noise_source,
         lambdas=lambdas,
@@ -391,7 +394,7 @@ def choose_lambda(
             choice = choose_from(sums, rule, level, source, norm=norm, bounds=bounds or _RANGE)
             choice = _trusted(choice, sums, g, norm, bounds or _RANGE)
             return _cautious(choice, sums) if quick else choice
-        if quick and blur.stationary is None:
+        if quick and blur.shift_invariant is None:
             max_steps = min(max_steps, _STEPS_VARYING)
         return _settled(blur, g, rule, level, source, norm, bounds or RANGE_ITERATIVE, max_steps, quick)
 
@@ -409,7 +412,7 @@ def from_spectrum(
     decomposition costs no more. A taper hides the boundary, which may be any. The `others` are blurs by hardly larger
     PSFs, whose λ are chosen likewise.
     """
-    blur = operator.stationary
+    blur = operator.shift_invariant
     nothing: list[LambdaChoice | None] = [None] * (1 + len(others))
     if blur is not None and blur.factors is not None and math.prod(blur.image_shape) <= _SMALL:
         return nothing
@@ -434,7 +437,7 @@ def from_spectrum(
         choice = choose_from(sums, "gcv", None, "not used", bounds=bounds)
         implied = math.sqrt(sums.residual(choice.lam) / (sums.pixels - sums.influence(choice.lam)))
         leaks = implied <= _LEAK * math.sqrt(float(sums.power.sum()) / sums.pixels)
-        sound = choice.settled and energy <= _HIDDEN * float(sums.power.sum())
+        sound = choice.converged and energy <= _HIDDEN * float(sums.power.sum())
         sound = sound and not (leaks and implied > _SEEN * noise_level(first[middle]))
         choices.append(_cautious(choice, sums) if sound else None)
     return choices or nothing
@@ -448,7 +451,7 @@ def _cautious(choice: LambdaChoice, sums: FilterSums) -> LambdaChoice:
     costs more than one too large.
     """
     few = sums.pixels <= _FEW
-    if choice.rule != "gcv" or not choice.settled or not (few or sums.rough):
+    if choice.rule != "gcv" or not choice.converged or not (few or sums.rough):
         return choice
     variance = sums.residual(choice.lam) / max(sums.pixels - sums.influence(choice.lam), 1.0)
     for factor in _WARY[1:] if sums.rough else _WARY:
@@ -467,7 +470,7 @@ def _cautious(choice: LambdaChoice, sums: FilterSums) -> LambdaChoice:
 
 def _middle(operator: Operator, g: Array) -> tuple[Blur, Array] | None:
     """The middle of images too large for the whole rule where it is not asked for by name, and its blur."""
-    blur = operator.stationary
+    blur = operator.shift_invariant
     large = min(operator.image_shape) > 1.5 * _WINDOW
     if blur is None or not blur.boundary.open or not large or max(blur.psf.shape) > _WINDOW // 4:
         return None
@@ -491,16 +494,16 @@ def _trusted(
     If λ only moves it must not be far away, for texture counts as noise. Where error rules even there it is the
     L-curve's corner, the least harm, and not settled.
     """
-    ran_down = not choice.settled and int(np.argmin(choice.values)) == 0
+    ran_down = not choice.converged and int(np.argmin(choice.values)) == 0
     if choice.rule != "gcv" or not (moving or ran_down):
         return choice
     level = noise_level(g) if min(g.shape[-2:]) >= 4 else 0.0
     for rule, noise, source in (("discrepancy", level, "estimated"), ("lcurve", None, "not used")):
         other = choose_from(sums, rule, noise, source, norm=norm, bounds=bounds)
         near = rule == "discrepancy" and other.lam <= _NEAR * choice.lam
-        if other.settled and other.lam > choice.lam and (near or not choice.settled):
+        if other.converged and other.lam > choice.lam and (near or not choice.converged):
             reason = f"{other.reason}; cross-validation was not followed: {choice.remark}"
-            return replace(other, reason=reason, remark=choice.remark, settled=rule == "discrepancy")
+            return replace(other, reason=reason, remark=choice.remark, converged=rule == "discrepancy")
     return choice
 
 
@@ -530,7 +533,7 @@ def _settled(
         probe, random = Bidiagonalization(operator, signs, keep=False), slice(None)
         bases = Bidiagonalization(operator, g, keep=False)
     most = min(max_steps, math.prod(operator.image_shape), math.prod(operator.scene_shape))
-    settled = _SETTLED_QUICK if cautious else _SETTLED
+    converged = _SETTLED_QUICK if cautious else _SETTLED
     check, quiet, last = 12, 0, None  # when to look next; looks in a row that found λ where it was
     while True:
         bases.advance(min(check, most) - bases.steps)
@@ -547,7 +550,7 @@ def _settled(
         if last is not None:
             # A λ at the end of the range stands still although the residual there does not yet.
             moved = last[1].residual(choice.lam) / max(sums.residual(choice.lam), np.finfo(float).tiny)
-            still = abs(math.log(choice.lam / last[0])) <= settled and moved <= 1 + settled
+            still = abs(math.log(choice.lam / last[0])) <= converged and moved <= 1 + converged
             quiet = quiet + 1 if still else 0
         if exhausted or quiet >= 2:
             choice = _trusted(choice, sums, g, norm, bounds)

@@ -190,7 +190,7 @@ def _binned(
 
 def _decomposition(operator: Operator, dtype: np.dtype, device: Device) -> tuple[Spectrum, str] | None:
     """The spectrum of the operator and its name, if there is one."""
-    blur = operator.stationary
+    blur = operator.shift_invariant
     if blur is None:
         return None
     problem = Problem(blur, 1.0, dtype=dtype, device=device)
@@ -210,7 +210,7 @@ def _decomposition(operator: Operator, dtype: np.dtype, device: Device) -> tuple
 def exact_sums(operator: Operator, g: Array) -> FilterSums | None:
     """The sums of an operator whose decomposition is at hand, else None."""
     found = _decomposition(operator, np.dtype(g.dtype), Device.of(g))
-    blur = operator.stationary
+    blur = operator.shift_invariant
     if found is not None:
         spectrum, name = found
         s, c = spectrum.singular_values, spectrum.coefficients(g)
@@ -290,7 +290,7 @@ def local_sums(operator: Operator, left: Iterable[Array]) -> list[FilterSums]:
     """
     if not isinstance(operator, VaryingBlur):
         return []
-    shape, psf = operator.image_shape, operator.surrogate.psf.shape
+    shape, psf = operator.image_shape, operator.mean_blur.psf.shape
     most = _PARTS if operator.terms > 1 else 1
     parts = [min(most, n // max(_PART_ROOM * m, _PART)) for n, m in zip(shape, psf, strict=True)]
     if min(parts) < min(most, 2):
@@ -304,7 +304,7 @@ def local_sums(operator: Operator, left: Iterable[Array]) -> list[FilterSums]:
         middle = [(part.start + part.stop - 1) / 2 for part in at]
         psfs = operator.psf_at(*middle).reshape(colours, *psf)
         for colour, h in enumerate(psfs):
-            blur = Blur(h, space, "unknown", origin=operator.surrogate.origin)
+            blur = Blur(h, space, "unknown", origin=operator.mean_blur.origin)
             found += spectral_sums(blur, [image[at] for image in images[colour::colours]])
     frames = len(images) / colours
     values, power = (np.concatenate(list(x)) for x in zip(*((s.values, s.power) for s in found), strict=True))

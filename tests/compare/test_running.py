@@ -359,7 +359,9 @@ def test_measures_against_their_definitions(picture, rng, monkeypatch):
     assert row.gain == pytest.approx(row.psnr - blurred, abs=1e-9)
     again = scipy.signal.convolve2d(f, kernel, "valid")
     inside = case.blurred[2 : 2 + again.shape[0], 1 : 1 + again.shape[1]]
-    assert row.misfit == pytest.approx(np.linalg.norm(inside - again) / np.linalg.norm(inside), rel=1e-9)
+    assert row.data_residual == pytest.approx(
+        np.linalg.norm(inside - again) / np.linalg.norm(inside), rel=1e-9
+    )
     assert 0 < row.whiteness < 1
     assert found.rows[0].method == "blurred"
     assert found.rows[0].gain == 0
@@ -452,7 +454,7 @@ def test_a_picture_that_came_blurred_has_no_truth(picture):
     assert case.truth is None
     assert np.array_equal(case.blurred, picture)
     assert (row.status, row.mse, row.psnr, row.ssim, row.gain) == ("ok", None, None, None, None)
-    assert 0 < row.misfit < before.misfit
+    assert 0 < row.data_residual < before.data_residual
     assert row.whiteness is not None
     assert found.best() is None
     assert "no sharp one" in found.to_html()

@@ -238,17 +238,17 @@ def test_memory_layouts_give_the_same_answer_and_leave_the_input_alone(accelerat
 @pytest.mark.parametrize("acceleration", [None, "cg"])
 def test_callback_hears_of_every_sweep(acceleration, rng):
     a, b = spd(30, rng), rng.standard_normal(30)
-    heard = []
+    has_listener = []
     _, info = gauss_seidel(
         a,
         b,
         rtol=1e-8,
         acceleration=acceleration,
-        callback=lambda sweep, residual: heard.append((sweep, residual)),
+        callback=lambda sweep, residual: has_listener.append((sweep, residual)),
     )
-    sweeps, residuals = zip(*heard)
-    assert sweeps == tuple(range(1, len(heard) + 1))
-    assert len(heard) in (info.sweeps - 1, info.sweeps)
+    sweeps, residuals = zip(*has_listener)
+    assert sweeps == tuple(range(1, len(has_listener) + 1))
+    assert len(has_listener) in (info.sweeps - 1, info.sweeps)
     assert residuals[-1] <= 1e-8
     if acceleration is None:  # one sweep late, but true
         x, _ = gauss_seidel(a, b, rtol=0.0, max_sweeps=4)

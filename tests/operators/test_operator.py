@@ -17,25 +17,25 @@ from deblur.solvers import admm, quadratic, richardson_lucy
 class Vignette(LinearMap):
     """A blur by one PSF, and then a weight for each pixel of the image."""
 
-    stationary = None
+    shift_invariant = None
 
     def __init__(self, blur, weight):
-        self.surrogate, self.weight = blur, weight
+        self.mean_blur, self.weight = blur, weight
         self.image_shape, self.scene_shape, self.crop = blur.image_shape, blur.scene_shape, blur.crop
         self.boundary, self.nonnegative = blur.boundary, blur.nonnegative
-        self.gain, self.brightness = blur.gain * weight.max(), blur.brightness * weight.mean()
+        self.norm_bound, self.dc_gain = blur.norm_bound * weight.max(), blur.dc_gain * weight.mean()
 
     def power(self, torus):
-        return self.surrogate.power(torus)
+        return self.mean_blur.power(torus)
 
     def forward(self, f):
-        return self.surrogate.forward(f) * self.weight.astype(f.dtype)
+        return self.mean_blur.forward(f) * self.weight.astype(f.dtype)
 
     def adjoint(self, g):
-        return self.surrogate.adjoint(g * self.weight.astype(g.dtype))
+        return self.mean_blur.adjoint(g * self.weight.astype(g.dtype))
 
     def to_dense(self):
-        return self.weight.reshape(-1, 1) * self.surrogate.to_dense()
+        return self.weight.reshape(-1, 1) * self.mean_blur.to_dense()
 
 
 def vignette(rng, shape, boundary):
@@ -44,12 +44,12 @@ def vignette(rng, shape, boundary):
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("boundary", BOUNDARIES)
-@pytest.mark.parametrize("penalty", ["identity", "gradient", "laplacian"])
-def test_quadratic_penalties_reach_the_dense_solution(rng, penalty, boundary, weighted):
+@pytest.mark.parametrize("regularizer", ["identity", "gradient", "laplacian"])
+def test_quadratic_penalties_reach_the_dense_solution(rng, regularizer, boundary, weighted):
     operator = vignette(rng, (11, 12), boundary)
     weights = rng.random((11, 12)) * (rng.random((11, 12)) > 0.15) if weighted else None
     g = rng.random((11, 12))
-    problem = problem_of(operator, penalty, 1e-2, weights=weights, background=0.2, rtol=1e-11)
+    problem = problem_of(operator, regularizer, 1e-2, weights=weights, background=0.2, rtol=1e-11)
     solution = solve(problem, g[None, None])
     expected, value = dense_solution(problem, g)
     assert solution.converged
@@ -79,7 +79,7 @@ def test_richardson_lucy_takes_the_textbook_steps(rng, boundary):
     operator = vignette(rng, (11, 8), boundary)
     g = operator.forward(0.1 + rng.random(operator.scene_shape)) + 0.3
     w, h = rng.random(g.shape), operator.to_dense()
-    _, objectives = textbook(h, g.ravel(), w.ravel(), 0.25, 8, True, operator.brightness)
+    _, objectives = textbook(h, g.ravel(), w.ravel(), 0.25, 8, True, operator.dc_gain)
     problem = problem_of(
         operator, "tv", data="poisson", weights=w, background=0.25, rtol=1e-300, max_iterations=8
     )

@@ -11,7 +11,6 @@ from deblur.operators.torus import Torus
 from deblur.problem import Problem
 from deblur.solvers.quadratic import prepare
 from deblur.solvers.spectrum import symbol_at
-from deblur.terms import Fit
 
 pytestmark = pytest.mark.gpu
 
@@ -167,15 +166,18 @@ def test_the_quotient_is_that_of_arrays(cupy, rng, dtype):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("penalty", ["identity", "gradient", "laplacian"])
+@pytest.mark.parametrize("regularizer", ["identity", "gradient", "laplacian"])
 @pytest.mark.parametrize("boundary", ["unknown", "reflect", "periodic"])
-def test_what_quadratic_penalties_divide_by_is_the_cpus(cupy, rng, boundary, penalty, dtype):
+def test_what_quadratic_penalties_divide_by_is_the_cpus(cupy, rng, boundary, regularizer, dtype):
     blur = Blur(rng.random((4, 3)), (31, 22), boundary)
     for lam, weights in ((1e-3, None), (1e-12, rng.random((1, 1, 31, 22)).astype(dtype)), (3.0, None)):
-        fits = Fit(weights=weights), Fit(weights=None if weights is None else cupy.asarray(weights))
+        fits = (
+            DataFidelity(weights=weights),
+            DataFidelity(weights=None if weights is None else cupy.asarray(weights)),
+        )
         wanted, found = (
             prepare(
-                Problem(blur, lam, penalty=penalty, fit=fit, dtype=np.dtype(dtype), device=device)
+                Problem(blur, lam, regularizer=regularizer, fit=fit, dtype=np.dtype(dtype), device=device)
             ).inverse
             for fit, device in zip(fits, (CPU, Device(0)), strict=True)
         )

@@ -66,7 +66,7 @@ def test_the_adjoint_is_the_transpose(rng, boundary, tolerance, colours):
     blur = VaryingBlur(psfs_like(rng, 7, *colours), (19, 21), boundary, positions=at, tolerance=tolerance)
     f, g = rng.standard_normal((2, *colours, *blur.scene_shape)), rng.standard_normal((2, *colours, 19, 21))
     forth, back = np.vdot(g, blur.forward(f)), np.vdot(blur.adjoint(g), f)
-    assert abs(forth - back) <= 1e-14 * np.linalg.norm(f) * np.linalg.norm(g) * blur.gain
+    assert abs(forth - back) <= 1e-14 * np.linalg.norm(f) * np.linalg.norm(g) * blur.norm_bound
     x = rng.standard_normal(blur.shape[1])
     np.testing.assert_allclose(blur.T.T @ x, blur @ x)
 
@@ -95,7 +95,7 @@ def test_a_constant_scene_stays_constant(rng, tolerance):
     at = rng.random((6, 2)) * 15
     blur = VaryingBlur(psfs_like(rng, 6), (16, 16), "reflect", positions=at, tolerance=tolerance)
     np.testing.assert_allclose(blur.forward(np.full((16, 16), 3.0)), 3.0, rtol=1e-12)
-    assert blur.brightness == pytest.approx(1)
+    assert blur.dc_gain == pytest.approx(1)
 
 
 def test_scattered_psfs_hold_where_they_were_measured():
@@ -115,16 +115,16 @@ def test_places_on_one_line_are_served(rng, at):
 def test_one_psf_everywhere_is_a_blur(rng):
     h = psfs_like(rng)
     blur = VaryingBlur(np.broadcast_to(h, (2, 2, *h.shape)), (9, 9), "unknown")
-    assert blur.stationary == Blur(h, (9, 9), "unknown")
+    assert blur.shift_invariant == Blur(h, (9, 9), "unknown")
     f = rng.random(blur.scene_shape)
-    np.testing.assert_allclose(blur.forward(f), blur.stationary.forward(f), atol=1e-15)
-    assert VaryingBlur(psfs_like(rng, 2, 2), (9, 9)).stationary is None
+    np.testing.assert_allclose(blur.forward(f), blur.shift_invariant.forward(f), atol=1e-15)
+    assert VaryingBlur(psfs_like(rng, 2, 2), (9, 9)).shift_invariant is None
 
 
 @pytest.mark.parametrize("boundary", ["zero", "periodic", "reflect", "unknown"])
 def test_the_gain_bounds_the_norm(rng, boundary):
     blur = VaryingBlur(psfs_like(rng, 3, 2), (10, 9), boundary)
-    assert np.linalg.norm(to_dense(blur), 2) <= blur.gain * (1 + 1e-12) * (
+    assert np.linalg.norm(to_dense(blur), 2) <= blur.norm_bound * (1 + 1e-12) * (
         2 if blur.boundary.continued else 1
     )
 
@@ -155,12 +155,12 @@ def test_it_is_a_value_that_travels(rng):
 
 
 @pytest.mark.parametrize("boundary", BOUNDARIES)
-@pytest.mark.parametrize("penalty", ["identity", "gradient"])
-def test_quadratic_penalties_reach_the_dense_solution(rng, penalty, boundary):
+@pytest.mark.parametrize("regularizer", ["identity", "gradient"])
+def test_quadratic_penalties_reach_the_dense_solution(rng, regularizer, boundary):
     operator = VaryingBlur(psfs_like(rng, 2, 2), (11, 12), boundary, tolerance=0.02)
     operator.to_dense = lambda: to_dense(operator)
     g, weights = rng.random((11, 12)), 0.5 + rng.random((11, 12))
-    problem = problem_of(operator, penalty, 1e-2, weights=weights, rtol=1e-11)
+    problem = problem_of(operator, regularizer, 1e-2, weights=weights, rtol=1e-11)
     solution = solve(problem, g[None, None])
     expected, _ = dense_solution(problem, g)
     assert solution.converged
@@ -252,7 +252,7 @@ def test_a_preconditioner_of_all_psfs_saves_iterations(monkeypatch):
 
     varying, constant = iterations(h), iterations(np.broadcast_to(h.mean(axis=(0, 1)), h.shape))
     assert varying <= 1.5 * constant
-    monkeypatch.setattr(VaryingBlur, "power", lambda self, torus: self.surrogate.power(torus))
+    monkeypatch.setattr(VaryingBlur, "power", lambda self, torus: self.mean_blur.power(torus))
     monkeypatch.setattr(quadratic, "_STIFFER", 1)
     assert varying < 0.7 * iterations(h)
 

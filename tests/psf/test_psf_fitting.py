@@ -23,7 +23,7 @@ def test_the_parameters_of_a_psf_come_back(kind):
     found = psf.fit(h, kind)
     for name, value in truth.items():
         assert abs(found.details[name] - value) < 1e-4
-    assert found.details["misfit"] < 1e-5
+    assert found.details["data_residual"] < 1e-5
     assert found.status is psf.PSFStatus.MEASURED
     assert psf.fit(h).details["kind"] == kind
 
@@ -48,7 +48,7 @@ def test_intervals_hold_the_truth_of_noisy_displaced_counts(kind):
 
 def test_a_wrong_kind_is_reported():
     found = psf.fit(psf.disk(15, 5.0), "gaussian")
-    assert found.details["misfit"] > 0.1
+    assert found.details["data_residual"] > 0.1
     assert found.status is not psf.PSFStatus.MEASURED
     assert "another kind" in found.why
 

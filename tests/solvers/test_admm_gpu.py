@@ -9,12 +9,12 @@ import deblur
 from deblur.operators.blur import Blur
 from deblur.pool import SMALLEST, forget, pool
 from deblur.solvers import admm, admm_gpu
-from deblur.terms import PENALTIES
+from deblur.terms import REGULARIZERS
 
 pytestmark = pytest.mark.gpu
 
 SHAPE = (37, 50)
-FITS = {
+FIDELITIES = {
     "gaussian": {},
     "poisson": {"data": "poisson", "background": 0.05},
     "l1": {"data": "l1"},
@@ -33,8 +33,8 @@ def both(cupy, problem, g, start=(None, None)):
     """The solutions on CPU and GPU of a problem in NumPy's arrays."""
     here = admm.prepare(problem).solve(g, start[0])
     there = problem
-    if problem.fit.weights is not None:
-        there = changed(there, weights=cupy.asarray(problem.fit.weights))
+    if problem.fidelity.weights is not None:
+        there = changed(there, weights=cupy.asarray(problem.fidelity.weights))
     there = changed(there, xp=cupy)
     factor = admm.prepare(there)
     assert admm_gpu.serves(factor.domain, there, cupy.asarray(g))
@@ -50,19 +50,19 @@ def assert_same(here, there, close):
 
 
 @pytest.mark.parametrize("boundary", ["unknown", "zero", "periodic"])
-@pytest.mark.parametrize("penalty", PENALTIES)
-def test_every_penalty_is_the_cpus_iteration(cupy, rng, penalty, boundary):
+@pytest.mark.parametrize("regularizer", REGULARIZERS)
+def test_every_penalty_is_the_cpus_iteration(cupy, rng, regularizer, boundary):
     blur, g = blurred(rng, boundary)
-    problem = problem_of(blur, penalty, 2e-3, max_iterations=40, bounds=(0.0, 0.8))
+    problem = problem_of(blur, regularizer, 2e-3, max_iterations=40, bounds=(0.0, 0.8))
     assert_same(*both(cupy, problem, g), 1e-9)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("fit", FITS)
-def test_every_fit_is_the_cpus_iteration(cupy, rng, fit, weighted):
+@pytest.mark.parametrize("fit", FIDELITIES)
+def test_every_fit_is_the_cpus_iteration(cupy, rng, fidelity, weighted):
     blur, g = blurred(rng, "unknown", frames=2, channels=3)
     weights = (rng.random((2, 1, *SHAPE)) * (rng.random((2, 1, *SHAPE)) > 0.2)) if weighted else None
-    options = FITS[fit] if weights is None else {**FITS[fit], "weights": weights}
+    options = FIDELITIES[fidelity] if weights is None else {**FIDELITIES[fidelity], "weights": weights}
     problem = problem_of(blur, "tv2", 5e-3, max_iterations=35, **options)
     assert_same(*both(cupy, problem, g), 1e-9)
 

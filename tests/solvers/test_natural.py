@@ -8,11 +8,11 @@ import pytest
 import deblur
 from deblur.device import asnumpy
 from deblur.errors import MethodError
-from deblur.verify import verify
 from deblur.methods import METHODS
 from deblur.operators.boundary import BOUNDARIES
 from deblur.operators.natural import TAPS, covariance, scenes
 from deblur.tuning import prior_scene
+from deblur.verify import verify
 
 SHAKE = deblur.psf.camera_shake(7, 3)
 GAUSSIAN = deblur.psf.gaussian(5, 1)
@@ -93,7 +93,7 @@ def test_it_makes_neighbours_alike_and_leaves_the_variance(boundary, rng, xp):
 def test_the_judge_sees_a_scene_that_does_not_solve_the_problem(rng):
     result = deblur.solve(blurred(0.01, size=40), SHAKE, 0.02, boundary="unknown", prior="natural")
     problem = replace(result.problem, lam=0.02, dtype=np.dtype(np.float64))
-    assert problem.penalty == "natural"
+    assert problem.regularizer == "natural"
     g = rng.standard_normal((1, 1, *problem.operator.image_shape))
     solution = METHODS["pcg"].prepare(problem).solve(g)
     assert verify(problem, g, solution, g).residual < 1e-6
@@ -227,7 +227,7 @@ def test_a_deblurrer_keeps_it_and_colours_frames_and_parts_share_it(monkeypatch)
         atol=1e-6,
     )
     bright = restore.solve(1e30 * second)
-    assert (bright.prior, bright.problem.penalty, bright.lam) == ("natural", "natural", restore.lam)
+    assert (bright.prior, bright.problem.regularizer, bright.lam) == ("natural", "natural", restore.lam)
     assert np.allclose(1e-30 * bright.image, kept.image, atol=1e-6)
     colour = np.stack([first, 0.8 * first, blurred(0.02, seed=2)], axis=-1)
     whole = deblur.solve(colour, SHAKE)
@@ -279,7 +279,7 @@ def test_a_picture_small_beside_its_psf_has_its_lambda_looked_for_once(noise, na
     searched = []
 
     def counted(problem, *args, **options):
-        searched.append(problem.penalty)
+        searched.append(problem.regularizer)
         return tune(problem, *args, **options)
 
     tune = deblur.prior.tune

@@ -87,13 +87,13 @@ def test_residual_is_what_it_says(rng):
 
 
 def test_callback_hears_every_iteration(rng):
-    heard = []
+    has_listener = []
     problem = Problem(
-        Blur(PSFS["even"], (31, 37)), 1e-3, stop=Stop(callback=lambda i, r: heard.append((i, r)))
+        Blur(PSFS["even"], (31, 37)), 1e-3, stop=Stop(callback=lambda i, r: has_listener.append((i, r)))
     )
     _, info = solved(pcg, problem, rng.standard_normal((1, 31, 37)))
-    assert {i for i, _ in heard} == set(range(info.iterations + 1))
-    assert heard[-1][1] <= 1e-8
+    assert {i for i, _ in has_listener} == set(range(info.iterations + 1))
+    assert has_listener[-1][1] <= 1e-8
 
 
 def test_too_few_iterations_are_reported(rng):

@@ -1,4 +1,4 @@
-"""Quadratic penalties against the dense normal equations, for every boundary, with and without weights."""
+"""Quadratic regularizers against the dense normal equations, for every boundary, with and without weights."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from deblur.operators.blur import Blur
 from deblur.operators.boundary import BOUNDARIES
 from deblur.solvers import admm
 
-PENALTIES = ("identity", "gradient", "laplacian")
+REGULARIZERS = ("identity", "gradient", "laplacian")
 
 
 PSFS = {
@@ -23,7 +23,7 @@ PSFS = {
 @pytest.mark.parametrize("name", PSFS)
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("boundary", BOUNDARIES)
-@pytest.mark.parametrize("method", PENALTIES)
+@pytest.mark.parametrize("method", REGULARIZERS)
 def test_it_solves_the_masked_normal_equations(rng, method, boundary, weighted, name, shape):
     psf, g = PSFS[name](rng), rng.random(shape)
     psf = psf if name == "even" else psf / psf.sum()
@@ -57,7 +57,7 @@ def test_converged_means_within_a_hundredth_of_the_minimiser(rng, dtype, hidden)
     for boundary in BOUNDARIES:
         for psf in (rng.random((4, 3)), np.array([[0.7, 0, 0], [0, 0, 0.3]]), np.outer([1, 4, 1], [1, 4, 1])):
             blur = Blur(psf / psf.sum(), shape, boundary)
-            method, lam = PENALTIES[len(answers) % 3], 10.0 ** -(1 + 3 * len(answers) % 7)
+            method, lam = REGULARIZERS[len(answers) % 3], 10.0 ** -(1 + 3 * len(answers) % 7)
             g = blur.forward(sharp[tuple(map(slice, blur.scene_shape))]) + 0.003 * rng.standard_normal(shape)
             problem = problem_of(
                 blur, method, lam, weights=weights, dtype=np.dtype(dtype), max_iterations=300
@@ -78,7 +78,7 @@ def test_where_the_frequency_domain_is_exact_one_step_is_the_solution(rng):
         assert solve(problem, rng.random((1, 1, 20, 17))).iterations == 1
 
 
-@pytest.mark.parametrize("method", PENALTIES)
+@pytest.mark.parametrize("method", REGULARIZERS)
 @pytest.mark.parametrize("boundary", BOUNDARIES)
 def test_admm_finds_the_same_minimiser(rng, boundary, method):
     psf, shape = rng.random((3, 4)), (12, 9)

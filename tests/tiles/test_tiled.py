@@ -272,11 +272,11 @@ def test_threads_are_bounded(rng, monkeypatch):
     seen.clear()
     tiling(g)
     assert {workers for main, workers in seen if not main} == {1}
-    with device.granting(3):
+    with device.thread_limit(3):
         assert device.cores() == 3
         with device.all_cores():
             assert scipy.fft.get_workers() == 3
-    with device.granting(1), device.all_cores():
+    with device.thread_limit(1), device.all_cores():
         assert scipy.fft.get_workers() == 1
     with device.all_cores():
         assert scipy.fft.get_workers() == 4

@@ -46,18 +46,18 @@ def test_the_tails_are_those_of_the_dense_inverse(h, lam, axis):
     assert tails.total == pytest.approx(np.sqrt((row**2).sum()), rel=1e-3)
 
 
-@pytest.mark.parametrize("penalty", ["gradient", "laplacian", "natural"])
-def test_a_quadratic_penalty_has_its_own_kernel(penalty):
+@pytest.mark.parametrize("regularizer", ["gradient", "laplacian", "natural"])
+def test_a_quadratic_penalty_has_its_own_kernel(regularizer):
     h, n, lam = psf.gaussian(5, 1.0), 32, 0.05
     point = np.zeros((n, n))
     point[n // 2, n // 2] = 1.0
-    if penalty == "natural":  # without the smoothed image that the scene is drawn towards
+    if regularizer == "natural":  # without the smoothed image that the scene is drawn towards
         blur = deblur.Blur(h, (n, n), "periodic")
-        problem = Problem(blur, lam, penalty=penalty)
+        problem = Problem(blur, lam, regularizer=regularizer)
         k = METHODS["fft"].prepare(problem).solve(point[None, None]).scene[0, 0]
     else:
-        k = deblur.reconstruct(point, h, lam, method=penalty, boundary="periodic", rtol=1e-10)
-    tails = reach(h, (2, 2), lam, penalty, 1, 1e-9, safe=True)
+        k = deblur.reconstruct(point, h, lam, method=regularizer, boundary="periodic", rtol=1e-10)
+    tails = reach(h, (2, 2), lam, regularizer, 1, 1e-9, safe=True)
     assert tails.before[2] == pytest.approx(abs(k[:, : n // 2 - 2]).sum(), rel=0.02)
 
 
