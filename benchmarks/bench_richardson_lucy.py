@@ -25,6 +25,7 @@ from deblur.metrics import psnr
 from deblur.problem import Problem
 from deblur.solvers.richardson_lucy import _Run
 from deblur.solvers.start import all_weights
+from deblur.terms import DataFidelity
 
 PSFS = {
     "gaussian 9, 1.5": psf.gaussian(9, 1.5),

@@ -36,6 +36,7 @@ import deblur
 from deblur import Blur
 from deblur.methods import METHODS
 from deblur.problem import Problem
+from deblur.terms import DataFidelity
 
 NAME, PEERS = "variational", "variational_peers"
 OURS = ("tv", "tv2", "collaborative")

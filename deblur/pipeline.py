@@ -42,7 +42,7 @@ from .request import Request, check_request
 from .result import Output, Result, Status, assemble
 from .tuning import LambdaChoice
 from .tuning.choice import restated
-from .tuning.select import choose_lambda
+from .tuning.select import choose_lambda, oversmoothed
 from .verify import verify
 
 #: How often a rule's λ with which no method succeeds is multiplied by ten.
@@ -311,19 +311,22 @@ class Deblurrer:
         if not isinstance(rule, str):
             return Plan(problem, scale, request.lam_reason, prior_reason)
         report_phase("λ", _seconds_left(request, image.frames))
-        found, regularizer, prior_reason = choose_lambda(
+        method = METHODS[request.search_method]
+        found, regularizer, why = choose_lambda(
             problem,
             image,
             rule,
             prior=image.prior,
             may_be_natural=request.may_be_natural,
             noise=image.noise,
-            method=METHODS[request.search_method],
+            method=method,
         )
         problem = replace(problem, lam=float(found.lam), regularizer=regularizer)
         stated = restated(replace(found, solution=None), problem, scale)
-        uncertain = request.rule_named and not (found.converged or found.oversmoothed)
-        return Plan(problem, scale, stated.reason, prior_reason, stated, uncertain, start=found.solution)
+        uncertain = request.rule_named and not (found.converged or oversmoothed(found, image.prior, method))
+        return Plan(
+            problem, scale, stated.reason, why or prior_reason, stated, uncertain, start=found.solution
+        )
 
     def _prepared(self, image: NormalizedImage, plan: Plan, failures: list[str] | None = None) -> Plan:
         """The plan with its solver and factor; the first one is kept for the images after this one."""

@@ -12,7 +12,7 @@ from deblur import Blur, Status, pipeline
 from deblur.methods import METHODS
 from deblur.metrics import psnr
 from deblur.solvers import pcg, quadratic
-from deblur.tuning.fallback import boundary_error
+from deblur.tuning.select import boundary_error
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
 import bench_status
@@ -45,7 +45,7 @@ def test_a_rule_that_error_rules_falls_back_and_says_so(method, boundary, rule):
     g, truth = photograph(psf, 0.01, 256)
     result = deblur.solve(g, psf, rule, method=method, boundary=boundary)
     assert result.status.ok
-    assert "the sounder rule" in result.lam_reason
+    assert "the fallback rule" in result.lam_reason
     assert "what boundary 'periodic' gets wrong" in result.lam_reason
     assert psnr(truth, result.image) >= psnr(truth, g) - 0.5  # and -15 dB where cross-validation ran to
 
@@ -75,7 +75,7 @@ def test_a_boundary_that_fits_is_trusted(boundary, psf, noise):
     truth = deblur.image.as_float(deblur.data.load("camera"))[100:172, 200:270]
     g = deblur.degrade(truth, psf, noise=noise, boundary=boundary, seed=1)
     result = deblur.solve(g, psf, boundary=boundary)
-    assert "the sounder rule" not in result.lam_reason
+    assert "the fallback rule" not in result.lam_reason
     assert psnr(truth, result.image) >= psnr(truth, g)
 
 

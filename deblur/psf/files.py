@@ -181,7 +181,7 @@ def load_grid(path: str | PathLike[str], grid: tuple[int, int] | None = None) ->
             raise ValueError(f"cannot use {path} as PSFs: {error}") from error
         if psfs.ndim != 4 or (grid is not None and psfs.shape[:2] != grid):
             shape = "(rows, columns, m, n)" if grid is None else f"({grid[0]}, {grid[1]}, m, n)"
-            raise ValueError(f"{path} holds an array of shape {psfs.shape}, and a grid of PSFs has {shape}")
+            raise ValueError(f"{path} holds an array of shape {psfs.shape}, and a grid of PSFs is {shape}")
         return psfs.astype(np.float64)
     if grid is None:
         raise ValueError(f"say how many rows and columns of PSFs {path} has, for example 5x5")
@@ -202,8 +202,8 @@ def load_grid(path: str | PathLike[str], grid: tuple[int, int] | None = None) ->
     for p, h in zip(files, each, strict=True):
         if h.shape != each[0].shape:
             raise ValueError(
-                f"{p.name} has the shape {h.shape} and {files[0].name} {each[0].shape}: pad smaller ones with zeros, "
-                "so that their centres agree"
+                f"{p.name} is {h.shape[0]} x {h.shape[1]} and {files[0].name} {each[0].shape[0]} x {each[0].shape[1]}: "
+                "pad smaller ones with zeros, so that their centres agree"
             )
     return np.array(each).reshape(*grid, *each[0].shape)
 

@@ -144,7 +144,6 @@ class _Field:
         large, at, own = (shape[0] + 2 * _MARGIN, shape[1] + 2 * _MARGIN), self.at, np.rint(self.at)
         good, left_out = self._usable(own, shape)
         stamps = _cut(self.above, own, large)
-        inner = (..., slice(_MARGIN, -_MARGIN), slice(_MARGIN, -_MARGIN))
         window = np.pad(np.ones(shape), _MARGIN)
         core = np.hypot(*coordinates(large)) <= 2.5 * self.scale
         flux, level = np.maximum((stamps * core).sum(axis=(1, 2)), self.noise), np.zeros(len(at))
@@ -175,7 +174,7 @@ class _Field:
         stamps = (stamps - level[:, None, None])[good] / flux[good, None, None]
         at, own, flux = at[good], own[good], flux[good]
         back = shift(stamps, own - at) + _aliases(stamps, at - own, self.noise / flux)
-        mean = _robust_mean(back[inner], (psfs[good] - psf)[inner], self.noise / flux, psf[inner])
+        mean = _robust_mean(back, psfs[good] - psf, self.noise / flux, psf).cut(shape)
         return mean, at, flux, left_out
 
     def _usable(self, own: np.ndarray, shape: tuple[int, int]) -> tuple[np.ndarray, dict[str, int]]:

@@ -65,7 +65,7 @@ def detected(above: np.ndarray, noise: float, positions: Any) -> tuple[np.ndarra
     Returns
     -------
     positions : (k, 2) array
-        To a tenth of a pixel, in order of brightness.
+        Rows and columns of the brightest pixels, in order of brightness.
     scale : float
         Standard deviation of the Gaussian that detects them best, in pixels.
     snr : (k,) array
@@ -97,12 +97,7 @@ def detected(above: np.ndarray, noise: float, positions: Any) -> tuple[np.ndarra
         around = near[:, None] + offsets
         at = near + offsets[signal[around[..., 0], around[..., 1]].argmax(axis=1)]
     at = at[np.argsort(signal[tuple(at.T)])[::-1][:1200]]  # more would not improve the mean
-    wide, place = np.pad(signal, 1, mode="edge"), at.astype(float)
-    for axis in (0, 1):  # the maximum of a parabola through three pixels
-        before, here, after = (wide[tuple((at + 1 + s * np.eye(2, dtype=int)[axis]).T)] for s in (-1, 0, 1))
-        curve = np.minimum(before - 2 * here + after, -np.finfo(float).tiny)
-        place[:, axis] += np.clip(0.5 * (before - after) / curve, -0.5, 0.5)
-    return place, scale, signal[tuple(at.T)]
+    return at.astype(float), scale, signal[tuple(at.T)]
 
 
 def checked_positions(positions: Any, shape: tuple[int, ...]) -> np.ndarray:

@@ -127,7 +127,7 @@ def _smoothed(
 
     least = 0.8 * (weights[:, None] * (values / (1 - weights[:, None])) ** 2).sum(axis=0)
     predicted, best = np.zeros(values.shape[1], bool), np.zeros_like(values)
-    for smoothing in np.geomspace(1e4, 1e-6, 21):
+    for smoothing in np.geomspace(1e4, 1e-7, 34):
         hat = RBFInterpolator(at, np.eye(len(at)), smoothing=smoothing * weights.mean() / weights, **kernel)(
             at
         )

@@ -1,13 +1,15 @@
-"""Scenes to begin with: what is to be expected before anything is known."""
+"""First scenes: the prior scene, and where an iteration begins."""
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from ..device import Array, all_true, as_real, get_fft, get_xp, is_cupy
+from .. import kernels
+from ..device import Array, all_true, as_real, asnumpy, get_fft, get_xp, is_cupy
 from ..operators.operator import Operator
 from ..problem import Problem
-from . import start_gpu
 
 #: An operator of less brightness, as a part of its gain, takes a picture's mean away.
 DIM = 1e-3
@@ -16,7 +18,7 @@ SMOOTHING = 3.0
 
 
 def prior_scene(operator: Operator, g: Array, smoothing: float = SMOOTHING) -> Array:
-    """The scene to expect before anything is known: the image itself, smoothed and continued.
+    """The scene expected a priori: the image itself, smoothed and continued beyond its edges.
 
     λ‖f‖² draws the restored scene towards black, and beyond the frame, where nothing holds it, all the
     way: with boundary "unknown" the edge of that darkness rings into the picture. Drawing it towards
@@ -39,26 +41,26 @@ def prior_scene(operator: Operator, g: Array, smoothing: float = SMOOTHING) -> A
     """
     g = as_real(g, "the image")
     level, wraps = brightness_of(operator), operator.boundary.wraps
-    if is_cupy(g) and start_gpu.serves(g, smoothing):
-        first = (operator.crop[0].start, operator.crop[1].start)
-        return start_gpu.smoothed_and_continued(g, operator.scene_shape, first, smoothing, wraps, 1 / level)
-    if get_xp(g) is np:
-        from scipy.ndimage import gaussian_filter1d
-    else:
-        from cupyx.scipy.ndimage import gaussian_filter1d
+    if is_cupy(g):
+        if int(4 * smoothing + 0.5) > kernels.Constants("start").MOST_RADIUS:
+            return get_xp(g).asarray(prior_scene(operator, asnumpy(g), smoothing))
+        rows = _smooth(g, operator.image_shape, (0, 0), 0, wraps, smoothing)
+        return _smooth(rows, operator.scene_shape, _first(operator), 1, wraps, smoothing, 1 / level)
+    from scipy.ndimage import gaussian_filter1d
+
     for axis in (-2, -1):
         g = gaussian_filter1d(g, smoothing, axis=axis, mode="wrap" if wraps else "nearest")
     return continued(operator, g) / g.dtype.type(level)
 
 
 def brightness_of(operator: Operator) -> float:
-    """What an image is to be divided by: 1 where the operator takes the mean away, and nothing is known of it."""
+    """The factor between the means of image and scene; 1 for an operator that removes the mean."""
     level = operator.dc_gain
     return level if abs(level) > DIM * operator.norm_bound else 1.0  # an edge filter keeps none
 
 
 def filled(g: Array, weights: Array | None) -> Array:
-    """`g` with the pixels of weight 0 taken from their neighbours, so that nothing hidden is seen by anyone.
+    """`g` with the pixels of weight 0 taken from their neighbours, so that hidden values have no effect.
 
     They get the mean of what is visible under a Gaussian of growing width: the start of an iteration, never a
     result.
@@ -106,12 +108,36 @@ def first_scene(problem: Problem, g: Array) -> Array:
 
 def continued(operator: Operator, g: Array) -> Array:
     """Images laid into the scene, continued by their edge pixels."""
-    space = len(operator.image_shape)
-    if is_cupy(g) and start_gpu.serves(g, 0.0):
-        first = (operator.crop[0].start, operator.crop[1].start)
-        return start_gpu.smoothed_and_continued(g, operator.scene_shape, first, 0.0, False, 1.0)
+    if is_cupy(g) and g.dtype.kind == "f":
+        return _smooth(g, operator.scene_shape, _first(operator), 1, False)
     pads = [(at.start, n - at.stop) for at, n in zip(operator.crop, operator.scene_shape, strict=True)]
-    return get_xp(g).pad(g, [(0, 0)] * (g.ndim - space) + pads, mode="edge")
+    return get_xp(g).pad(g, [(0, 0)] * (g.ndim - 2) + pads, mode="edge")
+
+
+def _first(operator: Operator) -> tuple[int, int]:
+    """Where the image's first pixel lies in the scene."""
+    return operator.crop[0].start, operator.crop[1].start
+
+
+def _smooth(
+    g: Array,
+    shape: tuple[int, int],
+    first: tuple[int, int],
+    axis: int,
+    wraps: bool,
+    sigma: float = 0.0,
+    scale: float = 1.0,
+) -> Array:
+    """Images (..., M, N) smoothed along an axis, laid into scenes and continued by their edges: ``cuda/start.cu``."""
+    images, row, stride = kernels.images(g)
+    threads = kernels.Constants("start").THREADS
+    most = 8 * kernels.properties(g.device.id).multiprocessors
+    out = get_xp(g).empty((*g.shape[:-2], *shape), g.dtype)
+    kernels.launch(
+        "start", "smooth", min(most, -(-math.prod(shape) // threads)), threads, out, len(images), *shape, *first,
+        images, row, stride, *images.shape[1:], axis, wraps, int(4 * sigma + 0.5), sigma or 1.0, scale, dtype=g.dtype,
+    )  # fmt: skip
+    return out
 
 
 def all_weights(problem: Problem) -> Array:

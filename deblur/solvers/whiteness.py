@@ -18,7 +18,7 @@ def whiteness(e: Array, visible: Array | None = None) -> float:
     Parameters
     ----------
     e : (..., M, N) array
-        Residuals; frames are judged one by one and averaged.
+        Residuals; the values of the frames are averaged.
     visible : array that broadcasts to `e`, optional
         1 where `e` counts, 0 elsewhere.
 

@@ -1,17 +1,19 @@
 """Choosing λ from the image itself.
 
-`choose` is the one way in for any problem. The linear formula has every λ at once from a decomposition (`spectral`);
-any other problem is solved for one λ after the other (`sampled`). `choice` has the table of rules, `fallback` what is
-taken where a rule cannot be trusted.
+`choose` serves any problem. The linear formula has every λ at once from a decomposition (`spectral`); any other problem
+is solved for several λ (`sampled`). `choice` has the table of rules, and `select` decides for the pipeline: the rule,
+its fallback, and the prior.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ..normalization import Scale, shifted
 from ..solvers.noise import NoiseModel, check_noise, estimate_noise, estimate_noise_model, noise_level
 from ..solvers.start import prior_scene
-from .choice import RULES, LambdaChoice, Rule, check_rule
+from .choice import RULES, LambdaChoice, Rule, check_rule, restated
 from .spectral import choose_lambda
 
 if TYPE_CHECKING:
@@ -48,9 +50,9 @@ def choose(
     Parameters
     ----------
     problem : Problem
-        Its `lam` is not looked at.
+        Its `lam` is not used.
     g : (k, c, M, N) array
-        The frames; they share one λ. For the linear formula drawn towards a prior scene: what is left of them.
+        The frames; they share one λ. For the linear formula with a prior scene f̄: g − H f̄.
         ("auto" is quicker with that and an open boundary, see `choose_lambda`, and must not be given the frames.)
     rule : str
         "auto" or a name in `RULES`; see `check_rule`.
@@ -73,14 +75,12 @@ def choose(
         If a solution diverged on the way.
     """
     check_noise(noise)
-    named = check_rule(rule, problem, noise)
+    check_rule(rule, problem, noise)
     if not problem.asked:
         return choose_lambda(problem.linear_form.operator, g, rule, noise=noise)
-    rule = named
-    if prepare is None:
-        raise ValueError(
-            f"a problem with {' and '.join(problem.asked)} is solved on the way: name the method's prepare"
-        )
-    from .sampled import search  # the table of methods is needed only here
+    from .select import apply_rule  # imports the table of methods, which imports this package
 
-    return search(problem, g, rule, noise, prepare)
+    scale = Scale.of(problem, g)
+    noise = None if noise is None else shifted(float(noise), -scale.image)
+    choice = apply_rule(scale.near(problem), shifted(g, -scale.image), rule, noise, prepare)
+    return restated(replace(choice, solution=None), problem, scale) if scale else choice

@@ -1,24 +1,24 @@
-"""The boundary, read off the picture: under which one its rim is most likely.
+"""The boundary, detected from the picture: the one under which its border is most likely.
 
-The rim is looked at in blocks along each edge, W pixels deep. Under a smooth taper a block's transform along the edge
+The border is cut into blocks along each edge, W pixels deep. Under a smooth taper a block's transform along the edge
 is, at each of its K lowest frequencies, a line across the edge, y = H f + n, with H the small matrix of the PSF
-transformed likewise, continued as the boundary says. Of the scene no more is assumed than that its spectrum falls as
+transformed likewise, continued as the boundary says. Of the scene it is only assumed that its spectrum falls as
 1/|ω|², as that of photographs does: along such a line its covariance is S = exp(−κ|x − x'|)/2κ, κ the frequency along
 the edge. The evidence of a boundary is the likelihood of all blocks, each with a contrast of its own,
 
     −n Σ log(yᴴ(HSHᴴ + λI)⁻¹y) − Σ log det(HSHᴴ + λI) ,
 
 at the λ that makes it largest (the generalised maximum likelihood of [1]_). It counts what a boundary leaves
-unexplained and also what it leaves open, so that the one that says more of the rim is preferred where it is right:
+unexplained and also what it leaves open, so that the more specific boundary is preferred where it is right:
 
 ``zero``
-    f is 0 beyond the edge, and the rim as dark as H makes it.
+    f is 0 beyond the edge, and the border as dark as H makes it.
 ``periodic``
-    Beyond an edge lies what is at the opposite one; both rims are one line, and the scene may jump where they meet.
+    Beyond an edge lies what is at the opposite one; both borders are one line, and the scene may jump where they meet.
 ``reflect``
     f is mirrored at the edge.
 ``unknown``
-    f goes on as it does elsewhere, and nothing else is known of it.
+    f continues as it does elsewhere, and nothing else is known of it.
 
 No product with the whole picture is formed. ``benchmarks/bench_auto_boundary.py`` measures how often it is right.
 
@@ -38,21 +38,20 @@ from ..operators.blur import Blur
 from ..operators.boundary import BOUNDARIES, Boundary
 from ..solvers.start import DIM, filled
 
-#: The boundaries that a picture is asked about, and by how much the logarithm of the evidence must be above that of
-#: "unknown", the safe answer. A scene that is mirrored is not told from one that is calm at its edge by itself, and
-#: taking the one for the other costs more than it gains.
+#: The boundaries that are detected, and by how much the logarithm of their evidence must exceed that of "unknown", the
+#: safe answer. A mirrored scene cannot be distinguished from one that is calm at its edge, and to mistake one for the
+#: other costs more than it gains.
 CLEARLY = {"zero": 5.0, "periodic": 5.0}
 SAFE = "unknown"
-#: By which it speaks against a boundary that is named, or if "unknown" cannot be had; and of which it does so.
-AGAINST, TOLD = 100.0, ("zero", "periodic", "reflect")
+#: By how much the evidence of "unknown" must exceed that of a given boundary for a warning, and for which boundaries.
+AGAINST = 100.0
+TOLD = ("zero", "periodic", "reflect")
 
 _DEEP = 16  # W
 _FREQUENCIES = 6  # K
-_BLOCK, _BLOCK_PSFS = 32, 4  # a block has as many pixels along the edge, and at least as many PSFs
-_FEW = 8  # blocks along an edge
+_BLOCK = 32  # pixels along the edge that a block has, and at least four PSFs
 _LAMBDAS = 10.0 ** np.arange(-6, 3, 2)  # for a PSF whose sum is one; at the last all is noise
-_HIDDEN = 0.25  # with a larger part of its pixels hidden a block is not looked at
-_FLAT = 1e-6  # of the largest value: with less deviation a block says nothing
+_FLAT = 1e-6  # of the largest value: a block with less deviation is not used
 
 
 class Found(NamedTuple):
@@ -66,14 +65,14 @@ class Found(NamedTuple):
 def find_boundary(
     blur: Blur, g: Array, weights: Array | None = None, among: tuple[str, ...] = (*CLEARLY, SAFE)
 ) -> Found:
-    """The boundary of a picture: "unknown", unless another one explains its rim clearly better.
+    """The boundary of a picture: "unknown", unless another one explains its border clearly better.
 
     Parameters
     ----------
     blur : Blur
-        The PSF and the size of the image; its boundary is not looked at.
+        The PSF and the size of the image; its boundary is not used.
     g : (k, c, M, N) array
-        The frames, without background. NumPy or CuPy; of them only the rim is copied to the host.
+        The frames, without background. NumPy or CuPy; only their border is copied to the host.
     weights : array, optional
         0 at hidden pixels; as it broadcasts to `g`.
     among : tuple of str
@@ -82,29 +81,26 @@ def find_boundary(
     found = evidence(blur, g, weights, among)
     if not found:
         name = SAFE if SAFE in among else among[0]
-        return Found(name, "the rim of the picture says nothing, and nothing depends on it")
+        return Found(name, "the border of the picture says nothing, and nothing depends on it")
     others = {name: value for name, value in found.items() if name != SAFE}
-    said = "log evidence over 'unknown': " + ", ".join(
-        f"{name} {value:+.0f}" for name, value in others.items()
+    said = (
+        f"log evidence over 'unknown': {', '.join(f'{name} {value:+.0f}' for name, value in others.items())}"
     )
     best = max(others, key=others.__getitem__)
     if SAFE not in among:
         those = "the one that can be had" if len(among) == 1 else f"the best of {', '.join(among)}"
-        return Found(best, f"{those}, by the rim of the picture ({said})", found[best])
-    clear = [
-        name for name in sorted(others, key=others.__getitem__) if others[name] > CLEARLY.get(name, np.inf)
-    ]
-    if clear:
-        return Found(
-            clear[-1], f"read off the picture, whose rim it explains best ({said})", found[clear[-1]]
-        )
-    return Found(SAFE, f"read off the picture, whose rim no other explains clearly better ({said})")
+        return Found(best, f"{those}, by the border of the picture ({said})", found[best])
+    clear = {name: value for name, value in others.items() if value > CLEARLY.get(name, np.inf)}
+    if not clear:
+        return Found(SAFE, f"read off the picture, whose border no other explains clearly better ({said})")
+    best = max(clear, key=clear.__getitem__)
+    return Found(best, f"read off the picture, whose border it explains best ({said})", found[best])
 
 
 def evidence(
     blur: Blur, g: Array, weights: Array | None = None, among: tuple[str, ...] = (*CLEARLY, SAFE)
 ) -> dict[str, float]:
-    """The logarithm of the evidence of each boundary over that of "unknown"; empty where the rim says nothing.
+    """The logarithm of the evidence of each boundary over that of "unknown"; empty where the border says nothing.
 
     The parameters are those of `find_boundary`.
     """
@@ -117,23 +113,23 @@ def evidence(
     for axis in (0, 1):
         if blur.psf.shape[axis] == 1 or blur.image_shape[axis] < 2:
             continue  # nothing comes in from beyond these edges
-        rim = _Rim(blur, frames, shown, axis)
-        if rim.blocks:
+        border = _Border(blur, frames, shown, axis)
+        if border.blocks:
             seen = True
             for name in total:
-                total[name] = total[name] + rim.likelihood(BOUNDARIES[name])
+                total[name] = total[name] + border.likelihood(BOUNDARIES[name])
     most = {name: e.max(axis=1) for name, e in total.items()}
     safe = most[SAFE][0]
     return {name: float(its - max(safe, chance)) for name, (its, chance) in most.items()} if seen else {}
 
 
-class _Rim:
+class _Border:
     """Two opposite edges of a picture: their lines, and the PSF as it acts on them."""
 
     def __init__(self, blur: Blur, frames: Array, shown: Array | None, axis: int) -> None:
         h = np.moveaxis(blur.psf / blur.norm_bound, axis, 1)
         side, across = blur.image_shape[1 - axis], blur.image_shape[axis]
-        length = side // max(1, side // max(_BLOCK, _BLOCK_PSFS * len(h)))
+        length = side // max(1, side // max(_BLOCK, 4 * len(h)))
         self._deep, self._origin = min(_DEEP, across // 2), blur.origin[axis]
         waves = np.arange(min(_FREQUENCIES, length // 2 + 1))
         self._kernels = np.exp(-2j * np.pi / length * np.outer(waves, np.arange(len(h)))) @ h
@@ -147,13 +143,13 @@ class _Rim:
         some = np.ptp(ends, axis=(0, 2, 3)) > _FLAT
         if shown is not None:
             visible = np.stack([self._blocks(x, length) for x in _ends(shown, axis, self._deep)])
-            some &= (visible.mean(axis=(2, 3)) >= 1 - _HIDDEN).all(axis=0)
+            some &= (visible.mean(axis=(2, 3)) >= 0.75).all(axis=0)
             ends = filled(ends, visible)
         self.blocks = int(some.sum())
         if not self.blocks:
             return
         ends = ends[:, some]
-        # The scene's brightness there, as the image has it where the rim is not dark.
+        # The scene's brightness there, as the image has it where the border is not dark.
         inner = np.median(ends[..., self._deep // 2 :], axis=(0, 2, 3))
         self._bright = self._kernels[0].sum().real
         level = inner / self._bright if abs(self._bright) > DIM else 0 * inner
@@ -168,15 +164,15 @@ class _Rim:
 
         Where they are few they overlap by half, since the taper hides as much of each.
         """
-        step = length if strip.shape[1] >= _FEW * length else max(1, length // 2)
+        step = length if strip.shape[1] >= 8 * length else max(1, length // 2)
         windows = np.lib.stride_tricks.sliding_window_view(strip, length, axis=1)[:, ::step]
         return windows.swapaxes(2, 3).reshape(-1, length, strip.shape[2])
 
     def likelihood(self, edge: Boundary) -> np.ndarray:
-        """Its logarithm at each λ, (2, λ): of the boundary, and of a scene whose rim is like that by chance.
+        """Its logarithm at each λ, (2, λ): of the boundary, and of a scene whose border is like that by chance.
 
-        By chance it fades towards the edge though its level does not, or is at opposite edges the same wherever one
-        looks: one of them is turned round. Nothing is the logarithm of what has no likelihood.
+        By chance it fades towards the edge though its level does not, or is the same at opposite edges, one of them
+        turned round. Minus infinity where there is no such scene.
         """
         ends, level = [], self._level[:, None]
         if edge.wraps:

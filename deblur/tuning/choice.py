@@ -1,9 +1,8 @@
-"""The one list of rules that choose λ, and the one form of what they chose."""
+"""The table of the rules that choose λ, and the record of a chosen λ."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 import numpy as np
 
@@ -11,6 +10,9 @@ from ..normalization import Scale, shifted
 from ..problem import Problem, Solution
 
 _IMPULSES = ("l1", "huber")
+
+#: The end of a search: λ, a remark on the rule's curve, and whether λ can be trusted.
+Search = tuple[float, str, bool]
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class Rule:
     noise : bool
         Whether it needs the level of the noise, given or estimated.
     robust : bool
-        Whether it is sound for a residual that has no variance to speak of.
+        Whether it serves data terms whose residual has outliers, and so no meaningful variance.
     """
 
     name: str
@@ -111,12 +113,21 @@ def check_rule(rule: str, problem: Problem | None = None, noise: float | None = 
     return rule
 
 
-class Found(NamedTuple):
-    """Where a search ended."""
+#: What a λ shows at which the scene grows again.
+AMPLIFIED = "the scene there is ruled by amplified error: the model of the blur is wrong"
 
-    lam: float
-    remark: str = ""
-    converged: bool = True
+
+def explained(lam: float, rule: str, how: str, level: str = "", remark: str = "") -> str:
+    """The reason for a λ: what the rule does, the noise level it used, how it was evaluated, and the remark."""
+    words = f"λ = {lam:.3g} {RULES[rule].summary}" + (f" ({level})" if level else "")
+    return "; ".join(filter(None, [f"{words}, {how}", remark]))
+
+
+def vertex(a: tuple[float, float], b: tuple[float, float], c: tuple[float, float]) -> float:
+    """Where the parabola through three points (t, value) has its vertex; the second t if they lie on a line."""
+    (ta, fa), (tb, fb), (tc, fc) = a, b, c
+    below, above = (tb - ta) * (fb - fc), (tb - tc) * (fb - fa)
+    return tb if below == above else tb - 0.5 * ((tb - ta) * below - (tb - tc) * above) / (below - above)
 
 
 def _none() -> np.ndarray:
@@ -138,23 +149,23 @@ class LambdaChoice:
     remark : str
         What is wrong with the curve ("monotone ...", "flat ..."); empty if nothing is.
     converged : bool
-        False if λ cannot be trusted: error rules the scene there, or the search ended at an end of its range (the
-        smallest λ alone is right for data without noise, and is settled if the scene stands still there).
+        False if λ cannot be trusted: error dominates the scene there, or the search ended at an end of its range.
+        (Only the smallest λ may be right, for data without noise; it has settled if the scene no longer changes.)
     noise : float or None
         Standard deviation of the noise that the rule used (for photon counts the gain: variance over value); None if
         it used none.
     noise_source : str
         "given", "estimated" or "not used".
     lambdas : (m,) array
-        The λ looked at, increasing.
+        The λ evaluated, increasing.
     values : (m,) array
         The rule's function at them. Of "discrepancy" it is, for the linear formula, the root mean square residual
         (to be compared with `noise`), else the logarithm of the mean square residual over the noise's variance.
     residual_norms, solution_norms : (m,) array
-        ‖g − H f_λ‖ and ‖f_λ‖ at them, of all frames together. Linear formula alone.
+        ‖g − H f_λ‖ and ‖f_λ‖ at them, of all frames together. Linear formula only.
     singular_values : (p,) array
-        Singular values of H, decreasing; for large images gathered in narrow bins, and with a
-        bidiagonalisation its Ritz values. Linear formula alone.
+        Singular values of H, decreasing; for large images gathered in narrow bins, and from a
+        bidiagonalisation its Ritz values. Linear formula only.
     coefficients : (p,) array
         Root mean square of |u_iᵀ g| at them, over the frames and the bin.
     decomposition : str
@@ -162,18 +173,18 @@ class LambdaChoice:
     degrees : (m,) array
         Degrees of freedom over pixels at `lambdas`; NaN for a rule that does not need them.
     solution : Solution or None
-        The last on the way: where to begin.
+        The last solution of the search, a start for the next; None where it is not one of the whole problem.
     """
 
     lam: float
     rule: str
     reason: str
-    remark: str
-    converged: bool
-    noise: float | None
-    noise_source: str
-    lambdas: np.ndarray
-    values: np.ndarray
+    remark: str = ""
+    converged: bool = True
+    noise: float | None = None
+    noise_source: str = "not used"
+    lambdas: np.ndarray = field(default_factory=_none)
+    values: np.ndarray = field(default_factory=_none)
     residual_norms: np.ndarray = field(default_factory=_none)
     solution_norms: np.ndarray = field(default_factory=_none)
     singular_values: np.ndarray = field(default_factory=_none)
@@ -187,7 +198,7 @@ class LambdaChoice:
 
 
 def restated(choice: LambdaChoice, problem: Problem, scale: Scale) -> LambdaChoice:
-    """A choice for a problem near one as one for the problem itself, of which that is on a `scale`."""
+    """The choice for a normalised problem, in the units of `problem`, from which it differs by `scale`."""
     if not scale:
         return choice
     linear, lam = not problem.asked, scale.lam(problem)

@@ -1,13 +1,269 @@
+"""λ and the regularizer of one problem: the rule, its fallback and the prior "natural" are decided here."""
+
 from __future__ import annotations
 
-from typing import Any
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from ..device import Array
+from ..methods import METHODS, Method
+from ..norms import squares
+from ..operators.blur import Blur
+from ..operators.operator import Operator
+from ..problem import Problem
+from ..solvers.noise import noise_level, noise_variance
+from ..solvers.start import filled, prior_scene
+from .choice import RULES, LambdaChoice, check_rule
+from .sampled import Prepare, search
+from .spectral import RANGE_ITERATIVE, SMALL, from_spectrum, linear_choice
+
+# λ over the squared norm bound of the PSF from which "natural" hides noise better; and from which it is used for a mild
+# PSF, whose picture has detail like noise, and for a large picture, which it costs several times the iterations.
+_ENOUGH, _ENOUGH_STRICT = 2e-4, 5e-2
+_MILD = 0.5  # part of the light that a mild PSF leaves where it was
+_LARGE = 1 << 24  # pixels
+_FITS = 0.8  # least ratio of λ for "natural" to the other λ where the given boundary fits the data
+_RESIDUAL = 1.15  # residual of the smoothest scene over the noise, below which it is noise only
+# ‖f_λ‖ relative to the data and to the scene that allows for the boundary's error, above which λ is too small: with a
+# boundary that fits at most 1.25 in 166 photographs, mostly more where the restoration fails.
+_GROWN = 1.3
+
+
+class Decision(NamedTuple):
+    """λ, the name of the regularizer that it is for, and why that one (empty if nothing was to decide)."""
+
+    choice: LambdaChoice
+    regularizer: str
+    reason: str
+
+
+class Data(Protocol):
+    """The frames of a normalised problem; for the linear formula g − H f̄, the residual of the prior scene f̄."""
+
+    @property
+    def parts(self) -> Sequence[object]:
+        """The parts that are solved for one after the other."""
+
+    def frames_in_turn(self) -> Iterator[Array]:
+        """One (M, N) frame after the other."""
+
+    def all_data(self) -> Array:
+        """All frames, (k, c, M, N)."""
+
+    def drawn(self, regularizer: str) -> Data:
+        """The data for a regularizer: for "natural" the prior scene is the smoothed image."""
 
 
 def choose_lambda(
-    problem: Any, data: Any, rule: str, *, prior: str, may_be_natural: bool, noise: Any, method: Any
-) -> Any:
-    from ..prior import hides_all, tuned
+    problem: Problem,
+    data: Data,
+    rule: str,
+    *,
+    prior: str,
+    may_be_natural: bool,
+    noise: float | None,
+    method: Method,
+) -> Decision:
+    """λ by a rule, from all frames together, and the regularizer that it is for.
 
-    t = tuned(data, rule, method, may_be_natural)
-    object.__setattr__(t.choice, "oversmoothed", hides_all(t.choice, prior, method))
-    return t
+    "natural" replaces the regularizer of the problem where cross-validation with it finds noise to hide: its λ, the
+    variance of the noise over that of the scene, is large enough.
+
+    Parameters
+    ----------
+    problem : Problem
+        Normalised; its `lam` is not used.
+    data : Data
+    rule : str
+        "auto" or a name in `RULES`.
+    prior : {"zero", "smooth", "natural"}
+        Of the linear formula.
+    may_be_natural : bool
+        Whether "natural" may replace the regularizer.
+    noise : float, optional
+        Standard deviation of the noise, or the gain of photon counts.
+    method : Method
+        Solves the problem for rules that need solutions.
+    """
+    natural, alike = None, replace(problem, regularizer="natural")
+    enough = _enough(problem) if may_be_natural else math.inf
+    undecided, open_ended = math.isfinite(enough), problem.operator.boundary.open
+
+    def by_rule(problem: Problem, data: Data, prior: str = prior) -> LambdaChoice:
+        return _trusted(problem, data.all_data(), rule, prior, noise, method)
+
+    # Where the boundary is open both λ come from the spectrum of the data, if that is reliable.
+    plain = None
+    if rule == "auto" and open_ended and (undecided or len(data.parts) > 1):
+        others = [alike.linear_form.blur] if undecided else []
+        found = from_spectrum(problem.linear_form.operator, data.frames_in_turn(), RANGE_ITERATIVE, *others)
+        plain, natural = found[0], found[-1] if undecided and found[0] is not None else None
+    if not undecided:
+        return Decision(plain or by_rule(problem, data), problem.regularizer, "")
+    if plain is None and open_ended and math.prod(problem.operator.image_shape) <= SMALL:
+        natural = by_rule(alike, data)
+        if natural.converged and natural.lam >= enough:  # one search suffices
+            return Decision(natural, "natural", f"there is noise to hide, λ = {natural.lam:.2g}")
+    plain = plain or by_rule(problem, data)
+    if not open_ended and _by_gcv(plain):
+        drawn, posed = data.drawn("natural"), replace(alike, lam=plain.lam)
+        if any(METHODS[name].refuses(posed) is None for name in ("fft", "dct", "kronecker")):
+            natural = by_rule(alike, drawn, "smooth" if prior == "zero" else prior)
+        else:
+            (natural,) = from_spectrum(posed.linear_form.operator, drawn.frames_in_turn(), RANGE_ITERATIVE)
+        natural = natural if natural is not None and natural.lam >= _FITS * plain.lam else None
+
+    lam = (natural or plain).lam
+    if not _by_gcv(plain):
+        why = "cross-validation found no λ that measures the noise"
+    elif lam < enough:
+        why = f"there is next to no noise to hide, λ = {plain.lam:.2g}"
+    elif _is_large(problem) and lam < _ENOUGH_STRICT * problem.operator.norm_bound**2:
+        why = f"there is little noise to hide, λ = {plain.lam:.2g}, and 'natural' would take much longer"
+    elif natural is None or not (natural.converged if open_ended else _by_gcv(natural)):
+        why = "cross-validation found no λ for 'natural'"
+    else:
+        why = f"there is noise to hide, for which {prior!r} would need λ = {plain.lam:.2g}"
+        return Decision(natural, "natural", why)
+    return Decision(plain, problem.regularizer, why)
+
+
+def mostly_natural(problem: Problem) -> bool:
+    """Whether "natural" is usual for a problem that may have it: most pictures have noise."""
+    return math.isfinite(_enough(problem)) and not _is_large(problem)
+
+
+def oversmoothed(choice: LambdaChoice, prior: str, method: Method) -> bool:
+    """Whether λ is at the upper end of its range, where the solution is the smoothest scene."""
+    toward_black = method.linear and prior == "zero"
+    return not toward_black and choice.lam >= 0.5 * choice.lambdas[-1]
+
+
+def _enough(problem: Problem) -> float:
+    """λ from which there is noise that "natural" hides better; infinite if nothing is blurred."""
+    operator = problem.operator
+    stays = float(np.abs(operator.mean_blur.psf).max()) / operator.norm_bound
+    if stays > 0.999:
+        return math.inf
+    return (_ENOUGH if stays < _MILD else _ENOUGH_STRICT) * operator.norm_bound**2
+
+
+def _is_large(problem: Problem) -> bool:
+    return problem.frames * math.prod(problem.operator.image_shape) > _LARGE
+
+
+def _by_gcv(choice: LambdaChoice) -> bool:
+    return choice.rule == "gcv" and choice.converged
+
+
+# ---------------------------------------------------------------------------------------------
+# A rule and its fallback
+# ---------------------------------------------------------------------------------------------
+
+
+def apply_rule(
+    problem: Problem, g: Array, rule: str, noise: float | None, prepare: Prepare | None
+) -> LambdaChoice:
+    """λ by a rule for a normalised problem with frames (k, c, M, N); see `deblur.tuning.choose`."""
+    if not problem.asked:
+        operator = problem.linear_form.operator
+        return linear_choice(operator, g.reshape(-1, *operator.image_shape), rule, noise=noise)
+    if prepare is None:
+        raise ValueError(
+            f"a problem with {' and '.join(problem.asked)} is solved on the way: name the method's prepare"
+        )
+    return search(problem, g, check_rule(rule, problem, noise), noise, prepare)
+
+
+def _trusted(
+    problem: Problem, g: Array, rule: str, prior: str, noise: float | None, method: Method
+) -> LambdaChoice:
+    """λ by a rule; or, where it cannot be trusted, by a fallback rule, which its reason says.
+
+    A rule runs to the end of its range, or to where error dominates the scene, mostly because the boundary does not
+    fit: what it makes of the pixels at the edge is then an error of the data, larger than the noise. The discrepancy
+    with both together needs no more than their size.
+    """
+    toward_smooth, counts = prior != "zero", problem.fidelity.name == "poisson"
+
+    def sound(choice: LambdaChoice) -> bool:
+        return choice.converged or (toward_smooth and oversmoothed(choice, prior, method) and _is_noise(g))
+
+    choice = apply_rule(problem, g, rule, noise, method.prepare)
+    if toward_smooth and sound(choice):
+        return choice
+    if RULES["discrepancy"].refuses(problem) is not None:
+        return choice
+    if choice.converged and not len(choice.solution_norms):
+        return choice
+    error = 0.0 if counts else boundary_error(problem.operator, filled(g, problem.fidelity.weights))
+    why = _doubt(choice, g, error, problem.operator) if choice.converged else choice.remark
+    if not why:
+        return choice
+    source = "estimated" if noise is None else "given"
+    if noise is None and min(g.shape[-2:]) >= 4:
+        noise = noise_variance(problem, g) if counts else math.sqrt(noise_variance(problem, g))
+    elif choice.rule == "discrepancy" and not error:
+        return choice  # with this very noise
+    level, other = math.hypot(noise or 0.0, error), choice
+    if level > 0:
+        other = apply_rule(problem, g, "discrepancy", level, method.prepare)
+    words = f"makes the residual as large as the noise, {noise or 0.0:.3g} as {source}"
+    if error:
+        name = str(problem.operator.boundary)
+        words += f", and what boundary {name!r} gets wrong at the edges, {error:.3g}"
+    if not sound(other) and choice.rule != "gcv":
+        other = apply_rule(problem, g, "gcv", None, method.prepare)
+        words, source = RULES["gcv"].summary, "not used"
+    if not sound(other):
+        return choice
+    reason = f"λ = {other.lam:.3g} {words}: the fallback rule, since with {choice.rule!r} {why}"
+    return replace(other, reason=reason, remark=why, noise_source=source)
+
+
+def _is_noise(g: Array) -> bool:
+    """Whether the residual of the prior scene is no larger than the noise that it shows."""
+    if min(g.shape[-2:]) < 4 or g.dtype.kind != "f":
+        return False
+    size = math.sqrt(float(squares(g)) / g.size)
+    return size <= _RESIDUAL * noise_level(g.reshape(-1, *g.shape[-2:]))
+
+
+def _doubt(choice: LambdaChoice, g: Array, error: float, operator: Operator) -> str:
+    """Why λ of the linear formula relies on the edges too much; empty if it does not.
+
+    Its residual is smaller than the error of the boundary, and its scene is much larger than the scene that allows for
+    that error, and than the data let expect. With a boundary that fits the scene has its size by then, except for a PSF
+    that sharpens.
+    """
+    residuals, sizes = choice.residual_norms / math.sqrt(g.size), choice.solution_norms
+    if not (error > 0 and len(sizes)):
+        return ""
+    at, allowing = int(np.searchsorted(choice.lambdas, choice.lam)), int(np.searchsorted(residuals, error))
+    if allowing <= at or allowing >= len(sizes):
+        return ""
+    expected = math.sqrt(float((g.astype(np.float64) ** 2).sum()))
+    if abs(operator.dc_gain) * sizes[at] <= _GROWN * expected or sizes[at] <= _GROWN * sizes[allowing]:
+        return ""
+    return (
+        f"the scene is {sizes[at] / sizes[allowing]:.2g} times as large as one that allows for the boundary's error of "
+        f"{error:.3g}: the model of the blur is wrong"
+    )
+
+
+def boundary_error(operator: Operator, g: Array) -> float:
+    """Root mean square of the error that a boundary makes at the edges of a scene that continues as it ends.
+
+    With boundary "unknown", which assumes nothing, it is 0.
+    """
+    blur = operator.shift_invariant
+    if blur is None or blur.boundary.open:
+        return 0.0
+    free = Blur(blur.psf, blur.image_shape, "unknown", origin=blur.origin)
+    scene = prior_scene(free, g)
+    error = free.forward(scene) - blur.forward(scene[(..., *free.crop)])
+    return math.sqrt(float((error.astype(np.float64) ** 2).mean()))

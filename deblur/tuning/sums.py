@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 import scipy.fft
 
+from .. import kernels
 from ..device import Array, Device, asnumpy, is_cupy
+from ..norms import largest_bits
 from ..operators.blur import Blur
 from ..operators.operator import Operator
 from ..operators.torus import Torus
@@ -22,19 +24,20 @@ from ..operators.varying import VaryingBlur
 from ..problem import Problem
 from ..solvers import cosine, fourier, kronecker, sine
 from ..solvers.spectrum import Spectrum
-from . import sums_gpu
 
+Lambdas = float | np.ndarray  # one λ, or several: what is computed of it is of the same form
 _EXACT = 1 << 15  # more singular values than this are gathered into bins
-_BIN = 2e-3  # relative width of a bin
+_BIN = 2e-2  # relative width of a bin
+_LEAST = 1e-24  # of the largest σ²: smaller values lie in one bin
 _DENSE = 24 * 24  # pixels up to which an SVD of the matrix itself is the cheapest decomposition
 _TILE = 1024  # pixels a side of the tiles of a large picture
-_ROOM = 4  # how many times as long as the PSF a tile must be
-# Parts of a picture whose PSF varies, along each axis at most, and their least pixels a side and times the PSF's.
-_PARTS, _PART, _PART_ROOM = 4, 64, 6
-_TAPER = 4  # times as deep as the PSF is long a taper is, where there is room
-_LEAST = 1e-24  # of the largest σ²: what is smaller lies in one bin
-_WIDE = 2e-2  # relative width of a bin of the picture's spectrum
-_AMPLIFIED = 1.1  # growth of ‖f_λ‖ over a decade of λ, over its least at larger λ, that no true model shows
+_ROOM = 4  # lengths of the PSF that a tile, or a part with a PSF of its own, must have
+_PARTS, _PART = (
+    4,
+    64,
+)  # of a picture whose PSF varies: parts along each axis at most, and their least pixels a side
+#: Growth of ‖f_λ‖ over a decade of λ, relative to its least growth at larger λ, that a correct model does not show.
+GROWTH = 1.1
 
 
 @dataclass(frozen=True)
@@ -53,8 +56,6 @@ class FilterSums:
         How many; not whole where a part of each stands for it.
     decomposition : str
         Where they come from, in words.
-    rough : bool
-        They are those of a blur that only resembles the operator.
     """
 
     values: np.ndarray
@@ -63,11 +64,7 @@ class FilterSums:
     counts: np.ndarray
     frames: float
     decomposition: str
-    rough: bool = False
-    _weighted: dict[float, tuple[np.ndarray, np.ndarray, float]] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
-    _kept: list[Any] = field(default_factory=list, init=False, repr=False, compare=False)
+    _kept: list[np.ndarray] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @property
     def top(self) -> float:
@@ -79,23 +76,20 @@ class FilterSums:
         """N, the pixels of all frames."""
         return float(self.counts.sum()) * self.frames
 
-    def _left(self, lam: Any) -> tuple[np.ndarray, np.ndarray]:
+    def _left(self, lam: Lambdas) -> tuple[np.ndarray, np.ndarray]:
         """(λ/(σ² + λ))² of the image and λ/(σ² + λ) of the operator: a row for each λ, or one."""
-        if np.ndim(lam) == 0:
-            hidden = lam / (self.values + lam)
-            return hidden**2, hidden if self.operator is self.values else lam / (self.operator + lam)
         if not self._kept or self._kept[0] is not lam:
-            column = lam[:, None]
+            column = np.asarray(lam)[..., None]
             hidden = column / (self.values + column)
             free = hidden if self.operator is self.values else column / (self.operator + column)
-            self._kept[:] = lam, hidden**2, free
+            self._kept[:] = np.asarray(lam), hidden**2, free
         return self._kept[1], self._kept[2]
 
-    def residual(self, lam: Any) -> Any:
+    def residual(self, lam: Lambdas) -> Lambdas:
         """ρ(λ)."""
         return self._left(lam)[0] @ self.power
 
-    def solution(self, lam: Any) -> Any:
+    def solution(self, lam: Lambdas) -> Lambdas:
         """ξ(λ)."""
         return self._left(lam)[0] @ (self.values * self.power) / lam**2
 
@@ -107,25 +101,25 @@ class FilterSums:
         """‖f_λ‖² of white noise of variance 1 in the place of one image, on average."""
         return float((self.operator / (self.operator + lam) ** 2) @ self.counts)
 
-    def gcv(self, lam: Any, floor: float = math.inf) -> Any:
+    def implied_variance(self, lam: float) -> float:
+        """The variance of the noise ρ/(N − A) that λ implies (Wahba, J. R. Stat. Soc. B 45 (1983))."""
+        return float(self.residual(lam)) / max(self.pixels - self.influence(lam), np.finfo(float).tiny)
+
+    def gcv(self, lam: Lambdas, floor: float = math.inf) -> Lambdas:
         """The GCV function N ρ/(N − A)², its sums weighted by 1/(1 + σ²/floor)."""
-        power, counts, total = self._in_norm(floor)
-        hidden, free = self._left(lam)
-        return hidden @ power * total / (free @ counts) ** 2  # not N - A, which would cancel for small λ
+        residual, free, total = self._weighted(lam, floor)
+        return residual * total / free**2  # not N - A, which would cancel for small λ
 
-    def _in_norm(self, floor: float) -> tuple[np.ndarray, np.ndarray, float]:
-        """Power, counts of all frames and their sum, weighted by 1/(1 + σ²/floor); kept, for many λ are looked at."""
-        if floor not in self._weighted:
-            counts = self.frames * self.counts / (1 + self.operator / floor)
-            self._weighted[floor] = self.power / (1 + self.values / floor), counts, float(counts.sum())
-        return self._weighted[floor]
-
-    def upre(self, lam: Any, noise: float, floor: float = math.inf) -> Any:
+    def upre(self, lam: Lambdas, noise: float, floor: float = math.inf) -> Lambdas:
         """The unbiased risk estimate (ρ + 2 s² A − N s²)/N, its sums weighted by 1/(1 + σ²/floor)."""
-        power, counts, total = self._in_norm(floor)
+        residual, free, total = self._weighted(lam, floor)
+        return (residual + noise**2 * (total - 2 * free)) / self.pixels
+
+    def _weighted(self, lam: Lambdas, floor: float) -> tuple[Lambdas, Lambdas, float]:
+        """ρ, N − A and N, their sums weighted by 1/(1 + σ²/floor)."""
         hidden, free = self._left(lam)
-        influence = total - free @ counts
-        return (hidden @ power + noise**2 * (2 * influence - total)) / self.pixels
+        counts = self.frames * self.counts / (1 + self.operator / floor)
+        return hidden @ (self.power / (1 + self.values / floor)), free @ counts, float(counts.sum())
 
     def amplified(self, lam: float, high: float) -> bool:
         """Whether the scene at λ is ruled by error: its norm grows again as λ falls, after it had stood still.
@@ -136,7 +130,7 @@ class FilterSums:
         looks = np.geomspace(lam, max(high, lam), 1 + max(1, round(2 * math.log10(max(high / lam, 1)))))
         here, above = self.solution(looks), self.solution(10 * looks)
         growth = here / np.where(above > 0, above, 1.0)
-        return bool(growth[0] > _AMPLIFIED**2 * growth.min())
+        return bool(growth[0] > GROWTH**2 * growth.min())
 
     def rms_residual(self, lam: float) -> float:
         """√(ρ(λ)/N), which the discrepancy principle compares with the noise."""
@@ -149,7 +143,7 @@ class FilterSums:
         """
         d = self.values + lam
         part = self.values * self.power
-        rho, xi = self.residual(lam), float(part @ d**-2)
+        rho, xi = float(self.residual(lam)), float(part @ d**-2)
         slope = -2 * lam * float(part @ d**-3)
         bend = slope + 6 * lam**2 * float(part @ d**-4)
         x1, y1 = -lam * slope / rho / 2, slope / xi / 2
@@ -158,27 +152,25 @@ class FilterSums:
         return (x1 * y2 - x2 * y1) / (x1 * x1 + y1 * y1) ** 1.5
 
 
-def _gather(s2: Array, power: Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """σ², power and counts on the host; a long list in bins of relative width `_BIN`, by their means."""
-    if s2.size <= _EXACT:
+def _gathered(
+    s2: Array, power: Array, count: Array | None = None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """σ², power and counts on the host; a long list in bins of relative width `_BIN`.
+
+    Each entry stands for `count` singular values, or for one.
+    """
+    if count is None and s2.size <= _EXACT:
         s2, power = (asnumpy(x).ravel().astype(np.float64) for x in (s2, power))
         order = np.argsort(-s2, kind="stable")
         return s2[order], power[order], np.ones(s2.size)
-    return _binned(s2, power, None, _BIN)
-
-
-def _binned(
-    s2: Array, power: Array, count: Array | None, width: float
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """σ², power and counts on the host, in bins of a relative width; each entry stands for `count`, or itself."""
-    bins = int(math.log(1 / _LEAST) / width)
+    bins = int(math.log(1 / _LEAST) / _BIN)
     if is_cupy(s2):
-        counts, values, powers = sums_gpu.binned(s2, power, count, _LEAST, width, bins)
+        counts, values, powers = _binned_on_gpu(s2, power, count, bins)
     else:
         s2, power = (x.ravel().astype(np.float64) for x in (s2, power))
         weights = np.ones(s2.size) if count is None else count.ravel().astype(np.float64)
         top = float(s2.max())
-        where = np.log(np.maximum(s2, top * _LEAST) * (1 / top)) * (-1 / width)
+        where = np.log(np.maximum(s2, top * _LEAST) * (1 / top)) * (-1 / _BIN)
         where = np.clip(where.astype(np.int64), 0, bins)
         counts, values, powers = (
             np.bincount(where, weights=x, minlength=bins + 1)
@@ -186,6 +178,22 @@ def _binned(
         )
     some = counts > 0
     return values[some] / counts[some], powers[some], counts[some]
+
+
+def _binned_on_gpu(s2: Array, power: Array, count: Array | None, bins: int) -> np.ndarray:
+    """Sums of the counts, of counts times σ² and times power, in each bin: (3, bins + 1), by ``cuda/sums.cu``."""
+    import cupy
+
+    s2, power, count = (
+        None if x is None else cupy.ascontiguousarray(x, np.float64) for x in (s2, power, count)
+    )
+    out, threads = cupy.zeros((3, bins + 1), np.float64), kernels.Constants("sums").THREADS
+    blocks = min(4 * kernels.properties(s2.device.id).multiprocessors, -(-s2.size // threads))
+    kernels.launch(
+        "sums", "binned", blocks, threads, out, bins, s2, power, count, s2.size, largest_bits(s2).view(np.float64),
+        _LEAST, _BIN, dtype=np.float64,
+    )  # fmt: skip
+    return out.get()
 
 
 def _decomposition(operator: Operator, dtype: np.dtype, device: Device) -> tuple[Spectrum, str] | None:
@@ -214,7 +222,7 @@ def exact_sums(operator: Operator, g: Array) -> FilterSums | None:
     if found is not None:
         spectrum, name = found
         s, c = spectrum.singular_values, spectrum.coefficients(g)
-        if len(g) == 1 and g.size <= _EXACT:  # so many are looked at on the host
+        if len(g) == 1 and g.size <= _EXACT:  # so few are gathered on the host
             s, c = asnumpy(s), asnumpy(c)
         s2, power = s.astype(np.float64) ** 2, (c.astype(np.float64) ** 2).sum(axis=0)
     elif blur is not None and g[0].size <= _DENSE:
@@ -223,7 +231,7 @@ def exact_sums(operator: Operator, g: Array) -> FilterSums | None:
         power = ((u.T @ asnumpy(g).reshape(len(g), -1).T.astype(np.float64)) ** 2).sum(axis=1)
     else:
         return None
-    values, power, counts = _gather(s2, power)
+    values, power, counts = _gathered(s2, power)
     return FilterSums(values, power, values, counts, len(g), name)
 
 
@@ -232,7 +240,7 @@ def spectral_sums(blur: Blur, left: Iterable[Array], *others: Blur) -> list[Filt
 
     Away from the edges the blur is a product in frequency. A taper takes the edges away, and with them what a spectrum
     without one is ruled by: the jump from one edge of the picture to the other, spread over all frequencies. What the
-    taper itself spreads is less the wider it is beside the PSF. Large pictures are cut into tiles that overlap by
+    taper itself spreads decreases with its width relative to the PSF. Large pictures are cut into tiles that overlap by
     their tapers (P. D. Welch, IEEE Trans. Audio Electroacoust. 15 (1967) 70-73). It costs one transform of the images.
 
     Parameters
@@ -246,7 +254,7 @@ def spectral_sums(blur: Blur, left: Iterable[Array], *others: Blur) -> list[Filt
     Returns
     -------
     list of FilterSums
-        Of each blur. Empty for images too small beside the PSF.
+        Of each blur. Empty for images too small for the PSF.
     """
     if any(n < _ROOM * m for n, m in zip(blur.image_shape, blur.psf.shape, strict=True)):
         return []
@@ -278,7 +286,7 @@ def spectral_sums(blur: Blur, left: Iterable[Array], *others: Blur) -> list[Filt
     )
     found = []
     for one in (blur, *others):
-        values, powers, counts = _binned(torus.power(one.psf), power, twice, _WIDE)
+        values, powers, counts = _gathered(torus.power(one.psf), power, twice)
         found.append(FilterSums(values, powers, values, counts, share * frames, words))
     return found
 
@@ -286,13 +294,13 @@ def spectral_sums(blur: Blur, left: Iterable[Array], *others: Blur) -> list[Filt
 def local_sums(operator: Operator, left: Iterable[Array]) -> list[FilterSums]:
     """`spectral_sums` of a PSF that varies: of parts of the frame, each with the PSF in its middle.
 
-    Empty where too few parts would be large enough beside the PSF.
+    Empty where too few parts would be large enough for the PSF.
     """
     if not isinstance(operator, VaryingBlur):
         return []
     shape, psf = operator.image_shape, operator.mean_blur.psf.shape
     most = _PARTS if operator.terms > 1 else 1
-    parts = [min(most, n // max(_PART_ROOM * m, _PART)) for n, m in zip(shape, psf, strict=True)]
+    parts = [min(most, n // max(_ROOM * m, _PART)) for n, m in zip(shape, psf, strict=True)]
     if min(parts) < min(most, 2):
         return []
     cuts = [np.rint(np.linspace(0, n, k + 1)).astype(int) for n, k in zip(shape, parts, strict=True)]
@@ -310,7 +318,7 @@ def local_sums(operator: Operator, left: Iterable[Array]) -> list[FilterSums]:
     values, power = (np.concatenate(list(x)) for x in zip(*((s.values, s.power) for s in found), strict=True))
     counts = np.concatenate([s.counts * (s.frames / frames) for s in found])
     words = f"the spectra of {len(rows) * len(cols)} parts of the picture, each with the PSF in its middle"
-    return [FilterSums(values, power, values, counts, frames, words, rough=True)]
+    return [FilterSums(values, power, values, counts, frames, words)]
 
 
 def _tiles(n: int, m: int) -> tuple[np.ndarray, list[int]]:
@@ -331,5 +339,5 @@ def _tiles(n: int, m: int) -> tuple[np.ndarray, list[int]]:
 
 
 def _edge(length: int, m: int) -> int:
-    """The depth of the taper of a line: wide beside the PSF, and little of the picture."""
-    return max(m - 1, min(_TAPER * (m - 1), length // 4))
+    """The depth of the taper of a line: wide relative to the PSF, and a small part of the picture."""
+    return max(m - 1, min(4 * (m - 1), length // 4))

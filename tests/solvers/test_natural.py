@@ -11,7 +11,7 @@ from deblur.errors import MethodError
 from deblur.methods import METHODS
 from deblur.operators.boundary import BOUNDARIES
 from deblur.operators.natural import TAPS, covariance, scenes
-from deblur.tuning import prior_scene
+from deblur.tuning import prior_scene, select
 from deblur.verify import verify
 
 SHAKE = deblur.psf.camera_shake(7, 3)
@@ -121,7 +121,7 @@ def test_the_default_takes_it_where_there_is_noise_and_says_why(monkeypatch):
         large = deblur.solve(1e30 * g, 1e20 * SHAKE)
         assert large.prior == prior
         assert np.allclose(1e-10 * large.image, result.image, atol=1e-4)
-    monkeypatch.setattr(deblur.prior, "_LARGE", 10)
+    monkeypatch.setattr(select, "_LARGE", 10)
     assert deblur.solve(blurred(0.06), SHAKE).prior == "natural"
     little = deblur.solve(blurred(0.002), SHAKE)
     assert (little.prior, "much longer" in little.prior_reason) == ("smooth", True)
@@ -272,19 +272,21 @@ def test_it_is_the_same_where_the_picture_lies(xp):
 
 
 @pytest.mark.parametrize(
-    ("noise", "name", "prior"),
-    [(0.02, "camera", "natural"), (0.0, "camera", "natural"), (0.0, "cat", "smooth")],
+    ("noise", "name", "prior", "searches"),
+    [(0.02, "camera", "natural", 1), (0.0, "camera", "natural", 1), (0.0, "cat", "natural", 1)],
 )
-def test_a_picture_small_beside_its_psf_has_its_lambda_looked_for_once(noise, name, prior, monkeypatch):
+def test_a_picture_small_beside_its_psf_takes_one_search_if_it_is_natural(
+    noise, name, prior, searches, monkeypatch
+):
     searched = []
 
-    def counted(problem, *args, **options):
+    def counted(problem, *args):
         searched.append(problem.regularizer)
-        return tune(problem, *args, **options)
+        return search(problem, *args)
 
-    tune = deblur.prior.tune
-    monkeypatch.setattr(deblur.prior, "tune", counted)
+    search = select.apply_rule
+    monkeypatch.setattr(select, "apply_rule", counted)
     h = deblur.psf.camera_shake(17, 3)
     result = deblur.solve(blurred(noise, h, size=66, name=name), h, boundary="unknown")
-    assert (result.prior, len(searched)) == (prior, 1)
+    assert (result.prior, len(searched)) == (prior, searches)
     assert "bidiagonalisation" in result.lam_reason

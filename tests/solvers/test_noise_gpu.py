@@ -1,10 +1,9 @@
-"""The level of the noise, measured on the GPU, against the CPU's, which are NumPy's and SciPy's operations."""
+"""The level of the noise of images on a GPU against that of the same images on the CPU."""
 
 import numpy as np
 import pytest
 
 import deblur
-from deblur.solvers import noise_gpu
 from deblur.tuning import NoiseModel, estimate_noise_model, noise_level
 
 pytestmark = pytest.mark.gpu
@@ -42,32 +41,3 @@ def test_the_model_of_photons_is_the_cpus(cupy, rng):
     wanted, found = estimate_noise_model(g), estimate_noise_model(cupy.asarray(g))
     assert isinstance(found, NoiseModel)
     assert tuple(found) == pytest.approx(tuple(wanted), rel=1e-6)
-
-
-@pytest.mark.parametrize("shape", [(1, 1), (3, 1), (31, 45), (700, 900)])
-def test_extremes(cupy, rng, shape):
-    for g in (
-        rng.integers(-5, 4, shape) / 4.0,
-        -1 - rng.random(shape),
-        1e-300 + rng.random(shape),
-        np.zeros(shape),
-    ):
-        (low, high), counts = noise_gpu.extremes(cupy.asarray(g))
-        assert (low, high) == (g.min(), g.max())
-        assert counts == ((g == g.min()).sum(), (g == g.max()).sum())
-
-
-@pytest.mark.parametrize("count", [1, 2, 31, 1000, 8193, 70001])
-def test_the_number_of_a_rank_and_the_median(cupy, rng, count):
-    picked = cupy.empty(1)
-    for x in (rng.random(count), rng.integers(0, 3, count) * 1.0, np.exp(40 * rng.standard_normal(count))):
-        on_gpu = cupy.asarray(x)
-        for rank in {0, count // 3, count - 1}:
-            noise_gpu._pick(picked, on_gpu, None, None, rank, dtype=np.float64)
-            assert float(picked[0]) == np.sort(x)[rank]
-        gate = rng.integers(0, 4, count) * 1.0
-        gate[rng.integers(count)] = 0
-        for most in (0.0, 1.0, 5.0):
-            limit = cupy.full(1, most)
-            noise_gpu._pick(picked, on_gpu, cupy.asarray(gate), limit, -1, dtype=np.float64)
-            assert float(picked[0]) == pytest.approx(np.median(x[gate <= most]), rel=1e-15)

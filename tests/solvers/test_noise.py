@@ -1,0 +1,92 @@
+"""The level of the noise, estimated from images whose noise is known."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.ndimage import gaussian_filter
+
+from deblur import data, psf
+from deblur.degrade import degrade
+from deblur.operators.blur import Blur
+from deblur.tuning import estimate_noise, estimate_noise_model, noise_level
+
+
+@pytest.mark.parametrize("shape", [(64, 64), (127, 90), (300, 40)])
+def test_the_noise_of_pure_noise(shape, rng):
+    estimates = [estimate_noise(0.5 + 0.03 * rng.standard_normal(shape)) for _ in range(40)]
+    assert abs(np.mean(estimates) / 0.03 - 1) <= 0.05
+    assert np.std(estimates) / 0.03 <= 0.05
+
+
+def test_the_noise_is_found_under_a_blurred_picture(rng):
+    from skimage import data, util
+
+    picture = util.img_as_float(data.camera())[100:356, 100:356]
+    blur = Blur(psf.gaussian(9, 1.5), picture.shape, "reflect")
+    for sigma in (0.002, 0.02):
+        g = blur.forward(picture) + sigma * rng.standard_normal(picture.shape)
+        assert abs(estimate_noise(g) / sigma - 1) <= 0.1
+        assert abs(estimate_noise(g + np.linspace(0, 3, 256)) / sigma - 1) <= 0.1  # a ramp is no noise
+
+
+def test_the_noise_estimate_scales_and_takes_stacks(xp, rng):
+    g = rng.standard_normal((2, 60, 70))
+    one = [estimate_noise(xp.asarray(frame)) for frame in g]
+    np.testing.assert_allclose(estimate_noise(xp.asarray(7 * g)), 7 * np.hypot(*one) / np.sqrt(2), rtol=1e-12)
+
+
+def test_texture_does_not_hide_the_quiet_part_of_a_picture(rng):
+    g = 0.01 * rng.standard_normal((240, 240))
+    g[:180] += rng.random((180, 240))  # the noise of which is 0.29
+    assert abs(estimate_noise(g) / 0.01 - 1) <= 0.15
+
+
+def test_clipped_black_is_not_taken_for_silence(rng):
+    g = 0.05 * rng.standard_normal((240, 240)) + 0.5
+    g[:150] = 0
+    assert abs(estimate_noise(g) / 0.05 - 1) <= 0.1
+
+
+@pytest.mark.parametrize("name", ["brick", "camera"])
+def test_the_psf_tells_noise_from_texture(name, rng):
+    kernel = psf.disk(7)
+    picture = degrade(data.load(name), kernel, boundary="unknown")
+    g = picture + 0.001 * rng.standard_normal(picture.shape)
+    assert abs(estimate_noise(g, kernel) / 0.001 - 1) <= 0.1
+
+
+def test_clipped_noise_is_not_taken_for_little(rng):
+    g = np.clip(0.02 + 0.03 * rng.standard_normal((256, 256)), 0, 1)
+    g[:, 100:] = np.clip(0.5 + 0.03 * rng.standard_normal((256, 156)), 0, 1)
+    assert abs(estimate_noise(g) / 0.03 - 1) <= 0.1
+
+
+def test_the_noise_of_a_sharpened_picture_is_refused(rng):
+    g = 0.05 * rng.standard_normal((256, 256)) + 0.5
+    sharp = g + 2 * (g - gaussian_filter(g, 1.0))
+    with pytest.raises(ValueError, match="sharpened"):
+        estimate_noise(sharp)
+    assert noise_level(sharp) >= 2 * 0.05  # for what needs no more than its size
+
+
+@pytest.mark.parametrize(("gain", "read"), [(1 / 100, 0.005), (1 / 1000, 0.02), (0.0, 0.02)])
+def test_noise_that_grows_with_the_light_is_found_as_that(gain, read, rng):
+    kernel = psf.disk(7)
+    clean = degrade(data.load("camera"), kernel, boundary="unknown").clip(0, None)
+    light = rng.poisson(clean / gain) * gain if gain else clean
+    g = light + read * rng.standard_normal(clean.shape)
+    model = estimate_noise_model(g, kernel)
+    for value in np.quantile(clean, [0.1, 0.5, 0.9]):
+        found, true = (math.sqrt(a * value + b * b) for a, b in (model, (gain, read)))
+        assert abs(found / true - 1) <= 0.1
+    even = (g - clean) * np.sqrt(model.weights(g))
+    dark, bright = even[clean < np.quantile(clean, 0.2)], even[clean > np.quantile(clean, 0.8)]
+    assert abs(dark.std() / bright.std() - 1) <= 0.15
+    assert model.weights(g).mean() == pytest.approx(1)
+
+
+def test_an_image_without_noise_has_none():
+    assert estimate_noise(np.full((40, 40), 0.3)) <= 1e-15
+    with pytest.raises(ValueError, match="4 x 4"):
+        estimate_noise(np.ones((3, 50)))
