@@ -931,7 +931,7 @@ def parts(answer: Any, name: str = "") -> dict[str, Any]:
     if isinstance(answer, deblur.LambdaChoice):
         return named(lam=answer.lam, noise=answer.noise)
     if isinstance(answer, deblur.Choice):
-        return named(method=answer.method, candidates=" ".join(answer.seconds))
+        return named(method=answer.method, candidates=" ".join((answer.method, *answer.others)))
     if isinstance(answer, deblur.PosteriorStd):
         # The estimate's own error is rounding where the torus is the scene: it is looked at beside the deviation.
         upper = None if answer.standard_error is None else answer.std + answer.standard_error
