@@ -280,6 +280,8 @@ def _root(observer: _Observer, start: float, low: float, high: float) -> Search:
 def _grows(looks: list[_Sample], lam: float) -> bool:
     """Whether error dominates the scene at λ: see `deblur.tuning.sums.FilterSums.amplified`."""
     above = [look for look in looks if look.lam > 0.9 * lam]
+    # Over a step of a few per cent the tolerance of the solutions would pass for growth.
+    above = above[:1] + [look for look in above[1:] if look.lam > 1.1 * above[0].lam]
     sizes = [(math.log10(b.lam / a.lam), a.size / (b.size or 1.0)) for a, b in pairwise(above)]
     growth = [math.log(max(ratio, 1e-300)) / decades for decades, ratio in sizes]
     return bool(growth) and growth[0] > math.log(_GROWTH) + min(growth[1:], default=0.0)
