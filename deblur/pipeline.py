@@ -117,8 +117,6 @@ class Deblurrer:
         self._plan: Plan | None = None
         self._last: tuple[Solution, Scale] | None = None
         self._lock = threading.RLock()
-        if request.method != "auto":
-            request.choice(request.problem_with_lam())
         self._take(request)
 
     def _take(self, request: Request) -> None:
