@@ -80,11 +80,11 @@ def check_geometry(
     psf: Array, shape: Sequence[int], origin: Sequence[int] | None
 ) -> tuple[np.ndarray, tuple[int, int], tuple[int, int]]:
     """(PSF, image shape, origin) of a blur, checked; the PSF is a read-only NumPy array."""
-    h = asnumpy(check_psf(psf))
-    h.flags.writeable = False
     if len(tuple(shape)) != 2:
         raise ValueError(f"shape must be (rows, columns) of the image, not {tuple(shape)!r}")
     rows, columns = check_size(shape[0], "shape[0]"), check_size(shape[1], "shape[1]")
+    h = asnumpy(check_psf(psf))
+    h.flags.writeable = False
     m, n = h.shape
     if m > rows or n > columns:
         raise ValueError(
