@@ -43,16 +43,7 @@ MODULES = (
     "deblur.tiles",
     "deblur.tiles.reach",
 )
-PAGES = (
-    "photographs",
-    "psf",
-    "mathematics",
-    "thesis",
-    "figures",
-    "gallery",
-    "compare",
-    "tiles",
-)  # Markdown; each becomes a page of its own
+PAGES = tuple(sorted(path.stem for path in HERE.glob("*.md")))  # each becomes a page of its own
 
 
 def page(text: str) -> str:
