@@ -1391,7 +1391,7 @@ def _tuning() -> str:
 
 
 SECTIONS: dict[Path, dict[str, Callable[[], str]]] = {
-    ROOT / "README.md": {"summary": summary},
+    ROOT / "docs" / "methods.md": {"summary": summary},
     ROOT / "docs" / "photographs.md": {"light": light},
     ROOT / "docs" / "gallery.md": {"gallery": gallery},
     ROOT / "docs" / "figures.md": {
