@@ -1,4 +1,4 @@
-"""Build the reference in docs/build: a page for each public module, from its docstrings, and the pages beside it.
+"""Build the reference in docs/build: a page for each public module, from its docstrings, and the Markdown pages.
 
     python docs/make.py
 
@@ -71,7 +71,7 @@ def with_tables(text: str) -> str:
 
 
 def modules() -> list[ModuleType]:
-    """The package and all its modules, with what they import at its first use imported: pdoc looks no further."""
+    """The package and all its modules, with their lazy names imported, because pdoc imports nothing."""
     package = importlib.import_module("deblur")
     names = [found.name for found in pkgutil.walk_packages(package.__path__, "deblur.")]
     found = [package, *(importlib.import_module(n) for n in names if not n.endswith("__main__"))]

@@ -1,4 +1,4 @@
-"""The pages under docs/ name what there is, and the script that builds the reference reads the docstrings' tables."""
+"""The pages under docs/ name existing objects, and the script that builds the reference reads tables of docstrings."""
 
 import importlib.util
 import re
@@ -27,7 +27,7 @@ def make():
 
 
 def first_cells(title):
-    """What stands between backticks in the first column of the table below a heading of mathematics.md."""
+    """The names in backticks in the first column of the table below a heading of mathematics.md."""
     section = (DOCS / "mathematics.md").read_text().split(f"## {title}\n")[1].split("\n## ")[0]
     return tuple(re.findall(r"^\| `([^`]+)` \|", section, re.MULTILINE))
 
@@ -43,7 +43,7 @@ def test_the_mathematics_lists_every_boundary_rule_and_method():
 
 
 @pytest.mark.parametrize("path", sorted(DOCS.glob("*.md")), ids=lambda path: path.name)
-def test_what_the_pages_point_to_exists(path):
+def test_targets_of_links_exist(path):
     text = path.read_text()
     for target in re.findall(r"\]\(([\w./]+)\)", text):
         assert (DOCS / target).exists(), target
