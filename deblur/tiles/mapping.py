@@ -99,7 +99,15 @@ class BlockMap:
         rows, cols = (d if len(cuts) > 1 else 0 for d, cuts in zip(tiling.beyond, tiling.cuts, strict=True))
         stack = tuple(layout.shape[a] for a in layout.stack)
         last = number == passes - 1 if passes > 1 else None
-        return cls(tiling.recipe, tiling.cuts, (rows, cols), tiling.wraps, stack, layout.colours, last)
+        return cls(
+            tiling.recipe,
+            tiling.cuts,
+            (rows, cols),
+            tiling.recipe.boundary.wraps,
+            stack,
+            layout.colours,
+            last,
+        )
 
     def __dask_tokenize__(self) -> Any:
         return self.recipe.token

@@ -9,13 +9,14 @@ from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 
-from ..device import Device, format_bytes, free_memory
+from ..device import CPU, Device, format_bytes, free_memory
 from ..options import check_lam
 from ..problem import Problem
+from ..request import check_request
 from ..solvers.start import SMOOTHING
 from ..terms import FORMULA
 from .options import PlanOptions, parted, takes
-from .problem import requested, working_bytes
+from .problem import working_bytes
 from .reach import REFINED, SHARP, SHARP_RMS, Reach, margin, reach, strip, worthwhile
 
 #: Numbers for each pixel that a window takes at least which is solved as an image: measured, as no method counts the
@@ -225,7 +226,7 @@ def plan_tiles(psf: Any, lam: float, shape: Sequence[int], **options: Unpack[Pla
     memory = free_memory(device.xp) // 2 if given["memory"] is None else int(given["memory"])
     if memory <= 0:
         raise ValueError(f"memory must be a number of bytes above zero, not {given['memory']!r}")
-    request = requested(psf, size, float(lam), rest)
+    request = check_request(psf, size, float(lam), rest, CPU, reuse=True)
     asked = _Asked(
         replace(request.problem, device=device), request.method, request.prior, size, float(given["tolerance"]),
         bool(given["safe"]), memory,

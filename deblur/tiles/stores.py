@@ -48,7 +48,7 @@ class Source:
         if self.chunks is None:
             return None
         shape = self.array.shape
-        axes = Layout.of(shape, self.channel_axis, self.stack_axis).order[-2:]
+        axes = Layout(shape, self.channel_axis, self.stack_axis).order[-2:]
         rows, cols = (min(self.chunks[a], shape[a]) for a in axes)
         return rows, cols
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from ..version import __version__
 from . import stores
-from .checks import Residual, Seam, of_tile, ratios
+from .checks import Residual, Seam, joined_residual, of_tile
 from .clusters import queue_reads
 from .mapping import BlockMap, Place, graph, in_tiles, together
 from .options import PlanOptions, TileOptions, parted, takes
@@ -466,4 +466,6 @@ def _verified(image: Source, tiling: Tiling, output: Any, workers: Any) -> Resid
     one = dask.delayed(partial(of_tile, tiling.recipe, tiling.layout), pure=False)
     arrays = [dask.delayed(array, traverse=False) for array in (image.array, output)]
     places = itertools.product(range(tiling.layout.frames), tiling.tiles)
-    return ratios(_computed([one(*arrays, *place) for place in places], workers), tiling.linear)
+    return joined_residual(
+        _computed([one(*arrays, *place) for place in places], workers), tiling.recipe.linear
+    )
