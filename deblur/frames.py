@@ -16,7 +16,7 @@ from .image.arrays import looks_coloured
 from .image.light import check_levels
 from .norms import largest
 
-#: Where frames lie in a stack and which colours of them: what is restored together.
+#: Slices of frames and colours that are restored together.
 Part = tuple[slice, slice]
 ALL: Part = (slice(None), slice(None))
 
@@ -165,7 +165,7 @@ class Frames:
         if stack_axis is not None:
             _axis(stack_axis, img.ndim, "stack_axis")  # one alone: `place` needs views
         self._axes = Axes(img.shape, channel_axis, stack_axis)
-        as_real(img[:0], "the image")  # refuses what is no number
+        as_real(img[:0], "the image")  # refuses other dtypes than numbers
         self.given = img.dtype
         self.dtype = min_float_dtype(img.dtype) if dtype is None else np.dtype(dtype)
         self.shape = img.shape
