@@ -7,7 +7,6 @@ and the strips of its neighbours. `dask.array.overlap` makes ten, and passes who
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -75,7 +74,8 @@ class BlockMap:
         layout, passes = tiling.layout, tiling.plan.passes
         self.recipe, self.cuts, self.colours = tiling.recipe, tiling.cuts, layout.colours
         self.overlap = [d if len(cuts) > 1 else 0 for d, cuts in zip(tiling.beyond, tiling.cuts, strict=True)]
-        self.steps = list(itertools.product(*((0, -1, 1) if d else (0,) for d in self.overlap)))[1:]
+        rows, cols = ((0, -1, 1) if d else (0,) for d in self.overlap)
+        self.steps = [(i, j) for i in rows for j in cols if i or j]
         self.stack = tuple(layout.shape[a] for a in layout.stack)
         self.last = number == passes - 1 if passes > 1 else None
 

@@ -39,7 +39,8 @@ class Source:
     """
 
     def __init__(self, source: Any, channel_axis: int | None = None, stack_axis: Any = None) -> None:
-        self.group, self.channel_axis, self.stack_axis = None, channel_axis, stack_axis
+        self.group: Any = None
+        self.channel_axis, self.stack_axis = channel_axis, stack_axis
         if isinstance(source, str | Path):
             path = str(source)
             source = MappedTiff(path) if path.lower().endswith((".tif", ".tiff")) else self._stored(path)

@@ -101,7 +101,7 @@ class Tiling:
         rest["dtype"] = self.dtype.name
         psfs = _psfs(psf, layout.frames)
         self._psf_shape = psfs.shape[1:]
-        decided = decide(psfs, layout.space, lam, rest, self._corners, lambda: self._samples)
+        decided = decide(psfs, layout.space, lam, rest, self._corners, lambda: self.samples)
         self.lam = decided.lam
         self.lam_reason, self.boundary_reason = decided.lam_reason, decided.boundary_reason
         device = given["device"]
@@ -146,7 +146,7 @@ class Tiling:
         return asnumpy(self.layout.read(self.img, 0, where))
 
     @cached_property
-    def _samples(self) -> np.ndarray:
+    def samples(self) -> np.ndarray:
         """Windows spread over the image, (n, c, M, N), read once, without those that are not finite."""
         layout = self.layout
         side = [min(n, max(_SAMPLE, 8 * m)) for n, m in zip(layout.space, self._psf_shape, strict=True)]
@@ -171,7 +171,7 @@ class Tiling:
     @property
     def range(self) -> float:
         """Of the image, as far as the sampled windows show it."""
-        return float(np.ptp(self._samples))
+        return float(np.ptp(self.samples))
 
     @property
     def beyond(self) -> tuple[int, int]:
