@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from deblur.device import asnumpy
-from deblur.masks import check_mask, check_weights, unwrapped
+from deblur.device import asnumpy, unwrapped
+from deblur.masks import check_mask, check_weights
 
 SHAPE = (3, 4)
 
