@@ -46,13 +46,9 @@ def _axes(ax: Axes | None, title: str, x: str, y: str = "") -> Axes:
     return ax
 
 
-def _line(ax: Axes, x: float | None = None, y: float | None = None, **options: Any) -> Axes:
-    """A thin line across the axes at x or y, and the legend."""
-    style = {"color": "0.4", "linewidth": 0.8, "linestyle": "--", **options}
-    if x is None:
-        ax.axhline(y, **style)
-    else:
-        ax.axvline(x, **style)
+def _line(ax: Axes, draw: Any, at: float, label: str, color: str = "0.4", linestyle: str = "--") -> Axes:
+    """A thin line at `at`, drawn by ``ax.axhline`` or ``ax.axvline``, and the legend."""
+    draw(at, label=label, color=color, linestyle=linestyle, linewidth=0.8)
     ax.legend()
     return ax
 
@@ -100,7 +96,7 @@ def picard(source: Any, ax: Axes | None = None) -> Axes:
         (c / np.where(s > 0, s, 1), "|uᵢᵀg| / σᵢ", (s > 0) & (c > 0)),
     ):
         ax.semilogy(at[where], values[where], "." if label != "σᵢ" else "-", markersize=2, label=label)
-    return _line(ax, y=np.sqrt(choice.lam), label=f"√λ, λ = {choice.lam:.2g}")
+    return _line(ax, ax.axhline, float(np.sqrt(choice.lam)), f"√λ, λ = {choice.lam:.2g}")
 
 
 def l_curve(source: Any, ax: Axes | None = None) -> Axes:
@@ -143,10 +139,10 @@ def gcv_curve(source: Any, ax: Axes | None = None) -> Axes:
     ax.set_xscale("log")
     if choice.rule in ("gcv", "discrepancy", "whiteness") and choice.values.min() > 0:
         ax.set_yscale("log")
-    _line(ax, choice.lam, label=f"λ = {choice.lam:.2g}")
+    _line(ax, ax.axvline, choice.lam, f"λ = {choice.lam:.2g}")
     if choice.rule == "discrepancy" and choice.noise and choice.singular_values.size:
         label = f"noise {choice.noise:.2g} ({choice.noise_source})"
-        _line(ax, y=choice.noise, color="C1", linestyle="-", label=label)
+        _line(ax, ax.axhline, choice.noise, label, "C1", "-")
     return ax
 
 
@@ -178,7 +174,7 @@ def filter_factors(singular_values: Array, lam: float, ax: Axes | None = None) -
     ax = _axes(ax, "Filter factors", "σ", "σ² / (σ² + λ)")
     s = s[_thinned(len(s))]
     ax.semilogx(s, s**2 / (s**2 + lam))
-    return _line(ax, max(np.sqrt(lam), s[0]), label=f"√λ, λ = {lam:.2g}")
+    return _line(ax, ax.axvline, max(float(np.sqrt(lam)), s[0]), f"√λ, λ = {lam:.2g}")
 
 
 def cumulative_periodogram(residual: Array) -> tuple[np.ndarray, np.ndarray]:

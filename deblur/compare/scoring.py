@@ -240,7 +240,8 @@ def _oracle(entrant: Entrant, case: Case, task: Task, settings: Settings) -> Set
         return tried.get(value, math.inf)
 
     with contextlib.suppress(TimeoutError):
-        _search(error, list(np.linspace(*np.log(entrant.search), 8)))
+        low, high = map(math.log, entrant.search)
+        _search(error, list(np.linspace(low, high, 8)))
     if not tried:
         raise ValueError("; ".join(["no value of its parameter gave a picture", *map(str, failures[:1])]))
     best = min(tried, key=tried.__getitem__)
