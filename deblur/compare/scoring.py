@@ -25,7 +25,7 @@ from scipy.optimize import minimize_scalar
 from .. import metrics
 from ..errors import MethodError
 from ..operators.blur import Blur
-from ..plot import cumulative_periodogram
+from ..plot import cumulative_periodogram, thinned
 from .adapters.base import Answer, Entrant, Setting, Watch
 from .cases import Case, Task
 from .findings import Row, Settings
@@ -149,7 +149,8 @@ def _scored(row: Row, entrant: Entrant, case: Case, task: Task, settings: Settin
         answer, first = _run(
             entrant, task, setting.value, lambda i, r: row.history.append((int(i), float(r)))
         )
-    row.history = _thinned([point for point in row.history if math.isfinite(point[1])])
+    history = [point for point in row.history if math.isfinite(point[1])]
+    row.history = [history[i] for i in thinned(len(history), 200)]
     picture = np.asarray(answer.image, dtype=np.float64)
     row.iterations, row.residual, row.note = answer.iterations, answer.residual, answer.note
     residual = measure(row, case, picture)
@@ -196,13 +197,6 @@ def _run(
     if not np.array_equal(g, task.blurred):
         raise ValueError("it changed the picture that it received")
     return answer, (middle - start, end - middle)
-
-
-def _thinned(history: list[tuple[int, float]]) -> list[tuple[int, float]]:
-    """At most 200 points of it."""
-    return [
-        history[i] for i in np.unique(np.linspace(0, len(history) - 1, min(200, len(history))).astype(int))
-    ]
 
 
 def _timed(row: Row, entrant: Entrant, task: Task, settings: Settings, first: tuple[float, float]) -> None:
