@@ -39,7 +39,7 @@ def degrade(
         The sharp scene, NumPy or CuPy. Integers are scaled to [0, 1] as
         `deblur.image.as_float` does.
     psf : (m, n) array
-        The point spread function, for every channel; NumPy or CuPy, whatever `image` is.
+        The point spread function of every channel; NumPy or CuPy, independently of `image`.
     noise : float or {"gaussian", "salt-pepper", "poisson"}
         A number is the standard deviation of Gaussian noise; 0 (default) is none.
         A name needs `level`.
@@ -49,7 +49,7 @@ def degrade(
         become 0 or 1, each as likely. ``"poisson"``: the mean number of
         photons counted where the blurred image is 1; fewer is noisier.
     boundary : {"zero", "periodic", "reflect", "antireflect", "unknown"}
-        How the scene goes on outside `image` (see `deblur.operators.matrix`). With
+        How the scene continues outside `image` (see `deblur.operators.matrix`). With
         ``"unknown"`` nothing is assumed: the result is the smaller frame that
         the PSF can fill from `image` alone, the 'valid' convolution, which is
         what a camera records of a larger scene.
@@ -82,21 +82,14 @@ def degrade(
     """
     kind, amount = _check_noise(noise, level)
     xp = get_xp(image)
-    psf = asnumpy(
-        unwrapped(psf, "psf")
-    )  # Blur keeps it on the host and sends its spectrum to where the image is
+    psf = asnumpy(unwrapped(psf, "psf"))  # Blur keeps it on the host
     image = as_real(as_float(image), "the image")
     if channel_axis is None and looks_coloured(image.shape) and image.shape[2] == 3:
         channel_axis = 2
-    if image.ndim != 2 + (channel_axis is not None):
-        hint = (
-            "; give channel_axis=-1 for colour, 0 for a stack"
-            if channel_axis is None and image.ndim == 3
-            else ""
-        )
-        raise ValueError(
-            f"an image of {2 + (channel_axis is not None)} axes is needed, not shape {image.shape}{hint}"
-        )
+    axes = 2 + (channel_axis is not None)
+    if image.ndim != axes:
+        hint = "; give channel_axis=-1 for colour, 0 for a stack" if (axes, image.ndim) == (2, 3) else ""
+        raise ValueError(f"an image of {axes} axes is needed, not shape {image.shape}{hint}")
     if channel_axis is not None and not -3 <= channel_axis < 3:
         raise ValueError(f"channel_axis={channel_axis} does not exist in an image of shape {image.shape}")
     if image.size == 0:

@@ -9,15 +9,14 @@ from pathlib import Path
 import numpy as np
 
 from . import image, metrics
-from .data import load
-from .degrade import degrade
+from .compare.adapters.own import OWN_BOUNDARY
+from .compare.cases import make_cases
+from .data import info
 from .errors import ConvergenceError, MethodError
 from .methods import METHODS
+from .operators.boundary import BOUNDARIES
 from .pipeline import solve
 from .terminal import iterations, progress
-
-#: The boundary under which a method that serves only one is shown.
-_OWN_BOUNDARY = {"fft": "periodic", "dct": "reflect", "dst": "antireflect"}
 
 
 def demo(args: argparse.Namespace) -> int:
@@ -53,9 +52,14 @@ def demo(args: argparse.Namespace) -> int:
         image.check_writable(folder / f"{name}.png", args.force, inputs=[source])
         for name in ("demo", "blurred", "restored")
     )
-    scene, sharp = _scene(args, h.shape)
+    room = min(n - m + 1 for n, m in zip(info(args.image).shape, h.shape, strict=False))
+    size = min(64, room) if args.size is None else args.size
+    made = make_cases(args.image, h, args.noise, list(BOUNDARIES), size=size, seed=args.seed)
+    blurred_by = {case.boundary: case.blurred for case in made}
+    sharp = made[0].truth
+    assert sharp is not None
     print(
-        f"{args.image}, {len(sharp)} x {len(sharp)} pixels, PSF {h.shape[0]} x {h.shape[1]}, "
+        f"{args.image}, {size} x {size} pixels, PSF {h.shape[0]} x {h.shape[1]}, "
         f"noise {args.noise:g}, λ {args.lam}"
     )
     header = "method           boundary       seconds     lambda        MSE  PSNR dB   residual"
@@ -63,19 +67,17 @@ def demo(args: argparse.Namespace) -> int:
     print("-" * len(header))
     # The linear methods under the boundary that suits each; then the photograph as it is, restored by the default
     # method, and by those beyond the linear formula.
-    linear = [(m.name, _OWN_BOUNDARY.get(m.name, "zero")) for m in METHODS.values() if m.linear]
+    linear = [(m.name, OWN_BOUNDARY.get(m.name, "zero")) for m in METHODS.values() if m.linear]
     cases = [*linear, ("auto", "unknown"), *((m.name, "unknown") for m in METHODS.values() if not m.linear)]
     shown: dict[str, np.ndarray] = {}
-    blurred_by: dict[str, np.ndarray] = {}
     lam_by: dict[str, float] = {}
+    reported: set[str] = set()
     failures = 0
     for at, (name, boundary) in enumerate(cases):
-        if boundary not in blurred_by:
-            original = scene if boundary == "unknown" else sharp
-            blurred = degrade(original, h, noise=args.noise, boundary=boundary, seed=args.seed)
-            blurred_by[boundary] = blurred
-            print(f"{'blurred':<17}{boundary:<33}{_quality(sharp, blurred)}", flush=True)
         blurred = blurred_by[boundary]
+        if boundary not in reported:
+            reported.add(boundary)
+            print(f"{'blurred':<17}{boundary:<33}{_quality(sharp, blurred)}", flush=True)
         # One λ for all linear methods of a boundary, which solve the same problem.
         lam = lam_by.get(boundary, args.lam) if at <= len(linear) else "auto"
         try:
@@ -107,26 +109,6 @@ def demo(args: argparse.Namespace) -> int:
         "The linear methods of one boundary share the λ of the first one; those below auto choose their own."
     )
     return 1 if failures else 0
-
-
-def _scene(args: argparse.Namespace, psf_shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-    """(the scene with what is smeared into the window, the window).
-
-    The same window is restored under every boundary. What lies beyond it is real with the boundary "unknown"; for the
-    others the scene continues as the boundary assumes.
-    """
-    photograph = load(args.image)
-    shape, margin = np.array(photograph.shape[:2]), np.array(psf_shape) - 1
-    most = int((shape - margin).min())
-    size = min(64, most) if args.size is None else args.size
-    if not max(psf_shape) <= size <= most:
-        raise ValueError(
-            f"--size must lie between {max(psf_shape)}, the PSF's size, and {most} for {args.image!r}, not {size}"
-        )
-    top, left = (shape - size - margin) // 2
-    scene = photograph[top : top + size + margin[0], left : left + size + margin[1]]
-    row, column = margin - margin // 2
-    return scene, scene[row : row + size, column : column + size]
 
 
 def _quality(sharp: np.ndarray, picture: np.ndarray) -> str:

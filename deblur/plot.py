@@ -1,9 +1,9 @@
-"""Pictures of a restoration: Picard plot, L-curve, the rule's curve, filter factors, residual.
+"""Plots of a restoration: Picard plot, L-curve, the rule's curve, filter factors, residual.
 
-Each function draws into the Axes it is given, or into a new Figure of its
-own, and returns the Axes (`residual_image`: the Figure). Nothing is shown and
-pyplot is not touched: no global state is left behind; save with
-``ax.figure.savefig(...)``. Matplotlib is imported when first needed.
+Each function draws into the given Axes, or into a new Figure, and returns the
+Axes (`residual_image`: the Figure). Nothing is shown, and pyplot's global state
+is not used; save with ``ax.figure.savefig(...)``. Matplotlib is imported when
+it is first needed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _choice(source: Any, spectrum: bool = False) -> LambdaChoice:
     if spectrum and not choice.singular_values.size:
         raise ValueError(
             f"λ was chosen by {choice.rule!r} from {len(choice.lambdas)} solutions, without singular values: there is "
-            "no Picard plot and no L-curve of it; gcv_curve draws what the rule looked at"
+            "no Picard plot and no L-curve of it; gcv_curve draws the function that the rule evaluated"
         )
     return choice
 
@@ -46,13 +46,9 @@ def _axes(ax: Axes | None, title: str, x: str, y: str = "") -> Axes:
     return ax
 
 
-def _line(ax: Axes, x: float | None = None, y: float | None = None, **options: Any) -> Axes:
-    """A thin line across the axes at x or y, and the legend."""
-    style = {"color": "0.4", "linewidth": 0.8, "linestyle": "--", **options}
-    if x is None:
-        ax.axhline(y, **style)
-    else:
-        ax.axvline(x, **style)
+def _line(ax: Axes, draw: Any, at: float, label: str, color: str = "0.4", linestyle: str = "--") -> Axes:
+    """A thin line at `at`, drawn by ``ax.axhline`` or ``ax.axvline``, and the legend."""
+    draw(at, label=label, color=color, linestyle=linestyle, linewidth=0.8)
     ax.legend()
     return ax
 
@@ -66,8 +62,9 @@ def _figure(size: tuple[float, float]) -> Figure:
     return figure
 
 
-def _thinned(n: int) -> np.ndarray:
-    return np.unique(np.linspace(0, n - 1, min(n, 4000)).astype(int))
+def thinned(n: int, most: int = 4000) -> np.ndarray:
+    """At most `most` of the indices below n, evenly spaced."""
+    return np.unique(np.linspace(0, n - 1, min(n, most)).astype(int))
 
 
 def picard(source: Any, ax: Axes | None = None) -> Axes:
@@ -92,7 +89,7 @@ def picard(source: Any, ax: Axes | None = None) -> Axes:
     """
     choice = _choice(source, spectrum=True)
     ax = _axes(ax, "Picard plot", "i")
-    at = _thinned(len(choice.singular_values))
+    at = thinned(len(choice.singular_values))
     s, c = choice.singular_values[at], choice.coefficients[at]
     for values, label, where in (
         (s, "σᵢ", s > 0),
@@ -100,7 +97,7 @@ def picard(source: Any, ax: Axes | None = None) -> Axes:
         (c / np.where(s > 0, s, 1), "|uᵢᵀg| / σᵢ", (s > 0) & (c > 0)),
     ):
         ax.semilogy(at[where], values[where], "." if label != "σᵢ" else "-", markersize=2, label=label)
-    return _line(ax, y=np.sqrt(choice.lam), label=f"√λ, λ = {choice.lam:.2g}")
+    return _line(ax, ax.axhline, float(np.sqrt(choice.lam)), f"√λ, λ = {choice.lam:.2g}")
 
 
 def l_curve(source: Any, ax: Axes | None = None) -> Axes:
@@ -132,7 +129,7 @@ _CURVES = {
 
 
 def gcv_curve(source: Any, ax: Axes | None = None) -> Axes:
-    """The function that the rule looked at (for "gcv" the GCV function) against λ, with the chosen λ marked.
+    """The function that the rule evaluated (for "gcv" the GCV function) against λ, with the chosen λ marked.
 
     Parameters and errors are those of `picard`.
     """
@@ -143,15 +140,15 @@ def gcv_curve(source: Any, ax: Axes | None = None) -> Axes:
     ax.set_xscale("log")
     if choice.rule in ("gcv", "discrepancy", "whiteness") and choice.values.min() > 0:
         ax.set_yscale("log")
-    _line(ax, choice.lam, label=f"λ = {choice.lam:.2g}")
+    _line(ax, ax.axvline, choice.lam, f"λ = {choice.lam:.2g}")
     if choice.rule == "discrepancy" and choice.noise and choice.singular_values.size:
         label = f"noise {choice.noise:.2g} ({choice.noise_source})"
-        _line(ax, y=choice.noise, color="C1", linestyle="-", label=label)
+        _line(ax, ax.axhline, choice.noise, label, "C1", "-")
     return ax
 
 
 def filter_factors(singular_values: Array, lam: float, ax: Axes | None = None) -> Axes:
-    """Tikhonov's filter factors σ²/(σ² + λ) against σ: what of the image is let through.
+    """Tikhonov's filter factors σ²/(σ² + λ) against σ: the share of each component that is kept.
 
     Parameters
     ----------
@@ -176,9 +173,9 @@ def filter_factors(singular_values: Array, lam: float, ax: Axes | None = None) -
     if not (np.isfinite(lam) and lam >= 0):
         raise ValueError(f"λ must be finite and not negative, not {lam!r}")
     ax = _axes(ax, "Filter factors", "σ", "σ² / (σ² + λ)")
-    s = s[_thinned(len(s))]
+    s = s[thinned(len(s))]
     ax.semilogx(s, s**2 / (s**2 + lam))
-    return _line(ax, max(np.sqrt(lam), s[0]), label=f"√λ, λ = {lam:.2g}")
+    return _line(ax, ax.axvline, max(float(np.sqrt(lam)), s[0]), f"√λ, λ = {lam:.2g}")
 
 
 def cumulative_periodogram(residual: Array) -> tuple[np.ndarray, np.ndarray]:
@@ -187,7 +184,7 @@ def cumulative_periodogram(residual: Array) -> tuple[np.ndarray, np.ndarray]:
     Parameters
     ----------
     residual : (..., M, N) array
-        Its mean is taken off; frames are averaged.
+        Its mean is subtracted; frames are averaged.
 
     Returns
     -------
@@ -198,9 +195,9 @@ def cumulative_periodogram(residual: Array) -> tuple[np.ndarray, np.ndarray]:
 
     Notes
     -----
-    White noise gives a straight match of the two columns; what is left of the
-    picture makes the first rise early, noise that has been fitted makes it
-    late (Hansen, Kilmer, Kjeldsen, BIT 46 (2006) 41-59, in one dimension).
+    For white noise the two columns agree; remaining parts of the image make
+    the first rise early, fitted noise makes it rise late (Hansen, Kilmer,
+    Kjeldsen, BIT 46 (2006) 41-59, in one dimension).
     """
     r = asnumpy(residual).astype(float)
     if r.ndim < 2 or r.size == 0:
@@ -218,7 +215,7 @@ def cumulative_periodogram(residual: Array) -> tuple[np.ndarray, np.ndarray]:
 
 
 def residual_image(source: Any, figure: Figure | None = None) -> Figure:
-    """The residual g − Hf as a picture, beside its normalised cumulative periodogram.
+    """The residual g − Hf as a picture, next to its normalised cumulative periodogram.
 
     Parameters
     ----------
@@ -234,7 +231,7 @@ def residual_image(source: Any, figure: Figure | None = None) -> Figure:
     Raises
     ------
     ValueError
-        If it is no image.
+        If it is not an image.
     """
     r = asnumpy(getattr(source, "residual_image", source)).astype(float)
     if r.ndim not in (2, 3) or r.size == 0:

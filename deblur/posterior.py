@@ -1,64 +1,52 @@
-"""How far each pixel of a restored image can be trusted: the posterior standard deviation.
+"""The posterior standard deviation of each pixel of a restored image.
 
-The model. The image is g = H f + n with white Gaussian noise n of standard
-deviation σ, and before it is seen the scene is white and Gaussian about its
-prior mean with precision λ/σ² (standard deviation σ/√λ). Given g, the scene is
-Gaussian about the Tikhonov solution f_λ, with the covariance
+The model. The image is g = H f + n with white Gaussian noise n of standard deviation σ. A priori the scene is white
+and Gaussian about its prior mean with precision λ/σ² (standard deviation σ/√λ). Given g, the scene is Gaussian about
+the Tikhonov solution f_λ with the covariance
 
     C = σ² (HᵀH + λI)⁻¹ .
 
-C depends on the blur, σ and λ, not on the picture. Its diagonal lies between
-σ²/(‖H‖² + λ) and σ²/λ; a pixel that the image says nothing about keeps the
-prior's σ/√λ. It is the error that the *model* expects: a λ that draws the
-scene too weakly or too strongly, or a wrong PSF, makes it wrong.
+C depends on the blur, σ and λ, not on the image. Its diagonal lies between σ²/(‖H‖² + λ) and σ²/λ; a pixel that the
+data do not determine keeps the prior's σ/√λ. It is the error that the *model* expects: with an unsuitable λ or a wrong
+PSF it is wrong.
 
-The other quadratic regularizers have it too, with weights
-or a mask W (precision w/σ² of a pixel) and L the gradient or the second
-derivatives, of which the prior then speaks instead of f itself:
+The other quadratic regularizers have a C too, with weights or a mask W (precision w/σ² of a pixel) and L the gradient
+or the second derivatives:
 
     C = σ² (HᵀWH + λLᵀL)⁻¹ .
 
-Exact, without weights, from the decomposition H = U S Vᵀ where the method has
-one; for another L the first two have λ|l|² for λ, l its symbol:
+It is exact, without weights, from the decomposition H = U S Vᵀ where the method has one; for another L, ``fft`` and
+``dct`` replace λ by λ|l|², l the symbol of L:
 
-=========== ==========================================================================================
-``fft``     V is the Fourier transform, whose entries have one modulus: every pixel has the mean of
-            σ²/(s² + λ)
-``dct``     V = C₁ᵀ ⊗ C₂ᵀ: the squares of the two cosine matrices applied to 1/(s² + λ) (not for second derivatives)
-``dst``     likewise with sine matrices (zero boundary)
-``kronecker`` likewise with the right singular vectors of both axes, all of them: those that H does not see
-            belong to 1/λ
-``cholesky`` HᵀWH + λLᵀL written down, and the squares of its Cholesky factor's inverse summed down the columns
-=========== ==========================================================================================
+============= ==========================================================================================
+``fft``       V is the Fourier transform, whose entries have one modulus: every pixel has the mean of
+              σ²/(s² + λ)
+``dct``       V = C₁ᵀ ⊗ C₂ᵀ: the squares of the two cosine matrices applied to 1/(s² + λ) (not for second derivatives)
+``dst``       likewise with sine matrices (zero boundary)
+``kronecker`` likewise with all right singular vectors of both axes: those in the null space of H belong to 1/λ
+``cholesky``  HᵀWH + λLᵀL as a dense matrix, and the squares of its Cholesky factor's inverse summed down the columns
+============= ==========================================================================================
 
-Every sum has positive terms only, so that nothing cancels however small λ is.
+Every sum has positive terms only, so nothing cancels however small λ is.
 
-Elsewhere ``probing`` estimates the diagonal of D = (HᵀWH + λLᵀL)⁻¹ in two ways at
-once, each with half of the probes, and takes their mean weighted pixel by pixel
-by the inverse of their variances:
+Otherwise ``probing`` estimates the diagonal of D = (HᵀWH + λLᵀL)⁻¹ in two ways, each with half of the probes, and takes
+their mean, weighted at each pixel by the inverse of their variances:
 
-*Random signs* z [1]_: z ∘ Dz has the mean diag D. Its variance is made small by
-what is known: let T be the same inverse on a torus around the scene, where it
-is diagonal in frequency and its diagonal constant, t. Then t + z ∘ (Dz − Tz)
-has the same mean, and D and T differ only near the scene's edges. With a large
-λ this is the better one by far.
+*Random signs* z [1]_: z ∘ Dz has the mean diag D. A control variate reduces its variance: let T be the same inverse on
+a torus around the scene, where it is diagonal in frequency and its diagonal constant, t. Then t + z ∘ (Dz − Tz) has the
+same mean, and D and T differ only near the scene's borders. For a large λ this estimate is far the better one.
 
-*Samples* of the posterior [2]_: f = D (Hᵀ√W n + √λ Lᵀm) with white noise n and
-m, whose square has the mean diag D. Whatever λ is, k of them give the deviation
-to 1/√(2k) of itself.
+*Samples* of the posterior [2]_: f = D (Hᵀ√W n + √λ Lᵀm) with white noise n and m, whose square has the mean diag D.
+For every λ, k of them give the deviation to 1/√(2k) of itself.
 
-Both take one solve. Without weights and for L = I that is one with HHᵀ + λI, by
-the cheapest exact method: Dz = (z − Hᵀ(HHᵀ + λI)⁻¹Hz)/λ, and a scene f₀ from the
-prior is a sample after f₀ + Hᵀ(HHᵀ + λI)⁻¹(n − Hf₀). Otherwise it is conjugate
-gradients, preconditioned by T. The variance of
-the first comes from its scatter, pooled over neighbouring pixels, that of the
-second is known; together they give the standard error. Weights that come from
-the estimates themselves, and the root, leave a bias towards small values of a
-fraction of that error.
+Each probe takes one solve. Without weights and for L = I that is one with HHᵀ + λI, by the preferred exact method:
+Dz = (z − Hᵀ(HHᵀ + λI)⁻¹Hz)/λ, and for a scene f₀ drawn from the prior, f₀ + Hᵀ(HHᵀ + λI)⁻¹(n − Hf₀) is a sample.
+Otherwise it is conjugate gradients, preconditioned by T. The variance of the first estimate comes from its scatter,
+pooled over neighbouring pixels; that of the second is known; together they give the standard error. Weights that come
+from the estimates themselves, and the root, leave a bias towards small values of a fraction of that error.
 
-Answers that are no linear ones, of total variation and its like, of patches and networks, or within bounds, have
-no such C. Of them, ``simulated`` says how far they may be off the truth, bias and noise together:
-`deblur.resampling` has how.
+Estimates that are not linear in the data (total variation, patches, networks, bounds) have no such C. For them
+``simulated`` gives the root mean square error, bias and noise together: see `deblur.resampling`.
 
 References
 ----------
@@ -105,9 +93,6 @@ QUADRATIC = tuple(name for name in REGULARIZERS if is_quadratic(name))
 EXACT = ("fft", "dct", "dst", "kronecker", "cholesky")
 POSTERIOR_METHODS = ("auto", *EXACT, "simulated", "probing")
 
-_PROBES, _SIMULATED = 64, 4
-_BATCH = 8  # probes solved together
-_DENSE = 48 * 48  # unknowns up to which "auto" writes the matrix down
 _SPECTRA: dict[str, Any] = {"fft": fourier, "dct": cosine, "dst": sine, "kronecker": kronecker}
 
 
@@ -173,10 +158,10 @@ def posterior_std(
     device: str | int | Device = "cpu",
     callback: Callable[[int], None] | None = None,
 ) -> PosteriorStd:
-    """How far each pixel of a restored image may be off: see `deblur.posterior` for what that means.
+    """Standard deviation of the error of each pixel of a restored image; `deblur.posterior` describes the model.
 
-    Of the Tikhonov solution and other quadratic regularizers it is the posterior standard deviation of the model. Of the
-    answers that are no linear ones it is the root of the mean square error of images that are like the one at hand.
+    For quadratic regularizers it is the posterior standard deviation of the model; for estimates that are not linear
+    in the data, the root mean square error on simulated images that resemble the given one.
 
     Parameters
     ----------
@@ -188,7 +173,7 @@ def posterior_std(
         Standard deviation σ of the noise, on the scale of the image.
     image : (..., M, N) array, optional
         The blurred image, from which σ is estimated if it is not given (`deblur.tuning.estimate_noise`).
-        If it is a CuPy array the work is done on its GPU. Answers that are no linear ones need it, as (M, N).
+        A CuPy array is processed on its GPU. Nonlinear estimates need it, as (M, N).
     regularizer : {"identity", "gradient", "laplacian", "tv", "tv-aniso", "tv2", "collaborative"}
         What λ is the weight of: ‖f‖² (the linear formula), ‖∇f‖² or its second derivatives; or the method.
     weights : (M, N) array, optional
@@ -196,19 +181,19 @@ def posterior_std(
     bounds : (float, float), optional
         Between which the scene was restored; either may be infinite.
     method : {"auto", "fft", "dct", "dst", "kronecker", "cholesky", "simulated", "probing"}
-        ``"auto"`` takes an exact one where there is one, the dense one for up to 48 x 48 unknowns, and
-        else the estimate; "simulated" for the answers that are no linear ones, and for those alone.
+        ``"auto"`` takes an exact method where there is one, "cholesky" for up to 48 x 48 unknowns, and "probing"
+        otherwise; "simulated" for nonlinear estimates, and only for those.
     probes : int, optional
-        Random probes of "probing", 64 if it is not given, or images that "simulated" restores, 4 if it is not
-        given; an even number from 4: the error falls with the root of it. Simulating takes so many solves and one.
+        Random probes of "probing" (64 by default), or images that "simulated" restores (4 by default; one solve
+        more); an even number from 4. The error falls with its root.
     seed : int or None
         Of the probes; None draws anew each time.
     dtype : dtype
         float64 (default) or float32: what is computed in.
     device : {"cpu", "gpu"} or int
-        Where to compute, if there is no `image` to read it off: a number is that of a GPU.
+        Where to compute if no `image` is given; a number is that of a GPU.
     callback : callable, optional
-        Called with the number of probes done as "probing" or "simulated" goes on.
+        Called with the number of completed probes or simulated images.
 
     Returns
     -------
@@ -217,14 +202,14 @@ def posterior_std(
     Raises
     ------
     TypeError
-        If `blur` is no linear map, for instance the image.
+        If `blur` is not a linear map, for instance the image.
     ValueError
         For λ that is not above zero, neither σ nor an image, an unknown method or regularizer, a method that
         cannot serve, weights that are negative or zero everywhere, or a number of probes that is odd or below 4.
     ConvergenceError
         If a probe could not be solved for: λ is too small to iterate.
     InsufficientMemoryError
-        If method "cholesky" was asked for and its matrix would not fit.
+        If the matrix of method "cholesky" would not fit.
     NoGPUError
         If a GPU is named and none can be used.
 
@@ -253,7 +238,9 @@ def posterior_std(
     dtype = np.dtype(dtype)
     if dtype not in (np.float32, np.float64):
         raise TypeError(f"dtype must be float32 or float64, not {dtype}")
-    sigma, source = _noise(noise, image)
+    if check_noise(noise) is None and image is None:
+        raise ValueError("the noise's standard deviation is needed: give noise=... or the blurred image=...")
+    sigma = estimate_noise(image) if noise is None else float(noise)
     place = Device.named(device) if image is None else Device.of(image)
     fidelity = DataFidelity(weights=_weights(weights, blur, dtype, place))
     stated = METHODS[regularizer].regularizer if regularizer in FACTORS else regularizer
@@ -262,11 +249,11 @@ def posterior_std(
     linear = regularizer in QUADRATIC and problem.bounds is None
     name = method if method != "auto" else _choose(problem) if linear else "simulated"
     if linear == (name == "simulated"):
-        what = "the answer is a linear one" if linear else "the answer is no linear one"
+        what = f"the estimate is {'linear' if linear else 'not linear'} in the data"
         other = "'probing' or an exact method" if linear else "'simulated'"
         raise ValueError(f"method {name!r} cannot serve here: {what}; use {other}")
     error = None
-    count = (_SIMULATED if name == "simulated" else _PROBES) if probes is None else int(probes)
+    count = int(probes or (4 if name == "simulated" else 64))
     with all_cores(), place.current():
         if name == "simulated":
             row = METHODS[regularizer]
@@ -292,7 +279,7 @@ def posterior_std(
         exact=error is None,
         standard_error=error,
         noise=sigma,
-        noise_source=source,
+        noise_source="estimated" if noise is None else "given",
         lam=float(lam),
         regularizer=regularizer,
         probes=0 if error is None else count,
@@ -300,9 +287,9 @@ def posterior_std(
 
 
 def _plain(image: Array | None, blur: Blur, dtype: np.dtype) -> Array:
-    """The one image that simulated ones are to be like."""
+    """The image that the simulated ones resemble."""
     if image is None:
-        raise ValueError("the blurred image=... is needed: what is simulated is to be like it")
+        raise ValueError("the blurred image=... is needed: the simulated images resemble it")
     if image.shape != blur.image_shape:
         raise ValueError(
             f"the image must be grey and of the blur's shape {blur.image_shape}, not {image.shape}; give frames and "
@@ -322,15 +309,6 @@ def _weights(weights: Array | None, blur: Blur, dtype: np.dtype, device: Device)
     return device.xp.asarray(weights).astype(dtype)
 
 
-def _noise(noise: float | None, image: Array | None) -> tuple[float, str]:
-    check_noise(noise)
-    if noise is not None:
-        return float(noise), "given"
-    if image is None:
-        raise ValueError("the noise's standard deviation is needed: give noise=... or the blurred image=...")
-    return estimate_noise(image), "estimated"
-
-
 def _refuses(name: str, problem: Problem) -> str | None:
     if name not in _SPECTRA:
         return None
@@ -346,26 +324,19 @@ def _refuses(name: str, problem: Problem) -> str | None:
 
 def _choose(problem: Problem) -> str:
     """An exact method that serves, cheapest first, or "probing"."""
-    small = math.prod(problem.operator.scene_shape) <= _DENSE
+    small = math.prod(problem.operator.scene_shape) <= 48 * 48
     exact = (name for name in _SPECTRA if _refuses(name, problem) is None)
     return next(exact, "cholesky" if small else "probing")
 
 
-def _differences(problem: Problem) -> tuple[str, bool]:
-    """The differences that make up L, and whether they go round the scene's edges."""
-    return REGULARIZERS[problem.regularizer][0].differences, problem.operator.boundary.wraps
-
-
 def _symbol(problem: Problem, rows: Array, cols: Array) -> Array:
     """|l|² from the squared moduli of first differences along rows and columns."""
-    kind, _ = _differences(problem)
+    kind = REGULARIZERS[problem.regularizer][0].differences
     return sum(d.symbol(rows[:, None], cols[None, :]) for d in DIFFERENCES[kind])
 
 
-def _inverse(problem: Problem, values: Array, wrap: bool | None = None) -> Array:
-    """1/(s² + λ|l|²) in the layout of the transform, which is Fourier's if `wrap`."""
-    if wrap is None:
-        return 1 / (values * values + problem.lam)
+def _inverse(problem: Problem, values: Array, wrap: bool) -> Array:
+    """1/(s² + λ|l|²) in the layout of the Fourier transform if `wrap`, else of the cosine transform."""
     power = (first_difference_power(n, wrap, problem.xp) for n in values.shape)
     return 1 / (values * values + problem.lam * _symbol(problem, *power))
 
@@ -374,29 +345,27 @@ def _diagonal(problem: Problem, name: str) -> Array:
     """diag (HᵀWH + λLᵀL)⁻¹ by an exact method, of the scene's shape."""
     if name == "cholesky":
         return _cholesky(problem)
+    xp, lam = problem.xp, problem.lam
     if name == "kronecker":
-        return _kronecker(problem)
+        parts = []
+        for matrix in problem.blur.axis_matrices():
+            _, values, vt = np.linalg.svd(matrix, full_matrices=True)
+            parts.append((vt.T, np.pad(values, (0, len(vt) - len(values)))))  # H does not see the others
+        (rows, s1), (cols, s2) = parts
+        return _separable(rows, cols, 1 / (xp.asarray(np.outer(s1, s2)) ** 2 + lam))
     s = _SPECTRA[name].decompose(problem.blur, np.dtype(np.float64), problem.device).singular_values
-    inverse = _inverse(problem, s, {"fft": True, "dct": False}.get(name))
     if name == "fft":
-        return problem.xp.full(problem.operator.scene_shape, float(inverse.mean()))
+        return xp.full(problem.operator.scene_shape, float(_inverse(problem, s, True).mean()))
+    inverse = _inverse(problem, s, False) if name == "dct" else 1 / (s * s + lam)
     transform, kind = (scipy.fft.idct, 2) if name == "dct" else (scipy.fft.dst, 1)
     rows, cols = (transform(np.eye(n), type=kind, axis=0, norm="ortho") for n in problem.operator.image_shape)
-    return _separable(problem.xp, rows, cols, inverse)
+    return _separable(rows, cols, inverse)
 
 
-def _separable(xp: Any, rows: np.ndarray, cols: np.ndarray, inverse: Array) -> Array:
+def _separable(rows: np.ndarray, cols: np.ndarray, inverse: Array) -> Array:
     """Σ rows[y, a]² cols[x, b]² inverse[a, b]: the eigenvectors are outer products of the columns."""
+    xp = get_xp(inverse)
     return xp.asarray(rows**2) @ inverse @ xp.asarray(cols**2).T
-
-
-def _kronecker(problem: Problem) -> Array:
-    parts = []
-    for matrix in problem.blur.axis_matrices():
-        _, s, vt = np.linalg.svd(matrix, full_matrices=True)
-        parts.append((vt.T, np.pad(s, (0, len(vt) - len(s)))))  # what H does not see has singular value 0
-    (v1, s1), (v2, s2) = parts
-    return _separable(problem.xp, v1, v2, _inverse(problem, problem.xp.asarray(np.outer(s1, s2))))
 
 
 def _cholesky(problem: Problem) -> Array:
@@ -423,7 +392,7 @@ def _probe(
     signs_sum, signs_square, sample_sum = (xp.zeros((p, q)) for _ in range(3))
     left = count = probes // 2  # of either kind
     while left:
-        k = min(_BATCH // 2, left)
+        k = min(4, left)  # signs and as many samples are solved for together
         left -= k
         z = xp.asarray((rng.integers(0, 2, (k, p, q)) * 2 - 1).astype(problem.dtype))
         inverse, sample = draw(z)
@@ -458,8 +427,7 @@ class _Surrogate:
         self._torus = Torus(lengths, problem.device)
         self._inverse = problem.xp.asarray(inverse.astype(problem.dtype))
         self.diagonal = float(Torus(lengths).synthesise(inverse)[0, 0])  # its one value there
-        # A diagonal value of the inverse lies between the inverses of the largest and smallest eigenvalue; chance
-        # does not respect that.
+        # The diagonal of the inverse lies between the inverses of the largest and smallest eigenvalue.
         norm = (operator.boundary.weight * operator.norm_bound) ** 2
         self.bounds = 1 / (most * norm + lam * float(prior.max())), 1 / (lam * float(prior.min()) or 1e-300)
 
@@ -482,7 +450,7 @@ def _linear_draws(problem: Problem, rng: np.random.Generator) -> _Draw:
         k = len(z)
         f = xp.asarray((rng.standard_normal(z.shape) / math.sqrt(lam)).astype(dtype))
         n = xp.asarray(rng.standard_normal((k, *operator.image_shape)).astype(dtype))
-        # One solve for both: Hᵀ(HHᵀ + λI)⁻¹ of what the signs, and of what the drawn scene, leaves.
+        # One solve for both: Hᵀ(HHᵀ + λI)⁻¹ of Hz and of n − Hf.
         found = factor.solve(xp.concatenate([operator.forward(z), n - operator.forward(f)])[:, None])
         if not found.converged:
             raise ConvergenceError(f"a probe could not be solved for: {found.why}")
@@ -496,7 +464,7 @@ def _quadratic_draws(problem: Problem, rng: np.random.Generator, precondition: _
     """The same for D = (HᵀWH + λLᵀL)⁻¹, by conjugate gradients to a ten-thousandth in the energy norm."""
     operator, weights, xp, dtype = problem.operator, problem.fidelity.weights, problem.xp, problem.dtype
     root = 1.0 if weights is None else xp.sqrt(weights)
-    kind, wraps = _differences(problem)
+    kind, wraps = REGULARIZERS[problem.regularizer][0].differences, operator.boundary.wraps
 
     def noise(*shape: int) -> Array:
         return xp.asarray(rng.standard_normal(shape).astype(dtype))
@@ -513,14 +481,8 @@ def _quadratic_draws(problem: Problem, rng: np.random.Generator, precondition: _
         right += dtype.type(math.sqrt(problem.lam)) * adjoint_differences(m, kind, wraps)
         b = xp.concatenate([z, right])
         start = _dot(b, precondition(b))
-        found = cg(
-            problem.normal,
-            b,
-            Systems(_dot, lambda at: float((at.rz / start).max())),
-            precondition=precondition,
-            rtol=1e-8,
-            max_iterations=1000,
-        )
+        systems = Systems(_dot, lambda at: float((at.rz / start).max()))
+        found = cg(problem.normal, b, systems, precondition=precondition, rtol=1e-8, max_iterations=1000)
         if not found.residual <= 1e-8:
             raise ConvergenceError(
                 f"a probe could not be solved for in 1000 iterations: use a larger λ than "

@@ -29,7 +29,7 @@ from .problem import Problem
 
 #: The methods whose estimates are simulated, and c; of a quadratic regularizer with bounds it is 1.25.
 FACTORS = {"tv": 1.15, "tv-aniso": 1.15, "tv2": 1.35, "collaborative": 1.85}
-_WHOLE = 0.3  # w
+WHOLE = 0.3  # w
 
 
 def simulated(
@@ -77,9 +77,9 @@ def simulated(
     stack = xp.stack(squares)
     local = xp.maximum(stack.mean(axis=0), np.finfo(g.dtype).tiny)
     whole = float(local[operator.crop].mean())
-    std = FACTORS.get(name, 1.25) * xp.sqrt(local ** (1 - _WHOLE) * whole**_WHOLE)
+    std = FACTORS.get(name, 1.25) * xp.sqrt(local ** (1 - WHOLE) * whole**WHOLE)
     # To first order, for a power of an estimate with an error.
-    error = (1 - _WHOLE) / 2 * std * stack.std(axis=0, ddof=1) / (np.sqrt(count) * local)
+    error = (1 - WHOLE) / 2 * std * stack.std(axis=0, ddof=1) / (np.sqrt(count) * local)
     return std, error
 
 

@@ -319,7 +319,7 @@ def test_a_truth_value_is_neither_lambda_nor_noise(value):
         deblur.QRDeblurrer(np.ones((1, 1)), (5, 5), value)
 
 
-# ---------------------------------------------------------------- answers that are no linear ones
+# ---------------------------------------------------------------- estimates that are not linear
 
 
 def photograph(noise=0.01):
@@ -348,7 +348,7 @@ def test_what_is_simulated_is_noise_and_bias():
     truth = inverse(0.5 * lam) @ g.ravel()
     bias = inverse(lam) @ (h @ truth) - truth
     square = (bias**2 + noise**2 * (inverse(lam) ** 2).sum(axis=1)).reshape(blur.scene_shape)
-    local, w = resampling.pooled(square), resampling._WHOLE
+    local, w = resampling.pooled(square), resampling.WHOLE
     expected = 1.25 * np.sqrt(local ** (1 - w) * local[blur.crop].mean() ** w)
     assert abs((found.std / expected).mean() - 1) <= 0.02
     assert (np.abs(found.std - expected) <= 5 * found.standard_error).all()
@@ -406,9 +406,9 @@ def test_simulating_is_repeated_and_counted(xp):
         ({"regularizer": "tv", "image": np.ones((8, 9))}, "blur's shape"),
         ({"regularizer": "tv", "image": np.ones((2, 8, 8))}, "one by one"),
         ({"regularizer": "tv", "image": np.full((8, 8), np.nan)}, "NaN"),
-        ({"regularizer": "tv", "method": "probing"}, "no linear one; use 'simulated'"),
-        ({"regularizer": "gradient", "bounds": (0, 1), "method": "cholesky"}, "no linear one"),
-        ({"regularizer": "gradient", "method": "simulated"}, "is a linear one"),
+        ({"regularizer": "tv", "method": "probing"}, "not linear in the data; use 'simulated'"),
+        ({"regularizer": "gradient", "bounds": (0, 1), "method": "cholesky"}, "not linear in the data"),
+        ({"regularizer": "gradient", "method": "simulated"}, "is linear in the data"),
         ({"bounds": (1, 0)}, "bounds cross"),
     ],
 )

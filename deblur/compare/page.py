@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 import math
 import re
+import statistics
 from collections.abc import Iterable, Mapping
 from functools import cache
 from html import escape
@@ -34,13 +35,10 @@ class Html(str):
 
     @classmethod
     def of(cls, value: object) -> Html:
-        """`value` as markup."""
+        """`value` as markup; the parts of a list one after the other."""
+        if isinstance(value, list):
+            return cls("".join(map(cls.of, value)))
         return value if isinstance(value, cls) else cls(escape(str(value)))
-
-    @classmethod
-    def joined(cls, parts: Iterable[Html], between: str = "\n") -> Html:
-        """The parts one after the other."""
-        return cls(between.join(parts))
 
 
 @cache
@@ -59,10 +57,11 @@ def _fill(piece: str, /, **values: object) -> Html:
 
 def _tag(name: str, content: object = "", /, **attributes: object) -> Html:
     """An element; attributes that are None are left out, and "_" in their names stands for "-"."""
-    given = {
-        key.strip("_").replace("_", "-"): value for key, value in attributes.items() if value is not None
-    }
-    opening = "".join(f' {key}="{Html.of(value)}"' for key, value in given.items())
+    opening = "".join(
+        f' {key.strip("_").replace("_", "-")}="{Html.of(value)}"'
+        for key, value in attributes.items()
+        if value is not None
+    )
     return Html(f"<{name}{opening}>{Html.of(content)}" + ("" if name == "img" else f"</{name}>"))
 
 
@@ -70,21 +69,20 @@ def page(found: Findings) -> str:
     """The whole page, under 5 MB: pictures are compressed, then reduced, until they fit."""
     panels = [_Panel(found, case, f"case{n + 1}") for n, case in enumerate(found.cases)]
     uris, remark = encode({name: picture for p in panels for name, picture in p.pictures.items()})
-    methods = {row.label for row in found.rows if row.method != "blurred"}
-    ran = {row.label for row in found.rows if row.method != "blurred" and row.status == "ok"}
-    oracle = any(row.how == "oracle" for row in found.rows)
+    methods = [row for row in found.rows if row.method != "blurred"]
+    oracle = any(row.how == "oracle" for row in methods)
     body = _fill(
         "body",
         interrupted="" if found.complete else _fill("interrupted"),
-        methods=counted(len(methods), "method"),
+        methods=counted(len({row.label for row in methods}), "method"),
         pictures=counted(len(panels), "blurred picture"),
-        ran=len(ran),
+        ran=len({row.label for row in methods if row.status == "ok"}),
         oracle=", unless its row says “oracle”" if oracle else "",
         overview=_overview(found, panels) if len(panels) > 1 else "",
-        cases=Html.joined(panel.html(uris) for panel in panels),
-        columns=_terms((heading, meaning) for _, heading, meaning in COLUMNS),
+        cases=[panel.html(uris) for panel in panels],
+        columns=_terms((column.heading, column.meaning) for column in COLUMNS),
         remark=remark,
-        sessions=Html.joined(_session(found, n) for n in range(len(found.sessions))),
+        sessions=[_session(found, n) for n in range(len(found.sessions))],
         settings=", ".join(f"{name} {value}" for name, value in vars(found.settings).items()),
     )
     return _pieces()[""].replace("<!--BODY-->", body)
@@ -92,11 +90,11 @@ def page(found: Findings) -> str:
 
 def notebook_tables(found: Findings) -> str:
     """The tables alone, for a notebook."""
-    out = []
+    out: list[Html] = []
     for case in found.cases:
         ran, rest = ranked(found, case)
         out += [_tag("h4", case.name), _tag("table", _case_rows(case, ran)), _missing(rest)]
-    return Html.joined(out)
+    return Html.of(out)
 
 
 def counted(n: int, noun: str) -> str:
@@ -105,7 +103,7 @@ def counted(n: int, noun: str) -> str:
 
 
 def _terms(pairs: Iterable[tuple[str, str]]) -> Html:
-    return Html.joined((_tag("dt", term) + _tag("dd", text) for term, text in pairs), "")
+    return Html.of([[_tag("dt", term), _tag("dd", text)] for term, text in pairs])
 
 
 def _session(found: Findings, n: int) -> Html:
@@ -117,8 +115,8 @@ def _session(found: Findings, n: int) -> Html:
     version = f" (commit {session['commit'][:12]}{changed})" if session["commit"] else ""
     threads = "".join(f", {name}={value}" for name, value in session["thread_limits"].items())
     packages = ", ".join(f"{name} {value}" for name, value in session["packages"].items())
-    more = {"rows": counted(count, "row"), "version": version, "threads": threads, "packages": packages}
-    return _fill("session", **{**session, **more})
+    values = {**session, "rows": counted(count, "row"), "version": version, "threads": threads}
+    return _fill("session", **values | {"packages": packages})
 
 
 # -- tables ------------------------------------------------------------------------------------
@@ -126,51 +124,42 @@ def _session(found: Findings, n: int) -> Html:
 
 def _head(columns: Iterable[tuple[str, str, str, str | None]], buttons: bool) -> Html:
     """The head of a table of (heading, kind, first order when sorted, explanation)."""
-    cells = (
-        _tag(
-            "th", _tag("button", heading, type="button", title=title) if buttons else heading,
-            scope="col", class_=kind, data_kind=kind, data_first=first
-        )
-        for heading, kind, first, title in columns
-    )  # fmt: skip
-    return _tag("thead", _tag("tr", Html.joined(cells, "")))
+    cells = []
+    for heading, kind, first, title in columns:
+        label = _tag("button", heading, type="button", title=title) if buttons else heading
+        cells.append(_tag("th", label, scope="col", class_=kind, data_kind=kind, data_first=first))
+    return _tag("thead", _tag("tr", cells))
 
 
 def _overview(found: Findings, panels: list[_Panel]) -> Html:
     """Links to the cases, and each method over all of them."""
-    gains: dict[str, list[float]] = {}
-    seconds: dict[str, list[float]] = {}
+    by_method: dict[str, list[Row]] = {}
     for row in found.rows:
         if row.status == "ok" and row.gain is not None:
-            gains.setdefault(row.label, []).append(row.gain)
-            seconds.setdefault(row.label, []).extend([] if row.solve_s is None else [row.solve_s])
-    rows = []
-    for label in sorted(gains, key=lambda label: -float(np.mean(gains[label]))):
-        values = [
-            (len(gains[label]), "d"), (float(np.mean(gains[label])), "+.2f"), (min(gains[label]), "+.2f"),
-            (float(np.median(seconds[label])) if seconds[label] else None, ".3g"),
-        ]  # fmt: skip
+            by_method.setdefault(row.label, []).append(row)
+    lines: list[tuple[float, Html]] = []
+    for label, rows in by_method.items():
+        gains = [row.gain for row in rows if row.gain is not None]
+        mean = statistics.fmean(gains)
+        seconds = [row.solve_s for row in rows if row.solve_s is not None]
+        median = statistics.median(seconds) if seconds else None
+        figures = ((len(rows), "d"), (mean, "+.2f"), (min(gains), "+.2f"), (median, ".3g"))
         cells = [_tag("th", label, scope="row", data_value=label)]
-        for value, form in values:
+        for value, form in figures:
             cells.append(_tag("td", "" if value is None else format(value, form), data_value=_number(value)))
-        rows.append(_tag("tr", Html.joined(cells, "")))
-    heads = (
-        ("Method", "text", "ascending", None), ("Cases", "number", "descending", None),
-        ("Mean gain dB", "number", "descending", None), ("Worst gain dB", "number", "descending", None),
-        ("Median solve s", "number", "ascending", None)
-    )  # fmt: skip
-    table = _head(heads, True) + _tag("tbody", Html.joined(rows))
-    links = Html.joined(_tag("li", _tag("a", panel.case.name, href=f"#{panel.id}")) for panel in panels)
-    return _fill(
-        "overview", links=links, table=_fill("table", label="Each method over all cases", rows=Html(table))
-    )
+        lines.append((-mean, _tag("tr", cells)))
+    heads = [("Method", "text", "ascending", None)]
+    heads += [(text, "number", "descending", None) for text in ("Cases", "Mean gain dB", "Worst gain dB")]
+    heads += [("Median solve s", "number", "ascending", None)]
+    body = _tag("tbody", [line for _, line in sorted(lines, key=lambda line: line[0])])
+    links = [_tag("li", _tag("a", panel.case.name, href=f"#{panel.id}")) for panel in panels]
+    table = _fill("table", label="Each method over all cases", rows=[_head(heads, True), body])
+    return _fill("overview", links=links, table=table)
 
 
 def _number(value: float | None) -> str:
-    """The value that a column is sorted by; empty for no figure."""
-    if value is None:
-        return ""
-    return repr(float(value)) if math.isfinite(value) else "1e308"
+    """The value that a column is sorted by, as JavaScript reads it; empty for no figure."""
+    return "" if value is None else str(float(value)).replace("inf", "Infinity")
 
 
 def _sort_value(row: Row, name: str) -> str:
@@ -185,36 +174,36 @@ def _sort_value(row: Row, name: str) -> str:
 def _case_rows(case: Case, ran: list[Row], views: Mapping[str, str] | None = None, viewer: str = "") -> Html:
     """Head and body of the table of one case, with buttons if `views` maps keys of rows to pictures in a viewer."""
     columns = shown_columns(ran)
-    heads = []
-    for name, heading, meaning in columns:
-        descending = name in ("psnr", "gain", "ssim")
-        kind = "text" if name in TEXT else "number"
-        heads.append((heading, kind, "descending" if descending else "ascending", meaning))
+    heads = [
+        (
+            column.heading,
+            "text" if column.name in TEXT else "number",
+            "descending" if column.name in ("psnr", "gain", "ssim") else "ascending",
+            column.meaning,
+        )
+        for column in columns
+    ]
     best, lines = best_of(case, ran), []
     for row in ran:
-        cells = []
-        for name, *_ in columns:
-            text, value, kind = (
-                Html.of(cell(row, name)),
-                _sort_value(row, name),
-                "text" if name in TEXT else None,
-            )
-            if name == "method":
-                view = (views or {}).get(row.key)
-                if view:
-                    text = _tag("button", text, type="button", data_viewer=viewer, data_view=view)
-                cells.append(_tag("th", text, scope="row", data_value=value))
-                continue
+        view = (views or {}).get(row.key)
+        label: object = row.label
+        if view:
+            label = _tag("button", label, type="button", data_viewer=viewer, data_view=view)
+        cells = [_tag("th", label, scope="row", data_value=row.label)]
+        for column in columns[1:]:
+            name = column.name
+            content: object = cell(row, name)
+            kind = "text" if name in TEXT else None
             if name == "gain" and row.gain is not None and row.gain < 0:
                 kind = "worse"
-                text = Html(text + _tag("span", " worse than the blurred picture", class_="visually-hidden"))
+                content = [content, _tag("span", " worse than the blurred picture", class_="visually-hidden")]
             if name == "assumes" and row.assumes != case.boundary:
-                text = Html.of(f"{row.assumes} (not {case.boundary})")
+                content = f"{row.assumes} (not {case.boundary})"
             title = row.setting or None if name == "value" else None
-            cells.append(_tag("td", text, class_=kind, data_value=value, title=title))
-        kind = "baseline" if row.method == "blurred" else "best" if row is best else None
-        lines.append(_tag("tr", Html.joined(cells, ""), class_=kind))
-    return Html(_head(heads, views is not None) + _tag("tbody", Html.joined(lines)))
+            cells.append(_tag("td", content, class_=kind, data_value=_sort_value(row, name), title=title))
+        mark = "baseline" if row.method == "blurred" else "best" if row is best else None
+        lines.append(_tag("tr", cells, class_=mark))
+    return Html.of([_head(heads, views is not None), _tag("tbody", lines)])
 
 
 def best_of(case: Case, ran: list[Row]) -> Row | None:
@@ -227,17 +216,14 @@ def best_of(case: Case, ran: list[Row]) -> Row | None:
 def _missing(rest: list[Row]) -> Html:
     """The methods that did not run, those with one reason together."""
     words = {"refused": "cannot serve this case", "failed": "ran and failed"}
-    together: dict[tuple[str, str], list[str]] = {}
+    together: dict[str, list[str]] = {}
     for row in rest:
-        together.setdefault((words.get(row.status, row.status), reason(row)), []).append(row.label)
+        together.setdefault(f"{words.get(row.status, row.status)}: {reason(row)}", []).append(row.label)
     items = [
-        _tag(
-            "li",
-            Html(Html.joined((_tag("b", label) for label in labels), ", ") + escape(f", {status}: {why}")),
-        )
-        for (status, why), labels in together.items()
+        _tag("li", [_tag("b", ", ".join(labels)), f", {explanation}"])
+        for explanation, labels in together.items()
     ]
-    return _fill("missing", items=Html.joined(items)) if items else Html("")
+    return _fill("missing", items=items) if items else Html("")
 
 
 # -- cases -------------------------------------------------------------------------------------
@@ -253,9 +239,8 @@ class _Panel:
         if case.truth is not None:
             self.pictures[f"{name}-sharp"] = as_8_bit(case.truth)
         peak = max(float(np.abs(case.psf).max()), 1e-300)
-        self.pictures[f"{name}-psf"] = as_8_bit(
-            np.pad(case.psf / peak, 2)
-        )  # even a flat PSF shows its extent
+        # The frame shows the extent even of a flat PSF.
+        self.pictures[f"{name}-psf"] = as_8_bit(np.pad(case.psf / peak, 2))
         self.groups: dict[str, list[Row]] = {}
         for row in self.ran:
             restored, residual = (found.pictures.get(picture) for picture in names(row.key))
@@ -276,12 +261,12 @@ class _Panel:
         views = {row.key: group for group, rows in self.groups.items() for row in rows}
         rows = _case_rows(self.case, self.ran, views, f"{self.id}-viewer")
         plots = _plots(self.case, self.ran, self.id)
-        cards = Html.joined(self._card(group, rows, uris) for group, rows in self.groups.items())
+        cards = [self._card(group, rows, uris) for group, rows in self.groups.items()]
         return _fill(
             "case",
             id=self.id,
             name=self.case.name,
-            notes=Html.joined(_tag("p", note, class_="hint") for note in self.case.notes),
+            notes=[_tag("p", note, class_="hint") for note in self.case.notes],
             summary=self._summary(),
             viewer=self._viewer(uris),
             table=_fill("table", label=f"Figures for {self.case.name}", rows=rows),
@@ -310,23 +295,23 @@ class _Panel:
         if blurred not in uris or psf not in uris:
             return _fill("left out")
         options = {blurred: "blurred"} | ({sharp: "sharp (the truth)"} if sharp in uris else {})
-        hidden = Html.joined(_tag("img", id=name, alt="", src=uris[name], hidden="") for name in options)
+        hidden = [_tag("img", id=name, alt="", src=uris[name], hidden="") for name in options]
         for group, (first, *others) in self.groups.items():
             options[group] = f"{first.label} (and {counted(len(others), 'other')})" if others else first.label
         right = next(iter(self.groups), list(options)[-1])
-        left_options, right_options = (
-            Html.joined(
+
+        def choices(chosen: str) -> list[Html]:
+            return [
                 _tag("option", text, value=name, selected="" if name == chosen else None)
                 for name, text in options.items()
-            )
-            for chosen in (blurred, right)
-        )
+            ]
+
         return _fill(
             "viewer",
             id=self.id,
             hidden=hidden,
-            left=left_options,
-            right=right_options,
+            left=choices(blurred),
+            right=choices(right),
             under=uris[right],
             over=uris[blurred],
             limit=f"{residual_scale(self.case):.3g}",
@@ -352,9 +337,7 @@ class _Panel:
             "card",
             id=group,
             facts=_terms(facts),
-            pictures=Html.joined(
-                _tag("img", id=n, alt=alt, src=uris[n]) for n, alt in pair.items() if n in uris
-            ),
+            pictures=[_tag("img", id=n, alt=alt, src=uris[n]) for n, alt in pair.items() if n in uris],
             names=methods,
             figure=figures[0] if figures else "",
             viewer=f"{self.id}-viewer",
@@ -371,44 +354,43 @@ def _axes() -> Axes:
 
 
 def _figure(ax: Axes, name: str, caption: str, titles: Mapping[str, str] | None = None) -> Html:
-    """What was drawn as inline SVG in the colours of the page; `titles` appear over artists with those gids."""
+    """The figure as inline SVG in the colours of the page; `titles` appear over artists with those gids."""
     import matplotlib
 
     out = io.StringIO()
+    figure = ax.get_figure(root=True)
+    assert figure is not None
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
-        ax.figure.savefig(out, format="svg", transparent=True)
+        figure.savefig(out, format="svg", transparent=True)
     svg = re.sub(r"<metadata>.*?</metadata>|<style .*?</style>", "", out.getvalue(), flags=re.DOTALL)
     svg = svg[svg.index("<svg") :].replace("#000000", "currentColor")
     svg = re.sub(r'(\bid="|"#|url\(#)', rf"\g<1>{name}-", svg)  # names are unique in a page
     for gid, title in (titles or {}).items():
         svg = svg.replace(f'<g id="{name}-{gid}">', f'<g id="{name}-{gid}">{_tag("title", title)}')
-    label = _tag("svg", role="img", aria_label=f"{ax.get_ylabel()} against {ax.get_xlabel()}").partition(">")[
-        0
-    ]
-    return _tag("figure", Html(svg.replace("<svg", label, 1) + _tag("figcaption", caption)))
+    described = escape(f"{ax.get_ylabel()} against {ax.get_xlabel()}")
+    svg = svg.replace("<svg", f'<svg role="img" aria-label="{described}"', 1)
+    return _tag("figure", [Html(svg), _tag("figcaption", caption)])
 
 
 def _plots(case: Case, ran: list[Row], name: str) -> Html:
     figures = []
-    methods = [row for row in ran if row.method != "blurred" and row.how != "oracle"]
-    blurred = next((row.psnr for row in ran if row.method == "blurred"), None)
     if case.truth is not None:
-        figures.append(
-            quality_against_time(methods, -math.inf if blurred is None else blurred, f"{name}-quality")
-        )
+        methods = [row for row in ran if row.method != "blurred" and row.how != "oracle"]
+        blurred = [row.psnr for row in ran if row.method == "blurred" and row.psnr is not None]
+        figures.append(quality_against_time(methods, max(blurred, default=-math.inf), f"{name}-quality"))
     curves = {row.assumes: row.curve for row in reversed(ran) if row.curve}
     for n, (assumed, curve) in enumerate(curves.items()):
         ax, at = _axes(), curve["at"]
+        point = curve["x"][at], curve["y"][at]
         ax.loglog(curve["x"], curve["y"])
-        ax.plot(curve["x"][at], curve["y"][at], "o")
-        ax.annotate(
-            f"λ = {curve['lam']:.2g}", (curve["x"][at], curve["y"][at]), (6, 6), textcoords="offset points"
-        )
+        ax.plot(*point, "o")
+        ax.annotate(f"λ = {curve['lam']:.2g}", point, (6, 6), textcoords="offset points")
         ax.set(xlabel="‖g − Hf‖", ylabel="‖f‖")
-        figures.append(_figure(
-            ax, f"{name}-lcurve{n}", f"L-curve with boundary {assumed}: the norm of the restored picture (upwards) "
-            "against the norm of its residual for each λ. The dot is the λ that the rule chose."
-        ))  # fmt: skip
+        caption = (
+            f"L-curve with boundary {assumed}: the norm of the restored picture (upwards) against the norm of its "
+            "residual for each λ. The dot is the λ that the rule chose."
+        )
+        figures.append(_figure(ax, f"{name}-lcurve{n}", caption))
     series = [row for row in ran if sum(r > 0 for _, r in row.history) > 1]
     for start in range(0, len(series), 6):
         ax = _axes()
@@ -416,11 +398,12 @@ def _plots(case: Case, ran: list[Row], name: str) -> Html:
             ax.semilogy(*zip(*((i, r) for i, r in row.history if r > 0), strict=True), label=row.label)
         ax.set(xlabel="iterations", ylabel="relative residual")
         ax.legend(fontsize="small")
-        figures.append(_figure(
-            ax, f"{name}-convergence{start}", "Convergence, as the iterative methods reported it: the quantity that "
-            "they reduce against iterations. Different methods count different things."
-        ))  # fmt: skip
-    return Html.joined(figures)
+        caption = (
+            "Convergence, as the iterative methods reported it: the quantity that they reduce against iterations. "
+            "Different methods count different things."
+        )
+        figures.append(_figure(ax, f"{name}-convergence{start}", caption))
+    return Html.of(figures)
 
 
 def quality_against_time(rows: Iterable[Row], blurred: float, name: str) -> Html:
@@ -446,10 +429,8 @@ def quality_against_time(rows: Iterable[Row], blurred: float, name: str) -> Html
         titles[f"dot{n}"] = f"{label}: {psnr:.2f} dB, {seconds:.3g} s"
         ax.plot(seconds, psnr, "o", color="C0" if unbeaten else "C1", ms=6 if unbeaten else 4, gid=f"dot{n}")
         if unbeaten:
-            best = psnr
-            ax.annotate(
-                label, (seconds, psnr), (0, 5), textcoords="offset points", ha="center", fontsize="small"
-            )
+            best, at = psnr, (seconds, psnr)
+            ax.annotate(label, at, (0, 5), textcoords="offset points", ha="center", fontsize="small")
     left_out = len(points) - len(shown)
     caption = (
         "Quality against time (choosing the parameter apart). Methods that no faster one equals are named; the others "

@@ -25,7 +25,7 @@ from scipy.optimize import minimize_scalar
 from .. import metrics
 from ..errors import MethodError
 from ..operators.blur import Blur
-from ..plot import cumulative_periodogram
+from ..plot import cumulative_periodogram, thinned
 from .adapters.base import Answer, Entrant, Setting, Watch
 from .cases import Case, Task
 from .findings import Row, Settings
@@ -149,7 +149,8 @@ def _scored(row: Row, entrant: Entrant, case: Case, task: Task, settings: Settin
         answer, first = _run(
             entrant, task, setting.value, lambda i, r: row.history.append((int(i), float(r)))
         )
-    row.history = _thinned([point for point in row.history if math.isfinite(point[1])])
+    history = [point for point in row.history if math.isfinite(point[1])]
+    row.history = [history[i] for i in thinned(len(history), 200)]
     picture = np.asarray(answer.image, dtype=np.float64)
     row.iterations, row.residual, row.note = answer.iterations, answer.residual, answer.note
     residual = measure(row, case, picture)
@@ -198,13 +199,6 @@ def _run(
     return answer, (middle - start, end - middle)
 
 
-def _thinned(history: list[tuple[int, float]]) -> list[tuple[int, float]]:
-    """At most 200 points of it."""
-    return [
-        history[i] for i in np.unique(np.linspace(0, len(history) - 1, min(200, len(history))).astype(int))
-    ]
-
-
 def _timed(row: Row, entrant: Entrant, task: Task, settings: Settings, first: tuple[float, float]) -> None:
     """Medians of set-up and solve over the timed runs, which may take half the time limit together."""
     runs: list[tuple[float, float]] = []
@@ -240,7 +234,8 @@ def _oracle(entrant: Entrant, case: Case, task: Task, settings: Settings) -> Set
         return tried.get(value, math.inf)
 
     with contextlib.suppress(TimeoutError):
-        _search(error, list(np.linspace(*np.log(entrant.search), 8)))
+        low, high = map(math.log, entrant.search)
+        _search(error, list(np.linspace(low, high, 8)))
     if not tried:
         raise ValueError("; ".join(["no value of its parameter gave a picture", *map(str, failures[:1])]))
     best = min(tried, key=tried.__getitem__)

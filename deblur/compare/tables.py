@@ -7,46 +7,54 @@ import io
 import math
 import re
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from .cases import Case
 from .findings import Findings, Row
 
 #: Columns of text; the others are numbers.
 TEXT = ("method", "assumes", "value")
-#: The columns of every table: name, heading, and what it means in plain words.
-COLUMNS: tuple[tuple[str, str, str], ...] = (
-    ("method", "Method", "Which method restored the picture. “oracle” means that the truth was used to set its "
-     "parameter: the best result possible, not the one that a user gets."),
-    ("assumes", "Assumes", "The scene that the method assumes beyond the frame. Where this differs from the case, the "
-     "method cannot assume the truth, and the borders show it."),
-    ("value", "Parameter", "Its parameter and where it came from: a rule that sees only the blurred picture, the "
-     "package's default, a number you gave, or the oracle."),
-    ("psnr", "PSNR dB", "Peak signal-to-noise ratio against the sharp picture: higher is better; 1 dB is about "
-     "the least that an eye notices. Values are not clipped."),
-    ("gain", "Gain dB", "PSNR less that of the blurred picture. Below zero, doing nothing would have been better."),
-    ("ssim", "SSIM", "Structural similarity with the sharp picture: 1 is equal."),
-    ("mse", "MSE", "Mean squared error against the sharp picture, white being 1: lower is better."),
-    ("data_residual", "Misfit", "The restored picture, blurred again, against the data: ‖g − h∗f‖ / ‖g‖ where nothing "
-     "beyond the frame is needed. Much below the noise, noise has been fitted; much above, detail was lost."),
-    ("whiteness", "Whiteness", "How far the residual is from white noise, 0 to 1. Near 0 only noise is left; "
-     "otherwise part of the picture is left, or noise has been fitted."),
-    ("residual", "Residual", "How exactly the method solved its linear equations, measured by deblur with the blur "
-     "itself. It says nothing about the picture."),
-    ("choose_s", "Choose s", "Seconds to choose the parameter, spent once; deblur's linear methods share one choice."),
-    ("setup_s", "Set-up s", "Seconds for everything that does not depend on the picture: spent once for many of them."),
-    ("solve_s", "Solve s", "Seconds to restore one picture after that: the median after a warm-up."),
-    ("peak_bytes", "Memory MiB", "Peak memory."),
+
+
+class Column(NamedTuple):
+    """A column of every table: a field of `Row`, its heading, its meaning in plain words, and its number format."""
+
+    name: str
+    heading: str
+    meaning: str
+    form: str = ".3g"
+
+
+COLUMNS = (
+    Column("method", "Method", "Which method restored the picture. “oracle” means that the truth was used to set its "
+           "parameter: the best result possible, not the one that a user gets."),
+    Column("assumes", "Assumes", "The scene that the method assumes beyond the frame. Where this differs from the "
+           "case, the method cannot assume the truth, and the borders show it."),
+    Column("value", "Parameter", "Its parameter and where it came from: a rule that sees only the blurred picture, "
+           "the package's default, a number you gave, or the oracle."),
+    Column("psnr", "PSNR dB", "Peak signal-to-noise ratio against the sharp picture: higher is better; 1 dB is about "
+           "the least that an eye notices. Values are not clipped.", ".2f"),
+    Column("gain", "Gain dB", "PSNR less that of the blurred picture. Below zero, doing nothing would have been "
+           "better.", "+.2f"),
+    Column("ssim", "SSIM", "Structural similarity with the sharp picture: 1 is equal.", ".4f"),
+    Column("mse", "MSE", "Mean squared error against the sharp picture, white being 1: lower is better."),
+    Column("data_residual", "Data residual", "The restored picture, blurred again, against the data: ‖g − h∗f‖ / ‖g‖ "
+           "where nothing beyond the frame is needed. Much below the noise, noise has been fitted; much above, detail "
+           "was lost."),
+    Column("whiteness", "Whiteness", "How far the residual is from white noise, 0 to 1. Near 0 only noise is left; "
+           "otherwise part of the picture is left, or noise has been fitted.", ".3f"),
+    Column("residual", "Residual", "How exactly the method solved its linear equations, measured by deblur with the "
+           "blur itself. It says nothing about the picture.", ".1e"),
+    Column("choose_s", "Choose s", "Seconds to choose the parameter, spent once; deblur's linear methods share one "
+           "choice."),
+    Column("setup_s", "Set-up s", "Seconds for everything that does not depend on the picture: spent once for many "
+           "of them."),
+    Column("solve_s", "Solve s", "Seconds to restore one picture after that: the median after a warm-up."),
+    Column("peak_bytes", "Memory MiB", "Peak memory.", ".1f"),
 )  # fmt: skip
 
 
-_FORMATS = {
-    "psnr": ".2f",
-    "gain": "+.2f",
-    "ssim": ".4f",
-    "whiteness": ".3f",
-    "peak_bytes": ".1f",
-    "residual": ".1e",
-}
+_FORMS = {column.name: column.form for column in COLUMNS}
 
 
 def cell(row: Row, column: str) -> str:
@@ -61,7 +69,7 @@ def cell(row: Row, column: str) -> str:
         return "∞"
     if value is None or isinstance(value, str):
         return value or ""
-    return format(value / 2**20 if column == "peak_bytes" else value, _FORMATS.get(column, ".3g"))
+    return format(value / 2**20 if column == "peak_bytes" else value, _FORMS[column])
 
 
 def ranked(found: Findings, case: Case) -> tuple[list[Row], list[Row]]:
@@ -81,15 +89,15 @@ def ranked(found: Findings, case: Case) -> tuple[list[Row], list[Row]]:
     return ran, [row for row in rows if row.status != "ok"]
 
 
-def shown_columns(rows: Iterable[Row]) -> list[tuple[str, str, str]]:
+def shown_columns(rows: list[Row]) -> list[Column]:
     """The columns in which some row has a figure."""
-    rows = list(rows)
-    return [column for column in COLUMNS if any(cell(row, column[0]) for row in rows)]
+    return [column for column in COLUMNS if any(cell(row, column.name) for row in rows)]
 
 
 #: Columns that a terminal shows; where it is too narrow, the last ones are left out first, down to three.
 _ON_TERMINAL = (
-    "method", "psnr", "solve_s", "gain", "value", "setup_s", "assumes", "ssim", "data_residual", "whiteness", "peak_bytes",
+    "method", "psnr", "solve_s", "gain", "value", "setup_s", "assumes", "ssim", "data_residual", "whiteness",
+    "peak_bytes",
 )  # fmt: skip
 
 
@@ -99,14 +107,14 @@ def terminal_table(found: Findings, width: int | None = None) -> str:
     for case in found.cases:
         ran, rest = ranked(found, case)
         for most in range(len(_ON_TERMINAL), 2, -1):
-            columns = [column for column in shown_columns(ran) if column[0] in _ON_TERMINAL[:most]]
-            table = [[heading, *(cell(row, name) for row in ran)] for name, heading, _ in columns]
+            columns = [column for column in shown_columns(ran) if column.name in _ON_TERMINAL[:most]]
+            table = [[column.heading, *(cell(row, column.name) for row in ran)] for column in columns]
             widths = [max(map(len, texts)) for texts in table]
             if width is None or sum(widths) + 2 * (len(widths) - 1) <= width:
                 break
         padded = [
-            [text.ljust(room) if name in TEXT else text.rjust(room) for text in texts]
-            for texts, room, (name, *_) in zip(table, widths, columns, strict=True)
+            [text.ljust(room) if column.name in TEXT else text.rjust(room) for text in texts]
+            for texts, room, column in zip(table, widths, columns, strict=True)
         ]
         longest = max((len(row.label) for row in rest), default=0)
         out += [case.name, "-" * len(case.name)]
@@ -133,12 +141,12 @@ def markdown_tables(found: Findings) -> str:
         ran, rest = ranked(found, case)
         columns = shown_columns(ran)
         out += [f"## {_escaped(case.name)}", ""]
-        out += [line(heading for _, heading, _ in columns), "|" + " --- |" * len(columns)]
-        out += [*(line(cell(row, name) for name, *_ in columns) for row in ran), ""]
+        out += [line(column.heading for column in columns), "|" + " --- |" * len(columns)]
+        out += [*(line(cell(row, column.name) for column in columns) for row in ran), ""]
         if rest:
             reasons = [f"- {_escaped(f'{row.label}: {row.status}: {reason(row)}')}" for row in rest]
             out += ["Not run:", "", *reasons, ""]
-    out += [f"- **{heading}**: {text}" for _, heading, text in COLUMNS]
+    out += [f"- **{column.heading}**: {column.meaning}" for column in COLUMNS]
     for session in found.sessions:
         packages = ", ".join(f"{name} {version}" for name, version in session["packages"].items())
         out += [

@@ -15,29 +15,36 @@ EPS = float(np.finfo(np.float64).eps)
 IMAGE_CLASSES = ("uint8", "uint16", "int16", "float32", "float64")
 
 
-def as_array(a: Any, name: str) -> tuple[Array, ModuleType]:
-    """`a` as a non-empty array of two or more dimensions, and its array module."""
+def as_array(a: Any, name: str) -> Array:
+    """`a` as a non-empty array of two or more dimensions."""
     literal = not hasattr(a, "__array__")
     a = unwrapped(a, name)
     if literal and a.dtype.kind in "iu" and not is_cupy(a):
         a = a.astype(np.float64)
-    xp = get_xp(a)
-    a = xp.atleast_2d(a)
+    a = get_xp(a).atleast_2d(a)
     if a.size == 0:
         raise ValueError(f"{name} is empty (shape {a.shape})")
     if a.dtype.kind not in "biufc":
         raise TypeError(f"{name} must hold numbers, not dtype {a.dtype}")
-    return a, xp
+    return a
 
 
-def as_real(a: Any, name: str) -> tuple[Array, ModuleType]:
-    """As `as_array`, for real and finite numbers, in float64."""
-    a, xp = as_array(a, name)
+def as_real(a: Any, name: str, like: Array | None = None) -> Array:
+    """As `as_array`, for real and finite numbers, in float64 and on the device of `like`."""
+    a = as_array(a, name)
     if a.dtype.kind == "c":
         raise TypeError(f"{name} must hold real numbers, not dtype {a.dtype}")
     a = a.astype(np.float64)
     check_finite(a, name)
-    return a, xp
+    return a if like is None else get_xp(like).asarray(asnumpy(a))
+
+
+def as_matrix(a: Any, name: str) -> Array:
+    """As `as_array`, for two dimensions."""
+    a = as_array(a, name)
+    if a.ndim != 2:
+        raise ValueError(f"{name} must be a matrix, not of shape {a.shape}; take one channel at a time")
+    return a
 
 
 def check_class(a: Array, name: str, classes: Sequence[str]) -> None:
@@ -129,25 +136,25 @@ def from_double(x: Array, dtype: np.dtype) -> Array:
 
 
 def as_image(img: Any, name: str) -> tuple[Array, Array, ModuleType]:
-    """The image as it came, the same as doubles in [0, 1] if it holds integers, and its array module."""
-    img, xp = as_array(img, name)
+    """The image as given, the same as doubles in [0, 1] if it holds integers, and its array module."""
+    img = as_array(img, name)
     check_class(img, name, IMAGE_CLASSES)
     check_finite(img, name)
-    return img, im2double(img), xp
+    return img, im2double(img), get_xp(img)
 
 
-def as_filter(a: Any, shape: tuple[int, ...], xp: ModuleType, name: str) -> Array:
+def as_filter(a: Any, image: Array, name: str) -> Array:
     """An array that is not larger than the image, in float64 with as many dimensions, on the image's device."""
-    a = xp.asarray(asnumpy(as_real(a, name)[0]))
+    a, shape = as_real(a, name, image), image.shape
     a = a.reshape(a.shape + (1,) * (len(shape) - a.ndim))
     if a.ndim > len(shape) or any(m > n for m, n in zip(a.shape, shape, strict=True)):
         raise ValueError(f"{name} {a.shape} is larger than the image {shape}; crop it")
     return a
 
 
-def as_psf(psf: Any, shape: tuple[int, ...], xp: ModuleType, name: str = "psf") -> Array:
+def as_psf(psf: Any, image: Array, name: str = "psf") -> Array:
     """As `as_filter`, not zero everywhere."""
-    psf = as_filter(psf, shape, xp, name)
+    psf = as_filter(psf, image, name)
     if not bool(psf.any()):
         raise ValueError(f"{name} is zero everywhere")
     return psf

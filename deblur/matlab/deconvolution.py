@@ -8,7 +8,6 @@ transforms. `deblur.matlab.edgetaper` makes an image fit that model;
 from __future__ import annotations
 
 import math
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -69,29 +68,26 @@ def deconvwnr(img: Array, psf: Array, nsr: Any = 0.0, icorr: Any = None) -> Arra
     Image Processing*, 3rd ed., 2007, section 5.8.
     """
     img, x, xp = as_image(img, "img")
-    kernel = as_psf(psf, x.shape, xp)
+    kernel = as_psf(psf, x)
     otf = psf2otf(kernel, x.shape)
     noise: Any
     signal: Any
     if icorr is None:
-        noise, _ = as_real(nsr, "nsr")
+        noise, signal = as_real(nsr, "nsr", x), 1.0
         if bool((noise < 0).any()) or not (noise.size == 1 or noise.shape == x.shape):
             raise ValueError(
                 f"nsr must be a number >= 0 or an array of the image's shape {x.shape} of them, not {nsr!r}"
             )
-        noise, signal = (xp.asarray(asnumpy(noise)) if noise.size > 1 else float(noise.item())), 1.0
     else:
-        noise, signal = (
-            _power(c, n, kernel.shape, x.shape, xp) for c, n in ((nsr, "ncorr"), (icorr, "icorr"))
-        )
+        noise, signal = (_power(c, n, kernel.shape, x) for c, n in ((nsr, "ncorr"), (icorr, "icorr")))
     top = xp.conj(otf) * signal
     below = xp.maximum(abs(otf) ** 2 * signal + noise, math.sqrt(EPS))
     return from_double(filtered(top / below, x), img.dtype)
 
 
-def _power(corr: Any, name: str, psf: tuple[int, ...], shape: tuple[int, ...], xp: ModuleType) -> Array:
+def _power(corr: Any, name: str, psf: tuple[int, ...], image: Array) -> Array:
     """The power at each frequency of an autocorrelation function given in one of the three ways."""
-    c = xp.asarray(asnumpy(as_real(corr, name)[0]))
+    c, shape = as_real(corr, name), image.shape
     axes = [axis for axis, m in enumerate(psf) if m > 1]
     if c.size > 1 and max(c.shape) == c.size and max(shape) < math.prod(shape):
         half = asnumpy(c).ravel()[c.size // 2 :]
@@ -99,8 +95,8 @@ def _power(corr: Any, name: str, psf: tuple[int, ...], shape: tuple[int, ...], x
         for axis in axes:
             lag = np.arange(shape[axis]) - shape[axis] // 2
             square = square + (lag**2).reshape([-1 if d == axis else 1 for d in range(len(shape))])
-        c = xp.asarray(np.interp(np.sqrt(square), np.arange(len(half)), half, right=0.0))
-    return abs(psf2otf(as_filter(c, shape, xp, name), shape))
+        c = np.interp(np.sqrt(square), np.arange(len(half)), half, right=0.0)
+    return abs(psf2otf(as_filter(c, image, name), shape))
 
 
 # ---------------------------------------------------------------------------------------------
@@ -157,13 +153,13 @@ def deconvreg(
     from scipy.optimize import brentq
 
     img, x, xp = as_image(img, "img")
-    kernel = as_psf(psf, x.shape, xp)
+    kernel = as_psf(psf, x)
     power = as_scalar(noisepower, "noisepower", 0)
     ends = [as_scalar(v, "lrange", 0) for v in np.ravel(asnumpy(lrange))]
     if len(ends) not in (1, 2) or (len(ends) == 2 and not 0 < ends[0] < ends[1]):
         raise ValueError(f"lrange must be a number or two increasing positive numbers, not {lrange!r}")
     otf = psf2otf(kernel, x.shape)
-    operator = as_filter(_laplacian(kernel.shape) if regop is None else regop, x.shape, xp, "regop")
+    operator = as_filter(_laplacian(kernel.shape) if regop is None else regop, x, "regop")
     h2, r2 = abs(otf) ** 2, abs(psf2otf(operator, x.shape)) ** 2
     spectrum = get_fft(xp).fftn(x)
     energy = abs(spectrum) ** 2 / x.size

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..device import Array, asnumpy
+from ..device import Array, asnumpy, get_xp
 from ..psf import disk as disk_psf
 from .arguments import (
     EPS,
@@ -222,9 +222,10 @@ def imfilter(a: Array, h: Array, *options: str | float) -> Array:
     MATLAB Image Processing Toolbox, documentation of ``imfilter`` and "What Is
     Image Filtering in the Spatial Domain?".
     """
-    a, xp = as_array(a, "a")
+    a = as_array(a, "a")
+    xp = get_xp(a)
     check_class(a, "a", _FILTER_CLASSES)
-    weights = asnumpy(as_real(h, "h")[0])
+    weights = asnumpy(as_real(h, "h"))
     mode: dict[str, Any] = {"mode": "constant"}
     full = conv = False
     for option in options:

@@ -10,7 +10,7 @@ import numpy as np
 from ..device import Array, asnumpy
 from ..operators.matrix import filter2matrix as convolution_matrix
 from ..pipeline import reconstruct
-from .arguments import as_array, as_real, as_scalar, as_size, as_whole
+from .arguments import as_array, as_matrix, as_real, as_scalar, as_size, as_whole
 
 
 def filter2matrix(h: Array, rowsf: int, colsf: int, rowsg: int, colsg: int) -> np.ndarray:
@@ -66,9 +66,7 @@ def _as_psf(h: Any) -> tuple[np.ndarray, tuple[int, int]]:
 
     Turned by 180 degrees, the element ceil(size/2) (one-based) comes to lie at floor(size/2) (zero-based).
     """
-    h, _ = as_real(h, "h")
-    if h.ndim != 2:
-        raise ValueError(f"h must be a matrix, not of shape {h.shape}")
+    h = as_matrix(as_real(h, "h"), "h")
     return asnumpy(h)[::-1, ::-1], (h.shape[0] // 2, h.shape[1] // 2)
 
 
@@ -80,10 +78,7 @@ def im2vector(image: Array) -> Array:
     Published listing, table 6.2: ``reshape(image', M*N, 1)``. A column stays a
     column, as in MATLAB; ``.ravel()`` makes a 1-D array of it.
     """
-    image, _ = as_array(image, "image")
-    if image.ndim != 2:
-        raise ValueError(f"image must be a matrix, not of shape {image.shape}; take one channel at a time")
-    return image.reshape(-1, 1)
+    return as_matrix(image, "image").reshape(-1, 1)
 
 
 def vector2im(vector: Array, shape: tuple[int, int] | None = None) -> Array:
@@ -105,7 +100,7 @@ def vector2im(vector: Array, shape: tuple[int, int] | None = None) -> Array:
     ValueError
         If the length is not rows * columns, or without `shape` not a square number.
     """
-    vector, _ = as_array(vector, "vector")
+    vector = as_array(vector, "vector")
     n = vector.size
     if max(vector.shape) != n:
         raise ValueError(f"vector must be a row or a column, not of shape {vector.shape}")
@@ -159,9 +154,7 @@ def reconstruction(g: Array, h: Array, lambda_: float) -> Array:
     ----------
     Table 6.2 of the thesis named under `filter2matrix`.
     """
-    g, _ = as_real(g, "g")
-    if g.ndim != 2:
-        raise ValueError(f"g must be a matrix, not of shape {g.shape}; restore one channel at a time")
+    g = as_matrix(as_real(g, "g"), "g")
     lam = as_scalar(lambda_, "lambda_", 0)
     psf, origin = _as_psf(h)
     return reconstruct(g, psf, lam, method="cholesky", formula="hht", origin=origin, boundary="zero")

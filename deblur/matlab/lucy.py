@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from ..device import Array, asnumpy, get_fft, get_xp
+from ..device import Array, get_fft, get_xp
 from ..solvers.richardson_lucy import extrapolation
 from .arguments import EPS, as_image, as_psf, as_real, as_whole, from_double
 from .transfer import filtered, psf2otf, window
@@ -95,21 +95,23 @@ def deconvlucy(
     iterations = as_whole(10 if numit is None else numit, "numit")
     finer = as_whole(1 if subsmpl is None else subsmpl, "subsmpl")
     xp = get_xp(data.image)
-    kernel, _ = as_real(psf, "psf")
+    kernel = as_real(psf, "psf")
     axes = [axis for axis, m in enumerate(kernel.shape) if m > 1]
     shape = tuple(n * finer if axis in axes else n for axis, n in enumerate(data.image.shape))
-    otf = psf2otf(as_psf(kernel, shape, xp), shape)
 
     def spread(a: Array) -> Array:
         for axis in axes:
             a = xp.repeat(a, finer, axis=axis)
         return a
 
+    finer_image = spread(data.image)
+    otf = psf2otf(as_psf(kernel, finer_image), shape)
+
     def back(a: Array) -> Array:
         return filtered(xp.conj(otf), spread(a))
 
     sensitivity = back(data.weight)
-    scene = _Estimate.begin(cell, spread(data.image))
+    scene = _Estimate.begin(cell, finer_image)
     for _ in range(iterations):
         point = scene.ahead()
         ratio = data.ratio(_binned(filtered(otf, point), axes, finer))
@@ -183,14 +185,14 @@ def deconvblind(
         raise TypeError(f"fun must be a function of the PSF, not {fun!r}")
     data = _Data(cell[0] if cell else img, dampar, weight, readout)
     iterations = as_whole(10 if numit is None else numit, "numit")
-    xp, shape = get_xp(data.image), data.image.shape
+    shape = data.image.shape
     first = psf_cell[0] if psf_cell else psfi
-    size = as_real(first, "psfi")[0].shape
+    size = as_real(first, "psfi").shape
     full = size + (1,) * (len(shape) - len(size))
 
     def checked(psf: Any, name: str) -> Array:
         """A PSF that was given, of sum one."""
-        psf = as_psf(psf, shape, xp, name)
+        psf = as_psf(psf, data.image, name)
         if psf.shape != full:
             raise ValueError(f"{name} must have psfi's shape {full}, not {psf.shape}")
         if float(psf.min()) < 0:
@@ -199,6 +201,7 @@ def deconvblind(
             )
         return (psf / psf.sum()).reshape(size)
 
+    xp = get_xp(data.image)
     fft = get_fft(xp)
 
     def back(through: Array, a: Array) -> Array:
@@ -305,10 +308,9 @@ def _lucy(point: Array, ratio: Array, sensitivity: Array) -> Array:
 
 def _like_image(value: Any, name: str, default: float, image: Array) -> Array:
     """A number or an array of the image's shape, not negative."""
-    xp = get_xp(image)
-    a = xp.asarray(asnumpy(as_real(default if value is None else value, name)[0]))
+    a = as_real(default if value is None else value, name, image)
     if a.size == 1:
-        a = xp.full(image.shape, float(a.item()))
+        a = get_xp(image).full(image.shape, float(a.item()))
     if a.shape != image.shape or bool((a < 0).any()):
         raise ValueError(
             f"{name} must be a number >= 0, or an array of them of the image's shape {image.shape}"

@@ -12,9 +12,8 @@ from .arguments import IMAGE_CLASSES, as_array, as_scalar, check_class
 
 
 def _pair(x: Any, y: Any, names: tuple[str, str]) -> tuple[Array, Array]:
-    a, _ = as_array(x, names[0])
-    b, _ = as_array(y, names[1])
-    get_xp(a, b)
+    a, b = as_array(x, names[0]), as_array(y, names[1])
+    get_xp(a, b)  # both on one device
     if a.shape != b.shape or a.dtype != b.dtype:
         raise ValueError(
             f"{names[0]} ({a.dtype}, {a.shape}) and {names[1]} ({b.dtype}, {b.shape}) "

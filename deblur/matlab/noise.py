@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..device import Array, asnumpy, check_finite
+from ..device import Array, asnumpy, check_finite, get_xp
 from .arguments import (
     IMAGE_CLASSES,
     as_array,
@@ -92,7 +92,7 @@ def imnoise(
     if kind == "localvar" and not parameters:
         raise ValueError("imnoise 'localvar' needs var_local, or intensity_map and var_local")
     values = [*parameters, *list(defaults.values())[len(parameters) :]]
-    a, xp = as_array(img, "img")
+    a = as_array(img, "img")
     # A signed value is no count, so MATLAB has no Poisson noise for int16.
     check_class(a, "img", [c for c in IMAGE_CLASSES if c != "int16" or kind != "poisson"])
     check_finite(a, "img")
@@ -115,18 +115,18 @@ def imnoise(
         # A uniform number of width w has the variance w² / 12.
         width = math.sqrt(12 * as_scalar(values[0], "var_speckle", 0))
         x = x + width * (rng.random(x.shape) - 0.5) * x
-    return xp.asarray(from_double(x.clip(0, 1), dtype))
+    return get_xp(a).asarray(from_double(x.clip(0, 1), dtype))
 
 
 def _local_variance(x: np.ndarray, *parameters: Any) -> np.ndarray:
-    variance = asnumpy(as_real(parameters[-1], "var_local")[0])
+    variance = asnumpy(as_real(parameters[-1], "var_local"))
     if not (variance >= 0).all():
         raise ValueError(f"var_local must not be negative; the smallest is {variance.min():g}")
     if len(parameters) == 1:
         if variance.shape != x.shape:
             raise ValueError(f"var_local must have the image's shape {x.shape}, not {variance.shape}")
         return variance
-    intensity = asnumpy(as_real(parameters[0], "intensity_map")[0]).ravel()
+    intensity = asnumpy(as_real(parameters[0], "intensity_map")).ravel()
     variance = variance.ravel()
     if intensity.size != variance.size or not (np.diff(intensity) > 0).all():
         raise ValueError(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..device import Array, asnumpy, check_finite, get_fft, get_xp
+from ..device import Array, check_finite, get_fft, get_xp
 from .arguments import EPS, as_array, as_image, as_real, as_size, from_double
 
 
@@ -55,7 +55,8 @@ def psf2otf(psf: Array, outsize: Sequence[int] | None = None) -> Array:
     ----------
     MATLAB Image Processing Toolbox, documentation of ``psf2otf``.
     """
-    psf, xp = as_array(psf, "psf")
+    psf = as_array(psf, "psf")
+    xp = get_xp(psf)
     check_finite(psf, "psf")
     psf = psf.astype(np.complex128 if psf.dtype.kind == "c" else np.float64)
     psf, size = _sizes(psf, outsize)
@@ -97,7 +98,8 @@ def otf2psf(otf: Array, outsize: Sequence[int] | None = None) -> Array:
     ----------
     MATLAB Image Processing Toolbox, documentation of ``otf2psf``.
     """
-    otf, xp = as_array(otf, "otf")
+    otf = as_array(otf, "otf")
+    xp = get_xp(otf)
     check_finite(otf, "otf")
     otf = otf.astype(np.complex128)
     otf, size = _sizes(otf, outsize)
@@ -159,8 +161,7 @@ def edgetaper(img: Array, psf: Array) -> Array:
     Restoration", CVPR 2014, supplement.
     """
     img, x, xp = as_image(img, "img")
-    kernel, _ = as_real(psf, "psf")
-    kernel, shape = _sizes(xp.asarray(asnumpy(kernel)), img.shape)
+    kernel, shape = _sizes(as_real(psf, "psf", img), img.shape)
     if not bool(kernel.any()):
         raise ValueError("psf is zero everywhere")
     axes = [axis for axis, m in enumerate(kernel.shape) if m > 1]

@@ -134,7 +134,7 @@ def test_ours_are_what_deblur_solve_gives(scene):
         assert (setting.curve is None) == (lam == 1e-2)
 
 
-def test_a_dense_method_is_refused_by_the_cost_model(monkeypatch):
+def test_a_dense_method_that_takes_long_or_does_not_fit_is_refused(monkeypatch):
     task = Task(np.zeros((256, 256)), deblur.psf.gaussian(9, 1.5), "zero", 1e-2)
     monkeypatch.setattr("deblur.methods.free_memory", lambda xp: 1 << 50)
     assert ENTRANTS["gauss-seidel"].predicted(task, 1e-2) > 20

@@ -117,7 +117,7 @@ def test_every_row_is_on_the_page_with_its_reason(found):
         if row.status != "ok":
             assert escape(row.reason.removeprefix("not installed: ")) in text
     assert "gaussian noise 0.01, boundary periodic" in text
-    for _, heading, meaning in tables.COLUMNS:
+    for _, heading, meaning, _ in tables.COLUMNS:
         assert heading in text
         assert escape(meaning) in text
     for session in found.sessions:

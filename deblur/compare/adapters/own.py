@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -18,26 +20,27 @@ from ..cases import Task
 from .base import Answer, Entrant, Setting, Solver, Watch
 
 #: The boundary under which a method that serves only one is shown.
-_OWN_BOUNDARY = {"fft": "periodic", "dct": "reflect", "dst": "antireflect"}
+OWN_BOUNDARY = {"fft": "periodic", "dct": "reflect", "dst": "antireflect"}
 
 
 def entrants() -> list[Entrant]:
     """deblur's choice, each method by itself, plug and play with two denoisers, and tv that looks for bad pixels."""
-    linear = partial(Own, family="deblur", parameter="λ", linear=True)
-    tuned = partial(Own, family="deblur", parameter="λ", search=(1e-5, 1e-1))
+    linear: Callable[..., Own] = partial(Own, family="deblur", parameter="λ", linear=True)
+    tuned: Callable[..., Own] = partial(Own, family="deblur", parameter="λ", search=(1e-5, 1e-1))
     stopped = Setting(None, "automatic", "stopped when its residual looks like noise")
     # One row searches for the oracle's λ on behalf of all linear methods.
     rows = [linear("auto", summary="the cheapest exact method, as deblur chooses it", search=(1e-6, 1.0))]
     for name, row in METHODS.items():
         if name == "pnp":
-            nlm, bm3d = ({"method": name, "denoiser": denoiser} for denoiser in ("nlm", "bm3d"))
-            rows.append(tuned(name, summary="non-local means as the prior", options=nlm))
-            bm3d_package = {"module": "bm3d", "install": "pip install bm3d"}
-            rows.append(tuned("pnp-bm3d", summary="BM3D as the prior", options=bm3d, **bm3d_package))
+            rows.append(tuned(name, summary="non-local means as the prior", options={"denoiser": "nlm"}))
+            bm3d = tuned(
+                "pnp-bm3d", summary="BM3D as the prior", options={"method": name, "denoiser": "bm3d"}
+            )
+            rows.append(replace(bm3d, module="bm3d", install="pip install bm3d"))
         elif row.lam is not None:
             rows.append(Own(name, "deblur", row.summary, setting=stopped, light=True))
         elif row.linear:
-            rows.append(linear(name, summary=row.summary, own_boundary=_OWN_BOUNDARY.get(name)))
+            rows.append(linear(name, summary=row.summary, own_boundary=OWN_BOUNDARY.get(name)))
         else:
             rows.append(tuned(name, summary=row.summary))
     what = "total variation without the pixels that a detector calls bad"
@@ -74,6 +77,8 @@ class Own(Entrant):
         choice = choose_method(blur, value or 0.0, frames=3 if task.colour else 1)
         if self.name in choice.refused:
             raise MemoryError(choice.refused[self.name])
+        if METHODS[self.name].module in ("dense", "qr"):
+            return math.prod(blur.shape) ** 1.5 / 1e11  # n³/3 multiplications, at some 3e10 a second
         return expected_seconds(self.name, task.blurred.size)
 
     def choose(self, task: Task) -> Setting:
