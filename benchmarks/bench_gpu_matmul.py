@@ -20,8 +20,7 @@ import numpy as np
 from deblur.linalg import matmul_gpu, transpose
 from deblur.linalg.transpose import mirror_lower
 
-FLOAT32 = ("cublas", "split", "half", "tensor", "tiled")
-FLOAT64 = ("cublas", "tensor", "tiled")
+FLOAT32, FLOAT64 = ("cublas", "split", "half"), ("cublas",)
 
 
 def seconds(contestants: dict[str, Any], repeats: int) -> dict[str, dict[str, Any]]:
@@ -79,9 +78,9 @@ def product(n: int, dtype: Any, repeats: int, torch: Any) -> list[dict[str, Any]
 
 
 def symmetric(a: Any, repeats: int, general: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A'A, lower half, by the engines worth it."""
+    """A'A, lower half, by every engine."""
     n = len(a)
-    engines = ("cublas", "split", "half") if a.dtype == np.float32 else ("cublas", "tensor")
+    engines = FLOAT32 if a.dtype == np.float32 else FLOAT64
     c = cupy.empty_like(a)
     timings = seconds(
         {e: lambda e=e: matmul_gpu.gemm(a.T, a, c, lower_only=True, engine=e) for e in engines},
@@ -121,7 +120,7 @@ def update(m: int, n: int, k: int, dtype: Any, repeats: int) -> dict[str, Any]:
     """C -= A B, by which the engines' crossing is found: small squares, and the thin products of blocked work."""
     a, b = cupy.random.standard_normal((m, k), dtype), cupy.random.standard_normal((k, n), dtype)
     c = cupy.zeros((m, n), dtype)
-    engines = ("cublas", "split", "half", "tensor") if dtype == np.float32 else ("cublas", "tensor")
+    engines = FLOAT32 if dtype == np.float32 else FLOAT64
     timings = seconds(
         {e: lambda e=e: matmul_gpu.gemm(a, b, c, -1.0, 1.0, engine=e) for e in engines}, repeats
     )
