@@ -11,6 +11,7 @@ from deblur.operators.torus import Torus
 from deblur.problem import Problem
 from deblur.solvers.quadratic import prepare
 from deblur.solvers.spectrum import symbol_at
+from deblur.terms import DataFidelity
 
 pytestmark = pytest.mark.gpu
 
