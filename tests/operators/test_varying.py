@@ -251,7 +251,7 @@ def test_a_preconditioner_of_all_psfs_saves_iterations(monkeypatch):
 
     varying, constant = iterations(h), iterations(np.broadcast_to(h.mean(axis=(0, 1)), h.shape))
     assert varying <= 1.5 * constant
-    # The solver takes 20 λ next to this power; with 20 times the power the preconditioner is that of the mean PSF and λ.
+    # The solver takes 20 λ next to this power: 20 times the power gives the preconditioner of the mean PSF and λ.
     monkeypatch.setattr(VaryingBlur, "power", lambda self, torus: 20 * self.mean_blur.power(torus))
     assert varying < 0.7 * iterations(h)
 
