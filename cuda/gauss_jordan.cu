@@ -180,9 +180,20 @@ __device__ __forceinline__ void store_tile(const real (*tile)[WIDTH + 1], real* 
 // The panel a[0..n)[k..k+nb) becomes what it is after Gauss-Jordan elimination of its columns, rows not yet switched:
 // D^-1 in the pivot rows and -P D^-1 elsewhere. pivots[k+s] is the row chosen for column k+s; place[k+s] is where
 // row k+s has to go. `failed` becomes the least index of a pivot that cannot be used.
-template <int ROWS, class Team>
-__device__ __forceinline__ void eliminate(Team& team, PanelShared& s, real* a, index_t lda, index_t n, index_t k, int nb,
-                                          real threshold, int* pivots, int* place, int* failed) {
+struct Panel {
+    real* a;
+    long long lda, n, k;
+    int nb;
+    real threshold;
+    int* pivots;
+    int* place;
+    int* failed;
+};
+
+template <int ROWS, class Team> __device__ __forceinline__ void eliminate(Team& team, PanelShared& s, const Panel& g) {
+    real* const a = g.a;
+    const index_t lda = g.lda, n = g.n, k = g.k;
+    const int nb = g.nb;
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
     const index_t stride = (index_t)gridDim.x * blockDim.x;
     const index_t row0 = (index_t)blockIdx.x * blockDim.x + warp * 32;  // + r * stride: first row of this warp
@@ -253,12 +264,12 @@ __device__ __forceinline__ void eliminate(Team& team, PanelShared& s, real* a, i
             vector_t p = team.value(parity, winner, 0);
             const real pivot = p.x[0];
             const real inverse = real(1) / pivot;
-            const bool usable = absolute(pivot) > threshold && isfinite(pivot) && isfinite(inverse);
+            const bool usable = absolute(pivot) > g.threshold && isfinite(pivot) && isfinite(inverse);
             if (threadIdx.x == 0) {
                 s.pivots[q + j] = best.row;
                 if (blockIdx.x == 0) {
-                    pivots[k + q + j] = best.row;
-                    if (!usable) atomicMin(failed, (int)(k + q + j));
+                    g.pivots[k + q + j] = best.row;
+                    if (!usable) atomicMin(g.failed, (int)(k + q + j));
                 }
             }
 
@@ -353,7 +364,7 @@ __device__ __forceinline__ void eliminate(Team& team, PanelShared& s, real* a, i
                 for (int j = 0; j < nb; ++j)
                     if (s.pivots[j] >= k + nb && rank-- == 0) to = s.pivots[j];
             }
-            place[k + i] = to;
+            g.place[k + i] = to;
         }
     }
 }
@@ -362,27 +373,17 @@ constexpr int PANEL_BYTES = 96 * 1024;  // dynamic shared memory of a panel kern
 static_assert(sizeof(Cluster) + sizeof(PanelShared) <= PANEL_BYTES, "the launch asks for PANEL_BYTES");
 
 #if __CUDA_ARCH__ >= 900
-template <int ROWS>
-__device__ __forceinline__ void in_cluster(real* a, index_t lda, index_t n, index_t k, int nb, real threshold,
-                                           int* pivots, int* place, int* failed) {
+template <int ROWS> __device__ __forceinline__ void in_cluster(const Panel& g) {
     Cluster& team = *(Cluster*)memory;
-    PanelShared& shared = *(PanelShared*)((char*)memory + sizeof(Cluster));
     team.start();
-    eliminate<ROWS>(team, shared, a, lda, n, k, nb, threshold, pivots, place, failed);
+    eliminate<ROWS>(team, *(PanelShared*)((char*)memory + sizeof(Cluster)), g);
     Cluster::barrier();  // no block ends while another may still write to it
 }
 
 extern "C" __global__ void __cluster_dims__(16, 1, 1) __launch_bounds__(512, 1)
-panel_cluster_1(real* a, long long lda, long long n, long long k, int nb, real threshold, int* pivots, int* place,
-                int* failed) {
-    in_cluster<1>(a, lda, n, k, nb, threshold, pivots, place, failed);
-}
-
+panel_cluster_1(const Panel g) { in_cluster<1>(g); }
 extern "C" __global__ void __cluster_dims__(16, 1, 1) __launch_bounds__(512, 1)
-panel_cluster_2(real* a, long long lda, long long n, long long k, int nb, real threshold, int* pivots, int* place,
-                int* failed) {
-    in_cluster<2>(a, lda, n, k, nb, threshold, pivots, place, failed);
-}
+panel_cluster_2(const Panel g) { in_cluster<2>(g); }
 #endif
 
 constexpr int BOXES = 2 * (16 + 128);  // bytes of mailboxes for each block of panel_grid
@@ -390,10 +391,9 @@ static_assert(BOXES == 2 * (sizeof(Offer) + VECTORS * sizeof(vector_t)), "an off
 
 // `boxes`: BOXES bytes a block; `counter`: one zero.
 extern "C" __global__ void __launch_bounds__(512, 1)
-panel_grid(real* a, long long lda, long long n, long long k, int nb, real threshold, int* pivots, int* place,
-             int* failed, unsigned char* boxes, unsigned* counter) {
+panel_grid(const Panel g, unsigned char* boxes, unsigned* counter) {
     Grid team = {(Offer*)boxes, (vector_t*)(boxes + 2 * gridDim.x * sizeof(Offer)), counter, 0};
-    eliminate<1>(team, *(PanelShared*)memory, a, lda, n, k, nb, threshold, pivots, place, failed);
+    eliminate<1>(team, *(PanelShared*)memory, g);
 }
 
 // Row switches of the panels that make up the columns k..k+nb, one panel after another, in `columns` columns of a: their

@@ -22,6 +22,8 @@
 // For P x Q pixels, side 8, step 4 and 25 x 25 moves: nearest makes 64 * 625 / 16 differences a pixel, 8 operations each;
 // filter about 2000 instructions for a group and lane; both read the image from the caches.
 
+#include "reduce.cuh"
+
 constexpr int THREADS = 256;
 constexpr int WARPS = THREADS / 32;
 constexpr int STACK = 16;        // patches of a group
@@ -35,21 +37,32 @@ typedef unsigned long long sortable;
 
 // ---------------------------------------------------------------- finding
 
+struct Search {
+    const float* pilot;
+    int high, wide;
+    const int* rows;
+    const int* cols;
+    int count, up, along;
+    const int* order;
+    const int* lines;
+    int pitch;
+    int* first;
+};
+
 // Window: SIDE + 2 up rows from the reference row - up on, `pitch` pixels from the first reference column - along on.
-template <int SIDE>
-__device__ __forceinline__ void nearest(const float* pilot, int high, int wide, const int* rows, const int* cols, int count, int up,
-                                        int along, const int* order, const int* lines, int pitch, int* first) {
+template <int SIDE> __device__ __forceinline__ void nearest(const Search& g) {
     extern __shared__ float window[];
-    const int row = rows[blockIdx.y], begin = blockIdx.x * REFERENCES, end = min(begin + REFERENCES, count);
-    const int left = cols[begin] - along, top = row - up;
+    const int high = g.high, wide = g.wide, count = g.count, up = g.up, along = g.along, pitch = g.pitch;
+    const int row = g.rows[blockIdx.y], begin = blockIdx.x * REFERENCES, end = min(begin + REFERENCES, count);
+    const int left = g.cols[begin] - along, top = row - up;
     for (int i = threadIdx.x; i < (SIDE + 2 * up) * pitch; i += THREADS) {
         const int y = top + i / pitch, x = left + i % pitch;
-        window[i] = y >= 0 && y < high && x >= 0 && x < wide ? pilot[(index_t)y * wide + x] : 0.0f;
+        window[i] = y >= 0 && y < high && x >= 0 && x < wide ? g.pilot[(index_t)y * wide + x] : 0.0f;
     }
     __syncthreads();
     const int lane = threadIdx.x % 32, across = 2 * along + 1, moves = (2 * up + 1) * across;
     for (int at = begin + threadIdx.x / 32; at < end; at += WARPS) {
-        const int col = cols[at];
+        const int col = g.cols[at];
         float here[SIDE * SIDE];
 #pragma unroll
         for (int p = 0; p < SIDE * SIDE; ++p) here[p] = window[(up + p / SIDE) * pitch + col - left + p % SIDE];
@@ -72,7 +85,7 @@ __device__ __forceinline__ void nearest(const float* pilot, int high, int wide, 
                     }
                     total = x == 0 ? sum : __fadd_rn(total, sum);
                 }
-                const int index = order[m];
+                const int index = g.order[m];
                 // Numbers >= 0 lie as their bits do; of moves as good as each other the shorter comes first.
                 if (index == 0) key = 0;
                 else if (total < __int_as_float(0x7f800000)) key = (sortable)__float_as_uint(total) << 32 | index;
@@ -91,83 +104,39 @@ __device__ __forceinline__ void nearest(const float* pilot, int high, int wide, 
         }
         if (lane < STACK) {
             const int index = mine == ~0ull ? 0 : (int)(unsigned)mine;
-            first[((index_t)blockIdx.y * count + at) * STACK + lane] = row * wide + col + lines[index];
+            g.first[((index_t)blockIdx.y * count + at) * STACK + lane] = row * wide + col + g.lines[index];
         }
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
-nearest8(const float* pilot, int high, int wide, const int* rows, const int* cols, int count, int up, int along,
-         const int* order, const int* lines, int pitch, int* first) {
-    nearest<8>(pilot, high, wide, rows, cols, count, up, along, order, lines, pitch, first);
-}
-
-extern "C" __global__ void __launch_bounds__(THREADS)
-nearest4(const float* pilot, int high, int wide, const int* rows, const int* cols, int count, int up, int along,
-         const int* order, const int* lines, int pitch, int* first) {
-    nearest<4>(pilot, high, wide, rows, cols, count, up, along, order, lines, pitch, first);
-}
+extern "C" __global__ void __launch_bounds__(THREADS) nearest8(const Search g) { nearest<8>(g); }
+extern "C" __global__ void __launch_bounds__(THREADS) nearest4(const Search g) { nearest<4>(g); }
 
 // ---------------------------------------------------------------- measuring
 
-// v = max(variances, 1e-12 of the mean square of the image), and `control`. `partial` has two numbers for each block.
+// v = max(variances, 1e-12 of the mean square of the image), and `control`.
 extern "C" __global__ void __launch_bounds__(THREADS)
 measure(const float* image, long long size, const double* variances, int pixels, float* v, double* control, double* partial,
         unsigned* ticket) {
-    __shared__ double squares[THREADS], largest[THREADS];
-    __shared__ bool last;
-    double square = 0, most = 0;
+    double found[2] = {};  // the sum of the squares, the largest |pixel|
     for (index_t i = (index_t)blockIdx.x * THREADS + threadIdx.x; i < size; i += (index_t)gridDim.x * THREADS) {
         const double x = image[i];
-        square += x * x;
-        most = fmax(most, fabs(x));
+        found[0] += x * x;
+        found[1] = fmax(found[1], fabs(x));
     }
+    if (!grid_reduce<THREADS, 1>(found, partial, ticket)) return;
     const int t = threadIdx.x;
-    squares[t] = square;
-    largest[t] = most;
-    __syncthreads();
-    for (int half = THREADS / 2; half > 0; half /= 2) {
-        if (t < half) {
-            squares[t] += squares[t + half];
-            largest[t] = fmax(largest[t], largest[t + half]);
-        }
-        __syncthreads();
-    }
-    if (t == 0) {
-        partial[2 * blockIdx.x] = squares[0];
-        partial[2 * blockIdx.x + 1] = largest[0];
-        __threadfence();
-        last = atomicAdd(ticket, 1) == gridDim.x - 1;
-    }
-    __syncthreads();
-    if (!last) return;
-    __threadfence();
-    square = most = 0;
-    for (unsigned b = t; b < gridDim.x; b += THREADS) {
-        square += __ldcg(partial + 2 * b);
-        most = fmax(most, __ldcg(partial + 2 * b + 1));
-    }
-    squares[t] = square;
-    largest[t] = most;
-    __syncthreads();
-    for (int half = THREADS / 2; half > 0; half /= 2) {
-        if (t < half) {
-            squares[t] += squares[t + half];
-            largest[t] = fmax(largest[t], largest[t + half]);
-        }
-        __syncthreads();
-    }
-    const double floor = fmax(1e-12 * squares[0] / size, 1e-30);
+    const double floor = fmax(1e-12 * found[0] / size, 1e-30);
     for (int p = t; p < pixels; p += THREADS) v[p] = (float)fmax(variances[p], floor);
     __syncthreads();
     if (t == 0) {
         double usual = 0;
         for (int p = 0; p < pixels; ++p) usual += v[p];
         control[USUAL] = usual / pixels;
-        const double unit = largest[0] > 0 ? ldexp(1.0, UNIT_BITS) / largest[0] : 1.0;
+        const double unit = found[1] > 0 ? ldexp(1.0, UNIT_BITS) / found[1] : 1.0;
         control[UNIT] = unit;
         // An image that is not finite gives none that is.
-        control[INVERSE] = squares[0] - squares[0] == 0 ? ldexp(1.0, WEIGHT_BITS) / unit : squares[0] - squares[0];
+        control[INVERSE] = found[0] - found[0] == 0 ? ldexp(1.0, WEIGHT_BITS) / unit : found[0] - found[0];
     }
 }
 
@@ -341,36 +310,46 @@ __device__ __forceinline__ void add(long long* sum, double x) {
     atomicAdd((unsigned long long*)sum, (unsigned long long)__double2ll_rn(x));
 }
 
-// `pilot` is null to threshold. `level` has a number for each place of a patch, high - SIDE + 1 rows of
-// wide - SIDE + 1, or is null.
-template <int SIDE>
-__device__ __forceinline__ void filter(const float* noisy, const float* pilot, int wide, const int* first, int groups,
-                                       const float* v, const float* level, float threshold, const float* edge,
-                                       const double* control, long long* total, long long* weight) {
+struct Filter {
+    const float* noisy;
+    const float* pilot;  // null to threshold
+    int wide;
+    const int* first;
+    int groups;
+    const float* v;
+    const float* level;  // for each place of a patch, high - SIDE + 1 rows of wide - SIDE + 1; or null
+    float threshold;
+    const float* edge;
+    const double* control;
+    long long* total;
+    long long* weight;
+};
+
+template <int SIDE> __device__ __forceinline__ void filter(const Filter& g) {
     using L = layout<SIDE>;
     __shared__ float room[L::GROUPS * L::GROUP];
     const int slot = threadIdx.x / L::LANES, lane = threadIdx.x % L::LANES;
-    const int asked = blockIdx.x * L::GROUPS + slot, group = min(asked, groups - 1);
+    const int asked = blockIdx.x * L::GROUPS + slot, group = min(asked, g.groups - 1);
     float* s = room + slot * L::GROUP;
-    const int begins = first[(index_t)group * STACK + lane % STACK];
-    const float usual = (float)control[USUAL];
+    const int begins = g.first[(index_t)group * STACK + lane % STACK];
+    const float usual = (float)g.control[USUAL];
     float local = 1.0f;
-    if (level) {
-        local = level[begins / wide * (wide - SIDE + 1) + begins % wide];
+    if (g.level) {
+        local = g.level[begins / g.wide * (g.wide - SIDE + 1) + begins % g.wide];
 #pragma unroll
         for (int offset = STACK / 2; offset > 0; offset /= 2) local += __shfl_xor_sync(FULL_WARP, local, offset);
         local /= STACK;
     }
     float noise[SIDE];
 #pragma unroll
-    for (int i = 0; i < SIDE; ++i) noise[i] = v[i * SIDE + lane % SIDE] * local;
+    for (int i = 0; i < SIDE; ++i) noise[i] = g.v[i * SIDE + lane % SIDE] * local;
     float c[L::LINES][SIDE], power = 0;
-    gather<SIDE>(noisy, wide, begins, s, lane);
+    gather<SIDE>(g.noisy, g.wide, begins, s, lane);
 #pragma unroll
     for (int j = 0; j < L::LINES; ++j) column<SIDE>(s, lane, j, c[j]);
-    if (pilot) {
+    if (g.pilot) {
         __syncwarp();
-        gather<SIDE>(pilot, wide, begins, s, lane);
+        gather<SIDE>(g.pilot, g.wide, begins, s, lane);
 #pragma unroll
         for (int j = 0; j < L::LINES; ++j) {
             float d[SIDE];
@@ -387,7 +366,7 @@ __device__ __forceinline__ void filter(const float* noisy, const float* pilot, i
         for (int j = 0; j < L::LINES; ++j)
 #pragma unroll
             for (int i = 0; i < SIDE; ++i) {
-                const bool keep = c[j][i] * c[j][i] > threshold * noise[i] || (i == 0 && j == 0 && lane == 0);  // the mean
+                const bool keep = c[j][i] * c[j][i] > g.threshold * noise[i] || (i == 0 && j == 0 && lane == 0);  // the mean
                 if (!keep) c[j][i] = 0;
                 power += keep ? noise[i] : 0.0f;
             }
@@ -397,8 +376,8 @@ __device__ __forceinline__ void filter(const float* noisy, const float* pilot, i
     const float w = usual / fmaxf(power, 1e-3f * usual);
     float x[STACK][L::PIXELS];
     synthesised<SIDE>(c, s, lane, x);
-    const bool counts = asked < groups;
-    const double unit = control[UNIT];
+    const bool counts = asked < g.groups;
+    const double unit = g.control[UNIT];
 #pragma unroll
     for (int n = 0; n < STACK; ++n) {
         const int begin = __shfl_sync(FULL_WARP, begins, n, L::LANES);
@@ -406,24 +385,15 @@ __device__ __forceinline__ void filter(const float* noisy, const float* pilot, i
 #pragma unroll
         for (int k = 0; k < L::PIXELS; ++k) {
             const int p = lane + L::LANES * k;
-            const float share = w * edge[p / SIDE] * edge[p % SIDE];
-            add(total + begin + (p / SIDE) * wide + p % SIDE, unit * (double)(share * x[n][k]));
+            const float share = w * g.edge[p / SIDE] * g.edge[p % SIDE];
+            add(g.total + begin + (p / SIDE) * g.wide + p % SIDE, unit * (double)(share * x[n][k]));
         }
     }
-    if (counts && lane < STACK) add(weight + begins, (double)w * (double)(1ull << WEIGHT_BITS));
+    if (counts && lane < STACK) add(g.weight + begins, (double)w * (double)(1ull << WEIGHT_BITS));
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 2)
-filter8(const float* noisy, const float* pilot, int wide, const int* first, int groups, const float* v, const float* level,
-        float threshold, const float* edge, const double* control, long long* total, long long* weight) {
-    filter<8>(noisy, pilot, wide, first, groups, v, level, threshold, edge, control, total, weight);
-}
-
-extern "C" __global__ void __launch_bounds__(THREADS, 2)
-filter4(const float* noisy, const float* pilot, int wide, const int* first, int groups, const float* v, const float* level,
-        float threshold, const float* edge, const double* control, long long* total, long long* weight) {
-    filter<4>(noisy, pilot, wide, first, groups, v, level, threshold, edge, control, total, weight);
-}
+extern "C" __global__ void __launch_bounds__(THREADS, 2) filter8(const Filter g) { filter<8>(g); }
+extern "C" __global__ void __launch_bounds__(THREADS, 2) filter4(const Filter g) { filter<4>(g); }
 
 // A patch that begins at a pixel adds its weight, times the edge's, to `side` x `side` pixels.
 extern "C" __global__ void __launch_bounds__(THREADS)

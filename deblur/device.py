@@ -190,7 +190,7 @@ def thread_limit(threads: int | None) -> Iterator[None]:
 
 
 def cores() -> int:
-    """How many threads may work side by side: what `granting` says, or one a core, or what OMP_NUM_THREADS grants."""
+    """How many threads may work side by side: the `thread_limit`, else OMP_NUM_THREADS, else one a core."""
     asked = _granted.get()
     if asked is not None:
         return asked
@@ -208,7 +208,7 @@ def usable_cores() -> int:
 @contextmanager
 def all_cores() -> Iterator[None]:
     """Let SciPy's transforms use as many threads as `cores` says; CuPy's do not look at this."""
-    # SciPy reports one worker if no number was set; a caller who wants one thread uses `granting`.
+    # SciPy reports one worker if no number was set; a caller who wants one thread uses `thread_limit`.
     if _granted.get() is None and scipy.fft.get_workers() != 1:  # the caller has set a number: respect it
         yield
         return
@@ -255,13 +255,13 @@ def flags(of: np.ndarray, dtype: Any, xp: ModuleType) -> Array:
 
 def random_signs(shape: tuple[int, ...], dtype: Any, xp: ModuleType) -> Array:
     """±1 at random, always the same for a shape and on every device."""
-    bits = xp.unpackbits(xp.asarray(_tossed(shape)))[: math.prod(shape)]
+    bits = xp.unpackbits(xp.asarray(_random_bits(shape)))[: math.prod(shape)]
     return bits.reshape(shape).astype(dtype) * 2 - 1
 
 
 @functools.lru_cache(8)
-def _tossed(shape: tuple[int, ...]) -> np.ndarray:
-    """So many coins tossed, eight in a byte."""
+def _random_bits(shape: tuple[int, ...]) -> np.ndarray:
+    """Random bits, eight in a byte."""
     return np.packbits(np.random.default_rng(0).integers(0, 2, shape).astype(bool))
 
 

@@ -194,7 +194,9 @@ class Kernel:
         self._cupy = cupy
         self._lock = threading.Lock()
         self._shared_mem = 48 << 10  # the most a block gets without being asked
-        self._large_clusters = False
+        if properties(device).capability >= 90:
+            non_portable_cluster_size_allowed = 14  # CUfunction_attribute: clusters of more than 8 blocks
+            cupy.cuda.driver.funcSetAttribute(self._function.ptr, non_portable_cluster_size_allowed, 1)
 
         types = TYPES | {"real": dtype.char}
         # Every argument begins at a multiple of 8 bytes, so that the members of a structure lie as in C.
@@ -303,13 +305,6 @@ class Kernel:
             self._function.ptr, threads, shared_mem
         )
         return per_multiprocessor * properties(self.device).multiprocessors
-
-    def allow_large_clusters(self) -> None:
-        """Let this kernel run in clusters of more than 8 blocks, which not every device can."""
-        if not self._large_clusters:
-            non_portable_cluster_size_allowed = 14  # CUfunction_attribute
-            self._cupy.cuda.driver.funcSetAttribute(self._function.ptr, non_portable_cluster_size_allowed, 1)
-            self._large_clusters = True
 
     def _allow(self, shared_mem: int) -> None:
         driver = self._cupy.cuda.driver

@@ -103,10 +103,6 @@ class _Columns:
         gemm(x, x[:n].T, c, -1.0, 1.0, lower_only=True, engine=ENGINE)
 
 
-def _unit(n: int) -> int:
-    return UNITS[n > SMALL]
-
-
 def _inverse_unit(n: int, dtype: np.dtype) -> int:
     return SINGLE_INVERSE_UNITS[n > SMALL] if dtype == np.float32 else INVERSE_UNITS[n > SMALL]
 
@@ -172,7 +168,7 @@ def factor(a: Array, status: PivotStatus) -> Array:
 
     `status` records a pivot that fails.
     """
-    _sweep(_Columns(a, status), _unit(len(a)))
+    _sweep(_Columns(a, status), UNITS[len(a) > SMALL])
     return a
 
 

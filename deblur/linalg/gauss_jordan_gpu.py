@@ -45,7 +45,6 @@ class _Elimination:
         if per_block <= 2 * threads and _has_clusters(a.device.id):
             rows = 1 if per_block <= threads else 2
             self.kernel = kernels.get("gauss_jordan", f"panel_cluster_{rows}", a.dtype)
-            self.kernel.allow_large_clusters()
             self.blocks, self.threads = _SIZES.CLUSTER, -(-per_block // (32 * rows)) * 32
         else:
             self.kernel = kernels.get("gauss_jordan", "panel_grid", a.dtype)

@@ -338,8 +338,7 @@ def damped_qr(h: Any, lam: float) -> DampedQR:
         ht, triangle = h.T, BandTriangle(start).with_rows(h)
         r, diagonal = triangle.upper_band(), abs(triangle.rows[:, 0])
     else:
-        rows = _Rows(h)
-        h, ht, r = rows.h, rows.transposed(), _full_triangle(rows, start)
+        h, ht, r = _factored_on_gpu(h, start)
         diagonal = abs(r.diagonal())
     if not float(diagonal.min()) > n * float(np.finfo(dtype).eps) * float(diagonal.max()):
         smallest = int(diagonal.argmin())
@@ -364,78 +363,53 @@ def damped_lstsq(h: Any, b: Array, lam: float) -> Array:
     return damped_qr(h, lam).solve(b)
 
 
-def _full_triangle(rows: _Rows, start: np.ndarray) -> Array:
-    """R of [H; diag(start)] as a full matrix: on a GPU large products matter more than what they multiply."""
+def _factored_on_gpu(h: Any, start: np.ndarray) -> tuple[Any, Any, Array]:
+    """H in canonical form, Hᵀ by rows, and R of [H; diag(start)] as a full matrix.
+
+    CuPy compiles kernels for seconds to sort, transpose or slice a sparse matrix, so the host works on its structure.
+    R is full because on a GPU large products matter more than the zeros in them.
+    """
     import cupy
 
+    (m, n), sparse = h.shape, hasattr(h, "tocsr")
+    if sparse:
+        places = _places(h)
+        if not places.has_canonical_format:
+            h = h.copy()
+            h.sum_duplicates()
+            places = _places(h)
+        h.has_canonical_format = True
+        turned = places.T.tocsr()
+        data = h.data.take(cupy.asarray(turned.data))
+        ht = type(h)((data, cupy.asarray(turned.indices), cupy.asarray(turned.indptr)), (n, m))
+        ht.has_canonical_format = True
+        full = np.diff(places.indptr) > 0
+        first, last = np.zeros((2, m), np.int64)  # the columns of a row's nonzeros; 0, 0 for none
+        first[full] = places.indices[places.indptr[:-1][full]]
+        last[full] = places.indices[places.indptr[1:][full] - 1] + 1
+    else:
+        ht, nonzero = h.T, h != 0
+        full = nonzero.any(axis=1)
+        first = (nonzero.argmax(axis=1) * full).get()
+        last = ((n - nonzero[:, ::-1].argmax(axis=1)) * full).get()
     r = cupy.diag(cupy.asarray(start))
-    first, last = rows.first, rows.last
     i = 0
-    while i < len(first):
+    while i < m:
         # Rows in number about half the columns they touch: fewer would send R's window round the
         # cache more often, more would widen it.
-        j = min(i + max(32, int(last[i] - first[i]) // 2), len(first))
+        j = min(i + max(32, int(last[i] - first[i]) // 2), m)
         lo, hi = int(first[i:j].min()), int(last[:j].max())
         if hi > lo:
-            r[lo:hi, lo:hi] = factor(cupy.concatenate([r[lo:hi, lo:hi], rows.block(i, j, lo, hi)]), "r")
+            block = h[i:j, lo:hi] if not sparse else cupy.zeros((j - i, hi - lo), h.dtype)
+            if sparse:
+                some = places[i:j].tocoo()
+                at = some.row.astype(np.int64) * (hi - lo) + some.col - lo
+                block.reshape(-1)[cupy.asarray(at)] = h.data[places.indptr[i] : places.indptr[j]]
+            r[lo:hi, lo:hi] = factor(cupy.concatenate([r[lo:hi, lo:hi], block]), "r")
         i = j
-    return r
+    return h, ht, r
 
 
-class _Rows:
-    """The rows of H, sparse or full, on a GPU; `first` and `last` say on the host where they are not zero."""
-
-    def __init__(self, h: Any) -> None:
-        """`first` is the column of a row's first nonzero, and `last` one past that of its last (0, 0: none)."""
-        self.h, (m, n) = h, h.shape
-        self._sparse = hasattr(h, "tocsr")
-        if not self._sparse:
-            nonzero = h != 0
-            full = nonzero.any(axis=1)
-            self.first = (nonzero.argmax(axis=1) * full).get()
-            self.last = ((n - nonzero[:, ::-1].argmax(axis=1)) * full).get()
-            return
-        start, columns, row = _places(h)
-        if not (np.diff(row * n + columns) > 0).all():
-            self.h = h = h.copy()
-            h.sum_duplicates()
-            start, columns, row = _places(h)
-        h.has_canonical_format = True  # CuPy need not find it out, for which it compiles for seconds
-        self._start, self._row, self._column = start, row, columns
-        full = np.diff(start) > 0
-        self.first, self.last = np.zeros(m, dtype=np.int64), np.zeros(m, dtype=np.int64)
-        self.first[full], self.last[full] = columns[start[:-1][full]], columns[start[1:][full] - 1] + 1
-
-    def transposed(self) -> Any:
-        """Hᵀ, by rows as well."""
-        import cupy
-
-        if not self._sparse:
-            return self.h.T
-        # CuPy compiles seven kernels to lay a sparse matrix by its columns, and one to take numbers from places.
-        order, (m, n) = np.argsort(self._column, kind="stable"), self.h.shape
-        start = np.concatenate([[0], np.cumsum(np.bincount(self._column, minlength=n))])
-        index = self.h.indices.dtype
-        parts = self._row[order].astype(index), start.astype(index)
-        ht = type(self.h)((self.h.data.take(cupy.asarray(order)), *map(cupy.asarray, parts)), shape=(n, m))
-        ht.has_canonical_format = True
-        return ht
-
-    def block(self, i: int, j: int, lo: int, hi: int) -> Array:
-        """Rows i to j, which are zero outside the columns lo to hi, as a full array of those."""
-        import cupy
-
-        if not self._sparse:
-            return self.h[i:j, lo:hi]
-        # CuPy compiles a dozen kernels to cut a part out of a sparse matrix, and one to put numbers into places.
-        some = slice(self._start[i], self._start[j])
-        places = (self._row[some] - i) * (hi - lo) + self._column[some] - lo
-        block = cupy.zeros((j - i) * (hi - lo), self.h.dtype)
-        block[cupy.asarray(places)] = self.h.data[some]
-        return block.reshape(j - i, hi - lo)
-
-
-def _places(h: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of a sparse matrix on a GPU, on the host: where rows start, and the column and row of each number."""
-    start, columns = h.indptr.get().astype(np.int64), h.indices.get().astype(np.int64)
-    return start, columns, np.repeat(np.arange(h.shape[0]), np.diff(start))
+def _places(h: Any) -> scipy.sparse.csr_array:
+    """The structure of a sparse matrix on a GPU, on the host: its entries are their places in `h.data`."""
+    return scipy.sparse.csr_array((np.arange(h.nnz), h.indices.get(), h.indptr.get()), shape=h.shape)

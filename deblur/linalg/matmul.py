@@ -81,7 +81,11 @@ def matmul(
     dtype = np.result_type(a.dtype, b.dtype)
     a, b = (_contiguous(x.astype(dtype, copy=False)) for x in (a, b))
     if out is not None:
-        _check_out(out, (a.shape[0], *b.shape[1:]), dtype)
+        shape = (a.shape[0], *b.shape[1:])
+        if out.shape != shape or out.dtype != dtype:
+            raise ValueError(
+                f"out must have shape {shape} and dtype {dtype}, not {out.shape} and {out.dtype}"
+            )
         if overlap(out, a) or overlap(out, b):
             raise ValueError("out shares memory with a or b: give it memory of its own")
     if xp is np or b.ndim == 1:
@@ -148,8 +152,3 @@ def _engine(dtype: Any, precision: str) -> str:
 def _check_precision(precision: str) -> None:
     if precision not in PRECISIONS:
         raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}, not {precision!r}")
-
-
-def _check_out(out: Array, shape: tuple[int, ...], dtype: np.dtype) -> None:
-    if out.shape != shape or out.dtype != dtype:
-        raise ValueError(f"out must have shape {shape} and dtype {dtype}, not {out.shape} and {out.dtype}")

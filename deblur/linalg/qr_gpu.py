@@ -274,10 +274,7 @@ def _factor_panel(work: Array, j: int, h: _Reflections, stop: int) -> None:
     t_j = h.t[:, j // width, j % width :, j % width :]
     v_j = h.v[:, j:, j:]
     name, cluster = _panel_kernel(rows, h.inner == _sizes(work.dtype).NARROW)
-    kernel = kernels.get("qr", name, work.dtype)
-    if cluster > 8:
-        kernel.allow_large_clusters()
-    kernel(
+    kernels.get("qr", name, work.dtype)(
         (cluster, 1, batch), 256,
         work[:, j:, j:], n, m * n, v_j, ldv, m * ldv, t_j, width, h.t[0].size, rows, columns,
     )  # fmt: skip
@@ -319,10 +316,7 @@ def _update(c: Array, v: Array, t: Array, h: _Reflections, transpose: bool) -> N
     name = f"qr_update_{cluster}"
     if h.inner == sizes.NARROW:
         name, cluster = "qr_update_narrow_16", 16
-    kernel = kernels.get("qr", name, c.dtype)
-    if cluster > 8:
-        kernel.allow_large_clusters()
-    kernel(
+    kernels.get("qr", name, c.dtype)(
         (cluster, -(-columns // sizes.TILE), batch), sizes.UPDATE_THREADS,
         c, strides[0][1] // item, strides[0][0] // item, v, strides[1][1] // item, strides[1][0] // item,
         t, strides[2][1] // item, strides[2][0] // item, rows, columns, int(transpose),

@@ -81,7 +81,7 @@ def plan_update(
         Right-hand sides.
     dtype : float32 or float64
     device : {"cpu", "gpu"}
-        Whose constants. Without measured ones for the GPU, operations are compared.
+        Whose measured rates.
 
     Returns
     -------
@@ -114,17 +114,10 @@ def plan_update(
         raise ValueError(f"no update {which} of {p} at {k} exists for a {m} x {n} matrix")
     work = Update(which, m, n, p, k, keep_q, rhs, np.dtype(dtype).itemsize, device)
     update, refactor = work.features(), work.refactor_features()
-    rates = _rates().get(device, {})
-    names = work.rate_name(), work.rate_name(refactor=True)
-    if all(name in rates for name in names):
-        update_s, refactor_s = predict(rates[names[0]], update), predict(rates[names[1]], refactor)
-        grounds = f"{1e3 * update_s:.2g} ms predicted against {1e3 * refactor_s:.2g} ms"
-    else:
-        update_s, refactor_s = update["operation"] / 1e10, refactor["operation"] / 1e10
-        grounds = (
-            f"{update['operation']:.2g} operations against {refactor['operation']:.2g} "
-            f"(no times were measured on a {device})"
-        )
+    rates = _rates()[device]
+    update_s = predict(rates[work.rate_name()], update)
+    refactor_s = predict(rates[work.rate_name(refactor=True)], refactor)
+    grounds = f"{1e3 * update_s:.2g} ms predicted against {1e3 * refactor_s:.2g} ms"
     # On a GPU without Q these two repeat products until they are orthogonal, and how often is not known before.
     unsure = device == "gpu" and not keep_q and which in ("remove_rows", "add_columns")
     choice = choose(update_s, refactor_s, 0.55 if unsure else 0.8)

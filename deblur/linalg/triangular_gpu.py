@@ -18,7 +18,6 @@ from .pivots_gpu import PivotStatus
 
 _SIZES = kernels.Constants("triangular")
 FEW = 8  # right-hand sides up to which each is solved for by itself, in one launch
-_BATCHED = 1024  # pairs of blocks up to this size are multiplied by one batched call
 
 
 def leading(a: Array) -> int:
@@ -66,17 +65,14 @@ def invert_lower(a: Array, inverses: Array) -> None:
     size = _SIZES.LEAF
     while size < n:
         pairs, rest = divmod(n, 2 * size)
-        if batched := pairs > 0 and _batches(size, pairs, a):
+        engine = choose_engine(size, size, size, a.dtype)
+        if batched := pairs > 0 and size <= 1024 and (pairs > 1 or engine == "cublas"):
             _combine_batch(a, size, pairs, work)
         for pair in range(pairs if batched else 0, pairs):
             _combine(a, 2 * size * pair, size, size, work)
         if rest > size:  # the lower block of a last pair is incomplete
             _combine(a, 2 * size * pairs, size, rest - size, work)
         size *= 2
-
-
-def _batches(size: int, pairs: int, a: Array) -> bool:
-    return size <= _BATCHED and (pairs > 1 or choose_engine(size, size, size, a.dtype) == "cublas")
 
 
 def _parts(size: int) -> int:

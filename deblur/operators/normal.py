@@ -1,4 +1,4 @@
-"""Matrices of a blur written down whole: HHᵀ + λI on the CPU and the GPU, and H on the GPU."""
+"""The matrix HHᵀ + λI of a blur, written down whole or by rows."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def normal_matrix(blur: Blur, lam: float, dtype: Any = np.float64, device: Devic
     n = blur.shape[0]
     require_memory(n * n * dtype.itemsize, device.xp, f"A dense HHᵀ of {n} x {n} in {dtype}", INSTEAD)
     if device.gpu is not None:
-        return _on_gpu(blur, lam, dtype)
+        return NormalRows(blur, lam, dtype)(0, n, 0, n)
     if blur.boundary.dark or blur.boundary.open:
         a = _almost_toeplitz(blur, dtype)
     else:
@@ -81,52 +81,6 @@ def _almost_toeplitz(blur: Blur, dtype: np.dtype) -> np.ndarray:
     return a
 
 
-def dense_matrix(blur: Blur, dtype: Any = np.float64) -> Array:
-    """The system matrix H as a dense CuPy array.
-
-    Parameters
-    ----------
-    blur : Blur
-        Any boundary.
-    dtype : dtype
-        float32 or float64.
-
-    Returns
-    -------
-    (pixels of the image, pixels of the scene) cupy.ndarray
-
-    Notes
-    -----
-    Where a reflected scene pixel is met three times or more, the order of the sum, and so its
-    last bit, may differ from call to call.
-    """
-    import cupy
-
-    h = cupy.empty(blur.shape, np.dtype(dtype))
-    _dense_rows(blur, h, 0, _tables(blur))
-    return h
-
-
-def _tables(blur: Blur) -> list[Array]:
-    """The boundary as `dense_rows` of blur.cu takes it, in float64: pixels and weights by axis."""
-    return [to_device(table) for axis in (0, 1) for table in two_a_place(blur.extension(axis))]
-
-
-def _dense_rows(blur: Blur, h: Array, first: int, tables: list[Array]) -> None:
-    """Rows `first` on of H, as many as `h` has."""
-    kernels.launch(
-        "blur", "dense_rows", len(h), 256, h, blur.shape[1], first, blur.image_shape[1], *blur.scene_shape,
-        to_device(blur.psf.astype(h.dtype, order="C")), *blur.psf.shape,
-        *(table if table.dtype.kind == "i" else table.astype(h.dtype) for table in tables), dtype=h.dtype,
-    )  # fmt: skip
-
-
-def _on_gpu(blur: Blur, lam: float, dtype: np.dtype) -> Array:
-    """The same, written by kernels straight from the PSF: only the PSF crosses the bus."""
-    size = blur.shape[0]
-    return NormalRows(blur, lam, dtype)(0, size, 0, size)
-
-
 class NormalRows:
     """Rows of HHᵀ + λI on the current GPU, written straight from the PSF.
 
@@ -138,7 +92,10 @@ class NormalRows:
         self._blur, self._lam, self._dtype = blur, lam, dtype
         self._psf = to_device(np.ascontiguousarray(blur.psf))
         ends = blur.boundary.dark or blur.boundary.open
-        self._tables = None if ends else _tables(blur)
+        # The boundary as `dense_rows` of blur.cu takes it, in float64: pixels and weights by axis.
+        self._tables = None
+        if not ends:
+            self._tables = [to_device(t) for axis in (0, 1) for t in two_a_place(blur.extension(axis))]
 
     def __call__(self, first: int, last: int, left: int, right: int) -> Array:
         """Rows `first` to `last`, of the columns `left` to `right`."""
@@ -158,7 +115,11 @@ class NormalRows:
         for start in range(0, len(a), len(some)):
             rows = a[start : start + len(some)]
             h = some[: len(rows)]
-            _dense_rows(blur, h, first + start, self._tables)
+            kernels.launch(
+                "blur", "dense_rows", len(h), 256, h, size, first + start, blur.image_shape[1], *blur.scene_shape,
+                to_device(blur.psf.astype(dtype, order="C")), *blur.psf.shape,
+                *(t if t.dtype.kind == "i" else t.astype(dtype) for t in self._tables), dtype=dtype,
+            )  # fmt: skip
             kernels.launch(
                 "blur", "normal_rows_continued", len(h), 256, rows, width, h, size, first + start, left, width,
                 *blur.image_shape, self._psf, *blur.psf.shape, *self._tables, self._lam, dtype=dtype,

@@ -37,7 +37,7 @@ class Operator(Protocol):
         Whether H has no negative entry.
     shift_invariant : Blur or None
         The same map as a blur by one PSF, for the solvers that need one; None if it is none.
-    surrogate : Blur
+    mean_blur : Blur
         The blur by one PSF that is nearest: it has the same sizes and boundary.
     """
 

@@ -74,7 +74,7 @@ class VaryingBlur(LinearMap):
         Convolutions in one product.
     error : float
         The error that `tolerance` bounds, as it is: 0 where every PSF is used.
-    surrogate : Blur
+    mean_blur : Blur
         The blur by the mean PSF.
 
     Raises

@@ -390,14 +390,6 @@ def test_plans_for_what_does_not_exist_are_refused(arguments, words):
         plan_update("add_rows", 5, 3, device="tpu")
 
 
-def test_without_measured_times_operations_decide(monkeypatch):
-    monkeypatch.setattr(qr_plan, "_rates", lambda: {})
-    plan = plan_update("remove_columns", 5000, 300, 1, 299)
-    assert plan.choice == "update"
-    assert "no times were measured" in plan.reason
-    assert plan_update("remove_rows", 500, 300, 190, device="gpu").choice == "refactor"
-
-
 def test_every_constant_that_a_plan_may_ask_for_is_there():
     for device, rates in qr_plan._rates().items():
         if device == "measured":

@@ -14,7 +14,6 @@ from deblur.device import CPU
 from deblur.operators.blur import Blur
 from deblur.operators.boundary import BOUNDARIES
 from deblur.operators.varying import VaryingBlur
-from deblur.solvers import quadratic
 from deblur.solvers.domain import SceneDomain, VaryingDomain
 from deblur.solvers.start import prior_scene
 
@@ -252,8 +251,8 @@ def test_a_preconditioner_of_all_psfs_saves_iterations(monkeypatch):
 
     varying, constant = iterations(h), iterations(np.broadcast_to(h.mean(axis=(0, 1)), h.shape))
     assert varying <= 1.5 * constant
-    monkeypatch.setattr(VaryingBlur, "power", lambda self, torus: self.mean_blur.power(torus))
-    monkeypatch.setattr(quadratic, "_STIFFER", 1)
+    # The solver takes 20 λ next to this power: 20 times the power gives the preconditioner of the mean PSF and λ.
+    monkeypatch.setattr(VaryingBlur, "power", lambda self, torus: 20 * self.mean_blur.power(torus))
     assert varying < 0.7 * iterations(h)
 
 
