@@ -1,6 +1,5 @@
 // C = alpha op(A) op(B) + beta C for large float32 products on Hopper (sm_90a), by the tensor cores with the accuracy of
-// float32, on row-major views of any m, n, k and leading dimension. products.cuh has the steps before: tiles in shared
-// memory and registers.
+// float32. The arguments are those of matmul.cu, which has the steps before: tiles in shared memory and registers.
 //
 // The simple version: one TF32 product, which keeps three digits. What each step buys:
 //   - An operand is split in two parts, and three products, one for each of hi*hi, hi*lo, lo*hi, restore its accuracy.
@@ -8,7 +7,6 @@
 //     therefore kept short (32 or 64 terms of k) and added to the sum in ordinary float32.
 //   - wgmma reads shared memory itself: operands are packed once in its order, one thread fetches whole chunks for all
 //     others, and two blocks of a cluster share what they both need of B.
-//   - An order of tiles lets neighbours in time share panels of A and B in the L2 cache.
 //
 // First the operands are packed: op(A) by 128 rows, op(B)' likewise, in chunks of 128 bytes of k, each chunk 16 KiB of
 // high parts followed by 16 KiB of low parts, in the 128-byte swizzle that wgmma reads. So the product itself knows
@@ -32,32 +30,13 @@
 // A call launches few of these kernels.
 constexpr bool ALONE = true;
 
+#include "products.cuh"
+
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-constexpr int TILE = 128;           // rows of a packed chunk
 constexpr int SPAN = 128;           // bytes of k in a chunk: its TERMS
 constexpr int CHUNK = TILE * SPAN;  // bytes of one part of a chunk
 constexpr int PANEL = 256;          // terms of k that one block of matmul_row_max looks at
-
-// Tiles in an order that keeps the blocks running at one time close together, so that they share panels of
-// A and B in the L2 cache: down the rows of a group of 8, then one column on.
-__device__ inline void tile_in_group(index_t index, index_t tiles_m, index_t tiles_n, index_t& i, index_t& j)
-{
-    const index_t group = index / (8 * tiles_n), first = 8 * group;
-    const index_t height = minimum(tiles_m - first, (index_t)8);
-    const index_t within = index - first * tiles_n;
-    i = first + within % height;
-    j = within / height;
-}
-
-// Nearest TF32 value, ties away from zero; exact in float32, as is x - tf32(x). Infinity splits into
-// infinity and zero, and what would round to infinity is truncated.
-__device__ inline float tf32(float x)
-{
-    const unsigned bits = __float_as_uint(x), rounded = (bits + 0x1000u) & 0xffffe000u;
-    return __uint_as_float((rounded & 0x7f800000u) == 0x7f800000u ? bits & 0xffffe000u : rounded);
-}
-__device__ inline float tf32_rest(float x, float hi) { return isinf(x) ? 0.0f : x - hi; }
 
 // The power of two that a row is scaled by: 14 less the exponent of its largest element.
 __device__ inline int scale_exponent(const float* row_max, index_t row)

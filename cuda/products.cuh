@@ -1,16 +1,21 @@
-// Products of tiles in shared memory, for cholesky.cu: TILE x TILE results by 256 threads, from two
-// operands of TILE rows each, STRIDE elements apart; LOWER: results above the diagonal are left out where that saves time.
-//
-// The simple version: a thread for each element of C walks a row of A and a column of B, 2 loads from memory for every
-// multiplication. What each step buys:
-//   - Tiles in shared memory: a load by one thread of a block serves TILE rows or columns of C.
-//   - 8 x 8 results a thread (`Simt`): 16 reads of shared memory serve 64 multiplications in registers.
-//   - Tensor cores (`Tensor`, float64). For float32 see matmul_wgmma.cu.
-// Source: register blocking: V. Volkov, J. Demmel, SC 2008.
+// Products of tiles that wait in shared memory: what matmul.cu, matmul_wgmma.cu and cholesky.cu share. TILE x TILE results by 256 threads,
+// from two operands of TILE rows each, STRIDE elements apart; LOWER: what lies above the diagonal is not of interest, and
+// is left out where that saves time.
 
 constexpr int TILE = 128;
 constexpr int DEPTH = 16;         // terms that are brought to shared memory at a time
 constexpr int PITCH = DEPTH + 4;  // neither the reads by rows nor those by fragments meet in a bank
+
+// Tiles in an order that keeps the blocks running at one time close together, so that they share panels of
+// A and B in the L2 cache: down the rows of a group of 8, then one column on.
+__device__ inline void tile_in_group(index_t index, index_t tiles_m, index_t tiles_n, index_t& i, index_t& j)
+{
+    const index_t group = index / (8 * tiles_n), first = 8 * group;
+    const index_t height = minimum(tiles_m - first, (index_t)8);
+    const index_t within = index - first * tiles_n;
+    i = first + within % height;
+    j = within / height;
+}
 
 // 8 x 8 results a thread, 16 rows and 16 columns apart; shared memory is read 16 bytes at a time along k.
 struct Simt {
@@ -47,9 +52,26 @@ struct Simt {
     }
 };
 
+// Nearest TF32 value, ties away from zero; exact in float32, as is x - tf32(x). Infinity splits into
+// infinity and zero, and what would round to infinity is truncated.
+__device__ inline float tf32(float x)
+{
+    const unsigned bits = __float_as_uint(x), rounded = (bits + 0x1000u) & 0xffffe000u;
+    return __uint_as_float((rounded & 0x7f800000u) == 0x7f800000u ? bits & 0xffffe000u : rounded);
+}
+__device__ inline float tf32_rest(float x, float hi) { return isinf(x) ? 0.0f : x - hi; }
+
 #if __CUDA_ARCH__ >= 800
-// A template, so that files compiled for float32 need no such instruction.
-template <class Double> __device__ inline void mma(Double* c, const Double* a, const Double* b)
+__device__ inline void mma(float* c, const float* a, const float* b)
+{
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+                 "{%0,%1,%2,%3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])),
+                   "r"(__float_as_uint(a[3])), "r"(__float_as_uint(b[0])), "r"(__float_as_uint(b[1])));
+}
+
+__device__ inline void mma(double* c, const double* a, const double* b)
 {
 #if __CUDA_ARCH__ >= 900
     asm volatile("mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
@@ -67,10 +89,54 @@ template <class Double> __device__ inline void mma(Double* c, const Double* a, c
 #endif
 }
 
+// Of the fragments beside the i-th the first `count(i)`.
+template <class Count>
+__device__ inline void multiply(double (&sum)[4][4][4], double (&x)[4][4], double (&y)[4][2], Count count)
+{
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+#pragma unroll
+        for (int j = 0; j < 4; ++j)
+            if (j < count(i)) mma(sum[i][j], x[i], y[j]);
+}
+
+template <class Count>
+__device__ inline void multiply(float (&sum)[4][4][4], float (&x)[4][4], float (&y)[4][2], Count count)
+{
+    float x_lo[4][4], y_lo[4][2];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+            const float hi = tf32(x[i][e]);
+            x_lo[i][e] = tf32(tf32_rest(x[i][e], hi));
+            x[i][e] = hi;
+        }
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+            const float hi = tf32(y[i][e]);
+            y_lo[i][e] = tf32(tf32_rest(y[i][e], hi));
+            y[i][e] = hi;
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+            if (j >= count(i)) continue;
+            float part[4] = {};
+            mma(part, x_lo[i], y[j]);  // the small terms first: they lose nothing yet
+            mma(part, x[i], y_lo[j]);
+            mma(part, x[i], y[j]);
+#pragma unroll
+            for (int e = 0; e < 4; ++e) sum[i][j][e] += part[e];
+        }
+}
+
 // Eight warps, 2 x 4, each with 64 x 32 results as 4 x 4 fragments of 16 x 8. Which warp has which is so chosen that where
 // the upper half is left out those with few fragments share a scheduler with those that have many.
 struct Tensor {
-    double sum[4][4][4] = {};
+    real sum[4][4][4] = {};
     int first_row, first_column;
 
     __device__ Tensor()
@@ -85,9 +151,10 @@ struct Tensor {
         const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
         const real* a_warp = a + (first_row + g) * STRIDE + t;
         const real* b_warp = b + (first_column + g) * STRIDE + t;
+        const auto count = [&](int i) { return LOWER ? (first_row + 16 * i - first_column) / 8 + 2 : 4; };
 #pragma unroll
         for (int q = 0; q < TERMS; q += 8) {
-            double x[4][4], y[4][2];
+            real x[4][4], y[4][2];
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
 #pragma unroll
@@ -95,11 +162,7 @@ struct Tensor {
 #pragma unroll
                 for (int e = 0; e < 2; ++e) y[i][e] = b_warp[8 * i * STRIDE + q + 4 * e];
             }
-#pragma unroll
-            for (int i = 0; i < 4; ++i)
-#pragma unroll
-                for (int j = 0; j < 4; ++j)
-                    if (!LOWER || j < (first_row + 16 * i - first_column) / 8 + 2) mma(sum[i][j], x[i], y[j]);
+            multiply(sum, x, y, count);
         }
     }
 

@@ -15,10 +15,13 @@ import numpy as np
 
 from .. import kernels
 from ..device import Array
+from ..errors import NoGPUError
 from ..graphs import CUBLAS_BYTES, capturing
 
 ENGINES = {
     "cublas": "cuBLAS in the dtype itself",
+    "tiled": "own kernel: shared-memory tiles, register blocking, no tensor cores",
+    "tensor": "own kernel on mma.sync: float64 DMMA, or float32 as `split` does it (sm_80)",
     "split": "own kernel: float32 as three TF32 products on wgmma, summed outside the tensor cores (sm_90)",
     "half": "own kernel: as `split`, of scaled float16 parts: faster, accurate in norm (sm_90)",
 }
@@ -26,7 +29,7 @@ ENGINES = {
 # Packed operands take 8 bytes an element; a product that would need more than this is cut along k.
 WORKSPACE = 1 << 30
 
-_SIZES = kernels.Constants("matmul_wgmma")
+_SIZES, _WGMMA = kernels.Constants("matmul"), kernels.Constants("matmul_wgmma")
 
 
 class _Operand(NamedTuple):
@@ -57,10 +60,10 @@ def _twins(a: Array, b: Array) -> bool:
 
 
 def choose_engine(m: int, n: int, k: int, dtype: Any, engine: str = "auto") -> str:
-    """The engine that `gemm` uses on the current device if `engine` is requested: a key of `ENGINES`.
+    """The engine that `gemm` takes on the current device if `engine` is requested: a key of `ENGINES`.
 
     "auto" is the fastest engine with every element as accurate as the dtype's own arithmetic; "fastest" may
-    also be `half`, which is as accurate in norm. A device without wgmma uses cuBLAS.
+    also be `half`, which is as accurate in norm.
     """
     import cupy
 
@@ -68,14 +71,20 @@ def choose_engine(m: int, n: int, k: int, dtype: Any, engine: str = "auto") -> s
         raise ValueError(
             f"unknown engine {engine!r}: choose 'auto', 'fastest' or one of {', '.join(ENGINES)}"
         )
-    if engine in ("split", "half") and np.dtype(dtype) == np.float64:
-        raise ValueError(f"engine {engine!r} is for float32: choose 'auto' or 'cublas'")
-    if np.dtype(dtype) == np.float64 or kernels.properties(cupy.cuda.runtime.getDevice()).capability != 90:
-        return "cublas"
+    double = np.dtype(dtype) == np.float64
+    capability = kernels.properties(cupy.cuda.runtime.getDevice()).capability
     if engine in ("auto", "fastest"):
         # Where they cross is what benchmarks/bench_gpu_linalg.py measures.
         worth_packing = min(m, n) >= 256 and m * n >= 1 << 21 and k >= 128 and m * n * k >= 1 << 31
-        return "cublas" if not worth_packing else "split" if engine == "auto" else "half"
+        if double or capability != 90 or not worth_packing:
+            return "cublas"
+        return "split" if engine == "auto" else "half"
+    if double and engine in ("split", "half"):
+        raise ValueError(f"engine {engine!r} is for float32: choose 'auto', 'cublas', 'tensor' or 'tiled'")
+    if engine in ("split", "half") and capability != 90:
+        engine = "tensor"
+    if engine in ("tiled", "tensor") and capability < 80:
+        raise NoGPUError(f"engine {engine!r} needs compute capability 8.0 or newer, not {capability / 10}")
     return engine
 
 
@@ -102,11 +111,9 @@ def gemm(
     lower_only : bool
         Compute only c[i, j] with i >= j; what lies above the diagonal keeps its values.
     engine : str
-        'auto', 'fastest' or a key of `ENGINES`; `choose_engine` says which one runs. cuBLAS computes a lower half
-        only for B = A', or the first columns of A', read from the same memory.
+        'auto', 'fastest' or a key of `ENGINES`; `choose_engine` says which one runs. cuBLAS has a lower half only
+        for B = A' read from the same memory; elsewhere `tensor` takes its place.
     """
-    import cupy
-
     if a.shape[1] != len(b) or c.shape != (len(a), b.shape[1]):
         raise ValueError(f"a is {a.shape}, b is {b.shape} and c is {c.shape}: they do not fit")
     x, y, z = _operand(a, "a"), _operand(b, "b"), _operand(c, "c")
@@ -119,15 +126,16 @@ def gemm(
     if z.across:
         raise ValueError(f"c has strides {c.strides}: it must be row-major")
     if k == 0:
-        part: Any = cupy.tri(m, n, dtype=bool) if lower_only else ...
-        c[part] = c[part] * beta if beta else 0
-    elif engine == "cublas" and lower_only and m > n:  # the rows below the square are full
-        gemm(a[:n], b, c[:n], alpha, beta, True, engine)
-        gemm(a[n:], b, c[n:], alpha, beta, False, engine)
-    elif engine == "cublas" and lower_only and (m < n or not _twins(a, b)):
-        raise ValueError(
-            "cuBLAS computes a lower half only for b = a.T, or its first columns, of the same memory"
-        )
+        engine = "tiled"
+    elif lower_only and engine == "cublas":
+        if m > n:  # the rows below the square are full
+            gemm(a[:n], b, c[:n], alpha, beta, True, engine)
+            gemm(a[n:], b, c[n:], alpha, beta, False, engine)
+            return c
+        if m < n or not _twins(a, b):
+            engine = choose_engine(m, n, k, c.dtype, "tensor")
+    if engine in ("tiled", "tensor"):
+        _portable(f"matmul_{engine}", x, y, z, alpha, beta, lower_only)
     elif engine in ("split", "half"):
         _wgmma(x, y, z, alpha, beta, lower_only, engine == "half")
     elif lower_only:
@@ -139,6 +147,17 @@ def gemm(
     return c
 
 
+def _portable(
+    name: str, x: _Operand, y: _Operand, z: _Operand, alpha: float, beta: float, lower_only: bool
+) -> None:
+    c = z.array
+    tiles = -(-z.rows // _SIZES.TILE) * -(-z.cols // _SIZES.TILE)
+    kernels.get("matmul", name, c.dtype)(
+        tiles, 256, z.rows, z.cols, x.cols, x.array, x.ld, x.across, y.array, y.ld, y.across,
+        c, z.ld, alpha, beta, lower_only, shared_mem=kernels.Constants("matmul", c.dtype).STAGES_BYTES,
+    )  # fmt: skip
+
+
 def _wgmma(
     x: _Operand, y: _Operand, z: _Operand, alpha: float, beta: float, lower_only: bool, half: bool
 ) -> None:
@@ -148,7 +167,7 @@ def _wgmma(
     blocks_m, blocks_n = -(-m // _SIZES.TILE), -(-n // _SIZES.TILE)
     depth = _depth(half)
     chunks = -(-k // depth)
-    step = min(chunks, max(1024 // depth, WORKSPACE // (_SIZES.SLOT * (blocks_m + blocks_n))))
+    step = min(chunks, max(1024 // depth, WORKSPACE // (_WGMMA.SLOT * (blocks_m + blocks_n))))
     step = -(-chunks // -(-chunks // step))  # slabs of one size
     name = "matmul_wgmma_half" if half else "matmul_wgmma"
     multiply = kernels.get("matmul_wgmma", name, np.float32)
@@ -165,29 +184,29 @@ def _wgmma(
             b, b_max = _pack(of_b, y.ld, y.across, half)
         multiply(
             blocks, 384, a, b, m, n, count, z.array, z.ld, alpha, beta, lower_only, a_max, b_max,
-            shared_mem=_SIZES.WGMMA_BYTES,
+            shared_mem=_WGMMA.WGMMA_BYTES,
         )  # fmt: skip
         beta = 1.0
 
 
 def _depth(half: bool) -> int:
     """Terms of k in a packed chunk."""
-    return _SIZES.SPAN // (2 if half else 4)
+    return _WGMMA.SPAN // (2 if half else 4)
 
 
 def _pack(x: Array, ld: int, along_k: bool, half: bool) -> tuple[Array, Array | None]:
-    """High and low parts of an operand as matmul_wgmma.cu lays them out, and the largest element of each row."""
+    """High and low parts of an operand as matmul.cu lays them out, and the largest element of each row."""
     import cupy
 
     rows, k = x.shape if along_k else x.shape[::-1]
     grid = (-(-k // _depth(half)), -(-rows // _SIZES.TILE))
-    packed = cupy.empty(grid[0] * grid[1] * _SIZES.SLOT, np.uint8)
+    packed = cupy.empty(grid[0] * grid[1] * _WGMMA.SLOT, np.uint8)
     if not half:
         kernels.get("matmul_wgmma", "matmul_pack", np.float32)(grid, 256, x, ld, along_k, rows, k, packed)
         return packed, None
     row_max = cupy.zeros(rows, np.float32)
     kernels.get("matmul_wgmma", "matmul_row_max", np.float32)(
-        (-(-k // _SIZES.PANEL), grid[1]), 256, x, ld, along_k, rows, k, row_max
+        (-(-k // _WGMMA.PANEL), grid[1]), 256, x, ld, along_k, rows, k, row_max
     )
     kernels.get("matmul_wgmma", "matmul_pack_half", np.float32)(
         grid, 256, x, ld, along_k, rows, k, row_max, packed

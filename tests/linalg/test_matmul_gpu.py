@@ -9,7 +9,7 @@ from deblur.linalg.matmul import PRECISIONS
 pytestmark = pytest.mark.gpu
 
 EPS = {"f": 2.0**-23, "d": 2.0**-52}
-OWN = [("split", "f"), ("half", "f")]
+OWN = [("split", "f"), ("half", "f"), ("tensor", "f"), ("tiled", "f"), ("tensor", "d"), ("tiled", "d")]
 ENGINES = [*OWN, ("cublas", "f"), ("cublas", "d")]
 SIZES = [
     (1, 1, 1),
@@ -41,7 +41,7 @@ def allowed(a, b, k, dtype, factor):
 
 
 def factor_of(engine, k):
-    # Sums outside the tensor cores are short; cuBLAS adds k terms one after the other.
+    # Sums outside the tensor cores are short; the others add k terms one after the other.
     return 8 if engine in ("split", "half") else 4 + 0.5 * np.sqrt(k)
 
 
@@ -71,11 +71,7 @@ def test_product_of_views(cupy, rng, engine, dtype, transa, transb):
 @pytest.mark.parametrize(("engine", "dtype"), ENGINES)
 def test_lower_only_leaves_the_rest(cupy, rng, engine, dtype):
     for m, n, k in [*SIZES, (1500, 1500, 40)]:
-        if engine == "cublas" and m < n:
-            continue
         a, b = uniform(rng, cupy, (m, k), dtype), uniform(rng, cupy, (k, n), dtype)
-        if engine == "cublas":
-            b = a[:n].T
         c = cupy.full((m, n), 7.0, dtype)
         matmul_gpu.gemm(a, b, c, alpha=-1.0, beta=2.0, lower_only=True, engine=engine)
         exact = 14.0 - a.astype(np.float64) @ b.astype(np.float64)
@@ -108,8 +104,6 @@ def test_products_of_one_memory_with_itself(cupy, rng, engine, dtype, lower_only
     """Not only A A': also A A, and A times the transpose of its first rows."""
     a = uniform(rng, cupy, (300, 300), dtype)
     for rows, cols, transb in ((300, 300, False), (300, 170, True), (170, 300, True)):
-        if lower_only and engine == "cublas" and (not transb or rows < cols):
-            continue
         x, y = a[:rows], a[:cols] if transb else a
         c = cupy.zeros((rows, cols), dtype)
         op = y.T if transb else y
@@ -120,7 +114,7 @@ def test_products_of_one_memory_with_itself(cupy, rng, engine, dtype, lower_only
         assert bool((abs(c - exact) <= allowed(x, op, 300, dtype, factor_of(engine, 300))).all())
 
 
-@pytest.mark.parametrize("engine", ["split", "half"])
+@pytest.mark.parametrize("engine", ["split", "half", "tensor"])
 def test_sums_do_not_truncate(cupy, rng, engine):
     """With positive elements a truncating accumulator loses in proportion to k; ours must not."""
     a, b = uniform(rng, cupy, (256, 16384), "f", low=0.0), uniform(rng, cupy, (16384, 256), "f", low=0.0)
@@ -128,12 +122,12 @@ def test_sums_do_not_truncate(cupy, rng, engine):
     matmul_gpu.gemm(a, b, c, engine=engine)
     exact = a.astype(np.float64) @ b.astype(np.float64)
     error = (c - exact) / exact
-    # Truncation shifts all elements alike.
+    # Truncation shifts all elements alike; the plain float32 sums that `tensor` makes of 8 terms scatter.
     assert abs(float(error.mean())) <= 5e-7
-    assert float(abs(error).max()) <= 1.5e-6
+    assert float(abs(error).max()) <= (6e-6 if engine == "tensor" else 1.5e-6)
 
 
-@pytest.mark.parametrize("engine", ["split", "half"])
+@pytest.mark.parametrize("engine", ["split", "half", "tensor"])
 def test_rows_and_columns_of_very_different_size(cupy, rng, engine):
     m, n, k = 140, 150, 200
     rows, cols = rng.uniform(-17, 17, (m, 1)), rng.uniform(-17, 17, (1, n))
@@ -161,7 +155,7 @@ def test_slabs_of_k(cupy, rng, monkeypatch, engine):
     assert bool((abs(c - exact) <= allowed(a, b, 4500, "f", 8)).all())
 
 
-@pytest.mark.parametrize("engine", ["split", "half"])
+@pytest.mark.parametrize("engine", ["split", "half", "tensor"])
 def test_non_finite_elements_are_not_lost(cupy, rng, engine):
     a, b = uniform(rng, cupy, (140, 70), "f"), uniform(rng, cupy, (70, 140), "f")
     a[7, 3], a[9, 0], b[2, 11] = np.nan, np.inf, -np.inf
@@ -173,7 +167,7 @@ def test_non_finite_elements_are_not_lost(cupy, rng, engine):
     assert int(spoilt.sum()) == 2 * 140 + 138
 
 
-@pytest.mark.parametrize("engine", ["split", "half"])
+@pytest.mark.parametrize("engine", ["split", "half", "tensor", "tiled"])
 def test_positions_beyond_two_to_the_31(cupy, rng, engine):
     n, k = 46400, 40  # n * n does not fit an int
     if cupy.cuda.runtime.memGetInfo()[0] < 12 << 30:
@@ -208,8 +202,6 @@ def test_wrong_arguments_are_refused(cupy):
         matmul_gpu.gemm(a, a, cupy.ones((4, 4), order="F"))
     with pytest.raises(ValueError, match="contiguous"):
         matmul_gpu.gemm(cupy.ones((8, 8))[::2, ::2], a, a.copy())
-    with pytest.raises(ValueError, match="lower half only for"):
-        matmul_gpu.gemm(a, a, a.copy(), lower_only=True)
     with pytest.raises(ValueError, match="unknown engine"):
         matmul_gpu.gemm(a, a, a.copy(), engine="fast")
     with pytest.raises(ValueError, match="float32"):
