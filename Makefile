@@ -13,7 +13,8 @@ test: export OMP_NUM_THREADS = 1
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -q --numprocesses logical --dist worksteal
 
-# What a minute is enough for: neither slow tests nor those of a GPU.
+# The core, in a minute: neither slow tests nor those of a GPU.
+FAST := $(addprefix tests/,operators solvers test_extending.py test_methods.py test_options.py test_pipeline.py)
 test-fast: export OMP_NUM_THREADS = 1
 test-fast: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -q --numprocesses logical --dist worksteal -m "not slow and not gpu" $(FAST)

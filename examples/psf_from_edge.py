@@ -7,7 +7,7 @@ import numpy as np
 
 import deblur
 
-lens = deblur.psf.moffat(21, 3.0, 3.0)  # what nobody knows
+lens = deblur.psf.moffat(21, 3.0, 3.0)  # unknown in practice
 
 # A sheet of paper with a straight edge, turned by 5 degrees, and a photograph, both through the same lens.
 y, x = np.mgrid[:120, :120] - 59.5

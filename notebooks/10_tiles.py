@@ -44,7 +44,7 @@ for row, (name, psf) in zip(axes, psfs.items()):
 # stays a spot. The disk's spectrum passes through zero on rings, and there the formula turns from dividing to giving
 # up; so narrow a change in frequency is a long ringing in space, the longer the smaller λ is.
 #
-# ## Its tail foretells the seam
+# ## Its tail predicts the seam
 #
 # A tile that sees d pixels beyond its edge is wrong by what the kernel brings in from farther away. `plan_tiles` turns
 # the kernel's tail into an overlap. Here is its prediction for the disk, and what is measured on a photograph: one

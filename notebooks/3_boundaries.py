@@ -2,7 +2,7 @@
 # # Boundaries, on a real photograph
 #
 # A pixel at the edge of a blurred photograph got some of its light from beyond the frame. What lay there
-# nobody knows, but every method assumes something. This notebook shows what the assumption does.
+# is unknown, but every method assumes something. This notebook shows the effect of the assumption.
 
 # %%
 import matplotlib.pyplot as plt
@@ -112,11 +112,11 @@ for name in ("zero", "unknown"):
     print(f"stars on black, {name:8} {deblur.metrics.psnr(sky, image):.2f} dB")
 
 # %% [markdown]
-# ## Read off the picture
+# ## Detected from the image
 #
-# Where no boundary is named, the rim of the picture is asked: how likely is it under each? A rim that goes dark as the
-# PSF says is that of `zero`, opposite edges that share their light are those of `periodic`. What speaks for nothing
-# clearly is `unknown`, the safe answer.
+# If no boundary is named, it is detected at the border of the image: how likely is the border under each? A border that
+# darkens as the PSF predicts indicates `zero`, opposite edges that share their light indicate `periodic`. Without clear
+# evidence the boundary is `unknown`, which is safe.
 
 # %%
 for name in ("zero", "periodic", "unknown"):

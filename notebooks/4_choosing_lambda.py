@@ -22,9 +22,9 @@ noise = 0.01
 blurred = deblur.degrade(scene, psf, noise=noise, seed=3)
 
 # %% [markdown]
-# ## The curve that nobody has
+# ## The true error
 #
-# The error of the restored picture against λ, with the sharp picture at hand:
+# The error of the restored image against λ, which needs the sharp image and is unknown in practice:
 
 # %%
 lams = np.geomspace(1e-6, 1, 49)

@@ -85,7 +85,7 @@ _ = ax.legend()
 #
 # ## Which one is taken
 #
-# `choose_method` is what `method="auto"` does: the cheapest of those that serve the problem exactly. It can be
+# `choose_method` shows what `method="auto"` takes: by structure, a method that serves the problem exactly. It can be
 # asked beforehand.
 
 # %%
@@ -130,11 +130,11 @@ for lam in (1e-1, 1e-2, 1e-3):
     print(f"{lam:8.0e}{row[0]:20.0e}{row[1]:14.0e}")
 
 # %% [markdown]
-# ## Judged alike, with the outside ones
+# ## Comparison with other libraries
 #
 # So far every method solved the same equations. Methods that assume something else, or come from another library,
-# can only be compared by what they make of a picture. `deblur.compare` does that: the truth is kept from all of
-# them, and one judge measures. On the command line it is `deblur compare`, which also writes a page with pictures.
+# can only be compared by their restored images. `deblur.compare` does that: no method receives the sharp image, and
+# all are measured in the same way. On the command line it is `deblur compare`, which also writes a page with pictures.
 
 # %%
 names = ["pcg", "fft", "tv2", "skimage-wiener", "skimage-wiener-padded"]

@@ -64,7 +64,7 @@ for ax, dtype in zip(axes, ("float32", "float64")):
 _ = axes[0].legend(fontsize=8)
 
 # %% [markdown]
-# The whole call, matrix built and result judged, beside what the thesis measured for MATLAB's inverse alone:
+# The whole call, with the matrix built and the result verified, next to what the thesis measured for MATLAB's inverse alone:
 
 # %%
 print(f"{'image':20}{'reconstruct, ms':>16}{'MATLAB, thesis, s':>20}")
@@ -78,11 +78,10 @@ for name, case in inverse["results"]["reconstruct"].items():
 # An inverse is mostly products. Tensor cores multiply TF32 numbers, which keep 10 bits, many times as fast as float32
 # is multiplied without them. Split each float32 operand into two TF32 numbers, and three products give the float32
 # product, if the partial sums are added outside the tensor cores, whose accumulators truncate: that is `split`, and
-# `half` is the same with float16 parts. `tf32x3` is three library products, which leave the sums inside: less accurate
-# the larger n is.
+# `half` is the same with float16 parts.
 
 # %%
-engines = ("cublas", "split", "half", "tf32x3")
+engines = ("cublas", "split", "half")
 print(f"{'engine':8}{'n':>7}{'TFLOP/s':>9}{'times cuBLAS':>14}{'relative error':>16}")
 for p in products["results"]["products"]:
     if p["product"] == "general" and p["dtype"] == "float32" and p["engine"] in engines:
