@@ -6,7 +6,7 @@ import scipy.sparse
 
 import deblur
 from deblur import image, linalg, matlab, metrics
-from deblur.device import as_real, plain
+from deblur.device import as_real, unwrapped
 
 SHAPE = (12, 12)
 IMAGE = np.arange(144.0).reshape(SHAPE) % 7 / 8  # exact in float16
@@ -239,14 +239,14 @@ def test_sparse_matrices_are_refused_where_dense_ones_are_needed():
         deblur.Blur(scipy.sparse.csr_array(PSF), SHAPE)
 
 
-def test_plain_gives_an_array_of_the_caller_itself():
-    assert plain(IMAGE, "the image") is IMAGE
+def test_unwrapping_gives_an_array_of_the_caller_itself():
+    assert unwrapped(IMAGE, "the image") is IMAGE
     assert as_real(IMAGE, "the image") is IMAGE
 
 
 def test_a_mask_in_a_list_of_frames_is_seen():
     with pytest.raises(TypeError, match="2 hidden"):
-        plain([np.ma.array([1.0, 2.0], mask=[0, 1]), np.ma.array([1.0, 2.0], mask=[1, 0])], "the frames")
+        unwrapped([np.ma.array([1.0, 2.0], mask=[0, 1]), np.ma.array([1.0, 2.0], mask=[1, 0])], "the frames")
 
 
 def test_what_a_float_cannot_hold_is_said_to_be_infinite():

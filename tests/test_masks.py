@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from deblur.device import asnumpy
-from deblur.masks import check_mask, check_weights, plain
+from deblur.device import asnumpy, unwrapped
+from deblur.masks import check_mask, check_weights
 
 SHAPE = (3, 4)
 
@@ -60,7 +60,7 @@ def test_what_are_no_weights_is_refused(weights, error, words):
 
 
 def test_a_masked_array_that_hides_nothing_is_plain():
-    found = plain(np.ma.array([1.0, 2.0]), "the image")
+    found = unwrapped(np.ma.array([1.0, 2.0]), "the image")
     assert type(found) is np.ndarray
     with pytest.raises(TypeError, match="the image is a masked array with 1 hidden"):
-        plain(np.ma.array([1.0, 2.0], mask=[0, 1]), "the image")
+        unwrapped(np.ma.array([1.0, 2.0], mask=[0, 1]), "the image")
