@@ -3,7 +3,7 @@
 (a) Realistic draws: a crop of a photograph of `deblur.data`, 8 to 256 pixels a side, blurred by a PSF of any kind,
 with noise of a standard deviation from 0 to 0.05, restored by the default road with every boundary and with λ by rule
 or as a number. Counted: errors, results that are not ok, and the pictures that came out worse than they went in.
-(b) The property of ``tests/test_status.py``, random problems by every linear method against a dense answer, with more
+(b) The property of ``tests/test_factors.py``, random problems by every linear method against a dense answer, with more
 draws than the suite has time for.
 
     python benchmarks/bench_status.py [--draws N] [--seed S] [--property N] [--workers N] [--quick]
@@ -183,7 +183,7 @@ def property_of_status(draws: int, seed: int, workers: int) -> dict[str, Any]:
 def _part(which: tuple[int, int, int]) -> dict[str, Any]:
     """`property_of_status` for one part of the draws: (seed, number of the part, draws)."""
     sys.path.insert(0, str(_common.ROOT / "tests"))
-    module = importlib.import_module("test_status")
+    module = importlib.import_module("test_factors")
     rng = np.random.default_rng(which[:2])
     answers: Counter[str] = Counter()
     wrong = []
