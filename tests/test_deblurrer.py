@@ -70,7 +70,17 @@ def test_the_second_frame_needs_no_setup(rng, monkeypatch):
 
 @pytest.mark.parametrize("lam", [1e-3, "auto"])
 @pytest.mark.parametrize(
-    "method", ["auto", "cholesky", "gauss-jordan", "gauss-seidel", "pcg", "hybrid-lsqr", "tv", "gradient"]
+    "method",
+    [
+        "auto",
+        "cholesky",
+        "gauss-jordan",
+        "gauss-seidel",
+        "pcg",
+        pytest.param("hybrid-lsqr", marks=pytest.mark.slow),
+        pytest.param("tv", marks=pytest.mark.slow),
+        "gradient",
+    ],
 )
 def test_four_threads_give_what_one_gives(method, lam):
     images = frames(size=16)
@@ -155,6 +165,7 @@ def test_tune_says_what_it_chose_and_prepares():
     assert deblur.Deblurrer(PSF, (24, 24), 1e-3, boundary="zero").tune(g) is None
 
 
+@pytest.mark.slow
 def test_impulses_are_detected_in_every_image():
     g = frames(1, 48)[0]
     options = {"method": "tv", "boundary": "unknown", "mask": "auto", "bounds": (0, 1)}

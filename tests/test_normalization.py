@@ -106,7 +106,7 @@ def test_choose_lambda_answers_in_the_units_of_the_image(rule, dtype):
         assert np.array_equal(found.values, shifted(one.values, power))
 
 
-@pytest.mark.parametrize("data", ["gaussian", "poisson", "l1", "huber"])
+@pytest.mark.parametrize("data", ["gaussian", "poisson", pytest.param("l1", marks=pytest.mark.slow), "huber"])
 def test_bounds_background_noise_and_delta_are_in_the_units_of_the_image(data):
     def of(image, psf):
         return deblur.solve(

@@ -46,7 +46,9 @@ def dense_solution(g, blur, lam, formula):
 
 @pytest.mark.parametrize("formula", ["tikhonov", "hht"])
 @pytest.mark.parametrize("boundary", BOUNDARIES)
-@pytest.mark.parametrize("method", LINEAR)
+@pytest.mark.parametrize(
+    "method", [pytest.param(m, marks=pytest.mark.slow) if m == "pcg" else m for m in LINEAR]
+)
 def test_every_method_equals_the_dense_solution(rng, method, boundary, formula):
     served = 0
     options = {"method": method, "boundary": boundary, "formula": formula}

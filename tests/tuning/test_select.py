@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import deblur
-from deblur import Blur, Status, pipeline
+from deblur import Blur, Status
+from deblur.methods import Method
 from deblur.metrics import psnr
 from deblur.solvers import pcg, quadratic
 from deblur.tuning.select import boundary_error
@@ -26,6 +27,7 @@ def photograph(psf, noise, size=128, name="camera", boundary="unknown"):
     return g, sharp[top : top + g.shape[0], left : left + g.shape[1]]
 
 
+@pytest.mark.slow
 def test_realistic_draws_are_solved():
     rng = np.random.default_rng(13)
     outcomes = [bench_status.outcome(bench_status.draw(rng, largest=64)) for _ in range(60)]
@@ -50,6 +52,7 @@ def test_lambda_by_rule_is_reported_and_reproducible(rule):
     assert restore.lam == pytest.approx(result.lam, rel=1e-12)
 
 
+@pytest.mark.slow
 def test_the_prior_is_smooth_with_an_unknown_boundary():
     sharp = deblur.data.load("camera64")
     psf = deblur.psf.disk(5)
@@ -141,6 +144,7 @@ def test_the_error_of_a_boundary_is_measured_by_the_image(rng):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("angle", [0, 30, 135])
 @pytest.mark.parametrize("name", ["camera", "brick", "text"])
 def test_a_photograph_without_noise_under_motion_blur_is_restored(name, angle):
@@ -184,14 +188,14 @@ def test_a_chosen_lambda_with_a_singular_matrix_is_raised(monkeypatch):
     psf = deblur.psf.motion(5, 30)
     g, _ = photograph(psf, 0.01, 48)
     plain = deblur.solve(g, psf, method="cholesky", boundary="zero")
-    honest = pipeline.Deblurrer._factored
+    honest = Method.prepare
 
-    def singular(self, problem, choice=None):
+    def singular(self, problem, **how):
         if problem.lam < 5 * plain.lam:
             raise deblur.SingularMatrixError("the matrix is singular: use a larger λ")
-        return honest(self, problem, choice)
+        return honest(self, problem, **how)
 
-    monkeypatch.setattr(pipeline.Deblurrer, "_factored", singular)
+    monkeypatch.setattr(Method, "prepare", singular)
     result = deblur.solve(g, psf, method="cholesky", boundary="zero")
     assert result.lam == pytest.approx(10 * plain.lam)
     with pytest.raises(deblur.SingularMatrixError, match="larger λ"):
