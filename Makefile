@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint test-gpu docs wheel clean
+.PHONY: demo test test-fast lint test-gpu docs wheel clean
 
 demo: $(VENV)/.installed
 	$(BIN)/deblur demo --output demo_output --force
@@ -13,10 +13,16 @@ test: export OMP_NUM_THREADS = 1
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -q --numprocesses logical --dist worksteal
 
+# What a minute is enough for: neither slow tests nor those of a GPU.
+test-fast: export OMP_NUM_THREADS = 1
+test-fast: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -q --numprocesses logical --dist worksteal -m "not slow and not gpu" $(FAST)
+
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python tools/ceilings.py
 
 # Needs an NVIDIA GPU and CuPy in the Python that runs it.
 test-gpu:

@@ -1,16 +1,21 @@
-"""What every benchmark script shares: the record of the machine, fair timing, and the results file.
+"""Shared by every benchmark: the record of the machine, timing in turns, tables, and the results file.
 
-A script under ``benchmarks/`` prints a table and writes ``benchmarks/results/<name>.json`` through
-`save`. Figures anywhere else in the project are read from those files, never typed.
+A script measures and calls `save`, which prints its tables and writes ``benchmarks/results/<name>.json``: environment,
+settings, raw results, and the tables as text. ``render.py`` copies the tables into README.md and docs/. No figure is
+typed by hand.
 """
 
 from __future__ import annotations
 
+import argparse
 import functools
 import json
+import math
 import multiprocessing
 import os
+import re
 import statistics
+import string
 import subprocess
 import sys
 import time
@@ -198,48 +203,137 @@ def summary(seconds: Sequence[float]) -> dict[str, Any]:
     }
 
 
-# ---------------------------------------------------------------- cases side by side
+# ---------------------------------------------------------------- running
 
 
-def side_by_side(workers: int | None = None) -> ProcessPoolExecutor:
-    """A pool of so many new processes, by default one for each core; several have one thread each."""
+def parser(description: str) -> argparse.ArgumentParser:
+    """A parser that shows the module's docstring as it is."""
+    return argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+
+
+def each(
+    function: Callable[..., Any], work: Sequence[tuple[Any, ...]], workers: int | None = None
+) -> list[Any]:
+    """``function(*arguments)`` for every item of `work`, in `workers` new processes, by default one for each core.
+
+    Several processes have one BLAS thread each. One worker means this process.
+    """
+    from tqdm import tqdm
+
     workers = workers or os.cpu_count() or 1
-    if workers > 1:
-        for variable in record.THREAD_VARIABLES:
-            os.environ[variable] = "1"
-    return ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"))
+    if workers == 1:
+        return [function(*arguments) for arguments in tqdm(work, disable=None)]
+    for variable in record.THREAD_VARIABLES:
+        os.environ[variable] = "1"
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+        waiting = [pool.submit(function, *arguments) for arguments in work]
+        return [future.result() for future in tqdm(waiting, disable=None)]
 
 
-# ---------------------------------------------------------------- output
+# ---------------------------------------------------------------- tables and results
 
 
-def print_table(rows: Sequence[Mapping[str, object]]) -> None:
-    """Print `rows` as aligned columns, with the keys of the first row as the header."""
-    header = list(rows[0])
-    cells = [header, *([_text(row[key]) for key in header] for row in rows)]
-    widths = [max(len(line[i]) for line in cells) for i in range(len(header))]
-    for line in cells:
-        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip())
+class _Cells(string.Formatter):
+    """Templates such as ``"{times[ours][median_s]:ms}"`` filled from one row of results.
+
+    Beside Python's formats: ``ms`` (seconds as milliseconds, three digits), ``sci`` (one digit and exponent), ``.1p``
+    (a share in per cent). A value that is missing, None or NaN becomes a dash.
+    """
+
+    def get_field(self, field_name: str, args: Any, kwargs: Any) -> Any:
+        value = kwargs
+        for key in re.findall(r"[^\[\]]+", field_name):
+            value = value.get(key) if isinstance(value, Mapping) else None
+        return value, field_name
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        if value is None or (isinstance(value, float) and math.isnan(value)):
+            return "–"
+        if format_spec == "ms":
+            ms = 1e3 * value
+            return f"{ms:.2f}" if ms < 10 else f"{ms:.1f}" if ms < 100 else f"{ms:.0f}"
+        if format_spec == "sci":
+            return f"{value:.0e}".replace("e-0", "e-")
+        if format_spec.endswith("p"):
+            return f"{100 * value:{format_spec[:-1]}f} %"
+        return format(value, format_spec)
 
 
-def _text(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+def table(
+    title: str, columns: Mapping[str, str], rows: Sequence[Mapping[str, Any]], notes: str = ""
+) -> dict[str, Any]:
+    """A table in the form that results files hold: {"title", "columns", "rows", "notes"}.
+
+    Parameters
+    ----------
+    title, notes : str
+        Markdown paragraphs before and after the table.
+    columns : mapping
+        Heading to a template of the cell, filled from a row of `rows`: see `_Cells`.
+    """
+    fill = _Cells().vformat
+    cells = [[fill(template, (), row) for template in columns.values()] for row in rows]
+    return {"title": title, "columns": list(columns), "rows": cells, "notes": notes}
+
+
+def show(tables: Sequence[Mapping[str, Any]]) -> None:
+    """Print tables as aligned columns."""
+    for found in tables:
+        lines = [found["columns"], *found["rows"]]
+        widths = [max(map(len, column)) for column in zip(*lines)]
+        print(f"\n{found['title']}\n")
+        for line in lines:
+            print("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip())
+        print(found["notes"])
+
+
+def load(name: str) -> dict[str, Any]:
+    """A results file as it is recorded; empty results where there is none."""
+    path = RESULTS / f"{name}.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"settings": {}, "results": {}}
 
 
 def measured_before(name: str, parts: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
     """Results of an earlier run in results/<name>.json, and the commit of each of its parts that is of another one."""
-    path = RESULTS / f"{name}.json"
-    if not path.exists():
+    stored, now = load(name), environment()["commit"]
+    if not stored["results"]:
         return {}, {}
-    stored, now = json.loads(path.read_text(encoding="utf-8")), environment()["commit"]
     kept = dict.fromkeys(parts, stored["environment"]["commit"]) | stored["settings"].get("kept", {})
     return stored["results"], {part: commit for part, commit in kept.items() if commit != now}
 
 
-def save(name: str, results: object, **settings: Any) -> Path:
-    """Write ``benchmarks/results/<name>.json``: environment, settings and results."""
+def save(
+    name: str,
+    results: object,
+    tables: Sequence[Mapping[str, Any]] = (),
+    summary: str = "",
+    *,
+    write: bool = True,
+    **settings: Any,
+) -> None:
+    """Print the tables and write ``benchmarks/results/<name>.json``.
+
+    Parameters
+    ----------
+    results : object
+        The raw figures, as JSON can hold them.
+    tables : sequence
+        Of `table`: what the documentation shows.
+    summary : str
+        One Markdown sentence with the main figures, for lists.
+    write : bool
+        False only prints.
+    **settings
+        Sizes, seeds and repeats; under ``kept`` the commit of each part that was not measured in this run.
+    """
+    show(tables)
+    if not write:
+        return
     RESULTS.mkdir(parents=True, exist_ok=True)
     path = RESULTS / f"{name}.json"
-    record = {"environment": environment(), "settings": settings, "results": results}
-    path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    return path
+    shown = {"script": Path(sys.argv[0]).name, "tables": list(tables), "summary": summary}
+    found = {"environment": environment(), "settings": settings, **shown, "results": results}
+    path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    print(f"written: {path}")

@@ -1,45 +1,35 @@
 """The six standard deblurring experiments, and colours together against one by one; gains over the input in dB.
 
-    python benchmarks/bench_experiments.py [--quick] [--workers N] [--methods NAME ...]
+    python benchmarks/bench_experiments.py [--quick] [--workers N]
 
 The experiments are those of the literature (Danielyan, Katkovnik, Egiazarian, IEEE Trans. Image Process. 21 (2012)):
 periodic blur by 1/(1 + x² + y²) on [−7, 7]² (1, 2), 9 x 9 uniform (3), [1 4 6 4 1]ᵀ[1 4 6 4 1]/256 (4) and Gaussians of
 1.6 and 0.4 pixels (5, 6); noise of √2, √8, 40 dB below the blurred picture, 7, 2 and 8 of 255. On eight photographs of
 256² pixels: four on which the collaborative method was tuned, four that were set aside before.
 
-Ours are given nothing but the PSF, the boundary and that pixels lie between 0 and 1; the bm3d package, where it is
-installed, is given the noise's level. "collaborative, its pass alone" is the method without its steps between data
-and patches, and "collaborative, without its network" lacks the last four of them. For colours, twelve photographs:
-collaborative for all channels together and for each by itself. Writes benchmarks/results/experiments.json; about an
-hour on one core. With --methods these alone, and the colours if "collaborative" is one; all else stays as it is
-stored.
+Ours have no option but the PSF, the boundary and that pixels lie between 0 and 1; the bm3d package, where it is
+installed, has the level of the noise. For colours, twelve photographs: collaborative for all channels together and for
+each by itself. Writes benchmarks/results/experiments.json; about an hour on one core.
 """
 
 from __future__ import annotations
 
-import argparse
-import importlib.metadata
-import json
-import time
 from importlib.util import find_spec
 from typing import Any
 
-import _common
 import numpy as np
-from bench_lambda import crop, photograph
+from _common import each, parser, save, table
+from cases import colour, crop, photograph
 
 import deblur
 from deblur import Blur
 from deblur.denoise import denoisers
-from deblur.solvers import collaborative
 
-NAME = "experiments"
 TUNED = ("camera", "coins", "cat", "moon")
 SET_ASIDE = ("astronaut", "coffee", "rocket", "brick")
 HALVED = ("camera", "astronaut")  # by means of 2 x 2 pixels
 SIDE = 256
-PASS, BARE = "collaborative, its pass alone", "collaborative, without its network"
-OURS = ("auto", "tv", PASS, BARE, "collaborative", "pnp")
+OURS = ("auto", "tv", "collaborative", "pnp")
 NOISES = (2**0.5, 8**0.5, None, 7.0, 2.0, 8.0)  # of 255; None: 40 dB below the blurred picture
 #: Twelve pieces of colour photographs: name, first row and column.
 COLOURED = tuple(
@@ -71,151 +61,104 @@ def gain(truth: np.ndarray, g: np.ndarray, image: np.ndarray) -> float:
     return float(10 * np.log10(((g - truth) ** 2).sum() / ((image - truth) ** 2).sum()))
 
 
-def ours(method: str, g: np.ndarray, psf: np.ndarray, **said: Any) -> tuple[np.ndarray, float]:
-    """(the image, seconds)."""
-    if method != "auto":
-        said["bounds"] = (0, 1)
+def restored(method: str, g: np.ndarray, psf: np.ndarray) -> np.ndarray:
+    """By one of our methods, with nothing but the PSF, the boundary and, but for "auto", the bounds."""
+    options: dict[str, Any] = {} if method == "auto" else {"bounds": (0, 1)}
     if method == "pnp":
-        said["denoiser"] = "collaborative"
-    steps, last = collaborative._STRENGTHS, collaborative._LAST_STEPS
-    collaborative._STRENGTHS = () if method == PASS else steps
-    collaborative._LAST_STEPS = 0 if method == BARE else last
-    try:
-        start = time.perf_counter()
-        result = deblur.solve(g, psf, method=method.partition(",")[0], check=False, **said)
-        return result.image, time.perf_counter() - start
-    finally:
-        collaborative._STRENGTHS, collaborative._LAST_STEPS = steps, last
+        options["denoiser"] = "collaborative"
+    return deblur.solve(g, psf, method=method, boundary="periodic", check=False, **options).image
 
 
 def bm3d_restored(g: np.ndarray, psf: np.ndarray, noise: float) -> np.ndarray:
     """The bm3d package's deblurring of a periodic picture whose noise's deviation is `noise`."""
     import bm3d
 
-    if not hasattr(np, "trapz"):  # which it calls; NumPy 2.4 has it under its new name alone
+    if not hasattr(np, "trapz"):  # bm3d calls it; NumPy 2.4 has it under its new name alone
         setattr(np, "trapz", np.trapezoid)  # noqa: B010
     return bm3d.bm3d_deblurring(g[..., None], noise, psf).reshape(g.shape)  # of (M, N) it makes M channels
 
 
-def experiment(name: str, number: int, methods: tuple[str, ...], others: bool) -> dict[str, Any]:
-    """One row: these methods of ours on one picture and experiment, and the others that need no parameter."""
+def experiment(name: str, number: int) -> dict[str, Any]:
+    """The gain of every method on one picture and experiment."""
     truth, psf, level = picture(name), psfs()[number - 1], NOISES[number - 1]
     clean = Blur(psf, truth.shape, "periodic").forward(truth)
     noise = 0.01 * clean.std() if level is None else level / 255
     g = clean + noise * np.random.default_rng(100 * number).standard_normal(clean.shape)
-    row: dict[str, Any] = {
+    images = {method: restored(method, g, psf) for method in OURS}
+    images["the denoiser alone, noise known"] = denoisers.collaborative(g, noise)
+    if find_spec("bm3d"):
+        images["bm3d, noise known"] = bm3d_restored(g, psf, noise)
+    gains = {method: gain(truth, g, image) for method, image in images.items()}
+    return {
         "picture": name,
         "experiment": number,
         "set aside": name in SET_ASIDE,
-        "gain": {},
-        "seconds": {},
+        "noise": noise,
+        "gain": gains,
     }
-    for method in methods:
-        image, row["seconds"][method] = ours(method, g, psf, boundary="periodic")
-        row["gain"][method] = gain(truth, g, image)
-    if not others:
-        return row
-    row["gain"]["the denoiser alone, noise known"] = gain(truth, g, denoisers.collaborative(g, noise))
-    if find_spec("bm3d"):
-        import bm3d  # noqa: F401  (before the clock starts)
-
-        start = time.perf_counter()
-        image = bm3d_restored(g, psf, noise)
-        row["seconds"]["bm3d, noise known"] = time.perf_counter() - start
-        row["gain"]["bm3d, noise known"] = gain(truth, g, image)
-    return row
 
 
 def colours(name: str, top: int, left: int) -> dict[str, Any]:
-    """One row: a colour photograph restored together, and channel by channel with the same λ."""
-    from skimage import data, util
-
-    scene = util.img_as_float(getattr(data, name)())[top : top + 208, left : left + 208, :3]
+    """A colour photograph restored together, and channel by channel."""
+    scene = colour(name)[top : top + 208, left : left + 208, :3]
     psf = deblur.psf.gaussian(9, 1.5)
     g = deblur.degrade(scene, psf, noise=0.02, boundary="unknown", seed=top + left)
     truth = scene[Blur(psf, g.shape[:2], "unknown").crop]
-    together = deblur.solve(g, psf, method="collaborative", boundary="unknown", channel_axis=-1, check=False)
-    alone = [
-        deblur.solve(g[..., c], psf, method="collaborative", boundary="unknown", check=False).image
-        for c in range(3)
-    ]
-    return {
-        "picture": f"{name} from {top}, {left}",
-        "together": gain(truth, g, together.image),
-        "one by one": gain(truth, g, np.stack(alone, axis=-1)),
-    }
+    options: dict[str, Any] = {"method": "collaborative", "boundary": "unknown", "check": False}
+    together = deblur.solve(g, psf, channel_axis=-1, **options).image
+    alone = np.stack([deblur.solve(g[..., c], psf, **options).image for c in range(3)], axis=-1)
+    row = {"picture": f"{name} from {top}, {left}", "together": gain(truth, g, together)}
+    return row | {"one by one": gain(truth, g, alone)}
 
 
-def summary(rows: list[dict[str, Any]], coloured: list[dict[str, Any]]) -> dict[str, Any]:
+def summed(rows: list[dict[str, Any]], coloured: list[dict[str, Any]]) -> dict[str, Any]:
     """Mean gains: of each half by experiment, and for the colours."""
     out: dict[str, Any] = {}
-    for half, chosen in (
-        ("tuned on", [r for r in rows if not r["set aside"]]),
-        ("set aside", [r for r in rows if r["set aside"]]),
-        ("all", rows),
-    ):
-        if not chosen:
-            continue
-        table = {}
-        for method in chosen[0]["gain"]:
-            by = {str(n): [r["gain"][method] for r in chosen if r["experiment"] == n] for n in range(1, 7)}
-            table[method] = {n: float(np.mean(v)) for n, v in by.items() if v}
-            table[method]["mean"] = float(np.mean([r["gain"][method] for r in chosen]))
-            table[method]["least"] = float(min(r["gain"][method] for r in chosen))
-        out[half] = table
-    if coloured:
-        gains = [r["together"] - r["one by one"] for r in coloured]
-        out["colours"] = {
-            "mean_db": float(np.mean(gains)),
-            "least_db": float(min(gains)),
-            "pictures": len(gains),
-        }
-    return out
+    for half, aside in (("tuned on", False), ("set aside", True)):
+        chosen = [row for row in rows if row["set aside"] == aside]
+        out[half] = {}
+        for method in rows[0]["gain"]:
+            gains = np.array([row["gain"][method] for row in chosen])
+            numbers = np.array([row["experiment"] for row in chosen])
+            means = {str(n): float(gains[numbers == n].mean()) for n in dict.fromkeys(numbers.tolist())}
+            out[half][method] = means | {"mean": float(gains.mean()), "least": float(gains.min())}
+    differences = [row["together"] - row["one by one"] for row in coloured]
+    found = {"mean_db": float(np.mean(differences)), "least_db": min(differences), "pictures": len(coloured)}
+    return out | {"colours": found}
 
 
-def merged(row: dict[str, Any], stored: list[dict[str, Any]]) -> dict[str, Any]:
-    """A row, and what it lacks from the stored one of the same picture and experiment."""
-    [old] = [r for r in stored if all(r[key] == row[key] for key in ("picture", "experiment"))]
-    for part in ("gain", "seconds"):
-        kept = {name: x for name, x in old[part].items() if name in OURS or name.endswith("noise known")}
-        both = kept | row[part]
-        row[part] = {name: both[name] for name in (*OURS, *kept) if name in both}
-    return row
+def tables(r: dict[str, Any]) -> list[dict[str, Any]]:
+    title = (
+        "**The six standard experiments.** Gains over the input in dB, on four photographs that the collaborative "
+        "method was tuned on and four that were set aside; our methods had no option but the PSF and the bounds 0 to 1."
+    )
+    rows = [
+        {"half": half, "method": method} | gains
+        for half in ("tuned on", "set aside")
+        for method, gains in r["summary"][half].items()
+    ]
+    columns = {"photographs": "{half}", "method": "{method}"} | {str(n): f"{{{n}:.2f}}" for n in range(1, 7)}
+    found = r["summary"]["colours"]
+    notes = (
+        f"Colours together gain {found['mean_db']:.2f} dB on colours one by one in the mean of {found['pictures']} "
+        f"photographs, and {found['least_db']:.2f} at least."
+    )
+    return [table(title, columns | {"mean": "{mean:.2f}", "least": "{least:.2f}"}, rows, notes)]
 
 
 def main() -> None:
-    """Measure, print and save."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="two experiments on one picture; writes nothing")
-    parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--methods", nargs="+", choices=OURS, help="measure these alone")
-    options = parser.parse_args()
-    methods = tuple(options.methods or OURS)
-    stored = json.loads((_common.RESULTS / f"{NAME}.json").read_text()) if options.methods else None
-    names = TUNED[:1] if options.quick else TUNED + SET_ASIDE
-    numbers = (1, 6) if options.quick else range(1, 7)
-    work = [(name, number, methods, stored is None) for number in numbers for name in names]
-    places = COLOURED[: 1 if options.quick else None] if "collaborative" in methods else ()
-    with _common.side_by_side(options.workers) as pool:
-        waiting = [pool.submit(experiment, *w) for w in work]
-        painted = [pool.submit(colours, *at) for at in places]
-        rows, coloured = [w.result() for w in waiting], [w.result() for w in painted]
-    kept: dict[str, str] = {}  # the commit of each row that is not measured now
-    if stored is not None:
-        before, last = stored["settings"]["kept"], stored["environment"]["commit"]
-        rows_there = stored["results"]["summary"]["all"]
-        kept = {name: before.get(name, last) for name in rows_there if name not in methods}
-        coloured = coloured or stored["results"]["colours"]
-        rows = [merged(row, stored["results"]["experiments"]) for row in rows]
-    found = {"summary": summary(rows, coloured), "experiments": rows, "colours": coloured}
-    for half, table in found["summary"].items():
-        print(f"\n{half}")
-        _common.print_table([{"": k, **v} for k, v in table.items()] if half != "colours" else [table])
-    if not options.quick:
-        versions = {} if stored is None else stored["settings"]["versions"]
-        if stored is None and find_spec("bm3d"):
-            versions = {"bm3d": importlib.metadata.version("bm3d")}
-        _common.save(NAME, found, size=SIDE, versions=versions, kept=kept)
+    arguments = parser(__doc__)
+    arguments.add_argument(
+        "--quick", action="store_true", help="two experiments on one picture; writes nothing"
+    )
+    arguments.add_argument("--workers", type=int, default=1)
+    options = arguments.parse_args()
+    names = (TUNED[0], SET_ASIDE[0]) if options.quick else TUNED + SET_ASIDE
+    numbers = (6,) if options.quick else range(1, 7)
+    rows = each(experiment, [(name, number) for number in numbers for name in names], options.workers)
+    coloured = each(colours, COLOURED[: 1 if options.quick else None], options.workers)
+    found = {"summary": summed(rows, coloured), "experiments": rows, "colours": coloured}
+    save("experiments", found, tables(found), write=not options.quick, size=SIDE)
 
 
 if __name__ == "__main__":

@@ -17,38 +17,24 @@ minute, unless --peers is said.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
-import importlib.metadata
-import json
 from collections.abc import Callable
-from importlib.util import find_spec
 from typing import Any
 
-import _common
 import numpy as np
-from bench_boundary import centred, padded
+from _common import ROOT, each, load, parser, save, table
 from bench_experiments import bm3d_restored
-from bench_variational import hints, restorers
-from variational_cases import NOISES, Case, cases, score
+from bench_variational import restorers, scico_solved
+from cases import NOISES, Case, cases, centred, padded, score
 
 import deblur
 
-NAME = "gallery"
 OURS = ("auto", "tv", "collaborative")
-PACKAGES = ("bm3d", "pylops", "scico")
 JUDGED = "collaborative, automatic"  # what is behind, or ahead
 SIDE, STEP = 128, 16  # of a piece, and of the raster on which it may begin; pixels
 COLUMNS, GAP, TITLE = 6, 4, 30
-#: The noise's level at which the search for bm3d's begins, where the case does not name one.
-LEVELS = {
-    "none": 0.01,
-    "gaussian 0.01": 0.01,
-    "gaussian 0.04": 0.04,
-    "salt & pepper 2 %": 0.1,
-    "poisson 400": 0.04,
-    "8 bit": 0.01,
-}
+#: Where the search for bm3d's noise level begins, by noise; elsewhere at 0.01.
+LEVELS = {"gaussian 0.04": 0.04, "salt & pepper 2 %": 0.1, "poisson 400": 0.04}
 
 #: By name: the piece of the answer as a file has it, and its figures.
 Answers = dict[str, tuple[np.ndarray, dict[str, Any]]]
@@ -112,7 +98,7 @@ class Shown:
 
 def ours(shown: Shown) -> None:
     """With no number given."""
-    case, said = shown.case, hints(shown.case)
+    case, said = shown.case, shown.case.hints()
     g = np.maximum(shown.g, 0) if "data" in said else shown.g
     for method in OURS:
         result = deblur.solve(g, shown.blur.psf, method=method, boundary=case.boundary, check=False, **said)
@@ -121,21 +107,19 @@ def ours(shown: Shown) -> None:
 
 def peers(shown: Shown) -> None:
     """Each at its best parameter."""
-    import peer_scico
-
     case, blur, g = shown.case, shown.blur, shown.g
-    record = json.loads((_common.RESULTS / "variational_peers.json").read_text())["results"]
+    record = load("variational_peers")["results"]
     restore = restorers(blur, g)
     for who, best in record["cases"][str(case)].items():
         shown.answer(who, restore[who](best["parameter"]), best["parameter"])
     best = next(row for row in record["scico"]["cases"] if row["case"] == str(case))
-    shown.answer("scico, admm-tv", peer_scico.solve(case, best["lam"], best["rho"])[0], best["lam"])
+    shown.answer("scico, admm-tv", scico_solved(case, best["lam"], best["rho"]), best["lam"])
     h = centred(blur.psf, blur.origin)
     wide = padded(g, (2 * h.shape[0], 2 * h.shape[1]))
     level, image = climb(
         lambda noise: bm3d_restored(wide, h, noise)[: g.shape[0], : g.shape[1]],
         lambda image: score(shown.truth, image),
-        LEVELS[case.noise],
+        LEVELS.get(case.noise, 0.01),
     )
     shown.answer("bm3d, padded", image, level)
 
@@ -157,7 +141,7 @@ def peers_before(shown: Shown, stored: list[dict[str, Any]]) -> bool:
     """Take the peers' panels and figures from the file of a case that was shown before; whether it was."""
     for row in stored:
         if row["case"] == str(shown.case):
-            pixels = deblur.image.read(_common.ROOT / "docs" / row["file"], as_float=False)
+            pixels = deblur.image.read(ROOT / "docs" / row["file"], as_float=False)
             for number, (who, figures) in enumerate(row["answers"].items(), start=1):
                 if who != "blurred" and not who.startswith("deblur"):
                     shown.answers[who] = pixels[panel(number)], figures
@@ -219,35 +203,68 @@ def one_case(name: str, stored: list[dict[str, Any]]) -> tuple[dict[str, Any], n
     return row, sheet(shown)
 
 
+def described(case: str) -> str:
+    photograph, *psf, noise, beyond = case.split(", ")
+    noise = "no noise" if noise == "none" else noise
+    beyond = "black beyond the frame" if beyond == "zero" else "a scene that goes on"
+    return f"{photograph.capitalize()}, {', '.join(psf)}, {noise}, {beyond}"
+
+
+def tables(r: dict[str, Any]) -> list[dict[str, Any]]:
+    """The six pictures, each with a line, and a table of what every method reached with which parameter."""
+    parts = []
+    for number, row in enumerate(r["cases"], start=1):
+        psnr = {who: figures["psnr"] for who, figures in row["answers"].items()}
+        best = max((who for who in psnr if not who.startswith(("deblur", "blurred"))), key=psnr.__getitem__)
+        ahead = psnr["deblur, collaborative"] - psnr[best]
+        where = f"{abs(ahead):.1f} dB {'above' if ahead > 0 else 'below'} the best of the others, {best}"
+        parts.append(
+            f"**{number}. {described(row['case'])}.** `collaborative` is {where}.\n\n"
+            f"![{row['case']}: sharp, blurred, and restored by {len(psnr) - 1} methods]({row['file']})"
+        )
+    lead = (
+        "PSNR of the whole picture in dB, and in brackets the parameter: the balance of `wiener`, the steps of "
+        "`richardson_lucy` and `cgls`, the λ of SCICO's total variation, the noise level of `bm3d`."
+    )
+    rows: list[dict[str, Any]] = []
+    for who in r["cases"][0]["answers"]:
+        cells = {}
+        for number, row in enumerate(r["cases"], start=1):
+            found = row["answers"][who]
+            parameter = found["parameter"]
+            form = "d" if isinstance(parameter, int) else ".2g"
+            cells[str(number)] = f"{found['psnr']:.1f}" + (
+                "" if parameter is None else f" ({parameter:{form}})"
+            )
+        rows.append({"who": f"`{who}`"} | cells)
+    columns = {"": "{who}"} | {str(n): f"{{{n}}}" for n in range(1, len(r["cases"]) + 1)}
+    notes = (
+        f"The photographs: {'; '.join(sorted({row['photograph'] for row in r['cases']}))}. The six were chosen by the "
+        f"figures of commit {r['chosen_from'][:7]}."
+    )
+    return [table("\n\n".join([*parts, lead]), columns, rows, notes)]
+
+
 def main() -> None:
-    """Measure, print and save."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--peers", action="store_true", help="measure the peers of every case anew")
-    parser.add_argument("--workers", type=int, default=1)
-    options = parser.parse_args()
-    record = json.loads((_common.RESULTS / "variational.json").read_text())
-    path = _common.RESULTS / f"{NAME}.json"
-    before = {} if options.peers or not path.exists() else json.loads(path.read_text())
-    stored = before["results"]["cases"] if before else []
-    rows, names = [], chosen(record)
-    with _common.side_by_side(options.workers) as pool:
-        for number, (row, picture) in enumerate(pool.map(one_case, names, [stored] * len(names)), start=1):
-            row["file"] = f"gallery_{number}.png"
-            rows.append((row, picture))
-    for row, picture in rows:  # when all of the old files have been read
-        file = _common.ROOT / "docs" / row["file"]
+    arguments = parser(__doc__)
+    arguments.add_argument("--peers", action="store_true", help="measure the peers of every case anew")
+    arguments.add_argument("--workers", type=int, default=1)
+    options = arguments.parse_args()
+    record, before = load("variational"), load("gallery")
+    stored = [] if options.peers or not before["results"] else before["results"]["cases"]
+    rows = []
+    found = each(one_case, [(name, stored) for name in chosen(record)], options.workers)
+    for number, (row, picture) in enumerate(found, start=1):
+        file = ROOT / "docs" / f"gallery_{number}.png"
         deblur.image.write(file, picture, overwrite=True)
-        row["sha256"] = hashlib.sha256(file.read_bytes()).hexdigest()
-        print(f"{row['case']}: {file.stat().st_size / 1e3:.0f} kB")
-        _common.print_table([{"": who, **figures} for who, figures in row["answers"].items()])
-    versions = before["settings"]["versions"] if before else {}  # of packages that need not be here again
-    versions |= {name: importlib.metadata.version(name) for name in PACKAGES if find_spec(name)}
-    _common.save(
-        NAME,
-        {"chosen_from": record["environment"]["commit"], "cases": [row for row, _ in rows]},
+        rows.append(row | {"file": file.name, "sha256": hashlib.sha256(file.read_bytes()).hexdigest()})
+    results = {"chosen_from": record["environment"]["commit"], "cases": rows}
+    save(
+        "gallery",
+        results,
+        tables(results),
         side=SIDE,
         psnr="clipped to [0, 1], inside the frame",
-        versions=versions,
     )
 
 

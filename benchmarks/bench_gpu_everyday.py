@@ -1,22 +1,25 @@
 """Milliseconds of the everyday methods on a GPU, beside the least that their transforms and passes cost there.
 
     python benchmarks/bench_gpu_everyday.py                    writes benchmarks/results/gpu_everyday.json
-    python benchmarks/bench_gpu_everyday.py --cpu cpu.json     only measures the CPU's column, with the cores it has
-    python benchmarks/bench_gpu_everyday.py --with cpu.json    takes that from there
+    python benchmarks/bench_gpu_everyday.py --cpu              only prints the CPU's column, with the cores it has
+    python benchmarks/bench_gpu_everyday.py --first            writes benchmarks/results/first_calls.json
 
 "cold" is a whole `deblur.solve` with a PSF and an image that were not seen before, in a warm process; "kept" a
 `Deblurrer` that has its factor. The device is waited for at both ends. "device" is how long the device is busy in
 either, and "launches" how much it is given to do, both by CUPTI through PyTorch where that is installed; the rest of
 the time, "host", the device waits for Python. "slowed" is cold again with the host slowed: this process on one core,
-which another busy one shares. The floor is measured in the same run: cuFFT's real transforms, and passes over the
-image at the rate of a copy, as many as the method cannot do without. "cpu" is a cold call of another process, on two
-cores. "asked" are the figures that the project sets itself. "small" are cold calls of small pictures, beside the CPU's.
-`bench_first_calls.py` measures the first calls of a process.
+shared with another busy one. The floor is measured in the same run: cuFFT's real transforms, and passes over the image
+at the rate of a copy, as many as the method needs at least. "cpu" is a cold call of another process, on two cores.
+"asked" are the project's targets.
+
+--first: the first `reconstruct` of a process by each method, with empty and with full caches (CuPy's, ours, NVRTC's
+and the driver's). Every call has a process of its own, after the imports and a first allocation, which make the
+context. "compiled" is the number of NVRTC's calls. The image has 128 x 128 pixels in float32, or 32 x 32 for a dense
+method; λ is given, but for the last row, which has no option.
 """
 
 from __future__ import annotations
 
-import argparse
 import functools
 import json
 import os
@@ -27,21 +30,20 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _common import print_table, save, slowed_host
+from _common import ROOT, gpu_rates, parser, save, slowed_host, table
 
 import deblur
+from deblur.methods import METHODS
 
 REPEATS, SLOWED = 5, 3
-SMALL = (64, 128, 256)
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A row of the table: a problem, and the transforms and passes that it cannot do without, each time or in all."""
+    """A row of the table: a problem, and the transforms and passes that it needs, each time or in all."""
 
     method: str
     side: int
@@ -51,48 +53,48 @@ class Cell:
     passes: int = 0
     iterated: bool = False
     frames: int = 1
-    cold: float | None = None  # asked for, in milliseconds
+    cold: float | None = None  # the target, in milliseconds
     kept: float | None = None
     cpu: bool = False
-    small: bool = False  # small pictures, too
 
-    def called(self, side: int) -> str:
-        """What stands for the call in the record of the CPU."""
-        return f"{self.method} {self.lam} {self.options.get('max_iterations', '')} {side}"
+    @property
+    def call(self) -> str:
+        """The key of the call in the CPU's column."""
+        return f"{self.method} {self.lam} {self.options.get('max_iterations', '')} {self.side}"
 
 
 UNKNOWN = {"boundary": "unknown"}
 LUCY = UNKNOWN | {"rtol": 1e-12, "max_iterations": 100}
 PERIODIC, REFLECT, ZERO = ({"boundary": name} for name in ("periodic", "reflect", "zero"))
 CELLS = [
-    Cell("fft", 1024, PERIODIC, 1e-2, 2, 4, cpu=True, small=True),
+    Cell("fft", 1024, PERIODIC, 1e-2, 2, 4, cpu=True),
     Cell("fft", 4096, PERIODIC, 1e-2, 2, 4, cold=3, kept=1.5),
-    Cell("dct", 1024, REFLECT, 1e-2, 2, 4, cpu=True, small=True),
+    Cell("dct", 1024, REFLECT, 1e-2, 2, 4, cpu=True),
     Cell("dct", 4096, REFLECT, 1e-2, 2, 4, cold=8, kept=4),
-    Cell("dst", 1024, ZERO, 1e-2, 4, 4, cpu=True, small=True),
+    Cell("dst", 1024, ZERO, 1e-2, 4, 4, cpu=True),
     Cell("dst", 2048, ZERO, 1e-2, 4, 4),
-    Cell("kronecker", 1024, ZERO, 1e-2, 0, 4, cpu=True, small=True),
+    Cell("kronecker", 1024, ZERO, 1e-2, 0, 4, cpu=True),
     Cell("kronecker", 2048, ZERO, 1e-2, 0, 4, cold=40),
     Cell("cholesky", 64, ZERO, 1e-3, 0, 4, cold=2, cpu=True),
     Cell("banded", 64, UNKNOWN, 1e-2, 2, 4, cpu=True),
-    Cell("pcg", 1024, UNKNOWN, 1e-2, 10, 20, cpu=True, small=True),
+    Cell("pcg", 1024, UNKNOWN, 1e-2, 10, 20, cpu=True),
     Cell("pcg", 4096, UNKNOWN, 1e-2, 10, 20, cold=60, kept=12),
     Cell("pcg", 512, UNKNOWN, 1e-2, 10, 20, frames=200, kept=40),
-    Cell("hybrid-lsqr", 1024, UNKNOWN, 1e-2, 4, 8, iterated=True, cpu=True, small=True),
-    Cell("gradient", 1024, UNKNOWN, 1e-2, 4, 12, iterated=True, cpu=True, small=True),
-    Cell("tv", 256, UNKNOWN, 2e-3, 4, 25, iterated=True, cold=6, cpu=True, small=True),
+    Cell("hybrid-lsqr", 1024, UNKNOWN, 1e-2, 4, 8, iterated=True, cpu=True),
+    Cell("gradient", 1024, UNKNOWN, 1e-2, 4, 12, iterated=True, cpu=True),
+    Cell("tv", 256, UNKNOWN, 2e-3, 4, 25, iterated=True, cold=6, cpu=True),
     Cell("tv", 1024, UNKNOWN, 2e-3, 4, 25, iterated=True, cold=20, cpu=True),
     Cell("tv", 4096, UNKNOWN, 2e-3, 4, 25, iterated=True, cold=200),
-    Cell("tv2", 1024, UNKNOWN, 2e-3, 4, 40, iterated=True, cpu=True, small=True),
-    Cell("tv", 256, UNKNOWN, "auto", 4, 25, iterated=True, cold=18, cpu=True, small=True),
+    Cell("tv2", 1024, UNKNOWN, 2e-3, 4, 40, iterated=True, cpu=True),
+    Cell("tv", 256, UNKNOWN, "auto", 4, 25, iterated=True, cold=18, cpu=True),
     Cell("tv", 1024, UNKNOWN, "auto", 4, 25, iterated=True, cold=60, cpu=True),
     Cell("collaborative", 256, UNKNOWN, "auto", 4, 25, iterated=True),
     Cell("collaborative", 1024, UNKNOWN, "auto", 4, 25, iterated=True, cold=250, cpu=True),
     Cell("pnp", 256, UNKNOWN | {"denoiser": "collaborative"}, 1e-3, 4, 25, iterated=True, cold=300, cpu=True),
     Cell("richardson-lucy", 1024, LUCY, 0.0, 4, 20, iterated=True, cold=40, cpu=True),
-    Cell("richardson-lucy", 1024, UNKNOWN, 0.0, 4, 20, iterated=True, cpu=True, small=True),
-    Cell("auto", 1024, UNKNOWN, "auto", 10, 20, cold=40, cpu=True, small=True),
-    Cell("auto", 1024, UNKNOWN, "gcv", 10, 20, cold=40, cpu=True, small=True),
+    Cell("richardson-lucy", 1024, UNKNOWN, 0.0, 4, 20, iterated=True, cpu=True),
+    Cell("auto", 1024, UNKNOWN, "auto", 10, 20, cold=40, cpu=True),
+    Cell("auto", 1024, UNKNOWN, "gcv", 10, 20, cold=40, cpu=True),
     Cell("auto", 4096, {}, "auto", 10, 20),
 ]
 
@@ -121,10 +123,10 @@ def picture(side: int, psf: bytes, shape: tuple[int, int]) -> np.ndarray:
     return deblur.degrade(sharp, h, noise=0.01, boundary="reflect", seed=0).clip(0, 1).astype(np.float32)
 
 
-def blurred(cell: Cell, side: int) -> np.ndarray:
-    """The picture of a cell, of that size."""
+def blurred(cell: Cell) -> np.ndarray:
+    """The picture of a cell."""
     psf = psfs_for(cell.method)[0]
-    return picture(side, psf.tobytes(), psf.shape)
+    return picture(cell.side, psf.tobytes(), psf.shape)
 
 
 def solved(cell: Cell, image: Any, i: int) -> Any:
@@ -168,7 +170,7 @@ def measured(cell: Cell, copy_rate: float) -> dict[str, Any]:
     import cupyx.scipy.fft as fft
 
     wait = cupy.cuda.Device().synchronize
-    g, stack = cupy.asarray(blurred(cell, cell.side)), {}
+    g, stack = cupy.asarray(blurred(cell)), {}
     if cell.frames > 1:
         g, stack = cupy.stack([g * np.float32(1 - 1e-3 * i) for i in range(cell.frames)]), {"stack_axis": 0}
     images = [g + np.float32(1e-3 * i) for i in range(REPEATS + 1)]
@@ -189,8 +191,7 @@ def measured(cell: Cell, copy_rate: float) -> dict[str, Any]:
         found = milliseconds(call, wait)
         row |= {f"{name}_{part}": found[part] for part in ("median", "least", "most")}
         row[f"{name}_device"], row[f"{name}_launches"] = device_busy(lambda call=call: call(1), wait)
-        asked = getattr(cell, name)
-        row |= {f"{name}_asked": asked, f"{name}_met": None if asked is None else found["median"] <= asked}
+        row[f"{name}_asked"] = getattr(cell, name)
     with slowed_host():
         row["cold_slowed"] = milliseconds(calls["cold"], wait, SLOWED)["median"]
     times = max(first.iterations, 1) if cell.iterated else 1
@@ -199,92 +200,142 @@ def measured(cell: Cell, copy_rate: float) -> dict[str, Any]:
     return row
 
 
-def small_ones() -> list[dict[str, Any]]:
-    """Cold calls of small pictures."""
-    import cupy
-
-    wait = cupy.cuda.Device().synchronize
-    rows = []
-    for cell in CELLS:
-        for side in SMALL if cell.small else ():
-            g = cupy.asarray(blurred(cell, side))
-            images = [g + np.float32(1e-3 * i) for i in range(REPEATS + 1)]
-            found = milliseconds(lambda i: solved(cell, images[i], i), wait)  # noqa: B023 (called at once)
-            rows.append({"method": cell.method, "lam": str(cell.lam), "side": side, "cold": found["median"]})
-            rows[-1]["call"] = cell.called(side)
-    return rows
-
-
 def cpu_calls() -> dict[str, float]:
     """Milliseconds of the same calls on the CPU, with the cores of this process."""
     found = {}
     for cell in CELLS:
-        sides = [*([cell.side] if cell.cpu else []), *(SMALL if cell.small else ())]
-        if sides:
-            solved(cell, blurred(cell, SMALL[0]), 1)  # imports, and what is compiled
-        for side in sides:
-            host, taken = blurred(cell, side), []
-            while not taken or (len(taken) < REPEATS and sum(taken) < 1e3):
-                start = time.perf_counter()
-                solved(cell, host, len(taken))
-                taken.append(1e3 * (time.perf_counter() - start))
-            found[cell.called(side)] = statistics.median(taken)
-            print(f"{cell.called(side)}: {found[cell.called(side)]:.3g} ms on the CPU", flush=True)
+        if not cell.cpu:
+            continue
+        host, taken = blurred(cell), []
+        solved(cell, host[:64, :64], 1)  # imports, and compiled code
+        while not taken or (len(taken) < REPEATS and sum(taken) < 1e3):
+            start = time.perf_counter()
+            solved(cell, host, len(taken))
+            taken.append(1e3 * (time.perf_counter() - start))
+        found[cell.call] = statistics.median(taken)
     return found
 
 
 def on_two_cores() -> dict[str, float]:
     """The same by a process of its own, on the first two cores."""
-    threads = {f"{library}_NUM_THREADS": "2" for library in ("OMP", "OPENBLAS", "MKL")}
+    environ = os.environ | {f"{library}_NUM_THREADS": "2" for library in ("OMP", "OPENBLAS", "MKL")}
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, set(sorted(before)[:2]))  # the process begins with this
     try:
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "cpu.json"
-            subprocess.run([sys.executable, __file__, "--cpu", path], env=os.environ | threads, check=True)
-            return json.loads(path.read_text())
+        done = subprocess.run(
+            [sys.executable, __file__, "--cpu"], env=environ, check=True, stdout=subprocess.PIPE
+        )
+        return json.loads(done.stdout.splitlines()[-1])
     finally:
         os.sched_setaffinity(0, before)
 
 
-def copied_bytes_a_second() -> float:
-    """Bytes read and written by a copy of a gigabyte."""
-    import cupy
+# ---------------------------------------------------------------- first calls
 
-    x = cupy.random.random(1 << 27)
-    y = cupy.empty_like(x)
-    found = milliseconds(lambda _: cupy.copyto(y, x), cupy.cuda.Device().synchronize)
-    return 2 * x.nbytes / (1e-3 * found["median"])
+DENSE = ("qr", "cholesky", "gauss-jordan", "gauss-seidel", "lu", "banded")
+PROGRAM = """
+import json, sys, time
+start = time.perf_counter()
+import numpy as np, cupy, deblur
+from cupy.cuda import nvrtc
+cupy.zeros(1).sum().item()
+imports = time.perf_counter() - start
+compiled, create = [0], nvrtc.createProgram
+def counted(*args):
+    compiled[0] += 1
+    return create(*args)
+nvrtc.createProgram = counted
+method, side, options = sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3])
+g = cupy.asarray(deblur.data.load("camera")[:side, :side].astype(np.float32))
+psf = deblur.psf.gaussian(3, 0.8) if method == "dst" else deblur.psf.gaussian(7, 1.5)
+start = time.perf_counter()
+deblur.reconstruct(g, psf, **options)
+cupy.cuda.Device().synchronize()
+print(json.dumps({"seconds": time.perf_counter() - start, "imports": imports, "compiled": compiled[0]}))
+"""
+
+
+def first_call(method: str, cache: str) -> dict[str, float]:
+    """Of a process of its own."""
+    boundaries = {"fft": "periodic", "dct": "reflect", "dst": "zero", "kronecker": "zero"}
+    options: dict[str, Any] = {"method": method, "boundary": boundaries.get(method, "unknown")}
+    options |= {"lam": 0.0 if method == "richardson-lucy" else 1e-2}
+    options |= {"denoiser": "collaborative"} if method == "pnp" else {}
+    side, given = "32" if method in DENSE else "128", json.dumps({} if method == "default" else options)
+    environ = os.environ | {
+        "CUPY_CACHE_DIR": cache,
+        "CUDA_CACHE_PATH": f"{cache}/driver",
+        "PYTHONPATH": str(ROOT),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, method, side, given],
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def first_calls() -> None:
+    rows = []
+    for method in (*METHODS, "default"):
+        with tempfile.TemporaryDirectory() as cache:
+            empty, full = first_call(method, cache), first_call(method, cache)
+        rows.append({"method": method, "empty_cache": empty["seconds"], "full_cache": full["seconds"]})
+        rows[-1] |= {"imports": full["imports"], "compiled": empty["compiled"]}
+    save("first_calls", rows, first_tables(rows), dtype="float32", unit="seconds")
+
+
+def first_tables(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    title = (
+        "**First calls.** Seconds of a process's first call, 128² (dense methods: 32²) with λ given, and of one with "
+        "no option at all, when everything must be compiled and when nothing need be; and the number of the compiler's "
+        f"calls in the first case. Importing CuPy and deblur, with a context, takes {rows[0]['imports']:.1f} s before."
+    )
+    columns = {"method": "{method}", "empty caches": "{empty_cache:.1f}", "full": "{full_cache:.2f}"}
+    return [table(title, columns | {"compilations": "{compiled}"}, rows)]
+
+
+# ---------------------------------------------------------------- the tables
+
+
+def tables(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def shown(t: dict[str, Any]) -> dict[str, Any]:
+        frames = f"{t['frames']} × " if t["frames"] > 1 else ""
+        call = f"{t['method']} {frames}{t['side']}²" + (f", λ {t['lam']}" if t["lam"].isalpha() else "")
+        cold, kept = (f" (≤ {t[key]:g})" if t[key] else "" for key in ("cold_asked", "kept_asked"))
+        row = {"call": call, "cold target": cold, "kept target": kept, "steps": t["iterations"] or "direct"}
+        return t | row | {"faster": t["cpu"] / t["cold_median"] if t["cpu"] else None}
+
+    title = (
+        "**On a GPU: everyday methods.** Milliseconds in float32: a whole call with a new PSF and a new image, the "
+        "same with the factor kept (in brackets the target), the device's share of that, the first with this process "
+        "on one core that another busy one shares, and the least that the method's transforms and passes over the "
+        "image cost, launched one by one: of small images a replayed graph costs less. The CPU's column is the cold "
+        "call on two cores of the same machine."
+    )
+    columns = {"method": "{call}", "iterations": "{steps}", "cold": "{cold_median:.1f}{cold target}"}
+    columns |= {"kept": "{kept_median:.1f}{kept target}", "device": "{kept_device:.1f}"}
+    columns |= {"slowed": "{cold_slowed:.1f}", "floor": "{floor:.2f}"}
+    columns |= {"CPU": "{cpu:.0f}", "CPU / GPU": "{faster:.0f}"}
+    return [table(title, columns, [shown(t) for t in rows])]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--cpu", type=Path, metavar="FILE", help="only measure the CPU's column, into a file")
-    parser.add_argument("--with", dest="beside", type=Path, metavar="FILE", help="take it from there")
-    arguments = parser.parse_args()
-    if arguments.cpu:
-        arguments.cpu.write_text(json.dumps(cpu_calls()))
+    arguments = parser(__doc__)
+    arguments.add_argument("--cpu", action="store_true", help="only print the CPU's column")
+    arguments.add_argument("--first", action="store_true", help="only measure first calls")
+    options = arguments.parse_args()
+    if options.cpu:
+        print(json.dumps(cpu_calls()))
         return
-    rate = copied_bytes_a_second()
-    rows = []
-    for cell in CELLS:
-        rows.append(measured(cell, rate) | {"cpu": cell.called(cell.side) if cell.cpu else None})
-        print({k: round(v, 3) if isinstance(v, float) else v for k, v in rows[-1].items()}, flush=True)
-    small = small_ones()
-    cpu = json.loads(arguments.beside.read_text()) if arguments.beside else on_two_cores()
-    for row in rows:
-        row["cpu"] = cpu.get(row["cpu"])
-    for row in small:
-        row["cpu"] = cpu.get(row.pop("call"))
-    print_table(rows)
-    print_table(small)
-    path = save(
-        "gpu_everyday", rows, repeats=REPEATS, dtype="float32", unit="milliseconds", copy_bytes_a_second=rate,
-        small=small,
-    )  # fmt: skip
-    print(f"written: {path}")
+    if options.first:
+        first_calls()
+        return
+    rate, cpu = gpu_rates("float32")["copy"], on_two_cores()
+    rows = [measured(cell, rate) | {"cpu": cpu.get(cell.call) if cell.cpu else None} for cell in CELLS]
+    save("gpu_everyday", rows, tables(rows), repeats=REPEATS, dtype="float32", unit="milliseconds")
 
 
 if __name__ == "__main__":

@@ -1,88 +1,44 @@
-"""How near the estimated noise is to the true one: photographs × PSFs × levels, and sharpened; about two minutes.
+"""The noise level estimated from a picture, and impulses found in it; about two minutes each.
 
-Photographs that the estimate was developed on and photographs set aside for this table, blurred by PSFs drawn at
-random with the scene going on beyond the frame, with white noise from 0.001 to 0.08 of full scale; as real numbers,
-clipped to [0, 1], and in 8 bits. The truth is the standard deviation of what was added where nothing is clipped,
-rounding included. Sharpened pictures (unsharp mask after the noise) are right within 20 %, refused, or wrong. Noise
-that grows with the light, of gains from 1/3000 to 1/100 and read noise from 0.002 to 0.02, is compared at the 10, 50
-and 90 % of the picture's own values. Writes ``results/noise.json``.
+    python benchmarks/bench_noise.py [--parts level impulses] [--cases N] [--workers N]
 
-    python benchmarks/bench_noise.py [--cases N]
+level: photographs that the estimate was developed on and photographs set aside, blurred by PSFs drawn at random with
+the scene going on beyond the frame, white noise from 0.001 to 0.08 of full scale; as real numbers, clipped to [0, 1],
+and in 8 bits. The truth is the standard deviation of what was added where nothing is clipped, rounding included.
+Sharpened pictures (unsharp mask after the noise) are right within 20 %, refused, or wrong. Noise that grows with the
+light is compared at the 10, 50 and 90 % of the picture's own values. Writes benchmarks/results/noise.json.
+
+impulses: photographs, a page, text and an area of true black and white, blurred, made noisy, with 2 % salt and pepper
+and without. Writes
+benchmarks/results/impulses.json.
 """
 
 from __future__ import annotations
 
-import argparse
-import os
-from functools import partial
+import itertools
 from typing import Any
 
-import _common
 import numpy as np
-import photographs
+from _common import each, parser, save, table
+from cases import DEVELOPED, HARDLY, KINDS, kernel, photograph, stored, window
 from scipy.ndimage import gaussian_filter
 
 import deblur
-from deblur import psf
+from deblur.denoise.impulses import detect
 from deblur.tuning import estimate_noise, estimate_noise_model
 
-HARDLY = "hardly any: gaussian 3, 0.5"
-PSFS = {
-    "gaussian 9, 1.5": psf.gaussian(9, 1.5),
-    "gaussian 15, 2.5": psf.gaussian(15, 2.5),
-    "disk 7": psf.disk(7),
-    "disk 3": psf.disk(3),
-    "motion 15, 30": psf.motion(15, 30.0),
-    "motion 9, 0": psf.motion(9, 0.0),
-    "camera shake 15": psf.camera_shake(15, 3),
-    "box 4": psf.box(4),
-    HARDLY: psf.gaussian(3, 0.5),
-}
+KERNELS = (
+    "gaussian 9, 1.5", "gaussian 15, 2.5", "disk 7", "disk 3", "motion 15, 30", "motion 9, 0", "camera shake 15",
+    "box 4", HARDLY,
+)  # fmt: skip
 LEVELS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.04, 0.08)
 DEPTHS = ("real numbers", "clipped", "8 bit")
-SIZE, SHARPENED = 256, 3  # pixels a side; every so many cases are sharpened, too
-WITHIN = 0.2
+SIZE, SHARPENED, WITHIN = 256, 3, 0.2  # pixels a side; every third case is also sharpened; right within 20 %
+
+# ---------------------------------------------------------------- the level
 
 
-def case(names: tuple[str, ...], at: int) -> dict[str, Any]:
-    """One picture made worse, and what is estimated of it with and without the PSF."""
-    rng = np.random.default_rng([11, at])
-    name = names[at % len(names)]
-    kernel, level, depth = str(rng.choice(list(PSFS))), rng.choice(LEVELS), str(rng.choice(DEPTHS))
-    h = PSFS[kernel] / PSFS[kernel].sum()
-    scene = photographs.window(photographs.grey(name), SIZE + 14, rng)
-    clean = deblur.degrade(scene, h, boundary="unknown")
-    g = clean + level * rng.standard_normal(clean.shape)
-    seen = np.ones(g.shape, bool)
-    if depth != "real numbers":
-        g = g.clip(0, 1)
-        seen = (clean > 0.02 + 2 * level) & (clean < 0.98 - 2 * level)
-    if depth == "8 bit":
-        g = np.rint(g * 255) / 255
-    true = float(np.sqrt(((g - clean)[seen] ** 2).mean())) if seen.sum() >= 500 else float(level)
-    row = {"image": name, "psf": kernel, "level": float(level), "depth": depth, "true": true}
-    for key, given in (("estimated", None), ("with the PSF", h)):
-        row[key] = _estimated(g, given)
-    if at % SHARPENED == 0:
-        radius, amount = rng.choice([0.7, 1.0, 1.5, 2.0]), rng.choice([0.5, 1.0, 2.0])
-        point = np.zeros((65, 65))
-        point[32, 32] = 1
-        gain = float(np.linalg.norm(_sharpened(point, radius, amount)))
-        sharp = _estimated(_sharpened(g, radius, amount), h)
-        row |= {"sharpened true": gain * true, "sharpened": sharp}
-    gain, read = float(1 / rng.choice([100, 300, 1000, 3000])), float(rng.choice([0.002, 0.005, 0.01, 0.02]))
-    light = rng.poisson(clean.clip(0, None) / gain) * gain + read * rng.standard_normal(clean.shape)
-    model = estimate_noise_model(light, h)
-    values = np.quantile(clean.clip(0, None), [0.1, 0.5, 0.9])
-    spread = np.sqrt(model.gain * values + model.read**2) / np.sqrt(gain * values + read**2) - 1
-    return row | {"gain": gain, "read": read, "signal-dependent error": [float(e) for e in spread]}
-
-
-def _sharpened(g: np.ndarray, radius: float, amount: float) -> np.ndarray:
-    return g + amount * (g - gaussian_filter(g, radius))
-
-
-def _estimated(g: np.ndarray, h: np.ndarray | None) -> float | None:
+def estimated(g: np.ndarray, h: np.ndarray | None) -> float | None:
     """None if it is refused."""
     try:
         return estimate_noise(g, h)
@@ -90,73 +46,163 @@ def _estimated(g: np.ndarray, h: np.ndarray | None) -> float | None:
         return None
 
 
-def table(results: list[dict[str, Any]]) -> list[dict[str, object]]:
-    """One line for each set of photographs, depth and way; "blurred" leaves out the PSF that hardly blurs."""
-    lines: list[dict[str, object]] = []
-    for kind in ("developed on", "set aside"):
-        for depth in ("all", *DEPTHS, "all, blurred"):
-            rows = [
-                r
-                for r in results
-                if r["set"] == kind
-                and (depth.startswith("all") or depth == r["depth"])
-                and not (depth.endswith("blurred") and r["psf"] == HARDLY)
-            ]
-            for key in ("estimated", "with the PSF"):
-                kept = [r for r in rows if r[key] is not None]
-                error = np.array([abs(r[key] / r["true"] - 1) for r in kept])
-                lines.append(
-                    {
-                        "photographs": kind,
-                        "kept as": depth,
-                        "way": "the PSF given" if key != "estimated" else "the image alone",
-                        "cases": len(rows),
-                        "error, median %": 100 * float(np.median(error)),
-                        "error, 95 %": 100 * float(np.quantile(error, 0.95)),
-                        "refused %": 100 * (1 - len(kept) / len(rows)),
-                    }
-                )
-    return lines
+def sharpened(g: np.ndarray, radius: float, amount: float) -> np.ndarray:
+    return g + amount * (g - gaussian_filter(g, radius))
 
 
-def signal_dependent(results: list[dict[str, Any]], which: str) -> dict[str, float]:
-    """Errors of the deviation at dark, middle and bright values, in per cent."""
-    rows = [r for r in results if r["set"] == which and r["psf"] != HARDLY]
-    error = 100 * abs(np.array([r["signal-dependent error"] for r in rows]))
-    return {"cases": len(rows), "median %": float(np.median(error)), "95 %": float(np.quantile(error, 0.95))}
+def level_case(which: str, at: int) -> dict[str, Any]:
+    """One degraded picture, and the estimates with and without the PSF."""
+    rng = np.random.default_rng([11, at])
+    names = KINDS[which]
+    name, psf = names[at % len(names)], str(rng.choice(KERNELS))
+    level, depth, h = float(rng.choice(LEVELS)), str(rng.choice(DEPTHS)), kernel(psf)
+    clean = deblur.degrade(window(photograph(name), SIZE + 14, rng), h, boundary="unknown")
+    g = stored(clean + level * rng.standard_normal(clean.shape), depth)
+    seen = np.ones(g.shape, bool)
+    if depth != "real numbers":
+        seen = (clean > 0.02 + 2 * level) & (clean < 0.98 - 2 * level)
+    true = float(np.sqrt(((g - clean)[seen] ** 2).mean())) if seen.sum() >= 500 else level
+    row = {"set": which, "image": name, "psf": psf, "level": level, "depth": depth, "true": true}
+    row |= {"estimated": estimated(g, None), "with the PSF": estimated(g, h)}
+    if at % SHARPENED == 0:
+        how = rng.choice([0.7, 1.0, 1.5, 2.0]), rng.choice([0.5, 1.0, 2.0])
+        point = np.zeros((65, 65))
+        point[32, 32] = 1
+        row["sharpened true"] = float(np.linalg.norm(sharpened(point, *how))) * true
+        row["sharpened"] = estimated(sharpened(g, *how), h)
+    gain, read = float(1 / rng.choice([100, 300, 1000, 3000])), float(rng.choice([0.002, 0.005, 0.01, 0.02]))
+    light = rng.poisson(clean.clip(0, None) / gain) * gain + read * rng.standard_normal(clean.shape)
+    model = estimate_noise_model(light, h)
+    values = np.quantile(clean.clip(0, None), [0.1, 0.5, 0.9])
+    spread = np.sqrt(model.gain * values + model.read**2) / np.sqrt(gain * values + read**2) - 1
+    return row | {"signal-dependent error": spread.tolist()}
 
 
-def sharpened(results: list[dict[str, Any]]) -> dict[str, float]:
-    """What became of sharpened pictures, in per cent."""
-    rows = [r for r in results if "sharpened true" in r]
-    refused = sum(r["sharpened"] is None for r in rows)
+def level_tables(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    hardly = [r for r in results if not r["psf"].endswith(HARDLY)]
+    but = "all, but the PSF that hardly blurs"
+    lines = []
+    for kind, depth in itertools.product(KINDS, ("all", *DEPTHS, but)):
+        rows = hardly if depth == but else [r for r in results if depth in ("all", r["depth"])]
+        rows = [r for r in rows if r["set"] == kind]
+        for key, way in (("estimated", "the image alone"), ("with the PSF", "the PSF given")):
+            if depth in DEPTHS and key == "estimated":
+                continue
+            error = np.array([abs(r[key] / r["true"] - 1) for r in rows if r[key] is not None])
+            line = {"set": kind, "depth": depth, "way": way, "cases": len(rows), "median": np.median(error)}
+            lines.append(line | {"95": np.quantile(error, 0.95)})
+    sharp = [r for r in results if "sharpened true" in r]
+    refused = sum(r["sharpened"] is None for r in sharp)
     right = sum(
-        r["sharpened"] is not None and abs(r["sharpened"] / r["sharpened true"] - 1) <= WITHIN for r in rows
+        r["sharpened"] is not None and abs(r["sharpened"] / r["sharpened true"] - 1) <= WITHIN for r in sharp
     )
-    counts = {"refused": refused, "right": right, "wrong": len(rows) - refused - right}
-    return {key: 100 * count / len(rows) for key, count in counts.items()}
+    shares = [100 * count / len(sharp) for count in (right, refused, len(sharp) - right - refused)]
+    aside = [r for r in hardly if r["set"] == "set aside"]
+    grows = 100 * abs(np.array([r["signal-dependent error"] for r in aside]))
+    title = (
+        "**The noise, estimated.** Levels from 0.001 to 0.08 of full scale, nine PSFs of which one hardly blurs; the "
+        "truth is what was added where nothing is clipped, rounding included."
+    )
+    notes = (
+        f"Of sharpened pictures {shares[0]:.0f} % are right within {100 * WITHIN:.0f} %, {shares[1]:.0f} % are refused "
+        f"and {shares[2]:.0f} % wrong. For noise that grows with the light, the error of the deviation at dark, middle "
+        f"and bright values of photographs set aside is {np.median(grows):.1f} % in the median and "
+        f"{np.quantile(grows, 0.95):.1f} % at 95 % ({len(aside)} pictures)."
+    )
+    columns = {"photographs": "{set}", "kept as": "{depth}", "from": "{way}", "cases": "{cases}"}
+    columns |= {"error, median": "{median:.1p}", "95 %": "{95:.1p}"}
+    return [table(title, columns, lines, notes)]
+
+
+# ---------------------------------------------------------------- impulses
+
+PSFS = {
+    "gaussian 9, 1.5": deblur.psf.gaussian(9, 1.5),
+    "disk 5": deblur.psf.disk(5),
+    "motion 9, 30": deblur.psf.motion(9, 30.0),
+    "camera shake 11": deblur.psf.camera_shake(11, 1),
+    "hardly any: gaussian 3, 0.5": deblur.psf.gaussian(3, 0.5),
+}
+NOISES = (0.0, 0.01, 0.04)
+DRAWN = ("page", "text", "black and white areas")
+SHARE, VISIBLE = 0.02, 3.0
+
+
+def scene(name: str) -> np.ndarray:
+    """A picture; or grey with black and white squares from 2 to 64 pixels."""
+    if name != DRAWN[-1]:
+        return photograph(name)[: SIZE + 10, : SIZE + 10]
+    picture, at = np.full((SIZE + 10, SIZE + 10), 0.5), 8
+    for side in (2, 4, 8, 16, 32, 64):
+        picture[at : at + side, 20 : 20 + side] = 0.0
+        picture[at : at + side, 120 : 120 + side] = 1.0
+        at += side + 10
+    return picture
+
+
+def impulse_case(depth: str, psf: str, noise: float, name: str, seed: int) -> dict[str, Any]:
+    """Counts for one blurred image."""
+    g = deblur.degrade(scene(name), PSFS[psf], noise=noise, boundary="unknown", seed=seed)
+    draw = np.random.default_rng(100 + seed).random(g.shape)
+    hit = draw < SHARE
+    clean, struck = stored(g, depth), stored(np.where(draw < SHARE / 2, 0.0, np.where(hit, 1.0, g)), depth)
+    found, seen = detect(struck), hit & (abs(struck - clean) > max(VISIBLE * noise, 0.02))
+    return {
+        "image": name,
+        "psf": psf,
+        "noise": noise,
+        "depth": depth,
+        "impulses": int(hit.sum()),
+        "missed": int((hit & ~found).sum()),
+        "visible": int(seen.sum()),
+        "visible missed": int((seen & ~found).sum()),
+        "false": int((found & ~hit).sum()),
+        "false without impulses": int(detect(clean).sum()),
+        "pixels": int(g.size),
+    }
+
+
+def impulse_tables(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    sums: dict[tuple[str, str, float], dict[str, Any]] = {}
+    for r in results:
+        if r["depth"] == "clipped":  # which differs little from 8 bits
+            continue
+        what = "print and flat areas" if r["image"] in DRAWN else "photographs"
+        words = f"{what}, {'hardly blurred' if r['psf'].startswith('hardly') else 'blurred'}"
+        total = sums.setdefault(
+            (words, r["depth"], r["noise"]), {"what": words, "depth": r["depth"], "noise": r["noise"]}
+        )
+        for name, value in r.items():
+            if isinstance(value, int):
+                total[name] = total.get(name, 0) + value
+    for t in sums.values():
+        t |= {"of all": t["missed"] / t["impulses"], "of visible": t["visible missed"] / t["visible"]}
+        t |= {"million": t["pixels"] / 1e6}
+    title = (
+        "**Impulses found by `mask='auto'`** at 2 % salt and pepper. An impulse is visible if it stands out of the "
+        "noise."
+    )
+    columns = {"picture": "{what}", "values": "{depth}", "noise": "{noise:g}", "missed": "{of all:.1p}"}
+    columns |= {"missed of the visible": "{of visible:.1p}", "false alarms": "{false}"}
+    columns |= {"the same without impulses": "{false without impulses}", "million pixels": "{million:.1f}"}
+    return [table(title, columns, list(sums.values()))]
 
 
 def main() -> None:
-    """Measure, print and save."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--cases", type=int, default=360, help="of each set of photographs")
-    parser.add_argument("--workers", type=int, default=os.cpu_count())
-    options = parser.parse_args()
-    sets = {"developed on": photographs.DEVELOPED, "set aside": photographs.SET_ASIDE}
-    results: list[dict[str, Any]] = []
-    with _common.side_by_side(options.workers) as pool:
-        for kind, names in sets.items():
-            rows = pool.map(partial(case, names), range(options.cases), chunksize=8)
-            results += [{"set": kind} | row for row in rows]
-    _common.print_table(table(results))
-    print({key: f"{value:.1f} %" for key, value in sharpened(results).items()})
-    for kind in sets:
-        print(f"grows with the light, {kind}: {signal_dependent(results, kind)}")
-    path = _common.save("noise", results, within=WITHIN)
-    print(f"\nwritten: {path.relative_to(_common.ROOT)}")
+    arguments = parser(__doc__)
+    arguments.add_argument("--parts", nargs="+", choices=("level", "impulses"), default=("level", "impulses"))
+    arguments.add_argument("--cases", type=int, default=360, help="of each set of photographs, for the level")
+    arguments.add_argument("--workers", type=int)
+    options = arguments.parse_args()
+    if "level" in options.parts:
+        work = [(which, at) for which in KINDS for at in range(options.cases)]
+        rows = each(level_case, work, options.workers)
+        save("noise", rows, level_tables(rows), within=WITHIN)
+    if "impulses" in options.parts:
+        names = list(enumerate((*DEVELOPED, *DRAWN)))
+        product = itertools.product(DEPTHS, PSFS, NOISES, names)
+        rows = each(impulse_case, [(*case, name, seed) for *case, (seed, name) in product], options.workers)
+        save("impulses", rows, impulse_tables(rows), share=SHARE)
 
 
 if __name__ == "__main__":

@@ -1,48 +1,41 @@
-"""Is the seam what `plan_tiles` foretold? Tiles against the picture solved whole, on PSFs and pictures set aside.
+"""Is the seam as small as `plan_tiles` predicts? Tiles against the picture solved whole, on random cases.
 
 Each case is a PSF, λ, boundary, tile, dtype, tolerance and picture drawn at random with a fixed seed. The picture is
 solved whole and in tiles of the planned overlap; the largest difference over the picture's range is the seam. Then the
-smallest overlap that keeps the tiles with the largest seams below the tolerance is found by halving, up to a 32nd: what
-the plan took over that is its price, which the other tiles can only make smaller. A case whose overlap is larger than
-the tile drawn gets the next larger tile. `deblur.tiles.reach` was fitted on the other PSFs and pictures below
-(``FITTED``), which are drawn here in one case of four, for comparison.
+smallest overlap that keeps the tiles with the largest seams below the tolerance is found by halving, up to a 32nd: the
+planned overlap over it is the price of the plan. A case whose overlap is larger than the tile drawn gets the next
+larger tile. `deblur.tiles.reach` was fitted on other PSFs and pictures (``FITTED``), which are drawn here in one case
+of four.
 
-Some cases more are those whose overlap is larger than the tile, and whose tiles are refined in passes, as many as a
-part of the picture took: is what they leave below the tolerance, and how many had the plan foretold?
+In some cases more the overlap is larger than the tile, and the tiles are refined in passes, whose number is compared
+with the plan's. Writes
+benchmarks/results/tiles_prediction.json.
 
-And in a process of its own, what ``deblur plan`` takes for a picture of 100 000² pixels.
-
-Writes benchmarks/results/tiles_prediction.json.
-
-    python benchmarks/bench_tiles.py [--processes N] [--seconds S]
+    python benchmarks/bench_tiles.py [--workers N] [--part SHARE]
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import subprocess
-import sys
-import time
-from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+import itertools
 from typing import Any
 
-import _common
 import numpy as np
+from _common import each, parser, save, table
+from cases import photograph
 
 import deblur
 from deblur import plan_tiles, psf
 from deblur.errors import ConvergenceError, InsufficientMemoryError
 from deblur.tiles import Tiling
-from deblur.tiles.reach import CORRELATION, SHARP
+
+Pair = tuple[int, int]
 
 
-def two_points() -> np.ndarray:
-    """A double exposure."""
-    h = np.zeros((5, 9))
-    h[0, 0], h[4, 8] = 0.6, 0.4
+def points(shape: Pair, weights: dict[Pair, float]) -> np.ndarray:
+    """A PSF of a few points."""
+    h = np.zeros(shape)
+    for at, weight in weights.items():
+        h[at] = weight
     return h
 
 
@@ -50,129 +43,56 @@ def ring() -> np.ndarray:
     """A mirror telescope out of focus."""
     h = psf.disk(13)
     h[3:10, 3:10] -= psf.disk(7) * (h[6, 6] / psf.disk(7)[3, 3])
-    return h / h.sum()
-
-
-def ghost() -> np.ndarray:
-    """A reflection in the lens beside the picture."""
-    h = np.zeros((4, 12))
-    h[3, 0], h[0, 11] = 0.7, 0.3
     return h
 
 
-def three_points() -> np.ndarray:
-    """A camera that was pushed twice."""
-    h = np.zeros((7, 6))
-    h[6, 0], h[2, 3], h[0, 5] = 0.25, 0.55, 0.2
-    return h
-
-
-def afterglow() -> np.ndarray:
-    """A sensor that is read out too early: a tail to one side."""
-    h = 0.7 ** np.arange(18.0)[None]
-    return h / h.sum()
-
-
-def halo() -> np.ndarray:
-    """A lens that is not clean."""
-    h = 0.3 * psf.disk(15)
-    h[7, 7] += 0.7
-    return h
-
-
-def coma() -> np.ndarray:
-    """A lens that is not straight: a fan."""
+def fan() -> np.ndarray:
+    """A lens with coma."""
     y, x = np.indices((8, 9))
-    h = np.where(abs(x - 4) <= y / 2, 1 / (1.0 + y) ** 1.5, 0.0)
-    return h / h.sum()
+    return np.where(abs(x - 4) <= y / 2, 1 / (1.0 + y) ** 1.5, 0.0)
 
 
-def trail() -> np.ndarray:
-    """Charge that is left behind while a sensor is read out, and dies away for long."""
-    h = 0.85 ** np.arange(24.0)[:, None]
-    return h / h.sum()
-
-
-def pushed() -> np.ndarray:
-    """A camera that rested at four places."""
-    h = np.zeros((9, 5))
-    h[0, 4], h[3, 0], h[5, 3], h[8, 1] = 0.2, 0.45, 0.15, 0.2
-    return h
-
-
-#: On these the constants of `deblur.tiles.reach` and `deblur.tiles.plan` were set, with the pictures below.
-FITTED: dict[str, Callable[[], np.ndarray]] = {
-    "gaussian 9, 1.5": lambda: psf.gaussian(9, 1.5),
-    "gaussian 19, 3": lambda: psf.gaussian(19, 3),
-    "disk 7": lambda: psf.disk(7),
-    "disk 5": lambda: psf.disk(5),
-    "disk 9": lambda: psf.disk(9),
-    "motion 15, 30": lambda: psf.motion(15, 30),
-    "motion 9, 0": lambda: psf.motion(9, 0),
-    "motion 9, 30": lambda: psf.motion(9, 30),
-    "motion 7, 90": lambda: psf.motion(7, 90),
-    "camera shake 17": lambda: psf.camera_shake(17, 3),
-    "camera shake 25": lambda: psf.camera_shake(25, 7),
-    "moffat 15, 4": lambda: psf.moffat(15, 4),
-    "airy 21, 4": lambda: psf.airy(21, 4),
-    "box 4": lambda: psf.box(4),
-    "box 5": lambda: psf.box(5),
-    "box 7": lambda: psf.box(7),
-    "two points": two_points,
-    "ghost": ghost,
-    "gaussian 7, 1": lambda: psf.gaussian(7, 1.0),
-    "gaussian 13, 2.2": lambda: psf.gaussian(13, 2.2),
-    "gaussian 15, (1, 3)": lambda: psf.gaussian(15, (1.0, 3.0)),
-    "disk 11": lambda: psf.disk(11),
-    "disk 4": lambda: psf.disk(5, 2.0),
-    "motion 21, 60": lambda: psf.motion(21, 60),
-    "motion 12, 45": lambda: psf.motion(12, 45),
-    "motion 11, 90": lambda: psf.motion(11, 90),
-    "camera shake 21": lambda: psf.camera_shake(21, 11),
-    "camera shake 31": lambda: psf.camera_shake(31, 5),
-    "moffat 21, 5, 2.5": lambda: psf.moffat(21, 5, 2.5),
-    "airy 15, 3": lambda: psf.airy(15, 3),
-    "box 6": lambda: psf.box(6),
-    "box 3 x 9": lambda: psf.box((3, 9)),
-    "three points": three_points,
-    "afterglow": afterglow,
+DRAWN = {
+    "two points": lambda: points((5, 9), {(0, 0): 0.6, (4, 8): 0.4}),
+    "reflection": lambda: points((4, 12), {(3, 0): 0.7, (0, 11): 0.3}),
+    "three points": lambda: points((7, 6), {(6, 0): 0.25, (2, 3): 0.55, (0, 5): 0.2}),
+    "four points": lambda: points((9, 5), {(0, 4): 0.2, (3, 0): 0.45, (5, 3): 0.15, (8, 1): 0.2}),
+    "tail": lambda: 0.7 ** np.arange(18.0)[None],
+    "long tail": lambda: 0.85 ** np.arange(24.0)[:, None],
+    "halo": lambda: 0.3 * psf.disk(15) + points((15, 15), {(7, 7): 0.7}),
     "ring": ring,
-}
-#: These were never used while fitting.
-ASIDE: dict[str, Callable[[], np.ndarray]] = {
+    "fan": fan,
+    "gaussian 15, (1, 3)": lambda: psf.gaussian(15, (1.0, 3.0)),
     "gaussian 11, (2.5, 1.2)": lambda: psf.gaussian(11, (2.5, 1.2)),
-    "gaussian 17, 2.7": lambda: psf.gaussian(17, 2.7),
-    "disk 13": lambda: psf.disk(13),
+    "moffat 21, 5, 2.5": lambda: psf.moffat(21, 5, 2.5),
     "disk 7, 2.6": lambda: psf.disk(7, 2.6),
-    "motion 17, 75": lambda: psf.motion(17, 75),
-    "motion 10, 20": lambda: psf.motion(10, 20),
-    "motion 13, 0": lambda: psf.motion(13, 0),
-    "camera shake 19": lambda: psf.camera_shake(19, 23),
-    "camera shake 27": lambda: psf.camera_shake(27, 2),
-    "moffat 17, 3": lambda: psf.moffat(17, 3),
-    "airy 19, 5": lambda: psf.airy(19, 5),
-    "box 8": lambda: psf.box(8),
-    "box 9 x 2": lambda: psf.box((9, 2)),
-    "halo": halo,
-    "coma": coma,
-    "trail": trail,
-    "pushed": pushed,
+    "disk 5, 2": lambda: psf.disk(5, 2.0),
 }
+#: On these the constants of `deblur.tiles` were set, with the pictures below.
+FITTED = (
+    "gaussian:9,1.5", "gaussian:19,3", "disk:7", "disk:5", "disk:9", "motion:15,30", "motion:9,0", "motion:9,30",
+    "motion:7,90", "shake:17,3", "shake:25,7", "moffat:15,4", "airy:21,4", "box:4", "box:5", "box:7", "two points",
+    "reflection", "gaussian:7,1", "gaussian:13,2.2", "gaussian 15, (1, 3)", "disk:11", "disk 5, 2", "motion:21,60",
+    "motion:12,45", "motion:11,90", "shake:21,11", "shake:31,5", "moffat 21, 5, 2.5", "airy:15,3", "box:6", "box:3x9",
+    "three points", "tail", "ring",
+)  # fmt: skip
+#: These were never used while fitting.
+ASIDE = (
+    "gaussian 11, (2.5, 1.2)", "gaussian:17,2.7", "disk:13", "disk 7, 2.6", "motion:17,75", "motion:10,20",
+    "motion:13,0", "shake:19,23", "shake:27,2", "moffat:17,3", "airy:19,5", "box:8", "box:9x2", "halo", "fan",
+    "long tail", "four points",
+)  # fmt: skip
 FITTED_PICTURES = ("blocks", "camera", "stars")
 PICTURES = ("astronaut", "coins", "moon", "page", "lines")
 LAMBDAS = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4)
-TOLERANCES = (1e-2, 1e-3, 1e-4)
-NOISE = (0.003, 0.01, 0.03)
-#: Side of the picture for each tile: three tiles along an axis, so that one is inside.
-SIDES = {128: 384, 256: 768, 512: 1408, 1024: 2560}
-CHANCES = {128: 0.5, 256: 0.3, 512: 0.14, 1024: 0.06}
-#: Cases of each tile: one of 1024 takes the time of fifty of 128.
-CASES = {128: 130, 256: 76, 512: 12, 1024: 5}
-REFINED = 12  # cases of tiles that are refined
-TILES_REFINED = (256, 320, 384)
-_FINE = 1.0 / 32
-_WORST = 3  # tiles on which the smallest overlap is looked for
-_SAVED = 15.0  # seconds from one record to the next
+#: Side of the picture for each tile (three tiles along an axis, so that one is inside), its chance, and its cases.
+TILES = {128: (384, 0.5, 130), 256: (768, 0.3, 76), 512: (1408, 0.14, 12), 1024: (2560, 0.06, 5)}
+REFINED = 12
+
+
+def kernel(name: str) -> np.ndarray:
+    h = DRAWN[name]() if name in DRAWN else psf.parse(name)
+    return h / h.sum()
 
 
 def scene(name: str, side: int, rng: np.random.Generator) -> np.ndarray:
@@ -187,24 +107,15 @@ def scene(name: str, side: int, rng: np.random.Generator) -> np.ndarray:
     if name == "lines":
         y, x = np.indices((side, side))
         return ((x + 2 * y) // 23 % 2 + (3 * x - y) // 61 % 2) / 2.0
-    if name == "camera":
-        source = deblur.data.load("camera")
-    else:
-        from skimage import data
-
-        source = np.asarray(getattr(data, name)(), float)
-        source = source.mean(axis=-1) if source.ndim == 3 else source
-        source = source / source.max()
+    source = photograph(name)
     piece = min(128, *source.shape)
+
+    def square() -> np.ndarray:
+        a, b = (rng.integers(0, m - piece + 1) for m in source.shape)
+        return np.rot90(source[a : a + piece, b : b + piece], rng.integers(4))
+
     n = -(-side // piece)
-    rows = []
-    for _ in range(n):
-        row = []
-        for _ in range(n):
-            a, b = (rng.integers(0, m - piece + 1) for m in source.shape)
-            row.append(np.rot90(source[a : a + piece, b : b + piece], rng.integers(4)))
-        rows.append(np.hstack(row))
-    return np.vstack(rows)[:side, :side]
+    return np.block([[square() for _ in range(n)] for _ in range(n)])[:side, :side]
 
 
 def draw(number: int) -> dict[str, Any]:
@@ -214,290 +125,212 @@ def draw(number: int) -> dict[str, Any]:
     return {
         "number": number,
         "aside": aside,
-        "psf": str(rng.choice(list(ASIDE if aside else FITTED))),
+        "psf": str(rng.choice(ASIDE if aside else FITTED)),
         "picture": str(rng.choice(PICTURES if aside else FITTED_PICTURES)),
         "lam": float(rng.choice(LAMBDAS)),
         "boundary": str(rng.choice(list(deblur.BOUNDARIES))),
-        "tile": int(rng.choice(list(CHANCES), p=list(CHANCES.values()))),
+        "tile": int(rng.choice(list(TILES), p=[chance for _, chance, _ in TILES.values()])),
         "dtype": str(rng.choice(["float32", "float64"])),
-        "tolerance": float(rng.choice(TOLERANCES)),
-        "noise": float(rng.choice(NOISE)),
+        "tolerance": float(rng.choice([1e-2, 1e-3, 1e-4])),
+        "noise": float(rng.choice([0.003, 0.01, 0.03])),
     }
 
 
-def planned(number: int) -> dict[str, Any]:
-    """The case of that number with its plan, of the smallest tile from the one drawn on that any overlap can serve."""
-    case = draw(number)
-    h = (ASIDE | FITTED)[case["psf"]]()
-    plan = None
-    for tile in (t for t in SIDES if t >= case["tile"]):
-        try:
-            plan = plan_tiles(
-                h / h.sum(), case["lam"], (SIDES[tile], SIDES[tile]), boundary=case["boundary"], dtype=case["dtype"],
-                tolerance=case["tolerance"], tile=tile, memory=2**40,
-            )  # fmt: skip
-        except ValueError as error:
-            return case | {"answer": "refused", "reason": str(error)}
-        case = case | {"tile": tile}
-        if plan.answer == "tiles":
-            break
-    assert plan is not None
-    return case | {"answer": plan.answer, "reason": plan.reason, "plan": plan}
-
-
-def planned_refined(number: int) -> dict[str, Any]:
-    """A case whose overlap is larger than its tile, with the plan of the passes that it takes instead."""
-    case = draw(number)
-    rng = np.random.default_rng([20261128, number])
-    tile = int(rng.choice(TILES_REFINED))
-    case |= {"tile": tile, "lam": float(rng.choice(LAMBDAS[3:]))}
-    h = (ASIDE | FITTED)[case["psf"]]()
-    side = 5 * tile // 2
-    given: dict[str, Any] = {name: case[name] for name in ("boundary", "dtype", "tile", "tolerance")}
+def planned(case: dict[str, Any], side: int, memory: int) -> Any:
+    """The plan of a case; None where it is refused."""
+    given = {name: case[name] for name in ("boundary", "dtype", "tolerance", "tile")}
     try:
-        whole = plan_tiles(h / h.sum(), case["lam"], (side, side), memory=2**40, **given).whole_bytes
-        plan = plan_tiles(h / h.sum(), case["lam"], (side, side), memory=whole - 1, **given)
-    except ValueError as error:
-        return case | {"answer": "refused", "reason": str(error)}
-    return case | {"answer": plan.answer, "reason": plan.reason, "plan": plan, "memory": whole - 1}
+        return plan_tiles(kernel(case["psf"]), case["lam"], (side, side), memory=memory, **given)
+    except ValueError:
+        return None
 
 
-def posed(
-    case: dict[str, Any], h: np.ndarray, shape: tuple[int, int]
-) -> tuple[np.ndarray, np.ndarray, float]:
+def cut(number: int) -> dict[str, Any]:
+    """The case with the smallest tile, from the one drawn on, that an overlap can serve; "side" is None for none."""
+    case = draw(number)
+    for tile in (t for t in TILES if t >= case["tile"]):
+        case |= {"tile": tile, "side": TILES[tile][0], "memory": 2**40}
+        plan = planned(case, case["side"], case["memory"])
+        if plan is None or plan.answer == "tiles":
+            break
+    return case if plan is not None and plan.answer == "tiles" else case | {"side": None}
+
+
+def cut_refined(number: int) -> dict[str, Any]:
+    """A case in which memory for the whole picture is missing; "side" is None unless its tiles are refined."""
+    rng = np.random.default_rng([20261128, number])
+    case = draw(number) | {"tile": int(rng.choice([256, 320, 384])), "lam": float(rng.choice(LAMBDAS[3:]))}
+    side = 5 * case["tile"] // 2
+    whole = planned(case, side, 2**40)
+    memory = 0 if whole is None else whole.whole_bytes - 1
+    plan = planned(case, side, memory) if memory else None
+    return case | {"memory": memory, "side": side if plan is not None and plan.answer == "refine" else None}
+
+
+def posed(case: dict[str, Any]) -> tuple[np.ndarray, np.ndarray, float]:
     """(the picture of a case, solved whole, its range)."""
-    rng = np.random.default_rng([7, case["number"]])
+    rng, h, shape = np.random.default_rng([7, case["number"]]), kernel(case["psf"]), (case["side"],) * 2
     blur = deblur.Blur(h, shape, case["boundary"])
-    g = blur.forward(
-        scene(case["picture"], max(blur.scene_shape), rng)[: blur.scene_shape[0], : blur.scene_shape[1]]
-    )
+    rows, cols = blur.scene_shape
+    g = blur.forward(scene(case["picture"], max(rows, cols), rng)[:rows, :cols])
     g = g + case["noise"] * rng.standard_normal(shape)
     whole = deblur.solve(g, h, case["lam"], boundary=case["boundary"], check=False).image
     return g.astype(case["dtype"]), whole, float(np.ptp(g))
 
 
-def one_case(case: dict[str, Any]) -> dict[str, Any]:
-    """The case with its seam measured."""
-    start = time.process_time()
-    plan = case.pop("plan")
-    h = (ASIDE | FITTED)[case["psf"]]()
-    h = h / h.sum()
-    tolerance, most = case["tolerance"], max(plan.overlap)
-    image, whole, span = posed(case, h, plan.shape)
+def tiling(case: dict[str, Any], image: np.ndarray, **more: Any) -> Tiling:
+    return Tiling(
+        image, kernel(case["psf"]), case["lam"], tile=case["tile"], tolerance=case["tolerance"], memory=case["memory"],
+        workers=1, options={"boundary": case["boundary"]}, **more,
+    )  # fmt: skip
 
-    def tiling(overlap: tuple[int, ...]) -> Tiling:
-        return Tiling(
-            image, h, case["lam"], tile=case["tile"], tolerance=tolerance, memory=2**40, overlap=overlap, workers=1,
-            boundary=case["boundary"],
-        )  # fmt: skip
+
+def one_case(case: dict[str, Any]) -> dict[str, Any]:
+    """The case with its seam measured, and the smallest overlap that serves."""
+    image, whole, span = posed(case)
+    plan, tolerance = planned(case, case["side"], case["memory"]), case["tolerance"]
+    most = max(plan.overlap)
 
     def seam(made: Tiling, tile: Any) -> float:
         (a, b), (c, d) = tile
-        restored = made.solve(image, 0, tile, made.plan.overlap)[0, 0]
-        return float(abs(restored - whole[a:b, c:d]).max()) / span
+        return float(abs(made.solve(image, 0, tile, made.plan.overlap)[0, 0] - whole[a:b, c:d]).max()) / span
 
-    made = tiling(plan.overlap)
+    made = tiling(case, image, overlap=plan.overlap)
     seams = sorted(((seam(made, tile), tile) for tile in made.tiles), reverse=True)
-    measured = seams[0][0]
-
-    def does(smaller: int) -> bool:
-        """Whether that overlap would have done for the worst tiles, both axes in proportion."""
-        made = tiling(tuple(round(d * smaller / most) for d in plan.overlap))
-        return all(seam(made, tile) <= tolerance for _, tile in seams[:_WORST])
-
-    least, short = most, -1
-    while measured <= tolerance and least - short > max(1, _FINE * least):
+    measured, least, short = seams[0][0], most, -1
+    while measured <= tolerance and least - short > max(1, least / 32):
         middle = (least + short) // 2
-        if does(middle):
+        smaller = tiling(case, image, overlap=tuple(round(d * middle / most) for d in plan.overlap))
+        if all(seam(smaller, tile) <= tolerance for _, tile in seams[:3]):  # the tiles with the largest seams
             least = middle
         else:
             short = middle
-    found = measured <= tolerance
-    return case | {
-        "overlap": list(plan.overlap),
-        "in_psf_sizes": round(most / max(h.shape), 2),
-        "predicted": plan.seam,
-        "measured": measured,
-        "held": measured <= tolerance,
-        "smallest": least if found else None,
-        "ratio": most / max(least, 1) if found else None,
-        "work": plan.work,
-        "cpu_seconds": time.process_time() - start,
-    }
+    held = measured <= tolerance
+    row = {"overlap": list(plan.overlap), "in_psf_sizes": most / max(kernel(case["psf"]).shape), "held": held}
+    return (
+        case
+        | row
+        | {"predicted": plan.seam, "measured": measured, "ratio": most / max(least, 1) if held else None}
+    )
 
 
 def one_refined(case: dict[str, Any]) -> dict[str, Any]:
-    """The case with what its passes leave, measured."""
-    start = time.process_time()
-    plan = case.pop("plan")
-    h = (ASIDE | FITTED)[case["psf"]]()
-    h = h / h.sum()
-    image, whole, span = posed(case, h, plan.shape)
-    row = case | {"overlap": list(plan.overlap), "passes_foretold": plan.passes}
+    """The case with the error that its passes leave, measured."""
+    image, whole, span = posed(case)
+    row = case | {"passes_foretold": planned(case, case["side"], case["memory"]).passes}
     try:
-        made = Tiling(
-            image, h, case["lam"], tile=case["tile"], tolerance=case["tolerance"], memory=case["memory"], workers=1,
-            boundary=case["boundary"],
-        )  # fmt: skip
+        made = tiling(case, image)
         restored = made(image)
     except (InsufficientMemoryError, ConvergenceError) as error:
-        return row | {"refused": str(error), "cpu_seconds": time.process_time() - start}
+        return row | {"refused": str(error)}
     left = float(abs(restored - whole).max()) / span
-    return row | {
-        "passes": made.plan.passes,
-        "on_a_part": made.plan.seam,
-        "measured": left,
-        "held": left <= case["tolerance"],
-        "cpu_seconds": time.process_time() - start,
-    }
+    return row | {"passes": made.plan.passes, "measured": left, "held": left <= case["tolerance"]}
 
 
-def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Over the cases that were cut into tiles."""
-    ratios = [r["ratio"] for r in rows if r["ratio"] is not None]
+def summed(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Over cases that were cut into tiles."""
+    ratios, sizes = [r["ratio"] for r in rows if r["ratio"] is not None], [r["in_psf_sizes"] for r in rows]
     return {
         "cases": len(rows),
-        "with_the_smallest_found": len(ratios),
-        "psfs": len({r["psf"] for r in rows}),
-        "held_percent": 100 * sum(r["held"] for r in rows) / max(len(rows), 1),
-        "worst_over_tolerance": max((r["measured"] / r["tolerance"] for r in rows), default=None),
+        "held_percent": 100 * sum(r["held"] for r in rows) / len(rows),
+        "worst_over_tolerance": max(r["measured"] / r["tolerance"] for r in rows),
         "overlap_over_smallest_median": float(np.median(ratios)) if ratios else None,
         "overlap_over_smallest_90": float(np.percentile(ratios, 90)) if ratios else None,
-        "overlap_in_psf_sizes_median": float(np.median([r["in_psf_sizes"] for r in rows])) if rows else None,
-        "overlap_in_psf_sizes_largest": max((r["in_psf_sizes"] for r in rows), default=None),
+        "overlap_in_psf_sizes_median": float(np.median(sizes)),
+        "overlap_in_psf_sizes_largest": max(sizes),
     }
 
 
-def summary_refined(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Over the cases whose tiles were refined; one that is refused says so before the picture is cut."""
+def summed_refined(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Over the cases whose tiles were refined."""
     done = [r for r in rows if "refused" not in r]
     return {
         "cases": len(rows),
         "refused": len(rows) - len(done),
-        "psfs": len({r["psf"] for r in rows}),
-        "held_percent": 100 * sum(r["held"] for r in done) / max(len(done), 1),
-        "worst_over_tolerance": max((r["measured"] / r["tolerance"] for r in done), default=None),
+        "held_percent": 100 * sum(r["held"] for r in done) / len(done),
+        "worst_over_tolerance": max(r["measured"] / r["tolerance"] for r in done),
         "passes": sorted({r["passes"] for r in done}),
         "more_than_foretold": sum(r["passes"] > r["passes_foretold"] for r in done),
     }
 
 
-def plan_seconds(repeats: int = 5) -> dict[str, float]:
-    """The least that ``deblur plan`` takes from start to end, by the clock and of CPU, compiled as when installed."""
-    environ = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    command = [
-        sys.executable,
-        "-m",
-        "deblur",
-        "plan",
-        "--shape",
-        "100000x100000",
-        "--psf",
-        "disk:7",
-        "--lam",
-        "0.01",
-    ]
-    clock, cpu = [], []
-    for _ in range(repeats):
-        before, start = os.times(), time.perf_counter()
-        subprocess.run(command, check=True, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        clock.append(time.perf_counter() - start)
-        after = os.times()
-        cpu.append(
-            after.children_user + after.children_system - before.children_user - before.children_system
-        )
-    return {"clock": min(clock), "cpu": min(cpu)}
-
-
-def results(
-    rows: list[dict[str, Any]], refined: list[dict[str, Any]], not_cut: int, drawn: int, abandoned: list[Any]
-) -> dict[str, Any]:
-    rows, refined = (sorted(part, key=lambda r: r["number"]) for part in (rows, refined))
-    return {
-        "all": summary(rows),
-        "aside": summary([r for r in rows if r["aside"]]),
-        "fitted": summary([r for r in rows if not r["aside"]]),
-        "by_boundary": {b: summary([r for r in rows if r["boundary"] == b]) for b in deblur.BOUNDARIES},
-        "by_tile": {str(t): summary([r for r in rows if r["tile"] == t]) for t in SIDES},
-        "by_dtype": {d: summary([r for r in rows if r["dtype"] == d]) for d in ("float32", "float64")},
-        "by_lam": {f"{x:g}": summary([r for r in rows if r["lam"] == x]) for x in LAMBDAS},
-        "refined": summary_refined(refined),
-        "drawn": drawn,  # of which each tile has its number of cases
-        "not_cut": not_cut,  # for these λ and tolerance the tiles are smaller than the overlap, or it has no end
-        "abandoned": abandoned,  # not finished in time, or not begun
-        "cpu_seconds": sum(r["cpu_seconds"] for r in [*rows, *refined]),
-        "cases": rows,
-        "cases_refined": refined,
+def tables(r: dict[str, Any]) -> list[dict[str, Any]]:
+    groups = {
+        "all": r["all"],
+        "PSFs and pictures set aside": r["aside"],
+        "those it was fitted on": r["fitted"],
     }
+    groups |= r["by_boundary"] | {f"tile {k}": v for k, v in r["by_tile"].items()} | r["by_dtype"]
+    groups |= {f"λ = {k}": v for k, v in r["by_lam"].items()}
+    rows = [
+        {"name": k, "held": f"{v['held_percent']:.1f}".removesuffix(".0")} | v for k, v in groups.items() if v["cases"]
+    ]  # fmt: skip
+    columns = {"cases": "{name}", "n": "{cases}", "seam below the tolerance, %": "{held}"}
+    columns |= {"worst seam / tolerance": "{worst_over_tolerance:.2g}"}
+    columns |= {"overlap / smallest that serves, median": "{overlap_over_smallest_median:.2f}"}
+    columns |= {"90 %": "{overlap_over_smallest_90:.2f}"}
+    sizes = "{overlap_in_psf_sizes_median:.1f} … {overlap_in_psf_sizes_largest:.0f}"
+    passes = r["refined"]
+    title = (
+        f"Of {r['drawn']} random cases {r['not_cut']} cannot be cut into tiles of up to 1024 pixels, as the plan says; "
+        f"{r['all']['cases']} were measured. Of {passes['cases']} more, whose overlap is larger than their tile and "
+        f"which are refined in {passes['passes'][0]} to {passes['passes'][-1]} passes, {passes['held_percent']:.0f} % "
+        f"are below the tolerance at the end, the worst at {passes['worst_over_tolerance']:.2f} of it; "
+        f"{passes['more_than_foretold']} took more passes than predicted, and {passes['refused']} were refused before "
+        f"they began."
+    )
+    return [table(title, columns | {"overlap in PSF sizes, median … largest": sizes}, rows)]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    arguments = parser(__doc__)
+    arguments.add_argument("--workers", type=int)
+    arguments.add_argument(
+        "--part", type=float, default=1.0, help="of the cases, to try the script; writes nothing"
     )
-    parser.add_argument("--part", type=float, default=1.0, help="of the cases, to try the script")
-    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--seconds", type=float, default=1e9, help="end after this time, with what there is")
-    args = parser.parse_args()
-    start = saved = time.perf_counter()
-    rows: list[dict[str, Any]] = []
-    refined: list[dict[str, Any]] = []
-    plan_takes = plan_seconds()
-    pool = ProcessPoolExecutor(args.processes)
-    room = {tile: max(1, int(args.part * n)) for tile, n in CASES.items()}
-    drawn, not_cut, cut = 0, 0, []
-    number = 0
-    while any(room.values()):
-        some = range(number, number + 4 * args.processes)
-        number = some.stop
-        wanted = [n for n in some if any(room[t] for t in SIDES if t >= draw(n)["tile"])]
-        for case in pool.map(planned, wanted):
-            drawn += 1
-            if case["answer"] != "tiles":
-                not_cut += 1
-            elif room[case["tile"]]:
-                room[case["tile"]] -= 1
-                cut.append(case)
-    in_passes: list[dict[str, Any]] = []
-    number = 0
-    while len(in_passes) < max(1, int(args.part * REFINED)):
-        found = pool.map(planned_refined, range(number, number + 4 * args.processes))
-        in_passes += [case for case in found if case["answer"] == "refine"]
-        number += 4 * args.processes
-    # The large ones first: none of them is still at work when the others have ended.
-    cut.sort(key=lambda c: -c["tile"])
-    waiting = {pool.submit(one_refined, case): case for case in in_passes[:REFINED]}
-    waiting |= {pool.submit(one_case, case): case for case in cut}
+    options = arguments.parse_args()
+    room = {tile: max(1, int(options.part * cases)) for tile, (_, _, cases) in TILES.items()}
+    chosen: list[dict[str, Any]] = []
+    drawn = not_cut = 0
+    for number in itertools.count():
+        if not any(room.values()):
+            break
+        if not any(left for tile, left in room.items() if tile >= draw(number)["tile"]):
+            continue
+        case, drawn = cut(number), drawn + 1
+        if case["side"] is None:
+            not_cut += 1
+        elif room[case["tile"]]:
+            room[case["tile"]] -= 1
+            chosen.append(case)
+    refinable = (case for case in map(cut_refined, itertools.count()) if case["side"])
+    few = list(itertools.islice(refinable, max(1, int(options.part * REFINED))))
+    chosen.sort(key=lambda case: -case["tile"])  # the large ones first
+    rows, refined = (
+        each(f, [(c,) for c in some], options.workers) for f, some in ((one_case, chosen), (one_refined, few))
+    )
 
-    def recorded() -> dict[str, Any]:
-        left = [{k: v for k, v in case.items() if k != "plan"} for case in waiting.values()]
-        found = results(rows, refined, not_cut, drawn, left) | {"plan_seconds": plan_takes}
-        _common.save("tiles_prediction", found, correlation=CORRELATION, sharp=SHARP, step=_FINE)
-        return found
+    def by(key: str, values: Any) -> dict[str, Any]:
+        groups = {
+            f"{v:g}" if isinstance(v, float) else str(v): [r for r in rows if r[key] == v] for v in values
+        }
+        return {name: summed(some) for name, some in groups.items() if some}
 
-    while waiting and time.perf_counter() - start < args.seconds:
-        done, _ = wait(waiting, timeout=1.0, return_when=FIRST_COMPLETED)
-        for future in done:
-            row = future.result()
-            (refined if "passes_foretold" in row else rows).append(row)
-            del waiting[future]
-        if time.perf_counter() - saved > _SAVED:
-            recorded()
-            saved = time.perf_counter()
-    for process in list(pool._processes.values()) if waiting else []:
-        process.terminate()
-    pool.shutdown(wait=False, cancel_futures=True)
-    found = recorded()
-    for name in ("all", "aside", "fitted", "refined"):
-        print(name, json.dumps(found[name]))
-    print(f"{not_cut} of {drawn} not cut, {len(waiting)} abandoned; {found['cpu_seconds']:.0f} s of CPU")
-    for row in sorted(rows, key=lambda r: -r["measured"] / r["tolerance"])[:8]:
-        print(
-            {
-                k: row[k]
-                for k in ("psf", "picture", "lam", "boundary", "tile", "tolerance", "measured", "overlap")
-            }
-        )
+    found = {
+        "all": summed(rows),
+        "aside": summed([r for r in rows if r["aside"]]),
+        "fitted": summed([r for r in rows if not r["aside"]]),
+        "by_boundary": by("boundary", deblur.BOUNDARIES),
+        "by_tile": by("tile", TILES),
+        "by_dtype": by("dtype", ("float32", "float64")),
+        "by_lam": by("lam", LAMBDAS),
+        "refined": summed_refined(refined),
+        "drawn": drawn,
+        "not_cut": not_cut,
+        "cases": rows,
+        "cases_refined": refined,
+    }
+    save("tiles_prediction", found, tables(found), write=options.part == 1)
 
 
 if __name__ == "__main__":

@@ -1,21 +1,24 @@
-"""From one zarr store to another on two cores: time against copying and solving alone, memory of a worker, and peers.
+"""From one zarr store to another: time against copying and solving alone, memory of a worker, peers, and two GPUs.
 
-A picture of 8192² pixels (float32, chunks of 1024²) is restored by `deblur.tiles.stream` with processes of one thread.
-In the same run: copying it through Dask; solving all windows from memory, shared by as many processes, which with the
-copy is what the work costs without tiles' own costs, by the clock and in CPU seconds of all processes, which say the
-same on a machine that is busy; scikit-image's `wiener` and `richardson_lucy` under `map_overlap` with the same overlap.
-Each has a cluster of its own, whose workers' peak memory is theirs alone. Then the picture is solved whole by one
-thread, where there is room, and the largest difference is the seam. Of larger pictures, which are not compressed, the
-windows alone are not timed, and the seam is measured on a few tiles.
+    python benchmarks/bench_tiles_stores.py [--side 8192] [--cores 2] [--repeats 3] [--no-peers]
+    python benchmarks/bench_tiles_stores.py --gpus [--side 16384] [--repeats 4]
 
-Writes benchmarks/results/tiles_stores.json (with the side in its name if it is not 8192) after every step.
+A float32 picture in chunks of 1024² is restored by `deblur.tiles.stream` with processes of one thread. In the same
+run: copying it through Dask; solving all windows from memory, shared by as many processes, which with the copy is the
+cost of the work without the tiles' own costs, by the clock and in CPU seconds of all processes; scikit-image's
+`wiener` and `richardson_lucy` under `map_overlap` with the same overlap. Each has a cluster of its own, whose workers'
+peak memory is theirs alone. Then the picture is solved whole by one thread, and the largest difference is the seam.
+For pictures of more than 8192², which are not compressed, the windows alone are not timed, and the seam is measured on
+a few tiles. Writes benchmarks/results/tiles_stores.json (with the side in its name if it is not 8192).
 
-    python benchmarks/bench_tiles_stores.py [--side 8192] [--cores 2] [--repeats 3] [--no-peers] [--no-whole]
+--gpus: a picture in tiles and a stack of frames of 1024² with one and with two workers, a GPU each, in turns; reading,
+copying to the GPU and back, and writing are in the time. Before, each worker restores a small picture and a few frames.
+Writes benchmarks/results/tiles_gpu.json.
 """
 
 from __future__ import annotations
 
-import argparse
+import itertools
 import os
 import shutil
 import statistics
@@ -27,57 +30,57 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-import _common
 import numpy as np
+from _common import parser, save, summary, table
+from cases import mirrored
 
 import deblur
 from deblur import psf
-from deblur.device import thread_limit
 from deblur.tiles import Tiling, cluster, stream
 
-H, LAM, CHUNK = psf.disk(7), 1e-2, 1024
+H, LAM, CHUNK, RL_ITERATIONS = psf.disk(7), 1e-2, 1024, 10
 OPTIONS: dict[str, Any] = {"boundary": "unknown"}
-RL_ITERATIONS = 10
-TOLERANCE = 1e-3
-ASKED: dict[str, Any] = {"tile": CHUNK, "tolerance": TOLERANCE, "memory": 2**28}
+PLAN: dict[str, Any] = {"tile": CHUNK, "tolerance": 1e-3, "memory": 2**28}
+FOLDER = Path(os.environ.get("TMPDIR", "/tmp")) / "deblur_tiles_stores"
+
+# ---------------------------------------------------------------- the stores
 
 
-def write(path: Path, side: int, compress: bool) -> None:
-    """A blurred and noisy picture, a strip at a time."""
+def write(name: str, shape: tuple[int, ...], chunks: tuple[int, ...], compress: bool = False) -> Path:
+    """A blurred and noisy picture, or a stack of them, a strip or a frame at a time."""
     import zarr
 
     more: dict[str, Any] = {} if compress else {"compressors": None}
-    array = zarr.create_array(path, shape=(side, side), dtype="float32", chunks=(CHUNK, CHUNK), **more)
-    scene = deblur.data.load("camera")
-    base = np.block([[scene, scene[:, ::-1]], [scene[::-1], scene[::-1, ::-1]]])
-    blurred = deblur.Blur(H, base.shape, "periodic").forward(base)
+    path = FOLDER / f"{name}.zarr"
+    array = zarr.create_array(path, shape=shape, dtype="float32", chunks=chunks, **more)
+    base = deblur.Blur(H, (1024, 1024), "periodic").forward(mirrored(deblur.data.load("camera"), 1024, 1024))
     rng = np.random.default_rng(0)
-    for top in range(0, side, CHUNK):
-        line = np.tile(np.roll(blurred, 3 * top // CHUNK, axis=1), (1, -(-side // 1024)))[:CHUNK, :side]
-        array[top : top + CHUNK] = line + 0.01 * rng.standard_normal(line.shape, np.float32)
+    for i in range(0, shape[0], chunks[0]):
+        moved = np.roll(base, 3 * i // chunks[0], axis=1)
+        repeats = [-(-n // 1024) for n in shape[-2:]]
+        strip = np.tile(moved, repeats)[: chunks[-2], : shape[-1]]
+        array[i : i + chunks[0]] = strip + 0.01 * rng.standard_normal(strip.shape, np.float32)
+    return path
+
+
+# ---------------------------------------------------------------- one picture on the CPU
 
 
 def peak() -> int:
-    """Bytes at the peak of this process (`getrusage` would count what it was forked from)."""
+    """Bytes at the peak of this process (`getrusage` would count its parent's)."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 
 
-def cpu() -> float:
-    """CPU seconds of this process so far."""
-    return time.process_time()
-
-
 def imported(name: str) -> None:
-    """Import what a call needs, which is nobody's work."""
+    """Import the modules of a call, which are not timed."""
     import dask.array  # noqa: F401
     import zarr  # noqa: F401
 
-    if name == "deblur":
-        import deblur.solvers.pcg
-        import deblur.tiles.streams  # noqa: F401
-    elif name != "copy":
+    if name in PEERS:
         import skimage.restoration  # noqa: F401
+    elif name == "deblur":
+        deblur.reconstruct(np.ones((16, 16)), H, LAM)
 
 
 def wiener(block: np.ndarray) -> np.ndarray:
@@ -92,47 +95,35 @@ def richardson_lucy(block: np.ndarray) -> np.ndarray:
     return richardson_lucy(block, H.astype(np.float32), num_iter=RL_ITERATIONS).astype(np.float32)
 
 
-def through_dask(
-    source: Path, target: Path, client: Any, solve: Callable[..., Any] | None, overlap: int
-) -> float:
-    """Seconds to copy, or to map a function with an overlap."""
+PEERS = {"wiener": wiener, "richardson_lucy": richardson_lucy}
+
+
+def through_dask(source: Path, target: Path, client: Any, solve: Any = None, overlap: int = 0) -> None:
+    """Copy, or map a function with an overlap."""
     import dask.array as da
 
-    start = time.perf_counter()
     x = da.from_zarr(str(source))
     if solve is not None:
-        x = da.map_overlap(
-            solve, x, depth=overlap, boundary="reflect", dtype=np.float32, meta=np.empty((0, 0), "f4")
-        )
+        meta = np.empty((0, 0), "f4")
+        x = da.map_overlap(solve, x, depth=overlap, boundary="reflect", dtype=np.float32, meta=meta)
     client.compute(x.to_zarr(str(target), overwrite=True, compute=False)).result()
-    return time.perf_counter() - start
 
 
-def ours(source: Path, target: Path, client: Any) -> float:
-    start = time.perf_counter()
-    report = stream(source, target, H, LAM, workers=client, check=False, **ASKED, **OPTIONS)
-    assert report.ok
-    return time.perf_counter() - start
+def ours(source: Path, target: Path, client: Any) -> None:
+    assert stream(source, target, H, LAM, client=client, check=False, **PLAN, **OPTIONS).ok
 
 
 def solves(source: Path, part: int, parts: int) -> tuple[float, float]:
-    """Seconds, and those of CPU, of every `parts`-th window alone, one after another, with one thread."""
+    """Seconds, and those of CPU, of every `parts`-th window alone, with one thread."""
     import zarr
 
     image = zarr.open(source, mode="r")[:]
-    tiling = Tiling(image, H, LAM, workers=1, **ASKED, **OPTIONS)  # type: ignore[arg-type]
+    tiling = Tiling(image, H, LAM, workers=1, options=OPTIONS, **PLAN)
     tiling.solve(image, 0, tiling.tiles[0], tiling.plan.overlap)
-    start, before = time.perf_counter(), cpu()
+    start, before = time.perf_counter(), time.process_time()
     for tile in tiling.tiles[part::parts]:
         tiling.solve(image, 0, tile, tiling.plan.overlap)
-    return time.perf_counter() - start, cpu() - before
-
-
-def solves_at_once(source: Path, processes: int) -> tuple[float, float]:
-    """Seconds of all windows alone, shared by processes at work at the same time, and those of CPU of all of them."""
-    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
-        took = list(pool.map(partial(solves, source, parts=processes), range(processes)))
-    return max(seconds for seconds, _ in took), sum(of_cpu for _, of_cpu in took)
+    return time.perf_counter() - start, time.process_time() - before
 
 
 def solved_whole(source: Path, target: Path) -> tuple[float, float]:
@@ -140,130 +131,196 @@ def solved_whole(source: Path, target: Path) -> tuple[float, float]:
     import zarr
 
     image, restored = (zarr.open(path, mode="r")[:] for path in (source, target))
-    before = cpu()
-    with thread_limit(1):
-        whole = deblur.solve(image, H, LAM, check=False, **OPTIONS).image
-    took = cpu() - before
-    return float(abs(restored - whole).max() / np.ptp(image)), took
+    before = time.process_time()
+    whole = deblur.solve(image, H, LAM, check=False, **OPTIONS).image
+    return float(abs(restored - whole).max() / np.ptp(image)), time.process_time() - before
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--side", type=int, default=8192)
-    parser.add_argument("--cores", type=int, default=2, help="the first of those that this process may use")
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--folder", type=Path, default=Path("/tmp/deblur_tiles_stores"))
-    parser.add_argument("--no-peers", action="store_true")
-    parser.add_argument("--no-whole", action="store_true")
-    args = parser.parse_args()
-    every, large = os.sched_getaffinity(0), args.side > 8192
-    os.sched_setaffinity(0, set(sorted(every)[: args.cores]))
-    shutil.rmtree(args.folder, ignore_errors=True)
-    args.folder.mkdir(parents=True)
-    source, target = args.folder / "in.zarr", args.folder / "out.zarr"
-    plan = deblur.plan_tiles(H, LAM, (args.side, args.side), dtype="float32", **ASKED, **OPTIONS)
-    calls: dict[str, Callable[[Any], float]] = {
-        "copy": lambda client: through_dask(source, target, client, None, 0),
-        "deblur": lambda client: ours(source, target, client),
+def on_cpu(side: int, cores: int, repeats: int, peers: bool) -> None:
+    import zarr
+
+    large, every = side > 8192, os.sched_getaffinity(0)
+    os.sched_setaffinity(0, set(sorted(every)[:cores]))
+    source, target = write("in", (side, side), (CHUNK, CHUNK), compress=not large), FOLDER / "out.zarr"
+    plan = deblur.plan_tiles(H, LAM, (side, side), dtype="float32", **PLAN, **OPTIONS)
+    calls: dict[str, Callable[[Any], None]] = {
+        "copy": partial(through_dask, source, target),
+        "deblur": partial(ours, source, target),
     }
-    if not args.no_peers:
-        for peer in (wiener, richardson_lucy):
-            calls[peer.__name__] = partial(
-                lambda client, peer: through_dask(source, target, client, peer, plan.overlap[0]), peer=peer
-            )
-    seconds: dict[str, list[float]] = {}
-    memory: dict[str, int] = {}
-    of_cpu: dict[str, list[float]] = {}
+    for name, solve in PEERS.items() if peers else ():
+        calls[name] = partial(through_dask, source, target, solve=solve, overlap=plan.overlap[0])
+    clock: dict[str, list[float]] = {name: [] for name in calls}
+    cpu: dict[str, list[float]] = {name: [] for name in calls}
+    memory = dict.fromkeys(calls, 0)
     alone: list[tuple[float, float]] = []
-    one: list[tuple[float, float]] = []
     found: dict[str, Any] = {
         "overlap": plan.overlap[0],
         "seam_predicted": plan.seam,
-        "seam_measured": None,
-        "seam_measured_on": None,
         "whole_cpu_seconds": None,
-        "bytes_of_the_picture": 4 * args.side**2,
     }
-
-    def over(of: dict[str, list[float]], which: int) -> float | None:
-        if not alone or "deblur" not in of:
-            return None
-        medians = {name: statistics.median(s) for name, s in of.items()}
-        return medians["deblur"] / (medians["copy"] + statistics.median(took[which] for took in alone))
-
-    def record() -> None:
-        found["seconds"] = {name: _common.summary(s) for name, s in seconds.items()}
-        found["cpu_seconds"] = {name: _common.summary(s) for name, s in of_cpu.items()}
-        found["peak_bytes_of_a_worker"] = memory
-        for name, took in (("at_once", alone), ("one_thread", one)):
-            found[f"tile_solves_{name}"] = _common.summary([t for t, _ in took]) if took else None
-            found[f"tile_solves_{name}_cpu"] = _common.summary([t for _, t in took]) if took else None
-        found["over_copy_and_solves"] = over(seconds, 0)
-        found["over_copy_and_solves_cpu"] = over(of_cpu, 1)
-        _common.save(
-            "tiles_stores" if args.side == 8192 else f"tiles_stores_{args.side}", found, side=args.side,
-            cores=args.cores, chunk=CHUNK, psf="disk 7", lam=LAM, tolerance=TOLERANCE,
-            richardson_lucy_iterations=RL_ITERATIONS, **OPTIONS,
-        )  # fmt: skip
-
-    def timed(name: str) -> None:
+    for turn, name in itertools.product(range(repeats), calls):
+        if name == "richardson_lucy" and turn > 0:  # it takes by far the longest
+            continue
         shutil.rmtree(target, ignore_errors=True)
-        with cluster(args.cores) as client:
-            client.wait_for_workers(args.cores)
+        with cluster(cores) as client:
+            client.wait_for_workers(cores)
             client.run(imported, name)
-            before = cpu() + sum(client.run(cpu).values())
-            seconds.setdefault(name, []).append(calls[name](client))
-            of_cpu.setdefault(name, []).append(cpu() + sum(client.run(cpu).values()) - before)
-            memory[name] = max(memory.get(name, 0), *client.run(peak).values())
-        print(
-            f"{name}: {seconds[name][-1]:.1f} s, {of_cpu[name][-1]:.1f} of CPU, {memory[name] / 1e6:.0f} MB",
-            flush=True,
-        )
-        record()
+            before = time.process_time() + sum(client.run(time.process_time).values())
+            start = time.perf_counter()
+            calls[name](client)
+            clock[name].append(time.perf_counter() - start)
+            cpu[name].append(time.process_time() + sum(client.run(time.process_time).values()) - before)
+            memory[name] = max(memory[name], *client.run(peak).values())
+        if name == "deblur" and not large:
+            with ProcessPoolExecutor(cores, get_context("spawn")) as pool:
+                took = list(pool.map(partial(solves, source, parts=cores), range(cores)))
+            alone.append((max(s for s, _ in took), sum(s for _, s in took)))
+        if name == "deblur" and turn == repeats - 1 and large:
+            tiling = Tiling(zarr.open(source, mode="r"), H, LAM, options=OPTIONS, **PLAN)
+            found["seam_measured"] = max(s.difference for s in tiling.measure())
+            found["seam_measured_on"] = "a few tiles, against twice the overlap"
+        elif name == "deblur" and turn == repeats - 1:
+            found["seam_measured"], found["whole_cpu_seconds"] = solved_whole(source, target)
+            found["seam_measured_on"] = "the picture solved whole"
+        print(f"{name}: {clock[name][-1]:.1f} s, {cpu[name][-1]:.1f} of CPU", flush=True)
+    found["seconds"], found["cpu_seconds"] = ({k: summary(v) for k, v in s.items()} for s in (clock, cpu))
+    found["peak_bytes_of_a_worker"] = memory
+    found |= {"over_copy_and_solves": None, "over_copy_and_solves_cpu": None}
+    if alone:
+        found["tile_solves_one_thread"] = summary([solves(source, 0, 1)[0]])
+        for key, part, seconds in (("", 0, clock), ("_cpu", 1, cpu)):
+            medians = {name: statistics.median(seconds[name]) for name in ("copy", "deblur")}
+            windows = summary([took[part] for took in alone])
+            found[f"tile_solves_at_once{key}"] = windows
+            found[f"over_copy_and_solves{key}"] = medians["deblur"] / (medians["copy"] + windows["median_s"])
+    settings = {"side": side, "cores": cores, "psf": "disk 7", "lam": LAM, **OPTIONS}
+    settings["richardson_lucy_iterations"] = RL_ITERATIONS
+    name = "tiles_stores" if side == 8192 else f"tiles_stores_{side}"
+    save(name, found, tables(found, settings), **settings)
 
-    try:
-        write(source, args.side, compress=not large)
-        for turn in range(args.repeats):
-            for name in calls:
-                if name != "richardson_lucy":  # it takes by far the longest
-                    timed(name)
-                if name == "deblur" and turn == args.repeats - 1:
-                    os.sched_setaffinity(0, every)
-                    if large:
-                        import zarr
 
-                        tiling = Tiling(zarr.open(source, mode="r"), H, LAM, **ASKED, **OPTIONS)
-                        found["seam_measured"] = max(s.difference for s in tiling.measure())
-                        found["seam_measured_on"] = "a few tiles, against twice the overlap"
-                    elif not args.no_whole:
-                        found["seam_measured"], found["whole_cpu_seconds"] = solved_whole(source, target)
-                        found["seam_measured_on"] = "the picture solved whole"
-                    os.sched_setaffinity(0, set(sorted(every)[: args.cores]))
-            if not large:
-                alone.append(solves_at_once(source, args.cores))
-                print("windows alone: {:.1f} s, {:.1f} of CPU".format(*alone[-1]), flush=True)
-                record()
-        if not large:
-            one.append(solves(source, 0, 1))
-        if "richardson_lucy" in calls:
-            timed("richardson_lucy")
-    finally:
-        shutil.rmtree(args.folder, ignore_errors=True)
-    record()
-    print(
-        {
-            k: found[k]
-            for k in (
-                "over_copy_and_solves",
-                "over_copy_and_solves_cpu",
-                "whole_cpu_seconds",
-                "seam_predicted",
-                "seam_measured",
-            )
-        }
+def tables(r: dict[str, Any], settings: dict[str, Any]) -> list[dict[str, Any]]:
+    names = {
+        "copy": "copied through Dask",
+        "deblur": "`deblur.tiles.stream`",
+        "wiener": "scikit-image `wiener`",
+    }
+    names["richardson_lucy"] = (
+        f"scikit-image `richardson_lucy`, {settings['richardson_lucy_iterations']} iterations"
     )
+    rows = [
+        {"name": names[who], "seconds": s["median_s"], "peak": r["peak_bytes_of_a_worker"][who] / 1e6}
+        for who, s in r["seconds"].items()
+    ]
+    text = (
+        f"{settings['side']}² float32 in zarr ({4 * settings['side'] ** 2 / 1e9:.2g} GB), {settings['cores']} "
+        f"processes of one thread, {settings['psf']}, λ = {settings['lam']:g}, boundary {settings['boundary']}, "
+        f"overlap {r['overlap']} pixels."
+    )
+    if len(rows) > 2:
+        text += " The peers under `map_overlap` with the same."
+    if r["over_copy_and_solves"] is not None:
+        one, both = (r[f"tile_solves_{how}"]["median_s"] for how in ("one_thread", "at_once"))
+        text += (
+            f" All windows solved alone take {both:.1f} s by {settings['cores']} processes at once; the whole takes "
+            f"{r['over_copy_and_solves']:.2f} times the copy and that. In one process they take {one:.1f} s: cores "
+            "that work at the same time are slower. By CPU seconds of all processes, which other work on the machine "
+            f"changes less, it is {r['over_copy_and_solves_cpu']:.2f} times."
+        )
+    if r.get("whole_cpu_seconds") is not None:
+        text += (
+            f" To solve the picture whole, in memory, takes {r['whole_cpu_seconds']:.1f} CPU seconds; in tiles, from "
+            f"store to store, {r['cpu_seconds']['deblur']['median_s']:.1f}: only a strip along the frame is solved, "
+            "the rest is filtered."
+        )
+    text += (
+        f" Seam predicted {r['seam_predicted']:.1e} of the range, measured {r['seam_measured']:.1e} "
+        f"({r['seam_measured_on']})."
+    )
+    columns = {
+        "from store to store": "{name}",
+        "seconds": "{seconds:.1f}",
+        "peak of a worker, MB": "{peak:.0f}",
+    }
+    return [table(text, columns, rows)]
+
+
+# ---------------------------------------------------------------- one GPU and two
+
+
+def on_gpus(side: int, frames: int, repeats: int) -> None:
+    tile = 2048
+    write("picture", (side, side), (tile, tile))
+    write("small_picture", (3 * tile, 3 * tile), (tile, tile))
+    write("stack", (frames, 1024, 1024), (1, 1024, 1024))
+    write("small_stack", (128, 1024, 1024), (1, 1024, 1024))
+    seconds: dict[str, dict[int, list[float]]] = {name: {1: [], 2: []} for name in ("picture", "stack")}
+    results: dict[str, Any] = {}
+
+    def restored(name: str, client: Any) -> Any:
+        shutil.rmtree(FOLDER / "out.zarr", ignore_errors=True)
+        more: dict[str, Any] = {"stack_axis": 0} if "stack" in name else {"tile": tile}
+        report = stream(
+            FOLDER / f"{name}.zarr", FOLDER / "out.zarr", H, LAM, client=client, memory=2**34, check=False,
+            device="gpu", **more, **OPTIONS,
+        )  # fmt: skip
+        assert report.ok
+        return report
+
+    for turn in range(repeats):
+        for workers in (1, 2) if turn % 2 == 0 else (2, 1):
+            with cluster(workers, gpus=True) as client:
+                client.wait_for_workers(workers)
+                for name in ("picture", "stack", "picture", "stack"):  # twice reaches both workers
+                    restored(f"small_{name}", client)
+                for name, taken in seconds.items():
+                    report = restored(name, client)
+                    taken[workers].append(report.seconds)
+                    pixels = 4.0 * report.written * 1024**2 if name == "stack" else 4.0 * side**2
+                    results[name] = {"bytes_up": pixels * report.plan.work, "bytes_down": pixels}
+        for name, found in results.items():
+            one, two = (statistics.median(seconds[name][n]) for n in (1, 2))
+            found |= {
+                "seconds": {str(n): summary(s) for n, s in seconds[name].items()},
+                "speedup_two": one / two,
+            }
+        settings = {"side": side, "frames": frames, "turns": turn + 1}
+        save("tiles_gpu", results, gpu_tables(results, settings), **settings)
+
+
+def gpu_tables(r: dict[str, Any], settings: dict[str, Any]) -> list[dict[str, Any]]:
+    names = {"picture": f"{settings['side']}² in tiles", "stack": f"{settings['frames']} × 1024²"}
+    rows = [
+        {"work": names[k], "up": v["bytes_up"] / 1e9, "down": v["bytes_down"] / 1e9} | v for k, v in r.items()
+    ]  # fmt: skip
+    columns = {
+        "work": "{work}",
+        "one GPU, s": "{seconds[1][median_s]:.1f}",
+        "two, s": "{seconds[2][median_s]:.1f}",
+    }
+    columns |= {"times": "{speedup_two:.2f}", "GB up / down the bus": "{up:.1f} / {down:.1f}"}
+    return [table("Two GPUs of one host, a process each.", columns, rows)]
+
+
+def main() -> None:
+    arguments = parser(__doc__)
+    arguments.add_argument("--gpus", action="store_true")
+    arguments.add_argument("--side", type=int)
+    arguments.add_argument(
+        "--cores", type=int, default=2, help="the first of those that this process may use"
+    )
+    arguments.add_argument("--repeats", type=int, default=3)
+    arguments.add_argument("--no-peers", action="store_true")
+    options = arguments.parse_args()
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    FOLDER.mkdir(parents=True)
+    try:
+        if options.gpus:
+            on_gpus(options.side or 16384, 2000, options.repeats)
+        else:
+            on_cpu(options.side or 8192, options.cores, options.repeats, not options.no_peers)
+    finally:
+        shutil.rmtree(FOLDER, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -196,10 +196,10 @@ _FORMS = f"PSF is one of {'; '.join(psf.FORMS)}; sizes are in pixels, angles in 
 _RULES = f"LAMBDA, the regularisation parameter λ, is a number or one of the rules {', '.join(RULES)}"
 _METHODS = "METHOD is auto or one of " + "; ".join(f"{m.name}: {m.summary}" for m in METHODS.values())
 _BOUNDARIES = f"BOUNDARY is one of {', '.join(BOUNDARIES)}"
-_NOISES = "NOISE is none, or one of " + "; ".join(f"{name}:LEVEL, {what}" for name, what in NOISES.items())
+_NOISES = "NOISE is none, or one of " + "; ".join(f"{name}:LEVEL, {about}" for name, about in NOISES.items())
 _BLACK = "0 is black and 1 the largest number of an integer image (255 of 8 bits); floats have their own unit"
 
-#: Kind of value: (its reader or its choices, how the help writes it, what the help adds at its end). The reader of a
+#: Kind of value: (its reader or its choices, how the help writes it, a note at the end of the help). The reader of a
 #: value that may name a file gives (text, value).
 KINDS: dict[str, tuple[Any, str, str]] = {
     "in": (str, "IN", ""),

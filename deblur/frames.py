@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Sequence
 from os import PathLike
 from typing import Any
 
@@ -15,52 +16,125 @@ from .image.arrays import looks_coloured
 from .image.light import check_levels
 from .norms import largest
 
+#: Slices of frames and colours that are restored together.
+Part = tuple[slice, slice]
+ALL: Part = (slice(None), slice(None))
+
+
+def min_float_dtype(dtype: Any) -> np.dtype:
+    """float32 for integers of 8 or 16 bits and floats of at most 32, else float64."""
+    dtype = np.dtype(dtype)
+    return np.dtype(np.float32 if dtype.itemsize <= (4 if dtype.kind == "f" else 2) else np.float64)
+
+
+class Axes:
+    """Position of frames, colours, rows and columns in an array.
+
+    Parameters
+    ----------
+    shape : sequence of int
+    channel_axis : int or None
+    stack_axis : int, sequence of int or None
+        Without either, an array (M, N, 3) or (M, N, 4) is colour.
+
+    Attributes
+    ----------
+    shape : tuple of int
+    stack : tuple of int
+    channel : int or None
+    order : tuple of int
+        All axes: frames, colours, rows, columns.
+
+    Raises
+    ------
+    ValueError, TypeError
+        Unless the named axes exist and leave two, rows and columns.
+    """
+
+    def __init__(
+        self, shape: Sequence[int], channel_axis: int | None, stack_axis: int | Sequence[int] | None
+    ) -> None:
+        self.shape = shape = tuple(map(int, shape))
+        if channel_axis is None and stack_axis is None and looks_coloured(shape):
+            channel_axis = 2
+        stack = stack_axis if isinstance(stack_axis, Sequence | np.ndarray) else [stack_axis]
+        stacked = [_axis(axis, len(shape), "stack_axis") for axis in stack if axis is not None]
+        self.channel = None if channel_axis is None else _axis(channel_axis, len(shape), "channel_axis")
+        front = [*stacked, *([] if self.channel is None else [self.channel])]
+        if len(set(front)) != len(front):
+            raise ValueError("channel_axis and stack_axis name the same axis")
+        if len(shape) - len(front) != 2:
+            raise ValueError(
+                f"the image has shape {shape}; with {len(front) or 'no'} axis named there must be two left, rows "
+                "and columns: for colour name the axis of the channels (channel_axis=-1; without a name only "
+                "(M, N, 3) and (M, N, 4) are taken for colour, M and N being larger than 4), for a stack of frames the "
+                "axis they are counted along (stack_axis=0)"
+            )
+        self.stack = tuple(stacked)
+        self.order = (*front, *(axis for axis in range(len(shape)) if axis not in front))
+
+    @property
+    def space(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return self.shape[self.order[-2]], self.shape[self.order[-1]]
+
+    @property
+    def frames(self) -> int:
+        """Number of frames."""
+        return math.prod(self.shape[axis] for axis in self.stack)
+
+    @property
+    def colours(self) -> int:
+        """Number of colours."""
+        return 1 if self.channel is None else self.shape[self.channel]
+
+    def split(self, part: Array) -> Array:
+        """An array with these axes, of any lengths, as (k, c, M, N); a view if there is at most one stack axis."""
+        front, k = part.transpose(self.order), len(self.stack)
+        colours = 1 if self.channel is None else front.shape[k]
+        return front.reshape(math.prod(front.shape[:k]), colours, *front.shape[-2:])
+
+    def joined(self, frames: Array) -> Array:
+        """An array (k, c, M, N) in the axes of the image; the inverse of `split`."""
+        xp = get_xp(frames)
+        front = frames.reshape([self.shape[axis] for axis in self.order[:-2]] + list(frames.shape[-2:]))
+        return xp.ascontiguousarray(front.transpose(np.argsort(self.order).tolist()))
+
 
 def _axis(axis: int, ndim: int, name: str) -> int:
     if isinstance(axis, bool) or not isinstance(axis, int | np.integer):
         raise TypeError(f"{name} must be a whole number, the position of an axis, not {axis!r}")
     if not -ndim <= axis < ndim:
         raise ValueError(f"{name} = {axis} is no axis of an image with {ndim} dimensions")
-    return axis % ndim
-
-
-#: Where frames lie in a stack and which colours of them: what is restored together.
-Part = tuple[slice, slice]
-ALL: Part = (slice(None), slice(None))
-
-
-def min_float_dtype(dtype: Any) -> np.dtype:
-    """float32 for what it holds every number of, with digits to spare: integers of 8 or 16 bits and small floats."""
-    dtype = np.dtype(dtype)
-    return np.dtype(np.float32 if dtype.itemsize <= (4 if dtype.kind == "f" else 2) else np.float64)
+    return int(axis) % ndim
 
 
 class Frames:
-    """An image taken apart into k frames of c colours, and the way back.
+    """An image split into k frames of c colours, and the way back.
 
-    The image is kept as it came; its frames become numbers to compute with when they are asked for, all of them or a
-    part.
+    The image is kept as it came; its frames are converted to numbers to compute with when they are requested, all or
+    in part.
 
     Parameters
     ----------
     img : array
-        Whatever offers ``__array__`` will do. What a masked array hides becomes a part of the mask.
+        Or an object with ``__array__``. Hidden values of a masked array become part of the mask.
     channel_axis, stack_axis : int or None
         The axes of colours and frames. Without either an image (M, N, 3) or (M, N, 4) is colour, and a fourth channel
-        its opacity, which goes by what is done.
+        its opacity, which is not restored.
     mask : array, str or None
-        True at pixels that are hidden: they may hold anything and are not even looked at.
+        True at hidden pixels, whose values do not count.
     gamma : {"srgb"} or None
         The curve by which the image's numbers stand for light; the frames hold light.
     dtype : dtype, optional
-        float32 or float64; by default what the image needs: see `enough`.
+        float32 or float64; by default `min_float_dtype` of the image.
 
     Attributes
     ----------
     dtype : dtype
         Of the frames.
     masked : array of bool or None
-        What the image's own mask hides, shaped like the image without opacity.
+        Pixels hidden by the image's own mask, shaped like the image without opacity.
     shape : tuple of int
         Of the image without opacity.
     """
@@ -84,31 +158,17 @@ class Frames:
         if img.size == 0:
             raise ValueError(f"the image is empty (shape {img.shape})")
         self.opacity: Array | None = None
-        if channel_axis is None and stack_axis is None and looks_coloured(img.shape):
-            channel_axis = 2
-            if img.shape[2] == 4:
-                self.opacity, img = as_float(img[..., 3:], np.float32), img[..., :3]
-                hidden = None if hidden is None else hidden[..., :3]
+        if channel_axis is None and stack_axis is None and looks_coloured(img.shape) and img.shape[2] == 4:
+            self.opacity, img = as_float(img[..., 3:], np.float32), img[..., :3]
+            hidden = None if hidden is None else hidden[..., :3]
         self.masked = hidden if hidden is not None and hidden.any() else None
-        named = [
-            _axis(axis, img.ndim, name)
-            for axis, name in ((channel_axis, "channel_axis"), (stack_axis, "stack_axis"))
-            if axis is not None
-        ]
-        if len(set(named)) != len(named):
-            raise ValueError("channel_axis and stack_axis name the same axis")
-        if img.ndim - len(named) != 2:
-            raise ValueError(
-                f"the image has shape {img.shape}; with {len(named) or 'no'} axis named there must be two left, rows "
-                "and columns: for colour name the axis of the channels (channel_axis=-1; without a name only "
-                "(M, N, 3) and (M, N, 4) are taken for colour, M and N being larger than 4), for a stack of frames the "
-                "axis they are counted along (stack_axis=0)"
-            )
-        as_real(img[:0], "the image")  # says what no picture can hold
+        if stack_axis is not None:
+            _axis(stack_axis, img.ndim, "stack_axis")  # one alone: `place` needs views
+        self._axes = Axes(img.shape, channel_axis, stack_axis)
+        as_real(img[:0], "the image")  # refuses other dtypes than numbers
         self.given = img.dtype
         self.dtype = min_float_dtype(img.dtype) if dtype is None else np.dtype(dtype)
-        self.shape, self._moved = img.shape, named
-        self._coloured, self._stacked = channel_axis is not None, stack_axis is not None
+        self.shape = img.shape
         hide = [] if self.masked is None else [xp.asarray(self.masked)]
         if mask is not None and not isinstance(mask, str):
             hide.append(self._like_image(xp.asarray(mask), "mask"))
@@ -122,7 +182,7 @@ class Frames:
             self._largest = largest(img)
             if not math.isfinite(self._largest):
                 check_finite(img, "the image")
-        self._raw = self._taken_apart(img)
+        self._raw = self._axes.split(img)
         if img.dtype.kind == "f" and img.dtype.itemsize > self.dtype.itemsize:
             check_finite(self.extremes, "the image")  # in the smaller dtype
 
@@ -135,8 +195,7 @@ class Frames:
     @property
     def space(self) -> tuple[int, int]:
         """Rows and columns."""
-        rows, columns = self._raw.shape[2:]
-        return rows, columns
+        return self._axes.space
 
     @property
     def device(self) -> Device:
@@ -187,12 +246,12 @@ class Frames:
         return [(slice(i, i + 1), slice(j, j + together)) for i in range(k) for j in range(0, c, together)]
 
     def _numbers(self, raw: Array) -> Array:
-        with np.errstate(over="ignore"):  # what the dtype cannot hold becomes infinite, and is found as that
+        with np.errstate(over="ignore"):  # an overflow becomes infinite, which is refused
             image = as_float(raw, self.dtype).astype(self.dtype, copy=False)
         return image if self.gamma is None else linear_light(image)
 
     def empty(self, dtype: Any, opacity: Any = 0) -> Array:
-        """Room for an image of the given one's shape; its opacity, if it has one, is written at once."""
+        """An uninitialised image of the input's shape, with the opacity, if it has one."""
         xp = get_xp(self._raw)
         if self.opacity is None:
             return xp.empty(self.shape, dtype)
@@ -202,51 +261,39 @@ class Frames:
 
     def place(self, out: Array, at: Part, frames: Array) -> None:
         """Write frames into an image that `empty` made."""
-        self._taken_apart(out if self.opacity is None else out[..., :3])[at] = frames
+        self._axes.split(out if self.opacity is None else out[..., :3])[at] = frames
 
     @property
     def levels(self) -> Array:
-        """The frames, (k, c, M, N), as they came where that is light but for a factor."""
+        """The frames, (k, c, M, N), in the input's unit if that is proportional to light."""
         return self._raw if self.gamma is None else self.data
 
     def spread(self, part: Array, name: str) -> Array:
         """An array of the image's shape, or of its rows and columns, as it broadcasts to `data`."""
-        return self._taken_apart(self._like_image(part, name))
+        return self._axes.split(self._like_image(part, name))
 
     def curved(self, light: Array) -> Array:
         """Light by the image's own curve."""
         return light if self.gamma is None else srgb(light)
 
     def restore(self, frames: Array) -> Array:
-        """The way back: (k, c, M, N) to the image's own shape; where that has an opacity there is 0."""
-        xp = get_xp(frames)
-        if self._coloured and self._stacked:
-            front = frames.swapaxes(0, 1)
-        else:
-            front = frames.reshape(-1, *frames.shape[2:]) if self._moved else frames[0, 0]
-        image = xp.ascontiguousarray(xp.moveaxis(front, range(len(self._moved)), self._moved))
+        """Frames (k, c, M, N) as an array of the image's shape; its opacity, if it has one, is 0."""
+        image = self._axes.joined(frames)
         if self.opacity is None:
             return image
+        xp = get_xp(image)
         return xp.concatenate([image, xp.zeros_like(image[..., :1])], axis=2)
-
-    def _taken_apart(self, part: Array) -> Array:
-        front = get_xp(part).moveaxis(part, self._moved, range(len(self._moved)))
-        if self._coloured and self._stacked:
-            return front.swapaxes(0, 1)
-        if self._coloured:
-            return front[None]
-        return front[:, None] if self._stacked else front[None, None]
 
     def _like_image(self, part: Array, name: str) -> Array:
         """`part`, of the image's shape or of its rows and columns alone, as it broadcasts to the image."""
-        rows, cols = (n for axis, n in enumerate(self.shape) if axis not in self._moved)
+        rows, cols = self.space
         if self.opacity is not None and part.shape == (rows, cols, 4):
             part = part[..., :3]
         if part.shape == (rows, cols):
-            xp = get_xp(part)
-            for axis in sorted(self._moved):
-                part = xp.expand_dims(part, axis)
-        elif part.shape != self.shape:
+            return part.reshape(
+                [n if axis in self._axes.order[-2:] else 1 for axis, n in enumerate(self.shape)]
+            )
+        if part.shape != self.shape:
             raise ValueError(
                 f"{name} has shape {part.shape}; it must be that of the image, {self.shape}, or its rows and "
                 f"columns, {(rows, cols)}"

@@ -1,4 +1,4 @@
-"""What is said of single pixels: masks and weights, checked, and what a sensor clipped."""
+"""Checks of masks and weights, and detection of clipped pixels."""
 
 from __future__ import annotations
 
@@ -9,12 +9,8 @@ import numpy as np
 
 from .device import Array, asnumpy, check_finite, get_xp, unwrapped
 
-_BLOT = 4  # pixels at the largest value from which on a blot is one, and not a highlight
-# Of the range below the largest value, and pixels away, that a JPEG moves a clipped one.
-_NEAR, _REACH = 0.06, 3
-_HEAPED = 4.0  # times as many pixels as lower values have, on average over the next _NEXT of them
-_NEXT = 3
-_STILL = 0.5  # as many pixels still have the largest value, over those of the most frequent one near it
+#: Values that a sensor clipped are this many times as frequent as lower ones are, on average over the next _NEXT.
+_CLIPPED_SHARE, _NEXT = 4.0, 3
 
 
 def check_mask(mask: Any, shape: tuple[int, ...] | None = None) -> Array:
@@ -25,7 +21,7 @@ def check_mask(mask: Any, shape: tuple[int, ...] | None = None) -> Array:
     mask : array
         Boolean, or whole numbers that are all 0 or 1; NumPy or CuPy.
     shape : tuple of int, optional
-        What it must have; not looked at if not given.
+        The required shape; not checked if not given.
 
     Raises
     ------
@@ -58,7 +54,7 @@ def check_weights(weights: Any, shape: tuple[int, ...] | None = None) -> Array:
     weights : array
         One for each pixel; 0 hides it. NumPy or CuPy.
     shape : tuple of int, optional
-        What they must have; not looked at if not given.
+        The required shape; not checked if not given.
 
     Raises
     ------
@@ -92,7 +88,7 @@ def saturated(g: Array) -> Array:
     Parameters
     ----------
     g : (..., M, N) array
-        Frames, each looked at by itself; NumPy or CuPy.
+        Frames, each examined by itself; NumPy or CuPy.
 
     Returns
     -------
@@ -129,15 +125,15 @@ def _saturated(g: Array) -> Array:
     ndimage = import_module("scipy.ndimage" if xp is np else "cupyx.scipy.ndimage")
     around = xp.ones((3, 3), bool)
     top, least = g.max(), g.min()
-    width = _NEAR * (top - least)
+    width = 0.06 * (top - least)  # the range over which a JPEG spreads a clipped value
     near = g >= top - width
     blots, _ = ndimage.label(near, structure=around)
-    often = xp.bincount(blots[g == top], minlength=int(blots.max()) + 1) >= _BLOT
+    often = xp.bincount(blots[g == top], minlength=int(blots.max()) + 1) >= 4  # fewer are a highlight
     found = (g == top) & often[blots]
     if not (width > 0 and bool(found.any()) and _heaped(g, found, near, width)):
         return xp.zeros(g.shape, bool)
     # CuPy has no other way of several iterations.
-    found = ndimage.binary_dilation(found, structure=around, iterations=_REACH, mask=near, brute_force=True)
+    found = ndimage.binary_dilation(found, structure=around, iterations=3, mask=near, brute_force=True)
     return ndimage.binary_dilation(found, structure=around)
 
 
@@ -150,8 +146,8 @@ def _heaped(g: Array, found: Array, near: Array, width: Array) -> bool:
     _, counts = (
         asnumpy(a) for a in xp.unique(xp.partition(below, below.size - many)[-many:], return_counts=True)
     )
-    if count >= _HEAPED * float(np.mean(counts[-_NEXT:])):
+    if count >= _CLIPPED_SHARE * float(np.mean(counts[-_NEXT:])):
         return True
     lower = int((g >= top - (1 + _NEXT) * width).sum()) - int(near.sum())
     most = int(xp.unique(g[near], return_counts=True)[1].max())
-    return int(near.sum()) >= _HEAPED * lower / _NEXT and count >= _STILL * most
+    return int(near.sum()) >= _CLIPPED_SHARE * lower / _NEXT and count >= 0.5 * most

@@ -117,8 +117,6 @@ class Deblurrer:
         self._plan: Plan | None = None
         self._last: tuple[Solution, Scale] | None = None
         self._lock = threading.RLock()
-        if request.method != "auto":
-            request.choice(request.problem_with_lam())
         self._take(request)
 
     def _take(self, request: Request) -> None:
@@ -445,11 +443,11 @@ def reconstruct(
     stack_axis: int | None = None,
     **options: Unpack[Options],
 ) -> Array:
-    """Restore a blurred image: the minimiser f of ‖H f − g‖² + λ ‖f‖², or of another fit and another regularizer.
+    """Restore a blurred image: the minimiser f of ‖H f − g‖² + λ ‖f‖², or of another fidelity and regularizer.
 
-    The linear formula is what is solved unless another method is named or a mask, weights, bounds, a noise
-    model, a background or a denoiser is given; nothing is changed silently (``solve(...).reason`` says what was
-    taken and why). All methods minimise D(W; H f + b, g) + λ R(L f) subject to bounds; see `deblur.problem`.
+    The linear formula is solved unless another method is named or a mask, weights, bounds, a noise model, a background
+    or a denoiser is given; nothing is changed silently (``solve(...).reason`` says what was done and why). All methods
+    minimise D(W; H f + b, g) + λ R(L f) subject to bounds; see `deblur.problem`.
 
     Parameters
     ----------
@@ -460,17 +458,24 @@ def reconstruct(
         [0, 1] as ``skimage.img_as_float`` does (uint8 by 255, uint16 by
         65535). A CuPy array is solved on its GPU.
     psf : (m, n) or (C, m, n) array
-        Point spread function, odd or even, not larger than the image. Used as
-        it is; one that keeps the brightness sums to one. With three axes one
-        for each colour channel. Left out where `psfs` is given.
+        Point spread function h, of odd or even size, not larger than the image.
+        It is not normalised; a PSF that keeps the brightness sums to one. With
+        three axes one for each colour channel. Omitted if `psfs` is given.
     lam : float or str
         The regularisation parameter λ >= 0, or the rule that chooses it, one of
-        `deblur.tuning.RULES`: ``"auto"`` is ``"gcv"`` for the linear formula (with
-        the boundary unknown from the picture's spectrum, which is quicker) and
-        else the one that is sound for the data term.
+        `deblur.tuning.RULES`. ``"auto"`` is ``"gcv"`` for the linear formula (with
+        an unknown boundary from the image's power spectrum, which is faster), and
+        else the rule that suits the data fidelity.
+
+        Units of λ: with least squares a quadratic regularizer (the linear
+        formula, "identity", "gradient", "laplacian") has λ in units of ‖h‖₁²,
+        whatever the intensities; total variation ("tv", "tv-aniso", "tv2",
+        "collaborative") in units of ‖h‖₁ times intensity; a denoiser ("pnp") in
+        units of intensity². For ``data="poisson"`` and ``"l1"`` each of these is
+        divided by intensity. Intensities are those of the scaled image.
     channel_axis : int, optional
-        The axis of the colour channels, as in scikit-image, where it is not
-        the last of three with 3 or 4 of them, or all 4 are colours.
+        The axis of the colour channels, as in scikit-image. Needed unless it is
+        the last of three axes and has length 3, or length 4 with opacity.
     stack_axis : int, optional
         The axis along which frames are stacked. Channels and frames are all
         blurred by the same PSF and solved together.
@@ -485,23 +490,22 @@ def reconstruct(
     Raises
     ------
     ValueError, TypeError
-        For input that makes no sense, before any work starts.
+        For invalid input, before any work starts.
     MethodError
-        If the method asked for cannot serve the problem, or the linear formula what was asked of it.
+        If the requested method, or the linear formula, cannot serve the problem.
     InsufficientMemoryError
-        If a matrix would not fit memory, with the figures.
+        If a matrix does not fit memory, with the figures.
     SingularMatrixError
         If λ is so small (or 0) that the matrix cannot be inverted.
     ConvergenceError
-        If what was reached does not solve the problem; carries the `Result`.
+        If the image does not solve the problem; carries the `Result`.
 
     Warns
     -----
     PSFWarning
-        If a first look at a photograph shows beyond doubt that the PSF is turned by 180 degrees or of another size, or,
-        where λ is left to a rule, that its scene does not go on beyond the frame as the boundary named says; says what
-        to try. Not looked at are arrays on a GPU, pictures with hidden pixels, and other noise than Gaussian.
-        `deblur.psf.check` looks closer at a PSF.
+        If the image contradicts the PSF (one that is rotated by 180 degrees or of another size fits clearly better) or,
+        with automatic λ, the named boundary. Arrays on a GPU, images with hidden pixels and noise that is not Gaussian
+        are not checked; `Result.checks` says so. `deblur.psf.check` examines a PSF more closely.
 
     See Also
     --------

@@ -1,6 +1,6 @@
 """The command ``deblur psf``: a PSF from data, checked, and made ready.
 
-Exit code 1: it was measured, and is not to be trusted (nothing is written without --anyway), or does not fit.
+Exit code 1: the measured PSF cannot be trusted (nothing is written without --anyway), or does not fit.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def add_parser(commands: Any) -> None:
 
 
 def _run(measure: Measure, args: argparse.Namespace) -> int:
-    """Measure a PSF, print what was found and write it.
+    """Measure a PSF, print the result and write it.
 
     Parameters
     ----------
@@ -195,7 +195,7 @@ def check(args: argparse.Namespace) -> int:
     --psf : psf
         For example gaussian:9,1.2 or a file.
     --picture : path, optional
-        PNG file for a figure of what was compared.
+        PNG file for a figure of the comparison.
     --force : flag
         Replace the figure if it is there.
     """

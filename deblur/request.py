@@ -238,6 +238,8 @@ def _with_prior(request: Request) -> Request:
         request = replace(request, problem=replace(problem, regularizer="natural"))
     if isinstance(request.lam, str):
         check_rule(request.lam, problem, request.noise)
+    if request.method != "auto":
+        named(request.method, request.problem_with_lam())  # refuses before work starts
     return request
 
 

@@ -128,7 +128,7 @@ def iterations(show: Callable[..., None] | None) -> Callable[[int, float], None]
 
 
 def report(text: str) -> None:
-    """Print what was done; a closed or full stdout is no failure of the work."""
+    """Print the report of a command; a closed or full stdout is no failure of the work."""
     try:
         print(text, flush=True)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Verification of a solution: residual, data residual and objective, measured with the operator and not by the method."""
+"""Verification of a solution: residual, data residual and objective, measured with the operator alone."""
 
 from __future__ import annotations
 
@@ -57,7 +57,9 @@ def joined(parts: list[Diagnostics]) -> tuple[float, float]:
     return found[0], found[1]
 
 
-def verify(problem: Problem, g: Array, solution: Solution, image: Array) -> Diagnostics:
+def verify(
+    problem: Problem, g: Array, solution: Solution, image: Array, keep: tuple[slice, ...] | None = None
+) -> Diagnostics:
     """Measure a solution.
 
     Parameters
@@ -68,9 +70,11 @@ def verify(problem: Problem, g: Array, solution: Solution, image: Array) -> Diag
     solution : Solution
     image : (k, c, M, N) array
         The frames, to which the data residual is relative.
+    keep : tuple of slice, optional
+        Rows and columns that are measured, of a linear system whose scene has the size of the image; by default all.
     """
     operator, fidelity, scene = problem.operator, problem.fidelity, solution.scene
-    if _is_periodic(problem):
+    if keep is None and _is_periodic(problem):
         return _in_frequency(problem, g, solution, image)
     seen = operator.forward(scene)
     direct = problem.quadratic and solution.history is None
@@ -79,6 +83,7 @@ def verify(problem: Problem, g: Array, solution: Solution, image: Array) -> Diag
     if (
         linear
         and direct
+        and keep is None
         and not fidelity.background
         and problem.device.gpu is not None
         and g.size <= _PAIRED_PIXELS
@@ -106,8 +111,9 @@ def verify(problem: Problem, g: Array, solution: Solution, image: Array) -> Diag
         return Diagnostics(float(last), data_residual / (size or 1.0), objective, difference, (1.0, size))
     b, lam = problem.right(g), problem.lam
     if linear:
-        a = operator.adjoint(difference)
-        found = judged_norms(b, a, scene, lam, image, difference)
+        parts = (b, operator.adjoint(difference), scene, image, difference)
+        b, a, scene, image, shown_difference = (x if keep is None else x[(..., *keep)] for x in parts)
+        found = judged_norms(b, a, scene, lam, image, shown_difference)
         return _diagnostics(found, objective, difference)
     if problem.regularizer == "natural":  # (BBᵀHᵀH + λI) f = BBᵀHᵀ g
         b = covariance(b, operator.boundary)
@@ -119,7 +125,10 @@ def verify(problem: Problem, g: Array, solution: Solution, image: Array) -> Diag
         r = combined(operator.adjoint(fidelity.weights * difference), scene, b=-lam)
     else:
         r = combined(b, problem.normal(scene), b=-1)
-    return _diagnostics(norms_of(b, r, *shown), objective, difference)
+    measured = (b, r, *shown)
+    return _diagnostics(
+        norms_of(*(x if keep is None else x[(..., *keep)] for x in measured)), objective, difference
+    )
 
 
 def _diagnostics(norms: list[float], objective: float | None, difference: Array) -> Diagnostics:

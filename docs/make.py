@@ -1,4 +1,4 @@
-"""Build the reference in docs/build: a page for each public module, from its docstrings, and the pages beside it.
+"""Build the reference in docs/build: a page for each public module, from its docstrings, and the Markdown pages.
 
     python docs/make.py
 
@@ -43,16 +43,7 @@ MODULES = (
     "deblur.tiles",
     "deblur.tiles.reach",
 )
-PAGES = (
-    "photographs",
-    "psf",
-    "mathematics",
-    "thesis",
-    "figures",
-    "gallery",
-    "compare",
-    "tiles",
-)  # Markdown; each becomes a page of its own
+PAGES = tuple(sorted(path.stem for path in HERE.glob("*.md")))  # each becomes a page of its own
 
 
 def page(text: str) -> str:
@@ -80,7 +71,7 @@ def with_tables(text: str) -> str:
 
 
 def modules() -> list[ModuleType]:
-    """The package and all its modules, with what they import at its first use imported: pdoc looks no further."""
+    """The package and all its modules, with their lazy names imported, because pdoc imports nothing."""
     package = importlib.import_module("deblur")
     names = [found.name for found in pkgutil.walk_packages(package.__path__, "deblur.")]
     found = [package, *(importlib.import_module(n) for n in names if not n.endswith("__main__"))]

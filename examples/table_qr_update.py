@@ -5,7 +5,7 @@
     python examples/table_qr_update.py --picture updating.png     also draws the sweeps
 
 The sweeps are those of figures 6-14 of R. Andrew and N. Dingle, Parallel Computing 40 (2014), recorded by
-benchmarks/bench_qr_update.py on a CPU and benchmarks/bench_gpu_qr_update.py on a GPU. Each time includes the
+benchmarks/bench_qr_update.py on a CPU and benchmarks/bench_qr_update.py --gpu on a GPU. Each time includes the
 solution of the least-squares problem. "planned" is what deblur.linalg.plan_update says beforehand.
 """
 

@@ -1,4 +1,4 @@
-"""Imports point down the list in CONTRIBUTING.md, go round in no circle, and take no private names."""
+"""Imports point down the table of CONTRIBUTING.md, contain no cycle, and use no private names of other modules."""
 
 import ast
 import graphlib
@@ -14,7 +14,7 @@ PACKAGE = ROOT / "deblur"
 def layers():
     """{module or subpackage of deblur: its row in CONTRIBUTING's table, counted from the top}."""
     text = (ROOT / "CONTRIBUTING.md").read_text()
-    table = text.split("Imports only point down this list.")[1].split("\n\n")[1]
+    table = text.split("Imports only point down this table.")[1].split("\n\n")[1]
     rows = [re.findall(r"`(\w+)(?:\.py|/)`", row.split("|")[1]) for row in table.splitlines()[2:]]
     return {name: rank for rank, names in enumerate(rows) for name in names}
 
@@ -28,11 +28,11 @@ MODULES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
 
 
 def imports(name):
-    """(module imported, names taken from it) of every import in a module of deblur, also those inside functions."""
+    """(module imported, names imported from it) of every import in a module of deblur, also those inside functions."""
     path = MODULES[name]
     tree = ast.parse(path.read_text())
-    # What only a type checker sees is no import.
-    unseen = {
+    # Imports for type checkers do not count.
+    for_types = {
         inner
         for node in ast.walk(tree)
         if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
@@ -40,7 +40,7 @@ def imports(name):
     }
     package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
     for node in ast.walk(tree):
-        if node in unseen:
+        if node in for_types:
             continue
         if isinstance(node, ast.Import):
             yield from ((alias.name, []) for alias in node.names if alias.name.split(".")[0] == "deblur")
@@ -82,22 +82,22 @@ def test_imports_point_down(name):
     for target, _ in imports(name):
         there = top(target)
         assert there == here or rank[there] > rank[here], (
-            f"{name} imports {target}, which stands above or beside it"
+            f"{name} imports {target}, which is above it or in the same row"
         )
 
 
-def test_there_is_no_circle():
+def test_imports_contain_no_cycle():
     graph = {name: {target for target, _ in imports(name) if target != name} for name in MODULES}
-    # A package's own face imports its modules; a module that imports a name from the face would go round.
+    # A package's __init__ imports its modules; a module that imports a name from it would close a cycle.
     graphlib.TopologicalSorter(graph).prepare()
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_no_private_name_is_taken_from_another_module(name):
+def test_no_private_name_of_another_module_is_imported(name):
     for target, names in imports(name):
         for taken in names:
             assert not (taken.startswith("_") and not taken.startswith("__")), (
-                f"{name} takes {taken} from {target}"
+                f"{name} imports {taken} from {target}"
             )
         private = [
             part for part in target.split(".")[1:] if part.startswith("_") and not part.startswith("__")

@@ -53,7 +53,7 @@ def detect(g: Array) -> Array:
     *False alarms*: true detail of one pixel, such as stars, specks and dots of small print in a picture that is hardly
     blurred. Areas that are truly black or white are no impulses, unless they are blots of four pixels or fewer.
     *Missed*: impulses that differ from their surroundings by less than the distances named, as pepper in a black coat,
-    and those of which more touch. ``benchmarks/bench_impulses.py`` measures both.
+    and those of which more touch. ``benchmarks/bench_noise.py`` measures both.
     """
     return defects(g).mask
 

@@ -7,7 +7,7 @@ them, whose result is added to their input. The decoder adds the encoder's resul
 noise, which is subtracted from the image. Without biases the network answers an image twice as bright, of twice the
 noise, with twice the result [3]_, so that pictures may lie on any scale.
 
-``network.npz`` has the weights, about 1.4 million of 16 bits. ``benchmarks/fit_network.py`` fitted them, and says to
+``network.npz`` has the weights, about 1.4 million of 16 bits. ``tools/fit_network.py`` fitted them, and says to
 which pictures; no benchmark here reports what the network makes of one of them.
 
 References

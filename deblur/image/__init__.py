@@ -5,7 +5,7 @@ Grey images are (M, N), colour images (M, N, 3), stacks (K, M, N) or
 colour, everywhere in this package.
 
 `arrays.py` needs no file, `light.py` has the curve of sRGB, `reading.py`, `writing.py` and `png.py` the files,
-`metadata.py` what a file holds besides its pixels and which of it is kept.
+`metadata.py` the metadata of files, and which of them are kept.
 """
 
 from .arrays import as_float, im2vector, is_colour, vector2im

@@ -1,4 +1,4 @@
-"""What an image file holds besides its pixels: read here, and written to the restored file."""
+"""Metadata of image files: read here, and written to the restored file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FITS = ".fits", ".fit", ".fts"
 
 @dataclass(frozen=True)
 class Metadata:
-    """What an image file holds besides its pixels.
+    """The metadata of an image file: all that it holds besides its pixels.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ class Metadata:
     fits : str
         The header of a FITS image, a line for each card.
     others : tuple of str
-        In words, what the file holds that no file written here would.
+        In words, the contents of the file that no file written here holds.
     """
 
     exif: bytes = b""
@@ -122,7 +122,7 @@ class Metadata:
         return found
 
     def lost(self, kept: Metadata) -> list[str]:
-        """In words, what is not in `kept`."""
+        """The names of the parts that are not in `kept`."""
         names = {name for name, _ in self.chunks}
         # sRGB is what every format means where no colour space is named.
         space = names.intersection(_COLOURS) and b"sRGB" not in names and not self.icc

@@ -86,7 +86,7 @@ def opened(path: FilePath) -> Iterator[BinaryIO]:
 
 
 def read(path: FilePath, *, as_float: bool = True) -> np.ndarray:
-    """Read an image file: PNG, JPEG, TIFF (8, 16, 32 bit, several pages), FITS, WebP, BMP and what else Pillow knows.
+    """Read an image file: PNG, JPEG, TIFF (8, 16, 32 bit, several pages), FITS, WebP, BMP and others that Pillow reads.
 
     The content decides the format, not the name. Palettes become the colours that they stand for, white-is-zero TIFFs
     black-is-zero ones, and the orientation tag of a camera is applied. An alpha channel that is opaque everywhere is
@@ -141,7 +141,7 @@ def read_with_metadata(path: FilePath) -> tuple[np.ndarray, Metadata]:
     -------
     image : ndarray
     metadata : Metadata
-        What `write` can carry over to another file, opacity included, and what it cannot.
+        The metadata, opacity included; `left_out` names those that `write` cannot carry over to another file.
 
     Raises
     ------
@@ -207,10 +207,9 @@ def _what_is_wrong(head: bytes, error: Exception) -> str:
     """Why a file that begins with `head` could not be read."""
     if isinstance(error, OSError) and error.errno:
         return f"the system says: {os.strerror(error.errno)}"
-    if (
-        known := next((words for start, words in _OTHERS.items() if head.startswith(start)), None)
-    ) is not None:
-        return known
+    for start, words in _OTHERS.items():
+        if head.startswith(start):
+            return words
     if head.startswith(_PICTURES):
         return "it is damaged or was cut short"
     try:

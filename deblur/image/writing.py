@@ -1,4 +1,4 @@
-"""Writing image files: whole or not at all, never over an input, and with a report of what a format cannot hold."""
+"""Writing image files: whole or not at all, never over an input."""
 
 from __future__ import annotations
 
@@ -119,13 +119,13 @@ def write_whole(path: FilePath, content: Content, overwrite: bool = False) -> No
     """Write a file of any kind so that it appears whole or not at all.
 
     It is written under a temporary name in the same folder and then renamed,
-    so a full disk or Ctrl-C leaves what was there before.
+    so a full disk or Ctrl-C leaves the old file.
 
     Parameters
     ----------
     path : path
     content : bytes or callable
-        What is in it, or what writes that into the open file.
+        The content, or a function that writes it into the open file.
     overwrite : bool
         Replace a file that is there.
 
@@ -177,8 +177,8 @@ def write(
     overwrite : bool
         Replace a file that is there.
     metadata : Metadata, optional
-        What to write besides the pixels, opacity included, from
-        `deblur.image.read_with_metadata`; `left_out` names what is not written.
+        To be written with the pixels, opacity included, from
+        `deblur.image.read_with_metadata`; `left_out` names the rest.
 
     Returns
     -------
@@ -208,7 +208,7 @@ def write(
 def fit_to_levels(
     path: FilePath, image: Array, source: Array, bits: int, *, clip: bool = False, rescale: bool = False
 ) -> tuple[np.ndarray, str]:
-    """A restored image as it is to be written, and what was done to its values, in words.
+    """A restored image in the unit of its file, and how its values were changed, in words.
 
     Levels hold black to white alone: an image that they do not hold is refused, clipped or rescaled. Measured integers
     (see `measured`) keep their unit: a float file holds them all, levels of 16 bits those from 0 to 65535. So do all
@@ -233,7 +233,7 @@ def fit_to_levels(
     -------
     image : ndarray
     words : str
-        Empty if nothing was done.
+        Empty if nothing was changed.
 
     Raises
     ------
@@ -258,18 +258,14 @@ def fit_to_levels(
         lost = _lost(image, source, white, bits)
         share = float((lost.any(axis=-1) if is_colour(lost) else lost).mean())
         _check_lost(path, share, white, least, largest)
-    if source.dtype.kind == "f" and 0 < (largest - least) * top < LEAST_LEVELS:
+    if source.dtype.kind == "f" and 0 < (largest - least) * top < 8:
         raise ValueError(
-            f"{path}: the values, {least:.4g} to {largest:.4g}, would be rounded to fewer than {LEAST_LEVELS} of "
+            f"{path}: the values, {least:.4g} to {largest:.4g}, would be rounded to fewer than 8 of "
             f"{2**bits} levels, since white is 1; {_INSTEAD}"
         )
     return image if white == 1 else image / white, words
 
 
-#: The share of an image's pixels that may be clipped without ``clip``.
-MOST_CLIPPED = 0.1
-#: Levels that an image must span, if it spans any.
-LEAST_LEVELS = 8
 _INSTEAD = "write a .tif with --bits 32, which keeps the numbers, or use --rescale"
 
 
@@ -282,7 +278,7 @@ def _lost(image: np.ndarray, source: np.ndarray, white: float, bits: int) -> np.
 
 
 def _check_lost(path: FilePath, share: float, white: float, least: float, largest: float) -> None:
-    if share > MOST_CLIPPED:
+    if share > 0.1:
         raise ValueError(
             f"{path}: {100 * share:.3g} % of the pixels lie outside 0 (black) to {white:g} (white) and would be "
             f"clipped, and the input is not black or white there; the values are {least:.4g} to {largest:.4g}; "
@@ -316,12 +312,12 @@ class Levels:
         self.begin()
 
     def begin(self) -> None:
-        """Forget what was taken."""
+        """Start again: no part was taken."""
         self.clipped = self._lost = 0
         self._least, self._largest = np.inf, -np.inf
 
     def take(self, image: Array, source: Array) -> np.ndarray:
-        """The levels of a part in floating point, and of what it was restored from."""
+        """The levels of a restored part; `source` is the blurred part."""
         image, source = asnumpy(image), asnumpy(source)
         levels, clipped = _quantize(image, self._bits)
         self._lost += int(np.count_nonzero(_lost(image, source, 1.0, self._bits)))
@@ -356,14 +352,14 @@ def _quantize(image: np.ndarray, bits: int) -> tuple[np.ndarray, int]:
 
 
 def left_out(path: FilePath, image: Array, bits: int, metadata: Metadata) -> list[str]:
-    """What of the metadata `write` would not write into this file, in words.
+    """The metadata that `write` would not write into this file, in words.
 
     Parameters
     ----------
     path : path
         Its suffix names the format.
     image : array
-        What is to be written; only its shape counts.
+        The image to be written; only its shape counts.
     bits : {8, 16, 32}
         As `check_format` gives them.
     metadata : Metadata

@@ -82,13 +82,17 @@ def cholesky(a: Any, *, overwrite_a: bool = False, check_finite: bool = True) ->
     return a
 
 
+def _nothing() -> None:
+    """On the CPU a factorisation is complete when it returns."""
+
+
 def cholesky_begun(a: Array) -> tuple[Array, Callable[[], None]]:
     """L in the place of `a`, finite and of a dtype computed in, and what raises SingularMatrixError if there is none.
 
     On a GPU the host waits for the device only when that is called.
     """
     if not is_cupy(a):
-        return cholesky(a, overwrite_a=True, check_finite=False), lambda: None
+        return cholesky(a, overwrite_a=True, check_finite=False), _nothing
     factor, status = cholesky_gpu.cholesky(a, a, later=True)
     return factor, partial(status.check, "not positive definite")
 

@@ -74,7 +74,7 @@ def choose_engine(m: int, n: int, k: int, dtype: Any, engine: str = "auto") -> s
     double = np.dtype(dtype) == np.float64
     capability = kernels.properties(cupy.cuda.runtime.getDevice()).capability
     if engine in ("auto", "fastest"):
-        # Where they cross is what benchmarks/bench_gpu_matmul.py measures.
+        # Where they cross is what benchmarks/bench_gpu_linalg.py measures.
         worth_packing = min(m, n) >= 256 and m * n >= 1 << 21 and k >= 128 and m * n * k >= 1 << 31
         if double or capability != 90 or not worth_packing:
             return "cublas"

@@ -1,7 +1,7 @@
 """Whether an update of A = QR pays, predicted from (m, n, p, k).
 
 Operations and steps of an update and of a new factorisation are counted;
-seconds for each are fitted once per device by ``benchmarks/fit_update_costs.py``
+seconds for each are fitted once per device by ``tools/fit_update_costs.py``
 and kept in ``update_costs.json``.
 """
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from ..device import CPU, Array, Device, as_real, asnumpy, is_cupy, require_memory
+from ..device import CPU, Array, Device, as_real, is_cupy, require_memory
 from . import torus_gpu
 from .boundary import get_boundary
-from .matrix import DENSE_INSTEAD, check_origin, check_psf, check_size, convolution_matrix
+from .matrix import DENSE_INSTEAD, check_geometry, convolution_matrix
 from .operator import LinearMap
 from .torus import Torus
 
@@ -60,19 +60,9 @@ class Blur(LinearMap):
         *,
         origin: tuple[int, int] | None = None,
     ) -> None:
-        self.psf = asnumpy(check_psf(psf))
-        self.psf.flags.writeable = False
+        self.psf, self.image_shape, self.origin = check_geometry(psf, shape, origin)
         self.boundary = edge = get_boundary(boundary)
-        if len(tuple(shape)) != 2:
-            raise ValueError(f"shape must be (rows, columns) of the image, not {tuple(shape)!r}")
-        self.image_shape = (check_size(shape[0], "shape[0]"), check_size(shape[1], "shape[1]"))
         m, n = self.psf.shape
-        if m > self.image_shape[0] or n > self.image_shape[1]:
-            raise ValueError(
-                f"the PSF ({m} x {n}) is larger than the image ({self.image_shape[0]} x "
-                f"{self.image_shape[1]}); crop the PSF to where it is not negligible or use a larger image"
-            )
-        self.origin = ((m - 1) // 2, (n - 1) // 2) if origin is None else check_origin(origin, (m, n))
         self.scene_shape = (self.image_shape[0] + edge.extra(m), self.image_shape[1] + edge.extra(n))
         if edge.continued:
             for size, pads in zip(self.image_shape, self._pads, strict=True):

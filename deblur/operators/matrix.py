@@ -24,6 +24,7 @@ origin, g is ``scipy.signal.convolve2d(f, h, "same")``.
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -73,6 +74,28 @@ def check_origin(origin: Any, shape: tuple[int, ...]) -> tuple[int, int]:
     if len(o) != 2 or not all(0 <= x < m for x, m in zip(o, shape, strict=True)):
         raise ValueError(f"origin must be an index into the {shape[0]} x {shape[1]} PSF, not {origin!r}")
     return o[0], o[1]
+
+
+def check_geometry(
+    psf: Array, shape: Sequence[int], origin: Sequence[int] | None
+) -> tuple[np.ndarray, tuple[int, int], tuple[int, int]]:
+    """(PSF, image shape, origin) of a blur, checked; the PSF is a read-only NumPy array."""
+    if len(tuple(shape)) != 2:
+        raise ValueError(f"shape must be (rows, columns) of the image, not {tuple(shape)!r}")
+    rows, columns = check_size(shape[0], "shape[0]"), check_size(shape[1], "shape[1]")
+    h = asnumpy(check_psf(psf))
+    h.flags.writeable = False
+    m, n = h.shape
+    if m > rows or n > columns:
+        raise ValueError(
+            f"the PSF ({m} x {n}) is larger than the image ({rows} x {columns}); crop the PSF to where it is not "
+            "negligible or use a larger image"
+        )
+    return (
+        h,
+        (rows, columns),
+        ((m - 1) // 2, (n - 1) // 2) if origin is None else check_origin(origin, (m, n)),
+    )
 
 
 def convolution_matrix(

@@ -11,8 +11,9 @@ import numpy as np
 
 from ..device import asnumpy, thread_limit
 from ..errors import MethodError
+from ..verify import Diagnostics, joined
 from .plan import TilePlan
-from .problem import Recipe, norms
+from .problem import Recipe, diagnostics
 from .reach import margin
 from .windows import surroundings
 
@@ -118,31 +119,33 @@ def residual(tiling: Tiling, image: Any, restored: Any) -> Residual | None:
     """The residual of the whole image, tile by tile; `image` and `restored` are arrays that can be sliced."""
     places = itertools.product(range(tiling.layout.frames), tiling.tiles)
     parts = [of_tile(tiling.recipe, tiling.layout, image, restored, *place) for place in places]
-    return ratios(parts, tiling.linear)
+    return joined_residual(parts, tiling.recipe.linear)
 
 
-def ratios(parts: Sequence[np.ndarray], linear: bool) -> Residual | None:
-    """The ratios of the sums over all tiles that `of_tile` could verify; None if there is none."""
-    parts = [part for part in parts if len(part)]
-    if not parts:
+def joined_residual(parts: Sequence[Diagnostics | None], linear: bool) -> Residual | None:
+    """The residual over all tiles that `of_tile` could verify; None if there is none."""
+    verified = [part for part in parts if part is not None]
+    if not verified:
         return None
-    r, b, difference, g = np.sqrt(np.sum(parts, axis=0))
-    return Residual(float(r / (b or 1.0)) if linear else None, float(difference / (g or 1.0)), len(parts))
+    residual, data_residual = joined(verified)
+    return Residual(residual if linear else None, data_residual, len(verified))
 
 
-def of_tile(recipe: Recipe, layout: Layout, image: Any, restored: Any, frame: int, tile: Any) -> np.ndarray:
-    """The four sums of `deblur.tiles.problem.norms` over one tile; none where it is not finite or near the border."""
+def of_tile(
+    recipe: Recipe, layout: Layout, image: Any, restored: Any, frame: int, tile: Any
+) -> Diagnostics | None:
+    """The diagnostics of one tile, without the difference; None where it is not finite or near the border."""
     e = margin(recipe.psfs.shape[1:])
     where, _, trim = surroundings(tile, (e, e), layout.space, wraps=False)
-    keep: tuple[Any, ...] = (...,)
-    for [span], (before, after) in zip(where, trim, strict=True):  # nor within a margin of the border
-        keep += (
-            slice(e if span.start == 0 else before, span.stop - span.start - (e if after < e else after)),
-        )
-    if any(k.stop <= k.start for k in keep[1:]):
-        return np.empty(0)
+    rows, cols = (  # nor within a margin of the border
+        slice(e if span.start == 0 else before, span.stop - span.start - (e if after < e else after))
+        for [span], (before, after) in zip(where, trim, strict=True)
+    )
+    if rows.stop <= rows.start or cols.stop <= cols.start:
+        return None
     f, g = (asnumpy(layout.read(x, frame, where))[0] for x in (restored, image))
     if not np.isfinite(f).all():  # a tile that could not be restored
-        return np.empty(0)
+        return None
     with thread_limit(recipe.threads):
-        return norms(recipe, recipe.psf(frame), f, g, keep)
+        found = diagnostics(recipe, recipe.psf(frame), f, g, (rows, cols))
+    return replace(found, difference=np.empty(0))

@@ -7,15 +7,12 @@ and the strips of its neighbours. `dask.array.overlap` makes ten, and passes who
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..device import Array, get_xp, is_cupy, staging
-from .problem import Recipe
 from .refining import corrected
 from .windows import restore, surroundings
 
@@ -31,14 +28,13 @@ def lazily(tiling: Tiling, img: Any) -> Any:
     x = in_tiles(tiling, img.transpose(order))
     found: list[Any] = []
     for number in range(tiling.plan.passes):  # a pass sees as much of the y of the last one as of x
-        blocks = BlockMap.of(tiling, number)
         name, meta = f"deblur-{tiling.recipe.token}-{number}", x._meta.astype(tiling.dtype)
-        found = [graph(blocks, blocks.tile, [x, *found], name, x.chunks, meta)]
+        found = [graph(BlockMap(tiling, number), [x, *found], name, x.chunks, meta)]
     return found[0].transpose(tuple(np.argsort(order)))
 
 
-def graph(blocks: BlockMap, task: Any, arrays: Sequence[Any], name: str, chunks: Any, meta: Array) -> Any:
-    """A lazy array of ``task(place, *windows)`` for each block of Dask arrays that are cut alike."""
+def graph(blocks: BlockMap, arrays: Sequence[Any], name: str, chunks: Any, meta: Array) -> Any:
+    """A lazy array of `BlockMap.task` for each block of Dask arrays that are cut alike."""
     import dask.array as da
     from dask.highlevelgraph import HighLevelGraph
 
@@ -46,81 +42,71 @@ def graph(blocks: BlockMap, task: Any, arrays: Sequence[Any], name: str, chunks:
     for place in np.ndindex(*arrays[0].numblocks):
         parts: list[Any] = []
         for i, x in enumerate(arrays):
-            strips = [(f"{name}-strips-{i}", *there) for _, there in blocks.neighbours(place)]
+            strips = [(f"{name}-strips-{i}", *there) for there in blocks.neighbours(place).values()]
             parts += [(x.name, *place), strips]
-            if any(blocks.overlap):
-                tasks[(f"{name}-strips-{i}", *place)] = (_strips, (x.name, *place), blocks.overlap)
-        tasks[(name, *place)] = (blocks.run, task, list(place), *parts)
+            if blocks.steps:
+                tasks[(f"{name}-strips-{i}", *place)] = (blocks.strips, (x.name, *place))
+        tasks[(name, *place)] = (blocks.run, list(place), *parts)
     return da.Array(HighLevelGraph.from_collections(name, tasks, arrays), name, chunks, meta=meta)
 
 
-def _strips(block: Array, overlap: Sequence[int]) -> dict[tuple[int, int], Array]:
-    """The parts of a block that its neighbours see, by the direction in which they see it."""
-    spans = [
-        {-1: slice(n - d, n), 0: slice(0, n), 1: slice(0, d)}
-        for d, n in zip(overlap, block.shape[-2:], strict=True)
-    ]
-    steps = itertools.product(*((-1, 0, 1) if d else (0,) for d in overlap))
-    return {
-        (i, j): block[..., spans[0][i], spans[1][j]].copy() for i, j in steps if i or j
-    }  # views keep the block
-
-
-@dataclass(frozen=True)
 class BlockMap:
     """Assembles the window of a block and restores its tile. It holds little of a `Tiling`: it travels with the tasks.
 
+    Parameters
+    ----------
+    tiling : Tiling
+    number : int
+        Of the pass.
+
     Attributes
     ----------
-    recipe : Recipe
-    cuts : pair of sequences of (int, int)
-        The tiles along rows and columns.
     overlap : (int, int)
-    wraps : bool
+    steps : list of (int, int)
+        The directions in which a tile sees parts of other blocks.
     stack : tuple of int
         Frames along each axis of the stack.
-    colours : int
     last : bool or None
         Of tiles that are refined, whether this pass gives the restored scene and not y; None of others.
     """
 
-    recipe: Recipe
-    cuts: tuple[Any, ...]
-    overlap: tuple[int, int]
-    wraps: bool
-    stack: tuple[int, ...]
-    colours: int
-    last: bool | None
-
-    @classmethod
-    def of(cls, tiling: Tiling, number: int) -> BlockMap:
-        """Of pass `number`."""
+    def __init__(self, tiling: Tiling, number: int) -> None:
         layout, passes = tiling.layout, tiling.plan.passes
-        rows, cols = (d if len(cuts) > 1 else 0 for d, cuts in zip(tiling.beyond, tiling.cuts, strict=True))
-        stack = tuple(layout.shape[a] for a in layout.stack)
-        last = number == passes - 1 if passes > 1 else None
-        return cls(tiling.recipe, tiling.cuts, (rows, cols), tiling.wraps, stack, layout.colours, last)
+        self.recipe, self.cuts, self.colours = tiling.recipe, tiling.cuts, layout.colours
+        self.overlap = [d if len(cuts) > 1 else 0 for d, cuts in zip(tiling.beyond, tiling.cuts, strict=True)]
+        rows, cols = ((0, -1, 1) if d else (0,) for d in self.overlap)
+        self.steps = [(i, j) for i in rows for j in cols if i or j]
+        self.stack = tuple(layout.shape[a] for a in layout.stack)
+        self.last = number == passes - 1 if passes > 1 else None
 
     def __dask_tokenize__(self) -> Any:
         return self.recipe.token
 
-    def neighbours(self, place: Place) -> list[tuple[tuple[int, int], Place]]:
-        """(in which direction, at which place) the blocks are that a tile sees a part of, in a fixed order."""
-        found, counts = [], [len(cuts) for cuts in self.cuts]
-        for step in itertools.product(*((-1, 0, 1) if d else (0,) for d in self.overlap)):
+    def neighbours(self, place: Place) -> dict[tuple[int, int], Place]:
+        """The places of the blocks that a tile sees a part of, by their direction."""
+        found, counts = {}, [len(cuts) for cuts in self.cuts]
+        for step in self.steps:
             at = [i + s for i, s in zip(place[-2:], step, strict=True)]
-            if self.wraps:
+            if self.recipe.boundary.wraps:
                 at = [i % n for i, n in zip(at, counts, strict=True)]
-            if any(step) and all(0 <= i < n for i, n in zip(at, counts, strict=True)):
-                found.append(((step[0], step[1]), (*place[:-2], *at)))
+            if all(0 <= i < n for i, n in zip(at, counts, strict=True)):
+                found[step] = (*place[:-2], *at)
         return found
+
+    def strips(self, block: Array) -> dict[tuple[int, int], Array]:
+        """The parts of a block that its neighbours see, by the direction in which they see it."""
+        rows, cols = (
+            {-1: slice(n - d, n), 0: slice(0, n), 1: slice(0, d)}
+            for d, n in zip(self.overlap, block.shape[-2:], strict=True)
+        )
+        return {(i, j): block[..., rows[i], cols[j]].copy() for i, j in self.steps}  # views keep the block
 
     def window(self, place: Place, block: Array, around: Sequence[dict[tuple[int, int], Array]]) -> Array:
         """A block with the strips of its neighbours."""
-        steps = [step for step, _ in self.neighbours(place)]
-        if not steps:
+        if not around:
             return block
-        parts = {(0, 0): block, **{step: strips[step] for step, strips in zip(steps, around, strict=True)}}
+        parts = {(0, 0): block}
+        parts |= {step: strips[step] for step, strips in zip(self.neighbours(place), around, strict=True)}
         lengths = ({step[axis]: part.shape[axis - 2] for step, part in parts.items()} for axis in (0, 1))
         rows, cols = (np.cumsum([0, *(length.get(i, 0) for i in (-1, 0, 1))]) for length in lengths)
         empty = get_xp(block).empty if self.recipe.device == "cpu" or is_cupy(block) else staging
@@ -129,16 +115,16 @@ class BlockMap:
             out[..., rows[i + 1] : rows[i + 2], cols[j + 1] : cols[j + 2]] = part
         return out
 
-    def run(self, task: Any, place: Sequence[int], *parts: Any) -> Any:
+    def run(self, place: Sequence[int], *parts: Any) -> Any:
         """`task` for the windows of the block at a place, each from the block and its neighbours' strips."""
         at = tuple(map(int, place))
-        return task(at, *(self.window(at, *seen) for seen in zip(parts[::2], parts[1::2], strict=True)))
+        return self.task(at, *(self.window(at, *seen) for seen in zip(parts[::2], parts[1::2], strict=True)))
 
     def restored(self, place: Place, window: Array, y: Array | None = None) -> tuple[Array, float]:
         """The tile at a place; and the largest change of the last of several passes."""
         tile = [cuts[i] for cuts, i in zip(self.cuts, place[-2:], strict=True)]
         space = [cuts[-1][1] for cuts in self.cuts]
-        _, sides, trim = surroundings(tile, self.overlap, space, self.wraps)
+        _, sides, trim = surroundings(tile, self.overlap, space, self.recipe.boundary.wraps)
         frame = 0
         if len(self.recipe.psfs) > 1:  # then each block is one frame
             frame = int(np.ravel_multi_index(place[: len(self.stack)], self.stack))
@@ -150,10 +136,10 @@ class BlockMap:
             f, change = corrected(self.recipe, window.reshape(form), known, frame, sides, trim, self.last)
         return f.reshape(*window.shape[:-2], *f.shape[-2:]), change
 
-    def tile(self, place: Place, window: Array, y: Array | None = None) -> Array:
+    def task(self, place: Place, *windows: Array) -> Any:
         """The tile at a place, or ValueError that names it."""
         try:
-            f = self.restored(place, window, y)[0]
+            f = self.restored(place, *windows)[0]
         except ValueError as error:
             raise ValueError(f"the tile {place} (counted in tiles): {error}") from None
         return f if self.recipe.device == "cpu" or is_cupy(f) else f.copy()  # staging memory is reused

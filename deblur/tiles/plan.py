@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 
-from ..device import Device, format_bytes, free_memory
+from ..device import CPU, Device, format_bytes, free_memory
 from ..options import check_lam
-from ..problem import Problem
+from ..request import check_request
 from ..solvers.start import SMOOTHING
 from ..terms import FORMULA
 from .options import PlanOptions, parted, takes
-from .problem import requested, working_bytes
+from .problem import working_bytes
 from .reach import REFINED, SHARP, SHARP_RMS, Reach, margin, reach, strip, worthwhile
 
 #: Numbers for each pixel that a window takes at least which is solved as an image: measured, as no method counts the
@@ -95,9 +95,6 @@ class TilePlan:
         return _window(self.shape, self.tile, self.overlap)
 
     def __str__(self) -> str:
-        def by(pair: Sequence[int]) -> str:
-            return " x ".join(map(str, pair))
-
         names = {
             "whole": "solve whole",
             "refine": "tiles, refined",
@@ -107,8 +104,8 @@ class TilePlan:
         if self.answer in ("tiles", "measure", "refine"):
             times = f"in {self.passes} passes " if self.passes > 1 else ""
             lines += [
-                f"tiles       {self.tiles} of {by(self.tile)} pixels of an image of {by(self.shape)}, {self.dtype}",
-                f"overlap     {by(self.overlap)} pixels on each side; {times}{self.work:.3g} times the image's work",
+                f"tiles       {self.tiles} of {_by(self.tile)} pixels of an image of {_by(self.shape)}, {self.dtype}",
+                f"overlap     {_by(self.overlap)} pixels on each side; {times}{self.work:.3g} times the image's work",
             ]
         if self.answer == "refine":
             lines.append(
@@ -127,38 +124,57 @@ class TilePlan:
         return "\n".join(lines)
 
 
-class _Asked(NamedTuple):
-    """What a plan is made for; pixels as (rows, columns)."""
+class _Task:
+    """The checked arguments of `plan_tiles`: what a plan is made for. Pixels as (rows, columns).
 
-    problem: Problem  # its operator is the blur of the whole image
-    method: str
-    prior: str
-    size: tuple[int, int]
-    tolerance: float
-    safe: bool
-    memory: int
-    units: tuple[int, int]
-    tile: tuple[int, int] | None
-    overlap: tuple[int, int] | None
-    passes: int
-    noise: float
+    Attributes
+    ----------
+    problem : Problem
+        Its operator is the blur of the whole image.
+    method, prior : str
+    size, units : (int, int)
+        Of the image; multiples of which tiles are.
+    tile, overlap : (int, int) or None
+        As requested.
+    passes, memory : int
+    tolerance, noise : float
+    safe : bool
+    psf : (int, int)
+        The shape of the PSF.
+    asymmetric : bool
+        Whether the PSF meets its mirror image at the border, which is another PSF.
+    weight : float
+        Largest error at the border over that inside.
+    """
 
-    @property
-    def psf(self) -> tuple[int, ...]:
-        return self.problem.blur.psf.shape
-
-    @property
-    def asymmetric(self) -> bool:
-        """Whether the PSF meets its mirror image at the border, which is another PSF."""
+    def __init__(self, psf: Any, lam: float, shape: Sequence[int], options: PlanOptions) -> None:
+        given, rest = parted(options, PlanOptions)
+        self.size = _pair(shape, "shape")
+        if isinstance(check_lam(lam), str):
+            raise TypeError(
+                f"plan_tiles needs λ as a number, not the rule {lam!r}, which needs the image: choose it once on a "
+                "part of the image, with deblur.choose_lambda"
+            )
+        self.tolerance = float(given["tolerance"])
+        if not (0 < self.tolerance < 1):
+            raise ValueError(f"tolerance is a part of the range, between 0 and 1, not {given['tolerance']!r}")
+        device = Device.named(given["device"])
+        self.memory = free_memory(device.xp) // 2 if given["memory"] is None else int(given["memory"])
+        if self.memory <= 0:
+            raise ValueError(f"memory must be a number of bytes above zero, not {given['memory']!r}")
+        request = check_request(psf, self.size, float(lam), rest, CPU, reuse=True)
+        self.problem = replace(request.problem, device=device)
+        self.method, self.prior, self.noise = request.method, request.prior, request.noise or 0.01
+        self.units = _pair(64 if given["chunk"] is None else given["chunk"], "chunk")
+        self.tile = None if given["tile"] is None else _pair(given["tile"], "tile")
+        self.overlap = None if given["overlap"] is None else _pair(given["overlap"], "overlap", least=0)
+        self.passes, self.safe = int(given["passes"] or 1), bool(given["safe"])
         blur = self.problem.blur
-        return not (blur.point_symmetric or blur.boundary.wraps or blur.boundary.open)
-
-    @property
-    def weight(self) -> float:
-        """Largest error at the border over that inside."""
-        asymmetric, own = _ASYMMETRIC if self.asymmetric else 1.0, self.problem.blur.boundary.weight
-        # A border that is continued by weights of its own is reached along both sides of a corner.
-        return asymmetric if own == 1 else (own * asymmetric) ** 2
+        self.psf, edge = blur.psf.shape, blur.boundary
+        self.asymmetric = not (blur.point_symmetric or edge.wraps or edge.open)
+        self.weight = _ASYMMETRIC if self.asymmetric else 1.0
+        if edge.weight != 1:  # a border that is continued by weights is reached along both sides of a corner
+            self.weight = (edge.weight * self.weight) ** 2
 
 
 @takes(PlanOptions)
@@ -212,141 +228,115 @@ def plan_tiles(psf: Any, lam: float, shape: Sequence[int], **options: Unpack[Pla
     >>> deblur.plan_tiles(deblur.psf.disk(7), 1e-3, (100_000, 100_000), memory=2**28).overlap
     (180, 180)
     """
-    given, rest = parted(options, PlanOptions)
-    size = _pair(shape, "shape")
-    if isinstance(check_lam(lam), str):
-        raise TypeError(
-            f"plan_tiles needs λ as a number, not the rule {lam!r}, which needs the image: choose it once on a part of "
-            "the image, with deblur.choose_lambda"
-        )
-    if not (0 < given["tolerance"] < 1):
-        raise ValueError(f"tolerance is a part of the range, between 0 and 1, not {given['tolerance']!r}")
-    device, tile, overlap = Device.named(given["device"]), given["tile"], given["overlap"]
-    memory = free_memory(device.xp) // 2 if given["memory"] is None else int(given["memory"])
-    if memory <= 0:
-        raise ValueError(f"memory must be a number of bytes above zero, not {given['memory']!r}")
-    request = requested(psf, size, float(lam), rest)
-    asked = _Asked(
-        replace(request.problem, device=device), request.method, request.prior, size, float(given["tolerance"]),
-        bool(given["safe"]), memory,
-        _pair(given["chunk"], "chunk") if given["chunk"] is not None else (64, 64),
-        None if tile is None else _pair(tile, "tile"),
-        None if overlap is None else _pair(overlap, "overlap", least=0),
-        int(given["passes"] or 1),
-        request.noise or 0.01,
-    )  # fmt: skip
-    return _predicted(asked) if request.problem.quadratic else _measured(asked)
+    task = _Task(psf, lam, shape, options)
+    return _predicted(task) if task.problem.quadratic else _measured(task)
 
 
-def _measured(asked: _Asked) -> TilePlan:
+def _measured(task: _Task) -> TilePlan:
     """The plan of a method whose seam cannot be predicted."""
-    overlap = asked.overlap or (4 * asked.psf[0], 4 * asked.psf[1])
-    tile = _tile(asked, overlap) or asked.size
-    if tile == asked.size:
-        fits = _need(asked, asked.size) <= asked.memory
-        return _plan(asked, "whole", "the image is one tile" if fits else "no tile fits the memory")
-    given = "the overlap is the requested one, and " if asked.overlap else ""
+    overlap = task.overlap or (4 * task.psf[0], 4 * task.psf[1])
+    tile = _tile(task, overlap) or task.size
+    if tile == task.size:
+        fits = _need(task, task.size) <= task.memory
+        return _plan(task, "whole", "the image is one tile" if fits else "no tile fits the memory")
+    given = "the overlap is the requested one, and " if task.overlap else ""
     why = (
-        f"no formula predicts the seam of method {asked.method!r}; {given}it has to be measured, at this overlap and "
+        f"no formula predicts the seam of method {task.method!r}; {given}it has to be measured, at this overlap and "
         "at twice that, on parts of the image"
     )
-    return _plan(asked, "measure", why, tile, overlap)
+    return _plan(task, "measure", why, tile, overlap)
 
 
-def _predicted(asked: _Asked) -> TilePlan:
+def _predicted(task: _Task) -> TilePlan:
     """The plan whose seam follows from the tails of the kernel."""
-    problem, size = asked.problem, asked.size
+    problem, size = task.problem, task.size
     # Both axes have their seams, and a pixel in a corner sees them all.
-    least = asked.tolerance / (2 if asked.safe else SHARP) / asked.weight
+    least = task.tolerance / (2 if task.safe else SHARP) / task.weight
     h, origin, lam = problem.blur.psf, problem.blur.origin, problem.lam
-    rows = reach(h, origin, lam, problem.regularizer, 0, least, safe=asked.safe)
+    rows = reach(h, origin, lam, problem.regularizer, 0, least, safe=task.safe)
     alike = h.shape == h.T.shape and np.allclose(h, h.T, rtol=1e-9) and origin[0] == origin[1]
-    cols = rows if alike else reach(h, origin, lam, problem.regularizer, 1, least, safe=asked.safe)
+    cols = rows if alike else reach(h, origin, lam, problem.regularizer, 1, least, safe=task.safe)
     tails = (rows, cols)
-    _check_rounding(asked, rows.top)
+    _check_rounding(task, rows.top)
     wanted = []
     for t in tails:
-        enough = np.flatnonzero((np.maximum(t.before, t.after) if asked.safe else t.sharp) <= least)
-        wanted.append(max(int(enough[0]), _of_the_prior(asked)) if len(enough) else None)
+        enough = np.flatnonzero((np.maximum(t.before, t.after) if task.safe else t.sharp) <= least)
+        wanted.append(max(int(enough[0]), _of_the_prior(task)) if len(enough) else None)
 
-    overlap = asked.overlap
+    overlap = task.overlap
     if overlap is not None:
         why = "the overlap is the requested one"
     elif wanted[0] is None or wanted[1] is None:
         why = (
-            f"with λ = {lam:g} and this PSF the influence of a pixel does not fall below {asked.tolerance:.1e} of the "
+            f"with λ = {lam:g} and this PSF the influence of a pixel does not fall below {task.tolerance:.1e} of the "
             f"range within {max(len(t.sharp) for t in tails) - 1} pixels"
         )
     else:
         overlap = (wanted[0], wanted[1])
-        far = (
-            f"{wanted[0]}"
-            if wanted[0] == wanted[1]
-            else f"{wanted[0]} (along columns) and {wanted[1]} (along rows)"
-        )
-        why = f"the influence of a pixel falls below {asked.tolerance:.1e} of the range {far} pixels away"
-    needed = _need(asked, size)
-    fits = needed <= asked.memory
-    whole = f"the whole image takes {format_bytes(needed)} of {format_bytes(asked.memory)}"
-    tile = None if overlap is None else _tile(asked, overlap)
+        far = f"{wanted[0]}"
+        if wanted[0] != wanted[1]:
+            far += f" (along columns) and {wanted[1]} (along rows)"
+        why = f"the influence of a pixel falls below {task.tolerance:.1e} of the range {far} pixels away"
+    needed = _need(task, size)
+    fits = needed <= task.memory
+    whole = f"the whole image takes {format_bytes(needed)} of {format_bytes(task.memory)}"
+    tile = None if overlap is None else _tile(task, overlap)
     if overlap is None or tile is None:
         if overlap is not None:
-            why += f", and no tile that fits {format_bytes(asked.memory)} is large enough for that"
-        return _plan(asked, "whole", f"{why}, but {whole}") if fits else _refined(asked, tails, why)
+            why += f", and no tile that fits {format_bytes(task.memory)} is large enough for that"
+        return _plan(task, "whole", f"{why}, but {whole}") if fits else _refined(task, tails, why)
     if tile == size:
-        return _plan(asked, "whole", f"{why}, and one tile is the image")
-    if asked.passes > 1:
-        return _in_passes(asked, tails, f"{why}, in {asked.passes} passes", tile, overlap, asked.passes)
-    plan = _plan(asked, "tiles", why, tile, overlap)
-    if asked.tile is None and fits and plan.tiles < 4:
-        return _plan(asked, "whole", f"{why}, but {plan.tiles} tiles gain little, and {whole}")
-    if asked.tile is None and fits and plan.work > 2:
-        more = f"{why}, so that tiles would do {plan.work:.2g} times the work"
-        return _plan(asked, "whole", f"{more}, and {whole}")
-    seam, rms, bound = _seam(asked, tails, plan)
-    restored = asked.noise * rows.total
+        return _plan(task, "whole", f"{why}, and one tile is the image")
+    if task.passes > 1:
+        return _in_passes(task, tails, f"{why}, in {task.passes} passes", tile, overlap, task.passes)
+    plan = _plan(task, "tiles", why, tile, overlap)
+    if task.tile is None and fits and (plan.tiles < 4 or plan.work > 2):
+        gain = f"{plan.tiles} tiles of {plan.work:.2g} times the work gain little"
+        return _plan(task, "whole", f"{why}, but {gain}, and {whole}")
+    seam, rms, bound = _seam(task, tails, plan)
+    restored = task.noise * rows.total
     return replace(
         plan, seam=seam, seam_rms=rms, bound=bound, seam_in_noise=seam / restored if restored else math.inf
     )
 
 
-def _refined(asked: _Asked, tails: Sequence[Reach], why: str) -> TilePlan:
+def _refined(task: _Task, tails: Sequence[Reach], why: str) -> TilePlan:
     """Tiles that are corrected by passes over the image: of all that fit, those of the least work."""
     plans: list[TilePlan] = []
-    able = asked.problem.regularizer in FORMULA and asked.overlap is None
+    able = task.problem.regularizer in FORMULA and task.overlap is None
     for seam in (0.2, 0.1, 0.05, 0.03, 0.02, 0.01) if able else ():
-        below = [np.flatnonzero(asked.weight * SHARP * t.sharp <= seam) for t in tails]
+        below = [np.flatnonzero(task.weight * SHARP * t.sharp <= seam) for t in tails]
         if not all(map(len, below)):
             continue
         # The residual that the neighbours left is known a margin beyond the window, and its tile reaches as far.
-        rows, cols = (max(int(b[0]), 2 * m) for b, m in zip(below, asked.psf, strict=True))
-        beyond = [d + margin(asked.psf) for d in (rows, cols)]
-        passes = max(2, math.ceil(math.log(asked.tolerance / REFINED) / math.log(seam)))
-        tile = _tile(asked, beyond, passes)
-        if tile and all(t >= min(2 * b, n) for t, b, n in zip(tile, beyond, asked.size, strict=True)):
+        rows, cols = (max(int(b[0]), 2 * m) for b, m in zip(below, task.psf, strict=True))
+        beyond = [d + margin(task.psf) for d in (rows, cols)]
+        passes = max(2, math.ceil(math.log(task.tolerance / REFINED) / math.log(seam)))
+        tile = _tile(task, beyond, passes)
+        if tile and all(t >= min(2 * b, n) for t, b, n in zip(tile, beyond, task.size, strict=True)):
             reason = f"{why}; {passes} passes over smaller ones should reduce the error below the tolerance"
-            plans.append(_in_passes(asked, tails, reason, tile, (rows, cols), passes))
+            plans.append(_in_passes(task, tails, reason, tile, (rows, cols), passes))
     if plans:
         return min(plans, key=lambda plan: plan.work)
     larger = "a larger λ, a larger tolerance or more memory for a worker makes tiles possible"
-    return _plan(asked, "none", f"{why}; {larger}")
+    return _plan(task, "none", f"{why}; {larger}")
 
 
 def _in_passes(
-    asked: _Asked,
+    task: _Task,
     tails: Sequence[Reach],
     why: str,
     tile: tuple[int, int],
     overlap: tuple[int, int],
     passes: int,
 ) -> TilePlan:
-    plan = _plan(asked, "refine", why, tile, overlap, passes)
-    once = _seam(asked, tails, plan)[0]
+    plan = _plan(task, "refine", why, tile, overlap, passes)
+    once = _seam(task, tails, plan)[0]
     return replace(plan, seam=REFINED * once**passes, seam_once=once)
 
 
 def _plan(
-    asked: _Asked,
+    task: _Task,
     answer: str,
     reason: str,
     tile: tuple[int, int] | None = None,
@@ -354,89 +344,89 @@ def _plan(
     passes: int = 1,
 ) -> TilePlan:
     """The plan of these tiles, by default one that is the image, without a predicted seam."""
-    tile, size, problem = tile or asked.size, asked.size, asked.problem
+    tile, size, problem = tile or task.size, task.size, task.problem
     rows, cols = (0 if t >= n else d for t, d, n in zip(tile, overlap, size, strict=True))
-    more = margin(asked.psf) if passes > 1 else 0
+    more = margin(task.psf) if passes > 1 else 0
     beyond = [d + more if d else 0 for d in (rows, cols)]
     work = float(passes)
     for n, t, d in zip(size, tile, beyond, strict=True):
         ends = 0 if problem.blur.boundary.wraps else 2 * d
         work *= (n + _up(n, t) * 2 * d - ends) / n
     return TilePlan(
-        answer, reason, size, tile, (rows, cols), asked.tolerance, math.nan, math.nan, math.nan, math.inf, work,
-        _need(asked, _window(size, tile, beyond), (rows, cols), passes), _need(asked, size), asked.memory,
-        str(problem.blur.boundary), asked.method, problem.dtype.name, passes,
+        answer, reason, size, tile, (rows, cols), task.tolerance, math.nan, math.nan, math.nan, math.inf, work,
+        _need(task, _window(size, tile, beyond), (rows, cols), passes), _need(task, size), task.memory,
+        str(problem.blur.boundary), task.method, problem.dtype.name, passes,
     )  # fmt: skip
 
 
-def _seam(asked: _Asked, tails: Sequence[Reach], plan: TilePlan) -> tuple[float, float, float]:
+def _seam(task: _Task, tails: Sequence[Reach], plan: TilePlan) -> tuple[float, float, float]:
     """(largest error, rms over the image, bound) of the seams of a plan, as parts of the range."""
     seam = square = bound = 0.0
     for tail, t, d, n in zip(tails, plan.tile, plan.overlap, plan.shape, strict=True):
         if t < n:
             d = min(d, len(tail.sharp) - 1)  # the tail beyond was not computed, but is no higher
-            seam = max(seam, asked.weight * SHARP * float(tail.sharp[d]))
+            seam = max(seam, task.weight * SHARP * float(tail.sharp[d]))
             square += 2 / t * float((tail.sharp[d : d + t] ** 2).sum())
-            bound += asked.weight * tail.bound(t, d)
-    return seam, SHARP_RMS * math.sqrt(square), bound if asked.safe else math.inf
+            bound += task.weight * tail.bound(t, d)
+    return seam, SHARP_RMS * math.sqrt(square), bound if task.safe else math.inf
 
 
-def _check_rounding(asked: _Asked, top: float) -> None:
+def _check_rounding(task: _Task, top: float) -> None:
     """Raise ValueError if rounding alone exceeds the tolerance.
 
     A solve leaves about eps · max|k̂| · 8 of the range, five times that at a border, and eps / λ · 2.5 in the corners of
     a border that is continued by weights of its own. There H may also remove frequencies that h keeps, if the PSF is
     not point-symmetric. The factors were measured by ``benchmarks/bench_tiles.py``.
     """
-    problem, blur, tile = asked.problem, asked.problem.blur, asked.tile or (1, 1)
+    problem, blur, tile = task.problem, task.problem.blur, task.tile or (1, 1)
     edge, gain, lam = blur.boundary, blur.norm_bound, problem.lam or math.inf
     floor = (8.0 if edge.wraps else 40.0) * top * gain
     if edge.weight > 1:
-        if asked.asymmetric:
+        if task.asymmetric:
             floor = 40.0 * edge.weight**2 * _ASYMMETRIC * max(top, 0.5 / math.sqrt(lam)) * gain
         floor = max(floor, 2.5 * gain**2 / lam)
     floor *= float(np.finfo(problem.dtype).eps)
-    if asked.tolerance < floor and any(t < n for t, n in zip(tile, asked.size, strict=True)):
+    if task.tolerance < floor and any(t < n for t, n in zip(tile, task.size, strict=True)):
         more = ", or float64" if problem.dtype == np.float32 else ""
         raise ValueError(
-            f"a tolerance of {asked.tolerance:.1e} of the range is below what {problem.dtype} holds: with λ = "
+            f"a tolerance of {task.tolerance:.1e} of the range is below what {problem.dtype} holds: with λ = "
             f"{problem.lam:g} rounding alone is about {floor:.1e}; request more than that, or take a larger λ{more}"
         )
 
 
-def _of_the_prior(asked: _Asked) -> int:
+def _of_the_prior(task: _Task) -> int:
     """The overlap that the smoothed image of the prior needs: its Gaussian is cut off at four deviations.
 
     A tenth of its error reaches the scene at most: at the border, where the image does not determine the scene.
     """
-    if asked.prior == "zero" or asked.problem.regularizer not in FORMULA:
+    if task.prior == "zero" or task.problem.regularizer not in FORMULA:
         return 0
     tails = [0.05 * math.erfc(d / SMOOTHING / math.sqrt(2)) for d in range(math.ceil(4 * SMOOTHING))]
-    return sum(tail > asked.tolerance for tail in tails)
+    return sum(tail > task.tolerance for tail in tails)
 
 
-def _tile(asked: _Asked, overlap: Sequence[int], passes: int = 1) -> tuple[int, int] | None:
+def _tile(task: _Task, overlap: Sequence[int], passes: int = 1) -> tuple[int, int] | None:
     """The smallest tile that does little more than the image's work, or the largest that fits.
 
     Little more is a quarter; four times as much is no tile. Tiles below 512 pixels spend more on overheads.
     """
-    size = asked.size
-    if asked.tile is not None:
-        for t, d, m, n in zip(asked.tile, overlap, asked.psf, size, strict=True):
+    size = task.size
+    if task.tile is not None:
+        for t, d, m, n in zip(task.tile, overlap, task.psf, size, strict=True):
             if m > min(n, t + 2 * d):
                 raise ValueError(
                     f"the PSF ({m} pixels) is larger than a tile with its overlap ({t} + 2 · {d}): take larger tiles"
                 )
             if d > t and t < n:
                 return None
-        return min(asked.tile[0], size[0]), min(asked.tile[1], size[1])
+        return min(task.tile[0], size[0]), min(task.tile[1], size[1])
     # Multiples of the chunk, no smaller than PSF and overlap.
-    rows, cols = (_up(max(m, d, 1), u) * u for m, d, u in zip(asked.psf, overlap, asked.units, strict=True))
+    rows, cols = (_up(max(m, d, 1), u) * u for m, d, u in zip(task.psf, overlap, task.units, strict=True))
     best = None
     while best != size:
         tile = min(rows, size[0]), min(cols, size[1])
         window = _window(size, tile, overlap)
-        if _need(asked, window, overlap, passes) > asked.memory:
+        if _need(task, window, overlap, passes) > task.memory:
             break
         work = math.prod(window) / math.prod(tile)
         if work <= 4:
@@ -448,33 +438,32 @@ def _tile(asked: _Asked, overlap: Sequence[int], passes: int = 1) -> tuple[int, 
         return None
     # As many tiles, but all alike: no sliver is left at the end.
     rows, cols = (
-        n if t >= n else _up(_up(n, _up(n, t)), u) * u
-        for t, n, u in zip(best, size, asked.units, strict=True)
+        n if t >= n else _up(_up(n, _up(n, t)), u) * u for t, n, u in zip(best, size, task.units, strict=True)
     )
     return rows, cols
 
 
-def _need(asked: _Asked, part: Sequence[int], overlap: Sequence[int] = (0, 0), passes: int = 1) -> int:
+def _need(task: _Task, part: Sequence[int], overlap: Sequence[int] = (0, 0), passes: int = 1) -> int:
     """Bytes at the peak of solving an array of this size: the image, or a window with its overlap."""
-    problem, edge = asked.problem, asked.problem.blur.boundary
+    problem, edge = task.problem, task.problem.blur.boundary
     pixels, number = math.prod(part), problem.dtype.itemsize
     # A filter is made in double precision; window, continued window, transform and output are there with it.
     filtered, kept = (44 + 4 * number) * pixels, 4 * number * pixels
 
     def solved(shape: Sequence[int]) -> int:
         """As an image: the bytes that the method counts, its input and its output, or more."""
-        rows, cols = (max(n, m) for n, m in zip(shape, asked.psf, strict=True))
+        rows, cols = (max(n, m) for n, m in zip(shape, task.psf, strict=True))
         least = max(_AT_LEAST * number, 44) * rows * cols
-        return max(working_bytes(problem, (rows, cols), asked.method) + 3 * rows * cols * number, least)
+        return max(working_bytes(problem, (rows, cols), task.method) + 3 * rows * cols * number, least)
 
     if passes > 1:
         return solved(part) + 6 * pixels * number
-    if not any(overlap) or problem.regularizer not in FORMULA or asked.method not in ("auto", "fft"):
+    if not any(overlap) or problem.regularizer not in FORMULA or task.method not in ("auto", "fft"):
         return solved(part)
     if edge.wraps:
         return filtered
     corner = [n - d for n, d in zip(part, overlap, strict=True)]
-    depths = [strip(m, d) + d for m, d in zip(asked.psf, overlap, strict=True)]
+    depths = [strip(m, d) + d for m, d in zip(task.psf, overlap, strict=True)]
     strips = [(depths[0], corner[1]), (corner[0], depths[1])]
     if not (all(overlap) and worthwhile(strips, corner)):
         return max(filtered, solved(part))
@@ -484,6 +473,10 @@ def _need(asked: _Asked, part: Sequence[int], overlap: Sequence[int] = (0, 0), p
 def _window(size: Sequence[int], tile: Sequence[int], beyond: Sequence[int]) -> tuple[int, int]:
     rows, cols = (min(n, t + 2 * d) for n, t, d in zip(size, tile, beyond, strict=True))
     return rows, cols
+
+
+def _by(pair: Sequence[int]) -> str:
+    return " x ".join(map(str, pair))
 
 
 def _up(a: int, b: int) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
@@ -20,15 +20,16 @@ from ..image.light import unbent
 from ..methods import METHODS, choose, named
 from ..normalized_image import detect_boundary
 from ..operators.blur import Blur
-from ..operators.boundary import BOUNDARIES
-from ..operators.natural import covariance
+from ..operators.boundary import BOUNDARIES, Boundary
 from ..options import Options
 from ..pipeline import Deblurrer
-from ..problem import Factor, Problem
+from ..problem import Factor, Problem, Solution
 from ..request import Request, check_request
 from ..solvers.start import prior_scene
+from ..terms import DataFidelity
 from ..tuning import estimate_noise
 from ..tuning.boundary import SAFE
+from ..verify import Diagnostics, verify
 
 _REFUSED = {
     "mask": "hide pixels before, or restore the image whole",
@@ -51,6 +52,10 @@ class Recipe:
     dtype : str
     options : dict
         Those of `deblur.reconstruct` that were given, with the boundary of the image.
+    lam_reason, boundary_reason : str
+        Where λ and the boundary came from.
+    linear : bool
+        Whether the linear formula is solved.
     device : str or int
         Where windows are solved, by name: each process looks for its own.
     threads : int or None
@@ -65,6 +70,9 @@ class Recipe:
     lam: float
     dtype: str
     options: Options
+    lam_reason: str = ""
+    boundary_reason: str = ""
+    linear: bool = True
     device: str | int = "cpu"
     threads: int | None = 1
     window: tuple[int, int] = (0, 0)
@@ -73,47 +81,34 @@ class Recipe:
     def __dask_tokenize__(self) -> str:
         return self.token
 
+    @property
+    def boundary(self) -> Boundary:
+        """The boundary of the image."""
+        return BOUNDARIES[self.options["boundary"]]
+
     def psf(self, frame: int) -> int:
         """The number of the PSF of that frame."""
         return frame if len(self.psfs) > 1 else 0
 
     def request(self, psf: int, shape: tuple[int, int], device: Device = CPU) -> Request:
         """The checked request for windows of this shape."""
-        return requested(self.psfs[psf], shape, self.lam, self.options, device)
-
-
-class Decisions(NamedTuple):
-    """λ, boundary, prior and noise of the whole image, where they came from, and which formula it is."""
-
-    lam: float
-    lam_reason: str
-    boundary_reason: str
-    options: Options
-    wraps: bool
-    linear: bool
-    refinable: bool
-
-
-def requested(
-    psf: Any, shape: tuple[int, int], lam: float | str, options: Options, device: Device = CPU
-) -> Request:
-    """The checked request; its problem's operator is the blur of an array of this shape."""
-    return check_request(psf, shape, lam, options, device, reuse=True)
+        return check_request(self.psfs[psf], shape, self.lam, self.options, device, reuse=True)
 
 
 def decide(
-    psf: np.ndarray,
+    psfs: np.ndarray,
     shape: tuple[int, int],
     lam: float | str,
     options: Options,
     corners: Callable[[], np.ndarray],
     samples: Callable[[], np.ndarray],
-) -> Decisions:
+) -> Recipe:
     """Decide everything that must be the same in all tiles.
 
     Parameters
     ----------
-    psf : (m, n) ndarray
+    psfs : (p, m, n) ndarray
+        One PSF, or one for each frame; the first one decides.
     shape : (int, int)
         Of the image.
     lam : float or str
@@ -130,13 +125,12 @@ def decide(
     for name, instead in _REFUSED.items():
         if options.get(name) is not None and options.get(name) is not False:
             raise MethodError(f"{name} is not served by tiles: {instead}")
-    options = {**options}
-    request = requested(psf, shape, lam, options)
+    options, psf = {**options}, psfs[0]
+    request = check_request(psf, shape, lam, options, CPU, reuse=True)
     if request.candidates:
         request = _read_boundary(request, psf, options, corners())
     problem = request.problem
-    boundary = problem.operator.boundary
-    options["boundary"] = str(boundary)
+    options["boundary"] = str(problem.operator.boundary)
     if request.method != "auto":  # a method that cannot serve is refused now, and not in a tile
         named(request.method, problem)
     if not problem.asked:
@@ -153,10 +147,8 @@ def decide(
         )
     if problem.asked and request.noise is None:  # methods would estimate it from each tile
         options["noise"] = float(estimate_noise(samples().astype(np.float64)))
-    linear = not problem.asked
-    refinable = linear and not request.gamma and problem.formula != "hht"
-    return Decisions(
-        float(lam), lam_reason, request.boundary_reason, options, boundary.wraps, linear, refinable
+    return Recipe(
+        psfs, float(lam), options["dtype"], options, lam_reason, request.boundary_reason, not problem.asked
     )
 
 
@@ -236,25 +228,25 @@ def filtered_by(request: Request) -> bool:
     return request.method in ("auto", "fft") and not (problem.asked or problem.inverse or request.gamma)
 
 
-def norms(recipe: Recipe, psf: int, f: Array, g: Array, keep: tuple[Any, ...]) -> np.ndarray:
-    """‖b − A f‖², ‖b‖², ‖H f − g‖² and ‖g‖² over `keep` of windows (c, M, N) of a scene and its image, in float64.
+def diagnostics(recipe: Recipe, psf: int, f: Array, g: Array, keep: tuple[slice, slice]) -> Diagnostics:
+    """`deblur.verify` of the linear formula over `keep` of windows (c, M, N) of a scene and its image, in float64.
 
-    A f = b is the linear system of the formula, as `deblur.verify` measures it. Only pixels farther from the window's
-    edges than `deblur.tiles.reach.margin` are right: H and its adjoint reach as far.
+    Only pixels farther from the window's edges than `deblur.tiles.reach.margin` are right: H and its adjoint reach as
+    far.
     """
     options: Options = {**recipe.options, "dtype": "float64", "boundary": "reflect"}
-    request = requested(recipe.psfs[psf], f.shape[-2:], recipe.lam, options)
+    request = check_request(recipe.psfs[psf], f.shape[-2:], recipe.lam, options, CPU)
     f, g = f.astype(np.float64), as_float(g).astype(np.float64)
     if request.gamma:
         f, g = unbent(f), unbent(g)
-    blur, prior = request.problem.blur, 0.0
-    difference = g - request.problem.fidelity.background - blur.forward(f)
-    data = g
-    if request.prior != "zero":
-        prior = prior_scene(blur, g)
-        data = g - blur.forward(prior)
-    b, r = blur.adjoint(data), blur.adjoint(difference)
-    if request.problem.regularizer == "natural":
-        b, r = covariance(b, blur.boundary), covariance(r, blur.boundary)
-    r -= request.problem.lam * (f - prior)
-    return np.array([(x[keep] ** 2).sum() for x in (r, b, difference, g)])
+    problem = request.problem
+    regularizer = "natural" if problem.regularizer == "natural" else "identity"
+    fidelity = DataFidelity(background=problem.fidelity.background)
+    centre = prior_scene(problem.blur, g) if request.prior != "zero" else np.zeros_like(f)
+    return verify(
+        Problem(problem.blur, problem.lam, regularizer, fidelity),
+        g - problem.blur.forward(centre),
+        Solution(f - centre),
+        g,
+        keep,
+    )

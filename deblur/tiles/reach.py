@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -45,14 +44,22 @@ SHARP_RMS = 0.1
 #: overlap, where that is no more than a fifth and tiles are twice as long as their surroundings.
 REFINED = 2.0
 PRIOR_REACH = 32  # pixels: the smoothing of the prior is shorter
-#: Side of the torus on which the kernel is computed: the next is taken where one shows too little of it. A tail is read
-#: off a quarter of the side, where the wrapped part does not count yet.
+#: Side of the torus on which the kernel is computed: the next is taken where one shows too little of it.
 _SIDES = (512, 2048, 4096, 8192)
 
 
-@dataclass(frozen=True)
 class Reach:
     """The tails of the kernel along one axis; index d of an array is the tail further than d pixels away.
+
+    Parameters
+    ----------
+    psf : (m, n) ndarray
+    origin : (int, int)
+    lam : float
+    regularizer : str
+    axis : {0, 1}
+    lengths : (int, int)
+        Of the torus on which the kernel is computed.
 
     Attributes
     ----------
@@ -66,11 +73,32 @@ class Reach:
         max |k̂|, by which rounding is amplified at most.
     """
 
-    before: np.ndarray
-    after: np.ndarray
-    sharp: np.ndarray
-    total: float
-    top: float
+    def __init__(
+        self,
+        psf: np.ndarray,
+        origin: Sequence[int],
+        lam: float,
+        regularizer: str,
+        axis: int,
+        lengths: tuple[int, int],
+    ) -> None:
+        torus = Torus(lengths)
+        # A PSF longer than the torus wraps round it, as k itself does.
+        folded = np.zeros([min(m, n) for m, n in zip(psf.shape, lengths, strict=True)])
+        where = np.ix_(*(np.arange(m) % n for m, n in zip(psf.shape, lengths, strict=True)))
+        np.add.at(folded, tuple(where), psf)
+        h = torus.spectrum(folded, [o % n for o, n in zip(origin, lengths, strict=True)])
+        spectrum = multiplier(torus, h, lam, regularizer)
+        self.top = float(abs(spectrum).max())
+        k = np.moveaxis(torus.synthesise(spectrum, overwrite=True), axis, 0)
+        self.total = float(np.sqrt(np.vdot(k, k)))
+        # After the middle, and before it; beyond a quarter of the side the wrapped part counts.
+        half, last, lines = lengths[axis] // 2, lengths[axis] // 4 + 1, abs(k).sum(axis=1)
+        sides = (slice(1, half), slice(None, half, -1))
+        self.after, self.before = (
+            np.append(np.cumsum(lines[side][::-1])[::-1], 0.0)[:last] for side in sides
+        )
+        self.sharp = np.sqrt(np.maximum(*(_field(k[side]) for side in sides)))[:last]
 
     def bound(self, tile: int, overlap: int) -> float:
         """The largest sum of |k| outside the window that a pixel of the tile can have along this axis."""
@@ -107,15 +135,17 @@ def multiplier(torus: Torus, h: Array, lam: float, regularizer: str = "identity"
     """
     xp = torus.device.xp
     power = h.real**2 + h.imag**2
+    angles = [2 * xp.pi * xp.arange(n) / n for n in torus.lengths]
+    rows, cols = angles[0][:, None], angles[1][None, : torus.lengths[1] // 2 + 1]
     if regularizer == "identity":
         power += lam
-    elif regularizer == "natural":
-        power += lam / mixing(torus)
+    elif regularizer == "natural":  # |b̂|⁻² of B, which makes neighbours alike
+        mixed = [TAPS[1] + 2 * TAPS[0] * xp.cos(angle) for angle in (rows, cols)]
+        power += lam / (mixed[0] * mixed[1]) ** 2
     else:
-        steps = [4 * xp.sin(np.pi * xp.arange(n) / n) ** 2 for n in torus.lengths]
-        rows, cols = steps[0][:, None], steps[1][None, : torus.lengths[1] // 2 + 1]
+        steps = [4 * xp.sin(angle / 2) ** 2 for angle in (rows, cols)]
         [quadratic] = REGULARIZERS[regularizer]
-        power += lam * sum(d.symbol(rows, cols) for d in DIFFERENCES[quadratic.differences])
+        power += lam * sum(d.symbol(*steps) for d in DIFFERENCES[quadratic.differences])
     if not float(power.min()) > np.finfo(np.float64).eps * float(power.max()):
         raise ValueError(
             f"with λ = {lam:g} the influence of a pixel has no end: the PSF removes some frequencies altogether; "
@@ -124,35 +154,6 @@ def multiplier(torus: Torus, h: Array, lam: float, regularizer: str = "identity"
     k = h.conj()
     k /= power
     return k
-
-
-def mixing(torus: Torus) -> Array:
-    """|b̂|² of B, which makes neighbours alike (`deblur.operators.natural`), on half of the frequencies of a torus."""
-    xp = torus.device.xp
-    rows, cols = (TAPS[1] + 2 * TAPS[0] * xp.cos(2 * np.pi * xp.arange(n) / n) for n in torus.lengths)
-    return (rows[:, None] * cols[None, : torus.lengths[1] // 2 + 1]) ** 2
-
-
-def _tails(
-    psf: np.ndarray, origin: Sequence[int], lam: float, regularizer: str, axis: int, lengths: tuple[int, int]
-) -> Reach:
-    torus = Torus(lengths)
-    # A PSF longer than the torus wraps round it, as k itself does.
-    folded = np.zeros([min(m, n) for m, n in zip(psf.shape, lengths, strict=True)])
-    where = np.ix_(*(np.arange(m) % n for m, n in zip(psf.shape, lengths, strict=True)))
-    np.add.at(folded, tuple(where), psf)
-    h = torus.spectrum(folded, [o % n for o, n in zip(origin, lengths, strict=True)])
-    spectrum = multiplier(torus, h, lam, regularizer)
-    top = float(abs(spectrum).max())
-    k = np.moveaxis(torus.synthesise(spectrum, overwrite=True), axis, 0)
-    half = lengths[axis] // 2
-    lines, sides = (
-        abs(k).sum(axis=1),
-        (slice(1, half), slice(None, half, -1)),
-    )  # after the middle, and before it
-    after, before = (np.append(np.cumsum(lines[side][::-1])[::-1], 0.0) for side in sides)
-    sharp = np.sqrt(np.maximum(*(_field(k[side]) for side in sides)))
-    return Reach(before, after, sharp, float(np.sqrt(np.vdot(k, k))), top)
 
 
 def _field(lines: np.ndarray) -> np.ndarray:
@@ -215,8 +216,7 @@ def _reach(
             continue
         # 512 pixels are enough across a long torus: frequencies there are samples of an integral.
         across = along if safe else min(along, max(512, 2 * h.shape[1 - axis]))
-        tails = _tails(h, origin, lam, regularizer, axis, (along, across) if axis == 0 else (across, along))
-        if (np.maximum(tails.before, tails.after) if safe else tails.sharp)[along // 4] <= least:
+        tails = Reach(h, origin, lam, regularizer, axis, (along, across) if axis == 0 else (across, along))
+        if (np.maximum(tails.before, tails.after) if safe else tails.sharp)[-1] <= least:
             break
-    kept = slice(along // 4 + 1)
-    return replace(tails, before=tails.before[kept], after=tails.after[kept], sharp=tails.sharp[kept])
+    return tails

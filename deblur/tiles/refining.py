@@ -107,40 +107,41 @@ def with_passes(tiling: Tiling, psf: np.ndarray, plan: TilePlan, device: str | i
         side = spans[-1][1] - spans[0][0]
         where.append([slice((n - side) // 2, (n - side) // 2 + side)])
     part = as_float(asnumpy(layout.read(tiling.img, 0, where)))[0, 0].astype(dtype)
-    known = np.isfinite(part)
-    part = np.where(known, part, np.median(part[known]) if known.any() else 0).astype(dtype)
-    options: Any = {**tiling.recipe.options, "boundary": "periodic"}
-    given = {
-        "tile": plan.tile,
-        "tolerance": plan.tolerance,
+    part = np.where(np.isfinite(part), part, tiling.samples.mean()).astype(dtype)
+    options: Any = {
+        **tiling.recipe.options,
+        "boundary": "periodic",
         "memory": 2**62,
         "workers": tiling.workers,
-        **options,
     }
-    torus = type(tiling)(part, psf, tiling.lam, overlap=plan.overlap, passes=2, device=device, **given)
-    whole = type(tiling)(part, psf, tiling.lam, **{**given, "tile": part.shape})(part)
-    y, span, shares, number = None, float(np.ptp(part)) or 1.0, [0.0], 0
-    while True:
-        number += 1
+    whole = type(tiling)(part, psf, tiling.lam, tile=part.shape, **options)(part)
+    options |= {"tile": plan.tile, "tolerance": plan.tolerance, "device": device}
+    torus = type(tiling)(part, psf, tiling.lam, overlap=plan.overlap, passes=2, **options)
+    y, span, share = None, float(np.ptp(part)) or 1.0, 0.0
+    for number in range(1, PASSES + 1):
         out, change = one_pass(torus, part, y, last=True)
         left = float(abs(out - whole).max())
-        shares += [left / (change or 1.0)] if number > 1 else []
-        if number > 1 and left * (_SPARE if number < PASSES else 1) <= plan.tolerance * span:
-            break
-        if number == PASSES:
-            raise InsufficientMemoryError(
-                f"{plan.reason}; but on a part of the image {PASSES} passes over tiles of {plan.tile} with an overlap "
-                f"of {plan.overlap} still left {left / span:.1e} of the range: give a larger λ, a larger tolerance or "
-                "more memory",
-                plan.whole_bytes,
-                plan.memory,
-            )
+        if number > 1:
+            share = max(share, left / (change or 1.0))
+            if left * (_SPARE if number < PASSES else 1) <= plan.tolerance * span:
+                break
         y, _ = one_pass(torus, part, y)
+    else:
+        raise InsufficientMemoryError(
+            f"{plan.reason}; but on a part of the image {PASSES} passes over tiles of {plan.tile} with an overlap "
+            f"of {plan.overlap} still left {left / span:.1e} of the range: give a larger λ, a larger tolerance or "
+            "more memory",
+            plan.whole_bytes,
+            plan.memory,
+        )
     return replace(
-        plan, passes=number, seam=left / span, seam_once=max(shares) * (_SPARE if many > 2 else 30.0),
+        plan,
+        passes=number,
+        seam=left / span,
+        seam_once=share * (_SPARE if many > 2 else 30.0),
         reason=f"{plan.reason}; on a part of the image {number} passes left {left / span:.1e} of the range",
         work=plan.work / plan.passes * number,
-    )  # fmt: skip
+    )
 
 
 def corrected(

@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,26 +20,55 @@ ATTRIBUTE = "deblur"  # under which an output remembers its decisions
 _WHOLE: dict[str, Any] = {"fill_value": np.nan, "config": {"write_empty_chunks": True}}
 
 
-@dataclass
 class Source:
     """An image on disk: an array that can be sliced, its axes, and its OME-Zarr metadata.
+
+    Parameters
+    ----------
+    source : path or array
+    channel_axis, stack_axis
+        As for `deblur.tiled`; not used for OME-Zarr.
 
     Attributes
     ----------
     array : array-like
     chunks : tuple of int or None
         As stored.
-    channel_axis, stack_axis
-        As for `deblur.tiled`.
     group : zarr.Group or None
         The OME-Zarr group that it is the largest level of.
     """
 
-    array: Any
-    chunks: tuple[int, ...] | None
-    channel_axis: int | None = None
-    stack_axis: Any = None
-    group: Any = None
+    def __init__(self, source: Any, channel_axis: int | None = None, stack_axis: Any = None) -> None:
+        self.group: Any = None
+        self.channel_axis, self.stack_axis = channel_axis, stack_axis
+        if isinstance(source, str | Path):
+            path = str(source)
+            source = MappedTiff(path) if path.lower().endswith((".tif", ".tiff")) else self._stored(path)
+        self.array, self.chunks = source, getattr(source, "chunks", None)
+
+    def _stored(self, path: str) -> Any:
+        zarr = import_zarr()
+        try:
+            found = zarr.open(path, mode="r")
+        except FileNotFoundError:
+            raise FileNotFoundError(
+                f"{path} is no zarr store: there is no array and no group; a zarr store or a TIFF file is read in tiles"
+            ) from None
+        if isinstance(found, zarr.Array):
+            return found
+        scales = _multiscales(found)
+        if not scales:
+            arrays = ", ".join(name for name, _ in found.arrays()) or "none"
+            raise ValueError(
+                f"{path} is a zarr group without OME metadata; name one of its arrays ({arrays})"
+            )
+        names = [a["name"] for a in scales[0].get("axes", [])]
+        if names[-2:] != ["y", "x"]:
+            raise ValueError(f"the axes of {path} are {names}; they must end in y and x")
+        self.group = found
+        level = found[self.levels[0]]
+        self.channel_axis, self.stack_axis = None, tuple(range(level.ndim - 2)) or None
+        return level
 
     @property
     def chunk(self) -> tuple[int, int] | None:
@@ -48,7 +76,7 @@ class Source:
         if self.chunks is None:
             return None
         shape = self.array.shape
-        axes = Layout.of(shape, self.channel_axis, self.stack_axis).order[-2:]
+        axes = Layout(shape, self.channel_axis, self.stack_axis).order[-2:]
         rows, cols = (min(self.chunks[a], shape[a]) for a in axes)
         return rows, cols
 
@@ -56,33 +84,6 @@ class Source:
     def levels(self) -> list[str]:
         """The names of the arrays of its OME-Zarr group, the largest first."""
         return [level["path"] for level in _multiscales(self.group)[0]["datasets"]]
-
-
-def opened(source: Any, channel_axis: int | None = None, stack_axis: Any = None) -> Source:
-    """The image at a path, or the array itself."""
-    if not isinstance(source, str | Path):
-        return Source(source, getattr(source, "chunks", None), channel_axis, stack_axis)
-    path = str(source)
-    if path.lower().endswith((".tif", ".tiff")):
-        return Source(MappedTiff(path), None, channel_axis, stack_axis)
-    zarr = import_zarr()
-    try:
-        found = zarr.open(path, mode="r")
-    except FileNotFoundError:
-        raise FileNotFoundError(
-            f"{path} is no zarr store: there is no array and no group; a zarr store or a TIFF file is read in tiles"
-        ) from None
-    if isinstance(found, zarr.Array):
-        return Source(found, found.chunks, channel_axis, stack_axis)
-    scales = _multiscales(found)
-    if not scales:
-        arrays = ", ".join(name for name, _ in found.arrays()) or "none"
-        raise ValueError(f"{path} is a zarr group without OME metadata; name one of its arrays ({arrays})")
-    level = found[scales[0]["datasets"][0]["path"]]
-    names = [a["name"] for a in scales[0].get("axes", [])]
-    if names[-2:] != ["y", "x"]:
-        raise ValueError(f"the axes of {path} are {names}; they must end in y and x")
-    return Source(level, level.chunks, None, tuple(range(level.ndim - 2)) or None, found)
 
 
 class MappedTiff:

@@ -21,14 +21,17 @@ import numpy as np
 
 from ..version import __version__
 from . import stores
-from .checks import Residual, Seam, of_tile, ratios
+from .checks import Residual, Seam, joined_residual, of_tile
 from .clusters import queue_reads
 from .mapping import BlockMap, Place, graph, in_tiles, together
 from .options import PlanOptions, TileOptions, parted, takes
 from .plan import TilePlan
 from .refining import MORE_PASSES
-from .stores import ATTRIBUTE, Source, chunk_names, import_zarr, opened
+from .stores import ATTRIBUTE, Source, chunk_names, import_zarr
 from .tiling import Tiling
+
+#: Errors of one tile, which do not end the others.
+_FAILURES = (ValueError, ArithmeticError, RuntimeError)
 
 
 @dataclass(frozen=True)
@@ -183,7 +186,7 @@ def stream(
     if not isinstance(workers, int):  # the threads of a process, each of which has a tile, share its memory
         threads = max(workers.nthreads().values(), default=1)
         memory = memory and memory // threads
-    image, path = opened(source, given["channel_axis"], given["stack_axis"]), str(target)
+    image, path = Source(source, given["channel_axis"], given["stack_axis"]), str(target)
     asked = _asked(image, psf, lam, [given[k] for k in ("tolerance", "safe", "tile", "overlap")], rest)
     earlier = stores.begun(path, asked, overwrite)
     if earlier:  # λ and plan are those of the first start, whatever memory there is now
@@ -299,29 +302,26 @@ def _restored(
             x = da.from_array(array, chunks=reads, fancy=False, asarray=True, name=f"{name}-{token}")
             arrays.append(in_tiles(tiling, x.transpose(order)))
     x = arrays[0]
-    writer = _Writer(BlockMap.of(tiling, number), output, order, tuple(np.cumsum((0, *c)) for c in x.chunks))
+    writer = _Writer(tiling, number, output, x.chunks)
     ones = tuple((1,) * n for n in x.numblocks)
     empty = np.empty((0,) * x.ndim, object)
-    blocks = graph(writer.blocks, writer, arrays, f"written-{token}", ones, empty)
+    blocks = graph(writer, arrays, f"written-{token}", ones, empty)
     there, sizes = stores.present(output), {p: writer.frames(p) for p in np.ndindex(*x.numblocks)}
     places = [p for p in sizes if not there.issuperset(chunk_names(output, writer.region(p)))]
     total, now, passes = sum(sizes.values()), sum(sizes[p] for p in places), tiling.plan.passes
-    finished = kept = total - now
-    if progress is not None:
-        progress(number * total + finished, passes * total)
+    finished = number * total + total - now
 
-    def one_more(i: int) -> None:
+    def one_more(i: int | None = None) -> None:
         nonlocal finished
-        finished += sizes[places[i]]
+        finished += 0 if i is None else sizes[places[i]]
         if progress is not None:
-            progress(number * total + finished, passes * total)
+            progress(finished, passes * total)
 
+    one_more()
     tasks = blocks.to_delayed(optimize_graph=True)[tuple(zip(*places, strict=True))] if places else []
     results = [result.item() for result in _computed(list(tasks), workers, one_more)]
-    failed = [
-        f for place, (wrong, _) in zip(places, results, strict=True) for f in writer.failures(place, wrong)
-    ]
-    return now - len(failed), kept, failed, max((change for _, change in results), default=0.0)
+    failed = [failure for failures, _ in results for failure in failures]
+    return now - len(failed), total - now, failed, max((change for _, change in results), default=0.0)
 
 
 def _reads(stored: Sequence[int] | None, tiling: Tiling) -> tuple[Any, ...]:
@@ -344,85 +344,74 @@ def _reads(stored: Sequence[int] | None, tiling: Tiling) -> tuple[Any, ...]:
     return tuple(chunks)
 
 
-@dataclass(frozen=True)
-class _Writer:
-    """Restores a block and writes it to its place.
+class _Writer(BlockMap):
+    """Restores a block and writes it to its place; a task returns its failures and its largest change."""
 
-    A task returns its failures as (frame, reason), and the largest change of the last of several passes.
-    """
+    def __init__(self, tiling: Tiling, number: int, output: Any, chunks: Sequence[Sequence[int]]) -> None:
+        super().__init__(tiling, number)
+        self.output, self.order = output, tiling.layout.order
+        self.ends = [np.cumsum((0, *c)) for c in chunks]  # of the blocks along each axis of `Axes.order`
 
-    blocks: BlockMap
-    output: Any
-    order: tuple[int, ...]
-    ends: tuple[np.ndarray, ...]  # of the blocks along each axis of `Layout.order`
+    def spans(self, place: Place, frame: int | None = None) -> list[slice]:
+        """The region of a block, or of one frame of its last axis of the stack, in `Axes.order`."""
+        spans = [slice(int(e[i]), int(e[i + 1])) for e, i in zip(self.ends, place, strict=True)]
+        if frame is not None and self.stack:
+            first = spans[len(self.stack) - 1].start + frame
+            spans[len(self.stack) - 1] = slice(first, first + 1)
+        return spans
 
-    def spans(self, place: Place) -> list[slice]:
-        """The region of a block in `Layout.order`."""
-        return [slice(int(e[i]), int(e[i + 1])) for e, i in zip(self.ends, place, strict=True)]
-
-    def region(self, place: Place) -> tuple[slice, ...]:
-        """The region of a block in the output."""
-        spans = self.spans(place)
+    def region(self, place: Place, frame: int | None = None) -> tuple[slice, ...]:
+        """The same in the output."""
+        spans = self.spans(place, frame)
         return tuple(spans[i] for i in np.argsort(self.order))
 
     def frames(self, place: Place) -> int:
         """How many frames a block has."""
-        return math.prod(s.stop - s.start for s in self.spans(place)[: len(self.blocks.stack)])
+        return math.prod(s.stop - s.start for s in self.spans(place)[: len(self.stack)])
 
-    def failures(self, place: Place, wrong: list[tuple[int, str]]) -> list[Failure]:
-        """The failures of a task: the last axis of a stack counted in frames, not in blocks of several."""
-        *_, rows, cols = spans = self.spans(place)
-        last, found = len(self.blocks.stack) - 1, []
-        for frame, why in wrong:
-            at = [int(i) for i in place]
-            if self.blocks.stack:
-                at[last] = spans[last].start + frame
-            found.append(Failure(tuple(at), (rows.start, rows.stop), (cols.start, cols.stop), why))
-        return found
-
-    def __call__(self, place: Place, *windows: Any) -> Any:
-        failed, change = [], 0.0
-        if not stores.done(
-            self.output, self.region(place)
-        ):  # by a worker that was lost before it could say so
-            axis = len(self.blocks.stack) - 1
-            several = axis >= 0 and windows[0].shape[axis] > 1
+    def task(self, place: Place, *windows: Any) -> Any:
+        """Write a block, unless a worker that was lost before it could report has written it."""
+        failed: list[Failure] = []
+        change = 0.0
+        if not stores.done(self.output, self.region(place)):
             try:
                 change = self.write(place, windows)
-            except (ValueError, ArithmeticError, RuntimeError) as error:
-                if (
-                    self.blocks.last is False
-                ):  # the last pass fails as well; until then these pixels have no effect
+            except _FAILURES as error:
+                if self.last is False:  # the last pass fails as well; until then these pixels have no effect
                     self.output[self.region(place)] = 0
-                elif several:
-                    failed = self._one_by_one(place, windows, axis)
                 else:
-                    failed = [(0, str(error) or type(error).__name__)]
+                    failed = self._failures(place, windows, error)
         out = np.empty((1,) * len(place), object)
         out[(0,) * len(place)] = failed, change
         return out
 
     def write(self, place: Place, windows: Sequence[Any], frame: int | None = None) -> float:
         """Restore the windows of a block, or of one of its frames, and write it; the largest change."""
-        f, change = self.blocks.restored(place, *windows)
-        region = list(self.region(place))
-        if frame is not None:
-            axis = self.order[len(self.blocks.stack) - 1]
-            first = region[axis].start + frame
-            region[axis] = slice(first, first + 1)
+        f, change = self.restored(place, *windows)
         f = f.transpose(np.argsort(self.order))
-        self.output[tuple(region)] = f.get() if hasattr(f, "get") else f
+        self.output[self.region(place, frame)] = f.get() if hasattr(f, "get") else f
         return change
 
-    def _one_by_one(self, place: Place, windows: Sequence[Any], axis: int) -> list[tuple[int, str]]:
-        """The frames of a block, of which one cannot be restored."""
-        failed = []
-        for i in range(windows[0].shape[axis]):
-            try:
-                self.write(place, [w.take([i], axis) for w in windows], i)
-            except (ValueError, ArithmeticError, RuntimeError) as error:
-                failed.append((i, str(error) or type(error).__name__))
-        return failed
+    def _failures(self, place: Place, windows: Sequence[Any], error: Exception) -> list[Failure]:
+        """The failures of a block, of which each frame is tried by itself, in frames instead of blocks of several."""
+        found, axis = [], len(self.stack) - 1
+        count = windows[0].shape[axis] if self.stack else 1
+        for i in range(count):
+            if count > 1:
+                try:
+                    self.write(place, [w.take([i], axis) for w in windows], i)
+                    continue
+                except _FAILURES as own:
+                    error = own
+            *front, rows, cols = self.spans(place, i)
+            at = (
+                (*map(int, place[:axis]), front[axis].start, *map(int, place[axis + 1 :]))
+                if self.stack
+                else place
+            )
+            why = str(error) or type(error).__name__
+            found.append(Failure(at, (rows.start, rows.stop), (cols.start, cols.stop), why))
+        return found
 
 
 def _computed(tasks: list[Any], workers: Any, ended: Callable[[int], None] = lambda i: None) -> Sequence[Any]:
@@ -466,4 +455,6 @@ def _verified(image: Source, tiling: Tiling, output: Any, workers: Any) -> Resid
     one = dask.delayed(partial(of_tile, tiling.recipe, tiling.layout), pure=False)
     arrays = [dask.delayed(array, traverse=False) for array in (image.array, output)]
     places = itertools.product(range(tiling.layout.frames), tiling.tiles)
-    return ratios(_computed([one(*arrays, *place) for place in places], workers), tiling.linear)
+    return joined_residual(
+        _computed([one(*arrays, *place) for place in places], workers), tiling.recipe.linear
+    )

@@ -8,72 +8,26 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, NamedTuple, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 
 from ..device import Array, Device, asnumpy, cores, float_dtype, free_memory, get_xp, is_cupy
 from ..errors import InsufficientMemoryError
-from ..frames import min_float_dtype
+from ..frames import Axes, min_float_dtype
 from ..image import as_float
-from ..image.arrays import looks_coloured
 from .checks import Seam, measured, with_measured_overlap
 from .options import PlanOptions, TileOptions, parted, takes
 from .plan import TilePlan, plan_tiles
-from .problem import Recipe, decide
+from .problem import decide
 from .reach import margin
 from .windows import Edges, Sides, cut, restore, surroundings
 
 _SAMPLE = 256  # least side of the windows that λ and the boundary are read from
 
 
-class Layout(NamedTuple):
-    """Where rows, columns, colours and frames are in an array that is read window by window."""
-
-    shape: tuple[int, ...]
-    stack: tuple[int, ...]
-    channel: int | None
-
-    @classmethod
-    def of(
-        cls, shape: Sequence[int], channel_axis: int | None, stack_axis: int | Sequence[int] | None
-    ) -> Layout:
-        """The named axes, or ValueError unless rows and columns are left."""
-        n = len(shape)
-        if channel_axis is None and stack_axis is None and n == 3 and looks_coloured(tuple(shape)):
-            channel_axis = -1
-        stack = [] if stack_axis is None else np.atleast_1d(stack_axis).tolist()
-        axes = [*stack, *([] if channel_axis is None else [channel_axis])]
-        for axis in axes:
-            if not -n <= axis < n:
-                raise ValueError(f"axis {axis} is no axis of an image with {n} dimensions")
-        if len({a % n for a in axes}) != len(axes) or n - len(axes) != 2:
-            raise ValueError(
-                f"the image has shape {tuple(shape)}; with {len(axes)} axis named there must be two left, rows and "
-                "columns: for colour name the axis of the channels (channel_axis=-1), for a stack the axes that frames "
-                "are counted along (stack_axis=0, or (0, 1))"
-            )
-        channel = None if channel_axis is None else channel_axis % n
-        return cls(tuple(map(int, shape)), tuple(a % n for a in stack), channel)
-
-    @property
-    def order(self) -> tuple[int, ...]:
-        """The axes as windows have them: frames, colours, rows, columns."""
-        front = (*self.stack, *(() if self.channel is None else (self.channel,)))
-        return (*front, *(a for a in range(len(self.shape)) if a not in front))
-
-    @property
-    def space(self) -> tuple[int, int]:
-        """Rows and columns of the image."""
-        return self.shape[self.order[-2]], self.shape[self.order[-1]]
-
-    @property
-    def frames(self) -> int:
-        return math.prod(self.shape[a] for a in self.stack)
-
-    @property
-    def colours(self) -> int:
-        return 1 if self.channel is None else self.shape[self.channel]
+class Layout(Axes):
+    """Windows of an array that is read part by part."""
 
     def at(self, frame: int, rows: slice, cols: slice) -> tuple[slice, ...]:
         """The index of a window of one frame."""
@@ -92,8 +46,7 @@ class Layout(NamedTuple):
         def part(rows: slice, cols: slice) -> Array:
             found = img[self.at(frame, rows, cols)]
             found = found.compute() if hasattr(found, "compute") else found
-            found = (found if is_cupy(found) else np.asarray(found)).transpose(self.order)
-            return found.reshape(1, self.colours, *found.shape[-2:])
+            return self.split(found if is_cupy(found) else np.asarray(found))
 
         lines = [[part(rows, cols) for cols in where[1]] for rows in where[0]]
         xp = get_xp(lines[0][0])
@@ -142,15 +95,15 @@ class Tiling:
     ) -> None:
         given, rest = parted(options, TileOptions)
         self.img, self.workers = img, given.pop("workers") or cores()
-        self.layout = layout = Layout.of(img.shape, given.pop("channel_axis"), given.pop("stack_axis"))
+        self.layout = layout = Layout(img.shape, given.pop("channel_axis"), given.pop("stack_axis"))
         dtype = rest.get("dtype")
         self.dtype = min_float_dtype(img.dtype) if dtype is None else float_dtype(np.empty(0, dtype))
         rest["dtype"] = self.dtype.name
         psfs = _psfs(psf, layout.frames)
         self._psf_shape = psfs.shape[1:]
-        decided = decide(psfs[0], layout.space, lam, rest, self._corners, lambda: self._samples)
-        self.lam, self.lam_reason, self.boundary_reason = decided[:3]
-        self.linear = decided.linear
+        decided = decide(psfs, layout.space, lam, rest, self._corners, lambda: self.samples)
+        self.lam = decided.lam
+        self.lam_reason, self.boundary_reason = decided.lam_reason, decided.boundary_reason
         device = given["device"]
         if given["memory"] is not None:  # this process need not have the device of its workers
             given["device"] = "cpu"
@@ -162,11 +115,12 @@ class Tiling:
 
         plans = [planned(h, given["overlap"]) for h in psfs]
         plan = max(plans, key=lambda p: (p.answer == "none", p.passes, p.work))
-        self.plan, self.wraps = plan, decided.wraps
-        self.recipe = Recipe(psfs, self.lam, self.dtype.name, decided.options, device, window=plan.window)
+        self.plan, self.recipe = plan, replace(decided, device=device, window=plan.window)
         if plan.answer == "measure" and given["overlap"] is None:
             plan = with_measured_overlap(self, psfs[0], lambda overlap: planned(psfs[0], overlap))
-        elif plan.answer == "refine" and not decided.refinable:
+        elif plan.answer == "refine" and not (
+            decided.linear and rest.get("gamma") is None and rest.get("formula") != "hht"
+        ):
             why = f"{plan.reason}, but of the linear formula alone, without gamma or formula='hht'"
             plan = replace(plan, answer="none", reason=why)
         elif plan.answer == "refine" and given["passes"] is None:
@@ -192,7 +146,7 @@ class Tiling:
         return asnumpy(self.layout.read(self.img, 0, where))
 
     @cached_property
-    def _samples(self) -> np.ndarray:
+    def samples(self) -> np.ndarray:
         """Windows spread over the image, (n, c, M, N), read once, without those that are not finite."""
         layout = self.layout
         side = [min(n, max(_SAMPLE, 8 * m)) for n, m in zip(layout.space, self._psf_shape, strict=True)]
@@ -217,7 +171,7 @@ class Tiling:
     @property
     def range(self) -> float:
         """Of the image, as far as the sampled windows show it."""
-        return float(np.ptp(self._samples))
+        return float(np.ptp(self.samples))
 
     @property
     def beyond(self) -> tuple[int, int]:
@@ -235,7 +189,7 @@ class Tiling:
         self, tile: Sequence[tuple[int, int]], overlap: Sequence[int]
     ) -> tuple[list[list[slice]], Sides, Edges]:
         """(spans to read, which sides are the image's, what to cut off) of the window of a tile."""
-        return surroundings(tile, overlap, self.layout.space, self.wraps)
+        return surroundings(tile, overlap, self.layout.space, self.recipe.boundary.wraps)
 
     def solve(self, img: Any, frame: int, tile: Sequence[tuple[int, int]], overlap: Sequence[int]) -> Array:
         """One tile of one frame, (1, colours, M, N)."""

@@ -25,7 +25,6 @@ import scipy.fft
 from ..device import CPU, Array, Device, all_cores, check_finite, get_xp, staging, thread_limit
 from ..image import as_float
 from ..operators.blur import Blur
-from ..operators.boundary import get_boundary
 from ..operators.torus import Torus
 from ..pool import pool
 from ..request import Request
@@ -103,7 +102,7 @@ def restore(recipe: Recipe, window: Array, frame: int, at_border: Sides, trim: E
 def _tile(recipe: Recipe, psf: int, window: Array, at_border: Sides, trim: Edges, device: Device) -> Array:
     """The tile of a window: filtered, and solved as an image near the border."""
     shape, tile = window.shape[2:], within(window, trim)
-    inside = not any(map(any, at_border)) or get_boundary(recipe.options["boundary"]).wraps
+    inside = not any(map(any, at_border)) or recipe.boundary.wraps
     strips = [] if inside else _strips(recipe.psfs[psf].shape, shape, at_border, trim)
     by = None if strips is None else _filter(recipe, psf, shape, at_border, device)
     if by is None:
@@ -186,7 +185,7 @@ def _solver(
     recipe: Recipe, psf: int, shape: tuple[int, int], at_border: Sides, device: Device
 ) -> Callable[[Array], Array]:
     """A function that solves windows of this kind as images, cached."""
-    edge = get_boundary(recipe.options["boundary"])
+    edge = recipe.boundary
     if not (edge.wraps or edge.dark):  # the boundary continues the image as the window is continued
         at_border = ((True, True), (True, True))
     room = pads(recipe.psfs[psf].shape, shape, at_border, edge.wraps)

@@ -20,7 +20,7 @@ unexplained and also what it leaves open, so that the more specific boundary is 
 ``unknown``
     f continues as it does elsewhere, and nothing else is known of it.
 
-No product with the whole picture is formed. ``benchmarks/bench_auto_boundary.py`` measures how often it is right.
+No product with the whole picture is formed. ``benchmarks/bench_boundary.py`` measures how often it is right.
 
 References
 ----------

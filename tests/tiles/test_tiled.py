@@ -299,11 +299,16 @@ def test_windows_that_are_alike_share_one_solver(boundary, kinds, rng, solved):
 
 
 @pytest.mark.parametrize("boundary", ["zero", "reflect", "antireflect", "unknown"])
-def test_only_strips_along_the_border_are_solved_as_images(boundary, rng, solved):
+def test_one_filter_serves_all_windows_and_only_strips_along_the_border_are_solved_as_images(
+    boundary, rng, solved, monkeypatch
+):
     g = picture(DISK, boundary, (450, 470), rng)
     whole = deblur.reconstruct(g, DISK, 0.05, boundary=boundary)
+    filters, init = [], windows._Filter.__init__
+    monkeypatch.setattr(windows._Filter, "__init__", lambda *args: filters.append(args) or init(*args))
     tiling = Tiling(g, DISK, 0.05, tile=150, overlap=20, workers=1, boundary=boundary)
     assert apart(tiling(g), whole, g) <= tiling.plan.seam
+    assert len(filters) == 1  # of windows inside, at sides and at corners
     room = 16 if boundary == "zero" else 0  # inner edges are faded to black
     assert all(min(shape) <= 40 + 2 * room for shape in solved)
     # Where the overlap is missing nothing is known of the strips, and the windows are solved whole.

@@ -230,8 +230,8 @@ def test_a_plan_prints_all_it_knows_and_pickles():
 
 
 def test_a_plan_is_made_again_without_looking_again(monkeypatch):
-    made, real = [], tails_of._tails
-    monkeypatch.setattr(tails_of, "_tails", lambda *args: made.append(args) or real(*args))
+    made, real = [], tails_of.Reach
+    monkeypatch.setattr(tails_of, "Reach", lambda *args: made.append(args) or real(*args))
     for tile in (96, 128, 160):
         plan_tiles(psf.disk(5), 0.0123, HUGE, memory=ROOM, tile=tile)
     assert len(made) == 1

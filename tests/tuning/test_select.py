@@ -1,11 +1,10 @@
 """λ by a rule in the pipeline: its fallback, what is reported, and which λ is no success."""
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
+from realistic import draw, outcome
 
 import deblur
 from deblur import Blur, Status
@@ -13,9 +12,6 @@ from deblur.methods import Method
 from deblur.metrics import psnr
 from deblur.solvers import pcg, quadratic
 from deblur.tuning.select import boundary_error
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "benchmarks"))
-import bench_status
 
 
 def photograph(psf, noise, size=128, name="camera", boundary="unknown"):
@@ -30,7 +26,7 @@ def photograph(psf, noise, size=128, name="camera", boundary="unknown"):
 @pytest.mark.slow
 def test_realistic_draws_are_solved():
     rng = np.random.default_rng(13)
-    outcomes = [bench_status.outcome(bench_status.draw(rng, largest=64)) for _ in range(60)]
+    outcomes = [outcome(draw(rng, largest=64)) for _ in range(60)]
     failed = [o for o in outcomes if o["status"] not in ("SOLVED", "CONVERGED")]
     assert not failed
     assert len({o["method"] for o in outcomes}) >= 4

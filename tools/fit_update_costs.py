@@ -1,7 +1,7 @@
 """Measure what updates and new factorisations cost here, and write deblur/linalg/update_costs.json.
 
-    python benchmarks/fit_update_costs.py          on the CPU, about 2 minutes
-    python benchmarks/fit_update_costs.py --gpu    on the GPU
+    python tools/fit_update_costs.py          on the CPU, about 2 minutes
+    python tools/fit_update_costs.py --gpu    on the GPU
 
 Seconds are fitted as a sum of calls, operations, bytes, blocks and passes, each times a non-negative constant, by least
 squares on relative errors; `deblur.linalg.plan_update` predicts with them. The grid lies off the one of
@@ -13,8 +13,13 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import sys
+from pathlib import Path
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
+
 from _common import ROOT, environment, time_together
 from bench_qr_update import Case
 from scipy.optimize import nnls
@@ -68,7 +73,7 @@ measured = []
 dtypes = [np.float64] if place == "cpu" else [np.float32, np.float64]
 for dtype, what in itertools.product(dtypes, cases(place)):
     which, m, n, p, k, keep_q = what
-    case = Case(*what, xp=xp, dtype=dtype)
+    case = Case(what, xp=xp, dtype=dtype)
     seconds = time_together(
         {name: lambda name=name, case=case: case.change(name) for name in ("update", "refactor")},
         repeats=arguments.repeats if m * n > 1e5 else 4 * arguments.repeats,

@@ -1,4 +1,4 @@
-"""A boundary, a solver, a regularizer, a stencil and a PSF of one's own: each is one object or function and one row."""
+"""A boundary, solver, regularizer, stencil or PSF is added as one object or function and one row of a table."""
 
 import sys
 import types
@@ -18,7 +18,7 @@ PSF = np.outer([1, 3, 2], [2, 5, 1]) / 48
 
 
 class Nearest(deblur.Boundary):
-    """The edge pixel goes on for ever."""
+    """The edge pixel is repeated beyond the frame."""
 
     continued = True
 
@@ -50,7 +50,7 @@ def test_a_boundary_is_one_object(rng, method):
     assert "nearest" in str(result)
 
 
-def test_a_boundary_of_ones_own_is_served_by_tv(rng):
+def test_tv_serves_a_boundary_that_a_user_defines(rng):
     g = rng.random((21, 18))
     result = deblur.solve(
         g, PSF, 0.05, boundary=Nearest("nearest"), method="tv", rtol=1e-6, max_iterations=5000
@@ -97,7 +97,7 @@ def test_a_solver_is_one_file_and_one_row(rng, monkeypatch):
         deblur.solve(g, PSF, 1e-2, method="no such method", boundary="zero")
 
 
-def test_a_penalty_is_one_row_and_a_row_of_methods(rng, monkeypatch):
+def test_a_regularizer_is_one_row_and_a_row_of_methods(rng, monkeypatch):
     monkeypatch.setitem(REGULARIZERS, "sparse", (Regularizer("identity", "absolute"),))
     monkeypatch.setitem(
         METHODS, "sparse", Method("sparse", "λ Σ|f|", "admm", iterative=True, regularizer="sparse")

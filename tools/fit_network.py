@@ -1,9 +1,9 @@
 """Fit the weights of `deblur.denoise.network`: a denoiser, then the last steps of `deblur.solvers.collaborative`.
 
-    python benchmarks/fit_network.py --pictures FOLDER --out FILE.npz [--denoiser S] [--steps S] [--pairs S] [--near S]
+    python tools/fit_network.py --pictures FOLDER --out FILE.npz [--denoiser S] [--steps S] [--pairs S] [--near S]
                                      [--start FILE.npz]
 
-(S: seconds.) The folder holds pictures in the public domain or dedicated to it (CC0), of which no benchmark here
+(S: seconds.) The folder holds pictures in the public domain or dedicated to it (CC0), of which no benchmark
 reports what the network makes:
 
 - from SciPy (`scipy.datasets`; pixnio.com, public domain): face.png, ascent.png; from scikit-image: eagle.png (CC0,
@@ -37,6 +37,7 @@ import argparse
 import copy
 import hashlib
 import math
+import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -44,11 +45,14 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-import _common
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
+
+from _common import each
 
 import deblur
 from deblur.solvers import collaborative
@@ -262,8 +266,7 @@ class Pictures:
             r, g, b = np.moveaxis(picture(name, folder), -1, 0)
             chroma += [(r - b) / math.sqrt(2), (r - 2 * g + b) / math.sqrt(6)]
         whole = sum(share for _, share in planes)
-        with _common.side_by_side(6) as pool:
-            leaves = list(pool.map(dead_leaves, [384] * LEAVES, range(1000, 1000 + LEAVES)))
+        leaves = each(dead_leaves, [(384, 1000 + i) for i in range(LEAVES)], workers=6)
         planes += [(plane.astype(np.float32), LEAVES_SHARE * whole / LEAVES) for plane in leaves]
         small = [plane for image in chroma for plane in _scaled(image)]
         planes += [(plane, CHROMA_SHARE * whole / len(small)) for plane in small]
@@ -502,7 +505,7 @@ class Fitting:
         found = []
         for n in range(steps):
             strength = begin * (end / begin) ** (n / (steps - 1))
-            rho = collaborative._TRUST * sigma**2 / strength**2
+            rho = collaborative._ALPHA * sigma**2 / strength**2
             u = torch.fft.irfft2((right + rho * torch.fft.rfft2(v)) / (power + rho), s=g.shape[2:])
             v = self._denoised(u, strength.view(-1), near)
             found.append(v)

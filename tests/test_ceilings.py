@@ -1,0 +1,76 @@
+"""Size and wording of the code stay below the ceilings of tools/ceilings.json, which may only fall."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def ceilings():
+    spec = importlib.util.spec_from_file_location("ceilings", ROOT / "tools" / "ceilings.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_no_count_is_above_its_ceiling(ceilings):
+    allowed = json.loads((ROOT / "tools" / "ceilings.json").read_text())
+    assert ceilings.exceeded(ceilings.measured(), allowed) == []
+
+
+@pytest.fixture
+def package(ceilings, tmp_path):
+    """A small repository, and its counts."""
+    for folder in ("deblur", "cuda", "benchmarks", "tests", "docs"):
+        (tmp_path / folder).mkdir()
+    for name in ("README.md", "CONTRIBUTING.md", "docs/page.md"):
+        (tmp_path / name).write_text("words\n")
+    (tmp_path / "cuda" / "a.cu").write_text("// one\nint x;\n")
+    (tmp_path / "tests" / "test_a.py").write_text("def test_a():\n    pass\n")
+    (tmp_path / "deblur" / "a.py").write_text('"""Text."""\n\nLIMIT = 3  # pixels\n')
+    return tmp_path, ceilings.measured(tmp_path)
+
+
+def with_parameters(count):
+    return f"def f({', '.join(f'x{i}' for i in range(count))}): pass\n"
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "grown"),
+    [
+        ("deblur/b.py", "x = [\n    1,\n]\n", {"code lines of deblur": 3}),
+        ("deblur/b.py", '"""Text\nof two lines."""\n# comment\n', {}),
+        ("deblur/b.py", "A, B = 1, 2.5\n", {"code lines of deblur": 1, "named numeric constants": 2}),
+        ("deblur/b.py", "NAME = 'three'\n", {"code lines of deblur": 1}),
+        ("deblur/b.py", with_parameters(7), {"code lines of deblur": 1}),
+        (
+            "deblur/b.py",
+            with_parameters(8),
+            {"code lines of deblur": 1, "functions with more than 7 parameters": 1},
+        ),
+        ("deblur/b.py", "class A(NamedTuple):\n    x: int\n", {"code lines of deblur": 2, "record types": 1}),
+        ("deblur/b.py", "#\n" * 9, {"lines of the longest file": 6}),
+        ("cuda/b.cuh", "// comment\n", {"lines of cuda": 1}),
+        ("benchmarks/b.py", "print(1)\n", {"code lines of benchmarks": 1}),
+        ("tests/b.py", "x = 1\n", {"code lines of tests": 1}),
+        ("docs/b.md", "Nobody looked at it.\n", {"word: nobody|nobody's": 1, "word: looked_at|looked at": 1}),
+        ("tests/b.py", "def test_hides_all(): pass\n", {"code lines of tests": 1, "word: hides_all": 1}),
+        ("cuda/b.cu", "// roadside houses\n", {"lines of cuda": 1}),
+    ],
+)
+def test_what_is_added_is_counted_and_refused(ceilings, package, file, text, grown):
+    root, before = package
+    (root / file).write_text(text)
+    after = ceilings.measured(root)
+    assert {name: after[name] - before[name] for name in after if after[name] != before[name]} == grown
+    assert len(ceilings.exceeded(after, before)) == len(grown)
+
+
+def test_ceilings_are_lowered_and_never_raised(ceilings):
+    lowered = ceilings.lowered({"a": 3, "b": 5, "c": 0, "new": 2}, {"a": 4, "b": 4, "c": 1})
+    assert lowered == {"a": 3, "b": 4}
+    assert ceilings.exceeded({"new": 2}, lowered) == ["new: 2, at most 0"]
