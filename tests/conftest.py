@@ -1,4 +1,8 @@
-"""Fixtures that the whole suite shares."""
+"""Fixtures of the whole suite.
+
+The suite has three tiers: ``pytest -m "not slow and not gpu"`` takes less than a minute on two cores; tests that take
+more than a second are marked `slow`; those marked `gpu` need an NVIDIA GPU and are skipped elsewhere.
+"""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -8,7 +12,7 @@ from hypothesis import HealthCheck, settings
 
 from deblur import graphs
 
-# How long an example takes tells how busy the machine is, and nothing of the code.
+# The time of an example depends on the load of the machine, so it is not limited.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
 
@@ -28,7 +32,7 @@ def _cupy_or_reason():
 
 @pytest.fixture
 def cupy():
-    """CuPy, or a skip that says what is missing. No test meets what another one left on the device."""
+    """CuPy, or a skip that says what is missing. Each test begins without cached graphs."""
     module, reason = _cupy_or_reason()
     if module is None:
         pytest.skip(reason)
@@ -38,14 +42,14 @@ def cupy():
 
 @pytest.fixture
 def on_four_streams(cupy):
-    """From a piece of work, given 0 to 3, to all that it returns when four threads do it over and over at once."""
+    """A function that returns all results of `work(0)` to `work(3)`, each called `times` times in a thread."""
 
     def done(work, times):
         def mine(i):
             with cupy.cuda.Stream(non_blocking=True):
                 return [work(i) for _ in range(times)]
 
-        cupy.cuda.Device().synchronize()  # what the work reads is there
+        cupy.cuda.Device().synchronize()
         with ThreadPoolExecutor(4) as threads:
             return [one for of_thread in threads.map(mine, range(4)) for one in of_thread]
 

@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+from test_cli_files import fails
 
 import deblur
 from deblur import cli, image
@@ -68,17 +69,6 @@ def test_depth_is_kept(tmp_path, rng, bits, dtype):
     assert image.read(out, as_float=False).dtype == dtype
 
 
-def fails(capsys, arguments, *words, code=2):
-    assert main([str(a) for a in arguments]) == code
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.startswith("deblur: ")
-    assert said.err.count("\n") == 1
-    assert "Traceback" not in said.err
-    for word in words:
-        assert word in said.err, said.err
-
-
 @pytest.mark.parametrize(
     ("changed", "words", "code"),
     [
@@ -92,6 +82,10 @@ def fails(capsys, arguments, *words, code=2):
         ({6: "--rtol", 7: "7"}, ["rtol"], 2),
         ({6: "--blind", 7: "9"}, ["--psf", "--blind"], 2),
         ({6: "--grid", 7: "9"}, ["--psf-grid"], 2),
+        ({6: "--bounds", 7: "1,0"}, ["cross"], 2),
+        ({6: "--denoiser", 7: "magic"}, ["collaborative"], 2),
+        (dict(enumerate(["--method", "fft", "--mask", "auto"], 6)), ["a mask"], 2),
+        (dict(enumerate(["--method", "tv", "--prior", "smooth"], 6)), ["prior"], 2),
         (dict(enumerate(["--method", "pcg", "--lam", "1e-6", "--max-iterations", "1"], 6)), ["converge"], 1),
     ],
 )
@@ -224,3 +218,41 @@ def test_import_is_light(what):
         "deblur.psf.points",
     }
     assert not loaded & (others | large | own)
+
+
+VARIATIONAL = {
+    "tv": (["--method", "tv", "--mask", "mask.png", "--bounds", "0,1"], {"method": "tv", "bounds": (0, 1)}),
+    "automatic mask": (["--mask", "auto"], {"mask": "auto"}),
+    "huber": (["--method", "tv2", "--data", "huber"], {"method": "tv2", "data": "huber"}),
+    "nonnegative": (
+        ["--bounds", "nonnegative", "--background", "0.01"],
+        {"bounds": "nonnegative", "background": 0.01},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", VARIATIONAL)
+def test_variational_options_are_those_of_the_python_call(blurred, tmp_path, capsys, monkeypatch, case):
+    monkeypatch.chdir(tmp_path)
+    arguments, options = VARIATIONAL[case]
+    picture = image.read(blurred[0])
+    mask = np.zeros(picture.shape, bool)
+    mask[7:9, 20] = True
+    image.write("in.tif", np.where(mask, 1.0, picture), bits=32)
+    image.write("mask.png", mask.astype(float), bits=8)
+    run = ["reconstruct", "in.tif", "-o", "out.tif", "--psf", "gaussian:5,1", "--bits", "32", "--lam", "1e-3"]
+    assert main([*run, *arguments]) == 0
+    if "mask.png" in arguments:
+        options = {**options, "mask": mask}
+    psf = deblur.psf.gaussian(5, 1.0)
+    expected = deblur.solve(image.read("in.tif"), psf, 1e-3, **options)
+    assert np.abs(image.read("out.tif") - expected.image).max() <= 1e-6
+    said = capsys.readouterr().out
+    assert f"method      {expected.method}" in said
+    assert ("\nmasked " in said) == (expected.mask is not None)
+
+
+@pytest.mark.parametrize("bad", [["--bounds", "low"], ["--mask", "none.png"]])
+def test_bounds_and_masks_that_cannot_be_read_are_refused(blurred, bad):
+    with pytest.raises(SystemExit):
+        main(["reconstruct", str(blurred[0]), "-o", "out.png", "--psf", "box:3", *bad])

@@ -1,4 +1,4 @@
-"""The command line and its files: inputs are safe, losses are reported, and every end has its exit code."""
+"""The command line and its files: inputs are safe, losses are reported, and each outcome has its exit code."""
 
 import os
 import signal
@@ -49,12 +49,12 @@ def command(*arguments, encoding=None, **options):
     return subprocess.run([sys.executable, "-m", "deblur", *map(str, arguments)], **options)
 
 
-# -- what is read is never written over --------------------------------------------------------
+# -- inputs are never overwritten --------------------------------------------------------
 
 
 @pytest.mark.parametrize("way", ["name", "symbolic link", "hard link", "other spelling"])
 @pytest.mark.parametrize("which", ["psf", "mask", "input"])
-def test_no_input_is_written_over_even_with_force(photograph, capsys, which, way):
+def test_no_input_is_overwritten_even_with_force(photograph, capsys, which, way):
     path, psf = photograph
     mask = path.with_name("mask.tif")
     image.write(mask, np.eye(40, 44), bits=8)
@@ -74,7 +74,7 @@ def test_no_input_is_written_over_even_with_force(photograph, capsys, which, way
     assert target.read_bytes() == before
 
 
-def test_the_demo_does_not_write_over_its_psf(tmp_path, capsys):
+def test_the_demo_does_not_overwrite_its_psf(tmp_path, capsys):
     image.write(tmp_path / "blurred.png", deblur.psf.gaussian(5, 1) * 5)
     before = (tmp_path / "blurred.png").read_bytes()
     run = ["demo", "--size", "20", "--psf", tmp_path / "blurred.png", "--output", tmp_path, "--force"]
@@ -90,7 +90,7 @@ def test_a_folder_as_output_is_refused(photograph, tmp_path, capsys):
     )
 
 
-def test_the_blurred_picture_is_no_psf(photograph, capsys):
+def test_the_blurred_image_is_refused_as_psf(photograph, capsys):
     path, _ = photograph
     copy = path.with_name("copy.png")
     copy.write_bytes(path.read_bytes())
@@ -100,7 +100,7 @@ def test_the_blurred_picture_is_no_psf(photograph, capsys):
     assert not path.with_name("out.png").exists()
 
 
-# -- what levels cannot hold -------------------------------------------------------------------
+# -- values outside of the levels -------------------------------------------------------------------
 
 
 def test_float_counts_in_a_png_are_refused_rescaled_or_clipped(photograph, tmp_path, capsys):
@@ -125,7 +125,7 @@ def test_float_counts_in_a_png_are_refused_rescaled_or_clipped(photograph, tmp_p
         fails(capsys, [*float_out, option], option, "does nothing")
 
 
-def test_bounds_outside_black_and_white_are_seen(photograph, capsys):
+def test_bounds_outside_black_and_white_are_refused(photograph, capsys):
     path, psf = photograph
     out = path.with_name("out.png")
     run = ["reconstruct", path, "--psf", psf, "--lam", "1e-2", "--bounds", "5,6", "-o", out]
@@ -220,7 +220,7 @@ def test_an_argument_error_is_one_line(capsys, arguments, words):
     fails(capsys, arguments, *words)
 
 
-def test_help_says_the_units(capsys, monkeypatch):
+def test_help_states_the_units(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "2000")
     with pytest.raises(SystemExit):
         main(["reconstruct", "--help"])
@@ -320,7 +320,7 @@ def test_an_interrupted_import_prints_one_line(photograph, module):
     assert not out.exists()
 
 
-def test_ctrl_c_is_met_before_anything_large_is_imported():
+def test_ctrl_c_is_handled_before_large_imports():
     done = subprocess.run(
         [sys.executable, "-v", "-m", "deblur", "--version"], capture_output=True, check=True
     )
@@ -369,7 +369,7 @@ def test_a_program_that_imports_deblur_keeps_its_own_ctrl_c():
     assert done.stdout == "True\n"
 
 
-def test_main_interrupted_clears_away_what_it_began(photograph, monkeypatch, capsys):
+def test_an_interrupted_command_removes_its_partial_file(photograph, monkeypatch, capsys):
     path, psf = photograph
     before = sorted(os.listdir(path.parent))
 
@@ -391,7 +391,7 @@ def stack_of(tmp_path, frames, dtype=np.uint16):
 
 
 @pytest.mark.parametrize("together", [1, 1 << 20])
-def test_a_stack_made_part_by_part_is_the_stack_made_whole(tmp_path, monkeypatch, rng, together):
+def test_a_stack_restored_in_parts_equals_the_whole(tmp_path, monkeypatch, rng, together):
     scene = deblur.data.load("camera")[100:144, 100:148]
     frames = [deblur.degrade(scene, deblur.psf.gaussian(5, 1), noise=0.01, seed=i) for i in range(5)]
     source, levels = stack_of(tmp_path, frames)

@@ -1,4 +1,4 @@
-"""Sums of two stacks of images, each times a number, however they lie in memory."""
+"""Sums of two stacks of images, each times a number, in any memory layout."""
 
 import numpy as np
 import pytest

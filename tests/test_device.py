@@ -1,4 +1,4 @@
-"""What a computation may use of the machine."""
+"""Threads of the transforms, and reductions on either device."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from deblur.device import all_cores, all_true
 
 
 @pytest.mark.parametrize(("granted", "used"), [("1", 1), ("3", 3), ("", None), ("0", None), ("4,2", None)])
-def test_transforms_use_the_threads_that_the_environment_grants(monkeypatch, granted, used):
+def test_transforms_use_the_threads_of_the_environment(monkeypatch, granted, used):
     with scipy.fft.set_workers(-1):
         every = scipy.fft.get_workers()
     monkeypatch.setenv("OMP_NUM_THREADS", granted)
@@ -17,12 +17,12 @@ def test_transforms_use_the_threads_that_the_environment_grants(monkeypatch, gra
     assert scipy.fft.get_workers() == 1
 
 
-def test_a_number_of_threads_that_the_caller_has_set_is_left_alone(monkeypatch):
+def test_the_number_of_threads_set_by_the_caller_stays(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     with scipy.fft.set_workers(2), all_cores():
         assert scipy.fft.get_workers() == 2
 
 
-def test_every_is_all(xp):
+def test_all_true_is_all(xp):
     for of in (np.ones((3, 4), bool), np.eye(3, dtype=bool), np.zeros((0, 2), bool)):
         assert all_true(xp.asarray(of)) is bool(of.all())

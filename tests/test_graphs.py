@@ -10,7 +10,7 @@ from deblur import graphs
 
 @pytest.fixture
 def wanted(monkeypatch):
-    """The names under which a graph was looked for; there is none."""
+    """The names of the requested graphs; none is cached."""
     names = []
     cache = SimpleNamespace(budget=1 << 30, take=lambda key: names.append(key[1]))
     monkeypatch.setattr(graphs, "pool", lambda gpu: cache)
@@ -22,7 +22,7 @@ def array(n):
     return SimpleNamespace(shape=(n,), dtype=np.dtype("f4"), nbytes=4 * n, device=SimpleNamespace(id=0))
 
 
-def test_a_part_is_not_captured_besides_the_whole(wanted):
+def test_a_part_of_captured_work_is_not_captured_again(wanted):
     with graphs.replay("whole", len, array(9)), graphs.replay("part", len, array(9)) as graph:
         assert graph is None
     with graphs.replay("part", len, array(9)):  # by itself it may be

@@ -1,4 +1,4 @@
-"""Dense chains as CUDA graphs: the bits are the same, whoever calls, and nothing is kept beyond bounds."""
+"""Dense chains as CUDA graphs: the same bits in every thread, within the budget of the cache."""
 
 import numpy as np
 import pytest
@@ -57,7 +57,7 @@ def test_a_graph_gives_the_same_bits(name, shape, dtype, cupy):
         assert all(bool((x == y).all()) for x, y in zip(chain(cupy, a), known))
 
 
-def test_results_are_the_callers_own(cupy):
+def test_results_do_not_share_memory(cupy):
     shape = (600, 600)
     results = [qr(matrix(cupy, shape, np.float32, seed)) for seed in range(4)]
     for seed, (q, r) in enumerate(results):
@@ -76,7 +76,7 @@ def test_four_threads_on_four_streams(cupy, on_four_streams):
     assert all(on_four_streams(right, 5))
 
 
-def test_without_memory_the_work_is_done_as_it_is(cupy, monkeypatch):
+def test_without_memory_nothing_is_captured(cupy, monkeypatch):
     a = matrix(cupy, (2100, 2100), np.float32)
     q, r = qr(a)
 
@@ -114,7 +114,7 @@ def test_a_captured_stream_is_refused(cupy):
     qr(a)
 
 
-def test_what_is_kept_is_bounded(cupy, monkeypatch):
+def test_the_cache_of_graphs_is_bounded(cupy, monkeypatch):
     for _ in range(2):
         qr(matrix(cupy, (600, 600), np.float32))
     assert cached() == 1
@@ -126,7 +126,7 @@ def test_what_is_kept_is_bounded(cupy, monkeypatch):
     assert cached() > 0
 
 
-def test_a_failed_pivot_is_told_from_a_graph_too(cupy):
+def test_a_graph_reports_a_failed_pivot(cupy):
     a = cupy.eye(700, dtype=np.float32)
     for _ in range(2):
         cholesky(a)
@@ -139,7 +139,7 @@ def test_a_failed_pivot_is_told_from_a_graph_too(cupy):
 
 
 def looped(torus, by, x, i, eager):
-    """Two pieces of work in turns, each on what the other found."""
+    """Two steps in turns, each with the result of the other."""
     first = graphs.Repeated(lambda x: torus.product(0.5 * x + i, by), eager)
     second = graphs.Repeated(lambda x: torus.product(x - 1, by) * 0.5, eager + 1)
     for _ in range(8):
@@ -163,7 +163,7 @@ def test_a_loop_does_what_its_step_does_in_four_threads_too(cupy, rng, on_four_s
     assert all(on_four_streams(lambda i: bool((looped(torus, by, images[i], i, 2) == known[i]).all()), 3))
     assert len(made) == 24
     assert all(made)
-    monkeypatch.setattr(graphs, "captured", lambda *_: None)  # what cannot be captured is done as it is
+    monkeypatch.setattr(graphs, "captured", lambda *_: None)  # without a graph
     assert bool((looped(torus, by, images[1], 1, 2) == known[1]).all())
 
 

@@ -193,7 +193,7 @@ def test_without_cupy_the_error_says_how_to_get_it(monkeypatch):
         kernels.launch("cholesky", "mirror", 1, 1, dtype=np.float32)
 
 
-# ---------------------------------------------------------------- machine code that came with the package
+# ---------------------------------------------------------------- machine code that ships with the package
 
 
 def packed(folder, code, *, capability="sm_80", stem="demo", part="", dtype=FLOAT32):
@@ -209,13 +209,13 @@ def packed(folder, code, *, capability="sm_80", stem="demo", part="", dtype=FLOA
         ("sm_86", 80, False), ("sm_90a", 90, True), ("sm_90a", 100, False), ("sm_120", 121, True),
     ],
 )  # fmt: skip
-def test_machine_code_that_came_serves_its_generation(folder, made_for, device, served):
+def test_shipped_machine_code_serves_its_generation(folder, made_for, device, served):
     (folder / "demo.cu").write_text(SCALE)
     packed(folder, b"code", capability=made_for)
     assert list(kernels._shipped("demo", "", FLOAT32, device)) == [b"code"] * served
 
 
-def test_machine_code_that_came_serves_its_text_and_dtype_alone(folder, monkeypatch):
+def test_shipped_machine_code_serves_only_its_source_and_dtype(folder, monkeypatch):
     (folder / "demo.cu").write_text(SCALE)
     packed(folder, b"code")
     assert list(kernels._shipped("demo", "", FLOAT32, 80)) == [b"code"]
@@ -231,7 +231,7 @@ def test_machine_code_that_came_serves_its_text_and_dtype_alone(folder, monkeypa
 
 
 @pytest.mark.parametrize("damage", ["missing", "cut", "flipped"])
-def test_damaged_machine_code_does_not_answer(folder, damage):
+def test_damaged_machine_code_is_not_used(folder, damage):
     (folder / "demo.cu").write_text(SCALE)
     packed(folder, b"machine code " * 9)
     whole = (folder / kernels.PACKED).read_bytes()
@@ -247,7 +247,7 @@ def test_damaged_machine_code_does_not_answer(folder, damage):
 
 
 @pytest.mark.parametrize("accepted", [True, False])
-def test_compiled_only_where_the_driver_refuses_what_came(folder, monkeypatch, accepted):
+def test_a_kernel_is_compiled_only_if_the_driver_refuses_the_shipped_code(folder, monkeypatch, accepted):
     """With a driver, a device and a compiler that are made up."""
     cuda = {name: types.ModuleType(name) for name in ("cupy", "cupy.cuda", "cupy.cuda.function")}
     refusal = type("CUDADriverError", (RuntimeError,), {})
@@ -272,7 +272,7 @@ def test_compiled_only_where_the_driver_refuses_what_came(folder, monkeypatch, a
     assert loaded == [b"shipped"] + [b"compiled"] * (not accepted)
 
 
-def test_without_a_compiler_nothing_is_packed_and_that_is_said(monkeypatch, tmp_path, capsys):
+def test_without_a_compiler_nothing_is_packed_and_a_message_says_so(monkeypatch, tmp_path, capsys):
     stale = tmp_path / "machine_code.zip"
     stale.write_bytes(b"of yesterday")
     monkeypatch.setitem(sys.modules, "cupy", None)
@@ -284,7 +284,7 @@ def test_without_a_compiler_nothing_is_packed_and_that_is_said(monkeypatch, tmp_
     assert "compiled when first launched" in said
 
 
-def test_packed_is_what_the_compiler_makes(folder):
+def test_packed_code_is_that_of_the_compiler(folder):
     cupy = pytest.importorskip("cupy")
     try:
         cupy.cuda.nvrtc.getVersion()
@@ -394,7 +394,7 @@ def test_second_process_finds_the_machine_code(folder, cupy):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("good", [True, False])
-def test_launch_with_machine_code_that_came(scale, folder, cupy, good):
+def test_launch_with_shipped_machine_code(scale, folder, cupy, good):
     """What the driver refuses is compiled, and nothing else is."""
     code, _ = kernels.compile_source(cuda_sources.source("demo", FLOAT32), "demo.cu", kernels.architecture())
     number = kernels.properties(0).capability
@@ -408,7 +408,7 @@ def test_launch_with_machine_code_that_came(scale, folder, cupy, good):
 
 
 @pytest.mark.gpu
-def test_kernels_of_a_file_that_says_so_are_compiled_one_by_one(folder, cupy):
+def test_kernels_of_a_file_with_alone_are_compiled_one_by_one(folder, cupy):
     (folder / "demo.cu").write_text("constexpr bool ALONE = true;\n" + SCALE)
     x, y = cupy.ones((2, 2)), cupy.zeros((2, 2))
     kernels.launch("demo", "scale", 1, 64, x, 2, y, 2, 2, 3.0, None, dtype=np.float64)

@@ -1,9 +1,9 @@
-"""What is said of single pixels: masks and weights, taken or refused with the value."""
+"""Masks and weights of single pixels: accepted, or refused with the value."""
 
 import numpy as np
 import pytest
 
-from deblur.device import asnumpy, unwrapped
+from deblur.device import asnumpy
 from deblur.masks import check_mask, check_weights
 
 SHAPE = (3, 4)
@@ -32,7 +32,7 @@ def test_a_mask_of_zeros_and_ones_becomes_boolean(dtype, xp):
         (np.ma.array(np.ones(SHAPE, bool), mask=np.eye(3, 4)), TypeError, r"3 hidden"),
     ],
 )
-def test_what_is_no_mask_is_refused(mask, error, words):
+def test_an_invalid_mask_is_refused(mask, error, words):
     with pytest.raises(error, match=words):
         check_mask(mask, SHAPE)
 
@@ -54,13 +54,6 @@ def test_weights_stay_as_they_are(xp):
         (np.ma.masked_less(np.arange(4.0), 2), TypeError, "2 hidden"),
     ],
 )
-def test_what_are_no_weights_is_refused(weights, error, words):
+def test_invalid_weights_are_refused(weights, error, words):
     with pytest.raises(error, match=words):
         check_weights(weights)
-
-
-def test_a_masked_array_that_hides_nothing_is_plain():
-    found = unwrapped(np.ma.array([1.0, 2.0]), "the image")
-    assert type(found) is np.ndarray
-    with pytest.raises(TypeError, match="the image is a masked array with 1 hidden"):
-        unwrapped(np.ma.array([1.0, 2.0], mask=[0, 1]), "the image")

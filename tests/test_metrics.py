@@ -84,7 +84,7 @@ def test_ssim_of_colours_is_the_mean_over_them(rng):
 
 
 @pytest.mark.parametrize("measure", [mse, psnr, ssim])
-def test_what_cannot_be_compared(measure):
+def test_images_that_cannot_be_compared_are_refused(measure):
     a = np.ones((16, 16))
     with pytest.raises(ValueError, match="different shapes"):
         measure(a, a[:, :-1])

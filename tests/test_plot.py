@@ -1,4 +1,4 @@
-"""The plots: what is drawn is what was computed, and nothing is left behind."""
+"""The plots: they draw the computed numbers and leave nothing behind."""
 
 import subprocess
 import sys
@@ -75,7 +75,7 @@ def test_large_spectra_are_thinned_from_end_to_end():
 
 
 @pytest.mark.parametrize("shape", [(40, 41), (17, 19), (3, 64, 60)])
-def test_the_periodogram_tells_noise_from_picture(shape, rng, xp):
+def test_the_periodogram_distinguishes_noise_from_an_image(shape, rng, xp):
     white = xp.asarray(rng.standard_normal(shape))
     frequency, share = plot.cumulative_periodogram(white)
     assert (np.diff(frequency) > 0).all()
@@ -113,7 +113,7 @@ def test_given_axes_and_figures_are_used(choice):
     assert plot.residual_image(np.eye(5), other := Figure()) is other
 
 
-def test_without_a_curve_it_says_so():
+def test_an_input_without_a_curve_is_refused():
     with pytest.raises(ValueError, match="given as a number"):
         plot.l_curve(SimpleNamespace(lambda_choice=None))
     with pytest.raises(ValueError, match="shape"):
@@ -122,7 +122,7 @@ def test_without_a_curve_it_says_so():
         plot.cumulative_periodogram(np.zeros(7))
 
 
-def test_pyplot_stays_out_of_it_and_matplotlib_comes_late():
+def test_pyplot_is_not_imported_and_matplotlib_only_on_use():
     program = (
         "import sys, numpy as np\n"
         "from deblur import plot\n"

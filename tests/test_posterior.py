@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from references import dense_differences
 from structured import PSFS, blurs
 
 import deblur
@@ -17,35 +18,16 @@ def place(xp):
     return "cpu" if xp is np else "gpu"
 
 
-def penalty_matrix(regularizer, shape, wrap):
-    """LᵀL written out, from Kronecker products of differences of one dimension."""
-    if regularizer == "identity":
-        return np.eye(shape[0] * shape[1])
-
-    def first(n):
-        d = np.roll(np.eye(n), 1, axis=1) - np.eye(n)
-        return d if wrap else d[: n - 1]
-
-    def second(n):
-        d = np.roll(np.eye(n), 1, axis=1) - 2 * np.eye(n) + np.roll(np.eye(n), -1, axis=1)
-        return d if wrap else d[1 : n - 1]
-
-    m, n = shape
-    if regularizer == "gradient":
-        parts = [np.kron(first(m), np.eye(n)), np.kron(np.eye(m), first(n))]
-    else:
-        parts = [
-            np.kron(second(m), np.eye(n)),
-            np.kron(np.eye(m), second(n)),
-            np.sqrt(2) * np.kron(first(m), first(n)),
-        ]
-    return sum(d.T @ d for d in parts)
+def regularizer_matrix(regularizer, shape, wrap):
+    """LᵀL by the definition of the differences."""
+    rows = dense_differences(shape, regularizer, wrap)
+    return rows.T @ rows
 
 
 def dense_std(blur, lam, noise, regularizer="identity", weights=None):
     h = blur.to_dense()
     w = np.ones(h.shape[0]) if weights is None else weights.ravel()
-    prior = penalty_matrix(regularizer, blur.scene_shape, blur.boundary == "periodic")
+    prior = regularizer_matrix(regularizer, blur.scene_shape, blur.boundary == "periodic")
     covariance = noise**2 * np.linalg.inv(h.T @ (w[:, None] * h) + lam * prior)
     return np.sqrt(np.diag(covariance)).reshape(blur.scene_shape)
 
@@ -214,7 +196,7 @@ def test_callback_counts_the_probes():
     assert seen == [8, 16, 18]
 
 
-def test_the_deviation_of_samples_is_this():
+def test_the_deviation_of_samples_is_the_stated_one():
     # The model itself: scenes and noise drawn from it, restored by `reconstruct`, err by what is claimed.
     rng = np.random.default_rng(5)
     blur = Blur(PSFS["asymmetric"], (14, 15), "reflect")
@@ -226,8 +208,8 @@ def test_the_deviation_of_samples_is_this():
     assert np.abs(measured / posterior_std(blur, lam, noise=noise).std - 1).max() <= 0.06
 
 
-def test_what_is_not_seen_keeps_the_prior():
-    # Two pixels of the PSF far apart: half the scene's rim is seen by one of them only, and the corner of the
+def test_an_unobserved_pixel_has_the_deviation_of_the_prior():
+    # Two pixels of the PSF far apart: half the scene's border is seen by one of them only, and the corner of the
     # scene by a PSF entry that is zero.
     psf = np.zeros((1, 3))
     psf[0, 0], psf[0, 1] = 0.5, 0.5
@@ -264,7 +246,7 @@ def test_float32(xp):
     assert np.abs(asnumpy(one.std) - asnumpy(two.std)).max() <= 1e-3
 
 
-def test_too_large_for_the_dense_way():
+def test_too_large_for_the_dense_method():
     blur = Blur(deblur.psf.camera_shake(7, seed=1), (2000, 2000), "unknown")
     with pytest.raises(InsufficientMemoryError, match="probing"):
         posterior_std(blur, 1e-2, noise=1, method="cholesky")
@@ -290,6 +272,14 @@ def test_too_large_for_the_dense_way():
         ({"regularizer": "gradient", "method": "kronecker"}, "does not diagonalise"),
         ({"probes": 2}, "even whole number"),
         ({"probes": 7}, "even whole number"),
+        ({"regularizer": "tv"}, "blurred image=... is needed"),
+        ({"regularizer": "tv", "image": np.ones((8, 9))}, "blur's shape"),
+        ({"regularizer": "tv", "image": np.ones((2, 8, 8))}, "one by one"),
+        ({"regularizer": "tv", "image": np.full((8, 8), np.nan)}, "NaN"),
+        ({"regularizer": "tv", "method": "probing"}, "no linear one; use 'simulated'"),
+        ({"regularizer": "gradient", "bounds": (0, 1), "method": "cholesky"}, "no linear one"),
+        ({"regularizer": "gradient", "method": "simulated"}, "is a linear one"),
+        ({"bounds": (1, 0)}, "bounds cross"),
     ],
 )
 def test_bad_input(arguments, message):
@@ -331,7 +321,7 @@ def photograph(noise=0.01):
     return blur, g, scene[blur.crop]
 
 
-def test_what_is_simulated_is_noise_and_bias():
+def test_a_simulation_has_the_noise_and_the_bias():
     # Bounds that are never met: the answer is linear, and its error in the mean can be written down.
     rng = np.random.default_rng(0)
     blur, lam, noise = Blur(PSFS["asymmetric"], (9, 10), "zero"), 0.05, 0.02
@@ -340,7 +330,7 @@ def test_what_is_simulated_is_noise_and_bias():
         blur, lam, noise=noise, image=g, regularizer="gradient", bounds=(-1e3, 1e3), probes=60
     )
     assert found.method == "simulated"
-    h, prior = blur.to_dense(), penalty_matrix("gradient", blur.scene_shape, False)
+    h, prior = blur.to_dense(), regularizer_matrix("gradient", blur.scene_shape, False)
 
     def inverse(lam):
         return np.linalg.solve(h.T @ h + lam * prior, h.T)
@@ -374,7 +364,7 @@ def test_more_noise_makes_larger_deviations():
     assert b.mean() >= 1.5 * a.mean()
 
 
-def test_hidden_pixels_are_not_looked_at_by_what_is_simulated():
+def test_hidden_pixels_do_not_enter_the_simulation():
     blur, g, _ = photograph()
     weights = np.ones(g.shape)
     weights[20:26, 30:40] = 0
@@ -389,7 +379,7 @@ def test_hidden_pixels_are_not_looked_at_by_what_is_simulated():
     ).std[22:24, 34:36].mean()  # fmt: skip
 
 
-def test_simulating_is_repeated_and_counted(xp):
+def test_a_simulation_is_reproducible_and_counted(xp):
     blur, g, _ = photograph()
     seen = []
     said = {"noise": 0.01, "image": xp.asarray(g), "regularizer": "tv", "callback": seen.append}

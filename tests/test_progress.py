@@ -19,11 +19,11 @@ class Terminal(io.StringIO):
 
 def test_the_pipeline_reports_its_phases_with_the_time_left(rng, monkeypatch):
     monkeypatch.setattr("deblur.methods.TOGETHER", 1)
-    told = []
-    with listening(told.append):
+    events = []
+    with listening(events.append):
         deblur.solve(rng.random((40, 44, 3), np.float32), deblur.psf.motion(5, 30))
     report_phase("without a listener")
-    assert [p.phase for p in told] == [
+    assert [p.phase for p in events] == [
         "boundary",
         "λ",
         "set-up",
@@ -31,26 +31,26 @@ def test_the_pipeline_reports_its_phases_with_the_time_left(rng, monkeypatch):
         "solve 2 of 3",
         "solve 3 of 3",
     ]
-    assert all(p.left >= 0 for p in told if p.phase not in ("boundary", "set-up"))
+    assert all(p.left >= 0 for p in events if p.phase not in ("boundary", "set-up"))
 
 
 def test_the_first_phase_predicts_the_whole_call(rng):
-    told, options = [], {"boundary": "unknown", "method": "pcg"}
+    events, options = [], {"boundary": "unknown", "method": "pcg"}
     h = deblur.psf.motion(5, 30)
-    with listening(told.append):
+    with listening(events.append):
         deblur.solve(rng.random((40, 44), np.float32), h, **options)
-    assert [p.phase for p in told] == ["begin", "λ", "set-up", "solve"]
-    lefts = [p.left for p in told]
+    assert [p.phase for p in events] == ["begin", "λ", "set-up", "solve"]
+    lefts = [p.left for p in events]
     assert lefts[0] >= lefts[1] > lefts[2] > 0
     restore = deblur.Deblurrer(h, (40, 44), 0.01, **options)
     restore(rng.random((40, 44)))
-    told.clear()
-    with listening(told.append):
+    events.clear()
+    with listening(events.append):
         restore(rng.random((40, 44)))
-    assert [p.phase for p in told] == ["solve"]  # all is set up
+    assert [p.phase for p in events] == ["solve"]  # all is set up
 
 
-def test_the_line_moves_while_the_work_reports_nothing_and_is_cleared_at_the_end(monkeypatch):
+def test_the_line_moves_without_reports_and_is_cleared_at_the_end(monkeypatch):
     line = Terminal()
     monkeypatch.setattr(sys, "stderr", line)
     with terminal.progress("deblur", True) as show:
@@ -78,7 +78,7 @@ def test_parts_of_the_work_are_counted(monkeypatch):
 
 
 @pytest.mark.parametrize("stderr", [io.StringIO(), Terminal()], ids=["pipe", "quiet"])
-def test_where_there_is_no_terminal_there_is_no_line(stderr, monkeypatch):
+def test_without_a_terminal_there_is_no_line(stderr, monkeypatch):
     monkeypatch.setattr(sys, "stderr", stderr)
     with terminal.progress("deblur", not stderr.isatty()) as show:
         report_phase("solve", 1.0)

@@ -12,7 +12,7 @@ SHAPES = [(1, 1), (1, 6), (2, 2), (5, 1), (3, 4), (17, 19)]
 
 @pytest.mark.parametrize("background", [0.0, 0.3])
 @pytest.mark.parametrize("name", FIDELITIES)
-def test_the_proximal_map_minimises_what_it_says(rng, name, background):
+def test_the_proximal_map_of_a_data_term_minimises_its_objective(rng, name, background):
     term = DataFidelity(name, background, delta=0.2)
     for _ in range(40):
         g, w, rho = (
@@ -47,7 +47,7 @@ def test_poisson_counts_and_their_floor():
 
 @pytest.mark.parametrize("tau", [0.0, 0.05, 0.5])
 @pytest.mark.parametrize("norm", ["square", "vector", "absolute"])
-def test_the_proximal_map_of_a_penalty_minimises_what_it_says(rng, norm, tau):
+def test_the_proximal_map_of_a_regularizer_minimises_its_objective(rng, norm, tau):
     regularizer = Regularizer("gradient", norm, 0.7)
     q = list(rng.standard_normal((2, 1, 2, 1, 1)))  # two differences of two colours at one pixel
 
@@ -116,7 +116,7 @@ def test_the_symbols_are_the_eigenvalues_of_the_periodic_differences(rng, shape,
 @pytest.mark.parametrize("shape", [(1, 1, 1, 1), (1, 1, 1, 9), (2, 3, 33, 50), (1, 1, 300, 401)])
 @pytest.mark.parametrize("wrap", [True, False])
 @pytest.mark.parametrize("method", REGULARIZERS)
-def test_a_penalty_on_the_gpu_is_worth_what_it_is_on_the_cpu(cupy, rng, dtype, shape, wrap, method):
+def test_a_regularizer_has_the_same_value_on_the_gpu(cupy, rng, dtype, shape, wrap, method):
     scene = rng.standard_normal(shape).astype(dtype)
     wanted = regularizer_value(method, scene.astype(float), wrap)
     there = cupy.asarray(scene)

@@ -1,14 +1,18 @@
-"""Images and PSFs of any size: each method's answer is the scaled one, digit by digit, and stated in their units."""
+"""Images and PSFs of any size: each method's answer is the scaled one, digit by digit, and in their units."""
 
 import pickle
 from functools import cache
 
 import numpy as np
 import pytest
+from skimage.util import img_as_float
 
 import deblur
 from deblur.methods import METHODS
-from deblur.normalization import shifted
+from deblur.normalization import Scale, shifted
+from deblur.operators.blur import Blur
+from deblur.problem import Problem
+from deblur.solvers.dense import Dense
 from deblur.terms import is_quadratic
 from deblur.tuning import RULES, choose_lambda
 
@@ -26,9 +30,9 @@ def picture(dtype=np.float64):
 def lam_power(method, image, psf):
     """λ for H = 2^psf H', g = 2^image g' is 2^this times that for H' and g', by the homogeneity of D and R."""
     row = METHODS[method]
-    of_fit = 1 if row.fidelity == "poisson" else 2
-    of_penalty = 2 if is_quadratic(row.regularizer) else 0 if row.regularizer == "denoiser" else 1
-    return of_fit * image - of_penalty * (image - psf)
+    of_fidelity = 1 if row.fidelity == "poisson" else 2
+    of_regularizer = 2 if is_quadratic(row.regularizer) else 0 if row.regularizer == "denoiser" else 1
+    return of_fidelity * image - of_regularizer * (image - psf)
 
 
 @cache
@@ -45,6 +49,7 @@ def solved(method, dtype, lam, image=0, psf=0):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("lam", ["auto", 1e-3])
 @pytest.mark.parametrize("method", METHODS)
@@ -53,7 +58,7 @@ def test_every_method_gives_the_scaled_answer_in_the_units_of_the_image(method, 
     some = SCALES if METHODS[method].linear else SCALES[::2]  # and the others are of one solver each
     for image, psf in some:
         found = solved(method, dtype, lam, image, psf)
-        tiny = np.finfo(dtype).eps ** 2  # what is no number at one end of the dtype's range is 0
+        tiny = np.finfo(dtype).eps ** 2  # subnormal numbers become 0
         expected = shifted(reference.image, image - psf)
         assert np.abs(found.image - expected).max() <= tiny * np.abs(expected).max(), (image, psf)
         assert found.status is reference.status
@@ -67,10 +72,12 @@ def test_every_method_gives_the_scaled_answer_in_the_units_of_the_image(method, 
         assert np.array_equal(found.problem.operator.shift_invariant.psf, shifted(PSF, psf))
         left = shifted(reference.residual_image, image)
         assert np.abs(found.residual_image - left).max() <= tiny * np.abs(expected).max()
-        of_fit = (1 if METHODS[method].fidelity == "poisson" else 2) * image
+        of_fidelity = (1 if METHODS[method].fidelity == "poisson" else 2) * image
         if reference.objective is not None and np.isfinite(reference.objective):
-            assert found.objective == pytest.approx(shifted(reference.objective, of_fit), rel=1e-12, abs=0)
-            history = shifted(reference.history.objective, of_fit)
+            assert found.objective == pytest.approx(
+                shifted(reference.objective, of_fidelity), rel=1e-12, abs=0
+            )
+            history = shifted(reference.history.objective, of_fidelity)
             assert np.allclose(found.history.objective, history, rtol=1e-12, atol=0)
         if found.lambda_choice is not None:
             assert found.lambda_choice.lam == found.lam
@@ -80,7 +87,7 @@ def test_every_method_gives_the_scaled_answer_in_the_units_of_the_image(method, 
 
 @pytest.mark.parametrize("rule", [name for name, rule in RULES.items() if rule.linear])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_choose_lambda_states_everything_in_the_units_of_the_image(rule, dtype):
+def test_choose_lambda_answers_in_the_units_of_the_image(rule, dtype):
     blur, g = deblur.Blur(PSF, (20, 18), "reflect"), picture(dtype)
     noise = 0.01 if RULES[rule].noise else None
     one = choose_lambda(blur, g, rule, noise=noise)
@@ -99,7 +106,7 @@ def test_choose_lambda_states_everything_in_the_units_of_the_image(rule, dtype):
         assert np.array_equal(found.values, shifted(one.values, power))
 
 
-@pytest.mark.parametrize("data", ["gaussian", "poisson", "l1", "huber"])
+@pytest.mark.parametrize("data", ["gaussian", "poisson", pytest.param("l1", marks=pytest.mark.slow), "huber"])
 def test_bounds_background_noise_and_delta_are_in_the_units_of_the_image(data):
     def of(image, psf):
         return deblur.solve(
@@ -149,17 +156,21 @@ def test_a_denoiser_of_the_user_sees_the_users_units():
     assert large.most == shifted(one.most, 100)
 
 
-def test_a_deblurrer_takes_frames_of_any_size():
+@pytest.mark.parametrize("method", ["auto", "gradient"])
+def test_a_deblurrer_takes_frames_of_any_size(method):
     g = picture(np.float32)
-    for method in ("auto", "gradient"):
-        restore = deblur.Deblurrer(
-            PSF, g.shape, method=method, dtype=np.float32, boundary="reflect", warm_start=True
-        )
-        frames = [restore.solve(f) for f in (g, g * np.float32(2.0**100), g * np.float32(2.0**-100), 0 * g)]
-        assert len({f.lam for f in frames}) == 1  # λ is kept, in the units of the images
-        assert all(f.status.ok for f in frames)
-        assert restore.lam == frames[0].lam
-        assert not frames[3].image.any()
+    restore = deblur.Deblurrer(
+        PSF, g.shape, method=method, dtype=np.float32, boundary="reflect", warm_start=True
+    )
+    frames = [restore.solve(f) for f in (g, g * np.float32(2.0**100), g * np.float32(2.0**-100), 0 * g)]
+    assert len({f.lam for f in frames}) == 1  # λ is cached in the units of the images
+    assert all(f.status.ok for f in frames)
+    assert restore.lam == frames[0].lam
+    assert not frames[3].image.any()
+
+
+def test_a_deblurrer_with_a_large_psf_pickles():
+    g = picture(np.float32)
     restore = deblur.Deblurrer(shifted(PSF, 66), g.shape, boundary="reflect")
     again = pickle.loads(pickle.dumps(restore))
     assert np.array_equal(again(g), restore(g))
@@ -167,7 +178,7 @@ def test_a_deblurrer_takes_frames_of_any_size():
     assert restore.blur.dc_gain == pytest.approx(2.0**66)
 
 
-def test_an_answer_that_the_dtype_does_not_hold_is_no_answer():
+def test_an_answer_outside_the_range_of_the_dtype_is_an_error():
     for image, psf in ((100, -66), (-100, 66)):
         with pytest.raises(OverflowError, match=r"float32 does not hold.*float64"):
             deblur.reconstruct(shifted(picture(np.float32), image), shifted(PSF, psf), boundary="reflect")
@@ -177,7 +188,7 @@ def test_an_answer_that_the_dtype_does_not_hold_is_no_answer():
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_what_is_hidden_does_not_set_the_scale(dtype):
+def test_hidden_pixels_do_not_set_the_scale(dtype):
     g, weights = picture(dtype), np.ones((20, 18))
     weights[3, 4] = 0
     plain = deblur.solve(g, PSF, 1e-3, weights=weights, boundary="zero")
@@ -186,9 +197,44 @@ def test_what_is_hidden_does_not_set_the_scale(dtype):
     assert np.abs(found.image - plain.image).max() <= 1e-6
 
 
-def test_lambda_beside_a_much_smaller_psf_is_what_is_near_one():
+def test_lambda_with_a_much_smaller_psf():
     g = picture(np.float32)
     found = deblur.reconstruct(g, 1e-20 * PSF, 1.0, boundary="reflect")
     h = deblur.Blur(PSF, g.shape, "reflect")
     expected = h.adjoint(g.astype(float)) * 1e-20  # (HHᵀ + λI)⁻¹ is 1/λ
     assert np.linalg.norm(found - expected) <= 1e-5 * np.linalg.norm(expected)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_integers_are_scaled_as_img_as_float_does(rng, dtype):
+    img = rng.integers(0, np.iinfo(dtype).max, (12, 10), endpoint=True).astype(dtype)
+    psf = deblur.psf.gaussian(5, 1.0)
+    exact = deblur.reconstruct(img_as_float(img), psf, 1e-2, boundary="zero")
+    image = deblur.reconstruct(img, psf, 1e-2, boundary="zero", dtype="float64")
+    assert image.dtype == np.float64
+    assert np.allclose(image, exact, atol=1e-14)
+    result = deblur.solve(img, psf, 1e-2, boundary="zero")
+    assert result.image.dtype == np.float32
+    assert np.allclose(result.image, exact, atol=1e-4)
+    assert result.dtype_reason == f"enough for {np.dtype(dtype).name} pixels"
+
+
+def test_a_scale_changes_no_digit(rng):
+    h, g = rng.random((3, 3)), rng.random((8, 9))
+    problem = Problem(Blur(h, (8, 9), "reflect"), 1e-3)
+    scale = Scale.of(problem, g)
+    assert not scale
+    assert scale.near(problem) is problem
+    reference = Dense("cholesky").prepare(problem).solve(g[None, None]).scene
+    large = Problem(Blur(h * 2.0**60, (8, 9), "reflect"), 1e-3 * 2.0**120)
+    scale = Scale.of(large, g)
+    near = scale.near(large)
+    assert abs(np.log2(near.blur.norm_bound)) <= 1
+    found = Dense("cholesky").prepare(near).solve(g[None, None]).scene
+    assert np.array_equal(shifted(found, scale.scene + 60), reference)
+    single = Problem(problem.operator, problem.lam, dtype=np.dtype(np.float32))
+    bright = (g[None, None] * 2.0**100).astype(np.float32)
+    scale = Scale.of(single, bright)
+    reference = Dense("cholesky").prepare(single).solve(g[None, None].astype(np.float32)).scene
+    found = Dense("cholesky").prepare(scale.near(single)).solve(shifted(bright, -scale.image)).scene
+    assert np.array_equal(shifted(found, scale.scene), reference * np.float32(2.0**100))

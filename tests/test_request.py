@@ -1,0 +1,167 @@
+"""Options of the public calls: one list of them, and an error for each bad image, option or combination."""
+
+import inspect
+
+import numpy as np
+import pytest
+
+import deblur
+from deblur import cli
+from deblur.methods import METHODS
+from deblur.options import Options, defaults
+
+G = np.full((8, 8), 0.5)
+PSF = np.ones((3, 3)) / 9
+ONES = np.ones((12, 12))
+CALLS = {
+    "reconstruct": lambda **o: deblur.reconstruct(G, PSF, 1e-3, **o),
+    "solve": lambda **o: deblur.solve(G, PSF, 1e-3, **o),
+    "Deblurrer": lambda **o: deblur.Deblurrer(PSF, (8, 8), 1e-3, **o),
+}
+
+
+@pytest.mark.parametrize("call", [deblur.reconstruct, deblur.solve, deblur.Deblurrer])
+def test_a_signature_names_every_option_with_its_default(call):
+    parameters = inspect.signature(call).parameters
+    shown = {name: p.default for name, p in parameters.items() if name in defaults()}
+    assert shown == defaults()
+    assert all(parameters[name].kind is inspect.Parameter.KEYWORD_ONLY for name in defaults())
+    assert not any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
+
+
+@pytest.mark.parametrize("call", [deblur.reconstruct, deblur.Deblurrer])
+@pytest.mark.parametrize("name", defaults())
+def test_every_option_is_documented(name, call):
+    text = inspect.getdoc(call)
+    assert "{options}" not in text
+    assert any(name in line.split(" : ")[0].split(", ") for line in text.splitlines())
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_an_unknown_name_is_an_error_that_names_the_nearest(call):
+    with pytest.raises(TypeError, match="'bounday'.*did you mean boundary"):
+        CALLS[call](bounday="zero")
+    with pytest.raises(TypeError, match="'zzz'.*there are method, boundary"):
+        CALLS[call](zzz=1)
+
+
+def test_the_command_line_takes_every_option_that_text_can_give():
+    parser = cli._parser()
+    given = vars(parser.parse_args(["reconstruct", "in.png", "-o", "out.png", "--psf", "box:3"]))
+    rows = set(defaults()) & set(given)
+    assert rows == set(defaults()) - {"origin", "inverse", "callback", "weights", "delta", "psfs"}
+    # The defaults are those of the call.
+    assert {name: given[name] for name in rows} == {name: defaults()[name] for name in rows}
+
+
+def test_the_list_is_what_a_type_checker_reads():
+    assert set(Options.__annotations__) == set(defaults())
+    assert Options.__total__ is False
+
+
+@pytest.mark.parametrize("idle", [{"rtol": 1e-3}, {"max_iterations": 5}], ids=["rtol", "max_iterations"])
+@pytest.mark.parametrize("method", [m.name for m in METHODS.values() if not m.iterative])
+def test_options_that_a_direct_method_would_ignore_are_errors(method, idle):
+    boundary = {"fft": "periodic", "dct": "reflect"}.get(method, "zero")
+    (name,) = idle
+    with pytest.raises(deblur.MethodError, match=f"{method}.*does not iterate: {name}=.*leave it out"):
+        deblur.reconstruct(G, PSF, 1e-3, method=method, boundary=boundary, **idle)
+    deblur.reconstruct(G, PSF, 0.1, **idle, boundary=boundary)  # "auto" may iterate
+    deblur.reconstruct(G, PSF, 1e-3, method=method, boundary=boundary, noise=0.1)
+
+
+@pytest.mark.parametrize(
+    ("img", "error", "message"),
+    [
+        (np.full((8, 8), np.nan), ValueError, "NaN"),
+        (np.full((8, 8), -np.inf), ValueError, "infinite"),
+        (np.zeros((0, 8)), ValueError, "empty"),
+        (np.zeros(8), ValueError, "rows"),
+        (np.zeros((2, 8, 8, 3)), ValueError, "channel_axis"),
+        (np.zeros((8, 8, 2)), ValueError, "channel_axis"),
+        (np.zeros((3, 8, 3)), ValueError, "channel_axis"),
+        (np.zeros((8, 4, 4)), ValueError, "channel_axis"),
+        (np.full((8, 8), "a"), TypeError, "dtype"),
+    ],
+)
+def test_bad_images(img, error, message):
+    with pytest.raises(error, match=message):
+        deblur.reconstruct(img, PSF, 1e-3, boundary="zero")
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"lam": -1e-3}, ValueError, "not negative"),
+        ({"lam": np.nan}, ValueError, "finite"),
+        ({"lam": np.inf}, ValueError, "finite"),
+        ({"lam": "best"}, ValueError, "gcv"),
+        ({"lam": None}, TypeError, "number"),
+        ({"method": "magic"}, ValueError, "cholesky"),
+        ({"boundary": "mirror"}, ValueError, "reflect"),
+        ({"formula": "wiener"}, ValueError, "tikhonov"),
+        ({"prior": "flat"}, ValueError, "smooth"),
+        ({"psf": np.ones((9, 9))}, ValueError, "larger than the image"),
+        ({"psf": np.zeros((3, 3))}, ValueError, "zero everywhere"),
+        ({"psf": np.ones(3)}, ValueError, "2-D"),
+        ({"channel_axis": 5}, ValueError, "channel_axis"),
+        ({"rtol": 2.0}, ValueError, "rtol"),
+        ({"max_iterations": 0}, ValueError, "max_iterations"),
+        ({"noise": -1}, ValueError, "noise"),
+        ({"origin": (3, 3)}, ValueError, "origin"),
+        ({"rtol": "small"}, (TypeError, ValueError), "rtol must lie between 0 and 1, not 'small'"),
+        ({"max_iterations": "many"}, (TypeError, ValueError), "positive whole number, not 'many'"),
+        ({"max_iterations": np.inf}, (TypeError, ValueError), "positive whole number, not inf"),
+        ({"noise": "low"}, (TypeError, ValueError), "noise.* must be a finite number >= 0, not 'low'"),
+        (
+            {"background": [0, 1]},
+            (TypeError, ValueError),
+            r"background must be a finite number >= 0, not \[0, 1\]",
+        ),
+        ({"callback": 3}, (TypeError, ValueError), "callback must be a function.*not 3"),
+        (
+            {"formula": "hht", "psf": np.array([[1.0, 2, 4]]), "lam": "gcv", "boundary": "zero"},
+            ValueError,
+            "number",
+        ),
+    ],
+)
+def test_bad_options(changes, error, message):
+    with pytest.raises(error, match=message):
+        deblur.reconstruct(**{"img": G, "psf": PSF, "lam": 1e-3, **changes})
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"mask": ONES > 0}, ValueError, "hide"),
+        ({"weights": 0 * ONES}, ValueError, "hide"),
+        ({"mask": "yes"}, ValueError, "auto"),
+        ({"mask": 0.5 * ONES}, ValueError, "boolean"),
+        ({"mask": 2 * ONES.astype(int)}, ValueError, "boolean"),
+        ({"mask": ONES[:3] > 0}, ValueError, "shape"),
+        ({"weights": -ONES}, ValueError, "below zero"),
+        ({"weights": np.nan * ONES}, ValueError, "finite"),
+        ({"weights": ONES[:, :5]}, ValueError, "shape"),
+        ({"bounds": (1, 0)}, ValueError, "cross"),
+        ({"bounds": (1, 1)}, ValueError, "cross"),
+        ({"bounds": (np.nan, 1)}, ValueError, "cross"),
+        ({"bounds": "positive"}, ValueError, "nonnegative"),
+        ({"bounds": 3}, TypeError, "pair"),
+        ({"data": "cauchy"}, ValueError, "poisson"),
+        ({"data": "poisson", "img": -ONES}, ValueError, "below zero"),
+        ({"background": -1}, ValueError, "background"),
+        ({"background": np.nan}, ValueError, "background"),
+        ({"data": "huber", "delta": 0}, ValueError, "delta"),
+        ({"delta": 0.1}, ValueError, "huber"),
+        ({"denoiser": 3}, TypeError, "denoiser"),
+        ({"denoiser": lambda x, s: x[1:]}, ValueError, "shape"),
+        ({"denoiser": lambda x, s: x * np.nan}, ValueError, "NaN"),
+        ({"method": "tv", "lam": "gcv2"}, ValueError, "unknown rule"),
+        ({"method": "tv", "lam": "lcurve"}, ValueError, "linear formula"),
+        ({"method": "tvl1"}, ValueError, "unknown method"),
+    ],
+)
+def test_bad_variational_options(options, error, message):
+    with pytest.raises(error, match=message):
+        deblur.reconstruct(**{"img": ONES, "psf": PSF, "lam": 1e-2, **options})

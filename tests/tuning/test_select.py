@@ -1,0 +1,198 @@
+"""λ by a rule in the pipeline: its fallback, what is reported, and which λ is no success."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from realistic import draw, outcome
+
+import deblur
+from deblur import Blur, Status
+from deblur.methods import Method
+from deblur.metrics import psnr
+from deblur.solvers import pcg, quadratic
+from deblur.tuning.select import boundary_error
+
+
+def photograph(psf, noise, size=128, name="camera", boundary="unknown"):
+    """A picture whose scene goes on beyond the frame, and the truth inside it."""
+    sharp = deblur.image.as_float(deblur.data.load(name))[100 : 100 + size, 200 : 200 + size]
+    axis = -1 if sharp.ndim == 3 else None
+    g = deblur.degrade(sharp, psf, noise=noise, boundary=boundary, channel_axis=axis, seed=0)
+    top, left = (n // 2 for n in psf.shape)
+    return g, sharp[top : top + g.shape[0], left : left + g.shape[1]]
+
+
+@pytest.mark.slow
+def test_realistic_draws_are_solved():
+    rng = np.random.default_rng(13)
+    outcomes = [outcome(draw(rng, largest=64)) for _ in range(60)]
+    failed = [o for o in outcomes if o["status"] not in ("SOLVED", "CONVERGED")]
+    assert not failed
+    assert len({o["method"] for o in outcomes}) >= 4
+
+
+@pytest.mark.parametrize("rule", ["gcv", "discrepancy", "lcurve", "upre"])
+def test_lambda_by_rule_is_reported_and_reproducible(rule):
+    sharp = deblur.data.load("camera")[:48, :48]
+    psf = deblur.psf.gaussian(7, 1.2)
+    blurred = deblur.degrade(sharp, psf, noise=0.01, seed=1)
+    result = deblur.solve(blurred, psf, rule, boundary="zero")
+    assert result.lambda_choice is not None
+    assert result.lam > 0
+    assert result.lam_reason
+    again = deblur.solve(blurred, psf, result.lam, boundary="zero")
+    assert np.allclose(result.image, again.image, atol=1e-10)
+    restore = deblur.Deblurrer(psf, (48, 48), rule, boundary="zero")
+    restore(blurred)
+    assert restore.lam == pytest.approx(result.lam, rel=1e-12)
+
+
+@pytest.mark.slow
+def test_the_prior_is_smooth_with_an_unknown_boundary():
+    sharp = deblur.data.load("camera64")
+    psf = deblur.psf.disk(5)
+    blurred = deblur.degrade(sharp, psf, noise=0.005, boundary="unknown", seed=0)
+    chosen = deblur.solve(blurred, psf, "gcv", boundary="unknown")
+    assert chosen.prior == "smooth"
+    assert "smoothed" in str(chosen)
+    again = deblur.solve(blurred, psf, chosen.lam, boundary="unknown")
+    assert again.prior == "smooth"
+    assert np.allclose(again.image, chosen.image, atol=1e-6)
+    assert deblur.solve(blurred, psf, chosen.lam, boundary="unknown", prior="zero").prior == "zero"
+    assert deblur.solve(blurred, psf, "gcv", boundary="zero").prior == "zero"
+    truth = sharp[2:-2, 2:-2]
+    assert deblur.metrics.psnr(truth, chosen.image) >= deblur.metrics.psnr(truth, blurred) + 1
+
+
+@pytest.mark.parametrize(("method", "boundary"), [("fft", "periodic"), ("auto", "periodic")])
+@pytest.mark.parametrize("rule", ["auto", "discrepancy", "upre"])
+def test_a_rule_misled_by_the_boundary_falls_back_and_says_so(method, boundary, rule):
+    psf = deblur.psf.gaussian(9, 1.5)
+    g, truth = photograph(psf, 0.01, 256)
+    result = deblur.solve(g, psf, rule, method=method, boundary=boundary)
+    assert result.status.ok
+    assert "the fallback rule" in result.lam_reason
+    assert "what boundary 'periodic' gets wrong" in result.lam_reason
+    assert psnr(truth, result.image) >= psnr(truth, g) - 0.5  # and -15 dB where cross-validation ran to
+
+
+@pytest.mark.parametrize("noise", [0.005, 0.02])
+def test_a_lambda_too_small_for_the_boundary_is_not_used(noise):
+    psf = deblur.psf.disk(8)
+    g, truth = photograph(psf, noise, 40)
+    result = deblur.solve(g, psf, boundary="zero")
+    assert "as one that allows for the boundary's error" in result.lam_reason
+    inner = (slice(8, -8), slice(8, -8))
+    assert psnr(truth[inner], result.image[inner]) >= psnr(truth[inner], g[inner]) - 1
+
+
+@pytest.mark.parametrize(
+    ("boundary", "psf"), [("zero", "disk"), ("periodic", "shake"), ("reflect", "motion")]
+)
+@pytest.mark.parametrize("noise", [0.0, 0.005, 0.02])
+def test_a_matching_boundary_needs_no_fallback(boundary, psf, noise):
+    psf = {
+        "disk": deblur.psf.disk(8),
+        "motion": deblur.psf.motion(9, 0),
+        "shake": deblur.psf.camera_shake(9, 1),
+    }[psf]
+    truth = deblur.image.as_float(deblur.data.load("camera"))[100:172, 200:270]
+    g = deblur.degrade(truth, psf, noise=noise, boundary=boundary, seed=1)
+    result = deblur.solve(g, psf, boundary=boundary)
+    assert "the fallback rule" not in result.lam_reason
+    assert psnr(truth, result.image) >= psnr(truth, g)
+
+
+@pytest.mark.parametrize("method", ["gradient", "tv"])
+def test_the_rule_of_a_variational_method_falls_back_too(method):
+    psf = deblur.psf.gaussian(9, 1.5)
+    g, truth = photograph(psf, 0.0, 96)
+    result = deblur.solve(g, psf, method=method, boundary="periodic")
+    assert result.status.ok
+    assert result.lambda_choice.converged
+    assert psnr(truth, result.image) >= psnr(truth, g) - 1
+
+
+def test_a_named_rule_without_a_reliable_lambda_is_no_success():
+    psf = deblur.psf.gaussian(9, 1.5)
+    g, _ = photograph(psf, 0.01, 64)
+    with pytest.raises(
+        deblur.ConvergenceError, match="λ is a guess.*noise=.*stays above the noise level"
+    ) as caught:
+        deblur.reconstruct(g, psf, "discrepancy", noise=1e-7, boundary="unknown")
+    assert caught.value.result.status is Status.UNSETTLED
+    assert not Status.UNSETTLED.ok
+    restore = deblur.Deblurrer(psf, g.shape, "discrepancy", noise=1e-7, boundary="unknown")
+    for _ in range(2):  # the cached λ remains a guess
+        assert restore.solve(g, check=False).status is Status.UNSETTLED
+    assert deblur.solve(g, psf, caught.value.result.lam, boundary="unknown").status.ok  # λ as a number
+
+
+def test_the_error_of_a_boundary_is_measured_by_the_image(rng):
+    psf = deblur.psf.gaussian(9, 1.5)
+    flat = np.full((1, 1, 40, 40), 0.5)
+    assert boundary_error(Blur(psf, (40, 40), "unknown"), flat) == 0
+    assert boundary_error(Blur(psf, (40, 40), "reflect"), flat) <= 1e-12
+    light = flat - Blur(psf, (40, 40), "zero").forward(flat)  # from outside the frame
+    assert boundary_error(Blur(psf, (40, 40), "zero"), flat) == pytest.approx(
+        np.sqrt((light**2).mean()), rel=1e-9
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("angle", [0, 30, 135])
+@pytest.mark.parametrize("name", ["camera", "brick", "text"])
+def test_a_photograph_without_noise_under_motion_blur_is_restored(name, angle):
+    psf = deblur.psf.motion(15, angle)
+    sharp = deblur.image.as_float(deblur.data.load(name))[:120, :130]
+    g = deblur.degrade(sharp, psf, boundary="unknown")
+    top, left = (n // 2 for n in psf.shape)
+    truth = sharp[top : top + g.shape[0], left : left + g.shape[1]]
+    assert psnr(truth, deblur.reconstruct(g, psf, boundary="unknown")) >= psnr(truth, g) + 3
+
+
+class Stubborn:
+    """A factor whose answers converge only at a λ that is large enough."""
+
+    def __init__(self, factor, enough):
+        self.factor, self.enough = factor, enough
+
+    def solve(self, g, start=None):
+        return replace(self.factor.solve(g, start), converged=self.enough, why="stagnated")
+
+
+@pytest.mark.parametrize(("method", "solver"), [("pcg", pcg), ("gradient", quadratic)])
+def test_a_chosen_lambda_without_convergence_is_raised_and_reported(method, solver, monkeypatch):
+    psf = deblur.psf.motion(5, 30)
+    g, _ = photograph(psf, 0.01, 48)
+    plain = deblur.solve(g, psf, method=method, boundary="zero")
+    honest = solver.prepare
+    monkeypatch.setattr(solver, "prepare", lambda p: Stubborn(honest(p), p.lam > 50 * plain.lam))
+    result = deblur.solve(g, psf, method=method, boundary="zero")
+    assert result.status.ok
+    assert result.lam == pytest.approx(100 * plain.lam)
+    assert "raised to" in result.lam_reason
+    restore = deblur.Deblurrer(psf, g.shape, method=method, boundary="zero")
+    assert restore.solve(g).lam == restore.solve(g).lam == result.lam
+    for refused in ({"lam": plain.lam}, {"max_iterations": 500}):
+        with pytest.raises(deblur.ConvergenceError, match="stagnated"):
+            deblur.reconstruct(g, psf, method=method, **refused)
+
+
+def test_a_chosen_lambda_with_a_singular_matrix_is_raised(monkeypatch):
+    psf = deblur.psf.motion(5, 30)
+    g, _ = photograph(psf, 0.01, 48)
+    plain = deblur.solve(g, psf, method="cholesky", boundary="zero")
+    honest = Method.prepare
+
+    def singular(self, problem, **how):
+        if problem.lam < 5 * plain.lam:
+            raise deblur.SingularMatrixError("the matrix is singular: use a larger λ")
+        return honest(self, problem, **how)
+
+    monkeypatch.setattr(Method, "prepare", singular)
+    result = deblur.solve(g, psf, method="cholesky", boundary="zero")
+    assert result.lam == pytest.approx(10 * plain.lam)
+    with pytest.raises(deblur.SingularMatrixError, match="larger λ"):
+        deblur.reconstruct(g, psf, plain.lam, method="cholesky", boundary="zero")
