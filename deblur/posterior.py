@@ -91,6 +91,7 @@ from .resampling import FACTORS, pooled, simulated
 from .solvers import cosine, fourier, kronecker, sine
 from .terms import (
     DIFFERENCES,
+    ORDER,
     REGULARIZERS,
     DataFidelity,
     adjoint_differences,
@@ -359,7 +360,7 @@ def _differences(problem: Problem) -> tuple[str, bool]:
 def _symbol(problem: Problem, rows: Array, cols: Array) -> Array:
     """|l|² from the squared moduli of first differences along rows and columns."""
     kind, _ = _differences(problem)
-    return sum(d.symbol(rows[:, None], cols[None, :]) for d in DIFFERENCES[kind])
+    return (rows[:, None] + cols) ** ORDER[kind]
 
 
 def _inverse(problem: Problem, values: Array, wrap: bool | None = None) -> Array:

@@ -32,7 +32,7 @@ import scipy.fft
 from ..device import Array
 from ..operators.natural import TAPS
 from ..operators.torus import Torus
-from ..terms import DIFFERENCES, REGULARIZERS
+from ..terms import ORDER, REGULARIZERS
 
 #: Pixels over which the correlation of photographs falls to 1/e. With 4 to 16 the prediction is nearly as sharp, with
 #: 1 (white) or 64 it is not: benchmarks/bench_tiles.py, which also checks the factor on PSFs and images set aside.
@@ -115,7 +115,7 @@ def multiplier(torus: Torus, h: Array, lam: float, regularizer: str = "identity"
         steps = [4 * xp.sin(np.pi * xp.arange(n) / n) ** 2 for n in torus.lengths]
         rows, cols = steps[0][:, None], steps[1][None, : torus.lengths[1] // 2 + 1]
         [quadratic] = REGULARIZERS[regularizer]
-        power += lam * sum(d.symbol(rows, cols) for d in DIFFERENCES[quadratic.differences])
+        power += lam * (rows + cols) ** ORDER[quadratic.differences]
     if not float(power.min()) > np.finfo(np.float64).eps * float(power.max()):
         raise ValueError(
             f"with λ = {lam:g} the influence of a pixel has no end: the PSF removes some frequencies altogether; "
