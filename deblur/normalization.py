@@ -63,6 +63,14 @@ class Scale:
         """f = 2^scene f'."""
         return self.image - self.psf
 
+    def down(self, x: Array) -> Array:
+        """Frames or scenes in the units of a scale of `of_image`."""
+        return x if not self.image else x * x.dtype.type(2.0**-self.image)
+
+    def up(self, x: Array) -> Array:
+        """The inverse of `down`, always in a new array."""
+        return x * x.dtype.type(2.0**self.image)
+
     def objective(self, problem: Problem) -> int:
         """D + λR is 2^objective times that of the normalised problem."""
         return (2 if problem.fidelity.name in ("gaussian", "huber") else 1) * self.image

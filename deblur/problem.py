@@ -265,7 +265,7 @@ class Factor(Protocol):
 
 def synchronize(factor: Factor) -> None:
     """Wait for a factorisation on a GPU, and raise SingularMatrixError if it failed."""
-    look = getattr(factor, "confirm", None)
+    look = getattr(factor, "synchronize", None)
     if look is not None:
         look()
 

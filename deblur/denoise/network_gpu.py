@@ -10,7 +10,6 @@ from .. import kernels
 from ..device import Array
 
 _AT = kernels.Constants("network")
-_BLOCKS = 16  # of a launch, on each multiprocessor
 
 
 def entered(x: Array, near: Array, shape: tuple[int, int], scale: float, level: float) -> Array:
@@ -58,7 +57,5 @@ def _moved(name: str, x: Array, shape: tuple[int, ...], whole: tuple[int, ...]) 
 
 
 def _launch(name: str, size: int, *args: Any, dtype: Any = np.float32) -> None:
-    import cupy
-
-    most = _BLOCKS * kernels.properties(cupy.cuda.runtime.getDevice()).multiprocessors
-    kernels.launch("network", name, min(most, -(-size // _AT.THREADS)), _AT.THREADS, *args, dtype=dtype)
+    blocks = kernels.blocks("network", size, per_multiprocessor=16)
+    kernels.launch("network", name, blocks, _AT.THREADS, *args, dtype=dtype)

@@ -7,9 +7,8 @@ patches are averaged, weighted by the inverse of their remaining noise.
 
 A GPU uses the kernels of ``cuda/patches.cu`` (`deblur.denoise.patches_gpu`). The CPU works on strips of reference rows
 in parallel on all cores. Where Numba is installed (``pip install deblur-toolkit[fast]``), `deblur.denoise.patches_jit`
-has compiled loops; without it, and for patches or groups of another size, array operations do the same: every patch of
-a strip is transformed once, groups gather rows of the result, and a product with a sparse matrix sums the patches at
-each place. All give the same result, to rounding.
+has compiled loops; without it, and for patches or groups of another size, array operations do the same. All give the
+same result, to rounding.
 
 References
 ----------
@@ -30,11 +29,12 @@ from typing import NamedTuple
 import numpy as np
 import scipy.fft
 
-from ..device import Array, asnumpy, cores, get_sparse, get_xp
+from ..device import Array, asnumpy, cores, get_xp
 from . import patches_gpu
 
-_SIDE, _STEP, _RADIUS, _STACK = 8, 4, 12, 16
-_STRIP, _STRIP_GPU = 1 << 11, 1 << 15  # groups in a strip, about
+#: The sides of patches, and the patches of a group, that compiled loops and kernels serve.
+SIDES, STACK = (4, 8), 16
+_STRIP = 1 << 11  # groups in a strip, about
 _THRESHOLD = 2.7  # standard deviations below which a coefficient is noise
 
 
@@ -57,8 +57,7 @@ def _moves(up: int, along: int) -> np.ndarray:
 @cache
 def _cosines(side: int) -> np.ndarray:
     """The cosine transform of a patch, (side², side²)."""
-    one = scipy.fft.dct(np.eye(side), axis=0, norm="ortho")
-    return np.kron(one, one).astype(np.float32)
+    return np.kron(opponent(side), opponent(side)).astype(np.float32)
 
 
 @cache
@@ -71,7 +70,7 @@ def _haar(n: int) -> np.ndarray:
     return np.concatenate([coarse, fine]) / np.sqrt(2)
 
 
-def side_in(shape: tuple[int, ...], side: int = _SIDE) -> int:
+def side_in(shape: tuple[int, ...], side: int = 8) -> int:
     """The side of a patch, smaller where the image is."""
     return min(side, *shape[:2])
 
@@ -103,7 +102,7 @@ class Groups:
     """
 
     def __init__(
-        self, pilot: Array, side: int = _SIDE, step: int = _STEP, radius: int = _RADIUS, stack: int = _STACK
+        self, pilot: Array, side: int = 8, step: int = 4, radius: int = 12, stack: int = STACK
     ) -> None:
         self._xp = xp = get_xp(pilot)
         self.shape = pilot.shape
@@ -113,9 +112,9 @@ class Groups:
         up, along = min(radius, high), min(radius, wide)
         self._moves = moves = _moves(up, along)
         self._count = 1 << (min(stack, len(moves)).bit_length() - 1)
-        jit = _compiled() if xp is np else None
-        self._jit = jit if jit and side in jit.SIDES and self._count == jit.STACK else None
-        per = max(1, (_STRIP if xp is np else _STRIP_GPU) // len(self._cols))
+        served = side in SIDES and self._count == STACK
+        self._jit = _compiled() if served and xp is np else None
+        per = max(1, _STRIP // len(self._cols))
         self._strips = [
             _Strip(
                 rows[i : i + per],
@@ -128,7 +127,7 @@ class Groups:
         self._edge = np.kaiser(side, 2.0).astype(np.float32)
         pilot = xp.ascontiguousarray(pilot, np.float32)
         self._places: patches_gpu.Places | None = None
-        if xp is not np and side in patches_gpu.SIDES and self._count == patches_gpu.STACK:
+        if served and xp is not np:
             self._places = patches_gpu.places(
                 pilot.shape, *(a.tobytes() for a in (rows, self._cols, moves, self._edge)), pilot.device.id
             )
@@ -176,21 +175,17 @@ class Groups:
         Where a move would lead out of the image the reference patch, 0, stands in; of moves as good as each other the
         shorter is taken.
         """
-        xp, side, (high, wide) = self._xp, self.side, pilot.shape
-        distance = xp.full((len(self._moves), len(strip.rows), len(self._cols)), np.inf, np.float32)
-        for k, (dy, dx) in enumerate(self._moves.tolist()):
-            # Squared differences of the image and itself shifted, summed over each patch that lies in both.
-            rows = (strip.rows + dy >= 0) & (strip.rows + dy + side <= high)
-            cols = (self._cols + dx >= 0) & (self._cols + dx + side <= wide)
-            if not (rows.any() and cols.any()):
-                continue
-            r, c = (slice(int(m.argmax()), len(m) - int(m[::-1].argmax())) for m in (rows, cols))
-            top, bottom = int(strip.rows[r][0]), int(strip.rows[r][-1]) + side
-            left, right = max(0, -dx), wide - max(0, dx)
-            d = pilot[top:bottom, left:right] - pilot[top + dy : bottom + dy, left + dx : right + dx]
+        xp, side = self._xp, self.side
+        up, along = self._moves.max(axis=0)
+        beyond = xp.pad(pilot, ((up, up), (along, along)), constant_values=np.inf)
+        top, bottom = int(strip.rows[0]), int(strip.rows[-1]) + side
+        rows, cols = xp.asarray(strip.rows - top), xp.asarray(self._cols)
+        distance = xp.empty((len(self._moves), len(rows), len(cols)), np.float32)
+        for k, (y, x) in enumerate(np.add(self._moves, [up, along]).tolist()):
+            # Squared differences of the image and itself shifted, summed over each patch.
+            d = pilot[top:bottom] - beyond[top + y : bottom + y, x : x + pilot.shape[1]]
             d *= d
-            sums = _sums(d, xp.asarray(strip.rows[r] - top), side, 0)
-            distance[k, r, c] = _sums(sums, xp.asarray(self._cols[c] - left), side, 1)
+            distance[k] = _sums(_sums(d, rows, side, 0), cols, side, 1)
         distance[0] = -1.0  # always of the group
         # Numbers >= 0 lie as their bits do: with the index behind them, one partition sorts by both.
         key = xp.ascontiguousarray(distance.reshape(len(self._moves), -1).T).view(np.int32).astype(np.int64)
@@ -198,8 +193,7 @@ class Groups:
         if self._count < len(self._moves):
             key = xp.partition(key, self._count - 1, axis=1)[:, : self._count]
         key = xp.sort(key, axis=1)
-        beyond = int(np.float32(np.inf).view(np.int32))
-        near = xp.where(key >> 16 == beyond, 0, key & 0xFFFF)
+        near = xp.where(key >> 16 == int(np.float32(np.inf).view(np.int32)), 0, key & 0xFFFF)
         return near.reshape(len(strip.rows), len(self._cols), self._count)
 
     def variances(self, covariance: Array, level: float = 1.0) -> Array:
@@ -256,6 +250,7 @@ class Groups:
             )
             return found.astype(noisy.dtype, copy=False)
         # Without noise nothing is shrunk; the floor keeps 0/0 out.
+        edge = xp.asarray(self._edge)
         v = xp.maximum(variances, max(1e-12 * float((a * a).mean()), 1e-30)).astype(np.float32)
         # The weights of groups are relative to the noise: sums of them stay near one on every scale.
         usual = v.mean()
@@ -264,9 +259,10 @@ class Groups:
         for strip, part in zip(self._strips, parts, strict=True):
             total[strip.top : strip.bottom] += part[0]
             weight[strip.top : strip.bottom] += part[1]
-        weight = weight[: 1 - side or None, : 1 - side or None]
+        # Each weight to the pixels of its patch, as `_edge` tapers them.
+        filters = import_module("scipy.ndimage" if xp is np else "cupyx.scipy.ndimage")
         for axis in (0, 1):
-            weight = _spread(weight, self._edge, axis)
+            weight = filters.correlate1d(weight, edge, axis, mode="constant", origin=(side - 1) // 2)
         return (total / weight).astype(noisy.dtype)
 
     def _strip(
@@ -295,50 +291,36 @@ class Groups:
                 part, pilot, none if level is None else level[rows], first, v, threshold, self._edge
             )
         within, across = xp.asarray(_cosines(side)), xp.asarray(_haar(self._count).astype(np.float32))
-        first = self.first[strip.groups].T
-        row, col = first // a.shape[1], first % a.shape[1]
-        shape = strip.bottom - strip.top - side + 1, a.shape[1] - side + 1
-        at = ((row - strip.top) * shape[1] + col).reshape(-1)
+        part = a[rows]
+        first = self.first[strip.groups].T - strip.top * part.shape[1]  # (patches, groups), in the strip
+        patch = np.add.outer(np.arange(side) * part.shape[1], np.arange(side)).ravel()
+        pixels = first[..., None] + xp.asarray(patch)
+
+        def across_stacks(matrix: Array, groups: Array) -> Array:
+            return (matrix @ groups.reshape(self._count, -1)).reshape(groups.shape)
 
         def gathered(image: Array) -> Array:
             """The groups' coefficients, (patches, groups, side²)."""
-            part = image[rows]
-            pixels = xp.stack([part[w].reshape(-1) for w in _shifts(side, shape)])
-            stacked = xp.take(pixels.T @ within.T, at, axis=0)
-            return (across @ stacked.reshape(self._count, -1)).reshape(self._count, -1, side**2)
+            return across_stacks(across, image.ravel()[pixels] @ within.T)
 
-        local = v if level is None else level[row, col].mean(axis=0)[:, None] * v
-        c = gathered(a)
+        local = v
+        if level is not None:
+            row, col = first // part.shape[1], first % part.shape[1]
+            local = level[rows][row, col].mean(axis=0)[:, None] * v
+        c = gathered(part)
         if b is None:
-            keep = c * c > threshold * local
-            keep[0, :, 0] = True
-            c *= keep
-            power = (keep * local).sum(axis=(0, 2))
+            shrink = (c * c > threshold * local).astype(c.dtype)
+            shrink[0, :, 0] = 1
         else:
-            d = gathered(b)
-            d *= d
-            d /= d + local
-            c *= d
-            d *= d
-            power = (d * local).sum(axis=(0, 2))
-        w = xp.tile(usual / xp.maximum(power, np.float32(1e-3) * usual), self._count)
-        c = (across.T @ c.reshape(self._count, -1)).reshape(-1, side**2)
-        back = get_sparse(xp).csr_matrix(
-            (w, at, xp.arange(len(at) + 1)), shape=(len(at), shape[0] * shape[1])
-        )
-        pixels = (within.T @ (back.T @ c).T).reshape(side**2, *shape)
-        pixels *= xp.asarray(np.outer(self._edge, self._edge).reshape(-1, 1, 1))
-        total = xp.zeros((strip.bottom - strip.top, a.shape[1]), np.float32)
-        for w_, shift in zip(pixels, _shifts(side, shape), strict=True):
-            total[shift] += w_
-        weight = xp.zeros_like(total)
-        weight[: shape[0], : shape[1]] = xp.bincount(at, w, shape[0] * shape[1]).reshape(shape)
-        return total, weight
-
-
-def _shifts(side: int, shape: tuple[int, int]) -> list[tuple[slice, slice]]:
-    """Where the pixels of a patch lie for all patches whose first pixel is in an area of that shape."""
-    return [(slice(y, y + shape[0]), slice(x, x + shape[1])) for y in range(side) for x in range(side)]
+            shrink = gathered(b[rows]) ** 2
+            shrink /= shrink + local
+        power = (shrink * shrink * local).sum(axis=(0, 2))
+        w = usual / xp.maximum(power, np.float32(1e-3) * usual)
+        c *= shrink * w[:, None]
+        c = across_stacks(across.T, c) @ within * xp.asarray(np.outer(self._edge, self._edge).ravel())
+        total = xp.bincount(pixels.ravel(), c.ravel(), part.size)
+        weight = xp.bincount(first.ravel(), xp.broadcast_to(w, first.shape).ravel(), part.size)
+        return total.reshape(part.shape), weight.reshape(part.shape)
 
 
 def _sums(d: Array, at: Array, side: int, axis: int) -> Array:
@@ -350,19 +332,9 @@ def _sums(d: Array, at: Array, side: int, axis: int) -> Array:
     return total
 
 
-def _spread(w: Array, by: np.ndarray, axis: int) -> Array:
-    """Each number of `w` to itself and those behind it, times `by`."""
-    shape = list(w.shape)
-    shape[axis] += len(by) - 1
-    out = get_xp(w).zeros(shape, w.dtype)
-    for k, factor in enumerate(by.tolist()):
-        there = slice(k, k + w.shape[axis])
-        out[there if axis == 0 else (slice(None), there)] += factor * w
-    return out
-
-
 def opponent(c: int) -> np.ndarray:
-    """The orthonormal matrix of c decorrelated colours, their mean first (for three, the opponent colours)."""
+    """The orthonormal cosine transform, (c, c): of c colours it makes their mean and c − 1 differences (for three, the
+    opponent colours)."""
     return scipy.fft.dct(np.eye(c), axis=0, norm="ortho")
 
 

@@ -15,10 +15,6 @@ from .. import kernels
 from ..device import Array
 
 _AT = kernels.Constants("patches")
-_WINDOW = 48 << 10  # bytes that a block's window may take
-_BLOCKS = 4  # of a launch, on each multiprocessor
-
-SIDES, STACK = (4, 8), _AT.STACK
 
 
 class Places(NamedTuple):
@@ -60,7 +56,8 @@ def places(
     up, along = (int(n) for n in steps.max(axis=0))
     together = min(_AT.REFERENCES, len(c))
     width = int((c[together - 1 :] - c[: len(c) - together + 1]).max()) + side + 2 * along
-    if (side + 2 * up) * width * 4 > _WINDOW or math.prod(shape) >= 1 << 31 or len(r) > 65535:
+    window = (side + 2 * up) * width * 4  # bytes of shared memory
+    if window > 48 << 10 or math.prod(shape) >= 1 << 31 or len(r) > 65535:
         return None
     order = np.empty(len(steps), np.int32)
     order[(steps[:, 0] + up) * (2 * along + 1) + steps[:, 1] + along] = np.arange(len(steps))
@@ -74,7 +71,7 @@ def firsts(pilot: Array, at: Places, side: int) -> Array:
     import cupy
 
     rows, cols = len(at.rows), len(at.cols)
-    first = cupy.empty((rows * cols, STACK), np.int32)
+    first = cupy.empty((rows * cols, _AT.STACK), np.int32)
     kernels.get("patches", f"nearest{side}", np.float32)(
         (-(-cols // _AT.REFERENCES), rows), _AT.THREADS, pilot, *pilot.shape, at.rows, at.cols, cols, at.up, at.along,
         at.order, at.lines, at.pitch, first, shared_mem=(side + 2 * at.up) * at.pitch * 4,
@@ -109,8 +106,7 @@ def filtered(
     import cupy
 
     side, (high, wide) = len(edge), noisy.shape
-    blocks = _BLOCKS * kernels.properties(noisy.device.id).multiprocessors
-    blocks = min(blocks, -(-noisy.size // _AT.THREADS))
+    blocks = kernels.blocks("patches", noisy.size, per_multiprocessor=4)
     control = cupy.empty(_AT.CONTROL, np.float64)
     v = cupy.empty(side * side, np.float32)
     partial, ticket = cupy.empty(2 * blocks, np.float64), cupy.zeros(1, np.uint32)
@@ -126,18 +122,7 @@ def filtered(
     )  # fmt: skip
     out = cupy.empty(noisy.shape, np.float32)
     kernels.launch(
-        "patches",
-        "divide",
-        blocks,
-        _AT.THREADS,
-        total,
-        weight,
-        high,
-        wide,
-        side,
-        edge,
-        control,
-        out,
+        "patches", "divide", blocks, _AT.THREADS, total, weight, high, wide, side, edge, control, out,
         dtype=np.float32,
-    )
+    )  # fmt: skip
     return out

@@ -15,15 +15,15 @@ import math
 
 import numba
 import numpy as np
-import scipy.fft
 
-SIDES, STACK = (4, 8), 16
+from .patches import SIDES, STACK, opponent
+
 _TEAM = 4
 _LANES = STACK * _TEAM
 # Where the patches of a stack lie among the lanes: those that Haar's wavelets take together are half of them apart.
 _PLACES = np.array([0, 8, 4, 12, 2, 10, 6, 14, 1, 9, 5, 13, 3, 11, 7, 15]) * _TEAM
-_DCT4, _DCT8 = (scipy.fft.dct(np.eye(side), axis=0, norm="ortho").astype(np.float32) for side in SIDES)
-_ZERO, _ROOT = np.float32(0), np.float32(math.sqrt(0.5))
+_DCT4, _DCT8 = (opponent(side).astype(np.float32) for side in SIDES)
+_ROOT = np.float32(math.sqrt(0.5))
 _exact = numba.njit(cache=True, nogil=True, error_model="numpy")
 _FAST = {"contract", "reassoc", "nsz"}
 _compiled = numba.njit(error_model="numpy", fastmath=_FAST)  # a part of the filter
@@ -135,7 +135,7 @@ def _cosines(side):
             row, out = a[k * column :], work[k * column :]
             for u in range(side):
                 for i in range(_LANES):
-                    c = _ZERO
+                    c = np.float32(0)
                     for x in range(side):
                         c += matrix[u, x] * row[i + x * _LANES]
                     out[i + u * _LANES] = c
@@ -143,7 +143,7 @@ def _cosines(side):
             row, out = work[k * _LANES :], a[k * _LANES :]
             for u in range(side):
                 for i in range(_LANES):
-                    c = _ZERO
+                    c = np.float32(0)
                     for x in range(side):
                         c += matrix[u, x] * row[i + x * column]
                     out[i + u * column] = c

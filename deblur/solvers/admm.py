@@ -37,16 +37,16 @@ import numpy as np
 
 from ..device import Array, all_cores, require_memory
 from ..errors import ConvergenceError
+from ..normalization import Scale, shifted
 from ..pool import pool
 from ..problem import Problem, Solution
-from ..terms import DIFFERENCES, REGULARIZERS, Regularizer
+from ..terms import DIFFERENCES, ORDER, REGULARIZERS, Regularizer
 from . import admm_gpu
 from .admm_arrays import ArraySteps
 from .domain import BlockMap, domain_of, splits
 from .schedule import Schedule, history
 from .splits import State, Steps
 from .start import all_weights
-from .units import Units, in_units
 
 
 def refuses(problem: Problem) -> str | None:
@@ -88,8 +88,7 @@ class Admm:
     @cached_property
     def symbols(self) -> list[Array]:
         """Σ|L|² of each regularizer in frequency."""
-        rows, cols = self.domain.rows, self.domain.cols
-        return [sum(d.symbol(rows, cols) for d in DIFFERENCES[p.differences]) for p in self.regularizers]
+        return [(self.domain.rows + self.domain.cols) ** ORDER[p.differences] for p in self.regularizers]
 
     @cached_property
     def weights(self) -> Array:
@@ -115,21 +114,20 @@ class Admm:
         ConvergenceError
             If the iteration diverged.
         """
-        units = in_units(self.problem, g)
+        scale = Scale.of_image(self.problem, g)
         state = start.state if start is not None and isinstance(start.state, State) else None
-        if state is not None:
-            # A start whose values are 256 times as large or small is of no use.
-            if 2.0**-8 <= state.unit / units.unit <= 2.0**8:
-                units = in_units(self.problem, g, state.unit)
-            else:
-                state = None
-        with self.steps(units) as steps:
-            return _Run(self, units, steps, state).solution()
+        # A start whose values are 256 times as large or small is of no use.
+        if state is not None and abs(state.scale.image - scale.image) <= 8:
+            scale = state.scale
+        else:
+            state = None
+        with self.steps(scale.near(self.problem), scale.down(g)) as steps:
+            return _Run(self, scale, steps, state).solution()
 
     @contextlib.contextmanager
-    def steps(self, units: Units, held: bool = False) -> Iterator[Steps]:
+    def steps(self, problem: Problem, g: Array, held: bool = False) -> Iterator[Steps]:
         """The arrays of one solve and the operations on them; `held`: the box's copy is set from outside."""
-        problem, domain, g = units.problem, self.domain, units.g
+        domain = self.domain
         frames, gpu = math.prod(g.shape[:2]), problem.device.gpu
         require_memory(
             _bytes(problem, self.regularizers, frames * math.prod(domain.shape))
@@ -139,11 +137,11 @@ class Admm:
             "restore the frames one by one, or tiles of the image that overlap by the PSF's size",
         )
         if admm_gpu.serves(domain, problem, g):
-            with admm_gpu.steps(domain, units, held) as steps:
+            with admm_gpu.steps(domain, problem, g, held) as steps:
                 yield steps
         else:
             with all_cores(), BlockMap(problem, (*g.shape[:2], *domain.shape)) as blocks:
-                yield ArraySteps(self, units, blocks, held)
+                yield ArraySteps(self, problem, g, blocks, held)
 
     def fits(self, state: State, frames: tuple[int, ...]) -> bool:
         """Whether a state is one of such frames (k, c) in this problem."""
@@ -158,12 +156,12 @@ class Admm:
 class _Run:
     """One solve: the numbers of the schedule, and the loop."""
 
-    def __init__(self, factor: Admm, units: Units, steps: Steps, start: State | None) -> None:
-        self.problem, self.units, self.steps, self.domain = units.problem, units, steps, factor.domain
+    def __init__(self, factor: Admm, scale: Scale, steps: Steps, start: State | None) -> None:
+        self.problem, self.scale, self.steps, self.domain = steps.problem, scale, steps, factor.domain
         self.schedule = Schedule(self.problem, *steps.measure())
         self.objective: list[float] = []
         self.worst: list[tuple[float, float]] = []  # the largest primal and dual residual
-        if start is not None and factor.fits(start, units.g.shape[:2]):
+        if start is not None and factor.fits(start, steps.g.shape[:2]):
             steps.resume(start)
             self.lam, lam = start.lam, self.problem.lam
         else:
@@ -200,7 +198,7 @@ class _Run:
             elif not falling and not converged and n % every == 0 and n <= 200:
                 self._balance(sums[-1])
         self._record(sums)
-        state, (primal, dual) = steps.state(self.lam), self.worst[-1]
+        state, (primal, dual) = steps.state(self.lam, self.scale), self.worst[-1]
         scene = state.x[(..., *self.domain.scene)]
         if problem.bounds is not None:
             scene = scene.clip(*problem.bounds)
@@ -208,8 +206,7 @@ class _Run:
             f"the relative primal residual {primal:.1e} and dual residual {dual:.1e} after {n} iterations "
             f"are {'within' if converged else 'not yet within'} the tolerance {schedule.rtol:.1e}"
         )
-        scene = scene * scene.dtype.type(self.units.unit)
-        return Solution(scene, n, converged, why, history(self.objective, self.worst), state)
+        return Solution(self.scale.up(scene), n, converged, why, history(self.objective, self.worst), state)
 
     def _balance(self, sums: np.ndarray) -> None:
         """Raise the regularizer of a split whose primal residual lags behind its dual one, and the reverse."""
@@ -228,7 +225,7 @@ class _Run:
         ConvergenceError
             If a number is not finite.
         """
-        values = self.units.objective(sums[..., 0].sum(axis=1)).tolist()
+        values = shifted(sums[..., 0].sum(axis=1), self.scale.objective(self.problem)).tolist()
         residuals = self.steps.relative(sums)
         for value, pairs in zip(values, residuals, strict=True):
             if not (math.isfinite(value) and np.isfinite(pairs).all()):

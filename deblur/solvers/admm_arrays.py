@@ -10,11 +10,11 @@ import numpy as np
 
 from ..device import Array, get_xp, is_cupy
 from ..norms import total as sum_of
+from ..problem import Problem
 from ..terms import DIFFERENCES, Difference, inside
 from .domain import BlockMap
 from .splits import RELAXATION, Split, State, Steps
 from .start import first_scene
-from .units import Units
 
 if TYPE_CHECKING:
     from .admm import Admm
@@ -23,24 +23,18 @@ if TYPE_CHECKING:
 class ArraySteps(Steps):
     """See `Steps`. A `held` box is set from outside: beyond the scene, where nothing constrains it, it follows x."""
 
-    def __init__(self, factor: Admm, units: Units, blocks: BlockMap, held: bool) -> None:
-        self.factor, self.units, self.domain, self.blocks, self.held = (
-            factor,
-            units,
-            factor.domain,
-            blocks,
-            held,
-        )
-        self.problem, self.xp = units.problem, units.problem.xp
-        self.shape = (*units.g.shape[:2], *self.domain.shape)
-        self.g, self.w = factor.on_domain(units.g), factor.w
+    def __init__(self, factor: Admm, problem: Problem, g: Array, blocks: BlockMap, held: bool) -> None:
+        self.factor, self.problem, self.xp, self.g = factor, problem, problem.xp, g
+        self.domain, self.blocks, self.held = factor.domain, blocks, held
+        self.shape = (*g.shape[:2], *self.domain.shape)
+        self.wide, self.w = factor.on_domain(g), factor.w
         self.right = self.xp.empty(self.shape, self.problem.dtype)
         self.counted = (
             self.problem.operator.boundary.wraps
         )  # all differences, also those that leave the scene
 
     def statistics(self) -> tuple[float, float, float, float]:
-        g, w = self.units.g, self.factor.weights
+        g, w = self.g, self.factor.weights
         visible = self.xp.broadcast_to((w > 0).astype(g.dtype), g.shape)
         count = float(sum_of(visible))
         mean = float(sum_of(visible * g)) / count
@@ -48,7 +42,7 @@ class ArraySteps(Steps):
         return float(w.mean()), float(abs(g).mean()), mean, deviation
 
     def begin(self, rho: list[float]) -> None:
-        scene = first_scene(self.problem, self.units.g)
+        scene = first_scene(self.problem, self.g)
         pads = [(0, n - p) for n, p in zip(self.domain.shape, scene.shape[-2:], strict=True)]
         mode = "constant" if self.domain.pinned else "edge"
         self.x = x = self.xp.pad(scene, [(0, 0), (0, 0), *pads], mode=mode)
@@ -139,7 +133,7 @@ class ArraySteps(Steps):
         split, fidelity, domain = self.splits[0], self.problem.fidelity, self.domain
 
         def data(i: int, rows: slice) -> list:
-            g, w = self.g[i, :, rows], self.w[i % len(self.w), :, rows]
+            g, w = self.wide[i, :, rows], self.w[i % len(self.w), :, rows]
             a, u, t = ([v[i, :, rows] for v in kind] for kind in (kx, split.u, split.t))
             q = [_relaxed(*parts) for parts in zip(a, u, t, strict=True)]
             if not domain.mixed:

@@ -22,6 +22,7 @@ from .. import kernels
 from ..cuda_sources import signatures
 from ..device import Array
 from ..graphs import Loop
+from ..normalization import Scale
 from ..operators import torus_gpu
 from ..pool import pool
 from ..problem import Problem
@@ -30,7 +31,6 @@ from ..terms_gpu import KINDS, NORMS
 from .domain import Domain, TorusDomain
 from .splits import RELAXATION, Split, State, Steps
 from .start import brightness_of, filled
-from .units import Units
 
 _AT = kernels.Constants("admm")
 _FITS = {"gaussian": _AT.GAUSSIAN, "poisson": _AT.POISSON, "l1": _AT.L1, "huber": _AT.HUBER}
@@ -45,10 +45,10 @@ def serves(domain: Domain, problem: Problem, g: Array) -> TypeGuard[TorusDomain]
 
 
 @contextlib.contextmanager
-def steps(domain: TorusDomain, units: Units, held: bool) -> Iterator[GpuSteps]:
+def steps(domain: TorusDomain, problem: Problem, g: Array, held: bool) -> Iterator[GpuSteps]:
     """The arrays of such a problem, for one solve."""
-    problem, weights = units.problem, units.problem.fidelity.weights
-    blur, (frames, channels), gpu = problem.blur, units.g.shape[:2], problem.device.gpu
+    weights = problem.fidelity.weights
+    blur, (frames, channels), gpu = problem.blur, g.shape[:2], problem.device.gpu
     regularizers = REGULARIZERS.get(problem.regularizer, ())
     kinds = [*(KINDS[p.differences] for p in regularizers), 0, 0]
     norms = [*(NORMS[p.norm] for p in regularizers), 0, 0]
@@ -79,7 +79,7 @@ def steps(domain: TorusDomain, units: Units, held: bool) -> Iterator[GpuSteps]:
         return GpuSteps(layout, problem.dtype, weights is not None)
 
     with pool(gpu).lend(key, make, nbytes) as found:
-        found.bind(domain, units, regularizers)
+        found.bind(domain, problem, g, regularizers)
         yield found
 
 
@@ -127,12 +127,14 @@ class GpuSteps(Steps):
                 self._records.append(place)
                 at += 2 * count
 
-    def bind(self, domain: TorusDomain, units: Units, regularizers: Sequence[Regularizer]) -> None:
+    def bind(
+        self, domain: TorusDomain, problem: Problem, g: Array, regularizers: Sequence[Regularizer]
+    ) -> None:
         """Take the data of a solve."""
-        self.units, self.regularizers, self.count = units, regularizers, 0
-        self.g[...] = units.g
+        self.problem, self.regularizers, self.count = problem, regularizers, 0
+        self.g[...] = g
         if self.w is not None:
-            self.w[...] = units.problem.fidelity.weights
+            self.w[...] = problem.fidelity.weights
         self.k[...] = domain.ks[0]
         for to, power in zip(self.powers, (domain.rows, domain.cols), strict=True):
             to[...] = power.ravel()
@@ -149,9 +151,9 @@ class GpuSteps(Steps):
         return weight / count, level / count, mean, math.sqrt(max(second / visible - mean**2, 0.0))
 
     def begin(self, rho: list[float]) -> None:
-        problem, g = self.units.problem, self.g
+        problem, g = self.problem, self.g
         if self.w is not None:
-            g = filled(self.units.g, problem.fidelity.weights)
+            g = filled(g, self.w)
         self._launch(
             "first_scene", *self.store[-2:], *self._layout, g, problem.fidelity.background,
             brightness_of(problem.operator), *(problem.bounds or (0.0, 0.0)),
@@ -172,7 +174,7 @@ class GpuSteps(Steps):
                 to[...] = part
 
     def prepare(self, lam: float, rtol: float, armed: bool) -> None:
-        problem, at, c = self.units.problem, _AT, np.zeros(_AT.CONTROL)
+        problem, at, c = self.problem, _AT, np.zeros(_AT.CONTROL)
         fidelity, data, priors = problem.fidelity, self.splits[0], self.splits[1 : 1 + len(self.regularizers)]
         c[at.COUNT], c[at.ARMED], c[at.TOLERANCE], c[at.LEAST_SIZE] = self.count, armed, rtol, self.least_size
         c[at.RELAXATION], c[at.SCALE] = RELAXATION, self._scale()
@@ -207,8 +209,8 @@ class GpuSteps(Steps):
         for u, t in zip(split.u, split.t, strict=True):
             self._launch("rescale", u, t, u.size, 1 / factor)
 
-    def state(self, lam: float) -> State:
-        return super().state(lam).copy(len(self.x))
+    def state(self, lam: float, scale: Scale) -> State:
+        return super().state(lam, scale).copy(len(self.x))
 
     def _scale(self) -> float:
         return 1 / (self.layout["rows"] * self.layout["cols"])

@@ -57,6 +57,7 @@ from ..denoise import patches
 from ..denoise.network import network
 from ..device import Array, all_cores, all_true
 from ..linalg import krylov
+from ..normalization import Scale, shifted
 from ..norms import norms_of, squares, total
 from ..operators.torus import Torus
 from ..problem import Factor, Problem, Solution, Stop
@@ -65,7 +66,6 @@ from ..vector_ops import Systems
 from . import admm, cosine, fourier, kronecker, quadratic, sine
 from .noise import noise_variance
 from .start import brightness_of, continued
-from .units import in_units
 
 PILOT = "tv"
 _RHO = 0.01  # ρ over the square of H's norm bound
@@ -92,8 +92,8 @@ def refuses(problem: Problem) -> str | None:
     """None if the method serves the problem, else the reason in words."""
     if problem.fidelity.name not in ("gaussian", "poisson"):
         return (
-            f"it filters noise of known variance, and data={problem.fidelity.name!r} is for impulses, which have none; mask "
-            'them (mask="auto") and use data="gaussian"'
+            f"it filters noise of known variance, and data={problem.fidelity.name!r} is for impulses, which have none; "
+            'mask them (mask="auto") and use data="gaussian"'
         )
     return admm.refuses(pilot_problem(problem))
 
@@ -134,25 +134,23 @@ class Collaborative:
     def solve(self, g: Array, start: Solution | None = None) -> Solution:
         """Restore frames, the pilots together; errors are those of the pilot. See `deblur.problem.Factor`."""
         pilot = self.pilot.solve(g, start)
-        units, seen = in_units(self.problem, g), g
-        problem, g, unit = units.problem, units.g, g.dtype.type(units.unit)
-        clean = pilot.scene if unit == 1 else pilot.scene / unit
+        scale, seen = Scale.of_image(self.problem, g), g
+        problem, g, clean = scale.near(self.problem), scale.down(g), scale.down(pilot.scene)
         level, variation = _noise(problem, g, clean)
+        noise = shifted(level**0.5, scale.image)
         white = float(problem.xp.quantile(abs(clean[(..., *problem.operator.crop)]), 0.995))
         if math.sqrt(level) <= _CLEAN * white * abs(brightness_of(problem.operator)):
             exact, begun = _exact(problem), [clean]
             if exact is None and problem.operator.scene_shape == problem.operator.image_shape:
                 pilot = self._careful(problem).solve(seen, pilot)
-                clean = pilot.scene / unit
+                clean = scale.down(pilot.scene)
                 begun = [clean, _added_again(problem, g)]
             ends = [_followed(problem, g, scene, exact) for scene in begun]
             scene = min(ends, key=lambda end: regularizer_value(PILOT, end, problem.operator.boundary.wraps))
-            words = f"steps towards the data, whose noise is next to none, {level**0.5 * units.unit:.2g}"
+            words = f"steps towards the data, whose noise is next to none, {noise:.2g}"
             if not _moved(problem, scene, clean) <= _TOO_FAR * white:
                 scene, words = clean, _WRONG
-            return replace(
-                pilot, scene=scene if unit == 1 else scene * unit, why=f"{pilot.why}; then {words}"
-            )
+            return replace(pilot, scene=scale.up(scene), why=f"{pilot.why}; then {words}")
         there = None if variation is None else continued(problem.operator, variation).mean(axis=1)
         groups = [_Grouped(problem, frame) for frame in clean]
         found = self.inverse.solve(_residual(problem, g, clean))
@@ -169,19 +167,16 @@ class Collaborative:
             scene = _refined(problem, g, scene, groups, level, variation, strengths)
             scene = _finished(problem, g, scene, level, variation, white)
         words = (
-            f"a pass over groups of similar patches, for noise of standard deviation {level**0.5 * units.unit:.2g}, "
+            f"a pass over groups of similar patches, for noise of standard deviation {noise:.2g}, "
             f"and {len(strengths)} steps between data and patches"
         )
         if strengths:
-            words += (
-                f", of strengths {strengths[0] * units.unit:.2g} to {strengths[-1] * units.unit:.2g}; "
-                f"{_LAST_STEPS} more with a network"
-            )
+            most, least = (shifted(strengths[i], scale.image) for i in (0, -1))
+            words += f", of strengths {most:.2g} to {least:.2g}; {_LAST_STEPS} more with a network"
         if not _moved(problem, scene, clean) <= _TOO_FAR * white:
             scene, words = clean, _WRONG
         converged = pilot.converged and found.converged
-        scene = scene if unit == 1 else scene * unit
-        return replace(pilot, scene=scene, converged=converged, why=f"{pilot.why}; then {words}")
+        return replace(pilot, scene=scale.up(scene), converged=converged, why=f"{pilot.why}; then {words}")
 
     def _careful(self, problem: Problem) -> admm.Admm:
         """The pilot's solver where there is no noise, for `problem` in units in which the image is of size one."""

@@ -15,7 +15,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from importlib import import_module
-from types import ModuleType
 
 import numpy as np
 import scipy.linalg
@@ -28,8 +27,6 @@ from ..norms import norms
 from ..operators.normal import normal_matrix
 from ..problem import Direct, Factor, Problem
 from .refine import refined
-
-_MOST_SWEEPS = 20_000
 
 
 class Dense:
@@ -65,45 +62,53 @@ def _singular(problem: Problem, error: SingularMatrixError) -> SingularMatrixErr
 
 
 class _Factored(Direct):
-    """The formula around A⁻¹, which a subclass applies to right-hand sides as columns."""
+    """The formula around A⁻¹.
 
-    def __init__(self, problem: Problem) -> None:
-        self._problem = problem
+    Parameters
+    ----------
+    problem : Problem
+    columns : callable
+        A⁻¹ of right-hand sides (n, k).
+    remark : str, optional
+        Given, an image that is not yet right is corrected with its residual, and a right one gets this remark.
+    look : callable, optional
+        Waits for the factorisation; raises SingularMatrixError if it failed.
+    """
 
-    def columns(self, b: Array) -> Array:
-        """A⁻¹ b for b (n, k)."""
-        raise NotImplementedError
+    def __init__(
+        self,
+        problem: Problem,
+        columns: Callable[[Array], Array],
+        remark: str | None = None,
+        look: Callable[[], None] | None = None,
+    ) -> None:
+        self._problem, self._columns, self._remark, self._look = problem, columns, remark, look
 
-    def scenes(self, g: Array) -> Array:
-        blur, hht = self._problem.blur, self._problem.formula == "hht"
-        b = blur.adjoint(g) if hht else g
-        z = self.columns(b.reshape(len(b), -1).T).T.reshape(g.shape)
-        return z if hht else blur.adjoint(z)
+    def synchronize(self) -> None:
+        """See `deblur.problem.synchronize`."""
+        try:
+            if self._look is not None:
+                self._look()
+        except SingularMatrixError as error:
+            raise _singular(self._problem, error) from error
+
+    def _solved(self, b: Array) -> Array:
+        return self._columns(b.reshape(len(b), -1).T).T.reshape(b.shape)
+
+    def scenes(self, g: Array) -> Array | tuple[Array, int, bool, str]:
+        blur = self._problem.blur
+        if self._remark is not None:
+            image, _, right, why = refined(self._problem, g, lambda r, *_: (self._solved(r), 0, True))
+            return image, 0, right, self._remark if right else why
+        if self._problem.formula == "hht":
+            return self._solved(blur.adjoint(g))
+        return blur.adjoint(self._solved(g))
 
 
-class _Corrected(_Factored):
-    """As `_Factored`, and once more with the residual if the image is not yet right."""
-
-    remark = ""
-
-    def _correction(self, r: Array, scale: np.ndarray, target: float, done: int) -> tuple[Array, int, bool]:
-        return self.columns(r.reshape(len(r), -1).T).T.reshape(r.shape), 0, True
-
-    def scenes(self, g: Array) -> tuple[Array, int, bool, str]:
-        image, _, right, why = refined(self._problem, g, self._correction)
-        return image, 0, right, self.remark if right else why
-
-
-class _Inverse(_Corrected):
-    """The inverse, multiplied with."""
-
-    def __init__(self, problem: Problem, inverse: Array) -> None:
-        super().__init__(problem)
-        self._inverse = inverse
-        self.remark = "the inverse was formed, as asked" if problem.inverse else ""
-
-    def columns(self, b: Array) -> Array:
-        return (b.T @ self._inverse).T  # A is symmetric
+def _multiplied(problem: Problem, inverse: Array) -> Factor:
+    """The inverse, multiplied with: A is symmetric."""
+    remark = "the inverse was formed, as requested" if problem.inverse else ""
+    return _Factored(problem, lambda b: (b.T @ inverse).T, remark)
 
 
 def _refuse_singular(rcond: float, dtype: np.dtype) -> None:
@@ -121,10 +126,6 @@ def _close_to_singular(problem: Problem) -> bool:
     return problem.lam < n_eps * problem.blur.norm_bound**2
 
 
-def _lapack(problem: Problem) -> ModuleType:
-    return import_module("scipy.linalg" if problem.device.gpu is None else "cupyx.scipy.linalg")
-
-
 def _estimated_rcond(problem: Problem, name: str, factor: Array, norm: float, **options: str) -> float:
     """LAPACK's estimate of 1/cond(A) from a factor; on a GPU the ratio of its pivots."""
     if problem.device.gpu is None:
@@ -136,65 +137,38 @@ def _estimated_rcond(problem: Problem, name: str, factor: Array, norm: float, **
 
 def _cholesky(problem: Problem, a: Array) -> Factor:
     if problem.inverse:
-        return _Inverse(problem, linalg.cholesky_inverse(a, overwrite_a=True, check_finite=False))
-    return _Cholesky(problem, a)
-
-
-class _Cholesky(_Factored):
-    def __init__(self, problem: Problem, a: Array) -> None:
-        super().__init__(problem)
-        norm = _norm1(a) if _close_to_singular(problem) else None
-        self._factor, self._look = cholesky_begun(a)
-        if norm is not None:
-            self._look()
-            rcond = _estimated_rcond(problem, "pocon", self._factor, norm, uplo="L")
-            _refuse_singular(rcond if problem.device.gpu is None else rcond**2, problem.dtype)
-
-    def synchronize(self) -> None:
-        """See `deblur.problem.confirm`."""
-        try:
-            self._look()
-        except SingularMatrixError as error:
-            raise _singular(self._problem, error) from error
-
-    def columns(self, b: Array) -> Array:
-        return linalg.cholesky_solve(self._factor, b, check_finite=False)
+        return _multiplied(problem, linalg.cholesky_inverse(a, overwrite_a=True, check_finite=False))
+    norm = _norm1(a) if _close_to_singular(problem) else None
+    factor, look = cholesky_begun(a)
+    if norm is not None:
+        look()
+        rcond = _estimated_rcond(problem, "pocon", factor, norm, uplo="L")
+        _refuse_singular(rcond if problem.device.gpu is None else rcond**2, problem.dtype)
+    return _Factored(problem, lambda b: linalg.cholesky_solve(factor, b, check_finite=False), look=look)
 
 
 def _gauss_jordan(problem: Problem, a: Array) -> Factor:
-    """Gauss-Jordan elimination keeps no factor: the inverse if it will serve again, else a solve for each image."""
+    """Gauss-Jordan elimination keeps no factor: the inverse if it will serve again, else a solve for each image.
+
+    The rounding of a solve is a little worse than that of the other methods, so that it is corrected.
+    """
     if not (problem.inverse or problem.reuse or _close_to_singular(problem)):
-        return _Elimination(problem, a)
+        return _Factored(problem, lambda b: linalg.gauss_jordan_solve(a, b, check_finite=False), "")
     norm = _norm1(a)
     inverse = linalg.gauss_jordan_inverse(a, overwrite_a=True, check_finite=False)
     _refuse_singular(1.0 / (norm * _norm1(inverse)), problem.dtype)
-    return _Inverse(problem, inverse)
+    return _multiplied(problem, inverse)
 
 
-class _Elimination(_Corrected):
-    """Gauss-Jordan elimination for each image, whose rounding is a little worse than that of the other methods."""
-
-    def __init__(self, problem: Problem, a: Array) -> None:
-        super().__init__(problem)
-        self._a = a
-
-    def columns(self, b: Array) -> Array:
-        return linalg.gauss_jordan_solve(self._a, b, check_finite=False)
-
-
-class _LU(_Factored):
-    def __init__(self, problem: Problem, a: Array) -> None:
-        super().__init__(problem)
-        norm = _norm1(a)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", scipy.linalg.LinAlgWarning)  # an exact zero pivot shows in rcond
-            self._factor = _lapack(problem).lu_factor(a, overwrite_a=True, check_finite=False)
-        _refuse_singular(_estimated_rcond(problem, "gecon", self._factor[0], norm), problem.dtype)
-
-    def columns(self, b: Array) -> Array:
-        # SciPy counts the pivots from one while it solves, in place: threads must not share them.
-        lu, pivots = self._factor
-        return _lapack(self._problem).lu_solve((lu, pivots.copy()), b, check_finite=False)
+def _lu(problem: Problem, a: Array) -> Factor:
+    lapack = import_module("scipy.linalg" if problem.device.gpu is None else "cupyx.scipy.linalg")
+    norm = _norm1(a)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", scipy.linalg.LinAlgWarning)  # an exact zero pivot shows in rcond
+        lu, pivots = lapack.lu_factor(a, overwrite_a=True, check_finite=False)
+    _refuse_singular(_estimated_rcond(problem, "gecon", lu, norm), problem.dtype)
+    # SciPy counts the pivots from one while it solves, in place: threads must not share them.
+    return _Factored(problem, lambda b: lapack.lu_solve((lu, pivots.copy()), b, check_finite=False))
 
 
 def _aim(problem: Problem) -> float:
@@ -215,7 +189,7 @@ class _GaussSeidel(Direct):
     def __init__(self, problem: Problem, a: Array) -> None:
         self._problem, self._a, self._inverse = problem, a, None
         self._aim = _aim(problem)
-        self._limit = _MOST_SWEEPS if problem.stop.max_iterations is None else problem.stop.max_iterations
+        self._limit = 20_000 if problem.stop.max_iterations is None else problem.stop.max_iterations
         if problem.inverse:
             self._inverse, self._sweeps = self._solve(
                 problem.xp.eye(len(a), dtype=problem.dtype), self._aim, 0, 1.0
@@ -252,5 +226,5 @@ _FACTORS: dict[str, Callable[[Problem, Array], Factor]] = {
     "cholesky": _cholesky,
     "gauss-jordan": _gauss_jordan,
     "gauss-seidel": _GaussSeidel,
-    "lu": _LU,
+    "lu": _lu,
 }

@@ -11,8 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property, reduce
-from operator import add
+from functools import cached_property
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -25,7 +24,7 @@ from ..operators.operator import Operator
 from ..operators.torus import Torus
 from ..operators.varying import VaryingBlur
 from ..problem import Problem
-from ..terms import DIFFERENCES, ORDER, first_difference_power
+from ..terms import ORDER, first_difference_power
 from ..vector_ops import Systems
 from .spectrum import quadrant
 
@@ -101,8 +100,7 @@ class Domain:
         if get_xp(self.rows) is not np:
             k = self.spectrum if power is None else power
         if k is None or k.ndim != 2:
-            symbol = reduce(add, (d.symbol(self.rows, self.cols) for d in DIFFERENCES[kind]))
-            return self.inverse(rho, lam * symbol, power)
+            return self.inverse(rho, lam * (self.rows + self.cols) ** ORDER[kind], power)
         k = k if k.dtype.kind == "c" else k.astype(np.float64, copy=False)
         return torus_gpu.inverse(k, rho, lam, ORDER[kind], self.rows, self.cols, self.dtype)
 

@@ -1,4 +1,4 @@
-"""The regularizer "natural": the linear formula for u, of which the scene f = Bu is made (`deblur.operators.natural`)."""
+"""The regularizer "natural": the linear formula for u, with f = Bu the scene (`deblur.operators.natural`)."""
 
 from __future__ import annotations
 

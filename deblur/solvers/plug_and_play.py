@@ -30,7 +30,6 @@ from ..problem import Denoiser, Problem, Solution
 from . import admm
 from .domain import Domain
 from .schedule import history
-from .units import Units
 
 #: First denoising strength over the image's standard deviation, steps until the last strength, and all steps.
 _FIRST, _FALL, _ITERATIONS = 0.5, 16, 40
@@ -69,8 +68,7 @@ class PlugAndPlay(admm.Admm):
         ValueError
             If the denoiser returns another shape, or NaN.
         """
-        units = Units(self.problem, g, 1.0, 1)
-        with self.steps(units, held=True) as steps:
+        with self.steps(self.problem, g, held=True) as steps:
             return _solve(self.problem, self.domain, admm.DataStep(self.problem, steps))
 
 

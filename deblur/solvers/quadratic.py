@@ -23,6 +23,7 @@ import numpy as np
 from ..device import Array, all_cores
 from ..errors import ConvergenceError
 from ..linalg.krylov import cg
+from ..normalization import Scale, shifted
 from ..norms import norms
 from ..problem import FLOAT64, Factor, History, Problem, Solution
 from ..terms import REGULARIZERS, is_quadratic
@@ -30,7 +31,6 @@ from ..vector_ops import image_systems
 from . import admm
 from .domain import domain_of
 from .start import first_scene
-from .units import in_units
 
 
 def refuses(problem: Problem) -> str | None:
@@ -103,11 +103,11 @@ class Quadratic:
 
     def _solve(self, g: Array, start: Solution | None, done: int = 0) -> tuple[Solution, bool]:
         """The solution after iterations already `done`, and whether it is as close as it should be."""
-        units = in_units(self.problem, g)
-        problem, g, unit, xp = units.problem, units.g, units.unit, self.problem.xp
+        scale, xp = Scale.of_image(self.problem, g), self.problem.xp
+        problem, g = scale.near(self.problem), scale.down(g)
         right = problem.right(g)
         if start is not None and start.scene.shape == right.shape:
-            first = (start.scene * start.scene.dtype.type(1 / unit)).astype(right.dtype, copy=False)
+            first = scale.down(start.scene).astype(right.dtype, copy=False)
         else:
             first = first_scene(problem, g)
         frames = right.reshape(-1, *right.shape[2:])
@@ -129,7 +129,7 @@ class Quadratic:
             n, (left, aligned, step, norm, alpha) = len(history), sums
             left, norm = np.sqrt(left), np.sqrt(norm)
             residual = float((left / size).max())
-            value = units.objective(constant - 0.5 * float(aligned.sum()))
+            value = shifted(constant - 0.5 * float(aligned.sum()), scale.objective(problem))
             change = float((abs(alpha) * np.sqrt(step) / (norm + (norm == 0))).max())
             history.append((value, residual, change))
             path.append(change + (path[-1] if path else 0.0))
@@ -169,4 +169,4 @@ class Quadratic:
             f"is {'within' if converged else 'not within'} the tolerance{f' {rtol:.1e}' if rtol else ''}"
         )
         columns = np.array(history[1:] or history).T
-        return Solution(f * f.dtype.type(unit), n, converged, why, History(*columns)), close
+        return Solution(scale.up(f), n, converged, why, History(*columns)), close

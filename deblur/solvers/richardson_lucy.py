@@ -55,13 +55,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..device import Array, all_cores, flags, get_xp, is_cupy
+from ..normalization import Scale, shifted
 from ..norms import largest
 from ..norms import total as sum_of
 from ..problem import History, Problem, Solution
 from . import richardson_lucy_gpu
 from .domain import BlockMap
 from .start import all_weights
-from .units import in_units
 from .windows import cut
 
 _WINDOW = 256  # pixels of a side, at least, of the windows that stand for a large image
@@ -148,14 +148,15 @@ class RichardsonLucy:
                 f"photon counts are never negative, and the image falls to {float(g.min()):.4g}; clip it "
                 "(numpy.maximum(image, 0)), or add a constant to the image and to the background"
             )
-        units = in_units(self.problem, g)
+        scale = Scale.of_image(self.problem, g)
+        problem, g = scale.near(self.problem), scale.down(g)
         shape = (*g.shape[:2], *self.problem.operator.scene_shape)
         first: list[Array | None] = [None] * k
         if start is not None and start.scene.size == math.prod(shape):
-            first = list((start.scene * start.scene.dtype.type(1 / units.unit)).reshape(shape))
+            first = list(scale.down(start.scene).reshape(shape))
         with all_cores():
             runs = [
-                _restored(units.problem, units.g[i : i + 1], self.w[min(i, len(self.w) - 1)][None], first[i])
+                _restored(problem, g[i : i + 1], self.w[min(i, len(self.w) - 1)][None], first[i])
                 for i in range(k)
             ]
         longest = max(len(run.objective) for run in runs)
@@ -165,11 +166,15 @@ class RichardsonLucy:
         )
         slowest = max(runs, key=lambda run: (not run.converged, run.iterations))
         return Solution(
-            scene=xp.concatenate([run.scene for run in runs]) * g.dtype.type(units.unit),
+            scene=scale.up(xp.concatenate([run.scene for run in runs])),
             iterations=max(run.iterations for run in runs),
             converged=slowest.converged,
             why=slowest.why if len(runs) == 1 else f"the slowest of {len(runs)} frames: {slowest.why}",
-            history=History(units.objective(objective.sum(axis=0)), change.max(axis=0), np.zeros(longest)),
+            history=History(
+                shifted(objective.sum(axis=0), scale.objective(problem)),
+                change.max(axis=0),
+                np.zeros(longest),
+            ),
         )
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..device import Array
-from .units import Units
+from ..normalization import Scale
+from ..problem import Problem
 
 RELAXATION = 1.8
 
@@ -30,13 +31,13 @@ class Split:
 class State:
     """What a warm start begins from: the scene on the domain and the splits (the data's, the regularizers', the box's).
 
-    All in units of `unit`.
+    All in the units of `scale`.
     """
 
     x: Array
     splits: list[Split]
     lam: float
-    unit: float
+    scale: Scale
 
     def copy(self, frames: int) -> State:
         """A state of its own, of the first so many frames."""
@@ -57,7 +58,8 @@ class Steps:
 
     x: Array
     splits: list[Split]
-    units: Units
+    problem: Problem
+    g: Array
     batch = 1
 
     def statistics(self) -> tuple[float, float, float, float]:
@@ -91,9 +93,9 @@ class Steps:
         """Multiply ρ; the dual ρ d stays what it is."""
         raise NotImplementedError
 
-    def state(self, lam: float) -> State:
+    def state(self, lam: float, scale: Scale) -> State:
         """All that a later solve needs to go on."""
-        return State(self.x, self.splits, lam, self.units.unit)
+        return State(self.x, self.splits, lam, scale)
 
     def measure(self) -> tuple[float, float, float]:
         """The mean weight, the mean of |g|, and the standard deviation of the visible pixels, or their size."""
@@ -104,7 +106,7 @@ class Steps:
     @property
     def least_size(self) -> float:
         """The squared norm below which the size of what a split sees does not count."""
-        shape, dtype = self.x.shape, self.units.problem.dtype
+        shape, dtype = self.x.shape, self.problem.dtype
         return (float(np.finfo(dtype).eps) * self.scale) ** 2 * math.prod(shape)
 
     def relative(self, sums: np.ndarray) -> np.ndarray:

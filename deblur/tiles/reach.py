@@ -31,7 +31,7 @@ import scipy.fft
 from ..device import Array
 from ..operators.natural import TAPS
 from ..operators.torus import Torus
-from ..terms import DIFFERENCES, REGULARIZERS
+from ..terms import ORDER, REGULARIZERS
 
 #: Pixels over which the correlation of photographs falls to 1/e. With 4 to 16 the prediction is nearly as sharp, with
 #: 1 (white) or 64 it is not: benchmarks/bench_tiles.py, which also checks the factor on PSFs and images set aside.
@@ -145,7 +145,7 @@ def multiplier(torus: Torus, h: Array, lam: float, regularizer: str = "identity"
     else:
         steps = [4 * xp.sin(angle / 2) ** 2 for angle in (rows, cols)]
         [quadratic] = REGULARIZERS[regularizer]
-        power += lam * sum(d.symbol(*steps) for d in DIFFERENCES[quadratic.differences])
+        power += lam * (steps[0] + steps[1]) ** ORDER[quadratic.differences]
     if not float(power.min()) > np.finfo(np.float64).eps * float(power.max()):
         raise ValueError(
             f"with λ = {lam:g} the influence of a pixel has no end: the PSF removes some frequencies altogether; "

@@ -58,7 +58,7 @@ def test_every_penalty_is_the_cpus_iteration(cupy, rng, regularizer, boundary):
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("fit", FIDELITIES)
+@pytest.mark.parametrize("fidelity", FIDELITIES)
 def test_every_fit_is_the_cpus_iteration(cupy, rng, fidelity, weighted):
     blur, g = blurred(rng, "unknown", frames=2, channels=3)
     weights = (rng.random((2, 1, *SHAPE)) * (rng.random((2, 1, *SHAPE)) > 0.2)) if weighted else None
