@@ -121,6 +121,7 @@ def test_help_names_every_method_boundary_and_psf(capsys, monkeypatch):
         assert word in said
 
 
+@pytest.mark.slow
 def test_demo_prints_every_method_and_writes_pictures(tmp_path, capsys):
     folder = tmp_path / "pictures"
     arguments = ["demo", "--size", "12", "--output", str(folder)]

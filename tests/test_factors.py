@@ -253,6 +253,7 @@ def factor_of(name, **options):
     return module.prepare(problem)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 @pytest.mark.parametrize("name", DIRECT + ITERATIVE)
 def test_a_factor_gives_the_same_bits_in_threads_and_after_pickling(rng, name, dtype):

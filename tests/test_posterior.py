@@ -87,6 +87,7 @@ def test_other_quadratic_problems_against_the_dense_inverse(rng, boundary, regul
         assert ("dct" in used) == (regularizer != "laplacian")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("boundary", "regularizer", "weighted"),
     [
@@ -143,6 +144,7 @@ def test_nothing_cancels_for_a_small_lambda(boundary):
     assert np.abs(result.scene_std / expected - 1).max() <= 1e-2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("lam", "typical"), [(1e-1, 0.02), (1e-3, 0.1), (1e-5, 0.25)])
 @pytest.mark.parametrize("boundary", [b for b in BOUNDARIES if b != "periodic"])
 @pytest.mark.parametrize("name", ["shake", "even"])
