@@ -39,10 +39,11 @@ def check_frames(frames: Frames, request: Request) -> None:
         )
 
 
-def with_checks(result: Result, request: Request, frames: Frames) -> Result:
+def with_checks(result: Result, request: Request, frames: Frames, one_image: bool) -> Result:
     """The result, with a warning if the data contradict the PSF or, with automatic λ, the given boundary."""
     operator, fidelity = request.problem.operator, request.problem.fidelity
     unchecked = {
+        "a Deblurrer restores many": not one_image,
         "it lies on a GPU": frames.device.gpu is not None,
         "pixels are hidden": request.mask is not None
         or request.weights is not None

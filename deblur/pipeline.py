@@ -228,7 +228,9 @@ class Deblurrer:
 
     # -- the pass ------------------------------------------------------------------------------
 
-    def _solve(self, frames: Frames, check: bool, into: Levels | None = None) -> Result:
+    def _solve(
+        self, frames: Frames, check: bool, into: Levels | None = None, one_image: bool = False
+    ) -> Result:
         """Restore frames; `into` takes the image part by part, and the Result then has neither it nor the residual."""
         request, begun = self._request, time.perf_counter()
         failed: Result | None = None
@@ -260,7 +262,7 @@ class Deblurrer:
             if result.problem.dtype != frames.dtype:
                 why = f"float32, enough for {frames.given}, was not: {failures[0]}"
                 result = replace(result, dtype_reason=why)
-            result = with_checks(result, self._request, frames)
+            result = with_checks(result, self._request, frames, one_image)
         return result.or_raise() if check else result
 
     def _attempts(self, frames: Frames) -> Iterator[tuple[NormalizedImage, Plan]]:
@@ -430,7 +432,7 @@ def solve_into(
     gamma, dtype = check_gamma(options.get("gamma")), check_dtype(options.get("dtype"))
     frames = Frames(img, **axes, mask=options.get("mask"), gamma=gamma, dtype=dtype)
     request = check_request(psf, frames.space, lam, options, frames.device, masked=frames.masked is not None)
-    return Deblurrer._of(request)._solve(frames, check, into)
+    return Deblurrer._of(request)._solve(frames, check, into, one_image=True)
 
 
 @takes_options
