@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
-from typing import Any, Protocol, TypeGuard
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -33,7 +33,7 @@ from .spectrum import quadrant
 Step = Callable[[list[Array], Array, Array], tuple[Array, list[Array]]]
 
 
-class Domain(Protocol):
+class Domain:
     """Computational domain that contains the scene: padding, transforms, and the blur K on it.
 
     Attributes
@@ -72,15 +72,19 @@ class Domain(Protocol):
 
     def filter(self, x: Array, by: Array) -> Array:
         """Multiply images in the domain's first corner by a symbol."""
+        raise NotImplementedError
 
     def blurred(self, x: Array) -> list[Array]:
         """K x."""
+        raise NotImplementedError
 
     def stepper(self, rho: float, symbol: Array, tolerance: float, run: BlockMap) -> Step:
         """The step with the operator ρ KᵀK + symbol, to a relative residual of `tolerance`."""
+        raise NotImplementedError
 
     def power_of(self, operator: Operator) -> Array:
         """The mean of |H|² in frequency of any operator, on this domain, float64."""
+        raise NotImplementedError
 
     def inverse(self, rho: float, symbol: Array, power: Array | None = None) -> Array:
         """1/(ρ|K|² + symbol) in frequency; with another `power` in place of |K|²."""
@@ -334,7 +338,7 @@ def domain_of(problem: Problem) -> Domain:
     if blur is None and not splits(operator):
         return SceneDomain(operator, dtype, device)
     kind: Any = SceneDomain if operator.boundary.continued else TorusDomain if blur else VaryingDomain
-    owner = operator if blur is None else blur
+    owner: Any = operator if blur is None else blur
     return owner.cached(("domain", dtype, device), lambda: kind(owner, dtype, device))
 
 

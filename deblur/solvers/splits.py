@@ -61,7 +61,8 @@ class Steps(Protocol):
     splits: list[Split]
     problem: Problem
     g: Array
-    batch = 1
+    batch: int = 1
+    scale: float
 
     def statistics(self) -> tuple[float, float, float, float]:
         """The mean weight, the mean of |g|, and the mean and standard deviation of the visible pixels."""
