@@ -250,7 +250,6 @@ class Groups:
             )
             return found.astype(noisy.dtype, copy=False)
         # Without noise nothing is shrunk; the floor keeps 0/0 out.
-        edge = xp.asarray(self._edge)
         v = xp.maximum(variances, max(1e-12 * float((a * a).mean()), 1e-30)).astype(np.float32)
         # The weights of groups are relative to the noise: sums of them stay near one on every scale.
         usual = v.mean()
@@ -259,10 +258,9 @@ class Groups:
         for strip, part in zip(self._strips, parts, strict=True):
             total[strip.top : strip.bottom] += part[0]
             weight[strip.top : strip.bottom] += part[1]
-        # Each weight to the pixels of its patch, as `_edge` tapers them.
-        filters = import_module("scipy.ndimage" if xp is np else "cupyx.scipy.ndimage")
+        weight = weight[: 1 - side or None, : 1 - side or None]
         for axis in (0, 1):
-            weight = filters.correlate1d(weight, edge, axis, mode="constant", origin=(side - 1) // 2)
+            weight = _spread(weight, self._edge, axis)
         return (total / weight).astype(noisy.dtype)
 
     def _strip(
@@ -330,6 +328,17 @@ def _sums(d: Array, at: Array, side: int, axis: int) -> Array:
     for k in range(1, side):
         total += xp.take(d, at + k, axis=axis)
     return total
+
+
+def _spread(w: Array, by: np.ndarray, axis: int) -> Array:
+    """Each number of `w` to itself and those behind it, times `by`."""
+    shape = list(w.shape)
+    shape[axis] += len(by) - 1
+    out = get_xp(w).zeros(shape, w.dtype)
+    for k, factor in enumerate(by.tolist()):
+        there = slice(k, k + w.shape[axis])
+        out[there if axis == 0 else (slice(None), there)] += factor * w
+    return out
 
 
 def opponent(c: int) -> np.ndarray:

@@ -39,6 +39,7 @@ from ..linalg.triangular import substitute
 from ..operators.blur import Blur
 from ..operators.normal import NormalRows
 from ..problem import Direct, Factor, Problem
+from .refine import singular
 
 #: Rows that a block has at least, and rows of a matrix that is one block.
 LEAST_ROWS, WHOLE_ROWS = 768, 4096
@@ -111,13 +112,10 @@ class _Banded(Direct):
             else:
                 rows = NormalRows(blur, problem.lam, problem.dtype)
                 self._factor = BlockFactor(blur.shape[0], _block(blur), rows)
+            if problem.lam < blur.shape[0] * float(np.finfo(problem.dtype).eps) * blur.norm_bound**2:
+                self._refuse_singular(problem)
         except (np.linalg.LinAlgError, SingularMatrixError) as error:
-            raise SingularMatrixError(
-                f"HHᵀ + λI is singular to {problem.dtype} at λ = {problem.lam:g} ({error}); use a larger λ"
-                + (" or float64" if problem.dtype == np.float32 else "")
-            ) from error
-        if problem.lam < blur.shape[0] * float(np.finfo(problem.dtype).eps) * blur.norm_bound**2:
-            self._refuse_singular(problem)
+            raise singular(problem, error) from error
 
     def _refuse_singular(self, problem: Problem) -> None:
         """Raise SingularMatrixError if what the factor makes of random signs is too large for its dtype to mean."""
@@ -125,11 +123,7 @@ class _Banded(Direct):
         with np.errstate(over="ignore", invalid="ignore"):
             rcond = 1 / (self._factor.largest * float(abs(self._factor.solve(signs)).max()))
         if not rcond > float(np.finfo(problem.dtype).eps):
-            raise SingularMatrixError(
-                f"HHᵀ + λI is singular to {problem.dtype} at λ = {problem.lam:g}: its reciprocal condition number is "
-                f"at most {rcond:.1e}; use a larger λ"
-                + (" or float64" if problem.dtype == np.float32 else "")
-            )
+            raise SingularMatrixError(f"its reciprocal condition number is at most {rcond:.1e}")
 
     def scenes(self, g: Array) -> Array:
         b = self._blur.adjoint(g) if self._hht else g

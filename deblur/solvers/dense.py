@@ -26,7 +26,7 @@ from ..linalg.cholesky import cholesky_begun
 from ..norms import norms
 from ..operators.normal import normal_matrix
 from ..problem import Direct, Factor, Problem
-from .refine import refined
+from .refine import refined, singular
 
 
 class Dense:
@@ -49,16 +49,7 @@ class Dense:
         try:
             return _FACTORS[self.name](problem, a)
         except SingularMatrixError as error:
-            raise _singular(problem, error) from error
-
-
-def _singular(problem: Problem, error: SingularMatrixError) -> SingularMatrixError:
-    return SingularMatrixError(
-        f"HHᵀ + λI with λ = {problem.lam:g} is singular to {problem.dtype} rounding ({error}); "
-        "this blur loses some patterns altogether, so use a larger λ"
-        + (" or float64 images" if problem.dtype == np.float32 else ""),
-        error.index,
-    )
+            raise singular(problem, error) from error
 
 
 class _Factored(Direct):
@@ -90,7 +81,7 @@ class _Factored(Direct):
             if self._look is not None:
                 self._look()
         except SingularMatrixError as error:
-            raise _singular(self._problem, error) from error
+            raise singular(self._problem, error) from error
 
     def _solved(self, b: Array) -> Array:
         return self._columns(b.reshape(len(b), -1).T).T.reshape(b.shape)

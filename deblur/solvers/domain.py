@@ -333,19 +333,13 @@ def splits(operator: Operator) -> TypeGuard[VaryingBlur]:
 
 def domain_of(problem: Problem) -> Domain:
     """The domain that serves the problem's operator and boundary; a blur keeps it for other solves."""
-    operator = problem.operator
+    operator, dtype, device = problem.operator, problem.dtype, problem.device
     blur = operator.shift_invariant
-    if blur is None:
-        if splits(operator):
-            return operator.cached(
-                ("domain", problem.dtype, problem.device),
-                lambda: VaryingDomain(operator, problem.dtype, problem.device),
-            )
-        return SceneDomain(operator, problem.dtype, problem.device)
-    kind: Any = SceneDomain if blur.boundary.continued else TorusDomain
-    return blur.cached(
-        ("domain", problem.dtype, problem.device), lambda: kind(blur, problem.dtype, problem.device)
-    )
+    if blur is None and not splits(operator):
+        return SceneDomain(operator, dtype, device)
+    kind: Any = SceneDomain if operator.boundary.continued else TorusDomain if blur else VaryingDomain
+    owner: Any = operator if blur is None else blur
+    return owner.cached(("domain", dtype, device), lambda: kind(owner, dtype, device))
 
 
 class BlockMap:

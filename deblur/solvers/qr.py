@@ -24,6 +24,7 @@ from ..device import Array
 from ..errors import SingularMatrixError
 from ..norms import norms_of
 from ..problem import FLOAT64, Direct, Factor, Problem
+from .refine import singular
 
 
 def refuses(problem: Problem) -> str | None:
@@ -72,11 +73,7 @@ def prepare(problem: Problem) -> Factor:
         if not float(np.finfo(dtype).eps) * condition**2 < 100:
             raise SingularMatrixError(f"its condition number is about {condition:.1e}")
     except SingularMatrixError as error:
-        raise SingularMatrixError(
-            f"[H; √λ I] with λ = {problem.lam:g} has dependent columns to {problem.dtype} rounding ({error}); "
-            "this blur loses some patterns altogether, so use a larger λ",
-            error.index,
-        ) from error
+        raise singular(problem, error, "[H; √λ I]") from error
     return _Triangle(problem, factor)
 
 

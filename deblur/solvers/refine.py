@@ -23,6 +23,7 @@ import numpy as np
 
 from ..combined import combined
 from ..device import Array
+from ..errors import SingularMatrixError
 from ..norms import norms
 from ..problem import Problem
 
@@ -32,6 +33,16 @@ MOST = 5e-3
 #: Takes (r, sizes, target, iterations so far): d with ‖r − A d‖ at most target times `sizes` for every image, how
 #: many iterations that took, and whether it got there.
 Correction = Callable[[Array, np.ndarray, float, int], tuple[Array, int, bool]]
+
+
+def singular(problem: Problem, error: Exception, matrix: str = "HHᵀ + λI") -> SingularMatrixError:
+    """The error for a matrix of the problem that a method found to be singular, as `error` says."""
+    return SingularMatrixError(
+        f"{matrix} with λ = {problem.lam:g} is singular to {problem.dtype} rounding ({error}); "
+        "this blur loses some patterns altogether, so use a larger λ"
+        + (" or float64 images" if problem.dtype == np.float32 else ""),
+        getattr(error, "index", None),
+    )
 
 
 def tolerance(problem: Problem) -> tuple[float, float]:

@@ -50,7 +50,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -96,31 +96,6 @@ def prepare(problem: Problem) -> RichardsonLucy:
     return RichardsonLucy(problem)
 
 
-def _side(psf: Array) -> int:
-    """Pixels of a side of the windows that stand for a large image."""
-    return max(_WINDOW, 3 * max(psf.shape))
-
-
-def _last(best: float) -> float:
-    """Iterations until `best` counts as the best one."""
-    return 6 + 1.5 * best
-
-
-def _rule(problem: Problem) -> str:
-    return "held out" if problem.lam == 0 and problem.stop.rtol is None else "change"
-
-
-class _Outcome(NamedTuple):
-    """Of one frame, with its channels."""
-
-    scene: Array
-    iterations: int
-    converged: bool
-    why: str
-    objective: list[float]
-    change: list[float]
-
-
 class RichardsonLucy:
     """The weights of the pixels."""
 
@@ -159,10 +134,11 @@ class RichardsonLucy:
                 _restored(problem, g[i : i + 1], self.w[min(i, len(self.w) - 1)][None], first[i])
                 for i in range(k)
             ]
-        longest = max(len(run.objective) for run in runs)
+        histories = [run.history for run in runs if run.history is not None]
+        longest = max(len(one.objective) for one in histories)
         objective, change = (
             np.array([np.pad(part, (0, longest - len(part)), mode="edge") for part in parts])
-            for parts in zip(*((run.objective, run.change) for run in runs), strict=True)
+            for parts in zip(*((one.objective, one.primal) for one in histories), strict=True)
         )
         slowest = max(runs, key=lambda run: (not run.converged, run.iterations))
         return Solution(
@@ -178,13 +154,14 @@ class RichardsonLucy:
         )
 
 
-def _restored(problem: Problem, g: Array, w: Array, start: Array | None) -> _Outcome:
+def _restored(problem: Problem, g: Array, w: Array, start: Array | None) -> Solution:
     """One frame (1, c, M, N), with weights that broadcast to it."""
     if not largest(w * g):
         low = 0.0 if problem.bounds is None else max(problem.bounds[0], 0.0)
         scene = problem.xp.full((*g.shape[:2], *problem.operator.scene_shape), low, g.dtype)
-        return _Outcome(scene, 0, True, "the image is black", [0.0], [0.0])
-    stop, held_out = problem.stop, _rule(problem) == "held out"
+        return Solution(scene, 0, True, "the image is black", History(np.zeros(1), np.zeros(1)))
+    stop = problem.stop
+    held_out = problem.lam == 0 and stop.rtol is None
     count = stop.max_iterations
     if held_out:
         tolerance = 0.0
@@ -213,7 +190,8 @@ def _restored(problem: Problem, g: Array, w: Array, start: Array | None) -> _Out
         f"all of {n} iterations ran out, the last of which changed the scene by {run.change:.1e} of its norm "
         f"(tolerance {tolerance:.1e})"
     )
-    return _Outcome(run.point, n, converged, why, objective[1:] or objective, changes[1:] or changes)
+    columns = np.array([objective[1:] or objective, changes[1:] or changes])
+    return Solution(run.point, n, converged, why, History(*columns))
 
 
 def _predicted_best(
@@ -222,7 +200,7 @@ def _predicted_best(
     """(the number of iterations that predicts held-out pixels best, whether it was found, words)."""
     xp, where, visible = problem.xp, "", w
     psf = problem.operator.mean_blur.psf
-    windows = cut(problem, g, w, side=_side(psf), interior=True)
+    windows = cut(problem, g, w, side=max(_WINDOW, 3 * max(psf.shape)), interior=True)
     if windows is not None:
         problem, g, visible = windows
         start, where = None, f" in {len(g)} windows of {g.shape[-2]} x {g.shape[-1]} pixels"
@@ -233,7 +211,7 @@ def _predicted_best(
     errors: list[float] = []
     for n in run.steps(start, limit):
         errors.append(run.missed)
-        found = n > _last(int(np.argmin(errors)))
+        found = n > 6 + 1.5 * int(np.argmin(errors))  # no better one is expected
         if not math.isfinite(run.missed) or found or n >= limit:
             break
     # An iteration is good enough if its error is larger by 0.4 %, or more for a narrow PSF: there a pixel is predicted

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
@@ -44,7 +45,7 @@ class State:
         return replace(self, x=self.x[:frames].copy(), splits=[s.copy(frames) for s in self.splits])
 
 
-class Steps:
+class Steps(Protocol):
     """The vector operations of one solve by ADMM, in array operations (`admm_arrays`) or CUDA kernels (`admm_gpu`).
 
     Attributes
@@ -60,38 +61,32 @@ class Steps:
     splits: list[Split]
     problem: Problem
     g: Array
-    batch = 1
+    batch: int = 1
+    scale: float
 
     def statistics(self) -> tuple[float, float, float, float]:
         """The mean weight, the mean of |g|, and the mean and standard deviation of the visible pixels."""
-        raise NotImplementedError
 
     def begin(self, rho: list[float]) -> None:
         """Begin at the first scene, with no residual and these regularizers."""
-        raise NotImplementedError
 
     def resume(self, state: State) -> None:
         """Begin where an earlier solve ended."""
-        raise NotImplementedError
 
     def prepare(self, lam: float, rtol: float, armed: bool) -> None:
         """Set the numbers of the iterations to come; only if `armed` may they stop at a residual of `rtol`."""
-        raise NotImplementedError
 
     def submit(self, count: int) -> None:
         """Begin so many iterations; a GPU is not waited for."""
-        raise NotImplementedError
 
     def collect(self) -> tuple[np.ndarray, bool]:
         """The sums of the iterations submitted, (n, splits, 5), and whether the last one met the tolerance.
 
         The sums of a split are its term, ‖a − u‖², ‖u − u before‖², ‖a‖² and ‖u‖², a being what the term sees of x.
         """
-        raise NotImplementedError
 
     def rescale(self, split: Split, factor: float) -> None:
         """Multiply ρ; the dual ρ d stays what it is."""
-        raise NotImplementedError
 
     def state(self, lam: float, scale: Scale) -> State:
         """All that a later solve needs to go on."""
