@@ -14,7 +14,7 @@ test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -q --numprocesses logical --dist worksteal
 
 # The core, in a minute: neither slow tests nor those of a GPU.
-FAST := $(addprefix tests/,operators solvers test_extending.py test_methods.py test_options.py test_pipeline.py)
+FAST := $(addprefix tests/,operators test_extending.py test_layers.py test_methods.py test_options.py)
 test-fast: export OMP_NUM_THREADS = 1
 test-fast: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -q --numprocesses logical --dist worksteal -m "not slow and not gpu" $(FAST)
