@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 
 import numpy as np
 import scipy.linalg
 
 from .. import linalg
-from ..device import Array
+from ..device import Array, is_cupy
 from ..errors import SingularMatrixError
 from ..linalg.cholesky import cholesky_begun
 from ..norms import norms
@@ -96,10 +97,14 @@ class _Factored(Direct):
         return blur.adjoint(self._solved(g))
 
 
+def _times(inverse: Array, b: Array) -> Array:
+    return (b.T @ inverse).T
+
+
 def _multiplied(problem: Problem, inverse: Array) -> Factor:
     """The inverse, multiplied with: A is symmetric."""
     remark = "the inverse was formed, as requested" if problem.inverse else ""
-    return _Factored(problem, lambda b: (b.T @ inverse).T, remark)
+    return _Factored(problem, partial(_times, inverse), remark)
 
 
 def _refuse_singular(rcond: float, dtype: np.dtype) -> None:
@@ -135,7 +140,7 @@ def _cholesky(problem: Problem, a: Array) -> Factor:
         look()
         rcond = _estimated_rcond(problem, "pocon", factor, norm, uplo="L")
         _refuse_singular(rcond if problem.device.gpu is None else rcond**2, problem.dtype)
-    return _Factored(problem, lambda b: linalg.cholesky_solve(factor, b, check_finite=False), look=look)
+    return _Factored(problem, partial(linalg.cholesky_solve, factor, check_finite=False), look=look)
 
 
 def _gauss_jordan(problem: Problem, a: Array) -> Factor:
@@ -144,7 +149,7 @@ def _gauss_jordan(problem: Problem, a: Array) -> Factor:
     The rounding of a solve is a little worse than that of the other methods, so that it is corrected.
     """
     if not (problem.inverse or problem.reuse or _close_to_singular(problem)):
-        return _Factored(problem, lambda b: linalg.gauss_jordan_solve(a, b, check_finite=False), "")
+        return _Factored(problem, partial(linalg.gauss_jordan_solve, a, check_finite=False), "")
     norm = _norm1(a)
     inverse = linalg.gauss_jordan_inverse(a, overwrite_a=True, check_finite=False)
     _refuse_singular(1.0 / (norm * _norm1(inverse)), problem.dtype)
@@ -158,8 +163,13 @@ def _lu(problem: Problem, a: Array) -> Factor:
         warnings.simplefilter("ignore", scipy.linalg.LinAlgWarning)  # an exact zero pivot shows in rcond
         lu, pivots = lapack.lu_factor(a, overwrite_a=True, check_finite=False)
     _refuse_singular(_estimated_rcond(problem, "gecon", lu, norm), problem.dtype)
+    return _Factored(problem, partial(_lu_solved, lu, pivots))
+
+
+def _lu_solved(lu: Array, pivots: Array, b: Array) -> Array:
+    lapack = import_module("cupyx.scipy.linalg" if is_cupy(lu) else "scipy.linalg")
     # SciPy counts the pivots from one while it solves, in place: threads must not share them.
-    return _Factored(problem, lambda b: lapack.lu_solve((lu, pivots.copy()), b, check_finite=False))
+    return lapack.lu_solve((lu, pivots.copy()), b, check_finite=False)
 
 
 def _aim(problem: Problem) -> float:

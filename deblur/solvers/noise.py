@@ -8,11 +8,9 @@ from itertools import product
 from typing import NamedTuple
 
 import numpy as np
-import scipy.fft
 import scipy.special
 
-from ..combined import combined
-from ..device import Array, as_real, asnumpy, check_finite, get_xp
+from ..device import Array, as_real, asnumpy, check_finite, get_fft, get_xp
 from ..norms import largest
 from ..operators.torus import Torus
 from ..problem import Problem
@@ -117,46 +115,46 @@ def _noise_blocks(g: Array, psf: Array | None, sides: tuple[int, ...]) -> list[_
     band = (squares > _BAND[0] ** 2) & (squares < _BAND[1] ** 2)
     least = _least(squares, None if psf is None else asnumpy(psf).astype(np.float64))
     freedom = _freedom(window, least)
+    # The mean power over the frequencies of a mask, as a product with real and imaginary parts.
+    masks = np.stack([np.repeat(at.ravel() / at.sum(), 2) for at in (band, least)], axis=1)
+    xp = get_xp(g)
+    masks, window = xp.asarray(masks), xp.asarray(window.ravel())
     found = []
     for frame in g.reshape(-1, *g.shape[-2:]):
-        blocks = _unclipped(_sampled(frame, side))
-        means = blocks.mean(axis=(1, 2), dtype=np.float64)
-        spectra = scipy.fft.rfft2((blocks - means[:, None, None]) * window)
-        powers = spectra.real**2 + spectra.imag**2
-        of_band, of_least = (powers[:, at].mean(axis=1) for at in (band, least))
-        some = (
-            of_least > (1e-12 * largest(blocks)) ** 2
-        )  # what is smaller belongs to clipped or painted areas
-        found.append(_Blocks(means[some], of_band[some], of_least[some], freedom))
+        blocks = _sampled(frame, side)
+        pixels = blocks.reshape(len(blocks), -1).astype(np.float64)
+        means = pixels @ xp.full(side * side, 1 / side**2)
+        spectra = get_fft(xp).rfft2(((pixels - means[:, None]) * window).reshape(blocks.shape))
+        parts = spectra.view(np.float64).reshape(len(blocks), -1)
+        of_band, of_least = asnumpy((parts * parts) @ masks).T
+        # What is smaller belongs to clipped or painted areas.
+        some = _unclipped(pixels) & (of_least > (1e-12 * largest(blocks)) ** 2)
+        found.append(_Blocks(asnumpy(means)[some], of_band[some], of_least[some], freedom))
     return found
 
 
-def _sampled(g: Array, side: int) -> np.ndarray:
-    """Blocks (n, side, side) of a frame on the host: they overlap by half, or come from some strips of a large frame.
-
-    From a GPU whole rows are copied, which needs no kernel.
-    """
+def _sampled(g: Array, side: int) -> Array:
+    """Blocks (n, side, side) of a frame: they overlap by half, or come from some strips of a large frame."""
     rows, cols = (n // side for n in g.shape)
     every = rows * cols // _BLOCKS
-    if every:
-        strips, shifts = [g[at * side : (at + 1) * side] for at in range(0, rows, every)], [0]
-    else:
-        strips, shifts = [g], [0, side // 2]
-    frame = np.concatenate([asnumpy(x if x.flags.c_contiguous else combined(x, x, b=0.0)) for x in strips])
+    shifts = [0] if every else [0, side // 2]
+    strips = [g[at * side : (at + 1) * side] for at in range(0, rows, every)] if every else [g]
     found = []
-    for down, right in product(shifts, repeat=2):
-        rows, cols = (frame.shape[0] - down) // side, (frame.shape[1] - right) // side
-        part = frame[down : down + rows * side, right : right + cols * side]
+    for strip, down, right in product(strips, shifts, shifts):
+        rows, cols = (strip.shape[0] - down) // side, (strip.shape[1] - right) // side
+        part = strip[down : down + rows * side, right : right + cols * side]
         found.append(part.reshape(rows, side, cols, side).swapaxes(1, 2).reshape(-1, side, side))
-    return np.concatenate(found)
+    return get_xp(g).concatenate(found)
 
 
-def _unclipped(blocks: np.ndarray) -> np.ndarray:
-    """The blocks with hardly a clipped pixel, if they are enough; all blocks otherwise."""
-    at_end = [blocks == end for end in (blocks.min(), blocks.max())]
-    clipped = sum(x.mean(axis=(1, 2)) for x in at_end if x.sum() > max(8, _CLIPPED * x.size))
-    whole = blocks[np.broadcast_to(clipped <= _CLIPPED, len(blocks))]
-    return whole if len(whole) * min(_PARTS) >= 1 else blocks
+def _unclipped(pixels: Array) -> np.ndarray:
+    """Which blocks (n, pixels) have hardly a clipped pixel, if they are enough; all otherwise."""
+    xp, (count, size) = get_xp(pixels), pixels.shape
+    share = xp.full(size, 1 / size)
+    ends = [asnumpy((pixels == end).astype(np.float64) @ share) for end in (pixels.min(), pixels.max())]
+    clipped = sum(x for x in ends if size * x.sum() > max(8, _CLIPPED * count * size))
+    whole = np.broadcast_to(clipped <= _CLIPPED, count)
+    return whole if whole.sum() * min(_PARTS) >= 1 else np.ones(count, bool)
 
 
 class NoiseModel(NamedTuple):

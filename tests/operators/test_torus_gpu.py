@@ -178,7 +178,9 @@ def test_what_quadratic_penalties_divide_by_is_the_cpus(cupy, rng, boundary, reg
         )
         wanted, found = (
             prepare(
-                Problem(blur, lam, regularizer=regularizer, fit=fit, dtype=np.dtype(dtype), device=device)
+                Problem(
+                    blur, lam, regularizer=regularizer, fidelity=fit, dtype=np.dtype(dtype), device=device
+                )
             ).inverse
             for fit, device in zip(fits, (CPU, Device(0)), strict=True)
         )
