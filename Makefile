@@ -14,7 +14,7 @@ test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -q --numprocesses logical --dist worksteal
 
 # The core, in a minute: neither slow tests nor those of a GPU.
-FAST := $(addprefix tests/,operators test_extending.py test_layers.py test_methods.py test_options.py)
+FAST := $(addprefix tests/,operators test_extending.py test_layers.py test_methods.py test_request.py)
 test-fast: export OMP_NUM_THREADS = 1
 test-fast: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -q --numprocesses logical --dist worksteal -m "not slow and not gpu" $(FAST)
@@ -27,7 +27,7 @@ lint: $(VENV)/.installed-dev
 
 # Needs an NVIDIA GPU and CuPy in the Python that runs it.
 test-gpu:
-	$(PYTHON) benchmarks/record_gpu_tests.py
+	$(PYTHON) -m pytest -m gpu -q
 
 docs: $(VENV)/.installed-dev
 	$(BIN)/python docs/make.py

@@ -12,7 +12,7 @@ from .frames import Frames
 from .psf.checking import alarm
 from .request import Request
 from .result import Result, Status
-from .tuning.boundary import AGAINST, TOLD, evidence
+from .tuning.boundary import AGAINST, TESTED, evidence
 
 
 def check_frames(frames: Frames, request: Request) -> None:
@@ -54,7 +54,7 @@ def with_checks(result: Result, request: Request, frames: Frames, one_image: boo
     why = next((words for words, applies in unchecked.items() if applies), "")
     if why:
         return replace(result, checks=f"PSF and boundary were not compared with the image: {why}")
-    named = not request.detected and isinstance(request.lam, str) and operator.boundary in TOLD
+    named = not request.detected and isinstance(request.lam, str) and operator.boundary in TESTED
     if operator.boundary.open and operator.shift_invariant is not None:
         wrong = alarm(_grey(frames), operator.shift_invariant.psf)
         if wrong is not None:

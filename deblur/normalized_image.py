@@ -173,9 +173,8 @@ def _weights(request: Request, frames: Frames, g: Array) -> tuple[Array | None, 
         names = [name for name, part in (("mask", mask), ("weights", request.weights)) if part is not None]
         which = "" if empty.size == 1 else f" of frame and channel {np.argwhere(empty)[0].tolist()}"
         hide = "hides" if names == ["mask"] else "hide"
-        raise ValueError(
-            f"{'the ' * (len(names) == 1)}{' and '.join(names)} {hide} every pixel{which}: nothing is left to restore from"
-        )
+        subject = f"the {names[0]}" if len(names) == 1 else " and ".join(names)
+        raise ValueError(f"{subject} {hide} every pixel{which}: nothing is left to restore from")
     return weights, mask
 
 

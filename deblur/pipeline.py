@@ -9,7 +9,7 @@ larger λ. Each decision stands once, in the order of one call:
 1. `request.check_request`: the options, checked, and the operator;
 2. `frames.Frames`: the image, checked, as frames;
 3. `normalized_image.detect_boundary`: the boundary, if it is not named;
-4. `normalized_image.NormalizedImage`: problem and frames in powers of two near one;
+4. `normalized_image.NormalizedImage`: problem and frames, scaled by powers of two;
 5. `tuning.choose_lambda`: λ and the prior, if a rule chooses them;
 6. `request.Request.choice`: the solver;
 7. `methods.Method.prepare`: what does not depend on the image;
@@ -30,19 +30,17 @@ from .data_checks import check_frames, with_checks
 from .device import CPU, Array, Device
 from .frames import Frames
 from .image import Levels
-from .methods import METHODS, Choice, expected_seconds
-from .normalization import Scale, shifted
+from .methods import METHODS, Choice
+from .normalization import Scale
 from .normalized_image import NormalizedImage, detect_boundary
 from .operators.operator import Operator
 from .options import Options, check_dtype, check_gamma, takes_options
-from .plan import RECOVERABLE, Plan
+from .plan import RECOVERABLE, Plan, decided
 from .problem import FLOAT64, Solution, synchronize
-from .progress import has_listener, report_phase
+from .progress import report_phase
 from .request import Request, check_request
 from .result import Output, Result, Status, assemble
 from .tuning import LambdaChoice
-from .tuning.choice import restated
-from .tuning.select import choose_lambda, oversmoothed
 from .verify import verify
 
 #: How often a rule's λ with which no method succeeds is multiplied by ten.
@@ -271,7 +269,7 @@ class Deblurrer:
         float32_suffices = request.open_dtype and frames.given.kind != "f" and frames.dtype != FLOAT64
         for attempt in (frames, wide) if float32_suffices else (frames,):
             image = self._image(attempt)
-            plan = self._decided(image)
+            plan = decided(self._request, self._plan, image)
             yield image, plan
         request = self._request  # with its boundary
         if request.method == "auto":
@@ -287,46 +285,12 @@ class Deblurrer:
 
     def _image(self, frames: Frames) -> NormalizedImage:
         """The frames normalised, under the boundary that the first image decides."""
-        report_phase(
-            "boundary" if self._request.candidates else "begin", _seconds_left(self._request, frames)
-        )
+        report_phase("boundary" if self._request.candidates else "begin", self._request.seconds(frames))
         check_frames(frames, self._request)
         with self._lock:
             if self._request.candidates:
                 self._take(detect_boundary(self._request, frames))
         return NormalizedImage.of(self._request, self._operator, frames)
-
-    def _decided(self, image: NormalizedImage) -> Plan:
-        """The kept plan if it serves the image; else one with λ and prior, decided by the rule or the kept plan."""
-        request, kept, rule = self._request, self._plan, self._request.rule
-        if kept is not None and kept.serves(image):
-            return kept
-        problem, scale = image.problem, image.scale
-        if kept is not None and isinstance(rule, str):
-            lam = shifted(kept.lam, -scale.lam(problem))
-            problem = replace(problem, lam=lam, regularizer=kept.problem.regularizer)
-        if kept is not None:
-            return replace(kept, problem=problem, scale=scale, factor=None)
-        prior_reason = "the default" if request.asked_prior == "auto" else "as requested"
-        if not isinstance(rule, str):
-            return Plan(problem, scale, request.lam_reason, prior_reason)
-        report_phase("λ", _seconds_left(request, image.frames))
-        method = METHODS[request.search_method]
-        found, regularizer, why = choose_lambda(
-            problem,
-            image,
-            rule,
-            prior=image.prior,
-            may_be_natural=request.may_be_natural,
-            noise=image.noise,
-            method=method,
-        )
-        problem = replace(problem, lam=float(found.lam), regularizer=regularizer)
-        stated = restated(replace(found, solution=None), problem, scale)
-        uncertain = request.rule_named and not (found.converged or oversmoothed(found, image.prior, method))
-        return Plan(
-            problem, scale, stated.reason, why or prior_reason, stated, uncertain, start=found.solution
-        )
 
     def _prepared(self, image: NormalizedImage, plan: Plan, failures: list[str] | None = None) -> Plan:
         """The plan with its solver and factor; the first one is kept for the images after this one."""
@@ -339,7 +303,7 @@ class Deblurrer:
             choice = plan.choice or self._request.choice(plan.problem)
             if failures:
                 choice = replace(choice, reason=f"{choice.reason}, since {'; '.join(failures)}")
-            report_phase("set-up", _seconds_left(self._request, image.frames, choice.method))
+            report_phase("set-up", self._request.seconds(image.frames, choice.method))
             # If nothing else would be tried, a GPU factors while the host continues.
             alone = self._request.method != "auto" and not isinstance(self._request.lam, str)
             factor = METHODS[choice.method].prepare(plan.problem, asynchronous=alone)
@@ -363,7 +327,7 @@ class Deblurrer:
         start, warm = plan.start, self._warm and len(image.parts) == 1
         if warm and self._last is not None and self._last[1] == plan.scale:
             start = self._last[0]
-        left, begun = _seconds_left(self._request, image.frames, plan.choice.method), time.perf_counter()
+        left, begun = self._request.seconds(image.frames, plan.choice.method), time.perf_counter()
         for done, at in enumerate(image.parts):
             if done:  # from the time of the parts so far
                 left = (time.perf_counter() - begun) / done * (len(image.parts) - done)
@@ -380,15 +344,6 @@ class Deblurrer:
             output.add(at, solution, diagnostics, scene, plan)
             del g, data, centre, solution, diagnostics, scene  # before the next part is made
         return assemble(output, plan.in_units_of_image(problem, self._request), plan, image, self._request)
-
-
-def _seconds_left(request: Request, frames: Frames, method: str | None = None) -> float | None:
-    """Seconds that the rest takes, about; None without a listener."""
-    if not has_listener():
-        return None
-    name = method or ("auto" if request.method == "auto" and request.linear else request.method)
-    pixels = frames.count * frames.space[0] * frames.space[1]
-    return expected_seconds(name, pixels, frames.device)
 
 
 @takes_options

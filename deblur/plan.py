@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from .errors import ConvergenceError, InsufficientMemoryError, MethodError, SingularMatrixError
-from .methods import Choice, choose
+from .methods import METHODS, Choice, choose
 from .normalization import Scale, shifted
 from .normalized_image import NormalizedImage
 from .problem import Factor, Problem, Solution
+from .progress import report_phase
 from .request import Request
 from .tuning import LambdaChoice
+from .tuning.choice import restated
+from .tuning.select import choose_lambda, oversmoothed
 
 #: Failures after which another attempt may succeed.
 RECOVERABLE = (SingularMatrixError, InsufficientMemoryError, MethodError, ConvergenceError)
@@ -96,3 +99,34 @@ class Plan:
             return choose(self.problem).others
         except RECOVERABLE:
             return ()
+
+
+def decided(request: Request, kept: Plan | None, image: NormalizedImage) -> Plan:
+    """The kept plan if it serves the image; else one with λ and prior, decided by the rule or the kept plan."""
+    rule = request.rule
+    if kept is not None and kept.serves(image):
+        return kept
+    problem, scale = image.problem, image.scale
+    if kept is not None and isinstance(rule, str):
+        lam = shifted(kept.lam, -scale.lam(problem))
+        problem = replace(problem, lam=lam, regularizer=kept.problem.regularizer)
+    if kept is not None:
+        return replace(kept, problem=problem, scale=scale, factor=None)
+    prior_reason = "the default" if request.asked_prior == "auto" else "as requested"
+    if not isinstance(rule, str):
+        return Plan(problem, scale, request.lam_reason, prior_reason)
+    report_phase("λ", request.seconds(image.frames))
+    method = METHODS[request.search_method]
+    found, regularizer, why = choose_lambda(
+        problem,
+        image,
+        rule,
+        prior=image.prior,
+        may_be_natural=request.may_be_natural,
+        noise=image.noise,
+        method=method,
+    )
+    problem = replace(problem, lam=float(found.lam), regularizer=regularizer)
+    stated = restated(replace(found, solution=None), problem, scale)
+    uncertain = request.rule_named and not (found.converged or oversmoothed(found, image.prior, method))
+    return Plan(problem, scale, stated.reason, why or prior_reason, stated, uncertain, start=found.solution)

@@ -387,7 +387,7 @@ def _probe(
 ) -> tuple[Array, Array]:
     """Estimates of diag (HᵀWH + λLᵀL)⁻¹ and of their standard deviation, of the scene's shape, in float64."""
     xp, (p, q) = problem.xp, problem.operator.scene_shape
-    torus = _Surrogate(problem)
+    torus = _Preconditioner(problem)
     rng = np.random.default_rng(seed)  # on the host: one seed, one result
     draw = _quadratic_draws(problem, rng, torus) if problem.asked else _linear_draws(problem, rng)
     signs_sum, signs_square, sample_sum = (xp.zeros((p, q)) for _ in range(3))
@@ -410,7 +410,7 @@ def _probe(
     return mean.clip(*torus.bounds), xp.sqrt(v1 * v2 / (v1 + v2))
 
 
-class _Surrogate:
+class _Preconditioner:
     """T = R (w̄ |h|² + λ|l|²)⁻¹ Rᵀ, R the restriction of a torus to the scene, w̄ the mean weight."""
 
     def __init__(self, problem: Problem) -> None:
@@ -461,7 +461,7 @@ def _linear_draws(problem: Problem, rng: np.random.Generator) -> _Draw:
     return draw
 
 
-def _quadratic_draws(problem: Problem, rng: np.random.Generator, precondition: _Surrogate) -> _Draw:
+def _quadratic_draws(problem: Problem, rng: np.random.Generator, precondition: _Preconditioner) -> _Draw:
     """The same for D = (HᵀWH + λLᵀL)⁻¹, by conjugate gradients to a ten-thousandth in the energy norm."""
     operator, weights, xp, dtype = problem.operator, problem.fidelity.weights, problem.xp, problem.dtype
     root = 1.0 if weights is None else xp.sqrt(weights)

@@ -4,7 +4,8 @@ Every method minimises
 
     D(W; H f + b, g) + λ R(L f)   subject to   lo ≤ f ≤ hi
 
-over the scene f. D with its weights and background is the `fidelity` (`deblur.terms.DataFidelity`), R∘L the `regularizer`. The linear
+over the scene f. D with its weights and background is the `fidelity` (`deblur.terms.DataFidelity`), R∘L the
+`regularizer`. The linear
 formula f = Hᵀ(HHᵀ + λI)⁻¹ g is the case of least squares and the identity, with λ on the scale of
 ‖Hf − g‖² + λ‖f‖²: the ½ of both terms cancel. Its other form, ``formula="hht"``, f = (HHᵀ + λI)⁻¹Hᵀ g, minimises
 nothing.

@@ -124,7 +124,7 @@ class Result:
     mask : array of bool or None
         The pixels that were hidden, given or detected, shaped like the input image.
     gamma : {"srgb"} or None
-        The curve by which the numbers of the input and of `image` stand for light. λ, residual, data residual, objective
+        The curve between light and the numbers of the input and of `image`. λ, residual, data residual, objective
         and `residual_image` are about light.
     dtype_reason : str
         Why `image` was computed in its dtype.

@@ -18,7 +18,7 @@ KINDS = {"identity": 1, "gradient": 2, "hessian": 3}
 
 
 def values(scene: Array, regularizers: Sequence[tuple[str, str]], wrap: bool) -> list[float]:
-    """The sums over all pixels of scenes (k, c, P, Q), for differences and norms as `deblur.terms.Regularizer` has them."""
+    """The sums over all pixels of scenes (k, c, P, Q), for the (differences, norm) of each regularizer."""
     import cupy
 
     scene = cupy.ascontiguousarray(scene)

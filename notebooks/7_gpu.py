@@ -64,7 +64,7 @@ for ax, dtype in zip(axes, ("float32", "float64")):
 _ = axes[0].legend(fontsize=8)
 
 # %% [markdown]
-# The whole call, with the matrix built and the result verified, next to what the thesis measured for MATLAB's inverse alone:
+# The whole call, matrix and verification included, next to what the thesis measured for MATLAB's inverse alone:
 
 # %%
 print(f"{'image':20}{'reconstruct, ms':>16}{'MATLAB, thesis, s':>20}")

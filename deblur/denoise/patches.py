@@ -251,7 +251,7 @@ class Groups:
             return found.astype(noisy.dtype, copy=False)
         # Without noise nothing is shrunk; the floor keeps 0/0 out.
         v = xp.maximum(variances, max(1e-12 * float((a * a).mean()), 1e-30)).astype(np.float32)
-        # The weights of groups are relative to the noise: sums of them stay near one on every scale.
+        # The weights of groups are relative to the noise: their sums are of order one on every scale.
         usual = v.mean()
         total, weight = xp.zeros((2, *self.shape), np.float32)
         parts = self._each(lambda strip: self._strip(strip, a, b, v, usual, level))

@@ -69,7 +69,9 @@ from .start import brightness_of, continued
 
 PILOT = "tv"
 _RHO = 0.01  # ρ over the square of H's norm bound
-_MISFIT = 0.5  # fraction of the residual's variance that counts as noise, as a wrong model leaves more
+_RESIDUAL_SHARE = (
+    0.5  # fraction of the residual's variance that counts as noise, as a wrong model leaves more
+)
 # Steps between data and patches: strengths over the distance by which the first pass moved the pilot; the square of a
 # strength times 1/α over the noise's variance, also for the network; β.
 _STRENGTHS, _TRUST, _BEYOND = np.geomspace(7.2, 1.44, 5), 0.2, 0.3
@@ -207,7 +209,7 @@ def _noise(problem: Problem, g: Array, scene: Array) -> tuple[float, Array | Non
         left = combined(g, seen, b=-1)
         if problem.fidelity.background:
             left -= g.dtype.type(problem.fidelity.background)
-        return max(noise_variance(problem, g), _MISFIT * float(squares(left)) / g.size), None
+        return max(noise_variance(problem, g), _RESIDUAL_SHARE * float(squares(left)) / g.size), None
     seen = seen + problem.fidelity.background
     w = xp.broadcast_to(xp.asarray(problem.fidelity.w), g.shape)
     count, most = float(total((w > 0).astype(g.dtype))) or 1.0, float(w.max())
@@ -216,7 +218,7 @@ def _noise(problem: Problem, g: Array, scene: Array) -> tuple[float, Array | Non
     level = float(total((w > 0) * (g - seen) ** 2 / seen if counts else w * (g - seen) ** 2)) / count
     # The pilot contains some noise and lacks some detail: the image itself gives a better estimate.
     if counts or all_true((w == 0) | (w == most)):
-        level = max((1.0 if counts else most) * noise_variance(problem, g), _MISFIT * level)
+        level = max((1.0 if counts else most) * noise_variance(problem, g), _RESIDUAL_SHARE * level)
     if not counts:
         return level, None
     mean = float(seen.mean())

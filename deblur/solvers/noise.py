@@ -118,17 +118,17 @@ def _noise_blocks(g: Array, psf: Array | None, sides: tuple[int, ...]) -> list[_
     # The mean power over the frequencies of a mask, as a product with real and imaginary parts.
     masks = np.stack([np.repeat(at.ravel() / at.sum(), 2) for at in (band, least)], axis=1)
     xp = get_xp(g)
-    masks, window = xp.asarray(masks), xp.asarray(window.ravel())
+    masks, window, share = map(xp.asarray, (masks, window.ravel(), np.full(side * side, 1 / side**2)))
     found = []
     for frame in g.reshape(-1, *g.shape[-2:]):
         blocks = _sampled(frame, side)
         pixels = blocks.reshape(len(blocks), -1).astype(np.float64)
-        means = pixels @ xp.full(side * side, 1 / side**2)
+        means = pixels @ share
         spectra = get_fft(xp).rfft2(((pixels - means[:, None]) * window).reshape(blocks.shape))
         parts = spectra.view(np.float64).reshape(len(blocks), -1)
         of_band, of_least = asnumpy((parts * parts) @ masks).T
         # What is smaller belongs to clipped or painted areas.
-        some = _unclipped(pixels) & (of_least > (1e-12 * largest(blocks)) ** 2)
+        some = _unclipped(pixels, share, blocks) & (of_least > (1e-12 * largest(blocks)) ** 2)
         found.append(_Blocks(asnumpy(means)[some], of_band[some], of_least[some], freedom))
     return found
 
@@ -147,11 +147,11 @@ def _sampled(g: Array, side: int) -> Array:
     return get_xp(g).concatenate(found)
 
 
-def _unclipped(pixels: Array) -> np.ndarray:
+def _unclipped(pixels: Array, share: Array, blocks: Array) -> np.ndarray:
     """Which blocks (n, pixels) have hardly a clipped pixel, if they are enough; all otherwise."""
-    xp, (count, size) = get_xp(pixels), pixels.shape
-    share = xp.full(size, 1 / size)
-    ends = [asnumpy((pixels == end).astype(np.float64) @ share) for end in (pixels.min(), pixels.max())]
+    count, size = pixels.shape
+    limits = float(blocks.min()), float(blocks.max())
+    ends = [asnumpy((pixels == end).astype(np.float64) @ share) for end in limits]
     clipped = sum(x for x in ends if size * x.sum() > max(8, _CLIPPED * count * size))
     whole = np.broadcast_to(clipped <= _CLIPPED, count)
     return whole if whole.sum() * min(_PARTS) >= 1 else np.ones(count, bool)

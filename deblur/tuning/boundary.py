@@ -45,7 +45,7 @@ CLEARLY = {"zero": 5.0, "periodic": 5.0}
 SAFE = "unknown"
 #: By how much the evidence of "unknown" must exceed that of a given boundary for a warning, and for which boundaries.
 AGAINST = 100.0
-TOLD = ("zero", "periodic", "reflect")
+TESTED = ("zero", "periodic", "reflect")
 
 _DEEP = 16  # W
 _FREQUENCIES = 6  # K

@@ -150,7 +150,7 @@ class LambdaChoice:
         What is wrong with the curve ("monotone ...", "flat ..."); empty if nothing is.
     converged : bool
         False if λ cannot be trusted: error dominates the scene there, or the search ended at an end of its range.
-        (Only the smallest λ may be right, for data without noise; it has settled if the scene no longer changes.)
+        (Only the smallest λ may be right, for data without noise; it is converged if the scene no longer changes.)
     noise : float or None
         Standard deviation of the noise that the rule used (for photon counts the gain: variance over value); None if
         it used none.

@@ -440,7 +440,7 @@ def _without_trace(
 
     (For data without noise the smallest λ is right, and the scene does not change there.) The fallback rule is the
     discrepancy with estimated noise: it needs no trace, and its larger λ is solved for in fewer steps. Where error
-    dominates even there it is the L-curve's corner, not settled, which does least harm.
+    dominates even there it is the L-curve's corner, not converged, which does least harm.
     """
     level = noise_level(g) if min(g.shape[-2:]) >= 4 else 0.0
     for rule, noise, source in (("discrepancy", level, "estimated"), ("lcurve", None, "not used")):

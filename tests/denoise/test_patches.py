@@ -40,7 +40,7 @@ def test_the_groups_are_those_of_a_search_by_brute_force(xp, shape, radius, rng)
     assert covered.min() >= 1
 
 
-def both_roads(answer, monkeypatch):
+def with_and_without_numba(answer, monkeypatch):
     """`answer()` by the compiled loops and by arrays."""
     pytest.importorskip("numba")
     compiled = answer()
@@ -52,7 +52,7 @@ def both_roads(answer, monkeypatch):
 def test_compiled_or_not_the_groups_are_the_same(shape, monkeypatch):
     # Of eight bits: many patches are as good as each other.
     image = deblur.data.load("camera")[: shape[0], 100 : 100 + shape[1]]
-    compiled, plain = both_roads(lambda: Groups(image), monkeypatch)
+    compiled, plain = with_and_without_numba(lambda: Groups(image), monkeypatch)
     assert compiled._jit is not None
     assert plain._jit is None
     np.testing.assert_array_equal(compiled.first, plain.first)
@@ -73,7 +73,7 @@ def test_compiled_or_not_the_filters_find_the_same(side, kind, varying, monkeypa
             return groups.wiener(noisy, image, variances, level)
         return groups.threshold(noisy, variances, level)
 
-    compiled, plain = both_roads(answer, monkeypatch)
+    compiled, plain = with_and_without_numba(answer, monkeypatch)
     # Single precision; a coefficient on the threshold may fall either way, and is small beside the noise.
     assert np.median(abs(compiled - plain)) <= 1e-7
     assert abs(compiled - plain).max() <= (1e-5 if kind == "wiener" else 1e-3)

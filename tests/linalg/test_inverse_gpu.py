@@ -78,7 +78,7 @@ def test_cholesky_inverse(n, dtype, rng, cupy):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("road", ["units", "library"])
-def test_cholesky_by_the_roads_of_large_matrices_and_small_devices(road, dtype, rng, cupy, monkeypatch):
+def test_cholesky_by_the_paths_of_large_matrices_and_small_devices(road, dtype, rng, cupy, monkeypatch):
     n, bad = 1537, 1000
     if road == "units":
         monkeypatch.setattr(cholesky_gpu, "SMALL", 0)

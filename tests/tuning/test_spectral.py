@@ -508,7 +508,7 @@ def test_a_large_picture_falls_back_on_its_middle(monkeypatch):
     assert "middle" not in choose_lambda(blur, left(blur, g), "gcv").reason
 
 
-def test_the_road_says_how_lambda_was_chosen():
+def test_the_result_says_how_lambda_was_chosen():
     h = psf.motion(15, 30)
     _, g, _ = pictured(h, 96, 0.01)
     result = solve(g, h, boundary="unknown")
