@@ -108,15 +108,15 @@ def test_a_regularizer_is_one_row_and_a_row_of_methods(rng, monkeypatch):
     assert np.abs(result.image - np.sign(g) * np.maximum(abs(g) - 0.3, 0)).max() <= 1e-5
 
 
-def test_a_stencil_is_one_row(rng, monkeypatch):
+def test_a_stencil_is_a_row_and_its_order(rng, monkeypatch):
     rows = DIFFERENCES["gradient"][0]
     doubled = Difference(
         lambda p: 2 * rows.forward(p),
         lambda p: 2 * rows.adjoint(p),
         rows.reach,
-        lambda a, b: 4 * rows.symbol(a, b),
     )
     monkeypatch.setitem(DIFFERENCES, "doubled", (doubled,))
+    monkeypatch.setitem(terms.ORDER, "doubled", 1)
     monkeypatch.setitem(REGULARIZERS, "down", (Regularizer("doubled", "square"),))
     monkeypatch.setitem(
         METHODS, "down", Method("down", "λ/2 ‖2 ∂₁f‖²", "quadratic", iterative=True, regularizer="down")
