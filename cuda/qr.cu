@@ -59,7 +59,7 @@ template <int NB, int ROWS, int CLUSTER> __device__ __forceinline__ void panel(c
     real x[ROWS][NB];
 #pragma unroll
     for (int i = 0; i < ROWS; ++i) {
-#pragma unroll 8
+#pragma unroll 4
         for (int r = lane / NB; r < 32; r += 32 / NB) {
             const int row = first - lane + r + i * all;
             tile[r][c] = row < rows && c < columns ? a[row * lda + c] : real(0);
@@ -75,7 +75,7 @@ template <int NB, int ROWS, int CLUSTER> __device__ __forceinline__ void panel(c
 #pragma unroll
         for (int p = 0; p < NB; ++p) tile[lane][p] = x[i][p];
         __syncwarp();
-#pragma unroll 8
+#pragma unroll 4
         for (int r = lane / NB; r < 32; r += 32 / NB) {
             const int row = first - lane + r + i * all;
             if (row < rows) {

@@ -9,8 +9,6 @@ from pathlib import Path
 import numpy as np
 
 from . import image, metrics
-from .compare.adapters.own import OWN_BOUNDARY
-from .compare.cases import make_cases
 from .data import info
 from .errors import ConvergenceError, MethodError
 from .methods import METHODS
@@ -54,6 +52,9 @@ def demo(args: argparse.Namespace) -> int:
     )
     room = min(n - m + 1 for n, m in zip(info(args.image).shape, h.shape, strict=False))
     size = min(64, room) if args.size is None else args.size
+    from .compare.adapters.own import OWN_BOUNDARY
+    from .compare.cases import make_cases
+
     made = make_cases(args.image, h, args.noise, list(BOUNDARIES), size=size, seed=args.seed)
     blurred_by = {case.boundary: case.blurred for case in made}
     sharp = made[0].truth

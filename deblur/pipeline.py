@@ -285,7 +285,9 @@ class Deblurrer:
 
     def _image(self, frames: Frames) -> NormalizedImage:
         """The frames normalised, under the boundary that the first image decides."""
-        report_phase("boundary" if self._request.candidates else "begin", self._request.seconds(frames))
+        if self._plan is None:
+            phase = "boundary" if self._request.candidates else "begin"
+            report_phase(phase, self._request.seconds(frames))
         check_frames(frames, self._request)
         with self._lock:
             if self._request.candidates:

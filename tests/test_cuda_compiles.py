@@ -62,6 +62,6 @@ def compiler():
 def test_compiles_without_warning_or_spill(compiler, tmp_path, stem, real, arch):
     report = compiler(cuda_sources.source(stem, np.dtype(real)), stem, arch, tmp_path)
     spills = [int(n) for n in re.findall(r"(\d+) bytes spill (?:stores|loads)", report)]
-    if "ptxas info" in report:  # NVRTC need not report
+    if "Compiling entry" in report:  # NVRTC need not report, and a file may have no kernel for a device
         assert spills
     assert not any(spills), report

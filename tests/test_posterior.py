@@ -278,9 +278,9 @@ def test_too_large_for_the_dense_method():
         ({"regularizer": "tv", "image": np.ones((8, 9))}, "blur's shape"),
         ({"regularizer": "tv", "image": np.ones((2, 8, 8))}, "one by one"),
         ({"regularizer": "tv", "image": np.full((8, 8), np.nan)}, "NaN"),
-        ({"regularizer": "tv", "method": "probing"}, "no linear one; use 'simulated'"),
-        ({"regularizer": "gradient", "bounds": (0, 1), "method": "cholesky"}, "no linear one"),
-        ({"regularizer": "gradient", "method": "simulated"}, "is a linear one"),
+        ({"regularizer": "tv", "method": "probing"}, "not linear in the data; use 'simulated'"),
+        ({"regularizer": "gradient", "bounds": (0, 1), "method": "cholesky"}, "not linear in the data"),
+        ({"regularizer": "gradient", "method": "simulated"}, "is linear in the data"),
         ({"bounds": (1, 0)}, "bounds cross"),
     ],
 )

@@ -19,7 +19,7 @@ from deblur.solvers import windows
 from deblur.solvers.noise import noise_variance
 from deblur.solvers.whiteness import whiteness
 from deblur.terms import DataFidelity
-from deblur.tuning import choose
+from deblur.tuning import choose, sampled
 from deblur.tuning.sampled import _Observer
 
 PSF = deblur.psf.gaussian(7, 1.2)
@@ -275,7 +275,7 @@ def test_windows_stand_for_a_large_picture(monkeypatch):
     choice = tune("tv", problem, g)
     assert "2 windows of 128 x 128 pixels" in choice.reason
     assert choice.solution is None
-    monkeypatch.setattr(windows, "_WHOLE", np.inf)
+    monkeypatch.setattr(sampled, "side_for", lambda psf: 10**6)
     whole = tune("tv", problem, g)
     assert "windows" not in whole.reason
     assert abs(math.log(choice.lam / whole.lam)) <= math.log(1.5)
