@@ -126,7 +126,7 @@ def _noise_blocks(g: Array, psf: Array | None, sides: tuple[int, ...]) -> list[_
         means = pixels @ share
         spectra = get_fft(xp).rfft2(((pixels - means[:, None]) * window).reshape(blocks.shape))
         parts = spectra.view(np.float64).reshape(len(blocks), -1)
-        of_band, of_least = asnumpy((parts * parts) @ masks).T
+        of_band, of_least = asnumpy(xp.square(parts) @ masks).T
         # What is smaller belongs to clipped or painted areas.
         some = _unclipped(pixels, share, blocks) & (of_least > (1e-12 * largest(blocks)) ** 2)
         found.append(_Blocks(asnumpy(means)[some], of_band[some], of_least[some], freedom))
