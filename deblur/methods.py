@@ -357,6 +357,8 @@ def _by_structure(problem: Problem, names: list[str]) -> list[str]:
         yield "kronecker"
         if side <= (256 if gpu else 64) or not iterates:
             yield "dst"
+        if iterates and not gpu and steps < 3 and max(blur.psf.shape) > 16:
+            yield "hybrid-lsqr"  # a few steps end before the border of a wide PSF is set up
         yield from ("pcg", direct) if iterates else (direct, "pcg")
         yield from names
 
