@@ -256,11 +256,11 @@ def test_options_out_of_range():
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_ill_conditioned_matrices_are_warned_of_as_scipy_does(rng, dtype):
-    q, p = (np.linalg.qr(rng.standard_normal((9, 9)))[0] for _ in range(2))
+    q, p = (np.linalg.qr(rng.standard_normal((14, 14)))[0] for _ in range(2))
     eps = float(np.finfo(dtype).eps)
     for condition, warns in ((1e-3 / eps, False), (1e4 / eps, True)):
-        a = ((q * np.geomspace(1, 1 / condition, 9)) @ p.T).astype(dtype)
-        for call in (gauss_jordan_inverse, lambda a: gauss_jordan_solve(a, np.ones(9, dtype))):
+        a = ((q * np.geomspace(1, 1 / condition, 14)) @ p.T).astype(dtype)
+        for call in (gauss_jordan_inverse, lambda a: gauss_jordan_solve(a, np.ones(14, dtype))):
             for scale in (1e-20, 1, 1e15):
                 with warnings.catch_warnings(record=True) as seen:
                     warnings.simplefilter("always")
