@@ -389,21 +389,3 @@ def test_a_simulation_is_reproducible_and_counted(xp):
     np.testing.assert_allclose(a, b, rtol=1e-4)
     assert np.abs(a / c - 1).max() > 1e-3
     assert seen == 3 * [1, 2, 3, 4]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"regularizer": "tv"}, "blurred image=... is needed"),
-        ({"regularizer": "tv", "image": np.ones((8, 9))}, "blur's shape"),
-        ({"regularizer": "tv", "image": np.ones((2, 8, 8))}, "one by one"),
-        ({"regularizer": "tv", "image": np.full((8, 8), np.nan)}, "NaN"),
-        ({"regularizer": "tv", "method": "probing"}, "not linear in the data; use 'simulated'"),
-        ({"regularizer": "gradient", "bounds": (0, 1), "method": "cholesky"}, "not linear in the data"),
-        ({"regularizer": "gradient", "method": "simulated"}, "is linear in the data"),
-        ({"bounds": (1, 0)}, "bounds cross"),
-    ],
-)
-def test_bad_input_where_answers_are_no_linear_ones(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        posterior_std(Blur(PSFS["asymmetric"], (8, 8)), 0.1, noise=1.0, **arguments)

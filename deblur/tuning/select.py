@@ -132,11 +132,6 @@ def choose_lambda(
     return Decision(plain, problem.regularizer, why)
 
 
-def mostly_natural(problem: Problem) -> bool:
-    """Whether "natural" is usual for a problem that may have it: most pictures have noise."""
-    return math.isfinite(_enough(problem)) and not _is_large(problem)
-
-
 def oversmoothed(choice: LambdaChoice, prior: str, method: Method) -> bool:
     """Whether λ is at the upper end of its range, where the solution is the smoothest scene."""
     toward_black = method.linear and prior == "zero"
