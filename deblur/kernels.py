@@ -392,13 +392,23 @@ def blocks(stem: str, size: int, rows: int = 1, per_multiprocessor: int = 8) -> 
     """
     import cupy
 
-    most = per_multiprocessor * properties(cupy.cuda.runtime.getDevice()).multiprocessors
-    return max(1, min(-(-most // rows), -(-size // Constants(stem).THREADS)))
+    return _blocks(stem, size, rows, per_multiprocessor, cupy.cuda.runtime.getDevice())
+
+
+@functools.lru_cache(maxsize=4096)
+def _blocks(stem: str, size: int, rows: int, per_multiprocessor: int, device: int) -> int:
+    most = per_multiprocessor * properties(device).multiprocessors
+    return max(1, min(-(-most // rows), -(-size // _threads(stem))))
+
+
+@functools.cache
+def _threads(stem: str) -> int:
+    return int(Constants(stem).THREADS)
 
 
 def spread(stem: str, name: str, size: int, *args: Any, dtype: Any, rows: int = 1) -> None:
     """Launch a kernel of ``cuda/<stem>.cu`` over `size` elements, or over `size` elements in each of `rows`."""
-    launch(stem, name, (blocks(stem, size, rows), rows), Constants(stem).THREADS, *args, dtype=dtype)
+    launch(stem, name, (blocks(stem, size, rows), rows), _threads(stem), *args, dtype=dtype)
 
 
 class Reduction:
@@ -433,7 +443,7 @@ class Reduction:
         """
         grid = (self.blocks, *((self._rows,) if rows is None else rows))
         launch(
-            self._stem, name, grid, Constants(self._stem).THREADS, *args, self._partial, self._tickets, dtype=dtype
+            self._stem, name, grid, _threads(self._stem), *args, self._partial, self._tickets, dtype=dtype
         )  # fmt: skip
 
 

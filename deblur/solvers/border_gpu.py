@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ _AT = kernels.Constants("pcg")
 class BorderGPU(Border):
     """A border with bands on the current GPU, for an open boundary."""
 
-    @property
+    @cached_property
     def _geometry(self) -> tuple[int, ...]:
         return (*self.shape, *self.ends[0], *self.ends[1])
 
@@ -26,11 +27,11 @@ class BorderGPU(Border):
         import cupy
 
         s = cupy.empty((len(x), self.size), x.dtype)
-        self._launch("take", self.size, *kernels.images(x), *self._geometry, self.size, s)
+        self._launch("take", self.size, s, *kernels.images(x), *self._geometry, self.size, s)
         return s
 
     def put(self, s: Array, out: Array) -> Array:
-        self._launch("put", self.size, *_rows(s), *self._geometry, self.size, *kernels.images(out))
+        self._launch("put", self.size, out, *_rows(s), *self._geometry, self.size, *kernels.images(out))
         return out
 
     def cut(self, z: Array, axis: int) -> Array:
@@ -40,7 +41,7 @@ class BorderGPU(Border):
         high, wide = self.bands[axis].torus(self.device).lengths
         out, deep = cupy.empty((2 * len(z), high, wide), z.dtype), 2 * self.depth[axis]
         args = (*kernels.images(z), *self.shape, axis, deep, high, wide, out)
-        self._launch("cut", high * wide, *args, rows=len(out))
+        self._launch("cut", high * wide, out, *args)
         return out
 
     def join(self, z: Array, products: dict[int, Array]) -> Array:
@@ -49,14 +50,14 @@ class BorderGPU(Border):
         s = cupy.empty((len(z), self.size), z.dtype)
         parts = [(p, *p.shape[1:]) if p is not None else (None, 0, 0) for p in map(products.get, (0, 1))]
         args = (*kernels.images(z), self.lam, *self._geometry, self.size, *parts[0], *parts[1], s)
-        self._launch("join", self.size, *args)
+        self._launch("join", self.size, s, *args)
         return s
 
     def lay(self, s: Array, axis: int, length: int) -> Array:
         import cupy
 
         band = cupy.empty((len(s), 2 * self.depth[axis], length), s.dtype)
-        self._launch("lay", band[0].size, *_rows(s), *self._geometry, axis, length, band)
+        self._launch("lay", band[0].size, band, *_rows(s), *self._geometry, axis, length, band)
         return band
 
     def unlay(self, bands: dict[int, Array]) -> Array:
@@ -65,7 +66,7 @@ class BorderGPU(Border):
         parts = [(b, b.shape[2]) if b is not None else (None, 0) for b in map(bands.get, (0, 1))]
         [like, *_] = bands.values()
         out = cupy.empty((len(like), self.size), like.dtype)
-        self._launch("unlay", self.size, *parts[0], *parts[1], *self._geometry, self.size, out)
+        self._launch("unlay", self.size, out, *parts[0], *parts[1], *self._geometry, self.size, out)
         return out
 
     def band_inverse(self, axis: int, symbol: Array, dtype: np.dtype) -> Array:
@@ -126,11 +127,9 @@ class BorderGPU(Border):
             )
             kernels.launch("pcg", "patch", grid, _AT.THREADS, *args, dtype=s.dtype)
 
-    def _launch(self, name: str, size: int, *args: Any, rows: int = 0) -> None:
-        """A kernel over `size` elements of each frame of the last argument, or of `rows`."""
-        [*_, like] = (a for a in args if hasattr(a, "dtype"))
-        rows = rows or len(like)
-        grid = (kernels.blocks("pcg", size, rows, per_multiprocessor=4), rows)
+    def _launch(self, name: str, size: int, like: Array, *args: Any) -> None:
+        """A kernel over `size` elements of each frame of `like`."""
+        grid = (kernels.blocks("pcg", size, len(like), per_multiprocessor=4), len(like))
         kernels.launch("pcg", name, grid, _AT.THREADS, *args, dtype=like.dtype)
 
 
