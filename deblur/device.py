@@ -11,9 +11,10 @@ import functools
 import math
 import os
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from importlib import import_module
@@ -207,13 +208,48 @@ def usable_cores() -> int:
 
 @contextmanager
 def all_cores() -> Iterator[None]:
-    """Let SciPy's transforms use as many threads as `cores` says; CuPy's do not look at this."""
+    """Let SciPy's transforms use as many threads as `cores` says, and each matrix product of NumPy and SciPy one.
+
+    Threads of OpenBLAS wait for one another in busy loops: where another process takes one of two cores, products by
+    two threads take eight times as long as by one.
+    """
     # SciPy reports one worker if no number was set; a caller who wants one thread uses `thread_limit`.
-    if _granted.get() is None and scipy.fft.get_workers() != 1:  # the caller has set a number: respect it
+    own = _granted.get() is None and scipy.fft.get_workers() != 1  # the caller has set a number: respect it
+    with _one_blas_thread, nullcontext() if own else scipy.fft.set_workers(cores()):
         yield
-        return
-    with scipy.fft.set_workers(cores()):
-        yield
+
+
+class _OneBlasThread:
+    """A limit of the process, in force while any thread is inside."""
+
+    def __init__(self) -> None:
+        self._lock, self._inside = threading.Lock(), 0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._inside += 1
+            if self._inside == 1:
+                self._before = [(library, library.get_num_threads()) for library in _blas()]
+                for library, _ in self._before:
+                    library.set_num_threads(1)
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0:
+                for library, threads in self._before:
+                    library.set_num_threads(threads)
+
+
+_one_blas_thread = _OneBlasThread()
+
+
+@functools.cache
+def _blas() -> list[Any]:
+    import scipy.linalg  # noqa: F401  # brings the library that SciPy calls
+    from threadpoolctl import ThreadpoolController
+
+    return list(ThreadpoolController().select(user_api="blas").lib_controllers)
 
 
 def asnumpy(a: Array) -> np.ndarray:

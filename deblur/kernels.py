@@ -398,17 +398,17 @@ def blocks(stem: str, size: int, rows: int = 1, per_multiprocessor: int = 8) -> 
 @functools.lru_cache(maxsize=4096)
 def _blocks(stem: str, size: int, rows: int, per_multiprocessor: int, device: int) -> int:
     most = per_multiprocessor * properties(device).multiprocessors
-    return max(1, min(-(-most // rows), -(-size // _threads(stem))))
+    return max(1, min(-(-most // rows), -(-size // _block_size(stem))))
 
 
 @functools.cache
-def _threads(stem: str) -> int:
+def _block_size(stem: str) -> int:
     return int(Constants(stem).THREADS)
 
 
 def spread(stem: str, name: str, size: int, *args: Any, dtype: Any, rows: int = 1) -> None:
     """Launch a kernel of ``cuda/<stem>.cu`` over `size` elements, or over `size` elements in each of `rows`."""
-    launch(stem, name, (blocks(stem, size, rows), rows), _threads(stem), *args, dtype=dtype)
+    launch(stem, name, (blocks(stem, size, rows), rows), _block_size(stem), *args, dtype=dtype)
 
 
 class Reduction:
@@ -443,7 +443,7 @@ class Reduction:
         """
         grid = (self.blocks, *((self._rows,) if rows is None else rows))
         launch(
-            self._stem, name, grid, _threads(self._stem), *args, self._partial, self._tickets, dtype=dtype
+            self._stem, name, grid, _block_size(self._stem), *args, self._partial, self._tickets, dtype=dtype
         )  # fmt: skip
 
 

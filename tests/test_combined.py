@@ -1,10 +1,10 @@
-"""Sums of two stacks of images, each times a number, in any memory layout."""
+"""Sums of two stacks of images, each times a number, in any memory layout, and products of matrices."""
 
 import numpy as np
 import pytest
 
-from deblur.combined import combined
-from deblur.device import asnumpy
+from deblur.combined import combined, product
+from deblur.device import asnumpy, thread_limit
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -38,3 +38,15 @@ def test_neither_is_changed_and_dtypes_may_differ(xp, rng):
     np.testing.assert_allclose(asnumpy(combined(x, y, 2.0, -1.0)), 2 * before[0] - before[1], rtol=1e-15)
     assert (asnumpy(x) == before[0]).all()
     assert (asnumpy(y) == before[1]).all()
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize(
+    ("left", "right"), [((301, 170), (170, 190)), ((2, 3, 150, 200), (200, 180)), ((3, 190), (2, 190, 9000))]
+)
+def test_products_do_not_depend_on_the_number_of_threads(xp, rng, left, right, threads):
+    a, b = rng.standard_normal(left), rng.standard_normal(right)
+    with thread_limit(threads):
+        found = asnumpy(product(xp.asarray(a), xp.asarray(b)))
+    wanted = np.einsum("...ij,...jk->...ik", a, b)
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-12 * abs(wanted).max())

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import scipy.fft
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from deblur.device import all_cores, all_true
 
@@ -21,6 +22,20 @@ def test_the_number_of_threads_set_by_the_caller_stays(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     with scipy.fft.set_workers(2), all_cores():
         assert scipy.fft.get_workers() == 2
+
+
+def test_products_of_matrices_have_one_thread_while_anyone_is_inside():
+    def threads():
+        return {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
+
+    with threadpool_limits(3, user_api="blas"):
+        first, second = all_cores(), all_cores()
+        first.__enter__()
+        second.__enter__()
+        first.__exit__(None, None, None)  # the other thread of a program is still inside
+        assert threads() == {1}
+        second.__exit__(None, None, None)
+        assert threads() == {3}
 
 
 def test_all_true_is_all(xp):

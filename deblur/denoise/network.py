@@ -23,14 +23,15 @@ from __future__ import annotations
 
 import hashlib
 import io
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from ..combined import combined
-from ..device import Array, Device, get_xp, is_cupy
+from ..combined import combined, product
+from ..device import Array, Device, all_cores, cores, get_xp, is_cupy
 from ..norms import largest
 from . import network_gpu
 
@@ -96,7 +97,8 @@ def network(planes: Array, sigma: float, near: Array) -> Array:
         x, clean = ((a / size).astype(np.float32) for a in (x, clean))
         return (size * (x - _noise(x, sigma / size, clean))).astype(planes.dtype)
 
-    found = [denoised(*pair) for pair in zip(planes, near, strict=True)]
+    with all_cores():
+        found = [denoised(*pair) for pair in zip(planes, near, strict=True)]
     return found[0][None] if len(found) == 1 else get_xp(planes).stack(found)
 
 
@@ -138,30 +140,38 @@ def _pairs(x: Array, w: dict[str, Array], name: str) -> Array:
 
 def _product(w: Array, x: Array) -> Array:
     """A 1 x 1 convolution of (C, P, Q)."""
-    return (w @ x.reshape(len(x), -1)).reshape(len(w), *x.shape[1:])
+    return product(w, x.reshape(len(x), -1)).reshape(len(w), *x.shape[1:])
 
 
 def _conv3(x: Array, w: Array, rectified: bool = False) -> Array:
     """A 3 x 3 convolution of (C, P, Q), zero beyond the borders, after a rectifier if `rectified`.
 
-    For strips of rows the nine neighbours of each pixel are gathered in one pass; a matrix product follows.
+    For strips of rows the nine neighbours of each pixel are gathered in one pass; a matrix product follows. Each strip
+    belongs to one thread, see `deblur.device.all_cores`.
     """
     xp, gpu = get_xp(x), is_cupy(x)
     c, rows, cols = x.shape
-    high = min(rows, max(1, (_STRIP_GPU if gpu else _STRIP) // (9 * c * cols)))
-    gathered, found = xp.empty(9 * c * high * cols, np.float32), []
+    threads = 1 if gpu else min(cores(), rows)
+    high = min(-(-rows // threads), max(1, (_STRIP_GPU if gpu else _STRIP) // (9 * c * cols)))
     if not gpu:
         x = np.pad(np.maximum(x, 0) if rectified else x, ((0, 0), (1, 1), (1, 1)))
-        plane, row, item = x.strides
-    for top in range(0, rows, high):
+
+    def strip(top: int) -> Array:
         some = min(high, rows - top)
-        strip = gathered[: 9 * c * some * cols]
+        gathered = xp.empty((3, 3, c, some, cols), np.float32)
         if gpu:
-            network_gpu.gather(strip, x, top, rectified)
+            network_gpu.gather(gathered, x, top, rectified)
         else:
-            shape = (3, 3, c, some, cols)
-            strip.reshape(shape)[...] = as_strided(x[:, top:], shape, (row, item, plane, row, item))
-        found.append((w @ strip.reshape(9 * c, -1)).reshape(len(w), some, cols))
+            plane, row, item = x.strides
+            gathered[...] = as_strided(x[:, top:], gathered.shape, (row, item, plane, row, item))
+        return (w @ gathered.reshape(9 * c, -1)).reshape(len(w), some, cols)
+
+    tops = range(0, rows, high)
+    if threads == 1:
+        found = [strip(top) for top in tops]
+    else:
+        with ThreadPoolExecutor(threads) as pool:
+            found = list(pool.map(strip, tops))
     return found[0] if len(found) == 1 else xp.concatenate(found, axis=1)
 
 

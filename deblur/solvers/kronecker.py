@@ -36,7 +36,8 @@ from typing import Any
 
 import numpy as np
 
-from ..device import Array, Device, get_xp, is_cupy
+from ..combined import product
+from ..device import Array, Device, all_cores, get_xp, is_cupy
 from ..operators.blur import Blur, axis_matrix
 from ..operators.normal import two_a_place
 from ..problem import Factor, Problem
@@ -70,6 +71,7 @@ def decompose(blur: Blur, dtype: Any, device: Device) -> Spectrum:
     return blur.cached(key, lambda: KroneckerSpectrum(blur, dtype, device))
 
 
+@all_cores()
 def prepare(problem: Problem) -> Factor:
     """The two decompositions; a solve costs four products."""
     return SpectralFactor(decompose(problem.blur, problem.dtype, problem.device), problem)
@@ -194,7 +196,7 @@ class _AxisSvd:
 
 def _product(b: Array, x: Array, axis: int) -> Array:
     """The matrix b applied along `axis` of images."""
-    return b @ x if axis == -2 else x @ b.T
+    return product(b, x) if axis == -2 else product(x, b.T)
 
 
 def _at(axis: int, index: Any) -> tuple[Any, ...]:

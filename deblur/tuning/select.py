@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from ..device import Array
+from ..device import Array, all_cores
 from ..methods import METHODS, Method
 from ..norms import squares
 from ..operators.blur import Blur
@@ -58,6 +58,7 @@ class Data(Protocol):
         """The data for a regularizer: for "natural" the prior scene is the smoothed image."""
 
 
+@all_cores()
 def choose_lambda(
     problem: Problem,
     data: Data,
