@@ -162,12 +162,13 @@ def _by_gcv(choice: LambdaChoice) -> bool:
 
 
 def apply_rule(
-    problem: Problem, g: Array, rule: str, noise: float | None, prepare: Prepare | None
+    problem: Problem, g: Array, rule: str, noise: float | None, prepare: Prepare | None, quick: bool = False
 ) -> LambdaChoice:
     """λ by a rule for a normalised problem with frames (k, c, M, N); see `deblur.tuning.choose`."""
     if not problem.asked:
         operator = problem.linear_form.operator
-        return linear_choice(operator, g.reshape(-1, *operator.image_shape), rule, noise=noise)
+        frames = g.reshape(-1, *operator.image_shape)
+        return linear_choice(operator, frames, rule, noise=noise, quick=quick)
     if prepare is None:
         raise ValueError(
             f"a problem with {' and '.join(problem.asked)} is solved on the way: name the method's prepare"
@@ -207,13 +208,13 @@ def _trusted(
         return choice  # with this very noise
     level, other = math.hypot(noise or 0.0, error), choice
     if level > 0:
-        other = apply_rule(problem, g, "discrepancy", level, method.prepare)
+        other = apply_rule(problem, g, "discrepancy", level, method.prepare, rule == "auto")
     words = f"makes the residual as large as the noise, {noise or 0.0:.3g} as {source}"
     if error:
         name = str(problem.operator.boundary)
         words += f", and what boundary {name!r} gets wrong at the edges, {error:.3g}"
     if not sound(other) and choice.rule != "gcv":
-        other = apply_rule(problem, g, "gcv", None, method.prepare)
+        other = apply_rule(problem, g, "gcv", None, method.prepare, rule == "auto")
         words, source = RULES["gcv"].summary, "not used"
     if not sound(other):
         return choice

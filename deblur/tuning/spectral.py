@@ -326,30 +326,37 @@ def linear_choice(
     norm: str = "scene",
     bounds: tuple[float, float] | None = None,
     max_steps: int = _STEPS,
+    quick: bool = False,
 ) -> LambdaChoice:
-    """`choose_lambda` for checked arguments and a normalised problem with frames (k, M, N)."""
-    quick, blur = rule == "auto", operator.shift_invariant
-    rule = "gcv" if quick else rule
+    """`choose_lambda` for checked arguments and a normalised problem with frames (k, M, N).
+
+    A `quick` choice, as "auto" is, may look at the middle of a large picture only.
+    """
+    automatic, blur = rule == "auto", operator.shift_invariant
+    rule, quick = ("gcv", True) if automatic else (rule, quick)
     level, source = None, "not used"
     if RULES[rule].noise:
         level, source = (estimate_noise(g), "estimated") if noise is None else (float(noise), "given")
     with all_cores():
         if quick and norm == "scene" and operator.boundary.open:
-            (choice,) = from_spectrum(operator, g, bounds or RANGE_ITERATIVE)
+            (choice,) = from_spectrum(operator, g, bounds or RANGE_ITERATIVE) if automatic else (None,)
             if choice is not None:
                 return choice
             if blur is not None and _is_wide(blur):
                 top, left = ((n - _WINDOW) // 2 for n in blur.image_shape)
                 part = Blur(blur.psf, (_WINDOW, _WINDOW), blur.boundary, origin=blur.origin)
                 middle = g[..., top : top + _WINDOW, left : left + _WINDOW]
-                choice = linear_choice(part, middle, rule, bounds=bounds, max_steps=max_steps)
+                choice = linear_choice(
+                    part, middle, rule, noise=level, bounds=bounds, max_steps=max_steps, quick=True
+                )
                 return replace(choice, reason=f"{choice.reason}, of the middle {_WINDOW} x {_WINDOW} pixels")
         sums, still = exact_sums(operator, g), True
         apply = partial(
             choose_from, norm=norm, bounds=bounds or (RANGE_ITERATIVE if sums is None else _RANGE)
         )
         if sums is None:
-            max_steps = min(max_steps, _STEPS_VARYING) if quick and blur is None else max_steps
+            if quick and (blur is None or g[0].size > 1 << 17):
+                max_steps = min(max_steps, _STEPS_VARYING)
             gcv = partial(apply, rule=rule, noise=level, noise_source=source)
             tolerance = _CONVERGED_QUICK if quick else _CONVERGED
             choice, sums, still = _bidiagonalized(operator, g, gcv, max_steps, tolerance)

@@ -1,9 +1,12 @@
 """λ by a rule in the pipeline: its fallback, what is reported, and which λ is no success."""
 
+import io
 from dataclasses import replace
 
 import numpy as np
 import pytest
+import scipy.ndimage
+from PIL import Image
 from realistic import draw, outcome
 
 import deblur
@@ -11,6 +14,7 @@ from deblur import Blur, Status
 from deblur.methods import Method
 from deblur.metrics import psnr
 from deblur.solvers import pcg, quadratic
+from deblur.tuning import spectral
 from deblur.tuning.select import boundary_error
 
 
@@ -196,3 +200,24 @@ def test_a_chosen_lambda_with_a_singular_matrix_is_raised(monkeypatch):
     assert result.lam == pytest.approx(10 * plain.lam)
     with pytest.raises(deblur.SingularMatrixError, match="larger λ"):
         deblur.reconstruct(g, psf, plain.lam, method="cholesky", boundary="zero")
+
+
+def test_no_search_for_a_large_soft_picture_looks_at_all_of_it(monkeypatch):
+    """Its spectrum has no noise to show, and the rules that follow "gcv" are as costly as that one."""
+    monkeypatch.setattr(spectral, "_WINDOW", 64)
+    sizes = []
+    grow = spectral._bidiagonalized
+    monkeypatch.setattr(
+        spectral,
+        "_bidiagonalized",
+        lambda operator, *rest: sizes.append(operator.image_shape) or grow(operator, *rest),
+    )
+    y, x = np.mgrid[-5:6, -5:6]
+    psf = np.exp(-(x * x + y * y + x * y) / 8.0)
+    scene = scipy.ndimage.zoom(deblur.data.load("camera")[100:126, 200:226], 6, order=3)
+    blurred = deblur.degrade(scene, psf / psf.sum(), boundary="unknown")
+    file = io.BytesIO()
+    Image.fromarray(np.round(np.clip(blurred, 0, 1) * 255).astype(np.uint8)).save(file, "JPEG", quality=90)
+    deblur.solve(np.array(Image.open(file)), psf / psf.sum(), boundary="unknown")
+    assert len(sizes) > 1
+    assert set(sizes) == {(64, 64)}
