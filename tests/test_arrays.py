@@ -140,7 +140,9 @@ SAME_VALUES = {
 
 
 def check_same(function, form, given, expected, rtol):
+    before = np.array(given)
     answer = np.asarray(function(given))
+    np.testing.assert_array_equal(np.array(given), before, err_msg=f"{form}: the input has changed")
     assert answer.dtype == np.asarray(expected).dtype, form
     assert answer.dtype.isnative, form
     np.testing.assert_allclose(
@@ -239,6 +241,8 @@ def test_errors_say_what_an_image_and_a_psf_are():
 def test_sparse_matrices_are_refused_where_dense_ones_are_needed():
     with pytest.raises(TypeError, match=r"psf is sparse \(csr_array\).*toarray"):
         deblur.Blur(scipy.sparse.csr_array(PSF), SHAPE)
+    with pytest.raises(TypeError, match=r"a is sparse \(csr_array\).*toarray"):
+        linalg.gauss_jordan_inverse(scipy.sparse.csr_array(MATRIX))
 
 
 def test_unwrapping_gives_an_array_of_the_caller_itself():
