@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-fast lint test-gpu docs wheel clean
+.PHONY: demo test test-fast test-floor lint test-gpu docs wheel clean
 
 demo: $(VENV)/.installed
 	$(BIN)/deblur demo --output demo_output --force
@@ -18,6 +18,16 @@ FAST := $(addprefix tests/,operators test_extending.py test_layers.py test_metho
 test-fast: export OMP_NUM_THREADS = 1
 test-fast: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -q --numprocesses logical --dist worksteal -m "not slow and not gpu" $(FAST)
+
+# The lowest versions that pyproject.toml allows, exactly; Python 3.11 or 3.12 has all of them as wheels. What they depend on
+# themselves is newer, and deprecates some of what they do.
+FLOOR := .venv-floor
+FLOOR_TESTS := $(addprefix tests/,operators image/test_image.py linalg/test_lstsq.py tuning/test_find_boundary.py \
+    test_degrade.py test_extending.py test_methods.py test_request.py)
+test-floor: export OMP_NUM_THREADS = 1
+test-floor: $(FLOOR)/.installed
+	$(FLOOR)/bin/python -m pytest -q --numprocesses logical --dist worksteal -m "not slow and not gpu" \
+	    -W ignore::DeprecationWarning $(FLOOR_TESTS)
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
@@ -48,6 +58,14 @@ $(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
 $(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	touch $@ $(VENV)/.installed
+
+$(FLOOR)/.installed: pyproject.toml tools/floor.py
+	rm -rf $(FLOOR)
+	$(PYTHON) -m venv $(FLOOR)
+	$(PYTHON) tools/floor.py > $(FLOOR)/constraints.txt
+	$(FLOOR)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(FLOOR)/constraints.txt \
+	    --editable '.[fast,fits]' pytest hypothesis pytest-xdist
+	touch $@
 
 clean:
 	rm -rf $(VENV) .venv-* build dist *.egg-info demo_output cuda/machine_code.zip

@@ -73,7 +73,7 @@ def degrade(row: Row, sharp: np.ndarray, seed: int = SEED) -> tuple[np.ndarray, 
 
 def best_lambda(error: Callable[[float], float], lowest: float, highest: float) -> tuple[float, float]:
     """(λ, error) at the least of `error`, a function of log λ: found with the sharp image at hand."""
-    grid = np.linspace(math.log(lowest), math.log(highest), round(3 * math.log10(highest / lowest)) + 1)
+    grid = np.linspace(math.log(lowest), math.log(highest), round(1.5 * math.log10(highest / lowest)) + 1)
     errors = [error(t) for t in grid]
     at = int(np.argmin(errors))
     if at == 0:

@@ -1,7 +1,6 @@
-"""Size and wording of the code stay below the ceilings of tools/ceilings.json, which may only fall."""
+"""The counts that `make lint` holds below the ceilings of tools/ceilings.json, which may only fall."""
 
 import importlib.util
-import json
 from pathlib import Path
 
 import pytest
@@ -15,11 +14,6 @@ def ceilings():
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def test_no_count_is_above_its_ceiling(ceilings):
-    allowed = json.loads((ROOT / "tools" / "ceilings.json").read_text())
-    assert ceilings.exceeded(ceilings.measured(), allowed) == []
 
 
 @pytest.fixture

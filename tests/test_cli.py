@@ -122,7 +122,7 @@ def test_help_names_every_method_boundary_and_psf(capsys, monkeypatch):
 
 
 @pytest.mark.slow
-def test_demo_prints_every_method_and_writes_pictures(tmp_path, capsys):
+def test_demo_prints_every_method_and_writes_pictures(tmp_path, capsys, monkeypatch):
     folder = tmp_path / "pictures"
     arguments = ["demo", "--size", "12", "--output", str(folder)]
     assert main(arguments) == 0
@@ -140,6 +140,7 @@ def test_demo_prints_every_method_and_writes_pictures(tmp_path, capsys):
     assert image.read(folder / "restored.png").shape == (12, 12)
     assert main(arguments) == 2  # pictures are never overwritten unasked
     assert "force" in capsys.readouterr().err
+    monkeypatch.setattr(deblur.demo, "METHODS", {})  # the default method alone
     assert main([*arguments, "--force"]) == 0
 
 

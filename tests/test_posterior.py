@@ -92,10 +92,7 @@ def test_other_quadratic_problems_against_the_dense_inverse(rng, boundary, regul
     ("boundary", "regularizer", "weighted"),
     [
         ("periodic", "gradient", False),
-        ("periodic", "laplacian", True),
         ("reflect", "identity", True),
-        ("zero", "gradient", True),
-        ("unknown", "gradient", False),
         ("unknown", "gradient", True),
         ("unknown", "laplacian", False),
     ],
@@ -145,9 +142,17 @@ def test_nothing_cancels_for_a_small_lambda(boundary):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("lam", "typical"), [(1e-1, 0.02), (1e-3, 0.1), (1e-5, 0.25)])
-@pytest.mark.parametrize("boundary", [b for b in BOUNDARIES if b != "periodic"])
-@pytest.mark.parametrize("name", ["shake", "even"])
+@pytest.mark.parametrize(
+    ("name", "boundary", "lam", "typical"),
+    [
+        ("shake", "zero", 1e-1, 0.02),
+        ("even", "reflect", 1e-3, 0.1),
+        ("shake", "antireflect", 1e-5, 0.25),
+        ("even", "unknown", 1e-5, 0.25),
+        ("shake", "unknown", 1e-3, 0.1),
+        ("even", "zero", 1e-5, 0.25),
+    ],
+)
 def test_the_estimate_keeps_its_stated_error(name, boundary, lam, typical, xp):
     psf = {"shake": deblur.psf.camera_shake(7, seed=1), "even": PSFS["even"]}[name]
     blur = Blur(psf, (32, 29), boundary)

@@ -121,5 +121,5 @@ def test_a_regularizer_has_the_same_value_on_the_gpu(cupy, rng, dtype, shape, wr
     there = cupy.asarray(scene)
     assert terms_gpu.serves(there, [(p.differences, p.norm) for p in REGULARIZERS[method]])
     found = regularizer_value(method, there, wrap)
-    assert found == pytest.approx(wanted, rel=20 * np.finfo(dtype).eps)
+    assert found == pytest.approx(wanted, rel=float(20 * np.finfo(dtype).eps))
     assert found == regularizer_value(method, cupy.asfortranarray(there), wrap)

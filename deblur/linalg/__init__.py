@@ -10,9 +10,9 @@ from .transpose import transpose
 from .triangular import gets, solve_triangular
 
 # Orthogonal factorisations and least squares.
-from .householder import apply_householder, compact_wy, householder, householder_matrix
-from .lstsq import DampedQR, LstsqResult, damped_lstsq, damped_qr, lstsq
-from .qr import qr, qr_blocked
+from .householder import apply_householder, householder
+from .lstsq import DampedQR, LstsqResult, damped_qr, lstsq
+from .qr import qr
 from .qr_model import QRModel
 from .qr_plan import UpdatePlan, plan_update
 from .qr_insert_delete import qr_delete, qr_insert
@@ -30,8 +30,6 @@ __all__ = [
     "cholesky_inverse",
     "cholesky_solve",
     "choose_qr",
-    "compact_wy",
-    "damped_lstsq",
     "damped_qr",
     "gauss_jordan_inverse",
     "gauss_jordan_solve",
@@ -39,12 +37,10 @@ __all__ = [
     "gets",
     "gram",
     "householder",
-    "householder_matrix",
     "lstsq",
     "matmul",
     "plan_update",
     "qr",
-    "qr_blocked",
     "qr_delete",
     "qr_insert",
     "solve_triangular",

@@ -2,9 +2,7 @@
 
 A reflection P = I − τvvᵀ is symmetric and orthogonal, and with v[0] = 1 it
 takes two numbers less to store than it zeroes: v hides in the zeroed entries,
-τ next to them. A product of reflections is kept in the compact WY form
-P₁P₂⋯Pₖ = I − VTVᵀ, whose application is two matrix products; `qr` is built
-on that.
+τ next to them.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ import numpy as np
 
 from ..device import Array, as_real, check_finite, float_dtype, get_xp
 
-__all__ = ["apply_householder", "compact_wy", "householder", "householder_matrix"]
+__all__ = ["apply_householder", "householder"]
 
 
 def householder(x: Array) -> tuple[Array, float, float]:
@@ -119,51 +117,3 @@ def apply_householder(v: Array, tau: float, a: Array, side: str = "left") -> Arr
     if side == "left":
         return a - xp.outer(scaled, v @ a)
     return a - xp.outer(a @ v, scaled)
-
-
-def householder_matrix(v: Array, tau: float) -> Array:
-    """P = I − τvvᵀ written out, (m, m): for looking at and for tests; `apply_householder` never needs it."""
-    v = as_real(v, "v")
-    return apply_householder(v, tau, get_xp(v).eye(v.size, dtype=v.dtype))
-
-
-def compact_wy(v: Array, tau: Array) -> Array:
-    """The triangle T with P₁P₂⋯Pₖ = I − V T Vᵀ.
-
-    Parameters
-    ----------
-    v : (m, k) array
-        The normals as columns; in a QR factorisation unit lower trapezoidal.
-    tau : (k,) array
-        Their factors. A zero (P = I) gives a zero column and row of T.
-
-    Returns
-    -------
-    t : (k, k) array
-        Upper triangular. The product in reverse order, (P₁⋯Pₖ)ᵀ, has Tᵀ.
-
-    Notes
-    -----
-    Column j of T is −τⱼ T (Vᵀvⱼ) above the diagonal and τⱼ on it [1]_. All inner products
-    VᵀV are one matrix product; only the small recursion is sequential.
-
-    References
-    ----------
-    .. [1] R. Schreiber, C. Van Loan, "A storage-efficient WY representation for
-       products of Householder transformations", SIAM J. Sci. Stat. Comput. 10
-       (1989) 53-57.
-    """
-    xp = get_xp(v, tau)
-    v, tau = xp.asarray(as_real(v, "v")), xp.asarray(as_real(tau, "tau"))
-    if v.ndim != 2 or tau.shape != (v.shape[1],):
-        raise ValueError(
-            f"V of shape {v.shape} needs one tau for each column, not an array of shape {tau.shape}"
-        )
-    dtype = float_dtype(v, tau)
-    v, tau = v.astype(dtype, copy=False), tau.astype(dtype, copy=False)
-    gram = v.T @ v
-    t = xp.zeros_like(gram)
-    for j in range(tau.size):
-        t[:j, j] = -tau[j] * (t[:j, :j] @ gram[:j, j])
-        t[j, j] = tau[j]
-    return t

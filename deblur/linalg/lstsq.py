@@ -20,7 +20,7 @@ from .band_triangle import BandTriangle
 from .checks import as_float, as_rhs
 from .qr import factor
 
-__all__ = ["DampedQR", "LstsqResult", "damped_lstsq", "damped_qr", "lstsq"]
+__all__ = ["DampedQR", "LstsqResult", "damped_qr", "lstsq"]
 
 
 class LstsqResult(NamedTuple):
@@ -356,11 +356,6 @@ def damped_qr(h: Any, lam: float) -> DampedQR:
             + (" or float64" if dtype == np.float32 else "")
         )
     return factor
-
-
-def damped_lstsq(h: Any, b: Array, lam: float) -> Array:
-    """min ‖Hx − b‖² + λ‖x‖² by QR: `damped_qr` and `solve` in one call, with their arguments and errors."""
-    return damped_qr(h, lam).solve(b)
 
 
 def _factored_on_gpu(h: Any, start: np.ndarray) -> tuple[Any, Any, Array]:

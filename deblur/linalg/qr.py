@@ -1,10 +1,9 @@
 """Householder QR of one matrix or of thousands.
 
 On the CPU LAPACK does the work (`geqrf`, `orgqr` through SciPy; batches
-through NumPy's compiled loop). `qr_blocked` states in NumPy what the CUDA
-kernels do: panels of columns, each panel's reflections gathered in compact WY
-form I − VTVᵀ, the rest of the matrix updated by products, and Q formed by
-applying the blocks backwards to the identity.
+through NumPy's compiled loop). The CUDA kernels factor panels of columns,
+gather each panel's reflections in compact WY form I − VTVᵀ, update the rest of
+the matrix by products, and form Q by applying the blocks backwards to the identity.
 """
 
 from __future__ import annotations
@@ -16,10 +15,9 @@ import scipy.linalg
 
 from ..device import Array, get_xp, is_cupy, unwrapped
 from . import qr_gpu
-from .checks import as_float, as_matrix
-from .householder import compact_wy, householder
+from .checks import as_float
 
-__all__ = ["qr", "qr_blocked"]
+__all__ = ["qr"]
 
 MODES = ("reduced", "complete", "r", "raw")
 SIGNS = ("householder", "positive", "haar")
@@ -160,50 +158,3 @@ def _with_signs(q: Array | None, r: Array, signs: str) -> tuple[Array | None, Ar
     if signs == "haar" and q is not None and q.shape[-1] > 0:
         turn[..., -1] *= xp.linalg.slogdet(q * turn[..., None, :])[0]
     return None if q is None else q * turn[..., None, :], r * turn[..., :, None]
-
-
-def qr_blocked(a: Array, panel: int = 16) -> tuple[Array, Array]:
-    """The reduced QR of one matrix by the kernels' algorithm, in readable NumPy: for study and for tests.
-
-    Parameters
-    ----------
-    a : (M, N) array_like
-    panel : int
-        Columns to a panel, b below.
-
-    Returns
-    -------
-    q : (M, K) array, r : (K, N) array
-        With K = min(M, N).
-
-    Notes
-    -----
-    Each panel is factored column by column, its reflections become I − VTVᵀ,
-    and the columns to its right are updated at once, A ← A − V(Tᵀ(VᵀA)): of
-    the 2MN² − ⅔N³ operations all but a b/N-th part are matrix products. Q is
-    formed from the *last* block to the first, so that block j touches only
-    rows and columns from its own on: as much work again and no more, and the
-    reflections are stored nowhere but below R's diagonal.
-    """
-    a = as_matrix(a).copy()
-    xp = get_xp(a)
-    if panel < 1:
-        raise ValueError(f"panel must be at least 1, not {panel}")
-    m, n = a.shape
-    k = min(m, n)
-    blocks = []
-    for j in range(0, k, panel):
-        width = min(panel, k - j)
-        v, tau = xp.zeros((m - j, width), a.dtype), xp.zeros(width, a.dtype)
-        for c in range(width):
-            v[c:, c], tau[c], mu = householder(a[j + c :, j + c])
-            a[j + c, j + c], a[j + c + 1 :, j + c] = mu, 0
-            rest = a[j:, j + c + 1 : j + width]
-            rest -= xp.outer(v[:, c], tau[c] * (v[:, c] @ rest))
-        t = compact_wy(v, tau)
-        a[j:, j + width :] -= v @ (t.T @ (v.T @ a[j:, j + width :]))
-        blocks.append((j, v, t))
-    q = xp.eye(m, k, dtype=a.dtype)
-    for j, v, t in reversed(blocks):
-        q[j:, j:] -= v @ (t @ (v.T @ q[j:, j:]))
-    return q, a[:k]

@@ -1,7 +1,6 @@
 """Householder QR on the GPU: which kernels serve a shape, and the order in which they run.
 
-The kernels are those of ``cuda/qr.cu`` and ``cuda/qr_batched.cu``; `deblur.linalg.qr_blocked` states the
-same algorithm in NumPy.
+The kernels are those of ``cuda/qr.cu`` and ``cuda/qr_batched.cu``, whose headers explain the algorithm.
 """
 
 from __future__ import annotations

@@ -80,20 +80,6 @@ def test_only_the_lower_triangle_is_read(rng):
     np.testing.assert_array_equal(cholesky_solve(garbled, b), cholesky_solve(l, b))
 
 
-def test_memory_layouts_give_the_same_answer_and_leave_the_input_alone(rng):
-    a, b = spd(23, rng), rng.standard_normal((23, 4))
-    l, x, y = cholesky(a), cholesky_inverse(a), cholesky_solve(cholesky(a), b)
-    wide, deep = np.zeros((46, 69)), np.zeros((46, 12))
-    wide[::2, ::3], deep[::2, ::3] = a, b
-    for other, rhs in [(np.asfortranarray(a), np.asfortranarray(b)), (wide[::2, ::3], deep[::2, ::3])]:
-        other.flags.writeable = rhs.flags.writeable = False
-        np.testing.assert_allclose(cholesky(other), l, rtol=1e-12, atol=1e-14)
-        np.testing.assert_allclose(cholesky_inverse(other), x, rtol=1e-10, atol=1e-12)
-        np.testing.assert_allclose(cholesky_solve(cholesky(other), rhs), y, rtol=1e-10, atol=1e-12)
-        np.testing.assert_array_equal(other, a)
-        np.testing.assert_array_equal(rhs, b)
-
-
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("function", [cholesky, cholesky_inverse])
 def test_overwriting_puts_the_result_where_the_matrix_was(function, order, rng):
@@ -184,8 +170,6 @@ def test_what_is_not_a_real_square_matrix_is_refused(function):
     for a in (np.ones(3), np.ones((3, 4)), np.ones((1, 3, 3))):
         with pytest.raises(ValueError, match="must be a matrix|must be square"):
             function(a)
-    with pytest.raises(TypeError, match="complex"):
-        function(np.eye(3) * 1j)
 
 
 def test_right_hand_side_that_does_not_fit():

@@ -3,7 +3,12 @@
 import numpy as np
 import pytest
 
-from deblur.linalg import apply_householder, compact_wy, householder, householder_matrix
+from deblur.device import get_xp
+from deblur.linalg import apply_householder, householder
+
+
+def written_out(v, tau):
+    return apply_householder(v, tau, get_xp(v).eye(len(v), dtype=v.dtype))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -11,7 +16,7 @@ from deblur.linalg import apply_householder, compact_wy, householder, householde
 def test_zeroes_all_but_the_first_entry(xp, rng, m, dtype):
     x = xp.asarray(rng.standard_normal(m), dtype=dtype)
     v, tau, mu = householder(x)
-    p = householder_matrix(v, tau)
+    p = written_out(v, tau)
     eps = float(np.finfo(dtype).eps)
     assert v.dtype == dtype
     assert float(v[0]) == 1
@@ -61,7 +66,7 @@ def test_nothing_to_zero_is_the_identity(x):
     v, tau, mu = householder(np.array(x))
     assert tau == 0
     assert mu == x[0]
-    assert np.array_equal(householder_matrix(v, tau), np.eye(len(x)))
+    assert np.array_equal(written_out(v, tau), np.eye(len(x)))
 
 
 @pytest.mark.parametrize("dtype", [int, float])
@@ -76,26 +81,11 @@ def test_input_is_left_alone_and_may_be_integers_or_a_view(dtype):
 
 def test_applied_from_either_side_it_is_the_matrix(xp, rng):
     v, tau, _ = householder(xp.asarray(rng.standard_normal(7)))
-    p = householder_matrix(v, tau)
+    p = xp.eye(7) - tau * xp.outer(v, v)
     a, c = xp.asarray(rng.standard_normal((7, 5))), xp.asarray(rng.standard_normal((3, 7)))
     assert float(abs(apply_householder(v, tau, a) - p @ a).max()) <= 1e-14
     assert float(abs(apply_householder(v, tau, c, side="right") - c @ p).max()) <= 1e-14
     assert float(abs(apply_householder(v, tau, a[:, 0], side="right") - p @ a[:, 0]).max()) <= 1e-14
-
-
-@pytest.mark.parametrize(("m", "k"), [(1, 1), (9, 4), (17, 17), (40, 16)])
-def test_compact_wy_is_the_product(xp, rng, m, k):
-    v = np.tril(rng.standard_normal((m, k)), -1)
-    v[np.arange(k), np.arange(k)] = 1
-    tau = 2 / (v * v).sum(axis=0)
-    tau[k // 2] = 0
-    product = np.eye(m)
-    for j in range(k):
-        product = product @ householder_matrix(v[:, j], tau[j])
-    v, tau = xp.asarray(v), xp.asarray(tau)
-    t = compact_wy(v, tau)
-    assert float(abs(xp.tril(t, -1)).max()) == 0
-    assert float(abs(xp.eye(m) - v @ t @ v.T - xp.asarray(product)).max()) <= 1e-13
 
 
 @pytest.mark.parametrize(
@@ -105,7 +95,6 @@ def test_compact_wy_is_the_product(xp, rng, m, k):
         ([[1.0, 2.0]], ValueError, "shape"),
         ([1.0, np.nan], ValueError, "NaN"),
         ([1.0, np.inf], ValueError, "infinite"),
-        ([1.0 + 2.0j], TypeError, "complex"),
     ],
 )
 def test_bad_vectors_are_refused(x, error, words):
@@ -118,5 +107,3 @@ def test_lengths_and_sides_must_agree():
         apply_householder(np.ones(3), 1.0, np.ones((4, 3)))
     with pytest.raises(ValueError, match="side"):
         apply_householder(np.ones(3), 1.0, np.ones((3, 3)), side="both")
-    with pytest.raises(ValueError, match="tau"):
-        compact_wy(np.ones((3, 2)), np.ones(3))

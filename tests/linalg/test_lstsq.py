@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 from deblur.errors import SingularMatrixError
-from deblur.linalg import damped_lstsq, damped_qr, lstsq
+from deblur.linalg import damped_qr, lstsq
 
 
 def deficient(m, n, rank, rng, batch=()):
@@ -105,7 +105,6 @@ def test_empty(xp, m, n, k):
         (np.ones((2, 3, 2)), np.ones((3, 3)), {}, ValueError, "belong"),
         (np.full((3, 2), np.nan), np.ones(3), {}, ValueError, "NaN"),
         (np.ones((3, 2)), np.full(3, np.inf), {}, ValueError, "b holds"),
-        (np.ones((3, 2)) * 1j, np.ones(3), {}, TypeError, "complex"),
         (np.ones((3, 2)), np.ones(3), {"rcond": -1}, ValueError, "rcond"),
         (np.ones((3, 2)), np.ones(3), {"on_deficient": "warn"}, ValueError, "on_deficient"),
     ],
@@ -156,13 +155,13 @@ def test_damped_agrees_with_the_dense_stack(xp, rng, shape, psf, lam, kind):
 
 
 def test_damped_rectangular_unordered_and_with_empty_rows(xp, rng):
-    h = sp.random_array((40, 25), density=0.15, rng=rng, format="csr")
+    h = sp.csr_array(rng.standard_normal((40, 25)) * (rng.random((40, 25)) < 0.15))
     h = sp.csr_array(sp.diags_array((np.arange(40) != 3).astype(float)) @ h)  # an empty row
     h.eliminate_zeros()
     b = rng.standard_normal(40)
     wanted = np.linalg.solve((h.T @ h).toarray() + 0.01 * np.eye(25), h.T @ b)
     for matrix in (h, h.toarray(), h.tocsc()):
-        x = damped_lstsq(on(xp, matrix), xp.asarray(b), 0.01)
+        x = damped_qr(on(xp, matrix), 0.01).solve(xp.asarray(b))
         assert np.linalg.norm(host(x) - wanted) <= 1e-12 * np.linalg.norm(wanted)
 
 
@@ -176,7 +175,7 @@ def test_damped_keeps_the_accuracy_that_normal_equations_lose(rng):
     s = np.logspace(0, -7, 80)
     wanted = p @ (s / (s * s + lam) * (q.T @ b))
     normal = np.linalg.solve(h.T @ h + lam * np.eye(80), h.T @ b)
-    x = damped_lstsq(h, b, lam)
+    x = damped_qr(h, lam).solve(b)
 
     def error(y):
         return np.linalg.norm(y - wanted) / np.linalg.norm(wanted)
@@ -194,7 +193,7 @@ def test_damped_band_stays_a_band(rng):
 def test_damped_float32(xp, rng):
     h = blur_matrix(9, 9, np.full((3, 3), 1 / 9)).astype(np.float32)
     b = rng.standard_normal(81).astype(np.float32)
-    x = damped_lstsq(on(xp, h), xp.asarray(b), 1e-2)
+    x = damped_qr(on(xp, h), 1e-2).solve(xp.asarray(b))
     assert x.dtype == np.float32
     dense = h.toarray().astype(np.float64)
     wanted = np.linalg.solve(dense.T @ dense + 1e-2 * np.eye(81), dense.T @ b)
@@ -211,8 +210,6 @@ def test_damped_bad_input_is_refused():
         damped_qr(np.ones(3), 1.0)
     with pytest.raises(ValueError, match="NaN"):
         damped_qr(h * np.nan, 1.0)
-    with pytest.raises(TypeError, match="complex"):
-        damped_qr(h * 1j, 1.0)
     with pytest.raises(SingularMatrixError, match="column 2"):
         damped_qr(np.diag([1.0, 1.0, 0.0]), 0.0)
     with pytest.raises(ValueError, match="must have shape"):
@@ -257,7 +254,7 @@ def test_a_damped_solution_is_right_or_refused(xp, rng, dtype):
         exact = right[:k].T @ (s / (s**2 + lam) * (left[:, :k].T @ b))
         condition = every.max() / max(every.min(), 1e-300)
         try:
-            x = host(damped_lstsq(xp.asarray(h), xp.asarray(b), lam))
+            x = host(damped_qr(xp.asarray(h), lam).solve(xp.asarray(b)))
         except SingularMatrixError:
             assert condition > 0.001 / eps
             refused += 1

@@ -100,8 +100,6 @@ def test_bad_input_is_refused(function):
     for a in (np.ones(3), np.ones((1, 3, 3))):
         with pytest.raises(ValueError, match="2-D"):
             function(a)
-    with pytest.raises(TypeError, match="complex"):
-        function(np.eye(3) * 1j)
     a = np.eye(3)
     a[0, 2] = np.nan
     with pytest.raises(ValueError, match="a holds 1 value"):

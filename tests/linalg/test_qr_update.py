@@ -52,15 +52,14 @@ def compare(ours, theirs, a):
     check(ours, a())
 
 
-@pytest.mark.parametrize("mode", ["full", "economic"])
-@pytest.mark.parametrize(("m", "n"), SHAPES)
+@pytest.mark.parametrize(
+    ("m", "n", "mode"), [(m, n, mode) for m, n in SHAPES for mode in ("full", "economic")[: 1 + (m > n)]]
+)
 def test_every_position_and_size_as_scipy_has_it(route, rng, m, n, mode):
-    if mode == "economic" and m <= n:
-        mode = "full"
     a = rng.standard_normal((m, n))
     q, r = scipy.linalg.qr(a, mode=mode)
     for k in range(-max(m, n) - 1, max(m, n) + 2):
-        for p in (-1, 0, 1, 2, 3, 6):
+        for p in (-1, 0, 1, 2, 6):
             rows, columns = slice(k % m, k % m + p), slice(k % n, k % n + p)
             # SciPy leaves a Q of shape (0, 1) when all three rows of its one-column case go.
             if not (mode == "economic" and n == 1 and p == m):

@@ -72,8 +72,6 @@ def test_bad_input_is_refused():
     for a in (np.ones(3), np.ones((2, 2, 2)), 1.0):
         with pytest.raises(ValueError, match="2-D"):
             transpose(a)
-    with pytest.raises(TypeError, match="complex"):
-        transpose(np.eye(2) * 1j)
     with pytest.raises(ValueError, match="square"):
         transpose(np.ones((2, 3)), overwrite_a=True)
     with pytest.raises(TypeError, match="list"):

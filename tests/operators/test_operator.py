@@ -4,6 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
+from covers import pairwise
 from problems import problem_of, solve
 from references import PSF, check, dense_solution, scene_like, textbook
 from scipy.ndimage import gaussian_filter
@@ -42,9 +43,10 @@ def vignette(rng, shape, boundary):
     return Vignette(Blur(PSF, shape, boundary), 0.5 + rng.random(shape))
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("boundary", BOUNDARIES)
-@pytest.mark.parametrize("regularizer", ["identity", "gradient", "laplacian"])
+@pytest.mark.parametrize(
+    ("regularizer", "boundary", "weighted"),
+    pairwise(["identity", "gradient", "laplacian"], BOUNDARIES, [False, True]),
+)
 def test_quadratic_penalties_reach_the_dense_solution(rng, regularizer, boundary, weighted):
     operator = vignette(rng, (11, 12), boundary)
     weights = rng.random((11, 12)) * (rng.random((11, 12)) > 0.15) if weighted else None
@@ -57,15 +59,14 @@ def test_quadratic_penalties_reach_the_dense_solution(rng, regularizer, boundary
     assert problem.objective(g[None, None], solution.scene) == pytest.approx(value, rel=1e-9)
 
 
-@pytest.mark.parametrize("boundary", BOUNDARIES)
-@pytest.mark.parametrize("method", ["tv", "tv2"])
+@pytest.mark.parametrize(("boundary", "method"), [*zip(BOUNDARIES, ("tv", "tv2", "tv", "tv2", "tv"))])
 def test_total_variation_reaches_the_least_objective(rng, method, boundary):
     operator = vignette(rng, (8, 7), boundary)
     g = operator.forward(scene_like(rng, operator.scene_shape)) + 0.02 * rng.standard_normal((8, 7))
     check(problem_of(operator, method, 5e-3), g)
 
 
-@pytest.mark.parametrize("boundary", ["zero", "periodic", "unknown"])
+@pytest.mark.parametrize("boundary", ["periodic", "unknown"])
 def test_counts_with_bounds_and_weights_reach_the_least_objective(rng, boundary):
     operator = vignette(rng, (7, 8), boundary)
     g = rng.poisson(50 * operator.forward(scene_like(rng, operator.scene_shape)).clip(0)) / 50 + 0.1
@@ -110,11 +111,10 @@ class Replicated(Boundary):
         return scipy.sparse.csr_array((np.ones(len(at)), (np.arange(len(at)), at)), (len(at), n))
 
 
-@pytest.mark.parametrize("method", ["tv", "tv2"])
-def test_a_boundary_of_ones_own_is_solved_with_total_variation(rng, method):
+def test_a_boundary_of_ones_own_is_solved_with_total_variation(rng):
     blur = Blur(PSF, (8, 7), Replicated("replicate"))
     g = blur.forward(scene_like(rng, blur.scene_shape)) + 0.02 * rng.standard_normal((8, 7))
-    check(problem_of(blur, method, 5e-3), g)
+    check(problem_of(blur, "tv2", 5e-3), g)
 
 
 def test_a_boundary_of_ones_own_is_solved_with_a_quadratic_penalty(rng):

@@ -224,6 +224,6 @@ def test_what_a_probe_tells_is_numpys_of_images_as_they_lie(cupy, rng, dtype, sh
     )
     g, seen, moved, shown = (x.astype(float) for x in here)
     wanted = ((g - seen) ** 2).sum(), ((moved - seen) * shown).sum()
-    assert probed(*there) == pytest.approx(wanted, abs=8 * np.finfo(dtype).eps * wanted[0])
+    assert probed(*there) == pytest.approx(wanted, abs=float(8 * np.finfo(dtype).eps * wanted[0]))
     assert probed(*there) == probed(*there)
-    assert probed(*here) == pytest.approx(wanted, abs=8 * np.finfo(dtype).eps * wanted[0])
+    assert probed(*here) == pytest.approx(wanted, abs=float(8 * np.finfo(dtype).eps * wanted[0]))

@@ -169,7 +169,6 @@ def test_quadratic_penalties_reach_the_dense_solution(rng, regularizer, boundary
 @pytest.mark.parametrize(
     ("options", "boundary", "tolerance"),
     [
-        ({}, "unknown", None),
         ({}, "zero", 0.05),
         ({}, "reflect", None),
         ({"data": "poisson", "bounds": (0.0, 2.0), "background": 0.1}, "unknown", 0.05),

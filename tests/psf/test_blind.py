@@ -109,7 +109,7 @@ def test_noise_alone_gives_no_psf(few_ways, rng):
     assert "no blur" in found.why
 
 
-def test_a_wall_of_bricks_is_not_trusted():
+def test_a_wall_of_bricks_is_not_trusted(few_ways):
     wall = deblur.data.load("brick")[:136, :136].astype(float)
     found = from_blurred(deblur.degrade(wall, deblur.psf.camera_shake(17, 2), noise=0.01, seed=0), 23)
     assert found.status is PSFStatus.DOUBTFUL

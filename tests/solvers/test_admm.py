@@ -2,6 +2,7 @@
 
 import pickle
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 
 import numpy as np
 import pytest
@@ -38,8 +39,10 @@ def test_next_to_no_regularisation_comes_near_its_least_objective():
     assert psnr(truth, found.scene[0, 0]) >= psnr(truth, far.scene[0, 0]) - 0.5
 
 
-@pytest.mark.parametrize("boundary", BOUNDARIES)
-@pytest.mark.parametrize("method", ["tv", "tv-aniso", "tv2"])
+@pytest.mark.parametrize(
+    ("boundary", "method"),
+    [*zip(BOUNDARIES, ("tv", "tv-aniso", "tv2", "tv", "tv-aniso")), ("unknown", "tv2")],
+)
 def test_total_variation_reaches_the_least_objective(rng, method, boundary):
     shape = (8, 7)
     blur = Blur(PSF, shape, boundary)
@@ -47,8 +50,16 @@ def test_total_variation_reaches_the_least_objective(rng, method, boundary):
     check(problem_of(blur, method, 5e-3), g)
 
 
-@pytest.mark.parametrize("boundary", ["unknown", "zero", "reflect"])
-@pytest.mark.parametrize("data", ["gaussian", "poisson", "l1", "huber"])
+@pytest.mark.parametrize(
+    ("data", "boundary"),
+    [
+        ("gaussian", "zero"),
+        ("poisson", "unknown"),
+        ("poisson", "zero"),
+        ("l1", "reflect"),
+        ("huber", "unknown"),
+    ],
+)
 def test_every_noise_model_with_weights_bounds_and_background(rng, data, boundary):
     shape = (7, 8)
     blur = Blur(PSF, shape, boundary)
@@ -118,8 +129,7 @@ def test_frames_of_a_stack_are_their_own_problems(rng):
         assert np.abs(together.scene[i] - alone.scene[0])[(..., *blur.crop)].max() <= 1e-3
 
 
-@pytest.mark.parametrize("method", ["gradient", "tv", "tv2"])
-@pytest.mark.parametrize("boundary", BOUNDARIES)
+@pytest.mark.parametrize(("method", "boundary"), list(product(["gradient", "tv", "tv2"], BOUNDARIES))[::2])
 def test_what_is_hidden_has_no_effect(rng, boundary, method):
     blur = Blur(PSF, (11, 12), boundary)
     g = blur.forward(scene_like(rng, blur.scene_shape))
@@ -168,12 +178,11 @@ def test_single_precision_bears_any_units(rng, method, boundary, exponent):
     np.testing.assert_array_equal(*scenes)
 
 
-@pytest.mark.parametrize("method", ["gradient", "tv"])
-@pytest.mark.parametrize("boundary", ["zero", "reflect"])
+@pytest.mark.parametrize(("method", "boundary"), [("gradient", "zero"), ("tv", "reflect")])
 def test_threads_share_a_factor(rng, method, boundary):
-    blur = Blur(PSF, (20, 21), boundary)
-    images = rng.random((8, 1, 1, 20, 21))
-    problem = problem_of(blur, method, 1e-2, weights=rng.random((20, 21)))
+    blur = Blur(PSF, (14, 15), boundary)
+    images = rng.random((8, 1, 1, 14, 15))
+    problem = problem_of(blur, method, 1e-2, weights=rng.random((14, 15)))
     factor = (quadratic if method == "gradient" else admm).prepare(problem)
     alone = [solve_by_penalty(problem, g).scene for g in images]
     with ThreadPoolExecutor(4) as pool:

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from covers import pairwise
 
 from deblur import psf
 from deblur.device import Device, asnumpy
@@ -35,9 +36,7 @@ def relative(a, b):
     return np.linalg.norm(asnumpy(a).reshape(b.shape) - b) / np.linalg.norm(b)
 
 
-@pytest.mark.parametrize("boundary", BOUNDARIES)
-@pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize("shape", [(17, 19), (8, 23)])
+@pytest.mark.parametrize(("boundary", "kernel", "shape"), pairwise(BOUNDARIES, KERNELS, [(17, 19), (8, 23)]))
 def test_it_is_the_tikhonov_solution(boundary, kernel, shape, rng, xp):
     blur = Blur(KERNELS[kernel], shape, boundary)
     g = rng.random((2, *shape))

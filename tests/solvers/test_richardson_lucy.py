@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scipy.optimize
+from covers import pairwise
 from problems import changed, problem_of
 from problems import solve as solve_by
 from references import divergence, textbook
@@ -127,9 +128,9 @@ def test_flat_scene_is_left_alone():
 # ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("lam", [0.01, 0.3])
-@pytest.mark.parametrize("channels", [1, 2])
-@pytest.mark.parametrize("boundary", ["reflect", "unknown"])
+@pytest.mark.parametrize(
+    ("lam", "channels", "boundary"), pairwise([0.01, 0.3], [1, 2], ["reflect", "unknown"])
+)
 def test_total_variation_reaches_the_minimum(rng, lam, channels, boundary):
     blur = Blur(PSFS["asymmetric"], (6, 5), boundary)
     g = np.stack([blurred(blur, rng) for _ in range(channels)])

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import scipy.sparse.linalg
+from covers import pairwise
 
 from deblur import data, psf, solve
 from deblur.degrade import degrade
@@ -95,9 +96,10 @@ def test_the_risk_estimate_is_the_expected_error(name, rng):
     assert abs(estimate - expected) <= 0.05 * expected
 
 
-@pytest.mark.parametrize("name", ["fft", "dct", "kronecker", "dense, wide"])
-@pytest.mark.parametrize("norm", ["data", "scene"])
-@pytest.mark.parametrize("rule", ["gcv", "upre"])
+@pytest.mark.parametrize(
+    ("name", "norm", "rule"),
+    pairwise(["fft", "dct", "kronecker", "dense, wide"], ["data", "scene"], ["gcv", "upre"]),
+)
 def test_the_choice_is_the_minimum_found_by_force(name, norm, rule, rng):
     blur, g = make(name, rng, noise=0.05)
     choice = choose_lambda(blur, g, rule, noise=0.05 if rule == "upre" else None, norm=norm)
