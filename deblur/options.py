@@ -54,11 +54,11 @@ class Options(TypedDict, total=False):
         its frame and rings less there. ``"natural"``, for any boundary but
         ``"zero"``, is a first-order prior on f − f̄: neighbouring pixels are
         correlated as in photographs (`deblur.operators.natural`), which
-        suppresses noise better. ``"auto"`` is ``"smooth"`` if the boundary is
-        ``"unknown"`` or was detected, and ``"zero"`` for any other named
-        boundary and for ``formula="hht"``. If `lam` is ``"auto"`` too and
-        noise is detected, ``"auto"`` is ``"natural"``, except for boundary
-        ``"zero"`` or a PSF that blurs nothing.
+        suppresses noise better. ``"auto"`` is ``"smooth"`` if the boundary,
+        named or detected, is ``"unknown"``, and ``"zero"`` for any other. If
+        `lam` is ``"auto"`` too and noise is detected, ``"auto"`` is
+        ``"natural"``, except for boundary ``"zero"`` or a PSF that blurs
+        nothing.
     dtype : {"float32", "float64"}, optional
         Precision of the computation. Default: float32 for 8 and 16 bit images
         (float64 follows if λ is so small that float32 fails, and the result

@@ -93,8 +93,7 @@ class Request:
         """The prior before λ is known."""
         if self.asked_prior != "auto":
             return self.asked_prior
-        photograph = self.detected and self.problem.formula == "tikhonov"
-        return "smooth" if self.linear and (photograph or self.problem.operator.boundary.open) else "zero"
+        return "smooth" if self.linear and self.problem.operator.boundary.open else "zero"
 
     @property
     def may_be_natural(self) -> bool:

@@ -227,7 +227,8 @@ class Result:
     def _regularizer_in_words(self) -> str:
         problem = self.problem
         if METHODS[self.method].linear:
-            return f"regularised towards {_PRIOR_IN_WORDS[self.prior]}: {self.prior_reason}"
+            formula = "(HHᵀ + λI)⁻¹Hᵀ" if self.formula == "hht" else "Hᵀ(HHᵀ + λI)⁻¹"
+            return f"regularised towards {_PRIOR_IN_WORDS[self.prior].format(formula)}: {self.prior_reason}"
         words = f"{METHODS[self.method].summary}; data term {problem.fidelity.name}"
         if problem.bounds is not None:
             words += " with {:g} ≤ f ≤ {:g}".format(*problem.bounds)
@@ -241,7 +242,7 @@ class Result:
 
 
 _PRIOR_IN_WORDS = {
-    "zero": "zero, by λ‖f‖²",
+    "zero": "zero: f = {} g",
     "smooth": "the smoothed image f̄, by λ‖f − f̄‖²",
     "natural": "the smoothed image f̄, by λ‖B⁻¹(f − f̄)‖², in which neighbouring pixels are alike as in photographs",
 }

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from structured import dense_answer
 
 import deblur
 from deblur.errors import MethodError
@@ -127,10 +128,10 @@ def test_the_call_the_deblurrer_and_colour_say_what_was_taken_and_why():
     for boundary in ("zero", "periodic", "unknown"):
         g = blurred(boundary)
         result = deblur.solve(g, h, 1e-2)
-        assert (result.boundary, result.prior) == (boundary, "smooth")
+        assert (result.boundary, result.prior) == (boundary, "smooth" if boundary == "unknown" else "zero")
         assert "read off" in result.boundary_reason
         assert f"boundary    {boundary}: {result.boundary_reason}" in str(result)
-        named = deblur.solve(g, h, 1e-2, boundary=boundary, prior="smooth")
+        named = deblur.solve(g, h, 1e-2, boundary=boundary)
         assert named.boundary_reason == "as requested"
         assert np.array_equal(named.image, result.image)
         colour = np.stack([g, 0.5 * g, g**2], axis=-1)
@@ -165,12 +166,23 @@ def test_a_boundary_named_against_the_picture_is_warned_of(boundary, recwarn):
     assert not len(recwarn)
 
 
-def test_the_prior_is_smooth_unless_another_boundary_or_formula_is_named():
-    g, h = blurred("zero"), PSFS["gaussian"]
-    assert deblur.solve(g, h, 1e-2, boundary="unknown").prior == "smooth"
-    assert deblur.solve(g, h, 1e-2, boundary="zero").prior == "zero"
-    assert deblur.solve(g, h, 1e-2, prior="zero").prior == "zero"
-    assert deblur.solve(g, h, 1e-2, formula="hht").prior == "zero"
+@pytest.mark.parametrize("boundary", ["zero", "periodic", "reflect"])
+@pytest.mark.parametrize("seed", range(4))
+def test_with_a_number_for_lambda_the_call_is_the_formula_of_the_boundary_that_was_read(boundary, seed):
+    rng = np.random.default_rng(seed)
+    shape, at = tuple(int(n) for n in rng.integers(30, 44, 2)), rng.integers(0, 400, 2)
+    normal = seed % 2 and boundary != "reflect"  # H is normal: both formulas give one image
+    h = rng.random(rng.choice([3, 5], 2) if normal else rng.integers(2, 7, 2))
+    h = h + h[::-1, ::-1] if normal else h
+    blur, lam = deblur.Blur(h / h.sum(), shape, boundary), 10.0 ** rng.uniform(-4, -1)
+    g = blur.forward(photograph(size=44, at=at)[: shape[0], : shape[1]])
+    options = {"formula": "hht"} if boundary == "reflect" else {}  # else it is taken for "unknown", as is safe
+    result = deblur.solve(g, blur.psf, lam, **options)
+    expected = dense_answer(blur, lam, "hht" if normal or options else "tikhonov", g[None])[0]
+    assert np.linalg.norm(result.image - expected) <= 1e-6 * np.linalg.norm(expected)
+    assert f"boundary    {boundary}: " in str(result)
+    assert "towards zero: f = " in str(result)
+    assert (result.boundary, result.prior) == (boundary, "zero")
 
 
 def test_what_does_not_serve_every_boundary_gets_one_that_the_picture_agrees_with_or_a_reason():
