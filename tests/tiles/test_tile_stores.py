@@ -202,7 +202,7 @@ def refined(monkeypatch):
 def test_refining_goes_on_in_the_pass_where_it_was_interrupted(
     store, picture, tmp_path, monkeypatch, refined, client
 ):
-    out, folder = tmp_path / "out.zarr", tmp_path / "out.zarr.passes"
+    out, folder = tmp_path / "out.zarr", tmp_path / "out.zarr" / ".passes"
     asked = {"tile": 96, "boundary": "reflect"}
     seen = []
     first = stream(
@@ -248,7 +248,7 @@ def test_refining_goes_on_until_what_is_left_is_small(store, picture, tmp_path, 
     assert abs(out - whole).max() / np.ptp(picture) <= report.left <= 5e-5
     again = stream(store, tmp_path / "out.zarr", h, lam, **asked)
     assert (again.plan.passes, again.kept) == (report.plan.passes, 6)
-    assert not (tmp_path / "out.zarr.passes").exists()
+    assert not (tmp_path / "out.zarr" / ".passes").exists()
     monkeypatch.setattr(streams, "MORE_PASSES", 0)
     report = stream(store, tmp_path / "short.zarr", h, lam, **asked)
     assert not report.ok
@@ -347,7 +347,7 @@ def test_a_store_that_cannot_be_written_is_an_error_before_work(store, tmp_path)
     other = tmp_path / "other"
     other.mkdir()
     (other / "letter.txt").write_text("dear")
-    with pytest.raises(ValueError, match="is no zarr store"):
+    with pytest.raises(ValueError, match="holds letter.txt, which zarr did not write"):
         stream(store, other, H, LAM, **ASKED)
     with pytest.raises(FileNotFoundError, match="no zarr store"):
         stream(tmp_path / "nothing.zarr", tmp_path / "out.zarr", H, LAM)
