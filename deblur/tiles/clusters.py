@@ -56,7 +56,7 @@ def cluster(
         # See `queue_reads`.
         "distributed.scheduler.worker-saturation": math.inf,
     }
-    envs = [{"CUDA_VISIBLE_DEVICES": name} for name in _visible(workers)] if gpus else [{}] * workers
+    envs = [{"CUDA_VISIBLE_DEVICES": name} for name in visible_gpus(workers)] if gpus else [{}] * workers
     here: dict[str, Any] = {"host": "127.0.0.1", "dashboard": False}
     # An error in a task is raised here, in one sentence: the workers need not print it with its traceback.
     # Of two threads one reads and writes while the other's tile is solved on the GPU.
@@ -73,7 +73,7 @@ def cluster(
         yield client
 
 
-def _visible(count: int) -> list[str]:
+def visible_gpus(count: int) -> list[str]:
     """The names of so many GPUs: by number, or as CUDA_VISIBLE_DEVICES has them, which hides all if it is empty."""
     given = os.environ.get("CUDA_VISIBLE_DEVICES")
     names = [str(i) for i in range(count)] if given is None else [n for n in given.split(",") if n.strip()]
