@@ -417,11 +417,8 @@ def free_memory(xp: ModuleType) -> int:
 
 def format_bytes(n: float) -> str:
     """`n` bytes in words, in binary units: ``format_bytes(134217728)`` is ``'128 MiB'``."""
-    for unit in ("bytes", "KiB", "MiB", "GiB", "TiB"):
-        if abs(n) < 1024 or unit == "TiB":
-            return f"{n:.4g} {unit}"
-        n /= 1024
-    raise AssertionError("unreachable")
+    power = next((i for i in range(8) if abs(n) < 1024 ** (i + 1)), 8)
+    return f"{n / 1024**power:.4g} {('bytes', *(f'{letter}iB' for letter in 'KMGTPEZY'))[power]}"
 
 
 def require_memory(needed: int, xp: ModuleType, what: str, instead: str) -> None:

@@ -52,28 +52,6 @@ def command(*arguments, encoding=None, **options):
 # -- inputs are never overwritten --------------------------------------------------------
 
 
-@pytest.mark.parametrize("way", ["name", "symbolic link", "hard link", "other spelling"])
-@pytest.mark.parametrize("which", ["psf", "mask", "input"])
-def test_no_input_is_overwritten_even_with_force(photograph, capsys, which, way):
-    path, psf = photograph
-    mask = path.with_name("mask.tif")
-    image.write(mask, np.eye(40, 44), bits=8)
-    target = {"psf": psf, "mask": mask, "input": path}[which]
-    out = path.with_name(f"link{target.suffix}")
-    if way == "name":
-        out = target
-    elif way == "symbolic link":
-        out.symlink_to(target)
-    elif way == "hard link":
-        os.link(target, out)
-    else:
-        out = target.parent / "." / ".." / target.parent.name / target.name
-    before = target.read_bytes()
-    run = ["reconstruct", path, "--psf", psf, "--mask", mask, "-o", out, "--force"]
-    fails(capsys, run, "inputs are never overwritten", str(target))
-    assert target.read_bytes() == before
-
-
 def test_the_demo_does_not_overwrite_its_psf(tmp_path, capsys):
     image.write(tmp_path / "blurred.png", deblur.psf.gaussian(5, 1) * 5)
     before = (tmp_path / "blurred.png").read_bytes()

@@ -5,23 +5,16 @@ Grey images are (M, N), colour images (M, N, 3), stacks (K, M, N) or
 colour, everywhere in this package.
 
 `arrays.py` needs no file, `light.py` has the curve of sRGB, `reading.py`, `writing.py` and `png.py` the files,
-`metadata.py` the metadata of files, and which of them are kept.
+`outputs.py` the rule for what may be written or replaced, `metadata.py` the metadata of files, and which of them are
+kept.
 """
 
 from .arrays import as_float, im2vector, is_colour, vector2im
 from .light import linear_light, srgb
 from .metadata import Metadata
+from .outputs import check_output, check_replaceable, check_writable, replace_store, write_whole
 from .reading import check_readable, opened, read, read_with_metadata
-from .writing import (
-    FORMATS,
-    Levels,
-    check_format,
-    check_writable,
-    fit_to_levels,
-    left_out,
-    write,
-    write_whole,
-)
+from .writing import FORMATS, Levels, check_format, fit_to_levels, left_out, write
 
 __all__ = [
     "FORMATS",
@@ -29,7 +22,9 @@ __all__ = [
     "Metadata",
     "as_float",
     "check_format",
+    "check_output",
     "check_readable",
+    "check_replaceable",
     "check_writable",
     "fit_to_levels",
     "im2vector",
@@ -39,6 +34,7 @@ __all__ = [
     "opened",
     "read",
     "read_with_metadata",
+    "replace_store",
     "srgb",
     "vector2im",
     "write",

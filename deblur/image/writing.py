@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import io
-import os
-import secrets
-from collections.abc import Callable, Iterable
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -18,56 +15,12 @@ from . import png
 from .arrays import as_float, is_colour
 from .light import measured
 from .metadata import FITS, Metadata, fits, tiff
+from .outputs import Content, check_writable, write_whole
 from .reading import FilePath
 
 #: Suffixes that `write` knows, with the bits per sample each can hold (32 is floating point).
 FORMATS: dict[str, tuple[int, ...]] = {".png": (8, 16), ".jpg": (8,), ".jpeg": (8,)}
 FORMATS |= dict.fromkeys((".tif", ".tiff"), (8, 16, 32)) | dict.fromkeys(FITS, (32,))
-
-
-Content = bytes | Callable[[BinaryIO], object]
-
-
-def check_writable(path: FilePath, overwrite: bool = False, *, inputs: Iterable[FilePath] = ()) -> Path:
-    """`path` as a Path that a file of any kind can be written to, or an error before work starts.
-
-    Parameters
-    ----------
-    path : path
-        The file to be written.
-    overwrite : bool
-        Whether a file that is there may be replaced.
-    inputs : iterable of paths
-        Files that are read in the same run: they are never written over, not
-        even with `overwrite`, under whatever name or link.
-
-    Raises
-    ------
-    FileExistsError
-        If the file is there and `overwrite` is False.
-    OSError
-        If the folder is missing or not writable, or `path` is itself a folder or a device.
-    ValueError
-        If `path` is one of `inputs`.
-    """
-    path = Path(path)
-    target = Path(os.path.realpath(path))
-    if target.is_dir():
-        raise IsADirectoryError(f"{path} is a folder; add a file name")
-    if target.exists():
-        for source in inputs:
-            if Path(source).exists() and target.samefile(source):
-                raise ValueError(f"{path} is also an input ({source}); inputs are never overwritten")
-        if not target.is_file():
-            raise OSError(f"{path} is not a regular file, so it cannot be replaced; use another name")
-        if not overwrite:
-            raise FileExistsError(f"{path} is there already; use another name, or overwrite=True (--force)")
-    folder = target.parent
-    if not folder.is_dir():
-        raise FileNotFoundError(f"{path}: the folder {folder} does not exist; make it first")
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise PermissionError(f"{path}: the folder {folder} is not writable; use another one")
-    return path
 
 
 def check_format(path: FilePath, image: Array, bits: int | None = None) -> int:
@@ -113,43 +66,6 @@ def check_format(path: FilePath, image: Array, bits: int | None = None) -> int:
         instead = f"; {', '.join(others)} hold {bits}" if others else ""
         raise ValueError(f"{path}: {suffix} holds {held} bits a sample, not {bits!r}{instead}")
     return bits
-
-
-def write_whole(path: FilePath, content: Content, overwrite: bool = False) -> None:
-    """Write a file of any kind so that it appears whole or not at all.
-
-    It is written under a temporary name in the same folder and then renamed,
-    so a full disk or Ctrl-C leaves the old file.
-
-    Parameters
-    ----------
-    path : path
-    content : bytes or callable
-        The content, or a function that writes it into the open file.
-    overwrite : bool
-        Replace a file that is there.
-
-    Raises
-    ------
-    OSError
-        As from `check_writable`, or if the disk does not take it; with the path.
-    """
-    path = check_writable(path, overwrite)
-    target = Path(os.path.realpath(path))  # a link stays a link
-    partial = target.with_name(f".{secrets.token_hex(8)}.tmp")
-    try:
-        try:
-            with partial.open("x+b") as f:
-                content(f) if callable(content) else f.write(content)
-            check_writable(path, overwrite)  # it may have appeared while we worked
-            os.replace(partial, target)
-        finally:
-            partial.unlink(missing_ok=True)
-    except OSError as error:
-        if error.errno is None:  # ours
-            raise
-        why = os.strerror(error.errno)
-        raise type(error)(f"{path} could not be written: {why}; nothing was changed there") from error
 
 
 def write(

@@ -26,14 +26,18 @@ def cluster(
     memory : int, optional
         Bytes for each, which ends a process that takes more; by default no limit is set.
     gpus : bool
-        Give each process a GPU of its own, and two threads: by dask-cuda where it is installed, else by
-        CUDA_VISIBLE_DEVICES.
+        Give each process a GPU of its own, and two threads; of those that CUDA_VISIBLE_DEVICES names if it is set.
     scheduler : str, optional
         Address of a scheduler that runs already, such as ``tcp://host:8786``.
+
+    Raises
+    ------
+    ValueError
+        If CUDA_VISIBLE_DEVICES names fewer GPUs than there are to be processes.
     """
     try:
         import dask
-        from distributed import Client, LocalCluster
+        from distributed import Client, Nanny, Scheduler, SpecCluster
     except ImportError:
         raise ImportError('several processes need Dask: pip install "deblur-toolkit[dask]"') from None
     if scheduler is not None:
@@ -52,44 +56,33 @@ def cluster(
         # See `queue_reads`.
         "distributed.scheduler.worker-saturation": math.inf,
     }
+    envs = [{"CUDA_VISIBLE_DEVICES": name} for name in visible_gpus(workers)] if gpus else [{}] * workers
+    here: dict[str, Any] = {"host": "127.0.0.1", "dashboard": False}
     # An error in a task is raised here, in one sentence: the workers need not print it with its traceback.
-    given: dict[str, Any] = {
-        "n_workers": workers,
-        "dashboard_address": None,
-        "silence_logs": logging.CRITICAL,
-    }
-    with dask.config.set(config):
-        if not gpus:
-            given["scheduler_kwargs"] = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
-            local = LocalCluster(threads_per_worker=1, host="127.0.0.1", memory_limit=memory or 0, **given)
-        else:  # two threads: one reads and writes while the other's tile is solved
-            try:
-                from dask_cuda import LocalCUDACluster
-
-                local = LocalCUDACluster(threads_per_worker=2, **given)
-            except ImportError:
-                local = _one_gpu_each(workers, memory or 0)
-    with local, Client(local) as client:
+    # Of two threads one reads and writes while the other's tile is solved on the GPU.
+    each = {"nthreads": 1 + gpus, "memory_limit": memory or 0, "silence_logs": logging.CRITICAL, **here}
+    with (
+        dask.config.set(config),
+        SpecCluster(
+            workers={i: {"cls": Nanny, "options": {**each, "env": env}} for i, env in enumerate(envs)},
+            scheduler={"cls": Scheduler, "options": {"port": 0, "dashboard_address": "127.0.0.1:0", **here}},
+            silence_logs=logging.CRITICAL,
+        ) as local,
+        Client(local) as client,
+    ):
         yield client
 
 
-def _one_gpu_each(workers: int, memory: int) -> Any:
-    """Processes that see one GPU each, by CUDA_VISIBLE_DEVICES."""
-    from distributed import Nanny, Scheduler, SpecCluster
-
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-    if len(visible) < workers:
-        visible = [str(i) for i in range(workers)]
-    host: dict[str, Any] = {"host": "127.0.0.1", "dashboard": False}
-    each = {"nthreads": 2, "memory_limit": memory, "silence_logs": logging.CRITICAL, **host}
-    return SpecCluster(
-        workers={
-            i: {"cls": Nanny, "options": {**each, "env": {"CUDA_VISIBLE_DEVICES": visible[i]}}}
-            for i in range(workers)
-        },
-        scheduler={"cls": Scheduler, "options": {"port": 0, "dashboard_address": "127.0.0.1:0", **host}},
-        silence_logs=logging.CRITICAL,
-    )
+def visible_gpus(count: int) -> list[str]:
+    """The names of so many GPUs: by number, or as CUDA_VISIBLE_DEVICES has them, which hides all if it is empty."""
+    given = os.environ.get("CUDA_VISIBLE_DEVICES")
+    names = [str(i) for i in range(count)] if given is None else [n for n in given.split(",") if n.strip()]
+    if len(names) < count:
+        raise ValueError(
+            f"CUDA_VISIBLE_DEVICES is {given!r} and shows {len(names)} GPUs, but {count} are requested (--gpus): "
+            "request fewer, or unset it"
+        )
+    return names[:count]
 
 
 def queue_reads(client: Any, tiling: Tiling) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
-from .. import terminal
+from .. import image, terminal
 from ..errors import ConvergenceError
 from ..options import Options
 from .options import TOLERANCE
@@ -16,7 +17,7 @@ from .plan import plan_tiles
 
 def wants(args: argparse.Namespace) -> bool:
     """Whether a call of ``deblur reconstruct`` is about stores; an option that does nothing then is an error."""
-    stores = str(args.output).rstrip("/").endswith(".zarr")
+    stores = Path(args.output).suffix == ".zarr"
     if stores:
         if args.psf_grid:
             raise ValueError("--psf-grid does not work with tiles: restore the image whole")
@@ -26,7 +27,7 @@ def wants(args: argparse.Namespace) -> bool:
                 "and pass it with --psf"
             )
         idle, why = "bits clip rescale", "a zarr store holds every number"
-    elif str(args.input).rstrip("/").endswith(".zarr"):
+    elif Path(args.input).suffix == ".zarr":
         raise ValueError(f"a zarr store is restored to another: OUT must end in .zarr, not be {args.output}")
     else:
         idle, why = "tolerance workers memory scheduler gpus no_check", "OUT is no .zarr"
@@ -57,31 +58,20 @@ def reconstruct(args: argparse.Namespace, psf: Any, options: Options) -> int:
     from .clusters import cluster
     from .streams import stream
 
-    given: dict[str, Any] = dict(options)
-    for name in ("mask", "callback"):
-        if given.get(name) is None:
-            given.pop(name, None)
+    image.check_output(args.output, [args.input, args.psf[0]])
+    given: dict[str, Any] = {
+        k: v for k, v in options.items() if v is not None or k not in ("mask", "callback")
+    }
     workers = args.gpus or args.workers or 1
     if workers < 1:
         raise ValueError(f"--workers must be at least 1, not {workers}")
-    several = workers > 1 or args.gpus or args.scheduler
-    gpus, scheduler = bool(args.gpus), args.scheduler
-    clients = cluster(workers, gpus=gpus, scheduler=scheduler) if several else nullcontext(None)
+    gpus, several = bool(args.gpus), workers > 1 or args.gpus or args.scheduler
+    clients = cluster(workers, gpus=gpus, scheduler=args.scheduler) if several else nullcontext(None)
     with clients as client, terminal.progress("deblur", not args.quiet) as show:
-        report = stream(
-            args.input,
-            args.output,
-            psf,
-            args.lam,
-            tolerance=args.tolerance or TOLERANCE,
-            memory=args.memory // workers if args.memory else None,
-            workers=client,
-            device="gpu" if gpus else "cpu",
-            check=not args.no_check,
-            overwrite=args.force,
-            progress=show,
-            **given,
-        )
+        given |= {"workers": client, "memory": args.memory // workers if args.memory else None}
+        given |= {"tolerance": args.tolerance or TOLERANCE, "device": "gpu" if gpus else "cpu"}
+        given |= {"check": not args.no_check, "overwrite": args.force, "progress": show}
+        report = stream(args.input, args.output, psf, args.lam, **given)
     if not args.quiet:
         terminal.report(str(report))
     if report.unfinished:

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..device import Array, get_xp, is_cupy, staging
 from .refining import corrected
-from .windows import restore, surroundings
+from .windows import Edges, Sides, restore, surroundings
 
 if TYPE_CHECKING:
     from .tiling import Tiling
@@ -110,7 +110,10 @@ class BlockMap:
         lengths = ({step[axis]: part.shape[axis - 2] for step, part in parts.items()} for axis in (0, 1))
         rows, cols = (np.cumsum([0, *(length.get(i, 0) for i in (-1, 0, 1))]) for length in lengths)
         empty = get_xp(block).empty if self.recipe.device == "cpu" or is_cupy(block) else staging
-        out = empty((*block.shape[:-2], int(rows[-1]), int(cols[-1])), block.dtype.newbyteorder("="))
+        dtype = np.result_type(
+            *(part.dtype for part in parts.values())
+        )  # floats, where one could not be read
+        out = empty((*block.shape[:-2], int(rows[-1]), int(cols[-1])), dtype)
         for (i, j), part in parts.items():
             out[..., rows[i + 1] : rows[i + 2], cols[j + 1] : cols[j + 2]] = part
         return out
@@ -120,11 +123,16 @@ class BlockMap:
         at = tuple(map(int, place))
         return self.task(at, *(self.window(at, *seen) for seen in zip(parts[::2], parts[1::2], strict=True)))
 
+    def around(self, place: Place) -> tuple[list[list[slice]], Sides, Edges]:
+        """(spans that are read, which sides are the image's, what to cut off) of the window of a block."""
+        tile = [cuts[i] for cuts, i in zip(self.cuts, place[-2:], strict=True)]
+        return surroundings(
+            tile, self.overlap, [cuts[-1][1] for cuts in self.cuts], self.recipe.boundary.wraps
+        )
+
     def restored(self, place: Place, window: Array, y: Array | None = None) -> tuple[Array, float]:
         """The tile at a place; and the largest change of the last of several passes."""
-        tile = [cuts[i] for cuts, i in zip(self.cuts, place[-2:], strict=True)]
-        space = [cuts[-1][1] for cuts in self.cuts]
-        _, sides, trim = surroundings(tile, self.overlap, space, self.recipe.boundary.wraps)
+        _, sides, trim = self.around(place)
         frame = 0
         if len(self.recipe.psfs) > 1:  # then each block is one frame
             frame = int(np.ravel_multi_index(place[: len(self.stack)], self.stack))

@@ -201,7 +201,7 @@ def working_bytes(problem: Problem, shape: tuple[int, int], method: str) -> int:
     part = replace(problem, operator=Blur(blur.psf, shape, blur.boundary, origin=blur.origin))
     if method == "auto":
         try:
-            method = choose(part, memory=2**62).method
+            method = choose(part, memory=2**200).method  # whatever it takes
         except MethodError:
             method = "pcg"
     return int(METHODS[method].memory(part))

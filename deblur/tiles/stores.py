@@ -5,14 +5,18 @@ A chunk is renamed into its place when it is complete, so that a chunk that is t
 
 from __future__ import annotations
 
+import errno
 import itertools
 import math
+import os
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ..image import as_float, check_replaceable, replace_store
 from .tiling import Layout, Tiling
 
 ATTRIBUTE = "deblur"  # under which an output remembers its decisions
@@ -31,7 +35,11 @@ class Source:
 
     Attributes
     ----------
-    array : array-like
+    name : str
+        The path, of an array that has one too; else empty.
+    stored : array-like
+    array : Reader
+        `stored`, read without an error.
     chunks : tuple of int or None
         As stored.
     group : zarr.Group or None
@@ -40,21 +48,16 @@ class Source:
 
     def __init__(self, source: Any, channel_axis: int | None = None, stack_axis: Any = None) -> None:
         self.group: Any = None
-        self.channel_axis, self.stack_axis = channel_axis, stack_axis
+        self.channel_axis, self.stack_axis, self.name = channel_axis, stack_axis, _path_of(source)
         if isinstance(source, str | Path):
-            path = str(source)
-            source = MappedTiff(path) if path.lower().endswith((".tif", ".tiff")) else self._stored(path)
-        self.array, self.chunks = source, getattr(source, "chunks", None)
+            tiff = self.name.lower().endswith((".tif", ".tiff"))
+            source = MappedTiff(self.name) if tiff else self._stored(self.name)
+        self.stored, self.chunks = source, getattr(source, "chunks", None)
+        self.array = Reader(source, self.name)
 
     def _stored(self, path: str) -> Any:
-        zarr = import_zarr()
-        try:
-            found = zarr.open(path, mode="r")
-        except FileNotFoundError:
-            raise FileNotFoundError(
-                f"{path} is no zarr store: there is no array and no group; a zarr store or a TIFF file is read in tiles"
-            ) from None
-        if isinstance(found, zarr.Array):
+        found = opened(path)
+        if hasattr(found, "chunks"):
             return found
         scales = _multiscales(found)
         if not scales:
@@ -66,7 +69,10 @@ class Source:
         if names[-2:] != ["y", "x"]:
             raise ValueError(f"the axes of {path} are {names}; they must end in y and x")
         self.group = found
-        level = found[self.levels[0]]
+        try:
+            level = found[self.levels[0]]
+        except (KeyError, IndexError, TypeError) as error:
+            raise ValueError(f"{path}: its OME metadata name no array that is there ({error!r})") from None
         self.channel_axis, self.stack_axis = None, tuple(range(level.ndim - 2)) or None
         return level
 
@@ -84,6 +90,71 @@ class Source:
     def levels(self) -> list[str]:
         """The names of the arrays of its OME-Zarr group, the largest first."""
         return [level["path"] for level in _multiscales(self.group)[0]["datasets"]]
+
+
+def _path_of(source: Any) -> str:
+    """The path of a source that is one, or of the store or file behind an array; else empty."""
+    if isinstance(source, str | Path):
+        return str(source).removeprefix("file://")
+    at = getattr(source, "store_path", None)
+    if at is None:
+        return str(getattr(source, "filename", None) or "")
+    root = getattr(at.store, "root", None) or getattr(at.store, "path", None)
+    return os.path.join(root, at.path) if root else ""
+
+
+class Reader:
+    """An array that is read without an error: what cannot be read is NaN, and the rest as floats with it.
+
+    Parameters
+    ----------
+    array : array-like
+    name : str
+        Its path, for messages.
+    """
+
+    def __init__(self, array: Any, name: str) -> None:
+        self._array, self._name = array, name
+        self.shape, self.dtype, self.ndim = array.shape, array.dtype, array.ndim
+        self._chunks: Any = getattr(array, "shards", None) or getattr(array, "chunks", None)
+
+    def __getitem__(self, at: tuple[slice, ...]) -> Any:
+        try:
+            return self._array[at]
+        except MemoryError:
+            raise
+        except Exception:
+            if self._chunks is None:
+                raise
+        region = [slice(*s.indices(n)) for s, n in zip(at, self.shape, strict=True)]
+        out = np.full([s.stop - s.start for s in region], np.nan)
+        for _, part, found in self._parts(region):
+            if not isinstance(found, Exception):
+                out[tuple(slice(p.start - s.start, p.stop - s.start) for p, s in zip(part, region))] = found
+        return out
+
+    def _parts(self, region: Sequence[slice]) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...], Any]]:
+        """(its place among the chunks, its part of the region, its floats or the error) of each chunk."""
+        for place in _chunks_in(region, self._chunks):
+            spans = zip(place, self._chunks, region, strict=True)
+            part = tuple(slice(max(s.start, i * c), min(s.stop, i * c + c)) for i, c, s in spans)
+            found: Any
+            try:
+                found = as_float(self._array[part])
+            except MemoryError:
+                raise
+            except Exception as error:  # each codec has its own
+                found = error
+            yield place, part, found
+
+    def trouble(self, region: Sequence[slice]) -> str:
+        """The first chunk of a region that cannot be read, and why; empty if there is none."""
+        for place, _, found in self._parts(region) if self._chunks else ():
+            if isinstance(found, Exception):
+                why = " ".join(str(found).split()) or type(found).__name__
+                key = self._array.metadata.encode_chunk_key(place)
+                return f"chunk {key} of {self._name} cannot be read ({why}): restore it from a copy"
+        return ""
 
 
 class MappedTiff:
@@ -113,31 +184,73 @@ def _multiscales(group: Any) -> list[Any]:
     return (attributes.get("ome") or attributes).get("multiscales") or []
 
 
-def begun(target: str, asked: dict[str, Any], overwrite: bool) -> dict[str, Any] | None:
-    """What an earlier start of the same restoration decided, or None; ValueError if something else is there."""
+def opened(path: str, mode: str = "r") -> Any:
+    """A zarr array or group; an error names the path."""
     try:
-        there = import_zarr().open(target, mode="r")
-    except (FileNotFoundError, ValueError, KeyError):
-        if Path(target).exists() and not overwrite and any(Path(target).iterdir()):
-            raise ValueError(f"{target} exists and is no zarr store; choose another output") from None
+        return import_zarr().open(path, mode=mode)
+    except FileNotFoundError:
+        raise FileNotFoundError(
+            f"{path} is no zarr store: there is no array and no group; a zarr store or a TIFF file is read in tiles"
+        ) from None
+    except (
+        Exception
+    ) as error:  # of zarr and of the JSON under it: ValueError, KeyError, TypeError, AttributeError
+        raise ValueError(
+            f"{path}: the metadata of this zarr store are damaged ({error}): restore them from a copy"
+        ) from error
+
+
+@contextmanager
+def locked(target: str) -> Iterator[None]:
+    """Nobody else writes the store meanwhile: BlockingIOError if another process or thread does."""
+    import locket
+
+    path = Path(f"{os.path.realpath(target)}.lock")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = locket.lock_file(str(path), timeout=0)
+    try:
+        lock.acquire()
+    except locket.LockError:
+        raise BlockingIOError(
+            f"{target} is being written by another process, which holds {path}: wait until it ends, or use another "
+            "name. The system frees the lock of a process that was killed; the file alone locks nothing"
+        ) from None
+    except OSError as error:
+        if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
+            raise
+        lock = None  # a file system without locks
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        if lock is not None:
+            lock.release()
+
+
+def begun(target: str, asked: dict[str, Any], overwrite: bool) -> dict[str, Any] | None:
+    """The decisions of an earlier start of the same restoration, or None; an error if something else is there."""
+    if not os.path.lexists(target) or (os.path.isdir(target) and not os.listdir(target)):
         return None
-    found = dict(there.attrs).get(ATTRIBUTE)
-    if found is not None and found["asked"] == asked:
+    found: dict[str, Any] = {}
+    with suppress(FileNotFoundError, ValueError, TypeError):  # no store, or a damaged one
+        found = {**opened(target).attrs.get(ATTRIBUTE, {})}
+    if found.get("asked") == asked:
         return found
+    check_replaceable(target)
     if overwrite:
         return None
-    names = [] if found is None else [k for k in asked if found["asked"].get(k) != asked[k]]
-    differs = f" (another {', '.join(names)})" if names else ""
+    differing = ", ".join(k for k in asked if found and found["asked"].get(k) != asked[k])
     raise ValueError(
-        f"{target} exists already and is not this restoration{differs}; choose another output, or allow it to be "
-        "replaced (overwrite, --force)"
+        f"{target} exists already and is not this restoration{differing and f' (another {differing})'}; choose another "
+        "output, or allow it to be replaced (overwrite, --force)"
     )
 
 
-def created(target: str, picture: Source, tiling: Tiling, decided: dict[str, Any], overwrite: bool) -> Any:
-    """A new output array, like the source, that remembers the decisions."""
+def created(target: str, picture: Source, tiling: Tiling, decided: dict[str, Any]) -> Any:
+    """A new output array, like the source, that remembers the decisions; it replaces what `begun` let pass."""
     zarr = import_zarr()
-    array, layout, group = picture.array, tiling.layout, picture.group
+    replace_store(target)
+    array, layout, group = picture.stored, tiling.layout, picture.group
     metadata = getattr(array, "metadata", None)
     chunks = [1] * array.ndim
     for axis, c in zip(layout.order[-2:], picture.chunk or tiling.plan.tile, strict=True):
@@ -147,13 +260,10 @@ def created(target: str, picture: Source, tiling: Tiling, decided: dict[str, Any
     made: dict[str, Any] = {"shape": array.shape, "dtype": tiling.dtype, "chunks": tuple(chunks), **_WHOLE}
     if hasattr(array, "compressors"):
         made["compressors"] = array.compressors or None  # as the image is stored
-    into: dict[str, Any] = {
-        "zarr_format": getattr(metadata if group is None else group.metadata, "zarr_format", 3),
-        "overwrite": overwrite,
-    }
+    form = getattr(metadata if group is None else group.metadata, "zarr_format", 3)
     if group is None:
-        return zarr.create_array(target, attributes={ATTRIBUTE: decided}, **into, **made)
-    new = zarr.create_group(target, attributes={**dict(group.attrs), ATTRIBUTE: decided}, **into)
+        return zarr.create_array(target, attributes={ATTRIBUTE: decided}, zarr_format=form, **made)
+    new = zarr.create_group(target, attributes={**dict(group.attrs), ATTRIBUTE: decided}, zarr_format=form)
     return new.create_array(picture.levels[0], **made, **_named_as(new, array))
 
 
@@ -175,51 +285,22 @@ def created_for_pass(path: str, like: Any) -> Any:
     )
 
 
-def present(output: Any) -> set[str]:
-    """The names of the chunks that are there."""
-    from zarr.core.sync import sync
-
-    async def names() -> set[str]:
-        prefix = output.store_path.path
-        return {key async for key in output.store_path.store.list_prefix(f"{prefix}/" if prefix else "")}
-
-    return sync(names())
+def missing(output: Any, region: Sequence[slice] | None = None) -> bool:
+    """Whether a chunk of a region, by default of the whole array, is not there."""
+    return not all(os.path.exists(file) for file in chunk_files(output, region))
 
 
-def whole(array: Any) -> bool:
-    """Whether all chunks of an array are there."""
-    return present(array).issuperset(chunk_names(array))
+def chunk_files(output: Any, region: Sequence[slice] | None = None) -> Iterator[str]:
+    """The files of the chunks that a region covers, by default the whole array."""
+    folder = _path_of(output)
+    for place in _chunks_in(region or [slice(0, n) for n in output.shape], output.chunks):
+        yield os.path.join(folder, output.metadata.encode_chunk_key(place))
 
 
-def done(output: Any, region: Sequence[slice]) -> bool:
-    """Whether all chunks of a region are there."""
-    from zarr.core.sync import sync
-
-    async def there() -> bool:
-        for name in chunk_names(output, region):
-            if not await output.store_path.store.exists(name):
-                return False
-        return True
-
-    return sync(there())
-
-
-def removed(output: Any) -> None:
-    """Delete all chunks of an array."""
-    from zarr.core.sync import sync
-
-    for name in chunk_names(output):
-        sync(output.store_path.store.delete(name))
-
-
-def chunk_names(output: Any, region: Sequence[slice] | None = None) -> Iterator[str]:
-    """The names of the chunks that a region covers, by default the whole array."""
-    region = [slice(0, n) for n in output.shape] if region is None else region
-    spans = [range(s.start // c, -(-s.stop // c)) for s, c in zip(region, output.chunks, strict=True)]
-    prefix = output.store_path.path
-    for at in itertools.product(*spans):
-        key = output.metadata.encode_chunk_key(at)
-        yield f"{prefix}/{key}" if prefix else key
+def _chunks_in(region: Sequence[slice], chunks: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """The places of the chunks that a region covers."""
+    spans = (range(s.start // c, -(-s.stop // c)) for s, c in zip(region, chunks, strict=True))
+    return itertools.product(*spans)
 
 
 def pyramid(target: str, picture: Source) -> Iterator[Any]:
@@ -230,7 +311,7 @@ def pyramid(target: str, picture: Source) -> Iterator[Any]:
     group = import_zarr().open_group(target, mode="r+")
     for before, level in itertools.pairwise(picture.levels):
         array, like = group[before], picture.group[level]
-        if level in group and whole(group[level]):
+        if level in group and not missing(group[level]):
             continue
         factor = [max(1, math.ceil(a / b)) for a, b in zip(array.shape, like.shape, strict=True)]
         x = da.from_array(array, chunks=array.chunks, fancy=False)

@@ -19,6 +19,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
+from ..image import check_output
 from ..version import __version__
 from . import stores
 from .checks import Residual, Seam, joined_residual, of_tile
@@ -27,7 +28,7 @@ from .mapping import BlockMap, Place, graph, in_tiles, together
 from .options import PlanOptions, TileOptions, parted, takes
 from .plan import TilePlan
 from .refining import MORE_PASSES
-from .stores import ATTRIBUTE, Source, chunk_names, import_zarr
+from .stores import ATTRIBUTE, Reader, Source
 from .tiling import Tiling
 
 #: Errors of one tile, which do not end the others.
@@ -79,8 +80,8 @@ class Report:
     left : float or None
         Where tiles were refined, about the error after the last pass, as a part of the image's range: its largest
         change, times the part of that which is left (`TilePlan.seam_once`).
-    setup_seconds, seconds, check_seconds : float
-        Wall time of deciding, of restoring, and of measuring seams and residual.
+    seconds : float
+        Wall time of restoring, without that of deciding and of measuring seams and residual.
     """
 
     output: str
@@ -94,9 +95,7 @@ class Report:
     seams: tuple[Seam, ...] = ()
     residual: Residual | None = None
     left: float | None = None
-    setup_seconds: float = 0.0
     seconds: float = 0.0
-    check_seconds: float = 0.0
 
     @property
     def ok(self) -> bool:
@@ -179,60 +178,59 @@ def stream(
     OSError
         If the store cannot be written or the disk is full; a later start goes on from there.
     """
-    start = time.perf_counter()
+    if "://" in (path := str(target).removeprefix("file://")):
+        raise ValueError(f"{target} is no path of this machine; name a folder on a file system")
     given, rest = parted(options, TileOptions)
     workers = 1 if given["workers"] is None else given["workers"]
     threads, memory = workers, given["memory"]
     if not isinstance(workers, int):  # the threads of a process, each of which has a tile, share its memory
         threads = max(workers.nthreads().values(), default=1)
         memory = memory and memory // threads
-    image, path = Source(source, given["channel_axis"], given["stack_axis"]), str(target)
-    asked = _asked(image, psf, lam, [given[k] for k in ("tolerance", "safe", "tile", "overlap")], rest)
-    earlier = stores.begun(path, asked, overwrite)
-    if earlier:  # λ and plan are those of the first start, whatever memory there is now
-        lam, rest["boundary"] = earlier["lam"], earlier["boundary"]
-        given |= {name: earlier[name] for name in ("tile", "overlap", "passes")}
-        if earlier["prior"]:
-            rest["prior"] = earlier["prior"]
+    image = Source(source, given["channel_axis"], given["stack_axis"])
+    check_output(path, [image.name])
     given |= {"workers": threads, "memory": memory, "chunk": image.chunk}
     given |= {"channel_axis": image.channel_axis, "stack_axis": image.stack_axis}
-    tiling = Tiling(image.array, psf, lam, **{**given, **rest})
-    passes = Path(f"{path.rstrip('/')}.passes")
-    if earlier:
-        tiling.lam_reason, tiling.boundary_reason = earlier["lam_reason"], earlier["boundary_reason"]
-        tiling.plan = replace(tiling.plan, reason=earlier["reason"], seam_once=earlier["seam_once"])
-        output = import_zarr().open(path, mode="r+")
-        output = output if image.group is None else output[image.levels[0]]
-    else:
-        shutil.rmtree(passes, ignore_errors=True)
-        output = stores.created(path, image, tiling, _decided(asked, tiling), overwrite)
-    queue_reads(workers, tiling)
-    setup, left = time.perf_counter() - start, None
-    for more in range(MORE_PASSES, -1, -1):
-        y = _earlier_passes(image, tiling, output, passes, workers, progress)
-        written, kept, failed, change = _restored(
-            image, tiling, output, y, tiling.plan.passes - 1, workers, progress
-        )
-        if tiling.plan.passes > 1 and written:
-            left = tiling.plan.seam_once * change / (tiling.range or 1.0)
-        if left is None or left <= tiling.plan.tolerance or not more:
-            break
-        # One pass more; what the last one wrote is removed, as if it had been interrupted before that.
-        stores.removed(output)
-        tiling.plan = replace(tiling.plan, passes=tiling.plan.passes + 1)
-        import_zarr().open(path, mode="r+").attrs[ATTRIBUTE] = _decided(asked, tiling)
-    shutil.rmtree(passes, ignore_errors=True)
-    if image.group is not None and not failed:
-        for level in stores.pyramid(path, image):
-            _computed([level], workers)
-    seconds = time.perf_counter() - start - setup
-    seams: tuple[Seam, ...] = ()
-    residual = None
-    if check:
-        seams, residual = tuple(tiling.measure()), _verified(image, tiling, output, workers)
+    asked = _asked(image, psf, lam, [given[k] for k in ("tolerance", "safe", "tile", "overlap")], rest)
+    with stores.locked(path):
+        earlier = stores.begun(path, asked, overwrite)
+        if earlier:  # λ and plan are those of the first start, whatever memory there is now
+            lam, rest["boundary"] = earlier["lam"], earlier["boundary"]
+            given |= {name: earlier[name] for name in ("tile", "overlap", "passes")}
+            if earlier["prior"]:
+                rest["prior"] = earlier["prior"]
+        tiling = Tiling(image.array, psf, lam, **{**given, **rest})
+        if earlier:
+            tiling.lam_reason, tiling.boundary_reason = earlier["lam_reason"], earlier["boundary_reason"]
+            tiling.plan = replace(tiling.plan, reason=earlier["reason"], seam_once=earlier["seam_once"])
+            output = stores.opened(path, "r+")
+            output = output if image.group is None else output[image.levels[0]]
+        else:
+            output = stores.created(path, image, tiling, _decided(asked, tiling))
+        queue_reads(workers, tiling)
+        start, left = time.perf_counter(), None
+        run = _Run(image, tiling, output, workers, progress)
+        for more in range(MORE_PASSES, -1, -1):
+            y = run.earlier_passes(Path(path, ".passes"))
+            written, kept, failed, change = run.restored(output, y, tiling.plan.passes - 1)
+            if tiling.plan.passes > 1 and written:
+                left = tiling.plan.seam_once * change / (tiling.range or 1.0)
+            if left is None or left <= tiling.plan.tolerance or not more:
+                break
+            # One pass more; what the last one wrote is removed, as if it had been interrupted before that.
+            for file in stores.chunk_files(output):
+                Path(file).unlink(missing_ok=True)
+            tiling.plan = replace(tiling.plan, passes=tiling.plan.passes + 1)
+            stores.opened(path, "r+").attrs[ATTRIBUTE] = _decided(asked, tiling)
+        shutil.rmtree(Path(path, ".passes"), ignore_errors=True)
+        if image.group is not None and not failed:
+            for level in stores.pyramid(path, image):
+                _computed([level], workers)
+    seconds = time.perf_counter() - start
+    seams = tuple(tiling.measure()) if check else ()
+    residual = run.verified() if check else None
     return Report(
         path, tiling.plan, tiling.lam, tiling.lam_reason, tiling.boundary_reason, written, kept, tuple(failed),
-        seams, residual, left, setup, seconds, time.perf_counter() - start - setup - seconds,
+        seams, residual, left, seconds,
     )  # fmt: skip
 
 
@@ -263,93 +261,104 @@ def _decided(asked: dict[str, Any], tiling: Tiling) -> dict[str, Any]:
     }
 
 
-def _earlier_passes(
-    image: Source, tiling: Tiling, output: Any, folder: Path, workers: Any, progress: Any
-) -> Any:
-    """y as all passes but the last leave it, each an array of its own; None where there is one pass.
+class _Run:
+    """All tiles of an image on disk, pass by pass, in threads or in the processes of a client."""
 
-    An array is removed once the one after it is whole, so that a second start finds the last one that is.
-    """
-    zarr, passes = import_zarr(), tiling.plan.passes
-    if passes == 1 or stores.whole(output):
-        return None
-    there = {
-        n: zarr.open(str(folder / str(n)), mode="r+") for n in range(1, passes) if (folder / str(n)).exists()
-    }
-    first = max((n for n, array in there.items() if stores.whole(array)), default=0)
-    y = there.get(first)
-    for number in range(first, passes - 1):
-        into = there.get(number + 1)
-        if into is None:
-            into = stores.created_for_pass(str(folder / str(number + 1)), output)
-        _restored(image, tiling, into, y, number, workers, progress)
-        shutil.rmtree(folder / str(number), ignore_errors=True)
-        y = into
-    return y
+    def __init__(self, image: Source, tiling: Tiling, output: Any, workers: Any, progress: Any) -> None:
+        self.image, self.tiling, self.output = image, tiling, output
+        self.workers, self.progress = workers, progress
 
+    def earlier_passes(self, folder: Path) -> Any:
+        """y as all passes but the last leave it, each an array of its own; None where there is one pass.
 
-def _restored(
-    image: Source, tiling: Tiling, output: Any, y: Any, number: int, workers: Any, progress: Any
-) -> tuple[int, int, list[Failure], float]:
-    """(tiles written, tiles that were there, those that failed, the largest change) of pass `number`."""
-    import dask.array as da
+        An array is removed once the one after it is whole, so that a second start finds the last one that is.
+        """
+        passes = self.tiling.plan.passes
+        if passes == 1 or not stores.missing(self.output):
+            return None
+        there = {
+            n: stores.opened(f"{folder / str(n)}", "r+")
+            for n in range(1, passes)
+            if (folder / str(n)).exists()
+        }
+        first = max((n for n, array in there.items() if not stores.missing(array)), default=0)
+        y = there.get(first)
+        for number in range(first, passes - 1):
+            into = there.get(number + 1)
+            if into is None:
+                into = stores.created_for_pass(str(folder / str(number + 1)), self.output)
+            self.restored(into, y, number)
+            shutil.rmtree(folder / str(number), ignore_errors=True)
+            y = into
+        return y
 
-    token, order = f"{tiling.recipe.token}-{number}", tiling.layout.order
-    arrays = []
-    for name, array, chunks in (("source", image.array, image.chunks), ("y", y, output.chunks)):
-        if array is not None:
-            reads = _reads(chunks, tiling)
-            x = da.from_array(array, chunks=reads, fancy=False, asarray=True, name=f"{name}-{token}")
-            arrays.append(in_tiles(tiling, x.transpose(order)))
-    x = arrays[0]
-    writer = _Writer(tiling, number, output, x.chunks)
-    ones = tuple((1,) * n for n in x.numblocks)
-    empty = np.empty((0,) * x.ndim, object)
-    blocks = graph(writer, arrays, f"written-{token}", ones, empty)
-    there, sizes = stores.present(output), {p: writer.frames(p) for p in np.ndindex(*x.numblocks)}
-    places = [p for p in sizes if not there.issuperset(chunk_names(output, writer.region(p)))]
-    total, now, passes = sum(sizes.values()), sum(sizes[p] for p in places), tiling.plan.passes
-    finished = number * total + total - now
+    def restored(self, output: Any, y: Any, number: int) -> tuple[int, int, list[Failure], float]:
+        """(tiles written, tiles that were there, those that failed, the largest change) of pass `number`."""
+        import dask.array as da
 
-    def one_more(i: int | None = None) -> None:
-        nonlocal finished
-        finished += 0 if i is None else sizes[places[i]]
-        if progress is not None:
-            progress(finished, passes * total)
+        tiling, arrays = self.tiling, list[Any]()
+        readers = [self.image.array] if y is None else [self.image.array, Reader(y, f"pass {number}")]
+        for reader, chunks in zip(readers, (self.image.chunks, output.chunks), strict=False):
+            name = f"{'source' if not arrays else 'y'}-{tiling.recipe.token}-{number}"
+            x = da.from_array(reader, chunks=self._reads(chunks), fancy=False, asarray=True, name=name)
+            arrays.append(in_tiles(tiling, x.transpose(tiling.layout.order)))
+        x = arrays[0]
+        writer = _Writer(tiling, number, output, readers, x.chunks)
+        ones = tuple((1,) * n for n in x.numblocks)
+        name = f"written-{tiling.recipe.token}-{number}"
+        blocks = graph(writer, arrays, name, ones, np.empty((0,) * x.ndim, object))
+        sizes = {p: writer.frames(p) for p in np.ndindex(*x.numblocks)}
+        places = [p for p in sizes if stores.missing(output, writer.region(p))]
+        total, now, passes = sum(sizes.values()), sum(sizes[p] for p in places), tiling.plan.passes
+        finished = number * total + total - now
 
-    one_more()
-    tasks = blocks.to_delayed(optimize_graph=True)[tuple(zip(*places, strict=True))] if places else []
-    results = [result.item() for result in _computed(list(tasks), workers, one_more)]
-    failed = [failure for failures, _ in results for failure in failures]
-    return now - len(failed), total - now, failed, max((change for _, change in results), default=0.0)
+        def one_more(i: int | None = None) -> None:
+            nonlocal finished
+            finished += 0 if i is None else sizes[places[i]]
+            if self.progress is not None:
+                self.progress(finished, passes * total)
 
+        one_more()
+        tasks = blocks.to_delayed(optimize_graph=True)[tuple(zip(*places, strict=True))] if places else []
+        results = [result.item() for result in _computed(list(tasks), self.workers, one_more)]
+        failed = [failure for failures, _ in results for failure in failures]
+        return now - len(failed), total - now, failed, max((change for _, change in results), default=0.0)
 
-def _reads(stored: Sequence[int] | None, tiling: Tiling) -> tuple[Any, ...]:
-    """What is read at once: the stored chunks of a tile, and of a few frames; a chunk where tiles would cut it."""
-    layout = tiling.layout
-    chunks: list[Any] = list(stored or (1,) * len(layout.shape))
-    for axis, cuts in zip(layout.order[-2:], tiling.cuts, strict=True):
-        if all(first % chunks[axis] == 0 for first, _ in cuts):
-            chunks[axis] = tuple(b - a for a, b in cuts)
-    if layout.stack:
-        # No more than 32 MiB, beyond which larger tasks gain nothing, and so few that there are 64 tasks or more.
-        last, window = (
-            layout.stack[-1],
-            math.prod(tiling.plan.window) * layout.colours * tiling.dtype.itemsize,
-        )
-        frames = min(together(tiling), 2**25 // window, layout.frames // 64)
-        chunks[last] *= max(1, frames // chunks[last])
-    if layout.channel is not None:
-        chunks[layout.channel] = layout.colours
-    return tuple(chunks)
+    def _reads(self, stored: Sequence[int] | None) -> tuple[Any, ...]:
+        """What is read at once: the stored chunks of a tile, and of a few frames; a chunk where tiles would cut it."""
+        tiling, layout = self.tiling, self.tiling.layout
+        chunks: list[Any] = list(stored or (1,) * len(layout.shape))
+        for axis, cuts in zip(layout.order[-2:], tiling.cuts, strict=True):
+            if all(first % chunks[axis] == 0 for first, _ in cuts):
+                chunks[axis] = tuple(b - a for a, b in cuts)
+        if layout.stack:
+            # No more than 32 MiB, beyond which larger tasks gain nothing, and so few that there are 64 tasks or more.
+            window = math.prod(tiling.plan.window) * layout.colours * tiling.dtype.itemsize
+            frames = min(together(tiling), 2**25 // window, layout.frames // 64)
+            chunks[layout.stack[-1]] *= max(1, frames // chunks[layout.stack[-1]])
+        if layout.channel is not None:
+            chunks[layout.channel] = layout.colours
+        return tuple(chunks)
+
+    def verified(self) -> Residual | None:
+        """The residual of the whole image, from what was written."""
+        import dask
+
+        one = dask.delayed(partial(of_tile, self.tiling.recipe, self.tiling.layout), pure=False)
+        arrays = [dask.delayed(array, traverse=False) for array in (self.image.array, self.output)]
+        places = itertools.product(range(self.tiling.layout.frames), self.tiling.tiles)
+        parts = _computed([one(*arrays, *place) for place in places], self.workers)
+        return joined_residual(parts, self.tiling.recipe.linear)
 
 
 class _Writer(BlockMap):
     """Restores a block and writes it to its place; a task returns its failures and its largest change."""
 
-    def __init__(self, tiling: Tiling, number: int, output: Any, chunks: Sequence[Sequence[int]]) -> None:
+    def __init__(
+        self, tiling: Tiling, number: int, output: Any, readers: list[Reader], chunks: Sequence[Sequence[int]]
+    ) -> None:
         super().__init__(tiling, number)
-        self.output, self.order = output, tiling.layout.order
+        self.output, self.readers, self.into = output, readers, np.argsort(tiling.layout.order)
         self.ends = [np.cumsum((0, *c)) for c in chunks]  # of the blocks along each axis of `Axes.order`
 
     def spans(self, place: Place, frame: int | None = None) -> list[slice]:
@@ -363,7 +372,7 @@ class _Writer(BlockMap):
     def region(self, place: Place, frame: int | None = None) -> tuple[slice, ...]:
         """The same in the output."""
         spans = self.spans(place, frame)
-        return tuple(spans[i] for i in np.argsort(self.order))
+        return tuple(spans[i] for i in self.into)
 
     def frames(self, place: Place) -> int:
         """How many frames a block has."""
@@ -373,7 +382,7 @@ class _Writer(BlockMap):
         """Write a block, unless a worker that was lost before it could report has written it."""
         failed: list[Failure] = []
         change = 0.0
-        if not stores.done(self.output, self.region(place)):
+        if stores.missing(self.output, self.region(place)):
             try:
                 change = self.write(place, windows)
             except _FAILURES as error:
@@ -388,7 +397,7 @@ class _Writer(BlockMap):
     def write(self, place: Place, windows: Sequence[Any], frame: int | None = None) -> float:
         """Restore the windows of a block, or of one of its frames, and write it; the largest change."""
         f, change = self.restored(place, *windows)
-        f = f.transpose(np.argsort(self.order))
+        f = f.transpose(self.into)
         self.output[self.region(place, frame)] = f.get() if hasattr(f, "get") else f
         return change
 
@@ -404,14 +413,17 @@ class _Writer(BlockMap):
                 except _FAILURES as own:
                     error = own
             *front, rows, cols = self.spans(place, i)
-            at = (
-                (*map(int, place[:axis]), front[axis].start, *map(int, place[axis + 1 :]))
-                if self.stack
-                else place
-            )
-            why = str(error) or type(error).__name__
+            at = place if not self.stack else (*place[:axis], front[axis].start, *place[axis + 1 :])
+            why = self._unreadable(place, front) or str(error) or type(error).__name__
             found.append(Failure(at, (rows.start, rows.stop), (cols.start, cols.stop), why))
         return found
+
+    def _unreadable(self, place: Place, front: list[slice]) -> str:
+        """The first chunk under the window of a tile that cannot be read, in words; empty if there is none."""
+        for reader, *span in itertools.product(self.readers, *self.around(place)[0]):
+            if trouble := reader.trouble([[*front, *span][i] for i in self.into]):
+                return trouble
+        return ""
 
 
 def _computed(tasks: list[Any], workers: Any, ended: Callable[[int], None] = lambda i: None) -> Sequence[Any]:
@@ -447,14 +459,3 @@ def _computed(tasks: list[Any], workers: Any, ended: Callable[[int], None] = lam
                 "the disk is full; every written chunk is whole, and the same call goes on once there is room",
             ) from error
         raise
-
-
-def _verified(image: Source, tiling: Tiling, output: Any, workers: Any) -> Residual | None:
-    import dask
-
-    one = dask.delayed(partial(of_tile, tiling.recipe, tiling.layout), pure=False)
-    arrays = [dask.delayed(array, traverse=False) for array in (image.array, output)]
-    places = itertools.product(range(tiling.layout.frames), tiling.tiles)
-    return joined_residual(
-        _computed([one(*arrays, *place) for place in places], workers), tiling.recipe.linear
-    )

@@ -150,12 +150,11 @@ class Tiling:
         """Windows spread over the image, (n, c, M, N), read once, without those that are not finite."""
         layout = self.layout
         side = [min(n, max(_SAMPLE, 8 * m)) for n, m in zip(layout.space, self._psf_shape, strict=True)]
-        stack = as_float(
-            np.concatenate([
-                asnumpy(layout.read(self.img, frame, [[slice(c, c + s)] for c, s in zip(corner, side, strict=True)]))
-                for frame, corner in layout.spread(9, side)
-            ])
-        )  # fmt: skip
+        windows = (
+            (frame, [[slice(c, c + s)] for c, s in zip(corner, side, strict=True)])
+            for frame, corner in layout.spread(9, side)
+        )
+        stack = np.concatenate([as_float(asnumpy(layout.read(self.img, *window))) for window in windows])
         finite = np.isfinite(stack)
         if finite.all(axis=(1, 2, 3)).any():
             return stack[finite.all(axis=(1, 2, 3))]

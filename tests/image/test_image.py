@@ -666,18 +666,6 @@ def test_check_writable(tmp_path, monkeypatch):
         image.check_writable(tmp_path / "new.png")
 
 
-def test_an_input_is_never_written_over(tmp_path, monkeypatch):
-    path = tmp_path / "in.png"
-    image.write(path, GREY)
-    (tmp_path / "soft.png").symlink_to(path)
-    os.link(path, tmp_path / "hard.png")
-    monkeypatch.chdir(tmp_path)
-    for name in (path, "in.png", "./in.png", "soft.png", "hard.png"):
-        with pytest.raises(ValueError, match="inputs are never overwritten"):
-            image.check_writable(name, overwrite=True, inputs=["gaussian:9,1.2", path])
-    assert image.check_writable("out.png", inputs=[path]).name == "out.png"
-
-
 @pytest.mark.parametrize(
     ("name", "shape", "bits", "words"),
     [

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -85,13 +86,6 @@ def test_a_store_is_restored_in_processes_as_in_memory(store, picture, tmp_path,
     assert "residual" in text
 
 
-def test_workers_spend_no_time_on_watching_themselves(client):
-    import dask
-
-    assert set(client.run(dask.config.get, "distributed.worker.profile.enabled").values()) == {False}
-    assert set(client.run(dask.config.get, "distributed.admin.tick.interval").values()) == {"500ms"}
-
-
 def test_reads_are_handed_out_at_once_where_the_rows_that_a_worker_then_holds_fit(client):
     class Remembers:
         cluster, called = client.cluster, 0
@@ -116,13 +110,16 @@ def test_reads_are_handed_out_at_once_where_the_rows_that_a_worker_then_holds_fi
     client.run_on_scheduler(saturation, to=np.inf)
 
 
-def test_workers_keep_the_memory_that_the_next_window_takes(client):
+def test_workers_keep_their_memory_and_spend_no_time_on_watching_themselves(client):
+    import dask
+
     assert set(client.run(os.getenv, "MALLOC_TRIM_THRESHOLD_").values()) == {None}
     assert set(client.run(os.getenv, "OMP_NUM_THREADS").values()) == {"1"}
+    assert set(client.run(dask.config.get, "distributed.worker.profile.enabled").values()) == {False}
+    assert set(client.run(dask.config.get, "distributed.admin.tick.interval").values()) == {"500ms"}
 
 
 def test_each_of_several_gpus_has_a_quiet_process_of_its_own(store, tmp_path, monkeypatch, capfd):
-    monkeypatch.setitem(sys.modules, "dask_cuda", None)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
     with cluster(2, gpus=True) as made:
         made.wait_for_workers(2)
@@ -135,6 +132,27 @@ def test_each_of_several_gpus_has_a_quiet_process_of_its_own(store, tmp_path, mo
     assert sorted(seen.values()) == ["3", "5"]
     assert report.plan.memory == 2**25  # each thread has a tile
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("named", "count", "shown"),
+    [
+        (None, 2, ["0", "1"]),
+        ("3, 5,", 1, ["3"]),
+        ("GPU-1a,MIG-2b", 2, ["GPU-1a", "MIG-2b"]),
+        ("", 1, 0),
+        ("3", 2, 1),
+    ],
+)
+def test_processes_get_the_gpus_that_are_visible(named, count, shown, monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if named is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", named)
+    if isinstance(shown, list):
+        assert clusters.visible_gpus(count) == shown
+    else:
+        with pytest.raises(ValueError, match=f"{named!r} and shows {shown} GPUs, but {count} are requested"):
+            clusters.visible_gpus(count)
 
 
 def test_the_residual_of_the_whole_picture(picture):
@@ -202,7 +220,7 @@ def refined(monkeypatch):
 def test_refining_goes_on_in_the_pass_where_it_was_interrupted(
     store, picture, tmp_path, monkeypatch, refined, client
 ):
-    out, folder = tmp_path / "out.zarr", tmp_path / "out.zarr.passes"
+    out, folder = tmp_path / "out.zarr", tmp_path / "out.zarr" / ".passes"
     asked = {"tile": 96, "boundary": "reflect"}
     seen = []
     first = stream(
@@ -248,7 +266,7 @@ def test_refining_goes_on_until_what_is_left_is_small(store, picture, tmp_path, 
     assert abs(out - whole).max() / np.ptp(picture) <= report.left <= 5e-5
     again = stream(store, tmp_path / "out.zarr", h, lam, **asked)
     assert (again.plan.passes, again.kept) == (report.plan.passes, 6)
-    assert not (tmp_path / "out.zarr.passes").exists()
+    assert not (tmp_path / "out.zarr" / ".passes").exists()
     monkeypatch.setattr(streams, "MORE_PASSES", 0)
     report = stream(store, tmp_path / "short.zarr", h, lam, **asked)
     assert not report.ok
@@ -325,19 +343,57 @@ def test_a_full_disk_leaves_whole_chunks_and_can_be_gone_on_with(store, picture,
     np.testing.assert_array_equal(read(out), deblur.tiled(picture, H, LAM, **ASKED))
 
 
-def test_a_real_full_disk(store, tmp_path, client):
-    small = tmp_path / "small"
-    small.mkdir()
-    if subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", small], capture_output=True
-    ).returncode:
-        pytest.skip("no file system can be mounted here")
-    try:
-        with pytest.raises(OSError, match="disk is full"):
-            stream(store, small / "out.zarr", H, LAM, workers=client, check=False, **ASKED)
-        assert not [p for p in chunks(small / "out.zarr") if "partial" in p.name]
-    finally:
-        subprocess.run(["umount", "-l", small], check=True)
+@pytest.mark.parametrize("dtype", ["uint16", "float32"])
+@pytest.mark.parametrize("compressors", ["auto", None])
+def test_a_chunk_that_cannot_be_read_is_named_and_the_others_finish(
+    dtype, compressors, picture, tmp_path, client
+):
+    image = (picture * 60000).astype(dtype) if dtype == "uint16" else picture
+    path, chunk = tmp_path / "in.zarr", tmp_path / "in.zarr" / "c" / "3" / "0"
+    made = {"shape": image.shape, "chunks": (32, 32), "dtype": dtype, "compressors": compressors}
+    zarr.create_array(path, **made)[:] = image
+    good = chunk.read_bytes()
+    chunk.write_bytes(good[: len(good) // 2])
+    report = stream(path, tmp_path / "out.zarr", H, LAM, workers=client, **ASKED)
+    assert {f.place for f in report.failed} == {(1, 0), (2, 0)}  # it is in the overlap of the second
+    assert all(f"chunk c/3/0 of {path} cannot be read" in f.why for f in report.failed)
+    out = read(tmp_path / "out.zarr")
+    assert np.isnan(out[64:192, :64]).all()
+    expected = deblur.tiled(image, H, LAM, **ASKED)
+    expected[64:192, :64] = np.nan
+    np.testing.assert_array_equal(out, expected)
+    chunk.write_bytes(good)
+    mended = stream(path, tmp_path / "out.zarr", H, LAM, workers=client, check=False, **ASKED)
+    assert (mended.written, mended.kept, mended.failed) == (2, 14, ())
+
+
+@pytest.mark.parametrize("metadata", ["{nonsense", "[1]", '{"zarr_format": 3, "node_type": "array"}', ""])
+def test_damaged_metadata_are_named(metadata, store, tmp_path):
+    (store / "zarr.json").write_text(metadata)
+    with pytest.raises(ValueError, match=r"in\.zarr: the metadata of this zarr store are damaged"):
+        stream(store, tmp_path / "out.zarr", H, LAM)
+    with pytest.raises(ValueError, match=r"in\.zarr exists already and is not this restoration"):
+        stream(np.zeros((32, 32)), store, H, LAM)
+
+
+def test_two_writers_on_one_output_are_told_apart(store, tmp_path):
+    out, other = tmp_path / "out.zarr", tmp_path / "link"
+    other.symlink_to(tmp_path)
+    Path(f"{out}.lock").touch()  # of a process that was killed
+    refused = []
+
+    def write_too(*_):
+        with pytest.raises(BlockingIOError, match=r"is being written .* holds .*out\.zarr\.lock: wait"):
+            stream(store, other / "out.zarr", H, LAM, overwrite=True, **ASKED)
+        code = f"from deblur.tiles import stream; stream({str(store)!r}, {str(out)!r}, [[1.0]], 1.0)"
+        if not refused:
+            refused.append(
+                subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stderr
+            )
+
+    assert stream(store, out, H, LAM, progress=write_too, **ASKED).written == 16
+    assert "BlockingIOError" in refused[0]
+    assert not Path(f"{out}.lock").exists()
 
 
 def test_a_store_that_cannot_be_written_is_an_error_before_work(store, tmp_path):
@@ -347,7 +403,7 @@ def test_a_store_that_cannot_be_written_is_an_error_before_work(store, tmp_path)
     other = tmp_path / "other"
     other.mkdir()
     (other / "letter.txt").write_text("dear")
-    with pytest.raises(ValueError, match="is no zarr store"):
+    with pytest.raises(ValueError, match="holds letter.txt, which zarr did not write"):
         stream(store, other, H, LAM, **ASKED)
     with pytest.raises(FileNotFoundError, match="no zarr store"):
         stream(tmp_path / "nothing.zarr", tmp_path / "out.zarr", H, LAM)
@@ -503,7 +559,9 @@ def test_the_command_restores_stores_and_says_so(store, picture, tmp_path, capsy
     ("more", "said"),
     [
         (["-o", "out.png"], "OUT must end in .zarr"),
+        (["in.png", "-o", "out.png", "--workers", "2"], "--workers does nothing here"),
         (["-o", "out.zarr", "--bits", "8"], "--bits does nothing here"),
+        (["-o", "s3://bucket/out.zarr"], "is no path of this machine"),
         (["-o", "out.zarr", "--tolerance", "2"], "between 0 and 1"),
         (["-o", "out.zarr", "--memory", "much"], "8GB or 512MiB"),
         (["-o", "out.zarr", "--tolerance", "1e-9", "--lam", "1e-2"], "below what float32 holds"),
@@ -512,18 +570,13 @@ def test_the_command_restores_stores_and_says_so(store, picture, tmp_path, capsy
 def test_the_command_refuses_in_one_line(store, more, said, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     try:
-        code = cli.main(["reconstruct", str(store), "--psf", "gaussian:9,1.5", *more])
+        source = [] if more[0] == "in.png" else [str(store)]
+        code = cli.main(["reconstruct", *source, *more, "--psf", "gaussian:9,1.5"])
     except SystemExit as left:
         code = left.code
     assert code == 2
     assert said in capsys.readouterr().err
     assert not (tmp_path / "out.zarr").exists()
-
-
-def test_options_of_stores_do_nothing_for_files(tmp_path, capsys):
-    code = cli.main(["reconstruct", "in.png", "-o", "out.png", "--psf", "gaussian:9,1.5", "--workers", "2"])
-    assert code == 2
-    assert "--workers does nothing here" in capsys.readouterr().err
 
 
 def test_importing_deblur_needs_no_dask():

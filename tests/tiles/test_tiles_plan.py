@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import deblur
-from deblur import METHODS, plan_tiles, psf
+from deblur import METHODS, device, plan_tiles, psf
 from deblur.errors import MethodError
 from deblur.problem import Problem
 from deblur.tiles import reach as tails_of
@@ -211,6 +211,15 @@ def test_a_picture_that_fits_is_solved_whole():
     far = plan_tiles(psf.disk(7), 1e-4, (3000, 3000), memory=2**34)
     assert far.answer == "whole"
     assert "602 pixels" in far.reason
+
+
+def test_a_plan_of_any_size_has_figures_that_can_be_read():
+    for side in (10**9, 10**12):
+        plan = plan_tiles(psf.disk(5), 1e-2, (side, side), memory=2**30)
+        assert plan.answer == "tiles"
+        assert max(len(figure) for figure in str(plan).splitlines()[-1].split()) < 8
+    assert device.format_bytes(2**70) == "1 ZiB"
+    assert device.format_bytes(2**100) == "1.049e+06 YiB"
 
 
 def test_what_cannot_be_predicted_is_measured():

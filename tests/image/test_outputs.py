@@ -1,0 +1,150 @@
+"""What may be written, replaced or deleted: drawn pairs of IN and OUT, and folders that zarr did not write."""
+
+import os
+import shutil
+
+import numpy as np
+import pytest
+
+import deblur
+from deblur import image
+from deblur.cli import main
+
+zarr = pytest.importorskip("zarr")
+
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
+
+SPELLINGS = [
+    str,
+    os.path.relpath,
+    lambda p: f"{p}/",
+    lambda p: f"{p}/.",
+    lambda p: os.path.join(
+        os.path.dirname(p), ".", "..", os.path.basename(os.path.dirname(p)), os.path.basename(p)
+    ),
+    lambda p: p.replace("world", os.path.join("world", "here")),
+    lambda p: f"file://{p}",
+    lambda p: os.path.join(os.path.dirname(p), os.path.basename(p).swapcase()),
+]
+STORES = [
+    *(
+        "a.zarr",
+        "link.zarr",
+        "group.zarr/raw",
+        "group.zarr/linked",
+        "mixed.zarr",
+        "parts.zarr",
+        "elsewhere.zarr",
+    ),
+    *(
+        "other.zarr",
+        "group.zarr",
+        "group.zarr/other",
+        "notes.zarr",
+        "new.zarr",
+        "a.zarr/c",
+        "a.zarr/out.zarr",
+    ),
+]
+FILES = [
+    "a.png",
+    "hard.png",
+    "soft.png",
+    "psfs/0.tif",
+    "linked.tif",
+    "psf.npy",
+    "psfs/out.png",
+    "new.png",
+    "a.zarr",
+]
+
+
+@pytest.fixture
+def world(tmp_path, rng):
+    """Stores, pictures and PSFs, of which some are links to others or to parts of them."""
+    at, g = tmp_path / "world", rng.random((24, 24)).astype("f4")
+    at.mkdir()
+    names = [
+        "a.zarr",
+        "mixed.zarr",
+        "elsewhere.zarr",
+        "other.zarr",
+        "group.zarr/raw",
+        "group.zarr/other",
+        "parts.zarr",
+    ]
+    zarr.create_group(at / "group.zarr")
+    for name in names:
+        zarr.create_array(at / name, shape=g.shape, chunks=(12, 12), dtype="f4")[:] = g
+    shutil.rmtree(at / "parts.zarr" / "c")
+    (at / "parts.zarr" / "c").symlink_to(at / "elsewhere.zarr" / "c")
+    (at / "link.zarr").symlink_to("a.zarr")
+    (at / "group.zarr" / "linked").symlink_to("../other.zarr")
+    (at / "here").symlink_to(".")
+    (at / "notes.zarr").mkdir()
+    for folder in ("notes.zarr", "mixed.zarr"):
+        (at / folder / "notes.txt").write_text("dear")
+    image.write(at / "a.png", g)
+    os.link(at / "a.png", at / "hard.png")
+    (at / "soft.png").symlink_to("a.png")
+    h = deblur.psf.gaussian(3, 0.8)
+    deblur.psf.save(at / "psf.npy", deblur.psf.disk(1))
+    (at / "psfs").mkdir()
+    for i in range(4):
+        deblur.psf.save(at / "psfs" / f"{i}.tif", h)
+    os.rename(at / "psfs" / "3.tif", at / "linked.tif")
+    (at / "psfs" / "3.tif").symlink_to("../linked.tif")
+    return at
+
+
+def content(path):
+    """{name: bytes} of a file, or of all files under a folder, links followed."""
+    if os.path.isfile(path):
+        return {"": open(path, "rb").read()}
+    return {
+        os.path.join(folder, name): open(os.path.join(folder, name), "rb").read()
+        for folder, _, names in os.walk(path, followlinks=True)
+        for name in names
+        if "here" not in folder
+    }
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_no_drawn_output_changes_a_byte_of_an_input(seed, world, tmp_path, monkeypatch, capsys):
+    draw = np.random.default_rng(seed)
+    kept = tmp_path / "kept"
+    shutil.copytree(world, kept, symlinks=True)
+    os.unlink(kept / "hard.png")
+    for _ in range(10):
+        places = [os.path.join(world, name) for name in (STORES, STORES, FILES)[draw.integers(3)]]
+        source = places[draw.integers(len(places) // 2 + 1)]
+        around = [source, os.path.dirname(source), os.path.join(source, "out.zarr"), os.path.realpath(source)]
+        target = around[draw.integers(4)] if draw.random() < 0.3 else places[draw.integers(len(places))]
+        grid = draw.random() < 0.1
+        psf = ["--psf-grid", "psfs", "--grid", "2x2"] if grid else ["--psf", os.path.join(world, "psf.npy")]
+        monkeypatch.chdir(world)
+        said_in = SPELLINGS[draw.integers(6)](source)
+        said_out = SPELLINGS[draw.integers(len(SPELLINGS))](target)
+        inputs = [source, psf[1]]
+        before = [content(path) for path in inputs]
+        run = [
+            "reconstruct",
+            said_in,
+            "-o",
+            said_out,
+            *psf,
+            "--lam",
+            "1e-2",
+            "--force",
+            "--boundary",
+            "reflect",
+        ]
+        code = main(run)
+        assert [content(path) for path in inputs] == before, run
+        assert all((world / folder / "notes.txt").exists() for folder in ("notes.zarr", "mixed.zarr")), run
+        error = capsys.readouterr().err
+        assert (code, error.count("\n")) in ((0, 0), (2, 1)), (run, error)
+        monkeypatch.chdir(tmp_path)
+        shutil.rmtree(world)
+        shutil.copytree(kept, world, symlinks=True)
+        os.link(world / "a.png", world / "hard.png")
