@@ -10,8 +10,8 @@ colour, everywhere in this package.
 
 from .arrays import as_float, im2vector, is_colour, vector2im
 from .light import linear_light, srgb
-from .metadata import Metadata
-from .reading import check_readable, opened, read, read_with_metadata
+from .metadata import Metadata, upright
+from .reading import check_readable, located, opened, read, read_with_metadata
 from .writing import (
     FORMATS,
     Levels,
@@ -36,10 +36,12 @@ __all__ = [
     "is_colour",
     "left_out",
     "linear_light",
+    "located",
     "opened",
     "read",
     "read_with_metadata",
     "srgb",
+    "upright",
     "vector2im",
     "write",
     "write_whole",
