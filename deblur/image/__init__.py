@@ -11,7 +11,7 @@ colour, everywhere in this package.
 from .arrays import as_float, im2vector, is_colour, vector2im
 from .light import linear_light, srgb
 from .metadata import Metadata, upright
-from .reading import check_readable, located, opened, read, read_with_metadata
+from .reading import check_readable, located, opened, read, read_stored, read_with_metadata
 from .writing import (
     FORMATS,
     Levels,
@@ -39,6 +39,7 @@ __all__ = [
     "located",
     "opened",
     "read",
+    "read_stored",
     "read_with_metadata",
     "srgb",
     "upright",

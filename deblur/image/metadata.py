@@ -44,7 +44,7 @@ class Metadata:
     alpha : (M, N) or (K, M, N) ndarray or None
         The opacity of each pixel, if the file has some that are not opaque; in the file's dtype.
     axes : str
-        The letters that a TIFF gives to the axes of its pages, such as "Z" or "TC"; empty if they are not known.
+        The letters that a TIFF gives to the axes of its pages, such as "Z", "TC" or, if it does not know, "Q" or "I".
     sizes : tuple of int
         The lengths of these axes, whose product is the number of pages.
     chunks : tuple of (bytes, bytes)
@@ -99,9 +99,9 @@ class Metadata:
         return replace(
             self,
             exif=self.exif if exif_fits or suffix == ".png" else b"",
-            dpi=None if is_jpeg and self.dpi and max(self.dpi) >= 65535 else self.dpi,
+            dpi=None if suffix == ".webp" or (is_jpeg and self.dpi and max(self.dpi) >= 65535) else self.dpi,
             alpha=None if is_jpeg else self.alpha,
-            axes=self.axes if known else "",
+            axes=self.axes if known and set(self.axes) <= set("TZC") else "",
             sizes=self.sizes if known else (),
             chunks=self.chunks if suffix == ".png" else (),
             imagej=self.imagej if is_tiff and for_imagej else None,
@@ -139,8 +139,8 @@ class Metadata:
         return [*self.others, *(words for words, (before, after) in held.items() if before and not after)]
 
 
-def upright(a: Array, orientation: int, rows: int = -2) -> Array:
-    """An array rotated and mirrored as the tag Orientation, 1 to 8, of a camera's file says.
+def upright(a: Array, orientation: int, rows: int | None = None) -> Array:
+    """An image rotated and mirrored as the tag Orientation, 1 to 8, of a camera's file says.
 
     Parameters
     ----------
@@ -148,9 +148,11 @@ def upright(a: Array, orientation: int, rows: int = -2) -> Array:
         As the sensor has it.
     orientation : int
         Of `Metadata`.
-    rows : int
-        The axis of the rows; the columns follow.
+    rows : int, optional
+        The axis of the rows, which that of the columns follows; by default as `read` gives images.
     """
+    if rows is None:
+        rows = -3 if is_colour(a) else -2
     if turned(orientation):
         a = a.swapaxes(rows, rows + 1)
     if orientation in (3, 4, 7, 8):
@@ -237,7 +239,7 @@ def of_tiff(tiff: Any, f: BinaryIO, axes: str, sizes: tuple[int, ...] = ()) -> M
         if page.tags.valueof(296) in (2, 3) and 282 in page.tags
         else None,
         orientation=orientation,
-        axes=axes if set(axes) <= set("TZC") else "",
+        axes=axes,
         sizes=sizes,
         imagej=imagej,
         ome=ome,

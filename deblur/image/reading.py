@@ -30,7 +30,6 @@ import numpy as np
 from ..device import check_finite, format_bytes, require_memory
 from ..errors import InsufficientMemoryError
 from . import arrays, metadata, png
-from .arrays import is_colour
 from .metadata import Metadata, inverse, upright
 
 FilePath = str | PathLike[str]
@@ -95,7 +94,7 @@ def opened(path: FilePath) -> Iterator[BinaryIO]:
     yield io.BytesIO(content)
 
 
-def read(path: FilePath, *, as_float: bool = True, turned: bool = True) -> np.ndarray:
+def read(path: FilePath, *, as_float: bool = True) -> np.ndarray:
     """Read an image file: PNG, JPEG, TIFF (8, 16, 32 bit, several pages), FITS, WebP, BMP and others that Pillow reads.
 
     The content decides the format, not the name. Palettes become the colours that they stand for, white-is-zero TIFFs
@@ -113,9 +112,6 @@ def read(path: FilePath, *, as_float: bool = True, turned: bool = True) -> np.nd
         True (default): float64, integers scaled to [0, 1] as
         `deblur.image.as_float` does; floating point keeps its dtype and values.
         False: the file's own dtype.
-    turned : bool
-        False leaves the pixels as the sensor of the camera has them: the orientation tag is not applied. So are PSFs
-        read and written, because lens and sensor blur alike however they are held; `deblur.psf.upright` turns them.
 
     Returns
     -------
@@ -136,14 +132,21 @@ def read(path: FilePath, *, as_float: bool = True, turned: bool = True) -> np.nd
         sets to the number of pixels is replaced by this one, unless the
         program has set its own ``PIL.Image.MAX_IMAGE_PIXELS``.
     """
-    image, found = read_with_metadata(path) if turned else _decoded(path)
+    image, orientation = read_stored(path)
+    image = upright(image, orientation)
+    return arrays.as_float(image) if as_float else image
+
+
+def read_stored(path: FilePath) -> tuple[np.ndarray, int]:
+    """As `read`, in the file's dtype and as the sensor has the pixels; and their orientation, for `upright`."""
+    image, found = _decoded(path)
     if found.alpha is not None:
         raise ValueError(
             f"{path} is transparent in places, and what lies behind it is not known; put it on a background (flatten "
             "it) in an image editor, or use read_with_metadata, which gives colours and transparency apart"
         )
     check_finite(image, str(path), "replace them, for instance by a median of their neighbours")
-    return arrays.as_float(image) if as_float else image
+    return image, found.orientation
 
 
 def read_with_metadata(path: FilePath) -> tuple[np.ndarray, Metadata]:
@@ -168,8 +171,7 @@ def read_with_metadata(path: FilePath) -> tuple[np.ndarray, Metadata]:
     """
     image, found = _decoded(path)
     alpha = None if found.alpha is None else upright(found.alpha, found.orientation)
-    image = upright(image, found.orientation, -3 if is_colour(image) else -2)
-    return image, replace(found, alpha=alpha)
+    return upright(image, found.orientation), replace(found, alpha=alpha)
 
 
 def _decoded(path: FilePath) -> tuple[np.ndarray, Metadata]:
@@ -214,6 +216,7 @@ def _decoded(path: FilePath) -> tuple[np.ndarray, Metadata]:
 
 _CONVERT = "convert it to RGB or grey in an image editor first"
 _SELECT = "save the one you mean as its own file"
+_PLAIN = "save the planes that are there as a plain TIFF"
 _CHANNELS = "save the channels you mean as a grey or RGB file"
 
 
@@ -326,8 +329,9 @@ def _read_with_pillow(f: BinaryIO, path: Path) -> tuple[np.ndarray, Metadata]:
         image = image.astype(np.uint16)  # Pillow gives 16-bit PGM as 32-bit integers
     if image.ndim == 2:
         image = image[..., None]
-    if mode not in ("RGB", "RGBA") and image.shape[-1] > 2 and not np.ptp(image[..., :3], axis=-1).any():
-        image = np.delete(image, (1, 2), axis=-1)  # a palette of greys
+    may_be_grey = image.shape[-1] > 2 and (mode not in ("RGB", "RGBA") or picture.format == "WEBP")
+    if may_be_grey and not np.ptp(image[..., :3], axis=-1).any():
+        image = np.delete(image, (1, 2), axis=-1)  # a palette of greys; a WebP stores all in colour
     return image, found
 
 
@@ -341,7 +345,8 @@ def _deep_samples(f: BinaryIO, picture: Any, raw: str, key: Any) -> np.ndarray:
 
     def decoded(order: str) -> np.ndarray:
         f.seek(0)
-        with Image.open(f) as again:
+        again: Any = Image.open(f)
+        with again:
             again.tile = [(*again.tile[0][:3], order)]
             return np.array(again)
 
@@ -427,7 +432,7 @@ def _read_tiff(f: BinaryIO, path: Path) -> tuple[np.ndarray, Metadata]:
             raise _Refusal(f"holds images of different sizes or types ({shapes}); {_SELECT}")
         pages = [each for one in series for each in one.pages]
         if tiff.is_ome:
-            _check_set(tiff.ome_metadata, pages, path)
+            _check_set(tiff.ome_metadata or "", pages, path)
         if any(int(extra) not in (1, 2) for extra in page.extrasamples):
             raise _Refusal(
                 f"has {page.samplesperpixel} samples a pixel, some of unknown meaning; {_CHANNELS}"
@@ -476,20 +481,26 @@ def _read_tiff(f: BinaryIO, path: Path) -> tuple[np.ndarray, Metadata]:
 
 def _check_set(ome: str, pages: list[Any], path: Path) -> None:
     """Refuse a file of an OME-TIFF if it was read without planes that the set has."""
-    root = ElementTree.fromstring(ome)
-    described = sum(metadata.ome_planes(pixels) for pixels in root.iterfind("{*}Image/{*}Pixels"))
+    try:
+        root = ElementTree.fromstring(ome)
+    except ElementTree.ParseError:
+        return  # words of another program
     elsewhere = root.find("{*}BinaryOnly")
+    if elsewhere is not None:
+        name = elsewhere.get("MetadataFile")
+        raise _Refusal(
+            f"is one file of an OME-TIFF that {name} describes; read that if it is a TIFF, or {_PLAIN}"
+        )
+    described = sum(metadata.ome_planes(pixels) for pixels in root.iterfind("{*}Image/{*}Pixels"))
     there = len(pages) - pages.count(None)
-    if elsewhere is None and there >= described:
-        return
-    names = {uuid.get("FileName", "") for uuid in root.iterfind(".//{*}TiffData/{*}UUID")}
-    names |= {elsewhere.get("MetadataFile", "")} if elsewhere is not None else set()
-    missing = ", ".join(sorted(name for name in names if name and not (path.parent / name).exists()))
-    raise _Refusal(
-        f"is one file of an OME-TIFF in several, of which {there} of {described or '?'} planes can be read"
-        + (f"; missing beside it: {missing}" if missing else "")
-        + "; put all files of the set into one folder, or save the planes that are there as a plain TIFF"
-    )
+    if there < described:
+        names = {uuid.get("FileName", "") for uuid in root.iterfind(".//{*}TiffData/{*}UUID")} - {
+            "",
+            path.name,
+        }
+        missing = ", ".join(sorted(name for name in names if not (path.parent / name).exists()))
+        instead = f"put {missing} beside it, or {_PLAIN}" if missing else _PLAIN
+        raise _Refusal(f"holds {there} of the {described} planes of its OME-TIFF; {instead}")
 
 
 def _tiff_through_pillow(f: BinaryIO, path: Path, tiff: Any) -> tuple[np.ndarray, Metadata]:

@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -59,7 +58,12 @@ def check_psf(psf: Array, name: str = "psf") -> Array:
 
 def check_size(value: Any, name: str) -> int:
     """`value` as a whole number of pixels, at least 1."""
-    whole = isinstance(value, Real) and not isinstance(value, bool) and value >= 1 and not value % 1
+    whole = (
+        isinstance(value, int | float | np.integer | np.floating)
+        and not isinstance(value, bool)
+        and value >= 1
+        and not value % 1
+    )
     if not whole:
         raise ValueError(f"{name} must be a positive whole number, not {value!r}")
     return int(value)
@@ -199,8 +203,8 @@ def filter2matrix(
     """
     h = asnumpy(check_psf(h, "h"))
     edge = get_boundary(boundary)
-    if np.ndim(rowsf):
-        shapes = rowsf, (rowsg, colsg) if colsf is None else colsf
+    if not isinstance(rowsf, int | np.integer):  # a shape
+        shapes: list[Any] = [rowsf, (rowsg, colsg) if colsf is None else colsf]
         if not all(np.shape(shape) == (2,) for shape in shapes):
             raise ValueError(
                 f"the shapes of f and g must be (rows, columns), not {shapes[0]!r} and {shapes[1]!r}"

@@ -113,7 +113,7 @@ def load(path: str | PathLike[str], *, normalize: bool = True, allow_negative: b
     """
     file = image_file.check_readable(path)
     is_table = file.suffix.lower() in (*_TEXT, *_ARRAYS)
-    picture = None if is_table else image_file.read(path, turned=False)
+    picture = None if is_table else image_file.as_float(image_file.read_stored(path)[0])
     try:
         psf = read_table(file) if picture is None else picture
         if psf.dtype.kind not in "biuf":
@@ -141,10 +141,13 @@ def load(path: str | PathLike[str], *, normalize: bool = True, allow_negative: b
     return psf / total if normalize else psf
 
 
-def read_grey(path: str | PathLike[str], *, turned: bool = True) -> np.ndarray:
-    """A grey image from a file: the mean of its colours. Integers keep their unit, whose maximum is saturation."""
-    picture = image_file.read(path, as_float=False, turned=turned)
-    return picture.mean(axis=-1) if image_file.is_colour(picture) else picture
+def read_grey(path: str | PathLike[str]) -> tuple[np.ndarray, int]:
+    """(A grey image, the mean of its colours, as the sensor has it; its orientation).
+
+    Integers keep their unit, whose maximum is saturation.
+    """
+    picture, orientation = image_file.read_stored(path)
+    return picture.mean(axis=-1) if image_file.is_colour(picture) else picture, orientation
 
 
 def upright(psf: np.ndarray, orientation: int) -> np.ndarray:
@@ -162,7 +165,7 @@ def upright(psf: np.ndarray, orientation: int) -> np.ndarray:
     psf : array
         With a row or column of zeros at the end of an even side that was mirrored.
     """
-    h = image_file.upright(psf, orientation)
+    h = image_file.upright(psf, orientation, -2)
     (mirrored,) = np.argwhere(image_file.upright(np.arange(4).reshape(2, 2), orientation) == 0)
     more = [(0, int(flip and n % 2 == 0)) for flip, n in zip(mirrored, h.shape[-2:], strict=True)]
     h = np.pad(h, [(0, 0)] * (h.ndim - 2) + more)
@@ -209,7 +212,7 @@ def load_grid(path: str | PathLike[str], grid: tuple[int, int] | None = None) ->
     if grid is None:
         raise ValueError(f"say how many rows and columns of PSFs {path} has, for example 5x5")
     if not path.is_dir():
-        found = from_points(read_grey(path, turned=False), grid=grid)
+        found = from_points(read_grey(path)[0], grid=grid)
         if not found.status.ok or found.map is None:
             raise ValueError(
                 f"the PSF measured from {path} is {found.status.value}: {found.why}. Measure it separately and inspect "
@@ -258,9 +261,10 @@ def save(path: str | PathLike[str], psf: Any, *, overwrite: bool = False, orient
         np.save(held, h)
     elif suffix == ".npz":
         varying = getattr(psf, "map", None)
-        more = {} if varying is None else {"psfs": upright(varying.psfs, back)}
-        if more and orientation == 1:
-            more["positions"] = varying.positions
+        more: dict[str, Any] = {}
+        if varying is not None:
+            more = {"psfs": upright(varying.psfs, back)}
+            more |= {"positions": varying.positions} if orientation == 1 else {}
         np.savez(held, psf=h, **more)
     elif suffix in _TEXT:
         np.savetxt(held, h, fmt="%.17g", delimiter="," if suffix == ".csv" else " ")
