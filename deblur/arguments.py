@@ -53,6 +53,19 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"deblur: {' '.join(message.split())} (usage: {self.prog} --help)\n")
 
 
+class _Once(argparse.Action):
+    """Stores the value of an option, and refuses a second one."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        before = getattr(namespace, self.dest)
+        if before is not self.default:
+            first, second = (
+                v[0] if isinstance(v, tuple) and isinstance(v[0], str) else v for v in (before, values)
+            )
+            parser.error(f"{option_string} was given twice, as {first} and as {second}: leave one out")
+        setattr(namespace, self.dest, values)
+
+
 def entries(docstring: str) -> dict[str, tuple[str, str]]:
     """The entries of a numpydoc docstring: {name, or names with commas: (what follows the colon, text)}."""
     found: dict[str, tuple[str, str]] = {}
@@ -97,7 +110,7 @@ def add_arguments(parser: Parser, function: Callable[..., Any]) -> None:
         if kind == "flag":
             parser.add_argument(*flags, action="store_true", help=text)
             continue
-        more: dict[str, Any] = {"default": default or None}
+        more: dict[str, Any] = {"default": default or None, "action": _Once}
         if not text:
             name = flags[-1].lstrip("-").replace("-", "_")
             text, number = _library()[name], "optional"
@@ -154,6 +167,11 @@ def _mask(text: str) -> tuple[str, Any]:
         return text, text
     mask = image.read(text, as_float=False) > 0
     return text, np.any(mask, axis=-1) if image.is_colour(mask) else mask
+
+
+def _weights(text: str) -> tuple[str, Any]:
+    weights = image.read_with_metadata(text)[0]
+    return text, np.where(np.isnan(weights), 0, weights)
 
 
 def _bounds(text: str) -> tuple[float, float] | str:
@@ -216,6 +234,7 @@ KINDS: dict[str, tuple[Any, str, str]] = {
     "share": (_reader(_share, "a part of the range between 0 and 1"), "X", ""),
     "bounds": (_reader(_bounds, "nonnegative, or two numbers such as 0,1"), "LOW,HIGH|nonnegative", ""),
     "mask": (_reader(_mask), f"{'|'.join(DETECTORS)}|FILE", "A mask FILE is not black where to hide"),
+    "weights": (_reader(_weights), "FILE", "NaN of a weights FILE is 0"),
     "lam": (_reader(_lam), "LAMBDA", _RULES),
     "psf": (_reader(lambda text: (text, psf.parse(text))), "PSF", _FORMS),
     "method": (("auto", *METHODS), "METHOD", _METHODS),

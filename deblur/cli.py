@@ -11,6 +11,7 @@ import argparse
 import io
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,8 @@ from . import image, psf, psf_command, terminal
 from .arguments import Parser, add_arguments, add_command
 from .blind import blind
 from .demo import demo
-from .device import CPU
-from .errors import ConvergenceError, NoGPUError
+from .device import CPU, check_finite
+from .errors import ConvergenceError, NoGPUError, warn
 from .image.light import measured
 from .masks import saturated
 from .methods import METHODS, choose_method, expected_seconds
@@ -76,11 +77,13 @@ def reconstruct(args: argparse.Namespace) -> int:
     Parameters
     ----------
     input : in
-        Blurred image: PNG, JPEG, TIFF or FITS, grey, colour or a stack; /dev/stdin for a pipe; or a .zarr.
+        Blurred image: PNG, JPEG, TIFF or FITS (a.fits[SCI] names one of several), grey, colour or a stack; /dev/stdin
+        for a pipe; or a .zarr.
     -o, --output : out
-        Restored image: .png, .jpg, .tif, .fits or .zarr.
+        Restored image: .png, .jpg, .webp, .tif, .fits or .zarr.
     --psf : psf, optional
-        What one point became by the blur, such as gaussian:9,1.2.
+        What one point became by the blur, such as gaussian:9,1.2, which describes IN as a viewer shows it. A PSF in a
+        file lies as the sensor has it: it is turned with IN, if the camera was held sideways.
     --blind : size, optional
         Camera shake blurred the image and the PSF is unknown: estimate it from the image itself. The size is the
         largest that it may have; a third more than it has does no harm.
@@ -98,6 +101,7 @@ def reconstruct(args: argparse.Namespace) -> int:
     --formula : {tikhonov, hht}
     --prior : {auto, zero, smooth, natural}
     --mask : mask
+    --weights : weights
     --gamma : {srgb}
     --data : {gaussian, poisson, l1, huber}
     --bounds : bounds
@@ -121,12 +125,13 @@ def reconstruct(args: argparse.Namespace) -> int:
     _check_arguments(args)
     source, kernel = args.psf or (args.psf_grid or "", None)
     # Every option of the library has its name here; an argument that may name a file is (text, value).
-    options: Any = {name: getattr(args, name) for name in defaults() if hasattr(args, name)}
-    options["mask"] = args.mask and args.mask[1]
+    given = {name: getattr(args, name, None) for name in defaults()}
+    options: Any = {name: value for name, value in given.items() if value is not None}
+    options |= {name: options[name][1] for name in ("mask", "weights") if name in options}
     if tiles.wants(args):
         return tiles.reconstruct(args, kernel, options)
     image.check_readable(args.input)
-    inputs = [args.input, source, *([args.mask[0]] if args.mask else [])]
+    inputs = [args.input, source, *(given[0] for given in (args.mask, args.weights) if given)]
     image.check_writable(args.output, args.force, inputs=inputs)
     with terminal.progress("deblur", not args.quiet) as show:
         report_phase("reading")
@@ -137,13 +142,15 @@ def reconstruct(args: argparse.Namespace) -> int:
             raise ValueError(f"{option} does nothing here: a float file holds every number; leave it out")
         if args.psf:
             _check_is_psf(args.input, raw, *args.psf)
+            kernel = psf_command.upright(args.psf, metadata.orientation)
         colour = image.is_colour(raw)
         stack = raw.ndim - colour == 3
         axes: Any = {"channel_axis": raw.ndim - 1 if colour else None, "stack_axis": 0 if stack else None}
-        visible = _without_transparent(raw, metadata, args.method)
+        _warn_of_depth(args, metadata)
+        visible = _visible(args, raw, metadata)
         options["callback"] = terminal.iterations(show)
         if args.psf_grid:
-            options["psfs"] = psf.load_grid(args.psf_grid, args.grid)
+            options["psfs"] = psf.upright(psf.load_grid(args.psf_grid, args.grid), metadata.orientation)
         grey_levels = raw.dtype in (np.uint8, np.uint16) and not colour
         # A stack of levels may be large: it becomes levels again part by part.
         in_parts = stack and grey_levels and bits != 32 and not (args.rescale or args.blind)
@@ -163,7 +170,7 @@ def reconstruct(args: argparse.Namespace) -> int:
             report = f"{found.psf}\n\n"
         else:
             result = solve_into(levels, visible, kernel, args.lam, options, **axes)
-        hints = _hints(args, raw, metadata)
+        hints = _hints(args, raw, metadata, result.image)
         report_phase("writing")
         if levels is None:
             changes = {"clip": args.clip, "rescale": args.rescale}
@@ -181,8 +188,6 @@ def reconstruct(args: argparse.Namespace) -> int:
             remarks.append(f"{100 * clipped / picture.size:.3g} % of the values clipped to black or white")
         written = f"{args.output} ({'; '.join(remarks)})" if remarks else args.output
         lines = [f"{report}{result}", f"written     {written}"]
-        if metadata.orientation != 1:
-            lines.append(f"rotated     upright from orientation {metadata.orientation} of {args.input}")
         lines += [*hints, *_suggestion(result)]
         if dropped := image.left_out(args.output, picture, bits, metadata):
             lines.append(f"dropped     metadata that {args.output} cannot hold: {', '.join(dropped)}")
@@ -202,7 +207,7 @@ def _check_arguments(args: argparse.Namespace) -> None:
     if args.prior != "auto" and not linear:
         raise ValueError("--prior does nothing here: it belongs to the linear formula; leave it out")
     if args.lam == "auto":
-        beyond = (args.mask, args.bounds, args.background, args.denoiser, args.data)
+        beyond = (args.mask, args.weights, args.bounds, args.background, args.denoiser, args.data)
         uses_noise = not linear or any(beyond)
     else:
         uses_noise = isinstance(args.lam, str) and (RULES[args.lam].noise or not linear)
@@ -223,20 +228,58 @@ def _check_is_psf(source: str, picture: np.ndarray, text: str, kernel: np.ndarra
         )
 
 
-def _without_transparent(raw: np.ndarray, metadata: image.Metadata, method: str) -> np.ndarray:
-    """The image with wholly transparent pixels masked, whose colours are arbitrary.
+def _warn_of_depth(args: argparse.Namespace, metadata: image.Metadata) -> None:
+    """Say what happens to a stack of slices."""
+    if "Z" in metadata.axes:
+        warn(
+            f"{args.input} is a stack along Z, and the PSF is of one slice: each slice is restored by itself. That is "
+            "right for separate pictures. In a volume it leaves the light of the slices above and below: for that a "
+            "PSF in 3-D is needed, which a later release takes; until then a projection or the slice in focus can be "
+            "restored",
+            UserWarning,
+        )
 
-    A method of the linear formula, if one is named, takes them as they are.
+
+def _visible(args: argparse.Namespace, raw: np.ndarray, metadata: image.Metadata) -> np.ndarray:
+    """The image, with pixels masked that are wholly transparent, of weight 0 or hidden by a file; no other may be NaN.
+
+    A method of the linear formula, if one is named, takes transparent pixels, whose colours are arbitrary, as they are.
     """
-    if metadata.alpha is None or (method != "auto" and METHODS[method].linear) or metadata.alpha.all():
-        return raw
-    alpha = metadata.alpha[..., None] if image.is_colour(raw) else metadata.alpha
-    return np.ma.masked_array(raw, np.broadcast_to(alpha == 0, raw.shape))
+    linear = args.method != "auto" and METHODS[args.method].linear
+    hide = [metadata.alpha == 0] if metadata.alpha is not None and not linear else []
+    hide += [args.weights[1] == 0] if args.weights else []
+    hide += [args.mask[1]] if args.mask and not isinstance(args.mask[1], str) else []
+    visible: np.ndarray = np.ma.masked_array(raw, np.zeros(raw.shape, bool)) if hide else raw
+    for part in hide:
+        part = part[..., None] if image.is_colour(raw) and part.ndim < raw.ndim else part
+        with suppress(ValueError):  # another shape, which the library refuses
+            visible[np.broadcast_to(part, raw.shape)] = np.ma.masked
+    if raw.dtype.kind == "f":
+        needed = "hide such pixels: --mask FILE, an image that is not black there, or --weights FILE, which is 0 there"
+        check_finite(np.ma.filled(visible, 0), args.input, needed)
+    return visible
 
 
-def _hints(args: argparse.Namespace, raw: np.ndarray, metadata: image.Metadata) -> list[str]:
+def _hints(args: argparse.Namespace, raw: np.ndarray, metadata: image.Metadata, restored: Any) -> list[str]:
     """Options that suit this image, one line each."""
     lines = []
+    if metadata.orientation != 1:
+        lines.append(
+            f"rotated     upright from orientation {metadata.orientation} of {args.input}, and a PSF file with it"
+        )
+    if raw.ndim - image.is_colour(raw) == 3:
+        named = metadata.axes and set(metadata.axes) <= set("TZC")
+        along = metadata.axes if named else "an axis that the file does not name"
+        lines.append(f"stack       {raw.shape[0]} pages along {along}, each restored by itself")
+    if args.bounds is None and restored is not None:
+        darkest, sky, brightest = (float(x) for x in np.nanquantile(image.as_float(raw), (0, 0.5, 1)))
+        depth = darkest - float(restored.min())
+        # Ringing of a photograph is small against its own shades; around a star or a lamp the sky is all but black.
+        if depth > max(4 * (sky - darkest), 0.01 * (brightest - darkest)):
+            lines.append(
+                f"hint        the restored values go down to {darkest - depth:.4g} and the image to {darkest:.4g}, as "
+                f"around stars and lamps: try --background {sky:.4g} --bounds nonnegative --data poisson"
+            )
     levels = raw.dtype.kind == "u" and not measured(raw)
     if levels and metadata.camera and args.gamma is None:
         lines.append(

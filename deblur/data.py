@@ -1,15 +1,14 @@
 """Small photographs for experiments, free of copyright, each checked against its SHA-256.
 
 The files lie under ``data/`` at the top of the repository and are installed
-as the package ``deblur.images``. This table says where each comes from;
-``data/make_images.py`` made them.
+as the package ``deblur.images``. The table of their README.md says where each
+comes from; ``data/make_images.py`` made them.
 """
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -45,49 +44,15 @@ class ImageInfo:
     sha256: str
 
 
-_CC0, _SKIMAGE = "CC0 1.0", "scikit-image, data/"
-
-# title, author, licence, source, changes, shape
-_TABLE: dict[str, tuple[str, str, str, str, str, tuple[int, ...]]] = {
-    "camera": (
-        "A photographer with a camera on a tripod", "Lav Varshney", _CC0, f"{_SKIMAGE}camera.png", "as it is",
-        (512, 512),
-    ),
-    "camera64": (
-        "The same photographer's head and camera, small enough for a dense matrix", "Lav Varshney", _CC0,
-        f"{_SKIMAGE}camera.png", "rows 48-303 and columns 128-383, reduced by means of 4 x 4 pixels", (64, 64),
-    ),
-    "cat": (
-        "The face of Chelsea, a cat, in colour", "Stéfan van der Walt", _CC0, f"{_SKIMAGE}chelsea.png",
-        "rows 22-277 and columns 100-355", (256, 256, 3),
-    ),
-    "brick": (
-        "A brick wall", "CC0Textures (Bricks25), prepared by the scikit-image team", _CC0, f"{_SKIMAGE}brick.png",
-        "reduced by means of 2 x 2 pixels", (256, 256),
-    ),
-    "text": (
-        "Formulas written by hand", "unnamed contributor of Wikipedia", "public domain",
-        f"{_SKIMAGE}text.png, from en.wikipedia.org/wiki/File:Corner.png", "columns 96-351", (172, 256),
-    ),
-    "clock": (
-        "A wall clock, truly blurred: the camera moved sideways. There is no sharp original", "Stéfan van der Walt",
-        "public domain", f"{_SKIMAGE}clock_motion.png", "rows 22-277 and columns 80-335", (256, 256),
-    ),
-}  # fmt: skip
-
-
 def _folder() -> Path:
-    """Where the files are: the installed package ``deblur.images``, or in a checkout ``data/``."""
-    try:
-        package = import_module("deblur.images")
-    except ModuleNotFoundError:
-        return Path(__file__).resolve().parent.parent / "data"
-    return Path(package.__path__[0])
+    """Where the files are: inside the package, or in a checkout without symbolic links ``data/``."""
+    package = Path(__file__).resolve().parent
+    return package / "images" if (package / "images").is_dir() else package.parent / "data"
 
 
 def names() -> tuple[str, ...]:
     """The names that `load` knows."""
-    return tuple(_TABLE)
+    return tuple(_table())
 
 
 def info(name: str) -> ImageInfo:
@@ -98,13 +63,21 @@ def info(name: str) -> ImageInfo:
     ValueError
         If there is no image of that name; the message lists them.
     OSError
-        If the list of checksums is missing.
+        If the table or the list of checksums is missing.
     """
-    if name not in _TABLE:
-        raise ValueError(f"there is no sample image {name!r}; there are {', '.join(_TABLE)}")
-    lines = _read(_folder() / "SHA256SUMS").decode().splitlines()
-    sums = {file: digest for digest, file in (line.split(maxsplit=1) for line in lines)}
-    return ImageInfo(name, *_TABLE[name], sha256=sums[f"{name}.png"])
+    table = _table()
+    if name not in table:
+        raise ValueError(f"there is no sample image {name!r}; there are {', '.join(table)}")
+    *words, shape = table[name]
+    sums = dict(line.split()[::-1] for line in _read(_folder() / "SHA256SUMS").decode().splitlines())
+    return ImageInfo(*words, tuple(int(n) for n in shape.split(" x ")), sums[f"{name}.png"])
+
+
+def _table() -> dict[str, list[str]]:
+    """The rows of the table of README.md, by their first cell."""
+    lines = _read(_folder() / "README.md").decode().splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")]
+    return {row[0]: row for row in rows[1:]}
 
 
 def load(name: str) -> np.ndarray:

@@ -318,6 +318,19 @@ def float_dtype(*arrays: Array) -> np.dtype:
     return np.dtype(np.float32 if small and arrays else np.float64)
 
 
+def hidden(a: Any) -> np.ndarray | None:
+    """The mask, shaped like the array, of one that hides values; None for others.
+
+    `numpy.ma` has such arrays, also as Dask's, and astropy's Masked and CCDData are others.
+    """
+    if is_cupy(a) or isinstance(a, list | tuple):
+        return None
+    lazy = isinstance(getattr(a, "_meta", None), np.ma.MaskedArray)
+    array = np.asanyarray(a.compute() if lazy else a)
+    mask = getattr(array, "mask", None)
+    return np.broadcast_to(mask, array.shape) if isinstance(mask, np.ndarray) and mask.any() else None
+
+
 def unwrapped(a: Any, name: str) -> Array:
     """`a` as a NumPy array of native byte order, itself where it is one, or unchanged if it is a CuPy array.
 
@@ -334,11 +347,11 @@ def unwrapped(a: Any, name: str) -> Array:
         return a
     if hasattr(a, "toarray"):
         raise TypeError(f"{name} is sparse ({type(a).__name__}), a dense array is needed: pass its toarray()")
-    parts = a if isinstance(a, list | tuple) else (a,)
-    hidden = sum(int(np.ma.count_masked(part)) for part in parts if isinstance(part, np.ma.MaskedArray))
-    if hidden:
+    masks = [hidden(part) for part in (a if isinstance(a, list | tuple) else (a,))]
+    count = sum(int(mask.sum()) for mask in masks if mask is not None)
+    if count:
         raise TypeError(
-            f"{name} is a masked array with {hidden} hidden value(s), which would be used as data: fill them "
+            f"{name} is a masked array with {count} hidden value(s), which would be used as data: fill them "
             "(numpy.ma.filled), and give the mask as mask=... where it can be given"
         )
     try:
@@ -372,8 +385,15 @@ def all_true(of: Array) -> bool:
     return not of.size or bool(of.astype(np.uint8).min())
 
 
-def check_finite(a: Array, name: str) -> None:
-    """Raise ValueError if `a` holds NaN or infinity, saying how many and where the first one is."""
+#: What to do about NaN in an image.
+HIDE = (
+    "replace them, for instance by a median of their neighbours, or hide such pixels of an image with "
+    "mask=~numpy.isfinite(image)"
+)
+
+
+def check_finite(a: Array, name: str, instead: str = HIDE) -> None:
+    """Raise ValueError if `a` holds NaN or infinity, saying how many, where the first one is, and what to do."""
     xp = get_xp(a)
     # 0 x is 0 for a number x alone. (On a GPU such a sum needs no compilation, and `all` does.)
     if bool(xp.isfinite(a).all() if xp is np else np.isfinite(asnumpy((a * 0).sum()))):
@@ -381,9 +401,7 @@ def check_finite(a: Array, name: str) -> None:
     bad = asnumpy(~xp.isfinite(a))
     first = tuple(int(i) for i in np.argwhere(bad)[0])
     raise ValueError(
-        f"{name} holds {int(bad.sum())} value(s) that are NaN or infinite (the first at index {first}); "
-        "replace them, for instance by a median of their neighbours, or hide such pixels of an image with "
-        "mask=~numpy.isfinite(image)"
+        f"{name} holds {int(bad.sum())} value(s) that are NaN or infinite (the first at index {first}); {instead}"
     )
 
 

@@ -68,9 +68,9 @@ class PSFWarning(UserWarning):
     """The data contradict the PSF or the boundary, or an estimated PSF is unreliable; the text says what to try."""
 
 
-def warn(text: str) -> None:
-    """Give a `PSFWarning` at the line of the program that called this package."""
+def warn(text: str, category: type[Warning] = PSFWarning) -> None:
+    """Give a warning at the line of the program that called this package."""
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == __package__:
         frame, level = frame.f_back, level + 1
-    warnings.warn(text, PSFWarning, stacklevel=level)
+    warnings.warn(text, category, stacklevel=level)

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from .device import Array, Device, as_real, check_finite, get_xp, unwrapped
+from .device import Array, Device, as_real, check_finite, get_xp, hidden, unwrapped
+from .errors import warn
 from .image import as_float, linear_light, srgb
 from .image.arrays import looks_coloured
 from .image.light import check_levels
@@ -118,7 +119,8 @@ class Frames:
     Parameters
     ----------
     img : array
-        Or an object with ``__array__``. Hidden values of a masked array become part of the mask.
+        Or an object with ``__array__``. Hidden values of a masked array (`numpy.ma`, astropy's Masked, CCDData) become
+        part of the mask; a unit is not kept, and a warning says so.
     channel_axis, stack_axis : int or None
         The axes of colours and frames. Without either an image (M, N, 3) or (M, N, 4) is colour, and a fourth channel
         its opacity, which is not restored.
@@ -153,15 +155,20 @@ class Frames:
             raise TypeError(f"the image must be an array, not {said}")
         xp = get_xp(img)
         Device.of(img).refuse_capture()
-        hidden = np.ma.getmaskarray(img) if isinstance(img, np.ma.MaskedArray) else None
-        img = np.ma.getdata(img) if hidden is not None else unwrapped(img, "the image")
+        self.masked, unit = hidden(img), str(getattr(img, "unit", "") or getattr(img, "units", "") or "")
+        img = unwrapped(img if self.masked is None else np.asarray(img), "the image")
+        if unit:
+            scale = (
+                f"in units of {np.iinfo(img.dtype).max} {unit}" if img.dtype.kind in "iu" else f"in {unit}"
+            )
+            warn(f"the image has a unit, and the restored image is an array without it: {scale}", UserWarning)
         if img.size == 0:
             raise ValueError(f"the image is empty (shape {img.shape})")
         self.opacity: Array | None = None
         if channel_axis is None and stack_axis is None and looks_coloured(img.shape) and img.shape[2] == 4:
             self.opacity, img = as_float(img[..., 3:], np.float32), img[..., :3]
-            hidden = None if hidden is None else hidden[..., :3]
-        self.masked = hidden if hidden is not None and hidden.any() else None
+            if self.masked is not None:
+                self.masked = self.masked[..., :3] if self.masked[..., :3].any() else None
         if stack_axis is not None:
             _axis(stack_axis, img.ndim, "stack_axis")  # one alone: `place` needs views
         self._axes = Axes(img.shape, channel_axis, stack_axis)

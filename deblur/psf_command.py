@@ -61,7 +61,7 @@ def _run(measure: Measure, args: argparse.Namespace) -> int:
     found = measure(args)
     written = bool(args.output) and (found.status.ok or args.anyway)
     if written:
-        psf.save(args.output, found, overwrite=args.force)
+        psf.save(args.output, found, overwrite=args.force, orientation=getattr(args, "orientation", 1))
     if not args.quiet:
         lines = [str(found)]
         if written:
@@ -70,6 +70,18 @@ def _run(measure: Measure, args: argparse.Namespace) -> int:
             lines.append(f"not written {args.output}: it is not to be trusted (--anyway writes it)")
         terminal.report("\n".join(lines))
     return 0 if found.status.ok or written else 1
+
+
+def upright(given: tuple[str, np.ndarray], orientation: int) -> np.ndarray:
+    """The PSF of an argument --psf for an upright picture: a file has it as the sensor does, a form as it is seen."""
+    text, kernel = given
+    return psf.upright(kernel, orientation) if image.located(text)[0].exists() else kernel
+
+
+def _grey(args: argparse.Namespace, name: str = "input") -> np.ndarray:
+    """The upright grey image of an argument; its orientation is noted, by which the PSF is written."""
+    picture, args.orientation = read_grey(getattr(args, name))
+    return image.upright(picture, args.orientation, -2)
 
 
 def points(args: argparse.Namespace) -> psf.PSFEstimate:
@@ -90,7 +102,7 @@ def points(args: argparse.Namespace) -> psf.PSFEstimate:
     """
     positions = None if args.positions is None else np.loadtxt(args.positions, ndmin=2)
     options = {name: getattr(args, name) for name in ("size", "saturation", "grid")}
-    return psf.from_points(read_grey(args.input), positions, **options)
+    return psf.from_points(_grey(args), positions, **options)
 
 
 def edge(args: argparse.Namespace) -> psf.PSFEstimate:
@@ -105,7 +117,7 @@ def edge(args: argparse.Namespace) -> psf.PSFEstimate:
     --size : size, optional
         Rows and columns of the PSF.
     """
-    return psf.from_edge(read_grey(args.input), args.region, args.size)
+    return psf.from_edge(_grey(args), args.region, args.size)
 
 
 def pair(args: argparse.Namespace) -> psf.PSFEstimate:
@@ -120,7 +132,7 @@ def pair(args: argparse.Namespace) -> psf.PSFEstimate:
     --size : size
         Rows and columns of the PSF, rather too large.
     """
-    return psf.from_pair(read_grey(args.sharp), read_grey(args.blurred), args.size)
+    return psf.from_pair(_grey(args, "sharp"), _grey(args, "blurred"), args.size)
 
 
 def blurred(args: argparse.Namespace) -> psf.PSFEstimate:
@@ -135,7 +147,7 @@ def blurred(args: argparse.Namespace) -> psf.PSFEstimate:
     """
     with terminal.progress("deblur psf", not args.quiet) as show:
         report_phase("estimate")
-        return psf.from_blurred(read_grey(args.input), args.size, progress=show)
+        return psf.from_blurred(_grey(args), args.size, progress=show)
 
 
 def fit(args: argparse.Namespace) -> psf.PSFEstimate:
@@ -153,7 +165,7 @@ def fit(args: argparse.Namespace) -> psf.PSFEstimate:
     if Path(args.input).suffix.lower() in (".npy", ".npz", ".mat", ".csv", ".txt", ".dat"):
         given = psf.load(args.input, normalize=False, allow_negative=True)
     else:
-        given = read_grey(args.input)
+        given = _grey(args)
     return psf.fit(given, args.kind, of=args.of)
 
 
@@ -199,10 +211,10 @@ def check(args: argparse.Namespace) -> int:
     --force : flag
         Replace the figure if it is there.
     """
-    source, kernel = args.psf
     if args.picture:
-        image.check_writable(args.picture, args.force, inputs=[args.input, source])
-    found = psf.check(image.as_float(read_grey(args.input)), kernel)
+        image.check_writable(args.picture, args.force, inputs=[args.input, args.psf[0]])
+    picture = image.as_float(_grey(args))
+    found = psf.check(picture, upright(args.psf, args.orientation))
     if args.picture:
         from . import plot
 

@@ -65,10 +65,8 @@ if _is_the_command():
 @contextmanager
 def warnings_in_words() -> Iterator[None]:
     """Print the warnings given in here at the end, one line each."""
-    from .errors import PSFWarning  # NumPy comes with it
-
     with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", PSFWarning)
+        warnings.simplefilter("always", UserWarning)
         yield
     for text in dict.fromkeys(" ".join(str(one.message).split()) for one in caught):
         print(f"deblur: warning: {text}", file=sys.stderr)

@@ -328,14 +328,39 @@ def test_an_image_may_have_any_form(form, method):
     assert np.abs(restore(given) - expected).max() <= near
 
 
-def test_a_masked_array_gives_the_mask():
+def hiding(kind, a, mask):
+    """An array of this kind whose values are hidden where `mask` is True."""
+    if kind == "numpy":
+        return np.ma.array(a, mask=mask)
+    if kind == "dask":
+        return pytest.importorskip("dask.array").ma.masked_array(a, mask)
+    if kind == "CCDData":
+        return pytest.importorskip("astropy.nddata").CCDData(a, unit="", mask=mask)
+    return pytest.importorskip("astropy.utils.masked").Masked(a, mask=mask)
+
+
+@pytest.mark.parametrize("kind", ["numpy", "dask", "CCDData", "Masked"])
+def test_a_masked_array_gives_the_mask(kind):
     hidden = np.zeros(PHOTOGRAPH.shape, bool)
     hidden[4, 5] = True
-    given = np.ma.array(np.where(hidden, np.nan, PHOTOGRAPH / 256), mask=hidden)
+    given = hiding(kind, np.where(hidden, np.nan, PHOTOGRAPH / 256), hidden)
     expected = deblur.reconstruct(PHOTOGRAPH / 256, BLURRING, 0.01, method="tv", mask=hidden, boundary="zero")
     assert np.array_equal(deblur.reconstruct(given, BLURRING, 0.01, method="tv", boundary="zero"), expected)
-    assert np.array_equal(
-        deblur.Deblurrer(BLURRING, PHOTOGRAPH.shape, 0.01, method="tv", boundary="zero")(given), expected
-    )
+    restore = deblur.Deblurrer(BLURRING, PHOTOGRAPH.shape, 0.01, method="tv", boundary="zero")
+    assert np.array_equal(restore(given), expected)
     with pytest.raises((TypeError, ValueError), match="mask"):
         deblur.tuning.choose_lambda(deblur.Blur(BLURRING, PHOTOGRAPH.shape), given, "gcv")
+    with pytest.raises(TypeError, match="psf is a masked array with"):
+        deblur.reconstruct(PHOTOGRAPH, hiding(kind, BLURRING, BLURRING > 0), 0.01)
+
+
+def test_a_unit_is_not_lost_without_a_word():
+    units = pytest.importorskip("astropy.units")
+    with pytest.warns(UserWarning, match="an array without it: in adu$"):
+        found = deblur.reconstruct(PHOTOGRAPH / 256 * units.adu, BLURRING, 0.01)
+    assert np.array_equal(found, deblur.reconstruct(PHOTOGRAPH / 256, BLURRING, 0.01))
+    counts = pytest.importorskip("xarray").DataArray(
+        PHOTOGRAPH.astype(np.uint16), attrs={"units": "electron"}
+    )
+    with pytest.warns(UserWarning, match="in units of 65535 electron$"):
+        deblur.reconstruct(counts, BLURRING, 0.01)

@@ -12,7 +12,7 @@ import tifffile
 from PIL import Image
 
 import deblur
-from deblur import image
+from deblur import image, psf_command
 from deblur.cli import main
 
 
@@ -50,6 +50,21 @@ def command(*arguments, encoding=None, **options):
 
 
 # -- inputs are never overwritten --------------------------------------------------------
+
+
+@pytest.mark.parametrize("which", ["psf", "mask", "weights", "input"])
+def test_no_input_is_overwritten_even_with_force(photograph, capsys, which):
+    """`test_an_input_is_never_written_over` has the names and links under which it may be written to."""
+    path, psf = photograph
+    mask = path.with_name("mask.tif")
+    image.write(mask, np.eye(40, 44), bits=8)
+    weights = path.with_name("weights.tif")
+    image.write(weights, np.ones((40, 44)), bits=32)
+    target = {"psf": psf, "mask": mask, "weights": weights, "input": path}[which]
+    before = target.read_bytes()
+    run = ["reconstruct", path, "--psf", psf, "--mask", mask, "--weights", weights, "-o", target, "--force"]
+    fails(capsys, run, "inputs are never overwritten", str(target))
+    assert target.read_bytes() == before
 
 
 def test_the_demo_does_not_overwrite_its_psf(tmp_path, capsys):
@@ -171,6 +186,122 @@ def test_metadata_is_kept_and_dropped_metadata_is_reported(photograph, tmp_path,
     assert "dropped" not in capsys.readouterr().out
 
 
+def test_a_psf_file_is_turned_with_a_picture_held_sideways(tmp_path):
+    """The sensor, and with it its PSF, is the same in all eight orientations, so the restorations are."""
+    scene, h = deblur.data.load("camera")[100:150, 100:160], np.zeros((6, 7))
+    h[1, 1:5], h[1:, 1] = 1, 2
+    deblur.psf.save(tmp_path / "psf.npy", h)
+    np.save(tmp_path / "grid.npy", np.stack([h / h.sum()] * 6).reshape(2, 3, 6, 7))
+    blurred = np.rint(255 * deblur.degrade(scene, h / h.sum(), boundary="unknown")).astype(np.uint8)
+    found = {"--psf psf.npy": [], "--psf-grid grid.npy": []}
+    for orientation in range(1, 9):
+        exif = Image.Exif()
+        exif[274] = orientation
+        Image.fromarray(blurred).save(tmp_path / "in.png", exif=exif)
+        for given, restored in found.items():
+            option, name = given.split()
+            run = [
+                "reconstruct",
+                tmp_path / "in.png",
+                "-o",
+                tmp_path / "out.tif",
+                "--bits",
+                "32",
+                "--lam",
+                "1e-3",
+            ]
+            assert main([str(a) for a in [*run, option, tmp_path / name, "--force", "-q"]]) == 0
+            lies = [0, 1, 2, 3, 4, 5, 8, 7, 6][orientation]  # which undoes this orientation
+            restored.append(image.upright(image.read(tmp_path / "out.tif"), lies))
+    for restored in found.values():
+        for other in restored[1:]:
+            np.testing.assert_allclose(other, restored[0], atol=1e-3)
+    # A form describes the picture as it is seen.
+    np.testing.assert_array_equal(psf_command.upright(("motion:5,0", h), 6), h)
+
+
+def fits_with_nan(folder):
+    """A FITS file with NaN, with the images that hide it; and what tv makes of its image."""
+    fits = pytest.importorskip("astropy.io.fits")
+    picture = deblur.degrade(deblur.data.load("camera")[100:144, 100:148], deblur.psf.gaussian(5, 1)).astype(
+        np.float32
+    )
+    hidden = np.zeros(picture.shape, bool)
+    hidden[9:12, 20:23] = True
+    parts = {"SCI": np.where(hidden, np.nan, picture), "DQ": hidden.astype(np.uint8)}
+    parts["WHT"] = np.where(hidden, np.nan, 1).astype(np.float32)
+    parts["HALF"] = parts["DQ"] * np.eye(*hidden.shape, dtype=np.uint8)
+    units = [fits.PrimaryHDU(), *(fits.ImageHDU(a, name=name) for name, a in parts.items())]
+    fits.HDUList(units).writeto(folder / "a.fits")
+    return deblur.reconstruct(picture, deblur.psf.gaussian(5, 1), 1e-3, method="tv", mask=hidden)
+
+
+def test_nan_that_a_file_hides_is_no_reason_to_refuse(tmp_path, capsys):
+    expected, path = fits_with_nan(tmp_path), tmp_path / "a.fits"
+    run = [
+        "reconstruct",
+        f"{path}[SCI]",
+        "-o",
+        tmp_path / "out.fits",
+        "--psf",
+        "gaussian:5,1",
+        "--lam",
+        "1e-3",
+    ]
+    run += ["--method", "tv", "--force", "-q"]
+    for option, which in (("--mask", "DQ"), ("--weights", "WHT")):
+        assert main([str(a) for a in [*run, option, f"{path}[{which}]"]]) == 0
+        np.testing.assert_allclose(image.read(tmp_path / "out.fits"), expected, atol=1e-6)
+    before = path.read_bytes()
+    for more in ([], ["--mask", f"{path}[HALF]"]):
+        fails(capsys, [*run, *more], "a.fits[SCI] holds", "NaN", "--mask FILE", "--weights FILE")
+    fails(capsys, [*run, "--weights", f"{path}[WHT]", "-o", path], "-o was given twice")
+    run[3] = path
+    fails(capsys, [*run, "--weights", f"{path}[WHT]"], "inputs are never overwritten")
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(("axes", "warned"), [("ZYX", True), ("TZYX", True), ("TYX", False), (None, False)])
+def test_a_stack_of_slices_is_not_restored_without_a_word(tmp_path, capsys, axes, warned):
+    shape = (2, 3, 20, 24) if axes == "TZYX" else (3, 20, 24)
+    levels = np.full(shape, 99, np.uint8)
+    options = {"imagej": True, "metadata": {"axes": axes}} if axes else {"photometric": "minisblack"}
+    tifffile.imwrite(tmp_path / "in.tif", levels, **options)
+    run = ["reconstruct", tmp_path / "in.tif", "-o", tmp_path / "out.tif", "--psf", "box:3", "--lam", "1e-2"]
+    assert main([str(a) for a in run]) == 0
+    said = capsys.readouterr()
+    along = axes.removesuffix("YX") if axes else "an axis that the file does not name"
+    assert f"{levels[..., 0, 0].size} pages along {along}, each restored by itself" in said.out
+    for words in ("stack along Z", "right for separate pictures", "later release"):
+        assert (words in said.err) == warned
+
+
+def test_a_sky_with_stars_is_given_a_hint_and_a_photograph_none(photograph, tmp_path, capsys, rng):
+    sky = np.full((60, 64), 200.0)
+    sky[rng.integers(5, 55, 9), rng.integers(5, 55, 9)] = 10 ** rng.uniform(4, 6, 9)
+    counts = rng.poisson(deblur.degrade(sky, deblur.psf.gaussian(9, 1.5), boundary="reflect"))
+    tifffile.imwrite(tmp_path / "sky.tif", counts.astype(np.float32))
+    stars = [
+        "reconstruct",
+        tmp_path / "sky.tif",
+        "-o",
+        tmp_path / "out.tif",
+        "--psf",
+        "gaussian:9,1.5",
+        "--force",
+    ]
+    people = ["reconstruct", photograph[0], "-o", tmp_path / "out.png", "--psf", photograph[1]]
+    hints = []
+    for run in (stars, people, [*stars, "--bounds", "nonnegative"]):
+        assert main([str(a) for a in run]) == 0
+        hints.append([line for line in capsys.readouterr().out.splitlines() if "--background" in line])
+    assert hints[1:] == [[], []]
+    (hint,) = hints[0]
+    assert hint.endswith("--bounds nonnegative --data poisson")
+    assert main([str(a) for a in [*stars, *hint.partition(" try ")[2].split()]]) == 0
+    assert image.read(tmp_path / "out.tif").min() >= 0
+
+
 # -- one line ------------------------------------------------------------------------------------
 
 
@@ -183,6 +314,8 @@ RUN = ["reconstruct", "x.png", "-o", "y.png", "--psf", "box:3"]
         ([], ["required", "usage: deblur"]),
         (["magic"], ["magic"]),
         (["reconstruct", "x.png", "--psf", "box:3"], ["required", "--output"]),
+        ([*RUN, "--psf", "box:5"], ["--psf was given twice", "box:3", "box:5"]),
+        ([*RUN, "--lam", "1", "--lam", "2"], ["--lam was given twice", "1.0", "2.0"]),
         ([*RUN[:-1], "nonsense"], ["--psf", "nonsense"]),
         ([*RUN[:-1], "nonsense:3"], ["--psf", "nonsense:3"]),
         ([*RUN[:-1], "box:1000000"], ["box:1000000", "free"]),

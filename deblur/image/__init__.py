@@ -11,9 +11,9 @@ kept.
 
 from .arrays import as_float, im2vector, is_colour, vector2im
 from .light import linear_light, srgb
-from .metadata import Metadata
+from .metadata import Metadata, upright
 from .outputs import check_output, check_replaceable, check_writable, replace_store, write_whole
-from .reading import check_readable, opened, read, read_with_metadata
+from .reading import check_readable, located, opened, read, read_stored, read_with_metadata
 from .writing import FORMATS, Levels, check_format, fit_to_levels, left_out, write
 
 __all__ = [
@@ -31,11 +31,14 @@ __all__ = [
     "is_colour",
     "left_out",
     "linear_light",
+    "located",
     "opened",
     "read",
+    "read_stored",
     "read_with_metadata",
     "replace_store",
     "srgb",
+    "upright",
     "vector2im",
     "write",
     "write_whole",

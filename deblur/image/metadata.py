@@ -44,7 +44,7 @@ class Metadata:
     alpha : (M, N) or (K, M, N) ndarray or None
         The opacity of each pixel, if the file has some that are not opaque; in the file's dtype.
     axes : str
-        The letters that a TIFF gives to the axes of its pages, such as "Z" or "TC"; empty if they are not known.
+        The letters that a TIFF gives to the axes of its pages, such as "Z", "TC" or, if it does not know, "Q" or "I".
     sizes : tuple of int
         The lengths of these axes, whose product is the number of pages.
     chunks : tuple of (bytes, bytes)
@@ -99,9 +99,9 @@ class Metadata:
         return replace(
             self,
             exif=self.exif if exif_fits or suffix == ".png" else b"",
-            dpi=None if is_jpeg and self.dpi and max(self.dpi) >= 65535 else self.dpi,
+            dpi=None if suffix == ".webp" or (is_jpeg and self.dpi and max(self.dpi) >= 65535) else self.dpi,
             alpha=None if is_jpeg else self.alpha,
-            axes=self.axes if known else "",
+            axes=self.axes if known and set(self.axes) <= set("TZC") else "",
             sizes=self.sizes if known else (),
             chunks=self.chunks if suffix == ".png" else (),
             imagej=self.imagej if is_tiff and for_imagej else None,
@@ -139,6 +139,34 @@ class Metadata:
         return [*self.others, *(words for words, (before, after) in held.items() if before and not after)]
 
 
+def upright(a: Array, orientation: int, rows: int | None = None) -> Array:
+    """An image rotated and mirrored as the tag Orientation, 1 to 8, of a camera's file says.
+
+    Parameters
+    ----------
+    a : array
+        As the sensor has it.
+    orientation : int
+        Of `Metadata`.
+    rows : int, optional
+        The axis of the rows, which that of the columns follows; by default as `read` gives images.
+    """
+    if rows is None:
+        rows = -3 if is_colour(a) else -2
+    if turned(orientation):
+        a = a.swapaxes(rows, rows + 1)
+    if orientation in (3, 4, 7, 8):
+        a = np.flip(a, rows)
+    if orientation in (2, 3, 6, 7):
+        a = np.flip(a, rows + 1)
+    return a if orientation == 1 else np.ascontiguousarray(a)
+
+
+def inverse(orientation: int) -> int:
+    """The orientation by which `upright` undoes this one."""
+    return {6: 8, 8: 6}.get(orientation, orientation)
+
+
 def turned(orientation: int) -> bool:
     """Whether the tag Orientation exchanges rows and columns."""
     return orientation in (5, 6, 7, 8)
@@ -151,7 +179,6 @@ def of_pillow(picture: Any, orientation: int, f: BinaryIO | None = None) -> Meta
     """
     info = picture.info
     words = {"xmp": "XMP", "comment": "comment", "photoshop": "Photoshop's data"}
-    others = [word for key, word in words.items() if info.get(key)]
     exif = _exif(picture.getexif, picture.size)
     # Texts that hold EXIF or XMP describe the old pixels.
     old = b"XML:com.adobe.xmp\0", b"Raw profile type "
@@ -159,15 +186,18 @@ def of_pillow(picture: Any, orientation: int, f: BinaryIO | None = None) -> Meta
     return Metadata(
         exif=exif or b"",
         icc=info.get("icc_profile") or b"",
-        dpi=_upright_dpi(info.get("dpi", (0, 0)), orientation),
+        dpi=_dpi(info.get("dpi", (0, 0)), orientation),
         orientation=orientation,
         chunks=tuple(c for c in chunks if c[0] not in _TEXTS or not c[1].startswith(old)),
-        others=(*others, *([_DAMAGED] if exif is None else [])),
+        others=(
+            *(word for key, word in words.items() if info.get(key)),
+            *([_DAMAGED] if exif is None else []),
+        ),
     )
 
 
-def _upright_dpi(dpi: tuple[float, float], orientation: int) -> tuple[float, float] | None:
-    x, y = (float(d) for d in dpi[:: -1 if turned(orientation) else 1])
+def _dpi(resolution: tuple[float, float], orientation: int) -> tuple[float, float] | None:
+    x, y = (float(d) for d in resolution[:: -1 if turned(orientation) else 1])
     return (x, y) if 0 < x < 1e7 and 0 < y < 1e7 else None
 
 
@@ -205,23 +235,16 @@ def of_tiff(tiff: Any, f: BinaryIO, axes: str, sizes: tuple[int, ...] = ()) -> M
     return Metadata(
         exif=exif or b"",
         icc=b"" if profile is None else bytes(profile.value),
-        dpi=_tiff_dpi(page, orientation),
+        dpi=_dpi(page.get_resolution("INCH"), orientation)
+        if page.tags.valueof(296) in (2, 3) and 282 in page.tags
+        else None,
         orientation=orientation,
-        axes=axes if set(axes) <= set("TZC") else "",
+        axes=axes,
         sizes=sizes,
         imagej=imagej,
         ome=ome,
         others=(*others, *([_DAMAGED] if exif is None else [])),
     )
-
-
-def _tiff_dpi(page: Any, orientation: int) -> tuple[float, float] | None:
-    try:
-        per_inch = {2: 1.0, 3: 2.54}[int(page.tags["ResolutionUnit"].value)]
-        x, y = (page.tags[name].value for name in ("XResolution", "YResolution"))
-        return _upright_dpi((per_inch * x[0] / x[1], per_inch * y[0] / y[1]), orientation)
-    except (KeyError, TypeError, ValueError, ZeroDivisionError):
-        return None  # none is given, or none in a unit of length
 
 
 def _exif(read: Callable[[], Any], size: tuple[int, int], drop: Collection[int] = ()) -> bytes | None:
@@ -251,6 +274,13 @@ def _exif(read: Callable[[], Any], size: tuple[int, int], drop: Collection[int] 
 # ---------------------------------------------------------------------------------------------
 
 
+def ome_planes(pixels: ElementTree.Element) -> int:
+    """How many planes an element Pixels of OME describes: those of a colour image hold several samples."""
+    channel = pixels.find("{*}Channel")
+    samples = 1 if channel is None else int(channel.get("SamplesPerPixel", 1))
+    return math.prod(int(pixels.attrib[f"Size{axis}"]) for axis in "ZCT") // samples
+
+
 def _ome_for(metadata: Metadata, image: Array, bits: int) -> str:
     """The XML of an OME-TIFF for the same scene with other values; empty if it does not describe such an image.
 
@@ -261,13 +291,14 @@ def _ome_for(metadata: Metadata, image: Array, bits: int) -> str:
         return ""
     try:
         root = ElementTree.fromstring(metadata.ome)
-        space = root.tag[: root.tag.index("}") + 1] if root.tag.startswith("{") else ""
-        (pixels,) = root.iterfind(f"{space}Image/{space}Pixels")
+        (pixels,) = root.iterfind("{*}Image/{*}Pixels")
         rows, columns = image.shape[-3:-1] if is_colour(image) else image.shape[-2:]
-        if (int(pixels.attrib["SizeY"]), int(pixels.attrib["SizeX"])) != (rows, columns):
-            return ""
+        described = *(int(pixels.attrib[name]) for name in ("SizeY", "SizeX")), ome_planes(pixels)
     except (ElementTree.ParseError, KeyError, ValueError):
         return ""
+    if described != (rows, columns, math.prod(metadata.sizes)):
+        return ""
+    space = pixels.tag.removesuffix("Pixels")
     ElementTree.register_namespace("", space.strip("{}"))
     for element, name in ((root, "UUID"), (pixels, "SignificantBits"), (pixels, "Interleaved")):
         element.attrib.pop(name, None)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from .reading import FilePath
+from .reading import FilePath, located
 
 Content = bytes | Callable[[BinaryIO], object]
 
@@ -40,8 +40,10 @@ def check_output(path: FilePath, inputs: Iterable[FilePath] = ()) -> Path:
     """
     target = Path(os.path.realpath(path))
     own, *around = _identities(target)
-    for source in (name for name in inputs if name and os.path.exists(Path(name))):
-        for place in _places(Path(source), deep=own is not None):
+    for source in (located(name)[0] for name in inputs if name):
+        if not source.exists():
+            continue
+        for place in _places(source, deep=own is not None):
             its, *beyond = _identities(Path(os.path.realpath(place)))
             how = (
                 "is also" if own == its else "lies in" if its in around else "holds" if own in beyond else ""

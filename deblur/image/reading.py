@@ -8,6 +8,8 @@ the path.
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import io
 import logging
 import math
@@ -21,14 +23,14 @@ from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, BinaryIO
+from xml.etree import ElementTree
 
 import numpy as np
 
 from ..device import check_finite, format_bytes, require_memory
 from ..errors import InsufficientMemoryError
 from . import arrays, metadata, png
-from .arrays import is_colour
-from .metadata import Metadata
+from .metadata import Metadata, inverse, upright
 
 FilePath = str | PathLike[str]
 _MAPPED = 2**26  # bytes from which on a TIFF is mapped into memory
@@ -36,8 +38,15 @@ logging.getLogger("tifffile").addHandler(logging.NullHandler())  # its remarks d
 _EMPTY = "{} is empty (0 bytes); it may not have been written completely"
 
 
+def located(path: FilePath) -> tuple[Path, str]:
+    """The file, and the extension of a FITS file that brackets after its name select, as in ``a.fits[SCI]``."""
+    name, bracket, extension = str(path).removesuffix("]").rpartition("[")
+    plain = not bracket or not str(path).endswith("]") or Path(path).exists()
+    return (Path(path), "") if plain else (Path(name), extension)
+
+
 def check_readable(path: FilePath) -> Path:
-    """`path` as a Path, or an error that says why it cannot be read.
+    """The file of `path` as a Path, or an error that says why it cannot be read.
 
     A pipe, such as ``/dev/stdin`` behind ``|``, is not opened: it can be read only once.
 
@@ -48,7 +57,7 @@ def check_readable(path: FilePath) -> Path:
     ValueError
         If the file is empty.
     """
-    path = Path(path)
+    path = located(path)[0]
     if not path.exists():
         raise FileNotFoundError(f"{path}: there is no such file; check the name and the folder")
     if path.is_dir():
@@ -90,13 +99,15 @@ def read(path: FilePath, *, as_float: bool = True) -> np.ndarray:
 
     The content decides the format, not the name. Palettes become the colours that they stand for, white-is-zero TIFFs
     black-is-zero ones, and the orientation tag of a camera is applied. An alpha channel that is opaque everywhere is
-    dropped. A large TIFF without compression is mapped into memory and read when it is used. FITS needs astropy; its
-    header's scale is applied, and its rows are in the file's order, as astropy gives them.
+    dropped. A large TIFF without compression is mapped into memory and read when it is used. Of an OME-TIFF in several
+    files all are read, whichever is named. FITS, also packed by gzip or bzip2, needs astropy; its header's scale is
+    applied, and its rows are in the file's order, as astropy gives them. HEIC needs pillow-heif.
 
     Parameters
     ----------
     path : path
-        A file on this machine, or a pipe; an address on the web is not fetched.
+        A file on this machine, or a pipe; an address on the web is not fetched. Brackets select an image of a FITS
+        file that holds several, by name or number: ``a.fits[SCI]``, ``a.fits[SCI,2]``, ``a.fits[1]``.
     as_float : bool
         True (default): float64, integers scaled to [0, 1] as
         `deblur.image.as_float` does; floating point keeps its dtype and values.
@@ -113,20 +124,29 @@ def read(path: FilePath, *, as_float: bool = True) -> np.ndarray:
     ValueError
         If it holds no image, a damaged one, or one that cannot be taken
         without loss: transparency (for which there is `read_with_metadata`),
-        CMYK and other print colours, pages of different sizes, NaN or infinity.
+        CMYK and other print colours, pages of different sizes, a part of an OME-TIFF without the other files,
+        NaN or infinity (which `read_with_metadata` leaves).
         The message says how to convert it.
     InsufficientMemoryError
         If the picture would not fit the free memory; the limit that Pillow
         sets to the number of pixels is replaced by this one, unless the
         program has set its own ``PIL.Image.MAX_IMAGE_PIXELS``.
     """
-    image, found = read_with_metadata(path)
+    image, orientation = read_stored(path)
+    image = upright(image, orientation)
+    return arrays.as_float(image) if as_float else image
+
+
+def read_stored(path: FilePath) -> tuple[np.ndarray, int]:
+    """As `read`, in the file's dtype and as the sensor has the pixels; and their orientation, for `upright`."""
+    image, found = _decoded(path)
     if found.alpha is not None:
         raise ValueError(
             f"{path} is transparent in places, and what lies behind it is not known; put it on a background (flatten "
             "it) in an image editor, or use read_with_metadata, which gives colours and transparency apart"
         )
-    return arrays.as_float(image) if as_float else image
+    check_finite(image, str(path), "replace them, for instance by a median of their neighbours")
+    return image, found.orientation
 
 
 def read_with_metadata(path: FilePath) -> tuple[np.ndarray, Metadata]:
@@ -140,48 +160,63 @@ def read_with_metadata(path: FilePath) -> tuple[np.ndarray, Metadata]:
     Returns
     -------
     image : ndarray
+        NaN and infinity, as FITS has them where nothing was measured, are left in it.
     metadata : Metadata
         The metadata, opacity included; `left_out` names those that `write` cannot carry over to another file.
 
     Raises
     ------
     OSError, ValueError, InsufficientMemoryError
-        As for `read`, but for transparency.
+        As for `read`, but for transparency and values that are not finite.
     """
-    path = Path(path)
-    with opened(path) as f, warnings.catch_warnings(action="ignore"):
+    image, found = _decoded(path)
+    alpha = None if found.alpha is None else upright(found.alpha, found.orientation)
+    return upright(image, found.orientation), replace(found, alpha=alpha)
+
+
+def _decoded(path: FilePath) -> tuple[np.ndarray, Metadata]:
+    """The image of a file and its opacity as they are stored, and the other metadata of the upright image."""
+    file, extension = located(path)
+    with opened(file) as f, warnings.catch_warnings(action="ignore"):
         head = f.read(512)
-        f.seek(0)
         try:
-            if head[:4] in (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"):
-                image, found = _read_tiff(f, path)
-            elif head.startswith(b"SIMPLE  ="):
-                image, found = _read_fits(f, path)
+            for start, unpack in ((b"\x1f\x8b", gzip.open), (b"BZh", bz2.open)):
+                f.seek(0)
+                if head.startswith(start) and (inside := unpack(f).read(512)).startswith(_FITS):
+                    f.seek(0)
+                    f, head = unpack(f), inside  # type: ignore[assignment]
+            f.seek(0)
+            if head.startswith(_FITS):
+                image, found = _read_fits(f, file, extension)
+            elif extension:
+                raise _Refusal(f"is no FITS file, so it has no extension {extension!r}")
+            elif head[:4] in (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"):
+                image, found = _read_tiff(f, file)
             else:
                 if head[4:8] == b"ftyp" and head[8:12] in _HEIC and b"avif" not in head[:64]:
                     _register_heic()
-                image, found = _read_with_pillow(f, path)
+                image, found = _read_with_pillow(f, file)
+            image, found = _without_alpha(image, found)
         except _Refusal as error:
-            raise ValueError(f"{path} {error}") from error.__cause__
+            raise ValueError(f"{file} {error}") from error.__cause__
         except InsufficientMemoryError:
             raise
         except MemoryError as error:
-            raise MemoryError(f"{path} does not fit this machine's free memory; read a part of it") from error
+            raise MemoryError(f"{file} does not fit this machine's free memory; read a part of it") from error
         except Exception as error:
             # Decoders raise a dozen kinds of exception for damaged files (SyntaxError among them).
             raise ValueError(
-                f"cannot read {path} as an image: {_what_is_wrong(head, error)}. Known formats are PNG, JPEG, TIFF, "
+                f"cannot read {file} as an image: {_what_is_wrong(head, error)}. Known formats are PNG, JPEG, TIFF, "
                 "FITS and others that Pillow reads; if a viewer opens the file, save it again as PNG or TIFF"
             ) from error
     if image.dtype.kind not in "biuf":
         raise ValueError(f"{path} holds {image.dtype}, not real numbers; save the real part or magnitude")
-    if image.dtype.kind == "f":
-        check_finite(image, str(path))
-    return image, found.fitted(image)
+    return image.astype(image.dtype.newbyteorder("="), copy=False), found.fitted(image)
 
 
 _CONVERT = "convert it to RGB or grey in an image editor first"
 _SELECT = "save the one you mean as its own file"
+_PLAIN = "save the planes that are there as a plain TIFF"
 _CHANNELS = "save the channels you mean as a grey or RGB file"
 
 
@@ -190,7 +225,8 @@ class _Refusal(ValueError):
 
 
 # How a file begins.
-_PICTURES = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"BM", b"RIFF", b"II*\0", b"II+\0", b"MM\0", b"SIMPLE  =")
+_FITS = b"SIMPLE  ="
+_PICTURES = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"BM", b"RIFF", b"II*\0", b"II+\0", b"MM\0", _FITS)
 _OTHERS = {
     b"MATLAB 5": "it is a MATLAB file; save the picture with imwrite, or the PSF as .csv",
     b"\x89HDF": "it is an HDF5 file (or MATLAB 7.3); save the picture it holds as TIFF",
@@ -232,22 +268,23 @@ def _check_memory(path: Path, shape: tuple[int, ...], itemsize: int) -> None:
 # Pillow
 # ---------------------------------------------------------------------------------------------
 
-_limit_lock = threading.Lock()
+_limit_lock = threading.RLock()
 
 
-def _open_with_pillow(f: BinaryIO) -> Any:
-    """Pillow's image of the file, of which no more than the header has been read."""
+@contextmanager
+def _limit_lifted() -> Iterator[None]:
+    """Pillow without its limit, a guard against forged headers, since the free memory guards against those here.
+
+    A limit that the program has set itself stays.
+    """
     from PIL import Image
 
-    # Pillow refuses more than 179 million pixels, twice this limit, as a guard against forged headers. Here the free
-    # memory guards against those, so the limit is lifted unless the program has set its own.
-    f.seek(0)
     with _limit_lock:
         limit = Image.MAX_IMAGE_PIXELS
         if limit == 1024**3 // 12:
             Image.MAX_IMAGE_PIXELS = None
         try:
-            return Image.open(f)
+            yield
         except Image.DecompressionBombError as error:
             raise _Refusal(f"has more than twice PIL.Image.MAX_IMAGE_PIXELS = {limit} pixels") from error
         finally:
@@ -255,48 +292,46 @@ def _open_with_pillow(f: BinaryIO) -> Any:
 
 
 def _read_with_pillow(f: BinaryIO, path: Path) -> tuple[np.ndarray, Metadata]:
-    from PIL import ExifTags, ImageOps, ImageSequence
+    from PIL import Image, ImageOps, ImageSequence
 
-    with _open_with_pillow(f) as picture:
+    with _limit_lifted(), Image.open(f) as picture:
         mode, frames, size = picture.mode, getattr(picture, "n_frames", 1), picture.size[::-1]
         _check_memory(path, (*size, len(picture.getbands())), 4 if mode[:1] in ("I", "F") else 1)
         if mode not in ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "I", "F") and not mode.startswith("I;16"):
             raise _Refusal(f"has the colours {mode}; {_CONVERT}")
         is_png, key = picture.format == "PNG", picture.info.get("transparency")
         raw = str(picture.tile[0][3]) if is_png and picture.tile else ""
-        # Pillow cuts colours of 16 bits to 8, and ignores which grey of 16 bits is transparent.
-        deep = raw.endswith("16B") and (raw != "I;16B" or key is not None)
+        # pillow-heif turns the pixels upright, and notes from where.
+        orientation = picture.info.get("original_orientation") or picture.getexif().get(274, 1)
         film = frames > 1 and (picture.format == "GIF" or picture.custom_mimetype == "image/apng")
         if film:
             _check_memory(path, (frames, *size, 4), 1)
             # The frames of a film differ in mode; RGBA holds them all.
-            shots = [np.asarray(frame.convert("RGBA")) for frame in ImageSequence.Iterator(picture)]
-            image, found = np.stack(shots), metadata.of_pillow(picture, 1)
+            image = np.stack([np.asarray(frame.convert("RGBA")) for frame in ImageSequence.Iterator(picture)])
         else:
-            orientation = picture.getexif().get(ExifTags.Base.Orientation, 1)
             picture.load()
-            upright = ImageOps.exif_transpose(picture)
-            found = metadata.of_pillow(upright, orientation, f if is_png else None)
+        standing = ImageOps.exif_transpose(picture)
+        found = metadata.of_pillow(standing, orientation, f if is_png else None)
+        if not film and raw.endswith("16B") and (raw != "I;16B" or key is not None):
+            # Pillow cuts colours of 16 bits to 8, and ignores which grey of 16 bits is transparent.
+            _check_memory(path, (*size, 4), 2)
+            image = _deep_samples(f, picture, raw, key)
+        elif not film:
             # Pillow applies a palette, and the transparency of an entry or of a key colour, only on conversion.
             if key is not None or mode == "PA":
-                upright = upright.convert("RGBA")
+                standing = standing.convert("RGBA")
             elif mode == "P":
-                upright = upright.convert(upright.palette.mode if upright.palette else "RGB")
-            if deep:
-                _check_memory(path, (*size, 4), 2)
-                image = _upright(_deep_samples(f, picture, raw, key), orientation, 0)
-            else:
-                image = np.array(upright)
+                standing = standing.convert(standing.palette.mode if standing.palette else "RGB")
+            image = upright(np.array(standing), inverse(orientation), 0)
             if frames > 1:
                 found = replace(found, others=(*found.others, f"{frames - 1} further pictures"))
-    image = image.astype(image.dtype.newbyteorder("="), copy=False)
     if mode == "I" and image.dtype == np.int32 and image.min() >= 0 and image.max() <= 65535:
         image = image.astype(np.uint16)  # Pillow gives 16-bit PGM as 32-bit integers
-    if film or deep or key is not None or mode in ("LA", "P", "PA", "RGB", "RGBA"):
-        image, alpha = _without_alpha(image)
-        found = replace(found, alpha=alpha)
-    if mode not in ("RGB", "RGBA") and is_colour(image) and not np.ptp(image, axis=-1).any():
-        image = image[..., 0]  # a palette of greys
+    if image.ndim == 2:
+        image = image[..., None]
+    may_be_grey = image.shape[-1] > 2 and (mode not in ("RGB", "RGBA") or picture.format == "WEBP")
+    if may_be_grey and not np.ptp(image[..., :3], axis=-1).any():
+        image = np.delete(image, (1, 2), axis=-1)  # a palette of greys; a WebP stores all in colour
     return image, found
 
 
@@ -306,9 +341,12 @@ def _deep_samples(f: BinaryIO, picture: Any, raw: str, key: Any) -> np.ndarray:
     `raw` is Pillow's name of their order in the file. With the name of the other byte order Pillow takes the low
     bytes. The colour `key` that the file names as transparent becomes an alpha of 0.
     """
+    from PIL import Image
 
     def decoded(order: str) -> np.ndarray:
-        with _open_with_pillow(f) as again:
+        f.seek(0)
+        again: Any = Image.open(f)
+        with again:
             again.tile = [(*again.tile[0][:3], order)]
             return np.array(again)
 
@@ -334,33 +372,44 @@ def _deep_samples(f: BinaryIO, picture: Any, raw: str, key: Any) -> np.ndarray:
 # ---------------------------------------------------------------------------------------------
 
 
-def _read_fits(f: BinaryIO, path: Path) -> tuple[np.ndarray, Metadata]:
+def _read_fits(f: BinaryIO, path: Path, extension: str) -> tuple[np.ndarray, Metadata]:
     try:
         from astropy.io import fits
     except ImportError as error:
         raise _Refusal("is a FITS file; install astropy to read it (pip install astropy)") from error
+    name, _, version = extension.upper().partition(",")
     with fits.open(f, memmap=False, lazy_load_hdus=False) as units:
-        found = [unit for unit in units if unit.is_image and unit.header.get("NAXIS", 0) > 0]
+        images = {
+            i: unit for i, unit in enumerate(units) if unit.is_image and unit.header.get("NAXIS", 0) > 0
+        }
+        found = [
+            unit
+            for i, unit in images.items()
+            if extension in ("", str(i)) or (unit.name, str(unit.ver)) == (name, version or "1")
+        ]
         if len(found) != 1:
-            names = ", ".join(repr(unit.name) for unit in found)
-            raise _Refusal(f"holds {len(found)} images{f' ({names})' if names else ''}; {_SELECT}")
+            names = ", ".join(f"[{i}] {unit.name},{unit.ver}" for i, unit in images.items())
+            which = f"no image {extension!r}" if extension else f"{len(images)} images"
+            example = f"; name one, as in {path.name}[{next(iter(images))}]" if images else ""
+            raise _Refusal(f"holds {which}{f': {names}' if names else ''}{example}")
         header = found[0].header
         shape = tuple(int(header[f"NAXIS{axis}"]) for axis in range(int(header["NAXIS"]), 0, -1))
         _check_memory(path, shape, abs(int(header["BITPIX"])) // 8)
         image = found[0].data
-    image = image.astype(image.dtype.newbyteorder("="))
     while image.ndim > 2 and image.shape[0] == 1:
         image = image[0]
     if image.ndim not in (2, 3) or image.size == 0:
         raise _Refusal(f"holds an array of shape {shape}; save an image or a stack of images from it")
-    return image, Metadata(fits=header.tostring(sep="\n"))
+    return image[..., None], Metadata(fits=header.tostring(sep="\n"))
 
 
 def _register_heic() -> None:
     try:
         import pillow_heif
     except ImportError as error:
-        raise _Refusal("is an HEIC picture; install pillow-heif to read it, or save it as JPEG") from error
+        raise _Refusal(
+            "is an HEIC picture; install pillow-heif (pip install 'deblur-toolkit[heif]'), or save it as JPEG"
+        ) from error
     pillow_heif.register_heif_opener()
 
 
@@ -372,7 +421,8 @@ def _register_heic() -> None:
 def _read_tiff(f: BinaryIO, path: Path) -> tuple[np.ndarray, Metadata]:
     import tifffile
 
-    with tifffile.TiffFile(f) as tiff:
+    # By its path: an OME-TIFF may name further files beside it.
+    with tifffile.TiffFile(path if path.is_file() else f) as tiff:
         series = list(tiff.series)
         page = series[0].keyframe
         bits, unsigned, is_float = page.bitspersample, page.sampleformat == 1, page.sampleformat == 3
@@ -380,11 +430,15 @@ def _read_tiff(f: BinaryIO, path: Path) -> tuple[np.ndarray, Metadata]:
         if any(s.shape != series[0].shape or s.dtype != series[0].dtype for s in series):
             shapes = ", ".join(str(s.shape) for s in series[:4])
             raise _Refusal(f"holds images of different sizes or types ({shapes}); {_SELECT}")
+        pages = [each for one in series for each in one.pages]
+        if tiff.is_ome:
+            _check_set(tiff.ome_metadata or "", pages, path)
         if any(int(extra) not in (1, 2) for extra in page.extrasamples):
             raise _Refusal(
                 f"has {page.samplesperpixel} samples a pixel, some of unknown meaning; {_CHANNELS}"
             )
-        if one_page and unsigned and bits <= 8:  # of which Pillow knows all colours and compressions
+        # Of 8 bits Pillow knows all colours and compressions.
+        if len(pages) == 1 and one_page and unsigned and bits <= 8:
             return _tiff_through_pillow(f, path, tiff)
         colours = tifffile.PHOTOMETRIC(1 if page.photometric is None else page.photometric).name
         if colours not in ("MINISBLACK", "MINISWHITE", "RGB"):
@@ -415,56 +469,61 @@ def _read_tiff(f: BinaryIO, path: Path) -> tuple[np.ndarray, Metadata]:
         along = [(axis, n) for axis, n in zip(axes, image.shape, strict=True) if axis not in "YXS" and n > 1]
         sizes = tuple(n for _, n in along) or image.shape[: axes.index("Y")][:1]
         found = metadata.of_tiff(tiff, f, "".join(axis for axis, _ in along), sizes)
-    if "S" in axes and not axes.endswith("S"):  # colours stored plane by plane
-        image, axes = np.moveaxis(image, axes.index("S"), -1), axes.replace("S", "") + "S"
+    image = np.moveaxis(image, axes.index("S"), -1) if "S" in axes else image[..., None]
     if colours == "MINISWHITE":
         if image.dtype.kind not in "bu":
             raise _Refusal("says that zero is white, but not what is black; save it with zero as black")
         image = ~image
-    pages, alpha = axes.index("Y"), None
-    if axes.endswith("S"):
-        image, alpha = _without_alpha(image)
-        if alpha is not None and 1 in page.extrasamples:
-            raise _Refusal("is premultiplied by its alpha; save it not premultiplied, or flatten it")
-    if alpha is not None:
-        found = replace(found, alpha=_one_stack(_upright(alpha, found.orientation, pages), pages))
-    image = _one_stack(_upright(image, found.orientation, pages), pages)
-    return image.astype(image.dtype.newbyteorder("="), copy=False), found
+    if 1 in page.extrasamples and not _opaque(image):
+        raise _Refusal("is premultiplied by its alpha; save it not premultiplied, or flatten it")
+    return image.reshape(-1, *image.shape[-3:]) if image.ndim > 4 else image, found
+
+
+def _check_set(ome: str, pages: list[Any], path: Path) -> None:
+    """Refuse a file of an OME-TIFF if it was read without planes that the set has."""
+    try:
+        root = ElementTree.fromstring(ome)
+    except ElementTree.ParseError:
+        return  # words of another program
+    elsewhere = root.find("{*}BinaryOnly")
+    if elsewhere is not None:
+        name = elsewhere.get("MetadataFile")
+        raise _Refusal(
+            f"is one file of an OME-TIFF that {name} describes; read that if it is a TIFF, or {_PLAIN}"
+        )
+    described = sum(metadata.ome_planes(pixels) for pixels in root.iterfind("{*}Image/{*}Pixels"))
+    there = len(pages) - pages.count(None)
+    if there < described:
+        names = {uuid.get("FileName", "") for uuid in root.iterfind(".//{*}TiffData/{*}UUID")} - {
+            "",
+            path.name,
+        }
+        missing = ", ".join(sorted(name for name in names if not (path.parent / name).exists()))
+        instead = f"put {missing} beside it, or {_PLAIN}" if missing else _PLAIN
+        raise _Refusal(f"holds {there} of the {described} planes of its OME-TIFF; {instead}")
 
 
 def _tiff_through_pillow(f: BinaryIO, path: Path, tiff: Any) -> tuple[np.ndarray, Metadata]:
-    found = metadata.of_tiff(tiff, f, "")
-    image, through = _read_with_pillow(f, path)
-    return image, replace(found, alpha=through.alpha)
+    f.seek(0)
+    return _read_with_pillow(f, path)[0], metadata.of_tiff(tiff, f, "")
 
 
-def _one_stack(image: np.ndarray, pages: int) -> np.ndarray:
-    """The image with its first axes, `pages` of them, as one."""
-    return image.reshape(-1, *image.shape[pages:]) if pages > 1 else image
+def _opaque(image: np.ndarray) -> bool:
+    """Whether the last sample of each pixel says that nothing shines through."""
+    opaque = 1.0 if image.dtype.kind == "f" else np.iinfo(image.dtype).max
+    return bool((image[..., -1] == opaque).all())
 
 
-def _upright(image: np.ndarray, orientation: int, row_axis: int) -> np.ndarray:
-    """The image rotated and mirrored as the tag Orientation (1 to 8) of a TIFF or a camera asks for."""
-    if metadata.turned(orientation):
-        image = image.swapaxes(row_axis, row_axis + 1)
-    if orientation in (3, 4, 7, 8):
-        image = np.flip(image, row_axis)
-    if orientation in (2, 3, 6, 7):
-        image = np.flip(image, row_axis + 1)
-    return np.ascontiguousarray(image)
+def _without_alpha(image: np.ndarray, found: Metadata) -> tuple[np.ndarray, Metadata]:
+    """The colours of an image whose last axis is its samples, and its metadata with its opacity.
 
-
-def _without_alpha(image: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-    """(the colours, the alpha channel) of an image whose last axis is its samples.
-
-    Grey loses the axis; the alpha channel is None if it is opaque or there is none.
+    Grey loses the axis; opacity is None if there is none or all is opaque.
     """
-    samples, alpha = image.shape[-1], None
-    if samples in (2, 4):
-        opaque = 1.0 if image.dtype.kind == "f" else np.iinfo(image.dtype).max
-        if not (image[..., -1] == opaque).all():
-            alpha = np.ascontiguousarray(image[..., -1])
-        image = image[..., :-1]
-    elif samples not in (1, 3):
+    samples = image.shape[-1]
+    if samples not in (1, 2, 3, 4):
         raise _Refusal(f"has {samples} samples a pixel; {_CHANNELS}")
-    return (image[..., 0] if image.shape[-1] == 1 else image), alpha
+    if samples in (2, 4):
+        if not _opaque(image):
+            found = replace(found, alpha=np.ascontiguousarray(image[..., -1]))
+        image = image[..., :-1]
+    return (image[..., 0] if image.shape[-1] == 1 else image), found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,7 +20,7 @@ from .outputs import Content, check_writable, write_whole
 from .reading import FilePath
 
 #: Suffixes that `write` knows, with the bits per sample each can hold (32 is floating point).
-FORMATS: dict[str, tuple[int, ...]] = {".png": (8, 16), ".jpg": (8,), ".jpeg": (8,)}
+FORMATS: dict[str, tuple[int, ...]] = {".png": (8, 16), ".jpg": (8,), ".jpeg": (8,), ".webp": (8,)}
 FORMATS |= dict.fromkeys((".tif", ".tiff"), (8, 16, 32)) | dict.fromkeys(FITS, (32,))
 
 
@@ -34,7 +35,7 @@ def check_format(path: FilePath, image: Array, bits: int | None = None) -> int:
         Only its shape and dtype count.
     bits : {8, 16, 32}, optional
         The requested depth. By default an 8- or 16-bit image keeps its depth
-        where the format holds it; all else gets 8 bits in PNG and JPEG and
+        where the format holds it; all else gets 8 bits in PNG, JPEG and WebP and
         32 (floating point) in TIFF and FITS.
 
     Raises
@@ -57,6 +58,11 @@ def check_format(path: FilePath, image: Array, bits: int | None = None) -> int:
         raise ValueError(f"{path}: a FITS image has no colours; write a .tif, or the channels as a stack")
     if pages == 3 and not is_tiff and suffix not in FITS:
         raise ValueError(f"{path}: {suffix} holds one picture, not a stack of {image.shape[0]}; write a .tif")
+    most = {".webp": 2**14 - 1, ".jpg": 2**16 - 1, ".jpeg": 2**16 - 1}.get(suffix, math.inf)
+    if max(image.shape) > most:
+        raise ValueError(
+            f"{path}: {suffix} holds at most {most} pixels a side, not {image.shape}; write a .tif"
+        )
     if bits is None:
         own = 8 * image.dtype.itemsize if image.dtype.kind in "bu" else 0
         bits = own if own in FORMATS[suffix] else 32 if 32 in FORMATS[suffix] else 8
@@ -76,14 +82,14 @@ def write(
     overwrite: bool = False,
     metadata: Metadata | None = None,
 ) -> int:
-    """Write an image file: PNG, JPEG, TIFF or FITS, by the suffix.
+    """Write an image file: PNG, JPEG, WebP (without loss), TIFF or FITS, by the suffix.
 
     The file appears whole or not at all, as with `write_whole`.
 
     Parameters
     ----------
     path : path
-        Ends in ``.png``, ``.jpg``, ``.jpeg``, ``.tif``, ``.tiff``, ``.fits``, ``.fit`` or ``.fts``.
+        Ends in ``.png``, ``.jpg``, ``.jpeg``, ``.webp``, ``.tif``, ``.tiff``, ``.fits``, ``.fit`` or ``.fts``.
     image : (M, N), (M, N, 3), (K, M, N) or (K, M, N, 3) array
         NumPy or CuPy. Integers are scaled from their dtype's range, floating
         point from [0, 1]. Stacks need TIFF, which gets one page a picture, or FITS.
@@ -301,16 +307,19 @@ def _encode(samples: np.ndarray, suffix: str, metadata: Metadata) -> Content:
     if suffix in FITS:
         return fits(samples, metadata)
     buffer = io.BytesIO()
+    if metadata.alpha is not None:
+        colours = samples if is_colour(samples) or suffix == ".png" else np.stack([samples] * 3, axis=-1)
+        samples = np.dstack([colours, metadata.alpha])
     if suffix == ".png":
-        if metadata.alpha is not None:
-            colours = samples if is_colour(samples) else samples[..., None]
-            samples = np.concatenate([colours, metadata.alpha[..., None]], axis=-1)
-        if samples.ndim == 3 and samples.dtype == np.uint16:
-            return png.with_chunks(png.write_deep(samples), metadata.as_chunks())
-        Image.fromarray(samples).save(buffer, format="PNG")
-        return png.with_chunks(buffer.getvalue(), metadata.as_chunks())
+        deep = samples.ndim == 3 and samples.dtype == np.uint16
+        if not deep:
+            Image.fromarray(samples).save(buffer, format="PNG")
+        content = png.write_deep(samples) if deep else buffer.getvalue()
+        return png.with_chunks(content, metadata.as_chunks())
     options: dict[str, Any] = {"exif": metadata.exif, "icc_profile": metadata.icc, "dpi": metadata.dpi}
     options = {name: value for name, value in options.items() if value}
-    # No chroma subsampling: a deblurred image is viewed for its detail.
-    Image.fromarray(samples).save(buffer, format="JPEG", quality=95, subsampling=0, **options)
+    if suffix == ".webp":
+        Image.fromarray(samples).save(buffer, format="WEBP", lossless=True, exact=True, **options)
+    else:  # no chroma subsampling: a deblurred image is viewed for its detail
+        Image.fromarray(samples).save(buffer, format="JPEG", quality=95, subsampling=0, **options)
     return buffer.getvalue()

@@ -50,7 +50,7 @@ def check_psf(psf: Array, name: str = "psf") -> Array:
     if a.ndim != 2 or a.size == 0:
         raise ValueError(f"{name} must be a non-empty 2-D array, not shape {a.shape}")
     a = as_real(a, name, np.float64)
-    check_finite(a, name)
+    check_finite(a, name, "set them to 0, or measure the PSF anew")
     if not bool(a.any()):
         raise ValueError(f"{name} is zero everywhere, so the blurred image would hold nothing of the scene")
     return a
@@ -58,7 +58,13 @@ def check_psf(psf: Array, name: str = "psf") -> Array:
 
 def check_size(value: Any, name: str) -> int:
     """`value` as a whole number of pixels, at least 1."""
-    if isinstance(value, bool) or int(value) != value or value < 1:
+    whole = (
+        isinstance(value, int | float | np.integer | np.floating)
+        and not isinstance(value, bool)
+        and value >= 1
+        and not value % 1
+    )
+    if not whole:
         raise ValueError(f"{name} must be a positive whole number, not {value!r}")
     return int(value)
 
@@ -130,8 +136,8 @@ def convolution_matrix(
 
 def filter2matrix(
     h: Array,
-    rowsf: int,
-    colsf: int,
+    rowsf: int | Sequence[int],
+    colsf: int | Sequence[int] | None = None,
     rowsg: int | None = None,
     colsg: int | None = None,
     *,
@@ -151,11 +157,11 @@ def filter2matrix(
     h : (m, n) array
         The PSF. Odd or even, square or not.
     rowsf, colsf : int
-        Size of the scene f in pixels.
+        Size of the scene f in pixels. Its shape, (rows, columns), may stand for both.
     rowsg, colsg : int, optional
         Size of the image g in pixels; by default that of f. With g larger by
         the PSF's size less one this is the 'full' convolution, with g smaller
-        by as much the 'valid' one.
+        by as much the 'valid' one. After the shape of f that of g may follow.
     boundary : {"zero", "periodic", "reflect", "antireflect", "unknown"}
         How f goes on outside its frame (see `deblur.operators.matrix`). ``"unknown"``
         reads f as the larger scene: rowsg and colsg then default to the
@@ -197,6 +203,13 @@ def filter2matrix(
     """
     h = asnumpy(check_psf(h, "h"))
     edge = get_boundary(boundary)
+    if not isinstance(rowsf, int | np.integer):  # a shape
+        shapes: list[Any] = [rowsf, (rowsg, colsg) if colsf is None else colsf]
+        if not all(np.shape(shape) == (2,) for shape in shapes):
+            raise ValueError(
+                f"the shapes of f and g must be (rows, columns), not {shapes[0]!r} and {shapes[1]!r}"
+            )
+        (rowsf, colsf), (rowsg, colsg) = shapes
     scene = (check_size(rowsf, "rowsf"), check_size(colsf, "colsf"))
     smaller = [edge.extra(m) for m in h.shape]
     image = (

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..lazy import names_from
 from .checking import PSFCheck, Verdict, check
 from .estimate import PSFEstimate, PSFMap, PSFStatus
-from .files import load, load_grid, save
+from .files import load, load_grid, save, upright
 from .forms import FORMS, parse
 from .models import Size, airy, box, camera_shake, delta, disk, gaussian, moffat, motion
 from .shaping import crop, denoise, prepare, recentre, resample
@@ -58,6 +58,7 @@ __all__ = [
     "recentre",
     "resample",
     "save",
+    "upright",
 ]
 
 __getattr__ = names_from(

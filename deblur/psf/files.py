@@ -14,6 +14,7 @@ import numpy as np
 
 from .. import image as image_file
 from ..device import check_finite, format_bytes, require_memory
+from ..image.metadata import inverse
 
 _TEXT, _ARRAYS = (".csv", ".txt", ".dat"), (".npy", ".npz", ".mat")
 
@@ -54,15 +55,15 @@ def read_table(path: Path, name: str = "psf") -> np.ndarray:
         return np.loadtxt(lines, ndmin=2)
     with image_file.opened(path) as f:
         if not zipfile.is_zipfile(f):
-            return _read_npy(f, f.seek(0, os.SEEK_END))
+            return _read_npy(f, f.seek(0, os.SEEK_END), path)
         with zipfile.ZipFile(f) as archive:
             members = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
             member = members[_named(name, list(members))]
             with archive.open(member) as stream:
-                return _read_npy(stream, member.file_size)
+                return _read_npy(stream, member.file_size, path)
 
 
-def _read_npy(f: IO[bytes], size: int) -> np.ndarray:
+def _read_npy(f: IO[bytes], size: int, path: Path) -> np.ndarray:
     """The array in a .npy file of `size` bytes, if the file is complete and memory suffices."""
     f.seek(0)
     version = np.lib.format.read_magic(f)
@@ -76,7 +77,7 @@ def _read_npy(f: IO[bytes], size: int) -> np.ndarray:
             f"its header promises {format_bytes(promised)} and it holds {format_bytes(size)}; it is damaged or was "
             "cut short"
         )
-    require_memory(2 * promised, np, f"a PSF of shape {shape}", "use a smaller one")
+    require_memory(2 * promised, np, f"{path}: an array of shape {shape}", "use a smaller PSF")
     f.seek(0)
     return np.lib.format.read_array(f, allow_pickle=False)
 
@@ -88,9 +89,9 @@ def load(path: str | PathLike[str], *, normalize: bool = True, allow_negative: b
     ----------
     path : path
         An image is read as `deblur.image.read` does: integers scaled to
-        [0, 1]; a grey image saved as colour counts as grey. An ``.npz`` or
-        ``.mat`` holds one array, or one named ``psf``. A table has one row of the PSF
-        per line, numbers separated by commas, semicolons or spaces.
+        [0, 1]; a grey image saved as colour counts as grey, and the tag Orientation of a camera is not applied
+        (`upright` turns a PSF). An ``.npz`` or ``.mat`` holds one array, or one named ``psf``. A table has one row of
+        the PSF per line, numbers separated by commas, semicolons or spaces.
     normalize : bool
         Divide by the sum, so that blurring keeps the mean (default). False
         keeps the values of the file.
@@ -110,11 +111,11 @@ def load(path: str | PathLike[str], *, normalize: bool = True, allow_negative: b
         If the content is no PSF: not 2-D, coloured, NaN or infinite,
         negative, or summing to zero.
     """
-    path = image_file.check_readable(path)
-    is_table = path.suffix.lower() in (*_TEXT, *_ARRAYS)
-    picture = None if is_table else image_file.read(path)
+    file = image_file.check_readable(path)
+    is_table = file.suffix.lower() in (*_TEXT, *_ARRAYS)
+    picture = None if is_table else image_file.as_float(image_file.read_stored(path)[0])
     try:
-        psf = read_table(path) if picture is None else picture
+        psf = read_table(file) if picture is None else picture
         if psf.dtype.kind not in "biuf":
             raise ValueError(f"it holds {psf.dtype}, not real numbers")
         psf = psf.astype(np.float64)
@@ -126,7 +127,7 @@ def load(path: str | PathLike[str], *, normalize: bool = True, allow_negative: b
             psf = psf[..., 0]  # a grey image saved as colour
         if psf.ndim != 2 or psf.size == 0:
             raise ValueError(f"a PSF is a non-empty 2-D array, this one has shape {psf.shape}")
-        check_finite(psf, "it")
+        check_finite(psf, "it", "a PSF is light, so set them to 0 or to the mean of their neighbours")
         if not allow_negative and psf.min() < 0:
             raise ValueError(
                 f"its smallest value is {psf.min():.4g}, and light cannot be negative; subtract the "
@@ -140,10 +141,35 @@ def load(path: str | PathLike[str], *, normalize: bool = True, allow_negative: b
     return psf / total if normalize else psf
 
 
-def read_grey(path: str | PathLike[str]) -> np.ndarray:
-    """A grey image from a file: the mean of its colours. Integers keep their unit, whose maximum is saturation."""
-    picture = image_file.read(path, as_float=False)
-    return picture.mean(axis=-1) if image_file.is_colour(picture) else picture
+def read_grey(path: str | PathLike[str]) -> tuple[np.ndarray, int]:
+    """(A grey image, the mean of its colours, as the sensor has it; its orientation).
+
+    Integers keep their unit, whose maximum is saturation.
+    """
+    picture, orientation = image_file.read_stored(path)
+    return picture.mean(axis=-1) if image_file.is_colour(picture) else picture, orientation
+
+
+def upright(psf: np.ndarray, orientation: int) -> np.ndarray:
+    """A PSF as the sensor has it, turned with a picture that a camera held so; its centre stays its centre.
+
+    Parameters
+    ----------
+    psf : (m, n) or (R, S, m, n) array
+        One, or those of R x S parts of the picture.
+    orientation : int
+        The tag of the picture's file, 1 (upright) to 8; see `deblur.image.Metadata`.
+
+    Returns
+    -------
+    psf : array
+        With a row or column of zeros at the end of an even side that was mirrored.
+    """
+    h = image_file.upright(psf, orientation, -2)
+    (mirrored,) = np.argwhere(image_file.upright(np.arange(4).reshape(2, 2), orientation) == 0)
+    more = [(0, int(flip and n % 2 == 0)) for flip, n in zip(mirrored, h.shape[-2:], strict=True)]
+    h = np.pad(h, [(0, 0)] * (h.ndim - 2) + more)
+    return image_file.upright(h, orientation, 0) if h.ndim == 4 else h
 
 
 def load_grid(path: str | PathLike[str], grid: tuple[int, int] | None = None) -> np.ndarray:
@@ -186,7 +212,7 @@ def load_grid(path: str | PathLike[str], grid: tuple[int, int] | None = None) ->
     if grid is None:
         raise ValueError(f"say how many rows and columns of PSFs {path} has, for example 5x5")
     if not path.is_dir():
-        found = from_points(read_grey(path), grid=grid)
+        found = from_points(read_grey(path)[0], grid=grid)
         if not found.status.ok or found.map is None:
             raise ValueError(
                 f"the PSF measured from {path} is {found.status.value}: {found.why}. Measure it separately and inspect "
@@ -208,7 +234,7 @@ def load_grid(path: str | PathLike[str], grid: tuple[int, int] | None = None) ->
     return np.array(each).reshape(*grid, *each[0].shape)
 
 
-def save(path: str | PathLike[str], psf: Any, *, overwrite: bool = False) -> None:
+def save(path: str | PathLike[str], psf: Any, *, overwrite: bool = False, orientation: int = 1) -> None:
     """Write a PSF to a .npy, .npz, .csv, .txt or .tif (float32) file, which `load` and the command line read.
 
     Parameters
@@ -218,6 +244,8 @@ def save(path: str | PathLike[str], psf: Any, *, overwrite: bool = False) -> Non
         For an estimate with a `map`, an ``.npz`` holds ``psf``, ``psfs`` (R, S, m, n) and ``positions`` as well.
     overwrite : bool
         Replace an existing file.
+    orientation : int
+        Of the file of the upright picture in which the PSF was measured: it is written as the sensor has it.
 
     Raises
     ------
@@ -227,12 +255,16 @@ def save(path: str | PathLike[str], psf: Any, *, overwrite: bool = False) -> Non
         If the file cannot be written.
     """
     suffix, held = Path(path).suffix.lower(), io.BytesIO()
-    h = np.asarray(getattr(psf, "psf", psf), dtype=np.float64)
+    back = inverse(orientation)
+    h = upright(np.asarray(getattr(psf, "psf", psf), dtype=np.float64), back)
     if suffix == ".npy":
         np.save(held, h)
     elif suffix == ".npz":
         varying = getattr(psf, "map", None)
-        more = {} if varying is None else {"psfs": varying.psfs, "positions": varying.positions}
+        more: dict[str, Any] = {}
+        if varying is not None:
+            more = {"psfs": upright(varying.psfs, back)}
+            more |= {"positions": varying.positions} if orientation == 1 else {}
         np.savez(held, psf=h, **more)
     elif suffix in _TEXT:
         np.savetxt(held, h, fmt="%.17g", delimiter="," if suffix == ".csv" else " ")

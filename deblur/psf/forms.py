@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..errors import InsufficientMemoryError
+from ..image import located
 from .files import load
 from .models import Size, airy, box, camera_shake, delta, disk, gaussian, moffat, motion
 
@@ -61,7 +61,7 @@ def parse(text: str) -> np.ndarray:
     name, colon, rest = text.strip().partition(":")
     form = TABLE.get(name.strip().lower())
     if form is None or not colon:
-        if not text.strip() or not Path(text).exists():
+        if not text.strip() or not located(text)[0].exists():
             raise ValueError(f"{text!r} is neither a file nor a known form of PSF{known}")
         return load(text)
     usage, build, readers, needed = form

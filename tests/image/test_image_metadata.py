@@ -129,6 +129,51 @@ def test_ome_keeps_scale_axes_and_names(tmp_path, rng, name, dtype, axes, shape)
     assert metadata.axes == axes[: axes.index("Y")]
 
 
+def ome_set(folder, planes, axis, uuid=True):
+    """An OME-TIFF in as many files as there are planes, each of which describes all, as Micro-Manager writes it."""
+    sizes = {f"Size{a}": len(planes) if a == axis else 1 for a in "ZCT"} | {"SizeY": 8, "SizeX": 9}
+    planes_of = "".join(
+        f'<TiffData First{axis}="{i}" IFD="0" PlaneCount="1">'
+        f'<UUID FileName="{i}.ome.tif">urn:uuid:{i}</UUID></TiffData>'
+        for i in range(len(planes))
+    )
+    pixels = " ".join(f'{name}="{n}"' for name, n in sizes.items())
+    for i, plane in enumerate(planes):
+        own = f' UUID="urn:uuid:{i}"'
+        text = (
+            f'<OME xmlns="http://www.openmicroscopy.org/Schemas/OME/2016-06"{own if uuid else ""}>'
+            f'<Image ID="Image:0"><Pixels ID="Pixels:0" DimensionOrder="XYCZT" Type="uint16" {pixels}>'
+            f'<Channel ID="Channel:0" SamplesPerPixel="1"/>{planes_of}</Pixels></Image></OME>'
+        )
+        tifffile.imwrite(folder / f"{i}.ome.tif", plane, description=text, metadata=None)
+
+
+@pytest.mark.parametrize("uuid", [True, False])
+@pytest.mark.parametrize("axis", ["Z", "T", "C"])
+def test_all_files_of_an_ome_set_are_read_or_the_missing_ones_are_named(tmp_path, rng, axis, uuid):
+    planes = samples(rng, (3, 8, 9), np.uint16)
+    ome_set(tmp_path, planes, axis, uuid)
+    for name in ("0.ome.tif", "2.ome.tif"):
+        pixels, left = travelled(tmp_path / name, tmp_path / f"of_{name}")
+        np.testing.assert_array_equal(pixels, planes)
+        assert left == []
+        with tifffile.TiffFile(tmp_path / f"of_{name}") as tiff:
+            assert (tiff.series[0].axes, tiff.series[0].shape) == (f"{axis}YX", planes.shape)
+            np.testing.assert_array_equal(tiff.series[0].asarray(), planes)
+    (tmp_path / "1.ome.tif").unlink()
+    for name in ("0.ome.tif", "2.ome.tif"):
+        with pytest.raises(
+            ValueError, match=rf"{name} holds 2 of the 3 planes of its OME-TIFF; put 1.ome.tif beside it"
+        ):
+            image.read(tmp_path / name)
+    only = '<OME><BinaryOnly MetadataFile="a.companion.ome" UUID="urn:uuid:9"/></OME>'
+    tifffile.imwrite(tmp_path / "part.ome.tif", planes[0], description=only, metadata=None)
+    with pytest.raises(ValueError, match=r"one file of an OME-TIFF that a.companion.ome describes"):
+        image.read(tmp_path / "part.ome.tif")
+    _, metadata = image.read_with_metadata(tmp_path / "of_0.ome.tif")
+    assert image.left_out("a.ome.tif", planes[0], 16, metadata) == ["OME's pixel size and channel names"]
+
+
 def image_of(pixels, dtype):
     """`pixels` as `image.write` rounds them."""
     return (

@@ -37,6 +37,15 @@ def test_filter2matrix_is_scipys_convolution(rng, psf_shape, shape):
             assert close(matrix @ f.ravel(), convolve2d(f, h, mode).ravel())
 
 
+def test_filter2matrix_takes_shapes_for_sizes(rng):
+    h = rng.random((3, 2))
+    np.testing.assert_array_equal(filter2matrix(h, (5, 6)), filter2matrix(h, 5, 6))
+    np.testing.assert_array_equal(filter2matrix(h, np.array([5, 6]), (3, 4)), filter2matrix(h, 5, 6, 3, 4))
+    for sizes in [((5, 6, 7),), ((5, 6), 4), (5, (6, 7)), (5,), ((5, 6.5),)]:
+        with pytest.raises(ValueError, match=r"\(rows, columns\)|positive whole number"):
+            filter2matrix(h, *sizes)
+
+
 @pytest.mark.parametrize("psf_shape", PSF_SHAPES)
 def test_boundaries_are_scipys(rng, psf_shape):
     h, f = rng.standard_normal(psf_shape), rng.standard_normal((9, 11))

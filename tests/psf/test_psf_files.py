@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tifffile
 
+import deblur
 from deblur import image, psf
 from deblur.errors import InsufficientMemoryError
 
@@ -80,7 +81,7 @@ def test_load_keeps_the_values_when_asked(saved):
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("h.npy", np.array([[1.0, np.nan]]), "NaN"),
+        ("h.npy", np.array([[1.0, np.nan]]), "NaN.*a PSF is light, so set them to 0"),
         ("h.npy", np.array([[1.0, np.inf]]), "NaN or infinite"),
         ("h.npy", np.array([[1.0, -0.1]]), "allow_negative"),
         ("h.npy", np.zeros((3, 3)), "sum to zero"),
@@ -205,6 +206,34 @@ def test_load_of_a_header_that_promises_more_than_the_file_holds(tmp_path, suffi
         pytest.raises(ValueError, match=r"h.np.* header promises .* and it holds 208 bytes"),
     ):
         psf.load(path)
+
+
+def test_a_psf_too_large_for_the_memory_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr("deblur.device.free_memory", lambda xp: 1000)
+    for name in ("a.npz", "a.npy"):
+        psf.save(tmp_path / name, np.ones((30, 30)))
+        with pytest.raises(InsufficientMemoryError, match=rf"{name}: an array of shape \(30, 30\)"):
+            psf.load(tmp_path / name)
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_a_psf_turns_with_the_picture_that_it_blurs(tmp_path, rng, orientation):
+    """Blurring and turning commute, for sides of any parity; grids of PSFs keep each at its place."""
+    f = rng.random((24, 28))
+    for shape in ((5, 7), (4, 7), (4, 6), (1, 2)):
+        h = rng.random(shape)
+        blurred = image.upright(deblur.degrade(f, h, boundary="zero"), orientation)
+        turned = psf.upright(h, orientation)
+        found = deblur.degrade(image.upright(f, orientation), turned, boundary="zero")
+        np.testing.assert_allclose(found, blurred, atol=1e-14)
+        grid = psf.upright(np.arange(6).reshape(2, 3, 1, 1) * h, orientation)
+        np.testing.assert_array_equal(
+            grid[0, 0], turned * image.upright(np.arange(6).reshape(2, 3), orientation)[0, 0]
+        )
+        psf.save(tmp_path / "a.npy", turned, overwrite=True, orientation=orientation)  # as the sensor has it
+        again = psf.upright(psf.load(tmp_path / "a.npy", normalize=False), orientation)
+        found = deblur.degrade(image.upright(f, orientation), again, boundary="zero")
+        np.testing.assert_allclose(found, blurred, atol=1e-14)
 
 
 @pytest.mark.parametrize("name", ["a.npy", "a.npz", "a.csv", "a.txt", "a.tif"])
