@@ -14,8 +14,10 @@ option of the library, with the text and the default that `deblur.options.Option
 from __future__ import annotations
 
 import argparse
+import difflib
 import functools
 import inspect
+import os
 import re
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -44,13 +46,43 @@ class Parser(argparse.ArgumentParser):
         return self
 
     def parse_known_args(self, *args: Any, **kwargs: Any) -> Any:
-        """As argparse has it."""
+        """As argparse has it, but an argument that is left over is an error of the command that leaves it."""
         self.filled()
-        return super().parse_known_args(*args, **kwargs)
+        parsed, rest = super().parse_known_args(*args, **kwargs)
+        if rest and rest[0].startswith("-"):
+            known = {option: option for option in self._option_string_actions}
+            self.error(f"there is no option {rest[0]}{_nearest(rest[0].partition('=')[0], known)}")
+        if rest:
+            self.error(f"unexpected {rest[0]!r}: files stand together, and an option takes what follows it")
+        return parsed, rest
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """As argparse has it, with the nearest choice; a command is also known by its verb and by its options."""
+        if action.choices is None or value in action.choices:
+            return
+        meant = {str(choice): str(choice) for choice in action.choices}
+        if isinstance(action, argparse._SubParsersAction):
+            for name, parser in action.choices.items():
+                meant.setdefault((parser.description or "").split(" ")[0].lower(), name)
+                if f"--{value}" in parser._option_string_actions:
+                    meant.setdefault(value, f"{name} --{value}")
+            if "reconstruct" in meant and (os.path.exists(value) or re.search(r"[./\\]", value)):
+                meant[value] = f"reconstruct {value} --output OUT --psf PSF"
+            meant = {word: f"{self.prog} {words}" for word, words in meant.items()}
+        listed = ", ".join(map(str, action.choices))
+        raise argparse.ArgumentError(
+            action, f"invalid choice: {value!r}{_nearest(value, meant)} (choose from {listed})"
+        )
 
     def error(self, message: str) -> NoReturn:
         """One line, where argparse prints the whole usage."""
         self.exit(2, f"deblur: {' '.join(message.split())} (usage: {self.prog} --help)\n")
+
+
+def _nearest(word: Any, meant: dict[str, str]) -> str:
+    """A question for what the nearest of the words means; nothing if none is near."""
+    near = difflib.get_close_matches(str(word), meant, 1)
+    return f"; did you mean {meant[near[0]]}?" if near else ""
 
 
 def entries(docstring: str) -> dict[str, tuple[str, str]]:
