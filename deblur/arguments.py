@@ -198,9 +198,21 @@ def _bounds(text: str) -> tuple[float, float] | str:
 def _size(text: str) -> tuple[int, int]:
     rows, cross, columns = text.lower().partition("x")
     size = int(rows), int(columns if cross else rows)
-    if min(size) < 1:
+    if not 1 <= min(size) <= max(size) < 2**31:
         raise ValueError
     return size
+
+
+def _count(text: str, least: int = 1) -> int:
+    if not least <= int(text) < 2**31:
+        raise ValueError
+    return int(text)
+
+
+def _file(text: str) -> str:
+    if not text or "\0" in text:
+        raise ValueError
+    return "/dev/stdin" if text == "-" else text
 
 
 def _region(text: str) -> tuple[int, int, int, int]:
@@ -234,14 +246,15 @@ _BLACK = "0 is black and 1 the largest number of an integer image (255 of 8 bits
 #: Kind of value: (its reader or its choices, how the help writes it, a note at the end of the help). The reader of a
 #: value that may name a file gives (text, value).
 KINDS: dict[str, tuple[Any, str, str]] = {
-    "in": (str, "IN", ""),
-    "out": (str, "OUT", ""),
-    "path": (str, "FILE", ""),
-    "folder": (str, "FOLDER", ""),
+    "in": (_reader(_file, "the name of a file"), "IN", ""),
+    "out": (_reader(_file, "the name of a file"), "OUT", ""),
+    "path": (_reader(_file, "the name of a file"), "FILE", ""),
+    "folder": (_reader(_file, "the name of a folder"), "FOLDER", ""),
     "text": (str, "TEXT", ""),
-    "int": (int, "N", ""),
-    "number": (float, "X", ""),
-    "brightness": (float, "X", f"On the scale of the image {_BLACK}"),
+    "count": (_reader(_count, "a whole number from 1"), "N", ""),
+    "seed": (_reader(functools.partial(_count, least=0), "a whole number from 0"), "N", ""),
+    "number": (_reader(float, "a number"), "X", ""),
+    "brightness": (_reader(float, "a number"), "X", f"On the scale of the image {_BLACK}"),
     "size": (_reader(_size, "ROWSxCOLUMNS such as 15x17, or 15 for both,"), "ROWSxCOLUMNS", ""),
     "region": (_reader(_region, "four whole numbers such as 10,90,20,100"), "TOP,BOTTOM,LEFT,RIGHT", ""),
     "bytes": (_reader(_bytes, "a size such as 8GB or 512MiB"), "BYTES", ""),

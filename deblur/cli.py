@@ -12,6 +12,7 @@ import io
 import itertools
 import mimetypes
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -115,7 +116,7 @@ def reconstruct(args: argparse.Namespace) -> int:
     --dtype : {float32, float64}
     --denoiser : text
     --rtol : number
-    --max-iterations : int
+    --max-iterations : count
     --bits : {8, 16, 32}, optional
         Bits of OUT, 32 being a float TIFF; by default those of IN. In a float TIFF white is 1, but integers other than
         8 or 16 bits without a sign keep their unit.
@@ -161,7 +162,7 @@ def reconstruct(args: argparse.Namespace) -> int:
                     with terminal.warnings_in_words(args.input if more else ""):
                         reports.append(_restored(args, kernel, dict(options), kept, listener))
                 except _MISTAKES as error:
-                    failed[args.input], last = " ".join(str(error).split()), error
+                    failed[args.input], last = _in_terms(args, error), error
     finally:  # also after Ctrl-C
         if reports and not args.quiet:
             total = [f"restored    {len(reports)} of {len(targets)} images into {folder}"] if more else []
@@ -394,7 +395,7 @@ def choose(args: argparse.Namespace) -> int:
         Size of the image.
     --psf : psf
         What one point became by the blur.
-    --channels : int = 1
+    --channels : count = 1
         3 for colour.
     --lam : lam = auto
         How much is smoothed.
@@ -402,8 +403,6 @@ def choose(args: argparse.Namespace) -> int:
     --formula : {tikhonov, hht}
     --dtype : {float32, float64} = float64
     """
-    if args.channels < 1:
-        raise ValueError(f"--channels must be at least 1, not {args.channels}")
     blur = Blur(args.psf[1], args.shape, args.boundary)
     choice = choose_method(blur, args.lam, dtype=args.dtype, frames=args.channels, formula=args.formula)
     usual = Problem(blur, 0.0, dtype=np.dtype(args.dtype), frames=args.channels)
@@ -428,6 +427,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # λ is not in every encoding
+    args = argparse.Namespace()
     try:
         with terminal.interruptible(), terminal.warnings_in_words():
             args = _parser().parse_args(argv)
@@ -437,17 +437,26 @@ def main(argv: Sequence[str] | None = None) -> int:
                 sys.stdout.flush()
             return code
     except ConvergenceError as error:
-        return _fail(error, 1)
+        return _fail(_in_terms(args, error), 1)
     except BrokenPipeError:
         terminal.abandon_stdout()
         return 128 + 13  # as if SIGPIPE had ended it
     except _MISTAKES as error:
-        return _fail(error, 2)
+        return _fail(_in_terms(args, error), 2)
     except KeyboardInterrupt:
         print(terminal.INTERRUPTED, file=sys.stderr)
         return 130
 
 
-def _fail(error: object, code: int) -> int:
-    print(f"deblur: {' '.join(str(error).split()) or type(error).__name__}", file=sys.stderr)
+def _in_terms(args: argparse.Namespace, error: BaseException) -> str:
+    """The text of an error, on one line, with Python's options written as those of the command."""
+    text = re.sub(r"\b\w+=True(?:, (--[\w-]+)| \((--[\w-]+)\))", r"\1\2", " ".join(str(error).split()))
+    names = "|".join(vars(args)) or "$"
+    for known in (rf"\b({names})(=)", rf"^({names})()(?=,| must| is )"):
+        text = re.sub(known, lambda m: f"--{m[1].replace('_', '-')}{' ' * len(m[2])}", text)
+    return text or type(error).__name__
+
+
+def _fail(text: str, code: int) -> int:
+    print(f"deblur: {text}", file=sys.stderr)
     return code

@@ -82,14 +82,6 @@ def test_the_demo_does_not_overwrite_its_psf(tmp_path, capsys):
     assert (tmp_path / "blurred.png").read_bytes() == before
 
 
-def test_a_folder_as_output_is_refused(photograph, tmp_path, capsys):
-    path, psf = photograph
-    (tmp_path / "folder.png").mkdir()
-    fails(
-        capsys, ["reconstruct", path, "--psf", psf, "-o", tmp_path / "folder.png", "--force"], "is a folder"
-    )
-
-
 def test_the_blurred_image_is_refused_as_psf(photograph, capsys):
     path, _ = photograph
     copy = path.with_name("copy.png")
@@ -160,8 +152,8 @@ def test_counts_in_an_integer_tiff_keep_their_unit(photograph, tmp_path, capsys,
         (["--noise", "0.1", "--lam", "0.01"], ["--noise does nothing", "0.01"]),
         (["--noise", "0.1", "--lam", "lcurve"], ["--noise does nothing", "lcurve"]),
         (["--prior", "zero", "--method", "tv"], ["--prior does nothing", "linear"]),
-        (["--rtol", "1e-3", "--method", "cholesky"], ["rtol=0.001 would do nothing", "cholesky"]),
-        (["--max-iterations", "9", "--method", "banded"], ["max_iterations=9 would do nothing", "banded"]),
+        (["--rtol", "1e-3", "--method", "cholesky"], ["--rtol 0.001 would do nothing", "cholesky"]),
+        (["--max-iterations", "9", "--method", "banded"], ["--max-iterations 9 would do nothing", "banded"]),
     ],
 )
 def test_an_option_that_does_nothing_is_an_error(photograph, capsys, arguments, words):
@@ -203,9 +195,7 @@ RUN = ["reconstruct", "x.png", "-o", "y.png", "--psf", "box:3"]
     ("arguments", "words"),
     [
         ([], ["required", "usage: deblur"]),
-        (["magic"], ["magic"]),
         (["reconstruct", "x.png", "--psf", "box:3"], ["required", "--output"]),
-        ([*RUN[:-1], "nonsense"], ["--psf", "nonsense"]),
         ([*RUN[:-1], "nonsense:3"], ["--psf", "nonsense:3"]),
         ([*RUN[:-1], "box:1000000"], ["box:1000000", "free"]),
         ([*RUN, "--lam", "best"], ["--lam", "best"]),
@@ -213,7 +203,6 @@ RUN = ["reconstruct", "x.png", "-o", "y.png", "--psf", "box:3"]
         ([*RUN, "--method", "magic"], ["magic", *deblur.METHODS]),
         ([*RUN, "--boundary", "mirror"], ["mirror", *deblur.BOUNDARIES]),
         (["choose", "--shape", "9x9", "--psf", "motion:1e9,45"], ["motion:1e9,45", "free"]),
-        (["choose", "--shape", "480x", "--psf", "disk:9"], ["ROWSxCOLUMNS"]),
     ],
 )
 def test_an_argument_error_is_one_line(capsys, arguments, words):
