@@ -14,8 +14,10 @@ option of the library, with the text and the default that `deblur.options.Option
 from __future__ import annotations
 
 import argparse
+import difflib
 import functools
 import inspect
+import os
 import re
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -44,9 +46,33 @@ class Parser(argparse.ArgumentParser):
         return self
 
     def parse_known_args(self, *args: Any, **kwargs: Any) -> Any:
-        """As argparse has it."""
+        """As argparse has it, but an argument that is left over is an error of the command that leaves it."""
         self.filled()
-        return super().parse_known_args(*args, **kwargs)
+        parsed, rest = super().parse_known_args(*args, **kwargs)
+        if rest and rest[0].startswith("-"):
+            known = {option: option for option in self._option_string_actions}
+            self.error(f"there is no option {rest[0]}{_nearest(rest[0].partition('=')[0], known)}")
+        if rest:
+            self.error(f"unexpected {rest[0]!r}: files stand together, and an option takes what follows it")
+        return parsed, rest
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """As argparse has it, with the nearest choice; a command is also known by its verb and by its options."""
+        if action.choices is None or value in action.choices:
+            return
+        meant = {str(choice): str(choice) for choice in action.choices}
+        if isinstance(action, argparse._SubParsersAction):
+            for name, parser in action.choices.items():
+                meant.setdefault((parser.description or "").split(" ")[0].lower(), name)
+                if f"--{value}" in parser._option_string_actions:
+                    meant.setdefault(value, f"{name} --{value}")
+            if "reconstruct" in meant and (os.path.exists(value) or re.search(r"[./\\]", value)):
+                meant[value] = f"reconstruct {value} --output OUT --psf PSF"
+            meant = {word: f"{self.prog} {words}" for word, words in meant.items()}
+        listed = ", ".join(map(str, action.choices))
+        raise argparse.ArgumentError(
+            action, f"invalid choice: {value!r}{_nearest(value, meant)} (choose from {listed})"
+        )
 
     def error(self, message: str) -> NoReturn:
         """One line, where argparse prints the whole usage."""
@@ -64,6 +90,12 @@ class _Once(argparse.Action):
             )
             parser.error(f"{option_string} was given twice, as {first} and as {second}: leave one out")
         setattr(namespace, self.dest, values)
+
+
+def _nearest(word: Any, meant: dict[str, str]) -> str:
+    """A question for what the nearest of the words means; nothing if none is near."""
+    near = difflib.get_close_matches(str(word), meant, 1)
+    return f"; did you mean {meant[near[0]]}?" if near else ""
 
 
 def entries(docstring: str) -> dict[str, tuple[str, str]]:
@@ -184,9 +216,21 @@ def _bounds(text: str) -> tuple[float, float] | str:
 def _size(text: str) -> tuple[int, int]:
     rows, cross, columns = text.lower().partition("x")
     size = int(rows), int(columns if cross else rows)
-    if min(size) < 1:
+    if not 1 <= min(size) <= max(size) < 2**31:
         raise ValueError
     return size
+
+
+def _count(text: str, least: int = 1) -> int:
+    if not least <= int(text) < 2**31:
+        raise ValueError
+    return int(text)
+
+
+def _file(text: str) -> str:
+    if not text or "\0" in text:
+        raise ValueError
+    return "/dev/stdin" if text == "-" else text
 
 
 def _region(text: str) -> tuple[int, int, int, int]:
@@ -220,14 +264,15 @@ _BLACK = "0 is black and 1 the largest number of an integer image (255 of 8 bits
 #: Kind of value: (its reader or its choices, how the help writes it, a note at the end of the help). The reader of a
 #: value that may name a file gives (text, value).
 KINDS: dict[str, tuple[Any, str, str]] = {
-    "in": (str, "IN", ""),
-    "out": (str, "OUT", ""),
-    "path": (str, "FILE", ""),
-    "folder": (str, "FOLDER", ""),
+    "in": (_reader(_file, "the name of a file"), "IN", ""),
+    "out": (_reader(_file, "the name of a file"), "OUT", ""),
+    "path": (_reader(_file, "the name of a file"), "FILE", ""),
+    "folder": (_reader(_file, "the name of a folder"), "FOLDER", ""),
     "text": (str, "TEXT", ""),
-    "int": (int, "N", ""),
-    "number": (float, "X", ""),
-    "brightness": (float, "X", f"On the scale of the image {_BLACK}"),
+    "count": (_reader(_count, "a whole number from 1"), "N", ""),
+    "seed": (_reader(functools.partial(_count, least=0), "a whole number from 0"), "N", ""),
+    "number": (_reader(float, "a number"), "X", ""),
+    "brightness": (_reader(float, "a number"), "X", f"On the scale of the image {_BLACK}"),
     "size": (_reader(_size, "ROWSxCOLUMNS such as 15x17, or 15 for both,"), "ROWSxCOLUMNS", ""),
     "region": (_reader(_region, "four whole numbers such as 10,90,20,100"), "TOP,BOTTOM,LEFT,RIGHT", ""),
     "bytes": (_reader(_bytes, "a size such as 8GB or 512MiB"), "BYTES", ""),

@@ -9,6 +9,10 @@ from __future__ import annotations
 
 import argparse
 import io
+import itertools
+import mimetypes
+import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -29,13 +33,16 @@ from .masks import saturated
 from .methods import METHODS, choose_method, expected_seconds
 from .operators.blur import Blur
 from .options import defaults
-from .pipeline import solve_into
+from .pipeline import Deblurrer, solve_into
 from .problem import Problem
 from .progress import report_phase
 from .result import Result
 from .tiles import command as tiles
 from .tuning import RULES
 from .version import __version__
+
+#: What main reports in one line. numpy.linalg.LinAlgError, and with it SingularMatrixError, is a ValueError.
+_MISTAKES = (ConvergenceError, ValueError, TypeError, OSError, MemoryError, NoGPUError, ImportError)
 
 
 def _parser() -> Parser:
@@ -68,7 +75,10 @@ def _compare(parser: Parser) -> None:
 
 
 def reconstruct(args: argparse.Namespace) -> int:
-    """Restore a blurred image file.
+    """Restore a blurred image file, or several with one PSF.
+
+    Of several images, each is restored as if alone: λ and the boundary, if they are not given, are chosen for each. One
+    that fails is named at the end, and the others are restored; the exit code is then 1.
 
     The point spread function (PSF) is given by --psf, or as one that varies by --psf-grid, or estimated by --blind.
     If OUT is a .zarr, IN is a zarr array, OME-Zarr or an uncompressed TIFF, restored tile by tile; --tolerance and the
@@ -76,11 +86,12 @@ def reconstruct(args: argparse.Namespace) -> int:
 
     Parameters
     ----------
-    input : in
+    input : in, several
         Blurred image: PNG, JPEG, TIFF or FITS (a.fits[SCI] names one of several), grey, colour or a stack; /dev/stdin
-        for a pipe; or a .zarr.
+        for a pipe; or a .zarr. Several, or a folder for the images in it.
     -o, --output : out
-        Restored image: .png, .jpg, .webp, .tif, .fits or .zarr.
+        Restored image: .png, .jpg, .webp, .tif, .fits or .zarr. Of several images, a folder: they keep their names
+        there.
     --psf : psf, optional
         What one point became by the blur, such as gaussian:9,1.2, which describes IN as a viewer shows it. A PSF in a
         file lies as the sensor has it: it is turned with IN, if the camera was held sideways.
@@ -109,7 +120,7 @@ def reconstruct(args: argparse.Namespace) -> int:
     --dtype : {float32, float64}
     --denoiser : text
     --rtol : number
-    --max-iterations : int
+    --max-iterations : count
     --bits : {8, 16, 32}, optional
         Bits of OUT, 32 being a float TIFF; by default those of IN. In a float TIFF white is 1, but integers other than
         8 or 16 bits without a sign keep their unit.
@@ -117,6 +128,8 @@ def reconstruct(args: argparse.Namespace) -> int:
         Write OUT even if more than a tenth of its pixels are clipped.
     --rescale : flag
         Make the least value of OUT black and the largest white.
+    --anyway : flag
+        Write OUT even if it, or the PSF that --blind estimates, is not to be trusted.
     --force : flag
         Replace OUT if it is there (never IN or another input).
     -q, --quiet : flag
@@ -128,71 +141,155 @@ def reconstruct(args: argparse.Namespace) -> int:
     given = {name: getattr(args, name, None) for name in defaults()}
     options: Any = {name: value for name, value in given.items() if value is not None}
     options |= {name: options[name][1] for name in ("mask", "weights") if name in options}
+    folder, targets = args.output, _targets(args)
+    (args.input, args.output), *more = targets.items()
     if tiles.wants(args):
         return tiles.reconstruct(args, kernel, options)
-    image.check_readable(args.input)
-    inputs = [args.input, source, *(given[0] for given in (args.mask, args.weights) if given)]
-    image.check_writable(args.output, args.force, inputs=inputs)
-    with terminal.progress("deblur", not args.quiet) as show:
-        report_phase("reading")
-        raw, metadata = image.read_with_metadata(args.input)
-        bits = image.check_format(args.output, raw, args.bits)
-        if bits == 32 and (args.clip or args.rescale):
-            option = "--clip" if args.clip else "--rescale"
-            raise ValueError(f"{option} does nothing here: a float file holds every number; leave it out")
-        if args.psf:
-            _check_is_psf(args.input, raw, *args.psf)
-            kernel = psf_command.upright(args.psf, metadata.orientation)
-        colour = image.is_colour(raw)
-        stack = raw.ndim - colour == 3
-        axes: Any = {"channel_axis": raw.ndim - 1 if colour else None, "stack_axis": 0 if stack else None}
-        _warn_of_depth(args, metadata)
-        visible = _visible(args, raw, metadata)
-        options["callback"] = terminal.iterations(show)
-        if args.psf_grid:
-            options["psfs"] = psf.upright(psf.load_grid(args.psf_grid, args.grid), metadata.orientation)
-        grey_levels = raw.dtype in (np.uint8, np.uint16) and not colour
-        # A stack of levels may be large: it becomes levels again part by part.
-        in_parts = stack and grey_levels and bits != 32 and not (args.rescale or args.blind)
-        levels, report = image.Levels(args.output, raw, bits) if in_parts else None, ""
-        if args.blind:
-            if options["method"] == "auto":
-                del options["method"]  # the one that suits an estimated PSF
-            report_phase("PSF")
+    if not more:
+        image.check_readable(args.input)
+    inputs = [*targets, source, *(given[0] for given in (args.mask, args.weights) if given)]
+    for target in targets.values():
+        image.check_writable(target, args.force, inputs=inputs)
+    reports: list[str] = []
+    failed: dict[str, str] = {}
+    kept: dict[Any, Deblurrer] | None = {} if more else None
+    try:
+        with terminal.progress("deblur", not args.quiet) as show:
+
+            def counted(*_: int, note: str = "") -> None:
+                if show and more:
+                    show(len(reports) + len(failed), len(targets), f"{Path(args.input).name} {note}")
+
+            listener = counted if show and more else show
+            for args.input, args.output in targets.items():
+                counted()
+                try:
+                    with terminal.warnings_in_words(args.input if more else ""):
+                        reports.append(_restored(args, kernel, dict(options), kept, listener))
+                except _MISTAKES as error:
+                    failed[args.input], last = _in_terms(args, error), error
+    finally:  # also after Ctrl-C
+        if reports and not args.quiet:
+            total = [f"restored    {len(reports)} of {len(targets)} images into {folder}"] if more else []
+            terminal.report("\n".join(reports + total))
+    if not reports and len(set(failed.values())) == 1:
+        raise last  # the request is at fault, or there is one image
+    for path, why in failed.items():
+        _fail(why if why.startswith(path) else f"{path}: {why}", 1)
+    return 1 if failed else 0
+
+
+def _targets(args: argparse.Namespace) -> dict[str, str]:
+    """Where each image is written: OUT or, of several and where OUT is a folder, under its own name in OUT."""
+    out, one = Path(args.output), len(args.input) == 1
+    stores = [name for name in (args.output, *args.input) if name.rstrip("/").endswith(".zarr")]
+    if stores and not one:
+        raise ValueError(f"{stores[0]} is a zarr store, which is restored by itself: name one IN and one OUT")
+    folder = os.path.isdir(args.input[0]) or out.is_dir() or args.output.endswith("/")
+    if stores or (one and not folder):
+        return {args.input[0]: args.output}
+    if out.exists() and not out.is_dir():
+        raise NotADirectoryError(f"{out} is a file, and several images need a folder: name one with --output")
+    sources: dict[str, str] = {}
+    for name in args.input:
+        for path in _images_in(Path(name)) if os.path.isdir(name) else [Path(name)]:
+            writable = path.suffix.lower() in image.FORMATS
+            target = str(out / (path.name if writable else f"{path.stem}.png"))
+            other = sources.setdefault(target, str(path))
+            if other != str(path):
+                raise ValueError(
+                    f"{other} and {path} would both become {target}: rename one, or use two folders"
+                )
+    out.mkdir(parents=True, exist_ok=True)
+    return {path: target for target, path in sources.items()}
+
+
+def _images_in(folder: Path) -> list[Path]:
+    """The images in a folder, by their suffixes, in the order of their names."""
+    kinds = {
+        path: mimetypes.guess_type(path.name, strict=False)[0] or "" for path in sorted(folder.iterdir())
+    }
+    found = [p for p, kind in kinds.items() if kind.startswith("image/") or p.suffix.lower() in image.FORMATS]
+    if not found:
+        raise FileNotFoundError(
+            f"{folder} is a folder without images; name images, or a folder that holds some"
+        )
+    return found
+
+
+def _restored(
+    args: argparse.Namespace, kernel: Any, options: Any, kept: dict[Any, Deblurrer] | None, show: Any
+) -> str:
+    """Restore an image and write it; returns the report, which is short where there are several (`kept`)."""
+    report_phase("reading")
+    raw, metadata = image.read_with_metadata(args.input)
+    bits = image.check_format(args.output, raw, args.bits)
+    if bits == 32 and (args.clip or args.rescale):
+        option = "--clip" if args.clip else "--rescale"
+        raise ValueError(f"{option} does nothing here: a float file holds every number; leave it out")
+    if args.psf:
+        _check_is_psf(args.input, raw, *args.psf)
+        kernel = psf_command.upright(args.psf, metadata.orientation)
+    colour = image.is_colour(raw)
+    stack = raw.ndim - colour == 3
+    axes: Any = {"channel_axis": raw.ndim - 1 if colour else None, "stack_axis": 0 if stack else None}
+    _warn_of_depth(args, metadata)
+    visible = _visible(args, raw, metadata)
+    options["callback"] = terminal.iterations(show)
+    if args.psf_grid:
+        options["psfs"] = psf.upright(psf.load_grid(args.psf_grid, args.grid), metadata.orientation)
+    grey_levels = raw.dtype in (np.uint8, np.uint16) and not colour
+    # A stack of levels may be large: it becomes levels again part by part.
+    in_parts = stack and grey_levels and bits != 32 and not (args.rescale or args.blind)
+    levels, report = image.Levels(args.output, raw, bits) if in_parts else None, ""
+    if args.blind:
+        if options["method"] == "auto":
+            del options["method"]  # the one that suits an estimated PSF
+        report_phase("PSF")
+        try:
             found = blind(visible, args.blind, args.lam, progress=show, **axes, **options)
             result, status = found.result, found.psf.status
-            if not status.ok:
+            if not (status.ok or args.anyway):
                 raise ConvergenceError(
                     f"the PSF estimated from {args.input} is {status.value}: {found.psf.why}. Try another size, or a "
-                    "part of the image with strong edges; deblur psf blurred --anyway writes the PSF",
+                    "part of the image with strong edges; --anyway writes the image",
                     result,
                 )
-            report = f"{found.psf}\n\n"
-        else:
-            result = solve_into(levels, visible, kernel, args.lam, options, **axes)
-        hints = _hints(args, raw, metadata, result.image)
-        report_phase("writing")
-        if levels is None:
-            changes = {"clip": args.clip, "rescale": args.rescale}
-            picture, remark = image.fit_to_levels(args.output, result.image, raw, bits, **changes)
-        else:
-            picture, remark = levels.samples, ""
-            if not args.clip:
-                levels.check()
-            del raw, visible
-        clipped = image.write(args.output, picture, bits=bits, overwrite=args.force, metadata=metadata)
-        clipped = clipped if levels is None else levels.clipped
-    if not args.quiet:
-        remarks = [remark] if remark else []
-        if clipped:
-            remarks.append(f"{100 * clipped / picture.size:.3g} % of the values clipped to black or white")
-        written = f"{args.output} ({'; '.join(remarks)})" if remarks else args.output
-        lines = [f"{report}{result}", f"written     {written}"]
-        lines += [*hints, *_suggestion(result)]
-        if dropped := image.left_out(args.output, picture, bits, metadata):
-            lines.append(f"dropped     metadata that {args.output} cannot hold: {', '.join(dropped)}")
-        terminal.report("\n".join(lines))
-    return 0
+        except ConvergenceError as error:
+            names = (Path(args.output).with_suffix(f".psf{n or ''}.tif") for n in itertools.count())
+            estimate = next(name for name in names if not name.exists())
+            psf.save(estimate, error.result.blur.psf, orientation=metadata.orientation)
+            raise ConvergenceError(f"{error}. The PSF so far is in {estimate}", error.result) from None
+        report = f"{found.psf}\n\n"
+    else:
+        result = solve_into(
+            levels, visible, kernel, args.lam, options, check=not args.anyway, kept=kept, **axes
+        )
+    hints = _hints(args, raw, metadata, result.image)
+    report_phase("writing")
+    if levels is None:
+        changes = {"clip": args.clip, "rescale": args.rescale}
+        picture, remark = image.fit_to_levels(args.output, result.image, raw, bits, **changes)
+    else:
+        picture, remark = levels.samples, ""
+        if not args.clip:
+            levels.check()
+        del raw, visible
+    clipped = image.write(args.output, picture, bits=bits, overwrite=args.force, metadata=metadata)
+    clipped = clipped if levels is None else levels.clipped
+    several = kept is not None
+    remarks = [
+        *([f"{result.method}, λ = {result.lam:.3g}"] if several else []),
+        *([remark] if remark else []),
+    ]
+    if clipped:
+        remarks.append(f"{100 * clipped / picture.size:.3g} % of the values clipped to black or white")
+    written = f"{args.output} ({'; '.join(remarks)})" if remarks else args.output
+    lines = [*([] if several else [f"{report}{result}"]), f"written     {written}"]
+    lines += [*hints, *([] if several else _suggestion(result))]
+    if dropped := image.left_out(args.output, picture, bits, metadata):
+        lines.append(f"dropped     metadata that {args.output} cannot hold: {', '.join(dropped)}")
+    return "\n".join(lines)
 
 
 def _check_arguments(args: argparse.Namespace) -> None:
@@ -341,7 +438,7 @@ def choose(args: argparse.Namespace) -> int:
         Size of the image.
     --psf : psf
         What one point became by the blur.
-    --channels : int = 1
+    --channels : count = 1
         3 for colour.
     --lam : lam = auto
         How much is smoothed.
@@ -349,8 +446,6 @@ def choose(args: argparse.Namespace) -> int:
     --formula : {tikhonov, hht}
     --dtype : {float32, float64} = float64
     """
-    if args.channels < 1:
-        raise ValueError(f"--channels must be at least 1, not {args.channels}")
     blur = Blur(args.psf[1], args.shape, args.boundary)
     choice = choose_method(blur, args.lam, dtype=args.dtype, frames=args.channels, formula=args.formula)
     usual = Problem(blur, 0.0, dtype=np.dtype(args.dtype), frames=args.channels)
@@ -375,6 +470,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # λ is not in every encoding
+    args = argparse.Namespace()
     try:
         with terminal.interruptible(), terminal.warnings_in_words():
             args = _parser().parse_args(argv)
@@ -384,18 +480,26 @@ def main(argv: Sequence[str] | None = None) -> int:
                 sys.stdout.flush()
             return code
     except ConvergenceError as error:
-        return _fail(error, 1)
+        return _fail(_in_terms(args, error), 1)
     except BrokenPipeError:
         terminal.abandon_stdout()
         return 128 + 13  # as if SIGPIPE had ended it
-    except (ValueError, TypeError, OSError, MemoryError, NoGPUError, ImportError) as error:
-        # numpy.linalg.LinAlgError, and with it SingularMatrixError, is a ValueError.
-        return _fail(error, 2)
+    except _MISTAKES as error:
+        return _fail(_in_terms(args, error), 2)
     except KeyboardInterrupt:
         print(terminal.INTERRUPTED, file=sys.stderr)
         return 130
 
 
-def _fail(error: BaseException, code: int) -> int:
-    print(f"deblur: {' '.join(str(error).split()) or type(error).__name__}", file=sys.stderr)
+def _in_terms(args: argparse.Namespace, error: BaseException) -> str:
+    """The text of an error, on one line, with Python's options written as those of the command."""
+    text = re.sub(r"\b\w+=True(?:, (--[\w-]+)| \((--[\w-]+)\))", r"\1\2", " ".join(str(error).split()))
+    names = "|".join(vars(args)) or "$"
+    for known in (rf"\b({names})(=)", rf"^({names})()(?=,| must| is )"):
+        text = re.sub(known, lambda m: f"--{m[1].replace('_', '-')}{' ' * len(m[2])}", text)
+    return text or type(error).__name__
+
+
+def _fail(text: str, code: int) -> int:
+    print(f"deblur: {text}", file=sys.stderr)
     return code

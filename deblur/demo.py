@@ -27,7 +27,7 @@ def demo(args: argparse.Namespace) -> int:
     ----------
     --image : sample = camera64
         The photograph.
-    --size : int, optional
+    --size : count, optional
         Side of the crop in pixels; by default 64, or as much as there is.
     --psf : psf = gaussian:7,1.2
         What one point becomes by the blur.
@@ -35,7 +35,7 @@ def demo(args: argparse.Namespace) -> int:
         How much is smoothed.
     --noise : number = 0.005
         Standard deviation of the noise; 1 is white.
-    --seed : int = 0
+    --seed : seed = 0
         Seed of the noise.
     --output : folder = demo_output
         Folder for the images.
@@ -51,7 +51,7 @@ def demo(args: argparse.Namespace) -> int:
         for name in ("demo", "blurred", "restored")
     )
     room = min(n - m + 1 for n, m in zip(info(args.image).shape, h.shape, strict=False))
-    size = min(64, room) if args.size is None else args.size
+    size = min(64, room) if args.size is None and room > 0 else args.size
     from .compare.adapters.own import OWN_BOUNDARY
     from .compare.cases import make_cases
 

@@ -339,7 +339,7 @@ def unwrapped(a: Any, name: str) -> Array:
     Raises
     ------
     TypeError
-        For sparse matrices, and for masked arrays with hidden values, which would be used as data.
+        For sparse matrices, linear operators, and masked arrays with hidden values, which would be used as data.
     ValueError
         For rows of different lengths.
     """
@@ -347,6 +347,11 @@ def unwrapped(a: Any, name: str) -> Array:
         return a
     if hasattr(a, "toarray"):
         raise TypeError(f"{name} is sparse ({type(a).__name__}), a dense array is needed: pass its toarray()")
+    if hasattr(a, "matvec"):
+        raise TypeError(
+            f"{name} is a linear operator ({type(a).__name__}), an array is needed; psfs=... takes PSFs that vary, "
+            "scipy.sparse.linalg.lsqr and lsmr take operators"
+        )
     masks = [hidden(part) for part in (a if isinstance(a, list | tuple) else (a,))]
     count = sum(int(mask.sum()) for mask in masks if mask is not None)
     if count:

@@ -371,7 +371,7 @@ def solve(
         measured residual, λ and how it was chosen, iterations and seconds.
         ``print(result)`` shows them.
     """
-    axes = {"channel_axis": channel_axis, "stack_axis": stack_axis}
+    axes: Any = {"channel_axis": channel_axis, "stack_axis": stack_axis}
     return solve_into(None, img, psf, lam, options, check=check, **axes)
 
 
@@ -383,13 +383,27 @@ def solve_into(
     options: Options,
     *,
     check: bool = True,
+    kept: dict[Any, Deblurrer] | None = None,
     **axes: int | None,
 ) -> Result:
-    """`solve`; given `into`, the image goes there part by part, and the Result has neither it nor the residual."""
+    """`solve`; given `into`, the image goes there part by part, and the Result has neither it nor the residual.
+
+    `kept` is for calls that differ in the image alone: it keeps what the last one prepared, if that does not depend on
+    its image.
+    """
     gamma, dtype = check_gamma(options.get("gamma")), check_dtype(options.get("dtype"))
     frames = Frames(img, **axes, mask=options.get("mask"), gamma=gamma, dtype=dtype)
     request = check_request(psf, frames.space, lam, options, frames.device, masked=frames.masked is not None)
-    return Deblurrer._of(request)._solve(frames, check, into, one_image=True)
+    if kept is not None and not isinstance(request.lam, str):
+        check_frames(frames, request)
+        request = detect_boundary(request, frames)
+        key = frames.space, frames.dtype, frames.masked is None, str(request.problem.operator.boundary)
+        if key not in kept:
+            kept.clear()
+        deblurrer = kept.setdefault(key, Deblurrer._of(request))
+    else:
+        deblurrer = Deblurrer._of(request)
+    return deblurrer._solve(frames, check, into, one_image=True)
 
 
 @takes_options

@@ -17,7 +17,7 @@ import numpy as np
 from . import image, psf, terminal
 from .arguments import add_arguments, add_command
 from .progress import report_phase
-from .psf.files import read_grey
+from .psf.files import check_suffix, read_grey
 
 Measure = Callable[[argparse.Namespace], psf.PSFEstimate]
 
@@ -56,6 +56,7 @@ def _run(measure: Measure, args: argparse.Namespace) -> int:
     if args.output:
         inputs = [getattr(args, name, None) for name in ("input", "sharp", "blurred", "positions")]
         image.check_writable(args.output, args.force, inputs=filter(None, inputs))
+        check_suffix(args.output)
         if getattr(args, "grid", None) and Path(args.output).suffix.lower() != ".npz":
             raise ValueError(f"--grid writes several PSFs, into an .npz, not into {args.output}")
     found = measure(args)
@@ -100,7 +101,10 @@ def points(args: argparse.Namespace) -> psf.PSFEstimate:
     --grid : size, optional
         Also measure how it varies: PSFs on a grid, into OUT as an .npz.
     """
-    positions = None if args.positions is None else np.loadtxt(args.positions, ndmin=2)
+    try:
+        positions = args.positions and np.loadtxt(image.check_readable(args.positions), ndmin=2)
+    except ValueError as error:
+        raise ValueError(f"--positions {args.positions}: {error}; a line holds a row and a column") from None
     options = {name: getattr(args, name) for name in ("size", "saturation", "grid")}
     return psf.from_points(_grey(args), positions, **options)
 

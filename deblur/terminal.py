@@ -63,13 +63,16 @@ if _is_the_command():
 
 
 @contextmanager
-def warnings_in_words() -> Iterator[None]:
-    """Print the warnings given in here at the end, one line each."""
+def warnings_in_words(where: str = "") -> Iterator[None]:
+    """Print the warnings given in here at the end, one line each; those of one file among several name it first."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         yield
     for text in dict.fromkeys(" ".join(str(one.message).split()) for one in caught):
-        print(f"deblur: warning: {text}", file=sys.stderr)
+        if where:
+            warnings.warn(f"{where}: {text}", stacklevel=2)
+        else:
+            print(f"deblur: warning: {text}", file=sys.stderr)
 
 
 @contextmanager

@@ -75,14 +75,6 @@ def test_the_demo_does_not_overwrite_its_psf(tmp_path, capsys):
     assert (tmp_path / "blurred.png").read_bytes() == before
 
 
-def test_a_folder_as_output_is_refused(photograph, tmp_path, capsys):
-    path, psf = photograph
-    (tmp_path / "folder.png").mkdir()
-    fails(
-        capsys, ["reconstruct", path, "--psf", psf, "-o", tmp_path / "folder.png", "--force"], "is a folder"
-    )
-
-
 def test_the_blurred_image_is_refused_as_psf(photograph, capsys):
     path, _ = photograph
     copy = path.with_name("copy.png")
@@ -153,8 +145,8 @@ def test_counts_in_an_integer_tiff_keep_their_unit(photograph, tmp_path, capsys,
         (["--noise", "0.1", "--lam", "0.01"], ["--noise does nothing", "0.01"]),
         (["--noise", "0.1", "--lam", "lcurve"], ["--noise does nothing", "lcurve"]),
         (["--prior", "zero", "--method", "tv"], ["--prior does nothing", "linear"]),
-        (["--rtol", "1e-3", "--method", "cholesky"], ["rtol=0.001 would do nothing", "cholesky"]),
-        (["--max-iterations", "9", "--method", "banded"], ["max_iterations=9 would do nothing", "banded"]),
+        (["--rtol", "1e-3", "--method", "cholesky"], ["--rtol 0.001 would do nothing", "cholesky"]),
+        (["--max-iterations", "9", "--method", "banded"], ["--max-iterations 9 would do nothing", "banded"]),
     ],
 )
 def test_an_option_that_does_nothing_is_an_error(photograph, capsys, arguments, words):
@@ -312,7 +304,6 @@ RUN = ["reconstruct", "x.png", "-o", "y.png", "--psf", "box:3"]
     ("arguments", "words"),
     [
         ([], ["required", "usage: deblur"]),
-        (["magic"], ["magic"]),
         (["reconstruct", "x.png", "--psf", "box:3"], ["required", "--output"]),
         ([*RUN, "--psf", "box:5"], ["--psf was given twice", "box:3", "box:5"]),
         ([*RUN, "--lam", "1", "--lam", "2"], ["--lam was given twice", "1.0", "2.0"]),
@@ -324,7 +315,6 @@ RUN = ["reconstruct", "x.png", "-o", "y.png", "--psf", "box:3"]
         ([*RUN, "--method", "magic"], ["magic", *deblur.METHODS]),
         ([*RUN, "--boundary", "mirror"], ["mirror", *deblur.BOUNDARIES]),
         (["choose", "--shape", "9x9", "--psf", "motion:1e9,45"], ["motion:1e9,45", "free"]),
-        (["choose", "--shape", "480x", "--psf", "disk:9"], ["ROWSxCOLUMNS"]),
     ],
 )
 def test_an_argument_error_is_one_line(capsys, arguments, words):

@@ -238,7 +238,7 @@ def make_cases(
     if images is None:
         if blurred:
             raise ValueError("a picture that came blurred must be named; give its file")
-        images, size = "camera", size or 256
+        images, size = "camera", 256 if size is None else size
     if size is not None and (isinstance(size, bool) or int(size) != size or size < 1):
         raise ValueError(f"size must be a positive whole number of pixels, not {size!r}")
     edges = [boundaries] if isinstance(boundaries, str) else list(boundaries)

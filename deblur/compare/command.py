@@ -44,7 +44,7 @@ def compare(args: argparse.Namespace) -> int:
         Sharp images to be blurred; by default camera, the middle 256 x 256 pixels.
     --blurred : flag
         The images are blurred already: there is no truth, and nothing is blurred or added.
-    --size : int, optional
+    --size : count, optional
         Side in pixels of a square part from the middle; all by default.
     --psf : psf unread, several = gaussian:9,1.5
         What one point becomes by the blur.
@@ -52,7 +52,7 @@ def compare(args: argparse.Namespace) -> int:
         The noise to be added.
     --boundary : boundary, several = unknown
         How the scene continues beyond the frame.
-    --seed : int = 0
+    --seed : seed = 0
         Seed of the noise.
     --method : entrant, several
         The methods to be compared.
@@ -64,7 +64,7 @@ def compare(args: argparse.Namespace) -> int:
         Add rows with the best parameter in hindsight, marked oracle.
     --time-limit : number = 20
         Time limit in seconds for one restoration; the choice of its parameter may take twice as long.
-    --repeats : int = 3
+    --repeats : count = 3
         Timed runs after a warm-up.
     --no-memory : flag
         Do not measure memory (one run less).

@@ -234,6 +234,14 @@ def load_grid(path: str | PathLike[str], grid: tuple[int, int] | None = None) ->
     return np.array(each).reshape(*grid, *each[0].shape)
 
 
+def check_suffix(path: str | PathLike[str]) -> str:
+    """The suffix of a path, in small letters; ValueError if `save` does not know it."""
+    suffix = Path(path).suffix.lower()
+    if suffix not in (".npy", ".npz", *_TEXT, ".tif", ".tiff"):
+        raise ValueError(f"a PSF is written to .npy, .npz, .csv, .txt or .tif, not to {suffix!r}: {path}")
+    return suffix
+
+
 def save(path: str | PathLike[str], psf: Any, *, overwrite: bool = False, orientation: int = 1) -> None:
     """Write a PSF to a .npy, .npz, .csv, .txt or .tif (float32) file, which `load` and the command line read.
 
@@ -254,7 +262,7 @@ def save(path: str | PathLike[str], psf: Any, *, overwrite: bool = False, orient
     OSError
         If the file cannot be written.
     """
-    suffix, held = Path(path).suffix.lower(), io.BytesIO()
+    suffix, held = check_suffix(path), io.BytesIO()
     back = inverse(orientation)
     h = upright(np.asarray(getattr(psf, "psf", psf), dtype=np.float64), back)
     if suffix == ".npy":
@@ -268,10 +276,8 @@ def save(path: str | PathLike[str], psf: Any, *, overwrite: bool = False, orient
         np.savez(held, psf=h, **more)
     elif suffix in _TEXT:
         np.savetxt(held, h, fmt="%.17g", delimiter="," if suffix == ".csv" else " ")
-    elif suffix in (".tif", ".tiff"):
+    else:
         import tifffile
 
         tifffile.imwrite(held, h.astype(np.float32), photometric="minisblack")
-    else:
-        raise ValueError(f"a PSF is written to .npy, .npz, .csv, .txt or .tif, not to {suffix!r}: {path}")
     image_file.write_whole(path, held.getvalue(), overwrite)

@@ -148,7 +148,9 @@ class _Field:
         core = np.hypot(*coordinates(large)) <= 2.5 * self.scale
         flux, level = np.maximum((stamps * core).sum(axis=(1, 2)), self.noise), np.zeros(len(at))
         back = shift(stamps, own - at) / flux[:, None, None]
-        psf = unit_sum(np.maximum(np.median(back[good], axis=0), 0) * window)
+        psf = np.maximum(np.median(back[good], axis=0), 0) * window
+        _check_light(psf.sum(), len(own))
+        psf = unit_sum(psf)
         psfs = np.broadcast_to(psf, back.shape)  # of each source
         for turn in range(4):
             for _ in range(2):
@@ -165,7 +167,9 @@ class _Field:
                 good &= ~odd
             mean = _robust_mean(back[good], (psfs - psf)[good], self.noise / flux[good], psf)
             psfs = Variation(at[good], mean, self.above.shape).psfs(at) * window
-            away = np.array([centre_of_gravity(np.maximum(h * gains(h, mean.variance), 0)) for h in psfs])
+            bright = [np.maximum(h * gains(h, mean.variance), 0) for h in psfs]
+            _check_light(min(h.sum() for h in bright), len(own))
+            away = np.array([centre_of_gravity(h) for h in bright])
             psfs = shift(psfs, -away) * window
             total = psfs.sum(axis=(1, 2))
             psfs, flux, at = psfs / total[:, None, None], flux * total, at + away
@@ -218,6 +222,15 @@ class _Field:
         spread = np.median(np.abs(beyond[good] - usual)) / 0.6745
         odd = good & (beyond > max(usual + 5 * spread, 0.15))
         return odd if odd.sum() < good.sum() else np.zeros_like(odd)
+
+
+def _check_light(total: float, points: int) -> None:
+    """ValueError unless a PSF has light."""
+    if not 0 < total < math.inf:
+        raise ValueError(
+            f"what was found at {points} places has no common shape above the noise, as points have: use an image of "
+            "stars, beads or pinholes, or give positions and a size"
+        )
 
 
 def _listed(left_out: dict[str, int]) -> str:
@@ -349,6 +362,7 @@ def _estimate(
     frame: tuple[int, ...],
     grid: tuple[int, int] | None,
 ) -> PSFEstimate:
+    _check_light(np.maximum(mean.psf * gains(mean.psf, mean.variance), 0).sum(), len(at))
     psf, error = clean(mean.psf, mean.variance)
     k, outside, fwhm = len(at), energy_outside(psf), width(psf)
     varied = Variation(at, mean, frame)

@@ -34,7 +34,8 @@ def without_background(image: np.ndarray, side: int) -> tuple[np.ndarray, float]
         level = median_filter(level, 3, mode="nearest")  # a block full of sources is too bright
     at = [(np.arange(n) + 0.5) * b / n - 0.5 for n, b in zip(image.shape, blocks, strict=True)]
     smooth = map_coordinates(level, np.meshgrid(*at, indexing="ij"), order=1, mode="nearest")
-    return image - smooth, float(np.median(spread))
+    above = image - smooth
+    return above, max(float(np.median(spread)), 1e-9 * float(np.abs(above).max()))  # no image is exact
 
 
 def _clipped(values: np.ndarray) -> tuple[float, float]:
@@ -73,12 +74,13 @@ def detected(above: np.ndarray, noise: float, positions: Any) -> tuple[np.ndarra
     """
     from scipy.ndimage import gaussian_filter, maximum_filter
 
-    floor = max(noise, 1e-9 * float(np.abs(above).max())) or 1.0
     best, scale, signal = 0.0, 1.0, above
     for width in (1.0, 1.6, 2.5, 4.0, 6.3):
         if 8 * width > min(above.shape):
             break
-        filtered = gaussian_filter(above, width, mode="constant") * (2 * math.sqrt(math.pi) * width / floor)
+        filtered = gaussian_filter(above, width, mode="constant") * (
+            2 * math.sqrt(math.pi) * width / (noise or 1.0)
+        )
         peak = filtered == maximum_filter(filtered, 2 * math.ceil(2 * width) + 1)
         brightest = np.sort(filtered[peak & (filtered > FOUND)])[-50:]
         score = float(np.sqrt(brightest).sum())

@@ -44,13 +44,13 @@ def reconstruct(args: argparse.Namespace, psf: Any, options: Options) -> int:
     ----------
     --tolerance : share, optional
         Largest error at a seam, as a share of the range; by default 1e-3.
-    --workers : int, optional
+    --workers : count, optional
         Processes of one thread; by default 1.
     --memory : bytes, optional
         Memory of all workers together, such as 8GB.
     --scheduler : text, optional
         Address of a Dask scheduler, such as tcp://host:8786.
-    --gpus : int, optional
+    --gpus : count, optional
         Processes of two threads, each with a GPU.
     --no-check : flag
         Do not measure seams and residual afterwards.

@@ -1,0 +1,56 @@
+"""Odd command lines: each ends before work starts, with one line that names the value and what to try."""
+
+import numpy as np
+import pytest
+from test_cli_files import fails
+
+import deblur
+from deblur import image
+
+RUN = "reconstruct g.png -o o.png --psf box:3"
+ODD = {
+    "blind": "deblur reconstruct --blind",
+    "restore": "deblur reconstruct?",
+    "photo.jpg": "deblur reconstruct photo.jpg --output OUT --psf PSF",
+    "psf point": "deblur psf points?",
+    "magic": "choose from reconstruct, choose",
+    f"{RUN} --lambda 3": "there is no option --lambda; did you mean --lam?",
+    f"{RUN} h.png": "unexpected 'h.png'",
+    f"{RUN} --method tvv": "'tvv'; did you mean tv?",
+    f"{RUN} --rtol 7": "--rtol must lie between 0 and 1, not 7",
+    f"{RUN} --noise x": "--noise: a number is needed, not 'x'",
+    f"{RUN} --background nan": "--background must be a finite number",
+    f"{RUN} --max-iterations 0": "--max-iterations: a whole number from 1 is needed, not '0'",
+    f"{RUN} --mask text.png": "text.png",
+    "reconstruct none.png -o o.png --psf box:3": "none.png: there is no such file",
+    "reconstruct empty.png -o o.png --psf box:3": "empty.png is empty",
+    "reconstruct text.png -o o.png --psf box:3": "text.png as an image: it holds text",
+    "reconstruct d -o o.png --psf box:3": "d is a folder without images",
+    "reconstruct g.png -o o.xyz --psf box:3": "o.xyz: cannot write .xyz; use one of .png",
+    "reconstruct g.png -o g.tif --psf box:3": "use another name, or --force",
+    "reconstruct g.png -o  --psf box:3": "the name of a file is needed, not ''",
+    "choose --shape 99999999999999999999 --psf box:3": "ROWSxCOLUMNS such as 15x17",
+    "demo --psf box:99": "too few for a PSF of 99 x 99",
+    "demo --seed -1": "--seed: a whole number from 0 is needed, not '-1'",
+    "compare --size 0": "--size: a whole number from 1 is needed, not '0'",
+    "compare --time-limit 0": "--time-limit must be a positive number",
+    "psf points g.png -o p.xyz": "written to .npy, .npz, .csv, .txt or .tif, not to '.xyz'",
+    "psf points g.png --positions text.png": "--positions text.png: could not convert",
+    "psf edge g.tif": "give --region",
+}
+
+
+@pytest.fixture
+def in_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "d").mkdir()
+    (tmp_path / "empty.png").touch()
+    (tmp_path / "text.png").write_text("no image")
+    image.write("g.png", deblur.data.load("camera")[100:130, 100:130])
+    image.write("g.tif", np.full((30, 30), 7, np.uint8))
+
+
+@pytest.mark.usefixtures("in_folder")
+@pytest.mark.parametrize("line", ODD)
+def test_an_odd_command_line_is_answered_in_one_line(capsys, line):
+    fails(capsys, line.split(" "), ODD[line])
