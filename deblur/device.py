@@ -13,7 +13,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from importlib import import_module
@@ -162,11 +162,9 @@ class Device:
 
     @contextmanager
     def current(self) -> Iterator[None]:
-        """Make this the GPU that new arrays are made on."""
-        if self.gpu is None:
-            yield
-            return
-        with self.xp.cuda.Device(self.gpu):
+        """Make this the GPU that new arrays are made on; a caller's `numpy.seterr` changes nothing within."""
+        here = nullcontext() if self.gpu is None else self.xp.cuda.Device(self.gpu)
+        with here, np.errstate(all="warn", under="ignore"):
             yield
 
     def __str__(self) -> str:
