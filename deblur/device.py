@@ -163,11 +163,9 @@ class Device:
 
     @contextmanager
     def current(self) -> Iterator[None]:
-        """Make this the GPU that new arrays are made on."""
-        if self.gpu is None:
-            yield
-            return
-        with self.xp.cuda.Device(self.gpu):
+        """Make this the GPU that new arrays are made on; a caller's `numpy.seterr` changes nothing within."""
+        here = nullcontext() if self.gpu is None else self.xp.cuda.Device(self.gpu)
+        with here, np.errstate(all="warn", under="ignore"):
             yield
 
     def __str__(self) -> str:

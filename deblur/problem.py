@@ -239,6 +239,8 @@ class Solution:
         None for a direct method.
     state : object
         State from which a later solve may start; private to the solver.
+    stopped : bool
+        Whether the iteration ended short of a minimiser by design, for it regularises itself.
     """
 
     scene: Array = field(repr=False)
@@ -247,6 +249,7 @@ class Solution:
     why: str = ""
     history: History | None = field(default=None, repr=False)
     state: Any = field(default=None, repr=False)
+    stopped: bool = False
 
 
 class Factor(Protocol):

@@ -33,6 +33,7 @@ class Status(enum.Enum):
 
     SOLVED = "solved directly"
     CONVERGED = "converged to the requested tolerance"
+    STOPPED = "stopped by design, short of a minimiser, where the iterations themselves regularise"
     NOT_CONVERGED = (
         "did not converge: use a larger λ or more iterations (max_iterations), "
         'or for the linear formula a direct method (method="kronecker", "banded" or "cholesky")'
@@ -50,7 +51,7 @@ class Status(enum.Enum):
     @property
     def ok(self) -> bool:
         """Whether the image solves the problem that was posed."""
-        return self in (Status.SOLVED, Status.CONVERGED)
+        return self in (Status.SOLVED, Status.CONVERGED, Status.STOPPED)
 
     @classmethod
     def of(
@@ -59,6 +60,8 @@ class Status(enum.Enum):
         """The status of a solution with a measured residual; `guessed`: its λ is uncertain."""
         if not np.isfinite(residual):
             return cls.INACCURATE
+        if solution.stopped:
+            return cls.STOPPED
         if not solution.converged:
             return cls.NOT_CONVERGED
         # A backward stable solver leaves eps times the condition number; past the cube root of eps the

@@ -129,7 +129,7 @@ class LinearMap:
     def matmat(self, x: Array) -> Array:
         """H X for scenes as the columns of X, (P * Q, k)."""
         x = self._vectors(x, self.shape[1])
-        return self.forward(x.T.reshape(-1, *self._scene_axes)).reshape(x.shape[1], -1).T
+        return self.forward(x.T.reshape(x.shape[1], *self._scene_axes)).reshape(x.shape[1], self.shape[0]).T
 
     def rmatvec(self, x: Array) -> Array:
         """Hᵀ x for an image as a vector, as `matvec`."""

@@ -43,6 +43,7 @@ from ..problem import Problem, Solution
 from ..terms import DIFFERENCES, ORDER, REGULARIZERS, Regularizer
 from . import admm_gpu
 from .admm_arrays import ArraySteps
+from .certificate import excess
 from .domain import BlockMap, domain_of, splits
 from .schedule import Schedule, history
 from .splits import State, Steps
@@ -168,6 +169,7 @@ class _Run:
             steps.begin(self.schedule.rho)
             self.lam, lam = self.problem.lam, self.schedule.first_lam
         self.priors = steps.splits[1 : 1 + len(factor.regularizers)]
+        self.factor, self.rtol = factor, self.schedule.rtol
         self._move_to(lam)
 
     def _move_to(self, lam: float) -> None:
@@ -179,20 +181,26 @@ class _Run:
         self._prepare()
 
     def _prepare(self) -> None:
-        self.steps.prepare(self.lam, self.schedule.rtol, armed=self.lam <= self.problem.lam)
+        self.steps.prepare(self.lam, self.rtol, armed=self.lam <= self.problem.lam)
 
     def solution(self) -> Solution:
-        """Iterate until the residuals are within the tolerance or the iterations run out."""
+        """Iterate until the objective is certified to be within the tolerance or the iterations run out."""
         steps, schedule, problem = self.steps, self.schedule, self.problem
         sums: np.ndarray = np.zeros((0, 1, 5))
-        n, converged = 0, False
+        n, converged, above = 0, False, math.inf
         while not converged and n < schedule.most:
             falling = self.lam > problem.lam
             every = 8 if falling else 10
             steps.submit(min(every - n % every, schedule.most - n, steps.batch))
             self._record(sums)  # of the iterations before, while a GPU is busy
-            sums, converged = steps.collect()
+            sums, within = steps.collect()
             n += len(sums)
+            if schedule.excess < math.inf and not falling and (within or n == schedule.most):
+                above = excess(self.factor, steps, float(sums[-1, :, 0].sum()))
+                within = above <= schedule.excess
+                self.rtol *= max(0.1, min(0.9, schedule.excess / (above or 1.0)))  # they fall together
+                self._prepare()
+            converged = within
             if falling and n % every == 0:
                 self._move_to(max(self.lam / 4, problem.lam))
             elif not falling and not converged and n % every == 0 and n <= 200:
@@ -205,6 +213,9 @@ class _Run:
         why = (
             f"the relative primal residual {primal:.1e} and dual residual {dual:.1e} after {n} iterations "
             f"are {'within' if converged else 'not yet within'} the tolerance {schedule.rtol:.1e}"
+            if schedule.excess == math.inf
+            else f"after {n} iterations the objective is at most {above:.1e} of itself above its minimum, which "
+            f"{'meets' if converged else 'misses'} the tolerance {schedule.excess:.1e}"
         )
         return Solution(self.scale.up(scene), n, converged, why, history(self.objective, self.worst), state)
 

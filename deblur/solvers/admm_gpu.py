@@ -131,7 +131,7 @@ class GpuSteps(Steps):
         self, domain: TorusDomain, problem: Problem, g: Array, regularizers: Sequence[Regularizer]
     ) -> None:
         """Take the data of a solve."""
-        self.problem, self.regularizers, self.count = problem, regularizers, 0
+        self.domain, self.problem, self.regularizers, self.count = domain, problem, regularizers, 0
         self.g[...] = g
         if self.w is not None:
             self.w[...] = problem.fidelity.weights

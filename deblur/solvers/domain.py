@@ -78,6 +78,16 @@ class Domain:
         """K x."""
         raise NotImplementedError
 
+    def transposed(self, y: list[Array]) -> Array:
+        """Kᵀ y."""
+        raise NotImplementedError
+
+    def mixture(self, parts: list[Array]) -> Array:
+        """H x on the domain, from K x."""
+        if not self.mixed:
+            return parts[0]
+        return sum(m * part for m, part in zip(self.mixed, parts, strict=True))
+
     def stepper(self, rho: float, symbol: Array, tolerance: float, run: BlockMap) -> Step:
         """The step with the operator ρ KᵀK + symbol, to a relative residual of `tolerance`."""
         raise NotImplementedError
@@ -152,6 +162,9 @@ class TorusDomain(Domain):
 
     def blurred(self, x: Array) -> list[Array]:
         return [self.torus.filter(x, k) for k in self.ks]
+
+    def transposed(self, y: list[Array]) -> Array:
+        return sum(self.torus.product(part, k, conjugate=True) for part, k in zip(y, self.ks, strict=True))
 
     def stepper(self, rho: float, symbol: Array, tolerance: float, run: BlockMap) -> Step:
         inverse, [k] = self.inverse(rho, symbol), self.ks
@@ -269,6 +282,9 @@ class SceneDomain(Domain):
 
     def blurred(self, x: Array) -> list[Array]:
         return [self.operator.forward(x)]
+
+    def transposed(self, y: list[Array]) -> Array:
+        return self.operator.adjoint(y[0]).copy()
 
     def stepper(self, rho: float, symbol: Array, tolerance: float, run: BlockMap) -> Step:
         inverse, operator = self.inverse(rho, symbol), self.operator

@@ -1,39 +1,35 @@
 """Method ``richardson-lucy``: multiplicative steps towards the most likely scene for counted photons.
 
-It minimises the Kullback-Leibler divergence with a total variation term of weight λ (0 by default),
+The problem is that of total variation for photon counts, with a weight λ that is 0 by default,
 
-    Σ w (Hf + b − g + g log(g/(Hf + b)))  +  λ Σ |∇f| ,      f ≥ 0 ,
+    minimise  Σ w (Hf + b − g + g log(g/(Hf + b)))  +  λ Σ |∇f|   subject to   f ≥ 0 .
 
-by the step of Richardson and Lucy, in which sums and products are pixel by pixel:
+For λ > 0 it has a minimiser, which ADMM finds (`deblur.solvers.admm`). At λ = 0 the steps of Richardson and Lucy, in
+which sums and products are pixel by pixel, are taken and stopped early:
 
-    f ← f · [Hᵀ(w g/(Hf + b)) + λ U] / [Hᵀw + λ V] .
+    f ← f · Hᵀ(w g/(Hf + b)) / Hᵀw .
 
 *Boundary.* H is the operator itself, its transpose the exact one. Hᵀw, the light of a scene pixel that reaches measured
 pixels, is the correct weight at an edge and behind a masked pixel [3]_: with boundary "unknown" it falls to zero
 beyond the frame. Scene pixels of which next to no light is measured keep their first value.
 
-*Total variation.* Dey et al. [4]_ divide by 1 − λ div(∇f/|∇f|), which oscillates as λ grows and may cross
-zero. Here the same derivative is taken apart into its two positive halves, −div(∇f/|∇f|) = V − U with
-V = f_i Σ_j 1/|∇f|_ij and U = Σ_j f_j/|∇f|_ij over the neighbours j: numerator and denominator stay positive
-for every λ, and the fixed points of the step are the same.
-
 *Acceleration.* The step is taken from a point extrapolated along the last move, by the vector extrapolation
-of Biggs and Andrews [5]_, but never to zero, where a pixel would remain; after the objective has risen
+of Biggs and Andrews [4]_, but never to zero, where a pixel would remain; after the objective has risen
 the extrapolation starts anew.
 
-*Stopping.* At λ = 0 the iterations themselves regularise: early ones are smooth, late ones fit the noise.
+*Stopping.* The iterations themselves regularise: early ones are smooth, late ones fit the noise.
 
-``"held out"``     (at λ = 0) holds out one pixel in 25 from a first run, and counts the iterations after which the
-                   others predict them best: noise cannot be predicted [6]_. The final run makes as many with all
+``"held out"``     holds out one pixel in 25 from a first run, and counts the iterations after which the
+                   others predict them best: noise cannot be predicted [5]_. The final run makes as many with all
                    pixels, and all channels of an image together, so that none is noisier than the others. It needs no
                    noise level and no photon count. In a large image the first run uses windows. Where the blur is
                    slight a pixel is predicted by little but itself: the earliest iteration that is nearly as good is
                    taken, the more so the narrower the PSF.
-``"change"``       (for λ > 0, where a minimiser exists, or with a tolerance) stops when an iteration changes the scene
-                   by less than the tolerance.
+``"change"``       (with a tolerance) stops when an iteration changes the scene by less than the tolerance.
 
-The result counts as not converged if the iterations run out while held-out pixels are predicted better and better, or
-while the scene still changes.
+A run that held-out pixels end, or the number of iterations that was asked for, has stopped by design. It counts as not
+converged if the default's iterations run out while held-out pixels are predicted better and better, or while the scene
+still changes.
 
 An iteration costs two products with H, that is four transforms.
 
@@ -41,15 +37,15 @@ References
 ----------
 .. [1] W. H. Richardson, J. Opt. Soc. Am. 62 (1972) 55-59. .. [2] L. B. Lucy, Astron. J. 79 (1974) 745-754.
 .. [3] M. Bertero, P. Boccacci, Astron. Astrophys. 437 (2005) 369-374: the correct boundary weights.
-.. [4] N. Dey et al., Microsc. Res. Tech. 69 (2006) 260-266.
-.. [5] D. S. C. Biggs, M. Andrews, Appl. Opt. 36 (1997) 1766-1775.
-.. [6] S. J. Reeves, R. M. Mersereau, Opt. Eng. 29 (1990) 446-454: cross-validation of an iterative restoration.
+.. [4] D. S. C. Biggs, M. Andrews, Appl. Opt. 36 (1997) 1766-1775.
+.. [5] S. J. Reeves, R. M. Mersereau, Opt. Eng. 29 (1990) 446-454: cross-validation of an iterative restoration.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -58,8 +54,8 @@ from ..device import Array, all_cores, flags, get_xp, is_cupy
 from ..normalization import Scale, shifted
 from ..norms import largest
 from ..norms import total as sum_of
-from ..problem import History, Problem, Solution
-from . import richardson_lucy_gpu
+from ..problem import Factor, History, Problem, Solution
+from . import admm, richardson_lucy_gpu
 from .domain import BlockMap
 from .start import all_weights
 from .windows import cut
@@ -88,24 +84,29 @@ def refuses(problem: Problem) -> str | None:
 
 def memory(problem: Problem) -> float:
     """Bytes: see `deblur.problem`."""
+    if problem.lam > 0:
+        return admm.memory(_nonnegative(problem))
     return 16.0 * math.prod(problem.operator.scene_shape) * problem.frames * problem.dtype.itemsize
 
 
-def prepare(problem: Problem) -> RichardsonLucy:
-    """Hᵀw; ValueError if the bounds leave nothing."""
-    return RichardsonLucy(problem)
+def prepare(problem: Problem) -> Factor:
+    """Hᵀw; what ADMM prepares where λ > 0. ValueError if the bounds leave nothing."""
+    problem = _nonnegative(problem)
+    return admm.prepare(problem) if problem.lam > 0 else RichardsonLucy(problem)
+
+
+def _nonnegative(problem: Problem) -> Problem:
+    low, high = problem.bounds or (0.0, math.inf)
+    if not max(low, 0.0) < high:
+        raise ValueError(f"bounds {problem.bounds!r} leave nothing between them and zero")
+    return replace(problem, bounds=(max(low, 0.0), high))
 
 
 class RichardsonLucy:
-    """The weights of the pixels."""
+    """The weights of the pixels; the problem has bounds that are not negative."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        low, high = (
-            (0.0, math.inf) if problem.bounds is None else (max(problem.bounds[0], 0.0), problem.bounds[1])
-        )
-        if not low < high:
-            raise ValueError(f"bounds {problem.bounds!r} leave nothing between them and zero")
         self.w = all_weights(problem)
 
     def solve(self, g: Array, start: Solution | None = None) -> Solution:
@@ -145,6 +146,7 @@ class RichardsonLucy:
             scene=scale.up(xp.concatenate([run.scene for run in runs])),
             iterations=max(run.iterations for run in runs),
             converged=slowest.converged,
+            stopped=slowest.stopped,
             why=slowest.why if len(runs) == 1 else f"the slowest of {len(runs)} frames: {slowest.why}",
             history=History(
                 shifted(objective.sum(axis=0), scale.objective(problem)),
@@ -157,11 +159,11 @@ class RichardsonLucy:
 def _restored(problem: Problem, g: Array, w: Array, start: Array | None) -> Solution:
     """One frame (1, c, M, N), with weights that broadcast to it."""
     if not largest(w * g):
-        low = 0.0 if problem.bounds is None else max(problem.bounds[0], 0.0)
+        low, _ = problem.bounds or (0.0, 0.0)
         scene = problem.xp.full((*g.shape[:2], *problem.operator.scene_shape), low, g.dtype)
         return Solution(scene, 0, True, "the image is black", History(np.zeros(1), np.zeros(1)))
     stop = problem.stop
-    held_out = problem.lam == 0 and stop.rtol is None
+    held_out = stop.rtol is None
     count = stop.max_iterations
     if held_out:
         tolerance = 0.0
@@ -191,7 +193,8 @@ def _restored(problem: Problem, g: Array, w: Array, start: Array | None) -> Solu
         f"(tolerance {tolerance:.1e})"
     )
     columns = np.array([objective[1:] or objective, changes[1:] or changes])
-    return Solution(run.point, n, converged, why, History(*columns))
+    stopped = held_out and (converged or stop.max_iterations is not None) and math.isfinite(run.objective)
+    return Solution(run.point, n, converged, why, History(*columns), stopped=stopped)
 
 
 def _predicted_best(
@@ -250,7 +253,7 @@ class _Run:
     point : (n, c, P, Q) array
         The scene that the last iteration ended with.
     objective, change, missed : float
-        Of `point`: D + λR, how much of its norm the last iteration changed, and the mean squared error at the pixels
+        Of `point`: D, how much of its norm the last iteration changed, and the mean squared error at the pixels
         that `held` weighs.
     """
 
@@ -260,14 +263,12 @@ class _Run:
         self.w = xp.broadcast_to(w, g.shape)
         self.held = None if held is None else xp.broadcast_to(held, g.shape)
         self.held_weight = 1.0 if held is None else float(sum_of(self.held))
-        lo, hi = (0.0, math.inf) if problem.bounds is None else problem.bounds
-        self.bounds = max(lo, 0.0), hi
+        self.bounds = problem.bounds or (0.0, math.inf)
         self.mean = float(sum_of(self.w * g)) / float(sum_of(self.w))
         self.floor = g.dtype.type(np.finfo(g.dtype).eps * self.mean)
         sensitivity = problem.operator.adjoint(xp.ascontiguousarray(w))
         # Below the root of eps the transforms' rounding would decide the quotient.
-        axes = (-3, -2, -1) if problem.lam > 0 else (-2, -1)
-        least = math.sqrt(np.finfo(problem.dtype).eps) * sensitivity.max(axis=axes, keepdims=True)
+        least = math.sqrt(np.finfo(problem.dtype).eps) * sensitivity.max(axis=(-2, -1), keepdims=True)
         seen = sensitivity > least
         self.seen = xp.broadcast_to(seen, shape)
         self.sensitivity = xp.broadcast_to(xp.where(seen, sensitivity, 1), shape)
@@ -291,7 +292,7 @@ class _Run:
         """
         self.point[...] = first = self.first(start)
         with BlockMap(self.problem, self.point.shape) as blocks:
-            if self.problem.device.gpu is not None and not self.problem.lam:
+            if self.problem.device.gpu is not None:
                 steps: Any = richardson_lucy_gpu.GpuSteps(self, first, _LEAST_SHARE, tolerance, limit)
             else:
                 steps = _ArraySteps(self, first, blocks)
@@ -302,28 +303,6 @@ class _Run:
                     self.missed = missed / self.held_weight
                     yield n
                     n += 1
-
-    def variation(self, f: Array) -> tuple[float, Array, Array]:
-        """TV(f), and the halves U and V of its derivative; the channels of one image share their edges."""
-        xp = self.xp
-        edge = f.dtype.type(1e-2 * self.mean)  # corners of |∇f| are rounded below it
-        down, right = xp.zeros_like(f), xp.zeros_like(f)
-        down[..., :-1, :] = f[..., 1:, :] - f[..., :-1, :]
-        right[..., :, :-1] = f[..., :, 1:] - f[..., :, :-1]
-        square = (down * down + right * right).sum(axis=-3, keepdims=True)
-        modulus = xp.sqrt(square + edge * edge)
-        inverse = xp.broadcast_to(1 / modulus, f.shape)
-        near, v = xp.zeros_like(f), xp.zeros_like(f)  # Σ_j f_j/|∇f|_ij and Σ_j 1/|∇f|_ij
-        for a, b in (
-            ((..., slice(-1), slice(None)), (..., slice(1, None), slice(None))),
-            ((..., slice(None), slice(-1)), (..., slice(None), slice(1, None))),
-        ):
-            weight = inverse[a]
-            near[a] += weight * f[b]
-            near[b] += weight * f[a]
-            v[a] += weight
-            v[b] += weight
-        return float((modulus - edge).sum(dtype=np.float64)), near, v * f
 
 
 class _ArraySteps:
@@ -336,11 +315,10 @@ class _ArraySteps:
 
     def iterate(self, n: int) -> Iterator[tuple[float, float, float]]:
         """The objective, the change and the squared error at held pixels of the point; then the next point."""
-        run, xp, lam, operator = self.run, self.run.xp, self.run.problem.lam, self.run.problem.operator
+        run, xp, operator = self.run, self.run.xp, self.run.problem.operator
         f, point, move, (low, high) = self.f, run.point, self.move, run.bounds
         background = run.g.dtype.type(run.problem.fidelity.background)
         expected = operator.forward(point)
-        total, near, v = run.variation(point) if lam else (0.0, f, f)
 
         def compare(i: int, rows: slice) -> tuple[float, float]:
             g, e, w = run.g[i, :, rows], expected[i, :, rows], run.w[i, :, rows]
@@ -360,13 +338,9 @@ class _ArraySteps:
 
         def update(i: int, rows: slice) -> tuple[float, float]:
             new, p, old = top[i, :, rows], point[i, :, rows], f[i, :, rows]
-            below = run.sensitivity[i, :, rows]
-            if lam:
-                new += lam * near[i, :, rows]
-                below = below + lam * v[i, :, rows]
             xp.maximum(new, 0, out=new)
             new *= p
-            new /= below
+            new /= run.sensitivity[i, :, rows]
             new = xp.where(run.seen[i, :, rows], new, p).clip(low, high)
             xp.subtract(new, p, out=step[i, :, rows])
             moved = xp.subtract(new, old, out=move[i, :, rows])
@@ -382,7 +356,7 @@ class _ArraySteps:
             p.clip(low, high, out=p)
 
         divergence, missed = _sums(self.blocks(compare, expected.shape[-2]))
-        before, self.before = self.before, divergence + lam * total
+        before, self.before = self.before, divergence
         yield self.before, self.change, missed
         top = operator.adjoint(expected)
         if n and self.before > before:

@@ -11,6 +11,7 @@ import numpy as np
 from ..device import Array
 from ..normalization import Scale
 from ..problem import Problem
+from .domain import Domain
 
 RELAXATION = 1.8
 
@@ -22,6 +23,11 @@ class Split:
     u: list[Array]
     t: list[Array]
     rho: float
+
+    @property
+    def dual(self) -> list[Array]:
+        """ρ d: a subgradient of the term at u."""
+        return [self.rho * (u - t) for u, t in zip(self.u, self.t, strict=True)]
 
     def copy(self, frames: int) -> Split:
         """A split of its own, of the first so many frames."""
@@ -60,8 +66,10 @@ class Steps(Protocol):
     x: Array
     splits: list[Split]
     problem: Problem
+    domain: Domain
     g: Array
     batch: int = 1
+    level: float
     scale: float
 
     def statistics(self) -> tuple[float, float, float, float]:
@@ -95,14 +103,17 @@ class Steps(Protocol):
     def measure(self) -> tuple[float, float, float]:
         """The mean weight, the mean of |g|, and the standard deviation of the visible pixels, or their size."""
         weight, level, mean, deviation = self.statistics()
-        self.scale = deviation if deviation > 1e-6 * abs(mean) else abs(mean) or 1.0
+        self.level, self.scale = level, deviation if deviation > 1e-6 * abs(mean) else abs(mean) or 1.0
         return weight, level, self.scale
 
     @property
     def least_size(self) -> float:
-        """The squared norm below which the size of what a split sees does not count."""
-        shape, dtype = self.x.shape, self.problem.dtype
-        return (float(np.finfo(dtype).eps) * self.scale) ** 2 * math.prod(shape)
+        """The squared norm below which the size of what a split sees does not count: 1e-3 of the image's, or rounding.
+
+        The differences of a flat scene vanish, and their residuals are not to be relative to that.
+        """
+        eps = float(np.finfo(self.problem.dtype).eps)
+        return max(1e-3 * self.scale, 1e3 * eps * self.level) ** 2 * math.prod(self.x.shape)
 
     def relative(self, sums: np.ndarray) -> np.ndarray:
         """Relative primal and dual residual (..., splits, 2) of each split."""

@@ -1,0 +1,72 @@
+"""How far an iterate of ADMM is above the minimum, at most: a bound from its copies and duals.
+
+After a step the dual y = ρ d of each split is a subgradient of its term at the copy u. So for every scene f
+
+    Σ F(A f) ≥ Σ [F(u) + ⟨y, A f − u⟩] ,
+
+and with the minimiser f* for f, and s = Σ Aᵀ y, for every scene z within the bounds
+
+    objective(z) − minimum ≤ Σ [F(A z) − F(u) − ⟨y, A z − u⟩] + ⟨s, z − f*⟩ .
+
+Each term of the sum is a Bregman distance between what z shows and the copy, which vanishes as they meet; s vanishes
+as the duals balance. The last product is at most ‖s‖ ‖z − f*‖, of which the second factor is not known: it counts as
+`_NEAR` ‖z‖, ten times what the product is where that was measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..device import Array
+from ..norms import norms_of, total
+from ..terms import adjoint_differences, differences
+from .splits import Steps
+
+if TYPE_CHECKING:
+    from .admm import Admm
+
+_NEAR = 1e-2
+
+
+def excess(factor: Admm, steps: Steps, copies: float) -> float:
+    """The bound over the objective, for the scene that a solve would end with now.
+
+    Parameters
+    ----------
+    factor : Admm
+    steps : Steps
+        After an iteration.
+    copies : float
+        Σ F(u) of that iteration.
+    """
+    problem, domain, x = steps.problem, steps.domain, steps.x
+    inner, wraps = (..., *domain.scene), problem.operator.boundary.wraps
+    scene = x[inner] if problem.bounds is None else x[inner].clip(*problem.bounds)
+    z = problem.xp.zeros_like(x) if domain.pinned else x.copy()
+    z[inner] = scene
+    data, *others = steps.splits
+    shown, y = domain.blurred(z), data.dual
+    linear, s = _products(y, shown, data.u), domain.transposed(y)
+    for regularizer, split in zip(factor.regularizers, others, strict=False):
+        y, u = ([part[inner] for part in kind] for kind in (split.dual, split.u))
+        linear += _products(y, differences(scene, regularizer.differences, wraps), u)
+        s[inner] += adjoint_differences(y, regularizer.differences, wraps)
+    if factor.boxed:
+        linear += _products(others[-1].dual, [z], others[-1].u)
+        s += others[-1].dual[0]
+    seen = domain.mixture(shown)[(..., *domain.frame)]
+    objective = problem.objective(steps.g, scene, seen)
+    left, size = norms_of(s[inner] if domain.pinned else s, z)
+    # What rounding alone makes of both terms where they should vanish.
+    eps, black = float(np.finfo(x.dtype).eps), problem.fidelity.value(0 * steps.g, steps.g)
+    rounding = eps * (black + 30 * problem.lam * float(total(abs(scene))))
+    bound = objective - copies - linear + _NEAR * left * size
+    return max(bound - rounding, 0.0) / (objective + rounding or 1.0)
+
+
+def _products(y: Sequence[Array], shown: Sequence[Array], u: Sequence[Array]) -> float:
+    """⟨y, A z − u⟩."""
+    return sum(float(total(p * (a - b))) for p, a, b in zip(y, shown, u, strict=True))
