@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from importlib import import_module
 from itertools import product
 from typing import NamedTuple
@@ -11,6 +12,7 @@ import numpy as np
 import scipy.special
 
 from ..device import Array, as_real, asnumpy, check_finite, get_fft, get_xp
+from ..normalization import shifted
 from ..norms import largest
 from ..operators.torus import Torus
 from ..problem import Problem
@@ -172,6 +174,8 @@ class NoiseModel(NamedTuple):
         Of ε.
     left : float
         Standard deviation of what the PSF's error leaves at frequencies above 0.1 cycles per pixel.
+    light : float
+        Mean value of the image.
     """
 
     gain: float
@@ -179,6 +183,17 @@ class NoiseModel(NamedTuple):
     psf_error: float = 0.0
     uncertainty: float = 0.0
     left: float = 0.0
+    light: float = 0.0
+
+    @property
+    def level(self) -> float:
+        """Standard deviation of all noise, for the mean light."""
+        return math.sqrt(self.gain * self.light + self.read**2 + self.left**2)
+
+    def scaled(self, by: int) -> NoiseModel:
+        """The model of the image times 2^by."""
+        gain, read, left, light = (shifted(x, by) for x in (self.gain, self.read, self.left, self.light))
+        return self._replace(gain=gain, read=read, left=left, light=light)
 
     def variance(self, image: Array) -> Array:
         """The variance of each pixel of an image (..., M, N), by the image smoothed a little."""
@@ -187,7 +202,7 @@ class NoiseModel(NamedTuple):
         smooth = image
         for axis in (-2, -1):
             smooth = filters.gaussian_filter1d(smooth, _SMOOTHED, axis=axis, mode="nearest")
-        return self.gain * get_xp(image).maximum(smooth, 0) + self.read**2
+        return self.gain * get_xp(image).maximum(smooth, 0) + (self.read**2 + self.left**2)
 
     def weights(self, image: Array) -> Array:
         """Weights, one in the mean, that make an image's noise uniform: ``weights=`` of `deblur.reconstruct`."""
@@ -291,7 +306,38 @@ def psf_error(g: Array, psf: Array, noise: float | None = None) -> tuple[float, 
     return model.psf_error, model.uncertainty
 
 
-def psf_noise(g: Array, psf: np.ndarray, noise: float | None = None) -> NoiseModel:
+def weighed(problem: Problem, g: Array, noise: float | None, error: float | None) -> Problem:
+    """The problem with the noise of its frames (k, c, M, N), as far as it is not given, and weights against photon noise.
+
+    The linear formula needs no more than what an error of the PSF leaves. Photon noise is weighed where it is stronger than the
+    noise that does not depend on the light, by the inverse of its variance at each pixel [1]_.
+
+    References
+    ----------
+    .. [1] A. Foi, M. Trimeche, V. Katkovnik, K. Egiazarian, Practical Poissonian-Gaussian noise modeling and fitting
+       for single-image raw-data, IEEE Trans. Image Process. 17 (2008) 1737-1754.
+    """
+    blur, fidelity = problem.operator.shift_invariant, problem.fidelity
+    if fidelity.name != "gaussian":
+        return problem
+    seen = filled(g, fidelity.weights)
+    psf = None if blur is None else blur.psf
+    model = NoiseModel(0.0, noise or 0.0)
+    if psf is not None and error != 0:
+        model = psf_noise(seen, psf, noise, error)
+    if not problem.asked:
+        return replace(problem, noise=model)
+    if noise is None:
+        model = model._replace(read=math.sqrt(noise_variance(problem, g)))
+        light, bright = estimate_noise_model(seen - fidelity.background, psf), float(seen.mean())
+        if light.gain * bright > light.read**2 and fidelity.weights is None:
+            model = model._replace(gain=light.gain, read=light.read, light=bright)
+            weights = model.weights(seen - fidelity.background)
+            fidelity = replace(fidelity, weights=weights.astype(problem.dtype, copy=False))
+    return replace(problem, noise=model, fidelity=fidelity)
+
+
+def psf_noise(g: Array, psf: np.ndarray, noise: float | None = None, error: float | None = None) -> NoiseModel:
     """`psf_error` with the noise that the error leaves in the image; for a checked image."""
     nothing, reach = NoiseModel(0.0, noise or 0.0, 0.0, math.inf), max(psf.shape)
     # What the boundary changes is left out if the image is large enough.
@@ -304,10 +350,11 @@ def psf_noise(g: Array, psf: np.ndarray, noise: float | None = None) -> NoiseMod
     if not power.max() > (1e-12 * largest(g)) ** 2:
         return nothing
     cells = _Cells(power, Torus((side, side)).power(psf / psf.sum()))
-    wrong = cells.fitted(noise)
-    exact = cells.fitted(noise, wrong.at, exact=True)
-    gained = 2 * (exact.loss - wrong.loss) / wrong.scatter
-    square = wrong.square * max(1 - 2 / gained, 0.0) if gained > 0 else 0.0
+    wrong = cells.fitted(noise, error)
+    square = wrong.square
+    if error is None:
+        gained = 2 * (cells.fitted(noise, 0.0, wrong.at).loss - wrong.loss) / wrong.scatter
+        square *= max(1 - 2 / gained, 0.0) if gained > 0 else 0.0
     fine = float((cells.count * cells.white * (cells.radius > 0.1)) @ wrong.scene / cells.count.sum())
     error = math.sqrt(square)
     return NoiseModel(
@@ -375,7 +422,7 @@ class _Cells:
         self.radius = np.exp(radius)
         self.basis = np.stack([np.ones_like(x), x, x * x, two, cross, four, x * two, x * cross], axis=1)
 
-    def fitted(self, noise: float | None, start: np.ndarray | None = None, exact: bool = False) -> _Fit:
+    def fitted(self, noise: float | None, error: float | None, start: np.ndarray | None = None) -> _Fit:
         """The most likely log S, log ε² and log σ², by Fisher's scoring with Levenberg's damping."""
         n, count, power, top = self.basis.shape[1], self.count, self.power, float(self.power.max())
         # How far S may be from a power law with the slope of pictures, as four powers each would say it.
@@ -389,8 +436,8 @@ class _Cells:
                 [level, *[0] * (n - 1), math.log(1e-3), math.log(0.5 * float(power.min()) + 1e-22 * top)]
             )
         at, free = start.copy(), np.ones(n + 2, bool)
-        if exact:
-            at[n], free[n] = limits[n, 0], False
+        if error is not None:
+            at[n], free[n] = math.log(max(error**2, 1e-10)), False
         if noise is not None:
             at[n + 1], free[n + 1] = math.log(max(noise**2, 1e-22 * top)), False
 
@@ -425,7 +472,7 @@ class _Cells:
         scatter = max(float(count @ (power / total - 1) ** 2) / len(count), 1.0)
         slopes[:, n] = scene * self.white / total  # by ε² itself
         information = ((slopes * count[:, None]).T @ slopes + np.diag(weight))[np.ix_(free, free)]
-        deviation = math.inf if exact else math.sqrt(scatter * max(np.linalg.pinv(information)[n, n], 0))
+        deviation = 0.0 if error is not None else math.sqrt(scatter * max(np.linalg.pinv(information)[n, n], 0))
         return _Fit(at, loss, float(np.exp(at[n])), deviation, float(np.exp(at[n + 1])), scene, scatter)
 
 

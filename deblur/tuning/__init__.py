@@ -18,6 +18,7 @@ from ..solvers.noise import (
     estimate_noise_model,
     noise_level,
     psf_error,
+    weighed,
 )
 from ..solvers.start import prior_scene
 from .choice import RULES, LambdaChoice, Rule, check_rule, restated
@@ -42,6 +43,7 @@ __all__ = [
     "noise_level",
     "prior_scene",
     "psf_error",
+    "weighed",
 ]
 
 
