@@ -98,6 +98,7 @@ class Scale:
             lam=lam,
             fidelity=replace(fidelity, background=down(fidelity.background), delta=down(fidelity.delta)),
             bounds=None if problem.bounds is None else (lo, hi),
+            noise=None if problem.noise is None else problem.noise.scaled(-self.image),
             denoiser=None if problem.denoiser is None else Rescaled.of(problem.denoiser, self.scene),
         )
 

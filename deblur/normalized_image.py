@@ -19,7 +19,7 @@ from .options import DETECTORS
 from .problem import Problem
 from .request import Request
 from .solvers.start import prior_scene
-from .tuning import noise_level
+from .tuning import noise_level, weighed
 from .tuning.boundary import AGAINST, SAFE, find_boundary
 
 #: δ of the Huber term over the noise's standard deviation: for Gaussian noise 95 % of the efficiency of least squares
@@ -75,6 +75,8 @@ class NormalizedImage:
             problem = scale.near(problem, operator)
             problem, mask = _with_weights(request, problem, frames, g, scale)
         noise = None if request.noise is None else shifted(float(request.noise), -scale.image)
+        if not request.linear and isinstance(request.lam, str):
+            problem = weighed(problem, g, noise, request.psf_error)
         return cls(frames, scale, problem, noise, request.prior, mask, parts)
 
     def part(self, at: Part) -> tuple[Array, Array, Array | None]:

@@ -68,6 +68,10 @@ class Options(TypedDict, total=False):
     noise : float, optional
         Standard deviation of the noise on the scale of the (scaled) image,
         for the rules that need it; estimated if not given.
+    psf_error : float, optional
+        How wrong the PSF is, relative to its sum: the root of the sum of the squares of its error. It is read off
+        the image if it is not given (`deblur.tuning.psf_error`); 0 for a PSF that is exact. What it leaves in the image
+        counts as noise where λ is chosen, and in "collaborative" and "pnp".
     rtol, max_iterations : optional
         Stopping rule of an iterative method. The tolerance is relative: to
         ‖Hᵀg‖ for the residual of linear and quadratic methods, to the iterate
@@ -125,6 +129,7 @@ class Options(TypedDict, total=False):
     dtype: Annotated[Any, None]
     origin: Annotated[tuple[int, int] | None, None]
     noise: Annotated[float | None, None]
+    psf_error: Annotated[float | None, None]
     rtol: Annotated[float | None, None]
     max_iterations: Annotated[int | None, None]
     inverse: Annotated[bool, False]
@@ -239,6 +244,7 @@ def check_values(o: dict[str, Any]) -> None:
         )
     _check_number(o["background"], "background", 0.0)
     _check_number(o["noise"], "noise, a standard deviation,", 0.0)
+    _check_number(o["psf_error"], "psf_error, relative to the PSF's sum,", 0.0)
     if o["data"] is not None and o["data"] not in FIDELITIES:
         raise ValueError(f"unknown data term {o['data']!r}; choose one of {', '.join(FIDELITIES)}")
     _check_number(o["delta"], "delta, where the Huber term turns linear,", 0.0, above=True)

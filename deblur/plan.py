@@ -11,7 +11,7 @@ from .normalized_image import NormalizedImage
 from .problem import Factor, Problem, Solution
 from .progress import report_phase
 from .request import Request
-from .tuning import LambdaChoice
+from .tuning import LambdaChoice, weighed
 from .tuning.choice import restated
 from .tuning.select import choose_lambda, oversmoothed
 
@@ -78,6 +78,7 @@ class Plan:
             fidelity=replace(given.fidelity, weights=problem.fidelity.weights, delta=delta),
             frames=problem.frames,
             dtype=problem.dtype,
+            noise=None if problem.noise is None else problem.noise.scaled(self.scale.image),
         )
 
     @property
@@ -116,14 +117,19 @@ def decided(request: Request, kept: Plan | None, image: NormalizedImage) -> Plan
     if not isinstance(rule, str):
         return Plan(problem, scale, request.lam_reason, prior_reason)
     report_phase("λ", request.seconds(image.frames))
-    method = METHODS[request.search_method]
+    method, noise = METHODS[request.search_method], image.noise
+    if request.linear:
+        first = image.part(image.parts[0])[0]
+        problem = weighed(problem, first, noise, request.psf_error)
+    elif problem.noise is not None and problem.noise.left and not request.rule_named:
+        rule, noise = "sure", problem.noise.level
     found, regularizer, why = choose_lambda(
         problem,
         image,
         rule,
         prior=image.prior,
         may_be_natural=request.may_be_natural,
-        noise=image.noise,
+        noise=noise,
         method=method,
     )
     problem = replace(problem, lam=float(found.lam), regularizer=regularizer)

@@ -30,7 +30,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import ModuleType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -47,6 +47,9 @@ from .terms import (
     is_quadratic,
     regularizer_value,
 )
+
+if TYPE_CHECKING:
+    from .solvers.noise import NoiseModel
 
 FORMULAS = ("tikhonov", "hht")
 FLOAT64 = np.dtype(np.float64)
@@ -122,6 +125,8 @@ class Problem:
     reuse : bool
         Whether more images follow, so that the factor will be used again.
     stop : Stop
+    noise : NoiseModel or None
+        The noise, and what an error of the PSF leaves; None if nothing needs it.
     """
 
     operator: Operator
@@ -137,6 +142,7 @@ class Problem:
     frames: int = 1
     reuse: bool = False
     stop: Stop = field(default_factory=Stop)
+    noise: NoiseModel | None = None
 
     @property
     def xp(self) -> ModuleType:

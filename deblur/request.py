@@ -57,7 +57,7 @@ class Request:
         Whether the linear formula is solved.
     asked_prior : str
         As requested, "auto" included.
-    noise : float or None
+    noise, psf_error : float or None
     mask, weights : array, str or None
         As given, in the image's layout.
     gamma : {"srgb"} or None
@@ -77,6 +77,7 @@ class Request:
     linear: bool
     asked_prior: str
     noise: float | None
+    psf_error: float | None
     mask: Array | str | None
     weights: Array | None
     gamma: str | None
@@ -229,6 +230,7 @@ def check_request(
         linear,
         o["prior"],
         o["noise"],
+        o["psf_error"],
         mask,
         weights,
         check_gamma(o["gamma"]),

@@ -132,6 +132,11 @@ class Collaborative:
         torus = Torus([max(256, 2 * n) for n in psf.shape], problem.device)
         power = torus.power(psf)
         self.covariance = torus.synthesise(power / (power + inverse.lam) ** 2)
+        # What an error of the PSF leaves has the power of a picture, which falls as 1/|k|².
+        rows, cols = (problem.xp.fft.fftfreq(n) ** 2 for n in torus.lengths)
+        scene = 1 / problem.xp.maximum(rows[:, None] + cols[: power.shape[1]], 0.25 / math.prod(torus.lengths))
+        scene /= float((scene * (scene < 100)).mean())
+        self.coloured = torus.synthesise(scene * power / (power + inverse.lam) ** 2)
 
     def solve(self, g: Array, start: Solution | None = None) -> Solution:
         """Restore frames, the pilots together; errors are those of the pilot. See `deblur.problem.Factor`."""
@@ -139,6 +144,8 @@ class Collaborative:
         scale, seen = Scale.of_image(self.problem, g), g
         problem, g, clean = scale.near(self.problem), scale.down(g), scale.down(pilot.scene)
         level, variation = _noise(problem, g, clean)
+        left = 0.0 if problem.noise is None else min(problem.noise.left**2, level)
+        covariance = combined(self.covariance, self.coloured, level - left, left)
         noise = shifted(level**0.5, scale.image)
         white = float(problem.xp.quantile(abs(clean[(..., *problem.operator.crop)]), 0.995))
         if math.sqrt(level) <= _CLEAN * white * abs(brightness_of(problem.operator)):
@@ -158,7 +165,7 @@ class Collaborative:
         found = self.inverse.solve(_residual(problem, g, clean))
         passed = []
         for i, (group, noisy) in enumerate(zip(groups, combined(clean, found.scene), strict=True)):
-            variances = group.groups.variances(self.covariance, level)
+            variances = group.groups.variances(covariance)
             at = None if there is None else there[i]
             shrunk = group.shrunk(noisy, clean[i], variances, at)
             passed.append(combined(shrunk, group.thresholded(noisy, variances, at), 0.5, 0.5))
@@ -209,7 +216,8 @@ def _noise(problem: Problem, g: Array, scene: Array) -> tuple[float, Array | Non
         left = combined(g, seen, b=-1)
         if problem.fidelity.background:
             left -= g.dtype.type(problem.fidelity.background)
-        return max(noise_variance(problem, g), _RESIDUAL_SHARE * float(squares(left)) / g.size), None
+        known = problem.noise.level**2 if problem.noise is not None else noise_variance(problem, g)
+        return max(known, _RESIDUAL_SHARE * float(squares(left)) / g.size), None
     seen = seen + problem.fidelity.background
     w = xp.broadcast_to(xp.asarray(problem.fidelity.w), g.shape)
     count, most = float(total((w > 0).astype(g.dtype))) or 1.0, float(w.max())

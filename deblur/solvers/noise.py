@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from importlib import import_module
 from itertools import product
 from typing import NamedTuple
@@ -11,6 +12,7 @@ import numpy as np
 import scipy.special
 
 from ..device import Array, as_real, asnumpy, check_finite, get_fft, get_xp
+from ..normalization import shifted
 from ..norms import largest
 from ..operators.torus import Torus
 from ..problem import Problem
@@ -166,10 +168,32 @@ class NoiseModel(NamedTuple):
         Of photon noise: variance over value.
     read : float
         Standard deviation of what does not depend on the light.
+    psf_error : float
+        ε, the size of the PSF's error relative to its sum; see `psf_error`.
+    uncertainty : float
+        Of ε.
+    left : float
+        Standard deviation of what the PSF's error leaves at frequencies above 0.1 cycles per pixel.
+    light : float
+        Mean value of the image.
     """
 
     gain: float
     read: float
+    psf_error: float = 0.0
+    uncertainty: float = 0.0
+    left: float = 0.0
+    light: float = 0.0
+
+    @property
+    def level(self) -> float:
+        """Standard deviation of all noise, for the mean light."""
+        return math.sqrt(self.gain * self.light + self.read**2 + self.left**2)
+
+    def scaled(self, by: int) -> NoiseModel:
+        """The model of the image times 2^by."""
+        gain, read, left, light = (shifted(x, by) for x in (self.gain, self.read, self.left, self.light))
+        return self._replace(gain=gain, read=read, left=left, light=light)
 
     def variance(self, image: Array) -> Array:
         """The variance of each pixel of an image (..., M, N), by the image smoothed a little."""
@@ -178,7 +202,7 @@ class NoiseModel(NamedTuple):
         smooth = image
         for axis in (-2, -1):
             smooth = filters.gaussian_filter1d(smooth, _SMOOTHED, axis=axis, mode="nearest")
-        return self.gain * get_xp(image).maximum(smooth, 0) + self.read**2
+        return self.gain * get_xp(image).maximum(smooth, 0) + (self.read**2 + self.left**2)
 
     def weights(self, image: Array) -> Array:
         """Weights, one in the mean, that make an image's noise uniform: ``weights=`` of `deblur.reconstruct`."""
@@ -239,6 +263,224 @@ def estimate_noise_model(g: Array, psf: Array | None = None) -> NoiseModel:
             weight = np.minimum(fidelity / variances, 1) ** 2 / fidelity
         line = np.maximum(gain * means + square, np.finfo(float).tiny)
     return NoiseModel(float(gain), math.sqrt(float(square)))
+
+
+def psf_error(g: Array, psf: Array, noise: float | None = None) -> tuple[float, float]:
+    """How wrong a PSF is, relative to its sum, and how uncertain that is, from the power spectrum of a blurred image.
+
+    Where a blur leaves next to nothing of a frequency, an exact PSF explains noise alone; a wrong one leaves a part of
+    the picture. To the power of tapered windows at frequency k is fitted
+
+        P(k) = S(k) (|ĥ(k)|² + ε²) + σ² ,   log S smooth in log |k| and in the direction of k,
+
+    by Whittle's likelihood Σ log P + |ĝ|²/P [1]_, with both terms convolved with the power of the taper. For an error
+    δh that is white, ε² is ‖δh‖², the mean of |δĥ|². The Wiener filter for noise σ² + ε²S has λ = σ²/S + ε².
+
+    Parameters
+    ----------
+    g : (..., M, N) array
+        The blurred image, or frames blurred alike; NumPy or CuPy. Some windows of it are read.
+    psf : (m, n) array
+    noise : float, optional
+        Standard deviation of white noise in the units of `g`, if it is known.
+
+    Returns
+    -------
+    epsilon, uncertainty : float
+        ε is 0 if an exact PSF explains the image as well. The uncertainty is infinite if the image is too small for
+        the PSF, or too flat.
+
+    Raises
+    ------
+    ValueError
+        If the image is not finite.
+
+    References
+    ----------
+    .. [1] P. Whittle, Estimation and information in stationary time series, Ark. Mat. 2 (1953) 423-434.
+    """
+    g = as_real(g, "the image")
+    if not math.isfinite(largest(g)):
+        check_finite(g, "the image")
+    model = psf_noise(g, asnumpy(psf).astype(np.float64), noise)
+    return model.psf_error, model.uncertainty
+
+
+def weighed(problem: Problem, g: Array, noise: float | None, error: float | None) -> Problem:
+    """The problem with the noise of its frames (k, c, M, N), as far as it is not given, and weights against photon noise.
+
+    The linear formula needs no more than what an error of the PSF leaves. Photon noise is weighed where it is stronger than the
+    noise that does not depend on the light, by the inverse of its variance at each pixel [1]_.
+
+    References
+    ----------
+    .. [1] A. Foi, M. Trimeche, V. Katkovnik, K. Egiazarian, Practical Poissonian-Gaussian noise modeling and fitting
+       for single-image raw-data, IEEE Trans. Image Process. 17 (2008) 1737-1754.
+    """
+    blur, fidelity = problem.operator.shift_invariant, problem.fidelity
+    if fidelity.name != "gaussian":
+        return problem
+    seen = filled(g, fidelity.weights)
+    psf = None if blur is None else blur.psf
+    model = NoiseModel(0.0, noise or 0.0)
+    if psf is not None and error != 0:
+        model = psf_noise(seen, psf, noise, error)
+    if not problem.asked:
+        return replace(problem, noise=model)
+    if noise is None:
+        model = model._replace(read=math.sqrt(noise_variance(problem, g)))
+        light, bright = estimate_noise_model(seen - fidelity.background, psf), float(seen.mean())
+        if light.gain * bright > light.read**2 and fidelity.weights is None:
+            model = model._replace(gain=light.gain, read=light.read, light=bright)
+            weights = model.weights(seen - fidelity.background)
+            fidelity = replace(fidelity, weights=weights.astype(problem.dtype, copy=False))
+    return replace(problem, noise=model, fidelity=fidelity)
+
+
+def psf_noise(g: Array, psf: np.ndarray, noise: float | None = None, error: float | None = None) -> NoiseModel:
+    """`psf_error` with the noise that the error leaves in the image; for a checked image."""
+    nothing, reach = NoiseModel(0.0, noise or 0.0, 0.0, math.inf), max(psf.shape)
+    # What the boundary changes is left out if the image is large enough.
+    edges = [min(m // 2, n // 16) for m, n in zip(psf.shape, g.shape[-2:], strict=True)]
+    g = g[..., edges[0] : g.shape[-2] - edges[0], edges[1] : g.shape[-1] - edges[1]]
+    side = min(max(256, 4 * reach), *g.shape[-2:])
+    if side < max(32, 2 * reach) or abs(psf.sum()) <= 1e-3 * abs(psf).sum():
+        return nothing
+    power = _power(g, side)
+    if not power.max() > (1e-12 * largest(g)) ** 2:
+        return nothing
+    cells = _Cells(power, Torus((side, side)).power(psf / psf.sum()))
+    wrong = cells.fitted(noise, error)
+    square = wrong.square
+    if error is None:
+        gained = 2 * (cells.fitted(noise, 0.0, wrong.at).loss - wrong.loss) / wrong.scatter
+        square *= max(1 - 2 / gained, 0.0) if gained > 0 else 0.0
+    fine = float((cells.count * cells.white * (cells.radius > 0.1)) @ wrong.scene / cells.count.sum())
+    error = math.sqrt(square)
+    return NoiseModel(
+        0.0,
+        math.sqrt(wrong.noise),
+        error,
+        math.sqrt(square + wrong.deviation) - error,
+        math.sqrt(square * fine),
+    )
+
+
+def _power(g: Array, side: int) -> np.ndarray:
+    """Mean power of windows of some frames, under Hann's taper: the half spectrum. White noise has its variance."""
+    xp, taper = get_xp(g), np.sin(np.pi * (np.arange(side) + 0.5) / side) ** 2
+    window = xp.asarray(np.outer(taper, taper) / (taper @ taper))
+    starts = [np.rint(np.linspace(0, n - side, min(-(-n // side), 3))).astype(int) for n in g.shape[-2:]]
+    power, frames = 0.0, g.reshape(-1, *g.shape[-2:])[:3]
+    for frame, top, left in product(frames, *starts):
+        part = frame[top : top + side, left : left + side].astype(np.float64)
+        part = (part - (part * window).sum() / window.sum()) * window
+        power = power + abs(get_fft(xp).rfft2(part)) ** 2
+    return asnumpy(power) / (len(frames) * len(starts[0]) * len(starts[1]))
+
+
+class _Fit(NamedTuple):
+    """A fit of `_Cells`: parameters, loss, ε² with the variance's root, σ², S without slope, scatter of the powers."""
+
+    at: np.ndarray
+    loss: float
+    square: float
+    deviation: float
+    noise: float
+    scene: np.ndarray
+    scatter: float
+
+
+class _Cells:
+    """Mean powers of frequencies that are alike in radius, direction and in what the blur leaves of them."""
+
+    def __init__(self, power: np.ndarray, blur: np.ndarray) -> None:
+        side = len(power)
+        down, right = np.fft.fftfreq(side)[:, None], np.fft.rfftfreq(side)[None]
+        squares = down**2 + right**2
+        scene = 1 / np.maximum(squares, 0.25 / side**2)  # of pictures, about; the fit corrects it
+        # The axes hold what continues beyond the frame, and low frequencies what no law describes.
+        some = (squares > (6 / side) ** 2) & (right > 0) & (right < 0.5) & (down != 0)
+        power, blurred, white = power[some], _tapered(scene * blur)[some], _tapered(scene)[some]
+        radius, angle = 0.5 * np.log(squares[some]), np.arctan2(*np.broadcast_arrays(down, right))[some]
+        ends = radius.min(), radius.max()
+        parts = (
+            (radius - ends[0]) / (ends[1] - ends[0]),
+            angle / np.pi + 0.5,
+            np.log(blurred / white + 1e-12) / 0.35,
+        )
+        kinds = [np.floor(part * n).astype(int) for part, n in zip(parts, (12, 8, 1), strict=True)]
+        kinds[2] -= kinds[2].min()
+        _, cell = np.unique(np.ravel_multi_index(kinds, [n.max() + 1 for n in kinds]), return_inverse=True)
+        self.count = np.bincount(cell).astype(float)
+        x, self.power, self.blurred, self.white, two, cross, four, radius = (
+            np.bincount(cell, values) / self.count
+            for values in (
+                2 * parts[0] - 1, power, blurred, white, np.cos(2 * angle), np.sin(2 * angle), np.cos(4 * angle), radius
+            )
+        )  # fmt: skip
+        self.radius = np.exp(radius)
+        self.basis = np.stack([np.ones_like(x), x, x * x, two, cross, four, x * two, x * cross], axis=1)
+
+    def fitted(self, noise: float | None, error: float | None, start: np.ndarray | None = None) -> _Fit:
+        """The most likely log S, log ε² and log σ², by Fisher's scoring with Levenberg's damping."""
+        n, count, power, top = self.basis.shape[1], self.count, self.power, float(self.power.max())
+        # How far S may be from a power law with the slope of pictures, as four powers each would say it.
+        mean = np.array([0, -0.3, *[0] * n])
+        weight = 4 / np.array([1e9, 0.8, 0.3, 0.5, 0.5, 0.5, 0.3, 0.3, 1e9, 1e9]) ** 2
+        limits = np.full((n + 2, 2), [-math.inf, math.inf])
+        limits[n:] = np.log([[1e-10, 0.09], [1e-22 * top, top]])
+        if start is None:
+            level = math.log(float(np.median(power / (self.blurred + 1e-3 * self.white))))
+            start = np.array(
+                [level, *[0] * (n - 1), math.log(1e-3), math.log(0.5 * float(power.min()) + 1e-22 * top)]
+            )
+        at, free = start.copy(), np.ones(n + 2, bool)
+        if error is not None:
+            at[n], free[n] = math.log(max(error**2, 1e-10)), False
+        if noise is not None:
+            at[n + 1], free[n + 1] = math.log(max(noise**2, 1e-22 * top)), False
+
+        def model(at: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+            scene, error, white = np.exp((self.basis @ at[:n]).clip(-99, 99)), *np.exp(at[n:])
+            parts = np.stack([error * scene * self.white, np.full(len(scene), white)])
+            total = scene * self.blurred + parts.sum(axis=0)
+            loss = count @ (np.log(total) + power / total) + 0.5 * weight @ (at - mean) ** 2
+            slopes = np.concatenate([self.basis * (1 - white / total)[:, None], (parts / total).T], axis=1)
+            return float(loss), total, slopes
+
+        loss, total, slopes = model(at)
+        damping, information = 1e-2, np.zeros((0, 0))
+        for _ in range(40):
+            information = (slopes * count[:, None]).T @ slopes + np.diag(weight)
+            slope = slopes.T @ (count * np.minimum(power / total - 1, 30)) - weight * (at - mean)
+            damped = information + np.diag(damping * np.diag(information) + 1e-9 * count.sum())
+            step = np.zeros(n + 2)
+            step[free] = np.linalg.solve(damped[np.ix_(free, free)], slope[free]).clip(-2, 2)
+            other = (at + step).clip(*limits.T)
+            found = model(other)
+            if not found[0] <= loss:
+                damping *= 8
+                if damping > 1e8:
+                    break
+                continue
+            gain, at, damping = loss - found[0], other, max(damping / 6, 1e-7)
+            loss, total, slopes = found
+            if gain < 0.02:
+                break
+        scene = np.exp((self.basis @ at[:n]).clip(-99, 99))
+        scatter = max(float(count @ (power / total - 1) ** 2) / len(count), 1.0)
+        slopes[:, n] = scene * self.white / total  # by ε² itself
+        information = ((slopes * count[:, None]).T @ slopes + np.diag(weight))[np.ix_(free, free)]
+        deviation = 0.0 if error is not None else math.sqrt(scatter * max(np.linalg.pinv(information)[n, n], 0))
+        return _Fit(at, loss, float(np.exp(at[n])), deviation, float(np.exp(at[n + 1])), scene, scatter)
+
+
+def _tapered(power: np.ndarray) -> np.ndarray:
+    """A half spectrum of power as Hann's taper shows it."""
+    power = (4 * power + np.roll(power, 1, 0) + np.roll(power, -1, 0)) / 6
+    wide = np.pad(power, ((0, 0), (1, 1)), mode="reflect")
+    return (4 * power + wide[:, :-2] + wide[:, 2:]) / 6
 
 
 def _least(squares: np.ndarray, psf: np.ndarray | None) -> np.ndarray:

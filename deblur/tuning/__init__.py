@@ -11,7 +11,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..normalization import Scale, shifted
-from ..solvers.noise import NoiseModel, check_noise, estimate_noise, estimate_noise_model, noise_level
+from ..solvers.noise import (
+    NoiseModel,
+    check_noise,
+    estimate_noise,
+    estimate_noise_model,
+    noise_level,
+    psf_error,
+    weighed,
+)
 from ..solvers.start import prior_scene
 from .choice import RULES, LambdaChoice, Rule, check_rule, restated
 from .spectral import choose_lambda
@@ -34,6 +42,8 @@ __all__ = [
     "estimate_noise_model",
     "noise_level",
     "prior_scene",
+    "psf_error",
+    "weighed",
 ]
 
 

@@ -71,7 +71,7 @@ def choose_lambda(
 ) -> Decision:
     """λ by a rule, from all frames together, and the regularizer that it is for.
 
-    "natural" replaces the regularizer of the problem where cross-validation with it finds noise to hide: its λ, the
+    An error of the PSF adds ε² to λ of the linear formula under "auto" (`deblur.tuning.psf_error`). "natural" replaces the regularizer of the problem where cross-validation with it finds noise to hide: its λ, the
     variance of the noise over that of the scene, is large enough.
 
     Parameters
@@ -90,6 +90,18 @@ def choose_lambda(
     method : Method
         Solves the problem for rules that need solutions.
     """
+    found = _chosen(problem, data, rule, prior, may_be_natural, noise, method)
+    error = 0.0 if problem.noise is None or problem.asked or rule != "auto" else problem.noise.psf_error
+    if not error:
+        return found
+    why = f"raised by ε², the PSF being wrong by ε = {error:.2g}"
+    lam = found.choice.lam + (error * problem.operator.dc_gain) ** 2
+    return found._replace(choice=replace(found.choice, lam=lam, reason=f"{found.choice.reason}; {why}"))
+
+
+def _chosen(
+    problem: Problem, data: Data, rule: str, prior: str, may_be_natural: bool, noise: float | None, method: Method
+) -> Decision:
     natural, alike = None, replace(problem, regularizer="natural")
     enough = _enough(problem) if may_be_natural else math.inf
     undecided, open_ended = math.isfinite(enough), problem.operator.boundary.open

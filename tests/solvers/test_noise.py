@@ -9,7 +9,7 @@ from scipy.ndimage import gaussian_filter
 from deblur import data, psf
 from deblur.degrade import degrade
 from deblur.operators.blur import Blur
-from deblur.tuning import estimate_noise, estimate_noise_model, noise_level
+from deblur.tuning import estimate_noise, estimate_noise_model, noise_level, psf_error
 
 
 @pytest.mark.parametrize("shape", [(64, 64), (127, 90), (300, 40)])
@@ -78,7 +78,7 @@ def test_noise_that_grows_with_the_light_is_found_as_that(gain, read, rng):
     g = light + read * rng.standard_normal(clean.shape)
     model = estimate_noise_model(g, kernel)
     for value in np.quantile(clean, [0.1, 0.5, 0.9]):
-        found, true = (math.sqrt(a * value + b * b) for a, b in (model, (gain, read)))
+        found, true = (math.sqrt(a * value + b * b) for a, b in (model[:2], (gain, read)))
         assert abs(found / true - 1) <= 0.1
     even = (g - clean) * np.sqrt(model.weights(g))
     dark, bright = even[clean < np.quantile(clean, 0.2)], even[clean > np.quantile(clean, 0.8)]
@@ -90,3 +90,21 @@ def test_an_image_without_noise_has_none():
     assert estimate_noise(np.full((40, 40), 0.3)) <= 1e-15
     with pytest.raises(ValueError, match="4 x 4"):
         estimate_noise(np.ones((3, 50)))
+
+
+def test_the_error_of_a_psf_is_read_off_a_blurred_picture(rng):
+    kernel = psf.disk(9)
+    wrong = kernel + 0.03 / kernel.size**0.5 * rng.standard_normal(kernel.shape)
+    for name in ("camera", "brick"):
+        picture = degrade(data.load(name), kernel, boundary="unknown")
+        g = picture + 5e-4 * rng.standard_normal(picture.shape)
+        assert psf_error(g, kernel)[0] <= 0.004
+        found, uncertainty = psf_error(g, wrong / wrong.sum())
+        assert abs(math.log(found / 0.03)) <= math.log(1.5)
+        assert uncertainty <= 0.5 * found
+        assert psf_error(7 * g, 3 * wrong)[0] == pytest.approx(found, rel=1e-6)
+
+
+@pytest.mark.parametrize("g", [np.full((128, 128), 0.3), np.ones((24, 200)), np.zeros((99, 99))])
+def test_pictures_too_small_or_too_flat_show_no_error_of_a_psf(g):
+    assert psf_error(g, psf.disk(9)) == (0.0, math.inf)
