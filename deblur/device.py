@@ -16,7 +16,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from importlib import import_module
 from types import ModuleType
 from typing import Any
 
@@ -63,11 +62,6 @@ def get_fft(xp: ModuleType) -> ModuleType:
     import cupyx.scipy.fft
 
     return cupyx.scipy.fft
-
-
-def get_sparse(xp: ModuleType) -> ModuleType:
-    """`scipy.sparse` or `cupyx.scipy.sparse`, whichever takes arrays of `xp`."""
-    return import_module("scipy.sparse" if xp is np else "cupyx.scipy.sparse")
 
 
 @dataclass(frozen=True)
