@@ -103,7 +103,7 @@ class QRModel:
         method: str = "auto",
         check_finite: bool = True,
     ) -> None:
-        self._method = _check_method(method)
+        self._method = check_method(method)
         self._finite = bool(check_finite)
         a = as_matrix(a, "a", finite=self._finite)
         get_xp(a, b)
@@ -324,7 +324,7 @@ class QRModel:
         data: Callable[[], tuple[RowBlocks, Array]],
     ) -> None:
         """Go by the plan; nothing of the model is touched until the new state is complete."""
-        method = self._method if method is None else _check_method(method)
+        method = self._method if method is None else check_method(method)
         if p == 0:
             return
         s, (m, n) = self._state, self.shape
@@ -447,7 +447,8 @@ def _delete(a: Array, gone: np.ndarray, axis: int) -> Array:
     return a[kept] if axis == 0 else a[:, kept]
 
 
-def _check_method(method: str) -> str:
+def check_method(method: str) -> str:
+    """`method`, if it is one of `METHODS`."""
     if method not in METHODS:
         raise ValueError(f"method must be one of {', '.join(METHODS)}, not {method!r}")
     return method
