@@ -17,7 +17,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
-from importlib import import_module
 from types import ModuleType
 from typing import Any
 
@@ -64,11 +63,6 @@ def get_fft(xp: ModuleType) -> ModuleType:
     import cupyx.scipy.fft
 
     return cupyx.scipy.fft
-
-
-def get_sparse(xp: ModuleType) -> ModuleType:
-    """`scipy.sparse` or `cupyx.scipy.sparse`, whichever takes arrays of `xp`."""
-    return import_module("scipy.sparse" if xp is np else "cupyx.scipy.sparse")
 
 
 @dataclass(frozen=True)

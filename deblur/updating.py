@@ -20,6 +20,7 @@ from .device import asnumpy, check_finite, is_cupy, require_memory, unwrapped
 from .errors import ConvergenceError
 from .image import as_float
 from .linalg.band_triangle import BandTriangle
+from .linalg.qr_model import check_method
 from .masks import check_mask, check_weights
 from .operators.blur import Blur
 
@@ -203,7 +204,7 @@ class QRDeblurrer:
         int
             The number of exposures now. `__call__` takes as many images.
         """
-        _check_method(method)
+        check_method(method)
         s = self._state
         first = s.exposures[0].blur
         blur = first
@@ -223,7 +224,7 @@ class QRDeblurrer:
         return len(exposures)
 
     def _reweight(self, number: int, new: _Exposure, changed: np.ndarray, back: bool, method: str) -> None:
-        _check_method(method)
+        check_method(method)
         s = self._state
         at = range(len(s.exposures))[number]
         exposures = (*s.exposures[:at], new, *s.exposures[at + 1 :])
@@ -391,8 +392,3 @@ def _band(blur: Blur) -> int:
     reach = (blur.psf.shape[0] - 1) * blur.scene_shape[1] + blur.psf.shape[1]
     # Where a pixel beyond the edge is made of more than one, rows of H reach twice as far.
     return min(blur.shape[1], reach * (2 if blur.boundary.weight > 1 else 1))
-
-
-def _check_method(method: str) -> None:
-    if method not in ("auto", "update", "refactor"):
-        raise ValueError(f"method must be 'auto', 'update' or 'refactor', not {method!r}")

@@ -79,7 +79,7 @@ def best_lambda(error: Callable[[float], float], lowest: float, highest: float) 
     if at == 0:
         return lowest, errors[0]
     ends = (grid[at - 1], grid[at + 1])
-    found = scipy.optimize.minimize_scalar(error, bounds=ends, method="bounded", options={"xatol": 0.02})
+    found = scipy.optimize.minimize_scalar(error, bounds=ends, method="bounded", options={"xatol": 0.1})
     return math.exp(found.x), float(found.fun)
 
 

@@ -12,10 +12,9 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse
 from numpy.lib.stride_tricks import as_strided
-from scipy.linalg.lapack import get_lapack_funcs
 
 from ..errors import SingularMatrixError
-from .sweeps import BLOCK, PANEL
+from .sweeps import BLOCK, PANEL, reflect, tpqrt
 
 __all__ = ["BandTriangle"]
 
@@ -72,7 +71,6 @@ class BandTriangle:
         n = self.size
         # (RᵀR)[i, k] is not zero only where one row has both columns, and R has the band of RᵀR.
         new = self._copy(max(self.bandwidth, int((last - first).max(initial=1)) - 1))
-        tpqrt = get_lapack_funcs("tpqrt", (self.rows,))
         carried = np.zeros((0, 0), self.rows.dtype)
         triangle: np.ndarray | None = None
         begun = 0
@@ -90,17 +88,15 @@ class BandTriangle:
                 # the first rows have anything in this block's columns.
                 triangle = np.pad(triangle, (0, reach - j - len(triangle)))
                 if len(carried):
-                    triangle = tpqrt(0, min(PANEL, len(triangle)), triangle, carried)[0]
+                    triangle = tpqrt(triangle, carried, PANEL)[0]
                 carried, triangle = triangle[: stop - j], triangle[stop - j :, stop - j :]
             if len(carried) == 0:
                 carried = carried[:, stop - j :]
                 continue
             rows, size = new._window(j, stop, reach), stop - j
-            rows[:, :size], v, t, _ = tpqrt(0, size, rows[:, :size], carried[:, :size])
-            carried = carried[:, size:]
-            x = t.T @ (rows[:, size:] + v.T @ carried)
-            rows[:, size:] -= x
-            carried = carried - v @ x
+            rows[:, :size], v, t = tpqrt(rows[:, :size], carried[:, :size], size)
+            carried = carried[:, size:].copy()
+            reflect(v, t, rows[:, size:], carried)
             carried = carried[np.any(carried != 0, axis=1)]
             new._put(j, rows)
         return new
@@ -144,23 +140,18 @@ class BandTriangle:
             ) from None
         new = self._copy(width)
         w = np.zeros((p, n), z.dtype)
-        tpqrt = get_lapack_funcs("tpqrt", (z,))
         for j in reversed(range(0, n, BLOCK)):
             stop = min(j + BLOCK, n)
             reach = min(stop + width, n)
             done = int(np.searchsorted(-first, -stop, side="right"))  # rows that begin at `stop` or later
             if done == p:
                 continue
-            triangle, v, t, _ = tpqrt(0, min(PANEL, p - done), c[done:, done:], z[j:stop, done:])
-            c[done:, done:] = triangle
+            c[done:, done:], v, t = tpqrt(c[done:, done:], z[j:stop, done:], PANEL)
             rows = new._window(j, stop, reach)
             for i in range(0, p - done, PANEL):
-                pivots = slice(done + i, min(done + i + PANEL, p))
-                v_i = v[:, i : i + PANEL]
-                t_i = t[: v_i.shape[1], i : i + PANEL]
-                x = t_i.T @ (w[pivots, j:reach] + v_i.T @ rows)
-                w[pivots, j:reach] -= x
-                rows -= v_i @ x
+                pivots = slice(i, min(i + PANEL, p - done))
+                v_i, t_i = v[:, pivots], t[: pivots.stop - i, pivots]
+                reflect(v_i, t_i, w[done:, j:reach][pivots], rows)
             turn, square = scipy.linalg.qr(rows[:, : stop - j], check_finite=False)
             rows[:, : stop - j], rows[:, stop - j :] = square, turn.T @ rows[:, stop - j :]
             new._put(j, rows)

@@ -95,11 +95,12 @@ def qr(a: Array, mode: str = "reduced", *, signs: str = "householder", check_fin
 
 def factor(a: Array, mode: str = "reduced") -> Any:
     """`qr` of a float32 or float64 array without any check, with the signs that the reflections give."""
-    if 0 in a.shape:
-        return _empty(a, mode)
     if is_cupy(a):
-        return qr_gpu.factor(a, mode)
-    if a.ndim > 2:
+        if a.size:
+            return qr_gpu.factor(a, mode)
+        xp, empty = get_xp(a), factor(np.zeros(a.shape, a.dtype), mode)
+        return xp.asarray(empty) if mode == "r" else tuple(map(xp.asarray, empty))
+    if a.ndim > 2 or a.size == 0:
         return np.linalg.qr(a, mode=mode)  # type: ignore[call-overload]
     if mode == "raw":
         (h, tau), _ = scipy.linalg.qr(a, mode="raw", check_finite=False)
@@ -130,21 +131,6 @@ def _checked(a: Array, mode: str, signs: str, finite: bool) -> Array:
             "matrix has none: use mode='complete', or signs='positive'"
         )
     return as_float(a, "a", finite=finite)
-
-
-def _empty(a: Array, mode: str) -> Any:
-    """No entries, or no matrices: identities and zeros of the right shapes."""
-    xp = get_xp(a)
-    *batch, m, n = a.shape
-    k = m if mode == "complete" else min(m, n)
-    r = xp.zeros((*batch, k, n), a.dtype)
-    if mode == "r":
-        return r
-    if mode == "raw":
-        return xp.zeros((*batch, n, m), a.dtype), xp.zeros((*batch, min(m, n)), a.dtype)
-    q = xp.zeros((*batch, m, k), a.dtype)
-    q[...] = xp.eye(m, k, dtype=a.dtype)
-    return q, r
 
 
 def _with_signs(q: Array | None, r: Array, signs: str) -> tuple[Array | None, Array]:

@@ -206,33 +206,36 @@ def qr_delete(
     k, p = position(k, size - 1, size), operator.index(p)
     if not 0 < p <= size - k:
         raise ValueError(f"p = {p} is out of range: from position {k} on there are {size - k} {which}s")
-    return delete(Q, R, k, p, which, overwrite_qr)
+    return delete(Q, R, np.arange(k, k + p), which, overwrite_qr)
 
 
 def delete(
-    Q: Array, R: Array, k: int, p: int, which: str = "row", overwrite: bool = False
+    Q: Array, R: Array, gone: np.ndarray, which: str = "row", overwrite: bool = False
 ) -> tuple[Array, Array]:
-    """`qr_delete` at 0 ≤ k, without any check."""
+    """`qr_delete` of one or more ascending indices, without any check."""
     xp, m, n, economic = get_xp(Q), len(Q), R.shape[1], _is_economic(Q)
+    k, p = int(gone[0]), len(gone)
     name = "remove_rows" if which == "row" else "remove_columns"
     downdates = economic and which == "row"  # the one form whose vectors may lie in the span of Q
     if (
         xp is np
+        and gone[-1] - k == p - 1  # SciPy takes neighbours
         and rotations_are_faster(name, m, n, p, economic)
         and not (downdates and _near_span(Q, k, p, n))
     ):
         return scipy.linalg.qr_delete(Q, R, k, p, which, overwrite, False)
     if which == "col":
-        Q, R = remove_columns(Q, R, n, np.arange(k, k + p))
+        Q, R = remove_columns(Q, R, n, gone)
         return (Q[:, : n - p], R[: n - p]) if economic else (Q, R)
     if economic and m - p < n:
         Q, R, economic = *_completed(Q, R), False
+    where = xp.asarray(gone)
     if economic:
-        z, w, c = unit_complement(Q, slice(k, k + p))
+        z, w, c = unit_complement(Q, where)
         Q, R, z = xp.hstack([Q, w]), xp.vstack([R, xp.zeros((p, n), R.dtype)]), xp.vstack([z, c])
     else:
-        z = Q[k : k + p].T
-    Q = xp.concatenate([Q[:k], Q[k + p :]])
+        z = Q[where].T
+    Q = Q[xp.asarray(np.delete(np.arange(m), gone))]
     return remove_rows(Q, R, n, z, triangular=economic)
 
 

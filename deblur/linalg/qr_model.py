@@ -13,12 +13,14 @@ from ..errors import SingularMatrixError
 from .checks import as_matrix, as_rhs, check_pivots, indices, position
 from .qr import factor
 from .qr_insert_delete import delete, insert
-from .qr_plan import UpdatePlan, plan_update, rotations_are_faster
-from .qr_update import add_columns, add_rows, complement, remove_columns, remove_rows, unit_complement
+from .qr_plan import UpdatePlan, plan_update
+from .qr_update import add_columns, add_rows, complement, remove_columns, remove_rows
 from .row_blocks import RowBlocks
 from .triangular import substitute
 
 __all__ = ["QRModel"]
+
+Factors = tuple[Array | None, Array]  # Q and R; or None and [R d]
 
 METHODS = ("auto", "update", "refactor")
 # Each update adds its rounding errors to those before. After so many in a row "auto" factors anew, while the errors
@@ -101,7 +103,7 @@ class QRModel:
         method: str = "auto",
         check_finite: bool = True,
     ) -> None:
-        self._method = _check_method(method)
+        self._method = check_method(method)
         self._finite = bool(check_finite)
         a = as_matrix(a, "a", finite=self._finite)
         get_xp(a, b)
@@ -204,16 +206,16 @@ class QRModel:
             ) from None
         b = self._as_block(b, "b", 0, s.b.shape[1])
         k = m if k is None else position(k, m)
-        p = len(u)
 
-        def update() -> _State:
-            a, new_b = s.a.with_rows(k, u), _insert(s.b, k, b, 0)
-            if s.q is not None and self._rotates("add_rows", p):
-                return _with_fresh_d(a, new_b, insert(s.q, self.r, u, k))
-            q, rd = add_rows(s.q, s.rd, n, k, xp.concatenate([u, b], axis=1))
-            return _State(a, new_b, None if q is None else q[:, :n], rd[:n])
+        def data() -> tuple[RowBlocks, Array]:
+            return s.a.with_rows(k, u), _insert(s.b, k, b, 0)
 
-        self._change("add_rows", p, k, method, update, lambda: (s.a.with_rows(k, u), _insert(s.b, k, b, 0)))
+        def update() -> Factors:
+            if s.q is not None:
+                return insert(s.q, self.r, u, k)
+            return add_rows(None, s.rd, n, k, xp.concatenate([u, b], axis=1))
+
+        self._change("add_rows", len(u), k, method, update, data)
 
     def remove_rows(self, rows: Any, *, method: str | None = None) -> None:
         """Take equations out.
@@ -241,21 +243,14 @@ class QRModel:
         def data() -> tuple[RowBlocks, Array]:
             return s.a.without_rows(gone), _delete(s.b, gone, 0)
 
-        def update() -> _State:
-            xp = get_xp(s.rd)
-            a, b = data()
-            if s.q is not None and self._rotates("remove_rows", p, gone):
-                return _with_fresh_d(a, b, delete(s.q, self.r, int(gone[0]), p))
-            where = xp.asarray(gone)
+        def update() -> Factors:
             if s.q is not None:
-                z, w, c = unit_complement(s.q, where)
-            else:
-                unit = xp.zeros((m, p), s.rd.dtype)
-                unit[where, xp.arange(p)] = 1
-                z, w, c = self._complement(unit, where)
-            q = None if s.q is None else _delete(xp.concatenate([s.q, w], axis=1), gone, 0)
-            q, rd = remove_rows(q, self._extended(w), n, xp.concatenate([z, c]), triangular=True)
-            return _State(a, b, q, rd)
+                return delete(s.q, self.r, gone)
+            xp = get_xp(s.rd)
+            where, unit = xp.asarray(gone), xp.zeros((m, p), s.rd.dtype)
+            unit[where, xp.arange(p)] = 1
+            z, w, c = self._complement(unit, where)
+            return remove_rows(None, self._extended(w), n, xp.concatenate([z, c]), triangular=True)
 
         self._change("remove_rows", p, 0, method, update, data)
 
@@ -287,15 +282,11 @@ class QRModel:
         def data() -> tuple[RowBlocks, Array]:
             return RowBlocks((_insert(s.a.matrix(), k, u, 1),)), s.b
 
-        def update() -> _State:
-            xp = get_xp(s.rd)
-            if s.q is not None and self._rotates("add_columns", p):
-                factors = insert(s.q, self.r, u, k, "col", rcond=0.0)
-                return _with_fresh_d(*data(), factors)
+        def update() -> Factors:
+            if s.q is not None:
+                return insert(s.q, self.r, u, k, "col", rcond=0.0)
             z, w, c = self._complement(u)
-            q = None if s.q is None else xp.concatenate([s.q, w], axis=1)
-            q, rd = add_columns(q, self._extended(w), n, k, xp.concatenate([z, c]), triangular=True)
-            return _State(*data(), q, rd)
+            return add_columns(None, self._extended(w), n, k, get_xp(u).concatenate([z, c]), triangular=True)
 
         self._change("add_columns", p, k, method, update, data)
 
@@ -316,11 +307,8 @@ class QRModel:
         def data() -> tuple[RowBlocks, Array]:
             return s.a.without_columns(gone), s.b
 
-        def update() -> _State:
-            if s.q is not None and self._rotates("remove_columns", p, gone):
-                return _with_fresh_d(*data(), delete(s.q, self.r, int(gone[0]), p, "col"))
-            q, rd = remove_columns(s.q, s.rd, n, gone)
-            return _State(*data(), None if q is None else q[:, : n - p], rd[: n - p])
+        def update() -> Factors:
+            return remove_columns(None, s.rd, n, gone) if s.q is None else delete(s.q, self.r, gone, "col")
 
         self._change("remove_columns", p, int(gone[0]) if p else 0, method, update, data)
 
@@ -332,11 +320,11 @@ class QRModel:
         p: int,
         k: int,
         method: str | None,
-        update: Callable[[], _State],
+        update: Callable[[], Factors],
         data: Callable[[], tuple[RowBlocks, Array]],
     ) -> None:
         """Go by the plan; nothing of the model is touched until the new state is complete."""
-        method = self._method if method is None else _check_method(method)
+        method = self._method if method is None else check_method(method)
         if p == 0:
             return
         s, (m, n) = self._state, self.shape
@@ -354,7 +342,10 @@ class QRModel:
                 )
         if method == "update":
             try:
-                state = replace(update(), age=s.age + 1)
+                state = _updated(
+                    *update(), *data(), n + {"add_columns": p, "remove_columns": -p}.get(which, 0)
+                )
+                state = replace(state, age=s.age + 1)
             except np.linalg.LinAlgError as error:
                 note = f"factored anew, as the update could not be trusted: {error}"
                 state = self._factored(*data())
@@ -373,14 +364,11 @@ class QRModel:
         return _State(a, b, None, rd)
 
     def _complement(self, u: Array, units: Array | None = None) -> tuple[Array, Array, Array]:
-        """`complement` of u against Q, or against A R⁻¹ in its place; of the unit vectors `units` if u is those.
+        """`complement` of u against A R⁻¹ in the place of Q; of the unit vectors `units` if u is those.
 
         LinAlgError if A R⁻¹ is too far from orthonormal.
         """
-        s = self._state
-        if s.q is not None:
-            return complement(u, s.q.__matmul__, s.q.T.__matmul__)
-        a, r = s.a.matrix(), self.r
+        a, r = self.a, self.r
         check_pivots(r.diagonal())
         parts = complement(
             u,
@@ -406,11 +394,6 @@ class QRModel:
         below = xp.zeros((w.shape[1], s.rd.shape[1]), s.rd.dtype)
         below[:, len(s.rd) :] = w.T @ s.b
         return xp.concatenate([s.rd, below])
-
-    def _rotates(self, which: str, p: int, gone: np.ndarray | None = None) -> bool:
-        """Whether SciPy's rotations are taken: they know one block of neighbours, and NumPy."""
-        adjacent = gone is None or int(gone[-1] - gone[0]) == p - 1
-        return not is_cupy(self._state.rd) and adjacent and rotations_are_faster(which, *self.shape, p)
 
     def _as_block(self, u: Any, name: str, axis: int, length: int) -> Array:
         """`u` as a matrix of rows (axis 0) or columns (axis 1) of the `length` needed, in the model's dtype."""
@@ -438,11 +421,12 @@ class _State:
     age: int = 0
 
 
-def _with_fresh_d(a: RowBlocks, b: Array, factors: tuple[Array, Array]) -> _State:
-    # A square Q is taken, and given back, as that of a full factorisation.
-    q, r = factors
-    n = r.shape[1]
-    return _State(a, b, q[:, :n], np.concatenate([r[:n], q[:, :n].T @ b], axis=1))
+def _updated(q: Array | None, r: Array, a: RowBlocks, b: Array, n: int) -> _State:
+    """With n columns: from Q and R, of which a square Q is that of a full factorisation, or from [R d] alone."""
+    if q is None:
+        return _State(a, b, None, r[:n])
+    q = q[:, :n]
+    return _State(a, b, q, get_xp(q).concatenate([r[:n], q.T @ b], axis=1))
 
 
 def _substitute(r: Array, x: Array, trans: bool = False) -> Array:
@@ -463,7 +447,8 @@ def _delete(a: Array, gone: np.ndarray, axis: int) -> Array:
     return a[kept] if axis == 0 else a[:, kept]
 
 
-def _check_method(method: str) -> str:
+def check_method(method: str) -> str:
+    """`method`, if it is one of `METHODS`."""
     if method not in METHODS:
         raise ValueError(f"method must be one of {', '.join(METHODS)}, not {method!r}")
     return method

@@ -57,15 +57,11 @@ def sweep_down(r: Array, u: Array, q: Array | None = None, e: Array | None = Non
     t = len(r)
     for j in range(0, t, BLOCK):
         here, rest = slice(j, min(j + BLOCK, t)), slice(min(j + BLOCK, t), None)
-        r[here, here], v, tau = _tpqrt(r[here, here], u[:, here], BLOCK)
+        r[here, here], v, tau = tpqrt(r[here, here], u[:, here], BLOCK)
         u[:, here] = 0
-        x = tau.T @ (r[here, rest] + v.T @ u[:, rest])
-        r[here, rest] -= x
-        u[:, rest] -= v @ x
+        reflect(v, tau, r[here, rest], u[:, rest])
         if q is not None and e is not None:
-            x = (q[:, here] + e @ v) @ tau
-            q[:, here] -= x
-            e -= x @ v.T
+            reflect(v, tau, q[:, here].T, e.T)
 
 
 def sweep_up(c: Array, z: Array, w: Array, r: Array, e: Array | None = None, q: Array | None = None) -> None:
@@ -107,28 +103,30 @@ def sweep_up(c: Array, z: Array, w: Array, r: Array, e: Array | None = None, q: 
     t, p = z.shape
     for j in reversed(range(0, t, BLOCK)):
         here, rest = slice(j, min(j + BLOCK, t)), slice(min(j + BLOCK, t), None)
-        c[...], v, tau = _tpqrt(c, z[here], PANEL)
+        c[...], v, tau = tpqrt(c, z[here], PANEL)
         rows = r[here, j:]
         for i in range(0, p, PANEL):
             pivots = slice(i, min(i + PANEL, p))
             v_i, t_i = v[:, pivots], tau[: pivots.stop - i, pivots]
-            x = t_i.T @ (w[pivots, j:] + v_i.T @ rows)
-            w[pivots, j:] -= x
-            rows -= v_i @ x
+            reflect(v_i, t_i, w[pivots, j:], rows)
             if q is not None and e is not None:
-                x = (e[:, pivots] + q[:, here] @ v_i) @ t_i
-                e[:, pivots] -= x
-                q[:, here] -= x @ v_i.T
+                reflect(v_i, t_i, e[:, pivots].T, q[:, here].T)
         turn, r[here, here] = scipy.linalg.qr(r[here, here], check_finite=False)
         r[here, rest] = turn.T @ r[here, rest]
         if q is not None:
             q[:, here] = q[:, here] @ turn
 
 
-def _tpqrt(a: np.ndarray, b: np.ndarray, panel: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def reflect(v: np.ndarray, t: np.ndarray, top: np.ndarray, below: np.ndarray) -> None:
+    """[top; below] ← (I − VTᵀVᵀ) [top; below] with V = [I; v], in place."""
+    x = t.T @ (top + v.T @ below)
+    top -= x
+    below -= v @ x
+
+
+def tpqrt(a: np.ndarray, b: np.ndarray, panel: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """QR of a triangle `a` above a rectangle `b`: the new triangle, v of V = [I; v], and T by panels."""
-    tpqrt = get_lapack_funcs("tpqrt", (a, b))
-    triangle, v, t, info = tpqrt(0, min(panel, len(a)), a, b)
+    triangle, v, t, info = get_lapack_funcs("tpqrt", (a, b))(0, min(panel, len(a)), a, b)
     assert info == 0  # only a wrong argument makes it anything else
     return triangle, v, t
 

@@ -7,7 +7,6 @@ the same algorithms in NumPy, and `deblur.linalg.qr_update` says which update is
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import numpy as np
 
@@ -17,25 +16,6 @@ from .qr_gpu import factor
 from .triangular_gpu import leading
 
 _VARIANTS = (4, 8, 16, 32)  # rows of U to a warp, of the kernels qr_down_ROWS
-
-
-def launches(which: str, p: int, dtype: Any = np.float32) -> int:
-    """Kernel launches of a sweep over a block of p rows or columns, whatever the size of R and Q.
-
-    Parameters
-    ----------
-    which : {"down", "up"}
-        `sweep_down` serves added rows and removed columns, `sweep_up` added columns and removed rows.
-    p : int
-    dtype : float32 or float64
-
-    Returns
-    -------
-    int
-    """
-    if which == "down":
-        return 2 * -(-p // _most_rows(np.dtype(dtype)))
-    return 3 * -(-p // kernels.Constants("qr_up").NB) + 2
 
 
 def sweep_down(r: Array, u: Array, q: Array | None, e: Array | None) -> None:

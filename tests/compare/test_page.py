@@ -160,7 +160,7 @@ def test_more_pictures_than_fit_are_left_out_and_it_is_said(monkeypatch, rng):
 def test_a_page_with_pictures_left_out_is_whole(found, monkeypatch):
     monkeypatch.setattr("deblur.compare.pictures.LEVELS", LEVELS[-1:])
     counts = set()
-    for budget in range(0, 4000, 400):
+    for budget in range(0, 4000, 570):
         monkeypatch.setattr("deblur.compare.pictures.PAGE_BYTES", budget)
         parsed = Page(found.to_html())
         counts.add(sum(tag == "img" for tag, _ in parsed.tags))

@@ -140,9 +140,3 @@ def test_many_tiles_more_than_fit_at_once(cupy, rng):
     assert float(cupy.linalg.norm(q @ r_gpu - before) / cupy.linalg.norm(before)) <= tolerance(
         np.float64, t, p
     )
-
-
-def test_launches_are_counted_without_the_size(cupy):
-    assert gpu.launches("down", 1) == 2
-    assert gpu.launches("up", 1) == 5
-    assert gpu.launches("up", 33) == 8
