@@ -275,7 +275,7 @@ def _hints(args: argparse.Namespace, raw: np.ndarray, metadata: image.Metadata, 
         darkest, sky, brightest = (float(x) for x in np.nanquantile(image.as_float(raw), (0, 0.5, 1)))
         depth = darkest - float(restored.min())
         # Ringing of a photograph is small against its own shades; around a star or a lamp the sky is all but black.
-        if depth > max(4 * (sky - darkest), 0.01 * (brightest - darkest)):
+        if depth > max(10 * (sky - darkest), 0.01 * (brightest - darkest)):
             lines.append(
                 f"hint        the restored values go down to {darkest - depth:.4g} and the image to {darkest:.4g}, as "
                 f"around stars and lamps: try --background {sky:.4g} --bounds nonnegative --data poisson"

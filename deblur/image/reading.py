@@ -18,8 +18,9 @@ import threading
 import warnings
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from importlib import import_module
 from os import PathLike
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -28,7 +29,6 @@ from xml.etree import ElementTree
 import numpy as np
 
 from ..device import check_finite, format_bytes, require_memory
-from ..errors import InsufficientMemoryError
 from . import arrays, metadata, png
 from .metadata import Metadata, inverse, upright
 
@@ -193,16 +193,15 @@ def _decoded(path: FilePath) -> tuple[np.ndarray, Metadata]:
             elif head[:4] in (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"):
                 image, found = _read_tiff(f, file)
             else:
-                if head[4:8] == b"ftyp" and head[8:12] in _HEIC and b"avif" not in head[:64]:
-                    _register_heic()
+                if head[4:8] == b"ftyp":
+                    with suppress(ImportError):  # without it the words below say what to install
+                        import_module("pillow_heif").register_heif_opener()
                 image, found = _read_with_pillow(f, file)
             image, found = _without_alpha(image, found)
         except _Refusal as error:
             raise ValueError(f"{file} {error}") from error.__cause__
-        except InsufficientMemoryError:
+        except MemoryError:
             raise
-        except MemoryError as error:
-            raise MemoryError(f"{file} does not fit this machine's free memory; read a part of it") from error
         except Exception as error:
             # Decoders raise a dozen kinds of exception for damaged files (SyntaxError among them).
             raise ValueError(
@@ -236,7 +235,6 @@ _OTHERS = {
     b"%PDF": "it is a PDF; export the picture from it",
     b"%!PS": "it is PostScript; export it as a picture",
 }
-_HEIC = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
 
 
 def _what_is_wrong(head: bytes, error: Exception) -> str:
@@ -246,13 +244,12 @@ def _what_is_wrong(head: bytes, error: Exception) -> str:
     for start, words in _OTHERS.items():
         if head.startswith(start):
             return words
+    if head[4:8] == b"ftyp":
+        return "it is an HEIC picture; install pillow-heif (pip install 'deblur-toolkit[heif]'), or save it as JPEG"
     if head.startswith(_PICTURES):
         return "it is damaged or was cut short"
-    try:
-        text = head.decode("utf-8-sig", errors="strict" if len(head) < 512 else "ignore")
-    except UnicodeDecodeError:
-        text = "\0"
-    if all(c.isprintable() or c.isspace() for c in text):
+    text = head.decode("utf-8-sig", "replace")[:-1]  # whose last character may be cut
+    if "\ufffd" not in text and all(c.isprintable() or c.isspace() for c in text):
         return "it holds text"
     return "it is damaged, or of a kind that is not known"
 
@@ -368,7 +365,7 @@ def _deep_samples(f: BinaryIO, picture: Any, raw: str, key: Any) -> np.ndarray:
 
 
 # ---------------------------------------------------------------------------------------------
-# FITS, HEIC
+# FITS
 # ---------------------------------------------------------------------------------------------
 
 
@@ -392,25 +389,14 @@ def _read_fits(f: BinaryIO, path: Path, extension: str) -> tuple[np.ndarray, Met
             which = f"no image {extension!r}" if extension else f"{len(images)} images"
             example = f"; name one, as in {path.name}[{next(iter(images))}]" if images else ""
             raise _Refusal(f"holds {which}{f': {names}' if names else ''}{example}")
-        header = found[0].header
-        shape = tuple(int(header[f"NAXIS{axis}"]) for axis in range(int(header["NAXIS"]), 0, -1))
-        _check_memory(path, shape, abs(int(header["BITPIX"])) // 8)
+        header, shape = found[0].header, found[0].shape
+        _check_memory(path, shape, abs(header["BITPIX"]) // 8)
         image = found[0].data
     while image.ndim > 2 and image.shape[0] == 1:
         image = image[0]
     if image.ndim not in (2, 3) or image.size == 0:
         raise _Refusal(f"holds an array of shape {shape}; save an image or a stack of images from it")
     return image[..., None], Metadata(fits=header.tostring(sep="\n"))
-
-
-def _register_heic() -> None:
-    try:
-        import pillow_heif
-    except ImportError as error:
-        raise _Refusal(
-            "is an HEIC picture; install pillow-heif (pip install 'deblur-toolkit[heif]'), or save it as JPEG"
-        ) from error
-    pillow_heif.register_heif_opener()
 
 
 # ---------------------------------------------------------------------------------------------
