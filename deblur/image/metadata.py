@@ -231,13 +231,11 @@ def of_tiff(tiff: Any, f: BinaryIO, axes: str, sizes: tuple[int, ...] = ()) -> M
         return found
 
     exif = _exif(tags, (page.imagewidth, page.imagelength)[::turn], drop)
-    profile = page.tags.get(34675)
+    profile, measured = page.tags.get(34675), page.tags.valueof(296) in (2, 3) and 282 in page.tags
     return Metadata(
         exif=exif or b"",
         icc=b"" if profile is None else bytes(profile.value),
-        dpi=_dpi(page.get_resolution("INCH"), orientation)
-        if page.tags.valueof(296) in (2, 3) and 282 in page.tags
-        else None,
+        dpi=_dpi(page.get_resolution("INCH") if measured else (0, 0), orientation),
         orientation=orientation,
         axes=axes,
         sizes=sizes,

@@ -16,7 +16,6 @@ import math
 import os
 import threading
 import warnings
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -312,7 +311,7 @@ def _read_with_pillow(f: BinaryIO, path: Path) -> tuple[np.ndarray, Metadata]:
         if not film and raw.endswith("16B") and (raw != "I;16B" or key is not None):
             # Pillow cuts colours of 16 bits to 8, and ignores which grey of 16 bits is transparent.
             _check_memory(path, (*size, 4), 2)
-            image = _deep_samples(f, picture, raw, key)
+            image = png.read_deep(f, picture, raw, key)
         elif not film:
             # Pillow applies a palette, and the transparency of an entry or of a key colour, only on conversion.
             if key is not None or mode == "PA":
@@ -330,38 +329,6 @@ def _read_with_pillow(f: BinaryIO, path: Path) -> tuple[np.ndarray, Metadata]:
     if may_be_grey and not np.ptp(image[..., :3], axis=-1).any():
         image = np.delete(image, (1, 2), axis=-1)  # a palette of greys; a WebP stores all in colour
     return image, found
-
-
-def _deep_samples(f: BinaryIO, picture: Any, raw: str, key: Any) -> np.ndarray:
-    """The samples (M, N, S) of a PNG of 16 bits, whose high bytes Pillow has decoded into `picture`.
-
-    `raw` is Pillow's name of their order in the file. With the name of the other byte order Pillow takes the low
-    bytes. The colour `key` that the file names as transparent becomes an alpha of 0.
-    """
-    from PIL import Image
-
-    def decoded(order: str) -> np.ndarray:
-        f.seek(0)
-        again: Any = Image.open(f)
-        with again:
-            again.tile = [(*again.tile[0][:3], order)]
-            return np.array(again)
-
-    if raw == "I;16B":
-        samples = np.array(picture).astype(np.uint16)[..., None]
-    elif raw == "LA;16B":  # both samples of two bytes, as four of one
-        samples = decoded("RGBA").view(">u2").astype(np.uint16)
-    else:
-        samples = np.array(picture).astype(np.uint16) << 8 | decoded(raw.replace("16B", "16L"))
-    if not picture.info.get("interlace"):  # Pillow fills in rows that the file lacks
-        needed = len(samples) * (1 + samples[0].nbytes)
-        data = b"".join(content for _, content in png.chunks(f, (b"IDAT",)))
-        if len(zlib.decompressobj().decompress(data, needed)) < needed:
-            raise ValueError("the PNG was cut short")
-    if key is not None:
-        opaque = np.where((samples == np.array(key)).all(axis=-1, keepdims=True), 0, 65535)
-        samples = np.concatenate([samples, opaque.astype(np.uint16)], axis=-1)
-    return samples
 
 
 # ---------------------------------------------------------------------------------------------
@@ -412,11 +379,11 @@ def _read_tiff(f: BinaryIO, path: Path) -> tuple[np.ndarray, Metadata]:
         series = list(tiff.series)
         page = series[0].keyframe
         bits, unsigned, is_float = page.bitspersample, page.sampleformat == 1, page.sampleformat == 3
-        one_page, bytes_each = len(tiff.pages) == 1, -(-page.bitspersample // 8)
+        bytes_each, pages = -(-bits // 8), [each for one in series for each in one.pages]
+        one_page = len(tiff.pages) == len(pages) == 1
         if any(s.shape != series[0].shape or s.dtype != series[0].dtype for s in series):
             shapes = ", ".join(str(s.shape) for s in series[:4])
             raise _Refusal(f"holds images of different sizes or types ({shapes}); {_SELECT}")
-        pages = [each for one in series for each in one.pages]
         if tiff.is_ome:
             _check_set(tiff.ome_metadata or "", pages, path)
         if any(int(extra) not in (1, 2) for extra in page.extrasamples):
@@ -424,7 +391,7 @@ def _read_tiff(f: BinaryIO, path: Path) -> tuple[np.ndarray, Metadata]:
                 f"has {page.samplesperpixel} samples a pixel, some of unknown meaning; {_CHANNELS}"
             )
         # Of 8 bits Pillow knows all colours and compressions.
-        if len(pages) == 1 and one_page and unsigned and bits <= 8:
+        if one_page and unsigned and bits <= 8:
             return _tiff_through_pillow(f, path, tiff)
         colours = tifffile.PHOTOMETRIC(1 if page.photometric is None else page.photometric).name
         if colours not in ("MINISBLACK", "MINISWHITE", "RGB"):
