@@ -271,7 +271,7 @@ def _hints(args: argparse.Namespace, raw: np.ndarray, metadata: image.Metadata, 
         named = metadata.axes and set(metadata.axes) <= set("TZC")
         along = metadata.axes if named else "an axis that the file does not name"
         lines.append(f"stack       {raw.shape[0]} pages along {along}, each restored by itself")
-    if args.bounds is None and restored is not None:
+    if args.bounds is None and restored is not None and raw.dtype != np.uint8:
         darkest, sky, brightest = (float(x) for x in np.nanquantile(image.as_float(raw), (0, 0.5, 1)))
         depth = darkest - float(restored.min())
         # Ringing of a photograph is small against its own shades; around a star or a lamp the sky is all but black.
