@@ -1,6 +1,5 @@
 """Vectors, scaling against scikit-image, and image files of every kind that a user may bring."""
 
-import io
 import os
 import struct
 import zlib
@@ -406,21 +405,10 @@ def test_16_bit_grey_png_keeps_every_bit(tmp_path):
     np.testing.assert_array_equal(image.read(path, as_float=False), a)
 
 
-def test_two_and_four_bit_greys_span_black_to_white(tmp_path):
+def test_two_bit_greys_span_black_to_white(tmp_path):
     path = tmp_path / "a.png"
     path.write_bytes(png([bytes([0b00011011])], 4, 2, 0))
     np.testing.assert_allclose(image.read(path), [[0, 1 / 3, 2 / 3, 1]], atol=1e-15)
-    tiff = io.BytesIO()
-    tifffile.imwrite(tiff, np.array([[0x0F, 0x80]], np.uint8), photometric="minisblack", metadata=None)
-    tiff.seek(0)
-    with tifffile.TiffFile(tiff) as t:
-        tags = t.pages[0].tags
-        patches = [(tags["BitsPerSample"].valueoffset, 4), (tags["ImageWidth"].valueoffset, 4)]
-    content = bytearray(tiff.getvalue())
-    for where, value in patches:
-        content[where : where + 2] = struct.pack("<H", value)
-    (tmp_path / "a.tif").write_bytes(content)
-    np.testing.assert_allclose(image.read(tmp_path / "a.tif"), [[0, 1, 8 / 15, 0]], atol=1e-15)
 
 
 def test_16_bit_pgm(tmp_path):
