@@ -368,11 +368,11 @@ def _hints(args: argparse.Namespace, raw: np.ndarray, metadata: image.Metadata, 
         named = metadata.axes and set(metadata.axes) <= set("TZC")
         along = metadata.axes if named else "an axis that the file does not name"
         lines.append(f"stack       {raw.shape[0]} pages along {along}, each restored by itself")
-    if args.bounds is None and restored is not None:
+    if args.bounds is None and restored is not None and raw.dtype != np.uint8:
         darkest, sky, brightest = (float(x) for x in np.nanquantile(image.as_float(raw), (0, 0.5, 1)))
         depth = darkest - float(restored.min())
         # Ringing of a photograph is small against its own shades; around a star or a lamp the sky is all but black.
-        if depth > max(4 * (sky - darkest), 0.01 * (brightest - darkest)):
+        if depth > max(10 * (sky - darkest), 0.01 * (brightest - darkest)):
             lines.append(
                 f"hint        the restored values go down to {darkest - depth:.4g} and the image to {darkest:.4g}, as "
                 f"around stars and lamps: try --background {sky:.4g} --bounds nonnegative --data poisson"

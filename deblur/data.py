@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -70,7 +71,8 @@ def info(name: str) -> ImageInfo:
         raise ValueError(f"there is no sample image {name!r}; there are {', '.join(table)}")
     *words, shape = table[name]
     sums = dict(line.split()[::-1] for line in _read(_folder() / "SHA256SUMS").decode().splitlines())
-    return ImageInfo(*words, tuple(int(n) for n in shape.split(" x ")), sums[f"{name}.png"])
+    fields: list[Any] = [*words, tuple(map(int, shape.split(" x "))), sums[f"{name}.png"]]
+    return ImageInfo(*fields)
 
 
 def _table() -> dict[str, list[str]]:

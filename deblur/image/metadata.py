@@ -231,13 +231,11 @@ def of_tiff(tiff: Any, f: BinaryIO, axes: str, sizes: tuple[int, ...] = ()) -> M
         return found
 
     exif = _exif(tags, (page.imagewidth, page.imagelength)[::turn], drop)
-    profile = page.tags.get(34675)
+    profile, measured = page.tags.get(34675), page.tags.valueof(296) in (2, 3) and 282 in page.tags
     return Metadata(
         exif=exif or b"",
         icc=b"" if profile is None else bytes(profile.value),
-        dpi=_dpi(page.get_resolution("INCH"), orientation)
-        if page.tags.valueof(296) in (2, 3) and 282 in page.tags
-        else None,
+        dpi=_dpi(page.get_resolution("INCH") if measured else (0, 0), orientation),
         orientation=orientation,
         axes=axes,
         sizes=sizes,
@@ -250,21 +248,15 @@ def of_tiff(tiff: Any, f: BinaryIO, axes: str, sizes: tuple[int, ...] = ()) -> M
 def _exif(read: Callable[[], Any], size: tuple[int, int], drop: Collection[int] = ()) -> bytes | None:
     """The `PIL.Image.Exif` that `read` gives as bytes, for an upright image of this (width, height); None if it is
     damaged."""
-    from PIL import Image
-
-    kept = Image.Exif()
     try:
         tags = read()
-        for tag, value in tags.items():
-            if tag not in (274, 34665, 34853, *drop):  # the orientation, and the two that follow
-                kept[tag] = value
+        for tag in (274, *drop):  # the orientation first
+            tags.pop(tag, None)
         for sub in (34665, 34853):  # EXIF's own tags, and the place
-            inner = dict(tags.get_ifd(sub))
+            inner = tags.get_ifd(sub)
             inner.pop(40965, None)  # a position in the old file
             inner |= {tag: n for tag, n in zip((40962, 40963), size, strict=True) if tag in inner}
-            if inner:
-                kept[sub] = inner
-        return kept.tobytes() if len(kept) else b""
+        return tags.tobytes() if len(tags) else b""
     except Exception:  # of as many kinds as tags can be damaged
         return None
 

@@ -1,4 +1,4 @@
-"""PNG where Pillow falls short: it writes no colours of 16 bits, and it carries few chunks.
+"""PNG where Pillow falls short: it cuts colours of 16 bits to 8, and it carries few chunks.
 
 Written after the specification, https://www.w3.org/TR/png-3/, of which the numbers in brackets are the sections.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -46,6 +46,49 @@ def with_chunks(content: bytes, more: Sequence[Chunk]) -> bytes:
 def _framed(chunk: Chunk) -> bytes:
     name, content = chunk
     return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+
+
+def read_deep(f: BinaryIO, picture: Any, raw: str, key: Any) -> np.ndarray:
+    """The samples of a PNG of 16 bits, whose high bytes Pillow has decoded.
+
+    Parameters
+    ----------
+    f : file
+    picture : PIL.Image.Image
+        Of this file.
+    raw : str
+        Pillow's name of the order of samples in the file. With the name of the other byte order it takes the low bytes.
+    key : int, tuple of int or None
+        The colour that the file names as transparent, which becomes an alpha of 0.
+
+    Returns
+    -------
+    samples : (M, N, S) ndarray of uint16
+    """
+    from PIL import Image
+
+    def decoded(order: str) -> np.ndarray:
+        f.seek(0)
+        again: Any = Image.open(f)
+        with again:
+            again.tile = [(*again.tile[0][:3], order)]
+            return np.array(again)
+
+    if raw == "I;16B":
+        samples = np.array(picture).astype(np.uint16)[..., None]
+    elif raw == "LA;16B":  # both samples of two bytes, as four of one
+        samples = decoded("RGBA").view(">u2").astype(np.uint16)
+    else:
+        samples = np.array(picture).astype(np.uint16) << 8 | decoded(raw.replace("16B", "16L"))
+    if not picture.info.get("interlace"):  # Pillow fills in rows that the file lacks
+        needed = len(samples) * (1 + samples[0].nbytes)
+        data = b"".join(content for _, content in chunks(f, (b"IDAT",)))
+        if len(zlib.decompressobj().decompress(data, needed)) < needed:
+            raise ValueError("the PNG was cut short")
+    if key is not None:
+        opaque = np.where((samples == np.array(key)).all(axis=-1, keepdims=True), 0, 65535)
+        samples = np.concatenate([samples, opaque.astype(np.uint16)], axis=-1)
+    return samples
 
 
 def write_deep(samples: np.ndarray) -> bytes:

@@ -16,10 +16,10 @@ import math
 import os
 import threading
 import warnings
-import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from importlib import import_module
 from os import PathLike
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -28,7 +28,6 @@ from xml.etree import ElementTree
 import numpy as np
 
 from ..device import check_finite, format_bytes, require_memory
-from ..errors import InsufficientMemoryError
 from . import arrays, metadata, png
 from .metadata import Metadata, inverse, upright
 
@@ -193,16 +192,15 @@ def _decoded(path: FilePath) -> tuple[np.ndarray, Metadata]:
             elif head[:4] in (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"):
                 image, found = _read_tiff(f, file)
             else:
-                if head[4:8] == b"ftyp" and head[8:12] in _HEIC and b"avif" not in head[:64]:
-                    _register_heic()
+                if head[4:8] == b"ftyp":
+                    with suppress(ImportError):  # without it the words below say what to install
+                        import_module("pillow_heif").register_heif_opener()
                 image, found = _read_with_pillow(f, file)
             image, found = _without_alpha(image, found)
         except _Refusal as error:
             raise ValueError(f"{file} {error}") from error.__cause__
-        except InsufficientMemoryError:
+        except MemoryError:
             raise
-        except MemoryError as error:
-            raise MemoryError(f"{file} does not fit this machine's free memory; read a part of it") from error
         except Exception as error:
             # Decoders raise a dozen kinds of exception for damaged files (SyntaxError among them).
             raise ValueError(
@@ -236,7 +234,6 @@ _OTHERS = {
     b"%PDF": "it is a PDF; export the picture from it",
     b"%!PS": "it is PostScript; export it as a picture",
 }
-_HEIC = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
 
 
 def _what_is_wrong(head: bytes, error: Exception) -> str:
@@ -246,13 +243,12 @@ def _what_is_wrong(head: bytes, error: Exception) -> str:
     for start, words in _OTHERS.items():
         if head.startswith(start):
             return words
+    if head[4:8] == b"ftyp":
+        return "it is an HEIC picture; install pillow-heif (pip install 'deblur-toolkit[heif]'), or save it as JPEG"
     if head.startswith(_PICTURES):
         return "it is damaged or was cut short"
-    try:
-        text = head.decode("utf-8-sig", errors="strict" if len(head) < 512 else "ignore")
-    except UnicodeDecodeError:
-        text = "\0"
-    if all(c.isprintable() or c.isspace() for c in text):
+    text = head.decode("utf-8-sig", "replace")[:-1]  # whose last character may be cut
+    if "\ufffd" not in text and all(c.isprintable() or c.isspace() for c in text):
         return "it holds text"
     return "it is damaged, or of a kind that is not known"
 
@@ -315,7 +311,7 @@ def _read_with_pillow(f: BinaryIO, path: Path) -> tuple[np.ndarray, Metadata]:
         if not film and raw.endswith("16B") and (raw != "I;16B" or key is not None):
             # Pillow cuts colours of 16 bits to 8, and ignores which grey of 16 bits is transparent.
             _check_memory(path, (*size, 4), 2)
-            image = _deep_samples(f, picture, raw, key)
+            image = png.read_deep(f, picture, raw, key)
         elif not film:
             # Pillow applies a palette, and the transparency of an entry or of a key colour, only on conversion.
             if key is not None or mode == "PA":
@@ -335,40 +331,8 @@ def _read_with_pillow(f: BinaryIO, path: Path) -> tuple[np.ndarray, Metadata]:
     return image, found
 
 
-def _deep_samples(f: BinaryIO, picture: Any, raw: str, key: Any) -> np.ndarray:
-    """The samples (M, N, S) of a PNG of 16 bits, whose high bytes Pillow has decoded into `picture`.
-
-    `raw` is Pillow's name of their order in the file. With the name of the other byte order Pillow takes the low
-    bytes. The colour `key` that the file names as transparent becomes an alpha of 0.
-    """
-    from PIL import Image
-
-    def decoded(order: str) -> np.ndarray:
-        f.seek(0)
-        again: Any = Image.open(f)
-        with again:
-            again.tile = [(*again.tile[0][:3], order)]
-            return np.array(again)
-
-    if raw == "I;16B":
-        samples = np.array(picture).astype(np.uint16)[..., None]
-    elif raw == "LA;16B":  # both samples of two bytes, as four of one
-        samples = decoded("RGBA").view(">u2").astype(np.uint16)
-    else:
-        samples = np.array(picture).astype(np.uint16) << 8 | decoded(raw.replace("16B", "16L"))
-    if not picture.info.get("interlace"):  # Pillow fills in rows that the file lacks
-        needed = len(samples) * (1 + samples[0].nbytes)
-        data = b"".join(content for _, content in png.chunks(f, (b"IDAT",)))
-        if len(zlib.decompressobj().decompress(data, needed)) < needed:
-            raise ValueError("the PNG was cut short")
-    if key is not None:
-        opaque = np.where((samples == np.array(key)).all(axis=-1, keepdims=True), 0, 65535)
-        samples = np.concatenate([samples, opaque.astype(np.uint16)], axis=-1)
-    return samples
-
-
 # ---------------------------------------------------------------------------------------------
-# FITS, HEIC
+# FITS
 # ---------------------------------------------------------------------------------------------
 
 
@@ -392,25 +356,14 @@ def _read_fits(f: BinaryIO, path: Path, extension: str) -> tuple[np.ndarray, Met
             which = f"no image {extension!r}" if extension else f"{len(images)} images"
             example = f"; name one, as in {path.name}[{next(iter(images))}]" if images else ""
             raise _Refusal(f"holds {which}{f': {names}' if names else ''}{example}")
-        header = found[0].header
-        shape = tuple(int(header[f"NAXIS{axis}"]) for axis in range(int(header["NAXIS"]), 0, -1))
-        _check_memory(path, shape, abs(int(header["BITPIX"])) // 8)
+        header, shape = found[0].header, found[0].shape
+        _check_memory(path, shape, abs(header["BITPIX"]) // 8)
         image = found[0].data
     while image.ndim > 2 and image.shape[0] == 1:
         image = image[0]
     if image.ndim not in (2, 3) or image.size == 0:
         raise _Refusal(f"holds an array of shape {shape}; save an image or a stack of images from it")
     return image[..., None], Metadata(fits=header.tostring(sep="\n"))
-
-
-def _register_heic() -> None:
-    try:
-        import pillow_heif
-    except ImportError as error:
-        raise _Refusal(
-            "is an HEIC picture; install pillow-heif (pip install 'deblur-toolkit[heif]'), or save it as JPEG"
-        ) from error
-    pillow_heif.register_heif_opener()
 
 
 # ---------------------------------------------------------------------------------------------
@@ -426,11 +379,11 @@ def _read_tiff(f: BinaryIO, path: Path) -> tuple[np.ndarray, Metadata]:
         series = list(tiff.series)
         page = series[0].keyframe
         bits, unsigned, is_float = page.bitspersample, page.sampleformat == 1, page.sampleformat == 3
-        one_page, bytes_each = len(tiff.pages) == 1, -(-page.bitspersample // 8)
+        bytes_each, pages = -(-bits // 8), [each for one in series for each in one.pages]
+        one_page = len(tiff.pages) == len(pages) == 1
         if any(s.shape != series[0].shape or s.dtype != series[0].dtype for s in series):
             shapes = ", ".join(str(s.shape) for s in series[:4])
             raise _Refusal(f"holds images of different sizes or types ({shapes}); {_SELECT}")
-        pages = [each for one in series for each in one.pages]
         if tiff.is_ome:
             _check_set(tiff.ome_metadata or "", pages, path)
         if any(int(extra) not in (1, 2) for extra in page.extrasamples):
@@ -438,7 +391,7 @@ def _read_tiff(f: BinaryIO, path: Path) -> tuple[np.ndarray, Metadata]:
                 f"has {page.samplesperpixel} samples a pixel, some of unknown meaning; {_CHANNELS}"
             )
         # Of 8 bits Pillow knows all colours and compressions.
-        if len(pages) == 1 and one_page and unsigned and bits <= 8:
+        if one_page and unsigned and bits <= 8:
             return _tiff_through_pillow(f, path, tiff)
         colours = tifffile.PHOTOMETRIC(1 if page.photometric is None else page.photometric).name
         if colours not in ("MINISBLACK", "MINISWHITE", "RGB"):

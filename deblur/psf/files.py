@@ -25,14 +25,12 @@ def _read_matlab(path: Path, name: str) -> np.ndarray:
 
     try:
         held = loadmat(path)
-    except NotImplementedError:
-        raise ValueError("it is a MATLAB file of version 7.3; save it with save(..., '-v7')") from None
-    except Exception as error:
-        raise ValueError(f"it is no MATLAB file that SciPy reads ({error})") from error
+    except Exception as error:  # of as many kinds as files can be damaged
+        raise ValueError(f"SciPy does not read it; save it with save(..., '-v7') ({error})") from error
     arrays = {
         key: a
         for key, a in held.items()
-        if not key.startswith("__") and isinstance(a, np.ndarray) and a.dtype.kind in "biuf" and a.size > 1
+        if isinstance(a, np.ndarray) and a.dtype.kind in "biuf" and a.size > 1
     }
     return arrays[_named(name, list(arrays))]
 

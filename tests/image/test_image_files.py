@@ -399,31 +399,6 @@ def test_tifffiles_remarks_do_not_reach_stderr(tmp_path):
     assert said[1] == ""
 
 
-# -- writing ---------------------------------------------------------------------------------
-
-
-def test_a_full_disk_is_named_with_the_path(tmp_path, monkeypatch):
-    path = tmp_path / "a.png"
-
-    def full(*args):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "replace", full)
-    with pytest.raises(OSError, match=r"a.png could not be written: No space left on device"):
-        image.write(path, GREY)
-    assert os.listdir(tmp_path) == []
-
-
-def test_write_whole_writes_any_bytes(tmp_path):
-    image.write_whole(tmp_path / "a.txt", b"words")
-    assert (tmp_path / "a.txt").read_bytes() == b"words"
-    with pytest.raises(FileExistsError, match="use another name"):
-        image.write_whole(tmp_path / "a.txt", b"others")
-    image.write_whole(tmp_path / "a.txt", b"others", overwrite=True)
-    assert (tmp_path / "a.txt").read_bytes() == b"others"
-    assert os.listdir(tmp_path) == ["a.txt"]
-
-
 # -- what levels hold ------------------------------------------------------------------------
 
 

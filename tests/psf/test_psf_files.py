@@ -115,13 +115,6 @@ def test_load_of_a_sum_that_is_zero_but_for_rounding(saved):
         psf.load(saved("h.npy", np.array([[0.1, 0.2, -0.3]])), allow_negative=True)
 
 
-def test_load_of_nothing(tmp_path):
-    with pytest.raises(FileNotFoundError, match="no such file"):
-        psf.load(tmp_path / "none.npy")
-    with pytest.raises(IsADirectoryError, match="is a folder; name"):
-        psf.load(tmp_path)
-
-
 FORMS = {
     "gaussian:9,1.2": psf.gaussian(9, 1.2),
     " Gaussian : 9x7 , 1.2 ": psf.gaussian((9, 7), 1.2),
