@@ -92,11 +92,9 @@ def restore(recipe: Recipe, window: Array, frame: int, at_border: Sides, trim: E
     ValueError
         If the window holds NaN or infinity.
     """
-
-    def one(psf: int, frames: slice, image: Array, to: Device) -> Array:
-        return _tile(recipe, psf, image[frames], at_border, trim, to)
-
-    return by_psf(recipe, window, frame, one)
+    return by_psf(
+        recipe, window, frame, lambda psf, at, image, to: _tile(recipe, psf, image[at], at_border, trim, to)
+    )
 
 
 def _tile(recipe: Recipe, psf: int, window: Array, at_border: Sides, trim: Edges, device: Device) -> Array:
