@@ -81,8 +81,7 @@ def reconstruct(args: argparse.Namespace, psf: Any, options: Options) -> int:
             "or more memory"
         )
     if not report.ok:
-        for failure in report.failed:
-            print(f"deblur: {failure}", file=sys.stderr)
+        print(*(f"deblur: {failure}" for failure in report.failed), sep="\n", file=sys.stderr)
         tiles = report.written + report.kept + len(report.failed)
         raise ConvergenceError(
             f"{len(report.failed)} of {tiles} tiles could not be restored and are NaN in {args.output}; "

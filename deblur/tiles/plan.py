@@ -225,12 +225,10 @@ def _measured(task: _Task) -> TilePlan:
     if tile == task.size:
         fits = _need(task, task.size) <= task.memory
         return _plan(task, "whole", "the image is one tile" if fits else "no tile fits the memory")
-    given = "the overlap is the requested one, and " if task.overlap else ""
     why = (
-        f"no formula predicts the seam of method {task.method!r}; {given}it has to be measured, at this overlap and "
-        "at twice that, on parts of the image"
+        f"no formula predicts the seam of method {task.method!r}: it has to be measured on parts of the image"
     )
-    return _plan(task, "measure", why, tile, overlap)
+    return _plan(task, "measure", f"{why}, at this overlap and at twice that", tile, overlap)
 
 
 def _predicted(task: _Task) -> TilePlan:
@@ -258,10 +256,8 @@ def _predicted(task: _Task) -> TilePlan:
             f"range within {max(len(t.sharp) for t in tails) - 1} pixels"
         )
     else:
-        overlap = (wanted[0], wanted[1])
-        far = f"{wanted[0]}"
-        if wanted[0] != wanted[1]:
-            far += f" (along columns) and {wanted[1]} (along rows)"
+        overlap = down, right = (wanted[0], wanted[1])
+        far = f"{down}" if down == right else f"{down} (along columns) and {right} (along rows)"
         why = f"the influence of a pixel falls below {task.tolerance:.1e} of the range {far} pixels away"
     needed = _need(task, size)
     fits = needed <= task.memory

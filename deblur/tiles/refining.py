@@ -109,9 +109,8 @@ def with_passes(tiling: Tiling, psf: np.ndarray, plan: TilePlan, device: str | i
     many = 3 if 12 * dtype.itemsize * 9 * math.prod(plan.tile) <= plan.memory else 2
     where = []
     for n, t, d, m in zip(layout.space, plan.tile, plan.overlap, psf.shape, strict=True):
-        spans = cut(n, t, max(d + margin(psf.shape) if d else 0, m))[-many:]
-        side = spans[-1][1] - spans[0][0]
-        where.append([slice((n - side) // 2, (n - side) // 2 + side)])
+        first = cut(n, t, max(d + margin(psf.shape) if d else 0, m))[-many:][0][0]
+        where.append([slice(first // 2, first // 2 + n - first)])  # in the middle, as long as the last tiles
     part = as_float(asnumpy(layout.read(tiling.img, 0, where)))[0, 0].astype(dtype)
     part = np.where(np.isfinite(part), part, tiling.samples.mean()).astype(dtype)
     options: Any = {**tiling.recipe.options, "boundary": "periodic"}

@@ -276,11 +276,8 @@ class _Run:
         passes = self.tiling.plan.passes
         if passes == 1 or not stores.missing(self.output):
             return None
-        there = {
-            n: stores.opened(f"{folder / str(n)}", "r+")
-            for n in range(1, passes)
-            if (folder / str(n)).exists()
-        }
+        numbers = [n for n in range(1, passes) if (folder / str(n)).exists()]
+        there = {n: stores.opened(str(folder / str(n)), "r+") for n in numbers}
         first = max((n for n, array in there.items() if not stores.missing(array)), default=0)
         y = there.get(first)
         for number in range(first, passes - 1):

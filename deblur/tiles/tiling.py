@@ -33,9 +33,8 @@ class Layout(Axes):
         """The index of a window of one frame."""
         at = [slice(None)] * len(self.shape)
         if self.stack:
-            for axis, i in zip(
-                self.stack, np.unravel_index(frame, [self.shape[a] for a in self.stack]), strict=True
-            ):
+            counts = [self.shape[axis] for axis in self.stack]
+            for axis, i in zip(self.stack, np.unravel_index(frame, counts), strict=True):
                 at[axis] = slice(int(i), int(i) + 1)
         at[self.order[-2]], at[self.order[-1]] = rows, cols
         return tuple(at)
@@ -132,10 +131,8 @@ class Tiling:
         if plan.answer == "whole" and layout.frames == 1:
             self.workers, self.recipe = 1, replace(self.recipe, threads=None)
         self.plan = plan
-        self.cuts = tuple(
-            cut(n, t, max(d, h))
-            for n, t, d, h in zip(layout.space, plan.tile, self.beyond, self._psf_shape, strict=True)
-        )
+        each = zip(layout.space, plan.tile, self.beyond, self._psf_shape, strict=True)
+        self.cuts = tuple(cut(n, t, max(d, h)) for n, t, d, h in each)
 
     def _corners(self) -> np.ndarray:
         """The corners of the first frame put together, (1, c, M, N)."""
@@ -273,9 +270,8 @@ def tiled(img: Any, psf: Array, lam: float | str = "auto", **options: Unpack[Til
     True
     """
     if hasattr(img, "dims") and hasattr(img, "coords"):  # an xarray.DataArray
-        if (
-            options.get("stack_axis") is None
-        ):  # frames: all axes but y and x where there are such, else the last two
+        # Frames: all axes but y and x where there are such, else the last two.
+        if options.get("stack_axis") is None:
             space = {"y", "x"} if {"y", "x"} <= set(img.dims) else set(img.dims[-2:])
             channel = options.get("channel_axis")
             channel = None if channel is None else channel % img.ndim
