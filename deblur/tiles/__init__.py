@@ -24,16 +24,6 @@ from .tiling import Tiling, tiled
 if TYPE_CHECKING:
     from .streams import Failure, Report, stream
 
-__all__ = [
-    "Failure",
-    "Report",
-    "Residual",
-    "TilePlan",
-    "Tiling",
-    "cluster",
-    "plan_tiles",
-    "stream",
-    "tiled",
-]
+__all__ = ["Failure", "Report", "Residual", "TilePlan", "Tiling", "cluster", "plan_tiles", "stream", "tiled"]
 
 __getattr__ = names_from(__name__, {"streams": ("Failure", "Report", "stream")})

@@ -208,7 +208,7 @@ def opened(path: str, mode: str = "r") -> Any:
 
 @contextmanager
 def locked(target: str) -> Iterator[None]:
-    """Nobody else writes the store meanwhile: BlockingIOError if another process or thread does."""
+    """Hold the lock of a store while it is written: BlockingIOError if another process or thread does."""
     import locket
 
     path = Path(f"{os.path.realpath(target)}.lock")
