@@ -82,7 +82,8 @@ def compare(args: argparse.Namespace) -> int:
         inputs = [path for path in [*args.psf, *(args.image or [])] if Path(path).is_file()]
         # `run` refuses a folder that holds a comparison, and says what to do about it.
         ours = args.force or args.resume or (folder / "rows.jsonl").exists()
-        for name in _FILES:
+        image.check_output(folder / "pictures", inputs)
+        for name in (*_FILES, "rows.jsonl"):
             image.check_writable(folder / name, overwrite=ours, inputs=inputs)
     names = ("size", "seed", "blurred", "lam", "other_boundary", "oracle", "time_limit", "repeats", "resume")
     with progress("compare", not args.quiet) as show:

@@ -16,33 +16,14 @@ threads, Dask arrays lazily; `stream` from disk to disk.
 from typing import TYPE_CHECKING
 
 from ..lazy import names_from
+from .checks import Residual
+from .clusters import cluster
 from .plan import TilePlan, plan_tiles
+from .tiling import Tiling, tiled
 
 if TYPE_CHECKING:
-    from .checks import Residual, Seam
-    from .clusters import cluster
     from .streams import Failure, Report, stream
-    from .tiling import Tiling, tiled
 
-__all__ = [
-    "Failure",
-    "Report",
-    "Residual",
-    "Seam",
-    "TilePlan",
-    "Tiling",
-    "cluster",
-    "plan_tiles",
-    "stream",
-    "tiled",
-]
+__all__ = ["Failure", "Report", "Residual", "TilePlan", "Tiling", "cluster", "plan_tiles", "stream", "tiled"]
 
-__getattr__ = names_from(
-    __name__,
-    {
-        "checks": ("Residual", "Seam"),
-        "clusters": ("cluster",),
-        "streams": ("Failure", "Report", "stream"),
-        "tiling": ("Tiling", "tiled"),
-    },
-)
+__getattr__ = names_from(__name__, {"streams": ("Failure", "Report", "stream")})

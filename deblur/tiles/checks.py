@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,26 +21,6 @@ from .windows import surroundings
 
 if TYPE_CHECKING:
     from .tiling import Layout, Tiling
-
-
-@dataclass(frozen=True)
-class Seam:
-    """A seam as measured: a tile solved with the overlap of the plan and with twice that.
-
-    Attributes
-    ----------
-    frame, row, column : int
-        Where the tile begins.
-    overlap : (int, int)
-    difference : float
-        The largest, as a part of the image's range.
-    """
-
-    frame: int
-    row: int
-    column: int
-    overlap: tuple[int, int]
-    difference: float
 
 
 @dataclass(frozen=True)
@@ -61,21 +43,19 @@ class Residual:
     tiles: int
 
 
-def measured(tiling: Tiling, plan: TilePlan) -> list[Seam]:
-    """The seams of four tiles spread over the image: each solved at the overlap of a plan and at twice that."""
+def measured(tiling: Tiling, plan: TilePlan) -> list[float]:
+    """The seams of four tiles spread over the image, as parts of its range: what twice the overlap changes at most."""
     if not any(plan.overlap) or plan.passes > 1:
         return []
     seams = []
     side = [min(t, max(256, 2 * d)) for t, d in zip(plan.tile, plan.overlap, strict=True)]
     for frame, corner in tiling.layout.spread(4, side):
         tile = tuple((c, c + s) for c, s in zip(corner, side, strict=True))
-        try:
-            once = tiling.solve(tiling.img, frame, tile, plan.overlap)
-            twice = tiling.solve(tiling.img, frame, tile, [2 * d for d in plan.overlap])
-        except ValueError:  # NaN, which is reported for the tile itself
-            continue
-        worst = float(abs(once - twice).max()) / (tiling.range or 1.0)
-        seams.append(Seam(frame, tile[0][0], tile[1][0], plan.overlap, worst))
+        with suppress(ValueError):  # NaN, which is reported for the tile itself
+            once, twice = (
+                tiling.solve(tiling.img, frame, tile, [k * d for d in plan.overlap]) for k in (1, 2)
+            )
+            seams.append(float(abs(once - twice).max()) / (tiling.range or 1.0))
     return seams
 
 
@@ -94,7 +74,7 @@ def with_measured_overlap(
         if plan.answer != "measure":
             return plan
         seams = measured(tiling, plan)
-        worst = max((s.difference for s in seams), default=0.0)
+        worst = max(seams, default=0.0)
         plan = replace(
             plan,
             seam=worst,
@@ -115,20 +95,20 @@ def with_measured_overlap(
             )
 
 
-def residual(tiling: Tiling, image: Any, restored: Any) -> Residual | None:
-    """The residual of the whole image, tile by tile; `image` and `restored` are arrays that can be sliced."""
+def residual(
+    tiling: Tiling, image: Any, restored: Any, run: Callable[..., Iterable[Any]] = itertools.starmap
+) -> Residual | None:
+    """The residual of the whole image; None if no tile can be verified.
+
+    `image` and `restored` are arrays that can be sliced; `run` is a function like `itertools.starmap`.
+    """
     places = itertools.product(range(tiling.layout.frames), tiling.tiles)
-    parts = [of_tile(tiling.recipe, tiling.layout, image, restored, *place) for place in places]
-    return joined_residual(parts, tiling.recipe.linear)
-
-
-def joined_residual(parts: Sequence[Diagnostics | None], linear: bool) -> Residual | None:
-    """The residual over all tiles that `of_tile` could verify; None if there is none."""
-    verified = [part for part in parts if part is not None]
+    one = partial(of_tile, tiling.recipe, tiling.layout, image, restored)
+    verified = [part for part in run(one, places) if part is not None]
     if not verified:
         return None
     residual, data_residual = joined(verified)
-    return Residual(residual if linear else None, data_residual, len(verified))
+    return Residual(residual if tiling.recipe.linear else None, data_residual, len(verified))
 
 
 def of_tile(

@@ -98,9 +98,4 @@ def queue_reads(client: Any, tiling: Tiling) -> None:
     held = 2 * plan.tile[0] * plan.shape[1] * tiling.dtype.itemsize * tiling.layout.colours
     held *= (2 if plan.passes > 1 else 1) if any(plan.overlap) else 0
     if plan.bytes + held > plan.memory:
-        client.run_on_scheduler(one_by_one)
-
-
-def one_by_one(dask_scheduler: Any) -> None:
-    """Dask's own setting."""
-    dask_scheduler.WORKER_SATURATION = 1.1
+        client.run_on_scheduler(lambda dask_scheduler: setattr(dask_scheduler, "WORKER_SATURATION", 1.1))

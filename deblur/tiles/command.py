@@ -64,7 +64,7 @@ def reconstruct(args: argparse.Namespace, psf: Any, options: Options) -> int:
     }
     workers = args.gpus or args.workers or 1
     if workers < 1:
-        raise ValueError(f"--workers must be at least 1, not {workers}")
+        raise ValueError(f"--workers and --gpus must be at least 1, not {workers}")
     gpus, several = bool(args.gpus), workers > 1 or args.gpus or args.scheduler
     clients = cluster(workers, gpus=gpus, scheduler=args.scheduler) if several else nullcontext(None)
     with clients as client, terminal.progress("deblur", not args.quiet) as show:
@@ -81,8 +81,7 @@ def reconstruct(args: argparse.Namespace, psf: Any, options: Options) -> int:
             "or more memory"
         )
     if not report.ok:
-        for failure in report.failed:
-            print(f"deblur: {failure}", file=sys.stderr)
+        print(*(f"deblur: {failure}" for failure in report.failed), sep="\n", file=sys.stderr)
         tiles = report.written + report.kept + len(report.failed)
         raise ConvergenceError(
             f"{len(report.failed)} of {tiles} tiles could not be restored and are NaN in {args.output}; "

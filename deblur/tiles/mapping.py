@@ -110,10 +110,7 @@ class BlockMap:
         lengths = ({step[axis]: part.shape[axis - 2] for step, part in parts.items()} for axis in (0, 1))
         rows, cols = (np.cumsum([0, *(length.get(i, 0) for i in (-1, 0, 1))]) for length in lengths)
         empty = get_xp(block).empty if self.recipe.device == "cpu" or is_cupy(block) else staging
-        dtype = np.result_type(
-            *(part.dtype for part in parts.values())
-        )  # floats, where one could not be read
-        out = empty((*block.shape[:-2], int(rows[-1]), int(cols[-1])), dtype)
+        out = empty((*block.shape[:-2], int(rows[-1]), int(cols[-1])), block.dtype.newbyteorder("="))
         for (i, j), part in parts.items():
             out[..., rows[i + 1] : rows[i + 2], cols[j + 1] : cols[j + 2]] = part
         return out

@@ -16,7 +16,7 @@ from ..solvers.start import SMOOTHING
 from ..terms import FORMULA
 from .options import PlanOptions, parted, takes
 from .problem import working_bytes
-from .reach import REFINED, SHARP, SHARP_RMS, Reach, margin, reach, strip, worthwhile
+from .reach import REFINED, SHARP, Reach, margin, reach, strip, worthwhile
 
 #: Numbers for each pixel that a window takes at least which is solved as an image: measured, as no method counts the
 #: arrays of its prior.
@@ -24,6 +24,7 @@ _AT_LEAST = 18
 #: At a border that mirrors or is black a PSF that is not point-symmetric meets its mirror image, and the error along
 #: the border is up to this many times the error that reaches as far inside.
 _ASYMMETRIC = 30.0
+_ANSWERS = {"whole": "solve whole", "refine": "tiles, refined", "measure": "tiles with a measured overlap"}
 
 
 @dataclass(frozen=True)
@@ -44,11 +45,8 @@ class TilePlan:
         covers has no overlap.
     tolerance : float
         Largest error at a seam that was requested, as a part of the image's range.
-    seam, seam_rms : float
-        Predicted largest error at a seam and the root of its mean square over the image, as parts of the range; of
-        "refine" the largest after the last pass.
-    seam_in_noise : float
-        Largest error over the standard deviation of the restored noise.
+    seam : float
+        Predicted largest error at a seam, as a part of the range; of "refine" the largest after the last pass.
     bound : float
         L1 tail: a rigorous bound for tiles away from the border; infinite unless the overlap was chosen by it.
     work : float
@@ -71,8 +69,6 @@ class TilePlan:
     overlap: tuple[int, int]
     tolerance: float
     seam: float
-    seam_rms: float
-    seam_in_noise: float
     bound: float
     work: float
     bytes: int
@@ -95,32 +91,22 @@ class TilePlan:
         return _window(self.shape, self.tile, self.overlap)
 
     def __str__(self) -> str:
-        names = {
-            "whole": "solve whole",
-            "refine": "tiles, refined",
-            "measure": "tiles with a measured overlap",
-        }
-        lines = [f"answer      {names.get(self.answer, self.answer)}: {self.reason}"]
+        lines = [f"answer      {_ANSWERS.get(self.answer, self.answer)}: {self.reason}"]
         if self.answer in ("tiles", "measure", "refine"):
             times = f"in {self.passes} passes " if self.passes > 1 else ""
             lines += [
                 f"tiles       {self.tiles} of {_by(self.tile)} pixels of an image of {_by(self.shape)}, {self.dtype}",
                 f"overlap     {_by(self.overlap)} pixels on each side; {times}{self.work:.3g} times the image's work",
             ]
-        if self.answer == "refine":
-            lines.append(
-                f"seam        about {self.seam:.1e} of the range after the last pass (requested: {self.tolerance:.1e})"
-            )
-        if self.answer == "tiles" and any(self.overlap):
+        if self.answer == "refine" or (self.answer == "tiles" and any(self.overlap)):
+            once = self.answer != "refine"
+            how, when = ("at most", "predicted") if once else ("about", "after the last pass")
             bound = f"; never above {self.bound:.1e}" if math.isfinite(self.bound) else ""
-            lines.append(
-                f"seam        at most {self.seam:.1e} of the range predicted (requested: {self.tolerance:.1e}), "
-                f"rms {self.seam_rms:.1e}; {self.seam_in_noise:.2g} of the restored noise{bound}"
-            )
-        lines.append(
-            f"memory      {format_bytes(self.bytes)} a worker of {format_bytes(self.memory)}; the whole image at "
-            f"once {format_bytes(self.whole_bytes)}"
-        )
+            asked = f"(requested: {self.tolerance:.1e})"
+            lines.append(f"seam        {how} {self.seam:.1e} of the range {when} {asked}{bound}")
+        used = f"{format_bytes(self.bytes)} a worker of " if self.answer != "none" else "a worker may take "
+        whole = f"the whole image at once {format_bytes(self.whole_bytes)}"
+        lines.append(f"memory      {used}{format_bytes(self.memory)}; {whole}")
         return "\n".join(lines)
 
 
@@ -137,7 +123,7 @@ class _Task:
     tile, overlap : (int, int) or None
         As requested.
     passes, memory : int
-    tolerance, noise : float
+    tolerance : float
     safe : bool
     psf : (int, int)
         The shape of the PSF.
@@ -164,7 +150,7 @@ class _Task:
             raise ValueError(f"memory must be a number of bytes above zero, not {given['memory']!r}")
         request = check_request(psf, self.size, float(lam), rest, CPU, reuse=True)
         self.problem = replace(request.problem, device=device)
-        self.method, self.prior, self.noise = request.method, request.prior, request.noise or 0.01
+        self.method, self.prior = request.method, request.prior
         self.units = _pair(64 if given["chunk"] is None else given["chunk"], "chunk")
         self.tile = None if given["tile"] is None else _pair(given["tile"], "tile")
         self.overlap = None if given["overlap"] is None else _pair(given["overlap"], "overlap", least=0)
@@ -239,12 +225,10 @@ def _measured(task: _Task) -> TilePlan:
     if tile == task.size:
         fits = _need(task, task.size) <= task.memory
         return _plan(task, "whole", "the image is one tile" if fits else "no tile fits the memory")
-    given = "the overlap is the requested one, and " if task.overlap else ""
     why = (
-        f"no formula predicts the seam of method {task.method!r}; {given}it has to be measured, at this overlap and "
-        "at twice that, on parts of the image"
+        f"no formula predicts the seam of method {task.method!r}: it has to be measured on parts of the image"
     )
-    return _plan(task, "measure", why, tile, overlap)
+    return _plan(task, "measure", f"{why}, at this overlap and at twice that", tile, overlap)
 
 
 def _predicted(task: _Task) -> TilePlan:
@@ -272,10 +256,8 @@ def _predicted(task: _Task) -> TilePlan:
             f"range within {max(len(t.sharp) for t in tails) - 1} pixels"
         )
     else:
-        overlap = (wanted[0], wanted[1])
-        far = f"{wanted[0]}"
-        if wanted[0] != wanted[1]:
-            far += f" (along columns) and {wanted[1]} (along rows)"
+        overlap = down, right = (wanted[0], wanted[1])
+        far = f"{down}" if down == right else f"{down} (along columns) and {right} (along rows)"
         why = f"the influence of a pixel falls below {task.tolerance:.1e} of the range {far} pixels away"
     needed = _need(task, size)
     fits = needed <= task.memory
@@ -288,16 +270,14 @@ def _predicted(task: _Task) -> TilePlan:
     if tile == size:
         return _plan(task, "whole", f"{why}, and one tile is the image")
     if task.passes > 1:
-        return _in_passes(task, tails, f"{why}, in {task.passes} passes", tile, overlap, task.passes)
+        why = f"{why}, in {task.passes} passes"
+        return _in_passes(task, tails, _plan(task, "refine", why, tile, overlap, task.passes))
     plan = _plan(task, "tiles", why, tile, overlap)
     if task.tile is None and fits and (plan.tiles < 4 or plan.work > 2):
         gain = f"{plan.tiles} tiles of {plan.work:.2g} times the work gain little"
         return _plan(task, "whole", f"{why}, but {gain}, and {whole}")
-    seam, rms, bound = _seam(task, tails, plan)
-    restored = task.noise * rows.total
-    return replace(
-        plan, seam=seam, seam_rms=rms, bound=bound, seam_in_noise=seam / restored if restored else math.inf
-    )
+    seam, bound = _seam(task, tails, plan)
+    return replace(plan, seam=seam, bound=bound)
 
 
 def _refined(task: _Task, tails: Sequence[Reach], why: str) -> TilePlan:
@@ -315,24 +295,17 @@ def _refined(task: _Task, tails: Sequence[Reach], why: str) -> TilePlan:
         tile = _tile(task, beyond, passes)
         if tile and all(t >= min(2 * b, n) for t, b, n in zip(tile, beyond, task.size, strict=True)):
             reason = f"{why}; {passes} passes over smaller ones should reduce the error below the tolerance"
-            plans.append(_in_passes(task, tails, reason, tile, (rows, cols), passes))
+            plan = _plan(task, "refine", reason, tile, (rows, cols), passes)
+            plans.append(_in_passes(task, tails, plan))
     if plans:
         return min(plans, key=lambda plan: plan.work)
     larger = "a larger λ, a larger tolerance or more memory for a worker makes tiles possible"
     return _plan(task, "none", f"{why}; {larger}")
 
 
-def _in_passes(
-    task: _Task,
-    tails: Sequence[Reach],
-    why: str,
-    tile: tuple[int, int],
-    overlap: tuple[int, int],
-    passes: int,
-) -> TilePlan:
-    plan = _plan(task, "refine", why, tile, overlap, passes)
+def _in_passes(task: _Task, tails: Sequence[Reach], plan: TilePlan) -> TilePlan:
     once = _seam(task, tails, plan)[0]
-    return replace(plan, seam=REFINED * once**passes, seam_once=once)
+    return replace(plan, seam=REFINED * once**plan.passes, seam_once=once)
 
 
 def _plan(
@@ -353,22 +326,19 @@ def _plan(
         ends = 0 if problem.blur.boundary.wraps else 2 * d
         work *= (n + _up(n, t) * 2 * d - ends) / n
     return TilePlan(
-        answer, reason, size, tile, (rows, cols), task.tolerance, math.nan, math.nan, math.nan, math.inf, work,
+        answer, reason, size, tile, (rows, cols), task.tolerance, math.nan, math.inf, work,
         _need(task, _window(size, tile, beyond), (rows, cols), passes), _need(task, size), task.memory,
         str(problem.blur.boundary), task.method, problem.dtype.name, passes,
     )  # fmt: skip
 
 
-def _seam(task: _Task, tails: Sequence[Reach], plan: TilePlan) -> tuple[float, float, float]:
-    """(largest error, rms over the image, bound) of the seams of a plan, as parts of the range."""
-    seam = square = bound = 0.0
-    for tail, t, d, n in zip(tails, plan.tile, plan.overlap, plan.shape, strict=True):
-        if t < n:
-            d = min(d, len(tail.sharp) - 1)  # the tail beyond was not computed, but is no higher
-            seam = max(seam, task.weight * SHARP * float(tail.sharp[d]))
-            square += 2 / t * float((tail.sharp[d : d + t] ** 2).sum())
-            bound += task.weight * tail.bound(t, d)
-    return seam, SHARP_RMS * math.sqrt(square), bound if task.safe else math.inf
+def _seam(task: _Task, tails: Sequence[Reach], plan: TilePlan) -> tuple[float, float]:
+    """(largest error, bound) of the seams of a plan, as parts of the range."""
+    cut = [x for x in zip(tails, plan.tile, plan.overlap, plan.shape, strict=True) if x[1] < x[3]]
+    # A tail beyond its end was not computed, but is no higher.
+    sharp = max((float(tail.sharp[min(d, len(tail.sharp) - 1)]) for tail, _, d, _ in cut), default=0.0)
+    bound = sum(tail.bound(t, d) for tail, t, d, _ in cut) if task.safe else math.inf
+    return task.weight * SHARP * sharp, task.weight * bound
 
 
 def _check_rounding(task: _Task, top: float) -> None:
@@ -437,9 +407,8 @@ def _tile(task: _Task, overlap: Sequence[int], passes: int = 1) -> tuple[int, in
     if best is None:
         return None
     # As many tiles, but all alike: no sliver is left at the end.
-    rows, cols = (
-        n if t >= n else _up(_up(n, _up(n, t)), u) * u for t, n, u in zip(best, size, task.units, strict=True)
-    )
+    each = zip(best, size, task.units, strict=True)
+    rows, cols = (n if t >= n else _up(_up(n, _up(n, t)), u) * u for t, n, u in each)
     return rows, cols
 
 

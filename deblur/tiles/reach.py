@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
 
 import numpy as np
 import scipy.fft
@@ -31,6 +30,7 @@ import scipy.fft
 from ..device import Array
 from ..operators.natural import TAPS
 from ..operators.torus import Torus
+from ..pool import pool
 from ..terms import ORDER, REGULARIZERS
 
 #: Pixels over which the correlation of photographs falls to 1/e. With 4 to 16 the prediction is nearly as sharp, with
@@ -38,8 +38,6 @@ from ..terms import ORDER, REGULARIZERS
 CORRELATION = 8.0
 #: The largest error at a seam over the predicted root mean square is at most this, in 99 of 100 cases.
 SHARP = 1.5
-#: The root of its mean square over an image, likewise, in the middle.
-SHARP_RMS = 0.1
 #: The error after k passes of `deblur.tiles.refining` is at most this times the k-th power of the seam of their
 #: overlap, where that is no more than a fifth and tiles are twice as long as their surroundings.
 REFINED = 2.0
@@ -67,8 +65,6 @@ class Reach:
         Σ|k| on either side; a bound only of a square torus.
     sharp : (n,) array
         The root mean square of Σ k δ for a random δ, of the worse side.
-    total : float
-        √(Σ k²) of the whole kernel: the deviation of restored white noise of deviation one.
     top : float
         max |k̂|, by which rounding is amplified at most.
     """
@@ -91,7 +87,6 @@ class Reach:
         spectrum = multiplier(torus, h, lam, regularizer)
         self.top = float(abs(spectrum).max())
         k = np.moveaxis(torus.synthesise(spectrum, overwrite=True), axis, 0)
-        self.total = float(np.sqrt(np.vdot(k, k)))
         # After the middle, and before it; beyond a quarter of the side the wrapped part counts.
         half, last, lines = lengths[axis] // 2, lengths[axis] // 4 + 1, abs(k).sum(axis=1)
         sides = (slice(1, half), slice(None, half, -1))
@@ -202,21 +197,20 @@ def reach(
         Take a square torus, on which the L1 tail is a bound.
     """
     h = np.ascontiguousarray(psf, np.float64)
-    return _reach((h.tobytes(), h.shape), tuple(origin), float(lam), regularizer, axis, float(least), safe)
 
+    def tails() -> Reach:
+        for along in _SIDES[:3] if safe else _SIDES:
+            if along < 2 * h.shape[axis]:
+                continue
+            # 512 pixels are enough across a long torus: frequencies there are samples of an integral.
+            across = along if safe else min(along, max(512, 2 * h.shape[1 - axis]))
+            found = Reach(
+                h, origin, lam, regularizer, axis, (along, across) if axis == 0 else (across, along)
+            )
+            if (np.maximum(found.before, found.after) if safe else found.sharp)[-1] <= least:
+                break
+        return found
 
-@lru_cache(maxsize=32)  # a plan is made again for another tile or overlap, and for each frame
-def _reach(
-    psf: tuple[bytes, tuple[int, ...]], origin: tuple[int, ...], lam: float, regularizer: str, axis: int, least: float,
-    safe: bool,
-) -> Reach:  # fmt: skip
-    h = np.frombuffer(psf[0]).reshape(psf[1])
-    for along in _SIDES[:3] if safe else _SIDES:
-        if along < 2 * h.shape[axis]:
-            continue
-        # 512 pixels are enough across a long torus: frequencies there are samples of an integral.
-        across = along if safe else min(along, max(512, 2 * h.shape[1 - axis]))
-        tails = Reach(h, origin, lam, regularizer, axis, (along, across) if axis == 0 else (across, along))
-        if (np.maximum(tails.before, tails.after) if safe else tails.sharp)[-1] <= least:
-            break
-    return tails
+    # A plan is made again for another tile or overlap, and for each frame.
+    key = ("reach", h.tobytes(), h.shape, *origin, float(lam), regularizer, axis, float(least), safe)
+    return pool(None).get(key, tails, h.nbytes + 6 * _SIDES[-1])

@@ -24,8 +24,9 @@ are restored as if it were masked.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +43,7 @@ from ..solvers.start import prior_scene
 from .plan import TilePlan
 from .problem import Recipe, factor_of
 from .reach import margin
-from .windows import Edges, Sides, by_psf, continued, cut, lengths, pads, prepared, within
+from .windows import Edges, Sides, by_psf, continued, cut, lengths, pads, prepared, surroundings, within
 
 if TYPE_CHECKING:
     from .tiling import Tiling
@@ -60,28 +61,33 @@ def refined(tiling: Tiling, img: Any) -> Any:
     ConvergenceError
         If a few passes more than planned do not reach the tolerance.
     """
-    y, plan, wanted = None, tiling.plan, tiling.plan.tolerance * (tiling.range or 1.0)
-    for _ in range(plan.passes - 1):
-        y, _ = one_pass(tiling, img, y)
-    for _ in range(MORE_PASSES + 1):
-        out, change = one_pass(tiling, img, y, last=True)
-        if plan.seam_once * change <= wanted:
+    plan = tiling.plan
+    for _, out, change in itertools.islice(passes(tiling, img, plan.passes), MORE_PASSES + 1):
+        if plan.seam_once * change <= plan.tolerance * (tiling.range or 1.0):
             return out
-        y, _ = one_pass(tiling, img, y)
     raise ConvergenceError(
         f"after {plan.passes + MORE_PASSES} passes tiles still change by {change / tiling.range:.1e} of the range; "
-        "give a larger λ, a larger tolerance or more memory",
-        None,
+        "give a larger λ, a larger tolerance or more memory"
     )
+
+
+def passes(tiling: Tiling, img: Any, first: int) -> Iterator[tuple[int, Any, float]]:
+    """(number, scene, its largest change) of each pass from the `first` on, all before it being taken."""
+    y = None
+    for number in itertools.count(1):
+        if number >= first:
+            yield number, *one_pass(tiling, img, y, last=True)
+        y, _ = one_pass(tiling, img, y)
 
 
 def one_pass(tiling: Tiling, img: Any, y: Any, last: bool = False) -> tuple[Any, float]:
     """One pass over the image: y, or if `last` the scene; and its largest change."""
 
     def one(frame: int, tile: Any) -> tuple[Array, float]:
-        where, sides, trim = tiling.window(tile, tiling.beyond)
-        parts = [None if x is None else tiling.layout.read(x, frame, where) for x in (img, y)]
-        return corrected(tiling.recipe, parts[0], parts[1], frame, sides, trim, last)
+        layout, recipe = tiling.layout, tiling.recipe
+        where, sides, trim = surroundings(tile, tiling.beyond, layout.space, recipe.boundary.wraps)
+        known = None if y is None else layout.read(y, frame, where)
+        return corrected(recipe, layout.read(img, frame, where), known, frame, sides, trim, last)
 
     return tiling.mapped(img, one)
 
@@ -103,29 +109,22 @@ def with_passes(tiling: Tiling, psf: np.ndarray, plan: TilePlan, device: str | i
     many = 3 if 12 * dtype.itemsize * 9 * math.prod(plan.tile) <= plan.memory else 2
     where = []
     for n, t, d, m in zip(layout.space, plan.tile, plan.overlap, psf.shape, strict=True):
-        spans = cut(n, t, max(d + margin(psf.shape) if d else 0, m))[-many:]
-        side = spans[-1][1] - spans[0][0]
-        where.append([slice((n - side) // 2, (n - side) // 2 + side)])
+        first = cut(n, t, max(d + margin(psf.shape) if d else 0, m))[-many:][0][0]
+        where.append([slice(first // 2, first // 2 + n - first)])  # in the middle, as long as the last tiles
     part = as_float(asnumpy(layout.read(tiling.img, 0, where)))[0, 0].astype(dtype)
     part = np.where(np.isfinite(part), part, tiling.samples.mean()).astype(dtype)
-    options: Any = {
-        **tiling.recipe.options,
-        "boundary": "periodic",
-        "memory": 2**62,
-        "workers": tiling.workers,
-    }
+    options: Any = {**tiling.recipe.options, "boundary": "periodic"}
+    options |= {"memory": 2**62, "workers": tiling.workers}
     whole = type(tiling)(part, psf, tiling.lam, tile=part.shape, **options)(part)
     options |= {"tile": plan.tile, "tolerance": plan.tolerance, "device": device}
     torus = type(tiling)(part, psf, tiling.lam, overlap=plan.overlap, passes=2, **options)
-    y, span, share = None, float(np.ptp(part)) or 1.0, 0.0
-    for number in range(1, PASSES + 1):
-        out, change = one_pass(torus, part, y, last=True)
+    span, share = float(np.ptp(part)) or 1.0, 0.0
+    for number, out, change in itertools.islice(passes(torus, part, 1), PASSES):
         left = float(abs(out - whole).max())
         if number > 1:
             share = max(share, left / (change or 1.0))
             if left * (_SPARE if number < PASSES else 1) <= plan.tolerance * span:
                 break
-        y, _ = one_pass(torus, part, y)
     else:
         raise InsufficientMemoryError(
             f"{plan.reason}; but on a part of the image {PASSES} passes over tiles of {plan.tile} with an overlap "
@@ -176,13 +175,9 @@ def corrected(
     tile, changes = within(image, trim), []
 
     def one(psf: int, frames: slice, g: Array, to: Device) -> Array:
-        shape = g.shape[2:]
+        shape, what = g.shape[2:], ("refine", psf, at_border)
         solver: _Pass = prepared(
-            recipe,
-            to,
-            shape,
-            ("refine", psf, at_border),
-            lambda: _Pass(recipe.request(psf, shape, to), at_border),
+            recipe, to, shape, what, lambda: _Pass(recipe.request(psf, shape, to), at_border)
         )
         known = None if y is None else to.xp.asarray(y[frames])
         out, change = solver(g[frames], known, tile, last)

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from ..frames import min_float_dtype
 from ..image import as_float, check_replaceable, replace_store
 from .tiling import Layout, Tiling
 
@@ -30,8 +31,8 @@ class Source:
     Parameters
     ----------
     source : path or array
-    channel_axis, stack_axis
-        As for `deblur.tiled`; not used for OME-Zarr.
+    channel_axis, stack_axis, dtype
+        As for `deblur.tiled`; an OME-Zarr names its own axes.
 
     Attributes
     ----------
@@ -39,21 +40,23 @@ class Source:
         The path, of an array that has one too; else empty.
     stored : array-like
     array : Reader
-        `stored`, read without an error.
+        `stored`, as floats.
     chunks : tuple of int or None
         As stored.
     group : zarr.Group or None
         The OME-Zarr group that it is the largest level of.
     """
 
-    def __init__(self, source: Any, channel_axis: int | None = None, stack_axis: Any = None) -> None:
+    def __init__(
+        self, source: Any, channel_axis: int | None = None, stack_axis: Any = None, dtype: Any = None
+    ) -> None:
         self.group: Any = None
         self.channel_axis, self.stack_axis, self.name = channel_axis, stack_axis, _path_of(source)
         if isinstance(source, str | Path):
             tiff = self.name.lower().endswith((".tif", ".tiff"))
             source = MappedTiff(self.name) if tiff else self._stored(self.name)
         self.stored, self.chunks = source, getattr(source, "chunks", None)
-        self.array = Reader(source, self.name)
+        self.array = Reader(source, self.name, dtype)
 
     def _stored(self, path: str) -> Any:
         found = opened(path)
@@ -104,48 +107,51 @@ def _path_of(source: Any) -> str:
 
 
 class Reader:
-    """An array that is read without an error: what cannot be read is NaN, and the rest as floats with it.
+    """An array that is read as floats (`as_float`) and without an error: what cannot be read is NaN.
 
     Parameters
     ----------
     array : array-like
     name : str
         Its path, for messages.
+    dtype : dtype, optional
+        What integers become; by default float32 where that holds them.
     """
 
-    def __init__(self, array: Any, name: str) -> None:
-        self._array, self._name = array, name
-        self.shape, self.dtype, self.ndim = array.shape, array.dtype, array.ndim
+    def __init__(self, array: Any, name: str, dtype: Any = None) -> None:
+        self._array, self._name, self.shape, self.ndim = array, name, array.shape, array.ndim
         self._chunks: Any = getattr(array, "shards", None) or getattr(array, "chunks", None)
+        self.dtype = (
+            array.dtype if array.dtype.kind == "f" else np.dtype(dtype or min_float_dtype(array.dtype))
+        )
 
     def __getitem__(self, at: tuple[slice, ...]) -> Any:
-        try:
-            return self._array[at]
-        except MemoryError:
-            raise
-        except Exception:
-            if self._chunks is None:
-                raise
+        found = self._read(at)
+        if not isinstance(found, Exception):
+            return found
+        if self._chunks is None:
+            raise found
         region = [slice(*s.indices(n)) for s, n in zip(at, self.shape, strict=True)]
-        out = np.full([s.stop - s.start for s in region], np.nan)
+        out = np.full([s.stop - s.start for s in region], np.nan, self.dtype)
         for _, part, found in self._parts(region):
             if not isinstance(found, Exception):
                 out[tuple(slice(p.start - s.start, p.stop - s.start) for p, s in zip(part, region))] = found
         return out
 
+    def _read(self, at: tuple[slice, ...]) -> Any:
+        try:
+            return as_float(np.asarray(self._array[at])).astype(self.dtype, copy=False)
+        except MemoryError:
+            raise
+        except Exception as error:  # each codec has its own
+            return error
+
     def _parts(self, region: Sequence[slice]) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...], Any]]:
-        """(its place among the chunks, its part of the region, its floats or the error) of each chunk."""
+        """(its place among the chunks, its part of the region, its numbers or the error) of each chunk."""
         for place in _chunks_in(region, self._chunks):
             spans = zip(place, self._chunks, region, strict=True)
             part = tuple(slice(max(s.start, i * c), min(s.stop, i * c + c)) for i, c, s in spans)
-            found: Any
-            try:
-                found = as_float(self._array[part])
-            except MemoryError:
-                raise
-            except Exception as error:  # each codec has its own
-                found = error
-            yield place, part, found
+            yield place, part, self._read(part)
 
     def trouble(self, region: Sequence[slice]) -> str:
         """The first chunk of a region that cannot be read, and why; empty if there is none."""
@@ -202,7 +208,7 @@ def opened(path: str, mode: str = "r") -> Any:
 
 @contextmanager
 def locked(target: str) -> Iterator[None]:
-    """Nobody else writes the store meanwhile: BlockingIOError if another process or thread does."""
+    """Hold the lock of a store while it is written: BlockingIOError if another process or thread does."""
     import locket
 
     path = Path(f"{os.path.realpath(target)}.lock")
@@ -275,14 +281,8 @@ def _named_as(group: Any, like: Any) -> dict[str, Any]:
 
 def created_for_pass(path: str, like: Any) -> Any:
     """An array for what a pass of refining leaves to the next."""
-    return import_zarr().create_array(
-        path,
-        shape=like.shape,
-        chunks=like.chunks,
-        dtype=like.dtype,
-        compressors=None,
-        **{**_WHOLE, "fill_value": 0},
-    )
+    made = {"shape": like.shape, "chunks": like.chunks, "dtype": like.dtype, "compressors": None}
+    return import_zarr().create_array(path, **{**made, **_WHOLE, "fill_value": 0})
 
 
 def missing(output: Any, region: Sequence[slice] | None = None) -> bool:

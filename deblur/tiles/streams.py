@@ -9,9 +9,10 @@ import errno
 import hashlib
 import itertools
 import math
+import os
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +23,7 @@ import numpy as np
 from ..image import check_output
 from ..version import __version__
 from . import stores
-from .checks import Residual, Seam, joined_residual, of_tile
+from .checks import Residual, residual
 from .clusters import queue_reads
 from .mapping import BlockMap, Place, graph, in_tiles, together
 from .options import PlanOptions, TileOptions, parted, takes
@@ -73,8 +74,8 @@ class Report:
         Tiles written now, and those that an earlier start had written.
     failed : tuple of Failure
         Tiles that could not be restored; they are NaN, and a second start tries them again.
-    seams : tuple of Seam
-        Of a few tiles: what twice the overlap changes.
+    seams : tuple of float
+        Of a few tiles: what twice the overlap changes at most, as a part of the range.
     residual : Residual or None
         Of the whole image, from what was written.
     left : float or None
@@ -92,7 +93,7 @@ class Report:
     written: int
     kept: int
     failed: tuple[Failure, ...] = ()
-    seams: tuple[Seam, ...] = ()
+    seams: tuple[float, ...] = ()
     residual: Residual | None = None
     left: float | None = None
     seconds: float = 0.0
@@ -114,9 +115,8 @@ class Report:
             f"boundary    {self.plan.boundary}: {self.boundary_reason}",
         ]
         if self.seams:
-            worst = max(s.difference for s in self.seams)
             lines.append(
-                f"measured    {worst:.1e} of the range is the most that twice the overlap changes in "
+                f"measured    {max(self.seams):.1e} of the range is the most that twice the overlap changes in "
                 f"{len(self.seams)} tiles"
             )
         if self.left is not None:
@@ -186,7 +186,7 @@ def stream(
     if not isinstance(workers, int):  # the threads of a process, each of which has a tile, share its memory
         threads = max(workers.nthreads().values(), default=1)
         memory = memory and memory // threads
-    image = Source(source, given["channel_axis"], given["stack_axis"])
+    image = Source(source, given["channel_axis"], given["stack_axis"], rest.get("dtype"))
     check_output(path, [image.name])
     given |= {"workers": threads, "memory": memory, "chunk": image.chunk}
     given |= {"channel_axis": image.channel_axis, "stack_axis": image.stack_axis}
@@ -227,10 +227,11 @@ def stream(
                 _computed([level], workers)
     seconds = time.perf_counter() - start
     seams = tuple(tiling.measure()) if check else ()
-    residual = run.verified() if check else None
+    each = partial(_each, workers)
+    verified = residual(tiling, image.array, output, each) if check else None
     return Report(
         path, tiling.plan, tiling.lam, tiling.lam_reason, tiling.boundary_reason, written, kept, tuple(failed),
-        seams, residual, left, seconds,
+        seams, verified, left, seconds,
     )  # fmt: skip
 
 
@@ -238,8 +239,9 @@ def _asked(image: Source, psf: Any, lam: Any, numbers: list[Any], options: Any) 
     """What makes two restorations the same, as the output remembers it."""
     h = np.asarray(psf, np.float64)
     return {
+        "source": os.path.realpath(image.name) if image.name else "",
         "shape": list(image.array.shape),
-        "dtype": str(image.array.dtype),
+        "dtype": str(image.stored.dtype),
         "psf": hashlib.sha256(str(h.shape).encode() + h.tobytes()).hexdigest(),
         "lam": str(lam),
         "given": repr(numbers),
@@ -250,14 +252,12 @@ def _asked(image: Source, psf: Any, lam: Any, numbers: list[Any], options: Any) 
 
 def _decided(asked: dict[str, Any], tiling: Tiling) -> dict[str, Any]:
     """The decisions of a first start, for the next."""
-    plan = tiling.plan
+    planned = ("boundary", "passes", "seam_once", "reason", "tile", "overlap")
     return {
         "asked": asked,
-        **{name: getattr(tiling, name) for name in ("lam", "lam_reason", "boundary_reason")},
-        **{name: getattr(plan, name) for name in ("boundary", "passes", "seam_once", "reason")},
         "prior": tiling.recipe.options.get("prior"),
-        "tile": list(plan.tile),
-        "overlap": list(plan.overlap),
+        **{name: getattr(tiling, name) for name in ("lam", "lam_reason", "boundary_reason")},
+        **{name: getattr(tiling.plan, name) for name in planned},
     }
 
 
@@ -276,11 +276,8 @@ class _Run:
         passes = self.tiling.plan.passes
         if passes == 1 or not stores.missing(self.output):
             return None
-        there = {
-            n: stores.opened(f"{folder / str(n)}", "r+")
-            for n in range(1, passes)
-            if (folder / str(n)).exists()
-        }
+        numbers = [n for n in range(1, passes) if (folder / str(n)).exists()]
+        there = {n: stores.opened(str(folder / str(n)), "r+") for n in numbers}
         first = max((n for n, array in there.items() if not stores.missing(array)), default=0)
         y = there.get(first)
         for number in range(first, passes - 1):
@@ -339,16 +336,6 @@ class _Run:
         if layout.channel is not None:
             chunks[layout.channel] = layout.colours
         return tuple(chunks)
-
-    def verified(self) -> Residual | None:
-        """The residual of the whole image, from what was written."""
-        import dask
-
-        one = dask.delayed(partial(of_tile, self.tiling.recipe, self.tiling.layout), pure=False)
-        arrays = [dask.delayed(array, traverse=False) for array in (self.image.array, self.output)]
-        places = itertools.product(range(self.tiling.layout.frames), self.tiling.tiles)
-        parts = _computed([one(*arrays, *place) for place in places], self.workers)
-        return joined_residual(parts, self.tiling.recipe.linear)
 
 
 class _Writer(BlockMap):
@@ -424,6 +411,14 @@ class _Writer(BlockMap):
             if trouble := reader.trouble([[*front, *span][i] for i in self.into]):
                 return trouble
         return ""
+
+
+def _each(workers: Any, function: Callable[..., Any], arguments: Iterable[Any]) -> Sequence[Any]:
+    """As `itertools.starmap`, by threads or by a client."""
+    import dask
+
+    one = dask.delayed(function, pure=False, traverse=False)
+    return _computed([one(*each) for each in arguments], workers)
 
 
 def _computed(tasks: list[Any], workers: Any, ended: Callable[[int], None] = lambda i: None) -> Sequence[Any]:

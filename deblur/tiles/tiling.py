@@ -16,12 +16,12 @@ from ..device import Array, Device, asnumpy, cores, float_dtype, free_memory, ge
 from ..errors import InsufficientMemoryError
 from ..frames import Axes, min_float_dtype
 from ..image import as_float
-from .checks import Seam, measured, with_measured_overlap
+from .checks import measured, with_measured_overlap
 from .options import PlanOptions, TileOptions, parted, takes
 from .plan import TilePlan, plan_tiles
 from .problem import decide
 from .reach import margin
-from .windows import Edges, Sides, cut, restore, surroundings
+from .windows import cut, restore, surroundings
 
 _SAMPLE = 256  # least side of the windows that λ and the boundary are read from
 
@@ -33,9 +33,8 @@ class Layout(Axes):
         """The index of a window of one frame."""
         at = [slice(None)] * len(self.shape)
         if self.stack:
-            for axis, i in zip(
-                self.stack, np.unravel_index(frame, [self.shape[a] for a in self.stack]), strict=True
-            ):
+            counts = [self.shape[axis] for axis in self.stack]
+            for axis, i in zip(self.stack, np.unravel_index(frame, counts), strict=True):
                 at[axis] = slice(int(i), int(i) + 1)
         at[self.order[-2]], at[self.order[-1]] = rows, cols
         return tuple(at)
@@ -132,10 +131,8 @@ class Tiling:
         if plan.answer == "whole" and layout.frames == 1:
             self.workers, self.recipe = 1, replace(self.recipe, threads=None)
         self.plan = plan
-        self.cuts = tuple(
-            cut(n, t, max(d, h))
-            for n, t, d, h in zip(layout.space, plan.tile, self.beyond, self._psf_shape, strict=True)
-        )
+        each = zip(layout.space, plan.tile, self.beyond, self._psf_shape, strict=True)
+        self.cuts = tuple(cut(n, t, max(d, h)) for n, t, d, h in each)
 
     def _corners(self) -> np.ndarray:
         """The corners of the first frame put together, (1, c, M, N)."""
@@ -156,16 +153,13 @@ class Tiling:
         )
         stack = np.concatenate([as_float(asnumpy(layout.read(self.img, *window))) for window in windows])
         finite = np.isfinite(stack)
-        if finite.all(axis=(1, 2, 3)).any():
-            return stack[finite.all(axis=(1, 2, 3))]
-        if not finite.any():
-            raise ValueError(
-                f"the {len(stack)} windows of the sample hold nothing but NaN or infinite values"
-            )
-        some = finite.any(axis=(1, 2, 3))  # missing pixels get the median of the others
-        return np.stack(
-            [np.where(ok, p, np.median(p[ok])) for p, ok in zip(stack[some], finite[some], strict=True)]
-        )
+        some, whole = finite.any(axis=(1, 2, 3)), finite.all(axis=(1, 2, 3))
+        if not some.any():
+            raise ValueError(f"the {len(stack)} windows of the sample hold only NaN or infinite values")
+        if whole.any():
+            return stack[whole]
+        pairs = zip(stack[some], finite[some], strict=True)  # missing pixels get the median of the others
+        return np.stack([np.where(ok, p, np.median(p[ok])) for p, ok in pairs])
 
     @property
     def range(self) -> float:
@@ -184,19 +178,13 @@ class Tiling:
         """The rows and the columns of each tile, as (first, beyond the last)."""
         return list(itertools.product(self.cuts[0], self.cuts[1]))
 
-    def window(
-        self, tile: Sequence[tuple[int, int]], overlap: Sequence[int]
-    ) -> tuple[list[list[slice]], Sides, Edges]:
-        """(spans to read, which sides are the image's, what to cut off) of the window of a tile."""
-        return surroundings(tile, overlap, self.layout.space, self.recipe.boundary.wraps)
-
     def solve(self, img: Any, frame: int, tile: Sequence[tuple[int, int]], overlap: Sequence[int]) -> Array:
         """One tile of one frame, (1, colours, M, N)."""
-        where, sides, trim = self.window(tile, overlap)
+        where, sides, trim = surroundings(tile, overlap, self.layout.space, self.recipe.boundary.wraps)
         return restore(self.recipe, self.layout.read(img, frame, where), frame, sides, trim)
 
-    def measure(self) -> list[Seam]:
-        """The seams of a few tiles spread over the image: each solved at the overlap and at twice that."""
+    def measure(self) -> list[float]:
+        """The seams of a few tiles spread over the image, as parts of its range: what twice the overlap changes."""
         return measured(self, self.plan)
 
     def __call__(self, img: Any) -> Any:
@@ -213,8 +201,7 @@ class Tiling:
 
     def mapped(self, img: Any, solve: Callable[[int, Any], tuple[Array, float]]) -> tuple[Any, float]:
         """All tiles of an array like the image, by threads; and the largest of the numbers that come with them."""
-        layout = self.layout
-        out = get_xp(img).empty(img.shape, self.dtype)
+        layout, out = self.layout, get_xp(img).empty(img.shape, self.dtype)
 
         def one(place: tuple[int, Any]) -> float:
             frame, ((a, b), (c, d)) = place
@@ -283,9 +270,8 @@ def tiled(img: Any, psf: Array, lam: float | str = "auto", **options: Unpack[Til
     True
     """
     if hasattr(img, "dims") and hasattr(img, "coords"):  # an xarray.DataArray
-        if (
-            options.get("stack_axis") is None
-        ):  # frames: all axes but y and x where there are such, else the last two
+        # Frames: all axes but y and x where there are such, else the last two.
+        if options.get("stack_axis") is None:
             space = {"y", "x"} if {"y", "x"} <= set(img.dims) else set(img.dims[-2:])
             channel = options.get("channel_axis")
             channel = None if channel is None else channel % img.ndim

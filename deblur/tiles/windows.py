@@ -92,26 +92,22 @@ def restore(recipe: Recipe, window: Array, frame: int, at_border: Sides, trim: E
     ValueError
         If the window holds NaN or infinity.
     """
-
-    def one(psf: int, frames: slice, image: Array, to: Device) -> Array:
-        return _tile(recipe, psf, image[frames], at_border, trim, to)
-
-    return by_psf(recipe, window, frame, one)
-
-
-def _tile(recipe: Recipe, psf: int, window: Array, at_border: Sides, trim: Edges, device: Device) -> Array:
-    """The tile of a window: filtered, and solved as an image near the border."""
     shape, tile = window.shape[2:], within(window, trim)
     inside = not any(map(any, at_border)) or recipe.boundary.wraps
-    strips = [] if inside else _strips(recipe.psfs[psf].shape, shape, at_border, trim)
-    by = None if strips is None else _filter(recipe, psf, shape, at_border, device)
-    if by is None:
-        return _solver(recipe, psf, shape, at_border, device)(window)[tile]
-    f = by(window)[tile]
-    for where, into, sides, cut in strips or []:
-        part = window[where]
-        f[into] = _solver(recipe, psf, part.shape[2:], sides, device)(part)[within(part, cut)]
-    return f
+
+    def solved(psf: int, frames: slice, image: Array, device: Device) -> Array:  # as an image near the border
+        image = image[frames]
+        strips = [] if inside else _strips(recipe.psfs[psf].shape, shape, at_border, trim)
+        by = None if strips is None else _filter(recipe, psf, shape, at_border, device)
+        if by is None:
+            return _solver(recipe, psf, shape, at_border, device)(image)[tile]
+        f = by(image)[tile]
+        for where, into, sides, cut in strips or []:
+            part = image[where]
+            f[into] = _solver(recipe, psf, part.shape[2:], sides, device)(part)[within(part, cut)]
+        return f
+
+    return by_psf(recipe, window, frame, solved)
 
 
 def _strips(
@@ -246,9 +242,8 @@ class _Filter:
         problem, blur = request.problem, request.problem.blur
         h = torus.spectrum(blur.psf, blur.origin)
         by = multiplier(torus, h, problem.lam, problem.regularizer)
-        if (
-            request.prior != "zero"
-        ):  # f = f̄ + k(g − h f̄), and f̄ is the image smoothed, by a filter without phase
+        # f = f̄ + k(g − h f̄), and f̄ is the image smoothed, by a filter without phase.
+        if request.prior != "zero":
             rows, cols = (max(m, 2 * PRIOR_REACH + 1) for m in blur.psf.shape)
             point = np.zeros((rows, cols))
             point[PRIOR_REACH, PRIOR_REACH] = 1

@@ -79,7 +79,7 @@ def test_a_store_is_restored_in_processes_as_in_memory(store, picture, tmp_path,
     np.testing.assert_array_equal(out, deblur.tiled(picture, H, LAM, **ASKED))
     whole = deblur.reconstruct(picture, H, LAM, boundary="reflect")
     assert abs(out - whole).max() / np.ptp(picture) < report.plan.tolerance
-    assert max(s.difference for s in report.seams) <= report.plan.seam
+    assert max(report.seams) <= report.plan.seam
     assert report.residual.residual < 1e-3
     text = str(report)
     assert "16 tiles" in text
@@ -87,26 +87,14 @@ def test_a_store_is_restored_in_processes_as_in_memory(store, picture, tmp_path,
 
 
 def test_reads_are_handed_out_at_once_where_the_rows_that_a_worker_then_holds_fit(client):
-    class Remembers:
-        cluster, called = client.cluster, 0
-
-        def run_on_scheduler(self, _):
-            self.called += 1
-
-    assert client.run_on_scheduler(lambda dask_scheduler: dask_scheduler.WORKER_SATURATION) == np.inf
-    for columns, queued in ((1024, 0), (65536, 1)):  # two rows of tiles: 2 MB, and 134
-        img = np.broadcast_to(np.float32(0.5), (1024, columns))
-        made = Tiling(img, H, LAM, tile=256, memory=2**26, boundary="reflect")
-        of = Remembers()
-        clusters.queue_reads(of, made)
-        assert of.called == queued
-
     def saturation(dask_scheduler, to=None):
         dask_scheduler.WORKER_SATURATION = to or dask_scheduler.WORKER_SATURATION
         return dask_scheduler.WORKER_SATURATION
 
-    client.run_on_scheduler(clusters.one_by_one)
-    assert client.run_on_scheduler(saturation) == 1.1
+    for columns, expected in ((1024, np.inf), (65536, 1.1)):  # two rows of tiles: 2 MB, and 134
+        img = np.broadcast_to(np.float32(0.5), (1024, columns))
+        clusters.queue_reads(client, Tiling(img, H, LAM, tile=256, memory=2**26, boundary="reflect"))
+        assert client.run_on_scheduler(saturation) == expected
     client.run_on_scheduler(saturation, to=np.inf)
 
 
@@ -194,6 +182,8 @@ def test_a_second_start_goes_on_where_the_first_ended(store, picture, tmp_path):
     assert (again.written, again.kept) == (0, 16)
     with pytest.raises(ValueError, match=r"is not this restoration \(another lam\)"):
         stream(store, out, H, 0.1, check=False, **ASKED)
+    with pytest.raises(ValueError, match=r"\(another source\)"):
+        stream(tmp_path / "whole.zarr", out, H, "gcv", check=False, **ASKED)
     replaced = stream(store, out, H, 0.1, check=False, overwrite=True, **ASKED)
     assert (replaced.written, replaced.kept) == (16, 0)
 
@@ -298,7 +288,8 @@ def test_a_worker_that_is_killed_changes_nothing(store, picture, tmp_path, clien
     assert report.ok
     np.testing.assert_array_equal(read(out), deblur.tiled(picture, H, LAM, **ASKED))
     now = chunks(out)
-    assert all(now[p] == t for p, t in there.items() if not p.name.endswith(".partial"))  # nothing twice
+    again = [p for p, t in there.items() if now.get(p) != t and not p.name.endswith(".partial")]
+    assert len(again) < 4  # the chunks of the one tile that was being written
     assert not [p for p in now if "partial" in p.name]
 
 
@@ -376,7 +367,7 @@ def test_damaged_metadata_are_named(metadata, store, tmp_path):
         stream(np.zeros((32, 32)), store, H, LAM)
 
 
-def test_two_writers_on_one_output_are_told_apart(store, tmp_path):
+def test_the_second_writer_of_an_output_is_refused(store, tmp_path):
     out, other = tmp_path / "out.zarr", tmp_path / "link"
     other.symlink_to(tmp_path)
     Path(f"{out}.lock").touch()  # of a process that was killed
@@ -483,17 +474,6 @@ def test_a_mapped_tiff(picture, tmp_path):
     tifffile.imwrite(tmp_path / "packed.tif", picture, compression="zlib")
     with pytest.raises(ValueError, match="cannot be mapped"):
         stream(tmp_path / "packed.tif", tmp_path / "out2.zarr", H, LAM)
-
-
-def test_a_stack_with_a_psf_for_each_frame(picture, tmp_path):
-    frames = np.stack([picture, picture[::-1], picture[:, ::-1]])
-    array = zarr.create_array(tmp_path / "in.zarr", shape=frames.shape, dtype="float32", chunks=(2, 64, 64))
-    array[:] = frames
-    hs = np.stack([H, psf.disk(9, 2.0), psf.gaussian(9, 1.0)])
-    stream(tmp_path / "in.zarr", tmp_path / "out.zarr", hs, LAM, stack_axis=0, check=False, **ASKED)
-    np.testing.assert_array_equal(
-        read(tmp_path / "out.zarr"), deblur.tiled(frames, hs, LAM, stack_axis=0, **ASKED)
-    )
 
 
 def test_frames_are_read_and_solved_several_at_once(rng, tmp_path, monkeypatch):

@@ -149,14 +149,6 @@ def test_the_boundary_is_read_off_the_corners(boundary, rng):
     assert apart(tiling(g), deblur.reconstruct(g, h, LAM, boundary=boundary, prior="smooth"), g) < 1e-3
 
 
-def test_seams_are_measured_and_as_predicted(rng):
-    g = picture(H, "unknown", (500, 500), rng)
-    tiling = Tiling(g, H, LAM, tile=128, boundary="unknown")
-    seams = tiling.measure()
-    assert len(seams) == 4
-    assert all(0 < s.difference <= tiling.plan.seam for s in seams)
-
-
 def test_the_margin_of_total_variation_is_measured(rng):
     g = picture(H, "reflect", (144, 128), rng)
     options = {"method": "tv", "boundary": "reflect"}
