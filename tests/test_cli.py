@@ -69,31 +69,6 @@ def test_depth_is_kept(tmp_path, rng, bits, dtype):
     assert image.read(out, as_float=False).dtype == dtype
 
 
-@pytest.mark.parametrize(
-    ("changed", "words", "code"),
-    [
-        ({3: "no/out.png"}, ["no"], 2),
-        ({5: "gaussian:101,9"}, ["larger than the image"], 2),
-        ({6: "--method", 7: "fft"}, ["periodic"], 2),
-        ({6: "--formula", 7: "hht"}, ["hht"], 2),
-        ({6: "--blind", 7: "9"}, ["--psf", "--blind"], 2),
-        ({6: "--grid", 7: "9"}, ["--psf-grid"], 2),
-        ({6: "--bounds", 7: "1,0"}, ["cross"], 2),
-        ({6: "--denoiser", 7: "magic"}, ["collaborative"], 2),
-        (dict(enumerate(["--method", "fft", "--mask", "auto"], 6)), ["a mask"], 2),
-        (dict(enumerate(["--method", "tv", "--prior", "smooth"], 6)), ["prior"], 2),
-        (dict(enumerate(["--method", "pcg", "--lam", "1e-6", "--max-iterations", "1"], 6)), ["converge"], 1),
-    ],
-)
-def test_mistakes_get_one_line_and_write_nothing(
-    blurred, tmp_path, capsys, monkeypatch, changed, words, code
-):
-    monkeypatch.chdir(tmp_path)
-    arguments = dict(enumerate(["reconstruct", blurred[0], "-o", "out.png", "--psf", blurred[2]]))
-    fails(capsys, (arguments | changed).values(), *words, code=code)
-    assert not (tmp_path / "out.png").exists()
-
-
 def test_nothing_is_replaced_without_force(blurred, tmp_path, capsys):
     path, _, psf = blurred
     out = tmp_path / "out.png"
@@ -246,9 +221,3 @@ def test_variational_options_are_those_of_the_python_call(blurred, tmp_path, cap
     said = capsys.readouterr().out
     assert f"method      {expected.method}" in said
     assert ("\nmasked " in said) == (expected.mask is not None)
-
-
-@pytest.mark.parametrize("bad", [["--bounds", "low"], ["--mask", "none.png"]])
-def test_bounds_and_masks_that_cannot_be_read_are_refused(blurred, bad):
-    with pytest.raises(SystemExit):
-        main(["reconstruct", str(blurred[0]), "-o", "out.png", "--psf", "box:3", *bad])
