@@ -386,23 +386,19 @@ def solve_into(
     kept: dict[Any, Deblurrer] | None = None,
     **axes: int | None,
 ) -> Result:
-    """`solve`; given `into`, the image goes there part by part, and the Result has neither it nor the residual.
-
-    `kept` is for calls that differ in the image alone: it keeps what the last one prepared, if that does not depend on
-    its image.
-    """
+    """`solve`; given `into`, the image goes there part by part, and the Result has neither it nor the residual."""
+    # `kept` passes what does not depend on the image to the next call, which may differ in the image alone.
     gamma, dtype = check_gamma(options.get("gamma")), check_dtype(options.get("dtype"))
     frames = Frames(img, **axes, mask=options.get("mask"), gamma=gamma, dtype=dtype)
     request = check_request(psf, frames.space, lam, options, frames.device, masked=frames.masked is not None)
-    if kept is not None and not isinstance(request.lam, str):
-        check_frames(frames, request)
-        request = detect_boundary(request, frames)
-        key = frames.space, frames.dtype, frames.masked is None, str(request.problem.operator.boundary)
-        if key not in kept:
-            kept.clear()
-        deblurrer = kept.setdefault(key, Deblurrer._of(request))
-    else:
-        deblurrer = Deblurrer._of(request)
+    if kept is None or isinstance(request.lam, str):
+        return Deblurrer._of(request)._solve(frames, check, into, one_image=True)
+    check_frames(frames, request)
+    request = detect_boundary(request, frames)
+    key = frames.space, frames.dtype, frames.masked is None, str(request.problem.operator.boundary)
+    deblurrer = kept.get(key) or Deblurrer._of(request)
+    kept.clear()
+    kept[key] = deblurrer
     return deblurrer._solve(frames, check, into, one_image=True)
 
 

@@ -69,31 +69,6 @@ def test_depth_is_kept(tmp_path, rng, bits, dtype):
     assert image.read(out, as_float=False).dtype == dtype
 
 
-@pytest.mark.parametrize(
-    ("changed", "words", "code"),
-    [
-        ({3: "no/out.png"}, ["no"], 2),
-        ({5: "gaussian:101,9"}, ["larger than the image"], 2),
-        ({6: "--method", 7: "fft"}, ["periodic"], 2),
-        ({6: "--formula", 7: "hht"}, ["hht"], 2),
-        ({6: "--blind", 7: "9"}, ["--psf", "--blind"], 2),
-        ({6: "--grid", 7: "9"}, ["--psf-grid"], 2),
-        ({6: "--bounds", 7: "1,0"}, ["cross"], 2),
-        ({6: "--denoiser", 7: "magic"}, ["collaborative"], 2),
-        (dict(enumerate(["--method", "fft", "--mask", "auto"], 6)), ["a mask"], 2),
-        (dict(enumerate(["--method", "tv", "--prior", "smooth"], 6)), ["prior"], 2),
-        (dict(enumerate(["--method", "pcg", "--lam", "1e-6", "--max-iterations", "1"], 6)), ["converge"], 1),
-    ],
-)
-def test_mistakes_get_one_line_and_write_nothing(
-    blurred, tmp_path, capsys, monkeypatch, changed, words, code
-):
-    monkeypatch.chdir(tmp_path)
-    arguments = dict(enumerate(["reconstruct", blurred[0], "-o", "out.png", "--psf", blurred[2]]))
-    fails(capsys, (arguments | changed).values(), *words, code=code)
-    assert not (tmp_path / "out.png").exists()
-
-
 def test_nothing_is_replaced_without_force(blurred, tmp_path, capsys):
     path, _, psf = blurred
     out = tmp_path / "out.png"
@@ -122,17 +97,17 @@ def test_demo_prints_every_method_and_writes_pictures(tmp_path, capsys, monkeypa
     arguments = ["demo", "--size", "12", "--output", str(folder)]
     assert main(arguments) == 0
     said = capsys.readouterr().out
-    lines = {line.split()[0]: line for line in said.splitlines() if line.strip()}
+    lines = {line.split()[0]: line.split() for line in said.splitlines() if line.strip()}
+    linear = {
+        lines[method.name][3]
+        for method in deblur.METHODS.values()
+        if method.linear and "zero" in lines[method.name]
+    }
+    assert len(linear) == 1  # one λ for those of a boundary
     for method in deblur.METHODS.values():
-        assert method.name in lines
-        if not method.linear:
-            assert lines[method.name].split()[1] == "unknown"
-            assert float(lines[method.name].split()[3]) != float(
-                lines["auto:"].split()[4]
-            )  # λ means another thing
-    for name in ("demo.png", "blurred.png", "restored.png"):
-        assert (folder / name).stat().st_size > 0
-    assert image.read(folder / "restored.png").shape == (12, 12)
+        assert ("unknown" in lines[method.name]) == (not method.linear)
+        assert method.name in (folder / "demo.html").read_text()
+    assert image.read(folder / "restored.png").shape == image.read(folder / "blurred.png").shape == (12, 12)
     assert main(arguments) == 2  # pictures are never overwritten unasked
     assert "force" in capsys.readouterr().err
     monkeypatch.setattr(deblur.demo, "METHODS", {})  # the default method alone
@@ -247,9 +222,3 @@ def test_variational_options_are_those_of_the_python_call(blurred, tmp_path, cap
     said = capsys.readouterr().out
     assert f"method      {expected.method}" in said
     assert ("\nmasked " in said) == (expected.mask is not None)
-
-
-@pytest.mark.parametrize("bad", [["--bounds", "low"], ["--mask", "none.png"]])
-def test_bounds_and_masks_that_cannot_be_read_are_refused(blurred, bad):
-    with pytest.raises(SystemExit):
-        main(["reconstruct", str(blurred[0]), "-o", "out.png", "--psf", "box:3", *bad])

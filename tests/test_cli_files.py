@@ -299,30 +299,6 @@ def test_a_sky_with_stars_is_given_a_hint_and_a_photograph_none(photograph, tmp_
 # -- one line ------------------------------------------------------------------------------------
 
 
-RUN = ["reconstruct", "x.png", "-o", "y.png", "--psf", "box:3"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ([], ["required", "usage: deblur"]),
-        (["reconstruct", "x.png", "--psf", "box:3"], ["required", "--output"]),
-        ([*RUN, "--psf", "box:5"], ["--psf was given twice", "box:3", "box:5"]),
-        ([*RUN, "--lam", "1", "--lam", "2"], ["--lam was given twice", "1.0", "2.0"]),
-        ([*RUN[:-1], "nonsense"], ["--psf", "nonsense"]),
-        ([*RUN[:-1], "nonsense:3"], ["--psf", "nonsense:3"]),
-        ([*RUN[:-1], "box:1000000"], ["box:1000000", "free"]),
-        ([*RUN, "--lam", "best"], ["--lam", "best"]),
-        ([*RUN, "--lam", "-1"], ["--lam", "-1"]),
-        ([*RUN, "--method", "magic"], ["magic", *deblur.METHODS]),
-        ([*RUN, "--boundary", "mirror"], ["mirror", *deblur.BOUNDARIES]),
-        (["choose", "--shape", "9x9", "--psf", "motion:1e9,45"], ["motion:1e9,45", "free"]),
-    ],
-)
-def test_an_argument_error_is_one_line(capsys, arguments, words):
-    fails(capsys, arguments, *words)
-
-
 def test_help_states_the_units(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "2000")
     with pytest.raises(SystemExit):

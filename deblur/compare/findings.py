@@ -130,7 +130,7 @@ class Settings:
         Seconds that one restoration may take, set-up included; the choice of the parameter, which takes several, may
         take twice that. A method whose predicted time is longer is not run; one that takes longer is stopped.
     repeats : int
-        Timed runs after the warm-up; fewer for a method that takes a good part of the time limit.
+        Timed runs after the warm-up; fewer for a method that takes a good part of the time limit. 0 times the warm-up.
     memory : bool
         Measure memory in one more run.
     resume : bool
@@ -162,8 +162,8 @@ class Settings:
             raise ValueError(f"other_boundary must be 'own' or 'refuse', not {self.other_boundary!r}")
         if not (math.isfinite(self.time_limit) and self.time_limit > 0):
             raise ValueError(f"time_limit must be a positive number of seconds, not {self.time_limit!r}")
-        if int(self.repeats) != self.repeats or self.repeats < 1:
-            raise ValueError(f"repeats must be a positive whole number, not {self.repeats!r}")
+        if int(self.repeats) != self.repeats or self.repeats < 0:
+            raise ValueError(f"repeats must be a whole number >= 0, not {self.repeats!r}")
 
 
 @dataclass

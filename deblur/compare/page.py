@@ -15,7 +15,6 @@ import statistics
 from collections.abc import Iterable, Mapping
 from functools import cache
 from html import escape
-from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING
 
@@ -24,7 +23,7 @@ import numpy as np
 from .cases import Case
 from .findings import Findings, Row
 from .pictures import alike, as_8_bit, encode, names, residual_scale
-from .tables import COLUMNS, TEXT, cell, ranked, reason, shown_columns
+from .tables import MARKUP, TEXT, cell, ranked, reason, shown_columns
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,8 +43,7 @@ class Html(str):
 @cache
 def _pieces() -> dict[str, str]:
     """The pieces of ``page.html`` by name; the page itself has no name."""
-    text = (Path(__file__).parent / "page.html").read_text(encoding="utf-8")
-    page, *rest = re.split(r"<!-- piece ([\w ]+) -->\n", text)
+    page, *rest = re.split(r"<!-- piece ([\w ]+) -->\n", MARKUP)
     return {"": page, **dict(zip(rest[::2], rest[1::2], strict=True))}
 
 
@@ -80,7 +78,6 @@ def page(found: Findings) -> str:
         oracle=", unless its row says “oracle”" if oracle else "",
         overview=_overview(found, panels) if len(panels) > 1 else "",
         cases=[panel.html(uris) for panel in panels],
-        columns=_terms((column.heading, column.meaning) for column in COLUMNS),
         remark=remark,
         sessions=[_session(found, n) for n in range(len(found.sessions))],
         settings=", ".join(f"{name} {value}" for name, value in vars(found.settings).items()),

@@ -7,6 +7,8 @@ import io
 import math
 import re
 from collections.abc import Iterable
+from html import unescape
+from pathlib import Path
 from typing import NamedTuple
 
 from .cases import Case
@@ -22,38 +24,17 @@ class Column(NamedTuple):
     name: str
     heading: str
     meaning: str
-    form: str = ".3g"
+    form: str
 
 
-COLUMNS = (
-    Column("method", "Method", "Which method restored the picture. “oracle” means that the truth was used to set its "
-           "parameter: the best result possible, not the one that a user gets."),
-    Column("assumes", "Assumes", "The scene that the method assumes beyond the frame. Where this differs from the "
-           "case, the method cannot assume the truth, and the borders show it."),
-    Column("value", "Parameter", "Its parameter and where it came from: a rule that sees only the blurred picture, "
-           "the package's default, a number you gave, or the oracle."),
-    Column("psnr", "PSNR dB", "Peak signal-to-noise ratio against the sharp picture: higher is better; 1 dB is about "
-           "the least that an eye notices. Values are not clipped.", ".2f"),
-    Column("gain", "Gain dB", "PSNR less that of the blurred picture. Below zero, doing nothing would have been "
-           "better.", "+.2f"),
-    Column("ssim", "SSIM", "Structural similarity with the sharp picture: 1 is equal.", ".4f"),
-    Column("mse", "MSE", "Mean squared error against the sharp picture, white being 1: lower is better."),
-    Column("data_residual", "Data residual", "The restored picture, blurred again, against the data: ‖g − h∗f‖ / ‖g‖ "
-           "where nothing beyond the frame is needed. Much below the noise, noise has been fitted; much above, detail "
-           "was lost."),
-    Column("whiteness", "Whiteness", "How far the residual is from white noise, 0 to 1. Near 0 only noise is left; "
-           "otherwise part of the picture is left, or noise has been fitted.", ".3f"),
-    Column("residual", "Residual", "How exactly the method solved its linear equations, measured by deblur with the "
-           "blur itself. It says nothing about the picture.", ".1e"),
-    Column("choose_s", "Choose s", "Seconds to choose the parameter, spent once; deblur's linear methods share one "
-           "choice."),
-    Column("setup_s", "Set-up s", "Seconds for everything that does not depend on the picture: spent once for many "
-           "of them."),
-    Column("solve_s", "Solve s", "Seconds to restore one picture after that: the median after a warm-up."),
-    Column("peak_bytes", "Memory MiB", "Peak memory.", ".1f"),
-)  # fmt: skip
-
-
+#: The markup of the page, which also has the headings and meanings of the columns.
+MARKUP = (Path(__file__).parent / "page.html").read_text(encoding="utf-8")
+COLUMNS = tuple(
+    Column(name, unescape(heading), unescape(meaning), form)
+    for name, form, heading, meaning in re.findall(
+        r'<dt data-field="(.*)" data-form="(.*)">(.*)</dt>\n<dd>(.*)</dd>', MARKUP
+    )
+)
 _FORMS = {column.name: column.form for column in COLUMNS}
 
 

@@ -337,7 +337,9 @@ def weighed(problem: Problem, g: Array, noise: float | None, error: float | None
     return replace(problem, noise=model, fidelity=fidelity)
 
 
-def psf_noise(g: Array, psf: np.ndarray, noise: float | None = None, error: float | None = None) -> NoiseModel:
+def psf_noise(
+    g: Array, psf: np.ndarray, noise: float | None = None, error: float | None = None
+) -> NoiseModel:
     """`psf_error` with the noise that the error leaves in the image; for a checked image."""
     nothing, reach = NoiseModel(0.0, noise or 0.0, 0.0, math.inf), max(psf.shape)
     # What the boundary changes is left out if the image is large enough.
@@ -472,7 +474,9 @@ class _Cells:
         scatter = max(float(count @ (power / total - 1) ** 2) / len(count), 1.0)
         slopes[:, n] = scene * self.white / total  # by ε² itself
         information = ((slopes * count[:, None]).T @ slopes + np.diag(weight))[np.ix_(free, free)]
-        deviation = 0.0 if error is not None else math.sqrt(scatter * max(np.linalg.pinv(information)[n, n], 0))
+        deviation = (
+            0.0 if error is not None else math.sqrt(scatter * max(np.linalg.pinv(information)[n, n], 0))
+        )
         return _Fit(at, loss, float(np.exp(at[n])), deviation, float(np.exp(at[n + 1])), scene, scatter)
 
 

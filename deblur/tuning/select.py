@@ -100,7 +100,13 @@ def choose_lambda(
 
 
 def _chosen(
-    problem: Problem, data: Data, rule: str, prior: str, may_be_natural: bool, noise: float | None, method: Method
+    problem: Problem,
+    data: Data,
+    rule: str,
+    prior: str,
+    may_be_natural: bool,
+    noise: float | None,
+    method: Method,
 ) -> Decision:
     natural, alike = None, replace(problem, regularizer="natural")
     enough = _enough(problem) if may_be_natural else math.inf

@@ -553,7 +553,7 @@ def test_bad_settings_are_refused_before_any_work(picture, tmp_path):
         ({"lam": "best"}, "unknown rule"),
         ({"lam": -1}, "not negative"),
         ({"time_limit": 0}, "time_limit"),
-        ({"repeats": 0}, "repeats"),
+        ({"repeats": -1}, "repeats"),
         ({"other_boundary": "mix"}, "other_boundary"),
         ({"boundaries": "mirror"}, "boundary"),
     ):
