@@ -127,8 +127,8 @@ def joined_residual(parts: Sequence[Diagnostics | None], linear: bool) -> Residu
     verified = [part for part in parts if part is not None]
     if not verified:
         return None
-    residual, data_residual = joined(verified)
-    return Residual(residual if linear else None, data_residual, len(verified))
+    found = joined(verified)
+    return Residual(found.residual if linear else None, found.data_residual, len(verified))
 
 
 def of_tile(

@@ -176,7 +176,9 @@ def test_with_a_number_for_lambda_the_call_is_the_formula_of_the_boundary_that_w
     h = h + h[::-1, ::-1] if normal else h
     blur, lam = deblur.Blur(h / h.sum(), shape, boundary), 10.0 ** rng.uniform(-4, -1)
     g = blur.forward(photograph(size=44, at=at)[: shape[0], : shape[1]])
-    options = {"formula": "hht"} if boundary == "reflect" else {}  # else it is taken for "unknown", as is safe
+    options = (
+        {"formula": "hht"} if boundary == "reflect" else {}
+    )  # else it is taken for "unknown", as is safe
     result = deblur.solve(g, blur.psf, lam, **options)
     expected = dense_answer(blur, lam, "hht" if normal or options else "tikhonov", g[None])[0]
     assert np.linalg.norm(result.image - expected) <= 1e-6 * np.linalg.norm(expected)
