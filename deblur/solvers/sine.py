@@ -53,9 +53,9 @@ anti-reflective algebra", Linear Algebra Appl. 428 (2008), for T.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from ..device import Array, Device, all_cores, get_xp, require_memory
 from ..errors import SingularMatrixError
@@ -117,7 +117,7 @@ def _rounds(problem: Problem) -> float:
     return max(1, np.ceil(np.log(1e-10) / np.log(lost))) if lost < 1 else np.inf
 
 
-def decompose(blur: Blur, dtype: Any, device: Device) -> Spectrum:
+def decompose(blur: Blur, dtype: DTypeLike, device: Device) -> Spectrum:
     """The spectrum for boundary "zero"; the antireflective transform is not orthogonal and has none."""
     if _antireflective(blur):
         raise ValueError(f"the sine transform gives no singular values for boundary {blur.boundary!r}")
@@ -134,7 +134,7 @@ def prepare(problem: Problem) -> Factor:
 class SineSpectrum(OrthogonalSpectrum):
     """The spectrum of a blur that is diagonal under the DST-I."""
 
-    def __init__(self, blur: Blur, dtype: Any, device: Device) -> None:
+    def __init__(self, blur: Blur, dtype: DTypeLike, device: Device) -> None:
         super().__init__(symbol_at(blur, [2 * (n + 1) for n in blur.image_shape], 1, dtype, device))
         self._shape, self._dtype, self._device = blur.image_shape, dtype, device
 
@@ -160,7 +160,7 @@ class SineSpectrum(OrthogonalSpectrum):
 class SineTransform:
     """The orthonormal DST-I of n values along an axis (-1 or -2); it is its own inverse."""
 
-    def __init__(self, n: int, dtype: Any, device: Device) -> None:
+    def __init__(self, n: int, dtype: DTypeLike, device: Device) -> None:
         self._n, self._device = n, device
         self._matrix = None
         if n == 1 or (n <= _MATRIX_LIMIT and _largest_prime_factor(n + 1) > 100):

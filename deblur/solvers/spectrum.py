@@ -23,9 +23,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from ..device import Array, Device, all_cores, get_xp, is_cupy
 from ..errors import SingularMatrixError
@@ -190,7 +190,7 @@ def quadrant(blur: Blur) -> np.ndarray | None:
     return quarter[: rows.max() + 1, : cols.max() + 1]
 
 
-def symbol_at(blur: Blur, lengths: Sequence[int], first: int, dtype: Any, device: Device) -> Array:
+def symbol_at(blur: Blur, lengths: Sequence[int], first: int, dtype: DTypeLike, device: Device) -> Array:
     """The spectrum, real, of a PSF symmetric in each axis: a frequency of a torus for each pixel, from `first` on."""
     (rows, cols), (m, n) = lengths, blur.image_shape
     if device.gpu is not None and torus_gpu.serves_psf(blur.psf, (rows, cols)):
