@@ -78,6 +78,7 @@ def cells(gpu: bool) -> Iterator[tuple[str, Callable[[], Any]]]:
     import numpy as np
 
     import deblur
+    from deblur.problem import Problem
 
     camera, xp = np.tile(deblur.data.load("camera"), (9, 9)), np
     if gpu:
@@ -119,7 +120,7 @@ def cells(gpu: bool) -> Iterator[tuple[str, Callable[[], Any]]]:
         )
         yield (
             f"posterior_std 128, {form}, {boundary}",
-            lambda blur=blur: deblur.posterior_std(blur, 1e-2, noise=0.01, probes=16).std,
+            lambda blur=blur: deblur.posterior_std(Problem(blur, 1e-2), noise=0.01, probes=16).std,
         )
     small, smooth = blurred(32, deblur.psf.parse(SMOOTH), "zero"), deblur.psf.parse(SMOOTH)
     hidden = np.random.default_rng(1).random(small.shape) < 0.02

@@ -46,7 +46,7 @@ def measure(name: str, at: int, answer: str) -> dict[str, Any]:
     blur = deblur.Blur(psf, g.shape, "unknown")
     method, bounds = ANSWERS[answer]
     found = deblur.solve(g, psf, method=method, bounds=bounds, boundary="unknown", check=False)
-    spread = deblur.posterior_std(blur, found.lam, image=g, regularizer=method, bounds=bounds)
+    spread = deblur.posterior_std(found, image=g)
     ratio = abs(found.image - scene[blur.crop]) / spread.std
     row = {"picture": name, "answer": answer, "noise": noise, "set aside": name in SET_ASIDE}
     return row | {"covered": float((ratio <= 2).mean()), "factor": float(np.quantile(ratio, COVERED) / 2)}

@@ -303,11 +303,7 @@ def _check_arguments(args: argparse.Namespace) -> None:
     linear = args.method == "auto" or METHODS[args.method].linear
     if args.prior != "auto" and not linear:
         raise ValueError("--prior does nothing here: it belongs to the linear formula; leave it out")
-    if args.lam == "auto":
-        beyond = (args.mask, args.weights, args.bounds, args.background, args.denoiser, args.data)
-        uses_noise = not linear or any(beyond)
-    else:
-        uses_noise = isinstance(args.lam, str) and (RULES[args.lam].noise or not linear)
+    uses_noise = isinstance(args.lam, str) and (args.lam == "auto" or RULES[args.lam].noise or not linear)
     if args.noise is not None and not uses_noise and args.data != "huber":
         raise ValueError(f"--noise does nothing here: --lam {args.lam} does not use it; leave it out")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Sequence
 from os import PathLike
@@ -192,12 +191,6 @@ class Frames:
         self._raw = self._axes.split(img)
         if img.dtype.kind == "f" and img.dtype.itemsize > self.dtype.itemsize:
             check_finite(self.extremes, "the image")  # in the smaller dtype
-
-    def as_dtype(self, dtype: np.dtype) -> Frames:
-        """The same frames, as numbers of another dtype."""
-        other = copy.copy(self)
-        other.dtype = dtype
-        return other
 
     @property
     def space(self) -> tuple[int, int]:

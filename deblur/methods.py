@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import Protocol
@@ -22,8 +22,9 @@ from numpy.typing import DTypeLike
 from .device import CPU, Device, format_bytes, free_memory
 from .errors import InsufficientMemoryError, MethodError
 from .operators.blur import Blur
-from .problem import FORMULAS, Factor, Problem, synchronize
-from .solvers.natural import Natural
+from .problem import FLOAT64, FORMULAS, Factor, Problem, synchronize
+from .solvers.natural import Prepared
+from .solvers.refine import MOST
 
 
 class Solver(Protocol):
@@ -63,6 +64,8 @@ class Method:
         The data term if none is named.
     lam : float or None
         λ if none is given; None leaves it to a rule.
+    orthogonal : bool
+        Whether it diagonalises H by orthogonal matrices, which lose the fewest digits.
     """
 
     name: str
@@ -77,6 +80,7 @@ class Method:
     regularizer: str = "identity"
     fidelity: str = "gaussian"
     lam: float | None = None
+    orthogonal: bool = False
 
     @property
     def _solver(self) -> Solver:
@@ -105,16 +109,36 @@ class Method:
             return "it needs one PSF for the whole picture, and this operator has none"
         return self._solver.refuses(problem)
 
+    def carried(self, problem: Problem) -> Problem:
+        """The problem in the dtype that a linear method computes in: float64 where float32 may lose too much.
+
+        Rounding leaves an error of the image of eps times the condition number of HHᵀ + λI, or of its root if H is
+        diagonalised by orthogonal matrices.
+        """
+        if not self.linear or problem.dtype == FLOAT64:
+            return problem
+        operator = problem.operator
+        condition = (operator.boundary.weight * operator.norm_bound) ** 2 / (problem.lam or math.nan)
+        blur = operator.shift_invariant
+        root = self.orthogonal and blur is not None and (problem.formula == "tikhonov" or blur.normal)
+        lost = np.finfo(problem.dtype).eps * (condition**0.5 if root else condition)
+        return problem if lost <= MOST else replace(problem, dtype=FLOAT64)
+
     def memory(self, problem: Problem) -> float:
         """Bytes that set-up and solve need at once."""
-        return self._solver.memory(problem.linear_form)
+        return self._solver.memory(self.carried(problem).linear_form)
 
     def prepare(self, problem: Problem, asynchronous: bool = False) -> Factor:
-        """Precompute all that does not depend on the image; with `later` the caller must `confirm` it."""
-        made = self._solver.prepare(problem.linear_form)
+        """Precompute all that does not depend on the image; if `asynchronous`, the caller must `synchronize` it."""
+        carried = self.carried(problem)
+        made = self._solver.prepare(carried.linear_form)
         if not asynchronous:
             synchronize(made)
-        return Natural(made, problem.operator.boundary) if problem.regularizer == "natural" else made
+        if carried is problem and problem.regularizer != "natural":
+            return made
+        return Prepared(
+            made, carried.dtype, problem.operator.boundary if problem.regularizer == "natural" else None
+        )
 
 
 @cache
@@ -123,24 +147,19 @@ def _solver(module: str, attribute: str) -> Solver:
     return loaded.Dense(attribute) if module == "dense" else loaded
 
 
-def _linear(
-    name: str,
-    summary: str,
-    module: str,
-    attribute: str = "",
-    iterative: bool = False,
-    shift_invariant: bool = True,
-) -> Method:
-    return Method(name, summary, module, attribute, iterative, True, shift_invariant, True)
+_linear = partial(Method, linear=True, shift_invariant=True, automatic=True)
+_iteration = partial(Method, iterative=True)
 
 
 METHODS: dict[str, Method] = {
     m.name: m
     for m in (
-        _linear("fft", "one division in frequency; periodic boundary", "fourier"),
-        _linear("dct", "one division after a cosine transform; reflect boundary", "cosine"),
+        _linear("fft", "one division in frequency; periodic boundary", "fourier", orthogonal=True),
+        _linear("dct", "one division after a cosine transform; reflect boundary", "cosine", orthogonal=True),
         _linear("dst", "sine transform; zero boundary with a 3 x 3 PSF, or antireflect", "sine"),
-        _linear("kronecker", "two small decompositions; separable PSF, any boundary", "kronecker"),
+        _linear(
+            "kronecker", "two small decompositions; separable PSF, any boundary", "kronecker", orthogonal=True
+        ),
         _linear(
             "pcg",
             "preconditioned Krylov iteration with FFT products; any PSF and boundary",
@@ -162,61 +181,44 @@ METHODS: dict[str, Method] = {
         ),
         _linear("lu", "SciPy's general dense solver, the yardstick", "dense", "lu"),
         _linear("qr", "Householder least squares on [H; √λ I]", "qr"),
-        Method(
+        _iteration(
             "identity",
             "λ/2 ‖f‖², with weights, bounds or a noise model",
             "quadratic",
-            iterative=True,
             varying=True,
         ),
-        Method(
+        _iteration(
             "gradient",
             "λ/2 ‖∇f‖², smooth; the default with a mask or weights",
             "quadratic",
-            iterative=True,
-            automatic=True,
             regularizer="gradient",
+            automatic=True,
         ),
-        Method(
-            "laplacian", "λ/2 ‖∇²f‖², smoother still", "quadratic", iterative=True, regularizer="laplacian"
+        _iteration("laplacian", "λ/2 ‖∇²f‖², smoother still", "quadratic", regularizer="laplacian"),
+        _iteration(
+            "tv", "λ Σ|∇f|, total variation: keeps edges; colours share theirs", "admm", regularizer="tv"
         ),
-        Method(
-            "tv",
-            "λ Σ|∇f|, total variation: keeps edges; colours share theirs",
-            "admm",
-            iterative=True,
-            regularizer="tv",
+        _iteration(
+            "tv-aniso", "λ Σ|∂₁f| + |∂₂f|, total variation along the axes", "admm", regularizer="tv-aniso"
         ),
-        Method(
-            "tv-aniso",
-            "λ Σ|∂₁f| + |∂₂f|, total variation along the axes",
-            "admm",
-            iterative=True,
-            regularizer="tv-aniso",
-        ),
-        Method(
-            "tv2", "λ Σ(|∇f| + |∇²f|), edges without staircases", "admm", iterative=True, regularizer="tv2"
-        ),
-        Method(
+        _iteration("tv2", "λ Σ(|∇f| + |∇²f|), edges without staircases", "admm", regularizer="tv2"),
+        _iteration(
             "collaborative",
             "tv, then groups of similar patches: the best pictures, for longer",
             "collaborative",
-            iterative=True,
             regularizer="patches",
         ),
-        Method(
+        _iteration(
             "pnp",
             "any denoiser as the prior (plug and play)",
             "plug_and_play",
-            iterative=True,
             automatic=True,
             regularizer="denoiser",
         ),
-        Method(
+        _iteration(
             "richardson-lucy",
             "multiplicative steps for photon counts",
             "richardson_lucy",
-            iterative=True,
             regularizer="tv",
             fidelity="poisson",
             lam=0.0,
@@ -251,7 +253,7 @@ class Choice:
 
 def check_method(method: str) -> str:
     """`method` itself, or ValueError listing the known ones."""
-    if method != "auto" and method not in METHODS:
+    if method not in ("auto", *METHODS):
         raise ValueError(f"unknown method {method!r}; choose 'auto' or one of {', '.join(METHODS)}")
     return method
 

@@ -26,26 +26,35 @@ from .terms import FORMULA, is_quadratic
 _SMALL_EXPONENT = 20
 #: Range of a normalised λ for a regularizer that has a null space; beyond it the minimiser does not change.
 _LAM_RANGE = 2.0**-80, 2.0**40
+#: Powers of two of λ over the operator's squared norm: above the last the minimiser is Hᵀg/λ to rounding, and below the
+#: first no method tells λ from zero.
+_LEAST, _MOST = -116, 56
 
 
 @dataclass(frozen=True)
 class Scale:
-    """Powers of two: H = 2^psf H' and g = 2^image g'; both are 0 if nothing is to be done."""
+    """Powers of two: H = 2^psf H', g = 2^image g' and f = 2^scene f'; the weights are `weight` times normalised ones.
+
+    All are 0, and `weight` is 1, if nothing is to be done. `faint` is what λ exceeds `_MOST` by.
+    """
 
     psf: int = 0
     image: int = 0
+    faint: int = 0
+    weight: float = 1.0
 
     @classmethod
-    def of(cls, problem: Problem, g: Array | None = None) -> Scale:
+    def of(cls, problem: Problem, g: Array | None = None, weight: float = 1.0) -> Scale:
         """The scale of a problem and, if they are given, its frames.
 
         An operator that is no blur by one PSF is left as it is.
         """
-        blur = problem.operator.shift_invariant
-        # λ‖f‖² next to a much smaller operator must stay of size one.
-        size = math.sqrt(problem.lam) if problem.regularizer in FORMULA else 0.0
-        psf = 0 if blur is None else _exponent(max(blur.norm_bound, size))
-        return cls(psf, 0 if g is None else _exponent(largest(g)))
+        size, faint = problem.operator.norm_bound, 0
+        if problem.lam and problem.quadratic and problem.regularizer in FORMULA:
+            over = math.log2(problem.lam) - math.log2(weight) - 2 * math.log2(size)
+            faint = max(0, math.ceil(over) - _MOST)
+        psf = 0 if problem.operator.shift_invariant is None else _exponent(size)
+        return cls(psf, 0 if g is None else _exponent(largest(g)), faint, weight)
 
     @classmethod
     def of_image(cls, problem: Problem, g: Array) -> Scale:
@@ -56,12 +65,12 @@ class Scale:
         return cls(0, min(max(exponent, -most), most))
 
     def __bool__(self) -> bool:
-        return bool(self.psf or self.image)
+        return self != Scale()
 
     @property
     def scene(self) -> int:
         """f = 2^scene f'."""
-        return self.image - self.psf
+        return self.image - self.psf - self.faint
 
     def down(self, x: Array) -> Array:
         """Frames or scenes in the units of a scale of `of_image`."""
@@ -72,29 +81,34 @@ class Scale:
         return x * x.dtype.type(2.0**self.image)
 
     def objective(self, problem: Problem) -> int:
-        """D + λR is 2^objective times that of the normalised problem."""
+        """D + λR is 2^objective times that of the normalised problem, and `weight` times."""
         return (2 if problem.fidelity.name in ("gaussian", "huber") else 1) * self.image
 
-    def lam(self, problem: Problem) -> int:
-        """λ is 2^lam times that of the normalised problem."""
+    def lam(self, problem: Problem, value: Any, down: bool = False) -> Any:
+        """λ, a number or an array, from that of the normalised problem; the inverse with `down`."""
         degree = 2 if is_quadratic(problem.regularizer) else 0 if problem.regularizer == "denoiser" else 1
-        return self.objective(problem) - degree * self.scene
+        half, exponent = math.frexp(self.weight)
+        power = self.objective(problem) - degree * self.scene - self.faint + exponent - 1
+        return shifted(value / (2 * half), -power) if down else shifted(value * (2 * half), power)
 
     def near(self, problem: Problem, operator: Operator | None = None) -> Problem:
         """The normalised problem; `operator` is its operator, if known."""
         if not self:
             return problem
         fidelity, down = problem.fidelity, partial(shifted, by=-self.image)
-        lam = shifted(problem.lam, -self.lam(problem))
-        if problem.lam:
-            ends = (
-                (np.finfo(float).tiny, np.finfo(float).max) if problem.regularizer in FORMULA else _LAM_RANGE
-            )
-            lam = min(max(lam, ends[0]), ends[1])
+        operator, lam = operator or self.operator(problem.operator), problem.lam
+        if lam:
+            ends = _LAM_RANGE
+            if problem.regularizer in FORMULA:
+                ends = (
+                    max(math.ldexp(operator.norm_bound**2, _LEAST), np.finfo(float).tiny),
+                    np.finfo(float).max,
+                )
+            lam = min(max(self.lam(problem, lam, down=True), ends[0]), ends[1])
         lo, hi = (shifted(b, -self.scene) for b in problem.bounds or (0.0, 0.0))
         return replace(
             problem,
-            operator=self.operator(problem.operator) if operator is None else operator,
+            operator=operator,
             lam=lam,
             fidelity=replace(fidelity, background=down(fidelity.background), delta=down(fidelity.delta)),
             bounds=None if problem.bounds is None else (lo, hi),

@@ -60,7 +60,8 @@ class NormalizedImage:
     def of(cls, request: Request, operator: Operator, frames: Frames) -> NormalizedImage:
         """Normalise the frames of a request; `operator` is its normalised operator."""
         problem = replace(request.problem, dtype=frames.dtype, frames=frames.count)
-        scale, mask, parts = Scale.of(problem, frames.extremes), None, [ALL]
+        seen, mask, parts = frames.extremes, None, [ALL]
+        scale = Scale.of(problem, seen)
         if request.linear:  # every frame is a problem of its own
             problem = scale.near(problem, operator)
             if problem.operator.shift_invariant is not None:
@@ -69,11 +70,12 @@ class NormalizedImage:
             g = frames.data
             if scale.image and request.weights is not None:
                 weights = frames.spread(problem.xp.asarray(request.weights), "weights")
-                g = problem.xp.where(weights > 0, g, 0)
-                scale = Scale.of(problem, g)
+                g = seen = problem.xp.where(weights > 0, g, 0)
+                scale = Scale.of(problem, seen)
             g = _normalized(g, scale, problem)
-            problem = scale.near(problem, operator)
-            problem, mask = _with_weights(request, problem, frames, g, scale)
+            weights, mask, weight = _weights(request, frames, g)
+            scale = Scale.of(problem, seen, weight)
+            problem = _with_weights(request, scale.near(problem, operator), g, scale, weights)
         noise = None if request.noise is None else shifted(float(request.noise), -scale.image)
         if not request.linear and isinstance(request.lam, str):
             problem = weighed(problem, g, noise, request.psf_error)
@@ -140,36 +142,36 @@ def detect_boundary(request: Request, frames: Frames) -> Request:
 
 
 def _with_weights(
-    request: Request, problem: Problem, frames: Frames, g: Array, scale: Scale
-) -> tuple[Problem, Array | None]:
-    """(the normalised problem with what depends on its frames `g`, the mask or None)."""
-    weights, mask = _weights(request, frames, g)
+    request: Request, problem: Problem, g: Array, scale: Scale, weights: Array | None
+) -> Problem:
+    """The normalised problem with what depends on its frames `g`."""
     if problem.fidelity.name == "poisson":
         _check_counts(g, weights)
     delta = problem.fidelity.delta
     if problem.fidelity.name == "huber" and not delta > 0:
         noise = noise_level(g) if request.noise is None else shifted(float(request.noise), -scale.image)
         delta = HUBER * max(noise, 1e-4 * float(abs(g).max()), np.finfo(g.dtype).tiny)
-    fidelity = replace(problem.fidelity, weights=weights, delta=delta)
-    return replace(problem, fidelity=fidelity), mask
+    return replace(problem, fidelity=replace(problem.fidelity, weights=weights, delta=delta))
 
 
-def _weights(request: Request, frames: Frames, g: Array) -> tuple[Array | None, Array | None]:
-    """(weights with 0 at hidden pixels, mask), as they broadcast to `g`; None without any."""
+def _weights(request: Request, frames: Frames, g: Array) -> tuple[Array | None, Array | None, float]:
+    """(weights with 0 at hidden pixels and the mean 1 elsewhere, mask, what the given weights are divided by), as they
+    broadcast to `g`; None without any."""
     xp, dtype = request.problem.xp, frames.dtype
     given = [] if frames.masked is None else [frames.spread(xp.asarray(frames.masked), "mask")]
     if isinstance(request.mask, str):
         given.append(DETECTORS[request.mask](g))
     elif request.mask is not None:
         given.append(frames.spread(xp.asarray(request.mask), "mask"))
-    mask = given[0] | given[-1] if given else None
-    if request.weights is None:
-        weights = None if mask is None else 1 - mask.astype(dtype)
-    else:
-        weights = frames.spread(xp.asarray(request.weights), "weights").astype(dtype)
-        weights = weights if mask is None else weights * (1 - mask.astype(dtype))
-    if weights is None:
-        return None, None
+    mask, weight = given[0] | given[-1] if given else None, 1.0
+    if request.weights is None and mask is None:
+        return None, None, weight
+    weights = 1.0 if mask is None else 1.0 - mask.astype(dtype)
+    if request.weights is not None:
+        weights = frames.spread(xp.asarray(request.weights), "weights").astype(np.float64) * weights
+        most = float(weights.max()) or 1.0
+        weight = most * float((weights / most).sum() / max(int((weights > 0).sum()), 1)) or 1.0
+        weights = (weights / weight).astype(dtype)
     empty = asnumpy(xp.broadcast_to(weights == 0, g.shape).all(axis=(-2, -1)))
     if empty.any():
         names = [name for name, part in (("mask", mask), ("weights", request.weights)) if part is not None]
@@ -177,7 +179,7 @@ def _weights(request: Request, frames: Frames, g: Array) -> tuple[Array | None, 
         hide = "hides" if names == ["mask"] else "hide"
         subject = f"the {names[0]}" if len(names) == 1 else " and ".join(names)
         raise ValueError(f"{subject} {hide} every pixel{which}: nothing is left to restore from")
-    return weights, mask
+    return weights, mask, weight
 
 
 def _check_counts(g: Array, weights: Array | None) -> None:

@@ -67,7 +67,8 @@ class Options(TypedDict, total=False):
         Index of the PSF's centre; ``((m - 1) // 2, (n - 1) // 2)`` by default.
     noise : float, optional
         Standard deviation of the noise on the scale of the (scaled) image,
-        for the rules that need it; estimated if not given.
+        for the rules that need it; estimated if not given. With ``lam="auto"``
+        it chooses the rule too: "upre" for the linear formula.
     psf_error : float, optional
         How wrong the PSF is, relative to its sum: the root of the sum of the squares of its error. It is read off
         the image if it is not given (`deblur.tuning.psf_error`); 0 for a PSF that is exact. What it leaves in the image
@@ -91,7 +92,9 @@ class Options(TypedDict, total=False):
         that a NumPy masked array hides are hidden too.
     weights : array, optional
         A weight >= 0 for each pixel, shaped like `mask`: the inverse variance
-        of the noise, if that is known. 0 hides a pixel.
+        of the noise, if that is known. 0 hides a pixel. Their scale does not
+        matter if a rule chooses λ. With λ as a number it does: weights c times
+        as large and λ c times as large give the same image.
     bounds : (float, float) or "nonnegative", optional
         Least and largest value of the scene; either may be infinite.
     data : {"gaussian", "poisson", "l1", "huber"}, optional
@@ -205,7 +208,7 @@ def check_dtype(dtype: Any) -> np.dtype | None:
         named = np.dtype(dtype)
     except TypeError:
         named = None
-    if named not in (np.dtype(np.float32), FLOAT64):
+    if named is None or named not in (np.dtype(np.float32), FLOAT64):
         raise TypeError(f"dtype must be 'float32' or 'float64', not {dtype!r}")
     return named
 
@@ -224,7 +227,7 @@ def check_lam(lam: Any) -> float | str:
 
 def check_gamma(gamma: Any) -> str | None:
     """`gamma` itself, or ValueError listing what there is."""
-    if gamma is not None and gamma not in GAMMAS:
+    if gamma is not None and gamma not in (*GAMMAS,):
         raise ValueError(
             f"unknown gamma {gamma!r}; it is one of {', '.join(map(repr, GAMMAS))}, or None for numbers "
             "that are light already or that a program blurred"
@@ -245,7 +248,7 @@ def check_values(o: dict[str, Any]) -> None:
     _check_number(o["background"], "background", 0.0)
     _check_number(o["noise"], "noise, a standard deviation,", 0.0)
     _check_number(o["psf_error"], "psf_error, relative to the PSF's sum,", 0.0)
-    if o["data"] is not None and o["data"] not in FIDELITIES:
+    if o["data"] is not None and o["data"] not in (*FIDELITIES,):
         raise ValueError(f"unknown data term {o['data']!r}; choose one of {', '.join(FIDELITIES)}")
     _check_number(o["delta"], "delta, where the Huber term turns linear,", 0.0, above=True)
     if o["delta"] is not None and o["data"] != "huber":

@@ -3,8 +3,8 @@
 `reconstruct` returns the image, `solve` the image with all decisions and diagnostics, `Deblurrer` keeps what does not
 depend on the image. All three run `Deblurrer._solve`; `deblur.tiled`, the command and the comparison call them.
 
-`Deblurrer._attempts` yields what is tried, in order: the decided plan, in float64 if float32 fails, other solvers, a
-larger λ. Each decision stands once, in the order of one call:
+`Deblurrer._attempts` yields what is tried, in order: the decided plan, other solvers, a larger λ. Each decision stands
+once, in the order of one call:
 
 1. `request.check_request`: the options, checked, and the operator;
 2. `frames.Frames`: the image, checked, as frames;
@@ -36,7 +36,7 @@ from .normalized_image import NormalizedImage, detect_boundary
 from .operators.operator import Operator
 from .options import Options, check_dtype, check_gamma, takes_options
 from .plan import RECOVERABLE, Plan, decided
-from .problem import FLOAT64, Solution, synchronize
+from .problem import Solution, synchronize
 from .progress import report_phase
 from .request import Request, check_request
 from .result import Output, Result, Status, assemble
@@ -250,27 +250,20 @@ class Deblurrer:
                     self._keep(plan)
                     break
                 why = result.why or result.status.name.lower()
-                failures.append(f"{plan.name} in {image.problem.dtype}: {why}")
-                if failed is None or failed.problem.dtype != result.problem.dtype:
-                    failed = result
+                failures.append(f"{plan.name}: {why}")
+                failed = failed or result
             else:
                 if failed is None:
                     raise last
                 result = failed
-            if result.problem.dtype != frames.dtype:
-                why = f"float32, enough for {frames.given}, was not: {failures[0]}"
-                result = replace(result, dtype_reason=why)
             result = with_checks(result, self._request, frames, one_image)
         return result.or_raise() if check else result
 
     def _attempts(self, frames: Frames) -> Iterator[tuple[NormalizedImage, Plan]]:
         """What is tried, in order; the next only if one before it failed."""
-        request, wide = self._request, frames.as_dtype(FLOAT64)
-        float32_suffices = request.open_dtype and frames.given.kind != "f" and frames.dtype != FLOAT64
-        for attempt in (frames, wide) if float32_suffices else (frames,):
-            image = self._image(attempt)
-            plan = decided(self._request, self._plan, image)
-            yield image, plan
+        image = self._image(frames)
+        plan = decided(self._request, self._plan, image)
+        yield image, plan
         request = self._request  # with its boundary
         if request.method == "auto":
             for name in plan.others:
@@ -322,10 +315,8 @@ class Deblurrer:
         """Solve and verify part after part."""
         assert plan.choice is not None
         assert plan.factor is not None
-        image, problem = (
-            image.drawn(plan.problem.regularizer),
-            replace(plan.problem, frames=image.problem.frames),
-        )
+        image = image.drawn(plan.problem.regularizer)
+        problem = METHODS[plan.choice.method].carried(replace(plan.problem, frames=image.problem.frames))
         start, warm = plan.start, self._warm and len(image.parts) == 1
         if warm and self._last is not None and self._last[1] == plan.scale:
             start = self._last[0]
@@ -336,7 +327,9 @@ class Deblurrer:
             report_phase(
                 "solve" if len(image.parts) == 1 else f"solve {done + 1} of {len(image.parts)}", left
             )
-            g, data, centre = image.part(at)
+            g, data, centre = (
+                x if x is None else x.astype(problem.dtype, copy=False) for x in image.part(at)
+            )
             solution = plan.factor.solve(data, start)
             if warm:
                 self._last = solution, plan.scale

@@ -8,7 +8,7 @@ from .errors import ConvergenceError, InsufficientMemoryError, MethodError, Sing
 from .methods import METHODS, Choice, choose
 from .normalization import Scale, shifted
 from .normalized_image import NormalizedImage
-from .problem import Factor, Problem, Solution
+from .problem import FLOAT64, Factor, Problem, Solution
 from .progress import report_phase
 from .request import Request
 from .tuning import LambdaChoice, weighed
@@ -63,19 +63,21 @@ class Plan:
     def with_lam(self, factor: float) -> Plan:
         """The plan with a larger λ."""
         lam = factor * self.problem.lam
-        shown = shifted(lam, self.scale.lam(self.problem))
+        shown = self.scale.lam(self.problem, lam)
         reason = f"{self.lam_reason}; raised to {shown:.3g}, since no method solves the problem with less"
         return replace(self, problem=replace(self.problem, lam=lam), lam_reason=reason)
 
     def in_units_of_image(self, problem: Problem, request: Request) -> Problem:
         """The problem in the units of image and PSF."""
         given = request.problem
-        delta = shifted(problem.fidelity.delta, self.scale.image)
+        delta, weights = shifted(problem.fidelity.delta, self.scale.image), problem.fidelity.weights
+        if weights is not None and self.scale.weight != 1:
+            weights = self.scale.weight * weights.astype(FLOAT64)
         return replace(
             given,
             lam=self.lam if isinstance(request.rule, str) else given.lam,
             regularizer=problem.regularizer,
-            fidelity=replace(given.fidelity, weights=problem.fidelity.weights, delta=delta),
+            fidelity=replace(given.fidelity, weights=weights, delta=delta),
             frames=problem.frames,
             dtype=problem.dtype,
             noise=None if problem.noise is None else problem.noise.scaled(self.scale.image),
@@ -84,7 +86,7 @@ class Plan:
     @property
     def lam(self) -> float:
         """λ in the units of the image."""
-        return float(shifted(self.problem.lam, self.scale.lam(self.problem)))
+        return float(self.scale.lam(self.problem, self.problem.lam))
 
     @property
     def name(self) -> str:
@@ -109,7 +111,7 @@ def decided(request: Request, kept: Plan | None, image: NormalizedImage) -> Plan
         return kept
     problem, scale = image.problem, image.scale
     if kept is not None and isinstance(rule, str):
-        lam = shifted(kept.lam, -scale.lam(problem))
+        lam = float(scale.lam(problem, kept.lam, down=True))
         problem = replace(problem, lam=lam, regularizer=kept.problem.regularizer)
     if kept is not None:
         return replace(kept, problem=problem, scale=scale, factor=None)

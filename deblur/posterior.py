@@ -29,31 +29,14 @@ It is exact, without weights, from the decomposition H = U S Vᵀ where the meth
 
 Every sum has positive terms only, so nothing cancels however small λ is.
 
-Otherwise ``probing`` estimates the diagonal of D = (HᵀWH + λLᵀL)⁻¹ in two ways, each with half of the probes, and takes
-their mean, weighted at each pixel by the inverse of their variances:
-
-*Random signs* z [1]_: z ∘ Dz has the mean diag D. A control variate reduces its variance: let T be the same inverse on
-a torus around the scene, where it is diagonal in frequency and its diagonal constant, t. Then t + z ∘ (Dz − Tz) has the
-same mean, and D and T differ only near the scene's borders. For a large λ this estimate is far the better one.
-
-*Samples* of the posterior [2]_: f = D (Hᵀ√W n + √λ Lᵀm) with white noise n and m, whose square has the mean diag D.
-For every λ, k of them give the deviation to 1/√(2k) of itself.
-
-Each probe takes one solve. Without weights and for L = I that is one with HHᵀ + λI, by the preferred exact method:
-Dz = (z − Hᵀ(HHᵀ + λI)⁻¹Hz)/λ, and for a scene f₀ drawn from the prior, f₀ + Hᵀ(HHᵀ + λI)⁻¹(n − Hf₀) is a sample.
-Otherwise it is conjugate gradients, preconditioned by T. The variance of the first estimate comes from its scatter,
-pooled over neighbouring pixels; that of the second is known; together they give the standard error. Weights that come
-from the estimates themselves, and the root, leave a bias towards small values of a fraction of that error.
+Otherwise ``probing`` estimates the diagonal (`deblur.probing`).
 
 Estimates that are not linear in the data (total variation, patches, networks, bounds) have no such C. For them
 ``simulated`` gives the root mean square error, bias and noise together: see `deblur.resampling`.
 
 References
 ----------
-.. [1] C. Bekas, E. Kokiopoulou, Y. Saad, "An estimator for the diagonal of a matrix", Appl. Numer. Math. 57
-       (2007) 1214-1229.
-.. [2] G. Papandreou, A. Yuille, "Gaussian sampling by local perturbations", NIPS 2010. For the model:
-       J. Kaipio, E. Somersalo, *Statistical and Computational Inverse Problems*, Springer 2005, section 3.4.
+J. Kaipio, E. Somersalo, *Statistical and Computational Inverse Problems*, Springer 2005, section 3.4.
 """
 
 from __future__ import annotations
@@ -61,40 +44,32 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.fft
 
-from .device import Array, Device, all_cores, as_real, check_finite, get_xp, require_memory
-from .errors import ConvergenceError
+from .device import Array, all_cores, as_real, check_finite, get_xp, require_memory
 from .linalg import cholesky, gets
-from .linalg.krylov import cg
 from .masks import check_weights
-from .methods import METHODS, choose
-from .operators.blur import Blur
-from .operators.torus import Torus
-from .problem import Problem, Stop, check_bounds
-from .resampling import FACTORS, pooled, simulated
+from .methods import METHODS
+from .operators.natural import TAPS
+from .operators.operator import Operator
+from .probing import drawn, probe, symbol
+from .problem import Problem, Stop
+from .resampling import FACTORS, simulated
 from .solvers import cosine, fourier, kronecker, sine
-from .terms import (
-    DIFFERENCES,
-    ORDER,
-    REGULARIZERS,
-    DataFidelity,
-    adjoint_differences,
-    first_difference_power,
-    inside,
-    is_quadratic,
-)
+from .terms import FORMULA, REGULARIZERS, first_difference_power, is_quadratic
 from .tuning import check_noise, estimate_noise
-from .vector_ops import Systems
 
-QUADRATIC = tuple(name for name in REGULARIZERS if is_quadratic(name))
+if TYPE_CHECKING:
+    from .result import Result
+
+QUADRATIC = (*FORMULA, *(name for name in REGULARIZERS if is_quadratic(name) and name not in FORMULA))
 EXACT = ("fft", "dct", "dst", "kronecker", "cholesky")
 POSTERIOR_METHODS = ("auto", *EXACT, "simulated", "probing")
 
-_SPECTRA: dict[str, Any] = {"fft": fourier, "dct": cosine, "dst": sine, "kronecker": kronecker}
+_SPECTRA = {"fft": fourier, "dct": cosine, "dst": sine, "kronecker": kronecker}
 
 
 @dataclass(frozen=True)
@@ -144,19 +119,13 @@ class PosteriorStd:
 
 
 def posterior_std(
-    blur: Blur,
-    lam: float,
+    of: Result | Problem,
     *,
     noise: float | None = None,
     image: Array | None = None,
-    regularizer: str = "identity",
-    weights: Array | None = None,
-    bounds: tuple[float, float] | None = None,
     method: str = "auto",
     probes: int | None = None,
     seed: int | None = 0,
-    dtype: Any = np.float64,
-    device: str | int | Device = "cpu",
     callback: Callable[[int], None] | None = None,
 ) -> PosteriorStd:
     """Standard deviation of the error of each pixel of a restored image; `deblur.posterior` describes the model.
@@ -166,21 +135,14 @@ def posterior_std(
 
     Parameters
     ----------
-    blur : Blur
-        PSF, size and boundary, such as ``result.blur`` of `deblur.solve`.
-    lam : float
-        The λ > 0 that the image was restored with (``result.lam``).
+    of : Result or Problem
+        What was restored: a Result of `deblur.solve`, whose λ, regularizer, prior, weights and bounds are used; or a
+        `deblur.problem.Problem`, such as ``Problem(blur, 1e-3)``, whose dtype and device are computed with.
     noise : float, optional
-        Standard deviation σ of the noise, on the scale of the image.
-    image : (..., M, N) array, optional
-        The blurred image, from which σ is estimated if it is not given (`deblur.tuning.estimate_noise`).
-        A CuPy array is processed on its GPU. Nonlinear estimates need it, as (M, N).
-    regularizer : {"identity", "gradient", "laplacian", "tv", "tv-aniso", "tv2", "collaborative"}
-        What λ is the weight of: ‖f‖² (the linear formula), ‖∇f‖² or its second derivatives; or the method.
-    weights : (M, N) array, optional
-        One weight ≥ 0 for each pixel of the image; 0 for a hidden one (``~result.mask``). NumPy or CuPy.
-    bounds : (float, float), optional
-        Between which the scene was restored; either may be infinite.
+        Standard deviation σ of the noise, on the scale of the image, where the weights are one. By default the one that
+        λ of the Result was chosen with, and else it is estimated from `image` (`deblur.tuning.estimate_noise`).
+    image : (M, N) array, optional
+        The blurred image. Nonlinear estimates need it.
     method : {"auto", "fft", "dct", "dst", "kronecker", "cholesky", "simulated", "probing"}
         ``"auto"`` takes an exact method where there is one, "cholesky" for up to 48 x 48 unknowns, and "probing"
         otherwise; "simulated" for nonlinear estimates, and only for those.
@@ -189,65 +151,54 @@ def posterior_std(
         more); an even number from 4. The error falls with its root.
     seed : int or None
         Of the probes; None draws anew each time.
-    dtype : dtype
-        float64 (default) or float32: what is computed in.
-    device : {"cpu", "gpu"} or int
-        Where to compute if no `image` is given; a number is that of a GPU.
     callback : callable, optional
         Called with the number of completed probes or simulated images.
 
     Returns
     -------
     PosteriorStd
+        Of the dtype and on the device of the Result's image, or of the Problem.
 
     Raises
     ------
     TypeError
-        If `blur` is not a linear map, for instance the image.
+        If `of` is neither a Result nor a Problem, for instance a blur: λ belongs to its regularizer.
     ValueError
-        For λ that is not above zero, neither σ nor an image, an unknown method or regularizer, a method that
-        cannot serve, weights that are negative or zero everywhere, or a number of probes that is odd or below 4.
+        For λ that is not above zero, neither σ nor an image, an unknown method, a method that cannot serve, an estimate
+        that has no deviation, weights that are negative or zero everywhere, or a number of probes that is odd or
+        below 4.
     ConvergenceError
         If a probe could not be solved for: λ is too small to iterate.
     InsufficientMemoryError
         If the matrix of method "cholesky" would not fit.
-    NoGPUError
-        If a GPU is named and none can be used.
 
     Examples
     --------
     >>> import deblur
-    >>> blur = deblur.Blur(deblur.psf.gaussian(7, 1.2), (64, 64), "unknown")
-    >>> spread = deblur.posterior_std(blur, 1e-3, noise=0.01)
+    >>> psf = deblur.psf.gaussian(7, 1.2)
+    >>> blurred = deblur.degrade(deblur.data.load("camera64"), psf, noise=0.01, seed=0)
+    >>> result = deblur.solve(blurred, psf, 1e-3)
+    >>> spread = deblur.posterior_std(result, noise=0.01)
     >>> spread.method, spread.exact
     ('kronecker', True)
     >>> bool(spread.std[0, 0] > spread.std[32, 32])
     True
     """
-    if not hasattr(blur, "forward"):
-        raise TypeError(f"blur must be a deblur.Blur, such as result.blur, not {type(blur).__name__}")
-    if isinstance(lam, (bool, np.bool_, str)) or np.ndim(lam) or not (np.isfinite(lam) and lam > 0):
-        raise ValueError(f"λ must be above zero, not {lam!r}: without a prior the deviation has no bound")
+    problem, regularizer = _stated(of)
+    operator, dtype = problem.operator, problem.dtype
     if method not in POSTERIOR_METHODS:
         raise ValueError(f"unknown method {method!r}; choose one of {', '.join(POSTERIOR_METHODS)}")
     if probes is not None and (isinstance(probes, bool) or int(probes) != probes or probes < 4 or probes % 2):
         raise ValueError(f"probes must be an even whole number of at least 4, not {probes!r}")
-    if regularizer not in (*QUADRATIC, *FACTORS):
-        raise ValueError(
-            f"unknown regularizer {regularizer!r}; choose one of {', '.join((*QUADRATIC, *FACTORS))}"
-        )
-    dtype = np.dtype(dtype)
-    if dtype not in (np.float32, np.float64):
-        raise TypeError(f"dtype must be float32 or float64, not {dtype}")
-    if check_noise(noise) is None and image is None:
+    source, choice = "given", getattr(of, "lambda_choice", None)
+    if check_noise(noise) is None and image is not None:
+        noise, source = estimate_noise(image), "estimated"
+    elif noise is None and choice is not None and choice.noise:
+        noise, source = choice.noise, choice.noise_source
+    if noise is None:
         raise ValueError("the noise's standard deviation is needed: give noise=... or the blurred image=...")
-    sigma = estimate_noise(image) if noise is None else float(noise)
-    place = Device.named(device) if image is None else Device.of(image)
-    fidelity = DataFidelity(weights=_weights(weights, blur, dtype, place))
-    stated = METHODS[regularizer].regularizer if regularizer in FACTORS else regularizer
-    problem = Problem(blur, float(lam), stated, fidelity, check_bounds(bounds), dtype=dtype, device=place)
-    xp = problem.xp
-    linear = regularizer in QUADRATIC and problem.bounds is None
+    sigma, xp = float(noise), problem.xp
+    linear = problem.regularizer in QUADRATIC and problem.bounds is None
     name = method if method != "auto" else _choose(problem) if linear else "simulated"
     if linear == (name == "simulated"):
         what = f"the estimate is {'linear' if linear else 'not linear'} in the data"
@@ -255,59 +206,90 @@ def posterior_std(
         raise ValueError(f"method {name!r} cannot serve here: {what}; use {other}")
     error = None
     count = int(probes or (4 if name == "simulated" else 64))
-    with all_cores(), place.current():
+    with all_cores(), problem.device.current():
         if name == "simulated":
-            row = METHODS[regularizer]
-            if (reason := row.refuses(problem)) is not None:
+            if (reason := METHODS[regularizer].refuses(problem)) is not None:
                 raise ValueError(f"method {regularizer!r} cannot serve here: {reason}")
-            g = _plain(image, blur, dtype)
-            std, deviation = simulated(problem, regularizer, g, sigma, count, seed, callback)
-            error = deviation[blur.crop].astype(dtype)
+            g = problem.xp.asarray(_plain(image, operator, dtype))
+            std, error = simulated(problem, regularizer, g, sigma, count, seed, callback)
         elif name == "probing":
-            diagonal, deviation = _probe(problem, count, seed, callback)
+            diagonal, deviation = probe(problem, count, seed, callback)
             std = sigma * xp.sqrt(diagonal)
             # To first order: the error of a root is the error over twice the root.
-            error = (sigma * deviation / (2 * xp.sqrt(diagonal)))[blur.crop].astype(dtype)
+            error = sigma * deviation / (2 * xp.sqrt(diagonal))
         else:
             if (reason := _refuses(name, problem)) is not None:
                 raise ValueError(f"method {name!r} cannot serve here: {reason}")
             std = sigma * xp.sqrt(_diagonal(problem, name))
     std = std.astype(dtype)
     return PosteriorStd(
-        std=std[blur.crop],
+        std=std[operator.crop],
         scene_std=std,
         method=name,
         exact=error is None,
-        standard_error=error,
+        standard_error=None if error is None else error[operator.crop].astype(dtype),
         noise=sigma,
-        noise_source="estimated" if noise is None else "given",
-        lam=float(lam),
+        noise_source=source,
+        lam=problem.lam,
         regularizer=regularizer,
         probes=0 if error is None else count,
     )
 
 
-def _plain(image: Array | None, blur: Blur, dtype: np.dtype) -> Array:
+def _stated(of: Result | Problem) -> tuple[Problem, str]:
+    """The problem whose estimate is in question, checked, and its regularizer or method."""
+    problem = getattr(of, "problem", of)
+    if not isinstance(problem, Problem):
+        raise TypeError(
+            f"posterior_std takes the Result of deblur.solve, or a deblur.problem.Problem, not {type(of).__name__}: a "
+            "λ alone does not say which regularizer it is the weight of"
+        )
+    weights, image_shape = problem.fidelity.weights, problem.operator.image_shape
+    if weights is not None:
+        weights = check_weights(weights)
+        frames = weights.reshape(-1, *weights.shape[-2:])
+        if frames.shape[1:] != image_shape or not bool((frames == frames[:1]).all()):
+            raise ValueError(
+                f"weights must have the image's shape {image_shape}, and be the same for all frames and colours, not "
+                f"{weights.shape}; restore them one by one"
+            )
+        if not bool((weights > 0).any()):
+            raise ValueError("weights must not be zero everywhere: no pixel would be left")
+        weights = problem.xp.asarray(frames[0]).astype(problem.dtype)
+    if isinstance(problem.lam, (bool, np.bool_, str)) or not (
+        np.ndim(problem.lam) == 0 and 0 < problem.lam < math.inf
+    ):
+        raise ValueError(
+            f"λ must be above zero, not {problem.lam!r}: without a prior the deviation has no bound"
+        )
+    if problem.formula == "hht" and not (problem.operator.shift_invariant and problem.blur.normal):
+        raise ValueError(
+            "formula='hht' minimises nothing, so that there is no posterior; use formula='tikhonov'"
+        )
+    methods = [m.name for m in METHODS.values() if m.regularizer == problem.regularizer and m.name in FACTORS]
+    regularizer = problem.regularizer if problem.regularizer in QUADRATIC else (methods or [""])[0]
+    if not regularizer or problem.fidelity.name != "gaussian" or problem.fidelity.background:
+        raise ValueError(
+            f"there is no deviation for the regularizer {problem.regularizer!r} and the data term "
+            f"{problem.fidelity.name!r}: only for least squares without a background, and one of the regularizers "
+            f"{', '.join(QUADRATIC)} and of the methods {', '.join(FACTORS)}"
+        )
+    fidelity = replace(problem.fidelity, weights=weights)
+    return replace(problem, fidelity=fidelity, stop=Stop(), formula="tikhonov", inverse=False), regularizer
+
+
+def _plain(image: Array | None, operator: Operator, dtype: np.dtype) -> Array:
     """The image that the simulated ones resemble."""
     if image is None:
         raise ValueError("the blurred image=... is needed: the simulated images resemble it")
-    if image.shape != blur.image_shape:
+    if image.shape != operator.image_shape:
         raise ValueError(
-            f"the image must be grey and of the blur's shape {blur.image_shape}, not {image.shape}; give frames and "
-            "colours one by one"
+            f"the image must be grey and of the blur's shape {operator.image_shape}, not {image.shape}; give frames "
+            "and colours one by one"
         )
     image = as_real(image, "the image")
     check_finite(image, "the image")
     return image.astype(dtype)
-
-
-def _weights(weights: Array | None, blur: Blur, dtype: np.dtype, device: Device) -> Array | None:
-    if weights is None:
-        return None
-    weights = check_weights(weights, blur.image_shape)
-    if not bool((weights > 0).any()):
-        raise ValueError("weights must not be zero everywhere: no pixel would be left")
-    return device.xp.asarray(weights).astype(dtype)
 
 
 def _refuses(name: str, problem: Problem) -> str | None:
@@ -317,10 +299,14 @@ def _refuses(name: str, problem: Problem) -> str | None:
         return "weights leave the blur without a decomposition; use 'cholesky' or 'probing'"
     if name == "dst" and problem.operator.boundary.transform == "antireflective":
         return "the antireflective transform is not orthogonal; use 'cholesky' or 'probing'"
-    diagonal = {"fft": QUADRATIC, "dct": ("identity", "gradient")}.get(name, ("identity",))
-    if problem.regularizer not in diagonal:
+    diagonal = {
+        "fft": ("identity", "gradient", "laplacian"),
+        "dct": (*FORMULA, "gradient"),
+        "dst": ("identity",),
+    }
+    if problem.regularizer not in diagonal.get(name, FORMULA):
         return f"its transform does not diagonalise the regularizer {problem.regularizer!r}"
-    return METHODS[name].refuses(replace(problem, regularizer="identity"))
+    return METHODS[name].refuses(replace(problem.linear_form, regularizer="identity"))
 
 
 def _choose(problem: Problem) -> str:
@@ -330,37 +316,45 @@ def _choose(problem: Problem) -> str:
     return next(exact, "cholesky" if small else "probing")
 
 
-def _symbol(problem: Problem, rows: Array, cols: Array) -> Array:
-    """|l|² from the squared moduli of first differences along rows and columns."""
-    kind = REGULARIZERS[problem.regularizer][0].differences
-    return (rows[:, None] + cols) ** ORDER[kind]
-
-
 def _inverse(problem: Problem, values: Array, wrap: bool) -> Array:
     """1/(s² + λ|l|²) in the layout of the Fourier transform if `wrap`, else of the cosine transform."""
     power = (first_difference_power(n, wrap, problem.xp) for n in values.shape)
-    return 1 / (values * values + problem.lam * _symbol(problem, *power))
+    return 1 / (values * values + problem.lam * symbol(problem, *power))
 
 
 def _diagonal(problem: Problem, name: str) -> Array:
     """diag (HᵀWH + λLᵀL)⁻¹ by an exact method, of the scene's shape."""
     if name == "cholesky":
         return _cholesky(problem)
-    xp, lam = problem.xp, problem.lam
+    xp, lam, blur = problem.xp, problem.lam, problem.linear_form.blur
     if name == "kronecker":
         parts = []
-        for matrix in problem.blur.axis_matrices():
+        for matrix in blur.axis_matrices():
             _, values, vt = np.linalg.svd(matrix, full_matrices=True)
             parts.append((vt.T, np.pad(values, (0, len(vt) - len(values)))))  # H does not see the others
         (rows, s1), (cols, s2) = parts
-        return _separable(rows, cols, 1 / (xp.asarray(np.outer(s1, s2)) ** 2 + lam))
-    s = _SPECTRA[name].decompose(problem.blur, np.dtype(np.float64), problem.device).singular_values
+        return _separable(
+            _mixing(problem, rows), _mixing(problem, cols), 1 / (xp.asarray(np.outer(s1, s2)) ** 2 + lam)
+        )
+    s = _SPECTRA[name].decompose(blur, np.dtype(np.float64), problem.device).singular_values
     if name == "fft":
         return xp.full(problem.operator.scene_shape, float(_inverse(problem, s, True).mean()))
-    inverse = _inverse(problem, s, False) if name == "dct" else 1 / (s * s + lam)
+    inverse = _inverse(problem.linear_form, s, False) if name == "dct" else 1 / (s * s + lam)
     transform, kind = (scipy.fft.idct, 2) if name == "dct" else (scipy.fft.dst, 1)
-    rows, cols = (transform(np.eye(n), type=kind, axis=0, norm="ortho") for n in problem.operator.image_shape)
+    rows, cols = (
+        _mixing(problem, transform(np.eye(n), type=kind, axis=0, norm="ortho"))
+        for n in problem.operator.image_shape
+    )
     return _separable(rows, cols, inverse)
+
+
+def _mixing(problem: Problem, vectors: np.ndarray) -> np.ndarray:
+    """The columns, vectors along one axis, as B of the regularizer "natural" mixes them."""
+    if problem.regularizer != "natural":
+        return vectors
+    boundary = problem.operator.boundary
+    wide = vectors if boundary.open else boundary.extend(vectors, 0, 1, 1)
+    return TAPS[0] * (wide[:-2] + wide[2:]) + TAPS[1] * wide[1:-1]
 
 
 def _separable(rows: np.ndarray, cols: np.ndarray, inverse: Array) -> Array:
@@ -370,129 +364,13 @@ def _separable(rows: np.ndarray, cols: np.ndarray, inverse: Array) -> Array:
 
 
 def _cholesky(problem: Problem) -> Array:
-    shape = problem.operator.scene_shape
+    form, shape = problem.linear_form, problem.linear_form.operator.scene_shape
     n = math.prod(shape)
     instead = 'use method="probing", which never writes the matrix down'
     require_memory(3 * n * n * 8, problem.xp, f"The inverse factor of HᵀWH + λLᵀL, {n} x {n},", instead)
     a = problem.xp.empty((n, n))
     for i in range(0, n, 256):
         units = problem.xp.eye(min(256, n - i), n, i).reshape(-1, *shape)
-        a[i : i + 256] = problem.normal(units).reshape(-1, n)
-    inverse = gets(cholesky(a, overwrite_a=True, check_finite=False))
-    return (inverse * inverse).sum(axis=0).reshape(shape)
-
-
-def _probe(
-    problem: Problem, probes: int, seed: int | None, callback: Callable[[int], None] | None
-) -> tuple[Array, Array]:
-    """Estimates of diag (HᵀWH + λLᵀL)⁻¹ and of their standard deviation, of the scene's shape, in float64."""
-    xp, (p, q) = problem.xp, problem.operator.scene_shape
-    torus = _Preconditioner(problem)
-    rng = np.random.default_rng(seed)  # on the host: one seed, one result
-    draw = _quadratic_draws(problem, rng, torus) if problem.asked else _linear_draws(problem, rng)
-    signs_sum, signs_square, sample_sum = (xp.zeros((p, q)) for _ in range(3))
-    left = count = probes // 2  # of either kind
-    while left:
-        k = min(4, left)  # signs and as many samples are solved for together
-        left -= k
-        z = xp.asarray((rng.integers(0, 2, (k, p, q)) * 2 - 1).astype(problem.dtype))
-        inverse, sample = draw(z)
-        estimate = torus.diagonal + (z * (inverse - torus(z))).astype(np.float64)
-        signs_sum += estimate.sum(axis=0)
-        signs_square += (estimate * estimate).sum(axis=0)
-        sample_sum += (sample.astype(np.float64) ** 2).sum(axis=0)
-        if callback is not None:
-            callback(probes - 2 * left)
-    first, second = signs_sum / count, sample_sum / count
-    v1 = pooled((signs_square - count * first * first).clip(0, None) / ((count - 1) * count))
-    v2 = 2 * second * second / count  # of the mean of `count` squares of normal numbers
-    mean = (v2 * first + v1 * second) / (v1 + v2)
-    return mean.clip(*torus.bounds), xp.sqrt(v1 * v2 / (v1 + v2))
-
-
-class _Preconditioner:
-    """T = R (w̄ |h|² + λ|l|²)⁻¹ Rᵀ, R the restriction of a torus to the scene, w̄ the mean weight."""
-
-    def __init__(self, problem: Problem) -> None:
-        operator, lam, psf = problem.operator, problem.lam, problem.operator.mean_blur.psf
-        lengths = [
-            n if operator.boundary.wraps else scipy.fft.next_fast_len(n + m - 1, real=True)
-            for n, m in zip(operator.scene_shape, psf.shape, strict=True)
-        ]
-        w = problem.fidelity.weights
-        weight, most = (1.0, 1.0) if w is None else (float(w.mean()), float(w.max()))
-        powers = [first_difference_power(n, True, np) for n in lengths]
-        prior = _symbol(problem, powers[0], powers[1][: lengths[1] // 2 + 1])
-        total = weight * Torus(lengths).power(psf) + lam * prior
-        inverse = 1 / np.maximum(total, float(np.finfo(np.float64).eps) * total.max())
-        self._torus = Torus(lengths, problem.device)
-        self._inverse = problem.xp.asarray(inverse.astype(problem.dtype))
-        self.diagonal = float(Torus(lengths).synthesise(inverse)[0, 0])  # its one value there
-        # The diagonal of the inverse lies between the inverses of the largest and smallest eigenvalue.
-        norm = (operator.boundary.weight * operator.norm_bound) ** 2
-        self.bounds = 1 / (most * norm + lam * float(prior.max())), 1 / (lam * float(prior.min()) or 1e-300)
-
-    def __call__(self, z: Array) -> Array:
-        return self._torus.filter(z, self._inverse)
-
-
-_Draw = Callable[[Array], tuple[Array, Array]]
-
-
-def _linear_draws(problem: Problem, rng: np.random.Generator) -> _Draw:
-    """From signs z, (Dz, as many samples of the posterior), for D = (HᵀH + λI)⁻¹."""
-    operator, xp, dtype, lam = problem.operator, problem.xp, problem.dtype, problem.lam
-    # The residual amounts to an error of D of at most 1/(2 √λ) times itself, a thousandth here.
-    rtol = min(1e-4, max(1e-3 * math.sqrt(lam) / operator.norm_bound, 20 * float(np.finfo(dtype).eps)))
-    problem = replace(problem, stop=Stop(rtol=rtol))
-    factor = METHODS[choose(problem).method].prepare(problem)
-
-    def draw(z: Array) -> tuple[Array, Array]:
-        k = len(z)
-        f = xp.asarray((rng.standard_normal(z.shape) / math.sqrt(lam)).astype(dtype))
-        n = xp.asarray(rng.standard_normal((k, *operator.image_shape)).astype(dtype))
-        # One solve for both: Hᵀ(HHᵀ + λI)⁻¹ of Hz and of n − Hf.
-        found = factor.solve(xp.concatenate([operator.forward(z), n - operator.forward(f)])[:, None])
-        if not found.converged:
-            raise ConvergenceError(f"a probe could not be solved for: {found.why}")
-        y = found.scene[:, 0]
-        return (z - y[:k]) / dtype.type(lam), f + y[k:]
-
-    return draw
-
-
-def _quadratic_draws(problem: Problem, rng: np.random.Generator, precondition: _Preconditioner) -> _Draw:
-    """The same for D = (HᵀWH + λLᵀL)⁻¹, by conjugate gradients to a ten-thousandth in the energy norm."""
-    operator, weights, xp, dtype = problem.operator, problem.fidelity.weights, problem.xp, problem.dtype
-    root = 1.0 if weights is None else xp.sqrt(weights)
-    kind, wraps = REGULARIZERS[problem.regularizer][0].differences, operator.boundary.wraps
-
-    def noise(*shape: int) -> Array:
-        return xp.asarray(rng.standard_normal(shape).astype(dtype))
-
-    def draw(z: Array) -> tuple[Array, Array]:
-        k = len(z)
-        right = operator.adjoint(root * noise(k, *operator.image_shape))
-        m = []
-        for difference in DIFFERENCES[kind]:
-            u = noise(*z.shape)
-            at = (..., *inside(difference, operator.scene_shape))
-            m.append(xp.zeros_like(u) if not wraps else u)  # zero where the difference is not counted
-            m[-1][at] = u[at]
-        right += dtype.type(math.sqrt(problem.lam)) * adjoint_differences(m, kind, wraps)
-        b = xp.concatenate([z, right])
-        start = _dot(b, precondition(b))
-        systems = Systems(_dot, lambda at: float((at.rz / start).max()))
-        found = cg(problem.normal, b, systems, precondition=precondition, rtol=1e-8, max_iterations=1000)
-        if not found.residual <= 1e-8:
-            raise ConvergenceError(
-                f"a probe could not be solved for in 1000 iterations: use a larger λ than "
-                f"{problem.lam:g}, or method 'cholesky' for a small image"
-            )
-        return found.x[:k], found.x[k:]
-
-    return draw
-
-
-def _dot(x: Array, y: Array) -> Array:
-    return get_xp(x).einsum("kij,kij->k", x, y)[:, None, None]
+        a[i : i + 256] = form.normal(units).reshape(-1, n)
+    inverse = drawn(problem, gets(cholesky(a, overwrite_a=True, check_finite=False)).reshape(-1, *shape))
+    return (inverse * inverse).sum(axis=0)

@@ -108,7 +108,10 @@ class Request:
         if not isinstance(self.lam, str):
             return self.lam
         rule = check_rule(self.lam, self.problem, self.noise)
-        return rule if self.prior == "zero" else self.lam  # "auto" has a fast way that needs the smooth scene
+        fast = (
+            self.prior != "zero" and self.noise is None
+        )  # "auto" has a fast way that needs the smooth scene
+        return self.lam if fast else rule
 
     def under(self, boundary: str, reason: str) -> Request:
         """The request with the boundary that was detected, for this reason."""

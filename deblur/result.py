@@ -19,8 +19,9 @@ from .normalization import Scale, shifted
 from .norms import largest
 from .operators.operator import Operator
 from .problem import History, Problem, Solution, Stop
+from .solvers.refine import MOST
 from .tuning import LambdaChoice
-from .verify import Diagnostics, joined
+from .verify import Diagnostics, joined, small_residual
 
 if TYPE_CHECKING:
     from .normalized_image import NormalizedImage
@@ -55,19 +56,18 @@ class Status(enum.Enum):
 
     @classmethod
     def of(
-        cls, method: str, problem: Problem, solution: Solution, residual: float, guessed: bool = False
+        cls, method: str, problem: Problem, solution: Solution, found: Diagnostics, guessed: bool = False
     ) -> Status:
-        """The status of a solution with a measured residual; `guessed`: its λ is uncertain."""
+        """The status of a solution as it was measured; `guessed`: its λ is uncertain."""
+        residual = found.residual
         if not np.isfinite(residual):
             return cls.INACCURATE
         if solution.stopped:
             return cls.STOPPED
         if not solution.converged:
             return cls.NOT_CONVERGED
-        # A backward stable solver leaves eps times the condition number; past the cube root of eps the
-        # image has lost more digits than a display shows.
-        enough = max(float(np.finfo(problem.dtype).eps) ** (1 / 3), 10 * (problem.stop.rtol or 0.0))
-        if problem.quadratic and not residual <= enough:
+        enough = max(small_residual(problem.dtype), 10 * (problem.stop.rtol or 0.0))
+        if problem.quadratic and not (residual <= enough or found.error <= MOST):
             return cls.INACCURATE
         if guessed:
             return cls.UNSETTLED
@@ -278,7 +278,7 @@ class Output:
         """Take a part; of the solution and its diagnostics only figures are kept."""
         frames, into, scale, dtype = self.frames, self.into, plan.scale, plan.problem.dtype
         restored = scene[(..., *plan.problem.operator.crop)]
-        _check_range(restored, scale)
+        _check_range(restored, scale, dtype)
         part = frames.curved(shifted(restored, scale.scene))
         if into is not None:
             frames.place(into.samples, at, into.take(part, frames.given_part(at)))
@@ -305,21 +305,21 @@ def assemble(
     assert plan.choice is not None
     frames, scale = output.frames, plan.scale
     solution = max(output.solutions, key=lambda s: (not s.converged, s.iterations))
-    residual, data_residual = joined(output.diagnostics)
-    objective, history = output.diagnostics[-1].objective, solution.history
+    found = joined(output.diagnostics)
+    objective, history = found.objective, solution.history
     power = scale.objective(problem)
-    if power and history is not None:
-        history = replace(history, objective=shifted(history.objective, power))
+    if history is not None:
+        history = replace(history, objective=shifted(scale.weight * history.objective, power))
     stop = Stop(problem.stop.rtol, problem.stop.max_iterations)  # a callback need not pickle
     mask = image.mask
     return Result(
         image=output.image,
         method=plan.choice.method,
         reason=scale.described(plan.choice.reason),
-        status=Status.of(plan.choice.method, problem, solution, residual, plan.uncertain),
+        status=Status.of(plan.choice.method, problem, solution, found, plan.uncertain),
         why=scale.described(solution.why),
-        residual=residual,
-        data_residual=data_residual,
+        residual=found.residual,
+        data_residual=found.data_residual,
         iterations=solution.iterations,
         seconds=time.perf_counter() - output.begun,
         setup_seconds=0.0 if output.setup is None else problem.device.between(*output.setup),
@@ -331,31 +331,33 @@ def assemble(
         prior_reason=plan.prior_reason,
         boundary_reason=request.boundary_reason,
         residual_image=output.residual,
-        objective=None if objective is None else shifted(objective, power),
+        objective=None if objective is None else shifted(scale.weight * objective, power),
         history=history,
         mask=None if mask is None else frames.restore(problem.xp.broadcast_to(mask, frames.extent)),
         gamma=frames.gamma,
-        dtype_reason=_why_dtype(problem.dtype, frames.given),
+        dtype_reason=_why_dtype(problem.dtype, frames),
     )
 
 
-def _why_dtype(dtype: np.dtype, given: np.dtype) -> str:
-    if given.kind != "f" and dtype == min_float_dtype(given):
-        return f"enough for {given.name} pixels"
-    return "as the image is" if dtype == given else "as requested"
+def _why_dtype(dtype: np.dtype, frames: Frames) -> str:
+    if dtype != frames.dtype:
+        return f"with so small a λ {frames.dtype}, which the image has, would lose too many digits"
+    if frames.given.kind != "f" and dtype == min_float_dtype(frames.given):
+        return f"enough for {frames.given.name} pixels"
+    return "as the image is" if dtype == frames.given else "as requested"
 
 
-def _check_range(image: Array, scale: Scale) -> None:
+def _check_range(image: Array, scale: Scale, dtype: np.dtype) -> None:
     """Raise OverflowError if the dtype does not hold an image on its own scale."""
-    if not scale:
+    if not scale and image.dtype == dtype:
         return
     top = largest(image)
     if not 0 < top < np.inf:
         return
-    exponent, holds = np.frexp(top)[1] + scale.scene, np.finfo(image.dtype)
+    exponent, holds = np.frexp(top)[1] + scale.scene, np.finfo(dtype)
     if not holds.minexp < exponent <= holds.maxexp:
-        more = " or pass a float64 image" if image.dtype == np.float32 else ""
+        more = " or pass a float64 image" if dtype == np.float32 else ""
         raise OverflowError(
-            f"{image.dtype} does not hold the restored image: it reaches {top:.2g} times 2^{scale.scene}, with an "
+            f"{dtype} does not hold the restored image: it reaches {top:.2g} times 2^{scale.scene}, with an "
             f"image of the size 2^{scale.image} and a PSF of 2^{scale.psf}: scale one of them{more}"
         )

@@ -20,6 +20,7 @@ import scipy.ndimage
 
 import deblur
 from deblur import matlab, metrics, psf
+from deblur.problem import Problem
 
 RECORDED = Path(__file__).parent / "data" / "recorded_answers.npz"
 
@@ -181,7 +182,8 @@ def others() -> Iterator[Case]:
         ("asymmetric", "reflect", {"method": "probing", "probes": 8}, 1e-3),
     ):
         blur = deblur.Blur(PSFS[name], (10, 9), boundary, origin=ORIGINS.get(name))
-        call = partial(deblur.posterior_std, blur, 1e-2, noise=0.01, **options)
+        regularizer = options.pop("regularizer", "identity")
+        call = partial(deblur.posterior_std, Problem(blur, 1e-2, regularizer), noise=0.01, **options)
         yield Case(f"posterior_std/{boundary}", call, tolerance)
     yield Case("psf", lambda: [psf.disk(7), psf.motion(6.5, 35), psf.airy(9, 3), psf.camera_shake(9, 4)])
     yield Case("metrics", lambda: [metrics.mse(one, two), metrics.psnr(one, two), metrics.ssim(one, two)])

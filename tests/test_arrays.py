@@ -7,6 +7,7 @@ import scipy.sparse
 import deblur
 from deblur import image, linalg, matlab, metrics
 from deblur.device import as_real, unwrapped
+from deblur.problem import Problem
 
 SHAPE = (12, 12)
 IMAGE = np.arange(144.0).reshape(SHAPE) % 7 / 8  # exact in float16
@@ -61,8 +62,7 @@ CALLS = {
     "metrics.mse": (lambda f: metrics.mse(f, IMAGE / 2), IMAGE),
     "metrics.psnr": (lambda f: metrics.psnr(IMAGE / 2, f), IMAGE),
     "metrics.ssim": (lambda f: metrics.ssim(IMAGE / 2, f), IMAGE),
-    "posterior_std image": (lambda g: deblur.posterior_std(BLUR, 0.1, image=g).std, IMAGE),
-    "posterior_std weights": (lambda w: deblur.posterior_std(BLUR, 0.1, noise=1, weights=w).std, IMAGE),
+    "posterior_std image": (lambda g: deblur.posterior_std(Problem(BLUR, 0.1), image=g).std, IMAGE),
     "QRDeblurrer": (deblur.QRDeblurrer(PSF, SHAPE, 0.1), IMAGE),
     "QRDeblurrer psf": (lambda h: deblur.QRDeblurrer(h, SHAPE, 0.1)(IMAGE), PSF),
     "QRDeblurrer weights": (lambda w: deblur.QRDeblurrer(PSF, SHAPE, 0.1, weights=w)(IMAGE), IMAGE),

@@ -9,7 +9,6 @@ import copy
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from importlib import import_module
 from itertools import cycle
 
 import numpy as np
@@ -17,6 +16,7 @@ import pytest
 
 from deblur import linalg, psf
 from deblur.errors import SingularMatrixError
+from deblur.methods import METHODS
 from deblur.normalization import Scale, shifted
 from deblur.operators.blur import Blur
 from deblur.operators.boundary import BOUNDARIES
@@ -27,11 +27,10 @@ from deblur.solvers.dense import Dense
 FLOAT32 = np.dtype(np.float32)
 DIRECT = ("fourier", "cosine", "sine", "kronecker", "banded", "qr", "cholesky", "lu", "gauss-jordan")
 ITERATIVE = ("pcg", "hybrid_lsqr", "gauss-seidel")
-DENSE = ("cholesky", "lu", "gauss-jordan", "gauss-seidel")
 
 
 def solver(name):
-    return Dense(name) if name in DENSE else import_module(f"deblur.solvers.{name}")
+    return next(m for m in METHODS.values() if m.linear and name in (m.name, m.module))
 
 
 def draw_psf(rng, largest):
@@ -202,7 +201,7 @@ def test_the_tolerance_of_pcg_is_relative_to_the_norm_bound(rng):
 def test_qr_carries_a_wide_matrix_in_float64_where_float32_cannot(rng):
     problem = Problem(Blur(np.round(3 * rng.standard_normal((4, 4))), (7, 7), "unknown"), 1e-7, dtype=FLOAT32)
     g = rng.random((7, 7)).astype(np.float32)
-    solution = qr.prepare(problem).solve(g[None, None])
+    solution = METHODS["qr"].prepare(problem).solve(g[None, None])
     assert solution.scene.dtype == np.float32
     assert wrong(problem, solution, g) <= 1
 

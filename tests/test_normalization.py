@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 from covers import pairwise
 from skimage.util import img_as_float
+from structured import dense_answer
 
 import deblur
 from deblur.methods import METHODS
 from deblur.normalization import Scale, shifted
 from deblur.operators.blur import Blur
+from deblur.operators.boundary import BOUNDARIES as ALL_BOUNDARIES
 from deblur.problem import Problem
 from deblur.solvers.dense import Dense
 from deblur.terms import is_quadratic
@@ -198,12 +200,43 @@ def test_hidden_pixels_do_not_set_the_scale(dtype):
     assert np.abs(found.image - plain.image).max() <= 1e-6
 
 
-def test_lambda_with_a_much_smaller_psf():
-    g = picture(np.float32)
-    found = deblur.reconstruct(g, 1e-20 * PSF, 1.0, boundary="reflect")
-    h = deblur.Blur(PSF, g.shape, "reflect")
-    expected = h.adjoint(g.astype(float)) * 1e-20  # (HHᵀ + λI)⁻¹ is 1/λ
-    assert np.linalg.norm(found - expected) <= 1e-5 * np.linalg.norm(expected)
+@pytest.mark.parametrize("method", ["auto", "tv", "richardson-lucy", "collaborative"])
+def test_the_scale_of_weights_does_not_matter_where_a_rule_chooses_lambda(rng, method):
+    g = deblur.degrade(deblur.data.load("camera64")[:32, :30], PSF, boundary="reflect", noise=1e-3, seed=0)
+    weights = 0.5 + rng.random(g.shape)
+    expected = deblur.solve(g, PSF, method=method, weights=weights, boundary="reflect")
+    for size, of_weights in ((1, 1e-300), (1, 1e6), (1, 1e300), (1e-17, 1e34), (1e-4, 1e8), (1e4, 1e-8)):
+        found = deblur.solve(size * g, PSF, method=method, weights=of_weights * weights, boundary="reflect")
+        assert np.abs(found.image / size - expected.image).max() <= 1e-3
+        if size == 1:
+            assert found.lam == pytest.approx(of_weights * expected.lam, rel=1e-6)
+            assert found.objective == pytest.approx(of_weights * expected.objective, rel=1e-6, nan_ok=True)
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("seed", range(80))
+def test_a_problem_of_any_size_ends_in_the_right_image_or_in_our_words(seed):
+    rng = np.random.default_rng(seed)
+    h, g = rng.random(rng.integers(1, 5, 2)), rng.random((8, 7))
+    of_psf, relative = (0.0, rng.uniform(-30, 30)) if seed % 2 else rng.uniform((-140, -6), (140, 12))
+    boundary, method = (
+        str(rng.choice(list(ALL_BOUNDARIES))),
+        str(rng.choice(["auto", *(m.name for m in METHODS.values() if m.linear)])),
+    )
+    formula, dtype = str(rng.choice(["tikhonov", "hht"])), str(rng.choice(["f4", "f8"]))
+    options = {"boundary": boundary, "method": method, "formula": formula, "prior": "zero"}
+    lam = 10.0**relative * h.sum() ** 2
+    g = g.astype(dtype)
+    try:
+        found = deblur.solve(g, 10.0**of_psf * h, 10.0 ** (2 * of_psf) * lam, **options)
+    except (deblur.ConvergenceError, deblur.MethodError, deblur.SingularMatrixError, OverflowError):
+        return
+    if relative < -6:
+        return  # float64 does not know the answer
+    blur = deblur.Blur(h, g.shape, boundary)
+    expected = dense_answer(blur, lam, formula, g[None])[0][blur.crop]
+    error = found.image * 10.0**of_psf - expected
+    assert np.linalg.norm(error) <= (1e-3 if dtype == "f4" else 1e-6) * np.linalg.norm(expected)
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])

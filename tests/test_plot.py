@@ -116,6 +116,8 @@ def test_given_axes_and_figures_are_used(choice):
 def test_an_input_without_a_curve_is_refused():
     with pytest.raises(ValueError, match="given as a number"):
         plot.l_curve(SimpleNamespace(lambda_choice=None))
+    with pytest.raises(TypeError, match="takes the Result .* not ndarray"):
+        plot.picard(np.eye(5))
     with pytest.raises(ValueError, match="shape"):
         plot.residual_image(np.zeros(7))
     with pytest.raises(ValueError, match="shape"):

@@ -2,16 +2,26 @@
 
 import numpy as np
 import pytest
+from problems import problem_of
 from references import dense_differences
 from structured import PSFS, blurs
 
 import deblur
 from deblur import resampling
-from deblur.device import asnumpy
+from deblur.device import Device, asnumpy
 from deblur.errors import InsufficientMemoryError
 from deblur.operators.blur import Blur
 from deblur.operators.boundary import BOUNDARIES
-from deblur.posterior import EXACT, posterior_std
+from deblur.operators.natural import scenes
+from deblur.posterior import EXACT
+
+
+def posterior_std(
+    blur, lam, regularizer="identity", weights=None, bounds=None, dtype="f8", device="cpu", **said
+):
+    """That of a problem without a result."""
+    fields = {"weights": weights, "bounds": bounds, "dtype": np.dtype(dtype), "device": Device.named(device)}
+    return deblur.posterior_std(problem_of(blur, regularizer, lam, **fields), **said)
 
 
 def place(xp):
@@ -270,7 +280,7 @@ def test_too_large_for_the_dense_method():
         ({"noise": -1}, "noise must be"),
         ({"method": "magic"}, "unknown method 'magic'"),
         ({"method": "fft"}, "method 'fft' cannot serve here"),
-        ({"regularizer": "magic"}, "unknown regularizer 'magic'"),
+        ({"regularizer": "magic"}, "no deviation for the regularizer 'magic'"),
         ({"weights": np.ones((3, 3))}, "weights must have the image's shape"),
         ({"weights": -np.ones((8, 8))}, "not be negative"),
         ({"weights": np.zeros((8, 8))}, "no pixel would be left"),
@@ -286,7 +296,6 @@ def test_too_large_for_the_dense_method():
         ({"regularizer": "tv", "method": "probing"}, "not linear in the data; use 'simulated'"),
         ({"regularizer": "gradient", "bounds": (0, 1), "method": "cholesky"}, "not linear in the data"),
         ({"regularizer": "gradient", "method": "simulated"}, "is linear in the data"),
-        ({"bounds": (1, 0)}, "bounds cross"),
     ],
 )
 def test_bad_input(arguments, message):
@@ -295,14 +304,33 @@ def test_bad_input(arguments, message):
         posterior_std(Blur(PSFS["asymmetric"], (8, 8)), arguments.pop("lam"), **arguments)
 
 
-def test_an_image_is_no_blur():
-    with pytest.raises(TypeError, match="must be a deblur.Blur, such as result.blur, not ndarray"):
-        posterior_std(np.ones((8, 8)), 0.1, noise=1.0)
+@pytest.mark.parametrize("given", [np.ones((8, 8)), Blur(PSFS["asymmetric"], (8, 8))])
+def test_a_lambda_without_its_regularizer_is_refused(given):
+    with pytest.raises(TypeError, match="takes the Result of deblur.solve"):
+        deblur.posterior_std(given, noise=1.0)
 
 
-def test_dtype_is_a_float():
-    with pytest.raises(TypeError, match="int"):
-        posterior_std(Blur(PSFS["asymmetric"], (8, 8)), 0.1, noise=1, dtype=int)
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+@pytest.mark.parametrize("prior", ["zero", "smooth", "natural"])
+def test_a_result_knows_its_regularizer(rng, boundary, prior):
+    if (prior, boundary) == ("natural", "zero"):
+        return  # refused
+    for name in ("asymmetric", "symmetric", "binomial"):
+        result = deblur.solve(rng.random((12, 11)), PSFS[name], 0.02, boundary=boundary, prior=prior)
+        form, shape = result.problem.linear_form.operator, result.blur.scene_shape
+        h, u = form.to_dense(), np.eye(form.shape[1]).reshape(-1, *form.scene_shape)
+        b = (scenes(u, result.blur.boundary) if prior == "natural" else u).reshape(len(u), -1)  # Bᵀ
+        expected = 0.3 * np.sqrt(np.diag(b.T @ np.linalg.solve(h.T @ h + 0.02 * np.eye(len(u)), b)))
+        expected = expected.reshape(shape)
+        exact, dense, probed = (
+            deblur.posterior_std(result, noise=0.3, method=method, probes=256)
+            for method in ("auto", "cholesky", "probing")
+        )
+        for found in (exact, dense):
+            assert np.abs(found.scene_std / expected - 1).max() <= 1e-10, (name, found)
+        assert np.abs(probed.std / expected[result.blur.crop] - 1).max() <= 0.2, (name, probed)
+    estimated = deblur.posterior_std(result, image=rng.random((12, 11)))
+    assert (estimated.noise_source, estimated.regularizer) == ("estimated", result.problem.regularizer)
 
 
 @pytest.mark.parametrize("value", [True, np.True_])

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import scipy.sparse
+from numpy.typing import DTypeLike
 
 from ..device import CPU, Array, Device, as_real, is_cupy, require_memory
 from . import torus_gpu
@@ -92,7 +92,7 @@ class Blur(LinearMap):
     def __hash__(self) -> int:
         return hash(self._identity())
 
-    def _identity(self) -> tuple[Any, ...]:
+    def _identity(self) -> tuple[object, ...]:
         return self.psf.shape, self.psf.tobytes(), self.origin, self.image_shape, self.boundary
 
     # -- what solvers need of any operator ---------------------------------------------------------
@@ -179,7 +179,7 @@ class Blur(LinearMap):
         """The torus on which `forward` works."""
         return self.cached(("torus", device), lambda: Torus(self._lengths, device))
 
-    def transfer(self, dtype: Any = np.float64, device: Device = CPU) -> Array:
+    def transfer(self, dtype: DTypeLike = np.float64, device: Device = CPU) -> Array:
         """The PSF's half spectrum on the torus that `forward` uses, cached for each dtype and device.
 
         For a periodic boundary these are the eigenvalues of H (half of them;
@@ -278,7 +278,7 @@ class Blur(LinearMap):
             ),
         )
 
-    def to_dense(self, dtype: Any = np.float64) -> np.ndarray:
+    def to_dense(self, dtype: DTypeLike = np.float64) -> np.ndarray:
         """H as a dense array, refused with the figures if it would not fit memory."""
         dtype = np.dtype(dtype)
         rows, cols = self.shape

@@ -209,7 +209,7 @@ def get_boundary(boundary: str) -> Boundary:
     """The boundary of that name (or the object itself), or ValueError listing the ones known."""
     if isinstance(boundary, Boundary):
         return boundary
-    if boundary not in BOUNDARIES:
+    if boundary not in (*BOUNDARIES,):
         raise ValueError(f"unknown boundary {boundary!r}; choose one of {', '.join(BOUNDARIES)}")
     return BOUNDARIES[boundary]
 

@@ -29,6 +29,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
+from numpy.typing import DTypeLike
 
 from ..device import Array, as_real, asnumpy, check_finite, require_memory, unwrapped
 from .boundary import Boundary, get_boundary
@@ -56,7 +57,7 @@ def check_psf(psf: Array, name: str = "psf") -> Array:
     return a
 
 
-def check_size(value: Any, name: str) -> int:
+def check_size(value: float, name: str) -> int:
     """`value` as a whole number of pixels, at least 1."""
     whole = (
         isinstance(value, int | float | np.integer | np.floating)
@@ -69,7 +70,7 @@ def check_size(value: Any, name: str) -> int:
     return int(value)
 
 
-def check_origin(origin: Any, shape: tuple[int, ...]) -> tuple[int, int]:
+def check_origin(origin: Sequence[int], shape: tuple[int, ...]) -> tuple[int, int]:
     """`origin` as an index into a PSF of that shape, or an error."""
     try:
         o = tuple(operator.index(x) for x in origin)
@@ -144,7 +145,7 @@ def filter2matrix(
     boundary: str = "zero",
     origin: tuple[int, int] | None = None,
     sparse: bool = False,
-    dtype: Any = np.float64,
+    dtype: DTypeLike = np.float64,
 ) -> Any:
     """The system matrix H of a blur: ``H @ im2vector(f)`` is ``im2vector(h * f)``.
 

@@ -47,13 +47,18 @@ def scenes(u: Array, boundary: Boundary) -> Array:
 
 def covariance(f: Array, boundary: Boundary) -> Array:
     """BBᵀf for scenes (..., P, Q)."""
+    return scenes(numbers(f, boundary), boundary)
+
+
+def numbers(f: Array, boundary: Boundary) -> Array:
+    """Bᵀf, the transpose of `scenes`."""
     wide = get_xp(f).zeros((*f.shape[:-2], f.shape[-2] + 4, f.shape[-1] + 4), f.dtype)
     wide[..., 2:-2, 2:-2] = f
     u = _mixed(wide)  # to numbers (..., P + 2, Q + 2)
     if not boundary.open:
         for axis in (-1, -2):
             u = boundary.fold(u, axis, 1, 1)
-    return scenes(u, boundary)
+    return u
 
 
 def _mixed(u: Array) -> Array:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import scipy.sparse
+from numpy.typing import DTypeLike
 
 from .. import kernels
 from ..device import CPU, Array, Device, require_memory, to_device
@@ -14,7 +13,7 @@ from .blur import Blur
 INSTEAD = 'use method="auto" or a structured method (pcg, fft, dct, kronecker), which never writes H down'
 
 
-def normal_matrix(blur: Blur, lam: float, dtype: Any = np.float64, device: Device = CPU) -> Array:
+def normal_matrix(blur: Blur, lam: float, dtype: DTypeLike = np.float64, device: Device = CPU) -> Array:
     """The dense matrix HHᵀ + λI, formed from the PSF without an n³ product.
 
     Parameters
@@ -46,7 +45,7 @@ def normal_matrix(blur: Blur, lam: float, dtype: Any = np.float64, device: Devic
     else:
         h = blur.to_sparse()
         a = (h @ h.T).astype(dtype).toarray()
-    a[np.diag_indices(n)] += dtype.type(lam)
+    a[np.diag_indices(n)] += lam
     return a
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
@@ -89,7 +89,7 @@ class LinearMap:
     def adjoint(self, g: Array) -> Array:
         raise NotImplementedError
 
-    def cached(self, key: Any, build: Callable[[], _T]) -> _T:
+    def cached(self, key: Hashable, build: Callable[[], _T]) -> _T:
         """What `build` returns, made once for `key` (which names dtype and device) and cached with the operator."""
         kept = self.__dict__.setdefault("_kept", {})
         if key not in kept:

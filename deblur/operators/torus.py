@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from ..device import CPU, Array, Device, get_xp
 from . import torus_gpu
@@ -51,7 +51,7 @@ class Torus:
         space = x.shape[-len(self.lengths) :]
         return self.product(x, by)[(..., *(slice(n) for n in space))]
 
-    def spectrum(self, psf: np.ndarray, origin: Sequence[int], dtype: Any = np.float64) -> Array:
+    def spectrum(self, psf: np.ndarray, origin: Sequence[int], dtype: DTypeLike = np.float64) -> Array:
         """The PSF's half spectrum with its origin at index 0: computed in float64, given in complex `dtype`."""
         xp = self.device.xp
         if self.device.gpu is not None and torus_gpu.serves_psf(psf, self.lengths):

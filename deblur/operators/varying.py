@@ -25,6 +25,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from ..device import Array, Device, as_real, asnumpy, unwrapped
 from ..norms import norms_of
@@ -142,7 +143,7 @@ class VaryingBlur(LinearMap):
     def __hash__(self) -> int:
         return hash(self._identity())
 
-    def _identity(self) -> tuple[Any, ...]:
+    def _identity(self) -> tuple[object, ...]:
         return (
             tuple(blur for term in self._blurs for blur in term),
             self._coefficients.tobytes(),
@@ -188,7 +189,7 @@ class VaryingBlur(LinearMap):
 
     # -- products ----------------------------------------------------------------------------
 
-    def _weights(self, dtype: Any, device: Device) -> list[Array]:
+    def _weights(self, dtype: DTypeLike, device: Device) -> list[Array]:
         """The map of each term, (M, N)."""
 
         def build() -> list[Array]:
@@ -196,7 +197,7 @@ class VaryingBlur(LinearMap):
 
         return self.cached(("weights", np.dtype(dtype), device), build)
 
-    def _transfers(self, dtype: Any, device: Device) -> list[Array]:
+    def _transfers(self, dtype: DTypeLike, device: Device) -> list[Array]:
         """The half spectra of each term, with colours (C, ...)."""
 
         def build() -> list[Array]:
@@ -209,7 +210,7 @@ class VaryingBlur(LinearMap):
 
         return self.cached(("transfers", np.dtype(dtype), device), build)
 
-    def principal(self, dtype: Any, device: Device) -> tuple[list[Array], np.ndarray]:
+    def principal(self, dtype: DTypeLike, device: Device) -> tuple[list[Array], np.ndarray]:
         """The same operator as its mean PSF and the principal components of what the PSFs differ by.
 
         Returns

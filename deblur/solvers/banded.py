@@ -32,14 +32,14 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse
 
-from ..device import Array, get_xp, random_signs, require_memory
+from ..device import Array, get_xp, require_memory
 from ..errors import SingularMatrixError
 from ..linalg import cholesky, gram
 from ..linalg.triangular import substitute
 from ..operators.blur import Blur
 from ..operators.normal import NormalRows
 from ..problem import Direct, Factor, Problem
-from .refine import singular
+from .refine import refuse_singular, singular
 
 #: Rows that a block has at least, and rows of a matrix that is one block.
 LEAST_ROWS, WHOLE_ROWS = 768, 4096
@@ -112,18 +112,9 @@ class _Banded(Direct):
             else:
                 rows = NormalRows(blur, problem.lam, problem.dtype)
                 self._factor = BlockFactor(blur.shape[0], _block(blur), rows)
-            if problem.lam < blur.shape[0] * float(np.finfo(problem.dtype).eps) * blur.norm_bound**2:
-                self._refuse_singular(problem)
+            refuse_singular(problem, self._factor.largest, self._factor.solve)
         except (np.linalg.LinAlgError, SingularMatrixError) as error:
             raise singular(problem, error) from error
-
-    def _refuse_singular(self, problem: Problem) -> None:
-        """Raise SingularMatrixError if what the factor makes of random signs is too large for its dtype to mean."""
-        signs = random_signs((problem.blur.shape[0], 1), problem.dtype, problem.xp)
-        with np.errstate(over="ignore", invalid="ignore"):
-            rcond = 1 / (self._factor.largest * float(abs(self._factor.solve(signs)).max()))
-        if not rcond > float(np.finfo(problem.dtype).eps):
-            raise SingularMatrixError(f"its reciprocal condition number is at most {rcond:.1e}")
 
     def scenes(self, g: Array) -> Array:
         b = self._blur.adjoint(g) if self._hht else g

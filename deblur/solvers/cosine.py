@@ -17,9 +17,8 @@ Neumann boundary conditions", SIAM J. Sci. Comput. 21 (1999), Theorem 3.2.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+from numpy.typing import DTypeLike
 
 from ..device import Array, Device
 from ..operators import cosine_gpu
@@ -45,7 +44,7 @@ def memory(problem: Problem) -> float:
     return (2 + 3 * problem.frames) * problem.blur.shape[0] * problem.dtype.itemsize
 
 
-def decompose(blur: Blur, dtype: Any, device: Device) -> Spectrum:
+def decompose(blur: Blur, dtype: DTypeLike, device: Device) -> Spectrum:
     """The spectrum of a blur that `refuses` accepts."""
     return blur.cached(("dct", np.dtype(dtype), device), lambda: CosineSpectrum(blur, dtype, device))
 
@@ -58,7 +57,7 @@ def prepare(problem: Problem) -> Factor:
 class CosineSpectrum(OrthogonalSpectrum):
     """The spectrum of a blur that is diagonal under the DCT-II."""
 
-    def __init__(self, blur: Blur, dtype: Any, device: Device) -> None:
+    def __init__(self, blur: Blur, dtype: DTypeLike, device: Device) -> None:
         super().__init__(symbol_at(blur, [2 * n for n in blur.image_shape], 0, dtype, device))
         self._device = device
 

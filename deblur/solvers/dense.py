@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 
@@ -27,7 +28,7 @@ from ..linalg.cholesky import cholesky_begun
 from ..norms import norms
 from ..operators.normal import normal_matrix
 from ..problem import Direct, Factor, Problem
-from .refine import refined, singular
+from .refine import close_to_singular, refined, refuse_singular, singular
 
 
 class Dense:
@@ -107,40 +108,16 @@ def _multiplied(problem: Problem, inverse: Array) -> Factor:
     return _Factored(problem, partial(_times, inverse), remark)
 
 
-def _refuse_singular(rcond: float, dtype: np.dtype) -> None:
-    if not (rcond > np.finfo(dtype).eps):
-        raise SingularMatrixError(f"its reciprocal condition number is {rcond:.1e}")
-
-
-def _norm1(a: Array) -> float:
-    return float(abs(a).sum(axis=0).max())
-
-
-def _close_to_singular(problem: Problem) -> bool:
-    """Whether λ alone keeps the matrix clear of singular; a condition estimate is spent only where not."""
-    n_eps = problem.blur.shape[0] * float(np.finfo(problem.dtype).eps)
-    return problem.lam < n_eps * problem.blur.norm_bound**2
-
-
-def _estimated_rcond(problem: Problem, name: str, factor: Array, norm: float, **options: str) -> float:
-    """LAPACK's estimate of 1/cond(A) from a factor; on a GPU the ratio of its pivots."""
-    if problem.device.gpu is None:
-        (estimate,) = scipy.linalg.get_lapack_funcs((name,), (factor,))
-        return float(estimate(factor, norm, **options)[0])
-    pivots = abs(factor.diagonal())
-    return float(pivots.min() / pivots.max())
-
-
 def _cholesky(problem: Problem, a: Array) -> Factor:
     if problem.inverse:
         return _multiplied(problem, linalg.cholesky_inverse(a, overwrite_a=True, check_finite=False))
-    norm = _norm1(a) if _close_to_singular(problem) else None
+    largest = float(a.diagonal().max())
     factor, look = cholesky_begun(a)
-    if norm is not None:
+    solve = partial(linalg.cholesky_solve, factor, check_finite=False)
+    if close_to_singular(problem):
         look()
-        rcond = _estimated_rcond(problem, "pocon", factor, norm, uplo="L")
-        _refuse_singular(rcond if problem.device.gpu is None else rcond**2, problem.dtype)
-    return _Factored(problem, partial(linalg.cholesky_solve, factor, check_finite=False), look=look)
+    refuse_singular(problem, largest, solve)
+    return _Factored(problem, solve, look=look)
 
 
 def _gauss_jordan(problem: Problem, a: Array) -> Factor:
@@ -148,22 +125,27 @@ def _gauss_jordan(problem: Problem, a: Array) -> Factor:
 
     The rounding of a solve is a little worse than that of the other methods, so that it is corrected.
     """
-    if not (problem.inverse or problem.reuse or _close_to_singular(problem)):
-        return _Factored(problem, partial(linalg.gauss_jordan_solve, a, check_finite=False), "")
-    norm = _norm1(a)
+    if not (problem.inverse or problem.reuse):
+        solve = partial(linalg.gauss_jordan_solve, a, check_finite=False)
+        refuse_singular(problem, float(a.diagonal().max()), solve)
+        return _Factored(problem, solve, "")
+    largest = float(a.diagonal().max())
     inverse = linalg.gauss_jordan_inverse(a, overwrite_a=True, check_finite=False)
-    _refuse_singular(1.0 / (norm * _norm1(inverse)), problem.dtype)
+    refuse_singular(problem, largest, partial(_times, inverse))
     return _multiplied(problem, inverse)
 
 
 def _lu(problem: Problem, a: Array) -> Factor:
     lapack = import_module("scipy.linalg" if problem.device.gpu is None else "cupyx.scipy.linalg")
-    norm = _norm1(a)
+    largest = float(a.diagonal().max())
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", scipy.linalg.LinAlgWarning)  # an exact zero pivot shows in rcond
+        warnings.simplefilter(
+            "ignore", scipy.linalg.LinAlgWarning
+        )  # an exact zero pivot shows in the solution
         lu, pivots = lapack.lu_factor(a, overwrite_a=True, check_finite=False)
-    _refuse_singular(_estimated_rcond(problem, "gecon", lu, norm), problem.dtype)
-    return _Factored(problem, partial(_lu_solved, lu, pivots))
+    solve = partial(_lu_solved, lu, pivots)
+    refuse_singular(problem, largest, solve)
+    return _Factored(problem, solve)
 
 
 def _lu_solved(lu: Array, pivots: Array, b: Array) -> Array:
@@ -188,6 +170,8 @@ class _GaussSeidel(Direct):
     """Sweeps for each image, or the inverse made by sweeps and then multiplied with."""
 
     def __init__(self, problem: Problem, a: Array) -> None:
+        if close_to_singular(problem):  # sweeps do not see what a singular matrix loses
+            _cholesky(replace(problem, inverse=False), a.copy())
         self._problem, self._a, self._inverse = problem, a, None
         self._aim = _aim(problem)
         self._limit = 20_000 if problem.stop.max_iterations is None else problem.stop.max_iterations

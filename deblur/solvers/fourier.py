@@ -18,9 +18,8 @@ and Filtering*, SIAM 2006, section 4.2.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+from numpy.typing import DTypeLike
 
 from ..device import Array, Device, all_cores, get_xp
 from ..operators import torus_gpu
@@ -32,7 +31,7 @@ from .spectrum import Spectrum, check_regular, regular_from
 class FourierSpectrum(Spectrum):
     """The spectrum of a periodic blur; transforms of real data keep half of it."""
 
-    def __init__(self, blur: Blur, dtype: Any, device: Device) -> None:
+    def __init__(self, blur: Blur, dtype: DTypeLike, device: Device) -> None:
         self._torus = blur.torus(device)
         values = blur.transfer(dtype, device)
         modulus = abs(values)
@@ -67,7 +66,7 @@ def memory(problem: Problem) -> float:
     return (4 + 3 * problem.frames) * problem.blur.shape[0] * problem.dtype.itemsize
 
 
-def decompose(blur: Blur, dtype: Any, device: Device) -> Spectrum:
+def decompose(blur: Blur, dtype: DTypeLike, device: Device) -> Spectrum:
     """The spectrum of a blur that `refuses` accepts."""
     return blur.cached(("fft", np.dtype(dtype), device), lambda: FourierSpectrum(blur, dtype, device))
 

@@ -127,9 +127,7 @@ class _Hybrid:
         # An exact start leaves bases of rounding: ‖Hᵀg‖/‖g‖ is no more than ‖H‖ either.
         seen = norms(stack)
         norm = max(bases.norm, float((wanted / np.where(seen > 0, seen, 1.0)).max()))
-        # The computed residual contains rounding, which over λ says nothing: then the iteration's own residual decides.
-        allowed = min(_allowed(problem, norm), np.inf if done or bases.exhausted else MOST * lam)
-        converged = bool((left <= allowed * norms(scene)).all())
+        converged = bool((left <= min(_allowed(problem, norm), MOST * lam) * norms(scene)).all())
         converged = converged or (rtol is not None and residual <= 1.1 * rtol)
         why = f"residual {residual:.1e} after {bases.steps} steps"
         if not converged:

@@ -32,9 +32,8 @@ eigenvectors of symmetric centrosymmetric matrices", Linear Algebra Appl. 13
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+from numpy.typing import DTypeLike
 
 from ..combined import product
 from ..device import Array, Device, all_cores, get_xp, is_cupy
@@ -65,7 +64,7 @@ def memory(problem: Problem) -> float:
     return (6 * (p * p + q * q) + (2 + 4 * problem.frames) * p * q) * problem.dtype.itemsize
 
 
-def decompose(blur: Blur, dtype: Any, device: Device) -> Spectrum:
+def decompose(blur: Blur, dtype: DTypeLike, device: Device) -> Spectrum:
     """The spectrum of a separable blur."""
     key = ("kronecker", np.dtype(dtype), device)
     return blur.cached(key, lambda: KroneckerSpectrum(blur, dtype, device))
@@ -80,7 +79,7 @@ def prepare(problem: Problem) -> Factor:
 class KroneckerSpectrum(OrthogonalSpectrum):
     """The spectrum of H = C ⊗ R. Decomposed in float64, stored in `dtype`."""
 
-    def __init__(self, blur: Blur, dtype: Any, device: Device) -> None:
+    def __init__(self, blur: Blur, dtype: DTypeLike, device: Device) -> None:
         self._c, self._r = _axes(blur, np.dtype(dtype), device)
         super().__init__(self._c.values[:, None] * self._r.values)
 
@@ -199,7 +198,7 @@ def _product(b: Array, x: Array, axis: int) -> Array:
     return product(b, x) if axis == -2 else product(x, b.T)
 
 
-def _at(axis: int, index: Any) -> tuple[Any, ...]:
+def _at(axis: int, index: slice | int) -> tuple[object, ...]:
     return (..., index) if axis == -1 else (..., index, slice(None))
 
 

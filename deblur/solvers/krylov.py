@@ -77,7 +77,10 @@ def gmres(
     if j == 0:
         return get_xp(c).zeros_like(c), 0
     y = np.stack(
-        [scipy.linalg.solve_triangular(t[:j, :j], r[:j]) for t, r in zip(triangle, rhs, strict=True)]
+        [
+            scipy.linalg.solve_triangular(t[:j, :j], r[:j], check_finite=False)
+            for t, r in zip(triangle, rhs, strict=True)
+        ]
     )
     return precondition(basis.combination(y)), j
 
@@ -257,16 +260,14 @@ class Bidiagonalization:
         left, sizes = np.zeros((2, len(self.betas[0])))
         for frame, scale in enumerate(self.alphas[0] * self.betas[0]):
             if scale > 0:
-                # O(k): the tridiagonal BᵀB + λI; good enough to stop by, `coefficients` solves afresh.
+                # O(k): √λ u + B y = β₁ e₁ and Bᵀu = √λ y, in turn a row of each, are tridiagonal and never singular.
                 a = np.array([x[frame] for x in self.alphas[: self.steps]])
-                b = np.array([x[frame] for x in self.betas[1:]])
-                band = np.zeros((2, self.steps))
-                band[1] = a * a + b * b + lam
-                band[0, 1:] = b[:-1] * a[1:]
-                band[1] += band[1] == 0  # what lies beyond an exhausted space
-                y = np.zeros(self.steps)
-                y[0] = scale
-                y = scipy.linalg.solveh_banded(band, y) if self.steps > 1 else y / band[1]
+                b = np.array([x[frame] for x in self.betas])
+                band = np.zeros((3, 2 * self.steps + 1))
+                band[0, 1::2] = band[2, :-1:2] = a
+                band[0, 2::2] = band[2, 1:-1:2] = b[1:]
+                band[1, ::2], band[1, 1::2] = math.sqrt(lam), -math.sqrt(lam)
+                y = scipy.linalg.solve_banded((1, 1), band, np.eye(1, band.shape[1])[0] * b[0])[1::2]
                 left[frame], sizes[frame] = self.alphas[-1][frame] * b[-1] * abs(y[-1]), np.linalg.norm(y)
         return left, sizes
 

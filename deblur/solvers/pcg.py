@@ -62,7 +62,7 @@ from ..problem import Direct, Factor, Problem
 from .border import Border, Patch, depth_of, normal_product, torus_of
 from .border_gpu import BorderGPU
 from .krylov import gmres
-from .refine import refined
+from .refine import refined, singular
 
 _RESTART = 300
 _BASIS_BYTES = 1 << 30  # what GMRES may keep before it restarts
@@ -219,7 +219,10 @@ class _Iteration(Direct):
         with all_cores():
             self._m = _Embedding(problem)
             self._border = border_of(problem)
-            self._schwarz = _Schwarz(self._border, self._m, problem)
+            try:
+                self._schwarz = _Schwarz(self._border, self._m, problem)
+            except np.linalg.LinAlgError as error:
+                raise singular(problem, error) from error
         self._aim = _aim(problem)
         most = problem.stop.max_iterations
         self._limit = 1000 if most is None else most

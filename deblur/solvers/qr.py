@@ -23,7 +23,7 @@ import numpy as np
 from ..device import Array
 from ..errors import SingularMatrixError
 from ..norms import norms_of
-from ..problem import FLOAT64, Direct, Factor, Problem
+from ..problem import Direct, Factor, Problem
 from .refine import singular
 
 
@@ -44,13 +44,7 @@ def memory(problem: Problem) -> float:
         blur.boundary.wraps or problem.device.gpu is not None
     ):  # else the first rows of H reach the last columns
         band = min(unknowns, (blur.psf.shape[0] - 1) * blur.scene_shape[1] + blur.psf.shape[1])
-    return 3 * unknowns * band * _dtype(problem).itemsize
-
-
-def _dtype(problem: Problem) -> np.dtype:
-    """That of the factor."""
-    wide, single = problem.blur.boundary.open, float(np.finfo(np.float32).eps)
-    return FLOAT64 if wide and single * problem.blur.norm_bound**2 > 0.1 * problem.lam else problem.dtype
+    return 3 * unknowns * band * problem.dtype.itemsize
 
 
 def prepare(problem: Problem) -> Factor:
@@ -58,7 +52,7 @@ def prepare(problem: Problem) -> Factor:
     from ..linalg import damped_qr
 
     blur = problem.blur
-    dtype = _dtype(problem)
+    dtype = problem.dtype
     h = blur.to_sparse().astype(dtype)
     if problem.device.gpu is not None:
         import cupyx.scipy.sparse
@@ -84,4 +78,4 @@ class _Triangle(Direct):
 
     def scenes(self, g: Array) -> Array:
         f = self._factor.solve(g.reshape(len(g), -1).T)
-        return f.T.reshape(-1, *self._shape).astype(g.dtype, copy=False)
+        return f.T.reshape(-1, *self._shape)

@@ -32,9 +32,9 @@ exactly:
   splits it into four of a quarter of the size, each factored once by Cholesky.
 
 The cost of a solve is that of two sine transforms and of two triangular
-solves. "hht" takes (HHᵀ + λI)⁻¹ = (I − H (HᵀH + λI)⁻¹ Hᵀ)/λ, which cancels: what
+solves, in float64 whatever the image is. "hht" takes (HHᵀ + λI)⁻¹ = (I − H (HᵀH + λI)⁻¹ Hᵀ)/λ, which cancels: what
 rounding leaves is eps ‖H‖²/λ of the image, whatever the condition. So it is
-computed in float64 and applied again to what is left of the right-hand side,
+applied again to what is left of the right-hand side,
 until nothing is; where that takes more than five rounds the method refuses.
 
 SciPy's DST-I of n values is an FFT of 2 (n + 1) values, slow where n + 1 has a
@@ -53,16 +53,16 @@ anti-reflective algebra", Linear Algebra Appl. 428 (2008), for T.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from ..device import Array, Device, all_cores, get_xp, require_memory
 from ..errors import SingularMatrixError
 from ..linalg import cholesky, cholesky_solve
 from ..operators import cosine_gpu
 from ..operators.blur import Blur
-from ..problem import Direct, Factor, Problem
+from ..problem import FLOAT64, Direct, Factor, Problem
 from .spectrum import OrthogonalSpectrum, SpectralFactor, Spectrum, cosine_symbol, quadrant, symbol_at
 
 # Above this size a Bluestein FFT beats the product with the sine matrix; at n = 256 the product takes a tenth.
@@ -117,7 +117,7 @@ def _rounds(problem: Problem) -> float:
     return max(1, np.ceil(np.log(1e-10) / np.log(lost))) if lost < 1 else np.inf
 
 
-def decompose(blur: Blur, dtype: Any, device: Device) -> Spectrum:
+def decompose(blur: Blur, dtype: DTypeLike, device: Device) -> Spectrum:
     """The spectrum for boundary "zero"; the antireflective transform is not orthogonal and has none."""
     if _antireflective(blur):
         raise ValueError(f"the sine transform gives no singular values for boundary {blur.boundary!r}")
@@ -134,7 +134,7 @@ def prepare(problem: Problem) -> Factor:
 class SineSpectrum(OrthogonalSpectrum):
     """The spectrum of a blur that is diagonal under the DST-I."""
 
-    def __init__(self, blur: Blur, dtype: Any, device: Device) -> None:
+    def __init__(self, blur: Blur, dtype: DTypeLike, device: Device) -> None:
         super().__init__(symbol_at(blur, [2 * (n + 1) for n in blur.image_shape], 1, dtype, device))
         self._shape, self._dtype, self._device = blur.image_shape, dtype, device
 
@@ -160,7 +160,7 @@ class SineSpectrum(OrthogonalSpectrum):
 class SineTransform:
     """The orthonormal DST-I of n values along an axis (-1 or -2); it is its own inverse."""
 
-    def __init__(self, n: int, dtype: Any, device: Device) -> None:
+    def __init__(self, n: int, dtype: DTypeLike, device: Device) -> None:
         self._n, self._device = n, device
         self._matrix = None
         if n == 1 or (n <= _MATRIX_LIMIT and _largest_prime_factor(n + 1) > 100):
@@ -200,11 +200,11 @@ class _Part:
     Row 0 and column 0 belong to the edge pixels, the rest to the interior.
     """
 
-    def __init__(self, values: Array, lines: tuple[Array, Array], lam: float, dtype: np.dtype) -> None:
+    def __init__(self, values: Array, lines: tuple[Array, Array], lam: float) -> None:
         # values (1 + k, 1 + m): the symbol at angle 0 and at the interior's; lines: the straight lines'
         # sine coefficients, (k,) and (m,).
         xp = get_xp(values)
-        p, q = (line.astype(np.float64) for line in lines)
+        p, q = lines
         k, m = len(p), len(q)
         inner = values[1:, 1:]
         self._inverse = 1 / (inner**2 + lam)
@@ -235,11 +235,10 @@ class _Part:
         schur[edge, edge] += diagonal**2
         schur[xp.arange(n), xp.arange(n)] += lam
         try:
-            self._factor = cholesky(schur, overwrite_a=True, check_finite=False).astype(dtype)
+            self._factor = cholesky(schur, overwrite_a=True, check_finite=False)
         except SingularMatrixError as error:
             raise SingularMatrixError(f"HᵀH + λI is singular to float64 ({error}); use a larger λ") from error
-        self._values, self._p, self._q = (x.astype(dtype) for x in (values, p, q))
-        self._inverse = self._inverse.astype(dtype)
+        self._values, self._p, self._q = values, p, q
 
     def forward(self, x: Array) -> Array:
         """H on these coordinates."""
@@ -290,18 +289,15 @@ class _Antireflective(Direct):
         blur, xp = problem.blur, problem.xp
         needed = int(10 * (sum(blur.image_shape) / 2) ** 2 * 8)
         require_memory(needed, xp, "Factoring the equations of the edge pixels", 'use method="pcg" instead')
-        self._lam, self._rounds = problem.lam, 0
-        dtype = problem.dtype
-        if problem.formula == "hht":
-            dtype, self._rounds = np.dtype(np.float64), int(_rounds(problem))
-        self._dtype = dtype
-        self._sine = [SineTransform(max(n - 2, 0), dtype, problem.device) for n in blur.image_shape]
+        self._lam, self._rounds = problem.lam, int(_rounds(problem)) if problem.formula == "hht" else 0
+        # T is far from orthogonal: float32 loses too much.
+        self._sine = [SineTransform(max(n - 2, 0), FLOAT64, problem.device) for n in blur.image_shape]
         rows, cols = (_parities(n) for n in blur.image_shape)
         self._parts = []
         for row_index, row_angles, p in rows:
             for col_index, col_angles, q in cols:
                 values = cosine_symbol(blur, row_angles, col_angles, problem.device)
-                part = _Part(values, (xp.asarray(p), xp.asarray(q)), problem.lam, dtype)
+                part = _Part(values, (xp.asarray(p), xp.asarray(q)), problem.lam)
                 index = (..., xp.asarray(row_index)[:, None], xp.asarray(col_index))
                 self._parts.append((index, part))
 
@@ -319,7 +315,7 @@ class _Antireflective(Direct):
 
     @all_cores()
     def scenes(self, g: Array) -> Array:
-        x = self._coordinates(g.astype(self._dtype))
+        x = self._coordinates(g.astype(FLOAT64))
         for index, part in self._parts:
             b = part.adjoint(x[index])
             x[index] = self._hht(part, b) if self._rounds else part.solve(b)

@@ -23,15 +23,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from ..device import Array, Device, all_cores, get_xp, is_cupy
 from ..errors import SingularMatrixError
 from ..operators import torus_gpu
 from ..operators.blur import Blur
 from ..problem import Direct, Problem
+
+_DOUBTFUL = 64 * float(np.finfo(np.float64).eps)
 
 
 class Spectrum(ABC):
@@ -144,13 +146,17 @@ class SpectralFactor(Direct):
 def regular_from(dtype: np.dtype, largest: float) -> float:
     """The λ above which `check_regular` accepts any singular values up to `largest`."""
     eps = float(np.finfo(dtype).eps) ** 2
-    return 1.01 * eps * largest**2 / (1 - eps)
+    return max(1.01 * eps / (1 - eps), _DOUBTFUL) * largest**2
 
 
 def check_regular(s: Array, lam: float) -> None:
-    """Raise SingularMatrixError unless σ² + λ has an inverse that the dtype can represent; λ = 0 may have."""
+    """Raise SingularMatrixError unless σ² + λ has an inverse that the dtype can represent; λ = 0 may have.
+
+    Singular values come from float64. One that is zero to rounding leaves an error of eps ‖H‖²/λ.
+    """
     smallest, largest = float(s.min()), float(s.max())
-    if not smallest**2 + lam > float(np.finfo(s.dtype).eps) ** 2 * (largest**2 + lam):
+    unknown = smallest < _DOUBTFUL * largest and lam < _DOUBTFUL * largest**2
+    if unknown or not smallest**2 + lam > float(np.finfo(s.dtype).eps) ** 2 * (largest**2 + lam):
         raise SingularMatrixError(
             f"HHᵀ + λI is singular to {s.dtype} at λ = {lam:g}: the smallest singular value of H is "
             f"{smallest:.2g}, the largest {largest:.2g}. Use a larger λ, such as 1e-4"
@@ -184,7 +190,7 @@ def quadrant(blur: Blur) -> np.ndarray | None:
     return quarter[: rows.max() + 1, : cols.max() + 1]
 
 
-def symbol_at(blur: Blur, lengths: Sequence[int], first: int, dtype: Any, device: Device) -> Array:
+def symbol_at(blur: Blur, lengths: Sequence[int], first: int, dtype: DTypeLike, device: Device) -> Array:
     """The spectrum, real, of a PSF symmetric in each axis: a frequency of a torus for each pixel, from `first` on."""
     (rows, cols), (m, n) = lengths, blur.image_shape
     if device.gpu is not None and torus_gpu.serves_psf(blur.psf, (rows, cols)):

@@ -107,8 +107,8 @@ def residual(
     verified = [part for part in run(one, places) if part is not None]
     if not verified:
         return None
-    residual, data_residual = joined(verified)
-    return Residual(residual if tiling.recipe.linear else None, data_residual, len(verified))
+    found = joined(verified)
+    return Residual(found.residual if tiling.recipe.linear else None, found.data_residual, len(verified))
 
 
 def of_tile(

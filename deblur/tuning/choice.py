@@ -71,8 +71,8 @@ RULES: dict[str, Rule] = {
 def check_rule(rule: str, problem: Problem | None = None, noise: float | None = None) -> str:
     """The rule that serves the problem, with "auto" resolved.
 
-    "auto" is "gcv" for the linear formula. Elsewhere it is "sure" if the noise is given, "whiteness" for the fits
-    "l1" and "huber", and else "gcv".
+    "auto" is "gcv" for the linear formula, and "upre" if the noise is given. Elsewhere it is "sure" if the noise is
+    given, "whiteness" for the fits "l1" and "huber", and else "gcv".
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ def check_rule(rule: str, problem: Problem | None = None, noise: float | None = 
         )
     if rule == "auto":
         if not problem.asked:
-            return "gcv"
+            return "gcv" if noise is None else "upre"
         return "whiteness" if problem.fidelity.name in _IMPULSES else "gcv" if noise is None else "sure"
     reason = RULES[rule].refuses(problem)
     if reason is not None:
@@ -201,18 +201,18 @@ def restated(choice: LambdaChoice, problem: Problem, scale: Scale) -> LambdaChoi
     """The choice for a normalised problem, in the units of `problem`, from which it differs by `scale`."""
     if not scale:
         return choice
-    linear, lam = not problem.asked, scale.lam(problem)
+    linear = not problem.asked
     of_residual = {"gcv": 2, "upre": 2, "sure": 2, "discrepancy": 1 if linear else 0}.get(choice.rule, 0)
     if problem.fidelity.name == "poisson":  # whose residuals are over the root of the counts
         of_residual //= 2
-    value = shifted(choice.lam, lam)
+    value = float(scale.lam(problem, choice.lam))
     return replace(
         choice,
         lam=value,
         reason=f"λ = {value:.3g}; {scale.described(choice.reason)}",
         remark=scale.described(choice.remark),
         noise=None if choice.noise is None else shifted(choice.noise, scale.image),
-        lambdas=shifted(choice.lambdas, lam),
+        lambdas=scale.lam(problem, choice.lambdas),
         values=shifted(choice.values, of_residual * scale.image),
         residual_norms=shifted(choice.residual_norms, scale.image),
         solution_norms=shifted(choice.solution_norms, scale.scene),

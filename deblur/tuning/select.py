@@ -123,12 +123,12 @@ def _chosen(
         plain, natural = found[0], found[-1] if undecided and found[0] is not None else None
     if not undecided:
         return Decision(plain or by_rule(problem, data), problem.regularizer, "")
-    if plain is None and open_ended and math.prod(problem.operator.image_shape) <= SMALL:
+    if plain is None and open_ended and (rule != "auto" or math.prod(problem.operator.image_shape) <= SMALL):
         natural = by_rule(alike, data)
         if natural.converged and natural.lam >= enough:  # one search suffices
             return Decision(natural, "natural", f"there is noise to hide, λ = {natural.lam:.2g}")
     plain = plain or by_rule(problem, data)
-    if not open_ended and _by_gcv(plain):
+    if not open_ended and _measured(plain):
         drawn, posed = data.drawn("natural"), replace(alike, lam=plain.lam)
         if any(METHODS[name].refuses(posed) is None for name in ("fft", "dct", "kronecker")):
             natural = by_rule(alike, drawn, "smooth" if prior == "zero" else prior)
@@ -137,13 +137,13 @@ def _chosen(
         natural = natural if natural is not None and natural.lam >= _FITS * plain.lam else None
 
     lam = (natural or plain).lam
-    if not _by_gcv(plain):
+    if not _measured(plain):
         why = "cross-validation found no λ that measures the noise"
     elif lam < enough:
         why = f"there is next to no noise to hide, λ = {plain.lam:.2g}"
     elif _is_large(problem) and lam < _ENOUGH_STRICT * problem.operator.norm_bound**2:
         why = f"there is little noise to hide, λ = {plain.lam:.2g}, and 'natural' would take much longer"
-    elif natural is None or not (natural.converged if open_ended else _by_gcv(natural)):
+    elif natural is None or not (natural.converged if open_ended else _measured(natural)):
         why = "cross-validation found no λ for 'natural'"
     else:
         why = f"there is noise to hide, for which {prior!r} would need λ = {plain.lam:.2g}"
@@ -170,8 +170,8 @@ def _is_large(problem: Problem) -> bool:
     return problem.frames * math.prod(problem.operator.image_shape) > _LARGE
 
 
-def _by_gcv(choice: LambdaChoice) -> bool:
-    return choice.rule == "gcv" and choice.converged
+def _measured(choice: LambdaChoice) -> bool:
+    return choice.rule in ("gcv", "upre") and choice.converged
 
 
 # ---------------------------------------------------------------------------------------------
