@@ -61,7 +61,11 @@ def dense_solution(problem, g):
     return f.reshape(problem.operator.scene_shape), value
 
 
-NORMS = {"tv": (1.0, 0.0), "tv-aniso": (1.0, 0.0), "tv2": (0.5, 0.5)}  # weights of first and second differences
+NORMS = {
+    "tv": (1.0, 0.0),
+    "tv-aniso": (1.0, 0.0),
+    "tv2": (0.5, 0.5),
+}  # weights of first and second differences
 
 
 def reference(problems, images, steps):
@@ -75,16 +79,16 @@ def reference(problems, images, steps):
     ells = [_grouped(shape, kind, size, wraps) for kind, size in (("gradient", 2), ("laplacian", 3))]
     k, n, m = np.vstack([h, *(ell.reshape(-1, h.shape[1]) for ell in ells)]), len(problems), len(h)
     rows = [abs(h).sum(axis=1)]
-    rows += [np.repeat(abs(ell).sum(axis=2).max(axis=1), ell.shape[1]) for ell in ells]  # one step for each group
+    rows += [
+        np.repeat(abs(ell).sum(axis=2).max(axis=1), ell.shape[1]) for ell in ells
+    ]  # one step for each group
     sigma, tau = (1 / np.maximum(r, 1e-9) for r in (np.concatenate(rows), abs(k).sum(axis=0)))
 
     def column(values):
         return np.array([[v] for v in values], float)
 
-    def told(name):
-        return column(p.fidelity.name == name for p in problems) > 0
-
     fits = [p.fidelity for p in problems]
+    named = [column(f.name == name for f in fits) > 0 for name in ("gaussian", "l1", "huber")]
     w = np.array([np.broadcast_to(f.w, images[0].shape).ravel() for f in fits])
     data = np.array([g.ravel() for g in images]) - column(f.background for f in fits)
     b, delta = column(f.background for f in fits), column(f.delta for f in fits)
@@ -101,7 +105,7 @@ def reference(problems, images, steps):
         square, linear = data + inner, v - e.clip(-s, s)
         bent = data + np.where(abs(inner) <= delta, inner, e - s * delta * np.sign(e))
         counts = np.where(w > 0, (c + np.sqrt(c**2 + 4 * s * np.maximum(data + b, 0))) / 2 - b, v)
-        p = np.select([told("gaussian"), told("l1"), told("huber")], [square, linear, bent], counts)
+        p = np.select(named, [square, linear, bent], counts)
         y[:, :m] -= sigma[:m] * p
         at = m
         for ell, radius in zip(ells, radii, strict=True):

@@ -53,11 +53,8 @@ from .start import all_weights
 
 def refuses(problem: Problem) -> str | None:
     """None if the regularizer has a proximal map, else the reason in words."""
-    return (
-        None
-        if problem.regularizer in REGULARIZERS
-        else f"the regularizer {problem.regularizer!r} has no proximal map"
-    )
+    known = problem.regularizer in REGULARIZERS
+    return None if known else f"the regularizer {problem.regularizer!r} has no proximal map"
 
 
 def memory(problem: Problem) -> float:

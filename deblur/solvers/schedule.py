@@ -34,7 +34,7 @@ class Schedule:
         Relative residual to stop at. 5e-3 is within 0.05 dB of the minimiser; where λ is so small that the data are
         followed almost exactly, an image far from the minimiser may meet that.
     excess : float
-        How far the objective may be above its minimum, relative to it; infinite where residuals of `rtol` are asked for.
+        How far the objective may be above its minimum, relative to it; infinite where `rtol` is asked for.
     cheap : bool
         An iteration costs little: the default is strict, and the scene must not move any more.
     lagging : float
