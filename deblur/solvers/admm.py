@@ -212,10 +212,10 @@ class _Run:
         why = (
             f"the relative primal residual {primal:.1e} and dual residual {dual:.1e} after {n} iterations "
             f"are {'within' if converged else 'not yet within'} the tolerance {schedule.rtol:.1e}"
-            if schedule.excess == math.inf
-            else f"after {n} iterations the objective is at most {above:.1e} of itself above its minimum, which "
-            f"{'meets' if converged else 'misses'} the tolerance {schedule.excess:.1e}"
         )
+        if schedule.excess < math.inf:
+            why = f"after {n} iterations the objective is at most {above:.1e} of itself above its minimum"
+            why += f" (tolerance {schedule.excess:.1e})"
         return Solution(self.scale.up(scene), n, converged, why, history(self.objective, self.worst), state)
 
     def _still(self, n: int) -> bool:
