@@ -186,12 +186,8 @@ ORDER = {"identity": 0, "gradient": 1, "hessian": 2}
 
 def padded(x: Array, wrap: bool) -> Array:
     """`x` with a border of one pixel: of its other end, or zeros."""
-    xp = get_xp(x)
-    if wrap:
-        return xp.pad(x, [(0, 0)] * (x.ndim - 2) + [(1, 1), (1, 1)], mode="wrap")
-    out = xp.zeros((*x.shape[:-2], x.shape[-2] + 2, x.shape[-1] + 2), x.dtype)
-    out[(..., *_Core)] = x
-    return out
+    pads = [(0, 0)] * (x.ndim - 2) + [(1, 1), (1, 1)]
+    return get_xp(x).pad(x, pads, mode="wrap" if wrap else "constant")
 
 
 def inside(difference: Difference, shape: tuple[int, int]) -> tuple[slice, slice]:

@@ -61,53 +61,61 @@ def dense_solution(problem, g):
     return f.reshape(problem.operator.scene_shape), value
 
 
-def reference(problem, g, steps):
-    """The least objective that a dense primal-dual iteration (Chambolle & Pock 2011) reaches: no FFT, no splitting.
+NORMS = {
+    "tv": (1.0, 0.0),
+    "tv-aniso": (1.0, 0.0),
+    "tv2": (0.5, 0.5),
+}  # weights of first and second differences
 
-    Every term is in its dual: D* and R* by Moreau's identity from their textbook proximal maps, written here anew.
+
+def reference(problems, images, steps):
+    """The scenes that a dense primal-dual iteration (Chambolle & Pock 2011) reaches: no FFT, no splitting.
+
+    The problems, which share their operator, are the rows of all arrays. Every term is in its dual: D* and R* by
+    Moreau's identity from their textbook proximal maps, written here anew. Steps are Pock and Chambolle's of each row.
     """
-    h = problem.operator.to_dense()
-    parts = {"tv": [("gradient", 2, 1.0)], "tv-aniso": [("gradient", 1, 1.0)]}
-    parts["tv2"] = [("gradient", 2, 0.5), ("laplacian", 3, 0.5)]
-    lam, shape = problem.lam, problem.operator.scene_shape
-    ells = [
-        _grouped(shape, kind, size, problem.operator.boundary.wraps)
-        for kind, size, _ in parts[problem.regularizer]
-    ]
-    k = np.vstack([h, *(ell.reshape(-1, h.shape[1]) for ell in ells)])
-    norm = np.linalg.norm(k, 2)
-    tau = sigma = 0.99 / norm
-    tau, sigma = tau * 3, sigma / 3
-    w = np.ones(len(h)) if problem.fidelity.weights is None else np.asarray(problem.fidelity.weights).ravel()
-    b, x = problem.fidelity.background, np.full(h.shape[1], g.mean())
-    lo, hi = problem.bounds or (-np.inf, np.inf)
-    y, bar, data = np.zeros(len(k)), x.copy(), g.ravel()
+    shape, wraps = problems[0].operator.scene_shape, problems[0].operator.boundary.wraps
+    h = problems[0].operator.to_dense()
+    ells = [_grouped(shape, kind, size, wraps) for kind, size in (("gradient", 2), ("laplacian", 3))]
+    k, n, m = np.vstack([h, *(ell.reshape(-1, h.shape[1]) for ell in ells)]), len(problems), len(h)
+    rows = [abs(h).sum(axis=1)]
+    rows += [
+        np.repeat(abs(ell).sum(axis=2).max(axis=1), ell.shape[1]) for ell in ells
+    ]  # one step for each group
+    sigma, tau = (1 / np.maximum(r, 1e-9) for r in (np.concatenate(rows), abs(k).sum(axis=0)))
+
+    def column(values):
+        return np.array([[v] for v in values], float)
+
+    fits = [p.fidelity for p in problems]
+    named = [column(f.name == name for f in fits) > 0 for name in ("gaussian", "l1", "huber")]
+    w = np.array([np.broadcast_to(f.w, images[0].shape).ravel() for f in fits])
+    data = np.array([g.ravel() for g in images]) - column(f.background for f in fits)
+    b, delta = column(f.background for f in fits), column(f.delta for f in fits)
+    low, high = (column((p.bounds or (-np.inf, np.inf))[i] for p in problems) for i in (0, 1))
+    radii = [column(p.lam * NORMS[p.regularizer][i] for p in problems)[..., None] for i in (0, 1)]
+    absolute = column(p.regularizer == "tv-aniso" for p in problems)[..., None] > 0
+    x = np.repeat(column(g.mean() for g in images).clip(low, high), h.shape[1], axis=1)
+    y, bar, s = np.zeros((n, len(k))), x.copy(), w / sigma[:m]
     for _ in range(steps):
-        y += sigma * (k @ bar)
-        v = y[: len(h)] / sigma  # prox of σD* by Moreau
-        s = 1 / sigma
-        if problem.fidelity.name == "gaussian":
-            p = (w * s * (data - b) + v) / (1 + w * s)
-        elif problem.fidelity.name == "l1":
-            p = v - np.clip(v - (data - b), -w * s, w * s)
-        elif problem.fidelity.name == "huber":
-            e = v - (data - b)
-            inner = e / (1 + w * s)
-            p = (data - b) + np.where(
-                abs(inner) <= problem.fidelity.delta, inner, e - w * s * problem.fidelity.delta * np.sign(e)
-            )
-        else:
-            c = v + b - w * s
-            p = np.where(w > 0, (c + np.sqrt(c**2 + 4 * w * s * data)) / 2 - b, v)
-        y[: len(h)] -= sigma * p
-        at = len(h)
-        for ell, (_, _, weight) in zip(ells, parts[problem.regularizer], strict=True):
-            part = y[at : at + ell.shape[0] * ell.shape[1]].reshape(ell.shape[:2])
-            part /= np.maximum(1, np.sqrt((part**2).sum(axis=1, keepdims=True)) / (lam * weight))
-            at += part.size
-        new = np.clip(x - tau * (k.T @ y), lo, hi)
+        y += sigma * (bar @ k.T)
+        v = y[:, :m] / sigma[:m]  # prox of σD* by Moreau
+        e, c = v - data, v + b - s
+        inner = e / (1 + s)
+        square, linear = data + inner, v - e.clip(-s, s)
+        bent = data + np.where(abs(inner) <= delta, inner, e - s * delta * np.sign(e))
+        counts = np.where(w > 0, (c + np.sqrt(c**2 + 4 * s * np.maximum(data + b, 0))) / 2 - b, v)
+        p = np.select(named, [square, linear, bent], counts)
+        y[:, :m] -= sigma[:m] * p
+        at = m
+        for ell, radius in zip(ells, radii, strict=True):
+            part = y[:, at : at + ell.shape[0] * ell.shape[1]].reshape(n, *ell.shape[:2])
+            size = np.where(absolute, abs(part), np.sqrt((part**2).sum(axis=2, keepdims=True)))
+            part *= np.where(size > radius, radius / np.maximum(size, 1e-300), 1)
+            at += ell.shape[0] * ell.shape[1]
+        new = (x - tau * (y @ k)).clip(low, high)
         bar, x = 2 * new - x, new
-    return x.reshape(shape)
+    return x.reshape(n, *shape)
 
 
 def _grouped(shape, kind, size, wrap):
@@ -139,7 +147,7 @@ def _grouped(shape, kind, size, wrap):
 def check(problem, g):
     # Within 1e-10 of the least; absolute deviations come there slowly, and to 1e-4.
     steps = 12000 if problem.fidelity.name == "l1" else 2000
-    ref = reference(problem, g, steps)[None, None]
+    ref = reference([problem], [g], steps)[None]
     solution = solve_by_admm(changed(problem, rtol=1e-6, max_iterations=4000), g[None, None])
     least, found = problem.objective(g[None, None], ref), problem.objective(g[None, None], solution.scene)
     assert solution.converged, solution.why

@@ -246,5 +246,17 @@ def test_richardson_lucy_makes_no_dark_picture_worse(dim, top):
     options = {"method": "richardson-lucy", "boundary": "unknown", "channel_axis": -1, "check": False}
     result = deblur.solve(g, psf, **options)
     assert not result.status.ok or deblur.metrics.psnr(truth, result.image) >= deblur.metrics.psnr(truth, g)
+    assert result.status in (deblur.Status.STOPPED, deblur.Status.NOT_CONVERGED)
     short = deblur.solve(g, psf, max_iterations=2, **options)
-    assert short.status is deblur.Status.NOT_CONVERGED
+    assert short.status is deblur.Status.STOPPED
+    assert deblur.solve(g, psf, rtol=1e-9, max_iterations=2, **options).status is deblur.Status.NOT_CONVERGED
+
+
+@pytest.mark.parametrize("method", ["richardson-lucy", "tv", "gradient", "pcg"])
+def test_the_callers_handling_of_floating_point_errors_changes_nothing(photograph, method):
+    g = np.maximum(photograph[1], 0)
+    g[:10] = 0
+    expected = solve(g, 0.0 if method == "richardson-lucy" else 1e-2, method=method).image
+    with np.errstate(all="raise"):
+        found = solve(g, 0.0 if method == "richardson-lucy" else 1e-2, method=method).image
+    np.testing.assert_array_equal(found, expected)

@@ -83,9 +83,7 @@ class ArraySteps(Steps):
     def rescale(self, split: Split, factor: float) -> None:
         split.rho *= factor
         for u, t in zip(split.u, split.t, strict=True):
-            t -= u
-            t *= 1 / factor
-            t += u
+            t[...] = u + (t - u) * (1 / factor)
 
     # -- the steps ---------------------------------------------------------------------------
 

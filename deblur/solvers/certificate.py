@@ -10,7 +10,7 @@ and with the minimiser f* for f, and s = Σ Aᵀ y, for every scene z within the
 
 Each term of the sum is a Bregman distance between what z shows and the copy, which vanishes as they meet; s vanishes
 as the duals balance. The last product is at most ‖s‖ ‖z − f*‖, of which the second factor is not known: it counts as
-`_NEAR` ‖z‖, ten times what the product is where that was measured.
+1 % of ‖z‖, ten times what the product is where that was measured.
 """
 
 from __future__ import annotations
@@ -27,8 +27,6 @@ from .splits import Steps
 
 if TYPE_CHECKING:
     from .admm import Admm
-
-_NEAR = 1e-2
 
 
 def excess(factor: Admm, steps: Steps, copies: float) -> float:
@@ -63,7 +61,7 @@ def excess(factor: Admm, steps: Steps, copies: float) -> float:
     # What rounding alone makes of both terms where they should vanish.
     eps, black = float(np.finfo(x.dtype).eps), problem.fidelity.value(0 * steps.g, steps.g)
     rounding = eps * (black + 30 * problem.lam * float(total(abs(scene))))
-    bound = objective - copies - linear + _NEAR * left * size
+    bound = objective - copies - linear + 1e-2 * left * size
     return max(bound - rounding, 0.0) / (objective + rounding or 1.0)
 
 

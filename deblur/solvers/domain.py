@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
-from typing import Any, TypeGuard
+from typing import Any, Protocol, TypeGuard
 
 import numpy as np
 
@@ -33,7 +33,7 @@ from .spectrum import quadrant
 Step = Callable[[list[Array], Array, Array], tuple[Array, list[Array]]]
 
 
-class Domain:
+class Domain(Protocol):
     """Computational domain that contains the scene: padding, transforms, and the blur K on it.
 
     Attributes
@@ -72,15 +72,12 @@ class Domain:
 
     def filter(self, x: Array, by: Array) -> Array:
         """Multiply images in the domain's first corner by a symbol."""
-        raise NotImplementedError
 
     def blurred(self, x: Array) -> list[Array]:
         """K x."""
-        raise NotImplementedError
 
     def transposed(self, y: list[Array]) -> Array:
         """Kᵀ y."""
-        raise NotImplementedError
 
     def mixture(self, parts: list[Array]) -> Array:
         """H x on the domain, from K x."""
@@ -90,11 +87,9 @@ class Domain:
 
     def stepper(self, rho: float, symbol: Array, tolerance: float, run: BlockMap) -> Step:
         """The step with the operator ρ KᵀK + symbol, to a relative residual of `tolerance`."""
-        raise NotImplementedError
 
     def power_of(self, operator: Operator) -> Array:
         """The mean of |H|² in frequency of any operator, on this domain, float64."""
-        raise NotImplementedError
 
     def inverse(self, rho: float, symbol: Array, power: Array | None = None) -> Array:
         """1/(ρ|K|² + symbol) in frequency; with another `power` in place of |K|²."""

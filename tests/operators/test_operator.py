@@ -134,3 +134,10 @@ def test_factors_of_it_pickle(rng, solver):
     factor = solver.prepare(problem)
     again = pickle.loads(pickle.dumps(factor)).solve(g)
     np.testing.assert_array_equal(again.scene, factor.solve(g).scene)
+
+
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+def test_an_operator_takes_no_columns_at_all(boundary):
+    blur = Blur(np.ones((3, 3)), (8, 7), boundary)
+    assert (blur @ np.zeros((blur.shape[1], 0))).shape == (blur.shape[0], 0)
+    assert (blur.T @ np.zeros((blur.shape[0], 0))).shape == (blur.shape[1], 0)

@@ -136,16 +136,15 @@ def test_total_variation_reaches_the_minimum(rng, lam, channels, boundary):
     g = np.stack([blurred(blur, rng) for _ in range(channels)])
     w = rng.random(g.shape) + 0.2
     run = restored(blur, g, lam, weights=w, background=0.1, rtol=1e-9, max_iterations=20000)
-    h, edge = blur.to_dense(), 0.01 * (w * g).sum() / w.sum()
+    h, edge = blur.to_dense(), 1e-3  # corners rounded below it, so that a smooth method serves
 
-    def objective(x):
+    def objective(x, edge=edge):
         f = x.reshape(channels, *blur.scene_shape)
         expected = (x.reshape(channels, -1) @ h.T).reshape(g.shape) + 0.1
         return divergence(expected, g, w) + lam * variation(f, edge)
 
-    assert abs(objective(run.scene.ravel()) - run.history.objective[-1]) <= 1e-9 * abs(
-        run.history.objective[-1]
-    )
+    reached = objective(run.scene.ravel(), 0.0)
+    assert reached == pytest.approx(run.history.objective[-1], rel=1e-6)
     best = scipy.optimize.minimize(
         objective,
         run.scene.ravel() + 1e-3,
@@ -153,7 +152,7 @@ def test_total_variation_reaches_the_minimum(rng, lam, channels, boundary):
         bounds=[(0, None)] * run.scene.size,
         options={"maxiter": 300, "maxfun": 10**6},
     ).fun
-    assert objective(run.scene.ravel()) <= best + 2e-5 * abs(best)
+    assert reached <= best + lam * edge * math.prod(blur.scene_shape)
 
 
 @pytest.mark.parametrize("bounds", [None, (0.2, 0.7), (-math.inf, 0.6)])

@@ -1,0 +1,57 @@
+"""Small problems of every kind: a success is near the minimum, and its image near the minimiser, by default."""
+
+import numpy as np
+import pytest
+from references import reference, scene_like
+
+import deblur
+from deblur.operators.boundary import BOUNDARIES
+from deblur.terms import FIDELITIES
+
+METHODS = ("tv", "tv-aniso", "tv2", "tv", "tv-aniso", "tv2", "tv", "richardson-lucy")
+
+
+def solved(rng, boundary, sides):
+    """(a Result and its image) for a draw of each method with one operator, λ from 1e-4 to 1e2."""
+    shape, psf = tuple(rng.integers(*sides, 2)), rng.random(tuple(rng.integers(1, 4, 2)))
+    blur = deblur.Blur(psf / psf.sum(), shape, boundary)
+    for i, method in enumerate(METHODS):
+        photons = method == "richardson-lucy"
+        noise = rng.choice([0.01, 0.1]) * rng.standard_normal(shape)
+        g = np.maximum(blur.forward(scene_like(rng, blur.scene_shape)) + noise, 0)
+        bounds = [None, "nonnegative", (0.1, 0.6)][rng.integers(3)]
+        data = "poisson" if photons else FIDELITIES[(i + rng.integers(2)) % 4]
+        method = "tv" if photons and boundary == "antireflect" else method
+        options = {"boundary": boundary, "bounds": bounds, "data": data, "noise": 0.05, "check": False}
+        yield deblur.solve(g, blur.psf, 10 ** rng.uniform(-4, 2), method=method, **options), g
+
+
+def distances(found):
+    """How far each Result's objective and image are from those of 20,000 primal-dual iterations, relative to them."""
+    results, images = zip(*found, strict=True)
+    scenes = reference([r.problem for r in results], images, 20000)
+    for r, g, scene in zip(results, images, scenes, strict=True):
+        least, truth = r.problem.objective(g[None, None], scene[None, None]), scene[r.blur.crop]
+        yield r, r.objective / least - 1, np.linalg.norm(r.image - truth) / np.linalg.norm(truth)
+
+
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+def test_success_is_near_the_minimiser(rng, boundary):
+    found = list(distances(solved(rng, boundary, (3, 7))))
+    assert sum(r.status.ok for r, *_ in found) >= 7  # absolute deviations at a small λ may take longer
+    for r, above, away in found:
+        assert not r.status.ok or (above <= 1e-3 and away <= 1e-2), (r, above, away)
+
+
+@pytest.mark.parametrize("boundary", ["periodic", "reflect", "antireflect", "unknown"])
+@pytest.mark.parametrize("method", ["tv", "tv-aniso", "tv2"])
+def test_a_flat_solution_converges(rng, method, boundary):
+    options = {"method": method, "boundary": boundary}
+    psf = deblur.psf.gaussian(5, 1.0)
+    flat = deblur.solve(np.full((16, 15), 0.5), psf, 1e-2, **options)
+    assert flat.status is deblur.Status.CONVERGED
+    assert np.abs(flat.image - 0.5).max() <= 1e-12
+    found = deblur.solve(rng.random((8, 8)), psf, 10.0, check=False, **options)
+    assert found.status is deblur.Status.CONVERGED or boundary == "unknown"
+    if method != "tv2":  # whose ramps cost half
+        assert np.ptp(found.image) <= 1e-3
