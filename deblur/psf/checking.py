@@ -24,7 +24,7 @@ import scipy.fft
 from .estimate import centre_of_gravity, grey, middle
 from .models import unit_sum
 from .shaping import resample
-from .spectra import PictureSpectrum, SpectrumFit, compressed
+from .spectra import PictureSpectrum, compressed
 
 _SCALES = (0.5, 0.6, 0.7, 0.8, 0.9, 1.1, 1.25, 1.4, 1.7, 2.0)  # sizes of the PSF, over its own, to compare
 _LIKELIER = 40.0  # log-likelihood ratio from which on another size or the mirror image is called better
@@ -126,13 +126,13 @@ def check(image: Any, psf: Any) -> PSFCheck:
     """
     picture, h = middle(checked_picture(image), 512), unit_sum(grey(psf, "the PSF"))
     spectrum = PictureSpectrum(picture)
-    none = spectrum.fit(np.ones_like(spectrum.power))
+    without_blur, none = spectrum.fit(np.ones_like(spectrum.power))
     transfer = spectrum.transfer(h)
-    own = spectrum.fit(transfer)
-    evidence = spectrum.against(own.deviance, none.deviance)
+    own, model = spectrum.fit(transfer)
+    evidence = spectrum.against(own, without_blur)
     depth = float(spectrum.matched(transfer[None], none)[1][0])
-    dark = own.model < 1.5 * spectrum.noise
-    at_zeros = float(np.mean(spectrum.power[dark] / own.model[dark])) if dark.sum() > 20 else 1.0
+    dark = model < 1.5 * spectrum.noise
+    at_zeros = float(np.mean(spectrum.power[dark] / model[dark])) if dark.sum() > 20 else 1.0
     scales, mirror = {}, {}
     if max(h.shape) > 1:
         scales = {s: spectrum.transfer(resample(h, s)) for s in _SCALES if max(h.shape) * s <= spectrum.side}
@@ -186,7 +186,7 @@ def check(image: Any, psf: Any) -> PSFCheck:
         "compressed": lossy,
     }
     frequencies = np.stack([spectrum.y[spectrum.used], spectrum.x[spectrum.used]], axis=1)
-    return PSFCheck(verdict, tuple(findings), details, h, frequencies, spectrum.power, own.model)
+    return PSFCheck(verdict, tuple(findings), details, h, frequencies, spectrum.power, model)
 
 
 def checked_picture(image: Any) -> np.ndarray:
@@ -220,13 +220,13 @@ def alarm(image: np.ndarray, psf: np.ndarray) -> str | None:
         return None
     scales = [s for s in _SCALES if abs(math.log(s)) > 0.3 and max(h.shape) * s <= spectrum.side]
     transfers = np.stack([spectrum.transfer(resample(h, s)) for s in [*scales, 1.0]])
-    none = spectrum.fit(np.ones_like(spectrum.power))
+    without_blur, none = spectrum.fit(np.ones_like(spectrum.power))
     share, depth = spectrum.matched(transfers, none)
     best = int(share[:-1].argmax())
     if depth[best] < 0.5 or share[-1] > 0.5 * share[best] or compressed(picture):
         return None
-    other, own = (spectrum.fit(transfers[k]).deviance for k in (best, -1))
-    evidence = min(spectrum.against(other, deviance) for deviance in (own, none.deviance))
+    other, own = (spectrum.fit(transfers[k])[0] for k in (best, -1))
+    evidence = min(spectrum.against(other, deviance) for deviance in (own, without_blur))
     return _other_size(scales[best], evidence) if evidence > 2 * _LIKELIER else None
 
 
@@ -238,13 +238,13 @@ def _other_size(scale: float, evidence: float) -> str:
 
 
 def _likeliest(
-    spectrum: PictureSpectrum, own: SpectrumFit, none: SpectrumFit, transfers: Mapping[float, np.ndarray]
+    spectrum: PictureSpectrum, own: float, none: np.ndarray, transfers: Mapping[float, np.ndarray]
 ) -> tuple[float, float, float]:
     """(key, log-likelihood ratio against the PSF itself, depth of the zeros) of the PSF that explains the image best;
     (1, 0, 0) if none is likelier than the PSF itself."""
     best = (1.0, 0.0)
     for key, transfer in transfers.items():
-        ratio = spectrum.against(spectrum.fit(transfer).deviance, own.deviance)
+        ratio = spectrum.against(spectrum.fit(transfer)[0], own)
         if ratio > best[1]:
             best = (key, ratio)
     if best[1] == 0:

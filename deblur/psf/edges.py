@@ -27,8 +27,6 @@ from .estimate import PSFEstimate, graded, grey, width
 from .models import Size, airy_profile, as_shape, coordinates, delta, unit_sum
 from .shaping import crop
 
-_CHANCE = 20.0  # improvement of χ² from which on discs or Airy patterns are preferred to Gaussians
-
 
 def from_edge(
     image: Any, region: Region | Sequence[Region] | None = None, size: Size | None = None
@@ -219,11 +217,11 @@ def _simplest(edges: list[Edge], shape: tuple[int, int], form: np.ndarray) -> tu
     difference of its PSF from those of the fits that are as good: an edge hardly distinguishes a narrow Gaussian from a
     disc of its width."""
     fits = [_ProfileFit(edges, shape, form, kind) for kind in ("bells", "airys", "discs")]
-    fit = fits[0]
+    fit, chance = fits[0], 20.0  # improvement of χ² from which on the others are preferred
     for other in fits[1:]:
-        if other.square + _CHANCE * max(1.0, other.data_residual**2) < fit.square:
+        if other.square + chance * max(1.0, other.data_residual**2) < fit.square:
             fit = other
-    limit = fit.square + _CHANCE * max(1.0, fit.data_residual**2)
+    limit = fit.square + chance * max(1.0, fit.data_residual**2)
     apart = [float(np.linalg.norm(other.psf - fit.psf)) for other in fits if other.square < limit]
     return fit, max(apart) / float(np.linalg.norm(fit.psf))
 

@@ -27,7 +27,7 @@ from .models import (
     path_length,
     unit_sum,
 )
-from .spectra import PictureSpectrum, SpectrumFit
+from .spectra import PictureSpectrum
 
 _SURE, _DEEP = 30.0, 0.4  # least log-likelihood ratio, and depth of zeros, of a blur found in an image
 
@@ -245,11 +245,11 @@ def _fit_image(image: np.ndarray, kind: str | None) -> PSFEstimate:
     if not np.ptp(image) > 0:
         raise ValueError("the image is of one brightness: it shows nothing that could be blurred")
     spectrum = PictureSpectrum(image)
-    none = spectrum.fit(np.ones_like(spectrum.power))
+    without_blur, none = spectrum.fit(np.ones_like(spectrum.power))
     found = {k: _search(spectrum, none, k) for k in ("disk", "motion") if kind in (None, k)}
     name = min(found, key=lambda k: found[k][0])
     deviance, parameters, intervals = found[name]
-    evidence = spectrum.against(deviance, none.deviance)
+    evidence = spectrum.against(deviance, without_blur)
     psf = _built(name, parameters)
     depth = float(spectrum.matched(spectrum.transfer(psf)[None], none)[1][0])
     spread = []
@@ -277,7 +277,7 @@ def _fit_image(image: np.ndarray, kind: str | None) -> PSFEstimate:
 
 
 def _search(
-    spectrum: PictureSpectrum, none: SpectrumFit, kind: str
+    spectrum: PictureSpectrum, none: np.ndarray, kind: str
 ) -> tuple[float, list[float], list[tuple[float, float]]]:
     """(deviance, parameters, their 95 % intervals) of the disk or the motion that fits a spectrum best."""
     from scipy.optimize import minimize
@@ -300,7 +300,7 @@ def _search(
         return spectrum.smeared((path * np.sinc(x) * np.sinc(y)) ** 2)
 
     def deviance(p: Any) -> float:
-        return spectrum.fit(transfer([max(p[0], limits[0]), *p[1:]])).deviance
+        return spectrum.fit(transfer([max(p[0], limits[0]), *p[1:]]))[0]
 
     parts = (grid[i : i + 64] for i in range(0, len(grid), 64))
     match = np.concatenate([spectrum.matched(np.stack([*map(transfer, part)]), none)[0] for part in parts])

@@ -28,9 +28,8 @@ from .models import unit_sum
 from .shaping import crop
 from .spectra import PictureSpectrum, compressed
 
-#: The parameters and their priors' deviations: degrees, logarithms of size and exponent, a share of the largest pixel.
-PARAMETERS = {"rotation": 1.5, "scale": 0.04, "exponent": 0.5, "background": 0.05}
-_CLEAR = 20.0  # least log-likelihood ratio, of the windows that did not take part, for a change
+#: The parameters and their priors' deviations: a share of the largest pixel, degrees, logarithms of size and exponent.
+PARAMETERS = {"background": 0.05, "rotation": 1.5, "scale": 0.04, "exponent": 0.5}
 
 
 def refine(image: Any, psf: Any) -> PSFEstimate:
@@ -74,7 +73,7 @@ def refine(image: Any, psf: Any) -> PSFEstimate:
     if not lossy:
         a, b = (_Posterior(PictureSpectrum(picture, half), h) for half in (0, 1))
         evidence = sum(test.likelihood(none) - test.likelihood(fit.best()) for fit, test in ((a, b), (b, a)))
-    if evidence > _CLEAR:
+    if evidence > 20:  # the largest that exact PSFs reach, but for one in ten
         best = posterior.best()
         for i in np.argsort(abs(best)):
             without = np.where(np.arange(len(best)) == i, 0, best)
@@ -92,7 +91,7 @@ def refine(image: Any, psf: Any) -> PSFEstimate:
         reason += "the image was compressed (JPEG), which hides the zeros of a blur; use the raw image"
     else:
         reason += f"no change of {', '.join(PARAMETERS)} explains the image clearly better"
-    rotation, scale, exponent, background = best * [*PARAMETERS.values()]
+    background, rotation, scale, exponent = best * [*PARAMETERS.values()]
     status, why = graded(error, reason, {}, {"": True})
     details = {
         "changed": ", ".join(changed) or "nothing",
@@ -119,7 +118,7 @@ class _Posterior:
         """The changed PSF, of unit sum."""
         from scipy.ndimage import affine_transform
 
-        rotation, scale, exponent, background = parameters * [*PARAMETERS.values()]
+        background, rotation, scale, exponent = parameters * [*PARAMETERS.values()]
         h = np.maximum(self._given / self._given.max(), 0)
         if background > 0:
             h = h * np.clip(h / background - 1, 0, 1)  # all of it from twice the background on
@@ -136,10 +135,11 @@ class _Posterior:
         """Minus the log-likelihood, where the PSF may have a relative error that is the same at all frequencies."""
         h = self.psf(parameters)
         transfer = self._spectrum.transfer(h) + error**2 * float((h**2).sum())
-        return self._spectrum.against(1.0, self._spectrum.fit(transfer).deviance)
+        return self._spectrum.against(1.0, self._spectrum.fit(transfer)[0])
 
     def _cost(self, parameters: np.ndarray) -> float:
-        if parameters[-1] < 0 or abs(parameters).max() > 4:
+        # An exponent far below one lifts what noise is left around the PSF to a wide base.
+        if parameters[0] < 0 or parameters[-1] < -0.8 or abs(parameters).max() > 4:
             return math.inf
         return self.likelihood(parameters) + 0.5 * float((parameters**2).sum())
 
@@ -148,7 +148,7 @@ class _Posterior:
         from scipy.optimize import minimize
 
         start = np.zeros(len(PARAMETERS))
-        trials = ((0, -1, 1), (0, -0.8, 0.8), (0, -0.7, 0.7, 1.4), (0, 0.4, 1))
+        trials = ((0, 0.4, 1), (0, -1, 1), (0, -0.8, 0.8), (0, -0.7, 0.7, 1.4))
         for unit, values in zip(np.eye(len(start)), trials, strict=True):
             start = min((start + value * unit for value in values), key=self._cost)
         simplex = np.vstack([start, start + 0.3 * np.eye(len(start))])
