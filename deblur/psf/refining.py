@@ -29,7 +29,7 @@ from .shaping import crop
 from .spectra import PictureSpectrum, compressed
 
 #: The parameters and their priors' deviations: a share of the largest pixel, degrees, logarithms of size and exponent.
-PARAMETERS = {"background": 0.05, "rotation": 1.5, "scale": 0.04, "exponent": 0.5}
+PARAMETERS = {"background": 0.05, "rotation": 1.5, "scale": 0.04, "exponent": 0.25}
 
 
 def refine(image: Any, psf: Any) -> PSFEstimate:
@@ -139,7 +139,7 @@ class _Posterior:
 
     def _cost(self, parameters: np.ndarray) -> float:
         # An exponent far below one lifts what noise is left around the PSF to a wide base.
-        if parameters[0] < 0 or parameters[-1] < -0.8 or abs(parameters).max() > 4:
+        if parameters[0] < 0 or parameters[-1] < -1.6 or abs(parameters).max() > 4:
             return math.inf
         return self.likelihood(parameters) + 0.5 * float((parameters**2).sum())
 
@@ -148,7 +148,7 @@ class _Posterior:
         from scipy.optimize import minimize
 
         start = np.zeros(len(PARAMETERS))
-        trials = ((0, 0.4, 1), (0, -1, 1), (0, -0.8, 0.8), (0, -0.7, 0.7, 1.4))
+        trials = ((0, 0.4, 1), (0, -1, 1), (0, -0.8, 0.8), (0, -1.4, 1.4, 2.8))
         for unit, values in zip(np.eye(len(start)), trials, strict=True):
             start = min((start + value * unit for value in values), key=self._cost)
         simplex = np.vstack([start, start + 0.3 * np.eye(len(start))])
