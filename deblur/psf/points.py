@@ -153,7 +153,7 @@ class _Field:
         psf = unit_sum(np.maximum(np.median(back[good], axis=0), 0) * window)
         psfs = np.broadcast_to(psf, back.shape)  # of each source
         for turn in range(4):
-            for _ in range(2):
+            for _ in range(2 if turn < 2 else 1):
                 at = np.clip(at, 0, np.array(self.above.shape) - 1.0)
                 own = np.rint(at)
                 fitted = shift(psfs, at - own) * flux[:, None, None]
@@ -177,7 +177,9 @@ class _Field:
         level = level - flux * _pedestal(flux[good], level[good])
         stamps = (stamps - level[:, None, None])[good] / flux[good, None, None]
         at, own, flux = at[good], own[good], flux[good]
-        back = shift(stamps, own - at) + _aliases(stamps, at - own, self.noise / flux)
+        back = shift(stamps, own - at)
+        if width(psf) < 4:  # a wider PSF is sampled well
+            back = back + _aliases(stamps, at - own, self.noise / flux)
         mean = _robust_mean(back, psfs[good] - psf, self.noise / flux, psf).cut(shape)
         return mean, at, flux, left_out
 
