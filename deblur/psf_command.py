@@ -32,7 +32,7 @@ def add_parser(commands: Any) -> None:
         "psf", help=about, description=f"{about}. Each measurement estimates its own error."
     )
     sources = sources.add_subparsers(dest="source", required=True, metavar="SOURCE")
-    for measure in (points, edge, pair, blurred, fit, convert):
+    for measure in (points, edge, pair, blurred, refine, fit, convert):
         parser = add_command(sources, measure)
         add_arguments(parser, _run)
         parser.set_defaults(run=partial(_run, measure))
@@ -55,6 +55,7 @@ def _run(measure: Measure, args: argparse.Namespace) -> int:
     """
     if args.output:
         inputs = [getattr(args, name, None) for name in ("input", "sharp", "blurred", "positions")]
+        inputs += getattr(args, "psf", ())[:1]
         image.check_writable(args.output, args.force, inputs=filter(None, inputs))
         check_suffix(args.output)
         if getattr(args, "grid", None) and Path(args.output).suffix.lower() != ".npz":
@@ -152,6 +153,19 @@ def blurred(args: argparse.Namespace) -> psf.PSFEstimate:
     with terminal.progress("deblur psf", not args.quiet) as show:
         report_phase("estimate")
         return psf.from_blurred(_grey(args), args.size, progress=show)
+
+
+def refine(args: argparse.Namespace) -> psf.PSFEstimate:
+    """Correct the angle, size, tone and background of a PSF that is nearly right by the blurred image.
+
+    Parameters
+    ----------
+    input : in
+        The blurred image.
+    --psf : psf
+        For example motion:15,30 or a file.
+    """
+    return psf.refine(image.as_float(read_grey(args.input)), args.psf[1])
 
 
 def fit(args: argparse.Namespace) -> psf.PSFEstimate:

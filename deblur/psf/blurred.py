@@ -29,7 +29,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -42,39 +41,19 @@ from .estimate import PSFEstimate, PSFStatus, centre_of_gravity, grey, placed
 from .models import Size, as_shape, unit_sum
 
 _CONTRAST = 0.2  # standard deviation to which the image is scaled; all other values refer to it
-_LEAST_LAM, _MOST_LAM = 1e-4, 1e-3  # limits of the last λ; the first is also that of λ at all scales
+_LEAST_LAM = 1e-4  # limit of λ at all scales
 _STEPS, _LAST_STEPS = 5, 4  # iterations at each scale, and the additional ones at the finest
 _FINAL_FAINT = 0.01  # pixels below this part of the largest are removed in the last iterations
 _ALIKE = 0.8  # least mean correlation of the PSFs of a trusted estimate
 
 
-@dataclass(frozen=True)
-class _Way:
-    """How one of the estimates is made.
-
-    Attributes
-    ----------
-    lam, decay : float
-        The first λ, and the factor by which it decreases in each iteration.
-    coarsest : int
-        Side of the PSF at the coarsest scale.
-    texture : bool
-        Whether edges that are part of a texture are left out.
-    division : bool
-        The PSF by one division in frequency; otherwise by non-negative least squares.
-    """
-
-    lam: float = 8e-3
-    decay: float = 1.1
-    coarsest: int = 3
-    texture: bool = False
-    division: bool = True
-
-
+# How the estimates are made: the first λ, the factor by which it decreases in each iteration, the side of the PSF at
+# the coarsest scale, whether edges that are part of a texture are left out, and whether the PSF follows from one
+# division in frequency; otherwise from non-negative least squares.
 _WAYS = tuple(
-    _Way(**way, division=division)
+    (*way, division)
     for division in (True, False)
-    for way in ({"coarsest": 5}, {"lam": 32e-3}, {"texture": True}, {"coarsest": 5, "decay": 1.05})
+    for way in ((8e-3, 1.1, 5, False), (32e-3, 1.1, 3, False), (8e-3, 1.1, 3, True), (8e-3, 1.05, 5, False))
 )
 
 
@@ -125,7 +104,7 @@ def from_blurred(
     if not deviation > 1e-6 * float(abs(y).max()):
         raise ValueError("the image is constant, so that nothing shows the blur")
     y = (y - y.mean()) * (_CONTRAST / deviation)
-    last_lam = min(max(16 * noise_level(y) ** 2, _LEAST_LAM), _MOST_LAM)
+    last_lam = min(max(16 * noise_level(y) ** 2, _LEAST_LAM), 1e-3)
     found = []
     with all_cores():
         for i, way in enumerate(_WAYS):
@@ -175,14 +154,17 @@ def _part(y: np.ndarray) -> np.ndarray:
     return y[i : i + rows, j : j + cols]
 
 
-def _estimated(y: np.ndarray, size: int, way: _Way, last_lam: float) -> np.ndarray:
+def _estimated(
+    y: np.ndarray, size: int, way: tuple[float, float, int, bool, bool], last_lam: float
+) -> np.ndarray:
     """The PSF (size, size), in one way."""
     from skimage.transform import resize
 
+    lam, decay, coarsest, texture, division = way
     sizes = [size]
-    while sizes[-1] > way.coarsest:
+    while sizes[-1] > coarsest:
         sizes.append(min(math.ceil(sizes[-1] / math.sqrt(2)) | 1, sizes[-1] - 2))
-    h, lam = np.zeros((sizes[-1], sizes[-1])), way.lam
+    h = np.zeros((sizes[-1], sizes[-1]))
     middle = sizes[-1] // 2
     h[middle, middle - 1 : middle + 1] = 0.5
     for s in reversed(sizes):
@@ -193,12 +175,12 @@ def _estimated(y: np.ndarray, size: int, way: _Way, last_lam: float) -> np.ndarr
         if len(h) != s:
             h = resize(h, (s, s), order=1, anti_aliasing=True, mode="reflect")
             h = _centred(unit_sum(np.maximum(h, 0)))
-        scale = _Scale(seen, s, way.texture)
+        scale = _Scale(seen, s, texture)
         for step in range(_STEPS):
-            h = scale.iterated(h, lam, step, way.division)
-            lam = max(lam / way.decay, _LEAST_LAM)
+            h = scale.iterated(h, lam, step, division)
+            lam = max(lam / decay, _LEAST_LAM)
     for step in range(_STEPS, _STEPS + _LAST_STEPS):
-        h = scale.iterated(h, last_lam, step, way.division, last=True)
+        h = scale.iterated(h, last_lam, step, division, last=True)
     return h
 
 

@@ -16,7 +16,7 @@ import enum
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import scipy.fft
@@ -24,27 +24,11 @@ import scipy.fft
 from .estimate import centre_of_gravity, grey, middle
 from .models import unit_sum
 from .shaping import resample
-from .spectra import PictureSpectrum, SpectrumFit, compressed
+from .spectra import PictureSpectrum, compressed
 
-
-class _Limits(NamedTuple):
-    """Evidence from which on a PSF is called wrong.
-
-    scales : sizes of the PSF, over its own, that are compared
-    turn : logarithm of the ratio of the gradients' sums of the PSF and the rotated one
-    likelier : log-likelihood ratio of another size or the mirror image
-    depth : depth of the other one's zeros in the image, relative to what they should have
-    """
-
-    scales: tuple[float, ...]
-    turn: float
-    likelier: float
-    depth: float
-
-
-_CHECK = _Limits((0.5, 0.6, 0.7, 0.8, 0.9, 1.1, 1.25, 1.4, 1.7, 2.0), 0.02, 40.0, 0.35)
-#: `alarm` runs unasked in every restoration: it takes less time and needs stronger evidence.
-_ALARM = _Limits((0.5, 0.6, 0.75, 1.33, 1.6, 2.0), 0.03, 80.0, 0.5)
+_SCALES = (0.5, 0.6, 0.7, 0.8, 0.9, 1.1, 1.25, 1.4, 1.7, 2.0)  # sizes of the PSF, over its own, to compare
+_LIKELIER = 40.0  # log-likelihood ratio from which on another size or the mirror image is called better
+_DEPTH = 0.35  # least depth of the other one's zeros in the image, relative to what they should have
 _ASYMMETRIC = 0.15  # ‖h − rotated h‖/‖h‖ from which on a rotation matters
 
 
@@ -140,22 +124,18 @@ def check(image: Any, psf: Any) -> PSFCheck:
     >>> deblur.psf.check(picture, deblur.psf.disk(15)).verdict.name
     'DOES_NOT_FIT'
     """
-    picture, h = middle(grey(image), 512), unit_sum(grey(psf, "the PSF"))
-    if min(picture.shape) < 64:
-        raise ValueError(f"an image of shape {picture.shape} is too small to check a PSF; 64 x 64 are needed")
-    if not np.ptp(picture) > 0:
-        raise ValueError("the image is of one brightness: every PSF fits it")
+    picture, h = middle(checked_picture(image), 512), unit_sum(grey(psf, "the PSF"))
     spectrum = PictureSpectrum(picture)
-    none = spectrum.fit(np.ones_like(spectrum.power))
+    without_blur, none = spectrum.fit(np.ones_like(spectrum.power))
     transfer = spectrum.transfer(h)
-    own = spectrum.fit(transfer)
-    evidence = spectrum.against(own.deviance, none.deviance)
+    own, model = spectrum.fit(transfer)
+    evidence = spectrum.against(own, without_blur)
     depth = float(spectrum.matched(transfer[None], none)[1][0])
-    dark = own.model < 1.5 * spectrum.noise
-    at_zeros = float(np.mean(spectrum.power[dark] / own.model[dark])) if dark.sum() > 20 else 1.0
+    dark = model < 1.5 * spectrum.noise
+    at_zeros = float(np.mean(spectrum.power[dark] / model[dark])) if dark.sum() > 20 else 1.0
     scales, mirror = {}, {}
     if max(h.shape) > 1:
-        scales = {s: spectrum.transfer(resample(h, s)) for s in _scales(_CHECK, h, spectrum)}
+        scales = {s: spectrum.transfer(resample(h, s)) for s in _SCALES if max(h.shape) * s <= spectrum.side}
         flipped = spectrum.transfer(h[:, ::-1])
         mirror = {0.0: flipped} if np.abs(flipped - transfer).max() > 0.05 else {}
     scale, scale_evidence, scale_depth = _likeliest(spectrum, own, none, scales)
@@ -165,17 +145,17 @@ def check(image: Any, psf: Any) -> PSFCheck:
     away = centre_of_gravity(np.maximum(h, 0))
     lossy = compressed(picture)
     findings = []
-    if ghosts < -_CHECK.turn:
+    if ghosts < -0.02:
         findings.append(
             f"rotated by 180 degrees it restores sparser edges ({100 * ghosts:+.1f} %): pass psf[::-1, ::-1]"
         )
-    if not lossy and mirrored > _CHECK.likelier and mirrored_depth > _CHECK.depth:
+    if not lossy and mirrored > _LIKELIER and mirrored_depth > _DEPTH:
         findings.append(
             f"its mirror image explains the spectrum better (log-likelihood {mirrored:+.0f}): try psf[:, ::-1]"
         )
-    if not lossy and scale_evidence > max(_CHECK.likelier, 0.5 * evidence) and scale_depth > _CHECK.depth:
+    if not lossy and scale_evidence > max(_LIKELIER, 0.5 * evidence) and scale_depth > _DEPTH:
         findings.append(_other_size(scale, scale_evidence))
-    if not (findings or lossy) and evidence < -_CHECK.likelier:
+    if not (findings or lossy) and evidence < -_LIKELIER:
         findings.append(
             f"the image has more than noise at the PSF's zeros (log-likelihood {evidence:+.0f} against no blur): a PSF "
             "of another image, a blur that is not shift-invariant, or a tone curve (use linear light)"
@@ -190,7 +170,7 @@ def check(image: Any, psf: Any) -> PSFCheck:
             f"its centre of gravity is off: the restored image would be displaced by ({-away[0]:+.1f}, "
             f"{-away[1]:+.1f}) pixels; deblur.psf.recentre(psf) moves it"
         )
-    fits = evidence > _CHECK.likelier and depth > _CHECK.depth
+    fits = evidence > _LIKELIER and depth > _DEPTH
     verdict = Verdict.DOES_NOT_FIT if wrong else Verdict.FITS if fits else Verdict.NOTHING_AGAINST
     details = {
         "evidence": evidence,
@@ -206,12 +186,23 @@ def check(image: Any, psf: Any) -> PSFCheck:
         "compressed": lossy,
     }
     frequencies = np.stack([spectrum.y[spectrum.used], spectrum.x[spectrum.used]], axis=1)
-    return PSFCheck(verdict, tuple(findings), details, h, frequencies, spectrum.power, own.model)
+    return PSFCheck(verdict, tuple(findings), details, h, frequencies, spectrum.power, model)
+
+
+def checked_picture(image: Any) -> np.ndarray:
+    """A grey image (M, N) that can say something about a PSF; ValueError otherwise."""
+    picture = grey(image)
+    if min(picture.shape) < 64:
+        raise ValueError(f"an image of shape {picture.shape} is too small to check a PSF; 64 x 64 are needed")
+    if not np.ptp(picture) > 0:
+        raise ValueError("the image is of one brightness: every PSF fits it")
+    return picture
 
 
 def alarm(image: np.ndarray, psf: np.ndarray) -> str | None:
     """A warning with advice if the middle of an image (M, N) shows clearly that the PSF is rotated or of another size,
-    else None; takes a few hundredths of a second."""
+    else None. It runs unasked in every restoration: it takes a few hundredths of a second and needs more evidence than
+    `check`."""
     if min(image.shape) < 128 or max(psf.shape) < 3 or psf.min() < 0 or not psf.sum() > 0:
         return None
     h, picture = unit_sum(psf), middle(image, 256)
@@ -220,27 +211,23 @@ def alarm(image: np.ndarray, psf: np.ndarray) -> str | None:
     spectrum = PictureSpectrum(picture)
     if _asymmetry(h) > _ASYMMETRIC:
         ghosts = _sparsity_gain(picture, h, spectrum.noise)
-        if ghosts < -_ALARM.turn:
+        if ghosts < -0.03:
             return (
                 f"rotated by 180 degrees it restores the image with fewer ghosts ({100 * ghosts:+.1f} % in the sum of "
                 "gradients): try psf[::-1, ::-1]"
             )
     if min(image.shape) < 360 or not _has_lobes(h):  # too few frequencies to tell the size
         return None
-    scales = _scales(_ALARM, h, spectrum)
+    scales = [s for s in _SCALES if abs(math.log(s)) > 0.3 and max(h.shape) * s <= spectrum.side]
     transfers = np.stack([spectrum.transfer(resample(h, s)) for s in [*scales, 1.0]])
-    none = spectrum.fit(np.ones_like(spectrum.power))
+    without_blur, none = spectrum.fit(np.ones_like(spectrum.power))
     share, depth = spectrum.matched(transfers, none)
     best = int(share[:-1].argmax())
-    if depth[best] < _ALARM.depth or share[-1] > 0.5 * share[best] or compressed(picture):
+    if depth[best] < 0.5 or share[-1] > 0.5 * share[best] or compressed(picture):
         return None
-    other, own = (spectrum.fit(transfers[k]).deviance for k in (best, -1))
-    evidence = min(spectrum.against(other, deviance) for deviance in (own, none.deviance))
-    return _other_size(scales[best], evidence) if evidence > _ALARM.likelier else None
-
-
-def _scales(limits: _Limits, h: np.ndarray, spectrum: PictureSpectrum) -> list[float]:
-    return [s for s in limits.scales if max(h.shape) * s <= spectrum.side]
+    other, own = (spectrum.fit(transfers[k])[0] for k in (best, -1))
+    evidence = min(spectrum.against(other, deviance) for deviance in (own, without_blur))
+    return _other_size(scales[best], evidence) if evidence > 2 * _LIKELIER else None
 
 
 def _other_size(scale: float, evidence: float) -> str:
@@ -251,13 +238,13 @@ def _other_size(scale: float, evidence: float) -> str:
 
 
 def _likeliest(
-    spectrum: PictureSpectrum, own: SpectrumFit, none: SpectrumFit, transfers: Mapping[float, np.ndarray]
+    spectrum: PictureSpectrum, own: float, none: np.ndarray, transfers: Mapping[float, np.ndarray]
 ) -> tuple[float, float, float]:
     """(key, log-likelihood ratio against the PSF itself, depth of the zeros) of the PSF that explains the image best;
     (1, 0, 0) if none is likelier than the PSF itself."""
     best = (1.0, 0.0)
     for key, transfer in transfers.items():
-        ratio = spectrum.against(spectrum.fit(transfer).deviance, own.deviance)
+        ratio = spectrum.against(spectrum.fit(transfer)[0], own)
         if ratio > best[1]:
             best = (key, ratio)
     if best[1] == 0:

@@ -23,11 +23,9 @@ from typing import Any
 import numpy as np
 
 from .edge_spread import Edge, Region, edges_in, transfer
-from .estimate import PSFEstimate, PSFStatus, graded, grey, width
+from .estimate import PSFEstimate, graded, grey, width
 from .models import Size, airy_profile, as_shape, coordinates, delta, unit_sum
 from .shaping import crop
-
-_CHANCE = 20.0  # improvement of χ² from which on discs or Airy patterns are preferred to Gaussians
 
 
 def from_edge(
@@ -88,24 +86,17 @@ def from_edge(
     error = math.hypot(scatter, 0.015, 0.5 * ambiguity)  # 0.015: not shown by the draws, from simulations
     overshoot = max(edge.overshoot for edge in edges)
     over = f"{100 * overshoot:.0f} %"
-    checks = (
-        (
-            overshoot > 0.04,
-            PSFStatus.DOUBTFUL,
-            f"the edge overshoots by {over}: it was sharpened; use raw data",
-        ),
-        (
-            any(edge.clipped for edge in edges),
-            PSFStatus.DOUBTFUL,
-            "a side of the edge is saturated or cut off at black; expose so that both sides keep detail",
-        ),
-        (
-            fit.data_residual > 3,
-            PSFStatus.ROUGH,
-            "no PSF that falls outwards explains the edge: another PSF, uneven sides or values not linear in light",
-        ),
-    )
-    status, why = graded(error, reason, checks)
+    rough = {
+        "no PSF that falls outwards explains the edge: another PSF, uneven sides or values not linear in light": (
+            fit.data_residual > 3
+        )
+    }
+    clipped = any(edge.clipped for edge in edges)
+    doubtful = {
+        f"the edge overshoots by {over}: it was sharpened; use raw data": overshoot > 0.04,
+        "a side of the edge is saturated or cut off at black; expose so that both sides keep detail": clipped,
+    }
+    status, why = graded(error, reason, {}, rough, doubtful)
     if size is None:
         psf = crop(psf)
     stretch = np.linalg.svd(form, compute_uv=False)
@@ -226,11 +217,11 @@ def _simplest(edges: list[Edge], shape: tuple[int, int], form: np.ndarray) -> tu
     difference of its PSF from those of the fits that are as good: an edge hardly distinguishes a narrow Gaussian from a
     disc of its width."""
     fits = [_ProfileFit(edges, shape, form, kind) for kind in ("bells", "airys", "discs")]
-    fit = fits[0]
+    fit, chance = fits[0], 20.0  # improvement of χ² from which on the others are preferred
     for other in fits[1:]:
-        if other.square + _CHANCE * max(1.0, other.data_residual**2) < fit.square:
+        if other.square + chance * max(1.0, other.data_residual**2) < fit.square:
             fit = other
-    limit = fit.square + _CHANCE * max(1.0, fit.data_residual**2)
+    limit = fit.square + chance * max(1.0, fit.data_residual**2)
     apart = [float(np.linalg.norm(other.psf - fit.psf)) for other in fits if other.square < limit]
     return fit, max(apart) / float(np.linalg.norm(fit.psf))
 

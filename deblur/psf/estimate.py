@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,14 +38,15 @@ class PSFStatus(enum.Enum):
         return cls.MEASURED if error < 0.1 else cls.ROUGH
 
 
-def graded(error: float, first: str, checks: Iterable[tuple[Any, PSFStatus, str]]) -> tuple[PSFStatus, str]:
-    """A status and its reasons: each check (applies, the best status then, reason) that applies can only lower it."""
+def graded(error: float, first: str, *notes_rough_doubtful: Mapping[str, Any]) -> tuple[PSFStatus, str]:
+    """A status and its reasons: those that apply of {reason: applies}, by the best status that each allows."""
     status, reasons = PSFStatus.of(error), [first]
-    for applies, best, reason in checks:
-        if applies:
+    for best, checks in zip(PSFStatus, notes_rough_doubtful, strict=False):
+        held = [reason for reason, applies in checks.items() if applies]
+        if held:
             status = max(status, best, key=list(PSFStatus).index)
-            reasons.append(reason)
-    return status, "; ".join(reason for reason in reasons if reason)
+        reasons += held
+    return status, "; ".join(filter(None, reasons))
 
 
 @dataclass(frozen=True)
@@ -182,19 +183,20 @@ def energy_outside(psf: np.ndarray) -> float:
     return min(beyond / (1 + beyond), 1.0)
 
 
-def shift(stack: Array, by: Array) -> Array:
+def shift(stack: Array, by: Array, slopes: bool = False) -> Array:
     """Images (..., m, n) displaced by fractions of pixels (..., 2) through their Fourier series: periodic, and exact
-    for band-limited images."""
+    for band-limited images. With `slopes` (3, ..., m, n): these, and their derivatives by the displacement."""
     m, n = stack.shape[-2:]
     by = np.asarray(by)[..., None, None, :]
-    y, x = scipy.fft.fftfreq(m)[:, None], scipy.fft.rfftfreq(n)[None, :]
-    phase_y, phase_x = np.exp(-2j * np.pi * y * by[..., 0]), np.exp(-2j * np.pi * x * by[..., 1])
+    y, x = -2j * np.pi * scipy.fft.fftfreq(m)[:, None], -2j * np.pi * scipy.fft.rfftfreq(n)[None, :]
+    phase_y, phase_x = np.exp(y * by[..., 0]), np.exp(x * by[..., 1])
     # At the Nyquist frequency a real image keeps the cosine alone.
     if m % 2 == 0:
-        phase_y[..., m // 2, :] = phase_y[..., m // 2, :].real
+        phase_y[..., m // 2, :], y[m // 2] = phase_y[..., m // 2, :].real, 0
     if n % 2 == 0:
-        phase_x[..., -1] = phase_x[..., -1].real
-    return scipy.fft.irfft2(scipy.fft.rfft2(stack) * phase_y * phase_x, s=(m, n))
+        phase_x[..., -1], x[:, -1] = phase_x[..., -1].real, 0
+    moved = scipy.fft.rfft2(stack) * phase_y * phase_x
+    return scipy.fft.irfft2(np.stack([moved, moved * y, moved * x]) if slopes else moved, s=(m, n))
 
 
 def placed(psf: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
@@ -210,9 +212,9 @@ def placed(psf: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def gains(psf: np.ndarray, variance: np.ndarray | float) -> np.ndarray:
-    """Wiener's factor of each pixel of a noisy PSF, from the power in its 3 x 3 neighbourhood."""
+    """Wiener's factor of each pixel of noisy PSFs (..., m, n), from the power in its 3 x 3 neighbourhood."""
     from scipy.ndimage import uniform_filter
 
-    power = uniform_filter(psf**2, 3, mode="constant")
-    noise = uniform_filter(np.broadcast_to(variance, psf.shape), 3, mode="nearest")
+    power = uniform_filter(psf**2, [1] * (psf.ndim - 2) + [3, 3], mode="constant")
+    noise = uniform_filter(np.broadcast_to(variance, psf.shape[-2:]), 3, mode="nearest")
     return np.clip(1 - noise / np.maximum(power, np.finfo(float).tiny), 0, 1)

@@ -15,6 +15,7 @@ import numpy as np
 from .. import image as image_file
 from ..device import check_finite, format_bytes, require_memory
 from ..image.metadata import inverse
+from .points import from_points
 
 _TEXT, _ARRAYS = (".csv", ".txt", ".dat"), (".npy", ".npz", ".mat")
 
@@ -193,8 +194,6 @@ def load_grid(path: str | PathLike[str], grid: tuple[int, int] | None = None) ->
         If there is no such file, no grid, another number of files than parts, PSFs of several sizes, or none
         that can be trusted.
     """
-    from .points import from_points
-
     path = Path(path)
     if not path.exists():
         raise FileNotFoundError(f"no such folder or file: {path}")

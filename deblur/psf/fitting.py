@@ -16,18 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from .estimate import (
-    PSFEstimate,
-    PSFStatus,
-    border,
-    centre,
-    centre_of_gravity,
-    graded,
-    grey,
-    percent,
-    placed,
-    width,
-)
+from .estimate import PSFEstimate, border, centre, centre_of_gravity, graded, grey, percent, placed, width
 from .models import (
     airy_profile,
     coordinates,
@@ -38,12 +27,9 @@ from .models import (
     path_length,
     unit_sum,
 )
-from .spectra import PictureSpectrum, SpectrumFit
+from .spectra import PictureSpectrum
 
-_SURE, _DEEP = (
-    30.0,
-    0.4,
-)  # least log-likelihood ratio, and relative depth of zeros, of a blur found in an image
+_SURE, _DEEP = 30.0, 0.4  # least log-likelihood ratio, and depth of zeros, of a blur found in an image
 
 
 @dataclass(frozen=True)
@@ -203,11 +189,11 @@ def _fit_psf(a: np.ndarray, kind: str | None) -> PSFEstimate:
     moved = float(np.einsum("ij,jk,ik", best.jac[:, 2:], covariance, best.jac[:, 2:]))
     error = math.hypot(math.sqrt(max(moved, 0.0)) / max(size, 1e-300), data_residual if structured else 0.0)
     first = f"the residual of the {name} is {percent(data_residual)} of the PSF"
-    checks = (
-        (structured, "it has structure, unlike noise: the PSF is of another kind, or a sum of several"),
-        (kind is None, f"{name} fits best of {', '.join(KINDS)}"),
-    )
-    status, why = graded(error, first, [(applies, PSFStatus.MEASURED, reason) for applies, reason in checks])
+    notes = {
+        "it has structure, unlike noise: the PSF is of another kind, or a sum of several": structured,
+        f"{name} fits best of {', '.join(KINDS)}": kind is None,
+    }
+    status, why = graded(error, first, notes)
     details: dict[str, Any] = {"kind": name}
     for label, value, deviation in zip(names, best.x[2:], deviations, strict=True):
         details |= _interval_details(label, value, value - 1.96 * deviation, value + 1.96 * deviation)
@@ -259,11 +245,11 @@ def _fit_image(image: np.ndarray, kind: str | None) -> PSFEstimate:
     if not np.ptp(image) > 0:
         raise ValueError("the image is of one brightness: it shows nothing that could be blurred")
     spectrum = PictureSpectrum(image)
-    none = spectrum.fit(np.ones_like(spectrum.power))
+    without_blur, none = spectrum.fit(np.ones_like(spectrum.power))
     found = {k: _search(spectrum, none, k) for k in ("disk", "motion") if kind in (None, k)}
     name = min(found, key=lambda k: found[k][0])
     deviance, parameters, intervals = found[name]
-    evidence = spectrum.against(deviance, none.deviance)
+    evidence = spectrum.against(deviance, without_blur)
     psf = _built(name, parameters)
     depth = float(spectrum.matched(spectrum.transfer(psf)[None], none)[1][0])
     spread = []
@@ -281,11 +267,8 @@ def _fit_image(image: np.ndarray, kind: str | None) -> PSFEstimate:
             f"the image's spectrum has no clear zeros of a {name} blur: evidence {evidence:.1f} ({_SURE:g} needed), "
             f"{100 * max(depth, 0):.0f} % of their depth ({100 * _DEEP:.0f} % needed)"
         )
-    checks = (
-        (True, PSFStatus.DOUBTFUL if unclear else PSFStatus.ROUGH, ""),
-        (close and not unclear, PSFStatus.ROUGH, f"a {rival} blur explains it nearly as well"),
-    )
-    status, why = graded(error, first, checks)
+    rough = {"": True, f"a {rival} blur explains it nearly as well": close and not unclear}
+    status, why = graded(error, first, {}, rough, {"": unclear})
     details: dict[str, Any] = {"kind": name}
     for label, value, ends in zip(KINDS[name].names, parameters, intervals, strict=True):
         details |= _interval_details(label, value, *ends)
@@ -294,7 +277,7 @@ def _fit_image(image: np.ndarray, kind: str | None) -> PSFEstimate:
 
 
 def _search(
-    spectrum: PictureSpectrum, none: SpectrumFit, kind: str
+    spectrum: PictureSpectrum, none: np.ndarray, kind: str
 ) -> tuple[float, list[float], list[tuple[float, float]]]:
     """(deviance, parameters, their 95 % intervals) of the disk or the motion that fits a spectrum best."""
     from scipy.optimize import minimize
@@ -317,7 +300,7 @@ def _search(
         return spectrum.smeared((path * np.sinc(x) * np.sinc(y)) ** 2)
 
     def deviance(p: Any) -> float:
-        return spectrum.fit(transfer([max(p[0], limits[0]), *p[1:]])).deviance
+        return spectrum.fit(transfer([max(p[0], limits[0]), *p[1:]]))[0]
 
     parts = (grid[i : i + 64] for i in range(0, len(grid), 64))
     match = np.concatenate([spectrum.matched(np.stack([*map(transfer, part)]), none)[0] for part in parts])
@@ -330,19 +313,13 @@ def _search(
         trials.append(minimize(deviance, grid[i], method="Nelder-Mead", bounds=bounds, options=options))
     best = min(trials, key=lambda trial: trial.fun)
     intervals = []
-    # Initial step, largest one, and the systematic error that the likelihood does not contain.
-    for i, (step, reach, systematic) in enumerate(
-        [(0.1, side, 0.015 * best.x[0]), (0.5, 90, 0.7)][: len(best.x)]
-    ):
-        ends = []
-        for sign in (-1, 1):
-            ratio = 0.0
-            while not ratio >= 1.92 and step < reach:  # 1.92 ends a 95 % interval
-                other = best.x + sign * step * np.eye(len(best.x))[i]
-                ratio, far, step = spectrum.against(best.fun, deviance(other)), step, 1.7 * step
-            half = far * math.sqrt(1.92 / max(ratio, 1.92))  # the log-likelihood is nearly a parabola
-            end = float(best.x[i] + sign * math.hypot(half, systematic))
-            ends.append(max(end, limits[0]) if i == 0 else end)
-            step = far / 3
-        intervals.append((ends[0], ends[1]))
+    # The systematic error that the likelihood does not contain.
+    for unit, systematic in zip(np.eye(len(best.x)), (0.015 * best.x[0], 0.7), strict=False):
+        step, ratio = 0.05, 0.0
+        while not ratio >= 1.92 and step < side:  # 1.92 ends a 95 % interval
+            step *= 1.7
+            ratio = min(spectrum.against(best.fun, deviance(best.x + way * step * unit)) for way in (-1, 1))
+        half = step * math.sqrt(1.92 / max(ratio, 1.92))  # the log-likelihood is nearly a parabola
+        value, half = float(unit @ best.x), math.hypot(half, systematic)
+        intervals.append((value - half, value + half))
     return float(best.fun), [float(value) for value in best.x], intervals

@@ -19,17 +19,7 @@ from ..linalg import krylov
 from ..operators.torus import Torus
 from ..tuning import noise_level
 from ..vector_ops import Systems
-from .estimate import (
-    PSFEstimate,
-    PSFStatus,
-    centre_of_gravity,
-    energy_outside,
-    graded,
-    grey,
-    middle,
-    shift,
-    width,
-)
+from .estimate import PSFEstimate, centre_of_gravity, energy_outside, graded, grey, middle, shift, width
 from .models import Size, as_shape, unit_sum
 
 _LAMBDAS = (3e-2, 3e-3, 3e-4, 3e-5)  # of the mean power of the sharp image's gradient
@@ -261,24 +251,13 @@ def _estimate(system: _System, h: np.ndarray, lam: float, moved: np.ndarray) -> 
     wrong = (
         "rotation, scale, motion, a PSF that varies or is larger than its size, or values not linear in light"
     )
-    checks = (
-        (
-            explained < 0.8,
-            PSFStatus.DOUBTFUL,
-            f"it explains {100 * explained:.0f} % of the blurred image alone",
-        ),
-        (
-            ratio > 3 and 0.8 <= explained < 0.999,
-            PSFStatus.ROUGH,
-            f"the residual is {ratio:.1f} times the noise: {wrong}",
-        ),
-        (
-            outermost > 0.03,
-            PSFStatus.ROUGH,
-            f"{100 * outermost:.0f} % of it is at its border: pass a larger size",
-        ),
-    )
-    status, why = graded(error, f"{residual.size} pixels for the {h.size} of the PSF", checks)
+    rough = {
+        f"the residual is {ratio:.1f} times the noise: {wrong}": ratio > 3 and 0.8 <= explained < 0.999,
+        f"{100 * outermost:.0f} % of it is at its border: pass a larger size": outermost > 0.03,
+    }
+    doubtful = {f"it explains {100 * explained:.0f} % of the blurred image alone": explained < 0.8}
+    first = f"{residual.size} pixels for the {h.size} of the PSF"
+    status, why = graded(error, first, {}, rough, doubtful)
     details = {
         "shift": (float(moved[0]), float(moved[1])),
         "gain": gain,

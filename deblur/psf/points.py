@@ -23,11 +23,11 @@ from .estimate import (
     PSFEstimate,
     PSFStatus,
     centre,
-    centre_of_gravity,
     energy_outside,
     gains,
     graded,
     grey,
+    placed,
     shift,
     width,
 )
@@ -141,10 +141,12 @@ class _Field:
 
     def average(self, shape: tuple[int, int]) -> tuple[MeanPSF, np.ndarray, np.ndarray, dict[str, int]]:
         """The mean PSF of a shape, its sources' positions (k, 2) and fluxes (k,), and the others' number by reason."""
-        large, at, own = (shape[0] + 2 * _MARGIN, shape[1] + 2 * _MARGIN), self.at, np.rint(self.at)
+        # Lengths without large prime factors, whose transforms would take several times as long.
+        large = tuple(scipy.fft.next_fast_len(n + 2 * _MARGIN, real=True) for n in shape)
+        at, own = self.at, np.rint(self.at)
         good, left_out = self._usable(own, shape)
         stamps = _cut(self.above, own, large)
-        window = np.pad(np.ones(shape), _MARGIN)
+        window = placed(np.ones(shape), large)
         core = np.hypot(*coordinates(large)) <= 2.5 * self.scale
         flux, level = np.maximum((stamps * core).sum(axis=(1, 2)), self.noise), np.zeros(len(at))
         back = shift(stamps, own - at) / flux[:, None, None]
@@ -153,7 +155,7 @@ class _Field:
         psf = unit_sum(psf)
         psfs = np.broadcast_to(psf, back.shape)  # of each source
         for turn in range(4):
-            for _ in range(2):
+            for _ in range(2 if turn < 2 else 1):
                 at = np.clip(at, 0, np.array(self.above.shape) - 1.0)
                 own = np.rint(at)
                 fitted = shift(psfs, at - own) * flux[:, None, None]
@@ -167,9 +169,10 @@ class _Field:
                 good &= ~odd
             mean = _robust_mean(back[good], (psfs - psf)[good], self.noise / flux[good], psf)
             psfs = Variation(at[good], mean, self.above.shape).psfs(at) * window
-            bright = [np.maximum(h * gains(h, mean.variance), 0) for h in psfs]
-            _check_light(min(h.sum() for h in bright), len(own))
-            away = np.array([centre_of_gravity(h) for h in bright])
+            clear = np.maximum(psfs * gains(psfs, mean.variance), 0)
+            weight = clear.sum(axis=(1, 2))
+            _check_light(weight.min(), len(own))
+            away = np.stack([(clear * line).sum(axis=(1, 2)) / weight for line in coordinates(large)], axis=1)
             psfs = shift(psfs, -away) * window
             total = psfs.sum(axis=(1, 2))
             psfs, flux, at = psfs / total[:, None, None], flux * total, at + away
@@ -177,7 +180,9 @@ class _Field:
         level = level - flux * _pedestal(flux[good], level[good])
         stamps = (stamps - level[:, None, None])[good] / flux[good, None, None]
         at, own, flux = at[good], own[good], flux[good]
-        back = shift(stamps, own - at) + _aliases(stamps, at - own, self.noise / flux)
+        back = shift(stamps, own - at)
+        if width(psf) < 4:  # a wider PSF is sampled well
+            back = back + _aliases(stamps, at - own, self.noise / flux)
         mean = _robust_mean(back, psfs[good] - psf, self.noise / flux, psf).cut(shape)
         return mean, at, flux, left_out
 
@@ -263,9 +268,8 @@ def _gauss_newton(
     stamps: np.ndarray, psfs: np.ndarray, at: np.ndarray, own: np.ndarray, flux: np.ndarray, level: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """One step for position, flux and background of each source."""
-    e, away, k = 0.05, at - own, len(stamps)
-    slopes = [(shift(psfs, away + e * unit) - shift(psfs, away - e * unit)) / (2 * e) for unit in np.eye(2)]
-    basis = np.stack([shift(psfs, away), *slopes, np.ones_like(psfs)], axis=1).reshape(k, 4, -1)
+    k = len(stamps)
+    basis = np.stack([*shift(psfs, at - own, slopes=True), np.ones_like(psfs)], axis=1).reshape(k, 4, -1)
     gram = basis @ basis.swapaxes(1, 2)
     gram += 1e-9 * np.eye(4) * np.trace(gram, axis1=1, axis2=2)[:, None, None]
     found = np.linalg.solve(gram, basis @ stamps.reshape(k, -1, 1))[:, :, 0]
@@ -368,24 +372,16 @@ def _estimate(
     varied = Variation(at, mean, frame)
     # The scatter does not show light beyond the frame, which scales the rest, nor pixels that are too coarse.
     error = math.hypot(error, 0.01, outside, 0.02 if fwhm < 2 else 0.0)
-    rough, doubtful = PSFStatus.ROUGH, PSFStatus.DOUBTFUL
+    uncertain = not PSFStatus.of(error).ok
     changes = f"{100 * varied.variation:.0f} % across the image"
-    checks = (
-        (k < 3, rough, "so few do not show whether one is a blend; show three or more"),
-        (fwhm < 2, rough, f"it is {fwhm:.2f} pixels wide, too narrow to be sampled well"),
-        (
-            outside > 0.03,
-            rough,
-            f"about {100 * outside:.0f} % of its light falls outside: give a larger size",
-        ),
-        (varied.variation > 0.1, rough, f"it varies by {changes}: ask for grid=(rows, columns)"),
-        (
-            PSFStatus.of(error) is doubtful,
-            doubtful,
-            f"noise and differences of shape make {100 * error:.0f} % uncertain",
-        ),
-    )
-    status, why = graded(error, f"the mean of {k} points" if k > 1 else "one point alone", checks)
+    rough = {
+        "so few do not show whether one is a blend; show three or more": k < 3,
+        f"it is {fwhm:.2f} pixels wide, too narrow to be sampled well": fwhm < 2,
+        f"about {100 * outside:.0f} % of its light falls outside: give a larger size": outside > 0.03,
+        f"it varies by {changes}: ask for grid=(rows, columns)": varied.variation > 0.1,
+        f"noise and differences of shape make {100 * error:.0f} % uncertain": uncertain,
+    }
+    status, why = graded(error, f"the mean of {k} points" if k > 1 else "one point alone", {}, rough)
     details = {
         "points": k,
         "left_out": _listed(left_out),

@@ -9,7 +9,6 @@ import numpy as np
 
 from .estimate import (
     PSFEstimate,
-    PSFStatus,
     border,
     centre,
     centre_of_gravity,
@@ -208,13 +207,12 @@ def prepare(
         h = unit_sum(placed(h, as_shape(size)))
     lies = f"its border lies at {100 * background:.2g} % of its peak"
     off = f"its centre of gravity is ({moved[0]:+.1f}, {moved[1]:+.1f}) pixels from its centre"
-    best = PSFStatus.MEASURED
-    checks = (
-        (abs(background) > 1e-3 and not clean, best, f"{lies}: a background, or cut wings (clean=True)"),
-        (max(map(abs, moved)) > 0.5 and not centred, best, f"{off}: centred=True moves it"),
-        (outside > 0.03, best, f"about {100 * outside:.0f} % of its light falls outside its frame"),
-    )
-    status, why = graded(error, "", checks)
+    notes = {
+        f"{lies}: a background, or cut wings (clean=True)": abs(background) > 1e-3 and not clean,
+        f"{off}: centred=True moves it": max(map(abs, moved)) > 0.5 and not centred,
+        f"about {100 * outside:.0f} % of its light falls outside its frame": outside > 0.03,
+    }
+    status, why = graded(error, "", notes)
     details = {
         "moved": moved if centred else (0.0, 0.0),
         "background": background,

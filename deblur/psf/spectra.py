@@ -11,7 +11,6 @@ and displaced PSFs are equivalent here.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import scipy.fft
@@ -20,14 +19,6 @@ from ..tuning import estimate_noise
 
 _LARGEST = 4.0  # limit of residuals and deviances, so that single frequencies (textures) do not dominate
 _INDEPENDENT = 3.0  # neighbouring frequencies of a window per independent one
-
-
-@dataclass(frozen=True)
-class SpectrumFit:
-    """A fitted model of an image's power: its deviance, the mean over the frequencies, and the power (n,)."""
-
-    deviance: float
-    model: np.ndarray
 
 
 class PictureSpectrum:
@@ -43,7 +34,8 @@ class PictureSpectrum:
         N, in the same unit.
     """
 
-    def __init__(self, image: np.ndarray) -> None:
+    def __init__(self, image: np.ndarray, half: int | None = None) -> None:
+        """Of an image (M, N), or of one half, 0 or 1, of its windows, like the fields of one colour of a chessboard."""
         least = min(image.shape)
         side = 128 if least >= 256 else 2 * (least // 4)
         if least < 32:
@@ -58,8 +50,11 @@ class PictureSpectrum:
         starts = [
             np.linspace(0, n - side, max(math.ceil(2 * n / side) - 1, 1)).astype(int) for n in image.shape
         ]
-        for top in starts[0]:
-            rows = np.stack([image[top : top + side, left : left + side] for left in starts[1]])
+        for i, top in enumerate(starts[0]):
+            across = starts[1] if half is None else starts[1][(half + i) % 2 :: 2]
+            if not len(across):
+                continue
+            rows = np.stack([image[top : top + side, left : left + side] for left in across])
             rows = rows - rows.mean(axis=(1, 2), keepdims=True)
             total += (np.abs(scipy.fft.rfft2(rows * window)) ** 2).sum(axis=0)
             self.windows += len(rows)
@@ -94,8 +89,9 @@ class PictureSpectrum:
             power = (4 * power + np.roll(power, 1, axis) + np.roll(power, -1, axis)) / 6
         return power[:, : self.side // 2 + 1][self.used]
 
-    def fit(self, transfer: np.ndarray) -> SpectrumFit:
-        """The likeliest scene and noise for a blur of power `transfer` (n,), by damped Fisher scoring."""
+    def fit(self, transfer: np.ndarray) -> tuple[float, np.ndarray]:
+        """The likeliest scene and noise for a blur of power `transfer` (n,), by damped Fisher scoring: the deviance, a
+        mean over the frequencies, and the model of the image's power (n,)."""
         x, p, h = self.smooth, self.power, np.maximum(transfer, 1e-9)
         clear = np.maximum(p - self.noise, 0.05 * p) / np.maximum(h, 0.02 * h.max())
         root = np.sqrt(np.minimum(h / h.max(), 1))
@@ -120,19 +116,19 @@ class PictureSpectrum:
             step /= max(1.0, float(np.abs(step).max()) / 2)
             scene = scene + step[:-2]
             level = np.clip(level + step[-2:], (-1.0, 0.0), (3.0, 5.0))
-        return SpectrumFit(best, model)
+        return best, model
 
-    def matched(self, transfers: np.ndarray, none: SpectrumFit) -> tuple[np.ndarray, np.ndarray]:
-        """Correlate the logarithms of blurs' powers (k, n) with the residual of a fit without blur; fast, no fit.
+    def matched(self, transfers: np.ndarray, none: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Correlate the logarithms of blurs' powers (k, n) with the residual of a model without blur; fast, no fit.
 
         Returns (k,) the signed share of the residual's square that each explains, and (k,) the depth of its zeros in
         the image relative to its own: 1 if the image was blurred by it.
         """
-        left = np.log(np.maximum(self.power, 1e-30) / none.model)
+        left = np.log(np.maximum(self.power, 1e-30) / none)
         left = np.clip(left, -_LARGEST, _LARGEST)
         q, _ = np.linalg.qr(self.smooth)
         left -= q @ (q.T @ left)
-        ratio = self.noise / np.maximum(none.model - self.noise, 1e-3 * self.noise)
+        ratio = self.noise / np.maximum(none - self.noise, 1e-3 * self.noise)
         h = transfers / np.maximum(transfers.mean(axis=1, keepdims=True), 1e-12)
         pattern = np.log(h + ratio + 0.01) - np.log(1 + ratio)
         pattern -= (pattern @ q) @ q.T

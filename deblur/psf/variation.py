@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -50,43 +49,56 @@ def clean(mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, float]:
 
 
 class Variation:
-    """The mean PSF plus eigen-PSFs, each times a smooth function of the position.
+    """The mean PSF plus eigen-PSFs, each times a polynomial of the position.
 
-    The eigen-PSFs are the singular vectors of the sources' images less their mean, the functions thin-plate splines
-    (G. Wahba, Spline Models for Observational Data, 1990) with the smoothness that predicts left-out sources best. An
-    eigen-PSF that no spline predicts is noise.
+    The eigen-PSFs are the singular vectors of the sources' images less their mean [1]_, the polynomials those of the
+    degree that predicts left-out sources best. An eigen-PSF that no polynomial predicts is noise.
+
+    References
+    ----------
+    .. [1] E. Bertin, "Automated morphometry with SExtractor and PSFEx", ADASS XX, 2011.
     """
 
     def __init__(self, at: np.ndarray, mean: MeanPSF, frame: tuple[int, ...]) -> None:
-        from scipy.interpolate import RBFInterpolator
-
-        self._mean, self._frame = mean, frame
-        self._parts, self._spline = np.zeros((0, *mean.psf.shape)), None
-        self._shares = np.zeros((len(at), 0))
-        if len(at) < 8:
-            return
-        flat = (mean.stamps - mean.psf).reshape(len(at), -1)
+        self._mean, self._frame, self._degree = mean, frame, 0
         root = np.sqrt(mean.weights)[:, None]
-        vectors = np.linalg.svd(root * flat, full_matrices=False)[2][: len(at) // 4]
-        shares, places = flat @ vectors.T, self._scaled(at)
-        kernel = _kernel(places)
-        smooth, predicted = _smoothed(places, shares, mean.weights, kernel)
+        scaled = root * (mean.stamps - mean.psf).reshape(len(at), -1)
+        vectors = np.linalg.eigh(scaled @ scaled.T)[1].T[::-1][: len(at) // 4] @ scaled  # largest first
+        vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.finfo(float).tiny)
+        values = scaled @ vectors.T  # times the roots of the weights
+        least, coefficients = 0.8 * ((values / (1 - root**2)) ** 2).sum(axis=0), np.zeros((1, len(vectors)))
+        predicted = np.zeros(len(vectors), bool)
+        for degree in range(1, 8):
+            powers = root * self._powers(at, degree)
+            if 2 * powers.shape[1] > len(at):
+                break
+            inverse = np.linalg.pinv(powers)
+            leverage = np.einsum("ij,ji->i", powers, inverse)[:, None]
+            risk = (((values - powers @ (inverse @ values)) / np.maximum(1 - leverage, 0.05)) ** 2).sum(
+                axis=0
+            )
+            if np.minimum(risk, least).sum() < least.sum():
+                predicted |= risk < least
+                least, self._degree = np.minimum(risk, least), degree
+                coefficients = inverse @ values
         n = len(predicted) if predicted.all() else int(predicted.argmin())  # in order of their size
-        if n:
-            self._parts, self._shares = vectors[:n].reshape(n, *mean.psf.shape), smooth[:, :n]
-            self._size = mean.weights @ shares[:, :n] ** 2
-            self._spline = RBFInterpolator(places, self._shares, **kernel)
+        self._coefficients = coefficients[:, :n]
+        self._parts = vectors[:n].reshape(n, *mean.psf.shape)
+        self._size = (values[:, :n] ** 2).sum(axis=0)
+        self._shares = self._shares_at(at)
 
     @property
     def variation(self) -> float:
         """Root mean square difference of the PSFs from their mean, relative to it."""
         return float(np.sqrt((self._shares**2).sum(axis=1).mean() / (self._mean.psf**2).sum()))
 
-    def _scaled(self, places: np.ndarray) -> np.ndarray:
-        return 2 * (places / (np.array(self._frame) - 1)) - 1
+    def _powers(self, places: np.ndarray, degree: int) -> np.ndarray:
+        """The monomials of up to this degree of (p, 2) places: (p, j)."""
+        y, x = (2 * places / (np.array(self._frame) - 1) - 1).T
+        return np.stack([y**i * x**j for i in range(degree + 1) for j in range(degree + 1 - i)], axis=1)
 
     def _shares_at(self, places: np.ndarray) -> np.ndarray:
-        return np.zeros((len(places), 0)) if self._spline is None else self._spline(self._scaled(places))
+        return self._powers(places, self._degree) @ self._coefficients
 
     def psfs(self, places: np.ndarray) -> np.ndarray:
         """The PSF at (p, 2) places, (p, m, n)."""
@@ -99,44 +111,9 @@ class Variation:
         positions = cell_centres(grid, self._frame)
         places = positions.reshape(-1, 2)
         # The eigen-PSFs are noisy, too.
-        noisier = (
-            1 + (self._shares_at(places) ** 2 / self._size).sum(axis=1)
-            if len(self._parts)
-            else np.ones(len(places))
-        )
+        noisier = 1 + (self._shares_at(places) ** 2 / self._size).sum(axis=1)
         psfs = []
         for h, v in zip(self.psfs(places), noisier, strict=True):
             away = centre_of_gravity(clean(h, self._mean.variance * v)[0])
             psfs.append(clean(shift(h, -np.array(away)), self._mean.variance * v)[0])
         return PSFMap(positions, np.stack(psfs).reshape(*grid, *self._mean.psf.shape))
-
-
-def _kernel(at: np.ndarray) -> dict[str, Any]:
-    """Options of SciPy's RBFInterpolator: thin plates need three places off a line."""
-    if np.linalg.matrix_rank(at - at.mean(axis=0), tol=1e-3) < 2:
-        return {"kernel": "linear", "degree": 0}
-    return {"kernel": "thin_plate_spline", "degree": 1}
-
-
-def _smoothed(
-    at: np.ndarray, values: np.ndarray, weights: np.ndarray, kernel: dict[str, Any]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Columns of values (k, j) at (k, 2) places, each with the smoothness that predicts left-out values best, and (j,)
-    whether the squared error is then below 0.8 of that of the mean."""
-    from scipy.interpolate import RBFInterpolator
-
-    least = 0.8 * (weights[:, None] * (values / (1 - weights[:, None])) ** 2).sum(axis=0)
-    predicted, best = np.zeros(values.shape[1], bool), np.zeros_like(values)
-    for smoothing in np.geomspace(1e4, 1e-7, 34):
-        hat = RBFInterpolator(at, np.eye(len(at)), smoothing=smoothing * weights.mean() / weights, **kernel)(
-            at
-        )
-        leverage = np.diag(hat)
-        if leverage.sum() > len(at) / 2 or leverage.max() > 0.95:  # too little is left to predict
-            break
-        fitted = hat @ values
-        risk = (weights[:, None] * ((values - fitted) / (1 - leverage)[:, None]) ** 2).sum(axis=0)
-        better = risk < least
-        least, best = np.where(better, risk, least), np.where(better, fitted, best)
-        predicted |= better
-    return best, predicted

@@ -236,6 +236,8 @@ def test_shifts_go_back_and_forth_and_agree_with_the_formula():
     assert np.allclose(moved, truth((21, 20), lambda y, x: blob(y - 0.4, x + 0.7)), atol=1e-7)
     assert np.allclose(shift(shift(truth((21, 21)), (0.3, 0.2)), (-0.3, -0.2)), truth((21, 21)), atol=1e-15)
     assert np.allclose(shift(h, (1, 2)), np.roll(h, (1, 2), (0, 1)), atol=1e-15)
+    for slope, step in zip(shift(h, (0.4, -0.7), slopes=True)[1:], 1e-4 * np.eye(2), strict=True):
+        assert np.allclose(slope, (shift(moved, step) - shift(moved, -step)) / 2e-4, atol=1e-9)
 
 
 @pytest.mark.parametrize("small", [(5, 5), (4, 5), (6, 3)])

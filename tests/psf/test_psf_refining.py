@@ -1,0 +1,69 @@
+"""A PSF that is nearly right, corrected by the blurred image, against the PSF that blurred it."""
+
+import numpy as np
+import pytest
+from scipy.signal import convolve2d
+
+import deblur
+from deblur import psf
+from deblur.psf.estimate import placed
+
+
+def blurred(truth, noise, seed=0):
+    scene = deblur.data.load("camera")[100:356, 100:356]
+    return deblur.degrade(scene, truth, noise=noise, boundary="unknown", seed=seed)
+
+
+def distance(h, truth):
+    shape = (41, 41)
+    return np.linalg.norm(placed(h, shape) - placed(truth, shape))
+
+
+def streak(angle):
+    """A motion out of focus: interpolating at a thin line would cost more than the wrong angle."""
+    return convolve2d(psf.motion(15, angle), psf.gaussian(7, 1.0))
+
+
+CASES = {
+    "rotation": (streak(30), streak(32), 0.003, -2.0),
+    "scale": (psf.disk(11, 4.2), psf.disk(11, 4.0), 0.003, 1.05),
+    "exponent": (psf.disk(13, 3.0) * 0.3 + psf.disk(13, 6.0) * 0.7, None, 0.001, 1.8),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_error_is_halved_and_its_cause_named(name):
+    truth, given, noise, expected = CASES[name]
+    if given is None:  # photographed without regard to the camera's tone curve
+        given = truth ** (1 / 1.8)
+        given /= given.sum()
+    found = psf.refine(blurred(truth, noise), 3 * given)
+    assert abs(found.psf.sum() - 3) < 1e-9
+    assert found.psf.min() >= 0
+    assert distance(found.psf / 3, truth) < 0.5 * distance(given, truth)
+    assert name in found.details["changed"]
+    assert abs(found.details[name] - expected) < 0.25 * abs(expected)
+    assert found.error < found.details["error_before"]
+
+
+@pytest.mark.parametrize("noise", [0.0005, 0.02])
+def test_an_exact_psf_is_given_back(noise):
+    truth = psf.camera_shake(15, 3)
+    found = psf.refine(blurred(truth, noise), truth)
+    assert np.array_equal(found.psf, truth)
+    assert found.details["changed"] == "nothing"
+    assert "as it was given" in found.why
+
+
+@pytest.mark.parametrize(
+    ("image", "kernel", "message"),
+    [
+        (np.zeros((80, 80)), np.ones((3, 3)), "one brightness"),
+        (np.eye(40), np.ones((3, 3)), "too small"),
+        (np.eye(80), np.zeros((3, 3)), "zero or less"),
+        (np.full((80, 80), np.nan), np.ones((3, 3)), "NaN"),
+    ],
+)
+def test_unusable_input_is_refused(image, kernel, message):
+    with pytest.raises(ValueError, match=message):
+        psf.refine(image, kernel)
