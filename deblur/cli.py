@@ -107,6 +107,7 @@ def reconstruct(args: argparse.Namespace) -> int:
     --lam : lam = auto
         How much is smoothed; auto is gcv, or the rule that is sound for the noise model.
     --noise : brightness
+    --psf-error : number
     --method : method
     --boundary : boundary|auto
     --formula : {tikhonov, hht}

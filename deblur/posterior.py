@@ -176,7 +176,7 @@ def posterior_std(
     --------
     >>> import deblur
     >>> psf = deblur.psf.gaussian(7, 1.2)
-    >>> blurred = deblur.degrade(deblur.data.load("camera64"), psf, noise=0.01, seed=0)
+    >>> blurred = deblur.degrade(deblur.data.load("camera64"), psf, noise=0.01, boundary="unknown", seed=0)
     >>> result = deblur.solve(blurred, psf, 1e-3)
     >>> spread = deblur.posterior_std(result, noise=0.01)
     >>> spread.method, spread.exact

@@ -77,10 +77,10 @@ def test_neither_an_input_nor_another_output_is_overwritten(folder, tmp_path, ca
     before = {path: path.read_bytes() for path in folder.iterdir()}
     other = tmp_path / "other"
     other.mkdir()
-    Image.open(folder / "b.png").save(other / "b.webp", lossless=True)  # is written as b.png
+    Image.open(folder / "b.png").save(other / "b.bmp")  # is written as b.png
     files, out = [folder / "ä.png", folder / "b.png"], tmp_path / "out"
     fails(capsys, ["reconstruct", *files, "-o", folder, *PSF, "--force"], "inputs are never overwritten")
-    fails(capsys, ["reconstruct", *files, other / "b.webp", "-o", out, *PSF], "b.webp", "would both become")
+    fails(capsys, ["reconstruct", *files, other / "b.bmp", "-o", out, *PSF], "b.bmp", "would both become")
     fails(capsys, ["reconstruct", *files, "-o", folder / "notes.txt", *PSF, "--force"], "notes.txt is a file")
     fails(capsys, ["reconstruct", *files, "-o", tmp_path / "a.zarr", *PSF], "a.zarr", "one IN")
     out.mkdir(exist_ok=True)

@@ -20,7 +20,12 @@ def posterior_std(
     blur, lam, regularizer="identity", weights=None, bounds=None, dtype="f8", device="cpu", **said
 ):
     """That of a problem without a result."""
-    fields = {"weights": weights, "bounds": bounds, "dtype": np.dtype(dtype), "device": Device.named(device)}
+    fields = {
+        "weights": weights,
+        "bounds": bounds,
+        "dtype": np.dtype(dtype),
+        "device": Device.of(said["image"]) if "image" in said else Device.named(device),
+    }
     return deblur.posterior_std(problem_of(blur, regularizer, lam, **fields), **said)
 
 

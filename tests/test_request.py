@@ -49,7 +49,7 @@ def test_the_command_line_takes_every_option_that_text_can_give():
     parser = cli._parser()
     given = vars(parser.parse_args(["reconstruct", "in.png", "-o", "out.png", "--psf", "box:3"]))
     rows = set(defaults()) & set(given)
-    assert rows == set(defaults()) - {"origin", "inverse", "callback", "weights", "delta", "psfs"}
+    assert rows == set(defaults()) - {"origin", "inverse", "callback", "delta", "psfs"}
     # The defaults are those of the call.
     assert {name: given[name] for name in rows} == {name: defaults()[name] for name in rows}
 

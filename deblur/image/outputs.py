@@ -46,7 +46,13 @@ def check_output(path: FilePath, inputs: Iterable[FilePath] = ()) -> Path:
         for place in _places(source, deep=own is not None):
             its, *beyond = _identities(Path(os.path.realpath(place)))
             how = (
-                "is also" if own == its else "lies in" if its in around else "holds" if own in beyond else ""
+                "is also"
+                if own and own == its
+                else "lies in"
+                if its in around
+                else "holds"
+                if own in beyond
+                else ""
             )
             if how:
                 raise ValueError(

@@ -15,7 +15,6 @@ import numpy as np
 from .. import image as image_file
 from ..device import check_finite, format_bytes, require_memory
 from ..image.metadata import inverse
-from .points import from_points
 
 _TEXT, _ARRAYS = (".csv", ".txt", ".dat"), (".npy", ".npz", ".mat")
 
@@ -209,6 +208,8 @@ def load_grid(path: str | PathLike[str], grid: tuple[int, int] | None = None) ->
     if grid is None:
         raise ValueError(f"say how many rows and columns of PSFs {path} has, for example 5x5")
     if not path.is_dir():
+        from .points import from_points
+
         found = from_points(read_grey(path)[0], grid=grid)
         if not found.status.ok or found.map is None:
             raise ValueError(

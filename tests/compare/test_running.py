@@ -790,7 +790,7 @@ def test_a_full_disk_leaves_the_tables_as_they_were(picture, tmp_path, monkeypat
     def full(source, target):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(deblur.image.writing.os, "replace", full)
+    monkeypatch.setattr(deblur.image.outputs.os, "replace", full)
     with pytest.raises(OSError, match="nothing was changed there"):
         found.to_csv(path, overwrite=True)
     assert path.read_bytes() == before

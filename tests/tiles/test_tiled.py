@@ -146,7 +146,7 @@ def test_the_boundary_is_read_off_the_corners(boundary, rng):
     tiling = Tiling(g, h, LAM, tile=256)
     assert tiling.plan.boundary == boundary
     assert "in its corners" in tiling.boundary_reason
-    assert apart(tiling(g), deblur.reconstruct(g, h, LAM, boundary=boundary, prior="smooth"), g) < 1e-3
+    assert apart(tiling(g), deblur.reconstruct(g, h, LAM, boundary=boundary), g) < 1e-3
 
 
 def test_the_margin_of_total_variation_is_measured(rng):

@@ -310,7 +310,7 @@ def test_the_table_of_rules_says_which_serve():
     }
     assert found == expected
     assert [check_rule("auto", p) for p in (linear, edges, impulses)] == ["gcv", "gcv", "whiteness"]
-    assert [check_rule("auto", p, 0.1) for p in (linear, edges, impulses)] == ["gcv", "sure", "whiteness"]
+    assert [check_rule("auto", p, 0.1) for p in (linear, edges, impulses)] == ["upre", "sure", "whiteness"]
     with pytest.raises(ValueError, match="use one of auto, gcv, discrepancy, sure, whiteness"):
         check_rule("upre", edges)
     with pytest.raises(ValueError, match="give λ as a number"):
