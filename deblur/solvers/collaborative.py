@@ -134,7 +134,9 @@ class Collaborative:
         self.covariance = torus.synthesise(power / (power + inverse.lam) ** 2)
         # What an error of the PSF leaves has the power of a picture, which falls as 1/|k|².
         rows, cols = (problem.xp.fft.fftfreq(n) ** 2 for n in torus.lengths)
-        scene = 1 / problem.xp.maximum(rows[:, None] + cols[: power.shape[1]], 0.25 / math.prod(torus.lengths))
+        scene = 1 / problem.xp.maximum(
+            rows[:, None] + cols[: power.shape[1]], 0.25 / math.prod(torus.lengths)
+        )
         scene /= float((scene * (scene < 100)).mean())
         self.coloured = torus.synthesise(scene * power / (power + inverse.lam) ** 2)
 

@@ -307,10 +307,10 @@ def psf_error(g: Array, psf: Array, noise: float | None = None) -> tuple[float, 
 
 
 def weighed(problem: Problem, g: Array, noise: float | None, error: float | None) -> Problem:
-    """The problem with the noise of its frames (k, c, M, N), as far as it is not given, and weights against photon noise.
+    """The problem with the noise of its frames (k, c, M, N), as far as it is not given.
 
-    The linear formula needs no more than what an error of the PSF leaves. Photon noise is weighed where it is stronger than the
-    noise that does not depend on the light, by the inverse of its variance at each pixel [1]_.
+    The linear formula needs no more than what an error of the PSF leaves. Photon noise that is stronger than the noise
+    of the dark gets weights: the inverse of its variance at each pixel [1]_.
 
     References
     ----------
@@ -337,7 +337,9 @@ def weighed(problem: Problem, g: Array, noise: float | None, error: float | None
     return replace(problem, noise=model, fidelity=fidelity)
 
 
-def psf_noise(g: Array, psf: np.ndarray, noise: float | None = None, error: float | None = None) -> NoiseModel:
+def psf_noise(
+    g: Array, psf: np.ndarray, noise: float | None = None, error: float | None = None
+) -> NoiseModel:
     """`psf_error` with the noise that the error leaves in the image; for a checked image."""
     nothing, reach = NoiseModel(0.0, noise or 0.0, 0.0, math.inf), max(psf.shape)
     # What the boundary changes is left out if the image is large enough.
@@ -420,14 +422,14 @@ class _Cells:
             )
         )  # fmt: skip
         self.radius = np.exp(radius)
-        self.basis = np.stack([np.ones_like(x), x, x * x, two, cross, four, x * two, x * cross], axis=1)
+        self.basis = np.stack([np.ones_like(x), x, two, cross, four], axis=1)
 
     def fitted(self, noise: float | None, error: float | None, start: np.ndarray | None = None) -> _Fit:
         """The most likely log S, log ε² and log σ², by Fisher's scoring with Levenberg's damping."""
         n, count, power, top = self.basis.shape[1], self.count, self.power, float(self.power.max())
-        # How far S may be from a power law with the slope of pictures, as four powers each would say it.
+        # S is near that of pictures, as strongly as four powers would say it.
         mean = np.array([0, -0.3, *[0] * n])
-        weight = 4 / np.array([1e9, 0.8, 0.3, 0.5, 0.5, 0.5, 0.3, 0.3, 1e9, 1e9]) ** 2
+        weight = 4 / np.array([1e9, 0.8, 0.5, 0.5, 0.3, 1e9, 1e9]) ** 2
         limits = np.full((n + 2, 2), [-math.inf, math.inf])
         limits[n:] = np.log([[1e-10, 0.09], [1e-22 * top, top]])
         if start is None:
@@ -472,7 +474,9 @@ class _Cells:
         scatter = max(float(count @ (power / total - 1) ** 2) / len(count), 1.0)
         slopes[:, n] = scene * self.white / total  # by ε² itself
         information = ((slopes * count[:, None]).T @ slopes + np.diag(weight))[np.ix_(free, free)]
-        deviation = 0.0 if error is not None else math.sqrt(scatter * max(np.linalg.pinv(information)[n, n], 0))
+        deviation = (
+            0.0 if error is not None else math.sqrt(scatter * max(np.linalg.pinv(information)[n, n], 0))
+        )
         return _Fit(at, loss, float(np.exp(at[n])), deviation, float(np.exp(at[n + 1])), scene, scatter)
 
 

@@ -70,8 +70,9 @@ def choose_lambda(
 ) -> Decision:
     """λ by a rule, from all frames together, and the regularizer that it is for.
 
-    An error of the PSF adds ε² to λ of the linear formula under "auto" (`deblur.tuning.psf_error`). "natural" replaces the regularizer of the problem where cross-validation with it finds noise to hide: its λ, the
-    variance of the noise over that of the scene, is large enough.
+    An error of the PSF adds ε² to λ of the linear formula under "auto" (`deblur.tuning.psf_error`). "natural" replaces
+    the regularizer of the problem where cross-validation with it finds noise to hide: its λ, the variance of the noise
+    over that of the scene, is large enough.
 
     Parameters
     ----------
@@ -99,7 +100,13 @@ def choose_lambda(
 
 
 def _chosen(
-    problem: Problem, data: Data, rule: str, prior: str, may_be_natural: bool, noise: float | None, method: Method
+    problem: Problem,
+    data: Data,
+    rule: str,
+    prior: str,
+    may_be_natural: bool,
+    noise: float | None,
+    method: Method,
 ) -> Decision:
     natural, alike = None, replace(problem, regularizer="natural")
     enough = _enough(problem) if may_be_natural else math.inf

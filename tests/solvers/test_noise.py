@@ -94,15 +94,16 @@ def test_an_image_without_noise_has_none():
 
 def test_the_error_of_a_psf_is_read_off_a_blurred_picture(rng):
     kernel = psf.disk(9)
-    wrong = kernel + 0.03 / kernel.size**0.5 * rng.standard_normal(kernel.shape)
+    true = kernel + 0.03 / kernel.size**0.5 * rng.standard_normal(kernel.shape)
     for name in ("camera", "brick"):
-        picture = degrade(data.load(name), kernel, boundary="unknown")
-        g = picture + 5e-4 * rng.standard_normal(picture.shape)
-        assert psf_error(g, kernel)[0] <= 0.004
-        found, uncertainty = psf_error(g, wrong / wrong.sum())
+        exact, g = (
+            degrade(data.load(name), h / h.sum(), noise=5e-4, boundary="unknown") for h in (kernel, true)
+        )
+        assert psf_error(exact, kernel)[0] <= 0.004
+        found, uncertainty = psf_error(g, kernel)
         assert abs(math.log(found / 0.03)) <= math.log(1.5)
         assert uncertainty <= 0.5 * found
-        assert psf_error(7 * g, 3 * wrong)[0] == pytest.approx(found, rel=1e-6)
+        assert psf_error(7 * g, 3 * kernel)[0] == pytest.approx(found, rel=1e-6)
 
 
 @pytest.mark.parametrize("g", [np.full((128, 128), 0.3), np.ones((24, 200)), np.zeros((99, 99))])
