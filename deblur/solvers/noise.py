@@ -422,14 +422,14 @@ class _Cells:
             )
         )  # fmt: skip
         self.radius = np.exp(radius)
-        self.basis = np.stack([np.ones_like(x), x, two, cross, four], axis=1)
+        self.basis = np.stack([np.ones_like(x), x, x * x, two, cross, four, x * two, x * cross], axis=1)
 
     def fitted(self, noise: float | None, error: float | None, start: np.ndarray | None = None) -> _Fit:
         """The most likely log S, log ε² and log σ², by Fisher's scoring with Levenberg's damping."""
         n, count, power, top = self.basis.shape[1], self.count, self.power, float(self.power.max())
         # S is near that of pictures, as strongly as four powers would say it.
         mean = np.array([0, -0.3, *[0] * n])
-        weight = 4 / np.array([1e9, 0.8, 0.5, 0.5, 0.3, 1e9, 1e9]) ** 2
+        weight = 4 / np.array([1e9, 0.8, 0.3, 0.5, 0.5, 0.5, 0.3, 0.3, 1e9, 1e9]) ** 2
         limits = np.full((n + 2, 2), [-math.inf, math.inf])
         limits[n:] = np.log([[1e-10, 0.09], [1e-22 * top, top]])
         if start is None:

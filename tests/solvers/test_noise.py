@@ -93,17 +93,17 @@ def test_an_image_without_noise_has_none():
 
 
 def test_the_error_of_a_psf_is_read_off_a_blurred_picture(rng):
-    kernel = psf.disk(9)
-    true = kernel + 0.03 / kernel.size**0.5 * rng.standard_normal(kernel.shape)
-    for name in ("camera", "brick"):
-        exact, g = (
-            degrade(data.load(name), h / h.sum(), noise=5e-4, boundary="unknown") for h in (kernel, true)
-        )
+    kernel, ratios = psf.disk(9), []
+    true = kernel + 0.06 / kernel.size**0.5 * rng.standard_normal(kernel.shape)
+    true /= true.sum()
+    for name in ("camera", "brick", "text"):
+        exact, g = (degrade(data.load(name), h, noise=5e-4, boundary="unknown") for h in (kernel, true))
         assert psf_error(exact, kernel)[0] <= 0.004
         found, uncertainty = psf_error(g, kernel)
-        assert abs(math.log(found / 0.03)) <= math.log(1.5)
-        assert uncertainty <= 0.5 * found
-        assert psf_error(7 * g, 3 * kernel)[0] == pytest.approx(found, rel=1e-6)
+        ratios.append(found / np.linalg.norm(true - kernel))
+        assert uncertainty <= 0.2 * found
+        assert psf_error(7 * g, 3 * kernel)[0] == pytest.approx(found, rel=1e-4)
+    assert abs(math.log(np.median(ratios))) <= math.log(1.5)
 
 
 @pytest.mark.parametrize("g", [np.full((128, 128), 0.3), np.ones((24, 200)), np.zeros((99, 99))])
