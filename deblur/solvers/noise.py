@@ -190,6 +190,17 @@ class NoiseModel(NamedTuple):
         """Standard deviation of all noise, for the mean light."""
         return math.sqrt(self.gain * self.light + self.read**2 + self.left**2)
 
+    def __str__(self) -> str:
+        parts = [f"standard deviation {self.read:.2g}"]
+        if self.gain:
+            parts.append(f"photon gain {self.gain:.2g}: pixels are weighed by the inverse of their variance")
+        if self.psf_error:
+            source = f"±{self.uncertainty:.1g}, read off the image" if self.uncertainty else "given"
+            parts.append(f"error of the PSF {self.psf_error:.2g} of its sum ({source}) leaves {self.left:.2g}")
+        if self.psf_error > 0.05:
+            parts.append("measure the PSF again, or improve it")
+        return "; ".join(parts)
+
     def scaled(self, by: int) -> NoiseModel:
         """The model of the image times 2^by."""
         gain, read, left, light = (shifted(x, by) for x in (self.gain, self.read, self.left, self.light))
