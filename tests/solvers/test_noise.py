@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.ndimage import gaussian_filter
 
-from deblur import data, psf
+from deblur import data, metrics, psf, solve
 from deblur.degrade import degrade
 from deblur.operators.blur import Blur
 from deblur.tuning import estimate_noise, estimate_noise_model, noise_level, psf_error
@@ -109,3 +109,21 @@ def test_the_error_of_a_psf_is_read_off_a_blurred_picture(rng):
 @pytest.mark.parametrize("g", [np.full((128, 128), 0.3), np.ones((24, 200)), np.zeros((99, 99))])
 def test_pictures_too_small_or_too_flat_show_no_error_of_a_psf(g):
     assert psf_error(g, psf.disk(9)) == (0.0, math.inf)
+
+
+def test_an_error_of_the_psf_is_added_to_lambda(rng):
+    kernel = psf.disk(9)
+    g = degrade(data.load("camera")[200:360, 200:360], kernel, noise=1e-3, boundary="unknown", seed=1)
+    read, exact, wrong = (solve(g, 2 * kernel, psf_error=e) for e in (None, 0, 0.1))
+    assert read.lam == exact.lam
+    assert wrong.lam - exact.lam == pytest.approx((0.1 * 2) ** 2, rel=1e-6)
+    assert "error of the PSF 0.1 of its sum (given)" in str(wrong)
+
+
+def test_photon_noise_is_weighed_where_the_data_term_is_left_alone(rng):
+    kernel, sharp = psf.disk(13), data.load("camera")[60:260, 200:400]
+    g = rng.poisson(3000 * degrade(sharp, kernel, boundary="unknown").clip(0, None)) / 3000
+    at = tuple(slice((a - b) // 2, (a + b) // 2) for a, b in zip(sharp.shape, g.shape, strict=True))
+    left, counts = (solve(g, kernel, method="tv", **o) for o in ({}, {"data": "poisson"}))
+    assert metrics.psnr(sharp[at], left.image) >= metrics.psnr(sharp[at], counts.image) - 0.3
+    assert abs(math.log(3000 * left.problem.noise.gain)) <= math.log(1.5)
