@@ -370,7 +370,7 @@ def psf_noise(
     square, white = np.exp(wrong[-2:]).tolist()
     if error is None:
         gained = 2 * (cells.fitted(noise, 0.0, wrong)[1] - loss) / scatter
-        square *= max(1 - 6 / gained, 0.0) if gained > 0 else 0.0
+        square *= max(1 - 3 / gained, 0.0) if gained > 0 else 0.0
     power = cells.scene(wrong) * cells.white * cells.count
     fine, found = float(power @ (cells.radius > 0.1) / cells.count.sum()), math.sqrt(square)
     uncertainty = math.sqrt(square + deviation) - found
