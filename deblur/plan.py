@@ -123,7 +123,7 @@ def decided(request: Request, kept: Plan | None, image: NormalizedImage) -> Plan
     if request.linear:
         first = image.part(image.parts[0])[0]
         problem = weighed(problem, first, noise, request.psf_error)
-    elif problem.noise is not None and problem.noise.left and not request.rule_named:
+    elif problem.noise is not None and 2 * problem.noise.left > problem.noise.read and not request.rule_named:
         rule, noise = "sure", problem.noise.level
     found, regularizer, why = choose_lambda(
         problem,

@@ -205,6 +205,8 @@ class Result:
             f"regularizer {self._regularizer_in_words()}",
             f"computed    in {self.problem.dtype.name}: {self.dtype_reason}",
         ]
+        if self.problem.noise is not None:
+            lines.append(f"noise       {self.problem.noise}")
         if self.gamma is not None:
             lines.append(
                 f"gamma       {self.gamma}: restored in linear light; λ and the residual refer to light"

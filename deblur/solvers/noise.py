@@ -17,6 +17,7 @@ from ..norms import largest
 from ..operators.torus import Torus
 from ..problem import Problem
 from .start import filled
+from .whittle import Cells, power_of
 
 _SIDES = (32, 16, 8, 4)  # of the blocks: the first of which three fit along each side
 _BLOCKS = 4096  # with more of them a frame is sampled
@@ -190,6 +191,19 @@ class NoiseModel(NamedTuple):
         """Standard deviation of all noise, for the mean light."""
         return math.sqrt(self.gain * self.light + self.read**2 + self.left**2)
 
+    def __str__(self) -> str:
+        parts = [f"standard deviation {self.read:.2g}"]
+        if self.gain:
+            parts.append(f"photon gain {self.gain:.2g}: pixels are weighed by the inverse of their variance")
+        if self.psf_error:
+            source = f"±{self.uncertainty:.1g}, read off the image" if self.uncertainty else "given"
+            parts.append(
+                f"error of the PSF {self.psf_error:.2g} of its sum ({source}) leaves {self.left:.2g}"
+            )
+        if self.psf_error > 0.05:
+            parts.append("measure the PSF again, or improve it")
+        return "; ".join(parts)
+
     def scaled(self, by: int) -> NoiseModel:
         """The model of the image times 2^by."""
         gain, read, left, light = (shifted(x, by) for x in (self.gain, self.read, self.left, self.light))
@@ -307,10 +321,10 @@ def psf_error(g: Array, psf: Array, noise: float | None = None) -> tuple[float, 
 
 
 def weighed(problem: Problem, g: Array, noise: float | None, error: float | None) -> Problem:
-    """The problem with the noise of its frames (k, c, M, N), as far as it is not given, and weights against photon noise.
+    """The problem with the noise of its frames (k, c, M, N), as far as it is not given.
 
-    The linear formula needs no more than what an error of the PSF leaves. Photon noise is weighed where it is stronger than the
-    noise that does not depend on the light, by the inverse of its variance at each pixel [1]_.
+    The linear formula needs no more than what an error of the PSF leaves. Photon noise that is stronger than the noise
+    of the dark gets weights: the inverse of its variance at each pixel [1]_.
 
     References
     ----------
@@ -348,143 +362,19 @@ def psf_noise(
     side = min(max(256, 4 * reach), *g.shape[-2:])
     if side < max(32, 2 * reach) or abs(psf.sum()) <= 1e-3 * abs(psf).sum():
         return nothing
-    power = _power(g, side)
+    power = power_of(g, side)
     if not power.max() > (1e-12 * largest(g)) ** 2:
         return nothing
-    cells = _Cells(power, Torus((side, side)).power(psf / psf.sum()))
-    wrong = cells.fitted(noise, error)
-    square = wrong.square
+    cells = Cells(power, Torus((side, side)).power(psf / psf.sum()))
+    wrong, loss, scatter, deviation = cells.fitted(noise, error)
+    square, white = np.exp(wrong[-2:]).tolist()
     if error is None:
-        gained = 2 * (cells.fitted(noise, 0.0, wrong.at).loss - wrong.loss) / wrong.scatter
-        square *= max(1 - 2 / gained, 0.0) if gained > 0 else 0.0
-    fine = float((cells.count * cells.white * (cells.radius > 0.1)) @ wrong.scene / cells.count.sum())
-    error = math.sqrt(square)
-    return NoiseModel(
-        0.0,
-        math.sqrt(wrong.noise),
-        error,
-        math.sqrt(square + wrong.deviation) - error,
-        math.sqrt(square * fine),
-    )
-
-
-def _power(g: Array, side: int) -> np.ndarray:
-    """Mean power of windows of some frames, under Hann's taper: the half spectrum. White noise has its variance."""
-    xp, taper = get_xp(g), np.sin(np.pi * (np.arange(side) + 0.5) / side) ** 2
-    window = xp.asarray(np.outer(taper, taper) / (taper @ taper))
-    starts = [np.rint(np.linspace(0, n - side, min(-(-n // side), 3))).astype(int) for n in g.shape[-2:]]
-    power, frames = 0.0, g.reshape(-1, *g.shape[-2:])[:3]
-    for frame, top, left in product(frames, *starts):
-        part = frame[top : top + side, left : left + side].astype(np.float64)
-        part = (part - (part * window).sum() / window.sum()) * window
-        power = power + abs(get_fft(xp).rfft2(part)) ** 2
-    return asnumpy(power) / (len(frames) * len(starts[0]) * len(starts[1]))
-
-
-class _Fit(NamedTuple):
-    """A fit of `_Cells`: parameters, loss, ε² with the variance's root, σ², S without slope, scatter of the powers."""
-
-    at: np.ndarray
-    loss: float
-    square: float
-    deviation: float
-    noise: float
-    scene: np.ndarray
-    scatter: float
-
-
-class _Cells:
-    """Mean powers of frequencies that are alike in radius, direction and in what the blur leaves of them."""
-
-    def __init__(self, power: np.ndarray, blur: np.ndarray) -> None:
-        side = len(power)
-        down, right = np.fft.fftfreq(side)[:, None], np.fft.rfftfreq(side)[None]
-        squares = down**2 + right**2
-        scene = 1 / np.maximum(squares, 0.25 / side**2)  # of pictures, about; the fit corrects it
-        # The axes hold what continues beyond the frame, and low frequencies what no law describes.
-        some = (squares > (6 / side) ** 2) & (right > 0) & (right < 0.5) & (down != 0)
-        power, blurred, white = power[some], _tapered(scene * blur)[some], _tapered(scene)[some]
-        radius, angle = 0.5 * np.log(squares[some]), np.arctan2(*np.broadcast_arrays(down, right))[some]
-        ends = radius.min(), radius.max()
-        parts = (
-            (radius - ends[0]) / (ends[1] - ends[0]),
-            angle / np.pi + 0.5,
-            np.log(blurred / white + 1e-12) / 0.35,
-        )
-        kinds = [np.floor(part * n).astype(int) for part, n in zip(parts, (12, 8, 1), strict=True)]
-        kinds[2] -= kinds[2].min()
-        _, cell = np.unique(np.ravel_multi_index(kinds, [n.max() + 1 for n in kinds]), return_inverse=True)
-        self.count = np.bincount(cell).astype(float)
-        x, self.power, self.blurred, self.white, two, cross, four, radius = (
-            np.bincount(cell, values) / self.count
-            for values in (
-                2 * parts[0] - 1, power, blurred, white, np.cos(2 * angle), np.sin(2 * angle), np.cos(4 * angle), radius
-            )
-        )  # fmt: skip
-        self.radius = np.exp(radius)
-        self.basis = np.stack([np.ones_like(x), x, x * x, two, cross, four, x * two, x * cross], axis=1)
-
-    def fitted(self, noise: float | None, error: float | None, start: np.ndarray | None = None) -> _Fit:
-        """The most likely log S, log ε² and log σ², by Fisher's scoring with Levenberg's damping."""
-        n, count, power, top = self.basis.shape[1], self.count, self.power, float(self.power.max())
-        # How far S may be from a power law with the slope of pictures, as four powers each would say it.
-        mean = np.array([0, -0.3, *[0] * n])
-        weight = 4 / np.array([1e9, 0.8, 0.3, 0.5, 0.5, 0.5, 0.3, 0.3, 1e9, 1e9]) ** 2
-        limits = np.full((n + 2, 2), [-math.inf, math.inf])
-        limits[n:] = np.log([[1e-10, 0.09], [1e-22 * top, top]])
-        if start is None:
-            level = math.log(float(np.median(power / (self.blurred + 1e-3 * self.white))))
-            start = np.array(
-                [level, *[0] * (n - 1), math.log(1e-3), math.log(0.5 * float(power.min()) + 1e-22 * top)]
-            )
-        at, free = start.copy(), np.ones(n + 2, bool)
-        if error is not None:
-            at[n], free[n] = math.log(max(error**2, 1e-10)), False
-        if noise is not None:
-            at[n + 1], free[n + 1] = math.log(max(noise**2, 1e-22 * top)), False
-
-        def model(at: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
-            scene, error, white = np.exp((self.basis @ at[:n]).clip(-99, 99)), *np.exp(at[n:])
-            parts = np.stack([error * scene * self.white, np.full(len(scene), white)])
-            total = scene * self.blurred + parts.sum(axis=0)
-            loss = count @ (np.log(total) + power / total) + 0.5 * weight @ (at - mean) ** 2
-            slopes = np.concatenate([self.basis * (1 - white / total)[:, None], (parts / total).T], axis=1)
-            return float(loss), total, slopes
-
-        loss, total, slopes = model(at)
-        damping, information = 1e-2, np.zeros((0, 0))
-        for _ in range(40):
-            information = (slopes * count[:, None]).T @ slopes + np.diag(weight)
-            slope = slopes.T @ (count * np.minimum(power / total - 1, 30)) - weight * (at - mean)
-            damped = information + np.diag(damping * np.diag(information) + 1e-9 * count.sum())
-            step = np.zeros(n + 2)
-            step[free] = np.linalg.solve(damped[np.ix_(free, free)], slope[free]).clip(-2, 2)
-            other = (at + step).clip(*limits.T)
-            found = model(other)
-            if not found[0] <= loss:
-                damping *= 8
-                if damping > 1e8:
-                    break
-                continue
-            gain, at, damping = loss - found[0], other, max(damping / 6, 1e-7)
-            loss, total, slopes = found
-            if gain < 0.02:
-                break
-        scene = np.exp((self.basis @ at[:n]).clip(-99, 99))
-        scatter = max(float(count @ (power / total - 1) ** 2) / len(count), 1.0)
-        slopes[:, n] = scene * self.white / total  # by ε² itself
-        information = ((slopes * count[:, None]).T @ slopes + np.diag(weight))[np.ix_(free, free)]
-        deviation = (
-            0.0 if error is not None else math.sqrt(scatter * max(np.linalg.pinv(information)[n, n], 0))
-        )
-        return _Fit(at, loss, float(np.exp(at[n])), deviation, float(np.exp(at[n + 1])), scene, scatter)
-
-
-def _tapered(power: np.ndarray) -> np.ndarray:
-    """A half spectrum of power as Hann's taper shows it."""
-    power = (4 * power + np.roll(power, 1, 0) + np.roll(power, -1, 0)) / 6
-    wide = np.pad(power, ((0, 0), (1, 1)), mode="reflect")
-    return (4 * power + wide[:, :-2] + wide[:, 2:]) / 6
+        gained = 2 * (cells.fitted(noise, 0.0, wrong)[1] - loss) / scatter
+        square *= max(1 - 3 / gained, 0.0) if gained > 0 else 0.0
+    power = cells.scene(wrong) * cells.white * cells.count
+    fine, found = float(power @ (cells.radius > 0.1) / cells.count.sum()), math.sqrt(square)
+    uncertainty = math.sqrt(square + deviation) - found
+    return NoiseModel(0.0, math.sqrt(white), found, uncertainty, math.sqrt(square * fine))
 
 
 def _least(squares: np.ndarray, psf: np.ndarray | None) -> np.ndarray:

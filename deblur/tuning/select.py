@@ -71,8 +71,9 @@ def choose_lambda(
 ) -> Decision:
     """λ by a rule, from all frames together, and the regularizer that it is for.
 
-    An error of the PSF adds ε² to λ of the linear formula under "auto" (`deblur.tuning.psf_error`). "natural" replaces the regularizer of the problem where cross-validation with it finds noise to hide: its λ, the
-    variance of the noise over that of the scene, is large enough.
+    An error of the PSF adds ε² to λ of the linear formula under "auto" (`deblur.tuning.psf_error`). "natural" replaces
+    the regularizer of the problem where cross-validation with it finds noise to hide: its λ, the variance of the noise
+    over that of the scene, is large enough.
 
     Parameters
     ----------
@@ -91,11 +92,13 @@ def choose_lambda(
         Solves the problem for rules that need solutions.
     """
     found = _chosen(problem, data, rule, prior, may_be_natural, noise, method)
-    error = 0.0 if problem.noise is None or problem.asked or rule != "auto" else problem.noise.psf_error
-    if not error:
+    known = problem.noise
+    if known is None or problem.asked or rule != "auto" or not known.psf_error:
         return found
-    why = f"raised by ε², the PSF being wrong by ε = {error:.2g}"
-    lam = found.choice.lam + (error * problem.operator.dc_gain) ** 2
+    # An error that was read off the image counts by its part of all noise: below the noise it is uncertain.
+    share = (known.left / known.level) ** 2 if known.uncertainty else 1.0
+    lam = found.choice.lam + share * (known.psf_error * problem.operator.dc_gain) ** 2
+    why = f"raised by {share:.2g} ε², the PSF being wrong by ε = {known.psf_error:.2g}"
     return found._replace(choice=replace(found.choice, lam=lam, reason=f"{found.choice.reason}; {why}"))
 
 
