@@ -25,15 +25,15 @@ def streak(angle):
 
 
 CASES = {
-    "rotation": (streak(30), streak(32), 0.003, -2.0),
-    "scale": (psf.disk(11, 4.2), psf.disk(11, 4.0), 0.003, 1.05),
-    "exponent": (psf.disk(13, 3.0) * 0.3 + psf.disk(13, 6.0) * 0.7, None, 0.001, 1.8),
+    "rotation": (streak(30), streak(32), 0.003, (-2.5, -1.5)),
+    "scale": (psf.disk(11, 4.2), psf.disk(11, 4.0), 0.003, (1.01, 1.06)),
+    "exponent": (psf.disk(13, 3.0) * 0.3 + psf.disk(13, 6.0) * 0.7, None, 0.001, (1.6, 2.0)),
 }
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_error_is_halved_and_its_cause_named(name):
-    truth, given, noise, expected = CASES[name]
+    truth, given, noise, (low, high) = CASES[name]
     if given is None:  # photographed without regard to the camera's tone curve
         given = truth ** (1 / 1.8)
         given /= given.sum()
@@ -42,7 +42,7 @@ def test_the_error_is_halved_and_its_cause_named(name):
     assert found.psf.min() >= 0
     assert distance(found.psf / 3, truth) < 0.5 * distance(given, truth)
     assert name in found.details["changed"]
-    assert abs(found.details[name] - expected) < 0.25 * abs(expected)
+    assert low < found.details[name] < high
     assert found.error < found.details["error_before"]
 
 
