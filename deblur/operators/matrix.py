@@ -57,15 +57,10 @@ def check_psf(psf: Array, name: str = "psf") -> Array:
     return a
 
 
-def check_size(value: float, name: str) -> int:
+def check_size(value: Any, name: str) -> int:
     """`value` as a whole number of pixels, at least 1."""
-    whole = (
-        isinstance(value, int | float | np.integer | np.floating)
-        and not isinstance(value, bool)
-        and value >= 1
-        and not value % 1
-    )
-    if not whole:
+    number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    if not (number and value >= 1 and not value % 1):
         raise ValueError(f"{name} must be a positive whole number, not {value!r}")
     return int(value)
 

@@ -17,7 +17,7 @@ from ..norms import largest
 from ..operators.torus import Torus
 from ..problem import Problem
 from .start import filled
-from .whittle import Cells, power_of
+from .whittle import cells, power_of
 
 _SIDES = (32, 16, 8, 4)  # of the blocks: the first of which three fit along each side
 _BLOCKS = 4096  # with more of them a frame is sampled
@@ -365,16 +365,17 @@ def psf_noise(
     power = power_of(g, side)
     if not power.max() > (1e-12 * largest(g)) ** 2:
         return nothing
-    cells = Cells(power, Torus((side, side)).power(psf / psf.sum()))
-    wrong, loss, scatter, deviation = cells.fitted(noise, error)
+    found = cells(side, psf.shape, np.ascontiguousarray(psf, np.float64).tobytes())
+    means = found.means(power)
+    wrong, loss, scatter, deviation = found.fitted(means, noise, error)
     square, white = np.exp(wrong[-2:]).tolist()
     if error is None:
-        gained = 2 * (cells.fitted(noise, 0.0, wrong)[1] - loss) / scatter
+        gained = 2 * (found.fitted(means, noise, 0.0, wrong)[1] - loss) / scatter
         square *= max(1 - 3 / gained, 0.0) if gained > 0 else 0.0
-    power = cells.scene(wrong) * cells.white * cells.count
-    fine, found = float(power @ (cells.radius > 0.1) / cells.count.sum()), math.sqrt(square)
-    uncertainty = math.sqrt(square + deviation) - found
-    return NoiseModel(0.0, math.sqrt(white), found, uncertainty, math.sqrt(square * fine))
+    power = found.scene(wrong) * found.white * found.count
+    fine, epsilon = float(power @ (found.radius > 0.1) / found.count.sum()), math.sqrt(square)
+    uncertainty = math.sqrt(square + deviation) - epsilon
+    return NoiseModel(0.0, math.sqrt(white), epsilon, uncertainty, math.sqrt(square * fine))
 
 
 def _least(squares: np.ndarray, psf: np.ndarray | None) -> np.ndarray:

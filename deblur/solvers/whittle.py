@@ -3,37 +3,48 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from itertools import product
 
 import numpy as np
+import scipy.fft
 
-from ..device import Array, asnumpy, get_fft, get_xp
+from ..device import Array, asnumpy
+from ..operators.torus import Torus
 
 
 def power_of(g: Array, side: int) -> np.ndarray:
     """Mean power of windows of some frames, under Hann's taper: the half spectrum. White noise has its variance."""
-    xp, taper = get_xp(g), np.sin(np.pi * (np.arange(side) + 0.5) / side) ** 2
-    window = xp.asarray(np.outer(taper, taper) / (taper @ taper))
+    taper = np.sin(np.pi * (np.arange(side) + 0.5) / side) ** 2
+    window = np.outer(taper, taper) / (taper @ taper)
     starts = [np.rint(np.linspace(0, n - side, min(-(-n // side), 3))).astype(int) for n in g.shape[-2:]]
-    power, frames = 0.0, g.reshape(-1, *g.shape[-2:])[:3]
+    power, frames = np.zeros((side, side // 2 + 1)), g.reshape(-1, *g.shape[-2:])[:3]
     for frame, top, left in product(frames, *starts):
-        part = frame[top : top + side, left : left + side].astype(np.float64)
+        part = asnumpy(frame[top : top + side, left : left + side]).astype(np.float64)
         part = (part - (part * window).sum() / window.sum()) * window
-        power = power + abs(get_fft(xp).rfft2(part)) ** 2
-    return asnumpy(power) / (len(frames) * len(starts[0]) * len(starts[1]))
+        spectrum = scipy.fft.rfft2(part)
+        power = power + (spectrum.real**2 + spectrum.imag**2)
+    return power / (len(frames) * len(starts[0]) * len(starts[1]))
+
+
+@lru_cache(maxsize=8)
+def cells(side: int, shape: tuple[int, int], psf: bytes) -> Cells:
+    """The cells of windows with so many pixels a side and of a PSF (float64)."""
+    h = np.frombuffer(psf).reshape(shape)
+    return Cells(Torus((side, side)).power(h / h.sum()))
 
 
 class Cells:
-    """Mean powers of frequencies that are alike in radius, direction and in what the blur leaves of them."""
+    """Frequencies that are alike in radius, direction and in what the blur leaves of them."""
 
-    def __init__(self, power: np.ndarray, blur: np.ndarray) -> None:
-        side = len(power)
+    def __init__(self, blur: np.ndarray) -> None:
+        side = len(blur)
         down, right = np.fft.fftfreq(side)[:, None], np.fft.rfftfreq(side)[None]
         squares = down**2 + right**2
         scene = 1 / np.maximum(squares, 0.25 / side**2)  # of pictures, about; the fit corrects it
         # The axes hold what continues beyond the frame, and low frequencies what no law describes.
         some = (squares > (6 / side) ** 2) & (right > 0) & (right < 0.5) & (down != 0)
-        power, blurred, white = power[some], tapered(scene * blur)[some], tapered(scene)[some]
+        blurred, white = tapered(scene * blur)[some], tapered(scene)[some]
         radius, angle = 0.5 * np.log(squares[some]), np.arctan2(*np.broadcast_arrays(down, right))[some]
         ends = radius.min(), radius.max()
         parts = (
@@ -45,20 +56,25 @@ class Cells:
         kinds[2] -= kinds[2].min()
         _, cell = np.unique(np.ravel_multi_index(kinds, [n.max() + 1 for n in kinds]), return_inverse=True)
         self.count = np.bincount(cell).astype(float)
-        x, self.power, self.blurred, self.white, two, cross, four, radius = (
+        self._some, self._cell = some, cell
+        x, self.blurred, self.white, two, cross, four, radius = (
             np.bincount(cell, values) / self.count
             for values in (
-                2 * parts[0] - 1, power, blurred, white, np.cos(2 * angle), np.sin(2 * angle), np.cos(4 * angle), radius
+                2 * parts[0] - 1, blurred, white, np.cos(2 * angle), np.sin(2 * angle), np.cos(4 * angle), radius
             )
         )  # fmt: skip
         self.radius = np.exp(radius)
         self.basis = np.stack([np.ones_like(x), x, x * x, two, cross, four, x * two, x * cross], axis=1)
 
+    def means(self, power: np.ndarray) -> np.ndarray:
+        """The mean of a half spectrum over each cell."""
+        return np.bincount(self._cell, power[self._some]) / self.count
+
     def fitted(
-        self, noise: float | None, error: float | None, start: np.ndarray | None = None
+        self, power: np.ndarray, noise: float | None, error: float | None, start: np.ndarray | None = None
     ) -> tuple[np.ndarray, float, float, float]:
         """The most likely log S, log ε² and log σ², by Fisher's scoring with Levenberg's damping."""
-        n, count, power, top = self.basis.shape[1], self.count, self.power, float(self.power.max())
+        n, count, top = self.basis.shape[1], self.count, float(power.max())
         # S is near that of pictures, as strongly as four powers would say it.
         mean = np.array([0, -0.3, *[0] * n])
         weight = 4 / np.array([1e9, 0.8, 0.3, 0.5, 0.5, 0.5, 0.3, 0.3, 1e9, 1e9]) ** 2
