@@ -131,14 +131,14 @@ class Collaborative:
         psf = problem.operator.mean_blur.psf
         torus = Torus([max(256, 2 * n) for n in psf.shape], problem.device)
         power = torus.power(psf)
-        self.covariance = torus.synthesise(power / (power + inverse.lam) ** 2)
-        # What an error of the PSF leaves has the power of a picture, which falls as 1/|k|².
-        rows, cols = (problem.xp.fft.fftfreq(n) ** 2 for n in torus.lengths)
-        scene = 1 / problem.xp.maximum(
-            rows[:, None] + cols[: power.shape[1]], 0.25 / math.prod(torus.lengths)
-        )
-        scene /= float((scene * (scene < 100)).mean())
-        self.coloured = torus.synthesise(scene * power / (power + inverse.lam) ** 2)
+        response = power / (power + inverse.lam) ** 2
+        self.covariance = self.coloured = torus.synthesise(response)
+        if problem.noise is not None and problem.noise.left:
+            # What an error of the PSF leaves has the power of a picture, which falls as 1/|k|².
+            rows, cols = (np.fft.fftfreq(n) ** 2 for n in torus.lengths)
+            scene = 1 / np.maximum(rows[:, None] + cols[: power.shape[1]], 0.25 / math.prod(torus.lengths))
+            scene /= (scene * (scene < 100)).mean()
+            self.coloured = torus.synthesise(problem.xp.asarray(scene) * response)
 
     def solve(self, g: Array, start: Solution | None = None) -> Solution:
         """Restore frames, the pilots together; errors are those of the pilot. See `deblur.problem.Factor`."""

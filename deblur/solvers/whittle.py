@@ -5,26 +5,27 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 from itertools import product
+from typing import Any
 
 import numpy as np
-import scipy.fft
 
-from ..device import Array, asnumpy
+from ..device import Array, Device, asnumpy
 from ..operators.torus import Torus
 
 
 def power_of(g: Array, side: int) -> np.ndarray:
     """Mean power of windows of some frames, under Hann's taper: the half spectrum. White noise has its variance."""
+    device = Device.of(g)
+    torus, dtype = Torus((side, side), device), np.float64 if device.gpu is None else g.dtype
     taper = np.sin(np.pi * (np.arange(side) + 0.5) / side) ** 2
-    window = np.outer(taper, taper) / (taper @ taper)
+    window = device.xp.asarray((np.outer(taper, taper) / (taper @ taper)).astype(dtype))
     starts = [np.rint(np.linspace(0, n - side, min(-(-n // side), 3))).astype(int) for n in g.shape[-2:]]
-    power, frames = np.zeros((side, side // 2 + 1)), g.reshape(-1, *g.shape[-2:])[:3]
+    power: Any = 0.0
+    frames = g.reshape(-1, *g.shape[-2:])[:3]
     for frame, top, left in product(frames, *starts):
-        part = asnumpy(frame[top : top + side, left : left + side]).astype(np.float64)
-        part = (part - (part * window).sum() / window.sum()) * window
-        spectrum = scipy.fft.rfft2(part)
+        spectrum = torus.analyse(frame[top : top + side, left : left + side] * window, True)
         power = power + (spectrum.real**2 + spectrum.imag**2)
-    return power / (len(frames) * len(starts[0]) * len(starts[1]))
+    return asnumpy(power).astype(np.float64) / (len(frames) * len(starts[0]) * len(starts[1]))
 
 
 @lru_cache(maxsize=8)
