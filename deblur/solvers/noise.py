@@ -363,10 +363,10 @@ def psf_noise(
     if side < max(32, 2 * reach) or abs(psf.sum()) <= 1e-3 * abs(psf).sum():
         return nothing
     power = power_of(g, side)
-    if not power.max() > (1e-12 * largest(g)) ** 2:
-        return nothing
     found = cells(side, psf.shape, np.ascontiguousarray(psf, np.float64).tobytes())
     means = found.means(power)
+    if not means.max() > (max(1e-12, 8 * float(np.finfo(g.dtype).eps)) * largest(g)) ** 2:
+        return nothing
     wrong, loss, scatter, deviation = found.fitted(means, noise, error)
     square, white = np.exp(wrong[-2:]).tolist()
     if error is None:
