@@ -183,7 +183,7 @@ class _Run:
         self.steps.prepare(self.lam, self.rtol, armed=self.lam <= self.problem.lam)
 
     def solution(self) -> Solution:
-        """Iterate until the objective is certified to be within the tolerance or the iterations run out."""
+        """Iterate until the objective, or in a large scene the residuals, are within the tolerance, or no longer."""
         steps, schedule, problem = self.steps, self.schedule, self.problem
         sums: np.ndarray = np.zeros((0, 1, 5))
         n, converged, above = 0, False, math.inf
@@ -196,7 +196,7 @@ class _Run:
             n += len(sums)
             if schedule.excess < math.inf and not falling and (within or n == schedule.most):
                 above = excess(self.factor, steps, float(sums[-1, :, 0].sum()))
-                within = above <= schedule.excess and (not schedule.cheap or self._still(n))
+                within = above <= schedule.excess and self._still(n)
                 self.rtol *= max(0.1, min(0.8, schedule.excess / (above or 1.0)))  # they fall together
                 self._prepare()
             converged = within

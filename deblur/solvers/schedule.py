@@ -34,9 +34,8 @@ class Schedule:
         Relative residual to stop at. 5e-3 is within 0.05 dB of the minimiser; where λ is so small that the data are
         followed almost exactly, an image far from the minimiser may meet that.
     excess : float
-        How far the objective may be above its minimum, relative to it; infinite where `rtol` is asked for.
-    cheap : bool
-        An iteration costs little: the default is strict, and the scene must not move any more.
+        How far the objective may be above its minimum, relative to it; infinite where `rtol` is asked for, and for
+        large scenes, where the residuals decide alone: to evaluate the bound costs as much as some iterations.
     lagging : float
         A split's residual lags behind the other one if that is so many times as large. Where λ is small, what the blur
         has nearly removed comes back only if no regularizer is larger than necessary.
@@ -57,10 +56,10 @@ class Schedule:
         small = 0 < lam < 1e-3 * large
         self.first_lam = 1e-2 * large if small and not squares and fidelity.name != "l1" else lam
         self.rtol = stop.looser * (4e-4 if small else 5e-3) if stop.rtol is None else stop.rtol
-        self.cheap = math.prod(problem.operator.scene_shape) <= 1 << 12
-        self.excess = math.inf if stop.rtol is not None else stop.looser**2 * (3e-4 if self.cheap else 1e-2)
+        cheap = math.prod(problem.operator.scene_shape) <= 1 << 12
+        self.excess = stop.looser**2 * 3e-4 if cheap and stop.rtol is None else math.inf
         self.lagging = 2.0 if small else 10.0
-        self.most = (2000 if self.cheap else 500) if stop.max_iterations is None else stop.max_iterations
+        self.most = (2000 if cheap else 500) if stop.max_iterations is None else stop.max_iterations
 
     def balanced(self, primal: float, dual: float) -> float:
         """The factor of a split's ρ: 2 where the primal residual lags behind the dual one, ½ for the reverse."""
