@@ -117,7 +117,7 @@ def test_every_row_is_on_the_page_with_its_reason(found):
         if row.status != "ok":
             assert escape(row.reason.removeprefix("not installed: ")) in text
     assert "gaussian noise 0.01, boundary periodic" in text
-    for _, heading, meaning, _ in tables.COLUMNS:
+    for *_, heading, meaning in tables.COLUMNS:
         assert heading in text
         assert escape(meaning) in text
     for session in found.sessions:
@@ -188,9 +188,10 @@ def test_quality_against_time_names_the_unbeaten():
         return Row(name, "", "", name, "", "zero", psnr=psnr, setup_s=0.0, solve_s=seconds)
 
     rows = [row("fast", 20.0, 0.01), row("poor", 19.0, 0.1), row("best", 30.0, 1.0), row("same", 30.0, 2.0)]
-    svg = quality_against_time([*rows, row("awful", -5.0, 0.02)], 18.0, "plot")
+    (figure,) = quality_against_time([*rows, row("awful", -5.0, 0.02)], 18.0, "plot")
+    svg = figure["svg"]
     Page(svg)
-    assert "1 method far below" in svg
+    assert "1 method far below" in figure["caption"]
     assert "awful" not in svg
     assert [t for t in re.findall(r">([a-z]+)</text>", svg) if t != "PSNR dB"] == ["blurred", "fast", "best"]
     assert re.findall(r"<title>(\w+):", svg) == ["fast", "poor", "best", "same"]
@@ -198,8 +199,8 @@ def test_quality_against_time_names_the_unbeaten():
     at = [tuple(map(float, dot)) for dot in dots]
     assert [x for x, _ in at] == sorted(x for x, _ in at)
     assert at[2][1] == at[3][1] < at[0][1] < at[1][1]
-    assert quality_against_time(rows[:1], 18.0, "plot") == ""
-    assert quality_against_time([], -np.inf, "plot") == ""
+    assert quality_against_time(rows[:1], 18.0, "plot") == []
+    assert quality_against_time([], -np.inf, "plot") == []
 
 
 # ------------------------------------------------------------------------------------- a real browser
