@@ -142,7 +142,7 @@ def _cell(row: Row, name: str, case: Case) -> dict[str, Any]:
         "sort": sort,
         "kind": kind,
         "worse": worse,
-        "title": row.setting * (name == "value"),
+        "title": row.setting if name == "value" else "",
     }
 
 
@@ -223,7 +223,7 @@ class _Panel:
         options = dict(own)
         for group, (first, *others) in groups.items():
             options[group] = f"{first.label} (and {counted(len(others), 'other')})" if others else first.label
-        right = next(iter(groups), list(options)[-1])
+        right, plots = next(iter(groups), list(options)[-1]), _plots(case, self.ran, self.id)
         return {
             **_table(case, self.ran, self.rest, views),
             "id": self.id,
@@ -244,28 +244,24 @@ class _Panel:
             "limit": f"{residual_scale(case):.3g}",
             "psf": uris.get(psf),
             "size": " × ".join(map(str, case.psf.shape)),
-            "plots": _plots(case, self.ran, self.id),
+            **plots,
+            "plots": any(plots.values()),
             "cards": [self._card(group, rows, uris) for group, rows in groups.items()],
         }
 
     def _card(self, group: str, rows: list[Row], uris: dict[str, str]) -> dict[str, Any]:
         """The picture of a group in the gallery, and the facts that the viewer shows with it."""
-        row, methods = rows[0], ", ".join(row.label for row in rows)
-        units = {"psnr": " dB", "gain": " dB against the blurred picture", "ssim": " SSIM"}
-        quality = ", ".join(cell(row, name) + unit for name, unit in units.items() if cell(row, name))
-        beyond = row.assumes + ("" if row.assumes == self.case.boundary else f", not {self.case.boundary}")
-        facts = [("Methods" if len(rows) > 1 else "Method", methods)]
-        facts += [("Quality", quality)] if quality else []
-        facts += [("Assumes beyond the frame", beyond), (cell(row, "value") or "Parameter", row.setting)]
-        facts += [(f"Note on {other.label}", other.note) for other in rows if other.note]
-        psnr, whiteness = cell(row, "psnr"), cell(row, "whiteness")
-        pair = {group: f"Restored by {methods}", f"{group}-residual": "Its residual"}
+        row, labels = rows[0], ", ".join(row.label for row in rows)
+        pair = {group: f"Restored by {labels}", f"{group}-residual": "Its residual"}
         return {
+            **{name: cell(row, name) for name in ("psnr", "gain", "ssim", "whiteness", "value", "assumes")},
             "group": group,
-            "facts": [{"term": term, "text": text} for term, text in facts],
+            "labels": labels,
+            "many": len(rows) > 1,
+            "setting": row.setting,
+            "other": row.assumes != self.case.boundary and self.case.boundary,
+            "remarks": [{"label": other.label, "remark": other.note} for other in rows if other.note],
             "pair": [{"picture": n, "alt": alt, "src": uris[n]} for n, alt in pair.items() if n in uris],
-            "labels": methods,
-            "figure": f", {psnr} dB" if psnr else f", {whiteness} whiteness" if whiteness else "",
         }
 
 
@@ -278,7 +274,7 @@ def _axes() -> Axes:
     return Figure(figsize=(5.6, 3.6), layout="constrained").add_subplot()
 
 
-def _figure(ax: Axes, name: str, caption: str, titles: Mapping[str, str] | None = None) -> dict[str, str]:
+def _figure(ax: Axes, name: str, titles: Mapping[str, str] | None = None) -> str:
     """The figure as inline SVG in the colours of the page; `titles` appear over artists with those gids."""
     import matplotlib
 
@@ -293,16 +289,15 @@ def _figure(ax: Axes, name: str, caption: str, titles: Mapping[str, str] | None 
     for gid, title in (titles or {}).items():
         svg = svg.replace(f'<g id="{name}-{gid}">', f'<g id="{name}-{gid}"><title>{escape(title)}</title>')
     described = escape(f"{ax.get_ylabel()} against {ax.get_xlabel()}")
-    svg = svg.replace("<svg", f'<svg role="img" aria-label="{described}"', 1)
-    return {"svg": svg, "caption": caption}
+    return svg.replace("<svg", f'<svg role="img" aria-label="{described}"', 1)
 
 
-def _plots(case: Case, ran: list[Row], name: str) -> list[dict[str, str]]:
-    figures = []
+def _plots(case: Case, ran: list[Row], name: str) -> dict[str, list[dict[str, str]]]:
+    figures: dict[str, list[dict[str, str]]] = {"quality": [], "lcurves": [], "convergence": []}
     if case.truth is not None:
         methods = [row for row in ran if row.method != "blurred" and row.how != "oracle"]
         blurred = [row.psnr for row in ran if row.method == "blurred" and row.psnr is not None]
-        figures += quality_against_time(methods, max(blurred, default=-math.inf), f"{name}-quality")
+        figures["quality"] = quality_against_time(methods, max(blurred, default=-math.inf), f"{name}-quality")
     curves = {row.assumes: row.curve for row in reversed(ran) if row.curve}
     for n, (assumed, curve) in enumerate(curves.items()):
         ax, at = _axes(), curve["at"]
@@ -311,11 +306,7 @@ def _plots(case: Case, ran: list[Row], name: str) -> list[dict[str, str]]:
         ax.plot(*point, "o")
         ax.annotate(f"λ = {curve['lam']:.2g}", point, (6, 6), textcoords="offset points")
         ax.set(xlabel="‖g − Hf‖", ylabel="‖f‖")
-        caption = (
-            f"L-curve with boundary {assumed}: the norm of the restored picture (upwards) against the norm of its "
-            "residual for each λ. The dot is the λ that the rule chose."
-        )
-        figures.append(_figure(ax, f"{name}-lcurve{n}", caption))
+        figures["lcurves"].append({"assumed": assumed, "svg": _figure(ax, f"{name}-lcurve{n}")})
     series = [row for row in ran if sum(r > 0 for _, r in row.history) > 1]
     for start in range(0, len(series), 6):
         ax = _axes()
@@ -323,11 +314,7 @@ def _plots(case: Case, ran: list[Row], name: str) -> list[dict[str, str]]:
             ax.semilogy(*zip(*((i, r) for i, r in row.history if r > 0), strict=True), label=row.label)
         ax.set(xlabel="iterations", ylabel="relative residual")
         ax.legend(fontsize="small")
-        caption = (
-            "Convergence, as the iterative methods reported it: the quantity that they reduce against iterations. "
-            "Different methods count different things."
-        )
-        figures.append(_figure(ax, f"{name}-convergence{start}", caption))
+        figures["convergence"].append({"svg": _figure(ax, f"{name}-convergence{start}")})
     return figures
 
 
@@ -357,9 +344,4 @@ def quality_against_time(rows: Iterable[Row], blurred: float, name: str) -> list
             best, at = psnr, (seconds, psnr)
             ax.annotate(label, at, (0, 5), textcoords="offset points", ha="center", fontsize="small")
     left_out = len(points) - len(shown)
-    caption = (
-        "Quality against time (choosing the parameter apart). Methods that no faster one equals are named; the others "
-        "are the small dots (point at one to see its name)."
-    )
-    caption += f" {counted(left_out, 'method')} far below the blurred picture left out." if left_out else ""
-    return [_figure(ax, name, caption, titles)]
+    return [{"svg": _figure(ax, name, titles), "left_out": counted(left_out, "method") if left_out else ""}]

@@ -16,7 +16,7 @@ import statistics
 import textwrap
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -92,7 +92,12 @@ def score(
         parameter=entrant.parameter, how="oracle" if oracle else "",
     )  # fmt: skip
     pictures: Pictures = {}
-    with _quiet() as warned:
+    with (
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(io.StringIO()),
+        warnings.catch_warnings(record=True) as warned,
+    ):
+        warnings.simplefilter("always")
         try:
             pictures = _scored(row, entrant, case, task, settings)
         except _Refused as end:
@@ -107,18 +112,6 @@ def score(
     if warned:
         row.note = "; ".join(filter(None, [row.note, f"warned: {_one_line(warned[0].message)}"]))
     return row, pictures
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[list[warnings.WarningMessage]]:
-    """Drop the output of methods, and collect their warnings."""
-    with (
-        contextlib.redirect_stdout(io.StringIO()),
-        contextlib.redirect_stderr(io.StringIO()),
-        warnings.catch_warnings(record=True) as caught,
-    ):
-        warnings.simplefilter("always")
-        yield caught
 
 
 def _one_line(message: object) -> str:

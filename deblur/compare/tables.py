@@ -147,10 +147,8 @@ def csv_table(found: Findings) -> str:
     out = io.StringIO()
     writer = csv.DictWriter(out, names, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
-    for row in found.rows:
-        # A spreadsheet would read a text that begins so as a formula.
-        formula = {
-            k: f"'{v}" for k, v in row.to_dict().items() if isinstance(v, str) and v[:1] in tuple("=+-@")
-        }
-        writer.writerow({**row.to_dict(), **formula})
+    for values in (row.to_dict() for row in found.rows):
+        # A spreadsheet would read a text that begins with one of these as a formula.
+        quoted = [f"'{v}" if isinstance(v, str) and v[:1] in tuple("=+-@") else v for v in values.values()]
+        writer.writerow(dict(zip(values, quoted, strict=True)))
     return out.getvalue()

@@ -191,7 +191,7 @@ def test_quality_against_time_names_the_unbeaten():
     (figure,) = quality_against_time([*rows, row("awful", -5.0, 0.02)], 18.0, "plot")
     svg = figure["svg"]
     Page(svg)
-    assert "1 method far below" in figure["caption"]
+    assert figure["left_out"] == "1 method"
     assert "awful" not in svg
     assert [t for t in re.findall(r">([a-z]+)</text>", svg) if t != "PSNR dB"] == ["blurred", "fast", "best"]
     assert re.findall(r"<title>(\w+):", svg) == ["fast", "poor", "best", "same"]
