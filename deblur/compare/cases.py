@@ -93,9 +93,9 @@ class Task:
         return self.blurred.shape[0], self.blurred.shape[1]
 
     @property
-    def colour(self) -> bool:
-        """Whether there are three channels, along the last axis."""
-        return self.blurred.ndim == 3
+    def channel_axis(self) -> int | None:
+        """The axis of the three channels, the last; None for grey."""
+        return -1 if self.blurred.ndim == 3 else None
 
 
 def parse_noise(text: str | float) -> tuple[str, float]:

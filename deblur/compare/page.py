@@ -177,9 +177,8 @@ def _table(
 
 def best_of(case: Case, ran: list[Row]) -> Row | None:
     """The best method that has not seen the truth; None without a truth."""
-    if case.truth is None:
-        return None
-    return next((row for row in ran if row.method != "blurred" and row.how != "oracle"), None)
+    fair = (row for row in ran if row.method != "blurred" and row.how != "oracle")
+    return next(fair, None) if case.truth is not None else None
 
 
 # -- cases -------------------------------------------------------------------------------------
