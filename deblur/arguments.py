@@ -173,15 +173,20 @@ def add_arguments(parser: Parser, function: Callable[..., Any]) -> None:
 # ---------------------------------------------------------------------------------------------
 
 
-def _reader(read: Callable[[str], Any], needed: str = "") -> Callable[[str], Any]:
+def _reader(
+    read: Callable[[str], Any], needed: str = "", valid: Callable[[Any], bool] = lambda value: True
+) -> Callable[[str], Any]:
     """`read` for argparse, which shows the text of an `argparse.ArgumentTypeError` alone."""
 
     def value(text: str) -> Any:
         try:
-            return read(text)
+            found = read(text)
+            if not valid(found):
+                raise ValueError
         except (ValueError, OSError) as error:
             words = f"{needed} is needed, not {text!r}" if needed else str(error)
             raise argparse.ArgumentTypeError(words) from None
+        return found
 
     return value
 
@@ -221,10 +226,9 @@ def _size(text: str) -> tuple[int, int]:
     return size
 
 
-def _count(text: str, least: int = 1) -> int:
-    if not least <= int(text) < 2**31:
-        raise ValueError
-    return int(text)
+def _region(text: str) -> tuple[int, int, int, int]:
+    top, bottom, left, right = (int(part) for part in text.split(","))
+    return top, bottom, left, right
 
 
 def _file(text: str) -> str:
@@ -233,25 +237,11 @@ def _file(text: str) -> str:
     return "/dev/stdin" if text == "-" else text
 
 
-def _region(text: str) -> tuple[int, int, int, int]:
-    top, bottom, left, right = (int(part) for part in text.split(","))
-    return top, bottom, left, right
-
-
 def _bytes(text: str) -> int:
     match = re.fullmatch(r"([0-9.]+)\s*([kmgt]?)(i?)b?", text.strip().lower())
-    value = (
-        int(float(match[1]) * (1024 if match[3] else 1000) ** " kmgt".index(match[2] or " ")) if match else 0
-    )
-    if value < 1:
+    if match is None:
         raise ValueError
-    return value
-
-
-def _share(text: str) -> float:
-    if not 0 < float(text) < 1:
-        raise ValueError
-    return float(text)
+    return int(float(match[1]) * (1024 if match[3] else 1000) ** " kmgt".index(match[2] or " "))
 
 
 _FORMS = f"PSF is one of {'; '.join(psf.FORMS)}; sizes are in pixels, angles in degrees"
@@ -269,14 +259,14 @@ KINDS: dict[str, tuple[Any, str, str]] = {
     "path": (_reader(_file, "the name of a file"), "FILE", ""),
     "folder": (_reader(_file, "the name of a folder"), "FOLDER", ""),
     "text": (str, "TEXT", ""),
-    "count": (_reader(_count, "a whole number from 1"), "N", ""),
-    "seed": (_reader(functools.partial(_count, least=0), "a whole number from 0"), "N", ""),
+    "count": (_reader(int, "a whole number from 1", lambda n: 1 <= n < 2**31), "N", ""),
+    "seed": (_reader(int, "a whole number from 0", lambda n: 0 <= n < 2**31), "N", ""),
     "number": (_reader(float, "a number"), "X", ""),
     "brightness": (_reader(float, "a number"), "X", f"On the scale of the image {_BLACK}"),
     "size": (_reader(_size, "ROWSxCOLUMNS such as 15x17, or 15 for both,"), "ROWSxCOLUMNS", ""),
     "region": (_reader(_region, "four whole numbers such as 10,90,20,100"), "TOP,BOTTOM,LEFT,RIGHT", ""),
-    "bytes": (_reader(_bytes, "a size such as 8GB or 512MiB"), "BYTES", ""),
-    "share": (_reader(_share, "a part of the range between 0 and 1"), "X", ""),
+    "bytes": (_reader(_bytes, "a size such as 8GB or 512MiB", lambda n: n > 0), "BYTES", ""),
+    "share": (_reader(float, "a part of the range between 0 and 1", lambda x: 0 < x < 1), "X", ""),
     "bounds": (_reader(_bounds, "nonnegative, or two numbers such as 0,1"), "LOW,HIGH|nonnegative", ""),
     "mask": (_reader(_mask), f"{'|'.join(DETECTORS)}|FILE", "A mask FILE is not black where to hide"),
     "weights": (_reader(_weights), "FILE", "NaN of a weights FILE is 0"),

@@ -14,7 +14,7 @@ import mimetypes
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -57,9 +57,8 @@ def _parser() -> Parser:
     for function in (choose, demo, tiles.plan):
         add_command(commands, function)
     psf_command.add_parser(commands)
-    commands.add_parser(
-        "compare", help="Compare methods on the same images: tables and a page"
-    ).fill = _compare
+    about = "Compare methods on the same images: tables and a page"
+    commands.add_parser("compare", help=about).fill = _compare
     return parser
 
 
@@ -198,23 +197,18 @@ def _targets(args: argparse.Namespace) -> dict[str, str]:
             target = str(out / (path.name if writable else f"{path.stem}.png"))
             other = sources.setdefault(target, str(path))
             if other != str(path):
-                raise ValueError(
-                    f"{other} and {path} would both become {target}: rename one, or use two folders"
-                )
+                why = f"{other} and {path} would both become {target}"
+                raise ValueError(f"{why}: rename one, or use two folders")
     out.mkdir(parents=True, exist_ok=True)
     return {path: target for target, path in sources.items()}
 
 
 def _images_in(folder: Path) -> list[Path]:
     """The images in a folder, by their suffixes, in the order of their names."""
-    kinds = {
-        path: mimetypes.guess_type(path.name, strict=False)[0] or "" for path in sorted(folder.iterdir())
-    }
+    kinds = {p: mimetypes.guess_type(p.name, strict=False)[0] or "" for p in sorted(folder.iterdir())}
     found = [p for p, kind in kinds.items() if kind.startswith("image/") or p.suffix.lower() in image.FORMATS]
     if not found:
-        raise FileNotFoundError(
-            f"{folder} is a folder without images; name images, or a folder that holds some"
-        )
+        raise FileNotFoundError(f"{folder} is a folder without images; name images, or a folder with some")
     return found
 
 
@@ -234,7 +228,14 @@ def _restored(
     colour = image.is_colour(raw)
     stack = raw.ndim - colour == 3
     axes: Any = {"channel_axis": raw.ndim - 1 if colour else None, "stack_axis": 0 if stack else None}
-    _warn_of_depth(args, metadata)
+    if "Z" in metadata.axes:
+        warn(
+            f"{args.input} is a stack along Z, and the PSF is of one slice: each slice is restored by itself. That is "
+            "right for separate pictures. In a volume it leaves the light of the slices above and below: for that a "
+            "PSF in 3-D is needed, which a later release takes; until then a projection or the slice in focus can be "
+            "restored",
+            UserWarning,
+        )
     visible = _visible(args, raw, metadata)
     options["callback"] = terminal.iterations(show)
     if args.psf_grid:
@@ -263,9 +264,8 @@ def _restored(
             raise ConvergenceError(f"{error}. The PSF so far is in {estimate}", error.result) from None
         report = f"{found.psf}\n\n"
     else:
-        result = solve_into(
-            levels, visible, kernel, args.lam, options, check=not args.anyway, kept=kept, **axes
-        )
+        axes |= {"check": not args.anyway, "kept": kept}
+        result = solve_into(levels, visible, kernel, args.lam, options, **axes)
     hints = _hints(args, raw, metadata, result.image)
     report_phase("writing")
     if levels is None:
@@ -279,15 +279,13 @@ def _restored(
     clipped = image.write(args.output, picture, bits=bits, overwrite=args.force, metadata=metadata)
     clipped = clipped if levels is None else levels.clipped
     several = kept is not None
-    remarks = [
-        *([f"{result.method}, λ = {result.lam:.3g}"] if several else []),
-        *([remark] if remark else []),
-    ]
+    remarks = [f"{result.method}, λ = {result.lam:.3g}"] if several else []
+    remarks += [remark] if remark else []
     if clipped:
         remarks.append(f"{100 * clipped / picture.size:.3g} % of the values clipped to black or white")
     written = f"{args.output} ({'; '.join(remarks)})" if remarks else args.output
-    lines = [*([] if several else [f"{report}{result}"]), f"written     {written}"]
-    lines += [*hints, *([] if several else _suggestion(result))]
+    lines = [f"written     {written}", *hints]
+    lines = lines if several else [f"{report}{result}", *lines, *_suggestion(result)]
     if dropped := image.left_out(args.output, picture, bits, metadata):
         lines.append(f"dropped     metadata that {args.output} cannot hold: {', '.join(dropped)}")
     return "\n".join(lines)
@@ -319,18 +317,6 @@ def _check_is_psf(source: str, picture: np.ndarray, text: str, kernel: np.ndarra
         raise ValueError(
             f"--psf {text} is the blurred picture itself; the PSF is what a point became by the blur, such as "
             "gaussian:9,1.2 or the cut-out picture of a star"
-        )
-
-
-def _warn_of_depth(args: argparse.Namespace, metadata: image.Metadata) -> None:
-    """Say what happens to a stack of slices."""
-    if "Z" in metadata.axes:
-        warn(
-            f"{args.input} is a stack along Z, and the PSF is of one slice: each slice is restored by itself. That is "
-            "right for separate pictures. In a volume it leaves the light of the slices above and below: for that a "
-            "PSF in 3-D is needed, which a later release takes; until then a projection or the slice in focus can be "
-            "restored",
-            UserWarning,
         )
 
 
@@ -411,8 +397,10 @@ def _offers(problem: Problem) -> dict[str, float | None]:
     return offered
 
 
-def _about(seconds: float) -> str:
+def _about(seconds: float | None) -> str:
     """A prediction in words, as coarse as it is."""
+    if seconds is None:
+        return "not known"
     for unit, size in (("h", 3600), ("min", 60)):
         if seconds >= 1.5 * size:
             return f"about {seconds / size:.0f} {unit}"
@@ -447,19 +435,15 @@ def choose(args: argparse.Namespace) -> int:
     choice = choose_method(blur, args.lam, dtype=args.dtype, frames=args.channels, formula=args.formula)
     usual = Problem(blur, 0.0, dtype=np.dtype(args.dtype), frames=args.channels)
     pixels = args.channels * int(np.prod(args.shape))
-    serving = (choice.method, *choice.others)
+    times = {name: expected_seconds(name, pixels, CPU) for name in (choice.method, *choice.others)}
     print(choice)
     for title, rows in (
-        ("expected time of a call on this machine", {n: expected_seconds(n, pixels, CPU) for n in serving}),
-        ("better images, for longer", _offers(usual)),
+        ("expected time of a call on this machine", {n: _about(s) for n, s in times.items()}),
+        ("better images, for longer", {n: _about(s) for n, s in _offers(usual).items()}),
+        ("cannot serve", choice.refused),
     ):
-        print(f"\n{title}")
-        for name, seconds in rows.items():
-            print(f"  {name:<14}{'not known' if seconds is None else _about(seconds)}")
-    if choice.refused:
-        print("\ncannot serve")
-        for name, why in choice.refused.items():
-            print(f"  {name:<14}{why}")
+        if rows:
+            print(f"\n{title}", *(f"  {name:<14}{words}" for name, words in rows.items()), sep="\n")
     return 0
 
 
@@ -471,18 +455,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with terminal.interruptible(), terminal.warnings_in_words():
             args = _parser().parse_args(argv)
-            run: Callable[[argparse.Namespace], int] = args.run
-            code = run(args)
+            code: int = args.run(args)
             if sys.stdout is not None:
                 sys.stdout.flush()
             return code
-    except ConvergenceError as error:
-        return _fail(_in_terms(args, error), 1)
     except BrokenPipeError:
         terminal.abandon_stdout()
         return 128 + 13  # as if SIGPIPE had ended it
     except _MISTAKES as error:
-        return _fail(_in_terms(args, error), 2)
+        return _fail(_in_terms(args, error), 1 if isinstance(error, ConvergenceError) else 2)
     except KeyboardInterrupt:
         print(terminal.INTERRUPTED, file=sys.stderr)
         return 130

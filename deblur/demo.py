@@ -60,18 +60,15 @@ def demo(args: argparse.Namespace) -> int:
         methods.setdefault(boundary, ["auto"]).append(method.name)
     parts: list[Comparison] = []
     for boundary, names in methods.items():
-        lam = "gcv" if boundary == "unknown" else args.lam
+        settings |= {"lam": "gcv" if boundary == "unknown" else args.lam}
         with progress(f"demo, boundary {boundary}", True) as show:
-            parts.append(
-                run(args.image, source, args.noise, boundary, names, lam=lam, progress=show, **settings)
-            )
+            parts.append(run(args.image, source, args.noise, boundary, names, progress=show, **settings))
         print(f"{parts[-1]}\n", flush=True)
     rows = [row for part in parts for row in part.rows]
     pictures = {name: picture for part in parts for name, picture in part.pictures.items()}
     cases = [case for part in parts for case in part.cases]
-    Comparison(rows, cases, parts[0].settings, parts[0].sessions, pictures=pictures).to_html(
-        page, overwrite=args.force
-    )
+    whole = Comparison(rows, cases, parts[0].settings, parts[0].sessions, pictures=pictures)
+    whole.to_html(page, overwrite=args.force)
     key = next(row.key for row in parts[-1].rows if row.method == "auto")
     image.write(blurred, cases[-1].blurred, overwrite=args.force)
     image.write(restored, pictures[f"{key}-restored"], overwrite=args.force)

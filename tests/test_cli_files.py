@@ -19,9 +19,8 @@ from deblur.cli import main
 @pytest.fixture
 def photograph(tmp_path):
     """A blurred photograph of 40 x 44 pixels in a file, and its PSF in another."""
-    picture = deblur.degrade(
-        deblur.data.load("camera")[100:144, 100:148], deblur.psf.gaussian(5, 1), boundary="unknown"
-    )
+    scene = deblur.data.load("camera")[100:144, 100:148]
+    picture = deblur.degrade(scene, deblur.psf.gaussian(5, 1), boundary="unknown")
     image.write(tmp_path / "in.png", picture, bits=8)
     image.write(tmp_path / "psf.tif", deblur.psf.gaussian(5, 1), bits=32)
     return tmp_path / "in.png", tmp_path / "psf.tif"
@@ -40,6 +39,11 @@ def fails(capsys, arguments, *words, code=2):
     assert said.err.count("\n") == 1, said.err
     for word in words:
         assert word in said.err, said.err
+
+
+def reconstruct(*arguments):
+    """The exit code of ``deblur reconstruct`` with these arguments."""
+    return main(["reconstruct", *map(str, arguments)])
 
 
 def command(*arguments, encoding=None, **options):
@@ -96,6 +100,7 @@ def test_float_counts_in_a_png_are_refused_rescaled_or_clipped(photograph, tmp_p
     run = ["reconstruct", tmp_path / "counts.tif", "--psf", psf, "--lam", "1e-2", "-o", out]
     fails(capsys, run, "out.png", "100 % of the pixels", "--rescale", "--clip")
     fails(capsys, [*run, "-q"], "100 % of the pixels")
+    fails(capsys, ["reconstruct", path, *run[2:], "--bounds", "5,6"], "100 % of the pixels", "5 to ")
     assert not out.exists()
     assert main([str(a) for a in [*run, "--rescale"]]) == 0
     assert "became black to white" in capsys.readouterr().out
@@ -108,14 +113,6 @@ def test_float_counts_in_a_png_are_refused_rescaled_or_clipped(photograph, tmp_p
     float_out = ["reconstruct", tmp_path / "counts.tif", "--psf", psf, "-o", tmp_path / "out.tif"]
     for option in ("--clip", "--rescale"):
         fails(capsys, [*float_out, option], option, "does nothing")
-
-
-def test_bounds_outside_black_and_white_are_refused(photograph, capsys):
-    path, psf = photograph
-    out = path.with_name("out.png")
-    run = ["reconstruct", path, "--psf", psf, "--lam", "1e-2", "--bounds", "5,6", "-o", out]
-    fails(capsys, run, "100 % of the pixels", "5 to ")
-    assert not out.exists()
 
 
 @pytest.mark.parametrize("dtype", [np.int16, np.uint32, np.int32])
@@ -195,16 +192,12 @@ def test_a_psf_file_is_turned_with_a_picture_held_sideways(tmp_path):
         for given, restored in found.items():
             option, name = given.split()
             run = [
-                "reconstruct",
                 tmp_path / "in.png",
                 "-o",
                 tmp_path / "out.tif",
-                "--bits",
-                "32",
-                "--lam",
-                "1e-3",
+                *["--bits", "32", "--lam", "1e-3", "--force", "-q"],
             ]
-            assert main([str(a) for a in [*run, option, tmp_path / name, "--force", "-q"]]) == 0
+            assert reconstruct(*run, option, tmp_path / name) == 0
             lies = [0, 1, 2, 3, 4, 5, 8, 7, 6][orientation]  # which undoes this orientation
             restored.append(image.upright(image.read(tmp_path / "out.tif"), lies))
     for restored in found.values():
@@ -217,9 +210,8 @@ def test_a_psf_file_is_turned_with_a_picture_held_sideways(tmp_path):
 def fits_with_nan(folder):
     """A FITS file with NaN, with the images that hide it; and what tv makes of its image."""
     fits = pytest.importorskip("astropy.io.fits")
-    picture = deblur.degrade(deblur.data.load("camera")[100:144, 100:148], deblur.psf.gaussian(5, 1)).astype(
-        np.float32
-    )
+    picture = deblur.degrade(deblur.data.load("camera")[100:144, 100:148], deblur.psf.gaussian(5, 1))
+    picture = picture.astype(np.float32)
     hidden = np.zeros(picture.shape, bool)
     hidden[9:12, 20:23] = True
     parts = {"SCI": np.where(hidden, np.nan, picture), "DQ": hidden.astype(np.uint8)}
@@ -232,19 +224,10 @@ def fits_with_nan(folder):
 
 def test_nan_that_a_file_hides_is_no_reason_to_refuse(tmp_path, capsys):
     expected, path = fits_with_nan(tmp_path), tmp_path / "a.fits"
-    run = [
-        "reconstruct",
-        f"{path}[SCI]",
-        "-o",
-        tmp_path / "out.fits",
-        "--psf",
-        "gaussian:5,1",
-        "--lam",
-        "1e-3",
-    ]
-    run += ["--method", "tv", "--force", "-q"]
+    run = ["reconstruct", f"{path}[SCI]", "-o", tmp_path / "out.fits"]
+    run += ["--psf", "gaussian:5,1", "--lam", "1e-3", "--method", "tv", "--force", "-q"]
     for option, which in (("--mask", "DQ"), ("--weights", "WHT")):
-        assert main([str(a) for a in [*run, option, f"{path}[{which}]"]]) == 0
+        assert reconstruct(*run[1:], option, f"{path}[{which}]") == 0
         np.testing.assert_allclose(image.read(tmp_path / "out.fits"), expected, atol=1e-6)
     before = path.read_bytes()
     for more in ([], ["--mask", f"{path}[HALF]"]):
@@ -275,24 +258,16 @@ def test_a_sky_with_stars_is_given_a_hint_and_a_photograph_none(photograph, tmp_
     sky[rng.integers(5, 55, 9), rng.integers(5, 55, 9)] = 10 ** rng.uniform(4, 6, 9)
     counts = rng.poisson(deblur.degrade(sky, deblur.psf.gaussian(9, 1.5), boundary="reflect"))
     tifffile.imwrite(tmp_path / "sky.tif", counts.astype(np.float32))
-    stars = [
-        "reconstruct",
-        tmp_path / "sky.tif",
-        "-o",
-        tmp_path / "out.tif",
-        "--psf",
-        "gaussian:9,1.5",
-        "--force",
-    ]
-    people = ["reconstruct", photograph[0], "-o", tmp_path / "out.png", "--psf", photograph[1]]
+    stars = [tmp_path / "sky.tif", "-o", tmp_path / "out.tif", "--psf", "gaussian:9,1.5", "--force"]
+    people = [photograph[0], "-o", tmp_path / "out.png", "--psf", photograph[1]]
     hints = []
     for run in (stars, people, [*stars, "--bounds", "nonnegative"]):
-        assert main([str(a) for a in run]) == 0
+        assert reconstruct(*run) == 0
         hints.append([line for line in capsys.readouterr().out.splitlines() if "--background" in line])
     assert hints[1:] == [[], []]
     (hint,) = hints[0]
     assert hint.endswith("--bounds nonnegative --data poisson")
-    assert main([str(a) for a in [*stars, *hint.partition(" try ")[2].split()]]) == 0
+    assert reconstruct(*stars, *hint.partition(" try ")[2].split()) == 0
     assert image.read(tmp_path / "out.tif").min() >= 0
 
 
@@ -307,9 +282,7 @@ def test_help_states_the_units(capsys, monkeypatch):
     _, *entries = said.split(" --")  # an option each, with its help
     helps = {entry.split()[0]: entry for entry in entries}
     assert all("on the scale of the" in helps[option] for option in ("background", "noise"))
-    assert (
-        "scale of the image 0 is black and 1 the largest number of an integer image (255 of 8 bits)" in said
-    )
+    assert "scale of the image 0 is black and 1 the largest number of an integer image (255 of 8" in said
 
 
 # -- pipes and encodings -------------------------------------------------------------------------
@@ -478,13 +451,10 @@ def test_a_stack_restored_in_parts_equals_the_whole(tmp_path, monkeypatch, rng, 
     frames = [deblur.degrade(scene, deblur.psf.gaussian(5, 1), noise=0.01, seed=i) for i in range(5)]
     source, levels = stack_of(tmp_path, frames)
     monkeypatch.setattr(deblur.methods, "TOGETHER", together)
-    arguments = [source, "-o", tmp_path / "out.tif", "--psf", "gaussian:5,1", "--clip"]
-    assert main(["reconstruct", *map(str, arguments)]) == 0
+    assert reconstruct(source, "-o", tmp_path / "out.tif", "--psf", "gaussian:5,1", "--clip") == 0
     whole = deblur.reconstruct(levels, deblur.psf.gaussian(5, 1), stack_axis=0)
     image.write(tmp_path / "whole.tif", whole, bits=16)
-    np.testing.assert_array_equal(
-        tifffile.imread(tmp_path / "out.tif"), tifffile.imread(tmp_path / "whole.tif")
-    )
+    np.testing.assert_array_equal(*(tifffile.imread(tmp_path / name) for name in ("out.tif", "whole.tif")))
 
 
 def test_a_stack_that_would_be_clipped_is_refused(tmp_path, capsys, rng):
@@ -499,11 +469,10 @@ def test_a_stack_is_never_in_memory_in_floating_point(tmp_path, monkeypatch, rng
 
     source, levels = stack_of(tmp_path, 0.5 + 0.1 * rng.standard_normal((64, 128, 128)))
     monkeypatch.setattr(deblur.methods, "TOGETHER", 1)
-    arguments = ["reconstruct", source, "-o", tmp_path / "out.tif", "--psf", "gaussian:5,1", "--lam", 1e-2]
-    arguments += ["--boundary", "reflect", "--clip", "-q"]
+    options = ["--psf", "gaussian:5,1", "--lam", "1e-2", "--boundary", "reflect", "--clip", "-q"]
     tracemalloc.start()
     try:
-        assert main([str(a) for a in arguments]) == 0
+        assert reconstruct(source, "-o", tmp_path / "out.tif", *options) == 0
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -93,9 +93,9 @@ class Task:
         return self.blurred.shape[0], self.blurred.shape[1]
 
     @property
-    def colour(self) -> bool:
-        """Whether there are three channels, along the last axis."""
-        return self.blurred.ndim == 3
+    def channel_axis(self) -> int | None:
+        """The axis of the three channels, the last; None for grey."""
+        return -1 if self.blurred.ndim == 3 else None
 
 
 def parse_noise(text: str | float) -> tuple[str, float]:
@@ -267,24 +267,13 @@ def make_cases(
                 sigma = float(np.median([noise_level(g) for g in np.atleast_3d(scene).T]))
                 cases.append(Case(name, psf_name, "its own noise", edge, scene, kernel, None, sigma, notes))
                 continue
-            sharp = _inner(scene, kernel)
+            inner = tuple(n - m + 1 for n, m in zip(scene.shape[:2], kernel.shape, strict=True))
+            sharp = np.ascontiguousarray(scene[Blur(kernel, inner, "unknown").crop])
+            source, axis = scene if edge == "unknown" else sharp, -1 if scene.ndim == 3 else None
+            blur = partial(degrade, source, kernel, boundary=edge, channel_axis=axis)
             for kind, level in levels:
                 words = f"{kind} noise {level:g}" if level > 0 else "no noise"
-                g, sigma = _degraded(scene if edge == "unknown" else sharp, kernel, kind, level, edge, seed)
+                g = blur(noise=kind, level=level, seed=seed)
+                sigma = float((g - blur()).std())
                 cases.append(Case(name, psf_name, words, edge, g, kernel, sharp, sigma, notes))
     return list({case.key: case for case in cases}.values())  # duplicates are one case
-
-
-def _inner(scene: np.ndarray, kernel: np.ndarray) -> np.ndarray:
-    """The frame within a scene that has the PSF's margin."""
-    rows, columns = (n - m + 1 for n, m in zip(scene.shape[:2], kernel.shape, strict=True))
-    return np.ascontiguousarray(scene[Blur(kernel, (rows, columns), "unknown").crop])
-
-
-def _degraded(
-    source: np.ndarray, kernel: np.ndarray, kind: str, level: float, boundary: str, seed: int
-) -> tuple[np.ndarray, float]:
-    """The blurred and noisy picture, and the standard deviation of its noise."""
-    blur = partial(degrade, source, kernel, boundary=boundary, channel_axis=-1 if source.ndim == 3 else None)
-    g = blur(noise=kind, level=level, seed=seed)
-    return g, float((g - blur()).std())

@@ -11,7 +11,7 @@ from .. import image
 from ..arguments import Parser, add_arguments
 from ..terminal import progress
 from .adapters import entrants
-from .running import Comparison, run
+from .running import run
 from .tables import terminal_table
 
 #: What the folder gets besides the rows: file, and the method of Comparison that writes it.
@@ -86,20 +86,12 @@ def compare(args: argparse.Namespace) -> int:
         for name in (*_FILES, "rows.jsonl"):
             image.check_writable(folder / name, overwrite=ours, inputs=inputs)
     names = ("size", "seed", "blurred", "lam", "other_boundary", "oracle", "time_limit", "repeats", "resume")
+    settings = {name: getattr(args, name) for name in names}
+    settings |= {"memory": not args.no_memory, "overwrite": args.force, "folder": folder}
     with progress("compare", not args.quiet) as show:
-        found = run(
-            args.image,
-            args.psf,
-            args.noise,
-            args.boundary,
-            args.method,
-            memory=not args.no_memory,
-            folder=folder,
-            overwrite=args.force,
-            progress=show,
-            **{name: getattr(args, name) for name in names},
-        )
-    write(found, folder)
+        found = run(args.image, args.psf, args.noise, args.boundary, args.method, progress=show, **settings)
+    for name, method in _FILES.items():
+        getattr(found, method)(folder / name, overwrite=True)
     if not args.quiet:
         print(terminal_table(found, shutil.get_terminal_size().columns if sys.stdout.isatty() else None))
         print(f"\nwritten: {', '.join(str(folder / name) for name in _FILES)}")
@@ -107,9 +99,3 @@ def compare(args: argparse.Namespace) -> int:
         print("deblur: interrupted; go on with the same command and --resume", file=sys.stderr)
         return 130
     return 0
-
-
-def write(found: Comparison, folder: Path) -> None:
-    """The page and the tables of a comparison, into its folder."""
-    for name, method in _FILES.items():
-        getattr(found, method)(folder / name, overwrite=True)

@@ -1,9 +1,9 @@
 """One HTML page of a comparison: tables, pictures and plots in a single file that needs no network.
 
 The markup stands in ``page.html``: first the page, whose scripts only sort the
-tables and move the dividing line of the pictures, then its pieces, which this
-module fills in. Text from users (names of files, messages of errors) is
-escaped in one place, `Html`.
+tables and move the dividing line of the pictures, then the pieces that stand in
+more than one place. This module computes the values that `render` fills in, and
+which it escapes: names of files, messages of errors and other text from users.
 """
 
 from __future__ import annotations
@@ -13,54 +13,42 @@ import math
 import re
 import statistics
 from collections.abc import Iterable, Mapping
-from functools import cache
 from html import escape
-from string import Template
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .cases import Case
 from .findings import Findings, Row
 from .pictures import alike, as_8_bit, encode, names, residual_scale
-from .tables import MARKUP, TEXT, cell, ranked, reason, shown_columns
+from .tables import MARKUP, cell, ranked, reason, shown_columns
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-
-class Html(str):
-    """Markup, which is inserted unchanged; any other text is escaped."""
-
-    @classmethod
-    def of(cls, value: object) -> Html:
-        """`value` as markup; the parts of a list one after the other."""
-        if isinstance(value, list):
-            return cls("".join(map(cls.of, value)))
-        return value if isinstance(value, cls) else cls(escape(str(value)))
+_PIECES = dict(re.findall(r"<!-- piece (\w+) -->\n(.*?)\n(?=<!-- piece|\Z)", MARKUP, re.DOTALL))
+_MARK = re.compile(r"\{\{([#?^])(\w+)\}\}(.*?)\{\{/\1\2\}\}|\{\{([&>]?)(\w+)\}\}", re.DOTALL)
 
 
-@cache
-def _pieces() -> dict[str, str]:
-    """The pieces of ``page.html`` by name; the page itself has no name."""
-    page, *rest = re.split(r"<!-- piece ([\w ]+) -->\n", MARKUP)
-    return {"": page, **dict(zip(rest[::2], rest[1::2], strict=True))}
+def render(template: str, values: Mapping[str, Any]) -> str:
+    """A template with its placeholders filled in.
 
+    ``{{name}}`` is a value as text and ``{{&name}}`` as markup; ``{{>name}}`` is a piece of ``page.html``. What stands
+    between ``{{#name}}`` and ``{{/#name}}`` is repeated for each mapping in a list, between ``{{?name}}`` and
+    ``{{/?name}}`` it is kept if there is such a value, and between ``{{^name}}`` and ``{{/^name}}`` if there is none.
+    """
 
-def _fill(piece: str, /, **values: object) -> Html:
-    """A piece with its placeholders filled in."""
-    filled = {name: Html.of(value) for name, value in values.items()}
-    return Html(Template(_pieces()[piece].rstrip("\n")).substitute(filled))
+    def filled(match: re.Match[str]) -> str:
+        block, about, inner, kind, name = match.groups()
+        if kind == ">":
+            return render(_PIECES[name], values)
+        if not block:
+            return str(values[name]) if kind else escape(str(values[name]))
+        if block == "#":
+            return "".join(render(inner, {**values, **item}) for item in values[about])
+        return render(inner, values) if bool(values[about]) == (block == "?") else ""
 
-
-def _tag(name: str, content: object = "", /, **attributes: object) -> Html:
-    """An element; attributes that are None are left out, and "_" in their names stands for "-"."""
-    opening = "".join(
-        f' {key.strip("_").replace("_", "-")}="{Html.of(value)}"'
-        for key, value in attributes.items()
-        if value is not None
-    )
-    return Html(f"<{name}{opening}>{Html.of(content)}" + ("" if name == "img" else f"</{name}>"))
+    return _MARK.sub(filled, template)
 
 
 def page(found: Findings) -> str:
@@ -68,30 +56,28 @@ def page(found: Findings) -> str:
     panels = [_Panel(found, case, f"case{n + 1}") for n, case in enumerate(found.cases)]
     uris, remark = encode({name: picture for p in panels for name, picture in p.pictures.items()})
     methods = [row for row in found.rows if row.method != "blurred"]
-    oracle = any(row.how == "oracle" for row in methods)
-    body = _fill(
-        "body",
-        interrupted="" if found.complete else _fill("interrupted"),
-        methods=counted(len({row.label for row in methods}), "method"),
-        pictures=counted(len(panels), "blurred picture"),
-        ran=len({row.label for row in methods if row.status == "ok"}),
-        oracle=", unless its row says “oracle”" if oracle else "",
-        overview=_overview(found, panels) if len(panels) > 1 else "",
-        cases=[panel.html(uris) for panel in panels],
-        remark=remark,
-        sessions=[_session(found, n) for n in range(len(found.sessions))],
-        settings=", ".join(f"{name} {value}" for name, value in vars(found.settings).items()),
-    )
-    return _pieces()[""].replace("<!--BODY-->", body)
+    values = {
+        "interrupted": not found.complete,
+        "methods": counted(len({row.label for row in methods}), "method"),
+        "pictures": counted(len(panels), "blurred picture"),
+        "run": len({row.label for row in methods if row.status == "ok"}),
+        "oracle": any(row.how == "oracle" for row in methods),
+        "several": len(panels) > 1,
+        "overview": _overview(found),
+        "cases": [panel.values(uris) for panel in panels],
+        "remark": remark,
+        "sessions": _sessions(found),
+        "settings": ", ".join(f"{name} {value}" for name, value in vars(found.settings).items()),
+    }
+    return render(MARKUP.partition("<!-- piece ")[0], values)
 
 
 def notebook_tables(found: Findings) -> str:
     """The tables alone, for a notebook."""
-    out: list[Html] = []
-    for case in found.cases:
-        ran, rest = ranked(found, case)
-        out += [_tag("h4", case.name), _tag("table", _case_rows(case, ran)), _missing(rest)]
-    return Html.of(out)
+    return "".join(
+        render("<h4>{{name}}</h4><table>{{>rows}}</table>{{>missing}}", _table(case, *ranked(found, case)))
+        for case in found.cases
+    )
 
 
 def counted(n: int, noun: str) -> str:
@@ -99,59 +85,40 @@ def counted(n: int, noun: str) -> str:
     return f"{n} {noun}{'' if n == 1 else 's'}"
 
 
-def _terms(pairs: Iterable[tuple[str, str]]) -> Html:
-    return Html.of([[_tag("dt", term), _tag("dd", text)] for term, text in pairs])
-
-
-def _session(found: Findings, n: int) -> Html:
-    """Machine and versions of the rows that one session measured."""
-    session, count = found.sessions[n], sum(row.session == n for row in found.rows)
-    if not count:
-        return Html("")
-    changed = " with changes not committed" if session["uncommitted_changes"] else ""
-    version = f" (commit {session['commit'][:12]}{changed})" if session["commit"] else ""
-    threads = "".join(f", {name}={value}" for name, value in session["thread_limits"].items())
-    packages = ", ".join(f"{name} {value}" for name, value in session["packages"].items())
-    values = {**session, "rows": counted(count, "row"), "version": version, "threads": threads}
-    return _fill("session", **values | {"packages": packages})
+def _sessions(found: Findings) -> list[dict[str, Any]]:
+    """Machine and versions of the sessions that measured rows."""
+    counts = [sum(row.session == n for row in found.rows) for n in range(len(found.sessions))]
+    return [
+        {
+            **session,
+            "rows": counted(count, "row"),
+            "commit": (session["commit"] or "")[:12],
+            "threads": "".join(f", {name}={value}" for name, value in session["thread_limits"].items()),
+            "packages": ", ".join(f"{name} {value}" for name, value in session["packages"].items()),
+        }
+        for session, count in zip(found.sessions, counts, strict=True)
+        if count
+    ]
 
 
 # -- tables ------------------------------------------------------------------------------------
 
 
-def _head(columns: Iterable[tuple[str, str, str, str | None]], buttons: bool) -> Html:
-    """The head of a table of (heading, kind, first order when sorted, explanation)."""
-    cells = []
-    for heading, kind, first, title in columns:
-        label = _tag("button", heading, type="button", title=title) if buttons else heading
-        cells.append(_tag("th", label, scope="col", class_=kind, data_kind=kind, data_first=first))
-    return _tag("thead", _tag("tr", cells))
-
-
-def _overview(found: Findings, panels: list[_Panel]) -> Html:
-    """Links to the cases, and each method over all of them."""
+def _overview(found: Findings) -> list[dict[str, Any]]:
+    """Each method over all cases, the largest mean gain first."""
     by_method: dict[str, list[Row]] = {}
     for row in found.rows:
         if row.status == "ok" and row.gain is not None:
             by_method.setdefault(row.label, []).append(row)
-    lines: list[tuple[float, Html]] = []
+    lines: list[dict[str, Any]] = []
     for label, rows in by_method.items():
         gains = [row.gain for row in rows if row.gain is not None]
-        mean = statistics.fmean(gains)
         seconds = [row.solve_s for row in rows if row.solve_s is not None]
-        median = statistics.median(seconds) if seconds else None
+        mean, median = statistics.fmean(gains), statistics.median(seconds) if seconds else None
         figures = ((len(rows), "d"), (mean, "+.2f"), (min(gains), "+.2f"), (median, ".3g"))
-        cells = [_tag("th", label, scope="row", data_value=label)]
-        for value, form in figures:
-            cells.append(_tag("td", "" if value is None else format(value, form), data_value=_number(value)))
-        lines.append((-mean, _tag("tr", cells)))
-    heads = [("Method", "text", "ascending", None)]
-    heads += [(text, "number", "descending", None) for text in ("Cases", "Mean gain dB", "Worst gain dB")]
-    heads += [("Median solve s", "number", "ascending", None)]
-    body = _tag("tbody", [line for _, line in sorted(lines, key=lambda line: line[0])])
-    links = [_tag("li", _tag("a", panel.case.name, href=f"#{panel.id}")) for panel in panels]
-    table = _fill("table", label="Each method over all cases", rows=[_head(heads, True), body])
-    return _fill("overview", links=links, table=table)
+        cells = [{"sort": _number(x), "text": "" if x is None else format(x, form)} for x, form in figures]
+        lines.append({"label": label, "mean": mean, "cells": cells})
+    return sorted(lines, key=lambda line: -line["mean"])
 
 
 def _number(value: float | None) -> str:
@@ -159,68 +126,59 @@ def _number(value: float | None) -> str:
     return "" if value is None else str(float(value)).replace("inf", "Infinity")
 
 
-def _sort_value(row: Row, name: str) -> str:
-    if name in ("method", "assumes"):
-        return cell(row, name)
+def _cell(row: Row, name: str, case: Case) -> dict[str, Any]:
+    """A cell: its text, what it is sorted by, and what is said of it."""
+    text = sort = cell(row, name)
     if name == "value":
-        return "" if row.value is None else f"{row.how} {row.parameter} {row.value:024.12f}"
-    exact = name in ("psnr", "gain") and row.mse == 0
-    return _number(math.inf if exact else getattr(row, name))
+        sort = "" if row.value is None else f"{row.how} {row.parameter} {row.value:024.12f}"
+    elif name == "assumes":
+        text += "" if row.assumes == case.boundary else f" (not {case.boundary})"
+    else:
+        sort = _number(math.inf if name in ("psnr", "gain") and row.mse == 0 else getattr(row, name))
+    worse = name == "gain" and row.gain is not None and row.gain < 0
+    kind = "text" if name in ("value", "assumes") else "worse" if worse else ""
+    return {
+        "text": text,
+        "sort": sort,
+        "kind": kind,
+        "worse": worse,
+        "title": row.setting if name == "value" else "",
+    }
 
 
-def _case_rows(case: Case, ran: list[Row], views: Mapping[str, str] | None = None, viewer: str = "") -> Html:
-    """Head and body of the table of one case, with buttons if `views` maps keys of rows to pictures in a viewer."""
-    columns = shown_columns(ran)
-    heads = [
-        (
-            column.heading,
-            "text" if column.name in TEXT else "number",
-            "descending" if column.name in ("psnr", "gain", "ssim") else "ascending",
-            column.meaning,
-        )
-        for column in columns
-    ]
-    best, lines = best_of(case, ran), []
-    for row in ran:
-        view = (views or {}).get(row.key)
-        label: object = row.label
-        if view:
-            label = _tag("button", label, type="button", data_viewer=viewer, data_view=view)
-        cells = [_tag("th", label, scope="row", data_value=row.label)]
-        for column in columns[1:]:
-            name = column.name
-            content: object = cell(row, name)
-            kind = "text" if name in TEXT else None
-            if name == "gain" and row.gain is not None and row.gain < 0:
-                kind = "worse"
-                content = [content, _tag("span", " worse than the blurred picture", class_="visually-hidden")]
-            if name == "assumes" and row.assumes != case.boundary:
-                content = f"{row.assumes} (not {case.boundary})"
-            title = row.setting or None if name == "value" else None
-            cells.append(_tag("td", content, class_=kind, data_value=_sort_value(row, name), title=title))
-        mark = "baseline" if row.method == "blurred" else "best" if row is best else None
-        lines.append(_tag("tr", cells, class_=mark))
-    return Html.of([_head(heads, views is not None), _tag("tbody", lines)])
+def _table(
+    case: Case, ran: list[Row], rest: list[Row], views: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """The table of one case, with buttons if `views` maps keys of rows to pictures; and the methods that did not run.
 
-
-def best_of(case: Case, ran: list[Row]) -> Row | None:
-    """The best method that has not seen the truth; None without a truth."""
-    if case.truth is None:
-        return None
-    return next((row for row in ran if row.method != "blurred" and row.how != "oracle"), None)
-
-
-def _missing(rest: list[Row]) -> Html:
-    """The methods that did not run, those with one reason together."""
+    Those of the latter that have one reason stand together.
+    """
+    columns, best = shown_columns(ran), best_of(case, ran)
     words = {"refused": "cannot serve this case", "failed": "ran and failed"}
     together: dict[str, list[str]] = {}
     for row in rest:
         together.setdefault(f"{words.get(row.status, row.status)}: {reason(row)}", []).append(row.label)
-    items = [
-        _tag("li", [_tag("b", ", ".join(labels)), f", {explanation}"])
-        for explanation, labels in together.items()
-    ]
-    return _fill("missing", items=items) if items else Html("")
+    return {
+        "name": case.name,
+        "sortable": views is not None,
+        "heads": [column._asdict() for column in columns],
+        "lines": [
+            {
+                "label": row.label,
+                "view": (views or {}).get(row.key),
+                "mark": "baseline" if row.method == "blurred" else "best" if row is best else "",
+                "cells": [_cell(row, column.name, case) for column in columns[1:]],
+            }
+            for row in ran
+        ],
+        "missing": [{"labels": ", ".join(labels), "why": why} for why, labels in together.items()],
+    }
+
+
+def best_of(case: Case, ran: list[Row]) -> Row | None:
+    """The best method that has not seen the truth; None without a truth."""
+    fair = (row for row in ran if row.method != "blurred" and row.how != "oracle")
+    return next(fair, None) if case.truth is not None else None
 
 
 # -- cases -------------------------------------------------------------------------------------
@@ -252,93 +210,58 @@ class _Panel:
             if residual is not None:
                 self.pictures[f"{group}-residual"] = residual
 
-    def html(self, uris: dict[str, str]) -> Html:
-        """The section of the case, with the pictures that `uris` holds."""
-        self.groups = {group: rows for group, rows in self.groups.items() if group in uris}
-        views = {row.key: group for group, rows in self.groups.items() for row in rows}
-        rows = _case_rows(self.case, self.ran, views, f"{self.id}-viewer")
-        plots = _plots(self.case, self.ran, self.id)
-        cards = [self._card(group, rows, uris) for group, rows in self.groups.items()]
-        return _fill(
-            "case",
-            id=self.id,
-            name=self.case.name,
-            notes=[_tag("p", note, class_="hint") for note in self.case.notes],
-            summary=self._summary(),
-            viewer=self._viewer(uris),
-            table=_fill("table", label=f"Figures for {self.case.name}", rows=rows),
-            missing=_missing(self.rest),
-            plots=_fill("plots", figures=plots) if plots else "",
-            gallery=_fill("gallery", cards=cards) if cards else "",
-        )
-
-    def _summary(self) -> Html:
-        best = best_of(self.case, self.ran)
-        if self.case.truth is None:
-            return _fill("blind")
-        if best is None:
-            return Html("No method ran on this case.")
-        figures = worse = ""
-        if best.psnr is not None and math.isfinite(best.psnr) and best.gain is not None:
-            than = "above" if best.gain >= 0 else "below"
-            figures = f", {best.psnr:.2f} dB, {abs(best.gain):.2f} dB {than} the blurred picture"
+    def values(self, uris: dict[str, str]) -> dict[str, Any]:
+        """What the section of the case says, with the pictures that `uris` holds."""
+        case, groups = self.case, {group: rows for group, rows in self.groups.items() if group in uris}
+        views = {row.key: group for group, rows in groups.items() for row in rows}
+        best = best_of(case, self.ran)
+        measured = best is not None and best.gain is not None
         losers = [row.label for row in self.ran if row.method != "blurred" and (row.gain or 0) < 0]
-        if losers:
-            worse = f" {counted(len(losers), 'method')} made the picture worse: {', '.join(losers)}."
-        return _fill("best", label=best.label, figures=figures, worse=worse)
-
-    def _viewer(self, uris: dict[str, str]) -> Html:
         blurred, sharp, psf = (f"{self.id}-{kind}" for kind in ("blurred", "sharp", "psf"))
-        if blurred not in uris or psf not in uris:
-            return _fill("left out")
-        options = {blurred: "blurred"} | ({sharp: "sharp (the truth)"} if sharp in uris else {})
-        hidden = [_tag("img", id=name, alt="", src=uris[name], hidden="") for name in options]
-        for group, (first, *others) in self.groups.items():
+        own = {blurred: "blurred"} | ({sharp: "sharp (the truth)"} if sharp in uris else {})
+        options = dict(own)
+        for group, (first, *others) in groups.items():
             options[group] = f"{first.label} (and {counted(len(others), 'other')})" if others else first.label
-        right = next(iter(self.groups), list(options)[-1])
+        right, plots = next(iter(groups), list(options)[-1]), _plots(case, self.ran, self.id)
+        return {
+            **_table(case, self.ran, self.rest, views),
+            "id": self.id,
+            "notes": [{"note": note} for note in case.notes],
+            "blind": case.truth is None,
+            "best": best and best.label,
+            "figures": best and measured and f"{best.psnr:.2f} dB, {abs(best.gain or 0):.2f} dB",
+            "than": "below" if best and (best.gain or 0) < 0 else "above",
+            "worse": losers and counted(len(losers), "method"),
+            "losers": ", ".join(losers),
+            "viewer": blurred in uris and psf in uris,
+            "hidden": [{"picture": name, "src": uris.get(name)} for name in own],
+            "options": [
+                {"picture": name, "text": text, "right": name == right} for name, text in options.items()
+            ],
+            "under": uris.get(right),
+            "over": uris.get(blurred),
+            "limit": f"{residual_scale(case):.3g}",
+            "psf": uris.get(psf),
+            "size": " × ".join(map(str, case.psf.shape)),
+            **plots,
+            "plots": any(plots.values()),
+            "cards": [self._card(group, rows, uris) for group, rows in groups.items()],
+        }
 
-        def choices(chosen: str) -> list[Html]:
-            return [
-                _tag("option", text, value=name, selected="" if name == chosen else None)
-                for name, text in options.items()
-            ]
-
-        return _fill(
-            "viewer",
-            id=self.id,
-            hidden=hidden,
-            left=choices(blurred),
-            right=choices(right),
-            under=uris[right],
-            over=uris[blurred],
-            limit=f"{residual_scale(self.case):.3g}",
-            psf=uris[psf],
-            size=" × ".join(map(str, self.case.psf.shape)),
-        )
-
-    def _card(self, group: str, rows: list[Row], uris: dict[str, str]) -> Html:
+    def _card(self, group: str, rows: list[Row], uris: dict[str, str]) -> dict[str, Any]:
         """The picture of a group in the gallery, and the facts that the viewer shows with it."""
-        row, methods = rows[0], ", ".join(row.label for row in rows)
-        units = {"psnr": " dB", "gain": " dB against the blurred picture", "ssim": " SSIM"}
-        quality = ", ".join(cell(row, name) + unit for name, unit in units.items() if cell(row, name))
-        beyond = row.assumes + ("" if row.assumes == self.case.boundary else f", not {self.case.boundary}")
-        facts = [("Methods" if len(rows) > 1 else "Method", methods)]
-        facts += [("Quality", quality)] if quality else []
-        facts += [("Assumes beyond the frame", beyond), (cell(row, "value") or "Parameter", row.setting)]
-        facts += [(f"Note on {other.label}", other.note) for other in rows if other.note]
-        figures = [
-            f", {cell(row, n)} {u}" for n, u in (("psnr", "dB"), ("whiteness", "whiteness")) if cell(row, n)
-        ]
-        pair = {group: f"Restored by {methods}", f"{group}-residual": "Its residual"}
-        return _fill(
-            "card",
-            id=group,
-            facts=_terms(facts),
-            pictures=[_tag("img", id=n, alt=alt, src=uris[n]) for n, alt in pair.items() if n in uris],
-            names=methods,
-            figure=figures[0] if figures else "",
-            viewer=f"{self.id}-viewer",
-        )
+        row, labels = rows[0], ", ".join(row.label for row in rows)
+        pair = {group: f"Restored by {labels}", f"{group}-residual": "Its residual"}
+        return {
+            **{name: cell(row, name) for name in ("psnr", "gain", "ssim", "whiteness", "value", "assumes")},
+            "group": group,
+            "labels": labels,
+            "many": len(rows) > 1,
+            "setting": row.setting,
+            "other": row.assumes != self.case.boundary and self.case.boundary,
+            "remarks": [{"label": other.label, "remark": other.note} for other in rows if other.note],
+            "pair": [{"picture": n, "alt": alt, "src": uris[n]} for n, alt in pair.items() if n in uris],
+        }
 
 
 # -- plots -------------------------------------------------------------------------------------
@@ -350,7 +273,7 @@ def _axes() -> Axes:
     return Figure(figsize=(5.6, 3.6), layout="constrained").add_subplot()
 
 
-def _figure(ax: Axes, name: str, caption: str, titles: Mapping[str, str] | None = None) -> Html:
+def _figure(ax: Axes, name: str, titles: Mapping[str, str] | None = None) -> str:
     """The figure as inline SVG in the colours of the page; `titles` appear over artists with those gids."""
     import matplotlib
 
@@ -363,18 +286,17 @@ def _figure(ax: Axes, name: str, caption: str, titles: Mapping[str, str] | None 
     svg = svg[svg.index("<svg") :].replace("#000000", "currentColor")
     svg = re.sub(r'(\bid="|"#|url\(#)', rf"\g<1>{name}-", svg)  # names are unique in a page
     for gid, title in (titles or {}).items():
-        svg = svg.replace(f'<g id="{name}-{gid}">', f'<g id="{name}-{gid}">{_tag("title", title)}')
+        svg = svg.replace(f'<g id="{name}-{gid}">', f'<g id="{name}-{gid}"><title>{escape(title)}</title>')
     described = escape(f"{ax.get_ylabel()} against {ax.get_xlabel()}")
-    svg = svg.replace("<svg", f'<svg role="img" aria-label="{described}"', 1)
-    return _tag("figure", [Html(svg), _tag("figcaption", caption)])
+    return svg.replace("<svg", f'<svg role="img" aria-label="{described}"', 1)
 
 
-def _plots(case: Case, ran: list[Row], name: str) -> Html:
-    figures = []
+def _plots(case: Case, ran: list[Row], name: str) -> dict[str, list[dict[str, str]]]:
+    figures: dict[str, list[dict[str, str]]] = {"quality": [], "lcurves": [], "convergence": []}
     if case.truth is not None:
         methods = [row for row in ran if row.method != "blurred" and row.how != "oracle"]
         blurred = [row.psnr for row in ran if row.method == "blurred" and row.psnr is not None]
-        figures.append(quality_against_time(methods, max(blurred, default=-math.inf), f"{name}-quality"))
+        figures["quality"] = quality_against_time(methods, max(blurred, default=-math.inf), f"{name}-quality")
     curves = {row.assumes: row.curve for row in reversed(ran) if row.curve}
     for n, (assumed, curve) in enumerate(curves.items()):
         ax, at = _axes(), curve["at"]
@@ -383,11 +305,7 @@ def _plots(case: Case, ran: list[Row], name: str) -> Html:
         ax.plot(*point, "o")
         ax.annotate(f"λ = {curve['lam']:.2g}", point, (6, 6), textcoords="offset points")
         ax.set(xlabel="‖g − Hf‖", ylabel="‖f‖")
-        caption = (
-            f"L-curve with boundary {assumed}: the norm of the restored picture (upwards) against the norm of its "
-            "residual for each λ. The dot is the λ that the rule chose."
-        )
-        figures.append(_figure(ax, f"{name}-lcurve{n}", caption))
+        figures["lcurves"].append({"assumed": assumed, "svg": _figure(ax, f"{name}-lcurve{n}")})
     series = [row for row in ran if sum(r > 0 for _, r in row.history) > 1]
     for start in range(0, len(series), 6):
         ax = _axes()
@@ -395,18 +313,14 @@ def _plots(case: Case, ran: list[Row], name: str) -> Html:
             ax.semilogy(*zip(*((i, r) for i, r in row.history if r > 0), strict=True), label=row.label)
         ax.set(xlabel="iterations", ylabel="relative residual")
         ax.legend(fontsize="small")
-        caption = (
-            "Convergence, as the iterative methods reported it: the quantity that they reduce against iterations. "
-            "Different methods count different things."
-        )
-        figures.append(_figure(ax, f"{name}-convergence{start}", caption))
-    return Html.of(figures)
+        figures["convergence"].append({"svg": _figure(ax, f"{name}-convergence{start}")})
+    return figures
 
 
-def quality_against_time(rows: Iterable[Row], blurred: float, name: str) -> Html:
+def quality_against_time(rows: Iterable[Row], blurred: float, name: str) -> list[dict[str, str]]:
     """Every method as a point, PSNR over seconds, except those 3 dB below the blurred picture.
 
-    Methods that no other beats in both are named. Empty if fewer than two points remain.
+    Methods that no other beats in both are named. No figure if fewer than two points remain.
     """
     points = sorted(
         ((row.setup_s or 0) + row.solve_s, row.psnr, row.label)
@@ -415,7 +329,7 @@ def quality_against_time(rows: Iterable[Row], blurred: float, name: str) -> Html
     )
     shown = [point for point in points if point[1] >= blurred - 3]
     if len(shown) < 2:
-        return Html("")
+        return []
     ax, best, titles = _axes(), -math.inf, {}
     ax.set(xscale="log", xlabel="seconds, set-up and solve", ylabel="PSNR dB")
     if math.isfinite(blurred):
@@ -429,9 +343,4 @@ def quality_against_time(rows: Iterable[Row], blurred: float, name: str) -> Html
             best, at = psnr, (seconds, psnr)
             ax.annotate(label, at, (0, 5), textcoords="offset points", ha="center", fontsize="small")
     left_out = len(points) - len(shown)
-    caption = (
-        "Quality against time (choosing the parameter apart). Methods that no faster one equals are named; the others "
-        "are the small dots (point at one to see its name)."
-    )
-    caption += f" {counted(left_out, 'method')} far below the blurred picture left out." if left_out else ""
-    return _figure(ax, name, caption, titles)
+    return [{"svg": _figure(ax, name, titles), "left_out": counted(left_out, "method") if left_out else ""}]

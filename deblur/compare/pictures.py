@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-from typing import Any
 
 import numpy as np
 
@@ -49,17 +48,16 @@ def alike(a: np.ndarray, b: np.ndarray) -> bool:
 
 def encode(pictures: dict[str, np.ndarray]) -> tuple[dict[str, str], str]:
     """Data addresses of the pictures within `PAGE_BYTES`, and a sentence about their compression."""
-    for level in LEVELS:
+    for kind, quality, factor in LEVELS:
         uris: dict[str, str] = {}
         room = PAGE_BYTES
         for name, picture in pictures.items():
-            uri = _data_uri(picture, *level, small=name.endswith("-psf"))
+            uri = _data_uri(picture, kind, quality, 1 if name.endswith("-psf") else factor)
             room -= len(uri)
             if room < 0:
                 break
             uris[name] = uri
-        if len(uris) == len(pictures):
-            kind, quality, factor = level
+        else:
             how = "without loss" if kind == "PNG" else f"as {kind} of quality {quality}"
             how += f", reduced {factor} times" if factor > 1 else ""
             break
@@ -70,14 +68,13 @@ def encode(pictures: dict[str, np.ndarray]) -> tuple[dict[str, str], str]:
     )
 
 
-def _data_uri(picture: np.ndarray, kind: str, quality: int, factor: int, small: bool) -> str:
-    """A picture as a data address; a small one is not reduced."""
+def _data_uri(picture: np.ndarray, kind: str, quality: int, factor: int) -> str:
+    """A picture as a data address."""
     from PIL import Image
 
     shown = Image.fromarray(picture)
-    if factor > 1 and not small:
+    if factor > 1:
         shown = shown.resize([max(1, n // factor) for n in shown.size], Image.Resampling.LANCZOS)
     out = io.BytesIO()
-    options: dict[str, Any] = {} if kind == "PNG" else {"quality": quality}
-    shown.save(out, kind, **options)
+    shown.save(out, kind, quality=quality)  # PNG has none, and ignores it
     return f"data:image/{kind.lower()};base64,{base64.b64encode(out.getvalue()).decode()}"

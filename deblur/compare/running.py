@@ -51,9 +51,8 @@ class Comparison(Findings):
         """The row with the highest PSNR of a case (or of all), without oracles; None without a truth."""
         key = case.key if isinstance(case, Case) else case
         fair = [row for row in self.rows if row.how != "oracle" and key in (None, row.case_key)]
-        return max(
-            (row for row in fair if row.psnr is not None), key=lambda row: row.psnr or 0.0, default=None
-        )
+        measured = [row for row in fair if row.psnr is not None]
+        return max(measured, key=lambda row: row.psnr or 0.0, default=None)
 
     def to_json(self, path: str | Path | None = None, *, overwrite: bool = False) -> str:
         """Everything but the pictures, as JSON; written to `path` if one is given."""
@@ -143,49 +142,36 @@ def run(
     earlier = store.sessions if store else []
     comparison = Comparison([], cases, how, [*earlier, session])
     if store:
-        store.add_session(session)
+        store.append(session=session)
     plan: list[tuple[Case, Entrant | None, bool]] = []
     for case in cases:
         plan += [(case, None, False), *((case, entrant, False) for entrant in entered)]
         if how.oracle and case.truth is not None:
             plan += [(case, entrant, True) for entrant in entered if entrant.search]
-    tasks = {
-        case.key: Task(_read_only(case.blurred), _read_only(case.psf), case.boundary, how.lam)
-        for case in cases
-    }
+    tasks = {}
+    for (
+        case
+    ) in cases:  # broadcast to views that cannot be written, so that no method changes the task of the next
+        g, h = (np.broadcast_to(array, array.shape) for array in (case.blurred, case.psf))
+        tasks[case.key] = Task(g, h, case.boundary, how.lam)
     try:
         for done, (case, entrant, oracle) in enumerate(plan):
             name = entrant.name if entrant else "blurred"
-            key = _row_key(case, name, oracle, how)
-            known = store.get(key) if store else None
-            if known:
-                row, pictures = known
-            else:
+            text = json.dumps([case.key, name, oracle, how.lam, how.other_boundary, how.time_limit])
+            key = hashlib.sha256(text.encode()).hexdigest()[:16]
+            found = store.get(key) if store else None
+            if not found:
                 if progress:
                     progress(done, len(plan), name)
-                if entrant is None:
-                    row, pictures = baseline(case, key)
-                else:
-                    row, pictures = score(entrant, case, tasks[case.key], key, how, oracle)
-                row.session = len(earlier)
+                task = tasks[case.key]
+                found = score(entrant, case, task, key, how, oracle) if entrant else baseline(case, key)
+                found[0].session = len(earlier)
                 if store:
-                    store.add(row, pictures)
-            comparison.rows.append(row)
-            comparison.pictures.update(pictures)
+                    store.add(*found)
+            comparison.rows.append(found[0])
+            comparison.pictures.update(found[1])
         if progress:
             progress(len(plan), len(plan), "")
     except KeyboardInterrupt:
         comparison.complete = False
     return comparison
-
-
-def _read_only(array: np.ndarray) -> np.ndarray:
-    """A read-only view, so that one method cannot change the task of the next."""
-    view = array.view()
-    view.flags.writeable = False
-    return view
-
-
-def _row_key(case: Case, method: str, oracle: bool, settings: Settings) -> str:
-    text = json.dumps([case.key, method, oracle, settings.lam, settings.other_boundary, settings.time_limit])
-    return hashlib.sha256(text.encode()).hexdigest()[:16]

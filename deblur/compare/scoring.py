@@ -16,7 +16,7 @@ import statistics
 import textwrap
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -35,34 +35,23 @@ from .pictures import shown
 Pictures = dict[str, np.ndarray]
 
 
-def inner_residual(case: Case, picture: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """g and g − h * f, (frames, M', N'), where the blur lies wholly inside the frame; None if it does so nowhere.
-
-    It needs no assumption about the scene beyond the frame, so it treats all methods equally.
-    """
+def measure(row: Row, case: Case, picture: np.ndarray) -> np.ndarray | None:
+    """Fill in the row's measures of quality; returns the residual picture, averaged over colours, if there is one."""
+    if case.truth is not None:
+        row.mse = metrics.mse(case.truth, picture)
+        row.psnr = metrics.psnr(case.truth, picture)
+        before = metrics.psnr(case.truth, case.blurred)
+        row.gain = row.psnr - before if math.isfinite(before) and math.isfinite(row.psnr) else None
+        if min(picture.shape[:2]) >= 11:  # the window of SSIM
+            row.ssim = metrics.ssim(case.truth, picture, channel_axis=-1 if picture.ndim == 3 else None)
+    # Where the blur lies wholly inside the frame nothing is assumed beyond it, so all methods are treated equally.
     rows, columns = (n - m + 1 for n, m in zip(picture.shape[:2], case.psf.shape, strict=True))
     if rows < case.psf.shape[0] or columns < case.psf.shape[1]:
         return None
     inner = Blur(case.psf, (rows, columns), "unknown")
     g, f = (np.moveaxis(np.atleast_3d(x), -1, 0) for x in (case.blurred, picture))
     g = g[:, *inner.crop]
-    return g, g - inner.forward(np.ascontiguousarray(f))
-
-
-def measure(row: Row, case: Case, picture: np.ndarray) -> np.ndarray | None:
-    """Fill in the row's measures of quality; returns the residual picture, averaged over colours, if there is one."""
-    if case.truth is not None:
-        channel_axis = -1 if picture.ndim == 3 else None
-        row.mse = metrics.mse(case.truth, picture)
-        row.psnr = metrics.psnr(case.truth, picture)
-        before = metrics.psnr(case.truth, case.blurred)
-        row.gain = row.psnr - before if math.isfinite(before) and math.isfinite(row.psnr) else None
-        if min(picture.shape[:2]) >= 11:  # the window of SSIM
-            row.ssim = metrics.ssim(case.truth, picture, channel_axis=channel_axis)
-    inner = inner_residual(case, picture)
-    if inner is None:
-        return None
-    g, residual = inner
+    residual = g - inner.forward(np.ascontiguousarray(f))
     row.data_residual = float(np.linalg.norm(residual) / (np.linalg.norm(g) or 1.0))
     if min(residual.shape[-2:]) > 1 and float(np.ptp(residual)) > 0:
         _, share = cumulative_periodogram(residual)
@@ -92,7 +81,12 @@ def score(
         parameter=entrant.parameter, how="oracle" if oracle else "",
     )  # fmt: skip
     pictures: Pictures = {}
-    with _quiet() as warned:
+    with (
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(io.StringIO()),
+        warnings.catch_warnings(record=True) as warned,
+    ):
+        warnings.simplefilter("always")
         try:
             pictures = _scored(row, entrant, case, task, settings)
         except _Refused as end:
@@ -107,18 +101,6 @@ def score(
     if warned:
         row.note = "; ".join(filter(None, [row.note, f"warned: {_one_line(warned[0].message)}"]))
     return row, pictures
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[list[warnings.WarningMessage]]:
-    """Drop the output of methods, and collect their warnings."""
-    with (
-        contextlib.redirect_stdout(io.StringIO()),
-        contextlib.redirect_stderr(io.StringIO()),
-        warnings.catch_warnings(record=True) as caught,
-    ):
-        warnings.simplefilter("always")
-        yield caught
 
 
 def _one_line(message: object) -> str:
@@ -139,18 +121,18 @@ def _scored(row: Row, entrant: Entrant, case: Case, task: Task, settings: Settin
     row.value, row.how, row.setting = setting.value, setting.how, setting.reason
     row.choose_s, row.curve = setting.seconds, setting.curve
     seconds = entrant.predicted(task, setting.value)
-    if seconds is not None and seconds > settings.time_limit:
-        raise _Refused(
-            "too slow",
-            f"not run: its predicted time of {seconds:.2g} s exceeds the time limit of {settings.time_limit:g} s "
-            "(--time-limit)",
-        )
-    with time_limit(settings.time_limit, "restoring"):  # the warm-up
-        answer, first = _run(
-            entrant, task, setting.value, lambda i, r: row.history.append((int(i), float(r)))
-        )
-    history = [point for point in row.history if math.isfinite(point[1])]
-    row.history = [history[i] for i in thinned(len(history), 200)]
+    limit = settings.time_limit
+    if seconds is not None and seconds > limit:
+        late = f"not run: its predicted time of {seconds:.2g} s exceeds the time limit of {limit:g} s (--time-limit)"
+        raise _Refused("too slow", late)
+
+    def watch(iteration: int, residual: float) -> None:
+        if math.isfinite(residual):
+            row.history.append((int(iteration), float(residual)))
+
+    with time_limit(limit, "restoring"):  # the warm-up
+        answer, first = _run(entrant, task, row.value, watch)
+    row.history = [row.history[i] for i in thinned(len(row.history), 200)]
     picture = np.asarray(answer.image, dtype=np.float64)
     row.iterations, row.residual, row.note = answer.iterations, answer.residual, answer.note
     residual = measure(row, case, picture)
@@ -167,13 +149,11 @@ def _with_boundary(row: Row, entrant: Entrant, task: Task, settings: Settings) -
     reason = entrant.refuses(task)
     if reason is None:
         return task
-    own = entrant.own_boundary
-    if own not in (None, task.boundary) and settings.other_boundary == "own":
-        other = replace(task, boundary=own)
-        if entrant.refuses(other) is None:
-            row.assumes = other.boundary
-            return other
-    raise _Refused("refused", reason)
+    other = replace(task, boundary=entrant.own_boundary or task.boundary)
+    if settings.other_boundary == "refuse" or entrant.refuses(other) is not None:
+        raise _Refused("refused", reason)
+    row.assumes = other.boundary
+    return other
 
 
 def _run(
@@ -222,8 +202,7 @@ def _oracle(entrant: Entrant, case: Case, task: Task, settings: Settings) -> Set
     def error(log: float) -> float:
         if time.perf_counter() - start > 2 * settings.time_limit:
             raise TimeoutError
-        value = float(np.exp(log))
-        value = float(round(value)) if entrant.whole else value
+        value = float(np.rint(np.exp(log)) if entrant.whole else np.exp(log))
         if value not in tried:
             try:
                 with time_limit(settings.time_limit, "restoring"):
@@ -234,8 +213,7 @@ def _oracle(entrant: Entrant, case: Case, task: Task, settings: Settings) -> Set
         return tried.get(value, math.inf)
 
     with contextlib.suppress(TimeoutError):
-        low, high = map(math.log, entrant.search)
-        _search(error, list(np.linspace(low, high, 8)))
+        _search(error, list(np.log(np.geomspace(*entrant.search, 8))))
     if not tried:
         raise ValueError("; ".join(["no value of its parameter gave a picture", *map(str, failures[:1])]))
     best = min(tried, key=tried.__getitem__)

@@ -62,19 +62,16 @@ class Store:
                 self._rows[row.key] = row
         self._file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
-    def _append(self, **entry: Any) -> None:
+    def append(self, **entry: Any) -> None:
+        """Append a line: the record of a session, or a row."""
         with self._file.open("a", encoding="utf-8") as f:
             f.write(json.dumps(entry, ensure_ascii=False, allow_nan=False) + "\n")
-
-    def add_session(self, session: dict[str, Any]) -> None:
-        """Append the record of a session."""
-        self._append(session=session)
 
     def add(self, row: Row, pictures: dict[str, np.ndarray]) -> None:
         """Append a row, and write its pictures."""
         for name, picture in pictures.items():
             image.write(self._path(name), picture, overwrite=True)
-        self._append(row=row.to_dict())
+        self.append(row=row.to_dict())
 
     def get(self, key: str) -> tuple[Row, dict[str, np.ndarray]] | None:
         """The row with this key and its pictures; None if the row or its restored picture is missing."""

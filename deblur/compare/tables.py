@@ -14,27 +14,22 @@ from typing import NamedTuple
 from .cases import Case
 from .findings import Findings, Row
 
-#: Columns of text; the others are numbers.
-TEXT = ("method", "assumes", "value")
-
 
 class Column(NamedTuple):
-    """A column of every table: a field of `Row`, its heading, its meaning in plain words, and its number format."""
+    """A column of every table: a field of `Row`, how it is sorted and formatted, its heading and its meaning."""
 
     name: str
+    kind: str
+    first: str
+    form: str
     heading: str
     meaning: str
-    form: str
 
 
 #: The markup of the page, which also has the headings and meanings of the columns.
 MARKUP = (Path(__file__).parent / "page.html").read_text(encoding="utf-8")
-COLUMNS = tuple(
-    Column(name, unescape(heading), unescape(meaning), form)
-    for name, form, heading, meaning in re.findall(
-        r'<dt data-field="(.*)" data-form="(.*)">(.*)</dt>\n<dd>(.*)</dd>', MARKUP
-    )
-)
+_TERM = r'<dt data-field="(.*)" data-kind="(.*)" data-first="(.*)" data-form="(.*)">(.*)</dt>\n<dd>(.*)</dd>'
+COLUMNS = tuple(Column(*map(unescape, found)) for found in re.findall(_TERM, MARKUP))
 _FORMS = {column.name: column.form for column in COLUMNS}
 
 
@@ -94,7 +89,7 @@ def terminal_table(found: Findings, width: int | None = None) -> str:
             if width is None or sum(widths) + 2 * (len(widths) - 1) <= width:
                 break
         padded = [
-            [text.ljust(room) if column.name in TEXT else text.rjust(room) for text in texts]
+            [text.ljust(room) if column.kind == "text" else text.rjust(room) for text in texts]
             for texts, room, column in zip(table, widths, columns, strict=True)
         ]
         longest = max((len(row.label) for row in rest), default=0)
@@ -152,10 +147,8 @@ def csv_table(found: Findings) -> str:
     out = io.StringIO()
     writer = csv.DictWriter(out, names, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
-    for row in found.rows:
-        # A spreadsheet would read a text that begins so as a formula.
-        formula = {
-            k: f"'{v}" for k, v in row.to_dict().items() if isinstance(v, str) and v[:1] in tuple("=+-@")
-        }
-        writer.writerow({**row.to_dict(), **formula})
+    for values in (row.to_dict() for row in found.rows):
+        # A spreadsheet would read a text that begins with one of these as a formula.
+        quoted = [f"'{v}" if isinstance(v, str) and v[:1] in tuple("=+-@") else v for v in values.values()]
+        writer.writerow(dict(zip(values, quoted, strict=True)))
     return out.getvalue()

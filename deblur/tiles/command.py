@@ -59,15 +59,13 @@ def reconstruct(args: argparse.Namespace, psf: Any, options: Options) -> int:
     from .streams import stream
 
     image.check_output(args.output, [args.input, args.psf[0]])
-    given: dict[str, Any] = {
-        k: v for k, v in options.items() if v is not None or k not in ("mask", "callback")
-    }
     workers = args.gpus or args.workers or 1
     if workers < 1:
         raise ValueError(f"--workers and --gpus must be at least 1, not {workers}")
     gpus, several = bool(args.gpus), workers > 1 or args.gpus or args.scheduler
     clients = cluster(workers, gpus=gpus, scheduler=args.scheduler) if several else nullcontext(None)
     with clients as client, terminal.progress("deblur", not args.quiet) as show:
+        given: dict[str, Any] = dict(options)
         given |= {"workers": client, "memory": args.memory // workers if args.memory else None}
         given |= {"tolerance": args.tolerance or TOLERANCE, "device": "gpu" if gpus else "cpu"}
         given |= {"check": not args.no_check, "overwrite": args.force, "progress": show}

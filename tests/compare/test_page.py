@@ -1,5 +1,7 @@
 """The HTML page of a comparison: by its text, and looked at in a real browser."""
 
+import base64
+import io
 import itertools
 import json
 import re
@@ -7,6 +9,7 @@ from html import escape
 from html.parser import HTMLParser
 
 import browser
+import imageio.v3 as iio
 import numpy as np
 import pytest
 import scipy.ndimage
@@ -117,7 +120,7 @@ def test_every_row_is_on_the_page_with_its_reason(found):
         if row.status != "ok":
             assert escape(row.reason.removeprefix("not installed: ")) in text
     assert "gaussian noise 0.01, boundary periodic" in text
-    for _, heading, meaning, _ in tables.COLUMNS:
+    for *_, heading, meaning in tables.COLUMNS:
         assert heading in text
         assert escape(meaning) in text
     for session in found.sessions:
@@ -139,13 +142,10 @@ def test_page_stays_below_5_mb(rng):
     text = made.to_html()
     assert 1e6 < len(text.encode()) < 5e6
     assert re.search(r"stored as WEBP of quality \d+", text)
-    kept = dict(list(pictures.items())[:1])
-    uris, remark = encode(kept)
-    assert "without loss" in remark
-    assert uris.keys() == kept.keys()
-    many = {f"{i}": np.zeros((8, 8), np.uint8) for i in range(30)}
-    uris, remark = encode(many)
-    assert len(uris) == 30
+    for few in (dict(list(pictures.items())[:1]), {f"{i}": np.zeros((8, 8), np.uint8) for i in range(30)}):
+        uris, remark = encode(few)
+        assert "without loss" in remark
+        assert uris.keys() == few.keys()
 
 
 def test_more_pictures_than_fit_are_left_out_and_it_is_said(monkeypatch, rng):
@@ -172,11 +172,6 @@ def test_a_page_with_pictures_left_out_is_whole(found, monkeypatch):
 
 
 def test_pictures_of_the_page_are_the_pictures(found):
-    import base64
-    import io
-
-    import imageio.v3 as iio
-
     text = found.to_html()
     uri = re.search(r'id="case1-sharp" alt="" src="data:image/png;base64,([^"]+)"', text).group(1)
     shown = iio.imread(io.BytesIO(base64.b64decode(uri)))
@@ -188,9 +183,10 @@ def test_quality_against_time_names_the_unbeaten():
         return Row(name, "", "", name, "", "zero", psnr=psnr, setup_s=0.0, solve_s=seconds)
 
     rows = [row("fast", 20.0, 0.01), row("poor", 19.0, 0.1), row("best", 30.0, 1.0), row("same", 30.0, 2.0)]
-    svg = quality_against_time([*rows, row("awful", -5.0, 0.02)], 18.0, "plot")
+    (figure,) = quality_against_time([*rows, row("awful", -5.0, 0.02)], 18.0, "plot")
+    svg = figure["svg"]
     Page(svg)
-    assert "1 method far below" in svg
+    assert figure["left_out"] == "1 method"
     assert "awful" not in svg
     assert [t for t in re.findall(r">([a-z]+)</text>", svg) if t != "PSNR dB"] == ["blurred", "fast", "best"]
     assert re.findall(r"<title>(\w+):", svg) == ["fast", "poor", "best", "same"]
@@ -198,8 +194,8 @@ def test_quality_against_time_names_the_unbeaten():
     at = [tuple(map(float, dot)) for dot in dots]
     assert [x for x, _ in at] == sorted(x for x, _ in at)
     assert at[2][1] == at[3][1] < at[0][1] < at[1][1]
-    assert quality_against_time(rows[:1], 18.0, "plot") == ""
-    assert quality_against_time([], -np.inf, "plot") == ""
+    assert quality_against_time(rows[:1], 18.0, "plot") == []
+    assert quality_against_time([], -np.inf, "plot") == []
 
 
 # ------------------------------------------------------------------------------------- a real browser
@@ -225,10 +221,8 @@ def test_page_loads_without_complaint_or_request(shown):
     shown.resize(390, 800, mobile=True)
     assert shown.complaints() == []
     assert shown.requests() == []
-    broken = (
-        "[...document.images].filter(i => i.getAttribute('src') && !(i.complete && i.naturalWidth)).length"
-    )
-    assert shown.evaluate(broken) == 0
+    broken = "[...document.images].filter(i => i.getAttribute('src') && !(i.complete && i.naturalWidth))"
+    assert shown.evaluate(f"{broken}.length") == 0
     assert shown.evaluate("document.images.length") > 10
 
 
@@ -294,18 +288,12 @@ SLIDER = "document.querySelector('.stage input')"
 
 
 def stage_pixels(shown, tmp_path):
-    import imageio.v3 as iio
-
     shown.evaluate(f"{STAGE}.scrollIntoView({{block: 'center'}})")
     shown.evaluate("document.activeElement.blur()")
     path = tmp_path / "shot.png"
     shown.screenshot(path, whole=False)
-    x, y, w, h = (
-        round(v)
-        for v in shown.evaluate(
-            f"(() => {{ const r = {STAGE}.getBoundingClientRect(); return [r.x, r.y, r.width, r.height]; }})()"
-        )
-    )
+    box = f"(() => {{ const r = {STAGE}.getBoundingClientRect(); return [r.x, r.y, r.width, r.height]; }})()"
+    x, y, w, h = map(round, shown.evaluate(box))
     return iio.imread(path)[y + 2 : y + h - 2, x + 2 : x + w - 2, :3].astype(int)
 
 
@@ -427,9 +415,8 @@ def test_everything_has_a_name_for_those_who_listen(shown):
             seen.add(role)
             assert node.get("name", {}).get("value", "").strip(), node
     assert {"button", "link", "slider", "combobox", "image", "table", "heading"} <= seen
-    levels = shown.evaluate(
-        "[...document.querySelectorAll('h1,h2,h3')].filter(h => h.checkVisibility()).map(h => +h.tagName[1])"
-    )
+    heads = "[...document.querySelectorAll('h1,h2,h3')].filter(h => h.checkVisibility())"
+    levels = shown.evaluate(f"{heads}.map(h => +h.tagName[1])")
     assert levels[0] == 1
     assert all(b - a <= 1 for a, b in itertools.pairwise(levels))
     assert shown.evaluate("document.documentElement.lang") == "en"
@@ -441,12 +428,12 @@ def test_page_reads_without_scripts(chromium, page, found):
     try:
         chromium.load(page)
         root = chromium.call("DOM.getDocument", depth=-1)["root"]["nodeId"]
-        rows = chromium.call("DOM.querySelectorAll", nodeId=root, selector="section tbody tr")["nodeIds"]
-        assert len(rows) == sum(row.status == "ok" for row in found.rows)
-        count = [
-            len(chromium.call("DOM.querySelectorAll", nodeId=root, selector=selector)["nodeIds"])
-            for selector in (".card", ".card img[src]")
-        ]
-        assert count[1] == 2 * count[0] > 0  # each with its residual
+
+        def query(selector):
+            return chromium.call("DOM.querySelectorAll", nodeId=root, selector=selector)["nodeIds"]
+
+        assert len(query("section tbody tr")) == sum(row.status == "ok" for row in found.rows)
+        cards, pictures = (query(selector) for selector in (".card", ".card img[src]"))
+        assert len(pictures) == 2 * len(cards) > 0  # each with its residual
     finally:
         chromium.call("Emulation.setScriptExecutionDisabled", value=False)

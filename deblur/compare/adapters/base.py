@@ -145,11 +145,10 @@ class Entrant:
         def solver(g: np.ndarray) -> Answer:
             if self.light:
                 g = np.maximum(g, 0)
-            planes = np.moveaxis(g, -1, 0) if task.colour else g[None]
+            planes = np.moveaxis(np.atleast_3d(g), -1, 0)
             padded = [np.pad(plane, [(w, w) for w in widths], mode="symmetric") for plane in planes]
             restored = np.stack([channel(plane)[inside] for plane in padded], axis=-1)
-            image = restored if task.colour else restored[..., 0]
-            return Answer(image, int(value) if self.whole and value else None)
+            return Answer(restored.reshape(g.shape), int(value) if self.whole and value else None)
 
         return solver
 

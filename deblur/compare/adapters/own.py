@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -33,10 +33,9 @@ def entrants() -> list[Entrant]:
     for name, row in METHODS.items():
         if name == "pnp":
             rows.append(tuned(name, summary="non-local means as the prior", options={"denoiser": "nlm"}))
-            bm3d = tuned(
-                "pnp-bm3d", summary="BM3D as the prior", options={"method": name, "denoiser": "bm3d"}
-            )
-            rows.append(replace(bm3d, module="bm3d", install="pip install bm3d"))
+            bm3d = {"module": "bm3d", "install": "pip install bm3d"}
+            options = {"method": name, "denoiser": "bm3d"}
+            rows.append(tuned("pnp-bm3d", summary="BM3D as the prior", options=options, **bm3d))
         elif row.lam is not None:
             rows.append(Own(name, "deblur", row.summary, setting=stopped, light=True))
         elif row.linear:
@@ -74,7 +73,7 @@ class Own(Entrant):
         if not self.linear or self.name == "auto":
             return None
         blur = Blur(task.psf, task.shape, task.boundary)
-        choice = choose_method(blur, value or 0.0, frames=3 if task.colour else 1)
+        choice = choose_method(blur, value or 0.0, frames=3 if task.channel_axis else 1)
         if self.name in choice.refused:
             raise MemoryError(choice.refused[self.name])
         if METHODS[self.name].module in ("dense", "qr"):
@@ -98,11 +97,11 @@ class Own(Entrant):
     def prepare(self, task: Task, value: float | None, watch: Watch | None = None) -> Solver:
         deblurrer = self._deblurrer(task, value or 0.0, watch)
         if self.linear:
-            deblurrer.tune(task.blurred, channel_axis=_channel_axis(task))  # λ is a number: only the set-up
+            deblurrer.tune(task.blurred, channel_axis=task.channel_axis)  # λ is a number: only the set-up
 
         def solver(g: np.ndarray) -> Answer:
             g = np.maximum(g, 0) if self.light else g
-            result = deblurrer.solve(g, channel_axis=_channel_axis(task))
+            result = deblurrer.solve(g, channel_axis=task.channel_axis)
             notes = [f"took {result.method}"] if self.name == "auto" else []
             notes += [result.why] if result.why else []
             # Only the equations of the linear formula have a residual that all methods share.
@@ -116,14 +115,10 @@ class Own(Entrant):
         return Deblurrer(task.psf, task.shape, lam, boundary=task.boundary, callback=watch, **options)
 
 
-def _channel_axis(task: Task) -> int | None:
-    return -1 if task.colour else None
-
-
 def _chosen(task: Task, deblurrer: Deblurrer, remark: str = "") -> Setting:
     """λ by the rule of `deblurrer`, with its L-curve if the rule has one."""
     start = time.perf_counter()
-    choice = deblurrer.tune(task.blurred, channel_axis=_channel_axis(task))
+    choice = deblurrer.tune(task.blurred, channel_axis=task.channel_axis)
     assert choice is not None
     seconds = time.perf_counter() - start
     return Setting(float(deblurrer.lam), "rule", choice.reason + remark, seconds, _l_curve(choice))
@@ -134,8 +129,7 @@ def _l_curve(choice: LambdaChoice) -> dict[str, Any] | None:
     some = (choice.residual_norms > 0) & (choice.solution_norms > 0)
     if some.sum() < 2:
         return None
-    x, y = (
-        [float(f"{v:.4g}") for v in norms[some]] for norms in (choice.residual_norms, choice.solution_norms)
-    )
+    norms = (choice.residual_norms, choice.solution_norms)
+    x, y = ([float(f"{v:.4g}") for v in values[some]] for values in norms)
     at = int(np.argmin(np.abs(np.log(choice.lambdas[some] / choice.lam))))
     return {"x": x, "y": y, "at": at, "lam": float(choice.lam)}
