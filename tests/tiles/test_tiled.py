@@ -14,7 +14,7 @@ from deblur.tiles import Tiling, plan_tiles, refining, windows
 from deblur.tiles import tiling as module
 from deblur.tiles.checks import residual
 from deblur.tiles.refining import one_pass
-from deblur.tiles.windows import continued, cut
+from deblur.tiles.windows import cut, faded
 
 H = psf.gaussian(9, 1.5)
 LAM = 1e-2
@@ -296,8 +296,8 @@ def test_one_filter_serves_all_windows_and_only_strips_along_the_border_are_solv
 ):
     g = picture(DISK, boundary, (450, 470), rng)
     whole = deblur.reconstruct(g, DISK, 0.05, boundary=boundary)
-    filters, init = [], windows._Filter.__init__
-    monkeypatch.setattr(windows._Filter, "__init__", lambda *args: filters.append(args) or init(*args))
+    filters, real = [], windows._by_kernel
+    monkeypatch.setattr(windows, "_by_kernel", lambda *args: filters.append(args) or real(*args))
     tiling = Tiling(g, DISK, 0.05, tile=150, overlap=20, workers=1, boundary=boundary)
     assert apart(tiling(g), whole, g) <= tiling.plan.seam
     assert len(filters) == 1  # of windows inside, at sides and at corners
@@ -309,14 +309,9 @@ def test_one_filter_serves_all_windows_and_only_strips_along_the_border_are_solv
     assert {min(shape) for shape in solved} == {20 + room, 150 + room}
 
 
-def test_continued_windows_wrap_or_fade(rng):
+def test_continued_windows_fade(rng):
     x = rng.random((2, 20, 30))
-    y = continued(x, ((0, 7), (0, 9)))
-    assert y.shape == (2, 27, 39)
-    np.testing.assert_array_equal(y[:, :20, :30], x)
-    np.testing.assert_allclose(y[:, 20, :30], x[:, -1], atol=0.02)
-    np.testing.assert_allclose(y[:, -1, :30], x[:, 0], atol=0.02)
-    z = continued(x, ((6, 0), (5, 8)), fade=True)
+    z = faded(x, ((6, 0), (5, 8)))
     assert z.shape == (2, 26, 43)
     np.testing.assert_array_equal(z[:, 6:, 5:35], x)
     np.testing.assert_allclose(z[:, 5, 5:35], x[:, 0], atol=0.05)

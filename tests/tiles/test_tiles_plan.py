@@ -19,8 +19,9 @@ HUGE = (100_000, 100_000)
 ROOM = 2**28
 
 
-def origin_of(h):
-    return tuple((m - 1) // 2 for m in h.shape)
+def tails_along(axis, h, lam, regularizer="identity", safe=True):
+    problem = Problem(deblur.Blur(h, (64, 64), "periodic"), lam, regularizer=regularizer)
+    return reach(problem, axis, 1e-9, safe=safe)
 
 
 @pytest.mark.parametrize(
@@ -35,7 +36,7 @@ def test_the_tails_are_those_of_the_dense_inverse(h, lam, axis):
     at = n // 2
     # What the pixel in the middle takes from each pixel of the image: position t before it is k(t).
     row = inverse.reshape(n, n, n, n)[at, at]
-    tails = reach(h, origin_of(h), lam, "identity", axis, 1e-9, safe=True)
+    tails = tails_along(axis, h, lam)
     lines = np.moveaxis(row, axis, 0)
     for d in (0, 1, 3, 6):
         right, left = abs(lines[: at - d]).sum(), abs(lines[at + d + 1 :]).sum()
@@ -56,7 +57,7 @@ def test_a_quadratic_penalty_has_its_own_kernel(regularizer):
         k = METHODS["fft"].prepare(problem).solve(point[None, None]).scene[0, 0]
     else:
         k = deblur.reconstruct(point, h, lam, method=regularizer, boundary="periodic", rtol=1e-10)
-    tails = reach(h, (2, 2), lam, regularizer, 1, 1e-9, safe=True)
+    tails = tails_along(1, h, lam, regularizer)
     assert tails.before[2] == pytest.approx(abs(k[:, : n // 2 - 2]).sum(), rel=0.02)
 
 
@@ -171,7 +172,7 @@ def test_the_sharp_tail_is_the_deviation_over_random_pictures():
     beyond = k[n // 2 + d + 1 :]
     across = np.fft.ifft(np.fft.fft(beyond, axis=1) * np.fft.fft(correlation), axis=1).real
     expected = np.einsum("ic,ij,jc->", beyond, line[: len(beyond), : len(beyond)], across)
-    sharp = reach(h, (2, 2), lam, "identity", 0, 1e-9, safe=True).sharp
+    sharp = tails_along(0, h, lam).sharp
     assert sharp[d] == pytest.approx(np.sqrt(expected), rel=0.02)
 
 
@@ -251,9 +252,7 @@ def test_the_requested_overlap_is_predicted():
     plan = plan_tiles(psf.disk(7), 1e-3, HUGE, memory=2**30, overlap=14)
     assert plan.overlap == (14, 14)
     assert plan.seam > 0.9  # "a few PSF sizes" of a small λ: the seam is as large as the picture
-    assert plan.seam == pytest.approx(
-        SHARP * reach(psf.disk(7), (3, 3), 1e-3, "identity", 0, 1e-9, safe=False).sharp[14]
-    )
+    assert plan.seam == pytest.approx(SHARP * tails_along(0, psf.disk(7), 1e-3, safe=False).sharp[14])
 
 
 @pytest.mark.parametrize(
