@@ -145,9 +145,8 @@ def check_same(function, form, given, expected, rtol):
     np.testing.assert_array_equal(np.array(given), before, err_msg=f"{form}: the input has changed")
     assert answer.dtype == np.asarray(expected).dtype, form
     assert answer.dtype.isnative, form
-    np.testing.assert_allclose(
-        answer, expected, rtol=rtol, atol=rtol, err_msg=form
-    )  # BLAS sums by memory order
+    # BLAS sums by memory order.
+    np.testing.assert_allclose(answer, expected, rtol=rtol, atol=rtol, err_msg=form)
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -180,9 +179,8 @@ def test_small_floats_in_any_byte_order_and_integers_are_computed_with(call):
         assert np.asarray(function(narrow)).dtype == np.asarray(small).dtype
         np.testing.assert_allclose(function(narrow), function(narrow.astype("f4")), rtol=1e-4, atol=1e-4)
     whole = (4 * a).round() + 64 * (a == a.max())
-    scales = "reconstruct" in call or any(
-        word in call for word in ("degrade", "mse", "psnr", "ssim", "QRDeblurrer")
-    )
+    words = ("reconstruct", "degrade", "mse", "psnr", "ssim", "QRDeblurrer")
+    scales = any(word in call for word in words)
     if call in ("degrade psf", "QRDeblurrer psf", "reconstruct psf") or not scales or "weights" in call:
         for dtype in (np.int8, ">i2", np.int64, ">u4" if whole.min() >= 0 else ">i4"):
             np.testing.assert_allclose(function(whole.astype(dtype)), function(whole), rtol=1e-12, atol=1e-12)
@@ -198,16 +196,10 @@ def test_hidden_values_are_never_data(call):
 
 
 #: These move numbers or transform them, complex ones too.
-TAKE_COMPLEX = (
-    "image.im2vector",
-    "image.vector2im",
-    "matlab.im2vector",
-    "matlab.vector2im",
-    "matlab.psf2otf",
-)
+TAKE_COMPLEX = ("im2vector", "vector2im", "psf2otf")
 
 
-@pytest.mark.parametrize("call", [name for name in CALLS | KEEPS if name not in TAKE_COMPLEX])
+@pytest.mark.parametrize("call", [name for name in CALLS | KEEPS if not name.endswith(TAKE_COMPLEX)])
 def test_complex_numbers_are_refused(call):
     function, a = (CALLS | KEEPS)[call]
     with pytest.raises(TypeError, match=r"real|complex"):
@@ -216,14 +208,14 @@ def test_complex_numbers_are_refused(call):
 
 def test_hidden_values_are_neither_written_nor_compared(tmp_path):
     hidden = np.ma.masked_less(IMAGE, 0.2)
-    with pytest.raises(TypeError, match="hidden"):
-        image.write(tmp_path / "a.png", hidden)
-    with pytest.raises(TypeError, match="hidden"):
-        deblur.compare.make_cases(hidden)
-    with pytest.raises(TypeError, match="hidden"):
-        deblur.compare.make_cases("camera64", np.ma.masked_less(PSF, 0.1))
-    with pytest.raises(TypeError, match="hidden"):
-        deblur.reconstruct([np.ma.masked_less(IMAGE, 0.2)] * 2, PSF, 0.1, stack_axis=0)
+    for call in (
+        lambda: image.write(tmp_path / "a.png", hidden),
+        lambda: deblur.compare.make_cases(hidden),
+        lambda: deblur.compare.make_cases("camera64", np.ma.masked_less(PSF, 0.1)),
+        lambda: deblur.reconstruct([hidden] * 2, PSF, 0.1, stack_axis=0),
+    ):
+        with pytest.raises(TypeError, match="hidden"):
+            call()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -269,23 +261,13 @@ def test_numbers_too_large_for_float64_are_refused():
 @pytest.mark.parametrize(
     ("img", "options", "error", "says"),
     [
-        (
-            "cat.png",
-            {},
-            TypeError,
-            r"the image must be an array, not the text 'cat.png': deblur\.image\.read",
-        ),
+        ("cat.png", {}, TypeError, r"must be an array, not the text 'cat.png': deblur\.image\.read"),
         (None, {}, TypeError, "the image must be an array, not None"),
         ([[1, 2], [3]], {}, ValueError, "the image is no array: its rows differ in length"),
         (IMAGE.astype(object), {}, TypeError, r"the image: .* dtype object: \.astype\(float\)"),
         (IMAGE + 1j, {}, TypeError, r"the image: .* dtype complex128: take \.real"),
         (IMAGE, {"channel_axis": "c"}, TypeError, "channel_axis must be a whole number, .*, not 'c'"),
-        (
-            IMAGE,
-            {"psf": np.stack([PSF] * 2)},
-            ValueError,
-            r"the PSF has 2 channels and the image 1: give one",
-        ),
+        (IMAGE, {"psf": np.stack([PSF] * 2)}, ValueError, "PSF has 2 channels and the image 1: give one"),
     ],
 )
 def test_what_is_no_image_is_refused(img, options, error, says):
@@ -294,9 +276,7 @@ def test_what_is_no_image_is_refused(img, options, error, says):
 
 
 BLURRING = deblur.psf.gaussian(3, 0.8)
-PHOTOGRAPH = np.round(
-    127 * deblur.image.as_float(deblur.data.load("camera64"))[:16, :18]
-)  # whole in every dtype
+PHOTOGRAPH = np.round(127 * deblur.data.load("camera64")[:16, :18])  # whole in every dtype
 IMAGES = {
     "big-endian": lambda a: (a / 256).astype(">f8"),
     "big-endian float32": lambda a: (a / 256).astype(">f4"),
@@ -362,8 +342,7 @@ def test_a_unit_is_not_lost_without_a_word():
     with pytest.warns(UserWarning, match="an array without it: in adu$"):
         found = deblur.reconstruct(PHOTOGRAPH / 256 * units.adu, BLURRING, 0.01)
     assert np.array_equal(found, deblur.reconstruct(PHOTOGRAPH / 256, BLURRING, 0.01))
-    counts = pytest.importorskip("xarray").DataArray(
-        PHOTOGRAPH.astype(np.uint16), attrs={"units": "electron"}
-    )
+    photons = PHOTOGRAPH.astype(np.uint16)
+    counts = pytest.importorskip("xarray").DataArray(photons, attrs={"units": "electron"})
     with pytest.warns(UserWarning, match="in units of 65535 electron$"):
         deblur.reconstruct(counts, BLURRING, 0.01)

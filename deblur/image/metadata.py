@@ -20,7 +20,6 @@ from .arrays import is_colour
 
 # Tags by which a TIFF says how its pixels are stored, how large they are, and what is read apart from EXIF here.
 _STORAGE = {*range(254, 267), 273, *range(277, 298), 301, *range(317, 348), *range(512, 533), 700, 34675}
-_DAMAGED = "EXIF (it cannot be read)"
 # Chunks that a PNG keeps: its texts, and by what curve and primaries its numbers are colours.
 _TEXTS, _COLOURS = (b"tEXt", b"zTXt", b"iTXt"), (b"sRGB", b"gAMA", b"cHRM", b"cICP", b"mDCV", b"cLLI")
 #: How the name of a FITS file ends.
@@ -179,20 +178,17 @@ def of_pillow(picture: Any, orientation: int, f: BinaryIO | None = None) -> Meta
     """
     info = picture.info
     words = {"xmp": "XMP", "comment": "comment", "photoshop": "Photoshop's data"}
-    exif = _exif(picture.getexif, picture.size)
+    exif, damaged = _exif(picture.getexif, picture.size)
     # Texts that hold EXIF or XMP describe the old pixels.
     old = b"XML:com.adobe.xmp\0", b"Raw profile type "
     chunks = [] if f is None else png.chunks(f, (*_TEXTS, *_COLOURS))
     return Metadata(
-        exif=exif or b"",
+        exif=exif,
         icc=info.get("icc_profile") or b"",
         dpi=_dpi(info.get("dpi", (0, 0)), orientation),
         orientation=orientation,
         chunks=tuple(c for c in chunks if c[0] not in _TEXTS or not c[1].startswith(old)),
-        others=(
-            *(word for key, word in words.items() if info.get(key)),
-            *([_DAMAGED] if exif is None else []),
-        ),
+        others=(*(word for key, word in words.items() if info.get(key)), *damaged),
     )
 
 
@@ -230,10 +226,10 @@ def of_tiff(tiff: Any, f: BinaryIO, axes: str, sizes: tuple[int, ...] = ()) -> M
         found.load_from_fp(f)
         return found
 
-    exif = _exif(tags, (page.imagewidth, page.imagelength)[::turn], drop)
+    exif, damaged = _exif(tags, (page.imagewidth, page.imagelength)[::turn], drop)
     profile, measured = page.tags.get(34675), page.tags.valueof(296) in (2, 3) and 282 in page.tags
     return Metadata(
-        exif=exif or b"",
+        exif=exif,
         icc=b"" if profile is None else bytes(profile.value),
         dpi=_dpi(page.get_resolution("INCH") if measured else (0, 0), orientation),
         orientation=orientation,
@@ -241,13 +237,15 @@ def of_tiff(tiff: Any, f: BinaryIO, axes: str, sizes: tuple[int, ...] = ()) -> M
         sizes=sizes,
         imagej=imagej,
         ome=ome,
-        others=(*others, *([_DAMAGED] if exif is None else [])),
+        others=(*others, *damaged),
     )
 
 
-def _exif(read: Callable[[], Any], size: tuple[int, int], drop: Collection[int] = ()) -> bytes | None:
-    """The `PIL.Image.Exif` that `read` gives as bytes, for an upright image of this (width, height); None if it is
-    damaged."""
+def _exif(
+    read: Callable[[], Any], size: tuple[int, int], drop: Collection[int] = ()
+) -> tuple[bytes, tuple[str, ...]]:
+    """The `PIL.Image.Exif` that `read` gives as bytes, for an upright image of this (width, height); and whether it is
+    damaged, in words."""
     try:
         tags = read()
         for tag in (274, *drop):  # the orientation first
@@ -256,9 +254,9 @@ def _exif(read: Callable[[], Any], size: tuple[int, int], drop: Collection[int] 
             inner = tags.get_ifd(sub)
             inner.pop(40965, None)  # a position in the old file
             inner |= {tag: n for tag, n in zip((40962, 40963), size, strict=True) if tag in inner}
-        return tags.tobytes() if len(tags) else b""
+        return (tags.tobytes() if len(tags) else b""), ()
     except Exception:  # of as many kinds as tags can be damaged
-        return None
+        return b"", ("EXIF (it cannot be read)",)
 
 
 # ---------------------------------------------------------------------------------------------

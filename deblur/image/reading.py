@@ -188,7 +188,7 @@ def _decoded(path: FilePath) -> tuple[np.ndarray, Metadata]:
             if head.startswith(_FITS):
                 image, found = _read_fits(f, file, extension)
             elif extension:
-                raise _Refusal(f"is no FITS file, so it has no extension {extension!r}")
+                raise Refusal(f"is no FITS file, so it has no extension {extension!r}")
             elif head[:4] in (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"):
                 image, found = _read_tiff(f, file)
             else:
@@ -197,7 +197,7 @@ def _decoded(path: FilePath) -> tuple[np.ndarray, Metadata]:
                         import_module("pillow_heif").register_heif_opener()
                 image, found = _read_with_pillow(f, file)
             image, found = _without_alpha(image, found)
-        except _Refusal as error:
+        except Refusal as error:
             raise ValueError(f"{file} {error}") from error.__cause__
         except MemoryError:
             raise
@@ -218,7 +218,7 @@ _PLAIN = "save the planes that are there as a plain TIFF"
 _CHANNELS = "save the channels you mean as a grey or RGB file"
 
 
-class _Refusal(ValueError):
+class Refusal(ValueError):
     """A file that is whole but cannot be taken as it is; the text goes on after the path."""
 
 
@@ -282,7 +282,7 @@ def _limit_lifted() -> Iterator[None]:
         try:
             yield
         except Image.DecompressionBombError as error:
-            raise _Refusal(f"has more than twice PIL.Image.MAX_IMAGE_PIXELS = {limit} pixels") from error
+            raise Refusal(f"has more than twice PIL.Image.MAX_IMAGE_PIXELS = {limit} pixels") from error
         finally:
             Image.MAX_IMAGE_PIXELS = limit
 
@@ -294,7 +294,7 @@ def _read_with_pillow(f: BinaryIO, path: Path) -> tuple[np.ndarray, Metadata]:
         mode, frames, size = picture.mode, getattr(picture, "n_frames", 1), picture.size[::-1]
         _check_memory(path, (*size, len(picture.getbands())), 4 if mode[:1] in ("I", "F") else 1)
         if mode not in ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "I", "F") and not mode.startswith("I;16"):
-            raise _Refusal(f"has the colours {mode}; {_CONVERT}")
+            raise Refusal(f"has the colours {mode}; {_CONVERT}")
         is_png, key = picture.format == "PNG", picture.info.get("transparency")
         raw = str(picture.tile[0][3]) if is_png and picture.tile else ""
         # pillow-heif turns the pixels upright, and notes from where.
@@ -340,29 +340,24 @@ def _read_fits(f: BinaryIO, path: Path, extension: str) -> tuple[np.ndarray, Met
     try:
         from astropy.io import fits
     except ImportError as error:
-        raise _Refusal("is a FITS file; install astropy to read it (pip install astropy)") from error
+        raise Refusal("is a FITS file; install astropy to read it (pip install astropy)") from error
     name, _, version = extension.upper().partition(",")
     with fits.open(f, memmap=False, lazy_load_hdus=False) as units:
-        images = {
-            i: unit for i, unit in enumerate(units) if unit.is_image and unit.header.get("NAXIS", 0) > 0
-        }
-        found = [
-            unit
-            for i, unit in images.items()
-            if extension in ("", str(i)) or (unit.name, str(unit.ver)) == (name, version or "1")
-        ]
+        images = {i: u for i, u in enumerate(units) if u.is_image and u.header.get("NAXIS", 0) > 0}
+        wanted = f"{name},{version or 1}"
+        found = [u for i, u in images.items() if extension in ("", str(i)) or f"{u.name},{u.ver}" == wanted]
         if len(found) != 1:
             names = ", ".join(f"[{i}] {unit.name},{unit.ver}" for i, unit in images.items())
             which = f"no image {extension!r}" if extension else f"{len(images)} images"
             example = f"; name one, as in {path.name}[{next(iter(images))}]" if images else ""
-            raise _Refusal(f"holds {which}{f': {names}' if names else ''}{example}")
+            raise Refusal(f"holds {which}{f': {names}' if names else ''}{example}")
         header, shape = found[0].header, found[0].shape
         _check_memory(path, shape, abs(header["BITPIX"]) // 8)
         image = found[0].data
     while image.ndim > 2 and image.shape[0] == 1:
         image = image[0]
     if image.ndim not in (2, 3) or image.size == 0:
-        raise _Refusal(f"holds an array of shape {shape}; save an image or a stack of images from it")
+        raise Refusal(f"holds an array of shape {shape}; save an image or a stack of images from it")
     return image[..., None], Metadata(fits=header.tostring(sep="\n"))
 
 
@@ -383,22 +378,19 @@ def _read_tiff(f: BinaryIO, path: Path) -> tuple[np.ndarray, Metadata]:
         one_page = len(tiff.pages) == len(pages) == 1
         if any(s.shape != series[0].shape or s.dtype != series[0].dtype for s in series):
             shapes = ", ".join(str(s.shape) for s in series[:4])
-            raise _Refusal(f"holds images of different sizes or types ({shapes}); {_SELECT}")
-        if tiff.is_ome:
-            _check_set(tiff.ome_metadata or "", pages, path)
+            raise Refusal(f"holds images of different sizes or types ({shapes}); {_SELECT}")
+        check_set(tiff, path)
         if any(int(extra) not in (1, 2) for extra in page.extrasamples):
-            raise _Refusal(
-                f"has {page.samplesperpixel} samples a pixel, some of unknown meaning; {_CHANNELS}"
-            )
+            raise Refusal(f"has {page.samplesperpixel} samples a pixel, some of unknown meaning; {_CHANNELS}")
         # Of 8 bits Pillow knows all colours and compressions.
         if one_page and unsigned and bits <= 8:
             return _tiff_through_pillow(f, path, tiff)
         colours = tifffile.PHOTOMETRIC(1 if page.photometric is None else page.photometric).name
         if colours not in ("MINISBLACK", "MINISWHITE", "RGB"):
             name = "CMYK (print colours)" if colours == "SEPARATED" else colours
-            raise _Refusal(f"has the colours {name}; {_CONVERT}")
+            raise Refusal(f"has the colours {name}; {_CONVERT}")
         if bits not in (1, 8, 16, 32, 64):
-            raise _Refusal(f"has {bits} bits a sample; save it with 8, 16 or 32")
+            raise Refusal(f"has {bits} bits a sample; save it with 8, 16 or 32")
         size = math.prod(series[0].shape) * bytes_each
         mapped = len(series) == 1 and series[0].dataoffset is not None and size >= _MAPPED and path.is_file()
         if not mapped:
@@ -415,7 +407,7 @@ def _read_tiff(f: BinaryIO, path: Path) -> tuple[np.ndarray, Metadata]:
             if one_page and page.samplesperpixel == 1 and (is_float or (unsigned and bits == 16)):
                 return _tiff_through_pillow(f, path, tiff)
             name = tifffile.COMPRESSION(page.compression).name
-            raise _Refusal(
+            raise Refusal(
                 f"is compressed with {name}; install imagecodecs, or save without compression"
             ) from error
         axes = ("I" if len(series) > 1 else "") + series[0].axes
@@ -425,35 +417,32 @@ def _read_tiff(f: BinaryIO, path: Path) -> tuple[np.ndarray, Metadata]:
     image = np.moveaxis(image, axes.index("S"), -1) if "S" in axes else image[..., None]
     if colours == "MINISWHITE":
         if image.dtype.kind not in "bu":
-            raise _Refusal("says that zero is white, but not what is black; save it with zero as black")
+            raise Refusal("says that zero is white, but not what is black; save it with zero as black")
         image = ~image
     if 1 in page.extrasamples and not _opaque(image):
-        raise _Refusal("is premultiplied by its alpha; save it not premultiplied, or flatten it")
+        raise Refusal("is premultiplied by its alpha; save it not premultiplied, or flatten it")
     return image.reshape(-1, *image.shape[-3:]) if image.ndim > 4 else image, found
 
 
-def _check_set(ome: str, pages: list[Any], path: Path) -> None:
-    """Refuse a file of an OME-TIFF if it was read without planes that the set has."""
+def check_set(tiff: Any, path: Path) -> None:
+    """Refuse a file of an OME-TIFF, open as `tifffile.TiffFile`, if it is read without planes that the set has."""
     try:
-        root = ElementTree.fromstring(ome)
+        root = ElementTree.fromstring((tiff.is_ome and tiff.ome_metadata) or "")
     except ElementTree.ParseError:
-        return  # words of another program
+        return  # no OME-TIFF, or words of another program
     elsewhere = root.find("{*}BinaryOnly")
     if elsewhere is not None:
         name = elsewhere.get("MetadataFile")
-        raise _Refusal(
+        raise Refusal(
             f"is one file of an OME-TIFF that {name} describes; read that if it is a TIFF, or {_PLAIN}"
         )
     described = sum(metadata.ome_planes(pixels) for pixels in root.iterfind("{*}Image/{*}Pixels"))
-    there = len(pages) - pages.count(None)
+    there = sum(page is not None for one in tiff.series for page in one.pages)
     if there < described:
-        names = {uuid.get("FileName", "") for uuid in root.iterfind(".//{*}TiffData/{*}UUID")} - {
-            "",
-            path.name,
-        }
+        names = {uuid.get("FileName", "") for uuid in root.iterfind(".//{*}TiffData/{*}UUID")}
         missing = ", ".join(sorted(name for name in names if not (path.parent / name).exists()))
         instead = f"put {missing} beside it, or {_PLAIN}" if missing else _PLAIN
-        raise _Refusal(f"holds {there} of the {described} planes of its OME-TIFF; {instead}")
+        raise Refusal(f"holds {there} of the {described} planes of its OME-TIFF; {instead}")
 
 
 def _tiff_through_pillow(f: BinaryIO, path: Path, tiff: Any) -> tuple[np.ndarray, Metadata]:
@@ -474,7 +463,7 @@ def _without_alpha(image: np.ndarray, found: Metadata) -> tuple[np.ndarray, Meta
     """
     samples = image.shape[-1]
     if samples not in (1, 2, 3, 4):
-        raise _Refusal(f"has {samples} samples a pixel; {_CHANNELS}")
+        raise Refusal(f"has {samples} samples a pixel; {_CHANNELS}")
     if samples in (2, 4):
         if not _opaque(image):
             found = replace(found, alpha=np.ascontiguousarray(image[..., -1]))

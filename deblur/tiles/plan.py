@@ -237,9 +237,9 @@ def _predicted(task: _Task) -> TilePlan:
     # Both axes have their seams, and a pixel in a corner sees them all.
     least = task.tolerance / (2 if task.safe else SHARP) / task.weight
     h, origin, lam = problem.blur.psf, problem.blur.origin, problem.lam
-    rows = reach(h, origin, lam, problem.regularizer, 0, least, safe=task.safe)
+    rows = reach(problem, 0, least, safe=task.safe)
     alike = h.shape == h.T.shape and np.allclose(h, h.T, rtol=1e-9) and origin[0] == origin[1]
-    cols = rows if alike else reach(h, origin, lam, problem.regularizer, 1, least, safe=task.safe)
+    cols = rows if alike else reach(problem, 1, least, safe=task.safe)
     tails = (rows, cols)
     _check_rounding(task, rows.top)
     wanted = []

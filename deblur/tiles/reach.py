@@ -31,6 +31,7 @@ from ..device import Array
 from ..operators.natural import TAPS
 from ..operators.torus import Torus
 from ..pool import pool
+from ..problem import Problem
 from ..terms import ORDER, REGULARIZERS
 
 #: Pixels over which the correlation of photographs falls to 1/e. With 4 to 16 the prediction is nearly as sharp, with
@@ -51,10 +52,8 @@ class Reach:
 
     Parameters
     ----------
-    psf : (m, n) ndarray
-    origin : (int, int)
-    lam : float
-    regularizer : str
+    problem : Problem
+        With its PSF, λ and regularizer.
     axis : {0, 1}
     lengths : (int, int)
         Of the torus on which the kernel is computed.
@@ -69,22 +68,14 @@ class Reach:
         max |k̂|, by which rounding is amplified at most.
     """
 
-    def __init__(
-        self,
-        psf: np.ndarray,
-        origin: Sequence[int],
-        lam: float,
-        regularizer: str,
-        axis: int,
-        lengths: tuple[int, int],
-    ) -> None:
-        torus = Torus(lengths)
+    def __init__(self, problem: Problem, axis: int, lengths: tuple[int, int]) -> None:
+        torus, psf, origin = Torus(lengths), problem.blur.psf, problem.blur.origin
         # A PSF longer than the torus wraps round it, as k itself does.
         folded = np.zeros([min(m, n) for m, n in zip(psf.shape, lengths, strict=True)])
         where = np.ix_(*(np.arange(m) % n for m, n in zip(psf.shape, lengths, strict=True)))
         np.add.at(folded, tuple(where), psf)
         h = torus.spectrum(folded, [o % n for o, n in zip(origin, lengths, strict=True)])
-        spectrum = multiplier(torus, h, lam, regularizer)
+        spectrum = multiplier(torus, h, problem)
         self.top = float(abs(spectrum).max())
         k = np.moveaxis(torus.synthesise(spectrum, overwrite=True), axis, 0)
         # After the middle, and before it; beyond a quarter of the side the wrapped part counts.
@@ -120,7 +111,7 @@ def worthwhile(strips: Sequence[Sequence[int]], window: Sequence[int]) -> bool:
     return sum(map(math.prod, strips)) <= 0.5 * math.prod(window)
 
 
-def multiplier(torus: Torus, h: Array, lam: float, regularizer: str = "identity") -> Array:
+def multiplier(torus: Torus, h: Array, problem: Problem) -> Array:
     """k on half of the frequencies of a torus, from the PSF's spectrum there: complex128, on the torus's device.
 
     Raises
@@ -128,7 +119,7 @@ def multiplier(torus: Torus, h: Array, lam: float, regularizer: str = "identity"
     ValueError
         If λ is 0 where the PSF's spectrum is, too.
     """
-    xp = torus.device.xp
+    xp, lam, regularizer = torus.device.xp, problem.lam, problem.regularizer
     power = h.real**2 + h.imag**2
     angles = [2 * xp.pi * xp.arange(n) / n for n in torus.lengths]
     rows, cols = angles[0][:, None], angles[1][None, : torus.lengths[1] // 2 + 1]
@@ -170,33 +161,22 @@ def _field(lines: np.ndarray) -> np.ndarray:
     return np.append(np.maximum(grown, 0)[::-1], 0.0)
 
 
-def reach(
-    psf: np.ndarray,
-    origin: Sequence[int],
-    lam: float,
-    regularizer: str,
-    axis: int,
-    least: float,
-    *,
-    safe: bool,
-) -> Reach:
+def reach(problem: Problem, axis: int, least: float, *, safe: bool) -> Reach:
     """The kernel's tails along an axis, as far out as where they fall below `least`.
 
     They may not fall so far within the largest torus; then the arrays end before.
 
     Parameters
     ----------
-    psf : (m, n) ndarray
-    origin : (int, int)
-    lam : float
-    regularizer : str
+    problem : Problem
+        With its PSF, λ and regularizer.
     axis : {0, 1}
     least : float
         Of the sharp prediction, or of the L1 tail if `safe`.
     safe : bool
         Take a square torus, on which the L1 tail is a bound.
     """
-    h = np.ascontiguousarray(psf, np.float64)
+    h, origin = problem.blur.psf, problem.blur.origin
 
     def tails() -> Reach:
         for along in _SIDES[:3] if safe else _SIDES:
@@ -204,13 +184,12 @@ def reach(
                 continue
             # 512 pixels are enough across a long torus: frequencies there are samples of an integral.
             across = along if safe else min(along, max(512, 2 * h.shape[1 - axis]))
-            found = Reach(
-                h, origin, lam, regularizer, axis, (along, across) if axis == 0 else (across, along)
-            )
+            found = Reach(problem, axis, (along, across) if axis == 0 else (across, along))
             if (np.maximum(found.before, found.after) if safe else found.sharp)[-1] <= least:
                 break
         return found
 
     # A plan is made again for another tile or overlap, and for each frame.
-    key = ("reach", h.tobytes(), h.shape, *origin, float(lam), regularizer, axis, float(least), safe)
+    lam, regularizer = float(problem.lam), problem.regularizer
+    key = ("reach", h.tobytes(), h.shape, *origin, lam, regularizer, axis, float(least), safe)
     return pool(None).get(key, tails, h.nbytes + 6 * _SIDES[-1])

@@ -43,7 +43,7 @@ from ..solvers.start import prior_scene
 from .plan import TilePlan
 from .problem import Recipe, factor_of
 from .reach import margin
-from .windows import Edges, Sides, by_psf, continued, cut, lengths, pads, prepared, surroundings, within
+from .windows import Edges, Sides, by_psf, cut, faded, lengths, pads, prepared, surroundings, within, wrapping
 
 if TYPE_CHECKING:
     from .tiling import Tiling
@@ -235,22 +235,15 @@ def _inverse(request: Request, blur: Blur, at_border: Sides) -> Callable[[Array,
     blur = coloured(blur) if request.prior == "natural" else blur
     torus = Torus(lengths(blur.psf.shape, blur.image_shape, at_border), problem.device)
     by = (1 / (torus.power(blur.psf) + problem.lam)).astype(problem.dtype)
-    rows, cols = blur.image_shape
-    room = ((0, torus.lengths[0] - rows), (0, torus.lengths[1] - cols))
-
-    @all_cores()
-    def solve(r: Array, first: bool) -> Array:
-        return torus.filter(continued(r, room) if first else r, by)[..., :rows, :cols]
-
-    return solve
+    wraps, ends = wrapping(torus, by), all_cores()(torus.filter)
+    return lambda r, first: wraps(r) if first else ends(r, by)
 
 
 def _at_border(request: Request, blur: Blur, at_border: Sides) -> Callable[[Array, bool], Array]:
     """A solved with the image's own boundary: λz = r − H f of the f that the linear formula makes of r."""
     rows, cols = blur.image_shape
-    room: Edges = ((0, 0), (0, 0))
-    if blur.boundary.dark:
-        room = pads(blur.psf.shape, blur.image_shape, at_border, wraps=False)
+    psf, dark = blur.psf.shape, blur.boundary.dark
+    room: Edges = pads(psf, blur.image_shape, at_border, wraps=False) if dark else ((0, 0), (0, 0))
     (top, below), (left, right) = room
     wide = Blur(blur.psf, (rows + top + below, cols + left + right), blur.boundary, origin=blur.origin)
     problem = replace(request.problem, operator=wide)
@@ -258,10 +251,7 @@ def _at_border(request: Request, blur: Blur, at_border: Sides) -> Callable[[Arra
 
     @all_cores()
     def solve(r: Array, first: bool) -> Array:
-        if first:
-            r = continued(r, room, fade=True)
-        elif blur.boundary.dark:
-            r = get_xp(r).pad(r, ((0, 0), (0, 0), *room))
+        r = faded(r, room) if first else get_xp(r).pad(r, ((0, 0), (0, 0), *room))
         z = (r - wide.forward(factor.solve(r).scene)) / lam
         return z[..., top : top + rows, left : left + cols]
 

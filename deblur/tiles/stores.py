@@ -18,6 +18,7 @@ import numpy as np
 
 from ..frames import min_float_dtype
 from ..image import as_float, check_replaceable, replace_store
+from ..image.reading import Refusal, check_set
 from .tiling import Layout, Tiling
 
 ATTRIBUTE = "deblur"  # under which an output remembers its decisions
@@ -86,8 +87,7 @@ class Source:
             return None
         shape = self.array.shape
         axes = Layout(shape, self.channel_axis, self.stack_axis).order[-2:]
-        rows, cols = (min(self.chunks[a], shape[a]) for a in axes)
-        return rows, cols
+        return min(self.chunks[axes[0]], shape[axes[0]]), min(self.chunks[axes[1]], shape[axes[1]])
 
     @property
     def levels(self) -> list[str]:
@@ -168,9 +168,15 @@ class MappedTiff:
 
     def __init__(self, path: str) -> None:
         self.path = path
+        import tifffile
+
         try:
+            with tifffile.TiffFile(path) as tiff:
+                check_set(tiff, Path(path))
             mapped = self._mapped()
-        except ValueError as error:
+        except Refusal as error:
+            raise ValueError(f"{path} {error}") from None
+        except (ValueError, LookupError) as error:
             raise ValueError(
                 f"{path} cannot be mapped ({error}): it is compressed or in pieces; write it uncompressed, or as zarr"
             ) from None
@@ -198,9 +204,7 @@ def opened(path: str, mode: str = "r") -> Any:
         raise FileNotFoundError(
             f"{path} is no zarr store: there is no array and no group; a zarr store or a TIFF file is read in tiles"
         ) from None
-    except (
-        Exception
-    ) as error:  # of zarr and of the JSON under it: ValueError, KeyError, TypeError, AttributeError
+    except Exception as error:  # of zarr and of the JSON under it: ValueError, KeyError, TypeError ...
         raise ValueError(
             f"{path}: the metadata of this zarr store are damaged ({error}): restore them from a copy"
         ) from error

@@ -227,8 +227,7 @@ def stream(
                 _computed([level], workers)
     seconds = time.perf_counter() - start
     seams = tuple(tiling.measure()) if check else ()
-    each = partial(_each, workers)
-    verified = residual(tiling, image.array, output, each) if check else None
+    verified = residual(tiling, image.array, output, partial(_each, workers)) if check else None
     return Report(
         path, tiling.plan, tiling.lam, tiling.lam_reason, tiling.boundary_reason, written, kept, tuple(failed),
         seams, verified, left, seconds,

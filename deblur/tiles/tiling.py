@@ -32,10 +32,9 @@ class Layout(Axes):
     def at(self, frame: int, rows: slice, cols: slice) -> tuple[slice, ...]:
         """The index of a window of one frame."""
         at = [slice(None)] * len(self.shape)
-        if self.stack:
-            counts = [self.shape[axis] for axis in self.stack]
-            for axis, i in zip(self.stack, np.unravel_index(frame, counts), strict=True):
-                at[axis] = slice(int(i), int(i) + 1)
+        place = np.unravel_index(frame, tuple(self.shape[axis] for axis in self.stack))
+        for axis, i in zip(self.stack, place, strict=True):
+            at[axis] = slice(int(i), int(i) + 1)
         at[self.order[-2]], at[self.order[-1]] = rows, cols
         return tuple(at)
 
@@ -273,10 +272,11 @@ def tiled(img: Any, psf: Array, lam: float | str = "auto", **options: Unpack[Til
         # Frames: all axes but y and x where there are such, else the last two.
         if options.get("stack_axis") is None:
             space = {"y", "x"} if {"y", "x"} <= set(img.dims) else set(img.dims[-2:])
-            channel = options.get("channel_axis")
-            channel = None if channel is None else channel % img.ndim
-            frames = tuple(i for i, d in enumerate(img.dims) if d not in space and i != channel)
-            options["stack_axis"] = frames or None
+            channel, frames = (
+                options.get("channel_axis"),
+                [i for i, d in enumerate(img.dims) if d not in space],
+            )
+            options["stack_axis"] = [i for i in frames if channel not in (i, i - img.ndim)] or None
         return img.copy(data=tiled(img.data, psf, lam, **options))
     if not hasattr(img, "dask") and not is_cupy(img):
         img = np.asanyarray(img)

@@ -25,7 +25,7 @@ import scipy.fft
 from ..device import CPU, Array, Device, all_cores, check_finite, get_xp, staging, thread_limit
 from ..image import as_float
 from ..operators.blur import Blur
-from ..operators.torus import Torus
+from ..operators.torus import Torus, wrapped
 from ..pool import pool
 from ..request import Request
 from ..solvers.start import prior_scene
@@ -191,7 +191,9 @@ def _solver(
         rows, cols = (n + sum(p) for n, p in zip(shape, room, strict=True))
         restored = window_solver(recipe, psf, (rows, cols), device)
         crop = (..., slice(top, top + shape[0]), slice(left, left + shape[1]))
-        return lambda window: restored(continued(window, room, fade=edge.dark))[crop]
+        if edge.dark:
+            return lambda window: restored(faded(window, room))[crop]
+        return lambda window: restored(wrapped(window, (rows, cols)))[crop]
 
     return prepared(recipe, device, shape, (psf, at_border), make)
 
@@ -205,7 +207,7 @@ def _filter(
         return None
     sides = at_border if request.problem.operator.boundary.wraps else ((False, False), (False, False))
     of_torus = lengths(recipe.psfs[psf].shape, shape, sides, recipe.window)
-    return prepared(recipe, device, of_torus, (psf,), lambda: _Filter(request, Torus(of_torus, device)))
+    return prepared(recipe, device, of_torus, (psf,), lambda: _by_kernel(request, Torus(of_torus, device)))
 
 
 def pads(psf: Sequence[int], shape: Sequence[int], at_border: Sides, wraps: bool) -> Edges:
@@ -235,60 +237,45 @@ def lengths(
     return rows, cols
 
 
-class _Filter:
+def _by_kernel(request: Request, torus: Torus) -> Callable[[Array], Array]:
     """The kernel as a filter, for windows away from the border."""
+    problem, blur = request.problem, request.problem.blur
+    h = torus.spectrum(blur.psf, blur.origin)
+    by = multiplier(torus, h, problem)
+    # f = f̄ + k(g − h f̄), and f̄ is the image smoothed, by a filter without phase.
+    if request.prior != "zero":
+        rows, cols = (max(m, 2 * PRIOR_REACH + 1) for m in blur.psf.shape)
+        point = np.zeros((rows, cols))
+        point[PRIOR_REACH, PRIOR_REACH] = 1
+        smooth = prior_scene(Blur(blur.psf, (rows, cols), "periodic", origin=blur.origin), point)
+        smooth = torus.spectrum(smooth, (PRIOR_REACH, PRIOR_REACH)).real
+        by += smooth * (1 - (by * h).real)
+    return wrapping(torus, by.astype(np.result_type(problem.dtype, np.complex64)))
 
-    def __init__(self, request: Request, torus: Torus) -> None:
-        problem, blur = request.problem, request.problem.blur
-        h = torus.spectrum(blur.psf, blur.origin)
-        by = multiplier(torus, h, problem.lam, problem.regularizer)
-        # f = f̄ + k(g − h f̄), and f̄ is the image smoothed, by a filter without phase.
-        if request.prior != "zero":
-            rows, cols = (max(m, 2 * PRIOR_REACH + 1) for m in blur.psf.shape)
-            point = np.zeros((rows, cols))
-            point[PRIOR_REACH, PRIOR_REACH] = 1
-            smooth = prior_scene(Blur(blur.psf, (rows, cols), "periodic", origin=blur.origin), point)
-            smooth = torus.spectrum(smooth, (PRIOR_REACH, PRIOR_REACH)).real
-            by += smooth * (1 - (by * h).real)
-        self._torus, self._by = torus, by.astype(np.result_type(problem.dtype, np.complex64))
+
+def wrapping(torus: Torus, by: Array) -> Callable[[Array], Array]:
+    """A filter of windows, which are continued by their own pixels until they wrap round the torus."""
 
     @all_cores()
-    def __call__(self, window: Array) -> Array:
+    def solve(window: Array) -> Array:
         rows, cols = window.shape[-2:]
-        down, right = (a - n for a, n in zip(self._torus.lengths, (rows, cols), strict=True))
-        spectrum = self._torus.analyse(continued(window, ((0, down), (0, right))))
-        spectrum *= self._by
-        return self._torus.synthesise(spectrum, overwrite=True)[..., :rows, :cols]
+        return torus.filter(wrapped(window, torus.lengths), by)[..., :rows, :cols]
+
+    return solve
 
 
-def continued(x: Array, pads: Edges, fade: bool = False) -> Array:
-    """Windows continued by their own pixels: mirrored and blended to wrap round, or mirrored and faded to black.
-
-    Parameters
-    ----------
-    x : (..., M, N) array
-    pads : ((int, int), (int, int))
-        Pixels before and after each axis; a window that is to wrap round is continued after its end alone.
-    fade : bool
-        To black.
-    """
-    xp = get_xp(x)
-    for axis, (before, after) in zip((-2, -1), pads, strict=True):
-        if not (before or after):
-            continue
-        x = xp.moveaxis(x, axis, -1)
-        n = x.shape[-1]
-        first, last = (xp.asarray(np.minimum(np.arange(p), n - 1)) for p in (before, after))
-        if fade:
-            ends = x[..., first[::-1]] * _rise(before, x), x[..., n - 1 - last] * _rise(after, x)[::-1]
-        else:
-            up = _rise(after, x)
-            ends = x[..., :0], x[..., n - 1 - last] * (1 - up) + x[..., last[::-1]] * up
-        x = xp.moveaxis(xp.concatenate([ends[0], x, ends[1]], axis=-1), -1, axis)
-    return x
+def faded(x: Array, pads: Edges) -> Array:
+    """Windows (..., M, N) continued by their own pixels, mirrored and faded to black, before and after each axis."""
+    xp, (rows, cols) = get_xp(x), pads
+    ramps = [
+        np.concatenate([_rise(before), np.ones(n), _rise(after)[::-1]])
+        for n, (before, after) in zip(x.shape[-2:], pads, strict=True)
+    ]
+    wide = xp.pad(x, (*((0, 0),) * (x.ndim - 2), rows, cols), mode="symmetric")
+    return wide * xp.asarray(np.outer(*ramps).astype(x.dtype))
 
 
-def _rise(n: int, like: Array) -> Array:
+def _rise(n: int) -> np.ndarray:
     """From 0 to 1 in n steps, smooth at both ends."""
     t = (np.arange(n) + 0.5) / max(n, 1)
-    return get_xp(like).asarray((t * t * (3 - 2 * t)).astype(like.dtype))
+    return t * t * (3 - 2 * t)

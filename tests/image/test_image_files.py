@@ -1,8 +1,8 @@
 """Picture files beyond the pixels: FITS, metadata, orientation, pipes, forged headers, and refusals."""
 
-import builtins
 import bz2
 import gzip
+import io
 import os
 import struct
 import subprocess
@@ -70,10 +70,8 @@ def test_fits_in_an_extension_is_found_and_two_images_are_named(tmp_path):
     sci = fits.ImageHDU(GREY.astype(np.int16), name="SCI")
     fits.HDUList([fits.PrimaryHDU(), sci]).writeto(tmp_path / "one.fits")
     np.testing.assert_array_equal(image.read(tmp_path / "one.fits", as_float=False), GREY)
-    more = [
-        fits.ImageHDU(GREY.astype(np.int16) + 9, name="ERR"),
-        fits.ImageHDU(-GREY.astype(float), name="SCI", ver=2),
-    ]
+    more = [fits.ImageHDU(GREY.astype(np.int16) + 9, name="ERR")]
+    more.append(fits.ImageHDU(-GREY.astype(float), name="SCI", ver=2))
     more.append(fits.CompImageHDU(np.full((40, 50), 7, np.int16), name="PACKED"))
     two = tmp_path / "two.fits"
     fits.HDUList([fits.PrimaryHDU(), sci.copy(), *more]).writeto(two)
@@ -81,18 +79,11 @@ def test_fits_in_an_extension_is_found_and_two_images_are_named(tmp_path):
     for suffix, pack in packed.items():
         (tmp_path / f"two.fits.{suffix}").write_bytes(pack(two.read_bytes()))
     for path in (two, *(tmp_path / f"two.fits.{suffix}" for suffix in packed)):
-        for which, expected in {
-            "SCI": GREY,
-            "sci,1": GREY,
-            "2": GREY + 9.0,
-            "SCI,2": -1.0 * GREY,
-            "4": 7,
-        }.items():
+        named = {"SCI": GREY, "sci,1": GREY, "2": GREY + 9.0, "SCI,2": -1.0 * GREY, "4": 7}
+        for which, expected in named.items():
             found = image.read(f"{path}[{which}]", as_float=False)
             np.testing.assert_array_equal(found, np.broadcast_to(expected, found.shape))
-        with pytest.raises(
-            ValueError, match=r"two.fits.* holds 4 images: \[1\] SCI,1, .* as in two.fits.*\[1\]"
-        ):
+        with pytest.raises(ValueError, match=r"two.fits.* 4 images: \[1\] SCI,1, .* as in two.fits.*\[1\]"):
             image.read(path)
         for which in ("DQ", "0", "SCI,3", "9"):
             with pytest.raises(ValueError, match=rf"holds no image '{which}': \[1\] SCI"):
@@ -277,18 +268,10 @@ def test_a_device_is_refused():
 
 
 def forged_png(width, height):
-    def chunk(name, content):
-        return (
-            struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
-        )
-
-    head = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
-    return (
-        b"\x89PNG\r\n\x1a\n"
-        + chunk(b"IHDR", head)
-        + chunk(b"IDAT", zlib.compress(b"\0" * 50))
-        + chunk(b"IEND", b"")
-    )
+    buffer = io.BytesIO()
+    Image.fromarray(GREY).save(buffer, "PNG")
+    head = b"IHDR" + struct.pack(">II", width, height) + buffer.getvalue()[24:29]
+    return buffer.getvalue()[:12] + head + struct.pack(">I", zlib.crc32(head)) + buffer.getvalue()[33:]
 
 
 def test_a_forged_header_is_damaged_or_too_large(tmp_path):
@@ -298,7 +281,7 @@ def test_a_forged_header_is_damaged_or_too_large(tmp_path):
         image.read(path)
     path.write_bytes(forged_png(2**31 - 1, 2**31 - 1))
     with pytest.raises(
-        InsufficientMemoryError, match=r"a.png: an image of 2147483647 x 2147483647.*free"
+        InsufficientMemoryError, match=r"a.png: an image of 2147483647 x 2147.*free"
     ) as caught:
         image.read(path)
     assert caught.value.needed > 2**61
@@ -307,9 +290,8 @@ def test_a_forged_header_is_damaged_or_too_large(tmp_path):
     with tifffile.TiffFile(tmp_path / "a.tif") as tiff:
         for name in ("ImageWidth", "ImageLength"):
             at = tiff.pages[0].tags[name].valueoffset
-            content[at : at + 4] = (
-                struct.pack("<I", 2**31 - 1) if tiff.pages[0].tags[name].dtype == 4 else b"\xff\xff"
-            )
+            wide = tiff.pages[0].tags[name].dtype == 4
+            content[at : at + 4] = struct.pack("<I", 2**31 - 1) if wide else b"\xff\xff"
         description = tiff.pages[0].tags["ImageDescription"]
         content[description.valueoffset] = ord(" ")  # the shape that tifffile notes there
     (tmp_path / "a.tif").write_bytes(content)
@@ -329,9 +311,8 @@ def test_pillows_limit_is_lifted_while_it_reads_and_one_of_the_program_is_kept(t
     before = Image.MAX_IMAGE_PIXELS
     frames = [Image.fromarray(RGB), Image.fromarray(RGB[::-1].copy())]
     for name in ("a.png", "a.tif", "a.gif", "a.webp", "a.bmp"):
-        frames[0].save(
-            tmp_path / name, **({"save_all": True, "append_images": frames[1:]} if name == "a.gif" else {})
-        )
+        film = {"save_all": True, "append_images": frames[1:]} if name == "a.gif" else {}
+        frames[0].save(tmp_path / name, **film)
         image.read(tmp_path / name)
     assert len(limits) >= 5
     assert set(limits) == {None}
@@ -348,10 +329,7 @@ def test_pillows_limit_is_lifted_while_it_reads_and_one_of_the_program_is_kept(t
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (
-            b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(100),
-            r"an HEIC picture; install pillow-heif .*deblur-toolkit\[heif\]",
-        ),
+        (b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(100), r"HEIC .*; install pillow-heif .*\[heif\]"),
         (b"a shopping list\n\xc3\xa9", "it holds text"),
         (b"MATLAB 5.0 MAT-file, Platform: GLNXA64" + bytes(200), "a MATLAB file"),
         (b"\x89HDF\r\n\x1a\n" + bytes(200), "HDF5"),
@@ -365,14 +343,7 @@ def test_pillows_limit_is_lifted_while_it_reads_and_one_of_the_program_is_kept(t
     ],
 )
 def test_a_file_that_is_no_picture_is_named_in_plain_words(tmp_path, monkeypatch, content, words):
-    real_import = builtins.__import__
-
-    def without_heif(name, *args, **kwargs):
-        if name == "pillow_heif":
-            raise ImportError(name)
-        return real_import(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without_heif)
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
     path = tmp_path / "a.dat"
     path.write_bytes(content)
     with pytest.raises(ValueError, match=words) as caught:
@@ -389,14 +360,9 @@ def test_tifffiles_remarks_do_not_reach_stderr(tmp_path):
     (tmp_path / "a.tif").write_bytes(content)
     loud = "import tifffile, sys; tifffile.TiffFile(sys.argv[1]).series"
     ours = "import deblur, sys; deblur.image.read(sys.argv[1])"
-    said = [
-        subprocess.run(
-            [sys.executable, "-c", code, str(tmp_path / "a.tif")], capture_output=True, text=True
-        ).stderr
-        for code in (loud, ours)
-    ]
-    assert said[0] != ""  # it does remark on something
-    assert said[1] == ""
+    for code, silent in ((loud, False), (ours, True)):  # it does remark on something
+        call = [sys.executable, "-c", code, str(tmp_path / "a.tif")]
+        assert (subprocess.run(call, capture_output=True).stderr == b"") == silent
 
 
 # -- what levels hold ------------------------------------------------------------------------
@@ -439,9 +405,7 @@ def test_counts_keep_their_unit(dtype):
         np.testing.assert_allclose(kept * white, counts, rtol=1e-12)
         assert np.dtype(dtype).name in words
     many = counts * 300  # more than 8 bits hold
-    with pytest.raises(
-        ValueError, match=r"o.png: 99 % of the pixels lie outside 0 \(black\) to 255 .*0 to 2.97e\+04"
-    ):
+    with pytest.raises(ValueError, match=r"o.png: 99 % .* lie outside 0 \(black\) to 255 .*0 to 2.97e\+04"):
         image.fit_to_levels("o.png", image.as_float(many), many, 8)
     scaled, words = image.fit_to_levels("o.png", image.as_float(many), many, 8, rescale=True)
     np.testing.assert_allclose(scaled, counts / 99, rtol=1e-12)

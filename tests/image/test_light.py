@@ -126,11 +126,8 @@ def test_data_without_a_curve_are_refused(g, gamma, error, words):
 
 def test_what_a_sensor_clipped_is_found_and_nothing_else(rng, xp):
     light = deblur.degrade(lamps(9, rng), PSF, boundary="unknown", noise=0.002, seed=0)
-    for g in (
-        np.clip(light, 0, 1),
-        np.rint(255 * np.clip(light, 0, 1)).astype(np.uint8),
-        np.clip(light, 0, 0.7),
-    ):
+    levels = np.rint(255 * np.clip(light, 0, 1)).astype(np.uint8)
+    for g in (np.clip(light, 0, 1), levels, np.clip(light, 0, 0.7)):
         found = asnumpy(saturated(xp.asarray(g)))
         clipped = g == g.max()
         assert found[clipped].mean() > 0.99
@@ -178,9 +175,8 @@ def test_masking_clipped_pixels_removes_their_errors(rng):
     assert after > before + 3
     own = np.ma.masked_array(g, mask=np.eye(*g.shape, dtype=bool))
     both = deblur.solve(own, PSF, 1e-2, mask="saturated", **options)
-    np.testing.assert_array_equal(
-        both.mask, saturated(image.linear_light(np.where(own.mask, 0, g))) | own.mask
-    )
+    clipped = saturated(image.linear_light(np.where(own.mask, 0, g)))
+    np.testing.assert_array_equal(both.mask, clipped | own.mask)
 
 
 def test_an_unknown_mask_is_refused_with_those_there_are():
@@ -194,17 +190,8 @@ def test_an_unknown_mask_is_refused_with_those_there_are():
 def test_the_command_line_restores_light_and_masks_clipped_pixels(tmp_path, rng, capsys):
     g, _ = taken(lamps(9, rng))
     image.write(tmp_path / "in.png", g)
-    run = [
-        "reconstruct",
-        tmp_path / "in.png",
-        "-o",
-        tmp_path / "out.tif",
-        "--psf",
-        "disk:5",
-        "--gamma",
-        "srgb",
-    ]
-    assert main([str(a) for a in [*run, "--mask", "saturated", "--method", "tv", "--bits", "32"]]) == 0
+    run = f"reconstruct {tmp_path}/in.png -o {tmp_path}/out.tif --psf disk:5 --gamma srgb --mask saturated"
+    assert main([*run.split(), "--method", "tv", "--bits", "32"]) == 0
     assert "masked" in capsys.readouterr().out
     expected = deblur.reconstruct(g, PSF, boundary="unknown", gamma="srgb", mask="saturated", method="tv")
     np.testing.assert_allclose(image.read(tmp_path / "out.tif"), expected, atol=1e-6)

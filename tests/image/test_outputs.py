@@ -27,35 +27,13 @@ SPELLINGS = [
     lambda p: os.path.join(os.path.dirname(p), os.path.basename(p).swapcase()),
 ]
 STORES = [
-    *(
-        "a.zarr",
-        "link.zarr",
-        "group.zarr/raw",
-        "group.zarr/linked",
-        "mixed.zarr",
-        "parts.zarr",
-        "elsewhere.zarr",
-    ),
-    *(
-        "other.zarr",
-        "group.zarr",
-        "group.zarr/other",
-        "notes.zarr",
-        "new.zarr",
-        "a.zarr/c",
-        "a.zarr/out.zarr",
-    ),
+    *("a.zarr", "link.zarr", "group.zarr/raw", "group.zarr/linked", "mixed.zarr", "parts.zarr"),
+    *("elsewhere.zarr", "other.zarr", "group.zarr", "group.zarr/other", "notes.zarr", "new.zarr"),
+    *("a.zarr/c", "a.zarr/out.zarr"),
 ]
 FILES = [
-    "a.png",
-    "hard.png",
-    "soft.png",
-    "psfs/0.tif",
-    "linked.tif",
-    "psf.npy",
-    "psfs/out.png",
-    "new.png",
-    "a.zarr",
+    *("a.png", "hard.png", "soft.png", "psfs/0.tif", "linked.tif"),
+    *("psf.npy", "psfs/out.png", "new.png", "a.zarr"),
 ]
 
 
@@ -64,17 +42,9 @@ def world(tmp_path, rng):
     """Stores, pictures and PSFs, of which some are links to others or to parts of them."""
     at, g = tmp_path / "world", rng.random((24, 24)).astype("f4")
     at.mkdir()
-    names = [
-        "a.zarr",
-        "mixed.zarr",
-        "elsewhere.zarr",
-        "other.zarr",
-        "group.zarr/raw",
-        "group.zarr/other",
-        "parts.zarr",
-    ]
     zarr.create_group(at / "group.zarr")
-    for name in names:
+    for name in ("a", "mixed", "elsewhere", "other", "group.zarr/raw", "group.zarr/other", "parts"):
+        name = name if "/" in name else f"{name}.zarr"
         zarr.create_array(at / name, shape=g.shape, chunks=(12, 12), dtype="f4")[:] = g
     shutil.rmtree(at / "parts.zarr" / "c")
     (at / "parts.zarr" / "c").symlink_to(at / "elsewhere.zarr" / "c")
@@ -127,19 +97,8 @@ def test_no_drawn_output_changes_a_byte_of_an_input(seed, world, tmp_path, monke
         said_out = SPELLINGS[draw.integers(len(SPELLINGS))](target)
         inputs = [source, psf[1]]
         before = [content(path) for path in inputs]
-        run = [
-            "reconstruct",
-            said_in,
-            "-o",
-            said_out,
-            *psf,
-            "--lam",
-            "1e-2",
-            "--force",
-            "--boundary",
-            "reflect",
-        ]
-        code = main(run)
+        run = ["reconstruct", said_in, "-o", said_out, *psf, "--lam", "1e-2", "--force"]
+        code = main([*run, "--boundary", "reflect"])
         assert [content(path) for path in inputs] == before, run
         assert all((world / folder / "notes.txt").exists() for folder in ("notes.zarr", "mixed.zarr")), run
         error = capsys.readouterr().err

@@ -19,8 +19,9 @@ HUGE = (100_000, 100_000)
 ROOM = 2**28
 
 
-def origin_of(h):
-    return tuple((m - 1) // 2 for m in h.shape)
+def tails_along(axis, h, lam, regularizer="identity", safe=True):
+    problem = Problem(deblur.Blur(h, (64, 64), "periodic"), lam, regularizer=regularizer)
+    return reach(problem, axis, 1e-9, safe=safe)
 
 
 @pytest.mark.parametrize(
@@ -35,7 +36,7 @@ def test_the_tails_are_those_of_the_dense_inverse(h, lam, axis):
     at = n // 2
     # What the pixel in the middle takes from each pixel of the image: position t before it is k(t).
     row = inverse.reshape(n, n, n, n)[at, at]
-    tails = reach(h, origin_of(h), lam, "identity", axis, 1e-9, safe=True)
+    tails = tails_along(axis, h, lam)
     lines = np.moveaxis(row, axis, 0)
     for d in (0, 1, 3, 6):
         right, left = abs(lines[: at - d]).sum(), abs(lines[at + d + 1 :]).sum()
@@ -56,14 +57,12 @@ def test_a_quadratic_penalty_has_its_own_kernel(regularizer):
         k = METHODS["fft"].prepare(problem).solve(point[None, None]).scene[0, 0]
     else:
         k = deblur.reconstruct(point, h, lam, method=regularizer, boundary="periodic", rtol=1e-10)
-    tails = reach(h, (2, 2), lam, regularizer, 1, 1e-9, safe=True)
+    tails = tails_along(1, h, lam, regularizer)
     assert tails.before[2] == pytest.approx(abs(k[:, : n // 2 - 2]).sum(), rel=0.02)
 
 
 def picture(n, h, rng, noise=0.01):
-    scene = np.kron(
-        rng.random((n // 16, n // 16)), np.ones((16, 16))
-    )  # edges everywhere, also along the seams
+    scene = np.kron(rng.random((n // 16, n // 16)), np.ones((16, 16)))  # edges also along the seams
     g = deblur.Blur(h, (n, n), "reflect").forward(scene)
     return g + noise * rng.standard_normal(g.shape)
 
@@ -105,9 +104,8 @@ def test_no_picture_exceeds_the_bound(rng):
 
 
 def test_the_overlap_follows_the_psf_and_lam():
-    plans = [
-        plan_tiles(psf.disk(7), lam, HUGE, memory=ROOM, dtype="float32") for lam in (1e-1, 1e-2, 1e-3, 1e-4)
-    ]
+    lams = (1e-1, 1e-2, 1e-3, 1e-4)
+    plans = [plan_tiles(psf.disk(7), lam, HUGE, memory=ROOM, dtype="float32") for lam in lams]
     overlaps = [p.overlap[0] for p in plans[:3]]
     assert overlaps == sorted(overlaps)
     assert overlaps[2] > 20 * 7  # "a few PSF sizes" would be far too little
@@ -148,15 +146,13 @@ def test_a_plan_says_that_nothing_serves(given):
 
 
 def test_a_frame_that_mirrors_an_uneven_psf_asks_for_more():
+    def overlap(h, boundary):
+        return plan_tiles(h, 0.05, HUGE, boundary=boundary, memory=ROOM).overlap
+
     uneven = np.array([[0.6, 0, 0], [0, 0, 0.4]])
-    inside, frame = (
-        plan_tiles(uneven, 0.05, HUGE, boundary=b, memory=ROOM).overlap for b in ("periodic", "reflect")
-    )
-    assert inside[0] < frame[0] < 2 * inside[0]
-    even = [
-        plan_tiles(psf.disk(5), 0.05, HUGE, boundary=b, memory=ROOM).overlap for b in ("periodic", "reflect")
-    ]
-    assert even[0] == even[1]
+    inside = overlap(uneven, "periodic")[0]
+    assert inside < overlap(uneven, "reflect")[0] < 2 * inside
+    assert overlap(psf.disk(5), "periodic") == overlap(psf.disk(5), "reflect")
 
 
 def test_the_sharp_tail_is_the_deviation_over_random_pictures():
@@ -171,7 +167,7 @@ def test_the_sharp_tail_is_the_deviation_over_random_pictures():
     beyond = k[n // 2 + d + 1 :]
     across = np.fft.ifft(np.fft.fft(beyond, axis=1) * np.fft.fft(correlation), axis=1).real
     expected = np.einsum("ic,ij,jc->", beyond, line[: len(beyond), : len(beyond)], across)
-    sharp = reach(h, (2, 2), lam, "identity", 0, 1e-9, safe=True).sharp
+    sharp = tails_along(0, h, lam).sharp
     assert sharp[d] == pytest.approx(np.sqrt(expected), rel=0.02)
 
 
@@ -191,14 +187,8 @@ def test_a_plan_keeps_to_its_memory_and_its_chunks():
         assert plan.bytes <= memory == plan.memory
     plan = plan_tiles(psf.disk(7), 1e-2, (10_000, 20_000), chunk=(300, 700), memory=2**30)
     assert plan.tile[0] % 300 == plan.tile[1] % 700 == 0
-    assert plan.work == pytest.approx(
-        np.prod(
-            [
-                1 + (-(-n // t) - 1) * 2 * d / n
-                for n, t, d in zip(plan.shape, plan.tile, plan.overlap, strict=True)
-            ]
-        )
-    )
+    axes = zip(plan.shape, plan.tile, plan.overlap, strict=True)
+    assert plan.work == pytest.approx(np.prod([1 + (-(-n // t) - 1) * 2 * d / n for n, t, d in axes]))
 
 
 def test_a_picture_that_fits_is_solved_whole():
@@ -251,9 +241,10 @@ def test_the_requested_overlap_is_predicted():
     plan = plan_tiles(psf.disk(7), 1e-3, HUGE, memory=2**30, overlap=14)
     assert plan.overlap == (14, 14)
     assert plan.seam > 0.9  # "a few PSF sizes" of a small λ: the seam is as large as the picture
-    assert plan.seam == pytest.approx(
-        SHARP * reach(psf.disk(7), (3, 3), 1e-3, "identity", 0, 1e-9, safe=False).sharp[14]
-    )
+    assert plan.seam == pytest.approx(SHARP * tails_along(0, psf.disk(7), 1e-3, safe=False).sharp[14])
+
+
+FAINT = {"boundary": "antireflect", "dtype": "float32"}
 
 
 @pytest.mark.parametrize(
@@ -264,11 +255,7 @@ def test_the_requested_overlap_is_predicted():
         (ValueError, "part of the range", {"tolerance": 0.0}),
         (ValueError, "part of the range", {"tolerance": np.nan}),
         (ValueError, "below what float32 holds", {"tolerance": 1e-7, "lam": 1e-2, "dtype": "float32"}),
-        (
-            ValueError,
-            "below what float32 holds",
-            {"psf": psf.airy(15, 3), "lam": 1e-4, "boundary": "antireflect", "dtype": "float32"},
-        ),
+        (ValueError, "float32 holds", {"psf": psf.airy(15, 3), "lam": 1e-4, **FAINT}),
         (ValueError, "larger than a tile", {"tile": 16, "overlap": 2, "psf": psf.gaussian(31, 5)}),
         (ValueError, "larger than the image", {"shape": (5, 5)}),
         (ValueError, "shape must be", {"shape": (5.5, 100)}),
@@ -291,20 +278,9 @@ def test_what_makes_no_sense_is_refused_before_any_work(error, match, given):
 )
 def test_no_window_takes_more_memory_than_planned(boundary, prior, rng):
     n, inside = 512, ((False, False), (False, False))
-    recipe = Recipe(
-        psf.disk(5)[None], 1e-2, "float32", {"boundary": boundary, "dtype": "float32", "prior": prior}
-    )
-    plan = plan_tiles(
-        psf.disk(5),
-        1e-2,
-        HUGE,
-        tile=n - 64,
-        overlap=32,
-        boundary=boundary,
-        dtype="float32",
-        prior=prior,
-        memory=2**30,
-    )
+    options = {"boundary": boundary, "dtype": "float32", "prior": prior}
+    recipe = Recipe(psf.disk(5)[None], 1e-2, "float32", options)
+    plan = plan_tiles(psf.disk(5), 1e-2, HUGE, tile=n - 64, overlap=32, memory=2**30, **options)
     windows = [(inside, n, ((32, 32), (32, 32)))]
     if boundary != "periodic":
         windows.append((((True, False), (True, False)), n - 32, ((0, 32), (0, 32))))
