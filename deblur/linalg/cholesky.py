@@ -33,7 +33,7 @@ from .checks import (
     check_overflow,
     check_pivots,
     column_major,
-    one_norm,
+    matrix_norm,
     room,
     scratch,
     triangle_rcond,
@@ -72,18 +72,13 @@ def cholesky(a: Any, *, overwrite_a: bool = False, check_finite: bool = True) ->
     TypeError
         If `a` is complex, sparse or masked.
     """
-    on_gpu = is_cupy(a)
-    given, a = a, as_matrix(a, square=True, finite=check_finite and not on_gpu)
-    if on_gpu:
+    given, a = a, as_matrix(a, square=True, finite=check_finite and not is_cupy(a))
+    if is_cupy(a):
         return cholesky_gpu.cholesky(a, room(a, given, overwrite_a), given)[0]
     a = scratch(a, given, overwrite_a)
     _factor(a)
     clear_triangle(a, lower=False)
     return a
-
-
-def _nothing() -> None:
-    """On the CPU a factorisation is complete when it returns."""
 
 
 def cholesky_begun(a: Array) -> tuple[Array, Callable[[], None]]:
@@ -92,7 +87,7 @@ def cholesky_begun(a: Array) -> tuple[Array, Callable[[], None]]:
     On a GPU the host waits for the device only when that is called.
     """
     if not is_cupy(a):
-        return cholesky(a, overwrite_a=True, check_finite=False), _nothing
+        return cholesky(a, overwrite_a=True, check_finite=False), lambda: None
     factor, status = cholesky_gpu.cholesky(a, a, later=True)
     return factor, partial(status.check, "not positive definite")
 
@@ -180,12 +175,11 @@ def cholesky_inverse(a: Any, *, overwrite_a: bool = False, check_finite: bool = 
     n³ operations, half of what a general inverse takes. To apply the inverse to a few vectors, use
     `cholesky` and `cholesky_solve` instead: a third of the operations, and more accurate.
     """
-    on_gpu = is_cupy(a)
-    given, a = a, as_matrix(a, square=True, finite=check_finite and not on_gpu)
-    if on_gpu:
+    given, a = a, as_matrix(a, square=True, finite=check_finite and not is_cupy(a))
+    if is_cupy(a):
         return cholesky_gpu.inverse(a, room(a, given, overwrite_a), given)
     a = scratch(a, given, overwrite_a)
-    norm = one_norm(a) if check_finite else 0.0
+    norm = matrix_norm(a) if check_finite else 0.0
     _factor(a)
     if len(a):
         inverse(a)
@@ -194,7 +188,7 @@ def cholesky_inverse(a: Any, *, overwrite_a: bool = False, check_finite: bool = 
         mirror_lower(a)
     check_overflow(a, "the inverse")
     if norm:
-        warn_ill_conditioned(1 / (norm * one_norm(a)), a.dtype)
+        warn_ill_conditioned(1 / (norm * matrix_norm(a)), a.dtype)
     return a
 
 

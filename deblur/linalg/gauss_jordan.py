@@ -39,7 +39,7 @@ from .checks import (
     as_system,
     check_overflow,
     check_pivots,
-    one_norm,
+    matrix_norm,
     scratch,
     warn_ill_conditioned,
 )
@@ -110,11 +110,10 @@ def gauss_jordan_inverse(
     .. [1] E. S. Quintana-Ortí et al., SIAM J. Sci. Comput. 22 (2001) 1762-1771.
     """
     block = _check_block(block)
-    on_gpu = is_cupy(a)
-    given, a = a, as_matrix(a, square=True, finite=check_finite and not on_gpu)
+    given, a = a, as_matrix(a, square=True, finite=check_finite and not is_cupy(a))
     n = len(a)
     threshold = _pivot_threshold(a, pivot_rtol)
-    if not on_gpu:
+    if not is_cupy(a):
         a = scratch(a, given, overwrite_a)
     else:
         # Row operations make X A - I small, whatever they are; done on the transpose, they do so for A X - I,
@@ -130,7 +129,7 @@ def gauss_jordan_inverse(
         if by_rows:
             turn(a)
         return a
-    norm = one_norm(a) if check_finite else 0.0
+    norm = matrix_norm(a) if check_finite else 0.0
     order = np.arange(n)  # order[i]: the row of `a` that was switched to row i
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         for k in range(0, n, block):
@@ -147,7 +146,7 @@ def gauss_jordan_inverse(
         a[rows] = a[rows][:, columns]
     check_overflow(a, "the inverse")
     if norm:
-        warn_ill_conditioned(1 / (norm * one_norm(a)), a.dtype)
+        warn_ill_conditioned(1 / (norm * matrix_norm(a)), a.dtype)
     return a
 
 
@@ -216,7 +215,7 @@ def gauss_jordan_solve(
     probes = np.asfortranarray(
         np.random.default_rng(0).standard_normal((n, _PROBES if check_finite else 0)), a.dtype
     )
-    norm = _frobenius(a) if check_finite else 0.0
+    norm = matrix_norm(a, "F") if check_finite else 0.0
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         for k in range(0, n, block):
             panel = slice(k, min(k + block, n))
@@ -228,13 +227,8 @@ def gauss_jordan_solve(
                 _rank_update(target, multipliers, pivot_rows)
     check_overflow(x, "the solution")
     if norm:
-        warn_ill_conditioned(_PROBES**0.5 / (norm * _frobenius(probes)), a.dtype)
+        warn_ill_conditioned(_PROBES**0.5 / (norm * matrix_norm(probes, "F")), a.dtype)
     return b
-
-
-def _frobenius(a: Array) -> float:
-    """‖A‖ of an array in Fortran order, without overflow on the way."""
-    return float(get_lapack_funcs("lange", (a,))("F", a)) if a.size else 0.0
 
 
 def _eliminate_panel(

@@ -18,12 +18,7 @@ PRECISIONS = tuple(_ENGINES)
 
 
 def matmul(
-    a: Any,
-    b: Any,
-    *,
-    out: Array | None = None,
-    precision: str = "highest",
-    check_finite: bool = True,
+    a: Any, b: Any, *, out: Array | None = None, precision: str = "highest", check_finite: bool = True
 ) -> Array:
     """Product of two matrices, or of a matrix and a vector.
 

@@ -82,9 +82,8 @@ def gets(
     LinAlgWarning
         If the reciprocal condition number is below eps (on the CPU, with `check_finite`).
     """
-    on_gpu = is_cupy(l)
-    given, l = l, as_matrix(l, "l", square=True, finite=check_finite and not on_gpu)
-    if on_gpu:
+    given, l = l, as_matrix(l, "l", square=True, finite=check_finite and not is_cupy(l))
+    if is_cupy(l):
         status = PivotStatus()
         l = triangular_gpu.inverse(scratch(l, given, overwrite_l, "l"), lower, unit_diagonal, status)
         status.check("singular", given)
@@ -173,12 +172,7 @@ def inverse(l: Array, *, lower: bool = True, unit_diagonal: bool = False) -> Arr
 
 
 def substitute(
-    l: Array,
-    x: Array,
-    *,
-    trans: bool = False,
-    lower: bool = True,
-    unit_diagonal: bool = False,
+    l: Array, x: Array, *, trans: bool = False, lower: bool = True, unit_diagonal: bool = False
 ) -> None:
     """`solve_triangular` in place on a contiguous `x`, without any check."""
     if x.size == 0:

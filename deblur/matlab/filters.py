@@ -224,7 +224,7 @@ def imfilter(a: Array, h: Array, *options: str | float) -> Array:
     """
     a = as_array(a, "a")
     xp = get_xp(a)
-    check_class(a, "a", _FILTER_CLASSES)
+    check_class(a.dtype, "a", _FILTER_CLASSES)
     weights = asnumpy(as_real(h, "h"))
     mode: dict[str, Any] = {"mode": "constant"}
     full = conv = False

@@ -94,7 +94,7 @@ def imnoise(
     values = [*parameters, *list(defaults.values())[len(parameters) :]]
     a = as_array(img, "img")
     # A signed value is no count, so MATLAB has no Poisson noise for int16.
-    check_class(a, "img", [c for c in IMAGE_CLASSES if c != "int16" or kind != "poisson"])
+    check_class(a.dtype, "img", [c for c in IMAGE_CLASSES if c != "int16" or kind != "poisson"])
     check_finite(a, "img")
     dtype = a.dtype
     rng = np.random.default_rng(seed)
