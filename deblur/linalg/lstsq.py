@@ -112,11 +112,9 @@ def lstsq(
         x, rank = _lstsq_gpu(a, b, rcond)
     if on_deficient == "raise" and a.size and bool((rank < min(m, n)).any()):
         worst = int(rank.min())
-        which = (
-            ""
-            if a.ndim == 2
-            else f" (the worst of {rank.size} matrices; {int((rank < min(m, n)).sum())} fail)"
-        )
+        which = ""
+        if a.ndim > 2:
+            which = f" (the worst of {rank.size} matrices; {int((rank < min(m, n)).sum())} fail)"
         raise SingularMatrixError(
             f"the {m} x {n} matrix has rank {worst}, not {min(m, n)}, at rcond = {rcond:.3g}{which}: its "
             "least-squares solution is not unique; on_deficient='min-norm' returns the smallest one",
