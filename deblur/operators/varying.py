@@ -181,11 +181,8 @@ class VaryingBlur(LinearMap):
 
     def _weights(self, dtype: Any, device: Device) -> list[Array]:
         """The map of each term, (M, N)."""
-
-        def build() -> list[Array]:
-            return [w.astype(dtype) for w in self._maps(self._coefficients, device)]
-
-        return self.cached(("weights", np.dtype(dtype), device), build)
+        key = "weights", np.dtype(dtype), device
+        return self.cached(key, lambda: [w.astype(dtype) for w in self._maps(self._coefficients, device)])
 
     def _transfers(self, dtype: Any, device: Device) -> list[Array]:
         """The half spectra of each term, with colours (C, ...)."""
