@@ -288,14 +288,11 @@ class Kernel:
             except struct.error as error:
                 given = ", ".join(f"{p.name}={v!r}" for p, v in zip(self.parameters, values) if not p.pointer)
                 raise TypeError(f"{self.label}: a scalar does not fit its type ({given}): {error}") from None
+            how = self._function.ptr, gx, gy, gz, bx, by, bz, shared_mem, stream, self._addresses
             if cooperative:
-                cuda.driver.launchCooperativeKernel(
-                    self._function.ptr, gx, gy, gz, bx, by, bz, shared_mem, stream, self._addresses
-                )
+                cuda.driver.launchCooperativeKernel(*how)
             else:
-                cuda.driver.launchKernel(
-                    self._function.ptr, gx, gy, gz, bx, by, bz, shared_mem, stream, self._addresses, 0
-                )
+                cuda.driver.launchKernel(*how, 0)
 
     def resident_blocks(self, threads: int, shared_mem: int = 0) -> int:
         """How many blocks of `threads` threads the device holds at once: the most a grid barrier may span."""

@@ -158,10 +158,7 @@ class QRDeblurrer:
         ValueError
             If no pixel of any exposure would be left. The problem stays as it was.
         """
-        mask = self._mask(mask)
-        old = self._one(exposure)
-        new = replace(old, weights=np.where(mask, 0, old.weights))
-        self._reweight(exposure, new, mask & (old.weights > 0), False, method)
+        self._reweight(exposure, mask, False, method)
 
     def show(self, mask: Any, exposure: int = 0, *, method: str = "auto") -> None:
         """Use pixels again: put their rows back, with the weight they had.
@@ -173,10 +170,7 @@ class QRDeblurrer:
         exposure, method
             As for `hide`.
         """
-        mask = self._mask(mask)
-        old = self._one(exposure)
-        new = replace(old, weights=np.where(mask, old.given, old.weights))
-        self._reweight(exposure, new, mask & (old.weights == 0) & (old.given > 0), True, method)
+        self._reweight(exposure, mask, True, method)
 
     def add_exposure(
         self,
@@ -223,10 +217,17 @@ class QRDeblurrer:
         self._state, self.note = _State(exposures, r), ""
         return len(exposures)
 
-    def _reweight(self, number: int, new: _Exposure, changed: np.ndarray, back: bool, method: str) -> None:
-        check_method(method)
+    def _reweight(self, number: int, mask: Any, back: bool, method: str) -> None:
+        """Hide the pixels of a mask, or with `back` show them."""
         s = self._state
+        hidden = asnumpy(check_mask(mask, s.exposures[0].blur.image_shape))
+        if not -len(s.exposures) <= number < len(s.exposures):
+            raise ValueError(f"there is no exposure {number}: there are {len(s.exposures)}, counted from 0")
+        check_method(method)
         at = range(len(s.exposures))[number]
+        old = s.exposures[at]
+        new = replace(old, weights=np.where(hidden, old.given if back else 0, old.weights))
+        changed = new.weights != old.weights
         exposures = (*s.exposures[:at], new, *s.exposures[at + 1 :])
         if not any(e.weights.any() for e in exposures):
             raise ValueError("no pixel of any exposure would be left, and the scene would be undetermined")
@@ -240,7 +241,7 @@ class QRDeblurrer:
             method = "update" if update < 2.0 * s.r.bandwidth * len(exposures) else "refactor"
         if method == "update":
             # The rows as they were, or as they will be again.
-            rows = (new if back else s.exposures[at]).rows(self.dtype)[np.flatnonzero(changed)]
+            rows = (new if back else old).rows(self.dtype)[np.flatnonzero(changed)]
             try:
                 r = s.r.with_rows(rows) if back else s.r.without_rows(rows)
             except np.linalg.LinAlgError as error:
@@ -345,12 +346,6 @@ class QRDeblurrer:
         rows = scipy.sparse.vstack([e.rows(self.dtype) for e in exposures], format="csr")
         return BandTriangle(np.full(rows.shape[1], np.sqrt(self.lam), self.dtype)).with_rows(rows)
 
-    def _one(self, number: int) -> _Exposure:
-        exposures = self._state.exposures
-        if not -len(exposures) <= number < len(exposures):
-            raise ValueError(f"there is no exposure {number}: there are {len(exposures)}, counted from 0")
-        return exposures[number]
-
     def _exposure(self, blur: Blur, mask: Any, weights: Any) -> _Exposure:
         shape = blur.image_shape
         given = (
@@ -358,9 +353,6 @@ class QRDeblurrer:
         )
         hidden = np.zeros(shape, bool) if mask is None else asnumpy(check_mask(mask, shape))
         return _Exposure(blur, given, np.where(hidden, 0, given))
-
-    def _mask(self, mask: Any) -> np.ndarray:
-        return asnumpy(check_mask(mask, self._state.exposures[0].blur.image_shape))
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from refusals import refused
 
 from deblur import cuda_sources, kernels, machine_code
 
@@ -111,8 +112,7 @@ def test_kernel_alone_is_the_file_without_the_others():
 
 def test_unknown_file_lists_the_known(folder):
     (folder / "demo.cu").write_text(SCALE)
-    with pytest.raises(ValueError, match="no kernel file 'other'.*demo"):
-        cuda_sources.source("other", FLOAT32)
+    refused(ValueError, "no kernel file 'other'.*demo", cuda_sources.source, "other", FLOAT32)
 
 
 def test_header_that_a_file_includes_is_joined_and_read(folder):
@@ -189,8 +189,7 @@ def test_no_python_file_gives_a_number_to_a_constant_of_a_kernel():
 
 def test_without_cupy_the_error_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "cupy", None)
-    with pytest.raises(kernels.NoGPUError, match="pip install"):
-        kernels.launch("cholesky", "mirror", 1, 1, dtype=np.float32)
+    refused(kernels.NoGPUError, "pip install", kernels.launch, "cholesky", "mirror", 1, 1, dtype=np.float32)
 
 
 # ---------------------------------------------------------------- machine code that ships with the package
@@ -372,8 +371,7 @@ def test_null_pointer_and_numpy_scalars_pass(scale, cupy):
 )  # fmt: skip
 def test_wrong_argument_is_refused(scale, cupy, change, error, text):
     good = [cupy.ones((4, 6), np.float32), 6, cupy.zeros((4, 6), np.float32), 4, 6, 1.0, None]
-    with pytest.raises(error, match=text):
-        scale(*change(good, cupy))
+    refused(error, text, scale, *change(good, cupy))
 
 
 @pytest.mark.gpu
@@ -428,12 +426,10 @@ def test_resident_blocks_bound_a_cooperative_launch(folder, cupy):
 
 @pytest.mark.gpu
 def test_dtype_other_than_the_two_is_refused(cupy):
-    with pytest.raises(TypeError, match="float32 or float64, not float16"):
-        kernels.get("cholesky", "mirror", np.float16)
+    refused(TypeError, "float32 or float64, not float16", kernels.get, "cholesky", "mirror", np.float16)
 
 
 @pytest.mark.gpu
 def test_unknown_kernel_lists_the_known(folder, cupy):
     (folder / "demo.cu").write_text(SCALE)
-    with pytest.raises(ValueError, match="no kernel 'other'.*scale"):
-        kernels.get("demo", "other", np.float32)
+    refused(ValueError, "no kernel 'other'.*scale", kernels.get, "demo", "other", np.float32)

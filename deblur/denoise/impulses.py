@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from importlib import import_module
-from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
@@ -128,10 +127,7 @@ def _dead(g: Array) -> Array:
         low, high = xp.quantile(off, xp.asarray([0.25, 0.75]), axis=1)
         typical = xp.where((low * high > 0) & ~found, xp.minimum(abs(low), abs(high)), 0)
         middle = xp.median(off, axis=1)
-        for other in (
-            xp.roll(middle, 1),
-            xp.roll(middle, -1),
-        ):  # they miss by two thirds of it
+        for other in (xp.roll(middle, 1), xp.roll(middle, -1)):  # they miss by two thirds of it
             share = -other / xp.where(middle == 0, 1, middle)
             typical = xp.where((share > 0.45) & (share < 0.9), typical, 0)
         scatter = float(xp.median(abs(middle))) / 0.6745
@@ -167,9 +163,11 @@ def _detect(g: Array) -> Array:
     alike = (abs(around - g) <= 1e-6 * size).sum(axis=0)
     around.sort(axis=0)
     distance = xp.maximum(g - around[-2], around[1] - g)
-    scatter = _median(abs(g - 0.5 * (around[3] + around[4])), _WINDOW) / 0.6745
+    filters = import_module("scipy.ndimage" if xp is np else "cupyx.scipy.ndimage")
+    scatter = filters.median_filter(abs(g - 0.5 * (around[3] + around[4])), size=_WINDOW) / 0.6745
     # Clipped areas show no scatter, and noise at their edges.
-    measured = scatter[_mean(((g == low) | (g == high)).astype(g.dtype), _WINDOW) < 0.3]
+    ends = ((g == low) | (g == high)).astype(g.dtype)
+    measured = scatter[filters.uniform_filter(ends, size=_WINDOW) < 0.3]
     typical = xp.median(measured) if measured.size else scatter.max()
     scatter = xp.maximum(scatter, typical)
     found = _set_values(g, alike)
@@ -186,8 +184,9 @@ def _detect(g: Array) -> Array:
         here = g == end
         if int((found & here).sum()) >= max(_OFTEN, 0.1 * _SHARE * g.size):
             rest = (~(here | found)).astype(g.dtype)
-            level = _smooth(g * rest) / xp.maximum(_smooth(rest), 1e-3)
-            near = _mean(here.astype(g.dtype), 5) <= 0.25
+            level = filters.gaussian_filter(g * rest, 1.0)
+            level /= xp.maximum(filters.gaussian_filter(rest, 1.0), 1e-3)
+            near = filters.uniform_filter(here.astype(g.dtype), size=5) <= 0.25
             found |= here & lone & near & (sign * (end - level) > xp.maximum(3.3 * typical, _FLOOR * size))
     return found
 
@@ -244,19 +243,3 @@ def _apart(values: np.ndarray) -> bool:
         return False
     gaps = np.abs(np.diff(values[: _NEAR + 2]))
     return bool(gaps[0] > max(0.01 * abs(values[-1] - values[0]), 2 * gaps[1:].max()))
-
-
-def _median(x: Array, size: int) -> Array:
-    return _filters(x).median_filter(x, size=size, mode="reflect")
-
-
-def _mean(x: Array, size: int) -> Array:
-    return _filters(x).uniform_filter(x, size=size, mode="reflect")
-
-
-def _smooth(x: Array) -> Array:
-    return _filters(x).gaussian_filter(x, 1.0, mode="reflect")
-
-
-def _filters(x: Array) -> ModuleType:
-    return import_module("scipy.ndimage" if get_xp(x) is np else "cupyx.scipy.ndimage")

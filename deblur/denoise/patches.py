@@ -239,15 +239,8 @@ class Groups:
             for axis in (0, 1):
                 level = _sums(level, xp.arange(level.shape[axis] - side + 1), side, axis) / np.float32(side)
         if self._places is not None:
-            found = patches_gpu.filtered(
-                a,
-                b,
-                self.first,
-                variances.astype(np.float64, copy=False),
-                level,
-                _THRESHOLD**2,
-                self._places.edge,
-            )
+            v = variances.astype(np.float64, copy=False)
+            found = patches_gpu.filtered(a, b, self.first, v, level, _THRESHOLD**2, self._places.edge)
             return found.astype(noisy.dtype, copy=False)
         # Without noise nothing is shrunk; the floor keeps 0/0 out.
         v = xp.maximum(variances, max(1e-12 * float((a * a).mean()), 1e-30)).astype(np.float32)

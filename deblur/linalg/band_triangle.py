@@ -41,10 +41,6 @@ class BandTriangle:
         self.rows = np.array(diagonal)[:, None]
 
     @property
-    def size(self) -> int:
-        return len(self.rows)
-
-    @property
     def bandwidth(self) -> int:
         """B, the number of superdiagonals kept."""
         return self.rows.shape[1] - 1
@@ -68,7 +64,7 @@ class BandTriangle:
         .. [1] C. L. Lawson, R. J. Hanson, *Solving Least Squares Problems*, 1974, chapter 27.
         """
         u, first, last = _ordered(u, 1)
-        n = self.size
+        n = len(self.rows)
         # (RᵀR)[i, k] is not zero only where one row has both columns, and R has the band of RᵀR.
         new = self._copy(max(self.bandwidth, int((last - first).max(initial=1)) - 1))
         carried = np.zeros((0, 0), self.rows.dtype)
@@ -128,7 +124,7 @@ class BandTriangle:
            Cholesky factorization", J. Inst. Maths. Applics. 23 (1979) 203-213.
         """
         u, first, _ = _ordered(u, -1)
-        p, n, width = u.shape[0], self.size, self.bandwidth
+        p, n, width = u.shape[0], len(self.rows), self.bandwidth
         if p == 0:
             return self
         z = self._substitute(u.T.toarray(), trans=True)
@@ -167,7 +163,7 @@ class BandTriangle:
         """
         diagonal = abs(self.rows[:, 0])
         smallest = int(diagonal.argmin())
-        if not diagonal[smallest] > self.size * np.finfo(self.rows.dtype).eps * diagonal.max():
+        if not diagonal[smallest] > len(self.rows) * np.finfo(self.rows.dtype).eps * diagonal.max():
             raise SingularMatrixError(
                 f"the triangle is singular to rounding at column {smallest}; a larger damping is needed",
                 smallest,
@@ -186,7 +182,7 @@ class BandTriangle:
 
     def _copy(self, bandwidth: int) -> BandTriangle:
         new = BandTriangle(self.rows[:, 0])
-        new.rows = np.zeros((self.size, min(bandwidth, self.size - 1) + 1), self.rows.dtype)
+        new.rows = np.zeros((len(self.rows), min(bandwidth, len(self.rows) - 1) + 1), self.rows.dtype)
         new.rows[:, : self.rows.shape[1]] = self.rows
         return new
 
@@ -210,7 +206,7 @@ class BandTriangle:
             raise SingularMatrixError(
                 f"the triangle is singular: its diagonal entry {zero[0]} is zero", int(zero[0])
             )
-        n, x = self.size, y.reshape(len(y), -1).astype(self.rows.dtype)
+        n, x = len(self.rows), y.reshape(len(y), -1).astype(self.rows.dtype)
         starts = range(0, n, BLOCK)
         for j in starts if trans else reversed(starts):
             stop = min(j + BLOCK, n)

@@ -172,12 +172,12 @@ def warn_ill_conditioned(rcond: float, dtype: np.dtype) -> None:
         )
 
 
-def one_norm(a: np.ndarray) -> float:
-    """‖A‖₁ of a contiguous matrix, without another of its size."""
+def matrix_norm(a: np.ndarray, norm: str = "1") -> float:
+    """The 1-norm or the Frobenius norm "F" of a contiguous matrix: no overflow on the way, no other of its size."""
     if a.size == 0:
         return 0.0
     c, flipped = column_major(a)
-    return float(get_lapack_funcs("lange", (c,))("I" if flipped else "1", c))
+    return float(get_lapack_funcs("lange", (c,))("I" if flipped and norm == "1" else norm, c))
 
 
 def triangle_rcond(a: np.ndarray, lower: bool, unit_diagonal: bool = False, norm: str = "1") -> float:

@@ -26,19 +26,7 @@ from scipy.linalg.lapack import get_lapack_funcs
 
 from ..device import Array, is_cupy
 from ..errors import SingularMatrixError
-from . import cholesky_gpu, triangular_gpu
-from .checks import (
-    as_matrix,
-    as_system,
-    check_overflow,
-    check_pivots,
-    column_major,
-    one_norm,
-    room,
-    scratch,
-    triangle_rcond,
-    warn_ill_conditioned,
-)
+from . import checks, cholesky_gpu, triangular_gpu
 from .transpose import mirror_lower
 from .triangular import clear_triangle, inverse, substitute
 
@@ -72,18 +60,13 @@ def cholesky(a: Any, *, overwrite_a: bool = False, check_finite: bool = True) ->
     TypeError
         If `a` is complex, sparse or masked.
     """
-    on_gpu = is_cupy(a)
-    given, a = a, as_matrix(a, square=True, finite=check_finite and not on_gpu)
-    if on_gpu:
-        return cholesky_gpu.cholesky(a, room(a, given, overwrite_a), given)[0]
-    a = scratch(a, given, overwrite_a)
+    given, a = a, checks.as_matrix(a, square=True, finite=check_finite and not is_cupy(a))
+    if is_cupy(a):
+        return cholesky_gpu.cholesky(a, checks.room(a, given, overwrite_a), given)[0]
+    a = checks.scratch(a, given, overwrite_a)
     _factor(a)
     clear_triangle(a, lower=False)
     return a
-
-
-def _nothing() -> None:
-    """On the CPU a factorisation is complete when it returns."""
 
 
 def cholesky_begun(a: Array) -> tuple[Array, Callable[[], None]]:
@@ -92,7 +75,7 @@ def cholesky_begun(a: Array) -> tuple[Array, Callable[[], None]]:
     On a GPU the host waits for the device only when that is called.
     """
     if not is_cupy(a):
-        return cholesky(a, overwrite_a=True, check_finite=False), _nothing
+        return cholesky(a, overwrite_a=True, check_finite=False), lambda: None
     factor, status = cholesky_gpu.cholesky(a, a, later=True)
     return factor, partial(status.check, "not positive definite")
 
@@ -133,20 +116,20 @@ def cholesky_solve(l: Any, b: Any, *, overwrite_b: bool = False, check_finite: b
         If the reciprocal condition number is below eps (on the CPU, with `check_finite`).
     """
     given = b
-    l, b = as_system(l, b, ("l", "b"), finite=check_finite)
+    l, b = checks.as_system(l, b, ("l", "b"), finite=check_finite)
     if check_finite:
-        check_pivots(l.diagonal())
-    b = scratch(b, given, overwrite_b, "b")
+        checks.check_pivots(l.diagonal())
+    b = checks.scratch(b, given, overwrite_b, "b")
     if is_cupy(b) and b.size:
         triangular_gpu.substitute(l, b, [False, True], lower=True, unit_diagonal=False)
     else:
         substitute(l, b)
         substitute(l, b, trans=True)
     if check_finite:
-        check_overflow(b, "the solution")
+        checks.check_overflow(b, "the solution")
         if not is_cupy(b):
-            rcond = triangle_rcond(l, True) * triangle_rcond(l, True, norm="I")
-            warn_ill_conditioned(rcond, l.dtype)
+            rcond = checks.triangle_rcond(l, True) * checks.triangle_rcond(l, True, norm="I")
+            checks.warn_ill_conditioned(rcond, l.dtype)
     return b
 
 
@@ -180,21 +163,20 @@ def cholesky_inverse(a: Any, *, overwrite_a: bool = False, check_finite: bool = 
     n³ operations, half of what a general inverse takes. To apply the inverse to a few vectors, use
     `cholesky` and `cholesky_solve` instead: a third of the operations, and more accurate.
     """
-    on_gpu = is_cupy(a)
-    given, a = a, as_matrix(a, square=True, finite=check_finite and not on_gpu)
-    if on_gpu:
-        return cholesky_gpu.inverse(a, room(a, given, overwrite_a), given)
-    a = scratch(a, given, overwrite_a)
-    norm = one_norm(a) if check_finite else 0.0
+    given, a = a, checks.as_matrix(a, square=True, finite=check_finite and not is_cupy(a))
+    if is_cupy(a):
+        return cholesky_gpu.inverse(a, checks.room(a, given, overwrite_a), given)
+    a = checks.scratch(a, given, overwrite_a)
+    norm = checks.matrix_norm(a) if check_finite else 0.0
     _factor(a)
     if len(a):
         inverse(a)
-        c, flipped = column_major(a)
+        c, flipped = checks.column_major(a)
         get_lapack_funcs("lauum", (c,))(c, lower=not flipped, overwrite_c=True)
         mirror_lower(a)
-    check_overflow(a, "the inverse")
+    checks.check_overflow(a, "the inverse")
     if norm:
-        warn_ill_conditioned(1 / (norm * one_norm(a)), a.dtype)
+        checks.warn_ill_conditioned(1 / (norm * checks.matrix_norm(a)), a.dtype)
     return a
 
 
@@ -202,7 +184,7 @@ def _factor(a: Array) -> None:
     """Put L into the lower triangle of a contiguous `a`, leaving the upper one alone."""
     if len(a) == 0:  # LAPACK refuses to see it
         return
-    c, flipped = column_major(a)
+    c, flipped = checks.column_major(a)
     _, info = get_lapack_funcs("potrf", (c,))(c, lower=not flipped, clean=False, overwrite_a=True)
     if info > 0:
         raise SingularMatrixError(
@@ -210,4 +192,4 @@ def _factor(a: Array) -> None:
             "regularise it (a larger lambda), or use gauss_jordan_inverse if it is not meant to be",
             index=info - 1,
         )
-    check_pivots(a.diagonal())  # NaN passes unnoticed through some builds of LAPACK
+    checks.check_pivots(a.diagonal())  # NaN passes unnoticed through some builds of LAPACK

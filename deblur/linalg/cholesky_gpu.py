@@ -163,15 +163,6 @@ def _invert_triangle(columns: _Columns, first: int, last: int) -> None:
     invert_lower(square, invert_blocks(square, columns.status))
 
 
-def factor(a: Array, status: PivotStatus) -> Array:
-    """Put L into the lower triangle of `a`, reading that only; what lies above is left over.
-
-    `status` records a pivot that fails.
-    """
-    _sweep(_Columns(a, status), UNITS[len(a) > SMALL])
-    return a
-
-
 def cholesky(
     a: Array, room: Array, given: Array | None = None, later: bool = False
 ) -> tuple[Array, PivotStatus]:
@@ -199,8 +190,9 @@ def cholesky(
 
 
 def _factored(a: Array) -> PivotStatus:
+    """Put L into the lower triangle of `a`, reading that only; what lies above is left over."""
     status = PivotStatus()
-    factor(a, status)
+    _sweep(_Columns(a, status), UNITS[len(a) > SMALL])
     return status
 
 

@@ -33,16 +33,7 @@ from scipy.linalg.blas import get_blas_funcs
 from scipy.linalg.lapack import get_lapack_funcs
 
 from ..device import Array, is_cupy
-from . import gauss_jordan_gpu
-from .checks import (
-    as_matrix,
-    as_system,
-    check_overflow,
-    check_pivots,
-    one_norm,
-    scratch,
-    warn_ill_conditioned,
-)
+from . import checks, gauss_jordan_gpu
 from .transpose import turn, turned
 
 BLOCK = 128  # much below, the update is bound by memory; much above, by the panel
@@ -110,12 +101,11 @@ def gauss_jordan_inverse(
     .. [1] E. S. Quintana-Ortí et al., SIAM J. Sci. Comput. 22 (2001) 1762-1771.
     """
     block = _check_block(block)
-    on_gpu = is_cupy(a)
-    given, a = a, as_matrix(a, square=True, finite=check_finite and not on_gpu)
+    given, a = a, checks.as_matrix(a, square=True, finite=check_finite and not is_cupy(a))
     n = len(a)
     threshold = _pivot_threshold(a, pivot_rtol)
-    if not on_gpu:
-        a = scratch(a, given, overwrite_a)
+    if not is_cupy(a):
+        a = checks.scratch(a, given, overwrite_a)
     else:
         # Row operations make X A - I small, whatever they are; done on the transpose, they do so for A X - I,
         # which is what a solution needs. A column-major array is a transpose as it lies.
@@ -123,14 +113,14 @@ def gauss_jordan_inverse(
         if by_rows and a is given and not overwrite_a:
             a = turned(a)
         else:
-            a = scratch(a, given, overwrite_a)
+            a = checks.scratch(a, given, overwrite_a)
             if by_rows:
                 turn(a)
         gauss_jordan_gpu.inverse(a if by_rows else a.T, threshold, None if a is given else given)
         if by_rows:
             turn(a)
         return a
-    norm = one_norm(a) if check_finite else 0.0
+    norm = checks.matrix_norm(a) if check_finite else 0.0
     order = np.arange(n)  # order[i]: the row of `a` that was switched to row i
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         for k in range(0, n, block):
@@ -145,9 +135,9 @@ def gauss_jordan_inverse(
     for start in range(0, n, STRIP):
         rows = slice(start, start + STRIP)
         a[rows] = a[rows][:, columns]
-    check_overflow(a, "the inverse")
+    checks.check_overflow(a, "the inverse")
     if norm:
-        warn_ill_conditioned(1 / (norm * one_norm(a)), a.dtype)
+        checks.warn_ill_conditioned(1 / (norm * checks.matrix_norm(a)), a.dtype)
     return a
 
 
@@ -202,9 +192,9 @@ def gauss_jordan_solve(
     """
     block = _check_block(block)
     given_a, given_b = a, b
-    a, b = as_system(a, b, finite=check_finite)
-    a = scratch(a, given_a, overwrite_a, order="F")  # so that the columns yet to come are contiguous
-    b = scratch(b, given_b, overwrite_b, "b")
+    a, b = checks.as_system(a, b, finite=check_finite)
+    a = checks.scratch(a, given_a, overwrite_a, order="F")  # so that the columns yet to come are contiguous
+    b = checks.scratch(b, given_b, overwrite_b, "b")
     n = len(a)
     x = b[:, None] if b.ndim == 1 else b
     threshold = _pivot_threshold(a, pivot_rtol)
@@ -216,7 +206,7 @@ def gauss_jordan_solve(
     probes = np.asfortranarray(
         np.random.default_rng(0).standard_normal((n, _PROBES if check_finite else 0)), a.dtype
     )
-    norm = _frobenius(a) if check_finite else 0.0
+    norm = checks.matrix_norm(a, "F") if check_finite else 0.0
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         for k in range(0, n, block):
             panel = slice(k, min(k + block, n))
@@ -226,15 +216,10 @@ def gauss_jordan_solve(
                 pivot_rows = target[panel].copy()
                 target[panel] = 0
                 _rank_update(target, multipliers, pivot_rows)
-    check_overflow(x, "the solution")
+    checks.check_overflow(x, "the solution")
     if norm:
-        warn_ill_conditioned(_PROBES**0.5 / (norm * _frobenius(probes)), a.dtype)
+        checks.warn_ill_conditioned(_PROBES**0.5 / (norm * checks.matrix_norm(probes, "F")), a.dtype)
     return b
-
-
-def _frobenius(a: Array) -> float:
-    """‖A‖ of an array in Fortran order, without overflow on the way."""
-    return float(get_lapack_funcs("lange", (a,))("F", a)) if a.size else 0.0
 
 
 def _eliminate_panel(
@@ -251,7 +236,7 @@ def _eliminate_panel(
     trsm = get_blas_funcs("trsm", (a,))
 
     factors, switches, _ = getrf(a[k:, panel])
-    check_pivots(factors.diagonal(), k, threshold)
+    checks.check_pivots(factors.diagonal(), k, threshold)
     switched = np.arange(len(a) - k)
     for row, other in enumerate(switches):
         switched[row], switched[other] = switched[other], switched[row]

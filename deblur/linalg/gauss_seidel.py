@@ -43,6 +43,7 @@ from .triangular import substitute
 BLOCK = 256  # rows of a block: the product is long, the triangular solve within the block still small
 STALL = 100  # sweeps without a residual lower by 0.1 %, after which the iteration has stagnated
 
+Callback = Callable[[int, float], object]
 Status = Literal["converged", "max_sweeps", "stagnated", "diverged", "indefinite"]
 
 
@@ -83,7 +84,7 @@ def gauss_seidel(
     max_sweeps: int = 1000,
     block: int | None = None,
     acceleration: Literal["cg"] | None = None,
-    callback: Callable[[int, float], object] | None = None,
+    callback: Callback | None = None,
     check_finite: bool = True,
 ) -> tuple[Array, GaussSeidelInfo]:
     """Solution of A X = B by Gauss-Seidel sweeps.
@@ -163,9 +164,8 @@ def gauss_seidel(
     largest = _largest(b)
     # A power of two for each column, near its largest entry: dividing by it keeps squares in range.
     scale = get_xp(a).asarray(np.ldexp(np.ones_like(largest), np.frexp(largest)[1] - 1))
-    x = x * (
-        get_xp(a).asarray(largest != 0) / scale
-    )  # where b is zero so is x, and no relative residual can be asked
+    # Where b is zero so is x, and no relative residual can be asked.
+    x = x * (get_xp(a).asarray(largest != 0) / scale)
     system = _System(a, b / scale)
     run = _sweep if acceleration is None else _conjugate_gradients
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
@@ -223,12 +223,7 @@ class _System:
 
 
 def _sweep(
-    system: _System,
-    x: Array,
-    rtol: float,
-    max_sweeps: int,
-    block: int,
-    callback: Callable[[int, float], object],
+    system: _System, x: Array, rtol: float, max_sweeps: int, block: int, callback: Callback
 ) -> tuple[Status, int]:
     """Plain sweeps, `x` in place: the status and the number of sweeps done."""
     a, b, xp = system.a, system.b, get_xp(system.a)
@@ -263,12 +258,7 @@ def _sweep(
 
 
 def _conjugate_gradients(
-    system: _System,
-    x: Array,
-    rtol: float,
-    max_sweeps: int,
-    block: int,
-    callback: Callable[[int, float], object],
+    system: _System, x: Array, rtol: float, max_sweeps: int, _: int, callback: Callback
 ) -> tuple[Status, int]:
     """Conjugate gradients on K⁻¹ A K⁻ᵀ, `x` in place: the status and the number of iterations done."""
     ops = _Transformed(system, x, rtol, callback)
@@ -285,9 +275,7 @@ class _Transformed(Systems):
     M⁻¹, at no cost. Each time it is computed instead, the ratio of the two is corrected.
     """
 
-    def __init__(
-        self, system: _System, x: Array, rtol: float, callback: Callable[[int, float], object]
-    ) -> None:
+    def __init__(self, system: _System, x: Array, rtol: float, callback: Callback) -> None:
         super().__init__(_column_dots)
         self._system, self._solution, self._rtol, self._callback = system, x, rtol, callback
         self._diagonal = system.a.diagonal().copy().reshape(-1, *(1,) * (x.ndim - 1))

@@ -104,18 +104,17 @@ def lstsq(
         x = xp.zeros((*a.shape[:-2], n, b.shape[-1]), a.dtype)
         rank = xp.zeros(a.shape[:-2], dtype=int)
         if 0 not in a.shape[-2:]:  # no right-hand side asks for anything, but the rank is still a fact
-            rank = xp.linalg.matrix_rank(a, rtol=rcond) if xp is np else _rank_by_svd(a, rcond)
+            s = xp.linalg.svd(a, compute_uv=False)
+            rank = (s > rcond * s[..., :1]).sum(axis=-1)
     elif xp is np:
         x, rank = _lstsq_lapack(a, b, rcond)
     else:
         x, rank = _lstsq_gpu(a, b, rcond)
     if on_deficient == "raise" and a.size and bool((rank < min(m, n)).any()):
         worst = int(rank.min())
-        which = (
-            ""
-            if a.ndim == 2
-            else f" (the worst of {rank.size} matrices; {int((rank < min(m, n)).sum())} fail)"
-        )
+        which = ""
+        if a.ndim > 2:
+            which = f" (the worst of {rank.size} matrices; {int((rank < min(m, n)).sum())} fail)"
         raise SingularMatrixError(
             f"the {m} x {n} matrix has rank {worst}, not {min(m, n)}, at rcond = {rcond:.3g}{which}: its "
             "least-squares solution is not unique; on_deficient='min-norm' returns the smallest one",
@@ -195,11 +194,6 @@ def _lstsq_gpu(a: Array, b: Array, rcond: float) -> tuple[Array, Array]:
         rank[where] = keep.sum(axis=-1)
     y = y.reshape(*batch, k, b.shape[-1])
     return (y if is_tall else q @ y), rank.reshape(batch)
-
-
-def _rank_by_svd(a: Array, rcond: float) -> Array:
-    s = get_xp(a).linalg.svd(a, compute_uv=False)
-    return (s > rcond * s[..., :1]).sum(axis=-1)
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,7 @@ PRECISIONS = tuple(_ENGINES)
 
 
 def matmul(
-    a: Any,
-    b: Any,
-    *,
-    out: Array | None = None,
-    precision: str = "highest",
-    check_finite: bool = True,
+    a: Any, b: Any, *, out: Array | None = None, precision: str = "highest", check_finite: bool = True
 ) -> Array:
     """Product of two matrices, or of a matrix and a vector.
 
@@ -122,9 +117,8 @@ def gram(a: Any, *, trans: bool = False, precision: str = "highest", check_finit
     """
     _check_precision(precision)
     a = as_matrix(a, finite=check_finite)
-    xp = get_xp(a)
+    xp, n = get_xp(a), a.shape[0 if trans else 1]
     if xp is not np:
-        n = a.shape[0 if trans else 1]
         product = xp.empty((n, n), a.dtype)
         a = _contiguous(a)
         left, right = (a, a.T) if trans else (a.T, a)
@@ -132,7 +126,6 @@ def gram(a: Any, *, trans: bool = False, precision: str = "highest", check_finit
         mirror_lower(product)
         return product
     if a.size == 0:  # an empty sum is zero, but BLAS refuses to see the array
-        n = a.shape[0 if trans else 1]
         return np.zeros((n, n), a.dtype)
     a, flipped = column_major(a)
     product = get_blas_funcs("syrk", (a,))(1.0, a, trans=trans == flipped, lower=True)

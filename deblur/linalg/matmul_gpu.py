@@ -333,13 +333,10 @@ def _library() -> Any:
     from cupy_backends.cuda.libs import cublas
 
     kinds = {"i": ctypes.c_int, "l": ctypes.c_longlong, "p": ctypes.c_void_p}
+    setters = ("cublasSetStream_v2", "p"), ("cublasSetWorkspace_v2", "pl")
     try:
         library = ctypes.CDLL(cublas.__file__)
-        for name, parameters in (
-            *_NAMES.values(),
-            ("cublasSetStream_v2", "p"),
-            ("cublasSetWorkspace_v2", "pl"),
-        ):
+        for name, parameters in [*_NAMES.values(), *setters]:
             getattr(library, name).argtypes = [ctypes.c_void_p, *(kinds[p] for p in parameters)]
     except (OSError, AttributeError):
         return None

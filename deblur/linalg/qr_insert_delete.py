@@ -137,13 +137,12 @@ def insert(
     if which == "row":
         Q, R = add_rows(Q, R, n, k, u)
         return (Q[:, :n], R[:n]) if economic else (Q, R)
-    if not economic:
-        return add_columns(Q, R, n, k, Q.T @ u)
-    if n + count > m:
+    if economic and n + count > m:
         if rcond is not None:
             _, _, c = complement(u[:, : m - n], Q.__matmul__, Q.T.__matmul__)
             _check_independent(c, u, rcond)
-        Q, R = _completed(Q, R)
+        Q, R, economic = *_completed(Q, R), False
+    if not economic:
         return add_columns(Q, R, n, k, Q.T @ u)
     s, w, c = complement(u, Q.__matmul__, Q.T.__matmul__)
     _check_independent(c, u, float(np.finfo(Q.dtype).eps) if rcond is None else rcond)

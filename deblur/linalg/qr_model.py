@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -95,13 +95,7 @@ class QRModel:
     """
 
     def __init__(
-        self,
-        a: Any,
-        b: Any,
-        *,
-        keep_q: bool = True,
-        method: str = "auto",
-        check_finite: bool = True,
+        self, a: Any, b: Any, *, keep_q: bool = True, method: str = "auto", check_finite: bool = True
     ) -> None:
         self._method = check_method(method)
         self._finite = bool(check_finite)
@@ -207,15 +201,14 @@ class QRModel:
         b = self._as_block(b, "b", 0, s.b.shape[1])
         k = m if k is None else position(k, m)
 
-        def data() -> tuple[RowBlocks, Array]:
-            return s.a.with_rows(k, u), _insert(s.b, k, b, 0)
-
         def update() -> Factors:
             if s.q is not None:
                 return insert(s.q, self.r, u, k)
             return add_rows(None, s.rd, n, k, xp.concatenate([u, b], axis=1))
 
-        self._change("add_rows", len(u), k, method, update, data)
+        self._change(
+            "add_rows", len(u), k, method, update, lambda: (s.a.with_rows(k, u), _insert(s.b, k, b, 0))
+        )
 
     def remove_rows(self, rows: Any, *, method: str | None = None) -> None:
         """Take equations out.
@@ -240,19 +233,18 @@ class QRModel:
                 f"{m - p} rows would be left for {n} columns; remove columns first, or at most {m - n} rows"
             )
 
-        def data() -> tuple[RowBlocks, Array]:
-            return s.a.without_rows(gone), _delete(s.b, gone, 0)
-
         def update() -> Factors:
             if s.q is not None:
                 return delete(s.q, self.r, gone)
             xp = get_xp(s.rd)
             where, unit = xp.asarray(gone), xp.zeros((m, p), s.rd.dtype)
             unit[where, xp.arange(p)] = 1
-            z, w, c = self._complement(unit, where)
-            return remove_rows(None, self._extended(w), n, xp.concatenate([z, c]), triangular=True)
+            rd, z = self._extended(unit, where)
+            return remove_rows(None, rd, n, z, triangular=True)
 
-        self._change("remove_rows", p, 0, method, update, data)
+        self._change(
+            "remove_rows", p, 0, method, update, lambda: (s.a.without_rows(gone), _delete(s.b, gone))
+        )
 
     def add_columns(self, u: Any, k: int | None = None, *, method: str | None = None) -> None:
         """Put unknowns in.
@@ -279,16 +271,15 @@ class QRModel:
                 f"{n + p} columns would stand against {m} rows; add rows first, or at most {m - n} columns"
             )
 
-        def data() -> tuple[RowBlocks, Array]:
-            return RowBlocks((_insert(s.a.matrix(), k, u, 1),)), s.b
-
         def update() -> Factors:
             if s.q is not None:
                 return insert(s.q, self.r, u, k, "col", rcond=0.0)
-            z, w, c = self._complement(u)
-            return add_columns(None, self._extended(w), n, k, get_xp(u).concatenate([z, c]), triangular=True)
+            rd, z = self._extended(u)
+            return add_columns(None, rd, n, k, z, triangular=True)
 
-        self._change("add_columns", p, k, method, update, data)
+        self._change(
+            "add_columns", p, k, method, update, lambda: (RowBlocks((_insert(s.a.matrix(), k, u, 1),)), s.b)
+        )
 
     def remove_columns(self, columns: Any, *, method: str | None = None) -> None:
         """Take unknowns out.
@@ -304,13 +295,11 @@ class QRModel:
         gone = indices(columns, n, "columns")
         p = len(gone)
 
-        def data() -> tuple[RowBlocks, Array]:
-            return s.a.without_columns(gone), s.b
-
         def update() -> Factors:
             return remove_columns(None, s.rd, n, gone) if s.q is None else delete(s.q, self.r, gone, "col")
 
-        self._change("remove_columns", p, int(gone[0]) if p else 0, method, update, data)
+        k = int(gone[0]) if p else 0
+        self._change("remove_columns", p, k, method, update, lambda: (s.a.without_columns(gone), s.b))
 
     # -- how ----------------------------------------------------------------------------------
 
@@ -336,16 +325,11 @@ class QRModel:
         if method == "auto":
             method = plan.choice
             if method == "update" and s.age >= FRESH_FOR:
-                method, note = (
-                    "refactor",
-                    f"factored anew after {s.age} updates, lest their rounding errors add up",
-                )
+                method = "refactor"
+                note = f"factored anew after {s.age} updates, lest their rounding errors add up"
         if method == "update":
             try:
-                state = _updated(
-                    *update(), *data(), n + {"add_columns": p, "remove_columns": -p}.get(which, 0)
-                )
-                state = replace(state, age=s.age + 1)
+                state = _updated(*update(), *data(), s.age + 1)
             except np.linalg.LinAlgError as error:
                 note = f"factored anew, as the update could not be trusted: {error}"
                 state = self._factored(*data())
@@ -363,37 +347,31 @@ class QRModel:
         rd = factor(xp.concatenate([matrix, b], axis=1), "r")[: matrix.shape[1]]
         return _State(a, b, None, rd)
 
-    def _complement(self, u: Array, units: Array | None = None) -> tuple[Array, Array, Array]:
-        """`complement` of u against A R⁻¹ in the place of Q; of the unit vectors `units` if u is those.
+    def _extended(self, u: Array, units: Array | None = None) -> tuple[Array, Array]:
+        """[R d] with the rows of the further columns that Q needs for u, and QᵀU with theirs, by `complement`.
+
+        A R⁻¹ is in the place of Q; u is the unit vectors `units` if these are given.
 
         LinAlgError if A R⁻¹ is too far from orthonormal.
         """
-        a, r = self.a, self.r
+        a, r, rd, xp = self.a, self.r, self._state.rd, get_xp(u)
         check_pivots(r.diagonal())
-        parts = complement(
+        z, w, c = complement(
             u,
             lambda y: a @ _substitute(r, y),
             lambda x: _substitute(r, a.T @ x, trans=True),
             s=None if units is None else _substitute(r, a[units].T, trans=True),
             exact=False,
         )
-        xp = get_xp(u)
-        z, _, c = parts
         defect = float(xp.linalg.norm(z.T @ z + c.T @ c - u.T @ u))
         size = float(xp.linalg.norm(u)) ** 2
         if not defect <= 100 * np.sqrt(len(u)) * float(np.finfo(u.dtype).eps) * size:
             raise np.linalg.LinAlgError(
                 f"AR⁻¹ is orthonormal only to {defect / size:.1g}: A is too ill-conditioned to be updated without Q"
             )
-        return parts
-
-    def _extended(self, w: Array) -> Array:
-        """[R d] with the rows that belong to further columns `w` of Q."""
-        s = self._state
-        xp = get_xp(w)
-        below = xp.zeros((w.shape[1], s.rd.shape[1]), s.rd.dtype)
-        below[:, len(s.rd) :] = w.T @ s.b
-        return xp.concatenate([s.rd, below])
+        below = xp.zeros((w.shape[1], rd.shape[1]), rd.dtype)
+        below[:, len(rd) :] = w.T @ self._state.b
+        return xp.concatenate([rd, below]), xp.concatenate([z, c])
 
     def _as_block(self, u: Any, name: str, axis: int, length: int) -> Array:
         """`u` as a matrix of rows (axis 0) or columns (axis 1) of the `length` needed, in the model's dtype."""
@@ -421,12 +399,12 @@ class _State:
     age: int = 0
 
 
-def _updated(q: Array | None, r: Array, a: RowBlocks, b: Array, n: int) -> _State:
-    """With n columns: from Q and R, of which a square Q is that of a full factorisation, or from [R d] alone."""
+def _updated(q: Array | None, r: Array, a: RowBlocks, b: Array, age: int) -> _State:
+    """From Q and R, of which a square Q is that of a full factorisation, or from [R d] alone."""
     if q is None:
-        return _State(a, b, None, r[:n])
-    q = q[:, :n]
-    return _State(a, b, q, get_xp(q).concatenate([r[:n], q.T @ b], axis=1))
+        return _State(a, b, None, r[: r.shape[1] - b.shape[1]], age)
+    n = r.shape[1]
+    return _State(a, b, q[:, :n], get_xp(q).concatenate([r[:n], q[:, :n].T @ b], axis=1), age)
 
 
 def _substitute(r: Array, x: Array, trans: bool = False) -> Array:
@@ -441,10 +419,8 @@ def _insert(a: Array, k: int, u: Array, axis: int) -> Array:
     return get_xp(a).concatenate(parts, axis=axis)
 
 
-def _delete(a: Array, gone: np.ndarray, axis: int) -> Array:
-    xp = get_xp(a)
-    kept = xp.asarray(np.delete(np.arange(a.shape[axis]), gone))
-    return a[kept] if axis == 0 else a[:, kept]
+def _delete(a: Array, gone: np.ndarray) -> Array:
+    return a[get_xp(a).asarray(np.delete(np.arange(len(a)), gone))]
 
 
 def check_method(method: str) -> str:

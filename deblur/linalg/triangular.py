@@ -23,17 +23,7 @@ from scipy.linalg.blas import get_blas_funcs
 from scipy.linalg.lapack import get_lapack_funcs
 
 from ..device import Array, get_xp, is_cupy
-from . import triangular_gpu
-from .checks import (
-    as_matrix,
-    as_system,
-    check_overflow,
-    check_pivots,
-    column_major,
-    scratch,
-    triangle_rcond,
-    warn_ill_conditioned,
-)
+from . import checks, triangular_gpu
 from .pivots_gpu import PivotStatus
 from .transpose import TILE
 
@@ -82,19 +72,18 @@ def gets(
     LinAlgWarning
         If the reciprocal condition number is below eps (on the CPU, with `check_finite`).
     """
-    on_gpu = is_cupy(l)
-    given, l = l, as_matrix(l, "l", square=True, finite=check_finite and not on_gpu)
-    if on_gpu:
+    given, l = l, checks.as_matrix(l, "l", square=True, finite=check_finite and not is_cupy(l))
+    if is_cupy(l):
         status = PivotStatus()
-        l = triangular_gpu.inverse(scratch(l, given, overwrite_l, "l"), lower, unit_diagonal, status)
+        l = triangular_gpu.inverse(checks.scratch(l, given, overwrite_l, "l"), lower, unit_diagonal, status)
         status.check("singular", given)
         return l
     if not unit_diagonal:
-        check_pivots(l.diagonal())
-    rcond = triangle_rcond(l, lower, unit_diagonal) if check_finite else 1.0
-    l = inverse(scratch(l, given, overwrite_l, "l"), lower=lower, unit_diagonal=unit_diagonal)
-    check_overflow(l, "the inverse")
-    warn_ill_conditioned(rcond, l.dtype)
+        checks.check_pivots(l.diagonal())
+    rcond = checks.triangle_rcond(l, lower, unit_diagonal) if check_finite else 1.0
+    l = inverse(checks.scratch(l, given, overwrite_l, "l"), lower=lower, unit_diagonal=unit_diagonal)
+    checks.check_overflow(l, "the inverse")
+    checks.warn_ill_conditioned(rcond, l.dtype)
     return l
 
 
@@ -146,14 +135,14 @@ def solve_triangular(
         If the reciprocal condition number is below eps (on the CPU, with `check_finite`).
     """
     given = b
-    l, b = as_system(l, b, ("l", "b"), finite=check_finite)
+    l, b = checks.as_system(l, b, ("l", "b"), finite=check_finite)
     if not unit_diagonal:
-        check_pivots(l.diagonal())
-    b = scratch(b, given, overwrite_b, "b")
+        checks.check_pivots(l.diagonal())
+    b = checks.scratch(b, given, overwrite_b, "b")
     substitute(l, b, trans=trans, lower=lower, unit_diagonal=unit_diagonal)
-    check_overflow(b, "the solution")
+    checks.check_overflow(b, "the solution")
     if check_finite and not is_cupy(b):
-        warn_ill_conditioned(triangle_rcond(l, lower, unit_diagonal), l.dtype)
+        checks.warn_ill_conditioned(checks.triangle_rcond(l, lower, unit_diagonal), l.dtype)
     return b
 
 
@@ -163,7 +152,7 @@ def inverse(l: Array, *, lower: bool = True, unit_diagonal: bool = False) -> Arr
         return triangular_gpu.inverse(l, lower, unit_diagonal)
     if len(l) == 0:  # LAPACK refuses to see it
         return l
-    a, flipped = column_major(l)
+    a, flipped = checks.column_major(l)
     trtri = get_lapack_funcs("trtri", (a,))
     trtri(a, lower=lower != flipped, unitdiag=unit_diagonal, overwrite_c=True)
     clear_triangle(l, lower=not lower)
@@ -173,12 +162,7 @@ def inverse(l: Array, *, lower: bool = True, unit_diagonal: bool = False) -> Arr
 
 
 def substitute(
-    l: Array,
-    x: Array,
-    *,
-    trans: bool = False,
-    lower: bool = True,
-    unit_diagonal: bool = False,
+    l: Array, x: Array, *, trans: bool = False, lower: bool = True, unit_diagonal: bool = False
 ) -> None:
     """`solve_triangular` in place on a contiguous `x`, without any check."""
     if x.size == 0:
@@ -186,7 +170,7 @@ def substitute(
     if is_cupy(x):
         triangular_gpu.substitute(l, x, [trans], lower, unit_diagonal)
         return
-    a, flipped = column_major(l)
+    a, flipped = checks.column_major(l)
     lower, trans = lower != flipped, trans != flipped
     if x.ndim == 1:
         trsv = get_blas_funcs("trsv", (a,))

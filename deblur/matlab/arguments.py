@@ -47,11 +47,9 @@ def as_matrix(a: Any, name: str) -> Array:
     return a
 
 
-def check_class(a: Array, name: str, classes: Sequence[str]) -> None:
-    if a.dtype.name not in classes:
-        raise TypeError(
-            f"{name} must be of dtype {', '.join(classes)}, not {a.dtype}: convert it with .astype"
-        )
+def check_class(dtype: np.dtype, name: str, classes: Sequence[str]) -> None:
+    if dtype.name not in classes:
+        raise TypeError(f"{name} must be of dtype {', '.join(classes)}, not {dtype}: convert it with .astype")
 
 
 def match_word(word: Any, choices: Sequence[str], what: str) -> str:
@@ -138,7 +136,7 @@ def from_double(x: Array, dtype: np.dtype) -> Array:
 def as_image(img: Any, name: str) -> tuple[Array, Array, ModuleType]:
     """The image as given, the same as doubles in [0, 1] if it holds integers, and its array module."""
     img = as_array(img, name)
-    check_class(img, name, IMAGE_CLASSES)
+    check_class(img.dtype, name, IMAGE_CLASSES)
     check_finite(img, name)
     return img, im2double(img), get_xp(img)
 

@@ -11,18 +11,7 @@ import numpy as np
 
 from ..device import Array, asnumpy, get_xp
 from ..psf import disk as disk_psf
-from .arguments import (
-    EPS,
-    as_array,
-    as_class,
-    as_real,
-    as_scalar,
-    as_size,
-    check_class,
-    check_count,
-    match_word,
-    saturate,
-)
+from . import arguments
 
 
 def _grid(size: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
@@ -32,7 +21,7 @@ def _grid(size: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _hsize(value: Any) -> tuple[int, int]:
-    size = as_size(value, "hsize")
+    size = arguments.as_size(value, "hsize")
     if len(size) > 2:
         raise ValueError(f"hsize must be one number or two (rows, columns), not {value!r}")
     return size[0], size[-1]
@@ -45,8 +34,8 @@ def _average(hsize: Any = 3) -> np.ndarray:
 
 def _gaussian(hsize: Any = 3, sigma: Any = 0.5) -> np.ndarray:
     y, x = _grid(_hsize(hsize))
-    h = np.exp(-(x * x + y * y) / (2 * as_scalar(sigma, "sigma", 0, above=True) ** 2))
-    h[h < EPS * h.max()] = 0
+    h = np.exp(-(x * x + y * y) / (2 * arguments.as_scalar(sigma, "sigma", 0, above=True) ** 2))
+    h[h < arguments.EPS * h.max()] = 0
     total = h.sum()
     return h / total if total else h
 
@@ -54,13 +43,13 @@ def _gaussian(hsize: Any = 3, sigma: Any = 0.5) -> np.ndarray:
 def _log(hsize: Any = 5, sigma: Any = 0.5) -> np.ndarray:
     h = _gaussian(hsize, sigma)
     y, x = _grid(h.shape)
-    s2 = as_scalar(sigma, "sigma") ** 2
+    s2 = arguments.as_scalar(sigma, "sigma") ** 2
     h = h * (x * x + y * y - 2 * s2) / s2**2
     return h - h.mean()  # the cut-off tails must not leave a response to a flat image
 
 
 def _laplacian(alpha: Any = 0.2) -> np.ndarray:
-    a = as_scalar(alpha, "alpha", 0, 1)
+    a = arguments.as_scalar(alpha, "alpha", 0, 1)
     corner, edge = a / (a + 1), (1 - a) / (a + 1)
     return np.array([[corner, edge, corner], [edge, -4 / (a + 1), edge], [corner, edge, corner]])
 
@@ -72,17 +61,17 @@ def _unsharp(alpha: Any = 0.2) -> np.ndarray:
 
 
 def _disk(radius: Any = 5) -> np.ndarray:
-    r = as_scalar(radius, "radius", 0, above=True)
+    r = arguments.as_scalar(radius, "radius", 0, above=True)
     return disk_psf(2 * math.ceil(r - 0.5) + 1, r)
 
 
 def _motion(length: Any = 9, theta: Any = 0) -> np.ndarray:
-    length = max(1.0, as_scalar(length, "len"))
-    phi = as_scalar(theta, "theta") % 180 / 180 * math.pi
+    length = max(1.0, arguments.as_scalar(length, "len"))
+    phi = arguments.as_scalar(theta, "theta") % 180 / 180 * math.pi
     c, s, half = math.cos(phi), math.sin(phi), (length - 1) / 2
     # Pixels nearer than 1 to the line's bounding box. The slack keeps a horizontal line one row high; MATLAB
     # subtracts it from the signed reach, so that for an obtuse angle a column of zeros may stay on either side.
-    reach = [abs(math.trunc(half * t + math.copysign(1, t) - length * EPS)) for t in (s, c)]
+    reach = [abs(math.trunc(half * t + math.copysign(1, t) - length * arguments.EPS)) for t in (s, c)]
     y, x = np.ogrid[reach[0] : -reach[0] - 1 : -1, -reach[1] : reach[1] + 1]
     along, across = x * c + y * s, abs(y * c - x * s)
     beyond = np.hypot(x, y) >= half
@@ -161,9 +150,9 @@ def fspecial(type: str, *parameters: Any) -> np.ndarray:
     ----------
     MATLAB Image Processing Toolbox, documentation of ``fspecial``.
     """
-    kind = match_word(type, tuple(_FSPECIAL), "the filter type")
+    kind = arguments.match_word(type, tuple(_FSPECIAL), "the filter type")
     build, names = _FSPECIAL[kind]
-    check_count("fspecial", kind, parameters, names)
+    arguments.check_count("fspecial", kind, parameters, names)
     return build(*parameters)
 
 
@@ -222,18 +211,18 @@ def imfilter(a: Array, h: Array, *options: str | float) -> Array:
     MATLAB Image Processing Toolbox, documentation of ``imfilter`` and "What Is
     Image Filtering in the Spatial Domain?".
     """
-    a = as_array(a, "a")
+    a = arguments.as_array(a, "a")
     xp = get_xp(a)
-    check_class(a, "a", _FILTER_CLASSES)
-    weights = asnumpy(as_real(h, "h"))
+    arguments.check_class(a.dtype, "a", _FILTER_CLASSES)
+    weights = asnumpy(arguments.as_real(h, "h"))
     mode: dict[str, Any] = {"mode": "constant"}
     full = conv = False
     for option in options:
         if not isinstance(option, str):
-            value = as_class(as_scalar(option, "the boundary value"), a.dtype)
+            value = arguments.as_class(arguments.as_scalar(option, "the boundary value"), a.dtype)
             mode = {"mode": "constant", "constant_values": float(value)}
             continue
-        word = match_word(option, _FILTER_OPTIONS, "an option of imfilter")
+        word = arguments.match_word(option, _FILTER_OPTIONS, "an option of imfilter")
         if word in _PAD_MODES:
             mode = {"mode": _PAD_MODES[word]}
         elif word in ("same", "full"):
@@ -255,4 +244,4 @@ def imfilter(a: Array, h: Array, *options: str | float) -> Array:
     b = xp.zeros([n - m + 1 for n, m in zip(padded.shape, weights.shape, strict=True)])
     for at in np.argwhere(weights):
         b += weights[tuple(at)] * padded[tuple(slice(k, k + n) for k, n in zip(at, b.shape, strict=True))]
-    return saturate(b if full else b.reshape(shape), a.dtype)
+    return arguments.saturate(b if full else b.reshape(shape), a.dtype)

@@ -11,7 +11,8 @@ from ..device import Array, get_xp
 from .arguments import IMAGE_CLASSES, as_array, as_scalar, check_class
 
 
-def _pair(x: Any, y: Any, names: tuple[str, str]) -> tuple[Array, Array]:
+def _error(x: Any, y: Any, names: tuple[str, str]) -> tuple[float, np.dtype]:
+    """The mean squared error, and the class of both arrays."""
     a, b = as_array(x, names[0]), as_array(y, names[1])
     get_xp(a, b)  # both on one device
     if a.shape != b.shape or a.dtype != b.dtype:
@@ -21,11 +22,7 @@ def _pair(x: Any, y: Any, names: tuple[str, str]) -> tuple[Array, Array]:
         )
     if a.dtype.kind == "c":
         raise TypeError(f"{names[0]} must hold real numbers, not dtype {a.dtype}")
-    return a, b
-
-
-def _error(a: Array, b: Array) -> float:
-    return float(((a.astype(np.float64) - b.astype(np.float64)) ** 2).mean())
+    return float(((a.astype(np.float64) - b.astype(np.float64)) ** 2).mean()), a.dtype
 
 
 def _measure(value: float, dtype: np.dtype) -> float:
@@ -54,8 +51,7 @@ def immse(x: Array, y: Array) -> float:
     ----------
     MATLAB Image Processing Toolbox, documentation of ``immse``.
     """
-    a, b = _pair(x, y, ("x", "y"))
-    return _measure(_error(a, b), a.dtype)
+    return _measure(*_error(x, y, ("x", "y")))
 
 
 def psnr(a: Array, ref: Array, peakval: float | None = None) -> float:
@@ -92,13 +88,12 @@ def psnr(a: Array, ref: Array, peakval: float | None = None) -> float:
     ----------
     MATLAB Image Processing Toolbox, documentation of ``psnr``.
     """
-    a, ref = _pair(a, ref, ("a", "ref"))
-    check_class(a, "a", IMAGE_CLASSES)
+    error, dtype = _error(a, ref, ("a", "ref"))
+    check_class(dtype, "a", IMAGE_CLASSES)
     if peakval is not None:
         peak = as_scalar(peakval, "peakval", 0, above=True)
-    elif a.dtype.kind == "f":
+    elif dtype.kind == "f":
         peak = 1.0
     else:
-        peak = float(np.iinfo(a.dtype).max) - np.iinfo(a.dtype).min
-    error = _error(a, ref)
-    return _measure(10 * math.log10(peak**2 / error) if error else math.inf, a.dtype)
+        peak = float(np.iinfo(dtype).max) - np.iinfo(dtype).min
+    return _measure(10 * math.log10(peak**2 / error) if error else math.inf, dtype)

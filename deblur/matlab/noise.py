@@ -8,17 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..device import Array, asnumpy, check_finite, get_xp
-from .arguments import (
-    IMAGE_CLASSES,
-    as_array,
-    as_real,
-    as_scalar,
-    check_class,
-    check_count,
-    from_double,
-    im2double,
-    match_word,
-)
+from . import arguments
 
 _NOISE: dict[str, dict[str, Any]] = {  # parameters and their defaults
     "gaussian": {"m": 0, "var_gauss": 0.01},
@@ -86,21 +76,23 @@ def imnoise(
     ----------
     MATLAB Image Processing Toolbox, documentation of ``imnoise``.
     """
-    kind = match_word(type, tuple(_NOISE), "the noise type")
+    kind = arguments.match_word(type, tuple(_NOISE), "the noise type")
     defaults = _NOISE[kind]
-    check_count("imnoise", kind, parameters, tuple(defaults))
+    arguments.check_count("imnoise", kind, parameters, tuple(defaults))
     if kind == "localvar" and not parameters:
         raise ValueError("imnoise 'localvar' needs var_local, or intensity_map and var_local")
     values = [*parameters, *list(defaults.values())[len(parameters) :]]
-    a = as_array(img, "img")
+    a = arguments.as_array(img, "img")
     # A signed value is no count, so MATLAB has no Poisson noise for int16.
-    check_class(a, "img", [c for c in IMAGE_CLASSES if c != "int16" or kind != "poisson"])
+    arguments.check_class(
+        a.dtype, "img", [c for c in arguments.IMAGE_CLASSES if c != "int16" or kind != "poisson"]
+    )
     check_finite(a, "img")
     dtype = a.dtype
     rng = np.random.default_rng(seed)
-    x = im2double(asnumpy(a)).clip(0, 1)
+    x = arguments.im2double(asnumpy(a)).clip(0, 1)
     if kind == "gaussian":
-        mean, variance = as_scalar(values[0], "m"), as_scalar(values[1], "var_gauss", 0)
+        mean, variance = arguments.as_scalar(values[0], "m"), arguments.as_scalar(values[1], "var_gauss", 0)
         x = x + mean + math.sqrt(variance) * rng.standard_normal(x.shape)
     elif kind == "localvar":
         x = x + np.sqrt(_local_variance(x, *parameters)) * rng.standard_normal(x.shape)
@@ -108,25 +100,25 @@ def imnoise(
         scale = _POISSON_SCALE[dtype.name]
         x = rng.poisson(x * scale) / scale
     elif kind == "salt & pepper":
-        d = as_scalar(values[0], "d", 0, 1)
+        d = arguments.as_scalar(values[0], "d", 0, 1)
         chance = rng.random(x.shape)
         x = np.where(chance < d / 2, 0.0, np.where(chance < d, 1.0, x))
     else:
         # A uniform number of width w has the variance w² / 12.
-        width = math.sqrt(12 * as_scalar(values[0], "var_speckle", 0))
+        width = math.sqrt(12 * arguments.as_scalar(values[0], "var_speckle", 0))
         x = x + width * (rng.random(x.shape) - 0.5) * x
-    return get_xp(a).asarray(from_double(x.clip(0, 1), dtype))
+    return get_xp(a).asarray(arguments.from_double(x.clip(0, 1), dtype))
 
 
 def _local_variance(x: np.ndarray, *parameters: Any) -> np.ndarray:
-    variance = asnumpy(as_real(parameters[-1], "var_local"))
+    variance = asnumpy(arguments.as_real(parameters[-1], "var_local"))
     if not (variance >= 0).all():
         raise ValueError(f"var_local must not be negative; the smallest is {variance.min():g}")
     if len(parameters) == 1:
         if variance.shape != x.shape:
             raise ValueError(f"var_local must have the image's shape {x.shape}, not {variance.shape}")
         return variance
-    intensity = asnumpy(as_real(parameters[0], "intensity_map")).ravel()
+    intensity = asnumpy(arguments.as_real(parameters[0], "intensity_map")).ravel()
     variance = variance.ravel()
     if intensity.size != variance.size or not (np.diff(intensity) > 0).all():
         raise ValueError(

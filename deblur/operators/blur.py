@@ -75,22 +75,28 @@ class Blur(LinearMap):
     @cached_property
     def factors(self) -> tuple[np.ndarray, np.ndarray] | None:
         """Vectors whose outer product is the PSF, if it is separable to rounding."""
-        return _rank_one_factors(self.psf)
+        h = self.psf
+        u, s, vt = np.linalg.svd(h)
+        if len(s) > 1 and s[1] > 4 * max(h.shape) * np.finfo(np.float64).eps * s[0]:
+            return None
+        # The sign that makes a non-negative PSF's factors non-negative.
+        scale = np.sqrt(s[0]) * (1.0 if u[:, 0].sum() >= 0 else -1.0)
+        return scale * u[:, 0], scale * vt[0]
 
     @cached_property
     def point_symmetric(self) -> bool:
-        """Whether the PSF equals itself turned by 180 degrees about its origin."""
-        return _is_point_symmetric(self.psf, self.origin)
+        """Whether the PSF equals itself turned by 180 degrees about its origin, to rounding."""
+        h, origin = self.psf, self.origin
+        reach = [max(o, m - 1 - o) for o, m in zip(origin, h.shape, strict=True)]
+        centred = np.zeros((2 * reach[0] + 1, 2 * reach[1] + 1))
+        top, left = reach[0] - origin[0], reach[1] - origin[1]
+        centred[top : top + h.shape[0], left : left + h.shape[1]] = h
+        difference = np.abs(centred - centred[::-1, ::-1]).max()
+        return bool(difference <= 8 * np.finfo(np.float64).eps * np.abs(h).max())
 
     def __repr__(self) -> str:
         m, n = self.psf.shape
         return f"Blur({m}x{n} PSF, image {self.image_shape}, boundary={str(self.boundary)!r})"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Blur) and self._identity() == other._identity()
-
-    def __hash__(self) -> int:
-        return hash(self._identity())
 
     def _identity(self) -> tuple[object, ...]:
         return self.psf.shape, self.psf.tobytes(), self.origin, self.image_shape, self.boundary
@@ -292,23 +298,3 @@ def axis_matrix(factor: np.ndarray, extension: scipy.sparse.csr_array) -> np.nda
     n = high - m + 1
     valid = scipy.sparse.diags_array(factor[::-1], offsets=range(m), shape=(n, high), format="csr")
     return (valid @ extension).toarray()
-
-
-def _rank_one_factors(h: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    u, s, vt = np.linalg.svd(h)
-    if len(s) > 1 and s[1] > 4 * max(h.shape) * np.finfo(np.float64).eps * s[0]:
-        return None
-    # The sign that makes a non-negative PSF's factors non-negative.
-    sign = 1.0 if u[:, 0].sum() >= 0 else -1.0
-    scale = np.sqrt(s[0])
-    return sign * scale * u[:, 0], sign * scale * vt[0]
-
-
-def _is_point_symmetric(h: np.ndarray, origin: tuple[int, int]) -> bool:
-    """Whether h is its own 180 degree rotation about `origin`, to rounding."""
-    reach = [max(o, m - 1 - o) for o, m in zip(origin, h.shape, strict=True)]
-    centred = np.zeros((2 * reach[0] + 1, 2 * reach[1] + 1))
-    top, left = reach[0] - origin[0], reach[1] - origin[1]
-    centred[top : top + h.shape[0], left : left + h.shape[1]] = h
-    difference = np.abs(centred - centred[::-1, ::-1]).max()
-    return bool(difference <= 8 * np.finfo(np.float64).eps * np.abs(h).max())

@@ -93,19 +93,12 @@ def check_geometry(
             f"the PSF ({m} x {n}) is larger than the image ({rows} x {columns}); crop the PSF to where it is not "
             "negligible or use a larger image"
         )
-    return (
-        h,
-        (rows, columns),
-        ((m - 1) // 2, (n - 1) // 2) if origin is None else check_origin(origin, (m, n)),
-    )
+    centre = ((m - 1) // 2, (n - 1) // 2) if origin is None else check_origin(origin, (m, n))
+    return h, (rows, columns), centre
 
 
 def convolution_matrix(
-    h: np.ndarray,
-    scene: tuple[int, int],
-    image: tuple[int, int],
-    origin: tuple[int, int],
-    boundary: Boundary,
+    h: np.ndarray, scene: tuple[int, int], image: tuple[int, int], origin: tuple[int, int], boundary: Boundary
 ) -> scipy.sparse.csr_array:
     """H = T E: T convolves ('valid'), E continues the scene. Both are written down whole, no loop over pixels."""
     rows, cols = np.nonzero(h)  # zeros of the PSF are no entries of H

@@ -100,6 +100,20 @@ class LinearMap:
         # Spectra belong to a process and a device: they are made again.
         return {name: value for name, value in self.__dict__.items() if name != "_kept"}
 
+    def _identity(self) -> tuple[object, ...]:
+        """What maps of one kind are compared by."""
+        return (id(self),)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, LinearMap)
+            and type(self) is type(other)
+            and self._identity() == other._identity()
+        )
+
+    def __hash__(self) -> int:
+        return hash(self._identity())
+
     @property
     def shape(self) -> tuple[int, int]:
         """(pixels of the image, pixels of the scene)."""

@@ -108,10 +108,10 @@ class VaryingBlur(LinearMap):
             )
         psfs, self.positions, grid = _placed(psfs, positions, shape)
         self._lattice, mix = _interpolation(self.positions, grid, shape)
-        nodes = _combined(mix, psfs)
+        nodes = np.tensordot(mix, psfs, 1)  # the PSF at every node of the lattice
         terms, self._coefficients, self.error = _reduced(psfs, mix, nodes, tolerance)
         if len(terms) > 1 and tolerance is not None:
-            nodes = _combined(self._coefficients, terms)
+            nodes = np.tensordot(self._coefficients, terms, 1)
         self.channels = psfs.shape[1] if psfs.ndim == 4 else None
         colours = terms if terms.ndim == 4 else terms[:, None]
         self._blurs = [[Blur(h, shape, boundary, origin=origin) for h in term] for term in colours]
@@ -137,18 +137,9 @@ class VaryingBlur(LinearMap):
             f"boundary={str(self.boundary)!r})"
         )
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, VaryingBlur) and self._identity() == other._identity()
-
-    def __hash__(self) -> int:
-        return hash(self._identity())
-
     def _identity(self) -> tuple[object, ...]:
-        return (
-            tuple(blur for term in self._blurs for blur in term),
-            self._coefficients.tobytes(),
-            *(a.tobytes() for a in self._lattice),
-        )
+        blurs = tuple(blur for term in self._blurs for blur in term)
+        return blurs, self._coefficients.tobytes(), *(a.tobytes() for a in self._lattice)
 
     @property
     def terms(self) -> int:
@@ -191,11 +182,8 @@ class VaryingBlur(LinearMap):
 
     def _weights(self, dtype: DTypeLike, device: Device) -> list[Array]:
         """The map of each term, (M, N)."""
-
-        def build() -> list[Array]:
-            return [w.astype(dtype) for w in self._maps(self._coefficients, device)]
-
-        return self.cached(("weights", np.dtype(dtype), device), build)
+        key = "weights", np.dtype(dtype), device
+        return self.cached(key, lambda: [w.astype(dtype) for w in self._maps(self._coefficients, device)])
 
     def _transfers(self, dtype: DTypeLike, device: Device) -> list[Array]:
         """The half spectra of each term, with colours (C, ...)."""
@@ -221,7 +209,7 @@ class VaryingBlur(LinearMap):
             With colours (K, C, m, n).
         """
         terms = np.array([[blur.psf for blur in term] for term in self._blurs])
-        nodes = _combined(self._coefficients, terms)
+        nodes = np.tensordot(self._coefficients, terms, 1)
         mean = nodes.mean(axis=0)
         u, s, vectors = np.linalg.svd((nodes - mean).reshape(len(nodes), -1), full_matrices=False)
         rank = int((s > 1e-12 * abs(mean).max()).sum())
@@ -368,9 +356,8 @@ def _interpolation(
     rows, columns = (np.linspace(0, n - 1, min(n, _LATTICE)) for n in shape)
     nodes = np.stack(np.meshgrid(rows, columns, indexing="ij"), -1).reshape(-1, 2)
     nodes = np.clip(nodes, at.min(axis=0), at.max(axis=0))
-    flat = (
-        np.linalg.matrix_rank(at - at.mean(axis=0), tol=1e-3) < 2
-    )  # a thin plate needs three places off a line
+    # A thin plate needs three places off a line.
+    flat = np.linalg.matrix_rank(at - at.mean(axis=0), tol=1e-3) < 2
     kernel = {"kernel": "linear", "degree": 0} if flat else {"kernel": "thin_plate_spline", "degree": 1}
     return (rows, columns), RBFInterpolator(at, np.eye(len(at)), **kernel)(nodes)
 
@@ -378,11 +365,6 @@ def _interpolation(
 def _hats(nodes: np.ndarray, x: np.ndarray) -> np.ndarray:
     """(len(x), nodes): linear interpolation between the nodes, the nearest beyond them."""
     return np.stack([np.interp(x, nodes, unit) for unit in np.eye(len(nodes))], axis=1)
-
-
-def _combined(coefficients: np.ndarray, terms: np.ndarray) -> np.ndarray:
-    """The PSF at every node of the lattice."""
-    return np.tensordot(coefficients, terms, 1)
 
 
 def _reduced(

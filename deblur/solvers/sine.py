@@ -108,12 +108,8 @@ def _antireflective(blur: Blur) -> bool:
 
 def _rounds(problem: Problem) -> float:
     """How often "hht" is applied until 1e-10 is left, if each round leaves 100 eps ‖H‖²/λ of what it is given."""
-    lost = (
-        100
-        * float(np.finfo(np.float64).eps)
-        * (problem.blur.boundary.weight * problem.blur.norm_bound) ** 2
-        / problem.lam
-    )
+    norm = problem.blur.boundary.weight * problem.blur.norm_bound
+    lost = 100 * float(np.finfo(np.float64).eps) * norm**2 / problem.lam
     return max(1, np.ceil(np.log(1e-10) / np.log(lost))) if lost < 1 else np.inf
 
 

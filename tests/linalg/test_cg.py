@@ -90,14 +90,7 @@ def test_measure_sees_every_step_and_decides_the_end(rng):
         np.testing.assert_allclose(after[2] - before[2], after[3], rtol=1e-9, atol=1e-12)
     # With the inverse for a preconditioner <r, M r> is the squared error itself.
     seen.clear()
-    cg(
-        a.__matmul__,
-        b,
-        Systems(np.vdot, error),
-        rtol=0.0,
-        max_iterations=1,
-        precondition=inverse.__matmul__,
-    )
+    cg(a.__matmul__, b, Systems(np.vdot, error), rtol=0.0, max_iterations=1, precondition=inverse.__matmul__)
     assert seen[0][1] == pytest.approx(seen[0][0], rel=1e-9)
 
 

@@ -6,6 +6,7 @@ import warnings
 import numpy as np
 import pytest
 import scipy.linalg
+from refusals import refused
 from scipy.linalg import LinAlgWarning
 
 from deblur.errors import SingularMatrixError
@@ -97,24 +98,16 @@ def test_memory_layouts_give_the_same_answer_and_leave_the_input_alone(block, rn
 
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_overwriting_puts_the_inverse_where_the_matrix_was(order, rng):
-    a = rng.standard_normal((37, 37)).copy(order=order)
-    expected = gauss_jordan_inverse(a, block=10)
+    a = rng.standard_normal((512, 512)).copy(order=order)
+    expected = gauss_jordan_inverse(a, block=32)
     assert expected.flags[f"{order}_CONTIGUOUS"]
-    result = gauss_jordan_inverse(a, overwrite_a=True, block=10)
-    assert result is a
-    np.testing.assert_array_equal(a, expected)
-
-
-@pytest.mark.parametrize("order", ["C", "F"])
-def test_overwriting_needs_no_second_matrix(order, rng):
-    n = 512
-    a = rng.standard_normal((n, n)).copy(order=order)
-    gauss_jordan_inverse(a.copy(), block=32)  # whatever is loaded on first use
     tracemalloc.start()
-    gauss_jordan_inverse(a, overwrite_a=True, block=32)
+    result = gauss_jordan_inverse(a, overwrite_a=True, block=32)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert peak < 0.6 * a.nbytes
+    assert result is a
+    assert peak < 0.6 * a.nbytes  # no second matrix
+    np.testing.assert_array_equal(a, expected)
 
 
 def test_solving_in_place_returns_b(rng):
@@ -143,12 +136,9 @@ def test_overwriting_what_does_not_serve_as_workspace_leaves_it_alone(rng):
 def test_overwriting_a_read_only_array_is_refused():
     a, b = np.eye(3), np.ones(3)
     a.flags.writeable = b.flags.writeable = False
-    with pytest.raises(ValueError, match="leave out overwrite_a=True"):
-        gauss_jordan_inverse(a, overwrite_a=True)
-    with pytest.raises(ValueError, match="leave out overwrite_a=True"):
-        gauss_jordan_solve(a, b, overwrite_a=True)
-    with pytest.raises(ValueError, match="leave out overwrite_b=True"):
-        gauss_jordan_solve(a, b, overwrite_b=True)
+    refused(ValueError, "leave out overwrite_a=True", gauss_jordan_inverse, a, overwrite_a=True)
+    refused(ValueError, "leave out overwrite_a=True", gauss_jordan_solve, a, b, overwrite_a=True)
+    refused(ValueError, "leave out overwrite_b=True", gauss_jordan_solve, a, b, overwrite_b=True)
 
 
 def test_dtypes():
@@ -200,20 +190,16 @@ def test_overflow_in_the_result_is_an_error():
     with pytest.raises(SingularMatrixError, match="overflows") as caught:
         gauss_jordan_inverse(a)
     assert caught.value.index is None
-    with pytest.raises(SingularMatrixError, match="overflows"):
-        gauss_jordan_solve(a, np.ones(2))
+    refused(SingularMatrixError, "overflows", gauss_jordan_solve, a, np.ones(2))
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_not_finite(bad):
     a = np.eye(3)
     a[1, 2] = bad
-    with pytest.raises(ValueError, match=r"a holds 1 value.*\(1, 2\)"):
-        gauss_jordan_inverse(a)
-    with pytest.raises(ValueError, match="a holds 1"):
-        gauss_jordan_solve(a, np.ones(3))
-    with pytest.raises(ValueError, match="b holds 3"):
-        gauss_jordan_solve(np.eye(3), a[1, 2] * np.ones(3))
+    refused(ValueError, r"a holds 1 value.*\(1, 2\)", gauss_jordan_inverse, a)
+    refused(ValueError, "a holds 1", gauss_jordan_solve, a, np.ones(3))
+    refused(ValueError, "b holds 3", gauss_jordan_solve, np.eye(3), a[1, 2] * np.ones(3))
     with pytest.raises(SingularMatrixError) as caught:  # and not 1/inf = 0
         gauss_jordan_inverse(np.diag([1.0, bad]), check_finite=False)
     assert caught.value.index == 1
@@ -229,25 +215,20 @@ def test_not_finite(bad):
     ],
 )
 def test_what_is_not_a_real_square_matrix_is_refused(a, error, message):
-    with pytest.raises(error, match=message):
-        gauss_jordan_inverse(a)
-    with pytest.raises(error, match=message):
-        gauss_jordan_solve(a, np.ones(3))
+    refused(error, message, gauss_jordan_inverse, a)
+    refused(error, message, gauss_jordan_solve, a, np.ones(3))
 
 
 @pytest.mark.parametrize("b", [np.ones(2), np.ones((2, 3)), np.ones((3, 1, 1)), 1.0])
 def test_right_hand_side_that_does_not_fit(b):
-    with pytest.raises(ValueError, match="b must have shape"):
-        gauss_jordan_solve(np.eye(3), b)
+    refused(ValueError, "b must have shape", gauss_jordan_solve, np.eye(3), b)
 
 
 def test_options_out_of_range():
     for call in (gauss_jordan_inverse, lambda a, **options: gauss_jordan_solve(a, np.ones(2), **options)):
-        with pytest.raises(ValueError, match="block"):
-            call(np.eye(2), block=0)
+        refused(ValueError, "block", call, np.eye(2), block=0)
         for pivot_rtol in (-1e-3, 1.0, np.nan):
-            with pytest.raises(ValueError, match="pivot_rtol"):
-                call(np.eye(2), pivot_rtol=pivot_rtol)
+            refused(ValueError, "pivot_rtol", call, np.eye(2), pivot_rtol=pivot_rtol)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -256,13 +256,7 @@ def test_deconvlucy_with_options(case, rng, options):
     if "weight" in options:
         options = {**options, "weight": 0.1 + 0.9 * rng.random(g.shape)}
     ours = deconvlucy(
-        g,
-        psf,
-        6,
-        options.get("dampar"),
-        options.get("weight"),
-        options.get("readout"),
-        options.get("fine"),
+        g, psf, 6, options.get("dampar"), options.get("weight"), options.get("readout"), options.get("fine")
     )
     np.testing.assert_allclose(ours, by_hand(g, psf, 6, **options), rtol=1e-5)
 
