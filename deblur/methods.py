@@ -45,7 +45,7 @@ class Method:
     summary : str
         One line for help texts.
     module : str
-        Where it is implemented, below `deblur.solvers`.
+        Where it is implemented, below `deblur.solvers`; by default a module of the method's name.
     attribute : str
         The object in that module that offers `refuses`, `memory` and `prepare`; empty for the module itself.
     iterative : bool
@@ -70,7 +70,7 @@ class Method:
 
     name: str
     summary: str
-    module: str
+    module: str = ""
     attribute: str = ""
     iterative: bool = False
     linear: bool = False
@@ -81,6 +81,9 @@ class Method:
     fidelity: str = "gaussian"
     lam: float | None = None
     orthogonal: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "module", self.module or self.name.replace("-", "_"))
 
     @property
     def _solver(self) -> Solver:
@@ -134,11 +137,8 @@ class Method:
         made = self._solver.prepare(carried.linear_form)
         if not asynchronous:
             synchronize(made)
-        if carried is problem and problem.regularizer != "natural":
-            return made
-        return Prepared(
-            made, carried.dtype, problem.operator.boundary if problem.regularizer == "natural" else None
-        )
+        mixed = problem.operator.boundary if problem.regularizer == "natural" else None
+        return made if carried is problem and mixed is None else Prepared(made, carried.dtype, mixed)
 
 
 @cache
@@ -157,36 +157,25 @@ METHODS: dict[str, Method] = {
         _linear("fft", "one division in frequency; periodic boundary", "fourier", orthogonal=True),
         _linear("dct", "one division after a cosine transform; reflect boundary", "cosine", orthogonal=True),
         _linear("dst", "sine transform; zero boundary with a 3 x 3 PSF, or antireflect", "sine"),
+        _linear("kronecker", "two small decompositions; separable PSF, any boundary", orthogonal=True),
         _linear(
-            "kronecker", "two small decompositions; separable PSF, any boundary", "kronecker", orthogonal=True
-        ),
-        _linear(
-            "pcg",
-            "preconditioned Krylov iteration with FFT products; any PSF and boundary",
-            "pcg",
-            iterative=True,
+            "pcg", "preconditioned Krylov iteration with FFT products; any PSF and boundary", iterative=True
         ),
         _linear(
             "hybrid-lsqr",
             "Golub-Kahan bidiagonalisation; any PSF and boundary",
-            "hybrid_lsqr",
             iterative=True,
             shift_invariant=False,
         ),
-        _linear("banded", "banded Cholesky; small images, or λ too small to iterate", "banded"),
+        _linear("banded", "banded Cholesky; small images, or λ too small to iterate"),
         _linear("cholesky", "dense Cholesky of HHᵀ + λI", "dense", "cholesky"),
         _linear("gauss-jordan", "dense Gauss-Jordan elimination of HHᵀ + λI", "dense", "gauss-jordan"),
         _linear(
             "gauss-seidel", "accelerated sweeps over dense HHᵀ + λI", "dense", "gauss-seidel", iterative=True
         ),
         _linear("lu", "SciPy's general dense solver, the yardstick", "dense", "lu"),
-        _linear("qr", "Householder least squares on [H; √λ I]", "qr"),
-        _iteration(
-            "identity",
-            "λ/2 ‖f‖², with weights, bounds or a noise model",
-            "quadratic",
-            varying=True,
-        ),
+        _linear("qr", "Householder least squares on [H; √λ I]"),
+        _iteration("identity", "λ/2 ‖f‖², with weights, bounds or a noise model", "quadratic", varying=True),
         _iteration(
             "gradient",
             "λ/2 ‖∇f‖², smooth; the default with a mask or weights",
@@ -205,7 +194,6 @@ METHODS: dict[str, Method] = {
         _iteration(
             "collaborative",
             "tv, then groups of similar patches: the best pictures, for longer",
-            "collaborative",
             regularizer="patches",
         ),
         _iteration(
@@ -218,7 +206,6 @@ METHODS: dict[str, Method] = {
         _iteration(
             "richardson-lucy",
             "multiplicative steps for photon counts",
-            "richardson_lucy",
             regularizer="tv",
             fidelity="poisson",
             lam=0.0,
@@ -286,12 +273,8 @@ def choose(problem: Problem, memory: int | None = None) -> Choice:
     """`choose_method` for a complete problem: the first method in the structural order that serves and fits memory."""
     free = free_memory(problem.xp) if memory is None else memory
     some = max(1, min(problem.frames, together(problem.device) // math.prod(problem.operator.image_shape)))
-    varying, regularizer = problem.operator.shift_invariant is None, problem.linear_form.regularizer
-    rows = [
-        m
-        for m in METHODS.values()
-        if m.regularizer == regularizer and (m.automatic or (varying and m.varying))
-    ]
+    varying, kind = problem.operator.shift_invariant is None, problem.linear_form.regularizer
+    rows = [m for m in METHODS.values() if m.regularizer == kind and (m.automatic or (varying and m.varying))]
     if len(rows) == 1:
         return named(rows[0].name, problem, f"the method for the regularizer {problem.regularizer!r}")
     serving, refused, short = [], {}, []

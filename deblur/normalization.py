@@ -22,10 +22,6 @@ from .operators.operator import Operator
 from .problem import Denoiser, Problem
 from .terms import FORMULA, is_quadratic
 
-#: Powers of two within which a size is left as it is: its fourth power is far from the ends of float32.
-_SMALL_EXPONENT = 20
-#: Range of a normalised λ for a regularizer that has a null space; beyond it the minimiser does not change.
-_LAM_RANGE = 2.0**-80, 2.0**40
 #: Powers of two of λ over the operator's squared norm: above the last the minimiser is Hᵀg/λ to rounding, and below the
 #: first no method tells λ from zero.
 _LEAST, _MOST = -116, 56
@@ -98,13 +94,12 @@ class Scale:
         fidelity, down = problem.fidelity, partial(shifted, by=-self.image)
         operator, lam = operator or self.operator(problem.operator), problem.lam
         if lam:
-            ends = _LAM_RANGE
+            # With a null space the minimiser does not change beyond these.
+            least, most = 2.0**-80, 2.0**40
             if problem.regularizer in FORMULA:
-                ends = (
-                    max(math.ldexp(operator.norm_bound**2, _LEAST), np.finfo(float).tiny),
-                    np.finfo(float).max,
-                )
-            lam = min(max(self.lam(problem, lam, down=True), ends[0]), ends[1])
+                least = max(math.ldexp(operator.norm_bound**2, _LEAST), np.finfo(float).tiny)
+                most = np.finfo(float).max
+            lam = min(max(self.lam(problem, lam, down=True), least), most)
         lo, hi = (shifted(b, -self.scene) for b in problem.bounds or (0.0, 0.0))
         return replace(
             problem,
@@ -132,7 +127,7 @@ class Scale:
 
 def _exponent(size: float) -> int:
     exponent = round(math.log2(size)) if 0 < size < math.inf else 0
-    return exponent if abs(exponent) > _SMALL_EXPONENT else 0
+    return exponent if abs(exponent) > 20 else 0  # the fourth power of less is far from the ends of float32
 
 
 def shifted(value: Any, by: int) -> Any:

@@ -25,8 +25,6 @@ from .tuning.boundary import AGAINST, SAFE, find_boundary
 #: δ of the Huber term over the noise's standard deviation: for Gaussian noise 95 % of the efficiency of least squares
 #: (P. J. Huber, Robust Statistics, 1981).
 HUBER = 1.345
-#: Frames of a stack, about, that suffice to detect the boundary.
-_SAMPLED_FRAMES = 32
 
 
 @dataclass(frozen=True)
@@ -104,10 +102,8 @@ class NormalizedImage:
         return self._centred(ALL)
 
     def _centred(self, at: Part) -> tuple[Array, Array, Array | None]:
-        g, weights = (
-            _normalized(self.frames.part(at), self.scale, self.problem),
-            self.problem.fidelity.weights,
-        )
+        g, weights = self.frames.part(at), self.problem.fidelity.weights
+        g = _normalized(g, self.scale, self.problem)
         if weights is not None:  # pixels without weight may hold anything
             g = self.problem.xp.where(weights > 0, g, 0)
         if self.prior == "zero":
@@ -127,8 +123,9 @@ def detect_boundary(request: Request, frames: Frames) -> Request:
     problem = request.problem
     bare = request.mask is None and request.weights is None and frames.masked is None
     background = problem.fidelity.background
+    # About 32 frames of a stack suffice.
     few = bare and not background
-    g = frames.levels[:: 1 + len(frames.levels) // _SAMPLED_FRAMES] if few else frames.data
+    g = frames.levels[:: 1 + len(frames.levels) // 32] if few else frames.data
     weights = None if bare else _weights(request, frames, g)[0]
     g = g - g.dtype.type(background) if background else g
     found = find_boundary(problem.operator.mean_blur, g, weights, request.candidates)

@@ -43,9 +43,6 @@ from .result import Output, Result, Status, assemble
 from .tuning import LambdaChoice
 from .verify import verify
 
-#: How often a rule's λ with which no method succeeds is multiplied by ten.
-_LARGER_LAMBDAS = 8
-
 
 @takes_options
 class Deblurrer:
@@ -151,10 +148,9 @@ class Deblurrer:
         request = self._request
         if self._plan is not None:
             return self._plan.choice
-        open_choice = isinstance(request.lam, str) or request.candidates
-        return (
-            None if open_choice and request.method == "auto" else request.choice(request.problem_with_lam())
-        )
+        if request.method == "auto" and (isinstance(request.lam, str) or request.candidates):
+            return None
+        return request.choice(request.problem_with_lam())
 
     @property
     def blur(self) -> Operator | None:
@@ -268,12 +264,9 @@ class Deblurrer:
         if request.method == "auto":
             for name in plan.others:
                 yield image, replace(plan, choice=Choice(name, "the next that serves"), factor=None)
-        if (
-            isinstance(request.lam, str)
-            and plan.problem.quadratic
-            and request.problem.stop.max_iterations is None
-        ):
-            for power in range(1, _LARGER_LAMBDAS + 1):
+        limited = request.problem.stop.max_iterations is not None
+        if isinstance(request.lam, str) and plan.problem.quadratic and not limited:
+            for power in range(1, 9):
                 yield image, replace(plan.with_lam(10.0**power), choice=None, factor=None)
 
     def _image(self, frames: Frames) -> NormalizedImage:
@@ -321,15 +314,12 @@ class Deblurrer:
         if warm and self._last is not None and self._last[1] == plan.scale:
             start = self._last[0]
         left, begun = self._request.seconds(image.frames, plan.choice.method), time.perf_counter()
+        dtype, count = problem.dtype, len(image.parts)
         for done, at in enumerate(image.parts):
             if done:  # from the time of the parts so far
-                left = (time.perf_counter() - begun) / done * (len(image.parts) - done)
-            report_phase(
-                "solve" if len(image.parts) == 1 else f"solve {done + 1} of {len(image.parts)}", left
-            )
-            g, data, centre = (
-                x if x is None else x.astype(problem.dtype, copy=False) for x in image.part(at)
-            )
+                left = (time.perf_counter() - begun) / done * (count - done)
+            report_phase("solve" if count == 1 else f"solve {done + 1} of {count}", left)
+            g, data, centre = (x if x is None else x.astype(dtype, copy=False) for x in image.part(at))
             solution = plan.factor.solve(data, start)
             if warm:
                 self._last = solution, plan.scale

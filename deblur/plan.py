@@ -53,12 +53,8 @@ class Plan:
 
     def serves(self, image: NormalizedImage) -> bool:
         """Whether an image poses the same normalised problem."""
-        other = image.problem
-        return (self.scale, self.problem.fidelity, self.problem.dtype) == (
-            image.scale,
-            other.fidelity,
-            other.dtype,
-        )
+        one, other = self.problem, image.problem
+        return (self.scale, one.fidelity, one.dtype) == (image.scale, other.fidelity, other.dtype)
 
     def with_lam(self, factor: float) -> Plan:
         """The plan with a larger λ."""

@@ -259,13 +259,11 @@ def _stated(of: Result | Problem) -> tuple[Problem, str]:
     if isinstance(problem.lam, (bool, np.bool_, str)) or not (
         np.ndim(problem.lam) == 0 and 0 < problem.lam < math.inf
     ):
-        raise ValueError(
-            f"λ must be above zero, not {problem.lam!r}: without a prior the deviation has no bound"
-        )
+        why = "without a prior the deviation has no bound"
+        raise ValueError(f"λ must be above zero, not {problem.lam!r}: {why}")
     if problem.formula == "hht" and not (problem.operator.shift_invariant and problem.blur.normal):
-        raise ValueError(
-            "formula='hht' minimises nothing, so that there is no posterior; use formula='tikhonov'"
-        )
+        why = "so that there is no posterior; use formula='tikhonov'"
+        raise ValueError(f"formula='hht' minimises nothing, {why}")
     methods = [m.name for m in METHODS.values() if m.regularizer == problem.regularizer and m.name in FACTORS]
     regularizer = problem.regularizer if problem.regularizer in QUADRATIC else (methods or [""])[0]
     if not regularizer or problem.fidelity.name != "gaussian" or problem.fidelity.background:
@@ -299,11 +297,7 @@ def _refuses(name: str, problem: Problem) -> str | None:
         return "weights leave the blur without a decomposition; use 'cholesky' or 'probing'"
     if name == "dst" and problem.operator.boundary.transform == "antireflective":
         return "the antireflective transform is not orthogonal; use 'cholesky' or 'probing'"
-    diagonal = {
-        "fft": ("identity", "gradient", "laplacian"),
-        "dct": (*FORMULA, "gradient"),
-        "dst": ("identity",),
-    }
+    diagonal = {"fft": {*QUADRATIC} - {"natural"}, "dct": {*QUADRATIC} - {"laplacian"}, "dst": {"identity"}}
     if problem.regularizer not in diagonal.get(name, FORMULA):
         return f"its transform does not diagonalise the regularizer {problem.regularizer!r}"
     return METHODS[name].refuses(replace(problem.linear_form, regularizer="identity"))
@@ -333,9 +327,8 @@ def _diagonal(problem: Problem, name: str) -> Array:
             _, values, vt = np.linalg.svd(matrix, full_matrices=True)
             parts.append((vt.T, np.pad(values, (0, len(vt) - len(values)))))  # H does not see the others
         (rows, s1), (cols, s2) = parts
-        return _separable(
-            _mixing(problem, rows), _mixing(problem, cols), 1 / (xp.asarray(np.outer(s1, s2)) ** 2 + lam)
-        )
+        inverse = 1 / (xp.asarray(np.outer(s1, s2)) ** 2 + lam)
+        return _separable(_mixing(problem, rows), _mixing(problem, cols), inverse)
     s = _SPECTRA[name].decompose(blur, np.dtype(np.float64), problem.device).singular_values
     if name == "fft":
         return xp.full(problem.operator.scene_shape, float(_inverse(problem, s, True).mean()))

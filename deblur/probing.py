@@ -109,10 +109,8 @@ class _Preconditioner:
         self.diagonal = float(Torus(lengths).synthesise(inverse)[0, 0])  # its one value there
         # The diagonal of the inverse lies between the inverses of the largest and smallest eigenvalue.
         norm = (operator.boundary.weight * operator.norm_bound) ** 2
-        self.bounds = (
-            mixed.min() / (most * norm + lam * float(prior.max())),
-            1 / (lam * float(prior.min()) or 1e-300),
-        )
+        least = mixed.min() / (most * norm + lam * float(prior.max()))
+        self.bounds = least, 1 / (lam * float(prior.min()) or 1e-300)
 
     def __call__(self, z: Array) -> Array:
         return self._torus.filter(z, self._inverse)

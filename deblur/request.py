@@ -26,9 +26,6 @@ from .tuning import check_rule
 from .tuning.boundary import CLEARLY, SAFE
 
 DEFAULT_DENOISER = "collaborative"
-#: Error of a varying PSF, over its sum, at which no more eigen-PSFs are added: the error that remains in a blurred
-#: picture is mostly a tenth of that, below the noise of a good camera.
-_VARYING_TOLERANCE = 0.01
 AS_REQUESTED = "as requested"
 
 
@@ -108,10 +105,8 @@ class Request:
         if not isinstance(self.lam, str):
             return self.lam
         rule = check_rule(self.lam, self.problem, self.noise)
-        fast = (
-            self.prior != "zero" and self.noise is None
-        )  # "auto" has a fast way that needs the smooth scene
-        return self.lam if fast else rule
+        # "auto" has a fast way that needs the smooth scene.
+        return self.lam if self.prior != "zero" and self.noise is None else rule
 
     def under(self, boundary: str, reason: str) -> Request:
         """The request with the boundary that was detected, for this reason."""
@@ -279,12 +274,11 @@ def _serves(request: Request, boundary: str) -> bool:
         return False
     if isinstance(request.lam, str):
         problem = replace(problem, lam=1.0)
-    rows = (
-        [m for m in METHODS.values() if m.automatic]
-        if request.method == "auto"
-        else [METHODS[request.method]]
+    return any(
+        row.refuses(problem) is None
+        for row in METHODS.values()
+        if (row.automatic if request.method == "auto" else row.name == request.method)
     )
-    return any(row.refuses(problem) is None for row in rows)
 
 
 def refuses_natural(problem: Problem) -> str | None:
@@ -312,10 +306,10 @@ def _operator(psf: Any, psfs: Any, shape: tuple[int, int], origin: Any, boundary
     if isinstance(psfs, PSFMap):
         psfs = psfs.psfs
     if psfs is not None:
-        psfs, positions = psfs if isinstance(psfs, tuple) else (psfs, None)
-        return VaryingBlur(
-            psfs, shape, boundary, positions=positions, tolerance=_VARYING_TOLERANCE, origin=origin
-        )
+        psfs, places = psfs if isinstance(psfs, tuple) else (psfs, None)
+        # The error of the PSF that this leaves makes mostly a tenth of it in a blurred picture, below the noise of a
+        # good camera.
+        return VaryingBlur(psfs, shape, boundary, positions=places, tolerance=0.01, origin=origin)
     psf = unwrapped(psf, "psf")
     if psf.ndim == 3:  # (C, m, n)
         return VaryingBlur(psf[None, None], shape, boundary, origin=origin)

@@ -208,9 +208,8 @@ class Result:
         if self.problem.noise is not None:
             lines.append(f"noise       {self.problem.noise}")
         if self.gamma is not None:
-            lines.append(
-                f"gamma       {self.gamma}: restored in linear light; λ and the residual refer to light"
-            )
+            refers = "restored in linear light; λ and the residual refer to light"
+            lines.append(f"gamma       {self.gamma}: {refers}")
         if self.mask is not None:
             share = 100 * float(self.mask.mean())
             lines.append(f"masked      {int(self.mask.sum())} of {self.mask.size} values ({share:.2g} %)")
@@ -222,11 +221,8 @@ class Result:
             f"iterations  {self.iterations}",
             f"seconds     {self.seconds:.3g} (set-up {self.setup_seconds:.3g})",
         ]
-        lines += [
-            f"{label:<12}{text}"
-            for label, text in (("stop reason", self.why), ("checks", self.checks))
-            if text
-        ]
+        last = (("stop reason", self.why), ("checks", self.checks))
+        lines += [f"{label:<12}{text}" for label, text in last if text]
         return "\n".join(lines)
 
     def _regularizer_in_words(self) -> str:
@@ -288,9 +284,8 @@ class Output:
             left = shifted(diagnostics.difference, scale.image)
             # Without history and state no one else holds the scene, so that it need not be copied.
             if at == ALL and frames.opacity is None and solution.history is None and solution.state is None:
-                self.image, self.residual = (
-                    frames.restore(x.astype(dtype, copy=False)) for x in (part, left)
-                )
+                self.image = frames.restore(part.astype(dtype, copy=False))
+                self.residual = frames.restore(left.astype(dtype, copy=False))
             else:
                 if self.image is None:
                     self.image, self.residual = frames.empty(dtype, frames.opacity), frames.empty(dtype)

@@ -104,9 +104,8 @@ class DataFidelity:
             # t = v + b solves t² − c t − w g/ρ = 0; of the two forms of its root the one without cancellation.
             c = q + b - w / rho
             root = xp.sqrt(c**2 + (4 / rho) * (w * g))
-            t = xp.where(
-                c > 0, 0.5 * (c + root), (2 / rho) * (w * g) / xp.where(c > 0, 1, root - c + (root == c))
-            )
+            below = xp.where(c > 0, 1, root - c + (root == c))
+            t = xp.where(c > 0, 0.5 * (c + root), (2 / rho) * (w * g) / below)
             return xp.where(w > 0, t - b, q)
         e = q - (g - b)
         if self.name == "l1":
@@ -147,10 +146,10 @@ class Difference:
 
 def _second(axis: int) -> Callable[[Array], Array]:
     def apply(p: Array) -> Array:
-        before, after = (
-            (p[..., :-2, 1:-1], p[..., 2:, 1:-1]) if axis == 0 else (p[..., 1:-1, :-2], p[..., 1:-1, 2:])
-        )
-        return before + after - 2 * p[(..., *_Core)]
+        core = p[(..., *_Core)]
+        if axis == 0:
+            return p[..., :-2, 1:-1] + p[..., 2:, 1:-1] - 2 * core
+        return p[..., 1:-1, :-2] + p[..., 1:-1, 2:] - 2 * core
 
     return apply
 

@@ -14,8 +14,6 @@ from .operators import torus_gpu
 from .operators.natural import covariance
 from .problem import Problem, Solution
 
-_PAIRED_PIXELS = 1 << 18  # up to which a GPU takes two products together sooner than one after the other
-
 
 @dataclass(frozen=True)
 class Diagnostics:
@@ -50,16 +48,13 @@ def joined(parts: list[Diagnostics]) -> Diagnostics:
     """The figures of several parts of an image together."""
     if len(parts) == 1:
         return parts[0]
-    (b, g), pairs = (
-        zip(*(v.sizes for v in parts), strict=True),
-        [(v.residual, v.data_residual) for v in parts],
+    sizes = np.array([v.sizes for v in parts])
+    left = sizes * [(v.residual, v.data_residual) for v in parts]
+    residual, data_residual = (
+        math.hypot(*pair) / (math.hypot(*size) or 1.0) for pair, size in zip(left.T, sizes.T, strict=True)
     )
-    found = [
-        math.hypot(*(pair[i] * size for pair, size in zip(pairs, sizes, strict=True)))
-        / (math.hypot(*sizes) or 1.0)
-        for i, sizes in enumerate((b, g))
-    ]
-    return replace(parts[-1], residual=found[0], data_residual=found[1], error=max(v.error for v in parts))
+    error = max(v.error for v in parts)
+    return replace(parts[-1], residual=residual, data_residual=data_residual, error=error)
 
 
 def small_residual(dtype: np.dtype) -> float:
@@ -88,27 +83,23 @@ def verify(
         Rows and columns that are measured, of a linear system whose scene has the size of the image; by default all.
     """
     operator, fidelity, scene = problem.operator, problem.fidelity, solution.scene
-    if keep is None and _is_periodic(problem):
+    blur, plain = operator.shift_invariant, problem.regularizer == "identity" and fidelity.weights is None
+    quick = plain and problem.quadratic and not fidelity.background and keep is None
+    quick = quick and problem.device.gpu is not None
+    if quick and blur is not None and blur.boundary.wraps:  # a GPU needs half of the transforms
         return _in_frequency(problem, g, solution, image)
     seen = operator.forward(scene)
     direct = problem.quadratic and solution.history is None
     objective = None if direct else problem.objective(g, scene, seen)
-    linear = problem.regularizer == "identity" and problem.formula == "tikhonov" and fidelity.weights is None
-    if (
-        linear
-        and direct
-        and keep is None
-        and not fidelity.background
-        and problem.device.gpu is not None
-        and g.size <= _PAIRED_PIXELS
-    ):
+    linear = plain and problem.formula == "tikhonov"
+    # Of a small image a GPU takes two products together sooner than one after the other.
+    if linear and quick and direct and g.size <= 1 << 18:
         pair = problem.xp.empty((2, *g.shape), g.dtype)
         pair[0] = g
         problem.xp.subtract(g, seen, out=pair[1])
         b, a = operator.adjoint(pair)
-        return _diagnostics(
-            judged_norms(b, a, scene, problem.lam, image, pair[1]), None, pair[1], problem, scene
-        )
+        found = judged_norms(b, a, scene, problem.lam, image, pair[1])
+        return _diagnostics(found, None, pair[1], problem, scene)
     difference = combined(g, seen, b=-1)
     del seen
     if fidelity.background:
@@ -119,11 +110,9 @@ def verify(
         shown = visible * image, visible * difference
     if not problem.quadratic:
         size, data_residual = norms_of(*shown)
-        history = solution.history
+        past = solution.history
         # A method that stopped before its first iteration, as on a black image, has converged.
-        last = (
-            0.0 if history is None or not len(history.primal) else max(history.primal[-1], history.dual[-1])
-        )
+        last = 0.0 if past is None or not len(past.primal) else max(past.primal[-1], past.dual[-1])
         return Diagnostics(float(last), data_residual / (size or 1.0), objective, difference, (1.0, size))
     b, lam = problem.right(g), problem.lam
     if linear:
@@ -141,8 +130,7 @@ def verify(
         r = combined(operator.adjoint(fidelity.weights * difference), scene, b=-lam)
     else:
         r = combined(b, problem.normal(scene), b=-1)
-    measured = (b, r, *shown)
-    norms = norms_of(*(x if keep is None else x[(..., *keep)] for x in measured))
+    norms = norms_of(*(x if keep is None else x[(..., *keep)] for x in (b, r, *shown)))
     return _diagnostics(norms, objective, difference, problem, scene)
 
 
@@ -158,19 +146,6 @@ def _diagnostics(
     )
 
 
-def _is_periodic(problem: Problem) -> bool:
-    """Whether to measure in frequency: on a GPU a periodic blur needs half of the transforms there."""
-    operator, fidelity = problem.operator, problem.fidelity
-    blur = operator.shift_invariant
-    linear = (
-        problem.quadratic
-        and problem.regularizer == "identity"
-        and fidelity.weights is None
-        and not fidelity.background
-    )
-    return linear and problem.device.gpu is not None and blur is not None and blur.boundary.wraps
-
-
 def _in_frequency(problem: Problem, g: Array, solution: Solution, image: Array) -> Diagnostics:
     """The same for a periodic blur: both formulas agree there, and norms are those of spectra (Parseval)."""
     h = problem.blur.transfer(problem.dtype, problem.device)
@@ -179,6 +154,5 @@ def _in_frequency(problem: Problem, g: Array, solution: Solution, image: Array) 
     data_residual, size = norms_of(difference, image)
     residual, scale = (math.sqrt(s) for s in sums.tolist())
     objective = None if solution.history is None else problem.objective(g, solution.scene)
-    return _diagnostics(
-        [scale, residual, size, data_residual], objective, difference, problem, solution.scene
-    )
+    norms = [scale, residual, size, data_residual]
+    return _diagnostics(norms, objective, difference, problem, solution.scene)

@@ -29,9 +29,8 @@ class ArraySteps(Steps):
         self.shape = (*g.shape[:2], *self.domain.shape)
         self.wide, self.w = factor.on_domain(g), factor.w
         self.right = self.xp.empty(self.shape, self.problem.dtype)
-        self.counted = (
-            self.problem.operator.boundary.wraps
-        )  # all differences, also those that leave the scene
+        # All differences, also those that leave the scene.
+        self.counted = problem.operator.boundary.wraps
 
     def statistics(self) -> tuple[float, float, float, float]:
         g, w = self.g, self.factor.weights
@@ -231,10 +230,8 @@ def _stored(a: list[Array], u: list[Array], t: list[Array], q: list[Array], new:
         now *= 2
         now -= relaxed
         shown[...] = now
-        sums = [
-            s + v
-            for s, v in zip(sums, (_square(seen - copy), dual, _square(seen), _square(copy)), strict=True)
-        ]
+        found = _square(seen - copy), dual, _square(seen), _square(copy)
+        sums = [s + v for s, v in zip(sums, found, strict=True)]
     return sums
 
 

@@ -70,9 +70,8 @@ def steps(domain: TorusDomain, problem: Problem, g: Array, held: bool) -> Iterat
         **{"held": held, "bounded": bounded, "pinned": domain.pinned},
     }
     key = ("admm", problem.dtype.char, weights is None, *layout.values())
-    parts = 11 + 2 * (
-        kinds[0] + kinds[1] + layout["boxed"]
-    )  # right-hand side, fresh, spectra and the transforms' own
+    # Eleven: the data's, the right-hand side, fresh, spectra and the transforms' own.
+    parts = 11 + 2 * (kinds[0] + kinds[1] + layout["boxed"])
     nbytes = parts * layout["size"] * problem.dtype.itemsize
 
     def make() -> GpuSteps:
@@ -221,14 +220,8 @@ class GpuSteps(Steps):
     def _transform(self) -> None:
         """x and K x into `fresh`, from the last two arrays of `store`."""
         self._plans[0].fft(self.store[-2:], self.spectra, 0)
-        self._launch(
-            "combine",
-            self.spectra.view(self.dtype),
-            *self._layout,
-            self.k.view(self.dtype),
-            *self.powers,
-            self.control,
-        )
+        args = (*self._layout, self.k.view(self.dtype), *self.powers, self.control)
+        self._launch("combine", self.spectra.view(self.dtype), *args)
         self._plans[1].fft(self.spectra, self.fresh, 0)
 
     def _step(self) -> None:

@@ -175,9 +175,8 @@ class Border:
     def product(self, z: Array) -> Array:
         """A z on the border, for images z (k, M, N)."""
         if self.banded:
-            return self.join(
-                z, {axis: normal_product(band, self.cut(z, axis)) for axis, band in self.bands.items()}
-            )
+            products = {axis: normal_product(band, self.cut(z, axis)) for axis, band in self.bands.items()}
+            return self.join(z, products)
         return self.take(combined(normal_product(self.blur, z), z, b=self.lam))
 
     def band_inverse(self, axis: int, symbol: Array, dtype: np.dtype) -> Array:

@@ -113,18 +113,8 @@ class BorderGPU(Border):
     def replace(self, out: Array, s: Array, patches: Sequence[Patch]) -> None:
         for index, own, inverse in patches:
             grid = (-(-own.size // (_AT.THREADS // 32)), -(-len(s) // _AT.FRAMES))
-            args = (
-                inverse,
-                index,
-                own,
-                len(index),
-                index.shape[1],
-                own.shape[1],
-                *_rows(s),
-                self.size,
-                len(s),
-                out,
-            )
+            sizes = (len(index), index.shape[1], own.shape[1])
+            args = (inverse, index, own, *sizes, *_rows(s), self.size, len(s), out)
             kernels.launch("pcg", "patch", grid, _AT.THREADS, *args, dtype=s.dtype)
 
     def _launch(self, name: str, size: int, like: Array, *args: Any) -> None:

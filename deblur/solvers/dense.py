@@ -139,9 +139,8 @@ def _lu(problem: Problem, a: Array) -> Factor:
     lapack = import_module("scipy.linalg" if problem.device.gpu is None else "cupyx.scipy.linalg")
     largest = float(a.diagonal().max())
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", scipy.linalg.LinAlgWarning
-        )  # an exact zero pivot shows in the solution
+        # An exact zero pivot shows in the solution.
+        warnings.simplefilter("ignore", scipy.linalg.LinAlgWarning)
         lu, pivots = lapack.lu_factor(a, overwrite_a=True, check_finite=False)
     solve = partial(_lu_solved, lu, pivots)
     refuse_singular(problem, largest, solve)
@@ -176,9 +175,8 @@ class _GaussSeidel(Direct):
         self._aim = _aim(problem)
         self._limit = 20_000 if problem.stop.max_iterations is None else problem.stop.max_iterations
         if problem.inverse:
-            self._inverse, self._sweeps = self._solve(
-                problem.xp.eye(len(a), dtype=problem.dtype), self._aim, 0, 1.0
-            )
+            identity = problem.xp.eye(len(a), dtype=problem.dtype)
+            self._inverse, self._sweeps = self._solve(identity, self._aim, 0, 1.0)
 
     def _solve(self, b: Array, rtol: float, done: int, size: float) -> tuple[Array, linalg.GaussSeidelInfo]:
         stop = self._problem.stop

@@ -243,24 +243,18 @@ class SceneDomain(Domain):
     one. Where the cosine transform diagonalises a blur itself, the step is one division.
     """
 
-    _STEPS = 30  # of conjugate gradients, at most
-
     def __init__(self, operator: Operator, dtype: np.dtype, device: Device) -> None:
         self.operator, self.dtype, self.device = operator, dtype, device
-        wraps = operator.boundary.wraps
-        self._measure(operator.scene_shape, wraps, device)
+        blur, boundary = operator.shift_invariant, operator.boundary
+        self._measure(operator.scene_shape, boundary.wraps, device)
         self.data_shape = operator.image_shape
         self.scene, self.frame = ((slice(m), slice(n)) for m, n in (self.shape, self.data_shape))
-        if wraps:
+        if boundary.wraps:
             self._torus = Torus(self.shape, device)
         else:
             self.border, self.adjoint_border = "edge", "constant"
         self.power = self.power_of(operator).astype(dtype)
-        self._diagonal = (
-            operator.shift_invariant is not None
-            and operator.boundary.transform == "cosine"
-            and quadrant(operator.shift_invariant) is not None
-        )
+        self._diagonal = boundary.transform == "cosine" and blur is not None and quadrant(blur) is not None
 
     def power_of(self, operator: Operator) -> Array:
         if operator.boundary.wraps:
@@ -319,15 +313,8 @@ class SceneDomain(Domain):
                     kx = kx + at.alpha * held.pop("kp")
                 return float(dot(at.r, at.r) ** 0.5 / size)
 
-            moved = cg(
-                apply,
-                r,
-                Systems(dot, measure),
-                precondition=precondition,
-                rtol=tolerance,
-                max_iterations=self._STEPS,
-            ).x
-            x = x + moved
+            systems = Systems(dot, measure)
+            x = x + cg(apply, r, systems, precondition=precondition, rtol=tolerance, max_iterations=30).x
             held.update(x=x, kx=kx, steps=held["steps"] + 1)
             return x, [kx]
 
@@ -336,11 +323,8 @@ class SceneDomain(Domain):
 
 def splits(operator: Operator) -> TypeGuard[VaryingBlur]:
     """Whether the operator is split into the parts that it is mixed of."""
-    return (
-        isinstance(operator, VaryingBlur)
-        and not operator.boundary.continued
-        and operator.terms <= 32  # more take too much memory
-    )
+    # More than 32 terms take too much memory.
+    return isinstance(operator, VaryingBlur) and not operator.boundary.continued and operator.terms <= 32
 
 
 def domain_of(problem: Problem) -> Domain:

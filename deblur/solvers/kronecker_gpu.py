@@ -32,16 +32,8 @@ def parts(
     halves = (rows // 2, cols // 2)
     sizes = [(rows - halves[0], cols - halves[1]), halves] if split else [shape]
     out = [cupy.empty(size, np.float64) for size in sizes]
-    args = (
-        *out,
-        *[None] * (not split),
-        to_device(factor),
-        len(factor),
-        to_device(pixel),
-        to_device(weight),
-        rows,
-        cols,
-    )
+    taps, pixels, weights = map(to_device, (factor, pixel, weight))
+    args = (*out, *[None] * (not split), taps, len(factor), pixels, weights, rows, cols)
     kernels.spread("kronecker", "parts", out[0].size, *args, dtype=np.float64)
     return out
 

@@ -76,12 +76,8 @@ def gmres(
         j += 1
     if j == 0:
         return get_xp(c).zeros_like(c), 0
-    y = np.stack(
-        [
-            scipy.linalg.solve_triangular(t[:j, :j], r[:j], check_finite=False)
-            for t, r in zip(triangle, rhs, strict=True)
-        ]
-    )
+    small = zip(triangle[:, :j, :j], rhs[:, :j], strict=True)
+    y = np.stack([scipy.linalg.solve_triangular(*system, check_finite=False) for system in small])
     return precondition(basis.combination(y)), j
 
 

@@ -40,9 +40,8 @@ def memory(problem: Problem) -> float:
     """Bytes of the triangle, of half the bandwidth that H has, and of what it is made from."""
     blur = problem.blur
     unknowns = band = blur.shape[1]
-    if not (
-        blur.boundary.wraps or problem.device.gpu is not None
-    ):  # else the first rows of H reach the last columns
+    # With a boundary that wraps, the first rows of H reach the last columns.
+    if not blur.boundary.wraps and problem.device.gpu is None:
         band = min(unknowns, (blur.psf.shape[0] - 1) * blur.scene_shape[1] + blur.psf.shape[1])
     return 3 * unknowns * band * problem.dtype.itemsize
 

@@ -35,9 +35,8 @@ from .start import first_scene
 
 def refuses(problem: Problem) -> str | None:
     """None if the regularizer is quadratic, else the reason in words."""
-    return (
-        None if is_quadratic(problem.regularizer) else f"{problem.regularizer!r} is no quadratic regularizer"
-    )
+    name = problem.regularizer
+    return None if is_quadratic(name) else f"{name!r} is no quadratic regularizer"
 
 
 def memory(problem: Problem) -> float:
@@ -154,14 +153,9 @@ class Quadratic:
             return self.domain.filter(r, self.inverse)
 
         capture = problem.operator.shift_invariant is not None  # its FFT plans are cached
+        systems, most = image_systems(right, measure, capture), self._most - done
         f, n, excess = cg(
-            problem.normal,
-            right,
-            image_systems(right, measure, capture),
-            first,
-            precondition=precondition,
-            rtol=1.0,
-            max_iterations=self._most - done,
+            problem.normal, right, systems, first, precondition=precondition, rtol=1.0, max_iterations=most
         )
         converged, (_, residual, _) = excess <= 1, history[-1]
         why = (

@@ -110,7 +110,7 @@ def refined(
         if rtol is not None:
             right = reached <= rtol
         else:
-            moved = norms(combined(image, old, b=-1)) if solved and old is not None else np.inf
+            moved = norms(combined(image, old, b=-1)) if solved and old is not None else np.array(np.inf)
             right = _right(problem, norms(r), norms(z), norms(image), size, moved)
         # `not <` so that NaN stops too.
         if (right and reached <= aim) or iterations >= limit or not reached < 0.5 * before:
@@ -119,25 +119,16 @@ def refined(
         return image, iterations, True, f"relative residual {reached:.1e} of (HHᵀ + λI) z"
     why = "stopped" if iterations >= limit else "stagnated"
     asked = f"{rtol:.1e} was asked for" if rtol is not None else "too much to say that the image is right"
-    return (
-        image,
-        iterations,
-        False,
-        (
-            f"{why} after {iterations} iterations at relative residual {reached:.1e} ({asked}): use a larger λ than "
-            f"{lam:g}, method 'kronecker' if the PSF is separable, 'banded' or 'cholesky' for a small image"
-            + (", or float64" if b.dtype == np.float32 else "")
-        ),
+    more = ", or float64" if b.dtype == np.float32 else ""
+    why = (
+        f"{why} after {iterations} iterations at relative residual {reached:.1e} ({asked}): use a larger λ than "
+        f"{lam:g}, method 'kronecker' if the PSF is separable, 'banded' or 'cholesky' for a small image{more}"
     )
+    return image, iterations, False, why
 
 
 def _right(
-    problem: Problem,
-    r: np.ndarray,
-    z: np.ndarray,
-    image: np.ndarray,
-    b: np.ndarray,
-    moved: np.ndarray | float,
+    problem: Problem, r: np.ndarray, z: np.ndarray, image: np.ndarray, b: np.ndarray, moved: np.ndarray
 ) -> bool:
     """Whether every frame is within the tolerance, by the norms of r, z, image and b and by what moved the image."""
     close, rounding = tolerance(problem)

@@ -61,7 +61,6 @@ from .start import all_weights
 from .windows import cut
 
 _WINDOW = 256  # pixels of a side, at least, of the windows that stand for a large image
-_LEAST_SHARE = 0.1  # the extrapolation takes no pixel below this share of its value
 
 
 def refuses(problem: Problem) -> str | None:
@@ -131,10 +130,8 @@ class RichardsonLucy:
         if start is not None and start.scene.size == math.prod(shape):
             first = list(scale.down(start.scene).reshape(shape))
         with all_cores():
-            runs = [
-                _restored(problem, g[i : i + 1], self.w[min(i, len(self.w) - 1)][None], first[i])
-                for i in range(k)
-            ]
+            w = xp.broadcast_to(self.w, (k, *self.w.shape[1:]))
+            runs = [_restored(problem, g[i : i + 1], w[i : i + 1], first[i]) for i in range(k)]
         histories = [run.history for run in runs if run.history is not None]
         longest = max(len(one.objective) for one in histories)
         objective, change = (
@@ -162,15 +159,11 @@ def _restored(problem: Problem, g: Array, w: Array, start: Array | None) -> Solu
         low, _ = problem.bounds or (0.0, 0.0)
         scene = problem.xp.full((*g.shape[:2], *problem.operator.scene_shape), low, g.dtype)
         return Solution(scene, 0, True, "the image is black", History(np.zeros(1), np.zeros(1)))
-    stop = problem.stop
-    held_out = stop.rtol is None
-    count = stop.max_iterations
+    stop, converged, why = problem.stop, False, ""
+    held_out, tolerance = stop.rtol is None, stop.rtol or 0.0
+    count = stop.max_iterations or (300 if held_out else 1000)
     if held_out:
-        tolerance = 0.0
-        count, converged, why = _predicted_best(problem, g, w, start, 300 if count is None else count)
-    else:
-        count, converged, why = 1000 if count is None else count, False, ""
-        tolerance = 2e-4 if stop.rtol is None else stop.rtol
+        count, converged, why = _predicted_best(problem, g, w, start, count)
     objective, changes = [], []
     run = _Run(problem, g, w)
     for n in run.steps(start, count, tolerance):
@@ -241,7 +234,7 @@ def extrapolation(step: Array, before: Array) -> float:
 
 
 def _dot(x: Array, y: Array) -> float:
-    # Not BLAS's on the CPU: see `splits`.
+    # Not BLAS's on the CPU: see `admm_arrays`.
     return float(get_xp(x).vdot(x, y)) if is_cupy(x) else float(np.einsum("i,i->", x.ravel(), y.ravel()))
 
 
@@ -252,10 +245,14 @@ class _Run:
     ----------
     point : (n, c, P, Q) array
         The scene that the last iteration ended with.
+    least_share : float
+        The extrapolation takes no pixel below this share of its value.
     objective, change, missed : float
         Of `point`: D, how much of its norm the last iteration changed, and the mean squared error at the pixels
         that `held` weighs.
     """
+
+    least_share = 0.1
 
     def __init__(self, problem: Problem, g: Array, w: Array, held: Array | None = None) -> None:
         self.problem, self.g, self.xp = problem, g, problem.xp
@@ -293,7 +290,7 @@ class _Run:
         self.point[...] = first = self.first(start)
         with BlockMap(self.problem, self.point.shape) as blocks:
             if self.problem.device.gpu is not None:
-                steps: Any = richardson_lucy_gpu.GpuSteps(self, first, _LEAST_SHARE, tolerance, limit)
+                steps: Any = richardson_lucy_gpu.GpuSteps(self, first, tolerance, limit)
             else:
                 steps = _ArraySteps(self, first, blocks)
             n, before = 0, -1
@@ -352,7 +349,7 @@ class _ArraySteps:
             xp.multiply(move[i, :, rows], new.dtype.type(a), out=p)
             p += new
             # Not down to zero, from which no product returns.
-            xp.maximum(p, new.dtype.type(_LEAST_SHARE) * new, out=p)
+            xp.maximum(p, new.dtype.type(run.least_share) * new, out=p)
             p.clip(low, high, out=p)
 
         divergence, missed = _sums(self.blocks(compare, expected.shape[-2]))

@@ -1,4 +1,4 @@
-"""Richardson-Lucy without total variation on the GPU: three launches of ``cuda/richardson_lucy.cu`` and two products.
+"""Richardson-Lucy on the GPU: three launches of ``cuda/richardson_lucy.cu`` and two products.
 
 An iteration is captured as a CUDA graph once a run and replayed (`deblur.graphs.Loop`); the host looks at the numbers
 every few iterations.
@@ -27,17 +27,15 @@ class GpuSteps:
         Its `point` is that of the last iteration.
     first : (n, c, P, Q) array
         The scene to begin with.
-    least_share : float
-        The extrapolation takes no pixel below this share of its value.
     tolerance, limit : float, int
         The device stops after a relative change within the tolerance, after so many iterations, or at a number that is
         not finite.
     """
 
-    def __init__(self, run: Any, first: Array, least_share: float, tolerance: float, limit: int) -> None:
+    def __init__(self, run: Any, first: Array, tolerance: float, limit: int) -> None:
         import cupy
 
-        self._run, self._least_share, self._point, self._limit = run, least_share, run.point, limit
+        self._run, self._point, self._limit = run, run.point, limit
         self._f, self._move, self._step = first, cupy.empty_like(first), cupy.zeros_like(first)
         self._g, self._w, seen, self._sensitivity = map(
             cupy.ascontiguousarray, (run.g, run.w, run.seen, run.sensitivity)
@@ -74,7 +72,7 @@ class GpuSteps:
         )  # fmt: skip
         kernels.launch(
             "richardson_lucy", "extrapolate", self._reduction.blocks, _AT.THREADS, self._point, self._f, self._move,
-            self._f.size, self._least_share, low, high, self._control, self._sums, dtype=dtype,
+            self._f.size, run.least_share, low, high, self._control, self._sums, dtype=dtype,
         )  # fmt: skip
 
 

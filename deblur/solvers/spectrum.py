@@ -132,9 +132,8 @@ class SpectralFactor(Direct):
     def __init__(self, spectrum: Spectrum, problem: Problem) -> None:
         self._spectrum, self._lam, self._hht = spectrum, problem.lam, problem.formula == "hht"
         # However small a singular value comes to be, with such a λ there is an inverse.
-        if not problem.lam > regular_from(
-            problem.dtype, problem.blur.boundary.weight * problem.blur.norm_bound
-        ):
+        largest = problem.blur.boundary.weight * problem.blur.norm_bound
+        if not problem.lam > regular_from(problem.dtype, largest):
             check_regular(spectrum.singular_values, problem.lam)
         self._by = None if self._hht else spectrum.tikhonov(problem.lam)
 
