@@ -25,6 +25,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 sys.path.insert(0, str(ROOT))  # a benchmark measures this checkout, whatever else is installed
@@ -203,6 +205,13 @@ def summary(seconds: Sequence[float]) -> dict[str, Any]:
     }
 
 
+def losses(decibels: Any) -> dict[str, float]:
+    """Median, 95th percentile and worst of losses in dB."""
+    median, most = (float(x) for x in np.percentile(decibels, (50, 95)))
+    worst = float(np.max(decibels))
+    return {"median_loss_db": median, "loss_db_95th_percentile": most, "worst_loss_db": worst}
+
+
 # ---------------------------------------------------------------- running
 
 
@@ -211,6 +220,29 @@ def parser(description: str) -> argparse.ArgumentParser:
     return argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+
+
+def asked(description: str, **defaults: Any) -> argparse.Namespace:
+    """The options of the command line, by their defaults: False is a flag, a tuple a choice of its words, None a whole
+    number that is not given; other numbers are of their own type.
+    """
+    arguments = parser(description)
+    for name, default in defaults.items():
+        how: dict[str, Any] = {"type": int if default is None else type(default)}
+        if default is False:
+            how = {"action": "store_true"}
+        elif isinstance(default, tuple):
+            how = {"nargs": "+", "choices": default}
+        arguments.add_argument("--" + name.replace("_", "-"), default=default, **how)
+    return arguments.parse_args()
+
+
+def answer_of(*arguments: str, **environ: str) -> Any:
+    """The last line, as JSON, that a Python of its own prints with these arguments."""
+    done = subprocess.run(
+        [sys.executable, *arguments], env=os.environ | environ, stdout=subprocess.PIPE, check=True, text=True
+    )
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def each(

@@ -16,8 +16,8 @@ import warnings
 from typing import Any
 
 import numpy as np
-from _common import each, parser, save, table
-from cases import photograph
+from _common import asked, each, save, table
+from cases import photograph, window
 from scipy.ndimage import shift
 from skimage.registration import phase_cross_correlation
 
@@ -41,10 +41,7 @@ def case(i: int) -> dict[str, Any]:
     """One picture."""
     rng = np.random.default_rng(SEED + i)
     name, size, noise = PHOTOGRAPHS[i % len(PHOTOGRAPHS)], int(rng.choice(SIZES)), float(rng.choice(NOISES))
-    picture = photograph(name)
-    room = SIDE + size - 1
-    top, left = (int(rng.integers(0, n - room + 1)) for n in picture.shape)
-    scene = picture[top : top + room, left : left + room]
+    scene = window(photograph(name), SIDE + size - 1, rng)
     psf = deblur.psf.camera_shake(size, rng)
     blur = deblur.Blur(psf, (SIDE, SIDE), "unknown")
     truth = scene[blur.crop]
@@ -114,9 +111,7 @@ def tables(r: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    arguments = parser(__doc__)
-    arguments.add_argument("--workers", type=int, default=1)
-    options = arguments.parse_args()
+    options = asked(__doc__, workers=1)
     rows = each(case, [(i,) for i in range(CASES)], options.workers)
     found = {"summary": summed(rows), "cases": rows}
     save("blind", found, tables(found), workers=options.workers)

@@ -1,6 +1,6 @@
 """The boundary: its price on photographs, whether it is detected, and the call with no option at all.
 
-    python benchmarks/bench_boundary.py [--parts price detected] [--cases N] [--workers N]
+    python benchmarks/bench_boundary.py [--parts price detected] [--cases N, of the detection] [--workers N]
 
 price: a photograph is blurred and cropped to the pixels that depend on nothing beyond its frame, so that the scene goes
 on outside as it does in a camera. The noisy data are restored with boundary "unknown" and with the boundaries zero,
@@ -21,8 +21,8 @@ import itertools
 from typing import Any
 
 import numpy as np
-from _common import each, parser, save, table
-from cases import best_wiener, centred, crop, kernel, padded, photograph
+from _common import asked, each, save, table
+from cases import best_wiener, centred, crop, going_on, kernel, padded, photograph, window
 
 import deblur
 from deblur import Blur, metrics
@@ -35,14 +35,8 @@ WRONG = ("zero", "periodic", "reflect", "antireflect")
 HELD_OUT = ("astronaut", "coins", "rocket", "grass", "gravel", "retina", "hubble_deep_field", "clock", "cell")
 #: Others than those that tuned λ: camera, astronaut, coffee, cat, coins, brick, grass, page, rocket, moon.
 NEVER_SEEN = (
-    "gravel",
-    "retina",
-    "hubble_deep_field",
-    "clock",
-    "cell",
-    "immunohistochemistry",
-    "motorcycle, left",
-)
+    "gravel", "retina", "hubble_deep_field", "clock", "cell", "immunohistochemistry", "motorcycle, left",
+)  # fmt: skip
 BOUNDARIES = ("zero", "periodic", "unknown")
 SIZES = (64, 96, 128, 192, 256, 384, 512)
 PERFECT = 60.0
@@ -60,9 +54,7 @@ def padded_wiener(g: np.ndarray, blur: Blur, truth: np.ndarray) -> float:
 def one_price(name: str, psf: str, noise: float, size: int, seed: int) -> dict[str, Any]:
     """PSNR of every way on one photograph."""
     h, scene = kernel(psf), crop(photograph(name), size)
-    blur = Blur(h, tuple(n - m + 1 for n, m in zip(scene.shape, h.shape)), "unknown")
-    truth, clean = scene[blur.crop], blur.forward(scene)
-    g = clean + noise * np.random.default_rng(seed).standard_normal(clean.shape)
+    blur, g, truth = going_on(scene, h, noise, seed)
     out: dict[str, Any] = {"image": name, "psf": psf, "noise": noise, "input": metrics.psnr(truth, g)}
 
     def restored(label: str, boundary: str, towards: np.ndarray, *rules: str) -> None:
@@ -93,9 +85,8 @@ def price(size: int, workers: int | None) -> None:
         values = np.array([row[label] for row in rows])
         gain = values - [row["input"] for row in rows]
         line = {"method": label, "mean_psnr_db": float(values.mean())}
-        lines.append(
-            line | {"worst_gain_over_input_db": float(gain.min()), "cases_below_input": int((gain < 0).sum())}
-        )
+        line |= {"worst_gain_over_input_db": float(gain.min())}
+        lines.append(line | {"cases_below_input": int((gain < 0).sum())})
     found = {"summary": lines, "cases": rows}
     save("boundary", found, price_tables(found), price_summary(found), size=size, psnr="not clipped")
 
@@ -139,9 +130,7 @@ def draw_psf(rng: np.random.Generator) -> tuple[str, np.ndarray]:
     return f"{kind} {h.shape[0]} x {h.shape[1]}", h
 
 
-def draw(
-    seed: int, names: tuple[str, ...], sizes: tuple[int, ...]
-) -> tuple[dict[str, Any], Blur, np.ndarray]:
+def draw(seed: int, names: tuple[str, ...], sizes: tuple[int, ...]) -> tuple[dict[str, Any], Any, np.ndarray]:
     """A case, its blur, and a crop with its surroundings."""
     rng = np.random.default_rng(seed)
     while True:
@@ -149,8 +138,7 @@ def draw(
         picture, need = photograph(name), [size + m - 1 for m in h.shape]
         if min(n - m for n, m in zip(picture.shape, need)) < 0:
             continue
-        top, left = (int(rng.integers(0, n - m + 1)) for n, m in zip(picture.shape, need))
-        scene = picture[top : top + need[0], left : left + need[1]]
+        scene = window(picture, need, rng)
         if np.ptp(scene) >= 0.05:  # not black sky alone
             break
     noise = float(rng.choice([0.0, 0.001, 0.003, 0.01, 0.02, 0.05]))
@@ -180,8 +168,7 @@ def limited(truth: np.ndarray, image: np.ndarray) -> float:
 def one_call(seed: int) -> dict[str, Any]:
     """The call without options beside padded `wiener`."""
     case, blur, scene = draw(seed, NEVER_SEEN, SIZES[:5])
-    truth, clean = scene[blur.crop], blur.forward(scene)
-    g = clean + case["noise"] * np.random.default_rng(seed).standard_normal(clean.shape)
+    _, g, truth = going_on(scene, blur.psf, case["noise"], seed)
     result = deblur.solve(g, blur.psf, check=False)
     case |= {"seed": seed, "input_db": limited(truth, g), "ours_db": limited(truth, result.image)}
     case |= {"padded_wiener_db": min(PERFECT, padded_wiener(g, blur, truth))}
@@ -193,11 +180,8 @@ def detected(cases: int, workers: int | None) -> None:
     lines = []
     for boundary in BOUNDARIES:
         its = [row for row in rows if row["boundary"] == boundary]
-        line = {
-            "boundary": boundary,
-            "cases": len(its),
-            "found": sum(row["found"] == boundary for row in its),
-        }
+        line = {"boundary": boundary, "cases": len(its)}
+        line |= {"found": sum(row["found"] == boundary for row in its)}
         line |= {"tellable": sum(row["tellable"] for row in its)}
         line |= {f"taken for {b}": sum(row["found"] == b for row in its) for b in BOUNDARIES}
         line |= {"mean_loss_db": float(np.mean([row["loss_db"] for row in its]))}
@@ -207,19 +191,11 @@ def detected(cases: int, workers: int | None) -> None:
     found: dict[str, Any] = {"boundaries": {"summary": lines, "mean_loss_db": mean, "missed": missed}}
     calls = each(one_call, [(120_000 + i,) for i in range(cases)], workers)
     gain = np.array([row["ours_db"] - row["input_db"] for row in calls])
-    means = {
-        f"mean_{k}": float(np.mean([row[k] for row in calls]))
-        for k in ("input_db", "padded_wiener_db", "ours_db")
-    }
-    means |= {
-        "cases": len(calls),
-        "below_input": int((gain < -0.1).sum()),
-        "worst_gain_db": float(gain.min()),
-    }
-    found["nothing_given"] = {
-        "summary": means,
-        "below": [row for row in calls if row["ours_db"] < row["input_db"]],
-    }
+    kinds = ("input_db", "padded_wiener_db", "ours_db")
+    means = {f"mean_{kind}": float(np.mean([row[kind] for row in calls])) for kind in kinds}
+    means |= {"cases": len(calls), "below_input": int((gain < -0.1).sum())}
+    below = [row for row in calls if row["ours_db"] < row["input_db"]]
+    found["nothing_given"] = {"summary": means | {"worst_gain_db": float(gain.min())}, "below": below}
     save("auto_boundary", found, detected_tables(found), detected_summary(found), perfect_db=PERFECT)
 
 
@@ -240,11 +216,8 @@ def detected_tables(r: dict[str, Any]) -> list[dict[str, Any]]:
     )
     columns = {"blurred with": "{boundary}", "cases": "{cases}", "decidable": "{tellable}"}
     columns |= {"taken for zero": "{taken for zero}", "periodic": "{taken for periodic}"}
-    columns |= {
-        "unknown": "{taken for unknown}",
-        "mean loss": "{mean_loss_db:.2f}",
-        "worst": "{worst_loss_db:.2f}",
-    }
+    columns |= {"unknown": "{taken for unknown}"}
+    columns |= {"mean loss": "{mean_loss_db:.2f}", "worst": "{worst_loss_db:.2f}"}
     return [table(title, columns, read["summary"], notes)]
 
 
@@ -259,11 +232,7 @@ def detected_summary(r: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    arguments = parser(__doc__)
-    arguments.add_argument("--parts", nargs="+", choices=("price", "detected"), default=("price", "detected"))
-    arguments.add_argument("--cases", type=int, default=480, help="of the detection")
-    arguments.add_argument("--workers", type=int, help="processes; default one for each core")
-    options = arguments.parse_args()
+    options = asked(__doc__, parts=("price", "detected"), cases=480, workers=None)
     if "price" in options.parts:
         price(144, options.workers)
     if "detected" in options.parts:

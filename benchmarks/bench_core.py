@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg
-from _common import parser, save, table, time_together
+from _common import asked, save, table, time_together
 
 import deblur
 from deblur import BOUNDARIES, Blur, linalg
@@ -167,10 +167,7 @@ def linalg_tables(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    arguments = parser(__doc__)
-    arguments.add_argument("--parts", nargs="+", choices=("core", "linalg"), default=("core", "linalg"))
-    arguments.add_argument("--quick", action="store_true")
-    options = arguments.parse_args()
+    options = asked(__doc__, parts=("core", "linalg"), quick=False)
     write = not options.quick
     if "core" in options.parts:
         psf, size = np.random.default_rng(0).random((9, 9)), 16 if options.quick else 32

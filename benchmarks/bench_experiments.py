@@ -9,7 +9,8 @@ periodic blur by 1/(1 + x² + y²) on [−7, 7]² (1, 2), 9 x 9 uniform (3), [1 
 
 Ours have no option but the PSF, the boundary and that pixels lie between 0 and 1; the bm3d package, where it is
 installed, has the level of the noise. For colours, twelve photographs: collaborative for all channels together and for
-each by itself. Writes benchmarks/results/experiments.json; about an hour on one core.
+each by itself. Writes benchmarks/results/experiments.json; about an hour on one core. --quick: one
+experiment on two photographs, which writes nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
-from _common import each, parser, save, table
+from _common import asked, each, save, table
 from cases import colour, crop, photograph
 
 import deblur
@@ -147,12 +148,7 @@ def tables(r: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    arguments = parser(__doc__)
-    arguments.add_argument(
-        "--quick", action="store_true", help="two experiments on one picture; writes nothing"
-    )
-    arguments.add_argument("--workers", type=int, default=1)
-    options = arguments.parse_args()
+    options = asked(__doc__, quick=False, workers=1)
     names = (TUNED[0], SET_ASIDE[0]) if options.quick else TUNED + SET_ASIDE
     numbers = (6,) if options.quick else range(1, 7)
     rows = each(experiment, [(name, number) for number in numbers for name in names], options.workers)

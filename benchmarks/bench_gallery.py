@@ -22,7 +22,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from _common import ROOT, each, load, parser, save, table
+from _common import ROOT, asked, each, load, save, table
 from bench_experiments import bm3d_restored
 from bench_variational import restorers, scico_solved
 from cases import NOISES, Case, cases, centred, padded, score
@@ -246,10 +246,7 @@ def tables(r: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    arguments = parser(__doc__)
-    arguments.add_argument("--peers", action="store_true", help="measure the peers of every case anew")
-    arguments.add_argument("--workers", type=int, default=1)
-    options = arguments.parse_args()
+    options = asked(__doc__, peers=False, workers=1)
     record, before = load("variational"), load("gallery")
     stored = [] if options.peers or not before["results"] else before["results"]["cases"]
     rows = []
@@ -259,13 +256,7 @@ def main() -> None:
         deblur.image.write(file, picture, overwrite=True)
         rows.append(row | {"file": file.name, "sha256": hashlib.sha256(file.read_bytes()).hexdigest()})
     results = {"chosen_from": record["environment"]["commit"], "cases": rows}
-    save(
-        "gallery",
-        results,
-        tables(results),
-        side=SIDE,
-        psnr="clipped to [0, 1], inside the frame",
-    )
+    save("gallery", results, tables(results), side=SIDE, psnr="clipped to [0, 1], inside the frame")
 
 
 if __name__ == "__main__":

@@ -24,8 +24,6 @@ import functools
 import json
 import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -33,7 +31,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from _common import ROOT, gpu_rates, parser, save, slowed_host, table
+from _common import ROOT, answer_of, asked, gpu_rates, save, slowed_host, table
 
 import deblur
 from deblur.methods import METHODS
@@ -218,14 +216,11 @@ def cpu_calls() -> dict[str, float]:
 
 def on_two_cores() -> dict[str, float]:
     """The same by a process of its own, on the first two cores."""
-    environ = os.environ | {f"{library}_NUM_THREADS": "2" for library in ("OMP", "OPENBLAS", "MKL")}
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, set(sorted(before)[:2]))  # the process begins with this
     try:
-        done = subprocess.run(
-            [sys.executable, __file__, "--cpu"], env=environ, check=True, stdout=subprocess.PIPE
-        )
-        return json.loads(done.stdout.splitlines()[-1])
+        threads = {f"{library}_NUM_THREADS": "2" for library in ("OMP", "OPENBLAS", "MKL")}
+        return answer_of(__file__, "--cpu", **threads)
     finally:
         os.sched_setaffinity(0, before)
 
@@ -262,19 +257,8 @@ def first_call(method: str, cache: str) -> dict[str, float]:
     options |= {"lam": 0.0 if method == "richardson-lucy" else 1e-2}
     options |= {"denoiser": "collaborative"} if method == "pnp" else {}
     side, given = "32" if method in DENSE else "128", json.dumps({} if method == "default" else options)
-    environ = os.environ | {
-        "CUPY_CACHE_DIR": cache,
-        "CUDA_CACHE_PATH": f"{cache}/driver",
-        "PYTHONPATH": str(ROOT),
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, method, side, given],
-        env=environ,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return json.loads(done.stdout.splitlines()[-1])
+    caches = {"CUPY_CACHE_DIR": cache, "CUDA_CACHE_PATH": f"{cache}/driver"}
+    return answer_of("-c", PROGRAM, method, side, given, PYTHONPATH=str(ROOT), **caches)
 
 
 def first_calls() -> None:
@@ -323,10 +307,7 @@ def tables(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    arguments = parser(__doc__)
-    arguments.add_argument("--cpu", action="store_true", help="only print the CPU's column")
-    arguments.add_argument("--first", action="store_true", help="only measure first calls")
-    options = arguments.parse_args()
+    options = asked(__doc__, cpu=False, first=False)
     if options.cpu:
         print(json.dumps(cpu_calls()))
         return

@@ -25,6 +25,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterable
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # leaves memory to the others
@@ -32,7 +33,7 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # leaves memory
 import cupy
 import numpy as np
 import torch
-from _common import gpu_rates, measured_before, parser, save, slowed_host, table, time_on_gpu
+from _common import asked, gpu_rates, measured_before, save, slowed_host, table, time_on_gpu
 
 import deblur
 from deblur import linalg
@@ -463,10 +464,7 @@ SHOWN = {
 
 
 def main() -> None:
-    arguments = parser(__doc__)
-    choices = [f"{name}: {part}" for name, parts in RECORDS.items() for part in parts]
-    arguments.add_argument("--parts", nargs="+", choices=choices, default=choices, metavar="'RECORD: PART'")
-    options = arguments.parse_args()
+    options = asked(__doc__, parts=tuple(f"{name}: {part}" for name in RECORDS for part in RECORDS[name]))
     warnings.simplefilter("ignore")
     for chosen in options.parts:
         name, part = chosen.split(": ")
@@ -474,25 +472,14 @@ def main() -> None:
         key, dtype, measure = RECORDS[name][part]
         found = measure()
         if dtype:
-            found = sorted(
-                [*(row for row in results.get(key, []) if row["dtype"] != dtype), *found], key=by_dtype
-            )
+            others = [row for row in results.get(key, []) if row["dtype"] != dtype]
+            found = sorted(others + found, key=itemgetter("dtype"))
         results[key] = found
         kept.pop(part, None)
         make_tables, make_summary = SHOWN[name]
         complete = all(key in results for key, _, _ in RECORDS[name].values())
-        save(
-            name,
-            results,
-            make_tables(results),
-            make_summary(results) if complete else "",
-            repeats=REPEATS,
-            kept=kept,
-        )
-
-
-def by_dtype(row: dict[str, Any]) -> str:
-    return row["dtype"]
+        words = make_summary(results) if complete else ""
+        save(name, results, make_tables(results), words, repeats=REPEATS, kept=kept)
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-import _common
 import numpy as np
+from _common import asked, each, losses, save, table
 from cases import crop, kernel, photograph
 
 from deblur import Blur, metrics
@@ -90,19 +90,9 @@ def one_case(*arguments: Any) -> dict[str, Any]:
     best = max([*curve, *(c["psnr"] for c in chosen.values())])
     for c in chosen.values():
         c["loss_db"] = best - c["psnr"]
-    row = {
-        "image": name,
-        "psf": psf,
-        "boundary": boundary,
-        "noise": noise,
-        "noise_estimated": estimate_noise(g),
-    }
-    row |= {
-        "psnr_input": metrics.psnr(truth, g),
-        "psnr_best": best,
-        "lam_best": float(GRID[np.argmax(curve)]),
-    }
-    return row | {"rules": chosen}
+    row = {"image": name, "psf": psf, "boundary": boundary, "noise": noise}
+    row |= {"noise_estimated": estimate_noise(g), "psnr_input": metrics.psnr(truth, g), "psnr_best": best}
+    return row | {"lam_best": float(GRID[np.argmax(curve)]), "rules": chosen}
 
 
 def all_cases(count: int, size: int) -> list[tuple[Any, ...]]:
@@ -119,30 +109,21 @@ def all_cases(count: int, size: int) -> list[tuple[Any, ...]]:
     return cases[:count]
 
 
-def losses(rows: list[dict[str, Any]], label: str) -> dict[str, float]:
+def lost(rows: list[dict[str, Any]], label: str) -> dict[str, float]:
     loss = np.array([row["rules"][label]["loss_db"] for row in rows])
-    return {
-        "cases": len(rows),
-        "median_loss_db": float(np.median(loss)),
-        "loss_db_95th_percentile": float(np.percentile(loss, 95)),
-        "worst_loss_db": float(loss.max()),
-        "share_within_2_db": float((loss <= 2).mean()),
-    }
+    return {"cases": len(rows)} | losses(loss) | {"share_within_2_db": float((loss <= 2).mean())}
 
 
 def tables(r: dict[str, Any]) -> list[dict[str, Any]]:
     rows = [{"rule": rule} | found for rule, found in r["summary"]["all"].items()]
-    columns = {
-        "rule": "{rule}",
-        "median": "{median_loss_db:.2f}",
-        "95th percentile": "{loss_db_95th_percentile:.2f}",
-    }
+    columns = {"rule": "{rule}", "median": "{median_loss_db:.2f}"}
+    columns |= {"95th percentile": "{loss_db_95th_percentile:.2f}"}
     columns |= {"within 2 dB": "{share_within_2_db:.0p}", "worst": "{worst_loss_db:.1f}"}
     title = (
         f"**λ chosen by a rule.** PSNR lost against the best λ, in dB, over {rows[0]['cases']} cases of image, PSF, "
         "noise level and boundary. *As published* is the rule for the error of the data instead of the scene's."
     )
-    return [_common.table(title, columns, rows)]
+    return [table(title, columns, rows)]
 
 
 def summary(r: dict[str, Any]) -> str:
@@ -154,21 +135,11 @@ def summary(r: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    arguments = _common.parser(__doc__)
-    arguments.add_argument("--cases", type=int, default=200)
-    arguments.add_argument("--size", type=int, default=192)
-    arguments.add_argument("--workers", type=int, help="processes; default one for each core")
-    options = arguments.parse_args()
-    rows = _common.each(one_case, all_cases(options.cases, options.size), options.workers)
-    found = {"summary": {"all": {rule: losses(rows, rule) for rule in RULES}}, "cases": rows}
-    _common.save(
-        "lambda_choice",
-        found,
-        tables(found),
-        summary(found),
-        size=options.size,
-        psnr="not clipped, inside the frame",
-    )
+    options = asked(__doc__, cases=200, size=192, workers=None)
+    rows = each(one_case, all_cases(options.cases, options.size), options.workers)
+    found = {"summary": {"all": {rule: lost(rows, rule) for rule in RULES}}, "cases": rows}
+    settings = {"size": options.size, "psnr": "not clipped, inside the frame"}
+    save("lambda_choice", found, tables(found), summary(found), **settings)
 
 
 if __name__ == "__main__":

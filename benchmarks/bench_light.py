@@ -32,23 +32,19 @@ PSFS = {
     "camera shake 13": deblur.psf.camera_shake(13, 2),
 }
 LAMPS = {"below white": (0.5, 1.0), "above white": (2.0, 20.0)}
-STORED = ("PNG", "JPEG 92")  # as `cases.stored` has them: "PNG" is 8 bit
+STORED = ("PNG", "JPEG 92")
 SIZE, NUMBER, DARK, NOISE = 160, 8, 0.3, 0.002
 SHOWN = ("camera", "disk 7", "PNG")  # what docs/light.png shows
 
+LIGHT = {"method": "tv", "gamma": "srgb"}
 WAYS: dict[str, dict[str, Any]] = {
     "auto, numbers": {},
     "auto, light": {"gamma": "srgb"},
     "tv, numbers": {"method": "tv"},
-    "tv, light": {"method": "tv", "gamma": "srgb"},
-    "tv, light, hidden": {"method": "tv", "gamma": "srgb", "mask": "saturated"},
-    "tv, light, hidden, not negative": {
-        "method": "tv",
-        "gamma": "srgb",
-        "mask": "saturated",
-        "bounds": "nonnegative",
-    },
-    "tv, light, hidden as far as the PSF": {"method": "tv", "gamma": "srgb", "mask": "as far as the PSF"},
+    "tv, light": LIGHT,
+    "tv, light, hidden": LIGHT | {"mask": "saturated"},
+    "tv, light, hidden, not negative": LIGHT | {"mask": "saturated", "bounds": "nonnegative"},
+    "tv, light, hidden as far as the PSF": LIGHT | {"mask": "as far as the PSF"},
 }
 
 
@@ -82,14 +78,13 @@ def case(name: str, kernel: str, lamps: str, how: str) -> tuple[dict[str, Any], 
     sharp, lit = stored(camera(light[crop]), "8 bit"), lit[crop]
     near = ndimage.binary_dilation(lit, np.ones((3, 3)), iterations=max(psf.shape)) & ~lit
     found = saturated(image.linear_light(g))
-    masks = {
-        "as far as the PSF": ndimage.binary_dilation(found, np.ones(psf.shape)),
-    }
+
     pictures, figures = {"sharp": sharp, "blurred": g / 255}, {}
     for way, options in WAYS.items():
         if "mask" in options and not found.any():
             continue  # nothing is clipped
-        options = options | ({"mask": masks[options["mask"]]} if options.get("mask") in masks else {})
+        if options.get("mask") == "as far as the PSF":
+            options = options | {"mask": ndimage.binary_dilation(found, np.ones(psf.shape))}
         result = deblur.solve(g, psf, boundary="unknown", check=False, **options)
         pictures[way] = np.clip(result.image, 0, 1)
     for way, picture in pictures.items():

@@ -113,31 +113,18 @@ def run(name: str, entrant: str, blurred: Path, truth: np.ndarray) -> dict[str, 
     """One row: the command, or a peer, in a process of its own."""
     picture = PICTURES[name]
     restored = blurred.with_name("restored" + (".tif" if picture.frames > 1 else ".png"))
-    line = [
-        sys.executable,
-        "-m",
-        "deblur",
-        "reconstruct",
-        str(blurred),
-        "-o",
-        str(restored),
-        "--psf",
-        picture.psf,
-    ]
+    files = [str(blurred), "-o", str(restored)]
+    line = [sys.executable, "-m", "deblur", "reconstruct", *files, "--psf", picture.psf]
     restored.unlink(missing_ok=True)
     if entrant != "command":
         restored = restored.with_suffix(".npy")
         line = [sys.executable, __file__, "--peer", entrant, str(blurred), picture.psf, str(restored)]
     environ = os.environ | {f"{library}_NUM_THREADS": str(CORES) for library in ("OMP", "OPENBLAS", "MKL")}
+    environ |= {"PYTHONPATH": str(ROOT)}
     start = time.perf_counter()
     with tempfile.TemporaryFile() as out:
-        child = subprocess.Popen(
-            line,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            env=environ | {"PYTHONPATH": str(ROOT)},
-            preexec_fn=pinned,
-        )
+        streams: dict[str, Any] = {"stdout": out, "stderr": subprocess.STDOUT}
+        child = subprocess.Popen(line, **streams, env=environ, preexec_fn=pinned)
         while (ended := os.wait4(child.pid, os.WNOHANG))[0] == 0:
             if time.perf_counter() - start > LIMIT:
                 child.kill()
@@ -160,18 +147,11 @@ def psnr(path: Path, truth: np.ndarray) -> float:
 
 
 def tables(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    done = [row | {"MB": row["peak_bytes"] / 1e6, "each": None} for row in rows if "failed" not in row]
+    done = [row | {"MB": row["peak_bytes"] / 1e6} for row in rows if "failed" not in row]
     for row in done:
-        if row["values"] >= 1e6:
-            row["each"] = row["peak_bytes"] / row["values"]
-    gain = "{psnr_input:.2f} → {psnr:.2f}"
-    columns = {
-        "picture": "{picture}",
-        "seconds": "{seconds:.2g}",
-        "MB": "{MB:.0f}",
-        "bytes": "{each:.0f}",
-        "PSNR": gain,
-    }
+        row["each"] = row["peak_bytes"] / row["values"] if row["values"] >= 1e6 else None
+    gain, columns = {"PSNR": "{psnr_input:.2f} → {psnr:.2f}"}, {"picture": "{picture}"}
+    taken = {"seconds": "{seconds:.2g}", "MB": "{MB:.0f}"}
     title = (
         "**Real pictures on two cores.** `deblur reconstruct IN -o OUT --psf ...` without other options, each in a "
         "process of its own: seconds from start to end, the peak of the process's memory in MB and in bytes a pixel "
@@ -181,15 +161,10 @@ def tables(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         "scikit-image on the same files, as an array: `wiener` with its parameter 0.1, `richardson_lucy` with 30 "
         "iterations; they take the scene to be dark or repeated beyond the frame."
     )
-    theirs = {
-        "picture": "{picture}",
-        "function": "{contestant}",
-        "seconds": "{seconds:.2g}",
-        "MB": "{MB:.0f}",
-    }
+    ours, theirs = taken | {"bytes": "{each:.0f}"}, {"function": "{contestant}"} | taken
     commands = [row for row in done if row["contestant"] == "command"]
     others = [row for row in done if row["contestant"] != "command"]
-    return [table(title, columns, commands), table(second, theirs | {"PSNR": gain}, others)]
+    return [table(title, columns | ours | gain, commands), table(second, columns | theirs | gain, others)]
 
 
 def main() -> None:

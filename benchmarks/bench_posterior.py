@@ -16,8 +16,8 @@ import itertools
 from typing import Any
 
 import numpy as np
-from _common import each, parser, save, table
-from cases import KERNELS, kernel, photograph
+from _common import asked, each, save, table
+from cases import KERNELS, going_on, kernel, photograph, window
 
 import deblur
 
@@ -39,15 +39,12 @@ def measure(name: str, at: int, answer: str) -> dict[str, Any]:
     """One case: the `at`-th of a photograph."""
     rng = np.random.default_rng([at, *name.encode()])
     photo, psf = photograph(name), kernel(KERNELS[int(rng.integers(len(KERNELS)))])
-    rows, cols = (SIDE + m - 1 for m in psf.shape)
-    top, left = (int(rng.integers(0, n - m + 1)) for n, m in zip(photo.shape, (rows, cols), strict=True))
-    scene, noise = photo[top : top + rows, left : left + cols], NOISES[at % len(NOISES)]
-    g = deblur.degrade(scene, psf, noise=noise, boundary="unknown", seed=at)
-    blur = deblur.Blur(psf, g.shape, "unknown")
+    scene, noise = window(photo, [SIDE + m - 1 for m in psf.shape], rng), NOISES[at % len(NOISES)]
+    _, g, truth = going_on(scene, psf, noise, at)
     method, bounds = ANSWERS[answer]
     found = deblur.solve(g, psf, method=method, bounds=bounds, boundary="unknown", check=False)
     spread = deblur.posterior_std(found, image=g)
-    ratio = abs(found.image - scene[blur.crop]) / spread.std
+    ratio = abs(found.image - truth) / spread.std
     row = {"picture": name, "answer": answer, "noise": noise, "set aside": name in SET_ASIDE}
     return row | {"covered": float((ratio <= 2).mean()), "factor": float(np.quantile(ratio, COVERED) / 2)}
 
@@ -82,9 +79,7 @@ def tables(r: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    arguments = parser(__doc__)
-    arguments.add_argument("--workers", type=int, default=1)
-    options = arguments.parse_args()
+    options = asked(__doc__, workers=1)
     pieces = range(2 * len(NOISES))
     rows = each(measure, list(itertools.product(FITTED + SET_ASIDE, pieces, ANSWERS)), options.workers)
     found = {"summary": summed(rows), "cases": rows}

@@ -13,20 +13,19 @@ in seven forms, some with a tone curve.
 
     python benchmarks/bench_psf.py [--cases N] [--checks N] [--warnings N] [--seed S] [--workers N] [--quick]
 
-Writes benchmarks/results/psf.json; with --quick it is a small run that writes nothing.
+--cases is of each source. Writes benchmarks/results/psf.json; with --quick it is a small run that writes nothing.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 import cases
 import numpy as np
-from _common import each, parser, save, table
+from _common import asked, each, save, table
 
 import deblur
 from deblur.image.light import linear_light, srgb
@@ -35,18 +34,8 @@ from deblur.psf.estimate import centre_of_gravity, placed, shift
 
 #: The methods were tuned on "camera", "brick", "clock" and "cat".
 PICTURES = (
-    "astronaut",
-    "coffee",
-    "coins",
-    "moon",
-    "page",
-    "rocket",
-    "grass",
-    "gravel",
-    "motorcycle, left",
-    "text",
-)
-SOURCES = ("points", "edge", "edges", "pair", "picture")
+    "astronaut", "coffee", "coins", "moon", "page", "rocket", "grass", "gravel", "motorcycle, left", "text",
+)  # fmt: skip
 
 
 @cache
@@ -140,11 +129,10 @@ def edges(rng: np.random.Generator) -> tuple[Any, np.ndarray, str]:
     sigma = rng.uniform(0.9, 2.6, 2)
     truth = deblur.psf.gaussian(31, (float(sigma[0]), float(sigma[1])))
     noise = float(rng.choice([0.002, 0.005, 0.01]))
-    both = [
-        drawn_edge(float(rng.uniform(3, 12)), 130, 0.2),
-        drawn_edge(float(rng.uniform(3, 12)), 130, 0.1).T,
-    ]
-    seen = deblur.degrade(np.concatenate(both, axis=1), truth, noise=noise, boundary="reflect", seed=rng)
+    one, other = (drawn_edge(float(rng.uniform(3, 12)), 130, at) for at in (0.2, 0.1))
+    seen = deblur.degrade(
+        np.concatenate([one, other.T], axis=1), truth, noise=noise, boundary="reflect", seed=rng
+    )
     return deblur.psf.from_edge(seen, [(20, 110, 20, 110), (20, 110, 150, 240)]), truth, f"noise {noise}"
 
 
@@ -154,10 +142,8 @@ def pair(rng: np.random.Generator) -> tuple[Any, np.ndarray, str]:
     name, noise = str(rng.choice(PICTURES)), float(rng.choice([0.002, 0.005, 0.01]))
     scene = photograph(name)[:260, :260]
     moved = shift(np.pad(scene, 16, mode="reflect"), rng.uniform(-6, 6, 2))[16:-16, 16:-16]
-    seen = float(rng.uniform(0.6, 1.2)) * deblur.degrade(moved, truth, boundary="reflect") + float(
-        rng.uniform(0, 0.1)
-    )
-    seen = seen + noise * rng.standard_normal(seen.shape)
+    seen = float(rng.uniform(0.6, 1.2)) * deblur.degrade(moved, truth, boundary="reflect")
+    seen = seen + float(rng.uniform(0, 0.1)) + noise * rng.standard_normal(seen.shape)
     found = deblur.psf.from_pair(scene[16:-16, 16:-16], seen[16:-16, 16:-16], max(truth.shape) + 4)
     return found, truth, f"{name}, {kind}, noise {noise}"
 
@@ -173,13 +159,8 @@ def picture(rng: np.random.Generator) -> tuple[Any, np.ndarray, str]:
     return deblur.psf.fit(seen, of="image"), truth, f"{name}, {kind}, noise {noise}"
 
 
-MAKE: dict[str, Callable[[np.random.Generator], tuple[Any, np.ndarray, str]]] = {
-    "points": points,
-    "edge": edge,
-    "edges": edges,
-    "pair": pair,
-    "picture": picture,
-}
+MAKE = {make.__name__: make for make in (points, edge, edges, pair, picture)}
+SOURCES = tuple(MAKE)
 
 
 def one(source: str, number: int, seed: int) -> dict[str, Any]:
@@ -201,15 +182,8 @@ def one(source: str, number: int, seed: int) -> dict[str, Any]:
         restored = deblur.solve(blurred, h, boundary="unknown", check=False).image
         frames[name] = psnr_inside(scene, restored, truth)
     frames["blurred"] = psnr_inside(scene, blurred, truth)
-    return {
-        "source": source,
-        "words": words,
-        "error": error,
-        "told": found.error,
-        "status": found.status.name,
-        "seconds": seconds,
-        "psnr": frames,
-    }
+    row = {"source": source, "words": words, "error": error, "told": found.error}
+    return row | {"status": found.status.name, "seconds": seconds, "psnr": frames}
 
 
 def psnr_inside(scene: np.ndarray, restored: np.ndarray, truth: np.ndarray) -> float:
@@ -217,9 +191,7 @@ def psnr_inside(scene: np.ndarray, restored: np.ndarray, truth: np.ndarray) -> f
     margin = 32  # a PSF has 61 rows at most
     inside = scene[margin:-margin, margin:-margin]
     top, left = ((s - r) // 2 for s, r in zip(scene.shape, restored.shape, strict=True))
-    seen = restored[
-        margin - top : margin - top + inside.shape[0], margin - left : margin - left + inside.shape[1]
-    ]
+    seen = restored[margin - top :, margin - left :][: inside.shape[0], : inside.shape[1]]
     return float(deblur.metrics.psnr(inside, seen))
 
 
@@ -260,16 +232,17 @@ def warned(number: int, seed: int) -> dict[str, bool]:
     rng = np.random.default_rng([seed, 98, number])
     forms = ("real numbers", "clipped", "8 bit", "JPEG 90", "JPEG 75", "sRGB", "sRGB, JPEG 90")
     image, h, kind = blurred(rng, forms, ("unknown", "unknown", "reflect", "zero", "periodic"))
-    trials = {
-        "right": h,
-        "resized": deblur.psf.resample(h, float(rng.choice([0.5, 0.6, 0.75, 1.33, 1.7, 2]))),
-    }
+    scale = float(rng.choice([0.5, 0.6, 0.75, 1.33, 1.7, 2]))
+    trials = {"right": h, "resized": deblur.psf.resample(h, scale)}
     if kind == "shake":
         trials["turned"] = h[::-1, ::-1]
     return {label: alarm(image, psf) is not None for label, psf in trials.items()}
 
 
 # ---------------------------------------------------------------- the run
+
+#: What a warning and the verdicts of a check are counted as.
+OUTCOMES: dict[Any, str] = {True: "warned", "DOES_NOT_FIT": "alarms", "FITS": "fits"}
 
 
 def summed(rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -301,19 +274,15 @@ def tables(r: dict[str, Any], checks: int) -> list[dict[str, Any]]:
         "picture": "blurred picture alone: defocus, motion",
     }
     shares = ("error_median", "error_90", "within_twice_told", "gain_kept_median")
-    rows = [
-        line
-        | {"name": names[source], "unused": line["refused"] + line["doubtful"]}
-        | {k: 100 * line[k] for k in shares}
-        for source, line in r["sources"].items()
-    ]
+    rows = []
+    for source, line in r["sources"].items():
+        row = {"name": names[source], "unused": line["refused"] + line["doubtful"]}
+        rows.append(line | row | {k: 100 * line[k] for k in shares})
     columns = {"PSF from": "{name}", "cases": "{cases}", "refused or doubtful": "{unused}"}
     columns |= {"error, %": "{error_median:.1f}", "90 % below, %": "{error_90:.1f}"}
-    columns |= {
-        "within twice the estimated error, %": "{within_twice_told:.0f}",
-        "loss, dB": "{loss_median_db:.2f}",
-    }
-    columns |= {"90 % below, dB": "{loss_90_db:.2f}", "gain kept, %": "{gain_kept_median:.0f}"}
+    columns |= {"within twice the estimated error, %": "{within_twice_told:.0f}"}
+    columns |= {"loss, dB": "{loss_median_db:.2f}", "90 % below, dB": "{loss_90_db:.2f}"}
+    columns |= {"gain kept, %": "{gain_kept_median:.0f}"}
     title = (
         "**PSFs from data.** Synthetic cases on pictures that no method was tuned on. *Error* is ‖h − truth‖/‖truth‖, "
         "the median; *loss* the PSNR of a restoration with the estimate below that with the true PSF, and *gain kept* "
@@ -334,10 +303,8 @@ def tables(r: dict[str, Any], checks: int) -> list[dict[str, Any]]:
         "be checked, and a symmetric PSF equals its own rotation."
     )
     judged = {"PSF": "{name}", "trials": "{trials}", "does not fit": "{alarms}", "fits": "{fits}"}
-    right, turned, resized = (
-        f"{r['warnings'][kind]['warned']} of {r['warnings'][kind]['trials']}"
-        for kind in ("right", "turned", "resized")
-    )
+    warned = (r["warnings"][kind] for kind in ("right", "turned", "resized"))
+    right, turned, resized = (f"{kind['warned']} of {kind['trials']}" for kind in warned)
     notes = (
         f"`reconstruct` warns in {right} cases with the right PSF (seven forms of pictures, some with a tone curve; "
         f"five boundaries), in {turned} where it was rotated by 180°, and in {resized} where it was taken for pixels "
@@ -347,14 +314,7 @@ def tables(r: dict[str, Any], checks: int) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    arguments = parser(__doc__)
-    arguments.add_argument("--cases", type=int, default=60, help="of each source")
-    arguments.add_argument("--checks", type=int, default=400)
-    arguments.add_argument("--warnings", type=int, default=600)
-    arguments.add_argument("--seed", type=int, default=2026)
-    arguments.add_argument("--workers", type=int, default=None)
-    arguments.add_argument("--quick", action="store_true", help="a small run that writes nothing")
-    options = arguments.parse_args()
+    options = asked(__doc__, cases=60, checks=400, warnings=600, seed=2026, workers=None, quick=False)
     numbers = (2, 6, 6) if options.quick else (options.cases, options.checks, options.warnings)
     found: dict[str, Any] = {}
     rows = each(one, [(s, i, options.seed) for s in SOURCES for i in range(numbers[0])], options.workers)
@@ -364,19 +324,12 @@ def main() -> None:
         for f, n in ((checked, numbers[1]), (warned, numbers[2]))
     )
     for part, trials in (("check", verdicts), ("warnings", alarms)):
-        kinds: dict[str, list[Any]] = {}
-        for row in trials:
-            for kind, outcome in row.items():
-                kinds.setdefault(kind, []).append(outcome)
-        found[part] = {
-            kind: {
-                "trials": len(some),
-                "warned": some.count(True),
-                "alarms": some.count("DOES_NOT_FIT"),
-                "fits": some.count("FITS"),
-            }
-            for kind, some in kinds.items()
-        }
+        found[part] = {}
+        for kind, outcome in (item for row in trials for item in row.items()):
+            counts = found[part].setdefault(kind, dict.fromkeys(("trials", *OUTCOMES.values()), 0))
+            counts["trials"] += 1
+            if outcome in OUTCOMES:
+                counts[OUTCOMES[outcome]] += 1
     settings = {"cases": numbers[0], "checks": numbers[1], "pictures": PICTURES}
     save("psf", found, tables(found, numbers[1]), write=not options.quick, **settings)
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg
-from _common import parser, save, table, time_together
+from _common import asked, save, table, time_together
 
 from deblur.linalg import QRModel, plan_update, qr, solve_triangular
 
@@ -255,13 +255,8 @@ def accuracy(scale: float, count: int, xp: Any) -> list[dict[str, Any]]:
             for _ in range(count):
                 high, wide = model.shape
                 size = int(rng.integers(1, max(2, most)))
-                if rng.integers(2):
-                    which, end = "remove_rows" if high > m + rng.integers(-most, most) else "add_rows", high
-                else:
-                    which, end = (
-                        "remove_columns" if wide > n + rng.integers(-most, most) else "add_columns",
-                        wide,
-                    )
+                axis, end, aim = ("rows", high, m) if rng.integers(2) else ("columns", wide, n)
+                which = f"remove_{axis}" if end > aim + rng.integers(-most, most) else f"add_{axis}"
                 changed(model, which, size, int(rng.integers(0, end - size)))
             rows.append(compared(f"{count} random updates, method={method!r}", model, xp))
     return rows
@@ -284,13 +279,8 @@ def tables(r: dict[str, Any], place: str) -> list[dict[str, Any]]:
         if not cells:
             continue
         gains = [min(s["refactor_s"].values()) / s["update_s"] for s in cells]
-        row = {
-            "what": words,
-            "kept": "Q and R" if keep_q else "R alone",
-            "cells": len(cells),
-            "least": min(gains),
-        }
-        row |= {"most": max(gains), "plan": max(map(planned_over_new, cells))}
+        row = {"what": words, "kept": "Q and R" if keep_q else "R alone", "cells": len(cells)}
+        row |= {"least": min(gains), "most": max(gains), "plan": max(map(planned_over_new, cells))}
         rows.append(row | {"best": cells[gains.index(max(gains))]})
     ratios: dict[str, dict[str, float]] = {}
     for a in r["accuracy"]:
@@ -303,16 +293,10 @@ def tables(r: dict[str, Any], place: str) -> list[dict[str, Any]]:
         "Dingle (2014). *Plan / new* is the time of `plan_update`'s choice over that of our own new factorisation, in "
         "the worst cell."
     )
-    columns = {
-        "update": "{what}",
-        "kept": "{kept}",
-        "cells": "{cells}",
-        "times faster": "{least:.1f} to {most:.1f}",
-    }
-    columns |= {
-        "best cell": "{best[m]} × {best[n]}, p = {best[p]}, k = {best[k]}",
-        "plan / new": "{plan:.2f}",
-    }
+    columns = {"update": "{what}", "kept": "{kept}", "cells": "{cells}"}
+    columns |= {"times faster": "{least:.1f} to {most:.1f}"}
+    columns |= {"best cell": "{best[m]} × {best[n]}, p = {best[p]}, k = {best[k]}"}
+    columns |= {"plan / new": "{plan:.2f}"}
     second = "A `QRModel` with `method='auto'` factors anew before errors add up:"
     exact = {"error over that of a full factorisation, the largest": "{case}"}
     exact |= {name: f"{{{name}:.1f}}" for name in ratios["one update"]}
@@ -321,10 +305,7 @@ def tables(r: dict[str, Any], place: str) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    arguments = parser(__doc__)
-    arguments.add_argument("--gpu", action="store_true")
-    arguments.add_argument("--quick", action="store_true")
-    options = arguments.parse_args()
+    options = asked(__doc__, gpu=False, quick=False)
     scale, repeats, count = (0.1, 1, 50) if options.quick else (1.0, 5, 1000)
     xp, place, dtypes, cells = np, "CPU", (np.float64,), cpu_sweeps(scale)
     if options.gpu:

@@ -5,17 +5,18 @@ going on beyond the frame; white noise, photon noise or rounding to 8 bits. Best
 iterations, found with the truth at hand. Colour is measured by the error of the differences between channels, restored
 over blurred. Writes benchmarks/results/richardson_lucy.json.
 
-    python benchmarks/bench_richardson_lucy.py [--cases N] [--workers N]
+    python benchmarks/bench_richardson_lucy.py [--cases N, of each set] [--workers N]
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import time
 from typing import Any
 
 import numpy as np
-from _common import each, parser, save, table
+from _common import asked, each, save, table
 from cases import HARDLY, KINDS, colour, kernel, photograph, stored, window
 
 import deblur
@@ -50,27 +51,26 @@ def measure(which: str, at: int) -> dict[str, Any]:
     h = kernel(psf)
     image = window(colour(name) if at % COLOUR == 0 else photograph(name), SIZE + 14, rng)
     channels = [image[..., i] for i in range(3)] if image.ndim == 3 else [image]
-    g = np.stack([degraded(c, h, kind, level, 1000 * at + i) for i, c in enumerate(channels)]).astype(
-        np.float32
-    )
+    blurred = [degraded(c, h, kind, level, 1000 * at + i) for i, c in enumerate(channels)]
+    g = np.stack(blurred).astype(np.float32)
     crop = deblur.Blur(h, g.shape[1:], "unknown").crop
     truth = np.stack([c[crop] for c in channels])
 
-    def restored(**options: Any) -> Any:
-        return deblur.solve(
-            g, h, method="richardson-lucy", boundary="unknown", channel_axis=0, check=False, **options
-        )
+    common: dict[str, Any] = {
+        "method": "richardson-lucy",
+        "boundary": "unknown",
+        "channel_axis": 0,
+        "check": False,
+    }
+    restored = functools.partial(deblur.solve, g, h, **common)
 
     counts = np.unique(np.rint(MOST ** np.linspace(0, 1, 25)).astype(int)).tolist()
     by_count = [psnr(truth, restored(rtol=1e-12, max_iterations=n).image.clip(0, 1)) for n in counts]
     begin = time.perf_counter()
     found = restored()
     row = {"set": which, "image": name, "psf": psf, "noise": kind, "level": level, "colour": len(g) == 3}
-    row |= {
-        "seconds": time.perf_counter() - begin,
-        "iterations": found.iterations,
-        "status": found.status.name,
-    }
+    row |= {"seconds": time.perf_counter() - begin}
+    row |= {"iterations": found.iterations, "status": found.status.name}
     row |= {"input": psnr(truth, g.clip(0, 1)), "psnr": psnr(truth, found.image.clip(0, 1))}
     row |= {"best": max(by_count), "best iteration": counts[int(np.argmax(by_count))]}
     if len(g) == 3:
@@ -88,24 +88,15 @@ def tables(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
             continue
         lost = np.array([r["best"] - r["psnr"] for r in rows])
         gain = np.array([r["psnr"] - r["input"] for r in rows])
-        line = {
-            "set": which,
-            "noise": kind,
-            "cases": len(rows),
-            "median": np.median(lost),
-            "gain": gain.mean(),
-        }
+        line = {"set": which, "noise": kind, "cases": len(rows)}
+        line |= {"median": np.median(lost), "gain": gain.mean()}
         line |= {"95": np.quantile(lost, 0.95), "below": (gain < 0).sum(), "least": gain.min()}
         line |= {"unfinished": sum(r["status"] != "CONVERGED" for r in rows)}
-        lines.append(
-            line | {"colour": np.median([r["after"] / r["colour error before"] for r in rows if r["colour"]])}
-        )
+        errors = [r["after"] / r["colour error before"] for r in rows if r["colour"]]
+        lines.append(line | {"colour": np.median(errors)})
     columns = {"photographs": "{set}", "noise": "{noise}", "cases": "{cases}"}
-    columns |= {
-        "dB below the best iteration, median": "{median:.2f}",
-        "95 %": "{95:.2f}",
-        "gain, dB": "{gain:+.1f}",
-    }
+    columns |= {"dB below the best iteration, median": "{median:.2f}", "95 %": "{95:.2f}"}
+    columns |= {"gain, dB": "{gain:+.1f}"}
     columns |= {"below the input": "{below}", "least gain": "{least:+.1f}", "not converged": "{unfinished}"}
     columns |= {"error of colours over the input's": "{colour:.2f}"}
     title = "**Where Richardson-Lucy stops**, without options; the best iteration was found with the truth at hand."
@@ -113,10 +104,7 @@ def tables(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    arguments = parser(__doc__)
-    arguments.add_argument("--cases", type=int, default=120, help="of each set of photographs")
-    arguments.add_argument("--workers", type=int)
-    options = arguments.parse_args()
+    options = asked(__doc__, cases=120, workers=None)
     rows = each(measure, [(which, at) for which in KINDS for at in range(options.cases)], options.workers)
     save("richardson_lucy", rows, tables(rows), iterations=MOST)
 

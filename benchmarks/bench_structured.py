@@ -3,7 +3,9 @@
     python benchmarks/bench_structured.py [--quick]
 
 Writes benchmarks/results/structured.json. --quick takes 256 x 256 images, fewer rounds, no large image, and writes
-nothing. Each case is timed in turns with `skimage.restoration.wiener` on the same image and PSF. "cold" is everything
+nothing; --large prints the large image's row alone.
+
+Each case is timed in turns with `skimage.restoration.wiener` on the same image and PSF. "cold" is everything
 from the PSF on, "kept" a solve with the set-up done.
 """
 
@@ -11,14 +13,12 @@ from __future__ import annotations
 
 import json
 import resource
-import subprocess
-import sys
 import time
 import warnings
 from typing import Any
 
 import numpy as np
-from _common import ROOT, parser, save, table, time_together
+from _common import answer_of, asked, save, table, time_together
 from cases import mirrored
 
 import deblur
@@ -116,10 +116,7 @@ def summary(r: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    arguments = parser(__doc__)
-    arguments.add_argument("--quick", action="store_true")
-    arguments.add_argument("--large", action="store_true", help="only the large image, printed as JSON")
-    options = arguments.parse_args()
+    options = asked(__doc__, quick=False, large=False)
     warnings.simplefilter("ignore")
     if options.large:
         print(json.dumps(large()))
@@ -127,9 +124,7 @@ def main() -> None:
     size, rounds = (256, 3) if options.quick else (1024, 7)
     found: dict[str, Any] = {"times": [timed(size, rounds, *case) for case in CASES]}
     if not options.quick:
-        command = [sys.executable, __file__, "--large"]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
-        found["large"] = json.loads(done.stdout)
+        found["large"] = answer_of(__file__, "--large")
     write = not options.quick
     save("structured", found, tables(found), summary(found), write=write, size=size, rounds=rounds)
 

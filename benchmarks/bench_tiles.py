@@ -12,6 +12,8 @@ with the plan's. Writes
 benchmarks/results/tiles_prediction.json.
 
     python benchmarks/bench_tiles.py [--workers N] [--part SHARE]
+
+A share of the cases tries the script, and writes nothing.
 """
 
 from __future__ import annotations
@@ -20,8 +22,8 @@ import itertools
 from typing import Any
 
 import numpy as np
-from _common import each, parser, save, table
-from cases import photograph
+from _common import asked, each, save, table
+from cases import photograph, window
 
 import deblur
 from deblur import plan_tiles, psf
@@ -111,8 +113,7 @@ def scene(name: str, side: int, rng: np.random.Generator) -> np.ndarray:
     piece = min(128, *source.shape)
 
     def square() -> np.ndarray:
-        a, b = (rng.integers(0, m - piece + 1) for m in source.shape)
-        return np.rot90(source[a : a + piece, b : b + piece], rng.integers(4))
+        return np.rot90(window(source, piece, rng), rng.integers(4))
 
     n = -(-side // piece)
     return np.block([[square() for _ in range(n)] for _ in range(n)])[:side, :side]
@@ -207,11 +208,8 @@ def one_case(case: dict[str, Any]) -> dict[str, Any]:
             short = middle
     held = measured <= tolerance
     row = {"overlap": list(plan.overlap), "in_psf_sizes": most / max(kernel(case["psf"]).shape), "held": held}
-    return (
-        case
-        | row
-        | {"predicted": plan.seam, "measured": measured, "ratio": most / max(least, 1) if held else None}
-    )
+    row |= {"predicted": plan.seam, "measured": measured, "ratio": most / max(least, 1) if held else None}
+    return case | row
 
 
 def one_refined(case: dict[str, Any]) -> dict[str, Any]:
@@ -283,12 +281,7 @@ def tables(r: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    arguments = parser(__doc__)
-    arguments.add_argument("--workers", type=int)
-    arguments.add_argument(
-        "--part", type=float, default=1.0, help="of the cases, to try the script; writes nothing"
-    )
-    options = arguments.parse_args()
+    options = asked(__doc__, workers=None, part=1.0)
     room = {tile: max(1, int(options.part * cases)) for tile, (_, _, cases) in TILES.items()}
     chosen: list[dict[str, Any]] = []
     drawn = not_cut = 0
@@ -316,20 +309,13 @@ def main() -> None:
         }
         return {name: summed(some) for name, some in groups.items() if some}
 
-    found = {
-        "all": summed(rows),
-        "aside": summed([r for r in rows if r["aside"]]),
-        "fitted": summed([r for r in rows if not r["aside"]]),
-        "by_boundary": by("boundary", deblur.BOUNDARIES),
-        "by_tile": by("tile", TILES),
-        "by_dtype": by("dtype", ("float32", "float64")),
-        "by_lam": by("lam", LAMBDAS),
-        "refined": summed_refined(refined),
-        "drawn": drawn,
-        "not_cut": not_cut,
-        "cases": rows,
-        "cases_refined": refined,
-    }
+    halves = {"all": rows, "aside": [r for r in rows if r["aside"]]}
+    halves["fitted"] = [r for r in rows if not r["aside"]]
+    keys = {"boundary": deblur.BOUNDARIES, "tile": TILES, "dtype": ("float32", "float64"), "lam": LAMBDAS}
+    found = {half: summed(some) for half, some in halves.items()}
+    found |= {f"by_{key}": by(key, values) for key, values in keys.items()}
+    found |= {"refined": summed_refined(refined), "drawn": drawn, "not_cut": not_cut}
+    found |= {"cases": rows, "cases_refined": refined}
     save("tiles_prediction", found, tables(found), write=options.part == 1)
 
 

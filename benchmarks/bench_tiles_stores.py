@@ -3,8 +3,9 @@
     python benchmarks/bench_tiles_stores.py [--side 8192] [--cores 2] [--repeats 3] [--no-peers]
     python benchmarks/bench_tiles_stores.py --gpus [--side 16384] [--repeats 4]
 
-A float32 picture in chunks of 1024² is restored by `deblur.tiles.stream` with processes of one thread. In the same
-run: copying it through Dask; solving all windows from memory, shared by as many processes, which with the copy is the
+A float32 picture in chunks of 1024² is restored by `deblur.tiles.stream` with processes of one thread, on the
+first of the cores that this process may use. In the same run: copying it through Dask; solving all windows from memory,
+shared by as many processes, which with the copy is the
 cost of the work without the tiles' own costs, by the clock and in CPU seconds of all processes; scikit-image's
 `wiener` and `richardson_lucy` under `map_overlap` with the same overlap. Each has a cluster of its own, whose workers'
 peak memory is theirs alone. Then the picture is solved whole by one thread, and the largest difference is the seam.
@@ -31,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _common import parser, save, summary, table
+from _common import asked, save, summary, table
 from cases import mirrored
 
 import deblur
@@ -303,15 +304,7 @@ def gpu_tables(r: dict[str, Any], settings: dict[str, Any]) -> list[dict[str, An
 
 
 def main() -> None:
-    arguments = parser(__doc__)
-    arguments.add_argument("--gpus", action="store_true")
-    arguments.add_argument("--side", type=int)
-    arguments.add_argument(
-        "--cores", type=int, default=2, help="the first of those that this process may use"
-    )
-    arguments.add_argument("--repeats", type=int, default=3)
-    arguments.add_argument("--no-peers", action="store_true")
-    options = arguments.parse_args()
+    options = asked(__doc__, gpus=False, side=None, cores=2, repeats=3, no_peers=False)
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir(parents=True)
     try:

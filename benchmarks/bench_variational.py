@@ -25,7 +25,7 @@ from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
-from _common import each, load, parser, save, table
+from _common import each, load, losses, parser, save, table
 from bench_experiments import SET_ASIDE
 from cases import Case, cases, centred, padded, score
 
@@ -256,12 +256,8 @@ def summed(rows: list[dict[str, Any]]) -> dict[str, Any]:
     for label in (f"{method}, automatic" for method in AUTOMATIC):
         best = label.replace("automatic", "best λ")
         loss = np.array([row[best]["psnr"] - row[label]["psnr"] for row in rows])
-        out[label] = {
-            "median_loss_db": float(np.median(loss)),
-            "loss_db_95th_percentile": float(np.percentile(loss, 95)),
-            "worst_loss_db": float(loss.max()),
-            "worst_gain_over_input_db": min(row[label]["psnr"] - row["input"] for row in rows),
-        }
+        least = min(row[label]["psnr"] - row["input"] for row in rows)
+        out[label] = losses(loss) | {"worst_gain_over_input_db": least}
     masks = [row["mask"] for row in rows if "mask" in row]
     out["detector"] = {key: sum(m[key] for m in masks) for key in ("impulses", "missed", "false_alarms")}
     return out
@@ -279,7 +275,7 @@ def tables(r: dict[str, Any]) -> list[dict[str, Any]]:
         for name in sorted(groups["all"], key=groups["all"].__getitem__)
     ]
     columns = {"mean PSNR, dB": "{name}"} | {group: f"{{{group}:.1f}}" for group in groups}
-    losses = [{"name": k} | v for k, v in r["summary"].items() if k.endswith(", automatic")]
+    lines = [{"name": k} | v for k, v in r["summary"].items() if k.endswith(", automatic")]
     lost = {"automatic λ": "{name}", "median loss, dB": "{median_loss_db:.2f}"}
     lost |= {"95th percentile": "{loss_db_95th_percentile:.2f}", "worst": "{worst_loss_db:.2f}"}
     lost |= {"worst gain over the input": "{worst_gain_over_input_db:+.1f}"}
@@ -288,7 +284,7 @@ def tables(r: dict[str, Any]) -> list[dict[str, Any]]:
         f"{found['false_alarms']} false alarms."
     )
     second = "The loss of the automatic λ against the best λ:"
-    return [table(title, columns, rows), table(second, lost, losses, notes)]
+    return [table(title, columns, rows), table(second, lost, lines, notes)]
 
 
 def summary(r: dict[str, Any]) -> str:
@@ -324,14 +320,8 @@ def main() -> None:
             row["peers"] = peers.get(row["case"], {})
         result = {"summary": summed(rows), "cases": rows, "seconds": time.perf_counter() - start}
         shown = (tables(result), summary(result))
-        save(
-            "variational",
-            result,
-            *shown,
-            write=not options.quick,
-            size=size,
-            psnr="clipped, inside the frame",
-        )
+        settings: dict[str, Any] = {"size": size, "psnr": "clipped, inside the frame"}
+        save("variational", result, *shown, write=not options.quick, **settings)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ was tuned on other fields. Writes benchmarks/results/varying.json.
 And seconds, four minutes on two cores: total variation at 2048 x 2048 in float32 with the mean PSF alone and with six
 eigen-PSFs, and one product at 512 x 512 with 25 PSFs, beside PyLops. Writes benchmarks/results/varying_speed.json.
 
-    python benchmarks/bench_varying.py [--parts quality speed] [--workers N] [--side N]
+    python benchmarks/bench_varying.py [--parts quality speed] [--workers N] [--side N, of total variation]
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import time
 from typing import Any
 
 import numpy as np
-from _common import each, parser, save, table, time_together
+from _common import asked, each, save, table, time_together
 from cases import mirrored
 
 import deblur
@@ -292,13 +292,7 @@ def speed_tables(r: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    arguments = parser(__doc__)
-    arguments.add_argument("--parts", nargs="+", choices=("quality", "speed"), default=("quality", "speed"))
-    arguments.add_argument("--workers", type=int, default=None)
-    arguments.add_argument(
-        "--side", type=int, default=2048, help="of the picture whose total variation is timed"
-    )
-    options = arguments.parse_args()
+    options = asked(__doc__, parts=("quality", "speed"), workers=None, side=2048)
     if "quality" in options.parts:
         found = {"table": quality(), "iterations": iterations()}
         found["telescope"] = each(telescope, [(seed,) for seed in FIELDS], options.workers)

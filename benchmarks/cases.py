@@ -42,20 +42,30 @@ def photograph(name: str) -> np.ndarray:
     return rgb2gray(image[..., :3]) if image.ndim == 3 else image
 
 
-def crop(image: np.ndarray, size: int) -> np.ndarray:
-    """The middle of an image, at most `size` pixels a side."""
-    rows, cols = (min(size, n) for n in image.shape[:2])
+def crop(image: np.ndarray, size: Any) -> np.ndarray:
+    """The middle of an image, at most `size` pixels a side, or as many rows and columns."""
+    rows, cols = np.minimum(size, image.shape[:2]).tolist()
     top, left = (image.shape[0] - rows) // 2, (image.shape[1] - cols) // 2
     return image[top : top + rows, left : left + cols]
 
 
-def window(image: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
-    """A square at a random place of a photograph, which is continued by its mirror image where it is too small."""
-    rows, cols = image.shape[:2]
-    pads = [(0, max(0, size - rows)), (0, max(0, size - cols))] + [(0, 0)] * (image.ndim - 2)
+def window(image: np.ndarray, size: Any, rng: np.random.Generator) -> np.ndarray:
+    """`size` pixels a side, or as many rows and columns, at a random place of a photograph, which is continued by its
+    mirror image where it is too small."""
+    sides = np.broadcast_to(size, 2).tolist()
+    pads = [(0, max(0, side - n)) for side, n in zip(sides, image.shape)] + [(0, 0)] * (image.ndim - 2)
     image = np.pad(image, pads, mode="reflect")
-    top, left = (int(rng.integers(0, n - size + 1)) for n in image.shape[:2])
-    return image[top : top + size, left : left + size]
+    top, left = (int(rng.integers(0, n - side + 1)) for side, n in zip(sides, image.shape))
+    return image[top : top + sides[0], left : left + sides[1]]
+
+
+def going_on(
+    scene: np.ndarray, h: np.ndarray, noise: float, seed: int
+) -> tuple[Blur, np.ndarray, np.ndarray]:
+    """(blur, blurred and noisy picture of a scene that goes on beyond the frame, the truth inside that)."""
+    g = degrade(scene, h, noise=noise, boundary="unknown", seed=seed)
+    blur = Blur(h, g.shape, "unknown")
+    return blur, g, scene[blur.crop]
 
 
 def mirrored(image: np.ndarray, rows: int, cols: int) -> np.ndarray:
@@ -65,9 +75,7 @@ def mirrored(image: np.ndarray, rows: int, cols: int) -> np.ndarray:
 
 
 def stored(image: np.ndarray, form: str) -> np.ndarray:
-    """The image after it was kept: as "real numbers", "clipped" to [0, 1], in "8 bit", or as "JPEG <quality>"."""
-    if form == "PNG":
-        form = "8 bit"
+    """The image after it was kept: as "real numbers", "clipped" to [0, 1], in "8 bit" or as "PNG", or as "JPEG <quality>"."""
     if form == "real numbers":
         return image
     image = np.clip(image, 0, 1)
@@ -168,10 +176,7 @@ class Case:
         """(blur, blurred image, truth inside its frame)."""
         h = kernel(self.psf)
         beyond = self.boundary == "unknown"
-        photo = photograph(self.image)
-        rows, cols = (self.size + (m - 1 if beyond else 0) for m in h.shape)
-        top, left = (photo.shape[0] - rows) // 2, (photo.shape[1] - cols) // 2
-        scene = photo[top : top + rows, left : left + cols]
+        scene = crop(photograph(self.image), [self.size + (m - 1 if beyond else 0) for m in h.shape])
         g = degrade(scene, h, boundary=self.boundary, seed=self.seed, **NOISES[self.noise])
         if self.noise == "8 bit":
             g = np.rint(np.clip(g, 0, 1) * 255) / 255
