@@ -25,9 +25,7 @@ _SHARE = 0.15  # of a block's frequencies: those at which a picture has least
 _LEAKS = 1e-4  # part of a picture's power that remains where the blur leaves nothing
 _PARTS = (0.5, 0.2, 0.05, 0.02)  # of the blocks, from most to least, that are taken to hold only noise
 _ALIKE = 0.99  # part of the blocks of pure noise that are kept to refine its power
-_CLIPPED = (
-    1e-3  # part of the pixels at an end of the range that indicates clipping, and that a block may have
-)
+_CLIPPED = 1e-3  # part of the pixels at an end of the range: clipping, if more; a block may have it
 _BAND = (0.18, 0.3)  # middle frequencies, in cycles per pixel
 _COLOURED = 1.2  # power at fine over that at middle frequencies above which noise has no single level
 _SMOOTHED = 2.0  # pixels: standard deviation of the Gaussian that estimates the light from an image
@@ -61,8 +59,7 @@ def estimate_noise(g: Array, psf: Array | None = None) -> float:
     Notes
     -----
     The estimate is too large where the blur is slight, texture is everywhere and the noise weak, and too small where
-    the noise lacks fine frequencies (JPEG, demosaicing, resampling). Noise of rounding counts as noise.
-    ``benchmarks/bench_noise.py`` measures the accuracy.
+    the noise lacks fine frequencies (JPEG, demosaicing). ``benchmarks/bench_noise.py`` measures the accuracy.
 
     References
     ----------
@@ -197,11 +194,10 @@ class NoiseModel(NamedTuple):
             parts.append(f"photon gain {self.gain:.2g}: pixels are weighed by the inverse of their variance")
         if self.psf_error:
             source = f"±{self.uncertainty:.1g}, read off the image" if self.uncertainty else "given"
-            parts.append(
-                f"error of the PSF {self.psf_error:.2g} of its sum ({source}) leaves {self.left:.2g}"
-            )
+            wrong = f"error of the PSF {self.psf_error:.2g} of its sum ({source})"
+            parts.append(f"{wrong} leaves {self.left:.2g}")
         if self.psf_error > 0.05:
-            parts.append("measure the PSF again, or improve it")
+            parts.append("measure the PSF again, or try deblur.psf.refine")
         return "; ".join(parts)
 
     def scaled(self, by: int) -> NoiseModel:
@@ -282,13 +278,8 @@ def estimate_noise_model(g: Array, psf: Array | None = None) -> NoiseModel:
 def psf_error(g: Array, psf: Array, noise: float | None = None) -> tuple[float, float]:
     """How wrong a PSF is, relative to its sum, and how uncertain that is, from the power spectrum of a blurred image.
 
-    Where a blur leaves next to nothing of a frequency, an exact PSF explains noise alone; a wrong one leaves a part of
-    the picture. To the power of tapered windows at frequency k is fitted
-
-        P(k) = S(k) (|ĥ(k)|² + ε²) + σ² ,   log S smooth in log |k| and in the direction of k,
-
-    by Whittle's likelihood Σ log P + |ĝ|²/P [1]_, with both terms convolved with the power of the taper. For an error
-    δh that is white, ε² is ‖δh‖², the mean of |δĥ|². The Wiener filter for noise σ² + ε²S has λ = σ²/S + ε².
+    Where a blur leaves next to nothing of a frequency, a wrong PSF leaves a part of the picture. The power of tapered
+    windows is fitted by P(k) = S(k) (|ĥ(k)|² + ε²) + σ², with a smooth S, by Whittle's likelihood [1]_; see docs/worth.md.
 
     Parameters
     ----------
