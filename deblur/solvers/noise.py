@@ -279,7 +279,7 @@ def psf_error(g: Array, psf: Array, noise: float | None = None) -> tuple[float, 
     """How wrong a PSF is, relative to its sum, and how uncertain that is, from the power spectrum of a blurred image.
 
     Where a blur leaves next to nothing of a frequency, a wrong PSF leaves a part of the picture. The power of tapered
-    windows is fitted by P(k) = S(k) (|ĥ(k)|² + ε²) + σ², with a smooth S, by Whittle's likelihood [1]_; see docs/worth.md.
+    windows is fitted by P(k) = S(k) (|ĥ(k)|² + ε²) + σ², S smooth, by Whittle's likelihood [1]_ (docs/worth.md).
 
     Parameters
     ----------

@@ -69,19 +69,14 @@ NORMS = ("scene", "data")
 # Range of the search as multiples of σ_max²; without a decomposition a smaller λ could neither be evaluated by a
 # bidiagonalisation of affordable length nor be solved for.
 _RANGE, RANGE_ITERATIVE = (1e-8, 10.0), (1e-6, 10.0)
-_STEPS, _STEPS_VARYING = (
-    400,
-    150,
-)  # of a bidiagonalisation, at most; the latter for "auto" and a PSF that varies
+# Steps of a bidiagonalisation, at most; the latter for "auto" and a PSF that varies or a large picture.
+_STEPS, _STEPS_VARYING = 400, 150
 _LEAK = 0.15  # part of the residual of the prior scene that the taper may add to it
 _SEEN = 2.0  # noise implied by a spectrum over the noise that blocks show, above which λ is not taken from it
-_HIDDEN = (
-    1.7  # energy of the whole data over that under the taper, above which λ is not taken from the spectrum
-)
+_HIDDEN = 1.7  # energy of the data over that under the taper, above which λ is not taken from the spectrum
 _FEW, _NOISY = 5000, 0.15  # λ is raised for so few pixels, if noise makes so large a part of what it adds
 _WINDOW = 512  # pixels a side of the window that stands for a large picture
-#: Pixels up to which exact sums cost no more than a spectrum.
-SMALL = 128 * 128
+SMALL = 128 * 128  # pixels up to which exact sums cost no more than a spectrum
 # Relative change of λ, and of the residual at it, over a quarter more steps: for a rule by name, and for "auto".
 _CONVERGED, _CONVERGED_QUICK = 0.03, 0.1
 
@@ -328,10 +323,7 @@ def linear_choice(
     max_steps: int = _STEPS,
     quick: bool = False,
 ) -> LambdaChoice:
-    """`choose_lambda` for checked arguments and a normalised problem with frames (k, M, N).
-
-    A `quick` choice, as "auto" is, may look at the middle of a large picture only.
-    """
+    """`choose_lambda` for checked arguments and a normalised problem; `quick` ones may look at a picture's middle."""
     automatic, blur = rule == "auto", operator.shift_invariant
     rule, quick = ("gcv", True) if automatic else (rule, quick)
     level, source = None, "not used"
