@@ -157,10 +157,10 @@ class Frames:
         self.masked, unit = hidden(img), str(getattr(img, "unit", "") or getattr(img, "units", "") or "")
         img = unwrapped(img if self.masked is None else np.asarray(img), "the image")
         if unit:
-            scale = (
-                f"in units of {np.iinfo(img.dtype).max} {unit}" if img.dtype.kind in "iu" else f"in {unit}"
+            unit = f"units of {np.iinfo(img.dtype).max} {unit}" if img.dtype.kind in "iu" else unit
+            warn(
+                f"the image has a unit, and the restored image is an array without it: in {unit}", UserWarning
             )
-            warn(f"the image has a unit, and the restored image is an array without it: {scale}", UserWarning)
         if img.size == 0:
             raise ValueError(f"the image is empty (shape {img.shape})")
         self.opacity: Array | None = None
@@ -290,9 +290,8 @@ class Frames:
         if self.opacity is not None and part.shape == (rows, cols, 4):
             part = part[..., :3]
         if part.shape == (rows, cols):
-            return part.reshape(
-                [n if axis in self._axes.order[-2:] else 1 for axis, n in enumerate(self.shape)]
-            )
+            space = self._axes.order[-2:]
+            return part.reshape([n if axis in space else 1 for axis, n in enumerate(self.shape)])
         if part.shape != self.shape:
             raise ValueError(
                 f"{name} has shape {part.shape}; it must be that of the image, {self.shape}, or its rows and "

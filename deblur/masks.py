@@ -143,9 +143,7 @@ def _heaped(g: Array, found: Array, near: Array, width: Array) -> bool:
     count, top = int(found.sum()), g.max()
     below = g[g < top]
     many = min(below.size, count)  # a value that more pixels have than that forbids it anyway
-    _, counts = (
-        asnumpy(a) for a in xp.unique(xp.partition(below, below.size - many)[-many:], return_counts=True)
-    )
+    counts = asnumpy(xp.unique(xp.partition(below, below.size - many)[-many:], return_counts=True)[1])
     if count >= _CLIPPED_SHARE * float(np.mean(counts[-_NEXT:])):
         return True
     lower = int((g >= top - (1 + _NEXT) * width).sum()) - int(near.sum())

@@ -39,21 +39,14 @@ def check_output(path: FilePath, inputs: Iterable[FilePath] = ()) -> Path:
         If an input and the output overlap, also by links inside the input.
     """
     target = Path(os.path.realpath(path))
-    own, *around = _identities(target)
+    own, *near = _identities(target)
     for source in (located(name)[0] for name in inputs if name):
         if not source.exists():
             continue
         for place in _places(source, deep=own is not None):
             its, *beyond = _identities(Path(os.path.realpath(place)))
-            how = (
-                "is also"
-                if own and own == its
-                else "lies in"
-                if its in around
-                else "holds"
-                if own in beyond
-                else ""
-            )
+            same = own is not None and own == its
+            how = "is also" if same else "lies in" if its in near else "holds" if own in beyond else ""
             if how:
                 raise ValueError(
                     f"{path} {how} an input ({source}); inputs are never overwritten: use another name"

@@ -121,9 +121,8 @@ class Reader:
     def __init__(self, array: Any, name: str, dtype: Any = None) -> None:
         self._array, self._name, self.shape, self.ndim = array, name, array.shape, array.ndim
         self._chunks: Any = getattr(array, "shards", None) or getattr(array, "chunks", None)
-        self.dtype = (
-            array.dtype if array.dtype.kind == "f" else np.dtype(dtype or min_float_dtype(array.dtype))
-        )
+        given = array.dtype
+        self.dtype = given if given.kind == "f" else np.dtype(dtype or min_float_dtype(given))
 
     def __getitem__(self, at: tuple[slice, ...]) -> Any:
         found = self._read(at)
