@@ -156,9 +156,7 @@ def test_antireflect_and_hht_do_not_cancel(rng, dtype, psf_, lam):
 
 
 def test_antireflect_and_hht_refuse_what_cannot_be_refined():
-    reason = sine.refuses(Problem(Blur([[1e4]], (16, 20), "antireflect"), 1e-8, formula="hht"))
-    assert reason is not None
-    assert "too small" in reason
+    assert "too small" in sine.refuses(Problem(Blur([[1e4]], (16, 20), "antireflect"), 1e-8, formula="hht"))
     assert sine.refuses(Problem(Blur([[1e4]], (16, 20), "antireflect"), 1e-8)) is None
 
 

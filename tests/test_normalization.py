@@ -77,9 +77,8 @@ def test_every_method_gives_the_scaled_answer_in_the_units_of_the_image(method, 
         assert np.abs(found.residual_image - left).max() <= tiny * np.abs(expected).max()
         of_fidelity = (1 if METHODS[method].fidelity == "poisson" else 2) * image
         if reference.objective is not None and np.isfinite(reference.objective):
-            assert found.objective == pytest.approx(
-                shifted(reference.objective, of_fidelity), rel=1e-12, abs=0
-            )
+            objective = shifted(reference.objective, of_fidelity)
+            assert found.objective == pytest.approx(objective, rel=1e-12, abs=0)
             history = shifted(reference.history.objective, of_fidelity)
             assert np.allclose(found.history.objective, history, rtol=1e-12, atol=0)
         if found.lambda_choice is not None:
@@ -147,15 +146,8 @@ class Seen:
 def test_a_denoiser_of_the_user_sees_the_users_units():
     one, large = Seen(), Seen()
     for seen, image in ((one, 0), (large, 100)):
-        deblur.solve(
-            shifted(picture(), image),
-            PSF,
-            shifted(1e-3, 2 * image),
-            denoiser=seen,
-            max_iterations=3,
-            check=False,
-            boundary="zero",
-        )
+        options = {"denoiser": seen, "max_iterations": 3, "check": False, "boundary": "zero"}
+        deblur.solve(shifted(picture(), image), PSF, shifted(1e-3, 2 * image), **options)
     assert large.most == shifted(one.most, 100)
 
 
@@ -219,10 +211,8 @@ def test_a_problem_of_any_size_ends_in_the_right_image_or_in_our_words(seed):
     rng = np.random.default_rng(seed)
     h, g = rng.random(rng.integers(1, 5, 2)), rng.random((8, 7))
     of_psf, relative = (0.0, rng.uniform(-30, 30)) if seed % 2 else rng.uniform((-140, -6), (140, 12))
-    boundary, method = (
-        str(rng.choice(list(ALL_BOUNDARIES))),
-        str(rng.choice(["auto", *(m.name for m in METHODS.values() if m.linear)])),
-    )
+    boundary = str(rng.choice(list(ALL_BOUNDARIES)))
+    method = str(rng.choice(["auto", *(m.name for m in METHODS.values() if m.linear)]))
     formula, dtype = str(rng.choice(["tikhonov", "hht"])), str(rng.choice(["f4", "f8"]))
     options = {"boundary": boundary, "method": method, "formula": formula, "prior": "zero"}
     lam = 10.0**relative * h.sum() ** 2

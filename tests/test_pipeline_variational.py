@@ -33,9 +33,8 @@ def test_verification_measures_the_objective_itself(photograph, method, monkeypa
     assert result.method == method
     assert result.reason == "as requested"
     if method != "identity":
-        assert result.objective == pytest.approx(
-            scene_value, rel=1e-9, nan_ok=True
-        )  # some priors have no value
+        # Some priors have no value.
+        assert result.objective == pytest.approx(scene_value, rel=1e-9, nan_ok=True)
     assert deblur.metrics.psnr(sharp, result.image) > deblur.metrics.psnr(sharp, g)
     assert len(result.history.objective) == max(result.iterations, 1)
     assert result.why

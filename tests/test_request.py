@@ -116,17 +116,9 @@ def test_bad_images(img, error, message):
         ({"max_iterations": "many"}, (TypeError, ValueError), "positive whole number, not 'many'"),
         ({"max_iterations": np.inf}, (TypeError, ValueError), "positive whole number, not inf"),
         ({"noise": "low"}, (TypeError, ValueError), "noise.* must be a finite number >= 0, not 'low'"),
-        (
-            {"background": [0, 1]},
-            (TypeError, ValueError),
-            r"background must be a finite number >= 0, not \[0, 1\]",
-        ),
+        ({"background": [0, 1]}, ValueError, r"background must be a finite number >= 0, not \[0, 1\]"),
         ({"callback": 3}, (TypeError, ValueError), "callback must be a function.*not 3"),
-        (
-            {"formula": "hht", "psf": np.array([[1.0, 2, 4]]), "lam": "gcv", "boundary": "zero"},
-            ValueError,
-            "number",
-        ),
+        ({"formula": "hht", "psf": [[1.0, 2, 4]], "lam": "gcv", "boundary": "zero"}, ValueError, "number"),
     ],
 )
 def test_bad_options(changes, error, message):
@@ -162,7 +154,6 @@ def test_bad_options(changes, error, message):
         ({"denoiser": lambda x, s: x * np.nan}, ValueError, "NaN"),
         ({"method": "tv", "lam": "gcv2"}, ValueError, "unknown rule"),
         ({"method": "tv", "lam": "lcurve"}, ValueError, "linear formula"),
-        ({"method": "tvl1"}, ValueError, "unknown method"),
     ],
 )
 def test_bad_variational_options(options, error, message):

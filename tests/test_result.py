@@ -20,28 +20,16 @@ def g():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (
-            {"method": "cholesky", "boundary": "zero"},
-            ["cholesky", "lambda", "residual", "as requested", "solved directly"],
-        ),
+        ({"method": "cholesky", "boundary": "zero"}, "cholesky|lambda|residual|as requested|solved directly"),
         (
             {"method": "tv", "bounds": (0, 1), "data": "huber", "boundary": "unknown"},
-            [
-                "tv",
-                "as requested",
-                "total variation",
-                "huber",
-                "0 ≤ f ≤ 1",
-                "objective",
-                "tolerance",
-                "unknown",
-            ],
+            "tv|as requested|total variation|huber|0 ≤ f ≤ 1|objective|tolerance|unknown",
         ),
     ],
 )
 def test_it_prints_what_was_done(g, options, words):
     text = str(deblur.solve(g, PSF, 1e-3, **options))
-    assert [word for word in words if word not in text] == []
+    assert [word for word in words.split("|") if word not in text] == []
 
 
 def test_an_objective_without_a_value_is_not_printed(g):

@@ -15,6 +15,7 @@ from scipy.optimize import linprog
 import deblur.data
 import deblur.psf
 from deblur.degrade import degrade
+from deblur.device import asnumpy
 from deblur.errors import ConvergenceError
 from deblur.metrics import psnr
 from deblur.operators.blur import Blur
@@ -22,10 +23,6 @@ from deblur.operators.boundary import BOUNDARIES
 from deblur.solvers import admm, quadratic
 from deblur.solvers.admm import first_frames
 from deblur.solvers.start import filled
-
-
-def host(a):
-    return a.get() if hasattr(a, "get") else a
 
 
 def test_next_to_no_regularisation_comes_near_its_least_objective():
@@ -40,24 +37,10 @@ def test_next_to_no_regularisation_comes_near_its_least_objective():
 
 
 @pytest.mark.parametrize(
-    ("boundary", "method"),
-    [*zip(BOUNDARIES, ("tv", "tv-aniso", "tv2", "tv", "tv-aniso")), ("unknown", "tv2")],
-)
-def test_total_variation_reaches_the_least_objective(rng, method, boundary):
-    shape = (8, 7)
-    blur = Blur(PSF, shape, boundary)
-    g = blur.forward(scene_like(rng, blur.scene_shape)) + 0.02 * rng.standard_normal(shape)
-    check(problem_of(blur, method, 5e-3), g)
-
-
-@pytest.mark.parametrize(
     ("data", "boundary"),
     [
         ("gaussian", "zero"),
-        ("poisson", "unknown"),
-        ("poisson", "zero"),
-        ("l1", "reflect"),
-        ("huber", "unknown"),
+        *zip(("poisson", "poisson", "l1", "huber"), ("unknown", "zero", "reflect", "unknown")),
     ],
 )
 def test_every_noise_model_with_weights_bounds_and_background(rng, data, boundary):
@@ -106,10 +89,8 @@ def test_colours_share_their_edges(rng):
     g = blur.forward(scene_like(rng, blur.scene_shape)) + 0.02 * rng.standard_normal((9, 8))
     lam = 0.01
     grey = solve(problem_of(blur, "tv", lam / np.sqrt(3), rtol=1e-7, max_iterations=4000), g[None, None])
-    colour = solve(
-        problem_of(blur, "tv", lam, rtol=1e-7, max_iterations=4000),
-        np.repeat(g[None, None], 3, axis=1),
-    )
+    problem = problem_of(blur, "tv", lam, rtol=1e-7, max_iterations=4000)
+    colour = solve(problem, np.repeat(g[None, None], 3, axis=1))
     for channel in colour.scene[0]:
         assert np.abs(channel - grey.scene[0, 0])[blur.crop].max() <= 1e-3
     # and an edge in one colour helps another: not the same as each colour alone
@@ -217,12 +198,10 @@ def test_a_warm_start_is_quicker_and_ends_at_the_same_place(rng):
     cold = solve(problem, g)
     again = solve(problem, g, cold)
     assert again.iterations <= 2
-    near = solve(changed(problem, lam=3.3e-3), g, solve(problem, g))
-    fresh = solve(changed(problem, lam=3.3e-3), g)
+    other = changed(problem, lam=3.3e-3)
+    near, fresh = solve(other, g, cold), solve(other, g)
     assert near.iterations < fresh.iterations
-    assert changed(problem, lam=3.3e-3).objective(g, near.scene) == pytest.approx(
-        changed(problem, lam=3.3e-3).objective(g, fresh.scene), rel=1e-5
-    )
+    assert other.objective(g, near.scene) == pytest.approx(other.objective(g, fresh.scene), rel=1e-5)
 
 
 def test_the_history_tells_what_happened(rng):
@@ -268,7 +247,7 @@ def test_array_libraries_and_dtypes_agree(xp, rng, boundary, method):
         found = solve(here, xp.asarray(g.astype(dtype)))
         assert isinstance(found.scene, xp.ndarray)
         assert found.scene.dtype == dtype
-        assert np.abs(host(found.scene) - exact.scene)[(..., *blur.crop)].max() <= bound
+        assert np.abs(asnumpy(found.scene) - exact.scene)[(..., *blur.crop)].max() <= bound
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 9), (2, 2), (17, 19)])

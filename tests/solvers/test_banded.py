@@ -39,9 +39,7 @@ def test_float32(rng):
 
 
 def test_refusals():
-    reason = banded.refuses(Problem(Blur(PSFS["even"], (9, 8), "periodic"), 1e-3))
-    assert reason is not None
-    assert "fft" in reason
+    assert "fft" in banded.refuses(Problem(Blur(PSFS["even"], (9, 8), "periodic"), 1e-3))
 
 
 def test_too_large_is_refused_before_anything_is_allocated(monkeypatch):

@@ -37,15 +37,11 @@ def test_float32(rng):
 
 @pytest.mark.parametrize("name", sorted(set(PSFS) - SERVED))
 def test_refuses_less_symmetry(name):
-    reason = cosine.refuses(Problem(Blur(PSFS[name], (9, 8), "reflect"), 1e-3))
-    assert reason is not None
-    assert "each axis" in reason
+    assert "each axis" in cosine.refuses(Problem(Blur(PSFS[name], (9, 8), "reflect"), 1e-3))
 
 
 def test_refuses_other_boundaries():
-    reason = cosine.refuses(Problem(Blur(PSFS["symmetric"], (9, 8), "zero"), 1e-3))
-    assert reason is not None
-    assert "'zero'" in reason
+    assert "'zero'" in cosine.refuses(Problem(Blur(PSFS["symmetric"], (9, 8), "zero"), 1e-3))
 
 
 def test_quadrant_drops_a_rim_of_zeros_and_looks_at_the_origin():

@@ -39,9 +39,7 @@ def test_float32(rng):
 
 
 def test_refuses_other_boundaries():
-    reason = fourier.refuses(Problem(Blur(PSFS["even"], (9, 8), "reflect"), 1e-3))
-    assert reason is not None
-    assert "reflect" in reason
+    assert "reflect" in fourier.refuses(Problem(Blur(PSFS["even"], (9, 8), "reflect"), 1e-3))
 
 
 def test_lambda_zero(rng):

@@ -38,9 +38,7 @@ def test_float32(rng):
 
 @pytest.mark.parametrize("name", ["symmetric", "asymmetric", "point-symmetric"])
 def test_refuses_what_is_not_separable(name):
-    reason = kronecker.refuses(Problem(Blur(PSFS[name], (9, 8)), 1e-3))
-    assert reason is not None
-    assert "separable" in reason
+    assert "separable" in kronecker.refuses(Problem(Blur(PSFS[name], (9, 8)), 1e-3))
 
 
 def test_small_singular_values_are_accurate():

@@ -267,17 +267,11 @@ def test_it_is_the_same_where_the_picture_lies(xp):
     g = blurred(0.02)
     result = deblur.solve(xp.asarray(g), SHAKE)
     assert (result.prior, type(result.image)) == ("natural", xp.ndarray)
-    image = result.image if isinstance(result.image, np.ndarray) else result.image.get()
-    assert np.allclose(image, deblur.reconstruct(g, SHAKE), atol=1e-4)
+    assert np.allclose(asnumpy(result.image), deblur.reconstruct(g, SHAKE), atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("noise", "name", "prior", "searches"),
-    [(0.02, "camera", "natural", 1), (0.0, "camera", "natural", 1), (0.0, "cat", "natural", 1)],
-)
-def test_a_picture_small_beside_its_psf_takes_one_search_if_it_is_natural(
-    noise, name, prior, searches, monkeypatch
-):
+@pytest.mark.parametrize(("noise", "name"), [(0.02, "camera"), (0.0, "camera"), (0.0, "cat")])
+def test_a_picture_small_beside_its_psf_takes_one_search_if_it_is_natural(noise, name, monkeypatch):
     searched = []
 
     def counted(problem, *args):
@@ -288,5 +282,5 @@ def test_a_picture_small_beside_its_psf_takes_one_search_if_it_is_natural(
     monkeypatch.setattr(select, "apply_rule", counted)
     h = deblur.psf.camera_shake(17, 3)
     result = deblur.solve(blurred(noise, h, size=66, name=name), h, boundary="unknown")
-    assert (result.prior, len(searched)) == (prior, searches)
+    assert (result.prior, len(searched)) == ("natural", 1)
     assert "bidiagonalisation" in result.lam_reason

@@ -87,13 +87,11 @@ def test_residual_is_what_it_says(rng):
 
 
 def test_callback_hears_every_iteration(rng):
-    has_listener = []
-    problem = Problem(
-        Blur(PSFS["even"], (31, 37)), 1e-3, stop=Stop(callback=lambda i, r: has_listener.append((i, r)))
-    )
+    heard, stop = [], Stop(callback=lambda i, r: heard.append((i, r)))
+    problem = Problem(Blur(PSFS["even"], (31, 37)), 1e-3, stop=stop)
     _, info = solved(pcg, problem, rng.standard_normal((1, 31, 37)))
-    assert {i for i, _ in has_listener} == set(range(info.iterations + 1))
-    assert has_listener[-1][1] <= 1e-8
+    assert {i for i, _ in heard} == set(range(info.iterations + 1))
+    assert heard[-1][1] <= 1e-8
 
 
 def test_too_few_iterations_are_reported(rng):
@@ -106,9 +104,8 @@ def test_too_few_iterations_are_reported(rng):
 
 def test_stagnation_is_reported(rng):
     # No solution in float32 has so small a residual.
-    problem = Problem(
-        Blur(psf.gaussian(5, 1.0), (40, 40)), 1e-3, dtype=np.dtype(np.float32), stop=Stop(rtol=1e-12)
-    )
+    blur, single = Blur(psf.gaussian(5, 1.0), (40, 40)), np.dtype(np.float32)
+    problem = Problem(blur, 1e-3, dtype=single, stop=Stop(rtol=1e-12))
     _, info = solved(pcg, problem, rng.standard_normal((1, 40, 40)).astype(np.float32))
     assert not info.converged
     assert "stagnated" in info.why
@@ -125,16 +122,8 @@ def test_restarts_go_on(rng, monkeypatch):
     assert relative_error(f, dense_answer(blur, 1e-2, "tikhonov", g)) <= 1e-7
 
 
-def test_a_zero_image_gives_a_zero_scene():
-    f, info = solved(pcg, Problem(Blur(PSFS["even"], (31, 37)), 1e-3), np.zeros((1, 31, 37)))
-    assert info.converged
-    assert not f.any()
-
-
 def test_refusals():
-    reason = pcg.refuses(Problem(Blur(PSFS["even"], (9, 8)), 0.0))
-    assert reason is not None
-    assert "λ > 0" in reason
+    assert "λ > 0" in pcg.refuses(Problem(Blur(PSFS["even"], (9, 8)), 0.0))
 
 
 @pytest.mark.slow

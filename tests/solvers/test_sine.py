@@ -12,7 +12,7 @@ from structured import (
     device_of,
 )
 
-from deblur.device import CPU
+from deblur.device import CPU, asnumpy
 from deblur.operators.blur import Blur
 from deblur.problem import Problem
 from deblur.solvers import sine
@@ -55,35 +55,23 @@ def test_transform_is_scipys(rng, xp, n):
         expected = scipy.fft.dst(x, type=1, axis=axis, norm="ortho")
         given = xp.asarray(x.copy())
         kept = transform(given, axis, False)
-        assert np.abs(_host(kept) - expected).max() <= 1e-12
-        assert np.array_equal(_host(given), x)
-        assert np.abs(_host(transform(given, axis, True)) - expected).max() <= 1e-12
-
-
-def _host(a):
-    return a if isinstance(a, np.ndarray) else a.get()
+        assert np.abs(asnumpy(kept) - expected).max() <= 1e-12
+        assert np.array_equal(asnumpy(given), x)
+        assert np.abs(asnumpy(transform(given, axis, True)) - expected).max() <= 1e-12
 
 
 def test_structure_decides_not_the_array_size():
     framed = np.pad(PSFS["symmetric3"], 2)
     assert sine.refuses(Problem(Blur(framed, (9, 9)), 1e-3)) is None
-    reason = sine.refuses(Problem(Blur(PSFS["symmetric"], (9, 9)), 1e-3))
-    assert reason is not None
-    assert "one pixel" in reason
+    assert "one pixel" in sine.refuses(Problem(Blur(PSFS["symmetric"], (9, 9)), 1e-3))
 
 
 @pytest.mark.parametrize("name", ["point-symmetric", "asymmetric", "even", "separable"])
 @pytest.mark.parametrize("boundary", ["zero", "antireflect"])
 def test_refuses_less_symmetry(name, boundary):
-    reason = sine.refuses(Problem(Blur(PSFS[name], (9, 8), boundary), 1e-3))
-    assert reason is not None
-    assert "each axis" in reason
+    assert "each axis" in sine.refuses(Problem(Blur(PSFS[name], (9, 8), boundary), 1e-3))
 
 
 def test_refuses_other_boundaries_and_a_singular_problem():
-    reason = sine.refuses(Problem(Blur(PSFS["symmetric3"], (9, 8), "reflect"), 1e-3))
-    assert reason is not None
-    assert "'reflect'" in reason
-    reason = sine.refuses(Problem(Blur(PSFS["symmetric3"], (9, 8), "antireflect"), 0.0))
-    assert reason is not None
-    assert "λ > 0" in reason
+    assert "'reflect'" in sine.refuses(Problem(Blur(PSFS["symmetric3"], (9, 8), "reflect"), 1e-3))
+    assert "λ > 0" in sine.refuses(Problem(Blur(PSFS["symmetric3"], (9, 8), "antireflect"), 0.0))
