@@ -185,6 +185,9 @@ def check_request(
     if regularizer == "denoiser" and denoiser is None:
         denoiser = _denoiser(DEFAULT_DENOISER)
         reason = f"{AS_REQUESTED}; with the denoiser {DEFAULT_DENOISER!r}, since none was named"
+    if method == "richardson-lucy":  # photons are not negative
+        low, high = bounds or (0.0, math.inf)
+        bounds = max(low, 0.0), high
     row = METHODS.get(method)
     if row is not None and not row.iterative:
         idle = [f"{name}={o[name]!r}" for name in ("rtol", "max_iterations") if o[name] is not None]

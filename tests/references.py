@@ -72,7 +72,8 @@ def reference(problems, images, steps):
     """The scenes that a dense primal-dual iteration (Chambolle & Pock 2011) reaches: no FFT, no splitting.
 
     The problems, which share their operator, are the rows of all arrays. Every term is in its dual: D* and R* by
-    Moreau's identity from their textbook proximal maps, written here anew. Steps are Pock and Chambolle's of each row.
+    Moreau's identity from their textbook proximal maps, written here anew. Steps are Pock and Chambolle's of each row,
+    those of the differences in proportion to √λ, as small as their duals are.
     """
     shape, wraps = problems[0].operator.scene_shape, problems[0].operator.boundary.wraps
     h = problems[0].operator.to_dense()
@@ -82,7 +83,6 @@ def reference(problems, images, steps):
     rows += [
         np.repeat(abs(ell).sum(axis=2).max(axis=1), ell.shape[1]) for ell in ells
     ]  # one step for each group
-    sigma, tau = (1 / np.maximum(r, 1e-9) for r in (np.concatenate(rows), abs(k).sum(axis=0)))
 
     def column(values):
         return np.array([[v] for v in values], float)
@@ -95,18 +95,21 @@ def reference(problems, images, steps):
     low, high = (column((p.bounds or (-np.inf, np.inf))[i] for p in problems) for i in (0, 1))
     radii = [column(p.lam * NORMS[p.regularizer][i] for p in problems)[..., None] for i in (0, 1)]
     absolute = column(p.regularizer == "tv-aniso" for p in problems)[..., None] > 0
+    share = np.repeat(0.25 * np.sqrt(column(min(p.lam, 1.0) for p in problems)), len(k), axis=1)
+    share[:, :m] = 0.25
+    sigma, tau = share / np.maximum(np.concatenate(rows), 1e-9), 1 / np.maximum(share @ abs(k), 1e-9)
     x = np.repeat(column(g.mean() for g in images).clip(low, high), h.shape[1], axis=1)
-    y, bar, s = np.zeros((n, len(k))), x.copy(), w / sigma[:m]
+    y, bar, s = np.zeros((n, len(k))), x.copy(), w / sigma[:, :m]
     for _ in range(steps):
         y += sigma * (bar @ k.T)
-        v = y[:, :m] / sigma[:m]  # prox of σD* by Moreau
+        v = y[:, :m] / sigma[:, :m]  # prox of σD* by Moreau
         e, c = v - data, v + b - s
         inner = e / (1 + s)
         square, linear = data + inner, v - e.clip(-s, s)
         bent = data + np.where(abs(inner) <= delta, inner, e - s * delta * np.sign(e))
         counts = np.where(w > 0, (c + np.sqrt(c**2 + 4 * s * np.maximum(data + b, 0))) / 2 - b, v)
         p = np.select(named, [square, linear, bent], counts)
-        y[:, :m] -= sigma[:m] * p
+        y[:, :m] -= sigma[:, :m] * p
         at = m
         for ell, radius in zip(ells, radii, strict=True):
             part = y[:, at : at + ell.shape[0] * ell.shape[1]].reshape(n, *ell.shape[:2])

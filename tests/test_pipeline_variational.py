@@ -25,7 +25,7 @@ def solve(g, lam=1e-3, **options):
 @pytest.mark.parametrize("method", [m for m in VARIATIONAL if m != "pnp"])
 def test_verification_measures_the_objective_itself(photograph, method, monkeypatch):
     sharp, g = photograph
-    lam = 1e-2 if method == "gradient" else 2e-2 if method == "identity" else 1e-3
+    lam = {"gradient": 1e-2, "identity": 2e-2, "richardson-lucy": 1e-2}.get(method, 1e-3)
     result = solve(g, lam, method=method)
     problem = result.problem
     scene_value = problem.objective(g[None, None], _scene(result, g))

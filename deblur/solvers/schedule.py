@@ -47,8 +47,8 @@ class Schedule:
         fidelity, lam, gain, stop = problem.fidelity, problem.lam, problem.operator.norm_bound, problem.stop
         regularizers = REGULARIZERS.get(problem.regularizer, ())
         squares = any(p.norm == "square" for p in regularizers)
-        tiny = float(np.finfo(problem.dtype).tiny)
-        weight, level = max(weight, tiny), max(level + fidelity.background, tiny)
+        weight = max(weight, float(np.finfo(problem.dtype).tiny))
+        level = level + fidelity.background or scale  # of a black image
         curvature = {"poisson": weight / level, "l1": weight / (0.05 * scale)}.get(fidelity.name, weight)
         prior = lam if squares else 2 * lam * gain / scale or 1e-3 * curvature * gain**2
         self.rho = [0.1 * curvature, *[prior] * len(regularizers), 0.03 * curvature * gain**2]
