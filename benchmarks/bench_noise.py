@@ -4,7 +4,7 @@
 
 level: N pictures each of photographs that the estimate was developed on and of others, blurred by PSFs drawn at random
 with the scene going on beyond the frame, white noise from 0.001 to 0.08 of full scale; as real numbers, clipped to
-[0, 1], and in 8 bits. The truth is the standard deviation of what was added where nothing is clipped, rounding included.
+[0, 1], and in 8 bits. The truth is the standard deviation of what was added where nothing is clipped, with rounding.
 Sharpened pictures (unsharp mask after the noise) are right within 20 %, refused, or wrong. Noise that grows with the
 light is compared at the 10, 50 and 90 % of the picture's own values. Writes benchmarks/results/noise.json.
 

@@ -75,7 +75,7 @@ def mirrored(image: np.ndarray, rows: int, cols: int) -> np.ndarray:
 
 
 def stored(image: np.ndarray, form: str) -> np.ndarray:
-    """The image after it was kept: as "real numbers", "clipped" to [0, 1], in "8 bit" or as "PNG", or as "JPEG <quality>"."""
+    """The image after it was kept: as "real numbers", "clipped" to [0, 1], in "8 bit", as "PNG" or "JPEG <quality>"."""
     if form == "real numbers":
         return image
     image = np.clip(image, 0, 1)

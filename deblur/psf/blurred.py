@@ -105,12 +105,11 @@ def from_blurred(
         raise ValueError("the image is constant, so that nothing shows the blur")
     y = (y - y.mean()) * (_CONTRAST / deviation)
     last_lam = min(max(16 * noise_level(y) ** 2, _LEAST_LAM), 1e-3)
-    found = []
+    found, tell = [], progress or (lambda *_: None)
     with all_cores():
         for i, way in enumerate(_WAYS):
             found.append(_estimated(y, s, way, last_lam))
-            if progress is not None:
-                progress(i + 1, len(_WAYS) + 1)
+            tell(i + 1, len(_WAYS) + 1)
     similar = np.array([[_aligned(a, b)[1] for b in found] for a in found])
     best = int(similar.sum(axis=1).argmax())
     similarity = float((similar.sum(axis=1)[best] - 1) / (len(found) - 1))
@@ -122,15 +121,13 @@ def from_blurred(
     wrong = scipy.fft.irfft2(scipy.fft.rfft2(aligned - mean, room) * scipy.fft.rfft2(y, room), room)
     wrong = wrong[:, s - 1 : y.shape[0], s - 1 : y.shape[1]]
     # 2 %: the error that all ways have in common, from simulations.
-    data_residual = (
-        math.hypot(float(np.sqrt(weights @ (wrong**2).mean(axis=(1, 2)))) / _CONTRAST, 0.02) * deviation
-    )
+    apart = float(np.sqrt(weights @ (wrong**2).mean(axis=(1, 2)))) / _CONTRAST
+    data_residual = math.hypot(apart, 0.02) * deviation
     scale, psf = _Scale(y, s, texture=False), _cleaned(mean, _FINAL_FAINT)
     with all_cores():
         for _ in range(_LAST_STEPS):
             psf = _centred(scale.nonnegative_psf(scale.scene(psf, last_lam), psf))
-    if progress is not None:
-        progress(len(_WAYS) + 1, len(_WAYS) + 1)
+    tell(len(_WAYS) + 1, len(_WAYS) + 1)
     psf = unit_sum(placed(_centred(_cleaned(psf, _FINAL_FAINT)), shape))
     status = PSFStatus.ROUGH if similarity >= _ALIKE else PSFStatus.DOUBTFUL
     why = (
@@ -223,9 +220,8 @@ class _Scale:
             small = u * u + v * v < lam / beta
             u[small] = v[small] = 0
             back = np.roll(u, 1, 1) - u + np.roll(v, 1, 0) - v
-            f = scipy.fft.irfft2(
-                (right + beta * scipy.fft.rfft2(back)) / (power + beta * self._power), self._shape
-            )
+            spectrum = (right + beta * scipy.fft.rfft2(back)) / (power + beta * self._power)
+            f = scipy.fft.irfft2(spectrum, self._shape)
             beta *= 2
         return f
 

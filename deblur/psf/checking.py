@@ -172,19 +172,10 @@ def check(image: Any, psf: Any) -> PSFCheck:
         )
     fits = evidence > _LIKELIER and depth > _DEPTH
     verdict = Verdict.DOES_NOT_FIT if wrong else Verdict.FITS if fits else Verdict.NOTHING_AGAINST
-    details = {
-        "evidence": evidence,
-        "depth": depth,
-        "at_zeros": at_zeros,
-        "scale": scale,
-        "scale_evidence": scale_evidence,
-        "scale_depth": scale_depth,
-        "mirrored": mirrored,
-        "ghosts": ghosts,
-        "asymmetry": asymmetry,
-        "centre": away,
-        "compressed": lossy,
-    }
+    details: dict[str, Any] = {"evidence": evidence, "depth": depth, "at_zeros": at_zeros}
+    details |= {"scale": scale, "scale_evidence": scale_evidence, "scale_depth": scale_depth}
+    details |= {"mirrored": mirrored, "ghosts": ghosts, "asymmetry": asymmetry}
+    details |= {"centre": away, "compressed": lossy}
     frequencies = np.stack([spectrum.y[spectrum.used], spectrum.x[spectrum.used]], axis=1)
     return PSFCheck(verdict, tuple(findings), details, h, frequencies, spectrum.power, model)
 
@@ -242,14 +233,11 @@ def _likeliest(
 ) -> tuple[float, float, float]:
     """(key, log-likelihood ratio against the PSF itself, depth of the zeros) of the PSF that explains the image best;
     (1, 0, 0) if none is likelier than the PSF itself."""
-    best = (1.0, 0.0)
-    for key, transfer in transfers.items():
-        ratio = spectrum.against(spectrum.fit(transfer)[0], own)
-        if ratio > best[1]:
-            best = (key, ratio)
-    if best[1] == 0:
-        return *best, 0.0
-    return *best, float(spectrum.matched(transfers[best[0]][None], none)[1][0])
+    ratios = {key: spectrum.against(spectrum.fit(transfer)[0], own) for key, transfer in transfers.items()}
+    key = max(ratios, key=ratios.__getitem__, default=1.0)
+    if not ratios.get(key, 0.0) > 0:
+        return 1.0, 0.0, 0.0
+    return key, ratios[key], float(spectrum.matched(transfers[key][None], none)[1][0])
 
 
 def _has_lobes(h: np.ndarray) -> bool:
@@ -264,9 +252,8 @@ def _has_lobes(h: np.ndarray) -> bool:
 def _asymmetry(h: np.ndarray) -> float:
     """‖h − rotated h‖/‖h‖ at the displacement where they agree best."""
     size = [2 * n for n in h.shape]
-    overlap = scipy.fft.irfft2(
-        scipy.fft.rfft2(h, s=size) ** 2, s=size
-    ).max()  # correlation with the rotated h: h ∗ h
+    # The correlation with the rotated h is h ∗ h.
+    overlap = scipy.fft.irfft2(scipy.fft.rfft2(h, s=size) ** 2, s=size).max()
     return math.sqrt(max(2 - 2 * float(overlap) / float((h**2).sum()), 0.0))
 
 

@@ -253,11 +253,6 @@ def transfer(edge: Edge) -> dict[str, Any]:
     if len(below) and below[0] > 0:
         i = below[0]
         mtf50 = float(np.interp(0.5, [mtf[i], mtf[i - 1]], [frequency[i], frequency[i - 1]]))
-    return {
-        "mtf50": mtf50,
-        "distance": t,
-        "edge_spread": spread,
-        "line_spread": line / max(float(line.sum() * step), np.finfo(float).tiny),
-        "frequency": frequency[frequency <= 1],
-        "mtf": mtf[frequency <= 1],
-    }
+    line, low = line / max(float(line.sum() * step), np.finfo(float).tiny), frequency <= 1
+    found = {"mtf50": mtf50, "distance": t, "edge_spread": spread, "line_spread": line}
+    return found | {"frequency": frequency[low], "mtf": mtf[low]}

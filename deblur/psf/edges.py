@@ -81,16 +81,13 @@ def from_edge(
     fit, ambiguity = _simplest(edges, shape, form)
     draws = fit.drawn(np.random.default_rng(0))
     # NNLS selects few profiles, depending on the noise; the mean of the draws is smoother.
-    psf = unit_sum((fit.psf + draws.sum(axis=0)) / (1 + len(draws)))
+    psf = unit_sum((fit.psf(fit.weights) + draws.sum(axis=0)) / (1 + len(draws)))
     scatter = float(np.sqrt(((draws - psf) ** 2).sum(axis=(1, 2)).mean() / (psf**2).sum()))
     error = math.hypot(scatter, 0.015, 0.5 * ambiguity)  # 0.015: not shown by the draws, from simulations
     overshoot = max(edge.overshoot for edge in edges)
     over = f"{100 * overshoot:.0f} %"
-    rough = {
-        "no PSF that falls outwards explains the edge: another PSF, uneven sides or values not linear in light": (
-            fit.data_residual > 3
-        )
-    }
+    uneven = "no PSF that falls outwards explains the edge: another PSF, uneven sides or values not linear in light"
+    rough = {uneven: fit.data_residual > 3}
     clipped = any(edge.clipped for edge in edges)
     doubtful = {
         f"the edge overshoots by {over}: it was sharpened; use raw data": overshoot > 0.04,
@@ -100,15 +97,10 @@ def from_edge(
     if size is None:
         psf = crop(psf)
     stretch = np.linalg.svd(form, compute_uv=False)
-    details = {
-        "edges": len(edges),
-        "angle": tuple(round(edge.angle, 2) for edge in edges),
-        "regions": tuple(edge.region for edge in edges),
-        "fwhm": width(psf),
-        "stretch": float(stretch[0] / stretch[-1]),
-        **transfer(edges[0]),
-    }
-    return PSFEstimate(psf, error, status, why, details)
+    details = {"edges": len(edges), "angle": tuple(round(edge.angle, 2) for edge in edges)}
+    details |= {"regions": tuple(edge.region for edge in edges)}
+    details |= {"fwhm": width(psf), "stretch": float(stretch[0] / stretch[-1])}
+    return PSFEstimate(psf, error, status, why, details | transfer(edges[0]))
 
 
 def ideal(t: np.ndarray, normal: np.ndarray) -> np.ndarray:
@@ -199,17 +191,13 @@ class _ProfileFit:
         """Root mean square of the residual over the noise."""
         return math.sqrt(self.square / len(self.right))
 
-    @property
-    def psf(self) -> np.ndarray:
-        return self._psf(self.weights)
-
-    def _psf(self, weights: np.ndarray) -> np.ndarray:
+    def psf(self, weights: np.ndarray) -> np.ndarray:
         return unit_sum(np.einsum("k,kmn->mn", weights[: len(self.parts)], self.parts))
 
     def drawn(self, rng: np.random.Generator) -> np.ndarray:
         """16 PSFs (16, m, n) of a bootstrap, with the noise and the residual."""
         noise = max(1.0, self.data_residual) * rng.standard_normal((16, len(self.right)))
-        return np.stack([self._psf(self.solved(self.explained + n)) for n in noise])
+        return np.stack([self.psf(self.solved(self.explained + n)) for n in noise])
 
 
 def _simplest(edges: list[Edge], shape: tuple[int, int], form: np.ndarray) -> tuple[_ProfileFit, float]:
@@ -222,8 +210,9 @@ def _simplest(edges: list[Edge], shape: tuple[int, int], form: np.ndarray) -> tu
         if other.square + chance * max(1.0, other.data_residual**2) < fit.square:
             fit = other
     limit = fit.square + chance * max(1.0, fit.data_residual**2)
-    apart = [float(np.linalg.norm(other.psf - fit.psf)) for other in fits if other.square < limit]
-    return fit, max(apart) / float(np.linalg.norm(fit.psf))
+    psf = fit.psf(fit.weights)
+    good = [other.psf(other.weights) for other in fits if other.square < limit]
+    return fit, max(float(np.linalg.norm(other - psf)) for other in good) / float(np.linalg.norm(psf))
 
 
 def _form_of(edges: list[Edge], shape: tuple[int, int]) -> tuple[np.ndarray, str]:
@@ -249,10 +238,9 @@ def _form_of(edges: list[Edge], shape: tuple[int, int]) -> tuple[np.ndarray, str
         method="Nelder-Mead",
         options={"initial_simplex": simplex, "xatol": 0.002, "fatol": math.inf, "maxfev": 60},
     )
-    reason = (
-        f"two edges; its axes are taken to lie along {words}" if len(edges) == 2 else f"{len(edges)} edges"
-    )
-    return form(found.x), reason
+    if len(edges) == 2:
+        return form(found.x), f"two edges; its axes are taken to lie along {words}"
+    return form(found.x), f"{len(edges)} edges"
 
 
 def _aligned(edge: Edge, shape: tuple[int, int], form: np.ndarray) -> Edge:

@@ -16,17 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from . import models
 from .estimate import PSFEstimate, border, centre, centre_of_gravity, graded, grey, percent, placed, width
-from .models import (
-    airy_profile,
-    coordinates,
-    disk_area,
-    gaussian_profile,
-    moffat_profile,
-    motion,
-    path_length,
-    unit_sum,
-)
+from .models import coordinates, unit_sum
 from .spectra import PictureSpectrum
 
 _SURE, _DEEP = 30.0, 0.4  # least log-likelihood ratio, and depth of zeros, of a blur found in an image
@@ -55,33 +47,37 @@ class _Kind:
     most: tuple[float, ...] = (math.inf, math.inf)
 
 
-def _along(covariance: np.ndarray) -> list[float]:
+def _along(width: float, deviations: np.ndarray, covariance: np.ndarray) -> list[list[float]]:
     """Length and angle of the motion with these second moments."""
     values, vectors = np.linalg.eigh(covariance)
     down, right = vectors[:, 1]
-    return [math.sqrt(12 * max(values[1], 0.1)), math.degrees(math.atan2(-down, right))]
+    return [[math.sqrt(12 * max(values[1], 0.1)), math.degrees(math.atan2(-down, right))]]
 
 
 KINDS = {
     "gaussian": _Kind(
         ("sigma_rows", "sigma_columns"),
-        gaussian_profile,
+        models.gaussian_profile,
         lambda w, s, _: [list(s), [w / 2.355, w / 2.355]],
         (0.1, 0.1),
     ),
     "moffat": _Kind(
-        ("fwhm", "beta"), moffat_profile, lambda w, *_: [[w, 2.5], [w, 4.8]], (0.2, 1.05), (math.inf, 100.0)
+        ("fwhm", "beta"),
+        models.moffat_profile,
+        lambda w, *_: [[w, 2.5], [w, 4.8]],
+        (0.2, 1.05),
+        (math.inf, 100.0),
     ),
-    "disk": _Kind(("radius",), disk_area, lambda w, s, _: [[w / 2], [math.hypot(*s) * 2**0.5]], (0.3,)),
+    "disk": _Kind(
+        ("radius",), models.disk_area, lambda w, s, _: [[w / 2], [math.hypot(*s) * 2**0.5]], (0.3,)
+    ),
     "airy": _Kind(
         ("radius",),
-        lambda y, x, radius: airy_profile(np.hypot(y, x), radius),
+        lambda y, x, radius: models.airy_profile(np.hypot(y, x), radius),
         lambda w, *_: [[1.18 * w], [1.4 * w]],
         (0.5,),
     ),
-    "motion": _Kind(
-        ("length", "angle"), path_length, lambda w, s, c: [_along(c)], (1.0, -720.0), (math.inf, 720.0)
-    ),
+    "motion": _Kind(("length", "angle"), models.path_length, _along, (1.0, -720.0), (math.inf, 720.0)),
 }
 
 
@@ -155,7 +151,7 @@ def _folded(angle: float) -> float:
 def _built(kind: str, parameters: Any, shape: tuple[int, ...] | None = None) -> np.ndarray:
     """The PSF of a kind; by default, and always of motion, of the size that holds it."""
     if kind == "motion":
-        return motion(max(float(parameters[0]), 1.0), float(parameters[1]))
+        return models.motion(max(float(parameters[0]), 1.0), float(parameters[1]))
     shape = shape or (2 * math.ceil(parameters[0] + 0.5) + 1,) * 2
     return unit_sum(KINDS[kind].values(*coordinates(shape), *parameters))
 
@@ -224,10 +220,8 @@ def _least_squares(a: np.ndarray, family: _Kind) -> Any:
     fits = []
     for start in family.start(width(clear), deviations, covariance):
         begin = np.clip([*centre_of_gravity(clear), *start], lower + 1e-6, upper - 1e-6)
-        for step, evaluations in (
-            (1e-3, 60),
-            (1e-5, 30),
-        ):  # coarse first: pixels make the path's length rough
+        # Coarse first: pixels make the path's length rough.
+        for step, evaluations in ((1e-3, 60), (1e-5, 30)):
             found = least_squares(
                 residual, begin, bounds=(lower, upper), diff_step=step, x_scale="jac", max_nfev=evaluations
             )

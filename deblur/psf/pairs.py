@@ -85,9 +85,8 @@ def from_pair(sharp: Any, blurred: Any, size: Size) -> PSFEstimate:
     h = first.solved(lam)
     explained = first.explained(h)
     if not explained > 0.3:
-        raise ValueError(
-            _unregistered(f"the best PSF explains {100 * max(explained, 0):.0f} % of the blurred one")
-        )
+        found = f"the best PSF explains {100 * max(explained, 0):.0f} % of the blurred one"
+        raise ValueError(_unregistered(found))
     away = np.array(centre_of_gravity(h))
     if np.abs(away).max() > 0.02:
         # The sharp image is displaced and not the PSF, whose edges the pixels may undersample.
@@ -111,9 +110,8 @@ def _displacement(s: np.ndarray, b: np.ndarray, reach: int) -> np.ndarray:
     broad = max(reach / 4, 1.0)  # at the blur's own scale, so that its shape has no effect
     x, y = (window * (gaussian_filter(a, broad) - gaussian_filter(a, 4 * broad)) for a in (s, b))
     cross = scipy.fft.rfft2(y) * scipy.fft.rfft2(x).conj()
-    correlation = scipy.fft.irfft2(
-        cross / np.maximum(np.abs(cross), 1e-3 * np.abs(cross).max()) ** 0.5, s=s.shape
-    )
+    modulus = np.abs(cross)
+    correlation = scipy.fft.irfft2(cross / np.maximum(modulus, 1e-3 * modulus.max()) ** 0.5, s=s.shape)
     at = np.array(np.unravel_index(correlation.argmax(), s.shape))
     return np.where(at > np.array(s.shape) // 2, at - np.array(s.shape), at)
 
@@ -129,13 +127,9 @@ class _System:
     def __init__(self, s: np.ndarray, b: np.ndarray, shape: tuple[int, int], edge: int = 0) -> None:
         self.shape = shape
         # The PSF reaches n // 2 pixels back, its origin being (n - 1) // 2.
-        rows, cols = (
-            slice(n // 2 + edge, k - (n - 1) // 2 - edge) for n, k in zip(shape, s.shape, strict=True)
-        )
-        down, right = (
-            slice(i.start + (n - 1) // 2, i.stop + (n - 1) // 2)
-            for i, n in zip((rows, cols), shape, strict=True)
-        )
+        ends = [(n // 2 + edge, k - (n - 1) // 2 - edge) for n, k in zip(shape, s.shape, strict=True)]
+        rows, cols = (slice(*one) for one in ends)
+        down, right = (slice(*np.add(one, (n - 1) // 2)) for one, n in zip(ends, shape, strict=True))
         self.place = (..., down, right)
         self.level = float(s.mean())
         self.s, self.b = s - self.level, b[rows, cols]
@@ -258,13 +252,8 @@ def _estimate(system: _System, h: np.ndarray, lam: float, moved: np.ndarray) -> 
     doubtful = {f"it explains {100 * explained:.0f} % of the blurred image alone": explained < 0.8}
     first = f"{residual.size} pixels for the {h.size} of the PSF"
     status, why = graded(error, first, {}, rough, doubtful)
-    details = {
-        "shift": (float(moved[0]), float(moved[1])),
-        "gain": gain,
-        "offset": float((system.b - system.forward(h)).mean()) - gain * system.level,
-        "explained": explained,
-        "residual": ratio,
-        "fwhm": width(psf),
-        "energy_outside": energy_outside(h),
-    }
+    offset = float((system.b - system.forward(h)).mean()) - gain * system.level
+    details = {"shift": (float(moved[0]), float(moved[1])), "gain": gain, "offset": offset}
+    details |= {"explained": explained, "residual": ratio}
+    details |= {"fwhm": width(psf), "energy_outside": energy_outside(h)}
     return PSFEstimate(psf, error, status, why, details)

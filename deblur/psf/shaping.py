@@ -213,12 +213,7 @@ def prepare(
         f"about {100 * outside:.0f} % of its light falls outside its frame": outside > 0.03,
     }
     status, why = graded(error, "", notes)
-    details = {
-        "moved": moved if centred else (0.0, 0.0),
-        "background": background,
-        "noise": noise,
-        "fwhm": width(h),
-        "energy_outside": outside,
-        "energy_cut": max(1 - float(placed(whole, h.shape).sum()), 0.0),
-    }
+    cut = max(1 - float(placed(whole, h.shape).sum()), 0.0)
+    details = {"moved": moved if centred else (0.0, 0.0), "background": background, "noise": noise}
+    details |= {"fwhm": width(h), "energy_outside": outside, "energy_cut": cut}
     return PSFEstimate(h, error, status, why, details)
