@@ -75,9 +75,13 @@ def cholesky_begun(a: Array) -> tuple[Array, Callable[[], None]]:
     On a GPU the host waits for the device only when that is called.
     """
     if not is_cupy(a):
-        return cholesky(a, overwrite_a=True, check_finite=False), lambda: None
+        return cholesky(a, overwrite_a=True, check_finite=False), _known
     factor, status = cholesky_gpu.cholesky(a, a, later=True)
     return factor, partial(status.check, "not positive definite")
+
+
+def _known() -> None:
+    """The host has waited already. A factor that is kept pickles, which a lambda in it would not."""
 
 
 def cholesky_solve(l: Any, b: Any, *, overwrite_b: bool = False, check_finite: bool = True) -> Array:

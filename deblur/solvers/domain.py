@@ -243,6 +243,8 @@ class SceneDomain(Domain):
     one. Where the cosine transform diagonalises a blur itself, the step is one division.
     """
 
+    _STEPS = 16  # between two computations of K x anew
+
     def __init__(self, operator: Operator, dtype: np.dtype, device: Device) -> None:
         self.operator, self.dtype, self.device = operator, dtype, device
         blur, boundary = operator.shift_invariant, operator.boundary
@@ -281,7 +283,7 @@ class SceneDomain(Domain):
         symbol = (symbol + 0 * self.power).astype(self.dtype)
 
         # K x is updated with the products K p of the conjugate gradients, and the norm that residuals are relative to
-        # is kept, so that a step takes Hᵀ once besides their products. Every 16 steps both are computed anew, before
+        # is kept, so that a step takes Hᵀ once besides their products. Now and then both are computed anew, before
         # rounding adds up.
         held: dict[str, Any] = {"x": None}
 
@@ -298,7 +300,7 @@ class SceneDomain(Domain):
                 x = precondition(right + rho * operator.adjoint(t))
                 return x, [operator.forward(x)]
             dot = get_xp(x).vdot  # the frames share their steps
-            if held["x"] is not x or held["steps"] == 16:
+            if held["x"] is not x or held["steps"] == self._STEPS:
                 kx, right = operator.forward(x), right + rho * operator.adjoint(t)
                 held.update(steps=0, size=dot(right, right) ** 0.5)
                 r = right - rho * operator.adjoint(kx) - self.filter(x, symbol)
