@@ -60,11 +60,12 @@ class Domain(Protocol):
     data_shape: tuple[int, int]
     scene: tuple[slice, slice]
     frame: tuple[slice, slice]
-    border = adjoint_border = "wrap"
-    pinned = False
-    parts = 1
+    border: str = "wrap"
+    adjoint_border: str = "wrap"
+    pinned: bool = False
+    parts: int = 1
     mixed: tuple[Array, ...] = ()
-    mixed_power: Array
+    mixed_power: Array = 1.0
     power: Array
     rows: Array
     cols: Array
