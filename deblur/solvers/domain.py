@@ -65,7 +65,7 @@ class Domain(Protocol):
     pinned: bool = False
     parts: int = 1
     mixed: tuple[Array, ...] = ()
-    mixed_power: Array = np.ones(1)
+    mixed_power: Array = 1.0
     power: Array
     rows: Array
     cols: Array
