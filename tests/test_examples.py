@@ -203,17 +203,10 @@ def test_inversion_believes_no_wrong_inverse(results, inversion, monkeypatch):
 
 
 def test_qr_measures_here_and_prints_what_was_recorded(results, example, capsys, monkeypatch):
-    cell = {
-        "rows": 8,
-        "columns": 4,
-        "batch": 7,
-        "kernel": "single-launch",
-        "times": {"ours": {"median_s": 0.001}, "jax": {"median_s": 0.004}},
-        "best_peer": "jax",
-        "speedup_over_best": 4.0,
-        "speedup_over": {"jax": 4.0},
-        "errors_over_sqrt_n_eps": {"orthogonality": 1.5, "backward": 0.25},
-    }
+    cell = {"rows": 8, "columns": 4, "batch": 7, "kernel": "single-launch"}
+    cell |= {"times": {"ours": {"median_s": 0.001}, "jax": {"median_s": 0.004}}}
+    cell |= {"best_peer": "jax", "speedup_over_best": 4.0, "speedup_over": {"jax": 4.0}}
+    cell |= {"errors_over_sqrt_n_eps": {"orthogonality": 1.5, "backward": 0.25}}
     results("gpu_qr", {"grid": [cell]})
     module = example("table_qr")
     monkeypatch.setattr(module, "GRID", {(6, 6): (1,), (9, 5): (3,), (4000, 4000): (1,)})
@@ -226,14 +219,7 @@ def test_qr_measures_here_and_prints_what_was_recorded(results, example, capsys,
     assert "No GPU here. QR on a GPU, float32, recorded on 2020-02-02 on Testcard 9" in out
     assert out.splitlines()[-1].split() == [
         *"8x4",
-        "7",
-        "single-launch",
-        "1",
-        "4",
-        "4.0",
-        "(jax)",
-        "1.5",
-        "0.25",
+        *["7", "single-launch", "1", "4", "4.0", "(jax)", "1.5", "0.25"],
     ]
 
 
@@ -257,21 +243,11 @@ def test_qr_of_the_repository_is_what_was_recorded(example, capsys, monkeypatch)
     )
 
 
+SWEEP = {"figure": 9, "action": "delete", "which": "col", "m": 100, "n": 50, "p": 10}
+SWEEP |= {"update_s": 0.001, "planned": "update", "keep_q": True}
 SWEEPS = {
     "sweeps": [
-        {
-            "figure": 9,
-            "action": "delete",
-            "which": "col",
-            "m": 100,
-            "n": 50,
-            "p": 10,
-            "k": k,
-            "update_s": 0.001,
-            "refactor_s": {"scipy.linalg.qr": 0.02, "ours": full},
-            "planned": "update",
-            "keep_q": True,
-        }
+        {**SWEEP, "k": k, "refactor_s": {"scipy.linalg.qr": 0.02, "ours": full}}
         for k, full in ((0, 0.002), (40, 0.006))
     ]
 }
