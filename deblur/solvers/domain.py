@@ -243,7 +243,7 @@ class SceneDomain(Domain):
     one. Where the cosine transform diagonalises a blur itself, the step is one division.
     """
 
-    _STEPS = 16  # between two computations of K x anew
+    _STEPS = 30  # of conjugate gradients, at most
 
     def __init__(self, operator: Operator, dtype: np.dtype, device: Device) -> None:
         self.operator, self.dtype, self.device = operator, dtype, device
@@ -283,7 +283,7 @@ class SceneDomain(Domain):
         symbol = (symbol + 0 * self.power).astype(self.dtype)
 
         # K x is updated with the products K p of the conjugate gradients, and the norm that residuals are relative to
-        # is kept, so that a step takes Hᵀ once besides their products. Now and then both are computed anew, before
+        # is kept, so that a step takes Hᵀ once besides their products. Every 16 steps both are computed anew, before
         # rounding adds up.
         held: dict[str, Any] = {"x": None}
 
@@ -300,7 +300,7 @@ class SceneDomain(Domain):
                 x = precondition(right + rho * operator.adjoint(t))
                 return x, [operator.forward(x)]
             dot = get_xp(x).vdot  # the frames share their steps
-            if held["x"] is not x or held["steps"] == self._STEPS:
+            if held["x"] is not x or held["steps"] == 16:
                 kx, right = operator.forward(x), right + rho * operator.adjoint(t)
                 held.update(steps=0, size=dot(right, right) ** 0.5)
                 r = right - rho * operator.adjoint(kx) - self.filter(x, symbol)
@@ -316,7 +316,8 @@ class SceneDomain(Domain):
                 return float(dot(at.r, at.r) ** 0.5 / size)
 
             systems = Systems(dot, measure)
-            x = x + cg(apply, r, systems, precondition=precondition, rtol=tolerance, max_iterations=30).x
+            most = self._STEPS
+            x = x + cg(apply, r, systems, precondition=precondition, rtol=tolerance, max_iterations=most).x
             held.update(x=x, kx=kx, steps=held["steps"] + 1)
             return x, [kx]
 
