@@ -362,7 +362,7 @@ def psf_noise(
     square, white = np.exp(wrong[-2:]).tolist()
     if error is None:
         gained = 2 * (found.fitted(means, noise, 0.0, wrong)[1] - loss) / scatter
-        square *= max(1 - 3 / gained, 0.0) if gained > 0 else 0.0
+        square *= max(1 - 15 / gained, 0.0) if gained > 0 else 0.0
     power = found.scene(wrong) * found.white * found.count
     fine, epsilon = float(power @ (found.radius > 0.1) / found.count.sum()), math.sqrt(square)
     uncertainty = math.sqrt(square + deviation) - epsilon
