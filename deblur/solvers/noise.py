@@ -314,8 +314,8 @@ def psf_error(g: Array, psf: Array, noise: float | None = None) -> tuple[float, 
 def weighed(problem: Problem, g: Array, noise: float | None, error: float | None) -> Problem:
     """The problem with the noise of its frames (k, c, M, N), as far as it is not given.
 
-    The linear formula needs no more than what an error of the PSF leaves. Photon noise that is stronger than the noise
-    of the dark gets weights: the inverse of its variance at each pixel [1]_.
+    The linear formula needs no more than what an error of the PSF leaves. Photon noise with five times the variance of
+    the dark gets weights: the inverse of its variance at each pixel [1]_.
 
     References
     ----------
@@ -335,7 +335,7 @@ def weighed(problem: Problem, g: Array, noise: float | None, error: float | None
     if noise is None:
         model = model._replace(read=math.sqrt(noise_variance(problem, g)))
         light, bright = estimate_noise_model(seen - fidelity.background, psf), float(seen.mean())
-        if light.gain * bright > light.read**2 and fidelity.weights is None:
+        if light.gain * bright > 5 * light.read**2 and fidelity.weights is None:
             model = model._replace(gain=light.gain, read=light.read, light=bright)
             weights = model.weights(seen - fidelity.background)
             fidelity = replace(fidelity, weights=weights.astype(problem.dtype, copy=False))
