@@ -165,7 +165,8 @@ def refine(args: argparse.Namespace) -> psf.PSFEstimate:
     --psf : psf
         For example motion:15,30 or a file.
     """
-    return psf.refine(image.as_float(read_grey(args.input)), args.psf[1])
+    picture = image.as_float(_grey(args))
+    return psf.refine(picture, upright(args.psf, args.orientation))
 
 
 def fit(args: argparse.Namespace) -> psf.PSFEstimate:

@@ -50,22 +50,18 @@ def dense_differences(shape, kind, wrap):
 
 def dense_solution(problem, g):
     h = problem.operator.to_dense()
-    ell = dense_differences(
-        problem.operator.scene_shape, problem.regularizer, problem.operator.boundary.wraps
-    )
+    shape, wraps = problem.operator.scene_shape, problem.operator.boundary.wraps
+    ell = dense_differences(shape, problem.regularizer, wraps)
     w = np.ones(len(h)) if problem.fidelity.weights is None else np.asarray(problem.fidelity.weights).ravel()
     a = h.T @ (w[:, None] * h) + problem.lam * ell.T @ ell
     f = np.linalg.solve(a, h.T @ (w * (g.ravel() - problem.fidelity.background)))
     data_residual = h @ f + problem.fidelity.background - g.ravel()
     value = 0.5 * np.sum(w * data_residual**2) + 0.5 * problem.lam * np.sum((ell @ f) ** 2)
-    return f.reshape(problem.operator.scene_shape), value
+    return f.reshape(shape), value
 
 
-NORMS = {
-    "tv": (1.0, 0.0),
-    "tv-aniso": (1.0, 0.0),
-    "tv2": (0.5, 0.5),
-}  # weights of first and second differences
+# Weights of first and second differences.
+NORMS = {"tv": (1.0, 0.0), "tv-aniso": (1.0, 0.0), "tv2": (0.5, 0.5)}
 
 
 def reference(problems, images, steps):
@@ -79,10 +75,9 @@ def reference(problems, images, steps):
     h = problems[0].operator.to_dense()
     ells = [_grouped(shape, kind, size, wraps) for kind, size in (("gradient", 2), ("laplacian", 3))]
     k, n, m = np.vstack([h, *(ell.reshape(-1, h.shape[1]) for ell in ells)]), len(problems), len(h)
+    # One step for each group.
     rows = [abs(h).sum(axis=1)]
-    rows += [
-        np.repeat(abs(ell).sum(axis=2).max(axis=1), ell.shape[1]) for ell in ells
-    ]  # one step for each group
+    rows += [np.repeat(abs(ell).sum(axis=2).max(axis=1), ell.shape[1]) for ell in ells]
 
     def column(values):
         return np.array([[v] for v in values], float)
