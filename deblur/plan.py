@@ -13,7 +13,7 @@ from .progress import report_phase
 from .request import Request
 from .tuning import LambdaChoice, weighed
 from .tuning.choice import restated
-from .tuning.select import choose_lambda, oversmoothed
+from .tuning.select import choose_lambda, oversmoothed, with_psf_error
 
 #: Failures after which another attempt may succeed.
 RECOVERABLE = (SingularMatrixError, InsufficientMemoryError, MethodError, ConvergenceError)
@@ -130,6 +130,7 @@ def decided(request: Request, kept: Plan | None, image: NormalizedImage) -> Plan
         noise=noise,
         method=method,
     )
+    found = with_psf_error(found, problem, rule)
     problem = replace(problem, lam=float(found.lam), regularizer=regularizer)
     stated = restated(replace(found, solution=None), problem, scale)
     uncertain = request.rule_named and not (found.converged or oversmoothed(found, image.prior, method))

@@ -334,10 +334,12 @@ def weighed(problem: Problem, g: Array, noise: float | None, error: float | None
         return replace(problem, noise=model)
     if noise is None:
         model = model._replace(read=math.sqrt(noise_variance(problem, g)))
-        light, bright = estimate_noise_model(seen - fidelity.background, psf), float(seen.mean())
-        if light.gain * bright > 5 * light.read**2 and fidelity.weights is None:
+    if noise is None and fidelity.weights is None:
+        net = seen - fidelity.background
+        light, bright = estimate_noise_model(net, psf), float(seen.mean())
+        if light.gain * bright > 5 * light.read**2:
             model = model._replace(gain=light.gain, read=light.read, light=bright)
-            weights = model.weights(seen - fidelity.background)
+            weights = model.weights(net)
             fidelity = replace(fidelity, weights=weights.astype(problem.dtype, copy=False))
     return replace(problem, noise=model, fidelity=fidelity)
 

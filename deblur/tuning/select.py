@@ -71,9 +71,8 @@ def choose_lambda(
 ) -> Decision:
     """λ by a rule, from all frames together, and the regularizer that it is for.
 
-    An error of the PSF adds ε² to λ of the linear formula under "auto" (`deblur.tuning.psf_error`). "natural" replaces
-    the regularizer of the problem where cross-validation with it finds noise to hide: its λ, the variance of the noise
-    over that of the scene, is large enough.
+    "natural" replaces the regularizer of the problem where cross-validation with it finds noise to hide: its λ, the
+    variance of the noise over that of the scene, is large enough.
 
     Parameters
     ----------
@@ -91,26 +90,6 @@ def choose_lambda(
     method : Method
         Solves the problem for rules that need solutions.
     """
-    found = _chosen(problem, data, rule, prior, may_be_natural, noise, method)
-    known = problem.noise
-    if known is None or problem.asked or rule != "auto" or not known.psf_error:
-        return found
-    # An error that was read off the image counts by its part of all noise: below the noise it is uncertain.
-    share = (known.left / known.level) ** 2 if known.uncertainty else 1.0
-    lam = found.choice.lam + share * (known.psf_error * problem.operator.dc_gain) ** 2
-    why = f"raised by {share:.2g} ε², the PSF being wrong by ε = {known.psf_error:.2g}"
-    return found._replace(choice=replace(found.choice, lam=lam, reason=f"{found.choice.reason}; {why}"))
-
-
-def _chosen(
-    problem: Problem,
-    data: Data,
-    rule: str,
-    prior: str,
-    may_be_natural: bool,
-    noise: float | None,
-    method: Method,
-) -> Decision:
     natural, alike = None, replace(problem, regularizer="natural")
     enough = _enough(problem) if may_be_natural else math.inf
     undecided, open_ended = math.isfinite(enough), problem.operator.boundary.open
@@ -152,6 +131,18 @@ def _chosen(
         why = f"there is noise to hide, for which {prior!r} would need λ = {plain.lam:.2g}"
         return Decision(natural, "natural", why)
     return Decision(plain, problem.regularizer, why)
+
+
+def with_psf_error(choice: LambdaChoice, problem: Problem, rule: str) -> LambdaChoice:
+    """The choice for the linear formula under "auto", plus ε² for the error of the PSF (`deblur.tuning.psf_error`)."""
+    known = problem.noise
+    if known is None or problem.asked or rule != "auto" or not known.psf_error:
+        return choice
+    # An error that was read off the image counts by its part of all noise: below the noise it is uncertain.
+    share = (known.left / known.level) ** 2 if known.uncertainty else 1.0
+    lam = choice.lam + share * (known.psf_error * problem.operator.dc_gain) ** 2
+    why = f"raised by {share:.2g} ε², the PSF being wrong by ε = {known.psf_error:.2g}"
+    return replace(choice, lam=lam, reason=f"{choice.reason}; {why}")
 
 
 def oversmoothed(choice: LambdaChoice, prior: str, method: Method) -> bool:
