@@ -8,6 +8,7 @@ import math
 import os
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any, NamedTuple
 
@@ -68,15 +69,14 @@ class Loop:
     def __init__(self, eager: int, capture: bool = True) -> None:
         self._left = eager if capture else math.inf
         self._graph: Any = None
-        self._place: Any = None
 
     def __call__(self, step: Callable[[], None]) -> None:
         """Do the step, the same each time. It reads nothing back, and leaves its results in arrays made before."""
         import cupy
 
         if self._graph is not None:
-            self._last = cupy.cuda.get_current_stream()
-            self._graph.launch(self._last)
+            self._used_on[0] = cupy.cuda.get_current_stream()
+            self._graph.launch(self._used_on[0])
         elif self._left > 0:
             self._left -= 1
             step()
@@ -88,23 +88,24 @@ class Loop:
         """Do a step on the loop's own stream, and capture the next ones."""
         import cupy
 
-        self._cache, self._last = pool(cupy.cuda.runtime.getDevice()), cupy.cuda.get_current_stream()
-        self._place = self._cache.take("loop")
-        if self._place is None:
-            self._place = cupy.cuda.Stream(non_blocking=True), cupy.cuda.MemoryPool()
-        stream, memory = self._place
-        stream.wait_event(self._last.record())
+        cache, current = pool(cupy.cuda.runtime.getDevice()), cupy.cuda.get_current_stream()
+        stream, memory = cache.take("loop") or (cupy.cuda.Stream(non_blocking=True), cupy.cuda.MemoryPool())
+        # A finalizer and not `__del__`: of a loop that is part of a reference cycle, the garbage collector would call
+        # the stream's `__del__`, too, and the next loop would get a destroyed stream.
+        self._used_on = [current]
+        weakref.finalize(self, _give_back, cache, stream, memory, self._used_on).atexit = False
+        stream.wait_event(current.record())
         with cupy.cuda.using_allocator(memory.malloc):
             with stream:
                 step()
-            self._last.wait_event(stream.record())
+            current.wait_event(stream.record())
             with holding() as self._held:
                 self._graph = captured(step, stream)
 
-    def __del__(self) -> None:
-        self._graph = None
-        if getattr(self, "_place", None) is not None and not sys.is_finalizing():
-            self._cache.give("loop", self._place, self._place[1].total_bytes(), self._last)
+
+def _give_back(cache: pools.Pool, stream: Any, memory: Any, used_on: list[Any]) -> None:
+    """Let the next loop have a loop's stream and memory."""
+    cache.give("loop", (stream, memory), memory.total_bytes(), *used_on)
 
 
 class Repeated:

@@ -1,5 +1,7 @@
 """Dense chains as CUDA graphs: the same bits in every thread, within the budget of the cache."""
 
+import gc
+
 import numpy as np
 import pytest
 
@@ -55,6 +57,23 @@ def test_a_graph_gives_the_same_bits(name, shape, dtype, cupy):
     assert cached()
     for a, known in zip((first, second, first), (*as_it_is, as_it_is[0])):
         assert all(bool((x == y).all()) for x, y in zip(chain(cupy, a), known))
+
+
+def test_a_loop_in_a_cycle_leaves_a_stream_that_lives(cupy):
+    x = cupy.zeros(5)
+
+    def step():
+        x[...] = x + 1
+
+    for _ in range(3):
+        loop = graphs.Loop(0)
+        for _ in range(2):
+            loop(step)
+        cycle = [loop]
+        cycle.append(cycle)
+        del loop, cycle
+        gc.collect()
+    assert x.tolist() == [6.0] * 5
 
 
 def test_results_do_not_share_memory(cupy):

@@ -67,8 +67,9 @@ class _Replayed:
         import cupy
 
         # The graph reads these, and the tables of the groups.
-        self._variances, colours = cupy.empty(groups.side**2, np.float64), _colours(like)
-        self._replay = Repeated(lambda image: _collaborative(image, self._variances, colours, groups.of), 1)
+        variances, colours = cupy.empty(groups.side**2, np.float64), _colours(like)
+        self._variances = variances
+        self._replay = Repeated(lambda image: _collaborative(image, variances, colours, groups.of), 1)
 
     def __call__(self, image: Array, sigma: float) -> Array:
         if not sigma > 0:
