@@ -93,7 +93,7 @@ def restore(recipe: Recipe, window: Array, frame: int, at_border: Sides, trim: E
     ValueError
         If the window holds NaN or infinity.
     """
-    shape, tile = window.shape[2:], within(window, trim)
+    shape, tile = window.shape[2:], within(window.shape, trim)
     inside = not any(map(any, at_border)) or recipe.boundary.wraps
 
     def solved(psf: int, frames: slice, image: Array, device: Device) -> Array:  # as an image near the border
@@ -105,7 +105,7 @@ def restore(recipe: Recipe, window: Array, frame: int, at_border: Sides, trim: E
         f = by(image)[tile]
         for where, into in strips or []:
             part = image[where]
-            f[into] = _solver(recipe, psf, part.shape[2:], at_border, device)(part)[within(part, trim)]
+            f[into] = _solver(recipe, psf, part.shape[2:], at_border, device)(part)[within(part.shape, trim)]
         return f
 
     return by_psf(recipe, window, frame, solved)
@@ -137,9 +137,9 @@ def _strips(
     return found if worthwhile(shapes, shape) else None
 
 
-def within(window: Array, trim: Edges) -> tuple[Any, ...]:
-    """Where the tile is in a window."""
-    space = zip(window.shape[-len(trim) :], trim, strict=True)
+def within(shape: Sequence[int], trim: Edges) -> tuple[Any, ...]:
+    """Where the tile is in a window of this shape."""
+    space = zip(shape[-len(trim) :], trim, strict=True)
     return (..., *(slice(first, n - last) for n, (first, last) in space))
 
 
@@ -189,7 +189,7 @@ def _solver(
 
         def solve(window: Array) -> Array:
             f = restored(faded(window, room) if edge.dark else wrapped(window, wide))
-            return f[within(f, room)]
+            return f[within(f.shape, room)]
 
         return solve
 
