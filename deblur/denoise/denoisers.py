@@ -156,19 +156,10 @@ _TABLE: dict[str, tuple[Callable[[Array, float], Array], str | None, str]] = {
     "bm3d": (_OnHost(_bm3d), "bm3d", "bm3d"),
 }
 
-#: The names that `get` knows.
-DENOISERS = tuple(_TABLE)
-
 
 def is_named(denoiser: Any) -> bool:
     """Whether a denoiser is in the table; all of those take images on any scale."""
     return any(denoiser is function for function, _, _ in _TABLE.values())
-
-
-def installed(name: str) -> bool:
-    """Whether the package that the denoiser `name` needs is installed."""
-    module = _entry(name)[1]
-    return module is None or find_spec(module) is not None
 
 
 def get(name: str) -> Callable[[Array, float], Array]:
@@ -190,15 +181,11 @@ def get(name: str) -> Callable[[Array, float], Array]:
     ImportError
         If the package that it needs is not installed; the message says which.
     """
-    function, _, package = _entry(name)
-    if not installed(name):
-        raise ImportError(f"the denoiser {name!r} needs the package {package}: pip install {package}")
-    return function
-
-
-def _entry(name: str) -> tuple[Callable[[Array, float], Array], str | None, str]:
     if name not in _TABLE:
         raise ValueError(
             f"unknown denoiser {name!r}; there are {', '.join(_TABLE)}, or give a function of your own"
         )
-    return _TABLE[name]
+    function, module, package = _TABLE[name]
+    if module is not None and find_spec(module) is None:
+        raise ImportError(f"the denoiser {name!r} needs the package {package}: pip install {package}")
+    return function

@@ -263,7 +263,7 @@ def test_whatever_a_method_does_the_others_still_run(picture, monkeypatch, capsy
         ponder={"choose": lambda: time.sleep(5)},
         big={"predicted": huge},
         slow={"predicted": lambda: 1e5},
-        absent={"missing": "not installed: pip install absent"},
+        absent={"missing": "pip install absent"},
         refuses={"refuses": lambda task: "not on Saturdays"},
         chatter={"act": chatter},
         good={},
@@ -384,7 +384,7 @@ def test_methods_with_another_boundary_say_so_or_refuse(picture):
     refused = run(picture, 0.01, "unknown", ["fft", "skimage-wiener"], other_boundary="refuse").rows[1:]
     assert [row.status for row in refused] == ["refused"] * 2
     assert "periodic" in refused[0].reason
-    assert "repeated beyond the frame" in refused[1].reason
+    assert "assumes boundary 'periodic'" in refused[1].reason
 
 
 def test_oracle_rows_say_so_and_are_no_worse(picture):
@@ -501,7 +501,7 @@ def test_an_interrupted_run_is_kept_and_resumed(picture, monkeypatch, tmp_path):
 
 
 def test_resuming_tries_again_what_was_not_installed(picture, monkeypatch, tmp_path):
-    fakes = enter(monkeypatch, a={"missing": "not installed: pip install a"})
+    fakes = enter(monkeypatch, a={"missing": "pip install a"})
     assert run(picture, folder=tmp_path).rows[1].status == "not installed"
     fakes["a"].extra.clear()
     assert run(picture, folder=tmp_path, resume=True).rows[1].status == "ok"
