@@ -5,6 +5,7 @@ import io
 import itertools
 import json
 import re
+from contextlib import closing
 from html import escape
 from html.parser import HTMLParser
 
@@ -201,7 +202,7 @@ def test_quality_against_time_names_the_unbeaten():
 def chromium():
     if browser.find() is None:
         pytest.skip("no Chromium is installed (on Debian: apt-get install chromium)")
-    with browser.Browser() as b:
+    with closing(browser.Browser()) as b:
         yield b
 
 
