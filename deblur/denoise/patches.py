@@ -97,13 +97,9 @@ class Groups:
         From one reference patch to the next.
     radius : int
         Pixels each way within which similar patches are looked for, at most 127.
-    stack : int
-        Patches in a group, a power of two; fewer where there are not so many.
     """
 
-    def __init__(
-        self, pilot: Array, side: int = 8, step: int = 4, radius: int = 12, stack: int = STACK
-    ) -> None:
+    def __init__(self, pilot: Array, side: int = 8, step: int = 4, radius: int = 12) -> None:
         self._xp = xp = get_xp(pilot)
         self.shape = pilot.shape
         self.side = side = side_in(pilot.shape, side)
@@ -111,19 +107,16 @@ class Groups:
         rows, self._cols = (np.unique(np.append(np.arange(0, n + 1, step), n)) for n in (high, wide))
         up, along = min(radius, high), min(radius, wide)
         self._moves = moves = _moves(up, along)
-        self._count = 1 << (min(stack, len(moves)).bit_length() - 1)
+        self._count = 1 << (min(STACK, len(moves)).bit_length() - 1)
         served = side in SIDES and self._count == STACK
         self._jit = _compiled() if served and xp is np else None
         per = max(1, _STRIP // len(self._cols))
-        self._strips = [
-            _Strip(
-                rows[i : i + per],
-                slice(i * len(self._cols), min(i + per, len(rows)) * len(self._cols)),
-                max(0, int(rows[i]) - up),
-                min(pilot.shape[0], int(rows[i : i + per][-1]) + up + side),
-            )
-            for i in range(0, len(rows), per)
-        ]
+        self._strips = []
+        for i in range(0, len(rows), per):
+            some = rows[i : i + per]
+            groups = slice(i * len(self._cols), (i + len(some)) * len(self._cols))
+            top, bottom = max(0, int(some[0]) - up), min(pilot.shape[0], int(some[-1]) + up + side)
+            self._strips.append(_Strip(some, groups, top, bottom))
         self._edge = np.kaiser(side, 2.0).astype(np.float32)
         pilot = xp.ascontiguousarray(pilot, np.float32)
         self._places: patches_gpu.Places | None = None
