@@ -272,8 +272,7 @@ class Deblurrer:
     def _image(self, frames: Frames) -> NormalizedImage:
         """The frames normalised, under the boundary that the first image decides."""
         if self._plan is None:
-            phase = "boundary" if self._request.candidates else "begin"
-            report_phase(phase, self._request.seconds(frames))
+            report_phase("boundary" if self._request.candidates else "begin")
         check_frames(frames, self._request)
         with self._lock:
             if self._request.candidates:
@@ -291,7 +290,7 @@ class Deblurrer:
             choice = plan.choice or self._request.choice(plan.problem)
             if failures:
                 choice = replace(choice, reason=f"{choice.reason}, since {'; '.join(failures)}")
-            report_phase("set-up", self._request.seconds(image.frames, choice.method))
+            report_phase("set-up")
             # If nothing else would be tried, a GPU factors while the host continues.
             alone = self._request.method != "auto" and not isinstance(self._request.lam, str)
             factor = METHODS[choice.method].prepare(plan.problem, asynchronous=alone)
@@ -313,12 +312,9 @@ class Deblurrer:
         start, warm = plan.start, self._warm and len(image.parts) == 1
         if warm and self._last is not None and self._last[1] == plan.scale:
             start = self._last[0]
-        left, begun = self._request.seconds(image.frames, plan.choice.method), time.perf_counter()
         dtype, count = problem.dtype, len(image.parts)
         for done, at in enumerate(image.parts):
-            if done:  # from the time of the parts so far
-                left = (time.perf_counter() - begun) / done * (count - done)
-            report_phase("solve" if count == 1 else f"solve {done + 1} of {count}", left)
+            report_phase("solve" if count == 1 else f"solve {done + 1} of {count}")
             g, data, centre = (x if x is None else x.astype(dtype, copy=False) for x in image.part(at))
             solution = plan.factor.solve(data, start)
             if warm:

@@ -114,7 +114,7 @@ def decided(request: Request, kept: Plan | None, image: NormalizedImage) -> Plan
     prior_reason = "the default" if request.asked_prior == "auto" else "as requested"
     if not isinstance(rule, str):
         return Plan(problem, scale, request.lam_reason, prior_reason)
-    report_phase("λ", request.seconds(image.frames))
+    report_phase("λ")
     method, noise = METHODS[request.search_method], image.noise
     if request.linear:
         first = image.part(image.parts[0])[0]

@@ -49,12 +49,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import scipy.fft
 
-from .device import Array, all_cores, as_real, check_finite, get_xp, require_memory
+from .device import Array, all_cores, as_real, check_finite, require_memory
 from .linalg import cholesky, gets
 from .masks import check_weights
 from .methods import METHODS
 from .operators.natural import TAPS
-from .operators.operator import Operator
 from .probing import drawn, probe, symbol
 from .problem import Problem, Stop
 from .resampling import FACTORS, simulated
@@ -210,7 +209,7 @@ def posterior_std(
         if name == "simulated":
             if (reason := METHODS[regularizer].refuses(problem)) is not None:
                 raise ValueError(f"method {regularizer!r} cannot serve here: {reason}")
-            g = problem.xp.asarray(_plain(image, operator, dtype))
+            g = xp.asarray(_plain(image, operator.image_shape)).astype(dtype)
             std, error = simulated(problem, regularizer, g, sigma, count, seed, callback)
         elif name == "probing":
             diagonal, deviation = probe(problem, count, seed, callback)
@@ -276,18 +275,18 @@ def _stated(of: Result | Problem) -> tuple[Problem, str]:
     return replace(problem, fidelity=fidelity, stop=Stop(), formula="tikhonov", inverse=False), regularizer
 
 
-def _plain(image: Array | None, operator: Operator, dtype: np.dtype) -> Array:
+def _plain(image: Array | None, shape: tuple[int, ...]) -> Array:
     """The image that the simulated ones resemble."""
     if image is None:
         raise ValueError("the blurred image=... is needed: the simulated images resemble it")
-    if image.shape != operator.image_shape:
+    if image.shape != shape:
         raise ValueError(
-            f"the image must be grey and of the blur's shape {operator.image_shape}, not {image.shape}; give frames "
-            "and colours one by one"
+            f"the image must be grey and of the blur's shape {shape}, not {image.shape}; give frames and colours one "
+            "by one"
         )
     image = as_real(image, "the image")
     check_finite(image, "the image")
-    return image.astype(dtype)
+    return image
 
 
 def _refuses(name: str, problem: Problem) -> str | None:
@@ -310,35 +309,30 @@ def _choose(problem: Problem) -> str:
     return next(exact, "cholesky" if small else "probing")
 
 
-def _inverse(problem: Problem, values: Array, wrap: bool) -> Array:
-    """1/(s² + λ|l|²) in the layout of the Fourier transform if `wrap`, else of the cosine transform."""
-    power = (first_difference_power(n, wrap, problem.xp) for n in values.shape)
-    return 1 / (values * values + problem.lam * symbol(problem, *power))
-
-
 def _diagonal(problem: Problem, name: str) -> Array:
     """diag (HᵀWH + λLᵀL)⁻¹ by an exact method, of the scene's shape."""
     if name == "cholesky":
         return _cholesky(problem)
-    xp, lam, blur = problem.xp, problem.lam, problem.linear_form.blur
+    xp, form = problem.xp, problem.linear_form
     if name == "kronecker":
-        parts = []
-        for matrix in blur.axis_matrices():
-            _, values, vt = np.linalg.svd(matrix, full_matrices=True)
-            parts.append((vt.T, np.pad(values, (0, len(vt) - len(values)))))  # H does not see the others
-        (rows, s1), (cols, s2) = parts
-        inverse = 1 / (xp.asarray(np.outer(s1, s2)) ** 2 + lam)
-        return _separable(_mixing(problem, rows), _mixing(problem, cols), inverse)
-    s = _SPECTRA[name].decompose(blur, np.dtype(np.float64), problem.device).singular_values
+        parts = [np.linalg.svd(matrix, full_matrices=True) for matrix in form.blur.axis_matrices()]
+        vectors = [vt.T for _, _, vt in parts]
+        s = xp.asarray(
+            np.outer(*(np.pad(v, (0, len(vt) - len(v))) for _, v, vt in parts))
+        )  # H x = 0 for the others
+    else:
+        s = _SPECTRA[name].decompose(form.blur, np.dtype(np.float64), problem.device).singular_values
+    powers = (first_difference_power(n, name == "fft", xp) for n in s.shape)
+    inverse = 1 / (s * s + problem.lam * symbol(form, *powers))
     if name == "fft":
-        return xp.full(problem.operator.scene_shape, float(_inverse(problem, s, True).mean()))
-    inverse = _inverse(problem.linear_form, s, False) if name == "dct" else 1 / (s * s + lam)
-    transform, kind = (scipy.fft.idct, 2) if name == "dct" else (scipy.fft.dst, 1)
-    rows, cols = (
-        _mixing(problem, transform(np.eye(n), type=kind, axis=0, norm="ortho"))
-        for n in problem.operator.image_shape
-    )
-    return _separable(rows, cols, inverse)
+        return xp.full(problem.operator.scene_shape, float(inverse.mean()))
+    if name != "kronecker":
+        transform, kind = (scipy.fft.idct, 2) if name == "dct" else (scipy.fft.dst, 1)
+        shape = problem.operator.image_shape
+        vectors = [transform(np.eye(n), type=kind, axis=0, norm="ortho") for n in shape]
+    # The eigenvectors are outer products of these columns.
+    rows, cols = (xp.asarray(_mixing(problem, columns) ** 2) for columns in vectors)
+    return rows @ inverse @ cols.T
 
 
 def _mixing(problem: Problem, vectors: np.ndarray) -> np.ndarray:
@@ -348,12 +342,6 @@ def _mixing(problem: Problem, vectors: np.ndarray) -> np.ndarray:
     boundary = problem.operator.boundary
     wide = vectors if boundary.open else boundary.extend(vectors, 0, 1, 1)
     return TAPS[0] * (wide[:-2] + wide[2:]) + TAPS[1] * wide[1:-1]
-
-
-def _separable(rows: np.ndarray, cols: np.ndarray, inverse: Array) -> Array:
-    """Σ rows[y, a]² cols[x, b]² inverse[a, b]: the eigenvectors are outer products of the columns."""
-    xp = get_xp(inverse)
-    return xp.asarray(rows**2) @ inverse @ xp.asarray(cols**2).T
 
 
 def _cholesky(problem: Problem) -> Array:

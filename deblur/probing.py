@@ -43,9 +43,6 @@ from .resampling import pooled
 from .terms import DIFFERENCES, ORDER, REGULARIZERS, adjoint_differences, first_difference_power, inside
 from .vector_ops import Systems
 
-#: B of the regularizer "natural", as a blur.
-MIXTURE = np.outer(TAPS, TAPS)
-
 
 def symbol(problem: Problem, rows: Array, cols: Array) -> Array:
     """|l|² from the squared moduli of first differences along rows and columns."""
@@ -102,7 +99,8 @@ class _Preconditioner:
         prior = symbol(problem.linear_form, powers[0], powers[1][: lengths[1] // 2 + 1])
         total = weight * Torus(lengths).power(psf) + lam * prior
         inverse = 1 / np.maximum(total, float(np.finfo(np.float64).eps) * total.max())
-        mixed = Torus(lengths).power(MIXTURE) if problem.regularizer == "natural" else np.ones(1)
+        # B of the regularizer "natural", as a blur.
+        mixed = Torus(lengths).power(np.outer(TAPS, TAPS)) if problem.regularizer == "natural" else np.ones(1)
         inverse *= mixed
         self._torus = Torus(lengths, problem.device)
         self._inverse = problem.xp.asarray(inverse.astype(problem.dtype))

@@ -11,15 +11,13 @@ from typing import Any
 from .denoise.denoisers import get as get_denoiser
 from .device import Array, Device, unwrapped
 from .errors import MethodError
-from .frames import Frames
 from .masks import check_mask, check_weights
-from .methods import METHODS, Choice, check_method, choose, expected_seconds, named
+from .methods import METHODS, Choice, check_method, choose, named
 from .operators.blur import Blur
 from .operators.operator import Operator
 from .operators.varying import VaryingBlur
 from .options import Options, check_dtype, check_gamma, check_lam, check_values, defaults
 from .problem import FLOAT64, Denoiser, Problem, Stop, check_bounds
-from .progress import has_listener
 from .psf import PSFMap
 from .terms import DataFidelity
 from .tuning import check_rule
@@ -125,13 +123,6 @@ class Request:
             return self.method
         regularizer = self.problem.linear_form.regularizer
         return next(m.name for m in METHODS.values() if m.automatic and m.regularizer == regularizer)
-
-    def seconds(self, frames: Frames, method: str | None = None) -> float | None:
-        """Seconds that a call takes, about; None without a listener."""
-        if not has_listener():
-            return None
-        name = method or ("auto" if self.method == "auto" and self.linear else self.method)
-        return expected_seconds(name, frames.count * math.prod(frames.space), frames.device)
 
     def choice(self, problem: Problem) -> Choice:
         """The method for a problem with its λ; MethodError if a named one cannot serve."""

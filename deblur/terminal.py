@@ -111,7 +111,7 @@ def progress(what: str, enabled: bool) -> Iterator[Callable[..., None] | None]:
         thread = threading.Thread(target=redraw, daemon=True)
         thread.start()
         try:
-            with listening(lambda now: bar.set_description_str(f"{what}: {now.phase}", refresh=False)):
+            with listening(lambda phase: bar.set_description_str(f"{what}: {phase}", refresh=False)):
                 yield show
         finally:
             ended.set()

@@ -82,14 +82,8 @@ def test_other_quadratic_problems_against_the_dense_inverse(rng, boundary, regul
     used = set()
     for name, blur in blurs(boundary, [(9, 8)], ["symmetric", "asymmetric", "even", "binomial"]):
         w = rng.random(blur.image_shape) * (rng.random(blur.image_shape) > 0.2) if weighted else None
-        result = posterior_std(
-            blur,
-            0.02,
-            noise=0.3,
-            regularizer=regularizer,
-            weights=None if w is None else xp.asarray(w),
-            device=place(xp),
-        )
+        given = {"weights": None if w is None else xp.asarray(w), "device": place(xp)}
+        result = posterior_std(blur, 0.02, regularizer, noise=0.3, **given)
         expected = dense_std(blur, 0.02, 0.3, regularizer, w)
         assert np.abs(asnumpy(result.scene_std) / expected - 1).max() <= 1e-9, (name, result)
         assert result.regularizer == regularizer
@@ -123,7 +117,7 @@ def test_nothing_cancels_for_a_small_lambda(boundary):
     [
         ("shake", "zero", 1e-1, "identity", False),
         ("even", "reflect", 1e-3, "identity", False),
-        ("shake", "antireflect", 1e-5, "identity", False),
+        ("shake", "antireflect", 1e-3, "identity", False),
         ("even", "unknown", 1e-5, "identity", False),
         ("shake", "unknown", 1e-3, "identity", False),
         ("even", "zero", 1e-5, "identity", False),

@@ -17,44 +17,26 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_the_pipeline_reports_its_phases_with_the_time_left(rng, monkeypatch):
+def test_the_pipeline_reports_its_phases(rng, monkeypatch):
     monkeypatch.setattr("deblur.methods.TOGETHER", 1)
     events = []
     with listening(events.append):
         deblur.solve(rng.random((40, 44, 3), np.float32), deblur.psf.motion(5, 30))
     report_phase("without a listener")
-    assert [p.phase for p in events] == [
-        "boundary",
-        "λ",
-        "set-up",
-        "solve 1 of 3",
-        "solve 2 of 3",
-        "solve 3 of 3",
-    ]
-    assert all(p.left >= 0 for p in events if p.phase not in ("boundary", "set-up"))
-
-
-def test_the_first_phase_predicts_the_whole_call(rng):
-    events, options = [], {"boundary": "unknown", "method": "pcg"}
-    h = deblur.psf.motion(5, 30)
-    with listening(events.append):
-        deblur.solve(rng.random((40, 44), np.float32), h, **options)
-    assert [p.phase for p in events] == ["begin", "λ", "set-up", "solve"]
-    lefts = [p.left for p in events]
-    assert lefts[0] >= lefts[1] >= lefts[2] > 0
-    restore = deblur.Deblurrer(h, (40, 44), 0.01, **options)
-    restore(rng.random((40, 44)))
+    assert events == ["boundary", "λ", "set-up", "solve 1 of 3", "solve 2 of 3", "solve 3 of 3"]
     events.clear()
+    restore = deblur.Deblurrer(deblur.psf.motion(5, 30), (40, 44), 0.01, boundary="unknown", method="pcg")
     with listening(events.append):
         restore(rng.random((40, 44)))
-    assert [p.phase for p in events] == ["solve"]  # all is set up
+        restore(rng.random((40, 44)))
+    assert events == ["begin", "set-up", "solve", "solve"]  # of the second image all is set up
 
 
 def test_the_line_moves_without_reports_and_is_cleared_at_the_end(monkeypatch):
     line = Terminal()
     monkeypatch.setattr(sys, "stderr", line)
     with terminal.progress("deblur", True) as show:
-        report_phase("solve", 100.0)
+        report_phase("solve")
         terminal.iterations(show)(3, 1e-3)
         before = time.monotonic()
         while line.getvalue().count("deblur: solve") < 3 and time.monotonic() < before + 20:
@@ -81,7 +63,7 @@ def test_parts_of_the_work_are_counted(monkeypatch):
 def test_without_a_terminal_there_is_no_line(stderr, monkeypatch):
     monkeypatch.setattr(sys, "stderr", stderr)
     with terminal.progress("deblur", not stderr.isatty()) as show:
-        report_phase("solve", 1.0)
+        report_phase("solve")
         time.sleep(0.05)
     assert show is None
     assert terminal.iterations(show) is None

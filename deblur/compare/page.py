@@ -21,7 +21,7 @@ import numpy as np
 from .cases import Case
 from .findings import Findings, Row
 from .pictures import alike, as_8_bit, encode, names, residual_scale
-from .tables import MARKUP, cell, ranked, reason, shown_columns
+from .tables import MARKUP, cell, ranked, shown_columns
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -157,7 +157,7 @@ def _table(
     words = {"refused": "cannot serve this case", "failed": "ran and failed"}
     together: dict[str, list[str]] = {}
     for row in rest:
-        together.setdefault(f"{words.get(row.status, row.status)}: {reason(row)}", []).append(row.label)
+        together.setdefault(f"{words.get(row.status, row.status)}: {row.reason}", []).append(row.label)
     return {
         "name": case.name,
         "sortable": views is not None,

@@ -59,10 +59,6 @@ def measure(row: Row, case: Case, picture: np.ndarray) -> np.ndarray | None:
     return residual.mean(axis=0)
 
 
-class _Refused(Exception):
-    """Ends a row before it ran: (status, reason)."""
-
-
 def baseline(case: Case, key: str) -> tuple[Row, Pictures]:
     """The row of the blurred picture itself, which every method must beat, and its pictures."""
     row = Row(key, case.name, case.key, "blurred", "", case.boundary, setting="nothing done")
@@ -88,9 +84,11 @@ def score(
     ):
         warnings.simplefilter("always")
         try:
-            pictures = _scored(row, entrant, case, task, settings)
-        except _Refused as end:
-            row.status, row.reason = end.args
+            missing = entrant.missing()
+            if missing is None:
+                pictures = _scored(row, entrant, case, task, settings)
+            else:
+                row.status, row.reason = "not installed", missing
         except TooSlow as stopped:
             row.status = "too slow"
             row.reason = f"{stopped}; allow more (--time-limit) or take a smaller picture (--size)"
@@ -109,9 +107,6 @@ def _one_line(message: object) -> str:
 
 def _scored(row: Row, entrant: Entrant, case: Case, task: Task, settings: Settings) -> Pictures:
     """Fill in the row; returns its pictures."""
-    missing = entrant.missing()
-    if missing is not None:
-        raise _Refused("not installed", missing)
     task = _with_boundary(row, entrant, task, settings)
     if row.how == "oracle":
         setting = _oracle(entrant, case, task, settings)
@@ -123,8 +118,7 @@ def _scored(row: Row, entrant: Entrant, case: Case, task: Task, settings: Settin
     seconds = entrant.predicted(task, setting.value)
     limit = settings.time_limit
     if seconds is not None and seconds > limit:
-        late = f"not run: its predicted time of {seconds:.2g} s exceeds the time limit of {limit:g} s (--time-limit)"
-        raise _Refused("too slow", late)
+        raise TooSlow(f"not run: its predicted time of {seconds:.2g} s exceeds the time limit of {limit:g} s")
 
     def watch(iteration: int, residual: float) -> None:
         if math.isfinite(residual):
@@ -151,7 +145,7 @@ def _with_boundary(row: Row, entrant: Entrant, task: Task, settings: Settings) -
         return task
     other = replace(task, boundary=entrant.own_boundary or task.boundary)
     if settings.other_boundary == "refuse" or entrant.refuses(other) is not None:
-        raise _Refused("refused", reason)
+        raise MethodError(reason)
     row.assumes = other.boundary
     return other
 

@@ -95,15 +95,10 @@ def terminal_table(found: Findings, width: int | None = None) -> str:
         longest = max((len(row.label) for row in rest), default=0)
         out += [case.name, "-" * len(case.name)]
         out += ["  ".join(line).rstrip() for line in zip(*padded, strict=True)]
-        out += [f"{row.label.ljust(longest)}  {row.status}: {reason(row)}" for row in rest] + [""]
+        out += [f"{row.label.ljust(longest)}  {row.status}: {row.reason}" for row in rest] + [""]
     if not found.complete:
         out.append("interrupted: these are the completed rows")
     return "\n".join(out).rstrip("\n")
-
-
-def reason(row: Row) -> str:
-    """Why a row has no figures, without its status, which stands next to it in every table."""
-    return row.reason.removeprefix(f"{row.status}: ")
 
 
 def markdown_tables(found: Findings) -> str:
@@ -120,7 +115,7 @@ def markdown_tables(found: Findings) -> str:
         out += [line(column.heading for column in columns), "|" + " --- |" * len(columns)]
         out += [*(line(cell(row, column.name) for column in columns) for row in ran), ""]
         if rest:
-            reasons = [f"- {_escaped(f'{row.label}: {row.status}: {reason(row)}')}" for row in rest]
+            reasons = [f"- {_escaped(f'{row.label}: {row.status}: {row.reason}')}" for row in rest]
             out += ["Not run:", "", *reasons, ""]
     out += [f"- **{column.heading}**: {column.meaning}" for column in COLUMNS]
     for session in found.sessions:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import wraps
 from importlib.util import find_spec
 from typing import Any
 
@@ -78,28 +78,25 @@ class _Replayed:
         return self._replay(image)
 
 
-@dataclass(frozen=True)
-class _OnHost:
+def _on_host(function: Callable[[np.ndarray, float], np.ndarray]) -> Callable[[Array, float], Array]:
     """A NumPy denoiser that also takes CuPy arrays: the image is copied to the host and back."""
 
-    function: Callable[[np.ndarray, float], np.ndarray]
-
-    def __call__(self, image: Array, sigma: float) -> Array:
+    @wraps(function)
+    def denoise(image: Array, sigma: float) -> Array:
         if not sigma > 0:
             return image.copy()
-        found = self.function(asnumpy(image), float(sigma))
+        found = function(asnumpy(image), float(sigma))
         return get_xp(image).asarray(found.astype(image.dtype, copy=False))
 
-    @property
-    def __name__(self) -> str:
-        return self.function.__name__.lstrip("_")
+    return denoise
 
 
 def _channels(image: np.ndarray) -> dict[str, Any]:
     return {"channel_axis": -1} if image.ndim == 3 else {}
 
 
-def _nlm(image: np.ndarray, sigma: float) -> np.ndarray:
+@_on_host
+def nlm(image: np.ndarray, sigma: float) -> np.ndarray:
     """Non-local means (Buades, Coll & Morel 2005), by scikit-image."""
     from skimage.restoration import denoise_nl_means
 
@@ -108,7 +105,8 @@ def _nlm(image: np.ndarray, sigma: float) -> np.ndarray:
     )
 
 
-def _wavelet(image: np.ndarray, sigma: float) -> np.ndarray:
+@_on_host
+def wavelet(image: np.ndarray, sigma: float) -> np.ndarray:
     """Wavelet thresholding (BayesShrink), averaged over shifts of the image, by scikit-image and PyWavelets."""
     from skimage.restoration import denoise_wavelet
 
@@ -120,14 +118,16 @@ def _wavelet(image: np.ndarray, sigma: float) -> np.ndarray:
     return total / 16
 
 
-def _tv(image: np.ndarray, sigma: float) -> np.ndarray:
+@_on_host
+def tv(image: np.ndarray, sigma: float) -> np.ndarray:
     """Total variation (Chambolle 2004), by scikit-image."""
     from skimage.restoration import denoise_tv_chambolle
 
     return denoise_tv_chambolle(image, weight=1.2 * sigma, **_channels(image))
 
 
-def _bilateral(image: np.ndarray, sigma: float) -> np.ndarray:
+@_on_host
+def bilateral(image: np.ndarray, sigma: float) -> np.ndarray:
     """The bilateral filter (Tomasi & Manduchi 1998), by scikit-image."""
     from skimage.restoration import denoise_bilateral
 
@@ -140,7 +140,8 @@ def _bilateral(image: np.ndarray, sigma: float) -> np.ndarray:
     return np.stack(found, axis=-1).reshape(image.shape)
 
 
-def _bm3d(image: np.ndarray, sigma: float) -> np.ndarray:
+@_on_host
+def bm3d(image: np.ndarray, sigma: float) -> np.ndarray:
     """BM3D, by the package of its authors (its licence is for non-commercial use)."""
     import bm3d
 
@@ -150,26 +151,17 @@ def _bm3d(image: np.ndarray, sigma: float) -> np.ndarray:
 #: name: (the denoiser, the module that it needs, how to install that)
 _TABLE: dict[str, tuple[Callable[[Array, float], Array], str | None, str]] = {
     "collaborative": (collaborative, None, ""),
-    "nlm": (_OnHost(_nlm), "skimage", "scikit-image"),
-    "wavelet": (_OnHost(_wavelet), "pywt", "PyWavelets"),
-    "tv": (_OnHost(_tv), "skimage", "scikit-image"),
-    "bilateral": (_OnHost(_bilateral), "skimage", "scikit-image"),
-    "bm3d": (_OnHost(_bm3d), "bm3d", "bm3d"),
+    "nlm": (nlm, "skimage", "scikit-image"),
+    "wavelet": (wavelet, "pywt", "PyWavelets"),
+    "tv": (tv, "skimage", "scikit-image"),
+    "bilateral": (bilateral, "skimage", "scikit-image"),
+    "bm3d": (bm3d, "bm3d", "bm3d"),
 }
-
-#: The names that `get` knows.
-DENOISERS = tuple(_TABLE)
 
 
 def is_named(denoiser: Any) -> bool:
     """Whether a denoiser is in the table; all of those take images on any scale."""
     return any(denoiser is function for function, _, _ in _TABLE.values())
-
-
-def installed(name: str) -> bool:
-    """Whether the package that the denoiser `name` needs is installed."""
-    module = _entry(name)[1]
-    return module is None or find_spec(module) is not None
 
 
 def get(name: str) -> Callable[[Array, float], Array]:
@@ -191,15 +183,11 @@ def get(name: str) -> Callable[[Array, float], Array]:
     ImportError
         If the package that it needs is not installed; the message says which.
     """
-    function, _, package = _entry(name)
-    if not installed(name):
-        raise ImportError(f"the denoiser {name!r} needs the package {package}: pip install {package}")
-    return function
-
-
-def _entry(name: str) -> tuple[Callable[[Array, float], Array], str | None, str]:
     if name not in _TABLE:
         raise ValueError(
             f"unknown denoiser {name!r}; there are {', '.join(_TABLE)}, or give a function of your own"
         )
-    return _TABLE[name]
+    function, module, package = _TABLE[name]
+    if module is not None and find_spec(module) is None:
+        raise ImportError(f"the denoiser {name!r} needs the package {package}: pip install {package}")
+    return function

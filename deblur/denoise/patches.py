@@ -24,7 +24,7 @@ from copy import copy
 from functools import cache
 from importlib import import_module
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 import scipy.fft
@@ -75,15 +75,6 @@ def side_in(shape: tuple[int, ...], side: int = 8) -> int:
     return min(side, *shape[:2])
 
 
-class _Strip(NamedTuple):
-    """Some rows of reference patches, their groups, and the rows of pixels that these may lie in."""
-
-    rows: np.ndarray
-    groups: slice
-    top: int
-    bottom: int
-
-
 class Groups:
     """Where the similar patches of an image lie.
 
@@ -97,51 +88,43 @@ class Groups:
         From one reference patch to the next.
     radius : int
         Pixels each way within which similar patches are looked for, at most 127.
-    stack : int
-        Patches in a group, a power of two; fewer where there are not so many.
     """
 
-    def __init__(
-        self, pilot: Array, side: int = 8, step: int = 4, radius: int = 12, stack: int = STACK
-    ) -> None:
+    def __init__(self, pilot: Array, side: int = 8, step: int = 4, radius: int = 12) -> None:
         self._xp = xp = get_xp(pilot)
         self.shape = pilot.shape
         self.side = side = side_in(pilot.shape, side)
         high, wide = (n - side for n in pilot.shape)  # the last place of a patch
-        rows, self._cols = (np.unique(np.append(np.arange(0, n + 1, step), n)) for n in (high, wide))
-        up, along = min(radius, high), min(radius, wide)
-        self._moves = moves = _moves(up, along)
-        self._count = 1 << (min(stack, len(moves)).bit_length() - 1)
+        self._rows, self._cols = (np.unique(np.append(np.arange(0, n + 1, step), n)) for n in (high, wide))
+        self._moves = moves = _moves(min(radius, high), min(radius, wide))
+        self._count = 1 << (min(STACK, len(moves)).bit_length() - 1)
         served = side in SIDES and self._count == STACK
         self._jit = _compiled() if served and xp is np else None
         per = max(1, _STRIP // len(self._cols))
         self._strips = [
-            _Strip(
-                rows[i : i + per],
-                slice(i * len(self._cols), min(i + per, len(rows)) * len(self._cols)),
-                max(0, int(rows[i]) - up),
-                min(pilot.shape[0], int(rows[i : i + per][-1]) + up + side),
-            )
-            for i in range(0, len(rows), per)
-        ]
+            slice(i, i + per) for i in range(0, len(self._rows), per)
+        ]  # of rows of reference patches
         self._edge = np.kaiser(side, 2.0).astype(np.float32)
         pilot = xp.ascontiguousarray(pilot, np.float32)
         self._places: patches_gpu.Places | None = None
         if served and xp is not np:
             self._places = patches_gpu.places(
-                pilot.shape, *(a.tobytes() for a in (rows, self._cols, moves, self._edge)), pilot.device.id
+                pilot.shape,
+                *(a.tobytes() for a in (self._rows, self._cols, moves, self._edge)),
+                pilot.device.id,
             )
             if self._places is not None:
                 self.first = patches_gpu.firsts(pilot, self._places, side)
                 return
         lines = xp.asarray(moves @ [pilot.shape[1], 1])
 
-        def firsts(strip: _Strip) -> Array:
+        def firsts(strip: slice) -> Array:
+            rows = self._rows[strip]
             if self._jit is not None:
-                near = self._jit.nearest(pilot, strip.rows, self._cols, moves, side)
+                near = self._jit.nearest(pilot, rows, self._cols, moves, side)
             else:
-                near = self._nearest(pilot, strip)
-            here = xp.asarray(strip.rows[:, None] * pilot.shape[1] + self._cols)
+                near = self._nearest(pilot, rows)
+            here = xp.asarray(rows[:, None] * pilot.shape[1] + self._cols)
             return (here[..., None] + lines[near]).reshape(-1, self._count)
 
         #: Flat index of each patch's first pixel, (groups, patches).
@@ -161,7 +144,7 @@ class Groups:
         )
         return other
 
-    def _each(self, function: Callable[[_Strip], Array]) -> list:
+    def _each(self, function: Callable[[slice], Any]) -> list:
         """`function` of every strip, on all cores; in order."""
         workers = min(cores(), len(self._strips)) if self._xp is np else 1
         if workers == 1:
@@ -169,7 +152,7 @@ class Groups:
         with ThreadPoolExecutor(workers) as pool:
             return list(pool.map(function, self._strips))
 
-    def _nearest(self, pilot: Array, strip: _Strip) -> Array:
+    def _nearest(self, pilot: Array, at: np.ndarray) -> Array:
         """For each reference patch the indices of its nearest moves, (rows, columns, patches), ascending.
 
         Where a move would lead out of the image the reference patch, 0, stands in; of moves as good as each other the
@@ -178,8 +161,8 @@ class Groups:
         xp, side = self._xp, self.side
         up, along = self._moves.max(axis=0)
         beyond = xp.pad(pilot, ((up, up), (along, along)), constant_values=np.inf)
-        top, bottom = int(strip.rows[0]), int(strip.rows[-1]) + side
-        rows, cols = xp.asarray(strip.rows - top), xp.asarray(self._cols)
+        top, bottom = int(at[0]), int(at[-1]) + side
+        rows, cols = xp.asarray(at - top), xp.asarray(self._cols)
         distance = xp.empty((len(self._moves), len(rows), len(cols)), np.float32)
         for k, (y, x) in enumerate(np.add(self._moves, [up, along]).tolist()):
             # Squared differences of the image and itself shifted, summed over each patch.
@@ -194,7 +177,7 @@ class Groups:
             key = xp.partition(key, self._count - 1, axis=1)[:, : self._count]
         key = xp.sort(key, axis=1)
         near = xp.where(key >> 16 == int(np.float32(np.inf).view(np.int32)), 0, key & 0xFFFF)
-        return near.reshape(len(strip.rows), len(self._cols), self._count)
+        return near.reshape(len(rows), len(cols), self._count)
 
     def variances(self, covariance: Array, level: float = 1.0) -> Array:
         """The noise's variance in each of the patch's cosine coefficients, (side²,), times `level`.
@@ -248,18 +231,18 @@ class Groups:
         usual = v.mean()
         total, weight = xp.zeros((2, *self.shape), np.float32)
         parts = self._each(lambda strip: self._strip(strip, a, b, v, usual, level))
-        for strip, part in zip(self._strips, parts, strict=True):
-            total[strip.top : strip.bottom] += part[0]
-            weight[strip.top : strip.bottom] += part[1]
+        for rows, sums, weights in parts:
+            total[rows] += sums
+            weight[rows] += weights
         weight = weight[: 1 - side or None, : 1 - side or None]
         for axis in (0, 1):
             weight = _spread(weight, self._edge, axis)
         return (total / weight).astype(noisy.dtype)
 
     def _strip(
-        self, strip: _Strip, a: Array, b: Array | None, v: Array, usual: Array, level: Array | None
-    ) -> tuple[Array, Array]:
-        """(sums of a strip's filtered patches, sums of their weights at their first pixels), in its rows of pixels.
+        self, strip: slice, a: Array, b: Array | None, v: Array, usual: Array, level: Array | None
+    ) -> tuple[slice, Array, Array]:
+        """(its rows of pixels, sums of a strip's filtered patches there, sums of their weights at their first pixels).
 
         Parameters
         ----------
@@ -273,17 +256,18 @@ class Groups:
             A factor of the variances in each patch.
         """
         xp, side, threshold = self._xp, self.side, np.float32(_THRESHOLD**2)
-        rows = slice(strip.top, strip.bottom)
+        at, up, groups = self._rows[strip], int(self._moves[:, 0].max()), len(self._cols)
+        rows = slice(max(0, int(at[0]) - up), int(at[-1]) + up + side)
+        part = a[rows]
+        first = (
+            self.first[strip.start * groups : strip.stop * groups] - rows.start * a.shape[1]
+        )  # in the strip
         if self._jit is not None:
             none = np.zeros((0, 0), np.float32)
-            part, pilot = a[rows], none if b is None else b[rows]
-            first = self.first[strip.groups] - strip.top * a.shape[1]
-            return self._jit.filtered(
-                part, pilot, none if level is None else level[rows], first, v, threshold, self._edge
-            )
+            pilot, locally = (none if x is None else x[rows] for x in (b, level))
+            return rows, *self._jit.filtered(part, pilot, locally, first, v, threshold, self._edge)
         within, across = xp.asarray(_cosines(side)), xp.asarray(_haar(self._count).astype(np.float32))
-        part = a[rows]
-        first = self.first[strip.groups].T - strip.top * part.shape[1]  # (patches, groups), in the strip
+        first = first.T  # (patches, groups)
         patch = np.add.outer(np.arange(side) * part.shape[1], np.arange(side)).ravel()
         pixels = first[..., None] + xp.asarray(patch)
 
@@ -311,7 +295,7 @@ class Groups:
         c = across_stacks(across.T, c) @ within * xp.asarray(np.outer(self._edge, self._edge).ravel())
         total = xp.bincount(pixels.ravel(), c.ravel(), part.size)
         weight = xp.bincount(first.ravel(), xp.broadcast_to(w, first.shape).ravel(), part.size)
-        return total.reshape(part.shape), weight.reshape(part.shape)
+        return rows, total.reshape(part.shape), weight.reshape(part.shape)
 
 
 def _sums(d: Array, at: Array, side: int, axis: int) -> Array:

@@ -97,24 +97,16 @@ def check_count(function: str, kind: str, parameters: Sequence[Any], names: Sequ
         raise ValueError(f"{function} {kind!r} {takes}; {len(parameters)} were given: {tuple(parameters)!r}")
 
 
-def _round(x: Array) -> Array:
-    """To the nearest whole number, halves away from zero: MATLAB's rounding, which is not NumPy's."""
-    xp = get_xp(x)
-    whole = xp.trunc(x)
-    return whole + xp.sign(x) * (xp.abs(x - whole) >= 0.5)
-
-
 def saturate(x: Array, dtype: np.dtype) -> Array:
-    """float64 values in class `dtype`: integers and logicals are rounded and held within their range."""
+    """float64 values in class `dtype`: integers and logicals are rounded and held within their range.
+
+    Halves are rounded away from zero: that is MATLAB's rounding, which is not NumPy's.
+    """
     if dtype.kind == "f":
         return x.astype(dtype)
-    low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-    return _round(x).clip(low, high).astype(dtype)
-
-
-def as_class(value: float, dtype: np.dtype) -> np.ndarray:
-    """A number in class `dtype` as MATLAB converts it: for a logical every number but 0 is true."""
-    return saturate(np.asarray(float(value != 0) if dtype.kind == "b" else value), dtype)
+    xp, (low, high) = get_xp(x), (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    whole = xp.trunc(x)
+    return (whole + xp.sign(x) * (xp.abs(x - whole) >= 0.5)).clip(low, high).astype(dtype)
 
 
 def im2double(a: Array) -> Array:

@@ -219,8 +219,10 @@ def imfilter(a: Array, h: Array, *options: str | float) -> Array:
     full = conv = False
     for option in options:
         if not isinstance(option, str):
-            value = arguments.as_class(arguments.as_scalar(option, "the boundary value"), a.dtype)
-            mode = {"mode": "constant", "constant_values": float(value)}
+            value = arguments.as_scalar(option, "the boundary value")
+            value = float(value != 0) if a.dtype.kind == "b" else value  # every number but 0 is true
+            cast = arguments.saturate(np.asarray(value), a.dtype)
+            mode = {"mode": "constant", "constant_values": float(cast)}
             continue
         word = arguments.match_word(option, _FILTER_OPTIONS, "an option of imfilter")
         if word in _PAD_MODES:

@@ -53,7 +53,7 @@ def measured(tiling: Tiling, plan: TilePlan) -> list[float]:
         tile = tuple((c, c + s) for c, s in zip(corner, side, strict=True))
         with suppress(ValueError):  # NaN, which is reported for the tile itself
             once, twice = (
-                tiling.solve(tiling.img, frame, tile, [k * d for d in plan.overlap]) for k in (1, 2)
+                tiling.solve(tiling.img, frame, tile, [k * d for d in plan.overlap])[0] for k in (1, 2)
             )
             seams.append(float(abs(once - twice).max()) / (tiling.range or 1.0))
     return seams

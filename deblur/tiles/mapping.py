@@ -14,7 +14,7 @@ import numpy as np
 
 from ..device import Array, get_xp, is_cupy, staging
 from .refining import corrected
-from .windows import Edges, Sides, restore, surroundings
+from .windows import Edges, Sides, surroundings
 
 if TYPE_CHECKING:
     from .tiling import Tiling
@@ -132,12 +132,9 @@ class BlockMap:
         frame = 0
         if len(self.recipe.psfs) > 1:  # then each block is one frame
             frame = int(np.ravel_multi_index(place[: len(self.stack)], self.stack))
-        form, change = (-1, self.colours, *window.shape[-2:]), 0.0
-        if self.last is None:
-            f = restore(self.recipe, window.reshape(form), frame, sides, trim)
-        else:
-            known = None if y is None else y.reshape(form)
-            f, change = corrected(self.recipe, window.reshape(form), known, frame, sides, trim, self.last)
+        form = (-1, self.colours, *window.shape[-2:])
+        known = None if y is None else y.reshape(form)
+        f, change = corrected(self.recipe, window.reshape(form), known, frame, sides, trim, self.last)
         return f.reshape(*window.shape[:-2], *f.shape[-2:]), change
 
     def task(self, place: Place, *windows: Array) -> Any:

@@ -32,7 +32,7 @@ from ..operators.natural import TAPS
 from ..operators.torus import Torus
 from ..pool import pool
 from ..problem import Problem
-from ..terms import ORDER, REGULARIZERS
+from ..terms import ORDER, REGULARIZERS, first_difference_power
 
 #: Pixels over which the correlation of photographs falls to 1/e. With 4 to 16 the prediction is nearly as sharp, with
 #: 1 (white) or 64 it is not: benchmarks/bench_tiles.py, which also checks the factor on PSFs and images set aside.
@@ -121,17 +121,14 @@ def multiplier(torus: Torus, h: Array, problem: Problem) -> Array:
     """
     xp, lam, regularizer = torus.device.xp, problem.lam, problem.regularizer
     power = h.real**2 + h.imag**2
-    angles = [2 * xp.pi * xp.arange(n) / n for n in torus.lengths]
-    rows, cols = angles[0][:, None], angles[1][None, : torus.lengths[1] // 2 + 1]
-    if regularizer == "identity":
+    *steps, last = (first_difference_power(n, True, xp) for n in torus.lengths)
+    grid = xp.ix_(*steps, last[: len(last) // 2 + 1])
+    if regularizer == "natural":  # |b̂|⁻² of B, which makes neighbours alike
+        power += lam / math.prod(TAPS[1] + TAPS[0] * (2 - step) for step in grid) ** 2
+    elif regularizer == "identity":
         power += lam
-    elif regularizer == "natural":  # |b̂|⁻² of B, which makes neighbours alike
-        mixed = [TAPS[1] + 2 * TAPS[0] * xp.cos(angle) for angle in (rows, cols)]
-        power += lam / (mixed[0] * mixed[1]) ** 2
     else:
-        steps = [4 * xp.sin(angle / 2) ** 2 for angle in (rows, cols)]
-        [quadratic] = REGULARIZERS[regularizer]
-        power += lam * (steps[0] + steps[1]) ** ORDER[quadratic.differences]
+        power += lam * sum(grid) ** ORDER[REGULARIZERS[regularizer][0].differences]
     if not float(power.min()) > np.finfo(np.float64).eps * float(power.max()):
         raise ValueError(
             f"with λ = {lam:g} the influence of a pixel has no end: the PSF removes some frequencies altogether; "

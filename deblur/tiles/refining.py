@@ -43,7 +43,7 @@ from ..solvers.start import prior_scene
 from .plan import TilePlan
 from .problem import Recipe, factor_of
 from .reach import margin
-from .windows import Edges, Sides, by_psf, cut, faded, lengths, pads, prepared, surroundings, within, wrapping
+from .windows import Edges, Sides, by_psf, cut, faded, lengths, pads, prepared, restore, within, wrapping
 
 if TYPE_CHECKING:
     from .tiling import Tiling
@@ -76,20 +76,8 @@ def passes(tiling: Tiling, img: Any, first: int) -> Iterator[tuple[int, Any, flo
     y = None
     for number in itertools.count(1):
         if number >= first:
-            yield number, *one_pass(tiling, img, y, last=True)
-        y, _ = one_pass(tiling, img, y)
-
-
-def one_pass(tiling: Tiling, img: Any, y: Any, last: bool = False) -> tuple[Any, float]:
-    """One pass over the image: y, or if `last` the scene; and its largest change."""
-
-    def one(frame: int, tile: Any) -> tuple[Array, float]:
-        layout, recipe = tiling.layout, tiling.recipe
-        where, sides, trim = surroundings(tile, tiling.beyond, layout.space, recipe.boundary.wraps)
-        known = None if y is None else layout.read(y, frame, where)
-        return corrected(recipe, layout.read(img, frame, where), known, frame, sides, trim, last)
-
-    return tiling.mapped(img, one)
+            yield number, *tiling.mapped(img, y, last=True)
+        y, _ = tiling.mapped(img, y, last=False)
 
 
 def with_passes(tiling: Tiling, psf: np.ndarray, plan: TilePlan, device: str | int) -> TilePlan:
@@ -144,9 +132,9 @@ def with_passes(tiling: Tiling, psf: np.ndarray, plan: TilePlan, device: str | i
 
 
 def corrected(
-    recipe: Recipe, image: Array, y: Array | None, frame: int, at_border: Sides, trim: Edges, last: bool
+    recipe: Recipe, image: Array, y: Array | None, frame: int, sides: Sides, trim: Edges, last: bool | None
 ) -> tuple[Array, float]:
-    """One pass over one tile.
+    """One pass over one tile, or the tile restored at once.
 
     Parameters
     ----------
@@ -155,10 +143,11 @@ def corrected(
         The image and y there, with `margin` pixels more than the window that is solved on each side that is not the
         image's; of frames `frame`, `frame` + 1 ... None is y = 0, of the first pass.
     frame : int
-    at_border : ((bool, bool), (bool, bool))
-    trim : ((int, int), (int, int))
-        Rows and columns to cut off, overlap and margin together.
-    last : bool
+    sides : ((bool, bool), ...)
+    trim : ((int, int), ...)
+        Pixels to cut off, overlap and margin together.
+    last : bool or None
+        None restores the tile without passes.
 
     Returns
     -------
@@ -172,13 +161,14 @@ def corrected(
     ValueError
         If the image holds NaN or infinity.
     """
-    tile, changes = within(image, trim), []
+    if last is None:
+        return restore(recipe, image, frame, sides, trim), 0.0
+    tile, changes = within(image.shape, trim), []
 
     def one(psf: int, frames: slice, g: Array, to: Device) -> Array:
-        shape, what = g.shape[2:], ("refine", psf, at_border)
-        solver: _Pass = prepared(
-            recipe, to, shape, what, lambda: _Pass(recipe.request(psf, shape, to), at_border)
-        )
+        shape = g.shape[2:]
+        what = ("refine", psf, sides)
+        solver = prepared(recipe, to, shape, what, lambda: _Pass(recipe.request(psf, shape, to), sides))
         known = None if y is None else to.xp.asarray(y[frames])
         out, change = solver(g[frames], known, tile, last)
         changes.append(change)
@@ -196,11 +186,10 @@ class _Pass:
         psf, edge = self.blur.psf.shape, self.blur.boundary
         e = margin(psf)
         # An axis that one tile of a periodic image covers is at the border, and wraps round by itself.
-        known = [(0 if first else e, 0 if last else e) for first, last in at_border]
-        spans = zip(self.blur.image_shape, known, strict=True)
-        self.window = (..., *(slice(first, n - last) for n, (first, last) in spans))
-        rows, cols = (n - sum(cut) for n, cut in zip(self.blur.image_shape, known, strict=True))
-        self.inner = Blur(self.blur.psf, (rows, cols), edge, origin=self.blur.origin)
+        known = tuple((0 if first else e, 0 if last else e) for first, last in at_border)
+        self.window = within(self.blur.image_shape, known)
+        inner: Any = [n - sum(cut) for n, cut in zip(self.blur.image_shape, known, strict=True)]
+        self.inner = Blur(self.blur.psf, inner, edge, origin=self.blur.origin)
         inside = edge.wraps or not any(map(any, at_border))
         self.solve = (_inverse if inside else _at_border)(request, self.inner, at_border)
 
@@ -241,11 +230,10 @@ def _inverse(request: Request, blur: Blur, at_border: Sides) -> Callable[[Array,
 
 def _at_border(request: Request, blur: Blur, at_border: Sides) -> Callable[[Array, bool], Array]:
     """A solved with the image's own boundary: λz = r − H f of the f that the linear formula makes of r."""
-    rows, cols = blur.image_shape
-    psf, dark = blur.psf.shape, blur.boundary.dark
-    room: Edges = pads(psf, blur.image_shape, at_border, wraps=False) if dark else ((0, 0), (0, 0))
-    (top, below), (left, right) = room
-    wide = Blur(blur.psf, (rows + top + below, cols + left + right), blur.boundary, origin=blur.origin)
+    psf, shape = blur.psf, blur.image_shape
+    room = pads(psf.shape, shape, at_border, False) if blur.boundary.dark else ((0, 0),) * len(shape)
+    around: Any = [n + sum(p) for n, p in zip(shape, room, strict=True)]
+    wide = Blur(psf, around, blur.boundary, origin=blur.origin)
     problem = replace(request.problem, operator=wide)
     factor, lam = factor_of(request, problem), problem.dtype.type(problem.lam)
 
@@ -253,6 +241,6 @@ def _at_border(request: Request, blur: Blur, at_border: Sides) -> Callable[[Arra
     def solve(r: Array, first: bool) -> Array:
         r = faded(r, room) if first else get_xp(r).pad(r, ((0, 0), (0, 0), *room))
         z = (r - wide.forward(factor.solve(r).scene)) / lam
-        return z[..., top : top + rows, left : left + cols]
+        return z[within(around, room)]
 
     return solve

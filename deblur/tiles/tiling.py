@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property
@@ -16,12 +16,13 @@ from ..device import Array, Device, asnumpy, cores, float_dtype, free_memory, ge
 from ..errors import InsufficientMemoryError
 from ..frames import Axes, min_float_dtype
 from ..image import as_float
+from . import refining
 from .checks import measured, with_measured_overlap
 from .options import PlanOptions, TileOptions, parted, takes
 from .plan import TilePlan, plan_tiles
 from .problem import decide
 from .reach import margin
-from .windows import cut, restore, surroundings
+from .windows import cut, surroundings
 
 _SAMPLE = 256  # least side of the windows that λ and the boundary are read from
 
@@ -122,9 +123,7 @@ class Tiling:
             why = f"{plan.reason}, but of the linear formula alone, without gamma or formula='hht'"
             plan = replace(plan, answer="none", reason=why)
         elif plan.answer == "refine" and given["passes"] is None:
-            from .refining import with_passes
-
-            plan = with_passes(self, psfs[plans.index(plan)], plan, given["device"])
+            plan = refining.with_passes(self, psfs[plans.index(plan)], plan, given["device"])
         if plan.answer == "none":
             raise InsufficientMemoryError(plan.reason, plan.whole_bytes, plan.memory)
         if plan.answer == "whole" and layout.frames == 1:
@@ -177,11 +176,6 @@ class Tiling:
         """The rows and the columns of each tile, as (first, beyond the last)."""
         return list(itertools.product(self.cuts[0], self.cuts[1]))
 
-    def solve(self, img: Any, frame: int, tile: Sequence[tuple[int, int]], overlap: Sequence[int]) -> Array:
-        """One tile of one frame, (1, colours, M, N)."""
-        where, sides, trim = surroundings(tile, overlap, self.layout.space, self.recipe.boundary.wraps)
-        return restore(self.recipe, self.layout.read(img, frame, where), frame, sides, trim)
-
     def measure(self) -> list[float]:
         """The seams of a few tiles spread over the image, as parts of its range: what twice the overlap changes."""
         return measured(self, self.plan)
@@ -193,24 +187,33 @@ class Tiling:
 
             return lazily(self, img)
         if self.plan.passes > 1:
-            from .refining import refined
+            return refining.refined(self, img)
+        return self.mapped(img)[0]
 
-            return refined(self, img)
-        return self.mapped(img, lambda frame, tile: (self.solve(img, frame, tile, self.plan.overlap), 0.0))[0]
+    def solve(
+        self, img: Any, frame: int, tile: Any, overlap: Sequence[int], y: Any = None, last: bool | None = None
+    ) -> tuple[Array, float]:
+        """One tile of one frame, (1, colours, M, N), and its change; see `deblur.tiles.refining.corrected`."""
+        layout = self.layout
+        where, sides, trim = surroundings(tile, overlap, layout.space, self.recipe.boundary.wraps)
+        known = None if y is None else layout.read(y, frame, where)
+        return refining.corrected(
+            self.recipe, layout.read(img, frame, where), known, frame, sides, trim, last
+        )
 
-    def mapped(self, img: Any, solve: Callable[[int, Any], tuple[Array, float]]) -> tuple[Any, float]:
-        """All tiles of an array like the image, by threads; and the largest of the numbers that come with them."""
+    def mapped(self, img: Any, y: Any = None, last: bool | None = None) -> tuple[Any, float]:
+        """All tiles of an array like the image, by threads; and the largest change of one."""
         layout, out = self.layout, get_xp(img).empty(img.shape, self.dtype)
 
         def one(place: tuple[int, Any]) -> float:
             frame, ((a, b), (c, d)) = place
             try:
-                f, number = solve(frame, ((a, b), (c, d)))
+                f, change = self.solve(img, frame, ((a, b), (c, d)), self.beyond, y, last)
             except ValueError as error:
                 raise ValueError(f"the tile of rows {a} to {b} and columns {c} to {d}: {error}") from None
             view = out[layout.at(frame, slice(a, b), slice(c, d))].transpose(layout.order)
             view[...] = f.reshape(view.shape)
-            return number
+            return change
 
         with ThreadPoolExecutor(self.workers) as threads:
             return out, max(threads.map(one, itertools.product(range(layout.frames), self.tiles)))

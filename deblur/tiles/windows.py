@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import reduce
 from itertools import pairwise
 from typing import Any
 
@@ -32,8 +33,8 @@ from ..solvers.start import prior_scene
 from .problem import Recipe, filtered_by, window_solver
 from .reach import PRIOR_REACH, multiplier, strip, worthwhile
 
-Sides = tuple[tuple[bool, bool], tuple[bool, bool]]
-Edges = tuple[tuple[int, int], tuple[int, int]]
+Sides = tuple[tuple[bool, bool], ...]
+Edges = tuple[tuple[int, int], ...]
 
 
 def cut(n: int, tile: int, least: int) -> list[tuple[int, int]]:
@@ -64,7 +65,7 @@ def surroundings(
         where.append([slice(first, last)])
         sides.append((first == 0, last == n))
         trim.append((a - first, last - b))
-    return where, tuple(sides), tuple(trim)  # type: ignore[return-value]
+    return where, tuple(sides), tuple(trim)
 
 
 def restore(recipe: Recipe, window: Array, frame: int, at_border: Sides, trim: Edges) -> Array:
@@ -77,10 +78,10 @@ def restore(recipe: Recipe, window: Array, frame: int, at_border: Sides, trim: E
         The image there, with its colours, of frames `frame`, `frame` + 1 ...; integers are scaled as
         `deblur.reconstruct` scales them.
     frame : int
-    at_border : ((bool, bool), (bool, bool))
-        Whether its first and last row, and its first and last column, are the image's.
-    trim : ((int, int), (int, int))
-        Rows and columns to cut off.
+    at_border : ((bool, bool), ...)
+        Whether the first and the last pixel along each axis are the image's.
+    trim : ((int, int), ...)
+        Pixels to cut off at either end of each axis.
 
     Returns
     -------
@@ -92,7 +93,7 @@ def restore(recipe: Recipe, window: Array, frame: int, at_border: Sides, trim: E
     ValueError
         If the window holds NaN or infinity.
     """
-    shape, tile = window.shape[2:], within(window, trim)
+    shape, tile = window.shape[2:], within(window.shape, trim)
     inside = not any(map(any, at_border)) or recipe.boundary.wraps
 
     def solved(psf: int, frames: slice, image: Array, device: Device) -> Array:  # as an image near the border
@@ -102,9 +103,9 @@ def restore(recipe: Recipe, window: Array, frame: int, at_border: Sides, trim: E
         if by is None:
             return _solver(recipe, psf, shape, at_border, device)(image)[tile]
         f = by(image)[tile]
-        for where, into, sides, cut in strips or []:
+        for where, into in strips or []:
             part = image[where]
-            f[into] = _solver(recipe, psf, part.shape[2:], sides, device)(part)[within(part, cut)]
+            f[into] = _solver(recipe, psf, part.shape[2:], at_border, device)(part)[within(part.shape, trim)]
         return f
 
     return by_psf(recipe, window, frame, solved)
@@ -112,10 +113,10 @@ def restore(recipe: Recipe, window: Array, frame: int, at_border: Sides, trim: E
 
 def _strips(
     psf: Sequence[int], shape: Sequence[int], at_border: Sides, trim: Edges
-) -> list[tuple[tuple[Any, ...], tuple[Any, ...], Sides, Edges]] | None:
-    """The strips of a window along the border, or None if they are most of it or the overlap is missing.
+) -> list[tuple[tuple[Any, ...], tuple[Any, ...]]] | None:
+    """(where in the window, where in the tile) of the strips of a window along the border.
 
-    Of each (where in the window, where in the tile, which sides are the image's, what to cut off).
+    None if they are most of it or the overlap is missing. A strip has the window's sides, and is cut as the window is.
     """
     found, shapes = [], []
     for axis, (first, last) in enumerate(at_border):
@@ -128,22 +129,18 @@ def _strips(
             return None
         if deep <= edge:
             continue
-        where, into, sides, cut = ([*x] for x in ((slice(None),) * 2, (slice(None),) * 2, at_border, trim))
-        if last:
-            where[axis], into[axis] = slice(n - deep - overlap, n), slice(edge - deep, None)
-            sides[axis], cut[axis] = (False, True), (overlap, edge)
-        else:
-            where[axis], into[axis] = slice(deep + overlap), slice(deep - edge)
-            sides[axis], cut[axis] = (True, False), (edge, overlap)
-        found.append(((..., *where), (..., *into), tuple(sides), tuple(cut)))
-        shapes.append((deep + overlap, shape[1 - axis]))
+        wide, kept = deep + overlap, deep - edge
+        before, after = (slice(None),) * axis, (slice(None),) * (len(shape) - axis - 1)
+        where, into = (slice(n - wide, n), slice(-kept, None)) if last else (slice(wide), slice(kept))
+        found.append(((..., *before, where, *after), (..., *before, into, *after)))
+        shapes.append((*shape[:axis], wide, *shape[axis + 1 :]))
     return found if worthwhile(shapes, shape) else None
 
 
-def within(window: Array, trim: Edges) -> tuple[Any, ...]:
-    """Where the tile is in a window."""
-    (top, bottom), (left, right) = trim
-    return (..., slice(top, window.shape[-2] - bottom), slice(left, window.shape[-1] - right))
+def within(shape: Sequence[int], trim: Edges) -> tuple[Any, ...]:
+    """Where the tile is in a window of this shape."""
+    space = zip(shape[-len(trim) :], trim, strict=True)
+    return (..., *(slice(first, n - last) for n, (first, last) in space))
 
 
 def by_psf(
@@ -183,17 +180,18 @@ def _solver(
     """A function that solves windows of this kind as images, cached."""
     edge = recipe.boundary
     if not (edge.wraps or edge.dark):  # the boundary continues the image as the window is continued
-        at_border = ((True, True), (True, True))
+        at_border = ((True, True),) * len(shape)
     room = pads(recipe.psfs[psf].shape, shape, at_border, edge.wraps)
 
     def make() -> Callable[[Array], Array]:
-        (top, _), (left, _) = room
-        rows, cols = (n + sum(p) for n, p in zip(shape, room, strict=True))
-        restored = window_solver(recipe, psf, (rows, cols), device)
-        crop = (..., slice(top, top + shape[0]), slice(left, left + shape[1]))
-        if edge.dark:
-            return lambda window: restored(faded(window, room))[crop]
-        return lambda window: restored(wrapped(window, (rows, cols)))[crop]
+        wide: Any = tuple(n + sum(p) for n, p in zip(shape, room, strict=True))
+        restored = window_solver(recipe, psf, wide, device)
+
+        def solve(window: Array) -> Array:
+            f = restored(faded(window, room) if edge.dark else wrapped(window, wide))
+            return f[within(f.shape, room)]
+
+        return solve
 
     return prepared(recipe, device, shape, (psf, at_border), make)
 
@@ -205,36 +203,34 @@ def _filter(
     request = prepared(recipe, device, (), (psf,), lambda: recipe.request(psf, shape, device))
     if not filtered_by(request) or min(shape) <= 2 * PRIOR_REACH:
         return None
-    sides = at_border if request.problem.operator.boundary.wraps else ((False, False), (False, False))
+    sides = at_border if request.problem.operator.boundary.wraps else ((False, False),) * len(shape)
     of_torus = lengths(recipe.psfs[psf].shape, shape, sides, recipe.window)
     return prepared(recipe, device, of_torus, (psf,), lambda: _by_kernel(request, Torus(of_torus, device)))
 
 
 def pads(psf: Sequence[int], shape: Sequence[int], at_border: Sides, wraps: bool) -> Edges:
     """Pixels by which the inner edges of a window are continued; of one that is to wrap round, all after its end."""
-    room = [min(max(2 * m, 16), n) for m, n in zip(psf, shape, strict=True)]
-    rows, cols = (
+    room = (min(max(2 * m, 16), n) for m, n in zip(psf, shape, strict=True))
+    return tuple(
         (0 if before or wraps else p, 0 if after else p)
         for p, (before, after) in zip(room, at_border, strict=True)
     )
-    return rows, cols
 
 
 def lengths(
-    psf: Sequence[int], shape: Sequence[int], at_border: Sides, like: Sequence[int] = (0, 0)
-) -> tuple[int, int]:
+    psf: Sequence[int], shape: Sequence[int], at_border: Sides, like: Sequence[int] | None = None
+) -> tuple[int, ...]:
     """Lengths of the torus that a window is continued to: one torus for all that are little smaller than `like`.
 
     An axis that one tile of a periodic image covers is at the border, and wraps round by itself.
     """
-    room = pads(psf, shape, at_border, wraps=True)
-    rows, cols = (
+    each = zip(shape, like or shape, pads(psf, shape, at_border, wraps=True), strict=True)
+    return tuple(
         scipy.fft.next_fast_len((most if 2 * most <= 3 * n <= 3 * most else n) + after, real=True)
         if after
         else n
-        for n, most, (_, after) in zip(shape, like, room, strict=True)
+        for n, most, (_, after) in each
     )
-    return rows, cols
 
 
 def _by_kernel(request: Request, torus: Torus) -> Callable[[Array], Array]:
@@ -244,11 +240,11 @@ def _by_kernel(request: Request, torus: Torus) -> Callable[[Array], Array]:
     by = multiplier(torus, h, problem)
     # f = f̄ + k(g − h f̄), and f̄ is the image smoothed, by a filter without phase.
     if request.prior != "zero":
-        rows, cols = (max(m, 2 * PRIOR_REACH + 1) for m in blur.psf.shape)
-        point = np.zeros((rows, cols))
-        point[PRIOR_REACH, PRIOR_REACH] = 1
-        smooth = prior_scene(Blur(blur.psf, (rows, cols), "periodic", origin=blur.origin), point)
-        smooth = torus.spectrum(smooth, (PRIOR_REACH, PRIOR_REACH)).real
+        point = np.zeros([max(m, 2 * PRIOR_REACH + 1) for m in blur.psf.shape])
+        middle = (PRIOR_REACH,) * point.ndim
+        point[middle] = 1
+        smooth = prior_scene(Blur(blur.psf, point.shape, "periodic", origin=blur.origin), point)
+        smooth = torus.spectrum(smooth, middle).real
         by += smooth * (1 - (by * h).real)
     return wrapping(torus, by.astype(np.result_type(problem.dtype, np.complex64)))
 
@@ -258,21 +254,21 @@ def wrapping(torus: Torus, by: Array) -> Callable[[Array], Array]:
 
     @all_cores()
     def solve(window: Array) -> Array:
-        rows, cols = window.shape[-2:]
-        return torus.filter(wrapped(window, torus.lengths), by)[..., :rows, :cols]
+        space = window.shape[-len(torus.lengths) :]
+        return torus.product(wrapped(window, torus.lengths), by)[(..., *map(slice, space))]
 
     return solve
 
 
 def faded(x: Array, pads: Edges) -> Array:
-    """Windows (..., M, N) continued by their own pixels, mirrored and faded to black, before and after each axis."""
-    xp, (rows, cols) = get_xp(x), pads
-    ramps = [
+    """Windows (..., *space) continued by their own pixels, mirrored and faded to black, before and after each axis."""
+    xp = get_xp(x)
+    ramps = (
         np.concatenate([_rise(before), np.ones(n), _rise(after)[::-1]])
-        for n, (before, after) in zip(x.shape[-2:], pads, strict=True)
-    ]
-    wide = xp.pad(x, (*((0, 0),) * (x.ndim - 2), rows, cols), mode="symmetric")
-    return wide * xp.asarray(np.outer(*ramps).astype(x.dtype))
+        for n, (before, after) in zip(x.shape[-len(pads) :], pads, strict=True)
+    )
+    wide = xp.pad(x, (*((0, 0),) * (x.ndim - len(pads)), *pads), mode="symmetric")
+    return wide * xp.asarray(reduce(np.multiply.outer, ramps).astype(x.dtype))
 
 
 def _rise(n: int) -> np.ndarray:

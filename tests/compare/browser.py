@@ -29,50 +29,31 @@ class Browser:
     """One headless Chromium with one page."""
 
     def __init__(self, width: int = 1280, height: int = 900) -> None:
-        path = find()
-        assert path is not None
         self._folder = tempfile.TemporaryDirectory(prefix="deblur-browser-", ignore_cleanup_errors=True)
-        read_commands, self._out = os.pipe()
-        self._in, write_events = os.pipe()
-
-        def hand_over() -> None:  # the pipe's ends are file descriptors 3 and 4 in the browser
-            a, b = os.dup(read_commands), os.dup(write_events)
-            os.dup2(a, 3)
-            os.dup2(b, 4)
-
-        command = [
-            path, "--headless=new", "--remote-debugging-pipe", f"--user-data-dir={self._folder.name}", "--disable-gpu",
+        commands, self._out = os.pipe()
+        self._in, events = os.pipe()
+        options = [
+            "--headless=new", "--remote-debugging-pipe", f"--user-data-dir={self._folder.name}", "--disable-gpu",
             "--no-first-run", "--hide-scrollbars", "--disable-dev-shm-usage", "--disable-extensions",
             "--disable-background-networking", "--disable-component-update",
+            *(["--no-sandbox"] if os.geteuid() == 0 else []),  # Chromium refuses to sandbox root
         ]  # fmt: skip
-        if os.geteuid() == 0:
-            command.append("--no-sandbox")  # Chromium refuses to sandbox root
-        self._process = subprocess.Popen(
-            [*command, "about:blank"],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            close_fds=False,
-            pass_fds=(),
-            preexec_fn=hand_over,
-        )
-        os.close(read_commands)
-        os.close(write_events)
+        # The browser reads commands from file descriptor 3 and writes events to 4.
+        pipes = f'exec "$@" 3<&{commands} 4>&{events}'
+        shell = ["bash", "-c", pipes, "bash", str(find()), *options, "about:blank"]
+        quiet = subprocess.DEVNULL
+        self._process = subprocess.Popen(shell, stdout=quiet, stderr=quiet, pass_fds=(commands, events))
+        os.close(commands)
+        os.close(events)
         self._buffer = b""
         self._number = 0
         self.events: list[dict[str, Any]] = []
         target = self._send("Target.createTarget", {"url": "about:blank"})["targetId"]
-        self._session = self._send("Target.attachToTarget", {"targetId": target, "flatten": True})[
-            "sessionId"
-        ]
+        attached = self._send("Target.attachToTarget", {"targetId": target, "flatten": True})
+        self._session = attached["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
         self.resize(width, height)
-
-    def __enter__(self) -> Browser:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """End the browser that was started here."""
@@ -127,11 +108,9 @@ class Browser:
     def open(self, path: Path) -> None:
         """Load a file, and wait until its scripts have run."""
         self.load(path)
+        state = "document.readyState + (document.documentElement?.dataset.ready || '')"
         deadline = time.monotonic() + 30
-        while (
-            self.evaluate("document.readyState + (document.documentElement?.dataset.ready || '')")
-            != "completeyes"
-        ):
+        while self.evaluate(state) != "completeyes":
             assert time.monotonic() < deadline, "the page's scripts did not come to their end"
             time.sleep(0.05)
 
@@ -167,9 +146,8 @@ class Browser:
 
     def resize(self, width: int, height: int, mobile: bool = False) -> None:
         """Set the size of the window in CSS pixels."""
-        self.call(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=mobile
-        )  # fmt: skip
+        size = {"width": width, "height": height}
+        self.call("Emulation.setDeviceMetricsOverride", **size, deviceScaleFactor=1, mobile=mobile)
 
     def scheme(self, name: str) -> None:
         """Light or dark, as the system would say."""
@@ -185,17 +163,17 @@ class Browser:
         found = []
         for event in self.events:
             kind, details = event["method"], event["params"]
+            bad = ("error", "warning", "assert")
             if kind == "Runtime.exceptionThrown":
                 found.append(details["exceptionDetails"]["text"])
-            elif kind == "Runtime.consoleAPICalled" and details["type"] in ("error", "warning", "assert"):
+            elif kind == "Runtime.consoleAPICalled" and details["type"] in bad:
                 found.append(str(details["args"]))
-            elif kind == "Log.entryAdded" and details["entry"]["level"] in ("error", "warning"):
+            elif kind == "Log.entryAdded" and details["entry"]["level"] in bad:
                 found.append(details["entry"]["text"])
         return found
 
     def requests(self) -> list[str]:
         """Addresses that the page asked for, but for itself and what it carries inside."""
-        asked = [
-            e["params"]["request"]["url"] for e in self.events if e["method"] == "Network.requestWillBeSent"
-        ]
+        sent = [e["params"] for e in self.events if e["method"] == "Network.requestWillBeSent"]
+        asked = [parameters["request"]["url"] for parameters in sent]
         return [url for url in asked if not url.startswith(("file:", "data:"))]

@@ -5,6 +5,7 @@ import io
 import itertools
 import json
 import re
+from contextlib import closing
 from html import escape
 from html.parser import HTMLParser
 
@@ -51,15 +52,8 @@ def found():
     rng = np.random.default_rng(11)
     picture = scipy.ndimage.gaussian_filter(rng.random((60, 52)), 1.5)
     picture = (picture - picture.min()) / np.ptp(picture)
-    names = [
-        "auto",
-        "pcg",
-        "kronecker",
-        "fft",
-        "skimage-wiener",
-        "skimage-richardson-lucy",
-        "trips-hybrid-lsqr",
-    ]
+    own, peers = ["auto", "pcg", "kronecker", "fft"], ["skimage-wiener", "skimage-richardson-lucy"]
+    names = [*own, *peers, "trips-hybrid-lsqr"]
     return compare.run(
         {"<b>mine</b>.png": picture}, "gaussian:5,1", 0.01, ["unknown", "periodic"], names, repeats=1, memory=False,
         lam=1e-2, oracle=True, other_boundary="own",
@@ -118,7 +112,7 @@ def test_every_row_is_on_the_page_with_its_reason(found):
     for row in found.rows:
         assert row.label in text
         if row.status != "ok":
-            assert escape(row.reason.removeprefix("not installed: ")) in text
+            assert escape(row.reason) in text
     assert "gaussian noise 0.01, boundary periodic" in text
     for *_, heading, meaning in tables.COLUMNS:
         assert heading in text
@@ -130,7 +124,7 @@ def test_every_row_is_on_the_page_with_its_reason(found):
 
 def test_page_stays_below_5_mb(rng):
     noise = rng.random((400, 400))
-    cases = make_cases({str(i): np.roll(noise, i) for i in range(4)}, "box:3", ["none", 0.1])
+    cases = make_cases({str(i): np.roll(noise, i) for i in range(4)}, "box:3")
     rows, pictures = [], {}
     for case in cases:
         for n in range(3):
@@ -159,6 +153,9 @@ def test_more_pictures_than_fit_are_left_out_and_it_is_said(monkeypatch, rng):
 
 def test_a_page_with_pictures_left_out_is_whole(found, monkeypatch):
     monkeypatch.setattr("deblur.compare.pictures.LEVELS", LEVELS[-1:])
+    monkeypatch.setattr(
+        "deblur.compare.page._plots", lambda *_: {"quality": [], "lcurves": [], "convergence": []}
+    )
     counts = set()
     for budget in range(0, 4000, 570):
         monkeypatch.setattr("deblur.compare.pictures.PAGE_BYTES", budget)
@@ -205,7 +202,7 @@ def test_quality_against_time_names_the_unbeaten():
 def chromium():
     if browser.find() is None:
         pytest.skip("no Chromium is installed (on Debian: apt-get install chromium)")
-    with browser.Browser() as b:
+    with closing(browser.Browser()) as b:
         yield b
 
 

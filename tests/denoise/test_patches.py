@@ -13,8 +13,8 @@ from deblur.device import asnumpy
 @pytest.mark.parametrize(("shape", "radius"), [((17, 19), 4), ((23, 11), 30), ((9, 40), 6)])
 def test_the_groups_are_those_of_a_search_by_brute_force(xp, shape, radius, rng):
     image = rng.random(shape)
-    side, count = 6, 8
-    groups = Groups(xp.asarray(image), side=side, step=3, radius=radius, stack=count)
+    side, count = 6, 16
+    groups = Groups(xp.asarray(image), side=side, step=3, radius=radius)
     first = asnumpy(groups.first)
     places = [(r, c) for r in range(shape[0] - side + 1) for c in range(shape[1] - side + 1)]
 

@@ -131,15 +131,11 @@ def test_fspecial_log_has_the_published_values():
 @pytest.mark.parametrize(("size", "sigma"), [((5, 5), 0.5), ((6, 9), 1.1), ((1, 7), 0.3), ((21, 21), 2.5)])
 def test_fspecial_log_is_its_formula(size, sigma):
     h = matlab.fspecial("log", size, sigma)
-    expected, total = np.empty(size), 0.0
-    for i in range(size[0]):
-        for j in range(size[1]):
-            r2 = (i - (size[0] - 1) / 2) ** 2 + (j - (size[1] - 1) / 2) ** 2
-            bell = math.exp(-r2 / (2 * sigma**2))
-            total += bell
-            expected[i, j] = bell * (r2 - 2 * sigma**2) / sigma**4
-    expected /= total
-    expected -= expected.sum() / expected.size
+    i, j = np.indices(size)
+    r2 = (i - (size[0] - 1) / 2) ** 2 + (j - (size[1] - 1) / 2) ** 2
+    bell = np.exp(-r2 / (2 * sigma**2))
+    expected = bell * (r2 - 2 * sigma**2) / sigma**4 / bell.sum()
+    expected -= expected.mean()
     assert relative(h, expected) <= 1e-13
     assert abs(h.sum()) <= 1e-13 * abs(h).sum()
 
@@ -156,14 +152,12 @@ def test_fspecial_disk_holds_the_area_of_each_pixel(radius):
         return max(0.0, min(x + 0.5, half) - max(x - 0.5, -half))
 
     expected = np.empty(h.shape)
-    for i in range(h.shape[0]):
-        for j in range(h.shape[1]):
-            x, y = j - reach, i - reach
-            kinks = [s * math.sqrt(max(radius**2 - e**2, 0)) for s in (-1, 1) for e in (x - 0.5, x + 0.5, 0)]
-            inside = [k for k in kinks if y - 0.5 < k < y + 0.5]
-            bounds = np.unique([y - 0.5, y + 0.5, *inside])
-            parts = itertools.pairwise(bounds)
-            expected[i, j] = sum(scipy.integrate.quad(chord, a, b, (x,), epsabs=1e-12)[0] for a, b in parts)
+    for i, j in np.ndindex(h.shape):
+        x, y = j - reach, i - reach
+        kinks = [s * math.sqrt(max(radius**2 - e**2, 0)) for s in (-1, 1) for e in (x - 0.5, x + 0.5, 0)]
+        bounds = np.unique(np.clip([y - 0.5, y + 0.5, *kinks], y - 0.5, y + 0.5))
+        parts = itertools.pairwise(bounds)
+        expected[i, j] = sum(scipy.integrate.quad(chord, a, b, (x,), epsabs=1e-12)[0] for a, b in parts)
     assert abs(expected.sum() - math.pi * radius**2) <= 1e-8
     np.testing.assert_allclose(h, expected / expected.sum(), atol=1e-10)
 
@@ -185,15 +179,14 @@ def test_fspecial_motion_is_its_construction(length, theta):
     tip = np.array([-math.sin(turn), math.cos(turn)]) * half  # (rows, columns): rows count downwards
     wide = 14
     weight = np.zeros((2 * wide + 1, 2 * wide + 1))
-    for i in range(-wide, wide + 1):
-        for j in range(-wide, wide + 1):
-            p = np.array([i, j], float)
-            foot = 0.0 if half == 0 else float(np.clip(p @ tip / half**2, -1, 1))
-            distance = np.linalg.norm(p - foot * tip)  # from the segment, as documented
-            if np.linalg.norm(p) >= half > 0 and abs(foot) < 1:
-                # beyond the half length MATLAB adds what is left to the end point
-                distance = math.hypot(distance, half * (1 - abs(foot)))
-            weight[i + wide, j + wide] = max(1 - distance, 0)
+    for at in np.ndindex(weight.shape):
+        p = np.array(at, float) - wide
+        foot = 0.0 if half == 0 else float(np.clip(p @ tip / half**2, -1, 1))
+        distance = np.linalg.norm(p - foot * tip)  # from the segment, as documented
+        if np.linalg.norm(p) >= half > 0 and abs(foot) < 1:
+            # beyond the half length MATLAB adds what is left to the end point
+            distance = math.hypot(distance, half * (1 - abs(foot)))
+        weight[at] = max(1 - distance, 0)
     weight[weight < 1e-14] = 0
     weight /= weight.sum()
     rows, cols = h.shape
@@ -331,22 +324,11 @@ def test_imfilter_rounds_halves_away_from_zero():
 
 
 def test_imfilter_has_the_published_values():
-    magic = [
-        [17, 24, 1, 8, 15],
-        [23, 5, 7, 14, 16],
-        [4, 6, 13, 20, 22],
-        [10, 12, 19, 21, 3],
-        [11, 18, 25, 2, 9],
-    ]
-    corr = [
-        [24, -16, -16, 14, -8],
-        [5, -16, 9, 9, -14],
-        [6, 9, 14, 9, -20],
-        [12, 9, 9, -16, -21],
-        [18, 14, -16, -16, -2],
-    ]
+    magic = "17 24 1 8 15 23 5 7 14 16 4 6 13 20 22 10 12 19 21 3 11 18 25 2 9"
+    corr = "24 -16 -16 14 -8 5 -16 9 9 -14 6 9 14 9 -20 12 9 9 -16 -21 18 14 -16 -16 -2"
+    magic, corr = (np.array(text.split(), float).reshape(5, 5) for text in (magic, corr))
     np.testing.assert_array_equal(matlab.imfilter(magic, [-1, 0, 1]), corr)
-    np.testing.assert_array_equal(matlab.imfilter(magic, [-1, 0, 1], "conv"), -np.array(corr))
+    np.testing.assert_array_equal(matlab.imfilter(magic, [-1, 0, 1], "conv"), -corr)
     even = matlab.imfilter(np.full((2, 5), 11.0), np.full((2, 2), 2.0))
     np.testing.assert_array_equal(even, [[88, 88, 88, 88, 44], [44, 44, 44, 44, 22]])
 
@@ -663,16 +645,17 @@ def test_a_transfer_function_of_no_real_psf():
     assert relative(psf, OCTAVE["otf2psf_psf"]) <= 1e-13
 
 
+def circular(psf, f):
+    """The circular convolution about element floor(size / 2)."""
+    at = [(i, i[0] - psf.shape[0] // 2, i[1] - psf.shape[1] // 2) for i in np.ndindex(psf.shape)]
+    return sum(psf[i] * np.roll(f, by, (0, 1)) for i, *by in at)
+
+
 @pytest.mark.parametrize("size", [(1, 1), (3, 3), (2, 5), (4, 4), (7, 6)])
 def test_psf2otf_is_circular_convolution_about_the_centre(rng, size):
     psf, f = rng.random(size), rng.random((7, 11))
-    expected = sum(
-        psf[i, j] * np.roll(f, (i - size[0] // 2, j - size[1] // 2), (0, 1))
-        for i in range(size[0])
-        for j in range(size[1])
-    )
     g = np.fft.ifft2(np.fft.fft2(f) * matlab.psf2otf(psf, f.shape))
-    np.testing.assert_allclose(g, expected, atol=1e-13)
+    np.testing.assert_allclose(g, circular(psf, f), atol=1e-13)
     np.testing.assert_allclose(matlab.otf2psf(matlab.psf2otf(psf)), psf, atol=1e-14)
 
 
@@ -703,11 +686,7 @@ def test_edgetaper_is_its_formula(rng, size):
     img, psf = rng.random((17, 19)), rng.random(size)
     tapered = matlab.edgetaper(img, 3 * psf)
     psf /= psf.sum()
-    blurred = sum(
-        psf[i, j] * np.roll(img, (i - size[0] // 2, j - size[1] // 2), (0, 1))
-        for i in range(size[0])
-        for j in range(size[1])
-    )
+    blurred = circular(psf, img)
     down = taper_weight(psf, 17, 0) if size[0] > 1 else np.ones(17)
     w = np.outer(down, taper_weight(psf, 19, 1))
     np.testing.assert_allclose(tapered, w * img + (1 - w) * blurred, atol=1e-13)

@@ -199,29 +199,33 @@ def test_deconvreg_of_bytes(rng):
 # ---------------------------------------------------------------------------------------------
 
 
-def by_hand(img, psf, iterations, dampar=0.0, weight=None, readout=0.0, fine=1):
+def ahead(history, steps):
+    """The point that Biggs and Andrews extrapolate to."""
+    a = 0.0
+    if len(steps) >= 2:
+        a = min(max(steps[-1] @ steps[-2] / (steps[-2] @ steps[-2]), 0), 1)
+    return np.maximum(history[-1] + a * (history[-1] - history[-2]), 0)
+
+
+def damped(data, model, dampar):
+    """The ratio of data and model, drawn towards 1 where they agree within dampar."""
+    u = np.minimum(2 / dampar**2 * (data * np.log(data / model) + model - data), 1) if dampar > 0 else 1
+    return 1 + u**9 * (10 - 9 * u) * (data / model - 1)
+
+
+def by_hand(img, psf, iterations, dampar=0.0, weight=1.0, readout=0.0, fine=1):
     """The published algorithm with dense matrices: binning B, blur H, on vectors."""
     m, n = img.shape
-    h = circulant(psf, (fine * m, fine * n))
+    w = np.broadcast_to(weight, img.shape).ravel()
     b = np.kron(np.kron(np.eye(m), np.ones(fine)), np.kron(np.eye(n), np.ones(fine)))
-    w = np.ones(m * n) if weight is None else weight.ravel()
-    data = w * (img.ravel() + readout)
-    s = h.T @ b.T @ w
-    f = before = b.T @ img.ravel()
-    steps = []
-    for k in range(iterations):
-        a = 0.0
-        if k >= 2:
-            a = min(max(steps[-1] @ steps[-2] / (steps[-2] @ steps[-2]), 0), 1)
-        y = np.maximum(f + a * (f - before), 0)
-        model = b @ h @ y / fine**2 + readout
-        ratio = data / model
-        if dampar > 0:
-            u = np.minimum(2 / dampar**2 * (data * np.log(data / model) + model - data), 1)
-            ratio = 1 + u**9 * (10 - 9 * u) * (ratio - 1)
-        before, f = f, y * (h.T @ b.T @ ratio) / s
-        steps.append(f - y)
-    return f.reshape(fine * m, fine * n)
+    h = b @ circulant(psf, (fine * m, fine * n))
+    images, steps = [b.T @ img.ravel()] * 2, []
+    for _ in range(iterations):
+        y = ahead(images, steps)
+        ratio = damped(w * (img.ravel() + readout), h @ y / fine**2 + readout, dampar)
+        images.append(y * (h.T @ ratio) / (h.T @ w))
+        steps.append(images[-1] - y)
+    return images[-1].reshape(fine * m, fine * n)
 
 
 @pytest.mark.parametrize("numit", [1, 2, 3, 12])
@@ -336,17 +340,9 @@ def shifted(f, size):
     return np.stack([np.roll(f, by, (0, 1)).ravel() for by in at], axis=1)
 
 
-def ahead(history, steps):
-    a = 0.0
-    if len(steps) >= 2:
-        a = min(max(steps[-1] @ steps[-2] / (steps[-2] @ steps[-2]), 0), 1)
-    return np.maximum(history[-1] + a * (history[-1] - history[-2]), 0)
-
-
-def blind_by_hand(img, psf, iterations, dampar=0.0, weight=None, readout=0.0):
+def blind_by_hand(img, psf, iterations, dampar=0.0, weight=1.0, readout=0.0):
     """Both multiplicative steps with dense matrices, on vectors."""
-    w = np.ones(img.size) if weight is None else weight.ravel()
-    data = w * (img.ravel() + readout)
+    w = np.broadcast_to(weight, img.shape).ravel()
     images, psfs = [img.ravel()] * 2, [psf.ravel() / psf.sum()] * 2
     image_steps, psf_steps = [], []
     for _ in range(iterations):
@@ -354,11 +350,7 @@ def blind_by_hand(img, psf, iterations, dampar=0.0, weight=None, readout=0.0):
         b = b / b.sum()
         h, f = circulant(b.reshape(psf.shape), img.shape), shifted(y.reshape(img.shape), psf.shape)
         np.testing.assert_allclose(h @ y, f @ b, rtol=1e-12)  # one model, seen from either side
-        model = h @ y + readout
-        ratio = data / model
-        if dampar > 0:
-            u = np.minimum(2 / dampar**2 * (data * np.log(data / model) + model - data), 1)
-            ratio = 1 + u**9 * (10 - 9 * u) * (ratio - 1)
+        ratio = damped(w * (img.ravel() + readout), h @ y + readout, dampar)
         images.append(y * (h.T @ ratio) / (h.T @ w))
         new = b * (f.T @ ratio) / (f.T @ w)
         psfs.append(new / new.sum())

@@ -13,7 +13,6 @@ from deblur.errors import ConvergenceError, InsufficientMemoryError, MethodError
 from deblur.tiles import Tiling, plan_tiles, refining, windows
 from deblur.tiles import tiling as module
 from deblur.tiles.checks import residual
-from deblur.tiles.refining import one_pass
 from deblur.tiles.windows import cut, faded
 
 H = psf.gaussian(9, 1.5)
@@ -166,7 +165,7 @@ def test_tiles_that_are_refined_are_the_picture_solved_whole(boundary, rng):
     tiling = Tiling(g, DISK, LAM, tile=64, overlap=12, passes=3, **given)
     assert tiling.plan.answer == "refine"
     out = tiling(g)
-    once, _ = one_pass(tiling, g, None, last=True)
+    once, _ = tiling.mapped(g, None, last=True)
     assert apart(whole, out, g) <= min(tiling.plan.seam, 0.05 * apart(whole, once, g))
 
 
@@ -193,9 +192,8 @@ def test_refining_serves_float32_colours_and_frames_of_their_own_psf(rng):
 
 
 def test_refining_goes_on_until_it_is_right_or_says_that_it_cannot(rng, monkeypatch):
-    passes = []
-    counted = lambda *args, **more: passes.append(more) or one_pass(*args, **more)  # noqa: E731
-    monkeypatch.setattr(refining, "one_pass", counted)
+    passes, real = [], Tiling.mapped
+    monkeypatch.setattr(Tiling, "mapped", lambda *args, **more: passes.append(more) or real(*args, **more))
     g = picture(DISK, "periodic", (192, 192), rng)
     options = {"boundary": "periodic"}
     whole = deblur.reconstruct(g, DISK, LAM, **options)
@@ -241,8 +239,8 @@ def test_what_refining_leaves_is_predicted_next_to_a_short_last_tile_too(rng, re
     g = picture(h, "periodic", (360, 64), rng)  # a window of 284 pixels sees nearly all of two tiles
     options = {"boundary": "periodic"}
     tiling = Tiling(g, h, 3e-3, tile=144, tolerance=1e-3, **options)
-    y, _ = one_pass(tiling, g, None)
-    out, change = one_pass(tiling, g, y, last=True)
+    y, _ = tiling.mapped(g, None, last=False)
+    out, change = tiling.mapped(g, y, last=True)
     left = abs(out - deblur.reconstruct(g, h, 3e-3, **options)).max()
     assert left <= tiling.plan.seam_once * change <= 10 * left
 

@@ -118,12 +118,12 @@ class Entrant:
         """None if it is installed, else the command that installs it."""
         if not self.module or importlib.util.find_spec(self.module) is not None:
             return None
-        return f"not installed: {self.install}"
+        return self.install
 
     def refuses(self, task: Task) -> str | None:
         """None if it can serve, else the reason in words."""
         if self.own_boundary is not None and task.boundary != self.own_boundary:
-            return f"it assumes that the scene is {_BEYOND[self.own_boundary]} beyond the frame"
+            return f"it assumes boundary {self.own_boundary!r}"
         return None
 
     def predicted(self, task: Task, value: float | None) -> float | None:
@@ -151,15 +151,6 @@ class Entrant:
             return Answer(restored.reshape(g.shape), int(value) if self.whole and value else None)
 
         return solver
-
-
-_BEYOND = {
-    "zero": "black",
-    "periodic": "repeated",
-    "reflect": "mirrored",
-    "antireflect": "continued by point reflection",
-    "unknown": "unknown",
-}
 
 
 def centred(psf: np.ndarray) -> np.ndarray:

@@ -15,7 +15,6 @@ from ...errors import MethodError
 from ...methods import METHODS, choose_method, expected_seconds
 from ...operators.blur import Blur
 from ...pipeline import Deblurrer
-from ...tuning import LambdaChoice
 from ..cases import Task
 from .base import Answer, Entrant, Setting, Solver, Watch
 
@@ -116,20 +115,15 @@ class Own(Entrant):
 
 
 def _chosen(task: Task, deblurrer: Deblurrer, remark: str = "") -> Setting:
-    """λ by the rule of `deblurrer`, with its L-curve if the rule has one."""
+    """λ by the rule of `deblurrer`, with its L-curve as plain numbers if the rule has one."""
     start = time.perf_counter()
     choice = deblurrer.tune(task.blurred, channel_axis=task.channel_axis)
     assert choice is not None
-    seconds = time.perf_counter() - start
-    return Setting(float(deblurrer.lam), "rule", choice.reason + remark, seconds, _l_curve(choice))
-
-
-def _l_curve(choice: LambdaChoice) -> dict[str, Any] | None:
-    """The L-curve of a chosen λ as plain numbers, for the page."""
+    seconds, curve = time.perf_counter() - start, None
     some = (choice.residual_norms > 0) & (choice.solution_norms > 0)
-    if some.sum() < 2:
-        return None
-    norms = (choice.residual_norms, choice.solution_norms)
-    x, y = ([float(f"{v:.4g}") for v in values[some]] for values in norms)
-    at = int(np.argmin(np.abs(np.log(choice.lambdas[some] / choice.lam))))
-    return {"x": x, "y": y, "at": at, "lam": float(choice.lam)}
+    if some.sum() > 1:
+        norms = (choice.residual_norms, choice.solution_norms)
+        x, y = ([float(f"{v:.4g}") for v in values[some]] for values in norms)
+        at = int(np.argmin(np.abs(np.log(choice.lambdas[some] / choice.lam))))
+        curve = {"x": x, "y": y, "at": at, "lam": float(choice.lam)}
+    return Setting(float(deblurrer.lam), "rule", choice.reason + remark, seconds, curve)
