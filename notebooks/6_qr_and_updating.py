@@ -23,14 +23,15 @@ plt.rcParams.update({"figure.dpi": 60, "image.cmap": "gray"})
 # %% [markdown]
 # ## One mirror at a time
 #
-# A Householder reflection P = I − τvvᵀ is a mirror. One is made for each column, to turn what is below the diagonal to
+# A Householder reflection P = I − 2 vvᵀ / vᵀv is a mirror. One is made for each column, to turn what is below the diagonal to
 # zero. What is left is a triangle R, and the mirrors together are Q.
 
 # %%
 a = np.random.default_rng(1).random((5, 3)).round(2)
 for column in range(3):
-    v, tau, mu = linalg.householder(a[column:, column])
-    a[column:, column:] = linalg.apply_householder(v, tau, a[column:, column:])
+    v = a[column:, column].copy()
+    v[0] += np.copysign(np.linalg.norm(v), v[0])
+    a[column:, column:] -= 2 / (v @ v) * np.outer(v, v @ a[column:, column:])
     print(f"after mirror {column + 1}:\n{a.round(3) + 0.0}\n")
 
 # %% [markdown]

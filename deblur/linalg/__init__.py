@@ -10,7 +10,6 @@ from .transpose import transpose
 from .triangular import gets, solve_triangular
 
 # Orthogonal factorisations and least squares.
-from .householder import apply_householder, householder
 from .lstsq import DampedQR, LstsqResult, damped_qr, lstsq
 from .qr import qr
 from .qr_model import QRModel
@@ -25,7 +24,6 @@ __all__ = [
     "LstsqResult",
     "QRModel",
     "UpdatePlan",
-    "apply_householder",
     "cholesky",
     "cholesky_inverse",
     "cholesky_solve",
@@ -36,7 +34,6 @@ __all__ = [
     "gauss_seidel",
     "gets",
     "gram",
-    "householder",
     "lstsq",
     "matmul",
     "plan_update",
