@@ -19,7 +19,7 @@ then each of them is compiled at its first use, without the others,
 so that a first call pays for nothing else. The machine code is kept in CuPy's
 cache folder.
 
-A wheel may contain machine code for common cards (`machine_code` packs it): a kernel found there by its
+A wheel may contain machine code for common cards (`make wheel` packs it): a kernel found there by its
 text, and not refused by the driver, is not compiled at all.
 """
 

@@ -2,6 +2,7 @@
 
 import ast
 import re
+import runpy
 import sys
 import types
 import zipfile
@@ -11,8 +12,9 @@ import numpy as np
 import pytest
 from refusals import refused
 
-from deblur import cuda_sources, kernels, machine_code
+from deblur import cuda_sources, kernels
 
+PACKER = runpy.run_path(str(Path(__file__).parent.parent / "tools" / "pack_machine_code.py"))
 FLOAT32 = np.dtype(np.float32)
 
 
@@ -276,7 +278,7 @@ def test_without_a_compiler_nothing_is_packed_and_a_message_says_so(monkeypatch,
     stale.write_bytes(b"of yesterday")
     monkeypatch.setitem(sys.modules, "cupy", None)
     monkeypatch.setattr(sys, "argv", ["machine_code", "--output", str(stale)])
-    machine_code.main()
+    PACKER["main"]()
     assert not stale.exists()
     (said,) = capsys.readouterr().out.splitlines()
     assert "no machine code" in said
@@ -291,7 +293,7 @@ def test_packed_code_is_that_of_the_compiler(folder):
         pytest.skip(f"NVRTC is not there ({error})")
     (folder / "common.cuh").write_text("constexpr bool ALONE = true;\n")
     (folder / "demo.cu").write_text(SCALE)
-    machine_code.pack(folder / kernels.PACKED, ["sm_80"])
+    PACKER["pack"](folder / kernels.PACKED, ["sm_80"])
     (code,) = kernels._shipped("demo", "scale", FLOAT32, 89)
     assert code.startswith(b"\x7fELF")
     assert b"scale" in code
