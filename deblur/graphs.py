@@ -8,6 +8,7 @@ import math
 import os
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any, NamedTuple
 
@@ -101,9 +102,10 @@ class Loop:
             with holding() as self._held:
                 self._graph = captured(step, stream)
 
-    def __del__(self) -> None:
+    # The function is bound here because at exit this module's names may be gone.
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         self._graph = None
-        if getattr(self, "_place", None) is not None and not sys.is_finalizing():
+        if getattr(self, "_place", None) is not None and not is_finalizing():
             self._cache.give("loop", self._place, self._place[1].total_bytes(), self._last)
 
 
@@ -190,12 +192,8 @@ class CachedGraph:
             finally:
                 _thread.capture = None
         self._exec = None if self.graph is None else _with_priorities(self.graph)
-
-    def __del__(self) -> None:
-        if getattr(self, "_exec", 0) and not sys.is_finalizing():
-            import cupy
-
-            cupy.cuda.runtime.graphExecDestroy(self._exec)
+        if self._exec:
+            weakref.finalize(self, cupy.cuda.runtime.graphExecDestroy, self._exec).atexit = False
 
     def cublas_space(self, stream: int) -> Array:
         """cuBLAS's space on one of the streams."""
