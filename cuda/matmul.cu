@@ -55,8 +55,7 @@ struct Loader {
         const real* from = next;
         real* to = tile + row * PITCH + term;
         if (whole) {
-#pragma unroll
-            for (int i = 0; i < TILE * DEPTH / 256; ++i, from += stride)
+            UNROLL for (int i = 0; i < TILE * DEPTH / 256; ++i, from += stride)
                 load_async(to + i * (ROWS * PITCH + TERMS), from, true);
         } else {
 #pragma unroll 1

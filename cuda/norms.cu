@@ -101,8 +101,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) largest(unsigned long long
         most = size > most || size != size ? size : most;
     }
     unsigned long long mine = __double_as_longlong((double)most) & 0x7fffffffffffffffull;
-#pragma unroll
-    for (int offset = 16; offset > 0; offset /= 2) {
+    UNROLL for (int offset = 16; offset > 0; offset /= 2) {
         const unsigned long long other = __shfl_xor_sync(FULL_WARP, mine, offset);
         mine = other > mine ? other : mine;
     }
