@@ -74,7 +74,3 @@ template <int THREADS, int N>
 __device__ __forceinline__ bool grid_sum(double (&x)[N], double* partial, unsigned* tickets) {
     return grid_reduce<THREADS, N>(x, partial, tickets);
 }
-template <int THREADS, int N>
-__device__ __forceinline__ bool grid_max(double (&x)[N], double* partial, unsigned* tickets) {
-    return grid_reduce<THREADS, 0>(x, partial, tickets);
-}

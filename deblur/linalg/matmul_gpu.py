@@ -21,7 +21,6 @@ from ..graphs import CUBLAS_BYTES, capturing
 ENGINES = {
     "cublas": "cuBLAS in the dtype itself",
     "tiled": "own kernel: shared-memory tiles, register blocking, no tensor cores",
-    "tensor": "own kernel on mma.sync: float64 DMMA, or float32 as `split` does it (sm_80)",
     "split": "own kernel: float32 as three TF32 products on wgmma, summed outside the tensor cores (sm_90)",
     "half": "own kernel: as `split`, of scaled float16 parts: faster, accurate in norm (sm_90)",
 }
@@ -80,11 +79,12 @@ def choose_engine(m: int, n: int, k: int, dtype: Any, engine: str = "auto") -> s
             return "cublas"
         return "split" if engine == "auto" else "half"
     if double and engine in ("split", "half"):
-        raise ValueError(f"engine {engine!r} is for float32: choose 'auto', 'cublas', 'tensor' or 'tiled'")
-    if engine in ("split", "half") and capability != 90:
-        engine = "tensor"
-    if engine in ("tiled", "tensor") and capability < 80:
-        raise NoGPUError(f"engine {engine!r} needs compute capability 8.0 or newer, not {capability / 10}")
+        raise ValueError(f"engine {engine!r} is for float32: choose 'auto', 'cublas' or 'tiled'")
+    if engine != "cublas" and capability != 90 and (engine != "tiled" or capability < 80):
+        raise NoGPUError(
+            f"engine {engine!r} needs compute capability {'8.0 or newer' if engine == 'tiled' else '9.0'}, "
+            f"not {capability / 10}"
+        )
     return engine
 
 
@@ -112,7 +112,7 @@ def gemm(
         Compute only c[i, j] with i >= j; what lies above the diagonal keeps its values.
     engine : str
         'auto', 'fastest' or a key of `ENGINES`; `choose_engine` says which one runs. cuBLAS has a lower half only
-        for B = A' read from the same memory; elsewhere `tensor` takes its place.
+        for B = A' read from the same memory; elsewhere `tiled` takes its place.
     """
     if a.shape[1] != len(b) or c.shape != (len(a), b.shape[1]):
         raise ValueError(f"a is {a.shape}, b is {b.shape} and c is {c.shape}: they do not fit")
@@ -125,17 +125,11 @@ def gemm(
         return c
     if z.across:
         raise ValueError(f"c has strides {c.strides}: it must be row-major")
-    if k == 0:
-        engine = "tiled"
-    elif lower_only and engine == "cublas":
-        if m > n:  # the rows below the square are full
-            gemm(a[:n], b, c[:n], alpha, beta, True, engine)
-            gemm(a[n:], b, c[n:], alpha, beta, False, engine)
-            return c
-        if m < n or not _twins(a, b):
-            engine = choose_engine(m, n, k, c.dtype, "tensor")
-    if engine in ("tiled", "tensor"):
-        _portable(f"matmul_{engine}", x, y, z, alpha, beta, lower_only)
+    if lower_only and engine == "cublas" and m > n and k:  # the rows below the square are full
+        gemm(a[:n], b, c[:n], alpha, beta, True, engine)
+        gemm(a[n:], b, c[n:], alpha, beta, False, engine)
+    elif engine == "tiled" or k == 0 or (lower_only and engine == "cublas" and (m < n or not _twins(a, b))):
+        _tiled(x, y, z, alpha, beta, lower_only)
     elif engine in ("split", "half"):
         _wgmma(x, y, z, alpha, beta, lower_only, engine == "half")
     elif lower_only:
@@ -147,12 +141,10 @@ def gemm(
     return c
 
 
-def _portable(
-    name: str, x: _Operand, y: _Operand, z: _Operand, alpha: float, beta: float, lower_only: bool
-) -> None:
+def _tiled(x: _Operand, y: _Operand, z: _Operand, alpha: float, beta: float, lower_only: bool) -> None:
     c = z.array
     tiles = -(-z.rows // _SIZES.TILE) * -(-z.cols // _SIZES.TILE)
-    kernels.get("matmul", name, c.dtype)(
+    kernels.get("matmul", "matmul_tiled", c.dtype)(
         tiles, 256, z.rows, z.cols, x.cols, x.array, x.ld, x.across, y.array, y.ld, y.across,
         c, z.ld, alpha, beta, lower_only, shared_mem=kernels.Constants("matmul", c.dtype).STAGES_BYTES,
     )  # fmt: skip

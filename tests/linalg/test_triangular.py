@@ -39,7 +39,7 @@ def test_each_triangle_is_inverted_and_solved_and_nothing_else_read(n, lower, un
                 np.testing.assert_allclose(asnumpy(x), expected, rtol=1e-10, atol=1e-11)
 
 
-def test_a_unit_diagonal_is_not_looked_at(rng):
+def test_a_unit_diagonal_is_not_read(rng):
     l, _ = triangle(7, rng)
     l[3, 3] = 0
     assert np.isfinite(gets(l, unit_diagonal=True)).all()
