@@ -10,7 +10,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from . import pool as pools
 from .device import Array
@@ -138,15 +138,11 @@ class Repeated:
 # ---------------------------------------------------------------- cached graphs
 
 
-class SideStreams(NamedTuple):
-    """Streams besides the caller's: for chains of short launches that everything waits for, and for products."""
+def side_streams() -> tuple[Any, Any]:
+    """Streams besides the caller's: for chains of short launches that everything waits for, and for products.
 
-    urgent: Any
-    bulk: Any
-
-
-def side_streams() -> SideStreams:
-    """Those of the current device, or of the graph that this thread captures."""
+    They are those of the current device, or of the graph that this thread captures.
+    """
     import cupy
 
     capture = capturing()
@@ -155,10 +151,10 @@ def side_streams() -> SideStreams:
     return pool(cupy.cuda.runtime.getDevice()).get("side streams", _side_streams, 0)
 
 
-def _side_streams() -> SideStreams:
+def _side_streams() -> tuple[Any, Any]:
     import cupy
 
-    return SideStreams(cupy.cuda.Stream(non_blocking=True, priority=-5), cupy.cuda.Stream(non_blocking=True))
+    return (cupy.cuda.Stream(non_blocking=True, priority=-5), cupy.cuda.Stream(non_blocking=True))
 
 
 def capturing() -> CachedGraph | None:

@@ -262,19 +262,19 @@ class Kernel:
                 values[i] = 0
                 continue
             if not isinstance(a, ndarray):
-                self._refuse(i, a, dtype)
+                self._refuse(i, args)
             own, data = a.dtype, a.data
             if (own is not dtype and own != dtype) or data.device_id != device:
-                self._refuse(i, a, dtype)
+                self._refuse(i, args)
             if ld < 0:
                 if not a.flags.c_contiguous:
-                    self._refuse(i, a, dtype)
+                    self._refuse(i, args)
             elif a.size and a.ndim >= 2:
                 item, strides, shape = a.itemsize, a.strides, a.shape
                 if (shape[-1] > 1 and strides[-1] != item) or (
                     shape[-2] > 1 and strides[-2] != args[ld] * item
                 ):
-                    self._refuse(i, a, dtype, args[ld])
+                    self._refuse(i, args)
             values[i] = data.ptr
         gx, gy, gz = grid if isinstance(grid, tuple) and len(grid) == 3 else _three(grid)
         bx, by, bz = block if isinstance(block, tuple) and len(block) == 3 else _three(block)
@@ -310,24 +310,24 @@ class Kernel:
         )
         self._shared_mem = shared_mem
 
-    def _refuse(self, i: int, a: Any, dtype: np.dtype, ld: int | None = None) -> None:
-        """Raise the error that says what is wrong with the array passed as parameter `i`."""
-        what = f"{self.label}: argument {self.parameters[i].name!r}"
-        if not isinstance(a, self._cupy.ndarray):
-            raise TypeError(f"{what} must be a CuPy array of {dtype}, not {type(a).__name__}")
-        if a.dtype != dtype:
-            raise TypeError(f"{what} must have dtype {dtype}, not {a.dtype}")
-        if a.data.device_id != self.device:
-            raise ValueError(f"{what} is on device {a.data.device_id}; the current device is {self.device}")
-        strides = tuple(s // a.itemsize for s in a.strides)
-        if ld is None:
-            raise ValueError(
-                f"{what} must be C-contiguous; it has shape {a.shape} and strides {strides} (in elements): "
-                "pass cupy.ascontiguousarray(...)"
+    def _refuse(self, i: int, args: tuple[Any, ...]) -> None:
+        """Raise the error that says what parameter `i` needs, and what was passed."""
+        dtype, ld = next((dtype, ld) for at, dtype, ld in self._pointers if at == i)
+        layout = (
+            "C-contiguous"
+            if ld < 0
+            else f"with adjacent elements in a row and rows {args[ld]} elements apart"
+        )
+        a, passed = args[i], type(args[i]).__name__
+        fits = isinstance(a, self._cupy.ndarray) and a.dtype == dtype
+        if isinstance(a, self._cupy.ndarray):
+            strides = tuple(s // a.itemsize for s in a.strides)
+            passed = (
+                f"of {a.dtype} on device {a.data.device_id}, shape {a.shape}, strides {strides} in elements"
             )
-        raise ValueError(
-            f"{what} must have adjacent elements in a row and rows {ld} elements apart; "
-            f"it has shape {a.shape} and strides {strides} (in elements)"
+        raise (ValueError if fits else TypeError)(
+            f"{self.label}: argument {self.parameters[i].name!r} must be a CuPy array of {dtype} on device "
+            f"{self.device}, {layout}; it is {passed}"
         )
 
 

@@ -108,7 +108,7 @@ class BandTriangle:
         Raises
         ------
         SingularMatrixError
-            If the matrix without the rows is singular to rounding.
+            If the matrix, or that without the rows, is singular to rounding.
 
         Notes
         -----
@@ -161,13 +161,6 @@ class BandTriangle:
         SingularMatrixError
             If a diagonal entry of R vanishes to rounding.
         """
-        diagonal = abs(self.rows[:, 0])
-        smallest = int(diagonal.argmin())
-        if not diagonal[smallest] > len(self.rows) * np.finfo(self.rows.dtype).eps * diagonal.max():
-            raise SingularMatrixError(
-                f"the triangle is singular to rounding at column {smallest}; a larger damping is needed",
-                smallest,
-            )
         return self._substitute(self._substitute(y, trans=True))
 
     def upper_band(self) -> np.ndarray:
@@ -201,10 +194,12 @@ class BandTriangle:
 
     def _substitute(self, y: np.ndarray, trans: bool = False) -> np.ndarray:
         """R⁻¹y, or R⁻ᵀy, by blocks, so that many columns cost products."""
-        zero = np.flatnonzero(self.rows[:, 0] == 0)
-        if zero.size:
+        diagonal = abs(self.rows[:, 0])
+        smallest = int(diagonal.argmin())
+        if not diagonal[smallest] > len(self.rows) * np.finfo(self.rows.dtype).eps * diagonal.max():
             raise SingularMatrixError(
-                f"the triangle is singular: its diagonal entry {zero[0]} is zero", int(zero[0])
+                f"the triangle is singular to rounding at column {smallest}; a larger damping is needed",
+                smallest,
             )
         n, x = len(self.rows), y.reshape(len(y), -1).astype(self.rows.dtype)
         starts = range(0, n, BLOCK)

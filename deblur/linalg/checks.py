@@ -74,31 +74,25 @@ def as_system(
     return a.astype(dtype, copy=False), b.astype(dtype, copy=False)
 
 
-def scratch(a: Array, given: Any, overwrite: bool, name: str = "a", *, order: str = "K") -> Array:
-    """A contiguous array with the values of `a` that may be destroyed.
+def scratch(
+    a: Array, given: Any, overwrite: bool, name: str = "a", *, order: str = "K", empty: bool = False
+) -> Array:
+    """A contiguous array with the values of `a` that may be destroyed, or, if `empty`, room for a result.
 
     `a` is what `as_matrix` or `as_rhs` made of the caller's `given`. It is returned itself where
     the caller allows it (`overwrite`) or where it is already a converted copy; otherwise, and where
     its memory order does not serve, a copy is. `order` is "F" where column-major order is needed,
     or "K" where either order will do.
     """
-    return a if _to_be_destroyed(a, given, overwrite, name, order) else a.copy(order=order)
-
-
-def room(a: Array, given: Any, overwrite: bool, name: str = "a") -> Array:
-    """A contiguous array for the result: `a` where `scratch` would return it, or a new one with nothing in it."""
-    return a if _to_be_destroyed(a, given, overwrite, name, "K") else get_xp(a).empty_like(a)
-
-
-def _to_be_destroyed(a: Array, given: Any, overwrite: bool, name: str, order: str) -> bool:
     if isinstance(given, np.ndarray) or is_cupy(given):
         converted = given.dtype != a.dtype
     else:
         converted = isinstance(given, (list, tuple))  # anything else may lend its own memory
     if overwrite and not converted and not getattr(a.flags, "writeable", True):
         raise ValueError(f"{name} is read-only and cannot be overwritten: leave out overwrite_{name}=True")
-    in_order = bool(a.flags.f_contiguous or (order == "K" and a.flags.c_contiguous))
-    return (converted or overwrite) and in_order
+    if (converted or overwrite) and (a.flags.f_contiguous or (order == "K" and a.flags.c_contiguous)):
+        return a
+    return get_xp(a).empty_like(a) if empty else a.copy(order=order)
 
 
 def position(k: int, last: int, size: int | None = None) -> int:
@@ -193,8 +187,7 @@ def triangle_rcond(a: np.ndarray, lower: bool, unit_diagonal: bool = False, norm
 
 def check_overflow(x: Array, what: str) -> None:
     """Raise SingularMatrixError if `x`, computed from finite data, is not finite."""
-    xp = get_xp(x)
-    if not all_true(xp.isfinite(x)):
+    if not all_true(get_xp(x).isfinite(x)):
         raise SingularMatrixError(
             f"the matrix is singular to the range of {x.dtype}: {what} overflows; rescale or regularise it"
         )

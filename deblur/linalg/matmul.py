@@ -86,7 +86,7 @@ def matmul(
     if xp is np or b.ndim == 1:
         return xp.matmul(a, b, out=out)
     product = out if out is not None and out.flags.c_contiguous else xp.empty((len(a), b.shape[1]), dtype)
-    matmul_gpu.gemm(a, b, product, engine=_engine(dtype, precision))
+    matmul_gpu.gemm(a, b, product, engine=_ENGINES[precision])
     if out is None or out is product:
         return product
     out[...] = product
@@ -122,7 +122,7 @@ def gram(a: Any, *, trans: bool = False, precision: str = "highest", check_finit
         product = xp.empty((n, n), a.dtype)
         a = _contiguous(a)
         left, right = (a, a.T) if trans else (a.T, a)
-        matmul_gpu.gemm(left, right, product, lower_only=True, engine=_engine(a.dtype, precision))
+        matmul_gpu.gemm(left, right, product, lower_only=True, engine=_ENGINES[precision])
         mirror_lower(product)
         return product
     if a.size == 0:  # an empty sum is zero, but BLAS refuses to see the array
@@ -136,10 +136,6 @@ def gram(a: Any, *, trans: bool = False, precision: str = "highest", check_finit
 def _contiguous(x: Array) -> Array:
     """`x`, copied if its strides are such that BLAS could not take it."""
     return x if x.flags.c_contiguous or x.flags.f_contiguous else x.copy()
-
-
-def _engine(dtype: Any, precision: str) -> str:
-    return _ENGINES[precision] if np.dtype(dtype) == np.float32 else "auto"
 
 
 def _check_precision(precision: str) -> None:

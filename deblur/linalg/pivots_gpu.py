@@ -17,18 +17,15 @@ class PivotStatus:
         For the kernels: ``atomicMin(failed, index)``; ``*overflow = 0``.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, values: Array | None = None) -> None:
         import cupy
 
-        self._values = cupy.full(2, _NONE, cupy.int32)
+        self._values = cupy.full(2, _NONE, cupy.int32) if values is None else values
         self.failed, self.overflow = self._values[:1], self._values[1:]
 
     def copy(self) -> PivotStatus:
         """What has been found out, as an object of its own: for a look at it later."""
-        other = PivotStatus.__new__(PivotStatus)
-        other._values = self._values.copy()
-        other.failed, other.overflow = other._values[:1], other._values[1:]
-        return other
+        return PivotStatus(self._values.copy())
 
     def check(self, what: str, matrix: Array | None = None) -> None:
         """Wait for the device and raise if a pivot failed or the result is not finite.

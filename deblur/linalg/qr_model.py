@@ -191,14 +191,10 @@ class QRModel:
         s, (m, n) = self._state, self.shape
         u = self._as_block(u, "u", 0, n)
         xp = get_xp(b, s.rd)
-        b = xp.asarray(unwrapped(b, "b"))
-        try:
-            b = b.reshape(len(u), s.b.shape[1])
-        except ValueError:
-            raise ValueError(
-                f"b of shape {b.shape} does not fit: {len(u)} rows and {s.b.shape[1]} right-hand side(s)"
-            ) from None
-        b = self._as_block(b, "b", 0, s.b.shape[1])
+        b, rhs = xp.asarray(unwrapped(b, "b")), s.b.shape[1]
+        if b.size != len(u) * rhs:
+            raise ValueError(f"b of shape {b.shape} does not fit: {len(u)} rows and {rhs} right-hand side(s)")
+        b = self._as_block(b.reshape(len(u), rhs), "b", 0, rhs)
         k = m if k is None else position(k, m)
 
         def update() -> Factors:
