@@ -359,9 +359,7 @@ def get(stem: str, name: str, dtype: Any) -> Kernel:
 
         device = cupy.cuda.runtime.getDevice()
     except ImportError:
-        raise NoGPUError(
-            "the CUDA kernels need CuPy: pip install 'deblur-toolkit[cuda13]' (or cuda12)"
-        ) from None
+        raise NoGPUError("CUDA kernels need CuPy: pip install 'deblur-toolkit[cuda13]' (or cuda12)") from None
     except cupy.cuda.runtime.CUDARuntimeError as error:
         raise NoGPUError(f"the CUDA kernels need a CUDA device, and none can be used: {error}") from None
     key = (stem, name, dtype, device)

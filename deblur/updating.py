@@ -110,8 +110,7 @@ class QRDeblurrer:
         self.lam = float(lam)
         if isinstance(lam, (bool, np.bool_)) or not (np.isfinite(self.lam) and self.lam > 0):
             raise ValueError(
-                f"λ must be finite and positive, not {lam!r}: without it hidden pixels leave parts of the scene "
-                "undetermined"
+                f"λ must be finite and positive, not {lam!r}, to determine what hidden pixels leave open"
             )
         self.dtype = np.dtype(dtype)
         if self.dtype not in (np.float32, np.float64):
@@ -290,18 +289,14 @@ class QRDeblurrer:
     def _data(self, images: tuple[Any, ...]) -> list[np.ndarray]:
         exposures = self._exposures
         if len(images) != len(exposures):
-            raise ValueError(
-                f"{len(exposures)} image(s) are needed, one for each exposure, not {len(images)}"
-            )
+            raise ValueError(f"{len(exposures)} image(s) are needed, one per exposure, not {len(images)}")
         data = []
         for number, (image, exposure) in enumerate(zip(images, exposures, strict=True)):
             if is_cupy(image):
                 raise TypeError("QRDeblurrer works on NumPy arrays: pass cupy.asnumpy(image)")
             g = as_float(unwrapped(image, f"image {number}")).astype(self.dtype)
             if g.shape != exposure.weights.shape:
-                raise ValueError(
-                    f"image {number} has shape {g.shape}, and {exposure.weights.shape} is needed"
-                )
+                raise ValueError(f"image {number} must have shape {exposure.weights.shape}, not {g.shape}")
             g = np.where(exposure.weights > 0, g, 0)
             check_finite(g, f"image {number}, at pixels that are not hidden,")
             data.append(g)

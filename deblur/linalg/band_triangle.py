@@ -132,7 +132,7 @@ class BandTriangle:
             c = scipy.linalg.cholesky(np.eye(p, dtype=z.dtype) - z.T @ z, check_finite=False)
         except np.linalg.LinAlgError:
             raise SingularMatrixError(
-                f"without these {p} rows the matrix is singular to rounding; take a larger damping"
+                f"without these {p} rows the matrix is singular: increase the damping"
             ) from None
         new = self._copy(width)
         w = np.zeros((p, n), z.dtype)
@@ -198,8 +198,7 @@ class BandTriangle:
         smallest = int(diagonal.argmin())
         if not diagonal[smallest] > len(self.rows) * np.finfo(self.rows.dtype).eps * diagonal.max():
             raise SingularMatrixError(
-                f"the triangle is singular to rounding at column {smallest}; a larger damping is needed",
-                smallest,
+                f"R is singular to rounding at column {smallest}: increase the damping", smallest
             )
         n, x = len(self.rows), y.reshape(len(y), -1).astype(self.rows.dtype)
         starts = range(0, n, BLOCK)

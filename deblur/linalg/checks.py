@@ -49,9 +49,7 @@ def as_rhs(
     """`b` as right-hand side(s) of a system with `rows` equations: shape (rows,) or (rows, k)."""
     b = unwrapped(b, name)
     if b.ndim not in (1, 2) or b.shape[0] != rows:
-        raise ValueError(
-            f"{name} must have shape ({rows},) or ({rows}, k) to go with the matrix, not {b.shape}"
-        )
+        raise ValueError(f"{name} must have shape ({rows},) or ({rows}, k), not {b.shape}")
     return as_float(b, name, dtype=dtype, finite=finite)
 
 
@@ -189,5 +187,5 @@ def check_overflow(x: Array, what: str) -> None:
     """Raise SingularMatrixError if `x`, computed from finite data, is not finite."""
     if not all_true(get_xp(x).isfinite(x)):
         raise SingularMatrixError(
-            f"the matrix is singular to the range of {x.dtype}: {what} overflows; rescale or regularise it"
+            f"{what} overflows the range of {x.dtype}: rescale or regularise the matrix"
         )

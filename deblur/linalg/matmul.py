@@ -10,7 +10,7 @@ from scipy.linalg.blas import get_blas_funcs
 from ..device import Array, get_xp
 from . import matmul_gpu
 from .checks import as_float, as_matrix, column_major
-from .transpose import mirror_lower, overlap
+from .transpose import check_out, mirror_lower
 
 # What a float32 product on the GPU may be computed by: precision -> engine.
 _ENGINES = {"highest": "auto", "fp16x3": "fastest"}
@@ -76,13 +76,7 @@ def matmul(
     dtype = np.result_type(a.dtype, b.dtype)
     a, b = (_contiguous(x.astype(dtype, copy=False)) for x in (a, b))
     if out is not None:
-        shape = (a.shape[0], *b.shape[1:])
-        if out.shape != shape or out.dtype != dtype:
-            raise ValueError(
-                f"out must have shape {shape} and dtype {dtype}, not {out.shape} and {out.dtype}"
-            )
-        if overlap(out, a) or overlap(out, b):
-            raise ValueError("out shares memory with a or b: give it memory of its own")
+        check_out(out, (a.shape[0], *b.shape[1:]), dtype, a, b)
     if xp is np or b.ndim == 1:
         return xp.matmul(a, b, out=out)
     product = out if out is not None and out.flags.c_contiguous else xp.empty((len(a), b.shape[1]), dtype)

@@ -67,9 +67,7 @@ def choose_engine(m: int, n: int, k: int, dtype: Any, engine: str = "auto") -> s
     import cupy
 
     if engine not in ("auto", "fastest", *ENGINES):
-        raise ValueError(
-            f"unknown engine {engine!r}: choose 'auto', 'fastest' or one of {', '.join(ENGINES)}"
-        )
+        raise ValueError(f"unknown engine {engine!r}: choose auto, fastest, {', '.join(ENGINES)}")
     double = np.dtype(dtype) == np.float64
     capability = kernels.properties(cupy.cuda.runtime.getDevice()).capability
     if engine in ("auto", "fastest"):

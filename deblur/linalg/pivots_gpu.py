@@ -55,6 +55,4 @@ class PivotStatus:
                 "(a larger lambda) or use lstsq of NumPy or CuPy",
                 index=failed,
             )
-        raise SingularMatrixError(
-            "the matrix is singular to the range of its dtype: the result overflows; rescale it"
-        )
+        raise SingularMatrixError("the result overflows: rescale or regularise the matrix")

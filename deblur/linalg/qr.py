@@ -119,9 +119,7 @@ def _checked(a: Array, mode: str, signs: str, finite: bool) -> Array:
     if signs not in SIGNS:
         raise ValueError(f"signs must be one of {', '.join(SIGNS)}, not {signs!r}")
     if a.ndim < 2:
-        raise np.linalg.LinAlgError(
-            f"a must be a matrix or a stack of matrices, not an array of shape {a.shape}"
-        )
+        raise np.linalg.LinAlgError(f"a must be a matrix or a stack of them, not of shape {a.shape}")
     if mode == "raw" and signs != "householder":
         raise ValueError(f"raw reflections keep the signs they have; signs={signs!r} needs a formed R")
     m, n = a.shape[-2:]

@@ -246,9 +246,7 @@ def _real(a: Any, name: str) -> Array:
     """`a` as an array; other dtypes than SciPy's stay what they are, to be refused."""
     a = unwrapped(a, name)
     if a.dtype.kind == "c":
-        raise TypeError(
-            f"{name}: real numbers are needed, not dtype {a.dtype}; scipy.linalg takes complex ones"
-        )
+        raise TypeError(f"{name}: real numbers are needed, not dtype {a.dtype}; use scipy.linalg")
     return a
 
 

@@ -226,7 +226,7 @@ class QRModel:
         p = len(gone)
         if m - p < n:
             raise ValueError(
-                f"{m - p} rows would be left for {n} columns; remove columns first, or at most {m - n} rows"
+                f"{m - p} rows would be left for {n} columns: remove at most {m - n}, or columns first"
             )
 
         def update() -> Factors:
@@ -264,7 +264,7 @@ class QRModel:
         p = u.shape[1]
         if n + p > m:
             raise ValueError(
-                f"{n + p} columns would stand against {m} rows; add rows first, or at most {m - n} columns"
+                f"{n + p} columns would stand against {m} rows: add at most {m - n}, or rows first"
             )
 
         def update() -> Factors:
@@ -362,9 +362,7 @@ class QRModel:
         defect = float(xp.linalg.norm(z.T @ z + c.T @ c - u.T @ u))
         size = float(xp.linalg.norm(u)) ** 2
         if not defect <= 100 * np.sqrt(len(u)) * float(np.finfo(u.dtype).eps) * size:
-            raise np.linalg.LinAlgError(
-                f"AR⁻¹ is orthonormal only to {defect / size:.1g}: A is too ill-conditioned to be updated without Q"
-            )
+            raise np.linalg.LinAlgError(f"AR⁻¹ is orthonormal only to {defect / size:.1g}: an update needs Q")
         below = xp.zeros((w.shape[1], rd.shape[1]), rd.dtype)
         below[:, len(rd) :] = w.T @ self._state.b
         return xp.concatenate([rd, below]), xp.concatenate([z, c])
