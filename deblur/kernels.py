@@ -76,9 +76,12 @@ def compile_source(text: str, name: str, arch: str, options: tuple[str, ...] = (
     from cupy.cuda import nvrtc
 
     program = nvrtc.createProgram(text, name, (), ())
+    # NVRTC optimises a file's kernels side by side; its calls wait for each other otherwise. One thread a core,
+    # whatever OMP_NUM_THREADS grants: that is about threads that compute for as long as a program runs.
+    threads = (f"--split-compile={min(8, usable_cores())}",) if nvrtc.getVersion() >= (13, 0) else ()
     try:
         try:
-            nvrtc.compileProgram(program, (*OPTIONS, *_threads(), *options, f"--gpu-architecture={arch}"))
+            nvrtc.compileProgram(program, (*OPTIONS, *threads, *options, f"--gpu-architecture={arch}"))
         except nvrtc.NVRTCError as error:
             log = nvrtc.getProgramLog(program)
             raise RuntimeError(f"{name} does not compile for {arch} ({error}):\n{log}") from None
@@ -86,15 +89,6 @@ def compile_source(text: str, name: str, arch: str, options: tuple[str, ...] = (
         return get(program), nvrtc.getProgramLog(program)
     finally:
         nvrtc.destroyProgram(program)
-
-
-@functools.cache
-def _threads() -> tuple[str, ...]:
-    """The option that lets NVRTC optimise a file's kernels side by side; its calls wait for each other otherwise."""
-    from cupy.cuda import nvrtc
-
-    # One a core, whatever OMP_NUM_THREADS grants: that is about threads that compute for as long as a program runs.
-    return (f"--split-compile={min(8, usable_cores())}",) if nvrtc.getVersion() >= (13, 0) else ()
 
 
 def part_source(stem: str, part: str, dtype: np.dtype) -> str:

@@ -24,8 +24,6 @@ from .linalg.qr_model import check_method
 from .masks import check_mask, check_weights
 from .operators.blur import Blur
 
-__all__ = ["QRDeblurrer"]
-
 
 class QRDeblurrer:
     """A deblurring problem with pixel weights and any number of exposures, kept up to date by QR updating.
@@ -128,7 +126,8 @@ class QRDeblurrer:
             f"the triangle of a scene of {pixels} pixels in its band",
             "use a smaller image or PSF, or deblur.solve(..., mask=...), which iterates",
         )
-        self._exposures, self._r = (exposure,), self._factored((exposure,))
+        self._exposures: tuple[_Exposure, ...] = (exposure,)
+        self._r = self._factored(self._exposures)
 
     @property
     def blurs(self) -> tuple[Blur, ...]:

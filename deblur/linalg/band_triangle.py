@@ -16,8 +16,6 @@ from numpy.lib.stride_tricks import as_strided
 from ..errors import SingularMatrixError
 from .sweeps import BLOCK, PANEL, reflect, tpqrt
 
-__all__ = ["BandTriangle"]
-
 
 class BandTriangle:
     """The upper triangular R with RᵀR = diag(d)² + Σ uᵀu over all rows u rotated in and not out again.

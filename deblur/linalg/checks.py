@@ -101,6 +101,15 @@ def position(k: int, last: int, size: int | None = None) -> int:
     return k + size if k < 0 else k
 
 
+def as_block(u: Array, axis: int, length: int) -> Array:
+    """`u` as a matrix of rows (axis 0) or columns (axis 1) of that length; one of them may be a vector."""
+    block = u if u.ndim != 1 else u[None] if axis == 0 else u[:, None]
+    if block.ndim != 2 or block.shape[1 - axis] != length:
+        needed = f"(P, {length})" if axis == 0 else f"({length}, P)"
+        raise ValueError(f"u of shape {u.shape} does not fit: {needed} is needed")
+    return block
+
+
 def indices(which: Any, size: int, name: str) -> np.ndarray:
     """`which` (an integer, a slice or integers) as ascending indices without repetition."""
     if isinstance(which, slice):

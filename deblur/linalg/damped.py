@@ -15,8 +15,6 @@ from .band_triangle import BandTriangle
 from .checks import as_rhs
 from .qr import factor
 
-__all__ = ["DampedQR", "damped_qr"]
-
 
 @dataclass(frozen=True)
 class DampedQR:

@@ -53,9 +53,9 @@ def _operand(x: Array, name: str) -> _Operand:
     return _Operand(array, rows, cols, max(ld, 1), across)
 
 
-def _twins(a: Array, b: Array) -> bool:
+def _twins(x: _Operand, y: _Operand) -> bool:
     """Whether B' is A, or its first rows, or the other way round: both read the same memory."""
-    return a.data.ptr == b.data.ptr and a.strides == b.strides[::-1]
+    return x.array.data.ptr == y.array.data.ptr and x.ld == y.ld and x.across != y.across
 
 
 def choose_engine(m: int, n: int, k: int, dtype: Any, engine: str = "auto") -> str:
@@ -126,7 +126,7 @@ def gemm(
     if lower_only and engine == "cublas" and m > n and k:  # the rows below the square are full
         gemm(a[:n], b, c[:n], alpha, beta, True, engine)
         gemm(a[n:], b, c[n:], alpha, beta, False, engine)
-    elif engine == "tiled" or k == 0 or (lower_only and engine == "cublas" and (m < n or not _twins(a, b))):
+    elif engine == "tiled" or k == 0 or (lower_only and engine == "cublas" and (m < n or not _twins(x, y))):
         _tiled(x, y, z, alpha, beta, lower_only)
     elif engine in ("split", "half"):
         _wgmma(x, y, z, alpha, beta, lower_only, engine == "half")
@@ -153,7 +153,6 @@ def _wgmma(
 ) -> None:
     """Pack both operands, k by k where they are large, and multiply."""
     m, n, k = z.rows, z.cols, x.cols
-    twins = x.array.data.ptr == y.array.data.ptr and x.ld == y.ld and x.across != y.across
     blocks_m, blocks_n = -(-m // _SIZES.TILE), -(-n // _SIZES.TILE)
     depth = _depth(half)
     chunks = -(-k // depth)
@@ -167,7 +166,7 @@ def _wgmma(
         count = -(-(part.stop - part.start) // depth)
         of_a = x.array[part] if x.across else x.array[:, part]
         of_b = y.array[:, part] if y.across else y.array[part]
-        if twins:
+        if _twins(x, y):
             a, a_max = b, b_max = _pack(of_a if m >= n else of_b, x.ld, y.across, half)
         else:
             a, a_max = _pack(of_a, x.ld, not x.across, half)

@@ -17,8 +17,6 @@ from ..device import Array, get_xp, is_cupy, unwrapped
 from . import qr_gpu
 from .checks import as_float
 
-__all__ = ["qr"]
-
 MODES = ("reduced", "complete", "r", "raw")
 SIGNS = ("householder", "positive", "haar")
 
