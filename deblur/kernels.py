@@ -42,8 +42,7 @@ import numpy as np
 
 from . import cuda_sources
 from .cuda_sources import TYPES, Constants, alone, parts, signatures, source
-from .device import usable_cores
-from .errors import NoGPUError
+from .device import Device, usable_cores
 
 OPTIONS = ("-std=c++17",)
 LINES = "--generate-line-info"  # for profilers; two thirds of the machine code's bytes
@@ -352,10 +351,9 @@ def get(stem: str, name: str, dtype: Any) -> Kernel:
         import cupy
 
         device = cupy.cuda.runtime.getDevice()
-    except ImportError:
-        raise NoGPUError("CUDA kernels need CuPy: pip install 'deblur-toolkit[cuda13]' (or cuda12)") from None
-    except cupy.cuda.runtime.CUDARuntimeError as error:
-        raise NoGPUError(f"the CUDA kernels need a CUDA device, and none can be used: {error}") from None
+    except Exception:
+        Device.named("gpu")  # raises what says what is missing
+        raise
     key = (stem, name, dtype, device)
     kernel = _kernels.get(key)
     if kernel is None:

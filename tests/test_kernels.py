@@ -13,6 +13,7 @@ import pytest
 from refusals import refused
 
 from deblur import cuda_sources, kernels
+from deblur.errors import NoGPUError
 
 PACKER = runpy.run_path(str(Path(__file__).parent.parent / "tools" / "pack_machine_code.py"))
 FLOAT32 = np.dtype(np.float32)
@@ -191,7 +192,7 @@ def test_no_python_file_gives_a_number_to_a_constant_of_a_kernel():
 
 def test_without_cupy_the_error_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "cupy", None)
-    refused(kernels.NoGPUError, "pip install", kernels.launch, "cholesky", "mirror", 1, 1, dtype=np.float32)
+    refused(NoGPUError, "pip install", kernels.launch, "cholesky", "mirror", 1, 1, dtype=np.float32)
 
 
 # ---------------------------------------------------------------- machine code that ships with the package
