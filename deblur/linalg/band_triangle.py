@@ -14,7 +14,7 @@ import scipy.sparse
 from numpy.lib.stride_tricks import as_strided
 
 from ..errors import SingularMatrixError
-from .sweeps import BLOCK, PANEL, reflect, tpqrt
+from .sweeps import BLOCK, PANEL, reflect, reflect_panels, tpqrt
 
 
 class BandTriangle:
@@ -142,10 +142,7 @@ class BandTriangle:
                 continue
             c[done:, done:], v, t = tpqrt(c[done:, done:], z[j:stop, done:], PANEL)
             rows = new._window(j, stop, reach)
-            for i in range(0, p - done, PANEL):
-                pivots = slice(i, min(i + PANEL, p - done))
-                v_i, t_i = v[:, pivots], t[: pivots.stop - i, pivots]
-                reflect(v_i, t_i, w[done:, j:reach][pivots], rows)
+            reflect_panels(v, t, w[done:, j:reach], rows)
             turn, square = scipy.linalg.qr(rows[:, : stop - j], check_finite=False)
             rows[:, : stop - j], rows[:, stop - j :] = square, turn.T @ rows[:, stop - j :]
             new._put(j, rows)
