@@ -45,7 +45,7 @@ docs: $(VENV)/.installed-dev
 # With machine code of the kernels where this Python has CuPy with NVRTC (minutes of compiling), and without elsewhere.
 wheel: $(VENV)/.installed-dev
 	rm -rf dist build
-	$(BIN)/python -m deblur.machine_code
+	$(BIN)/python tools/pack_machine_code.py
 	$(BIN)/python -m build --wheel --outdir dist
 
 $(VENV)/bin/python:

@@ -147,8 +147,7 @@ __device__ __forceinline__ void penalty(const real* x, real* u, real* t, index_t
     real a[KIND], before[KIND], q[KIND], power = 0, value = 0;
     auto load = [&](index_t c) {
         differences<KIND>(x + c, o, a);
-#pragma unroll
-        for (int d = 0; d < KIND; ++d) {
+        UNROLL for (int d = 0; d < KIND; ++d) {
             before[d] = u[d * size + c];
             q[d] = relax * a[d] + (2 - relax) * before[d] - t[d * size + c];
         }
@@ -157,8 +156,7 @@ __device__ __forceinline__ void penalty(const real* x, real* u, real* t, index_t
     for (int c = 0; c < channels; ++c) {
         if (norm != VECTOR_NORM && channels > 1) break;
         load(c * plane);
-#pragma unroll
-        for (int d = 0; d < KIND; ++d)
+        UNROLL for (int d = 0; d < KIND; ++d)
             if (in[d]) power += square(q[d]);
     }
     const real length = square_root(power);
@@ -167,8 +165,7 @@ __device__ __forceinline__ void penalty(const real* x, real* u, real* t, index_t
 #pragma unroll 1
     for (int c = 0; c < channels; ++c) {
         if (channels > 1) load(c * plane);
-#pragma unroll
-        for (int d = 0; d < KIND; ++d) {
+        UNROLL for (int d = 0; d < KIND; ++d) {
             real now = q[d];
             if (in[d]) {
                 now = norm == ABSOLUTE ? q[d] - clip(q[d], -tau, tau) : shrink * q[d];
@@ -347,8 +344,7 @@ first_scene(real* x, real* again, const Layout l, const real* g, real background
 template <int KIND> __device__ __forceinline__ void copy_differences(const real* x, const Place& o, real* u, index_t size) {
     real a[KIND];
     differences<KIND>(x, o, a);
-#pragma unroll
-    for (int d = 0; d < KIND; ++d) u[d * size] = u[(KIND + d) * size] = a[d];
+    UNROLL for (int d = 0; d < KIND; ++d) u[d * size] = u[(KIND + d) * size] = a[d];
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) first_copies(real* store, const Layout l, const real* fresh) {
@@ -394,6 +390,5 @@ statistics(const real* g, const Layout l, const real* w, double* out, double* pa
         }
     }
     if (!grid_reduce<THREADS, TOTALS>(mine, partial, ticket) || threadIdx.x > 0) return;
-#pragma unroll
-    for (int k = 0; k < STATISTICS; ++k) out[k] = mine[k];
+    UNROLL for (int k = 0; k < STATISTICS; ++k) out[k] = mine[k];
 }

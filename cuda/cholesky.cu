@@ -112,8 +112,7 @@ __device__ __forceinline__ void multiply_rows(leaf_t* s, real* stages, int* limi
     constexpr int ROW = DEPTH / VECTOR, STEP = LEAF_THREADS / ROW;
     auto row_of = [&](int tile, int q) { return minimum((index_t)tile * LEAF + q, n - 1) * lda + (index_t)first * LEAF; };
     const real* from[2][TILE / STEP];
-#pragma unroll
-    for (int q = 0; q < TILE / STEP; ++q) {
+    UNROLL for (int q = 0; q < TILE / STEP; ++q) {
         from[0][q] = a + row_of(i, q * STEP + t / ROW) + t % ROW * VECTOR;
         from[1][q] = a + row_of(j, q * STEP + t / ROW) + t % ROW * VECTOR;
     }
@@ -121,11 +120,9 @@ __device__ __forceinline__ void multiply_rows(leaf_t* s, real* stages, int* limi
         real* to = stages + step % STAGES * STAGE;
         if (aligned) {
             real* place = to + t / ROW * PITCH + t % ROW * VECTOR;
-#pragma unroll
-            for (int q = 0; q < TILE / STEP; ++q) load_vector_async(place + q * STEP * PITCH, from[0][q] + step * DEPTH);
+            UNROLL for (int q = 0; q < TILE / STEP; ++q) load_vector_async(place + q * STEP * PITCH, from[0][q] + step * DEPTH);
             if (i != j)
-#pragma unroll
-                for (int q = 0; q < TILE / STEP; ++q)
+                UNROLL for (int q = 0; q < TILE / STEP; ++q)
                     load_vector_async(place + (TILE + q * STEP) * PITCH, from[1][q] + step * DEPTH);
         } else {
             const int u = thread_anew(), c = u % DEPTH;
@@ -296,8 +293,7 @@ constexpr int STORED = 1024;  // elements of a row to a block
 extern "C" __global__ void __launch_bounds__(256)
 store_factor(const real* a, long long lda, long long n, real* l, long long ldl) {
     const index_t i = blockIdx.x;
-#pragma unroll
-    for (int q = 0; q < STORED; q += 256) {
+    UNROLL for (int q = 0; q < STORED; q += 256) {
         const index_t j = (index_t)blockIdx.y * STORED + q + threadIdx.x;
         if (j < n) l[i * ldl + j] = j > i ? real(0) : a[i * lda + j];
     }

@@ -22,34 +22,26 @@ constexpr int SHOWN = 2 * 32 * 4 + 4 * 4;  // elements that a warp shows to its 
 __device__ __forceinline__ void factor_four(Four& f, const real (&x)[32], const real (&y)[32], int j, const real* corner) {
     const int lane = threadIdx.x & 31;
     real b[4][4];
-#pragma unroll
-    for (int q = 0; q < 4; ++q)
-#pragma unroll
-        for (int e = 0; e <= q; e += VECTOR) {
+    UNROLL for (int q = 0; q < 4; ++q)
+        UNROLL for (int e = 0; e <= q; e += VECTOR) {
             const vector_t v = *(const vector_t*)(corner + 4 * q + e);
-#pragma unroll
-            for (int i = 0; i < VECTOR; ++i) b[q][e + i] = v.x[i];
+            UNROLL for (int i = 0; i < VECTOR; ++i) b[q][e + i] = v.x[i];
         }
-#pragma unroll
-    for (int e = 0; e < 4; ++e) f.x[e] = x[e], f.y[e] = y[e];
+    UNROLL for (int e = 0; e < 4; ++e) f.x[e] = x[e], f.y[e] = y[e];
     f.bad = 4;
-#pragma unroll
-    for (int e = 0; e < 4; ++e) {
+    UNROLL for (int e = 0; e < 4; ++e) {
         const bool usable = has_reciprocal(b[e][e]);
         f.pivot[e] = usable ? b[e][e] : real(1);
         f.bad = usable ? f.bad : minimum(f.bad, e);
         const real inverse = usable ? reciprocal(b[e][e]) : real(1);  // which does not wait for the test
-#pragma unroll
-        for (int q = e + 1; q < 4; ++q) {
+        UNROLL for (int q = e + 1; q < 4; ++q) {
             const real multiple = -b[q][e] * inverse;
-#pragma unroll
-            for (int k = e + 1; k <= q; ++k) b[q][k] = multiply_add(multiple, b[k][e], b[q][k]);
+            UNROLL for (int k = e + 1; k <= q; ++k) b[q][k] = multiply_add(multiple, b[k][e], b[q][k]);
         }
         // Above the diagonal there may be anything: zeros leave the finished columns as they are.
         f.x[e] = lane < j + e ? real(0) : f.x[e];
         f.of_x[e] = -f.x[e] * inverse, f.of_y[e] = -f.y[e] * inverse;
-#pragma unroll
-        for (int k = e + 1; k < 4; ++k) {
+        UNROLL for (int k = e + 1; k < 4; ++k) {
             f.x[k] = multiply_add(f.of_x[e], b[k][e], f.x[k]);
             f.y[k] = multiply_add(f.of_y[e], b[k][e], f.y[k]);
         }
@@ -60,8 +52,7 @@ __device__ __forceinline__ void factor_four(Four& f, const real (&x)[32], const 
 __device__ __forceinline__ void show_corner(const real (&x)[32], int j, real* corner) {
     const int row = (int)(threadIdx.x & 31) - j;
     if (row >= 0 && row < 4)
-#pragma unroll
-        for (int e = 0; e < 4; ++e) corner[4 * row + e] = x[e];
+        UNROLL for (int e = 0; e < 4; ++e) corner[4 * row + e] = x[e];
     __syncwarp();
 }
 
@@ -77,8 +68,7 @@ __device__ __forceinline__ void factor_eight(real (&x)[32], real (&y)[32], int f
 #pragma unroll 1
     for (int j = first; j < first + 8; j += 4) {
         real* rows = shown + j / 4 % 2 * (32 * 4);  // those from j on, and then zeros
-#pragma unroll
-        for (int e = 0; e < 4; ++e) {
+        UNROLL for (int e = 0; e < 4; ++e) {
             own = lane == j + e ? f.pivot[e] : own;
             rows[((lane - j) & 31) * 4 + e] = f.x[e];
         }
@@ -88,22 +78,18 @@ __device__ __forceinline__ void factor_eight(real (&x)[32], real (&y)[32], int f
             real known[4];
             load_row(known, rows + 4 * c);
             real new_x = x[c], new_y = y[c];
-#pragma unroll
-            for (int e = 0; e < 4; ++e) {
+            UNROLL for (int e = 0; e < 4; ++e) {
                 new_x = multiply_add(f.of_x[e], known[e], new_x);
                 new_y = multiply_add(f.of_y[e], known[e], new_y);
             }
             x[c - 4] = new_x, y[c - 4] = new_y;
         };
-#pragma unroll
-        for (int c = 4; c < 8; ++c) advance(c);
+        UNROLL for (int c = 4; c < 8; ++c) advance(c);
         show_corner(x, j + 4, corner);
         Four next;
         factor_four(next, x, y, j + 4, corner);
-#pragma unroll
-        for (int c = 8; c < ACTIVE; ++c) advance(c);
-#pragma unroll
-        for (int e = 0; e < 4; ++e) x[ACTIVE - 4 + e] = f.x[e], y[ACTIVE - 4 + e] = f.y[e];
+        UNROLL for (int c = 8; c < ACTIVE; ++c) advance(c);
+        UNROLL for (int e = 0; e < 4; ++e) x[ACTIVE - 4 + e] = f.x[e], y[ACTIVE - 4 + e] = f.y[e];
         f = next;
     }
 }
@@ -117,12 +103,10 @@ __device__ __forceinline__ void factor_eight(real (&x)[32], real (&y)[32], int f
 __device__ __forceinline__ int factor_columns(leaf_t* s, int o, real* diagonal, real* shown) {
     const int lane = threadIdx.x & 31, row = o + (int)threadIdx.x;
     real x[32], y[32];
-#pragma unroll
-    for (int c = 0; c < 32; c += VECTOR) {
+    UNROLL for (int c = 0; c < 32; c += VECTOR) {
         const vector_t v = *(const vector_t*)&s[o + lane][o + c];  // above the diagonal: never used
         const vector_t w = *(const vector_t*)&s[row][o + c];
-#pragma unroll
-        for (int i = 0; i < VECTOR; ++i) {
+        UNROLL for (int i = 0; i < VECTOR; ++i) {
             x[c + i] = v.x[i];
             y[c + i] = threadIdx.x >= 32 ? w.x[i] : c + i == lane ? real(1) : real(0);
         }
@@ -139,19 +123,16 @@ __device__ __forceinline__ int factor_columns(leaf_t* s, int o, real* diagonal, 
     const real own_root = reciprocal_root(own);
     shown[lane] = own_root;
     __syncthreads();  // all have read the diagonal block, too
-#pragma unroll
-    for (int c = 0; c < 32; c += VECTOR) {
+    UNROLL for (int c = 0; c < 32; c += VECTOR) {
         const vector_t root = *(const vector_t*)(shown + c);
         vector_t v, w;
-#pragma unroll
-        for (int i = 0; i < VECTOR; ++i) {
+        UNROLL for (int i = 0; i < VECTOR; ++i) {
             const int place = 24 - (c + i) / 8 * 8 + (c + i) % 8;  // eights of columns lie from the last place to the first
             v.x[i] = x[place] * root.x[i];
             w.x[i] = y[place] * root.x[i];
         }
         if (threadIdx.x < 32) {
-#pragma unroll
-            for (int i = 0; i < VECTOR; ++i) w.x[i] = c + i < lane ? v.x[i] : c + i == lane ? own_root : w.x[i];
+            UNROLL for (int i = 0; i < VECTOR; ++i) w.x[i] = c + i < lane ? v.x[i] : c + i == lane ? own_root : w.x[i];
         }
         *(vector_t*)&s[row][o + c] = w;
     }
@@ -164,16 +145,11 @@ __device__ __forceinline__ void add_products(real (&x)[4][4], const real* a, int
 #pragma unroll 2
     for (int k = 0; k < 32; k += VECTOR) {
         vector_t left[4], right[4];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) left[i] = *(const vector_t*)(a + i * a_apart + k);
-#pragma unroll
-        for (int q = 0; q < 4; ++q) right[q] = *(const vector_t*)(b + q * b_apart + k);
-#pragma unroll
-        for (int v = 0; v < VECTOR; ++v)
-#pragma unroll
-            for (int i = 0; i < 4; ++i)
-#pragma unroll
-                for (int q = 0; q < 4; ++q) x[i][q] = multiply_add(left[i].x[v], right[q].x[v], x[i][q]);
+        UNROLL for (int i = 0; i < 4; ++i) left[i] = *(const vector_t*)(a + i * a_apart + k);
+        UNROLL for (int q = 0; q < 4; ++q) right[q] = *(const vector_t*)(b + q * b_apart + k);
+        UNROLL for (int v = 0; v < VECTOR; ++v)
+            UNROLL for (int i = 0; i < 4; ++i)
+                UNROLL for (int q = 0; q < 4; ++q) x[i][q] = multiply_add(left[i].x[v], right[q].x[v], x[i][q]);
     }
 }
 
@@ -184,34 +160,24 @@ __device__ __forceinline__ void take_off(leaf_t* s, int r, int c, int o) {
     if constexpr (REAL_IS_FLOAT) {
         r += t / 8, c += t % 8;
         add_products(x, &s[r][o], 8 * LEAF_PITCH, &s[c][o], 8 * LEAF_PITCH);
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-#pragma unroll
-            for (int q = 0; q < 4; ++q) s[r + 8 * i][c + 8 * q] -= x[i][q];
+        UNROLL for (int i = 0; i < 4; ++i)
+            UNROLL for (int q = 0; q < 4; ++q) s[r + 8 * i][c + 8 * q] -= x[i][q];
     } else {  // by tensor cores, 16 rows a warp
         const int g = t % 32 / 4, lane = t % 4;
         r += t / 32 * 16 + g;
         real left[4][4];
-#pragma unroll
-        for (int k = 0; k < 4; ++k)
-#pragma unroll
-            for (int e = 0; e < 4; ++e) left[k][e] = -s[r + 8 * (e % 2)][o + 8 * k + lane + 4 * (e / 2)];
-#pragma unroll
-        for (int f = 0; f < 4; ++f)
-#pragma unroll
-            for (int e = 0; e < 4; ++e) x[f][e] = s[r + e / 2 * 8][c + 8 * f + 2 * lane + e % 2];
-#pragma unroll
-        for (int k = 0; k < 4; ++k)
-#pragma unroll
-            for (int f = 0; f < 4; ++f) {
+        UNROLL for (int k = 0; k < 4; ++k)
+            UNROLL for (int e = 0; e < 4; ++e) left[k][e] = -s[r + 8 * (e % 2)][o + 8 * k + lane + 4 * (e / 2)];
+        UNROLL for (int f = 0; f < 4; ++f)
+            UNROLL for (int e = 0; e < 4; ++e) x[f][e] = s[r + e / 2 * 8][c + 8 * f + 2 * lane + e % 2];
+        UNROLL for (int k = 0; k < 4; ++k)
+            UNROLL for (int f = 0; f < 4; ++f) {
                 const real* of = &s[c + 8 * f + g][o + 8 * k + lane];
                 const real right[2] = {of[0], of[4]};
                 mma(x[f], left[k], right);
             }
-#pragma unroll
-        for (int f = 0; f < 4; ++f)
-#pragma unroll
-            for (int e = 0; e < 4; ++e) s[r + e / 2 * 8][c + 8 * f + 2 * lane + e % 2] = x[f][e];
+        UNROLL for (int f = 0; f < 4; ++f)
+            UNROLL for (int e = 0; e < 4; ++e) s[r + e / 2 * 8][c + 8 * f + 2 * lane + e % 2] = x[f][e];
     }
 }
 
@@ -227,34 +193,24 @@ __device__ __forceinline__ void solve_columns(leaf_t* s, const real (*strip)[STR
 #pragma unroll 4
         for (int k = 0; k < 32; k += VECTOR) {
             vector_t left[4];
-#pragma unroll
-            for (int i = 0; i < 4; ++i) left[i] = *(const vector_t*)&s[r + 32 * i][o + k];
-#pragma unroll
-            for (int v = 0; v < VECTOR; ++v)
-#pragma unroll
-                for (int q = 0; q < 4; ++q) {
+            UNROLL for (int i = 0; i < 4; ++i) left[i] = *(const vector_t*)&s[r + 32 * i][o + k];
+            UNROLL for (int v = 0; v < VECTOR; ++v)
+                UNROLL for (int q = 0; q < 4; ++q) {
                     const real right = k + v <= c + 8 * q ? strip[k + v][c + 8 * q] : real(0);
-#pragma unroll
-                    for (int i = 0; i < 4; ++i) x[i][q] = multiply_add(left[i].x[v], right, x[i][q]);
+                    UNROLL for (int i = 0; i < 4; ++i) x[i][q] = multiply_add(left[i].x[v], right, x[i][q]);
                 }
         }
         __syncwarp();
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-#pragma unroll
-            for (int q = 0; q < 4; ++q) s[r + 32 * i][o + c + 8 * q] = x[i][q];
+        UNROLL for (int i = 0; i < 4; ++i)
+            UNROLL for (int q = 0; q < 4; ++q) s[r + 32 * i][o + c + 8 * q] = x[i][q];
     } else {
         const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, r = threadIdx.x / 32 * 16 + g;
-#pragma unroll
-        for (int k = 0; k < 4; ++k) {
+        UNROLL for (int k = 0; k < 4; ++k) {
             real left[4];
-#pragma unroll
-            for (int e = 0; e < 4; ++e) left[e] = s[r + 8 * (e % 2)][o + 8 * k + t + 4 * (e / 2)];
-#pragma unroll
-            for (int f = k; f < 4; ++f) {
+            UNROLL for (int e = 0; e < 4; ++e) left[e] = s[r + 8 * (e % 2)][o + 8 * k + t + 4 * (e / 2)];
+            UNROLL for (int f = k; f < 4; ++f) {
                 real right[2];
-#pragma unroll
-                for (int e = 0; e < 2; ++e) {
+                UNROLL for (int e = 0; e < 2; ++e) {
                     const int row = 8 * k + t + 4 * e;
                     right[e] = row <= 8 * f + g ? strip[row][8 * f + g] : real(0);
                 }
@@ -262,10 +218,8 @@ __device__ __forceinline__ void solve_columns(leaf_t* s, const real (*strip)[STR
             }
         }
         __syncwarp();
-#pragma unroll
-        for (int f = 0; f < 4; ++f)
-#pragma unroll
-            for (int e = 0; e < 4; ++e) s[r + e / 2 * 8][o + 8 * f + 2 * t + e % 2] = x[f][e];
+        UNROLL for (int f = 0; f < 4; ++f)
+            UNROLL for (int e = 0; e < 4; ++e) s[r + e / 2 * 8][o + 8 * f + 2 * t + e % 2] = x[f][e];
     }
 }
 
@@ -277,27 +231,20 @@ __device__ __forceinline__ void update_columns(leaf_t* s, const real (*strip)[ST
         if constexpr (REAL_IS_FLOAT) {
             const int r = threadIdx.x / 8, c = threadIdx.x % 8;
             add_products(x, &s[r][o], 32 * LEAF_PITCH, &strip[b + c][0], 8 * STRIP_PITCH);
-#pragma unroll
-            for (int i = 0; i < 4; ++i)
-#pragma unroll
-                for (int q = 0; q < 4; ++q) s[r + 32 * i][o + b + c + 8 * q] -= x[i][q];
+            UNROLL for (int i = 0; i < 4; ++i)
+                UNROLL for (int q = 0; q < 4; ++q) s[r + 32 * i][o + b + c + 8 * q] -= x[i][q];
         } else {
             const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, r = threadIdx.x / 32 * 16 + g;
-#pragma unroll
-            for (int k = 0; k < 4; ++k) {
+            UNROLL for (int k = 0; k < 4; ++k) {
                 real left[4];
-#pragma unroll
-                for (int e = 0; e < 4; ++e) left[e] = s[r + 8 * (e % 2)][o + 8 * k + t + 4 * (e / 2)];
-#pragma unroll
-                for (int f = 0; f < 4; ++f) {
+                UNROLL for (int e = 0; e < 4; ++e) left[e] = s[r + 8 * (e % 2)][o + 8 * k + t + 4 * (e / 2)];
+                UNROLL for (int f = 0; f < 4; ++f) {
                     const real right[2] = {strip[b + 8 * f + g][8 * k + t], strip[b + 8 * f + g][8 * k + t + 4]};
                     mma(x[f], left, right);
                 }
             }
-#pragma unroll
-            for (int f = 0; f < 4; ++f)
-#pragma unroll
-                for (int e = 0; e < 4; ++e) s[r + e / 2 * 8][o + b + 8 * f + 2 * t + e % 2] -= x[f][e];
+            UNROLL for (int f = 0; f < 4; ++f)
+                UNROLL for (int e = 0; e < 4; ++e) s[r + e / 2 * 8][o + b + 8 * f + 2 * t + e % 2] -= x[f][e];
         }
     }
     __syncwarp();

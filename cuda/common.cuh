@@ -7,6 +7,9 @@
 
 typedef long long index_t;
 
+// UNROLL for (...): all of the loop, so that arrays indexed in it stay in registers.
+#define UNROLL _Pragma("unroll")
+
 constexpr unsigned FULL_WARP = 0xffffffffu;
 constexpr bool REAL_IS_FLOAT = sizeof(real) == 4;
 constexpr real NEGLIGIBLE = REAL_IS_FLOAT ? 1e-30 : 1e-290;  // a tail's squared norm in QR, against columns of size 1
@@ -55,27 +58,22 @@ template <class T> __device__ __forceinline__ T maximum(T x, T y) { return x < y
 
 // COUNT adjacent numbers between registers and 16-byte aligned memory.
 template <int COUNT> __device__ __forceinline__ void load_row(real (&x)[COUNT], const real* from) {
-#pragma unroll
-    for (int i = 0; i < COUNT; i += VECTOR) {
+    UNROLL for (int i = 0; i < COUNT; i += VECTOR) {
         const vector_t part = *reinterpret_cast<const vector_t*>(from + i);
-#pragma unroll
-        for (int j = 0; j < VECTOR; ++j) x[i + j] = part.x[j];
+        UNROLL for (int j = 0; j < VECTOR; ++j) x[i + j] = part.x[j];
     }
 }
 template <int COUNT> __device__ __forceinline__ void store_row(real* to, const real (&x)[COUNT]) {
-#pragma unroll
-    for (int i = 0; i < COUNT; i += VECTOR) {
+    UNROLL for (int i = 0; i < COUNT; i += VECTOR) {
         vector_t part;
-#pragma unroll
-        for (int j = 0; j < VECTOR; ++j) part.x[j] = x[i + j];
+        UNROLL for (int j = 0; j < VECTOR; ++j) part.x[j] = x[i + j];
         *reinterpret_cast<vector_t*>(to + i) = part;
     }
 }
 
 // Sum over the 32 lanes of a warp; every lane gets it.
 __device__ __forceinline__ real warp_sum(real x) {
-#pragma unroll
-    for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(FULL_WARP, x, offset);
+    UNROLL for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(FULL_WARP, x, offset);
     return x;
 }
 
@@ -128,20 +126,16 @@ typedef real leaf_t[LEAF_PITCH];
 
 // y = L^-1 y for the 32 x 32 block of L at (o, o): one right-hand side a thread, in registers.
 __device__ __forceinline__ void leaf_forward(const leaf_t* s, int o, real (&y)[32]) {
-#pragma unroll
-    for (int i = 0; i < 32; ++i) {
+    UNROLL for (int i = 0; i < 32; ++i) {
         real even = y[i], odd = 0;
-#pragma unroll
-        for (int k0 = 0; k0 < i; k0 += VECTOR) {
+        UNROLL for (int k0 = 0; k0 < i; k0 += VECTOR) {
             vector_t row;
             if (k0 + VECTOR <= i) {
                 row = *(const vector_t*)&s[o + i][o + k0];
             } else {  // not a whole vector: what lies on and above the diagonal may be changing
-#pragma unroll
-                for (int k = 0; k < VECTOR; ++k) row.x[k] = k0 + k < i ? s[o + i][o + k0 + k] : real(0);
+                UNROLL for (int k = 0; k < VECTOR; ++k) row.x[k] = k0 + k < i ? s[o + i][o + k0 + k] : real(0);
             }
-#pragma unroll
-            for (int k = 0; k < VECTOR; ++k)
+            UNROLL for (int k = 0; k < VECTOR; ++k)
                 if (k0 + k < i) {
                     if (k % 2 == 0) even = multiply_add(-row.x[k], y[k0 + k], even);
                     else odd = multiply_add(-row.x[k], y[k0 + k], odd);
@@ -155,11 +149,9 @@ __device__ __forceinline__ void leaf_forward(const leaf_t* s, int o, real (&y)[3
 __device__ __forceinline__ void leaf_invert_32(leaf_t* s, int o) {
     const int c = threadIdx.x & 31;
     real y[32];
-#pragma unroll
-    for (int i = 0; i < 32; ++i) y[i] = i == c ? real(1) : real(0);
+    UNROLL for (int i = 0; i < 32; ++i) y[i] = i == c ? real(1) : real(0);
     leaf_forward(s, o, y);
-#pragma unroll
-    for (int i = 1; i < 32; ++i)
+    UNROLL for (int i = 1; i < 32; ++i)
         if (i > c) s[o + c][o + i] = y[i];
 }
 
@@ -174,50 +166,35 @@ template <int SIZE> __device__ __forceinline__ void leaf_combine(leaf_t* s) {
     if (t < TILES) {
         for (int k = c0 / VECTOR * VECTOR; k < SIZE; k += VECTOR) {  // X' = L21 L11^-1, L11^-1 lower triangular: k >= c
             vector_t left[4], right[4];
-#pragma unroll
-            for (int i = 0; i < 4; ++i) left[i] = *(const vector_t*)&s[o1 + i0 + SIDE * i][o0 + k];
-#pragma unroll
-            for (int c = 0; c < 4; ++c) right[c] = *(const vector_t*)&s[o0 + c0 + SIDE * c][o0 + k];
-#pragma unroll
-            for (int v = 0; v < VECTOR; ++v)
-#pragma unroll
-                for (int c = 0; c < 4; ++c) {
+            UNROLL for (int i = 0; i < 4; ++i) left[i] = *(const vector_t*)&s[o1 + i0 + SIDE * i][o0 + k];
+            UNROLL for (int c = 0; c < 4; ++c) right[c] = *(const vector_t*)&s[o0 + c0 + SIDE * c][o0 + k];
+            UNROLL for (int v = 0; v < VECTOR; ++v)
+                UNROLL for (int c = 0; c < 4; ++c) {
                     const real r = k + v >= c0 + SIDE * c ? right[c].x[v] : real(0);
-#pragma unroll
-                    for (int i = 0; i < 4; ++i) x[i][c] = multiply_add(left[i].x[v], r, x[i][c]);
+                    UNROLL for (int i = 0; i < 4; ++i) x[i][c] = multiply_add(left[i].x[v], r, x[i][c]);
                 }
         }
-#pragma unroll
-        for (int c = 0; c < 4; ++c)
-#pragma unroll
-            for (int i = 0; i < 4; ++i) s[o0 + c0 + SIDE * c][o1 + i0 + SIDE * i] = x[i][c];
+        UNROLL for (int c = 0; c < 4; ++c)
+            UNROLL for (int i = 0; i < 4; ++i) s[o0 + c0 + SIDE * c][o1 + i0 + SIDE * i] = x[i][c];
     }
     __syncthreads();
     if (t < TILES) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-#pragma unroll
-            for (int c = 0; c < 4; ++c) x[i][c] = 0;
+        UNROLL for (int i = 0; i < 4; ++i)
+            UNROLL for (int c = 0; c < 4; ++c) x[i][c] = 0;
         for (int k = 0; k <= i0 + 3 * SIDE; k += VECTOR) {  // X = -L22^-1 X': k <= i
             vector_t right[4];
-#pragma unroll
-            for (int c = 0; c < 4; ++c) right[c] = *(const vector_t*)&s[o0 + c0 + SIDE * c][o1 + k];
-#pragma unroll
-            for (int v = 0; v < VECTOR; ++v)
-#pragma unroll
-                for (int i = 0; i < 4; ++i) {
+            UNROLL for (int c = 0; c < 4; ++c) right[c] = *(const vector_t*)&s[o0 + c0 + SIDE * c][o1 + k];
+            UNROLL for (int v = 0; v < VECTOR; ++v)
+                UNROLL for (int i = 0; i < 4; ++i) {
                     const real l = k + v <= i0 + SIDE * i ? s[o1 + k + v][o1 + i0 + SIDE * i] : real(0);
-#pragma unroll
-                    for (int c = 0; c < 4; ++c) x[i][c] = multiply_add(-l, right[c].x[v], x[i][c]);
+                    UNROLL for (int c = 0; c < 4; ++c) x[i][c] = multiply_add(-l, right[c].x[v], x[i][c]);
                 }
         }
     }
     __syncthreads();
     if (t < TILES) {
-#pragma unroll
-        for (int c = 0; c < 4; ++c)
-#pragma unroll
-            for (int i = 0; i < 4; ++i) s[o0 + c0 + SIDE * c][o1 + i0 + SIDE * i] = x[i][c];
+        UNROLL for (int c = 0; c < 4; ++c)
+            UNROLL for (int i = 0; i < 4; ++i) s[o0 + c0 + SIDE * c][o1 + i0 + SIDE * i] = x[i][c];
     }
     __syncthreads();
 }

@@ -49,6 +49,5 @@ __device__ __forceinline__ void counted(bool (&in)[KIND], bool all, int row, int
         in[KIND / 2] = inside && beside && col > 0;
         in[KIND - 1] = inside && below && beside;
     }
-#pragma unroll
-    for (int d = 0; d < KIND; ++d) in[d] = in[d] || all;
+    UNROLL for (int d = 0; d < KIND; ++d) in[d] = in[d] || all;
 }

@@ -96,8 +96,7 @@ struct Cluster {
                          "r"((unsigned)(CLUSTER * (sizeof(Offer) + sizeof(rows[0][0]))))
                          : "memory");
         if (lane < CLUSTER) put(remote(&offers[parity][blockIdx.x], lane), &offer, remote(&arrived[parity], lane));
-#pragma unroll
-        for (int block = lane / VECTORS; block < CLUSTER; block += 32 / VECTORS)
+        UNROLL for (int block = lane / VECTORS; block < CLUSTER; block += 32 / VECTORS)
             put(remote(&rows[parity][blockIdx.x][v], block), &mine, remote(&arrived[parity], block));
     }
     // Wait for all offers of the `count`-th column, counted from 0.
@@ -200,19 +199,16 @@ template <int ROWS, class Team> __device__ __forceinline__ void eliminate(Team& 
     real(*tile)[WIDTH + 1] = s.tile[warp];
     real x[ROWS][WIDTH];
     bool candidate[ROWS], pivotal[ROWS];
-#pragma unroll
-    for (int r = 0; r < ROWS; ++r) {
+    UNROLL for (int r = 0; r < ROWS; ++r) {
         const index_t row = row0 + lane + r * stride;
         candidate[r] = row >= k && row < n;
     }
 
     for (int q = 0; q < nb; q += WIDTH) {
         const int w = minimum(WIDTH, nb - q);
-#pragma unroll
-        for (int r = 0; r < ROWS; ++r) {
+        UNROLL for (int r = 0; r < ROWS; ++r) {
             load_tile(tile, a + k + q, lda, row0 + r * stride, n, w);
-#pragma unroll
-            for (int c = 0; c < WIDTH; ++c) x[r][c] = tile[lane][c];
+            UNROLL for (int c = 0; c < WIDTH; ++c) x[r][c] = tile[lane][c];
             __syncwarp();
             pivotal[r] = false;
         }
@@ -222,8 +218,7 @@ template <int ROWS, class Team> __device__ __forceinline__ void eliminate(Team& 
             // The column's largest element: of this thread, this warp, this block, and by the offers of all blocks.
             pivot_key_t key = 0;
             int which = 0;
-#pragma unroll
-            for (int r = 0; r < ROWS; ++r) {
+            UNROLL for (int r = 0; r < ROWS; ++r) {
                 const pivot_key_t other = candidate[r] ? pivot_key(x[r][0]) : pivot_key_t(0);
                 if (other > key) key = other, which = r;
             }
@@ -235,11 +230,9 @@ template <int ROWS, class Team> __device__ __forceinline__ void eliminate(Team& 
             if (warp == __ffs(__ballot_sync(FULL_WARP, other_key == block_key)) - 1) {
                 const int owner = __ffs(__ballot_sync(FULL_WARP, key == block_key)) - 1;
                 if (lane == owner) {
-#pragma unroll
-                    for (int r = 0; r < ROWS; ++r)
+                    UNROLL for (int r = 0; r < ROWS; ++r)
                         if (r == which)
-#pragma unroll
-                            for (int c = 0; c < WIDTH; ++c) s.offered[c / VECTOR].x[c % VECTOR] = x[r][c];
+                            UNROLL for (int c = 0; c < WIDTH; ++c) s.offered[c / VECTOR].x[c % VECTOR] = x[r][c];
                 }
                 const int row = (int)(row0 + lane + which * stride);
                 Offer offer = {(unsigned long long)block_key, __shfl_sync(FULL_WARP, row, owner), 0};
@@ -276,30 +269,24 @@ template <int ROWS, class Team> __device__ __forceinline__ void eliminate(Team& 
             // Each row less its multiple of the pivot row. The columns move on by one place, so that the next is
             // always x[0]; the column just finished is free and takes the inverse's.
             real multiple[ROWS];
-#pragma unroll
-            for (int r = 0; r < ROWS; ++r) {
+            UNROLL for (int r = 0; r < ROWS; ++r) {
                 multiple[r] = usable ? x[r][0] * inverse : real(0);
                 if (row0 + lane + r * stride == best.row) {
                     candidate[r] = false;
                     pivotal[r] = true;
                     multiple[r] = usable ? -inverse : real(0);
-#pragma unroll
-                    for (int c = 0; c < WIDTH; ++c) x[r][c] = 0;
+                    UNROLL for (int c = 0; c < WIDTH; ++c) x[r][c] = 0;
                 }
             }
-#pragma unroll
-            for (int v = 0; v < VECTORS; ++v) {
+            UNROLL for (int v = 0; v < VECTORS; ++v) {
                 if (v > 0) p = team.value(parity, winner, v);
-#pragma unroll
-                for (int i = 0; i < VECTOR; ++i) {
+                UNROLL for (int i = 0; i < VECTOR; ++i) {
                     const int c = v * VECTOR + i;
                     if (c > 0)
-#pragma unroll
-                        for (int r = 0; r < ROWS; ++r) x[r][c - 1] = multiply_add(-multiple[r], p.x[i], x[r][c]);
+                        UNROLL for (int r = 0; r < ROWS; ++r) x[r][c - 1] = multiply_add(-multiple[r], p.x[i], x[r][c]);
                 }
             }
-#pragma unroll
-            for (int r = 0; r < ROWS; ++r) x[r][WIDTH - 1] = -multiple[r];
+            UNROLL for (int r = 0; r < ROWS; ++r) x[r][WIDTH - 1] = -multiple[r];
         }
 
         if (nb > WIDTH) {
@@ -320,27 +307,21 @@ template <int ROWS, class Team> __device__ __forceinline__ void eliminate(Team& 
         team.barrier();
         for (int c0 = 0; c0 < nb; c0 += WIDTH) {
             const int columns = minimum(WIDTH, nb - c0);
-#pragma unroll
-            for (int r = 0; r < ROWS; ++r) {
+            UNROLL for (int r = 0; r < ROWS; ++r) {
                 const index_t row = row0 + r * stride;
                 if (c0 == q) {  // x[c] belongs to column (c + w) % WIDTH by now
-#pragma unroll
-                    for (int c = 0; c < WIDTH; ++c) tile[lane][(c + w) % WIDTH] = x[r][c];
+                    UNROLL for (int c = 0; c < WIDTH; ++c) tile[lane][(c + w) % WIDTH] = x[r][c];
                 } else {
                     load_tile(tile, a + k + c0, lda, row, n, columns);
 #pragma unroll 1
                     for (int v = 0; v < VECTORS; ++v) {
                         vector_t y;
-#pragma unroll
-                        for (int i = 0; i < VECTOR; ++i) y.x[i] = pivotal[r] ? real(0) : tile[lane][v * VECTOR + i];
-#pragma unroll
-                        for (int j = 0; j < WIDTH; ++j) {
+                        UNROLL for (int i = 0; i < VECTOR; ++i) y.x[i] = pivotal[r] ? real(0) : tile[lane][v * VECTOR + i];
+                        UNROLL for (int j = 0; j < WIDTH; ++j) {
                             const vector_t p = s.pivot_rows[j][c0 / VECTOR + v];
-#pragma unroll
-                            for (int i = 0; i < VECTOR; ++i) y.x[i] = multiply_add(x[r][j], p.x[i], y.x[i]);
+                            UNROLL for (int i = 0; i < VECTOR; ++i) y.x[i] = multiply_add(x[r][j], p.x[i], y.x[i]);
                         }
-#pragma unroll
-                        for (int i = 0; i < VECTOR; ++i) tile[lane][v * VECTOR + i] = y.x[i];
+                        UNROLL for (int i = 0; i < VECTOR; ++i) tile[lane][v * VECTOR + i] = y.x[i];
                     }
                 }
                 store_tile(tile, a + k + c0, lda, row, n, columns);

@@ -7,29 +7,21 @@
 //   - 8 x 8 results a thread: 16 reads of shared memory serve 64 multiplications in registers.
 //   - STAGES of tiles: the next ones travel, past the registers, while this one is multiplied.
 //   - An order of tiles that lets neighbours in time share panels of A and B in the L2 cache.
-//   - Tensor cores. For float32 an operand is split in two parts, and three products restore its accuracy.
 //
-// Kernels (grid: one block a tile of C, numbered in one dimension by `tile_in_group`)
+// Kernel (grid: one block a tile of C, numbered in one dimension by `tile_in_group`)
 //   matmul_tiled    256 threads, tile 128 x 128 x 16    shared-memory tiles, 8 x 8 results a thread in registers
-//   matmul_tensor   256 threads, tile 128 x 128 x 16    the same on the tensor cores through mma.sync (sm_80 on):
-//                                                       float64 DMMA; float32 as three TF32 products of operands
-//                                                       split into hi + lo, summed outside the tensor cores
-// Operations: 2 m n k, half of it with `lower_only`; float32 on tensor cores 6 m n k.
+// Operations: 2 m n k, half of it with `lower_only`.
 // Bytes of device memory, s = sizeof(real), least: s (m k + k n + m n), and s m n more if beta != 0.
-// Source: register blocking: V. Volkov, J. Demmel, SC 2008; the split: see matmul_wgmma.cu.
-
-// A call launches few of these kernels.
-constexpr bool ALONE = true;
+// Source: register blocking: V. Volkov, J. Demmel, SC 2008.
 
 #include "products.cuh"
 
-// ------------------------------------------------------------------------------------------------
-// The portable engine: tiles of op(A), 128 x 16, and of op(B)', 128 x 16, wait in shared memory.
+// Tiles of op(A), 128 x 16, and of op(B)', 128 x 16, wait in shared memory.
 
 constexpr int STAGES = REAL_IS_FLOAT ? 3 : 2;
 constexpr int BLOCKS = REAL_IS_FLOAT ? 2 : 1;  // a multiprocessor; float64 sums fill the registers of one
 constexpr int STAGE = 2 * TILE * PITCH;  // in reals: both operands
-constexpr int STAGES_BYTES = STAGES * STAGE * sizeof(real);  // shared memory of these kernels
+constexpr int STAGES_BYTES = STAGES * STAGE * sizeof(real);  // shared memory of the kernel
 
 // Brings one operand's tiles, of rows row0.., step after step along k. Threads follow the direction in which
 // memory runs: along k if `along_k`, else along the rows.
@@ -55,8 +47,7 @@ struct Loader {
         const real* from = next;
         real* to = tile + row * PITCH + term;
         if (whole) {
-#pragma unroll
-            for (int i = 0; i < TILE * DEPTH / 256; ++i, from += stride)
+            UNROLL for (int i = 0; i < TILE * DEPTH / 256; ++i, from += stride)
                 load_async(to + i * (ROWS * PITCH + TERMS), from, true);
         } else {
 #pragma unroll 1
@@ -93,7 +84,7 @@ struct Product {
     int lower_only;
 };
 
-template <class Engine> __device__ inline void product(const Product& p)
+extern "C" __global__ void __launch_bounds__(256, BLOCKS) matmul_tiled(const Product p)
 {
     extern __shared__ __align__(16) unsigned char shared[];
     real* stages = (real*)shared;
@@ -115,13 +106,13 @@ template <class Engine> __device__ inline void product(const Product& p)
         }
         asm volatile("cp.async.commit_group;" ::: "memory");
     };
-    Engine engine;
+    Simt engine;
     for (int stage = 0; stage < STAGES - 1; ++stage) load();
     for (index_t left = p.k; left > 0; left -= DEPTH) {
         asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
         __syncthreads();  // this stage has arrived for all, and all have left the one that is filled next
         load();
-        engine.template add<PITCH, DEPTH>(stages + use * STAGE, stages + use * STAGE + TILE * PITCH);
+        engine.add<PITCH, DEPTH>(stages + use * STAGE, stages + use * STAGE + TILE * PITCH);
         use = use + 1 == STAGES ? 0 : use + 1;
     }
     const bool whole = row0 + TILE <= m && col0 + TILE <= n && !(lower_only && col0 + TILE - 1 > row0);
@@ -139,9 +130,3 @@ template <class Engine> __device__ inline void product(const Product& p)
         if (inside(r, q)) corner[r * ldc + q] = value;
     });
 }
-
-extern "C" __global__ void __launch_bounds__(256, BLOCKS) matmul_tiled(const Product p) { product<Simt>(p); }
-
-#if __CUDA_ARCH__ >= 800
-extern "C" __global__ void __launch_bounds__(256, 1) matmul_tensor(const Product p) { product<Tensor>(p); }
-#endif

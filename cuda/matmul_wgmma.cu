@@ -119,8 +119,7 @@ __device__ inline void pack(const float* x, index_t ld, bool along_k, index_t ro
         if (!along_k) {
             const index_t row = row0 + t % TILE;
             __syncthreads();
-#pragma unroll
-            for (int i = t / TILE; i < SLICE; i += 256 / TILE)
+            UNROLL for (int i = t / TILE; i < SLICE; i += 256 / TILE)
                 tile[i][t % TILE] = row < rows && k0 + i < k ? x[(k0 + i) * ld + row] : 0.0f;
             __syncthreads();
         }
@@ -319,25 +318,21 @@ template <bool HALF> __device__ inline void wgmma_product(const Packed& p)
             barrier_wait(full_a + 8 * slot_a, phase_a);
             const unsigned long long a_hi = descriptor(base + slot_a * SLOT + group * (CHUNK / 2));
             const unsigned long long a_lo = a_hi + (CHUNK >> 4);
-#pragma unroll
-            for (int half = 0; half < 2; ++half) {
+            UNROLL for (int half = 0; half < 2; ++half) {
                 barrier_wait(full_b + 8 * slot_b, phase_b);
                 const unsigned long long b_hi = descriptor(slots_b + slot_b * SLOT), b_lo = b_hi + (CHUNK >> 4);
                 wgmma_fence();
-#pragma unroll
-                for (int q = 0; q < 4; ++q) {  // the small terms first: they lose nothing yet
+                UNROLL for (int q = 0; q < 4; ++q) {  // the small terms first: they lose nothing yet
                     wgmma<HALF>(part, a_lo + 2 * q, b_hi + 2 * q, q > 0);
                     wgmma<HALF>(part, a_hi + 2 * q, b_lo + 2 * q, 1);
                 }
-#pragma unroll
-                for (int q = 0; q < 4; ++q) wgmma<HALF>(part, a_hi + 2 * q, b_hi + 2 * q, 1);
+                UNROLL for (int q = 0; q < 4; ++q) wgmma<HALF>(part, a_hi + 2 * q, b_hi + 2 * q, 1);
                 wgmma_commit();
                 wgmma_wait(part);
                 if (lane % 32 < 2) barrier_arrive(empty_b + 8 * slot_b, lane % 32);
                 if (half == 1 && lane % 32 == 2) barrier_arrive(empty_a + 8 * slot_a, rank);
                 if (++slot_b == B_SLOTS) slot_b = 0, phase_b ^= 1;
-#pragma unroll
-                for (int e = 0; e < 64; ++e) sum[half][e] += part[e];
+                UNROLL for (int e = 0; e < 64; ++e) sum[half][e] += part[e];
             }
             if (++slot_a == A_SLOTS) slot_a = 0, phase_a ^= 1;
         }
@@ -349,10 +344,8 @@ template <bool HALF> __device__ inline void wgmma_product(const Packed& p)
         const int own = group * 64 + lane % 64;
         if (HALF) row_exponents[own] = scale_exponent(a_max, minimum(row0 + own, m - 1));
         asm volatile("bar.sync 1, 256;" ::: "memory");
-#pragma unroll
-        for (int half = 0; half < 2; ++half)
-#pragma unroll
-            for (int e = 0; e < 64; e += 2)
+        UNROLL for (int half = 0; half < 2; ++half)
+            UNROLL for (int e = 0; e < 64; e += 2)
                 *(float2*)(staged + (lane / 32 * 16 + lane % 32 / 4 + e / 2 % 2 * 8) * STRIDE + half * TILE + e / 4 * 8
                            + lane % 4 * 2) = {sum[half][e], sum[half][e + 1]};
         asm volatile("bar.sync %0, 128;" ::"r"(2 + group) : "memory");  // this warpgroup's half is its own
@@ -369,11 +362,9 @@ template <bool HALF> __device__ inline void wgmma_product(const Packed& p)
 #pragma unroll 1
             for (int r = 0; r < rows; r += BATCH) {
                 float old[BATCH];
-#pragma unroll
-                for (int i = 0; i < BATCH; ++i)
+                UNROLL for (int i = 0; i < BATCH; ++i)
                     old[i] = beta != 0 && r + i >= first && r + i < rows ? to[(r + i) * ldc] : 0.0f;
-#pragma unroll
-                for (int i = 0; i < BATCH; ++i) {
+                UNROLL for (int i = 0; i < BATCH; ++i) {
                     float value = from[(r + i) * STRIDE];
                     if (HALF) {
                         const int exponent = -row_exponents[group * 64 + r + i] - col_exponent;

@@ -23,8 +23,7 @@ enter(float* out, int high, int wide, const real* x, long long ldx, const real* 
     const index_t plane = (index_t)high * wide;
     EACH(i, plane) {
         const int row = (int)(i / wide), col = (int)(i - (index_t)row * wide);
-#pragma unroll
-        for (int k = 0; k < 4; ++k) {
+        UNROLL for (int k = 0; k < 4; ++k) {
             const index_t r = minimum(2 * row + k / 2, rows - 1), c = minimum(2 * col + k % 2, cols - 1);
             out[k * plane + i] = (float)x[r * ldx + c] * scale;
             out[(k + 5) * plane + i] = (float)near[r * ldnear + c] * scale;
@@ -39,8 +38,7 @@ gather(float* out, const float* x, int planes, int rows, int cols, int top, int 
     const index_t plane = (index_t)high * cols, count = planes * plane;
     EACH(i, count) {
         const int p = (int)(i / plane), row = (int)(i % plane / cols), col = (int)(i % plane % cols);
-#pragma unroll
-        for (int k = 0; k < 9; ++k) {
+        UNROLL for (int k = 0; k < 9; ++k) {
             const int r = top + row + k / 3 - 1, c = col + k % 3 - 1;
             const bool inside = r >= 0 && r < rows && c >= 0 && c < cols;
             const float here = inside ? x[((index_t)p * rows + r) * cols + c] : 0.0f;

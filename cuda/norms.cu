@@ -4,8 +4,7 @@
 // The simple version squares into an array of doubles, twice the bytes of the image written and read again, and adds that
 // up. Here a block adds up its pixels, and the last block of a sum to be done the blocks' numbers.
 //
-// Kernels: add_up, one row of blocks for each sum; judged and probed, sums over several arrays at once; largest. Bytes: the
-// arrays, once.
+// Kernels: add_up, one row of blocks for each sum; judged, four sums at once; largest. Bytes: the arrays, once.
 
 #include "reduce.cuh"
 
@@ -73,25 +72,6 @@ judged(double* out, int planes, const real* b, long long ldb, long long stride_b
         for (int k = 0; k < 4; ++k) out[k] = sums[k];
 }
 
-// The sums of (g - seen)^2 and of (moved - seen) shown, over planes of rows x cols.
-extern "C" __global__ void __launch_bounds__(THREADS)
-probed(double* out, int planes, unsigned rows, unsigned cols, const real* g, long long ldg, long long stride_g, const real* seen,
-       long long ldseen, long long stride_seen, const real* moved, long long ldmoved, long long stride_moved, const real* shown,
-       long long ldshown, long long stride_shown, double* partial, unsigned* tickets) {
-    const index_t plane = (index_t)rows * cols;
-    double sums[2] = {};
-    for (int p = 0; p < planes; ++p)
-        for (index_t i = (index_t)blockIdx.x * THREADS + threadIdx.x; i < plane; i += (index_t)gridDim.x * THREADS) {
-            const real here = seen[place(i, p, cols, ldseen, stride_seen)];
-            const double e = g[place(i, p, cols, ldg, stride_g)] - here;
-            const double by = moved[place(i, p, cols, ldmoved, stride_moved)] - here;
-            sums[0] = fma(e, e, sums[0]);
-            sums[1] = fma(by, (double)shown[place(i, p, cols, ldshown, stride_shown)], sums[1]);
-        }
-    if (grid_sum<THREADS>(sums, partial, tickets) && threadIdx.x == 0)
-        for (int k = 0; k < 2; ++k) out[k] = sums[k];
-}
-
 // The bits of the largest |x|, into a zero; NaN is larger than any number. For numbers that are not negative the order of
 // the bits is that of the numbers.
 extern "C" __global__ void __launch_bounds__(THREADS) largest(unsigned long long* bits, const real* x, long long count) {
@@ -101,8 +81,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) largest(unsigned long long
         most = size > most || size != size ? size : most;
     }
     unsigned long long mine = __double_as_longlong((double)most) & 0x7fffffffffffffffull;
-#pragma unroll
-    for (int offset = 16; offset > 0; offset /= 2) {
+    UNROLL for (int offset = 16; offset > 0; offset /= 2) {
         const unsigned long long other = __shfl_xor_sync(FULL_WARP, mine, offset);
         mine = other > mine ? other : mine;
     }

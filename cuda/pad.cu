@@ -46,12 +46,10 @@ fold(real* out, int planes, unsigned image_rows, unsigned image_cols, const real
         const unsigned row = i / image_cols, col = i - (index_t)row * image_cols;
         for (int p = 0; p < planes; ++p) {
             real sum = 0;
-#pragma unroll
-            for (int u = 0; u < 3; ++u) {
+            UNROLL for (int u = 0; u < 3; ++u) {
                 unsigned r, c;
                 if (!continued(u, row, top, image_rows, high, &r)) continue;
-#pragma unroll
-                for (int v = 0; v < 3; ++v)
+                UNROLL for (int v = 0; v < 3; ++v)
                     if (continued(v, col, left, image_cols, wide, &c)) sum += x[p * plane + (index_t)r * cols + c];
             }
             out[p * size + i] = sum;
@@ -70,8 +68,7 @@ mix(real* out, int planes, unsigned rows, unsigned cols, const real* x, long lon
         for (int p = 0; p < planes; ++p) {
             const real* a = x + p * stride + row * ldx + col;
             real v[3];
-#pragma unroll
-            for (int k = 0; k < 3; ++k) v[k] = side * (a[k] + a[2 * ldx + k]) + middle * a[ldx + k];
+            UNROLL for (int k = 0; k < 3; ++k) v[k] = side * (a[k] + a[2 * ldx + k]) + middle * a[ldx + k];
             out[p * plane + i] = side * (v[0] + v[2]) + middle * v[1];
         }
     }

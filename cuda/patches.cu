@@ -64,8 +64,7 @@ template <int SIDE> __device__ __forceinline__ void nearest(const Search& g) {
     for (int at = begin + threadIdx.x / 32; at < end; at += WARPS) {
         const int col = g.cols[at];
         float here[SIDE * SIDE];
-#pragma unroll
-        for (int p = 0; p < SIDE * SIDE; ++p) here[p] = window[(up + p / SIDE) * pitch + col - left + p % SIDE];
+        UNROLL for (int p = 0; p < SIDE * SIDE; ++p) here[p] = window[(up + p / SIDE) * pitch + col - left + p % SIDE];
         sortable mine = ~0ull, worst = ~0ull;  // the best, ascending, in lanes 0 ... STACK - 1
         for (int m = lane; m - lane < moves; m += 32) {
             const int dy = m / across - up, dx = m % across - along;
@@ -75,11 +74,9 @@ template <int SIDE> __device__ __forceinline__ void nearest(const Search& g) {
             if (inside) {
                 const float* there = window + (up + dy) * pitch + col + dx - left;
                 float total = 0;
-#pragma unroll
-                for (int x = 0; x < SIDE; ++x) {
+                UNROLL for (int x = 0; x < SIDE; ++x) {
                     float sum = 0;
-#pragma unroll
-                    for (int y = 0; y < SIDE; ++y) {
+                    UNROLL for (int y = 0; y < SIDE; ++y) {
                         const float d = __fsub_rn(here[y * SIDE + x], there[y * pitch + x]);
                         sum = __fadd_rn(sum, __fmul_rn(d, d));
                     }
@@ -209,13 +206,10 @@ template <int SIDE> struct layout {
 
 // Sums at the even places and differences at the odd ones, and on with the sums; or the way back.
 template <bool BACK, int PIXELS> __device__ __forceinline__ void wavelets(float (&x)[STACK][PIXELS]) {
-#pragma unroll
-    for (int level = 0; level < 4; ++level) {
+    UNROLL for (int level = 0; level < 4; ++level) {
         const int step = BACK ? 8 >> level : 1 << level;
-#pragma unroll
-        for (int n = 0; n < STACK; n += 2 * step)
-#pragma unroll
-            for (int k = 0; k < PIXELS; ++k) {
+        UNROLL for (int n = 0; n < STACK; n += 2 * step)
+            UNROLL for (int k = 0; k < PIXELS; ++k) {
                 const float u = x[n][k], v = x[n + step][k];
                 x[n][k] = (u + v) * ROOT;
                 x[n + step][k] = (u - v) * ROOT;
@@ -226,19 +220,16 @@ template <bool BACK, int PIXELS> __device__ __forceinline__ void wavelets(float 
 // The cosine transform of the rows of a group's planes in shared memory, or its inverse.
 template <bool BACK, int SIDE> __device__ __forceinline__ void rows(float* s, int lane) {
     using L = layout<SIDE>;
-#pragma unroll
-    for (int j = 0; j < L::LINES; ++j) {
+    UNROLL for (int j = 0; j < L::LINES; ++j) {
         const int q = lane + L::LANES * j;
         float* line = s + q / SIDE * L::PLANE + q % SIDE * L::PITCH;
         float a[SIDE];
-#pragma unroll
-        for (int i = 0; i < SIDE; ++i) a[i] = line[i];
+        UNROLL for (int i = 0; i < SIDE; ++i) a[i] = line[i];
         if (BACK)
             cosines_back(a);
         else
             cosines(a);
-#pragma unroll
-        for (int i = 0; i < SIDE; ++i) line[i] = a[i];
+        UNROLL for (int i = 0; i < SIDE; ++i) line[i] = a[i];
     }
     __syncwarp();
 }
@@ -248,21 +239,17 @@ template <int SIDE>
 __device__ __forceinline__ void gather(const float* image, int wide, int begins, float* s, int lane) {
     using L = layout<SIDE>;
     float x[STACK][L::PIXELS];
-#pragma unroll
-    for (int n = 0; n < STACK; ++n) {
+    UNROLL for (int n = 0; n < STACK; ++n) {
         const int begin = __shfl_sync(FULL_WARP, begins, n, L::LANES);
-#pragma unroll
-        for (int k = 0; k < L::PIXELS; ++k) {
+        UNROLL for (int k = 0; k < L::PIXELS; ++k) {
             const int p = lane + L::LANES * k;
             x[n][k] = __ldg(image + begin + (p / SIDE) * wide + p % SIDE);
         }
     }
     wavelets<false>(x);
     __syncwarp();
-#pragma unroll
-    for (int n = 0; n < STACK; ++n)
-#pragma unroll
-        for (int k = 0; k < L::PIXELS; ++k) {
+    UNROLL for (int n = 0; n < STACK; ++n)
+        UNROLL for (int k = 0; k < L::PIXELS; ++k) {
             const int p = lane + L::LANES * k;
             s[n * L::PLANE + p / SIDE * L::PITCH + p % SIDE] = x[n][k];
         }
@@ -275,8 +262,7 @@ template <int SIDE> __device__ __forceinline__ void column(const float* s, int l
     using L = layout<SIDE>;
     const int q = lane + L::LANES * j;
     const float* line = s + q / SIDE * L::PLANE + q % SIDE;
-#pragma unroll
-    for (int i = 0; i < SIDE; ++i) a[i] = line[i * L::PITCH];
+    UNROLL for (int i = 0; i < SIDE; ++i) a[i] = line[i * L::PITCH];
     cosines(a);
 }
 
@@ -286,20 +272,16 @@ __device__ __forceinline__ void synthesised(float (&c)[layout<SIDE>::LINES][SIDE
                                             float (&x)[STACK][layout<SIDE>::PIXELS]) {
     using L = layout<SIDE>;
     __syncwarp();
-#pragma unroll
-    for (int j = 0; j < L::LINES; ++j) {
+    UNROLL for (int j = 0; j < L::LINES; ++j) {
         const int q = lane + L::LANES * j;
         float* line = s + q / SIDE * L::PLANE + q % SIDE;
         cosines_back(c[j]);
-#pragma unroll
-        for (int i = 0; i < SIDE; ++i) line[i * L::PITCH] = c[j][i];
+        UNROLL for (int i = 0; i < SIDE; ++i) line[i * L::PITCH] = c[j][i];
     }
     __syncwarp();
     rows<true, SIDE>(s, lane);
-#pragma unroll
-    for (int n = 0; n < STACK; ++n)
-#pragma unroll
-        for (int k = 0; k < L::PIXELS; ++k) {
+    UNROLL for (int n = 0; n < STACK; ++n)
+        UNROLL for (int k = 0; k < L::PIXELS; ++k) {
             const int p = lane + L::LANES * k;
             x[n][k] = s[n * L::PLANE + p / SIDE * L::PITCH + p % SIDE];
         }
@@ -336,54 +318,44 @@ template <int SIDE> __device__ __forceinline__ void filter(const Filter& g) {
     float local = 1.0f;
     if (g.level) {
         local = g.level[begins / g.wide * (g.wide - SIDE + 1) + begins % g.wide];
-#pragma unroll
-        for (int offset = STACK / 2; offset > 0; offset /= 2) local += __shfl_xor_sync(FULL_WARP, local, offset);
+        UNROLL for (int offset = STACK / 2; offset > 0; offset /= 2) local += __shfl_xor_sync(FULL_WARP, local, offset);
         local /= STACK;
     }
     float noise[SIDE];
-#pragma unroll
-    for (int i = 0; i < SIDE; ++i) noise[i] = g.v[i * SIDE + lane % SIDE] * local;
+    UNROLL for (int i = 0; i < SIDE; ++i) noise[i] = g.v[i * SIDE + lane % SIDE] * local;
     float c[L::LINES][SIDE], power = 0;
     gather<SIDE>(g.noisy, g.wide, begins, s, lane);
-#pragma unroll
-    for (int j = 0; j < L::LINES; ++j) column<SIDE>(s, lane, j, c[j]);
+    UNROLL for (int j = 0; j < L::LINES; ++j) column<SIDE>(s, lane, j, c[j]);
     if (g.pilot) {
         __syncwarp();
         gather<SIDE>(g.pilot, g.wide, begins, s, lane);
-#pragma unroll
-        for (int j = 0; j < L::LINES; ++j) {
+        UNROLL for (int j = 0; j < L::LINES; ++j) {
             float d[SIDE];
             column<SIDE>(s, lane, j, d);
-#pragma unroll
-            for (int i = 0; i < SIDE; ++i) {
+            UNROLL for (int i = 0; i < SIDE; ++i) {
                 const float e = d[i] * d[i], share = e / (e + noise[i]);
                 c[j][i] *= share;
                 power += share * share * noise[i];
             }
         }
     } else {
-#pragma unroll
-        for (int j = 0; j < L::LINES; ++j)
-#pragma unroll
-            for (int i = 0; i < SIDE; ++i) {
+        UNROLL for (int j = 0; j < L::LINES; ++j)
+            UNROLL for (int i = 0; i < SIDE; ++i) {
                 const bool keep = c[j][i] * c[j][i] > g.threshold * noise[i] || (i == 0 && j == 0 && lane == 0);  // the mean
                 if (!keep) c[j][i] = 0;
                 power += keep ? noise[i] : 0.0f;
             }
     }
-#pragma unroll
-    for (int offset = L::LANES / 2; offset > 0; offset /= 2) power += __shfl_xor_sync(FULL_WARP, power, offset);
+    UNROLL for (int offset = L::LANES / 2; offset > 0; offset /= 2) power += __shfl_xor_sync(FULL_WARP, power, offset);
     const float w = usual / fmaxf(power, 1e-3f * usual);
     float x[STACK][L::PIXELS];
     synthesised<SIDE>(c, s, lane, x);
     const bool counts = asked < g.groups;
     const double unit = g.control[UNIT];
-#pragma unroll
-    for (int n = 0; n < STACK; ++n) {
+    UNROLL for (int n = 0; n < STACK; ++n) {
         const int begin = __shfl_sync(FULL_WARP, begins, n, L::LANES);
         if (!counts) continue;
-#pragma unroll
-        for (int k = 0; k < L::PIXELS; ++k) {
+        UNROLL for (int k = 0; k < L::PIXELS; ++k) {
             const int p = lane + L::LANES * k;
             const float share = w * g.edge[p / SIDE] * g.edge[p % SIDE];
             add(g.total + begin + (p / SIDE) * g.wide + p % SIDE, unit * (double)(share * x[n][k]));

@@ -157,8 +157,7 @@ solve(const real* a, const real* x, int depth, int frequencies, int frames, real
     for (int j = 0; j < depth; ++j) {
         const index_t at = 2 * (((index_t)i * depth + j) * frequencies + f);
         const real ar = a[at], ai = a[at + 1];
-#pragma unroll
-        for (int k = 0; k < FRAMES; ++k) {
+        UNROLL for (int k = 0; k < FRAMES; ++k) {
             if (from + k >= frames) continue;
             const index_t there = 2 * (((index_t)(from + k) * depth + j) * frequencies + f);
             const real xr = x[there], xi = x[there + 1];
@@ -166,8 +165,7 @@ solve(const real* a, const real* x, int depth, int frequencies, int frames, real
             im[k] += ar * xi + ai * xr;
         }
     }
-#pragma unroll
-    for (int k = 0; k < FRAMES; ++k) {
+    UNROLL for (int k = 0; k < FRAMES; ++k) {
         if (from + k >= frames) continue;
         const index_t there = 2 * (((index_t)(from + k) * depth + i) * frequencies + f);
         out[there] = scale * re[k];
@@ -188,12 +186,10 @@ patch(const real* matrix, const int* index, const int* own, int patches, int cou
     for (int j = lane; j < count; j += 32) {
         const real a = m[j];
         const int place = at[j];
-#pragma unroll
-        for (int k = 0; k < FRAMES; ++k)
+        UNROLL for (int k = 0; k < FRAMES; ++k)
             if (from + k < frames) sum[k] += a * t[(from + k) * ldt + place];
     }
-#pragma unroll
-    for (int k = 0; k < FRAMES; ++k) {
+    UNROLL for (int k = 0; k < FRAMES; ++k) {
         const real total = warp_sum(sum[k]);
         if (lane == 0 && from + k < frames) s[(index_t)(from + k) * size + own[row]] = total;
     }
@@ -223,8 +219,7 @@ lags(const double* symbol, int across, int frequencies, int far, int lags, doubl
         if (f >= frequencies) continue;
         for (int k = 0; k < count; ++k) {
             const double s = symbol[(index_t)(from + k) * frequencies + f], r = 1 / s;
-#pragma unroll
-            for (int l = 0; l < LAGS; ++l) {
+            UNROLL for (int l = 0; l < LAGS; ++l) {
                 const double re = factors[k][l][0], im = factors[k][l][1];
                 if (both) {
                     direct[l][0] = fma(s, re, direct[l][0]);
@@ -236,8 +231,7 @@ lags(const double* symbol, int across, int frequencies, int far, int lags, doubl
         }
     }
     if (f >= frequencies) return;
-#pragma unroll
-    for (int l = 0; l < LAGS; ++l) {
+    UNROLL for (int l = 0; l < LAGS; ++l) {
         if (first + l >= lags) continue;
         const index_t at = 2 * ((index_t)(first + l) * frequencies + f), table = 2 * (index_t)lags * frequencies;
         double* there = out + (both ? 1 : 2) * table + at;

@@ -27,15 +27,11 @@ struct Simt {
 #pragma unroll 1
         for (int q = 0; q < TERMS; q += VECTOR) {
             vector_t x[8];
-#pragma unroll
-            for (int i = 0; i < 8; ++i) x[i] = *(const vector_t*)(a + (ty + 16 * i) * STRIDE + q);
-#pragma unroll
-            for (int j = 0; j < 8; ++j) {
+            UNROLL for (int i = 0; i < 8; ++i) x[i] = *(const vector_t*)(a + (ty + 16 * i) * STRIDE + q);
+            UNROLL for (int j = 0; j < 8; ++j) {
                 const vector_t y = *(const vector_t*)(b + (tx + 16 * j) * STRIDE + q);
-#pragma unroll
-                for (int v = 0; v < VECTOR; ++v)
-#pragma unroll
-                    for (int i = LOWER ? j : 0; i < 8; ++i) sum[i][j] += x[i].x[v] * y.x[v];
+                UNROLL for (int v = 0; v < VECTOR; ++v)
+                    UNROLL for (int i = LOWER ? j : 0; i < 8; ++i) sum[i][j] += x[i].x[v] * y.x[v];
             }
         }
     }
@@ -43,10 +39,8 @@ struct Simt {
     template <class Visit> __device__ void each(Visit visit)
     {
         const int ty = threadIdx.x / 16, tx = threadIdx.x % 16;
-#pragma unroll
-        for (int i = 0; i < 8; ++i) {
-#pragma unroll
-            for (int j = 0; j < 8; ++j) visit(ty + 16 * i, tx + 16 * j, sum[i][j]);
+        UNROLL for (int i = 0; i < 8; ++i) {
+            UNROLL for (int j = 0; j < 8; ++j) visit(ty + 16 * i, tx + 16 * j, sum[i][j]);
             asm volatile("" ::: "memory");  // not all reads at once: registers
         }
     }
@@ -79,10 +73,8 @@ __device__ inline void mma(double* c, const double* a, const double* b)
                  : "+d"(c[0]), "+d"(c[1]), "+d"(c[2]), "+d"(c[3])
                  : "d"(a[0]), "d"(a[1]), "d"(a[2]), "d"(a[3]), "d"(b[0]), "d"(b[1]));
 #else
-#pragma unroll
-    for (int q = 0; q < 2; ++q)
-#pragma unroll
-        for (int half = 0; half < 2; ++half)
+    UNROLL for (int q = 0; q < 2; ++q)
+        UNROLL for (int half = 0; half < 2; ++half)
             asm volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0,%1}, {%2}, {%3}, {%0,%1};"
                          : "+d"(c[2 * half]), "+d"(c[2 * half + 1])
                          : "d"(a[2 * q + half]), "d"(b[q]));
@@ -93,10 +85,8 @@ __device__ inline void mma(double* c, const double* a, const double* b)
 template <class Count>
 __device__ inline void multiply(double (&sum)[4][4][4], double (&x)[4][4], double (&y)[4][2], Count count)
 {
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-#pragma unroll
-        for (int j = 0; j < 4; ++j)
+    UNROLL for (int i = 0; i < 4; ++i)
+        UNROLL for (int j = 0; j < 4; ++j)
             if (j < count(i)) mma(sum[i][j], x[i], y[j]);
 }
 
@@ -104,32 +94,26 @@ template <class Count>
 __device__ inline void multiply(float (&sum)[4][4][4], float (&x)[4][4], float (&y)[4][2], Count count)
 {
     float x_lo[4][4], y_lo[4][2];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-#pragma unroll
-        for (int e = 0; e < 4; ++e) {
+    UNROLL for (int i = 0; i < 4; ++i) {
+        UNROLL for (int e = 0; e < 4; ++e) {
             const float hi = tf32(x[i][e]);
             x_lo[i][e] = tf32(tf32_rest(x[i][e], hi));
             x[i][e] = hi;
         }
-#pragma unroll
-        for (int e = 0; e < 2; ++e) {
+        UNROLL for (int e = 0; e < 2; ++e) {
             const float hi = tf32(y[i][e]);
             y_lo[i][e] = tf32(tf32_rest(y[i][e], hi));
             y[i][e] = hi;
         }
     }
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
+    UNROLL for (int i = 0; i < 4; ++i)
+        UNROLL for (int j = 0; j < 4; ++j) {
             if (j >= count(i)) continue;
             float part[4] = {};
             mma(part, x_lo[i], y[j]);  // the small terms first: they lose nothing yet
             mma(part, x[i], y_lo[j]);
             mma(part, x[i], y[j]);
-#pragma unroll
-            for (int e = 0; e < 4; ++e) sum[i][j][e] += part[e];
+            UNROLL for (int e = 0; e < 4; ++e) sum[i][j][e] += part[e];
         }
 }
 
@@ -152,15 +136,11 @@ struct Tensor {
         const real* a_warp = a + (first_row + g) * STRIDE + t;
         const real* b_warp = b + (first_column + g) * STRIDE + t;
         const auto count = [&](int i) { return LOWER ? (first_row + 16 * i - first_column) / 8 + 2 : 4; };
-#pragma unroll
-        for (int q = 0; q < TERMS; q += 8) {
+        UNROLL for (int q = 0; q < TERMS; q += 8) {
             real x[4][4], y[4][2];
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-#pragma unroll
-                for (int e = 0; e < 4; ++e) x[i][e] = a_warp[(16 * i + 8 * (e % 2)) * STRIDE + q + 4 * (e / 2)];
-#pragma unroll
-                for (int e = 0; e < 2; ++e) y[i][e] = b_warp[8 * i * STRIDE + q + 4 * e];
+            UNROLL for (int i = 0; i < 4; ++i) {
+                UNROLL for (int e = 0; e < 4; ++e) x[i][e] = a_warp[(16 * i + 8 * (e % 2)) * STRIDE + q + 4 * (e / 2)];
+                UNROLL for (int e = 0; e < 2; ++e) y[i][e] = b_warp[8 * i * STRIDE + q + 4 * e];
             }
             multiply(sum, x, y, count);
         }
@@ -169,12 +149,9 @@ struct Tensor {
     template <class Visit> __device__ void each(Visit visit)
     {
         const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-#pragma unroll
-            for (int j = 0; j < 4; ++j)
-#pragma unroll
-                for (int e = 0; e < 4; ++e)
+        UNROLL for (int i = 0; i < 4; ++i)
+            UNROLL for (int j = 0; j < 4; ++j)
+                UNROLL for (int e = 0; e < 4; ++e)
                     visit(first_row + 16 * i + g + e / 2 * 8, first_column + 8 * j + 2 * t + e % 2, sum[i][j][e]);
     }
 };

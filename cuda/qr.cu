@@ -57,23 +57,19 @@ template <int NB, int ROWS, int CLUSTER> __device__ __forceinline__ void panel(c
     real* const a = g.a + blockIdx.z * g.stride_a;
     real* const v = g.v + blockIdx.z * g.stride_v;
     real x[ROWS][NB];
-#pragma unroll
-    for (int i = 0; i < ROWS; ++i) {
+    UNROLL for (int i = 0; i < ROWS; ++i) {
 #pragma unroll 4
         for (int r = lane / NB; r < 32; r += 32 / NB) {
             const int row = first - lane + r + i * all;
             tile[r][c] = row < rows && c < columns ? a[row * lda + c] : real(0);
         }
         __syncwarp();
-#pragma unroll
-        for (int p = 0; p < NB; ++p) x[i][p] = tile[lane][p];
+        UNROLL for (int p = 0; p < NB; ++p) x[i][p] = tile[lane][p];
         __syncwarp();
     }
     factor_panel<NB, ROWS, CLUSTER>(x, first, columns, MAX_WARPS, scratch, g.t + blockIdx.z * g.stride_t, g.ldt);
-#pragma unroll
-    for (int i = 0; i < ROWS; ++i) {
-#pragma unroll
-        for (int p = 0; p < NB; ++p) tile[lane][p] = x[i][p];
+    UNROLL for (int i = 0; i < ROWS; ++i) {
+        UNROLL for (int p = 0; p < NB; ++p) tile[lane][p] = x[i][p];
         __syncwarp();
 #pragma unroll 4
         for (int r = lane / NB; r < 32; r += 32 / NB) {
@@ -126,29 +122,25 @@ template <int NB, int CLUSTER> __device__ __forceinline__ void update(const Upda
     }
     {
         real w[2 * NB];
-#pragma unroll
-        for (int q = 0; q < 2 * NB; ++q) w[q] = 0;
+        UNROLL for (int q = 0; q < 2 * NB; ++q) w[q] = 0;
 #pragma unroll 2
         for (int row = begin; row < end; row += 4 * WARPS) {
             const real first = has_first ? c[row * ldc + column] : real(0);
             const real second = has_second ? c[row * ldc + column + 8] : real(0);
             real v_row[NB];
             load_row(v_row, v + row * ldv);
-#pragma unroll
-            for (int q = 0; q < NB; ++q) {
+            UNROLL for (int q = 0; q < NB; ++q) {
                 w[q] = multiply_add(v_row[q], first, w[q]);
                 w[NB + q] = multiply_add(v_row[q], second, w[NB + q]);
             }
         }
         // Of the four groups, the odd ones keep the second column, the upper two the upper half of V's columns.
         const bool keeps_second = group & 1, keeps_upper = group & 2;
-#pragma unroll
-        for (int q = 0; q < NB; ++q) {
+        UNROLL for (int q = 0; q < NB; ++q) {
             const real give = keeps_second ? w[q] : w[NB + q];
             w[q] = (keeps_second ? w[NB + q] : w[q]) + __shfl_xor_sync(FULL_WARP, give, 8);
         }
-#pragma unroll
-        for (int q = 0; q < NB / 2; ++q) {
+        UNROLL for (int q = 0; q < NB / 2; ++q) {
             const real give = keeps_upper ? w[q] : w[q + NB / 2];
             w[q] = (keeps_upper ? w[q + NB / 2] : w[q]) + __shfl_xor_sync(FULL_WARP, give, 16);
             partial[warp][q + (keeps_upper ? NB / 2 : 0)][lane % 8 + (keeps_second ? 8 : 0)] = w[q];
@@ -157,16 +149,14 @@ template <int NB, int CLUSTER> __device__ __forceinline__ void update(const Upda
     __syncthreads();
     for (int i = threadIdx.x; i < NB * TILE; i += THREADS) {
         real s = 0;
-#pragma unroll
-        for (int j = 0; j < WARPS; ++j) s += partial[j][i / TILE][i % TILE];
+        UNROLL for (int j = 0; j < WARPS; ++j) s += partial[j][i / TILE][i % TILE];
         (CLUSTER == 1 ? sum : block_sum)[i / TILE][i % TILE] = s;
     }
     if (CLUSTER > 1) {
         cluster_barrier();
         for (int i = threadIdx.x; i < NB * TILE; i += THREADS) {
             real s = 0;
-#pragma unroll
-            for (int j = 0; j < CLUSTER; ++j) s += remote_load(&block_sum[i / TILE][i % TILE], j);
+            UNROLL for (int j = 0; j < CLUSTER; ++j) s += remote_load(&block_sum[i / TILE][i % TILE], j);
             sum[i / TILE][i % TILE] = s;
         }
         cluster_barrier();  // no block may end while another still reads its sums
@@ -175,14 +165,12 @@ template <int NB, int CLUSTER> __device__ __forceinline__ void update(const Upda
     }
     for (int i = threadIdx.x; i < NB * TILE; i += THREADS) {
         real s = 0;
-#pragma unroll
-        for (int q = 0; q < NB; ++q) s = multiply_add(factor[i / TILE][q], sum[q][i % TILE], s);
+        UNROLL for (int q = 0; q < NB; ++q) s = multiply_add(factor[i / TILE][q], sum[q][i % TILE], s);
         weight[i / TILE][i % TILE] = s;
     }
     __syncthreads();
     real w[2 * NB];
-#pragma unroll
-    for (int q = 0; q < NB; ++q) {
+    UNROLL for (int q = 0; q < NB; ++q) {
         w[q] = weight[q][lane % 8];
         w[NB + q] = weight[q][lane % 8 + 8];
     }
@@ -190,8 +178,7 @@ template <int NB, int CLUSTER> __device__ __forceinline__ void update(const Upda
     for (int row = begin; row < end; row += 4 * WARPS) {
         real v_row[NB], first = 0, second = 0;  // by themselves first: C is then rounded once a panel
         load_row(v_row, v + row * ldv);
-#pragma unroll
-        for (int q = 0; q < NB; ++q) {
+        UNROLL for (int q = 0; q < NB; ++q) {
             first = multiply_add(v_row[q], w[q], first);
             second = multiply_add(v_row[q], w[NB + q], second);
         }
@@ -268,19 +255,15 @@ constexpr int MERGE_BYTES = 3 * MERGE_AREA * sizeof(real);
 constexpr int MERGE_THREADS = 256;  // each with 4 x 4 elements of the products
 
 __device__ __forceinline__ void multiply_tile(const real* left, const real* right, int size, real (&sum)[4][4]) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-#pragma unroll
-        for (int c = 0; c < 4; ++c) sum[i][c] = 0;
+    UNROLL for (int i = 0; i < 4; ++i)
+        UNROLL for (int c = 0; c < 4; ++c) sum[i][c] = 0;
 #pragma unroll 4
     for (int k = 0; k < size; ++k, right += size) {
         real row[4];
         load_row(row, right);
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
+        UNROLL for (int i = 0; i < 4; ++i) {
             const real factor = left[i * size + k];
-#pragma unroll
-            for (int c = 0; c < 4; ++c) sum[i][c] = multiply_add(factor, row[c], sum[i][c]);
+            UNROLL for (int c = 0; c < 4; ++c) sum[i][c] = multiply_add(factor, row[c], sum[i][c]);
         }
     }
 }
@@ -308,15 +291,13 @@ extern "C" __global__ void __launch_bounds__(MERGE_THREADS) qr_merge_t(real* t, 
         if (works) multiply_tile(product + pair * area + i * size, right + pair * area + c, size, sum);
         __syncthreads();
         if (works) {
-#pragma unroll
-            for (int q = 0; q < 16; ++q) product[pair * area + (i + q / 4) * size + c + q % 4] = sum[q / 4][q % 4];
+            UNROLL for (int q = 0; q < 16; ++q) product[pair * area + (i + q / 4) * size + c + q % 4] = sum[q / 4][q % 4];
         }
         __syncthreads();
         if (works) {
             multiply_tile(left + pair * area + i * size, product + pair * area + c, size, sum);
             real* const corner = t + (2 * size * pair + i) * width + 2 * size * pair + size + c;
-#pragma unroll
-            for (int q = 0; q < 16; ++q) corner[q / 4 * width + q % 4] = -sum[q / 4][q % 4];
+            UNROLL for (int q = 0; q < 16; ++q) corner[q / 4 * width + q % 4] = -sum[q / 4][q % 4];
         }
         __syncthreads();
     }

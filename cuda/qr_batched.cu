@@ -45,35 +45,28 @@ __device__ __forceinline__ void apply_block(real* c, index_t ldc, int rows, int 
         const bool inside = column < columns;
         real* const mine = c + (inside ? column : first);
         real w[SMALL];
-#pragma unroll
-        for (int q = 0; q < SMALL; ++q) w[q] = 0;
+        UNROLL for (int q = 0; q < SMALL; ++q) w[q] = 0;
 #pragma unroll 4
         for (int r = lane / 8; r < rows; r += 4) {
             const real x = mine[r * ldc];
             real v_row[SMALL];
             load_row(v_row, v + r * V_DISTANCE);
-#pragma unroll
-            for (int q = 0; q < SMALL; ++q) w[q] = multiply_add(v_row[q], x, w[q]);
+            UNROLL for (int q = 0; q < SMALL; ++q) w[q] = multiply_add(v_row[q], x, w[q]);
         }
-#pragma unroll
-        for (int q = 0; q < SMALL; ++q) {
+        UNROLL for (int q = 0; q < SMALL; ++q) {
             w[q] += __shfl_xor_sync(FULL_WARP, w[q], 8);
             w[q] += __shfl_xor_sync(FULL_WARP, w[q], 16);
         }
         if (TRANSPOSE) {
-#pragma unroll
-            for (int i = SMALL - 1; i >= 0; --i) {
+            UNROLL for (int i = SMALL - 1; i >= 0; --i) {
                 real sum = 0;
-#pragma unroll
-                for (int j = 0; j <= i; ++j) sum = multiply_add(t[j * SMALL + i], w[j], sum);
+                UNROLL for (int j = 0; j <= i; ++j) sum = multiply_add(t[j * SMALL + i], w[j], sum);
                 w[i] = sum;
             }
         } else {
-#pragma unroll
-            for (int i = 0; i < SMALL; ++i) {
+            UNROLL for (int i = 0; i < SMALL; ++i) {
                 real sum = 0;
-#pragma unroll
-                for (int j = i; j < SMALL; ++j) sum = multiply_add(t[i * SMALL + j], w[j], sum);
+                UNROLL for (int j = i; j < SMALL; ++j) sum = multiply_add(t[i * SMALL + j], w[j], sum);
                 w[i] = sum;
             }
         }
@@ -82,8 +75,7 @@ __device__ __forceinline__ void apply_block(real* c, index_t ldc, int rows, int 
             for (int r = lane / 8; r < rows; r += 4) {
                 real v_row[SMALL], sum = 0;  // by itself first: C is then rounded once a panel, not once a column
                 load_row(v_row, v + r * V_DISTANCE);
-#pragma unroll
-                for (int q = 0; q < SMALL; ++q) sum = multiply_add(v_row[q], w[q], sum);
+                UNROLL for (int q = 0; q < SMALL; ++q) sum = multiply_add(v_row[q], w[q], sum);
                 mine[r * ldc] -= sum;
             }
         }
@@ -133,19 +125,15 @@ template <int ROWS, bool SHARED> __device__ __forceinline__ void factor_one(cons
         const int j = p * SMALL, height = rows - j, width = minimum(SMALL, k_all - j);
         real* const corner = matrix + j * ld + j;
         real x[ROWS][SMALL];
-#pragma unroll
-        for (int i = 0; i < ROWS; ++i) {
+        UNROLL for (int i = 0; i < ROWS; ++i) {
             const int row = threadIdx.x + i * threads;
-#pragma unroll
-            for (int c = 0; c < SMALL; ++c) x[i][c] = row < height && c < width ? corner[row * ld + c] : real(0);
+            UNROLL for (int c = 0; c < SMALL; ++c) x[i][c] = row < height && c < width ? corner[row * ld + c] : real(0);
         }
         factor_panel<SMALL, ROWS, 1>(x, threadIdx.x, width, warps, scratch, t_all + p * SMALL * SMALL, SMALL);
-#pragma unroll
-        for (int i = 0; i < ROWS; ++i) {
+        UNROLL for (int i = 0; i < ROWS; ++i) {
             const int row = threadIdx.x + i * threads;
             if (row < height) {
-#pragma unroll
-                for (int c = 0; c < SMALL; ++c) {
+                UNROLL for (int c = 0; c < SMALL; ++c) {
                     if (c < width) corner[row * ld + c] = x[i][c];
                     v[row * V_DISTANCE + c] = c >= width || row < c ? real(0) : row == c ? real(1) : x[i][c];
                 }
@@ -189,8 +177,7 @@ template <int ROWS, bool SHARED> __device__ __forceinline__ void factor_one(cons
             if (c < width) {
                 real sum = 0;
                 if (row >= 0) {
-#pragma unroll
-                    for (int s = 0; s < SMALL; ++s)
+                    UNROLL for (int s = 0; s < SMALL; ++s)
                         sum = multiply_add(v[row * V_DISTANCE + s], product[s * SMALL + c], sum);
                 }
                 corner[row * ld + c] = (row == c ? 1 : 0) - sum;

@@ -74,26 +74,20 @@ template <int ROWS> __device__ __forceinline__ void apply(real (&mine)[4], Down<
                 real left[GO], right[4];
                 load_row(left, &s.v[row][8 * group + go]);
                 load_row(right, &s.u[row][quad]);
-#pragma unroll
-                for (int a = 0; a < GO; ++a)
-#pragma unroll
-                    for (int b = 0; b < 4; ++b) acc[a][b] = multiply_add(left[a], right[b], acc[a][b]);
+                UNROLL for (int a = 0; a < GO; ++a)
+                    UNROLL for (int b = 0; b < 4; ++b) acc[a][b] = multiply_add(left[a], right[b], acc[a][b]);
             }
-#pragma unroll
-            for (int a = 0; a < GO; ++a) store_row(&s.partial[warp][8 * group + go + a][quad], acc[a]);
+            UNROLL for (int a = 0; a < GO; ++a) store_row(&s.partial[warp][8 * group + go + a][quad], acc[a]);
         }
     }
     __syncthreads();
     {
         real sum[4];
-#pragma unroll
-        for (int b = 0; b < 4; ++b) sum[b] = mine[b];
-#pragma unroll
-        for (int j = 0; j < WARPS; ++j) {
+        UNROLL for (int b = 0; b < 4; ++b) sum[b] = mine[b];
+        UNROLL for (int j = 0; j < WARPS; ++j) {
             real part[4];
             load_row(part, &s.partial[j][i][quad]);
-#pragma unroll
-            for (int b = 0; b < 4; ++b) sum[b] += part[b];
+            UNROLL for (int b = 0; b < 4; ++b) sum[b] += part[b];
         }
         store_row(&s.x[i][quad], sum);
     }
@@ -103,16 +97,13 @@ template <int ROWS> __device__ __forceinline__ void apply(real (&mine)[4], Down<
         for (int k = 0; k < 4 * (warp + 1); k += VECTOR) {  // T' is lower triangular, a warp has four of its rows
             real t[VECTOR];
             load_row(t, &s.panel.turned_t[i][k]);
-#pragma unroll
-            for (int j = 0; j < VECTOR; ++j) {
+            UNROLL for (int j = 0; j < VECTOR; ++j) {
                 real x[4];
                 load_row(x, &s.x[k + j][quad]);
-#pragma unroll
-                for (int b = 0; b < 4; ++b) w[b] = multiply_add(t[j], x[b], w[b]);
+                UNROLL for (int b = 0; b < 4; ++b) w[b] = multiply_add(t[j], x[b], w[b]);
             }
         }
-#pragma unroll
-        for (int b = 0; b < 4; ++b) mine[b] -= w[b];
+        UNROLL for (int b = 0; b < 4; ++b) mine[b] -= w[b];
         store_row(&s.w[i][quad], w);
         store_row(&s.partial[0][i][quad], mine);  // for those who turn the tile round
     }
@@ -122,25 +113,19 @@ template <int ROWS> __device__ __forceinline__ void apply(real (&mine)[4], Down<
 #pragma unroll 2
         for (int k = 0; k < NB; k += VECTOR) {
             real v[ROWS / 4][VECTOR];
-#pragma unroll
-            for (int a = 0; a < ROWS / 4; ++a) load_row(v[a], &s.v[warp * ROWS + group + 4 * a][k]);
-#pragma unroll
-            for (int j = 0; j < VECTOR; ++j) {
+            UNROLL for (int a = 0; a < ROWS / 4; ++a) load_row(v[a], &s.v[warp * ROWS + group + 4 * a][k]);
+            UNROLL for (int j = 0; j < VECTOR; ++j) {
                 real w[4];
                 load_row(w, &s.w[k + j][quad]);
-#pragma unroll
-                for (int a = 0; a < ROWS / 4; ++a)
-#pragma unroll
-                    for (int b = 0; b < 4; ++b) acc[a][b] = multiply_add(v[a][j], w[b], acc[a][b]);
+                UNROLL for (int a = 0; a < ROWS / 4; ++a)
+                    UNROLL for (int b = 0; b < 4; ++b) acc[a][b] = multiply_add(v[a][j], w[b], acc[a][b]);
             }
         }
-#pragma unroll
-        for (int a = 0; a < ROWS / 4; ++a) {
+        UNROLL for (int a = 0; a < ROWS / 4; ++a) {
             real* const at = &s.u[warp * ROWS + group + 4 * a][quad];
             real u[4];
             load_row(u, at);
-#pragma unroll
-            for (int b = 0; b < 4; ++b) u[b] -= acc[a][b];
+            UNROLL for (int b = 0; b < 4; ++b) u[b] -= acc[a][b];
             store_row(at, u);
         }
     }
@@ -204,8 +189,7 @@ template <int ROWS> __device__ __forceinline__ void chain(const Sweep& g, Down<R
             load_row(above, &s.above[i][quad]);
             apply(above, s);
             {
-#pragma unroll
-                for (int b = 0; b < 4; ++b)
+                UNROLL for (int b = 0; b < 4; ++b)
                     if (quad + b < width) g.r[(index_t(first) - NB + i) * g.ldr + first + quad + b] = above[b];
             }
         }
@@ -217,8 +201,7 @@ template <int ROWS> __device__ __forceinline__ void chain(const Sweep& g, Down<R
         __syncthreads();
         real x[COUNT];
         if (holds) {
-#pragma unroll
-            for (int k = 0; k < COUNT; ++k) x[k] = s.u[warp * COUNT + k][lane];
+            UNROLL for (int k = 0; k < COUNT; ++k) x[k] = s.u[warp * COUNT + k][lane];
         }
         factor(x, width, s.panel, [&] {
             if (lane == 0 && c > 0) publish(g.progress + 1, c);  // here nobody waits for what that waits for
@@ -233,8 +216,7 @@ template <int ROWS> __device__ __forceinline__ void chain(const Sweep& g, Down<R
             fetch(c + 1);
         });
         if (holds) {
-#pragma unroll
-            for (int k = 0; k < COUNT; ++k) s.v[warp * COUNT + k][lane] = x[k];
+            UNROLL for (int k = 0; k < COUNT; ++k) s.v[warp * COUNT + k][lane] = x[k];
         }
         __syncthreads();
 #pragma unroll 4
@@ -244,8 +226,7 @@ template <int ROWS> __device__ __forceinline__ void chain(const Sweep& g, Down<R
         {
             real entry[4];
             load_row(entry, &s.panel.corner[i][quad]);
-#pragma unroll
-            for (int b = 0; b < 4; ++b)
+            UNROLL for (int b = 0; b < 4; ++b)
                 if (i <= quad + b && quad + b < width) g.r[(index_t(first) + i) * g.ldr + first + quad + b] = entry[b];
         }
     }
@@ -282,8 +263,7 @@ template <int ROWS> __device__ __forceinline__ void follow(const Sweep& g, int t
         const bool row_inside = (across ? i < width : j * NB + i < g.n);
         const int limit = across ? g.n - j * NB : width;
         if (row_inside) {
-#pragma unroll
-            for (int b = 0; b < 4; ++b)
+            UNROLL for (int b = 0; b < 4; ++b)
                 if (quad + b < limit) mine[b] = at[b];
         }
         if (thread == 0) {
@@ -299,20 +279,17 @@ template <int ROWS> __device__ __forceinline__ void follow(const Sweep& g, int t
             load_vector_async(&s.panel.turned_t[row][column], g.t + (index_t(j) * NB + row) * NB + column);
         }
         if (across) {
-#pragma unroll
-            for (int b = 0; b < 4; ++b) s.w[quad + b][i] = mine[b];
+            UNROLL for (int b = 0; b < 4; ++b) s.w[quad + b][i] = mine[b];
         }
         loads_done();
         __syncthreads();
         if (across) load_row(mine, &s.w[i][quad]);
         apply(mine, s);
         if (across) {
-#pragma unroll
-            for (int b = 0; b < 4; ++b) mine[b] = s.partial[0][quad + b][i];
+            UNROLL for (int b = 0; b < 4; ++b) mine[b] = s.partial[0][quad + b][i];
         }
         if (row_inside) {
-#pragma unroll
-            for (int b = 0; b < 4; ++b)
+            UNROLL for (int b = 0; b < 4; ++b)
                 if (quad + b < limit) at[b] = mine[b];
         }
     }

@@ -58,8 +58,7 @@ __device__ __forceinline__ real better_reciprocal(real x, real y) {
 // store_row by those threads alone that `chosen` is true of, without a branch.
 template <int COUNT> __device__ __forceinline__ void store_row_if(bool chosen, real* to, const real (&x)[COUNT]) {
     const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(to));
-#pragma unroll
-    for (int i = 0; i < COUNT; i += VECTOR) {
+    UNROLL for (int i = 0; i < COUNT; i += VECTOR) {
         if constexpr (REAL_IS_FLOAT) {
             asm volatile("{ .reg .pred p; setp.ne.u32 p, %5, 0; @p st.shared.v4.f32 [%0], {%1, %2, %3, %4}; }" ::"r"(
                              address + i * 4),
@@ -105,20 +104,17 @@ template <int ROWS> __device__ __forceinline__ void build_t(int columns, Panel<R
     if (thread < NB) {
         const int first = thread & ~7, i = thread & 7;
         real row[8];
-#pragma unroll
-        for (int k = 0; k < 8; ++k) {
+        UNROLL for (int k = 0; k < 8; ++k) {
             real gram[8], sum[2] = {0, 0};
             load_row(gram, &s.gram[first + k][first]);
             const real tau = s.tau[first + k];
-#pragma unroll
-            for (int j = 0; j < k; ++j) sum[j % 2] = multiply_add(row[j], gram[j], sum[j % 2]);
+            UNROLL for (int j = 0; j < k; ++j) sum[j % 2] = multiply_add(row[j], gram[j], sum[j % 2]);
             row[k] = i == k ? tau : i < k ? -tau * (sum[0] + sum[1]) : real(0);
             s.turned_t[first + k][thread] = row[k];
         }
     }
     __syncthreads();
-#pragma unroll
-    for (int size = 8; size < NB; size *= 2) {
+    UNROLL for (int size = 8; size < NB; size *= 2) {
         if (size >= columns) break;
         const int pair = thread / (size * size), i = thread / size % size, c = thread % size;
         const int first = 2 * size * pair, second = first + size;
@@ -154,22 +150,18 @@ __device__ __forceinline__ void factor(real (&x)[HELD<ROWS>], int columns, Panel
 
     // Columns are scaled by powers of two, which changes no bit of V and T and keeps every square within range.
     real largest = 0;
-#pragma unroll
-    for (int i = 0; i < NB / WARPS; ++i) {
+    UNROLL for (int i = 0; i < NB / WARPS; ++i) {
         const int row = warp * (NB / WARPS) + i;
         if (row <= lane) largest = maximum(largest, absolute(s.corner[row][lane]));
     }
     if (holds) {
-#pragma unroll
-        for (int i = 0; i < COUNT; ++i) largest = maximum(largest, absolute(x[i]));
+        UNROLL for (int i = 0; i < COUNT; ++i) largest = maximum(largest, absolute(x[i]));
     }
     s.largest[warp][lane] = largest;
     __syncthreads();
-#pragma unroll
-    for (int i = 0; i < WARPS; ++i) largest = maximum(largest, s.largest[i][lane]);
+    UNROLL for (int i = 0; i < WARPS; ++i) largest = maximum(largest, s.largest[i][lane]);
     const real size = power_below(largest), inverse_size = 1 / size;
-#pragma unroll
-    for (int i = 0; i < NB / WARPS; ++i) {
+    UNROLL for (int i = 0; i < NB / WARPS; ++i) {
         const int row = warp * (NB / WARPS) + i;
         s.corner[row][lane] = row <= lane ? s.corner[row][lane] * inverse_size : real(0);
         if (row >= columns) {
@@ -178,8 +170,7 @@ __device__ __forceinline__ void factor(real (&x)[HELD<ROWS>], int columns, Panel
         }
     }
     if (holds) {
-#pragma unroll
-        for (int i = 0; i < COUNT; ++i) x[i] *= inverse_size;
+        UNROLL for (int i = 0; i < COUNT; ++i) x[i] *= inverse_size;
         if (lane == 0) store_row(s.pivot[0][warp], x);
     }
     __syncthreads();
@@ -197,12 +188,10 @@ __device__ __forceinline__ void factor(real (&x)[HELD<ROWS>], int columns, Panel
             real pivot[KEEPS ? COUNT : VECTOR];
             if (holds) {
                 real dot[4] = {0, 0, 0, 0};  // four chains of additions hide each other's latency
-#pragma unroll
-                for (int i = 0; i < COUNT; i += VECTOR) {
+                UNROLL for (int i = 0; i < COUNT; i += VECTOR) {
                     real part[VECTOR];
                     if (!EXCHANGES) load_row(part, &s.pivot[set][warp][i]);
-#pragma unroll
-                    for (int j = 0; j < VECTOR; ++j) {
+                    UNROLL for (int j = 0; j < VECTOR; ++j) {
                         if (EXCHANGES) part[j] = __shfl_sync(FULL_WARP, x[i + j], k);
                         dot[(i + j) % 4] = multiply_add(part[j], x[i + j], dot[(i + j) % 4]);
                         if (KEEPS) pivot[i + j] = part[j];
@@ -233,12 +222,10 @@ __device__ __forceinline__ void factor(real (&x)[HELD<ROWS>], int columns, Panel
             if (lane == k) own = inverse;
             if (holds) {
                 const real factor = lane > k ? -(tau * inverse) * along : real(0);
-#pragma unroll
-                for (int i = 0; i < COUNT; i += VECTOR) {
+                UNROLL for (int i = 0; i < COUNT; i += VECTOR) {
                     real part[VECTOR];
                     if (!KEEPS) load_row(part, &s.pivot[set][warp][i]);
-#pragma unroll
-                    for (int j = 0; j < VECTOR; ++j)
+                    UNROLL for (int j = 0; j < VECTOR; ++j)
                         x[i + j] = multiply_add(KEEPS ? pivot[i + j] : part[j], factor, x[i + j]);
                 }
                 if (!EXCHANGES) {
@@ -253,8 +240,7 @@ __device__ __forceinline__ void factor(real (&x)[HELD<ROWS>], int columns, Panel
             entry = next_entry;
             alpha = next_alpha;
         }
-#pragma unroll
-        for (int i = 0; i < COUNT; ++i) x[i] *= own;
+        UNROLL for (int i = 0; i < COUNT; ++i) x[i] *= own;
     } else if (warp == WARPS - 1) {
         meanwhile();
     }

@@ -121,8 +121,7 @@ template <int NB, int CLUSTER> struct PanelScratch {
 template <int NB, int HALF = NB / 2> __device__ __forceinline__ void reduce_scatter(real (&s)[NB], int lane) {
     constexpr int DISTANCE = HALF * 32 / NB;
     const bool keeps_upper = lane & DISTANCE;
-#pragma unroll
-    for (int i = 0; i < HALF; ++i) {
+    UNROLL for (int i = 0; i < HALF; ++i) {
         const real give = keeps_upper ? s[i] : s[i + HALF];
         const real keep = keeps_upper ? s[i + HALF] : s[i];
         s[i] = keep + __shfl_xor_sync(FULL_WARP, give, DISTANCE);
@@ -130,8 +129,7 @@ template <int NB, int HALF = NB / 2> __device__ __forceinline__ void reduce_scat
     if constexpr (HALF > 1) {
         reduce_scatter<NB, HALF / 2>(s, lane);
     } else {
-#pragma unroll
-        for (int rest = DISTANCE / 2; rest >= 1; rest /= 2) s[0] += __shfl_xor_sync(FULL_WARP, s[0], rest);
+        UNROLL for (int rest = DISTANCE / 2; rest >= 1; rest /= 2) s[0] += __shfl_xor_sync(FULL_WARP, s[0], rest);
     }
 }
 
@@ -157,19 +155,15 @@ __device__ __forceinline__ void factor_panel(real (&x)[ROWS][NB], int first_row,
         const int set = k & 1;
         const bool below_first = first_row > k;
         real s[NB];
-#pragma unroll
-        for (int p = 0; p < NB; ++p) s[p] = 0;
-#pragma unroll
-        for (int r = 0; r < ROWS; ++r) {
+        UNROLL for (int p = 0; p < NB; ++p) s[p] = 0;
+        UNROLL for (int r = 0; r < ROWS; ++r) {
             const real factor = r > 0 || below_first ? x[r][0] : real(0);
-#pragma unroll
-            for (int p = 0; p < NB; ++p) s[p] = multiply_add(factor, x[r][p], s[p]);
+            UNROLL for (int p = 0; p < NB; ++p) s[p] = multiply_add(factor, x[r][p], s[p]);
         }
         reduce_scatter<NB>(s, lane);
         if (lane % (32 / NB) == 0) scratch.partial[set][warp][lane / (32 / NB)] = s[0];
         if (first_row == k) {
-#pragma unroll
-            for (int p = 0; p < NB; ++p) scratch.pivot_row[set][p] = x[0][p];
+            UNROLL for (int p = 0; p < NB; ++p) scratch.pivot_row[set][p] = x[0][p];
         }
         __syncthreads();
         real sum = 0;
@@ -178,8 +172,7 @@ __device__ __forceinline__ void factor_panel(real (&x)[ROWS][NB], int first_row,
             // Every warp has the block's sums, and sends them to its share of the blocks. What is overwritten there has
             // been read: this block has the last column's sums of that one, which came after it had read these.
             if (threadIdx.x == 0) expect_bytes(&arrived[set], (CLUSTER + (rank > 0)) * NB * sizeof(real));
-#pragma unroll
-            for (int distance = NB; distance < 32; distance *= 2) sum += __shfl_xor_sync(FULL_WARP, sum, distance);
+            UNROLL for (int distance = NB; distance < 32; distance *= 2) sum += __shfl_xor_sync(FULL_WARP, sum, distance);
             for (unsigned block = warp * (32 / NB) + lane / NB; block < CLUSTER; block += warps * (32 / NB)) {
                 remote_send(&scratch.total[set][rank][own], block, sum, &arrived[set]);
                 if (rank == 0 && block > 0)
@@ -187,11 +180,9 @@ __device__ __forceinline__ void factor_panel(real (&x)[ROWS][NB], int first_row,
             }
             wait_for_bytes(&arrived[set], k / 2 % 2);
             sum = 0;
-#pragma unroll
-            for (int i = lane / NB; i < CLUSTER; i += 32 / NB) sum += scratch.total[set][i][own];
+            UNROLL for (int i = lane / NB; i < CLUSTER; i += 32 / NB) sum += scratch.total[set][i][own];
         }
-#pragma unroll
-        for (int distance = NB; distance < 32; distance *= 2) sum += __shfl_xor_sync(FULL_WARP, sum, distance);
+        UNROLL for (int distance = NB; distance < 32; distance *= 2) sum += __shfl_xor_sync(FULL_WARP, sum, distance);
         const real tail = __shfl_sync(FULL_WARP, sum, 0);  // squared norm below the diagonal
         const real alpha = scratch.pivot_row[set][0];
         real mu = alpha, inverse = 0, tau = 0;
@@ -215,16 +206,14 @@ __device__ __forceinline__ void factor_panel(real (&x)[ROWS][NB], int first_row,
         __syncwarp();
         real weight[NB];
         load_row(weight, scratch.weight[warp]);
-#pragma unroll
-        for (int r = 0; r < ROWS; ++r) {
+        UNROLL for (int r = 0; r < ROWS; ++r) {
             const real first = x[r][0];
             real v = first * inverse, kept = v;
             if (r == 0 && !below_first) {
                 v = first_row == k ? 1 : 0;
                 kept = first_row == k ? mu : first;
             }
-#pragma unroll
-            for (int p = 1; p < NB; ++p) x[r][p - 1] = multiply_add(-v, weight[p], x[r][p]);
+            UNROLL for (int p = 1; p < NB; ++p) x[r][p - 1] = multiply_add(-v, weight[p], x[r][p]);
             x[r][NB - 1] = kept;
         }
     }
@@ -232,18 +221,15 @@ __device__ __forceinline__ void factor_panel(real (&x)[ROWS][NB], int first_row,
     if (warp == 0 && rank == 0) {
         __syncwarp();
         real row[NB];
-#pragma unroll
-        for (int k = 0; k < NB; ++k) {
+        UNROLL for (int k = 0; k < NB; ++k) {
             real sum[2] = {0, 0};  // two chains of additions hide each other's latency
-#pragma unroll
-            for (int j = 0; j < NB; ++j) {
+            UNROLL for (int j = 0; j < NB; ++j) {
                 if (j < k) sum[j % 2] = multiply_add(row[j], scratch.gram[k][j], sum[j % 2]);
             }
             row[k] = own == k ? scratch.tau[k] : own < k ? -scratch.tau[k] * (sum[0] + sum[1]) : real(0);
         }
         if (lane < NB) {
-#pragma unroll
-            for (int k = 0; k < NB; ++k) t[own * ldt + k] = row[k];
+            UNROLL for (int k = 0; k < NB; ++k) t[own * ldt + k] = row[k];
         }
     }
 }

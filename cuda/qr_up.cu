@@ -49,8 +49,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) qr_up_chain(
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const bool holds = warp < HOLDERS;
     const auto fetch = [&](int step) {
-#pragma unroll
-        for (int k = warp; k < STEP; k += WARPS) {
+        UNROLL for (int k = warp; k < STEP; k += WARPS) {
             const int row = step * STEP + k;
             const bool inside = row < n && lane < p;
             load_async(&s.z[step % 2][k][lane], inside ? z + row * ldz + lane : z, inside);
@@ -70,17 +69,14 @@ extern "C" __global__ void __launch_bounds__(THREADS) qr_up_chain(
         if (j > 0) fetch(j - 1);
         real x[COUNT];
         if (holds) {
-#pragma unroll
-            for (int k = 0; k < COUNT; ++k) x[k] = rows[warp * COUNT + k][lane];
+            UNROLL for (int k = 0; k < COUNT; ++k) x[k] = rows[warp * COUNT + k][lane];
         }
         factor(x, p, s.panel, [] {});
         if (holds) {
-#pragma unroll
-            for (int k = 0; k < COUNT; ++k) rows[warp * COUNT + k][lane] = x[k];
+            UNROLL for (int k = 0; k < COUNT; ++k) rows[warp * COUNT + k][lane] = x[k];
         }
         __syncthreads();
-#pragma unroll
-        for (int row = warp; row < STEP; row += WARPS) v[(index_t(j) * STEP + row) * NB + lane] = rows[row][lane];
+        UNROLL for (int row = warp; row < STEP; row += WARPS) v[(index_t(j) * STEP + row) * NB + lane] = rows[row][lane];
         for (int row = warp; row < NB; row += WARPS)
             t[(index_t(j) * NB + row) * NB + lane] = s.panel.turned_t[row][lane];
     }
@@ -103,21 +99,15 @@ constexpr int SWEEP_BYTES = (SIDE * PITCH + BUFFERS * SIDE * SIDE_PITCH) * sizeo
 template <class Left, class Right>
 __device__ __forceinline__ void small_product(real (&x)[4][4], int depth, Left left, Right right) {
     const int i0 = threadIdx.x / 16, c0 = threadIdx.x % 16;
-#pragma unroll
-    for (int a = 0; a < 4; ++a)
-#pragma unroll
-        for (int b = 0; b < 4; ++b) x[a][b] = 0;
+    UNROLL for (int a = 0; a < 4; ++a)
+        UNROLL for (int b = 0; b < 4; ++b) x[a][b] = 0;
 #pragma unroll 4
     for (int k = 0; k < depth; ++k) {
         real y[4], z[4];
-#pragma unroll
-        for (int a = 0; a < 4; ++a) y[a] = left(i0 + 16 * a, k);
-#pragma unroll
-        for (int b = 0; b < 4; ++b) z[b] = right(k, c0 + 16 * b);
-#pragma unroll
-        for (int a = 0; a < 4; ++a)
-#pragma unroll
-            for (int b = 0; b < 4; ++b) x[a][b] = multiply_add(y[a], z[b], x[a][b]);
+        UNROLL for (int a = 0; a < 4; ++a) y[a] = left(i0 + 16 * a, k);
+        UNROLL for (int b = 0; b < 4; ++b) z[b] = right(k, c0 + 16 * b);
+        UNROLL for (int a = 0; a < 4; ++a)
+            UNROLL for (int b = 0; b < 4; ++b) x[a][b] = multiply_add(y[a], z[b], x[a][b]);
     }
 }
 
@@ -149,10 +139,8 @@ extern "C" __global__ void __launch_bounds__(256) qr_up_open(
     real x[4][4];
     small_product(x, NB, [&](int i, int k) { return s_v[i][k]; },
                   [&](int k, int c) { return c < NB ? s_t[k][c] : s_t[c - NB][k]; });
-#pragma unroll
-    for (int a = 0; a < 4; ++a)
-#pragma unroll
-        for (int b = 0; b < 4; ++b) {
+    UNROLL for (int a = 0; a < 4; ++a)
+        UNROLL for (int b = 0; b < 4; ++b) {
             const int row = i0 + 16 * a, c = c0 + 16 * b;
             if (c < NB) {
                 s_vt[row][c] = x[a][b];
@@ -165,20 +153,16 @@ extern "C" __global__ void __launch_bounds__(256) qr_up_open(
         o[k / NB * SIDE + k % NB] = (k / NB == k % NB ? 1 : 0) - s_t[k / NB][k % NB];
     __syncthreads();
     small_product(x, NB, [&](int i, int k) { return s_vt[i][k]; }, [&](int k, int c) { return s_v[c][k]; });
-#pragma unroll
-    for (int a = 0; a < 4; ++a)
-#pragma unroll
-        for (int b = 0; b < 4; ++b) {
+    UNROLL for (int a = 0; a < 4; ++a)
+        UNROLL for (int b = 0; b < 4; ++b) {
             const int row = i0 + 16 * a, c = c0 + 16 * b;
             s_h[row][c] = (row == c ? 1 : 0) - x[a][b];
             o[(NB + row) * SIDE + NB + c] = s_h[row][c];
         }
     __syncthreads();
     small_product(x, STEP, [&](int i, int k) { return s_h[i][k]; }, [&](int k, int c) { return s_r[k][c]; });
-#pragma unroll
-    for (int a = 0; a < 4; ++a)
-#pragma unroll
-        for (int b = 0; b < 4; ++b) block[(i0 + 16 * a) * STEP + c0 + 16 * b] = x[a][b];
+    UNROLL for (int a = 0; a < 4; ++a)
+        UNROLL for (int b = 0; b < 4; ++b) block[(i0 + 16 * a) * STEP + c0 + 16 * b] = x[a][b];
 }
 
 // The lower STEP rows of o, times q' (steps, STEP, STEP).
@@ -197,10 +181,8 @@ extern "C" __global__ void __launch_bounds__(256) qr_up_close(const real* q, rea
     for (int from = 0; from < SIDE; from += NB) {  // STEP columns, the last time half of them
         small_product(x, STEP, [&](int i, int k) { return s_q[k][i]; },
                       [&](int k, int c) { return s_o[k][minimum(from + c, SIDE - 1)]; });
-#pragma unroll
-        for (int a = 0; a < 4; ++a)
-#pragma unroll
-            for (int b = 0; b < 2; ++b) o[(i0 + 16 * a) * SIDE + from + c0 + 16 * b] = x[a][b];
+        UNROLL for (int a = 0; a < 4; ++a)
+            UNROLL for (int b = 0; b < 2; ++b) o[(i0 + 16 * a) * SIDE + from + c0 + 16 * b] = x[a][b];
     }
 }
 
@@ -243,10 +225,8 @@ extern "C" __global__ void __launch_bounds__(256) qr_up_sweep(
     fetch(j);
     for (; j >= 0; --j) {
         const int top = j * STEP;
-#pragma unroll
-        for (int half = 0; half < STEP / NB; ++half) {
-#pragma unroll
-            for (int b = 0; b < 4; ++b) {
+        UNROLL for (int half = 0; half < STEP / NB; ++half) {
+            UNROLL for (int b = 0; b < 4; ++b) {
                 const int row = half * NB + (across ? quad + b : i), c = across ? i : quad + b;
                 const bool inside = top + row < n && c < width && (squares_in || !of_r || top + row <= first + c);
                 y[NB + row][c] = inside ? matrix[across ? c * ld + top + row : (index_t(top) + row) * ld + c] : real(0);
@@ -261,27 +241,20 @@ extern "C" __global__ void __launch_bounds__(256) qr_up_sweep(
 #pragma unroll 4
         for (int k = 0; k < SIDE; k += VECTOR) {
             real left[EACH][VECTOR];
-#pragma unroll
-            for (int a = 0; a < EACH; ++a) load_row(left[a], &product[warp * 4 * EACH + group + 4 * a][k]);
-#pragma unroll
-            for (int v = 0; v < VECTOR; ++v) {
+            UNROLL for (int a = 0; a < EACH; ++a) load_row(left[a], &product[warp * 4 * EACH + group + 4 * a][k]);
+            UNROLL for (int v = 0; v < VECTOR; ++v) {
                 real right[4];
                 load_row(right, &y[k + v][quad]);
-#pragma unroll
-                for (int a = 0; a < EACH; ++a)
-#pragma unroll
-                    for (int b = 0; b < 4; ++b) acc[a][b] = multiply_add(left[a][v], right[b], acc[a][b]);
+                UNROLL for (int a = 0; a < EACH; ++a)
+                    UNROLL for (int b = 0; b < 4; ++b) acc[a][b] = multiply_add(left[a][v], right[b], acc[a][b]);
             }
         }
         __syncthreads();
         if (BUFFERS == 1 && j > 0) fetch(j - 1);
-#pragma unroll
-        for (int a = 0; a < EACH; ++a) store_row(&y[warp * 4 * EACH + group + 4 * a][quad], acc[a]);
+        UNROLL for (int a = 0; a < EACH; ++a) store_row(&y[warp * 4 * EACH + group + 4 * a][quad], acc[a]);
         __syncthreads();
-#pragma unroll
-        for (int half = 0; half < STEP / NB; ++half) {
-#pragma unroll
-            for (int b = 0; b < 4; ++b) {  // as they were loaded: nobody else's entries are read or overwritten
+        UNROLL for (int half = 0; half < STEP / NB; ++half) {
+            UNROLL for (int b = 0; b < 4; ++b) {  // as they were loaded: nobody else's entries are read or overwritten
                 const int row = half * NB + (across ? quad + b : i), c = across ? i : quad + b;
                 if (top + row < n && c < width)
                     matrix[across ? c * ld + top + row : (index_t(top) + row) * ld + c] =

@@ -10,8 +10,7 @@
 template <bool SUM> __device__ __forceinline__ double join(double x, double y) { return SUM ? x + y : maximum(x, y); }
 
 template <bool SUM> __device__ __forceinline__ double reduce_warp(double x) {
-#pragma unroll
-    for (int offset = 16; offset > 0; offset /= 2) x = join<SUM>(x, __shfl_xor_sync(FULL_WARP, x, offset));
+    UNROLL for (int offset = 16; offset > 0; offset /= 2) x = join<SUM>(x, __shfl_xor_sync(FULL_WARP, x, offset));
     return x;
 }
 
@@ -21,8 +20,7 @@ __device__ __forceinline__ void reduce_block(const T (&mine)[N], double* partial
     __shared__ double parts[N][THREADS / 32];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     __syncthreads();  // an earlier call may still read `parts`
-#pragma unroll
-    for (int k = 0; k < N; ++k) {
+    UNROLL for (int k = 0; k < N; ++k) {
         const double x = k < SUMS ? reduce_warp<true>(mine[k]) : reduce_warp<false>(mine[k]);
         if (lane == 0) parts[k][warp] = x;
     }
@@ -69,15 +67,10 @@ __device__ __forceinline__ bool grid_reduce(double (&x)[N], double* partial, uns
         if (threadIdx.x % 32 == 0) results[k] = result;
     }
     __syncthreads();
-#pragma unroll
-    for (int k = 0; k < N; ++k) x[k] = results[k];
+    UNROLL for (int k = 0; k < N; ++k) x[k] = results[k];
     return true;
 }
 template <int THREADS, int N>
 __device__ __forceinline__ bool grid_sum(double (&x)[N], double* partial, unsigned* tickets) {
     return grid_reduce<THREADS, N>(x, partial, tickets);
-}
-template <int THREADS, int N>
-__device__ __forceinline__ bool grid_max(double (&x)[N], double* partial, unsigned* tickets) {
-    return grid_reduce<THREADS, 0>(x, partial, tickets);
 }

@@ -85,8 +85,7 @@ advance(const real* top, long long ldtop, long long stride, int planes, unsigned
         }
     }
     if (!grid_sum<THREADS>(mine, partial, tickets) || threadIdx.x > 0) return;
-#pragma unroll
-    for (int k = OF_EXPECT; k < SUMS; ++k) sums[k] = mine[k - OF_EXPECT];
+    UNROLL for (int k = OF_EXPECT; k < SUMS; ++k) sums[k] = mine[k - OF_EXPECT];
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)

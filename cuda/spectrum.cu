@@ -86,8 +86,7 @@ columns(const double* line, int m, int origin, unsigned length, unsigned begin, 
         if (l >= half) continue;
         for (int i = 0; i < count; ++i) {
             const double re = line[2 * ((index_t)(from + i) * half + l)], im = line[2 * ((index_t)(from + i) * half + l) + 1];
-#pragma unroll
-            for (int k = 0; k < ROWS; ++k) {
+            UNROLL for (int k = 0; k < ROWS; ++k) {
                 const complex_t e = factors[i][k];
                 sum[k].re = fma(re, e.re, fma(-im, e.im, sum[k].re));
                 sum[k].im = fma(re, e.im, fma(im, e.re, sum[k].im));
@@ -95,8 +94,7 @@ columns(const double* line, int m, int origin, unsigned length, unsigned begin, 
         }
     }
     if (l >= half) return;
-#pragma unroll
-    for (int k = 0; k < ROWS; ++k)
+    UNROLL for (int k = 0; k < ROWS; ++k)
         if (first + k < rows) {
             const index_t at = (index_t)(first + k) * half + l;
             if (power) power[at] = sum[k].re * sum[k].re + sum[k].im * sum[k].im;
@@ -121,8 +119,7 @@ totals(double* total, unsigned long long* most, const real* k, const double* pow
         total[i] = sum;
         mine = maximum(mine, (unsigned long long)__double_as_longlong(sum));
     }
-#pragma unroll
-    for (int offset = 16; offset > 0; offset /= 2) mine = maximum(mine, __shfl_xor_sync(FULL_WARP, mine, offset));
+    UNROLL for (int offset = 16; offset > 0; offset /= 2) mine = maximum(mine, __shfl_xor_sync(FULL_WARP, mine, offset));
     if (threadIdx.x % 32 == 0) atomicMax(most, mine);
 }
 

@@ -20,8 +20,7 @@ __device__ __forceinline__ double counts(const real* x, index_t plane, int chann
     for (int c = 0; c < channels; ++c) {
         real a[KIND];
         differences<KIND>(x + c * plane, o, a);
-#pragma unroll
-        for (int d = 0; d < KIND; ++d) {
+        UNROLL for (int d = 0; d < KIND; ++d) {
             if (!in[d]) continue;
             if (norm == VECTOR_NORM) power += square(a[d]);
             else sum += norm == SQUARE ? 0.5 * ((double)a[d] * a[d]) : (double)absolute(a[d]);

@@ -18,8 +18,7 @@ __device__ inline void read_tile(real (&tile)[SIDE][SIDE + 1], const real* x, in
                                  index_t rows, index_t cols)
 {
     const index_t col = col0 + threadIdx.x;
-#pragma unroll
-    for (int i = threadIdx.y; i < SIDE; i += ROWS)
+    UNROLL for (int i = threadIdx.y; i < SIDE; i += ROWS)
         if (row0 + i < rows && col < cols) tile[i][threadIdx.x] = x[(row0 + i) * ld + col];
 }
 
@@ -28,8 +27,7 @@ __device__ inline void write_turned(const real (&tile)[SIDE][SIDE + 1], real* x,
                                     index_t col0, index_t rows, index_t cols, bool above = false)
 {
     const index_t col = col0 + threadIdx.x;
-#pragma unroll
-    for (int i = threadIdx.y; i < SIDE; i += ROWS)
+    UNROLL for (int i = threadIdx.y; i < SIDE; i += ROWS)
         if (row0 + i < rows && col < cols && (!above || col > row0 + i))
             x[(row0 + i) * ld + col] = tile[threadIdx.x][i];
 }

@@ -62,8 +62,7 @@ extern "C" __global__ void __launch_bounds__(256)
 put_blocks(real* a, long long lda, long long n, const real* blocks) {
     const index_t k = (index_t)blockIdx.x * LEAF;
     const int c = threadIdx.x % LEAF, first = blockIdx.y * PUT_ROWS;
-#pragma unroll
-    for (int i = first + threadIdx.x / LEAF; i < first + PUT_ROWS; i += 256 / LEAF)
+    UNROLL for (int i = first + threadIdx.x / LEAF; i < first + PUT_ROWS; i += 256 / LEAF)
         if (k + i < n && k + c < n) a[(k + i) * lda + k + c] = blocks[(k + i) * LEAF + c];
 }
 
@@ -111,23 +110,18 @@ substitute(const real* l, long long ldl, long long n, const real* inverses, real
         const real* from = l + row0 * ldl + (trans ? i * LEAF + column : j * LEAF + lane);
         const int rows = (int)minimum<index_t>(trans ? 32 : 8, n - row0);  // may be negative
         if (trans) {
-#pragma unroll
-            for (int q = 0; q < 32; ++q, from += ldl) tile[q] = q < rows ? *from : real(0);
+            UNROLL for (int q = 0; q < 32; ++q, from += ldl) tile[q] = q < rows ? *from : real(0);
         } else {
-#pragma unroll
-            for (int q = 0; q < 32; q += 4, from += ldl)
-#pragma unroll
-                for (int c = 0; c < 4; ++c) tile[q + c] = q / 4 < rows ? from[32 * c] : real(0);
+            UNROLL for (int q = 0; q < 32; q += 4, from += ldl)
+                UNROLL for (int c = 0; c < 4; ++c) tile[q + c] = q / 4 < rows ? from[32 * c] : real(0);
         }
         wait_for(done, (unsigned)s);
         if (t < LEAF) part[0][t] = j * LEAF + t < n ? __ldcg(x + (j * LEAF + t) * columns + side) : real(0);
         __syncthreads();
         if (trans) {
-#pragma unroll
-            for (int q = 0; q < 32; ++q) sum[0] = multiply_add(tile[q], part[0][group * 32 + q], sum[0]);
+            UNROLL for (int q = 0; q < 32; ++q) sum[0] = multiply_add(tile[q], part[0][group * 32 + q], sum[0]);
         } else {
-#pragma unroll
-            for (int q = 0; q < 32; ++q) sum[q / 4] = multiply_add(tile[q], part[0][lane + 32 * (q % 4)], sum[q / 4]);
+            UNROLL for (int q = 0; q < 32; ++q) sum[q / 4] = multiply_add(tile[q], part[0][lane + 32 * (q % 4)], sum[q / 4]);
         }
         __syncthreads();
     }
@@ -137,8 +131,7 @@ substitute(const real* l, long long ldl, long long n, const real* inverses, real
     if (trans) {
         part[group][column] = sum[0];
     } else {
-#pragma unroll
-        for (int r = 0; r < 8; ++r) {
+        UNROLL for (int r = 0; r < 8; ++r) {
             const real total = warp_sum(sum[r]);
             if (lane == 0) part[0][warp * 8 + r] = total;
         }
@@ -159,18 +152,15 @@ substitute(const real* l, long long ldl, long long n, const real* inverses, real
         part[group][column] = y;
     } else {
         real out[8];
-#pragma unroll
-        for (int r = 0; r < 8; ++r) {
+        UNROLL for (int r = 0; r < 8; ++r) {
             real dot = 0;
-#pragma unroll
-            for (int q = 0; q < 4; ++q)
+            UNROLL for (int q = 0; q < 4; ++q)
                 dot = multiply_add(inverse[warp * 8 + r][lane + 32 * q], part[0][lane + 32 * q], dot);
             out[r] = warp_sum(dot);
         }
         __syncthreads();
         if (lane == 0)
-#pragma unroll
-            for (int r = 0; r < 8; ++r) part[0][warp * 8 + r] = out[r];
+            UNROLL for (int r = 0; r < 8; ++r) part[0][warp * 8 + r] = out[r];
     }
     __syncthreads();
     if (t < LEAF && i * LEAF + t < n)

@@ -189,9 +189,7 @@ def _read(stem: str, kernel: str, text: str, structures: dict[str, str]) -> list
         parsed = [p for text in members for p in _read(stem, kernel, text, {})]
         return [p._replace(continues=i > 0) for i, p in enumerate(parsed)]
     if ctype != "real" and ctype not in TYPES:
-        raise ValueError(
-            f"{stem}.cu: {kernel} has a parameter of a type that cannot be passed: {text.strip()!r}"
-        )
+        raise ValueError(f"{stem}.cu: {kernel} has a parameter that cannot be passed: {text.strip()!r}")
     return [Parameter(name, ctype, bool(star))]
 
 

@@ -6,11 +6,10 @@ import contextlib
 import ctypes
 import math
 import os
-import sys
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from . import pool as pools
 from .device import Array
@@ -137,15 +136,11 @@ class Repeated:
 # ---------------------------------------------------------------- cached graphs
 
 
-class SideStreams(NamedTuple):
-    """Streams besides the caller's: for chains of short launches that everything waits for, and for products."""
+def side_streams() -> tuple[Any, Any]:
+    """Streams besides the caller's: for chains of short launches that everything waits for, and for products.
 
-    urgent: Any
-    bulk: Any
-
-
-def side_streams() -> SideStreams:
-    """Those of the current device, or of the graph that this thread captures."""
+    They are those of the current device, or of the graph that this thread captures.
+    """
     import cupy
 
     capture = capturing()
@@ -154,10 +149,10 @@ def side_streams() -> SideStreams:
     return pool(cupy.cuda.runtime.getDevice()).get("side streams", _side_streams, 0)
 
 
-def _side_streams() -> SideStreams:
+def _side_streams() -> tuple[Any, Any]:
     import cupy
 
-    return SideStreams(cupy.cuda.Stream(non_blocking=True, priority=-5), cupy.cuda.Stream(non_blocking=True))
+    return (cupy.cuda.Stream(non_blocking=True, priority=-5), cupy.cuda.Stream(non_blocking=True))
 
 
 def capturing() -> CachedGraph | None:
@@ -191,12 +186,8 @@ class CachedGraph:
             finally:
                 _thread.capture = None
         self._exec = None if self.graph is None else _with_priorities(self.graph)
-
-    def __del__(self) -> None:
-        if getattr(self, "_exec", 0) and not sys.is_finalizing():
-            import cupy
-
-            cupy.cuda.runtime.graphExecDestroy(self._exec)
+        if self._exec:
+            weakref.finalize(self, cupy.cuda.runtime.graphExecDestroy, self._exec).atexit = False
 
     def cublas_space(self, stream: int) -> Array:
         """cuBLAS's space on one of the streams."""

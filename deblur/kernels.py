@@ -19,7 +19,7 @@ then each of them is compiled at its first use, without the others,
 so that a first call pays for nothing else. The machine code is kept in CuPy's
 cache folder.
 
-A wheel may contain machine code for common cards (`machine_code` packs it): a kernel found there by its
+A wheel may contain machine code for common cards (`make wheel` packs it): a kernel found there by its
 text, and not refused by the driver, is not compiled at all.
 """
 
@@ -42,8 +42,7 @@ import numpy as np
 
 from . import cuda_sources
 from .cuda_sources import TYPES, Constants, alone, parts, signatures, source
-from .device import usable_cores
-from .errors import NoGPUError
+from .device import Device, usable_cores
 
 OPTIONS = ("-std=c++17",)
 LINES = "--generate-line-info"  # for profilers; two thirds of the machine code's bytes
@@ -76,9 +75,12 @@ def compile_source(text: str, name: str, arch: str, options: tuple[str, ...] = (
     from cupy.cuda import nvrtc
 
     program = nvrtc.createProgram(text, name, (), ())
+    # NVRTC optimises a file's kernels side by side; its calls wait for each other otherwise. One thread a core,
+    # whatever OMP_NUM_THREADS grants: that is about threads that compute for as long as a program runs.
+    threads = (f"--split-compile={min(8, usable_cores())}",) if nvrtc.getVersion() >= (13, 0) else ()
     try:
         try:
-            nvrtc.compileProgram(program, (*OPTIONS, *_threads(), *options, f"--gpu-architecture={arch}"))
+            nvrtc.compileProgram(program, (*OPTIONS, *threads, *options, f"--gpu-architecture={arch}"))
         except nvrtc.NVRTCError as error:
             log = nvrtc.getProgramLog(program)
             raise RuntimeError(f"{name} does not compile for {arch} ({error}):\n{log}") from None
@@ -86,15 +88,6 @@ def compile_source(text: str, name: str, arch: str, options: tuple[str, ...] = (
         return get(program), nvrtc.getProgramLog(program)
     finally:
         nvrtc.destroyProgram(program)
-
-
-@functools.cache
-def _threads() -> tuple[str, ...]:
-    """The option that lets NVRTC optimise a file's kernels side by side; its calls wait for each other otherwise."""
-    from cupy.cuda import nvrtc
-
-    # One a core, whatever OMP_NUM_THREADS grants: that is about threads that compute for as long as a program runs.
-    return (f"--split-compile={min(8, usable_cores())}",) if nvrtc.getVersion() >= (13, 0) else ()
 
 
 def part_source(stem: str, part: str, dtype: np.dtype) -> str:
@@ -262,19 +255,19 @@ class Kernel:
                 values[i] = 0
                 continue
             if not isinstance(a, ndarray):
-                self._refuse(i, a, dtype)
+                self._refuse(i, args)
             own, data = a.dtype, a.data
             if (own is not dtype and own != dtype) or data.device_id != device:
-                self._refuse(i, a, dtype)
+                self._refuse(i, args)
             if ld < 0:
                 if not a.flags.c_contiguous:
-                    self._refuse(i, a, dtype)
+                    self._refuse(i, args)
             elif a.size and a.ndim >= 2:
                 item, strides, shape = a.itemsize, a.strides, a.shape
                 if (shape[-1] > 1 and strides[-1] != item) or (
                     shape[-2] > 1 and strides[-2] != args[ld] * item
                 ):
-                    self._refuse(i, a, dtype, args[ld])
+                    self._refuse(i, args)
             values[i] = data.ptr
         gx, gy, gz = grid if isinstance(grid, tuple) and len(grid) == 3 else _three(grid)
         bx, by, bz = block if isinstance(block, tuple) and len(block) == 3 else _three(block)
@@ -310,24 +303,24 @@ class Kernel:
         )
         self._shared_mem = shared_mem
 
-    def _refuse(self, i: int, a: Any, dtype: np.dtype, ld: int | None = None) -> None:
-        """Raise the error that says what is wrong with the array passed as parameter `i`."""
-        what = f"{self.label}: argument {self.parameters[i].name!r}"
-        if not isinstance(a, self._cupy.ndarray):
-            raise TypeError(f"{what} must be a CuPy array of {dtype}, not {type(a).__name__}")
-        if a.dtype != dtype:
-            raise TypeError(f"{what} must have dtype {dtype}, not {a.dtype}")
-        if a.data.device_id != self.device:
-            raise ValueError(f"{what} is on device {a.data.device_id}; the current device is {self.device}")
-        strides = tuple(s // a.itemsize for s in a.strides)
-        if ld is None:
-            raise ValueError(
-                f"{what} must be C-contiguous; it has shape {a.shape} and strides {strides} (in elements): "
-                "pass cupy.ascontiguousarray(...)"
+    def _refuse(self, i: int, args: tuple[Any, ...]) -> None:
+        """Raise the error that says what parameter `i` needs, and what was passed."""
+        dtype, ld = next((dtype, ld) for at, dtype, ld in self._pointers if at == i)
+        layout = (
+            "C-contiguous"
+            if ld < 0
+            else f"with adjacent elements in a row and rows {args[ld]} elements apart"
+        )
+        a, passed = args[i], type(args[i]).__name__
+        fits = isinstance(a, self._cupy.ndarray) and a.dtype == dtype
+        if isinstance(a, self._cupy.ndarray):
+            strides = tuple(s // a.itemsize for s in a.strides)
+            passed = (
+                f"of {a.dtype} on device {a.data.device_id}, shape {a.shape}, strides {strides} in elements"
             )
-        raise ValueError(
-            f"{what} must have adjacent elements in a row and rows {ld} elements apart; "
-            f"it has shape {a.shape} and strides {strides} (in elements)"
+        raise (ValueError if fits else TypeError)(
+            f"{self.label}: argument {self.parameters[i].name!r} must be a CuPy array of {dtype} on device "
+            f"{self.device}, {layout}; it is {passed}"
         )
 
 
@@ -358,12 +351,9 @@ def get(stem: str, name: str, dtype: Any) -> Kernel:
         import cupy
 
         device = cupy.cuda.runtime.getDevice()
-    except ImportError:
-        raise NoGPUError(
-            "the CUDA kernels need CuPy: pip install 'deblur-toolkit[cuda13]' (or cuda12)"
-        ) from None
-    except cupy.cuda.runtime.CUDARuntimeError as error:
-        raise NoGPUError(f"the CUDA kernels need a CUDA device, and none can be used: {error}") from None
+    except Exception:
+        Device.named("gpu")  # raises what says what is missing
+        raise
     key = (stem, name, dtype, device)
     kernel = _kernels.get(key)
     if kernel is None:

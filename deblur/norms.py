@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from typing import Any
 
 import numpy as np
 
@@ -30,28 +28,20 @@ def judged_norms(b: Array, a: Array, f: Array, lam: float, g: Array, d: Array) -
     """The norms of b, a − λf, g and d, on the host: the first three scenes, the others images, (..., rows, columns)."""
     if not is_cupy(b):
         return norms_of(b, a - b.dtype.type(lam) * f, g, d)
+    import cupy
+
     b, a, f, g, d = (kernels.images(x) for x in (b, a, f, g, d))
-    sums = _reduced("judged", 4, b[0], *b, *a, *f, lam, *b[0].shape[1:], *g, *d, *g[0].shape[1:])
-    return np.sqrt(sums).tolist()
+    sums, planes = cupy.empty(4, np.float64), b[0]
+    room = kernels.Reduction("norms", math.prod(planes.shape[1:]), 4)
+    room.launch(
+        "judged", sums, len(planes), *b, *a, *f, lam, *planes.shape[1:], *g, *d, *g[0].shape[1:], dtype=planes.dtype
+    )  # fmt: skip
+    return np.sqrt(sums.get()).tolist()
 
 
 def probed(g: Array, seen: Array, moved: Array, shown: Array) -> tuple[float, float]:
     """‖g − seen‖² and the inner product of moved − seen with `shown`, for images (..., M, N)."""
-    if is_cupy(g):
-        images = [kernels.images(x) for x in (g, seen, moved, shown)]
-        first, second = _reduced("probed", 2, images[0][0], *g.shape[-2:], *itertools.chain(*images)).tolist()
-        return first, second
-    return float(total((g - seen) ** 2)), float(total((moved - seen) * shown))
-
-
-def _reduced(kernel: str, count: int, planes: Array, *args: Any) -> np.ndarray:
-    """The `count` sums that a kernel makes over arrays as large as `planes`, (k, M, N), on the host."""
-    import cupy
-
-    sums = cupy.empty(count, np.float64)
-    room = kernels.Reduction("norms", math.prod(planes.shape[1:]), count)
-    room.launch(kernel, sums, len(planes), *args, dtype=planes.dtype)
-    return sums.get()
+    return float(squares(g - seen)), float(total((moved - seen) * shown))
 
 
 def total(x: Array) -> Array:

@@ -24,8 +24,6 @@ from .linalg.qr_model import check_method
 from .masks import check_mask, check_weights
 from .operators.blur import Blur
 
-__all__ = ["QRDeblurrer"]
-
 
 class QRDeblurrer:
     """A deblurring problem with pixel weights and any number of exposures, kept up to date by QR updating.
@@ -110,8 +108,7 @@ class QRDeblurrer:
         self.lam = float(lam)
         if isinstance(lam, (bool, np.bool_)) or not (np.isfinite(self.lam) and self.lam > 0):
             raise ValueError(
-                f"λ must be finite and positive, not {lam!r}: without it hidden pixels leave parts of the scene "
-                "undetermined"
+                f"λ must be finite and positive, not {lam!r}, to determine what hidden pixels leave open"
             )
         self.dtype = np.dtype(dtype)
         if self.dtype not in (np.float32, np.float64):
@@ -129,15 +126,16 @@ class QRDeblurrer:
             f"the triangle of a scene of {pixels} pixels in its band",
             "use a smaller image or PSF, or deblur.solve(..., mask=...), which iterates",
         )
-        self._state = _State((exposure,), self._factored((exposure,)))
+        self._exposures: tuple[_Exposure, ...] = (exposure,)
+        self._r = self._factored(self._exposures)
 
     @property
     def blurs(self) -> tuple[Blur, ...]:
-        return tuple(e.blur for e in self._state.exposures)
+        return tuple(e.blur for e in self._exposures)
 
     @property
     def weights(self) -> tuple[np.ndarray, ...]:
-        return tuple(e.weights.copy() for e in self._state.exposures)
+        return tuple(e.weights.copy() for e in self._exposures)
 
     # -- what changes it ----------------------------------------------------------------------
 
@@ -199,9 +197,7 @@ class QRDeblurrer:
             The number of exposures now. `__call__` takes as many images.
         """
         check_method(method)
-        s = self._state
-        first = s.exposures[0].blur
-        blur = first
+        first = blur = self._exposures[0].blur
         if psf is not None or origin is not None:
             kernel = first.psf if psf is None else psf
             blur = Blur(kernel, first.image_shape, self.boundary, origin=origin)
@@ -211,24 +207,23 @@ class QRDeblurrer:
                 f"{first.psf.shape} one: pad both PSFs with zeros to one size and origin"
             )
         new = self._exposure(blur, mask, weights)
-        exposures = (*s.exposures, new)
-        rows = new.rows(self.dtype)
-        r = self._factored(exposures) if method == "refactor" else s.r.with_rows(rows)
-        self._state, self.note = _State(exposures, r), ""
+        exposures, rows = (*self._exposures, new), new.rows(self.dtype)
+        r = self._factored(exposures) if method == "refactor" else self._r.with_rows(rows)
+        self._exposures, self._r, self.note = exposures, r, ""
         return len(exposures)
 
     def _reweight(self, number: int, mask: Any, back: bool, method: str) -> None:
         """Hide the pixels of a mask, or with `back` show them."""
-        s = self._state
-        hidden = asnumpy(check_mask(mask, s.exposures[0].blur.image_shape))
-        if not -len(s.exposures) <= number < len(s.exposures):
-            raise ValueError(f"there is no exposure {number}: there are {len(s.exposures)}, counted from 0")
+        exposures = self._exposures
+        hidden = asnumpy(check_mask(mask, exposures[0].blur.image_shape))
+        if not -len(exposures) <= number < len(exposures):
+            raise ValueError(f"there is no exposure {number}: there are {len(exposures)}, counted from 0")
         check_method(method)
-        at = range(len(s.exposures))[number]
-        old = s.exposures[at]
+        at = range(len(exposures))[number]
+        old = exposures[at]
         new = replace(old, weights=np.where(hidden, old.given if back else 0, old.weights))
         changed = new.weights != old.weights
-        exposures = (*s.exposures[:at], new, *s.exposures[at + 1 :])
+        exposures = (*exposures[:at], new, *exposures[at + 1 :])
         if not any(e.weights.any() for e in exposures):
             raise ValueError("no pixel of any exposure would be left, and the scene would be undetermined")
         count, note = int(changed.sum()), ""
@@ -238,17 +233,17 @@ class QRDeblurrer:
             # Rows out or in take 4 p N B operations, and 2 N B for each of 64 rows of R. All of R takes 4 N B² for each
             # exposure's N rows, in larger products, which run twice as fast (benchmarks/bench_qr_update.py).
             update = 4.0 * count + 2 * 64
-            method = "update" if update < 2.0 * s.r.bandwidth * len(exposures) else "refactor"
+            method = "update" if update < 2.0 * self._r.bandwidth * len(exposures) else "refactor"
         if method == "update":
             # The rows as they were, or as they will be again.
             rows = (new if back else old).rows(self.dtype)[np.flatnonzero(changed)]
             try:
-                r = s.r.with_rows(rows) if back else s.r.without_rows(rows)
+                r = self._r.with_rows(rows) if back else self._r.without_rows(rows)
             except np.linalg.LinAlgError as error:
                 note, r = f"factored anew: {error}", self._factored(exposures)
         else:
             r = self._factored(exposures)
-        self._state, self.note = _State(exposures, r), note
+        self._exposures, self._r, self.note = exposures, r, note
 
     # -- restoring ----------------------------------------------------------------------------
 
@@ -271,16 +266,15 @@ class QRDeblurrer:
         ConvergenceError
             If the normal equations cannot be satisfied in this dtype: λ is too small. Carries the scene reached.
         """
-        s = self._state
         data = self._data(images)
-        scene, residual = self._solve(s, data)
+        scene, residual = self._solve(self._r, data)
         note = ""
         enough = float(np.finfo(self.dtype).eps) ** (2 / 3)
         if not residual <= enough:
-            s = _State(s.exposures, self._factored(s.exposures))
-            again, once_more = self._solve(s, data)
+            r = self._factored(self._exposures)
+            again, once_more = self._solve(r, data)
             if once_more < residual:  # what updates had done to R is what was in the way
-                self._state, scene, residual = s, again, once_more
+                self._r, scene, residual = r, again, once_more
                 note = "R was computed anew, as updates had made it inaccurate"
         self.residual, self.note = residual, note
         if not residual <= np.finfo(self.dtype).eps ** (1 / 3):
@@ -289,35 +283,31 @@ class QRDeblurrer:
                 + ("" if self.dtype == np.float64 else ", or dtype=numpy.float64"),
                 scene,
             )
-        return scene[s.exposures[0].blur.crop].copy()
+        return scene[self._exposures[0].blur.crop].copy()
 
     def _data(self, images: tuple[Any, ...]) -> list[np.ndarray]:
-        exposures = self._state.exposures
+        exposures = self._exposures
         if len(images) != len(exposures):
-            raise ValueError(
-                f"{len(exposures)} image(s) are needed, one for each exposure, not {len(images)}"
-            )
+            raise ValueError(f"{len(exposures)} image(s) are needed, one per exposure, not {len(images)}")
         data = []
         for number, (image, exposure) in enumerate(zip(images, exposures, strict=True)):
             if is_cupy(image):
                 raise TypeError("QRDeblurrer works on NumPy arrays: pass cupy.asnumpy(image)")
             g = as_float(unwrapped(image, f"image {number}")).astype(self.dtype)
             if g.shape != exposure.weights.shape:
-                raise ValueError(
-                    f"image {number} has shape {g.shape}, and {exposure.weights.shape} is needed"
-                )
+                raise ValueError(f"image {number} must have shape {exposure.weights.shape}, not {g.shape}")
             g = np.where(exposure.weights > 0, g, 0)
             check_finite(g, f"image {number}, at pixels that are not hidden,")
             data.append(g)
         return data
 
-    def _solve(self, s: _State, data: list[np.ndarray]) -> tuple[np.ndarray, float]:
+    def _solve(self, r: BandTriangle, data: list[np.ndarray]) -> tuple[np.ndarray, float]:
         """The scene, and ‖HᵀW(g − Hf) − λf‖ / ‖HᵀWg‖ measured with the blurs alone."""
-        shape = s.exposures[0].blur.scene_shape
+        shape = self._exposures[0].blur.scene_shape
 
         def gradient(f: np.ndarray) -> np.ndarray:
             total = -self.dtype.type(self.lam) * f
-            for g, e in zip(data, s.exposures, strict=True):
+            for g, e in zip(data, self._exposures, strict=True):
                 total += e.blur.adjoint(e.weights.astype(self.dtype) * (g - e.blur.forward(f)))
             return total
 
@@ -326,7 +316,7 @@ class QRDeblurrer:
         scale = float(np.linalg.norm(right))
         best, left = f, right
         for _ in range(4):  # a solution and at most three refinements
-            f = best + s.r.solve(left.reshape(-1)).reshape(shape)
+            f = best + r.solve(left.reshape(-1)).reshape(shape)
             rest = gradient(f)
             fall = np.linalg.norm(rest) / max(np.linalg.norm(left), np.finfo(self.dtype).tiny)
             if fall < 1:
@@ -339,8 +329,7 @@ class QRDeblurrer:
 
     def refactor(self) -> None:
         """Compute R anew from all exposures, as from scratch."""
-        self._state = _State(self._state.exposures, self._factored(self._state.exposures))
-        self.note = ""
+        self._r, self.note = self._factored(self._exposures), ""
 
     def _factored(self, exposures: tuple[_Exposure, ...]) -> BandTriangle:
         rows = scipy.sparse.vstack([e.rows(self.dtype) for e in exposures], format="csr")
@@ -367,14 +356,6 @@ class _Exposure:
         """W^½ H, sparse."""
         root = scipy.sparse.diags_array(np.sqrt(self.weights).reshape(-1))
         return scipy.sparse.csr_array(root @ self.blur.to_sparse()).astype(dtype)
-
-
-@dataclass(frozen=True)
-class _State:
-    """Exposures and the triangle that belongs to them."""
-
-    exposures: tuple[_Exposure, ...]
-    r: BandTriangle
 
 
 def _band(blur: Blur) -> int:

@@ -23,14 +23,15 @@ plt.rcParams.update({"figure.dpi": 60, "image.cmap": "gray"})
 # %% [markdown]
 # ## One mirror at a time
 #
-# A Householder reflection P = I − τvvᵀ is a mirror. One is made for each column, to turn what is below the diagonal to
-# zero. What is left is a triangle R, and the mirrors together are Q.
+# A Householder reflection P = I − 2 vvᵀ / vᵀv is a mirror. One is made for each column, to turn what is below the
+# diagonal to zero. What is left is a triangle R, and the mirrors together are Q.
 
 # %%
 a = np.random.default_rng(1).random((5, 3)).round(2)
 for column in range(3):
-    v, tau, mu = linalg.householder(a[column:, column])
-    a[column:, column:] = linalg.apply_householder(v, tau, a[column:, column:])
+    v = a[column:, column].copy()
+    v[0] += np.copysign(np.linalg.norm(v), v[0])
+    a[column:, column:] -= 2 / (v @ v) * np.outer(v, v @ a[column:, column:])
     print(f"after mirror {column + 1}:\n{a.round(3) + 0.0}\n")
 
 # %% [markdown]
@@ -55,9 +56,9 @@ print(f"{'λ':>8}{'cond A':>10}{'cond AᵀA':>11}{'QR, float32':>14}{'normal equ
 right = np.concatenate([blurred.ravel(), np.zeros(n)])
 for lam in (1e-3, 1e-5, 1e-7):
     matrix = tall(lam)
-    exact = linalg.lstsq(matrix, right).x
+    exact = np.linalg.lstsq(matrix, right)[0]
     small, b = matrix.astype(np.float32), right.astype(np.float32)
-    by_qr = linalg.lstsq(small, b).x
+    by_qr = linalg.QRModel(small, b).solve()
     by_normal = np.linalg.solve(small.T @ small, small.T @ b)
     errors = [np.linalg.norm(x - exact) / np.linalg.norm(exact) for x in (by_qr, by_normal)]
     condition = np.linalg.cond(matrix)
@@ -93,7 +94,7 @@ print(f"{bad.sum()} of {n} pixels struck out: factoring took {1e3 * from_scratch
 print(f"the change took {1e3 * updating:.0f} ms")
 
 kept = np.concatenate([~bad.ravel(), np.ones(n, bool)])
-again = linalg.lstsq(tall(LAM)[kept], np.concatenate([spoiled.ravel(), np.zeros(n)])[kept]).x
+again = np.linalg.lstsq(tall(LAM)[kept], np.concatenate([spoiled.ravel(), np.zeros(n)])[kept])[0]
 print(f"difference from solving without them from scratch: {abs(again - without.ravel()).max():.0e}")
 
 # %%

@@ -2,6 +2,7 @@
 
 import ast
 import re
+import runpy
 import sys
 import types
 import zipfile
@@ -11,8 +12,10 @@ import numpy as np
 import pytest
 from refusals import refused
 
-from deblur import cuda_sources, kernels, machine_code
+from deblur import cuda_sources, kernels
+from deblur.errors import NoGPUError
 
+PACKER = runpy.run_path(str(Path(__file__).parent.parent / "tools" / "pack_machine_code.py"))
 FLOAT32 = np.dtype(np.float32)
 
 
@@ -189,7 +192,7 @@ def test_no_python_file_gives_a_number_to_a_constant_of_a_kernel():
 
 def test_without_cupy_the_error_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "cupy", None)
-    refused(kernels.NoGPUError, "pip install", kernels.launch, "cholesky", "mirror", 1, 1, dtype=np.float32)
+    refused(NoGPUError, "pip install", kernels.launch, "cholesky", "mirror", 1, 1, dtype=np.float32)
 
 
 # ---------------------------------------------------------------- machine code that ships with the package
@@ -276,7 +279,7 @@ def test_without_a_compiler_nothing_is_packed_and_a_message_says_so(monkeypatch,
     stale.write_bytes(b"of yesterday")
     monkeypatch.setitem(sys.modules, "cupy", None)
     monkeypatch.setattr(sys, "argv", ["machine_code", "--output", str(stale)])
-    machine_code.main()
+    PACKER["main"]()
     assert not stale.exists()
     (said,) = capsys.readouterr().out.splitlines()
     assert "no machine code" in said
@@ -291,7 +294,7 @@ def test_packed_code_is_that_of_the_compiler(folder):
         pytest.skip(f"NVRTC is not there ({error})")
     (folder / "common.cuh").write_text("constexpr bool ALONE = true;\n")
     (folder / "demo.cu").write_text(SCALE)
-    machine_code.pack(folder / kernels.PACKED, ["sm_80"])
+    PACKER["pack"](folder / kernels.PACKED, ["sm_80"])
     (code,) = kernels._shipped("demo", "scale", FLOAT32, 89)
     assert code.startswith(b"\x7fELF")
     assert b"scale" in code
@@ -361,10 +364,10 @@ def test_null_pointer_and_numpy_scalars_pass(scale, cupy):
     [
         (lambda a, cp: a[:-1], TypeError, "takes 7 arguments.*not 6"),
         (lambda a, cp: [a[0].get(), *a[1:]], TypeError, "'x' must be a CuPy array.*ndarray"),
-        (lambda a, cp: [a[0].astype(np.float64), *a[1:]], TypeError, "'x' must have dtype float32"),
-        (lambda a, cp: [a[0].T, *a[1:]], ValueError, "'x' must have adjacent elements"),
+        (lambda a, cp: [a[0].astype(np.float64), *a[1:]], TypeError, "'x' must be.*float32.*of float64"),
+        (lambda a, cp: [a[0].T, *a[1:]], ValueError, "'x' must be.*adjacent elements"),
         (lambda a, cp: [a[0], 5, *a[2:]], ValueError, "'x'.*rows 5 elements apart"),
-        (lambda a, cp: [*a[:2], a[2][:, ::2], *a[3:]], ValueError, "'y' must be C-contiguous"),
+        (lambda a, cp: [*a[:2], a[2][:, ::2], *a[3:]], ValueError, "'y' must be.*C-contiguous"),
         (lambda a, cp: [*a[:3], 2**31, *a[4:]], TypeError, "rows=2147483648"),
         (lambda a, cp: [*a[:3], 1.5, *a[4:]], TypeError, "rows=1.5"),
     ],

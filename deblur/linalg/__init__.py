@@ -10,8 +10,7 @@ from .transpose import transpose
 from .triangular import gets, solve_triangular
 
 # Orthogonal factorisations and least squares.
-from .householder import apply_householder, householder
-from .lstsq import DampedQR, LstsqResult, damped_qr, lstsq
+from .damped import DampedQR, damped_qr
 from .qr import qr
 from .qr_model import QRModel
 from .qr_plan import UpdatePlan, plan_update
@@ -22,10 +21,8 @@ from .qr_gpu import choose_qr
 __all__ = [
     "DampedQR",
     "GaussSeidelInfo",
-    "LstsqResult",
     "QRModel",
     "UpdatePlan",
-    "apply_householder",
     "cholesky",
     "cholesky_inverse",
     "cholesky_solve",
@@ -36,8 +33,6 @@ __all__ = [
     "gauss_seidel",
     "gets",
     "gram",
-    "householder",
-    "lstsq",
     "matmul",
     "plan_update",
     "qr",

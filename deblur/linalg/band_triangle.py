@@ -14,9 +14,7 @@ import scipy.sparse
 from numpy.lib.stride_tricks import as_strided
 
 from ..errors import SingularMatrixError
-from .sweeps import BLOCK, PANEL, reflect, tpqrt
-
-__all__ = ["BandTriangle"]
+from .sweeps import BLOCK, PANEL, reflect, reflect_panels, tpqrt
 
 
 class BandTriangle:
@@ -108,7 +106,7 @@ class BandTriangle:
         Raises
         ------
         SingularMatrixError
-            If the matrix without the rows is singular to rounding.
+            If the matrix, or that without the rows, is singular to rounding.
 
         Notes
         -----
@@ -132,7 +130,7 @@ class BandTriangle:
             c = scipy.linalg.cholesky(np.eye(p, dtype=z.dtype) - z.T @ z, check_finite=False)
         except np.linalg.LinAlgError:
             raise SingularMatrixError(
-                f"without these {p} rows the matrix is singular to rounding; take a larger damping"
+                f"without these {p} rows the matrix is singular: increase the damping"
             ) from None
         new = self._copy(width)
         w = np.zeros((p, n), z.dtype)
@@ -144,10 +142,7 @@ class BandTriangle:
                 continue
             c[done:, done:], v, t = tpqrt(c[done:, done:], z[j:stop, done:], PANEL)
             rows = new._window(j, stop, reach)
-            for i in range(0, p - done, PANEL):
-                pivots = slice(i, min(i + PANEL, p - done))
-                v_i, t_i = v[:, pivots], t[: pivots.stop - i, pivots]
-                reflect(v_i, t_i, w[done:, j:reach][pivots], rows)
+            reflect_panels(v, t, w[done:, j:reach], rows)
             turn, square = scipy.linalg.qr(rows[:, : stop - j], check_finite=False)
             rows[:, : stop - j], rows[:, stop - j :] = square, turn.T @ rows[:, stop - j :]
             new._put(j, rows)
@@ -161,13 +156,6 @@ class BandTriangle:
         SingularMatrixError
             If a diagonal entry of R vanishes to rounding.
         """
-        diagonal = abs(self.rows[:, 0])
-        smallest = int(diagonal.argmin())
-        if not diagonal[smallest] > len(self.rows) * np.finfo(self.rows.dtype).eps * diagonal.max():
-            raise SingularMatrixError(
-                f"the triangle is singular to rounding at column {smallest}; a larger damping is needed",
-                smallest,
-            )
         return self._substitute(self._substitute(y, trans=True))
 
     def upper_band(self) -> np.ndarray:
@@ -201,10 +189,11 @@ class BandTriangle:
 
     def _substitute(self, y: np.ndarray, trans: bool = False) -> np.ndarray:
         """R⁻¹y, or R⁻ᵀy, by blocks, so that many columns cost products."""
-        zero = np.flatnonzero(self.rows[:, 0] == 0)
-        if zero.size:
+        diagonal = abs(self.rows[:, 0])
+        smallest = int(diagonal.argmin())
+        if not diagonal[smallest] > len(self.rows) * np.finfo(self.rows.dtype).eps * diagonal.max():
             raise SingularMatrixError(
-                f"the triangle is singular: its diagonal entry {zero[0]} is zero", int(zero[0])
+                f"R is singular to rounding at column {smallest}: increase the damping", smallest
             )
         n, x = len(self.rows), y.reshape(len(y), -1).astype(self.rows.dtype)
         starts = range(0, n, BLOCK)

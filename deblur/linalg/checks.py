@@ -49,9 +49,7 @@ def as_rhs(
     """`b` as right-hand side(s) of a system with `rows` equations: shape (rows,) or (rows, k)."""
     b = unwrapped(b, name)
     if b.ndim not in (1, 2) or b.shape[0] != rows:
-        raise ValueError(
-            f"{name} must have shape ({rows},) or ({rows}, k) to go with the matrix, not {b.shape}"
-        )
+        raise ValueError(f"{name} must have shape ({rows},) or ({rows}, k), not {b.shape}")
     return as_float(b, name, dtype=dtype, finite=finite)
 
 
@@ -74,31 +72,25 @@ def as_system(
     return a.astype(dtype, copy=False), b.astype(dtype, copy=False)
 
 
-def scratch(a: Array, given: Any, overwrite: bool, name: str = "a", *, order: str = "K") -> Array:
-    """A contiguous array with the values of `a` that may be destroyed.
+def scratch(
+    a: Array, given: Any, overwrite: bool, name: str = "a", *, order: str = "K", empty: bool = False
+) -> Array:
+    """A contiguous array with the values of `a` that may be destroyed, or, if `empty`, room for a result.
 
     `a` is what `as_matrix` or `as_rhs` made of the caller's `given`. It is returned itself where
     the caller allows it (`overwrite`) or where it is already a converted copy; otherwise, and where
     its memory order does not serve, a copy is. `order` is "F" where column-major order is needed,
     or "K" where either order will do.
     """
-    return a if _to_be_destroyed(a, given, overwrite, name, order) else a.copy(order=order)
-
-
-def room(a: Array, given: Any, overwrite: bool, name: str = "a") -> Array:
-    """A contiguous array for the result: `a` where `scratch` would return it, or a new one with nothing in it."""
-    return a if _to_be_destroyed(a, given, overwrite, name, "K") else get_xp(a).empty_like(a)
-
-
-def _to_be_destroyed(a: Array, given: Any, overwrite: bool, name: str, order: str) -> bool:
     if isinstance(given, np.ndarray) or is_cupy(given):
         converted = given.dtype != a.dtype
     else:
         converted = isinstance(given, (list, tuple))  # anything else may lend its own memory
     if overwrite and not converted and not getattr(a.flags, "writeable", True):
         raise ValueError(f"{name} is read-only and cannot be overwritten: leave out overwrite_{name}=True")
-    in_order = bool(a.flags.f_contiguous or (order == "K" and a.flags.c_contiguous))
-    return (converted or overwrite) and in_order
+    if (converted or overwrite) and (a.flags.f_contiguous or (order == "K" and a.flags.c_contiguous)):
+        return a
+    return get_xp(a).empty_like(a) if empty else a.copy(order=order)
 
 
 def position(k: int, last: int, size: int | None = None) -> int:
@@ -107,6 +99,15 @@ def position(k: int, last: int, size: int | None = None) -> int:
     if not -size <= operator.index(k) <= last:
         raise ValueError(f"k = {k} is out of bounds: {-size} to {last} are possible")
     return k + size if k < 0 else k
+
+
+def as_block(u: Array, axis: int, length: int) -> Array:
+    """`u` as a matrix of rows (axis 0) or columns (axis 1) of that length; one of them may be a vector."""
+    block = u if u.ndim != 1 else u[None] if axis == 0 else u[:, None]
+    if block.ndim != 2 or block.shape[1 - axis] != length:
+        needed = f"(P, {length})" if axis == 0 else f"({length}, P)"
+        raise ValueError(f"u of shape {u.shape} does not fit: {needed} is needed")
+    return block
 
 
 def indices(which: Any, size: int, name: str) -> np.ndarray:
@@ -144,7 +145,7 @@ def check_pivots(
     threshold: float = 0.0,
     *,
     what: str = "the matrix is singular: pivot",
-    advice: str = "regularise it (a larger lambda) or solve in the least-squares sense with lstsq",
+    advice: str = "regularise it (a larger lambda) or use lstsq of NumPy or CuPy",
 ) -> None:
     """Raise SingularMatrixError for the first pivot that cannot be divided by.
 
@@ -166,7 +167,7 @@ def warn_ill_conditioned(rcond: float, dtype: np.dtype) -> None:
     if not rcond >= np.finfo(dtype).eps:
         warnings.warn(
             f"the matrix is ill-conditioned to {dtype} rounding (reciprocal condition number {rcond:.1e}): the result "
-            "may have no right digit; regularise it (a larger lambda), or use float64 or lstsq",
+            "may have no right digit; regularise it (a larger lambda), or use float64 or numpy.linalg.lstsq",
             scipy.linalg.LinAlgWarning,
             stacklevel=3,
         )
@@ -193,8 +194,7 @@ def triangle_rcond(a: np.ndarray, lower: bool, unit_diagonal: bool = False, norm
 
 def check_overflow(x: Array, what: str) -> None:
     """Raise SingularMatrixError if `x`, computed from finite data, is not finite."""
-    xp = get_xp(x)
-    if not all_true(xp.isfinite(x)):
+    if not all_true(get_xp(x).isfinite(x)):
         raise SingularMatrixError(
-            f"the matrix is singular to the range of {x.dtype}: {what} overflows; rescale or regularise it"
+            f"{what} overflows the range of {x.dtype}: rescale or regularise the matrix"
         )

@@ -62,7 +62,8 @@ def cholesky(a: Any, *, overwrite_a: bool = False, check_finite: bool = True) ->
     """
     given, a = a, checks.as_matrix(a, square=True, finite=check_finite and not is_cupy(a))
     if is_cupy(a):
-        return cholesky_gpu.cholesky(a, checks.room(a, given, overwrite_a), given)[0]
+        room = checks.scratch(a, given, overwrite_a, empty=True)
+        return cholesky_gpu.cholesky(a, room, given)[0]
     a = checks.scratch(a, given, overwrite_a)
     _factor(a)
     clear_triangle(a, lower=False)
@@ -169,7 +170,8 @@ def cholesky_inverse(a: Any, *, overwrite_a: bool = False, check_finite: bool = 
     """
     given, a = a, checks.as_matrix(a, square=True, finite=check_finite and not is_cupy(a))
     if is_cupy(a):
-        return cholesky_gpu.inverse(a, checks.room(a, given, overwrite_a), given)
+        room = checks.scratch(a, given, overwrite_a, empty=True)
+        return cholesky_gpu.inverse(a, room, given)
     a = checks.scratch(a, given, overwrite_a)
     norm = checks.matrix_norm(a) if check_finite else 0.0
     _factor(a)

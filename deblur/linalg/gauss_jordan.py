@@ -121,17 +121,7 @@ def gauss_jordan_inverse(
             turn(a)
         return a
     norm = checks.matrix_norm(a) if check_finite else 0.0
-    order = np.arange(n)  # order[i]: the row of `a` that was switched to row i
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        for k in range(0, n, block):
-            panel = slice(k, min(k + block, n))
-            multipliers, order[k:] = _eliminate_panel(a, [a], order[k:], panel, threshold)
-            pivot_rows = a[panel].copy()
-            pivot_rows[:, panel] = np.eye(len(pivot_rows))
-            a[panel] = 0
-            a[:, panel] = 0
-            _rank_update(a, multipliers, pivot_rows)
-    columns = np.argsort(order)
+    columns = np.argsort(_eliminate(a, [], block, threshold))
     for start in range(0, n, STRIP):
         rows = slice(start, start + STRIP)
         a[rows] = a[rows][:, columns]
@@ -201,25 +191,37 @@ def gauss_jordan_solve(
     if is_cupy(a):
         gauss_jordan_gpu.solve(a, x, threshold, given_a)
         return b
-    order = np.arange(n)
     # Of white noise z, the mean of ‖A⁻¹z‖² is the square of A⁻¹'s Frobenius norm.
     probes = np.asfortranarray(
         np.random.default_rng(0).standard_normal((n, _PROBES if check_finite else 0)), a.dtype
     )
     norm = checks.matrix_norm(a, "F") if check_finite else 0.0
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        for k in range(0, n, block):
-            panel = slice(k, min(k + block, n))
-            targets = [a[:, panel.stop :], x, probes]
-            multipliers, _ = _eliminate_panel(a, targets, order[k:], panel, threshold)
-            for target in targets:
-                pivot_rows = target[panel].copy()
-                target[panel] = 0
-                _rank_update(target, multipliers, pivot_rows)
+    _eliminate(a, [x, probes], block, threshold)
     checks.check_overflow(x, "the solution")
     if norm:
         checks.warn_ill_conditioned(_PROBES**0.5 / (norm * checks.matrix_norm(probes, "F")), a.dtype)
     return b
+
+
+def _eliminate(a: np.ndarray, right: list[np.ndarray], block: int, threshold: float) -> np.ndarray:
+    """Eliminate the columns of [A right]: `right` becomes A⁻¹ right, or, if there is none, A becomes (P A)⁻¹.
+
+    Returns which row of A was switched to which place.
+    """
+    order = np.arange(len(a))
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        for k in range(0, len(a), block):
+            panel = slice(k, min(k + block, len(a)))
+            targets = [a[:, panel.stop :], *right] if right else [a]
+            multipliers, order[k:] = _eliminate_panel(a, targets, order[k:], panel, threshold)
+            if not right:  # the panel's columns are those of the identity now
+                a[:, panel] = 0
+                a[panel, panel] = np.eye(panel.stop - k)
+            for target in targets:
+                pivot_rows = target[panel].copy()
+                target[panel] = 0
+                _rank_update(target, multipliers, pivot_rows)
+    return order
 
 
 def _eliminate_panel(

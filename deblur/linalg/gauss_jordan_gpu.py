@@ -152,7 +152,7 @@ def _inverted(a: Array, threshold: float) -> PivotStatus:
     strip = cupy.empty((work.width, n), a.dtype)
     # Of large products in float64, which the card's power limits, cuBLAS does more with the left factor transposed.
     across = cupy.empty((work.width, n), a.dtype) if n >= LARGE and a.dtype == np.float64 else None
-    main, side = cupy.cuda.get_current_stream(), side_streams().urgent
+    main, (side, _) = cupy.cuda.get_current_stream(), side_streams()
     # Nothing hides the first columns' elimination, so that there are fewer of them.
     edges, width = [0], min(n, WIDTHS[0])
     while edges[-1] < n:

@@ -161,7 +161,7 @@ def gauss_seidel(
     if not (a.flags.c_contiguous or a.flags.f_contiguous):
         a = a.copy()
 
-    largest = _largest(b)
+    largest = asnumpy(abs(get_xp(b).ascontiguousarray(b.T)).max(axis=-1))
     # A power of two for each column, near its largest entry: dividing by it keeps squares in range.
     scale = get_xp(a).asarray(np.ldexp(np.ones_like(largest), np.frexp(largest)[1] - 1))
     # Where b is zero so is x, and no relative residual can be asked.
@@ -178,11 +178,6 @@ def gauss_seidel(
 
 # Norms of columns are on the host, which decides. Columns become rows before they are added up: a GPU has that
 # compiled.
-
-
-def _largest(b: Array) -> np.ndarray:
-    """The largest modulus in each column."""
-    return asnumpy(abs(get_xp(b).ascontiguousarray(b.T)).max(axis=-1))
 
 
 def _column_dots(x: Array, y: Array) -> Array:

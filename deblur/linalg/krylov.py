@@ -8,8 +8,6 @@ from typing import NamedTuple
 from ..device import Array, get_xp
 from ..vector_ops import Systems, SystemsGPU
 
-__all__ = ["Conjugate", "cg"]
-
 
 class Conjugate(NamedTuple):
     """What `cg` returns."""

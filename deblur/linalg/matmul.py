@@ -10,7 +10,7 @@ from scipy.linalg.blas import get_blas_funcs
 from ..device import Array, get_xp
 from . import matmul_gpu
 from .checks import as_float, as_matrix, column_major
-from .transpose import mirror_lower, overlap
+from .transpose import check_out, mirror_lower
 
 # What a float32 product on the GPU may be computed by: precision -> engine.
 _ENGINES = {"highest": "auto", "fp16x3": "fastest"}
@@ -76,17 +76,11 @@ def matmul(
     dtype = np.result_type(a.dtype, b.dtype)
     a, b = (_contiguous(x.astype(dtype, copy=False)) for x in (a, b))
     if out is not None:
-        shape = (a.shape[0], *b.shape[1:])
-        if out.shape != shape or out.dtype != dtype:
-            raise ValueError(
-                f"out must have shape {shape} and dtype {dtype}, not {out.shape} and {out.dtype}"
-            )
-        if overlap(out, a) or overlap(out, b):
-            raise ValueError("out shares memory with a or b: give it memory of its own")
+        check_out(out, (a.shape[0], *b.shape[1:]), dtype, a, b)
     if xp is np or b.ndim == 1:
         return xp.matmul(a, b, out=out)
     product = out if out is not None and out.flags.c_contiguous else xp.empty((len(a), b.shape[1]), dtype)
-    matmul_gpu.gemm(a, b, product, engine=_engine(dtype, precision))
+    matmul_gpu.gemm(a, b, product, engine=_ENGINES[precision])
     if out is None or out is product:
         return product
     out[...] = product
@@ -122,7 +116,7 @@ def gram(a: Any, *, trans: bool = False, precision: str = "highest", check_finit
         product = xp.empty((n, n), a.dtype)
         a = _contiguous(a)
         left, right = (a, a.T) if trans else (a.T, a)
-        matmul_gpu.gemm(left, right, product, lower_only=True, engine=_engine(a.dtype, precision))
+        matmul_gpu.gemm(left, right, product, lower_only=True, engine=_ENGINES[precision])
         mirror_lower(product)
         return product
     if a.size == 0:  # an empty sum is zero, but BLAS refuses to see the array
@@ -136,10 +130,6 @@ def gram(a: Any, *, trans: bool = False, precision: str = "highest", check_finit
 def _contiguous(x: Array) -> Array:
     """`x`, copied if its strides are such that BLAS could not take it."""
     return x if x.flags.c_contiguous or x.flags.f_contiguous else x.copy()
-
-
-def _engine(dtype: Any, precision: str) -> str:
-    return _ENGINES[precision] if np.dtype(dtype) == np.float32 else "auto"
 
 
 def _check_precision(precision: str) -> None:

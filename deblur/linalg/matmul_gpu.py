@@ -21,7 +21,6 @@ from ..graphs import CUBLAS_BYTES, capturing
 ENGINES = {
     "cublas": "cuBLAS in the dtype itself",
     "tiled": "own kernel: shared-memory tiles, register blocking, no tensor cores",
-    "tensor": "own kernel on mma.sync: float64 DMMA, or float32 as `split` does it (sm_80)",
     "split": "own kernel: float32 as three TF32 products on wgmma, summed outside the tensor cores (sm_90)",
     "half": "own kernel: as `split`, of scaled float16 parts: faster, accurate in norm (sm_90)",
 }
@@ -54,9 +53,9 @@ def _operand(x: Array, name: str) -> _Operand:
     return _Operand(array, rows, cols, max(ld, 1), across)
 
 
-def _twins(a: Array, b: Array) -> bool:
+def _twins(x: _Operand, y: _Operand) -> bool:
     """Whether B' is A, or its first rows, or the other way round: both read the same memory."""
-    return a.data.ptr == b.data.ptr and a.strides == b.strides[::-1]
+    return x.array.data.ptr == y.array.data.ptr and x.ld == y.ld and x.across != y.across
 
 
 def choose_engine(m: int, n: int, k: int, dtype: Any, engine: str = "auto") -> str:
@@ -68,9 +67,7 @@ def choose_engine(m: int, n: int, k: int, dtype: Any, engine: str = "auto") -> s
     import cupy
 
     if engine not in ("auto", "fastest", *ENGINES):
-        raise ValueError(
-            f"unknown engine {engine!r}: choose 'auto', 'fastest' or one of {', '.join(ENGINES)}"
-        )
+        raise ValueError(f"unknown engine {engine!r}: choose auto, fastest, {', '.join(ENGINES)}")
     double = np.dtype(dtype) == np.float64
     capability = kernels.properties(cupy.cuda.runtime.getDevice()).capability
     if engine in ("auto", "fastest"):
@@ -80,11 +77,12 @@ def choose_engine(m: int, n: int, k: int, dtype: Any, engine: str = "auto") -> s
             return "cublas"
         return "split" if engine == "auto" else "half"
     if double and engine in ("split", "half"):
-        raise ValueError(f"engine {engine!r} is for float32: choose 'auto', 'cublas', 'tensor' or 'tiled'")
-    if engine in ("split", "half") and capability != 90:
-        engine = "tensor"
-    if engine in ("tiled", "tensor") and capability < 80:
-        raise NoGPUError(f"engine {engine!r} needs compute capability 8.0 or newer, not {capability / 10}")
+        raise ValueError(f"engine {engine!r} is for float32: choose 'auto', 'cublas' or 'tiled'")
+    if engine != "cublas" and capability != 90 and (engine != "tiled" or capability < 80):
+        raise NoGPUError(
+            f"engine {engine!r} needs compute capability {'8.0 or newer' if engine == 'tiled' else '9.0'}, "
+            f"not {capability / 10}"
+        )
     return engine
 
 
@@ -112,7 +110,7 @@ def gemm(
         Compute only c[i, j] with i >= j; what lies above the diagonal keeps its values.
     engine : str
         'auto', 'fastest' or a key of `ENGINES`; `choose_engine` says which one runs. cuBLAS has a lower half only
-        for B = A' read from the same memory; elsewhere `tensor` takes its place.
+        for B = A' read from the same memory; elsewhere `tiled` takes its place.
     """
     if a.shape[1] != len(b) or c.shape != (len(a), b.shape[1]):
         raise ValueError(f"a is {a.shape}, b is {b.shape} and c is {c.shape}: they do not fit")
@@ -125,17 +123,11 @@ def gemm(
         return c
     if z.across:
         raise ValueError(f"c has strides {c.strides}: it must be row-major")
-    if k == 0:
-        engine = "tiled"
-    elif lower_only and engine == "cublas":
-        if m > n:  # the rows below the square are full
-            gemm(a[:n], b, c[:n], alpha, beta, True, engine)
-            gemm(a[n:], b, c[n:], alpha, beta, False, engine)
-            return c
-        if m < n or not _twins(a, b):
-            engine = choose_engine(m, n, k, c.dtype, "tensor")
-    if engine in ("tiled", "tensor"):
-        _portable(f"matmul_{engine}", x, y, z, alpha, beta, lower_only)
+    if lower_only and engine == "cublas" and m > n and k:  # the rows below the square are full
+        gemm(a[:n], b, c[:n], alpha, beta, True, engine)
+        gemm(a[n:], b, c[n:], alpha, beta, False, engine)
+    elif engine == "tiled" or k == 0 or (lower_only and engine == "cublas" and (m < n or not _twins(x, y))):
+        _tiled(x, y, z, alpha, beta, lower_only)
     elif engine in ("split", "half"):
         _wgmma(x, y, z, alpha, beta, lower_only, engine == "half")
     elif lower_only:
@@ -147,12 +139,10 @@ def gemm(
     return c
 
 
-def _portable(
-    name: str, x: _Operand, y: _Operand, z: _Operand, alpha: float, beta: float, lower_only: bool
-) -> None:
+def _tiled(x: _Operand, y: _Operand, z: _Operand, alpha: float, beta: float, lower_only: bool) -> None:
     c = z.array
     tiles = -(-z.rows // _SIZES.TILE) * -(-z.cols // _SIZES.TILE)
-    kernels.get("matmul", name, c.dtype)(
+    kernels.get("matmul", "matmul_tiled", c.dtype)(
         tiles, 256, z.rows, z.cols, x.cols, x.array, x.ld, x.across, y.array, y.ld, y.across,
         c, z.ld, alpha, beta, lower_only, shared_mem=kernels.Constants("matmul", c.dtype).STAGES_BYTES,
     )  # fmt: skip
@@ -163,7 +153,6 @@ def _wgmma(
 ) -> None:
     """Pack both operands, k by k where they are large, and multiply."""
     m, n, k = z.rows, z.cols, x.cols
-    twins = x.array.data.ptr == y.array.data.ptr and x.ld == y.ld and x.across != y.across
     blocks_m, blocks_n = -(-m // _SIZES.TILE), -(-n // _SIZES.TILE)
     depth = _depth(half)
     chunks = -(-k // depth)
@@ -177,7 +166,7 @@ def _wgmma(
         count = -(-(part.stop - part.start) // depth)
         of_a = x.array[part] if x.across else x.array[:, part]
         of_b = y.array[:, part] if y.across else y.array[part]
-        if twins:
+        if _twins(x, y):
             a, a_max = b, b_max = _pack(of_a if m >= n else of_b, x.ld, y.across, half)
         else:
             a, a_max = _pack(of_a, x.ld, not x.across, half)

@@ -17,18 +17,15 @@ class PivotStatus:
         For the kernels: ``atomicMin(failed, index)``; ``*overflow = 0``.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, values: Array | None = None) -> None:
         import cupy
 
-        self._values = cupy.full(2, _NONE, cupy.int32)
+        self._values = cupy.full(2, _NONE, cupy.int32) if values is None else values
         self.failed, self.overflow = self._values[:1], self._values[1:]
 
     def copy(self) -> PivotStatus:
         """What has been found out, as an object of its own: for a look at it later."""
-        other = PivotStatus.__new__(PivotStatus)
-        other._values = self._values.copy()
-        other.failed, other.overflow = other._values[:1], other._values[1:]
-        return other
+        return PivotStatus(self._values.copy())
 
     def check(self, what: str, matrix: Array | None = None) -> None:
         """Wait for the device and raise if a pivot failed or the result is not finite.
@@ -55,9 +52,7 @@ class PivotStatus:
         if failed != _NONE:
             raise SingularMatrixError(
                 f"the matrix is {what}: pivot {failed} cannot be used (counted from 0); regularise it "
-                "(a larger lambda) or solve in the least-squares sense with lstsq",
+                "(a larger lambda) or use lstsq of NumPy or CuPy",
                 index=failed,
             )
-        raise SingularMatrixError(
-            "the matrix is singular to the range of its dtype: the result overflows; rescale it"
-        )
+        raise SingularMatrixError("the result overflows: rescale or regularise the matrix")

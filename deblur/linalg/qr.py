@@ -17,8 +17,6 @@ from ..device import Array, get_xp, is_cupy, unwrapped
 from . import qr_gpu
 from .checks import as_float
 
-__all__ = ["qr"]
-
 MODES = ("reduced", "complete", "r", "raw")
 SIGNS = ("householder", "positive", "haar")
 
@@ -70,7 +68,7 @@ def qr(a: Array, mode: str = "reduced", *, signs: str = "householder", check_fin
     -----
     ‖QᵀQ − I‖ and ‖QR − A‖/‖A‖ are of the order of eps·√N for any matrix, also
     a rank-deficient one; the diagonal of R shows a deficiency only roughly
-    (`lstsq` pivots for that).
+    (`scipy.linalg.qr` with ``pivoting=True`` shows it).
 
     On the CPU a stack of float32 matrices is computed in float64 inside NumPy.
     On the GPU `choose_qr` says which kernels serve a shape. Their signs are
@@ -119,9 +117,7 @@ def _checked(a: Array, mode: str, signs: str, finite: bool) -> Array:
     if signs not in SIGNS:
         raise ValueError(f"signs must be one of {', '.join(SIGNS)}, not {signs!r}")
     if a.ndim < 2:
-        raise np.linalg.LinAlgError(
-            f"a must be a matrix or a stack of matrices, not an array of shape {a.shape}"
-        )
+        raise np.linalg.LinAlgError(f"a must be a matrix or a stack of them, not of shape {a.shape}")
     if mode == "raw" and signs != "householder":
         raise ValueError(f"raw reflections keep the signs they have; signs={signs!r} needs a formed R")
     m, n = a.shape[-2:]

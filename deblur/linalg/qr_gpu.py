@@ -81,14 +81,19 @@ def choose_qr(shape: tuple[int, ...], dtype: Any = np.float32, mode: str = "redu
 
 def factor(a: Array, mode: str) -> Any:
     """`deblur.linalg.qr.factor` for CuPy arrays that are not empty."""
+    q, r = _factors(a, mode)
+    return r if mode == "r" else (q, r)
+
+
+def _factors(a: Array, mode: str) -> tuple[Any, Array]:
+    """Q, or None, and R; or the raw reflections."""
     import cupy
 
     *stack, m, n = a.shape
-    k = min(m, n)
     plan = choose_qr(a.shape, a.dtype, mode)
     a = cupy.ascontiguousarray(a).reshape(math.prod(stack), m, n)
     if plan.kernel == "cusolver":
-        out = cupy.linalg.qr(a, mode)
+        out = (None, cupy.linalg.qr(a, mode)) if mode == "r" else cupy.linalg.qr(a, mode)
     elif plan.kernel == "single-launch":
         out = _single_launch(a, mode == "reduced")
     elif plan.kernel == "tall-skinny":
@@ -100,11 +105,8 @@ def factor(a: Array, mode: str) -> Any:
         out = _replayed(f"whole qr {mode}", lambda x: _streaming(x, mode), a)
     else:
         out = _streaming(a, mode)
-    if mode == "r":
-        r = out if plan.kernel == "cusolver" else out[1]
-        return r.reshape(*stack, k, n)
-    first, second = out
-    return first.reshape(*stack, *first.shape[1:]), second.reshape(*stack, *second.shape[1:])
+    first, second = (None if x is None else x.reshape(*stack, *x.shape[1:]) for x in out)
+    return first, second
 
 
 @functools.cache
@@ -385,8 +387,9 @@ def _tall_skinny(a: Array, want_q: bool) -> tuple[Any, Array]:
     if many < blocks:
         parts[:, many:, : tall - 1] = a[:, edge:].reshape(batch, blocks - many, tall - 1, n)
     parts = parts.reshape(batch * blocks, tall, n)
-    q_parts, r_parts = _any(parts, want_q)
-    q_top, r = _any(r_parts.reshape(batch, blocks * n, n), want_q)
+    mode = "reduced" if want_q else "r"
+    q_parts, r_parts = _factors(parts, mode)
+    q_top, r = _factors(r_parts.reshape(batch, blocks * n, n), mode)
     if not want_q:
         return None, r
     q_parts, q_top = map(cupy.ascontiguousarray, (q_parts, q_top))
@@ -410,8 +413,3 @@ def _replayed(name: str, work: Callable[[Array], tuple[Any, Array]], a: Array) -
         graph.input[...] = a
         q, r = graph()
         return None if q is None else q.copy(), r.copy()
-
-
-def _any(a: Array, want_q: bool) -> tuple[Any, Array]:
-    out = factor(a, "reduced" if want_q else "r")
-    return out if want_q else (None, out)

@@ -10,12 +10,10 @@ import scipy.linalg
 
 from ..device import Array, get_xp, is_cupy, unwrapped
 from ..device import check_finite as refuse_nonfinite
-from .checks import position
+from .checks import as_block, position
 from .qr import factor
 from .qr_plan import rotations_are_faster
 from .qr_update import add_columns, add_rows, complement, remove_columns, remove_rows, unit_complement
-
-__all__ = ["qr_delete", "qr_insert"]
 
 
 def qr_insert(
@@ -98,14 +96,9 @@ def qr_insert(
     m, n = len(Q), R.shape[1]
     if u.dtype != Q.dtype:
         raise ValueError(f"u must have the dtype of Q and R, {Q.dtype}, not {u.dtype}: convert it")
-    length, other = (n, "(N,) or (p, N)") if which == "row" else (m, "(M,) or (M, p)")
-    if u.ndim not in (1, 2):
-        raise ValueError(f"u must have 1 or 2 dimensions, not {u.ndim}")
-    if u.shape[-1 if which == "row" else 0] != length:
-        raise ValueError(f"u of shape {u.shape} does not fit: {other} is needed, with M = {m} and N = {n}")
-    if u.ndim == 1:
-        u = u[None] if which == "row" else u[:, None]
-    count = u.shape[0 if which == "row" else 1]
+    axis, length = (0, n) if which == "row" else (1, m)
+    u = as_block(u, axis, length)
+    count = u.shape[axis]
     if p is not None and operator.index(p) != count:
         raise ValueError(f"p = {p}, but u of shape {u.shape} holds {count}")
     if rcond is not None and not (which == "col" and _is_economic(Q)):
@@ -246,9 +239,7 @@ def _real(a: Any, name: str) -> Array:
     """`a` as an array; other dtypes than SciPy's stay what they are, to be refused."""
     a = unwrapped(a, name)
     if a.dtype.kind == "c":
-        raise TypeError(
-            f"{name}: real numbers are needed, not dtype {a.dtype}; scipy.linalg takes complex ones"
-        )
+        raise TypeError(f"{name}: real numbers are needed, not dtype {a.dtype}; use scipy.linalg")
     return a
 
 

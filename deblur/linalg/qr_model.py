@@ -10,15 +10,13 @@ import numpy as np
 
 from ..device import Array, asnumpy, get_xp, is_cupy, unwrapped
 from ..errors import SingularMatrixError
-from .checks import as_matrix, as_rhs, check_pivots, indices, position
+from .checks import as_block, as_matrix, as_rhs, check_pivots, indices, position
 from .qr import factor
 from .qr_insert_delete import delete, insert
 from .qr_plan import UpdatePlan, plan_update
 from .qr_update import add_columns, add_rows, complement, remove_columns, remove_rows
 from .row_blocks import RowBlocks
 from .triangular import substitute
-
-__all__ = ["QRModel"]
 
 Factors = tuple[Array | None, Array]  # Q and R; or None and [R d]
 
@@ -105,7 +103,7 @@ class QRModel:
         if len(a) < a.shape[1]:
             raise ValueError(
                 f"a least-squares model needs at least as many rows as columns, not {a.shape}; "
-                "lstsq gives the minimum-norm solution of a wide system"
+                "numpy.linalg.lstsq gives the minimum-norm solution of a wide system"
             )
         dtype = np.result_type(a.dtype, b.dtype)
         self._is_vector = b.ndim == 1
@@ -162,7 +160,7 @@ class QRModel:
             if not float(diagonal[smallest]) > max(self.shape) * float(np.finfo(r.dtype).eps) * largest:
                 raise SingularMatrixError(
                     f"column {smallest} of A depends on the others to rounding, so that the solution is not unique; "
-                    "remove that column, or use lstsq for the solution of minimum norm",
+                    "remove that column, or use numpy.linalg.lstsq for that of minimum norm",
                     smallest,
                 )
         x = self._state.rd[:, n:].copy()
@@ -189,16 +187,12 @@ class QRModel:
             In place of the model's own.
         """
         s, (m, n) = self._state, self.shape
-        u = self._as_block(u, "u", 0, n)
+        u = self._as_block(u, 0, n)
         xp = get_xp(b, s.rd)
-        b = xp.asarray(unwrapped(b, "b"))
-        try:
-            b = b.reshape(len(u), s.b.shape[1])
-        except ValueError:
-            raise ValueError(
-                f"b of shape {b.shape} does not fit: {len(u)} rows and {s.b.shape[1]} right-hand side(s)"
-            ) from None
-        b = self._as_block(b, "b", 0, s.b.shape[1])
+        b, rhs = xp.asarray(unwrapped(b, "b")), s.b.shape[1]
+        if b.size != len(u) * rhs:
+            raise ValueError(f"b of shape {b.shape} does not fit: {len(u)} rows and {rhs} right-hand side(s)")
+        b = as_matrix(b.reshape(len(u), rhs), "b", finite=self._finite).astype(s.rd.dtype)
         k = m if k is None else position(k, m)
 
         def update() -> Factors:
@@ -230,7 +224,7 @@ class QRModel:
         p = len(gone)
         if m - p < n:
             raise ValueError(
-                f"{m - p} rows would be left for {n} columns; remove columns first, or at most {m - n} rows"
+                f"{m - p} rows would be left for {n} columns: remove at most {m - n}, or columns first"
             )
 
         def update() -> Factors:
@@ -263,12 +257,12 @@ class QRModel:
             If there would be more columns than rows.
         """
         s, (m, n) = self._state, self.shape
-        u = self._as_block(u, "u", 1, m)
+        u = self._as_block(u, 1, m)
         k = n if k is None else position(k, n)
         p = u.shape[1]
         if n + p > m:
             raise ValueError(
-                f"{n + p} columns would stand against {m} rows; add rows first, or at most {m - n} columns"
+                f"{n + p} columns would stand against {m} rows: add at most {m - n}, or rows first"
             )
 
         def update() -> Factors:
@@ -366,23 +360,15 @@ class QRModel:
         defect = float(xp.linalg.norm(z.T @ z + c.T @ c - u.T @ u))
         size = float(xp.linalg.norm(u)) ** 2
         if not defect <= 100 * np.sqrt(len(u)) * float(np.finfo(u.dtype).eps) * size:
-            raise np.linalg.LinAlgError(
-                f"AR⁻¹ is orthonormal only to {defect / size:.1g}: A is too ill-conditioned to be updated without Q"
-            )
+            raise np.linalg.LinAlgError(f"AR⁻¹ is orthonormal only to {defect / size:.1g}: an update needs Q")
         below = xp.zeros((w.shape[1], rd.shape[1]), rd.dtype)
         below[:, len(rd) :] = w.T @ self._state.b
         return xp.concatenate([rd, below]), xp.concatenate([z, c])
 
-    def _as_block(self, u: Any, name: str, axis: int, length: int) -> Array:
-        """`u` as a matrix of rows (axis 0) or columns (axis 1) of the `length` needed, in the model's dtype."""
-        u = get_xp(self._state.rd, u).asarray(unwrapped(u, name))
-        if u.ndim == 1:
-            u = u[None] if axis == 0 else u[:, None]
-        if u.ndim != 2 or u.shape[1 - axis] != length:
-            needed = f"(P, {length})" if axis == 0 else f"({length}, P)"
-            raise ValueError(f"{name} of shape {u.shape} does not fit: {needed} is needed")
-        # A copy: the model keeps it.
-        return as_matrix(u, name, finite=self._finite).astype(self._state.rd.dtype)
+    def _as_block(self, u: Any, axis: int, length: int) -> Array:
+        """A copy of `u` in the model's dtype; see `as_block`."""
+        u = as_block(get_xp(self._state.rd, u).asarray(unwrapped(u, "u")), axis, length)
+        return as_matrix(u, "u", finite=self._finite).astype(self._state.rd.dtype)
 
     def _outward(self, x: Array) -> Array:
         return x[:, 0] if self._is_vector else x

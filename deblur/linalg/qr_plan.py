@@ -17,8 +17,6 @@ import numpy as np
 
 from .sweeps import BLOCK
 
-__all__ = ["UPDATES", "UpdatePlan", "plan_update"]
-
 # Up to how many rows or columns SciPy's rotations are taken (benchmarks/bench_qr_update.py shows both).
 ROTATIONS = {"add_rows": 16, "remove_rows": 16, "add_columns": 16, "remove_columns": 32}
 CACHED = 1 << 16  # entries of Q up to which it is four times as many
@@ -154,9 +152,7 @@ class Update(NamedTuple):
 
     def rotates(self) -> bool:
         """Whether SciPy's rotations do the update."""
-        return (
-            self.keep_q and self.device == "cpu" and rotations_are_faster(self.which, self.m, self.n, self.p)
-        )
+        return self.keep_q and self.device == "cpu" and rotations_are_faster(*self[:4])
 
     def features(self) -> dict[str, float]:
         """The work of the update."""

@@ -100,17 +100,13 @@ def sweep_up(c: Array, z: Array, w: Array, r: Array, e: Array | None = None, q: 
     if is_cupy(r):
         sweeps_gpu.sweep_up(c, z, w, r, e, q)
         return
-    t, p = z.shape
+    t = len(z)
     for j in reversed(range(0, t, BLOCK)):
         here, rest = slice(j, min(j + BLOCK, t)), slice(min(j + BLOCK, t), None)
         c[...], v, tau = tpqrt(c, z[here], PANEL)
-        rows = r[here, j:]
-        for i in range(0, p, PANEL):
-            pivots = slice(i, min(i + PANEL, p))
-            v_i, t_i = v[:, pivots], tau[: pivots.stop - i, pivots]
-            reflect(v_i, t_i, w[pivots, j:], rows)
-            if q is not None and e is not None:
-                reflect(v_i, t_i, e[:, pivots].T, q[:, here].T)
+        reflect_panels(v, tau, w[:, j:], r[here, j:])
+        if q is not None and e is not None:
+            reflect_panels(v, tau, e.T, q[:, here].T)
         turn, r[here, here] = scipy.linalg.qr(r[here, here], check_finite=False)
         r[here, rest] = turn.T @ r[here, rest]
         if q is not None:
@@ -122,6 +118,13 @@ def reflect(v: np.ndarray, t: np.ndarray, top: np.ndarray, below: np.ndarray) ->
     x = t.T @ (top + v.T @ below)
     top -= x
     below -= v @ x
+
+
+def reflect_panels(v: np.ndarray, t: np.ndarray, top: np.ndarray, below: np.ndarray) -> None:
+    """`reflect` by each panel of `PANEL` columns of v in turn."""
+    for i in range(0, v.shape[1], PANEL):
+        panel = slice(i, min(i + PANEL, v.shape[1]))
+        reflect(v[:, panel], t[: panel.stop - i, panel], top[panel], below)
 
 
 def tpqrt(a: np.ndarray, b: np.ndarray, panel: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -64,15 +64,7 @@ def transpose(a: Any, *, out: Array | None = None, overwrite_a: bool = False) ->
         turn(a)
         return a
     if out is not None:
-        get_xp(a, out)  # refuses a mixture of host and device
-        if out.shape != a.shape[::-1] or out.dtype != a.dtype:
-            raise ValueError(
-                f"out must have shape {a.shape[::-1]} and dtype {a.dtype}, not {out.shape} and {out.dtype}"
-            )
-        if overlap(a, out):
-            raise ValueError(
-                "out shares memory with a; a square matrix is transposed in place by overwrite_a=True"
-            )
+        check_out(out, a.shape[::-1], a.dtype, a)
     return turned(a, out)
 
 
@@ -101,10 +93,14 @@ def turn(a: Array) -> None:
         a[rows, columns] = below.T
 
 
-def overlap(a: Array, b: Array) -> bool:
-    """Whether two arrays share memory; on a GPU, where the exact answer is slow, whether their ranges meet."""
-    xp = get_xp(a, b)
-    return bool(np.shares_memory(a, b) if xp is np else xp.may_share_memory(a, b))
+def check_out(out: Array, shape: tuple[int, ...], dtype: np.dtype, *operands: Array) -> None:
+    """Refuse an array for the result that does not fit, or shares memory with an operand."""
+    if out.shape != shape or out.dtype != dtype:
+        raise ValueError(f"out must have shape {shape} and dtype {dtype}, not {out.shape}, {out.dtype}")
+    xp = get_xp(out, *operands)
+    shares = np.shares_memory if xp is np else xp.may_share_memory  # on a GPU the exact answer is slow
+    if any(shares(out, x) for x in operands):
+        raise ValueError("out shares memory with an operand: give it memory of its own")
 
 
 def mirror_lower(a: Array) -> None:

@@ -38,29 +38,14 @@ def invert_blocks(l: Array, status: PivotStatus, unit_diagonal: bool = False) ->
     return blocks
 
 
-def put_blocks(a: Array, blocks: Array) -> None:
-    """Set the diagonal blocks of `a`."""
-    grid = (len(blocks), _SIZES.LEAF // _SIZES.PUT_ROWS)
-    kernels.get("triangular", "put_blocks", a.dtype)(grid, 256, a, leading(a), len(a), blocks)
-
-
-def clear_upper(a: Array) -> None:
-    """Zeros above the diagonal."""
-    kernels.get("triangular", "clear_upper", a.dtype)(len(a), 256, a, leading(a), len(a))
-
-
-def check_lower(a: Array, status: PivotStatus) -> None:
-    """Record whether the lower triangle is finite."""
-    kernels.get("triangular", "check_lower", a.dtype)(len(a), 256, a, leading(a), status.overflow)
-
-
 def invert_lower(a: Array, inverses: Array) -> None:
     """L⁻¹ with zeros above, in the place of L; `inverses` are those of its diagonal blocks."""
     import cupy
 
     n = len(a)
-    clear_upper(a)
-    put_blocks(a, inverses)
+    kernels.get("triangular", "clear_upper", a.dtype)(n, 256, a, leading(a), n)
+    grid = (len(inverses), _SIZES.LEAF // _SIZES.PUT_ROWS)
+    kernels.get("triangular", "put_blocks", a.dtype)(grid, 256, a, leading(a), n, inverses)
     work = cupy.empty(n * n // 4 + 1, a.dtype)  # what the products L₂₁ L₁₁⁻¹ of a level need at most
     size = _SIZES.LEAF
     while size < n:
@@ -154,7 +139,7 @@ def inverse(
     if len(l):
         invert_lower(l, invert_blocks(l, status or PivotStatus(), unit_diagonal))
         if status is not None:
-            check_lower(l, status)
+            kernels.get("triangular", "check_lower", l.dtype)(len(l), 256, l, leading(l), status.overflow)
     return l
 
 

@@ -223,7 +223,7 @@ def test_default_tolerance_is_the_root_of_eps(acceleration, rng):
 
 @pytest.mark.parametrize("acceleration", [None, "cg"])
 def test_memory_layouts_give_the_same_answer_and_leave_the_input_alone(acceleration, rng):
-    a, b = spd(23, rng), rng.standard_normal((23, 4))
+    a, b = spd(23, rng, 10), rng.standard_normal((23, 4))
     x, _ = gauss_seidel(a, b, rtol=1e-12, acceleration=acceleration, block=5)
     wide, deep = np.zeros((46, 69)), np.zeros((46, 12))
     wide[::2, ::3], deep[::2, ::3] = a, b

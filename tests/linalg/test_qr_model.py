@@ -81,17 +81,17 @@ def test_random_sequences_equal_a_fresh_solution(monkeypatch, xp, rng, keep_q, m
     a, b = rng.standard_normal((m, n)), rng.standard_normal((m, *rhs))
     model = QRModel(xp.asarray(a), xp.asarray(b), keep_q=keep_q)
     check(model, a, b)
-    for _ in range(25):
+    for _ in range(12):
         a, b = change(model, a, b, rng, largest, method)
         # A square random A may be ill-conditioned; without Q the model then factors anew by itself.
         check(model, a, b)
 
 
 @pytest.mark.parametrize("keep_q", [True, False])
-def test_a_thousand_changes_in_a_row(rng, keep_q):
+def test_hundreds_of_changes_in_a_row(rng, keep_q):
     a, b = rng.standard_normal((60, 12)), rng.standard_normal(60)
     model = QRModel(a, b, keep_q=keep_q, method="update")
-    for _ in range(1000):
+    for _ in range(400):
         m, n = a.shape
         before = a, b
         if n > 25 or m > 90:
@@ -115,7 +115,7 @@ def test_left_to_itself_it_stays_as_accurate_as_a_fresh_factorisation(monkeypatc
     a, b = rng.standard_normal((50, 15)).astype(dtype), rng.standard_normal(50).astype(dtype)
     model = QRModel(a, b, keep_q=keep_q)
     ages, ratios = set(), []
-    for i in range(250):
+    for i in range(120):
         u, e, c = rng.standard_normal((5, 15)), rng.standard_normal(5), rng.standard_normal((50, 3))
         k = int(rng.integers(0, 12))
         model.add_rows(u, e, 4 * k)

@@ -1,4 +1,4 @@
-"""Pack machine code of the kernels for usual cards, which the wheel brings: ``python -m deblur.machine_code``.
+"""Pack machine code of the kernels for usual cards, which the wheel brings: ``python tools/pack_machine_code.py``.
 
 It takes NVRTC, through CuPy, and no GPU; ``make wheel`` does it first. Where NVRTC is missing the wheel is built
 without machine code, and each kernel is compiled when it is first launched, as in a checkout. Code for one card runs on
@@ -16,14 +16,10 @@ from pathlib import Path
 
 import numpy as np
 
-from . import cuda_sources, kernels
-from .device import usable_cores
+from deblur import cuda_sources, kernels
+from deblur.device import usable_cores
 
 ARCHITECTURES = ("sm_80", "sm_90a", "sm_100", "sm_120")  # Ampere and Ada, Hopper, Blackwell's two generations
-
-
-def _compiled(text: str, name: str, arch: str) -> bytes:
-    return kernels.compile_source(text, name, arch)[0]
 
 
 def pack(path: Path, architectures: Sequence[str] = ARCHITECTURES) -> None:
@@ -39,18 +35,18 @@ def pack(path: Path, architectures: Sequence[str] = ARCHITECTURES) -> None:
         ProcessPoolExecutor(usable_cores(), get_context("spawn")) as pool,
         zipfile.ZipFile(path, "w", zipfile.ZIP_LZMA) as archive,
     ):
-        codes = pool.map(
-            _compiled,
+        compiled = pool.map(
+            kernels.compile_source,
             [kernels.part_source(stem, part, real) for stem, part, real, _ in pieces],
             [f"{stem}.cu" for stem, *_ in pieces],
             [arch for *_, arch in pieces],
         )
-        for piece, code in zip(pieces, codes, strict=True):
+        for piece, (code, _) in zip(pieces, compiled, strict=True):
             archive.writestr(kernels.packed_name(*piece), code)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m deblur.machine_code", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--output", type=Path, default=cuda_sources.source_folder() / kernels.PACKED)
     parser.add_argument("architectures", nargs="*", default=ARCHITECTURES, help="such as sm_80")
     args = parser.parse_args()
