@@ -1,19 +1,199 @@
-"""The damped least-squares problem of deblurring, by QR: the route of the reconstruction method ``qr``."""
+"""Least squares through QR: general matrices, and the damped problem of deblurring.
+
+`lstsq` answers for any matrix, a rank-deficient one included. `damped_qr`
+factors [H; √λ I] once for many right-hand sides, by bands where H has them:
+the route of the reconstruction method ``qr``.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg
 import scipy.sparse
 
-from ..device import Array, as_real, check_finite, float_dtype, get_xp, is_cupy
+from ..device import Array, all_true, as_real, check_finite, float_dtype, get_xp, is_cupy, unwrapped
 from ..errors import SingularMatrixError
 from .band_triangle import BandTriangle
-from .checks import as_rhs
+from .checks import as_float, as_rhs
 from .qr import factor
+
+__all__ = ["DampedQR", "LstsqResult", "damped_qr", "lstsq"]
+
+
+class LstsqResult(NamedTuple):
+    """Result of `lstsq`: the solution, the norm of its residual, and the numerical rank."""
+
+    x: Array
+    """(..., N) or (..., N, K): the least-squares solution, of minimum norm where it is not unique."""
+    residual_norm: Array
+    """(...) or (..., K): ‖b − Ax‖₂ of each right-hand side, computed from x itself."""
+    rank: Any
+    """int, or (...) integers for a stack: the numerical rank found."""
+
+
+def lstsq(
+    a: Array,
+    b: Array,
+    rcond: float | None = None,
+    *,
+    on_deficient: str = "min-norm",
+    check_finite: bool = True,
+) -> LstsqResult:
+    """Minimise ‖Ax − b‖₂, for one matrix or a stack, whatever the rank.
+
+    Parameters
+    ----------
+    a : (..., M, N) array_like
+        Tall, square or wide.
+    b : (M,) or (..., M, K) array_like
+        Right-hand sides. For a stack of matrices b is (..., M, K), or (..., M)
+        with exactly one dimension less than `a`.
+    rcond : float, optional
+        Directions in which A is smaller than rcond·‖A‖ count as absent. Default
+        is max(M, N)·eps of the dtype.
+    on_deficient : {"min-norm", "raise"}
+        For a matrix of rank below min(M, N): the solution of minimum norm, or
+        an error that gives the rank.
+    check_finite : bool
+        Whether to look for NaN and infinity first. Without it they make NaN of the solution.
+
+    Returns
+    -------
+    LstsqResult
+        ``x``, ``residual_norm``, ``rank``.
+
+    Raises
+    ------
+    ValueError
+        For shapes that do not fit, an unknown `on_deficient`, a negative or
+        non-finite `rcond`, or non-finite entries.
+    TypeError
+        For complex or non-numeric entries, or NumPy and CuPy arrays mixed.
+    SingularMatrixError
+        With ``on_deficient="raise"``, for a matrix of deficient rank.
+
+    Notes
+    -----
+    On the CPU this is LAPACK's `gelsy`: QR with column pivoting, the rank by
+    incremental condition estimation, and for a deficient rank the complete
+    orthogonal decomposition, which gives the minimum norm [1]_. On the GPU it is
+    the plain QR, whose R is then tested: ‖R‖‖R⁻¹‖ in the Frobenius norm is at
+    most N times the condition number, so that a small one proves the full rank;
+    only matrices that fail the test pay for the singular values of R.
+
+    References
+    ----------
+    .. [1] G. Quintana-Ortí, X. Sun, C. H. Bischof, "A BLAS-3 version of the QR
+       factorization with column pivoting", SIAM J. Sci. Comput. 19 (1998).
+    """
+    xp = get_xp(a, b)
+    a, b, is_vector = _checked(unwrapped(a, "a"), unwrapped(b, "b"), rcond, on_deficient, check_finite)
+    m, n = a.shape[-2:]
+    lost = None
+    if not check_finite:  # LAPACK may answer all the same, with finite numbers
+        fine = xp.isfinite(a), xp.isfinite(b)
+        if not (all_true(fine[0]) and all_true(fine[1])):
+            a, b = (xp.where(good, v, v.dtype.type(0)) for good, v in zip(fine, (a, b), strict=True))
+            lost = ~(fine[0].all(axis=(-2, -1), keepdims=True) & fine[1].all(axis=-2, keepdims=True))
+    if rcond is None:
+        rcond = max(m, n, 1) * float(np.finfo(a.dtype).eps)
+    if 0 in a.shape or b.shape[-1] == 0:
+        x = xp.zeros((*a.shape[:-2], n, b.shape[-1]), a.dtype)
+        rank = xp.zeros(a.shape[:-2], dtype=int)
+        if 0 not in a.shape[-2:]:  # no right-hand side asks for anything, but the rank is still a fact
+            s = xp.linalg.svd(a, compute_uv=False)
+            rank = (s > rcond * s[..., :1]).sum(axis=-1)
+    elif xp is np:
+        x, rank = _lstsq_lapack(a, b, rcond)
+    else:
+        x, rank = _lstsq_gpu(a, b, rcond)
+    if on_deficient == "raise" and a.size and bool((rank < min(m, n)).any()):
+        worst = int(rank.min())
+        which = ""
+        if a.ndim > 2:
+            which = f" (the worst of {rank.size} matrices; {int((rank < min(m, n)).sum())} fail)"
+        raise SingularMatrixError(
+            f"the {m} x {n} matrix has rank {worst}, not {min(m, n)}, at rcond = {rcond:.3g}{which}: its "
+            "least-squares solution is not unique; on_deficient='min-norm' returns the smallest one",
+            worst,
+        )
+    if lost is not None:
+        x = xp.where(lost, x.dtype.type(np.nan), x)
+    residual = b - a @ x
+    norm = xp.linalg.norm(residual, axis=-2)
+    if is_vector:
+        x, norm = x[..., 0], norm[..., 0]
+    return LstsqResult(x, norm, int(rank) if a.ndim == 2 else rank)
+
+
+def _checked(
+    a: Array, b: Array, rcond: float | None, on_deficient: str, finite: bool
+) -> tuple[Array, Array, bool]:
+    """`a` and `b` in their common dtype, b with its column axis, and whether b came without one."""
+    if on_deficient not in ("min-norm", "raise"):
+        raise ValueError(f"on_deficient must be 'min-norm' or 'raise', not {on_deficient!r}")
+    if rcond is not None and not 0 <= rcond < np.inf:
+        raise ValueError(f"rcond must be a finite number >= 0, not {rcond}")
+    if a.ndim < 2:
+        raise np.linalg.LinAlgError(
+            f"a must be a matrix or a stack of matrices, not an array of shape {a.shape}"
+        )
+    is_vector = b.ndim == a.ndim - 1
+    columns = b[..., None] if is_vector else b
+    if columns.ndim != a.ndim or columns.shape[:-1] != a.shape[:-1]:
+        raise ValueError(
+            f"b of shape {b.shape} does not belong to a of shape {a.shape}: "
+            f"{a.shape[:-1]} or {(*a.shape[:-1], 'K')} is needed"
+        )
+    a, columns = as_float(a, "a", finite=finite), as_float(columns, "b", finite=finite)
+    dtype = np.result_type(a.dtype, columns.dtype)
+    return a.astype(dtype, copy=False), columns.astype(dtype, copy=False), is_vector
+
+
+def _lstsq_lapack(a: np.ndarray, b: np.ndarray, rcond: float) -> tuple[np.ndarray, np.ndarray]:
+    """gelsy on each matrix of the stack."""
+    batch = a.shape[:-2]
+    x = np.empty((*batch, a.shape[-1], b.shape[-1]), a.dtype)
+    rank = np.empty(batch, dtype=int)
+    for i in np.ndindex(*batch):
+        x[i], _, rank[i], _ = scipy.linalg.lstsq(
+            a[i], b[i], cond=rcond, lapack_driver="gelsy", check_finite=False
+        )
+    return x, rank
+
+
+def _lstsq_gpu(a: Array, b: Array, rcond: float) -> tuple[Array, Array]:
+    """Plain QR for every matrix whose R proves its rank; the singular values of R for the others."""
+    xp = get_xp(a)
+    m, n = a.shape[-2:]
+    is_tall = m >= n
+    q, r = factor(a if is_tall else a.swapaxes(-1, -2))
+    batch, k = a.shape[:-2], min(m, n)
+    r = r.reshape(-1, k, k)
+    # A = QR is tall: x = R⁻¹Qᵀb. A = RᵀQᵀ is wide: x = QR⁻ᵀb, which is the minimum norm already.
+    inner = (q.swapaxes(-1, -2) @ b if is_tall else b).reshape(-1, k, b.shape[-1])
+    # A zero on the diagonal would make the batched solver divide by it; a one in its place keeps the
+    # numbers finite, and the matrix is known to be suspect.
+    diagonal = xp.diagonal(r, axis1=-2, axis2=-1)
+    broken = (diagonal == 0).any(axis=-1)
+    safe = r + xp.eye(k, dtype=r.dtype) * (diagonal == 0)[:, None, :]
+    inverse_norm = xp.linalg.norm(xp.linalg.inv(safe), axis=(-2, -1))
+    condition = xp.linalg.norm(r, axis=(-2, -1)) * inverse_norm
+    suspect = broken | ~(condition * max(rcond, float(np.finfo(a.dtype).eps)) < 1)
+    y = xp.linalg.solve(safe if is_tall else safe.swapaxes(-1, -2), inner)
+    rank = xp.full(len(r), k)
+    if bool(suspect.any()):
+        where = xp.flatnonzero(suspect)
+        u, s, vt = xp.linalg.svd(r[where] if is_tall else r[where].swapaxes(-1, -2), full_matrices=False)
+        keep = s > rcond * s[:, :1]
+        c = xp.where(keep[..., None], u.swapaxes(-1, -2) @ inner[where], 0) / xp.where(keep, s, 1)[..., None]
+        y[where] = vt.swapaxes(-1, -2) @ c
+        rank[where] = keep.sum(axis=-1)
+    y = y.reshape(*batch, k, b.shape[-1])
+    return (y if is_tall else q @ y), rank.reshape(batch)
 
 
 @dataclass(frozen=True)
