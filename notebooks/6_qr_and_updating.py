@@ -23,8 +23,8 @@ plt.rcParams.update({"figure.dpi": 60, "image.cmap": "gray"})
 # %% [markdown]
 # ## One mirror at a time
 #
-# A Householder reflection P = I − 2 vvᵀ / vᵀv is a mirror. One is made for each column, to turn what is below the diagonal to
-# zero. What is left is a triangle R, and the mirrors together are Q.
+# A Householder reflection P = I − 2 vvᵀ / vᵀv is a mirror. One is made for each column, to turn what is below the
+# diagonal to zero. What is left is a triangle R, and the mirrors together are Q.
 
 # %%
 a = np.random.default_rng(1).random((5, 3)).round(2)
