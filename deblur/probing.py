@@ -155,7 +155,7 @@ def _quadratic_draws(problem: Problem, rng: np.random.Generator, precondition: _
         k = len(z)
         right = operator.adjoint(root * noise(k, *operator.image_shape))
         m = []
-        for difference in DIFFERENCES[kind]:
+        for difference in DIFFERENCES[kind](2):
             u = noise(*z.shape)
             at = (..., *inside(difference, operator.scene_shape))
             m.append(xp.zeros_like(u) if not wraps else u)  # zero where the difference is not counted

@@ -1,5 +1,8 @@
 """`VaryingBlur`: a PSF that changes across the image, as a few convolutions and maps of weights.
 
+It serves images of two axes: how a PSF varies with depth is another model, and places in three dimensions have no
+lattice here yet.
+
 A pixel x of the image sees the scene through the PSF h(x). Between the places where it is known the PSF is
 interpolated, h(x) = Σ_k w_k(x) h_k with Σ_k w_k = 1, so that
 
@@ -105,6 +108,11 @@ class VaryingBlur(LinearMap):
         if tolerance is not None and not 0 < float(tolerance) < 1:
             raise ValueError(
                 f"tolerance is a part of a PSF's sum and lies between 0 and 1, not {tolerance!r}; None uses every PSF"
+            )
+        if len(tuple(shape)) != 2:
+            raise ValueError(
+                f"PSFs that vary, or one for each colour, blur images (rows, columns), not shape {tuple(shape)!r}; "
+                "for lines and volumes give one PSF with as many axes as they have"
             )
         psfs, self.positions, grid = _placed(psfs, positions, shape)
         self._lattice, mix = _interpolation(self.positions, grid, shape)
