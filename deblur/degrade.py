@@ -95,7 +95,10 @@ def degrade(
         hint = ""
         if (axes, image.ndim) == (2, 3):
             hint = "; give channel_axis=-1 for colour, 0 for a stack, or a PSF of three axes for a volume"
-        raise ValueError(f"an image of {axes} axes is needed, not shape {image.shape}{hint}")
+        named = "" if channel_axis is None else " and a channel axis"
+        raise ValueError(
+            f"psf of shape {psf.shape}{named}: an image of {axes} axes is needed, not shape {image.shape}{hint}"
+        )
     if channel_axis is not None and not -axes <= channel_axis < axes:
         raise ValueError(f"channel_axis={channel_axis} does not exist in an image of shape {image.shape}")
     if image.size == 0:

@@ -95,15 +95,14 @@ class Axes:
             if axes != 2:
                 one = {1: "one left, a line", 3: "three left, a volume"}[axes]
                 raise ValueError(
-                    f"{said} {one}, for a PSF of as many axes, not {left}: name the axis of the channels "
-                    "(channel_axis=-1) and the one that frames are counted along (stack_axis=0), or give a PSF with as "
-                    "many axes as one frame has"
+                    f"{said} {one}, for a {axes}-D PSF, not {left}: name the axis of the channels (channel_axis=-1) "
+                    f"and the one that frames are counted along (stack_axis=0), or give a {left}-D PSF"
                 )
             raise ValueError(
                 f"{said} two left, rows and columns: for colour name the axis of the channels (channel_axis=-1; "
                 "without a name only (M, N, 3) and (M, N, 4) are taken for colour, M and N being larger than 4), for a "
                 "stack of frames the axis they are counted along (stack_axis=0)"
-                + ("; or, for a volume, give a PSF of three axes" if left == 3 else "")
+                + ("; or, for a volume, give a 3-D PSF" if left == 3 else "")
             )
         self.space_axes = axes
         self.stack = tuple(stacked)

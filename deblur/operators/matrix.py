@@ -79,9 +79,7 @@ def check_origin(origin: Sequence[int], shape: tuple[int, ...]) -> tuple[int, ..
         if any(isinstance(x, bool) for x in origin):
             raise TypeError
     except TypeError:
-        raise TypeError(
-            f"origin must be whole numbers, one for each axis of the PSF, not {origin!r}"
-        ) from None
+        raise TypeError(f"origin must be a whole number for each axis of the PSF, not {origin!r}") from None
     if len(o) != len(shape) or not all(0 <= x < m for x, m in zip(o, shape, strict=True)):
         raise ValueError(f"origin must be an index into the {by(shape)} PSF, not {origin!r}")
     return o
@@ -99,9 +97,14 @@ def check_geometry(
     h = asnumpy(check_psf(psf, axes=SPACES))
     h.flags.writeable = False
     if len(tuple(shape)) != h.ndim:
+        names = (
+            "(length,) of the line",
+            "(rows, columns) of the image",
+            "(slices, rows, columns) of the volume",
+        )
         raise ValueError(
-            f"shape must be that of the image, {h.ndim} numbers for a PSF of {h.ndim} axes ({by(h.shape)}), not "
-            f"{tuple(shape)!r}: a PSF of one axis blurs lines, of two images, of three volumes"
+            f"shape must be {names[h.ndim - 1]}, for a {h.ndim}-D PSF ({by(h.shape)}), not {tuple(shape)!r}; a 1-D PSF "
+            "blurs lines, a 2-D one images, a 3-D one volumes"
         )
     image = tuple(check_size(n, f"shape[{axis}]") for axis, n in enumerate(shape))
     if any(m > n for m, n in zip(h.shape, image, strict=True)):
@@ -220,8 +223,11 @@ def filter2matrix(
     of_f, of_g = (rowsf, colsf), (rowsg, colsg)
     if not isinstance(rowsf, int | np.integer):  # a shape
         of_f, of_g = rowsf, of_g if colsf is None else colsf
-    of_g = (None,) * h.ndim if all(n is None for n in of_g) else of_g
-    if not np.shape(of_f) == np.shape(of_g) == (h.ndim,):
+    elif np.ndim(colsf):
+        of_f = rowsf
+    if isinstance(of_g, tuple) and of_g == (None, None):
+        of_g = (None,) * h.ndim
+    if not all(np.ndim(of) == 1 and len(of) == h.ndim for of in (of_f, of_g)):
         axes = "(rows, columns)" if h.ndim == 2 else f"{h.ndim} numbers, as many as the PSF has axes"
         raise ValueError(f"the shapes of f and g must be {axes}, not {of_f!r} and {of_g!r}")
     names = ("rows", "cols") if h.ndim == 2 else [f"axis {axis} of " for axis in range(h.ndim)]
