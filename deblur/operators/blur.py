@@ -215,7 +215,7 @@ class Blur(LinearMap):
     def checked(self, x: Array, shape: tuple[int, ...], what: str) -> tuple[Array, Device]:
         """`x` as real images of that shape, and where they live; or an error."""
         x = as_real(x, what)
-        if x.ndim < len(shape) or x.shape[-len(shape) :] != shape:
+        if x.shape[-len(shape) :] != shape:
             raise ValueError(f"{what} must have shape (..., {', '.join(map(str, shape))}), not {x.shape}")
         return x, Device.of(x)
 

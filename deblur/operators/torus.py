@@ -69,7 +69,7 @@ class Torus:
 
 
 def corner(x: Array, shape: Sequence[int]) -> Array:
-    """What of the last axes lies in the first corner."""
+    """The first corner, of that size, of the last axes."""
     return x[(..., *(slice(n) for n in shape))]
 
 

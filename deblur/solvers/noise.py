@@ -82,6 +82,11 @@ def noise_level(g: Array, psf: Array | None = None, axes: int = 2) -> float:
     return _measured(g, psf, axes)[0]
 
 
+def shows_noise(g: Array, axes: int) -> bool:
+    """Whether images, of so many axes of space, are large enough for an estimate of their noise."""
+    return min(g.shape[-min(axes, 2) :]) >= _SIDES[-1]
+
+
 def _measured(g: Array, psf: Array | None, axes: int) -> tuple[float, float]:
     """Standard deviation of the noise of all frames, and the median of its colour over them."""
     if axes == 1:
@@ -106,7 +111,7 @@ class _Blocks(NamedTuple):
 def _noise_blocks(g: Array, psf: Array | None, sides: tuple[int, ...]) -> list[_Blocks]:
     """The blocks of each frame, after a check of the image."""
     g = as_real(g, "the image")
-    if g.ndim < 2 or min(g.shape[-2:]) < _SIDES[-1]:
+    if g.ndim < 2 or not shows_noise(g, 2):
         raise ValueError(
             f"the noise of an image of shape {g.shape} cannot be estimated: at least 4 x 4 pixels are "
             "needed; give its standard deviation (noise=...)"

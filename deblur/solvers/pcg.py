@@ -71,7 +71,7 @@ from .border import Border, Patch, depth_of, normal_product, torus_of
 from .border_gpu import BorderGPU
 from .domain import domain_of
 from .krylov import gmres
-from .refine import refined, singular
+from .refine import Correction, refined, singular
 
 _RESTART = 300
 _BASIS_BYTES = 1 << 30  # what GMRES may keep before it restarts
@@ -102,7 +102,7 @@ def memory(problem: Problem) -> float:
 
 def prepare(problem: Problem) -> Factor:
     """The preconditioner; a solve then costs two FFTs an iteration."""
-    return _Iteration(problem) if problem.axes == 2 else _Conjugate(problem)
+    return _Refined(problem, (_OnBorder if problem.axes == 2 else _Conjugate)(problem).correction)
 
 
 class _Embedding:
@@ -221,33 +221,32 @@ def _aim(problem: Problem) -> float:
     return min(enough, max(10 * enough / amplification, 200 * float(np.finfo(problem.dtype).eps)))
 
 
-class _Refined(Direct):
-    """An iteration that corrects z until the image is right."""
+def _limit(problem: Problem) -> int:
+    most = problem.stop.max_iterations
+    return 1000 if most is None else most
 
-    def __init__(self, problem: Problem) -> None:
-        self._problem, self._aim = problem, _aim(problem)
-        most = problem.stop.max_iterations
-        self._limit = 1000 if most is None else most
+
+class _Refined(Direct):
+    """The prepared iteration: z is corrected until the image is right."""
+
+    def __init__(self, problem: Problem, correction: Correction) -> None:
+        self._problem, self._correction, self._aim = problem, correction, _aim(problem)
 
     @all_cores()
     def scenes(self, g: Array) -> tuple[Array, int, bool, str]:
-        rtol = self._problem.stop.rtol
-        return refined(self._problem, g, self._correction, aim=self._aim, rtol=rtol, limit=self._limit)
-
-    def _correction(self, r: Array, scale: np.ndarray, target: float, done: int) -> tuple[Array, int, bool]:
-        raise NotImplementedError
+        rtol, limit = self._problem.stop.rtol, _limit(self._problem)
+        return refined(self._problem, g, self._correction, aim=self._aim, rtol=rtol, limit=limit)
 
 
-class _Conjugate(_Refined):
+class _Conjugate:
     """Conjugate gradients on A z = b, a system for each image."""
 
     @all_cores()
     def __init__(self, problem: Problem) -> None:
-        super().__init__(problem)
-        self._domain = domain_of(problem)
+        self._problem, self._domain = problem, domain_of(problem)
         self._inverse = self._domain.inverse(1.0, problem.lam)
 
-    def _correction(self, r: Array, scale: np.ndarray, target: float, done: int) -> tuple[Array, int, bool]:
+    def correction(self, r: Array, scale: np.ndarray, target: float, done: int) -> tuple[Array, int, bool]:
         """z with A z = r to half the target, the iterations it took, whether it got there."""
         problem, steps = self._problem, 0
 
@@ -272,25 +271,23 @@ class _Conjugate(_Refined):
             systems,
             precondition=precondition,
             rtol=0.5 * target,
-            max_iterations=self._limit - done,
+            max_iterations=_limit(problem) - done,
         )
         return found.x[:, 0], found.iterations, found.residual <= 0.5 * target
 
 
-class _Iteration(_Refined):
-    """The prepared iteration on the border of images."""
+class _OnBorder:
+    """GMRES on the border of images."""
 
+    @all_cores()
     def __init__(self, problem: Problem) -> None:
-        super().__init__(problem)
-        with all_cores():
-            self._m = _Embedding(problem)
-            self._border = border_of(problem)
-            try:
-                self._schwarz = _Schwarz(self._border, self._m, problem)
-            except np.linalg.LinAlgError as error:
-                raise singular(problem, error) from error
+        self._problem, self._m, self._border = problem, _Embedding(problem), border_of(problem)
+        try:
+            self._schwarz = _Schwarz(self._border, self._m, problem)
+        except np.linalg.LinAlgError as error:
+            raise singular(problem, error) from error
 
-    def _correction(self, r: Array, scale: np.ndarray, target: float, done: int) -> tuple[Array, int, bool]:
+    def correction(self, r: Array, scale: np.ndarray, target: float, done: int) -> tuple[Array, int, bool]:
         """z with A z = r to half the target or to the next restart, the iterations it took, whether it got there."""
         border, m = self._border, self._m
         z = m(r)
@@ -311,7 +308,7 @@ class _Iteration(_Refined):
             return left <= 0.5 * target
 
         room = _BASIS_BYTES // (c.nbytes + 1)
-        limit = max(1, min(_RESTART, max(room, 20), self._limit - done))
+        limit = max(1, min(_RESTART, max(room, 20), _limit(self._problem) - done))
         capture = isinstance(border, BorderGPU) and torus.size <= _LAUNCHED
         s, iterations = gmres(g_times, self._schwarz, c, finished, limit, capture)
         z += m(border.put(s, torus))

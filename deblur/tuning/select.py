@@ -15,7 +15,7 @@ from ..norms import squares
 from ..operators.blur import Blur
 from ..operators.operator import Operator
 from ..problem import Problem
-from ..solvers.noise import noise_level, noise_variance
+from ..solvers.noise import noise_level, noise_variance, shows_noise
 from ..solvers.start import filled, prior_scene
 from .choice import RULES, LambdaChoice, check_rule
 from .sampled import Prepare, search
@@ -216,7 +216,7 @@ def _trusted(
     if not why:
         return choice
     source = "estimated" if noise is None else "given"
-    if noise is None and _shows_noise(g, problem.axes):
+    if noise is None and shows_noise(g, problem.axes):
         noise = noise_variance(problem, g) if counts else math.sqrt(noise_variance(problem, g))
     elif choice.rule == "discrepancy" and not error:
         return choice  # with this very noise
@@ -236,14 +236,9 @@ def _trusted(
     return replace(other, reason=reason, remark=why, noise_source=source)
 
 
-def _shows_noise(g: Array, axes: int) -> bool:
-    """Whether images are large enough for an estimate of their noise."""
-    return min(g.shape[-min(axes, 2) :]) >= 4
-
-
 def _is_noise(g: Array, axes: int) -> bool:
     """Whether the residual of the prior scene is no larger than the noise that it shows."""
-    if not _shows_noise(g, axes) or g.dtype.kind != "f":
+    if not shows_noise(g, axes) or g.dtype.kind != "f":
         return False
     size = math.sqrt(float(squares(g)) / g.size)
     return size <= _RESIDUAL * noise_level(g, axes=axes)
