@@ -44,6 +44,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -191,7 +192,7 @@ def posterior_std(
         raise ValueError(f"probes must be an even whole number of at least 4, not {probes!r}")
     source, choice = "given", getattr(of, "lambda_choice", None)
     if check_noise(noise) is None and image is not None:
-        noise, source = estimate_noise(image), "estimated"
+        noise, source = estimate_noise(image, axes=problem.axes), "estimated"
     elif noise is None and choice is not None and choice.noise:
         noise, source = choice.noise, choice.noise_source
     if noise is None:
@@ -246,7 +247,7 @@ def _stated(of: Result | Problem) -> tuple[Problem, str]:
     weights, image_shape = problem.fidelity.weights, problem.operator.image_shape
     if weights is not None:
         weights = check_weights(weights)
-        frames = weights.reshape(-1, *weights.shape[-2:])
+        frames = weights.reshape(-1, *weights.shape[-problem.axes :])
         if frames.shape[1:] != image_shape or not bool((frames == frames[:1]).all()):
             raise ValueError(
                 f"weights must have the image's shape {image_shape}, and be the same for all frames and colours, not "
@@ -317,22 +318,22 @@ def _diagonal(problem: Problem, name: str) -> Array:
     if name == "kronecker":
         parts = [np.linalg.svd(matrix, full_matrices=True) for matrix in form.blur.axis_matrices()]
         vectors = [vt.T for _, _, vt in parts]
-        s = xp.asarray(
-            np.outer(*(np.pad(v, (0, len(vt) - len(v))) for _, v, vt in parts))
-        )  # H x = 0 for the others
+        padded = [np.pad(values, (0, len(vt) - len(values))) for _, values, vt in parts]
+        s = xp.asarray(reduce(np.multiply.outer, padded))  # H x = 0 for the others
     else:
         s = _SPECTRA[name].decompose(form.blur, np.dtype(np.float64), problem.device).singular_values
-    powers = (first_difference_power(n, name == "fft", xp) for n in s.shape)
-    inverse = 1 / (s * s + problem.lam * symbol(form, *powers))
+    powers = [first_difference_power(n, name == "fft", xp) for n in s.shape]
+    inverse = 1 / (s * s + problem.lam * symbol(form, powers))
     if name == "fft":
         return xp.full(problem.operator.scene_shape, float(inverse.mean()))
     if name != "kronecker":
         transform, kind = (scipy.fft.idct, 2) if name == "dct" else (scipy.fft.dst, 1)
         shape = problem.operator.image_shape
         vectors = [transform(np.eye(n), type=kind, axis=0, norm="ortho") for n in shape]
-    # The eigenvectors are outer products of these columns.
-    rows, cols = (xp.asarray(_mixing(problem, columns) ** 2) for columns in vectors)
-    return rows @ inverse @ cols.T
+    for axis, columns in enumerate(vectors):  # the eigenvectors are outer products of them
+        squares = xp.asarray(_mixing(problem, columns) ** 2)
+        inverse = xp.moveaxis(xp.tensordot(squares, inverse, (1, axis)), 0, axis)
+    return inverse
 
 
 def _mixing(problem: Problem, vectors: np.ndarray) -> np.ndarray:

@@ -60,7 +60,7 @@ from ..operators.blur import Blur
 from ..operators.operator import Operator
 from ..problem import Problem
 from ..solvers.krylov import Bidiagonalization
-from ..solvers.noise import check_noise, estimate_noise, noise_level
+from ..solvers.noise import check_noise, estimate_noise, noise_level, shows_noise
 from .choice import AMPLIFIED, RULES, LambdaChoice, Search, check_rule, explained, restated, vertex
 from .sums import FilterSums, Lambdas, exact_sums, local_sums, spectral_sums
 
@@ -292,10 +292,8 @@ def choose_lambda(
         raise ValueError(f"bounds must be two increasing positive multiples of σ_max², not {bounds!r}")
     if max_steps < 1:
         raise ValueError(f"max_steps must be at least 1, not {max_steps!r}")
-    if g.ndim < 2 or g.shape[-2:] != blur.image_shape:
-        raise ValueError(
-            f"the image must have shape (..., {blur.image_shape[0]}, {blur.image_shape[1]}), not {g.shape}"
-        )
+    if g.shape[-len(blur.image_shape) :] != blur.image_shape:
+        raise ValueError(f"the image must have shape (..., {str(blur.image_shape)[1:-1]}), not {g.shape}")
     if not math.isfinite(largest(g)):
         check_finite(g, "the image")
     problem = Problem(blur, dtype=g.dtype, device=Device.of(g))
@@ -326,9 +324,9 @@ def linear_choice(
     """`choose_lambda` for checked arguments and a normalised problem; `quick` ones may look at a picture's middle."""
     automatic, blur = rule == "auto", operator.shift_invariant
     rule, quick = ("gcv", True) if automatic else (rule, quick)
-    level, source = None, "not used"
-    if RULES[rule].noise:
-        level, source = (estimate_noise(g), "estimated") if noise is None else (float(noise), "given")
+    level, source = (None, "not used") if noise is None or not RULES[rule].noise else (float(noise), "given")
+    if RULES[rule].noise and noise is None:
+        level, source = estimate_noise(g, axes=g.ndim - 1), "estimated"
     with all_cores():
         if quick and norm == "scene" and operator.boundary.open:
             (choice,) = from_spectrum(operator, g, bounds or RANGE_ITERATIVE) if automatic else (None,)
@@ -362,7 +360,8 @@ def linear_choice(
 
 def _is_wide(blur: Blur) -> bool:
     """Whether the middle of a picture may stand for all of it."""
-    return min(blur.image_shape) > 1.5 * _WINDOW and max(blur.psf.shape) <= _WINDOW // 4
+    least, psf = min(blur.image_shape), blur.psf
+    return psf.ndim == 2 and least > 1.5 * _WINDOW and max(psf.shape) <= _WINDOW // 4
 
 
 def from_spectrum(
@@ -401,7 +400,7 @@ def from_spectrum(
         implied, power = math.sqrt(sums.implied_variance(choice.lam)), float(sums.power.sum())
         leaks = implied <= _LEAK * math.sqrt(power / sums.pixels)
         sound = choice.converged and energy <= _HIDDEN * power
-        sound = sound and not (leaks and implied > _SEEN * noise_level(first[middle]))
+        sound = sound and not (leaks and implied > _SEEN * noise_level(first[middle], axes=first.ndim))
         if blur is None:
             choice = _raised(choice, math.sqrt(2), "parts only resemble the whole")
         choices.append(_cautious(choice, sums) if sound else None)
@@ -441,7 +440,7 @@ def _without_trace(
     discrepancy with estimated noise: it needs no trace, and its larger λ is solved for in fewer steps. Where error
     dominates even there it is the L-curve's corner, not converged, which does least harm.
     """
-    level = noise_level(g) if min(g.shape[-2:]) >= 4 else 0.0
+    level = noise_level(g, axes=g.ndim - 1) if shows_noise(g, g.ndim - 1) else 0.0
     for rule, noise, source in (("discrepancy", level, "estimated"), ("lcurve", None, "not used")):
         other = apply(sums, rule, noise, source)
         if other.converged and other.lam > choice.lam and (rule == "discrepancy" or not choice.converged):
