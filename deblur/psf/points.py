@@ -104,8 +104,8 @@ def from_points(
     # A bead may lie in the middle of few planes, but not of few rows.
     room = [n if axis < picture.ndim - 2 else n // 2 for axis, n in enumerate(picture.shape)]
     if size is not None:
-        size = as_shape(size, picture.ndim) if isinstance(size, tuple | list) else (size,) * picture.ndim
-        if any(n > most for n, most in zip(as_shape(size, picture.ndim), room, strict=True)):
+        size = as_shape(size, picture.ndim)
+        if any(n > most for n, most in zip(size, room, strict=True)):
             raise ValueError(
                 f"a PSF of size {size} is more than half of an image of {_sides(picture.shape)} pixels, or has more "
                 "planes than it"
@@ -126,7 +126,7 @@ def from_points(
     side = 2 * max(math.ceil(4.5 * field.scale) + 1, 4) + 1
     shape = tuple(min(side, n) if axis < picture.ndim - 2 else side for axis, n in enumerate(most))
     found = field.average(shape)
-    for _ in range(5):
+    for _ in range(4):
         needed = _needed(found[0])
         larger = tuple(
             max(n, need) if need <= end else n for n, need, end in zip(shape, needed, most, strict=True)
