@@ -85,7 +85,7 @@ def parse(text: str) -> np.ndarray:
     name, colon, rest = text.strip().partition(":")
     name = name.strip().lower()
     if name == "volume" and colon:
-        return load(rest.strip(), volume=True)
+        return load(text)
     if name not in TABLE or not colon:
         if not text.strip() or not located(text)[0].exists():
             raise ValueError(f"{text!r} is neither a file nor a known form of PSF{known}")
