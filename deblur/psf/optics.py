@@ -121,7 +121,7 @@ def confocal(
 
     def product(radii: np.ndarray, planes: np.ndarray) -> np.ndarray:
         across, share = _nodes(0, reach, 2 * na * reach / emission)
-        weights = across * share if reach else share + 1
+        weights = across * share if reach else share
         n = 2 * len(across)
         turns = np.exp(1j * np.pi * (np.arange(n) + 0.5) / n)  # the other half is alike
         at = np.abs(radii[:, None, None] + across[:, None] * turns).reshape(len(radii), -1)
@@ -199,9 +199,9 @@ def _field(wavelength: float, na: float, index: Index, model: str) -> Intensity:
 
 
 def _nodes(low: float, high: float, periods: float) -> tuple[np.ndarray, np.ndarray]:
-    """Points and weights of Gauss and Legendre for a function of at most so many periods between two ends."""
+    """Points and weights of Gauss and Legendre for the mean of a function of at most so many periods between ends."""
     x, w = np.polynomial.legendre.leggauss(4 + math.ceil(4 * periods))
-    return low + (high - low) * (x + 1) / 2, w * (high - low) / 2
+    return low + (high - low) * (x + 1) / 2, w / 2
 
 
 def _averaged(radii: np.ndarray, table: np.ndarray, at: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -224,21 +224,18 @@ def _integrated(
     sides = per_axis(voxel, len(shape), "voxel")
     if not math.isfinite(z):
         raise ValueError(f"z must be a distance in micrometres, not {z!r}")
-    *deep, rows, cols = (_nodes(-side / 2, side / 2, side / finest) for side in sides)
-    y, x = (
-        (np.arange(n // 2 + 1) * side)[:, None] + at
-        for n, side, (at, _) in zip(shape[-2:], sides[-2:], (rows, cols), strict=True)
+    # Of an image one plane without thickness.
+    shape, sides = (1,) * (3 - len(shape)) + shape, (0.0,) * (3 - len(shape)) + sides
+    (within, thick), (down, high), (right, wide) = (_nodes(-s / 2, s / 2, s / finest) for s in sides)
+    planes, y, x = (
+        (line.reshape(-1, 1) * side + points)
+        for line, side, points in zip(coordinates(shape), sides, (within, down, right), strict=True)
     )
-    # A quarter of the pixels; the others mirror it.
+    y, x = y[shape[1] // 2 :], x[shape[2] // 2 :]  # a quarter of the pixels; the others mirror it
     at = np.hypot(y[:, None, :, None], x[None, :, None, :]).reshape(len(y) * len(x), -1)
-    step = finest / _FINE
-    radii = step * np.arange(math.ceil(at.max() / step) + 3)
-    planes, thick = np.array([[z]]), np.ones(1)
-    if deep:
-        ((within, thick),) = deep
-        planes = z + sides[0] * coordinates(shape)[0].reshape(-1, 1) + within
-    table = intensity(radii, planes.ravel()).reshape(len(radii), *planes.shape) @ thick
-    quarter = _averaged(radii, table, at, np.outer(rows[1], cols[1]).ravel())
-    mirrored = np.ix_(*(np.abs(line.ravel()) for line in coordinates(shape[-2:])))
+    radii = finest / _FINE * np.arange(math.ceil(at.max() / finest * _FINE) + 3)
+    table = intensity(radii, z + planes.ravel()).reshape(len(radii), *planes.shape) @ thick
+    quarter = _averaged(radii, table, at, np.outer(high, wide).ravel())
+    mirrored = np.ix_(*(np.abs(line.ravel()) for line in coordinates(shape[1:])))
     psf = quarter.reshape(len(y), len(x), -1)[mirrored]
-    return unit_sum(np.maximum(np.moveaxis(psf, -1, 0), 0).reshape(shape))
+    return unit_sum(np.maximum(np.moveaxis(psf, -1, 0), 0).reshape(as_shape(size, None)))
