@@ -14,6 +14,7 @@ coefficients are smooth functions of the position (`variation`), as in PSFEx (E.
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -263,26 +264,30 @@ def _each(values: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
     return np.expand_dims(values, axes)
 
 
-def _pixels(own: np.ndarray, shape: tuple[int, ...]) -> tuple[np.ndarray, ...]:
-    """Indices of the pixels of stamps in an image padded by the longest side: planes (k, p, 1, 1), rows (k, 1, m, 1)
-    and columns (k, 1, 1, n)."""
-    return tuple(
-        _each(place, tuple(range(1, own.shape[1] + 1))) + line + max(shape)
+def _pixels(
+    own: np.ndarray, shape: tuple[int, ...], frame: tuple[int, ...]
+) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
+    """Indices of the pixels of stamps in an image, such as rows (k, m, 1) and columns (k, 1, n), clipped to its frame;
+    and which of them lie in it (k, m, n)."""
+    at = [
+        _each(place, tuple(range(1, own.shape[1] + 1))) + line
         for place, line in zip(own.T.astype(int), coordinates(shape), strict=True)
-    )
+    ]
+    clipped = tuple(np.clip(line, 0, n - 1) for line, n in zip(at, frame, strict=True))
+    return clipped, functools.reduce(np.logical_and, map(np.equal, at, clipped))
 
 
 def _cut(image: np.ndarray, own: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """Stamps (k, m, n) of an image around pixels `own` (k, 2); zero beyond the image."""
-    return np.pad(image, max(shape))[_pixels(own, shape)]
+    at, inside = _pixels(own, shape, image.shape)
+    return image[at] * inside
 
 
 def _rendered(fitted: np.ndarray, own: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """The sum of sources (k, m, n) at pixels `own` (k, 2) in an image of this shape."""
-    pad = max(fitted.shape[1:])
-    image = np.zeros([n + 2 * pad for n in shape])
-    np.add.at(image, _pixels(own, fitted.shape[1:]), fitted)
-    return image[(slice(pad, -pad),) * len(shape)]
+    image, (at, inside) = np.zeros(shape), _pixels(own, fitted.shape[1:], shape)
+    np.add.at(image, at, fitted * inside)
+    return image
 
 
 def _gauss_newton(
