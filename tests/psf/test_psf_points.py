@@ -5,7 +5,7 @@ import pytest
 
 import deblur
 from deblur import psf
-from deblur.psf.estimate import centre_of_gravity, gains, placed, shift
+from deblur.psf.estimate import centre_of_gravity, placed, shift
 
 
 def blob(y, x, sigma=1.6, tail=0.0):
@@ -275,12 +275,3 @@ def test_shifts_go_back_and_forth_and_agree_with_the_formula():
 @pytest.mark.parametrize("large", [(9, 9), (8, 7), (3, 3)])
 def test_placing_keeps_the_centre_on_the_centre(small, large):
     assert np.array_equal(placed(psf.delta(small), large), psf.delta(large))
-
-
-def test_gains_keep_a_clear_psf_and_suppress_noise():
-    h, rng = truth((31, 31)), np.random.default_rng(0)
-    noisy = h + 1e-3 * rng.standard_normal(h.shape)
-    g = gains(noisy, 1e-6)
-    assert g[15, 15] > 0.999
-    assert np.median(g[:5]) < 0.3
-    assert relative_error(noisy * g, h) < 0.7 * relative_error(noisy, h)
