@@ -124,7 +124,7 @@ def from_points(
         return _estimate(*field.average(size), picture.shape, grid)
     # An image without points is not searched with ever larger sizes. Half of the beads show all planes.
     depth = np.minimum(field.at, np.array(picture.shape) - 1 - field.at)[:, : picture.ndim - 2]
-    most = [*(2 * np.median(depth, axis=0) + 1).astype(int), *[min(room[-2:]) - 2 * _MARGIN] * 2]
+    most = [*2 * np.median(depth, axis=0).astype(int) + 1, *[min(room[-2:]) - 2 * _MARGIN] * 2]
     side = 2 * max(math.ceil(4.5 * field.scale) + 1, 4) + 1
     shape = tuple(min(side, n) if axis < picture.ndim - 2 else side for axis, n in enumerate(most))
     found = field.average(shape)
@@ -415,11 +415,12 @@ def _estimate(
     error = math.hypot(error, 0.01, outside if len(frame) == 2 else 0.0, 0.02 if fwhm < 2 else 0.0)
     uncertain = not PSFStatus.of(error).ok
     changes = f"{100 * varied.variation:.0f} % across the image"
+    advice = "ask for grid=(rows, columns)" if len(frame) == 2 else "measure it in parts of the volume"
     rough = {
         "so few do not show whether one is a blend; show three or more": k < 3,
         f"it is {fwhm:.2f} pixels wide, too narrow to be sampled well": fwhm < 2,
         f"about {100 * outside:.0f} % of its light falls outside: give a larger size": outside > 0.03,
-        f"it varies by {changes}: ask for grid=(rows, columns)": varied.variation > 0.1,
+        f"it varies by {changes}: {advice}": varied.variation > 0.1,
         f"noise and differences of shape make {100 * error:.0f} % uncertain": uncertain,
     }
     status, why = graded(error, f"the mean of {k} points" if k > 1 else "one point alone", {}, rough)

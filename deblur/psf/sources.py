@@ -36,7 +36,10 @@ def without_background(image: np.ndarray, side: int) -> tuple[np.ndarray, float]
     at = [(np.arange(n) + 0.5) * b / n - 0.5 for n, b in zip(image.shape, blocks, strict=True)]
     smooth = map_coordinates(level, np.meshgrid(*at, indexing="ij"), order=1, mode="nearest")
     above = image - smooth
-    return above, max(float(np.median(spread)), 1e-9 * float(np.abs(above).max()))  # no image is exact
+    rounding = 16 * np.finfo(float).eps * float(np.abs(image).max())
+    return above, max(
+        float(np.median(spread)), 1e-9 * float(np.abs(above).max()), rounding
+    )  # no image is exact
 
 
 def _clipped(values: np.ndarray) -> tuple[float, float]:

@@ -236,7 +236,8 @@ def test_an_estimate_restores_an_image_and_warns_if_doubtful():
     ("picture", "options", "message"),
     [
         (np.random.default_rng(0).standard_normal((64, 64)), {}, "no point rises"),
-        (np.zeros((64, 64)), {}, "no point rises"),
+        (np.ones((60, 60)), {}, "no point rises"),
+        (np.zeros((21, 60, 60)), {}, "no point rises"),
         (np.zeros((5, 5)), {}, "no room"),
         (np.zeros((64, 64, 3)), {}, "take one channel"),
         (np.full((64, 64), np.nan), {}, "NaN"),
