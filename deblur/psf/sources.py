@@ -47,7 +47,9 @@ def _clipped(values: np.ndarray) -> tuple[float, float]:
     v = values.ravel()
     for _ in range(5):
         middle = float(np.median(v))
-        spread = float(np.median(np.abs(v - middle))) / 0.6745
+        away = np.abs(v - middle)
+        # Whole numbers are mostly the same where the noise is finer than their step.
+        spread = float(np.median(away)) / 0.6745 or float(away.min(where=away > 0, initial=away.max())) / 2
         kept = v[(v <= middle + 3 * spread) & (v >= middle - 4 * spread)]
         if len(kept) in (0, len(v)):
             break

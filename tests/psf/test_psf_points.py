@@ -158,6 +158,16 @@ def test_beads_of_a_volume_are_aligned_and_averaged():
             psf.from_points(volume, **options)
 
 
+@pytest.mark.parametrize("noise", [0.2, 0.6])
+def test_noise_finer_than_the_step_of_the_numbers_makes_no_points(noise):
+    picture = np.rint(
+        field(*scattered(16), noise=0) * 100 + noise * np.random.default_rng(0).standard_normal((160, 150))
+    )
+    found = psf.from_points(picture, size=15)
+    assert found.details["points"] == 16
+    assert relative_error(found.psf, truth((15, 15))) < 0.02
+
+
 def test_only_given_positions_are_used():
     places, flux = scattered(9, seed=9)
     found = psf.from_points(field(places, flux), positions=np.rint(places[:5]) + 1, size=13)
