@@ -190,8 +190,7 @@ def _field(wavelength: float, na: float, index: Index, model: str) -> Intensity:
         total = np.zeros((len(radii), len(planes)))
         for order, share in parts:
             bessel = scipy.special.jv(order, 2 * np.pi * n / wavelength * np.outer(radii, sin)) * share
-            for field in (waves.real, waves.imag):
-                total += (bessel @ field) ** 2
+            total += np.abs(bessel @ waves) ** 2
         return total
 
     return intensity
