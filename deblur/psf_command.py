@@ -92,11 +92,11 @@ def points(args: argparse.Namespace) -> psf.PSFEstimate:
     Parameters
     ----------
     input : in
-        Image of the points.
+        Image of the points, or a volume (a TIFF with planes).
     --positions : path, optional
-        Text with a row and a column of a point in each line.
+        Text with a row and a column of a point in each line; of a volume with a plane before them.
     --size : size, optional
-        Rows and columns of the PSF.
+        Rows and columns of the PSF; of a volume planes, rows and columns, such as 31x25x25.
     --saturation : number, optional
         Value from which on a pixel is saturated.
     --grid : size, optional
@@ -194,7 +194,7 @@ def convert(args: argparse.Namespace) -> psf.PSFEstimate:
     Parameters
     ----------
     input : in
-        PSF: TIFF, FITS, PNG, .mat, .npy, .npz, .csv or .txt.
+        PSF: TIFF, FITS, PNG, .mat, .npy, .npz, .csv or .txt; volume:IN if the first axis of an array is its planes.
     --clean : flag
         Subtract its background and noise.
     --scale : number = 1
@@ -202,7 +202,7 @@ def convert(args: argparse.Namespace) -> psf.PSFEstimate:
     --energy : number, optional
         Crop it to this share of its light, such as 0.999.
     --size : size, optional
-        Rows and columns.
+        Rows and columns; of a volume planes, rows and columns.
     --as-centred : flag
         Do not move its centre of gravity to its centre.
     """

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -11,27 +11,47 @@ from ..errors import InsufficientMemoryError
 from ..image import located
 from .files import load
 from .models import Size, airy, box, camera_shake, delta, disk, gaussian, moffat, motion
+from .optics import confocal, light_sheet, microscope
 
 
 def as_size(text: str) -> Size:
-    rows, cross, cols = text.lower().partition("x")
-    return (int(rows), int(cols)) if cross else int(rows)
+    sides = tuple(int(word) for word in text.lower().split("x"))
+    return sides if len(sides) > 1 else sides[0]
 
 
-# For each form its syntax, its builder, the reader of each argument, and the number of required ones.
-TABLE: dict[str, tuple[str, Callable[..., np.ndarray], tuple[Callable[[str], Any], ...], int]] = {
-    "gaussian": ("gaussian:SIZE,SIGMA", gaussian, (as_size, float), 2),
-    "disk": ("disk:SIZE[,RADIUS]", disk, (as_size, float), 1),
-    "motion": ("motion:LENGTH[,ANGLE]", motion, (float, float), 1),
-    "box": ("box:SIZE", box, (as_size,), 1),
-    "moffat": ("moffat:SIZE,FWHM[,BETA]", moffat, (as_size, float, float), 2),
-    "airy": ("airy:SIZE,RADIUS", airy, (as_size, float), 2),
-    "shake": ("shake:SIZE,SEED", camera_shake, (as_size, int), 2),
-    "delta": ("delta:SIZE", delta, (as_size,), 1),
+def as_lengths(text: str) -> tuple[float, ...]:
+    """Numbers along several axes, such as "0.3x0.13", or one for all."""
+    return tuple(float(word) for word in text.lower().split("x"))
+
+
+#: The builder of each form. Its parameters, in their order, are the words of the form.
+TABLE: dict[str, Callable[..., np.ndarray]] = {
+    build.__name__: build
+    for build in (gaussian, disk, motion, box, moffat, airy, delta, microscope, confocal)
+} | {"shake": camera_shake, "lightsheet": light_sheet}
+# How a word is read that is not one number.
+_READERS: dict[str, Callable[[str], object]] = {
+    **{"size": as_size, "seed": int, "model": str},
+    **{"sigma": as_lengths, "voxel": as_lengths, "index": as_lengths},
 }
 
+
+def _words(name: str) -> tuple[str, list[str], int]:
+    """The syntax of a form, the parameters that it states, and the number of required ones."""
+    signature = inspect.signature(TABLE[name]).parameters.values()
+    stated = [p for p in signature if p.default is not False]
+    needed = sum(p.default is p.empty for p in stated)
+    names = [p.name.upper() for p in stated]
+    optional = "".join(f"[,{word}" for word in names[needed:]) + "]" * (len(names) - needed)
+    return f"{name}:{','.join(names[:needed])}{optional}", [p.name for p in stated], needed
+
+
 #: The short forms that `parse` knows, for help texts.
-FORMS = (*(usage for usage, *_ in TABLE.values()), "a path to an image, .npy, .npz, .mat, .csv or .txt")
+FORMS = (
+    *(_words(name)[0] for name in TABLE),
+    "volume:PATH of a file with planes",
+    "a path to an image, .npy, .npz, .mat, .csv or .txt",
+)
 
 
 def parse(text: str) -> np.ndarray:
@@ -42,12 +62,16 @@ def parse(text: str) -> np.ndarray:
     text : str
         ``gaussian:9,1.2``, ``disk:7``, ``motion:15,30``, ``box:5``,
         ``moffat:15,3``, ``airy:15,4``, ``shake:17,1``, ``delta:3`` (see `FORMS`),
-        or the path of a file for `load`. SIZE is ``9`` or ``9x7`` (rows x columns),
-        lengths are in pixels, ANGLE in degrees.
+        ``microscope:31x25x25,0.3x0.13,0.461,1.45``, ``confocal:...``, ``lightsheet:...``
+        or the path of a file for `load`; ``volume:PATH`` takes its pages for planes.
+        SIZE is ``9`` or ``9x7`` (rows x columns), of a volume ``5x9x7``; lengths are in
+        pixels, ANGLE in degrees, and those of microscopes in micrometres: VOXEL is
+        ``0.13`` or ``0.3x0.13`` (distance of the planes x side of a pixel). INDEX is ``1.515`` or
+        ``1.515x1.33x5``, as for `microscope`.
 
     Returns
     -------
-    psf : (rows, columns) ndarray, float64
+    psf : (rows, columns) or (planes, rows, columns) ndarray, float64
 
     Raises
     ------
@@ -59,23 +83,25 @@ def parse(text: str) -> np.ndarray:
     """
     known = "; the forms are " + ", ".join(FORMS)
     name, colon, rest = text.strip().partition(":")
-    form = TABLE.get(name.strip().lower())
-    if form is None or not colon:
+    name = name.strip().lower()
+    if name == "volume" and colon:
+        return load(text)
+    if name not in TABLE or not colon:
         if not text.strip() or not located(text)[0].exists():
             raise ValueError(f"{text!r} is neither a file nor a known form of PSF{known}")
         return load(text)
-    usage, build, readers, needed = form
+    usage, parameters, needed = _words(name)
     words = [word.strip() for word in rest.split(",")]
-    if not needed <= len(words) <= len(readers):
+    if not needed <= len(words) <= len(parameters):
         raise ValueError(f"psf {text!r} must be written {usage}{known}")
     try:
-        arguments = [read(word) for read, word in zip(readers, words, strict=False)]
+        arguments = {p: _READERS.get(p, float)(word) for p, word in zip(parameters, words, strict=False)}
     except ValueError:
         raise ValueError(
             f"psf {text!r} must be written {usage}, with numbers for the words in capitals{known}"
         ) from None
     try:
-        return build(*arguments)
+        return TABLE[name](**arguments)
     except ValueError as error:
         raise ValueError(f"psf {text!r}: {error}") from None
     except InsufficientMemoryError as error:

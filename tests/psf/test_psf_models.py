@@ -1,4 +1,4 @@
-"""PSF builders against integrals, moments and independent definitions."""
+"""PSF builders against integrals and independent definitions."""
 
 import itertools
 import math
@@ -29,14 +29,6 @@ SIZED = {
 
 def centre(h):
     return (h.shape[0] - 1) // 2, (h.shape[1] - 1) // 2
-
-
-def moments(h):
-    """Mean (2,) about the centre index and covariance (2, 2), in pixels."""
-    at = np.stack([i - c for i, c in zip(np.indices(h.shape), centre(h), strict=True)]).reshape(2, -1)
-    mean = at @ h.ravel()
-    away = at - mean[:, None]
-    return mean, (away * h.ravel()) @ away.T
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -74,7 +66,7 @@ def test_odd_sizes_are_symmetric_to_rounding(name, size):
         assert np.abs(h - other).max() <= 4 * np.finfo(float).eps * h.max()
 
 
-@pytest.mark.parametrize("size", [0, -3, 2.5, (3, 0), (3, 3, 3), (3,), True, math.nan, "a"])
+@pytest.mark.parametrize("size", [0, -3, 2.5, (3, 0), (3, 3, 3, 3), (), True, math.nan, "a"])
 @pytest.mark.parametrize("name", SIZED)
 def test_invalid_sizes_are_refused(name, size):
     with pytest.raises(ValueError, match="size must be"):
@@ -115,9 +107,23 @@ def test_gaussian_is_the_density_at_the_pixel_centres():
     np.testing.assert_allclose(h, density / density.sum(), rtol=1e-13)
 
 
-def test_gaussian_takes_one_sigma_or_two():
-    with pytest.raises(ValueError, match="one number or two"):
+def test_gaussian_is_integrated_over_the_voxels():
+    along = [
+        np.diff(scipy.stats.norm.cdf(np.arange(n + 1) - (n - 1) // 2 - 0.5, scale=s))
+        for n, s in ((7, 2.1), (5, 0.3), (6, 0.9))
+    ]
+    expected = np.einsum("a,b,c", *along)
+    h = psf.gaussian((7, 5, 6), (2.1, 0.3, 0.9), integrated=True)
+    np.testing.assert_allclose(h, expected / expected.sum(), rtol=1e-9)
+    np.testing.assert_array_equal(psf.gaussian((7, 5, 5), (2, 1)), psf.gaussian((7, 5, 5), (2, 1, 1)))
+    with pytest.raises(ValueError, match="one for each of 2 axes"):
         psf.gaussian(5, (1.0, 2.0, 3.0))
+
+
+@pytest.mark.parametrize("name", ["disk", "moffat", "airy", "shake"])
+def test_images_have_two_axes(name):
+    with pytest.raises(ValueError, match=r"size must be .* not \(3, 3, 3\)"):
+        SIZED[name]((3, 3, 3))
 
 
 def overlap(i, j, r):
@@ -180,19 +186,6 @@ def test_motion_is_the_time_spent_in_each_pixel(length, angle):
         assert line.sum() > 0
 
 
-@pytest.mark.parametrize("angle", [0, 20, 45, 70, 90, 135, 200, -30])
-def test_motion_has_the_requested_length_and_angle(angle):
-    length = 101
-    mean, covariance = moments(psf.motion(length, angle))
-    assert np.abs(mean).max() <= 1e-12
-    values, vectors = np.linalg.eigh(covariance)
-    # A uniform line has the variance L²/12; whole pixels move each end by half a pixel at most.
-    assert abs(math.sqrt(12 * values[1]) - length) <= 1
-    rows, cols = vectors[:, 1]
-    difference = (math.degrees(math.atan2(-rows, cols)) - angle + 90) % 180 - 90
-    assert abs(difference) <= 0.3
-
-
 @given(length=st.floats(1, 40), angle=st.floats(-720, 720))
 def test_motion_is_symmetric_at_any_length_and_angle(length, angle):
     h = psf.motion(length, angle)
@@ -240,20 +233,11 @@ def test_airy_is_the_diffraction_integral():
         assert abs(h[7, 7 + j] / h[7, 7] - expected) <= 1e-10
 
 
-def test_airy_is_dark_at_its_radius_and_holds_the_known_energy_inside():
-    h = psf.airy(401, 20.0)
-    assert h[200, 220] <= 1e-25
-    y, x = np.indices(h.shape) - 200
-    # 83.8 % of the light of an infinite pattern lies within the ring; 0.6 % of it lies outside this array.
-    assert abs(h[np.hypot(y, x) <= 20].sum() - 0.838) <= 0.02
-
-
 @pytest.mark.parametrize("size", [3, 9, 17, 32, (9, 21), (1, 11)])
 @pytest.mark.parametrize("seed", range(8))
 def test_camera_shake_is_one_centred_trace_that_fills_its_size(size, seed):
     h = psf.camera_shake(size, seed)
-    mean, _ = moments(h)
-    assert np.abs(mean).max() <= 1e-9
+    assert np.abs(np.subtract(scipy.ndimage.center_of_mass(h), centre(h))).max() <= 1e-9
     _, count = scipy.ndimage.label(h > 0, structure=np.ones((3, 3)))
     assert count == 1
     edges = [h[0].sum(), h[-1].sum()] * (h.shape[0] > 1) + [h[:, 0].sum(), h[:, -1].sum()] * (h.shape[1] > 1)

@@ -1,0 +1,240 @@
+"""PSFs of microscopes: images and volumes of wide-field, confocal and light-sheet microscopes.
+
+A point's field at the distance r from the axis and z from the focus is an integral over the angle θ of the rays that
+the objective takes: of J₀(k n r sin θ) exp(i k W(θ, z)) with the vacuum's wave number k, the refractive index n and the
+path W. Its squared modulus is the intensity. It depends on r and z alone and is computed on a grid of r; its cubic
+spline is integrated over each voxel by the points and weights of Gauss and Legendre. All numbers of points follow from
+the finest period of the intensity.
+
+Lengths are in micrometres. In a volume (planes, rows, columns) the focus moves deeper into the specimen from plane to
+plane.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import scipy.special
+
+from .models import Lengths, Size, as_shape, coordinates, per_axis, positive, unit_sum
+
+Index = float | tuple[float, float, float]
+Intensity = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+#: How a point's field is computed.
+MODELS = ("richards-wolf", "gibson-lanni", "born-wolf")
+
+
+def microscope(
+    size: Size,
+    voxel: Lengths,
+    *,
+    wavelength: float,
+    na: float,
+    index: Index = 1.515,
+    z: float = 0.0,
+    model: str = "richards-wolf",
+) -> np.ndarray:
+    """The PSF of a wide-field microscope, integrated over each voxel.
+
+    Parameters
+    ----------
+    size : int or (int, int) or (int, int, int)
+        Pixels, or (rows, columns), or (planes, rows, columns); odd.
+    voxel : float or (float, float) or (float, float, float)
+        Side of a pixel in the specimen in micrometres: that of the camera over the magnification. Of a volume
+        (distance of the planes, side of a pixel), or all three sides.
+    wavelength : float
+        Of the detected light in vacuum, in micrometres.
+    na : float
+        Numerical aperture.
+    index : float or (float, float, float)
+        Refractive index of the immersion medium and the specimen. If the specimen has another one, which spreads the
+        light along z: (index of the immersion medium, index of the specimen, depth of the point below the coverslip).
+    z : float
+        Distance of the focus from the point, of a volume that of its central plane, in micrometres. Below a coverslip
+        it counts from the paraxial focus.
+    model : {"richards-wolf", "gibson-lanni", "born-wolf"}
+        Vectorial for unpolarised light [1]_; scalar [2]_; scalar and paraxial [3]_, which holds for a small `na`.
+
+    Returns
+    -------
+    psf : ndarray, float64
+
+    Raises
+    ------
+    ValueError
+        For an even size, a length that is not positive, or an `na` that the index does not allow.
+
+    References
+    ----------
+    .. [1] B. Richards, E. Wolf, "Electromagnetic diffraction in optical systems II", Proc. R. Soc. A 253, 1959.
+    .. [2] S. F. Gibson, F. Lanni, J. Opt. Soc. Am. A 9, 1992, 154-166.
+    .. [3] M. Born, E. Wolf, "Principles of Optics", section 8.8.
+
+    Examples
+    --------
+    >>> import deblur
+    >>> psf = deblur.psf.microscope((9, 65, 65), (1.0, 0.2), wavelength=0.5, na=0.5, index=1.0)
+    >>> bool(psf[4].sum() < 1.05 * psf[0].sum())  # a wide-field microscope spreads the same light over each plane
+    True
+    """
+    intensity = _field(wavelength, na, index, model)
+    return _integrated(size, voxel, wavelength / (2 * na), intensity, z)
+
+
+def confocal(
+    size: Size,
+    voxel: Lengths,
+    *,
+    excitation: float,
+    emission: float,
+    na: float,
+    index: Index = 1.515,
+    pinhole: float | None = None,
+) -> np.ndarray:
+    """The PSF of a confocal or spinning-disk microscope: that of the excitation times that seen through the pinhole.
+
+    With `emission` equal to `excitation` and a pinhole of 0 it is that of a two-photon microscope.
+
+    Parameters
+    ----------
+    size, voxel, na, index
+        As for `microscope`.
+    excitation, emission : float
+        Wavelengths in vacuum, in micrometres.
+    pinhole : float, optional
+        Radius of the pinhole over the magnification in front of it, in micrometres; by default one Airy unit,
+        0.61 emission / na.
+
+    Returns
+    -------
+    psf : ndarray, float64
+    """
+    excited, detected = (_field(wavelength, na, index, MODELS[0]) for wavelength in (excitation, emission))
+    reach = 0.61 * emission / na if pinhole is None else pinhole
+    if not (math.isfinite(reach) and reach >= 0):
+        raise ValueError(f"pinhole must be a radius in micrometres, zero or larger, not {pinhole!r}")
+
+    def product(radii: np.ndarray, planes: np.ndarray) -> np.ndarray:
+        across, share = _nodes(0, reach, 2 * na * reach / emission)
+        weights = across * share if reach else share
+        n = 2 * len(across)
+        turns = np.exp(1j * np.pi * (np.arange(n) + 0.5) / n)  # the other half is alike
+        at = np.abs(radii[:, None, None] + across[:, None] * turns).reshape(len(radii), -1)
+        wide = np.append(radii, radii[-1] + radii[1] * np.arange(1, reach / radii[1] + 3))
+        seen = _averaged(wide, detected(wide, planes), at, np.repeat(weights, n))
+        return excited(radii, planes) * seen
+
+    return _integrated(size, voxel, 1 / (2 * na * (1 / excitation + 1 / emission)), product)
+
+
+def light_sheet(
+    size: Size, voxel: Lengths, *, wavelength: float, na: float, sheet: float, index: Index = 1.333
+) -> np.ndarray:
+    """The PSF of a light-sheet microscope: that of the detection times the profile of the sheet along z.
+
+    Parameters
+    ----------
+    size, voxel, wavelength, na, index
+        As for `microscope`, of the detection.
+    sheet : float
+        Distance from the middle of the sheet in micrometres at which its intensity, a Gaussian, has fallen to exp(-2):
+        the waist of its beam.
+
+    Returns
+    -------
+    psf : ndarray, float64
+    """
+    detected, waist = _field(wavelength, na, index, MODELS[0]), positive(sheet, "sheet")
+    finest = min(wavelength / (2 * na), waist)
+    return _integrated(size, voxel, finest, lambda r, z: detected(r, z) * np.exp(-2 * (z / waist) ** 2))
+
+
+def _field(wavelength: float, na: float, index: Index, model: str) -> Intensity:
+    """The intensity of a point's image at distances (r,) from the axis and planes (z,): (r, z)."""
+    if model not in MODELS:
+        raise ValueError(f"model must be one of {', '.join(MODELS)}, not {model!r}")
+    if not 0.05 <= positive(wavelength, "a wavelength") <= 20:
+        raise ValueError(f"a wavelength is in micrometres, such as 0.52; {wavelength!r} would be no light")
+    if np.size(index) not in (1, 3):
+        raise ValueError(f"index must be one number, or (index, specimen's index, depth), not {index!r}")
+    n, inside, *below = (float(each) for each in np.broadcast_to(index, 3 if np.size(index) == 3 else 2))
+    depth = below[0] if below else 0.0
+    positive(min(n, inside), "index")
+    if not (math.isfinite(depth) and depth >= 0):
+        raise ValueError(f"the depth below the coverslip must be zero or more micrometres, not {depth!r}")
+    if not positive(na, "na") < n:
+        raise ValueError(
+            f"na = {na:g} must lie below the refractive index of the immersion medium, {n:g} here: "
+            "1 for air, 1.333 for water, 1.515 for oil"
+        )
+    if model == "born-wolf" and inside != n:
+        raise ValueError(f"born-wolf knows one refractive index, not {n:g} and {inside:g}: take gibson-lanni")
+    steepest = math.asin(min(na, inside) / n)  # steeper rays do not leave the specimen
+
+    def intensity(radii: np.ndarray, planes: np.ndarray) -> np.ndarray:
+        lateral = float(radii[-1]) * n * math.sin(steepest)
+        axial = (np.abs(planes).max() + depth * n / inside) * n * (1 - math.cos(steepest)) + depth * inside
+        angle, weight = _nodes(0, steepest, (lateral + axial) / wavelength)
+        cos, sin = np.cos(angle), np.sin(angle)
+        path = np.outer(n * sin**2 / 2 if model == "born-wolf" else -n * cos, planes)
+        path += depth * (np.sqrt(np.maximum(inside**2 - (n * sin) ** 2, 0)) - n / inside * n * cos)[:, None]
+        waves = weight[:, None] * np.exp(2j * np.pi / wavelength * path)
+        parts: list[tuple[int, np.ndarray]] = [(0, sin * cos)]
+        if model == "richards-wolf":
+            even = np.sqrt(cos) * sin
+            parts = [(0, even * (1 + cos)), (1, math.sqrt(2) * even * sin), (2, even * (1 - cos))]
+        total = np.zeros((len(radii), len(planes)))
+        for order, share in parts:
+            bessel = scipy.special.jv(order, 2 * np.pi * n / wavelength * np.outer(radii, sin)) * share
+            total += np.abs(bessel @ waves) ** 2
+        return total
+
+    return intensity
+
+
+def _nodes(low: float, high: float, periods: float) -> tuple[np.ndarray, np.ndarray]:
+    """Points and weights of Gauss and Legendre for the mean of a function of at most so many periods between ends."""
+    x, w = np.polynomial.legendre.leggauss(4 + math.ceil(4 * periods))
+    return low + (high - low) * (x + 1) / 2, w / 2
+
+
+def _averaged(radii: np.ndarray, table: np.ndarray, at: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Sums (k, z) with weights (q,) over distances `at` (k, q) of what is tabulated (r, z) at `radii` (r,)."""
+    from scipy.interpolate import CubicSpline
+
+    spline = CubicSpline(radii, table)
+    return np.stack([weights @ spline(distances) for distances in at])
+
+
+def _integrated(
+    size: Size, voxel: Lengths, finest: float, intensity: Intensity, z: float = 0.0
+) -> np.ndarray:
+    """The PSF of an intensity whose finest period is given, integrated over each voxel."""
+    shape = as_shape(size, None)
+    if len(shape) == 1 or not all(n % 2 for n in shape):
+        raise ValueError(
+            f"size must be odd along rows, columns and planes, so that the focus is a pixel's, not {size!r}"
+        )
+    sides = per_axis(voxel, len(shape), "voxel")
+    if not math.isfinite(z):
+        raise ValueError(f"z must be a distance in micrometres, not {z!r}")
+    # Of an image one plane without thickness.
+    shape, sides = (1,) * (3 - len(shape)) + shape, (0.0,) * (3 - len(shape)) + sides
+    (within, thick), (down, high), (right, wide) = (_nodes(-s / 2, s / 2, s / finest) for s in sides)
+    planes, y, x = (
+        (line.reshape(-1, 1) * side + points)
+        for line, side, points in zip(coordinates(shape), sides, (within, down, right), strict=True)
+    )
+    y, x = y[shape[1] // 2 :], x[shape[2] // 2 :]  # a quarter of the pixels; the others mirror it
+    at = np.hypot(y[:, None, :, None], x[None, :, None, :]).reshape(len(y) * len(x), -1)
+    step = finest / 20  # the spline is then right to 1e-5
+    radii = step * np.arange(math.ceil(at.max() / step) + 3)
+    table = intensity(radii, z + planes.ravel()).reshape(len(radii), *planes.shape) @ thick
+    quarter = _averaged(radii, table, at, np.outer(high, wide).ravel())
+    mirrored = np.ix_(*(np.abs(line.ravel()) for line in coordinates(shape[1:])))
+    psf = quarter.reshape(len(y), len(x), -1)[mirrored]
+    return unit_sum(np.maximum(np.moveaxis(psf, -1, 0), 0).reshape(as_shape(size, None)))
