@@ -174,10 +174,12 @@ class _Run:
     def _move_to(self, lam: float) -> None:
         """Go on with another λ: the regularizers ρ of the regularizer, and its duals, scale with it."""
         if self.lam > 0 and lam > 0:
+            ratio, most = lam / self.lam, self.schedule.stiffest
+            stiffer = min(lam, most) / min(self.lam, most)
             for split in self.priors:
-                split.rho *= lam / self.lam
-                if split.rho > self.schedule.stiffest:
-                    self.steps.rescale(split, self.schedule.stiffest / split.rho)
+                split.rho *= ratio
+                if stiffer != ratio:
+                    self.steps.rescale(split, stiffer / ratio)
         self.lam = lam
         self._prepare()
 
