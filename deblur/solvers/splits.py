@@ -78,7 +78,9 @@ class Extrapolation:
         new = xp.concatenate([root * a.ravel() for root, a in self._parts])
         if self._start is not None:
             move = self._q(new) - self._start
-            if self._moves and float(xp.vdot(move, move)) > 4 * float(xp.vdot(self._moves[-1], self._moves[-1])):
+            if self._moves and float(xp.vdot(move, move)) > 4 * float(
+                xp.vdot(self._moves[-1], self._moves[-1])
+            ):
                 new, self._points, self._moves = self._points[-1], [], []
             else:
                 self._points, self._moves = [*self._points[-4:], new], [*self._moves[-4:], move]
