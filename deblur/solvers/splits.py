@@ -8,8 +8,9 @@ from typing import Protocol
 
 import numpy as np
 
-from ..device import Array, get_xp
+from ..device import Array, asnumpy, get_xp
 from ..normalization import Scale
+from ..norms import norms_of
 from ..problem import Problem
 from .domain import Domain
 
@@ -66,7 +67,6 @@ class Extrapolation:
 
     def __init__(self, splits: list[Split]) -> None:
         self._parts = [(math.sqrt(s.rho), a) for s in splits for a in s.u]
-        self._half = sum(a.size for _, a in self._parts)
         self._parts += [(math.sqrt(s.rho), a) for s in splits for a in s.t]
         self._points: list[Array] = []
         self._moves: list[Array] = []
@@ -77,27 +77,28 @@ class Extrapolation:
         xp = get_xp(self._parts[0][1])
         new = xp.concatenate([root * a.ravel() for root, a in self._parts])
         if self._start is not None:
-            move = self._q(new) - self._start
-            if self._moves and float(xp.vdot(move, move)) > 4 * float(
-                xp.vdot(self._moves[-1], self._moves[-1])
-            ):
+            move = _q(new) - self._start
+            if self._moves and norms_of(move)[0] > 2 * norms_of(self._moves[-1])[0]:
                 new, self._points, self._moves = self._points[-1], [], []
             else:
                 self._points, self._moves = [*self._points[-4:], new], [*self._moves[-4:], move]
-                bends = [other - move for other in self._moves[:-1]]
-                gram = np.array([[float(xp.vdot(a, b)) for b in (*bends, move)] for a in (*bends, move)])
-                least = (1e-10 + 10 * float(np.finfo(new.dtype).eps)) * (np.trace(gram) or 1.0)
-                shares = np.linalg.solve(gram[:-1, :-1] + least * np.eye(len(bends)), -gram[:-1, -1])
-                for share, other in zip(shares.tolist(), self._points[:-1], strict=True):
-                    new = new + share * (other - self._points[-1])
-            at = 0
-            for root, a in self._parts:
-                a[...] = new[at : at + a.size].reshape(a.shape) / root
-                at += a.size
-        self._start = self._q(new)
+                bends = xp.stack([other - move for other in self._moves])  # the last is zero
+                gram, right = asnumpy(bends @ bends.T), asnumpy(bends @ move)
+                least = (1e-10 + 10 * float(np.finfo(new.dtype).eps)) * (
+                    np.trace(gram) + norms_of(move)[0] ** 2 or 1
+                )
+                shares = np.linalg.solve(gram + least * np.eye(len(gram)), -right)
+                new = new + sum(s * (p - new) for s, p in zip(shares.tolist(), self._points, strict=True))
+            ends = np.cumsum([a.size for _, a in self._parts])[:-1]
+            for (root, a), part in zip(self._parts, xp.split(new, ends.tolist()), strict=True):
+                a[...] = part.reshape(a.shape) / root
+        self._start = _q(new)
 
-    def _q(self, point: Array) -> Array:
-        return 2 * point[: self._half] - point[self._half :]
+
+def _q(point: Array) -> Array:
+    """2u − t of a vector of u and t."""
+    half = point.size // 2
+    return 2 * point[:half] - point[half:]
 
 
 class Steps(Protocol):
