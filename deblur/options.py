@@ -100,7 +100,8 @@ class Options(TypedDict, total=False):
     data : {"gaussian", "poisson", "l1", "huber"}, optional
         The data fidelity: least squares (default); Kullback-Leibler, for photon
         counts (default for ``"richardson-lucy"``); absolute deviation, for
-        impulses without a mask; Huber's mixture of the first and the third.
+        impulses without a mask (several scenes may minimise it equally well);
+        Huber's mixture of the first and the third.
     background : float
         Light on the sensor that was not blurred, on the scale of the image:
         g = H f + background + noise.

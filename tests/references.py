@@ -7,6 +7,7 @@ from problems import changed
 from problems import solve as solve_by_penalty
 
 from deblur.solvers import admm
+from deblur.terms import is_quadratic
 
 PSF = np.array([[0.0, 0.1, 0.05], [0.2, 0.3, 0.1], [0.15, 0.1, 0.0], [0.05, 0.0, 0.0]]) / 1.05
 
@@ -39,8 +40,9 @@ def dense_solution(problem, g):
     return f.reshape(shape), value
 
 
-# Weights of first and second differences.
-NORMS = {"tv": (1.0, 0.0), "tv-aniso": (1.0, 0.0), "tv2": (0.5, 0.5)}
+# Weights of first and second differences, and of the scene itself.
+NORMS = {"tv": (1, 0, 0), "tv-aniso": (1, 0, 0), "tv2": (0.5, 0.5, 0)}
+NORMS |= {"gradient": (1, 0, 0), "laplacian": (0, 1, 0), "identity": (0, 0, 1)}
 
 
 def reference(problems, images, steps):
@@ -53,6 +55,7 @@ def reference(problems, images, steps):
     shape, wraps = problems[0].operator.scene_shape, problems[0].operator.boundary.wraps
     h = problems[0].operator.to_dense()
     ells = [_grouped(shape, kind, wraps) for kind in ("gradient", "laplacian")]
+    ells.append(np.eye(h.shape[1])[:, None])
     k, n, m = np.vstack([h, *(ell.reshape(-1, h.shape[1]) for ell in ells)]), len(problems), len(h)
     # One step for each group.
     rows = [abs(h).sum(axis=1)]
@@ -67,7 +70,8 @@ def reference(problems, images, steps):
     data = np.array([g.ravel() for g in images]) - column(f.background for f in fits)
     b, delta = column(f.background for f in fits), column(f.delta for f in fits)
     low, high = (column((p.bounds or (-np.inf, np.inf))[i] for p in problems) for i in (0, 1))
-    radii = [column(p.lam * NORMS[p.regularizer][i] for p in problems)[..., None] for i in (0, 1)]
+    radii = [column(p.lam * NORMS[p.regularizer][i] for p in problems)[..., None] for i in (0, 1, 2)]
+    squared = column(is_quadratic(p.regularizer) for p in problems)[..., None] > 0
     absolute = column(p.regularizer == "tv-aniso" for p in problems)[..., None] > 0
     share = np.repeat(0.25 * np.sqrt(column(min(p.lam, 1.0) for p in problems)), len(k), axis=1)
     share[:, :m] = 0.25
@@ -88,7 +92,9 @@ def reference(problems, images, steps):
         for ell, radius in zip(ells, radii, strict=True):
             part = y[:, at : at + ell.shape[0] * ell.shape[1]].reshape(n, *ell.shape[:2])
             size = np.where(absolute, abs(part), np.sqrt((part**2).sum(axis=2, keepdims=True)))
-            part *= np.where(size > radius, radius / np.maximum(size, 1e-300), 1)
+            step = sigma[:, at : at + part[0].size].reshape(part.shape)
+            within = np.where(size > radius, radius / np.maximum(size, 1e-300), 1)
+            part *= np.where(squared, radius / (radius + step), within)
             at += ell.shape[0] * ell.shape[1]
         new = (x - tau * (y @ k)).clip(low, high)
         bar, x = 2 * new - x, new

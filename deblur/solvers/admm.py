@@ -47,7 +47,7 @@ from .admm_arrays import ArraySteps
 from .certificate import excess
 from .domain import BlockMap, domain_of, splits
 from .schedule import Schedule, history
-from .splits import State, Steps
+from .splits import Extrapolation, State, Steps
 from .start import all_weights
 
 
@@ -167,26 +167,33 @@ class _Run:
             steps.begin(self.schedule.rho)
             self.lam, lam = self.problem.lam, self.schedule.first_lam
         self.priors = steps.splits[1 : 1 + len(factor.regularizers)]
-        self.factor, self.rtol = factor, self.schedule.rtol
+        self.factor = factor
         self.before: tuple[int, Array] = (0, 0)
         self._move_to(lam)
 
     def _move_to(self, lam: float) -> None:
         """Go on with another λ: the regularizers ρ of the regularizer, and its duals, scale with it."""
         if self.lam > 0 and lam > 0:
+            ratio, most = lam / self.lam, self.schedule.stiffest
+            stiffer = min(lam, most) / min(self.lam, most)
             for split in self.priors:
-                split.rho *= lam / self.lam
+                split.rho *= ratio
+                if stiffer != ratio:
+                    self.steps.rescale(split, stiffer / ratio)
         self.lam = lam
         self._prepare()
 
     def _prepare(self) -> None:
-        self.steps.prepare(self.lam, self.rtol, armed=self.lam <= self.problem.lam)
+        schedule = self.schedule
+        armed = self.lam <= self.problem.lam and schedule.excess == math.inf
+        self.steps.prepare(self.lam, schedule.rtol, armed)
+        self.extrapolation = Extrapolation(self.steps.splits)
 
     def solution(self) -> Solution:
         """Iterate until the objective, or in a large scene the residuals, are within the tolerance, or no longer."""
         steps, schedule, problem = self.steps, self.schedule, self.problem
         sums: np.ndarray = np.zeros((0, 1, 5))
-        n, converged, above = 0, False, math.inf
+        n, converged, above, check, bounded = 0, False, math.inf, 10, schedule.excess < math.inf
         while not converged and n < schedule.most:
             falling = self.lam > problem.lam
             every = 8 if falling else 10
@@ -194,16 +201,18 @@ class _Run:
             self._record(sums)  # of the iterations before, while a GPU is busy
             sums, within = steps.collect()
             n += len(sums)
-            if schedule.excess < math.inf and not falling and (within or n == schedule.most):
+            if bounded and not falling and (n >= check or n == schedule.most):
+                check = 5 * n // 4
                 above = excess(self.factor, steps, float(sums[-1, :, 0].sum()))
-                within = above <= schedule.excess and self._still(n)
-                self.rtol *= max(0.1, min(0.8, schedule.excess / (above or 1.0)))  # they fall together
-                self._prepare()
+                within = self._still(n) and above <= schedule.excess
             converged = within
             if falling and n % every == 0:
                 self._move_to(max(self.lam / 4, problem.lam))
-            elif not falling and not converged and n % every == 0 and n <= 200:
-                self._balance(sums[-1])
+            elif not falling and not converged and n % every == 0:
+                if n <= 200 or (bounded and n % 50 == 0):
+                    self._balance(sums[-1])
+                if bounded and n < schedule.most:
+                    self.extrapolation.advance()
         self._record(sums)
         state, (primal, dual) = steps.state(self.lam, self.scale), self.worst[-1]
         scene = state.x[(..., *self.domain.scene)]
@@ -213,7 +222,7 @@ class _Run:
             f"the relative primal residual {primal:.1e} and dual residual {dual:.1e} after {n} iterations "
             f"are {'within' if converged else 'not yet within'} the tolerance {schedule.rtol:.1e}"
         )
-        if schedule.excess < math.inf:
+        if bounded:
             why = f"after {n} iterations the objective is at most {above:.1e} of itself above its minimum"
             why += f" (tolerance {schedule.excess:.1e})"
         return Solution(self.scale.up(scene), n, converged, why, history(self.objective, self.worst), state)
@@ -223,7 +232,7 @@ class _Run:
 
         An objective near its minimum leaves an image further from the minimiser where the objective is flat.
         """
-        before, x = self.before, self.steps.x
+        before, x = self.before, self.steps.x[(..., *self.domain.scene)]
         if 2 * n < 3 * before[0]:
             return False
         self.before = n, x.copy()

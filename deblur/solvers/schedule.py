@@ -28,6 +28,8 @@ class Schedule:
     ----------
     rho : list of float
         ρ of each split: the data's, one for each regularizer, the box's.
+    stiffest : float
+        The λ up to which ρ of a regularizer grows with λ. A larger ρ moves what is flat too slowly.
     first_lam : float
         λ to begin with. A small λ is approached from a large one.
     rtol : float
@@ -50,7 +52,9 @@ class Schedule:
         weight = max(weight, float(np.finfo(problem.dtype).tiny))
         level = level + fidelity.background or scale  # of a black image
         curvature = {"poisson": weight / level, "l1": weight / (0.05 * scale)}.get(fidelity.name, weight)
-        prior = lam if squares else 2 * lam * gain / scale or 1e-3 * curvature * gain**2
+        stiff = 1.0 if squares else 2 * gain / scale
+        self.stiffest = curvature * gain**2 / stiff
+        prior = stiff * min(lam, self.stiffest) or 1e-3 * curvature * gain**2
         self.rho = [0.1 * curvature, *[prior] * len(regularizers), 0.03 * curvature * gain**2]
         large = curvature * scale / gain
         small = 0 < lam < 1e-3 * large

@@ -110,7 +110,10 @@ class _Observer:
         self.pixels = float(total((self.w > 0).astype(g.dtype)))
         self.needs_degrees = rule in ("gcv", "sure")
         self.g = self.stack = g
-        self.scale = max(float(xp.std(g)), 1e-6 * float(abs(g).max()), float(np.finfo(g.dtype).tiny))
+        size = largest(g)
+        self.scale = float(xp.std(g))
+        if not self.scale > 1e-6 * size:  # as the solver measures a flat image
+            self.scale = size or float(np.finfo(g.dtype).tiny)
         if self.needs_degrees:
             # Small relative to the noise, but far above what the solver leaves unsolved.
             signs = random_signs(g.shape, g.dtype, xp)

@@ -8,7 +8,7 @@ import deblur
 from deblur.operators.boundary import BOUNDARIES
 from deblur.terms import FIDELITIES
 
-METHODS = ("tv", "tv-aniso", "tv2", "tv", "tv-aniso", "tv2", "tv", "richardson-lucy")
+METHODS = ("tv", "tv-aniso", "tv2", "gradient", "laplacian", "identity", "tv", "richardson-lucy")
 
 
 def solved(rng, boundary, sides):
@@ -28,9 +28,9 @@ def solved(rng, boundary, sides):
 
 
 def distances(found):
-    """How far each Result's objective and image are from those of 6,000 primal-dual iterations, relative to them."""
+    """How far each Result's objective and image are from those of 20,000 primal-dual iterations, relative to them."""
     results, images = zip(*found, strict=True)
-    scenes = reference([r.problem for r in results], images, 6000)
+    scenes = reference([r.problem for r in results], images, 20000)
     for r, g, scene in zip(results, images, scenes, strict=True):
         least, truth = r.problem.objective(g[None, None], scene[None, None]), scene[r.blur.crop]
         yield r, r.objective / least - 1, np.linalg.norm(r.image - truth) / np.linalg.norm(truth)
@@ -39,10 +39,11 @@ def distances(found):
 @pytest.mark.parametrize("boundary", BOUNDARIES)
 def test_success_is_near_the_minimiser(rng, boundary):
     found = list(distances(solved(rng, boundary, (3, 7))))
-    # A scene held at 0 beyond the frame may not converge at a large λ, and says so.
-    assert sum(r.status.ok for r, *_ in found) >= (5 if boundary == "zero" else 7)
+    assert sum(r.status.ok for r, *_ in found) >= 7
     for r, above, away in found:
-        assert not r.status.ok or (above <= 1e-3 and away <= 1e-2), (r, above, away)
+        # An image is compared if the reference, too, is at its minimum.
+        near = above <= 1e-3 and (away <= 1e-2 or above < -1e-6)
+        assert near or not r.status.ok, (r, above, away)
 
 
 @pytest.mark.parametrize("boundary", ["periodic", "reflect", "antireflect", "unknown"])
@@ -57,3 +58,11 @@ def test_a_flat_solution_converges(rng, method, boundary):
     assert found.status is deblur.Status.CONVERGED or boundary == "unknown"
     if method != "tv2":  # whose ramps cost half
         assert np.ptp(found.image) <= 1e-3
+
+
+@pytest.mark.parametrize("method", ["tv", "tv2", "collaborative"])
+def test_a_flat_picture_that_is_dark_beyond_its_frame_converges(method):
+    """The picture jumps at its edges, so that no flat scene fits it; λ is chosen for its size, not its deviation."""
+    found = deblur.solve(np.full((64, 64), 0.5), deblur.psf.gaussian(5, 1.0), method=method, boundary="zero")
+    assert found.status is deblur.Status.CONVERGED
+    assert found.lam >= 1e-8
