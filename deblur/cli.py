@@ -22,12 +22,13 @@ from typing import Any
 
 import numpy as np
 
-from . import image, psf, psf_command, terminal
-from .arguments import Parser, add_arguments, add_command
+from . import image, psf, psf_command, terminal, volumes
+from .arguments import Parser, add_arguments, add_command, axes_chooser
 from .blind import blind
 from .demo import demo
 from .device import CPU, check_finite
-from .errors import ConvergenceError, NoGPUError, warn
+from .errors import ConvergenceError, NoGPUError
+from .image.axes import in_words
 from .image.light import measured
 from .masks import saturated
 from .methods import METHODS, choose_method, expected_seconds
@@ -103,6 +104,15 @@ def reconstruct(args: argparse.Namespace) -> int:
         measured.
     --grid : size, optional
         Positions of --psf-grid, for example 5x5.
+    --axis : axes, optional
+        Axes of IN, where the file does not name them, or not rightly: T time, C channel, Z depth, then Y and X. ZYX is
+        a volume, TYX a film, TCZYX several volumes of several channels.
+    --time : places, optional
+        Restore one time point alone, or, as N:M, those from N to before M, counted from 0.
+    --channel : places, optional
+        Restore one channel alone, or some of them, as --time does.
+    --planes : flag
+        Restore each plane of a volume by itself, with a PSF in 2-D. A PSF in 3-D restores volumes.
     --lam : lam = auto
         How much is smoothed; auto is gcv, or the rule that is sound for the noise model.
     --noise : brightness
@@ -122,8 +132,8 @@ def reconstruct(args: argparse.Namespace) -> int:
     --rtol : number
     --max-iterations : count
     --bits : {8, 16, 32}, optional
-        Bits of OUT, 32 being a float TIFF; by default those of IN. In a float TIFF white is 1, but integers other than
-        8 or 16 bits without a sign keep their unit.
+        Bits of OUT, 32 being a float TIFF; by default those of IN, and 32 of a volume. In a float TIFF white is 1, but
+        volumes and integers other than 8 or 16 bits without a sign keep their unit.
     --clip : flag
         Write OUT even if more than a tenth of its pixels are clipped.
     --rescale : flag
@@ -132,6 +142,8 @@ def reconstruct(args: argparse.Namespace) -> int:
         Write OUT even if it, or the PSF that --blind estimates, is not to be trusted.
     --force : flag
         Replace OUT if it is there (never IN or another input).
+    --views : out, optional
+        A picture (.png) of a volume before and after: maximum projections and slices through its middle.
     -q, --quiet : flag
         Print nothing but errors.
     """
@@ -143,12 +155,12 @@ def reconstruct(args: argparse.Namespace) -> int:
     options |= {name: options[name][1] for name in ("mask", "weights") if name in options}
     folder, targets = args.output, _targets(args)
     (args.input, args.output), *more = targets.items()
-    if tiles.wants(args):
+    if tiles.wants(args, kernel):
         return tiles.reconstruct(args, kernel, options)
     if not more:
         image.check_readable(args.input)
     inputs = [*targets, source, *(given[0] for given in (args.mask, args.weights) if given)]
-    for target in targets.values():
+    for target in [*targets.values(), *filter(None, [args.views])]:
         image.check_writable(target, args.force, inputs=inputs)
     reports: list[str] = []
     failed: dict[str, str] = {}
@@ -216,26 +228,24 @@ def _restored(
     args: argparse.Namespace, kernel: Any, options: Any, kept: dict[Any, Deblurrer] | None, show: Any
 ) -> str:
     """Restore an image and write it; returns the report, which is short where there are several (`kept`)."""
+    if np.ndim(kernel) == 3:
+        return volumes.restored(args, options | {"callback": terminal.iterations(show)})
     report_phase("reading")
     raw, metadata = image.read_with_metadata(args.input)
+    frame = raw.shape[-2 - image.is_colour(raw) :]
+    pages = raw.reshape(*metadata.sizes, *frame)
+    metadata, where = axes_chooser(args, kernel)(metadata)
+    raw = pages[where].reshape(-1, *frame) if where else raw
     bits = image.check_format(args.output, raw, args.bits)
     if bits == 32 and (args.clip or args.rescale):
         option = "--clip" if args.clip else "--rescale"
         raise ValueError(f"{option} does nothing here: a float file holds every number; leave it out")
     if args.psf:
         _check_is_psf(args.input, raw, *args.psf)
-        kernel = psf_command.upright(args.psf, metadata.orientation)
+        kernel = volumes.fitted(psf_command.upright(args.psf, metadata.orientation), args.psf[0], metadata)
     colour = image.is_colour(raw)
     stack = raw.ndim - colour == 3
     axes: Any = {"channel_axis": raw.ndim - 1 if colour else None, "stack_axis": 0 if stack else None}
-    if "Z" in metadata.axes:
-        warn(
-            f"{args.input} is a stack along Z, and the PSF is of one slice: each slice is restored by itself. That is "
-            "right for separate pictures. In a volume it leaves the light of the slices above and below: for that a "
-            "PSF in 3-D is needed, which a later release takes; until then a projection or the slice in focus can be "
-            "restored",
-            UserWarning,
-        )
     visible = _visible(args, raw, metadata)
     options["callback"] = terminal.iterations(show)
     if args.psf_grid:
@@ -348,9 +358,7 @@ def _hints(args: argparse.Namespace, raw: np.ndarray, metadata: image.Metadata, 
             f"rotated     upright from orientation {metadata.orientation} of {args.input}, and a PSF file with it"
         )
     if raw.ndim - image.is_colour(raw) == 3:
-        named = metadata.axes and set(metadata.axes) <= set("TZC")
-        along = metadata.axes if named else "an axis that the file does not name"
-        lines.append(f"stack       {raw.shape[0]} pages along {along}, each restored by itself")
+        lines.append(f"axes        {in_words(metadata, raw.shape[1:], 2)}")
     if args.bounds is None and restored is not None and raw.dtype != np.uint8:
         darkest, sky, brightest = (float(x) for x in np.nanquantile(image.as_float(raw), (0, 0.5, 1)))
         depth = darkest - float(restored.min())

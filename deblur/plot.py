@@ -1,13 +1,14 @@
-"""Plots of a restoration: Picard plot, L-curve, the rule's curve, filter factors, residual.
+"""Plots of a restoration: Picard plot, L-curve, the rule's curve, filter factors, residual; views of volumes.
 
 Each function draws into the given Axes, or into a new Figure, and returns the
-Axes (`residual_image`: the Figure). Nothing is shown, and pyplot's global state
+Axes (`residual_image`, `psf_check`, `volume` and `volumes`: the Figure). Nothing is shown, and pyplot's global state
 is not used; save with ``ax.figure.savefig(...)``. Matplotlib is imported when
 it is first needed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from .tuning import LambdaChoice
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure, SubFigure
 
     from .psf import PSFCheck
 
@@ -289,4 +290,92 @@ def psf_check(check: PSFCheck, figure: Figure | None = None) -> Figure:
         ax.scatter(x2, y2, c=c, s=2, marker="s", cmap="gray", vmin=low, vmax=high, linewidths=0)
         ax.set(aspect="equal", title=title, xlabel="cycles per pixel")
     figure.suptitle(f"{check.verdict.name.lower().replace('_', ' ')}: {check.verdict.value}", fontsize=9)
+    return figure
+
+
+def volume(
+    source: Array,
+    spacing: Sequence[float] = (1.0, 1.0, 1.0),
+    kind: str = "projections",
+    at: Sequence[int] | None = None,
+    figure: Figure | SubFigure | None = None,
+) -> Figure | SubFigure:
+    """A volume from three sides, in its own proportions: maximum projections, or slices that meet in one voxel.
+
+    Parameters
+    ----------
+    source : (L, M, N) array
+        Planes along z, rows along y, columns along x.
+    spacing : (float, float, float)
+        Size of a voxel along z, y and x, in one unit, such as micrometres.
+    kind : {"projections", "slices"}
+    at : (int, int, int), optional
+        The voxel in which slices meet; by default that in the middle.
+    figure : Figure or SubFigure, optional
+
+    Returns
+    -------
+    Figure
+        With three Axes: x and y, beside it z and y, below it x and z. All have one grey scale.
+
+    Raises
+    ------
+    ValueError
+        If it is not a volume, a size is not positive, or `at` lies outside.
+    """
+    v = asnumpy(source)
+    if v.ndim != 3 or v.size == 0:
+        raise ValueError(f"a volume has three axes and some voxels, not shape {v.shape}")
+    if kind not in ("projections", "slices"):
+        raise ValueError(f"kind must be 'projections' or 'slices', not {kind!r}")
+    if len(spacing) != 3 or not all(0 < step < np.inf for step in spacing):
+        raise ValueError(f"spacing must be three positive lengths, along z, y and x, not {spacing!r}")
+    at = [n // 2 for n in v.shape] if at is None else at
+    if len(at) != 3 or not all(0 <= i < n for i, n in zip(at, v.shape, strict=False)):
+        raise ValueError(f"at must be a voxel of a volume of {v.shape}, not {at!r}")
+    sides = [v.max(axis=axis) if kind == "projections" else v.take(i, axis) for axis, i in enumerate(at)]
+    deep, high, wide = (n * step for n, step in zip(v.shape, spacing, strict=True))
+    figure = _figure((5.0, 5.0 * (high + deep) / (wide + deep))) if figure is None else figure
+    axes = figure.subplots(2, 2, width_ratios=(wide, deep), height_ratios=(high, deep)).ravel()
+    scale = {
+        "cmap": "gray",
+        "vmin": min(map(np.min, sides)),
+        "vmax": max(map(np.max, sides)),
+        "aspect": "auto",
+    }
+    for ax, picture, x, y, size in zip(
+        axes,
+        (sides[0], sides[2].T, sides[1]),
+        "xzx",
+        "yyz",
+        ((wide, high), (deep, high), (wide, deep)),
+        strict=False,
+    ):
+        ax.imshow(picture, extent=(0, size[0], size[1], 0), interpolation="nearest", **scale)
+        ax.set(xlabel=x, ylabel=y)
+    axes[3].set_axis_off()
+    axes[0].set_title("maxima" if kind == "projections" else f"slices at {tuple(at)}")
+    return figure
+
+
+def volumes(named: Mapping[str, Array], spacing: Sequence[float] = (1.0, 1.0, 1.0)) -> Figure:
+    """Volumes below each other, each by its maximum projections and its middle slices, as `volume` draws them.
+
+    Parameters
+    ----------
+    named : mapping of str to (L, M, N) array
+        Titles and volumes, such as those before and after a restoration.
+    spacing : (float, float, float)
+        Size of a voxel along z, y and x.
+
+    Returns
+    -------
+    Figure
+    """
+    figure = _figure((9.0, 4.5 * len(named)))
+    rows = figure.subfigures(len(named), 2, squeeze=False)
+    for (name, each), parts in zip(named.items(), rows, strict=True):
+        for part, kind in zip(parts, ("projections", "slices"), strict=True):
+            volume(each, spacing, kind, figure=part)
+            part.suptitle(name)
     return figure

@@ -9,7 +9,6 @@ import struct
 import zlib
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
-from itertools import zip_longest
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -84,63 +83,6 @@ class Metadata:
         make, model = (str(tags.get(tag, "")).strip("\0 ") for tag in (271, 272))
         within = make and model.lower().startswith(make.split()[0].lower())
         return model if within else f"{make} {model}".strip()
-
-    def named(self, letters: str, source: str) -> Metadata:
-        """With these letters for the axes of its pages, instead of those that the file gives them.
-
-        Raises
-        ------
-        ValueError
-            If there are more or fewer axes than letters.
-        """
-        if len(letters) != len(self.sizes):
-            raise ValueError(
-                f"--axis {letters}YX names {len(letters) + 2} axes, and {source} has {len(self.sizes) + 2}: "
-                f"{self.sizes} before rows and columns, by its file {self.axes or 'without names'}"
-            )
-        if letters == self.axes:
-            return self
-        lost = ("OME's description (its axes are other ones)",) if self.ome else ()
-        return replace(self, axes=letters, ome="", others=(*self.others, *lost))
-
-    def sorted(self) -> tuple[Metadata, tuple[int, ...]]:
-        """With its axes in the order of OME-Zarr, time, channel and Z, and the old place of each; others stay."""
-        if not set(self.axes) <= set("TCZ"):
-            return replace(self, axes=""), tuple(range(len(self.axes)))
-        order = tuple(sorted(range(len(self.axes)), key=lambda i: "TCZ".index(self.axes[i])))
-        axes, sizes = "".join(self.axes[i] for i in order), tuple(self.sizes[i] for i in order)
-        return replace(self, axes=axes, sizes=sizes), order
-
-    def selected(self, wanted: dict[str, range | None], source: str) -> tuple[Metadata, tuple[slice, ...]]:
-        """With some time points ("T") or channels ("C") alone, and where they are along the axes of its pages.
-
-        Raises
-        ------
-        ValueError
-            If an axis is not there, or shorter than that.
-        """
-        there = dict(zip(self.axes, self.sizes, strict=False))
-        for letter, some in wanted.items():
-            word, n = {"T": "time", "C": "channel"}[letter], there.get(letter, 0)
-            if some is not None and some.stop > n:
-                has = f"{word}s 0 to {n - 1}" if n else f"no axis {letter}, only {self.axes}YX"
-                raise ValueError(
-                    f"--{word} {some[-1]} is beyond {source}, which has {has}; --axis names axes that a file does not"
-                )
-        picked = {a: wanted.get(a) or range(n) for a, n in there.items()}
-        ranges = [picked.get(a, range(n)) for a, n in zip_longest(self.axes, self.sizes)]
-        where = tuple(slice(r.start, r.stop) for r in ranges)
-        if not any(wanted.values()):
-            return self, where
-        pages = np.arange(math.prod(self.sizes)).reshape(self.sizes)[where].ravel()
-        channels = picked.get("C", range(len(self.labels)))
-        imagej = self.imagej and {name: value for name, value in self.imagej.items() if name != "Ranges"}
-        for name, kept in (("Labels", pages), ("LUTs", channels)):
-            if imagej and isinstance(imagej.get(name), list):
-                imagej[name] = [value for i, value in enumerate(imagej[name]) if i in kept]
-        sizes, labels = tuple(map(len, ranges)), tuple(self.labels[i] for i in channels if self.labels)
-        described = ome.selected(self.ome, picked)
-        return replace(self, sizes=sizes, labels=labels, imagej=imagej, ome=described), where
 
     def fitted(self, image: np.ndarray) -> Metadata:
         """Without the colour profile if that is for colour and the image is grey, or the reverse."""

@@ -98,11 +98,14 @@ def check_writable(path: FilePath, overwrite: bool = False, *, inputs: Iterable[
     """
     path = Path(path)
     target = Path(os.path.realpath(path))
-    if target.is_dir():
+    store = path.suffix == ".zarr"
+    if target.is_dir() and not store:
         raise IsADirectoryError(f"{path} is a folder; add a file name")
     check_output(path, inputs)
-    if target.exists():
-        if not target.is_file():
+    if target.is_dir() and overwrite:
+        check_replaceable(path)
+    elif target.exists():
+        if not (target.is_file() or store):
             raise OSError(f"{path} is not a regular file, so it cannot be replaced; use another name")
         if not overwrite:
             raise FileExistsError(f"{path} is there already; use another name, or overwrite=True (--force)")

@@ -10,7 +10,7 @@ import itertools
 import json
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ import numpy as np
 
 from ..frames import min_float_dtype
 from ..image import Metadata, as_float, check_replaceable, replace_store
+from ..image.axes import in_order
 from ..image.metadata import of_tiff
 from ..image.reading import Refusal, check_set
 from ..image.stores import import_zarr, largest_level, multiscales, ome_attributes, open_store
@@ -37,10 +38,8 @@ class Source:
     source : path or array
     channel_axis, stack_axis, dtype
         As for `deblur.tiled`; a file that names its axes needs neither of the first two.
-    axes : str
-        Letters of the axes before rows and columns, such as "TC", where a file does not name them.
-    wanted : dict, optional
-        The time points ("T") and channels ("C") of a file to restore; all by default.
+    choose : callable, optional
+        Names and selects axes of a file; see `deblur.image.axes.chosen`.
 
     Attributes
     ----------
@@ -63,23 +62,26 @@ class Source:
         channel_axis: int | None = None,
         stack_axis: Any = None,
         dtype: Any = None,
-        axes: str | None = None,
-        wanted: dict[str, range | None] | None = None,
+        choose: Callable[[Metadata], tuple[Metadata, tuple[slice, ...]]] | None = None,
     ) -> None:
         self.group: Any = None
         self.metadata, self.name = Metadata(), _path_of(source)
         where: tuple[slice, ...] = ()
         if isinstance(source, str | Path):
             if self.name.lower().endswith((".tif", ".tiff")):
-                source = MappedTiff(self.name, axes)
+                source = MappedTiff(self.name)
                 self.metadata = source.metadata
             else:
                 self.group, source, self.metadata = largest_level(self.name)
-                self.metadata = self.metadata if axes is None else self.metadata.named(axes, self.name)
-            self.metadata, where = self.metadata.selected(wanted or {}, self.name)
+            if choose is not None:
+                self.metadata, where = choose(self.metadata)
+            if isinstance(source, MappedTiff):
+                self.metadata, order = in_order(self.metadata)
+                source.order, where = order, tuple(where[i] for i in order if where)
             if self.group or (self.metadata.axes and stack_axis is None):
-                channel_axis = source.ndim - 1 if source.ndim > len(where) + 2 else None
-                stack_axis = tuple(range(len(where))) or None
+                pages = len(self.metadata.sizes)
+                channel_axis = pages + 2 if source.ndim > pages + 2 else None
+                stack_axis = tuple(range(pages)) or None
         self.channel_axis, self.stack_axis = channel_axis, stack_axis
         self.stored, self.chunks = source, getattr(source, "chunks", None)
         self.array = Reader(source, self.name, dtype, where)
@@ -190,11 +192,11 @@ class Reader:
 class MappedTiff:
     """A TIFF file whose pixels lie in one piece, mapped when it is sliced; travels to other processes as a name.
 
-    Its axes are those of OME-Zarr, time, channel and Z, whatever their order in the file.
+    `order` are the places of the first axes in the file.
     """
 
-    def __init__(self, path: str, axes: str | None = None) -> None:
-        self.path, self._order = path, None
+    def __init__(self, path: str) -> None:
+        self.path, self.order = path, tuple[int, ...]()
         import tifffile
 
         try:
@@ -209,20 +211,22 @@ class MappedTiff:
             raise ValueError(
                 f"{path} cannot be mapped ({error}): it is compressed or in pieces; write it uncompressed, or as zarr"
             ) from None
-        if axes is not None:
-            self.metadata = self.metadata.named(axes, path)
-        self.metadata, order = self.metadata.sorted()
-        self._order = (*order, *range(len(order), mapped.ndim))
-        mapped = self._mapped()
-        self.shape, self.dtype, self.ndim = mapped.shape, mapped.dtype, mapped.ndim
+        self._shape, self.dtype, self.ndim = mapped.shape, mapped.dtype, mapped.ndim
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self._shape[i] for i in self._all())
+
+    def _all(self) -> tuple[int, ...]:
+        return (*self.order, *range(len(self.order), self.ndim))
 
     def _mapped(self) -> np.ndarray:
         import tifffile
 
-        return tifffile.memmap(self.path, mode="r").transpose(self._order)
+        return tifffile.memmap(self.path, mode="r")
 
     def __getitem__(self, at: Any) -> np.ndarray:
-        return np.array(self._mapped()[at])
+        return np.array(self._mapped().transpose(self._all())[at])
 
 
 @contextmanager
