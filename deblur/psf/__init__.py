@@ -1,6 +1,6 @@
 """Point spread functions: by formula, measured from data, from files, from the command line's short forms.
 
-Every builder returns a float64 array of shape (rows, columns), non-negative
+Every builder returns a float64 array of shape (rows, columns) or (planes, rows, columns), non-negative
 and summing to one, whose centre is the pixel ((rows - 1) // 2, (columns - 1) // 2).
 `scipy.signal.convolve2d(..., "same")` and `deblur.Blur` use the same centre,
 so that an even size blurs without shifting by a whole pixel.
@@ -13,14 +13,14 @@ from .checking import PSFCheck, Verdict, check
 from .estimate import PSFEstimate, PSFMap, PSFStatus
 from .files import load, load_grid, save, upright
 from .forms import FORMS, parse
-from .models import Size, airy, box, camera_shake, delta, disk, gaussian, moffat, motion
-from .shaping import crop, denoise, prepare, recentre, resample
+from .models import Size, airy, box, camera_shake, delta, disk, from_photutils, gaussian, moffat, motion
+from .optics import confocal, light_sheet, microscope
+from .shaping import crop, denoise, for_voxels, prepare, recentre, resample
 
 if TYPE_CHECKING:
     from .blurred import from_blurred
     from .edges import from_edge
     from .fitting import fit
-    from .packages import confocal, from_photutils, microscope
     from .pairs import from_pair
     from .points import from_points
     from .refining import refine
@@ -43,12 +43,14 @@ __all__ = [
     "denoise",
     "disk",
     "fit",
+    "for_voxels",
     "from_blurred",
     "from_edge",
     "from_pair",
     "from_photutils",
     "from_points",
     "gaussian",
+    "light_sheet",
     "load",
     "load_grid",
     "microscope",
@@ -69,7 +71,6 @@ __getattr__ = names_from(
         "blurred": ("from_blurred",),
         "edges": ("from_edge",),
         "fitting": ("fit",),
-        "packages": ("confocal", "from_photutils", "microscope"),
         "pairs": ("from_pair",),
         "points": ("from_points",),
         "refining": ("refine",),

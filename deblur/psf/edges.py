@@ -115,7 +115,7 @@ def ideal(t: np.ndarray, normal: np.ndarray) -> np.ndarray:
     return (integral(t + a) - integral(t + b) - integral(t - b) + integral(t - a)) / (long * short)
 
 
-def _distance(shape: tuple[int, int], form: np.ndarray, fine: int = 1) -> np.ndarray:
+def _distance(shape: tuple[int, ...], form: np.ndarray, fine: int = 1) -> np.ndarray:
     """|form x| at `fine` x `fine` points x of each pixel."""
     offsets = (np.arange(fine) + 0.5) / fine - 0.5
     y, x = ((line.reshape(-1, 1) + offsets).ravel() for line in coordinates(shape))
@@ -123,7 +123,7 @@ def _distance(shape: tuple[int, int], form: np.ndarray, fine: int = 1) -> np.nda
     return np.sqrt((np.einsum("ab,bmn->amn", form, at) ** 2).sum(axis=0))
 
 
-def _profiles(shape: tuple[int, int], form: np.ndarray, kind: str) -> np.ndarray:
+def _profiles(shape: tuple[int, ...], form: np.ndarray, kind: str) -> np.ndarray:
     """PSFs (k, m, n), each with a sum of one: Gaussians and, if the kind is "airys" or "discs", those as well."""
     reach = min(shape) / 2 * float(np.linalg.norm(form, -2))
     distance = _distance(shape, form)
@@ -142,7 +142,7 @@ def _profiles(shape: tuple[int, int], form: np.ndarray, kind: str) -> np.ndarray
 
 
 @functools.lru_cache(maxsize=8)
-def _pixel_spreads(edge: Edge, shape: tuple[int, int]) -> np.ndarray:
+def _pixel_spreads(edge: Edge, shape: tuple[int, ...]) -> np.ndarray:
     """The edge spread of each pixel of a PSF at the edge's distances: (b, m n)."""
     y, x = coordinates(shape)
     across = (y * edge.normal[0] + x * edge.normal[1]).ravel()
@@ -157,7 +157,7 @@ def _spreads(edge: Edge, parts: np.ndarray) -> np.ndarray:
 class _ProfileFit:
     """Non-negative weights of profiles that explain edges."""
 
-    def __init__(self, edges: list[Edge], shape: tuple[int, int], form: np.ndarray, kind: str) -> None:
+    def __init__(self, edges: list[Edge], shape: tuple[int, ...], form: np.ndarray, kind: str) -> None:
         from scipy.linalg import block_diag
 
         self.parts = _profiles(shape, form, kind)
@@ -200,7 +200,7 @@ class _ProfileFit:
         return np.stack([self.psf(self.solved(self.explained + n)) for n in noise])
 
 
-def _simplest(edges: list[Edge], shape: tuple[int, int], form: np.ndarray) -> tuple[_ProfileFit, float]:
+def _simplest(edges: list[Edge], shape: tuple[int, ...], form: np.ndarray) -> tuple[_ProfileFit, float]:
     """The fit by Gaussians alone, unless Airy patterns or discs are significantly better, and the largest relative
     difference of its PSF from those of the fits that are as good: an edge hardly distinguishes a narrow Gaussian from a
     disc of its width."""
@@ -215,7 +215,7 @@ def _simplest(edges: list[Edge], shape: tuple[int, int], form: np.ndarray) -> tu
     return fit, max(float(np.linalg.norm(other - psf)) for other in good) / float(np.linalg.norm(psf))
 
 
-def _form_of(edges: list[Edge], shape: tuple[int, int]) -> tuple[np.ndarray, str]:
+def _form_of(edges: list[Edge], shape: tuple[int, ...]) -> tuple[np.ndarray, str]:
     """The matrix (2, 2) of determinant one that makes the PSF's ellipse a circle, and how it was found."""
     from scipy.linalg import expm
     from scipy.optimize import minimize
@@ -243,7 +243,7 @@ def _form_of(edges: list[Edge], shape: tuple[int, int]) -> tuple[np.ndarray, str
     return form(found.x), f"{len(edges)} edges"
 
 
-def _aligned(edge: Edge, shape: tuple[int, int], form: np.ndarray) -> Edge:
+def _aligned(edge: Edge, shape: tuple[int, ...], form: np.ndarray) -> Edge:
     """The edge with its position, known to a tenth of a pixel from the rows, corrected by Gauss-Newton steps."""
     for _ in range(3):
         fit = _ProfileFit([edge], shape, form, "bells")

@@ -13,7 +13,7 @@ import scipy.fft
 
 from ..device import Array, as_real, asnumpy, check_finite
 from ..errors import warn
-from .models import coordinates
+from .models import coordinates, radii
 
 
 class PSFStatus(enum.Enum):
@@ -71,7 +71,7 @@ class PSFEstimate:
 
     Attributes
     ----------
-    psf : (m, n) array, float64
+    psf : (m, n) or (p, m, n) array, float64
         Non-negative, with a sum of one and its centre at ``((m - 1) // 2, (n - 1) // 2)``.
     error : float
         The relative error ‖psf − truth‖ / ‖truth‖, estimated from the data.
@@ -98,11 +98,10 @@ class PSFEstimate:
         return np.array(self.psf, dtype=dtype) if copy else np.asarray(self.psf, dtype=dtype)
 
     def __str__(self) -> str:
-        rows, cols = self.psf.shape
-        fwhm, away = width(self.psf), centre_of_gravity(self.psf)
+        size, away = " x ".join(map(str, self.psf.shape)), listed(centre_of_gravity(self.psf), "+.2f")
         lines = [
-            f"PSF         {rows} x {cols} pixels, {fwhm:.2f} wide at half its height, "
-            f"centre of gravity ({away[0]:+.2f}, {away[1]:+.2f}) from its centre",
+            f"PSF         {size} pixels, {width(self.psf):.2f} wide at half its height, "
+            f"centre of gravity {away} from its centre",
             f"status      {self.status.name.lower()}: {self.status.value}",
             f"error       {percent(self.error)} (estimated)",
         ]
@@ -125,18 +124,30 @@ def percent(part: float) -> str:
     return f"{100 * part:.2g} %" if part < 0.995 else f"{100 * part:.0f} %"
 
 
+def listed(values: tuple[float, ...], form: str) -> str:
+    """Numbers in brackets: "(+0.5, -1.0)"."""
+    return f"({', '.join(format(value, form) for value in values)})"
+
+
+def pixels(psf: np.ndarray) -> str:
+    """What a displacement of a PSF counts."""
+    return "planes, rows and columns" if psf.ndim == 3 else "pixels"
+
+
 def _in_words(value: Any) -> str:
     if isinstance(value, tuple):
         return ", ".join(map(_in_words, value))
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def grey(image: Any, what: str = "the image") -> np.ndarray:
-    """An image as (M, N) float64 on the host; ValueError unless it is real, finite and two-dimensional."""
+def grey(image: Any, what: str = "the image", axes: tuple[int, ...] = (2,)) -> np.ndarray:
+    """An image as float64 on the host; ValueError unless it is real, finite and has one of these numbers of axes."""
     a = as_real(image, what)
-    if a.ndim != 2 or a.size == 0:
-        hint = "; take one channel, such as image[..., 1]" if a.ndim == 3 and a.shape[-1] in (3, 4) else ""
-        raise ValueError(f"{what} must be (rows, columns), not of shape {a.shape}{hint}")
+    colours = a.ndim > 2 and a.shape[-1] in (3, 4) and what == "the image"
+    if a.ndim not in axes or a.size == 0 or colours:
+        hint = "; take one channel, such as image[..., 1]" if colours else ""
+        known = " or ".join(f"({', '.join(('planes', 'rows', 'columns')[-n:])})" for n in axes)
+        raise ValueError(f"{what} must be {known}, not of shape {a.shape}{hint}")
     check_finite(a, what)
     return asnumpy(a).astype(np.float64)
 
@@ -148,30 +159,32 @@ def middle(image: np.ndarray, side: int) -> np.ndarray:
 
 
 def border(a: np.ndarray) -> np.ndarray:
-    """The outermost pixels of an array (m, n)."""
-    return np.concatenate([a[0], a[-1], a[:, 0], a[:, -1]])
+    """The outermost pixels of an array."""
+    return np.concatenate([a.take(end, axis).ravel() for axis in range(a.ndim) for end in (0, -1)])
 
 
-def centre(shape: tuple[int, ...]) -> tuple[int, int]:
-    return (shape[0] - 1) // 2, (shape[1] - 1) // 2
+def centre(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple((n - 1) // 2 for n in shape)
 
 
-def centre_of_gravity(psf: np.ndarray) -> tuple[float, float]:
-    """Its rows and columns from the PSF's centre."""
-    total, (y, x) = psf.sum(), coordinates(psf.shape)
-    return float((y * psf).sum() / total), float((x * psf).sum() / total)
+def centre_of_gravity(psf: np.ndarray) -> tuple[float, ...]:
+    """Its distance from the PSF's centre along each axis."""
+    total = psf.sum()
+    return tuple(float((line * psf).sum() / total) for line in coordinates(psf.shape))
 
 
 def width(psf: np.ndarray) -> float:
-    """The diameter of the disc that has as many pixels as lie above half the largest value."""
-    top = psf.max()
-    area = np.clip((psf / top - 0.5) * 4 + 0.5, 0, 1).sum() if top > 0 else 0.0
-    return 2 * math.sqrt(float(area) / math.pi)
+    """The diameter of the disc, of a volume the ball, that has as many pixels as lie above half the largest value."""
+    top, half = psf.max(), psf.ndim / 2
+    content = float(np.clip((psf / top - 0.5) * 4 + 0.5, 0, 1).sum()) if top > 0 else 0.0
+    return float(2 * (content * math.gamma(half + 1) / math.pi**half) ** (0.5 / half))
 
 
 def energy_outside(psf: np.ndarray) -> float:
-    """The share of the light beyond the PSF's frame, if the wings continue as a power of the radius."""
-    radius = np.hypot(*coordinates(psf.shape))
+    """The share of the light beyond the PSF's frame, if the wings continue as a power of the radius. Of a volume:
+    beside it, over all planes; there is no telling how many planes a microscope spreads its light over."""
+    psf = psf.sum(axis=tuple(range(psf.ndim - 2)))
+    radius = radii(psf.shape)
     last = (min(psf.shape) - 1) // 2
     if last < 3:
         return 0.0
@@ -185,18 +198,22 @@ def energy_outside(psf: np.ndarray) -> float:
 
 def shift(stack: Array, by: Array, slopes: bool = False) -> Array:
     """Images (..., m, n) displaced by fractions of pixels (..., 2) through their Fourier series: periodic, and exact
-    for band-limited images. With `slopes` (3, ..., m, n): these, and their derivatives by the displacement."""
-    m, n = stack.shape[-2:]
-    by = np.asarray(by)[..., None, None, :]
-    y, x = -2j * np.pi * scipy.fft.fftfreq(m)[:, None], -2j * np.pi * scipy.fft.rfftfreq(n)[None, :]
-    phase_y, phase_x = np.exp(y * by[..., 0]), np.exp(x * by[..., 1])
-    # At the Nyquist frequency a real image keeps the cosine alone.
-    if m % 2 == 0:
-        phase_y[..., m // 2, :], y[m // 2] = phase_y[..., m // 2, :].real, 0
-    if n % 2 == 0:
-        phase_x[..., -1], x[:, -1] = phase_x[..., -1].real, 0
-    moved = scipy.fft.rfft2(stack) * phase_y * phase_x
-    return scipy.fft.irfft2(np.stack([moved, moved * y, moved * x]) if slopes else moved, s=(m, n))
+    for band-limited images. With `slopes` (3, ..., m, n): these, and their derivatives by the displacement. Volumes
+    (..., p, m, n) are displaced by (..., 3)."""
+    by = np.asarray(by)
+    axes = tuple(range(-by.shape[-1], 0))
+    sides = [stack.shape[axis] for axis in axes]
+    moved, rates = scipy.fft.rfftn(stack, axes=axes), []
+    for axis, n in zip(axes, sides, strict=True):
+        frequency = scipy.fft.rfftfreq(n) if axis == -1 else scipy.fft.fftfreq(n)
+        rate = (-2j * np.pi * frequency).reshape(-1, *[1] * (-1 - axis))
+        phase = np.exp(rate * by[(..., axis, *[None] * len(axes))])
+        if n % 2 == 0:  # at the Nyquist frequency a real image keeps the cosine alone
+            nyquist = (..., n // 2, *[slice(None)] * (-1 - axis))
+            phase[nyquist], rate[n // 2] = phase[nyquist].real, 0
+        moved = moved * phase
+        rates.append(rate)
+    return scipy.fft.irfftn(np.stack([moved, *(moved * r for r in rates)]) if slopes else moved, sides, axes)
 
 
 def placed(psf: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
@@ -212,9 +229,11 @@ def placed(psf: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def gains(psf: np.ndarray, variance: np.ndarray | float) -> np.ndarray:
-    """Wiener's factor of each pixel of noisy PSFs (..., m, n), from the power in its 3 x 3 neighbourhood."""
+    """Wiener's factor of each pixel of a noisy PSF, from the power of its neighbours and itself. Several PSFs
+    (..., m, n) have one variance (m, n)."""
     from scipy.ndimage import uniform_filter
 
-    power = uniform_filter(psf**2, [1] * (psf.ndim - 2) + [3, 3], mode="constant")
-    noise = uniform_filter(np.broadcast_to(variance, psf.shape[-2:]), 3, mode="nearest")
+    axes = np.ndim(variance) or psf.ndim
+    power = uniform_filter(psf**2, [1] * (psf.ndim - axes) + [3] * axes, mode="constant")
+    noise = uniform_filter(np.broadcast_to(variance, psf.shape[-axes:]), 3, mode="nearest")
     return np.clip(1 - noise / np.maximum(power, np.finfo(float).tiny), 0, 1)

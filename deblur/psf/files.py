@@ -80,7 +80,13 @@ def _read_npy(f: IO[bytes], size: int, path: Path) -> np.ndarray:
     return np.lib.format.read_array(f, allow_pickle=False)
 
 
-def load(path: str | PathLike[str], *, normalize: bool = True, allow_negative: bool = False) -> np.ndarray:
+def load(
+    path: str | PathLike[str],
+    *,
+    normalize: bool = True,
+    allow_negative: bool = False,
+    volume: bool | None = None,
+) -> np.ndarray:
     """Read a PSF from an image (PNG, TIFF, FITS, ...), a NumPy or MATLAB file (.npy, .npz, .mat) or a table.
 
     Parameters
@@ -95,10 +101,13 @@ def load(path: str | PathLike[str], *, normalize: bool = True, allow_negative: b
         keeps the values of the file.
     allow_negative : bool
         Accept values below zero, as a sharpening filter has them.
+    volume : bool, optional
+        True takes the pages of a file, or the first axis of an array, for planes; False expects one image. By default
+        the file decides: a TIFF says whether its pages lie along Z. An array does not.
 
     Returns
     -------
-    psf : (rows, columns) ndarray, float64
+    psf : (rows, columns) or (planes, rows, columns) ndarray, float64
         Neither centred nor cropped: `deblur.psf.prepare` does that.
 
     Raises
@@ -106,8 +115,8 @@ def load(path: str | PathLike[str], *, normalize: bool = True, allow_negative: b
     OSError
         If the file is missing or cannot be read.
     ValueError
-        If the content is no PSF: not 2-D, coloured, NaN or infinite,
-        negative, or summing to zero.
+        If the content is no PSF: not 2-D nor a volume, or perhaps a stack of 2-D PSFs,
+        coloured, NaN or infinite, negative, or summing to zero.
     """
     file = image_file.check_readable(path)
     is_table = file.suffix.lower() in (*_TEXT, *_ARRAYS)
@@ -117,14 +126,20 @@ def load(path: str | PathLike[str], *, normalize: bool = True, allow_negative: b
         if psf.dtype.kind not in "biuf":
             raise ValueError(f"it holds {psf.dtype}, not real numbers")
         psf = psf.astype(np.float64)
-        if psf.ndim == 3 and psf.shape[-1] == 3:
+        if psf.ndim == 3 and psf.shape[-1] == 3 and not volume:
             if np.ptp(psf, axis=-1).any():
                 raise ValueError(
                     "its colours differ; convert it to grey, or save one channel as its own file"
                 )
             psf = psf[..., 0]  # a grey image saved as colour
-        if psf.ndim != 2 or psf.size == 0:
-            raise ValueError(f"a PSF is a non-empty 2-D array, this one has shape {psf.shape}")
+        if psf.ndim == 3 and volume is None and not (picture is not None and _axes(path) == "Z"):
+            raise ValueError(
+                f"its shape {psf.shape} may be that of a volume, for which pass volume=True (on the command line "
+                f"volume:{path}), or of {len(psf)} 2-D PSFs: save the one you mean as its own file"
+            )
+        if psf.ndim not in {None: (2, 3), True: (3,), False: (2,)}[volume] or psf.size == 0:
+            kind = "array of planes" if volume else "2-D array"
+            raise ValueError(f"a PSF is a non-empty {kind}, this one has shape {psf.shape}")
         check_finite(psf, "it", "a PSF is light, so set them to 0 or to the mean of their neighbours")
         if not allow_negative and psf.min() < 0:
             raise ValueError(
@@ -140,12 +155,23 @@ def load(path: str | PathLike[str], *, normalize: bool = True, allow_negative: b
 
 
 def read_grey(path: str | PathLike[str]) -> tuple[np.ndarray, int]:
-    """(A grey image, the mean of its colours, as the sensor has it; its orientation).
+    """(A grey image or volume, the mean of its colours, as the sensor has it; its orientation).
 
     Integers keep their unit, whose maximum is saturation.
     """
     picture, orientation = image_file.read_stored(path)
-    return picture.mean(axis=-1) if image_file.is_colour(picture) else picture, orientation
+    if image_file.is_colour(picture):
+        picture = picture.mean(axis=-1)
+    if picture.ndim == 3 and set(_axes(path)) & set("TC"):
+        raise ValueError(
+            f"{path} holds {len(picture)} images, no volume: save the one you mean as its own file"
+        )
+    return picture, orientation
+
+
+def _axes(path: str | PathLike[str]) -> str:
+    """The axes of the pages of an image file, as far as it names them."""
+    return image_file.read_with_metadata(path)[1].axes
 
 
 def upright(psf: np.ndarray, orientation: int) -> np.ndarray:
@@ -153,7 +179,7 @@ def upright(psf: np.ndarray, orientation: int) -> np.ndarray:
 
     Parameters
     ----------
-    psf : (m, n) or (R, S, m, n) array
+    psf : (m, n), (p, m, n) or (R, S, m, n) array
         One, or those of R x S parts of the picture.
     orientation : int
         The tag of the picture's file, 1 (upright) to 8; see `deblur.image.Metadata`.
@@ -246,7 +272,8 @@ def save(path: str | PathLike[str], psf: Any, *, overwrite: bool = False, orient
     Parameters
     ----------
     path : path
-    psf : (m, n) array or PSFEstimate
+    psf : (m, n) or (p, m, n) array or PSFEstimate
+        A volume is written to .npy, .npz or .tif.
         For an estimate with a `map`, an ``.npz`` holds ``psf``, ``psfs`` (R, S, m, n) and ``positions`` as well.
     overwrite : bool
         Replace an existing file.
@@ -273,9 +300,14 @@ def save(path: str | PathLike[str], psf: Any, *, overwrite: bool = False, orient
             more |= {"positions": varying.positions} if orientation == 1 else {}
         np.savez(held, psf=h, **more)
     elif suffix in _TEXT:
+        if h.ndim != 2:
+            raise ValueError(
+                f"a table has rows and columns alone: write {h.shape} to .npy, .npz or .tif, not {path}"
+            )
         np.savetxt(held, h, fmt="%.17g", delimiter="," if suffix == ".csv" else " ")
     else:
         import tifffile
 
-        tifffile.imwrite(held, h.astype(np.float32), photometric="minisblack")
+        axes = {"axes": "ZYX"} if h.ndim == 3 else {}
+        tifffile.imwrite(held, h.astype(np.float32), photometric="minisblack", metadata=axes)
     image_file.write_whole(path, held.getvalue(), overwrite)

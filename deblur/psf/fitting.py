@@ -57,7 +57,7 @@ def _along(width: float, deviations: np.ndarray, covariance: np.ndarray) -> list
 KINDS = {
     "gaussian": _Kind(
         ("sigma_rows", "sigma_columns"),
-        models.gaussian_profile,
+        lambda y, x, rows, cols: models.bell(y, rows) * models.bell(x, cols),
         lambda w, s, _: [list(s), [w / 2.355, w / 2.355]],
         (0.1, 0.1),
     ),

@@ -3,50 +3,63 @@
 Every builder returns a float64 array of shape (rows, columns), non-negative
 and summing to one, whose centre is the pixel ((rows - 1) // 2, (columns - 1) // 2).
 `scipy.signal.convolve2d(..., "same")` and `deblur.Blur` use the same centre,
-so that an even size blurs without shifting by a whole pixel.
+so that an even size blurs without shifting by a whole pixel. `delta`, `box` and
+`gaussian` know any number of axes: volumes are (planes, rows, columns).
 
 `gaussian`, `moffat` and `airy` are *sampled* at the pixel centres, as MATLAB's
-fspecial does. `disk` and `motion` have edges and are *integrated* over the
-pixels exactly, so they change smoothly with radius, length and angle.
+fspecial does; `gaussian` can be integrated over the pixels instead. `disk` and
+`motion` have edges and are *integrated* over the pixels exactly, so they change smoothly with radius, length and angle.
 `camera_shake` spreads each point of its path over the four nearest pixels.
 """
 
 from __future__ import annotations
 
+import functools
 import math
+from typing import Any
 
 import numpy as np
 import scipy.special
 
 from ..device import require_memory
 
-Size = int | tuple[int, int]
+Size = int | tuple[int, ...]
 
 
-def as_shape(size: Size) -> tuple[int, int]:
-    pair = tuple(size) if isinstance(size, tuple | list) else (size, size)
-    if len(pair) != 2 or any(isinstance(n, bool | str) or not (n >= 1 and n == n // 1) for n in pair):
-        raise ValueError(f"size must be a positive whole number of pixels or (rows, columns), not {size!r}")
-    rows, cols = int(pair[0]), int(pair[1])
-    _check_memory(rows, cols)
-    return rows, cols
+def as_shape(size: Size, axes: int | None = 2) -> tuple[int, ...]:
+    """The sides of a PSF of so many axes, or of any number (None); one whole number is the side of a square."""
+    sides = tuple(size) if isinstance(size, tuple | list) else (size,) * (axes or 2)
+    counted = len(sides) == axes if axes else 0 < len(sides) < 4
+    if not counted or any(isinstance(n, bool | str) or not (n >= 1 and n == n // 1) for n in sides):
+        more = "" if axes == 2 else ", or (planes, rows, columns)"
+        raise ValueError(
+            f"size must be a positive whole number of pixels or (rows, columns){more}, not {size!r}"
+        )
+    shape = tuple(int(n) for n in sides)
+    _check_memory(shape)
+    return shape
 
 
-def _check_memory(rows: int, cols: int) -> None:
+def _check_memory(shape: tuple[int, ...]) -> None:
     # The builders hold up to ten arrays of the PSF's size at a time.
-    require_memory(80 * rows * cols, np, f"a PSF of {rows} x {cols} pixels", "use a smaller size")
+    pixels = " x ".join(map(str, shape))
+    require_memory(80 * math.prod(shape), np, f"a PSF of {pixels} pixels", "use a smaller size")
 
 
-def _positive(value: float, name: str) -> float:
+def positive(value: float, name: str) -> float:
     if not (math.isfinite(value) and value > 0):
         raise ValueError(f"{name} must be a positive finite number, not {value!r}")
     return float(value)
 
 
-def coordinates(shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Row and column distances of each pixel centre from the PSF's centre, as a column (m, 1) and a row (1, n)."""
-    rows, cols = shape
-    return np.arange(rows)[:, None] - (rows - 1) // 2, np.arange(cols)[None, :] - (cols - 1) // 2
+def coordinates(shape: tuple[int, ...]) -> tuple[np.ndarray, ...]:
+    """Distances of each pixel centre from the PSF's centre along each axis, as a column (m, 1) and a row (1, n)."""
+    return np.ix_(*(np.arange(n) - (n - 1) // 2 for n in shape))
+
+
+def radii(shape: tuple[int, ...]) -> np.ndarray:
+    """The distance of each pixel centre from the PSF's centre."""
+    return functools.reduce(np.hypot, coordinates(shape), np.zeros(()))
 
 
 def unit_sum(psf: np.ndarray) -> np.ndarray:
@@ -65,15 +78,14 @@ def delta(size: Size) -> np.ndarray:
 
     Parameters
     ----------
-    size : int or (int, int)
-        Pixels, or (rows, columns).
+    size : int or tuple of int
+        Pixels, or (rows, columns), or (planes, rows, columns).
 
     Returns
     -------
-    psf : (rows, columns) ndarray, float64
+    psf : ndarray, float64
     """
-    y, x = coordinates(as_shape(size))
-    return ((y == 0) & (x == 0)).astype(np.float64)
+    return (radii(as_shape(size, None)) == 0).astype(np.float64)
 
 
 def box(size: Size) -> np.ndarray:
@@ -81,45 +93,53 @@ def box(size: Size) -> np.ndarray:
 
     Parameters
     ----------
-    size : int or (int, int)
-        Pixels, or (rows, columns). An even size reaches one pixel further
-        down and to the right, as everywhere in this module.
+    size : int or tuple of int
+        Pixels, or (rows, columns), or (planes, rows, columns). An even size
+        reaches one pixel further down and to the right, as everywhere in this module.
 
     Returns
     -------
-    psf : (rows, columns) ndarray, float64
+    psf : ndarray, float64
     """
-    shape = as_shape(size)
-    return np.full(shape, 1.0 / (shape[0] * shape[1]))
+    shape = as_shape(size, None)
+    return np.full(shape, 1.0 / math.prod(shape))
 
 
-def gaussian(size: Size, sigma: float | tuple[float, float]) -> np.ndarray:
-    """Gaussian blur, sampled at the pixel centres and cut to the given size.
+def gaussian(size: Size, sigma: float | tuple[float, ...], integrated: bool = False) -> np.ndarray:
+    """Gaussian blur, cut to the given size.
 
     Parameters
     ----------
-    size : int or (int, int)
-        Pixels, or (rows, columns). Six sigma holds all but 0.3 % of an axis.
-    sigma : float or (float, float)
-        Standard deviation in pixels, or one along the columns (vertical) and
-        one along the rows (horizontal).
+    size : int or tuple of int
+        Pixels, or (rows, columns), or (planes, rows, columns). Six sigma holds
+        all but 0.3 % of an axis.
+    sigma : float or tuple of float
+        Standard deviation in pixels, or one along each axis: first along the
+        columns (vertical), last along the rows (horizontal).
+    integrated : bool
+        Integrate over each pixel. By default the values are those at the pixel centres.
 
     Returns
     -------
-    psf : (rows, columns) ndarray, float64
+    psf : ndarray, float64
         Separable (rank one).
     """
-    pair = tuple(sigma) if isinstance(sigma, tuple | list) else (sigma, sigma)
-    if len(pair) != 2:
-        raise ValueError(f"sigma must be one number or two, not {sigma!r}")
-    rows, cols = (_positive(value, "sigma") for value in pair)
-    return unit_sum(gaussian_profile(*coordinates(as_shape(size)), rows, cols))
+    shape = as_shape(size, None)
+    widths = tuple(sigma) if isinstance(sigma, tuple | list) else (sigma,) * len(shape)
+    if len(widths) != len(shape):
+        raise ValueError(f"sigma must be one number or one for each of {len(shape)} axes, not {sigma!r}")
+    along = zip(coordinates(shape), (positive(value, "sigma") for value in widths), strict=True)
+    profiles = [bell(line, width, integrated) for line, width in along]
+    return unit_sum(functools.reduce(np.multiply, profiles))
 
 
-def gaussian_profile(y: np.ndarray, x: np.ndarray, rows: float, cols: float) -> np.ndarray:
-    """exp(−(y/rows)²/2 − (x/cols)²/2) at distances y (m, 1) and x (1, n) from the centre."""
+def bell(line: np.ndarray, sigma: float, integrated: bool = False) -> np.ndarray:
+    """exp(−(line/sigma)²/2) at distances from the centre, or integrals over the pixels there, of any brightness."""
     with np.errstate(over="ignore", under="ignore"):  # far outside, exp(-inf) = 0 is the right answer
-        return np.exp(-0.5 * (y / rows) ** 2) * np.exp(-0.5 * (x / cols) ** 2)
+        if integrated:
+            away = -np.abs(line)  # the tail that is not 1 less a rounding error
+            return scipy.special.ndtr((away + 0.5) / sigma) - scipy.special.ndtr((away - 0.5) / sigma)
+        return np.exp(-0.5 * (line / sigma) ** 2)
 
 
 def _quarter_disk_area(x: np.ndarray, y: np.ndarray, r: float) -> np.ndarray:
@@ -168,7 +188,7 @@ def disk(size: Size, radius: float | None = None) -> np.ndarray:
     y, x = coordinates(as_shape(size))
     if radius is None:
         radius = (min(y.size, x.size) - 1) // 2 + 0.5
-    return unit_sum(disk_area(y, x, _positive(radius, "radius")))
+    return unit_sum(disk_area(y, x, positive(radius, "radius")))
 
 
 def motion(length: float, angle: float = 0.0) -> np.ndarray:
@@ -188,15 +208,16 @@ def motion(length: float, angle: float = 0.0) -> np.ndarray:
     psf : (rows, columns) ndarray, float64
         The smallest odd-sized array that holds the path; point-symmetric.
     """
-    if not _positive(length, "length") >= 1:
+    if not positive(length, "length") >= 1:
         raise ValueError(f"length must be at least 1 pixel, not {length!r}; a length of 1 does not blur")
     if not math.isfinite(angle):
         raise ValueError(f"angle must be finite, not {angle!r}")
     step = _step(length, angle)
     half = [max(math.ceil(abs(s) / 2 - 0.5 - 1e-9), 0) for s in step]
     shape = (2 * half[0] + 1, 2 * half[1] + 1)
-    _check_memory(*shape)
-    return unit_sum(path_length(*coordinates(shape), length, angle))
+    _check_memory(shape)
+    y, x = coordinates(shape)
+    return unit_sum(path_length(y, x, length, angle))
 
 
 def _step(length: float, angle: float) -> np.ndarray:
@@ -247,7 +268,8 @@ def moffat(size: Size, fwhm: float, beta: float = 4.765) -> np.ndarray:
     """
     if not (math.isfinite(beta) and beta > 1):
         raise ValueError(f"beta must be a finite number above 1, not {beta!r}")
-    return unit_sum(moffat_profile(*coordinates(as_shape(size)), _positive(fwhm, "fwhm"), beta))
+    y, x = coordinates(as_shape(size))
+    return unit_sum(moffat_profile(y, x, positive(fwhm, "fwhm"), beta))
 
 
 def moffat_profile(y: np.ndarray, x: np.ndarray, fwhm: float, beta: float) -> np.ndarray:
@@ -272,8 +294,7 @@ def airy(size: Size, radius: float) -> np.ndarray:
     -------
     psf : (rows, columns) ndarray, float64
     """
-    y, x = coordinates(as_shape(size))
-    return unit_sum(airy_profile(np.hypot(y, x), _positive(radius, "radius")))
+    return unit_sum(airy_profile(radii(as_shape(size)), positive(radius, "radius")))
 
 
 def airy_profile(distance: np.ndarray, radius: float | np.ndarray) -> np.ndarray:
@@ -339,3 +360,27 @@ def camera_shake(size: Size, seed: int | np.random.Generator) -> np.ndarray:
             at = np.minimum(i + a, rows - 1), np.minimum(j + b, cols - 1)
             np.add.at(psf, at, abs(1 - a - dy) * abs(1 - b - dx))
     return unit_sum(np.maximum(psf, 0.0))
+
+
+def from_photutils(model: Any, size: Size) -> np.ndarray:
+    """Sample a PSF model of photutils: that of `EPSFBuilder`, a gridded one, or a formula.
+
+    Parameters
+    ----------
+    model : photutils.psf model
+        Evaluated at its ``(x_0, y_0)``; for a gridded model that is the position in the image.
+    size : int or (int, int)
+        Pixels, or (rows, columns).
+
+    Returns
+    -------
+    psf : (rows, columns) ndarray, float64
+    """
+    shape = as_shape(size)
+    if not (callable(model) and hasattr(model, "x_0") and hasattr(model, "y_0")):
+        raise TypeError(
+            f"model must be a PSF model of photutils with x_0 and y_0, from EPSFBuilder, not {type(model).__name__}"
+        )
+    y, x = coordinates(shape)
+    rows, cols = np.broadcast_arrays(y + float(model.y_0.value), x + float(model.x_0.value))
+    return unit_sum(np.asarray(model(cols, rows), dtype=np.float64))

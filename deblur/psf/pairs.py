@@ -124,7 +124,7 @@ def _overlap(a: np.ndarray, by: np.ndarray) -> np.ndarray:
 class _System:
     """The normal equations of a PSF h (m, n) for registered images, without the outermost `edge` pixels."""
 
-    def __init__(self, s: np.ndarray, b: np.ndarray, shape: tuple[int, int], edge: int = 0) -> None:
+    def __init__(self, s: np.ndarray, b: np.ndarray, shape: tuple[int, ...], edge: int = 0) -> None:
         self.shape = shape
         # The PSF reaches n // 2 pixels back, its origin being (n - 1) // 2.
         ends = [(n // 2 + edge, k - (n - 1) // 2 - edge) for n, k in zip(shape, s.shape, strict=True)]

@@ -6,6 +6,8 @@ these have been displaced back, and each source is fitted with it again; four ro
 other known sources are subtracted (P. B. Stetson, DAOPHOT, PASP 99 (1987) 191). Anderson and King (PASP 112 (2000)
 1360) treat the displacing and averaging of an undersampled PSF: the fractions of many points cancel the aliases.
 
+Volumes of beads are treated alike, but that the aliases of an undersampled PSF stay in it.
+
 Where the PSF varies, each source is centred by the PSF of its position: the mean and a few eigen-PSFs, whose
 coefficients are smooth functions of the position (`variation`), as in PSFEx (E. Bertin, 2011).
 """
@@ -31,7 +33,7 @@ from .estimate import (
     shift,
     width,
 )
-from .models import Size, as_shape, coordinates, unit_sum
+from .models import Size, as_shape, coordinates, radii, unit_sum
 from .sources import FOUND, checked_positions, detected, flat_tops, without_background
 from .variation import MeanPSF, Variation, clean
 
@@ -51,26 +53,26 @@ def from_points(
 
     Parameters
     ----------
-    image : (M, N) array
-        Bright points on a dark, slowly varying background, in any unit, not
-        compressed by a tone curve.
-    positions : (k, 2) array, optional
-        Rows and columns of the points, to a pixel or two; detected by default.
-    size : int or (int, int), optional
-        Rows and columns of the PSF; by default those where it rises above the noise.
+    image : (M, N) or (P, M, N) array
+        An image, or planes of a volume: bright points on a dark, slowly varying background, in any
+        unit, not compressed by a tone curve.
+    positions : (k, 2) or (k, 3) array, optional
+        Rows and columns, or planes, rows and columns, of the points, to a pixel or two; detected by default.
+    size : int or tuple of int, optional
+        Rows and columns, or planes, rows and columns, of the PSF; by default those where it rises above the noise.
     saturation : float, optional
         Least value of a saturated pixel. By default the largest of the integer
         type, and flat peaks. Saturated points are left out.
     grid : (int, int), optional
         Also estimate how the PSF varies: PSFs at the centres of this many rows
-        and columns of equal parts of the image, as `PSFEstimate.map`.
+        and columns of equal parts of an image, as `PSFEstimate.map`.
 
     Returns
     -------
     PSFEstimate
         Its centre of gravity is the centre. ``details``: ``points`` used,
         ``left_out`` and why, ``fwhm``, ``energy_outside``
-        (beyond the size, extrapolated), ``positions`` (k, 2) and ``flux`` (k,)
+        (beyond the size, extrapolated), ``positions`` (k, 2) or (k, 3) and ``flux`` (k,)
         of those used, ``variation``: the difference of the PSFs across the
         image, relative to their mean.
 
@@ -95,13 +97,18 @@ def from_points(
     >>> bool(abs(found.psf - truth).max() < 0.01 * truth.max())
     True
     """
-    picture = grey(image)
+    picture = grey(image, axes=(2, 3))
     if min(picture.shape) < 9:
-        raise ValueError(f"an image of {picture.shape[0]} x {picture.shape[1]} pixels has no room for points")
+        raise ValueError(f"an image of {_sides(picture.shape)} pixels has no room for points")
+    # A bead may lie in the middle of few planes, but not of few rows.
+    room = [n if axis < picture.ndim - 2 else n // 2 for axis, n in enumerate(picture.shape)]
     if size is not None:
-        size = as_shape(size)
-        if max(size[0] / picture.shape[0], size[1] / picture.shape[1]) > 0.5:
-            raise ValueError(f"a PSF of size {size} is more than half of an image of {picture.shape}")
+        size = as_shape(size, picture.ndim) if isinstance(size, tuple | list) else (size,) * picture.ndim
+        if any(n > most for n, most in zip(as_shape(size, picture.ndim), room, strict=True)):
+            raise ValueError(
+                f"a PSF of size {size} is more than half of an image of {_sides(picture.shape)} pixels, or has more "
+                "planes than it"
+            )
     if positions is not None:
         positions = checked_positions(positions, picture.shape)
     saturated = flat_tops(picture)
@@ -112,25 +119,27 @@ def from_points(
     field = _Field(above, noise, saturated, *detected(above, noise, positions))
     if size is not None:
         return _estimate(*field.average(size), picture.shape, grid)
+    # An image without points is not searched with ever larger sizes. Half of the beads show all planes.
+    depth = np.minimum(field.at, np.array(picture.shape) - 1 - field.at)[:, : picture.ndim - 2]
+    most = [*(2 * np.median(depth, axis=0) + 1).astype(int), *[min(room[-2:]) - 2 * _MARGIN] * 2]
     side = 2 * max(math.ceil(4.5 * field.scale) + 1, 4) + 1
+    shape = tuple(min(side, n) if axis < picture.ndim - 2 else side for axis, n in enumerate(most))
     for _ in range(5):
-        mean, at, flux, left_out = field.average((side, side))
+        mean, at, flux, left_out = field.average(shape)
         needed = _needed(mean)
-        # An image without points is not searched with ever larger sizes.
-        if (
-            needed <= side
-            or needed + 2 * _MARGIN > 0.5 * min(picture.shape)
-            or energy_outside(mean.psf) > 0.5
-        ):
+        larger = tuple(
+            max(n, need) if need <= end else n for n, need, end in zip(shape, needed, most, strict=True)
+        )
+        if larger == shape or energy_outside(mean.psf) > 0.5:
             break
-        side = needed
-    return _estimate(mean.cut((min(needed, side),) * 2), at, flux, left_out, picture.shape, grid)
+        shape = larger
+    return _estimate(mean.cut(tuple(map(min, needed, shape))), at, flux, left_out, picture.shape, grid)
 
 
 @dataclass(frozen=True)
 class _Field:
-    """An image of sources without its background: the image (M, N), its noise, saturated pixels (M, N), and the
-    positions (k, 2), filter scale and signal over noise (k,) of the sources."""
+    """An image or volume of sources without its background: its noise, saturated pixels, and the positions (k, axes),
+    filter scale and signal over noise (k,) of the sources."""
 
     above: np.ndarray
     noise: float
@@ -139,17 +148,17 @@ class _Field:
     scale: float
     snr: np.ndarray
 
-    def average(self, shape: tuple[int, int]) -> tuple[MeanPSF, np.ndarray, np.ndarray, dict[str, int]]:
-        """The mean PSF of a shape, its sources' positions (k, 2) and fluxes (k,), and the others' number by reason."""
+    def average(self, shape: tuple[int, ...]) -> tuple[MeanPSF, np.ndarray, np.ndarray, dict[str, int]]:
+        """The mean PSF of a shape, its sources' positions (k, axes) and fluxes (k,), and the others' number by reason."""
         # Lengths without large prime factors, whose transforms would take several times as long.
         large = tuple(scipy.fft.next_fast_len(n + 2 * _MARGIN, real=True) for n in shape)
-        at, own = self.at, np.rint(self.at)
+        at, own, axes = self.at, np.rint(self.at), tuple(range(1, len(shape) + 1))
         good, left_out = self._usable(own, shape)
         stamps = _cut(self.above, own, large)
         window = placed(np.ones(shape), large)
-        core = np.hypot(*coordinates(large)) <= 2.5 * self.scale
-        flux, level = np.maximum((stamps * core).sum(axis=(1, 2)), self.noise), np.zeros(len(at))
-        back = shift(stamps, own - at) / flux[:, None, None]
+        core = radii(large) <= 2.5 * self.scale
+        flux, level = np.maximum((stamps * core).sum(axis=axes), self.noise), np.zeros(len(at))
+        back = shift(stamps, own - at) / _each(flux, axes)
         psf = np.maximum(np.median(back[good], axis=0), 0) * window
         _check_light(psf.sum(), len(own))
         psf = unit_sum(psf)
@@ -158,10 +167,10 @@ class _Field:
             for _ in range(2 if turn < 2 else 1):
                 at = np.clip(at, 0, np.array(self.above.shape) - 1.0)
                 own = np.rint(at)
-                fitted = shift(psfs, at - own) * flux[:, None, None]
+                fitted = shift(psfs, at - own) * _each(flux, axes)
                 stamps = _cut(self.above - _rendered(fitted, own, self.above.shape), own, large) + fitted
                 at, flux, level = _gauss_newton(stamps, psfs, at, own, flux, level)
-            back = shift(stamps - level[:, None, None], own - at) / flux[:, None, None]
+            back = shift(stamps - _each(level, axes), own - at) / _each(flux, axes)
             odd = self._odd(back, psfs, flux, good)
             if turn in (1, 2) and odd.any():
                 reason = "of another shape, or blended"
@@ -170,18 +179,18 @@ class _Field:
             mean = _robust_mean(back[good], (psfs - psf)[good], self.noise / flux[good], psf)
             psfs = Variation(at[good], mean, self.above.shape).psfs(at) * window
             clear = np.maximum(psfs * gains(psfs, mean.variance), 0)
-            weight = clear.sum(axis=(1, 2))
+            weight = clear.sum(axis=axes)
             _check_light(weight.min(), len(own))
-            away = np.stack([(clear * line).sum(axis=(1, 2)) / weight for line in coordinates(large)], axis=1)
+            away = np.stack([(clear * line).sum(axis=axes) / weight for line in coordinates(large)], axis=1)
             psfs = shift(psfs, -away) * window
-            total = psfs.sum(axis=(1, 2))
-            psfs, flux, at = psfs / total[:, None, None], flux * total, at + away
+            total = psfs.sum(axis=axes)
+            psfs, flux, at = psfs / _each(total, axes), flux * total, at + away
             psf = np.average(psfs[good], axis=0, weights=mean.weights)
         level = level - flux * _pedestal(flux[good], level[good])
-        stamps = (stamps - level[:, None, None])[good] / flux[good, None, None]
+        stamps = ((stamps - _each(level, axes)) / _each(flux, axes))[good]
         at, own, flux = at[good], own[good], flux[good]
         back = shift(stamps, own - at)
-        if width(psf) < 4:  # a wider PSF is sampled well
+        if width(psf) < 4 and len(axes) == 2:  # a wider PSF is sampled well
             back = back + _aliases(stamps, at - own, self.noise / flux)
         mean = _robust_mean(back, psfs[good] - psf, self.noise / flux, psf).cut(shape)
         return mean, at, flux, left_out
@@ -196,7 +205,7 @@ class _Field:
         np.fill_diagonal(near, False)
         good, left_out = np.ones(len(own), bool), {}
         for bad, why in (
-            (_cut(self.saturated, own, shape).any(axis=(1, 2)), "saturated"),
+            (_cut(self.saturated, own, shape).any(axis=tuple(range(1, len(shape) + 1))), "saturated"),
             (~inside, "too near the edge"),
             (near.any(axis=1), "with a neighbour too near"),
             (self.snr < (_USED if (self.snr >= _USED).sum() >= 3 else FOUND), "too faint"),
@@ -214,14 +223,16 @@ class _Field:
                 "expose shorter, so that no top is cut off, or pass saturation=... if these values are sound"
             )
         elif "too near the edge" in left_out:
-            advice = f"show points further inside than half of the PSF ({shape[0]} x {shape[1]}) or pass a smaller size"
+            advice = (
+                f"show points further inside than half of the PSF ({_sides(shape)}) or pass a smaller size"
+            )
         else:
             advice = "show points that stand alone and are bright, or give their positions"
         raise ValueError(f"of {len(own)} points none can be used ({_listed(left_out)}): {advice}")
 
     def _odd(self, back: np.ndarray, psfs: np.ndarray, flux: np.ndarray, good: np.ndarray) -> np.ndarray:
         """Sources (k,) that differ from their PSFs by more than noise and the others do; none if all do."""
-        difference, size = ((a**2).sum(axis=(1, 2)) for a in (back - psfs, psfs))
+        difference, size = ((a**2).sum(axis=tuple(range(1, a.ndim))) for a in (back - psfs, psfs))
         beyond = np.sqrt(np.maximum(difference - back[0].size * (self.noise / flux) ** 2, 0) / size)
         usual = np.median(beyond[good])
         spread = np.median(np.abs(beyond[good] - usual)) / 0.6745
@@ -242,13 +253,22 @@ def _listed(left_out: dict[str, int]) -> str:
     return ", ".join(f"{n} {why}" for why, n in left_out.items()) or "none"
 
 
-def _pixels(own: np.ndarray, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Rows (k, m, 1) and columns (k, 1, n) of the pixels of stamps (m, n) in an image padded by max(m, n)."""
-    rows, cols = (
-        place[:, None] + line.ravel() + max(shape)
+def _sides(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape))
+
+
+def _each(values: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+    """Values (k,) of sources, to go with their stamps, whose own axes these are."""
+    return np.expand_dims(values, axes)
+
+
+def _pixels(own: np.ndarray, shape: tuple[int, ...]) -> tuple[np.ndarray, ...]:
+    """Indices of the pixels of stamps in an image padded by the longest side: planes (k, p, 1, 1), rows (k, 1, m, 1)
+    and columns (k, 1, 1, n)."""
+    return tuple(
+        _each(place, tuple(range(1, own.shape[1] + 1))) + line + max(shape)
         for place, line in zip(own.T.astype(int), coordinates(shape), strict=True)
     )
-    return rows[:, :, None], cols[:, None, :]
 
 
 def _cut(image: np.ndarray, own: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
@@ -261,7 +281,7 @@ def _rendered(fitted: np.ndarray, own: np.ndarray, shape: tuple[int, ...]) -> np
     pad = max(fitted.shape[1:])
     image = np.zeros([n + 2 * pad for n in shape])
     np.add.at(image, _pixels(own, fitted.shape[1:]), fitted)
-    return image[pad:-pad, pad:-pad]
+    return image[(slice(pad, -pad),) * len(shape)]
 
 
 def _gauss_newton(
@@ -269,14 +289,15 @@ def _gauss_newton(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """One step for position, flux and background of each source."""
     k = len(stamps)
-    basis = np.stack([*shift(psfs, at - own, slopes=True), np.ones_like(psfs)], axis=1).reshape(k, 4, -1)
+    basis = np.concatenate([shift(psfs, at - own, slopes=True), np.ones_like(psfs)[None]]).swapaxes(0, 1)
+    basis = basis.reshape(k, at.shape[1] + 2, -1)
     gram = basis @ basis.swapaxes(1, 2)
-    gram += 1e-9 * np.eye(4) * np.trace(gram, axis1=1, axis2=2)[:, None, None]
+    gram += 1e-9 * np.eye(gram.shape[1]) * np.trace(gram, axis1=1, axis2=2)[:, None, None]
     found = np.linalg.solve(gram, basis @ stamps.reshape(k, -1, 1))[:, :, 0]
     bright = found[:, 0] > 0.1 * flux  # otherwise the step leads nowhere
     fitted = np.where(bright, found[:, 0], flux)
-    step = np.clip(found[:, 1:3] / fitted[:, None], -0.5, 0.5)
-    return np.clip(at + step, own - 1.5, own + 1.5), fitted, np.where(bright, found[:, 3], level)
+    step = np.clip(found[:, 1:-1] / fitted[:, None], -0.5, 0.5)
+    return np.clip(at + step, own - 1.5, own + 1.5), fitted, np.where(bright, found[:, -1], level)
 
 
 def _pedestal(flux: np.ndarray, level: np.ndarray) -> float:
@@ -329,29 +350,41 @@ def _robust_mean(stamps: np.ndarray, differing: np.ndarray, noise: np.ndarray, l
         return MeanPSF(stamps[0], np.broadcast_to(floor[0], last.shape), stamps, np.ones(1))
     same = stamps - differing
     middle = np.median(same, axis=0) if k > 2 else last
-    variance = np.maximum(np.mean((same - middle) ** 2, axis=(1, 2)), floor)
+    axes = tuple(range(1, same.ndim))
+    variance = np.maximum(np.mean((same - middle) ** 2, axis=axes), floor)
     kept = np.ones(same.shape, bool)
     if k > 4:
-        z = np.abs(same - middle) / np.sqrt(variance)[:, None, None]
+        z = np.abs(same - middle) / _each(np.sqrt(variance), axes)
         kept = z <= 5 * np.maximum(np.median(z, axis=0) / 0.6745, 0.5)
     weights = 1 / variance
-    w = kept * weights[:, None, None]
+    w = kept * _each(weights, axes)
     total = w.sum(axis=0)
     mean = (w * same).sum(axis=0) / total
     scatter = (w**2 * (same - mean) ** 2).sum(axis=0) / total**2 * k / (k - 1)
-    white = 1 / (kept / floor[:, None, None]).sum(axis=0)
+    white = 1 / (kept / _each(floor, axes)).sum(axis=0)
     stamps = np.where(kept, stamps, mean + differing)
     return MeanPSF(mean, np.maximum(scatter, white), stamps, weights / weights.sum())
 
 
-def _needed(mean: MeanPSF) -> int:
-    """The side of a square that holds the PSF where it rises above the noise; 1.5 times as large if it is cut off."""
-    ring = np.rint(np.hypot(*coordinates(mean.psf.shape))).astype(int).ravel()
-    last = (min(mean.psf.shape) - 1) // 2
-    count, total, variance = (
-        np.bincount(ring, a.ravel())[: last + 1] for a in (np.ones_like(mean.psf), mean.psf, mean.variance)
+def _needed(mean: MeanPSF) -> tuple[int, ...]:
+    """The sides of the part that holds the PSF where it rises above the noise, 1.5 times as long if it is cut off:
+    those of a square, and the number of planes."""
+    planes, sides = tuple(range(mean.psf.ndim - 2)), (-2, -1)
+    return tuple(
+        _reach(mean.psf.sum(axis=others), mean.variance.sum(axis=others))
+        for others, count in ((sides, len(planes)), (planes, 2))
+        for _ in range(count)
     )
-    level, error = total / count, np.sqrt(variance) / count
+
+
+def _reach(psf: np.ndarray, variance: np.ndarray) -> int:
+    """The number of pixels across of the part of an image, or of a line, that rises above the noise."""
+    ring = np.rint(radii(psf.shape)).astype(int).ravel()
+    last = (min(psf.shape) - 1) // 2
+    count, total, square = (
+        np.bincount(ring, a.ravel())[: last + 1] for a in (np.ones_like(psf), psf, variance)
+    )
+    level, error = total / count, np.sqrt(square) / count
     seen = (level > 3 * error) & (level > 2e-4 * level.max())
     pairs = np.flatnonzero(seen[1:] & seen[:-1])  # a ring that stands alone is chance
     radius = int(pairs[-1]) + 1 if len(pairs) else 1

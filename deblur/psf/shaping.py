@@ -1,12 +1,15 @@
-"""Preparing a measured PSF: centring, cropping, resampling to the image's pixels and removing noise."""
+"""Preparing a measured PSF, an image or a volume: centring, cropping, resampling to the image's pixels and removing
+noise."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from ..errors import warn
 from .estimate import (
     PSFEstimate,
     border,
@@ -16,11 +19,15 @@ from .estimate import (
     gains,
     graded,
     grey,
+    listed,
+    pixels,
     placed,
     shift,
     width,
 )
-from .models import Size, as_shape, coordinates, unit_sum
+from .models import Size, as_shape, coordinates, positive, unit_sum
+
+_AXES = (1, 2, 3)  # numbers of axes that a PSF may have
 
 
 def recentre(psf: Any) -> np.ndarray:
@@ -28,14 +35,14 @@ def recentre(psf: Any) -> np.ndarray:
 
     Parameters
     ----------
-    psf : (m, n) array
+    psf : (m, n) or (p, m, n) array
 
     Returns
     -------
-    (m, n) array, float64
+    array of the same shape, float64
         Non-negative if `psf` is, with the same sum. Values that leave the frame are lost.
     """
-    h = grey(psf, "the PSF")
+    h = grey(psf, "the PSF", _AXES)
     total = h.sum()
     if not total > 0:
         raise ValueError(
@@ -45,7 +52,7 @@ def recentre(psf: Any) -> np.ndarray:
     for _ in range(3):
         away = np.array(centre_of_gravity(wide))
         whole = np.rint(away)
-        wide = np.roll(wide, -whole.astype(int), (0, 1))
+        wide = np.roll(wide, -whole.astype(int), tuple(range(h.ndim)))
         if np.abs(away - whole).max() > 1e-3:
             wide = shift(wide, whole - away)
             if h.min() >= 0:
@@ -59,7 +66,7 @@ def crop(psf: Any, energy: float = 0.999) -> np.ndarray:
 
     Parameters
     ----------
-    psf : (m, n) array
+    psf : (m, n) or (p, m, n) array
     energy : float
         The share, above 0 and at most 1.
 
@@ -68,25 +75,25 @@ def crop(psf: Any, energy: float = 0.999) -> np.ndarray:
     array, float64
         Its sum is one.
     """
-    h = grey(psf, "the PSF")
+    h = grey(psf, "the PSF", _AXES)
     if not 0 < energy <= 1:
         raise ValueError(f"energy is a share of the light, above 0 and at most 1, not {energy!r}")
     if energy == 1:
         return unit_sum(h)
-    distance = np.maximum(*np.abs(np.broadcast_arrays(*coordinates(h.shape))))
+    distance = np.max(np.abs(np.broadcast_arrays(*coordinates(h.shape))), axis=0)
     inside = np.cumsum(np.bincount(distance.ravel(), h.ravel()))
     enough = inside >= (energy - 1e-12) * inside[-1]
     reach = int(enough.argmax()) if enough.any() else len(inside)
     return unit_sum(placed(h, tuple(2 * min(reach, c) + 1 for c in centre(h.shape))))
 
 
-def resample(psf: Any, scale: float) -> np.ndarray:
+def resample(psf: Any, scale: float | Sequence[float]) -> np.ndarray:
     """Resample the PSF: each new pixel is the mean over its area of a cubic spline through the old pixels.
 
     Parameters
     ----------
-    psf : (m, n) array
-    scale : float
+    psf : (m, n) or (p, m, n) array
+    scale : float or one for each axis
         New pixels per old pixel along an axis: 2 for an image whose pixels are half as large.
 
     Returns
@@ -96,20 +103,78 @@ def resample(psf: Any, scale: float) -> np.ndarray:
     """
     from scipy.ndimage import map_coordinates
 
-    h = grey(psf, "the PSF")
-    if not (math.isfinite(scale) and 0.02 <= scale <= 50):
-        raise ValueError(f"scale must be new pixels in one old pixel, between 0.02 and 50, not {scale!r}")
-    if scale == 1:
-        return unit_sum(h)
+    h = grey(psf, "the PSF", _AXES)
+    scales = (
+        np.broadcast_to(np.asarray(scale, dtype=float), h.ndim) if np.ndim(scale) == 0 else np.array(scale)
+    )
+    if scales.shape != (h.ndim,) or not ((scales >= 0.02) & (scales <= 50)).all():
+        raise ValueError(
+            f"scale must be new pixels in one old pixel, between 0.02 and 50, one or {h.ndim} of them, not {scale!r}"
+        )
     fine = 5  # sampling points per new pixel, along each axis
-    sides, at = [], []
-    for n, c in zip(h.shape, centre(h.shape), strict=True):
-        reach = max(math.ceil((max(c, n - 1 - c) + 0.5) * scale - 0.5), 0)
-        sides.append(2 * reach + 1)
-        at.append(((np.arange(sides[-1] * fine) + 0.5) / fine - 0.5 - reach) / scale + c)
-    values = map_coordinates(h, np.meshgrid(*at, indexing="ij"), order=3, mode="constant")
-    out = values.reshape(sides[0], fine, sides[1], fine).mean(axis=(1, 3))
+    out = h
+    for axis, (n, c, s) in enumerate(zip(h.shape, centre(h.shape), scales, strict=True)):
+        if s != 1:
+            reach = max(math.ceil((max(c, n - 1 - c) + 0.5) * s - 0.5), 0)
+            at = ((np.arange((2 * reach + 1) * fine) + 0.5) / fine - 0.5 - reach) / s + c
+            # Splines along each axis in turn: the matrix (new, old) of each.
+            each = [map_coordinates(unit, [at], order=3, mode="constant") for unit in np.eye(n)]
+            means = np.reshape(each, (n, -1, fine)).mean(axis=2)
+            out = np.moveaxis(np.tensordot(out, means, (axis, 0)), -1, axis)
     return unit_sum(np.maximum(out, 0) if h.min() >= 0 else out)
+
+
+def for_voxels(
+    psf: Any, voxel: float | Sequence[float] | None, image_voxel: float | Sequence[float] | None
+) -> np.ndarray:
+    """The PSF on the voxels of an image that are not those on which it was measured or computed.
+
+    Parameters
+    ----------
+    psf : (m, n) or (p, m, n) array
+    voxel, image_voxel : float, or one for each axis, or None
+        Sides of a voxel of the PSF and of the image, in the same unit; None if it is not known.
+
+    Returns
+    -------
+    array, float64
+        Resampled, if the sizes differ by more than 1 %.
+
+    Raises
+    ------
+    ValueError
+        For sizes that are not positive, or so different that no resampling helps.
+
+    Warns
+    -----
+    PSFWarning
+        If one of the sizes is not known, and the PSF returned as it is; or if the PSF's voxels are larger than
+        the image's and too coarse to show its shape between them.
+    """
+    h = grey(psf, "the PSF", _AXES)
+    if voxel is None or image_voxel is None:
+        if voxel is not image_voxel:
+            whose, other = ("image", voxel) if image_voxel is None else ("PSF", image_voxel)
+            warn(
+                f"the size of the {whose}'s voxels is not known, the other's is {other}: the PSF is used as it is"
+            )
+        return h
+    own, its = (
+        np.broadcast_to([positive(side, "a side of a voxel") for side in np.atleast_1d(sides)], h.ndim)
+        for sides in (voxel, image_voxel)
+    )
+    scales = own / its
+    scales = np.where(np.abs(scales - 1) < 0.01, 1.0, scales)
+    peak = np.unravel_index(h.argmax(), h.shape)
+    for axis, scale in enumerate(scales):
+        line = np.moveaxis(h, axis, 0)[(slice(None), *np.delete(peak, axis))]
+        # Its spectrum at the Nyquist frequency, over that at zero.
+        if scale > 1 and abs((line[::2].sum() - line[1::2].sum()) / line.sum()) > 0.15:
+            warn(
+                f"along axis {axis} the PSF's voxels of {own[axis]:g} are larger than the image's of {its[axis]:g}, "
+                "and too coarse to show its shape: measure or compute it on smaller ones"
+            )
+    return resample(h, tuple(scales)) if (scales != 1).any() else h
 
 
 def denoise(psf: Any, noise: float | None = None) -> np.ndarray:
@@ -117,17 +182,17 @@ def denoise(psf: Any, noise: float | None = None) -> np.ndarray:
 
     Parameters
     ----------
-    psf : (m, n) array
+    psf : (m, n) or (p, m, n) array
         In any unit, on a background that is the same all along its border.
     noise : float, optional
         Standard deviation of a pixel; by default that of the border.
 
     Returns
     -------
-    (m, n) array, float64
+    array of the same shape, float64
         Non-negative, with a sum of one.
     """
-    h = grey(psf, "the PSF")
+    h = grey(psf, "the PSF", _AXES)
     background, deviation = _level(border(h))
     noise = deviation if noise is None else noise
     if not (math.isfinite(noise) and noise >= 0):
@@ -146,7 +211,7 @@ def prepare(
     psf: Any,
     *,
     clean: bool = False,
-    scale: float = 1.0,
+    scale: float | Sequence[float] = 1.0,
     centred: bool = True,
     energy: float | None = None,
     size: Size | None = None,
@@ -155,23 +220,23 @@ def prepare(
 
     Parameters
     ----------
-    psf : (m, n) array
+    psf : (m, n) or (p, m, n) array
     clean : bool
         `denoise` it.
-    scale : float
+    scale : float or one for each axis
         `resample` it: new pixels per old pixel along an axis.
     centred : bool
         `recentre` it (default).
     energy : float, optional
         `crop` it to this share of its light.
-    size : int or (int, int), optional
+    size : int or tuple of int, optional
         Crop it or pad it with zeros to this size, centre upon centre.
 
     Returns
     -------
     PSFEstimate
         ``error`` follows from the noise of the border, the background there and the light beyond the frame.
-        ``details``: ``moved``, the rows and columns by which it was recentred; ``background`` and ``noise``
+        ``details``: ``moved``, by how much it was recentred along each axis; ``background`` and ``noise``
         of its border over its peak; ``energy_outside``, extrapolated; ``energy_cut``, the share that `energy` and
         `size` removed.
 
@@ -180,7 +245,7 @@ def prepare(
     ValueError
         For an array that is no PSF.
     """
-    h = grey(psf, "the PSF")
+    h = grey(psf, "the PSF", _AXES)
     top = float(h.max())
     if not (top > 0 and h.sum() > 0):
         raise ValueError(
@@ -198,15 +263,15 @@ def prepare(
         h = denoise(h)
     else:
         error = math.hypot(noise * per_pixel, outside, background * per_pixel)
-    if scale != 1:
+    if np.any(np.asarray(scale) != 1):
         h = resample(h, scale)
     moved = centre_of_gravity(np.maximum(h, 0))
     whole = unit_sum(recentre(h) if centred else h)
     h = whole if energy is None else crop(whole, energy)
     if size is not None:
-        h = unit_sum(placed(h, as_shape(size)))
+        h = unit_sum(placed(h, as_shape(size, h.ndim)))
     lies = f"its border lies at {100 * background:.2g} % of its peak"
-    off = f"its centre of gravity is ({moved[0]:+.1f}, {moved[1]:+.1f}) pixels from its centre"
+    off = f"its centre of gravity is {listed(moved, '+.1f')} {pixels(h)} from its centre"
     notes = {
         f"{lies}: a background, or cut wings (clean=True)": abs(background) > 1e-3 and not clean,
         f"{off}: centred=True moves it": max(map(abs, moved)) > 0.5 and not centred,
@@ -214,6 +279,6 @@ def prepare(
     }
     status, why = graded(error, "", notes)
     cut = max(1 - float(placed(whole, h.shape).sum()), 0.0)
-    details = {"moved": moved if centred else (0.0, 0.0), "background": background, "noise": noise}
+    details = {"moved": moved if centred else (0.0,) * h.ndim, "background": background, "noise": noise}
     details |= {"fwhm": width(h), "energy_outside": outside, "energy_cut": cut}
     return PSFEstimate(h, error, status, why, details)

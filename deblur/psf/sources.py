@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -11,7 +12,7 @@ FOUND = 6.0  # least signal over noise of a source
 
 
 def flat_tops(image: np.ndarray) -> np.ndarray:
-    """Pixels (M, N) of saturated peaks: three or more bright neighbours with the largest value around them. If the
+    """Pixels of saturated peaks: three or more bright neighbours with the largest value around them. If the
     brightest peak is flat, all pixels of its value are saturated."""
     from scipy import ndimage
 
@@ -27,10 +28,10 @@ def without_background(image: np.ndarray, side: int) -> tuple[np.ndarray, float]
     from scipy.ndimage import map_coordinates, median_filter
 
     blocks = [max(n // max(side, 32), 1) for n in image.shape]
-    rows = np.array_split(image, blocks[0], axis=0)
-    cells = np.array([[_clipped(part) for part in np.array_split(row, blocks[1], axis=1)] for row in rows])
-    level, spread = cells[..., 0], cells[..., 1]
-    if min(blocks) > 2:
+    ends = [np.array_split(np.arange(n), b) for n, b in zip(image.shape, blocks, strict=True)]
+    cells = np.array([_clipped(image[np.ix_(*part)]) for part in itertools.product(*ends)])
+    level, spread = np.moveaxis(cells.reshape(*blocks, 2), -1, 0)
+    if min(blocks[-2:]) > 2:
         level = median_filter(level, 3, mode="nearest")  # a block full of sources is too bright
     at = [(np.arange(n) + 0.5) * b / n - 0.5 for n, b in zip(image.shape, blocks, strict=True)]
     smooth = map_coordinates(level, np.meshgrid(*at, indexing="ij"), order=1, mode="nearest")
@@ -56,17 +57,17 @@ def detected(above: np.ndarray, noise: float, positions: Any) -> tuple[np.ndarra
 
     Parameters
     ----------
-    above : (M, N) array
+    above : (M, N) or (P, M, N) array
         The image without its background.
     noise : float
         Its standard deviation.
-    positions : (k, 2) array or None
-        Rows and columns of the sources to within two pixels, if they are known.
+    positions : (k, 2) or (k, 3) array or None
+        Indices of the sources to within two pixels, if they are known.
 
     Returns
     -------
-    positions : (k, 2) array
-        Rows and columns of the brightest pixels, in order of brightness.
+    positions : (k, 2) or (k, 3) array
+        Indices of the brightest pixels, in order of brightness.
     scale : float
         Standard deviation of the Gaussian that detects them best, in pixels.
     snr : (k,) array
@@ -79,7 +80,7 @@ def detected(above: np.ndarray, noise: float, positions: Any) -> tuple[np.ndarra
         if 8 * width > min(above.shape):
             break
         filtered = gaussian_filter(above, width, mode="constant") * (
-            2 * math.sqrt(math.pi) * width / (noise or 1.0)
+            (2 * math.sqrt(math.pi) * width) ** (above.ndim / 2) / (noise or 1.0)
         )
         peak = filtered == maximum_filter(filtered, 2 * math.ceil(2 * width) + 1)
         brightest = np.sort(filtered[peak & (filtered > FOUND)])[-50:]
@@ -95,25 +96,27 @@ def detected(above: np.ndarray, noise: float, positions: Any) -> tuple[np.ndarra
         at = np.argwhere(peaks & (signal > FOUND))
     else:
         near = np.clip(np.rint(positions).astype(int), 2, np.array(above.shape) - 3)
-        offsets = np.indices((5, 5)).reshape(2, -1).T - 2
+        offsets = np.indices([5] * above.ndim).reshape(above.ndim, -1).T - 2
         around = near[:, None] + offsets
-        at = near + offsets[signal[around[..., 0], around[..., 1]].argmax(axis=1)]
-    at = at[np.argsort(signal[tuple(at.T)])[::-1][:1200]]  # more would not improve the mean
+        at = near + offsets[signal[tuple(np.moveaxis(around, -1, 0))].argmax(axis=1)]
+    most = 1200 if above.ndim == 2 else 100  # more would not improve the mean
+    at = at[np.argsort(signal[tuple(at.T)])[::-1][:most]]
     return at.astype(float), scale, signal[tuple(at.T)]
 
 
 def checked_positions(positions: Any, shape: tuple[int, ...]) -> np.ndarray:
-    """Positions as a (k, 2) array; ValueError unless they lie in an image of this shape."""
+    """Positions as a (k, axes) array; ValueError unless they lie in an image of this shape."""
+    names = ("plane", "row", "column")[-len(shape) :]
     at = np.atleast_2d(np.asarray(positions, dtype=float))
-    if at.ndim != 2 or at.shape[1] != 2 or at.size == 0 or not np.isfinite(at).all():
+    if at.ndim != 2 or at.shape[1] != len(shape) or at.size == 0 or not np.isfinite(at).all():
         raise ValueError(
-            f"positions must be (k, 2) finite numbers, rows and columns, not of shape {at.shape}"
+            f"positions must be (k, {len(shape)}) finite numbers, {', '.join(names)} of each, not of shape {at.shape}"
         )
     outside = ((at < -0.5) | (at > np.array(shape) - 0.5)).any(axis=1)
     if outside.any():
-        r, c = at[outside][0]
+        first = ", ".join(f"{name} {value:g}" for name, value in zip(names, at[outside][0], strict=True))
         raise ValueError(
-            f"{int(outside.sum())} of {len(at)} positions lie outside the image of {shape[0]} x {shape[1]} pixels, "
-            f"the first at row {r:g}, column {c:g}; positions are (row, column), not (x, y)"
+            f"{int(outside.sum())} of {len(at)} positions lie outside the image of {' x '.join(map(str, shape))} "
+            f"pixels, the first at {first}; positions are ({', '.join(names)}), not (x, y)"
         )
     return at

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,9 +18,9 @@ class MeanPSF:
 
     Attributes
     ----------
-    psf, variance : (m, n) array
+    psf, variance : (m, n) or (p, m, n) array
         The mean and the variance of each of its pixels.
-    stamps : (k, m, n) array
+    stamps : (k, ...) array
         The centred images of the sources, each with unit flux.
     weights : (k,) array
         Their weights in the mean; they sum to one.
@@ -30,7 +31,7 @@ class MeanPSF:
     stamps: np.ndarray
     weights: np.ndarray
 
-    def cut(self, shape: tuple[int, int]) -> MeanPSF:
+    def cut(self, shape: tuple[int, ...]) -> MeanPSF:
         """The same with another shape, centre upon centre."""
         return replace(
             self,
@@ -93,19 +94,22 @@ class Variation:
         return float(np.sqrt((self._shares**2).sum(axis=1).mean() / (self._mean.psf**2).sum()))
 
     def _powers(self, places: np.ndarray, degree: int) -> np.ndarray:
-        """The monomials of up to this degree of (p, 2) places: (p, j)."""
-        y, x = (2 * places / (np.array(self._frame) - 1) - 1).T
-        return np.stack([y**i * x**j for i in range(degree + 1) for j in range(degree + 1 - i)], axis=1)
+        """The monomials of up to this degree of (p, axes) places: (p, j)."""
+        at = 2 * places / (np.array(self._frame) - 1) - 1
+        powers = itertools.product(range(degree + 1), repeat=at.shape[1])
+        return np.stack([(at**power).prod(axis=1) for power in powers if sum(power) <= degree], axis=1)
 
     def _shares_at(self, places: np.ndarray) -> np.ndarray:
         return self._powers(places, self._degree) @ self._coefficients
 
     def psfs(self, places: np.ndarray) -> np.ndarray:
-        """The PSF at (p, 2) places, (p, m, n)."""
+        """The PSF at (p, axes) places."""
         return self._mean.psf + np.tensordot(self._shares_at(places), self._parts, 1)
 
     def map(self, grid: tuple[int, int]) -> PSFMap:
         """PSFs at the centres of (rows, columns) equal parts of the image."""
+        if len(self._frame) != 2:
+            raise ValueError(f"grid={grid!r} is of images; of volumes one PSF is measured: leave grid out")
         if len(grid) != 2 or any(int(n) != n or n < 1 for n in grid):
             raise ValueError(f"grid must be (rows, columns), two positive whole numbers, not {grid!r}")
         positions = cell_centres(grid, self._frame)
