@@ -242,7 +242,7 @@ def _restored(
         raise ValueError(f"{option} does nothing here: a float file holds every number; leave it out")
     if args.psf:
         _check_is_psf(args.input, raw, *args.psf)
-        kernel = volumes.fitted(psf_command.upright(args.psf, metadata.orientation), args.psf[0], metadata)
+        kernel = volumes.fitted(args.psf, metadata)
     colour = image.is_colour(raw)
     stack = raw.ndim - colour == 3
     axes: Any = {"channel_axis": raw.ndim - 1 if colour else None, "stack_axis": 0 if stack else None}
@@ -277,27 +277,12 @@ def _restored(
         axes |= {"check": not args.anyway, "kept": kept}
         result = solve_into(levels, visible, kernel, args.lam, options, **axes)
     hints = _hints(args, raw, metadata, result.image)
-    report_phase("writing")
-    if levels is None:
-        changes = {"clip": args.clip, "rescale": args.rescale}
-        picture, remark = image.fit_to_levels(args.output, result.image, raw, bits, **changes)
-    else:
-        picture, remark = levels.samples, ""
-        if not args.clip:
-            levels.check()
-        del raw, visible
-    clipped = image.write(args.output, picture, bits=bits, overwrite=args.force, metadata=metadata)
-    clipped = clipped if levels is None else levels.clipped
     several = kept is not None
     remarks = [f"{result.method}, λ = {result.lam:.3g}"] if several else []
-    remarks += [remark] if remark else []
-    if clipped:
-        remarks.append(f"{100 * clipped / picture.size:.3g} % of the values clipped to black or white")
-    written = f"{args.output} ({'; '.join(remarks)})" if remarks else args.output
-    lines = [f"written     {written}", *hints]
-    lines = lines if several else [f"{report}{result}", *lines, *_suggestion(result)]
-    if dropped := image.left_out(args.output, picture, bits, metadata):
-        lines.append(f"dropped     metadata that {args.output} cannot hold: {', '.join(dropped)}")
+    if levels is not None:
+        del raw, visible
+    lines = volumes.written(args, levels or result.image, None if levels else raw, metadata, bits, remarks)
+    lines = [*lines, *hints] if several else [f"{report}{result}", *lines, *hints, *_suggestion(result)]
     return "\n".join(lines)
 
 

@@ -1,4 +1,4 @@
-"""Volumes on the command line: axes named and selected, and each volume of a file restored by the same plan."""
+"""Volumes on the command line: each of a file restored by the same plan, into a file or an OME-Zarr."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import math
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ import numpy as np
 from . import image, psf
 from .arguments import axes_chooser
 from .device import require_memory
-from .errors import warn
 from .frames import min_float_dtype
 from .image.axes import in_order, in_words
 from .image.stores import import_zarr, is_store, largest_level, ome_attributes
@@ -28,33 +26,18 @@ from .progress import report_phase
 from .psf_command import upright
 
 
-def voxel_of(text: str) -> dict[str, float]:
-    """The micrometres of a voxel of a PSF, along Z, Y and X, if its file or its form gives them."""
-    if image.located(text)[0].exists():
-        return (
-            image.read_with_metadata(text)[1].spacing
-            if is_store(text) or Path(text).suffix[:4] == ".tif"
-            else {}
-        )
+def fitted(given: tuple[str, np.ndarray], metadata: image.Metadata) -> np.ndarray:
+    """The PSF of --psf turned with the image, and in its voxels if the PSF's file or form gives the size of its own."""
+    text, kernel = given[0].removeprefix("volume:"), upright(given, metadata.orientation)
     name, _, rest = text.partition(":")
-    if name.strip().lower() not in ("microscope", "confocal", "lightsheet"):
-        return {}
-    lengths = [float(word) for word in rest.split(",")[1].lower().split("x")]
-    return {"Z": lengths[0], "Y": lengths[-1], "X": lengths[-1]}
-
-
-def fitted(kernel: np.ndarray, text: str, metadata: image.Metadata) -> np.ndarray:
-    """The PSF in the voxels of the image, where the sizes of both are known; a warning says that it was resampled."""
-    own, letters = voxel_of(text), "ZYX"[3 - kernel.ndim :]
-    scale = [own[a] / metadata.spacing[a] if a in own and a in metadata.spacing else 1.0 for a in letters]
-    if all(math.isclose(s, 1, rel_tol=0.01) for s in scale):
-        return kernel
-    sizes = ", ".join(f"{own[a]:.4g} and {metadata.spacing[a]:.4g} µm along {a}" for a in letters if a in own)
-    warn(
-        f"the voxels of the PSF {text} and of the image are {sizes}: the PSF is resampled to the image's",
-        UserWarning,
-    )
-    return psf.resample(kernel, scale)
+    own: Any = {}
+    if name in ("microscope", "confocal", "lightsheet"):
+        lengths = [float(word) for word in rest.split(",")[1].lower().split("x")]
+        own = {"Z": lengths[0], "Y": lengths[-1], "X": lengths[-1]}
+    elif is_store(text) or text.endswith((".tif", ".tiff")):
+        own = image.read_with_metadata(text)[1].spacing
+    own, its = ([sizes.get(a, 0.0) for a in "ZYX"[3 - kernel.ndim :]] for sizes in (own, metadata.spacing))
+    return psf.for_voxels(kernel, own, its if all(its) else None) if all(own) else kernel
 
 
 def restored(args: argparse.Namespace, options: Any) -> str:
@@ -68,97 +51,110 @@ def restored(args: argparse.Namespace, options: Any) -> str:
         frame = stored.shape[-2 - image.is_colour(stored) :]
         stored = stored.reshape(*metadata.sizes, *frame)
     metadata, where = axes_chooser(args, args.psf[1])(metadata)
-    letters = metadata.axes
-    kernel = fitted(upright(args.psf, metadata.orientation), args.psf[0], metadata)
+    kernel, letters = fitted(args.psf, metadata), metadata.axes
+    ranges = {a: range(s.start, s.stop) for a, s in zip(letters, where, strict=True)}
+    channels, times = ranges.get("C", range(1)), ranges.get("T", range(1))
     to_store = Path(args.output).suffix == ".zarr"
     metadata = in_order(metadata)[0] if to_store else metadata
-    spans = {a: range(s.start, s.stop) for a, s in zip(letters, where, strict=True)}
-    channels, times = spans.get("C", range(1)), spans.get("T", range(1))
-    source = stored.dtype
-    like = np.broadcast_to(source.type(0), (math.prod(metadata.sizes), *frame))
-    bits = 32 if to_store else image.check_format(args.output, like, args.bits or 32)
-    dtype = np.dtype(options.get("dtype") or min_float_dtype(source)) if to_store else np.dtype(np.float32)
+    shape, dtype = (*metadata.sizes, *frame), np.dtype(options.get("dtype") or min_float_dtype(stored.dtype))
+    pages = math.prod(metadata.sizes), *frame
+    bits = (
+        32 if to_store else image.check_format(args.output, np.broadcast_to(dtype.type(), pages), args.bits)
+    )
     if bits == 32 and (args.clip or args.rescale):
-        raise ValueError("--clip and --rescale do nothing here: floats hold every number; leave them out")
-    fixed = not isinstance(args.lam, str) and args.boundary != "auto"
+        raise ValueError(
+            "--clip and --rescale do nothing here: a float file holds every number; leave them out"
+        )
+    partial = Path(os.path.realpath(args.output)).with_name(f".{secrets.token_hex(8)}.tmp")
     reports: list[str] = []
-    remark, restore, number = "", None, itertools.count(1)
-    with (_stored if to_store else _held)(args.output, metadata, frame, dtype, source) as out:
+    fixed, restore = not isinstance(args.lam, str) and args.boundary != "auto", None
+    try:
+        out = _store(partial, metadata, shape, dtype, stored.dtype) if to_store else _array(shape, dtype)
         for c, t in itertools.product(channels, times):
-            report_phase(f"volume {next(number)} of {len(channels) * len(times)}")
-            at = {"C": c, "T": t}
-            block = np.asarray(stored[tuple(at.get(a, slice(None)) for a in letters)])
+            report_phase(f"volume {t - times[0] + 1} of {len(times)}, channel {c}")
+            block = np.asarray(stored[tuple({"C": c, "T": t}.get(a, slice(None)) for a in letters)])
             if restore is None or (t == times[0] and not fixed):
                 restore = Deblurrer(kernel, block.shape[:3], args.lam, **options)
             result = restore.solve(block, channel_axis=3 if block.ndim == 4 else None, check=not args.anyway)
-            volume, remark = result.image, ""
-            if bits == 32:
-                volume, remark = image.fit_to_levels(args.output, volume, block, 32, counts=True)
             at = {"C": c - channels[0], "T": t - times[0]}
+            volume = result.image
+            if to_store:
+                volume, _ = image.fit_to_levels(args.output, volume, block, 32, counts=True)
             out[tuple(at.get(a, slice(None)) for a in metadata.axes)] = volume
-            if not reports and args.views:
-                _write_views(args, metadata, {"before": block, "after": result.image})
             if t == times[0]:
-                name = metadata.labels[at["C"]] if metadata.labels else str(c)
-                reports.append(f"channel     {name}\n{result}" if len(channels) > 1 else str(result))
-        dropped, clipped = [], 0
-        if not to_store:
-            levels, changes = np.reshape(out, like.shape), {"clip": args.clip, "rescale": args.rescale}
-            if bits < 32:
-                given = np.reshape(stored[where], like.shape)
-                levels, remark = image.fit_to_levels(args.output, levels, given, bits, **changes)
-            clipped = image.write(args.output, levels, bits=bits, overwrite=args.force, metadata=metadata)
-            dropped = image.left_out(args.output, levels, bits, metadata)
-    remarks = [remark] if remark else []
-    remarks += (
-        [f"{100 * clipped / out.size:.3g} % of the values clipped to black or white"] if clipped else []
-    )
-    lines = [f"axes        {in_words(metadata, frame, 3)}"]
-    changed = f" ({'; '.join(remarks)})" if remarks else ""
-    lines.append(f"written     {args.output}{changed}")
-    lines += [f"dropped     metadata that {args.output} cannot hold: {', '.join(dropped)}"] if dropped else []
-    return "\n".join([*reports, *lines])
+                name = (
+                    [f"channel     {(metadata.labels or range(c + 1))[at['C']]}"] if len(channels) > 1 else []
+                )
+                reports += [*name, str(result)]
+            if args.views and not any(at.values()):
+                _write_views(args, metadata, {"before": block, "after": result.image})
+        if to_store:
+            image.replace_store(args.output)
+            os.rename(partial, args.output)
+            lines = [f"written     {args.output}"]
+        else:
+            source = np.reshape(stored[where], pages)
+            lines = written(args, np.reshape(out, pages), source, metadata, bits, counts=bits == 32)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return "\n".join([*reports, f"axes        {in_words(metadata, frame, 3)}", *lines])
 
 
-@contextmanager
-def _held(
-    _: str, metadata: image.Metadata, frame: tuple[int, ...], dtype: np.dtype, __: Any
-) -> Iterator[np.ndarray]:
+def _array(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """An array for what a file will hold."""
-    shape = (*metadata.sizes, *frame)
-    needed = 2 * math.prod(shape) * dtype.itemsize
     instead = "write a .zarr, which takes one volume at a time, or restore fewer time points (--time)"
-    require_memory(needed, np, f"a file of {' x '.join(map(str, shape))} floats", instead)
-    yield np.empty(shape, dtype)
+    require_memory(
+        2 * math.prod(shape) * dtype.itemsize, np, f"a file of {' x '.join(map(str, shape))} floats", instead
+    )
+    return np.empty(shape, dtype)
 
 
-@contextmanager
-def _stored(
-    path: str, metadata: image.Metadata, frame: tuple[int, ...], dtype: np.dtype, source: Any
-) -> Iterator[Any]:
-    """The array of a new OME-Zarr 0.5, which takes its name once it is complete."""
-    target = Path(os.path.realpath(path))
-    partial = target.with_name(f".{secrets.token_hex(8)}.tmp")
-    shape = (*metadata.sizes, *frame)
+def _store(
+    path: Path, metadata: image.Metadata, shape: tuple[int, ...], dtype: np.dtype, source: np.dtype
+) -> Any:
+    """The array of a new OME-Zarr 0.5."""
+    group = import_zarr().create_group(path, attributes=ome_attributes(metadata, source))
     chunks = (
         *(1 for _ in shape[:-3]),
         *(min(n, side) for n, side in zip(shape[-3:], (16, 256, 256), strict=True)),
     )
-    try:
-        group = import_zarr().create_group(partial, attributes=ome_attributes(metadata, source))
-        names = [*f"{metadata.axes}YX".lower()]
-        yield group.create_array("0", shape=shape, dtype=dtype, chunks=chunks, dimension_names=names)
-        image.replace_store(path)
-        os.rename(partial, target)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+    names = [*f"{metadata.axes}YX".lower()]
+    return group.create_array("0", shape=shape, dtype=dtype, chunks=chunks, dimension_names=names)
 
 
 def _write_views(args: argparse.Namespace, metadata: image.Metadata, volumes: dict[str, np.ndarray]) -> None:
     """A picture of the first volume before and after: its projections and its slices."""
     from . import plot
 
-    spacing = [metadata.spacing.get(a, 1.0) for a in "ZYX"]
     content = io.BytesIO()
-    plot.volumes(volumes, spacing).savefig(content, format="png")
+    plot.volumes(volumes, [metadata.spacing.get(a, 1.0) for a in "ZYX"]).savefig(content, format="png")
     image.write_whole(args.views, content.getvalue(), args.force)
+
+
+def written(
+    args: argparse.Namespace,
+    restored: np.ndarray | image.Levels,
+    source: Any,
+    metadata: image.Metadata,
+    bits: int,
+    remarks: Sequence[str] = (),
+    counts: bool = False,
+) -> list[str]:
+    """Write a restored image to OUT; returns lines that say so, and what was changed or dropped."""
+    report_phase("writing")
+    if isinstance(restored, image.Levels):
+        picture, remark = restored.samples, ""
+        if not args.clip:
+            restored.check()
+    else:
+        changes = {"clip": args.clip, "rescale": args.rescale, "counts": counts}
+        picture, remark = image.fit_to_levels(args.output, restored, source, bits, **changes)
+    clipped = image.write(args.output, picture, bits=bits, overwrite=args.force, metadata=metadata)
+    clipped = restored.clipped if isinstance(restored, image.Levels) else clipped
+    remarks = [*remarks, remark] if remark else [*remarks]
+    if clipped:
+        remarks.append(f"{100 * clipped / picture.size:.3g} % of the values clipped to black or white")
+    lines = [f"written     {args.output}" + (f" ({'; '.join(remarks)})" if remarks else "")]
+    if dropped := image.left_out(args.output, picture, bits, metadata):
+        lines.append(f"dropped     metadata that {args.output} cannot hold: {', '.join(dropped)}")
+    return lines

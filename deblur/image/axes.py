@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import zip_longest
+from typing import Any
 
 import numpy as np
 
-from . import ome
 from .metadata import Metadata
-
-#: Time, channel and depth in the order of OME-Zarr.
-_LETTERS = "TCZ"
 
 
 def chosen(
@@ -45,95 +43,66 @@ def chosen(
     ValueError
         If the file has other axes, or they do not say what a PSF of so many axes has blurred.
     """
-    if axis is not None:
-        metadata = _named(metadata, axis, source)
-    axes, volume = f"{metadata.axes}YX", space == 3
-    if "Z" in axes and not volume and not planes:
+    written = f"its axes are {metadata.axes or '?' * len(metadata.sizes)}YX, {metadata.sizes} before rows and columns"
+    if axis is not None and len(axis) != len(metadata.sizes):
+        raise ValueError(f"--axis {axis}YX does not fit {source}: {written}")
+    if axis not in (None, metadata.axes):
+        metadata = _described_anew(metadata, axes=axis)
+    volume, deep = space == 3, "Z" in metadata.axes
+    if deep and not (volume or planes):
         raise ValueError(
-            f"{source} is a volume ({axes}), and the PSF has no axis Z: give one in 3-D (a file with planes, or a form "
-            "with three sizes), or --planes, which restores each plane by itself and leaves the light of the planes "
-            "above and below it; if Z is no depth, name the axes with --axis"
+            f"{source} is a volume ({metadata.axes}YX), and the PSF has no axis Z: give one in 3-D (a file with "
+            "planes, or a form with three sizes), or --planes, which restores each plane by itself and leaves the "
+            "light of the planes above and below it; if Z is no depth, name the axes with --axis"
         )
-    if planes and (volume or "Z" not in axes):
-        why = "the PSF is that of a volume" if volume else f"{source} has no axis Z ({axes})"
+    if planes and (volume or not deep):
+        why = "the PSF is that of a volume" if volume else f"{source} has no axis Z"
         raise ValueError(f"--planes does nothing here: {why}; leave it out")
-    if volume and "Z" not in axes:
-        possible = {1: "ZYX", 2: "TZYX or CZYX", 3: "TCZYX"}.get(len(metadata.sizes))
-        instead = f"name them (--axis {possible}), or use" if possible else "use"
+    if volume and not deep:
         raise ValueError(
-            f"the PSF has three axes, and {source} has none that it names Z ({_written(metadata)}): {instead} a PSF in "
-            "2-D"
+            f"the PSF has three axes, and {source} no axis Z: {written}; name them (--axis ZYX, TZYX, CZYX or TCZYX), "
+            "or use a PSF in 2-D"
         )
-    return _selected(metadata, {"T": time, "C": channel}, source)
-
-
-def _written(metadata: Metadata) -> str:
-    """The axes of a file, and their lengths."""
-    sizes = " x ".join(map(str, metadata.sizes)) or "one page"
-    return f"its axes are {metadata.axes or '?' * len(metadata.sizes)}YX, {sizes} before rows and columns"
-
-
-def _named(metadata: Metadata, letters: str, source: str) -> Metadata:
-    if len(letters) != len(metadata.sizes):
-        raise ValueError(f"--axis {letters}YX does not fit {source}: {_written(metadata)}")
-    if letters == metadata.axes:
-        return metadata
-    lost = ("OME's description (its axes are other ones)",) if metadata.ome else ()
-    return replace(metadata, axes=letters, ome="", others=(*metadata.others, *lost))
-
-
-def _selected(
-    metadata: Metadata, wanted: dict[str, range | None], source: str
-) -> tuple[Metadata, tuple[slice, ...]]:
-    there = dict(zip(metadata.axes, metadata.sizes, strict=False))
-    for letter, some in wanted.items():
-        word = {"T": "time", "C": "channel"}[letter]
-        if some is not None and some.stop > there.get(letter, 0):
-            n = there.get(letter)
-            has = (
-                f"there are {n}, from 0 to {n - 1}" if n else f"there is no axis {letter}; --axis names axes"
-            )
-            raise ValueError(f"--{word} {some[-1]} is not in {source}: {has} ({_written(metadata)})")
     letters = metadata.axes or "?" * len(metadata.sizes)
+    wanted = {"T": time, "C": channel}
+    for word, letter in (("time", "T"), ("channel", "C")):
+        some, n = wanted[letter], dict(zip(letters, metadata.sizes, strict=True)).get(letter, 0)
+        if some is not None and some.stop > n:
+            raise ValueError(f"--{word} {some[-1]} is not in {source}, which has {n} of them: {written}")
     ranges = [wanted.get(a) or range(n) for a, n in zip(letters, metadata.sizes, strict=True)]
     where = tuple(slice(r.start, r.stop) for r in ranges)
-    if not any(wanted.values()):
+    if not (time or channel):
         return metadata, where
-    picked = dict(zip(letters, ranges, strict=True))
     pages = np.arange(math.prod(metadata.sizes)).reshape(metadata.sizes)[where].ravel()
-    channels = picked.get("C", range(len(metadata.labels)))
-    imagej = metadata.imagej and {name: value for name, value in metadata.imagej.items() if name != "Ranges"}
-    for name, kept in (("Labels", pages), ("LUTs", channels)):
-        if imagej and isinstance(imagej.get(name), list):
-            imagej[name] = [value for i, value in enumerate(imagej[name]) if i in kept]
-    return replace(
-        metadata,
-        sizes=tuple(map(len, ranges)),
-        labels=tuple(metadata.labels[i] for i in channels if metadata.labels),
-        imagej=imagej,
-        ome=ome.selected(metadata.ome, picked),
-        alpha=metadata.alpha if metadata.alpha is None else metadata.alpha[pages],
-    ), where
+    labels = (
+        metadata.labels if channel is None else tuple(metadata.labels[i] for i in channel if metadata.labels)
+    )
+    alpha = metadata.alpha if metadata.alpha is None else metadata.alpha[pages]
+    return _described_anew(metadata, sizes=tuple(map(len, ranges)), labels=labels, alpha=alpha), where
+
+
+def _described_anew(metadata: Metadata, **changes: Any) -> Metadata:
+    """Without what ImageJ or OME say about other axes; voxel size and names of channels stay."""
+    lost = ["OME's or ImageJ's description (of other axes)"] if metadata.ome or metadata.imagej else []
+    return replace(metadata, ome="", imagej=None, others=(*metadata.others, *lost), **changes)
 
 
 def in_order(metadata: Metadata) -> tuple[Metadata, tuple[int, ...]]:
     """The metadata with the axes in the order of OME-Zarr, and the place of each before; without unknown letters."""
-    known = set(metadata.axes) <= set(_LETTERS)
-    axes, places = metadata.axes if known else "", range(len(metadata.sizes))
-    order = tuple(sorted(places, key=lambda i: _LETTERS.index(axes[i]) if axes else i))
+    axes = metadata.axes if set(metadata.axes) <= set("TCZ") else ""
+    order = tuple(sorted(range(len(metadata.sizes)), key=lambda i: "TCZ".index(axes[i]) if axes else i))
     sizes = tuple(metadata.sizes[i] for i in order)
     return replace(metadata, axes="".join(axes[i] for i in order if axes), sizes=sizes), order
 
 
 def in_words(metadata: Metadata, frame: tuple[int, ...], space: int) -> str:
     """How the axes of a file were read, and what was restored together."""
-    counts = dict(zip(metadata.axes, metadata.sizes, strict=False))
-    nouns = {"T": "time points", "C": "channels"} | ({"Z": "planes"} if space == 2 else {})
-    words = [f"{counts[a]} {noun}" for a, noun in nouns.items() if a in counts]
-    if space == 3:
-        steps = [metadata.spacing.get(a, 0.0) for a in "ZYX"]
-        voxel = " x ".join(f"{step:.4g}" for step in steps) + " µm" if all(steps) else "no size in the file"
-        words.append(f"a volume of {' x '.join(map(str, (counts['Z'], *frame[:2])))} voxels ({voxel})")
-    if not set(counts) <= set(_LETTERS) or not counts:
-        words = [f"{math.prod(metadata.sizes)} pages along an axis that the file does not name"]
-    return f"{metadata.axes}YX: {' of '.join(words)}{', each page restored by itself' if space == 2 else ''}"
+    nouns = {"T": "time points", "C": "channels", "Z": "planes"}
+    words = [
+        f"{n} {nouns.get(a, 'pages')}" for a, n in zip_longest(metadata.axes, metadata.sizes, fillvalue="?")
+    ]
+    steps = [f"{metadata.spacing[a]:.4g}" for a in "ZYX" if a in metadata.spacing]
+    rows_columns = " x ".join(map(str, frame[:2]))
+    together = "planes restored together" if space == 3 else "each restored by itself"
+    voxel = f"voxels of {' x '.join(steps)} µm" if len(steps) == 3 else "no voxel size in the file"
+    return f"{metadata.axes or '?'}YX: {', '.join(words)} of {rows_columns}, {together}; {voxel}"

@@ -49,26 +49,6 @@ def planes(pixels: ElementTree.Element) -> int:
     return math.prod(int(pixels.attrib[f"Size{axis}"]) for axis in "ZCT") // samples
 
 
-def selected(ome: str, where: dict[str, range]) -> str:
-    """The XML of an OME-TIFF of some of its time points and channels."""
-    if not ome:
-        return ""
-    root = ElementTree.fromstring(ome)
-    pixels = root.find("{*}Image/{*}Pixels")
-    assert pixels is not None
-    for letter, some in where.items():
-        pixels.set(f"Size{letter}", str(len(some)))
-        for i, channel in enumerate(pixels.findall("{*}Channel") if letter == "C" else ()):
-            if i not in some:
-                pixels.remove(channel)
-        for plane in pixels.findall("{*}Plane"):
-            at = int(plane.get(f"The{letter}", 0))
-            plane.set(f"The{letter}", str(at - some.start))
-            if at not in some:
-                pixels.remove(plane)
-    return ElementTree.tostring(root, "unicode", xml_declaration=False)
-
-
 def described(ome: str, space: tuple[int, ...], sizes: tuple[int, ...], bits: int) -> str:
     """The XML of an OME-TIFF for the same scene with other values; empty if it does not describe such an image.
 
