@@ -30,7 +30,8 @@ def check_frames(frames: Frames, request: Request) -> None:
     if channels not in (None, frames.extent[1]):
         raise ValueError(
             f"the PSF has {channels} channels and the image {frames.extent[1]}: give one PSF (m, n) for all of "
-            "them, or as many as the image has (and name its channel_axis)"
+            "them, or as many as the image has (and name its channel_axis); for the PSF of a volume the image needs "
+            "three axes"
         )
     if frames.masked is not None and request.linear:
         raise TypeError(
@@ -43,6 +44,7 @@ def with_checks(result: Result, request: Request, frames: Frames, one_image: boo
     """The result, with a warning if the data contradict the PSF or, with automatic λ, the given boundary."""
     operator, fidelity = request.problem.operator, request.problem.fidelity
     unchecked = {
+        "they are those of images of two axes": request.problem.axes != 2,
         "a Deblurrer restores many": not one_image,
         "it lies on a GPU": frames.device.gpu is not None,
         "pixels are hidden": request.mask is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from .image import as_float
 from .image.arrays import looks_coloured
 from .operators.blur import Blur
 from .operators.boundary import get_boundary
+from .operators.matrix import SPACES, check_psf
 
 #: The kinds of noise, and what `level` means for each.
 NOISES = {
@@ -27,7 +29,7 @@ def degrade(
     noise: float | str = 0.0,
     level: float | None = None,
     boundary: str = "zero",
-    origin: tuple[int, int] | None = None,
+    origin: Sequence[int] | None = None,
     channel_axis: int | None = None,
     seed: int | np.random.Generator | None = None,
 ) -> Array:
@@ -37,7 +39,8 @@ def degrade(
     ----------
     image : (M, N) array, or with a channel axis one dimension more
         The sharp scene, NumPy or CuPy. Integers are scaled to [0, 1] as
-        `deblur.image.as_float` does.
+        `deblur.image.as_float` does. With a PSF of one axis it is a line, with
+        one of three a volume.
     psf : (m, n) array
         The point spread function of every channel; NumPy or CuPy, independently of `image`.
     noise : float or {"gaussian", "salt-pepper", "poisson"}
@@ -53,7 +56,7 @@ def degrade(
         ``"unknown"`` nothing is assumed: the result is the smaller frame that
         the PSF can fill from `image` alone, the 'valid' convolution, which is
         what a camera records of a larger scene.
-    origin : (int, int), optional
+    origin : tuple of int, optional
         Index of the PSF's centre, as for `deblur.Blur`.
     channel_axis : int, optional
         The axis of colours or frames, each blurred by itself with noise of its own. An image (M, N, 3) is colour
@@ -84,13 +87,19 @@ def degrade(
     xp = get_xp(image)
     psf = asnumpy(unwrapped(psf, "psf"))  # Blur keeps it on the host
     image = as_real(as_float(image), "the image")
-    if channel_axis is None and looks_coloured(image.shape) and image.shape[2] == 3:
+    check_psf(psf, axes=SPACES)
+    if psf.ndim == 2 and channel_axis is None and looks_coloured(image.shape) and image.shape[2] == 3:
         channel_axis = 2
-    axes = 2 + (channel_axis is not None)
+    axes = psf.ndim + (channel_axis is not None)
     if image.ndim != axes:
-        hint = "; give channel_axis=-1 for colour, 0 for a stack" if (axes, image.ndim) == (2, 3) else ""
-        raise ValueError(f"an image of {axes} axes is needed, not shape {image.shape}{hint}")
-    if channel_axis is not None and not -3 <= channel_axis < 3:
+        hint = ""
+        if (axes, image.ndim) == (2, 3):
+            hint = "; give channel_axis=-1 for colour, 0 for a stack, or a PSF of three axes for a volume"
+        named = "" if channel_axis is None else " and a channel axis"
+        raise ValueError(
+            f"psf of shape {psf.shape}{named}: an image of {axes} axes is needed, not shape {image.shape}{hint}"
+        )
+    if channel_axis is not None and not -axes <= channel_axis < axes:
         raise ValueError(f"channel_axis={channel_axis} does not exist in an image of shape {image.shape}")
     if image.size == 0:
         raise ValueError(f"the image holds no pixels (shape {image.shape})")
@@ -127,16 +136,15 @@ def _check_noise(noise: float | str, level: float | None) -> tuple[str, float]:
     return kind, amount
 
 
-def _blur(scene: Array, psf: Array, boundary: str, origin: tuple[int, int] | None) -> Array:
-    shape = scene.shape[-2:]
+def _blur(scene: Array, psf: Array, boundary: str, origin: Sequence[int] | None) -> Array:
+    space = scene.shape[-psf.ndim :]
     edge = get_boundary(boundary)
-    if edge.open and psf.ndim == 2:
-        shape = tuple(n - edge.extra(m) for n, m in zip(shape, psf.shape, strict=True))
-        if min(shape) < 1:
-            raise ValueError(
-                f"the PSF {psf.shape} is larger than the image {scene.shape[-2:]}, so it reaches beyond it "
-                "everywhere; crop the PSF or use a larger image"
-            )
+    shape = tuple(n - edge.extra(m) for n, m in zip(space, psf.shape, strict=True))
+    if min(shape) < 1:
+        raise ValueError(
+            f"the PSF {psf.shape} is larger than the image {space}, so it reaches beyond it "
+            "everywhere; crop the PSF or use a larger image"
+        )
     return Blur(psf, shape, edge, origin=origin).forward(scene)
 
 

@@ -15,6 +15,7 @@ from .image import as_float, linear_light, srgb
 from .image.arrays import looks_coloured
 from .image.light import check_levels
 from .norms import largest
+from .operators.matrix import SPACES
 
 #: Slices of frames and colours that are restored together.
 Part = tuple[slice, slice]
@@ -27,15 +28,36 @@ def min_float_dtype(dtype: Any) -> np.dtype:
     return np.dtype(np.float32 if dtype.itemsize <= (4 if dtype.kind == "f" else 2) else np.float64)
 
 
+def space_of(psf: Any, shape: Sequence[int], channel_axis: int | None, stack_axis: int | None) -> int:
+    """How many axes of space an image of that shape has, by its PSF: as many as the PSF.
+
+    A PSF of three axes is that of a volume if the image has three axes that are not named, and else one PSF for each
+    colour of an image: (M, N, 3) without a name is colour, and (M, N, 4), if there are three PSFs.
+    """
+    axes = getattr(psf, "ndim", None) or np.ndim(psf)
+    if axes > max(SPACES):
+        raise ValueError(
+            f"the PSF has {axes} axes, shape {np.shape(psf)}; it may have one, for lines, two, for images, or three, "
+            "for volumes or one PSF for each colour"
+        )
+    if axes != 3:
+        return max(axes, 1)
+    left = len(shape) - (channel_axis is not None) - (stack_axis is not None)
+    coloured = len(shape) == left and looks_coloured(tuple(shape)) and len(psf) == 3
+    return 2 if left == 2 or coloured else 3
+
+
 class Axes:
-    """Position of frames, colours, rows and columns in an array.
+    """Position of frames, colours and the axes of space in an array.
 
     Parameters
     ----------
     shape : sequence of int
     channel_axis : int or None
     stack_axis : int, sequence of int or None
-        Without either, an array (M, N, 3) or (M, N, 4) is colour.
+        Without either, an array (M, N, 3) or (M, N, 4) is colour, if there are two axes of space.
+    axes : int
+        Of space.
 
     Attributes
     ----------
@@ -43,19 +65,23 @@ class Axes:
     stack : tuple of int
     channel : int or None
     order : tuple of int
-        All axes: frames, colours, rows, columns.
+        All axes: frames, colours, and those of space, as rows and columns.
 
     Raises
     ------
     ValueError, TypeError
-        Unless the named axes exist and leave two, rows and columns.
+        Unless the named axes exist and leave as many as there are of space.
     """
 
     def __init__(
-        self, shape: Sequence[int], channel_axis: int | None, stack_axis: int | Sequence[int] | None
+        self,
+        shape: Sequence[int],
+        channel_axis: int | None,
+        stack_axis: int | Sequence[int] | None,
+        axes: int = 2,
     ) -> None:
         self.shape = shape = tuple(map(int, shape))
-        if channel_axis is None and stack_axis is None and looks_coloured(shape):
+        if axes == 2 and channel_axis is None and stack_axis is None and looks_coloured(shape):
             channel_axis = 2
         stack = stack_axis if isinstance(stack_axis, Sequence | np.ndarray) else [stack_axis]
         stacked = [_axis(axis, len(shape), "stack_axis") for axis in stack if axis is not None]
@@ -63,20 +89,30 @@ class Axes:
         front = [*stacked, *([] if self.channel is None else [self.channel])]
         if len(set(front)) != len(front):
             raise ValueError("channel_axis and stack_axis name the same axis")
-        if len(shape) - len(front) != 2:
+        left = len(shape) - len(front)
+        if left != axes:
+            said = f"the image has shape {shape}; with {len(front) or 'no'} axis named there must be"
+            if axes != 2:
+                one = {1: "one left, a line", 3: "three left, a volume"}[axes]
+                raise ValueError(
+                    f"{said} {one}, for a {axes}-D PSF, not {left}: name the axis of the channels (channel_axis=-1) "
+                    f"and the one that frames are counted along (stack_axis=0)"
+                    + (f", or give a {left}-D PSF" if left in SPACES else "")
+                )
             raise ValueError(
-                f"the image has shape {shape}; with {len(front) or 'no'} axis named there must be two left, rows "
-                "and columns: for colour name the axis of the channels (channel_axis=-1; without a name only "
-                "(M, N, 3) and (M, N, 4) are taken for colour, M and N being larger than 4), for a stack of frames the "
-                "axis they are counted along (stack_axis=0)"
+                f"{said} two left, rows and columns: for colour name the axis of the channels (channel_axis=-1; "
+                "without a name only (M, N, 3) and (M, N, 4) are taken for colour, M and N being larger than 4), for a "
+                "stack of frames the axis they are counted along (stack_axis=0)"
+                + ("; or, for a volume, give a 3-D PSF" if left == 3 else "")
             )
+        self.space_axes = axes
         self.stack = tuple(stacked)
         self.order = (*front, *(axis for axis in range(len(shape)) if axis not in front))
 
     @property
-    def space(self) -> tuple[int, int]:
-        """Rows and columns."""
-        return self.shape[self.order[-2]], self.shape[self.order[-1]]
+    def space(self) -> tuple[int, ...]:
+        """The lengths of the axes of space: rows and columns of an image."""
+        return tuple(self.shape[axis] for axis in self.order[-self.space_axes :])
 
     @property
     def frames(self) -> int:
@@ -92,12 +128,13 @@ class Axes:
         """An array with these axes, of any lengths, as (k, c, M, N); a view if there is at most one stack axis."""
         front, k = part.transpose(self.order), len(self.stack)
         colours = 1 if self.channel is None else front.shape[k]
-        return front.reshape(math.prod(front.shape[:k]), colours, *front.shape[-2:])
+        return front.reshape(math.prod(front.shape[:k]), colours, *front.shape[-self.space_axes :])
 
     def joined(self, frames: Array) -> Array:
         """An array (k, c, M, N) in the axes of the image; the inverse of `split`."""
         xp = get_xp(frames)
-        front = frames.reshape([self.shape[axis] for axis in self.order[:-2]] + list(frames.shape[-2:]))
+        named = [self.shape[axis] for axis in self.order[: -self.space_axes]]
+        front = frames.reshape([*named, *frames.shape[2:]])
         return xp.ascontiguousarray(front.transpose(np.argsort(self.order).tolist()))
 
 
@@ -129,6 +166,8 @@ class Frames:
         The curve by which the image's numbers stand for light; the frames hold light.
     dtype : dtype, optional
         float32 or float64; by default `min_float_dtype` of the image.
+    axes : int
+        Of space; see `space_of`.
 
     Attributes
     ----------
@@ -148,6 +187,7 @@ class Frames:
         mask: Any = None,
         gamma: str | None = None,
         dtype: Any = None,
+        axes: int = 2,
     ) -> None:
         if img is None or isinstance(img, str | PathLike):
             said = "None" if img is None else f"the text {str(img)!r}: deblur.image.read makes one of a file"
@@ -164,13 +204,14 @@ class Frames:
         if img.size == 0:
             raise ValueError(f"the image is empty (shape {img.shape})")
         self.opacity: Array | None = None
-        if channel_axis is None and stack_axis is None and looks_coloured(img.shape) and img.shape[2] == 4:
+        unnamed = channel_axis is None and stack_axis is None
+        if axes == 2 and unnamed and looks_coloured(img.shape) and img.shape[2] == 4:
             self.opacity, img = as_float(img[..., 3:], np.float32), img[..., :3]
             if self.masked is not None:
                 self.masked = self.masked[..., :3] if self.masked[..., :3].any() else None
         if stack_axis is not None:
             _axis(stack_axis, img.ndim, "stack_axis")  # one alone: `place` needs views
-        self._axes = Axes(img.shape, channel_axis, stack_axis)
+        self._axes = Axes(img.shape, channel_axis, stack_axis, axes)
         as_real(img[:0], "the image")  # refuses other dtypes than numbers
         self.given = img.dtype
         self.dtype = min_float_dtype(img.dtype) if dtype is None else np.dtype(dtype)
@@ -193,8 +234,8 @@ class Frames:
             check_finite(self.extremes, "the image")  # in the smaller dtype
 
     @property
-    def space(self) -> tuple[int, int]:
-        """Rows and columns."""
+    def space(self) -> tuple[int, ...]:
+        """The lengths of the axes of space: rows and columns of an image."""
         return self._axes.space
 
     @property
@@ -204,7 +245,7 @@ class Frames:
 
     @property
     def extent(self) -> tuple[int, ...]:
-        """Frames, colours, rows and columns: the shape of `data`."""
+        """Frames, colours and the axes of space: the shape of `data`."""
         return self._raw.shape
 
     @property
@@ -237,7 +278,7 @@ class Frames:
     def parts(self, most: int) -> list[Part]:
         """The frames in parts of at most so many pixels, or of one frame and colour."""
         k, c = self._raw.shape[:2]
-        together = max(1, most // (self.space[0] * self.space[1]))
+        together = max(1, most // math.prod(self.space))
         if together >= k * c:
             return [ALL]
         if together >= c:
@@ -269,7 +310,7 @@ class Frames:
         return self._raw if self.gamma is None else self.data
 
     def spread(self, part: Array, name: str) -> Array:
-        """An array of the image's shape, or of its rows and columns, as it broadcasts to `data`."""
+        """An array of the image's shape, or of that of one frame, as it broadcasts to `data`."""
         return self._axes.split(self._like_image(part, name))
 
     def curved(self, light: Array) -> Array:
@@ -286,15 +327,14 @@ class Frames:
 
     def _like_image(self, part: Array, name: str) -> Array:
         """`part`, of the image's shape or of its rows and columns alone, as it broadcasts to the image."""
-        rows, cols = self.space
-        if self.opacity is not None and part.shape == (rows, cols, 4):
+        if self.opacity is not None and part.shape == (*self.space, 4):
             part = part[..., :3]
-        if part.shape == (rows, cols):
-            space = self._axes.order[-2:]
+        if part.shape == self.space:
+            space = self._axes.order[-len(self.space) :]
             return part.reshape([n if axis in space else 1 for axis, n in enumerate(self.shape)])
         if part.shape != self.shape:
             raise ValueError(
                 f"{name} has shape {part.shape}; it must be that of the image, {self.shape}, or its rows and "
-                f"columns, {(rows, cols)}"
+                f"columns, {self.space}"
             )
         return part

@@ -66,6 +66,8 @@ class Method:
         λ if none is given; None leaves it to a rule.
     orthogonal : bool
         Whether it diagonalises H by orthogonal matrices, which lose the fewest digits.
+    flat : bool
+        Whether it serves images of two axes only.
     """
 
     name: str
@@ -81,6 +83,7 @@ class Method:
     fidelity: str = "gaussian"
     lam: float | None = None
     orthogonal: bool = False
+    flat: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "module", self.module or self.name.replace("-", "_"))
@@ -92,6 +95,8 @@ class Method:
     def refuses(self, problem: Problem) -> str | None:
         """None if the method serves the problem, else the reason in words."""
         operator = problem.operator
+        if self.flat and problem.axes != 2:
+            return f"it serves images of two axes only, and this problem has {problem.axes} (see its module)"
         if self.linear and problem.asked:
             return f"it inverts the linear formula, which has no place for {' and '.join(problem.asked)}"
         if self.linear:
@@ -138,7 +143,8 @@ class Method:
         if not asynchronous:
             synchronize(made)
         mixed = problem.operator.boundary if problem.regularizer == "natural" else None
-        return made if carried is problem and mixed is None else Prepared(made, carried.dtype, mixed)
+        plain = carried is problem and mixed is None
+        return made if plain else Prepared(made, carried.dtype, mixed, problem.axes)
 
 
 @cache
@@ -156,7 +162,7 @@ METHODS: dict[str, Method] = {
     for m in (
         _linear("fft", "one division in frequency; periodic boundary", "fourier", orthogonal=True),
         _linear("dct", "one division after a cosine transform; reflect boundary", "cosine", orthogonal=True),
-        _linear("dst", "sine transform; zero boundary with a 3 x 3 PSF, or antireflect", "sine"),
+        _linear("dst", "sine transform; zero boundary with a 3 x 3 PSF, or antireflect", "sine", flat=True),
         _linear("kronecker", "two small decompositions; separable PSF, any boundary", orthogonal=True),
         _linear(
             "pcg", "preconditioned Krylov iteration with FFT products; any PSF and boundary", iterative=True
@@ -167,7 +173,7 @@ METHODS: dict[str, Method] = {
             iterative=True,
             shift_invariant=False,
         ),
-        _linear("banded", "banded Cholesky; small images, or λ too small to iterate"),
+        _linear("banded", "banded Cholesky; small images, or λ too small to iterate", flat=True),
         _linear("cholesky", "dense Cholesky of HHᵀ + λI", "dense", "cholesky"),
         _linear("gauss-jordan", "dense Gauss-Jordan elimination of HHᵀ + λI", "dense", "gauss-jordan"),
         _linear(
@@ -195,6 +201,7 @@ METHODS: dict[str, Method] = {
             "collaborative",
             "tv, then groups of similar patches: the best pictures, for longer",
             regularizer="patches",
+            flat=True,
         ),
         _iteration(
             "pnp",
@@ -202,6 +209,7 @@ METHODS: dict[str, Method] = {
             "plug_and_play",
             automatic=True,
             regularizer="denoiser",
+            flat=True,
         ),
         _iteration(
             "richardson-lucy",
@@ -319,8 +327,9 @@ def _by_structure(problem: Problem, names: list[str]) -> list[str]:
     if blur is None:
         return names
     gpu = problem.device.gpu is not None
-    side, pixels = math.sqrt(math.prod(blur.image_shape)), math.prod(blur.image_shape)
-    band = (max(blur.psf.shape) - 1) * side
+    pixels, axes = math.prod(blur.image_shape), problem.axes
+    side = math.sqrt(pixels) if axes == 2 else pixels ** (1 / axes)
+    band = (max(blur.psf.shape) - 1) * side ** (axes - 1)
     steps = (blur.norm_bound**2 / problem.lam) ** 0.42 if problem.lam > 0 else math.inf
     transforms = steps * math.log2(pixels + 1)
     dense = (10 if gpu else 5) * band >= pixels

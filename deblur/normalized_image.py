@@ -123,6 +123,9 @@ def detect_boundary(request: Request, frames: Frames) -> Request:
     problem = request.problem
     bare = request.mask is None and request.weights is None and frames.masked is None
     background = problem.fidelity.background
+    if problem.axes != 2:
+        name = request.candidates[0]
+        return request.under(name, "the default: a boundary is read off images of two axes only")
     # About 32 frames of a stack suffice.
     few = bare and not background
     g = frames.levels[:: 1 + len(frames.levels) // 32] if few else frames.data
@@ -157,6 +160,10 @@ def _weights(request: Request, frames: Frames, g: Array) -> tuple[Array | None, 
     xp, dtype = request.problem.xp, frames.dtype
     given = [] if frames.masked is None else [frames.spread(xp.asarray(frames.masked), "mask")]
     if isinstance(request.mask, str):
+        if request.problem.axes == 1:
+            raise MethodError(
+                f"mask={request.mask!r} looks for pixels of images: of a line give the mask itself"
+            )
         given.append(DETECTORS[request.mask](g))
     elif request.mask is not None:
         given.append(frames.spread(xp.asarray(request.mask), "mask"))
@@ -169,7 +176,8 @@ def _weights(request: Request, frames: Frames, g: Array) -> tuple[Array | None, 
         most = float(weights.max()) or 1.0
         weight = most * float((weights / most).sum() / max(int((weights > 0).sum()), 1)) or 1.0
         weights = (weights / weight).astype(dtype)
-    empty = asnumpy(xp.broadcast_to(weights == 0, g.shape).all(axis=(-2, -1)))
+    hidden = xp.broadcast_to(weights == 0, g.shape)
+    empty = asnumpy(hidden.reshape(*g.shape[:2], -1).all(axis=-1))
     if empty.any():
         names = [name for name, part in (("mask", mask), ("weights", request.weights)) if part is not None]
         which = "" if empty.size == 1 else f" of frame and channel {np.argwhere(empty)[0].tolist()}"

@@ -25,10 +25,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Unpack
 
+import numpy as np
+
 from .combined import combined
 from .data_checks import check_frames, with_checks
 from .device import CPU, Array, Device
-from .frames import Frames
+from .frames import Frames, space_of
 from .image import Levels
 from .methods import METHODS, Choice
 from .normalization import Scale
@@ -55,9 +57,10 @@ class Deblurrer:
     Parameters
     ----------
     psf : (m, n) array
-        Point spread function; used as it is (not normalised).
-    shape : (int, int)
-        Rows and columns of the images to come.
+        Point spread function; used as it is (not normalised). See `reconstruct`.
+    shape : tuple of int
+        Rows and columns of the images to come; with one number lines are restored, with three volumes. A PSF of three
+        axes is that of a volume if `shape` has three numbers, and one for each colour (C, m, n) if it has two.
     lam : float or str
         As for `reconstruct`. A rule chooses it from the first image; it is
         kept for the images after it. So is the boundary, where none is named.
@@ -91,7 +94,7 @@ class Deblurrer:
     def __init__(
         self,
         psf: Array | None,
-        shape: tuple[int, int],
+        shape: tuple[int, ...],
         lam: float | str = "auto",
         *,
         gpu: bool | int = False,
@@ -218,7 +221,8 @@ class Deblurrer:
     def _frames(self, img: Array, channel_axis: int | None, stack_axis: int | None) -> Frames:
         request = self._request
         dtype = None if request.open_dtype else request.problem.dtype
-        return Frames(img, channel_axis, stack_axis, request.mask, request.gamma, dtype)
+        axes = request.problem.axes
+        return Frames(img, channel_axis, stack_axis, request.mask, request.gamma, dtype, axes)
 
     # -- the pass ------------------------------------------------------------------------------
 
@@ -372,7 +376,8 @@ def solve_into(
     """`solve`; given `into`, the image goes there part by part, and the Result has neither it nor the residual."""
     # `kept` passes what does not depend on the image to the next call, which may differ in the image alone.
     gamma, dtype = check_gamma(options.get("gamma")), check_dtype(options.get("dtype"))
-    frames = Frames(img, **axes, mask=options.get("mask"), gamma=gamma, dtype=dtype)
+    count = 2 if psf is None else space_of(psf, np.shape(img), **axes)
+    frames = Frames(img, **axes, mask=options.get("mask"), gamma=gamma, dtype=dtype, axes=count)
     request = check_request(psf, frames.space, lam, options, frames.device, masked=frames.masked is not None)
     if kept is None or isinstance(request.lam, str):
         return Deblurrer._of(request)._solve(frames, check, into, one_image=True)
@@ -408,11 +413,16 @@ def reconstruct(
         (M, N, 4), which is kept as it is, or with one or two further axes
         named by `channel_axis` and `stack_axis`. Integers are scaled to
         [0, 1] as ``skimage.img_as_float`` does (uint8 by 255, uint16 by
-        65535). A CuPy array is solved on its GPU.
-    psf : (m, n) or (C, m, n) array
+        65535). A CuPy array is solved on its GPU. The PSF's axes say what is
+        restored: with a PSF of one axis the image is a line (M,), with one of
+        three a volume (L, M, N).
+    psf : (m, n), (l, m, n), (m,) or (C, m, n) array
         Point spread function h, of odd or even size, not larger than the image.
-        It is not normalised; a PSF that keeps the brightness sums to one. With
-        three axes one for each colour channel. Omitted if `psfs` is given.
+        It is not normalised; a PSF that keeps the brightness sums to one. It has
+        the axes of one frame of the image: two of an image, three of a volume, one
+        of a line. A PSF of three axes is one for each colour channel, (C, m, n), if
+        the image has two axes besides those named, or is (M, N, 3) or (M, N, 4) with
+        three PSFs. Omitted if `psfs` is given.
     lam : float or str
         The regularisation parameter λ >= 0, or the rule that chooses it, one of
         `deblur.tuning.RULES`. ``"auto"`` is ``"gcv"`` for the linear formula (with
@@ -430,7 +440,8 @@ def reconstruct(
         the last of three axes and has length 3, or length 4 with opacity.
     stack_axis : int, optional
         The axis along which frames are stacked. Channels and frames are all
-        blurred by the same PSF and solved together.
+        blurred by the same PSF and solved together. An image of three axes with a
+        PSF of two is a stack only if it is named.
     {options}
 
     Returns

@@ -1,5 +1,8 @@
 """The problem that every solver receives, and the solution that it returns.
 
+Arrays are frames (k, c, *space): k images, their c colours, and the axes of space, one for lines, two for images and
+three for volumes. Where shapes are written (k, c, M, N), M and N stand for any of them.
+
 Every method minimises
 
     D(W; H f + b, g) + λ R(L f)   subject to   lo ≤ f ≤ hi
@@ -158,6 +161,11 @@ class Problem:
         return blur
 
     @property
+    def axes(self) -> int:
+        """Axes of space: 1 for lines, 2 for images, 3 for volumes."""
+        return len(self.operator.image_shape)
+
+    @property
     def quadratic(self) -> bool:
         """Whether the minimiser solves one linear system."""
         return self.fidelity.name == "gaussian" and self.bounds is None and is_quadratic(self.regularizer)
@@ -190,9 +198,8 @@ class Problem:
         if self.regularizer == "identity":
             return self.operator.adjoint(seen) + lam * f
         kind, wraps = REGULARIZERS[self.regularizer][0].differences, self.operator.boundary.wraps
-        return self.operator.adjoint(seen) + lam * adjoint_differences(
-            differences(f, kind, wraps), kind, wraps
-        )
+        u = differences(f, kind, wraps, self.axes)
+        return self.operator.adjoint(seen) + lam * adjoint_differences(u, kind, wraps, self.axes)
 
     def right(self, g: Array) -> Array:
         """HᵀW(g − b) for images (..., M, N): with `normal`, the system that a quadratic problem's minimiser solves."""

@@ -142,7 +142,7 @@ class Request:
 
 
 def check_request(
-    psf: Any, shape: tuple[int, int], lam: Any, options: Options, device: Device, **known: bool
+    psf: Any, shape: tuple[int, ...], lam: Any, options: Options, device: Device, **known: bool
 ) -> Request:
     """The request that these options make, or the error that names the one that makes no sense.
 
@@ -298,7 +298,7 @@ def refuses_natural(problem: Problem) -> str | None:
     return None
 
 
-def _operator(psf: Any, psfs: Any, shape: tuple[int, int], origin: Any, boundary: str) -> Operator:
+def _operator(psf: Any, psfs: Any, shape: tuple[int, ...], origin: Any, boundary: str) -> Operator:
     """The blur by one PSF, by one for each colour, or by one that varies."""
     if (psf is None) == (psfs is None):
         raise TypeError(
@@ -314,7 +314,7 @@ def _operator(psf: Any, psfs: Any, shape: tuple[int, int], origin: Any, boundary
         # good camera.
         return VaryingBlur(psfs, shape, boundary, positions=places, tolerance=0.01, origin=origin)
     psf = unwrapped(psf, "psf")
-    if psf.ndim == 3:  # (C, m, n)
+    if psf.ndim == 3 and len(tuple(shape)) == 2:  # (C, m, n)
         return VaryingBlur(psf[None, None], shape, boundary, origin=origin)
     return Blur(psf, shape, boundary, origin=origin)
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cache, reduce
+from itertools import combinations
 from operator import add
 from types import ModuleType
 
@@ -120,8 +121,6 @@ FIDELITIES = ("gaussian", "poisson", "l1", "huber")
 # Differences
 # ---------------------------------------------------------------------------------------------
 
-_Core = (slice(1, -1), slice(1, -1))
-
 
 @dataclass(frozen=True)
 class Difference:
@@ -131,8 +130,8 @@ class Difference:
     ----------
     forward, adjoint : callable
         From a block with a border of one pixel to the block without it.
-    reach : ((int, int), (int, int))
-        How many pixels before and after it touches along rows and columns. The term is counted where all of
+    reach : tuple of (int, int)
+        How many pixels before and after it touches along each axis. The term is counted where all of
         them lie in the scene: nothing is assumed of what lies outside (natural boundary conditions).
     even : bool
         Whether a mirrored scene has mirrored differences (second differences along one axis).
@@ -140,59 +139,75 @@ class Difference:
 
     forward: Callable[[Array], Array]
     adjoint: Callable[[Array], Array]
-    reach: tuple[tuple[int, int], tuple[int, int]]
+    reach: tuple[tuple[int, int], ...]
     even: bool = False
 
+    @classmethod
+    def of(cls, *taps: tuple[float, tuple[int, ...]], scale: float = 1.0) -> Difference:
+        """The stencil that weighs pixels at offsets of -1, 0 or 1 along each axis, the first by one, times `scale`."""
 
-def _second(axis: int) -> Callable[[Array], Array]:
-    def apply(p: Array) -> Array:
-        core = p[(..., *_Core)]
-        if axis == 0:
-            return p[..., :-2, 1:-1] + p[..., 2:, 1:-1] - 2 * core
-        return p[..., 1:-1, :-2] + p[..., 1:-1, 2:] - 2 * core
+        def applied(p: Array, side: int) -> Array:
+            (_, first), *rest = taps  # the first weighs one
+            total = p[(..., *(_MOVED[side * a] for a in first))]
+            for weight, at in rest:
+                part = p[(..., *(_MOVED[side * a] for a in at))]
+                part = part if abs(weight) == 1 else abs(weight) * part
+                total = total + part if weight > 0 else total - part
+            return total if scale == 1 else scale * total
 
-    return apply
+        along = [*zip(*(at for _, at in taps), strict=True)]
+        reach = tuple((max(0, -min(a)), max(0, *a)) for a in along)
+        even = {at for _, at in taps} == {tuple(-a for a in at) for _, at in taps}
+        return cls(lambda p: applied(p, 1), lambda p: applied(p, -1), reach, even)
 
 
-_ROWS = Difference(
-    lambda p: p[..., 2:, 1:-1] - p[(..., *_Core)],
-    lambda p: p[..., :-2, 1:-1] - p[(..., *_Core)],
-    ((0, 1), (0, 0)),
-)
-_COLS = Difference(
-    lambda p: p[..., 1:-1, 2:] - p[(..., *_Core)],
-    lambda p: p[..., 1:-1, :-2] - p[(..., *_Core)],
-    ((0, 0), (0, 1)),
-)
-_MIXED = Difference(  # √2, for it stands for both mixed derivatives
-    lambda p: math.sqrt(2) * (p[..., 2:, 2:] - p[..., 2:, 1:-1] - p[..., 1:-1, 2:] + p[(..., *_Core)]),
-    lambda p: math.sqrt(2) * (p[..., :-2, :-2] - p[..., :-2, 1:-1] - p[..., 1:-1, :-2] + p[(..., *_Core)]),
-    ((0, 1), (0, 1)),
-)
-_ROWS2 = Difference(_second(0), _second(0), ((1, 1), (0, 0)), even=True)
-_COLS2 = Difference(_second(1), _second(1), ((0, 0), (1, 1)), even=True)
-_ITSELF = Difference(lambda p: p[(..., *_Core)], lambda p: p[(..., *_Core)], ((0, 0), (0, 0)), even=True)
+#: The part of an axis with a border of one pixel that lies so far from its inner part.
+_MOVED = {-1: slice(None, -2), 0: slice(1, -1), 1: slice(2, None)}
 
-DIFFERENCES: dict[str, tuple[Difference, ...]] = {
-    "identity": (_ITSELF,),
-    "gradient": (_ROWS, _COLS),
-    "hessian": (_ROWS2, _COLS2, _MIXED),
+
+def _itself(axes: int) -> tuple[Difference, ...]:
+    return (Difference.of((1, (0,) * axes)),)
+
+
+def _first(axes: int) -> tuple[Difference, ...]:
+    return tuple(Difference.of((1, unit), (-1, (0,) * axes)) for unit in _units(axes))
+
+
+def _second(axes: int) -> tuple[Difference, ...]:
+    units, here = _units(axes), (0,) * axes
+    straight = [Difference.of((1, tuple(-a for a in u)), (1, u), (-2, here)) for u in units]
+    mixed = [  # √2, for it stands for both mixed derivatives
+        Difference.of((1, tuple(map(add, u, v))), (-1, u), (-1, v), (1, here), scale=math.sqrt(2))
+        for u, v in combinations(units, 2)
+    ]
+    return *straight, *mixed
+
+
+def _units(axes: int) -> list[tuple[int, ...]]:
+    """The step of one pixel along each axis."""
+    return [tuple(int(i == axis) for i in range(axes)) for axis in range(axes)]
+
+
+#: The stencils of a kind, for so many axes of space.
+DIFFERENCES: dict[str, Callable[[int], tuple[Difference, ...]]] = {
+    "identity": cache(_itself),
+    "gradient": cache(_first),
+    "hessian": cache(_second),
 }
 
-#: Σ|L|² of a kind in frequency is the sum of those of the first differences along rows and columns, to this power.
+#: Σ|L|² of a kind in frequency is the sum of those of the first differences along all axes, to this power.
 ORDER = {"identity": 0, "gradient": 1, "hessian": 2}
 
 
-def padded(x: Array, wrap: bool) -> Array:
-    """`x` with a border of one pixel: of its other end, or zeros."""
-    pads = [(0, 0)] * (x.ndim - 2) + [(1, 1), (1, 1)]
+def padded(x: Array, wrap: bool, axes: int = 2) -> Array:
+    """`x` with a border of one pixel around its last axes: of its other end, or zeros."""
+    pads = [(0, 0)] * (x.ndim - axes) + [(1, 1)] * axes
     return get_xp(x).pad(x, pads, mode="wrap" if wrap else "constant")
 
 
-def inside(difference: Difference, shape: tuple[int, int]) -> tuple[slice, slice]:
+def inside(difference: Difference, shape: Sequence[int]) -> tuple[slice, ...]:
     """The pixels of a scene at which a difference is counted."""
-    (r0, r1), (c0, c1) = difference.reach
-    return slice(r0, max(shape[0] - r1, 0)), slice(c0, max(shape[1] - c1, 0))
+    return tuple(slice(a, max(n - b, 0)) for (a, b), n in zip(difference.reach, shape, strict=True))
 
 
 # ---------------------------------------------------------------------------------------------
@@ -221,7 +236,7 @@ class Regularizer:
 
         Parameters
         ----------
-        u : sequence of (k, c, rows, cols) arrays
+        u : sequence of (k, c, ...) arrays
             The differences; zero where they are not counted.
         """
         return float(self.total(u))
@@ -239,7 +254,7 @@ class Regularizer:
 
         Parameters
         ----------
-        q : sequence of (k, c, rows, cols) arrays
+        q : sequence of (k, c, ...) arrays
         tau : float
         """
         xp = get_xp(q[0])
@@ -254,7 +269,7 @@ class Regularizer:
 
 
 def _power(u: Sequence[Array]) -> Array:
-    """|u|² over differences and colours: (k, 1, rows, cols)."""
+    """|u|² over differences and colours: (k, 1, ...)."""
     total = u[0] ** 2
     for c in u[1:]:
         total += c**2
@@ -273,7 +288,7 @@ REGULARIZERS: dict[str, tuple[Regularizer, ...]] = {
 }
 
 
-def differences(scene: Array, kind: str, wrap: bool) -> list[Array]:
+def differences(scene: Array, kind: str, wrap: bool, axes: int = 2) -> list[Array]:
     """The differences of a scene, zero where they are not counted.
 
     Parameters
@@ -282,38 +297,41 @@ def differences(scene: Array, kind: str, wrap: bool) -> list[Array]:
     kind : {"identity", "gradient", "hessian"}
     wrap : bool
         The scene is periodic, so that every difference is counted.
+    axes : int
+        Of space, the last ones.
 
     Returns
     -------
     list of (..., P, Q) arrays
     """
-    p = padded(scene, wrap)
+    p = padded(scene, wrap, axes)
     found = []
-    for difference in DIFFERENCES[kind]:
+    for difference in DIFFERENCES[kind](axes):
         u = difference.forward(p)
         if not wrap:
             kept = get_xp(scene).zeros_like(scene)
-            at = (..., *inside(difference, scene.shape[-2:]))
+            at = (..., *inside(difference, scene.shape[-axes:]))
             kept[at] = u[at]
             u = kept
         found.append(u)
     return found
 
 
-def adjoint_differences(u: Sequence[Array], kind: str, wrap: bool) -> Array:
+def adjoint_differences(u: Sequence[Array], kind: str, wrap: bool, axes: int = 2) -> Array:
     """The exact transpose of `differences`, for `u` that is zero where they are not counted."""
-    return sum(d.adjoint(padded(c, wrap)) for c, d in zip(u, DIFFERENCES[kind], strict=True))
+    return sum(d.adjoint(padded(c, wrap, axes)) for c, d in zip(u, DIFFERENCES[kind](axes), strict=True))
 
 
 def regularizer_value(method: str, scene: Array, wrap: bool) -> float:
-    """R(L f) of a scene (k, c, P, Q): NaN for a method whose prior has no value."""
+    """R(L f) of a scene (k, c, P, Q), of any axes of space: NaN for a method whose prior has no value."""
     if method not in REGULARIZERS:
         return math.nan
     stated = [(p.differences, p.norm) for p in REGULARIZERS[method]]
     if is_cupy(scene) and terms_gpu.serves(scene, stated):
         sums = terms_gpu.values(scene, stated, wrap)
         return sum(p.weight * s for p, s in zip(REGULARIZERS[method], sums, strict=True))
-    return sum(p.value(differences(scene, p.differences, wrap)) for p in REGULARIZERS[method])
+    axes = scene.ndim - 2
+    return sum(p.value(differences(scene, p.differences, wrap, axes)) for p in REGULARIZERS[method])
 
 
 def first_difference_power(n: int, wrap: bool, xp: ModuleType) -> Array:

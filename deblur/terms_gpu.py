@@ -32,6 +32,6 @@ def values(scene: Array, regularizers: Sequence[tuple[str, str]], wrap: bool) ->
 
 
 def serves(scene: Array, regularizers: Sequence[tuple[str, str]]) -> bool:
-    """Whether `values` takes these: a plane is to have fewer than 2³¹ pixels."""
+    """Whether `values` takes these: images of two axes, a plane of which has fewer than 2³¹ pixels."""
     known = all(kind in KINDS and norm in NORMS for kind, norm in regularizers)
-    return known and scene.dtype.char in "fd" and 0 < math.prod(scene.shape[2:]) < 1 << 31
+    return known and scene.ndim == 4 and scene.dtype.char in "fd" and 0 < math.prod(scene.shape[2:]) < 1 << 31

@@ -7,6 +7,7 @@ The loops are written once, in `deblur.linalg.krylov` and `deblur.solvers.krylov
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -133,6 +134,9 @@ class SystemsGPU:
         self._sum.launch("advance", *vectors, self._n, self._control, dtype=self.x.dtype)
 
     def aim(self, z: Array) -> None:
+        systems = len(self._control)
+        if z.size // systems != math.prod(z.shape[-2:]):  # volumes: slices below one another
+            z = get_xp(z).ascontiguousarray(z).reshape(systems, -1, z.shape[-1])
         planes, ld, stride = kernels.images(z)
         z_args = (planes, ld, stride, *planes.shape[1:], self._n, self._control)
         self._sum.launch("energy", self.r, *z_args, dtype=self.x.dtype)
@@ -155,7 +159,9 @@ def image_systems(b: Array, measure: Callable[[np.ndarray], float], capture: boo
 
     if is_cupy(b):
         return SystemsGPU(by_sums, capture)
-    return Systems(lambda x, y: np.einsum("kcij,kcij->kc", x, y)[:, :, None, None], by_sums)
+    every = [*range(b.ndim)]
+    one = (1,) * (b.ndim - 2)
+    return Systems(lambda x, y: np.einsum(x, every, y, every, [0, 1]).reshape(*x.shape[:2], *one), by_sums)
 
 
 # ---------------------------------------------------------------- bases of Krylov spaces
@@ -257,7 +263,7 @@ class FramesGPU:
         return w
 
     def recur(self, out: Array, x: Array, factor: Array, old: Array | None, squared: Array) -> None:
-        if x.ndim > 3:  # with channels
+        if x.ndim != 3:  # with channels, or no images
             x = get_xp(x).ascontiguousarray(x).reshape(len(x), -1, x.shape[-1])
         x, ld, stride = kernels.images(x)
         before = (None, 0) if old is None else _apart(old)

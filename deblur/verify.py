@@ -80,7 +80,7 @@ def verify(
     image : (k, c, M, N) array
         The frames, to which the data residual is relative.
     keep : tuple of slice, optional
-        Rows and columns that are measured, of a linear system whose scene has the size of the image; by default all.
+        The part of space that is measured, of a linear system whose scene has the size of the image; by default all.
     """
     operator, fidelity, scene = problem.operator, problem.fidelity, solution.scene
     blur, plain = operator.shift_invariant, problem.regularizer == "identity" and fidelity.weights is None
@@ -121,11 +121,12 @@ def verify(
         found = judged_norms(b, a, scene, lam, image, shown_difference)
         return _diagnostics(found, objective, difference, problem, scene)
     if problem.regularizer == "natural":  # (BBᵀHᵀH + λI) f = BBᵀHᵀ g
-        b = covariance(b, operator.boundary)
+        b = covariance(b, operator.boundary, problem.axes)
     if problem.formula == "hht":
         r = combined(combined(b, operator.forward(operator.adjoint(scene)), b=-1), scene, b=-lam)
     elif problem.regularizer == "natural":
-        r = combined(covariance(operator.adjoint(difference), operator.boundary), scene, b=-lam)
+        r = covariance(operator.adjoint(difference), operator.boundary, problem.axes)
+        r = combined(r, scene, b=-lam)
     elif problem.regularizer == "identity":
         r = combined(operator.adjoint(fidelity.weights * difference), scene, b=-lam)
     else:

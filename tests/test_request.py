@@ -106,7 +106,7 @@ def test_bad_images(img, error, message):
         ({"prior": "flat"}, ValueError, "smooth"),
         ({"psf": np.ones((9, 9))}, ValueError, "larger than the image"),
         ({"psf": np.zeros((3, 3))}, ValueError, "zero everywhere"),
-        ({"psf": np.ones(3)}, ValueError, "2-D"),
+        ({"psf": np.ones(3)}, ValueError, "1-D PSF"),
         ({"channel_axis": 5}, ValueError, "channel_axis"),
         ({"rtol": 2.0}, ValueError, "rtol"),
         ({"max_iterations": 0}, ValueError, "max_iterations"),

@@ -68,7 +68,7 @@ def test_the_transposed_differences_are_the_transpose(rng, shape, kind, wrap):
     x = rng.standard_normal((2, 1, *shape))
     forward = terms.differences(x, kind, wrap)
     y = [np.zeros_like(u) for u in forward]  # zero where a difference is not counted
-    for difference, v in zip(terms.DIFFERENCES[kind], y, strict=True):
+    for difference, v in zip(terms.DIFFERENCES[kind](2), y, strict=True):
         at = (..., *((slice(None),) * 2 if wrap else terms.inside(difference, shape)))
         v[at] = rng.standard_normal(v[at].shape)
     left = sum(float(np.vdot(a, b)) for a, b in zip(forward, y, strict=True))

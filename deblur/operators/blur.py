@@ -1,7 +1,8 @@
-"""`Blur`: the blur of images of one size by one PSF, as a linear map that is never assembled."""
+"""`Blur`: the blur of lines, images or volumes of one size by one PSF, as a linear map that is never assembled."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -13,11 +14,14 @@ from . import torus_gpu
 from .boundary import get_boundary
 from .matrix import DENSE_INSTEAD, check_geometry, convolution_matrix
 from .operator import LinearMap
-from .torus import Torus
+from .torus import Torus, corner
 
 
 class Blur(LinearMap):
     """The blur of images of one size by one PSF, as a linear map that is never assembled.
+
+    The PSF's axes say what is blurred: lines with one, images with two, volumes with three. Below, (M, N) stands for
+    the axes of any of them.
 
     Each product costs two FFTs and is exact to rounding. The object works as
     an operator wherever SciPy or PyLops takes one (``scipy.sparse.linalg.lsqr(blur, g)``,
@@ -26,20 +30,20 @@ class Blur(LinearMap):
     Parameters
     ----------
     psf : (m, n) array
-        The point spread function. It is used as it is; a PSF that keeps the
+        The point spread function, of one to three axes. It is used as it is; a PSF that keeps the
         image's brightness sums to one.
-    shape : (int, int)
-        Size (M, N) of the blurred image in pixels.
+    shape : tuple of int
+        Size (M, N) of the blurred image in pixels, a number for each axis of the PSF.
     boundary : {"zero", "periodic", "reflect", "antireflect", "unknown"}
         How the scene goes on beyond the image (see `deblur.operators.matrix`).
-    origin : (int, int), optional
+    origin : tuple of int, optional
         Index of the PSF's centre, by default ``((m - 1) // 2, (n - 1) // 2)``.
 
     Attributes
     ----------
-    image_shape : (int, int)
+    image_shape : tuple of int
         Size of the blurred image, (M, N).
-    scene_shape : (int, int)
+    scene_shape : tuple of int
         Size of the scene: (M, N), or (M + m - 1, N + n - 1) for ``"unknown"``.
     shape : (int, int)
         Size of the matrix H: (pixels of the image, pixels of the scene).
@@ -55,15 +59,16 @@ class Blur(LinearMap):
     def __init__(
         self,
         psf: Array,
-        shape: tuple[int, int],
+        shape: Sequence[int],
         boundary: str = "zero",
         *,
-        origin: tuple[int, int] | None = None,
+        origin: Sequence[int] | None = None,
     ) -> None:
         self.psf, self.image_shape, self.origin = check_geometry(psf, shape, origin)
         self.boundary = edge = get_boundary(boundary)
-        m, n = self.psf.shape
-        self.scene_shape = (self.image_shape[0] + edge.extra(m), self.image_shape[1] + edge.extra(n))
+        self.scene_shape = tuple(
+            n + edge.extra(m) for n, m in zip(self.image_shape, self.psf.shape, strict=True)
+        )
         if edge.continued:
             for size, pads in zip(self.image_shape, self._pads, strict=True):
                 edge.check(size, *pads)
@@ -73,30 +78,34 @@ class Blur(LinearMap):
         self._lengths = lengths
 
     @cached_property
-    def factors(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """Vectors whose outer product is the PSF, if it is separable to rounding."""
-        h = self.psf
-        u, s, vt = np.linalg.svd(h)
-        if len(s) > 1 and s[1] > 4 * max(h.shape) * np.finfo(np.float64).eps * s[0]:
-            return None
-        # The sign that makes a non-negative PSF's factors non-negative.
-        scale = np.sqrt(s[0]) * (1.0 if u[:, 0].sum() >= 0 else -1.0)
-        return scale * u[:, 0], scale * vt[0]
+    def factors(self) -> tuple[np.ndarray, ...] | None:
+        """Vectors, one an axis, whose outer product is the PSF, if it is separable to rounding."""
+        rest, found = self.psf, []
+        while rest.ndim > 1:
+            u, s, vt = np.linalg.svd(rest.reshape(len(rest), -1), full_matrices=False)
+            if len(s) > 1 and s[1] > 4 * max(self.psf.shape) * np.finfo(np.float64).eps * s[0]:
+                return None
+            # The sign that makes a non-negative PSF's factors non-negative.
+            scale = np.sqrt(s[0]) * (1.0 if u[:, 0].sum() >= 0 else -1.0)
+            found.append(scale * u[:, 0])
+            rest = (scale * vt[0]).reshape(rest.shape[1:])
+        return *found, rest
+
+    @property
+    def centred(self) -> np.ndarray:
+        """The PSF with zeros around it, so that its origin is in the middle."""
+        pads = [(max(m - 1 - 2 * o, 0), max(2 * o - m + 1, 0)) for m, o in self._sizes]
+        return np.pad(self.psf, pads)
 
     @cached_property
     def point_symmetric(self) -> bool:
         """Whether the PSF equals itself turned by 180 degrees about its origin, to rounding."""
-        h, origin = self.psf, self.origin
-        reach = [max(o, m - 1 - o) for o, m in zip(origin, h.shape, strict=True)]
-        centred = np.zeros((2 * reach[0] + 1, 2 * reach[1] + 1))
-        top, left = reach[0] - origin[0], reach[1] - origin[1]
-        centred[top : top + h.shape[0], left : left + h.shape[1]] = h
-        difference = np.abs(centred - centred[::-1, ::-1]).max()
-        return bool(difference <= 8 * np.finfo(np.float64).eps * np.abs(h).max())
+        difference = np.abs(self.centred - np.flip(self.centred)).max()
+        return bool(difference <= 8 * np.finfo(np.float64).eps * np.abs(self.psf).max())
 
     def __repr__(self) -> str:
-        m, n = self.psf.shape
-        return f"Blur({m}x{n} PSF, image {self.image_shape}, boundary={str(self.boundary)!r})"
+        size = "x".join(map(str, self.psf.shape))
+        return f"Blur({size} PSF, image {self.image_shape}, boundary={str(self.boundary)!r})"
 
     def _identity(self) -> tuple[object, ...]:
         return self.psf.shape, self.psf.tobytes(), self.origin, self.image_shape, self.boundary
@@ -104,11 +113,10 @@ class Blur(LinearMap):
     # -- what solvers need of any operator ---------------------------------------------------------
 
     @property
-    def crop(self) -> tuple[slice, slice]:
+    def crop(self) -> tuple[slice, ...]:
         """Where the image lies in the scene: ``scene[..., *blur.crop]`` has the image's size."""
         first = map(self.boundary.offset, self.psf.shape, self.origin)
-        rows, cols = (slice(a, a + n) for a, n in zip(first, self.image_shape, strict=True))
-        return rows, cols
+        return tuple(slice(a, a + n) for a, n in zip(first, self.image_shape, strict=True))
 
     @property
     def norm_bound(self) -> float:
@@ -150,20 +158,19 @@ class Blur(LinearMap):
         return self.boundary.matrix(self.scene_shape[axis], first, first + self.image_shape[axis] + m - 1)
 
     @property
-    def _matrix_origin(self) -> tuple[int, int]:
+    def _matrix_origin(self) -> tuple[int, ...]:
         # Of an open scene the first pixel is the first that the PSF can reach.
-        rows, cols = (a + o for a, o in zip((c.start for c in self.crop), self.origin, strict=True))
-        return rows, cols
+        return tuple(c.start + o for c, o in zip(self.crop, self.origin, strict=True))
 
-    def axis_matrices(self) -> tuple[np.ndarray, np.ndarray]:
-        """The small dense matrices C, R of a separable blur: H = kron(C, R).
+    def axis_matrices(self) -> tuple[np.ndarray, ...]:
+        """The small dense matrices of a separable blur, one an axis: H = kron(C, R) of an image.
 
         Returns
         -------
         C : (M, P) ndarray
-            What the blur does to each column.
+            What the blur does along the first axis, to each column of an image.
         R : (N, Q) ndarray
-            What the blur does to each row.
+            What it does along the second; and so on.
 
         Raises
         ------
@@ -172,14 +179,18 @@ class Blur(LinearMap):
         """
         if self.factors is None:
             raise ValueError("the PSF is not separable (rank one), so H is no Kronecker product")
-        c, r = (axis_matrix(f, self.extension(axis)) for axis, f in enumerate(self.factors))
-        return c, r
+        return tuple(axis_matrix(f, self.extension(axis)) for axis, f in enumerate(self.factors))
 
     # -- products ----------------------------------------------------------------------------
 
     @property
+    def _sizes(self) -> list[tuple[int, int]]:
+        """Length and origin of the PSF along each axis."""
+        return list(zip(self.psf.shape, self.origin, strict=True))
+
+    @property
     def _pads(self) -> list[tuple[int, int]]:
-        return [(m - 1 - o, o) for m, o in zip(self.psf.shape, self.origin, strict=True)]
+        return [(m - 1 - o, o) for m, o in self._sizes]
 
     def torus(self, device: Device = CPU) -> Torus:
         """The torus on which `forward` works."""
@@ -193,7 +204,7 @@ class Blur(LinearMap):
 
         Returns
         -------
-        (L1, L2 // 2 + 1) complex array
+        (L1, ..., LN // 2 + 1) complex array
         """
         dtype = np.dtype(dtype)
         return self.cached(
@@ -201,11 +212,11 @@ class Blur(LinearMap):
             lambda: self.torus(device).spectrum(self.psf, self._torus_origin, dtype),
         )
 
-    def checked(self, x: Array, shape: tuple[int, int], what: str) -> tuple[Array, Device]:
+    def checked(self, x: Array, shape: tuple[int, ...], what: str) -> tuple[Array, Device]:
         """`x` as real images of that shape, and where they live; or an error."""
         x = as_real(x, what)
-        if x.ndim < 2 or x.shape[-2:] != shape:
-            raise ValueError(f"{what} must have shape (..., {shape[0]}, {shape[1]}), not {x.shape}")
+        if x.ndim < len(shape) or x.shape[-len(shape) :] != shape:
+            raise ValueError(f"{what} must have shape (..., {', '.join(map(str, shape))}), not {x.shape}")
         return x, Device.of(x)
 
     def forward(self, f: Array) -> Array:
@@ -223,7 +234,7 @@ class Blur(LinearMap):
         """
         f, device = self.checked(f, self.scene_shape, "the scene")
         g = self.torus(device).product(self._continued(f), self.transfer(f.dtype, device))
-        return g[..., : self.image_shape[0], : self.image_shape[1]]
+        return corner(g, self.image_shape)
 
     def adjoint(self, g: Array) -> Array:
         """The exact transpose of `forward`: Hᵀ g, for one image or a stack of them.
@@ -241,23 +252,22 @@ class Blur(LinearMap):
 
     def _continued(self, f: Array) -> Array:
         """Scenes, continued as far as the PSF reaches; on a GPU perhaps on the torus already."""
-        if is_cupy(f) and self.boundary.mirrors:
+        if is_cupy(f) and self.boundary.mirrors and self.psf.ndim == 2:
             return torus_gpu.mirrored(f, self._lengths, self._pads)
         if self.boundary.continued:
             for axis, pads in enumerate(self._pads):
-                f = self.boundary.extend(f, axis - 2, *pads)
+                f = self.boundary.extend(f, axis - self.psf.ndim, *pads)
         return f
 
     def _folded(self, f: Array) -> Array:
         """The transpose of `_continued`, from the torus."""
         if not self.boundary.continued:
-            return f[..., : self.scene_shape[0], : self.scene_shape[1]]
-        if is_cupy(f) and self.boundary.mirrors:
+            return corner(f, self.scene_shape)
+        if is_cupy(f) and self.boundary.mirrors and self.psf.ndim == 2:
             return torus_gpu.folded(f, self.image_shape, self._pads)
-        high, wide = (n + sum(p) for n, p in zip(self.image_shape, self._pads, strict=True))
-        f = f[..., :high, :wide]
-        for axis in (1, 0):
-            f = self.boundary.fold(f, axis - 2, *self._pads[axis])
+        f = corner(f, [n + sum(p) for n, p in zip(self.image_shape, self._pads, strict=True)])
+        for axis, pads in reversed([*enumerate(self._pads)]):
+            f = self.boundary.fold(f, axis - self.psf.ndim, *pads)
         return f
 
     def analysed(self, f: Array, device: Device = CPU) -> Array:
@@ -266,8 +276,7 @@ class Blur(LinearMap):
 
     def seen(self, spectrum: Array, device: Device = CPU) -> Array:
         """The images of half spectra on that torus: its first corner."""
-        g = self.torus(device).synthesise(spectrum)
-        return g[..., : self.image_shape[0], : self.image_shape[1]]
+        return corner(self.torus(device).synthesise(spectrum), self.image_shape)
 
     def folded(self, spectrum: Array, device: Device = CPU) -> Array:
         """The scenes of half spectra on that torus, the transpose of `analysed`: what continued them is folded back."""

@@ -1,5 +1,5 @@
 """The orthonormal DCT-II of images on the GPU, its inverse, and the DST-I, each by one real transform of theirs:
-``cuda/cosine.cu``."""
+``cuda/cosine.cu``. They serve images of two axes; CuPy's own serve lines and volumes."""
 
 from __future__ import annotations
 
@@ -76,6 +76,6 @@ def _pair(planes: int, shape: Sequence[int], dtype: np.dtype) -> tuple[Array, Ar
     return cupy.empty((planes, *shape), dtype), spectra
 
 
-def serves(x: Array) -> bool:
-    """Whether the transforms take images like these."""
-    return x.dtype in (np.float32, np.float64) and min(x.shape) > 0 and min(x.shape[-2:]) > 1
+def serves(x: Array, axes: int) -> bool:
+    """Whether the transforms take images like these, of so many axes of space."""
+    return axes == 2 and x.dtype in (np.float32, np.float64) and min(x.shape) > 0 and min(x.shape[-2:]) > 1

@@ -1,6 +1,6 @@
 """The system matrix of a blur: `filter2matrix`, and what it is made of.
 
-The model is g = H f + n. A pixel of the blurred image g is
+The model is g = H f + n, for lines, images and volumes alike. A pixel of the blurred image g is
 
     g[i] = sum_k  h[k] f~[i + origin - k]
 
@@ -12,7 +12,7 @@ continued beyond its frame by the boundary condition:
 ``periodic``  the scene repeats
 ``reflect``   half-sample symmetric: ... f1 f0 | f0 f1 ... (edge pixel repeated)
 ``antireflect`` point reflection about the edge pixel: f~[-i] = 2 f[0] - f[i],
-              applied along columns and rows in turn (Serra-Capizzano 2003)
+              applied along one axis after the other (Serra-Capizzano 2003)
 ``unknown``   nothing is assumed: the scene is larger than the image by the
               PSF's support, every pixel of it is an unknown, and H is wide
 ============= =================================================================
@@ -23,8 +23,10 @@ origin, g is ``scipy.signal.convolve2d(f, h, "same")``.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -40,16 +42,21 @@ DENSE_INSTEAD = (
 )
 
 
-def check_psf(psf: Array, name: str = "psf") -> Array:
-    """`psf` as a finite, non-empty, real 2-D float64 array, or an error that says what is wrong."""
+#: Axes of space that a PSF may have: it blurs lines, images and volumes.
+SPACES = (1, 2, 3)
+
+
+def check_psf(psf: Array, name: str = "psf", axes: Sequence[int] = (2,)) -> Array:
+    """`psf` as a finite, non-empty, real float64 array of so many axes, or an error that says what is wrong."""
     a = unwrapped(psf, name)
     if a.dtype.kind == "U" and a.ndim == 0:
         raise TypeError(
             f"{name} must be an array, not the text {str(a)!r}: deblur.psf.parse makes one of a form such as "
             '"disk:7", deblur.psf.load of a file'
         )
-    if a.ndim != 2 or a.size == 0:
-        raise ValueError(f"{name} must be a non-empty 2-D array, not shape {a.shape}")
+    if a.ndim not in axes or a.size == 0:
+        kinds = " or ".join(f"{n}-D" for n in axes)
+        raise ValueError(f"{name} must be a non-empty {kinds} array, not shape {a.shape}")
     a = as_real(a, name, np.float64)
     check_finite(a, name, "set them to 0, or measure the PSF anew")
     if not bool(a.any()):
@@ -65,60 +72,81 @@ def check_size(value: Any, name: str) -> int:
     return int(value)
 
 
-def check_origin(origin: Sequence[int], shape: tuple[int, ...]) -> tuple[int, int]:
+def check_origin(origin: Sequence[int], shape: tuple[int, ...]) -> tuple[int, ...]:
     """`origin` as an index into a PSF of that shape, or an error."""
     try:
         o = tuple(operator.index(x) for x in origin)
         if any(isinstance(x, bool) for x in origin):
             raise TypeError
     except TypeError:
-        raise TypeError(f"origin must be two whole numbers, not {origin!r}") from None
-    if len(o) != 2 or not all(0 <= x < m for x, m in zip(o, shape, strict=True)):
-        raise ValueError(f"origin must be an index into the {shape[0]} x {shape[1]} PSF, not {origin!r}")
-    return o[0], o[1]
+        raise TypeError(f"origin must be a whole number for each axis of the PSF, not {origin!r}") from None
+    if len(o) != len(shape) or not all(0 <= x < m for x, m in zip(o, shape, strict=True)):
+        raise ValueError(f"origin must be an index into the {by(shape)} PSF, not {origin!r}")
+    return o
+
+
+def by(shape: Sequence[int]) -> str:
+    """A shape in words: "5 x 3"."""
+    return " x ".join(map(str, shape))
 
 
 def check_geometry(
     psf: Array, shape: Sequence[int], origin: Sequence[int] | None
-) -> tuple[np.ndarray, tuple[int, int], tuple[int, int]]:
+) -> tuple[np.ndarray, tuple[int, ...], tuple[int, ...]]:
     """(PSF, image shape, origin) of a blur, checked; the PSF is a read-only NumPy array."""
-    if len(tuple(shape)) != 2:
-        raise ValueError(f"shape must be (rows, columns) of the image, not {tuple(shape)!r}")
-    rows, columns = check_size(shape[0], "shape[0]"), check_size(shape[1], "shape[1]")
-    h = asnumpy(check_psf(psf))
+    h = asnumpy(check_psf(psf, axes=SPACES))
     h.flags.writeable = False
-    m, n = h.shape
-    if m > rows or n > columns:
+    if len(tuple(shape)) != h.ndim:
+        names = (
+            "(length,) of the line",
+            "(rows, columns) of the image",
+            "(slices, rows, columns) of the volume",
+        )
         raise ValueError(
-            f"the PSF ({m} x {n}) is larger than the image ({rows} x {columns}); crop the PSF to where it is not "
+            f"shape must be {names[h.ndim - 1]}, for a {h.ndim}-D PSF ({by(h.shape)}), not {tuple(shape)!r}; a 1-D PSF "
+            "blurs lines, a 2-D one images, a 3-D one volumes"
+        )
+    image = tuple(check_size(n, f"shape[{axis}]") for axis, n in enumerate(shape))
+    if any(m > n for m, n in zip(h.shape, image, strict=True)):
+        raise ValueError(
+            f"the PSF ({by(h.shape)}) is larger than the image ({by(image)}); crop the PSF to where it is not "
             "negligible or use a larger image"
         )
-    centre = ((m - 1) // 2, (n - 1) // 2) if origin is None else check_origin(origin, (m, n))
-    return h, (rows, columns), centre
+    return h, image, centre_of(h.shape) if origin is None else check_origin(origin, h.shape)
+
+
+def centre_of(shape: Sequence[int]) -> tuple[int, ...]:
+    """The index of a PSF's centre, where none is named."""
+    return tuple((m - 1) // 2 for m in shape)
 
 
 def convolution_matrix(
-    h: np.ndarray, scene: tuple[int, int], image: tuple[int, int], origin: tuple[int, int], boundary: Boundary
+    h: np.ndarray,
+    scene: tuple[int, ...],
+    image: tuple[int, ...],
+    origin: tuple[int, ...],
+    boundary: Boundary,
 ) -> scipy.sparse.csr_array:
     """H = T E: T convolves ('valid'), E continues the scene. Both are written down whole, no loop over pixels."""
-    rows, cols = np.nonzero(h)  # zeros of the PSF are no entries of H
-    wide = image[1] + h.shape[1] - 1  # width of the continued scene
-    high = image[0] + h.shape[0] - 1
-    index = np.int32 if max(image[0] * image[1] * len(rows), high * wide) < 2**31 else np.int64
-    # Pixel (i, j) of g reads pixel (i + m - 1 - k, j + n - 1 - l) of the continued scene for each
-    # PSF entry (k, l); taken from the last entry to the first, the columns come out in order.
-    shift = ((h.shape[0] - 1 - rows) * wide + (h.shape[1] - 1 - cols))[::-1].astype(index)
-    base = (np.arange(image[0])[:, None] * wide + np.arange(image[1])).astype(index)
+    entries = np.nonzero(h)  # zeros of the PSF are no entries of H
+    wide = [n + m - 1 for n, m in zip(image, h.shape, strict=True)]  # the continued scene
+    count, pixels = len(entries[0]), math.prod(image)
+    index = np.int32 if max(pixels * count, math.prod(wide)) < 2**31 else np.int64
+    # Pixel i of g reads pixel i + m - 1 - k of the continued scene for each PSF entry k, along each axis; taken from
+    # the last entry to the first, the columns come out in order.
+    last = [m - 1 - k for k, m in zip(entries, h.shape, strict=True)]
+    shift = np.ravel_multi_index(last, wide)[::-1].astype(index)
+    base = np.arange(math.prod(wide)).reshape(wide)[tuple(slice(n) for n in image)].astype(index)
     indices = (base.reshape(-1, 1) + shift).reshape(-1)
-    data = np.tile(h[rows, cols][::-1], image[0] * image[1])
-    indptr = np.arange(0, len(indices) + 1, len(rows), dtype=index)
-    t = scipy.sparse.csr_array((data, indices, indptr), shape=(image[0] * image[1], high * wide))
+    data = np.tile(h[entries][::-1], pixels)
+    indptr = np.arange(0, len(indices) + 1, count, dtype=index)
+    t = scipy.sparse.csr_array((data, indices, indptr), shape=(pixels, math.prod(wide)))
     first = [o - (m - 1) for o, m in zip(origin, h.shape, strict=True)]
     e = [
         boundary.matrix(p, a, a + size + m - 1)
         for p, a, size, m in zip(scene, first, image, h.shape, strict=True)
     ]
-    out = scipy.sparse.csr_array(t @ scipy.sparse.kron(e[0], e[1], format="csr"))
+    out = scipy.sparse.csr_array(t @ reduce(partial(scipy.sparse.kron, format="csr"), e))
     out.sort_indices()
     return out
 
@@ -131,7 +159,7 @@ def filter2matrix(
     colsg: int | None = None,
     *,
     boundary: str = "zero",
-    origin: tuple[int, int] | None = None,
+    origin: Sequence[int] | None = None,
     sparse: bool = False,
     dtype: DTypeLike = np.float64,
 ) -> Any:
@@ -144,9 +172,9 @@ def filter2matrix(
     Parameters
     ----------
     h : (m, n) array
-        The PSF. Odd or even, square or not.
+        The PSF. Odd or even, square or not. With one axis it blurs lines, with three volumes.
     rowsf, colsf : int
-        Size of the scene f in pixels. Its shape, (rows, columns), may stand for both.
+        Size of the scene f in pixels. Its shape, (rows, columns), may stand for both; of lines and volumes it must.
     rowsg, colsg : int, optional
         Size of the image g in pixels; by default that of f. With g larger by
         the PSF's size less one this is the 'full' convolution, with g smaller
@@ -155,7 +183,7 @@ def filter2matrix(
         How f goes on outside its frame (see `deblur.operators.matrix`). ``"unknown"``
         reads f as the larger scene: rowsg and colsg then default to the
         'valid' size.
-    origin : (int, int), optional
+    origin : tuple of int, optional
         The index k of h that g[i] takes f[i] by. By default g is centred in
         the full convolution as SciPy's 'same' and 'valid' have it; for g of
         f's size that is ``((m - 1) // 2, (n - 1) // 2)``.
@@ -166,12 +194,12 @@ def filter2matrix(
 
     Returns
     -------
-    H : (rowsg * colsg, rowsf * colsf) ndarray or csr_array
+    H : (pixels of g, pixels of f) ndarray or csr_array
 
     Raises
     ------
     ValueError
-        For a PSF that is empty, not 2-D, not finite or zero everywhere, sizes
+        For a PSF that is empty, not finite, zero everywhere or of more than three axes, sizes
         that are not positive, an unknown boundary, an origin outside the PSF.
     InsufficientMemoryError
         If the dense matrix would not fit, before it is allocated.
@@ -190,29 +218,28 @@ def filter2matrix(
            [0, 3, 2, 1],
            [0, 0, 3, 2]])
     """
-    h = asnumpy(check_psf(h, "h"))
+    h = asnumpy(check_psf(h, "h", SPACES))
     edge = get_boundary(boundary)
-    if not isinstance(rowsf, int | np.integer):  # a shape
-        shapes: list[Any] = [rowsf, (rowsg, colsg) if colsf is None else colsf]
-        if not all(np.shape(shape) == (2,) for shape in shapes):
-            raise ValueError(
-                f"the shapes of f and g must be (rows, columns), not {shapes[0]!r} and {shapes[1]!r}"
-            )
-        (rowsf, colsf), (rowsg, colsg) = shapes
-    scene = (check_size(rowsf, "rowsf"), check_size(colsf, "colsf"))
-    smaller = [edge.extra(m) for m in h.shape]
-    image = (
-        check_size(scene[0] - smaller[0] if rowsg is None else rowsg, "rowsg"),
-        check_size(scene[1] - smaller[1] if colsg is None else colsg, "colsg"),
+    of_f: Any = (rowsf, colsf) if np.ndim(rowsf) == 0 else rowsf  # or a shape
+    of_g: Any = (rowsg, colsg) if colsf is None or np.ndim(rowsf) == 0 else colsf
+    if rowsg is colsg is None and of_g is not colsf:
+        of_g = (None,) * h.ndim
+    if any(np.ndim(n) for n in of_f) or not all(np.shape(of) == (h.ndim,) for of in (of_f, of_g)):
+        axes = "(rows, columns)" if h.ndim == 2 else f"{h.ndim} numbers, as many as the PSF has axes"
+        raise ValueError(f"the shapes of f and g must be {axes}, not {of_f!r} and {of_g!r}")
+    names = ("rows", "cols") if h.ndim == 2 else [f"axis {axis} of " for axis in range(h.ndim)]
+    scene = tuple(check_size(n, f"{name}f") for n, name in zip(of_f, names, strict=True))
+    image = tuple(
+        check_size(p - edge.extra(m) if n is None else n, f"{name}g")
+        for p, m, n, name in zip(scene, h.shape, of_g, names, strict=True)
     )
     if origin is None:
-        centred = [(p + m - 1 - g) // 2 for p, m, g in zip(scene, h.shape, image, strict=True)]
-        origin = (centred[0], centred[1])
+        centre = tuple((p + m - 1 - g) // 2 for p, m, g in zip(scene, h.shape, image, strict=True))
     else:
-        origin = check_origin(origin, h.shape)
+        centre = check_origin(origin, h.shape)
     dtype = np.dtype(dtype)
-    rows, cols = image[0] * image[1], scene[0] * scene[1]
+    rows, cols = math.prod(image), math.prod(scene)
     if not sparse:
         require_memory(rows * cols * dtype.itemsize, np, f"A dense H of {rows} x {cols}", DENSE_INSTEAD)
-    matrix = convolution_matrix(h, scene, image, origin, edge).astype(dtype)
+    matrix = convolution_matrix(h, scene, image, centre, edge).astype(dtype)
     return matrix if sparse else matrix.toarray()

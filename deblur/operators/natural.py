@@ -31,44 +31,49 @@ def coloured(blur: Blur) -> Blur:
     """HB: from u to the image."""
 
     def build() -> Blur:
-        psf = _mixed(np.pad(blur.psf, 2))
-        return Blur(psf, blur.image_shape, blur.boundary, origin=(blur.origin[0] + 1, blur.origin[1] + 1))
+        psf = _mixed(np.pad(blur.psf, 2), blur.psf.ndim)
+        return Blur(psf, blur.image_shape, blur.boundary, origin=[o + 1 for o in blur.origin])
 
     return blur.cached("natural", build)
 
 
-def scenes(u: Array, boundary: Boundary) -> Array:
-    """Bu, (..., P, Q): of numbers (..., P + 2, Q + 2) where the boundary is open, else of as many."""
+def scenes(u: Array, boundary: Boundary, axes: int = 2) -> Array:
+    """Bu, (..., P, Q): of numbers (..., P + 2, Q + 2) where the boundary is open, else of as many.
+
+    A scene has so many `axes` of space.
+    """
     if not boundary.open:
-        for axis in (-2, -1):
+        for axis in range(-axes, 0):
             u = boundary.extend(u, axis, 1, 1)
-    return _mixed(u)
+    return _mixed(u, axes)
 
 
-def covariance(f: Array, boundary: Boundary) -> Array:
+def covariance(f: Array, boundary: Boundary, axes: int = 2) -> Array:
     """BBᵀf for scenes (..., P, Q)."""
-    return scenes(numbers(f, boundary), boundary)
+    return scenes(numbers(f, boundary, axes), boundary, axes)
 
 
-def numbers(f: Array, boundary: Boundary) -> Array:
+def numbers(f: Array, boundary: Boundary, axes: int = 2) -> Array:
     """Bᵀf, the transpose of `scenes`."""
-    wide = get_xp(f).zeros((*f.shape[:-2], f.shape[-2] + 4, f.shape[-1] + 4), f.dtype)
-    wide[..., 2:-2, 2:-2] = f
-    u = _mixed(wide)  # to numbers (..., P + 2, Q + 2)
+    front, space = f.shape[: f.ndim - axes], f.shape[f.ndim - axes :]
+    wide = get_xp(f).zeros((*front, *(n + 4 for n in space)), f.dtype)
+    wide[(..., *[slice(2, -2)] * axes)] = f
+    u = _mixed(wide, axes)  # to numbers (..., P + 2, Q + 2)
     if not boundary.open:
-        for axis in (-1, -2):
+        for axis in range(-1, -axes - 1, -1):
             u = boundary.fold(u, axis, 1, 1)
     return u
 
 
-def _mixed(u: Array) -> Array:
-    """The three taps along both axes, where all of them lie in (..., P + 2, Q + 2)."""
+def _mixed(u: Array, axes: int) -> Array:
+    """The three taps along each axis, where all of them lie in (..., P + 2, Q + 2)."""
     side, middle = (u.dtype.type(tap) for tap in TAPS[:2])
-    if is_cupy(u):
+    if is_cupy(u) and axes == 2:
         return torus_gpu.mixed(u, side, middle)
-    for at in (lambda part: (..., part, slice(None)), lambda part: (..., part)):
-        out = u[at(slice(None, -2))] + u[at(slice(2, None))]
+    for axis in range(-axes, 0):
+        after = [slice(None)] * (-1 - axis)
+        out = u[(..., slice(None, -2), *after)] + u[(..., slice(2, None), *after)]
         out *= side
-        out += middle * u[at(slice(1, -1))]
+        out += middle * u[(..., slice(1, -1), *after)]
         u = out
     return u

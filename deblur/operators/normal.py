@@ -1,4 +1,8 @@
-"""The matrix HHᵀ + λI of a blur, written down whole or by rows."""
+"""The matrix HHᵀ + λI of a blur, written down whole or by rows.
+
+What uses more structure than the sparse H has serves images of two axes; dense matrices of volumes are too large to
+matter.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +32,7 @@ def normal_matrix(blur: Blur, lam: float, dtype: DTypeLike = np.float64, device:
 
     Returns
     -------
-    (M * N, M * N) array, symmetric
+    (pixels, pixels) array, symmetric
 
     Raises
     ------
@@ -38,15 +42,16 @@ def normal_matrix(blur: Blur, lam: float, dtype: DTypeLike = np.float64, device:
     dtype = np.dtype(dtype)
     n = blur.shape[0]
     require_memory(n * n * dtype.itemsize, device.xp, f"A dense HHᵀ of {n} x {n} in {dtype}", INSTEAD)
-    if device.gpu is not None:
+    flat = blur.psf.ndim == 2
+    if device.gpu is not None and flat:
         return NormalRows(blur, lam, dtype)(0, n, 0, n)
-    if blur.boundary.dark or blur.boundary.open:
+    if flat and (blur.boundary.dark or blur.boundary.open):
         a = _almost_toeplitz(blur, dtype)
     else:
         h = blur.to_sparse()
         a = (h @ h.T).astype(dtype).toarray()
     a[np.diag_indices(n)] += lam
-    return a
+    return device.xp.asarray(a)
 
 
 def _almost_toeplitz(blur: Blur, dtype: np.dtype) -> np.ndarray:

@@ -23,9 +23,9 @@ class Operator(Protocol):
 
     Attributes
     ----------
-    image_shape, scene_shape : (int, int)
-        (M, N) and (P, Q).
-    crop : (slice, slice)
+    image_shape, scene_shape : tuple of int
+        (M, N) and (P, Q), or the one or three axes that lines and volumes have.
+    crop : tuple of slice
         Where the image lies in the scene.
     boundary : Boundary
         How the scene goes on beyond its frame.
@@ -42,11 +42,11 @@ class Operator(Protocol):
     """
 
     @property
-    def image_shape(self) -> tuple[int, int]: ...
+    def image_shape(self) -> tuple[int, ...]: ...
     @property
-    def scene_shape(self) -> tuple[int, int]: ...
+    def scene_shape(self) -> tuple[int, ...]: ...
     @property
-    def crop(self) -> tuple[slice, slice]: ...
+    def crop(self) -> tuple[slice, ...]: ...
     @property
     def boundary(self) -> Boundary: ...
     @property
@@ -80,8 +80,8 @@ class LinearMap:
     ndim = 2
     __array_ufunc__ = None  # so that `array @ blur` comes here
 
-    image_shape: tuple[int, int]
-    scene_shape: tuple[int, int]
+    image_shape: tuple[int, ...]
+    scene_shape: tuple[int, ...]
 
     def forward(self, f: Array) -> Array:
         raise NotImplementedError

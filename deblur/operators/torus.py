@@ -48,14 +48,13 @@ class Torus:
 
     def filter(self, x: Array, by: Array) -> Array:
         """R F⁻¹ (by · F Rᵀ x)."""
-        space = x.shape[-len(self.lengths) :]
-        return self.product(x, by)[(..., *(slice(n) for n in space))]
+        return corner(self.product(x, by), x.shape[-len(self.lengths) :])
 
     def spectrum(self, psf: np.ndarray, origin: Sequence[int], dtype: DTypeLike = np.float64) -> Array:
         """The PSF's half spectrum with its origin at index 0: computed in float64, given in complex `dtype`."""
         xp = self.device.xp
         if self.device.gpu is not None and torus_gpu.serves_psf(psf, self.lengths):
-            return torus_gpu.spectrum(psf, self.lengths, (origin[0], origin[1]), np.dtype(dtype))
+            return torus_gpu.spectrum(psf, self.lengths, origin, np.dtype(dtype))
         h = xp.zeros(self.lengths)
         h[tuple(slice(m) for m in psf.shape)] = xp.asarray(psf)
         spectrum = self.analyse(xp.roll(h, [-o for o in origin], range(h.ndim)))
@@ -69,11 +68,16 @@ class Torus:
         return c.real**2 + c.imag**2
 
 
+def corner(x: Array, shape: Sequence[int]) -> Array:
+    """What of the last axes lies in the first corner."""
+    return x[(..., *(slice(n) for n in shape))]
+
+
 def wrapped(x: Array, lengths: Sequence[int]) -> Array:
-    """Images (..., M, N) continued to the lengths of a torus by mirrored pixels that blend from the end of each axis to
-    its beginning, so that they wrap smoothly."""
+    """Images (..., M, N) continued to the lengths of a torus, one for each axis of space, by mirrored pixels that blend
+    from the end of the axis to its beginning, so that they wrap smoothly."""
     xp = get_xp(x)
-    for axis, length in zip((-2, -1), lengths, strict=True):
+    for axis, length in zip(range(-len(lengths), 0), lengths, strict=True):
         n, gap = x.shape[axis], length - x.shape[axis]
         x = xp.moveaxis(x, axis, -1)
         at = np.minimum(np.arange(gap), n - 1)

@@ -1,4 +1,8 @@
-"""Products on a torus on the GPU: cuFFT's plans, and ``pad.cu``, ``spectrum.cu`` and ``verify.cu`` between them."""
+"""Products on a torus on the GPU: cuFFT's plans, and ``pad.cu``, ``spectrum.cu`` and ``verify.cu`` between them.
+
+Transforms and products serve any number of axes; what moves pixels by kernels of its own (``pad.cu``, the spectra of
+small PSFs) serves two.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +38,7 @@ def new_plans(lengths: tuple[int, ...], batch: int, dtype: np.dtype) -> tuple[An
     """A pair of plans of one's own."""
     from cupy.cuda import cufft
 
-    half = (*lengths[:-1], lengths[-1] // 2 + 1)
+    half = half_of(lengths)
     there, back = (
         (cufft.CUFFT_R2C, cufft.CUFFT_C2R) if dtype.char == "f" else (cufft.CUFFT_D2Z, cufft.CUFFT_Z2D)
     )
@@ -53,8 +57,9 @@ def analyse(x: Array, lengths: tuple[int, ...]) -> Array:
     import cupy
 
     images = _whole(x, lengths)
-    half = (lengths[0], lengths[1] // 2 + 1)
-    spectra = cupy.empty((*x.shape[:-2], *half), np.result_type(x.dtype, np.complex64))
+    spectra = cupy.empty(
+        (*x.shape[: -len(lengths)], *half_of(lengths)), np.result_type(x.dtype, np.complex64)
+    )
     plans(lengths, len(images), x.dtype)[0].fft(images, spectra, 0)
     return spectra
 
@@ -66,7 +71,7 @@ def synthesise(spectra: Array, lengths: tuple[int, ...], overwrite: bool) -> Arr
     aligned = spectra.flags.c_contiguous and spectra.data.ptr % spectra.itemsize == 0
     if not (overwrite and aligned and spectra.dtype.kind == "c"):
         spectra = spectra.astype(np.result_type(spectra.dtype, np.complex64), order="C")
-    out = cupy.empty((*spectra.shape[:-2], *lengths), spectra.real.dtype)
+    out = cupy.empty((*spectra.shape[: -len(lengths)], *lengths), spectra.real.dtype)
     plans(lengths, out.size // math.prod(lengths), out.dtype)[1].fft(spectra, out, 0)
     out *= 1 / math.prod(lengths)
     return out
@@ -74,7 +79,7 @@ def synthesise(spectra: Array, lengths: tuple[int, ...], overwrite: bool) -> Arr
 
 def transforms(x: Array, lengths: tuple[int, ...]) -> bool:
     """Whether `analyse` or `synthesise` takes these arrays."""
-    return len(lengths) == 2 and x.size > 0 and x.dtype.char in "fdFD"
+    return len(lengths) in (1, 2, 3) and x.size > 0 and x.dtype.char in "fdFD"
 
 
 def product(x: Array, lengths: tuple[int, ...], by: Array, conjugate: bool) -> Array:
@@ -91,16 +96,20 @@ def product(x: Array, lengths: tuple[int, ...], by: Array, conjugate: bool) -> A
     symbol = by.view(dtype) if is_complex else by
     args = (spectra.view(dtype), len(images), by.size, symbol, is_complex, conjugate, 1 / math.prod(lengths))
     kernels.spread("spectrum", "multiply", by.size, *args, dtype=dtype)
-    out = cupy.empty((*x.shape[:-2], *lengths), dtype)
+    out = cupy.empty((*x.shape[: -len(lengths)], *lengths), dtype)
     back.fft(spectra, out, 0)
     return out
 
 
 def serves(x: Array, lengths: tuple[int, ...], by: Array) -> bool:
     """Whether `product` takes these arrays."""
-    half = (*lengths[:-1], lengths[-1] // 2 + 1)
-    fits = x.size and len(lengths) == 2 and max(lengths) < 1 << 31 and by.shape == half
+    fits = x.size and len(lengths) in (1, 2, 3) and max(lengths) < 1 << 31 and by.shape == half_of(lengths)
     return bool(fits) and x.dtype.kind == "f" and by.dtype in (x.dtype, np.result_type(x.dtype, np.complex64))
+
+
+def half_of(lengths: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of the half spectra on a torus."""
+    return *lengths[:-1], lengths[-1] // 2 + 1
 
 
 def serves_psf(psf: np.ndarray, lengths: tuple[int, ...]) -> bool:
@@ -109,27 +118,24 @@ def serves_psf(psf: np.ndarray, lengths: tuple[int, ...]) -> bool:
 
 
 def spectrum(
-    psf: np.ndarray, lengths: tuple[int, ...], origin: tuple[int, int], dtype: np.dtype | None
+    psf: np.ndarray, lengths: tuple[int, ...], origin: Sequence[int], dtype: np.dtype | None
 ) -> Array:
     """Half of the PSF's spectrum with its origin at index 0, complex of `dtype`; without one |ĥ|² in float64."""
     import cupy
 
-    shape = (lengths[0], lengths[1] // 2 + 1)
     if dtype is None:
-        return _added_up(psf, lengths, origin, "power", cupy.empty(shape, np.float64))
-    out = cupy.empty(shape, np.result_type(dtype, np.complex64))
+        return _added_up(psf, lengths, origin, "power", cupy.empty(half_of(lengths), np.float64))
+    out = cupy.empty(half_of(lengths), np.result_type(dtype, np.complex64))
     return _added_up(psf, lengths, origin, "spectrum", out)
 
 
-def symbol(
-    psf: np.ndarray, lengths: tuple[int, int], origin: tuple[int, int], first: int, out: Array
-) -> Array:
+def symbol(psf: np.ndarray, lengths: tuple[int, ...], origin: Sequence[int], first: int, out: Array) -> Array:
     """The real part of a PSF's spectrum at as many frequencies of a torus as `out` has, of either axis from `first`."""
     return _added_up(psf, lengths, origin, "symbol", out, first)
 
 
 def _added_up(
-    psf: np.ndarray, lengths: tuple[int, ...], origin: tuple[int, int], kind: str, out: Array, first: int = 0
+    psf: np.ndarray, lengths: tuple[int, ...], origin: Sequence[int], kind: str, out: Array, first: int = 0
 ) -> Array:
     """The spectrum of a PSF, its power or its real part, in `out`."""
     import cupy
@@ -195,16 +201,16 @@ def judged(g: Array, scene: Array, h: Array, lam: float) -> tuple[Array, Array]:
     """
     import cupy
 
-    real, lengths = g.dtype, (g.shape[-2], g.shape[-1])
+    real, lengths = g.dtype, g.shape[-h.ndim :]
     pair = [_whole(a, lengths) for a in (g, scene)]
-    planes, half = len(pair[0]), h.shape[1]
+    planes, half = len(pair[0]), h.shape[-1]
     there, back = plans(lengths, planes, real)
     spectra = [cupy.empty((planes, *h.shape), h.dtype) for _ in pair]
     for a, spectrum in zip(pair, spectra, strict=True):
         there.fft(a, spectrum, 0)
     sums = cupy.empty(2, np.float64)
     view = [a.view(real) for a in (spectra[1], spectra[0], cupy.ascontiguousarray(h))]
-    args = (*view, planes, h.size, half, lengths[1] % 2 == 0, lam, 1 / math.prod(lengths), sums)
+    args = (*view, planes, h.size, half, lengths[-1] % 2 == 0, lam, 1 / math.prod(lengths), sums)
     kernels.Reduction("verify", h.size, 2).launch("judged", *args, dtype=real)
     seen = cupy.empty((planes, *lengths), real)
     back.fft(spectra[1], seen, 0)
@@ -213,9 +219,17 @@ def judged(g: Array, scene: Array, h: Array, lam: float) -> tuple[Array, Array]:
 
 def _whole(x: Array, lengths: tuple[int, ...]) -> Array:
     """Images (..., M, N) in the torus's first corner, (k, *lengths), as cuFFT takes them: contiguous and aligned."""
-    images = x.reshape(-1, *x.shape[-2:])
+    import cupy
+
+    images = x.reshape(-1, *x.shape[-len(lengths) :])
     aligned = images.flags.c_contiguous and images.data.ptr % (2 * images.itemsize) == 0
-    return images if aligned and images.shape[1:] == lengths else _laid(images, lengths)
+    if aligned and images.shape[1:] == lengths:
+        return images
+    if len(lengths) == 2:
+        return _laid(images, lengths)
+    out = cupy.zeros((len(images), *lengths), images.dtype)
+    out[(..., *map(slice, images.shape[1:]))] = images
+    return out
 
 
 def _laid(images: Array, lengths: tuple[int, ...], pads: Pads = ((0, 0), (0, 0))) -> Array:
@@ -247,7 +261,7 @@ def mirrored(x: Array, lengths: tuple[int, ...], pads: Pads) -> Array:
     return _laid(x.reshape(-1, *x.shape[-2:]), lengths, pads).reshape(*x.shape[:-2], *lengths)
 
 
-def folded(x: Array, shape: tuple[int, int], pads: Pads) -> Array:
+def folded(x: Array, shape: tuple[int, ...], pads: Pads) -> Array:
     """The transpose of `mirrored`, for contiguous x: scenes of `shape`."""
     import cupy
 
@@ -258,7 +272,7 @@ def folded(x: Array, shape: tuple[int, int], pads: Pads) -> Array:
     return out
 
 
-def _extent(shape: tuple[int, int], pads: Pads) -> tuple[int, int, int, int]:
+def _extent(shape: tuple[int, ...], pads: Pads) -> tuple[int, int, int, int]:
     """What comes before the first row and column, and how many of either there are in all."""
     (top, below), (left, right) = pads
     return top, left, top + shape[0] + below, left + shape[1] + right

@@ -1,5 +1,8 @@
 """`VaryingBlur`: a PSF that changes across the image, as a few convolutions and maps of weights.
 
+It serves images of two axes: how a PSF varies with depth is another model, and places in three dimensions have no
+lattice here yet.
+
 A pixel x of the image sees the scene through the PSF h(x). Between the places where it is known the PSF is
 interpolated, h(x) = Σ_k w_k(x) h_k with Σ_k w_k = 1, so that
 
@@ -95,7 +98,7 @@ class VaryingBlur(LinearMap):
     def __init__(
         self,
         psfs: Array,
-        shape: tuple[int, int],
+        shape: tuple[int, ...],
         boundary: str = "zero",
         *,
         positions: Array | None = None,
@@ -105,6 +108,11 @@ class VaryingBlur(LinearMap):
         if tolerance is not None and not 0 < float(tolerance) < 1:
             raise ValueError(
                 f"tolerance is a part of a PSF's sum and lies between 0 and 1, not {tolerance!r}; None uses every PSF"
+            )
+        if len(tuple(shape)) != 2:
+            raise ValueError(
+                f"PSFs that vary, or one for each colour, blur images (rows, columns), not shape {tuple(shape)!r}; "
+                "for lines and volumes give one PSF with as many axes as they have"
             )
         psfs, self.positions, grid = _placed(psfs, positions, shape)
         self._lattice, mix = _interpolation(self.positions, grid, shape)
@@ -230,7 +238,7 @@ class VaryingBlur(LinearMap):
         for values in coefficients.T:
             yield high @ device.xp.asarray(values.reshape(high.shape[1], wide.shape[1])) @ wide.T
 
-    def _checked(self, x: Array, shape: tuple[int, int], what: str) -> tuple[Array, Device]:
+    def _checked(self, x: Array, shape: tuple[int, ...], what: str) -> tuple[Array, Device]:
         x, device = self.mean_blur.checked(x, shape, what)
         if self.channels is not None and (x.ndim < 3 or x.shape[-3] != self.channels):
             raise ValueError(
@@ -297,7 +305,7 @@ def _sizes(psfs: Any) -> set[tuple[int, ...]]:
     return {np.shape(psfs)[-2:]}
 
 
-def _placed(psfs: Any, positions: Any, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray, bool]:
+def _placed(psfs: Any, positions: Any, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, bool]:
     """PSFs (K, m, n) or (K, C, m, n) in float64, where they are (K, 2), and whether these places form a grid."""
     sizes = _sizes(psfs)
     if len(sizes) > 1:
@@ -346,7 +354,7 @@ def _placed(psfs: Any, positions: Any, shape: tuple[int, int]) -> tuple[np.ndarr
 
 
 def _interpolation(
-    at: np.ndarray, grid: bool, shape: tuple[int, int]
+    at: np.ndarray, grid: bool, shape: tuple[int, ...]
 ) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
     """The rows and columns of a lattice, and (nodes, K) what each PSF counts at its nodes."""
     if grid:

@@ -41,7 +41,7 @@ from ..normalization import Scale, shifted
 from ..norms import norms_of
 from ..pool import pool
 from ..problem import Problem, Solution
-from ..terms import DIFFERENCES, ORDER, REGULARIZERS, Regularizer
+from ..terms import DIFFERENCES, REGULARIZERS, Regularizer
 from . import admm_gpu
 from .admm_arrays import ArraySteps
 from .certificate import excess
@@ -69,7 +69,7 @@ def prepare(problem: Problem) -> Admm:
 
 
 def _bytes(problem: Problem, regularizers: tuple[Regularizer, ...], pixels: int) -> int:
-    parts = sum(len(DIFFERENCES[p.differences]) for p in regularizers)
+    parts = sum(len(DIFFERENCES[p.differences](problem.axes)) for p in regularizers)
     boxed = problem.bounds is not None or problem.operator.boundary.dark or not regularizers
     parts += 3 * (problem.operator.terms - 1) if splits(problem.operator) else 0
     return pixels * problem.dtype.itemsize * (12 + 2 * parts + 2 * boxed)
@@ -87,7 +87,7 @@ class Admm:
     @cached_property
     def symbols(self) -> list[Array]:
         """Σ|L|² of each regularizer in frequency."""
-        return [(self.domain.rows + self.domain.cols) ** ORDER[p.differences] for p in self.regularizers]
+        return [self.domain.symbol(p.differences) for p in self.regularizers]
 
     @cached_property
     def weights(self) -> Array:
@@ -132,7 +132,7 @@ class Admm:
             _bytes(problem, self.regularizers, frames * math.prod(domain.shape))
             - (0 if gpu is None else pool(gpu).nbytes),
             problem.xp,
-            f"ADMM on {frames} frame(s) of {domain.shape[0]} x {domain.shape[1]}",
+            f"ADMM on {frames} frame(s) of {' x '.join(map(str, domain.shape))}",
             "restore the frames one by one, or tiles of the image that overlap by the PSF's size",
         )
         if admm_gpu.serves(domain, problem, g):
@@ -144,7 +144,7 @@ class Admm:
 
     def fits(self, state: State, frames: tuple[int, ...]) -> bool:
         """Whether a state is one of such frames (k, c) in this problem."""
-        kinds = [len(DIFFERENCES[p.differences]) for p in self.regularizers]
+        kinds = [len(DIFFERENCES[p.differences](self.problem.axes)) for p in self.regularizers]
         return (
             state.x.shape == (*frames, *self.domain.shape)
             and state.x.dtype == self.problem.dtype

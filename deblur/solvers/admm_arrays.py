@@ -11,7 +11,7 @@ import numpy as np
 from ..device import Array, get_xp, is_cupy
 from ..norms import total as sum_of
 from ..problem import Problem
-from ..terms import DIFFERENCES, Difference, inside
+from ..terms import DIFFERENCES, Difference, Regularizer, inside
 from .domain import BlockMap
 from .splits import RELAXATION, Split, State, Steps
 from .start import first_scene
@@ -42,13 +42,13 @@ class ArraySteps(Steps):
 
     def begin(self, rho: list[float]) -> None:
         scene = first_scene(self.problem, self.g)
-        pads = [(0, n - p) for n, p in zip(self.domain.shape, scene.shape[-2:], strict=True)]
+        pads = [(0, n - p) for n, p in zip(self.domain.shape, scene.shape[2:], strict=True)]
         mode = "constant" if self.domain.pinned else "edge"
         self.x = x = self.xp.pad(scene, [(0, 0), (0, 0), *pads], mode=mode)
-        block = self._block(x, 0, x.shape[-2])
+        block = self._block(x, 0, x.shape[2])
         seen = [
             self.domain.blurred(x),
-            *([d.forward(block) for d in DIFFERENCES[p.differences]] for p in self.factor.regularizers),
+            *([d.forward(block) for d in self._stencils(p)] for p in self.factor.regularizers),
             *([[x.copy()]] if self.factor.boxed else []),
         ]
         self.splits = [Split(u, [a.copy() for a in u], r) for u, r in zip(seen, rho, strict=False)]
@@ -59,7 +59,7 @@ class ArraySteps(Steps):
 
     def prepare(self, lam: float, rtol: float, armed: bool) -> None:
         self.lam, self.tolerance = lam, rtol if armed else -1.0
-        symbol = 0 * (self.domain.rows + self.domain.cols)
+        symbol: Array = 0 * sum(self.domain.squares)
         for part, split in zip(self.factor.symbols, self.splits[1:], strict=False):
             symbol = symbol + split.rho * part
         if self.factor.boxed:
@@ -86,25 +86,33 @@ class ArraySteps(Steps):
 
     # -- the steps ---------------------------------------------------------------------------
 
+    def _stencils(self, regularizer: Regularizer) -> tuple[Difference, ...]:
+        return DIFFERENCES[regularizer.differences](self.problem.axes)
+
     def _block(self, x: Array, first: int, last: int, mode: str | None = None) -> Array:
         """Rows first to last of `x` with a border of one pixel, continued as the domain has it."""
         mode = mode or self.domain.border
-        rows = x.shape[-2]
-        out = self.xp.empty((*x.shape[:-2], last - first + 2, x.shape[-1] + 2), x.dtype)
-        out[..., 1:-1, 1:-1] = x[..., first:last, :]
+        axes = self.problem.axes
+        front, (rows, *rest) = x.shape[: x.ndim - axes], x.shape[x.ndim - axes :]
+        inner = (slice(1, -1),) * (axes - 1)
+        out = self.xp.empty((*front, last - first + 2, *(n + 2 for n in rest)), x.dtype)
+        along = [slice(None)] * len(front)
+        out[(..., slice(1, -1), *inner)] = x[(*along, slice(first, last))]
         for at, row, end in ((0, first - 1, first == 0), (-1, last, last == rows)):
             if not end or mode == "wrap":
-                out[..., at, 1:-1] = x[..., row % rows, :]
+                out[(*along, at, *inner)] = x[(*along, row % rows)]
             elif mode == "edge":
-                out[..., at, 1:-1] = x[..., min(max(row, 0), rows - 1), :]
+                out[(*along, at, *inner)] = x[(*along, min(max(row, 0), rows - 1))]
             else:
-                out[..., at, 1:-1] = 0
-        if mode == "wrap":
-            out[..., 0], out[..., -1] = out[..., -2], out[..., 1]
-        elif mode == "edge":
-            out[..., 0], out[..., -1] = out[..., 1], out[..., -2]
-        else:
-            out[..., 0] = out[..., -1] = 0
+                out[(*along, at, *inner)] = 0
+        for axis in range(1, axes):
+            line = out.swapaxes(axis - axes, 0)
+            if mode == "wrap":
+                line[0], line[-1] = line[-2], line[1]
+            elif mode == "edge":
+                line[0], line[-1] = line[1], line[-2]
+            else:
+                line[0] = line[-1] = 0
         return out
 
     def _right_side(self) -> Array:
@@ -118,11 +126,11 @@ class ArraySteps(Steps):
             else:
                 out[...] = 0
             for regularizer, split in zip(self.factor.regularizers, self.splits[1:], strict=False):
-                for d, t in zip(DIFFERENCES[regularizer.differences], split.t, strict=True):
+                for d, t in zip(self._stencils(regularizer), split.t, strict=True):
                     mode = self.domain.border if d.even else self.domain.adjoint_border
                     out += split.rho * d.adjoint(self._block(t[i], rows.start, rows.stop, mode))
 
-        self.blocks(gather, self.shape[-2])
+        self.blocks(gather, self.shape[2])
         return self.right
 
     def _update_data(self, kx: list[Array]) -> np.ndarray:
@@ -146,7 +154,7 @@ class ArraySteps(Steps):
             value = fidelity.total(seen, g, w)
             return [[value, *_stored(a, u, t, q, new)]]
 
-        return _totals(self.blocks(data, kx[0].shape[-2]))
+        return _totals(self.blocks(data, kx[0].shape[2]))
 
     def _update_others(self) -> np.ndarray:
         """The copies of the regularizers' differences and of the box, their duals, and the sums of their splits."""
@@ -156,7 +164,7 @@ class ArraySteps(Steps):
             block = self._block(x[i], rows.start, rows.stop)
             found: list = []
             for regularizer, split in zip(regularizers, self.splits[1:], strict=False):
-                kinds = DIFFERENCES[regularizer.differences]
+                kinds = self._stencils(regularizer)
                 a = [d.forward(block) for d in kinds]
                 u, t = ([v[i, :, rows] for v in kind] for kind in (split.u, split.t))
                 q = [_relaxed(*parts) for parts in zip(a, u, t, strict=True)]
@@ -177,7 +185,7 @@ class ArraySteps(Steps):
             return found
 
         if not self.held:
-            return _totals(self.blocks(priors, x.shape[-2]))
+            return _totals(self.blocks(priors, x.shape[2]))
         if not self.domain.pinned:
             t, scene = self.splits[-1].t[0], (..., *self.domain.scene)
             inner = t[scene].copy()
@@ -185,30 +193,27 @@ class ArraySteps(Steps):
             t[scene] = inner
         return np.zeros((1, 5))
 
-    def _uncounted(self, difference: Difference, rows: slice) -> Iterator[tuple[slice, slice, slice]]:
+    def _uncounted(self, difference: Difference, rows: slice) -> Iterator[tuple[slice, ...]]:
         """The parts of a block at which a difference would reach out of the scene."""
         if self.counted:
             return
-        r, c = inside(difference, self.problem.operator.scene_shape)
-        every = slice(None)
-        height = rows.stop - rows.start
-        top, bottom = (min(max(n - rows.start, 0), height) for n in (r.start, r.stop))
-        if top:
-            yield every, slice(0, top), every
-        if bottom < height:
-            yield every, slice(bottom, height), every
-        if c.start:
-            yield every, every, slice(0, c.start)
-        if c.stop < self.shape[-1]:
-            yield every, every, slice(c.stop, self.shape[-1])
+        counted = inside(difference, self.problem.operator.scene_shape)
+        block = [(rows.start, rows.stop), *((0, n) for n in self.shape[3:])]
+        for axis, (where, (first, last)) in enumerate(zip(counted, block, strict=True)):
+            start, stop = (min(max(n, first), last) - first for n in (where.start, where.stop))
+            before = (slice(None),) * (1 + axis)
+            if start:
+                yield *before, slice(0, start)
+            if stop < last - first:
+                yield *before, slice(stop, last - first)
 
     def _boxed(self, q: Array, rows: slice) -> Array:
         """The nearest point of the bounds, in the scene; beyond it, 0 where the domain is pinned and `q` else."""
-        r, c = self.domain.scene
+        r, *rest = self.domain.scene
         height = min(max(r.stop - rows.start, 0), rows.stop - rows.start)
         new = self.xp.zeros_like(q) if self.domain.pinned else q.copy()
-        part = q[..., :height, c]
-        new[..., :height, c] = part if self.problem.bounds is None else part.clip(*self.problem.bounds)
+        here = (slice(None), slice(height), *rest)
+        new[here] = q[here] if self.problem.bounds is None else q[here].clip(*self.problem.bounds)
         return new
 
 
@@ -239,7 +244,8 @@ def _square(x: Array) -> Array:
     if is_cupy(x):
         return get_xp(x).vdot(x, x)
     # Not BLAS's dot: from 10000 elements on it starts threads of its own, which wait for ours and ours for them.
-    return np.einsum("cij,cij->", x, x)
+    every = [*range(x.ndim)]
+    return np.einsum(x, every, x, every, [])
 
 
 def _totals(blocks: list[list[list]]) -> np.ndarray:

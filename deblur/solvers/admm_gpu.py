@@ -37,8 +37,10 @@ _FITS = {"gaussian": _AT.GAUSSIAN, "poisson": _AT.POISSON, "l1": _AT.L1, "huber"
 
 
 def serves(domain: Domain, problem: Problem, g: Array) -> TypeGuard[TorusDomain]:
-    """Whether this problem's iteration has its kernels."""
+    """Whether this problem's iteration has its kernels: they take images of two axes."""
     if problem.device.gpu is None or not isinstance(domain, TorusDomain) or domain.parts > 1:
+        return False
+    if problem.axes != 2:
         return False
     kinds = [KINDS[p.differences] for p in REGULARIZERS.get(problem.regularizer, ())]
     return kinds[1:] in ([], [3]) and math.prod(g.shape[:2]) * math.prod(domain.shape) < 1 << 31
@@ -135,7 +137,7 @@ class GpuSteps(Steps):
         if self.w is not None:
             self.w[...] = problem.fidelity.weights
         self.k[...] = domain.ks[0]
-        for to, power in zip(self.powers, (domain.rows, domain.cols), strict=True):
+        for to, power in zip(self.powers, domain.squares, strict=True):
             to[...] = power.ravel()
 
     def statistics(self) -> tuple[float, float, float, float]:

@@ -1,5 +1,7 @@
 """The border of an image, on which method pcg iterates: where it lies, the rows of A = HHᵀ + λI there, and G.
 
+`Border` serves images of two axes; of volumes the border is too large a part to be worth its own unknowns.
+
 `Border` works on arrays of NumPy or CuPy; `deblur.solvers.border_gpu.BorderGPU` replaces what moves data by launches of
 our own kernels.
 """
@@ -20,19 +22,17 @@ from ..operators.blur import Blur
 Patch = tuple[np.ndarray, np.ndarray, Array]
 
 
-def depth_of(blur: Blur) -> tuple[int, int]:
+def depth_of(blur: Blur) -> tuple[int, ...]:
     """How deep, along each axis, the rows of HHᵀ differ from those of the circulant."""
-    rows, cols = map(blur.boundary.depth, blur.psf.shape, blur.origin)
-    return rows, cols
+    return tuple(map(blur.boundary.depth, blur.psf.shape, blur.origin))
 
 
-def torus_of(blur: Blur) -> tuple[int, int]:
+def torus_of(blur: Blur) -> tuple[int, ...]:
     """The torus: the image, a gap so that nothing wraps round, and room that decouples opposite edges."""
-    lengths = [
+    return tuple(
         scipy.fft.next_fast_len(n + e + 2 * m, real=True) if e else n
         for n, m, e in zip(blur.image_shape, blur.psf.shape, depth_of(blur), strict=True)
-    ]
-    return lengths[0], lengths[1]
+    )
 
 
 def normal_product(blur: Blur, z: Array) -> Array:

@@ -41,7 +41,7 @@ def excess(factor: Admm, steps: Steps, copies: float) -> float:
         Σ F(u) of that iteration.
     """
     problem, domain, x = steps.problem, steps.domain, steps.x
-    inner, wraps = (..., *domain.scene), problem.operator.boundary.wraps
+    inner, options = (..., *domain.scene), (problem.operator.boundary.wraps, problem.axes)
     scene = x[inner] if problem.bounds is None else x[inner].clip(*problem.bounds)
     z = problem.xp.zeros_like(x) if domain.pinned else x.copy()
     z[inner] = scene
@@ -50,8 +50,8 @@ def excess(factor: Admm, steps: Steps, copies: float) -> float:
     linear, s = _products(y, shown, data.u), domain.transposed(y)
     for regularizer, split in zip(factor.regularizers, others, strict=False):
         y, u = ([part[inner] for part in kind] for kind in (split.dual, split.u))
-        linear += _products(y, differences(scene, regularizer.differences, wraps), u)
-        s[inner] += adjoint_differences(y, regularizer.differences, wraps)
+        linear += _products(y, differences(scene, regularizer.differences, *options), u)
+        s[inner] += adjoint_differences(y, regularizer.differences, *options)
     if factor.boxed:
         linear += _products(others[-1].dual, [z], others[-1].u)
         s += others[-1].dual[0]

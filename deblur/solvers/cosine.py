@@ -6,8 +6,9 @@ with T = C₁ᵀ ⊗ C₂ᵀ the inverse orthonormal DCT-II and
 
     s[p, q] = sum over k, l of h[k, l] cos(π k p / M) cos(π l q / N) .
 
-Point symmetry, h[k, l] = h[-k, -l], is not enough in two dimensions: a
-diagonal motion blur has it and is not diagonalised.
+Lines and volumes have one such factor for each axis. Point symmetry,
+h[k, l] = h[-k, -l], is not enough in two dimensions: a diagonal motion blur
+has it and is not diagonalised.
 
 References
 ----------
@@ -60,18 +61,22 @@ class CosineSpectrum(OrthogonalSpectrum):
     def __init__(self, blur: Blur, dtype: DTypeLike, device: Device) -> None:
         super().__init__(symbol_at(blur, [2 * n for n in blur.image_shape], 0, dtype, device))
         self._device = device
+        self._axes = tuple(range(-self.values.ndim, 0))
+
+    def _served(self, x: Array) -> bool:
+        return self._device.gpu is not None and cosine_gpu.serves(x, len(self._axes))
 
     def analyse(self, x: Array) -> Array:
-        if self._device.gpu is not None and cosine_gpu.serves(x):
+        if self._served(x):
             return cosine_gpu.dct(x)
-        return self._device.fft.dctn(x, type=2, axes=(-2, -1), norm="ortho")
+        return self._device.fft.dctn(x, type=2, axes=self._axes, norm="ortho")
 
     def synthesise(self, x: Array) -> Array:
-        if self._device.gpu is not None and cosine_gpu.serves(x):
+        if self._served(x):
             return cosine_gpu.idct(x)
-        return self._device.fft.idctn(x, type=2, axes=(-2, -1), norm="ortho")
+        return self._device.fft.idctn(x, type=2, axes=self._axes, norm="ortho")
 
     def filtered(self, g: Array, by: Array) -> Array:
-        if self._device.gpu is not None and cosine_gpu.serves(g):
+        if self._served(g):
             return cosine_gpu.idct(cosine_gpu.dct(g, by))
         return super().filtered(g, by)

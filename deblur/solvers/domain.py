@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeGuard
 
 import numpy as np
 
-from ..device import Array, Device, get_xp, usable_cores
+from ..device import Array, Device, get_xp, is_cupy, usable_cores
 from ..linalg.krylov import cg
 from ..operators import cosine_gpu, torus_gpu
 from ..operators.blur import Blur
@@ -38,9 +38,9 @@ class Domain(Protocol):
 
     Attributes
     ----------
-    shape, data_shape : (int, int)
+    shape, data_shape : tuple of int
         Size of the domain, and of the images that K gives.
-    scene, frame : (slice, slice)
+    scene, frame : tuple of slice
         Where the scene lies in the domain, and the image in those that K gives.
     border, adjoint_border : str
         How a block gets its border of one pixel for differences, and for their transposes.
@@ -52,14 +52,14 @@ class Domain(Protocol):
         Images that K gives.
     mixed : tuple of arrays
         The weight of each of them in H x, if they are several, and ``mixed_power`` the sum of the squares.
-    rows, cols : arrays
-        |1 − e^{iω}|² along each axis, of which the symbols of differences are made.
+    squares : list of arrays
+        |1 − e^{iω}|² along each axis, of which the symbols of differences are made; they broadcast to a symbol.
     """
 
-    shape: tuple[int, int]
-    data_shape: tuple[int, int]
-    scene: tuple[slice, slice]
-    frame: tuple[slice, slice]
+    shape: tuple[int, ...]
+    data_shape: tuple[int, ...]
+    scene: tuple[slice, ...]
+    frame: tuple[slice, ...]
     border: str = "wrap"
     adjoint_border: str = "wrap"
     pinned: bool = False
@@ -67,8 +67,7 @@ class Domain(Protocol):
     mixed: tuple[Array, ...] = ()
     mixed_power: Array = 1.0
     power: Array
-    rows: Array
-    cols: Array
+    squares: list[Array]
     dtype: np.dtype
 
     def filter(self, x: Array, by: Array) -> Array:
@@ -103,12 +102,17 @@ class Domain(Protocol):
     def regularised(self, rho: float, lam: float, kind: str, power: Array | None = None) -> Array:
         """`inverse` for λ times the squared moduli of differences of a kind."""
         k = None
-        if get_xp(self.rows) is not np:
+        if is_cupy(self.squares[0]):
             k = self.spectrum if power is None else power
-        if k is None or k.ndim != 2:
-            return self.inverse(rho, lam * (self.rows + self.cols) ** ORDER[kind], power)
+        if k is None or k.ndim != 2 or len(self.shape) != 2:
+            return self.inverse(rho, lam * self.symbol(kind), power)
         k = k if k.dtype.kind == "c" else k.astype(np.float64, copy=False)
-        return torus_gpu.inverse(k, rho, lam, ORDER[kind], self.rows, self.cols, self.dtype)
+        rows, cols = self.squares
+        return torus_gpu.inverse(k, rho, lam, ORDER[kind], rows, cols, self.dtype)
+
+    def symbol(self, kind: str) -> Array:
+        """Σ|L|² of differences of a kind in frequency."""
+        return sum(self.squares) ** ORDER[kind]
 
     @property
     def spectrum(self) -> Array:
@@ -116,9 +120,10 @@ class Domain(Protocol):
         return self.power
 
     def _measure(self, shape: Sequence[int], wraps: bool, device: Device) -> None:
-        self.shape = (shape[0], shape[1])
-        self.rows = first_difference_power(shape[0], wraps, device.xp)[:, None]
-        self.cols = first_difference_power(shape[1], wraps, device.xp)[: shape[1] // 2 + 1 if wraps else None]
+        self.shape = tuple(shape)
+        powers = [first_difference_power(n, wraps, device.xp) for n in shape]
+        powers[-1] = powers[-1][: shape[-1] // 2 + 1 if wraps else None]
+        self.squares = [p.reshape(-1, *[1] * after) for after, p in enumerate(reversed(powers))][::-1]
 
 
 class TorusDomain(Domain):
@@ -134,7 +139,7 @@ class TorusDomain(Domain):
         self.torus, self.dtype, self.device = blur.torus(device), dtype, device
         self._measure(self.torus.lengths, True, device)
         self.data_shape = self.shape
-        self.scene = (slice(blur.scene_shape[0]), slice(blur.scene_shape[1]))
+        self.scene = tuple(map(slice, blur.scene_shape))
         self.frame = blur.crop
         self.pinned = blur.boundary.dark
         self.ks = self._spectra(blur)
@@ -250,7 +255,7 @@ class SceneDomain(Domain):
         blur, boundary = operator.shift_invariant, operator.boundary
         self._measure(operator.scene_shape, boundary.wraps, device)
         self.data_shape = operator.image_shape
-        self.scene, self.frame = ((slice(m), slice(n)) for m, n in (self.shape, self.data_shape))
+        self.scene, self.frame = (tuple(map(slice, shape)) for shape in (self.shape, self.data_shape))
         if boundary.wraps:
             self._torus = Torus(self.shape, device)
         else:
@@ -261,16 +266,20 @@ class SceneDomain(Domain):
     def power_of(self, operator: Operator) -> Array:
         if operator.boundary.wraps:
             return operator.power(self._torus)
-        power = operator.power(Torus([2 * n for n in self.shape], self.device))[:, : self.shape[1]]
-        return 0.5 * (power + self.device.xp.roll(power[::-1], 1, 0))[: self.shape[0]]
+        power = operator.power(Torus([2 * n for n in self.shape], self.device))[..., : self.shape[-1]]
+        for axis, n in enumerate(self.shape[:-1]):
+            power = 0.5 * (power + self.device.xp.roll(self.device.xp.flip(power, axis), 1, axis))
+            power = power[(slice(None),) * axis + (slice(n),)]
+        return power
 
     def filter(self, x: Array, by: Array) -> Array:
         if self.operator.boundary.wraps:
             return self._torus.filter(x, by)
-        if self.device.gpu is not None and cosine_gpu.serves(x) and by.shape == x.shape[-2:]:
+        axes, fft = len(self.shape), self.device.fft
+        if self.device.gpu is not None and cosine_gpu.serves(x, axes) and by.shape == x.shape[-2:]:
             return cosine_gpu.idct(cosine_gpu.dct(x, by))
-        fft = self.device.fft
-        return fft.idctn(fft.dctn(x, axes=(-2, -1), norm="ortho") * by, axes=(-2, -1), norm="ortho")
+        options: Any = {"axes": tuple(range(-axes, 0)), "norm": "ortho"}
+        return fft.idctn(fft.dctn(x, **options) * by, **options)
 
     def blurred(self, x: Array) -> list[Array]:
         return [self.operator.forward(x)]
@@ -344,15 +353,16 @@ def domain_of(problem: Problem) -> Domain:
 class BlockMap:
     """Maps a pixelwise step over blocks of rows that fit a core's cache, on all cores; on a GPU over whole frames.
 
-    A context: its threads end with it.
+    Rows are along the first axis of space: those of a volume are its slices. A context: its threads end with it.
     """
 
     def __init__(self, problem: Problem, shape: tuple[int, ...]) -> None:
-        frames, channels, _, cols = shape
+        frames, channels, _, *rest = shape
         self._frames = frames
         self._whole = problem.device.gpu is not None
         bytes_of_a_block = 1 << 19
-        self._rows = max(8, bytes_of_a_block // (channels * cols * problem.dtype.itemsize))
+        row = channels * math.prod(rest) * problem.dtype.itemsize
+        self._rows = max(8 if len(rest) < 2 else 1, bytes_of_a_block // row)
         count = usable_cores()
         busy = not self._whole and count > 1 and math.prod(shape) >= 1 << 14
         self._pool = ThreadPoolExecutor(count) if busy else None

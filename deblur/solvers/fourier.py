@@ -43,15 +43,17 @@ class FourierSpectrum(Spectrum):
     def _whole(self, half: Array) -> Array:
         """The moduli of all frequencies from those of the half that a real transform keeps."""
         xp = get_xp(half)
-        rows, cols = self._torus.lengths
-        mirrored = half[..., 1 : (cols + 1) // 2][..., ::-1]
-        return xp.concatenate([half, mirrored[..., -xp.arange(rows) % rows, :]], axis=-1)
+        *others, last = self._torus.lengths
+        mirrored = half[..., 1 : (last + 1) // 2][..., ::-1]
+        for axis, n in enumerate(others, -1 - len(others)):
+            mirrored = mirrored.take(-xp.arange(n) % n, axis)
+        return xp.concatenate([half, mirrored], axis=-1)
 
     def coefficients(self, g: Array) -> Array:
         return self._whole(abs(self._torus.analyse(g)) * g.dtype.type(self._scale))
 
     def restore(self, g: Array, weights: Array) -> Array:
-        return self._torus.filter(g, weights[:, : self._phase.shape[1]] * self._phase)
+        return self._torus.filter(g, weights[..., : self._phase.shape[-1]] * self._phase)
 
 
 def refuses(problem: Problem) -> str | None:

@@ -1,7 +1,8 @@
-"""Method ``kronecker``: a separable PSF, two small decompositions, four products.
+"""Method ``kronecker``: a separable PSF, a small decomposition for each axis, four products of an image.
 
 If the PSF is an outer product, H = C ⊗ R for every boundary: C blurs the
-columns and R the rows. With C = Uc Sc Vcᵀ and R = Ur Sr Vrᵀ the singular
+columns and R the rows. Lines and volumes have one or three such matrices,
+applied along their axes one after the other. With C = Uc Sc Vcᵀ and R = Ur Sr Vrᵀ the singular
 values of H are the products of theirs, and with G the image as a matrix
 
     f = Vc [ W ∘ (Ucᵀ G Ur) ] Vrᵀ ,   W = σ / (σ² + λ) ,   σ = sc srᵀ .
@@ -32,6 +33,10 @@ eigenvectors of symmetric centrosymmetric matrices", Linear Algebra Appl. 13
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from functools import reduce
+
 import numpy as np
 from numpy.typing import DTypeLike
 
@@ -59,9 +64,10 @@ def refuses(problem: Problem) -> str | None:
 
 
 def memory(problem: Problem) -> float:
-    """Bytes of the two decompositions and of arrays of the scene's size."""
-    p, q = problem.blur.scene_shape
-    return (6 * (p * p + q * q) + (2 + 4 * problem.frames) * p * q) * problem.dtype.itemsize
+    """Bytes of the decompositions and of arrays of the scene's size."""
+    scene = problem.blur.scene_shape
+    squares = sum(n * n for n in scene)
+    return (6 * squares + (2 + 4 * problem.frames) * math.prod(scene)) * problem.dtype.itemsize
 
 
 def decompose(blur: Blur, dtype: DTypeLike, device: Device) -> Spectrum:
@@ -72,7 +78,7 @@ def decompose(blur: Blur, dtype: DTypeLike, device: Device) -> Spectrum:
 
 @all_cores()
 def prepare(problem: Problem) -> Factor:
-    """The two decompositions; a solve costs four products."""
+    """The decompositions; a solve costs two products for each axis."""
     return SpectralFactor(decompose(problem.blur, problem.dtype, problem.device), problem)
 
 
@@ -80,33 +86,46 @@ class KroneckerSpectrum(OrthogonalSpectrum):
     """The spectrum of H = C ⊗ R. Decomposed in float64, stored in `dtype`."""
 
     def __init__(self, blur: Blur, dtype: DTypeLike, device: Device) -> None:
-        self._c, self._r = _axes(blur, np.dtype(dtype), device)
-        super().__init__(self._c.values[:, None] * self._r.values)
+        self._by_axis = _axes(blur, np.dtype(dtype), device)
+        super().__init__(reduce(np.multiply.outer, (one.values for one in self._by_axis)))
 
     def analyse(self, x: Array) -> Array:
-        return self._c.left_t(self._r.left_t(x, -1), -2)
+        return self._applied(_AxisSvd.left_t, x)
 
     def synthesise(self, x: Array) -> Array:
-        return self._c.right(self._r.right(x, -1), -2)
+        return self._applied(_AxisSvd.right, x)
 
     def hht(self, g: Array, lam: float) -> Array:
         s = self.values
         x = self.analyse(self.filtered(g, s)) / (s * s + s.dtype.type(lam))
-        return self._c.left(self._r.left(x, -1), -2)
+        return self._applied(_AxisSvd.left, x)
+
+    def _applied(self, step: Callable[[_AxisSvd, Array, int], Array], x: Array) -> Array:
+        """One product of each axis, the last one first."""
+        x = step(self._by_axis[-1], x, -1)
+        for axis, one in reversed([*enumerate(self._by_axis[:-1], -len(self._by_axis))]):
+            after = x.shape[axis + 1 :]  # as one axis
+            x = step(one, x.reshape(*x.shape[: axis + 1], -1), -2)
+            x = x.reshape(*x.shape[:-1], *after)
+        return x
 
 
-def _axes(blur: Blur, dtype: np.dtype, device: Device) -> tuple[_AxisSvd, _AxisSvd]:
-    """C and R, decomposed: once if both axes of a square image have the same factor."""
+def _axes(blur: Blur, dtype: np.dtype, device: Device) -> list[_AxisSvd]:
+    """The matrix of each axis, decomposed: once if axes of one length have the same factor."""
     assert blur.factors is not None
     h = [_reversible(factor) for factor in blur.factors]
-    first = _axis(blur, 0, h[0], dtype, device)
-    same = (
-        blur.image_shape[0] == blur.image_shape[1]
-        and blur.origin[0] == blur.origin[1]
-        and h[0].shape == h[1].shape
-        and np.abs(h[0] - h[1]).max() <= _ROUNDING * np.abs(h[0]).max()
-    )
-    return first, first if same else _axis(blur, 1, h[1], dtype, device)
+    found: list[_AxisSvd] = []
+    for axis, (size, origin) in enumerate(zip(blur.image_shape, blur.origin, strict=True)):
+        same = (
+            before
+            for before in range(axis)
+            if (blur.image_shape[before], blur.origin[before], h[before].shape)
+            == (size, origin, h[axis].shape)
+            and np.abs(h[before] - h[axis]).max() <= _ROUNDING * np.abs(h[before]).max()
+        )
+        before = next(same, axis)
+        found.append(found[before] if before < axis else _axis(blur, axis, h[axis], dtype, device))
+    return found
 
 
 def _axis(blur: Blur, axis: int, factor: np.ndarray, dtype: np.dtype, device: Device) -> _AxisSvd:

@@ -152,7 +152,8 @@ class Bidiagonalization:
         k, xp = len(g), get_xp(g)
         self._operator, self._keep = operator, keep
         # Side 0 is images, side 1 scenes: the last vector of each, and where `keep`, both bases.
-        self._shapes = (g.shape[1:], (*g.shape[1:-2], *operator.scene_shape))
+        channels = g.shape[1 : -len(operator.image_shape)]
+        self._shapes = (g.shape[1:], (*channels, *operator.scene_shape))
         sizes = [math.prod(shape) for shape in self._shapes]
         self._last = [xp.empty((k, n), g.dtype) for n in sizes]
         self._bases: tuple[list[Array], list[Array]] = ([], [])

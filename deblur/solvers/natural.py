@@ -23,11 +23,14 @@ class Prepared:
         Of its arrays; images of another dtype get scenes of their own.
     boundary : Boundary or None
         Given, it solves for u under the regularizer "natural", with f = Bu the scene (`deblur.operators.natural`).
+    axes : int
+        Of space.
     """
 
     inner: Factor
     dtype: np.dtype
     boundary: Boundary | None
+    axes: int = 2
 
     def synchronize(self) -> None:
         """See `deblur.problem.synchronize`."""
@@ -36,5 +39,5 @@ class Prepared:
     def solve(self, g: Array, start: Solution | None = None) -> Solution:
         """See `deblur.problem.Factor`."""
         found = self.inner.solve(g.astype(self.dtype, copy=False), start if self.boundary is None else None)
-        scene = found.scene if self.boundary is None else scenes(found.scene, self.boundary)
+        scene = found.scene if self.boundary is None else scenes(found.scene, self.boundary, self.axes)
         return replace(found, scene=scene.astype(g.dtype, copy=False))

@@ -31,7 +31,7 @@ _COLOURED = 1.2  # power at fine over that at middle frequencies above which noi
 _SMOOTHED = 2.0  # pixels: standard deviation of the Gaussian that estimates the light from an image
 
 
-def estimate_noise(g: Array, psf: Array | None = None) -> float:
+def estimate_noise(g: Array, psf: Array | None = None, axes: int = 2) -> float:
     """The standard deviation of white noise in an image, from where the picture has least.
 
     The image is cut into blocks of 32 x 32 pixels, and each block gives its power at the finest frequencies. In the
@@ -44,6 +44,8 @@ def estimate_noise(g: Array, psf: Array | None = None) -> float:
         An image, or frames with the same noise (their root mean square is returned).
     psf : (m, n) array, optional
         Of the blur, if it is known.
+    axes : int
+        Of space. Volumes are frames, their slices; of lines the noise is the scatter of their third differences.
 
     Returns
     -------
@@ -65,7 +67,7 @@ def estimate_noise(g: Array, psf: Array | None = None) -> float:
     ----------
     .. [1] S. I. Olsen, Estimation of noise in images: an evaluation, CVGIP 55 (1993) 319-323.
     """
-    level, colour = _measured(g, psf)
+    level, colour = _measured(g, psf, axes)
     if colour > _COLOURED:
         raise ValueError(
             f"the noise has {colour:.2g} times the power at fine frequencies that it has at middle ones, as in a "
@@ -75,13 +77,16 @@ def estimate_noise(g: Array, psf: Array | None = None) -> float:
     return level
 
 
-def noise_level(g: Array, psf: Array | None = None) -> float:
+def noise_level(g: Array, psf: Array | None = None, axes: int = 2) -> float:
     """`estimate_noise` without the check of the noise's colour, for uses that need its size only."""
-    return _measured(g, psf)[0]
+    return _measured(g, psf, axes)[0]
 
 
-def _measured(g: Array, psf: Array | None) -> tuple[float, float]:
+def _measured(g: Array, psf: Array | None, axes: int) -> tuple[float, float]:
     """Standard deviation of the noise of all frames, and the median of its colour over them."""
+    if axes == 1:
+        scatter = abs(np.diff(asnumpy(g).astype(np.float64), 3, axis=-1)) / math.sqrt(20)
+        return (1.4826 * float(np.median(scatter)) if scatter.size else 0.0), 1.0
     frames = [x for x in _noise_blocks(g, psf, _SIDES) if len(x.least)]
     if not frames:
         return 0.0, 0.0
@@ -113,6 +118,8 @@ def _noise_blocks(g: Array, psf: Array | None, sides: tuple[int, ...]) -> list[_
     window = np.outer(hann, hann) / (hann @ hann)  # white noise keeps its power at each frequency
     squares = np.fft.fftfreq(side)[:, None] ** 2 + np.fft.rfftfreq(side) ** 2
     band = (squares > _BAND[0] ** 2) & (squares < _BAND[1] ** 2)
+    if psf is not None and psf.ndim == 3:  # what constant light along the first axis sees of it
+        psf = psf.sum(axis=0)
     least = _least(squares, None if psf is None else asnumpy(psf).astype(np.float64))
     freedom = _freedom(window, least)
     # The mean power over the frequencies of a mask, as a product with real and imaginary parts.
@@ -314,8 +321,8 @@ def psf_error(g: Array, psf: Array, noise: float | None = None) -> tuple[float, 
 def weighed(problem: Problem, g: Array, noise: float | None, error: float | None) -> Problem:
     """The problem with the noise of its frames (k, c, M, N), as far as it is not given.
 
-    The linear formula needs no more than what an error of the PSF leaves. Photon noise with five times the variance of
-    the dark gets weights: the inverse of its variance at each pixel [1]_.
+    The linear formula needs no more than what an error of the PSF leaves, which is read off images of two axes only.
+    Photon noise with five times the variance of the dark gets weights: the inverse of its variance at each pixel [1]_.
 
     References
     ----------
@@ -328,13 +335,13 @@ def weighed(problem: Problem, g: Array, noise: float | None, error: float | None
     seen = filled(g, fidelity.weights)
     psf = None if blur is None else blur.psf
     model = NoiseModel(0.0, noise or 0.0)
-    if psf is not None and error != 0:
+    if psf is not None and problem.axes == 2 and error != 0:
         model = psf_noise(seen, psf, noise, error)
     if not problem.asked:
         return replace(problem, noise=model)
     if noise is None:
         model = model._replace(read=math.sqrt(noise_variance(problem, g)))
-    if noise is None and fidelity.weights is None:
+    if noise is None and fidelity.weights is None and problem.axes > 1:
         net = seen - fidelity.background
         light, bright = estimate_noise_model(net, psf), float(seen.mean())
         if light.gain * bright > 5 * light.read**2:
@@ -441,9 +448,10 @@ def noise_variance(problem: Problem, g: Array) -> float:
     seen = filled(g, problem.fidelity.weights)
     if problem.fidelity.name == "poisson":
         xp = get_xp(g)
-        return noise_level(2 * xp.sqrt(xp.maximum(seen, 0))) ** 2
+        return noise_level(2 * xp.sqrt(xp.maximum(seen, 0)), axes=problem.axes) ** 2
     blur = problem.operator.shift_invariant
-    return max(noise_level(seen, None if blur is None else blur.psf) ** 2, _rounded(g) ** 2 / 12)
+    level = noise_level(seen, None if blur is None else blur.psf, problem.axes)
+    return max(level**2, _rounded(g) ** 2 / 12)
 
 
 def _rounded(g: Array) -> float:

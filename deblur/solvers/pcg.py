@@ -19,7 +19,11 @@ here it is built on the border. An iteration costs one pair of
 FFTs (M s) and the product with A on four bands along the edges, not three
 pairs and vectors of the image's size.
 
-*On the border* the blur along one edge is a convolution along it. If the image
+*Lines and volumes* have this preconditioner too, but no bands: the border of a
+volume is most of it. Conjugate gradients with M solve A z = b, at two or three
+pairs of FFTs an iteration.
+
+*On the border* of images the blur along one edge is a convolution along it. If the image
 went on periodically in that direction, Fourier transforms along the edge
 would split G into one small dense matrix a frequency; those are inverted once
 (the two opposite edges together). This is wrong in the four corners, which are
@@ -55,10 +59,12 @@ import numpy as np
 
 from ..combined import combined
 from ..device import Array, all_cores
+from ..linalg.krylov import cg
 from ..norms import norms_of
 from ..operators.blur import Blur
-from ..operators.torus import Torus
+from ..operators.torus import Torus, corner
 from ..problem import Direct, Factor, Problem
+from ..vector_ops import image_systems
 from .border import Border, Patch, depth_of, normal_product, torus_of
 from .border_gpu import BorderGPU
 from .krylov import gmres
@@ -79,6 +85,8 @@ def refuses(problem: Problem) -> str | None:
 def memory(problem: Problem) -> float:
     """Bytes of arrays on the torus, of the border's matrices, and of the basis that GMRES stores."""
     blur, size = problem.blur, problem.dtype.itemsize
+    if problem.axes != 2:
+        return (4.0 * 8 + 14 * problem.frames * size) * math.prod(torus_of(blur))
     n1, n2 = torus_of(blur)
     e1, e2 = depth_of(blur)
     border = 2 * (e1 * n2 + e2 * n1)
@@ -91,7 +99,7 @@ def memory(problem: Problem) -> float:
 
 def prepare(problem: Problem) -> Factor:
     """The preconditioner; a solve then costs two FFTs an iteration."""
-    return _Iteration(problem)
+    return _Iteration(problem) if problem.axes == 2 else _Conjugate(problem)
 
 
 class _Embedding:
@@ -105,7 +113,7 @@ class _Embedding:
         self._inverse = (1 / self.symbol).astype(problem.dtype)
 
     def __call__(self, x: Array) -> Array:
-        return self._torus.filter(x, self._inverse)[..., : self._shape[0], : self._shape[1]]
+        return corner(self._torus.product(x, self._inverse), self._shape)
 
 
 def _concentrated(kernel: Array, psf: np.ndarray) -> bool:
@@ -210,19 +218,12 @@ def _aim(problem: Problem) -> float:
     return min(enough, max(10 * enough / amplification, 200 * float(np.finfo(problem.dtype).eps)))
 
 
-class _Iteration(Direct):
-    """The prepared iteration."""
+class _Conjugate(Direct):
+    """Conjugate gradients on A z = b with M, a system for each image."""
 
+    @all_cores()
     def __init__(self, problem: Problem) -> None:
-        self._problem = problem
-        with all_cores():
-            self._m = _Embedding(problem)
-            self._border = border_of(problem)
-            try:
-                self._schwarz = _Schwarz(self._border, self._m, problem)
-            except np.linalg.LinAlgError as error:
-                raise singular(problem, error) from error
-        self._aim = _aim(problem)
+        self._problem, self._m, self._aim = problem, _Embedding(problem), _aim(problem)
         most = problem.stop.max_iterations
         self._limit = 1000 if most is None else most
 
@@ -230,6 +231,45 @@ class _Iteration(Direct):
     def scenes(self, g: Array) -> tuple[Array, int, bool, str]:
         rtol = self._problem.stop.rtol
         return refined(self._problem, g, self._correction, aim=self._aim, rtol=rtol, limit=self._limit)
+
+    def _correction(self, r: Array, scale: np.ndarray, target: float, done: int) -> tuple[Array, int, bool]:
+        """z with A z = r to half the target, the iterations it took, whether it got there."""
+        problem, steps = self._problem, 0
+
+        def measure(sums: np.ndarray) -> float:
+            nonlocal steps
+            left = float((np.sqrt(sums[0]) / scale).max())
+            if steps:
+                problem.stop.report(done + steps, left)
+            steps += 1
+            return left
+
+        def product(z: Array) -> Array:
+            return combined(normal_product(problem.blur, z), z, b=problem.lam)
+
+        systems = image_systems(r[:, None], measure, True)
+        found = cg(
+            product,
+            r[:, None],
+            systems,
+            precondition=self._m,
+            rtol=0.5 * target,
+            max_iterations=self._limit - done,
+        )
+        return found.x[:, 0], found.iterations, found.residual <= 0.5 * target
+
+
+class _Iteration(_Conjugate):
+    """The prepared iteration on the border of images."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem)
+        with all_cores():
+            self._border = border_of(problem)
+            try:
+                self._schwarz = _Schwarz(self._border, self._m, problem)
+            except np.linalg.LinAlgError as error:
+                raise singular(problem, error) from error
 
     def _correction(self, r: Array, scale: np.ndarray, target: float, done: int) -> tuple[Array, int, bool]:
         """z with A z = r to half the target or to the next restart, the iterations it took, whether it got there."""

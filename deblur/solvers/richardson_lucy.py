@@ -54,6 +54,7 @@ from ..device import Array, all_cores, flags, get_xp, is_cupy
 from ..normalization import Scale, shifted
 from ..norms import largest
 from ..norms import total as sum_of
+from ..operators.matrix import by
 from ..problem import Factor, History, Problem, Solution
 from . import admm, richardson_lucy_gpu
 from .domain import BlockMap
@@ -199,10 +200,10 @@ def _predicted_best(
     windows = cut(problem, g, w, side=max(_WINDOW, 3 * max(psf.shape)), interior=True)
     if windows is not None:
         problem, g, visible = windows
-        start, where = None, f" in {len(g)} windows of {g.shape[-2]} x {g.shape[-1]} pixels"
-    held = flags(np.random.default_rng(0).random(g.shape[-2:]) < 0.04, g.dtype, xp)
+        start, where = None, f" in {len(g)} windows of {by(g.shape[2:])} pixels"
+    held = flags(np.random.default_rng(0).random(g.shape[2:]) < 0.04, g.dtype, xp)
     if not (largest(visible * held) and largest(visible * (1 - held))):
-        return min(6, limit), False, f"of {g.shape[-2]} x {g.shape[-1]} pixels none can be held out"
+        return min(6, limit), False, f"of {by(g.shape[2:])} pixels none can be held out"
     run = _Run(problem, g, visible * (1 - held), visible * held)
     errors: list[float] = []
     for n in run.steps(start, limit):
@@ -265,7 +266,9 @@ class _Run:
         self.floor = g.dtype.type(np.finfo(g.dtype).eps * self.mean)
         sensitivity = problem.operator.adjoint(xp.ascontiguousarray(w))
         # Below the root of eps the transforms' rounding would decide the quotient.
-        least = math.sqrt(np.finfo(problem.dtype).eps) * sensitivity.max(axis=(-2, -1), keepdims=True)
+        least = math.sqrt(np.finfo(problem.dtype).eps) * sensitivity.max(
+            axis=tuple(range(2, sensitivity.ndim)), keepdims=True
+        )
         seen = sensitivity > least
         self.seen = xp.broadcast_to(seen, shape)
         self.sensitivity = xp.broadcast_to(xp.where(seen, sensitivity, 1), shape)
@@ -352,18 +355,18 @@ class _ArraySteps:
             xp.maximum(p, new.dtype.type(run.least_share) * new, out=p)
             p.clip(low, high, out=p)
 
-        divergence, missed = _sums(self.blocks(compare, expected.shape[-2]))
+        divergence, missed = _sums(self.blocks(compare, expected.shape[2]))
         before, self.before = self.before, divergence
         yield self.before, self.change, missed
         top = operator.adjoint(expected)
         if n and self.before > before:
             self.accelerated = 0
         self.step, self.last = step, last = self.last, self.step
-        moved, size = _sums(self.blocks(update, top.shape[-2]))
+        moved, size = _sums(self.blocks(update, top.shape[2]))
         self.change = math.sqrt(moved) / (math.sqrt(size) + float(run.floor))
         self.accelerated += 1
         a = extrapolation(step, last) if self.accelerated > 1 else 0.0
-        self.blocks(extrapolate, top.shape[-2])
+        self.blocks(extrapolate, top.shape[2])
 
 
 def _sums(blocks: list[tuple[float, float]]) -> tuple[float, float]:

@@ -139,7 +139,7 @@ class SineSpectrum(OrthogonalSpectrum):
         return [SineTransform(n, self._dtype, self._device) for n in self._shape]
 
     def analyse(self, x: Array, overwrite: bool = False) -> Array:
-        if self._device.gpu is not None and cosine_gpu.serves(x):
+        if self._device.gpu is not None and cosine_gpu.serves(x, 2):
             return cosine_gpu.dst(x)
         rows, cols = self._axes
         return cols(rows(x, -2, overwrite=overwrite), -1, overwrite=True)
@@ -148,7 +148,7 @@ class SineSpectrum(OrthogonalSpectrum):
         return self.analyse(x, overwrite=True)
 
     def filtered(self, g: Array, by: Array) -> Array:
-        if self._device.gpu is not None and cosine_gpu.serves(g):
+        if self._device.gpu is not None and cosine_gpu.serves(g, 2):
             return cosine_gpu.dst(cosine_gpu.dst(g, by))
         return super().filtered(g, by)
 
@@ -292,7 +292,7 @@ class _Antireflective(Direct):
         self._parts = []
         for row_index, row_angles, p in rows:
             for col_index, col_angles, q in cols:
-                values = cosine_symbol(blur, row_angles, col_angles, problem.device)
+                values = cosine_symbol(blur, (row_angles, col_angles), problem.device)
                 part = _Part(values, (xp.asarray(p), xp.asarray(q)), problem.lam)
                 index = (..., xp.asarray(row_index)[:, None], xp.asarray(col_index))
                 self._parts.append((index, part))

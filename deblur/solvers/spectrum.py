@@ -104,11 +104,11 @@ class OrthogonalSpectrum(Spectrum):
 
     @abstractmethod
     def analyse(self, x: Array) -> Array:
-        """Uᵀ of the last two axes."""
+        """Uᵀ of the axes of space."""
 
     @abstractmethod
     def synthesise(self, x: Array) -> Array:
-        """V of the last two axes; `x` may be destroyed."""
+        """V of the axes of space; `x` may be destroyed."""
 
     def coefficients(self, g: Array) -> Array:
         return abs(self.analyse(g))
@@ -174,38 +174,35 @@ def tikhonov_weights(singular_values: Array, lam: float) -> Array:
 def quadrant(blur: Blur) -> np.ndarray | None:
     """The quarter h[0..r, 0..s] of a PSF symmetric in each axis about its origin, or None if it is not.
 
-    Rows and columns of zeros at the border are dropped: r and s are the true half-widths.
+    Of a volume's PSF it is an eighth. Zeros at the border are dropped: r and s are the true half-widths.
     """
-    h, origin = blur.psf, blur.origin
-    reach = [max(o, m - 1 - o) for o, m in zip(origin, h.shape, strict=True)]
-    centred = np.zeros((2 * reach[0] + 1, 2 * reach[1] + 1))
-    top, left = reach[0] - origin[0], reach[1] - origin[1]
-    centred[top : top + h.shape[0], left : left + h.shape[1]] = h
+    h = blur.centred
     rounding = 8 * np.finfo(np.float64).eps * np.abs(h).max()
-    if not max(np.abs(centred - centred[::-1]).max(), np.abs(centred - centred[:, ::-1]).max()) <= rounding:
+    if not all(np.abs(h - np.flip(h, axis)).max() <= rounding for axis in range(h.ndim)):
         return None
-    quarter = centred[reach[0] :, reach[1] :]
-    rows, cols = np.nonzero(quarter)
-    return quarter[: rows.max() + 1, : cols.max() + 1]
+    quarter = h[tuple(slice(n // 2, None) for n in h.shape)]
+    return quarter[tuple(slice(k.max() + 1) for k in np.nonzero(quarter))]
 
 
 def symbol_at(blur: Blur, lengths: Sequence[int], first: int, dtype: DTypeLike, device: Device) -> Array:
     """The spectrum, real, of a PSF symmetric in each axis: a frequency of a torus for each pixel, from `first` on."""
-    (rows, cols), (m, n) = lengths, blur.image_shape
-    if device.gpu is not None and torus_gpu.serves_psf(blur.psf, (rows, cols)):
-        return torus_gpu.symbol(blur.psf, (rows, cols), blur.origin, first, device.xp.empty((m, n), dtype))
-    down, along = (2 * np.pi * np.arange(first, first + k) / length for k, length in ((m, rows), (n, cols)))
-    return cosine_symbol(blur, down, along, device).astype(dtype)
+    shape, torus = blur.image_shape, tuple(lengths)
+    if device.gpu is not None and torus_gpu.serves_psf(blur.psf, torus):
+        return torus_gpu.symbol(blur.psf, torus, blur.origin, first, device.xp.empty(shape, dtype))
+    angles = [
+        2 * np.pi * np.arange(first, first + n) / length for n, length in zip(shape, torus, strict=True)
+    ]
+    return cosine_symbol(blur, angles, device).astype(dtype)
 
 
-def cosine_symbol(blur: Blur, rows: np.ndarray, cols: np.ndarray, device: Device) -> Array:
-    """sum over (k, l) of h[k, l] cos(k θ) cos(l φ) for all angles θ in `rows`, φ in `cols`, of a symmetric PSF."""
-    quarter = quadrant(blur)  # whose entries off an axis stand for two or four of the PSF
-    assert quarter is not None
-    factors = []
-    for angles, size in zip((rows, cols), quarter.shape, strict=True):
-        c = 2 * np.cos(angles[:, None] * np.arange(size))
+def cosine_symbol(blur: Blur, angles: Sequence[np.ndarray], device: Device) -> Array:
+    """sum over (k, l) of h[k, l] cos(k θ) cos(l φ) for all `angles` θ, φ of each axis, of a symmetric PSF."""
+    found = quadrant(blur)  # whose entries off an axis stand for two or more of the PSF
+    assert found is not None
+    for axis, (along, size) in enumerate(zip(angles, found.shape, strict=True)):
+        c = 2 * np.cos(along[:, None] * np.arange(size))
         c[:, 0] = 1
-        factors.append(c)
-    thin = factors[0] @ quarter
-    return device.xp.asarray(thin) @ device.xp.asarray(factors[1].T)
+        if axis == len(angles) - 1:  # the largest product
+            return device.xp.asarray(found) @ device.xp.asarray(c.T)
+        found = np.moveaxis(np.tensordot(c, found, (1, axis)), 0, axis)
+    return found

@@ -7,8 +7,9 @@ import math
 import numpy as np
 
 from .. import kernels
-from ..device import Array, all_true, as_real, asnumpy, get_fft, get_xp, is_cupy
+from ..device import Array, Device, all_true, as_real, asnumpy, get_xp, is_cupy
 from ..operators.operator import Operator
+from ..operators.torus import Torus, corner
 from ..problem import Problem
 
 #: An operator of less brightness, as a part of its gain, takes a picture's mean away.
@@ -40,15 +41,15 @@ def prior_scene(operator: Operator, g: Array, smoothing: float = SMOOTHING) -> A
         Of the operator's `scene_shape`, divided by its brightness.
     """
     g = as_real(g, "the image")
-    level, wraps = brightness_of(operator), operator.boundary.wraps
+    level, wraps, axes = brightness_of(operator), operator.boundary.wraps, len(operator.image_shape)
     if is_cupy(g):
-        if int(4 * smoothing + 0.5) > kernels.Constants("start").MOST_RADIUS:
+        if axes != 2 or int(4 * smoothing + 0.5) > kernels.Constants("start").MOST_RADIUS:
             return get_xp(g).asarray(prior_scene(operator, asnumpy(g), smoothing))
         rows = _smooth(g, operator.image_shape, (0, 0), 0, wraps, smoothing)
         return _smooth(rows, operator.scene_shape, _first(operator), 1, wraps, smoothing, 1 / level)
     from scipy.ndimage import gaussian_filter1d
 
-    for axis in (-2, -1):
+    for axis in range(-axes, 0):
         g = gaussian_filter1d(g, smoothing, axis=axis, mode="wrap" if wraps else "nearest")
     return continued(operator, g) / g.dtype.type(level)
 
@@ -60,7 +61,7 @@ def brightness_of(operator: Operator) -> float:
 
 
 def filled(g: Array, weights: Array | None) -> Array:
-    """`g` with the pixels of weight 0 taken from their neighbours, so that hidden values have no effect.
+    """Frames (k, c, M, N), with the pixels of weight 0 taken from their neighbours: hidden values have no effect.
 
     They get the mean of what is visible under a Gaussian of growing width: the start of an iteration, never a
     result.
@@ -71,20 +72,21 @@ def filled(g: Array, weights: Array | None) -> Array:
     visible = xp.broadcast_to(weights > 0, g.shape)
     if all_true(visible):
         return g
-    fft = get_fft(xp)
-    shape = tuple(2 * n for n in g.shape[-2:])  # room for the Gaussian not to wrap round
-    spectra = [fft.rfft2(xp.where(visible, part, 0).astype(g.dtype), s=shape) for part in (g, 1)]
+    space = g.shape[2:]
+    torus = Torus([2 * n for n in space], Device.of(g))  # room for the Gaussian not to wrap round
+    spectra = [torus.analyse(xp.where(visible, part, 0).astype(g.dtype)) for part in (g, 1)]
     out, missing = xp.where(visible, g, 0), ~visible
-    squares = xp.fft.fftfreq(shape[0])[:, None] ** 2 + xp.fft.rfftfreq(shape[1]) ** 2
+    frequencies = [*(xp.fft.fftfreq(n) for n in torus.lengths[:-1]), xp.fft.rfftfreq(torus.lengths[-1])]
+    squares = sum(f**2 for f in xp.meshgrid(*frequencies, indexing="ij", sparse=True))
     sigma = 1.0
     while not all_true(~missing):
         low = xp.exp(-2 * (np.pi * sigma) ** 2 * squares).astype(g.dtype)
-        total, count = (fft.irfft2(s * low, s=shape)[..., : g.shape[-2], : g.shape[-1]] for s in spectra)
+        total, count = (corner(torus.synthesise(s * low), space) for s in spectra)
         reached = missing & (count > 1e-3)
         out = xp.where(reached, total / xp.where(reached, count, 1), out)
         missing &= ~reached
         sigma *= 2
-        if sigma > sum(g.shape[-2:]):
+        if sigma > sum(space):
             # A frame with nothing visible at all (another of the stack has): its level is unknown.
             out = xp.where(missing, 0, out)
             break
@@ -108,21 +110,22 @@ def first_scene(problem: Problem, g: Array) -> Array:
 
 def continued(operator: Operator, g: Array) -> Array:
     """Images laid into the scene, continued by their edge pixels."""
-    if is_cupy(g) and g.dtype.kind == "f":
+    axes = len(operator.image_shape)
+    if is_cupy(g) and g.dtype.kind == "f" and axes == 2:
         return _smooth(g, operator.scene_shape, _first(operator), 1, False)
     pads = [(at.start, n - at.stop) for at, n in zip(operator.crop, operator.scene_shape, strict=True)]
-    return get_xp(g).pad(g, [(0, 0)] * (g.ndim - 2) + pads, mode="edge")
+    return get_xp(g).pad(g, [(0, 0)] * (g.ndim - axes) + pads, mode="edge")
 
 
-def _first(operator: Operator) -> tuple[int, int]:
+def _first(operator: Operator) -> tuple[int, ...]:
     """Where the image's first pixel lies in the scene."""
-    return operator.crop[0].start, operator.crop[1].start
+    return tuple(part.start for part in operator.crop)
 
 
 def _smooth(
     g: Array,
-    shape: tuple[int, int],
-    first: tuple[int, int],
+    shape: tuple[int, ...],
+    first: tuple[int, ...],
     axis: int,
     wraps: bool,
     sigma: float = 0.0,
@@ -144,5 +147,5 @@ def all_weights(problem: Problem) -> Array:
     """W as (a, b, M, N), a and b being those of the frames or 1; ones where the fit has none."""
     xp, shape, w = problem.xp, problem.operator.image_shape, problem.fidelity.weights
     w = xp.ones((1, 1, *shape), problem.dtype) if w is None else w
-    w = w.reshape((1,) * (4 - w.ndim) + w.shape)
+    w = w.reshape((1,) * (2 + len(shape) - w.ndim) + w.shape)
     return xp.broadcast_to(w, (*w.shape[:2], *shape))

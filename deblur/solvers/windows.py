@@ -19,7 +19,7 @@ def side_for(psf: Array) -> int:
 def cut(
     problem: Problem, g: Array, weights: Array | None, *, side: int, interior: bool = False
 ) -> tuple[Problem, Array, Array | None] | None:
-    """Square windows spread over frames (k, c, M, N), as frames of a problem with an open boundary.
+    """Windows of equal sides spread over frames (k, c, M, N), as frames of a problem with an open boundary.
 
     Parameters
     ----------
@@ -35,15 +35,15 @@ def cut(
     (problem, frames, weights) or None
         None where the whole image is to be used. The problem's fit has the weights, if there are any.
     """
-    blur, (rows, cols) = problem.operator.shift_invariant, g.shape[-2:]
-    area = rows * cols / side**2
-    if blur is None or area < 3 or min(rows, cols) < side or not (interior or blur.boundary.open):
+    blur, space = problem.operator.shift_invariant, g.shape[2:]
+    area = math.prod(space) / side ** len(space)
+    if blur is None or area < 3 or min(space) < side or not (interior or blur.boundary.open):
         return None
     count = min(max(int(math.sqrt(area) / 4), 2), 4)  # along each axis
-    down, right = ([round((i + 0.5) * (n - side) / count) for i in range(count)] for n in (rows, cols))
+    starts = [[round((i + 0.5) * (n - side) / count) for i in range(count)] for n in space]
     # A diagonal of windows, or a grid if the image has room for it.
-    pairs = itertools.product(down, right) if area >= 8 else zip(down, right, strict=True)
-    at = [(..., slice(a, a + side), slice(b, b + side)) for a, b in pairs]
+    places = itertools.product(*starts) if area >= 8 else zip(*starts, strict=True)
+    at = [(..., *(slice(a, a + side) for a in place)) for place in places]
     xp = problem.xp
     if weights is not None:
         w = xp.broadcast_to(weights, g.shape)
@@ -51,7 +51,7 @@ def cut(
         if not at:
             return None
         weights = xp.concatenate([w[here] for here in at])
-    window = Blur(blur.psf, (side, side), "unknown", origin=blur.origin)
+    window = Blur(blur.psf, (side,) * len(space), "unknown", origin=blur.origin)
     fidelity = replace(problem.fidelity, weights=weights)
     return (
         replace(problem, operator=window, fidelity=fidelity),

@@ -53,6 +53,7 @@ import numpy as np
 from ..device import Array, random_signs
 from ..methods import METHODS
 from ..norms import largest, norms_of, probed, total
+from ..operators.matrix import by
 from ..problem import Factor, Problem, Solution, Stop
 from ..solvers.admm import first_frames
 from ..solvers.noise import noise_variance
@@ -105,7 +106,7 @@ class _Observer:
         self.problem, self.prepare = replace(problem, stop=Stop(rtol=problem.stop.rtol)), prepare
         self.rule, self.nu = rule, nu
         self.frames, self.counts = len(g), problem.fidelity.name == "poisson"
-        self.w = xp.broadcast_to(xp.ones((1, 1, 1, 1), g.dtype) if weights is None else weights, g.shape)
+        self.w = xp.broadcast_to(xp.ones((1,) * g.ndim, g.dtype) if weights is None else weights, g.shape)
         self.pixels = float(total((self.w > 0).astype(g.dtype)))
         self.needs_degrees = rule in ("gcv", "sure")
         self.g = self.stack = g
@@ -124,7 +125,7 @@ class _Observer:
             self.stack = xp.concatenate([g, perturbed])
             self.shown = self.probe if weights is None else xp.where(self.w > 0, self.probe, 0)
             self.power = float(total(self.shown**2))
-            if weights is not None and weights.ndim == 4 and len(weights) > 1:
+            if weights is not None and weights.ndim == g.ndim and len(weights) > 1:
                 fidelity = replace(problem.fidelity, weights=xp.concatenate([weights, weights]))
                 self.problem = replace(self.problem, fidelity=fidelity)
         self.seen: dict[float, _Sample] = {}
@@ -179,7 +180,7 @@ class _Observer:
             if problem.fidelity.name in ("l1", "huber"):
                 limit = 3 * 1.4826 * float(xp.median(abs(e[xp.broadcast_to(self.w > 0, e.shape)])))
                 e = xp.clip(e, -limit, limit)
-            white = whiteness(e, self.w > 0)
+            white = whiteness(e, self.w > 0, problem.axes)
         self.seen[lam] = _Sample(lam, mean_square, degrees, white, size)
         return self.seen[lam]
 
@@ -330,7 +331,7 @@ def search(problem: Problem, g: Array, rule: str, noise: float | None, prepare: 
     used = None if source == "not used" else nu if counts else math.sqrt(nu)
     how, partly = f"found by solving for {len(looks)} values of λ", g.shape != whole
     if partly:
-        how += f" in {len(g) // count} windows of {g.shape[-2]} x {g.shape[-1]} pixels"
+        how += f" in {len(g) // count} windows of {by(g.shape[2:])} pixels"
     return LambdaChoice(
         lam=lam,
         rule=rule,

@@ -200,7 +200,9 @@ def _trusted(
     toward_smooth, counts = prior != "zero", problem.fidelity.name == "poisson"
 
     def sound(choice: LambdaChoice) -> bool:
-        return choice.converged or (toward_smooth and oversmoothed(choice, prior, method) and _is_noise(g))
+        return choice.converged or (
+            toward_smooth and oversmoothed(choice, prior, method) and _is_noise(g, problem.axes)
+        )
 
     choice = apply_rule(problem, g, rule, noise, method.prepare)
     if toward_smooth and sound(choice):
@@ -214,7 +216,7 @@ def _trusted(
     if not why:
         return choice
     source = "estimated" if noise is None else "given"
-    if noise is None and min(g.shape[-2:]) >= 4:
+    if noise is None and _shows_noise(g, problem.axes):
         noise = noise_variance(problem, g) if counts else math.sqrt(noise_variance(problem, g))
     elif choice.rule == "discrepancy" and not error:
         return choice  # with this very noise
@@ -234,12 +236,17 @@ def _trusted(
     return replace(other, reason=reason, remark=why, noise_source=source)
 
 
-def _is_noise(g: Array) -> bool:
+def _shows_noise(g: Array, axes: int) -> bool:
+    """Whether images are large enough for an estimate of their noise."""
+    return min(g.shape[-min(axes, 2) :]) >= 4
+
+
+def _is_noise(g: Array, axes: int) -> bool:
     """Whether the residual of the prior scene is no larger than the noise that it shows."""
-    if min(g.shape[-2:]) < 4 or g.dtype.kind != "f":
+    if not _shows_noise(g, axes) or g.dtype.kind != "f":
         return False
     size = math.sqrt(float(squares(g)) / g.size)
-    return size <= _RESIDUAL * noise_level(g.reshape(-1, *g.shape[-2:]))
+    return size <= _RESIDUAL * noise_level(g, axes=axes)
 
 
 def _doubt(choice: LambdaChoice, g: Array, error: float, operator: Operator) -> str:

@@ -292,10 +292,9 @@ def choose_lambda(
         raise ValueError(f"bounds must be two increasing positive multiples of σ_max², not {bounds!r}")
     if max_steps < 1:
         raise ValueError(f"max_steps must be at least 1, not {max_steps!r}")
-    if g.ndim < 2 or g.shape[-2:] != blur.image_shape:
-        raise ValueError(
-            f"the image must have shape (..., {blur.image_shape[0]}, {blur.image_shape[1]}), not {g.shape}"
-        )
+    shape = blur.image_shape
+    if g.ndim < len(shape) or g.shape[-len(shape) :] != shape:
+        raise ValueError(f"the image must have shape (..., {', '.join(map(str, shape))}), not {g.shape}")
     if not math.isfinite(largest(g)):
         check_finite(g, "the image")
     problem = Problem(blur, dtype=g.dtype, device=Device.of(g))
@@ -328,7 +327,11 @@ def linear_choice(
     rule, quick = ("gcv", True) if automatic else (rule, quick)
     level, source = None, "not used"
     if RULES[rule].noise:
-        level, source = (estimate_noise(g), "estimated") if noise is None else (float(noise), "given")
+        level, source = (
+            (estimate_noise(g, axes=len(operator.image_shape)), "estimated")
+            if noise is None
+            else (float(noise), "given")
+        )
     with all_cores():
         if quick and norm == "scene" and operator.boundary.open:
             (choice,) = from_spectrum(operator, g, bounds or RANGE_ITERATIVE) if automatic else (None,)
@@ -362,7 +365,9 @@ def linear_choice(
 
 def _is_wide(blur: Blur) -> bool:
     """Whether the middle of a picture may stand for all of it."""
-    return min(blur.image_shape) > 1.5 * _WINDOW and max(blur.psf.shape) <= _WINDOW // 4
+    return (
+        blur.psf.ndim == 2 and min(blur.image_shape) > 1.5 * _WINDOW and max(blur.psf.shape) <= _WINDOW // 4
+    )
 
 
 def from_spectrum(
@@ -401,7 +406,7 @@ def from_spectrum(
         implied, power = math.sqrt(sums.implied_variance(choice.lam)), float(sums.power.sum())
         leaks = implied <= _LEAK * math.sqrt(power / sums.pixels)
         sound = choice.converged and energy <= _HIDDEN * power
-        sound = sound and not (leaks and implied > _SEEN * noise_level(first[middle]))
+        sound = sound and not (leaks and implied > _SEEN * noise_level(first[middle], axes=first.ndim))
         if blur is None:
             choice = _raised(choice, math.sqrt(2), "parts only resemble the whole")
         choices.append(_cautious(choice, sums) if sound else None)
@@ -441,7 +446,8 @@ def _without_trace(
     discrepancy with estimated noise: it needs no trace, and its larger λ is solved for in fewer steps. Where error
     dominates even there it is the L-curve's corner, not converged, which does least harm.
     """
-    level = noise_level(g) if min(g.shape[-2:]) >= 4 else 0.0
+    axes = g.ndim - 1
+    level = noise_level(g, axes=axes) if min(g.shape[-min(axes, 2) :]) >= 4 else 0.0
     for rule, noise, source in (("discrepancy", level, "estimated"), ("lcurve", None, "not used")):
         other = apply(sums, rule, noise, source)
         if other.converged and other.lam > choice.lam and (rule == "discrepancy" or not choice.converged):

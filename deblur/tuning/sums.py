@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import reduce
 from itertools import pairwise, product
 from typing import Any
 
@@ -258,29 +259,29 @@ def spectral_sums(blur: Blur, left: Iterable[Array], *others: Blur) -> list[Filt
     """
     if any(n < _ROOM * m for n, m in zip(blur.image_shape, blur.psf.shape, strict=True)):
         return []
-    (rows, across), (cols, down) = map(_tiles, blur.image_shape, blur.psf.shape)
-    shape = (len(rows), len(cols))
+    tapers, starts = zip(*map(_tiles, blur.image_shape, blur.psf.shape), strict=True)
+    places = [*product(*starts)]
+    shape = tuple(map(len, tapers))
     torus, frames = Torus(shape), 0
     power: Any = 0.0
     for image in left:
         if not frames:
             device = Device.of(image)
             torus, xp = Torus(shape, device), device.xp
-            taper = (xp.asarray(rows)[:, None] * xp.asarray(cols)).astype(image.dtype)
+            taper = reduce(xp.multiply.outer, map(xp.asarray, tapers)).astype(image.dtype)
         frames += 1
-        for top in across:
-            for side in down:
-                spectrum = torus.analyse(image[top : top + len(rows), side : side + len(cols)] * taper, True)
-                power = power + (spectrum.real**2 + spectrum.imag**2)
+        for place in places:
+            tile = image[tuple(slice(a, a + n) for a, n in zip(place, shape, strict=True))]
+            spectrum = torus.analyse(tile * taper, True)
+            power = power + (spectrum.real**2 + spectrum.imag**2)
     # The tiles stand for all pixels, so that norms are those of the images.
     share = math.prod(blur.image_shape) / math.prod(shape)
-    weight = float((rows**2).sum() * (cols**2).sum())
-    power = power * (share / (len(across) * len(down) * weight))
+    tiles, weight = len(places), math.prod(float((t**2).sum()) for t in tapers)
+    power = power * (share / (tiles * weight))
     twice = torus.device.xp.full(power.shape, 2.0)  # most frequencies stand for their conjugates too
-    twice[:, 0] = 1
-    if len(cols) % 2 == 0:
-        twice[:, -1] = 1
-    tiles = len(across) * len(down)
+    twice[..., 0] = 1
+    if shape[-1] % 2 == 0:
+        twice[..., -1] = 1
     words = (
         f"the spectrum of {'the tapered picture' if tiles == 1 else f'{tiles} tapered tiles of the picture'}"
     )
