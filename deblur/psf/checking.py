@@ -7,6 +7,8 @@ deconvolution with the wrong one smears edges, so that the restored gradients ar
 values, at equal sum of squares, is larger. (3) Is the PSF's centre of gravity at its centre? Otherwise the restored
 image is displaced.
 
+Of volumes, the sums over the planes are compared: the sum of a blurred volume is its sum, blurred by the PSF's sum.
+
 ``benchmarks/bench_psf.py`` measures the thresholds on hundreds of right and wrong PSFs.
 """
 
@@ -21,7 +23,7 @@ from typing import Any
 import numpy as np
 import scipy.fft
 
-from .estimate import centre_of_gravity, grey, middle
+from .estimate import centre_of_gravity, grey, listed, middle, pixels
 from .models import unit_sum
 from .shaping import resample
 from .spectra import PictureSpectrum, compressed
@@ -59,9 +61,10 @@ class PSFCheck:
         image was blurred by it; ``at_zeros``: the image's power over the model's where the PSF's spectrum is near zero;
         ``scale``: the size of the PSF, over its own, that explains the spectrum best, and ``scale_evidence``;
         ``ghosts``: the logarithm of the gradients' sum with the rotated PSF over that with this one, below zero
-        if the rotated one is better; ``asymmetry``; ``centre``: the PSF's centre of gravity.
+        if the rotated one is better; ``asymmetry``; ``centre``: the PSF's centre of gravity, along each axis.
     psf, frequencies, power, model : arrays
-        The PSF (m, n), the frequencies (k, 2) in cycles per pixel, the image's power there (k,) and the model's (k,).
+        The PSF (m, n), of a volume its sum over the planes, the frequencies (k, 2) in cycles per pixel, the image's
+        power there (k,) and the model's (k,).
     """
 
     verdict: Verdict
@@ -74,7 +77,6 @@ class PSFCheck:
 
     def __str__(self) -> str:
         d = self.details
-        down, right = d["centre"]
         lines = [
             f"verdict     {self.verdict.name.lower().replace('_', ' ')}: {self.verdict.value}",
             *(f"finding     {finding}" for finding in self.findings),
@@ -83,7 +85,7 @@ class PSFCheck:
             f"scale       {d['scale']:g} of its size fits best ({d['scale_evidence']:+.1f})",
             f"rotation    gradients after a rotation by 180 degrees {100 * d['ghosts']:+.2f} %, "
             f"asymmetry {d['asymmetry']:.2f}",
-            f"centre      its centre of gravity is ({down:+.2f}, {right:+.2f}) pixels from its centre",
+            f"centre      its centre of gravity is {listed(d['centre'], '+.2f')} {d['axes']} from its centre",
         ]
         return "\n".join(lines)
 
@@ -93,10 +95,10 @@ def check(image: Any, psf: Any) -> PSFCheck:
 
     Parameters
     ----------
-    image : (M, N) array
-        The blurred image, at least 64 pixels a side. Of a larger one the
+    image : (M, N) or (P, M, N) array
+        The blurred image, at least 64 rows and columns. Of a larger one the
         middle 512 x 512 pixels are used.
-    psf : (m, n) array
+    psf : (m, n) or (p, m, n) array
 
     Returns
     -------
@@ -124,7 +126,15 @@ def check(image: Any, psf: Any) -> PSFCheck:
     >>> deblur.psf.check(picture, deblur.psf.disk(15)).verdict.name
     'DOES_NOT_FIT'
     """
-    picture, h = middle(checked_picture(image), 512), unit_sum(grey(psf, "the PSF"))
+    h = unit_sum(grey(psf, "the PSF", (2, 3)))
+    away, axes = centre_of_gravity(np.maximum(h, 0)), pixels(h)
+    picture = grey(image, axes=(h.ndim,))
+    if any(n < side for n, side in zip(picture.shape, h.shape, strict=True)):
+        raise ValueError(
+            f"a PSF of shape {h.shape} is larger than the image of shape {picture.shape}: crop it"
+        )
+    planes = tuple(range(h.ndim - 2))
+    picture, h = middle(checked_picture(picture.sum(axis=planes)), 512), h.sum(axis=planes)
     spectrum = PictureSpectrum(picture)
     without_blur, none = spectrum.fit(np.ones_like(spectrum.power))
     transfer = spectrum.transfer(h)
@@ -142,16 +152,15 @@ def check(image: Any, psf: Any) -> PSFCheck:
     _, mirrored, mirrored_depth = _likeliest(spectrum, own, none, mirror)
     asymmetry = _asymmetry(h)
     ghosts = _sparsity_gain(picture, h, spectrum.noise) if asymmetry > _ASYMMETRIC else 0.0
-    away = centre_of_gravity(np.maximum(h, 0))
     lossy = compressed(picture)
     findings = []
     if ghosts < -0.02:
         findings.append(
-            f"rotated by 180 degrees it restores sparser edges ({100 * ghosts:+.1f} %): pass psf[::-1, ::-1]"
+            f"rotated by 180 degrees it restores sparser edges ({100 * ghosts:+.1f} %): pass psf[..., ::-1, ::-1]"
         )
     if not lossy and mirrored > _LIKELIER and mirrored_depth > _DEPTH:
         findings.append(
-            f"its mirror image explains the spectrum better (log-likelihood {mirrored:+.0f}): try psf[:, ::-1]"
+            f"its mirror image explains the spectrum better (log-likelihood {mirrored:+.0f}): try psf[..., ::-1]"
         )
     if not lossy and scale_evidence > max(_LIKELIER, 0.5 * evidence) and scale_depth > _DEPTH:
         findings.append(_other_size(scale, scale_evidence))
@@ -167,15 +176,15 @@ def check(image: Any, psf: Any) -> PSFCheck:
         )
     if max(map(abs, away)) > 0.5:
         findings.append(
-            f"its centre of gravity is off: the restored image would be displaced by ({-away[0]:+.1f}, "
-            f"{-away[1]:+.1f}) pixels; deblur.psf.recentre(psf) moves it"
+            "its centre of gravity is off: the restored image would be displaced by "
+            f"{listed(tuple(-n for n in away), '+.1f')} {axes}; deblur.psf.recentre(psf) moves it"
         )
     fits = evidence > _LIKELIER and depth > _DEPTH
     verdict = Verdict.DOES_NOT_FIT if wrong else Verdict.FITS if fits else Verdict.NOTHING_AGAINST
     details: dict[str, Any] = {"evidence": evidence, "depth": depth, "at_zeros": at_zeros}
     details |= {"scale": scale, "scale_evidence": scale_evidence, "scale_depth": scale_depth}
     details |= {"mirrored": mirrored, "ghosts": ghosts, "asymmetry": asymmetry}
-    details |= {"centre": away, "compressed": lossy}
+    details |= {"centre": away, "axes": axes, "compressed": lossy}
     frequencies = np.stack([spectrum.y[spectrum.used], spectrum.x[spectrum.used]], axis=1)
     return PSFCheck(verdict, tuple(findings), details, h, frequencies, spectrum.power, model)
 
@@ -194,7 +203,7 @@ def alarm(image: np.ndarray, psf: np.ndarray) -> str | None:
     """A warning with advice if the middle of an image (M, N) shows clearly that the PSF is rotated or of another size,
     else None. It runs unasked in every restoration: it takes a few hundredths of a second and needs more evidence than
     `check`."""
-    if min(image.shape) < 128 or max(psf.shape) < 3 or psf.min() < 0 or not psf.sum() > 0:
+    if image.ndim != 2 or min(image.shape) < 128 or max(psf.shape) < 3 or psf.min() < 0 or not psf.sum() > 0:
         return None
     h, picture = unit_sum(psf), middle(image, 256)
     if not (np.isfinite(picture).all() and np.ptp(picture) > 0):

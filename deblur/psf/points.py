@@ -72,9 +72,10 @@ def from_points(
     PSFEstimate
         Its centre of gravity is the centre. ``details``: ``points`` used,
         ``left_out`` and why, ``fwhm``, ``energy_outside``
-        (beyond the size, extrapolated), ``positions`` (k, 2) or (k, 3) and ``flux`` (k,)
-        of those used, ``variation``: the difference of the PSFs across the
-        image, relative to their mean.
+        (beyond the size, extrapolated; of a volume beside it, and no part of its
+        error), ``positions`` (k, 2) or (k, 3) and ``flux`` (k,) of those used,
+        ``variation``: the difference of the PSFs across the image, relative to
+        their mean.
 
     Raises
     ------
@@ -124,16 +125,19 @@ def from_points(
     most = [*(2 * np.median(depth, axis=0) + 1).astype(int), *[min(room[-2:]) - 2 * _MARGIN] * 2]
     side = 2 * max(math.ceil(4.5 * field.scale) + 1, 4) + 1
     shape = tuple(min(side, n) if axis < picture.ndim - 2 else side for axis, n in enumerate(most))
+    found = field.average(shape)
     for _ in range(5):
-        mean, at, flux, left_out = field.average(shape)
-        needed = _needed(mean)
+        needed = _needed(found[0])
         larger = tuple(
             max(n, need) if need <= end else n for n, need, end in zip(shape, needed, most, strict=True)
         )
-        if larger == shape or energy_outside(mean.psf) > 0.5:
+        if larger == shape or (picture.ndim == 2 and energy_outside(found[0].psf) > 0.5):
             break
-        shape = larger
-    return _estimate(mean.cut(tuple(map(min, needed, shape))), at, flux, left_out, picture.shape, grid)
+        wider = field.average(larger)
+        if picture.ndim == 3 and 2 * len(wider[1]) < len(found[1]):
+            break  # the beads stand too close to show more
+        found, shape = wider, larger
+    return _estimate(found[0].cut(tuple(map(min, needed, shape))), *found[1:], picture.shape, grid)
 
 
 @dataclass(frozen=True)
@@ -149,7 +153,8 @@ class _Field:
     snr: np.ndarray
 
     def average(self, shape: tuple[int, ...]) -> tuple[MeanPSF, np.ndarray, np.ndarray, dict[str, int]]:
-        """The mean PSF of a shape, its sources' positions (k, axes) and fluxes (k,), and the others' number by reason."""
+        """The mean PSF of a shape, its sources' positions (k, axes) and fluxes (k,), and the number of the others by
+        reason."""
         # Lengths without large prime factors, whose transforms would take several times as long.
         large = tuple(scipy.fft.next_fast_len(n + 2 * _MARGIN, real=True) for n in shape)
         at, own, axes = self.at, np.rint(self.at), tuple(range(1, len(shape) + 1))
@@ -186,7 +191,8 @@ class _Field:
             total = psfs.sum(axis=axes)
             psfs, flux, at = psfs / _each(total, axes), flux * total, at + away
             psf = np.average(psfs[good], axis=0, weights=mean.weights)
-        level = level - flux * _pedestal(flux[good], level[good])
+        # A wide-field microscope's PSF has light everywhere in a volume: there the slope need not be significant.
+        level = level - flux * _pedestal(flux[good], level[good], 3.0 if len(axes) == 2 else 0.0)
         stamps = ((stamps - _each(level, axes)) / _each(flux, axes))[good]
         at, own, flux = at[good], own[good], flux[good]
         back = shift(stamps, own - at)
@@ -195,7 +201,7 @@ class _Field:
         mean = _robust_mean(back, psfs[good] - psf, self.noise / flux, psf).cut(shape)
         return mean, at, flux, left_out
 
-    def _usable(self, own: np.ndarray, shape: tuple[int, int]) -> tuple[np.ndarray, dict[str, int]]:
+    def _usable(self, own: np.ndarray, shape: tuple[int, ...]) -> tuple[np.ndarray, dict[str, int]]:
         """Which sources can be averaged (k,), and the numbers of the others by reason."""
         before = np.array(centre(shape))
         inside = ((own >= before) & (own - before + shape <= self.above.shape)).all(axis=1)
@@ -300,8 +306,9 @@ def _gauss_newton(
     return np.clip(at + step, own - 1.5, own + 1.5), fitted, np.where(bright, found[:, -1], level)
 
 
-def _pedestal(flux: np.ndarray, level: np.ndarray) -> float:
-    """The background around a source per unit of its flux: the wings beyond the PSF's size; 0 unless significant."""
+def _pedestal(flux: np.ndarray, level: np.ndarray, least: float) -> float:
+    """The background around a source per unit of its flux: the wings beyond the PSF's size; 0 unless it exceeds
+    its standard error so many times."""
     if len(flux) < 6:
         return 0.0
     away = flux - flux.mean()
@@ -309,7 +316,7 @@ def _pedestal(flux: np.ndarray, level: np.ndarray) -> float:
     slope = float((away * level).sum()) / square
     left = level - level.mean() - slope * away
     error = math.sqrt(float((away**2 * left**2).sum())) / square
-    return slope if slope > 3 * error else 0.0
+    return slope if slope > least * error else 0.0
 
 
 def _aliases(stamps: np.ndarray, away: np.ndarray, noise: np.ndarray) -> np.ndarray | float:
@@ -403,8 +410,9 @@ def _estimate(
     psf, error = clean(mean.psf, mean.variance)
     k, outside, fwhm = len(at), energy_outside(psf), width(psf)
     varied = Variation(at, mean, frame)
-    # The scatter does not show light beyond the frame, which scales the rest, nor pixels that are too coarse.
-    error = math.hypot(error, 0.01, outside, 0.02 if fwhm < 2 else 0.0)
+    # The scatter does not show light beyond the frame, which scales the rest, nor pixels that are too coarse. A volume
+    # never holds all light.
+    error = math.hypot(error, 0.01, outside if len(frame) == 2 else 0.0, 0.02 if fwhm < 2 else 0.0)
     uncertain = not PSFStatus.of(error).ok
     changes = f"{100 * varied.variation:.0f} % across the image"
     rough = {
