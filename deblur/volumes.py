@@ -65,6 +65,13 @@ def restored(args: argparse.Namespace, options: Any) -> str:
         raise ValueError(
             "--clip and --rescale do nothing here: a float file holds every number; leave them out"
         )
+    volume = math.prod(n for a, n in zip(f"{metadata.axes}YXS", shape, strict=False) if a not in "TC")
+    needed = volume * (
+        stored.dtype.itemsize + 4 * dtype.itemsize
+    )  # at least: as read, as floats, Hf, f and a spectrum
+    require_memory(
+        needed, np, f"restoring a volume of {args.input}", "cut it into parts: tiles take images in 2-D alone"
+    )
     partial = Path(os.path.realpath(args.output)).with_name(f".{secrets.token_hex(8)}.tmp")
     reports: list[str] = []
     fixed, restore = not isinstance(args.lam, str) and args.boundary != "auto", None
@@ -77,10 +84,10 @@ def restored(args: argparse.Namespace, options: Any) -> str:
                 restore = Deblurrer(kernel, block.shape[:3], args.lam, **options)
             result = restore.solve(block, channel_axis=3 if block.ndim == 4 else None, check=not args.anyway)
             at = {"C": c - channels[0], "T": t - times[0]}
-            volume = result.image
+            found = result.image
             if to_store:
-                volume, _ = image.fit_to_levels(args.output, volume, block, 32, counts=True)
-            out[tuple(at.get(a, slice(None)) for a in metadata.axes)] = volume
+                found, _ = image.fit_to_levels(args.output, found, block, 32, counts=True)
+            out[tuple(at.get(a, slice(None)) for a in metadata.axes)] = found
             if t == times[0]:
                 name = (
                     [f"channel     {(metadata.labels or range(c + 1))[at['C']]}"] if len(channels) > 1 else []
