@@ -133,3 +133,20 @@ def test_pyplot_is_not_imported_and_matplotlib_only_on_use():
         "assert 'matplotlib' in sys.modules and 'matplotlib.pyplot' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_volume_is_drawn_from_three_sides_in_its_proportions(rng):
+    v = rng.random((4, 5, 7))
+    for kind, sides in (
+        ("projections", [v.max(axis=i) for i in range(3)]),
+        ("slices", [v[2], v[:, 2], v[..., 3]]),
+    ):
+        figure = plot.volume(v, (0.3, 0.1, 0.2), kind)
+        shown = [ax.images[0] for ax in figure.axes[:3]]
+        for image, side in zip(shown, (sides[0], sides[2].T, sides[1]), strict=True):
+            np.testing.assert_array_equal(image.get_array(), side)
+        np.testing.assert_allclose(shown[0].get_extent(), (0, 1.4, 0.5, 0))
+        np.testing.assert_allclose(shown[1].get_extent(), (0, 1.2, 0.5, 0))
+    for wrong in ({"source": v[0]}, {"kind": "mean"}, {"spacing": (1, 0, 1)}, {"at": (4, 0, 0)}):
+        with pytest.raises(ValueError, match=r"volume|kind|spacing"):
+            plot.volume(**{"source": v, **wrong})
