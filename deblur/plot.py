@@ -341,7 +341,7 @@ def volume(
         "cmap": "gray",
         "vmin": min(map(np.min, sides)),
         "vmax": max(map(np.max, sides)),
-        "aspect": "auto",
+        "aspect": "equal",
     }
     for ax, picture, x, y, size in zip(
         axes,
