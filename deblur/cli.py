@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from . import image, psf, psf_command, terminal, volumes
-from .arguments import Parser, add_arguments, add_command, axes_chooser
+from .arguments import Parser, add_arguments, add_command
 from .blind import blind
 from .demo import demo
 from .device import CPU, check_finite
@@ -230,16 +230,9 @@ def _restored(
     """Restore an image and write it; returns the report, which is short where there are several (`kept`)."""
     if np.ndim(kernel) == 3:
         return volumes.restored(args, options | {"callback": terminal.iterations(show)})
-    report_phase("reading")
-    raw, metadata = image.read_with_metadata(args.input)
-    frame = raw.shape[-2 - image.is_colour(raw) :]
-    pages = raw.reshape(*metadata.sizes, *frame)
-    metadata, where = axes_chooser(args, kernel)(metadata)
-    raw = pages[where].reshape(-1, *frame) if where else raw
-    bits = image.check_format(args.output, raw, args.bits)
-    if bits == 32 and (args.clip or args.rescale):
-        option = "--clip" if args.clip else "--rescale"
-        raise ValueError(f"{option} does nothing here: a float file holds every number; leave it out")
+    stored, metadata, where = volumes.opened(args, kernel)
+    raw = stored[where].reshape(-1, *stored.shape[len(where) :]) if where else stored
+    bits = volumes.bits_of(args, raw)
     if args.psf:
         _check_is_psf(args.input, raw, *args.psf)
         kernel = volumes.fitted(args.psf, metadata)

@@ -321,18 +321,18 @@ def volume(
     Raises
     ------
     ValueError
-        If it is not a volume, a size is not positive, or `at` lies outside.
+        If it is not a volume, or a size is not positive.
+    IndexError
+        If `at` lies outside.
     """
     v = asnumpy(source)
-    if v.ndim != 3 or v.size == 0:
-        raise ValueError(f"a volume has three axes and some voxels, not shape {v.shape}")
-    if kind not in ("projections", "slices"):
-        raise ValueError(f"kind must be 'projections' or 'slices', not {kind!r}")
-    if len(spacing) != 3 or not all(0 < step < np.inf for step in spacing):
-        raise ValueError(f"spacing must be three positive lengths, along z, y and x, not {spacing!r}")
+    steps, kinds = np.asarray(spacing, float), ("projections", "slices")
+    if v.ndim != 3 or v.size == 0 or steps.shape != (3,) or not (steps > 0).all() or kind not in kinds:
+        raise ValueError(
+            "a volume (L, M, N), three positive sizes of a voxel and kind 'projections' or 'slices' are needed, not "
+            f"{v.shape}, {spacing!r} and {kind!r}"
+        )
     at = [n // 2 for n in v.shape] if at is None else at
-    if len(at) != 3 or not all(0 <= i < n for i, n in zip(at, v.shape, strict=False)):
-        raise ValueError(f"at must be a voxel of a volume of {v.shape}, not {at!r}")
     sides = [v.max(axis=axis) if kind == "projections" else v.take(i, axis) for axis, i in enumerate(at)]
     deep, high, wide = (n * step for n, step in zip(v.shape, spacing, strict=True))
     figure = _figure((5.0, 5.0 * (high + deep) / (wide + deep))) if figure is None else figure

@@ -40,61 +40,77 @@ def fitted(given: tuple[str, np.ndarray], metadata: image.Metadata) -> np.ndarra
     return psf.for_voxels(kernel, own, its if all(its) else None) if all(own) else kernel
 
 
-def restored(args: argparse.Namespace, options: Any) -> str:
-    """Restore each volume of IN, all time points of a channel by one plan, and write OUT; returns the report."""
+def opened(
+    args: argparse.Namespace, kernel: Any, lazily: bool = False
+) -> tuple[Any, image.Metadata, tuple[slice, ...]]:
+    """IN with all its axes, the metadata of what is to be restored, and where that is along the axes of its pages."""
     report_phase("reading")
-    if is_store(args.input):
+    if lazily and is_store(args.input):
         _, stored, metadata = largest_level(args.input)
-        frame = stored.shape[-2:]
     else:
         stored, metadata = image.read_with_metadata(args.input)
-        frame = stored.shape[-2 - image.is_colour(stored) :]
-        stored = stored.reshape(*metadata.sizes, *frame)
-    metadata, where = axes_chooser(args, args.psf[1])(metadata)
-    kernel, letters = fitted(args.psf, metadata), metadata.axes
-    ranges = {a: range(s.start, s.stop) for a, s in zip(letters, where, strict=True)}
-    channels, times = ranges.get("C", range(1)), ranges.get("T", range(1))
+        stored = stored.reshape(*metadata.sizes, *stored.shape[min(1, len(metadata.sizes)) :])
+    return stored, *axes_chooser(args, kernel)(metadata)
+
+
+def bits_of(args: argparse.Namespace, like: np.ndarray) -> int:
+    """The bits of OUT for an image of this shape and dtype; ValueError if an option does nothing with them."""
+    bits = image.check_format(args.output, like, args.bits)
+    if bits == 32 and (args.clip or args.rescale):
+        option = "--clip" if args.clip else "--rescale"
+        raise ValueError(f"{option} does nothing here: a float file holds every number; leave it out")
+    return bits
+
+
+def restored(args: argparse.Namespace, options: Any) -> str:
+    """Restore each volume of IN, all time points of a channel by one plan, and write OUT; returns the report."""
+    stored, metadata, where = opened(args, args.psf[1], lazily=True)
+    kernel, letters, frame = fitted(args.psf, metadata), metadata.axes, stored.shape[len(where) :]
     to_store = Path(args.output).suffix == ".zarr"
     metadata = in_order(metadata)[0] if to_store else metadata
-    shape, dtype = (*metadata.sizes, *frame), np.dtype(options.get("dtype") or min_float_dtype(stored.dtype))
-    pages = math.prod(metadata.sizes), *frame
-    bits = (
-        32 if to_store else image.check_format(args.output, np.broadcast_to(dtype.type(), pages), args.bits)
-    )
-    if bits == 32 and (args.clip or args.rescale):
-        raise ValueError(
-            "--clip and --rescale do nothing here: a float file holds every number; leave them out"
+    shape, pages = (*metadata.sizes, *frame), (math.prod(metadata.sizes), *frame)
+    dtype = np.dtype(options.get("dtype") or min_float_dtype(stored.dtype))
+    bits = 32 if to_store else bits_of(args, np.broadcast_to(dtype.type(), pages))
+    spans = {a: range(s.start, s.stop) for a, s in zip(letters, where, strict=True)}
+    channels, times = spans.get("C", range(1)), spans.get("T", range(1))
+    # One volume as it was read and four of floats at least; of a file, all of its volumes as well.
+    each = math.prod(shape) // (len(channels) * len(times)) * (stored.dtype.itemsize + 4 * dtype.itemsize)
+    whole, instead = (
+        (0, "cut the volume into parts: tiles take images in 2-D alone")
+        if to_store
+        else (
+            2 * math.prod(shape) * dtype.itemsize,
+            "write a .zarr, one volume at a time, or cut it into parts",
         )
-    volume = math.prod(n for a, n in zip(f"{metadata.axes}YXS", shape, strict=False) if a not in "TC")
-    needed = volume * (
-        stored.dtype.itemsize + 4 * dtype.itemsize
-    )  # at least: as read, as floats, Hf, f and a spectrum
-    require_memory(
-        needed, np, f"restoring a volume of {args.input}", "cut it into parts: tiles take images in 2-D alone"
     )
+    require_memory(each + whole, np, f"restoring {args.input}", instead)
+    fixed, restore, reports = not isinstance(args.lam, str) and args.boundary != "auto", None, list[str]()
     partial = Path(os.path.realpath(args.output)).with_name(f".{secrets.token_hex(8)}.tmp")
-    reports: list[str] = []
-    fixed, restore = not isinstance(args.lam, str) and args.boundary != "auto", None
+
+    def volume(letters: str, c: int, t: int) -> tuple[Any, ...]:
+        return tuple({"C": c, "T": t}.get(a, slice(None)) for a in letters)
+
     try:
-        out = _store(partial, metadata, shape, dtype, stored.dtype) if to_store else _array(shape, dtype)
-        for c, t in itertools.product(channels, times):
-            report_phase(f"volume {t - times[0] + 1} of {len(times)}, channel {c}")
-            block = np.asarray(stored[tuple({"C": c, "T": t}.get(a, slice(None)) for a in letters)])
-            if restore is None or (t == times[0] and not fixed):
-                restore = Deblurrer(kernel, block.shape[:3], args.lam, **options)
-            result = restore.solve(block, channel_axis=3 if block.ndim == 4 else None, check=not args.anyway)
-            at = {"C": c - channels[0], "T": t - times[0]}
-            found = result.image
+        out = _store(partial, metadata, shape, dtype, stored.dtype) if to_store else np.empty(shape, dtype)
+        for (i, c), (j, t) in itertools.product(enumerate(channels), enumerate(times)):
+            report_phase(f"volume {j + 1} of {len(times)}, channel {c}")
+            g = np.asarray(stored[volume(letters, c, t)])
+            if restore is None or (j == 0 and not fixed):
+                restore = Deblurrer(kernel, g.shape[:3], args.lam, **options)
+            result = restore.solve(g, channel_axis=3 if g.ndim == 4 else None, check=not args.anyway)
+            f = result.image
+            if args.views and not reports:
+                from . import plot
+
+                content, spacing = io.BytesIO(), [metadata.spacing.get(a, 1.0) for a in "ZYX"]
+                plot.volumes({"before": g, "after": f}, spacing).savefig(content, format="png")
+                image.write_whole(args.views, content.getvalue(), args.force)
             if to_store:
-                found, _ = image.fit_to_levels(args.output, found, block, 32, counts=True)
-            out[tuple(at.get(a, slice(None)) for a in metadata.axes)] = found
-            if t == times[0]:
-                name = (
-                    [f"channel     {(metadata.labels or range(c + 1))[at['C']]}"] if len(channels) > 1 else []
-                )
-                reports += [*name, str(result)]
-            if args.views and not any(at.values()):
-                _write_views(args, metadata, {"before": block, "after": result.image})
+                f, _ = image.fit_to_levels(args.output, f, g, 32, counts=True)
+            out[volume(metadata.axes, i, j)] = f
+            if j == 0:
+                reports += [f"channel     {(metadata.labels or channels)[i]}"] * (len(channels) > 1)
+                reports.append(str(result))
         if to_store:
             image.replace_store(args.output)
             os.rename(partial, args.output)
@@ -107,35 +123,14 @@ def restored(args: argparse.Namespace, options: Any) -> str:
     return "\n".join([*reports, f"axes        {in_words(metadata, frame, 3)}", *lines])
 
 
-def _array(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """An array for what a file will hold."""
-    instead = "write a .zarr, which takes one volume at a time, or restore fewer time points (--time)"
-    require_memory(
-        2 * math.prod(shape) * dtype.itemsize, np, f"a file of {' x '.join(map(str, shape))} floats", instead
-    )
-    return np.empty(shape, dtype)
-
-
 def _store(
     path: Path, metadata: image.Metadata, shape: tuple[int, ...], dtype: np.dtype, source: np.dtype
 ) -> Any:
     """The array of a new OME-Zarr 0.5."""
     group = import_zarr().create_group(path, attributes=ome_attributes(metadata, source))
-    chunks = (
-        *(1 for _ in shape[:-3]),
-        *(min(n, side) for n, side in zip(shape[-3:], (16, 256, 256), strict=True)),
-    )
+    chunks = (*(1 for _ in shape[:-3]), *map(min, shape[-3:], (16, 256, 256)))
     names = [*f"{metadata.axes}YX".lower()]
     return group.create_array("0", shape=shape, dtype=dtype, chunks=chunks, dimension_names=names)
-
-
-def _write_views(args: argparse.Namespace, metadata: image.Metadata, volumes: dict[str, np.ndarray]) -> None:
-    """A picture of the first volume before and after: its projections and its slices."""
-    from . import plot
-
-    content = io.BytesIO()
-    plot.volumes(volumes, [metadata.spacing.get(a, 1.0) for a in "ZYX"]).savefig(content, format="png")
-    image.write_whole(args.views, content.getvalue(), args.force)
 
 
 def written(

@@ -137,7 +137,7 @@ def test_a_volume_that_does_not_fit_is_refused_with_its_bytes(tmp_path, capsys):
     group = zarr.create_group(tmp_path / "in.zarr", attributes=said)
     group.create_array("0", shape=(9999, 9999, 9999), dtype="u2", chunks=(1, 1000, 1000))
     run = ["reconstruct", tmp_path / "in.zarr", "-o", tmp_path / "out.zarr", "--psf", FORM]
-    fails(capsys, run, "in.zarr takes 16.37 TiB", "cut it into parts")
+    fails(capsys, run, "in.zarr takes 16.37 TiB", "cut the volume into parts")
 
 
 @pytest.mark.parametrize(

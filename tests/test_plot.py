@@ -147,6 +147,6 @@ def test_a_volume_is_drawn_from_three_sides_in_its_proportions(rng):
             np.testing.assert_array_equal(image.get_array(), side)
         np.testing.assert_allclose(shown[0].get_extent(), (0, 1.4, 0.5, 0))
         np.testing.assert_allclose(shown[1].get_extent(), (0, 1.2, 0.5, 0))
-    for wrong in ({"source": v[0]}, {"kind": "mean"}, {"spacing": (1, 0, 1)}, {"at": (4, 0, 0)}):
-        with pytest.raises(ValueError, match=r"volume|kind|spacing"):
+    for wrong in ({"source": v[0]}, {"kind": "mean"}, {"spacing": (1, 0, 1)}):
+        with pytest.raises(ValueError, match="a volume"):
             plot.volume(**{"source": v, **wrong})

@@ -85,10 +85,12 @@ class Metadata:
         return model if within else f"{make} {model}".strip()
 
     def fitted(self, image: np.ndarray) -> Metadata:
-        """Without the colour profile if that is for colour and the image is grey, or the reverse."""
+        """For this image: without a colour profile for colour if it is grey, or the reverse, and with its pages."""
+        pages = image.shape[: image.ndim - is_colour(image) - 2]
+        found = self if math.prod(pages) == math.prod(self.sizes) else replace(self, sizes=pages)
         if self.icc and self.icc[16:20] != (b"RGB " if is_colour(image) else b"GRAY"):
-            return replace(self, icc=b"", others=(*self.others, "ICC profile (not for these colours)"))
-        return self
+            return replace(found, icc=b"", others=(*self.others, "ICC profile (not for these colours)"))
+        return found
 
     def carried(self, suffix: str, image: Array, bits: int) -> Metadata:
         """The part of it that goes into a file with this suffix, for this image with so many bits a sample."""
