@@ -1,7 +1,7 @@
 """Plots of a restoration: Picard plot, L-curve, the rule's curve, filter factors, residual; views of volumes.
 
 Each function draws into the given Axes, or into a new Figure, and returns the
-Axes (`residual_image`, `psf_check`, `volume` and `volumes`: the Figure). Nothing is shown, and pyplot's global state
+Axes (`residual_image`, `psf_check` and `volumes`: the Figure). Nothing is shown, and pyplot's global state
 is not used; save with ``ax.figure.savefig(...)``. Matplotlib is imported when
 it is first needed.
 """
@@ -19,7 +19,7 @@ from .tuning import LambdaChoice
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure, SubFigure
+    from matplotlib.figure import Figure
 
     from .psf import PSFCheck
 
@@ -293,89 +293,58 @@ def psf_check(check: PSFCheck, figure: Figure | None = None) -> Figure:
     return figure
 
 
-def volume(
-    source: Array,
-    spacing: Sequence[float] = (1.0, 1.0, 1.0),
-    kind: str = "projections",
-    at: Sequence[int] | None = None,
-    figure: Figure | SubFigure | None = None,
-) -> Figure | SubFigure:
-    """A volume from three sides, in its own proportions: maximum projections, or slices that meet in one voxel.
-
-    Parameters
-    ----------
-    source : (L, M, N) array
-        Planes along z, rows along y, columns along x.
-    spacing : (float, float, float)
-        Size of a voxel along z, y and x, in one unit, such as micrometres.
-    kind : {"projections", "slices"}
-    at : (int, int, int), optional
-        The voxel in which slices meet; by default that in the middle.
-    figure : Figure or SubFigure, optional
-
-    Returns
-    -------
-    Figure
-        With three Axes: x and y, beside it z and y, below it x and z. All have one grey scale.
-
-    Raises
-    ------
-    ValueError
-        If it is not a volume, or a size is not positive.
-    IndexError
-        If `at` lies outside.
-    """
-    v = asnumpy(source)
-    steps, kinds = np.asarray(spacing, float), ("projections", "slices")
-    if v.ndim != 3 or v.size == 0 or steps.shape != (3,) or not (steps > 0).all() or kind not in kinds:
-        raise ValueError(
-            "a volume (L, M, N), three positive sizes of a voxel and kind 'projections' or 'slices' are needed, not "
-            f"{v.shape}, {spacing!r} and {kind!r}"
-        )
-    at = [n // 2 for n in v.shape] if at is None else at
-    sides = [v.max(axis=axis) if kind == "projections" else v.take(i, axis) for axis, i in enumerate(at)]
-    deep, high, wide = (n * step for n, step in zip(v.shape, spacing, strict=True))
-    figure = _figure((5.0, 5.0 * (high + deep) / (wide + deep))) if figure is None else figure
-    axes = figure.subplots(2, 2, width_ratios=(wide, deep), height_ratios=(high, deep)).ravel()
-    scale = {
-        "cmap": "gray",
-        "vmin": min(map(np.min, sides)),
-        "vmax": max(map(np.max, sides)),
-        "aspect": "equal",
-    }
-    for ax, picture, x, y, size in zip(
-        axes,
-        (sides[0], sides[2].T, sides[1]),
-        "xzx",
-        "yyz",
-        ((wide, high), (deep, high), (wide, deep)),
-        strict=False,
-    ):
-        ax.imshow(picture, extent=(0, size[0], size[1], 0), interpolation="nearest", **scale)
-        ax.set(xlabel=x, ylabel=y)
-    axes[3].set_axis_off()
-    axes[0].set_title("maxima" if kind == "projections" else f"slices at {tuple(at)}")
-    return figure
-
-
-def volumes(named: Mapping[str, Array], spacing: Sequence[float] = (1.0, 1.0, 1.0)) -> Figure:
-    """Volumes below each other, each by its maximum projections and its middle slices, as `volume` draws them.
+def volumes(
+    named: Mapping[str, Array], spacing: Sequence[float] = (1.0, 1.0, 1.0), at: Sequence[int] | None = None
+) -> Figure:
+    """Volumes from three sides, in their own proportions: maximum projections, and slices that meet in one voxel.
 
     Parameters
     ----------
     named : mapping of str to (L, M, N) array
-        Titles and volumes, such as those before and after a restoration.
+        Titles and volumes, such as those before and after a restoration: planes along z, rows along y, columns along x.
     spacing : (float, float, float)
-        Size of a voxel along z, y and x.
+        Size of a voxel along z, y and x, in one unit, such as micrometres.
+    at : (int, int, int), optional
+        The voxel in which slices meet; by default that in the middle.
 
     Returns
     -------
     Figure
+        A row for each volume. Projections and slices have three Axes each, x and y, beside it z and y, below it x and
+        z, and one grey scale.
+
+    Raises
+    ------
+    ValueError
+        If one is not a volume, or a size is not positive.
+    IndexError
+        If `at` lies outside.
     """
+    steps = np.asarray(spacing, float)
+    if steps.shape != (3,) or not (steps > 0).all():
+        raise ValueError(
+            f"spacing must be three positive sizes of a voxel, along z, y and x, not {spacing!r}"
+        )
     figure = _figure((9.0, 4.5 * len(named)))
     rows = figure.subfigures(len(named), 2, squeeze=False)
     for (name, each), parts in zip(named.items(), rows, strict=True):
-        for part, kind in zip(parts, ("projections", "slices"), strict=True):
-            volume(each, spacing, kind, figure=part)
-            part.suptitle(name)
+        v = asnumpy(each)
+        if v.ndim != 3 or v.size == 0:
+            raise ValueError(f"{name}: a volume has three axes and some voxels, not shape {v.shape}")
+        place = tuple(n // 2 for n in v.shape) if at is None else tuple(at)
+        views = {
+            f"{name}: maxima": [v.max(axis=i) for i in range(3)],
+            f"{name}: slices at {place}": [v.take(n, i) for i, n in enumerate(place)],
+        }
+        z, y, x = steps * v.shape
+        for part, (title, (above, front, aside)) in zip(parts, views.items(), strict=True):
+            axes = part.subplots(2, 2, width_ratios=(x, z), height_ratios=(y, z)).ravel()
+            sides = np.concatenate([side.ravel() for side in (above, front, aside)])
+            scale: Any = {"vmin": sides.min(), "vmax": sides.max()}
+            drawn = ((above, ("x", "y"), (x, y)), (aside.T, ("z", "y"), (z, y)), (front, ("x", "z"), (x, z)))
+            for ax, (picture, (across, down), (wide, high)) in zip(axes, drawn, strict=False):
+                ax.imshow(picture, extent=(0, wide, high, 0), cmap="gray", interpolation="nearest", **scale)
+                ax.set(xlabel=across, ylabel=down)
+            axes[3].set_axis_off()
+            axes[0].set_title(title)
     return figure

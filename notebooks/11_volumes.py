@@ -43,13 +43,11 @@ truth = specimen[tuple(slice(e, e + n) for e, n in zip(edge, recorded.shape))]
 print(f"{recorded.shape} voxels, up to {recorded.max():.0f} photons")
 
 # %% [markdown]
-# `deblur.plot.volume` shows a volume from three sides, in its own proportions: what a pixel is in µm along each axis
-# counts. The maximum projections of the PSF and of the recorded volume:
+# `deblur.plot.volumes` shows volumes from three sides, in their own proportions, by their maxima and by slices through
+# the middle. The PSF, whose square root makes its weak parts visible:
 
 # %%
-figure = plt.figure(figsize=(10, 5), layout="constrained")
-for part, volume in zip(figure.subfigures(1, 2), (psf**0.5, recorded)):
-    deblur.plot.volume(volume, voxel, figure=part)
+deblur.plot.volumes({"square root of the PSF": np.sqrt(psf)}, voxel)
 
 # %% [markdown]
 # ## Restored
@@ -77,8 +75,8 @@ deblur.plot.volumes({"recorded": recorded, "Richardson-Lucy": counted.image}, vo
 # %% [markdown]
 # ## What plane by plane would do
 #
-# Each plane by itself, with the plane of the PSF that is in focus, is another problem: the light of the planes above and
-# below is taken for light of this plane. The slices through one bead, along z and x:
+# Each plane by itself, with the plane of the PSF that is in focus, is another problem: the light of the planes above
+# and below is taken for light of this plane. The slices through one bead, along z and x:
 
 # %%
 flat = psf[10] / psf[10].sum()

@@ -137,16 +137,15 @@ def test_pyplot_is_not_imported_and_matplotlib_only_on_use():
 
 def test_a_volume_is_drawn_from_three_sides_in_its_proportions(rng):
     v = rng.random((4, 5, 7))
-    for kind, sides in (
-        ("projections", [v.max(axis=i) for i in range(3)]),
-        ("slices", [v[2], v[:, 2], v[..., 3]]),
-    ):
-        figure = plot.volume(v, (0.3, 0.1, 0.2), kind)
-        shown = [ax.images[0] for ax in figure.axes[:3]]
-        for image, side in zip(shown, (sides[0], sides[2].T, sides[1]), strict=True):
-            np.testing.assert_array_equal(image.get_array(), side)
-        np.testing.assert_allclose(shown[0].get_extent(), (0, 1.4, 0.5, 0))
-        np.testing.assert_allclose(shown[1].get_extent(), (0, 1.2, 0.5, 0))
-    for wrong in ({"source": v[0]}, {"kind": "mean"}, {"spacing": (1, 0, 1)}):
-        with pytest.raises(ValueError, match="a volume"):
-            plot.volume(**{"source": v, **wrong})
+    maxima, slices = [v.max(axis=i) for i in range(3)], [v[2], v[:, 2], v[..., 3]]
+    figure = plot.volumes({"v": v}, (0.3, 0.1, 0.2))
+    shown = [ax.images[0] for ax in figure.axes if ax.images]
+    expected = [side for (above, front, aside) in (maxima, slices) for side in (above, aside.T, front)]
+    for image, side in zip(shown, expected, strict=True):
+        np.testing.assert_array_equal(image.get_array(), side)
+    np.testing.assert_allclose(shown[0].get_extent(), (0, 1.4, 0.5, 0))
+    np.testing.assert_allclose(shown[1].get_extent(), (0, 1.2, 0.5, 0))
+    with pytest.raises(ValueError, match="v: a volume has three axes"):
+        plot.volumes({"v": v[0]})
+    with pytest.raises(ValueError, match="three positive sizes"):
+        plot.volumes({"v": v}, (1, 0, 1))
