@@ -219,10 +219,10 @@ def _bounds(text: str) -> tuple[float, float] | str:
     return lo, hi
 
 
-def _size(text: str) -> tuple[int, int]:
-    rows, cross, columns = text.lower().partition("x")
-    size = int(rows), int(columns if cross else rows)
-    if not 1 <= min(size) <= max(size) < 2**31:
+def _size(text: str) -> tuple[int, ...]:
+    sides = tuple(int(side) for side in text.lower().split("x"))
+    size = sides * 2 if len(sides) == 1 else sides  # three are those of a volume
+    if not (1 <= min(size) <= max(size) < 2**31 and len(size) < 4):
         raise ValueError
     return size
 

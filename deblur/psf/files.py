@@ -92,7 +92,7 @@ def load(
     Parameters
     ----------
     path : path
-        An image is read as `deblur.image.read` does: integers scaled to
+        ``volume:PATH`` is PATH with `volume`. An image is read as `deblur.image.read` does: integers scaled to
         [0, 1]; a grey image saved as colour counts as grey, and the tag Orientation of a camera is not applied
         (`upright` turns a PSF). An ``.npz`` or ``.mat`` holds one array, or one named ``psf``. A table has one row of
         the PSF per line, numbers separated by commas, semicolons or spaces.
@@ -118,6 +118,8 @@ def load(
         If the content is no PSF: not 2-D nor a volume, or perhaps a stack of 2-D PSFs,
         coloured, NaN or infinite, negative, or summing to zero.
     """
+    if str(path).startswith("volume:"):
+        path, volume = str(path).removeprefix("volume:").strip(), True
     file = image_file.check_readable(path)
     is_table = file.suffix.lower() in (*_TEXT, *_ARRAYS)
     picture = None if is_table else image_file.as_float(image_file.read_stored(path)[0])
@@ -134,7 +136,7 @@ def load(
             psf = psf[..., 0]  # a grey image saved as colour
         if psf.ndim == 3 and volume is None and not (picture is not None and _axes(path) == "Z"):
             raise ValueError(
-                f"its shape {psf.shape} may be that of a volume, for which pass volume=True (on the command line "
+                f"its shape {psf.shape} may be that of a volume, for which pass volume=True (in the command "
                 f"volume:{path}), or of {len(psf)} 2-D PSFs: save the one you mean as its own file"
             )
         if psf.ndim not in {None: (2, 3), True: (3,), False: (2,)}[volume] or psf.size == 0:

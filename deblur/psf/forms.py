@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -20,45 +19,36 @@ def as_size(text: str) -> Size:
     return sides if len(sides) > 1 else sides[0]
 
 
-def as_lengths(text: str) -> float | tuple[float, ...]:
+def as_lengths(text: str) -> tuple[float, ...]:
     """Numbers along several axes, such as "0.3x0.13", or one for all."""
-    lengths = tuple(float(word) for word in text.lower().split("x"))
-    return lengths if len(lengths) > 1 else lengths[0]
+    return tuple(float(word) for word in text.lower().split("x"))
 
 
-# For each form its syntax, its builder, the reader of each of its first parameters, and the number of required ones.
-TABLE: dict[str, tuple[str, Callable[..., np.ndarray], tuple[Callable[[str], Any], ...], int]] = {
-    "gaussian": ("gaussian:SIZE,SIGMA", gaussian, (as_size, as_lengths), 2),
-    "disk": ("disk:SIZE[,RADIUS]", disk, (as_size, float), 1),
-    "motion": ("motion:LENGTH[,ANGLE]", motion, (float, float), 1),
-    "box": ("box:SIZE", box, (as_size,), 1),
-    "moffat": ("moffat:SIZE,FWHM[,BETA]", moffat, (as_size, float, float), 2),
-    "airy": ("airy:SIZE,RADIUS", airy, (as_size, float), 2),
-    "shake": ("shake:SIZE,SEED", camera_shake, (as_size, int), 2),
-    "delta": ("delta:SIZE", delta, (as_size,), 1),
-    "microscope": (
-        "microscope:SIZE,VOXEL,WAVELENGTH,NA[,INDEX[,Z[,MODEL]]]",
-        microscope,
-        (as_size, as_lengths, float, float, as_lengths, float, str),
-        4,
-    ),
-    "confocal": (
-        "confocal:SIZE,VOXEL,EXCITATION,EMISSION,NA[,INDEX[,PINHOLE]]",
-        confocal,
-        (as_size, as_lengths, float, float, float, as_lengths, float),
-        5,
-    ),
-    "lightsheet": (
-        "lightsheet:SIZE,VOXEL,WAVELENGTH,NA,SHEET[,INDEX]",
-        light_sheet,
-        (as_size, as_lengths, float, float, float, as_lengths),
-        5,
-    ),
+#: The builder of each form. Its parameters, in their order, are the words of the form.
+TABLE: dict[str, Callable[..., np.ndarray]] = {
+    build.__name__: build
+    for build in (gaussian, disk, motion, box, moffat, airy, delta, microscope, confocal)
+} | {"shake": camera_shake, "lightsheet": light_sheet}
+# How a word is read that is not one number.
+_READERS: dict[str, Callable[[str], object]] = {
+    **{"size": as_size, "seed": int, "model": str},
+    **{"sigma": as_lengths, "voxel": as_lengths, "index": as_lengths},
 }
+
+
+def _words(name: str) -> tuple[str, list[str], int]:
+    """The syntax of a form, the parameters that it states, and the number of required ones."""
+    signature = inspect.signature(TABLE[name]).parameters.values()
+    stated = [p for p in signature if p.default is not False]
+    needed = sum(p.default is p.empty for p in stated)
+    names = [p.name.upper() for p in stated]
+    optional = "".join(f"[,{word}" for word in names[needed:]) + "]" * (len(names) - needed)
+    return f"{name}:{','.join(names[:needed])}{optional}", [p.name for p in stated], needed
+
 
 #: The short forms that `parse` knows, for help texts.
 FORMS = (
-    *(usage for usage, *_ in TABLE.values()),
+    *(_words(name)[0] for name in TABLE),
     "volume:PATH of a file with planes",
     "a path to an image, .npy, .npz, .mat, .csv or .txt",
 )
@@ -94,26 +84,24 @@ def parse(text: str) -> np.ndarray:
     known = "; the forms are " + ", ".join(FORMS)
     name, colon, rest = text.strip().partition(":")
     name = name.strip().lower()
-    form = TABLE.get(name)
     if name == "volume" and colon:
-        return load(rest.strip(), volume=True)
-    if form is None or not colon:
+        return load(text)
+    if name not in TABLE or not colon:
         if not text.strip() or not located(text)[0].exists():
             raise ValueError(f"{text!r} is neither a file nor a known form of PSF{known}")
         return load(text)
-    usage, build, readers, needed = form
+    usage, parameters, needed = _words(name)
     words = [word.strip() for word in rest.split(",")]
-    if not needed <= len(words) <= len(readers):
+    if not needed <= len(words) <= len(parameters):
         raise ValueError(f"psf {text!r} must be written {usage}{known}")
     try:
-        parameters = zip(inspect.signature(build).parameters, readers, words, strict=False)
-        arguments = {parameter: read(word) for parameter, read, word in parameters}
+        arguments = {p: _READERS.get(p, float)(word) for p, word in zip(parameters, words, strict=False)}
     except ValueError:
         raise ValueError(
             f"psf {text!r} must be written {usage}, with numbers for the words in capitals{known}"
         ) from None
     try:
-        return build(**arguments)
+        return TABLE[name](**arguments)
     except ValueError as error:
         raise ValueError(f"psf {text!r}: {error}") from None
     except InsufficientMemoryError as error:

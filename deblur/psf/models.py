@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ import scipy.special
 from ..device import require_memory
 
 Size = int | tuple[int, ...]
+Lengths = float | Sequence[float]
 
 
 def as_shape(size: Size, axes: int | None = 2) -> tuple[int, ...]:
@@ -50,6 +52,16 @@ def positive(value: float, name: str) -> float:
     if not (math.isfinite(value) and value > 0):
         raise ValueError(f"{name} must be a positive finite number, not {value!r}")
     return float(value)
+
+
+def per_axis(values: Lengths, axes: int, name: str) -> tuple[float, ...]:
+    """A positive number for each axis; one may stand for all, and of a volume the last of two for rows and columns."""
+    each = tuple(np.atleast_1d(values).tolist())
+    if axes == 3 and len(each) == 2:
+        each += each[1:]
+    if len(each) not in (1, axes):
+        raise ValueError(f"{name} must be one number, or one for each of {axes} axes, not {values!r}")
+    return tuple(positive(value, name) for value in (each * axes)[:axes])
 
 
 def coordinates(shape: tuple[int, ...]) -> tuple[np.ndarray, ...]:
@@ -105,7 +117,7 @@ def box(size: Size) -> np.ndarray:
     return np.full(shape, 1.0 / math.prod(shape))
 
 
-def gaussian(size: Size, sigma: float | tuple[float, ...], integrated: bool = False) -> np.ndarray:
+def gaussian(size: Size, sigma: Lengths, integrated: bool = False) -> np.ndarray:
     """Gaussian blur, cut to the given size.
 
     Parameters
@@ -115,7 +127,8 @@ def gaussian(size: Size, sigma: float | tuple[float, ...], integrated: bool = Fa
         all but 0.3 % of an axis.
     sigma : float or tuple of float
         Standard deviation in pixels, or one along each axis: first along the
-        columns (vertical), last along the rows (horizontal).
+        columns (vertical), last along the rows (horizontal). Of a volume also
+        (along the planes, within them).
     integrated : bool
         Integrate over each pixel. By default the values are those at the pixel centres.
 
@@ -125,12 +138,8 @@ def gaussian(size: Size, sigma: float | tuple[float, ...], integrated: bool = Fa
         Separable (rank one).
     """
     shape = as_shape(size, None)
-    widths = tuple(sigma) if isinstance(sigma, tuple | list) else (sigma,) * len(shape)
-    if len(widths) != len(shape):
-        raise ValueError(f"sigma must be one number or one for each of {len(shape)} axes, not {sigma!r}")
-    along = zip(coordinates(shape), (positive(value, "sigma") for value in widths), strict=True)
-    profiles = [bell(line, width, integrated) for line, width in along]
-    return unit_sum(functools.reduce(np.multiply, profiles))
+    along = zip(coordinates(shape), per_axis(sigma, len(shape), "sigma"), strict=True)
+    return unit_sum(functools.reduce(np.multiply, [bell(line, width, integrated) for line, width in along]))
 
 
 def bell(line: np.ndarray, sigma: float, integrated: bool = False) -> np.ndarray:

@@ -2,9 +2,9 @@
 
 A point's field at the distance r from the axis and z from the focus is an integral over the angle θ of the rays that
 the objective takes: of J₀(k n r sin θ) exp(i k W(θ, z)) with the vacuum's wave number k, the refractive index n and the
-path W. Its squared modulus is the intensity. It depends on r and z alone and is computed on a fine grid of r; a sparse
-matrix of cubic interpolation, times the weights of Gauss and Legendre, integrates it over each pixel, and sums at their
-points within each plane integrate it along z. All numbers of points follow from the finest period of the intensity.
+path W. Its squared modulus is the intensity. It depends on r and z alone and is computed on a grid of r; its cubic
+spline is integrated over each voxel by the points and weights of Gauss and Legendre. All numbers of points follow from
+the finest period of the intensity.
 
 Lengths are in micrometres. In a volume (planes, rows, columns) the focus moves deeper into the specimen from plane to
 plane.
@@ -16,14 +16,13 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-import scipy.sparse
 import scipy.special
 
-from .models import Size, as_shape, coordinates, positive, unit_sum
+from .models import Lengths, Size, as_shape, coordinates, per_axis, positive, unit_sum
 
-Length = float | tuple[float, ...]
+Index = float | tuple[float, float, float]
 Intensity = Callable[[np.ndarray, np.ndarray], np.ndarray]
-_FINE = 20  # distances from the axis in the finest period: cubic interpolation is then right to 1e-4
+_FINE = 20  # distances from the axis in the finest period: the spline is then right to 1e-5
 
 #: How a point's field is computed.
 MODELS = ("richards-wolf", "gibson-lanni", "born-wolf")
@@ -31,11 +30,11 @@ MODELS = ("richards-wolf", "gibson-lanni", "born-wolf")
 
 def microscope(
     size: Size,
-    voxel: Length,
+    voxel: Lengths,
     *,
     wavelength: float,
     na: float,
-    index: float | tuple[float, float, float] = 1.515,
+    index: Index = 1.515,
     z: float = 0.0,
     model: str = "richards-wolf",
 ) -> np.ndarray:
@@ -89,12 +88,12 @@ def microscope(
 
 def confocal(
     size: Size,
-    voxel: Length,
+    voxel: Lengths,
     *,
     excitation: float,
     emission: float,
     na: float,
-    index: float | tuple[float, float, float] = 1.515,
+    index: Index = 1.515,
     pinhole: float | None = None,
 ) -> np.ndarray:
     """The PSF of a confocal or spinning-disk microscope: that of the excitation times that seen through the pinhole.
@@ -121,33 +120,20 @@ def confocal(
         raise ValueError(f"pinhole must be a radius in micrometres, zero or larger, not {pinhole!r}")
 
     def product(radii: np.ndarray, planes: np.ndarray) -> np.ndarray:
-        step = radii[1]
-        away, share = _nodes(0, reach, reach / (step * _FINE))
-        turn = (
-            np.pi * (np.arange(2 * len(away)) + 0.5) / (2 * len(away))
-        )  # half a turn, the other half being alike
-        at = np.sqrt(
-            radii[:, None, None] ** 2
-            + away[:, None] ** 2
-            + 2 * radii[:, None, None] * away[:, None] * np.cos(turn)
-        )
-        wide = step * np.arange(len(radii) + math.ceil(reach / step) + 3)
-        weights = np.repeat(away * share if reach else np.ones_like(away), len(turn))
-        return excited(radii, planes) * (
-            _interpolation(at.reshape(len(radii), -1), step, len(wide), weights) @ detected(wide, planes)
-        )
+        across, share = _nodes(0, reach, 2 * na * reach / emission)
+        weights = across * share if reach else share
+        n = 2 * len(across)
+        turns = np.exp(1j * np.pi * (np.arange(n) + 0.5) / n)  # the other half is alike
+        at = np.abs(radii[:, None, None] + across[:, None] * turns).reshape(len(radii), -1)
+        wide = np.append(radii, radii[-1] + radii[1] * np.arange(1, reach / radii[1] + 3))
+        seen = _averaged(wide, detected(wide, planes), at, np.repeat(weights, n))
+        return excited(radii, planes) * seen
 
     return _integrated(size, voxel, 1 / (2 * na * (1 / excitation + 1 / emission)), product)
 
 
 def light_sheet(
-    size: Size,
-    voxel: Length,
-    *,
-    wavelength: float,
-    na: float,
-    sheet: float,
-    index: float | tuple[float, float, float] = 1.333,
+    size: Size, voxel: Lengths, *, wavelength: float, na: float, sheet: float, index: Index = 1.333
 ) -> np.ndarray:
     """The PSF of a light-sheet microscope: that of the detection times the profile of the sheet along z.
 
@@ -168,14 +154,17 @@ def light_sheet(
     return _integrated(size, voxel, finest, lambda r, z: detected(r, z) * np.exp(-2 * (z / waist) ** 2))
 
 
-def _field(wavelength: float, na: float, index: float | tuple[float, float, float], model: str) -> Intensity:
+def _field(wavelength: float, na: float, index: Index, model: str) -> Intensity:
     """The intensity of a point's image at distances (r,) from the axis and planes (z,): (r, z)."""
     if model not in MODELS:
         raise ValueError(f"model must be one of {', '.join(MODELS)}, not {model!r}")
     if not 0.05 <= positive(wavelength, "a wavelength") <= 20:
         raise ValueError(f"a wavelength is in micrometres, such as 0.52; {wavelength!r} would be no light")
-    n, inside, depth = index if isinstance(index, tuple | list) else (index, index, 0.0)
-    n, inside = (positive(each, "index") for each in (n, inside))
+    if np.size(index) not in (1, 3):
+        raise ValueError(f"index must be one number, or (index, specimen's index, depth), not {index!r}")
+    n, inside, *below = (float(each) for each in np.broadcast_to(index, 3 if np.size(index) == 3 else 2))
+    depth = below[0] if below else 0.0
+    positive(min(n, inside), "index")
     if not (math.isfinite(depth) and depth >= 0):
         raise ValueError(f"the depth below the coverslip must be zero or more micrometres, not {depth!r}")
     if not positive(na, "na") < n:
@@ -210,60 +199,43 @@ def _field(wavelength: float, na: float, index: float | tuple[float, float, floa
 
 
 def _nodes(low: float, high: float, periods: float) -> tuple[np.ndarray, np.ndarray]:
-    """Points and weights of Gauss and Legendre for a function of at most so many periods between two ends."""
+    """Points and weights of Gauss and Legendre for the mean of a function of at most so many periods between ends."""
     x, w = np.polynomial.legendre.leggauss(4 + math.ceil(4 * periods))
-    return low + (high - low) * (x + 1) / 2, w * (high - low) / 2
+    return low + (high - low) * (x + 1) / 2, w / 2
 
 
-def _interpolation(at: np.ndarray, step: float, count: int, weights: np.ndarray) -> scipy.sparse.csr_matrix:
-    """The matrix (k, count) of sums with weights (q,) over distances `at` (k, q) of an even function, by a cubic
-    through its values at four of the distances 0, step, 2 step, ..."""
-    whole = np.floor(at / step)
-    t = at / step - whole
-    cubic = np.stack(
-        [
-            -t * (t - 1) * (t - 2) / 6,
-            (t + 1) * (t - 1) * (t - 2) / 2,
-            -(t + 1) * t * (t - 2) / 2,
-            (t + 1) * t * (t - 1) / 6,
-        ],
-        axis=-1,
-    )
-    columns = np.abs(whole.astype(int)[..., None] + np.arange(-1, 3))
-    rows = np.repeat(np.arange(len(at)), columns[0].size)
-    return scipy.sparse.csr_matrix(
-        ((cubic * weights[:, None]).ravel(), (rows, columns.ravel())), (len(at), count)
-    )
+def _averaged(radii: np.ndarray, table: np.ndarray, at: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Sums (k, z) with weights (q,) over distances `at` (k, q) of what is tabulated (r, z) at `radii` (r,)."""
+    from scipy.interpolate import CubicSpline
+
+    spline = CubicSpline(radii, table)
+    return np.stack([weights @ spline(distances) for distances in at])
 
 
-def _integrated(size: Size, voxel: Length, finest: float, intensity: Intensity, z: float = 0.0) -> np.ndarray:
+def _integrated(
+    size: Size, voxel: Lengths, finest: float, intensity: Intensity, z: float = 0.0
+) -> np.ndarray:
     """The PSF of an intensity whose finest period is given, integrated over each voxel."""
     shape = as_shape(size, None)
     if len(shape) == 1 or not all(n % 2 for n in shape):
         raise ValueError(
             f"size must be odd along rows, columns and planes, so that the focus is a pixel's, not {size!r}"
         )
-    sides = tuple(voxel) if isinstance(voxel, tuple | list) else (voxel,)
-    if not 1 <= len(sides) <= len(shape):
-        raise ValueError(f"voxel must be its side, or one for each of {len(shape)} axes, not {voxel!r}")
-    sides = tuple(positive(side, "a side of the voxel") for side in (*sides, *[sides[-1]] * 2)[: len(shape)])
+    sides = per_axis(voxel, len(shape), "voxel")
     if not math.isfinite(z):
         raise ValueError(f"z must be a distance in micrometres, not {z!r}")
-    *deep, rows, cols = (_nodes(-side / 2, side / 2, side / finest) for side in sides)
-    y, x = (
-        (np.arange(n // 2 + 1) * side)[:, None] + at
-        for n, side, (at, _) in zip(shape[-2:], sides[-2:], (rows, cols), strict=True)
+    # Of an image one plane without thickness.
+    shape, sides = (1,) * (3 - len(shape)) + shape, (0.0,) * (3 - len(shape)) + sides
+    (within, thick), (down, high), (right, wide) = (_nodes(-s / 2, s / 2, s / finest) for s in sides)
+    planes, y, x = (
+        (line.reshape(-1, 1) * side + points)
+        for line, side, points in zip(coordinates(shape), sides, (within, down, right), strict=True)
     )
-    # A quarter of the pixels; the others mirror it.
+    y, x = y[shape[1] // 2 :], x[shape[2] // 2 :]  # a quarter of the pixels; the others mirror it
     at = np.hypot(y[:, None, :, None], x[None, :, None, :]).reshape(len(y) * len(x), -1)
-    step = finest / _FINE
-    radii = step * np.arange(math.ceil(at.max() / step) + 3)
-    planes, thick = np.array([[z]]), np.ones(1)
-    if deep:
-        ((within, thick),) = deep
-        planes = z + sides[0] * coordinates(shape)[0].reshape(-1, 1) + within
-    table = intensity(radii, planes.ravel()).reshape(len(radii), *planes.shape) @ thick
-    quarter = _interpolation(at, step, len(radii), np.outer(rows[1], cols[1]).ravel()) @ table
-    mirrored = np.ix_(*(np.abs(line.ravel()) for line in coordinates(shape[-2:])))
+    radii = finest / _FINE * np.arange(math.ceil(at.max() / finest * _FINE) + 3)
+    table = intensity(radii, z + planes.ravel()).reshape(len(radii), *planes.shape) @ thick
+    quarter = _averaged(radii, table, at, np.outer(high, wide).ravel())
+    mirrored = np.ix_(*(np.abs(line.ravel()) for line in coordinates(shape[1:])))
     psf = quarter.reshape(len(y), len(x), -1)[mirrored]
-    return unit_sum(np.maximum(np.moveaxis(psf, -1, 0), 0).reshape(shape))
+    return unit_sum(np.maximum(np.moveaxis(psf, -1, 0), 0).reshape(as_shape(size, None)))

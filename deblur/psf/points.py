@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import scipy.fft
 
+from ..operators.matrix import by
 from .estimate import (
     PSFEstimate,
     PSFStatus,
@@ -100,14 +101,14 @@ def from_points(
     """
     picture = grey(image, axes=(2, 3))
     if min(picture.shape) < 9:
-        raise ValueError(f"an image of {_sides(picture.shape)} pixels has no room for points")
+        raise ValueError(f"an image of {by(picture.shape)} pixels has no room for points")
     # A bead may lie in the middle of few planes, but not of few rows.
     room = [n if axis < picture.ndim - 2 else n // 2 for axis, n in enumerate(picture.shape)]
     if size is not None:
-        size = as_shape(size, picture.ndim) if isinstance(size, tuple | list) else (size,) * picture.ndim
-        if any(n > most for n, most in zip(as_shape(size, picture.ndim), room, strict=True)):
+        size = as_shape(size, picture.ndim)
+        if any(n > most for n, most in zip(size, room, strict=True)):
             raise ValueError(
-                f"a PSF of size {size} is more than half of an image of {_sides(picture.shape)} pixels, or has more "
+                f"a PSF of size {size} is more than half of an image of {by(picture.shape)} pixels, or has more "
                 "planes than it"
             )
     if positions is not None:
@@ -126,7 +127,7 @@ def from_points(
     side = 2 * max(math.ceil(4.5 * field.scale) + 1, 4) + 1
     shape = tuple(min(side, n) if axis < picture.ndim - 2 else side for axis, n in enumerate(most))
     found = field.average(shape)
-    for _ in range(5):
+    for _ in range(4):
         needed = _needed(found[0])
         larger = tuple(
             max(n, need) if need <= end else n for n, need, end in zip(shape, needed, most, strict=True)
@@ -229,9 +230,7 @@ class _Field:
                 "expose shorter, so that no top is cut off, or pass saturation=... if these values are sound"
             )
         elif "too near the edge" in left_out:
-            advice = (
-                f"show points further inside than half of the PSF ({_sides(shape)}) or pass a smaller size"
-            )
+            advice = f"show points further inside than half of the PSF ({by(shape)}) or pass a smaller size"
         else:
             advice = "show points that stand alone and are bright, or give their positions"
         raise ValueError(f"of {len(own)} points none can be used ({_listed(left_out)}): {advice}")
@@ -257,10 +256,6 @@ def _check_light(total: float, points: int) -> None:
 
 def _listed(left_out: dict[str, int]) -> str:
     return ", ".join(f"{n} {why}" for why, n in left_out.items()) or "none"
-
-
-def _sides(shape: tuple[int, ...]) -> str:
-    return " x ".join(map(str, shape))
 
 
 def _each(values: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:

@@ -4,7 +4,6 @@ noise."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -25,9 +24,7 @@ from .estimate import (
     shift,
     width,
 )
-from .models import Size, as_shape, coordinates, positive, unit_sum
-
-_AXES = (1, 2, 3)  # numbers of axes that a PSF may have
+from .models import Lengths, Size, as_shape, coordinates, per_axis, unit_sum
 
 
 def recentre(psf: Any) -> np.ndarray:
@@ -42,7 +39,7 @@ def recentre(psf: Any) -> np.ndarray:
     array of the same shape, float64
         Non-negative if `psf` is, with the same sum. Values that leave the frame are lost.
     """
-    h = grey(psf, "the PSF", _AXES)
+    h = grey(psf, "the PSF", (1, 2, 3))
     total = h.sum()
     if not total > 0:
         raise ValueError(
@@ -75,7 +72,7 @@ def crop(psf: Any, energy: float = 0.999) -> np.ndarray:
     array, float64
         Its sum is one.
     """
-    h = grey(psf, "the PSF", _AXES)
+    h = grey(psf, "the PSF", (1, 2, 3))
     if not 0 < energy <= 1:
         raise ValueError(f"energy is a share of the light, above 0 and at most 1, not {energy!r}")
     if energy == 1:
@@ -87,7 +84,7 @@ def crop(psf: Any, energy: float = 0.999) -> np.ndarray:
     return unit_sum(placed(h, tuple(2 * min(reach, c) + 1 for c in centre(h.shape))))
 
 
-def resample(psf: Any, scale: float | Sequence[float]) -> np.ndarray:
+def resample(psf: Any, scale: Lengths) -> np.ndarray:
     """Resample the PSF: each new pixel is the mean over its area of a cubic spline through the old pixels.
 
     Parameters
@@ -103,14 +100,10 @@ def resample(psf: Any, scale: float | Sequence[float]) -> np.ndarray:
     """
     from scipy.ndimage import map_coordinates
 
-    h = grey(psf, "the PSF", _AXES)
-    scales = (
-        np.broadcast_to(np.asarray(scale, dtype=float), h.ndim) if np.ndim(scale) == 0 else np.array(scale)
-    )
-    if scales.shape != (h.ndim,) or not ((scales >= 0.02) & (scales <= 50)).all():
-        raise ValueError(
-            f"scale must be new pixels in one old pixel, between 0.02 and 50, one or {h.ndim} of them, not {scale!r}"
-        )
+    h = grey(psf, "the PSF", (1, 2, 3))
+    scales = per_axis(scale, h.ndim, "scale, new pixels in one old pixel,")
+    if not (min(scales) >= 0.02 and max(scales) <= 50):
+        raise ValueError(f"scale, new pixels in one old pixel, must lie between 0.02 and 50, not {scale!r}")
     fine = 5  # sampling points per new pixel, along each axis
     out = h
     for axis, (n, c, s) in enumerate(zip(h.shape, centre(h.shape), scales, strict=True)):
@@ -124,21 +117,20 @@ def resample(psf: Any, scale: float | Sequence[float]) -> np.ndarray:
     return unit_sum(np.maximum(out, 0) if h.min() >= 0 else out)
 
 
-def for_voxels(
-    psf: Any, voxel: float | Sequence[float] | None, image_voxel: float | Sequence[float] | None
-) -> np.ndarray:
+def for_voxels(psf: Any, voxel: Lengths | None, image_voxel: Lengths | None) -> np.ndarray:
     """The PSF on the voxels of an image that are not those on which it was measured or computed.
 
     Parameters
     ----------
     psf : (m, n) or (p, m, n) array
     voxel, image_voxel : float, or one for each axis, or None
-        Sides of a voxel of the PSF and of the image, in the same unit; None if it is not known.
+        Sides of a voxel of the PSF and of the image, in the same unit, or (distance of the planes, side of a
+        pixel); None if it is not known.
 
     Returns
     -------
     array, float64
-        Resampled, if the sizes differ by more than 1 %.
+        If the sizes differ by more than 1 %, resampled, with a sum of one.
 
     Raises
     ------
@@ -151,7 +143,7 @@ def for_voxels(
         If one of the sizes is not known, and the PSF returned as it is; or if the PSF's voxels are larger than
         the image's and too coarse to show its shape between them.
     """
-    h = grey(psf, "the PSF", _AXES)
+    h = grey(psf, "the PSF", (1, 2, 3))
     if voxel is None or image_voxel is None:
         if voxel is not image_voxel:
             whose, other = ("image", voxel) if image_voxel is None else ("PSF", image_voxel)
@@ -159,12 +151,8 @@ def for_voxels(
                 f"the size of the {whose}'s voxels is not known, the other's is {other}: the PSF is used as it is"
             )
         return h
-    own, its = (
-        np.broadcast_to([positive(side, "a side of a voxel") for side in np.atleast_1d(sides)], h.ndim)
-        for sides in (voxel, image_voxel)
-    )
-    scales = own / its
-    scales = np.where(np.abs(scales - 1) < 0.01, 1.0, scales)
+    own, its = (np.array(per_axis(sides, h.ndim, "voxel")) for sides in (voxel, image_voxel))
+    scales = np.where(np.abs(own / its - 1) < 0.01, 1.0, own / its)
     peak = np.unravel_index(h.argmax(), h.shape)
     for axis, scale in enumerate(scales):
         line = np.moveaxis(h, axis, 0)[(slice(None), *np.delete(peak, axis))]
@@ -192,7 +180,7 @@ def denoise(psf: Any, noise: float | None = None) -> np.ndarray:
     array of the same shape, float64
         Non-negative, with a sum of one.
     """
-    h = grey(psf, "the PSF", _AXES)
+    h = grey(psf, "the PSF", (1, 2, 3))
     background, deviation = _level(border(h))
     noise = deviation if noise is None else noise
     if not (math.isfinite(noise) and noise >= 0):
@@ -211,7 +199,7 @@ def prepare(
     psf: Any,
     *,
     clean: bool = False,
-    scale: float | Sequence[float] = 1.0,
+    scale: Lengths = 1.0,
     centred: bool = True,
     energy: float | None = None,
     size: Size | None = None,
@@ -245,7 +233,7 @@ def prepare(
     ValueError
         For an array that is no PSF.
     """
-    h = grey(psf, "the PSF", _AXES)
+    h = grey(psf, "the PSF", (1, 2, 3))
     top = float(h.max())
     if not (top > 0 and h.sum() > 0):
         raise ValueError(

@@ -81,6 +81,21 @@ def test_a_displaced_psf_fits_and_is_reported():
     assert "(+2.0, -1.0)" in found.findings[0]
 
 
+def test_of_a_volume_the_sums_over_the_planes_are_compared():
+    deep = psf.gaussian((7, 1, 1), 1.5)
+    light = np.exp(-(((np.arange(30) - 15) / 6) ** 2))[:, None, None]
+    seen = deblur.degrade(SCENE * light, deep * SHAKE, noise=0.004, boundary="zero", seed=0)[
+        :, 10:-10, 10:-10
+    ]
+    assert psf.check(seen, deep * SHAKE).verdict is psf.Verdict.FITS
+    turned = psf.check(seen, np.pad(deep * SHAKE[::-1, ::-1], ((0, 4), (0, 0), (0, 0))))
+    assert "rotated by 180" in turned.findings[0]
+    assert "(+2.0, " in turned.findings[1]
+    assert "planes, rows and columns" in turned.findings[1]
+    with pytest.raises(ValueError, match=r"\(31, 9, 9\) is larger than the image of shape \(30, 280, 280\)"):
+        psf.check(seen, psf.box((31, 9, 9)))
+
+
 def test_the_sparsity_gain_of_a_rotation_changes_sign_with_it():
     h = RIGHT["shake"]
     right, turned = (psf.check(picture(h), k).details["ghosts"] for k in (h, h[::-1, ::-1]))

@@ -88,7 +88,8 @@ def test_load_keeps_the_values_when_asked(saved):
         ("h.npy", np.array([[1.0, -0.1]]), "allow_negative"),
         ("h.npy", np.zeros((3, 3)), "sum to zero"),
         ("h.npy", np.ones(4), "2-D"),
-        ("h.npy", np.ones((2, 2, 2)), "2-D"),
+        ("h.npy", np.ones((2, 2, 2)), "volume=True .* volume:.*h.npy.* 2 2-D"),
+        ("volume.tif", np.ones((2, 2, 2), np.float32), "2 2-D PSFs"),
         ("h.npy", np.ones((0, 2)), "non-empty"),
         ("h.npy", np.ones((2, 2), complex), "not real"),
         ("h.npy", np.array([["a"]]), "not real"),
@@ -125,6 +126,16 @@ FORMS = {
     "airy:15,4": psf.airy(15, 4),
     "shake:17,3": psf.camera_shake(17, 3),
     "delta:3": psf.delta(3),
+    "gaussian:5x7x7,2x1": psf.gaussian((5, 7, 7), (2, 1, 1)),
+    "microscope:3x5x5,0.3x0.1,0.5,1.2,1.4x1.33x2,0.1,gibson-lanni": psf.microscope(
+        (3, 5, 5), (0.3, 0.1), wavelength=0.5, na=1.2, index=(1.4, 1.33, 2), z=0.1, model="gibson-lanni"
+    ),
+    "confocal:3x5x5,0.3x0.1,0.4,0.5,1.2,1.33,0.2": psf.confocal(
+        (3, 5, 5), (0.3, 0.1), excitation=0.4, emission=0.5, na=1.2, index=1.33, pinhole=0.2
+    ),
+    "lightsheet:3x5x5,0.3x0.1,0.5,0.8,2": psf.light_sheet(
+        (3, 5, 5), (0.3, 0.1), wavelength=0.5, na=0.8, sheet=2.0
+    ),
 }
 
 
@@ -152,7 +163,8 @@ def test_parse_lists_the_forms_when_it_does_not_understand(text):
 
 
 @pytest.mark.parametrize(
-    "text", ["gaussian:0,1", "gaussian:9,-1", "motion:0.2", "moffat:9,3,1", "disk:7,nan"]
+    "text",
+    ["gaussian:0,1", "gaussian:9,-1", "motion:0.2", "moffat:9,3,1", "disk:7,nan", "microscope:8,1,1,1"],
 )
 def test_parse_repeats_what_the_builder_says(text):
     with pytest.raises(ValueError, match="must be") as caught:
@@ -233,6 +245,16 @@ def test_what_is_saved_is_loaded(tmp_path, name):
     psf.save(tmp_path / name, h, overwrite=True)
     with pytest.raises(ValueError, match="is written to"):
         psf.save(tmp_path / "a.xyz", h)
+    deep = h * np.array([1, 3, 2]).reshape(3, 1, 1) / 6
+    if name in ("a.csv", "a.txt"):
+        with pytest.raises(ValueError, match=r"\(3, 8, 9\) to .npy, .npz or .tif"):
+            psf.save(tmp_path / name, deep, overwrite=True)
+    else:
+        psf.save(tmp_path / name, deep, overwrite=True)
+        text = str(tmp_path / name)
+        assert np.abs(psf.parse(text if name == "a.tif" else f"volume:{text}") - deep).max() < 1e-7
+        with pytest.raises(ValueError, match=r"2-D array, this one has shape \(3, 8, 9\)"):
+            psf.load(tmp_path / name, volume=False)
 
 
 def test_matlab_and_fits_files_are_read(tmp_path):

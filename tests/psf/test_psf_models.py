@@ -74,7 +74,7 @@ def test_odd_sizes_are_symmetric_to_rounding(name, size):
         assert np.abs(h - other).max() <= 4 * np.finfo(float).eps * h.max()
 
 
-@pytest.mark.parametrize("size", [0, -3, 2.5, (3, 0), (3, 3, 3), (3,), True, math.nan, "a"])
+@pytest.mark.parametrize("size", [0, -3, 2.5, (3, 0), (3, 3, 3, 3), (), True, math.nan, "a"])
 @pytest.mark.parametrize("name", SIZED)
 def test_invalid_sizes_are_refused(name, size):
     with pytest.raises(ValueError, match="size must be"):
@@ -115,9 +115,23 @@ def test_gaussian_is_the_density_at_the_pixel_centres():
     np.testing.assert_allclose(h, density / density.sum(), rtol=1e-13)
 
 
-def test_gaussian_takes_one_sigma_or_two():
-    with pytest.raises(ValueError, match="one number or two"):
+def test_gaussian_is_integrated_over_the_voxels():
+    along = [
+        np.diff(scipy.stats.norm.cdf(np.arange(n + 1) - (n - 1) // 2 - 0.5, scale=s))
+        for n, s in ((7, 2.1), (5, 0.3), (6, 0.9))
+    ]
+    expected = np.einsum("a,b,c", *along)
+    h = psf.gaussian((7, 5, 6), (2.1, 0.3, 0.9), integrated=True)
+    np.testing.assert_allclose(h, expected / expected.sum(), rtol=1e-9)
+    np.testing.assert_array_equal(psf.gaussian((7, 5, 5), (2, 1)), psf.gaussian((7, 5, 5), (2, 1, 1)))
+    with pytest.raises(ValueError, match="one for each of 2 axes"):
         psf.gaussian(5, (1.0, 2.0, 3.0))
+
+
+@pytest.mark.parametrize("name", ["disk", "moffat", "airy", "shake"])
+def test_images_have_two_axes(name):
+    with pytest.raises(ValueError, match=r"size must be .* not \(3, 3, 3\)"):
+        SIZED[name]((3, 3, 3))
 
 
 def overlap(i, j, r):

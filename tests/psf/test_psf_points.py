@@ -127,6 +127,37 @@ def test_saturated_stars_are_left_out(kind):
     assert relative_error(found.psf, truth((13, 13))) < 0.06
 
 
+def test_beads_of_a_volume_are_aligned_and_averaged():
+    def bead(z, y, x):
+        return blob(y, x) * (np.exp(-(z**2) / 11) + 0.3 * np.exp(-((z - 3) ** 2) / 9))
+
+    rng, shape = np.random.default_rng(0), (35, 110, 100)
+    places = np.concatenate([rng.uniform(15, 19, (9, 1)), scattered(9, shape=shape[1:])[0]], axis=1)
+    volume = 0.2 + 0.01 * rng.standard_normal(shape)
+    for z, y, x in places:
+        volume += rng.uniform(20, 80) * bead(
+            *np.ix_(np.arange(35) - z, np.arange(110) - y, np.arange(100) - x)
+        )
+    volume[rng.integers(0, 35, 3), rng.integers(0, 110, 3), rng.integers(0, 100, 3)] = 3  # hot voxels
+    expected = psf.recentre(bead(*np.ix_(*[np.arange(-20, 21)] * 3)))
+    for options in ({}, {"size": (19, 15, 15)}, {"positions": np.rint(places[:6]) + 1}):
+        found = psf.from_points(volume, **options)
+        same = placed(expected, found.psf.shape)
+        error = relative_error(found.psf, same / same.sum())
+        assert error < min(0.05, 2 * found.error)
+        assert found.status.ok
+        assert np.abs(centre_of_gravity(found.psf)).max() < 0.1
+        away = np.abs(found.details["positions"][:, None] - places)
+        assert away[:, :, 1:].max(axis=2).min(axis=1).max() < 0.1
+    for options, words in (
+        ({"grid": (2, 2)}, "grid=.2, 2. is of images"),
+        ({"size": (37, 15, 15)}, r"\(37, 15, 15\) is more .* 35 x 110 x 100 .* planes"),
+        ({"positions": [(3, 4)]}, r"\(k, 3\) finite numbers, plane, row, column"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            psf.from_points(volume, **options)
+
+
 def test_only_given_positions_are_used():
     places, flux = scattered(9, seed=9)
     found = psf.from_points(field(places, flux), positions=np.rint(places[:5]) + 1, size=13)

@@ -1,22 +1,25 @@
-"""Preparing PSFs of instruments, against sums, moments and formulas; and PSFs of other packages."""
+"""Preparing PSFs of instruments, against sums, moments and formulas."""
 
 import numpy as np
 import pytest
 
 from deblur import psf
-from deblur.psf.estimate import centre_of_gravity
+from deblur.errors import PSFWarning
+from deblur.psf.estimate import centre_of_gravity, placed
 
 
-@pytest.mark.parametrize("shape", [(21, 21), (20, 21), (22, 20)])
+@pytest.mark.parametrize("shape", [(21, 21), (20, 21), (22, 20), (19, 21, 20)])
 def test_recentring_moves_the_centre_of_gravity_and_keeps_the_sum(shape):
-    y, x = (np.arange(n) - (n - 1) // 2 for n in shape)
-    h = 3 * np.exp(-((y[:, None] - 2.3) ** 2 + (x[None, :] + 1.6) ** 2) / (2 * 1.5**2))
+    def bell(*away):
+        lines = (np.arange(n) - (n - 1) // 2 - a for n, a in zip(shape, away, strict=True))
+        return np.exp(-sum(line**2 for line in np.ix_(*lines)) / (2 * 1.5**2))
+
+    h = 3 * bell(*(2.3, -1.6, 0.4)[: len(shape)])
     moved = psf.recentre(h)
     assert np.abs(centre_of_gravity(moved)).max() < 1e-2
     assert moved.min() >= 0
     assert abs(moved.sum() - h.sum()) < 1e-9
-    expected = np.exp(-(y[:, None] ** 2 + x[None, :] ** 2) / (2 * 1.5**2))
-    assert np.abs(moved / moved.max() - expected).max() < 0.01
+    assert np.abs(moved / moved.max() - bell(*[0] * len(shape))).max() < 0.01
 
 
 @pytest.mark.parametrize("energy", [0.5, 0.9, 0.999])
@@ -33,15 +36,33 @@ def test_cropping_keeps_the_energy_in_the_smallest_size(energy):
     assert np.array_equal(psf.crop(h, 1), h / h.sum())
 
 
-@pytest.mark.parametrize("scale", [0.5, 0.8, 1.5, 2.0])
+@pytest.mark.parametrize("scale", [0.5, 0.8, 1.5, 2.0, (1.5, 0.7, 1.0)])
 def test_resampling_is_the_formula_on_other_pixels(scale):
-    new = psf.resample(psf.gaussian(41, 3.0), scale)
+    scales = np.ravel(scale) if np.ndim(scale) else np.repeat(scale, 2)
+    new = psf.resample(psf.gaussian((41,) * len(scales), 3.0), scale)
     assert all(n % 2 for n in new.shape)
-    sigma = np.hypot(3.0 * scale, (1 / 12) ** 0.5)  # the mean over a new pixel widens it
-    expected = psf.gaussian(new.shape, sigma)
+    sigma = np.hypot(3.0 * scales, (1 / 12) ** 0.5 * (scales != 1))  # the mean over a new pixel widens it
+    expected = psf.gaussian(new.shape, tuple(sigma))
     assert np.abs(new - expected).max() < 0.01 * expected.max()
-    assert np.allclose(new, new[::-1, ::-1], atol=1e-12)
+    assert np.allclose(new, np.flip(new), atol=1e-12)
     assert abs(new.sum() - 1) < 1e-12
+
+
+def test_a_psf_is_brought_to_the_voxels_of_the_image():
+    h = psf.gaussian((21, 25, 25), (2.0, 3.0, 3.0), integrated=True)
+    same = psf.gaussian(
+        (31, 19, 19), (3.0, 2.25, 2.25), integrated=True
+    )  # of 0.2 by 0.1333 in place of 0.3 by 0.1
+    found = placed(psf.for_voxels(h, (0.3, 0.1), (0.2, 0.4 / 3)), same.shape)
+    assert np.abs(found - same).max() < 0.04 * same.max()
+    assert np.array_equal(psf.for_voxels(h, (0.3, 0.1), (0.3, 0.1, 0.1004)), h)
+    assert np.array_equal(psf.for_voxels(h, None, None), h)
+    with pytest.warns(PSFWarning, match=r"image's voxels is not known, the other's is \(0.3, 0.1\)"):
+        psf.for_voxels(h, (0.3, 0.1), None)
+    with pytest.warns(PSFWarning, match=r"axis 0 .* 1 are larger than the image's of 0.25, and too coarse"):
+        psf.for_voxels(psf.gaussian((5, 15, 15), (0.5, 2)), (1.0, 0.1), (0.25, 0.1))
+    with pytest.raises(ValueError, match="voxel must be a positive finite number, not -0.3"):
+        psf.for_voxels(h, (-0.3, 0.1), (0.3, 0.1))
 
 
 def test_denoising_subtracts_the_background_and_improves_a_noisy_psf():
@@ -68,6 +89,9 @@ def test_preparing_reports_its_changes_and_remaining_errors():
     assert "clean=True" in dirty.why
     assert psf.prepare(h + 0.2 * h.max(), clean=True).status.ok
     assert psf.prepare(h, size=(9, 8)).psf.shape == (9, 8)
+    deep = psf.prepare(np.pad(psf.gaussian((11, 13, 13), 1.5), ((6, 0), (0, 0), (0, 0))), size=(9, 11, 11))
+    assert np.allclose(deep.details["moved"], (3, 0, 0), atol=1e-9)
+    assert np.allclose(deep.psf, psf.gaussian((9, 11, 11), 1.5), atol=2e-5)
 
 
 @pytest.mark.parametrize(
@@ -78,33 +102,13 @@ def test_preparing_reports_its_changes_and_remaining_errors():
         (lambda: psf.resample(psf.box(3), 0), "new pixels in one old pixel"),
         (lambda: psf.denoise(psf.gaussian(9, 1), -1), "standard deviation"),
         (lambda: psf.prepare(-psf.box(3)), "sums to zero or less"),
-        (lambda: psf.prepare(np.zeros((3, 3, 3))), "must be"),
+        (lambda: psf.prepare(np.zeros((3, 3, 3, 3))), r"must be .* \(planes, rows, columns\)"),
+        (lambda: psf.recentre(np.full((3, 3, 3), np.nan)), r"27 value\(s\) .* \(0, 0, 0\)"),
     ],
 )
 def test_bad_input_is_refused_with_advice(call, message):
     with pytest.raises(ValueError, match=message):
         call()
-
-
-def test_other_packages_psfs_are_centred_and_their_own():
-    made = pytest.importorskip("psfmodels").make_psf([0.0], nx=15, dxy=0.1, wvl=0.52, NA=1.2)[0]
-    ours = psf.microscope(15, 0.1, wavelength=0.52, na=1.2)
-    assert np.allclose(ours, made / made.sum())
-    assert np.unravel_index(ours.argmax(), ours.shape) == (7, 7)
-    with pytest.raises(ValueError, match="one odd number"):
-        psf.microscope(14, 0.1, wavelength=0.52, na=1.2)
-
-
-def test_gohlkes_confocal_psf_is_mirrored_to_the_whole():
-    if not hasattr(pytest.importorskip("psf"), "PSF"):  # this folder is a namespace package of the same name
-        pytest.skip("the package psf is not installed")
-    h = psf.confocal(21, 0.05, ex_wavelen=488.0, em_wavelen=520.0, pinhole_radius=0.55)
-    assert h.shape == (21, 21)
-    assert np.unravel_index(h.argmax(), h.shape) == (10, 10)
-    assert np.allclose(h, h.T, atol=1e-12)
-    assert np.allclose(h, h[::-1], atol=1e-15)
-    with pytest.raises(ValueError, match="kind must be"):
-        psf.confocal(21, 0.05, kind="x")
 
 
 def test_a_photutils_model_is_sampled_at_its_own_place():
@@ -115,5 +119,3 @@ def test_a_photutils_model_is_sampled_at_its_own_place():
     assert abs(psf.fit(h, "gaussian").details["sigma_rows"] - np.hypot(1.5, (1 / 12) ** 0.5)) < 0.01
     with pytest.raises(TypeError, match="model of photutils"):
         psf.from_photutils(3, 9)
-    with pytest.raises(ImportError, match="pip install"):
-        psf.packages._package("no_such_package_of_psfs")
