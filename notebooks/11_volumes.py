@@ -6,6 +6,7 @@
 # pictures. `reconstruct` sees from the PSF that it restores a volume.
 
 # %%
+# %matplotlib inline
 import matplotlib.pyplot as plt
 import numpy as np
 from scipy.ndimage import gaussian_filter
