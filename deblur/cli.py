@@ -155,6 +155,8 @@ def reconstruct(args: argparse.Namespace) -> int:
     options |= {name: options[name][1] for name in ("mask", "weights") if name in options}
     folder, targets = args.output, _targets(args)
     (args.input, args.output), *more = targets.items()
+    if args.views and (more or Path(args.views).suffix != ".png" or args.views == args.output):
+        raise ValueError(f"--views {args.views}: it must be a .png besides OUT, and IN one volume")
     if tiles.wants(args, kernel):
         return tiles.reconstruct(args, kernel, options)
     if not more:
@@ -234,7 +236,7 @@ def _restored(
     raw = stored[where].reshape(-1, *stored.shape[len(where) :]) if where else stored
     bits = volumes.bits_of(args, raw)
     if args.psf:
-        _check_is_psf(args.input, raw, *args.psf)
+        volumes.check_is_psf(args.input, raw, *args.psf)
         kernel = volumes.fitted(args.psf, metadata)
     colour = image.is_colour(raw)
     stack = raw.ndim - colour == 3
@@ -293,19 +295,6 @@ def _check_arguments(args: argparse.Namespace) -> None:
     uses_noise = isinstance(args.lam, str) and (args.lam == "auto" or RULES[args.lam].noise or not linear)
     if args.noise is not None and not uses_noise and args.data != "huber":
         raise ValueError(f"--noise does nothing here: --lam {args.lam} does not use it; leave it out")
-
-
-def _check_is_psf(source: str, picture: np.ndarray, text: str, kernel: np.ndarray) -> None:
-    """Refuse the blurred image itself as its PSF, from the same file or with the same values."""
-    same = Path(text).is_file() and Path(source).is_file() and Path(text).samefile(source)
-    if not same and kernel.shape == picture.shape:
-        total = picture.sum(dtype=np.float64)
-        same = total != 0 and np.allclose(kernel, picture / total, rtol=1e-6, atol=0)
-    if same:
-        raise ValueError(
-            f"--psf {text} is the blurred picture itself; the PSF is what a point became by the blur, such as "
-            "gaussian:9,1.2 or the cut-out picture of a star"
-        )
 
 
 def _visible(args: argparse.Namespace, raw: np.ndarray, metadata: image.Metadata) -> np.ndarray:

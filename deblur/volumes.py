@@ -40,6 +40,19 @@ def fitted(given: tuple[str, np.ndarray], metadata: image.Metadata) -> np.ndarra
     return psf.for_voxels(kernel, own, its if all(its) else None) if all(own) else kernel
 
 
+def check_is_psf(source: str, picture: np.ndarray, text: str, kernel: np.ndarray) -> None:
+    """Refuse the blurred image itself as its PSF, from the same file or with the same values."""
+    same = Path(text).is_file() and Path(source).is_file() and Path(text).samefile(source)
+    if not same and kernel.shape == picture.shape:
+        total = picture.sum(dtype=np.float64)
+        same = total != 0 and np.allclose(kernel, picture / total, rtol=1e-6, atol=0)
+    if same:
+        raise ValueError(
+            f"--psf {text} is the blurred picture itself; the PSF is what a point became by the blur, such as "
+            "gaussian:9,1.2 or the cut-out picture of a star"
+        )
+
+
 def opened(
     args: argparse.Namespace, kernel: Any, lazily: bool = False
 ) -> tuple[Any, image.Metadata, tuple[slice, ...]]:
@@ -95,6 +108,8 @@ def restored(args: argparse.Namespace, options: Any) -> str:
         for (i, c), (j, t) in itertools.product(enumerate(channels), enumerate(times)):
             report_phase(f"volume {j + 1} of {len(times)}, channel {c}")
             g = np.asarray(stored[volume(letters, c, t)])
+            if j == 0:
+                check_is_psf(args.input, g, *args.psf)
             if restore is None or (j == 0 and not fixed):
                 restore = Deblurrer(kernel, g.shape[:3], args.lam, **options)
             result = restore.solve(g, channel_axis=3 if g.ndim == 4 else None, check=not args.anyway)

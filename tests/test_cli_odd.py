@@ -57,6 +57,7 @@ ODD = {
     f"{RUN} --axis ZYX": "--axis ZYX does not fit g.png: its axes are YX",
     f"{RUN} --time 0": "--time 0 is not in g.png, which has 0 of them",
     f"{RUN} --planes": "--planes does nothing here: g.png has no axis Z",
+    f"{RUN} --views v.jpg": "--views v.jpg: it must be a .png",
     f"{RUN} --views v.png": "--views does nothing here: the PSF is in 2-D",
     "reconstruct f.tif -o o.tif --psf box:3 --time 3": "--time 3 is not in f.tif, which has 3 of them",
     "reconstruct f.tif -o o.tif --psf gaussian:3x3x3,1": "f.tif no axis Z: its axes are TYX, (3,)",

@@ -140,6 +140,13 @@ def test_a_volume_that_does_not_fit_is_refused_with_its_bytes(tmp_path, capsys):
     fails(capsys, run, "in.zarr takes 16.37 TiB", "cut the volume into parts")
 
 
+def test_the_blurred_volume_is_refused_as_its_psf(tmp_path, capsys, counts):
+    for name in ("in.tif", "psf.tif"):
+        tifffile.imwrite(tmp_path / name, counts[0, 0], metadata={"axes": "ZYX"})
+    run = ["reconstruct", tmp_path / "in.tif", "-o", tmp_path / "out.tif", "--psf", tmp_path / "psf.tif"]
+    fails(capsys, run, "is the blurred picture itself")
+
+
 @pytest.mark.parametrize(
     ("unit", "microns"),
     [
