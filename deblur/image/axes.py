@@ -58,10 +58,10 @@ def chosen(
     if planes and (volume or not deep):
         why = "the PSF is that of a volume" if volume else f"{source} has no axis Z"
         raise ValueError(f"--planes does nothing here: {why}; leave it out")
-    if volume and not deep:
+    if volume and not (deep and set(metadata.axes) <= set("TCZ")):
         raise ValueError(
-            f"the PSF has three axes, and {source} no axis Z: {written}; name them (--axis ZYX, TZYX, CZYX or TCZYX), "
-            "or use a PSF in 2-D"
+            f"the PSF has three axes, and {source} none that is Z, or one of no known name: {written}; name them "
+            "(--axis ZYX, TZYX, CZYX or TCZYX), or use a PSF in 2-D"
         )
     letters = metadata.axes or "?" * len(metadata.sizes)
     wanted = {"T": time, "C": channel}
