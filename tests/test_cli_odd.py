@@ -60,8 +60,8 @@ ODD = {
     f"{RUN} --views v.jpg": "--views v.jpg: it must be a .png",
     f"{RUN} --views v.png": "--views does nothing here: the PSF is in 2-D",
     "reconstruct f.tif -o o.tif --psf box:3 --time 3": "--time 3 is not in f.tif, which has 3 of them",
-    "reconstruct f.tif -o o.tif --psf gaussian:3x3x3,1": "f.tif none that is Z, or one of no known name: its axes are TYX, (3,)",
-    "reconstruct q.tif -o o.tif --psf gaussian:3x3x3,1": "its axes are QZYX, (2, 3)",
+    "reconstruct f.tif -o o.tif --psf gaussian:3x3x3,1": "f.tif none that is Z, or one of no known name",
+    "reconstruct q.tif -o o.tif --psf gaussian:3x3x3,1": "its axes are QQYX, (2, 3)",
     "reconstruct f.tif -o o.tif --axis ZYX --psf gaussian:5x3x3,1": "larger than the image (3 x 30 x 30)",
     "choose --shape 9x9 --psf motion:1e9,45": "motion:1e9,45",
     "choose --shape 99999999999999999999 --psf box:3": "ROWSxCOLUMNS such as 15x17",
@@ -83,7 +83,7 @@ def in_folder(tmp_path, monkeypatch):
     (tmp_path / "text.png").write_text("no image")
     image.write("g.png", deblur.data.load("camera")[100:130, 100:130])
     tifffile.imwrite("f.tif", np.zeros((3, 30, 30), np.uint8), imagej=True, metadata={"axes": "TYX"})
-    tifffile.imwrite("q.tif", np.zeros((2, 3, 9, 9), np.uint8), metadata={"axes": "QZYX"})
+    tifffile.imwrite("q.tif", np.zeros((2, 3, 9, 9), np.uint8), photometric="minisblack")
     image.write("g.tif", np.full((30, 30), 7, np.uint8))
 
 

@@ -101,6 +101,12 @@ def test_planes_and_films_go_into_ome_zarr_tile_by_tile(tmp_path, counts):
     expected = deblur.reconstruct(frames, h, 1e-2, boundary="reflect", stack_axis=0)
     np.testing.assert_allclose(pixels, expected, atol=1e-5)
     assert (found.axes, found.sizes, found.spacing) == ("TCZ", (2, 1, 6), pytest.approx(STEPS))
+    write_zarr(tmp_path / "in.zarr", counts)
+    run[1] = str(tmp_path / "in.zarr")
+    assert main([*run, "--planes", "--channel", "1", "--force"]) == 0
+    again, found = image.read_with_metadata(tmp_path / "out.zarr")
+    np.testing.assert_allclose(again, expected, atol=1e-5)
+    assert (found.sizes, found.labels) == ((2, 1, 6), ("GFP",))
 
 
 def test_a_psf_of_other_voxels_is_resampled(tmp_path, counts):

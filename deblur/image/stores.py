@@ -68,7 +68,8 @@ def largest_level(path: str) -> tuple[Any, Any, Metadata]:
     found = open_store(path)
     if hasattr(found, "chunks"):
         names = getattr(found.metadata, "dimension_names", None) or ()
-        return None, found, Metadata(axes=_letters(names), sizes=found.shape[:-2])
+        known = names[-2:] == ("y", "x")
+        return None, found, Metadata(axes=_letters(names) if known else "", sizes=found.shape[:-2])
     scales = multiscales(found)
     if not scales:
         arrays = ", ".join(name for name, _ in found.arrays()) or "none"

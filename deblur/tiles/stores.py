@@ -78,8 +78,8 @@ class Source:
             if isinstance(source, MappedTiff):
                 self.metadata, order = in_order(self.metadata)
                 source.order, where = order, tuple(where[i] for i in order if where)
-            if self.group or (self.metadata.axes and stack_axis is None):
-                pages = len(self.metadata.sizes)
+            pages, known = len(self.metadata.sizes), set(self.metadata.axes) <= set("TCZ")
+            if self.group or (self.metadata.axes and known and stack_axis is None):
                 channel_axis = pages + 2 if source.ndim > pages + 2 else None
                 stack_axis = tuple(range(pages)) or None
         self.channel_axis, self.stack_axis = channel_axis, stack_axis
@@ -108,8 +108,8 @@ class Source:
             return ome_attributes(self.metadata, self.stored.dtype) if file and named else None
         found = json.loads(json.dumps(dict(self.group.attrs)))
         omero = found.get("ome", found).get("omero", {})
-        if self.metadata.labels:
-            omero["channels"] = [c for c in omero["channels"] if c.get("label") in self.metadata.labels]
+        if "C" in self.metadata.axes and "channels" in omero:
+            omero["channels"] = omero["channels"][self.array.where[self.metadata.axes.index("C")]]
         return found
 
 
