@@ -328,3 +328,15 @@ def test_the_psf_from_an_edge_restores_as_the_true_one_does(capsys):
     blurred, measured, true = (float(line.split()[-2]) for line in lines)
     assert measured > blurred + 2
     assert true - measured < 0.2
+
+
+def test_a_spectrum_comes_nearer_the_truth_by_every_method(capsys):
+    runpy.run_path(str(EXAMPLES / "spectrum.py"), run_name="__main__")
+    _, measured, *restored = (
+        [float(x) for x in line[17:].split()] for line in capsys.readouterr().out.splitlines()
+    )
+    assert len(restored) == 3
+    for errors in restored:
+        assert errors == sorted(errors)
+        assert errors[0] <= 0.25 * measured[0]
+        assert errors[-1] <= 0.75 * measured[-1]

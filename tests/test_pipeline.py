@@ -156,11 +156,14 @@ def test_where_float32_is_not_enough_float64_is_computed_with(rng):
         ((24, 22, 3), {"channel_axis": -1}),
         ((5, 24, 22), {"stack_axis": 0}),
         ((2, 24, 3, 22), {"stack_axis": 0, "channel_axis": 2}),
+        ((3, 6, 24, 22), {"stack_axis": 0}),
     ],
 )
 @pytest.mark.parametrize(("together", "lam"), [(1, 1e-2), (2 * 24 * 22, 1e-2), (1, "auto")])
 def test_an_image_solved_in_parts_is_the_same_image(rng, monkeypatch, shape, axes, together, lam):
     img, psf = rng.random(shape, np.float32), deblur.psf.motion(5, 30)
+    if len(shape) - len(axes) == 3:
+        psf = np.multiply.outer([0.25, 0.5, 0.25], psf)
     whole = deblur.solve(img, psf, lam, boundary="unknown", **axes)
     monkeypatch.setattr("deblur.methods.TOGETHER", together)
     parts = deblur.solve(img, psf, lam, boundary="unknown", **axes)
@@ -185,9 +188,10 @@ def test_float32_stays_float32_and_is_as_good_as_float32_can_be(rng, method):
     assert np.linalg.norm(image - exact) <= bound * np.linalg.norm(exact)
 
 
-def test_colour_and_stacks_equal_their_parts(rng):
-    psf, options = psfs(rng)["any"], {"method": "cholesky", "boundary": "zero"}
-    stack = rng.random((3, 14, 11))
+@pytest.mark.parametrize("space", [(14, 11), (11,), (7, 6, 5)])
+def test_colour_and_stacks_equal_their_parts(rng, space):
+    psf, options = psfs(rng, len(space))["any"], {"method": "cholesky", "boundary": "zero"}
+    stack = rng.random((3, *space))
     parts = np.stack([deblur.reconstruct(frame, psf, 1e-3, **options) for frame in stack])
     together = deblur.reconstruct(stack, psf, 1e-3, stack_axis=0, **options)
     assert np.allclose(together, parts, atol=1e-11)
@@ -195,9 +199,49 @@ def test_colour_and_stacks_equal_their_parts(rng):
     restored = deblur.reconstruct(colour, psf, 1e-3, channel_axis=-1, **options)
     assert np.allclose(restored, np.moveaxis(parts, 0, -1), atol=1e-11)
     movie = np.stack([colour, 2 * colour])
-    both = deblur.reconstruct(movie, psf, 1e-3, channel_axis=3, stack_axis=0, **options)
+    both = deblur.reconstruct(movie, psf, 1e-3, channel_axis=-1, stack_axis=0, **options)
     assert both.shape == movie.shape
     assert np.allclose(both[1], 2 * np.moveaxis(parts, 0, -1), atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("image", "psf", "axes", "words"),
+    [
+        ((9, 20, 22), (5, 5), {}, r"stack of frames.*stack_axis=0.*volume, give a 3-D PSF"),
+        (
+            (20, 22),
+            (3, 5, 5),
+            {},
+            r"3 channels and the image 1.*PSF of a volume needs|for the PSF of a volume",
+        ),
+        ((20, 22), (5,), {}, r"one left, a line, for a 1-D PSF, not 2.*stack_axis=0.*2-D PSF"),
+        ((2, 9, 20, 22), (3, 5, 5), {}, r"three left, a volume, for a 3-D PSF, not 4"),
+        ((9, 20, 22), (2, 3, 5, 5), {}, r"4 axes, shape \(2, 3, 5, 5\)"),
+        ((9, 20, 22), (11, 5, 5), {}, r"PSF \(11 x 5 x 5\) is larger than the image \(9 x 20 x 22\)"),
+        ((9, 20, 22), (3, 5, 5), {"origin": (2, 2)}, "index into the 3 x 5 x 5 PSF"),
+        ((9, 20, 22), (3, 5, 5), {"method": "banded"}, "images of two axes only, and this problem has 3"),
+        ((22,), (5,), {"mask": "auto"}, "of a line give the mask"),
+    ],
+)
+def test_what_a_psf_cannot_blur_is_refused_with_what_would_work(image, psf, axes, words):
+    with pytest.raises((ValueError, deblur.MethodError), match=words):
+        deblur.solve(np.ones(image), np.ones(psf) / np.prod(psf), 1e-2, **axes)
+
+
+def test_three_psfs_are_those_of_colours_only_if_the_image_has_two_axes_of_space(rng):
+    psf, colour = rng.random((3, 2, 3)), rng.random((12, 11, 3))
+    by_colour = [
+        deblur.reconstruct(colour[..., c], psf[c], 0.1, boundary="zero", prior="zero") for c in range(3)
+    ]
+    for restore in (deblur.reconstruct, lambda g, h, lam, **o: deblur.Deblurrer(h, (12, 11), lam, **o)(g)):
+        found = restore(colour, psf, 0.1, boundary="zero", prior="zero", method="hybrid-lsqr", rtol=1e-12)
+        assert np.abs(found - np.stack(by_colour, -1)).max() <= 1e-9
+    volume = rng.random((12, 11, 4))  # by itself it looks like colour with opacity
+    expected = dense_solution(volume, Blur(psf, volume.shape), 0.1, "tikhonov")
+    restored = deblur.Deblurrer(psf, volume.shape, 0.1, boundary="zero")(volume)
+    assert np.abs(restored - expected).max() <= 1e-6
+    restored = deblur.reconstruct(volume[None], psf, 0.1, boundary="zero", stack_axis=0)
+    assert np.abs(restored - expected).max() <= 1e-6
 
 
 def test_a_view_gives_the_same_image_and_is_left_unchanged(rng):

@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any, Protocol, TypeGuard
 
 import numpy as np
+import scipy.signal
 
 from ..device import Array, Device, get_xp, is_cupy, usable_cores
 from ..linalg.krylov import cg
@@ -26,7 +27,7 @@ from ..operators.varying import VaryingBlur
 from ..problem import Problem
 from ..terms import ORDER, first_difference_power
 from ..vector_ops import Systems
-from .spectrum import quadrant
+from .spectrum import cosine_symbol, quadrant
 
 #: ADMM's one step that is not pixelwise: (x, K x) for the data split's t, the right-hand side of all other splits,
 #: which it may overwrite, and the last x.
@@ -91,7 +92,7 @@ class Domain(Protocol):
     def power_of(self, operator: Operator) -> Array:
         """The mean of |H|² in frequency of any operator, on this domain, float64."""
 
-    def inverse(self, rho: float, symbol: Array, power: Array | None = None) -> Array:
+    def inverse(self, rho: float, symbol: Array | float, power: Array | None = None) -> Array:
         """1/(ρ|K|² + symbol) in frequency; with another `power` in place of |K|²."""
         power = self.power if power is None else power
         total = (power if rho == 1 else rho * power) + symbol
@@ -266,6 +267,14 @@ class SceneDomain(Domain):
     def power_of(self, operator: Operator) -> Array:
         if operator.boundary.wraps:
             return operator.power(self._torus)
+        blur = operator.shift_invariant
+        if blur is not None and len(self.shape) != 2:  # a torus twice as long would be eight volumes
+            lags = scipy.signal.correlate(blur.psf, blur.psf)
+            for axis in range(lags.ndim):
+                lags = 0.5 * (lags + np.flip(lags, axis))
+            quarter = lags[tuple(slice(m - 1, None) for m in blur.psf.shape)]
+            angles = [np.pi * np.arange(n) / n for n in self.shape]
+            return cosine_symbol(quarter, angles, self.device).clip(0)
         power = operator.power(Torus([2 * n for n in self.shape], self.device))[..., : self.shape[-1]]
         for axis, n in enumerate(self.shape[:-1]):
             power = 0.5 * (power + self.device.xp.roll(self.device.xp.flip(power, axis), 1, axis))

@@ -289,10 +289,12 @@ class _Antireflective(Direct):
         # T is far from orthogonal: float32 loses too much.
         self._sine = [SineTransform(max(n - 2, 0), FLOAT64, problem.device) for n in blur.image_shape]
         rows, cols = (_parities(n) for n in blur.image_shape)
+        quarter = quadrant(blur)
+        assert quarter is not None
         self._parts = []
         for row_index, row_angles, p in rows:
             for col_index, col_angles, q in cols:
-                values = cosine_symbol(blur, (row_angles, col_angles), problem.device)
+                values = cosine_symbol(quarter, (row_angles, col_angles), problem.device)
                 part = _Part(values, (xp.asarray(p), xp.asarray(q)), problem.lam)
                 index = (..., xp.asarray(row_index)[:, None], xp.asarray(col_index))
                 self._parts.append((index, part))

@@ -192,13 +192,14 @@ def symbol_at(blur: Blur, lengths: Sequence[int], first: int, dtype: DTypeLike, 
     angles = [
         2 * np.pi * np.arange(first, first + n) / length for n, length in zip(shape, torus, strict=True)
     ]
-    return cosine_symbol(blur, angles, device).astype(dtype)
+    quarter = quadrant(blur)
+    assert quarter is not None
+    return cosine_symbol(quarter, angles, device).astype(dtype)
 
 
-def cosine_symbol(blur: Blur, angles: Sequence[np.ndarray], device: Device) -> Array:
-    """sum over (k, l) of h[k, l] cos(k θ) cos(l φ) for all `angles` θ, φ of each axis, of a symmetric PSF."""
-    found = quadrant(blur)  # whose entries off an axis stand for two or more of the PSF
-    assert found is not None
+def cosine_symbol(quarter: np.ndarray, angles: Sequence[np.ndarray], device: Device) -> Array:
+    """sum over (k, l) of h[k, l] cos(k θ) cos(l φ) for all `angles` θ, φ of each axis, of a symmetric PSF's quarter."""
+    found = quarter  # whose entries off an axis stand for two or more of the PSF
     for axis, (along, size) in enumerate(zip(angles, found.shape, strict=True)):
         c = 2 * np.cos(along[:, None] * np.arange(size))
         c[:, 0] = 1

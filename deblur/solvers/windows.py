@@ -19,14 +19,15 @@ def side_for(psf: Array) -> int:
 def cut(
     problem: Problem, g: Array, weights: Array | None, *, side: int, interior: bool = False
 ) -> tuple[Problem, Array, Array | None] | None:
-    """Windows of equal sides spread over frames (k, c, M, N), as frames of a problem with an open boundary.
+    """Windows spread over frames (k, c, M, N), as frames of a problem with an open boundary.
 
     Parameters
     ----------
     problem, g : Problem, (k, c, M, N) array
     weights : array that broadcasts to `g`, or None
     side : int
-        Pixels.
+        Pixels, of images. Windows of lines and volumes have as many pixels, or three times the PSF's along each axis,
+        and no more than the volume.
     interior : bool
         Whether the caller needs nothing of the boundary; else it must be open already.
 
@@ -36,14 +37,21 @@ def cut(
         None where the whole image is to be used. The problem's fit has the weights, if there are any.
     """
     blur, space = problem.operator.shift_invariant, g.shape[2:]
-    area = math.prod(space) / side ** len(space)
-    if blur is None or area < 3 or min(space) < side or not (interior or blur.boundary.open):
+    if blur is None or not (interior or blur.boundary.open):
+        return None
+    sides = [side, side]
+    if len(space) != 2:
+        least = round(side ** (2 / len(space)))
+        sides = [min(n, max(least, 3 * m)) for n, m in zip(space, blur.psf.shape, strict=True)]
+    area = math.prod(space) / math.prod(sides)
+    if area < 3 or any(n < s for n, s in zip(space, sides, strict=True)):
         return None
     count = min(max(int(math.sqrt(area) / 4), 2), 4)  # along each axis
-    starts = [[round((i + 0.5) * (n - side) / count) for i in range(count)] for n in space]
+    pairs = [*zip(space, sides, strict=True)]
+    starts = [[round((i + 0.5) * (n - s) / count) for i in range(count)] for n, s in pairs]
     # A diagonal of windows, or a grid if the image has room for it.
     places = itertools.product(*starts) if area >= 8 else zip(*starts, strict=True)
-    at = [(..., *(slice(a, a + side) for a in place)) for place in places]
+    at = [(..., *(slice(a, a + s) for a, s in zip(place, sides, strict=True))) for place in places]
     xp = problem.xp
     if weights is not None:
         w = xp.broadcast_to(weights, g.shape)
@@ -51,7 +59,7 @@ def cut(
         if not at:
             return None
         weights = xp.concatenate([w[here] for here in at])
-    window = Blur(blur.psf, (side,) * len(space), "unknown", origin=blur.origin)
+    window = Blur(blur.psf, sides, "unknown", origin=blur.origin)
     fidelity = replace(problem.fidelity, weights=weights)
     return (
         replace(problem, operator=window, fidelity=fidelity),
