@@ -33,10 +33,9 @@ def as_shape(size: Size, axes: int | None = 2) -> tuple[int, ...]:
     sides = tuple(size) if isinstance(size, tuple | list) else (size,) * (axes or 2)
     counted = len(sides) == axes if axes else 0 < len(sides) < 4
     if not counted or any(isinstance(n, bool | str) or not (n >= 1 and n == n // 1) for n in sides):
-        more = "" if axes == 2 else ", or (planes, rows, columns)"
-        raise ValueError(
-            f"size must be a positive whole number of pixels or (rows, columns){more}, not {size!r}"
-        )
+        names = "(planes, rows, columns)" if axes == 3 else "(rows, columns)"
+        more = "" if axes else " or (planes, rows, columns)"
+        raise ValueError(f"size must be a positive whole number of pixels or {names}{more}, not {size!r}")
     shape = tuple(int(n) for n in sides)
     _check_memory(shape)
     return shape

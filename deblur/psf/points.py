@@ -14,6 +14,7 @@ coefficients are smooth functions of the position (`variation`), as in PSFEx (E.
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -123,7 +124,7 @@ def from_points(
         return _estimate(*field.average(size), picture.shape, grid)
     # An image without points is not searched with ever larger sizes. Half of the beads show all planes.
     depth = np.minimum(field.at, np.array(picture.shape) - 1 - field.at)[:, : picture.ndim - 2]
-    most = [*(2 * np.median(depth, axis=0) + 1).astype(int), *[min(room[-2:]) - 2 * _MARGIN] * 2]
+    most = [*2 * np.median(depth, axis=0).astype(int) + 1, *[min(room[-2:]) - 2 * _MARGIN] * 2]
     side = 2 * max(math.ceil(4.5 * field.scale) + 1, 4) + 1
     shape = tuple(min(side, n) if axis < picture.ndim - 2 else side for axis, n in enumerate(most))
     found = field.average(shape)
@@ -263,26 +264,30 @@ def _each(values: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
     return np.expand_dims(values, axes)
 
 
-def _pixels(own: np.ndarray, shape: tuple[int, ...]) -> tuple[np.ndarray, ...]:
-    """Indices of the pixels of stamps in an image padded by the longest side: planes (k, p, 1, 1), rows (k, 1, m, 1)
-    and columns (k, 1, 1, n)."""
-    return tuple(
-        _each(place, tuple(range(1, own.shape[1] + 1))) + line + max(shape)
+def _pixels(
+    own: np.ndarray, shape: tuple[int, ...], frame: tuple[int, ...]
+) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
+    """Indices of the pixels of stamps in an image, such as rows (k, m, 1) and columns (k, 1, n), clipped to its frame;
+    and which of them lie in it (k, m, n)."""
+    at = [
+        _each(place, tuple(range(1, own.shape[1] + 1))) + line
         for place, line in zip(own.T.astype(int), coordinates(shape), strict=True)
-    )
+    ]
+    clipped = tuple(np.clip(line, 0, n - 1) for line, n in zip(at, frame, strict=True))
+    return clipped, functools.reduce(np.logical_and, map(np.equal, at, clipped))
 
 
 def _cut(image: np.ndarray, own: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """Stamps (k, m, n) of an image around pixels `own` (k, 2); zero beyond the image."""
-    return np.pad(image, max(shape))[_pixels(own, shape)]
+    at, inside = _pixels(own, shape, image.shape)
+    return image[at] * inside
 
 
 def _rendered(fitted: np.ndarray, own: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """The sum of sources (k, m, n) at pixels `own` (k, 2) in an image of this shape."""
-    pad = max(fitted.shape[1:])
-    image = np.zeros([n + 2 * pad for n in shape])
-    np.add.at(image, _pixels(own, fitted.shape[1:]), fitted)
-    return image[(slice(pad, -pad),) * len(shape)]
+    image, (at, inside) = np.zeros(shape), _pixels(own, fitted.shape[1:], shape)
+    np.add.at(image, at, fitted * inside)
+    return image
 
 
 def _gauss_newton(
@@ -410,11 +415,12 @@ def _estimate(
     error = math.hypot(error, 0.01, outside if len(frame) == 2 else 0.0, 0.02 if fwhm < 2 else 0.0)
     uncertain = not PSFStatus.of(error).ok
     changes = f"{100 * varied.variation:.0f} % across the image"
+    advice = "ask for grid=(rows, columns)" if len(frame) == 2 else "measure it in parts of the volume"
     rough = {
         "so few do not show whether one is a blend; show three or more": k < 3,
         f"it is {fwhm:.2f} pixels wide, too narrow to be sampled well": fwhm < 2,
         f"about {100 * outside:.0f} % of its light falls outside: give a larger size": outside > 0.03,
-        f"it varies by {changes}: ask for grid=(rows, columns)": varied.variation > 0.1,
+        f"it varies by {changes}: {advice}": varied.variation > 0.1,
         f"noise and differences of shape make {100 * error:.0f} % uncertain": uncertain,
     }
     status, why = graded(error, f"the mean of {k} points" if k > 1 else "one point alone", {}, rough)

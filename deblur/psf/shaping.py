@@ -162,7 +162,7 @@ def for_voxels(psf: Any, voxel: Lengths | None, image_voxel: Lengths | None) -> 
                 f"along axis {axis} the PSF's voxels of {own[axis]:g} are larger than the image's of {its[axis]:g}, "
                 "and too coarse to show its shape: measure or compute it on smaller ones"
             )
-    return resample(h, tuple(scales)) if (scales != 1).any() else h
+    return resample(h, scales.tolist()) if (scales != 1).any() else h
 
 
 def denoise(psf: Any, noise: float | None = None) -> np.ndarray:

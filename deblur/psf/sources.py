@@ -36,7 +36,10 @@ def without_background(image: np.ndarray, side: int) -> tuple[np.ndarray, float]
     at = [(np.arange(n) + 0.5) * b / n - 0.5 for n, b in zip(image.shape, blocks, strict=True)]
     smooth = map_coordinates(level, np.meshgrid(*at, indexing="ij"), order=1, mode="nearest")
     above = image - smooth
-    return above, max(float(np.median(spread)), 1e-9 * float(np.abs(above).max()))  # no image is exact
+    rounding = 16 * np.finfo(float).eps * float(np.abs(image).max())
+    return above, max(
+        float(np.median(spread)), 1e-9 * float(np.abs(above).max()), rounding
+    )  # no image is exact
 
 
 def _clipped(values: np.ndarray) -> tuple[float, float]:
@@ -44,7 +47,9 @@ def _clipped(values: np.ndarray) -> tuple[float, float]:
     v = values.ravel()
     for _ in range(5):
         middle = float(np.median(v))
-        spread = float(np.median(np.abs(v - middle))) / 0.6745
+        away = np.abs(v - middle)
+        # Whole numbers are mostly the same where the noise is finer than their step.
+        spread = float(np.median(away)) / 0.6745 or float(away.min(where=away > 0, initial=away.max())) / 2
         kept = v[(v <= middle + 3 * spread) & (v >= middle - 4 * spread)]
         if len(kept) in (0, len(v)):
             break

@@ -127,15 +127,11 @@ FORMS = {
     "shake:17,3": psf.camera_shake(17, 3),
     "delta:3": psf.delta(3),
     "gaussian:5x7x7,2x1": psf.gaussian((5, 7, 7), (2, 1, 1)),
-    "microscope:3x5x5,0.3x0.1,0.5,1.2,1.4x1.33x2,0.1,gibson-lanni": psf.microscope(
+    "microscope:3x5x5,.3x.1,.5,1.2,1.4x1.33x2,.1,gibson-lanni": psf.microscope(
         (3, 5, 5), (0.3, 0.1), wavelength=0.5, na=1.2, index=(1.4, 1.33, 2), z=0.1, model="gibson-lanni"
     ),
-    "confocal:3x5x5,0.3x0.1,0.4,0.5,1.2,1.33,0.2": psf.confocal(
-        (3, 5, 5), (0.3, 0.1), excitation=0.4, emission=0.5, na=1.2, index=1.33, pinhole=0.2
-    ),
-    "lightsheet:3x5x5,0.3x0.1,0.5,0.8,2": psf.light_sheet(
-        (3, 5, 5), (0.3, 0.1), wavelength=0.5, na=0.8, sheet=2.0
-    ),
+    "confocal:5,.1,.4,.5,1.2": psf.confocal(5, 0.1, excitation=0.4, emission=0.5, na=1.2),
+    "lightsheet:5,.1,.5,.8,2": psf.light_sheet(5, 0.1, wavelength=0.5, na=0.8, sheet=2.0),
 }
 
 

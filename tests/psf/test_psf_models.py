@@ -1,4 +1,4 @@
-"""PSF builders against integrals, moments and independent definitions."""
+"""PSF builders against integrals and independent definitions."""
 
 import itertools
 import math
@@ -29,14 +29,6 @@ SIZED = {
 
 def centre(h):
     return (h.shape[0] - 1) // 2, (h.shape[1] - 1) // 2
-
-
-def moments(h):
-    """Mean (2,) about the centre index and covariance (2, 2), in pixels."""
-    at = np.stack([i - c for i, c in zip(np.indices(h.shape), centre(h), strict=True)]).reshape(2, -1)
-    mean = at @ h.ravel()
-    away = at - mean[:, None]
-    return mean, (away * h.ravel()) @ away.T
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -194,19 +186,6 @@ def test_motion_is_the_time_spent_in_each_pixel(length, angle):
         assert line.sum() > 0
 
 
-@pytest.mark.parametrize("angle", [0, 20, 45, 70, 90, 135, 200, -30])
-def test_motion_has_the_requested_length_and_angle(angle):
-    length = 101
-    mean, covariance = moments(psf.motion(length, angle))
-    assert np.abs(mean).max() <= 1e-12
-    values, vectors = np.linalg.eigh(covariance)
-    # A uniform line has the variance L²/12; whole pixels move each end by half a pixel at most.
-    assert abs(math.sqrt(12 * values[1]) - length) <= 1
-    rows, cols = vectors[:, 1]
-    difference = (math.degrees(math.atan2(-rows, cols)) - angle + 90) % 180 - 90
-    assert abs(difference) <= 0.3
-
-
 @given(length=st.floats(1, 40), angle=st.floats(-720, 720))
 def test_motion_is_symmetric_at_any_length_and_angle(length, angle):
     h = psf.motion(length, angle)
@@ -254,20 +233,11 @@ def test_airy_is_the_diffraction_integral():
         assert abs(h[7, 7 + j] / h[7, 7] - expected) <= 1e-10
 
 
-def test_airy_is_dark_at_its_radius_and_holds_the_known_energy_inside():
-    h = psf.airy(401, 20.0)
-    assert h[200, 220] <= 1e-25
-    y, x = np.indices(h.shape) - 200
-    # 83.8 % of the light of an infinite pattern lies within the ring; 0.6 % of it lies outside this array.
-    assert abs(h[np.hypot(y, x) <= 20].sum() - 0.838) <= 0.02
-
-
 @pytest.mark.parametrize("size", [3, 9, 17, 32, (9, 21), (1, 11)])
 @pytest.mark.parametrize("seed", range(8))
 def test_camera_shake_is_one_centred_trace_that_fills_its_size(size, seed):
     h = psf.camera_shake(size, seed)
-    mean, _ = moments(h)
-    assert np.abs(mean).max() <= 1e-9
+    assert np.abs(np.subtract(scipy.ndimage.center_of_mass(h), centre(h))).max() <= 1e-9
     _, count = scipy.ndimage.label(h > 0, structure=np.ones((3, 3)))
     assert count == 1
     edges = [h[0].sum(), h[-1].sum()] * (h.shape[0] > 1) + [h[:, 0].sum(), h[:, -1].sum()] * (h.shape[1] > 1)
