@@ -8,7 +8,6 @@ from test_cli_files import fails
 import deblur
 from deblur import image
 from deblur.cli import main
-from deblur.image.ome import to_microns
 
 zarr = pytest.importorskip("zarr")
 FORM = "gaussian:3x5x5,0.8x1x1"
@@ -151,19 +150,3 @@ def test_the_blurred_volume_is_refused_as_its_psf(tmp_path, capsys, counts):
         tifffile.imwrite(tmp_path / name, counts[0, 0], metadata={"axes": "ZYX"})
     run = ["reconstruct", tmp_path / "in.tif", "-o", tmp_path / "out.tif", "--psf", tmp_path / "psf.tif"]
     fails(capsys, run, "is the blurred picture itself")
-
-
-@pytest.mark.parametrize(
-    ("unit", "microns"),
-    [
-        ("µm", 1),
-        ("micron", 1),
-        ("nm", 1e-3),
-        ("nanometer", 1e-3),
-        ("metre", 1e6),
-        ("pixel", None),
-        ("", None),
-    ],
-)
-def test_units_of_length(unit, microns):
-    assert to_microns(unit) == pytest.approx(microns)
