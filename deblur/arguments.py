@@ -26,6 +26,7 @@ import numpy as np
 
 from . import data, image, psf
 from .degrade import NOISES
+from .image.axes import chosen
 from .methods import METHODS
 from .operators.boundary import BOUNDARIES
 from .options import DETECTORS, Options, check_lam, defaults
@@ -231,6 +232,27 @@ def _region(text: str) -> tuple[int, int, int, int]:
     return top, bottom, left, right
 
 
+def axes_chooser(args: argparse.Namespace, psf: Any) -> Callable[[image.Metadata], Any]:
+    """`image.axes.chosen` for the arguments --axis, --time, --channel and --planes."""
+    given = {name: getattr(args, name) for name in ("axis", "time", "channel", "planes")}
+    return functools.partial(chosen, source=args.input, space=np.ndim(psf) or 2, **given)
+
+
+def _axes(text: str) -> str:
+    letters = text.upper().removesuffix("YX")
+    if len(letters) != len(text) - 2 or not set(letters) <= set("TCZ") or len(set(letters)) != len(letters):
+        raise ValueError
+    return letters
+
+
+def _places(text: str) -> range:
+    first, several, end = text.partition(":")
+    found = range(int(first), int(end) if several else int(first) + 1)
+    if first.startswith("-") or not found:
+        raise ValueError
+    return found
+
+
 def _file(text: str) -> str:
     if not text or "\0" in text:
         raise ValueError
@@ -264,6 +286,12 @@ KINDS: dict[str, tuple[Any, str, str]] = {
     "number": (_reader(float, "a number"), "X", ""),
     "brightness": (_reader(float, "a number"), "X", f"On the scale of the image {_BLACK}"),
     "size": (_reader(_size, "ROWSxCOLUMNS such as 15x17, or 15 for both,"), "ROWSxCOLUMNS", ""),
+    "axes": (
+        _reader(_axes, "letters such as ZYX or TCZYX, of T, C and Z each once at most, with YX last,"),
+        "AXES",
+        "",
+    ),
+    "places": (_reader(_places, "a number from 0, or 2:5 for 2, 3 and 4,"), "N|N:M", ""),
     "region": (_reader(_region, "four whole numbers such as 10,90,20,100"), "TOP,BOTTOM,LEFT,RIGHT", ""),
     "bytes": (_reader(_bytes, "a size such as 8GB or 512MiB", lambda n: n > 0), "BYTES", ""),
     "share": (_reader(float, "a part of the range between 0 and 1", lambda x: 0 < x < 1), "X", ""),

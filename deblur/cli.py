@@ -22,12 +22,13 @@ from typing import Any
 
 import numpy as np
 
-from . import image, psf, psf_command, terminal
+from . import image, psf, psf_command, terminal, volumes
 from .arguments import Parser, add_arguments, add_command
 from .blind import blind
 from .demo import demo
 from .device import CPU, check_finite
-from .errors import ConvergenceError, NoGPUError, warn
+from .errors import ConvergenceError, NoGPUError
+from .image.axes import in_words
 from .image.light import measured
 from .masks import saturated
 from .methods import METHODS, choose_method, expected_seconds
@@ -103,6 +104,15 @@ def reconstruct(args: argparse.Namespace) -> int:
         measured.
     --grid : size, optional
         Positions of --psf-grid, for example 5x5.
+    --axis : axes, optional
+        Axes of IN, where the file does not name them, or not rightly: T time, C channel, Z depth, then Y and X. ZYX is
+        a volume, TYX a film, TCZYX several volumes of several channels.
+    --time : places, optional
+        Restore one time point alone, or, as N:M, those from N to before M, counted from 0.
+    --channel : places, optional
+        Restore one channel alone, or some of them, as --time does.
+    --planes : flag
+        Restore each plane of a volume by itself, with a PSF in 2-D. A PSF in 3-D restores volumes.
     --lam : lam = auto
         How much is smoothed; auto is gcv, or the rule that is sound for the noise model.
     --noise : brightness
@@ -122,8 +132,8 @@ def reconstruct(args: argparse.Namespace) -> int:
     --rtol : number
     --max-iterations : count
     --bits : {8, 16, 32}, optional
-        Bits of OUT, 32 being a float TIFF; by default those of IN. In a float TIFF white is 1, but integers other than
-        8 or 16 bits without a sign keep their unit.
+        Bits of OUT, 32 being a float TIFF; by default those of IN, and 32 of a volume. In a float TIFF white is 1, but
+        volumes and integers other than 8 or 16 bits without a sign keep their unit.
     --clip : flag
         Write OUT even if more than a tenth of its pixels are clipped.
     --rescale : flag
@@ -132,6 +142,8 @@ def reconstruct(args: argparse.Namespace) -> int:
         Write OUT even if it, or the PSF that --blind estimates, is not to be trusted.
     --force : flag
         Replace OUT if it is there (never IN or another input).
+    --views : out, optional
+        A picture (.png) of a volume before and after: maximum projections and slices through its middle.
     -q, --quiet : flag
         Print nothing but errors.
     """
@@ -143,12 +155,14 @@ def reconstruct(args: argparse.Namespace) -> int:
     options |= {name: options[name][1] for name in ("mask", "weights") if name in options}
     folder, targets = args.output, _targets(args)
     (args.input, args.output), *more = targets.items()
-    if tiles.wants(args):
+    if args.views and (more or Path(args.views).suffix != ".png" or args.views == args.output):
+        raise ValueError(f"--views {args.views}: it must be a .png besides OUT, and IN one volume")
+    if tiles.wants(args, kernel):
         return tiles.reconstruct(args, kernel, options)
     if not more:
         image.check_readable(args.input)
     inputs = [*targets, source, *(given[0] for given in (args.mask, args.weights) if given)]
-    for target in targets.values():
+    for target in [*targets.values(), *filter(None, [args.views])]:
         image.check_writable(target, args.force, inputs=inputs)
     reports: list[str] = []
     failed: dict[str, str] = {}
@@ -216,26 +230,17 @@ def _restored(
     args: argparse.Namespace, kernel: Any, options: Any, kept: dict[Any, Deblurrer] | None, show: Any
 ) -> str:
     """Restore an image and write it; returns the report, which is short where there are several (`kept`)."""
-    report_phase("reading")
-    raw, metadata = image.read_with_metadata(args.input)
-    bits = image.check_format(args.output, raw, args.bits)
-    if bits == 32 and (args.clip or args.rescale):
-        option = "--clip" if args.clip else "--rescale"
-        raise ValueError(f"{option} does nothing here: a float file holds every number; leave it out")
+    if np.ndim(kernel) == 3:
+        return volumes.restored(args, options | {"callback": terminal.iterations(show)})
+    stored, metadata, where = volumes.opened(args, kernel)
+    raw = stored[where].reshape(-1, *stored.shape[len(where) :]) if where else stored
+    bits = volumes.bits_of(args, raw)
     if args.psf:
-        _check_is_psf(args.input, raw, *args.psf)
-        kernel = psf_command.upright(args.psf, metadata.orientation)
+        volumes.check_is_psf(args.input, raw, *args.psf)
+        kernel = volumes.fitted(args.psf, metadata)
     colour = image.is_colour(raw)
     stack = raw.ndim - colour == 3
     axes: Any = {"channel_axis": raw.ndim - 1 if colour else None, "stack_axis": 0 if stack else None}
-    if "Z" in metadata.axes:
-        warn(
-            f"{args.input} is a stack along Z, and the PSF is of one slice: each slice is restored by itself. That is "
-            "right for separate pictures. In a volume it leaves the light of the slices above and below: for that a "
-            "PSF in 3-D is needed, which a later release takes; until then a projection or the slice in focus can be "
-            "restored",
-            UserWarning,
-        )
     visible = _visible(args, raw, metadata)
     options["callback"] = terminal.iterations(show)
     if args.psf_grid:
@@ -267,27 +272,12 @@ def _restored(
         axes |= {"check": not args.anyway, "kept": kept}
         result = solve_into(levels, visible, kernel, args.lam, options, **axes)
     hints = _hints(args, raw, metadata, result.image)
-    report_phase("writing")
-    if levels is None:
-        changes = {"clip": args.clip, "rescale": args.rescale}
-        picture, remark = image.fit_to_levels(args.output, result.image, raw, bits, **changes)
-    else:
-        picture, remark = levels.samples, ""
-        if not args.clip:
-            levels.check()
-        del raw, visible
-    clipped = image.write(args.output, picture, bits=bits, overwrite=args.force, metadata=metadata)
-    clipped = clipped if levels is None else levels.clipped
     several = kept is not None
     remarks = [f"{result.method}, λ = {result.lam:.3g}"] if several else []
-    remarks += [remark] if remark else []
-    if clipped:
-        remarks.append(f"{100 * clipped / picture.size:.3g} % of the values clipped to black or white")
-    written = f"{args.output} ({'; '.join(remarks)})" if remarks else args.output
-    lines = [f"written     {written}", *hints]
-    lines = lines if several else [f"{report}{result}", *lines, *_suggestion(result)]
-    if dropped := image.left_out(args.output, picture, bits, metadata):
-        lines.append(f"dropped     metadata that {args.output} cannot hold: {', '.join(dropped)}")
+    if levels is not None:
+        del raw, visible
+    lines = volumes.written(args, levels or result.image, None if levels else raw, metadata, bits, remarks)
+    lines = [*lines, *hints] if several else [f"{report}{result}", *lines, *hints, *_suggestion(result)]
     return "\n".join(lines)
 
 
@@ -305,19 +295,6 @@ def _check_arguments(args: argparse.Namespace) -> None:
     uses_noise = isinstance(args.lam, str) and (args.lam == "auto" or RULES[args.lam].noise or not linear)
     if args.noise is not None and not uses_noise and args.data != "huber":
         raise ValueError(f"--noise does nothing here: --lam {args.lam} does not use it; leave it out")
-
-
-def _check_is_psf(source: str, picture: np.ndarray, text: str, kernel: np.ndarray) -> None:
-    """Refuse the blurred image itself as its PSF, from the same file or with the same values."""
-    same = Path(text).is_file() and Path(source).is_file() and Path(text).samefile(source)
-    if not same and kernel.shape == picture.shape:
-        total = picture.sum(dtype=np.float64)
-        same = total != 0 and np.allclose(kernel, picture / total, rtol=1e-6, atol=0)
-    if same:
-        raise ValueError(
-            f"--psf {text} is the blurred picture itself; the PSF is what a point became by the blur, such as "
-            "gaussian:9,1.2 or the cut-out picture of a star"
-        )
 
 
 def _visible(args: argparse.Namespace, raw: np.ndarray, metadata: image.Metadata) -> np.ndarray:
@@ -348,9 +325,7 @@ def _hints(args: argparse.Namespace, raw: np.ndarray, metadata: image.Metadata, 
             f"rotated     upright from orientation {metadata.orientation} of {args.input}, and a PSF file with it"
         )
     if raw.ndim - image.is_colour(raw) == 3:
-        named = metadata.axes and set(metadata.axes) <= set("TZC")
-        along = metadata.axes if named else "an axis that the file does not name"
-        lines.append(f"stack       {raw.shape[0]} pages along {along}, each restored by itself")
+        lines.append(f"axes        {in_words(metadata, raw.shape[1:], 2)}")
     if args.bounds is None and restored is not None and raw.dtype != np.uint8:
         darkest, sky, brightest = (float(x) for x in np.nanquantile(image.as_float(raw), (0, 0.5, 1)))
         depth = darkest - float(restored.min())

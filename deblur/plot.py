@@ -1,13 +1,14 @@
-"""Plots of a restoration: Picard plot, L-curve, the rule's curve, filter factors, residual.
+"""Plots of a restoration: Picard plot, L-curve, the rule's curve, filter factors, residual; views of volumes.
 
 Each function draws into the given Axes, or into a new Figure, and returns the
-Axes (`residual_image`: the Figure). Nothing is shown, and pyplot's global state
+Axes (`residual_image`, `psf_check` and `volumes`: the Figure). Nothing is shown, and pyplot's global state
 is not used; save with ``ax.figure.savefig(...)``. Matplotlib is imported when
 it is first needed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -289,4 +290,61 @@ def psf_check(check: PSFCheck, figure: Figure | None = None) -> Figure:
         ax.scatter(x2, y2, c=c, s=2, marker="s", cmap="gray", vmin=low, vmax=high, linewidths=0)
         ax.set(aspect="equal", title=title, xlabel="cycles per pixel")
     figure.suptitle(f"{check.verdict.name.lower().replace('_', ' ')}: {check.verdict.value}", fontsize=9)
+    return figure
+
+
+def volumes(
+    named: Mapping[str, Array], spacing: Sequence[float] = (1.0, 1.0, 1.0), at: Sequence[int] | None = None
+) -> Figure:
+    """Volumes from three sides, in their own proportions: maximum projections, and slices that meet in one voxel.
+
+    Parameters
+    ----------
+    named : mapping of str to (L, M, N) array
+        Titles and volumes, such as those before and after a restoration: planes along z, rows along y, columns along x.
+    spacing : (float, float, float)
+        Size of a voxel along z, y and x, in one unit, such as micrometres.
+    at : (int, int, int), optional
+        The voxel in which slices meet; by default that in the middle.
+
+    Returns
+    -------
+    Figure
+        A row for each volume. Projections and slices have three Axes each, x and y, beside it z and y, below it x and
+        z, and one grey scale.
+
+    Raises
+    ------
+    ValueError
+        If one is not a volume, or a size is not positive.
+    IndexError
+        If `at` lies outside.
+    """
+    steps = np.asarray(spacing, float)
+    if steps.shape != (3,) or not (steps > 0).all():
+        raise ValueError(
+            f"spacing must be three positive sizes of a voxel, along z, y and x, not {spacing!r}"
+        )
+    figure = _figure((9.0, 4.5 * len(named)))
+    rows = figure.subfigures(len(named), 2, squeeze=False)
+    for (name, each), parts in zip(named.items(), rows, strict=True):
+        v = asnumpy(each)
+        if v.ndim != 3 or v.size == 0:
+            raise ValueError(f"{name}: a volume has three axes and some voxels, not shape {v.shape}")
+        place = tuple(n // 2 for n in v.shape) if at is None else tuple(at)
+        views = {
+            f"{name}: maxima": [v.max(axis=i) for i in range(3)],
+            f"{name}: slices at {place}": [v.take(n, i) for i, n in enumerate(place)],
+        }
+        z, y, x = steps * v.shape
+        for part, (title, (above, front, aside)) in zip(parts, views.items(), strict=True):
+            axes = part.subplots(2, 2, width_ratios=(x, z), height_ratios=(y, z)).ravel()
+            sides = np.concatenate([side.ravel() for side in (above, front, aside)])
+            scale: Any = {"vmin": sides.min(), "vmax": sides.max()}
+            drawn = ((above, ("x", "y"), (x, y)), (aside.T, ("z", "y"), (z, y)), (front, ("x", "z"), (x, z)))
+            for ax, (picture, (across, down), (wide, high)) in zip(axes, drawn, strict=False):
+                ax.imshow(picture, extent=(0, wide, high, 0), cmap="gray", interpolation="nearest", **scale)
+                ax.set(xlabel=across, ylabel=down)
+            axes[3].set_axis_off()
+            axes[0].set_title(title)
     return figure

@@ -238,19 +238,21 @@ def test_nan_that_a_file_hides_is_no_reason_to_refuse(tmp_path, capsys):
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize(("axes", "warned"), [("ZYX", True), ("TZYX", True), ("TYX", False), (None, False)])
-def test_a_stack_of_slices_is_not_restored_without_a_word(tmp_path, capsys, axes, warned):
-    shape = (2, 3, 20, 24) if axes == "TZYX" else (3, 20, 24)
-    levels = np.full(shape, 99, np.uint8)
+@pytest.mark.parametrize(
+    ("axes", "words"), [("TYX", "3 time points"), ("ZYX", "3 planes"), (None, "3 pages")]
+)
+def test_planes_of_a_volume_are_restored_one_by_one_only_if_asked(tmp_path, capsys, axes, words):
+    levels = np.full((3, 20, 24), 99, np.uint8)
     options = {"imagej": True, "metadata": {"axes": axes}} if axes else {"photometric": "minisblack"}
     tifffile.imwrite(tmp_path / "in.tif", levels, **options)
     run = ["reconstruct", tmp_path / "in.tif", "-o", tmp_path / "out.tif", "--psf", "box:3", "--lam", "1e-2"]
-    assert main([str(a) for a in run]) == 0
-    said = capsys.readouterr()
-    along = axes.removesuffix("YX") if axes else "an axis that the file does not name"
-    assert f"{levels[..., 0, 0].size} pages along {along}, each restored by itself" in said.out
-    for words in ("stack along Z", "right for separate pictures", "later release"):
-        assert (words in said.err) == warned
+    if axes == "ZYX":
+        fails(capsys, run, "is a volume (ZYX)", "--planes", "in 3-D")
+        run += ["--planes"]
+    else:
+        fails(capsys, [*run, "--planes"], "--planes does nothing here")
+    assert reconstruct(*run[1:]) == 0
+    assert f"{words} of 20 x 24, each restored by itself" in capsys.readouterr().out
 
 
 def test_a_sky_with_stars_is_given_a_hint_and_a_photograph_none(photograph, tmp_path, capsys, rng):

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tifffile
 from test_cli_files import fails
 
 import deblur
@@ -52,6 +53,16 @@ ODD = {
     f"{RUN} --method magic": "invalid choice: 'magic' (choose from auto, fft, ",
     f"{RUN} --boundary mirror": "invalid choice: 'mirror' (choose from auto, zero, periodic",
     f"{RUN} --lam 1e-6 --method pcg --max-iterations 1": "converge",
+    f"{RUN} --axis QYX": "letters such as ZYX",
+    f"{RUN} --axis ZYX": "--axis ZYX does not fit g.png: its axes are YX",
+    f"{RUN} --time 0": "--time 0 is not in g.png, which has 0 of them",
+    f"{RUN} --planes": "--planes does nothing here: g.png has no axis Z",
+    f"{RUN} --views v.jpg": "--views v.jpg: it must be a .png",
+    f"{RUN} --views v.png": "--views does nothing here: the PSF is in 2-D",
+    "reconstruct f.tif -o o.tif --psf box:3 --time 3": "--time 3 is not in f.tif, which has 3 of them",
+    "reconstruct f.tif -o o.tif --psf gaussian:3x3x3,1": "f.tif none that is Z, or one of no known name",
+    "reconstruct q.tif -o o.tif --psf gaussian:3x3x3,1": "its axes are QQYX, (2, 3)",
+    "reconstruct f.tif -o o.tif --axis ZYX --psf gaussian:5x3x3,1": "larger than the image (3 x 30 x 30)",
     "choose --shape 9x9 --psf motion:1e9,45": "motion:1e9,45",
     "choose --shape 99999999999999999999 --psf box:3": "ROWSxCOLUMNS such as 15x17",
     "demo --psf box:99": "too few for a PSF of 99 x 99",
@@ -71,6 +82,8 @@ def in_folder(tmp_path, monkeypatch):
     (tmp_path / "empty.png").touch()
     (tmp_path / "text.png").write_text("no image")
     image.write("g.png", deblur.data.load("camera")[100:130, 100:130])
+    tifffile.imwrite("f.tif", np.zeros((3, 30, 30), np.uint8), imagej=True, metadata={"axes": "TYX"})
+    tifffile.imwrite("q.tif", np.zeros((2, 3, 9, 9), np.uint8), photometric="minisblack")
     image.write("g.tif", np.full((30, 30), 7, np.uint8))
 
 
@@ -78,4 +91,4 @@ def in_folder(tmp_path, monkeypatch):
 @pytest.mark.parametrize("line", ODD)
 def test_an_odd_command_line_is_answered_in_one_line(capsys, line):
     fails(capsys, line.split(" "), ODD[line], code=1 if "--max-iterations 1" in line else 2)
-    assert not Path("o.png").exists()
+    assert not any(Path(name).exists() for name in ("o.png", "o.tif"))

@@ -133,3 +133,19 @@ def test_pyplot_is_not_imported_and_matplotlib_only_on_use():
         "assert 'matplotlib' in sys.modules and 'matplotlib.pyplot' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_volume_is_drawn_from_three_sides_in_its_proportions(rng):
+    v = rng.random((4, 5, 7))
+    maxima, slices = [v.max(axis=i) for i in range(3)], [v[2], v[:, 2], v[..., 3]]
+    figure = plot.volumes({"v": v}, (0.3, 0.1, 0.2))
+    shown = [ax.images[0] for ax in figure.axes if ax.images]
+    expected = [side for (above, front, aside) in (maxima, slices) for side in (above, aside.T, front)]
+    for image, side in zip(shown, expected, strict=True):
+        np.testing.assert_array_equal(image.get_array(), side)
+    np.testing.assert_allclose(shown[0].get_extent(), (0, 1.4, 0.5, 0))
+    np.testing.assert_allclose(shown[1].get_extent(), (0, 1.2, 0.5, 0))
+    with pytest.raises(ValueError, match="v: a volume has three axes"):
+        plot.volumes({"v": v[0]})
+    with pytest.raises(ValueError, match="three positive sizes"):
+        plot.volumes({"v": v}, (1, 0, 1))

@@ -10,12 +10,11 @@ import zlib
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO
-from xml.etree import ElementTree
 
 import numpy as np
 
 from ..device import Array
-from . import png
+from . import ome, png
 from .arrays import is_colour
 
 # Tags by which a TIFF says how its pixels are stored, how large they are, and what is read apart from EXIF here.
@@ -43,9 +42,13 @@ class Metadata:
     alpha : (M, N) or (K, M, N) ndarray or None
         The opacity of each pixel, if the file has some that are not opaque; in the file's dtype.
     axes : str
-        The letters that a TIFF gives to the axes of its pages, such as "Z", "TC" or, if it does not know, "Q" or "I".
+        The letters that a file gives to the axes of its pages, such as "Z", "TC" or, if it does not know, "Q" or "I".
     sizes : tuple of int
         The lengths of these axes, whose product is the number of pages.
+    spacing : dict of str to float
+        The step along an axis, where the file gives it: micrometres along Z, Y and X, seconds along T.
+    labels : tuple of str
+        The names of the channels.
     chunks : tuple of (bytes, bytes)
         Texts and colour space of a PNG, as it holds them: (name, content).
     imagej : dict or None
@@ -65,6 +68,8 @@ class Metadata:
     alpha: np.ndarray | None = field(default=None, compare=False)
     axes: str = ""
     sizes: tuple[int, ...] = ()
+    spacing: dict[str, float] = field(default_factory=dict)
+    labels: tuple[str, ...] = ()
     chunks: tuple[tuple[bytes, bytes], ...] = ()
     imagej: dict[str, Any] | None = None
     ome: str = ""
@@ -80,10 +85,12 @@ class Metadata:
         return model if within else f"{make} {model}".strip()
 
     def fitted(self, image: np.ndarray) -> Metadata:
-        """Without the colour profile if that is for colour and the image is grey, or the reverse."""
+        """For this image: without a colour profile for colour if it is grey, or the reverse, and with its pages."""
+        pages = image.shape[: image.ndim - is_colour(image) - 2]
+        found = self if math.prod(pages) == math.prod(self.sizes) else replace(self, sizes=pages)
         if self.icc and self.icc[16:20] != (b"RGB " if is_colour(image) else b"GRAY"):
-            return replace(self, icc=b"", others=(*self.others, "ICC profile (not for these colours)"))
-        return self
+            return replace(found, icc=b"", others=(*self.others, "ICC profile (not for these colours)"))
+        return found
 
     def carried(self, suffix: str, image: Array, bits: int) -> Metadata:
         """The part of it that goes into a file with this suffix, for this image with so many bits a sample."""
@@ -94,6 +101,7 @@ class Metadata:
         # A JPEG has one segment for EXIF, and a BigTIFF has it in another form.
         exif_fits = len(self.exif) <= 65533 if is_jpeg else image.size * bits // 8 <= 2**32 - 2**25
         # ImageJ knows no transparency, and colours of 8 bits alone.
+        plain, space = self.alpha is None and self.orientation == 1, image.shape[: image.ndim - colour][-2:]
         for_imagej = self.alpha is None and not turned(self.orientation) and (bits == 8 or not colour)
         return replace(
             self,
@@ -102,9 +110,10 @@ class Metadata:
             alpha=None if is_jpeg else self.alpha,
             axes=self.axes if known and set(self.axes) <= set("TZC") else "",
             sizes=self.sizes if known else (),
+            spacing=self.spacing if is_tiff and known else {},
             chunks=self.chunks if suffix == ".png" else (),
             imagej=self.imagej if is_tiff and for_imagej else None,
-            ome=_ome_for(self, image, bits) if is_tiff and known else "",
+            ome=ome.described(self.ome, space, self.sizes, bits) if is_tiff and known and plain else "",
             fits="",
         )
 
@@ -134,6 +143,7 @@ class Metadata:
             "ImageJ's scale and settings": (self.imagej, kept.imagej),
             "OME's pixel size and channel names": (self.ome, kept.ome),
             "FITS header": (self.fits, kept.fits),
+            "voxel size": (self.spacing and not (self.ome or self.imagej), kept.spacing),
         }
         return [*self.others, *(words for words, (before, after) in held.items() if before and not after)]
 
@@ -209,9 +219,9 @@ def of_tiff(tiff: Any, f: BinaryIO, axes: str, sizes: tuple[int, ...] = ()) -> M
     if 700 in page.tags:
         others.append("XMP")
     imagej = dict(tiff.imagej_metadata or {}) if tiff.is_imagej else None
-    ome = (tiff.ome_metadata or "") if tiff.is_ome else ""
+    described = (tiff.ome_metadata or "") if tiff.is_ome else ""
     drop = set(_STORAGE)
-    if others or tiff.is_shaped or imagej is not None or ome:
+    if others or tiff.is_shaped or imagej is not None or described:
         drop.add(270)  # the description holds what is named above, or the shape of the array
     if page.software.startswith("tifffile"):
         drop.add(305)
@@ -219,6 +229,7 @@ def of_tiff(tiff: Any, f: BinaryIO, axes: str, sizes: tuple[int, ...] = ()) -> M
         for name in ("images", "channels", "slices", "frames", "hyperstack"):  # the array's shape
             imagej.pop(name, None)
         imagej |= {"resolution": page.resolution[::turn], "dtype": page.dtype}
+    spacing, labels = ome.steps_and_labels(described, imagej)
 
     def tags() -> Any:
         f.seek(0)
@@ -235,8 +246,10 @@ def of_tiff(tiff: Any, f: BinaryIO, axes: str, sizes: tuple[int, ...] = ()) -> M
         orientation=orientation,
         axes=axes,
         sizes=sizes,
+        spacing=spacing,
+        labels=labels,
         imagej=imagej,
-        ome=ome,
+        ome=described,
         others=(*others, *damaged),
     )
 
@@ -262,43 +275,6 @@ def _exif(
 # ---------------------------------------------------------------------------------------------
 # Writing
 # ---------------------------------------------------------------------------------------------
-
-
-def ome_planes(pixels: ElementTree.Element) -> int:
-    """How many planes an element Pixels of OME describes: those of a colour image hold several samples."""
-    channel = pixels.find("{*}Channel")
-    samples = 1 if channel is None else int(channel.get("SamplesPerPixel", 1))
-    return math.prod(int(pixels.attrib[f"Size{axis}"]) for axis in "ZCT") // samples
-
-
-def _ome_for(metadata: Metadata, image: Array, bits: int) -> str:
-    """The XML of an OME-TIFF for the same scene with other values; empty if it does not describe such an image.
-
-    Objective, channels and pixel size stay as they are. What describes the file is written anew: the type of a
-    sample, and that the planes follow each other in the order that it names.
-    """
-    if not metadata.ome or metadata.alpha is not None or metadata.orientation != 1:
-        return ""
-    try:
-        root = ElementTree.fromstring(metadata.ome)
-        (pixels,) = root.iterfind("{*}Image/{*}Pixels")
-        rows, columns = image.shape[-3:-1] if is_colour(image) else image.shape[-2:]
-        described = *(int(pixels.attrib[name]) for name in ("SizeY", "SizeX")), ome_planes(pixels)
-    except (ElementTree.ParseError, KeyError, ValueError):
-        return ""
-    if described != (rows, columns, math.prod(metadata.sizes)):
-        return ""
-    space = pixels.tag.removesuffix("Pixels")
-    ElementTree.register_namespace("", space.strip("{}"))
-    for element, name in ((root, "UUID"), (pixels, "SignificantBits"), (pixels, "Interleaved")):
-        element.attrib.pop(name, None)
-    pixels.attrib |= {"Type": {8: "uint8", 16: "uint16", 32: "float"}[bits], "BigEndian": "false"}
-    for name in ("TiffData", "BinData", "MetadataOnly"):
-        for old in pixels.findall(f"{space}{name}"):
-            pixels.remove(old)
-    planes = ElementTree.Element(f"{space}TiffData", IFD="0", PlaneCount=str(math.prod(metadata.sizes)))
-    pixels.insert(len(pixels.findall(f"{space}Channel")), planes)
-    return ElementTree.tostring(root, "unicode", xml_declaration=False)
 
 
 def fits(samples: np.ndarray, metadata: Metadata) -> bytes:
@@ -338,6 +314,11 @@ def tiff(samples: np.ndarray, metadata: Metadata) -> bytes | Callable[[BinaryIO]
             options["metadata"]["axes"] = (metadata.axes if sizes else "") + inner
     elif metadata.ome:
         options |= {"metadata": None, "description": metadata.ome.encode()}
+    elif metadata.spacing and metadata.alpha is None and len(metadata.axes) == len(sizes):
+        options |= {
+            "ome": True,
+            "metadata": ome.settings(metadata.axes + inner, metadata.spacing, metadata.labels),
+        }
     else:
         # The shape of a stack is noted in the file, since one of a single page is a stack too.
         options["metadata"] = ({"axes": metadata.axes + inner} if metadata.axes else {}) if pages else None

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import BinaryIO
 
 from .reading import FilePath, located
+from .stores import is_store
 
 Content = bytes | Callable[[BinaryIO], object]
 
-#: Metadata that make a folder a zarr array or group, and every other name that zarr or this program gives in one.
-_METADATA = ("zarr.json", ".zarray", ".zgroup")
+#: Every name that zarr or this program gives in a store, but for those of nodes.
 _OF_ZARR = re.compile(r"zarr\.json|\.z(array|group|attrs|metadata)|c|(c\.)?\d+(\.\d+)*|\.passes|.+\.partial")
 
 
@@ -98,11 +98,14 @@ def check_writable(path: FilePath, overwrite: bool = False, *, inputs: Iterable[
     """
     path = Path(path)
     target = Path(os.path.realpath(path))
-    if target.is_dir():
+    store = path.suffix == ".zarr"
+    if target.is_dir() and not store:
         raise IsADirectoryError(f"{path} is a folder; add a file name")
     check_output(path, inputs)
-    if target.exists():
-        if not target.is_file():
+    if target.is_dir() and overwrite:
+        check_replaceable(path)
+    elif target.exists():
+        if not (target.is_file() or store):
             raise OSError(f"{path} is not a regular file, so it cannot be replaced; use another name")
         if not overwrite:
             raise FileExistsError(f"{path} is there already; use another name, or overwrite=True (--force)")
@@ -130,19 +133,15 @@ def check_replaceable(path: FilePath) -> None:
         )
     if not folder.is_dir():
         raise NotADirectoryError(f"{path} is a file, and a zarr store is a folder; use another name")
-    store = _is_node(folder)
+    store = is_store(folder)
     for where, folders, files in os.walk(folder):
         for name in (*folders, *files):
             at = Path(where, name)
-            if not store or at.is_symlink() or not (_OF_ZARR.fullmatch(name) or _is_node(at)):
+            if not store or at.is_symlink() or not (_OF_ZARR.fullmatch(name) or is_store(at)):
                 raise ValueError(
                     f"{path} holds {at.relative_to(folder)}, which zarr did not write, and is not deleted; use another "
                     "name, or move that away"
                 )
-
-
-def _is_node(folder: Path) -> bool:
-    return any((folder / name).is_file() for name in _METADATA)
 
 
 def replace_store(path: FilePath) -> None:

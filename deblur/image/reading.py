@@ -28,8 +28,9 @@ from xml.etree import ElementTree
 import numpy as np
 
 from ..device import check_finite, format_bytes, require_memory
-from . import arrays, metadata, png
+from . import arrays, metadata, ome, png
 from .metadata import Metadata, inverse, upright
+from .stores import is_store, largest_level
 
 FilePath = str | PathLike[str]
 _MAPPED = 2**26  # bytes from which on a TIFF is mapped into memory
@@ -59,9 +60,9 @@ def check_readable(path: FilePath) -> Path:
     path = located(path)[0]
     if not path.exists():
         raise FileNotFoundError(f"{path}: there is no such file; check the name and the folder")
-    if path.is_dir():
+    if path.is_dir() and not is_store(path):
         raise IsADirectoryError(f"{path} is a folder; name one file in it")
-    if path.is_fifo():
+    if path.is_fifo() or path.is_dir():
         return path
     if not path.is_file():
         raise OSError(f"{path} is a terminal or another device; name a file, or send one through a pipe")
@@ -176,6 +177,13 @@ def read_with_metadata(path: FilePath) -> tuple[np.ndarray, Metadata]:
 def _decoded(path: FilePath) -> tuple[np.ndarray, Metadata]:
     """The image of a file and its opacity as they are stored, and the other metadata of the upright image."""
     file, extension = located(path)
+    image, found = _read_store(file) if is_store(file) else _read_file(file, extension)
+    if image.dtype.kind not in "biuf":
+        raise ValueError(f"{path} holds {image.dtype}, not real numbers; save the real part or magnitude")
+    return image.astype(image.dtype.newbyteorder("="), copy=False), found.fitted(image)
+
+
+def _read_file(file: Path, extension: str) -> tuple[np.ndarray, Metadata]:
     with opened(file) as f, warnings.catch_warnings(action="ignore"):
         head = f.read(512)
         try:
@@ -207,9 +215,7 @@ def _decoded(path: FilePath) -> tuple[np.ndarray, Metadata]:
                 f"cannot read {file} as an image: {_what_is_wrong(head, error)}. Known formats are PNG, JPEG, TIFF, "
                 "FITS and others that Pillow reads; if a viewer opens the file, save it again as PNG or TIFF"
             ) from error
-    if image.dtype.kind not in "biuf":
-        raise ValueError(f"{path} holds {image.dtype}, not real numbers; save the real part or magnitude")
-    return image.astype(image.dtype.newbyteorder("="), copy=False), found.fitted(image)
+    return image, found
 
 
 _CONVERT = "convert it to RGB or grey in an image editor first"
@@ -361,6 +367,13 @@ def _read_fits(f: BinaryIO, path: Path, extension: str) -> tuple[np.ndarray, Met
     return image[..., None], Metadata(fits=header.tostring(sep="\n"))
 
 
+def _read_store(path: Path) -> tuple[np.ndarray, Metadata]:
+    _, array, found = largest_level(str(path))
+    _check_memory(path, array.shape, array.dtype.itemsize)
+    image = np.asarray(array[:])
+    return image.reshape(-1, *image.shape[-2:]) if image.ndim > 3 else image, found
+
+
 # ---------------------------------------------------------------------------------------------
 # TIFF
 # ---------------------------------------------------------------------------------------------
@@ -436,7 +449,7 @@ def check_set(tiff: Any, path: Path) -> None:
         raise Refusal(
             f"is one file of an OME-TIFF that {name} describes; read that if it is a TIFF, or {_PLAIN}"
         )
-    described = sum(metadata.ome_planes(pixels) for pixels in root.iterfind("{*}Image/{*}Pixels"))
+    described = sum(ome.planes(pixels) for pixels in root.iterfind("{*}Image/{*}Pixels"))
     there = sum(page is not None for one in tiff.series for page in one.pages)
     if there < described:
         names = {uuid.get("FileName", "") for uuid in root.iterfind(".//{*}TiffData/{*}UUID")}

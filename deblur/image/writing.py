@@ -128,7 +128,14 @@ def write(
 
 
 def fit_to_levels(
-    path: FilePath, image: Array, source: Array, bits: int, *, clip: bool = False, rescale: bool = False
+    path: FilePath,
+    image: Array,
+    source: Array,
+    bits: int,
+    *,
+    clip: bool = False,
+    rescale: bool = False,
+    counts: bool = False,
 ) -> tuple[np.ndarray, str]:
     """A restored image in the unit of its file, and how its values were changed, in words.
 
@@ -150,6 +157,8 @@ def fit_to_levels(
         Accept that any number of pixels are clipped.
     rescale : bool
         Make the least value black and the largest white.
+    counts : bool
+        All integers are measured, as a microscope's are.
 
     Returns
     -------
@@ -167,7 +176,8 @@ def fit_to_levels(
     top = 2.0**bits - 1
     white = top if measured(source) else 1.0  # the number that becomes white
     words = ""
-    if measured(source) or (source.dtype.kind in "iu" and Path(path).suffix.lower() in FITS):
+    counts = counts or Path(path).suffix.lower() in FITS
+    if measured(source) or (source.dtype.kind in "iu" and counts):
         image = image * np.iinfo(source.dtype).max  # the unit that `as_float` took away
         words = f"the numbers are in the unit of the {source.dtype} input"
     if bits == 32:

@@ -8,33 +8,37 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from .. import image, terminal
+from ..arguments import axes_chooser
 from ..errors import ConvergenceError
 from ..options import Options
 from .options import TOLERANCE
 from .plan import plan_tiles
 
 
-def wants(args: argparse.Namespace) -> bool:
-    """Whether a call of ``deblur reconstruct`` is about stores; an option that does nothing then is an error."""
-    stores = Path(args.output).suffix == ".zarr"
-    if stores:
-        if args.psf_grid:
-            raise ValueError("--psf-grid does not work with tiles: restore the image whole")
-        if args.blind:
-            raise ValueError(
-                "--blind does not work with tiles: estimate the PSF first (deblur psf blurred IN --size N -o psf.npy), "
-                "and pass it with --psf"
-            )
-        idle, why = "bits clip rescale", "a zarr store holds every number"
-    elif Path(args.input).suffix == ".zarr":
-        raise ValueError(f"a zarr store is restored to another: OUT must end in .zarr, not be {args.output}")
-    else:
-        idle, why = "tolerance workers memory scheduler gpus no_check", "OUT is no .zarr"
-    for name in idle.split():
+def wants(args: argparse.Namespace, psf: Any) -> bool:
+    """Whether a call of ``deblur reconstruct`` is one of tiles; an option that does nothing then is an error."""
+    store, volume = Path(args.output).suffix == ".zarr", np.ndim(psf) == 3
+    if store and args.psf_grid:
+        raise ValueError("--psf-grid does not work with tiles: restore the image whole")
+    if store and args.blind:
+        raise ValueError(
+            "--blind does not work with tiles: estimate the PSF first (deblur psf blurred IN --size N -o psf.npy), "
+            "and pass it with --psf"
+        )
+    why = "a volume is restored whole" if volume else "OUT is no .zarr"
+    idle = dict.fromkeys(("bits", "clip", "rescale") if store else (), "a zarr store holds every number")
+    tiled = store and not volume
+    idle |= dict.fromkeys(
+        () if tiled else ("tolerance", "workers", "memory", "scheduler", "gpus", "no_check"), why
+    )
+    idle |= {} if volume else {"views": "the PSF is in 2-D, and views are of volumes"}
+    for name, why in idle.items():
         if getattr(args, name):
             raise ValueError(f"--{name.replace('_', '-')} does nothing here: {why}; leave it out")
-    return stores
+    return tiled
 
 
 def reconstruct(args: argparse.Namespace, psf: Any, options: Options) -> int:
@@ -56,9 +60,11 @@ def reconstruct(args: argparse.Namespace, psf: Any, options: Options) -> int:
         Do not measure seams and residual afterwards.
     """
     from .clusters import cluster
+    from .stores import Source
     from .streams import stream
 
     image.check_output(args.output, [args.input, args.psf[0]])
+    source = Source(args.input, dtype=options.get("dtype"), choose=axes_chooser(args, psf))
     workers = args.gpus or args.workers or 1
     if workers < 1:
         raise ValueError(f"--workers and --gpus must be at least 1, not {workers}")
@@ -69,7 +75,7 @@ def reconstruct(args: argparse.Namespace, psf: Any, options: Options) -> int:
         given |= {"workers": client, "memory": args.memory // workers if args.memory else None}
         given |= {"tolerance": args.tolerance or TOLERANCE, "device": "gpu" if gpus else "cpu"}
         given |= {"check": not args.no_check, "overwrite": args.force, "progress": show}
-        report = stream(args.input, args.output, psf, args.lam, **given)
+        report = stream(source, args.output, psf, args.lam, **given)
     if not args.quiet:
         terminal.report(str(report))
     if report.unfinished:

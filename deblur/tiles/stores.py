@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import errno
 import itertools
+import json
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,11 @@ from typing import Any
 import numpy as np
 
 from ..frames import min_float_dtype
-from ..image import as_float, check_replaceable, replace_store
+from ..image import Metadata, as_float, check_replaceable, replace_store
+from ..image.axes import in_order
+from ..image.metadata import of_tiff
 from ..image.reading import Refusal, check_set
+from ..image.stores import import_zarr, largest_level, multiscales, ome_attributes, open_store
 from .tiling import Layout, Tiling
 
 ATTRIBUTE = "deblur"  # under which an output remembers its decisions
@@ -33,7 +37,9 @@ class Source:
     ----------
     source : path or array
     channel_axis, stack_axis, dtype
-        As for `deblur.tiled`; an OME-Zarr names its own axes.
+        As for `deblur.tiled`; a file that names its axes needs neither of the first two.
+    choose : callable, optional
+        Names and selects axes of a file; see `deblur.image.axes.chosen`.
 
     Attributes
     ----------
@@ -41,44 +47,44 @@ class Source:
         The path, of an array that has one too; else empty.
     stored : array-like
     array : Reader
-        `stored`, as floats.
+        `stored`, as floats, and only as much as is wanted.
     chunks : tuple of int or None
         As stored.
     group : zarr.Group or None
         The OME-Zarr group that it is the largest level of.
+    metadata : Metadata
+        Axes, voxel size and channels of a file.
     """
 
     def __init__(
-        self, source: Any, channel_axis: int | None = None, stack_axis: Any = None, dtype: Any = None
+        self,
+        source: Any,
+        channel_axis: int | None = None,
+        stack_axis: Any = None,
+        dtype: Any = None,
+        choose: Callable[[Metadata], tuple[Metadata, tuple[slice, ...]]] | None = None,
     ) -> None:
         self.group: Any = None
-        self.channel_axis, self.stack_axis, self.name = channel_axis, stack_axis, _path_of(source)
+        self.metadata, self.name = Metadata(), _path_of(source)
+        where: tuple[slice, ...] = ()
         if isinstance(source, str | Path):
-            tiff = self.name.lower().endswith((".tif", ".tiff"))
-            source = MappedTiff(self.name) if tiff else self._stored(self.name)
+            if self.name.lower().endswith((".tif", ".tiff")):
+                source = MappedTiff(self.name)
+                self.metadata = source.metadata
+            else:
+                self.group, source, self.metadata = largest_level(self.name)
+            if choose is not None:
+                self.metadata, where = choose(self.metadata)
+            if isinstance(source, MappedTiff):
+                self.metadata, order = in_order(self.metadata)
+                source.order, where = order, tuple(where[i] for i in order if where)
+            pages, known = len(self.metadata.sizes), set(self.metadata.axes) <= set("TCZ")
+            if self.group or (self.metadata.axes and known and stack_axis is None):
+                channel_axis = pages + 2 if source.ndim > pages + 2 else None
+                stack_axis = tuple(range(pages)) or None
+        self.channel_axis, self.stack_axis = channel_axis, stack_axis
         self.stored, self.chunks = source, getattr(source, "chunks", None)
-        self.array = Reader(source, self.name, dtype)
-
-    def _stored(self, path: str) -> Any:
-        found = opened(path)
-        if hasattr(found, "chunks"):
-            return found
-        scales = _multiscales(found)
-        if not scales:
-            arrays = ", ".join(name for name, _ in found.arrays()) or "none"
-            raise ValueError(
-                f"{path} is a zarr group without OME metadata; name one of its arrays ({arrays})"
-            )
-        names = [a["name"] for a in scales[0].get("axes", [])]
-        if names[-2:] != ["y", "x"]:
-            raise ValueError(f"the axes of {path} are {names}; they must end in y and x")
-        self.group = found
-        try:
-            level = found[self.levels[0]]
-        except (KeyError, IndexError, TypeError) as error:
-            raise ValueError(f"{path}: its OME metadata name no array that is there ({error!r})") from None
-        self.channel_axis, self.stack_axis = None, tuple(range(level.ndim - 2)) or None
-        return level
+        self.array = Reader(source, self.name, dtype, where)
 
     @property
     def chunk(self) -> tuple[int, int] | None:
@@ -92,7 +98,19 @@ class Source:
     @property
     def levels(self) -> list[str]:
         """The names of the arrays of its OME-Zarr group, the largest first."""
-        return [level["path"] for level in _multiscales(self.group)[0]["datasets"]]
+        return [level["path"] for level in multiscales(self.group)[0]["datasets"]] if self.group else ["0"]
+
+    def attributes(self, target: str) -> dict[str, Any] | None:
+        """Those of an OME-Zarr group for its restoration; None where that is a bare array."""
+        named = self.metadata.axes or self.metadata.spacing or target.rstrip("/").endswith(".ome.zarr")
+        if self.group is None:
+            file = isinstance(self.stored, MappedTiff) and self.channel_axis is None
+            return ome_attributes(self.metadata, self.stored.dtype) if file and named else None
+        found = json.loads(json.dumps(dict(self.group.attrs)))
+        omero = found.get("ome", found).get("omero", {})
+        if "C" in self.metadata.axes and "channels" in omero:
+            omero["channels"] = omero["channels"][self.array.where[self.metadata.axes.index("C")]]
+        return found
 
 
 def _path_of(source: Any) -> str:
@@ -116,21 +134,30 @@ class Reader:
         Its path, for messages.
     dtype : dtype, optional
         What integers become; by default float32 where that holds them.
+    where : sequence of slice
+        The part of it that is read, along the first axes.
     """
 
-    def __init__(self, array: Any, name: str, dtype: Any = None) -> None:
-        self._array, self._name, self.shape, self.ndim = array, name, array.shape, array.ndim
+    def __init__(self, array: Any, name: str, dtype: Any = None, where: Sequence[slice] = ()) -> None:
+        self._array, self._name, self.ndim = array, name, array.ndim
+        self.where = [*where, *(slice(0, n) for n in array.shape[len(where) :])]
+        self.shape = tuple(s.stop - s.start for s in self.where)
         self._chunks: Any = getattr(array, "shards", None) or getattr(array, "chunks", None)
         given = array.dtype
         self.dtype = given if given.kind == "f" else np.dtype(dtype or min_float_dtype(given))
 
+    def _stored(self, at: Sequence[slice]) -> tuple[slice, ...]:
+        """A region, in the stored array."""
+        spans = [s.indices(n) for s, n in zip(at, self.shape, strict=True)]
+        return tuple(slice(a + w.start, b + w.start) for (a, b, _), w in zip(spans, self.where, strict=True))
+
     def __getitem__(self, at: tuple[slice, ...]) -> Any:
-        found = self._read(at)
+        region = self._stored(at)
+        found = self._read(region)
         if not isinstance(found, Exception):
             return found
         if self._chunks is None:
             raise found
-        region = [slice(*s.indices(n)) for s, n in zip(at, self.shape, strict=True)]
         out = np.full([s.stop - s.start for s in region], np.nan, self.dtype)
         for _, part, found in self._parts(region):
             if not isinstance(found, Exception):
@@ -154,7 +181,7 @@ class Reader:
 
     def trouble(self, region: Sequence[slice]) -> str:
         """The first chunk of a region that cannot be read, and why; empty if there is none."""
-        for place, _, found in self._parts(region) if self._chunks else ():
+        for place, _, found in self._parts(self._stored(region)) if self._chunks else ():
             if isinstance(found, Exception):
                 why = " ".join(str(found).split()) or type(found).__name__
                 key = self._array.metadata.encode_chunk_key(place)
@@ -163,15 +190,20 @@ class Reader:
 
 
 class MappedTiff:
-    """A TIFF file whose pixels lie in one piece, mapped when it is sliced; travels to other processes as a name."""
+    """A TIFF file whose pixels lie in one piece, mapped when it is sliced; travels to other processes as a name.
+
+    `order` are the places of the first axes in the file.
+    """
 
     def __init__(self, path: str) -> None:
-        self.path = path
+        self.path, self.order = path, tuple[int, ...]()
         import tifffile
 
         try:
-            with tifffile.TiffFile(path) as tiff:
+            with open(path, "rb") as f, tifffile.TiffFile(path) as tiff:
                 check_set(tiff, Path(path))
+                pages = tiff.series[0].axes.partition("Y")[0]
+                self.metadata = of_tiff(tiff, f, pages, tiff.series[0].shape[: len(pages)])
             mapped = self._mapped()
         except Refusal as error:
             raise ValueError(f"{path} {error}") from None
@@ -179,7 +211,14 @@ class MappedTiff:
             raise ValueError(
                 f"{path} cannot be mapped ({error}): it is compressed or in pieces; write it uncompressed, or as zarr"
             ) from None
-        self.shape, self.dtype, self.ndim = mapped.shape, mapped.dtype, mapped.ndim
+        self._shape, self.dtype, self.ndim = mapped.shape, mapped.dtype, mapped.ndim
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self._shape[i] for i in self._all())
+
+    def _all(self) -> tuple[int, ...]:
+        return (*self.order, *range(len(self.order), self.ndim))
 
     def _mapped(self) -> np.ndarray:
         import tifffile
@@ -187,26 +226,7 @@ class MappedTiff:
         return tifffile.memmap(self.path, mode="r")
 
     def __getitem__(self, at: Any) -> np.ndarray:
-        return np.array(self._mapped()[at])
-
-
-def _multiscales(group: Any) -> list[Any]:
-    attributes = dict(group.attrs)
-    return (attributes.get("ome") or attributes).get("multiscales") or []
-
-
-def opened(path: str, mode: str = "r") -> Any:
-    """A zarr array or group; an error names the path."""
-    try:
-        return import_zarr().open(path, mode=mode)
-    except FileNotFoundError:
-        raise FileNotFoundError(
-            f"{path} is no zarr store: there is no array and no group; a zarr store or a TIFF file is read in tiles"
-        ) from None
-    except Exception as error:  # of zarr and of the JSON under it: ValueError, KeyError, TypeError ...
-        raise ValueError(
-            f"{path}: the metadata of this zarr store are damaged ({error}): restore them from a copy"
-        ) from error
+        return np.array(self._mapped().transpose(self._all())[at])
 
 
 @contextmanager
@@ -242,7 +262,7 @@ def begun(target: str, asked: dict[str, Any], overwrite: bool) -> dict[str, Any]
         return None
     found: dict[str, Any] = {}
     with suppress(FileNotFoundError, ValueError, TypeError):  # no store, or a damaged one
-        found = {**opened(target).attrs.get(ATTRIBUTE, {})}
+        found = {**open_store(target).attrs.get(ATTRIBUTE, {})}
     if found.get("asked") == asked:
         return found
     check_replaceable(target)
@@ -259,27 +279,29 @@ def created(target: str, picture: Source, tiling: Tiling, decided: dict[str, Any
     """A new output array, like the source, that remembers the decisions; it replaces what `begun` let pass."""
     zarr = import_zarr()
     replace_store(target)
-    array, layout, group = picture.stored, tiling.layout, picture.group
-    metadata = getattr(array, "metadata", None)
+    array, layout, shape = picture.stored, tiling.layout, picture.array.shape
+    attributes = picture.attributes(target)
     chunks = [1] * array.ndim
     for axis, c in zip(layout.order[-2:], picture.chunk or tiling.plan.tile, strict=True):
-        chunks[axis] = min(c, array.shape[axis])
+        chunks[axis] = min(c, shape[axis])
     if layout.channel is not None:
         chunks[layout.channel] = layout.colours
-    made: dict[str, Any] = {"shape": array.shape, "dtype": tiling.dtype, "chunks": tuple(chunks), **_WHOLE}
+    made: dict[str, Any] = {"shape": shape, "dtype": tiling.dtype, "chunks": tuple(chunks), **_WHOLE}
     if hasattr(array, "compressors"):
         made["compressors"] = array.compressors or None  # as the image is stored
-    form = getattr(metadata if group is None else group.metadata, "zarr_format", 3)
-    if group is None:
-        return zarr.create_array(target, attributes={ATTRIBUTE: decided}, zarr_format=form, **made)
-    new = zarr.create_group(target, attributes={**dict(group.attrs), ATTRIBUTE: decided}, zarr_format=form)
-    return new.create_array(picture.levels[0], **made, **_named_as(new, array))
+    kind = getattr(array if picture.group is None else picture.group, "metadata", None)
+    decided, form = {ATTRIBUTE: decided}, getattr(kind, "zarr_format", 3)
+    if attributes is None:
+        return zarr.create_array(target, attributes=decided, zarr_format=form, **made)
+    new = zarr.create_group(target, attributes=attributes | decided, zarr_format=form)
+    return new.create_array(picture.levels[0], **made, **_named_as(new, picture))
 
 
-def _named_as(group: Any, like: Any) -> dict[str, Any]:
+def _named_as(group: Any, picture: Source) -> dict[str, Any]:
     if group.metadata.zarr_format == 2:
         return {"chunk_key_encoding": {"name": "v2", "separator": "/"}}
-    return {"dimension_names": getattr(like.metadata, "dimension_names", None)}
+    names = getattr(getattr(picture.stored, "metadata", None), "dimension_names", None)
+    return {"dimension_names": names or [*f"{picture.metadata.axes}YX".lower()]}
 
 
 def created_for_pass(path: str, like: Any) -> Any:
@@ -314,24 +336,17 @@ def pyramid(target: str, picture: Source) -> Iterator[Any]:
     group = import_zarr().open_group(target, mode="r+")
     for before, level in itertools.pairwise(picture.levels):
         array, like = group[before], picture.group[level]
+        letters = zip(f"{picture.metadata.axes}YX", array.shape, like.shape, strict=True)
+        shape = tuple(here if letter in "TC" else there for letter, here, there in letters)
         if level in group and not missing(group[level]):
             continue
-        factor = [max(1, math.ceil(a / b)) for a, b in zip(array.shape, like.shape, strict=True)]
+        factor = [max(1, math.ceil(a / b)) for a, b in zip(array.shape, shape, strict=True)]
         x = da.from_array(array, chunks=array.chunks, fancy=False)
         # The level has the shape it had: whole blocks of `factor` pixels, the last of them repeated where one is short.
-        pad = [(0, max(0, f * b - a)) for a, b, f in zip(array.shape, like.shape, factor, strict=True)]
-        x = da.pad(x, pad, mode="edge")[tuple(slice(f * b) for f, b in zip(factor, like.shape, strict=True))]
+        pad = [(0, max(0, f * b - a)) for a, b, f in zip(array.shape, shape, factor, strict=True)]
+        x = da.pad(x, pad, mode="edge")[tuple(slice(f * b) for f, b in zip(factor, shape, strict=True))]
         x = x.rechunk(tuple(f * c for f, c in zip(factor, like.chunks, strict=True)))
         small = da.coarsen(np.mean, x, dict(enumerate(factor))).astype(array.dtype)
-        made = {"shape": like.shape, "dtype": array.dtype, "chunks": like.chunks, "overwrite": True, **_WHOLE}
-        out = group.create_array(level, **made, **_named_as(group, like))
+        made = {"shape": shape, "dtype": array.dtype, "chunks": like.chunks, "overwrite": True, **_WHOLE}
+        out = group.create_array(level, **made, **_named_as(group, picture))
         yield dask.delayed(np.shape)(da.store(small.rechunk(like.chunks), out, lock=False, compute=False))
-
-
-def import_zarr() -> Any:
-    """The package zarr, or ImportError that says how to get it."""
-    try:
-        import zarr
-    except ImportError:
-        raise ImportError('zarr stores need zarr and Dask: pip install "deblur-toolkit[dask]"') from None
-    return zarr

@@ -21,6 +21,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from ..image import check_output
+from ..image.stores import open_store
 from ..version import __version__
 from . import stores
 from .checks import Residual, residual
@@ -186,7 +187,8 @@ def stream(
     if not isinstance(workers, int):  # the threads of a process, each of which has a tile, share its memory
         threads = max(workers.nthreads().values(), default=1)
         memory = memory and memory // threads
-    image = Source(source, given["channel_axis"], given["stack_axis"], rest.get("dtype"))
+    axes = given["channel_axis"], given["stack_axis"]
+    image = source if isinstance(source, Source) else Source(source, *axes, rest.get("dtype"))
     check_output(path, [image.name])
     given |= {"workers": threads, "memory": memory, "chunk": image.chunk}
     given |= {"channel_axis": image.channel_axis, "stack_axis": image.stack_axis}
@@ -202,8 +204,8 @@ def stream(
         if earlier:
             tiling.lam_reason, tiling.boundary_reason = earlier["lam_reason"], earlier["boundary_reason"]
             tiling.plan = replace(tiling.plan, reason=earlier["reason"], seam_once=earlier["seam_once"])
-            output = stores.opened(path, "r+")
-            output = output if image.group is None else output[image.levels[0]]
+            output = open_store(path, "r+")
+            output = output if hasattr(output, "chunks") else output[image.levels[0]]
         else:
             output = stores.created(path, image, tiling, _decided(asked, tiling))
         queue_reads(workers, tiling)
@@ -220,7 +222,7 @@ def stream(
             for file in stores.chunk_files(output):
                 Path(file).unlink(missing_ok=True)
             tiling.plan = replace(tiling.plan, passes=tiling.plan.passes + 1)
-            stores.opened(path, "r+").attrs[ATTRIBUTE] = _decided(asked, tiling)
+            open_store(path, "r+").attrs[ATTRIBUTE] = _decided(asked, tiling)
         shutil.rmtree(Path(path, ".passes"), ignore_errors=True)
         if image.group is not None and not failed:
             for level in stores.pyramid(path, image):
@@ -240,6 +242,7 @@ def _asked(image: Source, psf: Any, lam: Any, numbers: list[Any], options: Any) 
     return {
         "source": os.path.realpath(image.name) if image.name else "",
         "shape": list(image.array.shape),
+        "axes": f"{image.metadata.axes} {image.array.where}",
         "dtype": str(image.stored.dtype),
         "psf": hashlib.sha256(str(h.shape).encode() + h.tobytes()).hexdigest(),
         "lam": str(lam),
@@ -276,7 +279,7 @@ class _Run:
         if passes == 1 or not stores.missing(self.output):
             return None
         numbers = [n for n in range(1, passes) if (folder / str(n)).exists()]
-        there = {n: stores.opened(str(folder / str(n)), "r+") for n in numbers}
+        there = {n: open_store(str(folder / str(n)), "r+") for n in numbers}
         first = max((n for n, array in there.items() if not stores.missing(array)), default=0)
         y = there.get(first)
         for number in range(first, passes - 1):

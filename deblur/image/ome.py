@@ -1,0 +1,86 @@
+"""What microscopes say about an image, in the XML of OME-TIFF or in ImageJ's settings: voxel size, channels, axes."""
+
+from __future__ import annotations
+
+import math
+import re
+from contextlib import suppress
+from typing import Any
+from xml.etree import ElementTree
+
+
+def to_microns(unit: str) -> float | None:
+    """How many micrometres a unit of length is, named as OME, OME-Zarr or ImageJ do; None for another unit."""
+    powers = {"": 6, "c": 4, "m": 3, "µ": 0, "μ": 0, "u": 0, "n": -3, "p": -6}
+    powers |= {"centi": 4, "milli": 3, "micro": 0, "nano": -3, "pico": -6}
+    if unit in ("micron", "microns", "\\u00B5m"):  # as ImageJ writes them
+        return 1.0
+    prefix = re.fullmatch(r"(.*?)(m|met(?:er|re)s?)", unit)
+    return 10.0 ** powers[prefix[1]] if prefix and prefix[1] in powers else None
+
+
+def steps_and_labels(ome: str, imagej: dict[str, Any] | None) -> tuple[dict[str, float], tuple[str, ...]]:
+    """The spacing and the labels of `Metadata`, from the XML of an OME-TIFF or ImageJ's settings."""
+    found: dict[str, tuple[Any, float | None]] = {}
+    labels: list[str] = []
+    if imagej is not None:
+        unit = to_microns(str(imagej.get("unit", "")))
+        across, down = imagej["resolution"]
+        found = {"X": (across and 1 / across, unit), "Y": (down and 1 / down, unit)}
+        found |= {"Z": (imagej.get("spacing"), unit), "T": (imagej.get("finterval"), 1.0)}
+    with suppress(ElementTree.ParseError):
+        for pixels in ElementTree.fromstring(ome).findall("{*}Image/{*}Pixels")[:1]:
+            for letter in "ZYX":
+                name = f"PhysicalSize{letter}"
+                found[letter] = pixels.get(name), to_microns(pixels.get(f"{name}Unit", "µm"))
+            found["T"] = pixels.get("TimeIncrement"), {"s": 1.0}.get(pixels.get("TimeIncrementUnit", "s"))
+            labels = [channel.get("Name", "") for channel in pixels.iterfind("{*}Channel")]
+    steps = {}
+    for letter, (step, unit) in found.items():
+        with suppress(TypeError, ValueError):  # none is there, or it is no number
+            steps[letter] = float(step) * (unit or 0.0)
+    return {a: step for a, step in steps.items() if 0 < step < math.inf}, tuple(labels) if any(labels) else ()
+
+
+def planes(pixels: ElementTree.Element) -> int:
+    """How many planes an element Pixels describes: those of a colour image hold several samples."""
+    channel = pixels.find("{*}Channel")
+    samples = 1 if channel is None else int(channel.get("SamplesPerPixel", 1))
+    return math.prod(int(pixels.attrib[f"Size{axis}"]) for axis in "ZCT") // samples
+
+
+def described(ome: str, space: tuple[int, ...], sizes: tuple[int, ...], bits: int) -> str:
+    """The XML of an OME-TIFF for the same scene with other values; empty if it does not describe such an image.
+
+    Objective, channels and pixel size stay as they are. What describes the file is written anew: the type of a
+    sample, and that the planes follow each other in the order that it names.
+    """
+    count = math.prod(sizes)
+    try:
+        root = ElementTree.fromstring(ome)
+        (pixels,) = root.iterfind("{*}Image/{*}Pixels")
+        there = *(int(pixels.attrib[name]) for name in ("SizeY", "SizeX")), planes(pixels)
+    except (ElementTree.ParseError, KeyError, ValueError):
+        return ""
+    if there != (*space, count):
+        return ""
+    namespace = pixels.tag.removesuffix("Pixels")
+    ElementTree.register_namespace("", namespace.strip("{}"))
+    for element, name in ((root, "UUID"), (pixels, "SignificantBits"), (pixels, "Interleaved")):
+        element.attrib.pop(name, None)
+    pixels.attrib |= {"Type": {8: "uint8", 16: "uint16", 32: "float"}[bits], "BigEndian": "false"}
+    for name in ("TiffData", "BinData", "MetadataOnly"):
+        for old in pixels.findall(f"{namespace}{name}"):
+            pixels.remove(old)
+    whole = ElementTree.Element(f"{namespace}TiffData", IFD="0", PlaneCount=str(count))
+    pixels.insert(len(pixels.findall(f"{namespace}Channel")), whole)
+    return ElementTree.tostring(root, "unicode", xml_declaration=False)
+
+
+def settings(axes: str, spacing: dict[str, float], labels: tuple[str, ...]) -> dict[str, Any]:
+    """The arguments by which tifffile describes axes, voxel size and channels as OME does."""
+    said: dict[str, Any] = {f"PhysicalSize{a}": step for a, step in spacing.items() if a != "T"}
+    said |= {f"{name}Unit": "µm" for name in said}
+    if "T" in spacing:
+        said |= {"TimeIncrement": spacing["T"], "TimeIncrementUnit": "s"}
+    return said | {"axes": axes} | ({"Channel": {"Name": list(labels)}} if labels else {})

@@ -1,0 +1,131 @@
+"""Zarr stores: opened, and the axes, voxel sizes and channels of OME-Zarr (0.4 and 0.5) read and written."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .metadata import Metadata
+from .ome import to_microns
+
+#: Files that make a folder a zarr array or group.
+NODES = ("zarr.json", ".zarray", ".zgroup")
+
+
+def is_store(path: Any) -> bool:
+    """Whether a path is a folder that holds a zarr array or group."""
+    return any(Path(path, name).is_file() for name in NODES)
+
+
+def import_zarr() -> Any:
+    """The package zarr, or ImportError that says how to get it."""
+    try:
+        import zarr
+    except ImportError:
+        raise ImportError('zarr stores need zarr and Dask: pip install "deblur-toolkit[dask]"') from None
+    return zarr
+
+
+def open_store(path: str, mode: str = "r") -> Any:
+    """A zarr array or group; an error names the path."""
+    try:
+        return import_zarr().open(path, mode=mode)
+    except FileNotFoundError:
+        raise FileNotFoundError(
+            f"{path} is no zarr store: there is no array and no group; a zarr store or a TIFF file is read in tiles"
+        ) from None
+    except Exception as error:  # of zarr and of the JSON under it: ValueError, KeyError, TypeError ...
+        raise ValueError(
+            f"{path}: the metadata of this zarr store are damaged ({error}): restore them from a copy"
+        ) from error
+
+
+def multiscales(group: Any) -> list[Any]:
+    """What OME-Zarr says about the levels of a group; empty if it says nothing."""
+    attributes = dict(group.attrs)
+    return (attributes.get("ome") or attributes).get("multiscales") or []
+
+
+def largest_level(path: str) -> tuple[Any, Any, Metadata]:
+    """The array of a store, of OME-Zarr the largest level.
+
+    Returns
+    -------
+    group : zarr.Group or None
+        None of a bare array.
+    array : zarr.Array
+    metadata : Metadata
+        Its axes, voxel size and channels.
+
+    Raises
+    ------
+    FileNotFoundError, ValueError
+        If there is no store, or its metadata name no image.
+    """
+    found = open_store(path)
+    if hasattr(found, "chunks"):
+        names = getattr(found.metadata, "dimension_names", None) or ()
+        known = names[-2:] == ("y", "x")
+        return None, found, Metadata(axes=_letters(names) if known else "", sizes=found.shape[:-2])
+    scales = multiscales(found)
+    if not scales:
+        arrays = ", ".join(name for name, _ in found.arrays()) or "none"
+        raise ValueError(f"{path} is a zarr group without OME metadata; name one of its arrays ({arrays})")
+    axes = [axis if isinstance(axis, dict) else {"name": axis} for axis in scales[0].get("axes", [])]
+    names = [axis["name"] for axis in axes]
+    if names[-2:] != ["y", "x"]:
+        raise ValueError(f"the axes of {path} are {names}; they must end in y and x")
+    try:
+        array = found[scales[0]["datasets"][0]["path"]]
+    except (KeyError, IndexError, TypeError) as error:
+        raise ValueError(f"{path}: its OME metadata name no array that is there ({error!r})") from None
+    said = (scales[0], scales[0]["datasets"][0])
+    steps = [t["scale"] for each in said for t in each.get("coordinateTransformations", []) if "scale" in t]
+    units = [1.0 if axis.get("unit") == "second" else to_microns(axis.get("unit", "")) for axis in axes]
+    spacing = {
+        axis["name"].upper(): unit * math.prod(step[i] for step in steps)
+        for i, (axis, unit) in enumerate(zip(axes, units, strict=True))
+        if unit and steps
+    }
+    channels = (found.attrs.get("ome") or found.attrs).get("omero", {}).get("channels", [])
+    labels = tuple(str(channel.get("label", i)) for i, channel in enumerate(channels))
+    metadata = Metadata(axes=_letters(names), sizes=array.shape[:-2], spacing=spacing, labels=labels)
+    return found, array, metadata
+
+
+def _letters(names: Any) -> str:
+    """The letters of the axes before rows and columns; "?" for a name that is none."""
+    return "".join(name.upper() if name in ("t", "c", "z") else "?" for name in names[:-2])
+
+
+def ome_attributes(metadata: Metadata, dtype: Any) -> dict[str, Any]:
+    """What makes a group with an array "0" an OME-Zarr 0.5 [1]_: axes, voxel size, names of channels.
+
+    Parameters
+    ----------
+    metadata : Metadata
+        Its axes in the order of OME-Zarr: time, channel, Z.
+    dtype : dtype
+        Of the image before restoration, whose range a viewer shows.
+
+    References
+    ----------
+    .. [1] https://ngff.openmicroscopy.org/0.5/
+    """
+    kinds = {"T": ("time", "second"), "C": ("channel", None)}
+    axes, scale = [], []
+    for letter in f"{metadata.axes}YX":
+        kind, unit = kinds.get(letter, ("space", "micrometer"))
+        step = metadata.spacing.get(letter)
+        axes.append({"name": letter.lower(), "type": kind} | ({"unit": unit} if step and unit else {}))
+        scale.append(step or 1.0)
+    datasets = [{"path": "0", "coordinateTransformations": [{"type": "scale", "scale": scale}]}]
+    said: dict[str, Any] = {"version": "0.5", "multiscales": [{"axes": axes, "datasets": datasets}]}
+    if metadata.labels:
+        top = float(np.iinfo(dtype).max) if np.dtype(dtype).kind in "iu" else 1.0
+        shown = {"color": "FFFFFF", "window": {"start": 0.0, "min": 0.0, "end": top, "max": top}}
+        said["omero"] = {"channels": [{"label": name, **shown} for name in metadata.labels]}
+    return {"ome": said}

@@ -1,0 +1,177 @@
+"""Volumes on the command line: each of a file restored by the same plan, into a file or an OME-Zarr."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import itertools
+import math
+import os
+import secrets
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from . import image, psf
+from .arguments import axes_chooser
+from .device import require_memory
+from .frames import min_float_dtype
+from .image.axes import in_order, in_words
+from .image.stores import import_zarr, is_store, largest_level, ome_attributes
+from .pipeline import Deblurrer
+from .progress import report_phase
+from .psf_command import upright
+
+
+def fitted(given: tuple[str, np.ndarray], metadata: image.Metadata) -> np.ndarray:
+    """The PSF of --psf turned with the image, and in its voxels if the PSF's file or form gives the size of its own."""
+    text, kernel = given[0].removeprefix("volume:"), upright(given, metadata.orientation)
+    name, _, rest = text.partition(":")
+    own: Any = {}
+    if name in ("microscope", "confocal", "lightsheet"):
+        lengths = [float(word) for word in rest.split(",")[1].lower().split("x")]
+        own = {"Z": lengths[0], "Y": lengths[-1], "X": lengths[-1]}
+    elif is_store(text) or text.endswith((".tif", ".tiff")):
+        own = image.read_with_metadata(text)[1].spacing
+    own, its = ([sizes.get(a, 0.0) for a in "ZYX"[3 - kernel.ndim :]] for sizes in (own, metadata.spacing))
+    return psf.for_voxels(kernel, own, its if all(its) else None) if all(own) else kernel
+
+
+def check_is_psf(source: str, picture: np.ndarray, text: str, kernel: np.ndarray) -> None:
+    """Refuse the blurred image itself as its PSF, from the same file or with the same values."""
+    same = Path(text).is_file() and Path(source).is_file() and Path(text).samefile(source)
+    if not same and kernel.shape == picture.shape:
+        total = picture.sum(dtype=np.float64)
+        same = total != 0 and np.allclose(kernel, picture / total, rtol=1e-6, atol=0)
+    if same:
+        raise ValueError(
+            f"--psf {text} is the blurred picture itself; the PSF is what a point became by the blur, such as "
+            "gaussian:9,1.2 or the cut-out picture of a star"
+        )
+
+
+def opened(
+    args: argparse.Namespace, kernel: Any, lazily: bool = False
+) -> tuple[Any, image.Metadata, tuple[slice, ...]]:
+    """IN with all its axes, the metadata of what is to be restored, and where that is along the axes of its pages."""
+    report_phase("reading")
+    if lazily and is_store(args.input):
+        _, stored, metadata = largest_level(args.input)
+    else:
+        stored, metadata = image.read_with_metadata(args.input)
+        stored = stored.reshape(*metadata.sizes, *stored.shape[min(1, len(metadata.sizes)) :])
+    return stored, *axes_chooser(args, kernel)(metadata)
+
+
+def bits_of(args: argparse.Namespace, like: np.ndarray) -> int:
+    """The bits of OUT for an image of this shape and dtype; ValueError if an option does nothing with them."""
+    bits = image.check_format(args.output, like, args.bits)
+    if bits == 32 and (args.clip or args.rescale):
+        option = "--clip" if args.clip else "--rescale"
+        raise ValueError(f"{option} does nothing here: a float file holds every number; leave it out")
+    return bits
+
+
+def restored(args: argparse.Namespace, options: Any) -> str:
+    """Restore each volume of IN, all time points of a channel by one plan, and write OUT; returns the report."""
+    stored, metadata, where = opened(args, args.psf[1], lazily=True)
+    kernel, letters, frame = fitted(args.psf, metadata), metadata.axes, stored.shape[len(where) :]
+    to_store = Path(args.output).suffix == ".zarr"
+    metadata = in_order(metadata)[0] if to_store else metadata
+    shape, pages = (*metadata.sizes, *frame), (math.prod(metadata.sizes), *frame)
+    dtype = np.dtype(options.get("dtype") or min_float_dtype(stored.dtype))
+    bits = 32 if to_store else bits_of(args, np.broadcast_to(dtype.type(), pages))
+    spans = {a: range(s.start, s.stop) for a, s in zip(letters, where, strict=True)}
+    channels, times = spans.get("C", range(1)), spans.get("T", range(1))
+    # One volume as it was read and four of floats at least; of a file, all of its volumes as well.
+    each = math.prod(shape) // (len(channels) * len(times)) * (stored.dtype.itemsize + 4 * dtype.itemsize)
+    whole, instead = (
+        (0, "cut the volume into parts: tiles take images in 2-D alone")
+        if to_store
+        else (
+            2 * math.prod(shape) * dtype.itemsize,
+            "write a .zarr, one volume at a time, or cut it into parts",
+        )
+    )
+    require_memory(each + whole, np, f"restoring {args.input}", instead)
+    fixed, restore, reports = not isinstance(args.lam, str) and args.boundary != "auto", None, list[str]()
+    partial = Path(os.path.realpath(args.output)).with_name(f".{secrets.token_hex(8)}.tmp")
+
+    def volume(letters: str, c: int, t: int) -> tuple[Any, ...]:
+        return tuple({"C": c, "T": t}.get(a, slice(None)) for a in letters)
+
+    try:
+        out = _store(partial, metadata, shape, dtype, stored.dtype) if to_store else np.empty(shape, dtype)
+        for (i, c), (j, t) in itertools.product(enumerate(channels), enumerate(times)):
+            report_phase(f"volume {j + 1} of {len(times)}, channel {c}")
+            g = np.asarray(stored[volume(letters, c, t)])
+            if j == 0:
+                check_is_psf(args.input, g, *args.psf)
+            if restore is None or (j == 0 and not fixed):
+                restore = Deblurrer(kernel, g.shape[:3], args.lam, **options)
+            result = restore.solve(g, channel_axis=3 if g.ndim == 4 else None, check=not args.anyway)
+            f = result.image
+            if args.views and not reports:
+                from . import plot
+
+                content, spacing = io.BytesIO(), [metadata.spacing.get(a, 1.0) for a in "ZYX"]
+                plot.volumes({"before": g, "after": f}, spacing).savefig(content, format="png")
+                image.write_whole(args.views, content.getvalue(), args.force)
+            if to_store:
+                f, _ = image.fit_to_levels(args.output, f, g, 32, counts=True)
+            out[volume(metadata.axes, i, j)] = f
+            if j == 0:
+                reports += [f"channel     {(metadata.labels or channels)[i]}"] * (len(channels) > 1)
+                reports.append(str(result))
+        if to_store:
+            image.replace_store(args.output)
+            os.rename(partial, args.output)
+            lines = [f"written     {args.output}"]
+        else:
+            source = np.reshape(stored[where], pages)
+            lines = written(args, np.reshape(out, pages), source, metadata, bits, counts=bits == 32)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return "\n".join([*reports, f"axes        {in_words(metadata, frame, 3)}", *lines])
+
+
+def _store(
+    path: Path, metadata: image.Metadata, shape: tuple[int, ...], dtype: np.dtype, source: np.dtype
+) -> Any:
+    """The array of a new OME-Zarr 0.5."""
+    group = import_zarr().create_group(path, attributes=ome_attributes(metadata, source))
+    chunks = (*(1 for _ in shape[:-3]), *map(min, shape[-3:], (16, 256, 256)))
+    names = [*f"{metadata.axes}YX".lower()]
+    return group.create_array("0", shape=shape, dtype=dtype, chunks=chunks, dimension_names=names)
+
+
+def written(
+    args: argparse.Namespace,
+    restored: np.ndarray | image.Levels,
+    source: Any,
+    metadata: image.Metadata,
+    bits: int,
+    remarks: Sequence[str] = (),
+    counts: bool = False,
+) -> list[str]:
+    """Write a restored image to OUT; returns lines that say so, and what was changed or dropped."""
+    report_phase("writing")
+    if isinstance(restored, image.Levels):
+        picture, remark = restored.samples, ""
+        if not args.clip:
+            restored.check()
+    else:
+        changes = {"clip": args.clip, "rescale": args.rescale, "counts": counts}
+        picture, remark = image.fit_to_levels(args.output, restored, source, bits, **changes)
+    clipped = image.write(args.output, picture, bits=bits, overwrite=args.force, metadata=metadata)
+    clipped = restored.clipped if isinstance(restored, image.Levels) else clipped
+    remarks = [*remarks, remark] if remark else [*remarks]
+    if clipped:
+        remarks.append(f"{100 * clipped / picture.size:.3g} % of the values clipped to black or white")
+    lines = [f"written     {args.output}" + (f" ({'; '.join(remarks)})" if remarks else "")]
+    if dropped := image.left_out(args.output, picture, bits, metadata):
+        lines.append(f"dropped     metadata that {args.output} cannot hold: {', '.join(dropped)}")
+    return lines

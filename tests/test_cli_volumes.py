@@ -1,0 +1,152 @@
+"""Volumes on the command line: axes, voxel sizes and channels of every kind of file are read, kept and selected."""
+
+import numpy as np
+import pytest
+import tifffile
+from test_cli_files import fails
+
+import deblur
+from deblur import image
+from deblur.cli import main
+
+zarr = pytest.importorskip("zarr")
+FORM = "gaussian:3x5x5,0.8x1x1"
+H = deblur.psf.parse(FORM)
+STEPS = {"T": 2.0, "Z": 0.3, "Y": 0.13, "X": 0.13}
+NAMES = ["DAPI", "GFP"]
+RUN = ["--lam", "1e-2", "--boundary", "reflect", "-q", "--psf"]
+
+
+@pytest.fixture
+def counts(rng):
+    """Counts (t, c, z, y, x) of two time points and two channels."""
+    return rng.integers(90, 4000, (2, 2, 6, 11, 10), np.uint16)
+
+
+def ome_settings(axes):
+    sizes = {f"PhysicalSize{a}": STEPS[a] for a in "XYZ"}
+    return {"axes": axes, **sizes, "TimeIncrement": 2.0, "Channel": {"Name": NAMES}}
+
+
+def write_ome(path, counts):
+    tifffile.imwrite(path, counts, metadata=ome_settings("TCZYX"))
+
+
+def write_imagej(path, counts):
+    said = {"axes": "TZCYX", "unit": "micron", "spacing": 0.3, "finterval": 2.0}
+    tifffile.imwrite(path, np.moveaxis(counts, 1, 2), imagej=True, resolution=(1 / 0.13,) * 2, metadata=said)
+
+
+def write_zarr(path, counts, form=3):
+    kinds = {"t": ("time", "second"), "c": ("channel", "")}
+    units = [(a, *kinds.get(a, ("space", "nanometer"))) for a in "tczyx"]
+    axes = [{"name": a, "type": kind} | ({"unit": unit} if unit else {}) for a, kind, unit in units]
+    half = {"type": "scale", "scale": [2, 1, 600, 260, 260]}
+    all_levels = {"coordinateTransformations": [{"type": "scale", "scale": [1, 1, 0.5, 0.5, 0.5]}]}
+    scales = [{"axes": axes, "datasets": [{"path": "s0", "coordinateTransformations": [half]}], **all_levels}]
+    said = {"multiscales": scales, "omero": {"channels": [{"label": name} for name in NAMES]}}
+    attributes = {"ome": {"version": "0.5", **said}} if form == 3 else said
+    group = zarr.create_group(path, zarr_format=form, attributes=attributes)
+    group.create_array("s0", shape=counts.shape, dtype="u2", chunks=(1, 1, 3, 11, 10))[:] = counts
+
+
+WRITERS = {
+    "a.ome.tif": write_ome,
+    "imagej.tif": write_imagej,
+    "a.zarr": write_zarr,
+    "b.zarr": lambda path, counts: write_zarr(path, counts, 2),
+}
+
+
+def restored(counts):
+    """The answer for each volume alone, in counts."""
+    f = [deblur.reconstruct(v, H, 1e-2, boundary="reflect") for v in counts.reshape(-1, *counts.shape[-3:])]
+    return np.reshape(f, counts.shape) * 65535
+
+
+@pytest.mark.parametrize("target", ["out.ome.zarr", "out.tif"])
+@pytest.mark.parametrize("source", WRITERS)
+def test_axes_sizes_channels_and_counts_are_read_and_kept(tmp_path, counts, source, target):
+    path, out = tmp_path / source, tmp_path / target
+    WRITERS[source](path, counts)
+    steps = pytest.approx(STEPS)
+    for more, wanted in (([], counts), (["--time", "1", "--channel", "1:2", "--force"], counts[1:, 1:])):
+        assert main(["reconstruct", str(path), "-o", str(out), *RUN, FORM, *more]) == 0
+        pixels, found = image.read_with_metadata(out)
+        expected = restored(wanted)
+        if "Z" in found.axes[:2] and "C" in found.axes:
+            expected = np.moveaxis(expected, 1, 2)
+        np.testing.assert_allclose(pixels.ravel(), expected.ravel(), rtol=1e-4, atol=0.1)
+        assert (pixels.dtype, found.spacing) == (np.float32, steps)
+        names = NAMES[1:] if more else NAMES
+        assert list(found.labels) == ([] if source == "imagej.tif" else names)
+    if target.endswith(".zarr"):
+        group = zarr.open_group(out, mode="r")
+        (level,) = group.attrs["ome"]["multiscales"]
+        assert [axis["name"] for axis in level["axes"]] == [*"tczyx"]
+        assert group["0"].metadata.dimension_names == tuple("tczyx")
+    else:
+        with tifffile.TiffFile(out) as tiff:
+            assert tiff.is_ome
+
+
+def test_planes_and_films_go_into_ome_zarr_tile_by_tile(tmp_path, counts):
+    write_imagej(tmp_path / "in.tif", counts)
+    h = deblur.psf.gaussian(5, 1.0)
+    run = ["reconstruct", str(tmp_path / "in.tif"), "-o", str(tmp_path / "out.zarr"), *RUN, "gaussian:5,1"]
+    assert main([*run, "--planes", "--channel", "1"]) == 0
+    pixels, found = image.read_with_metadata(tmp_path / "out.zarr")
+    frames = counts[:, 1:].reshape(-1, 11, 10)
+    expected = deblur.reconstruct(frames, h, 1e-2, boundary="reflect", stack_axis=0)
+    np.testing.assert_allclose(pixels, expected, atol=1e-5)
+    assert (found.axes, found.sizes, found.spacing) == ("TCZ", (2, 1, 6), pytest.approx(STEPS))
+    write_zarr(tmp_path / "in.zarr", counts)
+    run[1] = str(tmp_path / "in.zarr")
+    assert main([*run, "--planes", "--channel", "1", "--force"]) == 0
+    again, found = image.read_with_metadata(tmp_path / "out.zarr")
+    np.testing.assert_allclose(again, expected, atol=1e-5)
+    assert (found.sizes, found.labels) == ((2, 1, 6), ("GFP",))
+
+
+def test_a_psf_of_other_voxels_is_resampled(tmp_path, counts):
+    write_ome(tmp_path / "in.ome.tif", counts[:1, :1])
+    fine = deblur.psf.gaussian((3, 9, 9), (0.8, 2, 2))
+    said = {**ome_settings("ZYX"), "PhysicalSizeX": 0.065, "PhysicalSizeY": 0.065, "Channel": {}}
+    tifffile.imwrite(tmp_path / "psf.ome.tif", fine, metadata=said)
+    run = ["reconstruct", str(tmp_path / "in.ome.tif"), "-o", str(tmp_path / "out.tif"), *RUN]
+    assert main([*run, str(tmp_path / "psf.ome.tif")]) == 0
+    h = deblur.psf.resample(fine, (1, 0.5, 0.5))
+    expected = deblur.reconstruct(counts[0, 0], h, 1e-2, boundary="reflect") * 65535
+    np.testing.assert_allclose(tifffile.imread(tmp_path / "out.tif"), expected, rtol=1e-4, atol=0.1)
+
+
+def test_time_points_share_what_is_prepared_and_levels_are_rounded_on_request(tmp_path, counts, monkeypatch):
+    made = []
+    monkeypatch.setattr(
+        "deblur.volumes.Deblurrer", lambda *a, **k: made.append(a) or deblur.Deblurrer(*a, **k)
+    )
+    write_ome(tmp_path / "in.ome.tif", counts)
+    run = ["reconstruct", str(tmp_path / "in.ome.tif"), "-o", str(tmp_path / "out.tif"), "-q", "--psf", FORM]
+    assert main([*run, "--bits", "16", "--clip", "--views", str(tmp_path / "views.png")]) == 0
+    assert len(made) == 2  # one a channel, whose λ is its own
+    assert tifffile.imread(tmp_path / "out.tif").dtype == np.uint16
+    assert image.read(tmp_path / "views.png").shape[-1] == 3
+    made.clear()
+    assert main([*run, "--lam", "1e-2", "--boundary", "reflect", "--force"]) == 0
+    assert len(made) == 1
+
+
+def test_a_volume_that_does_not_fit_is_refused_with_its_bytes(tmp_path, capsys):
+    axes = [{"name": a, "type": "space"} for a in "zyx"]
+    said = {"ome": {"version": "0.5", "multiscales": [{"axes": axes, "datasets": [{"path": "0"}]}]}}
+    group = zarr.create_group(tmp_path / "in.zarr", attributes=said)
+    group.create_array("0", shape=(9999, 9999, 9999), dtype="u2", chunks=(1, 1000, 1000))
+    run = ["reconstruct", tmp_path / "in.zarr", "-o", tmp_path / "out.zarr", "--psf", FORM]
+    fails(capsys, run, "in.zarr takes 16.37 TiB", "cut the volume into parts")
+
+
+def test_the_blurred_volume_is_refused_as_its_psf(tmp_path, capsys, counts):
+    for name in ("in.tif", "psf.tif"):
+        tifffile.imwrite(tmp_path / name, counts[0, 0], metadata={"axes": "ZYX"})
+    run = ["reconstruct", tmp_path / "in.tif", "-o", tmp_path / "out.tif", "--psf", tmp_path / "psf.tif"]
+    fails(capsys, run, "is the blurred picture itself")
