@@ -44,7 +44,7 @@ def with_checks(result: Result, request: Request, frames: Frames, one_image: boo
     """The result, with a warning if the data contradict the PSF or, with automatic λ, the given boundary."""
     operator, fidelity = request.problem.operator, request.problem.fidelity
     unchecked = {
-        "they are those of images of two axes": request.problem.axes != 2,
+        "only images of two axes are": request.problem.axes != 2,
         "a Deblurrer restores many": not one_image,
         "it lies on a GPU": frames.device.gpu is not None,
         "pixels are hidden": request.mask is not None

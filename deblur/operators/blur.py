@@ -91,11 +91,13 @@ class Blur(LinearMap):
             rest = (scale * vt[0]).reshape(rest.shape[1:])
         return *found, rest
 
-    @property
+    @cached_property
     def centred(self) -> np.ndarray:
         """The PSF with zeros around it, so that its origin is in the middle."""
-        pads = [(max(m - 1 - 2 * o, 0), max(2 * o - m + 1, 0)) for m, o in self._sizes]
-        return np.pad(self.psf, pads)
+        reach = [max(o, m - 1 - o) for m, o in self._sizes]
+        out = np.zeros([2 * r + 1 for r in reach])
+        out[tuple(slice(r - o, r - o + m) for r, (m, o) in zip(reach, self._sizes, strict=True))] = self.psf
+        return out
 
     @cached_property
     def point_symmetric(self) -> bool:
