@@ -17,7 +17,13 @@ def side_for(psf: Array) -> int:
 
 
 def cut(
-    problem: Problem, g: Array, weights: Array | None, *, side: int, interior: bool = False
+    problem: Problem,
+    g: Array,
+    weights: Array | None,
+    *,
+    side: int,
+    interior: bool = False,
+    most: int | None = None,
 ) -> tuple[Problem, Array, Array | None] | None:
     """Windows of equal sides spread over frames (k, c, M, N), as frames of a problem with an open boundary.
 
@@ -26,9 +32,11 @@ def cut(
     problem, g : Problem, (k, c, M, N) array
     weights : array that broadcasts to `g`, or None
     side : int
-        Pixels.
+        Pixels; fewer along an axis that has not as many.
     interior : bool
         Whether the caller needs nothing of the boundary; else it must be open already.
+    most : int, optional
+        How many windows, those where the frames vary most; all by default.
 
     Returns
     -------
@@ -36,14 +44,21 @@ def cut(
         None where the whole image is to be used. The problem's fit has the weights, if there are any.
     """
     blur, space = problem.operator.shift_invariant, g.shape[2:]
-    area = math.prod(space) / side ** len(space)
-    if blur is None or area < 3 or min(space) < side or not (interior or blur.boundary.open):
+    sides = [min(n, side) for n in space]
+    area = math.prod(space) / math.prod(sides)
+    if blur is None or area < 3 or not (interior or blur.boundary.open):
         return None
     count = min(max(int(math.sqrt(area) / 4), 2), 4)  # along each axis
-    starts = [[round((i + 0.5) * (n - side) / count) for i in range(count)] for n in space]
+    pairs = zip(space, sides, strict=True)
+    starts = [[round((i + 0.5) * (n - m) / count) for i in range(count)] for n, m in pairs]
     # A diagonal of windows, or a grid if the image has room for it.
     places = itertools.product(*starts) if area >= 8 else zip(*starts, strict=True)
-    at = [(..., *(slice(a, a + side) for a in place)) for place in places]
+    at = [
+        (..., *(slice(a, a + m) for a, m in zip(place, sides, strict=True)))
+        for place in dict.fromkeys(places)
+    ]
+    at.sort(key=lambda here: -float(g[here].var()) if most else 0.0)
+    at = at[:most]
     xp = problem.xp
     if weights is not None:
         w = xp.broadcast_to(weights, g.shape)
@@ -51,7 +66,7 @@ def cut(
         if not at:
             return None
         weights = xp.concatenate([w[here] for here in at])
-    window = Blur(blur.psf, (side,) * len(space), "unknown", origin=blur.origin)
+    window = Blur(blur.psf, sides, "unknown", origin=blur.origin)
     fidelity = replace(problem.fidelity, weights=weights)
     return (
         replace(problem, operator=window, fidelity=fidelity),

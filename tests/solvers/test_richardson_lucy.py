@@ -44,7 +44,7 @@ def restored(blur, g, lam=0.0, **options):
 @pytest.fixture
 def plain(monkeypatch):
     """Steps without acceleration."""
-    monkeypatch.setattr(richardson_lucy, "extrapolation", lambda step, before: 0.0)
+    monkeypatch.setattr(richardson_lucy, "heavy_ball", lambda k: 0.0)
 
 
 def blurred(blur, rng, noise=0.02):
