@@ -30,7 +30,8 @@ def check_frames(frames: Frames, request: Request) -> None:
     if channels not in (None, frames.extent[1]):
         raise ValueError(
             f"the PSF has {channels} channels and the image {frames.extent[1]}: give one PSF (m, n) for all of "
-            "them, or as many as the image has (and name its channel_axis)"
+            "them, or as many as the image has (and name its channel_axis); for the PSF of a volume the image needs "
+            "three axes"
         )
     if frames.masked is not None and request.linear:
         raise TypeError(

@@ -96,7 +96,8 @@ class Axes:
                 one = {1: "one left, a line", 3: "three left, a volume"}[axes]
                 raise ValueError(
                     f"{said} {one}, for a {axes}-D PSF, not {left}: name the axis of the channels (channel_axis=-1) "
-                    f"and the one that frames are counted along (stack_axis=0), or give a {left}-D PSF"
+                    f"and the one that frames are counted along (stack_axis=0)"
+                    + (f", or give a {left}-D PSF" if left in SPACES else "")
                 )
             raise ValueError(
                 f"{said} two left, rows and columns: for colour name the axis of the channels (channel_axis=-1; "

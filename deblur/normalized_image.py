@@ -160,6 +160,10 @@ def _weights(request: Request, frames: Frames, g: Array) -> tuple[Array | None, 
     xp, dtype = request.problem.xp, frames.dtype
     given = [] if frames.masked is None else [frames.spread(xp.asarray(frames.masked), "mask")]
     if isinstance(request.mask, str):
+        if request.problem.axes == 1:
+            raise MethodError(
+                f"mask={request.mask!r} looks for pixels of images: of a line give the mask itself"
+            )
         given.append(DETECTORS[request.mask](g))
     elif request.mask is not None:
         given.append(frames.spread(xp.asarray(request.mask), "mask"))

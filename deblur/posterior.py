@@ -44,6 +44,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -192,7 +193,7 @@ def posterior_std(
         raise ValueError(f"probes must be an even whole number of at least 4, not {probes!r}")
     source, choice = "given", getattr(of, "lambda_choice", None)
     if check_noise(noise) is None and image is not None:
-        noise, source = estimate_noise(image), "estimated"
+        noise, source = estimate_noise(image, axes=problem.axes), "estimated"
     elif noise is None and choice is not None and choice.noise:
         noise, source = choice.noise, choice.noise_source
     if noise is None:
@@ -247,7 +248,7 @@ def _stated(of: Result | Problem) -> tuple[Problem, str]:
     weights, image_shape = problem.fidelity.weights, problem.operator.image_shape
     if weights is not None:
         weights = check_weights(weights)
-        frames = weights.reshape(-1, *weights.shape[-2:])
+        frames = weights.reshape(-1, *weights.shape[-problem.axes :])
         if frames.shape[1:] != image_shape or not bool((frames == frames[:1]).all()):
             raise ValueError(
                 f"weights must have the image's shape {image_shape}, and be the same for all frames and colours, not "
@@ -312,8 +313,8 @@ def _choose(problem: Problem) -> str:
 
 def _inverse(problem: Problem, values: Array, wrap: bool) -> Array:
     """1/(s² + λ|l|²) in the layout of the Fourier transform if `wrap`, else of the cosine transform."""
-    power = (first_difference_power(n, wrap, problem.xp) for n in values.shape)
-    return 1 / (values * values + problem.lam * symbol(problem, *power))
+    powers = [first_difference_power(n, wrap, problem.xp) for n in values.shape]
+    return 1 / (values * values + problem.lam * symbol(problem, powers))
 
 
 def _diagonal(problem: Problem, name: str) -> Array:
@@ -326,19 +327,18 @@ def _diagonal(problem: Problem, name: str) -> Array:
         for matrix in blur.axis_matrices():
             _, values, vt = np.linalg.svd(matrix, full_matrices=True)
             parts.append((vt.T, np.pad(values, (0, len(vt) - len(values)))))  # H does not see the others
-        (rows, s1), (cols, s2) = parts
-        inverse = 1 / (xp.asarray(np.outer(s1, s2)) ** 2 + lam)
-        return _separable(_mixing(problem, rows), _mixing(problem, cols), inverse)
+        inverse = 1 / (xp.asarray(reduce(np.multiply.outer, (s for _, s in parts))) ** 2 + lam)
+        return _separable([_mixing(problem, v) for v, _ in parts], inverse)
     s = _SPECTRA[name].decompose(blur, np.dtype(np.float64), problem.device).singular_values
     if name == "fft":
         return xp.full(problem.operator.scene_shape, float(_inverse(problem, s, True).mean()))
     inverse = _inverse(problem.linear_form, s, False) if name == "dct" else 1 / (s * s + lam)
     transform, kind = (scipy.fft.idct, 2) if name == "dct" else (scipy.fft.dst, 1)
-    rows, cols = (
+    vectors = [
         _mixing(problem, transform(np.eye(n), type=kind, axis=0, norm="ortho"))
         for n in problem.operator.image_shape
-    )
-    return _separable(rows, cols, inverse)
+    ]
+    return _separable(vectors, inverse)
 
 
 def _mixing(problem: Problem, vectors: np.ndarray) -> np.ndarray:
@@ -350,10 +350,12 @@ def _mixing(problem: Problem, vectors: np.ndarray) -> np.ndarray:
     return TAPS[0] * (wide[:-2] + wide[2:]) + TAPS[1] * wide[1:-1]
 
 
-def _separable(rows: np.ndarray, cols: np.ndarray, inverse: Array) -> Array:
-    """Σ rows[y, a]² cols[x, b]² inverse[a, b]: the eigenvectors are outer products of the columns."""
+def _separable(vectors: list[np.ndarray], inverse: Array) -> Array:
+    """Σ rows[y, a]² cols[x, b]² inverse[a, b]: the eigenvectors are outer products of each axis' columns."""
     xp = get_xp(inverse)
-    return xp.asarray(rows**2) @ inverse @ xp.asarray(cols**2).T
+    for axis, v in enumerate(vectors):
+        inverse = xp.moveaxis(xp.tensordot(xp.asarray(v**2), inverse, (1, axis)), 0, axis)
+    return inverse
 
 
 def _cholesky(problem: Problem) -> Array:

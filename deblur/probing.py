@@ -28,6 +28,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import reduce
 
 import numpy as np
 import scipy.fft
@@ -43,35 +44,32 @@ from .resampling import pooled
 from .terms import DIFFERENCES, ORDER, REGULARIZERS, adjoint_differences, first_difference_power, inside
 from .vector_ops import Systems
 
-#: B of the regularizer "natural", as a blur.
-MIXTURE = np.outer(TAPS, TAPS)
 
-
-def symbol(problem: Problem, rows: Array, cols: Array) -> Array:
-    """|l|² from the squared moduli of first differences along rows and columns."""
-    kind = REGULARIZERS[problem.regularizer][0].differences
-    return (rows[:, None] + cols) ** ORDER[kind]
+def symbol(problem: Problem, powers: list[Array]) -> Array:
+    """|l|² from the squared moduli of first differences along each axis."""
+    kind, xp = REGULARIZERS[problem.regularizer][0].differences, get_xp(*powers)
+    return reduce(xp.add.outer, powers) ** ORDER[kind]
 
 
 def drawn(problem: Problem, u: Array) -> Array:
     """Scenes from what the prior takes for independent numbers."""
-    return scenes(u, problem.operator.boundary) if problem.regularizer == "natural" else u
+    return scenes(u, problem.operator.boundary, problem.axes) if problem.regularizer == "natural" else u
 
 
 def probe(
     problem: Problem, probes: int, seed: int | None, callback: Callable[[int], None] | None
 ) -> tuple[Array, Array]:
     """Estimates of diag (HᵀWH + λLᵀL)⁻¹ and of their standard deviation, of the scene's shape, in float64."""
-    xp, (p, q) = problem.xp, problem.operator.scene_shape
+    xp, shape = problem.xp, problem.operator.scene_shape
     torus = _Preconditioner(problem)
     rng = np.random.default_rng(seed)  # on the host: one seed, one result
     draw = _quadratic_draws(problem, rng, torus) if problem.asked else _linear_draws(problem, rng)
-    signs_sum, signs_square, sample_sum = (xp.zeros((p, q)) for _ in range(3))
+    signs_sum, signs_square, sample_sum = (xp.zeros(shape) for _ in range(3))
     left = count = probes // 2  # of either kind
     while left:
         k = min(4, left)  # signs and as many samples are solved for together
         left -= k
-        z = xp.asarray((rng.integers(0, 2, (k, p, q)) * 2 - 1).astype(problem.dtype))
+        z = xp.asarray((rng.integers(0, 2, (k, *shape)) * 2 - 1).astype(problem.dtype))
         inverse, sample = draw(z)
         estimate = torus.diagonal + (z * (inverse - torus(z))).astype(np.float64)
         signs_sum += estimate.sum(axis=0)
@@ -99,14 +97,17 @@ class _Preconditioner:
         w = problem.fidelity.weights
         weight, most = (1.0, 1.0) if w is None else (float(w.mean()), float(w.max()))
         powers = [first_difference_power(n, True, np) for n in lengths]
-        prior = symbol(problem.linear_form, powers[0], powers[1][: lengths[1] // 2 + 1])
+        powers[-1] = powers[-1][: lengths[-1] // 2 + 1]
+        prior = symbol(problem.linear_form, powers)
         total = weight * Torus(lengths).power(psf) + lam * prior
         inverse = 1 / np.maximum(total, float(np.finfo(np.float64).eps) * total.max())
-        mixed = Torus(lengths).power(MIXTURE) if problem.regularizer == "natural" else np.ones(1)
+        mixed = np.ones(1)
+        if problem.regularizer == "natural":  # B, as a blur
+            mixed = Torus(lengths).power(reduce(np.multiply.outer, [TAPS] * problem.axes))
         inverse *= mixed
         self._torus = Torus(lengths, problem.device)
         self._inverse = problem.xp.asarray(inverse.astype(problem.dtype))
-        self.diagonal = float(Torus(lengths).synthesise(inverse)[0, 0])  # its one value there
+        self.diagonal = float(Torus(lengths).synthesise(inverse).flat[0])  # its one value there
         # The diagonal of the inverse lies between the inverses of the largest and smallest eigenvalue.
         norm = (operator.boundary.weight * operator.norm_bound) ** 2
         least = mixed.min() / (most * norm + lam * float(prior.max()))
@@ -129,7 +130,7 @@ def _linear_draws(problem: Problem, rng: np.random.Generator) -> _Draw:
     factor = METHODS[choose(problem).method].prepare(problem)
 
     def draw(z: Array) -> tuple[Array, Array]:
-        k, z = len(z), numbers(z, operator.boundary) if whole.regularizer == "natural" else z
+        k, z = len(z), numbers(z, operator.boundary, problem.axes) if whole.regularizer == "natural" else z
         f = xp.asarray((rng.standard_normal(z.shape) / math.sqrt(lam)).astype(dtype))
         n = xp.asarray(rng.standard_normal((k, *operator.image_shape)).astype(dtype))
         # One solve for both: Hᵀ(HHᵀ + λI)⁻¹ of Hz and of n − Hf.
@@ -155,12 +156,12 @@ def _quadratic_draws(problem: Problem, rng: np.random.Generator, precondition: _
         k = len(z)
         right = operator.adjoint(root * noise(k, *operator.image_shape))
         m = []
-        for difference in DIFFERENCES[kind](2):
+        for difference in DIFFERENCES[kind](problem.axes):
             u = noise(*z.shape)
             at = (..., *inside(difference, operator.scene_shape))
             m.append(xp.zeros_like(u) if not wraps else u)  # zero where the difference is not counted
             m[-1][at] = u[at]
-        right += dtype.type(math.sqrt(problem.lam)) * adjoint_differences(m, kind, wraps)
+        right += dtype.type(math.sqrt(problem.lam)) * adjoint_differences(m, kind, wraps, problem.axes)
         b = xp.concatenate([z, right])
         start = _dot(b, precondition(b))
         systems = Systems(_dot, lambda at: float((at.rz / start).max()))
@@ -176,4 +177,5 @@ def _quadratic_draws(problem: Problem, rng: np.random.Generator, precondition: _
 
 
 def _dot(x: Array, y: Array) -> Array:
-    return get_xp(x).einsum("kij,kij->k", x, y)[:, None, None]
+    sums = get_xp(x).einsum("ki,ki->k", x.reshape(len(x), -1), y.reshape(len(y), -1))
+    return sums.reshape(-1, *[1] * (x.ndim - 1))

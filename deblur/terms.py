@@ -144,18 +144,15 @@ class Difference:
 
     @classmethod
     def of(cls, *taps: tuple[float, tuple[int, ...]], scale: float = 1.0) -> Difference:
-        """The stencil that weighs pixels at some offsets (-1, 0 or 1 along each axis), times `scale`."""
+        """The stencil that weighs pixels at offsets of -1, 0 or 1 along each axis, the first by one, times `scale`."""
 
         def applied(p: Array, side: int) -> Array:
-            total = None
-            for weight, at in taps:
+            (_, first), *rest = taps  # the first weighs one
+            total = p[(..., *(_MOVED[side * a] for a in first))]
+            for weight, at in rest:
                 part = p[(..., *(_MOVED[side * a] for a in at))]
-                if total is None:
-                    total = part if weight == 1 else weight * part
-                elif abs(weight) == 1:
-                    total = total + part if weight > 0 else total - part
-                else:
-                    total = total + weight * part
+                part = part if abs(weight) == 1 else abs(weight) * part
+                total = total + part if weight > 0 else total - part
             return total if scale == 1 else scale * total
 
         along = [*zip(*(at for _, at in taps), strict=True)]

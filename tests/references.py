@@ -1,5 +1,7 @@
 """Independent references for the iterative solvers, on dense matrices, and small scenes to solve for."""
 
+from itertools import combinations
+
 import numpy as np
 from problems import changed
 from problems import solve as solve_by_penalty
@@ -11,7 +13,7 @@ PSF = np.array([[0.0, 0.1, 0.05], [0.2, 0.3, 0.1], [0.15, 0.1, 0.0], [0.05, 0.0,
 
 def scene_like(rng, shape):
     """A small picture with an edge, a ramp and texture."""
-    rows, cols = np.meshgrid(*(np.linspace(0, 1, n) for n in shape), indexing="ij")
+    rows, *_, cols = np.meshgrid(*(np.linspace(0, 1, n) for n in shape), indexing="ij")
     return 0.2 + 0.5 * (rows + 0.3 * cols > 0.6) + 0.2 * cols + 0.03 * rng.standard_normal(shape)
 
 
@@ -20,32 +22,9 @@ def solve_by_admm(problem, g, start=None):
 
 
 def dense_differences(shape, kind, wrap):
-    """The rows of L, one counted difference each, written down from the definition."""
-    rows, cols = shape
-    index = np.arange(rows * cols).reshape(shape)
-    found = []
-
-    def add(*entries):
-        row = np.zeros(rows * cols)
-        for (i, j), value in entries:
-            if not wrap and not (0 <= i < rows and 0 <= j < cols):
-                return
-            row[index[i % rows, j % cols]] += value
-        found.append(row)
-
-    for i in range(rows):
-        for j in range(cols):
-            if kind == "identity":
-                add(((i, j), 1.0))
-            elif kind == "gradient":
-                add(((i + 1, j), 1.0), ((i, j), -1.0))
-                add(((i, j + 1), 1.0), ((i, j), -1.0))
-            else:
-                add(((i - 1, j), 1.0), ((i, j), -2.0), ((i + 1, j), 1.0))
-                add(((i, j - 1), 1.0), ((i, j), -2.0), ((i, j + 1), 1.0))
-                for _ in range(2):  # the mixed derivative, once for each order
-                    add(((i + 1, j + 1), 1.0), ((i + 1, j), -1.0), ((i, j + 1), -1.0), ((i, j), 1.0))
-    return np.array(found).reshape(-1, rows * cols)
+    """The rows of L, one counted difference each."""
+    rows = _grouped(shape, kind, wrap).reshape(-1, np.prod(shape))
+    return rows[rows.any(axis=1)]
 
 
 def dense_solution(problem, g):
@@ -73,7 +52,7 @@ def reference(problems, images, steps):
     """
     shape, wraps = problems[0].operator.scene_shape, problems[0].operator.boundary.wraps
     h = problems[0].operator.to_dense()
-    ells = [_grouped(shape, kind, size, wraps) for kind, size in (("gradient", 2), ("laplacian", 3))]
+    ells = [_grouped(shape, kind, wraps) for kind in ("gradient", "laplacian")]
     k, n, m = np.vstack([h, *(ell.reshape(-1, h.shape[1]) for ell in ells)]), len(problems), len(h)
     # One step for each group.
     rows = [abs(h).sum(axis=1)]
@@ -116,29 +95,26 @@ def reference(problems, images, steps):
     return x.reshape(n, *shape)
 
 
-def _grouped(shape, kind, size, wrap):
-    """Dense differences as (groups, size, pixels): the ones at one pixel share a norm; absent ones are zero rows."""
-    rows, cols = shape
-    if size == 1:
-        return dense_differences(shape, kind, wrap)[:, None, :]
-    out = np.zeros((rows * cols, 2 if kind == "gradient" else 3, rows * cols))
-    index = np.arange(rows * cols).reshape(shape)
-
-    def put(i, j, at, *entries):
-        if wrap or all(0 <= a < rows and 0 <= c < cols for (a, c), _ in entries):
-            for (a, c), value in entries:
-                out[index[i, j], at, index[a % rows, c % cols]] += value
-
-    for i in range(rows):
-        for j in range(cols):
-            if kind == "gradient":
-                put(i, j, 0, ((i + 1, j), 1.0), ((i, j), -1.0))
-                put(i, j, 1, ((i, j + 1), 1.0), ((i, j), -1.0))
-            else:
-                put(i, j, 0, ((i - 1, j), 1.0), ((i, j), -2.0), ((i + 1, j), 1.0))
-                put(i, j, 1, ((i, j - 1), 1.0), ((i, j), -2.0), ((i, j + 1), 1.0))
-                r = np.sqrt(2)
-                put(i, j, 2, ((i + 1, j + 1), r), ((i + 1, j), -r), ((i, j + 1), -r), ((i, j), r))
+def _grouped(shape, kind, wrap):
+    """Dense differences as (pixels, differences, pixels), by definition; those not counted are zero rows."""
+    units = np.eye(len(shape), dtype=int)
+    here, root = 0 * units[0], np.sqrt(2)  # for both orders of a mixed derivative
+    stencils = {
+        "identity": [[(here, 1.0)]],
+        "gradient": [[(u, 1.0), (here, -1.0)] for u in units],
+        "laplacian": [
+            *([(-u, 1.0), (here, -2.0), (u, 1.0)] for u in units),
+            *([(u + v, root), (u, -root), (v, -root), (here, root)] for u, v in combinations(units, 2)),
+        ],
+    }[kind]
+    index = np.arange(np.prod(shape)).reshape(shape)
+    out = np.zeros((index.size, len(stencils), index.size))
+    for at in np.ndindex(*shape):
+        for row, stencil in zip(out[index[at]], stencils, strict=True):
+            places = np.array([by for by, _ in stencil]) + at
+            if wrap or ((places >= 0) & (places < shape)).all():
+                for place, (_, weight) in zip(places % shape, stencil, strict=True):
+                    row[index[tuple(place)]] += weight
     return out
 
 

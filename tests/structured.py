@@ -1,5 +1,7 @@
 """What the tests of the structured solvers share: PSFs with and without symmetry, and the dense answer."""
 
+from functools import reduce
+
 import numpy as np
 
 from deblur.device import CPU, Device, asnumpy
@@ -35,12 +37,23 @@ PSFS = {
 }
 
 
-def blurs(boundary, shapes, names=PSFS):
+#: Of lines and volumes; axes of even length among them.
+OTHERS = {
+    "line": _unit(np.array([1.0, 4, 6, 4, 1])),
+    "even line": _unit(_rng.random(4)),
+    "volume": _unit(_rng.random((3, 2, 4))),
+    "even volume": _unit(reduce(np.multiply.outer, ([1.0, 3, 1], [2.0, 1], [1.0, 3, 2, 1]))),
+    "symmetric volume": _unit(np.multiply.outer([1.0, 2, 1], _symmetric(3, 3)) + np.eye(3)[1][:, None, None]),
+}
+LINE, VOLUME = (9,), (7, 6, 5)
+
+
+def blurs(boundary, shapes, names=(*PSFS, *OTHERS)):
     """Every PSF on every image size it fits."""
     for name in names:
-        h = PSFS[name]
+        h = (PSFS | OTHERS)[name]
         for shape in shapes:
-            if all(m <= n for m, n in zip(h.shape, shape, strict=True)):
+            if h.ndim == len(shape) and all(m <= n for m, n in zip(h.shape, shape, strict=True)):
                 try:
                     yield name, Blur(h, shape, boundary)
                 except ValueError:  # antireflect cannot continue an image by more than its size
@@ -81,7 +94,9 @@ def solved(solver, problem, g):
     return solution.scene[:, 0], solution
 
 
-def check_against_dense(solver, rng, boundary, shapes, names=PSFS, lam=1e-6, tolerance=1e-8, xp=np):
+def check_against_dense(
+    solver, rng, boundary, shapes, names=(*PSFS, *OTHERS), lam=1e-6, tolerance=1e-8, xp=np
+):
     """A stack of two by both formulas, against the dense answer; returns how many problems were served."""
     served = 0
     for name, blur in blurs(boundary, shapes, names):
@@ -132,7 +147,7 @@ def check_spectrum(solver, blur, rng):
     # function of both, the residual and the trace that choose λ.
     columns = g.reshape(2, -1).T
     for lam in (1e-3, 1e-1):
-        filtered = ((lam / (values**2 + lam)) ** 2 * power).sum(axis=(1, 2))
+        filtered = ((lam / (values**2 + lam)) ** 2 * power).reshape(2, -1).sum(axis=1)
         expected = ((lam / (s**2 + lam))[:, None] ** 2 * (u.T @ columns) ** 2).sum(axis=0)
         assert np.abs(filtered - expected).max() <= 1e-12 * expected.max()
     # H applied to the synthesis with weights 1/(1 + σ) against the same through U.

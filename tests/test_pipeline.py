@@ -1,6 +1,7 @@
 """`reconstruct` and `solve` with the linear formula, against a float64 dense solution."""
 
 import itertools
+from functools import reduce
 
 import numpy as np
 import pytest
@@ -22,16 +23,16 @@ ERRORS = {"pcg": 1e-7, "hybrid-lsqr": 1e-7, "gauss-seidel": 1e-8, "gauss-jordan"
 TRANSFORMS = {"fft": "periodic", "dct": "reflect"}  # of other boundaries, boundary "zero" is used
 
 
-def psfs(rng):
-    symmetric = np.outer([1, 4, 6, 4, 1], [1, 2, 1]) / 64.0
-    separable = np.outer(rng.random(4), rng.random(3))
-    any_psf = rng.random((3, 4))
-    return {
-        "symmetric": symmetric,
-        "tiny": np.outer([1, 2, 1], [1, 2, 1]) / 16,
-        "separable": separable / separable.sum(),
-        "any": any_psf / any_psf.sum(),
-    }
+def psfs(rng, axes=2):
+    def outer(*lines):
+        return np.array(reduce(np.multiply.outer, lines[:axes]))
+
+    symmetric = outer([1, 4, 6, 4, 1], [1, 2, 1], [1, 2, 1])
+    tiny = outer(*[[1, 2, 1]] * 3)
+    separable = outer(rng.random(4), rng.random(3), rng.random(2))
+    any_psf = rng.random((3, 4, 2)[:axes])
+    kinds = {"symmetric": symmetric, "tiny": tiny, "separable": separable, "any": any_psf}
+    return {name: h / h.sum() for name, h in kinds.items()}
 
 
 def dense_solution(g, blur, lam, formula):
@@ -54,7 +55,8 @@ def dense_solution(g, blur, lam, formula):
 def test_every_method_equals_the_dense_solution(rng, method, boundary, formula):
     served = 0
     options = {"method": method, "boundary": boundary, "formula": formula}
-    cases = itertools.product(((9, 7), (1, 8), (10, 13)), psfs(rng).items())
+    shapes = ((9, 7), (1, 8), (10, 13), (9,), (7, 6, 5))
+    cases = [(shape, psf) for shape in shapes for psf in psfs(rng, len(shape)).items()]
     # Each PSF and each shape meets each λ.
     for (shape, (name, psf)), lam in zip(cases, itertools.cycle(LAMBDAS)):
         if shape[0] < psf.shape[0]:

@@ -15,6 +15,8 @@ from deblur.operators.boundary import BOUNDARIES
 from deblur.operators.natural import scenes
 from deblur.posterior import EXACT
 
+SHAPES = [(1, 1), (7, 5), (6, 9), (11, 8), (9,), (5, 3, 4)]
+
 
 def posterior_std(
     blur, lam, regularizer="identity", weights=None, bounds=None, dtype="f8", device="cpu", **said
@@ -51,7 +53,7 @@ def dense_std(blur, lam, noise, regularizer="identity", weights=None):
 @pytest.mark.parametrize("method", ["auto", *EXACT])
 def test_exact_methods_against_the_dense_inverse(boundary, method, xp):
     served = 0
-    for name, blur in blurs(boundary, [(1, 1), (7, 5), (6, 9), (11, 8)]):
+    for name, blur in blurs(boundary, SHAPES):
         for lam in (1e-3, 0.3):
             try:
                 result = posterior_std(blur, lam, noise=0.2, method=method, device=place(xp))
@@ -67,7 +69,7 @@ def test_exact_methods_against_the_dense_inverse(boundary, method, xp):
             assert result.exact
             assert result.standard_error is None
             assert result.method == (method if method != "auto" else result.method)
-    everything = 2 * len(list(blurs(boundary, [(1, 1), (7, 5), (6, 9), (11, 8)])))
+    everything = 2 * len(list(blurs(boundary, SHAPES)))
     if method in ("auto", "cholesky"):
         assert served == everything
     else:
@@ -80,7 +82,8 @@ def test_exact_methods_against_the_dense_inverse(boundary, method, xp):
 @pytest.mark.parametrize("weighted", [False, True])
 def test_other_quadratic_problems_against_the_dense_inverse(rng, boundary, regularizer, weighted, xp):
     used = set()
-    for name, blur in blurs(boundary, [(9, 8)], ["symmetric", "asymmetric", "even", "binomial"]):
+    names = ["symmetric", "asymmetric", "even", "binomial", "even line", "symmetric volume"]
+    for name, blur in blurs(boundary, [(9, 8), (9,), (3, 5, 4)], names):
         w = rng.random(blur.image_shape) * (rng.random(blur.image_shape) > 0.2) if weighted else None
         result = posterior_std(
             blur,

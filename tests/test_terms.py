@@ -1,5 +1,7 @@
 """Data terms, differences and regularizers: proximal maps against numerical minimisation, transposes by dot tests."""
 
+from functools import reduce
+
 import numpy as np
 import pytest
 from scipy.optimize import minimize, minimize_scalar
@@ -7,7 +9,7 @@ from scipy.optimize import minimize, minimize_scalar
 from deblur import terms, terms_gpu
 from deblur.terms import FIDELITIES, REGULARIZERS, DataFidelity, Regularizer, regularizer_value
 
-SHAPES = [(1, 1), (1, 6), (2, 2), (5, 1), (3, 4), (17, 19)]
+SHAPES = [(1, 1), (1, 6), (2, 2), (5, 1), (3, 4), (17, 19), (5,), (3, 1, 4)]
 
 
 @pytest.mark.parametrize("background", [0.0, 0.3])
@@ -65,14 +67,14 @@ def test_the_proximal_map_of_a_regularizer_minimises_its_objective(rng, norm, ta
 @pytest.mark.parametrize("kind", terms.DIFFERENCES)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_transposed_differences_are_the_transpose(rng, shape, kind, wrap):
-    x = rng.standard_normal((2, 1, *shape))
-    forward = terms.differences(x, kind, wrap)
+    x, axes = rng.standard_normal((2, 1, *shape)), len(shape)
+    forward = terms.differences(x, kind, wrap, axes)
     y = [np.zeros_like(u) for u in forward]  # zero where a difference is not counted
-    for difference, v in zip(terms.DIFFERENCES[kind](2), y, strict=True):
-        at = (..., *((slice(None),) * 2 if wrap else terms.inside(difference, shape)))
+    for difference, v in zip(terms.DIFFERENCES[kind](axes), y, strict=True):
+        at = (..., *((slice(None),) * axes if wrap else terms.inside(difference, shape)))
         v[at] = rng.standard_normal(v[at].shape)
     left = sum(float(np.vdot(a, b)) for a, b in zip(forward, y, strict=True))
-    right = float(np.vdot(x, terms.adjoint_differences(y, kind, wrap)))
+    right = float(np.vdot(x, terms.adjoint_differences(y, kind, wrap, axes)))
     assert abs(left - right) <= 1e-12 * (1 + abs(left))
 
 
@@ -98,15 +100,16 @@ def test_colours_share_their_edges(rng):
     )
 
 
-@pytest.mark.parametrize("shape", [(8, 6), (5, 7), (1, 4)])
+@pytest.mark.parametrize("shape", [(8, 6), (5, 7), (1, 4), (6,), (4, 5, 6)])
 @pytest.mark.parametrize("kind", terms.DIFFERENCES)
 def test_the_symbols_are_the_eigenvalues_of_the_periodic_differences(rng, shape, kind):
     x = rng.standard_normal(shape)[None, None]
-    rows = terms.first_difference_power(shape[0], True, np)[:, None]
-    cols = terms.first_difference_power(shape[1], True, np)
-    symbol = (rows + cols) ** terms.ORDER[kind]
-    by_frequency = np.fft.ifft2(np.fft.fft2(x) * symbol).real
-    direct = terms.adjoint_differences(terms.differences(x, kind, True), kind, True)
+    powers, axes = [terms.first_difference_power(n, True, np) for n in shape], len(shape)
+    symbol = reduce(np.add.outer, powers) ** terms.ORDER[kind]
+    by_frequency = np.fft.ifftn(
+        np.fft.fftn(x, shape, range(2, 2 + axes)) * symbol, shape, range(2, 2 + axes)
+    ).real
+    direct = terms.adjoint_differences(terms.differences(x, kind, True, axes), kind, True, axes)
     assert np.abs(by_frequency - direct).max() <= 1e-12 * np.abs(x).max() * 64
 
 

@@ -98,7 +98,7 @@ class VaryingBlur(LinearMap):
     def __init__(
         self,
         psfs: Array,
-        shape: tuple[int, int],
+        shape: tuple[int, ...],
         boundary: str = "zero",
         *,
         positions: Array | None = None,
@@ -238,7 +238,7 @@ class VaryingBlur(LinearMap):
         for values in coefficients.T:
             yield high @ device.xp.asarray(values.reshape(high.shape[1], wide.shape[1])) @ wide.T
 
-    def _checked(self, x: Array, shape: tuple[int, int], what: str) -> tuple[Array, Device]:
+    def _checked(self, x: Array, shape: tuple[int, ...], what: str) -> tuple[Array, Device]:
         x, device = self.mean_blur.checked(x, shape, what)
         if self.channels is not None and (x.ndim < 3 or x.shape[-3] != self.channels):
             raise ValueError(
@@ -305,7 +305,7 @@ def _sizes(psfs: Any) -> set[tuple[int, ...]]:
     return {np.shape(psfs)[-2:]}
 
 
-def _placed(psfs: Any, positions: Any, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray, bool]:
+def _placed(psfs: Any, positions: Any, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, bool]:
     """PSFs (K, m, n) or (K, C, m, n) in float64, where they are (K, 2), and whether these places form a grid."""
     sizes = _sizes(psfs)
     if len(sizes) > 1:
@@ -354,7 +354,7 @@ def _placed(psfs: Any, positions: Any, shape: tuple[int, int]) -> tuple[np.ndarr
 
 
 def _interpolation(
-    at: np.ndarray, grid: bool, shape: tuple[int, int]
+    at: np.ndarray, grid: bool, shape: tuple[int, ...]
 ) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
     """The rows and columns of a lattice, and (nodes, K) what each PSF counts at its nodes."""
     if grid:

@@ -59,7 +59,7 @@ class ArraySteps(Steps):
 
     def prepare(self, lam: float, rtol: float, armed: bool) -> None:
         self.lam, self.tolerance = lam, rtol if armed else -1.0
-        symbol = 0 * sum(self.domain.squares)
+        symbol: Array = 0 * sum(self.domain.squares)
         for part, split in zip(self.factor.symbols, self.splits[1:], strict=False):
             symbol = symbol + split.rho * part
         if self.factor.boxed:

@@ -107,7 +107,8 @@ class Domain(Protocol):
         if k is None or k.ndim != 2 or len(self.shape) != 2:
             return self.inverse(rho, lam * self.symbol(kind), power)
         k = k if k.dtype.kind == "c" else k.astype(np.float64, copy=False)
-        return torus_gpu.inverse(k, rho, lam, ORDER[kind], *self.squares, self.dtype)
+        rows, cols = self.squares
+        return torus_gpu.inverse(k, rho, lam, ORDER[kind], rows, cols, self.dtype)
 
     def symbol(self, kind: str) -> Array:
         """Σ|L|² of differences of a kind in frequency."""

@@ -16,6 +16,7 @@ that, the factor is float64.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,9 @@ def memory(problem: Problem) -> float:
     unknowns = band = blur.shape[1]
     # With a boundary that wraps, the first rows of H reach the last columns.
     if not blur.boundary.wraps and problem.device.gpu is None:
-        band = min(unknowns, (blur.psf.shape[0] - 1) * blur.scene_shape[1] + blur.psf.shape[1])
+        scene = blur.scene_shape
+        reach = sum((m - 1) * math.prod(scene[axis + 1 :]) for axis, m in enumerate(blur.psf.shape))
+        band = min(unknowns, reach + 1)
     return 3 * unknowns * band * problem.dtype.itemsize
 
 

@@ -97,7 +97,7 @@ class Recipe:
 
 def decide(
     psfs: np.ndarray,
-    shape: tuple[int, int],
+    shape: tuple[int, ...],
     lam: float | str,
     options: Options,
     corners: Callable[[], np.ndarray],

@@ -7,10 +7,12 @@ import pickle
 import numpy as np
 import pytest
 import scipy.ndimage
+import scipy.signal
 import scipy.sparse.linalg
 from refusals import refused
 from scipy.signal import convolve2d
 
+from deblur.device import asnumpy
 from deblur.errors import InsufficientMemoryError
 from deblur.operators.blur import Blur
 from deblur.operators.boundary import BOUNDARIES
@@ -18,6 +20,7 @@ from deblur.operators.matrix import filter2matrix
 
 PSF_SHAPES = [(1, 1), (3, 3), (4, 2), (5, 4), (2, 7), (1, 6), (6, 1)]
 SHAPES = [(9, 11), (17, 19), (7, 7), (8, 7)]
+OTHERS = [((4,), (9,)), ((3, 2, 4), (7, 6, 5))]  # a line, a volume
 EPS = np.finfo(np.float64).eps
 
 
@@ -25,17 +28,16 @@ def close(a, b, factor=200):
     return np.abs(np.asarray(a) - np.asarray(b)).max() <= factor * EPS * max(1, np.abs(b).max())
 
 
-@pytest.mark.parametrize("psf_shape", PSF_SHAPES)
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("psf_shape", "shape"), [*itertools.product(PSF_SHAPES, SHAPES), *OTHERS])
 def test_filter2matrix_is_scipys_convolution(rng, psf_shape, shape):
     h, f = rng.standard_normal(psf_shape), rng.standard_normal(shape)
-    m, n = psf_shape
-    for mode, grow in (("same", (0, 0)), ("full", (m - 1, n - 1)), ("valid", (1 - m, 1 - n))):
-        size = (shape[0] + grow[0], shape[1] + grow[1])
+    for mode, grow in (("same", 0), ("full", 1), ("valid", -1)):
+        expected = scipy.signal.convolve(f, h, mode, method="direct")
+        size = tuple(n + grow * (m - 1) for n, m in zip(shape, psf_shape, strict=True))
         for sparse in (False, True):
-            matrix = filter2matrix(h, *shape, *size, sparse=sparse)
-            assert matrix.shape == (size[0] * size[1], f.size)
-            assert close(matrix @ f.ravel(), convolve2d(f, h, mode).ravel())
+            matrix = filter2matrix(h, shape, size, sparse=sparse)
+            assert matrix.shape == (expected.size, f.size)
+            assert close(matrix @ f.ravel(), expected.ravel())
 
 
 def test_filter2matrix_takes_shapes_for_sizes(rng):
@@ -46,11 +48,13 @@ def test_filter2matrix_takes_shapes_for_sizes(rng):
         refused(ValueError, r"\(rows, columns\)|positive whole number", filter2matrix, h, *sizes)
 
 
-@pytest.mark.parametrize("psf_shape", PSF_SHAPES)
-def test_boundaries_are_scipys(rng, psf_shape):
-    h, f = rng.standard_normal(psf_shape), rng.standard_normal((9, 11))
-    for boundary, name in (("zero", "fill"), ("periodic", "wrap"), ("reflect", "symm")):
-        assert close(Blur(h, f.shape, boundary).forward(f), convolve2d(f, h, "same", name))
+@pytest.mark.parametrize(("psf_shape", "shape"), [*((psf, (9, 11)) for psf in PSF_SHAPES), *OTHERS])
+def test_boundaries_are_scipys(rng, psf_shape, shape):
+    h, f = rng.standard_normal(psf_shape), rng.standard_normal(shape)
+    origin = [-1 if m % 2 == 0 else 0 for m in psf_shape]  # ndimage takes the later of two middles
+    for boundary, name in (("zero", "constant"), ("periodic", "wrap"), ("reflect", "reflect")):
+        expected = scipy.ndimage.convolve(f, h, mode=name, origin=origin)
+        assert close(Blur(h, f.shape, boundary).forward(f), expected)
 
 
 def test_antireflect_continues_straight_lines(rng):
@@ -85,10 +89,12 @@ def test_unknown_is_valid_convolution_of_the_larger_scene(rng):
 
 
 @pytest.mark.parametrize("boundary", BOUNDARIES)
-@pytest.mark.parametrize("psf_shape", PSF_SHAPES)
-def test_matrix_and_map_agree_and_the_dot_test_holds(rng, boundary, psf_shape):
+@pytest.mark.parametrize(
+    ("psf_shape", "shapes"), [*((psf, SHAPES) for psf in PSF_SHAPES), *((psf, [one]) for psf, one in OTHERS)]
+)
+def test_matrix_and_map_agree_and_the_dot_test_holds(rng, boundary, psf_shape, shapes):
     h = rng.standard_normal(psf_shape)
-    for shape in SHAPES:
+    for shape in shapes:
         blur = Blur(h, shape, boundary)
         matrix = blur.to_sparse()
         f = rng.standard_normal((3, *blur.scene_shape))
@@ -100,8 +106,7 @@ def test_matrix_and_map_agree_and_the_dot_test_holds(rng, boundary, psf_shape):
         left, right = np.vdot(forward, g), np.vdot(f, adjoint)
         assert abs(left - right) <= 100 * EPS * np.linalg.norm(forward) * np.linalg.norm(g)
         assert np.array_equal(blur.to_dense(), matrix.toarray())
-        rows, cols = blur.scene_shape
-        other = filter2matrix(h, rows, cols, boundary=boundary, sparse=True)
+        other = filter2matrix(h, blur.scene_shape, boundary=boundary, sparse=True)
         assert abs(other - matrix).max() == 0
 
 
@@ -296,13 +301,16 @@ def test_blurs_compare_by_value_and_pickle(rng):
 
 
 @pytest.mark.parametrize("boundary", BOUNDARIES)
-def test_float32_stays_float32(xp, rng, boundary):
-    blur = Blur(rng.random((5, 4)), (33, 17), boundary)
+@pytest.mark.parametrize(("psf_shape", "shape"), [((5, 4), (33, 17)), *OTHERS])
+def test_float32_stays_float32_on_both_devices(xp, rng, boundary, psf_shape, shape):
+    blur = Blur(rng.random(psf_shape), shape, boundary)
     f = rng.random(blur.scene_shape)
     single = blur.forward(xp.asarray(f.astype(np.float32)))
     assert single.dtype == np.float32
     double = blur.forward(xp.asarray(f))
     assert double.dtype == np.float64
+    assert close(asnumpy(double).ravel(), blur.to_sparse() @ f.ravel())
+    assert close(asnumpy(blur.adjoint(double)).ravel(), blur.to_sparse().T @ asnumpy(double).ravel())
     assert float(abs(single - double).max()) <= 50 * np.finfo(np.float32).eps * float(abs(double).max())
     assert blur.adjoint(single).dtype == np.float32
 

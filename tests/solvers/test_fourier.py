@@ -3,7 +3,10 @@
 import numpy as np
 import pytest
 from structured import (
+    LINE,
+    OTHERS,
     PSFS,
+    VOLUME,
     check_against_dense,
     check_float32,
     check_spectrum,
@@ -17,17 +20,25 @@ from deblur.operators.blur import Blur
 from deblur.problem import Problem
 from deblur.solvers import fourier
 
-SHAPES = [(7, 8), (8, 7), (11, 13), (1, 6), (5, 1), (1, 1)]
+SHAPES = [(7, 8), (8, 7), (11, 13), (1, 6), (5, 1), (1, 1), LINE, VOLUME]
 
 
 def test_equals_the_dense_answer(rng, xp):
     assert check_against_dense(fourier, rng, "periodic", SHAPES, xp=xp) >= 50
 
 
-@pytest.mark.parametrize("name", ["asymmetric", "even", "symmetric"])
-@pytest.mark.parametrize("shape", [(7, 8), (8, 7)])
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("asymmetric", (7, 8)),
+        ("even", (8, 7)),
+        ("even line", LINE),
+        ("volume", VOLUME),
+        ("volume", (4, 5, 6)),
+    ],
+)
 def test_spectrum(rng, name, shape):
-    check_spectrum(fourier, Blur(PSFS[name], shape, "periodic"), rng)
+    check_spectrum(fourier, Blur((PSFS | OTHERS)[name], shape, "periodic"), rng)
 
 
 def test_stack_is_its_frames(rng):

@@ -2,7 +2,16 @@
 
 import numpy as np
 import pytest
-from structured import PSFS, check_against_dense, check_float32, check_spectrum, check_stack_is_frames
+from structured import (
+    LINE,
+    OTHERS,
+    PSFS,
+    VOLUME,
+    check_against_dense,
+    check_float32,
+    check_spectrum,
+    check_stack_is_frames,
+)
 
 from deblur.device import CPU
 from deblur.operators.blur import Blur
@@ -10,8 +19,8 @@ from deblur.operators.boundary import BOUNDARIES
 from deblur.problem import Problem
 from deblur.solvers import kronecker
 
-SHAPES = [(7, 8), (8, 8), (11, 13), (1, 6), (5, 1), (1, 1), (6, 6)]
-SEPARABLE = ["separable", "binomial", "column", "row", "pixel"]
+SHAPES = [(7, 8), (8, 8), (11, 13), (1, 6), (5, 1), (1, 1), (6, 6), LINE, VOLUME]
+SEPARABLE = ["separable", "binomial", "column", "row", "pixel", "even line", "even volume"]
 
 
 @pytest.mark.parametrize("boundary", BOUNDARIES)
@@ -21,10 +30,12 @@ def test_equals_the_dense_answer(rng, xp, boundary):
 
 
 @pytest.mark.parametrize("boundary", BOUNDARIES)
-@pytest.mark.parametrize("name", ["separable", "binomial"])
-@pytest.mark.parametrize("shape", [(7, 8), (9, 9)])
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [("separable", (7, 8)), ("binomial", (9, 9)), ("even line", LINE), ("even volume", VOLUME)],
+)
 def test_spectrum(rng, boundary, name, shape):
-    check_spectrum(kronecker, Blur(PSFS[name], shape, boundary), rng)
+    check_spectrum(kronecker, Blur((PSFS | OTHERS)[name], shape, boundary), rng)
 
 
 @pytest.mark.parametrize("formula", ["tikhonov", "hht"])

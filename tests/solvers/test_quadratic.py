@@ -18,15 +18,19 @@ PSFS = {
     "asymmetric": lambda rng: rng.random((4, 3)),
     "symmetric": lambda rng: np.outer([1, 2, 1], [1, 4, 6, 4, 1.0]),
     "even": lambda rng: rng.random((2, 4)),
+    "line": lambda rng: rng.random(4),
+    "volume": lambda rng: rng.random((2, 4, 3)),
 }
 
 
 @pytest.mark.parametrize(
     ("method", "boundary", "weighted", "name", "shape"),
-    pairwise(REGULARIZERS, BOUNDARIES, [False, True], PSFS, [(11, 13), (8, 8)]),
+    pairwise(REGULARIZERS, BOUNDARIES, [False, True], PSFS, [0, 1]),
 )
 def test_it_solves_the_masked_normal_equations(rng, method, boundary, weighted, name, shape):
-    psf, g = PSFS[name](rng), rng.random(shape)
+    psf = PSFS[name](rng)
+    shape = ([(19,), (8,)], [(11, 13), (8, 8)], [(5, 7, 6), (4, 5, 4)])[psf.ndim - 1][shape]
+    g = rng.random(shape)
     psf = psf if name == "even" else psf / psf.sum()
     weights = rng.random(shape) * (rng.random(shape) > 0.15) if weighted else None
     options = {"weights": weights, "background": 0.2, "rtol": 1e-11}
