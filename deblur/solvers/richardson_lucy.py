@@ -114,6 +114,8 @@ class RichardsonLucy:
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.w = all_weights(problem)
+        if problem.fidelity.weights is None:  # no array of ones
+            self.w = problem.xp.broadcast_to(self.w[(slice(1),) * self.w.ndim], self.w.shape)
 
     def solve(self, g: Array, start: Solution | None = None) -> Solution:
         """Restore each frame by itself, its channels together; see `deblur.problem.Factor`."""
