@@ -17,6 +17,10 @@ beyond the frame. Scene pixels of which next to no light is measured keep their 
 factor (k − 1)/(k + 2) needs no sums and no array but the last scene. The point never goes to zero, where a pixel would
 remain; after the objective has risen k begins anew.
 
+*Read-out noise.* Where counts fall below zero, as after an offset is taken away, all counts and the background are
+raised by the least count: as a shift by the variance of the read-out noise over the gain [7]_, that brings the variance
+nearer to the mean.
+
 *Stopping.* The iterations themselves regularise: early ones are smooth, late ones fit the noise.
 
 ``"least error"``  of e_n = H f_n + b counts the iterations after which it is expected nearest to the light without
@@ -41,6 +45,7 @@ References
 .. [4] H. Wang, P. C. Miller, IEEE Trans. Image Process. 23 (2014) 848-854.
 .. [5] S. Ramani, T. Blu, M. Unser, IEEE Trans. Image Process. 17 (2008) 1540-1554: the divergence by a second run.
 .. [6] G. H. Golub, M. Heath, G. Wahba, Technometrics 21 (1979) 215-223.
+.. [7] D. L. Snyder, C. W. Helstrom, A. D. Lanterman, M. Faisal, R. L. White, J. Opt. Soc. Am. A 12 (1995) 272-283.
 """
 
 from __future__ import annotations
@@ -153,15 +158,15 @@ class RichardsonLucy:
 
 def _restored(problem: Problem, g: Array, w: Array, start: Array | None) -> Solution:
     """One frame (1, c, M, N), with weights that broadcast to it."""
-    if not largest(w * g):
-        low, _ = problem.bounds or (0.0, 0.0)
-        scene = problem.xp.full((*g.shape[:2], *problem.operator.scene_shape), low, g.dtype)
-        return Solution(scene, 0, True, "the image is black", History(np.zeros(1), np.zeros(1)))
     darkest = float(g.min())
     if darkest < 0:  # of read-out noise about an offset that was taken away: both sides of the fit are raised
         g = g - g.dtype.type(darkest)
         background = problem.fidelity.background - darkest
         problem = replace(problem, fidelity=replace(problem.fidelity, background=background))
+    if not largest(w * g):
+        low, _ = problem.bounds or (0.0, 0.0)
+        scene = problem.xp.full((*g.shape[:2], *problem.operator.scene_shape), low, g.dtype)
+        return Solution(scene, 0, True, "the image is black", History(np.zeros(1), np.zeros(1)))
     stop, converged, why = problem.stop, False, ""
     by_error, tolerance = stop.rtol is None, stop.rtol or 0.0
     count = stop.max_iterations or (300 if by_error else 1000)
@@ -209,7 +214,11 @@ def _least_error(
     light = NoiseModel(1.0, 0.0).variance(g).astype(g.dtype, copy=False)
     visible = float(sum_of(w[: len(g)] * light))
     amount = _PROBE**2 * visible / float(sum_of(problem.xp.broadcast_to(w[: len(g)], g.shape)))
-    gain = noise_variance(problem, g) if min(g.shape[-2:]) >= 4 or g.ndim == 3 else 0.0
+    gain = 0.0
+    if problem.noise is not None:
+        gain = problem.noise.gain
+    elif g.ndim == 3 or min(g.shape[-2:]) >= 4:
+        gain = noise_variance(problem, g)
     run = _Run(
         problem,
         problem.xp.concatenate(
