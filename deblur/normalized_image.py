@@ -18,8 +18,8 @@ from .operators.operator import Operator
 from .options import DETECTORS
 from .problem import Problem
 from .request import Request
-from .solvers.start import prior_scene
 from .solvers.noise import NoiseModel
+from .solvers.start import prior_scene
 from .tuning import noise_level, weighed
 from .tuning.boundary import AGAINST, SAFE, find_boundary
 
