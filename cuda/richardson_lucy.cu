@@ -6,9 +6,9 @@
 //
 // Kernels (THREADS threads a block, a pixel a thread, grid-stride)
 //   expect       what the scene should have given: e = max(H f + b, floor); w g / e; the divergence of the counts from
-//                e; the squares by which e misses them, and how much of a probe it lets through
+//                e
 //   advance      the multiplicative step, and the point that is extrapolated along the last move (scaled heavy ball)
-// `sums`: the divergence, the squares, the probe's product; |move|^2, |scene|^2.
+// `sums`: the divergence; |move|^2, |scene|^2.
 // The host does not look at an iteration: `control` tells it what to do, and it leaves its numbers there; once the
 // iteration is done it changes nothing more.
 // H f and the transpose's answer come as views of the torus: volumes (planes, slices, rows, cols), `stride`, `lds` and
@@ -17,12 +17,12 @@
 #include "reduce.cuh"
 
 constexpr int THREADS = 256;
-constexpr int SUMS = 5, OF_EXPECT = 3;
+constexpr int SUMS = 3, OF_EXPECT = 1;
 
 // Places in `control`. PREVIOUS: the last divergence. SINCE: iterations since it rose.
 constexpr int DONE = 0, COUNT = 1, TOLERANCE = 2, LIMIT = 3, FLOOR = 4, PREVIOUS = 5, SINCE = 6, CONTROL = 7;
 constexpr int BATCH = 10;  // most iterations between two looks of the host
-constexpr int RECORD = 4;  // the divergence, the change, the squares, the probe's product
+constexpr int RECORD = 2;  // the divergence, the change
 
 // Where element i of a contiguous volume lies in one with gaps.
 __device__ __forceinline__ index_t place(index_t i, unsigned rows, unsigned cols, index_t ld, index_t lds) {
@@ -30,41 +30,32 @@ __device__ __forceinline__ index_t place(index_t i, unsigned rows, unsigned cols
     return slice * lds + (row - slice * rows) * ld + (i - row * cols);
 }
 
-// g, w (null: ones) and ratio are whole images. The planes from `half` on, if it is not 0, are those before with a
-// probe added.
+// g, w (null: ones) and ratio are whole images.
 extern "C" __global__ void __launch_bounds__(THREADS)
 expect(const real* hf, long long ld, long long lds, long long stride, int planes, unsigned slices, unsigned rows,
-       unsigned cols, int half, const real* g, const real* w, real background, real floor, real* ratio,
+       unsigned cols, const real* g, const real* w, real background, real floor, real* ratio,
        double* control, double* sums, double* partial, unsigned* tickets) {
     if (control[DONE] != 0) return;
     const index_t plane = (index_t)slices * rows * cols;
-    double mine[OF_EXPECT] = {0, 0, 0};
+    double mine[OF_EXPECT] = {0};
     for (index_t i = (index_t)blockIdx.x * THREADS + threadIdx.x; i < plane; i += (index_t)gridDim.x * THREADS) {
         const index_t from = place(i, rows, cols, ld, lds);
 #pragma unroll 1
         for (int p = 0; p < planes; ++p) {
             const index_t at = p * plane + i;
-            const real seen = hf[p * stride + from] + background, e = maximum(seen, floor);
+            const real e = maximum(hf[p * stride + from] + background, floor);
             const real counts = g[at], weight = w ? w[at] : real(1), off = e - counts;
             ratio[at] = weight * (counts / e);
             mine[0] += weight * (off + (counts > 0 ? counts * log(counts / e) : real(0)));
-            if (p < half) {
-                const real probe = g[at + half * plane] - counts;
-                const real added = hf[(p + half) * stride + from] + background - seen;
-                mine[1] += weight * (seen - counts) * (seen - counts);
-                mine[2] += weight * probe * added;
-            }
         }
     }
     if (!grid_sum<THREADS>(mine, partial, tickets) || threadIdx.x > 0) return;
     const int n = (int)control[COUNT];
     const double divergence = mine[0], infinite = __longlong_as_double(0x7ff0000000000000ll);
-    const double change = n > 0 ? sqrt(sums[3]) / (sqrt(sums[4]) + control[FLOOR]) : infinite;
+    const double change = n > 0 ? sqrt(sums[1]) / (sqrt(sums[2]) + control[FLOOR]) : infinite;
     double* record = control + CONTROL + n % BATCH * RECORD;
     record[0] = divergence;
     record[1] = change;
-    record[2] = mine[1];
-    record[3] = mine[2];
     control[SINCE] = n > 0 && divergence > control[PREVIOUS] ? 1 : control[SINCE] + 1;
     control[PREVIOUS] = divergence;
     control[COUNT] = n + 1;

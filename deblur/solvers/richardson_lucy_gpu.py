@@ -44,12 +44,13 @@ class GpuSteps:
         control[_AT.TOLERANCE], control[_AT.LIMIT], control[_AT.FLOOR] = tolerance, limit, run.floor
         self._control = cupy.asarray(control)
         self._sums = cupy.zeros(_AT.SUMS, np.float64)
-        self._reduction = kernels.Reduction("richardson_lucy", first[0, 0].size, _AT.OF_EXPECT)
+        self._reduction = kernels.Reduction("richardson_lucy", first[0, 0].size, _AT.SUMS - _AT.OF_EXPECT)
         self._loop: Any = Loop(_EAGER) if first.size < _LARGE else lambda step: step()
 
     def iterate(self, n: int) -> list[list[float]]:
-        """A few iterations from the one numbered `n`: divergence, change and the error of each."""
-        for _ in range(min(_AT.BATCH if n else _EAGER, self._limit + 1 - n)):  # a few may be enough
+        """A few iterations from the one numbered `n`: divergence and change of each."""
+        batch = 1 if self._run.watched else _AT.BATCH if n else _EAGER
+        for _ in range(min(batch, self._limit + 1 - n)):  # a few may be enough
             self._loop(self._iteration)
         control = self._control.get()
         records = control[_AT.CONTROL :].reshape(-1, _AT.RECORD)
@@ -59,9 +60,8 @@ class GpuSteps:
         run, (low, high) = self._run, self._run.bounds
         operator, background = run.problem.operator, run.problem.fidelity.background
         dtype, launch = self._f.dtype, self._reduction.launch
-        half = len(self._f) // 2 * self._f.shape[1]
         launch(
-            "expect", *_volumes(operator.forward(self._point)), half, self._g, self._w, background, run.floor,
+            "expect", *_volumes(operator.forward(self._point)), self._g, self._w, background, run.floor,
             self._ratio, self._control, self._sums, dtype=dtype,
         )  # fmt: skip
         launch(
