@@ -64,8 +64,8 @@ from ..operators.matrix import by
 from ..problem import Factor, History, Problem, Solution
 from . import admm, richardson_lucy_gpu
 from .domain import BlockMap
-from .noise import NoiseModel, noise_variance
-from .start import all_weights
+from .noise import NoiseModel, estimate_noise_model, noise_variance
+from .start import all_weights, filled
 from .windows import cut
 
 _WINDOW = (
@@ -209,12 +209,9 @@ def _least_error(
         start, where = None, f" in {len(g)} windows of {by(g.shape[2:])} pixels"
         w = problem.xp.concatenate([w, w])
     # Noise of the same variance, added and taken away, makes two images whose noise is independent, and twice as large.
-    light, gain = NoiseModel(1.0, 0.0).variance(g), 0.0
-    if problem.noise is not None:
-        gain = problem.noise.gain
-    elif g.ndim == 3 or min(g.shape[-2:]) >= 4:
-        gain = noise_variance(problem, g)
-    noise = random_signs(g.shape, g.dtype, problem.xp) * problem.xp.sqrt(gain * light).astype(g.dtype)
+    noise = random_signs(g.shape, g.dtype, problem.xp) * problem.xp.sqrt(_variance(problem, g)).astype(
+        g.dtype
+    )
     run = _Run(problem, problem.xp.concatenate([g + noise, g - noise]), w, watched=True)
     middle = [
         slice(c.start + (n - min(n, side)) // 2, c.start + (n + min(n, side)) // 2)
@@ -237,6 +234,19 @@ def _least_error(
         return count, True, f"the error is expected to be least after {count} iterations{where}"
     words = f"the expected error{where} falls up to iteration {limit}, the last"
     return limit, False, f"{words}; use more iterations (max_iterations)"
+
+
+def _variance(problem: Problem, g: Array) -> Array:
+    """The variance of the noise at each pixel, rather too large than too small: too small a one hides noise."""
+    if problem.noise is not None:
+        return problem.noise.variance(g)
+    if g.ndim > 3 and min(g.shape[-2:]) < 4:
+        return problem.xp.zeros_like(g)
+    counted = NoiseModel(noise_variance(problem, g), 0.0).variance(g)
+    if g.ndim == 3:
+        return counted
+    seen = filled(g, problem.fidelity.weights)
+    return problem.xp.maximum(counted, estimate_noise_model(seen, problem.operator.mean_blur.psf).variance(g))
 
 
 def heavy_ball(k: int) -> float:
