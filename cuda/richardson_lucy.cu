@@ -12,7 +12,7 @@
 // The host does not look at an iteration: `control` tells it what to do, and it leaves its numbers there; once the
 // iteration is done it changes nothing more.
 // H f and the transpose's answer come as views of the torus: volumes (planes, slices, rows, cols), `stride`, `lds` and
-// `ld` apart. Images have one slice.
+// ld apart. Images have one slice.
 
 #include "reduce.cuh"
 
@@ -32,14 +32,14 @@ __device__ __forceinline__ index_t place(index_t i, unsigned rows, unsigned cols
 
 // g, w (null: ones) and ratio are whole images.
 extern "C" __global__ void __launch_bounds__(THREADS)
-expect(const real* hf, long long ld, long long lds, long long stride, int planes, unsigned slices, unsigned rows,
+expect(const real* hf, long long ldhf, long long lds, long long stride, int planes, unsigned slices, unsigned rows,
        unsigned cols, const real* g, const real* w, real background, real floor, real* ratio,
        double* control, double* sums, double* partial, unsigned* tickets) {
     if (control[DONE] != 0) return;
     const index_t plane = (index_t)slices * rows * cols;
     double mine[OF_EXPECT] = {0};
     for (index_t i = (index_t)blockIdx.x * THREADS + threadIdx.x; i < plane; i += (index_t)gridDim.x * THREADS) {
-        const index_t from = place(i, rows, cols, ld, lds);
+        const index_t from = place(i, rows, cols, ldhf, lds);
 #pragma unroll 1
         for (int p = 0; p < planes; ++p) {
             const index_t at = p * plane + i;
@@ -64,7 +64,7 @@ expect(const real* hf, long long ld, long long lds, long long stride, int planes
 
 // The scene `f` and the point take the place of those of the iteration before. Sensitivity 0: not seen.
 extern "C" __global__ void __launch_bounds__(THREADS)
-advance(const real* top, long long ld, long long lds, long long stride, int planes, unsigned slices, unsigned rows,
+advance(const real* top, long long ldtop, long long lds, long long stride, int planes, unsigned slices, unsigned rows,
         unsigned cols, real* point, const real* sensitivity, real kept, real low, real high, real* f,
         const double* control, double* sums, double* partial, unsigned* tickets) {
     if (control[DONE] != 0) return;
@@ -72,7 +72,7 @@ advance(const real* top, long long ld, long long lds, long long stride, int plan
     const index_t plane = (index_t)slices * rows * cols;
     double mine[SUMS - OF_EXPECT] = {0, 0};
     for (index_t i = (index_t)blockIdx.x * THREADS + threadIdx.x; i < plane; i += (index_t)gridDim.x * THREADS) {
-        const index_t from = place(i, rows, cols, ld, lds);
+        const index_t from = place(i, rows, cols, ldtop, lds);
 #pragma unroll 1
         for (int p = 0; p < planes; ++p) {
             const index_t at = p * plane + i;
