@@ -16,7 +16,6 @@ from ..graphs import Loop
 
 _AT = kernels.Constants("richardson_lucy")
 _EAGER = 3  # iterations before it pays to capture one
-_LARGE = 1 << 25  # pixels of a scene, from which on a launch takes no time beside the work
 
 
 class GpuSteps:
@@ -45,7 +44,8 @@ class GpuSteps:
         self._control = cupy.asarray(control)
         self._sums = cupy.zeros(_AT.SUMS, np.float64)
         self._reduction = kernels.Reduction("richardson_lucy", first[0, 0].size, _AT.SUMS - _AT.OF_EXPECT)
-        self._loop: Any = Loop(_EAGER) if first.size < _LARGE else lambda step: step()
+        # Of a larger scene a launch takes no time beside the work.
+        self._loop: Any = Loop(_EAGER) if first.size < 1 << 25 else lambda step: step()
 
     def iterate(self, n: int) -> list[list[float]]:
         """A few iterations from the one numbered `n`: divergence and change of each."""
