@@ -18,6 +18,7 @@ from .operators.operator import Operator
 from .options import DETECTORS
 from .problem import Problem
 from .request import Request
+from .solvers.noise import NoiseModel
 from .solvers.start import prior_scene
 from .tuning import noise_level, weighed
 from .tuning.boundary import AGAINST, SAFE, find_boundary
@@ -75,6 +76,8 @@ class NormalizedImage:
             scale = Scale.of(problem, seen, weight)
             problem = _with_weights(request, scale.near(problem, operator), g, scale, weights)
         noise = None if request.noise is None else shifted(float(request.noise), -scale.image)
+        if noise is not None and problem.fidelity.name == "poisson":
+            problem = replace(problem, noise=NoiseModel(noise, 0.0))
         if not request.linear and isinstance(request.lam, str):
             problem = weighed(problem, g, noise, request.psf_error)
         return cls(frames, scale, problem, noise, request.prior, mask, parts)
@@ -146,7 +149,7 @@ def _with_weights(
 ) -> Problem:
     """The normalised problem with what depends on its frames `g`."""
     if problem.fidelity.name == "poisson":
-        _check_counts(g, weights)
+        _check_counts(g, weights, raised=request.method == "richardson-lucy" and request.lam == 0)
     delta = problem.fidelity.delta
     if problem.fidelity.name == "huber" and not delta > 0:
         noise = noise_level(g) if request.noise is None else shifted(float(request.noise), -scale.image)
@@ -187,11 +190,12 @@ def _weights(request: Request, frames: Frames, g: Array) -> tuple[Array | None, 
     return weights, mask, weight
 
 
-def _check_counts(g: Array, weights: Array | None) -> None:
-    """Raise ValueError if a visible value of Poisson data is below zero."""
+def _check_counts(g: Array, weights: Array | None, raised: bool) -> None:
+    """Raise ValueError if a visible value of Poisson data is below zero, by more than the largest is above it where a
+    method raises all."""
     visible = g if weights is None else g * (weights > 0)
     lowest = float(visible.min())
-    if lowest < 0:
+    if lowest < (-float(visible.max()) if raised else 0):
         count = int((visible < 0).sum())
         raise ValueError(
             f"data='poisson' counts photons, and {count} visible value(s) are below zero (the least is {lowest:.4g}); "

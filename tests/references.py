@@ -147,20 +147,15 @@ def divergence(expected, g, w=1.0):
 
 
 def textbook(h, g, w, background, iterations, accelerate, brightness=None):
-    """Biggs and Andrews on vectors, with the dense matrix."""
+    """The scaled heavy ball on vectors, with the dense matrix."""
     s, bright = h.T @ w, h.sum(1).max() if brightness is None else brightness
-    f = before = np.full(h.shape[1], max((w @ g) / w.sum() - background, 0.01 * (w @ g) / w.sum()) / bright)
-    steps, objectives = [], []
+    f = y = np.full(h.shape[1], max((w @ g) / w.sum() - background, 0.01 * (w @ g) / w.sum()) / bright)
+    k, objectives = 0, []
     for _ in range(iterations):
-        a = 0.0
-        if accelerate and len(steps) > 1:
-            a = min(max(steps[-1] @ steps[-2] / (steps[-2] @ steps[-2]), 0), 1)
-        y = np.maximum(f + a * (f - before), 0.1 * f)
         expected = h @ y + background
         objectives.append(divergence(expected, g, w))
-        if len(objectives) > 1 and objectives[-1] > objectives[-2]:
-            steps = []
+        k = 1 if len(objectives) > 1 and objectives[-1] > objectives[-2] else k + 1
         new = np.where(s > 1e-7 * s.max(), y * (h.T @ (w * g / expected)) / np.maximum(s, 1e-300), y)
-        steps.append(new - y)
-        before, f = f, new
+        y = np.maximum(new + accelerate * (k - 1) / (k + 2) * (new - f), 0.1 * new)
+        f = new
     return f, np.array(objectives)

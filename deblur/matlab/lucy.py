@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 
 from ..device import Array, get_fft, get_xp
-from ..solvers.richardson_lucy import extrapolation
 from .arguments import EPS, as_image, as_psf, as_real, as_whole, from_double
 from .transfer import filtered, psf2otf, window
 
@@ -288,7 +287,9 @@ class _Estimate:
 
     def ahead(self) -> Array:
         """The point to take the next step from."""
-        a = extrapolation(*self.steps)  # 0 before there are two
+        step, before = self.steps
+        below = float((before * before).sum())
+        a = min(max(float((step * before).sum()) / below, 0.0), 1.0) if below > 0 else 0.0
         return get_xp(self.last).maximum(self.last + a * (self.last - self.before), 0)
 
     def step(self, point: Array, new: Array) -> None:

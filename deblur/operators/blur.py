@@ -64,8 +64,8 @@ class Blur(LinearMap):
         *,
         origin: Sequence[int] | None = None,
     ) -> None:
-        self.psf, self.image_shape, self.origin = check_geometry(psf, shape, origin)
         self.boundary = edge = get_boundary(boundary)
+        self.psf, self.image_shape, self.origin = check_geometry(psf, shape, origin, longer=edge.open)
         self.scene_shape = tuple(
             n + edge.extra(m) for n, m in zip(self.image_shape, self.psf.shape, strict=True)
         )

@@ -91,9 +91,12 @@ def by(shape: Sequence[int]) -> str:
 
 
 def check_geometry(
-    psf: Array, shape: Sequence[int], origin: Sequence[int] | None
+    psf: Array, shape: Sequence[int], origin: Sequence[int] | None, longer: bool = False
 ) -> tuple[np.ndarray, tuple[int, ...], tuple[int, ...]]:
-    """(PSF, image shape, origin) of a blur, checked; the PSF is a read-only NumPy array."""
+    """(PSF, image shape, origin) of a blur, checked; the PSF is a read-only NumPy array.
+
+    `longer`: a volume may be shorter than the PSF, as stacks of few slices are.
+    """
     h = asnumpy(check_psf(psf, axes=SPACES))
     h.flags.writeable = False
     if len(tuple(shape)) != h.ndim:
@@ -107,7 +110,7 @@ def check_geometry(
             "blurs lines, a 2-D one images, a 3-D one volumes"
         )
     image = tuple(check_size(n, f"shape[{axis}]") for axis, n in enumerate(shape))
-    if any(m > n for m, n in zip(h.shape, image, strict=True)):
+    if not (longer and h.ndim == 3) and any(m > n for m, n in zip(h.shape, image, strict=True)):
         raise ValueError(
             f"the PSF ({by(h.shape)}) is larger than the image ({by(image)}); crop the PSF to where it is not "
             "negligible or use a larger image"

@@ -23,19 +23,31 @@ _AT = kernels.Constants("spectrum")
 Pads = Sequence[tuple[int, int]]
 
 
-def plans(lengths: tuple[int, ...], batch: int, dtype: np.dtype) -> tuple[Any, Any]:
-    """cuFFT's plans of so many real transforms, there and back (not divided by n), for the current stream."""
+def plans(lengths: tuple[int, ...], batch: int, dtype: np.dtype, padded: bool = False) -> tuple[Any, Any]:
+    """cuFFT's plans of so many real transforms, there and back (not divided by n), for the current stream.
+
+    With `padded` the rows of images are as long as those of their half spectra, and may be transformed in place.
+    """
     import cupy
 
     # A plan has one work area, about twice what it transforms: it serves one stream, and one thread.
-    key = ("plans", lengths, batch, dtype.char, cupy.cuda.get_current_stream().ptr, threading.get_ident())
+    key = (
+        "plans",
+        lengths,
+        batch,
+        dtype.char,
+        padded,
+        cupy.cuda.get_current_stream().ptr,
+        threading.get_ident(),
+    )
     nbytes = 4 * batch * math.prod(lengths) * dtype.itemsize
     device = cupy.cuda.runtime.getDevice()
-    return pool(device).get(key, lambda: new_plans(lengths, batch, dtype), nbytes)
+    return pool(device).get(key, lambda: new_plans(lengths, batch, dtype, padded), nbytes)
 
 
-def new_plans(lengths: tuple[int, ...], batch: int, dtype: np.dtype) -> tuple[Any, Any]:
+def new_plans(lengths: tuple[int, ...], batch: int, dtype: np.dtype, padded: bool = False) -> tuple[Any, Any]:
     """A pair of plans of one's own."""
+    import cupy
     from cupy.cuda import cufft
 
     half = half_of(lengths)
@@ -44,12 +56,23 @@ def new_plans(lengths: tuple[int, ...], batch: int, dtype: np.dtype) -> tuple[An
     )
     if len(lengths) == 1:
         return cufft.Plan1d(lengths[0], there, batch), cufft.Plan1d(lengths[0], back, batch)
-    return tuple(
-        cufft.PlanNd(
-            lengths, a, 1, math.prod(a), b, 1, math.prod(b), kind, batch, "C", len(lengths) - 1, b[-1]
+    whole = (*lengths[:-1], 2 * half[-1]) if padded else lengths
+    areas: list[Any] = []
+
+    def shared(nbytes: int) -> Any:
+        """One work area for both: they never run at once."""
+        if not areas or areas[0].mem.size < nbytes:
+            areas.insert(0, allocate(nbytes))
+        return areas[0]
+
+    allocate = cupy.cuda.get_allocator()
+    with cupy.cuda.using_allocator(shared):
+        return tuple(
+            cufft.PlanNd(
+                lengths, a, 1, math.prod(a), b, 1, math.prod(b), kind, batch, "C", len(lengths) - 1, b[-1]
+            )
+            for kind, a, b in ((there, whole, half), (back, half, whole))
         )
-        for kind, a, b in ((there, lengths, half), (back, half, lengths))
-    )
 
 
 def analyse(x: Array, lengths: tuple[int, ...]) -> Array:
@@ -86,19 +109,24 @@ def product(x: Array, lengths: tuple[int, ...], by: Array, conjugate: bool) -> A
     """F⁻¹ (by · F Rᵀ x) on the whole torus, for images (..., M, N) in its first corner."""
     import cupy
 
-    dtype = x.dtype
-    images = _whole(x, lengths)
-    there, back = plans(lengths, len(images), dtype)
-    spectra = cupy.empty((len(images), *by.shape), np.result_type(dtype, np.complex64))
+    dtype, in_place = x.dtype, len(lengths) == 3  # a volume and its spectrum share the memory
+    if in_place:
+        images = cupy.zeros((x.size // math.prod(x.shape[-3:]), *lengths[:-1], 2 * by.shape[-1]), dtype)
+        images[(..., *map(slice, x.shape[-3:]))] = x.reshape(-1, *x.shape[-3:])
+        spectra = images.view(np.result_type(dtype, np.complex64))
+    else:
+        images = _whole(x, lengths)
+        spectra = cupy.empty((len(images), *by.shape), np.result_type(dtype, np.complex64))
+    there, back = plans(lengths, len(images), dtype, in_place)
     there.fft(images, spectra, 0)
     by = cupy.ascontiguousarray(by)
     is_complex = by.dtype.kind == "c"
     symbol = by.view(dtype) if is_complex else by
     args = (spectra.view(dtype), len(images), by.size, symbol, is_complex, conjugate, 1 / math.prod(lengths))
     kernels.spread("spectrum", "multiply", by.size, *args, dtype=dtype)
-    out = cupy.empty((*x.shape[: -len(lengths)], *lengths), dtype)
+    out = images if in_place else cupy.empty((len(images), *lengths), dtype)
     back.fft(spectra, out, 0)
-    return out
+    return out[..., : lengths[-1]].reshape(*x.shape[: -len(lengths)], *lengths)
 
 
 def serves(x: Array, lengths: tuple[int, ...], by: Array) -> bool:

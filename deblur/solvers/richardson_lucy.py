@@ -13,23 +13,27 @@ which sums and products are pixel by pixel, are taken and stopped early:
 pixels, is the correct weight at an edge and behind a masked pixel [3]_: with boundary "unknown" it falls to zero
 beyond the frame. Scene pixels of which next to no light is measured keep their first value.
 
-*Acceleration.* The step is taken from a point extrapolated along the last move, by the vector extrapolation
-of Biggs and Andrews [4]_, but never to zero, where a pixel would remain; after the objective has risen
-the extrapolation starts anew.
+*Acceleration.* The step is taken from a point extrapolated along the last move, by the scaled heavy ball [4]_: the
+factor (k − 1)/(k + 2) needs no sums and no array but the last scene. The point never goes to zero, where a pixel would
+remain; after the objective has risen k begins anew.
+
+*Read-out noise.* Where counts fall below zero, as after an offset is taken away, all counts and the background are
+raised by the least count: as a shift by the variance of the read-out noise over the gain [7]_, that brings the variance
+nearer to the mean.
 
 *Stopping.* The iterations themselves regularise: early ones are smooth, late ones fit the noise.
 
-``"held out"``     holds out one pixel in 25 from a first run, and counts the iterations after which the
-                   others predict them best: noise cannot be predicted [5]_. The final run makes as many with all
-                   pixels, and all channels of an image together, so that none is noisier than the others. It needs no
-                   noise level and no photon count. In a large image the first run uses windows. Where the blur is
-                   slight a pixel is predicted by little but itself: the earliest iteration that is nearly as good is
-                   taken, the more so the narrower the PSF.
+``"least error"``  counts the iterations after which f is expected nearest to the truth, in squares. Noise like that of
+                   the counts, added to them and taken away, makes two images with independent noise [5]_ [6]_. A
+                   quarter of the square by which their scenes differ is the noise in f_n; the product of the ways that
+                   they have yet to go, to an iteration half as late again, is what f_n lacks, for there the noise
+                   cancels. The gain is estimated where `noise` does not give it. The final run makes as many
+                   iterations, and all channels of an image together, so that none is noisier than the others. In a
+                   large image windows are used.
 ``"change"``       (with a tolerance) stops when an iteration changes the scene by less than the tolerance.
 
-A run that held-out pixels end, or the number of iterations that was asked for, has stopped by design. It counts as not
-converged if the default's iterations run out while held-out pixels are predicted better and better, or while the scene
-still changes.
+A run that ends so, or at the number of iterations that was asked for, has stopped by design. It counts as not converged
+if the default's iterations run out while the error expected still falls, or while the scene still changes.
 
 An iteration costs two products with H, that is four transforms.
 
@@ -37,8 +41,10 @@ References
 ----------
 .. [1] W. H. Richardson, J. Opt. Soc. Am. 62 (1972) 55-59. .. [2] L. B. Lucy, Astron. J. 79 (1974) 745-754.
 .. [3] M. Bertero, P. Boccacci, Astron. Astrophys. 437 (2005) 369-374: the correct boundary weights.
-.. [4] D. S. C. Biggs, M. Andrews, Appl. Opt. 36 (1997) 1766-1775.
-.. [5] S. J. Reeves, R. M. Mersereau, Opt. Eng. 29 (1990) 446-454: cross-validation of an iterative restoration.
+.. [4] H. Wang, P. C. Miller, IEEE Trans. Image Process. 23 (2014) 848-854.
+.. [5] N. L. Oliveira, J. Lei, R. J. Tibshirani, Electron. J. Stat. 18 (2024): the coupled bootstrap.
+.. [6] A. G. Manton, A. D. York, Zenodo 10278919 (2023): gradient consensus, which compares two such halves, too.
+.. [7] D. L. Snyder, C. W. Helstrom, A. D. Lanterman, M. Faisal, R. L. White, J. Opt. Soc. Am. A 12 (1995) 272-283.
 """
 
 from __future__ import annotations
@@ -50,7 +56,7 @@ from typing import Any
 
 import numpy as np
 
-from ..device import Array, all_cores, flags, get_xp, is_cupy
+from ..device import Array, all_cores, random_signs
 from ..normalization import Scale, shifted
 from ..norms import largest
 from ..norms import total as sum_of
@@ -58,10 +64,13 @@ from ..operators.matrix import by
 from ..problem import Factor, History, Problem, Solution
 from . import admm, richardson_lucy_gpu
 from .domain import BlockMap
-from .start import all_weights
+from .noise import NoiseModel, estimate_noise_model, noise_variance
+from .start import all_weights, filled
 from .windows import cut
 
-_WINDOW = 256  # pixels of a side, at least, of the windows that stand for a large image
+_WINDOW = (
+    256  # pixels of a side, at least, of the windows that stand for a large image; a quarter for a volume
+)
 
 
 def refuses(problem: Problem) -> str | None:
@@ -83,10 +92,18 @@ def refuses(problem: Problem) -> str | None:
 
 
 def memory(problem: Problem) -> float:
-    """Bytes: see `deblur.problem`."""
+    """Bytes of the final run, with which the run in windows before it does not coincide: see `deblur.problem`."""
     if problem.lam > 0:
         return admm.memory(_nonnegative(problem))
-    return 16.0 * math.prod(problem.operator.scene_shape) * problem.frames * problem.dtype.itemsize
+    operator, more = problem.operator, problem.frames - 1
+    scene, image = math.prod(operator.scene_shape), math.prod(operator.image_shape)
+    blur = operator.shift_invariant
+    if blur is None:
+        return 16.0 * scene * problem.frames * problem.dtype.itemsize
+    # On the torus: the spectrum of the PSF and one image with its transform; the rest is the point, the scene, Hᵀw,
+    # the counts and their ratio.
+    torus = (4.3 if problem.device.gpu is None else 3.0) * math.prod(blur.torus().lengths)
+    return (torus + 3 * scene + 1.8 * image + more * (scene + 1.2 * image)) * problem.dtype.itemsize
 
 
 def prepare(problem: Problem) -> Factor:
@@ -108,22 +125,13 @@ class RichardsonLucy:
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.w = all_weights(problem)
+        if problem.fidelity.weights is None:  # no array of ones
+            self.w = problem.xp.broadcast_to(self.w[(slice(1),) * self.w.ndim], self.w.shape)
 
     def solve(self, g: Array, start: Solution | None = None) -> Solution:
-        """Restore each frame by itself, its channels together; see `deblur.problem.Factor`.
-
-        Raises
-        ------
-        ValueError
-            For negative counts.
-        """
+        """Restore each frame by itself, its channels together; see `deblur.problem.Factor`."""
         xp, k = self.problem.xp, len(g)
         g = xp.where(self.w > 0, g, 0)  # hidden pixels may hold any value
-        if float(g.min()) < 0:
-            raise ValueError(
-                f"photon counts are never negative, and the image falls to {float(g.min()):.4g}; clip it "
-                "(numpy.maximum(image, 0)), or add a constant to the image and to the background"
-            )
         scale = Scale.of_image(self.problem, g)
         problem, g = scale.near(self.problem), scale.down(g)
         shape = (*g.shape[:2], *self.problem.operator.scene_shape)
@@ -156,15 +164,20 @@ class RichardsonLucy:
 
 def _restored(problem: Problem, g: Array, w: Array, start: Array | None) -> Solution:
     """One frame (1, c, M, N), with weights that broadcast to it."""
+    darkest = float(g.min())
+    if darkest < 0:  # of read-out noise about an offset that was taken away: both sides of the fit are raised
+        g = g - g.dtype.type(darkest)
+        background = problem.fidelity.background - darkest
+        problem = replace(problem, fidelity=replace(problem.fidelity, background=background))
     if not largest(w * g):
         low, _ = problem.bounds or (0.0, 0.0)
         scene = problem.xp.full((*g.shape[:2], *problem.operator.scene_shape), low, g.dtype)
         return Solution(scene, 0, True, "the image is black", History(np.zeros(1), np.zeros(1)))
     stop, converged, why = problem.stop, False, ""
-    held_out, tolerance = stop.rtol is None, stop.rtol or 0.0
-    count = stop.max_iterations or (300 if held_out else 1000)
-    if held_out:
-        count, converged, why = _predicted_best(problem, g, w, start, count)
+    by_error, tolerance = stop.rtol is None, stop.rtol or 0.0
+    count = stop.max_iterations or (300 if by_error else 1000)
+    if by_error:
+        count, converged, why = _least_error(problem, g, w, start, count)
     objective, changes = [], []
     run = _Run(problem, g, w)
     for n in run.steps(start, count, tolerance):
@@ -175,7 +188,7 @@ def _restored(problem: Problem, g: Array, w: Array, start: Array | None) -> Solu
             break
         if n:
             stop.report(n, run.change)
-        if not held_out and run.change <= tolerance:
+        if not by_error and run.change <= tolerance:
             converged, why = True, f"iteration {n} changed the scene by {run.change:.1e} of its norm"
             break
         if n >= count:
@@ -187,56 +200,66 @@ def _restored(problem: Problem, g: Array, w: Array, start: Array | None) -> Solu
         f"(tolerance {tolerance:.1e})"
     )
     columns = np.array([objective[1:] or objective, changes[1:] or changes])
-    stopped = held_out and (converged or stop.max_iterations is not None) and math.isfinite(run.objective)
+    stopped = by_error and (converged or stop.max_iterations is not None) and math.isfinite(run.objective)
     return Solution(run.point, n, converged, why, History(*columns), stopped=stopped)
 
 
-def _predicted_best(
+def _least_error(
     problem: Problem, g: Array, w: Array, start: Array | None, limit: int
 ) -> tuple[int, bool, str]:
-    """(the number of iterations that predicts held-out pixels best, whether it was found, words)."""
-    xp, where, visible = problem.xp, "", w
-    psf = problem.operator.mean_blur.psf
-    windows = cut(problem, g, w, side=max(_WINDOW, 3 * max(psf.shape)), interior=True)
+    """(the number of iterations after which f is expected nearest to the truth, whether it was found, words)."""
+    where, psf = "", problem.operator.mean_blur.psf
+    side = max(_WINDOW, 3 * max(psf.shape)) if psf.ndim < 3 else max(_WINDOW // 4, 2 * max(psf.shape))
+    problem = replace(problem, fidelity=replace(problem.fidelity, weights=w))
+    windows = cut(problem, g, w, side=[side] * psf.ndim, interior=True, most=2 if psf.ndim == 3 else None)
     if windows is not None:
-        problem, g, visible = windows
+        problem, g, w = windows
         start, where = None, f" in {len(g)} windows of {by(g.shape[2:])} pixels"
-    held = flags(np.random.default_rng(0).random(g.shape[2:]) < 0.04, g.dtype, xp)
-    if not (largest(visible * held) and largest(visible * (1 - held))):
-        return min(6, limit), False, f"of {by(g.shape[2:])} pixels none can be held out"
-    run = _Run(problem, g, visible * (1 - held), visible * held)
-    errors: list[float] = []
+        w = problem.xp.concatenate([w, w])
+    # Noise of the same variance, added and taken away, makes two images whose noise is independent, and twice as large.
+    noise = random_signs(g.shape, g.dtype, problem.xp) * problem.xp.sqrt(_variance(problem, g)).astype(
+        g.dtype
+    )
+    run = _Run(problem, problem.xp.concatenate([g + noise, g - noise]), w, watched=True)
+    middle = [
+        slice(c.start + (n - min(n, side)) // 2, c.start + (n + min(n, side)) // 2)
+        for c, n in zip(problem.operator.crop, g.shape[2:], strict=True)
+    ]
+    kept: list[tuple[int, Array, Array, float]] = []
+    found, count, due = False, 0, 1
     for n in run.steps(start, limit):
-        errors.append(run.missed)
-        found = n > 6 + 1.5 * int(np.argmin(errors))  # no better one is expected
-        if not math.isfinite(run.missed) or found or n >= limit:
+        at = n + run.ahead
+        if at >= due:
+            due = max(at + 1, round(1.1 * at))
+            one, other = (half.copy() for half in run.point[(..., *middle)].reshape(2, -1))
+            kept.append((at, one, other, float(sum_of((one - other) ** 2)) / 4))
+            errors = [float(sum_of((one - a) * (other - b))) + noisy for _, a, b, noisy in kept]
+            count = kept[int(np.argmin(errors))][0]
+            found = at >= 4 + 1.5 * count  # no better one is expected
+        if not math.isfinite(run.objective) or found or n >= limit:
             break
-    # An iteration is good enough if its error is larger by 0.4 %, or more for a narrow PSF: there a pixel is predicted
-    # by little but itself.
-    shape = float((psf**2).sum() / psf.sum() ** 2)
-    enough = (1 + 4e-3 + 0.2 * shape**2) * min(errors)
-    count = next(n for n, error in enumerate(errors) if not error > enough)
     if found:
-        return count, True, f"{count} iterations predict held-out pixels best{where}"
-    words = f"held-out pixels{where} are predicted better and better up to iteration {limit}, the last"
+        return count, True, f"the error is expected to be least after {count} iterations{where}"
+    words = f"the expected error{where} falls up to iteration {limit}, the last"
     return limit, False, f"{words}; use more iterations (max_iterations)"
 
 
-def extrapolation(step: Array, before: Array) -> float:
-    """The factor of Biggs and Andrews: how far to go on along the last move, in [0, 1].
+def _variance(problem: Problem, g: Array) -> Array:
+    """The variance of the noise at each pixel, rather too large than too small: too small a one hides noise."""
+    if problem.noise is not None:
+        return problem.noise.variance(g)
+    if g.ndim > 3 and min(g.shape[-2:]) < 4:
+        return problem.xp.zeros_like(g)
+    counted = NoiseModel(noise_variance(problem, g), 0.0).variance(g)
+    if g.ndim == 3:
+        return counted
+    seen = filled(g, problem.fidelity.weights)
+    return problem.xp.maximum(counted, estimate_noise_model(seen, problem.operator.mean_blur.psf).variance(g))
 
-    Parameters
-    ----------
-    step, before : arrays
-        What the last multiplicative step, and the one before it, added to the point it began from.
-    """
-    below = _dot(before, before)
-    return min(max(_dot(step, before) / below, 0.0), 1.0) if below > 0 else 0.0
 
-
-def _dot(x: Array, y: Array) -> float:
-    # Not BLAS's on the CPU: see `admm_arrays`.
-    return float(get_xp(x).vdot(x, y)) if is_cupy(x) else float(np.einsum("i,i->", x.ravel(), y.ravel()))
+def heavy_ball(k: int) -> float:
+    """How far to go on along the last move, in the k-th iteration since a restart."""
+    return (k - 1) / (k + 2)
 
 
 class _Run:
@@ -248,19 +271,18 @@ class _Run:
         The scene that the last iteration ended with.
     least_share : float
         The extrapolation takes no pixel below this share of its value.
-    objective, change, missed : float
-        Of `point`: D, how much of its norm the last iteration changed, and the mean squared error at the pixels
-        that `held` weighs.
+    objective, change : float
+        Of `point`: D, and how much of its norm the last iteration changed.
+    ahead : int
+        By how many iterations `point` is ahead of these numbers, where each is `watched`.
     """
 
     least_share = 0.1
 
-    def __init__(self, problem: Problem, g: Array, w: Array, held: Array | None = None) -> None:
+    def __init__(self, problem: Problem, g: Array, w: Array, watched: bool = False) -> None:
         self.problem, self.g, self.xp = problem, g, problem.xp
         xp, shape = self.xp, (*g.shape[:2], *problem.operator.scene_shape)
         self.w = xp.broadcast_to(w, g.shape)
-        self.held = None if held is None else xp.broadcast_to(held, g.shape)
-        self.held_weight = 1.0 if held is None else float(sum_of(self.held))
         self.bounds = problem.bounds or (0.0, math.inf)
         self.mean = float(sum_of(self.w * g)) / float(sum_of(self.w))
         self.floor = g.dtype.type(np.finfo(g.dtype).eps * self.mean)
@@ -269,11 +291,11 @@ class _Run:
         least = math.sqrt(np.finfo(problem.dtype).eps) * sensitivity.max(
             axis=tuple(range(2, sensitivity.ndim)), keepdims=True
         )
-        seen = sensitivity > least
-        self.seen = xp.broadcast_to(seen, shape)
-        self.sensitivity = xp.broadcast_to(xp.where(seen, sensitivity, 1), shape)
+        sensitivity[sensitivity <= least] = 0  # not seen
+        self.sensitivity = xp.broadcast_to(sensitivity, shape)
         self.point = xp.empty(shape, g.dtype)
-        self.objective = self.change = self.missed = math.inf
+        self.objective = self.change = math.inf
+        self.watched, self.ahead = watched, int(problem.device.gpu is not None)
 
     def first(self, start: Array | None) -> Array:
         """The scene to begin with: `start` within the bounds, or a constant one of the image's brightness."""
@@ -288,7 +310,7 @@ class _Run:
     def steps(self, start: Array | None, limit: int, tolerance: float = 0.0) -> Iterator[int]:
         """Iterate until a change within `tolerance` or `limit`: the number of each iteration, once its numbers are set.
 
-        On a GPU `point` is valid for the last iteration alone.
+        On a GPU `point` is valid for the last iteration alone, and one ahead for those that are watched.
         """
         self.point[...] = first = self.first(start)
         with BlockMap(self.problem, self.point.shape) as blocks:
@@ -299,8 +321,7 @@ class _Run:
             n, before = 0, -1
             while n > before:
                 before = n
-                for self.objective, self.change, missed in steps.iterate(n):
-                    self.missed = missed / self.held_weight
+                for self.objective, self.change in steps.iterate(n):
                     yield n
                     n += 1
 
@@ -310,13 +331,12 @@ class _ArraySteps:
 
     def __init__(self, run: _Run, first: Array, blocks: BlockMap) -> None:
         self.run, self.blocks, self.f = run, blocks, first
-        self.move, self.step, self.last = (run.xp.zeros_like(first) for _ in range(3))
-        self.accelerated, self.before, self.change = 0, math.inf, math.inf
+        self.momentum, self.before, self.change = 0, math.inf, math.inf
 
-    def iterate(self, n: int) -> Iterator[tuple[float, float, float]]:
-        """The objective, the change and the squared error at held pixels of the point; then the next point."""
+    def iterate(self, n: int) -> Iterator[tuple[float, float]]:
+        """The objective and the change of the point; then the next point."""
         run, xp, operator = self.run, self.run.xp, self.run.problem.operator
-        f, point, move, (low, high) = self.f, run.point, self.move, run.bounds
+        f, point, (low, high) = self.f, run.point, run.bounds
         background = run.g.dtype.type(run.problem.fidelity.background)
         expected = operator.forward(point)
 
@@ -326,47 +346,38 @@ class _ArraySteps:
                 e += background
             xp.maximum(e, run.floor, out=e)
             e_g = e - g
-            missed = 0.0 if run.held is None else float((run.held[i, :, rows] * e_g**2).sum())
             quotient = g / e
-            xp.log(xp.maximum(quotient, np.finfo(g.dtype).tiny), out=e)
+            xp.log(xp.where(quotient > 0, quotient, 1), out=e)
             e *= g
             e += e_g
             e *= w
             divergence = float(e.sum(dtype=np.float64))
             xp.multiply(w, quotient, out=e)
-            return divergence, missed
+            return divergence, 0.0
 
-        def update(i: int, rows: slice) -> tuple[float, float]:
-            new, p, old = top[i, :, rows], point[i, :, rows], f[i, :, rows]
-            xp.maximum(new, 0, out=new)
-            new *= p
-            new /= run.sensitivity[i, :, rows]
-            new = xp.where(run.seen[i, :, rows], new, p).clip(low, high)
-            xp.subtract(new, p, out=step[i, :, rows])
-            moved = xp.subtract(new, old, out=move[i, :, rows])
+        def advance(i: int, rows: slice) -> tuple[float, float]:
+            up, p, old, s = (x[i, :, rows] for x in (top, point, f, run.sensitivity))
+            xp.maximum(up, 0, out=up)
+            up *= p
+            new = xp.divide(up, s, out=p.copy(), where=s > 0)
+            new.clip(low, high, out=new)
+            moved = xp.subtract(new, old, out=up)
+            squares = float((moved * moved).sum(dtype=np.float64)), float((new * new).sum(dtype=np.float64))
             old[...] = new
-            return float((moved * moved).sum(dtype=np.float64)), float((new * new).sum(dtype=np.float64))
-
-        def extrapolate(i: int, rows: slice) -> None:
-            new, p = f[i, :, rows], point[i, :, rows]
-            xp.multiply(move[i, :, rows], new.dtype.type(a), out=p)
-            p += new
             # Not down to zero, from which no product returns.
-            xp.maximum(p, new.dtype.type(run.least_share) * new, out=p)
+            moved *= new.dtype.type(heavy_ball(self.momentum))
+            moved += new
+            xp.maximum(moved, new.dtype.type(run.least_share) * new, out=p)
             p.clip(low, high, out=p)
+            return squares
 
-        divergence, missed = _sums(self.blocks(compare, expected.shape[2]))
-        before, self.before = self.before, divergence
-        yield self.before, self.change, missed
+        divergence, _ = _sums(self.blocks(compare, expected.shape[2]))
+        yield divergence, self.change
         top = operator.adjoint(expected)
-        if n and self.before > before:
-            self.accelerated = 0
-        self.step, self.last = step, last = self.last, self.step
-        moved, size = _sums(self.blocks(update, top.shape[2]))
+        self.momentum = 1 if divergence > self.before else self.momentum + 1
+        self.before = divergence
+        moved, size = _sums(self.blocks(advance, top.shape[2]))
         self.change = math.sqrt(moved) / (math.sqrt(size) + float(run.floor))
-        self.accelerated += 1
-        a = extrapolation(step, last) if self.accelerated > 1 else 0.0
-        self.blocks(extrapolate, top.shape[2])
 
 
 def _sums(blocks: list[tuple[float, float]]) -> tuple[float, float]:

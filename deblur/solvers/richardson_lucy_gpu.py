@@ -1,7 +1,7 @@
-"""Richardson-Lucy on the GPU: three launches of ``cuda/richardson_lucy.cu`` and two products.
+"""Richardson-Lucy on the GPU: two launches of ``cuda/richardson_lucy.cu`` and two products.
 
-An iteration is captured as a CUDA graph once a run and replayed (`deblur.graphs.Loop`); the host looks at the numbers
-every few iterations.
+An iteration of images is captured as a CUDA graph once a run and replayed (`deblur.graphs.Loop`); the host looks at the
+numbers every few iterations. Large ones are not captured: a graph's memory is its own.
 """
 
 from __future__ import annotations
@@ -35,24 +35,22 @@ class GpuSteps:
     def __init__(self, run: Any, first: Array, tolerance: float, limit: int) -> None:
         import cupy
 
-        self._run, self._point, self._limit = run, run.point, limit
-        self._f, self._move, self._step = first, cupy.empty_like(first), cupy.zeros_like(first)
-        self._g, self._w, seen, self._sensitivity = map(
-            cupy.ascontiguousarray, (run.g, run.w, run.seen, run.sensitivity)
-        )
-        self._seen = seen.view(np.uint8)
-        self._held = None if run.held is None else cupy.ascontiguousarray(run.held)
+        self._run, self._point, self._limit, self._f = run, run.point, limit, first
+        self._g, self._sensitivity = cupy.ascontiguousarray(run.g), cupy.ascontiguousarray(run.sensitivity)
+        self._w = cupy.ascontiguousarray(run.w) if any(run.w.strides) else None
         self._ratio = cupy.empty_like(self._g)
         control = np.zeros(_AT.CONTROL + _AT.BATCH * _AT.RECORD)
         control[_AT.TOLERANCE], control[_AT.LIMIT], control[_AT.FLOOR] = tolerance, limit, run.floor
         self._control = cupy.asarray(control)
         self._sums = cupy.zeros(_AT.SUMS, np.float64)
         self._reduction = kernels.Reduction("richardson_lucy", first[0, 0].size, _AT.SUMS - _AT.OF_EXPECT)
-        self._loop = Loop(_EAGER)
+        # Of a larger scene a launch takes no time beside the work.
+        self._loop: Any = Loop(_EAGER) if first.size < 1 << 25 else lambda step: step()
 
     def iterate(self, n: int) -> list[list[float]]:
-        """A few iterations from the one numbered `n`: divergence, change and squared error at held pixels of each."""
-        for _ in range(min(_AT.BATCH if n else _EAGER, self._limit + 1 - n)):  # a few may be enough
+        """A few iterations from the one numbered `n`: divergence and change of each."""
+        batch = 1 if self._run.watched else _AT.BATCH if n else _EAGER
+        for _ in range(min(batch, self._limit + 1 - n)):  # a few may be enough
             self._loop(self._iteration)
         control = self._control.get()
         records = control[_AT.CONTROL :].reshape(-1, _AT.RECORD)
@@ -63,25 +61,21 @@ class GpuSteps:
         operator, background = run.problem.operator, run.problem.fidelity.background
         dtype, launch = self._f.dtype, self._reduction.launch
         launch(
-            "expect", *_planes(operator.forward(self._point)), self._g, self._w, self._held, background, run.floor,
+            "expect", *_volumes(operator.forward(self._point)), self._g, self._w, background, run.floor,
             self._ratio, self._control, self._sums, dtype=dtype,
         )  # fmt: skip
         launch(
-            "advance", *_planes(operator.adjoint(self._ratio)), self._point, self._seen, self._sensitivity, low, high,
-            self._f, self._move, self._step, self._control, self._sums, dtype=dtype,
-        )  # fmt: skip
-        kernels.launch(
-            "richardson_lucy", "extrapolate", self._reduction.blocks, _AT.THREADS, self._point, self._f, self._move,
-            self._f.size, run.least_share, low, high, self._control, self._sums, dtype=dtype,
+            "advance", *_volumes(operator.adjoint(self._ratio)), self._point, self._sensitivity, run.least_share, low,
+            high, self._f, self._control, self._sums, dtype=dtype,
         )  # fmt: skip
 
 
-def _planes(x: Array) -> tuple[Array, int, int, int, int, int]:
-    """Images (n, c, M, N), contiguous or a part of larger ones, as the kernels take them."""
+def _volumes(x: Array) -> tuple[Array, int, int, int, int, int, int, int]:
+    """Frames (n, c, *space), contiguous or a part of larger ones, as the kernels take them."""
     import cupy
 
-    x = x.reshape(-1, *x.shape[-2:])
-    if x.strides[2] != x.itemsize:
+    x = x.reshape(x.shape[0] * x.shape[1], *(1,) * (5 - x.ndim), *x.shape[2:])
+    if x.strides[3] != x.itemsize:
         x = cupy.ascontiguousarray(x)
-    planes, rows, cols = x.shape
-    return x, x.strides[1] // x.itemsize, x.strides[0] // x.itemsize, planes, rows, cols
+    stride, lds, ld, _ = (n // x.itemsize for n in x.strides)
+    return x, ld, lds, stride, *x.shape

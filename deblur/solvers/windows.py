@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ..device import Array
@@ -11,13 +12,21 @@ from ..operators.blur import Blur
 from ..problem import Problem
 
 
-def side_for(psf: Array) -> int:
-    """Side, in pixels, of the windows that λ is chosen from."""
-    return max(128, 3 * max(psf.shape))
+def side_for(psf: Array) -> list[int]:
+    """Sides, in pixels, of the windows that λ is chosen from; for volumes about as many as for images."""
+    if psf.ndim == 2:
+        return [max(128, 3 * max(psf.shape))] * 2
+    return [max(round(128 ** (2 / psf.ndim)), 3 * m) for m in psf.shape]
 
 
 def cut(
-    problem: Problem, g: Array, weights: Array | None, *, side: int, interior: bool = False
+    problem: Problem,
+    g: Array,
+    weights: Array | None,
+    *,
+    side: Sequence[int],
+    interior: bool = False,
+    most: int | None = None,
 ) -> tuple[Problem, Array, Array | None] | None:
     """Windows spread over frames (k, c, M, N), as frames of a problem with an open boundary.
 
@@ -25,11 +34,12 @@ def cut(
     ----------
     problem, g : Problem, (k, c, M, N) array
     weights : array that broadcasts to `g`, or None
-    side : int
-        Pixels, of images. Windows of lines and volumes have as many pixels, or three times the PSF's along each axis,
-        and no more than the volume.
+    side : sequence of int
+        Pixels along each axis; fewer where there are not as many.
     interior : bool
         Whether the caller needs nothing of the boundary; else it must be open already.
+    most : int, optional
+        How many windows, those where the frames vary most; all by default.
 
     Returns
     -------
@@ -37,21 +47,18 @@ def cut(
         None where the whole image is to be used. The problem's fit has the weights, if there are any.
     """
     blur, space = problem.operator.shift_invariant, g.shape[2:]
-    if blur is None or not (interior or blur.boundary.open):
-        return None
-    sides = [side, side]
-    if len(space) != 2:
-        least = round(side ** (2 / len(space)))
-        sides = [min(n, max(least, 3 * m)) for n, m in zip(space, blur.psf.shape, strict=True)]
+    sides = [min(n, m) for n, m in zip(space, side, strict=True)]
     area = math.prod(space) / math.prod(sides)
-    if area < 3 or any(n < s for n, s in zip(space, sides, strict=True)):
+    if blur is None or area < 3 or not (interior or blur.boundary.open):
         return None
     count = min(max(int(math.sqrt(area) / 4), 2), 4)  # along each axis
-    pairs = [*zip(space, sides, strict=True)]
-    starts = [[round((i + 0.5) * (n - s) / count) for i in range(count)] for n, s in pairs]
+    pairs = zip(space, sides, strict=True)
+    starts = [[round((i + 0.5) * (n - m) / count) for i in range(count)] for n, m in pairs]
     # A diagonal of windows, or a grid if the image has room for it.
-    places = itertools.product(*starts) if area >= 8 else zip(*starts, strict=True)
-    at = [(..., *(slice(a, a + s) for a, s in zip(place, sides, strict=True))) for place in places]
+    places = dict.fromkeys(itertools.product(*starts) if area >= 8 else zip(*starts, strict=True))
+    at = [(..., *(slice(a, a + m) for a, m in zip(place, sides, strict=True))) for place in places]
+    at.sort(key=lambda here: -float(g[here].var()) if most else 0.0)
+    at = at[:most]
     xp = problem.xp
     if weights is not None:
         w = xp.broadcast_to(weights, g.shape)

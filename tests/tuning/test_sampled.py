@@ -275,7 +275,7 @@ def test_windows_stand_for_a_large_picture(monkeypatch):
     choice = tune("tv", problem, g)
     assert "2 windows of 128 x 128 pixels" in choice.reason
     assert choice.solution is None
-    monkeypatch.setattr(sampled, "side_for", lambda psf: 10**6)
+    monkeypatch.setattr(sampled, "side_for", lambda psf: [10**6] * 2)
     whole = tune("tv", problem, g)
     assert "windows" not in whole.reason
     assert abs(math.log(choice.lam / whole.lam)) <= math.log(1.5)
