@@ -285,7 +285,7 @@ def test_windows_have_the_weights_colours_and_frames_of_their_places():
     blur, g = large(colours=3, frames=2)
     weights = np.random.default_rng(0).random(g.shape[2:]).astype(np.float32)
     weights[: g.shape[2] // 2] = 0  # of what is hidden no window is taken
-    part, seen, shown = windows.cut(pose(blur, "tv"), g, weights, side=128)
+    part, seen, shown = windows.cut(pose(blur, "tv"), g, weights, side=[128] * 2)
     assert seen.shape == (2, 3, 128, 128)
     assert part.operator.image_shape == (128, 128)
     rows, cols = (round(1.5 * (n - 128) / 2) for n in g.shape[2:])
@@ -299,8 +299,8 @@ def test_windows_have_the_weights_colours_and_frames_of_their_places():
 def test_a_boundary_that_may_not_fit_is_judged_with_its_edges(boundary):
     blur, g = large()
     problem = pose(Blur(PSF, blur.image_shape, boundary), "tv")
-    assert windows.cut(problem, g, None, side=128) is None
-    assert windows.cut(problem, g, None, side=128, interior=True)[0].operator.boundary.open
+    assert windows.cut(problem, g, None, side=[128] * 2) is None
+    assert windows.cut(problem, g, None, side=[128] * 2, interior=True)[0].operator.boundary.open
 
 
 def test_a_problem_beyond_the_linear_formula_needs_a_solver():
