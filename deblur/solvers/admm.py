@@ -201,7 +201,8 @@ class _Run:
             self._record(sums)  # of the iterations before, while a GPU is busy
             sums, within = steps.collect()
             n += len(sums)
-            if bounded and not falling and (n >= check or n == schedule.most):
+            # At the same iterations on every device: a GPU submits batches.
+            if bounded and not falling and ((n >= check and n % every == 0) or n == schedule.most):
                 check = 5 * n // 4
                 above = excess(self.factor, steps, float(sums[-1, :, 0].sum()))
                 within = self._still(n) and above <= schedule.excess
