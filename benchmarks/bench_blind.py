@@ -103,8 +103,7 @@ def tables(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     columns = {"estimate": "{what}", "cases": "{cases}", "error ratio, median": "{median:.1f}"}
     columns |= {f"at most {limit:g}": f"{{within {limit:g}:.0p}}" for limit in (1.5, 2, 3)}
     columns |= {"trusted": "{trusted:.0p}", "at most 3 where trusted": "{within 3 where trusted:.0p}"}
-    columns |= {"blurred, dB": "{psnr[blurred]:.1f}", "restored": "{psnr[blind]:.1f}"}
-    columns |= {"with the true PSF": "{psnr[known PSF]:.1f}"}
+    columns |= {"dB": "{psnr[blurred]:.1f}, {psnr[blind]:.1f}, {psnr[known PSF]:.1f}"}
     notes = f"One takes {lines[0]['seconds']:.1f} s of one core. The lines after the first are of {STAGED} pictures."
     return [table(title, columns, lines, notes)]
 
@@ -116,8 +115,7 @@ def main() -> None:
         "size left out": ("all", 0.0),
     }
     work = [(i, *kind) for kind in kinds.values() for i in range(CASES if kind == kinds["all"] else STAGED)]
-    rows = each(case, work, options.workers)
-    lines = []
+    rows, lines = each(case, work, options.workers), []
     for what, kind in kinds.items():
         some = [row for row in rows if (row["stage"], row["factor"]) == kind]
         lines += [{"what": what, **summed(some)}]
