@@ -116,7 +116,7 @@ def blind(
     restored = Frames(result.image, channel_axis, stack_axis, None, None)
     rough = _density(restored.data) / _density(frames.data)
     if estimate.status.ok and options["method"] == "tv" and rough > _ROUGH:
-        why = f"edges of the restored image are only {rough:.2f} as dense as before ({_ROUGH} or less is needed)"
+        why = f"edges of the restored image are still {rough:.2f} as dense as before ({_ROUGH} or less is needed)"
         estimate = replace(estimate, status=psf.PSFStatus.DOUBTFUL, why=f"{estimate.why}; {why}")
     if not estimate.status.ok:
         warn(f"the PSF is {estimate.status.value}: {estimate.why}")
