@@ -18,8 +18,6 @@ from .pipeline import solve
 from .psf import PSFEstimate, Size
 from .result import Result
 
-_ROUGH = 0.72  # largest density of edges, relative to the blurred image, of a restoration that is trusted
-
 
 @dataclass(frozen=True)
 class BlindResult:
@@ -115,8 +113,8 @@ def blind(
     result = solve(img, one, lam, channel_axis=channel_axis, stack_axis=stack_axis, **options)
     restored = Frames(result.image, channel_axis, stack_axis, None, None)
     rough = _density(restored.data) / _density(frames.data)
-    if estimate.status.ok and options["method"] == "tv" and rough > _ROUGH:
-        why = f"edges of the restored image are still {rough:.2f} as dense as before ({_ROUGH} or less is needed)"
+    if estimate.status.ok and options["method"] == "tv" and rough > 0.72:
+        why = f"edges of the restored image are still {rough:.2f} as dense as before (0.72 or less is needed)"
         estimate = replace(estimate, status=psf.PSFStatus.DOUBTFUL, why=f"{estimate.why}; {why}")
     if not estimate.status.ok:
         warn(f"the PSF is {estimate.status.value}: {estimate.why}")

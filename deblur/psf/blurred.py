@@ -43,9 +43,7 @@ _CONTRAST = 0.2  # standard deviation to which the image is scaled; all other va
 _LEAST_LAM = 1e-4  # limit of λ at all scales
 _STEPS, _LAST_STEPS = 5, 4  # iterations at each scale, and the additional ones at the finest
 _SCALE_STEP = math.sqrt(2)  # how much finer each scale is
-_FAINT = 0.02  # pixels below this part of the largest are removed in the last iterations
-_LARGEST = 61  # largest PSF that is looked for if no size is given
-_ALIKE, _CONTRADICTED = 0.85, 0.05  # least mean correlation and largest ε of a trusted estimate
+_ALIKE = 0.85  # least mean correlation of the PSFs of a trusted estimate
 _SIDE = 400  # largest side of the window that is read
 
 # How the estimates are made: the first λ, and the side of the PSF at the coarsest scale.
@@ -95,7 +93,7 @@ def from_blurred(
     ``benchmarks/bench_blind.py`` measures how often the estimate is right.
     """
     whole = grey(image)
-    shape = as_shape((max(min(_LARGEST, min(whole.shape) // 4), 3) | 1) if size is None else size)
+    shape = as_shape((max(min(61, min(whole.shape) // 4), 3) | 1) if size is None else size)
     s = max(shape) | 1
     if min(shape) < 1 or max(shape) < 3 or min(whole.shape) < max(2 * max(shape), 16):
         raise ValueError(
@@ -157,7 +155,7 @@ def _judged(y: np.ndarray, h: np.ndarray, similarity: float) -> tuple[PSFStatus,
         "no blur was found, so there is nothing to do: most of the PSF is one pixel": h.max() > 0.5,
         f"noise is {noise:.2f} of the image's standard deviation": noise > 0.3,
         f"{alike}, {_ALIKE} or more are needed": similarity < _ALIKE,
-        f"the image's power spectrum contradicts the PSF, by {error:.2g} of its sum": error > _CONTRADICTED,
+        f"the image's power spectrum contradicts the PSF, by {error:.2g} of its sum": error > 0.05,
     }
     held = [reason for reason, applies in doubts.items() if applies]
     status = PSFStatus.DOUBTFUL if held else PSFStatus.ROUGH
@@ -238,7 +236,7 @@ def _estimated(scales: list[_Scale], way: tuple[float, int], last_lam: float) ->
 def _refined(scale: _Scale, h: np.ndarray, lam: float, centred: bool = True) -> np.ndarray:
     """The PSF after the last iterations, from h on."""
     for _ in range(_LAST_STEPS):
-        h = _cleaned(scale.psf(scale.scene(h, lam), h), _FAINT)
+        h = _cleaned(scale.psf(scale.scene(h, lam), h), 0.02)
         h = _centred(h) if centred else h
     return h
 
