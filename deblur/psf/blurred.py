@@ -80,7 +80,7 @@ def from_blurred(
         ``details``: ``similarity``, the mean correlation of the PSFs that were estimated in different ways;
         ``psf_error``, ε by `deblur.tuning.psf_error`, how wrong the image's spectrum says that the PSF is.
         ``status`` is DOUBTFUL if the PSFs differ or ε is large: the image has too few sharp edges apart from the blur,
-        or the blur is not shift-invariant; if noise dominates; and if no blur was found.
+        or the blur is not shift-invariant; if noise dominates; and if the image is not blurred.
 
     Raises
     ------
@@ -133,7 +133,7 @@ def from_blurred(
     apart = np.array([_aligned(other, h)[0] for other in found]) - h
     error = float(np.sqrt((apart**2).sum() / len(found) / (h**2).sum()))
     step()
-    status, why, details = _judged(y, h, float((similar[best].sum() - 1) / max(len(_WAYS) - 1, 1)))
+    status, why, details = _status(y, h, float((similar[best].sum() - 1) / max(len(_WAYS) - 1, 1)))
     shape = tuple(np.minimum(shape, s)) if size is None else shape
     psf, varying = unit_sum(placed(h.astype(np.float64), shape)), None
     if grid is not None:
@@ -147,12 +147,12 @@ def from_blurred(
     return PSFEstimate(psf, error, status, why, details, varying)
 
 
-def _judged(y: np.ndarray, h: np.ndarray, similarity: float) -> tuple[PSFStatus, str, dict[str, float]]:
+def _status(y: np.ndarray, h: np.ndarray, similarity: float) -> tuple[PSFStatus, str, dict[str, float]]:
     """The status of a PSF, its reasons and the evidence."""
     error, noise = psf_error(y, h.astype(np.float64))[0], noise_level(y.astype(float)) / _CONTRAST
     alike = f"PSFs found in several ways are {similarity:.2f} alike (correlation)"
     doubts = {
-        "no blur was found, so there is nothing to do: most of the PSF is one pixel": h.max() > 0.5,
+        "the image is not blurred, so there is nothing to do: most of the PSF is one pixel": h.max() > 0.5,
         f"noise is {noise:.2f} of the image's standard deviation": noise > 0.3,
         f"{alike}, {_ALIKE} or more are needed": similarity < _ALIKE,
         f"the image's power spectrum contradicts the PSF, by {error:.2g} of its sum": error > 0.05,
