@@ -292,6 +292,7 @@ KINDS: dict[str, tuple[Any, str, str]] = {
         "",
     ),
     "places": (_reader(_places, "a number from 0, or 2:5 for 2, 3 and 4,"), "N|N:M", ""),
+    "size|auto": (_reader(lambda text: text if text == "auto" else _size(text)), "ROWSxCOLUMNS|auto", ""),
     "region": (_reader(_region, "four whole numbers such as 10,90,20,100"), "TOP,BOTTOM,LEFT,RIGHT", ""),
     "bytes": (_reader(_bytes, "a size such as 8GB or 512MiB", lambda n: n > 0), "BYTES", ""),
     "share": (_reader(float, "a part of the range between 0 and 1", lambda x: 0 < x < 1), "X", ""),

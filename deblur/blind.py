@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Unpack
+
+import numpy as np
 
 from . import psf
 from .device import Array, asnumpy
@@ -16,7 +17,6 @@ from .options import Options, takes_options
 from .pipeline import solve
 from .psf import PSFEstimate, Size
 from .result import Result
-from .tuning import estimate_noise
 
 
 @dataclass(frozen=True)
@@ -48,32 +48,35 @@ class BlindResult:
 @takes_options
 def blind(
     img: Array,
-    size: Size,
+    size: Size | None = None,
     lam: float | str = "auto",
     *,
     channel_axis: int | None = None,
     stack_axis: int | None = None,
+    grid: tuple[int, int] | None = None,
     progress: Callable[[int, int], None] | None = None,
     **options: Unpack[Options],
 ) -> BlindResult:
     """Restore an image blurred by camera shake, without knowing its PSF.
 
-    The PSF, the same everywhere, is estimated from the image itself (`deblur.psf.from_blurred`), and the image is
-    restored with it by `solve`, by default with ``method="tv"``. The choice of λ counts the estimate's error as noise.
+    The PSF is estimated from the image itself (`deblur.psf.from_blurred`), and `solve` restores the image with it, by
+    default with ``method="tv"``. What the estimate's error leaves counts as noise.
 
     Parameters
     ----------
     img : array
-        As for `reconstruct`. The PSF is estimated from the mean of its colours and frames.
-    size : int or (int, int)
-        Upper limit of the PSF's rows and columns in pixels; a third too large does no harm. Not more than a
-        quarter of the image.
+        As for `reconstruct`, one frame. The PSF is estimated from the mean of its colours.
+    size : int or (int, int), optional
+        Upper limit of the PSF's rows and columns in pixels, at least 3 and at most half the image; twice the true size
+        does little harm. By default 61, or a quarter of the image if that is less.
     lam : float or str
         As for `reconstruct`.
     channel_axis, stack_axis : int, optional
         As for `reconstruct`.
+    grid : (int, int), optional
+        Estimate a PSF for each of so many equal parts of the image and restore with all of them: ``found.psf.map``.
     progress : callable, optional
-        Called with (estimates of the PSF so far, their number).
+        Called with (steps of the PSF's estimate so far, their number).
     {options}
 
     Returns
@@ -85,7 +88,7 @@ def blind(
     Raises
     ------
     ValueError, TypeError
-        For invalid input, a constant image, or an image too small for the PSF.
+        For invalid input, several frames, a constant image, or an image too small for the PSF.
     MethodError, ConvergenceError
         As for `solve`.
 
@@ -99,13 +102,26 @@ def blind(
     True
     """
     frames = Frames(img, channel_axis, stack_axis, options.get("mask"), options.get("gamma"))
-    estimate = psf.from_blurred(asnumpy(frames.data.mean(axis=(0, 1))), size, progress=progress)
+    if len(frames.data) > 1:
+        raise ValueError(
+            f"each of the {len(frames.data)} frames was shaken by itself: restore them one by one"
+        )
+    estimate = psf.from_blurred(asnumpy(frames.data[0].mean(axis=0)), size, grid=grid, progress=progress)
+    options.setdefault("method", "tv")  # the PSF was found from edges, too
+    options["psfs"] = estimate.map
+    one = estimate.psf if estimate.map is None else None
+    result = solve(img, one, lam, channel_axis=channel_axis, stack_axis=stack_axis, **options)
+    restored = Frames(result.image, channel_axis, stack_axis, None, None)
+    rough = _density(restored.data) / _density(frames.data)
+    if estimate.status.ok and options["method"] == "tv" and rough > 0.72:
+        why = f"edges of the restored image are still {rough:.2f} as dense as before (0.72 or less is needed)"
+        estimate = replace(estimate, status=psf.PSFStatus.DOUBTFUL, why=f"{estimate.why}; {why}")
     if not estimate.status.ok:
         warn(f"the PSF is {estimate.status.value}: {estimate.why}")
-    options.setdefault("method", "tv")  # the PSF was found from edges, too
-    if options.get("noise") is None:
-        with contextlib.suppress(ValueError):  # noise without a single level
-            noise = estimate_noise(frames.data, estimate.psf)
-            options["noise"] = math.hypot(noise, estimate.details["data_residual"])
-    result = solve(img, estimate.psf, lam, channel_axis=channel_axis, stack_axis=stack_axis, **options)
     return BlindResult(estimate, result)
+
+
+def _density(frames: Array) -> float:
+    """The mean gradient over its root mean square: small if an image has few edges and no ringing."""
+    steep = asnumpy(abs(frames[..., 1:] - frames[..., :-1]))
+    return float(np.nanmean(steep) / math.sqrt(np.nanmean(steep**2)))

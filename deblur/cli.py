@@ -30,6 +30,7 @@ from .device import CPU, check_finite
 from .errors import ConvergenceError, NoGPUError
 from .image.axes import in_words
 from .image.light import measured
+from .image.metadata import inverse
 from .masks import saturated
 from .methods import METHODS, choose_method, expected_seconds
 from .operators.blur import Blur
@@ -57,6 +58,8 @@ def _parser() -> Parser:
     add_arguments(add_command(commands, reconstruct), tiles.reconstruct)
     for function in (choose, demo, tiles.plan):
         add_command(commands, function)
+    blind_command = add_command(commands, psf_command.blind)
+    blind_command.set_defaults(run=lambda args: reconstruct(parser.parse_args(psf_command.blind(args))))
     psf_command.add_parser(commands)
     about = "Compare methods on the same images: tables and a page"
     commands.add_parser("compare", help=about).fill = _compare
@@ -95,15 +98,15 @@ def reconstruct(args: argparse.Namespace) -> int:
     --psf : psf, optional
         What one point became by the blur, such as gaussian:9,1.2, which describes IN as a viewer shows it. A PSF in a
         file lies as the sensor has it: it is turned with IN, if the camera was held sideways.
-    --blind : size, optional
-        Camera shake blurred the image and the PSF is unknown: estimate it from the image itself. The size is the
-        largest that it may have; a third more than it has does no harm.
+    --blind : size|auto, optional
+        Camera shake blurred the image and the PSF is unknown: estimate it from the image itself, and write it as a
+        picture beside OUT. The size is the largest that it may have; twice the true one does little harm.
     --psf-grid : path, optional
         PSFs that vary across the image: a folder with a file for each position, row by row; an .npy file (rows,
         columns, m, n), an .npz that deblur psf points --grid wrote; or an image of stars or beads, from which they are
         measured.
     --grid : size, optional
-        Positions of --psf-grid, for example 5x5.
+        Positions of --psf-grid, for example 5x5; with --blind, parts of the image whose PSFs are estimated.
     --axis : axes, optional
         Axes of IN, where the file does not name them, or not rightly: T time, C channel, Z depth, then Y and X. ZYX is
         a volume, TYX a film, TCZYX several volumes of several channels.
@@ -254,7 +257,8 @@ def _restored(
             del options["method"]  # the one that suits an estimated PSF
         report_phase("PSF")
         try:
-            found = blind(visible, args.blind, args.lam, progress=show, **axes, **options)
+            size = None if args.blind == "auto" else args.blind
+            found = blind(visible, size, args.lam, grid=args.grid, progress=show, **axes, **options)
             result, status = found.result, found.psf.status
             if not (status.ok or args.anyway):
                 raise ConvergenceError(
@@ -263,11 +267,10 @@ def _restored(
                     result,
                 )
         except ConvergenceError as error:
-            names = (Path(args.output).with_suffix(f".psf{n or ''}.tif") for n in itertools.count())
-            estimate = next(name for name in names if not name.exists())
-            psf.save(estimate, error.result.blur.psf, orientation=metadata.orientation)
+            kernel = error.result.blur.mean_blur.psf
+            estimate = _written(args.output, kernel, metadata.orientation)
             raise ConvergenceError(f"{error}. The PSF so far is in {estimate}", error.result) from None
-        report = f"{found.psf}\n\n"
+        report = f"{found.psf}\nwritten     {_written(args.output, found.psf.psf, metadata.orientation)}\n\n"
     else:
         axes |= {"check": not args.anyway, "kept": kept}
         result = solve_into(levels, visible, kernel, args.lam, options, **axes)
@@ -281,14 +284,22 @@ def _restored(
     return "\n".join(lines)
 
 
+def _written(output: str, kernel: np.ndarray, orientation: int) -> Path:
+    """Write a PSF beside the output, as a picture of 16 bits that --psf reads."""
+    names = (Path(output).with_suffix(f".psf{n or ''}.png") for n in itertools.count())
+    path = next(name for name in names if not name.exists())
+    image.write(path, psf.upright(kernel / kernel.max(), inverse(orientation)), bits=16)
+    return path
+
+
 def _check_arguments(args: argparse.Namespace) -> None:
     """Refuse arguments that exclude each other or do nothing, where the library does not refuse them itself."""
     if sum(x is not None for x in (args.psf, args.blind, args.psf_grid)) != 1:
         raise ValueError("exactly one of --psf, --blind and --psf-grid is required")
     if args.clip and args.rescale:
         raise ValueError("--clip is not allowed with --rescale")
-    if args.grid and not args.psf_grid:
-        raise ValueError("--grid belongs to --psf-grid")
+    if args.grid and not (args.psf_grid or args.blind):
+        raise ValueError("--grid belongs to --psf-grid and --blind")
     linear = args.method == "auto" or METHODS[args.method].linear
     if args.prior != "auto" and not linear:
         raise ValueError("--prior does nothing here: it belongs to the linear formula; leave it out")

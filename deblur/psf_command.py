@@ -147,12 +147,45 @@ def blurred(args: argparse.Namespace) -> psf.PSFEstimate:
     ----------
     input : in
         The blurred image.
-    --size : size
-        The largest rows and columns that the PSF may have; a third more than it has does no harm.
+    --size : size, optional
+        The largest rows and columns that the PSF may have; twice the true ones do little harm.
+    --grid : size, optional
+        Also estimate how it varies: PSFs of so many parts of the image, into OUT as an .npz.
     """
     with terminal.progress("deblur psf", not args.quiet) as show:
         report_phase("estimate")
-        return psf.from_blurred(_grey(args), args.size, progress=show)
+        return psf.from_blurred(_grey(args), args.size, grid=args.grid, progress=show)
+
+
+def blind(args: argparse.Namespace) -> list[str]:
+    """Restore a photograph blurred by camera shake, without knowing its PSF.
+
+    The report says how far the estimated PSF, and with it the image, can be trusted. If it cannot, no image is written
+    and the exit code is 1. The PSF is written as a picture beside OUT. `deblur reconstruct --blind` has more options.
+
+    Parameters
+    ----------
+    input : in
+        The photograph: PNG, JPEG, TIFF or FITS, grey or colour.
+    -o, --output : out, optional
+        Restored image; by default beside IN, with -restored in its name.
+    --size : text = auto
+        The largest rows and columns that the PSF may have.
+    --grid : text, optional
+        Parts of the image, such as 3x3, for each of which a PSF is estimated: if the camera turned.
+    --anyway : flag
+        Write OUT even if the PSF is not to be trusted.
+    --force : flag
+        Replace OUT if it is there (never IN).
+    -q, --quiet : flag
+        Print nothing but errors.
+    """
+    path = Path(args.input)
+    suffix = path.suffix if path.suffix.lower() in image.FORMATS else ".png"
+    out = args.output or str(path.with_name(f"{path.stem}-restored{suffix}"))
+    flags = [f"--{name}" for name in ("anyway", "force", "quiet") if getattr(args, name)]
+    grid = ["--grid", args.grid] if args.grid else []
+    return ["reconstruct", args.input, "--output", out, "--blind", args.size, *grid, *flags]
 
 
 def refine(args: argparse.Namespace) -> psf.PSFEstimate:

@@ -96,8 +96,8 @@ def test_neither_an_input_nor_another_output_is_overwritten(folder, tmp_path, ca
 def test_a_refused_blind_restoration_keeps_its_psf_and_anyway_writes_the_image(tmp_path, capsys, rng):
     image.write(tmp_path / "noise.png", rng.random((64, 64)), bits=8)
     run = ["reconstruct", tmp_path / "noise.png", "-o", tmp_path / "out.png", "--blind", "5", "--clip"]
-    fails(capsys, run, "--anyway", "The PSF so far is in", str(tmp_path / "out.psf.tif"), code=1)
-    assert deblur.psf.load(tmp_path / "out.psf.tif").shape == (5, 5)
+    fails(capsys, run, "--anyway", "The PSF so far is in", str(tmp_path / "out.psf.png"), code=1)
+    assert deblur.psf.load(tmp_path / "out.psf.png").shape == (5, 5)
     assert not (tmp_path / "out.png").exists()
     assert main([str(a) for a in [*run, "--anyway"]]) == 0
     assert (tmp_path / "out.png").exists()

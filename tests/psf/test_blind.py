@@ -40,8 +40,8 @@ def continued(scene, size):
 
 @pytest.fixture
 def few_ways(monkeypatch):
-    """Three ways: enough where it is not the PSF that counts."""
-    monkeypatch.setattr(blurred, "_WAYS", blurred._WAYS[::3])
+    """Two ways: enough where it is not the PSF that counts."""
+    monkeypatch.setattr(blurred, "_WAYS", blurred._WAYS[:2])
 
 
 def test_the_psf_is_found_and_the_picture_restored_nearly_as_with_the_true_one(rng):
@@ -52,9 +52,8 @@ def test_the_psf_is_found_and_the_picture_restored_nearly_as_with_the_true_one(r
     assert found.psf.status.ok
     assert found.psf.psf.shape == (11, 11)
     assert found.psf.psf.sum() == pytest.approx(1)
-    assert found.psf.psf.min() >= 0
     assert alike(found.psf.psf, psf) > 0.85
-    assert seen == [(i, 9) for i in range(1, 10)]
+    assert seen == [(i, 5) for i in range(1, 6)]
     assert found.result.method == "tv"
     known = deblur.reconstruct(g, psf, method="tv")
     ratio = squared_error(truth, found.image) / squared_error(truth, known)
@@ -62,29 +61,14 @@ def test_the_psf_is_found_and_the_picture_restored_nearly_as_with_the_true_one(r
     assert squared_error(truth, found.image) < 0.6 * squared_error(truth, g)
 
 
-def test_a_faint_path_stays_and_noise_does_not(rng):
-    psf = np.zeros((13, 13))
-    psf[6, 2:11], psf[5:7, 2] = 0.04, 0.55  # the path has 7 % of the spot, where the hand lingered
-    psf /= psf.sum()
-    truth, g = shaken(rng, psf, noise=0.005)
-    scene = continued(truth - g.mean(), 13)
-    scale = blurred._Scale(g - g.mean(), 13, False)
-    wide, error = scale.divided_psf(scene, 0)
-    found = blurred._cleaned(wide, error=error)
-    assert (found > 0).sum(axis=1).max() >= 8
-    assert (found > 0).sum() <= 20
-    coarse = blurred._cleaned(wide, 0.1)  # as at scales where all of it is still wrong
-    assert (coarse > 0).sum(axis=1).max() <= 4
-
-
 def test_least_squares_find_the_psf_of_the_true_scene_within_the_frame(rng):
     psf = deblur.psf.camera_shake(9, 4)
     truth, g = shaken(rng, psf, noise=0.002)
-    scene = continued(truth, 9)
-    scale = blurred._Scale(g, 9, False)
-    found = np.full((9, 9), 1 / 81)
+    scene = continued(truth, 9).astype(np.float32)
+    scale = blurred._Scale(g.astype(np.float32), 9)
+    found = np.full((9, 9), 1 / 81, np.float32)
     for _ in range(3):
-        found = scale.nonnegative_psf(scene, found)
+        found = scale.psf(scene, found)
     assert np.linalg.norm(found - psf) < 0.1 * np.linalg.norm(psf)
     assert found.min() == 0
 
@@ -106,7 +90,7 @@ def test_sizes_that_are_even_or_not_square_are_kept(few_ways, rng):
 def test_noise_alone_gives_no_psf(few_ways, rng):
     found = from_blurred(rng.standard_normal((64, 64)), 9)
     assert found.status is PSFStatus.DOUBTFUL
-    assert "no blur" in found.why
+    assert "noise" in found.why
 
 
 def test_a_wall_of_bricks_is_not_trusted(few_ways):
@@ -150,20 +134,40 @@ def test_colours_share_their_psf(few_ways, rng):
     found = deblur.blind(colour, 9, **options)
     assert found.image.shape == colour.shape
     np.testing.assert_allclose(found.psf.psf, from_blurred(g, 9).psf, atol=1e-6)
-    text = str(found)
-    assert "PSF" in text
-    assert "lambda" in text
+    assert "lambda" in str(found)
 
 
 @pytest.mark.parametrize(
     ("image", "size", "says"),
     [
         (np.ones((64, 64)), 9, "constant"),
-        (np.eye(20), 9, "4 times as many"),
+        (np.eye(17), 9, "twice as many"),
         (np.eye(64), 2, "3 pixels or more"),
+        (np.eye(64), 33, "twice as many"),
         (np.full((64, 64), np.nan), 9, "finite"),
+        (np.eye(64)[None].repeat(2, 0), 9, "one by one"),
     ],
 )
 def test_images_without_information_are_refused(image, size, says):
     with pytest.raises(ValueError, match=says):
-        from_blurred(image, size)
+        deblur.blind(image, size, stack_axis=0 if image.ndim == 3 else None)
+
+
+def test_the_size_may_be_left_out(rng):
+    psf = deblur.psf.camera_shake(9, 4)
+    found = from_blurred(shaken(rng, psf)[1])
+    assert max(found.psf.shape) <= 25
+    assert alike(found.psf, psf) > 0.85
+
+
+def test_a_sharp_picture_is_left_as_it_is(rng):
+    found = from_blurred(shaken(rng, deblur.psf.delta(1))[0], 9)
+    assert found.status is PSFStatus.DOUBTFUL
+    assert "nothing to do" in found.why
+
+
+def test_psfs_of_a_grid_are_alike_where_the_blur_is_the_same_everywhere(few_ways, rng):
+    found = from_blurred(shaken(rng, deblur.psf.camera_shake(9, 4))[1], 11, grid=(2, 1))
+    assert found.map.positions.shape == (2, 1, 2)
+    np.testing.assert_allclose(found.map.psfs.sum(axis=(2, 3)), 1)
+    assert min(alike(h, found.psf) for h in found.map.psfs[:, 0]) > 0.9
