@@ -42,7 +42,6 @@ from .models import Size, as_shape, unit_sum
 _CONTRAST = 0.2  # standard deviation to which the image is scaled; all other values refer to it
 _LEAST_LAM = 1e-4  # limit of λ at all scales
 _STEPS, _LAST_STEPS = 5, 4  # iterations at each scale, and the additional ones at the finest
-_SCALE_STEP = math.sqrt(2)  # how much finer each scale is
 _ALIKE = 0.85  # least mean correlation of the PSFs of a trusted estimate
 _SIDE = 400  # largest side of the window that is read
 
@@ -210,7 +209,7 @@ def _scales(y: np.ndarray, size: int) -> list[_Scale]:
     """The image from fine to coarse, until the PSF has three pixels."""
     sizes = [size]
     while sizes[-1] > 3:
-        sizes.append(max(min(math.ceil(sizes[-1] / _SCALE_STEP) | 1, sizes[-1] - 2), 3))
+        sizes.append(max(min(math.ceil(sizes[-1] / math.sqrt(2)) | 1, sizes[-1] - 2), 3))
     return [_Scale(y if s == size else _resized(y, s / size), s) for s in sizes]
 
 
