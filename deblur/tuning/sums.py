@@ -33,10 +33,8 @@ _LEAST = 1e-24  # of the largest σ²: smaller values lie in one bin
 _DENSE = 24 * 24  # pixels up to which an SVD of the matrix itself is the cheapest decomposition
 _TILE = 1024  # pixels a side of the tiles of a large picture
 _ROOM = 4  # lengths of the PSF that a tile, or a part with a PSF of its own, must have
-_PARTS, _PART = (
-    4,
-    64,
-)  # of a picture whose PSF varies: parts along each axis at most, and their least pixels a side
+# Of a picture whose PSF varies: parts along each axis at most, and their least pixels a side.
+_PARTS, _PART = 4, 64
 #: Growth of ‖f_λ‖ over a decade of λ, relative to its least growth at larger λ, that a correct model does not show.
 GROWTH = 1.1
 
@@ -209,9 +207,9 @@ def _decomposition(operator: Operator, dtype: np.dtype, device: Device) -> tuple
         (sine, "the sine transform"),
         (kronecker, "the singular values of the separable blur"),
     ):
-        if module is sine and blur.boundary.transform != "sine":
-            continue  # antireflective: diagonal in a basis that is not orthogonal, no singular values
-        if module.refuses(problem) is None:
+        # "antireflect" is diagonal in a basis that is not orthogonal, without singular values.
+        served = module is not sine or blur.boundary.transform == "sine"
+        if served and module.refuses(problem) is None:
             return module.decompose(blur, dtype, device), name
     return None
 
