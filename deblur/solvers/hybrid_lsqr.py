@@ -103,7 +103,7 @@ class _Hybrid:
 
         bases, done = Bidiagonalization(operator, right), False
         while bases.steps < most and not bases.exhausted:
-            bases.step()
+            bases.advance()
             left, size = bases.residuals(lam)
             residual = float((left / scale).max())
             problem.stop.report(bases.steps, residual)

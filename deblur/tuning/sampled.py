@@ -167,26 +167,20 @@ class _Observer:
             self._level = square / self.pixels
             self.seen[lam] = _Sample(lam, self._level, follows / self.power, math.nan, size)
             return self.seen[lam]
-        e = self.g - seen[:k]
-        variance = xp.maximum(seen[:k], 1e-3 * mean) if self.counts else None
-        if variance is not None:
-            e = e * xp.sqrt(self.w / variance)
-        elif problem.fidelity.weights is not None:
-            e = e * xp.sqrt(self.w)
-        mean_square = self._level = float(total(e * e)) / self.pixels
+        variance = xp.maximum(seen[:k], 1e-3 * mean) if self.counts else 1.0
+        e = (self.g - seen[:k]) * xp.sqrt(self.w / variance)
+        self._level = float(total(e * e)) / self.pixels
         degrees = white = math.nan
         if self.needs_degrees:
             # Σ b (Hf(g + b) − Hf(g)) with b's own size divided out pixel by pixel
-            moved, power = (seen[k:] - seen[:k]) * self.shown, self.power
-            if variance is not None:
-                moved, power = moved / variance, float(total(self.shown**2 / variance))
-            degrees = float(total(moved)) / power
+            moved = (seen[k:] - seen[:k]) * self.shown / variance
+            degrees = float(total(moved)) / float(total(self.shown**2 / variance))
         else:
             if problem.fidelity.name in ("l1", "huber"):
                 limit = 3 * 1.4826 * float(xp.median(abs(e[xp.broadcast_to(self.w > 0, e.shape)])))
                 e = xp.clip(e, -limit, limit)
             white = whiteness(e, self.w > 0, problem.axes)
-        self.seen[lam] = _Sample(lam, mean_square, degrees, white, size)
+        self.seen[lam] = _Sample(lam, self._level, degrees, white, size)
         return self.seen[lam]
 
     def value(self, lam: float) -> float:
