@@ -359,10 +359,7 @@ def _followed(problem: Problem, g: Array, scene: Array, exact: Factor | None) ->
 
     right = operator.adjoint(w * _residual(problem, g, scene))
     with all_cores():
-        found = krylov.cg(normal, right, Systems(_product), rtol=1e-7, max_iterations=600)
+        # The inner product of each frame and colour, (k, c, 1, 1).
+        systems = Systems(lambda a, b: (a * b).sum(axis=(2, 3), keepdims=True))
+        found = krylov.cg(normal, right, systems, rtol=1e-7, max_iterations=600)
     return _bounded(problem, list(scene + found.x))
-
-
-def _product(a: Array, b: Array) -> Array:
-    """The inner product of each frame and colour, (k, c, 1, 1)."""
-    return (a * b).sum(axis=(2, 3), keepdims=True)

@@ -105,12 +105,11 @@ def _minimum(
         words = "is flat over the whole range: hardly anything is blurred, and the least λ changes least"
         return float(lambdas[0]), f"{what} {words}", True
     lam = _refine(function, lambdas, at)
-    ends = {
-        0: "is monotone down to the smallest λ: the data ask for no regularisation",
-        len(lambdas) - 1: "is monotone up to the largest λ: the image looks like noise alone",
-    }
-    if at in ends:
-        return lam, f"{what} {ends[at]}, or the model of the blur is wrong", at == 0
+    if at in (0, len(lambdas) - 1):
+        words = "is monotone up to the largest λ: the image looks like noise alone"
+        if at == 0:
+            words = "is monotone down to the smallest λ: the data ask for no regularisation"
+        return lam, f"{what} {words}, or the model of the blur is wrong", at == 0
     low = lambdas[values <= least + 1e-3 * abs(least)]
     if low[-1] / low[0] < 100:
         return lam, "", True
@@ -322,14 +321,12 @@ def linear_choice(
                 top, left = ((n - _WINDOW) // 2 for n in blur.image_shape)
                 part = Blur(blur.psf, (_WINDOW, _WINDOW), blur.boundary, origin=blur.origin)
                 middle = g[..., top : top + _WINDOW, left : left + _WINDOW]
-                choice = linear_choice(
-                    part, middle, rule, noise=level, bounds=bounds, max_steps=max_steps, quick=True
-                )
+                again = partial(linear_choice, noise=level, bounds=bounds, max_steps=max_steps, quick=True)
+                choice = again(part, middle, rule)
                 return replace(choice, reason=f"{choice.reason}, of the middle {_WINDOW} x {_WINDOW} pixels")
         sums, still = exact_sums(operator, g), True
-        apply = partial(
-            choose_from, norm=norm, bounds=bounds or (RANGE_ITERATIVE if sums is None else _RANGE)
-        )
+        bounds = bounds or (RANGE_ITERATIVE if sums is None else _RANGE)
+        apply = partial(choose_from, norm=norm, bounds=bounds)
         if sums is None:
             if quick and (blur is None or g[0].size > 1 << 17):
                 max_steps = min(max_steps, _STEPS_VARYING)

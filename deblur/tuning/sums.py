@@ -280,13 +280,11 @@ def spectral_sums(blur: Blur, left: Iterable[Array], *others: Blur) -> list[Filt
     twice[..., 0] = 1
     if shape[-1] % 2 == 0:
         twice[..., -1] = 1
-    words = (
-        f"the spectrum of {'the tapered picture' if tiles == 1 else f'{tiles} tapered tiles of the picture'}"
-    )
+    seen = "the tapered picture" if tiles == 1 else f"{tiles} tapered tiles of the picture"
     found = []
     for one in (blur, *others):
         values, powers, counts = _gathered(torus.power(one.psf), power, twice)
-        found.append(FilterSums(values, powers, values, counts, share * frames, words))
+        found.append(FilterSums(values, powers, values, counts, share * frames, f"the spectrum of {seen}"))
     return found
 
 
@@ -328,9 +326,8 @@ def _tiles(n: int, m: int) -> tuple[np.ndarray, list[int]]:
     else:
         length = scipy.fft.next_fast_len(max(_TILE, min(2 * _ROOM * m, n)), real=True)
         length = min(length, n)
-        starts = (
-            np.rint(np.linspace(0, n - length, 1 - (n - length) // (m - 1 - length))).astype(int).tolist()
-        )
+        count = 1 - (n - length) // (m - 1 - length)
+        starts = np.rint(np.linspace(0, n - length, count)).astype(int).tolist()
     taper, edge = np.ones(length), _edge(length, m)
     rise = np.sin(np.pi / 2 * (np.arange(edge) + 0.5) / max(edge, 1)) ** 2
     taper[:edge], taper[length - edge :] = rise, rise[::-1]
