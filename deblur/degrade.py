@@ -92,9 +92,8 @@ def degrade(
         channel_axis = 2
     axes = psf.ndim + (channel_axis is not None)
     if image.ndim != axes:
-        hint = ""
-        if (axes, image.ndim) == (2, 3):
-            hint = "; give channel_axis=-1 for colour, 0 for a stack, or a PSF of three axes for a volume"
+        more = "; give channel_axis=-1 for colour, 0 for a stack, or a PSF of three axes for a volume"
+        hint = more if (axes, image.ndim) == (2, 3) else ""
         named = "" if channel_axis is None else " and a channel axis"
         raise ValueError(
             f"psf of shape {psf.shape}{named}: an image of {axes} axes is needed, not shape {image.shape}{hint}"
@@ -113,26 +112,21 @@ def degrade(
 
 def _check_noise(noise: float | str, level: float | None) -> tuple[str, float]:
     """The kind of noise and its level, checked."""
-    if isinstance(noise, str):
-        if noise not in NOISES:
-            raise ValueError(f"unknown noise {noise!r}; choose one of {', '.join(NOISES)}")
-        if level is None:
-            raise ValueError(f"noise {noise!r} needs level, its {NOISES[noise]}")
-        kind, amount = noise, float(level)
-    else:
-        if level is not None:
-            raise ValueError(
-                f"level belongs to a noise given by name ({', '.join(NOISES)}), not to noise={noise!r}"
-            )
-        kind, amount = "gaussian", float(noise)
+    kind = noise if isinstance(noise, str) else "gaussian"
+    if kind not in NOISES:
+        raise ValueError(f"unknown noise {noise!r}; choose one of {', '.join(NOISES)}")
+    if kind == noise and level is None:
+        raise ValueError(f"noise {noise!r} needs level, its {NOISES[kind]}")
+    if kind != noise and level is not None:
+        names = ", ".join(NOISES)
+        raise ValueError(f"level belongs to a noise given by name ({names}), not to noise={noise!r}")
+    amount = float(noise if level is None else level)
     if not math.isfinite(amount) or amount < 0:
         raise ValueError(f"the {NOISES[kind]} must be a finite number that is not negative, not {amount!r}")
     if kind == "salt-pepper" and amount > 1:
         raise ValueError(f"the {NOISES[kind]} must lie between 0 and 1, not {amount!r}")
     if kind == "poisson" and amount == 0:
-        raise ValueError(
-            "at least some photons are needed for Poisson noise; a level of 0 would give a black image"
-        )
+        raise ValueError("Poisson noise needs at least some photons; a level of 0 would give a black image")
     return kind, amount
 
 

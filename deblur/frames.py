@@ -198,14 +198,13 @@ class Frames:
         img = unwrapped(img if self.masked is None else np.asarray(img), "the image")
         if unit:
             unit = f"units of {np.iinfo(img.dtype).max} {unit}" if img.dtype.kind in "iu" else unit
-            warn(
-                f"the image has a unit, and the restored image is an array without it: in {unit}", UserWarning
-            )
+            words = f"the image has a unit, and the restored image is an array without it: in {unit}"
+            warn(words, UserWarning)
         if img.size == 0:
             raise ValueError(f"the image is empty (shape {img.shape})")
         self.opacity: Array | None = None
-        unnamed = channel_axis is None and stack_axis is None
-        if axes == 2 and unnamed and looks_coloured(img.shape) and img.shape[2] == 4:
+        unnamed = axes == 2 and channel_axis is None and stack_axis is None
+        if unnamed and looks_coloured(img.shape) and img.shape[2] == 4:
             self.opacity, img = as_float(img[..., 3:], np.float32), img[..., :3]
             if self.masked is not None:
                 self.masked = self.masked[..., :3] if self.masked[..., :3].any() else None
@@ -281,10 +280,10 @@ class Frames:
         together = max(1, most // math.prod(self.space))
         if together >= k * c:
             return [ALL]
-        if together >= c:
-            step = together // c
-            return [(slice(i, i + step), slice(None)) for i in range(0, k, step)]
-        return [(slice(i, i + 1), slice(j, j + together)) for i in range(k) for j in range(0, c, together)]
+        step, some = max(1, together // c), min(together, c)
+        return [
+            (slice(i, i + step), slice(j, j + some)) for i in range(0, k, step) for j in range(0, c, some)
+        ]
 
     def _numbers(self, raw: Array) -> Array:
         with np.errstate(over="ignore"):  # an overflow becomes infinite, which is refused

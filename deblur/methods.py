@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-import time
+import timeit
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -469,9 +469,5 @@ def _transforms() -> dict[str, float]:
 @cache
 def _transform_seconds() -> float:
     """Seconds a pixel of one transform there and back, the least of three."""
-    x, taken = np.ones((512, 512), np.float32), []
-    for _ in range(3):
-        begun = time.perf_counter()
-        CPU.fft.irfft2(CPU.fft.rfft2(x))
-        taken.append(time.perf_counter() - begun)
-    return min(taken) / x.size
+    x = np.ones((512, 512), np.float32)
+    return min(timeit.repeat(lambda: CPU.fft.irfft2(CPU.fft.rfft2(x)), number=1, repeat=3)) / x.size

@@ -115,8 +115,9 @@ def ssim(truth: Array, image: Array, *, data_range: float = 1.0, channel_axis: i
     _check_range(data_range)
     if channel_axis is not None and not -a.ndim <= channel_axis < a.ndim:
         raise ValueError(f"channel_axis={channel_axis} does not exist in images of shape {a.shape}")
-    channel = None if channel_axis is None else channel_axis % a.ndim
-    space = [n for axis, n in enumerate(a.shape) if axis != channel]
+    space = list(a.shape)
+    if channel_axis is not None:
+        del space[channel_axis]
     if not space or min(space) < 11:
         hint = "; for a colour image give channel_axis=-1" if a.ndim > 2 and channel_axis is None else ""
         raise ValueError(f"SSIM needs 11 pixels along each axis of space, not shape {a.shape}{hint}")

@@ -134,11 +134,8 @@ def shifted(value: Any, by: int) -> Any:
     """`value`, a number or an array, times 2^by; infinite or 0 beyond the range of its dtype."""
     if not by:
         return value
-    if isinstance(value, float):
-        with np.errstate(over="ignore", under="ignore"):
-            return float(np.ldexp(value, by))
     with np.errstate(over="ignore", under="ignore"):
-        return get_xp(value).ldexp(value, by)
+        return float(np.ldexp(value, by)) if isinstance(value, float) else get_xp(value).ldexp(value, by)
 
 
 @dataclass(frozen=True)

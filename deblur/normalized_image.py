@@ -164,9 +164,8 @@ def _weights(request: Request, frames: Frames, g: Array) -> tuple[Array | None, 
     given = [] if frames.masked is None else [frames.spread(xp.asarray(frames.masked), "mask")]
     if isinstance(request.mask, str):
         if request.problem.axes == 1:
-            raise MethodError(
-                f"mask={request.mask!r} looks for pixels of images: of a line give the mask itself"
-            )
+            words = f"mask={request.mask!r} looks for pixels of images: of a line give the mask itself"
+            raise MethodError(words)
         given.append(DETECTORS[request.mask](g))
     elif request.mask is not None:
         given.append(frames.spread(xp.asarray(request.mask), "mask"))

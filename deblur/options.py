@@ -6,6 +6,7 @@ and `Deblurrer`, their documentation, the check for unknown names and the comman
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import functools
 import inspect
@@ -167,9 +168,9 @@ def takes_options(target: _T) -> _T:
     the signature made here.
     """
     text = inspect.cleandoc(Options.__doc__ or "").replace("\n", "\n    ")
+    made: Any = target
     if isinstance(target, type):
-        target.__init__ = _checked(target.__init__, target.__name__)  # type: ignore[misc]
-        made: Any = target
+        made.__init__ = _checked(made.__init__, target.__name__)
     else:
         made = _checked(target, target.__name__)
     made.__doc__ = (made.__doc__ or "").replace("{options}", text)
@@ -205,13 +206,10 @@ def check_dtype(dtype: Any) -> np.dtype | None:
     """float32 or float64, by whatever name; anything else is an error. None stays."""
     if dtype is None:
         return None
-    try:
-        named = np.dtype(dtype)
-    except TypeError:
-        named = None
-    if named is None or named not in (np.dtype(np.float32), FLOAT64):
-        raise TypeError(f"dtype must be 'float32' or 'float64', not {dtype!r}")
-    return named
+    with contextlib.suppress(TypeError):
+        if (named := np.dtype(dtype)) in (np.float32, FLOAT64):
+            return named
+    raise TypeError(f"dtype must be 'float32' or 'float64', not {dtype!r}")
 
 
 def check_lam(lam: Any) -> float | str:
@@ -242,16 +240,14 @@ def check_values(o: dict[str, Any]) -> None:
     if o["prior"] not in PRIORS:
         raise ValueError(f"unknown prior {o['prior']!r}; choose one of {', '.join(PRIORS)}")
     if isinstance(o["mask"], str) and o["mask"] not in DETECTORS:
-        raise ValueError(
-            f"mask must be {' or '.join(map(repr, DETECTORS))}, or an array that is True at the pixels to hide, "
-            f"not {o['mask']!r}"
-        )
-    _check_number(o["background"], "background", 0.0)
-    _check_number(o["noise"], "noise, a standard deviation,", 0.0)
-    _check_number(o["psf_error"], "psf_error, relative to the PSF's sum,", 0.0)
+        names = " or ".join(map(repr, DETECTORS))
+        raise ValueError(f"mask must be {names}, or an array, True at the pixels to hide, not {o['mask']!r}")
+    _check_number(o["background"], "background")
+    _check_number(o["noise"], "noise, a standard deviation,")
+    _check_number(o["psf_error"], "psf_error, relative to the PSF's sum,")
     if o["data"] is not None and o["data"] not in (*FIDELITIES,):
         raise ValueError(f"unknown data term {o['data']!r}; choose one of {', '.join(FIDELITIES)}")
-    _check_number(o["delta"], "delta, where the Huber term turns linear,", 0.0, above=True)
+    _check_number(o["delta"], "delta, where the Huber term turns linear,", above=True)
     if o["delta"] is not None and o["data"] != "huber":
         raise ValueError("delta belongs to data='huber'")
     if o["rtol"] is not None and not 0 < _number(o["rtol"]) < 1:
@@ -271,9 +267,7 @@ def _number(value: Any) -> float:
         return math.nan
 
 
-def _check_number(value: Any, name: str, least: float, above: bool = False) -> None:
-    if value is None:
-        return
+def _check_number(value: Any, name: str, above: bool = False) -> None:
     number = _number(value)
-    if not (math.isfinite(number) and (number > least if above else number >= least)):
-        raise ValueError(f"{name} must be a finite number {'>' if above else '>='} {least:g}, not {value!r}")
+    if value is not None and not (math.isfinite(number) and number >= 0 and (number or not above)):
+        raise ValueError(f"{name} must be a finite number {'>' if above else '>='} 0, not {value!r}")

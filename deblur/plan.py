@@ -121,14 +121,9 @@ def decided(request: Request, kept: Plan | None, image: NormalizedImage) -> Plan
         problem = weighed(problem, first, noise, request.psf_error)
     elif problem.noise is not None and 2 * problem.noise.left > problem.noise.read and not request.rule_named:
         rule, noise = "sure", problem.noise.level
+    natural = request.may_be_natural
     found, regularizer, why = choose_lambda(
-        problem,
-        image,
-        rule,
-        prior=image.prior,
-        may_be_natural=request.may_be_natural,
-        noise=noise,
-        method=method,
+        problem, image, rule, prior=image.prior, may_be_natural=natural, noise=noise, method=method
     )
     found = with_psf_error(found, problem, rule)
     problem = replace(problem, lam=float(found.lam), regularizer=regularizer)

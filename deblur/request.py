@@ -159,9 +159,8 @@ def check_request(
     lam, lam_reason = check_lam(lam), AS_REQUESTED
     method = check_method(o["method"])
     check_values(o)
-    mask, weights = o["mask"], o["weights"]
-    mask = mask if mask is None or isinstance(mask, str) else check_mask(mask)
-    weights = None if weights is None else check_weights(weights)
+    mask = o["mask"] if o["mask"] is None or isinstance(o["mask"], str) else check_mask(o["mask"])
+    weights = None if o["weights"] is None else check_weights(o["weights"])
     bounds, denoiser = check_bounds(o["bounds"]), _denoiser(o["denoiser"])
     beyond = {
         "a mask": mask is not None or known.get("masked", False),
@@ -180,12 +179,9 @@ def check_request(
         low, high = bounds or (0.0, math.inf)
         bounds = max(low, 0.0), high
     row = METHODS.get(method)
-    if row is not None and not row.iterative:
-        idle = [f"{name}={o[name]!r}" for name in ("rtol", "max_iterations") if o[name] is not None]
-        if idle:
-            raise MethodError(
-                f"method {method!r} does not iterate: {' and '.join(idle)} would do nothing; leave it out"
-            )
+    idle = " and ".join(f"{name}={o[name]!r}" for name in ("rtol", "max_iterations") if o[name] is not None)
+    if idle and row is not None and not row.iterative:
+        raise MethodError(f"method {method!r} does not iterate: {idle} would do nothing; leave it out")
     linear = not asked and (row is None or row.linear)
     if o["prior"] in ("smooth", "natural") and not linear:
         raise MethodError(f"method {method!r} cannot serve here: prior belongs to the linear formula")
@@ -268,11 +264,9 @@ def _serves(request: Request, boundary: str) -> bool:
         return False
     if isinstance(request.lam, str):
         problem = replace(problem, lam=1.0)
-    return any(
-        row.refuses(problem) is None
-        for row in METHODS.values()
-        if (row.automatic if request.method == "auto" else row.name == request.method)
-    )
+    if request.method != "auto":
+        return METHODS[request.method].refuses(problem) is None
+    return any(row.automatic and row.refuses(problem) is None for row in METHODS.values())
 
 
 def refuses_natural(problem: Problem) -> str | None:
@@ -291,12 +285,10 @@ def refuses_natural(problem: Problem) -> str | None:
 
 def _operator(psf: Any, psfs: Any, shape: tuple[int, ...], origin: Any, boundary: str) -> Operator:
     """The blur by one PSF, by one for each colour, or by one that varies."""
-    if (psf is None) == (psfs is None):
-        raise TypeError(
-            "give the PSF: psf=..., or psfs=... for one that varies across the picture"
-            if psf is None
-            else "psf and psfs were both given; psfs takes the place of psf"
-        )
+    if psf is psfs is None:
+        raise TypeError("give the PSF: psf=..., or psfs=... for one that varies across the picture")
+    if psf is not None and psfs is not None:
+        raise TypeError("psf and psfs were both given; psfs takes the place of psf")
     if isinstance(psfs, PSFMap):
         psfs = psfs.psfs
     if psfs is not None:

@@ -202,32 +202,28 @@ class Result:
         )
 
     def __str__(self) -> str:
-        lines = [
-            f"method      {self.method}: {self.reason}",
-            f"lambda      {self.lam:.4g}: {self.lam_reason}",
-            f"boundary    {self.boundary}: {self.boundary_reason}",
-            f"regularizer {self._regularizer_in_words()}",
-            f"computed    in {self.problem.dtype.name}: {self.dtype_reason}",
-        ]
-        if self.problem.noise is not None:
-            lines.append(f"noise       {self.problem.noise}")
-        if self.gamma is not None:
-            refers = "restored in linear light; λ and the residual refer to light"
-            lines.append(f"gamma       {self.gamma}: {refers}")
-        if self.mask is not None:
-            share = 100 * float(self.mask.mean())
-            lines.append(f"masked      {int(self.mask.sum())} of {self.mask.size} values ({share:.2g} %)")
-        if self.objective is not None and not math.isnan(self.objective):
-            lines.append(f"objective   {self.objective:.6g} (measured)")
-        lines += [
-            f"status      {self.status.name.lower()}: {self.status.value}",
-            f"residual    {self.residual:.2e} (measured), data residual {self.data_residual:.3e}",
-            f"iterations  {self.iterations}",
-            f"seconds     {self.seconds:.3g} (set-up {self.setup_seconds:.3g})",
-        ]
-        last = (("stop reason", self.why), ("checks", self.checks))
-        lines += [f"{label:<12}{text}" for label, text in last if text]
-        return "\n".join(lines)
+        gamma, mask = self.gamma, self.mask
+        valued = self.objective is not None and not math.isnan(self.objective)
+        lines = {
+            "method": f"{self.method}: {self.reason}",
+            "lambda": f"{self.lam:.4g}: {self.lam_reason}",
+            "boundary": f"{self.boundary}: {self.boundary_reason}",
+            "regularizer": self._regularizer_in_words(),
+            "computed": f"in {self.problem.dtype.name}: {self.dtype_reason}",
+            "noise": self.problem.noise and str(self.problem.noise),
+            "gamma": gamma and f"{gamma}: restored in linear light; λ and the residual refer to light",
+            "masked": ""
+            if mask is None
+            else f"{int(mask.sum())} of {mask.size} values ({100 * float(mask.mean()):.2g} %)",
+            "objective": valued and f"{self.objective:.6g} (measured)",
+            "status": f"{self.status.name.lower()}: {self.status.value}",
+            "residual": f"{self.residual:.2e} (measured), data residual {self.data_residual:.3e}",
+            "iterations": str(self.iterations),
+            "seconds": f"{self.seconds:.3g} (set-up {self.setup_seconds:.3g})",
+            "stop reason": self.why,
+            "checks": self.checks,
+        }
+        return "\n".join(f"{label:<12}{text}" for label, text in lines.items() if text)
 
     def _regularizer_in_words(self) -> str:
         problem = self.problem

@@ -165,10 +165,6 @@ class Difference:
 _MOVED = {-1: slice(None, -2), 0: slice(1, -1), 1: slice(2, None)}
 
 
-def _itself(axes: int) -> tuple[Difference, ...]:
-    return (Difference.of((1, (0,) * axes)),)
-
-
 def _first(axes: int) -> tuple[Difference, ...]:
     return tuple(Difference.of((1, unit), (-1, (0,) * axes)) for unit in _units(axes))
 
@@ -190,7 +186,7 @@ def _units(axes: int) -> list[tuple[int, ...]]:
 
 #: The stencils of a kind, for so many axes of space.
 DIFFERENCES: dict[str, Callable[[int], tuple[Difference, ...]]] = {
-    "identity": cache(_itself),
+    "identity": cache(lambda axes: (Difference.of((1, (0,) * axes)),)),
     "gradient": cache(_first),
     "hessian": cache(_second),
 }

@@ -337,10 +337,10 @@ class QRDeblurrer:
 
     def _exposure(self, blur: Blur, mask: Any, weights: Any) -> _Exposure:
         shape = blur.image_shape
-        given = (
-            np.ones(shape) if weights is None else asnumpy(check_weights(weights, shape)).astype(np.float64)
-        )
-        hidden = np.zeros(shape, bool) if mask is None else asnumpy(check_mask(mask, shape))
+        given = np.ones(shape)
+        if weights is not None:
+            given = asnumpy(check_weights(weights, shape)).astype(np.float64)
+        hidden = False if mask is None else asnumpy(check_mask(mask, shape))
         return _Exposure(blur, given, np.where(hidden, 0, given))
 
 

@@ -53,8 +53,8 @@ def joined(parts: list[Diagnostics]) -> Diagnostics:
     residual, data_residual = (
         math.hypot(*pair) / (math.hypot(*size) or 1.0) for pair, size in zip(left.T, sizes.T, strict=True)
     )
-    error = max(v.error for v in parts)
-    return replace(parts[-1], residual=residual, data_residual=data_residual, error=error)
+    worst = max(v.error for v in parts)
+    return replace(parts[-1], residual=residual, data_residual=data_residual, error=worst)
 
 
 def small_residual(dtype: np.dtype) -> float:
@@ -152,8 +152,7 @@ def _in_frequency(problem: Problem, g: Array, solution: Solution, image: Array) 
     h = problem.blur.transfer(problem.dtype, problem.device)
     seen, sums = torus_gpu.judged(g, solution.scene, h, problem.lam)
     difference = combined(g, seen, b=-1)
-    data_residual, size = norms_of(difference, image)
     residual, scale = (math.sqrt(s) for s in sums.tolist())
     objective = None if solution.history is None else problem.objective(g, solution.scene)
-    norms = [scale, residual, size, data_residual]
+    norms = [scale, residual, *norms_of(image, difference)]
     return _diagnostics(norms, objective, difference, problem, solution.scene)

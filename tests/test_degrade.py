@@ -15,16 +15,11 @@ from deblur.device import asnumpy
 LOPSIDED = np.array([[1.0, 2, 3, 4], [0, 5, 1, 0], [2, 0, 0, 1]]) / 19
 
 
-@given(
-    rows=st.integers(5, 20),
-    cols=st.integers(5, 20),
-    m=st.integers(1, 5),
-    n=st.integers(1, 5),
-    seed=st.integers(0, 99),
-)
+@given(seed=st.integers(0, 999))
 @settings(max_examples=30)
-def test_zero_and_unknown_boundaries_are_scipys_same_and_valid(rows, cols, m, n, seed):
+def test_zero_and_unknown_boundaries_are_scipys_same_and_valid(seed):
     rng = np.random.default_rng(seed)
+    (rows, cols), (m, n) = rng.integers(5, 21, 2), rng.integers(1, 6, 2)
     f, h = rng.random((rows, cols)), rng.random((m, n))
     assert np.abs(degrade(f, h) - scipy.signal.convolve2d(f, h, "same")).max() <= 1e-12
     if rows - m + 1 >= m and cols - n + 1 >= n:  # Blur wants an image no smaller than the PSF
@@ -37,11 +32,6 @@ def test_other_boundaries_are_scipys_too(rng, boundary, mode):
     f = rng.random((17, 19))
     expected = scipy.signal.convolve2d(f, LOPSIDED, "same", boundary=mode)
     assert np.abs(degrade(f, LOPSIDED, boundary=boundary) - expected).max() <= 1e-13
-
-
-def test_antireflect_keeps_a_slope(rng):
-    f = np.add.outer(np.arange(12.0), 2 * np.arange(13.0))
-    assert np.abs(degrade(f, psf.gaussian(5, 1.0), boundary="antireflect") - f).max() <= 1e-12
 
 
 def test_origin_moves_the_image(rng):
@@ -60,10 +50,11 @@ def test_channels_are_blurred_one_by_one(rng, boundary, axis):
 
 
 @pytest.mark.parametrize("kind", NOISES)
-def test_channels_have_noise_of_their_own(kind):
+def test_channels_have_noise_of_their_own_and_the_image_is_left_alone(kind):
     f = np.full((40, 40, 2), 0.5)
     g = degrade(f, psf.delta(1), noise=kind, level=0.5, channel_axis=-1, seed=0)
     assert (g[..., 0] != g[..., 1]).mean() > 0.2
+    assert (f == 0.5).all()
 
 
 @pytest.mark.parametrize(
@@ -80,14 +71,6 @@ def test_dtypes(dtype, expected, kind):
 def test_integers_are_scaled():
     f = np.full((6, 7), 51, np.uint8)
     np.testing.assert_allclose(degrade(f, psf.delta(1)), np.full((6, 7), 0.2), rtol=1e-14)
-
-
-def test_the_image_is_left_alone(rng):
-    f = rng.random((9, 10))
-    kept = f.copy()
-    for kind in NOISES:
-        degrade(f, psf.delta(1), noise=kind, level=0.5, seed=0)
-    np.testing.assert_array_equal(f, kept)
 
 
 # -- noise -----------------------------------------------------------------------------------
@@ -198,37 +181,29 @@ def test_bad_options(options, words):
 
 
 @pytest.mark.parametrize(
-    ("image", "words"),
+    ("image", "axis", "words"),
     [
-        (np.ones(5), "2 axes"),
-        (np.ones((8, 9, 4)), "channel_axis=-1"),
-        (np.ones((2, 8, 9, 3)), "2 axes"),
-        (np.ones((0, 9)), "no pixels"),
-        (np.full((8, 9), np.nan), "NaN"),
-        (np.full((8, 9), np.inf), "infinite"),
+        (np.ones(5), None, "2 axes"),
+        (np.ones((8, 9, 4)), None, "channel_axis=-1"),
+        (np.ones((2, 8, 9, 3)), None, "2 axes"),
+        (np.ones((0, 9)), None, "no pixels"),
+        (np.full((8, 9), np.nan), None, "NaN"),
+        (np.full((8, 9), np.inf), None, "infinite"),
+        (np.ones((8, 9, 3)), 3, "does not exist"),
     ],
 )
-def test_bad_images(image, words):
+def test_bad_images(image, axis, words):
     with pytest.raises(ValueError, match=words):
-        degrade(image, psf.box(3))
-
-
-def test_a_channel_axis_that_is_not_there():
-    with pytest.raises(ValueError, match="does not exist"):
-        degrade(np.ones((8, 9, 3)), psf.box(3), channel_axis=3)
+        degrade(image, psf.box(3), channel_axis=axis)
 
 
 @pytest.mark.parametrize("boundary", BOUNDARIES)
-def test_a_psf_larger_than_the_image(boundary):
+def test_bad_psfs(boundary):
     with pytest.raises(ValueError, match="larger than the image"):
         degrade(F, psf.box((13, 3)), boundary=boundary)
-
-
-def test_bad_psfs():
     for h in (np.ones(3), np.full((3, 3), np.nan), np.zeros((3, 3))):
-        for boundary in ("zero", "unknown"):
-            with pytest.raises(ValueError, match="psf"):
-                degrade(F, h, boundary=boundary)
+        with pytest.raises(ValueError, match="psf"):
+            degrade(F, h, boundary=boundary)
 
 
 def test_poisson_noise_needs_light():

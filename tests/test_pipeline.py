@@ -208,12 +208,7 @@ def test_colour_and_stacks_equal_their_parts(rng, space):
     ("image", "psf", "axes", "words"),
     [
         ((9, 20, 22), (5, 5), {}, r"stack of frames.*stack_axis=0.*volume, give a 3-D PSF"),
-        (
-            (20, 22),
-            (3, 5, 5),
-            {},
-            r"3 channels and the image 1.*PSF of a volume needs|for the PSF of a volume",
-        ),
+        ((20, 22), (3, 5, 5), {}, r"3 channels and the image 1.*for the PSF of a volume"),
         ((20, 22), (5,), {}, r"one left, a line, for a 1-D PSF, not 2.*stack_axis=0.*2-D PSF"),
         ((2, 9, 20, 22), (3, 5, 5), {}, r"three left, a volume, for a 3-D PSF, not 4"),
         ((9, 20, 22), (2, 3, 5, 5), {}, r"4 axes, shape \(2, 3, 5, 5\)"),

@@ -161,9 +161,6 @@ def test_the_image_lies_within_its_bounds(photograph, bounds, low, high):
     result = solve(photograph[1], 1e-4, method="tv", bounds=bounds)
     assert result.image.min() >= low
     assert result.image.max() <= high
-
-
-def test_infinite_bounds_are_none(photograph):
     assert solve(photograph[1], method="tv", bounds=(-np.inf, np.inf)).problem.bounds is None
 
 

@@ -104,7 +104,7 @@ def test_bad_images(img, error, message):
         ({"boundary": "mirror"}, ValueError, "reflect"),
         ({"formula": "wiener"}, ValueError, "tikhonov"),
         ({"prior": "flat"}, ValueError, "smooth"),
-        ({"psf": np.ones((9, 9))}, ValueError, "larger than the image"),
+        ({"psf": np.ones((13, 13))}, ValueError, "larger than the image"),
         ({"psf": np.zeros((3, 3))}, ValueError, "zero everywhere"),
         ({"psf": np.ones(3)}, ValueError, "1-D PSF"),
         ({"channel_axis": 5}, ValueError, "channel_axis"),
@@ -119,16 +119,6 @@ def test_bad_images(img, error, message):
         ({"background": [0, 1]}, ValueError, r"background must be a finite number >= 0, not \[0, 1\]"),
         ({"callback": 3}, (TypeError, ValueError), "callback must be a function.*not 3"),
         ({"formula": "hht", "psf": [[1.0, 2, 4]], "lam": "gcv", "boundary": "zero"}, ValueError, "number"),
-    ],
-)
-def test_bad_options(changes, error, message):
-    with pytest.raises(error, match=message):
-        deblur.reconstruct(**{"img": G, "psf": PSF, "lam": 1e-3, **changes})
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
         ({"mask": ONES > 0}, ValueError, "hide"),
         ({"weights": 0 * ONES}, ValueError, "hide"),
         ({"mask": "yes"}, ValueError, "auto"),
@@ -156,6 +146,6 @@ def test_bad_options(changes, error, message):
         ({"method": "tv", "lam": "lcurve"}, ValueError, "linear formula"),
     ],
 )
-def test_bad_variational_options(options, error, message):
+def test_bad_options(changes, error, message):
     with pytest.raises(error, match=message):
-        deblur.reconstruct(**{"img": ONES, "psf": PSF, "lam": 1e-2, **options})
+        deblur.reconstruct(**{"img": ONES, "psf": PSF, "lam": 1e-2, **changes})

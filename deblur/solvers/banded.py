@@ -98,9 +98,8 @@ class _Banded(Direct):
 
     def __init__(self, problem: Problem) -> None:
         blur = problem.blur
-        needed = int(memory(problem))
         size = f"A banded factor of {blur.shape[0]} x {_bandwidth(blur) + 1}"
-        require_memory(needed, problem.xp, size, _INSTEAD)
+        require_memory(int(memory(problem)), problem.xp, size, _INSTEAD)
         self._blur, self._hht = blur, problem.formula == "hht"
         self._turned = blur.image_shape[1] > blur.image_shape[0]
         if self._turned:
@@ -119,10 +118,8 @@ class _Banded(Direct):
     def scenes(self, g: Array) -> Array:
         b = self._blur.adjoint(g) if self._hht else g
         turned = b.swapaxes(1, 2) if self._turned else b
-        z = self._factor.solve(turned.reshape(len(b), -1).T)
-        z = z.T.reshape(turned.shape)
-        if self._turned:
-            z = z.swapaxes(1, 2)
+        z = self._factor.solve(turned.reshape(len(b), -1).T).T.reshape(turned.shape)
+        z = z.swapaxes(1, 2) if self._turned else z
         return z if self._hht else self._blur.adjoint(z)
 
 

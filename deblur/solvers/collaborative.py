@@ -69,9 +69,7 @@ from .start import brightness_of, continued
 
 PILOT = "tv"
 _RHO = 0.01  # ρ over the square of H's norm bound
-_RESIDUAL_SHARE = (
-    0.5  # fraction of the residual's variance that counts as noise, as a wrong model leaves more
-)
+_RESIDUAL_SHARE = 0.5  # of the residual's variance that counts as noise, as a wrong model leaves more
 # Steps between data and patches: strengths over the distance by which the first pass moved the pilot; the square of a
 # strength times 1/α over the noise's variance, also for the network; β.
 _STRENGTHS, _TRUST, _BEYOND = np.geomspace(7.2, 1.44, 5), 0.2, 0.3
@@ -212,15 +210,12 @@ def _residual(problem: Problem, g: Array, scene: Array) -> Array:
 def _noise(problem: Problem, g: Array, scene: Array) -> tuple[float, Array | None]:
     """(the noise's mean variance, its variance from pixel to pixel over that mean, or None if it is the same)."""
     xp = problem.xp
-    seen = problem.operator.forward(scene)
     counts = problem.fidelity.name == "poisson"
     if problem.fidelity.weights is None and not counts:
-        left = combined(g, seen, b=-1)
-        if problem.fidelity.background:
-            left -= g.dtype.type(problem.fidelity.background)
+        left = float(squares(_residual(problem, g, scene)))
         known = problem.noise.level**2 if problem.noise is not None else noise_variance(problem, g)
-        return max(known, _RESIDUAL_SHARE * float(squares(left)) / g.size), None
-    seen = seen + problem.fidelity.background
+        return max(known, _RESIDUAL_SHARE * left / g.size), None
+    seen = problem.operator.forward(scene) + problem.fidelity.background
     w = xp.broadcast_to(xp.asarray(problem.fidelity.w), g.shape)
     count, most = float(total((w > 0).astype(g.dtype))) or 1.0, float(w.max())
     if counts:
@@ -295,10 +290,9 @@ def _refined(
         inverse = quadratic.prepare(replace(data, lam=_TRUST * level / s**2))
         beyond = combined(scene, combined(scene, before, b=-1), b=_BEYOND)
         closer = combined(beyond, inverse.solve(_residual(problem, g, beyond), nothing).scene)
-        pairs = zip(fine, coarse, closer, beyond, strict=True)
         both = [
             combined(a.thresholded(x, a.white(s**2)), b.shrunk(x, y, b.white(2 * s**2)), 0.5, 0.5)
-            for a, b, x, y in pairs
+            for a, b, x, y in zip(fine, coarse, closer, beyond, strict=True)
         ]
         before, scene = scene, _bounded(problem, both)
     return scene
@@ -315,20 +309,16 @@ def _finished(
     shown = [patches.mixed(colours, frame) for frame in near]
     scene = near
     for n, s in enumerate(np.geomspace(first, last, _LAST_STEPS)):
-        turned = (
-            slice(None),
-            slice(None, None, 1 - 2 * (n % 2)),
-            slice(None, None, 1 - 2 * ((n + 1) // 2 % 2)),
-        )
+        down, right = 1 - 2 * (n % 2), 1 - 2 * ((n + 1) // 2 % 2)
+        turned = slice(None), slice(None, None, down), slice(None, None, right)
         inverse = quadratic.prepare(replace(data, lam=_TRUST * level / float(s) ** 2))
         closer = combined(scene, inverse.solve(_residual(problem, g, scene), nothing).scene)
-        pairs = zip(closer, shown, strict=True)
+        found = []
         with all_cores():
-            found = [
-                network(patches.mixed(colours, frame)[turned], float(s), planes[turned])[turned]
-                for frame, planes in pairs
-            ]
-        scene = _bounded(problem, [patches.mixed(colours.T, planes) for planes in found])
+            for frame, planes in zip(closer, shown, strict=True):
+                planes = network(patches.mixed(colours, frame)[turned], float(s), planes[turned])[turned]
+                found.append(patches.mixed(colours.T, planes))
+        scene = _bounded(problem, found)
     return combined(near, combined(scene, near, b=-1), b=_SHARE)
 
 
@@ -369,10 +359,7 @@ def _followed(problem: Problem, g: Array, scene: Array, exact: Factor | None) ->
 
     right = operator.adjoint(w * _residual(problem, g, scene))
     with all_cores():
-        found = krylov.cg(normal, right, Systems(_product), rtol=1e-7, max_iterations=600)
+        # The inner product of each frame and colour, (k, c, 1, 1).
+        systems = Systems(lambda a, b: (a * b).sum(axis=(2, 3), keepdims=True))
+        found = krylov.cg(normal, right, systems, rtol=1e-7, max_iterations=600)
     return _bounded(problem, list(scene + found.x))
-
-
-def _product(a: Array, b: Array) -> Array:
-    """The inner product of each frame and colour, (k, c, 1, 1)."""
-    return (a * b).sum(axis=(2, 3), keepdims=True)

@@ -125,11 +125,11 @@ def _gauss_jordan(problem: Problem, a: Array) -> Factor:
 
     The rounding of a solve is a little worse than that of the other methods, so that it is corrected.
     """
+    largest = float(a.diagonal().max())
     if not (problem.inverse or problem.reuse):
         solve = partial(linalg.gauss_jordan_solve, a, check_finite=False)
-        refuse_singular(problem, float(a.diagonal().max()), solve)
+        refuse_singular(problem, largest, solve)
         return _Factored(problem, solve, "")
-    largest = float(a.diagonal().max())
     inverse = linalg.gauss_jordan_inverse(a, overwrite_a=True, check_finite=False)
     refuse_singular(problem, largest, partial(_times, inverse))
     return _multiplied(problem, inverse)

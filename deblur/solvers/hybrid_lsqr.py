@@ -64,12 +64,9 @@ def refuses(problem: Problem) -> str | None:
 def memory(problem: Problem) -> float:
     """Bytes of both bases, for up to twice the steps that the bound of conjugate gradients predicts."""
     most, both = _most_steps(problem), sum(_pixels(problem))
-    condition = problem.operator.norm_bound / np.sqrt(problem.lam)
-    reduction = (
-        problem.stop.rtol
-        or 0.1 * _allowed(problem, problem.operator.norm_bound) / problem.operator.norm_bound**2
-    )
-    k = int(np.clip(0.5 * condition * np.log(2 / reduction), 1, most))
+    norm = problem.operator.norm_bound
+    reduction = problem.stop.rtol or 0.1 * _allowed(problem, norm) / norm**2
+    k = int(np.clip(0.5 * norm / np.sqrt(problem.lam) * np.log(2 / reduction), 1, most))
     steps = min(problem.stop.max_iterations or DEFAULT_STEPS, 2 * k)
     return steps * both * problem.frames * problem.dtype.itemsize
 
@@ -106,7 +103,7 @@ class _Hybrid:
 
         bases, done = Bidiagonalization(operator, right), False
         while bases.steps < most and not bases.exhausted:
-            bases.step()
+            bases.advance()
             left, size = bases.residuals(lam)
             residual = float((left / scale).max())
             problem.stop.report(bases.steps, residual)
@@ -132,10 +129,8 @@ class _Hybrid:
         why = f"residual {residual:.1e} after {bases.steps} steps"
         if not converged:
             asked = "too much to say that the image is right" if rtol is None else f"{rtol:g} was asked for"
-            why = (
-                f"residual {residual:.1e} after {bases.steps} of at most {most} steps, {asked}: "
-                "use a larger λ, more steps (max_iterations) or method 'pcg'"
-            )
+            instead = "use a larger λ, more steps (max_iterations) or method 'pcg'"
+            why = f"{why} of at most {most}, {asked}: {instead}"
         dual = (data_residual / g.dtype.type(lam)).reshape(g.shape)
         scene = scene.reshape(*g.shape[:2], *scene.shape[1:])
         return Solution(scene, bases.steps, converged, why, state=dual)

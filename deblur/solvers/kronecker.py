@@ -116,15 +116,17 @@ def _axes(blur: Blur, dtype: np.dtype, device: Device) -> list[_AxisSvd]:
     h = [_reversible(factor) for factor in blur.factors]
     found: list[_AxisSvd] = []
     for axis, (size, origin) in enumerate(zip(blur.image_shape, blur.origin, strict=True)):
-        same = (
-            before
-            for before in range(axis)
-            if (blur.image_shape[before], blur.origin[before], h[before].shape)
-            == (size, origin, h[axis].shape)
-            and np.abs(h[before] - h[axis]).max() <= _ROUNDING * np.abs(h[before]).max()
-        )
-        before = next(same, axis)
-        found.append(found[before] if before < axis else _axis(blur, axis, h[axis], dtype, device))
+        for before in range(axis):
+            alike = (blur.image_shape[before], blur.origin[before], len(h[before])) == (
+                size,
+                origin,
+                len(h[axis]),
+            )
+            if alike and np.abs(h[before] - h[axis]).max() <= _ROUNDING * np.abs(h[before]).max():
+                found.append(found[before])
+                break
+        else:
+            found.append(_axis(blur, axis, h[axis], dtype, device))
     return found
 
 

@@ -171,12 +171,11 @@ class Bidiagonalization:
         beta, alpha = asnumpy(self._record.log)[0]
         self.betas, self.alphas, self.norm = [beta.copy()], [alpha.copy()], float(alpha.max())
 
-    def step(self) -> None:
-        """One step: a product with H and one with Hᵀ."""
-        self.advance(1)
+    def advance(self, count: int = 1) -> None:
+        """So many steps, at least one, or until every frame's Krylov space is exhausted.
 
-    def advance(self, count: int) -> None:
-        """So many steps, at least one, or until every frame's Krylov space is exhausted."""
+        A step is a product with H and one with Hᵀ.
+        """
         # The host reads a GPU's norms as rarely as it can.
         together = Record.LOG if is_cupy(self._squared) else 1
         last = self.steps + count

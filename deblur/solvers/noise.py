@@ -275,9 +275,8 @@ def estimate_noise_model(g: Array, psf: Array | None = None) -> NoiseModel:
     values, line = np.array([means[part].mean() for part in parts]), np.ones(len(means))
     sides = np.stack([values, np.ones_like(values)], axis=1)
     for _ in range(6):
-        variances = np.array(
-            [_quiet(least[part] / line[part], blocks[0].freedom) * line[part].mean() for part in parts]
-        )
+        quiet = [_quiet(least[part] / line[part], blocks[0].freedom) for part in parts]
+        variances = np.array([power * line[part].mean() for power, part in zip(quiet, parts, strict=True)])
         weight = 1 / variances
         for _ in range(6):
             (gain, square), _ = nnls(sides * weight[:, None], variances * weight)
@@ -319,8 +318,7 @@ def psf_error(g: Array, psf: Array, noise: float | None = None) -> tuple[float, 
     g = as_real(g, "the image")
     if not math.isfinite(largest(g)):
         check_finite(g, "the image")
-    model = psf_noise(g, asnumpy(psf).astype(np.float64), noise)
-    return model.psf_error, model.uncertainty
+    return psf_noise(g, asnumpy(psf).astype(np.float64), noise)[2:4]
 
 
 def weighed(problem: Problem, g: Array, noise: float | None, error: float | None) -> Problem:

@@ -67,9 +67,5 @@ def cut(
             return None
         weights = xp.concatenate([w[here] for here in at])
     window = Blur(blur.psf, sides, "unknown", origin=blur.origin)
-    fidelity = replace(problem.fidelity, weights=weights)
-    return (
-        replace(problem, operator=window, fidelity=fidelity),
-        xp.concatenate([g[here] for here in at]),
-        weights,
-    )
+    problem = replace(problem, operator=window, fidelity=replace(problem.fidelity, weights=weights))
+    return problem, xp.concatenate([g[here] for here in at]), weights

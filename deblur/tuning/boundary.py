@@ -189,9 +189,8 @@ class _Border:
         for covariance, lines in ends:
             pixels = covariance.shape[1]
             root = np.linalg.cholesky(covariance + _LAMBDAS[:, None, None, None] * np.eye(pixels))
-            white = np.linalg.solve(
-                root, np.concatenate(lines, axis=2)
-            )  # (λ, frequencies, pixels, ways x blocks)
+            # (λ, frequencies, pixels, ways x blocks)
+            white = np.linalg.solve(root, np.concatenate(lines, axis=2))
             power = power + self._shares @ (white.real**2 + white.imag**2).sum(axis=-2)
             diagonal = np.diagonal(root, axis1=-2, axis2=-1).real
             volume = volume + 2 * np.log(diagonal).sum(axis=-1) @ self._shares

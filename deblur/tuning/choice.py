@@ -89,9 +89,8 @@ def check_rule(rule: str, problem: Problem | None = None, noise: float | None = 
         For an unknown rule, or one that does not serve; it lists those that do.
     """
     if rule != "auto" and rule not in RULES:
-        raise ValueError(
-            f"unknown rule {rule!r} for λ; give a number >= 0, 'auto' or one of {', '.join(RULES)}"
-        )
+        names = ", ".join(RULES)
+        raise ValueError(f"unknown rule {rule!r} for λ; give a number >= 0, 'auto' or one of {names}")
     if problem is None:
         return rule
     blur = problem.operator.shift_invariant
@@ -106,10 +105,8 @@ def check_rule(rule: str, problem: Problem | None = None, noise: float | None = 
         return "whiteness" if problem.fidelity.name in _IMPULSES else "gcv" if noise is None else "sure"
     reason = RULES[rule].refuses(problem)
     if reason is not None:
-        serve = [name for name, row in RULES.items() if row.refuses(problem) is None]
-        raise ValueError(
-            f"the rule {rule!r} cannot choose λ here: {reason}; use one of auto, {', '.join(serve)}"
-        )
+        serve = ", ".join(["auto", *(name for name, row in RULES.items() if row.refuses(problem) is None)])
+        raise ValueError(f"the rule {rule!r} cannot choose λ here: {reason}; use one of {serve}")
     return rule
 
 

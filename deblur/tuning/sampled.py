@@ -167,26 +167,20 @@ class _Observer:
             self._level = square / self.pixels
             self.seen[lam] = _Sample(lam, self._level, follows / self.power, math.nan, size)
             return self.seen[lam]
-        e = self.g - seen[:k]
-        variance = xp.maximum(seen[:k], 1e-3 * mean) if self.counts else None
-        if variance is not None:
-            e = e * xp.sqrt(self.w / variance)
-        elif problem.fidelity.weights is not None:
-            e = e * xp.sqrt(self.w)
-        mean_square = self._level = float(total(e * e)) / self.pixels
+        variance = xp.maximum(seen[:k], 1e-3 * mean) if self.counts else 1.0
+        e = (self.g - seen[:k]) * xp.sqrt(self.w / variance)
+        self._level = float(total(e * e)) / self.pixels
         degrees = white = math.nan
         if self.needs_degrees:
             # Σ b (Hf(g + b) − Hf(g)) with b's own size divided out pixel by pixel
-            moved, power = (seen[k:] - seen[:k]) * self.shown, self.power
-            if variance is not None:
-                moved, power = moved / variance, float(total(self.shown**2 / variance))
-            degrees = float(total(moved)) / power
+            moved = (seen[k:] - seen[:k]) * self.shown / variance
+            degrees = float(total(moved)) / float(total(self.shown**2 / variance))
         else:
             if problem.fidelity.name in ("l1", "huber"):
                 limit = 3 * 1.4826 * float(xp.median(abs(e[xp.broadcast_to(self.w > 0, e.shape)])))
                 e = xp.clip(e, -limit, limit)
             white = whiteness(e, self.w > 0, problem.axes)
-        self.seen[lam] = _Sample(lam, mean_square, degrees, white, size)
+        self.seen[lam] = _Sample(lam, self._level, degrees, white, size)
         return self.seen[lam]
 
     def value(self, lam: float) -> float:
@@ -199,6 +193,10 @@ class _Observer:
         if self.rule == "discrepancy":
             return math.log(max(look.mean_square, 1e-300) / max(self.nu, 1e-300))
         return look.whiteness
+
+    def value_at(self, t: float) -> float:
+        """`value` at log λ."""
+        return self.value(math.exp(t))
 
 
 # ---------------------------------------------------------------------------------------------
@@ -215,30 +213,25 @@ def _start(problem: Problem, g: Array, nu: float) -> float:
     return _KAPPA * level * g.size / max(regularizer, 1e-6 * g.size * math.sqrt(nu))
 
 
-def _minimise(observer: _Observer, start: float, low: float, high: float) -> Search:
-    """The minimiser in log λ between `low` and `high`, and a remark on the curve."""
-
-    def value(t: float) -> float:
-        return observer.value(math.exp(t))
-
-    ends = math.log(low), math.log(high)
-    t = min(max(math.log(start), ends[0]), ends[1])
-    step = -_STEP if t - _STEP >= ends[0] else _STEP
+def _minimise(observer: _Observer, t: float, low: float, high: float) -> Search:
+    """The minimiser between `low` and `high`, and a remark on the curve; `t`, to begin with, and both are log λ."""
+    value = observer.value_at
+    step = -_STEP if t - _STEP >= low else _STEP
     if value(t + step) > value(t):
         t, step = t + step, -step  # the walk is downhill, and begins uphill of the start
     a, b = t, t + step
     while True:
         if len(observer.seen) >= _MOST:
             return math.exp(b), f"its curve was still falling after {len(observer.seen)} values of λ", False
-        if b <= ends[0] or b >= ends[1]:
+        if b <= low or b >= high:
             end = observer.look(math.exp(b))
             which, meaning, converged = "largest", "the image looks like noise alone", False
-            if b <= ends[0]:  # right for data without noise, whose scene stands still there
+            if b <= low:  # right for data without noise, whose scene stands still there
                 which, meaning = "smallest", "the data ask for no regularisation"
                 converged = end.size <= GROWTH * observer.look(math.exp(a)).size
             words = f"its curve is monotone up to the {which} λ: {meaning}, or the model of the blur is wrong"
             return end.lam, words, converged
-        c = min(max(b + step, ends[0]), ends[1])
+        c = min(max(b + step, low), high)
         if value(c) > value(b):
             break
         a, b, step = b, c, 1.6 * step
@@ -253,34 +246,26 @@ def _minimise(observer: _Observer, start: float, low: float, high: float) -> Sea
     return math.exp(vertex(*((t, value(t)) for t in (a, b, c)))), "", True
 
 
-def _root(observer: _Observer, start: float, low: float, high: float) -> Search:
-    """Where the rule's function, which grows with λ, passes 0."""
-
-    def value(t: float) -> float:
-        return observer.value(math.exp(t))
-
-    ends = math.log(low), math.log(high)
-    t = min(max(math.log(start), ends[0]), ends[1])
+def _root(observer: _Observer, t: float, low: float, high: float) -> Search:
+    """Where the rule's function, which grows with λ, passes 0; the arguments are those of `_minimise`."""
+    value = observer.value_at
     step = -_STEP if value(t) > 0 else _STEP
     other = t
     while len(observer.seen) < _MOST:
-        other = min(max(t + step, ends[0]), ends[1])
+        other = min(max(t + step, low), high)
         if (value(other) > 0) != (value(t) > 0):
             break
-        if other in ends:
+        if other in (low, high):
             side = "above" if value(other) > 0 else "below"
             words = f"the residual stays {side} the noise level in the whole range of λ: that level is wrong, or the "
             return math.exp(other), words + "model of the blur is", False
         t, step = other, 1.6 * step
-    for _ in range(3):
+    for turn in range(4):
         middle = t + (other - t) * value(t) / (value(t) - value(other))  # regula falsi: the curve is smooth
-        if abs(value(middle)) < 0.01:
-            return math.exp(middle), "", True
-        if (value(middle) > 0) == (value(t) > 0):
-            t = middle
-        else:
-            other = middle
-    return math.exp(t + (other - t) * value(t) / (value(t) - value(other))), "", True
+        if turn == 3 or abs(value(middle)) < 0.01:
+            break
+        t, other = (middle, other) if (value(middle) > 0) == (value(t) > 0) else (t, middle)
+    return math.exp(middle), "", True
 
 
 def _grows(looks: list[_Sample], lam: float) -> bool:
@@ -315,11 +300,8 @@ def search(problem: Problem, g: Array, rule: str, noise: float | None, prepare: 
     whole, count = g.shape, len(g)
     if blur := problem.operator.shift_invariant:
         # A boundary that may not fit shows at the edges only, which no window has.
-        problem, g, _ = cut(problem, g, problem.fidelity.weights, side=side_for(blur.psf)) or (
-            problem,
-            g,
-            None,
-        )
+        windows = cut(problem, g, problem.fidelity.weights, side=side_for(blur.psf))
+        problem, g = windows[:2] if windows else (problem, g)
     floor = 1e-8 * size if counts else (_PERTURBED * size) ** 2
     if predictive and not counts:
         factor *= min(max(math.sqrt(nu / floor), _QUIET), 1.0)
@@ -328,7 +310,9 @@ def search(problem: Problem, g: Array, rule: str, noise: float | None, prepare: 
     scale = 1.0 if is_quadratic(problem.regularizer) or counts else observer.scale
     low, high = _FLOOR * scale, _CEILING * scale
     find = _root if rule == "discrepancy" else _minimise
-    lam, remark, converged = find(observer, _start(problem, g, max(nu, floor)), low, high)
+    ends = math.log(low), math.log(high)
+    start = math.log(_start(problem, g, max(nu, floor)))
+    lam, remark, converged = find(observer, min(max(start, ends[0]), ends[1]), *ends)
     looks = sorted(observer.seen.values(), key=lambda look: look.lam)
     if converged and _grows(looks, lam):
         converged, remark = False, "; ".join(filter(None, [remark, AMPLIFIED]))

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,6 +20,9 @@ from .choice import RULES, LambdaChoice, check_rule
 from .sampled import Prepare, search
 from .spectral import RANGE_ITERATIVE, SMALL, from_spectrum, linear_choice
 
+if TYPE_CHECKING:
+    from ..normalized_image import NormalizedImage
+
 # λ over the squared norm bound of the PSF from which "natural" hides noise better; and from which it is used for a mild
 # PSF, whose picture has detail like noise, and for a large picture, which it costs several times the iterations.
 _ENOUGH, _ENOUGH_STRICT = 2e-4, 5e-2
@@ -33,35 +35,14 @@ _RESIDUAL = 1.15  # residual of the smoothest scene over the noise, below which 
 _GROWN = 1.3
 
 
-class Decision(NamedTuple):
-    """λ, the name of the regularizer that it is for, and why that one (empty if nothing was to decide)."""
-
-    choice: LambdaChoice
-    regularizer: str
-    reason: str
-
-
-class Data(Protocol):
-    """The frames of a normalised problem; for the linear formula g − H f̄, the residual of the prior scene f̄."""
-
-    @property
-    def parts(self) -> Sequence[object]:
-        """The parts that are solved for one after the other."""
-
-    def frames_in_turn(self) -> Iterator[Array]:
-        """One (M, N) frame after the other."""
-
-    def all_data(self) -> Array:
-        """All frames, (k, c, M, N)."""
-
-    def drawn(self, regularizer: str) -> Data:
-        """The data for a regularizer: for "natural" the prior scene is the smoothed image."""
+#: λ, the name of the regularizer that it is for, and why that one (empty if nothing was to decide).
+Decision = tuple[LambdaChoice, str, str]
 
 
 @all_cores()
 def choose_lambda(
     problem: Problem,
-    data: Data,
+    data: NormalizedImage,
     rule: str,
     *,
     prior: str,
@@ -78,7 +59,8 @@ def choose_lambda(
     ----------
     problem : Problem
         Normalised; its `lam` is not used.
-    data : Data
+    data : NormalizedImage
+        Its frames; for the linear formula g − H f̄, the residual of the prior scene f̄.
     rule : str
         "auto" or a name in `RULES`.
     prior : {"zero", "smooth", "natural"}
@@ -94,7 +76,7 @@ def choose_lambda(
     enough = _enough(problem) if may_be_natural else math.inf
     undecided, open_ended = math.isfinite(enough), problem.operator.boundary.open
 
-    def by_rule(problem: Problem, data: Data, prior: str = prior) -> LambdaChoice:
+    def by_rule(problem: Problem, data: NormalizedImage, prior: str = prior) -> LambdaChoice:
         return _trusted(problem, data.all_data(), rule, prior, noise, method)
 
     # Where the boundary is open both λ come from the spectrum of the data, if that is reliable.
@@ -104,11 +86,11 @@ def choose_lambda(
         found = from_spectrum(problem.linear_form.operator, data.frames_in_turn(), RANGE_ITERATIVE, *others)
         plain, natural = found[0], found[-1] if undecided and found[0] is not None else None
     if not undecided:
-        return Decision(plain or by_rule(problem, data), problem.regularizer, "")
+        return plain or by_rule(problem, data), problem.regularizer, ""
     if plain is None and open_ended and (rule != "auto" or math.prod(problem.operator.image_shape) <= SMALL):
         natural = by_rule(alike, data)
         if natural.converged and natural.lam >= enough:  # one search suffices
-            return Decision(natural, "natural", f"there is noise to hide, λ = {natural.lam:.2g}")
+            return natural, "natural", f"there is noise to hide, λ = {natural.lam:.2g}"
     plain = plain or by_rule(problem, data)
     if not open_ended and _measured(plain):
         drawn, posed = data.drawn("natural"), replace(alike, lam=plain.lam)
@@ -118,19 +100,19 @@ def choose_lambda(
             (natural,) = from_spectrum(posed.linear_form.operator, drawn.frames_in_turn(), RANGE_ITERATIVE)
         natural = natural if natural is not None and natural.lam >= _FITS * plain.lam else None
 
-    lam = (natural or plain).lam
+    lam, large = (natural or plain).lam, problem.frames * math.prod(problem.operator.image_shape) > _LARGE
     if not _measured(plain):
         why = "cross-validation found no λ that measures the noise"
     elif lam < enough:
         why = f"there is next to no noise to hide, λ = {plain.lam:.2g}"
-    elif _is_large(problem) and lam < _ENOUGH_STRICT * problem.operator.norm_bound**2:
+    elif large and lam < _ENOUGH_STRICT * problem.operator.norm_bound**2:
         why = f"there is little noise to hide, λ = {plain.lam:.2g}, and 'natural' would take much longer"
     elif natural is None or not (natural.converged if open_ended else _measured(natural)):
         why = "cross-validation found no λ for 'natural'"
     else:
         why = f"there is noise to hide, for which {prior!r} would need λ = {plain.lam:.2g}"
-        return Decision(natural, "natural", why)
-    return Decision(plain, problem.regularizer, why)
+        return natural, "natural", why
+    return plain, problem.regularizer, why
 
 
 def with_psf_error(choice: LambdaChoice, problem: Problem, rule: str) -> LambdaChoice:
@@ -158,10 +140,6 @@ def _enough(problem: Problem) -> float:
     if stays > 0.999:
         return math.inf
     return (_ENOUGH if stays < _MILD else _ENOUGH_STRICT) * operator.norm_bound**2
-
-
-def _is_large(problem: Problem) -> bool:
-    return problem.frames * math.prod(problem.operator.image_shape) > _LARGE
 
 
 def _measured(choice: LambdaChoice) -> bool:

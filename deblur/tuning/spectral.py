@@ -105,12 +105,11 @@ def _minimum(
         words = "is flat over the whole range: hardly anything is blurred, and the least λ changes least"
         return float(lambdas[0]), f"{what} {words}", True
     lam = _refine(function, lambdas, at)
-    ends = {
-        0: "is monotone down to the smallest λ: the data ask for no regularisation",
-        len(lambdas) - 1: "is monotone up to the largest λ: the image looks like noise alone",
-    }
-    if at in ends:
-        return lam, f"{what} {ends[at]}, or the model of the blur is wrong", at == 0
+    if at in (0, len(lambdas) - 1):
+        words = "is monotone up to the largest λ: the image looks like noise alone"
+        if at == 0:
+            words = "is monotone down to the smallest λ: the data ask for no regularisation"
+        return lam, f"{what} {words}, or the model of the blur is wrong", at == 0
     low = lambdas[values <= least + 1e-3 * abs(least)]
     if low[-1] / low[0] < 100:
         return lam, "", True
@@ -119,23 +118,13 @@ def _minimum(
 
 
 def _discrepancy(sums: FilterSums, lambdas: np.ndarray, values: np.ndarray, noise: float) -> Search:
-    for end, side, way, meaning in (
-        (
-            0,
-            "above",
-            "down to the smallest",
-            "the noise level is too small, or the model of the blur is wrong",
-        ),
-        (
-            -1,
-            "below",
-            "up to the largest",
-            "the image looks like noise alone, or the noise level is too large",
-        ),
-    ):
-        if values[0] > noise if end == 0 else values[-1] < noise:
-            words = f"the residual stays {side} the noise level {noise:.3g} {way} λ ({values[end]:.3g} there)"
-            return float(lambdas[end]), f"{words}: {meaning}", False
+    words = f"the residual stays {{}} the noise level {noise:.3g} {{}} λ ({{:.3g}} there): {{}}"
+    if values[0] > noise:
+        meaning = "the noise level is too small, or the model of the blur is wrong"
+        return float(lambdas[0]), words.format("above", "down to the smallest", values[0], meaning), False
+    if values[-1] < noise:
+        meaning = "the image looks like noise alone, or the noise level is too large"
+        return float(lambdas[-1]), words.format("below", "up to the largest", values[-1], meaning), False
     at = int(np.searchsorted(values, noise))
     bracket = (math.log(lambdas[max(at - 1, 0)]), math.log(lambdas[at]))
     from scipy.optimize import brentq
@@ -209,17 +198,18 @@ def choose_from(
     elif rule == "gcv":
         lam, remark, converged = minimum(sums.gcv, "the GCV curve", norm)
     else:
-        risk = partial(_risk, sums, noise or 0.0)
-        lam, remark, converged = minimum(risk, "the curve of the estimated risk", norm)
+        level = noise or 0.0
+        risk = "the curve of the estimated risk"
+        lam, remark, converged = minimum(lambda x, floor: sums.upre(x, level, floor), risk, norm)
     if converged and sums.amplified(lam, high):
         converged, remark = False, "; ".join(filter(None, [remark, AMPLIFIED]))
-    level = "" if noise is None else f"standard deviation {noise:.3g}, {noise_source}"
+    words = "" if noise is None else f"standard deviation {noise:.3g}, {noise_source}"
     keep = sums.counts if sums.operator is sums.values else np.ones(len(sums.values))
     order = np.argsort(-sums.values, kind="stable")
     return LambdaChoice(
         lam=float(lam),
         rule=rule,
-        reason=explained(lam, rule, f"by {sums.decomposition}", level, remark),
+        reason=explained(lam, rule, f"by {sums.decomposition}", words, remark),
         remark=remark,
         converged=converged,
         noise=noise,
@@ -232,10 +222,6 @@ def choose_from(
         coefficients=np.sqrt(np.maximum(sums.power, 0) / (keep * sums.frames))[order],
         decomposition=sums.decomposition,
     )
-
-
-def _risk(sums: FilterSums, noise: float, lam: Lambdas, floor: float) -> Lambdas:
-    return sums.upre(lam, noise, floor)
 
 
 def choose_lambda(
@@ -283,8 +269,8 @@ def choose_lambda(
         blur's or not finite, or too small for their noise to be estimated.
     """
     g = as_real(g, "the image")
-    quick = rule == "auto"
-    rule = check_rule(rule, Problem(blur, dtype=g.dtype, device=Device.of(g)))
+    problem = Problem(blur, dtype=g.dtype, device=Device.of(g))
+    checked = check_rule(rule, problem)
     check_noise(noise)
     if norm not in NORMS:
         raise ValueError(f"unknown norm {norm!r}; choose one of {', '.join(NORMS)}")
@@ -296,12 +282,11 @@ def choose_lambda(
         raise ValueError(f"the image must have shape (..., {str(blur.image_shape)[1:-1]}), not {g.shape}")
     if not math.isfinite(largest(g)):
         check_finite(g, "the image")
-    problem = Problem(blur, dtype=g.dtype, device=Device.of(g))
     scale = Scale.of(problem, g)
     choice = linear_choice(
         scale.operator(blur),
         shifted(g.reshape(-1, *blur.image_shape), -scale.image),
-        "auto" if quick else rule,
+        rule if rule == "auto" else checked,
         noise=None if noise is None else shifted(float(noise), -scale.image),
         norm=norm,
         bounds=bounds,
@@ -336,14 +321,12 @@ def linear_choice(
                 top, left = ((n - _WINDOW) // 2 for n in blur.image_shape)
                 part = Blur(blur.psf, (_WINDOW, _WINDOW), blur.boundary, origin=blur.origin)
                 middle = g[..., top : top + _WINDOW, left : left + _WINDOW]
-                choice = linear_choice(
-                    part, middle, rule, noise=level, bounds=bounds, max_steps=max_steps, quick=True
-                )
+                again = partial(linear_choice, noise=level, bounds=bounds, max_steps=max_steps, quick=True)
+                choice = again(part, middle, rule)
                 return replace(choice, reason=f"{choice.reason}, of the middle {_WINDOW} x {_WINDOW} pixels")
         sums, still = exact_sums(operator, g), True
-        apply = partial(
-            choose_from, norm=norm, bounds=bounds or (RANGE_ITERATIVE if sums is None else _RANGE)
-        )
+        bounds = bounds or (RANGE_ITERATIVE if sums is None else _RANGE)
+        apply = partial(choose_from, norm=norm, bounds=bounds)
         if sums is None:
             if quick and (blur is None or g[0].size > 1 << 17):
                 max_steps = min(max_steps, _STEPS_VARYING)

@@ -33,10 +33,8 @@ _LEAST = 1e-24  # of the largest σ²: smaller values lie in one bin
 _DENSE = 24 * 24  # pixels up to which an SVD of the matrix itself is the cheapest decomposition
 _TILE = 1024  # pixels a side of the tiles of a large picture
 _ROOM = 4  # lengths of the PSF that a tile, or a part with a PSF of its own, must have
-_PARTS, _PART = (
-    4,
-    64,
-)  # of a picture whose PSF varies: parts along each axis at most, and their least pixels a side
+# Of a picture whose PSF varies: parts along each axis at most, and their least pixels a side.
+_PARTS, _PART = 4, 64
 #: Growth of ‖f_λ‖ over a decade of λ, relative to its least growth at larger λ, that a correct model does not show.
 GROWTH = 1.1
 
@@ -209,9 +207,9 @@ def _decomposition(operator: Operator, dtype: np.dtype, device: Device) -> tuple
         (sine, "the sine transform"),
         (kronecker, "the singular values of the separable blur"),
     ):
-        if module is sine and blur.boundary.transform != "sine":
-            continue  # antireflective: diagonal in a basis that is not orthogonal, no singular values
-        if module.refuses(problem) is None:
+        # "antireflect" is diagonal in a basis that is not orthogonal, without singular values.
+        served = module is not sine or blur.boundary.transform == "sine"
+        if served and module.refuses(problem) is None:
             return module.decompose(blur, dtype, device), name
     return None
 
@@ -282,13 +280,11 @@ def spectral_sums(blur: Blur, left: Iterable[Array], *others: Blur) -> list[Filt
     twice[..., 0] = 1
     if shape[-1] % 2 == 0:
         twice[..., -1] = 1
-    words = (
-        f"the spectrum of {'the tapered picture' if tiles == 1 else f'{tiles} tapered tiles of the picture'}"
-    )
+    seen = "the tapered picture" if tiles == 1 else f"{tiles} tapered tiles of the picture"
     found = []
     for one in (blur, *others):
         values, powers, counts = _gathered(torus.power(one.psf), power, twice)
-        found.append(FilterSums(values, powers, values, counts, share * frames, words))
+        found.append(FilterSums(values, powers, values, counts, share * frames, f"the spectrum of {seen}"))
     return found
 
 
@@ -330,9 +326,8 @@ def _tiles(n: int, m: int) -> tuple[np.ndarray, list[int]]:
     else:
         length = scipy.fft.next_fast_len(max(_TILE, min(2 * _ROOM * m, n)), real=True)
         length = min(length, n)
-        starts = (
-            np.rint(np.linspace(0, n - length, 1 - (n - length) // (m - 1 - length))).astype(int).tolist()
-        )
+        count = 1 - (n - length) // (m - 1 - length)
+        starts = np.rint(np.linspace(0, n - length, count)).astype(int).tolist()
     taper, edge = np.ones(length), _edge(length, m)
     rise = np.sin(np.pi / 2 * (np.arange(edge) + 0.5) / max(edge, 1)) ** 2
     taper[:edge], taper[length - edge :] = rise, rise[::-1]

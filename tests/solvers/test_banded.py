@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from structured import PSFS, check_against_dense, check_float32, check_stack_is_frames
+from structured import PSFS, check_against_dense
 
 import deblur.device
 from deblur.errors import InsufficientMemoryError, SingularMatrixError
@@ -28,14 +28,6 @@ def test_the_band_is_as_announced(boundary, shape, name):
     factor = banded.prepare(problem)._factor.lower
     assert factor.nbytes <= banded.memory(problem)
     assert len(factor) - 1 <= banded._bandwidth(blur)
-
-
-def test_stack_is_its_frames(rng):
-    check_stack_is_frames(banded, Problem(Blur(PSFS["even"], (9, 12)), 1e-3, formula="hht"), rng)
-
-
-def test_float32(rng):
-    check_float32(banded, Blur(PSFS["asymmetric"], (16, 15)), rng, 2e-5)
 
 
 def test_refusals():

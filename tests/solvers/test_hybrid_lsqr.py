@@ -59,7 +59,7 @@ def test_one_bidiagonalisation_serves_every_lambda(rng):
     g = rng.random((17, 19))
     bases = Bidiagonalization(blur, g[None])
     while not bases.exhausted and (not bases.steps or bases.residual(1e-3) > 1e-11):
-        bases.step()
+        bases.advance()
     products = []
     blur.forward = lambda *_: products.append(1)  # any product from here on is one too many
     for lam in (1e-3, 1e-2, 1.0):
@@ -73,7 +73,7 @@ def test_the_bases_stay_orthonormal_and_satisfy_the_recurrence(rng):
     blur = Blur(psf.gaussian(9, 2.0), (16, 17), "reflect")
     bases = Bidiagonalization(blur, rng.random((2, 16, 17)))
     for _ in range(120):
-        bases.step()
+        bases.advance()
     u, v = (np.concatenate(blocks, axis=1) for blocks in bases._bases)
     h = blur.to_dense()
     for frame in range(2):
@@ -91,7 +91,7 @@ def test_the_residual_it_stops_by_is_the_true_one(rng):
     bases = Bidiagonalization(blur, g[None])
     for lam in (1e-3, 1e-2):
         for _ in range(12):
-            bases.step()
+            bases.advance()
             f = bases.scene(lam)[0]
             normal = blur.adjoint(g - blur.forward(f)) - lam * f
             true = np.linalg.norm(normal) / np.linalg.norm(blur.adjoint(g))
@@ -104,7 +104,7 @@ def test_the_measure_is_gauss_quadrature(rng):
     h = blur.to_dense()
     bases = Bidiagonalization(blur, g[None], keep=False)
     for _ in range(6):
-        bases.step()
+        bases.advance()
     values, weights = bases.measure()
     power = g.ravel().copy()
     for degree in range(12):  # exact for polynomials of degree 2k - 1 at least

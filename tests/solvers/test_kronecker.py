@@ -2,49 +2,12 @@
 
 import numpy as np
 import pytest
-from structured import (
-    LINE,
-    OTHERS,
-    PSFS,
-    VOLUME,
-    check_against_dense,
-    check_float32,
-    check_spectrum,
-    check_stack_is_frames,
-)
+from structured import PSFS
 
 from deblur.device import CPU
 from deblur.operators.blur import Blur
-from deblur.operators.boundary import BOUNDARIES
 from deblur.problem import Problem
 from deblur.solvers import kronecker
-
-SHAPES = [(7, 8), (8, 8), (11, 13), (1, 6), (5, 1), (1, 1), (6, 6), LINE, VOLUME]
-SEPARABLE = ["separable", "binomial", "column", "row", "pixel", "even line", "even volume"]
-
-
-@pytest.mark.parametrize("boundary", BOUNDARIES)
-def test_equals_the_dense_answer(rng, xp, boundary):
-    least = 15 if boundary == "unknown" else 30
-    assert check_against_dense(kronecker, rng, boundary, SHAPES, SEPARABLE, xp=xp) >= least
-
-
-@pytest.mark.parametrize("boundary", BOUNDARIES)
-@pytest.mark.parametrize(
-    ("name", "shape"),
-    [("separable", (7, 8)), ("binomial", (9, 9)), ("even line", LINE), ("even volume", VOLUME)],
-)
-def test_spectrum(rng, boundary, name, shape):
-    check_spectrum(kronecker, Blur((PSFS | OTHERS)[name], shape, boundary), rng)
-
-
-@pytest.mark.parametrize("formula", ["tikhonov", "hht"])
-def test_stack_is_its_frames(rng, formula):
-    check_stack_is_frames(kronecker, Problem(Blur(PSFS["separable"], (9, 8)), 1e-3, formula=formula), rng)
-
-
-def test_float32(rng):
-    check_float32(kronecker, Blur(PSFS["binomial"], (16, 15), "unknown"), rng)
 
 
 @pytest.mark.parametrize("name", ["symmetric", "asymmetric", "point-symmetric"])

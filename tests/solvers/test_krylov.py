@@ -37,7 +37,7 @@ def test_many_steps_at_once_are_those_taken_one_by_one(cupy, rng):
     one, many = Bidiagonalization(blur, g, False), Bidiagonalization(blur, g, False)
     for i in range(150):
         one.ahead(i % 7)
-        one.step()
+        one.advance()
     many.advance(150)
     np.testing.assert_array_equal(one.alphas, many.alphas)
     np.testing.assert_array_equal(one.betas, many.betas)

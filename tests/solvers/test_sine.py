@@ -3,48 +3,17 @@
 import numpy as np
 import pytest
 import scipy.fft
-from structured import (
-    PSFS,
-    check_against_dense,
-    check_float32,
-    check_spectrum,
-    check_stack_is_frames,
-    device_of,
-)
+from structured import PSFS, device_of
 
 from deblur.device import CPU, asnumpy
 from deblur.operators.blur import Blur
 from deblur.problem import Problem
 from deblur.solvers import sine
 
-SHAPES = [(7, 8), (8, 7), (11, 13), (6, 6), (1, 6), (5, 1), (4, 2), (3, 3), (1, 1)]
-SERVED = ["symmetric", "symmetric3", "column", "row", "binomial", "pixel"]
-
-
-@pytest.mark.parametrize(("boundary", "least"), [("zero", 40), ("antireflect", 60)])
-def test_equals_the_dense_answer(rng, xp, boundary, least):
-    assert check_against_dense(sine, rng, boundary, SHAPES, SERVED, xp=xp) >= least
-
-
-@pytest.mark.parametrize("name", ["symmetric3", "column", "pixel"])
-def test_spectrum(rng, name):
-    check_spectrum(sine, Blur(PSFS[name], (7, 10)), rng)
-
 
 def test_antireflect_has_no_spectrum():
     with pytest.raises(ValueError, match="antireflect"):
         sine.decompose(Blur(PSFS["symmetric"], (7, 10), "antireflect"), np.dtype(np.float64), CPU)
-
-
-@pytest.mark.parametrize(("boundary", "formula"), [("zero", "tikhonov"), ("antireflect", "hht")])
-def test_stack_is_its_frames(rng, boundary, formula):
-    problem = Problem(Blur(PSFS["symmetric3"], (9, 8), boundary), 1e-3, formula=formula)
-    check_stack_is_frames(sine, problem, rng)
-
-
-@pytest.mark.parametrize("boundary", ["zero", "antireflect"])
-def test_float32(rng, boundary):
-    check_float32(sine, Blur(PSFS["symmetric3"], (16, 15), boundary), rng, 2e-5)
 
 
 @pytest.mark.parametrize("n", [2, 3, 30, 126, 256])  # 126 and 256: n + 1 is a prime above 100

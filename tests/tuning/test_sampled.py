@@ -133,13 +133,20 @@ def test_the_gain_of_photon_counts_is_found():
 
 
 @pytest.mark.parametrize(
-    ("method", "noise", "boundary"),
-    [("tv", 0.01, "unknown"), ("tv", 0.05, "zero"), ("gradient", 0.02, "reflect"), ("tv2", 0.02, "periodic")],
+    ("method", "noise", "boundary", "given"),
+    [
+        ("tv", 0.01, "unknown", None),
+        ("tv", 0.05, "zero", None),
+        ("gradient", 0.02, "reflect", None),
+        ("tv2", 0.02, "periodic", None),
+        ("tv", 0.03, "unknown", 0.03),
+    ],
 )
-def test_the_tuned_lambda_is_nearly_the_best(method, noise, boundary):
+def test_the_tuned_lambda_is_nearly_the_best(method, noise, boundary, given):
     blur, g, truth = blurred(noise, boundary)
-    best, tuned, choice = best_and_tuned(method, pose(blur, method), g, truth)
-    assert choice.rule == "gcv"
+    best, tuned, choice = best_and_tuned(method, pose(blur, method), g, truth, noise=given)
+    source = ("gcv", None, "not used") if given is None else ("sure", given, "given")
+    assert (choice.rule, choice.noise, choice.noise_source) == source
     assert best - tuned <= 0.7
     assert tuned > psnr(truth, g)
 
@@ -162,13 +169,6 @@ def test_what_is_looked_at_keeps_the_pictures_dtype(xp, data):
     observer = _Observer(problem, frames, "gcv", 1e-4, METHODS["gradient"].prepare)
     assert observer.stack.dtype == observer.probe.dtype == np.float32
     assert math.isfinite(observer.value(1e-2))
-
-
-def test_stein_with_the_noise_given():
-    blur, g, truth = blurred(0.03)
-    best, tuned, choice = best_and_tuned("tv", pose(blur, "tv"), g, truth, noise=0.03)
-    assert (choice.rule, choice.noise, choice.noise_source) == ("sure", 0.03, "given")
-    assert best - tuned <= 0.7
 
 
 def test_photon_counts():

@@ -69,12 +69,12 @@ def test_the_prior_is_smooth_with_an_unknown_boundary():
     assert deblur.metrics.psnr(truth, chosen.image) >= deblur.metrics.psnr(truth, blurred) + 1
 
 
-@pytest.mark.parametrize(("method", "boundary"), [("fft", "periodic"), ("auto", "periodic")])
+@pytest.mark.parametrize("method", ["fft", "auto"])
 @pytest.mark.parametrize("rule", ["auto", "discrepancy", "upre"])
-def test_a_rule_misled_by_the_boundary_falls_back_and_says_so(method, boundary, rule):
+def test_a_rule_misled_by_the_boundary_falls_back_and_says_so(method, rule):
     psf = deblur.psf.gaussian(9, 1.5)
     g, truth = photograph(psf, 0.01, 256)
-    result = deblur.solve(g, psf, rule, method=method, boundary=boundary)
+    result = deblur.solve(g, psf, rule, method=method, boundary="periodic")
     assert result.status.ok
     assert "the fallback rule" in result.lam_reason
     assert "what boundary 'periodic' gets wrong" in result.lam_reason
@@ -92,15 +92,15 @@ def test_a_lambda_too_small_for_the_boundary_is_not_used(noise):
 
 
 @pytest.mark.parametrize(
-    ("boundary", "psf"), [("zero", "disk"), ("periodic", "shake"), ("reflect", "motion")]
+    ("boundary", "psf"),
+    [
+        ("zero", deblur.psf.disk(8)),
+        ("periodic", deblur.psf.camera_shake(9, 1)),
+        ("reflect", deblur.psf.motion(9, 0)),
+    ],
 )
 @pytest.mark.parametrize("noise", [0.0, 0.005, 0.02])
 def test_a_matching_boundary_needs_no_fallback(boundary, psf, noise):
-    psf = {
-        "disk": deblur.psf.disk(8),
-        "motion": deblur.psf.motion(9, 0),
-        "shake": deblur.psf.camera_shake(9, 1),
-    }[psf]
     truth = deblur.image.as_float(deblur.data.load("camera"))[100:172, 200:270]
     g = deblur.degrade(truth, psf, noise=noise, boundary=boundary, seed=1)
     result = deblur.solve(g, psf, boundary=boundary)
@@ -121,9 +121,8 @@ def test_the_rule_of_a_variational_method_falls_back_too(method):
 def test_a_named_rule_without_a_reliable_lambda_is_no_success():
     psf = deblur.psf.gaussian(9, 1.5)
     g, _ = photograph(psf, 0.01, 64)
-    with pytest.raises(
-        deblur.ConvergenceError, match="λ is a guess.*noise=.*stays above the noise level"
-    ) as caught:
+    words = "λ is a guess.*noise=.*stays above the noise level"
+    with pytest.raises(deblur.ConvergenceError, match=words) as caught:
         deblur.reconstruct(g, psf, "discrepancy", noise=1e-7, boundary="unknown")
     assert caught.value.result.status is Status.UNSETTLED
     assert not Status.UNSETTLED.ok
@@ -208,11 +207,12 @@ def test_no_search_for_a_large_soft_picture_looks_at_all_of_it(monkeypatch):
     monkeypatch.setattr(spectral, "_WINDOW", 64)
     sizes = []
     grow = spectral._bidiagonalized
-    monkeypatch.setattr(
-        spectral,
-        "_bidiagonalized",
-        lambda operator, *rest: sizes.append(operator.image_shape) or grow(operator, *rest),
-    )
+
+    def seen(operator, *rest):
+        sizes.append(operator.image_shape)
+        return grow(operator, *rest)
+
+    monkeypatch.setattr(spectral, "_bidiagonalized", seen)
     y, x = np.mgrid[-5:6, -5:6]
     psf = np.exp(-(x * x + y * y + x * y) / 8.0)
     scene = scipy.ndimage.zoom(deblur.data.load("camera")[100:126, 200:226], 6, order=3)

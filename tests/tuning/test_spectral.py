@@ -13,11 +13,7 @@ from deblur.metrics import psnr
 from deblur.operators.blur import Blur
 from deblur.problem import Problem
 from deblur.terms import DataFidelity
-from deblur.tuning import (
-    check_rule,
-    choose_lambda,
-    prior_scene,
-)
+from deblur.tuning import check_rule, choose_lambda, prior_scene
 from deblur.tuning import spectral as spectral_module
 from deblur.tuning import sums as sums_module
 from deblur.tuning.choice import RULES as ALL_RULES
@@ -198,40 +194,26 @@ def test_frames_share_one_lambda_found_from_all(rng):
 
 
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("name", ["fft", "dct", "kronecker, wide", "dense"])
-def test_a_zero_image_is_said_to_have_a_flat_curve(rule, name, rng):
-    h, shape, boundary = BLURS[name]
-    choice = choose_lambda(Blur(h, shape, boundary), np.zeros(shape), rule)
-    assert np.isfinite(choice.lam)
-    assert choice.lam > 0
-    assert "flat" in choice.remark
-    assert choice.remark in choice.reason
-
-
-def test_a_zero_image_goes_through_the_bidiagonalisation_too():
-    blur = Blur(ASYMMETRIC, (40, 41), "zero")
-    assert "flat" in choose_lambda(blur, np.zeros((40, 41))).remark
-
-
-@pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("name", BLURS)
-def test_a_constant_image_gets_a_lambda(rule, name):
+def test_a_constant_image_gets_a_lambda_and_a_zero_one_is_said_to_have_a_flat_curve(rule, name):
     h, shape, boundary = BLURS[name]
-    choice = choose_lambda(Blur(h, shape, boundary), np.full(shape, 0.7), rule)
-    assert np.isfinite(choice.lam)
-    assert choice.lam > 0
-    assert np.isfinite(choice.values).all()
+    if name == "dense":
+        shape = (40, 41)  # by a bidiagonalisation
+    for level in (0.0, 0.7):
+        choice = choose_lambda(Blur(h, shape, boundary), np.full(shape, level), rule)
+        assert np.isfinite(choice.lam)
+        assert choice.lam > 0
+        assert np.isfinite(choice.values).all()
+        if not level:
+            assert "flat" in choice.remark
+            assert choice.remark in choice.reason
 
 
-def test_data_without_noise_ask_for_no_regularisation_and_it_is_said(rng):
+def test_the_ends_of_the_range_are_said(rng):
     blur = Blur(psf.gaussian(3, 0.5), (32, 31), "zero")
-    choice = choose_lambda(blur, blur.forward(rng.random((32, 31))))
+    choice = choose_lambda(blur, blur.forward(rng.random((32, 31))))  # no noise
     assert choice.lam <= 2e-8
-    assert "monotone" in choice.remark
-    assert "smallest" in choice.remark
-
-
-def test_noise_alone_asks_for_all_the_regularisation_there_is_and_it_is_said(rng):
+    assert "monotone down to the smallest" in choice.remark
     blur = Blur(psf.gaussian(5, 1.0), (32, 32), "reflect")
     choice = choose_lambda(blur, rng.standard_normal((32, 32)), "upre", noise=2.0, norm="data")
     assert choice.lam >= 1
@@ -250,9 +232,7 @@ def photograph(boundary, noise, n=128):
     """A photograph whose scene goes on as `boundary` says, and what is to be restored."""
     sharp = data.load("camera")[100 : 100 + n, 200 : 200 + n]
     g = degrade(sharp, psf.gaussian(9, 1.5), noise=noise, boundary=boundary, seed=0)
-    return g, sharp[
-        Blur(psf.gaussian(9, 1.5), sharp.shape if boundary != "unknown" else g.shape, boundary).crop
-    ]
+    return g, sharp[Blur(psf.gaussian(9, 1.5), g.shape, boundary).crop]
 
 
 @pytest.mark.parametrize("boundary", ["periodic", "reflect", "zero", "unknown"])
@@ -379,21 +359,14 @@ def test_float32_images_are_enough(rng):
         ({"norm": "image"}, "unknown norm"),
         ({"bounds": (1.0, 0.1)}, "bounds"),
         ({"max_steps": 0}, "max_steps"),
+        ({"g": np.ones((16, 19))}, "shape"),
+        ({"g": np.full((17, 19), np.nan)}, "NaN"),
     ],
 )
 def test_bad_arguments(arguments, words, rng):
     blur, g = make("fft", rng)
     with pytest.raises(ValueError, match=words):
-        choose_lambda(blur, g, **arguments)
-
-
-def test_bad_images(rng):
-    blur, g = make("fft", rng)
-    with pytest.raises(ValueError, match="shape"):
-        choose_lambda(blur, g[1:])
-    g[3, 4] = np.nan
-    with pytest.raises(ValueError, match="NaN"):
-        choose_lambda(blur, g)
+        choose_lambda(**{"blur": blur, "g": g, **arguments})
 
 
 # ---------------------------------------------------------------------------------------------
@@ -401,14 +374,13 @@ def test_bad_images(rng):
 # ---------------------------------------------------------------------------------------------
 
 
-def pictured(h, side, noise, seed=0):
+def pictured(h, side, noise):
     """(blur, image, truth): a photograph whose scene goes on beyond the frame."""
-    scene = data.load("camera")[-side - 24 :, 100 : 100 + side + 24][
-        : side + len(h) - 1, : side + len(h[0]) - 1
-    ]
     blur = Blur(h, (side, side), "unknown")
+    rows, cols = blur.scene_shape
+    scene = data.load("camera")[-side - 24 :, 100 : 100 + side + 24][:rows, :cols]
     clean = blur.forward(scene)
-    return blur, clean + noise * np.random.default_rng(seed).standard_normal(clean.shape), scene[blur.crop]
+    return blur, clean + noise * np.random.default_rng(0).standard_normal(clean.shape), scene[blur.crop]
 
 
 def left(blur, g):
@@ -439,11 +411,8 @@ def test_white_noise_keeps_its_power_under_the_taper(tile, rng, monkeypatch):
     [
         (psf.motion(15, 30), 0.02, 1024),
         (psf.disk(7), 0.02, 80),
-        (
-            psf.gaussian(25, 4),
-            0.004,
-            1024,
-        ),  # the rim is a third of the picture: without a taper no λ is found
+        # Its rim is a third of the picture: without a taper no λ is found.
+        (psf.gaussian(25, 4), 0.004, 1024),
     ],
 )
 def test_the_spectrum_s_lambda_restores_as_well_as_that_of_the_whole_rule(h, noise, tile, monkeypatch):
