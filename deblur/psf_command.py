@@ -6,7 +6,6 @@ Exit code 1: the measured PSF cannot be trusted (nothing is written without --an
 from __future__ import annotations
 
 import argparse
-import io
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -237,8 +236,6 @@ def check(args: argparse.Namespace) -> int:
     if args.picture:
         from . import plot
 
-        content = io.BytesIO()
-        plot.psf_check(found).savefig(content, format="png")
-        image.write_whole(args.picture, content.getvalue(), args.force)
+        image.write_whole(args.picture, partial(plot.psf_check(found).savefig, format="png"), args.force)
     terminal.report(str(found))
     return 0 if found.verdict.ok else 1

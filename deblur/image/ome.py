@@ -78,9 +78,10 @@ def described(ome: str, space: tuple[int, ...], sizes: tuple[int, ...], bits: in
 
 
 def settings(axes: str, spacing: dict[str, float], labels: tuple[str, ...]) -> dict[str, Any]:
-    """The arguments by which tifffile describes axes, voxel size and channels as OME does."""
+    """The options of `tifffile.imwrite` that describe axes, voxel size and channels as OME does."""
     said: dict[str, Any] = {f"PhysicalSize{a}": step for a, step in spacing.items() if a != "T"}
     said |= {f"{name}Unit": "µm" for name in said}
     if "T" in spacing:
         said |= {"TimeIncrement": spacing["T"], "TimeIncrementUnit": "s"}
-    return said | {"axes": axes} | ({"Channel": {"Name": list(labels)}} if labels else {})
+    said |= {"axes": axes} | ({"Channel": {"Name": list(labels)}} if labels else {})
+    return {"ome": True, "metadata": said}
