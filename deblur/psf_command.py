@@ -64,12 +64,9 @@ def _run(measure: Measure, args: argparse.Namespace) -> int:
     if written:
         psf.save(args.output, found, overwrite=args.force, orientation=getattr(args, "orientation", 1))
     if not args.quiet:
-        lines = [str(found)]
-        if written:
-            lines.append(f"written     {args.output}")
-        elif args.output:
-            lines.append(f"not written {args.output}: it is not to be trusted (--anyway writes it)")
-        terminal.report("\n".join(lines))
+        refused = f"not written {args.output}: it is not to be trusted (--anyway writes it)"
+        outcome = [f"written     {args.output}" if written else refused] if args.output else []
+        terminal.report("\n".join([str(found), *outcome]))
     return 0 if found.status.ok or written else 1
 
 
@@ -205,14 +202,9 @@ def convert(args: argparse.Namespace) -> psf.PSFEstimate:
     --as-centred : flag
         Do not move its centre of gravity to its centre.
     """
-    return psf.prepare(
-        psf.load(args.input, normalize=False, allow_negative=True),
-        clean=args.clean,
-        scale=args.scale,
-        centred=not args.as_centred,
-        energy=args.energy,
-        size=args.size,
-    )
+    given = psf.load(args.input, normalize=False, allow_negative=True)
+    options = {name: getattr(args, name) for name in ("clean", "scale", "energy", "size")}
+    return psf.prepare(given, centred=not args.as_centred, **options)
 
 
 def check(args: argparse.Namespace) -> int:

@@ -229,7 +229,6 @@ def of_tiff(tiff: Any, f: BinaryIO, axes: str, sizes: tuple[int, ...] = ()) -> M
         drop.add(270)  # the description holds what is named above, or the shape of the array
     if page.software.startswith("tifffile"):
         drop.add(305)
-    spacing, labels = ome.steps_and_labels(described, imagej)
 
     def tags() -> Any:
         f.seek(0)
@@ -246,8 +245,7 @@ def of_tiff(tiff: Any, f: BinaryIO, axes: str, sizes: tuple[int, ...] = ()) -> M
         orientation=orientation,
         axes=axes,
         sizes=sizes,
-        spacing=spacing,
-        labels=labels,
+        **ome.steps_and_labels(described, imagej),
         imagej=imagej,
         ome=described,
         others=(*others, *damaged),
