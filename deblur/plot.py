@@ -97,11 +97,9 @@ def picard(source: Any, ax: Axes | None = None) -> Axes:
     ax = _axes(ax, "Picard plot", "i")
     at = thinned(len(choice.singular_values))
     s, c = choice.singular_values[at], choice.coefficients[at]
-    for values, label, where in (
-        (s, "σᵢ", s > 0),
-        (c, "|uᵢᵀg|", c > 0),
-        (c / np.where(s > 0, s, 1), "|uᵢᵀg| / σᵢ", (s > 0) & (c > 0)),
-    ):
+    quotients = np.divide(c, s, out=np.zeros_like(c), where=s > 0)
+    for values, label in ((s, "σᵢ"), (c, "|uᵢᵀg|"), (quotients, "|uᵢᵀg| / σᵢ")):
+        where = values > 0
         ax.semilogy(at[where], values[where], "." if label != "σᵢ" else "-", markersize=2, label=label)
     return _line(ax, ax.axhline, float(np.sqrt(choice.lam)), f"√λ, λ = {choice.lam:.2g}")
 
@@ -212,11 +210,9 @@ def cumulative_periodogram(residual: Array) -> tuple[np.ndarray, np.ndarray]:
     power = (np.abs(scipy.fft.fft2(r)) ** 2).sum(axis=0)
     radius = np.hypot(scipy.fft.fftfreq(r.shape[-2])[:, None], scipy.fft.fftfreq(r.shape[-1])[None])
     frequency, group = np.unique(radius.round(12).ravel(), return_inverse=True)
-    sums = np.bincount(group.ravel(), weights=power.ravel())
-    counts = np.bincount(group.ravel()).astype(float)
-    frequency, sums, counts = frequency[1:], sums[1:], counts[1:]  # the mean is no frequency
-    share = np.cumsum(np.stack([sums, counts], axis=1), axis=0)
-    return frequency, share / np.maximum(share[-1:], np.finfo(float).tiny)
+    sums = [np.bincount(group.ravel(), each.ravel()) for each in (power, np.ones(power.shape))]
+    share = np.cumsum(np.stack(sums, axis=1)[1:], axis=0)  # the mean is no frequency
+    return frequency[1:], share / np.maximum(share[-1:], np.finfo(float).tiny)
 
 
 def residual_image(source: Any, figure: Figure | None = None) -> Figure:
@@ -281,9 +277,8 @@ def psf_check(check: PSFCheck, figure: Figure | None = None) -> Figure:
     first.set_axis_off()
     low, high = np.log10(np.percentile(np.maximum(check.power, np.finfo(float).tiny), [1, 99.8]))
     y, x = check.frequencies.T
-    for ax, values, title in zip(
-        others, (check.power, check.model), ("power of the picture", "power it should have"), strict=True
-    ):
+    powers = {"power of the picture": check.power, "power it should have": check.model}
+    for ax, (title, values) in zip(others, powers.items(), strict=True):
         shown = np.log10(np.maximum(values, np.finfo(float).tiny))
         # Half of the frequencies are known; the others mirror them.
         x2, y2, c = (np.concatenate(pair) for pair in ((x, -x), (y, -y), (shown, shown)))

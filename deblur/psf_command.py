@@ -6,7 +6,6 @@ Exit code 1: the measured PSF cannot be trusted (nothing is written without --an
 from __future__ import annotations
 
 import argparse
-import io
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -65,12 +64,9 @@ def _run(measure: Measure, args: argparse.Namespace) -> int:
     if written:
         psf.save(args.output, found, overwrite=args.force, orientation=getattr(args, "orientation", 1))
     if not args.quiet:
-        lines = [str(found)]
-        if written:
-            lines.append(f"written     {args.output}")
-        elif args.output:
-            lines.append(f"not written {args.output}: it is not to be trusted (--anyway writes it)")
-        terminal.report("\n".join(lines))
+        refused = f"not written {args.output}: it is not to be trusted (--anyway writes it)"
+        outcome = [f"written     {args.output}" if written else refused] if args.output else []
+        terminal.report("\n".join([str(found), *outcome]))
     return 0 if found.status.ok or written else 1
 
 
@@ -239,14 +235,9 @@ def convert(args: argparse.Namespace) -> psf.PSFEstimate:
     --as-centred : flag
         Do not move its centre of gravity to its centre.
     """
-    return psf.prepare(
-        psf.load(args.input, normalize=False, allow_negative=True),
-        clean=args.clean,
-        scale=args.scale,
-        centred=not args.as_centred,
-        energy=args.energy,
-        size=args.size,
-    )
+    given = psf.load(args.input, normalize=False, allow_negative=True)
+    options = {name: getattr(args, name) for name in ("clean", "scale", "energy", "size")}
+    return psf.prepare(given, centred=not args.as_centred, **options)
 
 
 def check(args: argparse.Namespace) -> int:
@@ -270,8 +261,6 @@ def check(args: argparse.Namespace) -> int:
     if args.picture:
         from . import plot
 
-        content = io.BytesIO()
-        plot.psf_check(found).savefig(content, format="png")
-        image.write_whole(args.picture, content.getvalue(), args.force)
+        image.write_whole(args.picture, partial(plot.psf_check(found).savefig, format="png"), args.force)
     terminal.report(str(found))
     return 0 if found.verdict.ok else 1

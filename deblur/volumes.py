@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import io
 import itertools
 import math
 import os
 import secrets
 import shutil
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -88,23 +88,19 @@ def restored(args: argparse.Namespace, options: Any) -> str:
     channels, times = spans.get("C", range(1)), spans.get("T", range(1))
     # One volume as it was read and four of floats at least; of a file, all of its volumes as well.
     each = math.prod(shape) // (len(channels) * len(times)) * (stored.dtype.itemsize + 4 * dtype.itemsize)
-    whole, instead = (
-        (0, "cut the volume into parts: tiles take images in 2-D alone")
-        if to_store
-        else (
-            2 * math.prod(shape) * dtype.itemsize,
-            "write a .zarr, one volume at a time, or cut it into parts",
-        )
-    )
+    whole, instead = 0, "cut the volume into parts: tiles take images in 2-D alone"
+    if not to_store:
+        whole = 2 * math.prod(shape) * dtype.itemsize
+        instead = "write a .zarr, one volume at a time, or cut it into parts"
     require_memory(each + whole, np, f"restoring {args.input}", instead)
     fixed, restore, reports = not isinstance(args.lam, str) and args.boundary != "auto", None, list[str]()
-    partial = Path(os.path.realpath(args.output)).with_name(f".{secrets.token_hex(8)}.tmp")
+    unfinished = Path(os.path.realpath(args.output)).with_name(f".{secrets.token_hex(8)}.tmp")
 
     def volume(letters: str, c: int, t: int) -> tuple[Any, ...]:
         return tuple({"C": c, "T": t}.get(a, slice(None)) for a in letters)
 
     try:
-        out = _store(partial, metadata, shape, dtype, stored.dtype) if to_store else np.empty(shape, dtype)
+        out = _store(unfinished, metadata, shape, dtype, stored.dtype) if to_store else np.empty(shape, dtype)
         for (i, c), (j, t) in itertools.product(enumerate(channels), enumerate(times)):
             report_phase(f"volume {j + 1} of {len(times)}, channel {c}")
             g = np.asarray(stored[volume(letters, c, t)])
@@ -117,9 +113,8 @@ def restored(args: argparse.Namespace, options: Any) -> str:
             if args.views and not reports:
                 from . import plot
 
-                content, spacing = io.BytesIO(), [metadata.spacing.get(a, 1.0) for a in "ZYX"]
-                plot.volumes({"before": g, "after": f}, spacing).savefig(content, format="png")
-                image.write_whole(args.views, content.getvalue(), args.force)
+                views = plot.volumes({"before": g, "after": f}, [metadata.spacing.get(a, 1.0) for a in "ZYX"])
+                image.write_whole(args.views, partial(views.savefig, format="png"), args.force)
             if to_store:
                 f, _ = image.fit_to_levels(args.output, f, g, 32, counts=True)
             out[volume(metadata.axes, i, j)] = f
@@ -128,13 +123,13 @@ def restored(args: argparse.Namespace, options: Any) -> str:
                 reports.append(str(result))
         if to_store:
             image.replace_store(args.output)
-            os.rename(partial, args.output)
+            os.rename(unfinished, args.output)
             lines = [f"written     {args.output}"]
         else:
             source = np.reshape(stored[where], pages)
             lines = written(args, np.reshape(out, pages), source, metadata, bits, counts=bits == 32)
     finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        shutil.rmtree(unfinished, ignore_errors=True)
     return "\n".join([*reports, f"axes        {in_words(metadata, frame, 3)}", *lines])
 
 

@@ -63,6 +63,23 @@ ODD = {
     "reconstruct f.tif -o o.tif --psf gaussian:3x3x3,1": "f.tif none that is Z, or one of no known name",
     "reconstruct q.tif -o o.tif --psf gaussian:3x3x3,1": "its axes are QQYX, (2, 3)",
     "reconstruct f.tif -o o.tif --axis ZYX --psf gaussian:5x3x3,1": "larger than the image (3 x 30 x 30)",
+    "reconstruct g.png -o o.png --psf g.png": "the blurred picture itself; the PSF is what a point became",
+    "reconstruct g.png -o o.png --psf c.png": "such as gaussian:9,1.2",
+    f"{RUN} --clip --rescale": "not allowed with",
+    "reconstruct f.tif -o o.tif --psf box:3 --clip --bits 32": "--clip does nothing here",
+    "reconstruct f.tif -o o.tif --psf box:3 --rescale --bits 32": "--rescale does nothing here",
+    f"{RUN} --denoiser nlm --method tv": "no denoiser",
+    f"{RUN} --noise 0.1 --lam 0.01": "--noise does nothing here: --lam 0.01",
+    f"{RUN} --noise 0.1 --lam lcurve": "--noise does nothing here: --lam lcurve",
+    f"{RUN} --prior zero --method tv": "--prior does nothing here: it belongs to the linear formula",
+    f"{RUN} --rtol 1e-3 --method cholesky": "--rtol 0.001 would do nothing",
+    f"{RUN} --max-iterations 9 --method banded": "--max-iterations 9 would do nothing",
+    f"{RUN} --workers 2": "--workers does nothing here: OUT is no .zarr",
+    "reconstruct g.tif -o o.zarr --psf box:3 --bits 8": "--bits does nothing here",
+    "reconstruct g.tif -o s3://bucket/o.zarr --psf box:3": "is no path of this machine",
+    "reconstruct g.tif -o o.zarr --psf box:3 --tolerance 2": "between 0 and 1",
+    "reconstruct g.tif -o o.zarr --psf box:3 --memory much": "8GB or 512MiB",
+    "reconstruct g.tif -o o.zarr --psf box:3 --tolerance 1e-9 --lam 1e-2": "below what float32 holds",
     "choose --shape 9x9 --psf motion:1e9,45": "motion:1e9,45",
     "choose --shape 99999999999999999999 --psf box:3": "ROWSxCOLUMNS such as 15x17",
     "demo --psf box:99": "too few for a PSF of 99 x 99",
@@ -82,6 +99,7 @@ def in_folder(tmp_path, monkeypatch):
     (tmp_path / "empty.png").touch()
     (tmp_path / "text.png").write_text("no image")
     image.write("g.png", deblur.data.load("camera")[100:130, 100:130])
+    image.write("c.png", image.read("g.png"), bits=16)
     tifffile.imwrite("f.tif", np.zeros((3, 30, 30), np.uint8), imagej=True, metadata={"axes": "TYX"})
     tifffile.imwrite("q.tif", np.zeros((2, 3, 9, 9), np.uint8), photometric="minisblack")
     image.write("g.tif", np.full((30, 30), 7, np.uint8))
@@ -91,4 +109,4 @@ def in_folder(tmp_path, monkeypatch):
 @pytest.mark.parametrize("line", ODD)
 def test_an_odd_command_line_is_answered_in_one_line(capsys, line):
     fails(capsys, line.split(" "), ODD[line], code=1 if "--max-iterations 1" in line else 2)
-    assert not any(Path(name).exists() for name in ("o.png", "o.tif"))
+    assert not any(Path(name).exists() for name in ("o.png", "o.tif", "o.zarr"))

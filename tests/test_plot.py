@@ -65,11 +65,7 @@ def test_filter_factors(xp):
         plot.filter_factors(xp.zeros(3), 0.1)
     with pytest.raises(ValueError, match="finite"):
         plot.filter_factors(s, float("nan"))
-
-
-def test_large_spectra_are_thinned_from_end_to_end():
-    s = np.linspace(0.1, 1, 50_000)
-    x = plot.filter_factors(s, 0.1).lines[0].get_xdata()
+    x = plot.filter_factors(np.linspace(0.1, 1, 50_000), 0.1).lines[0].get_xdata()  # thinned from end to end
     assert len(x) <= 4000
     assert (x[0], x[-1]) == (0.1, 1.0)
 

@@ -76,9 +76,7 @@ def chosen(
     if not (time or channel):
         return metadata, where
     pages = np.arange(math.prod(metadata.sizes)).reshape(metadata.sizes)[where].ravel()
-    labels = (
-        metadata.labels if channel is None else tuple(metadata.labels[i] for i in channel if metadata.labels)
-    )
+    labels = metadata.labels[channel.start : channel.stop] if channel else metadata.labels
     alpha = metadata.alpha if metadata.alpha is None else metadata.alpha[pages]
     return _described_anew(metadata, sizes=tuple(map(len, ranges)), labels=labels, alpha=alpha), where
 

@@ -218,18 +218,17 @@ def of_tiff(tiff: Any, f: BinaryIO, axes: str, sizes: tuple[int, ...] = ()) -> M
     others = [f"{name.upper()} data" for name in formats if getattr(tiff, f"is_{name}", False)]
     if 700 in page.tags:
         others.append("XMP")
-    imagej = dict(tiff.imagej_metadata or {}) if tiff.is_imagej else None
+    imagej = None
+    if tiff.is_imagej:
+        shape = ("images", "channels", "slices", "frames", "hyperstack")
+        imagej = {name: value for name, value in (tiff.imagej_metadata or {}).items() if name not in shape}
+        imagej |= {"resolution": page.resolution[::turn], "dtype": page.dtype}
     described = (tiff.ome_metadata or "") if tiff.is_ome else ""
     drop = set(_STORAGE)
     if others or tiff.is_shaped or imagej is not None or described:
         drop.add(270)  # the description holds what is named above, or the shape of the array
     if page.software.startswith("tifffile"):
         drop.add(305)
-    if imagej is not None:
-        for name in ("images", "channels", "slices", "frames", "hyperstack"):  # the array's shape
-            imagej.pop(name, None)
-        imagej |= {"resolution": page.resolution[::turn], "dtype": page.dtype}
-    spacing, labels = ome.steps_and_labels(described, imagej)
 
     def tags() -> Any:
         f.seek(0)
@@ -246,8 +245,7 @@ def of_tiff(tiff: Any, f: BinaryIO, axes: str, sizes: tuple[int, ...] = ()) -> M
         orientation=orientation,
         axes=axes,
         sizes=sizes,
-        spacing=spacing,
-        labels=labels,
+        **ome.steps_and_labels(described, imagej),
         imagej=imagej,
         ome=described,
         others=(*others, *damaged),
@@ -315,10 +313,7 @@ def tiff(samples: np.ndarray, metadata: Metadata) -> bytes | Callable[[BinaryIO]
     elif metadata.ome:
         options |= {"metadata": None, "description": metadata.ome.encode()}
     elif metadata.spacing and metadata.alpha is None and len(metadata.axes) == len(sizes):
-        options |= {
-            "ome": True,
-            "metadata": ome.settings(metadata.axes + inner, metadata.spacing, metadata.labels),
-        }
+        options |= ome.settings(metadata.axes + inner, metadata.spacing, metadata.labels)
     else:
         # The shape of a stack is noted in the file, since one of a single page is a stack too.
         options["metadata"] = ({"axes": metadata.axes + inner} if metadata.axes else {}) if pages else None

@@ -19,8 +19,8 @@ def to_microns(unit: str) -> float | None:
     return 10.0 ** powers[prefix[1]] if prefix and prefix[1] in powers else None
 
 
-def steps_and_labels(ome: str, imagej: dict[str, Any] | None) -> tuple[dict[str, float], tuple[str, ...]]:
-    """The spacing and the labels of `Metadata`, from the XML of an OME-TIFF or ImageJ's settings."""
+def steps_and_labels(ome: str, imagej: dict[str, Any] | None) -> dict[str, Any]:
+    """The attributes spacing and labels of `Metadata`, from the XML of an OME-TIFF or ImageJ's settings."""
     found: dict[str, tuple[Any, float | None]] = {}
     labels: list[str] = []
     if imagej is not None:
@@ -39,7 +39,8 @@ def steps_and_labels(ome: str, imagej: dict[str, Any] | None) -> tuple[dict[str,
     for letter, (step, unit) in found.items():
         with suppress(TypeError, ValueError):  # none is there, or it is no number
             steps[letter] = float(step) * (unit or 0.0)
-    return {a: step for a, step in steps.items() if 0 < step < math.inf}, tuple(labels) if any(labels) else ()
+    spacing = {a: step for a, step in steps.items() if 0 < step < math.inf}
+    return {"spacing": spacing, "labels": tuple(labels) if any(labels) else ()}
 
 
 def planes(pixels: ElementTree.Element) -> int:
@@ -78,9 +79,10 @@ def described(ome: str, space: tuple[int, ...], sizes: tuple[int, ...], bits: in
 
 
 def settings(axes: str, spacing: dict[str, float], labels: tuple[str, ...]) -> dict[str, Any]:
-    """The arguments by which tifffile describes axes, voxel size and channels as OME does."""
+    """The options of `tifffile.imwrite` that describe axes, voxel size and channels as OME does."""
     said: dict[str, Any] = {f"PhysicalSize{a}": step for a, step in spacing.items() if a != "T"}
     said |= {f"{name}Unit": "µm" for name in said}
     if "T" in spacing:
         said |= {"TimeIncrement": spacing["T"], "TimeIncrementUnit": "s"}
-    return said | {"axes": axes} | ({"Channel": {"Name": list(labels)}} if labels else {})
+    said |= {"axes": axes} | ({"Channel": {"Name": list(labels)}} if labels else {})
+    return {"ome": True, "metadata": said}

@@ -306,19 +306,18 @@ def _read_with_pillow(f: BinaryIO, path: Path) -> tuple[np.ndarray, Metadata]:
         # pillow-heif turns the pixels upright, and notes from where.
         orientation = picture.info.get("original_orientation") or picture.getexif().get(274, 1)
         film = frames > 1 and (picture.format == "GIF" or picture.custom_mimetype == "image/apng")
+        picture.load()
+        standing = ImageOps.exif_transpose(picture)
+        found = metadata.of_pillow(standing, orientation, f if is_png else None)
         if film:
             _check_memory(path, (frames, *size, 4), 1)
             # The frames of a film differ in mode; RGBA holds them all.
             image = np.stack([np.asarray(frame.convert("RGBA")) for frame in ImageSequence.Iterator(picture)])
-        else:
-            picture.load()
-        standing = ImageOps.exif_transpose(picture)
-        found = metadata.of_pillow(standing, orientation, f if is_png else None)
-        if not film and raw.endswith("16B") and (raw != "I;16B" or key is not None):
+        elif raw.endswith("16B") and (raw != "I;16B" or key is not None):
             # Pillow cuts colours of 16 bits to 8, and ignores which grey of 16 bits is transparent.
             _check_memory(path, (*size, 4), 2)
             image = png.read_deep(f, picture, raw, key)
-        elif not film:
+        else:
             # Pillow applies a palette, and the transparency of an entry or of a key colour, only on conversion.
             if key is not None or mode == "PA":
                 standing = standing.convert("RGBA")

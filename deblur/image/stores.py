@@ -116,12 +116,11 @@ def ome_attributes(metadata: Metadata, dtype: Any) -> dict[str, Any]:
     .. [1] https://ngff.openmicroscopy.org/0.5/
     """
     kinds = {"T": ("time", "second"), "C": ("channel", None)}
-    axes, scale = [], []
+    axes, scale = [], [metadata.spacing.get(letter) or 1.0 for letter in f"{metadata.axes}YX"]
     for letter in f"{metadata.axes}YX":
         kind, unit = kinds.get(letter, ("space", "micrometer"))
-        step = metadata.spacing.get(letter)
-        axes.append({"name": letter.lower(), "type": kind} | ({"unit": unit} if step and unit else {}))
-        scale.append(step or 1.0)
+        known = {"unit": unit} if unit and metadata.spacing.get(letter) else {}
+        axes.append({"name": letter.lower(), "type": kind} | known)
     datasets = [{"path": "0", "coordinateTransformations": [{"type": "scale", "scale": scale}]}]
     said: dict[str, Any] = {"version": "0.5", "multiscales": [{"axes": axes, "datasets": datasets}]}
     if metadata.labels:

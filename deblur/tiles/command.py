@@ -31,9 +31,8 @@ def wants(args: argparse.Namespace, psf: Any) -> bool:
     why = "a volume is restored whole" if volume else "OUT is no .zarr"
     idle = dict.fromkeys(("bits", "clip", "rescale") if store else (), "a zarr store holds every number")
     tiled = store and not volume
-    idle |= dict.fromkeys(
-        () if tiled else ("tolerance", "workers", "memory", "scheduler", "gpus", "no_check"), why
-    )
+    of_tiles = ("tolerance", "workers", "memory", "scheduler", "gpus", "no_check")
+    idle |= {} if tiled else dict.fromkeys(of_tiles, why)
     idle |= {} if volume else {"views": "the PSF is in 2-D, and views are of volumes"}
     for name, why in idle.items():
         if getattr(args, name):

@@ -211,22 +211,20 @@ class MappedTiff:
             raise ValueError(
                 f"{path} cannot be mapped ({error}): it is compressed or in pieces; write it uncompressed, or as zarr"
             ) from None
-        self._shape, self.dtype, self.ndim = mapped.shape, mapped.dtype, mapped.ndim
+        self.dtype, self.ndim = mapped.dtype, mapped.ndim
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return tuple(self._shape[i] for i in self._all())
-
-    def _all(self) -> tuple[int, ...]:
-        return (*self.order, *range(len(self.order), self.ndim))
+        return self._mapped().shape
 
     def _mapped(self) -> np.ndarray:
         import tifffile
 
-        return tifffile.memmap(self.path, mode="r")
+        found = tifffile.memmap(self.path, mode="r")
+        return found.transpose(*self.order, *range(len(self.order), found.ndim))
 
     def __getitem__(self, at: Any) -> np.ndarray:
-        return np.array(self._mapped().transpose(self._all())[at])
+        return np.array(self._mapped()[at])
 
 
 @contextmanager

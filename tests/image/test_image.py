@@ -39,22 +39,16 @@ def test_vector2im_undoes_im2vector(f):
     assert image.vector2im(v, f.shape).dtype == f.dtype
 
 
-@pytest.mark.parametrize("shape", [(3,), (2, 2, 3), (0, 3), ()])
-def test_im2vector_wants_one_grey_image(shape):
-    with pytest.raises(ValueError, match="2-D"):
-        image.im2vector(np.ones(shape))
-
-
-@pytest.mark.parametrize("v", [np.ones(5), np.ones((2, 3)), np.ones((1, 6)), np.ones((6, 1, 1))])
-def test_vector2im_wants_as_many_pixels_as_the_shape_has(v):
-    with pytest.raises(ValueError, match="6 pixels"):
-        image.vector2im(v, (2, 3))
-
-
-@pytest.mark.parametrize("shape", [(6,), (2, 3, 1), (-2, -3), (1.5, 4), (0, 6)])
-def test_vector2im_wants_a_shape(shape):
-    with pytest.raises(ValueError, match=r"\(rows, columns\)"):
-        image.vector2im(np.ones(6), shape)
+def test_vectors_and_images_of_other_shapes_are_refused():
+    for shape in [(3,), (2, 2, 3), (0, 3), ()]:
+        with pytest.raises(ValueError, match="2-D"):
+            image.im2vector(np.ones(shape))
+    for shape in [5, (2, 3), (1, 6), (6, 1, 1)]:
+        with pytest.raises(ValueError, match="6 pixels"):
+            image.vector2im(np.ones(shape), (2, 3))
+    for shape in [(6,), (2, 3, 1), (-2, -3), (1.5, 4), (0, 6)]:
+        with pytest.raises(ValueError, match=r"\(rows, columns\)"):
+            image.vector2im(np.ones(6), shape)
 
 
 # -- scaling ---------------------------------------------------------------------------------
@@ -100,12 +94,9 @@ def test_as_float_wants_numbers(a):
         *(("a.webp", np.uint8, shape) for shape in ((17, 19), (17, 19, 3))),
         *(("a.tif", dtype, (17, 19)) for dtype in (np.uint8, np.uint16, np.float32)),
         *(("a.tiff", dtype, (17, 19, 3)) for dtype in (np.uint8, np.uint16, np.float32)),
-        ("a.tif", np.uint8, (5, 17, 19)),
-        ("a.tif", np.uint16, (5, 17, 19, 3)),
-        ("a.tif", np.float32, (5, 17, 19)),
+        *(("a.tif", dtype, (5, 17, 19)) for dtype in (np.uint8, np.uint16, np.float32)),
+        *(("a.tif", dtype, (n, 17, 19, 3)) for dtype in (np.uint16, np.float32) for n in (1, 4)),
         ("a.tif", np.float32, (1, 17, 19)),
-        ("a.tif", np.float32, (1, 17, 19, 3)),
-        ("a.tif", np.float32, (4, 17, 19)),
         ("a.tif", np.uint8, (1, 1)),
     ],
 )
@@ -120,13 +111,6 @@ def test_what_is_written_is_read_again(tmp_path, rng, name, dtype, shape):
     np.testing.assert_array_equal(a, b)
     np.testing.assert_array_equal(image.read(tmp_path / name), skimage.util.img_as_float(a))
     assert os.listdir(tmp_path) == [name]  # no temporary file is left
-
-
-@pytest.mark.parametrize(("name", "bits"), [("a.png", 8), ("a.png", 16), ("a.tif", 8), ("a.tif", 16)])
-def test_floats_are_rounded_to_the_nearest_level(tmp_path, rng, name, bits):
-    a = rng.random((17, 19))
-    image.write(tmp_path / name, a, bits=bits)
-    assert np.abs(image.read(tmp_path / name) - a).max() <= 0.5 / (2**bits - 1) + 1e-15
 
 
 def test_jpeg_is_near_and_keeps_its_colours(tmp_path):
@@ -145,20 +129,17 @@ def test_jpeg_is_near_and_keeps_its_colours(tmp_path):
 
 
 def test_default_depths():
-    wide = np.zeros((4, 5))
-    for name, dtype, bits in [
-        ("a.png", np.float32, 8),
-        ("a.tif", np.float64, 32),
-        ("a.tif", np.uint8, 8),
-        ("a.tif", np.bool_, 8),
-        ("a.tif", np.uint16, 16),
-        ("a.png", np.uint16, 16),
-        ("a.jpg", np.uint16, 8),
-        ("a.tif", np.int32, 32),
-        ("a.tif", np.int16, 32),
-        ("a.png", np.int32, 8),
-    ]:
-        assert image.check_format(name, wide.astype(dtype)) == bits, (name, dtype)
+    tiff = {"uint8": 8, "bool": 8, "uint16": 16, "int16": 32, "int32": 32, "float64": 32}
+    depths = {"a.tif": tiff, "a.png": {"float32": 8, "uint16": 16, "int32": 8}, "a.jpg": {"uint16": 8}}
+    for name, bits in depths.items():
+        assert {dtype: image.check_format(name, np.zeros((4, 5), dtype)) for dtype in bits} == bits
+
+
+def test_floats_are_rounded_to_the_nearest_level(tmp_path, rng):
+    a = rng.random((17, 19))
+    for i, (name, bits) in enumerate([("png", 8), ("png", 16), ("tif", 8), ("tif", 16)]):
+        image.write(tmp_path / f"{i}.{name}", a, bits=bits)
+        assert np.abs(image.read(tmp_path / f"{i}.{name}") - a).max() <= 0.5 / (2**bits - 1) + 1e-15
 
 
 def test_clipped_values_are_counted_and_rounding_is_not(tmp_path):
@@ -282,27 +263,22 @@ def test_transparent_palette_entries_count_as_transparency(tmp_path):
     np.testing.assert_array_equal(found.alpha, np.where(deep == 108, 0, 65535))
 
 
-@pytest.mark.parametrize("name", ["c.jpg", "c.tif"])
-def test_cmyk_is_refused_in_words(tmp_path, name):
-    with pytest.raises(ValueError, match=r"CMYK.*convert it to RGB"):
-        image.read(pillow(tmp_path / name, Image.new("CMYK", (5, 4), (1, 2, 3, 4))))
-
-
-def test_deep_cmyk_and_lab_are_refused_in_words(tmp_path):
-    tifffile.imwrite(tmp_path / "c.tif", np.zeros((4, 5, 4), np.uint16), photometric="separated")
-    with pytest.raises(ValueError, match="CMYK"):
-        image.read(tmp_path / "c.tif")
-    with pytest.raises(ValueError, match="LAB"):
-        image.read(pillow(tmp_path / "l.tif", Image.new("LAB", (5, 4), (1, 2, 3))))
+def test_cmyk_and_lab_are_refused_in_words(tmp_path):
+    for name in ("c.jpg", "c.tif"):
+        pillow(tmp_path / name, Image.new("CMYK", (5, 4), (1, 2, 3, 4)))
+    pillow(tmp_path / "l.tif", Image.new("LAB", (5, 4), (1, 2, 3)))
+    tifffile.imwrite(tmp_path / "deep.tif", np.zeros((4, 5, 4), np.uint16), photometric="separated")
+    for name, colours in {"c.jpg": "CMYK", "c.tif": "CMYK", "deep.tif": "CMYK", "l.tif": "LAB"}.items():
+        with pytest.raises(ValueError, match=rf"{colours}.*convert it to RGB"):
+            image.read(tmp_path / name)
 
 
 def png(rows, width, depth, colour_type, *, height=None, interlace=0, filtered=False):
     """A PNG written by hand: `rows` are the packed bytes of each line, if `filtered` after the filter's number."""
 
     def chunk(name, content):
-        return (
-            struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
-        )
+        size, checksum = (struct.pack(">I", n) for n in (len(content), zlib.crc32(name + content)))
+        return size + name + content + checksum
 
     size = (width, len(rows) if height is None else height)
     head = struct.pack(">IIBBBBB", *size, depth, colour_type, 0, 0, interlace)
@@ -382,13 +358,9 @@ def test_a_damaged_deep_png_is_said_to_be_damaged(tmp_path, content):
         image.read(tmp_path / "a.png")
 
 
-def test_two_bit_greys_span_black_to_white(tmp_path):
-    path = tmp_path / "a.png"
-    path.write_bytes(png([bytes([0b00011011])], 4, 2, 0))
-    np.testing.assert_allclose(image.read(path), [[0, 1 / 3, 2 / 3, 1]], atol=1e-15)
-
-
-def test_16_bit_pgm(tmp_path):
+def test_two_bit_greys_and_a_pgm_of_16_bits(tmp_path):
+    (tmp_path / "a.png").write_bytes(png([bytes([0b00011011])], 4, 2, 0))
+    np.testing.assert_allclose(image.read(tmp_path / "a.png"), [[0, 1 / 3, 2 / 3, 1]], atol=1e-15)
     a = np.array([[0, 1, 257], [32768, 65534, 65535]])
     (tmp_path / "a.pgm").write_bytes(b"P5 3 2 65535\n" + a.astype(">u2").tobytes())
     expected = skimage.util.img_as_float(a.astype(np.uint16))
@@ -405,22 +377,18 @@ def test_tiff_with_zero_as_white(tmp_path, dtype):
         image.read(tmp_path / "f.tif")
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.float32])
-def test_tiff_stored_colour_by_colour(tmp_path, dtype):
-    a = RGB.astype(dtype)
-    tifffile.imwrite(tmp_path / "p.tif", a.transpose(2, 0, 1), photometric="rgb", planarconfig="separate")
-    np.testing.assert_array_equal(image.read(tmp_path / "p.tif", as_float=False), a)
-
-
-@pytest.mark.parametrize("dtype", [np.int8, np.int16, np.int32, np.uint32, np.float16, np.float64])
-def test_tiff_of_the_rarer_numbers(tmp_path, dtype):
-    a = GREY.astype(dtype)
+@pytest.mark.parametrize("dtype", [*INTEGERS[:3], *INTEGERS[4:7], np.float16, np.float32, np.float64])
+def test_tiff_of_all_numbers_together_and_colour_by_colour(tmp_path, dtype):
+    a, colours = GREY.astype(dtype), RGB.astype(dtype)
+    said = {"photometric": "rgb", "planarconfig": "separate"}
+    tifffile.imwrite(tmp_path / "p.tif", colours.transpose(2, 0, 1), **said)
+    np.testing.assert_array_equal(image.read(tmp_path / "p.tif", as_float=False), colours)
     tifffile.imwrite(tmp_path / "a.tif", a)
     assert image.read(tmp_path / "a.tif", as_float=False).dtype == dtype
     np.testing.assert_array_equal(image.read(tmp_path / "a.tif"), skimage.util.img_as_float(a))
 
 
-def test_tiff_pages_however_they_were_written(tmp_path):
+def test_pages_and_frames_however_they_were_written(tmp_path):
     pages = np.stack([GREY, GREY + 1, GREY + 2])
     with tifffile.TiffWriter(tmp_path / "a.tif") as tiff:
         for page in pages:
@@ -431,6 +399,9 @@ def test_tiff_pages_however_they_were_written(tmp_path):
     tifffile.imwrite(tmp_path / "d.tif", pages, bigtiff=True, byteorder=">", photometric="minisblack")
     for name in "abcd":
         np.testing.assert_array_equal(image.read(tmp_path / f"{name}.tif", as_float=False), pages)
+    frames = [Image.fromarray(RGB), Image.fromarray(RGB[::-1].copy())]
+    frames[0].save(tmp_path / "a.gif", save_all=True, append_images=frames[1:])
+    assert image.read(tmp_path / "a.gif").shape == (2, 4, 5, 3)
 
 
 def test_tiff_that_is_no_plain_stack(tmp_path):
@@ -448,12 +419,6 @@ def test_tiff_that_is_no_plain_stack(tmp_path):
     tifffile.imwrite(tmp_path / "complex.tif", np.zeros((4, 5), np.complex64))
     with pytest.raises(ValueError, match="not real numbers"):
         image.read(tmp_path / "complex.tif")
-
-
-def test_gif_of_several_frames_is_a_stack(tmp_path):
-    frames = [Image.fromarray(RGB), Image.fromarray(RGB[::-1].copy())]
-    frames[0].save(tmp_path / "a.gif", save_all=True, append_images=frames[1:])
-    assert image.read(tmp_path / "a.gif").shape == (2, 4, 5, 3)
 
 
 def test_the_content_decides_the_format_and_not_the_name(tmp_path):
@@ -512,16 +477,6 @@ def test_nan_in_a_tiff(tmp_path):
 # -- writing ---------------------------------------------------------------------------------
 
 
-def test_nothing_is_overwritten_unasked(tmp_path):
-    path = tmp_path / "a.png"
-    image.write(path, GREY)
-    with pytest.raises(FileExistsError, match="overwrite=True"):
-        image.write(path, RGB)
-    np.testing.assert_array_equal(image.read(path, as_float=False), GREY)
-    image.write(path, RGB, overwrite=True)
-    np.testing.assert_array_equal(image.read(path, as_float=False), RGB)
-
-
 def test_a_file_that_appears_meanwhile_is_not_overwritten(tmp_path, monkeypatch):
     path = tmp_path / "a.png"
     encode = image.writing._encode
@@ -551,12 +506,14 @@ def test_a_failed_write_leaves_nothing_and_keeps_the_old_file(tmp_path, monkeypa
     assert os.listdir(tmp_path) == ["a.png"]
 
 
-def test_a_link_stays_a_link(tmp_path):
+def test_nothing_is_overwritten_unasked_and_a_link_stays_a_link(tmp_path):
     target, link = tmp_path / "target.png", tmp_path / "link.png"
     image.write(target, GREY)
     link.symlink_to(target)
-    with pytest.raises(FileExistsError):
-        image.write(link, RGB)
+    for path in (target, link):
+        with pytest.raises(FileExistsError, match="overwrite=True"):
+            image.write(path, RGB)
+        np.testing.assert_array_equal(image.read(path, as_float=False), GREY)
     image.write(link, RGB, overwrite=True)
     assert link.is_symlink()
     np.testing.assert_array_equal(image.read(target, as_float=False), RGB)
@@ -613,12 +570,9 @@ def test_write_refuses_before_it_touches_the_disk(tmp_path, name, shape, bits, w
 def test_write_refuses_what_is_not_finite(tmp_path, name, value):
     with pytest.raises(ValueError, match="NaN or infinite"):
         image.write(tmp_path / name, np.array([[0.0, value]]))
-    assert os.listdir(tmp_path) == []
-
-
-def test_write_refuses_what_float32_cannot_hold(tmp_path):
     with pytest.raises(ValueError, match="32-bit"):
         image.write(tmp_path / "a.tif", np.array([[1e300]]))
+    assert os.listdir(tmp_path) == []
 
 
 @pytest.mark.parametrize("shape", [(4, 5), (4, 5, 3), (2, 4, 5), (2, 4, 5, 3), (4, 3)])

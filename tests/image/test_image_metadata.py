@@ -97,9 +97,12 @@ def test_ome_keeps_scale_axes_and_names(tmp_path, rng, name, dtype, axes, shape)
     a = samples(rng, shape, np.uint16)
     names = ["DAPI", "GFP é", "RFP"][: shape[axes.index("C")]] if "C" in axes else []
     scale = {"PhysicalSizeX": 0.1, "PhysicalSizeXUnit": "µm", "PhysicalSizeY": 0.2, "PhysicalSizeZ": 0.5}
-    said = {"axes": axes, **scale, "Description": "a <cell>"} | (
-        {"Channel": {"Name": names}} if names else {}
-    )
+    said = {
+        "axes": axes,
+        **scale,
+        "Description": "a <cell>",
+        **({"Channel": {"Name": names}} if names else {}),
+    }
     colours = "rgb" if "S" in axes else "minisblack"
     tifffile.imwrite(tmp_path / "a.ome.tif", a, photometric=colours, metadata=said)
     pixels, left = travelled(tmp_path / "a.ome.tif", tmp_path / name, dtype if dtype != np.uint16 else None)
@@ -179,14 +182,8 @@ def test_imagej_keeps_scale_axes_and_labels(tmp_path, rng, axes, shape, dtype):
     a = samples(rng, shape, dtype)
     pages = int(np.prod(shape[: axes.index("Y")]))
     labels = [f"page {i} é" for i in range(pages)] if pages > 1 else ["only"]
-    settings = {
-        "unit": "um",
-        "spacing": 0.5,
-        "finterval": 2.5,
-        "Info": "taken by hand",
-        "min": 10.0,
-        "max": 200.0,
-    }
+    settings = {"unit": "um", "spacing": 0.5, "finterval": 2.5, "Info": "taken by hand"}
+    settings |= {"min": 10.0, "max": 200.0}
     said = {**settings, "axes": axes, "Labels": labels}
     tifffile.imwrite(tmp_path / "a.tif", a, imagej=True, resolution=(9.5, 8.25), metadata=said)
     pixels, left = travelled(tmp_path / "a.tif", tmp_path / "b.tif")

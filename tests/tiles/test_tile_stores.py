@@ -507,29 +507,6 @@ def test_the_command_restores_stores_and_says_so(store, picture, tmp_path, capsy
     assert "were there from an earlier start" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        (["in.png", "-o", "out.png", "--workers", "2"], "--workers does nothing here"),
-        (["-o", "out.zarr", "--bits", "8"], "--bits does nothing here"),
-        (["-o", "s3://bucket/out.zarr"], "is no path of this machine"),
-        (["-o", "out.zarr", "--tolerance", "2"], "between 0 and 1"),
-        (["-o", "out.zarr", "--memory", "much"], "8GB or 512MiB"),
-        (["-o", "out.zarr", "--tolerance", "1e-9", "--lam", "1e-2"], "below what float32 holds"),
-    ],
-)
-def test_the_command_refuses_in_one_line(store, more, said, tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    try:
-        source = [] if more[0] == "in.png" else [str(store)]
-        code = cli.main(["reconstruct", *source, *more, "--psf", "gaussian:9,1.5"])
-    except SystemExit as left:
-        code = left.code
-    assert code == 2
-    assert said in capsys.readouterr().err
-    assert not (tmp_path / "out.zarr").exists()
-
-
 def test_importing_deblur_needs_no_dask():
     code = "import sys, deblur.tiles; assert not {'dask', 'zarr', 'distributed'} & set(sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
