@@ -233,8 +233,7 @@ def _least_squares(a: np.ndarray, family: _Kind) -> Any:
 def _fit_image(image: np.ndarray, kind: str | None) -> PSFEstimate:
     if kind not in (None, "disk", "motion"):
         raise ValueError(
-            f"a {kind} blur cannot be found in an image alone: its spectrum has no zeros. Take an image of a "
-            "point or an edge (deblur.psf.from_points, from_edge), or pass 'disk' or 'motion'"
+            f"an image alone does not show a {kind} blur: take from_points, from_edge, or 'disk' or 'motion'"
         )
     if not np.ptp(image) > 0:
         raise ValueError("the image is of one brightness: it shows nothing that could be blurred")

@@ -97,9 +97,7 @@ def parse(text: str) -> np.ndarray:
     try:
         arguments = {p: _READERS.get(p, float)(word) for p, word in zip(parameters, words, strict=False)}
     except ValueError:
-        raise ValueError(
-            f"psf {text!r} must be written {usage}, with numbers for the words in capitals{known}"
-        ) from None
+        raise ValueError(f"psf {text!r} must be written {usage}, in numbers{known}") from None
     try:
         return TABLE[name](**arguments)
     except ValueError as error:

@@ -216,9 +216,7 @@ def _integrated(
     """The PSF of an intensity whose finest period is given, integrated over each voxel."""
     shape = as_shape(size, None)
     if len(shape) == 1 or not all(n % 2 for n in shape):
-        raise ValueError(
-            f"size must be odd along rows, columns and planes, so that the focus is a pixel's, not {size!r}"
-        )
+        raise ValueError(f"size must be odd along each axis, so that a pixel has the focus, not {size!r}")
     sides = per_axis(voxel, len(shape), "voxel")
     if not math.isfinite(z):
         raise ValueError(f"z must be a distance in micrometres, not {z!r}")

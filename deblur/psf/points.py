@@ -109,8 +109,7 @@ def from_points(
         size = as_shape(size, picture.ndim)
         if any(n > most for n, most in zip(size, room, strict=True)):
             raise ValueError(
-                f"a PSF of size {size} is more than half of an image of {by(picture.shape)} pixels, or has more "
-                "planes than it"
+                f"a PSF of size {size} is more than half of an image of {by(picture.shape)} pixels, or has more planes"
             )
     if positions is not None:
         positions = checked_positions(positions, picture.shape)
@@ -130,9 +129,8 @@ def from_points(
     found = field.average(shape)
     for _ in range(4):
         needed = _needed(found[0])
-        larger = tuple(
-            max(n, need) if need <= end else n for n, need, end in zip(shape, needed, most, strict=True)
-        )
+        sides = zip(shape, needed, most, strict=True)
+        larger = tuple(max(n, need) if need <= end else n for n, need, end in sides)
         if larger == shape or (picture.ndim == 2 and energy_outside(found[0].psf) > 0.5):
             break
         wider = field.average(larger)
@@ -227,9 +225,7 @@ class _Field:
         if good.any():
             return good, left_out
         if left_out.get("saturated", 0) >= 0.5 * len(own):
-            advice = (
-                "expose shorter, so that no top is cut off, or pass saturation=... if these values are sound"
-            )
+            advice = "expose shorter, or pass saturation=... if these values are sound"
         elif "too near the edge" in left_out:
             advice = f"show points further inside than half of the PSF ({by(shape)}) or pass a smaller size"
         else:
@@ -250,8 +246,7 @@ def _check_light(total: float, points: int) -> None:
     """ValueError unless a PSF has light."""
     if not 0 < total < math.inf:
         raise ValueError(
-            f"what was found at {points} places has no common shape above the noise, as points have: use an image of "
-            "stars, beads or pinholes, or give positions and a size"
+            f"what was found at {points} places has no common shape above the noise: show stars, beads or pinholes"
         )
 
 
@@ -269,10 +264,8 @@ def _pixels(
 ) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
     """Indices of the pixels of stamps in an image, such as rows (k, m, 1) and columns (k, 1, n), clipped to its frame;
     and which of them lie in it (k, m, n)."""
-    at = [
-        _each(place, tuple(range(1, own.shape[1] + 1))) + line
-        for place, line in zip(own.T.astype(int), coordinates(shape), strict=True)
-    ]
+    places = _each(own.T.astype(int), tuple(range(2, own.shape[1] + 2)))
+    at = [place + line for place, line in zip(places, coordinates(shape), strict=True)]
     clipped = tuple(np.clip(line, 0, n - 1) for line, n in zip(at, frame, strict=True))
     return clipped, functools.reduce(np.logical_and, map(np.equal, at, clipped))
 
@@ -388,9 +381,8 @@ def _reach(psf: np.ndarray, variance: np.ndarray) -> int:
     """The number of pixels across of the part of an image, or of a line, that rises above the noise."""
     ring = np.rint(radii(psf.shape)).astype(int).ravel()
     last = (min(psf.shape) - 1) // 2
-    count, total, square = (
-        np.bincount(ring, a.ravel())[: last + 1] for a in (np.ones_like(psf), psf, variance)
-    )
+    parts = (np.ones_like(psf), psf, variance)
+    count, total, square = (np.bincount(ring, a.ravel())[: last + 1] for a in parts)
     level, error = total / count, np.sqrt(square) / count
     seen = (level > 3 * error) & (level > 2e-4 * level.max())
     pairs = np.flatnonzero(seen[1:] & seen[:-1])  # a ring that stands alone is chance
@@ -424,13 +416,6 @@ def _estimate(
         f"noise and differences of shape make {100 * error:.0f} % uncertain": uncertain,
     }
     status, why = graded(error, f"the mean of {k} points" if k > 1 else "one point alone", {}, rough)
-    details = {
-        "points": k,
-        "left_out": _listed(left_out),
-        "fwhm": fwhm,
-        "energy_outside": outside,
-        "variation": varied.variation,
-        "positions": at,
-        "flux": flux,
-    }
+    details = {"points": k, "left_out": _listed(left_out), "fwhm": fwhm, "energy_outside": outside}
+    details |= {"variation": varied.variation, "positions": at, "flux": flux}
     return PSFEstimate(psf, error, status, why, details, None if grid is None else varied.map(grid))
