@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -178,8 +179,7 @@ class _Field:
             back = shift(stamps - _each(level, axes), own - at) / _each(flux, axes)
             odd = self._odd(back, psfs, flux, good)
             if turn in (1, 2) and odd.any():
-                reason = "of another shape, or blended"
-                left_out[reason] = left_out.get(reason, 0) + int(odd.sum())
+                left_out["of another shape, or blended"] += int(odd.sum())
                 good &= ~odd
             mean = _robust_mean(back[good], (psfs - psf)[good], self.noise / flux[good], psf)
             psfs = Variation(at[good], mean, self.above.shape).psfs(at) * window
@@ -201,7 +201,7 @@ class _Field:
         mean = _robust_mean(back, psfs[good] - psf, self.noise / flux, psf).cut(shape)
         return mean, at, flux, left_out
 
-    def _usable(self, own: np.ndarray, shape: tuple[int, ...]) -> tuple[np.ndarray, dict[str, int]]:
+    def _usable(self, own: np.ndarray, shape: tuple[int, ...]) -> tuple[np.ndarray, Counter[str]]:
         """Which sources can be averaged (k,), and the numbers of the others by reason."""
         before = np.array(centre(shape))
         inside = ((own >= before) & (own - before + shape <= self.above.shape)).all(axis=1)
@@ -209,24 +209,22 @@ class _Field:
         apart = np.abs(own[:, None] - own[None]).max(axis=2)
         near = (apart < max(2.2 * self.scale, 3)) & (self.snr[None] > 0.2 * self.snr[:, None])
         np.fill_diagonal(near, False)
-        good, left_out = np.ones(len(own), bool), {}
+        good, left_out = np.ones(len(own), bool), Counter[str]()
         for bad, why in (
             (_cut(self.saturated, own, shape).any(axis=tuple(range(1, len(shape) + 1))), "saturated"),
             (~inside, "too near the edge"),
             (near.any(axis=1), "with a neighbour too near"),
             (self.snr < (_USED if (self.snr >= _USED).sum() >= 3 else FOUND), "too faint"),
         ):
-            if (bad & good).any():
-                left_out[why] = int((bad & good).sum())
+            left_out[why] = int((bad & good).sum())
             good &= ~bad
-        if good.sum() > _MOST:
-            left_out[f"not among the {_MOST} brightest"] = int(good.sum()) - _MOST
-            good &= np.cumsum(good) <= _MOST  # they are in order of brightness
+        left_out[f"not among the {_MOST} brightest"] = max(int(good.sum()) - _MOST, 0)
+        good &= np.cumsum(good) <= _MOST  # they are in order of brightness
         if good.any():
             return good, left_out
-        if left_out.get("saturated", 0) >= 0.5 * len(own):
+        if left_out["saturated"] >= 0.5 * len(own):
             advice = "expose shorter, or pass saturation=... if these values are sound"
-        elif "too near the edge" in left_out:
+        elif left_out["too near the edge"]:
             advice = f"show points further inside than half of the PSF ({by(shape)}) or pass a smaller size"
         else:
             advice = "show points that stand alone and are bright, or give their positions"
@@ -251,7 +249,7 @@ def _check_light(total: float, points: int) -> None:
 
 
 def _listed(left_out: dict[str, int]) -> str:
-    return ", ".join(f"{n} {why}" for why, n in left_out.items()) or "none"
+    return ", ".join(f"{n} {why}" for why, n in left_out.items() if n) or "none"
 
 
 def _each(values: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
@@ -305,10 +303,9 @@ def _pedestal(flux: np.ndarray, level: np.ndarray, least: float) -> float:
     if len(flux) < 6:
         return 0.0
     away = flux - flux.mean()
-    square = max(float((away**2).sum()), np.finfo(float).tiny)
-    slope = float((away * level).sum()) / square
-    left = level - level.mean() - slope * away
-    error = math.sqrt(float((away**2 * left**2).sum())) / square
+    square = max(float(away @ away), np.finfo(float).tiny)
+    slope = float(away @ level) / square
+    error = float(np.linalg.norm(away * (level - level.mean() - slope * away))) / square
     return slope if slope > least * error else 0.0
 
 
@@ -369,12 +366,9 @@ def _robust_mean(stamps: np.ndarray, differing: np.ndarray, noise: np.ndarray, l
 def _needed(mean: MeanPSF) -> tuple[int, ...]:
     """The sides of the part that holds the PSF where it rises above the noise, 1.5 times as long if it is cut off:
     those of a square, and the number of planes."""
-    planes, sides = tuple(range(mean.psf.ndim - 2)), (-2, -1)
-    return tuple(
-        _reach(mean.psf.sum(axis=others), mean.variance.sum(axis=others))
-        for others, count in ((sides, len(planes)), (planes, 2))
-        for _ in range(count)
-    )
+    planes, wide = tuple(range(mean.psf.ndim - 2)), (-2, -1)
+    across = _reach(mean.psf.sum(axis=planes), mean.variance.sum(axis=planes))
+    return (*(_reach(mean.psf.sum(axis=wide), mean.variance.sum(axis=wide)) for _ in planes), across, across)
 
 
 def _reach(psf: np.ndarray, variance: np.ndarray) -> int:
