@@ -152,11 +152,11 @@ def check(image: Any, psf: Any) -> PSFCheck:
     ghosts = _sparsity_gain(picture, h, spectrum.noise) if asymmetry > _ASYMMETRIC else 0.0
     lossy = compressed(picture)
     rotated = f"rotated by 180 degrees it restores sparser edges ({100 * ghosts:+.1f} %)"
-    mirror = f"its mirror image explains the spectrum better (log-likelihood {mirrored:+.0f})"
+    reflected = f"its mirror image explains the spectrum better (log-likelihood {mirrored:+.0f})"
     other_size = scale_evidence > max(_LIKELIER, 0.5 * evidence) and scale_depth > _DEPTH
     wrong = {
         f"{rotated}: pass psf[..., ::-1, ::-1]": ghosts < -0.02,
-        f"{mirror}: try psf[..., ::-1]": not lossy and mirrored > _LIKELIER and mirrored_depth > _DEPTH,
+        f"{reflected}: try psf[..., ::-1]": not lossy and mirrored > _LIKELIER and mirrored_depth > _DEPTH,
         _other_size(scale, scale_evidence): not lossy and other_size,
     }
     against = (
@@ -242,11 +242,8 @@ def _likeliest(
 
 def _has_lobes(h: np.ndarray) -> bool:
     """Whether its spectrum rises again beyond a zero, along an axis; otherwise its size cannot be measured."""
-    for axis in (0, 1):
-        power = np.abs(scipy.fft.rfft(h.sum(axis=axis), 4 * max(h.shape))) ** 2
-        if ((power > 10 * np.minimum.accumulate(power)) & (power > 1e-3)).any():
-            return True
-    return False
+    power = np.abs([scipy.fft.rfft(h.sum(axis=axis), 4 * max(h.shape)) for axis in (0, 1)]) ** 2
+    return bool(((power > 10 * np.minimum.accumulate(power, axis=1)) & (power > 1e-3)).any())
 
 
 def _asymmetry(h: np.ndarray) -> float:

@@ -46,12 +46,10 @@ def _words(name: str) -> tuple[str, list[str], int]:
     return f"{name}:{','.join(names[:needed])}{optional}", [p.name for p in stated], needed
 
 
+_FILES = ("volume:PATH of a file with planes", "a path to an image, .npy, .npz, .mat, .csv or .txt")
+
 #: The short forms that `parse` knows, for help texts.
-FORMS = (
-    *(_words(name)[0] for name in TABLE),
-    "volume:PATH of a file with planes",
-    "a path to an image, .npy, .npz, .mat, .csv or .txt",
-)
+FORMS = (*(_words(name)[0] for name in TABLE), *_FILES)
 
 
 def parse(text: str) -> np.ndarray:

@@ -17,7 +17,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import scipy.special
@@ -350,27 +349,3 @@ def camera_shake(size: Size, seed: int | np.random.Generator) -> np.ndarray:
         share = np.maximum(1 - abs(at - pixel), 0).prod(axis=0)  # beyond the frame zero
         np.add.at(psf, tuple(np.clip(pixel, 0, shape[:, None] - 1).astype(int)), share)
     return unit_sum(psf)
-
-
-def from_photutils(model: Any, size: Size) -> np.ndarray:
-    """Sample a PSF model of photutils: that of `EPSFBuilder`, a gridded one, or a formula.
-
-    Parameters
-    ----------
-    model : photutils.psf model
-        Evaluated at its ``(x_0, y_0)``; for a gridded model that is the position in the image.
-    size : int or (int, int)
-        Pixels, or (rows, columns).
-
-    Returns
-    -------
-    psf : (rows, columns) ndarray, float64
-    """
-    shape = as_shape(size)
-    if not (callable(model) and hasattr(model, "x_0") and hasattr(model, "y_0")):
-        raise TypeError(
-            f"model must be a PSF model of photutils with x_0 and y_0, from EPSFBuilder, not {type(model).__name__}"
-        )
-    y, x = coordinates(shape)
-    rows, cols = np.broadcast_arrays(y + float(model.y_0.value), x + float(model.x_0.value))
-    return unit_sum(np.asarray(model(cols, rows), dtype=np.float64))

@@ -96,10 +96,7 @@ def from_pair(sharp: Any, blurred: Any, size: Size) -> PSFEstimate:
 
 
 def _unregistered(why: str) -> str:
-    return (
-        f"the two images do not register: {why}. Take both with a tripod and the same lens and focal length, check "
-        "that they show the same part in the same orientation, or pass a larger size"
-    )
+    return f"the two images do not register: {why}. Use a tripod and one focal length, or pass a larger size"
 
 
 def _displacement(s: np.ndarray, b: np.ndarray, reach: int) -> np.ndarray:

@@ -399,15 +399,13 @@ def _estimate(
     # The scatter does not show light beyond the frame, which scales the rest, nor pixels that are too coarse. A volume
     # never holds all light.
     error = math.hypot(error, 0.01, outside if len(frame) == 2 else 0.0, 0.02 if fwhm < 2 else 0.0)
-    uncertain = not PSFStatus.of(error).ok
-    changes = f"{100 * varied.variation:.0f} % across the image"
     advice = "ask for grid=(rows, columns)" if len(frame) == 2 else "measure it in parts of the volume"
     rough = {
         "so few do not show whether one is a blend; show three or more": k < 3,
         f"it is {fwhm:.2f} pixels wide, too narrow to be sampled well": fwhm < 2,
         f"about {100 * outside:.0f} % of its light falls outside: give a larger size": outside > 0.03,
-        f"it varies by {changes}: {advice}": varied.variation > 0.1,
-        f"noise and differences of shape make {100 * error:.0f} % uncertain": uncertain,
+        f"it varies by {100 * varied.variation:.0f} % across the image: {advice}": varied.variation > 0.1,
+        f"noise and differences of shape make {100 * error:.0f} % uncertain": not PSFStatus.of(error).ok,
     }
     status, why = graded(error, f"the mean of {k} points" if k > 1 else "one point alone", {}, rough)
     details = {"points": k, "left_out": _listed(left_out), "fwhm": fwhm, "energy_outside": outside}

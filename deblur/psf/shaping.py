@@ -158,7 +158,7 @@ def for_voxels(psf: Any, voxel: Lengths | None, image_voxel: Lengths | None) -> 
         if scale > 1 and abs((line[::2].sum() - line[1::2].sum()) / line.sum()) > 0.15:
             warn(
                 f"along axis {axis} the PSF's voxels of {own[axis]:g} are larger than the image's of {its[axis]:g}, "
-                "and too coarse to show its shape: measure or compute it on smaller ones"
+                "and too coarse: measure or compute it on smaller ones"
             )
     return resample(h, scales.tolist()) if (scales != 1).any() else h
 

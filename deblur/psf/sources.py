@@ -119,7 +119,7 @@ def checked_positions(positions: Any, shape: tuple[int, ...]) -> np.ndarray:
     if outside.any():
         first = ", ".join(f"{name} {value:g}" for name, value in zip(names, at[outside][0], strict=True))
         raise ValueError(
-            f"{int(outside.sum())} of {len(at)} positions lie outside the image of {by(shape)} "
-            f"pixels, the first at {first}; positions are ({', '.join(names)}), not (x, y)"
+            f"{int(outside.sum())} of {len(at)} positions, such as {first}, lie outside the image of {by(shape)}; "
+            f"positions are ({', '.join(names)}), not (x, y)"
         )
     return at
