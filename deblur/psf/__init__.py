@@ -13,7 +13,7 @@ from .checking import PSFCheck, Verdict, check
 from .estimate import PSFEstimate, PSFMap, PSFStatus
 from .files import load, load_grid, save, upright
 from .forms import FORMS, parse
-from .models import Size, airy, box, camera_shake, delta, disk, from_photutils, gaussian, moffat, motion
+from .models import Size, airy, box, camera_shake, delta, disk, gaussian, moffat, motion
 from .optics import confocal, light_sheet, microscope
 from .shaping import crop, denoise, for_voxels, prepare, recentre, resample
 
@@ -47,7 +47,6 @@ __all__ = [
     "from_blurred",
     "from_edge",
     "from_pair",
-    "from_photutils",
     "from_points",
     "gaussian",
     "light_sheet",

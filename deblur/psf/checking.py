@@ -130,9 +130,7 @@ def check(image: Any, psf: Any) -> PSFCheck:
     away, axes = centre_of_gravity(np.maximum(h, 0)), pixels(h)
     picture = grey(image, axes=(h.ndim,))
     if any(n < side for n, side in zip(picture.shape, h.shape, strict=True)):
-        raise ValueError(
-            f"a PSF of shape {h.shape} is larger than the image of shape {picture.shape}: crop it"
-        )
+        raise ValueError(f"a PSF {h.shape} is larger than the image of shape {picture.shape}: crop it")
     planes = tuple(range(h.ndim - 2))
     picture, h = middle(checked_picture(picture.sum(axis=planes)), 512), h.sum(axis=planes)
     spectrum = PictureSpectrum(picture)
@@ -153,40 +151,34 @@ def check(image: Any, psf: Any) -> PSFCheck:
     asymmetry = _asymmetry(h)
     ghosts = _sparsity_gain(picture, h, spectrum.noise) if asymmetry > _ASYMMETRIC else 0.0
     lossy = compressed(picture)
-    findings = []
-    if ghosts < -0.02:
-        findings.append(
-            f"rotated by 180 degrees it restores sparser edges ({100 * ghosts:+.1f} %): pass psf[..., ::-1, ::-1]"
-        )
-    if not lossy and mirrored > _LIKELIER and mirrored_depth > _DEPTH:
-        findings.append(
-            f"its mirror image explains the spectrum better (log-likelihood {mirrored:+.0f}): try psf[..., ::-1]"
-        )
-    if not lossy and scale_evidence > max(_LIKELIER, 0.5 * evidence) and scale_depth > _DEPTH:
-        findings.append(_other_size(scale, scale_evidence))
-    if not (findings or lossy) and evidence < -_LIKELIER:
-        findings.append(
-            f"the image has more than noise at the PSF's zeros (log-likelihood {evidence:+.0f} against no blur): a PSF "
-            "of another image, a blur that is not shift-invariant, or a tone curve (use linear light)"
-        )
-    wrong = bool(findings)
-    if lossy:
-        findings.append(
-            "the image was compressed (JPEG): its spectrum is not used against the PSF; check with the raw image"
-        )
-    if max(map(abs, away)) > 0.5:
-        findings.append(
-            "its centre of gravity is off: the restored image would be displaced by "
-            f"{listed(tuple(-n for n in away), '+.1f')} {axes}; deblur.psf.recentre(psf) moves it"
-        )
+    rotated = f"rotated by 180 degrees it restores sparser edges ({100 * ghosts:+.1f} %)"
+    reflected = f"its mirror image explains the spectrum better (log-likelihood {mirrored:+.0f})"
+    other_size = scale_evidence > max(_LIKELIER, 0.5 * evidence) and scale_depth > _DEPTH
+    wrong = {
+        f"{rotated}: pass psf[..., ::-1, ::-1]": ghosts < -0.02,
+        f"{reflected}: try psf[..., ::-1]": not lossy and mirrored > _LIKELIER and mirrored_depth > _DEPTH,
+        _other_size(scale, scale_evidence): not lossy and other_size,
+    }
+    against = (
+        f"the image has more than noise at the PSF's zeros (log-likelihood {evidence:+.0f} against no blur): a PSF of "
+        "another image, a blur that is not shift-invariant, or a tone curve (use linear light)"
+    )
+    wrong[against] = not (lossy or any(wrong.values())) and evidence < -_LIKELIER
+    off = f"its centre of gravity is off: it displaces the scene by {listed(tuple(-n for n in away), '+.1f')} {axes}"
+    notes = wrong | {
+        "the image was compressed (JPEG) and its spectrum not used: check with the raw image": lossy,
+        f"{off}; deblur.psf.recentre(psf) moves it": max(map(abs, away)) > 0.5,
+    }
+    findings = tuple(text for text, applies in notes.items() if applies)
     fits = evidence > _LIKELIER and depth > _DEPTH
-    verdict = Verdict.DOES_NOT_FIT if wrong else Verdict.FITS if fits else Verdict.NOTHING_AGAINST
+    verdict = Verdict.FITS if fits else Verdict.NOTHING_AGAINST
+    verdict = Verdict.DOES_NOT_FIT if any(wrong.values()) else verdict
     details: dict[str, Any] = {"evidence": evidence, "depth": depth, "at_zeros": at_zeros}
     details |= {"scale": scale, "scale_evidence": scale_evidence, "scale_depth": scale_depth}
     details |= {"mirrored": mirrored, "ghosts": ghosts, "asymmetry": asymmetry}
     details |= {"centre": away, "axes": axes, "compressed": lossy}
     frequencies = np.stack([spectrum.y[spectrum.used], spectrum.x[spectrum.used]], axis=1)
-    return PSFCheck(verdict, tuple(findings), details, h, frequencies, spectrum.power, model)
+    return PSFCheck(verdict, findings, details, h, frequencies, spectrum.power, model)
 
 
 def checked_picture(image: Any) -> np.ndarray:
@@ -213,8 +205,7 @@ def alarm(image: np.ndarray, psf: np.ndarray) -> str | None:
         ghosts = _sparsity_gain(picture, h, spectrum.noise)
         if ghosts < -0.03:
             return (
-                f"rotated by 180 degrees it restores the image with fewer ghosts ({100 * ghosts:+.1f} % in the sum of "
-                "gradients): try psf[::-1, ::-1]"
+                f"rotated by 180 degrees it leaves fewer ghosts ({100 * ghosts:+.1f} %): try psf[::-1, ::-1]"
             )
     if min(image.shape) < 360 or not _has_lobes(h):  # too few frequencies to tell the size
         return None
@@ -251,11 +242,8 @@ def _likeliest(
 
 def _has_lobes(h: np.ndarray) -> bool:
     """Whether its spectrum rises again beyond a zero, along an axis; otherwise its size cannot be measured."""
-    for axis in (0, 1):
-        power = np.abs(scipy.fft.rfft(h.sum(axis=axis), 4 * max(h.shape))) ** 2
-        if ((power > 10 * np.minimum.accumulate(power)) & (power > 1e-3)).any():
-            return True
-    return False
+    power = np.abs([scipy.fft.rfft(h.sum(axis=axis), 4 * max(h.shape)) for axis in (0, 1)]) ** 2
+    return bool(((power > 10 * np.minimum.accumulate(power, axis=1)) & (power > 1e-3)).any())
 
 
 def _asymmetry(h: np.ndarray) -> float:

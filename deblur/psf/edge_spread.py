@@ -67,28 +67,21 @@ def edges_in(image: np.ndarray, region: Any) -> list[Edge]:
         return [_found(image)]
     given = np.asarray(region)
     if given.ndim not in (1, 2) or given.shape[-1] != 4 or given.size == 0 or given.dtype.kind not in "iu":
-        raise ValueError(
-            f"region must be four whole numbers (top, bottom, left, right), or several such, not {region!r}"
-        )
+        raise ValueError(f"region must be four whole numbers (top, bottom, left, right), not {region!r}")
     m, n = image.shape
     regions = [(int(a), int(b), int(c), int(d)) for a, b, c, d in np.atleast_2d(given)]
     for top, bottom, left, right in regions:
-        where = f"the region of rows {top} to {bottom} and columns {left} to {right}"
+        where = f"the region (top, bottom, left, right) = ({top}, {bottom}, {left}, {right})"
         if not (0 <= top < bottom <= m and 0 <= left < right <= n):
-            raise ValueError(
-                f"{where} does not lie in an image of {m} x {n}; it is (top, bottom, left, right)"
-            )
+            raise ValueError(f"{where} does not lie in an image of {m} x {n} pixels")
         if min(bottom - top, right - left) < 16:
-            raise ValueError(
-                f"{where} is too small to measure an edge; take at least 16 x 16, better 60 x 60"
-            )
+            raise ValueError(f"{where} is too small; take at least 16 x 16, better 60 x 60")
     edges = [_measured(image, one) for one in regions]
     for i, one in enumerate(edges):
         others = edges[:i] + edges[i + 1 :]
         if others and all(abs(one.normal @ other.normal) > 0.9 for other in others):
             raise ValueError(
-                f"all {len(edges)} edges have nearly the same direction: they do not show the other one; take edges "
-                "that cross at an angle of 30 degrees or more, or one region alone"
+                f"all {len(edges)} edges have nearly the same direction; cross them at 30 degrees or more, or take one"
             )
     return edges
 
@@ -105,9 +98,8 @@ def _found(image: np.ndarray) -> Edge:
         yy, xx, yx, mean, square = means
         coherence = np.hypot(yy - xx, 2 * yx) / (yy + xx + np.finfo(float).tiny)
         score = np.sqrt(np.maximum(square - mean**2, 0)) * coherence**3
-        tops, lefts = (
-            np.unique(np.linspace(0, n - side, max(2 * n // side, 1) + 1).astype(int)) for n in image.shape
-        )
+        ends = ((n - side, max(2 * n // side, 1) + 1) for n in image.shape)
+        tops, lefts = (np.unique(np.linspace(0, last, count).astype(int)) for last, count in ends)
         for top in tops.tolist() if side >= 16 else ():
             for left in lefts.tolist():
                 middle = score[top + side // 2, left + side // 2]
@@ -127,8 +119,7 @@ def _found(image: np.ndarray) -> Edge:
             best = (spoilt, edge)
     if best is None:
         raise ValueError(
-            "no straight, slanted edge between two plain sides was found; give region=(top, bottom, left, right)"
-            + refused
+            f"no straight, slanted edge was found; give region=(top, bottom, left, right){refused}"
         )
     return best[1]
 
@@ -147,17 +138,15 @@ def _measured(image: np.ndarray, region: Region) -> Edge:
     low, high = math.ceil(-reach / _BIN), math.floor(reach / _BIN)
     index = np.floor(t / _BIN).astype(int) - low
     inside = (index >= 0) & (index < high - low)
-    count, value, place = (
-        np.bincount(index[inside], weights[inside], minlength=high - low)
-        for weights in (np.ones_like(part), part, t)
-    )
+    weights = (np.ones_like(part), part, t)
+    count, value, place = (np.bincount(index[inside], w[inside], minlength=high - low) for w in weights)
     have = count > 0
     central = np.abs(np.arange(low, high) + 0.5) * _BIN < 3
     quarters = have[central][: 2 * (central.sum() // 2)].reshape(-1, 2).any(axis=1)
     if quarters.mean() < 0.9:
         raise ValueError(
-            f"the edge in {where} is not slanted: its normal is {math.degrees(math.atan2(*normal)):.1f} degrees from a "
-            "row. Rotate it, or the camera, by 3 to 10 degrees, or take a longer part of it"
+            f"the edge in {where} is not slanted, at {math.degrees(math.atan2(*normal)):.1f} degrees: rotate it by "
+            "3 to 10 degrees, or take a longer part of it"
         )
     count = count[have]
     level, middle = value[have] / count, place[have] / count
@@ -210,15 +199,12 @@ def _distances(part: np.ndarray, where: str) -> tuple[np.ndarray, np.ndarray]:
     scatter = float(np.median(np.abs(at[use] - np.polyval(curve, rows[use])))) / 0.6745
     if scatter > 5.3:  # more than a row's noise displaces its centre in a usable image
         raise ValueError(
-            f"there is no straight edge in {where}: its position scatters by {scatter:.1f} pixels between rows; take "
-            "a part with one edge and two plain sides"
+            f"there is no straight edge in {where}: it scatters by {scatter:.1f} pixels; take two plain sides"
         )
     bend = abs(curve[0]) * (len(a) / 2) ** 2
     certain = 20 * scatter / math.sqrt(use.sum())
     if bend > max(1.0, certain):
-        raise ValueError(
-            f"the edge in {where} is not straight: it bends by {bend:.1f} pixels; take a shorter part"
-        )
+        raise ValueError(f"the edge in {where} is not straight: it bends by {bend:.1f} pixels; shorten it")
     direction = np.array([-line[0], 1.0]) * rising / math.hypot(line[0], 1)
     edge = np.polyval(curve if bend > certain else line, rows)
     t = (np.arange(a.shape[1]) - edge[:, None]) * direction[1]

@@ -89,10 +89,8 @@ def from_edge(
     uneven = "no PSF that falls outwards explains the edge: another PSF, uneven sides or values not linear in light"
     rough = {uneven: fit.data_residual > 3}
     clipped = any(edge.clipped for edge in edges)
-    doubtful = {
-        f"the edge overshoots by {over}: it was sharpened; use raw data": overshoot > 0.04,
-        "a side of the edge is saturated or cut off at black; expose so that both sides keep detail": clipped,
-    }
+    doubtful = {f"the edge overshoots by {over}: it was sharpened; use raw data": overshoot > 0.04}
+    doubtful["a side of the edge is saturated or cut off at black; both must keep detail"] = clipped
     status, why = graded(error, reason, {}, rough, doubtful)
     if size is None:
         psf = crop(psf)
@@ -118,9 +116,8 @@ def ideal(t: np.ndarray, normal: np.ndarray) -> np.ndarray:
 def _distance(shape: tuple[int, ...], form: np.ndarray, fine: int = 1) -> np.ndarray:
     """|form x| at `fine` x `fine` points x of each pixel."""
     offsets = (np.arange(fine) + 0.5) / fine - 0.5
-    y, x = ((line.reshape(-1, 1) + offsets).ravel() for line in coordinates(shape))
-    at = np.stack(np.meshgrid(y, x, indexing="ij"))
-    return np.sqrt((np.einsum("ab,bmn->amn", form, at) ** 2).sum(axis=0))
+    at = np.meshgrid(*(np.add.outer(line, offsets).ravel() for line in coordinates(shape)), indexing="ij")
+    return np.linalg.norm(np.tensordot(form, at, 1), axis=0)
 
 
 def _profiles(shape: tuple[int, ...], form: np.ndarray, kind: str) -> np.ndarray:
@@ -232,15 +229,14 @@ def _form_of(edges: list[Edge], shape: tuple[int, ...]) -> tuple[np.ndarray, str
         return expm(-frame.T @ np.array([[u, v], [v, -u]]) @ frame / 2)
 
     simplex = 0.5 * np.eye(3)[:, 1:] if len(edges) > 2 else np.array([[0.0], [0.5]])
-    found = minimize(
-        lambda p: _ProfileFit(edges, shape, form(p), "bells").square,
-        simplex[0],
-        method="Nelder-Mead",
-        options={"initial_simplex": simplex, "xatol": 0.002, "fatol": math.inf, "maxfev": 60},
-    )
-    if len(edges) == 2:
-        return form(found.x), f"two edges; its axes are taken to lie along {words}"
-    return form(found.x), f"{len(edges)} edges"
+
+    def misfit(parameters: np.ndarray) -> float:
+        return _ProfileFit(edges, shape, form(parameters), "bells").square
+
+    options = {"initial_simplex": simplex, "xatol": 0.002, "fatol": math.inf, "maxfev": 60}
+    found = form(minimize(misfit, simplex[0], method="Nelder-Mead", options=options).x)
+    also = f"; its axes are taken to lie along {words}" if len(edges) == 2 else ""
+    return found, f"{len(edges)} edges{also}"
 
 
 def _aligned(edge: Edge, shape: tuple[int, ...], form: np.ndarray) -> Edge:

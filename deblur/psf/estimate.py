@@ -20,9 +20,7 @@ class PSFStatus(enum.Enum):
     """How far an estimate of a PSF can be trusted; the value explains it to the user."""
 
     MEASURED = "the estimated error accounts for noise and scatter"
-    ROUGH = (
-        "a first estimate: check the restored image, and the PSF by `deblur.psf.check`, before you rely on it"
-    )
+    ROUGH = "a first estimate: check the restored image, and the PSF by `deblur.psf.check`"
     DOUBTFUL = "not to be trusted"
 
     @property

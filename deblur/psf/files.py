@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import math
 import os
 import zipfile
@@ -15,6 +16,7 @@ import numpy as np
 from .. import image as image_file
 from ..device import check_finite, format_bytes, require_memory
 from ..image.metadata import inverse
+from ..operators.matrix import by
 
 _TEXT, _ARRAYS = (".csv", ".txt", ".dat"), (".npy", ".npz", ".mat")
 
@@ -27,12 +29,8 @@ def _read_matlab(path: Path, name: str) -> np.ndarray:
         held = loadmat(path)
     except Exception as error:  # of as many kinds as files can be damaged
         raise ValueError(f"SciPy does not read it; save it with save(..., '-v7') ({error})") from error
-    arrays = {
-        key: a
-        for key, a in held.items()
-        if isinstance(a, np.ndarray) and a.dtype.kind in "biuf" and a.size > 1
-    }
-    return arrays[_named(name, list(arrays))]
+    numbers = (np.size(a) > 1 and np.asarray(a).dtype.kind in "biuf" for a in held.values())
+    return held[_named(name, list(itertools.compress(held, numbers)))]
 
 
 def _named(name: str, held: list[str]) -> str:
@@ -72,8 +70,7 @@ def _read_npy(f: IO[bytes], size: int, path: Path) -> np.ndarray:
     promised = math.prod(shape) * dtype.itemsize
     if promised > size and not dtype.hasobject:
         raise ValueError(
-            f"its header promises {format_bytes(promised)} and it holds {format_bytes(size)}; it is damaged or was "
-            "cut short"
+            f"its header promises {format_bytes(promised)} and it holds {format_bytes(size)}: it was cut short"
         )
     require_memory(2 * promised, np, f"{path}: an array of shape {shape}", "use a smaller PSF")
     f.seek(0)
@@ -130,9 +127,7 @@ def load(
         psf = psf.astype(np.float64)
         if psf.ndim == 3 and psf.shape[-1] == 3 and not volume:
             if np.ptp(psf, axis=-1).any():
-                raise ValueError(
-                    "its colours differ; convert it to grey, or save one channel as its own file"
-                )
+                raise ValueError("its colours differ; convert it to grey, or save one channel")
             psf = psf[..., 0]  # a grey image saved as colour
         if psf.ndim == 3 and volume is None and not (picture is not None and _axes(path) == "Z"):
             raise ValueError(
@@ -145,8 +140,7 @@ def load(
         check_finite(psf, "it", "a PSF is light, so set them to 0 or to the mean of their neighbours")
         if not allow_negative and psf.min() < 0:
             raise ValueError(
-                f"its smallest value is {psf.min():.4g}, and light cannot be negative; subtract the "
-                "background, or pass allow_negative=True for a sharpening filter"
+                f"its smallest value is {psf.min():.4g}; subtract the background, or pass allow_negative=True"
             )
         total = psf.sum()
         if not abs(total) > 1e-12 * np.abs(psf).sum():
@@ -165,9 +159,7 @@ def read_grey(path: str | PathLike[str]) -> tuple[np.ndarray, int]:
     if image_file.is_colour(picture):
         picture = picture.mean(axis=-1)
     if picture.ndim == 3 and set(_axes(path)) & set("TC"):
-        raise ValueError(
-            f"{path} holds {len(picture)} images, no volume: save the one you mean as its own file"
-        )
+        raise ValueError(f"{path} holds {len(picture)} images, no volume: save one as its own file")
     return picture, orientation
 
 
@@ -241,22 +233,20 @@ def load_grid(path: str | PathLike[str], grid: tuple[int, int] | None = None) ->
         found = from_points(read_grey(path)[0], grid=grid)
         if not found.status.ok or found.map is None:
             raise ValueError(
-                f"the PSF measured from {path} is {found.status.value}: {found.why}. Measure it separately and inspect "
-                f"it: deblur psf points {path} --grid {grid[0]}x{grid[1]} --size N -o psfs.npz"
+                f"the PSF measured from {path} is {found.status.value}: {found.why}. Inspect it: deblur psf points "
+                f"{path} --grid {grid[0]}x{grid[1]} --size N -o psfs.npz"
             )
         return found.map.psfs
     files = sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith("."))
     if len(files) != grid[0] * grid[1]:
         raise ValueError(
-            f"{path} holds {len(files)} files, and a grid of {grid[0]} x {grid[1]} has {grid[0] * grid[1]} places"
+            f"{path} holds {len(files)} files, and a grid of {grid[0]} x {grid[1]} has {np.prod(grid)}"
         )
     each = [load(p) for p in files]
     for p, h in zip(files, each, strict=True):
         if h.shape != each[0].shape:
-            raise ValueError(
-                f"{p.name} is {h.shape[0]} x {h.shape[1]} and {files[0].name} {each[0].shape[0]} x {each[0].shape[1]}: "
-                "pad smaller ones with zeros, so that their centres agree"
-            )
+            sizes = f"{p.name} is {by(h.shape)} and {files[0].name} {by(each[0].shape)}"
+            raise ValueError(f"{sizes}: pad smaller ones with zeros, so that their centres agree")
     return np.array(each).reshape(*grid, *each[0].shape)
 
 
@@ -303,9 +293,7 @@ def save(path: str | PathLike[str], psf: Any, *, overwrite: bool = False, orient
         np.savez(held, psf=h, **more)
     elif suffix in _TEXT:
         if h.ndim != 2:
-            raise ValueError(
-                f"a table has rows and columns alone: write {h.shape} to .npy, .npz or .tif, not {path}"
-            )
+            raise ValueError(f"a table has two axes: write {h.shape} to .npy, .npz or .tif, not {path}")
         np.savetxt(held, h, fmt="%.17g", delimiter="," if suffix == ".csv" else " ")
     else:
         import tifffile

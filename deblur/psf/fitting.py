@@ -68,9 +68,7 @@ KINDS = {
         (0.2, 1.05),
         (math.inf, 100.0),
     ),
-    "disk": _Kind(
-        ("radius",), models.disk_area, lambda w, s, _: [[w / 2], [math.hypot(*s) * 2**0.5]], (0.3,)
-    ),
+    "disk": _Kind(("radius",), models.disk_area, lambda w, s, _: [[w / 2], [math.hypot(*s) * 1.4]], (0.3,)),
     "airy": _Kind(
         ("radius",),
         lambda y, x, radius: models.airy_profile(np.hypot(y, x), radius),
@@ -168,9 +166,8 @@ def _fit_psf(a: np.ndarray, kind: str | None) -> PSFEstimate:
         raise ValueError(f"an array of shape {a.shape} and one brightness is no PSF that could be fitted")
     fits = {name: _least_squares(a, KINDS[name]) for name in ([kind] if kind else KINDS)}
     # Bayes' information criterion.
-    name = min(
-        fits, key=lambda k: a.size * math.log(2 * fits[k].cost + 1e-24) + math.log(a.size) * len(fits[k].x)
-    )
+    scores = {k: a.size * math.log(2 * f.cost + 1e-24) + math.log(a.size) * len(f.x) for k, f in fits.items()}
+    name = min(scores, key=scores.__getitem__)
     best, names = fits[name], KINDS[name].names
     left = best.fun.reshape(a.shape)
     model = a + left
@@ -233,8 +230,7 @@ def _least_squares(a: np.ndarray, family: _Kind) -> Any:
 def _fit_image(image: np.ndarray, kind: str | None) -> PSFEstimate:
     if kind not in (None, "disk", "motion"):
         raise ValueError(
-            f"a {kind} blur cannot be found in an image alone: its spectrum has no zeros. Take an image of a "
-            "point or an edge (deblur.psf.from_points, from_edge), or pass 'disk' or 'motion'"
+            f"an image alone does not show a {kind} blur: take from_points, from_edge, or 'disk' or 'motion'"
         )
     if not np.ptp(image) > 0:
         raise ValueError("the image is of one brightness: it shows nothing that could be blurred")
@@ -257,10 +253,8 @@ def _fit_image(image: np.ndarray, kind: str | None) -> PSFEstimate:
     close = rival != name and spectrum.against(deviance, found[rival][0]) < 0.35 * evidence
     first = f"from the zeros of the image's spectrum, with a log-likelihood of {evidence:.0f}"
     if unclear:
-        first = (
-            f"the image's spectrum has no clear zeros of a {name} blur: evidence {evidence:.1f} ({_SURE:g} needed), "
-            f"{100 * max(depth, 0):.0f} % of their depth ({100 * _DEEP:.0f} % needed)"
-        )
+        share = f"{100 * max(depth, 0):.0f} % of their depth ({100 * _DEEP:.0f} % needed)"
+        first = f"no clear zeros of a {name} blur: evidence {evidence:.1f} ({_SURE:g} needed), {share}"
     rough = {"": True, f"a {rival} blur explains it nearly as well": close and not unclear}
     status, why = graded(error, first, {}, rough, {"": unclear})
     details: dict[str, Any] = {"kind": name}

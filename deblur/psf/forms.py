@@ -46,12 +46,10 @@ def _words(name: str) -> tuple[str, list[str], int]:
     return f"{name}:{','.join(names[:needed])}{optional}", [p.name for p in stated], needed
 
 
+_FILES = ("volume:PATH of a file with planes", "a path to an image, .npy, .npz, .mat, .csv or .txt")
+
 #: The short forms that `parse` knows, for help texts.
-FORMS = (
-    *(_words(name)[0] for name in TABLE),
-    "volume:PATH of a file with planes",
-    "a path to an image, .npy, .npz, .mat, .csv or .txt",
-)
+FORMS = (*(_words(name)[0] for name in TABLE), *_FILES)
 
 
 def parse(text: str) -> np.ndarray:
@@ -97,9 +95,7 @@ def parse(text: str) -> np.ndarray:
     try:
         arguments = {p: _READERS.get(p, float)(word) for p, word in zip(parameters, words, strict=False)}
     except ValueError:
-        raise ValueError(
-            f"psf {text!r} must be written {usage}, with numbers for the words in capitals{known}"
-        ) from None
+        raise ValueError(f"psf {text!r} must be written {usage}, in numbers{known}") from None
     try:
         return TABLE[name](**arguments)
     except ValueError as error:

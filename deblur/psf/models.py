@@ -17,7 +17,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import scipy.special
@@ -78,8 +77,7 @@ def unit_sum(psf: np.ndarray) -> np.ndarray:
     total = psf.sum()
     if not (np.isfinite(total) and total > 0):
         raise ValueError(
-            f"the PSF's values sum to zero or less, or to no finite number ({total:g}), and cannot be scaled to one; "
-            "subtract the background, or use less extreme parameters"
+            f"the PSF's values sum to zero or less, or not to a finite number ({total:g}): subtract the background"
         )
     return psf / total
 
@@ -166,13 +164,8 @@ def disk_area(y: np.ndarray, x: np.ndarray, radius: float) -> np.ndarray:
     """The area that a disc covers of pixels at distances y (m, 1) and x (1, n) from its centre: (m, n), up to 1."""
     farthest = np.hypot(np.abs(y) + 0.5, np.abs(x) + 0.5)
     r = min(radius, farthest.max())  # a larger disc covers everything just as well
-    top, bottom, left, right = y - 0.5, y + 0.5, x - 0.5, x + 0.5
-    area = (
-        _quarter_disk_area(right, bottom, r)
-        - _quarter_disk_area(left, bottom, r)
-        - _quarter_disk_area(right, top, r)
-        + _quarter_disk_area(left, top, r)
-    )
+    ends = _quarter_disk_area(np.append(x - 0.5, x[:, -1:] + 0.5, 1), np.append(y - 0.5, y[-1:] + 0.5, 0), r)
+    area = np.diff(np.diff(ends, axis=0), axis=1)
     # The difference of four areas leaves rounding where the answer is plainly nothing or the whole pixel.
     nearest = np.hypot(np.maximum(np.abs(y) - 0.5, 0), np.maximum(np.abs(x) - 0.5, 0))
     return np.where(nearest >= r, 0.0, np.where(farthest <= r, 1.0, np.clip(area, 0.0, 1.0)))
@@ -340,55 +333,19 @@ def camera_shake(size: Size, seed: int | np.random.Generator) -> np.ndarray:
     .. [1] G. Boracchi, A. Foi, "Modeling the performance of image restoration from motion blur",
            IEEE Trans. Image Processing 21 (8), 2012, 3502-3517.
     """
-    rows, cols = as_shape(size)
+    shape = np.array(as_shape(size))
     rng = np.random.default_rng(seed)
     k = np.arange(1, 13)
     t = (np.arange(4096) + 0.5) / 4096
     # Each cosine's mean over t is zero, and so is the path's.
     path = (rng.standard_normal((2, len(k))) * k**-1.5) @ np.cos(np.pi * k[:, None] * t)
-    room = [((n - 1) // 2, n // 2) for n in (rows, cols)]  # pixels before and after the centre
-    fits = [
-        reach / extent
-        for p, (before, after) in zip(path, room, strict=True)
-        for reach, extent in ((before, -p.min()), (after, p.max()))
-        if before > 0
-    ]
-    psf = np.zeros((rows, cols))
-    y, x = (
-        before
-        + (p * min(fits) if before > 0 else np.zeros_like(p))  # an axis under 3 pixels has no room to move
-        for p, (before, _) in zip(path, room, strict=True)
-    )
-    i = np.clip(np.floor(y).astype(int), 0, max(rows - 2, 0))
-    j = np.clip(np.floor(x).astype(int), 0, max(cols - 2, 0))
-    dy, dx = y - i, x - j
-    for a in (0, 1):
-        for b in (0, 1):
-            # A one-pixel axis has no neighbour; its weight there is zero.
-            at = np.minimum(i + a, rows - 1), np.minimum(j + b, cols - 1)
-            np.add.at(psf, at, abs(1 - a - dy) * abs(1 - b - dx))
-    return unit_sum(np.maximum(psf, 0.0))
-
-
-def from_photutils(model: Any, size: Size) -> np.ndarray:
-    """Sample a PSF model of photutils: that of `EPSFBuilder`, a gridded one, or a formula.
-
-    Parameters
-    ----------
-    model : photutils.psf model
-        Evaluated at its ``(x_0, y_0)``; for a gridded model that is the position in the image.
-    size : int or (int, int)
-        Pixels, or (rows, columns).
-
-    Returns
-    -------
-    psf : (rows, columns) ndarray, float64
-    """
-    shape = as_shape(size)
-    if not (callable(model) and hasattr(model, "x_0") and hasattr(model, "y_0")):
-        raise TypeError(
-            f"model must be a PSF model of photutils with x_0 and y_0, from EPSFBuilder, not {type(model).__name__}"
-        )
-    y, x = coordinates(shape)
-    rows, cols = np.broadcast_arrays(y + float(model.y_0.value), x + float(model.x_0.value))
-    return unit_sum(np.asarray(model(cols, rows), dtype=np.float64))
+    before, after = (shape - 1) // 2, shape // 2  # pixels on either side of the centre
+    moves = before > 0  # an axis under 3 pixels has no room to move
+    fits = np.minimum(before / -path.min(axis=1), after / path.max(axis=1))[moves]
+    at = before[:, None] + (moves * min(fits, default=0.0))[:, None] * path
+    psf = np.zeros(shape)
+    for step in ([[0], [0]], [[0], [1]], [[1], [0]], [[1], [1]]):
+        pixel = np.floor(at) + step
+        share = np.maximum(1 - abs(at - pixel), 0).prod(axis=0)  # beyond the frame zero
+        np.add.at(psf, tuple(np.clip(pixel, 0, shape[:, None] - 1).astype(int)), share)
+    return unit_sum(psf)

@@ -168,8 +168,7 @@ def _field(wavelength: float, na: float, index: Index, model: str) -> Intensity:
         raise ValueError(f"the depth below the coverslip must be zero or more micrometres, not {depth!r}")
     if not positive(na, "na") < n:
         raise ValueError(
-            f"na = {na:g} must lie below the refractive index of the immersion medium, {n:g} here: "
-            "1 for air, 1.333 for water, 1.515 for oil"
+            f"na = {na:g} must lie below the immersion's refractive index, {n:g} here (air 1, water 1.333, oil 1.515)"
         )
     if model == "born-wolf" and inside != n:
         raise ValueError(f"born-wolf knows one refractive index, not {n:g} and {inside:g}: take gibson-lanni")
@@ -216,19 +215,15 @@ def _integrated(
     """The PSF of an intensity whose finest period is given, integrated over each voxel."""
     shape = as_shape(size, None)
     if len(shape) == 1 or not all(n % 2 for n in shape):
-        raise ValueError(
-            f"size must be odd along rows, columns and planes, so that the focus is a pixel's, not {size!r}"
-        )
+        raise ValueError(f"size must be odd along each axis, so that a pixel has the focus, not {size!r}")
     sides = per_axis(voxel, len(shape), "voxel")
     if not math.isfinite(z):
         raise ValueError(f"z must be a distance in micrometres, not {z!r}")
     # Of an image one plane without thickness.
     shape, sides = (1,) * (3 - len(shape)) + shape, (0.0,) * (3 - len(shape)) + sides
     (within, thick), (down, high), (right, wide) = (_nodes(-s / 2, s / 2, s / finest) for s in sides)
-    planes, y, x = (
-        (line.reshape(-1, 1) * side + points)
-        for line, side, points in zip(coordinates(shape), sides, (within, down, right), strict=True)
-    )
+    inner, lines = (within, down, right), map(np.ravel, coordinates(shape))
+    planes, y, x = (np.add.outer(line * s, p) for line, s, p in zip(lines, sides, inner, strict=True))
     y, x = y[shape[1] // 2 :], x[shape[2] // 2 :]  # a quarter of the pixels; the others mirror it
     at = np.hypot(y[:, None, :, None], x[None, :, None, :]).reshape(len(y) * len(x), -1)
     step = finest / 20  # the spline is then right to 1e-5

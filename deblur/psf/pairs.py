@@ -70,7 +70,7 @@ def from_pair(sharp: Any, blurred: Any, size: Size) -> PSFEstimate:
         raise ValueError(f"the images have the shapes {s.shape} and {b.shape}; cut them to the same part")
     if min(n - 2 * (m + 2 * _SPARE) for n, m in zip(s.shape, shape, strict=True)) < 16:
         raise ValueError(
-            f"images of shape {s.shape} do not determine a PSF of shape {shape}: take larger images or a smaller size"
+            f"images {s.shape} do not determine a PSF {shape}: take larger images or a smaller size"
         )
     for image, name in ((s, "sharp"), (b, "blurred")):
         if not np.ptp(image) > 0:
@@ -96,10 +96,7 @@ def from_pair(sharp: Any, blurred: Any, size: Size) -> PSFEstimate:
 
 
 def _unregistered(why: str) -> str:
-    return (
-        f"the two images do not register: {why}. Take both with a tripod and the same lens and focal length, check "
-        "that they show the same part in the same orientation, or pass a larger size"
-    )
+    return f"the two images do not register: {why}. Use a tripod and one focal length, or pass a larger size"
 
 
 def _displacement(s: np.ndarray, b: np.ndarray, reach: int) -> np.ndarray:
@@ -242,9 +239,7 @@ def _estimate(system: _System, h: np.ndarray, lam: float, moved: np.ndarray) -> 
     ratio = float(residual.std()) / max(noise_level(system.b), 1e-12 * float(np.abs(system.b).max()))
     explained = system.explained(h)
     outermost = float(psf.sum() - psf[1:-1, 1:-1].sum())
-    wrong = (
-        "rotation, scale, motion, a PSF that varies or is larger than its size, or values not linear in light"
-    )
+    wrong = "rotation, scale, motion, a PSF that varies or is larger, or values not linear in light"
     rough = {
         f"the residual is {ratio:.1f} times the noise: {wrong}": ratio > 3 and 0.8 <= explained < 0.999,
         f"{100 * outermost:.0f} % of it is at its border: pass a larger size": outermost > 0.03,

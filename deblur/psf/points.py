@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -109,8 +110,7 @@ def from_points(
         size = as_shape(size, picture.ndim)
         if any(n > most for n, most in zip(size, room, strict=True)):
             raise ValueError(
-                f"a PSF of size {size} is more than half of an image of {by(picture.shape)} pixels, or has more "
-                "planes than it"
+                f"a PSF of size {size} is more than half of an image of {by(picture.shape)} pixels, or has more planes"
             )
     if positions is not None:
         positions = checked_positions(positions, picture.shape)
@@ -130,9 +130,8 @@ def from_points(
     found = field.average(shape)
     for _ in range(4):
         needed = _needed(found[0])
-        larger = tuple(
-            max(n, need) if need <= end else n for n, need, end in zip(shape, needed, most, strict=True)
-        )
+        sides = zip(shape, needed, most, strict=True)
+        larger = tuple(max(n, need) if need <= end else n for n, need, end in sides)
         if larger == shape or (picture.ndim == 2 and energy_outside(found[0].psf) > 0.5):
             break
         wider = field.average(larger)
@@ -180,8 +179,7 @@ class _Field:
             back = shift(stamps - _each(level, axes), own - at) / _each(flux, axes)
             odd = self._odd(back, psfs, flux, good)
             if turn in (1, 2) and odd.any():
-                reason = "of another shape, or blended"
-                left_out[reason] = left_out.get(reason, 0) + int(odd.sum())
+                left_out["of another shape, or blended"] += int(odd.sum())
                 good &= ~odd
             mean = _robust_mean(back[good], (psfs - psf)[good], self.noise / flux[good], psf)
             psfs = Variation(at[good], mean, self.above.shape).psfs(at) * window
@@ -203,7 +201,7 @@ class _Field:
         mean = _robust_mean(back, psfs[good] - psf, self.noise / flux, psf).cut(shape)
         return mean, at, flux, left_out
 
-    def _usable(self, own: np.ndarray, shape: tuple[int, ...]) -> tuple[np.ndarray, dict[str, int]]:
+    def _usable(self, own: np.ndarray, shape: tuple[int, ...]) -> tuple[np.ndarray, Counter[str]]:
         """Which sources can be averaged (k,), and the numbers of the others by reason."""
         before = np.array(centre(shape))
         inside = ((own >= before) & (own - before + shape <= self.above.shape)).all(axis=1)
@@ -211,26 +209,22 @@ class _Field:
         apart = np.abs(own[:, None] - own[None]).max(axis=2)
         near = (apart < max(2.2 * self.scale, 3)) & (self.snr[None] > 0.2 * self.snr[:, None])
         np.fill_diagonal(near, False)
-        good, left_out = np.ones(len(own), bool), {}
+        good, left_out = np.ones(len(own), bool), Counter[str]()
         for bad, why in (
             (_cut(self.saturated, own, shape).any(axis=tuple(range(1, len(shape) + 1))), "saturated"),
             (~inside, "too near the edge"),
             (near.any(axis=1), "with a neighbour too near"),
             (self.snr < (_USED if (self.snr >= _USED).sum() >= 3 else FOUND), "too faint"),
         ):
-            if (bad & good).any():
-                left_out[why] = int((bad & good).sum())
+            left_out[why] = int((bad & good).sum())
             good &= ~bad
-        if good.sum() > _MOST:
-            left_out[f"not among the {_MOST} brightest"] = int(good.sum()) - _MOST
-            good &= np.cumsum(good) <= _MOST  # they are in order of brightness
+        left_out[f"not among the {_MOST} brightest"] = max(int(good.sum()) - _MOST, 0)
+        good &= np.cumsum(good) <= _MOST  # they are in order of brightness
         if good.any():
             return good, left_out
-        if left_out.get("saturated", 0) >= 0.5 * len(own):
-            advice = (
-                "expose shorter, so that no top is cut off, or pass saturation=... if these values are sound"
-            )
-        elif "too near the edge" in left_out:
+        if left_out["saturated"] >= 0.5 * len(own):
+            advice = "expose shorter, or pass saturation=... if these values are sound"
+        elif left_out["too near the edge"]:
             advice = f"show points further inside than half of the PSF ({by(shape)}) or pass a smaller size"
         else:
             advice = "show points that stand alone and are bright, or give their positions"
@@ -250,13 +244,12 @@ def _check_light(total: float, points: int) -> None:
     """ValueError unless a PSF has light."""
     if not 0 < total < math.inf:
         raise ValueError(
-            f"what was found at {points} places has no common shape above the noise, as points have: use an image of "
-            "stars, beads or pinholes, or give positions and a size"
+            f"what was found at {points} places has no common shape above the noise: show stars, beads or pinholes"
         )
 
 
 def _listed(left_out: dict[str, int]) -> str:
-    return ", ".join(f"{n} {why}" for why, n in left_out.items()) or "none"
+    return ", ".join(f"{n} {why}" for why, n in left_out.items() if n) or "none"
 
 
 def _each(values: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
@@ -269,10 +262,8 @@ def _pixels(
 ) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
     """Indices of the pixels of stamps in an image, such as rows (k, m, 1) and columns (k, 1, n), clipped to its frame;
     and which of them lie in it (k, m, n)."""
-    at = [
-        _each(place, tuple(range(1, own.shape[1] + 1))) + line
-        for place, line in zip(own.T.astype(int), coordinates(shape), strict=True)
-    ]
+    places = _each(own.T.astype(int), tuple(range(2, own.shape[1] + 2)))
+    at = [place + line for place, line in zip(places, coordinates(shape), strict=True)]
     clipped = tuple(np.clip(line, 0, n - 1) for line, n in zip(at, frame, strict=True))
     return clipped, functools.reduce(np.logical_and, map(np.equal, at, clipped))
 
@@ -312,10 +303,9 @@ def _pedestal(flux: np.ndarray, level: np.ndarray, least: float) -> float:
     if len(flux) < 6:
         return 0.0
     away = flux - flux.mean()
-    square = max(float((away**2).sum()), np.finfo(float).tiny)
-    slope = float((away * level).sum()) / square
-    left = level - level.mean() - slope * away
-    error = math.sqrt(float((away**2 * left**2).sum())) / square
+    square = max(float(away @ away), np.finfo(float).tiny)
+    slope = float(away @ level) / square
+    error = float(np.linalg.norm(away * (level - level.mean() - slope * away))) / square
     return slope if slope > least * error else 0.0
 
 
@@ -376,21 +366,17 @@ def _robust_mean(stamps: np.ndarray, differing: np.ndarray, noise: np.ndarray, l
 def _needed(mean: MeanPSF) -> tuple[int, ...]:
     """The sides of the part that holds the PSF where it rises above the noise, 1.5 times as long if it is cut off:
     those of a square, and the number of planes."""
-    planes, sides = tuple(range(mean.psf.ndim - 2)), (-2, -1)
-    return tuple(
-        _reach(mean.psf.sum(axis=others), mean.variance.sum(axis=others))
-        for others, count in ((sides, len(planes)), (planes, 2))
-        for _ in range(count)
-    )
+    planes, wide = tuple(range(mean.psf.ndim - 2)), (-2, -1)
+    across = _reach(mean.psf.sum(axis=planes), mean.variance.sum(axis=planes))
+    return (*(_reach(mean.psf.sum(axis=wide), mean.variance.sum(axis=wide)) for _ in planes), across, across)
 
 
 def _reach(psf: np.ndarray, variance: np.ndarray) -> int:
     """The number of pixels across of the part of an image, or of a line, that rises above the noise."""
     ring = np.rint(radii(psf.shape)).astype(int).ravel()
     last = (min(psf.shape) - 1) // 2
-    count, total, square = (
-        np.bincount(ring, a.ravel())[: last + 1] for a in (np.ones_like(psf), psf, variance)
-    )
+    parts = (np.ones_like(psf), psf, variance)
+    count, total, square = (np.bincount(ring, a.ravel())[: last + 1] for a in parts)
     level, error = total / count, np.sqrt(square) / count
     seen = (level > 3 * error) & (level > 2e-4 * level.max())
     pairs = np.flatnonzero(seen[1:] & seen[:-1])  # a ring that stands alone is chance
@@ -413,24 +399,15 @@ def _estimate(
     # The scatter does not show light beyond the frame, which scales the rest, nor pixels that are too coarse. A volume
     # never holds all light.
     error = math.hypot(error, 0.01, outside if len(frame) == 2 else 0.0, 0.02 if fwhm < 2 else 0.0)
-    uncertain = not PSFStatus.of(error).ok
-    changes = f"{100 * varied.variation:.0f} % across the image"
     advice = "ask for grid=(rows, columns)" if len(frame) == 2 else "measure it in parts of the volume"
     rough = {
         "so few do not show whether one is a blend; show three or more": k < 3,
         f"it is {fwhm:.2f} pixels wide, too narrow to be sampled well": fwhm < 2,
         f"about {100 * outside:.0f} % of its light falls outside: give a larger size": outside > 0.03,
-        f"it varies by {changes}: {advice}": varied.variation > 0.1,
-        f"noise and differences of shape make {100 * error:.0f} % uncertain": uncertain,
+        f"it varies by {100 * varied.variation:.0f} % across the image: {advice}": varied.variation > 0.1,
+        f"noise and differences of shape make {100 * error:.0f} % uncertain": not PSFStatus.of(error).ok,
     }
     status, why = graded(error, f"the mean of {k} points" if k > 1 else "one point alone", {}, rough)
-    details = {
-        "points": k,
-        "left_out": _listed(left_out),
-        "fwhm": fwhm,
-        "energy_outside": outside,
-        "variation": varied.variation,
-        "positions": at,
-        "flux": flux,
-    }
+    details = {"points": k, "left_out": _listed(left_out), "fwhm": fwhm, "energy_outside": outside}
+    details |= {"variation": varied.variation, "positions": at, "flux": flux}
     return PSFEstimate(psf, error, status, why, details, None if grid is None else varied.map(grid))

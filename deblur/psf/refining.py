@@ -93,15 +93,9 @@ def refine(image: Any, psf: Any) -> PSFEstimate:
         reason += f"no change of {', '.join(PARAMETERS)} explains the image clearly better"
     background, rotation, scale, exponent = best * [*PARAMETERS.values()]
     status, why = graded(error, reason, {}, {"": True})
-    details = {
-        "changed": ", ".join(changed) or "nothing",
-        "rotation": float(rotation),
-        "scale": math.exp(scale),
-        "exponent": math.exp(exponent),
-        "background": float(background),
-        "evidence": evidence,
-        "error_before": before,
-    }
+    details = {"changed": ", ".join(changed) or "nothing", "rotation": float(rotation)}
+    details |= {"scale": math.exp(scale), "exponent": math.exp(exponent), "background": float(background)}
+    details |= {"evidence": evidence, "error_before": before}
     refined = crop(psfs[1], 1 - 1e-9) * given.sum() if changed else given
     return PSFEstimate(refined, error, status, why, details)
 

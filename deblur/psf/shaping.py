@@ -42,9 +42,7 @@ def recentre(psf: Any) -> np.ndarray:
     h = grey(psf, "the PSF", (1, 2, 3))
     total = h.sum()
     if not total > 0:
-        raise ValueError(
-            "the PSF sums to zero or less: it has no centre of gravity; subtract its background first"
-        )
+        raise ValueError("the PSF sums to zero or less and has no centre of gravity; subtract its background")
     wide = placed(h, tuple(n + 2 * (n // 2) for n in h.shape))
     for _ in range(3):
         away = np.array(centre_of_gravity(wide))
@@ -148,7 +146,7 @@ def for_voxels(psf: Any, voxel: Lengths | None, image_voxel: Lengths | None) -> 
         if voxel is not image_voxel:
             whose, other = ("image", voxel) if image_voxel is None else ("PSF", image_voxel)
             warn(
-                f"the size of the {whose}'s voxels is not known, the other's is {other}: the PSF is used as it is"
+                f"the size of the {whose}'s voxels is not known, the other's is {other}: nothing is resampled"
             )
         return h
     own, its = (np.array(per_axis(sides, h.ndim, "voxel")) for sides in (voxel, image_voxel))
@@ -160,7 +158,7 @@ def for_voxels(psf: Any, voxel: Lengths | None, image_voxel: Lengths | None) -> 
         if scale > 1 and abs((line[::2].sum() - line[1::2].sum()) / line.sum()) > 0.15:
             warn(
                 f"along axis {axis} the PSF's voxels of {own[axis]:g} are larger than the image's of {its[axis]:g}, "
-                "and too coarse to show its shape: measure or compute it on smaller ones"
+                "and too coarse: measure or compute it on smaller ones"
             )
     return resample(h, scales.tolist()) if (scales != 1).any() else h
 
@@ -236,9 +234,7 @@ def prepare(
     h = grey(psf, "the PSF", (1, 2, 3))
     top = float(h.max())
     if not (top > 0 and h.sum() > 0):
-        raise ValueError(
-            "a PSF holds light; this one sums to zero or less: subtract its background, or negate it"
-        )
+        raise ValueError("this PSF sums to zero or less: subtract its background, or negate it")
     edge = border(h) / top
     background, noise, outside = float(np.quantile(edge, 0.05)), 0.0, 0.0
     if np.abs(edge - np.median(edge)).mean() < 0.05:  # an even border shows background and noise, not the PSF

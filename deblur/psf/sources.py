@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from ..operators.matrix import by
+
 FOUND = 6.0  # least signal over noise of a source
 
 
@@ -36,10 +38,8 @@ def without_background(image: np.ndarray, side: int) -> tuple[np.ndarray, float]
     at = [(np.arange(n) + 0.5) * b / n - 0.5 for n, b in zip(image.shape, blocks, strict=True)]
     smooth = map_coordinates(level, np.meshgrid(*at, indexing="ij"), order=1, mode="nearest")
     above = image - smooth
-    rounding = 16 * np.finfo(float).eps * float(np.abs(image).max())
-    return above, max(
-        float(np.median(spread)), 1e-9 * float(np.abs(above).max()), rounding
-    )  # no image is exact
+    rounding = 16 * np.finfo(float).eps * float(np.abs(image).max())  # no image is exact
+    return above, max(float(np.median(spread)), 1e-9 * float(np.abs(above).max()), rounding)
 
 
 def _clipped(values: np.ndarray) -> tuple[float, float]:
@@ -84,9 +84,8 @@ def detected(above: np.ndarray, noise: float, positions: Any) -> tuple[np.ndarra
     for width in (1.0, 1.6, 2.5, 4.0, 6.3):
         if 8 * width > min(above.shape):
             break
-        filtered = gaussian_filter(above, width, mode="constant") * (
-            (2 * math.sqrt(math.pi) * width) ** (above.ndim / 2) / (noise or 1.0)
-        )
+        gain = (2 * math.sqrt(math.pi) * width) ** (above.ndim / 2) / (noise or 1.0)
+        filtered = gaussian_filter(above, width, mode="constant") * gain
         peak = filtered == maximum_filter(filtered, 2 * math.ceil(2 * width) + 1)
         brightest = np.sort(filtered[peak & (filtered > FOUND)])[-50:]
         score = float(np.sqrt(brightest).sum())
@@ -94,8 +93,7 @@ def detected(above: np.ndarray, noise: float, positions: Any) -> tuple[np.ndarra
             best, scale, signal, peaks = score, width, filtered, peak
     if best == 0:
         raise ValueError(
-            f"no point rises {FOUND:g} times above the noise (standard deviation {noise:.3g}); use an image of "
-            "stars, beads or pinholes, expose it longer, or give positions"
+            f"no point rises {FOUND:g} times above the noise of {noise:.3g}: show stars or beads, or expose longer"
         )
     if positions is None:
         at = np.argwhere(peaks & (signal > FOUND))
@@ -115,13 +113,13 @@ def checked_positions(positions: Any, shape: tuple[int, ...]) -> np.ndarray:
     at = np.atleast_2d(np.asarray(positions, dtype=float))
     if at.ndim != 2 or at.shape[1] != len(shape) or at.size == 0 or not np.isfinite(at).all():
         raise ValueError(
-            f"positions must be (k, {len(shape)}) finite numbers, {', '.join(names)} of each, not of shape {at.shape}"
+            f"positions must be (k, {len(shape)}) finite numbers, {', '.join(names)}, not {at.shape}"
         )
     outside = ((at < -0.5) | (at > np.array(shape) - 0.5)).any(axis=1)
     if outside.any():
         first = ", ".join(f"{name} {value:g}" for name, value in zip(names, at[outside][0], strict=True))
         raise ValueError(
-            f"{int(outside.sum())} of {len(at)} positions lie outside the image of {' x '.join(map(str, shape))} "
-            f"pixels, the first at {first}; positions are ({', '.join(names)}), not (x, y)"
+            f"{int(outside.sum())} of {len(at)} positions, such as {first}, lie outside the image of {by(shape)}; "
+            f"positions are ({', '.join(names)}), not (x, y)"
         )
     return at

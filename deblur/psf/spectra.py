@@ -40,16 +40,14 @@ class PictureSpectrum:
         side = 128 if least >= 256 else 2 * (least // 4)
         if least < 32:
             raise ValueError(
-                f"an image of {image.shape[0]} x {image.shape[1]} pixels is too small for a spectrum of its blur; "
-                "32 x 32 are needed, and 256 x 256 are better"
+                f"an image of shape {image.shape} is too small: 32 x 32 are needed, better 256 x 256"
             )
         self.side, self.windows = side, 0
         window = np.outer(*(np.hanning(side + 1)[:-1],) * 2)
         window /= math.sqrt(float((window**2).sum()))
         total = np.zeros((side, side // 2 + 1))
-        starts = [
-            np.linspace(0, n - side, max(math.ceil(2 * n / side) - 1, 1)).astype(int) for n in image.shape
-        ]
+        counts = (max(math.ceil(2 * n / side) - 1, 1) for n in image.shape)
+        starts = [np.linspace(0, n - side, k).astype(int) for n, k in zip(image.shape, counts, strict=True)]
         for i, top in enumerate(starts[0]):
             across = starts[1] if half is None else starts[1][(half + i) % 2 :: 2]
             if not len(across):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -33,12 +33,8 @@ class MeanPSF:
 
     def cut(self, shape: tuple[int, ...]) -> MeanPSF:
         """The same with another shape, centre upon centre."""
-        return replace(
-            self,
-            psf=placed(self.psf, shape),
-            variance=placed(self.variance, shape),
-            stamps=np.stack([placed(s, shape) for s in self.stamps]),
-        )
+        psf, variance, *stamps = (placed(a, shape) for a in (self.psf, self.variance, *self.stamps))
+        return MeanPSF(psf, variance, np.stack(stamps), self.weights)
 
 
 def clean(mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, float]:
@@ -87,9 +83,8 @@ class Variation:
                 break
             inverse = np.linalg.pinv(powers)
             leverage = np.einsum("ij,ji->i", powers, inverse)[:, None]
-            risk = (((values - powers @ (inverse @ values)) / np.maximum(1 - leverage, 0.05)) ** 2).sum(
-                axis=0
-            )
+            left = (values - powers @ (inverse @ values)) / np.maximum(1 - leverage, 0.05)
+            risk = (left**2).sum(axis=0)
             if np.minimum(risk, least).sum() < least.sum():
                 predicted |= risk < least
                 least, self._degree = np.minimum(risk, least), degree

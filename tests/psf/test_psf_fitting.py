@@ -82,22 +82,6 @@ def test_a_spectrum_without_zeros_gives_no_trusted_blur(h):
     assert "no clear zeros" in found.why
 
 
-@pytest.mark.parametrize(
-    ("what", "options", "message"),
-    [
-        (np.eye(5), {"kind": "circle"}, "unknown kind.*moffat"),
-        (np.ones((90, 90)), {"kind": "disk"}, "one brightness"),
-        (np.zeros((9, 9)), {"of": "psf"}, "one brightness is no PSF"),
-        (np.random.default_rng(0).random((90, 90)), {"kind": "airy"}, "from_points, from_edge"),
-        (np.random.default_rng(0).random((90, 90)), {"of": "star"}, "of must be"),
-        (np.random.default_rng(0).random((20, 20)), {"of": "image"}, "too small"),
-    ],
-)
-def test_input_that_cannot_be_fitted_is_refused_with_advice(what, options, message):
-    with pytest.raises(ValueError, match=message):
-        psf.fit(what, **options)
-
-
 def test_the_spectrum_of_noise_is_flat_and_that_of_a_blur_is_followed():
     rng = np.random.default_rng(0)
     scene = rng.standard_normal((256, 256))

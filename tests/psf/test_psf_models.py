@@ -120,12 +120,6 @@ def test_gaussian_is_integrated_over_the_voxels():
         psf.gaussian(5, (1.0, 2.0, 3.0))
 
 
-@pytest.mark.parametrize("name", ["disk", "moffat", "airy", "shake"])
-def test_images_have_two_axes(name):
-    with pytest.raises(ValueError, match=r"size must be .* not \(3, 3, 3\)"):
-        SIZED[name]((3, 3, 3))
-
-
 def overlap(i, j, r):
     """Area of the disc of radius r about the origin within pixel (i, j), by quadrature over columns."""
 
@@ -160,11 +154,8 @@ def test_level_motion_of_odd_length_is_a_row_of_equal_pixels(length):
     np.testing.assert_allclose(psf.motion(length, 90), np.full((length, 1), 1 / length), rtol=1e-14)
 
 
-def test_level_motion_of_even_length_ends_in_half_pixels():
+def test_motion_ends_in_half_pixels_and_fills_the_diagonal_alone():
     np.testing.assert_allclose(psf.motion(4), [[0.125, 0.25, 0.25, 0.25, 0.125]], rtol=1e-14)
-
-
-def test_diagonal_motion_fills_the_diagonal_alone():
     h = psf.motion(5 * math.sqrt(2), 45)
     np.testing.assert_allclose(h, np.eye(5)[::-1] / 5, atol=1e-15)
     assert np.count_nonzero(h) == 5
@@ -198,25 +189,12 @@ def test_motion_is_symmetric_at_any_length_and_angle(length, angle):
     assert np.abs(h - psf.motion(length, angle + 180)).max() <= 1e-9
 
 
-def test_motion_refuses_short_lengths_and_invalid_angles():
-    with pytest.raises(ValueError, match="at least 1 pixel"):
-        psf.motion(0.5)
-    with pytest.raises(ValueError, match="angle must be finite"):
-        psf.motion(5, math.nan)
-
-
 @pytest.mark.parametrize("beta", [1.2, 2.5, 4.765])
 def test_moffat_has_half_its_height_at_half_the_fwhm(beta):
     h = psf.moffat(21, 8.0, beta)
     assert abs(h[10, 14] / h[10, 10] - 0.5) <= 1e-13
     ratio = (h[10, 10] / h[10, 19]) ** (1 / beta) - 1, (h[10, 10] / h[10, 13]) ** (1 / beta) - 1
     assert abs(ratio[0] / ratio[1] - 9) <= 1e-9  # (r/α)² at 9 and at 3 pixels
-
-
-@pytest.mark.parametrize("beta", [1, 0.3, math.nan, math.inf])
-def test_moffat_refuses_infinite_light(beta):
-    with pytest.raises(ValueError, match="beta"):
-        psf.moffat(5, 2, beta)
 
 
 def test_airy_is_the_diffraction_integral():
@@ -242,16 +220,12 @@ def test_camera_shake_is_one_centred_trace_that_fills_its_size(size, seed):
     assert count == 1
     edges = [h[0].sum(), h[-1].sum()] * (h.shape[0] > 1) + [h[:, 0].sum(), h[:, -1].sum()] * (h.shape[1] > 1)
     assert max(edges) > 0
+    if min(h.shape) > 16:
+        assert np.abs(h - h[::-1, ::-1]).max() > 0.1 * h.max()
+        assert np.count_nonzero(h) < 0.5 * h.size
 
 
 def test_camera_shake_depends_on_the_seed_alone():
     np.testing.assert_array_equal(psf.camera_shake(17, 5), psf.camera_shake(17, 5))
     np.testing.assert_array_equal(psf.camera_shake(17, 5), psf.camera_shake(17, np.random.default_rng(5)))
     assert np.abs(psf.camera_shake(17, 5) - psf.camera_shake(17, 6)).max() > 0.01
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_camera_shake_is_a_thin_unsymmetric_trace(seed):
-    h = psf.camera_shake(25, seed)
-    assert np.abs(h - h[::-1, ::-1]).max() > 0.1 * h.max()
-    assert np.count_nonzero(h) < 0.5 * h.size

@@ -103,19 +103,3 @@ def test_rotation_and_too_small_a_size_lower_the_status():
     far = psf.from_pair(sky[:200, :200], rotate(sky, 10, reshape=False)[:200, :200], 9)
     assert far.status is psf.PSFStatus.DOUBTFUL
     assert max(int(share) for share in re.findall(r"(\d+) %", far.why)) <= 100
-
-
-@pytest.mark.parametrize(
-    ("sharp", "blurred", "size", "message"),
-    [
-        (SCENE, SCENE[:-1], 9, "cut them to the same part"),
-        (SCENE[:40, :40], SCENE[:40, :40], 21, "larger images or a smaller size"),
-        (np.ones((90, 90)), SCENE[:90, :90], 9, "sharp image is of one brightness"),
-        (SCENE[:90, :90], np.ones((90, 90)), 9, "blurred image is of one brightness"),
-        (SCENE, SCENE[:, ::-1], 9, "do not register.*tripod"),
-        (SCENE, np.random.default_rng(0).random(SCENE.shape), 9, "do not register"),
-    ],
-)
-def test_images_that_are_no_pair_are_refused_with_advice(sharp, blurred, size, message):
-    with pytest.raises(ValueError, match=message):
-        psf.from_pair(sharp, blurred, size)

@@ -67,17 +67,3 @@ def test_an_exact_psf_is_given_back(noise):
     assert np.array_equal(found.psf, truth)
     assert found.details["changed"] == "nothing"
     assert "as it was given" in found.why
-
-
-@pytest.mark.parametrize(
-    ("image", "kernel", "message"),
-    [
-        (np.zeros((80, 80)), np.ones((3, 3)), "one brightness"),
-        (np.eye(40), np.ones((3, 3)), "too small"),
-        (np.eye(80), np.zeros((3, 3)), "zero or less"),
-        (np.full((80, 80), np.nan), np.ones((3, 3)), "NaN"),
-    ],
-)
-def test_unusable_input_is_refused(image, kernel, message):
-    with pytest.raises(ValueError, match=message):
-        psf.refine(image, kernel)

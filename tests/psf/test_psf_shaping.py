@@ -92,30 +92,3 @@ def test_preparing_reports_its_changes_and_remaining_errors():
     deep = psf.prepare(np.pad(psf.gaussian((11, 13, 13), 1.5), ((6, 0), (0, 0), (0, 0))), size=(9, 11, 11))
     assert np.allclose(deep.details["moved"], (3, 0, 0), atol=1e-9)
     assert np.allclose(deep.psf, psf.gaussian((9, 11, 11), 1.5), atol=2e-5)
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: psf.recentre(np.zeros((5, 5))), "no centre of gravity"),
-        (lambda: psf.crop(psf.box(3), 1.5), "share of the light"),
-        (lambda: psf.resample(psf.box(3), 0), "new pixels in one old pixel"),
-        (lambda: psf.denoise(psf.gaussian(9, 1), -1), "standard deviation"),
-        (lambda: psf.prepare(-psf.box(3)), "sums to zero or less"),
-        (lambda: psf.prepare(np.zeros((3, 3, 3, 3))), r"must be .* \(planes, rows, columns\)"),
-        (lambda: psf.recentre(np.full((3, 3, 3), np.nan)), r"27 value\(s\) .* \(0, 0, 0\)"),
-    ],
-)
-def test_bad_input_is_refused_with_advice(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
-
-
-def test_a_photutils_model_is_sampled_at_its_own_place():
-    models = pytest.importorskip("photutils.psf")
-    h = psf.from_photutils(models.CircularGaussianSigmaPRF(x_0=100.0, y_0=50.0, sigma=1.5), (15, 13))
-    assert h.shape == (15, 13)
-    assert np.abs(centre_of_gravity(h)).max() < 1e-3
-    assert abs(psf.fit(h, "gaussian").details["sigma_rows"] - np.hypot(1.5, (1 / 12) ** 0.5)) < 0.01
-    with pytest.raises(TypeError, match="model of photutils"):
-        psf.from_photutils(3, 9)
