@@ -56,9 +56,9 @@ print(f"{'λ':>8}{'cond A':>10}{'cond AᵀA':>11}{'QR, float32':>14}{'normal equ
 right = np.concatenate([blurred.ravel(), np.zeros(n)])
 for lam in (1e-3, 1e-5, 1e-7):
     matrix = tall(lam)
-    exact = linalg.lstsq(matrix, right).x
+    exact = np.linalg.lstsq(matrix, right)[0]
     small, b = matrix.astype(np.float32), right.astype(np.float32)
-    by_qr = linalg.lstsq(small, b).x
+    by_qr = linalg.QRModel(small, b).solve()
     by_normal = np.linalg.solve(small.T @ small, small.T @ b)
     errors = [np.linalg.norm(x - exact) / np.linalg.norm(exact) for x in (by_qr, by_normal)]
     condition = np.linalg.cond(matrix)
@@ -94,7 +94,7 @@ print(f"{bad.sum()} of {n} pixels struck out: factoring took {1e3 * from_scratch
 print(f"the change took {1e3 * updating:.0f} ms")
 
 kept = np.concatenate([~bad.ravel(), np.ones(n, bool)])
-again = linalg.lstsq(tall(LAM)[kept], np.concatenate([spoiled.ravel(), np.zeros(n)])[kept]).x
+again = np.linalg.lstsq(tall(LAM)[kept], np.concatenate([spoiled.ravel(), np.zeros(n)])[kept])[0]
 print(f"difference from solving without them from scratch: {abs(again - without.ravel()).max():.0e}")
 
 # %%

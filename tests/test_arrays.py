@@ -33,8 +33,6 @@ CALLS = {
     "linalg.gram": (linalg.gram, MATRIX),
     "linalg.matmul": (lambda a: linalg.matmul(a, VECTOR), MATRIX),
     "linalg.matmul b": (lambda b: linalg.matmul(MATRIX, b), VECTOR),
-    "linalg.lstsq": (lambda a: linalg.lstsq(a, VECTOR).x, MATRIX),
-    "linalg.lstsq b": (lambda b: linalg.lstsq(MATRIX, b).x, VECTOR),
     "linalg.damped_qr": (lambda a: linalg.damped_qr(a, 0.1).solve(VECTOR), MATRIX),
     "linalg.DampedQR.solve": (linalg.damped_qr(MATRIX, 0.1).solve, VECTOR),
     "linalg.qr": (lambda a: linalg.qr(a, "r"), MATRIX),

@@ -10,7 +10,7 @@ from .transpose import transpose
 from .triangular import gets, solve_triangular
 
 # Orthogonal factorisations and least squares.
-from .lstsq import DampedQR, LstsqResult, damped_qr, lstsq
+from .damped import DampedQR, damped_qr
 from .qr import qr
 from .qr_model import QRModel
 from .qr_plan import UpdatePlan, plan_update
@@ -21,7 +21,6 @@ from .qr_gpu import choose_qr
 __all__ = [
     "DampedQR",
     "GaussSeidelInfo",
-    "LstsqResult",
     "QRModel",
     "UpdatePlan",
     "cholesky",
@@ -34,7 +33,6 @@ __all__ = [
     "gauss_seidel",
     "gets",
     "gram",
-    "lstsq",
     "matmul",
     "plan_update",
     "qr",

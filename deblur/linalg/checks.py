@@ -145,7 +145,7 @@ def check_pivots(
     threshold: float = 0.0,
     *,
     what: str = "the matrix is singular: pivot",
-    advice: str = "regularise it (a larger lambda) or solve in the least-squares sense with lstsq",
+    advice: str = "regularise it (a larger lambda) or use lstsq of NumPy or CuPy",
 ) -> None:
     """Raise SingularMatrixError for the first pivot that cannot be divided by.
 
@@ -167,7 +167,7 @@ def warn_ill_conditioned(rcond: float, dtype: np.dtype) -> None:
     if not rcond >= np.finfo(dtype).eps:
         warnings.warn(
             f"the matrix is ill-conditioned to {dtype} rounding (reciprocal condition number {rcond:.1e}): the result "
-            "may have no right digit; regularise it (a larger lambda), or use float64 or lstsq",
+            "may have no right digit; regularise it (a larger lambda), or use float64 or numpy.linalg.lstsq",
             scipy.linalg.LinAlgWarning,
             stacklevel=3,
         )

@@ -52,7 +52,7 @@ class PivotStatus:
         if failed != _NONE:
             raise SingularMatrixError(
                 f"the matrix is {what}: pivot {failed} cannot be used (counted from 0); regularise it "
-                "(a larger lambda) or solve in the least-squares sense with lstsq",
+                "(a larger lambda) or use lstsq of NumPy or CuPy",
                 index=failed,
             )
         raise SingularMatrixError("the result overflows: rescale or regularise the matrix")

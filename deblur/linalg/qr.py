@@ -68,7 +68,7 @@ def qr(a: Array, mode: str = "reduced", *, signs: str = "householder", check_fin
     -----
     ‖QᵀQ − I‖ and ‖QR − A‖/‖A‖ are of the order of eps·√N for any matrix, also
     a rank-deficient one; the diagonal of R shows a deficiency only roughly
-    (`lstsq` pivots for that).
+    (`scipy.linalg.qr` with ``pivoting=True`` shows it).
 
     On the CPU a stack of float32 matrices is computed in float64 inside NumPy.
     On the GPU `choose_qr` says which kernels serve a shape. Their signs are

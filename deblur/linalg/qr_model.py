@@ -103,7 +103,7 @@ class QRModel:
         if len(a) < a.shape[1]:
             raise ValueError(
                 f"a least-squares model needs at least as many rows as columns, not {a.shape}; "
-                "lstsq gives the minimum-norm solution of a wide system"
+                "numpy.linalg.lstsq gives the minimum-norm solution of a wide system"
             )
         dtype = np.result_type(a.dtype, b.dtype)
         self._is_vector = b.ndim == 1
@@ -160,7 +160,7 @@ class QRModel:
             if not float(diagonal[smallest]) > max(self.shape) * float(np.finfo(r.dtype).eps) * largest:
                 raise SingularMatrixError(
                     f"column {smallest} of A depends on the others to rounding, so that the solution is not unique; "
-                    "remove that column, or use lstsq for the solution of minimum norm",
+                    "remove that column, or use numpy.linalg.lstsq for that of minimum norm",
                     smallest,
                 )
         x = self._state.rd[:, n:].copy()
